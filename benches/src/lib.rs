@@ -1,4 +1,4 @@
-//! What the measurements of kernels share. They need no more than the kernels, so that they are built in little time.
+//! Shared code of kernel benchmarks. It depends on the kernels only, so that benchmarks compile quickly.
 
 mod measure;
 mod random;

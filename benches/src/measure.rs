@@ -1,4 +1,4 @@
-//! Made-up products, and the time of threads together.
+//! Random matmul operands, and timing of several threads.
 
 use crate::random::Random;
 use siskin_kernels::ops::matmul::{Input, Output, Product};
@@ -12,7 +12,8 @@ use std::ops::{Deref, DerefMut, Range};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-/// Numbers that begin on a line of the cache, as in the runtime: tiles and vectors across two lines take twice as long.
+/// A buffer aligned to a cache line, as in the runtime: tiles and vectors that cross two cache lines take twice as
+/// long.
 pub struct Lines<T> {
     numbers: Vec<T>,
     start: usize,
@@ -20,7 +21,7 @@ pub struct Lines<T> {
 }
 
 impl<T: Copy + Default> Lines<T> {
-    /// Zeros.
+    /// Returns a zeroed buffer.
     pub fn new(count: usize) -> Self {
         let numbers = vec![T::default(); count + LINE / size_of::<T>()];
         let start = numbers.as_ptr().align_offset(LINE);
@@ -28,7 +29,7 @@ impl<T: Copy + Default> Lines<T> {
     }
 }
 
-/// Bytes of a line of the cache.
+/// Bytes of a cache line.
 const LINE: usize = 64;
 
 impl<T> Deref for Lines<T> {
@@ -45,12 +46,12 @@ impl<T> DerefMut for Lines<T> {
     }
 }
 
-/// Numbers from −1 to 1.
+/// Returns random values from −1 to 1.
 pub fn vector(length: usize, random: &mut Random) -> Vec<f32> {
     (0..length).map(|_| (random.below(2001) as f32 - 1000.0) / 1000.0).collect()
 }
 
-/// Rows of `columns` quantised for panels of type `panel`, one after the other.
+/// Quantizes rows of `columns` for panels of type `panel`, concatenated.
 pub fn quantised(kernels: &Kernels, panel: PanelType, x: &[f32], columns: usize) -> Lines<i32> {
     let row = Layout::new(columns).words();
     let mut words = Lines::new(x.len() / columns * row);
@@ -64,23 +65,23 @@ fn quantiser(kernels: &Kernels, panel: PanelType) -> quantise::Function {
     if panel.is_row() { kernels.quantise_rotated() } else { kernels.quantise() }
 }
 
-/// A packed matrix of made-up numbers.
+/// A packed matrix of random values.
 pub struct Matrix {
-    /// How it is packed.
+    /// The panel type.
     pub panel: PanelType,
-    /// Its panels.
+    /// The panels.
     pub weights: Lines<u8>,
-    /// Its rows, whole panels of them.
+    /// The number of rows, a multiple of the panel height.
     pub outputs: usize,
-    /// Its columns.
+    /// The number of columns.
     pub columns: usize,
 }
 
 impl Matrix {
-    /// A matrix in panels of type `panel`.
+    /// Creates a matrix in panels of type `panel`.
     ///
     /// # Panics
-    /// Where the rows are no whole panels or the columns no whole blocks.
+    /// If the rows are not whole panels or the columns are not whole blocks.
     pub fn new(panel: PanelType, outputs: usize, columns: usize, random: &mut Random) -> Self {
         assert!(outputs.is_multiple_of(ROWS), "rows that are no whole panels");
         let Some(block) = BlockType::ALL.iter().copied().find(|&block| PanelType::for_block(block) == panel)
@@ -105,14 +106,14 @@ impl Matrix {
         Self { panel, weights, outputs, columns }
     }
 
-    /// A matrix of a row type.
+    /// Creates a matrix of a row type.
     fn of_rows(panel: PanelType, outputs: usize, columns: usize, random: &mut Random) -> Self {
         let ty = RowType::ALL.iter().copied().find(|ty| ty.panel() == panel).expect("a row type");
         let sizes = ty.row_bytes(columns).zip(panel.panel_bytes(columns));
         let (row_bytes, panel_bytes) = sizes.expect("whole blocks of columns");
         let mut weights = Lines::new(panel_bytes * outputs / ROWS);
         for panel in weights.chunks_mut(panel_bytes) {
-            // The encoder searches long: a panel has one row sixteen times.
+            // The encoder's search is slow: a panel repeats one row sixteen times.
             let mut row = vec![0; row_bytes];
             assert!(ty.encode(&vector(columns, random), None, &mut row), "a row that cannot be encoded");
             assert!(panel::pack_rows(ty, &[&row[..]; ROWS], columns, panel), "rows that cannot be packed");
@@ -120,7 +121,7 @@ impl Matrix {
         Self { panel, weights, outputs, columns }
     }
 
-    /// The rows as the matrix takes them: as they are, or the words that [`quantised`] made of them.
+    /// Returns the input that the matrix takes: f32 rows, or the words that [`quantised`] returned.
     pub fn input<'a>(&self, x: &'a [f32], words: &'a [i32]) -> Input<'a> {
         match self.panel.input() {
             InputKind::Float => Input::Float { rows: x, stride: self.columns },
@@ -134,10 +135,10 @@ impl Matrix {
         Product { panel: self.panel, weights: &self.weights, outputs, columns, bias: &[], input }
     }
 
-    /// The first `rows` rows of `input` times the matrix, in one call.
+    /// Multiplies the first `rows` rows of `input` by the matrix, in one call.
     ///
     /// # Panics
-    /// Where `out` or the input is too short.
+    /// If `out` or the input is too short.
     pub fn multiply(&self, kernels: &Kernels, input: Input<'_>, rows: usize, out: &mut [f32]) {
         assert!(rows * self.outputs <= out.len(), "a table too short for the product");
         let product = self.product(input);
@@ -147,7 +148,7 @@ impl Matrix {
     }
 }
 
-/// Rows that several threads multiply with a matrix of an integer type, in pieces such as the runtime cuts.
+/// Rows that several threads multiply by an integer matrix, in chunks of the same form as the runtime's.
 pub struct Shared<'a> {
     kernels: Kernels,
     matrix: &'a Matrix,
@@ -157,17 +158,17 @@ pub struct Shared<'a> {
 }
 
 impl<'a> Shared<'a> {
-    /// Rows of a piece.
+    /// Rows per chunk.
     const PIECE_ROWS: usize = 128;
 
-    /// The rows of `x` and the matrix.
+    /// Creates the work for the rows of `x` and the matrix.
     pub fn new(kernels: Kernels, matrix: &'a Matrix, x: &'a [f32]) -> Self {
         let words = quantised(&kernels, matrix.panel, x, matrix.columns);
         let out = Lines::new(x.len() / matrix.columns * matrix.outputs);
         Self { kernels, matrix, x, words, out }
     }
 
-    /// How long a product takes, in seconds; with quantising the rows where `whole` is set.
+    /// Returns the time of a matmul in seconds, including quantization of the rows if `whole` is set.
     pub fn seconds(&mut self, threads: usize, whole: bool, patience: Duration) -> f64 {
         let Self { kernels, matrix, x, .. } = *self;
         let (columns, outputs) = (matrix.columns, matrix.outputs);
@@ -179,7 +180,7 @@ impl<'a> Shared<'a> {
         let run = (panels * blocks / (threads * 8)).next_multiple_of(4).clamp(4, 64);
         let runs = panels.div_ceil(run);
         let quantise = |row: usize| {
-            // SAFETY: each row is a piece of its own, and nobody reads the words in this phase.
+            // SAFETY: each row is its own chunk, and the words are not read in this phase.
             let words = unsafe { std::slice::from_raw_parts_mut(words.at(row * row_words), row_words) };
             quantiser(&kernels, matrix.panel)(&x[row * columns..][..columns], words);
         };
@@ -187,7 +188,7 @@ impl<'a> Shared<'a> {
             let (block, at) = (piece / runs, piece % runs);
             let rows_here = block * Self::PIECE_ROWS..rows.min((block + 1) * Self::PIECE_ROWS);
             let panels_here = at * run..panels.min((at + 1) * run);
-            // SAFETY: nobody writes the words in this phase; each piece is its own part of the table.
+            // SAFETY: the words are not written in this phase; each chunk is its own part of the table.
             let (words, to) = unsafe {
                 let words = std::slice::from_raw_parts(words.at(0).cast_const(), rows * row_words);
                 (words, Output::new(out.at(0), rows, outputs, outputs))
@@ -199,7 +200,7 @@ impl<'a> Shared<'a> {
     }
 }
 
-/// The start of numbers that the phases share out among threads.
+/// A pointer to data that the phases divide among threads.
 struct Address<T>(*mut T);
 
 impl<T> Address<T> {
@@ -208,18 +209,18 @@ impl<T> Address<T> {
     }
 }
 
-// SAFETY: whoever uses the address says why nobody else uses the same place.
+// SAFETY: every use of the address states why no other thread accesses the same element.
 unsafe impl<T> Sync for Address<T> {}
 
-/// Pieces of work that may be done at the same time, and who does one.
+/// Chunks that may run in parallel, and the function that runs one.
 pub type Phase<'a> = (Range<usize>, &'a (dyn Fn(usize) + Sync));
 
-/// How long a run of the phases takes, one after the other, on `threads` threads that take pieces from a shared
-/// counter, in seconds: one in twenty of many runs was faster. What disturbs a run mostly makes it longer, but a clock
-/// may err in both directions.
+/// Returns the time of a run of the phases in seconds: one after the other, on `threads` threads that take chunks from
+/// a shared counter. The result is the 5th percentile of many runs. Interference mostly makes runs longer, but a clock
+/// can err in both directions.
 ///
 /// # Panics
-/// Where pieces were left out.
+/// If chunks were left out.
 pub fn time_together(threads: usize, phases: &[Phase<'_>], patience: Duration) -> f64 {
     let (ended, arrived, done) = (AtomicBool::new(false), AtomicUsize::new(0), AtomicUsize::new(0));
     let counters: Vec<_> = phases.iter().map(|_| AtomicUsize::new(0)).collect();
@@ -264,7 +265,7 @@ pub fn time_together(threads: usize, phases: &[Phase<'_>], patience: Duration) -
         let (start, mut target, mut pieces_done) = (Instant::now(), 0, 0);
         while times.len() < 3 || start.elapsed() < patience {
             counters.iter().for_each(|counter| counter.store(0, Ordering::Relaxed));
-            // Once all have met, others may be done before this thread runs again: the clock starts before.
+            // After the barrier, other threads may finish before this one runs again: the clock starts before it.
             let begun = Instant::now();
             meet(&mut target);
             pieces_done += work(&mut target);
@@ -280,7 +281,7 @@ pub fn time_together(threads: usize, phases: &[Phase<'_>], patience: Duration) -
     times[times.len() / 20]
 }
 
-/// How fast `threads` threads read memory of `bytes` bytes again and again, in bytes a second.
+/// Returns the rate at which `threads` threads repeatedly read a buffer of `bytes` bytes, in bytes per second.
 pub fn read_rate(kernels: &Kernels, threads: usize, bytes: usize, patience: Duration) -> f64 {
     let numbers = vec![1.0_f32; bytes / 4];
     let parts: Vec<_> = numbers.chunks(numbers.len().div_ceil(threads).max(1)).collect();

@@ -1,16 +1,16 @@
-//! Made-up numbers.
+//! Pseudo-random numbers.
 
-/// Small pseudo-random numbers with one result on every machine.
+/// A small pseudo-random number generator with the same results on every machine.
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
 impl Random {
-    /// A generator whose numbers depend on `seed` only.
+    /// Creates a generator whose numbers depend on `seed` only.
     pub fn new(seed: u64) -> Self {
         Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
     }
 
-    /// The next 64 bits.
+    /// Returns the next 64 bits.
     pub fn bits(&mut self) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -18,7 +18,7 @@ impl Random {
         self.0.wrapping_mul(0x2545_F491_4F6C_DD1D)
     }
 
-    /// A number below `bound`, or 0 where the bound is 0.
+    /// Returns a number below `bound`, or 0 if the bound is 0.
     pub fn below(&mut self, bound: usize) -> usize {
         let bound = bound as u64;
         if bound == 0 { 0 } else { (self.bits() % bound) as usize }

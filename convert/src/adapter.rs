@@ -1,4 +1,4 @@
-//! Opens adapters, and models with an adapter beside them.
+//! Opens adapters, and models with an adapter.
 
 use std::path::Path;
 
@@ -8,20 +8,20 @@ use siskin::{Adapter, Model, ModelOptions, Result};
 use crate::import::peft;
 use crate::open::{OpenOptions, open_any};
 
-/// An adapter that a model is to be opened with.
+/// An adapter to open a model with.
 #[derive(Clone, Copy, Debug)]
 pub struct Beside<'a> {
-    /// A `.siskin` file with an adapter, or a folder of PEFT.
+    /// A `.siskin` file that holds an adapter, or a PEFT folder.
     pub path: &'a Path,
-    /// Whether it may have been trained beside other weights, such as those of the same model in another type.
+    /// Whether to accept an adapter that was trained with other base weights, such as the same model in another weight
+    /// type.
     pub any_base: bool,
 }
 
 /// Opens the adapter that `beside` names, for the model in `base`.
 ///
 /// # Errors
-/// Where it cannot be read, and where it was trained beside another base. Folders of PEFT do not say what they were
-/// trained beside.
+/// If the adapter cannot be read, or was trained on another base model. PEFT folders do not record their base weights.
 pub fn open_adapter(beside: Beside<'_>, base: &File) -> Result<Adapter> {
     let within = |error: siskin::Error| error.within(&beside.path.display().to_string());
     if peft::is_there(beside.path) {
@@ -34,7 +34,7 @@ pub fn open_adapter(beside: Beside<'_>, base: &File) -> Result<Adapter> {
     Ok(adapter)
 }
 
-/// Opens a model to run it with an adapter beside its matrices, as [`open_any`] opens it.
+/// Opens a model like [`open_any`], to be run with an adapter.
 pub fn open_adapted(
     path: impl AsRef<Path>,
     beside: Beside<'_>,

@@ -1,7 +1,7 @@
-//! Cache files: where a packed model is kept, and whether it is still the source's.
+//! Packed cache: where the packed file of a model is stored, and whether it is up to date with its source.
 //!
-//! A cache file is named and trusted by the identity of its source: device, inode, size, and the times of the last change
-//! of content and of inode. The latter cannot be set by a program, so that no other file takes a source's place unseen.
+//! A cache file is named and validated by the identity of its source: device, inode, size, mtime and ctime. A program
+//! cannot set the ctime, so replacing the source by another file is always detected.
 
 use crate::import::Format;
 use crate::pack::Recipe;
@@ -11,17 +11,17 @@ use siskin::{Error, Result};
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
-/// The provenance entry that makes a file a cache file.
+/// The provenance key that marks a file as a cache file.
 const KEY: &str = "cache";
 
-/// Counts changes of packing after which older cache files are packed again.
+/// Version of the packing code. Cache files of an older version are packed again.
 const PACKING: u32 = 7;
 
-/// The most bytes of a source's name in that of its cache file.
+/// Maximum length in bytes of the source's name within the name of its cache file.
 const LONGEST_STEM: usize = 128;
 
-/// What a cache file must say to be the packed form of this source: the identities of the source's files, the recipe,
-/// and the versions of format and tool.
+/// Returns the metadata that a cache file must carry to be the packed form of this source: the identities of the source
+/// files, the recipe, and the versions of the format and the tool.
 pub(crate) fn identity(path: &Path, format: &Format, recipe: Option<Recipe>) -> Result<Value> {
     let mut files = Vec::new();
     for file in (format.files)(path)? {
@@ -48,31 +48,31 @@ pub(crate) fn identity(path: &Path, format: &Format, recipe: Option<Recipe>) -> 
     }))
 }
 
-/// The provenance of a cache file.
+/// Returns the provenance of a cache file.
 pub(crate) fn provenance(identity: Value) -> Map<String, Value> {
     Map::from_iter([(KEY.to_owned(), identity)])
 }
 
-/// Where a cache file is, or is to be.
+/// The path of a cache file, existing or not.
 pub(crate) struct Place {
     pub(crate) path: PathBuf,
-    /// In a folder for caches, names like this one are Siskin's alone. What else begins and ends like it was made of the
-    /// same path, which has since changed: the beginning and the end.
+    /// In a cache folder, names of this form belong to Siskin alone. Other files with the same prefix and suffix were
+    /// packed from the same path before it changed. Holds the prefix and the suffix.
     stale: Option<(String, String)>,
 }
 
-/// What stands at a cache file's place.
+/// What exists at the path of a cache file.
 pub(crate) enum Found {
-    /// The packed form of the source.
+    /// The up-to-date packed form of the source.
     Fresh(Box<File>),
-    /// Nothing, or something that a new cache file may replace.
+    /// Nothing, or a file that a new cache file may replace.
     Replaceable,
-    /// Something that Siskin did not write, or that other users may write to.
+    /// A file that Siskin did not write, or that other users may write to.
     Foreign,
 }
 
 impl Place {
-    /// Beside a file `model.gguf`: `model.gguf.siskin`; in a folder: `model.siskin`.
+    /// Returns the path next to the source: `model.gguf.siskin` for a file `model.gguf`, `model.siskin` in a folder.
     pub(crate) fn beside(path: &Path, recipe: Option<Recipe>) -> Self {
         let path = match path.is_dir() {
             true => path.join(name("model", recipe)),
@@ -81,7 +81,7 @@ impl Place {
         Self { path, stale: None }
     }
 
-    /// In a folder for caches: the source's name, a hash of its path and one of its identity.
+    /// Returns the path in a cache folder: the source's name, a hash of its path and a hash of its identity.
     pub(crate) fn within(folder: &Path, path: &Path, recipe: Option<Recipe>, identity: &Value) -> Self {
         let full = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
         let start =
@@ -91,7 +91,7 @@ impl Place {
         Self { path, stale: Some((start, end)) }
     }
 
-    /// Looks at the cache file.
+    /// Checks the cache file.
     pub(crate) fn look(&self, identity: &Value) -> Found {
         let file = match open_own(&self.path) {
             Ok(None) => return Found::Replaceable,
@@ -104,13 +104,13 @@ impl Place {
                 Some(_) => Found::Replaceable,
                 None => Found::Foreign,
             },
-            // Damaged.
+            // A corrupt cache file.
             Err(_) if self.stale.is_some() => Found::Replaceable,
             Err(_) => Found::Foreign,
         }
     }
 
-    /// Begins a new cache file.
+    /// Creates a new cache file.
     pub(crate) fn create(&self, identity: &Value) -> Result<AtomicFile> {
         if let Some(folder) = self.path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
             make_folder(folder).map_err(|error| Error::io(folder.display().to_string(), &error))?;
@@ -118,8 +118,8 @@ impl Place {
         AtomicFile::create_own(&self.path, |_| matches!(self.look(identity), Found::Replaceable))
     }
 
-    /// Removes the cache files that were made of the same path before it changed. Those of another device are left alone:
-    /// another machine may share the folder, and know the source by that.
+    /// Removes cache files that were packed from the same path before it changed. Cache files of another device are
+    /// kept: another machine may share the folder and see the source as that device.
     pub(crate) fn sweep(&self, identity: &Value) {
         let (Some((start, end)), Some(folder)) = (&self.stale, self.path.parent()) else { return };
         for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
@@ -132,14 +132,14 @@ impl Place {
                 && Some(name.as_os_str()) != self.path.file_name()
                 && is_of_device(&entry.path(), identity)
             {
-                // What cannot be removed takes room, and does nothing else.
+                // A stale file that cannot be removed only takes disk space.
                 let _ = std::fs::remove_file(entry.path());
             }
         }
     }
 }
 
-/// Whether the cache file was made of files on the same devices, or cannot be read.
+/// Returns true if the cache file was packed from files on the same devices, or cannot be read.
 fn is_of_device(path: &Path, identity: &Value) -> bool {
     let devices = |identity: &Value| -> Vec<Value> {
         identity["files"].as_array().into_iter().flatten().map(|file| file["device"].clone()).collect()
@@ -151,7 +151,7 @@ fn is_of_device(path: &Path, identity: &Value) -> bool {
     }
 }
 
-/// A folder that is new is the user's alone.
+/// Creates the cache folder. A new folder is accessible to the user only.
 fn make_folder(folder: &Path) -> std::io::Result<()> {
     let mut builder = std::fs::DirBuilder::new();
     builder.recursive(true);
@@ -167,7 +167,7 @@ fn name(stem: &str, recipe: Option<Recipe>) -> String {
     }
 }
 
-/// Leaves room for the rest of a file's name.
+/// Truncates `name` so that the rest of the file name fits.
 fn short(name: &str) -> &str {
     &name[..name.floor_char_boundary(LONGEST_STEM)]
 }
@@ -176,7 +176,7 @@ fn file_name(path: &Path) -> String {
     path.file_name().map_or_else(|| "model".to_owned(), |name| name.to_string_lossy().into_owned())
 }
 
-/// The 64-bit FNV-1a hash: names need only differ, and stay the same from version to version.
+/// Computes the 64-bit FNV-1a hash. Hashes need only be distinct, and stable across versions.
 fn fnv(bytes: &[u8]) -> u64 {
     let step = |hash: u64, &byte: &u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, step)

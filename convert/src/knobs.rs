@@ -1,11 +1,11 @@
-//! Every environment variable that this crate reads.
+//! The environment variables that this crate reads.
 
 use std::path::PathBuf;
 
-/// The user's cache folder for models: `siskin` in `XDG_CACHE_HOME`, in `HOME/.cache`, or in Windows' `LOCALAPPDATA`,
-/// whichever is set first. `None` where none is.
+/// Returns the user's cache folder for models: `siskin` in `XDG_CACHE_HOME`, in `HOME/.cache`, or in `LOCALAPPDATA` on
+/// Windows, whichever is set first. Returns `None` if no variable is set.
 pub(crate) fn user_cache() -> Option<PathBuf> {
-    // The XDG Base Directory Specification says to ignore relative paths.
+    // The XDG Base Directory Specification requires that relative paths are ignored.
     let folder = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let base = folder("XDG_CACHE_HOME")
         .or_else(|| folder("HOME").map(|home| home.join(".cache")))

@@ -1,4 +1,4 @@
-//! Brings models from other formats into the packed `.siskin` file.
+//! Converts models of other formats to packed `.siskin` files and back.
 //!
 //! ```no_run
 //! use siskin_convert::{OpenOptions, PackOptions, Recipe};

@@ -1,4 +1,4 @@
-//! Opens a model in any format: packed files directly, others through a cache file.
+//! Opens a model in any format: packed files directly, other formats through the packed cache.
 
 use crate::cache::{self, Found, Place};
 use crate::import::{self, Format, Source};
@@ -10,29 +10,29 @@ use siskin::file::File;
 use siskin::{Error, ErrorKind, Model, ModelOptions, Result};
 use std::path::{Path, PathBuf};
 
-/// Where the packed form of a model is kept.
+/// Where the packed file of a model is stored.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Cache {
-    /// In the user's cache folder: `$XDG_CACHE_HOME/siskin` or `~/.cache/siskin`. Where that cannot be used, as with
-    /// [`Cache::Off`], which a note says.
+    /// In the user's cache folder: `$XDG_CACHE_HOME/siskin` or `~/.cache/siskin`. If that folder cannot be used, falls
+    /// back to [`Cache::Off`] and reports a note.
     #[default]
     User,
-    /// Beside the source: `model.gguf.siskin`, or `model.siskin` in a folder. What is there is used only if it belongs
-    /// to this user and no other may write to it.
+    /// Next to the source: `model.gguf.siskin`, or `model.siskin` in a folder. An existing file is used only if the
+    /// user owns it and no other user may write to it.
     Beside,
-    /// In the given folder, which is made where it is absent.
+    /// In the given folder, which is created if missing.
     Folder(PathBuf),
-    /// Nowhere: packed for this process alone, into a temporary file without a name.
+    /// Nowhere: packed for this process alone, into an unlinked temporary file.
     Off,
 }
 
-/// How to open a model that may have to be packed.
+/// Options for opening a model that may have to be packed.
 pub struct OpenOptions<'a> {
-    /// Where the packed form is kept.
+    /// Where the packed file is stored.
     pub cache: Cache,
-    /// Which types matrices get; without one they keep the source's numbers exactly.
+    /// Which weight type each matrix gets. Without a recipe, weights keep the source's values exactly.
     pub recipe: Option<Recipe>,
-    /// Is told how far packing is.
+    /// Receives the progress of packing.
     pub progress: &'a dyn Progress,
 }
 
@@ -42,19 +42,19 @@ impl Default for OpenOptions<'_> {
     }
 }
 
-/// Opens the model at `path`: a `.siskin` file, a GGUF file, a folder of Hugging Face or CTranslate2, or an ONNX model
-/// of a family that is known; [`open_model`] takes other ONNX models too.
+/// Opens the model at `path`: a `.siskin` file, a GGUF file, a Hugging Face or CTranslate2 folder, or an ONNX model of
+/// a known family. [`open_model`] opens other ONNX models too.
 ///
-/// What is not a `.siskin` file is packed once; later calls find the packed file as long as the source's files are not
-/// changed, replaced or moved. Several processes may do so at once. What is opened stays mapped: see
-/// [`File::open`] for what that asks of the caller.
+/// Other formats than `.siskin` are packed once. Later calls use the packed file as long as the source files are not
+/// changed, replaced or moved. Several processes may do so at once. The opened files stay mapped: see [`File::open`]
+/// for the requirements on the caller.
 pub fn open_any(path: impl AsRef<Path>, options: &OpenOptions<'_>) -> Result<File> {
     let path = path.as_ref();
     open_with(path, options, |format| (format.open)(path))
 }
 
-/// Opens a model to run it: as [`open_any`] and [`Model::from_file`] do, and an ONNX model that is of no known family
-/// as it is. [`Model::notes`] says so then.
+/// Opens a model to run it, as [`open_any`] and [`Model::from_file`] do. An ONNX model of an unknown family is run as
+/// is, by the external backend; [`Model::notes`] reports that.
 pub fn open_model(
     path: impl AsRef<Path>,
     options: &OpenOptions<'_>,
@@ -78,7 +78,7 @@ pub fn open_model(
     Model::from_file(open_any(path, options)?, model_options).map_err(within)
 }
 
-/// Opens a model whose source, should it be needed, `open` opens.
+/// Opens a model. `open` opens the source if it is needed.
 fn open_with(
     path: &Path,
     options: &OpenOptions<'_>,
@@ -166,7 +166,7 @@ fn place(path: &Path, options: &OpenOptions<'_>, identity: &Value) -> Result<Pla
     }
 }
 
-/// Packs into a temporary file that has lost its name before it is mapped.
+/// Packs into a temporary file that is unlinked before it is mapped.
 fn unnamed(path: &Path, format: &Format, source: &dyn Source, options: &OpenOptions<'_>) -> Result<File> {
     let options =
         PackOptions { recipe: options.recipe, progress: options.progress, ..PackOptions::default() };
@@ -178,7 +178,7 @@ fn unnamed(path: &Path, format: &Format, source: &dyn Source, options: &OpenOpti
     File::from_bytes(pack::pack_as(format, path, source, out, &options)?.into_inner())
 }
 
-/// The packed form of `source` with its numbers as they are, in a temporary file that has lost its name.
+/// Packs `source` with its values unchanged into an unlinked temporary file.
 #[cfg(feature = "tract")]
 pub(crate) fn nameless(source: &dyn Source) -> Result<File> {
     let options = PackOptions::default();
@@ -188,11 +188,11 @@ pub(crate) fn nameless(source: &dyn Source) -> Result<File> {
     File::from_bytes(pack::pack(source, std::io::Cursor::new(Vec::new()), &options)?.into_inner())
 }
 
-/// A file in the system's folder for temporary files, whose name is gone.
+/// Creates an unlinked file in the system's folder for temporary files.
 fn nameless_file() -> Result<std::fs::File> {
     use std::sync::atomic::{AtomicU64, Ordering};
     static NEXT: AtomicU64 = AtomicU64::new(0);
-    /// Names that others may have taken.
+    /// Maximum number of names to try if names are taken.
     const MOST_TAKEN: usize = 1000;
     let mut options = std::fs::OpenOptions::new();
     options.read(true).write(true).create_new(true);

@@ -1,28 +1,28 @@
-//! How long work tells how far it is.
+//! Progress reports of long operations.
 
-/// Is told how far the work is. Calls come from one thread at a time.
+/// Receives progress. Calls come from one thread at a time.
 pub trait Progress: Sync {
-    /// The number of bytes that the work will write. Called once.
+    /// Reports the number of bytes that will be written. Called once.
     fn total(&self, bytes: u64);
 
-    /// So many more bytes are written.
+    /// Reports that `bytes` more bytes were written.
     fn advance(&self, bytes: u64);
 
-    /// What is being done, in words.
+    /// Reports the current activity as text.
     fn message(&self, text: &str);
 
-    /// What the user should know, such as that a packed model could not be kept.
+    /// Reports a note for the user, such as that a packed model could not be cached.
     fn note(&self, text: &str) {
         self.message(text);
     }
 
-    /// Whether the work should stop with [`ErrorKind::Cancelled`](siskin::ErrorKind::Cancelled).
+    /// Returns true to stop with [`ErrorKind::Cancelled`](siskin::ErrorKind::Cancelled).
     fn cancelled(&self) -> bool {
         false
     }
 }
 
-/// Tells nobody.
+/// Discards all progress reports.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoProgress;
 

@@ -1,4 +1,4 @@
-//! Opens the tokenizer of a model, or a vocabulary that stands alone.
+//! Opens the tokenizer of a model, or a stand-alone vocabulary.
 
 use crate::import::gguf::Gguf;
 use crate::import::onnx::Folder;
@@ -9,21 +9,21 @@ use siskin::tokenizer::{Tokenizer, Vocabulary};
 use siskin::{Error, ErrorKind, Result};
 use std::path::Path;
 
-/// Opens the tokenizer at `path` without packing anything: of a `.siskin` file, of a GGUF file (one with a
-/// vocabulary alone will do), of a folder of Hugging Face or CTranslate2, of an ONNX model (the one beside it), or a `tokenizer.json`.
+/// Opens the tokenizer at `path` without packing anything: of a `.siskin` file, of a GGUF file (vocabulary-only files
+/// too), of a Hugging Face or CTranslate2 folder, of an ONNX model (the one next to it), or a `tokenizer.json`.
 pub fn open_tokenizer(path: impl AsRef<Path>) -> Result<Tokenizer> {
     let path = path.as_ref();
     let open = |bytes| Tokenizer::open(bytes);
     section(path).and_then(open).map_err(|error| error.within(&path.display().to_string()))
 }
 
-/// The same as the section of a `.siskin` file.
+/// Returns the same tokenizer as the section of a `.siskin` file.
 pub fn tokenizer_section(path: impl AsRef<Path>) -> Result<Bytes> {
     let path = path.as_ref();
     section(path).map_err(|error| error.within(&path.display().to_string()))
 }
 
-/// The section that a `tokenizer.json` becomes.
+/// Converts a `tokenizer.json` to the section of a `.siskin` file.
 pub fn tokenizer_of_json(json: &[u8]) -> Result<Vec<u8>> {
     tokenizer_json::vocabulary(json, None)?.write()
 }

@@ -1,4 +1,4 @@
-//! Calibration: what a model was seen to compute comes closer to what it computed before.
+//! Calibration brings the outputs of a quantized model closer to the original's.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use crate::common::{Folder, golden, packed_with};
@@ -8,7 +8,7 @@ use siskin_convert::{Calibration, NoProgress, PackOptions, Recipe};
 
 const VOCABULARY: u32 = 100;
 
-/// Made-up texts in which tokens depend on those before.
+/// Returns random texts in which tokens depend on earlier ones.
 fn texts(seed: u32, count: u32) -> Vec<Vec<u32>> {
     let text = |at: u32| {
         let mut state = seed.wrapping_mul(7919) + at * 31 + 1;
@@ -21,7 +21,7 @@ fn texts(seed: u32, count: u32) -> Vec<Vec<u32>> {
     (0..count).map(text).collect()
 }
 
-/// Logits of every token of some texts.
+/// Returns the logits of every token of some texts.
 fn logits(file: &File) -> Vec<f32> {
     let model = Model::from_file(file.clone(), &ModelOptions::default()).unwrap();
     let mut all = Vec::new();

@@ -1,4 +1,4 @@
-//! What is read, packed and exported.
+//! Importing, packing and exporting models.
 
 mod calibrate;
 mod common;

@@ -1,5 +1,5 @@
-//! Models written by CTranslate2's own converter (`tests/golden-scripts/make_ctranslate2.py`), with the weights of the
-//! Hugging Face models that they were made from.
+//! Models written by CTranslate2's own converter (`tests/golden-scripts/make_ctranslate2.py`), compared to the weights
+//! of the original Hugging Face models.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use crate::common::{bits, data, floats};
@@ -8,7 +8,7 @@ use siskin::file::Bytes;
 use siskin_convert::import::ctranslate2::{Container, DataType, Folder, Layout, Matrix, Names, Role};
 use std::collections::HashSet;
 
-/// Model, layout, tensors, layers of encoder and decoder, type of the table's elements.
+/// Model, layout, number of tensors, layers of encoder and decoder, dtype of the token embeddings.
 type Case = (&'static str, Layout, usize, (usize, usize), DataType);
 
 const MODELS: &[Case] = &[

@@ -1,4 +1,4 @@
-//! CTranslate2 models that are packed and run, against what PyTorch computed with the same rounded weights
+//! CTranslate2 models that are packed and run, compared to PyTorch's results with the same rounded weights
 //! (`tests/golden-scripts/make_ctranslate2.py`).
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -74,7 +74,7 @@ fn outputs_are_those_of_pytorch() {
         let golden = golden(name);
         let mut found = run(file, &golden);
         if *name == "marian-int16" {
-            // The token before texts, which the converter leaves out, comes last and is never chosen.
+            // The start token, which the converter leaves out, comes last and is never generated.
             assert!(found.iter().skip(19).step_by(20).all(|score| *score < -1e8));
             found = found.chunks(20).flat_map(|scores| scores[..19].to_vec()).collect();
         }

@@ -1,4 +1,4 @@
-//! What is exported comes back: tensors to the bit, blocks to the byte.
+//! Exports read back identically: tensors bit by bit, blocks byte by byte.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use crate::common::{Folder, data, packed, packed_with};
@@ -14,8 +14,7 @@ fn written(file: &File, to: &Path, options: &ExportOptions<'_>) -> siskin::Resul
     export::export(file, export::format_for(None, to)?, to, options)
 }
 
-/// The golden models of both folders.
-/// Those whose sources keep tensors interleaved.
+/// The golden models whose sources store tensors interleaved.
 const INTERLEAVED: [&str; 3] = ["gpt-oss", "qwen3-next", "qwen3-5"];
 
 fn goldens() -> Vec<PathBuf> {
@@ -80,11 +79,11 @@ fn names_and_shapes_are_those_of_the_source() {
         let source = crate::common::floats(&golden.join("model.safetensors"));
         let made = crate::common::floats(&folder.join("out/model.safetensors"));
         for (tensor, (shape, values)) in &made {
-            // Some sources keep tensors under names without their class's prefix.
+            // Some sources store tensors without the prefix of their class.
             let theirs = source
                 .iter()
                 .filter(|(theirs, _)| tensor == *theirs || tensor.ends_with(&format!(".{theirs}")));
-            // One was added to some and is taken away again.
+            // Some have an offset of one that importing adds and exporting subtracts.
             let close = |numbers: &[f32]| numbers.iter().zip(values).all(|(a, b)| (a - b).abs() < 1e-6);
             let same = theirs.clone().any(|(_, (other, numbers))| other == shape && close(numbers));
             assert!(same, "{name}: {tensor} {shape:?} is not in the source");
@@ -217,7 +216,7 @@ fn what_is_interleaved_is_refused() {
     }
 }
 
-/// Fields of a protobuf message: numbers and ranges of bytes.
+/// Returns the fields of a protobuf message: numbers and byte ranges.
 fn fields(mut bytes: &[u8]) -> Vec<(u64, u64, &[u8])> {
     fn varint(bytes: &mut &[u8]) -> u64 {
         let mut number = 0;
@@ -373,7 +372,7 @@ fn what_is_left_of_another_model_stops_the_export_or_goes() {
     assert!(to.join("notes.md").is_file() && to.join("vocab.txt").is_file());
     assert!(report.notes.iter().any(|note| note.starts_with("vocab.txt was there")), "{:?}", report.notes);
     assert_same_tensors(&file, &packed(&to, &Folder::new("export-leftovers-again")), "llama");
-    // Data beside an ONNX model that has none.
+    // External data next to an ONNX model that has none.
     let graph = folder.join("MODEL.ONNX");
     let data = folder.join("MODEL.onnx.data");
     std::fs::write(&data, b"another").unwrap();

@@ -1,4 +1,5 @@
-//! GGUF files made by the `gguf` package (`tests/golden-scripts/make_gguf.py`), with the values it reads from them.
+//! GGUF files written by the `gguf` package (`tests/golden-scripts/make_gguf.py`), compared to the values that it reads
+//! from them.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use crate::common::{Folder, bits, data, floats, packed, packed_with, row};
@@ -118,7 +119,7 @@ fn damaged_files_give_errors_and_no_output() {
         assert!(pack_file(&from, &to, &PackOptions::default()).is_err(), "cut at {length}");
         assert!(!to.exists());
     }
-    // The name of a tensor that the model needs, and the width.
+    // The name of a required tensor, and the hidden size.
     let patched = |find: &[u8], with: &[u8]| {
         let at = whole.windows(find.len()).position(|window| window == find).unwrap();
         let mut bytes = whole.clone();
@@ -141,7 +142,7 @@ fn damaged_files_give_errors_and_no_output() {
     assert!(!to.exists());
 }
 
-/// The rows of real models, where `cargo xtask model` brought some: block by block as the codecs read them.
+/// Checks the rows of real models, if `cargo xtask model` downloaded some: block by block as the codecs decode them.
 #[test]
 fn real_models_keep_their_values() {
     let models = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../.models");

@@ -1,4 +1,4 @@
-//! Hugging Face folders: the packed values are those of the safetensors, moved to where our graphs want them.
+//! Hugging Face folders: packed values equal those of the safetensors, in the layout of our graphs.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use crate::common::{Folder, bits, floats, golden, packed, row};
@@ -18,7 +18,7 @@ fn model(family: &str, folder: &Folder) -> (File, Floats) {
     (packed(&path, folder), floats(&path.join("model.safetensors")))
 }
 
-/// The value at row and column of a matrix.
+/// Returns the value at row and column of a matrix.
 fn at((shape, values): &Values, row: usize, column: usize) -> f32 {
     assert_eq!(shape.len(), 2);
     values[row * shape[1] + column]
@@ -89,7 +89,7 @@ fn gemma_norms_gain_one() {
     assert!(file.tensor("output.weight").is_none(), "the token table is the output");
 }
 
-/// GPT-NeoX and BLOOM keep (head, q|k|v, column of the head); ours are all queries, all keys, all values.
+/// GPT-NeoX and BLOOM store (head, q|k|v, column of the head); ours are all queries, all keys, all values.
 #[test]
 fn heads_of_three_are_sorted() {
     for (family, name) in [
@@ -117,7 +117,7 @@ fn heads_of_three_are_sorted() {
     }
 }
 
-/// Every golden of a decoder packs, and no tensor is left out but those that are known not to be weights.
+/// Every decoder golden packs, and no tensor is left out except known non-weights.
 #[test]
 fn every_golden_packs() {
     let mut packed_families = 0;
@@ -128,7 +128,7 @@ fn every_golden_packs() {
         }
         let folder = Folder::new("hf-every");
         let to = folder.join("packed.siskin");
-        // Its expansion ratio is not the one its weights were made with.
+        // Its expansion ratio is not the one that its weights were made with.
         if path.ends_with("mpt") {
             continue;
         }
@@ -161,7 +161,7 @@ fn write(path: &Path, tensors: &[(&str, &Values)]) {
     std::fs::write(path, bytes).unwrap();
 }
 
-/// Shards, names without or with more wrappers, a nested configuration, a template, an unused integer tensor.
+/// Shards, names with fewer or more wrapper prefixes, a nested configuration, a template, an unused integer tensor.
 #[test]
 fn other_layouts_of_a_folder_pack_alike() {
     let folder = Folder::new("hf-layouts");
@@ -291,7 +291,7 @@ fn the_tokenizer_comes_along() {
     assert!(!folder.join("no.siskin").exists());
 }
 
-/// A copy of a golden folder with its weights, and `change` made to its files.
+/// Copies a golden folder with its weights, applies `change` to its files and opens it.
 fn changed(folder: &Folder, change: impl Fn(&Path)) -> siskin::Result<()> {
     let source = folder.join("source");
     let _ = std::fs::remove_dir_all(&source);

@@ -1,4 +1,4 @@
-//! Opening any model: cache files are found, made, and made again when they are stale or broken.
+//! Opening models of any format: cache files are found, created, and recreated when they are stale or corrupt.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use crate::common::{Folder, data};
@@ -8,7 +8,7 @@ use siskin_convert::{Cache, OpenOptions, PackOptions, Progress, open_any, pack_f
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Counts how often and how far packing ran.
+/// Counts the runs of packing and their progress.
 #[derive(Default)]
 struct Counter {
     packings: AtomicU64,
@@ -121,7 +121,7 @@ fn a_file_that_is_not_a_cache_is_left_alone() {
     assert_eq!(std::fs::read(&own).unwrap(), before);
 }
 
-/// What a download may hold under the name of its cache file.
+/// Files that a download may contain under the name of its cache file.
 #[test]
 #[cfg(unix)]
 fn cache_files_beside_a_model_replace_nothing_else() {
@@ -149,7 +149,7 @@ fn cache_files_beside_a_model_replace_nothing_else() {
     }
     std::fs::remove_file(&beside).unwrap();
     open(&path, Cache::Beside, &counter).unwrap();
-    // In a folder for caches, a link is not followed either.
+    // In a cache folder, a symbolic link is not followed either.
     let caches = folder.join("caches");
     open(&path, Cache::Folder(caches.clone()), &counter).unwrap();
     let cached = std::fs::read_dir(&caches).unwrap().next().unwrap().unwrap().path();
@@ -158,7 +158,7 @@ fn cache_files_beside_a_model_replace_nothing_else() {
     assert_eq!(open(&path, Cache::Folder(caches), &counter).unwrap_err().kind(), ErrorKind::Io);
 }
 
-/// A source that was replaced by another of the same size and time of change, as an archive that keeps times does.
+/// A source that is replaced by a file of the same size and mtime, as an archive that preserves times does.
 #[test]
 #[cfg(unix)]
 fn a_source_is_known_by_more_than_its_size_and_time() {
@@ -198,7 +198,7 @@ fn cache_files_that_others_may_write_to_are_not_used() {
     }
     mode(0o644);
     open(&path, Cache::Beside, &counter).unwrap();
-    // Only root can give files away.
+    // Only root can change the owner of a file.
     if chown(&beside, Some(12345), None).is_ok() {
         assert_eq!(open(&path, Cache::Beside, &counter).unwrap_err().kind(), ErrorKind::Io);
     }

@@ -1,4 +1,4 @@
-//! A `.siskin` file whose matrices get other types becomes what its source would.
+//! Repacking a `.siskin` file with other matrix types gives the same as packing its source.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use crate::common::{Folder, data};
@@ -13,7 +13,7 @@ fn packed(from: &Path, to: &Path, recipe: Option<&str>) -> siskin::Result<File> 
     File::open(to)
 }
 
-/// Names, types and bytes of all tensors.
+/// Returns names, types and bytes of all tensors.
 fn tensors(file: &File) -> Vec<(String, String, Vec<u8>)> {
     let part = |tensor: &Tensor| (tensor.name.clone(), format!("{:?}", tensor.panel), tensor.data.to_vec());
     file.tensors().iter().map(part).collect()

@@ -1,6 +1,6 @@
-// A graphics processor for tests: what kernels/cuda/machine.cuh asks of the machine, carried out by an ordinary
-// program. Every thread of a block is a fiber; blocks run one after the other. What a real machine would let pass by
-// chance is an error here: lanes that part ways, copies that nobody waited for, memory that nobody wrote.
+// A CUDA emulator for tests: implements the machine interface of kernels/cuda/machine.cuh as an ordinary program. Every
+// thread of a block is a fiber; blocks run one after the other. Undefined behavior that a real GPU may tolerate is an
+// error here: divergent lanes, copies that were not waited for, uninitialized memory.
 #pragma once
 
 #include <cmath>
@@ -24,7 +24,7 @@ struct Three {
 
 inline Three threadIdx, blockIdx, blockDim, gridDim;
 
-// Threads that wait for each other.
+// Threads that share a barrier.
 struct Group {
     int alive = 0;
     int arrived = 0;
@@ -47,7 +47,7 @@ struct Thread {
     std::vector<std::vector<Copy>> copies;
 };
 
-// In host.cpp.
+// Defined in host.cpp.
 extern Thread* current;
 extern Warp* warps_of_block;
 extern Group block_group;
@@ -74,7 +74,7 @@ inline Warp& own_warp() { return warps_of_block[current->number / 32]; }
 inline void meet() { meet_in(block_group, "block"); }
 inline void meet_warp() { meet_in(own_warp(), "warp"); }
 
-// Leaves words for the other lanes of the warp, and gives what all of them have left.
+// Publishes words to the other lanes of the warp and returns the words of all lanes.
 template <class... X> inline uint64_t (*leave(const char* what, X... words))[4] {
     Warp& warp = own_warp();
     uint64_t(*left)[4] = warp.left[warp.generation & 1];
@@ -203,7 +203,8 @@ inline void multiply_add(T, float (&sums)[4], const unsigned (&a)[4], unsigned b
         int row = i / 2, n = column + i % 2;
         double sum = sums[i];
         for (int k = 0; k < 16; k++) {
-            // Of a, word 0 has the rows below 8 and word 1 the others, of the first 8 columns; words 2 and 3 of the rest.
+            // Of a, words 0 and 1 hold the first 8 columns: word 0 the rows below 8, word 1 the others. Words 2 and 3
+            // hold the remaining columns.
             uint64_t of_a = left[own_row * 4 + k % 8 / 2][k / 8] >> (32 * row);
             uint64_t of_b = left[n * 4 + k % 8 / 2][2] >> (32 * (k / 8));
             sum += (double)half_of<T>(of_a, k % 2) * half_of<T>(of_b, k % 2);
@@ -223,7 +224,7 @@ inline void close_copies() {
     current->copies.emplace_back();
 }
 
-// The last group is the one that is still open.
+// The last group is still open.
 template <int LEFT> inline void wait_for_copies() {
     auto& groups = current->copies;
     while (groups.size() > LEFT + 1) {
@@ -241,7 +242,7 @@ using std::isfinite;
 template <class X> inline X min(X a, X b) { return b < a ? b : a; }
 template <class X> inline X max(X a, X b) { return a < b ? b : a; }
 
-// A kernel as the host knows it.
+// A kernel, as registered with the host.
 struct Entry {
     const char* name;
     int threads;

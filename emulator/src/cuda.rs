@@ -1,43 +1,44 @@
-//! A graphics processor: CUDA kernels compiled as ordinary C++, and carried out by another process, thread by thread.
+//! A CUDA emulator: kernels compiled as ordinary C++ and run by another process, thread by thread.
 //!
-//! The very sources that ship run, some hundred thousand times slower. `emulator/cuda/machine.h` says what is stricter
-//! than on a real machine.
+//! It runs the sources that ship, about a hundred thousand times slower. `emulator/cuda/machine.h` describes what is
+//! stricter than on a real GPU.
 
 use std::io::{BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-/// What a kernel is called with.
+/// A kernel argument.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Argument {
-    /// A place in the memory of the machine; 0: none.
+    /// An address in emulated memory; 0 is null.
     Place(u64),
-    /// A whole number, of whatever width.
+    /// An integer of any width.
     Whole(i64),
     /// A float.
     Float(f32),
 }
 
-/// How many blocks, of how many threads, with how many bytes of shared memory.
+/// The launch configuration: grid, block size and bytes of shared memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
-    /// Blocks along each side.
+    /// Blocks in each dimension.
     pub grid: [u32; 3],
-    /// Threads of a block.
+    /// Threads per block.
     pub threads: u32,
     /// Bytes of shared memory.
     pub shared: u32,
 }
 
-/// Compilers of C++, by the order in which they are tried.
+/// C++ compilers, in the order in which they are tried.
 const COMPILERS: [&str; 3] = ["c++", "g++", "clang++"];
 const FLAGS: [&str; 7] =
     ["-std=c++17", "-O1", "-Wall", "-Wextra", "-Werror", "-Wno-unknown-pragmas", "-U_FORTIFY_SOURCE"];
 
-/// Compiles the kernels of `sources` to a program in `folder`.
+/// Compiles the kernels of `sources` to a program in `folder`. Returns `Ok(None)` if there is no compiler, which is not
+/// an error of the kernels.
 ///
 /// # Errors
-/// Where there is no compiler (`Ok(None)`: that is no fault of the kernels), and what it says where they do not compile.
+/// The compiler's message if the kernels do not compile.
 pub fn compile(sources: &Path, folder: &Path) -> Result<Option<PathBuf>, String> {
     let works = |name: &&&str| {
         let quiet = Command::new(name).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
@@ -76,11 +77,10 @@ fn finish(child: Child) -> Result<(), String> {
     if answer.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&answer.stderr).into_owned()) }
 }
 
-/// The product of a matrix of m × k with one of k × n, each with how far its rows and its columns are apart; sums are
-/// doubles, from the first to the last.
+/// Multiplies an m × k matrix by a k × n matrix, each with its row and column strides. Sums are f64, added in order.
 ///
 /// # Panics
-/// Where a matrix is too short.
+/// If a matrix is too short.
 pub fn product([m, n, k]: [usize; 3], a: (&[f32], [usize; 2]), b: (&[f32], [usize; 2])) -> Vec<f32> {
     let mut out = Vec::with_capacity(m * n);
     for row in 0..m {
@@ -96,7 +96,7 @@ pub fn product([m, n, k]: [usize; 3], a: (&[f32], [usize; 2]), b: (&[f32], [usiz
     out
 }
 
-/// The files of kernels, by name.
+/// Returns the kernel files, sorted by name.
 fn kernels(sources: &Path) -> Result<Vec<PathBuf>, String> {
     let entries = std::fs::read_dir(sources).map_err(|error| format!("{}: {error}", sources.display()))?;
     let paths = entries.flatten().map(|entry| entry.path());
@@ -106,7 +106,7 @@ fn kernels(sources: &Path) -> Result<Vec<PathBuf>, String> {
     Ok(files)
 }
 
-/// A machine that runs.
+/// A running emulator.
 #[derive(Debug)]
 pub struct Machine {
     child: Child,
@@ -115,10 +115,10 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// Starts what [`compile`] made.
+    /// Starts the program that [`compile`] created.
     ///
     /// # Errors
-    /// Where it does not start.
+    /// If it does not start.
     pub fn start(program: &Path) -> Result<Self, String> {
         let mut command = Command::new(program);
         let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
@@ -147,10 +147,10 @@ impl Machine {
         Ok(u64::from_le_bytes(bytes))
     }
 
-    /// Memory, none of whose floats is a number. What reads or writes beyond it ends the machine.
+    /// Allocates memory whose floats are all NaN. Out-of-bounds accesses end the emulator.
     ///
     /// # Errors
-    /// Where the machine has ended.
+    /// If the emulator has ended.
     pub fn allocate(&mut self, bytes: usize) -> Result<u64, String> {
         self.say(b'a', &[bytes as u64], &[])?;
         self.hear_number()
@@ -159,7 +159,7 @@ impl Machine {
     /// Writes to memory.
     ///
     /// # Errors
-    /// Where the machine has ended.
+    /// If the emulator has ended.
     pub fn write(&mut self, place: u64, bytes: &[u8]) -> Result<(), String> {
         self.say(b'w', &[place, bytes.len() as u64], bytes)
     }
@@ -167,33 +167,33 @@ impl Machine {
     /// Reads memory.
     ///
     /// # Errors
-    /// Where the machine has ended.
+    /// If the emulator has ended.
     pub fn read(&mut self, place: u64, bytes: &mut [u8]) -> Result<(), String> {
         self.say(b'r', &[place, bytes.len() as u64], &[])?;
         self.hear(bytes)
     }
 
-    /// Makes all bytes alike.
+    /// Sets `count` bytes to `byte`.
     ///
     /// # Errors
-    /// Where the machine has ended.
+    /// If the emulator has ended.
     pub fn fill(&mut self, place: u64, byte: u8, count: usize) -> Result<(), String> {
         self.say(b'f', &[place, u64::from(byte), count as u64], &[])
     }
 
-    /// Whether threads and blocks run from the last to the first: results of kernels that wait where they should are the
-    /// same.
+    /// Sets whether threads and blocks run from last to first. The results of correctly synchronized kernels do not
+    /// depend on it.
     ///
     /// # Errors
-    /// Where the machine has ended.
+    /// If the emulator has ended.
     pub fn run_backwards(&mut self, backwards: bool) -> Result<(), String> {
         self.say(b'o', &[u64::from(backwards)], &[])
     }
 
-    /// Runs a kernel to its end.
+    /// Runs a kernel to completion.
     ///
     /// # Errors
-    /// What it did wrong.
+    /// A description of the kernel's error.
     pub fn launch(&mut self, kernel: &str, shape: Shape, arguments: &[Argument]) -> Result<(), String> {
         let word = |argument: &Argument| match *argument {
             Argument::Place(place) => place,

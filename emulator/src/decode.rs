@@ -1,15 +1,15 @@
-//! The encodings of the AMX instructions.
+//! Decodes AMX instructions.
 
 use crate::tiles::{Instruction, Signs};
 
-/// The sixteen general registers, in the order of their numbers, and where the instruction is.
+/// The sixteen general registers, in encoding order, and the instruction pointer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Registers {
     pub(crate) general: [u64; 16],
     pub(crate) instruction: u64,
 }
 
-/// The bytes after the prefix, taken one by one.
+/// The bytes after the prefix, read one by one.
 struct Bytes {
     at: *const u8,
     length: usize,
@@ -17,7 +17,7 @@ struct Bytes {
 
 impl Bytes {
     /// # Safety
-    /// The instruction must go on.
+    /// The instruction must have another byte.
     unsafe fn next(&mut self) -> u8 {
         // SAFETY: the caller's promise.
         let byte = unsafe { *self.at.add(self.length) };
@@ -41,25 +41,26 @@ impl Bytes {
     }
 }
 
-/// A place in memory: where, and how far apart rows are.
+/// A memory operand: address and row stride.
 struct Place {
     base: u64,
     stride: u64,
 }
 
-/// The instruction at the registers' place and its length; `None` where it is none of AMX.
+/// Decodes the instruction at the instruction pointer and returns it with its length, or `None` if it is not an AMX
+/// instruction.
 ///
 /// # Safety
-/// There must be an instruction.
+/// The instruction pointer must point to an instruction.
 pub(crate) unsafe fn decode(registers: &Registers) -> Option<(Instruction, usize)> {
     let mut bytes = Bytes { at: registers.instruction as *const u8, length: 0 };
-    // SAFETY: a byte is read only where those before it say that the instruction goes on.
+    // SAFETY: a byte is read only if the preceding bytes imply that the instruction continues.
     unsafe {
         if bytes.next() != 0xc4 {
             return None;
         }
         let (first, second) = (bytes.next(), bytes.next());
-        // The map of opcodes, and neither wide operands nor long vectors.
+        // The opcode map; neither wide operands nor long vectors are allowed.
         if first & 0x1f != 2 || second & 0x84 != 0 {
             return None;
         }

@@ -1,9 +1,9 @@
-//! Instructions that the machine of a test does not have.
+//! Emulation of instructions that the test machine does not support.
 //!
-//! AMX, the matrix instructions of some Intel processors: where they trap, a signal handler decodes them and carries
-//! them out on tiles in memory, a set for each thread. The very code that ships runs, some thousand times slower.
+//! AMX, the matrix instructions of some Intel processors: a signal handler decodes trapped instructions and executes
+//! them on tiles in memory, one set per thread. It runs the code that ships, about a thousand times slower.
 //!
-//! CUDA: [`cuda`] runs kernels without a graphics processor.
+//! CUDA: [`cuda`] runs kernels without a GPU.
 
 pub mod cuda;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
@@ -13,8 +13,8 @@ mod tiles;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 mod trap;
 
-/// Carries out AMX instructions that trap, in all threads from now on. False where that cannot be done: only 64-bit
-/// Linux on x86 can.
+/// Installs the handler that executes trapped AMX instructions, for all threads. Returns false if that is unsupported:
+/// it requires 64-bit Linux on x86.
 pub fn install() -> bool {
     #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
     return trap::install();

@@ -1,11 +1,11 @@
-//! Eight tiles and what the instructions do with them.
+//! The eight AMX tiles and the instructions on them.
 
-/// Bytes of a tile's row, and rows of a tile.
+/// Bytes per tile row, and rows per tile.
 const BYTES: usize = 64;
 const ROWS: usize = 16;
 const TILES: usize = 8;
 
-/// Which of the bytes that are multiplied have signs.
+/// Signedness of the multiplied bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Signs {
     pub(crate) left: bool,
@@ -35,10 +35,10 @@ impl Tiles {
     pub(crate) const NEW: Self =
         Self { rows: [0; TILES], columns: [0; TILES], data: [[[0; BYTES]; ROWS]; TILES] };
 
-    /// Carries out an instruction; `None` where a processor would refuse it.
+    /// Executes an instruction. Returns `None` if a processor would raise an exception.
     ///
     /// # Safety
-    /// What the instruction reads and writes must be valid for that.
+    /// The memory that the instruction reads and writes must be valid for that.
     pub(crate) unsafe fn run(&mut self, instruction: Instruction) -> Option<()> {
         match instruction {
             // SAFETY: the caller's promise: a configuration has 64 bytes.
@@ -92,7 +92,7 @@ impl Tiles {
         Some(())
     }
 
-    /// The rows and the bytes of a row of a tile that is configured.
+    /// Returns the rows and bytes per row of a configured tile.
     fn shape(&self, tile: usize) -> Option<(usize, usize)> {
         let shape = (*self.rows.get(tile)?, *self.columns.get(tile)?);
         (shape.0 != 0).then_some(shape)

@@ -1,4 +1,4 @@
-//! The handler of the signal that an unknown instruction raises.
+//! The signal handler for illegal instructions.
 
 use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_void};
@@ -15,7 +15,7 @@ pub(crate) fn install() -> bool {
     static INSTALLED: OnceLock<bool> = OnceLock::new();
     *INSTALLED.get_or_init(|| {
         let handler: extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void) = handle;
-        // SAFETY: all zeros are a valid action, and the handler has the form that the flags say.
+        // SAFETY: an all-zero action is valid, and the handler has the signature that the flags require.
         unsafe {
             let mut action: libc::sigaction = std::mem::zeroed();
             action.sa_sigaction = handler as *const () as usize;
@@ -25,7 +25,7 @@ pub(crate) fn install() -> bool {
     })
 }
 
-/// The numbers of the context's fields that hold the general registers.
+/// The indices of the general registers in the signal context.
 const GENERAL: [c_int; 16] = [
     libc::REG_RAX,
     libc::REG_RCX,
@@ -46,8 +46,8 @@ const GENERAL: [c_int; 16] = [
 ];
 
 extern "C" fn handle(_: c_int, _: *mut libc::siginfo_t, context: *mut c_void) {
-    // SAFETY: the system hands over the context of the thread, which stands at an instruction; nothing else of the
-    // thread uses its tiles meanwhile, and an instruction of AMX touches what its code says.
+    // SAFETY: the system passes the context of the thread, which is stopped at an instruction; nothing else of the
+    // thread uses its tiles meanwhile, and an AMX instruction accesses only the memory that its encoding states.
     unsafe {
         let fields = &mut (*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs;
         let registers = Registers {

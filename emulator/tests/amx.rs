@@ -1,9 +1,9 @@
-//! The instructions against what the manual says of them, in plain loops.
+//! Compares the emulated instructions to plain loops of their specification.
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))]
 
 use std::arch::asm;
 
-/// Rows and bytes of a row of the three tiles of a product.
+/// Rows and bytes per row of the three tiles of a product.
 #[derive(Clone, Copy)]
 struct Shape {
     rows: usize,
@@ -44,7 +44,7 @@ macro_rules! product {
         let shape: Shape = $shape;
         let mut out = vec![-1_i32; 16 * 16];
         let configuration = configuration(shape);
-        // SAFETY: the emulator runs, and all tiles have their place in memory.
+        // SAFETY: the emulator is installed, and all tiles have their place in memory.
         unsafe {
             asm!(
                 "ldtilecfg [{configuration}]",
@@ -68,8 +68,9 @@ macro_rules! product {
     }};
 }
 
-/// Asks the system for the tiles of a processor that has them. It carries out all instructions then; unasked, it would
-/// the first, which sets tiles up, and refuse those that use them, of which the emulator could make nothing.
+/// Requests permission to use AMX, if the processor has it. Then the hardware executes all instructions. Without
+/// permission, it would execute the first instruction, which configures tiles, and trap on those that use them, so that
+/// the emulator would lack the configuration.
 fn ask_for_tiles() {
     const REQUEST: libc::c_long = 0x1023;
     const TILE_DATA: libc::c_long = 18;

@@ -1,4 +1,4 @@
-//! The emulated graphics processor does what is right, and says what is wrong.
+//! The CUDA emulator computes correct kernels correctly and reports errors of others.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::path::{Path, PathBuf};
@@ -50,7 +50,7 @@ fn a_block_adds_up() {
 fn what_is_wrong_is_said() {
     for (kernel, word) in [("parted", "part ways"), ("left_alone", "leaves"), ("nothing", "no kernel")] {
         let Some(mut machine) = machine() else { return };
-        // The threads that wait come first.
+        // The waiting threads run first.
         machine.run_backwards(true).unwrap();
         let out = put(&mut machine, &[0.0; 64]);
         let said = machine.launch(kernel, BLOCK, &[out]).unwrap_err();
@@ -63,7 +63,7 @@ fn what_is_wrong_is_said() {
     assert!(said.contains("65 threads"), "{said}");
 }
 
-/// Memory that was not waited for is no number, or depends on who comes first.
+/// Data that was not waited for is NaN or depends on the order of threads.
 #[test]
 fn who_does_not_wait_is_found() {
     let Some(mut machine) = machine() else { return };
@@ -92,7 +92,7 @@ fn what_lies_beyond_a_table_ends_the_machine() {
 #[test]
 fn halves_are_rounded_to_the_nearest() {
     let Some(mut machine) = machine() else { return };
-    // Ties, the ends of each kind, and numbers that are too large or too small; in pairs of bf16 and f16.
+    // Ties, the limits of each type, overflow and underflow; in pairs of bf16 and f16.
     let (smallest, largest) = (1.0 / 16_777_216.0, f32::from_bits(0x7f7f_0000));
     let rows: [(f32, f32, f32); 10] = [
         (1.0, 1.0, 1.0),

@@ -1,6 +1,6 @@
-//! An allocator that says how much each thread has allocated.
+//! An allocator that counts the allocations of each thread.
 //!
-//! A test binary installs it with `#[global_allocator]` and measures a piece of work with [`measure`].
+//! A test binary installs it with `#[global_allocator]` and measures code with [`measure`].
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -9,20 +9,20 @@ thread_local! {
     static USAGE: Cell<Usage> = const { Cell::new(Usage { count: 0, live: 0, peak: 0, largest: 0 }) };
 }
 
-/// What one thread has allocated since the start of a measurement.
+/// Allocations of one thread since the start of a measurement.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// The number of allocations, growing ones included.
+    /// Number of allocations, including reallocations that grow.
     pub count: usize,
-    /// Bytes held now. Negative where the work freed what was allocated before it.
+    /// Live bytes. Negative if the code freed memory that was allocated earlier.
     pub live: isize,
-    /// The most bytes held at one time.
+    /// Peak of live bytes.
     pub peak: isize,
     /// The largest single request in bytes.
     pub largest: usize,
 }
 
-/// The system's allocator with counters per thread.
+/// The system allocator with counters per thread.
 #[derive(Debug)]
 pub struct Counting;
 
@@ -40,8 +40,8 @@ fn note(grown: usize, freed: usize) {
     });
 }
 
-// SAFETY: every call is passed on unchanged to the system's allocator, which upholds the contract; the
-// counters are plain cells that never allocate.
+// SAFETY: every call is passed on unchanged to the system's allocator, which upholds the contract; the counters are
+// plain cells that never allocate.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         note(layout.size(), 0);
@@ -68,9 +68,9 @@ unsafe impl GlobalAlloc for Counting {
     }
 }
 
-/// Runs `work` and says what this thread allocated in it.
+/// Runs `work` and returns the allocations of this thread in it.
 ///
-/// All counts are zero where [`Counting`] is not the global allocator.
+/// All counts are zero if [`Counting`] is not the global allocator.
 pub fn measure<T>(work: impl FnOnce() -> T) -> (T, Usage) {
     USAGE.with(|cell| cell.set(Usage::default()));
     let result = work();

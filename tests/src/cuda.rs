@@ -1,5 +1,5 @@
-//! A device for tests: the sources of the CUDA kernels, carried out without a graphics processor. Products of matrices,
-//! which on a real device are cuBLAS's, are plain loops.
+//! A device for tests: runs the sources of the CUDA kernels without a GPU. Matmuls, which cuBLAS computes on a real
+//! device, are plain loops.
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -13,15 +13,15 @@ use siskin_trainer::cuda::{
 
 use crate::paths;
 
-/// The device.
+/// The emulated device.
 pub struct Emulated {
     machine: Machine,
 }
 
-/// Where the kernels of `kernels/cuda/` were compiled to, once for each process; `None` where there is no compiler.
+/// Compiles `kernels/cuda/`, once per process, and returns the program, or `None` if there is no compiler.
 ///
 /// # Panics
-/// Where they do not compile.
+/// If they do not compile.
 pub fn program(folder: &Path) -> Option<&'static Path> {
     static PROGRAM: OnceLock<Option<PathBuf>> = OnceLock::new();
     let compile = || {
@@ -32,18 +32,18 @@ pub fn program(folder: &Path) -> Option<&'static Path> {
 }
 
 impl Emulated {
-    /// A machine that runs a program.
+    /// Starts an emulator that runs a program.
     ///
     /// # Panics
-    /// Where it does not start.
+    /// If it does not start.
     pub fn new(program: &Path) -> Self {
         Self { machine: Machine::start(program).unwrap_or_else(|said| panic!("{said}")) }
     }
 
-    /// Whether threads run from the last to the first.
+    /// Sets whether threads run from last to first.
     ///
     /// # Errors
-    /// Where the machine has ended.
+    /// If the emulator has ended.
     pub fn run_backwards(&mut self, backwards: bool) -> Result<()> {
         said(self.machine.run_backwards(backwards))
     }
@@ -61,12 +61,12 @@ impl Emulated {
         Ok(decode(precision, &bytes))
     }
 
-    /// A factor of a product, which may have numbers of eight bits.
+    /// Returns an operand of a matmul, which may be fp8.
     fn factor(&mut self, own: Matrices, which: usize, matrix: Matrix, shape: [usize; 2]) -> Result<Vec<f32>> {
         let Some(Eight { range, inverse }) = own.eights.map(|eights| eights[which]) else {
             return self.table(own.precision, matrix, shape);
         };
-        // As devices want it: what is added up stands together.
+        // fp8 matmuls require that the summed dimension is contiguous.
         if matrix.turned != (which == 1) || !matrix.stride.is_multiple_of(16) {
             return Err(Error::argument("emulated device", format!("{matrix:?} of eight bits")));
         }
@@ -105,7 +105,7 @@ impl Emulated {
                 out[place] = if product.before > 0 { gelu(before[place]) } else { before[place] };
             }
         }
-        // What stands between rows stays as it was.
+        // The gaps between rows are not written.
         for row in 0..m {
             let start = row * product.out.stride;
             for (base, numbers) in [(product.out.place, &out), (product.before, &before)] {
@@ -119,7 +119,7 @@ impl Emulated {
     }
 }
 
-/// GELU by the hyperbolic tangent, as cuBLASLt has it.
+/// GELU with tanh approximation, as in cuBLASLt.
 fn gelu(x: f32) -> f32 {
     let x = f64::from(x);
     let inner = (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x * x * x);
@@ -132,7 +132,7 @@ fn said<T>(outcome: std::result::Result<T, String>) -> Result<T> {
 
 impl Device for Emulated {
     fn allocate(&mut self, bytes: usize) -> Result<Place> {
-        // Ends at what nobody may touch; begins where a real device would begin.
+        // The allocation ends at an inaccessible page and begins where a real device would begin it.
         said(self.machine.allocate(bytes.next_multiple_of(256)))
     }
 
@@ -177,14 +177,14 @@ fn as_word(argument: &Argument) -> cuda::Argument {
     }
 }
 
-/// What the factors of a product are.
+/// The types of a matmul's operands.
 #[derive(Clone, Copy)]
 struct Matrices {
     precision: Precision,
     eights: Option<[Eight; 2]>,
 }
 
-/// The number of a byte.
+/// Decodes an fp8 byte.
 pub fn eight(range: Range, byte: u8) -> f32 {
     let (digits, bias) = match range {
         Range::Near => (3, 7),
@@ -201,7 +201,7 @@ pub fn eight(range: Range, byte: u8) -> f32 {
     if byte & 0x80 == 0 { size } else { -size }
 }
 
-/// Numbers of a precision as bytes.
+/// Encodes values in a precision.
 pub fn encode(precision: Precision, numbers: &[f32]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(numbers.len() * precision.bytes());
     for number in numbers {
@@ -214,7 +214,7 @@ pub fn encode(precision: Precision, numbers: &[f32]) -> Vec<u8> {
     bytes
 }
 
-/// The numbers of bytes.
+/// Decodes values of a precision.
 pub fn decode(precision: Precision, bytes: &[u8]) -> Vec<f32> {
     let number = |bytes: &[u8]| match precision {
         Precision::F32 => f32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]),

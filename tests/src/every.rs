@@ -1,29 +1,29 @@
-//! A C program that calls every function of the header with nothing, with handles of other kinds, and with the right
-//! handle but nothing else.
+//! Generates a C program that calls every function of the header with null arguments, with handles of other types, and
+//! with only the right handle.
 
 use std::fmt::Write;
 
 /// A function of the header.
 struct Function {
     name: String,
-    /// Whether it gives an error.
+    /// Whether it returns an error.
     fails: bool,
     parameters: Vec<Parameter>,
 }
 
-/// What a function takes.
+/// A parameter of a function.
 enum Parameter {
     /// A pointer to an opaque type of this name.
     Handle(String),
-    /// Where something is written.
+    /// A pointer that is written to.
     Out,
     /// Text or numbers that are read.
     Input,
-    /// A number, a callback, or what goes with one.
+    /// A number, a callback, or a callback's user data.
     Plain,
 }
 
-/// How the program makes what it needs, by the name of the type.
+/// The code that creates a handle, by type name.
 const HANDLES: [(&str, &str); 11] = [
     ("siskin_texts", "OK(siskin_texts_new(&siskin_texts_));"),
     ("siskin_sampler", "OK(siskin_sampler_new(&siskin_sampler_));"),
@@ -35,14 +35,14 @@ const HANDLES: [(&str, &str); 11] = [
     ("siskin_encoder", "OK(siskin_encoder_new(siskin_model_, false, 0, 0, &siskin_encoder_));"),
     ("siskin_writing", "OK(siskin_writing_new(siskin_model_, &siskin_writing_));"),
     ("siskin_writer", "OK(siskin_writer_new(siskin_model_, 0, 0, &siskin_writer_));"),
-    // Models that listen are too large for this.
+    // Speech models are too large for this test.
     ("siskin_transcriber", ""),
 ];
 
-/// May be told nothing.
+/// A function that accepts null arguments.
 const NEEDS_NOTHING: &str = "siskin_log_set";
 
-/// The program.
+/// Returns the program.
 pub fn program(header: &str) -> String {
     let mut calls = String::new();
     for function in functions(header) {

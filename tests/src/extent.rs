@@ -1,9 +1,9 @@
-//! Which of a test's cases run: all, or those that stand for the others.
+//! Selects the cases of a test: all, or a representative subset.
 
 use crate::knobs;
 
-/// The cases that run: all where `SISKIN_TEST_ALL` says so, or else those that `stands` picks. How many are left out is
-/// printed, in the form that `cargo xtask test` counts.
+/// Returns the cases to run: all if `SISKIN_TEST_ALL` is set, otherwise those that `stands` selects. Prints the number
+/// of omitted cases in the form that `cargo xtask test` counts.
 pub fn cases<T>(what: &str, all: impl IntoIterator<Item = T>, mut stands: impl FnMut(&T) -> bool) -> Vec<T> {
     let all: Vec<T> = all.into_iter().collect();
     if knobs::test_all() {

@@ -1,14 +1,14 @@
-//! One function per untrusted input, and the deterministic mutations that run over committed seeds.
+//! One function per untrusted input, and deterministic mutations of committed seeds.
 //!
-//! A target takes any bytes and must return: no panic, no overflow, and no more memory than a small multiple
-//! of the input. `fuzz/` runs the same functions under libFuzzer.
+//! A target takes any bytes and must return: no panic, no overflow, and no more memory than a small multiple of the
+//! input. `fuzz/` runs the same functions under libFuzzer.
 
 use siskin_benches::Random;
 
-/// A target: its name, which is its folder under `tests/data/fuzz/` too, and its function.
+/// A target: its name, which is also its folder under `tests/data/fuzz/`, and its function.
 pub type Target = (&'static str, fn(&[u8]));
 
-/// Every target.
+/// All targets.
 pub const TARGETS: &[Target] = &[
     ("adapter", adapter),
     ("container", container),
@@ -26,8 +26,8 @@ pub const TARGETS: &[Target] = &[
     ("wav", wav),
 ];
 
-/// An adapter from anywhere, beside the model that the target `container` begins with: a file, as it is and with its
-/// hashes made right, and what comes before and after the first zero as the two files of PEFT.
+/// Opens an untrusted adapter for the model of the first seed of `container`: as a file, unchanged and with corrected
+/// hashes, and with the bytes before and after the first zero as the two PEFT files.
 pub fn adapter(data: &[u8]) {
     use siskin::{Adapter, file::File};
     let Ok(base) = File::open(crate::paths::data("fuzz/container/small.bin")) else { return };
@@ -56,8 +56,7 @@ pub fn adapter(data: &[u8]) {
     }
 }
 
-/// A `.siskin` file from anywhere: as it is, and with its hashes made right, so that changes reach what lies
-/// behind them.
+/// Opens an untrusted `.siskin` file: unchanged, and with corrected hashes, so that mutations get past the hash checks.
 pub fn container(data: &[u8]) {
     open_container(data.to_vec());
     if let Some(sealed) = reseal(data) {
@@ -91,8 +90,8 @@ fn run_a_little(file: siskin::file::File) {
     let _ = session.next_token();
 }
 
-/// The file with the length and the hashes of header and sections that its bytes ask for, where there is a
-/// header; `docs/format.md` says where they are.
+/// Corrects the length and the hashes of header and sections, if there is a header; `docs/format.md` describes their
+/// offsets.
 fn reseal(data: &[u8]) -> Option<Vec<u8>> {
     const HEADER: usize = 64;
     const ENTRY: usize = 64;
@@ -116,7 +115,7 @@ fn reseal(data: &[u8]) -> Option<Vec<u8>> {
     Some(data)
 }
 
-/// A file that a memo was saved to, from anywhere: as it is, and with its hash made right.
+/// Loads an untrusted result cache file: unchanged, and with a corrected hash.
 pub fn memo(data: &[u8]) {
     use siskin::result_cache::{Key, Memo, MemoOptions};
     let sealed = data.split_last_chunk::<32>().map(|(body, _)| {
@@ -139,7 +138,7 @@ pub fn memo(data: &[u8]) {
     }
 }
 
-/// A text to train on from anywhere: as plain text, cut in every way, and as lines of JSON.
+/// Reads an untrusted training text: as plain text, cut in every way, and as JSON lines.
 pub fn documents(data: &[u8]) {
     use siskin_trainer::data::source::{Cut, JsonLines, Text};
     use siskin_trainer::data::{Kind, Reading};
@@ -157,7 +156,7 @@ pub fn documents(data: &[u8]) {
     }
 }
 
-/// A file of packed tokens from anywhere: opened, read, and trained on.
+/// Opens an untrusted file of packed tokens, reads it, and trains on it.
 pub fn tokens(data: &[u8]) {
     use siskin_trainer::data::task::{Causal, Frame, Packing};
     use siskin_trainer::data::{Loader, LoaderOptions, Packed, Position, Records};
@@ -181,7 +180,7 @@ pub fn tokens(data: &[u8]) {
     }
 }
 
-/// A `model.bin` of CTranslate2 from anywhere, or the vocabulary beside it.
+/// Parses an untrusted CTranslate2 `model.bin`, or its vocabulary.
 pub fn ctranslate2(data: &[u8]) {
     use siskin_convert::import::ctranslate2::{Container, Names, Role, Vocabulary};
     let _ = Vocabulary::from_json(Role::Model, data, "vocabulary.json");
@@ -205,7 +204,7 @@ pub fn ctranslate2(data: &[u8]) {
     }
 }
 
-/// A GGUF file from anywhere.
+/// Parses an untrusted GGUF file.
 pub fn gguf(data: &[u8]) {
     let Ok(part) = siskin_convert::import::gguf::Part::parse(&siskin::file::Bytes::new(data.to_vec())) else {
         return;
@@ -218,8 +217,8 @@ pub fn gguf(data: &[u8]) {
     }
 }
 
-/// An ONNX file from anywhere, up to the names of its tensors and their numbers. tract, which may panic on what is
-/// left, has tests of its own.
+/// Parses an untrusted ONNX file, up to the names of its tensors and their data. tract, which may panic on the rest,
+/// has its own tests.
 pub fn onnx(data: &[u8]) {
     use siskin_convert::import::onnx::{Model, Store, recover, weights};
     let bytes = siskin::file::Bytes::new(data.to_vec());
@@ -233,13 +232,13 @@ pub fn onnx(data: &[u8]) {
     }
 }
 
-/// A safetensors file from anywhere.
+/// Parses an untrusted safetensors file.
 pub fn safetensors(data: &[u8]) {
     let _ = siskin_convert::import::safetensors::parse(siskin::file::Bytes::new(data.to_vec()));
 }
 
-/// A saved session from anywhere: as it is, and as one of the very model with its hash made right. What is taken is gone
-/// on with, and can be saved.
+/// Restores an untrusted saved session: unchanged, and with the identity of the model and a corrected hash. If it is
+/// accepted, generation continues and the session can be saved.
 pub fn session(data: &[u8]) {
     let Ok(mut session) = small_session() else { return };
     let _ = session.restore(data);
@@ -257,7 +256,7 @@ pub fn session(data: &[u8]) {
     }
 }
 
-/// A session of the model that the target `container` begins with.
+/// Returns a session of the model of the first seed of `container`.
 pub fn small_session() -> siskin::Result<siskin::Session> {
     static MODEL: std::sync::OnceLock<siskin::Result<siskin::Model>> = std::sync::OnceLock::new();
     let model = MODEL.get_or_init(|| {
@@ -269,8 +268,8 @@ pub fn small_session() -> siskin::Result<siskin::Session> {
     model.as_ref().map_err(Clone::clone)?.session(options)
 }
 
-/// A model in another format from anywhere, packed, opened and asked for a token: a GGUF file, or what is not one as
-/// the `model.bin` of a CTranslate2 folder.
+/// Packs an untrusted model of another format, opens it and generates a token: a GGUF file, or other bytes as the
+/// `model.bin` of a CTranslate2 folder.
 pub fn source(data: &[u8]) {
     if let Ok(file) = open_source(data) {
         run_a_little(file);
@@ -298,7 +297,7 @@ const CTRANSLATE2_CONFIG: &str = r#"{"add_source_bos": false, "add_source_eos": 
 const CTRANSLATE2_VOCABULARY: &str = r#"["<pad>", "<s>", "</s>", "<unk>", "t0", "t1", "t2", "t3", "t4", "t5", "t6", "t7", "t8", "t9", "t10",
 "t11", "t12", "t13", "t14", "t15"]"#;
 
-/// A chat template from a model file.
+/// Renders an untrusted chat template.
 pub fn template(data: &[u8]) {
     let Ok(source) = std::str::from_utf8(data) else { return };
     let Ok(template) = siskin::template::ChatTemplate::new(source) else { return };
@@ -308,7 +307,7 @@ pub fn template(data: &[u8]) {
     let _ = template.render(&messages, &siskin::template::RenderOptions::default());
 }
 
-/// A `tokenizer.json` from a model folder.
+/// Reads an untrusted `tokenizer.json`.
 pub fn tokenizer_json(data: &[u8]) {
     let Ok(vocabulary) = siskin_convert::import::tokenizer_json::vocabulary(data, None) else { return };
     let Ok(section) = vocabulary.write() else { return };
@@ -317,14 +316,14 @@ pub fn tokenizer_json(data: &[u8]) {
     let _ = tokenizer.encode("Hello, wörld 12!", options);
 }
 
-/// A WAVE file from anywhere, at its rate and at the one of models.
+/// Reads an untrusted WAVE file, at its own sample rate and at that of models.
 pub fn wav(data: &[u8]) {
     let Ok(sound) = siskin::audio::Sound::from_wav(data) else { return };
     assert!(sound.rate > 0 && sound.samples.iter().all(|sample| sample.is_finite()));
     let _ = sound.resampled();
 }
 
-/// Numbers that break careless arithmetic on lengths, offsets and counts.
+/// Values that break careless arithmetic on lengths, offsets and counts.
 const LENGTHS: [u64; 12] = [
     0,
     1,
@@ -340,8 +339,8 @@ const LENGTHS: [u64; 12] = [
     0xFFFF_FFFF_FFFF_FFFF,
 ];
 
-/// A changed copy of `seed`: one to four changes, each a flipped bit, a cut, a blown-up length, a moved,
-/// repeated or foreign piece, or a rewritten decimal number. `other` lends pieces.
+/// Returns a mutated copy of `seed`: one to four mutations, each a flipped bit, a truncation, a large length, a moved,
+/// repeated or foreign slice, or a rewritten decimal number. `other` provides foreign slices.
 pub fn mutate(seed: &[u8], other: &[u8], random: &mut Random) -> Vec<u8> {
     let mut data = seed.to_vec();
     for _ in 0..=random.below(4) {
@@ -367,7 +366,7 @@ fn flip(data: &mut [u8], random: &mut Random) {
     }
 }
 
-/// Writes a hostile number over 1, 2, 4 or 8 bytes, mostly near the start, where headers lie.
+/// Overwrites 1, 2, 4 or 8 bytes by an extreme value, mostly near the start, where headers are.
 fn overwrite(data: &mut [u8], random: &mut Random) {
     let reach = if random.below(3) == 0 { data.len() } else { data.len().min(256) };
     let (at, width) = (random.below(reach), 1 << random.below(4));
@@ -390,7 +389,7 @@ fn remove(data: &mut Vec<u8>, random: &mut Random) {
     data.drain(start..end);
 }
 
-/// Replaces a run of decimal digits, as text formats write their lengths.
+/// Replaces a run of decimal digits, which text formats use for lengths.
 fn renumber(data: &mut Vec<u8>, random: &mut Random) {
     let from = random.below(data.len());
     let Some(offset) = data.iter().skip(from).position(u8::is_ascii_digit) else { return };

@@ -1,4 +1,4 @@
-//! The small random models of `tests/data/golden` and what PyTorch computed for them.
+//! The small random models of `tests/data/golden`, with PyTorch's reference results.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use siskin_kernels::Cpu;
 
 use crate::paths;
 
-/// Every golden model.
+/// All golden models.
 pub const NAMES: &[&str] = &[
     "llama",
     "llama3-rope",
@@ -47,32 +47,32 @@ pub const NAMES: &[&str] = &[
 pub struct Golden {
     /// The packed model.
     pub file: File,
-    /// One list of ids per row of the batch.
+    /// One list of token ids per sequence of the batch.
     pub ids: Vec<Vec<u32>>,
-    /// The logits of every token of every row.
+    /// The logits of every token of every sequence.
     pub logits: Vec<Vec<f32>>,
 }
 
 /// Reads and packs a golden model.
 ///
 /// # Panics
-/// Where its files are missing or damaged: they are part of the repository.
+/// If its files are missing or corrupt: they are part of the repository.
 pub fn load(name: &str) -> Golden {
     load_as(name, None)
 }
 
-/// The same with matrices of the types that `recipe` says; the expected logits are those of the source.
+/// Does the same with matrices of the types of `recipe`; the expected logits are those of the source.
 ///
 /// # Panics
-/// Where its files are missing or damaged: they are part of the repository.
+/// If its files are missing or corrupt: they are part of the repository.
 pub fn load_as(name: &str, recipe: Option<Recipe>) -> Golden {
     load_from(&paths::data("golden").join(name), recipe)
 }
 
-/// The same of a folder.
+/// Does the same for a folder.
 ///
 /// # Panics
-/// Where its files are missing or damaged: they are part of the repository.
+/// If its files are missing or corrupt: they are part of the repository.
 pub fn load_from(folder: &Path, recipe: Option<Recipe>) -> Golden {
     let options = OpenOptions { cache: Cache::Off, recipe, ..OpenOptions::default() };
     let file = open_any(folder, &options).expect("a golden model packs");
@@ -92,8 +92,8 @@ pub fn load_from(folder: &Path, recipe: Option<Recipe>) -> Golden {
     }
 }
 
-/// What to take from the processor so that every list of kernels has its turn: nothing first, then the best level that
-/// is left, down to the portable kernels.
+/// CPU features to disable so that every kernel table is used: first none, then the best remaining level, down to the
+/// portable kernels.
 pub const LEVELS: [Features; 6] = [
     Features::NONE,
     Features::AMX,
@@ -103,7 +103,7 @@ pub const LEVELS: [Features; 6] = [
     Features::AVX2.with(Features::NEON),
 ];
 
-/// From now on AMX is there, carried out in software where the machine has none and could have it.
+/// Enables AMX, emulated in software if the machine lacks it but supports the emulator.
 pub fn emulate() {
     if siskin_emulator::install() {
         // SAFETY: the emulator carries these instructions out in all threads.
@@ -111,19 +111,19 @@ pub fn emulate() {
     }
 }
 
-/// A model of `file`.
+/// Opens a model of `file`.
 ///
 /// # Panics
-/// Where the model does not open.
+/// If the model does not open.
 pub fn model(file: &File, executor: ExecutorKind, threads: usize, without: Features) -> Model {
     let options = ModelOptions { threads, executor, without, ..ModelOptions::default() };
     Model::from_file(file.clone(), &options).expect("the model opens")
 }
 
-/// The logits of every token of `ids`, in a fresh session.
+/// Returns the logits of every token of `ids`, in a new session.
 ///
 /// # Panics
-/// Where the model fails.
+/// If the model fails.
 pub fn score(model: &Model, ids: &[u32], batch: usize) -> Vec<f32> {
     let mut session = session(model, batch);
     let mut all = Vec::new();
@@ -131,15 +131,15 @@ pub fn score(model: &Model, ids: &[u32], batch: usize) -> Vec<f32> {
     all
 }
 
-/// A session that takes up to `batch` tokens at once.
+/// Creates a session with up to `batch` tokens per batch.
 ///
 /// # Panics
-/// Where there is no memory for it.
+/// If there is not enough memory.
 pub fn session(model: &Model, batch: usize) -> Session {
     model.session(SessionOptions { batch, ..SessionOptions::default() }).expect("a session opens")
 }
 
-/// The largest difference over the largest expected magnitude.
+/// Returns the largest difference relative to the largest expected magnitude.
 pub fn relative_error(got: &[f32], want: &[f32]) -> f32 {
     let largest = want.iter().fold(0.0_f32, |largest, x| largest.max(x.abs()));
     let difference = got.iter().zip(want).fold(0.0_f32, |most, (a, b)| most.max((a - b).abs()));
@@ -150,7 +150,7 @@ pub fn relative_error(got: &[f32], want: &[f32]) -> f32 {
     }
 }
 
-/// FNV-1a of 64 bits over the bits of numbers.
+/// Computes the 64-bit FNV-1a hash of the bits of values.
 pub fn hash(values: &[f32]) -> u64 {
     let bytes = values.iter().flat_map(|value| value.to_bits().to_le_bytes());
     bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| {

@@ -1,4 +1,4 @@
-//! What PyTorch says the gradients of the golden models are: some numbers of each tensor, under our names.
+//! PyTorch's gradients of the golden models: a sample of each tensor, under our names.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -13,13 +13,13 @@ use siskin_trainer::{Parameters, Program, Real};
 
 use crate::{golden, paths, texts};
 
-/// Numbers of a tensor that are kept.
+/// Number of sampled elements per tensor.
 const KEPT: usize = 96;
 
-/// Models that transformers does not compute as they are meant: their outputs were made by other means.
+/// Models that Transformers does not compute as intended: their references were created by other means.
 pub const WITHOUT: &[&str] = &["bert-linear", "bert-mixed", "bigbird-blocks", "llama-linear"];
 
-/// Tensors that are no parameters in PyTorch.
+/// Tensors that are not parameters in PyTorch.
 pub const UNTRAINED: &[(&str, &str)] = &[
     ("bart", "output_bias"),
     ("mbart", "output_bias"),
@@ -31,28 +31,28 @@ pub const UNTRAINED: &[(&str, &str)] = &[
     ("whisper", "enc.position_embd"),
 ];
 
-/// A golden model as it is trained, and what its gradients should be.
+/// A golden model for training, with its reference results.
 pub struct Case {
     /// The packed model.
     pub file: File,
-    /// Its program.
+    /// Its training program.
     pub program: Program,
-    /// What goes through.
+    /// The input batch.
     pub batch: Batch,
-    /// What should come out, row by row.
+    /// The expected outputs, row by row.
     pub outputs: Vec<f32>,
 }
 
-/// The folder of a golden model.
+/// Returns the folder of a golden model.
 pub fn folder(name: &str) -> PathBuf {
     let decoder = golden::NAMES.contains(&name);
     paths::data(if decoder { "golden" } else { "golden-texts" }).join(name)
 }
 
-/// Reads a model and what goes through it.
+/// Reads a model and its input.
 ///
 /// # Panics
-/// Where its files are missing or damaged: they are part of the repository.
+/// If its files are missing or corrupt: they are part of the repository.
 pub fn load(name: &str) -> Case {
     let mut batch = Batch::default();
     let (file, outputs);
@@ -88,7 +88,7 @@ pub fn load(name: &str) -> Case {
     Case { file, program, batch, outputs }
 }
 
-/// Makes rows of what a model listens to.
+/// Adds the encoder rows of audio features.
 fn listen(file: &File, features: &[&[f32]], reader: &mut Texts) {
     let program = Program::of_file(file).expect("the model has a program");
     let frames = program.values.iter().find(|value| value.rows == Rows::Frames);
@@ -103,7 +103,7 @@ fn listen(file: &File, features: &[&[f32]], reader: &mut Texts) {
     }
 }
 
-/// The sum of all outputs, each times a number that depends on its place.
+/// A loss that is the sum of all outputs, each weighted by its position.
 pub struct Direction;
 
 impl Direction {
@@ -131,23 +131,23 @@ impl<T: Real> Loss<T> for Direction {
     }
 }
 
-/// The places of a tensor's numbers that are kept.
+/// Returns the sampled positions of a tensor.
 fn places(length: usize) -> impl Iterator<Item = usize> {
     let count = length.min(KEPT);
     (0..count).map(move |index| index * length / count)
 }
 
-/// What is kept of a gradient: its length, its largest magnitude, and some of its numbers.
+/// Returns the sample of a gradient: its norm, its largest magnitude, and some of its elements.
 pub fn sample<T: Real>(gradient: &[T]) -> Vec<f64> {
     let length = gradient.iter().map(|x| x.f64() * x.f64()).sum::<f64>().sqrt();
     let largest = gradient.iter().map(|x| x.f64().abs()).fold(0.0, f64::max);
     [length, largest].into_iter().chain(places(gradient.len()).map(|place| gradient[place].f64())).collect()
 }
 
-/// What is kept of all gradients of a model.
+/// Returns the samples of all gradients of a model.
 ///
 /// # Panics
-/// Where its file is missing or damaged.
+/// If its file is missing or corrupt.
 pub fn reference(name: &str) -> HashMap<String, Vec<f32>> {
     let path = paths::data("gradients").join(format!("{name}.safetensors"));
     let bytes = std::fs::read(&path).expect("the reference gradients are part of the repository");
@@ -156,11 +156,11 @@ pub fn reference(name: &str) -> HashMap<String, Vec<f32>> {
     tensors.into_iter().map(|(name, tensor)| (name, numbers(&tensor.data))).collect()
 }
 
-/// Keeps some numbers of the gradients in `folder`, a model whose weights they are: see
-/// `golden-scripts/make_gradients.py`. What the import adds to weights is taken off again.
+/// Writes samples of the gradients in `folder`, which has the form of a model with gradients as weights: see
+/// `golden-scripts/make_gradients.py`. Offsets that importing adds to weights are subtracted.
 ///
 /// # Panics
-/// Where the folder is no such model.
+/// If the folder is not such a model.
 pub fn bless(name: &str, folder: &Path) {
     let case = load(name);
     let read = |folder: &Path| -> Parameters<f64> {

@@ -1,15 +1,15 @@
-//! The C header, made of the sources of `siskin-ffi`, and what else is made of them.
+//! Generates the C header and derived files from the sources of `siskin-ffi`.
 
 use cbindgen::{Builder, Config, DocumentationStyle, Language, Style};
 
 use crate::paths;
 
-/// The header, from the workspace's root.
+/// The header, relative to the workspace root.
 pub const HEADER: &str = "ffi/include/siskin.h";
-/// The list of all functions, from the workspace's root.
+/// The list of all functions, relative to the workspace root.
 pub const EXPORTS: &str = "ffi/exports.txt";
 
-/// The chapters of the header, each made of one file, in the order in which one needs them.
+/// The chapters of the header, each generated from one file, in the order of dependencies.
 const CHAPTERS: &[(&str, &str)] = &[
     ("version", "Versions"),
     ("error", "Errors"),
@@ -32,15 +32,15 @@ const CHAPTERS: &[(&str, &str)] = &[
     ("transcriber", "Transcribers"),
 ];
 
-/// Types that no function of their own chapter takes.
+/// Types that are not used by any function of their own chapter.
 const SHARED: &[&str] = &["siskin_release", "siskin_memory", "siskin_found"];
 
 const PREFACE: &str = include_str!("header.txt");
 
-/// What the header is to be.
+/// Generates the header.
 ///
 /// # Panics
-/// Where a source is missing or makes no header: they are part of the repository.
+/// If a source is missing or gives no header: they are part of the repository.
 pub fn generated() -> String {
     let chapters: Vec<(&str, String)> =
         CHAPTERS.iter().map(|(file, title)| (*title, without_safety(&fragment(file)))).collect();
@@ -56,7 +56,7 @@ pub fn generated() -> String {
     PREFACE.replace("@BODY@", body.trim_end())
 }
 
-/// The functions that the header declares, in order of name.
+/// Returns the functions that the header declares, sorted by name.
 pub fn functions(header: &str) -> Vec<String> {
     let code = header.lines().filter(|line| !line.starts_with("//") && !line.starts_with('#'));
     let mut names: Vec<String> = code.filter_map(function).map(str::to_owned).collect();
@@ -64,7 +64,7 @@ pub fn functions(header: &str) -> Vec<String> {
     names
 }
 
-/// The function whose declaration begins in a line: its name stands before the first bracket.
+/// Returns the function whose declaration starts in a line: its name precedes the first parenthesis.
 fn function(line: &str) -> Option<&str> {
     let (before, _) = line.split_once('(')?;
     let name = before.rsplit([' ', '*']).next()?;
@@ -72,7 +72,7 @@ fn function(line: &str) -> Option<&str> {
         .then_some(name)
 }
 
-/// The part of the header that one file makes.
+/// Generates the part of the header for one file.
 fn fragment(file: &str) -> String {
     let mut config = Config {
         language: Language::C,
@@ -84,7 +84,7 @@ fn fragment(file: &str) -> String {
         tab_width: 4,
         ..Config::default()
     };
-    // What functions of other chapters use.
+    // Types that functions of other chapters use.
     config.export.include = SHARED.iter().map(|name| (*name).to_owned()).collect();
     config.function.must_use = Some("SISKIN_NODISCARD".to_owned());
     let source = paths::root().join("ffi/src").join(format!("{file}.rs"));
@@ -95,7 +95,7 @@ fn fragment(file: &str) -> String {
     String::from_utf8(text).expect("headers are text")
 }
 
-/// Takes out what Rust's documentation says for Rust's sake alone: everything from `# Safety` on.
+/// Removes the parts of Rust documentation that do not apply to C: everything from `# Safety` on.
 fn without_safety(text: &str) -> String {
     let mut lines: Vec<&str> = Vec::new();
     let mut inside = false;
@@ -112,7 +112,7 @@ fn without_safety(text: &str) -> String {
     lines.iter().map(|line| plain(line.trim_end())).collect::<Vec<_>>().join("\n")
 }
 
-/// A line as every compiler reads it, with types by the names that they have been given.
+/// Converts a line to plain C, with the typedef names of types.
 fn plain(line: &str) -> String {
     let line = line.replace('…', "...").replace('−', "-");
     if line.starts_with("typedef") { line } else { line.replace("struct siskin_", "siskin_") }

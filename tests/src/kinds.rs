@@ -1,4 +1,5 @@
-//! The small random models of `tests/data/golden-kinds`, and what PyTorch computed with them under some masks.
+//! The small random models of `tests/data/golden-kinds`, with PyTorch's reference results under several attention
+//! masks.
 
 use siskin::file::Bytes;
 use siskin_convert::import::safetensors;
@@ -7,17 +8,17 @@ use siskin_convert::{Cache, OpenOptions, open_any};
 use crate::golden::Golden;
 use crate::paths;
 
-/// The newest tokens that the mask `recent` leaves.
+/// Sliding window size of the mask `recent`.
 pub const RECENT: usize = 6;
-/// The first tokens that the mask `recent` leaves.
+/// Number of attention sinks of the mask `recent`.
 pub const FIRST: usize = 3;
-/// The first tokens that see each other both ways with the mask `prefix`.
+/// Number of prefix tokens with bidirectional attention in the mask `prefix`.
 pub const PREFIX: usize = 7;
 
-/// Reads and packs a model; the expected logits are those under the mask, or `logits` where there is none.
+/// Reads and packs a model; the expected logits are those under the mask, or `logits` without one.
 ///
 /// # Panics
-/// Where its files are missing or damaged: they are part of the repository.
+/// If its files are missing or corrupt: they are part of the repository.
 pub fn masked(name: &str, mask: &str) -> Golden {
     let folder = paths::data("golden-kinds").join(name);
     let options = OpenOptions { cache: Cache::Off, ..OpenOptions::default() };

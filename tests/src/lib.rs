@@ -1,12 +1,12 @@
 //! Helpers shared by the integration tests.
 //!
 //! - [`house`]: the rules of the code base, as functions over its source text.
-//! - [`fuzz`]: one function per untrusted input, and the deterministic mutations run over committed seeds.
-//! - [`counting`]: an allocator that says how much a thread has allocated.
-//! - [`kinds`]: models that attend as a session chooses.
-//! - [`paths`]: where the committed test data and the downloaded models lie.
-//! - [`extent`]: which cases stand for others.
-//! - [`search`]: what Transformers finds with the golden models.
+//! - [`fuzz`]: one function per untrusted input, and deterministic mutations of committed seeds.
+//! - [`counting`]: an allocator that counts the allocations of a thread.
+//! - [`kinds`]: models whose attention mask a session chooses.
+//! - [`paths`]: the paths of committed test data and downloaded models.
+//! - [`extent`]: selection of test cases.
+//! - [`search`]: beam search results of Transformers on the golden models.
 //! - [`training`]: a small text, and a small model that learns it.
 
 pub mod counting;

@@ -1,4 +1,4 @@
-//! What Transformers finds with the small random models, as `tests/data/search` holds it.
+//! Beam search results of Transformers on the small random models, from `tests/data/search`.
 
 use std::path::{Path, PathBuf};
 
@@ -10,27 +10,27 @@ use siskin_convert::{Cache, OpenOptions, open_any};
 
 use crate::paths;
 
-/// A source or prompt, how it is searched, and what is found.
+/// A source or prompt, search options, and the expected results.
 #[derive(Debug)]
 pub struct Case {
     /// The folder of the model, in `tests/data`.
     pub model: String,
-    /// Whether the model reads the source before it writes.
+    /// Whether the model is an encoder–decoder and encodes the source.
     pub reads: bool,
-    /// How; with one beam, the likeliest token each time.
+    /// The search options; one beam is greedy decoding.
     pub options: SearchOptions,
-    /// What is read, or written on.
+    /// The source or prompt.
     pub source: Vec<u32>,
-    /// What the text begins with, behind the model's own start.
+    /// The forced prefix, after the model's own start tokens.
     pub prefix: Vec<u32>,
-    /// The texts; greedy ones have no score.
+    /// The generated sequences; greedy ones have no score.
     pub found: Vec<Found>,
 }
 
-/// The cases of a file.
+/// Reads the cases of a file.
 ///
 /// # Panics
-/// Where it is missing or damaged: it is part of the repository.
+/// If it is missing or corrupt: it is part of the repository.
 pub fn cases(name: &str) -> Vec<Case> {
     let bytes = std::fs::read(paths::data("search").join(name)).expect("the cases are there");
     let all: Vec<Value> = serde_json::from_slice(&bytes).expect("the cases are JSON");
@@ -96,11 +96,11 @@ fn case(case: &Value) -> Case {
     }
 }
 
-/// A golden model packed with a tokenizer whose texts are `t0 t1 t2` and so on, but for tokens that are spelt otherwise,
-/// and with these entries in its configuration. The folder it is made in is named `name`.
+/// Packs a golden model with a tokenizer whose texts are `t0 t1 t2` and so on, except for tokens in `spelt`, and with
+/// additional configuration entries. `name` is the name of the folder that is created.
 ///
 /// # Panics
-/// Where that cannot be written.
+/// If that cannot be written.
 pub fn with_tokenizer(folder: &Path, name: &str, model: &str, spelt: &[(u32, &str)], config: &Value) -> File {
     let source = paths::data(model);
     let made: PathBuf = folder.join(name);
@@ -130,7 +130,7 @@ pub fn with_tokenizer(folder: &Path, name: &str, model: &str, spelt: &[(u32, &st
     open_any(&made, &OpenOptions { cache: Cache::Off, ..OpenOptions::default() }).expect("the model packs")
 }
 
-/// The text of tokens in such a model.
+/// Returns the text of tokens in such a model.
 pub fn text(ids: &[u32]) -> String {
     ids.iter().map(|id| format!("t{id}")).collect::<Vec<_>>().join(" ")
 }

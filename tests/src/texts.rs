@@ -1,4 +1,4 @@
-//! The small random models of `tests/data/golden-texts`, which read whole texts, and what PyTorch computed with them.
+//! The small random encoders and encoder–decoders of `tests/data/golden-texts`, with PyTorch's reference results.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -14,7 +14,7 @@ use siskin_convert::{Cache, OpenOptions, Recipe, open_any};
 
 use crate::paths;
 
-/// Every model.
+/// All models.
 pub const NAMES: &[&str] = &[
     "bert",
     "bert-classes",
@@ -49,34 +49,34 @@ pub const NAMES: &[&str] = &[
     "whisper",
 ];
 
-/// Those of them that also write.
+/// The encoder–decoders among them.
 pub const WRITERS: &[&str] =
     &["t5", "flan-t5", "switch", "bart", "mbart", "marian", "m2m", "pegasus", "whisper"];
 
-/// A model with its inputs and what is expected.
+/// A model with its inputs and expected results.
 #[derive(Debug)]
 pub struct Golden {
     /// The packed model.
     pub file: File,
-    /// What is read.
+    /// The encoder inputs.
     pub texts: Vec<Tokens>,
-    /// For each text, the rows that reading it gives, padding left out.
+    /// The encoder outputs of each text, without padding.
     pub read: Vec<Vec<f32>>,
-    /// What a decoder is given after each text; empty for models that only read.
+    /// The decoder input for each text; empty for encoder-only models.
     pub written: Vec<Vec<u32>>,
-    /// The scores of what comes after each of these tokens.
+    /// The logits after each of these tokens.
     pub scores: Vec<Vec<f32>>,
 }
 
-/// Reads and packs a model, with matrices of the types that `recipe` says.
+/// Reads and packs a model, with matrices of the types of `recipe`.
 ///
 /// # Panics
-/// Where its files are missing or damaged: they are part of the repository.
+/// If its files are missing or corrupt: they are part of the repository.
 pub fn load(name: &str, recipe: Option<Recipe>) -> Golden {
     load_from(&paths::data("golden-texts").join(name), recipe)
 }
 
-/// The same of a folder.
+/// Does the same for a folder.
 ///
 /// # Panics
 /// As [`load`].
@@ -144,28 +144,28 @@ fn rows_of_numbers(tensor: &Tensor) -> Vec<Vec<f32>> {
     numbers.chunks(numbers.len() / tensor.shape[0] as usize).map(<[f32]>::to_vec).collect()
 }
 
-/// An encoder of `model` that takes up to `batch` rows at once.
+/// Creates an encoder of `model` with up to `batch` rows per batch.
 ///
 /// # Panics
-/// Where the model has none.
+/// If the model has no encoder.
 pub fn encoder(model: &Model, batch: usize) -> Encoder {
     model.encoder(EncoderOptions { batch, ..EncoderOptions::default() }).expect("an encoder opens")
 }
 
-/// The rows that each text gives: of every token, or of the text where the head gives classes.
+/// Returns the output rows of each text: of every token, or of the text if the head gives classes.
 ///
 /// # Panics
-/// Where the model fails.
+/// If the model fails.
 pub fn read(model: &Model, texts: &[Tokens], batch: usize) -> Vec<Vec<f32>> {
     let mut encoder = encoder(model, batch);
     let wanted = if encoder.head() == Head::Class { OutputRows::First } else { OutputRows::All };
     rows(&mut encoder, texts, wanted)
 }
 
-/// The rows of each text that are wanted, one after the other.
+/// Returns the selected output rows of each text, concatenated.
 ///
 /// # Panics
-/// Where the model fails.
+/// If the model fails.
 pub fn rows(encoder: &mut Encoder, texts: &[Tokens], wanted: OutputRows<'_>) -> Vec<Vec<f32>> {
     let mut all = vec![Vec::new(); texts.len()];
     let each = &mut |text: usize, outputs: siskin::encoder::Outputs<'_>| {
@@ -176,10 +176,10 @@ pub fn rows(encoder: &mut Encoder, texts: &[Tokens], wanted: OutputRows<'_>) -> 
     all
 }
 
-/// The scores of what comes after each token of `written`, once `text` was read.
+/// Returns the logits after each token of `written`, with `text` as the encoder input.
 ///
 /// # Panics
-/// Where the model fails.
+/// If the model fails.
 pub fn score(model: &Model, text: &Tokens, written: &[u32], batch: usize) -> Vec<f32> {
     let options = SessionOptions { batch, context: 32, ..SessionOptions::default() };
     let mut session = model.session(options).expect("a session opens");
@@ -189,18 +189,18 @@ pub fn score(model: &Model, text: &Tokens, written: &[u32], batch: usize) -> Vec
     all
 }
 
-/// The tiny model of `tests/data/<folder>` with a tokenizer of the words w5 to w79.
+/// Packs the tiny model of `tests/data/<folder>` with a tokenizer of the words w5 to w79.
 ///
 /// # Panics
-/// Where its files are missing or damaged: they are part of the repository.
+/// If its files are missing or corrupt: they are part of the repository.
 pub fn with_words(folder: &str) -> File {
     changed(folder, |_| {})
 }
 
-/// The same after `change` was made to the folder that is packed.
+/// Does the same after applying `change` to the folder that is packed.
 ///
 /// # Panics
-/// Where its files are missing or damaged: they are part of the repository.
+/// If its files are missing or corrupt: they are part of the repository.
 pub fn changed(folder: &str, change: impl FnOnce(&Path)) -> File {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -214,25 +214,25 @@ pub fn changed(folder: &str, change: impl FnOnce(&Path)) -> File {
     change(&place);
     let options = OpenOptions { cache: Cache::Off, ..OpenOptions::default() };
     let file = open_any(&place, &options).expect("a golden model packs");
-    // Nobody looks at it again.
+    // The folder is no longer needed.
     let _ = std::fs::remove_dir_all(&place);
     file
 }
 
-/// Changes a JSON file.
+/// Modifies a JSON file.
 ///
 /// # Panics
-/// Where it is missing or damaged.
+/// If it is missing or corrupt.
 pub fn change_json(path: &Path, change: impl FnOnce(&mut Value)) {
     let mut value = serde_json::from_slice(&std::fs::read(path).expect("it is there")).expect("it is JSON");
     change(&mut value);
     std::fs::write(path, value.to_string()).expect("it is written");
 }
 
-/// Makes zeros of a folder's tensors whose names end in one of `names`.
+/// Zeros a folder's tensors whose names end in one of `names`.
 ///
 /// # Panics
-/// Where the file is missing or damaged, or has no such tensor.
+/// If the file is missing or corrupt, or has no such tensor.
 pub fn zero(folder: &Path, names: &[&str]) {
     let path = folder.join("model.safetensors");
     let mut bytes = std::fs::read(&path).expect("the model is there");

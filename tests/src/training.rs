@@ -1,4 +1,4 @@
-//! What tests of training share: a small text, and a small model that learns it.
+//! Helpers of training tests: a small text, and a small model that learns it.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::path::{Path, PathBuf};
@@ -9,11 +9,11 @@ use siskin_trainer::run::{Base, Config, Material, Progress, Run, Seen, Watcher};
 use siskin_trainer::statistics::StepStatistics;
 use siskin_trainer::tokenizer;
 
-/// A folder of a test's own, with the text that is learnt; it goes when this is dropped.
+/// A test's own folder with the training text; removed on drop.
 pub struct Place(pub PathBuf);
 
 impl Place {
-    /// A new folder; the name tells it from those of other tests.
+    /// Creates a folder; the name distinguishes it from those of other tests.
     pub fn new(name: &str) -> Self {
         let path = std::env::temp_dir().join(format!("siskin-training-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&path).unwrap();
@@ -21,7 +21,7 @@ impl Place {
         Self(path)
     }
 
-    /// Twelve steps of a small GPT-2 over the text, and what `more` sets.
+    /// Returns a config of twelve steps of a small GPT-2 over the text, with the settings in `more`.
     pub fn config(&self, more: &str) -> Config {
         let text = self.0.join("text.txt").display().to_string();
         let base = format!(
@@ -41,7 +41,7 @@ impl Drop for Place {
 
 const VOCABULARY: usize = 280;
 
-/// Sentences that have something to learn.
+/// Returns sentences with learnable structure.
 fn text() -> String {
     let animals = ["siskin", "wren", "heron", "otter", "badger", "newt"];
     let verbs = ["sings to", "waits for", "follows", "hides from"];
@@ -52,36 +52,36 @@ fn text() -> String {
     (0..160).map(sentence).collect()
 }
 
-/// A new model, with a tokenizer learnt from the text.
+/// Returns a new model, with a tokenizer learned from the text.
 pub fn base() -> Base {
     let learnt = tokenizer::learn([&*text()].into_iter(), VOCABULARY, &["<|endoftext|>"]).unwrap();
     let tokenizer = siskin_convert::tokenizer_of_json(learnt.to_string().as_bytes()).unwrap();
     Base::New { tokenizer, template: None }
 }
 
-/// What a run of the new model works with.
+/// Returns the inputs of a run of the new model.
 pub fn material(config: &Config) -> Material {
     Material::new(config, base()).unwrap()
 }
 
-/// A run of the new model, which keeps what it must in the folder.
+/// Creates a run of the new model, which writes its files to the folder.
 pub fn run(config: Config, folder: Option<&Path>) -> Run {
     let material = material(&config);
     Run::new(config, material, folder).unwrap()
 }
 
-/// Remembers what it was told, and stops the run after a step.
+/// Records progress reports, and stops the run after a step.
 #[derive(Default)]
 pub struct Notes {
     /// The losses of all steps.
     pub losses: Vec<f64>,
-    /// What was looked at.
+    /// The validation results.
     pub seen: Vec<Seen>,
-    /// What numbers were like.
+    /// The statistics of steps.
     pub statistics: Vec<StepStatistics>,
     /// The step after which it stops the run.
     pub stop_after: Option<u64>,
-    /// What it stops the run by.
+    /// The stop flag of the run.
     pub stop: Arc<AtomicBool>,
 }
 

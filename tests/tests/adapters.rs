@@ -1,4 +1,4 @@
-//! Adapters: how they are trained, on what, and what models compute with them.
+//! Adapters: training, training data, and the outputs of adapted models.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::collections::HashMap;
@@ -13,7 +13,7 @@ use siskin_trainer::batch::Batch;
 use siskin_trainer::loss::{CrossEntropy, Targets};
 use siskin_trainer::{Goal, Gradients, Parameters, Program, Real, Recompute, Runner, Seen, export};
 
-/// The tokens of a golden model, and each one's next.
+/// Returns the tokens of a golden model, each with the next one as target.
 fn texts(ids: &[Vec<u32>]) -> (Batch, Targets) {
     let (mut batch, mut targets) = (Batch::default(), Targets::default());
     for ids in ids {
@@ -25,7 +25,7 @@ fn texts(ids: &[Vec<u32>]) -> (Batch, Targets) {
     (batch, targets)
 }
 
-/// A program with adapters, its numbers, and the adapters.
+/// A program with adapters, its parameters, and the adapters.
 struct Adapted<T> {
     program: Program,
     own: usize,
@@ -53,7 +53,7 @@ impl<T: Real> Adapted<T> {
         (Runner::new(self.program.clone(), Recompute::Nothing, trains).unwrap(), gradients)
     }
 
-    /// The loss, and the gradients of it.
+    /// Returns the loss and computes its gradients.
     fn step(&self, ids: &[Vec<u32>], run: &mut (Runner<T>, Gradients<T>)) -> f64 {
         let (batch, targets) = texts(ids);
         let loss = CrossEntropy::default();
@@ -84,7 +84,7 @@ impl<T: Real> Adapted<T> {
         losses
     }
 
-    /// What the program gives for each token.
+    /// Returns the program's logits of each token.
     fn logits(&self, ids: &[u32]) -> Vec<f32> {
         let (batch, targets) = texts(&[ids.to_vec()]);
         let loss = CrossEntropy::default();
@@ -114,7 +114,7 @@ impl Adapted<f32> {
     }
 }
 
-/// The adapter as it lies in a file.
+/// Converts the adapter to its form in a file.
 fn in_file(adapter: &Adapter) -> Adapter {
     let out = adapter.write(None, Default::default(), std::io::Cursor::new(Vec::new())).unwrap();
     Adapter::from_file(&File::from_bytes(out.into_inner()).unwrap()).unwrap()
@@ -129,7 +129,7 @@ fn quantised(name: &str, recipe: &str) -> golden::Golden {
     golden::load_as(name, Some(recipe.parse().unwrap()))
 }
 
-/// Numbers of `tests/golden-scripts/make_adapters.py`.
+/// Reads the results of `tests/golden-scripts/make_adapters.py`.
 fn reference() -> HashMap<String, Vec<f64>> {
     let bytes = std::fs::read(paths::data("adapters").join("dora.safetensors")).unwrap();
     let tensors = safetensors::parse(Bytes::new(bytes)).unwrap();
@@ -142,7 +142,7 @@ fn learnt_lengths_are_trained_as_pytorch_trains_them() {
     let golden = golden::load("qwen2");
     let want = reference();
     let mut adapted = Adapted::<f64>::new(&golden.file, Method::Dora, false);
-    // The reference counts adapters by layer: queries, values, what leads down.
+    // The reference numbers adapters by layer: queries, values, down projection.
     for (number, adapter) in adapted.adapters.iter().enumerate() {
         let first = &mut adapted.parameters.list[adapter.first];
         let columns = first.columns;
@@ -215,7 +215,7 @@ fn models_compute_with_adapters_what_was_trained() {
             adapter.check_base(&golden.file).unwrap();
             let one = model(&golden.file, &adapter, ExecutorKind::Cpu, 1);
             let got = golden::score(&one, ids, 32);
-            // Kernels of quantised weights round what enters them.
+            // Kernels of quantized weights round their inputs.
             let limit = if recipe.is_none() { 1e-4 } else { 0.05 };
             let error = golden::relative_error(&got, &want);
             assert!(error < limit, "{name} {recipe:?} {method:?}: {error:e}");
@@ -287,7 +287,7 @@ fn what_fits_no_model_is_refused() {
     let file = File::from_bytes(out.into_inner()).unwrap();
     let error = Model::from_file(file, &ModelOptions::default()).err().unwrap();
     assert!(error.message().contains("an adapter and no model"), "{error}");
-    // Whoever wants to, can: it fits.
+    // Can be used on request: the shapes fit.
     model(&packed.file, &good, ExecutorKind::Cpu, 1);
     let refused = |change: &dyn Fn(&mut AdapterPart)| {
         let mut adapter = good.clone();
@@ -378,7 +378,7 @@ fn adapters_of_peft_that_do_more_are_refused() {
     assert_eq!(changed(&moved), ErrorKind::Missing);
     assert_eq!(changed(&|tensors| tensors.get_mut(name).unwrap().shape = vec![32, 8]), ErrorKind::Shape);
     assert_eq!(changed(&|tensors| tensors.get_mut(name).unwrap().dtype = "I64"), ErrorKind::Unsupported);
-    // Families that keep queries, keys and values otherwise say so.
+    // Families that store queries, keys and values differently are refused.
     let neox = golden::load("gpt-neox");
     let mut fused = HashMap::new();
     for part in ["A", "B"] {

@@ -1,4 +1,4 @@
-//! Log-mel features against Transformers, and WAVE files against libsndfile: `tests/data/audio/README.md`.
+//! Log-mel features compared to Transformers, and WAVE files compared to libsndfile: `tests/data/audio/README.md`.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot read its inputs fails")]
 
@@ -26,14 +26,14 @@ fn noise(length: usize, seed: u32) -> impl Iterator<Item = f64> {
     })
 }
 
-/// From 100 Hz, 260 Hz more each second, over noise.
+/// A chirp from 100 Hz, rising by 260 Hz per second, over noise.
 fn chirp(length: usize, seed: u32) -> Vec<f32> {
     let sweep = |time: f64| 0.5 * (TAU * (100.0 * time + 130.0 * time * time)).sin();
     let sound = noise(length, seed).enumerate().map(|(at, noise)| sweep(at as f64 / 16_000.0) + 0.1 * noise);
     sound.map(|sample| sample as f32).collect()
 }
 
-/// Noise that comes and goes each quarter of a second.
+/// Noise that is switched on and off every quarter of a second.
 fn bursts(length: usize, seed: u32) -> Vec<f32> {
     let heard = |at: usize| if (at / 4000).is_multiple_of(2) { 0.3 } else { 0.0 };
     noise(length, seed).enumerate().map(|(at, noise)| (heard(at) * noise) as f32).collect()

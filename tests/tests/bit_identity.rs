@@ -1,8 +1,8 @@
-//! What some golden models compute against committed hashes, so that machines of every kind are held to the
-//! same bits. `kernels/src/ops/identity_tests.rs` does this for each operation.
+//! Compares results of golden models to committed hashes, so that machines of every kind give the same bits.
+//! `kernels/src/ops/identity_tests.rs` does this for each operation.
 //!
-//! `tests/data/golden/hashes.txt` has a line per model and type. A change of the contract changes them:
-//! `cargo test -p siskin-tests --test bit_identity -- --ignored bless` writes the file anew.
+//! `tests/data/golden/hashes.txt` has one line per model and type. Changes of the numeric contract change the hashes:
+//! `cargo test -p siskin-tests --test bit_identity -- --ignored bless` rewrites the file.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -16,7 +16,7 @@ use siskin_tests::{paths, texts};
 
 const MODELS: [&str; 8] =
     ["llama", "gpt2", "gemma3", "starcoder2", "olmoe", "gpt-oss", "qwen3-next", "llama-linear"];
-/// Models that read whole texts; of those that write, what they write is looked at.
+/// Encoders and encoder–decoders; of the latter, the decoder's outputs are hashed.
 const TEXTS: [&str; 10] = [
     "mpnet",
     "modernbert",
@@ -38,20 +38,20 @@ fn path() -> PathBuf {
 /// A model and a type.
 type Line = (&'static str, &'static str);
 
-/// What the file has lines of, in their order.
+/// Iterates over the lines of the file in order.
 fn all() -> impl Iterator<Item = Line> {
     let models = MODELS.into_iter().chain(TEXTS);
     models.flat_map(|name| TYPES.map(|form| (name, form)))
 }
 
-/// Whether a line is among those that run where instructions are emulated: each model once, and each type with three of
+/// Returns true for the lines that run where instructions are emulated: each model once, and each type with three of
 /// the models.
 fn stands((name, form): Line) -> bool {
     let model = MODELS.iter().chain(&TEXTS).position(|known| *known == name);
     model.is_some_and(|model| TYPES[model % TYPES.len()] == form)
 }
 
-/// The lines, computed without the given features, in batches.
+/// Returns the lines, computed in batches without the given features.
 fn lines(wanted: &[Line], without: Features, batch: usize) -> String {
     let mut lines = String::new();
     for &(name, form) in wanted {
@@ -79,7 +79,7 @@ fn recipe(form: &str) -> Option<Recipe> {
 fn logits_have_the_committed_bits() {
     let committed = std::fs::read_to_string(path()).unwrap();
     emulate();
-    // Other processors than these are emulated as a rule, and slow.
+    // Processors of other architectures are usually emulated, and slow.
     let is_quick = cfg!(target_arch = "x86_64");
     let wanted = cases("models and types", all(), |line| is_quick || stands(*line));
     let of_line =

@@ -1,4 +1,4 @@
-//! The C header is what the sources make, and names every function that the library has.
+//! The committed C header is the generated one, and declares every function of the library.
 
 use siskin_tests::{header, house, paths};
 

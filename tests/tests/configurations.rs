@@ -1,5 +1,4 @@
-//! Configurations and files that ask for what most models do not: what runs is what Transformers computes, and what does
-//! not run is refused.
+//! Unusual configurations and files: those that are supported give the results of Transformers, others are refused.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot read its inputs fails")]
 
@@ -15,7 +14,7 @@ use siskin_convert::import::safetensors;
 use siskin_convert::{Cache, OpenOptions, open_any};
 use siskin_tests::{golden, paths, texts};
 
-/// Models that read whole texts, with what their rows are, and those that write what they read.
+/// Encoders with their output heads, and encoder–decoders.
 const READERS: &[(&str, Head)] = &[
     ("modernbert-classes", Head::Class),
     ("modernbert-labels", Head::Label),
@@ -31,7 +30,7 @@ const READERS: &[(&str, Head)] = &[
     ("mt5", Head::Hidden),
     ("bart-untied", Head::Hidden),
 ];
-/// Models that write.
+/// Decoders.
 const WRITERS: &[&str] =
     &["phi-norms", "phi-tied", "olmo3", "qwen2-moe-window", "qwen3-moe-window", "gemma2-short"];
 
@@ -82,14 +81,14 @@ fn writers_are_those_of_pytorch() {
     }
 }
 
-/// The folder of what these tests write.
+/// Returns the output folder of these tests.
 fn place() -> PathBuf {
     let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join("configurations");
     std::fs::create_dir_all(&place).unwrap();
     place
 }
 
-/// A copy of a folder of `tests/data` with another configuration, and without some tensors.
+/// Copies a folder of `tests/data` with a modified configuration, and without some tensors.
 fn changed(from: &str, to: &str, config: Value, without: &[&str]) -> PathBuf {
     let (from, to) = (paths::data(from), place().join(to));
     std::fs::create_dir_all(&to).unwrap();
@@ -101,7 +100,7 @@ fn changed(from: &str, to: &str, config: Value, without: &[&str]) -> PathBuf {
     text.truncate(usize::try_from(u64::from_le_bytes(bytes[..8].try_into().unwrap())).unwrap());
     let mut names: Value = serde_json::from_str(text.trim_end()).unwrap();
     for name in without {
-        // Under a name that no model has: the numbers stay where they are.
+        // Renamed to an unknown name, so that the data offsets stay valid.
         let tensor = names.as_object_mut().unwrap().remove(*name).unwrap();
         names[format!("unused.{name}")] = tensor;
     }
@@ -220,7 +219,7 @@ fn keys_that_gguf_lacks_are_refused() {
 fn what_gguf_has_keys_for_comes_back() {
     let sliding = json!({"global_attn_every_n_layers": 1, "layer_types": null});
     let long = json!({"rope_scaling": {"rope_type": "yarn", "factor": 4.0, "attention_factor": 1.3, "beta_fast": 20.0}});
-    // Files have one base for both kinds of layers.
+    // GGUF files have one RoPE base for both kinds of layers.
     let scaled = json!({"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16, "rope_theta": 3e3});
     let kinds =
         json!({"full_attention": scaled, "sliding_attention": {"rope_type": "default", "rope_theta": 3e3}});

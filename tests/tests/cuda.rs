@@ -1,4 +1,4 @@
-//! The CUDA executor, its kernels carried out without a graphics processor, against the rules of the CPU.
+//! The CUDA executor, with kernels run without a GPU, compared to the CPU.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![allow(unreachable_pub, reason = "what the files of this test share")]
 

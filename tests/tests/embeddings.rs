@@ -1,4 +1,4 @@
-//! Sentence embeddings of all-MiniLM-L6-v2, where `cargo xtask model minilm` has brought it, beside PyTorch's.
+//! Sentence embeddings of all-MiniLM-L6-v2, if downloaded by `cargo xtask model minilm`, compared to PyTorch's.
 
 use std::path::{Path, PathBuf};
 
@@ -12,7 +12,7 @@ use siskin_convert::{Cache, OpenOptions, open_any};
 use siskin_tests::paths;
 use siskin_trainer::run::{Base, Config, Material};
 
-/// The cosines of what the model, re-encoded by `recipe`, makes of the sentences, with what PyTorch makes of them.
+/// Returns the cosine similarities of the re-encoded model's sentence embeddings with PyTorch's.
 fn cosines(recipe: Option<&str>) -> Option<Vec<f64>> {
     let recipe = recipe.map(|recipe| recipe.parse().expect("the recipe is one"));
     let options = OpenOptions { cache: Cache::Off, recipe, ..OpenOptions::default() };
@@ -57,7 +57,7 @@ const LAYERS: &[&str] = &[
     "3_Dense/model.safetensors",
 ];
 
-/// The tiny model with layers behind pooling, in a folder of its own.
+/// Creates a folder of the tiny model with dense layers after pooling.
 fn layered(name: &str) -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("layers").join(name);
     let copy = |from: PathBuf, to: &str| {
@@ -73,7 +73,7 @@ fn layered(name: &str) -> PathBuf {
     folder
 }
 
-/// Changes a file of a folder.
+/// Modifies a file of a folder.
 fn change(folder: &Path, name: &str, change: impl FnOnce(&mut Value)) {
     let path = folder.join(name);
     let mut value = serde_json::from_slice(&std::fs::read(&path).expect("it is there")).expect("it is JSON");

@@ -1,4 +1,4 @@
-//! What encoders make of texts, with a small tokenizer: answers in windows, vectors that are remembered.
+//! Encoder results with a small tokenizer: question answering in windows, cached embeddings.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot read its inputs fails")]
 
@@ -41,7 +41,7 @@ fn answers_in_long_texts_are_those_of_transformers() {
         assert_eq!(place, (case["start"].as_u64().unwrap(), case["end"].as_u64().unwrap()));
         assert!((f64::from(answer.probability) / case["probability"].as_f64().unwrap() - 1.0).abs() < 1e-3);
         assert_eq!(encoder.answer(question, text, Long::Refuse).unwrap_err().kind(), ErrorKind::TooLong);
-        // What is cut is answered from its beginning: 64 tokens less the question and three special ones.
+        // Truncation keeps the beginning: 64 tokens less the question and three special ones.
         let cut: Vec<&str> = text.split(' ').take(57).collect();
         let beginning = encoder.answer(question, &cut.join(" "), Long::Refuse).unwrap();
         assert_eq!(encoder.answer(question, text, Long::Cut).unwrap(), beginning);
@@ -67,7 +67,7 @@ fn labels_do_not_depend_on_the_other_texts() {
     assert!(encoder.tag(&texts, Long::Refuse).unwrap_err().place().starts_with("text 0"));
 }
 
-/// A model whose labels depend on each token alone, so that it makes no difference which others it is read with.
+/// Returns a model whose labels depend on each token alone, regardless of the other tokens.
 fn labels_of_tokens(labels: [&str; 5], change: impl FnOnce(&Path)) -> Encoder {
     let file = texts::changed("golden-texts/bert-labels", |folder| {
         texts::zero(folder, &["position_embeddings.weight", "output.dense.weight", "output.dense.bias"]);
@@ -102,7 +102,7 @@ fn runs_that_parts_cut_are_found_whole() {
     }
 }
 
-/// A byte-level tokenizer with a token for each byte that these texts have, and some of several.
+/// Returns a byte-level tokenizer with a token for each byte of these texts, and some tokens of several bytes.
 fn byte_level(post_processor: &Value) -> Value {
     let mut spelt: Vec<String> = ["<s>", "</s>"].map(str::to_owned).to_vec();
     spelt.extend(to_byte_level("inewYork 東京\n".as_bytes()).chars().map(String::from));
@@ -125,7 +125,7 @@ fn spans_of_bytes_are_those_of_transformers() {
             "add_prefix_space": false})
     };
     let text = "in New  in 東\n";
-    // As the pipeline for `token-classification` tells them, but for those of nothing, where every token begins a run.
+    // As the pipeline for `token-classification` gives them, except for empty ones, where every token begins a run.
     let trimmed = [(0, 2), (3, 4), (4, 5), (5, 6), (8, 10), (11, 14), (11, 14), (11, 14), (14, 15)];
     let whole =
         [(0, 2), (2, 4), (4, 5), (5, 6), (6, 7), (7, 10), (10, 11), (11, 14), (11, 14), (11, 14), (14, 15)];
@@ -228,7 +228,7 @@ fn remembered_vectors_have_the_same_bits() {
     other.remember(again);
     assert_eq!(other.embed(&texts, &usual).unwrap(), all);
     assert_eq!(other.work().rows, 0);
-    // Errors name texts by where the caller has them.
+    // Errors refer to texts by the caller's indices.
     let refused = EmbedOptions { long: Long::Refuse, ..usual };
     assert_eq!(remembering.embed(&texts, &refused).unwrap_err().place(), "text 1: text");
 }
@@ -251,7 +251,7 @@ fn other_models_and_options_get_vectors_of_their_own() {
         (model.encoder(coarse).unwrap(), true),
         (embedder(&open("golden-texts/bert-classes")), true),
         (embedder(&shorter), true),
-        // The type that is chosen where none is asked for, and whoever computes.
+        // The default cache type is part of the key, the executor and threads are not.
         (embedder(&same), false),
     ];
     for (mut encoder, differs) in encoders {
@@ -290,7 +290,7 @@ fn answers_are_found_by_everything_they_depend_on() {
     memo.keep(&ask("w5 w6 w7", &session, generate), &answer).unwrap();
     let found = memo.recall(&ask("w5 w6 w7", &session, generate)).unwrap();
     assert_eq!(found, compute("w5 w6 w7", &session));
-    // Batches change nothing; everything else does.
+    // The batch size is not part of the key; everything else is.
     let cut = SessionOptions { batch: 2, ..session.clone() };
     assert!(memo.recall(&ask("w5 w6 w7", &cut, generate)).is_some());
     let sampled = |change: fn(&mut SamplerOptions)| {
@@ -308,7 +308,7 @@ fn answers_are_found_by_everything_they_depend_on() {
     assert!(others.iter().all(|other| memo.recall(&ask("w5 w6 w7", other, generate)).is_none()));
     assert!(memo.recall(&ask("w5 w6", &session, generate)).is_none());
     assert!(memo.recall(&ask("w5 w6 w7", &session, GenerateOptions { max_tokens: 9, ..generate })).is_none());
-    // Whoever always takes the likeliest token draws no random number.
+    // Greedy decoding does not use the seed.
     let greedy = |seed| SessionOptions {
         sampler: SamplerOptions { seed, ..SamplerOptions::greedy() },
         ..session.clone()
@@ -336,7 +336,7 @@ fn answers_are_found_by_what_the_prompt_means() {
     let prompts = [words(20, 1), words(20, 2)];
     memo.keep(&ask(&prompts[0], 8), &first).unwrap();
     memo.keep(&ask(&prompts[1], 8), &second).unwrap();
-    // One word of twenty is another one.
+    // One word of twenty differs.
     let near = ask(&prompts[0].replacen("w6", "w7", 1), 8);
     assert_eq!(memo.recall(&near), None);
     let (found, likeness) = memo.recall_near(&near, 0.5).unwrap();

@@ -1,4 +1,4 @@
-//! What of a file with many experts a token brings into memory, as Linux counts it.
+//! Measures how much of a file with many experts a token loads into memory, as Linux counts it.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -24,7 +24,7 @@ fn a_token_brings_in_the_pages_of_its_experts_alone() {
     std::fs::create_dir_all(&folder).unwrap();
     write_model(&folder);
     let options = OpenOptions { cache: Cache::Beside, ..OpenOptions::default() };
-    // Packing touches all; what is counted is a map of its own.
+    // Packing touches all pages; the measurement uses a new map.
     drop(open_any(&folder, &options).unwrap());
     let file = open_any(&folder, &options).unwrap();
     let model = model(&file, ExecutorKind::Cpu, 1, Features::NONE);
@@ -34,14 +34,14 @@ fn a_token_brings_in_the_pages_of_its_experts_alone() {
     session.prefill(&[5]).unwrap();
     let touched = resident(&packed) - before;
     std::fs::remove_dir_all(&folder).unwrap();
-    // What is not in experts is small, and a fault brings in some neighbouring pages at either end of a matrix.
+    // Tensors other than experts are small, and a page fault loads some neighboring pages at either end of a matrix.
     let around = 3 * CHOSEN * 2 * 65_536 + 1_000_000;
     println!("{touched} bytes were touched; an expert has {EXPERT_BYTES}, {CHOSEN} of {EXPERTS} were chosen");
     assert!(touched >= CHOSEN * EXPERT_BYTES, "{touched} bytes are not {CHOSEN} experts");
     assert!(touched <= CHOSEN * EXPERT_BYTES + around, "{touched} bytes are more than {CHOSEN} experts");
 }
 
-/// The bytes of the maps of `file` that this process has in memory.
+/// Returns the resident bytes of this process's maps of `file`.
 fn resident(file: &Path) -> usize {
     let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
     let (mut ours, mut kilobytes) = (false, 0);
@@ -57,7 +57,7 @@ fn resident(file: &Path) -> usize {
     kilobytes * 1024
 }
 
-/// A folder with one layer of `EXPERTS` experts of random numbers.
+/// Writes a folder with one layer of `EXPERTS` experts of random weights.
 fn write_model(folder: &Path) {
     let config = format!(
         r#"{{"model_type": "mixtral", "hidden_size": {WIDTH}, "intermediate_size": {FEED_FORWARD},

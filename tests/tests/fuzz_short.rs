@@ -13,10 +13,10 @@ use std::time::{Duration, Instant};
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Memory a target may hold at once: this much, and this many bytes for each byte of its input.
+/// Memory limit of a target: this many bytes, plus a multiple of its input's size.
 const BASE: usize = 4 << 20;
 const FACTOR: usize = 64;
-/// No input of some kilobytes is worth more work than this, on a slow and busy machine too.
+/// Time limit for an input of a few kilobytes, on slow and busy machines too.
 const SLOWEST: Duration = Duration::from_secs(20);
 
 fn seeds(target: &str) -> Vec<(String, Vec<u8>)> {
@@ -31,7 +31,7 @@ fn seeds(target: &str) -> Vec<(String, Vec<u8>)> {
     seeds
 }
 
-/// What is wrong with the target's behaviour on this input, if anything.
+/// Returns a description of the target's misbehavior on this input, if any.
 fn complaint(run: fn(&[u8]), data: &[u8]) -> Option<String> {
     let start = Instant::now();
     let (outcome, usage) = measure(|| catch_unwind(AssertUnwindSafe(|| run(data))));
@@ -73,7 +73,7 @@ fn mutated_seeds_give_errors_and_nothing_worse() {
     }
 }
 
-/// The seed of the target `session`: a prompt was read, and an answer begun.
+/// Writes the seed of the target `session`: after prefill of a prompt and some generated tokens.
 #[test]
 #[ignore = "writes tests/data/fuzz/session"]
 fn bless_session() {
@@ -85,7 +85,7 @@ fn bless_session() {
     std::fs::write(folder.join("small.bin"), session.save().unwrap()).unwrap();
 }
 
-/// The seeds of the target `adapter`: a file, and the two files of PEFT with a zero between them.
+/// Writes the seeds of the target `adapter`: a file, and the two PEFT files with a zero between them.
 #[test]
 #[ignore = "writes tests/data/fuzz/adapter"]
 fn bless_adapter() {

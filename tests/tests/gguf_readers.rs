@@ -1,4 +1,4 @@
-//! GGUF files of models that read whole texts: their vectors beside PyTorch's, and what becomes of them elsewhere.
+//! GGUF files of encoders: embeddings compared to PyTorch's, and conversion to other formats.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -25,14 +25,14 @@ fn open(path: impl AsRef<Path>) -> Model {
     Model::from_file(packed(path).unwrap(), &ModelOptions::default()).unwrap()
 }
 
-/// The folder of what these tests write.
+/// Returns the output folder of these tests.
 fn place() -> PathBuf {
     let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join("gguf-readers");
     std::fs::create_dir_all(&place).unwrap();
     place
 }
 
-/// Exports into the folder of these tests: where to, and the report.
+/// Exports into the folder of these tests, and returns the path and the report.
 fn exported(file: &File, format: &str, name: &str) -> Result<(PathBuf, Report)> {
     let to = place().join(name);
     let options = ExportOptions { force: true, ..ExportOptions::default() };
@@ -96,7 +96,8 @@ fn an_onnx_export_says_how_vectors_are_made() {
     assert!(error <= 1e-4, "{error:.1e}");
 }
 
-/// A GGUF file of a golden decoder that was made into a reader: `keys` of its architecture, truth values and numbers.
+/// Writes a GGUF file of a golden decoder that is used as an encoder, with additional boolean and integer `keys` of its
+/// architecture.
 fn reader(name: &str, keys: &[(&str, Value)]) -> PathBuf {
     let (path, _) =
         exported(&packed(paths::data("golden").join(name)).unwrap(), "gguf", &format!("{name}.gguf"))
@@ -111,7 +112,7 @@ fn reader(name: &str, keys: &[(&str, Value)]) -> PathBuf {
             None => added.extend([4u32, value.as_u64().unwrap() as u32].iter().flat_map(|x| x.to_le_bytes())),
         }
     }
-    // Tensors stay aligned where what is added has a multiple of their alignment.
+    // Padding keeps tensors aligned: the added length is a multiple of their alignment.
     added.extend([text("filler"), 8u32.to_le_bytes().to_vec()].concat());
     let filling = (added.len() + 8).next_multiple_of(32) - added.len() - 8;
     added.extend(text(&" ".repeat(filling)));
@@ -144,7 +145,7 @@ fn a_view_of_both_sides_stays_in_a_folder() {
     assert!(error.place().contains("attention.causal"), "{error}");
 }
 
-/// A copy of a folder of the tests' data whose configuration was changed, named `name` among what these tests write.
+/// Copies a folder of the test data with a modified configuration, as `name` in the output folder.
 fn changed(from: &str, name: &str, change: impl FnOnce(&mut Value)) -> PathBuf {
     let from = paths::data(from);
     let to = place().join(name);

@@ -1,4 +1,4 @@
-//! Every family against PyTorch, and every way of running it against every other, bit for bit.
+//! Every family compared to PyTorch, and all ways of running it compared to each other, bit by bit.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use siskin::{ExecutorKind, Features};
@@ -42,7 +42,7 @@ fn bits_depend_on_nothing_but_the_tokens() {
 
 #[test]
 fn products_take_in_what_follows_them() {
-    // Two matrices, the halves of one, and a matrix that is activated.
+    // Two matrices, the halves of one, and a matrix with an activation.
     for (name, words) in
         [("llama", "of the first times the second"), ("phi3", "of the first"), ("gpt2", "Gelu")]
     {

@@ -1,4 +1,4 @@
-//! The gradients of every family against PyTorch's.
+//! The gradients of every family compared to PyTorch's.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use siskin_tests::gradients::{Case, Direction, UNTRAINED, WITHOUT, bless, load, reference, sample};
@@ -10,7 +10,7 @@ fn names() -> impl Iterator<Item = &'static str> {
     golden::NAMES.iter().chain(texts::NAMES).copied()
 }
 
-/// The gradients of a case, tensor by tensor, and what left the program.
+/// Returns the gradients of a case, tensor by tensor, and the outputs of the program.
 fn run<T: Real>(case: &Case, recompute: Recompute) -> (Vec<Vec<T>>, Vec<T>) {
     let parameters = Parameters::<T>::read(&case.program.weights, &case.file).unwrap();
     let mut gradients = Gradients::zeros(&parameters, |_| true);
@@ -24,7 +24,7 @@ fn run<T: Real>(case: &Case, recompute: Recompute) -> (Vec<Vec<T>>, Vec<T>) {
     (gradients.list.into_iter().flatten().collect(), outputs)
 }
 
-/// How far outputs and gradients are from PyTorch's, as lines of what is beyond `limit`.
+/// Returns the differences of outputs and gradients from PyTorch's beyond `limit`, one per line.
 fn compare<T: Real>(name: &str, limit: f64) -> String {
     let case = load(name);
     let (gradients, outputs) = run::<T>(&case, Recompute::Nothing);
@@ -38,7 +38,7 @@ fn compare<T: Real>(name: &str, limit: f64) -> String {
         return report;
     }
     let reference = reference(name);
-    // What is small beside the whole gradient is held to the size of the whole.
+    // Tensors with small gradients are compared relative to the norm of the whole gradient.
     let whole: f64 = reference.values().map(|kept| f64::from(kept[0]).powi(2)).sum::<f64>().sqrt();
     let untrained =
         |weight: &str| UNTRAINED.iter().any(|(model, part)| *model == name && weight.contains(part));
@@ -95,14 +95,14 @@ fn forgetting_takes_less_memory() {
     assert!(bytes(Recompute::Cost(64)) < bytes(Recompute::Cost(0)), "products are computed again as well");
 }
 
-/// The models whose gradients are held against differences: together they have every rule.
+/// Iterates over the models whose gradients are compared to finite differences: together they use every gradient rule.
 fn differed() -> impl Iterator<Item = &'static str> {
     let more =
         ["gpt2", "gemma2", "qwen3-next", "gpt-oss", "switch", "whisper", "longformer", "mobilebert", "olmoe"];
     WITHOUT.iter().copied().chain(more)
 }
 
-/// The operations that have a rule, as its source lists them.
+/// Returns the operations that have a gradient rule, parsed from the source.
 fn ruled() -> Vec<String> {
     let source =
         std::fs::read_to_string(siskin_tests::paths::root().join("trainer/src/grad/mod.rs")).unwrap();
@@ -112,7 +112,7 @@ fn ruled() -> Vec<String> {
     let word = |op: &str| -> String {
         op.trim().trim_start_matches("Op::").chars().take_while(|letter| letter.is_alphanumeric()).collect()
     };
-    // Sines are made of positions alone: there is nothing that a gradient could go to.
+    // Sinusoidal embeddings depend on positions alone: they have no gradient.
     ops.map(word).filter(|op| op != "EmbedSine").collect()
 }
 
@@ -138,7 +138,7 @@ fn every_rule_is_held_against_differences_and_pytorch() {
     assert_eq!(known, Vec::<String>::new(), "no model is held against PyTorch that has these");
 }
 
-/// Some numbers of every tensor are moved a little both ways.
+/// Central differences of some elements of every tensor.
 #[test]
 fn gradients_are_how_the_loss_changes() {
     for name in differed() {
@@ -151,7 +151,7 @@ fn gradients_are_how_the_loss_changes() {
         let most = |gradient: &Vec<f64>| gradient.iter().map(|x| x.abs()).fold(0.0, f64::max);
         let whole = gradients.iter().map(most).fold(0.0, f64::max);
         for (weight, gradient) in gradients.iter().enumerate() {
-            // What is nothing beside the others is held to their size: keys have biases that change no share.
+            // Negligible gradients are compared relative to the others: biases of keys do not change attention weights.
             let largest = most(gradient).max(1e-4 * whole);
             let step = (gradient.len() / 3).max(1);
             for place in (0..gradient.len()).step_by(step) {
@@ -171,7 +171,7 @@ fn gradients_are_how_the_loss_changes() {
     }
 }
 
-/// Keeps what `golden-scripts/make_gradients.py` wrote to the folder that SISKIN_GRADIENTS names.
+/// Samples the gradients that `golden-scripts/make_gradients.py` wrote to the folder in SISKIN_GRADIENTS.
 #[test]
 #[ignore = "changes the reference"]
 fn bless_gradients() {

@@ -1,4 +1,4 @@
-//! The rules of the code base, and what stands on the C header.
+//! The rules of the code base, and the wrappers of the C header.
 
 mod c_header;
 mod house_api;

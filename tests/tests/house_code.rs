@@ -1,4 +1,4 @@
-//! Unsafe code, threads, environment variables, printing and file sizes keep to their places.
+//! Unsafe code, threads, environment variables, printing and file sizes follow the rules.
 
 use siskin_tests::{house, paths};
 
@@ -21,7 +21,7 @@ fn files_are_short() {
     house::assert_clean("Files stay short.", &house::files_short(&tree));
 }
 
-/// Cargo does not look for tests by itself where a manifest names their programs.
+/// Cargo does not discover test files if a manifest lists test targets.
 #[test]
 fn every_file_of_tests_is_in_a_program() {
     let tree = house::Tree::read(&paths::root());

@@ -1,4 +1,4 @@
-//! Crates depend downwards, dependencies stay in their rooms, licences and sources are allowed ones.
+//! Crate dependencies, third-party dependencies, licenses and sources follow the rules.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot read its inputs fails")]
 
@@ -25,7 +25,7 @@ fn dependencies_stay_in_their_rooms() {
     house::assert_clean("Code uses a dependency only in its room.", &house::used_in_room(&tree));
 }
 
-/// The whole dependency tree, from the local registry where it is complete.
+/// Returns the whole dependency tree, from the local registry if it is complete.
 fn metadata() -> serde_json::Value {
     let ask = |extra: &[&str]| {
         Command::new(knobs::cargo())

@@ -1,4 +1,4 @@
-//! Documentation points at things that exist.
+//! Links and paths in the documentation exist.
 
 use siskin_tests::{house, paths};
 

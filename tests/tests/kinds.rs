@@ -1,4 +1,5 @@
-//! Ways to attend that a session chooses, against PyTorch with the same mask: `tests/golden-scripts/make_golden_kinds.py`.
+//! Attention masks that a session chooses, compared to PyTorch with the same mask:
+//! `tests/golden-scripts/make_golden_kinds.py`.
 
 use siskin::{ErrorKind, ExecutorKind, Features, Model, Session, SessionOptions, Window};
 use siskin_tests::golden::{LEVELS, emulate, load, model, relative_error, score};
@@ -12,7 +13,7 @@ fn window() -> Option<Window> {
     Some(Window { recent: RECENT, first: FIRST })
 }
 
-/// The logits of every token of `ids`, taken in pieces of the given sizes.
+/// Returns the logits of every token of `ids`, fed in chunks of the given sizes.
 fn logits(session: &mut Session, ids: &[u32]) -> Vec<f32> {
     let mut all = Vec::new();
     session.score(ids, &mut |_, logits| all.extend_from_slice(logits)).expect("the model runs");
@@ -49,7 +50,7 @@ fn a_window_bounds_the_memory() {
         let model = model(&golden.file, executor, 2, Features::NONE);
         model.session(SessionOptions { context, ..options(window, batch) }).unwrap()
     };
-    // The first of these share a block with what leaves the window, and the window reaches over chunks.
+    // The sinks share a block with tokens that leave the window, and the window spans chunks.
     let window = Some(Window { recent: 70, first: 5 });
     let mut bounded = open(ExecutorKind::Cpu, window, 16);
     let [all, some] = [open(ExecutorKind::Cpu, None, 16), bounded].map(|session| session.memory().cache);
@@ -178,8 +179,8 @@ fn sequences_with_states_in_one_batch_give_what_each_gives_alone() {
     }
 }
 
-/// Transformers takes the frequencies of a prompt's length for all of it, and for each token after it those of the
-/// length that it makes.
+/// Transformers uses the frequencies of the prompt's length for the whole prompt, and for each later token those of the
+/// length so far.
 #[test]
 fn dynamic_frequencies_follow_the_length_of_what_goes_in() {
     let golden = load("llama-dynamic");
@@ -196,8 +197,8 @@ fn dynamic_frequencies_follow_the_length_of_what_goes_in() {
     }
 }
 
-/// Transformers takes the long factors for all tokens of a sequence that is longer than the original context, and
-/// computes the past again where a sequence grows beyond it.
+/// Transformers uses the long factors for all tokens of a sequence that exceeds the original context, and recomputes
+/// the past when a sequence grows beyond it.
 #[test]
 fn longrope_has_short_factors_up_to_the_original_length() {
     let (long, short) = (masked("phi3-longrope", "logits"), masked("phi3-longrope", "short"));
@@ -231,7 +232,7 @@ fn a_stop_while_the_past_is_computed_again_loses_nothing() {
     let read = |stops: bool| {
         let mut session = model.session(options(None, 4)).unwrap();
         for (index, id) in golden.ids[0].iter().enumerate() {
-            // The seventeenth token is beyond the original length.
+            // The seventeenth token exceeds the original length.
             if stops && index >= 15 {
                 session.stop_handle().stop();
                 assert_eq!(session.prefill(&[*id]).unwrap_err().kind(), ErrorKind::Cancelled);

@@ -1,4 +1,4 @@
-//! Layers that texts do not go through: left out for all, or left early, against PyTorch.
+//! Layer skipping and early exit, compared to PyTorch.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot read its inputs fails")]
 
@@ -22,7 +22,7 @@ fn words(value: &Value) -> Vec<&str> {
     value.as_array().unwrap().iter().map(|text| text.as_str().unwrap()).collect()
 }
 
-/// Probabilities in the order of the classes.
+/// Returns probabilities in the order of the classes.
 fn in_order(mut classes: Vec<Scored>) -> Vec<f32> {
     classes.sort_by(|a, b| a.label.cmp(&b.label));
     classes.into_iter().map(|class| class.probability).collect()
@@ -109,7 +109,7 @@ fn models_without_heads_on_their_layers_say_so() {
     assert_eq!(open("golden-exits/pabee", never), Some(ErrorKind::Argument));
 }
 
-/// What PyTorch gave without a layer.
+/// Reads PyTorch's results without a layer.
 fn skipped() -> std::collections::HashMap<String, Vec<f32>> {
     let bytes = std::fs::read(paths::data("golden-exits").join("skipped.safetensors")).unwrap();
     let numbers = |tensor: &safetensors::Tensor| {
@@ -177,7 +177,7 @@ fn layers_that_are_not_there_cannot_be_left_out() {
     assert_eq!(open("llama", &[2]), Some(ErrorKind::Argument));
     assert_eq!(open("llama", &[0, 1]), Some(ErrorKind::Argument), "one has to stay");
     assert_eq!(open("bart", &[0]), Some(ErrorKind::Unsupported));
-    // Of two layers that are not alike, it is not clear where the last one ends.
+    // With two kinds of layers, removing one is ambiguous.
     assert_eq!(open("modernbert", &[0]), Some(ErrorKind::Unsupported));
     assert_eq!(open("llama", &[]), None);
 }

@@ -1,4 +1,4 @@
-//! What can be seen of a training run: checks before it, statistics, traces, samples.
+//! Inspection of training runs: checks before a run, statistics, traces, samples.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::sync::atomic::AtomicBool;
@@ -14,7 +14,7 @@ use siskin_trainer::run::{
 use siskin_trainer::statistics::StepStatistics;
 use siskin_trainer::{Recompute, Runner, export};
 
-/// Six steps, with what `more` sets.
+/// Returns a config of six steps, with the settings in `more`.
 fn short(place: &Place, more: &str) -> Config {
     let mut config = place.config(&format!("[schedule]\nrate = 5e-3\n[batch]\nrows = 256\n{more}"));
     config.steps = 6;
@@ -26,7 +26,7 @@ fn run(config: Config) -> Run {
     training::run(config, None)
 }
 
-/// Remembers what it was told.
+/// Records reports.
 #[derive(Default)]
 struct Notes {
     progress: Vec<Progress>,
@@ -75,7 +75,7 @@ fn a_model_that_can_learn_passes_every_check_and_stays_as_it_is() {
         let before = checked.parameters().unwrap();
         for depth in [Depth::Brief, Depth::Full] {
             let checks = checked.check(depth).unwrap();
-            // Small matrices beside random ones learn little by heart.
+            // Adapters on random matrices overfit slowly.
             let may_be_odd = |check: &Check| !more.is_empty() && check.name == "learns a batch";
             let fine = |check: &Check| match check.outcome {
                 Outcome::Good => true,
@@ -98,7 +98,7 @@ fn a_model_that_can_learn_passes_every_check_and_stays_as_it_is() {
     }
 }
 
-/// The same model with some numbers of a tensor changed.
+/// Returns the same model with a tensor filled with `number`.
 fn changed(place: &Place, config: &Config, tensor: &str, number: f32) -> Base {
     let mut begun = run(short(place, ""));
     let mut parameters = begun.parameters().unwrap();
@@ -113,7 +113,7 @@ fn changed(place: &Place, config: &Config, tensor: &str, number: f32) -> Base {
 #[test]
 fn what_cannot_learn_is_told_with_advice() {
     let place = Place::new("bad");
-    // Nothing reaches the tensors that are trained.
+    // Gradients of the trained tensors are zero.
     let mut config = short(&place, "");
     config.model.train = vec!["blk.1.attn_qkv.*".to_owned()];
     let material = Material::new(&config, changed(&place, &config, "blk.1.attn_output.weight", 0.0)).unwrap();
@@ -129,7 +129,7 @@ fn what_cannot_learn_is_told_with_advice() {
     assert!(Check::refuse(&brief).is_ok(), "before a run it is only told");
     assert_eq!(find(&brief, "gradients").outcome, Outcome::Odd);
 
-    // What is no number is named.
+    // NaN or infinity is reported with its tensor.
     let config = short(&place, "");
     let base = changed(&place, &config, "blk.0.ffn_up.weight", f32::INFINITY);
     let material = Material::new(&config, base).unwrap();
@@ -168,7 +168,7 @@ fn statistics_are_those_of_what_they_name() {
     for own in &notes.statistics {
         let names: Vec<&String> = own.outputs.iter().map(|(name, _)| name).collect();
         assert_eq!(names, program.names().iter().collect::<Vec<_>>(), "every operation, head and all");
-        // The length of all gradients is what the step says of them.
+        // The norm of all gradients is the one that the step reports.
         let square: f64 = own.gradients.iter().map(|(_, own)| own.squares).sum();
         let norm = notes.progress[own.step as usize - 1].norm;
         assert!((square.sqrt() - norm).abs() < 1e-9 * norm, "{square} and {norm}");
@@ -201,7 +201,7 @@ fn a_profile_has_every_piece_of_the_steps_that_it_names() {
         assert_eq!(phases.iter().filter(|phase| **phase == "forward").count(), 2, "{name}");
         assert_eq!(phases.iter().filter(|phase| **phase == "backward").count(), 2, "{name}");
     }
-    // Pieces lie within their steps, and add up to no more than these.
+    // Events lie within their steps, and their total is at most that of the steps.
     let of_steps = |event: &&Event| event.worker == Worker::Steps;
     let whole: f64 =
         events.iter().filter(|event| event.name == "step").map(|event| event.length.as_secs_f64()).sum();
@@ -231,7 +231,7 @@ fn the_work_of_a_step_is_counted_from_the_graph() {
     let runner = |trained: bool| {
         Runner::<f32>::new(material.program.clone(), Recompute::Nothing, |_| trained).unwrap()
     };
-    // By hand: two layers of 12 · 32² weights and scores of 280 ids over 16 rows; pairs of queries and keys.
+    // Computed by hand: two layers of 12 · 32² weights and scores of 280 ids over 16 rows; pairs of queries and keys.
     let products = 2.0 * 16.0 * (2.0 * 12.0 * 32.0 * 32.0 + 280.0 * 32.0);
     let pairs = 2.0 * 4.0 * 32.0 * (10.0 * 11.0 / 2.0 + 6.0 * 7.0 / 2.0);
     assert_eq!(runner(false).work(&parameters, &batch).unwrap(), products + pairs);

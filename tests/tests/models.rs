@@ -1,4 +1,4 @@
-//! Models, and what is made of them: one program, since each has the whole runtime in it.
+//! Tests of models: one program, since each contains the whole runtime.
 
 mod adapters;
 mod audio;

@@ -1,4 +1,4 @@
-//! After the first call, prefill and decode take nothing from the allocator.
+//! After the first call, prefill and decode do not allocate.
 
 use siskin::{ExecutorKind, Features, SessionOptions};
 use siskin_tests::counting::{Counting, measure};

@@ -1,4 +1,4 @@
-//! Exports of PyTorch's two exporters against what PyTorch computed, and other graphs against ONNX Runtime
+//! Exports of PyTorch's two exporters compared to PyTorch, and other graphs compared to ONNX Runtime
 //! (`tests/golden-scripts/make_onnx.py`).
 #![cfg(feature = "tract")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
@@ -26,7 +26,7 @@ fn open(path: &Path) -> Model {
     open_model(path, &options(), &ModelOptions { threads: 1, ..ModelOptions::default() }).unwrap()
 }
 
-/// A copy of some files of a model in a folder of its own.
+/// Copies some files of a model to its own folder.
 fn copy(name: &str, to: &str, files: &[&str]) -> PathBuf {
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("onnx").join(to);
     std::fs::create_dir_all(&folder).unwrap();
@@ -36,7 +36,7 @@ fn copy(name: &str, to: &str, files: &[&str]) -> PathBuf {
     folder
 }
 
-/// The ids and the logits in a model's io.safetensors, row by row.
+/// Reads the ids and the logits of a model's io.safetensors, row by row.
 fn io(name: &str) -> (Vec<Vec<u32>>, Vec<Vec<f32>>) {
     let tensors = tensors(&data(name).join("io.safetensors"));
     let (ids, logits) = (&tensors["input_ids"], &tensors["logits"]);

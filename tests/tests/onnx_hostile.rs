@@ -1,4 +1,4 @@
-//! ONNX files made to do harm: typed errors, from parsing to what tract makes of them.
+//! Malicious ONNX files give typed errors, from parsing to tract.
 #![cfg(feature = "tract")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -12,7 +12,7 @@ use siskin_convert::{Cache, OpenOptions, open_model};
 use siskin_tests::fuzz::mutate;
 use siskin_tests::paths;
 
-/// A field of a message: bytes, a text, or a message.
+/// Builds a length-delimited field: bytes, a string, or a message.
 fn bytes(number: u8, contents: impl AsRef<[u8]>) -> Vec<u8> {
     let contents = contents.as_ref();
     let mut field = vec![number << 3 | 2];
@@ -21,7 +21,7 @@ fn bytes(number: u8, contents: impl AsRef<[u8]>) -> Vec<u8> {
     field
 }
 
-/// A field that is a number.
+/// Builds a varint field.
 fn number(number: u8, value: u64) -> Vec<u8> {
     let mut field = vec![number << 3];
     varint(value, &mut field);
@@ -48,7 +48,7 @@ fn node(operator: &str, inputs: &[&str], output: &str, attributes: &[Vec<u8>]) -
     bytes(1, node)
 }
 
-/// A float input `x` of one size that is open, or the output `y`.
+/// Builds a float input `x` with one dynamic dimension, or the output `y`.
 fn port(place: u8, name: &str) -> Vec<u8> {
     let shape = bytes(2, bytes(1, bytes(2, "n")));
     bytes(place, [bytes(1, name), bytes(2, bytes(1, [number(1, 1), shape].concat()))].concat())
@@ -99,7 +99,7 @@ fn tensors_that_would_be_too_large_are_refused() {
     assert_eq!(model.run(&[x(2)]).unwrap()[0].numbers, Numbers::Floats(vec![1.0; 2]));
     let error = model.run(&[x(1 << 16)]).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Memory, "{error}");
-    // Errors say which model they are of.
+    // Errors name their model.
     assert!(error.place().contains("onnx-hostile/large/model.onnx: "), "{error}");
 }
 

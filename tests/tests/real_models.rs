@@ -1,4 +1,4 @@
-//! Real models, where `cargo xtask model` has brought them: the same bits however they are run.
+//! Real models, if downloaded by `cargo xtask model`: the same bits in all ways of running them.
 
 use siskin::tokenizer::EncodeOptions;
 use siskin::{ExecutorKind, Features, Model, SessionOptions};

@@ -1,4 +1,4 @@
-//! The losses of routers against PyTorch's, and against differences.
+//! Router losses compared to PyTorch's, and their gradients to finite differences.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::collections::HashMap;
@@ -12,7 +12,7 @@ use siskin_trainer::{Goal, Gradients, Parameters, Real, Recompute, RouterOptions
 
 const BOTH: RouterOptions = RouterOptions { balance: 0.3, z: 0.05 };
 
-/// Each token's next, which the last of a text has not.
+/// Returns the next token of each token as target; the last token of a sequence has none.
 fn targets(case: &Case) -> Targets {
     let mut targets = Targets::default();
     for span in &case.batch.writer.spans {
@@ -25,7 +25,7 @@ fn targets(case: &Case) -> Targets {
     targets
 }
 
-/// The losses of a batch and the gradients of their sum.
+/// Returns the losses of a batch and the gradients of their sum.
 fn run<T: Real>(
     case: &Case,
     parameters: &Parameters<T>,
@@ -41,7 +41,7 @@ fn run<T: Real>(
     (sum, gradients)
 }
 
-/// Numbers of `tests/golden-scripts/make_routers.py`.
+/// Reads the results of `tests/golden-scripts/make_routers.py`.
 fn reference() -> HashMap<String, Vec<f64>> {
     let bytes = std::fs::read(paths::data("routers").join("mixtral.safetensors")).unwrap();
     let tensors = safetensors::parse(Bytes::new(bytes)).unwrap();
@@ -76,7 +76,8 @@ fn routers_learn_what_pytorch_says() {
     assert_eq!(seen, want.len() - 1);
 }
 
-/// Nothing but gates chooses: where they move a little, choices stay, and the whole loss changes as its gradient says.
+/// Only router weights select experts: small changes keep the selection, and the total loss changes as its gradient
+/// predicts.
 #[test]
 fn gradients_of_routers_are_how_losses_change() {
     for name in ["switch", "qwen2-moe"] {

@@ -1,4 +1,5 @@
-//! Beam search, greedy choice and their rules against Transformers, and every way of running them against every other.
+//! Beam search, greedy decoding and logits processors compared to Transformers, and all ways of running them compared
+//! to each other.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -15,7 +16,7 @@ use siskin_tests::golden::model;
 use siskin_tests::paths;
 use siskin_tests::search::{Case, cases, text, with_tokenizer};
 
-/// What one session finds.
+/// Returns the results of one session.
 fn find(model: &Model, case: &Case) -> Vec<Found> {
     let sampler = SamplerOptions {
         rules: case.options.rules.clone(),
@@ -73,7 +74,7 @@ fn what_is_found_is_what_transformers_finds() {
     assert!(report.is_empty(), "{count} of {}:\n{report}", all.len());
 }
 
-/// A model whose texts are tokens' numbers.
+/// Packs a model whose texts are token numbers.
 fn spelt(name: &str, from: &str, words: &[(u32, &str)], config: &serde_json::Value) -> File {
     with_tokenizer(&Path::new(env!("CARGO_TARGET_TMPDIR")).join("search"), name, from, words, config)
 }
@@ -301,7 +302,7 @@ fn what_would_have_no_effect_is_refused() {
     let search = SearchOptions { beams: 1, best: 5000, ..Default::default() };
     let writing = Writing { search, sampler: SamplerOptions::default(), ..Writing::default() };
     assert_eq!(place(&writing), "best");
-    // What a configuration says of tokens that are not there is left out.
+    // Settings for tokens outside the vocabulary are ignored.
     let config = json!({"suppress_tokens": [5, far], "bad_words_ids": [[far], [6]]});
     let rules =
         Writing::of(&opened(&spelt("absent", "golden-texts/bart", &[], &config), 1)).unwrap().search.rules;

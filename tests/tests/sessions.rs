@@ -1,4 +1,4 @@
-//! Sessions: what is said, what is answered, and what stays after something went wrong.
+//! Sessions: messages, answers, and the state after errors.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot be set up fails")]
 
@@ -12,7 +12,7 @@ use siskin_tests::golden::{load, model, session};
 use siskin_tests::paths;
 use std::sync::OnceLock;
 
-/// A model that chats, where `cargo xtask model smollm2` has brought it.
+/// Returns a chat model, if downloaded by `cargo xtask model smollm2`.
 fn chatting() -> Option<Model> {
     static MODEL: OnceLock<Model> = OnceLock::new();
     let path = paths::model("smollm2")?;
@@ -32,7 +32,7 @@ fn tokens(most: usize) -> GenerateOptions {
     GenerateOptions { max_tokens: most, ..GenerateOptions::default() }
 }
 
-/// Tokens in the context after a prompt.
+/// Returns the number of tokens in the context after a prompt.
 fn length(model: &Model, prompt: &str) -> usize {
     let mut session = greedy(model, 512);
     session.generate(prompt, tokens(0)).unwrap();
@@ -110,7 +110,7 @@ fn every_session_has_its_own_stop() {
         let mut second = first.fork().unwrap();
         first.stop_handle().stop();
         second.prefill(&golden.ids[0][4..6]).unwrap();
-        // Another error does not take the stop.
+        // Another error does not consume the cancellation.
         assert_eq!(first.prefill(&[u32::MAX]).unwrap_err().kind(), ErrorKind::Argument);
         assert_eq!(first.prefill(&golden.ids[0][4..6]).unwrap_err().kind(), ErrorKind::Cancelled);
         first.prefill(&golden.ids[0][4..6]).unwrap();
@@ -147,7 +147,7 @@ fn repetitions_end_at_breakers() {
         session.generate(text, options).unwrap().map(|piece| piece.unwrap()).collect()
     };
     let plain = next(0.0, None);
-    // The colon stands just before, in the defaults and as the end of a longer text.
+    // The preceding colon is a sequence breaker, by default and as the end of a longer text.
     assert_eq!(next(1e6, None), plain);
     assert_eq!(next(1e6, Some(&["ame:"])), plain);
     assert_ne!(next(1e6, Some(&["*"])), plain);
@@ -222,7 +222,7 @@ fn a_saved_session_goes_on_as_if_it_had_not_been() {
         assert_eq!(second.save().unwrap(), first.save().unwrap(), "{name}");
         second.trim();
         assert_eq!(next(&mut second), next(&mut first), "{name}");
-        // What cannot be is refused, and changes nothing.
+        // Invalid states are refused, and change nothing.
         let position = second.position();
         for damaged in [&saved[..saved.len() - 1], &saved[1..], &[], &[0; 40]] {
             assert!(second.restore(damaged).is_err(), "{name}");
@@ -308,7 +308,7 @@ fn bytes_that_were_made_up_do_no_harm() {
     let (mut taken, mut refused) = (0, 0);
     for round in 0..400_usize {
         let mut bytes = saved[..body].to_vec();
-        // What stands before the logits and behind them decides over lengths.
+        // The bytes around the logits contain lengths.
         let at = if round < 200 { 44 + round } else { (round * 7919) % body };
         bytes[at] = bytes[at].wrapping_add((1 + round % 255) as u8);
         bytes.extend(blake3::hash(&bytes).as_bytes());

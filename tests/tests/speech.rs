@@ -1,4 +1,4 @@
-//! Speech with Whisper base, where `cargo xtask model` has brought it: token by token what CTranslate2 writes down.
+//! Speech with Whisper base, if downloaded by `cargo xtask model`: the same tokens as CTranslate2.
 
 use siskin::audio::{RATE, Sound};
 use siskin::speech::{TranscribeOptions, Transcriber};

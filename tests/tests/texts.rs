@@ -1,4 +1,4 @@
-//! Every family that reads whole texts against PyTorch, and every way of running it against every other.
+//! Every encoder and encoder–decoder family compared to PyTorch, and all ways of running it compared to each other.
 
 use siskin::encoder::{EncoderOptions, Tokens};
 use siskin::{
@@ -45,7 +45,7 @@ fn bits_depend_on_nothing_but_the_text() {
             pairs.map(|(text, written)| score(model, text, written, batch)).collect()
         };
         let want_scores = scored(&reference, 16);
-        // Shorter texts beside those of the golden, so that batches hold several.
+        // Shorter texts in addition to those of the golden, so that batches hold several.
         let cut = |text: &Tokens| Tokens {
             ids: text.ids.iter().take(4).copied().collect(),
             segments: text.segments.iter().take(4).copied().collect(),
@@ -79,7 +79,7 @@ fn members_of_a_team_may_take_texts_apart() {
         let golden = load(name, None);
         let alone = model(&golden.file, ExecutorKind::Cpu, 1, Features::NONE);
         let rows: usize = golden.texts.iter().map(|text| text.ids.len().max(1)).sum();
-        // Enough for parts of their own.
+        // Enough sequences for sequence parallelism.
         let count = golden.texts.len() * 700 / rows;
         let crowd: Vec<Tokens> = golden.texts.iter().cycle().take(count).cloned().collect();
         for (head, threads) in [(false, 2), (true, 2), (false, 3)] {

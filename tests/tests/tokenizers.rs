@@ -1,4 +1,4 @@
-//! Tokenizers against ids that other programs made.
+//! Tokenizers compared to ids from other programs.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use flate2::read::GzDecoder;
@@ -28,7 +28,7 @@ fn open_gguf(bytes: Vec<u8>) -> Tokenizer {
     Tokenizer::open(Bytes::new(section)).unwrap()
 }
 
-/// Texts and the ids that the model's own tokenizer gives them.
+/// Returns texts and the ids from the model's own tokenizer.
 fn vectors(folder: &Path, name: &str) -> Vec<(String, Vec<u32>)> {
     let texts = std::fs::read_to_string(folder.join(format!("{name}.gguf.inp"))).unwrap();
     let ids = std::fs::read_to_string(folder.join(format!("{name}.gguf.out"))).unwrap();
@@ -74,7 +74,7 @@ fn numbers(value: &serde_json::Value) -> Vec<u32> {
     value.as_array().unwrap().iter().map(|number| number.as_u64().unwrap() as u32).collect()
 }
 
-/// One golden case; what differs is described.
+/// Checks one golden case and returns descriptions of the differences.
 fn check_case(tokenizer: &Tokenizer, case: &serde_json::Value, name: &str) -> Vec<String> {
     let contracts = ["unigram", "nfc", "collapsed"].iter().any(|part| name.contains(part));
     let text = case["text"].as_str().unwrap();
@@ -105,10 +105,11 @@ fn check_case(tokenizer: &Tokenizer, case: &serde_json::Value, name: &str) -> Ve
     };
     let offsets: Vec<Vec<u32>> = tokens.iter().map(span).collect();
     let wanted: Vec<Vec<u32>> = case["offsets"].as_array().unwrap().iter().map(numbers).collect();
-    // A text that a normalizer contracted belongs to all it was made of; the package keeps a part.
+    // Text that a normalizer contracted maps to its whole source; the tokenizers package keeps a part.
     let covers = |(ours, theirs): (&Vec<u32>, &Vec<u32>)| ours[0] <= theirs[0] && ours[1] >= theirs[1];
     let is_wider = contracts && offsets.len() == wanted.len() && offsets.iter().zip(&wanted).all(covers);
-    // It also mixes up marks that change places, and of words that are cut first a literal mark at the start.
+    // The package also gives wrong offsets for reordered combining marks, and for a literal mark at the start of
+    // pre-split words.
     let is_known =
         text.starts_with("q\u{307}") || (name.starts_with("unigram-xlmr") && text.starts_with('▁'));
     if !is_wider && !is_known {
@@ -156,7 +157,7 @@ fn spans_leave_out_spaces_where_the_processor_says_so() {
     for json in [json, exported] {
         let section = tokenizer_json::vocabulary(json.to_string().as_bytes(), None).unwrap().write().unwrap();
         let tokenizer = Tokenizer::open(Bytes::new(section)).unwrap();
-        // What the tokenizers package gives, as bytes.
+        // The results of the tokenizers package, as bytes.
         for (text, want) in [
             ("in New  York", &[(0, 2), (3, 3), (3, 4), (4, 5), (5, 6), (7, 7), (8, 12)][..]),
             (
@@ -270,7 +271,7 @@ fn the_config_names_special_tokens() {
     assert_eq!(tokenizer.encode("", options).unwrap(), [1]);
 }
 
-/// A GGUF file with only string and string-array metadata.
+/// Builds a GGUF file with only string and string-array metadata.
 fn gguf_of(pairs: &[(&str, &[&str], bool)]) -> Gguf {
     let mut out = b"GGUF".to_vec();
     out.extend(3u32.to_le_bytes());
@@ -385,7 +386,7 @@ fn speed_of_encoding() {
     for path in paths.iter().filter(|path| path.extension().is_some_and(|extension| extension == "gguf")) {
         let section = tokenizer_gguf::vocabulary(&Gguf::open(path).unwrap()).unwrap().write().unwrap();
         let bytes = Bytes::new(section);
-        // The first one also pays for memory that the conversion has just freed.
+        // Warmup: the first call reuses memory that the conversion has just freed.
         let _ = Tokenizer::open(bytes.clone()).unwrap();
         let start = std::time::Instant::now();
         let tokenizer = Tokenizer::open(bytes).unwrap();

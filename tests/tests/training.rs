@@ -1,4 +1,4 @@
-//! Whole training runs: what they learn, how they go on after a stop, and what comes out of them.
+//! Whole training runs: learning, resuming, and exported models.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::path::Path;
@@ -17,7 +17,7 @@ use siskin_trainer::random::Random;
 use siskin_trainer::run::{Base, Config, Ended, Material, Run, learnt_tokenizer, measure};
 use siskin_trainer::{Parameters, export, tokenizer};
 
-/// Trains to the end; what was seen on the way.
+/// Trains to the end and returns the reports.
 fn train(run: &mut Run) -> Notes {
     let mut notes = Notes::default();
     let stop = notes.stop.clone();
@@ -75,7 +75,7 @@ fn a_run_goes_on_with_what_it_began_with() {
         let mut other = run(config.clone(), None);
         let error = other.restore(&state).unwrap_err();
         assert!(error.place() == key && error.message().contains(what), "{error}");
-        // What an old checkpoint does not say is not looked at.
+        // Entries that an old checkpoint lacks are not compared.
         let mut old = state.clone();
         old.state.as_object_mut().unwrap().remove("data").unwrap();
         other.restore(&old).unwrap();
@@ -94,7 +94,7 @@ fn a_run_goes_on_with_what_it_began_with() {
     refused(&|_| {}, "data.training", "other texts than in the run before");
     std::fs::write(&path, text).unwrap();
     assert!(run(place.config(ADAMW), None).restore(&state).is_ok());
-    // Packed, they are the same texts.
+    // As packed tokens, the texts are the same.
     let mut config = place.config(ADAMW);
     let packed = place.0.join("a.tokens");
     siskin_trainer::run::pack(&config, &base(), &packed).unwrap();
@@ -102,13 +102,13 @@ fn a_run_goes_on_with_what_it_began_with() {
     assert!(run(config, None).restore(&state).is_ok());
 }
 
-/// The tokenizer of the model that is trained.
+/// Returns the tokenizer of the trained model.
 fn own_tokenizer() -> Tokenizer {
     let Base::New { tokenizer, .. } = base() else { panic!("a file") };
     Tokenizer::open(Bytes::new(tokenizer)).unwrap()
 }
 
-/// Packs some documents of a text; `identity` says who made the tokens.
+/// Packs some documents of a text; `identity` identifies the tokenizer.
 fn pack(path: &Path, documents: &[&str], identity: u64) {
     let tokenizer = own_tokenizer();
     let mut writer = PackedWriter::create(path, tokenizer.vocabulary_size(), 1, identity).unwrap();
@@ -139,10 +139,10 @@ fn packed_tokens_stay_in_their_files_and_train_alike() {
     let texts = train(&mut run(config(&["text.txt"], 0.0), None));
     let mixed = train(&mut run(config(&["a.txt", "b.tokens", "c.txt", "d.txt"], 0.0), None));
     assert_eq!((texts.losses, texts.seen), (mixed.losses, mixed.seen));
-    // Who divides the records of a file divides them as it does those that are read one by one.
+    // The split of packed records is the same as that of documents read one by one.
     let mut config = config(&["b.tokens"], 0.3);
     config.data.validation.clear();
-    // So long that each document is one example.
+    // Long enough that each document is one example.
     config.data.settings.length = 1000;
     let divided = material(&config);
     let rows = |task: &dyn Task| (0..task.count()).map(|example| task.rows(example)).collect::<Vec<_>>();
@@ -151,7 +151,7 @@ fn packed_tokens_stay_in_their_files_and_train_alike() {
     for document in data::documents(&[place.0.join("b.tokens")], &Reading::default()).unwrap() {
         let document = document.unwrap();
         let Body::Tokens(parts) = &document.body else { panic!("texts") };
-        // A row for each token: the one that ends the document is a target alone.
+        // One row per token: the end token is only a target.
         wanted[usize::from(split.side(document.hash()) == Side::Validation)].push(parts[0].len());
     }
     assert_eq!([rows(&*divided.training), rows(&*divided.validation.unwrap())], wanted);
@@ -216,7 +216,7 @@ fn the_file_that_comes_out_says_what_was_trained() {
     let file = File::open(&path).unwrap();
     let read = Parameters::<f32>::read(&run.material().program.weights, &file).unwrap();
     assert_eq!(read, parameters);
-    // What the runtime says of a text is what the trainer says of it.
+    // The runtime's loss of a text is the trainer's.
     let model = golden::model(&file, ExecutorKind::Cpu, 2, Features::NONE);
     let ids: Vec<u32> = (0..24).map(|i| 97 + i % 17).collect();
     let logits = golden::score(&model, &ids, 32);
@@ -282,7 +282,7 @@ fn adapters_learn_and_become_part_of_what_they_stand_beside() {
     assert!((got.mean() - want.mean()).abs() < 1e-5, "{} and {}", got.mean(), want.mean());
 }
 
-/// Writes what a run gave, and opens it.
+/// Writes the model of a run, and opens it.
 fn file_of(place: &Place, run: &mut Run) -> File {
     let result = run.result().unwrap();
     let path = place.0.join("result.siskin");
@@ -358,7 +358,7 @@ fn adapters_learn_beside_packed_weights_and_come_out_by_themselves() {
         let mut tuned = of_file(place.config(&more), &base);
         let whole = of_file(place.config(ADAMW), &base);
         let (frozen, all) = (tuned.memory().unwrap(), whole.memory().unwrap());
-        // Two layers of 128 × 32, with 128 lengths each.
+        // Two layers of 128 × 32, with 128 DoRA magnitudes each.
         let trained = 2 * (4 * 32 + 4 * 128 + if method == "dora" { 128 } else { 0 });
         assert_eq!((frozen.gradients, frozen.optimiser), (4 * trained, 8 * trained), "{method}");
         assert!(frozen.parameters < all.parameters, "{frozen:?} and {all:?}");
@@ -410,7 +410,7 @@ fn a_learnt_tokenizer_stays_that_of_its_run() {
     let own = ["a siskin sings", "a siskin sings again"];
     let want = tokenizer::learn(own.into_iter(), 270, &["<|endoftext|>"]).unwrap();
     assert_eq!(first, want.to_string().into_bytes(), "folders are read as sources read them");
-    // Kept: what stands in the folder is taken, not learnt again.
+    // The tokenizer in the folder is used, not learned again.
     std::fs::write(kept.join("tokenizer.json"), b"kept").unwrap();
     assert_eq!(learn(&config, false), b"kept");
     std::fs::write(folder.join("two.txt"), "a wren waits, a wren waits").unwrap();
@@ -424,7 +424,7 @@ fn a_learnt_tokenizer_stays_that_of_its_run() {
     assert_ne!(learn(&config, false), other);
 }
 
-/// Texts in classes, in fields of other names than the task's own.
+/// Writes texts with classes, in fields with other names than the task's own.
 fn classes(place: &Place, data: &str) -> Config {
     let lines = ["yes", "no", "perhaps"].map(|class| {
         (0..8)
@@ -529,7 +529,7 @@ fn measuring_builds_what_it_needs() {
     let place = Place::new("measure");
     let config = place.config(ADAMW);
     let want = run(config.clone(), None).evaluate().unwrap().unwrap();
-    // Neither gradients nor an optimiser: these settings would be refused.
+    // Evaluation needs neither gradients nor an optimizer: training with these settings would be refused.
     let mut config = config;
     config.optimiser.name = "none".to_owned();
     config.model.train = vec!["no such tensor".to_owned()];
@@ -538,7 +538,7 @@ fn measuring_builds_what_it_needs() {
     assert_eq!(measure(&config, &material, None).unwrap().unwrap(), want);
 }
 
-/// A config that learns a text by heart and is looked at with another.
+/// Returns a config that overfits one text and validates on another.
 fn by_heart(place: &Place, more: &str) -> Config {
     let other: String =
         (0..40).map(|i| format!("Newt {i} otter heron {} wren badger.\n\n", i * 7 % 11)).collect();
@@ -572,7 +572,7 @@ fn the_best_weights_are_those_that_come_out() {
         assert!(again.resume(&mut notes).unwrap());
         assert_eq!(again.choose().unwrap(), last, "{metric}: the newest stays where it was");
     }
-    // What is watched may be another number, or begin to be watched, when a run goes on: the best is sought anew.
+    // When a run is resumed, another metric may be watched, or a metric for the first time: the best value is reset.
     let folder = place.0.join("run-loss");
     for more in ["[patience]\nmetric = \"right\"\nlooks = 4\n", ""] {
         let mut config = by_heart(&place, more);
@@ -625,7 +625,7 @@ fn a_look_is_at_texts_of_all_lengths() {
     assert!((2..12).contains(&long), "{long} of 12 batches are of long texts: {seen:?}");
 }
 
-/// Takes the folder of a run away for some steps.
+/// Makes the folder of a run unavailable for some steps.
 struct Thief<'a> {
     folder: &'a std::path::Path,
     notes: Vec<String>,
@@ -633,7 +633,8 @@ struct Thief<'a> {
 
 impl siskin_trainer::run::Watcher for Thief<'_> {
     fn step(&mut self, progress: &siskin_trainer::run::Progress) {
-        // Steps go on while a checkpoint is written: the third has the time to be, and the sixth to fail.
+        // Steps continue while a checkpoint is written: the third step's has time to succeed, and the sixth step's to
+        // fail.
         let wait = || std::thread::sleep(std::time::Duration::from_secs(1));
         let hidden = self.folder.with_extension("hidden");
         match progress.step {
@@ -688,7 +689,7 @@ fn scores_of_another_model_are_learnt() {
     let notes = train(&mut learner);
     let (first, last) = (notes.seen[0].loss, notes.seen.last().unwrap().loss);
     assert!(last < 0.3 * first, "{first} to {last}: how far the one is from the other");
-    // The teacher is no distance from itself.
+    // The teacher has zero divergence from itself.
     let own = Material::new(&config, Base::File(Box::new(file.clone()))).unwrap().taught_by(&file).unwrap();
     let own = measure(&config, &own, None).unwrap().unwrap();
     assert!(own.mean().abs() < 1e-6 && own.weight > 0.0, "{own:?}");

@@ -1,4 +1,4 @@
-//! The Android package reaches the whole header, maps every error, and its page shows programs that are compiled.
+//! The Android package covers the whole header, maps every error, and its page shows programs that are compiled.
 
 use siskin_tests::{house, paths};
 
@@ -6,7 +6,7 @@ fn tree() -> house::Tree {
     house::Tree::read(&paths::root())
 }
 
-/// The texts of the files below a folder that end so.
+/// Returns the texts of the files with this extension below a folder.
 fn texts<'a>(tree: &'a house::Tree, folder: &str, ending: &str) -> Vec<&'a str> {
     let wanted = |path: &str| path.starts_with(folder) && path.ends_with(ending);
     tree.files.iter().filter(|file| wanted(&file.path)).map(|file| file.text.as_str()).collect()
@@ -16,7 +16,7 @@ fn read(path: &str) -> String {
     std::fs::read_to_string(paths::root().join(path)).expect("the file is there")
 }
 
-/// Whether a name stands in a text as a whole word.
+/// Returns true if a name occurs in a text as a whole word.
 fn has_word(text: &str, word: &str) -> bool {
     let is_word = |character: Option<char>| character.is_some_and(|c| c.is_alphanumeric() || c == '_');
     text.match_indices(word).any(|(at, _)| {
@@ -69,7 +69,7 @@ fn every_error_has_its_number() {
     house::assert_clean("Kotlin has every error of the header.", &wrong);
 }
 
-/// Which number of the header each entry of one of Kotlin's lists has: the lists are in the header's order.
+/// Kotlin's enums have the order of the header: an entry's index is its number.
 #[test]
 fn lists_have_the_order_of_the_header() {
     let tree = tree();

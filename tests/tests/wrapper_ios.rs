@@ -1,9 +1,9 @@
-//! The Swift package reaches the whole header, maps every error and constant, and its page shows programs that are
+//! The Swift package covers the whole header, maps every error and constant, and its page shows programs that are
 //! compiled.
 
 use siskin_tests::{house, paths};
 
-/// The texts of the Swift files below a folder.
+/// Returns the texts of the Swift files below a folder.
 fn swift(folder: &str) -> Vec<String> {
     let tree = house::Tree::read(&paths::root());
     let wanted = |path: &str| path.starts_with(folder) && path.ends_with(".swift");
@@ -17,12 +17,12 @@ fn read(path: &str) -> String {
     std::fs::read_to_string(paths::root().join(path)).expect("the file is there")
 }
 
-/// The words of a text that begin so.
+/// Returns the words of a text with this prefix.
 fn words<'a>(text: &'a str, prefix: &'a str) -> impl Iterator<Item = &'a str> {
     text.split(|c: char| !c.is_alphanumeric() && c != '_').filter(move |word| word.starts_with(prefix))
 }
 
-/// The header's constants and their numbers.
+/// Returns the header's constants and their values.
 fn constants(header: &str) -> Vec<(&str, &str)> {
     let lines = header.lines().filter_map(|line| line.strip_prefix("#define "));
     let pairs = lines.filter_map(|line| line.split_once(' '));
@@ -78,7 +78,7 @@ fn every_error_has_its_number() {
     house::assert_clean("Swift has every error of the header.", &wrong);
 }
 
-/// Swift's own word for Apple's systems and their listeners stands in one file.
+/// Only one file imports UIKit: the one with the observers of system notifications.
 #[test]
 fn the_handles_need_nothing_of_apples() {
     let tree = house::Tree::read(&paths::root());

@@ -1,5 +1,5 @@
-//! What stands on the C header in other languages names nothing that is not there. That it knows all of it is tested
-//! beside what else is promised of each: `wrapper_android.rs`, `wrapper_ios.rs`.
+//! Wrappers of the C header in other languages use only names that exist. That they cover all of the header is tested
+//! with their other guarantees: `wrapper_android.rs`, `wrapper_ios.rs`.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot read its inputs fails")]
 
@@ -7,7 +7,7 @@ use siskin_tests::paths;
 use std::collections::BTreeSet;
 use std::path::Path;
 
-/// A wrapper: its folder, and the endings of what is written in it.
+/// A wrapper: its folder, and its file extensions.
 struct Wrapper {
     folder: &'static str,
     endings: &'static [&'static str],
@@ -18,7 +18,8 @@ const WRAPPERS: [Wrapper; 2] = [
     Wrapper { folder: "ios", endings: &["swift"] },
 ];
 
-/// What begins like a name of the header and is none: the Kotlin package's library, and what its bridge in C defines.
+/// Names with the header's prefix that are not in the header: the Kotlin package's library, and the definitions of its
+/// C bridge.
 const OWN: [&str; 3] = ["siskin_jni", "SISKIN_BRIDGE_H", "SISKIN_TESTING"];
 
 fn read(path: &str) -> String {
@@ -26,14 +27,14 @@ fn read(path: &str) -> String {
     std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// Whole words of letters, digits and underscores that begin with `prefix`.
+/// Returns whole words of letters, digits and underscores that begin with `prefix`.
 fn words<'t>(text: &'t str, prefix: &str) -> BTreeSet<&'t str> {
     text.split(|c: char| c != '_' && !c.is_ascii_alphanumeric())
         .filter(|word| word.starts_with(prefix))
         .collect()
 }
 
-/// Everything that is written in a folder but its tests.
+/// Appends everything in a folder except its tests.
 fn gather(folder: &Path, endings: &[&str], text: &mut String) {
     for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();

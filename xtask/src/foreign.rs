@@ -1,19 +1,19 @@
-//! Building for other machines than this one.
+//! Cross-compilation.
 //!
-//! Debian's own compiler builds the standard library from its sources, because that needs nothing but packages.
+//! Uses Debian's compiler, which builds the standard library from its sources: that needs Debian packages only.
 
 use crate::shell::{self, Result, output, program};
 use std::path::PathBuf;
 use std::process::Command;
 
-/// What the standard library is built of: panics unwind, and end at the C interface.
+/// The crates of the standard library to build. Panics unwind, and are caught at the C interface.
 pub(crate) const STANDARD: &str = "std,panic_unwind";
-/// The standard library without what prints the names of functions where a program fails, and with small sorts.
+/// The standard library optimized for size: without symbol names in backtraces, and with small sorts.
 pub(crate) const SMALL: &str = "-Zbuild-std-features=optimize_for_size";
-/// [`STANDARD`] with the library that tests are built on.
+/// [`STANDARD`] with the test library.
 pub(crate) const STANDARD_WITH_TESTS: &str = "std,test,panic_unwind";
 
-/// The files of the compiler and of the standard library's sources, and the packages that bring them.
+/// Returns the files of the compiler and of the standard library's sources, and the packages that provide them.
 pub(crate) fn needs() -> Vec<(String, &'static str)> {
     [
         ("/usr/bin/rustc", "rustc-web"),
@@ -24,17 +24,17 @@ pub(crate) fn needs() -> Vec<(String, &'static str)> {
     .to_vec()
 }
 
-/// The folder in which everything for other machines is built.
+/// Returns the folder of all cross builds.
 pub(crate) fn folder() -> PathBuf {
     shell::built("arm")
 }
 
-/// Debian's `cargo VERB` for the machine `triple`, with its standard library.
+/// Returns Debian's `cargo VERB` for the target `triple`, with its standard library.
 pub(crate) fn cargo(verb: &str, triple: &str, standard: &str) -> Command {
     let mut command = program("/usr/bin/cargo", &[verb, "-Z"]);
     command.arg(format!("build-std={standard}"));
     command.args(["--target", triple, "--locked", "--target-dir"]).arg(folder());
-    // The calling cargo's settings name another compiler. The flag to build the standard library is unstable.
+    // The calling cargo's environment names another compiler. The flag to build the standard library is unstable.
     for name in ["CARGO", "RUSTUP_TOOLCHAIN", "LD_LIBRARY_PATH"] {
         command.env_remove(name);
     }
@@ -42,22 +42,22 @@ pub(crate) fn cargo(verb: &str, triple: &str, standard: &str) -> Command {
     command
 }
 
-/// Has `linker` link what `command` builds for the machine `triple`.
+/// Sets the linker for the target `triple`.
 pub(crate) fn link_with<'a>(command: &'a mut Command, triple: &str, linker: &str) -> &'a mut Command {
     command.env(format!("CARGO_TARGET_{}_LINKER", key(triple)), linker)
 }
 
-/// Has `runner` run what `command` builds for the machine `triple`.
+/// Sets the runner for the target `triple`.
 pub(crate) fn run_with<'a>(command: &'a mut Command, triple: &str, runner: &str) -> &'a mut Command {
     command.env(format!("CARGO_TARGET_{}_RUNNER", key(triple)), runner)
 }
 
-/// The compiler's name and version.
+/// Returns the compiler's name and version.
 pub(crate) fn compiler() -> Result<String> {
     Ok(output(&mut program("/usr/bin/rustc", &["--version"]))?.trim().to_owned())
 }
 
-/// How the names of cargo's settings spell a machine.
+/// Returns the target's name in cargo's environment variables.
 fn key(triple: &str) -> String {
     triple.replace('-', "_").to_uppercase()
 }

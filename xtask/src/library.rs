@@ -1,13 +1,13 @@
-//! What a shared library may export, import and ask of memory.
+//! Checks the exports, imports and segment alignment of a shared library.
 
 use crate::shell::{self, Result, output, program};
 use std::path::Path;
 
-/// The least alignment of what is loaded: pages of 16 KiB, as new phones have them.
+/// The minimum alignment of loaded segments: 16 KiB pages, as on recent phones.
 const PAGE: u64 = 16 << 10;
-/// What is in the library that is shipped, as arguments of cargo.
+/// The features of the shipped library, as cargo arguments.
 pub(crate) const PARTS: [&str; 2] = ["--no-default-features", "--features=import,templates,audio"];
-/// What nothing here has a use for: whatever reaches a network.
+/// Network functions, which must not be imported.
 const NETWORK: [&str; 14] = [
     "socket",
     "socketpair",
@@ -25,13 +25,14 @@ const NETWORK: [&str; 14] = [
     "gethostbyname",
 ];
 
-/// The names in a library's table of symbols.
+/// The names in a library's symbol table.
 struct Symbols {
     exported: Vec<String>,
     imported: Vec<String>,
 }
 
-/// Exports are those of `ffi/exports.txt`, no import reaches a network, and all that is loaded lies on large pages.
+/// Checks that the exports are those of `ffi/exports.txt`, that no network function is imported, and that all loaded
+/// segments are aligned to large pages.
 pub(crate) fn check(library: &Path) -> Result {
     let symbols = symbols(library)?;
     let listed = listed()?;
@@ -68,7 +69,7 @@ fn symbols(library: &Path) -> Result<Symbols> {
     Ok(read_symbols(&output(program("readelf", &["--dyn-syms", "-W"]).arg(library))?))
 }
 
-/// Reads `readelf`'s table: number, value, size, type, binding, visibility, section, name and version.
+/// Parses `readelf`'s table: number, value, size, type, binding, visibility, section, name and version.
 fn read_symbols(table: &str) -> Symbols {
     let mut symbols = Symbols { exported: Vec::new(), imported: Vec::new() };
     for line in table.lines() {
@@ -84,7 +85,7 @@ fn read_symbols(table: &str) -> Symbols {
     symbols
 }
 
-/// The least alignment of the segments that are loaded.
+/// Returns the minimum alignment of the loaded segments.
 fn alignment(segments: &str) -> Option<u64> {
     let loaded = segments.lines().map(str::trim_start).filter(|line| line.starts_with("LOAD "));
     let digits = loaded.map(|line| line.split_whitespace().next_back()?.strip_prefix("0x"));

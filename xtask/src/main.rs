@@ -1,4 +1,4 @@
-//! Every chore of the project: `cargo xtask <verb>`.
+//! The project's development tasks: `cargo xtask <verb>`.
 
 mod foreign;
 mod knobs;
@@ -10,7 +10,7 @@ mod verb;
 
 use std::process::ExitCode;
 
-/// A chore that `cargo xtask` knows.
+/// A command of `cargo xtask`.
 struct Verb {
     name: &'static str,
     usage: &'static str,
@@ -18,7 +18,7 @@ struct Verb {
     run: fn(&[String]) -> shell::Result,
 }
 
-/// Every verb, as `cargo xtask` lists them.
+/// All commands, as `cargo xtask` lists them.
 const VERBS: &[Verb] = &[
     verb::test::VERB,
     verb::arm::VERB,

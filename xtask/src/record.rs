@@ -1,9 +1,9 @@
-//! What a step printed: the few lines of it that say why it failed.
+//! Output of a test step: extracts the lines that explain a failure.
 
-/// Lines that are shown of a long record, and characters of a line.
+/// Maximum lines shown of a long output, and maximum characters of a line.
 const LINES: usize = 150;
 const CHARACTERS: usize = 240;
-/// What a line has that tells of a failure, and how many lines from it on are shown.
+/// Texts that indicate a failure, and the number of lines to show from each on.
 const SIGNS: [(&str, usize); 9] = [
     ("error", 8),
     ("warning:", 6),
@@ -15,10 +15,10 @@ const SIGNS: [(&str, usize); 9] = [
     ("Killed", 2),
     ("timed out", 2),
 ];
-/// Lines of the end that are always shown.
+/// Number of lines at the end that are always shown.
 const END: usize = 30;
 
-/// The lines from each sign of a failure on, and the end. The last ones stay where there are too many.
+/// Returns the lines after each failure indicator, and the end. If they are too many, keeps the last ones.
 pub(crate) fn failures(record: &str) -> String {
     let lines: Vec<&str> = record.lines().collect();
     let mut kept = vec![false; lines.len()];
@@ -37,37 +37,37 @@ pub(crate) fn failures(record: &str) -> String {
     format!("[{} of {} lines]\n{}", shown.len(), lines.len(), shown.join("\n"))
 }
 
-/// What follows `sign` in the last line that begins with `start`.
+/// Returns the text after `sign` in the last line that begins with `start`.
 pub(crate) fn last_after<'a>(record: &'a str, start: &str, sign: &str) -> Option<&'a str> {
     let line = record.lines().rev().find(|line| line.starts_with(start))?;
     line.split_once(sign).map(|(_, rest)| rest.trim())
 }
 
-/// What the tests of a record came to.
+/// Test results of an output.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Tests {
     pub(crate) passed: usize,
     pub(crate) failed: usize,
-    /// Tests that ended well because something they need is not there.
+    /// Tests that passed because a requirement is missing.
     pub(crate) skipped: usize,
-    /// Tests that ran some of their cases.
+    /// Tests that ran only some of their cases.
     pub(crate) partly: usize,
-    /// Why, each reason once.
+    /// The distinct reasons.
     pub(crate) reasons: Vec<String>,
 }
 
-/// What a line begins with that says why a test was skipped, or which of its cases `cargo xtask test --all` adds.
+/// Prefixes of lines that say why a test was skipped, and which of its cases `cargo xtask test --all` adds.
 pub(crate) const SKIPPED: &str = "skipped: ";
 const LEFT_OUT: &str = "left out: ";
-/// What tests in Swift say, somewhere in a line.
+/// The message of skipped Swift tests, anywhere in a line.
 const SKIPPED_IN_SWIFT: &str = "Test skipped: ";
 
 impl Tests {
-    /// Adds up the lines with which test programs end, and tests that were skipped. Rust's must have been run with
+    /// Sums up the summary lines of test programs, and skipped tests. Rust tests must have been run with
     /// `--show-output`.
     pub(crate) fn read(record: &str) -> Self {
         let mut tests = Self::default();
-        // Whether what is printed is a test's own, and whether that test is counted among the skipped.
+        // Whether the output is that of a test, and whether that test is already counted as skipped.
         let (mut own, mut counted) = (false, false);
         for line in record.lines() {
             let skipped =
@@ -95,7 +95,7 @@ impl Tests {
             let Some((number, what)) = part.trim().split_once(' ') else { continue };
             let number = number.parse().unwrap_or(0);
             match what {
-                // The skipped were taken off before.
+                // Skipped tests were already subtracted.
                 "passed" => self.passed = self.passed.wrapping_add(number),
                 "failed" => self.failed += number,
                 _ => {}

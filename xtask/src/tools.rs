@@ -1,9 +1,9 @@
-//! Tools the chores need: found, installed, or named with the command that installs them.
+//! Tools that the commands need: found, installed, or reported with the command that installs them.
 
 use crate::shell::{self, Result, cargo, program, run, succeeds};
 use std::path::PathBuf;
 
-/// Installs Debian packages, or says which command would.
+/// Installs Debian packages, or returns an error with the command to run.
 fn apt(packages: &[&str]) -> Result {
     let list = packages.join(" ");
     let advice = format!("run as root: apt-get update && apt-get install -y {list}");
@@ -22,12 +22,12 @@ fn apt(packages: &[&str]) -> Result {
     let update = [&prefix[1..], &["update", "-q"]].concat();
     let install =
         [&prefix[1..], &["install", "-y", "-q", "--no-remove", "--no-install-recommends"], packages].concat();
-    // A list that cannot be renewed may still be good enough to install from.
+    // Outdated package lists may still be good enough to install from.
     let _ = run(&mut program(prefix[0], &update));
     run(&mut program(prefix[0], &install)).map_err(|error| format!("{error}. {advice}"))
 }
 
-/// Files that Debian packages bring: (path, package).
+/// Ensures that files of Debian packages exist: (path, package).
 pub(crate) fn debian(needs: &[(String, &str)]) -> Result {
     let missing = needs.iter().filter(|(path, _)| !std::path::Path::new(path).exists());
     let mut packages: Vec<_> = missing.map(|(_, package)| *package).collect();
@@ -36,7 +36,7 @@ pub(crate) fn debian(needs: &[(String, &str)]) -> Result {
     if packages.is_empty() { Ok(()) } else { apt(&packages) }
 }
 
-/// A C compiler, which linking needs.
+/// Ensures that there is a C compiler, which linking needs.
 pub(crate) fn linker() -> Result {
     if succeeds(&mut program("cc", &["--version"])) {
         return Ok(());
@@ -44,7 +44,7 @@ pub(crate) fn linker() -> Result {
     apt(&["gcc", "libc6-dev"])
 }
 
-/// `cargo fmt` and `cargo clippy`.
+/// Ensures that `cargo fmt` and `cargo clippy` are installed.
 pub(crate) fn components() -> Result {
     for (name, check) in [("rustfmt", "fmt"), ("clippy", "clippy")] {
         if !succeeds(&mut cargo(&[check, "--version"])) {
@@ -55,7 +55,7 @@ pub(crate) fn components() -> Result {
     Ok(())
 }
 
-/// A virtual environment under `.models/` with its own pip; gives its Python.
+/// Creates a virtual environment under `.models/` with its own pip, and returns its Python.
 pub(crate) fn python(name: &str) -> Result<PathBuf> {
     let folder = shell::models()?.join(name);
     let python = folder.join("bin/python");
@@ -69,7 +69,7 @@ pub(crate) fn python(name: &str) -> Result<PathBuf> {
     Ok(python)
 }
 
-/// The compiler that llama.cpp is built with.
+/// Ensures that the compiler for llama.cpp is installed.
 pub(crate) fn clang() -> Result {
     if succeeds(&mut program("clang++-19", &["--version"])) {
         return Ok(());
@@ -77,7 +77,7 @@ pub(crate) fn clang() -> Result {
     apt(&["clang-19"])
 }
 
-/// The compilers that C programs are built with, each for C and C++ and with its sanitisers.
+/// Ensures that the compilers for C programs are installed, each for C and C++ and with its sanitizers.
 pub(crate) fn c_compilers() -> Result<[&'static str; 2]> {
     let is_there = |name: &&str| succeeds(&mut program(name, &["--version"]));
     let mut clangs = ["clang", "clang-19"].into_iter();
@@ -88,7 +88,7 @@ pub(crate) fn c_compilers() -> Result<[&'static str; 2]> {
     Ok(["gcc", clang.unwrap_or("clang")])
 }
 
-/// valgrind, which brings what it needs to know about the C library.
+/// Ensures that valgrind and the debug information that it needs of the C library are installed.
 pub(crate) fn valgrind() -> Result {
     let runs = || succeeds(&mut program("valgrind", &["-q", "--tool=none", "true"]));
     if runs() {
@@ -98,7 +98,7 @@ pub(crate) fn valgrind() -> Result {
     if runs() { Ok(()) } else { Err("valgrind is installed, but runs no program here".to_owned()) }
 }
 
-/// `cargo fuzz`.
+/// Ensures that `cargo fuzz` is installed.
 pub(crate) fn cargo_fuzz() -> Result {
     if succeeds(&mut cargo(&["fuzz", "--version"])) {
         return Ok(());
@@ -106,7 +106,7 @@ pub(crate) fn cargo_fuzz() -> Result {
     run(&mut cargo(&["install", "cargo-fuzz", "--locked"]))
 }
 
-/// Whether `cargo deny` is there.
+/// Returns true if `cargo deny` is installed.
 pub(crate) fn has_cargo_deny() -> bool {
     succeeds(&mut cargo(&["deny", "--version"]))
 }

@@ -1,6 +1,6 @@
-//! How fast each kernel is on this machine, on one thread, beside what the machine can do at most.
+//! Measures every kernel on one thread and compares it to the machine's peak throughput.
 //!
-//! `cargo xtask bench-kernels [FILTER]`. Times are the best of several: whatever else runs only adds to them.
+//! `cargo xtask bench-kernels [FILTER]`. Times are the minimum of several runs: interference only makes runs longer.
 
 #![allow(clippy::print_stdout, reason = "this is what it is for")]
 
@@ -12,7 +12,7 @@ use siskin_kernels::{Cpu, Features};
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-/// How long each measurement may take.
+/// Time limit of each measurement.
 const PATIENCE: Duration = Duration::from_millis(60);
 
 fn main() {
@@ -49,7 +49,7 @@ fn main() {
     }
 }
 
-/// The best time of a run, in seconds.
+/// Returns the best time of a run, in seconds.
 fn best(mut work: impl FnMut()) -> f64 {
     let (start, mut best) = (Instant::now(), f64::INFINITY);
     let mut runs = 0;
@@ -62,7 +62,7 @@ fn best(mut work: impl FnMut()) -> f64 {
     best
 }
 
-/// Billions of multiplications and additions a second of a loop with `round` of both in a round.
+/// Returns the rate of a loop with `round` multiply-adds per iteration, in GOPS.
 fn rate(run: peak::Function, round: usize) -> f64 {
     const ROUNDS: usize = 100_000;
     let seconds = best(|| run(ROUNDS, black_box(&mut [1.0; 16])));
@@ -80,13 +80,13 @@ impl attention::Cache for Blocks {
     }
 }
 
-/// Columns of a head, heads that share keys, and keys: of models that write.
+/// Head size, query heads per KV head, and number of keys, as in decoders.
 const CHATS: [(usize, usize, usize); 5] =
     [(64, 3, 512), (64, 3, 4096), (64, 3, 16384), (128, 4, 4096), (256, 4, 512)];
-/// The same of models that read whole texts.
+/// The same as in encoders.
 const TEXTS: [(usize, usize, usize); 3] = [(32, 1, 128), (64, 1, 128), (64, 1, 512)];
 
-/// Attention as a prompt and as one token do it.
+/// Measures attention as in prefill and in decode.
 fn attend(table: &Kernels, cache: CacheType, cases: &[(usize, usize, usize)], ceiling: f64) {
     println!("\n| attention | queries | keys | GFLOPS | of the ceiling | GB/s |\n|---|---|---|---|---|---|");
     let mut random = Random::new(1);
@@ -121,7 +121,7 @@ fn attend(table: &Kernels, cache: CacheType, cases: &[(usize, usize, usize)], ce
     }
 }
 
-/// Operations over rows, each on a row in the nearest cache.
+/// Measures row operations, each on a row in the L1 cache.
 fn rows(table: &Kernels) {
     const SIZES: [usize; 3] = [576, 768, 3072];
     println!("\n| operation | ns for 576 columns | 768 | 3072 |\n|---|---|---|---|");
@@ -157,10 +157,10 @@ fn rows(table: &Kernels) {
     });
 }
 
-/// Products of every panel type.
+/// Measures matmuls of every panel type.
 fn products(table: &Kernels, wanted: &dyn Fn(&str) -> bool) {
     const OUTPUTS: usize = 1024;
-    /// Rows and columns; a tile of short rows spends more of its time before and after them.
+    /// Rows and columns. With short rows, a tile spends a larger part of its time in the prologue and epilogue.
     const SIZES: [(usize, usize); 6] = [(1, 2048), (4, 2048), (8, 2048), (32, 2048), (128, 2048), (128, 512)];
     let titles = SIZES.map(|(rows, columns)| format!(" {rows} × {columns} |")).concat();
     println!("\n| type | GB/s |{titles}\n|---|---|{}", "---|".repeat(SIZES.len()));

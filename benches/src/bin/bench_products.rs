@@ -1,9 +1,9 @@
-//! How fast products of integer panels are here, as lines for `cargo xtask bench-peers --kernels` to read.
+//! Measures matmuls of integer panels and prints lines that `cargo xtask bench-peers --kernels` reads.
 //!
-//! `bench_products WIDTH THREADS ROWS…` multiplies rows with square matrices of `WIDTH` and prints `name value` lines:
-//! for each number of rows M, `bare-int8 M seconds` (quantised rows in), `int8 M seconds` and `int4 M seconds`
-//! (quantising included; `int8` has one scale per row); the ceilings `ceiling GOPS` and `reads-int8 bytes/s`, `reads-int4 bytes/s` of as many
-//! bytes as the matrix has; and the kernel's name.
+//! `bench_products WIDTH THREADS ROWS…` multiplies rows by square matrices of size `WIDTH` and prints `name value`
+//! lines. For each number of rows M: `bare-int8 M seconds` (inputs already quantized), `int8 M seconds` and `int4 M
+//! seconds` (quantization included; `int8` has one scale per row). Then the peak rates: `ceiling GOPS`, and `reads-int8
+//! bytes/s` and `reads-int4 bytes/s` of reading as many bytes as the matrix has. Last, the name of the kernel.
 
 #![allow(clippy::print_stdout, reason = "this is what it is for")]
 
@@ -15,7 +15,7 @@ use std::hint::black_box;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// How long each measurement may take.
+/// Time limit of each measurement.
 const PATIENCE: Duration = Duration::from_millis(150);
 
 fn main() -> ExitCode {
@@ -54,7 +54,7 @@ fn measure_all(width: usize, threads: usize, rows: &[usize]) {
     }
 }
 
-/// Billions of multiplications and additions of bytes a second, at most.
+/// Returns the peak rate of int8 multiply-adds in GOPS.
 fn ceiling(kernels: &Kernels, threads: usize) -> f64 {
     const ROUNDS: usize = 100_000;
     let dots = peak::dots_for_cpu(kernels.cpu());

@@ -1,4 +1,4 @@
-//! How fast this machine reads memory: `bench_reads BYTES THREADS` prints bytes a second.
+//! Measures the memory read bandwidth: `bench_reads BYTES THREADS` prints bytes per second.
 
 #![allow(clippy::print_stdout, reason = "this is what it is for")]
 
@@ -8,7 +8,7 @@ use siskin_kernels::ops::Kernels;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// How long the measurement takes.
+/// Duration of the measurement.
 const PATIENCE: Duration = Duration::from_millis(600);
 
 fn main() -> ExitCode {

@@ -1,7 +1,7 @@
 //! Kernel calls whose instructions `cargo xtask counts` counts.
 //!
-//! Without arguments, prints every `TABLE CASE` that this processor can run. `count_kernels TABLE CASE REPEATS` sets
-//! the case up and makes its call so often: what the call costs is the difference between two runs.
+//! Without arguments, prints every `TABLE CASE` that this processor can run. `count_kernels TABLE CASE REPEATS` sets up
+//! the case and repeats its call: the cost of a call follows from the difference between two runs.
 
 #![allow(clippy::print_stdout, reason = "this is what it is for")]
 
@@ -14,7 +14,7 @@ use siskin_kernels::{Cpu, Features};
 use std::hint::black_box;
 use std::process::ExitCode;
 
-/// A call of a kernel: with a table, so often.
+/// A kernel call, run with a kernel table a given number of times.
 struct Case {
     name: &'static str,
     run: fn(&Kernels, usize),
@@ -39,7 +39,7 @@ const CASES: [Case; 16] = [
     Case { name: "quantise", run: quantise },
 ];
 
-/// Columns of the rows that are no heads.
+/// Columns of rows that are not attention heads.
 const COLUMNS: usize = 512;
 
 fn main() -> ExitCode {
@@ -66,7 +66,7 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// The tables that are counted and that this processor can run.
+/// Returns the kernel tables that are counted and that this processor supports.
 fn tables() -> Vec<(&'static str, Kernels)> {
     let avx2 = Cpu::detect().without(Features::AVX512.with(Features::AVXVNNI));
     let best = avx2.has(Features::AVX2).then_some(("avx2", Kernels::for_cpu(avx2)));
@@ -94,7 +94,7 @@ impl attention::Cache for Blocks {
     }
 }
 
-/// `count` queries with a chunk of keys: scores, softmax and values.
+/// Computes attention of `count` queries over a chunk of keys: scores, softmax and values.
 fn attend(kernels: &Kernels, cache: CacheType, count: usize, repeats: usize) {
     const HEAD: usize = 64;
     const LENGTH: usize = 256;

@@ -1,36 +1,38 @@
-//! Rounding a row so that its products with the rows that were seen change least.
+//! GPTQ rounding (arXiv:2210.17323) in the LDLQ form of QuIP (arXiv:2307.13304): minimizes the squared error of the
+//! layer's outputs over the calibration activations.
 //!
-//! With H the second moments and e the errors of a row's weights, the products' squared errors sum up to e·H·eᵀ.
-//! H = U·D·Uᵀ, with U upper triangular and ones on its diagonal, splits this into one term for each column:
-//! D times the square of its own error and what the columns before hand on. So columns are rounded in order, each
-//! after the errors before it were added to it, and D says how much its rounding counts.
+//! Let H be the second moments of the activations and e the rounding errors of a row. The squared output error is
+//! e·H·eᵀ. The factorization H = U·D·Uᵀ, with U unit upper triangular, splits it into one term per column: D times the
+//! square of the column's own error plus the errors propagated from earlier columns. Columns are rounded in order. The
+//! propagated errors are added to a column before it is rounded, and D is the weight of its squared error.
 
 use super::moments::Moments;
 use siskin_kernels::quant::row::{GROUP, RowType};
 use std::ops::Range;
 
-/// The share of the mean of H's diagonal that is added to it: what was not seen may come all the same.
+/// Damping added to H's diagonal, as a fraction of the diagonal's mean. It regularizes directions that calibration did
+/// not cover.
 const DAMPING: f64 = 0.01;
 
-/// The factors of the moments that go into a matrix.
+/// The U·D·Uᵀ factors of a matrix's second moments.
 pub(crate) struct Guide {
-    /// D.
+    /// D, the weight of each column's squared error.
     importance: Vec<f32>,
     blocks: Vec<Block>,
 }
 
 struct Block {
     columns: Range<usize>,
-    /// U, row by row.
+    /// U, row-major.
     upper: Vec<f32>,
 }
 
-/// Squared errors of the products and the squares of the products themselves.
+/// Sums of squared output errors and of squared outputs of a linear layer.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Products {
-    /// Of the errors.
+    /// Sum of squared errors.
     pub(crate) error: f64,
-    /// Of the products.
+    /// Sum of squared outputs.
     pub(crate) signal: f64,
 }
 
@@ -42,7 +44,7 @@ impl Products {
 }
 
 impl Guide {
-    /// `None` where the sums have left the range of numbers and say nothing.
+    /// Factors the moments. Returns `None` if a sum is NaN or infinite.
     pub(super) fn new(moments: &Moments) -> Option<Self> {
         if !moments.blocks.iter().all(|(_, sums)| sums.iter().all(|sum| sum.is_finite())) {
             return None;
@@ -57,7 +59,7 @@ impl Guide {
         Some(Self { importance, blocks })
     }
 
-    /// Encodes a rotated row. `None` where the row is not one of those that the guide is for.
+    /// Encodes a rotated row. Returns `None` if the row's width does not match the factors.
     pub(crate) fn encode(&self, ty: RowType, rotated: &[f32], out: &mut [u8]) -> Option<Products> {
         let fits = rotated.len() == self.importance.len() && ty.row_bytes(rotated.len()) == Some(out.len());
         if !fits {
@@ -111,7 +113,7 @@ impl Block {
         }
     }
 
-    /// What numbers in the columns before hand on to the sixteen from `start`.
+    /// Sums what the earlier columns propagate to the sixteen columns from `start`.
     fn handed_on(&self, before: &[f32], start: usize) -> [f32; GROUP] {
         let mut sums = [0.0; GROUP];
         for (x, upper) in before.iter().zip(self.upper.chunks_exact(self.columns.len())) {
@@ -123,17 +125,17 @@ impl Block {
     }
 }
 
-/// U and D of a matrix of `size` rows, damped.
+/// Factors the damped matrix of `size` rows into U and D.
 fn factors(sums: &[f32], size: usize) -> (Vec<f32>, Vec<f32>) {
     let mean = (0..size).map(|i| f64::from(sums[i * size + i])).sum::<f64>() / size.max(1) as f64;
-    // A matrix that nothing went into is rounded as if all columns were alike.
+    // Without calibration activations, all columns are weighted alike.
     let damping = if mean > 0.0 { DAMPING * mean } else { 1.0 };
     let mut rest: Vec<f64> = sums.iter().map(|&sum| f64::from(sum)).collect();
     (0..size).for_each(|i| rest[i * size + i] += damping);
     let (mut upper, mut diagonal) = (vec![0.0; size * size], vec![0.0; size]);
     let mut column = vec![0.0; size];
     for j in (0..size).rev() {
-        // Rounding may leave less than was added.
+        // Rounding errors can leave a pivot smaller than the damping.
         let pivot = rest[j * size + j].max(damping * 1e-3);
         diagonal[j] = pivot as f32;
         for i in 0..j {
@@ -156,7 +158,7 @@ fn factors(sums: &[f32], size: usize) -> (Vec<f32>, Vec<f32>) {
 mod tests {
     use super::*;
 
-    /// Moments of rows in which neighbours are alike.
+    /// Returns the moments of rows with correlated neighboring columns.
     fn moments(size: usize) -> Vec<f32> {
         (0..size * size).map(|at| 2.0 * 0.9_f32.powi((at / size).abs_diff(at % size) as i32)).collect()
     }
@@ -198,7 +200,7 @@ mod tests {
         assert!(RowType::W4I.encode(&row, None, &mut nearest));
         let products = guide.encode(RowType::W4I, &row, &mut guided).unwrap();
         assert!(error(&guided) < 0.6 * error(&nearest), "{} {}", error(&guided), error(&nearest));
-        // The damping counts too.
+        // The tolerance covers the damping.
         assert!((products.error / error(&guided) - 1.0).abs() < 0.2, "{} {}", products.error, error(&guided));
         let signal = (0..size * size).map(|at| f64::from(row[at / size] * sums[at] * row[at % size]));
         assert!((products.signal / signal.sum::<f64>() - 1.0).abs() < 0.2);

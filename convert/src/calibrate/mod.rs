@@ -1,7 +1,7 @@
-//! What goes into each matrix while a model reads a text, so that weights are rounded where it matters least.
+//! Calibration: collects activation statistics of every linear layer while a model runs over a text, for rounding.
 //!
-//! For block types, a column's errors count as much as its numbers are large. Row types know how columns go
-//! together as well: an error is passed on to the columns that can still make up for it.
+//! For block types, a column's squared error is weighted by the mean square of its activations. Row types use the full
+//! second moments as well: a rounding error is propagated to the columns that remain, as in GPTQ.
 
 mod guide;
 mod moments;
@@ -20,25 +20,25 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Tokens that the model reads at once, unless it was made for fewer.
+/// Tokens per forward pass, unless the model's context is smaller.
 const CHUNK: usize = 512;
-/// Chunks that are read, spread over the text.
+/// Number of chunks, evenly spread over the text.
 const CHUNKS: usize = 24;
 
-/// What went into the matrices of a model.
+/// The activation statistics of a model.
 pub struct Calibration {
-    /// The moments of each matrix; matrices with the same input share them.
+    /// The moments of each matrix. Matrices with the same input share them.
     seen: HashMap<String, Arc<Moments>>,
-    /// Tokens that were read.
+    /// Number of tokens processed.
     tokens: usize,
-    /// The guide that was asked for last: matrices with the same input follow each other.
+    /// The factors computed last: matrices with the same input follow each other.
     last: Mutex<Option<(Arc<Moments>, Arc<Guide>)>>,
 }
 
-/// Collects, while the model runs.
+/// Collects moments while the model runs.
 #[derive(Default)]
 struct Collector {
-    /// Which moments belong to a matrix.
+    /// Index of the moments of each matrix.
     names: HashMap<String, usize>,
     moments: Vec<Moments>,
 }
@@ -62,10 +62,11 @@ impl Observer for Collector {
 }
 
 impl Calibration {
-    /// Lets the model at `path` read `text`.
+    /// Runs the model at `path` over `text` and collects statistics.
     ///
     /// # Errors
-    /// Where the model has no tokenizer, or the text is shorter than a chunk: 512 tokens, or the model's context.
+    /// If the model has no tokenizer, or the text is shorter than one chunk: 512 tokens, or the model's context if that
+    /// is smaller.
     pub fn collect(path: &Path, text: &str, progress: &dyn Progress) -> Result<Self> {
         let model = open(path, progress)?;
         let tokens = model.tokenizer()?.encode(text, EncodeOptions::default())?;
@@ -82,7 +83,7 @@ impl Calibration {
         Self::read(&model, &chunks(&tokens, size, tokenizer.bos().or(tokenizer.cls())), progress)
     }
 
-    /// Lets the model at `path` read some texts as tokens.
+    /// Runs the model at `path` over sequences of token ids and collects statistics.
     pub fn collect_tokens(path: &Path, texts: &[Vec<u32>], progress: &dyn Progress) -> Result<Self> {
         Self::read(&open(path, progress)?, texts, progress)
     }
@@ -117,17 +118,17 @@ impl Calibration {
         Ok(Self { seen: seen.collect(), tokens, last: Mutex::default() })
     }
 
-    /// Tokens that were read.
+    /// Returns the number of tokens processed.
     pub fn tokens(&self) -> usize {
         self.tokens
     }
 
-    /// How much an error in each column of the matrix counts, for block types.
+    /// Returns the weight of each column's squared error, for block types.
     pub(crate) fn importance(&self, matrix: &str) -> Option<Vec<f32>> {
         Some(self.seen.get(matrix)?.squares())
     }
 
-    /// How to round the matrix, for row types.
+    /// Returns the GPTQ factors of the matrix, for row types.
     pub(crate) fn guide(&self, matrix: &str) -> Option<Arc<Guide>> {
         let moments = self.seen.get(matrix)?;
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
@@ -142,7 +143,7 @@ impl Calibration {
     }
 }
 
-/// Takes tokens through the model: as what it reads, as what it writes, or both.
+/// Runs the tokens through the encoder, the decoder, or both.
 fn see(model: &Model, context: &mut Context, sequence: usize, tokens: &[u32]) -> Result<()> {
     if model.graphs().encoder.is_some() {
         let wanted = OutputRows::None;
@@ -155,7 +156,7 @@ fn see(model: &Model, context: &mut Context, sequence: usize, tokens: &[u32]) ->
     }
 }
 
-/// Up to [`CHUNKS`] chunks of `size` tokens, spread over `tokens`, each begun by `bos` where there is one.
+/// Cuts up to [`CHUNKS`] chunks of `size` tokens, evenly spread over `tokens`. Each starts with `bos` if there is one.
 fn chunks(tokens: &[u32], size: usize, bos: Option<u32>) -> Vec<Vec<u32>> {
     let most = tokens.len() / size;
     let count = most.min(CHUNKS);

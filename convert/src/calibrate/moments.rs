@@ -1,4 +1,4 @@
-//! Second moments of rows: how large columns are, and how they go together.
+//! Second moments XᵀX of activations.
 
 use rayon::prelude::*;
 use siskin_kernels::Cpu;
@@ -9,20 +9,20 @@ use siskin_kernels::panel::{self, PanelType, ROWS};
 use siskin_kernels::quant::BlockType;
 use std::ops::Range;
 
-/// Columns whose going together is kept, at most: memory and time grow with their square and cube.
+/// Maximum number of columns per block of second moments: memory grows with the square, time with the cube.
 const WIDEST: usize = 1024;
 
-/// The moments of rows of some columns.
+/// The second moments of the activations that enter a matrix.
 pub(super) struct Moments {
     columns: usize,
     rows: usize,
-    /// Sums of squares of each column.
+    /// Sum of squares of each column.
     squares: Vec<f64>,
-    /// Runs of rotated columns, and the sums of all products of two within each.
+    /// Ranges of rotated columns, each with its block of XᵀX.
     pub(super) blocks: Vec<(Range<usize>, Vec<f32>)>,
 }
 
-/// Rotated columns in runs of at most [`WIDEST`], whole rotations each.
+/// Splits the rotated columns into ranges of at most [`WIDEST`] columns, each of whole Hadamard rotations.
 fn runs(columns: usize) -> impl Iterator<Item = Range<usize>> {
     let rotations = columns.div_ceil(hadamard::BLOCK);
     let count = (rotations * hadamard::BLOCK).div_ceil(WIDEST);
@@ -36,7 +36,7 @@ impl Moments {
         Self { columns, rows: 0, squares: vec![0.0; columns], blocks: blocks.collect() }
     }
 
-    /// Adds rows, one after the other.
+    /// Adds rows, concatenated.
     pub(super) fn add(&mut self, rows: &[f32]) {
         if rows.is_empty() {
             return;
@@ -58,16 +58,16 @@ impl Moments {
         }
     }
 
-    /// The mean square of each column.
+    /// Returns the mean square of each column.
     pub(super) fn squares(&self) -> Vec<f32> {
         self.squares.iter().map(|square| (square / self.rows.max(1) as f64) as f32).collect()
     }
 }
 
-/// Adds to `sums` the products of every two columns of `run`, over all rows.
+/// Adds XᵀX of the columns `run` over all rows to `sums`.
 fn add_products(rows: &[f32], stride: usize, run: Range<usize>, sums: &mut [f32]) {
     let (count, size) = (rows.len() / stride, run.len());
-    // Columns become rows.
+    // Transposes, so that columns become rows.
     let mut turned = vec![0.0; size * count];
     for (at, row) in rows.chunks_exact(stride).enumerate() {
         for (column, x) in row[run.clone()].iter().enumerate() {

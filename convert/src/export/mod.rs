@@ -1,7 +1,7 @@
 //! Target formats: each writes an open model as files of another project.
 //!
-//! To add a format: one file or folder with a [`Format`], one line in [`FORMATS`]. `docs/adding-a-format.md` walks
-//! through it.
+//! To add a format, add one file or folder with a [`Format`] and one line in [`FORMATS`]. `docs/adding-a-format.md`
+//! walks through it.
 
 mod gguf;
 pub(crate) mod model;
@@ -21,41 +21,42 @@ use siskin_kernels::quant::BlockType;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-/// Every format, in the order in which messages list them. What has no known ending is a folder of the first.
+/// All formats, in the order in which messages list them. A path without a known extension is a folder of the first
+/// format.
 pub const FORMATS: &[&Format] = &[&safetensors::FORMAT, &gguf::FORMAT, &onnx::FORMAT];
 
-/// Bytes of weights in an ONNX model's own file.
+/// Maximum bytes of weights stored inside an ONNX model file.
 const MOST_INSIDE: u64 = 1_500_000_000;
 
-/// A way to store models for others.
+/// A target format.
 pub struct Format {
     /// The name on the command line.
     pub name: &'static str,
-    /// How the names of its files end; empty where it is a folder.
+    /// The file extension; empty if the format is a folder.
     pub ending: &'static str,
     write: fn(&Model<'_>, &Path, &ExportOptions<'_>) -> Result<Report>,
 }
 
-/// The type of numbers in the files.
+/// The dtype of exported tensors.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Dtype {
-    /// That of the model, as far as the format has it; 32-bit floats otherwise.
+    /// The model's own types as far as the format supports them, f32 otherwise.
     #[default]
     Keep,
-    /// 32-bit floats.
+    /// f32.
     F32,
-    /// 16-bit floats.
+    /// f16.
     F16,
-    /// bfloat16.
+    /// bf16.
     BF16,
 }
 
 impl Dtype {
-    /// Every one, and its name.
+    /// All variants with their names.
     pub const NAMES: &[(Self, &'static str)] =
         &[(Self::Keep, "keep"), (Self::F32, "f32"), (Self::F16, "f16"), (Self::BF16, "bf16")];
 
-    /// The type of blocks that it asks for; `None` for [`Dtype::Keep`].
+    /// Returns the block type that it stands for, or `None` for [`Dtype::Keep`].
     fn block(self) -> Option<BlockType> {
         match self {
             Self::Keep => None,
@@ -78,17 +79,18 @@ impl FromStr for Dtype {
     }
 }
 
-/// How to export.
+/// Options for exporting.
 pub struct ExportOptions<'a> {
-    /// The type of numbers.
+    /// The dtype of tensors.
     pub dtype: Dtype,
-    /// Whether files that are there are replaced.
+    /// Whether existing files are replaced.
     pub force: bool,
-    /// Files that the model is read from: they are never replaced.
+    /// Files that the model is read from. They are never replaced.
     pub inputs: Vec<PathBuf>,
-    /// An ONNX model with more bytes of weights keeps them in a file beside it: readers take no more than 2 GiB at once.
+    /// An ONNX model with more bytes of weights stores them in an external data file: protobuf messages are limited to
+    /// 2 GiB.
     pub most_inside: u64,
-    /// Is told how far the work is.
+    /// Receives the progress.
     pub progress: &'a dyn Progress,
 }
 
@@ -104,18 +106,18 @@ impl Default for ExportOptions<'_> {
     }
 }
 
-/// What was written.
+/// The result of an export.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    /// The files, the one with the weights first.
+    /// The written files, the one with the weights first.
     pub files: Vec<PathBuf>,
-    /// Their bytes in all.
+    /// Their total size in bytes.
     pub bytes: u64,
-    /// What the files do not hold although the model does, or hold in another form.
+    /// Notes about parts of the model that the files lack or store in another form.
     pub notes: Vec<String>,
 }
 
-/// The format called `name`, or that of a path without one.
+/// Returns the format called `name`. Without a name, derives the format from the path.
 pub fn format_for(name: Option<&str>, to: &Path) -> Result<&'static Format> {
     let ends = |format: &&Format| {
         let ending = to.extension().and_then(|ending| ending.to_str());
@@ -141,7 +143,7 @@ pub fn format_for(name: Option<&str>, to: &Path) -> Result<&'static Format> {
     }
 }
 
-/// The files that the model at `from` is read from, for [`ExportOptions::inputs`].
+/// Returns the files that the model at `from` is read from, for [`ExportOptions::inputs`].
 pub fn inputs_of(from: &Path) -> Result<Vec<PathBuf>> {
     let mut files = match import::is_packed(from) {
         true => Vec::new(),
@@ -151,9 +153,9 @@ pub fn inputs_of(from: &Path) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// Writes `file` as `format` to `to`, a file or a folder as the format has it; a file goes into a folder that is there
-/// as `model` with the format's ending. Files appear together, when all are complete; with [`ExportOptions::force`], what
-/// is left of another model under names that exports write goes.
+/// Writes `file` as `format` to `to`, a file or a folder depending on the format. If `to` is an existing folder, a
+/// single-file format is written into it as `model` plus the format's extension. Files appear together when all are
+/// complete. With [`ExportOptions::force`], leftover files of another model under names that exports write are removed.
 pub fn export(file: &File, format: &Format, to: &Path, options: &ExportOptions<'_>) -> Result<Report> {
     let model = Model::of(file)?;
     let inside = to.join("model").with_extension(format.ending);
@@ -170,7 +172,7 @@ pub fn export(file: &File, format: &Format, to: &Path, options: &ExportOptions<'
     Ok(report)
 }
 
-/// Refuses a link under a name that the user did not give.
+/// Refuses a symbolic link under a name that the user did not choose.
 pub(super) fn refuse_link(path: &Path) -> Result<()> {
     match path.is_symlink() {
         true => {
@@ -181,9 +183,9 @@ pub(super) fn refuse_link(path: &Path) -> Result<()> {
     }
 }
 
-/// Puts files under their names, all of which are complete, in place of what was there and of `leftovers`.
+/// Moves completed files into place, replacing existing ones, and removes `leftovers`.
 fn finish(files: impl IntoIterator<Item = AtomicFile>, leftovers: &[PathBuf]) -> Result<()> {
-    // A folder from which something is missing is better than one that holds two models.
+    // A folder with missing files is better than one that mixes two models.
     for path in leftovers {
         std::fs::remove_file(path).map_err(|error| Error::io(path.display().to_string(), &error))?;
     }
@@ -191,13 +193,13 @@ fn finish(files: impl IntoIterator<Item = AtomicFile>, leftovers: &[PathBuf]) ->
 }
 
 impl ExportOptions<'_> {
-    /// Begins a file of a folder, whose name the format gives it: a link is not followed.
+    /// Creates a file in a folder under a name chosen by the format. Symbolic links are not followed.
     fn create_in_folder(&self, path: &Path) -> Result<AtomicFile> {
         refuse_link(path)?;
         self.create(path)
     }
 
-    /// Begins the file at `path`.
+    /// Creates the file at `path`.
     fn create(&self, path: &Path) -> Result<AtomicFile> {
         if !self.force && path.symlink_metadata().is_ok() {
             let message = "is there already; give another place, or --force to replace it";
@@ -206,7 +208,8 @@ impl ExportOptions<'_> {
         AtomicFile::create_from(path, &self.inputs)
     }
 
-    /// Those of `names` that are in `folder`: they are of another model, and must go. An error where they may not.
+    /// Returns those of `names` that exist in `folder`: they belong to another model and must be removed. Returns an
+    /// error if they may not be removed.
     fn leftovers(&self, folder: &Path, names: impl IntoIterator<Item = String>) -> Result<Vec<PathBuf>> {
         let paths = names.into_iter().map(|name| folder.join(name));
         let there: Vec<_> = paths.filter(|path| path.symlink_metadata().is_ok()).collect();
@@ -215,7 +218,7 @@ impl ExportOptions<'_> {
                 "is of another model; give another place, or --force to remove what is left of that";
             return Err(Error::argument(path.display().to_string(), message));
         }
-        // A link among them is removed, not followed.
+        // A symbolic link among them is removed, not followed.
         let mut files = there.iter().filter(|path| !path.is_symlink());
         files.try_for_each(|path| AtomicFile::check(path, &self.inputs))?;
         Ok(there)

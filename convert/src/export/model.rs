@@ -1,4 +1,4 @@
-//! A packed model, taken apart for writing.
+//! A packed model, opened for export.
 
 use siskin::arch::{Config, Family, Graphs, ModelConfig, Topology};
 use siskin::file::{File, Tensor};
@@ -7,12 +7,12 @@ use siskin::{Error, ErrorKind, Result};
 use siskin_kernels::panel::PanelType;
 use siskin_kernels::quant::BlockType;
 
-/// The error for a tensor that is not there.
+/// Returns the error for a missing tensor.
 pub(crate) fn missing(name: &str) -> Error {
     Error::new(ErrorKind::Missing, name, "the model needs it, and the file lacks it")
 }
 
-/// What every format needs of a file.
+/// The parts of a packed file that every format needs.
 pub(crate) struct Model<'a> {
     pub(crate) file: &'a File,
     pub(crate) family: &'static Family,
@@ -30,24 +30,24 @@ impl<'a> Model<'a> {
         Ok(Self { file, family, config, hyper, graphs })
     }
 
-    /// Whether the model reads texts of which each token sees those behind it.
+    /// Returns true if the encoder is bidirectional: tokens attend to later ones.
     pub(super) fn sees_all(&self) -> bool {
         let mut attentions = self.graphs.encoder.iter().flat_map(Graph::attentions);
         !attentions.any(|attention| matches!(attention.attention_mask, AttentionMask::CausalEncoder(_)))
     }
 
-    /// Whether it is a decoder that reads texts.
+    /// Returns true if the model is a decoder that is used as an encoder.
     pub(super) fn is_reader(&self) -> bool {
         matches!(self.family.form, Topology::Decoder(_)) && self.graphs.decoder.is_none()
     }
 
-    /// What a format says that has no place for `key` of what makes vectors, where the model has that.
+    /// Returns the note of a format that does not support `key` of the embedding settings, if the model has that key.
     pub(super) fn note_without(&self, key: &str) -> Option<String> {
         self.config.get(&format!("sentence_transformers/{key}"))?;
         Some(format!("the file does not keep the {key} of the model: vectors differ without"))
     }
 
-    /// The tensor of a weight, of the weight's shape.
+    /// Returns the tensor of a weight and checks its shape.
     pub(super) fn tensor(&self, weight: &Weight) -> Result<&'a Tensor> {
         let tensor = self.file.tensor(&weight.name).ok_or_else(|| missing(&weight.name))?;
         if (tensor.rows, tensor.columns) != (weight.rows, weight.columns) {
@@ -60,23 +60,23 @@ impl<'a> Model<'a> {
         Ok(tensor)
     }
 
-    /// The format that the model was packed from, where the file says it.
+    /// Returns the format that the model was packed from, or an empty string if unknown.
     pub(super) fn source(&self) -> &str {
         self.provenance("format")
     }
 
-    /// A text of the provenance; empty where there is none.
+    /// Returns a string of the provenance, or an empty string if it is missing.
     pub(super) fn provenance(&self, key: &str) -> &str {
         self.file.metadata().provenance.get(key).and_then(serde_json::Value::as_str).unwrap_or_default()
     }
 
-    /// The type of blocks that panels of a matrix hold to the byte.
+    /// Returns the block type that the panels of a matrix hold losslessly.
     pub(crate) fn block_of(&self, panel: PanelType) -> Option<BlockType> {
         let types = self.file.metadata().quantisation.get("types");
         let had = |block: &BlockType| types.is_some_and(|types| types.get(block.name()).is_some());
         let holds = |block: &&BlockType| block.codec().panel == panel && panel != PanelType::Q8S16;
         let mut fitting = BlockType::ALL.iter().filter(holds);
-        // Two types of blocks share the panels of ternary weights: the file says which it was.
+        // Two ternary block types share one panel type: the metadata records which one it was.
         let ternary = fitting.clone().find(|block| had(block));
         ternary.or_else(|| fitting.next_back()).copied()
     }

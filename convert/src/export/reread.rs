@@ -1,25 +1,25 @@
-//! What is written of the computation, beside what the model computes.
+//! Round-trip check: compares the graph that the written hyper-parameters describe to the model's own.
 
 use siskin::arch::{Graphs, ModelConfig};
 use siskin::graph::{AttentionMask, Graph, Op, Rope};
 use siskin::{Error, Result};
 
-/// How far apart frequencies are that went through 32 bits.
+/// Maximum relative difference of frequencies that were rounded to f32.
 const CLOSE: f32 = 1e-5;
 
-/// What differs and is told of in a note.
+/// Differences that are accepted because a note reports them.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Told {
-    /// Windows of layers.
+    /// Sliding windows of layers.
     pub(super) windows: bool,
-    /// The scale of attention.
+    /// The attention scale.
     pub(super) scales: bool,
-    /// Frequencies that change with the length.
+    /// RoPE frequencies that depend on the sequence length.
     pub(super) growth: bool,
 }
 
-/// Refuses to write a model whose hyper-parameters are read again as those of another one. What is
-/// `told` of may differ.
+/// Refuses to write a model whose written hyper-parameters describe a different graph. Differences in `told` are
+/// accepted.
 pub(super) fn check(
     own: Graphs,
     read: Result<(ModelConfig, Graphs)>,
@@ -37,7 +37,7 @@ pub(super) fn check(
     }
 }
 
-/// The first thing that differs, as both have it.
+/// Returns the first difference, as both graphs have it.
 fn difference(own: Graphs, read: Graphs, told: Told) -> Option<(String, String)> {
     let texts = |graph: &Graph| -> Vec<String> {
         let nodes = graph.nodes.iter().map(|node| match &node.op {

@@ -45,7 +45,7 @@ const CLASSES: &[(&str, &str)] = &[
     ("whisper", "WhisperForConditionalGeneration"),
 ];
 
-/// T5's keys, and those of models with two sides that say the same.
+/// T5's keys and the equivalent keys of other encoder–decoder models.
 const SIDES: &[(&str, &str)] = &[
     ("num_layers", "encoder_layers"),
     ("num_decoder_layers", "decoder_layers"),
@@ -53,11 +53,11 @@ const SIDES: &[(&str, &str)] = &[
     ("d_ff", "encoder_ffn_dim"),
 ];
 
-/// The keys for width, layers, heads, feed-forward width, positions and the term of norms; empty where a class
-/// has none.
+/// The keys for hidden size, layers, heads, feed-forward size, positions and the norms' epsilon; empty if a class has
+/// no such key.
 type Words = [&'static str; 6];
 
-/// Those of classes that differ from most.
+/// The keys of classes that differ from most.
 const WORDS: &[(&str, Words)] = &[
     ("gpt2", ["n_embd", "n_layer", "n_head", "n_inner", "n_positions", "layer_norm_epsilon"]),
     ("bloom", ["hidden_size", "n_layer", "n_head", "", "seq_length", "layer_norm_epsilon"]),
@@ -87,10 +87,10 @@ const WORDS: &[(&str, Words)] = &[
     ),
 ];
 
-/// Factor, low and high frequency factor and original length of the scalings that Llama 3's models have.
+/// Factor, low and high frequency factor and original length of the RoPE scalings of published Llama 3 models.
 const LLAMA_3: [(f64, f64, f64, f64); 2] = [(8.0, 1.0, 4.0, 8192.0), (32.0, 1.0, 4.0, 8192.0)];
 
-/// `config.json`: the source's own where it was one of Hugging Face, and one that says the same where it was not.
+/// Returns `config.json`: the source's own if it was a Hugging Face folder, an equivalent one otherwise.
 pub(super) fn hugging_face(model: &Model<'_>, notes: &mut Vec<String>) -> Result<Map<String, Value>> {
     let values = model.config.values();
     let is_gguf =
@@ -103,7 +103,7 @@ pub(super) fn hugging_face(model: &Model<'_>, notes: &mut Vec<String>) -> Result
             config.entry(*theirs).or_insert(value);
         }
     }
-    // CTranslate2 keeps all numbers alike.
+    // CTranslate2 stores all numbers as one type.
     if let Some(distance) = config.get_mut("relative_attention_max_distance")
         && let Some(number) = distance.as_f64()
     {
@@ -111,7 +111,7 @@ pub(super) fn hugging_face(model: &Model<'_>, notes: &mut Vec<String>) -> Result
     }
     let kind = config.get("model_type").and_then(Value::as_str).unwrap_or(kind);
     let class = CLASSES.iter().find(|(known, _)| *known == kind).map(|(_, class)| *class);
-    // What the model was before it read whole texts is not what it is.
+    // The source's class no longer applies if the model became an encoder.
     let is_class = !matches!(model.family.form, Topology::Decoder(_)) || model.graphs.decoder.is_some();
     if let Some(class) = class.filter(|_| is_class && !config.contains_key("architectures")) {
         config.insert("architectures".to_owned(), json!([class]));
@@ -125,7 +125,7 @@ fn is_t5(kind: &str) -> bool {
 
 fn model_type(model: &Model<'_>) -> Result<&'static str> {
     let none = || Error::unsupported("config.model_type", "Hugging Face does not know the family");
-    // Only these have a bias in each layer.
+    // Only these models have a position bias in each layer.
     if model.family.name == "t5" && model.file.tensor("dec.blk.1.attn_rel_b.weight").is_some() {
         return Ok("umt5");
     }
@@ -209,7 +209,7 @@ fn translated(model: &Model<'_>, notes: &mut Vec<String>) -> Result<Map<String, 
     Ok(config)
 }
 
-/// Refuses a model of which the keys say something else than what it computes.
+/// Refuses a model if the keys describe another graph than it computes.
 fn check(model: &Model<'_>, kind: &str, config: &Map<String, Value>) -> Result<()> {
     let mut config = config.clone();
     config.insert("model_type".to_owned(), kind.into());
@@ -220,7 +220,7 @@ fn check(model: &Model<'_>, kind: &str, config: &Map<String, Value>) -> Result<(
     reread::check(own, read, "safetensors", Told::default())
 }
 
-/// Whether the class says how many heads keys have even where queries have as many.
+/// Returns true if the class has the number of KV heads in its configuration even if it equals the number of heads.
 fn usual(kind: &str) -> bool {
     !matches!(
         kind,
@@ -253,12 +253,12 @@ fn activation(graph: &Graph, kind: &str) -> &'static str {
         Some(ActivationKind::GeluTanh) => "gelu_pytorch_tanh",
         Some(ActivationKind::Gelu) => "gelu",
         Some(ActivationKind::Relu) => "relu",
-        // The last two are never those of a feed-forward block.
+        // The last two are never activations of a feed-forward block.
         Some(ActivationKind::Silu | ActivationKind::Sigmoid | ActivationKind::EluPlusOne) | None => "silu",
     }
 }
 
-/// What only some families have.
+/// Returns the keys that only some families have.
 fn family(model: &Model<'_>, graph: &Graph, kind: &str) -> Result<Vec<(String, Value)>> {
     let (h, config) = (&model.hyper, &model.config);
     let mut keys: Vec<(String, Value)> = Vec::new();
@@ -326,7 +326,7 @@ fn family(model: &Model<'_>, graph: &Graph, kind: &str) -> Result<Vec<(String, V
         }
         "mpt" => {
             let most = config.number(&["attention.max_alibi_bias"])?.unwrap_or(8.0);
-            // Transformers takes whole numbers alone.
+            // Transformers accepts integers only.
             let most = if most.fract() == 0.0 { json!(most as u64) } else { json!(most) };
             let clip = config.get("attention.clamp_kqv").cloned();
             set("attn_config", json!({"alibi": true, "alibi_bias_max": most, "clip_qkv": clip}));
@@ -350,7 +350,7 @@ fn family(model: &Model<'_>, graph: &Graph, kind: &str) -> Result<Vec<(String, V
     Ok(keys)
 }
 
-/// What layers see, as Hugging Face names it.
+/// Returns the attention type of each layer under its Hugging Face name.
 fn kinds_of_layers(h: &ModelConfig) -> Value {
     let kind = |window: &Option<usize>| match window {
         Some(_) => "sliding_attention",
@@ -359,12 +359,12 @@ fn kinds_of_layers(h: &ModelConfig) -> Value {
     h.windows.iter().map(kind).collect()
 }
 
-/// Whether the weights of chosen experts are brought to a sum of one.
+/// Returns true if the weights of selected experts are normalized to a sum of one.
 fn normalises(graph: &Graph) -> bool {
     graph.nodes.iter().any(|node| matches!(node.op, Op::Route(Routing { normalise: true, .. })))
 }
 
-/// Rotary positions.
+/// Returns the RoPE settings.
 fn rotation(
     model: &Model<'_>,
     graph: &Graph,
@@ -432,7 +432,7 @@ fn rotation(
         ));
     }
     if kind == "olmo3" {
-        // The scaling is that of one kind of layers.
+        // The scaling applies to one kind of layer.
         let plain = json!({"rope_type": "default", "rope_theta": theta});
         let scaling =
             keys.iter().find(|(key, _)| key == "rope_scaling").and_then(|(_, value)| value.as_object());
@@ -444,7 +444,7 @@ fn rotation(
     Ok(keys)
 }
 
-/// The published scaling that gives these factors.
+/// Returns the published scaling that gives these factors.
 fn llama_3(theta: f64, factors: &[f64]) -> Option<Value> {
     LLAMA_3.into_iter().find_map(|(factor, low, high, original)| {
         let expected = |pair: usize| {

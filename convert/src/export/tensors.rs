@@ -1,4 +1,4 @@
-//! The tensors of a model under the names and in the order of another vocabulary.
+//! The tensors of a model under the names and in the order of another format.
 
 use super::Dtype;
 use super::model::Model;
@@ -13,30 +13,29 @@ use siskin::{Error, Result};
 use siskin_kernels::quant::BlockType;
 use std::collections::{HashMap, HashSet};
 
-/// Bytes that are in memory at a time.
+/// Bytes in memory at a time.
 const CHUNK: usize = 4 << 20;
 
-/// A tensor as it will stand in a file: one of ours, or several of them one after the other.
+/// A tensor of the written file: one tensor of the model, or several concatenated.
 pub(super) struct Entry<'a> {
-    /// The name there.
+    /// The name in the file.
     pub(super) name: String,
-    /// The sizes there, the slowest-moving one first.
+    /// The shape in the file, slowest-varying dimension first.
     pub(super) shape: Vec<usize>,
-    /// Our tensors, and how each was taken from there.
+    /// The model's tensors, each with the transform that importing applies to it.
     pub(super) parts: Vec<Part<'a>>,
     hyper: &'a ModelConfig,
 }
 
-/// One of our tensors.
+/// One tensor of the model.
 pub(super) struct Part<'a> {
     /// The tensor.
     pub(super) tensor: &'a Tensor,
-    /// How it was taken.
+    /// The transform that importing applies to it.
     pub(super) take: TensorTransform,
 }
 
-/// The tensors of `model` under the names that `rules` give them; `unnamed` says what becomes of those of which no
-/// rule speaks.
+/// Returns the tensors of `model` under the names that `rules` give them. `unnamed` handles tensors without a rule.
 pub(super) fn entries<'a>(
     model: &'a Model<'a>,
     rules: &[TensorRule],
@@ -76,7 +75,8 @@ pub(super) fn entries<'a>(
     Ok(entries)
 }
 
-/// The name by which rules know a weight: GGUF calls T5's only matrix before the activation as it calls the second.
+/// Returns the name by which rules know a weight: GGUF calls T5's only matrix before the activation by the name of the
+/// second.
 fn asked(model: &Model<'_>, weight: &Weight) -> String {
     let single = weight.name.strip_suffix("ffn_up.weight").filter(|stem| {
         model.family.name == "t5" && model.file.tensor(&format!("{stem}ffn_gate.weight")).is_none()
@@ -123,17 +123,17 @@ impl<'a> Entry<'a> {
         Ok(())
     }
 
-    /// Whether it is a list of numbers in the model.
+    /// Returns true if the model holds it as a vector.
     pub(super) fn is_vector(&self) -> bool {
         self.parts.iter().any(|part| part.tensor.role == Role::Vector)
     }
 
-    /// The numbers in it.
+    /// Returns the number of elements.
     pub(super) fn elements(&self) -> usize {
         self.shape.iter().product()
     }
 
-    /// The type of blocks in which the model holds it, where all of its parts have the same.
+    /// Returns the block type in which the model holds it, if all of its parts have the same.
     pub(super) fn native(&self, model: &Model<'_>) -> Option<BlockType> {
         if self.is_vector() {
             return Some(BlockType::F32);
@@ -143,8 +143,8 @@ impl<'a> Entry<'a> {
         types.all(|other| other == Some(first)).then_some(first)
     }
 
-    /// The type of floats in which it is written where floats are wanted: the model's own for [`Dtype::Keep`], and
-    /// for lists `usual` where that holds them exactly.
+    /// Returns the float type in which it is written where floats are required: the model's own for [`Dtype::Keep`],
+    /// and for vectors `usual` if that is exact.
     pub(super) fn float(&self, model: &Model<'_>, dtype: Dtype, usual: BlockType) -> Result<BlockType> {
         if let Some(block) = dtype.block() {
             return Ok(block);
@@ -166,7 +166,7 @@ impl<'a> Entry<'a> {
         Ok(if exact { usual } else { BlockType::F32 })
     }
 
-    /// Columns of a row as it is written.
+    /// Returns the columns of a written row.
     fn columns(&self) -> usize {
         let tensor = self.parts.first().map(|part| (part.tensor, part.take));
         match tensor {
@@ -176,7 +176,7 @@ impl<'a> Entry<'a> {
         }
     }
 
-    /// Bytes in blocks of `block`; an error where rows are not whole blocks.
+    /// Returns the size in bytes as blocks of `block`, or an error if rows are not whole blocks.
     pub(super) fn bytes(&self, block: BlockType) -> Result<u64> {
         let columns = self.columns();
         let row = block.row_bytes(columns).ok_or_else(|| {
@@ -188,12 +188,12 @@ impl<'a> Entry<'a> {
         Ok(row as u64 * (self.elements() / columns.max(1)) as u64)
     }
 
-    /// Gives its bytes in blocks of `block`, in order.
+    /// Passes its bytes as blocks of `block` to `sink`, in order.
     pub(super) fn write(&self, block: BlockType, sink: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
         self.parts.iter().try_for_each(|part| self.write_part(part, block, sink))
     }
 
-    /// The same, telling how far it is.
+    /// Does the same with progress reports.
     pub(super) fn write_with(
         &self,
         block: BlockType,
@@ -247,7 +247,7 @@ impl<'a> Entry<'a> {
         Ok(())
     }
 
-    /// Writes row `row` of ours as blocks.
+    /// Writes row `row` of the model as blocks.
     fn row(
         &self,
         tensor: &Tensor,
@@ -268,7 +268,7 @@ impl<'a> Entry<'a> {
         self.read(block.encode_row(&neighbours, None, out))
     }
 
-    /// Our columns as rows.
+    /// Writes the model's columns as rows.
     fn write_transposed(
         &self,
         tensor: &Tensor,
@@ -304,7 +304,7 @@ impl<'a> Entry<'a> {
         }
     }
 
-    /// Whether rows were read.
+    /// Returns an error unless the rows were read.
     fn read(&self, done: bool) -> Result<()> {
         if done { Ok(()) } else { Err(self.broken()) }
     }
@@ -314,10 +314,10 @@ impl<'a> Entry<'a> {
     }
 }
 
-/// What is so large becomes infinite.
+/// Values from here on round to infinity in f16.
 const TOO_MUCH_FOR_F16: f32 = 65520.0;
 
-/// For each row as it is written, the row of ours; `None` where all stay in their places.
+/// Returns the model's row for each written row, or `None` if the order is the same.
 fn places(take: TensorTransform, rows: usize, hyper: &ModelConfig) -> Option<Vec<usize>> {
     if !matches!(take, TensorTransform::HeadsOfThree | TensorTransform::RotatedPairs) {
         return None;
@@ -331,13 +331,13 @@ fn places(take: TensorTransform, rows: usize, hyper: &ModelConfig) -> Option<Vec
     Some(places)
 }
 
-/// Whether a tensor is one of several under one name, as those of experts are.
+/// Returns true if the tensor is one of several under one name, like those of experts.
 fn is_numbered(tensor: &Tensor) -> bool {
     let number = tensor.name.rsplit('.').nth(1);
     number.is_some_and(|part| part.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
-/// The name of a tensor but for its last number.
+/// Returns the name of a tensor without its last number.
 fn without_number(tensor: &Tensor) -> String {
     let parts: Vec<&str> = tensor.name.split('.').collect();
     let last = parts.iter().rposition(|part| part.bytes().all(|byte| byte.is_ascii_digit()));
@@ -354,7 +354,7 @@ fn floats(bytes: &[u8]) -> Vec<f32> {
     bytes.as_chunks().0.iter().map(|&bytes| f32::from_le_bytes(bytes)).collect()
 }
 
-/// The most common type of floats among the matrices.
+/// Returns the most common float type among the matrices.
 pub(super) fn usual_float(model: &Model<'_>, entries: &[Entry<'_>]) -> BlockType {
     let floats = [BlockType::F32, BlockType::F16, BlockType::BF16];
     let count = |block: BlockType| {

@@ -1,15 +1,15 @@
-//! What Transformers takes for keys that a configuration leaves out.
+//! The defaults of Transformers for keys that a configuration leaves out.
 
 use serde_json::{Map, Value};
 use siskin::Result;
 use siskin::file::parse_json;
 
-/// Written by `tests/golden-scripts/make_defaults.py`: for each `model_type` an object.
+/// Written by `tests/golden-scripts/make_defaults.py`: one object per `model_type`.
 const DEFAULTS: &str = include_str!("defaults.json");
-/// As many values as [`DEFAULTS`] can ever have.
+/// Upper bound of the number of values in [`DEFAULTS`].
 const MOST_VALUES: usize = 1 << 12;
 
-/// Keys that say the same: where a configuration has one of them, the others have no default.
+/// Equivalent keys: if a configuration has one of them, the others get no default.
 const SAME: &[&[&str]] = &[
     &["hidden_size", "n_embd", "n_embed", "d_model", "dim"],
     &["num_hidden_layers", "n_layer", "n_layers", "num_layers", "encoder_layers", "decoder_layers"],
@@ -24,19 +24,19 @@ const SAME: &[&[&str]] = &[
     &["partial_rotary_factor", "rotary_pct", "rotary_dim"],
     &["rope_parameters", "rope_scaling", "rope_theta", "rotary_emb_base"],
 ];
-/// Objects that may hold what stands outside in other configurations.
+/// Objects that may hold keys that other configurations have at top level.
 const ROPES: [&str; 2] = ["rope_parameters", "rope_scaling"];
 
-/// Adds to the configuration of a `model_type` what it leaves out.
+/// Adds the defaults of `model_type` to the configuration.
 pub(crate) fn fill(kind: &str, config: &mut Map<String, Value>) -> Result<()> {
     let mut all: Map<String, Value> = parse_json(DEFAULTS.as_bytes(), "defaults", MOST_VALUES)?;
     let Some(Value::Object(defaults)) = all.remove(kind) else { return Ok(()) };
     let has = |key: &str| config.get(key).is_some_and(|value| !value.is_null());
     let lacking = |key: &String| {
-        // The first list that a key stands in is the one of its own meaning.
+        // A key's first list is the one of its own meaning.
         let same = SAME.iter().find(|same| same.contains(&key.as_str())).copied().unwrap_or_default();
         let inside = ROPES.iter().filter_map(|rope| config.get(*rope)?.as_object());
-        // What is null is meant to be nothing, and no default.
+        // An explicit null means no value and gets no default.
         !config.contains_key(key)
             && !same.iter().copied().any(has)
             && !inside.flat_map(Map::keys).any(|inner| same.contains(&inner.as_str()))

@@ -1,4 +1,4 @@
-//! What a GGUF file says of how texts become vectors: pooling, and layers behind it.
+//! Embedding settings of a GGUF file: pooling and the dense layers after it.
 
 use super::gguf::{Gguf, TensorInfo};
 use super::gguf_source::floats;
@@ -7,16 +7,16 @@ use serde_json::{Map, Value, json};
 use siskin::encoder::Pooling;
 use siskin::{Error, ErrorKind, Result};
 
-/// What llama.cpp's numbers mean. 0 is none; 4 is for scores, which the head for classes gives.
+/// llama.cpp's pooling types. 0 is none; 4 (rank) is for classification heads, which are detected by their tensors.
 const WAYS: &[(u64, Pooling)] = &[(1, Pooling::Mean), (2, Pooling::First), (3, Pooling::Last)];
-/// The layers behind pooling, in their order; the first two places are those of the model and of pooling.
+/// The dense layers after pooling, in order; the first two module indices are the model and the pooling.
 const LAYERS: &[&str] = &["dense_2", "dense_3"];
-/// Architectures whose tokens see half a window to either side, which their files do not say.
+/// Architectures with bidirectional attention and half a sliding window to either side, which their files do not state.
 const BOTH_WAYS: &[&str] = &["gemma-embedding"];
-/// The key of Hugging Face that says so; GGUF files have none.
+/// The Hugging Face key for bidirectional attention; GGUF has no such key.
 pub(crate) const BIDIRECTIONAL: &str = "use_bidirectional_attention";
 
-/// Adds to a configuration what it needs for vectors.
+/// Adds the embedding settings to a configuration.
 pub(super) fn describe(gguf: &Gguf, architecture: &str, config: &mut Map<String, Value>) -> Result<()> {
     if BOTH_WAYS.contains(&architecture) {
         config.insert(BIDIRECTIONAL.to_owned(), true.into());
@@ -42,7 +42,7 @@ pub(super) fn describe(gguf: &Gguf, architecture: &str, config: &mut Map<String,
     Ok(())
 }
 
-/// What the settings say of each layer behind pooling; an error where one does not take what the one before it gives.
+/// Returns the settings of each dense layer after pooling, or an error if the widths of adjacent layers do not match.
 fn dense(gguf: &Gguf, architecture: &str) -> Result<Vec<Value>> {
     let mut columns = gguf.unsigned(&format!("{architecture}.embedding_length"))?;
     let mut settings = Vec::new();
@@ -59,7 +59,8 @@ fn dense(gguf: &Gguf, architecture: &str) -> Result<Vec<Value>> {
     Ok(settings)
 }
 
-/// The numbers of the layers that a configuration has behind pooling, by the names that our files have for them.
+/// Returns the weights of the dense layers after pooling that a configuration has, under their names in `.siskin`
+/// files.
 pub(super) fn numbers(gguf: &Gguf, settings: Option<&Value>) -> Result<Vec<(String, Vec<f32>)>> {
     if settings.is_none_or(|settings| settings.get("dense").is_none()) {
         return Ok(Vec::new());
@@ -76,13 +77,13 @@ pub(super) fn numbers(gguf: &Gguf, settings: Option<&Value>) -> Result<Vec<(Stri
     Ok(all)
 }
 
-/// A layer behind pooling.
+/// A dense layer after pooling.
 struct Layer<'a> {
     weight: &'a TensorInfo,
     bias: Option<&'a TensorInfo>,
 }
 
-/// Each layer that the file has: they stand for themselves.
+/// Iterates over the layers in the file: their presence is the only setting.
 fn layers(gguf: &Gguf) -> impl Iterator<Item = Result<Layer<'_>>> {
     LAYERS.iter().filter_map(|name| {
         let tensor = |kind: &str| gguf.tensor(&format!("{name}.{kind}"));
@@ -98,7 +99,7 @@ fn layers(gguf: &Gguf) -> impl Iterator<Item = Result<Layer<'_>>> {
 }
 
 impl Layer<'_> {
-    /// Inputs and outputs, of which a vector and the matrix can be kept in memory.
+    /// Returns the numbers of inputs and outputs, limited so that a vector and the matrix fit in memory.
     fn sizes(&self) -> Result<(u64, u64)> {
         let wrong = |tensor: &TensorInfo, message: &str| {
             Err(Error::new(ErrorKind::Shape, place(tensor), format!("{message}; convert the model again")))
@@ -130,7 +131,7 @@ mod tests {
 
     const WIDTH: u64 = 2;
 
-    /// A tensor of F32 numbers, or of as many as are there.
+    /// Builds an F32 tensor. `numbers` may be fewer than `dims` require.
     fn tensor(name: &str, dims: &[u64], numbers: &[f32]) -> TensorInfo {
         let data: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
         TensorInfo { name: name.to_owned(), dims: dims.to_vec(), ggml_type: 0, data: Bytes::new(data) }

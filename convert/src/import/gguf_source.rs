@@ -21,9 +21,9 @@ pub(super) static FORMAT: Format = Format {
 
 /// Longer arrays are vocabularies, not hyper-parameters.
 const LONGEST_ARRAY: usize = 4096;
-/// Half of what metadata may hold, so that there is room for the rest.
+/// Half of the limit of metadata values, which leaves room for other metadata.
 const MOST_VALUES: usize = 1 << 19;
-/// Tensors that are hyper-parameters, and the keys under which the families look for them.
+/// Tensors that hold hyper-parameters, and the keys under which families read them.
 pub(crate) const FACTORS: &[(&str, &str)] = &[
     ("rope_freqs.weight", "rope.factors"),
     ("rope_factors_long.weight", "rope.long_factor"),
@@ -41,7 +41,7 @@ fn detect(path: &Path) -> bool {
         && &magic == b"GGUF"
 }
 
-/// The file, and its siblings where its name is that of a split model's first part.
+/// Returns the file, and its siblings if it is named like the first part of a split model.
 fn files(path: &Path) -> Result<Vec<PathBuf>> {
     let split = || {
         let (stem, count) = path.file_name()?.to_str()?.strip_suffix(".gguf")?.rsplit_once("-00001-of-")?;
@@ -80,7 +80,7 @@ impl GgufSource {
         let index = self.tensors.get(&source).or_else(|| self.tensors.get(name))?;
         let info = self.gguf.tensors.get(*index)?;
         let is_there = match take {
-            // The last dimension counts what stands in one tensor.
+            // The last dimension counts the stacked tensors.
             TensorTransform::Chunk(chunk) => info.dims.last().is_some_and(|&count| (chunk as u64) < count),
             _ => true,
         };
@@ -197,14 +197,14 @@ fn config(gguf: &Gguf, architecture: &str) -> Result<Map<String, Value>> {
     Ok(config)
 }
 
-/// The numbers of a tensor, row by row, all of them finite. Packed types can make many of few bytes: the caller bounds
-/// how many there are.
+/// Returns the values of a tensor in row order, all finite. Quantized types can expand few bytes to many values: the
+/// caller bounds their number.
 pub(super) fn floats(info: &TensorInfo) -> Result<Vec<f32>> {
     let tensor = source_tensor(info, TensorTransform::Whole)?;
     let place = || format!("tensors.{}", info.name);
     let wrong = || Error::corrupt(place(), "has the wrong length");
     let row = tensor.block.row_bytes(tensor.columns).ok_or_else(wrong)?;
-    // The data bound the numbers: rows and columns are only what the file says of itself.
+    // The data bounds the number of values: rows and columns are untrusted fields of the file.
     if row.checked_mul(tensor.rows) != Some(tensor.data.len()) || tensor.columns == 0 {
         return Err(wrong());
     }
@@ -226,7 +226,7 @@ pub(super) fn floats(info: &TensorInfo) -> Result<Vec<f32>> {
     }
 }
 
-/// How many values stand for this one in JSON.
+/// Returns the number of JSON values that this value becomes.
 fn length(value: &GgufValue) -> usize {
     match value {
         GgufValue::Strings(strings) if strings.len() <= LONGEST_ARRAY => strings.len(),
@@ -235,7 +235,7 @@ fn length(value: &GgufValue) -> usize {
     }
 }
 
-/// A scalar or short array as JSON; `None` for what JSON or a configuration does not hold.
+/// Returns a scalar or short array as JSON, or `None` for values that JSON or a configuration cannot hold.
 fn json(value: &GgufValue) -> Option<Value> {
     let number = |number: f64| Number::from_f64(number).map(Value::Number);
     match value {
@@ -254,7 +254,7 @@ fn json(value: &GgufValue) -> Option<Value> {
             }
             match value.as_float_array() {
                 Some(list) => list.into_iter().map(|value| number(f64::from(value))).collect(),
-                // What remains is truth values, a byte each.
+                // The remaining type is booleans, one byte each.
                 None => Some(numbers.bytes().iter().map(|&byte| Value::from(byte != 0)).collect()),
             }
         }
@@ -262,7 +262,7 @@ fn json(value: &GgufValue) -> Option<Value> {
     }
 }
 
-/// A list of f32 numbers that stands in the file as a tensor.
+/// Returns a vector of f32 values that the file stores as a tensor.
 fn factors(info: &TensorInfo) -> Result<Value> {
     let place = || format!("tensors.{}", info.name);
     let is_list = info.dims.iter().skip(1).all(|&rows| rows == 1);

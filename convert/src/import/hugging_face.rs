@@ -1,4 +1,4 @@
-//! A Hugging Face folder as a source: `config.json` and safetensors, whole or in shards.
+//! A Hugging Face folder as a source: `config.json` and safetensors, whole or sharded.
 
 use super::map::map;
 use super::read::{MOST_VALUES, read};
@@ -22,22 +22,22 @@ pub(super) static FORMAT: Format = Format {
     },
 };
 
-/// Values of a configuration: half of what metadata may hold, so that there is room for the rest.
+/// Maximum number of values in a configuration: half of the limit of metadata, which leaves room for other metadata.
 const MOST_CONFIG_VALUES: usize = 1 << 19;
-/// Values of the configuration of a generation: a list of tokens that are never chosen is the longest of them.
+/// Maximum number of values in a generation configuration: the longest lists are suppressed tokens.
 const MOST_GENERATION_VALUES: usize = 1 << 16;
-/// The matrix of the scores.
+/// The LM head.
 const HEAD: &str = "output.weight";
-/// The table of segments.
+/// The segment embeddings.
 const SEGMENTS: &str = "token_types.weight";
-/// Tensors that may be the token table once more.
+/// Tensors that may be tied to the token embeddings.
 const TABLES: &[&str] = &[HEAD, "enc.token_embd.weight", "dec.token_embd.weight"];
-/// Endings of the names of classes that no model with a decoder has a head for.
+/// Suffixes of classes with heads that are not supported on decoders.
 const HEADS_OF_ENCODERS: &[&str] =
     &["ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering", CHOICE];
-/// The ending that no model has a head for.
+/// The class suffix whose head is not supported at all.
 const CHOICE: &str = "ForMultipleChoice";
-/// Files that can change what a folder's model is.
+/// Extensions of files that can change the model.
 const EXTENSIONS: &[&str] = &["json", "safetensors", "jinja", "model", "txt"];
 
 fn files(path: &Path) -> Result<Vec<PathBuf>> {
@@ -61,23 +61,23 @@ fn files(path: &Path) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// Whether this is the folder of a module of sentence-transformers, such as `1_Pooling`.
+/// Returns true if this is a module folder of sentence-transformers, such as `1_Pooling`.
 fn is_module(path: &Path) -> bool {
     let name = path.file_name().and_then(|name| name.to_str()).and_then(|name| name.split_once('_'));
     name.is_some_and(|(number, _)| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
-/// A model with its tensors under Hugging Face names, and the files that describe it in a folder.
+/// A model with its tensors under Hugging Face names, and the files of the folder that describe it.
 pub(super) struct HuggingFace {
     folder: PathBuf,
     family: &'static Family,
     config: Config,
     tensors: HashMap<String, Tensor>,
-    /// Names without wrappers' prefixes to names in the files; `None` where two have the same.
+    /// Maps names without wrapper prefixes to names in the files; `None` if ambiguous.
     bare: HashMap<String, Option<String>>,
-    /// Tensors whose rows and columns are exchanged.
+    /// Tensors that are stored transposed.
     flipped: HashSet<String>,
-    /// Tensors of ours that are the token table once more.
+    /// Weights that are copies of the token embeddings.
     repeated: Vec<&'static str>,
     template: Option<String>,
     name: Option<String>,
@@ -91,7 +91,8 @@ impl HuggingFace {
         Ok(folder)
     }
 
-    /// Refuses a source without the table of segments that its configuration says is there: a graph does without.
+    /// Refuses a source that lacks the segment embeddings that its configuration declares: the graph would silently run
+    /// without them.
     pub(super) fn check_segments(&self) -> Result<()> {
         let segments = (self.family.hyper)(&self.config)?.segments;
         match names::apply(self.family.hugging_face_rules, SEGMENTS) {
@@ -103,8 +104,8 @@ impl HuggingFace {
         }
     }
 
-    /// Refuses a folder that lacks what its configuration or its other layers say is there, and that a graph would do
-    /// without.
+    /// Refuses a folder that lacks tensors which its configuration declares or its other layers have, and without which
+    /// the graph would silently run.
     fn check_whole(&self) -> Result<()> {
         self.check_segments()?;
         let (_, graphs) = self.family.build(&self.config, &|name| self.has(name))?;
@@ -144,7 +145,7 @@ impl HuggingFace {
         Ok(())
     }
 
-    /// The model whose tensors are `tensors`, of which `flipped` have rows and columns exchanged.
+    /// Builds a source from `tensors`, of which those in `flipped` are stored transposed.
     pub(super) fn new(
         folder: &Path,
         family: &'static Family,
@@ -170,8 +171,8 @@ impl HuggingFace {
         Ok(source)
     }
 
-    /// What the source stores beside the token table although it is the same. Transformers takes what a folder has of
-    /// these, whatever its configuration says of tied tables.
+    /// Returns the stored tensors that are copies of the token embeddings. Transformers uses stored copies even if the
+    /// configuration says that embeddings are tied.
     fn find_repeated(&self) -> Result<Vec<&'static str>> {
         let untied = self.config.flag(&["tie_word_embeddings"])? == Some(false);
         let of = |name: &str| self.look_up(name).map(|(_, tensor, _)| tensor);
@@ -183,7 +184,7 @@ impl HuggingFace {
         Ok(names.copied().filter(|name| of(name).is_some_and(same)).collect())
     }
 
-    /// The source's tensor for `name`, whether or not the model has a use for it.
+    /// Returns the source's tensor for `name`, whether or not the model uses it.
     pub(super) fn stored(&self, name: &str) -> Option<&Tensor> {
         self.look_up(name).map(|(_, tensor, _)| tensor)
     }
@@ -274,7 +275,7 @@ impl Source for HuggingFace {
     }
 }
 
-/// The same tensor, of which rows and columns are exchanged against what its `take` is about.
+/// Returns the same tensor for a source that stores it transposed.
 fn turned(tensor: SourceTensor) -> Result<SourceTensor> {
     match tensor.take {
         TensorTransform::Whole => Ok(SourceTensor { take: TensorTransform::Transposed, ..tensor }),
@@ -294,7 +295,7 @@ fn turned(tensor: SourceTensor) -> Result<SourceTensor> {
     }
 }
 
-/// The tokens that end what a model writes, by its configuration of generation, or by its own where it has none.
+/// Returns the EOS ids of the generation configuration, or those of the model's configuration if it has none.
 fn ends(config: &Config) -> Vec<u32> {
     let id = |value: &Value| value.as_u64().and_then(|id| u32::try_from(id).ok());
     match config.get("generation/eos_token_id").or_else(|| config.get("eos_token_id")) {
@@ -304,8 +305,7 @@ fn ends(config: &Config) -> Vec<u32> {
     }
 }
 
-/// The tokenizer section, where `folder` has a tokenizer. `ends` end what a model writes, as well as what the tokenizer
-/// says.
+/// Returns the tokenizer section, if `folder` has a tokenizer. `ends` are EOS ids in addition to the tokenizer's own.
 pub(super) fn tokenizer(folder: &Path, ends: &[u32]) -> Result<Option<Vec<u8>>> {
     let read = |name: &str| read(&folder.join(name), name);
     let Some(tokenizer) = read("tokenizer.json")? else { return Ok(None) };
@@ -318,7 +318,7 @@ pub(super) fn tokenizer(folder: &Path, ends: &[u32]) -> Result<Option<Vec<u8>>> 
     vocabulary.write().map(Some)
 }
 
-/// The family, and what the files of `folder` say about the model and how it is used.
+/// Returns the family, and what the files of `folder` say about the model and its use.
 pub(super) fn describe(folder: &Path) -> Result<(&'static Family, Map<String, Value>)> {
     let config = read_object(&folder.join("config.json"), MOST_CONFIG_VALUES)?;
     let (family, mut config) = family_and_config(config)?;
@@ -326,7 +326,7 @@ pub(super) fn describe(folder: &Path) -> Result<(&'static Family, Map<String, Va
     Ok((family, config))
 }
 
-/// Adds what other files than `config.json` say about how the model is used.
+/// Adds the settings of other files than `config.json`.
 pub(super) fn add_settings(folder: &Path, config: &mut Map<String, Value>) -> Result<()> {
     if let Some(settings) = sentence_transformers::settings(folder)? {
         config.insert("sentence_transformers".to_owned(), settings);
@@ -337,14 +337,14 @@ pub(super) fn add_settings(folder: &Path, config: &mut Map<String, Value>) -> Re
     Ok(())
 }
 
-/// `config.json` as it is; `None` where there is none.
+/// Returns `config.json` unchanged, or `None` if it is missing.
 #[cfg(feature = "tract")]
 pub(super) fn plain_config(folder: &Path) -> Result<Option<Map<String, Value>>> {
     let path = folder.join("config.json");
     if path.is_file() { read_object(&path, MOST_CONFIG_VALUES).map(Some) } else { Ok(None) }
 }
 
-/// The family, and the configuration of its text model where it is nested in a larger one.
+/// Returns the family, and the configuration of the text model if it is nested in a larger one.
 fn family_and_config(mut config: Map<String, Value>) -> Result<(&'static Family, Map<String, Value>)> {
     let model_type =
         |config: &Map<String, Value>| config.get("model_type").and_then(Value::as_str).map(str::to_owned);
@@ -423,13 +423,13 @@ fn read_object(path: &Path, most_values: usize) -> Result<Map<String, Value>> {
     parse_json(&bytes, &name, most_values)
 }
 
-/// `generation_config.json`: how the model is meant to write.
+/// Returns `generation_config.json`, the model's default generation settings.
 fn generation(folder: &Path) -> Result<Option<Map<String, Value>>> {
     let path = folder.join("generation_config.json");
     if path.is_file() { read_object(&path, MOST_GENERATION_VALUES).map(Some) } else { Ok(None) }
 }
 
-/// The chat template: a file of its own, or a key of the tokenizer's configuration.
+/// Returns the chat template: a separate file, or a key of the tokenizer configuration.
 pub(super) fn read_template(folder: &Path) -> Result<Option<String>> {
     if let Some(text) = read_text(&folder.join("chat_template.jinja"))? {
         return Ok(Some(text));

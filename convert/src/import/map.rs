@@ -1,4 +1,4 @@
-//! Maps a source file: the one place of this crate that calls the operating system's map.
+//! Memory-maps source files: the only code of this crate that calls mmap.
 
 use super::read;
 use siskin::file::Bytes;
@@ -6,7 +6,7 @@ use siskin::{Error, Result};
 use std::fs::File;
 use std::path::Path;
 
-/// The bytes of the file at `path`, mapped read-only.
+/// Maps the file at `path` read-only.
 pub(crate) fn map(path: &Path) -> Result<Bytes> {
     let place = path.display().to_string();
     read::is_there(path, &place)?;
@@ -15,8 +15,8 @@ pub(crate) fn map(path: &Path) -> Result<Bytes> {
     if length == 0 {
         return Err(Error::corrupt(place, "the file is empty"));
     }
-    // SAFETY: the map is private and read-only, and a conversion's contract (documented on the
-    // callers) is that nobody truncates the source file while it is being read.
+    // SAFETY: the map is private and read-only, and a conversion's contract (documented on the callers) is that the
+    // source file is not truncated while it is being read.
     let map = unsafe { memmap2::Mmap::map(&file) }.map_err(|error| Error::io(&place, &error))?;
     Ok(Bytes::new(map))
 }

@@ -1,6 +1,7 @@
-//! Source formats: each reads its own container and hands over a model as plain values.
+//! Source formats: each reads its own container and provides a model as a [`Source`].
 //!
-//! To add a format: one file with a [`Format`], one line in [`FORMATS`]. `docs/adding-a-format.md` walks through it.
+//! To add a format, add one file with a [`Format`] and one line in [`FORMATS`]. `docs/adding-a-format.md` walks through
+//! it.
 
 pub mod ctranslate2;
 pub(crate) mod defaults;
@@ -31,75 +32,75 @@ use siskin_kernels::quant::BlockType;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-/// Every format, in the order in which a path is offered to them.
+/// All formats, in the order in which they are tried.
 pub const FORMATS: &[&Format] =
     &[&gguf_source::FORMAT, &ctranslate2::FORMAT, &onnx::FORMAT, &hugging_face::FORMAT];
 
-/// A way to store models.
+/// A source format.
 pub struct Format {
     /// The name in messages and provenance.
     pub name: &'static str,
-    /// Whether the path looks like this format, by its name and first bytes.
+    /// Returns true if the path looks like this format, judging by its name and first bytes.
     pub detect: fn(&Path) -> bool,
-    /// The files that make up the model, whether or not they are there.
+    /// Returns the files that make up the model, existing or not.
     pub files: fn(&Path) -> Result<Vec<PathBuf>>,
-    /// Opens the model. Its files are mapped: nobody may write to them or shorten them while the result lives.
+    /// Opens the model. Its files are mapped: they must not be written to or truncated while the result lives.
     pub open: fn(&Path) -> Result<Box<dyn Source>>,
 }
 
-/// A model in some format. Tensors go by the names they have in a `.siskin` file.
+/// A model in some format. Tensors have their names in `.siskin` files.
 pub trait Source: Send + Sync {
-    /// The family that runs it.
+    /// Returns the family of the model.
     fn family(&self) -> &'static Family;
 
-    /// The hyper-parameters.
+    /// Returns the hyper-parameters.
     fn config(&self) -> &Config;
 
-    /// Whether the source has the tensor.
+    /// Returns true if the source has the tensor.
     fn has(&self, name: &str) -> bool;
 
-    /// A tensor; an error where it is absent or of a type that cannot be read.
+    /// Returns a tensor, or an error if it is missing or its type is unsupported.
     fn tensor(&self, name: &str) -> Result<SourceTensor>;
 
-    /// The tokenizer section, where the source has a tokenizer.
+    /// Returns the tokenizer section, if the source has a tokenizer.
     fn tokenizer(&self) -> Result<Option<Vec<u8>>>;
 
-    /// The chat template, where the source has one.
+    /// Returns the chat template, if the source has one.
     fn template(&self) -> Option<&str>;
 
-    /// The model's own name, where the source says it.
+    /// Returns the model's own name, if the source states it.
     fn name(&self) -> Option<&str>;
 
-    /// The licence, where the source says it.
+    /// Returns the license, if the source states it.
     fn licence(&self) -> Option<&str>;
 
-    /// Lists of numbers beside the tensors of the graph, by name: layers behind pooling.
+    /// Returns vectors in addition to the tensors of the graph, by name: dense layers after pooling.
     fn lists(&self) -> Result<Vec<(String, Vec<f32>)>> {
         Ok(Vec::new())
     }
 
-    /// What else is worth knowing about where the model came from.
+    /// Returns additional metadata about the model's origin.
     fn provenance(&self) -> Map<String, Value>;
 }
 
 /// A tensor as the source stores it.
 #[derive(Clone, Debug)]
 pub struct SourceTensor {
-    /// The source's name for it.
+    /// Its name in the source.
     pub name: String,
-    /// The type of its blocks.
+    /// Its block type.
     pub block: BlockType,
-    /// Rows as stored; 1 for a list of numbers.
+    /// Number of stored rows; 1 for a vector.
     pub rows: usize,
-    /// Columns as stored.
+    /// Number of stored columns.
     pub columns: usize,
-    /// The rows' blocks, one row after the other.
+    /// The blocks in row order.
     pub data: Bytes,
-    /// How it becomes the tensor that the model needs.
+    /// The transform to the tensor of the model.
     pub take: TensorTransform,
 }
 
-/// The format of the model at `path`.
+/// Returns the format of the model at `path`.
 pub fn format_of(path: &Path) -> Result<&'static Format> {
     FORMATS.iter().copied().find(|format| (format.detect)(path)).ok_or_else(|| {
         let place = path.display().to_string();
@@ -119,12 +120,13 @@ pub fn format_of(path: &Path) -> Result<&'static Format> {
     })
 }
 
-/// The format of what is packed into a file of its own: also a `.siskin` file, where its matrices get `other` types.
+/// Returns the format of a model to be packed into a separate file. A `.siskin` file is accepted if its matrices get
+/// `other` types.
 pub(crate) fn format_to_pack(path: &Path, other: bool) -> Result<&'static Format> {
     if other && is_packed(path) { Ok(&packed::FORMAT) } else { format_of(path) }
 }
 
-/// Whether the path is that of a packed file, by its first bytes.
+/// Returns true if the path is a packed file, judging by its first bytes.
 pub(crate) fn is_packed(path: &Path) -> bool {
     let mut magic = [0; MAGIC.len()];
     path.is_file()
@@ -132,9 +134,9 @@ pub(crate) fn is_packed(path: &Path) -> bool {
         && magic == MAGIC
 }
 
-/// Opens the model at `path` in whichever format it is.
+/// Opens the model at `path` in any format.
 ///
-/// The files are mapped: nobody may write to them or shorten them while the result is alive.
+/// The files are mapped: they must not be written to or truncated while the result is alive.
 pub fn open(path: &Path) -> Result<Box<dyn Source>> {
     (format_of(path)?.open)(path)
 }

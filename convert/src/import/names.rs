@@ -1,10 +1,10 @@
-//! From a tensor's name in a `.siskin` file to its name in a source.
+//! Maps a tensor's name in a `.siskin` file to its name in a source.
 
 use siskin::arch::{TensorRule, TensorTransform};
 
-/// What `rules` say about `name`: the source's name and what to do. `None` where no rule speaks of it.
+/// Returns the source's name and the transform that `rules` define for `name`, or `None` if no rule matches.
 pub(crate) fn apply(rules: &[TensorRule], name: &str) -> Option<(String, TensorTransform)> {
-    // A rule whose name ends like the tensor's says the whole name of the source.
+    // A rule that matches with the suffix gives the full name of the source.
     if let Some(whole) = applied(rules, name) {
         return Some(whole);
     }
@@ -16,7 +16,7 @@ pub(crate) fn apply(rules: &[TensorRule], name: &str) -> Option<(String, TensorT
     Some((if suffix.is_empty() { source } else { format!("{source}.{suffix}") }, take))
 }
 
-/// The same for a name that rules spell as it is.
+/// Does the same for a name that rules spell in full.
 fn applied(rules: &[TensorRule], name: &str) -> Option<(String, TensorTransform)> {
     rules.iter().find_map(|rule| {
         let numbers = numbers(rule.name, name)?;
@@ -36,7 +36,7 @@ fn applied(rules: &[TensorRule], name: &str) -> Option<(String, TensorTransform)
     })
 }
 
-/// What the model does with its source's tensor `source`; `None` where no rule speaks of it.
+/// Returns the transform of the source's tensor `source`, or `None` if no rule matches.
 pub(super) fn take_of(rules: &[TensorRule], source: &str) -> Option<TensorTransform> {
     let stem = source.strip_suffix(".weight").or_else(|| source.strip_suffix(".bias"));
     let is = |rule: &&TensorRule| {
@@ -46,7 +46,7 @@ pub(super) fn take_of(rules: &[TensorRule], source: &str) -> Option<TensorTransf
     rules.iter().find(is).map(|rule| rule.take)
 }
 
-/// The numbers that stand in `text` for each `{}` of `pattern`; `None` where the rest is not the same.
+/// Returns the numbers in `text` at each `{}` of `pattern`, or `None` if `text` does not match.
 pub(super) fn numbers<'a>(pattern: &str, text: &'a str) -> Option<Vec<&'a str>> {
     let mut numbers = Vec::new();
     let mut parts = pattern.split("{}");
@@ -60,14 +60,14 @@ pub(super) fn numbers<'a>(pattern: &str, text: &'a str) -> Option<Vec<&'a str>> 
     rest.is_empty().then_some(numbers)
 }
 
-/// The name of a tensor of a layer without the layer's number; `None` where it is of no layer.
+/// Returns the name of a layer's tensor without the layer number, or `None` if it belongs to no layer.
 pub(super) fn of_any_layer(name: &str) -> Option<String> {
     let (before, rest) = name.split_once("blk.")?;
     let (_, part) = rest.split_once('.')?;
     Some(format!("{before}blk.{part}"))
 }
 
-/// A Hugging Face name as it is written today: norms of the first BERT models have `gamma` and `beta`.
+/// Returns the current form of a Hugging Face name: norms of the first BERT models are named `gamma` and `beta`.
 pub(super) fn current(name: String) -> String {
     let renamed = |old: &str, new: &str| {
         let stem = name.strip_suffix(old)?;
@@ -76,7 +76,7 @@ pub(super) fn current(name: String) -> String {
     renamed(".gamma", ".weight").or_else(|| renamed(".beta", ".bias")).unwrap_or(name)
 }
 
-/// A Hugging Face name without the prefixes that wrapper classes put before it.
+/// Strips the prefixes of wrapper classes from a Hugging Face name.
 pub(super) fn bare(name: &str) -> &str {
     const PREFIXES: &[&str] = &[
         "model.",

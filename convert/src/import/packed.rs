@@ -1,4 +1,5 @@
-//! A `.siskin` file as a source, to give its matrices other types: what was trained or packed as floats is made small.
+//! A `.siskin` file as a source, to convert its matrices to other types: for example to quantize a model that was
+//! trained or packed as floats.
 
 use super::{Format, Source, SourceTensor};
 use crate::export::model::{Model, missing};
@@ -13,7 +14,7 @@ use siskin_kernels::quant::BlockType;
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
-/// Not in the list of formats: nobody opens a packed file by packing it again.
+/// Not in the list of formats: opening a packed file never packs it again.
 pub(super) static FORMAT: Format = Format {
     name: "siskin",
     detect: super::is_packed,
@@ -25,9 +26,9 @@ struct Packed {
     file: File,
     family: &'static Family,
     config: Config,
-    /// The type of blocks that a matrix holds to the byte; others are read as floats.
+    /// The block type that a matrix holds losslessly; other matrices are read as floats.
     blocks: HashMap<String, BlockType>,
-    /// Vectors beside those of the graphs.
+    /// Vectors that are not part of the graphs.
     lists: Vec<String>,
 }
 
@@ -56,7 +57,7 @@ impl Packed {
         self.file.tensor(name).ok_or_else(|| missing(name))
     }
 
-    /// The rows of a matrix as blocks, and their type.
+    /// Returns the rows of a matrix as blocks, and their type.
     fn rows(&self, tensor: &Tensor) -> Result<(BlockType, Vec<u8>)> {
         let all = |block: BlockType, write: fn(&Tensor, usize, BlockType, &mut [u8]) -> bool| {
             let size = block.row_bytes(tensor.columns).filter(|&size| size > 0)?;

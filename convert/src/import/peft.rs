@@ -1,4 +1,4 @@
-//! Adapters of PEFT: a folder with `adapter_config.json` and `adapter_model.safetensors`.
+//! PEFT adapters: a folder with `adapter_config.json` and `adapter_model.safetensors`.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -17,12 +17,12 @@ use super::safetensors::{self, Tensor};
 const CONFIG: &str = "adapter_config.json";
 const MODEL: &str = "adapter_model.safetensors";
 
-/// Whether there is such an adapter at `path`.
+/// Returns true if there is such an adapter at `path`.
 pub(crate) fn is_there(path: &Path) -> bool {
     path.join(CONFIG).is_file()
 }
 
-/// What stands beside one module, under the names of PEFT.
+/// The adapter tensors of one module, under PEFT's names.
 #[derive(Default)]
 struct Module<'a> {
     a: Option<&'a Tensor>,
@@ -30,10 +30,11 @@ struct Module<'a> {
     lengths: Option<&'a Tensor>,
 }
 
-/// The adapter in `folder`, for the model in `base`.
+/// Opens the adapter in `folder`, for the model in `base`.
 ///
 /// # Errors
-/// Where it does more than small matrices beside large ones do, or stands beside what the model keeps otherwise.
+/// If the adapter changes more than linear layers by LoRA or DoRA, or applies to a module that the model stores in
+/// another form.
 pub fn open(folder: &Path, base: &File) -> Result<Adapter> {
     let config = read(&folder.join(CONFIG), CONFIG)?
         .ok_or_else(|| Error::new(ErrorKind::Missing, CONFIG, "the folder does not hold it"))?;
@@ -46,7 +47,7 @@ pub fn open(folder: &Path, base: &File) -> Result<Adapter> {
     of(&config, &tensors, base)
 }
 
-/// The adapter that the contents of both files make beside the model in `base`; see [`open`].
+/// Builds the adapter from the contents of both files, for the model in `base`; see [`open`].
 pub fn of(config: &Map<String, Value>, tensors: &HashMap<String, Tensor>, base: &File) -> Result<Adapter> {
     check(config)?;
     let architecture = base.metadata().architecture.clone();
@@ -91,7 +92,7 @@ pub fn of(config: &Map<String, Value>, tensors: &HashMap<String, Tensor>, base: 
     }
 }
 
-/// Refuses what changes a model in other ways than small matrices beside large ones.
+/// Refuses adapters that change a model other than by LoRA or DoRA.
 fn check(config: &Map<String, Value>) -> Result<()> {
     let refuse = |key: &str, message: &str| Err(Error::unsupported(format!("{CONFIG}: {key}"), message));
     match config.get("peft_type").and_then(Value::as_str) {
@@ -127,7 +128,7 @@ fn check(config: &Map<String, Value>) -> Result<()> {
     }
 }
 
-/// The factor on what the matrices of a module give.
+/// Returns the LoRA scaling factor of a module.
 fn factor(config: &Map<String, Value>, module: &str, rank: usize) -> Result<f32> {
     let missing = || Error::new(ErrorKind::Missing, format!("{CONFIG}: lora_alpha"), "is no number");
     let mut alpha = config.get("lora_alpha").and_then(Value::as_f64).ok_or_else(missing)?;
@@ -145,7 +146,7 @@ fn factor(config: &Map<String, Value>, module: &str, rank: usize) -> Result<f32>
     Ok((alpha / if root { rank.sqrt() } else { rank }) as f32)
 }
 
-/// The tensors by the modules that they stand beside, in order of name.
+/// Groups the tensors by module, in order of name.
 fn modules(tensors: &HashMap<String, Tensor>) -> Result<BTreeMap<String, Module<'_>>> {
     const ENDS: [(&str, usize); 6] = [
         (".lora_A.weight", 0),
@@ -173,7 +174,7 @@ fn modules(tensors: &HashMap<String, Tensor>) -> Result<BTreeMap<String, Module<
     Ok(modules)
 }
 
-/// The model's matrices by the names of modules of Hugging Face, without wrappers' prefixes, and what was made of them.
+/// Maps Hugging Face module names, without wrapper prefixes, to the model's matrices and their transforms.
 fn our_names(base: &File, rules: &[TensorRule]) -> HashMap<String, (String, TensorTransform)> {
     let matrices = base.tensors().iter().filter(|tensor| tensor.role == Role::Matrix);
     let name = |tensor: &siskin::file::Tensor| {

@@ -1,19 +1,19 @@
-//! Small source files: regular ones, of bounded size.
+//! Reads small source files: regular files of bounded size.
 
 use siskin::{Error, Result};
 use std::fs::File;
 use std::io::{ErrorKind, Read};
 use std::path::Path;
 
-/// No text beside the weights is larger.
+/// Size limit of files other than weights.
 const LARGEST: u64 = 64 << 20;
-/// Values of JSON that are read at once: the largest tokenizers have half as many.
+/// Maximum number of JSON values parsed at once: the largest tokenizers have half as many.
 pub(crate) const MOST_VALUES: usize = 1 << 22;
 
-/// The contents of the file at `path`, or `None` where there is none. `place` is for errors.
+/// Returns the contents of the file at `path`, or `None` if it is missing. `place` is for errors.
 ///
-/// Links are followed. What is no regular file is refused before it is opened, as it may have no end, or wait for
-/// a writer.
+/// Symbolic links are followed. Anything but a regular file is refused before it is opened: reading it might never end,
+/// or block until there is a writer.
 pub(crate) fn read(path: &Path, place: &str) -> Result<Option<Vec<u8>>> {
     if !is_there(path, place)? {
         return Ok(None);
@@ -27,7 +27,7 @@ pub(crate) fn read(path: &Path, place: &str) -> Result<Option<Vec<u8>>> {
     }
 }
 
-/// Whether there is a regular file at `path`; an error where it is something else.
+/// Returns true if there is a regular file at `path`, or an error if it is not a regular file.
 pub(crate) fn is_there(path: &Path, place: &str) -> Result<bool> {
     match std::fs::metadata(path) {
         Ok(metadata) if metadata.is_file() => Ok(true),

@@ -1,7 +1,7 @@
 //! The safetensors container, read in place.
 //!
-//! Parsing is total: the header's length is checked against the file, and tensors must fill the data without
-//! gaps or overlaps, each as long as its type and shape say.
+//! Parsing is total: the header's length is checked against the file, and tensors must fill the data without gaps or
+//! overlaps, each as long as its type and shape require.
 
 use super::read::MOST_VALUES;
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
@@ -13,7 +13,7 @@ use std::fmt;
 const LONGEST_HEADER: u64 = 100_000_000;
 const MOST_DIMENSIONS: usize = 8;
 
-/// `(name, bytes of an element)` of every element type.
+/// `(name, bytes per element)` of every dtype.
 const TYPES: &[(&str, u64)] = &[
     ("F64", 8),
     ("F32", 4),
@@ -35,9 +35,9 @@ const TYPES: &[(&str, u64)] = &[
 /// A tensor of a file.
 #[derive(Clone, Debug)]
 pub struct Tensor {
-    /// The element type, such as `BF16`.
+    /// The dtype, such as `BF16`.
     pub dtype: &'static str,
-    /// The sizes, the slowest-moving one first.
+    /// The shape, slowest-varying dimension first.
     pub shape: Vec<u64>,
     /// The elements, little-endian.
     pub data: Bytes,
@@ -50,7 +50,7 @@ struct Entry {
     data_offsets: (u64, u64),
 }
 
-/// The header's object. Names may not repeat.
+/// The header's object. Duplicate names are an error.
 struct Header(Vec<(String, Entry)>);
 
 impl<'de> Deserialize<'de> for Header {

@@ -1,4 +1,4 @@
-//! What a folder of sentence-transformers says beside the model: how texts become vectors.
+//! Embedding settings of a sentence-transformers folder: pooling, dense layers and truncation.
 
 use super::map::map;
 use super::read::{MOST_VALUES, read};
@@ -11,7 +11,7 @@ use siskin::{Error, ErrorKind};
 use siskin_kernels::quant::BlockType;
 use std::path::{Path, PathBuf};
 
-/// What their files call each way of pooling, a key for each, and what we do.
+/// sentence-transformers' pooling modes, one key each, and ours.
 pub(crate) const WAYS: &[(&str, Pooling)] = &[
     ("pooling_mode_cls_token", Pooling::First),
     ("pooling_mode_lasttoken", Pooling::Last),
@@ -20,7 +20,7 @@ pub(crate) const WAYS: &[(&str, Pooling)] = &[
     ("pooling_mode_mean_tokens", Pooling::Mean),
 ];
 
-/// What their files of today call each, under one key.
+/// The names of pooling modes in newer files, under one key.
 const NAMES: &[(&str, Pooling)] = &[
     ("cls", Pooling::First),
     ("lasttoken", Pooling::Last),
@@ -29,17 +29,17 @@ const NAMES: &[(&str, Pooling)] = &[
     ("mean", Pooling::Mean),
 ];
 
-/// Numbers of a layer's matrix.
+/// Maximum number of elements of a dense layer's matrix.
 pub(super) const MOST_NUMBERS: u64 = 1 << 28;
 
-/// What their files call each activation, and what the settings do.
+/// sentence-transformers' activation functions, and our settings for them.
 pub(crate) const ACTIVATIONS: &[(&str, &str)] = &[
     ("torch.nn.modules.linear.Identity", "identity"),
     ("torch.nn.modules.activation.Tanh", "tanh"),
     ("torch.nn.modules.activation.ReLU", "relu"),
 ];
 
-/// The settings for the configuration key `sentence_transformers`; nothing where the folder has none.
+/// Returns the settings for the configuration key `sentence_transformers`, or `None` if the folder has none.
 pub(super) fn settings(folder: &Path) -> Result<Option<Value>> {
     let Some(modules) = read(&folder.join("modules.json"), "modules.json")? else { return Ok(None) };
     let modules: Vec<Value> = parse_json(&modules, "modules.json", MOST_VALUES)?;
@@ -86,7 +86,7 @@ pub(super) fn settings(folder: &Path) -> Result<Option<Value>> {
     Ok(Some(json!(settings)))
 }
 
-/// The most tokens of a text, where the folder says it.
+/// Returns the maximum number of tokens of a text, if the folder states it.
 fn reading(folder: &Path) -> Result<Option<u64>> {
     let file = "sentence_bert_config.json";
     let Some(model) = object(folder, file)? else { return Ok(None) };
@@ -102,7 +102,7 @@ fn reading(folder: &Path) -> Result<Option<u64>> {
     }
 }
 
-/// Whether the tokenizer makes letters small itself.
+/// Returns true if the tokenizer itself converts to lower case.
 fn lowers(folder: &Path) -> Result<bool> {
     fn does(normalizer: &Value) -> bool {
         match normalizer.get("type").and_then(Value::as_str) {
@@ -119,7 +119,7 @@ fn lowers(folder: &Path) -> Result<bool> {
     Ok(tokenizer.and_then(|tokenizer| tokenizer.get("normalizer").map(does)).unwrap_or_default())
 }
 
-/// The settings of a layer behind pooling.
+/// Returns the settings of a dense layer after pooling.
 fn layer(folder: &Path, path: &str) -> Result<Value> {
     let (_, config) = module(folder, path)?;
     let place = || format!("{path}/config.json");
@@ -146,7 +146,7 @@ fn layer(folder: &Path, path: &str) -> Result<Value> {
     Ok(json!({"path": path, "inputs": inputs, "outputs": outputs, "activation": activation, "bias": bias}))
 }
 
-/// The numbers of the layers behind pooling, by the names that our files have for them.
+/// Returns the weights of the dense layers after pooling, under their names in `.siskin` files.
 pub(super) fn numbers(folder: &Path, settings: Option<&Value>) -> Result<Vec<(String, Vec<f32>)>> {
     let layers = settings.and_then(|settings| settings.get("dense")).and_then(Value::as_array);
     let mut all = Vec::new();
@@ -199,7 +199,7 @@ fn floats(tensor: &safetensors::Tensor, place: &str) -> Result<Vec<f32>> {
     }
 }
 
-/// A module's folder and its configuration.
+/// Returns a module's folder and its configuration.
 fn module(folder: &Path, path: &str) -> Result<(PathBuf, Map<String, Value>)> {
     let inside = path.chars().all(|c| c.is_ascii_alphanumeric() || "_-".contains(c)) && !path.is_empty();
     let folder = folder.join(if inside { path } else { "" });
@@ -208,7 +208,7 @@ fn module(folder: &Path, path: &str) -> Result<(PathBuf, Map<String, Value>)> {
     Ok((folder, config.ok_or_else(missing)?))
 }
 
-/// The way of pooling, and whether tokens of prompts have a part in it.
+/// Returns the pooling mode, and whether prompt tokens are included.
 fn pooling(folder: &Path, path: &str) -> Result<(&'static str, bool)> {
     let place = format!("{path}/config.json");
     let (_, config) = module(folder, path)?;
@@ -218,7 +218,7 @@ fn pooling(folder: &Path, path: &str) -> Result<(&'static str, bool)> {
     let way = match config.get("pooling_mode") {
         Some(named) => way_of(named),
         None if is_on("pooling_mode_mean_sqrt_len_tokens") => None,
-        // Where all are off, theirs is the mean.
+        // If all flags are off, sentence-transformers uses the mean.
         None if flagged().next().is_none() => Some(Pooling::Mean),
         None => flagged().next().filter(|_| flagged().count() == 1),
     };
@@ -230,7 +230,7 @@ fn pooling(folder: &Path, path: &str) -> Result<(&'static str, bool)> {
     Ok((known.ok_or_else(unknown)?, with_prompt))
 }
 
-/// The way that a name, or a list of one, stands for.
+/// Returns the pooling mode of a name, or of a list of one name.
 fn way_of(named: &Value) -> Option<Pooling> {
     let name = match named.as_array().map(Vec::as_slice) {
         Some([only]) => only,

@@ -7,9 +7,9 @@ use siskin::tokenizer::{
 };
 use siskin::{Error, ErrorKind, Result};
 
-/// SentencePiece's spelling of a space.
+/// SentencePiece's replacement of a space.
 const SPACE: char = '\u{2581}';
-/// Tokens that some formats need spelt out in text even where control tokens are not parsed.
+/// Tokens that some chat formats need as text even where control tokens are not parsed.
 const CHANNEL_TOKENS: &[&str] = &["<|channel|>", "<|message|>", "<|start|>", "<|constrain|>"];
 
 /// Reads the tokenizer that `gguf` describes.
@@ -54,7 +54,7 @@ fn byte_pair(gguf: &Gguf, pre: &str) -> Result<Vocabulary> {
     let mut vocabulary = Vocabulary::new(ModelKind::Bpe, tokens(gguf, &spell)?);
     vocabulary.merges = match gguf.strings("tokenizer.ggml.merges")? {
         Some(merges) => Merges::Listed(listed_merges(merges, &spell)?),
-        // Ranks are the ids where a model comes without merges.
+        // If a model has no merges, token ids are the ranks.
         None if pre == "kimi-k2" => {
             for (id, token) in vocabulary.tokens.iter_mut().enumerate() {
                 token.score = -(id as f32);
@@ -150,7 +150,7 @@ fn word_piece(gguf: &Gguf) -> Result<Vocabulary> {
         Vocabulary::new(ModelKind::WordPiece, tokens(gguf, &|text: &[u8]| Some(text.to_vec()))?);
     for token in &mut vocabulary.tokens {
         if token.kind == TokenKind::Normal {
-            // Tokens that start a word carry the mark of a space; the others continue one.
+            // GGUF marks tokens that start a word with a space; tokens without it continue one.
             match token.text.strip_prefix(SPACE.to_string().as_bytes()) {
                 Some(start) => token.text = start.to_vec(),
                 None => token.continues = true,
@@ -166,7 +166,7 @@ fn word_piece(gguf: &Gguf) -> Result<Vocabulary> {
     Ok(vocabulary)
 }
 
-/// The steps of BERT's normalizer.
+/// Returns the steps of BERT's normalizer.
 pub(super) fn bert_normalizers(
     clean: bool,
     chinese: bool,
@@ -183,7 +183,7 @@ pub(super) fn bert_normalizers(
     steps.into_iter().filter(|(wanted, _)| *wanted).map(|(_, step)| step).collect()
 }
 
-/// BERT's splitting: at white space, which goes away, and around punctuation.
+/// Returns BERT's pre-tokenizer: splits at white space, which is removed, and around punctuation.
 pub(crate) fn bert_splitters() -> Vec<Splitter> {
     vec![
         Splitter::Pattern { pattern: r"\s+".to_owned(), behavior: Behavior::Removed, invert: false },
@@ -200,7 +200,7 @@ fn spell_spaces(vocabulary: &mut Vocabulary) {
     vocabulary.normalizers.push(Normalizer::Replace { from: SPACE.to_string(), to: " ".to_owned() });
 }
 
-/// The text with SentencePiece's spaces as spaces.
+/// Replaces SentencePiece's U+2581 by spaces.
 pub(super) fn spaced(text: &[u8]) -> Vec<u8> {
     match std::str::from_utf8(text) {
         Ok(text) => text.replace(SPACE, " ").into_bytes(),
@@ -251,7 +251,7 @@ fn special_ids(gguf: &Gguf, vocabulary: &mut Vocabulary) -> Result<()> {
     let id = |key: &str, default: Option<u32>| -> Result<Option<u32>> {
         match gguf.unsigned(key)? {
             Some(id) if id < count => Ok(Some(id as u32)),
-            // Files carry ids like 2^32 - 1 for "none".
+            // Files store ids like 2^32 - 1 for "none".
             Some(_) => Ok(None),
             None => Ok(default.filter(|&id| u64::from(id) < count)),
         }
@@ -286,7 +286,7 @@ fn special_ids(gguf: &Gguf, vocabulary: &mut Vocabulary) -> Result<()> {
     Ok(())
 }
 
-/// What files leave out about some models' special tokens.
+/// Adds attributes of special tokens that GGUF files omit for some models.
 fn token_attributes(gguf: &Gguf, vocabulary: &mut Vocabulary) -> Result<()> {
     let name = gguf.string("general.name")?.unwrap_or_default().to_lowercase();
     let architecture = gguf.string("general.architecture")?.unwrap_or_default();

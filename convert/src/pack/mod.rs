@@ -1,4 +1,4 @@
-//! Writes a source's model as a `.siskin` file, tensor by tensor.
+//! Writes the model of a source as a `.siskin` file, tensor by tensor.
 
 mod recipe;
 mod rows;
@@ -21,18 +21,18 @@ use std::collections::{BTreeMap, HashSet};
 use std::io::{Seek, Write};
 use std::path::Path;
 
-/// Packed bytes that are in memory at a time, twice.
+/// Packed bytes per chunk. Two chunks are in memory at a time.
 const CHUNK: usize = 4 << 20;
 
-/// How to pack.
+/// Options for packing.
 pub struct PackOptions<'a> {
-    /// Which types matrices get; without one they keep the source's numbers exactly.
+    /// Which weight type each matrix gets. Without a recipe, weights keep the source's values exactly.
     pub recipe: Option<Recipe>,
-    /// Is told how far the work is.
+    /// Receives the progress.
     pub progress: &'a dyn Progress,
-    /// What the model was seen to multiply its matrices with: they are rounded so that the products change least.
+    /// Activation statistics: matrices are rounded to minimize the error of their outputs.
     pub calibration: Option<&'a Calibration>,
-    /// More entries for the provenance.
+    /// Additional entries for the provenance.
     pub provenance: Map<String, Value>,
 }
 
@@ -42,9 +42,9 @@ impl Default for PackOptions<'_> {
     }
 }
 
-/// Packs the model at `from`, in any format, into the file `to`, which appears only when it is complete. It may not
-/// be a file of the model. A `.siskin` file is taken where a recipe gives its matrices other types; what is exact in
-/// it stays so where the recipe keeps it, and all of it is in memory meanwhile.
+/// Packs the model at `from`, in any format, into the file `to`, which is created atomically when complete. `to` must
+/// not be a file of the model. A `.siskin` file is accepted if there is a recipe that changes the types of its
+/// matrices: exact weights stay exact where the recipe keeps them. Such a file is held in memory as a whole.
 pub fn pack_file(from: &Path, to: &Path, options: &PackOptions<'_>) -> Result<()> {
     let format = import::format_to_pack(from, options.recipe.is_some())?;
     let source = (format.open)(from)?;
@@ -54,7 +54,7 @@ pub fn pack_file(from: &Path, to: &Path, options: &PackOptions<'_>) -> Result<()
     pack_as(format, from, source.as_ref(), out, options)?.commit()
 }
 
-/// Packs with the format and the files in the provenance.
+/// Packs, and records the format and the files in the provenance.
 pub(crate) fn pack_as<W: Write + Seek + Send>(
     format: &Format,
     from: &Path,
@@ -68,7 +68,7 @@ pub(crate) fn pack_as<W: Write + Seek + Send>(
     pack(source, out, &PackOptions { provenance, ..*options })
 }
 
-/// Names and sizes of the source's files.
+/// Returns the names and sizes of the source files.
 fn files(files: &[std::path::PathBuf]) -> Value {
     let file = |path: &std::path::PathBuf| {
         let name = path.file_name()?.to_string_lossy().into_owned();
@@ -77,7 +77,7 @@ fn files(files: &[std::path::PathBuf]) -> Value {
     files.iter().filter_map(file).collect()
 }
 
-/// Packs `source` into `out`, which must be empty, and gives it back.
+/// Packs `source` into `out`, which must be empty, and returns `out`.
 pub fn pack<W: Write + Seek + Send>(source: &dyn Source, out: W, options: &PackOptions<'_>) -> Result<W> {
     let progress = options.progress;
     let family = source.family();
@@ -88,7 +88,7 @@ pub fn pack<W: Write + Seek + Send>(source: &dyn Source, out: W, options: &PackO
     let tensors = tensors.collect::<Result<Vec<_>>>()?;
     progress.message("packing");
     progress.total(tensors.iter().filter_map(|tensor| tensor.spec.bytes()).sum());
-    // A large vocabulary takes as long as the tensors: both at once.
+    // A large vocabulary takes as long as the tensors: run both in parallel.
     let (written, tokenizer) = rayon::join(|| write_tensors(&tensors, out, options), || source.tokenizer());
     let (mut writer, report) = written?;
     for (name, numbers) in source.lists()? {
@@ -135,7 +135,7 @@ fn metadata(source: &dyn Source, options: &PackOptions<'_>, report: &Report) -> 
     }
 }
 
-/// One name, one tensor: a family that asks for the same name in two shapes is wrong.
+/// Checks that names are unique: a family that declares one name with two shapes is wrong.
 fn check_names(weights: &[&Weight]) -> Result<()> {
     let mut names = HashSet::new();
     match weights.iter().find(|weight| !names.insert(&weight.name)) {
@@ -188,7 +188,7 @@ impl<'a> Tensor<'a> {
         }
     }
 
-    /// How its numbers are rounded. Tables are not multiplied and have no calibration.
+    /// Returns how the values are rounded. Embedding tables are not multiplied and have no calibration.
     fn rounding(&self, calibration: Option<&Calibration>) -> Rounding {
         let Some(calibration) = calibration.filter(|_| self.rows.is_encoded()) else {
             return Rounding::Nearest;
@@ -200,7 +200,7 @@ impl<'a> Tensor<'a> {
         rounding.unwrap_or(Rounding::Nearest)
     }
 
-    /// Packs one chunk of panels while the one before is hashed and written.
+    /// Packs one chunk of panels while the previous one is hashed and written.
     fn write_panels(
         &self,
         sink: &mut TensorSink<'_>,
@@ -221,7 +221,7 @@ impl<'a> Tensor<'a> {
                 rayon::join(|| sink.write(&ready), || self.pack_chunk(first, &mut next, panel, rounding));
             written?;
             progress.advance(ready.len() as u64);
-            // Summed in the order of rows, so that the report is the same on every machine.
+            // Summed in row order, so that the report is the same on every machine.
             for part in packed? {
                 squares.add(part);
             }
@@ -251,7 +251,7 @@ impl<'a> Tensor<'a> {
     }
 }
 
-/// What the metadata tells about the weights' types.
+/// The metadata about weight types.
 #[derive(Default)]
 struct Report {
     counts: BTreeMap<&'static str, usize>,

@@ -1,4 +1,4 @@
-//! Which type each matrix is stored as.
+//! Recipes: which weight type each matrix is stored as.
 
 use super::target::Target;
 use siskin::{Error, Result};
@@ -7,21 +7,22 @@ use siskin_kernels::quant::row::RowType;
 use std::fmt;
 use std::str::FromStr;
 
-/// Re-encodes matrices whose source takes at least as many bits; what is smaller already stays as it is.
+/// Quantizes matrices whose source type has at least as many bits per weight. Matrices that are already smaller are
+/// kept.
 ///
-/// Token and position tables and the output matrix stay at 8 bits or more where `tables` does not say otherwise.
-/// Written as `q4_k`, or `q4_k,tables=q6_k`; with `,always`, also what takes fewer bits is re-encoded.
+/// Token and position embeddings and the output matrix stay at 8 bits or more unless `tables` is set. Written as `q4_k`
+/// or `q4_k,tables=q6_k`; with `,always`, matrices of fewer bits are re-encoded too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Recipe {
-    /// The type of matrices.
+    /// The weight type of matrices.
     pub matrices: Target,
-    /// The type of token and position tables and of the output matrix.
+    /// The weight type of token and position embeddings and of the output matrix.
     pub tables: Option<Target>,
     /// Whether matrices of fewer bits are re-encoded too.
     pub always: bool,
 }
 
-/// What a type becomes in matrices whose columns are not whole blocks of it.
+/// The replacement of a block type in matrices whose width is not a multiple of its block size.
 const FALLBACKS: &[(BlockType, BlockType)] = &[
     (BlockType::Q2_K, BlockType::IQ4_NL),
     (BlockType::Q3_K, BlockType::IQ4_NL),
@@ -33,13 +34,13 @@ const FALLBACKS: &[(BlockType, BlockType)] = &[
     (BlockType::TQ2_0, BlockType::Q4_0),
 ];
 
-/// Tables of tokens, positions and segments, and the matrix that scores tokens.
+/// Token, position and segment embeddings, and the LM head.
 const TABLES: &[&str] = &["token_embd", "position_embd", "token_types", "output"];
-/// What chooses experts: small, and a wrong choice costs much. It keeps its type.
+/// The MoE router: small, and sensitive to rounding. It keeps its type.
 const ROUTER: &str = "ffn_gate_inp";
 
 impl Recipe {
-    /// The type of the matrix `name`, whose source has type `source` and rows of `columns`.
+    /// Returns the weight type of the matrix `name`, whose source has type `source` and rows of `columns`.
     pub(super) fn choose(&self, name: &str, source: BlockType, columns: usize) -> Target {
         let part = name.rsplit('.').nth(1).unwrap_or_default();
         if part == ROUTER {
@@ -56,7 +57,7 @@ impl Recipe {
             _ => self.matrices,
         };
         let (wanted, source) = (fitting(wanted, columns), Target::Block(source));
-        // A row type is worth more than the same bits in blocks: its products are faster.
+        // A row type is preferred over a block type of the same bits: its matmuls are faster.
         let keeps = match wanted {
             Target::Block(_) => bits(source) < bits(wanted),
             Target::Row(_) => bits(source) + 0.25 < bits(wanted),

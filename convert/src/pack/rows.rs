@@ -1,4 +1,4 @@
-//! The rows of one tensor, taken from its source and packed panel by panel.
+//! Rows of one tensor, read from the source and packed panel by panel.
 
 use super::target::Target;
 use crate::calibrate::{Guide, Products};
@@ -10,7 +10,7 @@ use siskin_kernels::panel;
 use siskin_kernels::quant::BlockType;
 use std::sync::Arc;
 
-/// One tensor's way from source to file.
+/// One tensor on its way from source to file.
 pub(super) struct Rows<'a> {
     source: SourceTensor,
     hyper: &'a ModelConfig,
@@ -19,7 +19,7 @@ pub(super) struct Rows<'a> {
     target: Target,
 }
 
-/// What a worker needs over and over.
+/// Scratch buffers of a worker.
 #[derive(Default)]
 pub(super) struct Scratch {
     raw: Vec<u8>,
@@ -28,12 +28,12 @@ pub(super) struct Scratch {
     encoded: Vec<u8>,
 }
 
-/// How far re-encoded weights are from the source's: sums of squares.
+/// The difference between re-encoded and source weights, as sums of squares.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Squares {
     pub(super) error: f64,
     pub(super) signal: f64,
-    /// The same of what the weights were seen to be multiplied to.
+    /// The same for the outputs over the calibration activations.
     pub(super) products: Products,
 }
 
@@ -45,13 +45,13 @@ impl Squares {
     }
 }
 
-/// How numbers are rounded that are re-encoded.
+/// How re-encoded values are rounded.
 pub(super) enum Rounding {
-    /// All alike.
+    /// To nearest, all columns weighted alike.
     Nearest,
-    /// With a weight for the error of each column.
+    /// With a weight for each column's squared error.
     Weighted(Vec<f32>),
-    /// So that products change least.
+    /// With GPTQ, minimizing the error of the outputs.
     Guided(Arc<Guide>),
 }
 
@@ -66,13 +66,13 @@ impl<'a> Rows<'a> {
             }
             _ => (weight.rows, weight.columns),
         };
-        // Some sources keep vectors as tables of one column, or with dimensions of one.
+        // Some sources store vectors as tables of one column, or with dimensions of size one.
         let same = match weight.role {
-            // The neighbours are a dimension of their own.
+            // The kernel positions of a convolution are a dimension of their own.
             Role::Matrix if matches!(source.take, TensorTransform::Neighbours(_)) => {
                 found.0.checked_mul(found.1) == weight.rows.checked_mul(weight.columns)
             }
-            // Others stand in the same tensor.
+            // The source tensor holds other weights too.
             Role::Matrix if matches!(source.take, TensorTransform::Chunk(_)) => {
                 found.1 == weight.columns && found.0.is_multiple_of(weight.rows.max(1))
             }
@@ -100,17 +100,17 @@ impl<'a> Rows<'a> {
         Ok(Self { source, hyper, rows: weight.rows, columns: weight.columns, target })
     }
 
-    /// The type of the source's blocks.
+    /// Returns the block type of the source.
     pub(super) fn source_type(&self) -> BlockType {
         self.source.block
     }
 
-    /// Whether the numbers are re-encoded.
+    /// Returns true if the values are re-encoded.
     pub(super) fn is_encoded(&self) -> bool {
         self.target != Target::Block(self.source.block)
     }
 
-    /// The type whose numbers the panels will hold.
+    /// Returns the weight type that the panels will hold.
     pub(super) fn target(&self) -> Target {
         self.target
     }
@@ -120,7 +120,7 @@ impl<'a> Rows<'a> {
         self.target = target;
     }
 
-    /// The numbers of a vector.
+    /// Returns the values of a vector.
     pub(super) fn floats(&self) -> Result<Vec<f32>> {
         if let TensorTransform::Chunk(chunk) | TensorTransform::Across { chunk, .. } = self.source.take {
             return self.floats_of(chunk).ok_or_else(|| self.broken());
@@ -148,7 +148,7 @@ impl<'a> Rows<'a> {
         })
     }
 
-    /// The numbers of a vector that is row `chunk` of its source, or some of its columns.
+    /// Returns the values of a vector that is row `chunk` of its source, or some of its columns.
     fn floats_of(&self, chunk: usize) -> Option<Vec<f32>> {
         let row = self.source.block.row_bytes(self.source.columns)?;
         let data = self.source.data.get(chunk.checked_mul(row)?..)?.get(..row)?;
@@ -164,7 +164,7 @@ impl<'a> Rows<'a> {
         })
     }
 
-    /// Packs panel `index` into exactly its bytes.
+    /// Packs panel `index` into `out`, which has exactly the panel's size.
     pub(super) fn pack(
         &self,
         index: usize,
@@ -200,7 +200,7 @@ impl<'a> Rows<'a> {
                 let message = "holds numbers that are not finite; without re-encoding they would be kept";
                 return Err(Error::corrupt(&self.source.name, message));
             }
-            // Errors are the same before and after a rotation.
+            // A rotation preserves the sums of squared errors.
             self.target.prepare(values);
             again.resize(values.len(), 0.0);
             let products = self.encode(values, rounding, encoded).filter(|_| decoded);
@@ -228,7 +228,7 @@ impl<'a> Rows<'a> {
         self.target.encode(row, weights, out).then(Products::default)
     }
 
-    /// The rows as they lie in the source.
+    /// Returns the rows as they are stored in the source.
     fn stored(&self, first: usize, count: usize) -> Option<Vec<&[u8]>> {
         let size = self.source.block.row_bytes(self.columns)?;
         let row = |row| {
@@ -238,7 +238,7 @@ impl<'a> Rows<'a> {
         (first..first + count).map(row).collect()
     }
 
-    /// The rows gathered from the source's columns.
+    /// Returns the rows, gathered from the source's columns.
     fn transposed<'b>(&self, first: usize, count: usize, raw: &'b mut Vec<u8>) -> Option<Vec<&'b [u8]>> {
         let size = self.source.block.codec().bytes;
         raw.clear();
@@ -253,7 +253,7 @@ impl<'a> Rows<'a> {
         Some(raw.chunks_exact(self.columns * size).collect())
     }
 
-    /// The rows gathered from some of the columns of tensor `chunk` of those in the source.
+    /// Returns the rows, gathered from some of the columns of tensor `chunk` of the source.
     fn across<'b>(
         &self,
         [chunk, of, part]: [usize; 3],
@@ -277,7 +277,7 @@ impl<'a> Rows<'a> {
         Some(raw.chunks_exact(self.columns * size).collect())
     }
 
-    /// The rows with the numbers of one neighbour after the other.
+    /// Returns the rows with the values of one kernel position after the other.
     fn regrouped<'b>(
         &self,
         neighbours: usize,
@@ -304,7 +304,7 @@ impl<'a> Rows<'a> {
     }
 }
 
-/// Whether the way of taking goes with the tensor.
+/// Checks that the tensor transform fits the tensor.
 fn check_take(source: &SourceTensor, weight: &Weight, hyper: &ModelConfig) -> Result<()> {
     let float = source.block.codec().elements == 1;
     let rows = if weight.role == Role::Matrix { weight.rows } else { weight.columns };
@@ -341,7 +341,7 @@ fn check_take(source: &SourceTensor, weight: &Weight, hyper: &ModelConfig) -> Re
     }
 }
 
-/// Whether a vector is every so many columns of a row of its source.
+/// Returns true if a vector is a strided selection of the columns of a source row.
 fn across_fits(source: &SourceTensor, columns: usize) -> bool {
     match source.take {
         TensorTransform::Across { of, .. } => Some(source.columns) == columns.checked_mul(of),

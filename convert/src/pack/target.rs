@@ -1,4 +1,4 @@
-//! What a matrix can be stored as: a block type of GGUF, or a row type of our own.
+//! Weight types: a GGUF block type, or a row type.
 
 use siskin_kernels::hadamard;
 use siskin_kernels::panel::{self, PanelType};
@@ -6,23 +6,23 @@ use siskin_kernels::quant::BlockType;
 use siskin_kernels::quant::row::RowType;
 use std::fmt;
 
-/// A type of stored matrices.
+/// A weight type of stored matrices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// Blocks of GGUF.
+    /// A GGUF block type.
     Block(BlockType),
-    /// Rows with one scale, rotated.
+    /// A row type: one scale per row, Hadamard-rotated.
     Row(RowType),
 }
 
 impl Target {
-    /// Every type that can be written.
+    /// Iterates over all types that can be written.
     pub fn all() -> impl Iterator<Item = Self> {
         let blocks = BlockType::ALL.iter().copied().filter(|block| block.codec().can_encode());
         blocks.map(Self::Block).chain(RowType::ALL.iter().copied().map(Self::Row))
     }
 
-    /// The name, as people write it.
+    /// Returns the name, as used on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Self::Block(block) => block.name(),
@@ -30,12 +30,12 @@ impl Target {
         }
     }
 
-    /// The type that can be written and has this name.
+    /// Returns the writable type with this name.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::all().find(|target| target.name().eq_ignore_ascii_case(name))
     }
 
-    /// Bits per weight in rows of `columns`, padding left out.
+    /// Returns the bits per weight in rows of `columns`, without padding.
     pub fn bits(self, columns: usize) -> f64 {
         match self {
             Self::Block(block) => 8.0 * block.codec().bytes as f64 / block.codec().elements as f64,
@@ -46,7 +46,7 @@ impl Target {
         }
     }
 
-    /// The panels that hold it.
+    /// Returns the panel type that holds it.
     pub fn panel(self) -> PanelType {
         match self {
             Self::Block(block) => PanelType::for_block(block),
@@ -54,7 +54,7 @@ impl Target {
         }
     }
 
-    /// Bytes of an encoded row; `None` where the columns are not whole blocks.
+    /// Returns the bytes of an encoded row, or `None` if the columns are not whole blocks.
     pub fn row_bytes(self, columns: usize) -> Option<usize> {
         match self {
             Self::Block(block) => block.row_bytes(columns),
@@ -62,7 +62,7 @@ impl Target {
         }
     }
 
-    /// Pads and rotates a row where the type wants it so.
+    /// Pads and rotates a row if the type requires it.
     pub fn prepare(self, row: &mut Vec<f32>) {
         if let Self::Row(_) = self {
             row.resize(row.len().next_multiple_of(hadamard::BLOCK), 0.0);
@@ -70,7 +70,7 @@ impl Target {
         }
     }
 
-    /// Encodes a prepared row. `false` where a length is wrong.
+    /// Encodes a prepared row. Returns false if a length is wrong.
     pub fn encode(self, row: &[f32], weights: Option<&[f32]>, out: &mut [u8]) -> bool {
         match self {
             Self::Block(block) => block.encode_row(row, weights, out),
@@ -78,7 +78,7 @@ impl Target {
         }
     }
 
-    /// The prepared row again.
+    /// Decodes a row to its prepared form.
     pub fn decode(self, encoded: &[u8], row: &mut [f32]) -> bool {
         match self {
             Self::Block(block) => block.decode_row(encoded, row),
@@ -86,7 +86,7 @@ impl Target {
         }
     }
 
-    /// Writes a panel of encoded rows. `false` where a length is wrong.
+    /// Packs encoded rows into a panel. Returns false if a length is wrong.
     pub fn pack(self, rows: &[&[u8]], columns: usize, out: &mut [u8]) -> bool {
         match self {
             Self::Block(block) => panel::pack(block, rows, columns, out),

@@ -1,4 +1,4 @@
-//! What the integration tests share.
+//! Helpers shared by the integration tests.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![allow(dead_code, reason = "each test file uses its part")]
 
@@ -9,7 +9,7 @@ use siskin_kernels::panel;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-/// A folder that is removed at the end.
+/// A temporary folder that is removed on drop.
 pub(crate) struct Folder(PathBuf);
 
 impl Folder {
@@ -39,7 +39,7 @@ pub(crate) fn golden(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/data/golden").join(name)
 }
 
-/// Packs as it is, and opens and verifies the result.
+/// Packs without a recipe, and opens and verifies the result.
 pub(crate) fn packed(source: &Path, folder: &Folder) -> File {
     packed_with(source, folder, &PackOptions::default())
 }
@@ -52,7 +52,7 @@ pub(crate) fn packed_with(source: &Path, folder: &Folder, options: &PackOptions<
     file
 }
 
-/// One row of a tensor as floats; a vector is its only row.
+/// Returns one row of a tensor as floats; a vector is its only row.
 pub(crate) fn row(tensor: &Tensor, row: usize) -> Vec<f32> {
     if tensor.role == Role::Vector {
         return tensor.floats();
@@ -64,7 +64,7 @@ pub(crate) fn row(tensor: &Tensor, row: usize) -> Vec<f32> {
     values
 }
 
-/// Shape and values of the F32 tensors of a safetensors file.
+/// Returns shapes and values of the F32 tensors of a safetensors file.
 pub(crate) fn floats(path: &Path) -> HashMap<String, (Vec<usize>, Vec<f32>)> {
     let tensors = safetensors::parse(Bytes::new(std::fs::read(path).unwrap())).unwrap();
     let floats = |tensor: &safetensors::Tensor| {

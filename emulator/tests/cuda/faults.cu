@@ -1,7 +1,7 @@
-// Kernels that are right, and kernels that a real machine may let pass by chance.
+// Correct kernels, and incorrect kernels that a real GPU may happen to tolerate.
 #include <machine.h>
 
-// The sum of each block's numbers, through shared memory.
+// Sums each block's numbers through shared memory.
 ENTRY(sum, 64, (const float* x, float* out), {
     float* shared = (float*)shared_bytes();
     shared[threadIdx.x] = x[blockIdx.x * blockDim.x + threadIdx.x];
@@ -13,27 +13,27 @@ ENTRY(sum, 64, (const float* x, float* out), {
     if (threadIdx.x == 0) out[blockIdx.x] = shared[0];
 })
 
-// The same of neighbours, without waiting for them.
+// Sums neighbors without a barrier.
 ENTRY(too_early, 64, (const float* x, float* out), {
     float* shared = (float*)shared_bytes();
     shared[threadIdx.x] = x[threadIdx.x];
     out[threadIdx.x] = shared[threadIdx.x ^ 33];
 })
 
-// Half of a warp waits elsewhere.
+// Half of a warp waits at another barrier.
 ENTRY(parted, 64, (float* out), {
     float x = threadIdx.x % 2 == 0 ? across(1.0f, 1) : from_lane(2.0f, 1);
     out[threadIdx.x] = x;
 })
 
-// Some threads wait for the others, which have left.
+// Some threads wait for others that have returned.
 ENTRY(left_alone, 64, (float* out), {
     if (threadIdx.x % 2 == 0) return;
     meet_warp();
     out[threadIdx.x] = 1;
 })
 
-// Copies that nobody waits for.
+// Asynchronous copies without a wait.
 ENTRY(not_copied, 64, (const float* x, float* out), {
     float* shared = (float*)shared_bytes();
     begin_copy(shared + threadIdx.x * 4, x + threadIdx.x * 4, true);
@@ -43,7 +43,7 @@ ENTRY(not_copied, 64, (const float* x, float* out), {
 
 ENTRY(beyond, 64, (float* out, int place), { out[place] = 1; })
 
-// Every number to 16 bits and back.
+// Converts every number to 16 bits and back.
 ENTRY(round_trip, 64, (const float* x, float* brain, float* half), {
     unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
     bf16 b;
@@ -54,7 +54,7 @@ ENTRY(round_trip, 64, (const float* x, float* brain, float* half), {
     half[i] = number(h);
 })
 
-// 16 × 16 times 16 × 8, laid out as the instructions want it.
+// Multiplies 16 × 16 by 16 × 8, in the layout of the mma instructions.
 ENTRY(product, 32, (const float* a, const float* b, float* out), {
     f16* of_a = (f16*)shared_bytes();
     f16* of_b = of_a + 16 * 16;

@@ -1,4 +1,4 @@
-//! Prints the C header, or writes it and the list of its functions to where they are committed.
+//! Prints the C header, or writes it and the list of its functions to their committed files.
 
 use siskin_tests::{header, paths};
 use std::process::ExitCode;

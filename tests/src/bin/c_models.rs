@@ -1,5 +1,5 @@
-//! Packs the small models that the C programs of `tests/c` work with into a folder, and writes the program there that
-//! calls every function.
+//! Packs the small models that the C programs of `tests/c` use into a folder, and writes the program that calls every
+//! function there.
 
 use serde_json::{Map, Value, json};
 use siskin::file::{AtomicFile, File};
@@ -9,7 +9,7 @@ use siskin_tests::{every, header, paths};
 use std::path::Path;
 use std::process::ExitCode;
 
-/// A model's name, where its source lies in `tests/data`, and which tokenizer it gets.
+/// A model's name, its source in `tests/data`, and its tokenizer.
 type Recipe = (&'static str, &'static str, fn() -> Value);
 
 const MODELS: [Recipe; 6] = [
@@ -45,7 +45,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// An adapter beside the queries of `chat`.
+/// Writes a LoRA adapter for the query matrices of `chat`.
 fn adapter(folder: &Path) -> Result<()> {
     let base = File::open(folder.join("chat.siskin"))?;
     let tensor = "blk.0.attn_q.weight";
@@ -82,9 +82,9 @@ fn make(folder: &Path, (name, source, tokenizer): &Recipe) -> Result<()> {
     Ok(())
 }
 
-/// A token for each byte, so that characters come in parts.
+/// Builds a tokenizer with one token per byte, so that characters span tokens.
 fn bytes() -> Value {
-    // How GPT-2 writes bytes as characters: those that cannot be seen stand behind the others.
+    // GPT-2's byte-to-Unicode alphabet: unprintable bytes are mapped to characters after the others.
     let seen =
         |byte: u32| (33..=126).contains(&byte) || (161..=172).contains(&byte) || (174..=255).contains(&byte);
     let mut vocabulary = Map::new();
@@ -108,7 +108,7 @@ fn bytes() -> Value {
     })
 }
 
-/// A token for each letter, at the beginning of a word and inside.
+/// Builds a tokenizer with one token per letter, at the start of a word and inside.
 fn letters() -> Value {
     let special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"];
     let all = special.iter().map(|text| (*text).to_owned());

@@ -1,10 +1,10 @@
-//! Puts the matrices of a safetensors file through a type of weights and back, and says what that cost.
+//! Quantizes and dequantizes the matrices of a safetensors file, and reports the error.
 //!
-//! `requantise IN OUT TYPE [OTHER]`: every f32 matrix of a linear layer becomes what a reader of TYPE would see;
-//! embeddings and vectors stay. OTHER takes the matrices whose columns are not whole blocks of TYPE. Prints one JSON
-//! object: matrices, those of OTHER, weights, the error of all beside their size (roots of sums of squares), and bits
-//! per weight, scales and padding counted, as blocks of GGUF (`null` for types that GGUF lacks) and as panels of a
-//! `.siskin` file.
+//! `requantise IN OUT TYPE [OTHER]`: replaces every f32 matrix of a linear layer by its values after a round trip
+//! through TYPE; embeddings and vectors are kept. OTHER is used for matrices whose columns are not whole blocks of
+//! TYPE. Prints one JSON object: the number of matrices, the number stored as OTHER, the number of weights, the error
+//! of all weights and their size (root sums of squares), and the bits per weight including scales and padding, as GGUF
+//! blocks (`null` for types that GGUF lacks) and as panels of a `.siskin` file.
 
 #![allow(clippy::print_stdout, reason = "this is what it is for")]
 
@@ -58,14 +58,14 @@ fn target(name: &str) -> Result<Target> {
     Target::from_name(name).ok_or_else(|| Error::argument("TYPE", format!("`{name}` cannot be written")))
 }
 
-/// Rows and columns of the weights of a linear layer.
+/// Returns rows and columns of the weights of a linear layer.
 fn matrix(name: &str, tensor: &Tensor) -> Option<(usize, usize)> {
     let [rows, columns] = tensor.shape[..] else { return None };
     let linear = tensor.dtype == "F32" && name.ends_with("weight") && !name.contains("embedding");
     linear.then_some((usize::try_from(rows).ok()?, usize::try_from(columns).ok()?))
 }
 
-/// What storing so cost.
+/// The cost of storing matrices in a type.
 #[derive(Default)]
 struct Cost {
     matrices: usize,
@@ -78,7 +78,7 @@ struct Cost {
 }
 
 impl Cost {
-    /// The bytes of a matrix after it was stored, as the first type that fits its columns.
+    /// Returns the bytes of a matrix after a round trip through the first type that fits its columns.
     fn matrix(&mut self, targets: &[Target], shape: (usize, usize), data: &[u8]) -> Result<Vec<u8>> {
         let (rows, columns) = shape;
         let fits = |target: &&Target| target.row_bytes(columns).is_some();
@@ -120,7 +120,7 @@ impl Cost {
     }
 }
 
-/// A row stored and read again.
+/// Encodes and decodes a row.
 fn through(target: Target, row: &[f32], row_bytes: usize) -> Option<Vec<f32>> {
     let mut values = row.to_vec();
     target.prepare(&mut values);
@@ -159,7 +159,7 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
     use super::*;
 
-    /// What a scale and a whole number of steps can say exactly comes back, however it is rotated.
+    /// Values that are exact multiples of the scale survive the round trip, whatever the rotation.
     #[test]
     fn exact_rows_come_back() {
         let steps: Vec<f32> = (0..64).map(|i| (i * 7 % 31) as f32 - 15.0).collect();
@@ -186,10 +186,10 @@ mod tests {
             cost.matrix(&targets, (16, 64), &data).unwrap();
             (cost.report(targets[0]), cost.others)
         };
-        // 18 and 34 bytes for 32 weights, which the ggml documentation gives.
+        // 18 and 34 bytes for 32 weights, as in the ggml documentation.
         assert_eq!(bits(&["q4_0"]).0["block_bits"], 4.5);
         assert_eq!(bits(&["q8_0"]).0["block_bits"], 8.5);
-        // 64 bytes and a scale of 4 for a row.
+        // 64 bytes and a 4-byte scale per row.
         assert_eq!(bits(&["w8r"]).0["panel_bits"], 8.5);
         assert_eq!(bits(&["q4_k", "q5_0"]).1, 1);
         assert!(Cost::default().matrix(&[target("q4_k").unwrap()], (16, 64), &data).is_err());

@@ -1,10 +1,10 @@
-//! Trains a causal model as a config says, and leaves what another trainer needs to do the same.
+//! Trains a causal model by a config, and writes what another trainer needs to repeat the run.
 //!
-//! `train_beside CONFIG FOLDER`: paths in CONFIG are seen from here. FOLDER gets `start/`, the model as it begins, in
-//! safetensors; `batches.jsonl`, what each step is made of; `validation.jsonl`, the same of the texts that are not trained
-//! on; `siskin.jsonl`, the loss of each step and of each look; `end.siskin`, the trained model. Tokens are those of the
-//! model that the config names, or learnt from its training texts. At the end, and with `--seen FOLDER` alone, the runtime
-//! reads `end.siskin` and says what it makes of `validation.jsonl`.
+//! `train_beside CONFIG FOLDER`: paths in CONFIG are relative to the current folder. Writes to FOLDER: `start/`, the
+//! initial model as safetensors; `batches.jsonl`, the batches of each step; `validation.jsonl`, the validation batches;
+//! `siskin.jsonl`, the loss of each step and of each validation; `end.siskin`, the trained model. The tokenizer is that
+//! of the model that the config names, or is learned from its training texts. At the end, and with `--seen FOLDER`
+//! alone, runs `end.siskin` on `validation.jsonl` with the runtime and prints the loss.
 
 #![allow(clippy::print_stderr, clippy::print_stdout, reason = "this is what it is for")]
 
@@ -71,7 +71,7 @@ fn beside(config: &str, folder: &Path) -> Result<()> {
     seen_by_runtime(folder)
 }
 
-/// Prints what the runtime makes of the file that came out and the batches that were looked at.
+/// Prints the validation loss that the runtime computes from the trained file and the validation batches.
 fn seen_by_runtime(folder: &Path) -> Result<()> {
     let path = folder.join("validation.jsonl");
     let Ok(text) = fs::read_to_string(&path) else { return Ok(()) };
@@ -101,7 +101,7 @@ fn seen_by_runtime(folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// A line of what [`write_batches`] writes: texts, and the targets of rows with their weights.
+/// A line written by [`write_batches`]: sequences, and the targets of rows with their weights.
 struct Looked {
     texts: Vec<Vec<u32>>,
     goals: HashMap<usize, (u32, f64)>,
@@ -122,7 +122,7 @@ impl Looked {
     }
 }
 
-/// The negative logarithm of a token's probability.
+/// Returns the negative log-probability of a token.
 fn surprise(scores: &[f32], token: u32) -> f64 {
     let largest = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let sum: f64 = scores.iter().map(|score| f64::from(score - largest).exp()).sum();

@@ -1,10 +1,10 @@
-//! Calls that have one place: starting threads, reading the environment, printing, ending the process.
+//! Restricts calls to certain files: starting threads, reading the environment, printing, ending the process.
 
 use super::{RustFile, Tree};
 
 struct Rule {
     calls: &'static [&'static str],
-    /// Folders or files where the calls may stand. A name without a slash allows any file of that name.
+    /// Folders or files in which the calls are allowed. A name without a slash allows any file of that name.
     places: &'static [&'static str],
     why: &'static str,
 }
@@ -47,7 +47,7 @@ const RULES: [Rule; 6] = [
     },
 ];
 
-/// Calls outside their places, in code that ships.
+/// Returns calls outside their allowed files, in shipped code.
 pub fn calls_in_their_place(tree: &Tree) -> Vec<String> {
     let mut breaches = Vec::new();
     for source in tree.rust().filter(|file| !file.is_test()) {
@@ -71,7 +71,7 @@ pub fn calls_in_their_place(tree: &Tree) -> Vec<String> {
     breaches
 }
 
-/// Whether `call` stands in `code` and is no part of a longer name.
+/// Returns true if `call` occurs in `code` and is not part of a longer name.
 fn calls(code: &str, call: &str) -> bool {
     let inside = |c: char| c.is_alphanumeric() || c == '_';
     code.match_indices(call).any(|(at, _)| {

@@ -1,4 +1,4 @@
-//! Which crate may depend on which.
+//! Allowed dependencies between crates.
 
 use super::Tree;
 
@@ -31,33 +31,33 @@ const CRATES: [(&str, &str, &[&str]); 12] = [
     ("xtask", "xtask", &[]),
 ];
 
-/// Ours that the tests of every crate may use.
+/// Our package that the tests of every crate may use.
 const FOR_TESTS: &str = "siskin-emulator";
 
-/// A dependency as a manifest declares it.
+/// A dependency as declared by a manifest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Dependency {
     /// The package's name.
     pub name: String,
-    /// The line of the manifest, counted from one.
+    /// The line of the manifest, from one.
     pub line: usize,
     /// Whether only tests and benches use it.
     pub dev: bool,
 }
 
-/// What the rules need of a `Cargo.toml`.
+/// The relevant parts of a `Cargo.toml`.
 #[derive(Clone, Debug, Default)]
 pub struct Manifest {
-    /// The path of the manifest from the workspace's root.
+    /// The path of the manifest, relative to the workspace root.
     pub path: String,
     /// The package's name; empty for a manifest without a package.
     pub name: String,
-    /// All dependencies, those of a target or a build script too.
+    /// All dependencies, including those of targets and build scripts.
     pub dependencies: Vec<Dependency>,
 }
 
 impl Manifest {
-    /// The folder that holds the package.
+    /// Returns the folder of the package.
     pub fn folder(&self) -> &str {
         self.path.strip_suffix("/Cargo.toml").unwrap_or("")
     }
@@ -92,7 +92,7 @@ impl Manifest {
     }
 }
 
-/// Every manifest that has a package.
+/// Returns every manifest that has a package.
 pub fn manifests(tree: &Tree) -> Vec<Manifest> {
     tree.files
         .iter()
@@ -102,12 +102,12 @@ pub fn manifests(tree: &Tree) -> Vec<Manifest> {
         .collect()
 }
 
-/// Whether `name` is one of our packages.
+/// Returns true if `name` is one of our packages.
 pub(super) fn is_ours(name: &str) -> bool {
     name == "siskin" || name.starts_with("siskin-") || name == "xtask"
 }
 
-/// Breaches of the direction of dependencies between our crates.
+/// Returns disallowed dependencies between our crates.
 pub fn crate_directions(tree: &Tree) -> Vec<String> {
     let mut breaches = Vec::new();
     for manifest in manifests(tree) {

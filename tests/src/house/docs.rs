@@ -1,8 +1,8 @@
-//! Documentation points at things that exist.
+//! Checks that links and paths in the documentation exist.
 
 use super::Tree;
 
-/// Relative links in Markdown files that lead nowhere.
+/// Returns broken relative links in Markdown files.
 pub fn links_exist(tree: &Tree) -> Vec<String> {
     let mut breaches = Vec::new();
     for file in tree.files.iter().filter(|file| file.path.ends_with(".md")) {
@@ -29,7 +29,7 @@ pub fn links_exist(tree: &Tree) -> Vec<String> {
     breaches
 }
 
-/// Paths of guides and other pages under `docs/` that some text names, but that do not exist.
+/// Returns paths of pages under `docs/` that are mentioned but do not exist.
 pub fn adding_guides_exist(tree: &Tree) -> Vec<String> {
     let mut breaches = Vec::new();
     for file in tree.files.iter().filter(|file| !file.path.starts_with("tests/src/house/")) {
@@ -49,12 +49,12 @@ pub fn adding_guides_exist(tree: &Tree) -> Vec<String> {
     breaches
 }
 
-/// The targets of the links in a line that are not addresses of other places.
+/// Returns the targets of the links in a line, except URLs.
 fn link_targets(line: &str) -> Vec<&str> {
     let mut targets = Vec::new();
     for (at, _) in line.match_indices("](") {
         let Some(end) = line[at..].find(')') else { continue };
-        // A link inside code is an example.
+        // Links in inline code are examples.
         if line[..at].matches('`').count() % 2 == 1 {
             continue;
         }
@@ -70,7 +70,7 @@ fn exists(tree: &Tree, path: &str) -> bool {
     tree.paths.iter().any(|known| known == path)
 }
 
-/// `target` as a path from the root, seen from the file `from`; empty for the file itself.
+/// Resolves `target`, relative to the file `from`, to a path from the root; returns an empty path for the file itself.
 fn resolve(from: &str, target: &str) -> String {
     if target.is_empty() {
         return String::new();

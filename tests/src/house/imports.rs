@@ -1,9 +1,9 @@
-//! Which module of the runtime may use which, and what the kernels may not name at all.
+//! Allowed imports between modules of the runtime, and paths that the kernels must not use.
 
 use super::rust::word_positions;
 use super::{RustFile, Tree};
 
-/// What a module of the runtime may not use: `runtime/src/<module>` and the modules out of its reach.
+/// Disallowed imports of the runtime: `runtime/src/<module>` and the modules that it must not use.
 const OUT_OF_REACH: [(&str, &[&str]); 13] = [
     ("error", &["*"]),
     (
@@ -31,7 +31,7 @@ const OUT_OF_REACH: [(&str, &[&str]); 13] = [
     ),
     ("text", &["arch", "exec", "graph", "cache", "plan", "sample", "session", "thread_pool", "template"]),
     ("sample", &["arch", "exec", "graph", "cache", "plan", "session", "thread_pool", "template"]),
-    // A family is a graph and a list of tensors: it names no kernel, no buffer and no device.
+    // A family is a graph and a list of tensors: it uses no kernel, buffer or device.
     ("arch", &["exec", "cache", "plan", "sample", "session", "thread_pool", "template", "text", "tokenizer"]),
     (
         "graph",
@@ -84,7 +84,7 @@ const OUT_OF_REACH: [(&str, &[&str]); 13] = [
     ("session", &["arch"]),
 ];
 
-/// Paths that a folder's code may not name, and why.
+/// Paths that a folder's code must not use, and why.
 const FOREIGN: [(&str, &str, &str); 16] = [
     ("kernels/src", "siskin", "kernels know nothing of the runtime"),
     ("kernels/src", "alloc", "kernels allocate nothing"),
@@ -104,7 +104,7 @@ const FOREIGN: [(&str, &str, &str); 16] = [
     ("runtime/src/template", "siskin_kernels", "text needs no kernel"),
 ];
 
-/// Breaches of the direction of imports inside the runtime and the kernels.
+/// Returns disallowed imports inside the runtime and the kernels.
 pub fn module_directions(tree: &Tree) -> Vec<String> {
     let mut breaches = Vec::new();
     for source in tree.rust().filter(|file| !file.is_test()) {
@@ -132,7 +132,7 @@ pub fn module_directions(tree: &Tree) -> Vec<String> {
     breaches
 }
 
-/// Where `path` is named, `a::b` also as `a::{…, b, …}`.
+/// Returns the positions of `path`, with `a::b` also as `a::{…, b, …}`.
 fn foreign_positions<'a>(code: &'a str, path: &'a str) -> Box<dyn Iterator<Item = usize> + 'a> {
     let Some((head, last)) = path.split_once("::") else {
         return Box::new(word_positions(code, path).filter(move |at| {
@@ -151,7 +151,7 @@ fn foreign_positions<'a>(code: &'a str, path: &'a str) -> Box<dyn Iterator<Item 
     )
 }
 
-/// The modules a file stands for: `arch/llama.rs` is `[arch, llama]`, `arch/mod.rs` is `[arch]`.
+/// Returns the module path of a file: `arch/llama.rs` is `[arch, llama]`, `arch/mod.rs` is `[arch]`.
 fn modules(path: &str) -> Vec<String> {
     let mut parts: Vec<String> = path.trim_end_matches(".rs").split('/').map(str::to_owned).collect();
     if parts.last().is_some_and(|last| ["mod", "lib", "main"].contains(&last.as_str())) {
@@ -160,13 +160,13 @@ fn modules(path: &str) -> Vec<String> {
     parts
 }
 
-/// The modules of the crate's top level that `code` in module `own` names, with their places.
+/// Returns the top-level modules of the crate that `code` in module `own` uses, with their positions.
 fn top_level_uses(code: &str, own: &[String]) -> Vec<(usize, String)> {
     let mut found = Vec::new();
     for at in word_positions(code, "crate") {
         found.extend(heads(code, at + "crate".len()));
     }
-    // `super` repeated once for each level of the own module reaches the top.
+    // `super`, repeated once for each level of the own module, reaches the top.
     let climb = vec!["super"; own.len()].join("::");
     if !own.is_empty() {
         for (at, _) in code.match_indices(&climb) {
@@ -178,7 +178,7 @@ fn top_level_uses(code: &str, own: &[String]) -> Vec<(usize, String)> {
     found
 }
 
-/// The first names behind the `::` that follows `at`: one name, or those of a braced group.
+/// Returns the first names after the `::` that follows `at`: one name, or those of a braced group.
 fn heads(code: &str, at: usize) -> Vec<(usize, String)> {
     let Some(rest) = code[at..].strip_prefix("::") else { return Vec::new() };
     let start = at + 2;

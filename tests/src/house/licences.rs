@@ -1,16 +1,17 @@
-//! Licences and sources of the packages in the dependency tree, as `cargo metadata` lists them.
+//! Licenses and sources of the packages in the dependency tree, as `cargo metadata` lists them.
 
 use serde_json::Value;
 
-/// Licences that may enter; the same list stands in `deny.toml`.
+/// Allowed licenses; `deny.toml` has the same list.
 const ALLOWED: [&str; 9] =
     ["MIT", "Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "BSL-1.0", "CC0-1.0", "ISC", "Unicode-3.0", "Zlib"];
-/// Tools that only make files of our sources, and are part of nothing that ships; the same list stands in `deny.toml`.
+/// Build tools that only generate files from our sources and are not part of anything that ships; `deny.toml` has the
+/// same list.
 const TOOLS: [(&str, &str); 1] = [("cbindgen", "MPL-2.0")];
-/// Packages with network code, which no part of the runtime's tree may bring in.
+/// Packages with network code, which the runtime must not depend on.
 const BANNED: [&str; 6] = ["curl", "hyper", "native-tls", "openssl-sys", "reqwest", "ureq"];
 
-/// Whether the SPDX expression can be met with allowed licences only.
+/// Returns true if the SPDX expression can be satisfied with allowed licenses only.
 pub fn licence_allowed(expression: &str) -> bool {
     let expression = expression.replace('/', " OR ").replace('(', " ( ").replace(')', " ) ");
     let mut words = expression.split_whitespace().peekable();
@@ -43,14 +44,14 @@ fn one(words: &mut Words<'_>) -> bool {
         return words.next() == Some(")") && met;
     }
     let met = words.next().is_some_and(|word| ALLOWED.contains(&word));
-    // An exception only widens what the licence permits.
+    // An exception only widens what the license permits.
     if words.next_if_eq(&"WITH").is_some() {
         return words.next().is_some() && met;
     }
     met
 }
 
-/// Packages of `cargo metadata` with a licence, source or purpose that may not enter.
+/// Returns packages of `cargo metadata` whose license, source or purpose is not allowed.
 pub fn packages_allowed(metadata: &Value) -> Vec<String> {
     let text = |package: &Value, key: &str| package[key].as_str().unwrap_or_default().to_owned();
     let mut breaches = Vec::new();

@@ -1,7 +1,7 @@
 //! The rules of the code base, as functions over its source text.
 //!
-//! Each rule takes a [`Tree`] and returns one line per breach, starting with `file:line`. The tests run every
-//! rule over the workspace, and over small made-up trees that break it.
+//! Each rule takes a [`Tree`] and returns one line per violation, starting with `file:line`. The tests run every rule
+//! over the workspace, and over small artificial trees that violate it.
 
 mod api;
 mod calls;
@@ -27,10 +27,10 @@ pub use size::files_short;
 pub use tree::{SourceFile, Tree};
 pub use unsafety::unsafe_listed;
 
-/// Fails with every breach of `rule` on a line of its own.
+/// Panics with every violation of `rule` on its own line.
 ///
 /// # Panics
-/// Where `breaches` is not empty.
+/// If `breaches` is not empty.
 pub fn assert_clean(rule: &str, breaches: &[String]) {
     assert!(breaches.is_empty(), "\n{rule}\n  {}\n", breaches.join("\n  "));
 }

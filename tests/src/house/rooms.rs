@@ -1,10 +1,10 @@
-//! Every dependency from outside has a room: the only folders that may use it.
+//! Restricts each third-party dependency to certain folders.
 
 use super::crates::is_ours;
 use super::rust::word_positions;
 use super::{RustFile, Tree, manifests};
 
-/// The folders of code that ships which may use a package. Test code, and the tests crate, are free.
+/// The folders of shipped code that may use a package. Test code and the tests crate are not restricted.
 const ROOMS: [(&str, &[&str]); 21] = [
     ("blake3", &["runtime"]),
     ("cbindgen", &["tests"]),
@@ -29,7 +29,7 @@ const ROOMS: [(&str, &[&str]); 21] = [
     ("tract-onnx", &["convert/src/import/onnx/general"]),
 ];
 
-/// Dependencies that a manifest declares outside their rooms, or that have none.
+/// Returns dependencies that a manifest declares outside their folders, or that have no folders.
 pub fn declared_in_room(tree: &Tree) -> Vec<String> {
     let mut breaches = Vec::new();
     for manifest in manifests(tree) {
@@ -52,7 +52,7 @@ pub fn declared_in_room(tree: &Tree) -> Vec<String> {
     breaches
 }
 
-/// Code that ships which uses a dependency outside its room.
+/// Returns shipped code that uses a dependency outside its folders.
 pub fn used_in_room(tree: &Tree) -> Vec<String> {
     let mut breaches = Vec::new();
     for source in tree.rust().filter(|file| !file.is_test() && !file.path.starts_with("tests/")) {
@@ -73,7 +73,7 @@ pub fn used_in_room(tree: &Tree) -> Vec<String> {
     breaches
 }
 
-/// Whether the word at `at` starts a path of an outside crate, and is no local of the same name.
+/// Returns true if the word at `at` starts a path of an external crate, and is not a local of the same name.
 fn is_path(code: &str, at: usize, name: &str) -> bool {
     let before = code[..at].trim_end();
     let after = code[at + name.len()..].trim_start();

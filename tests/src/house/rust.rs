@@ -1,11 +1,11 @@
-//! Rust text, split into code and comments line by line.
+//! A lexer that splits Rust source into code and comments, line by line.
 
 use super::SourceFile;
 
-/// One line of a Rust file.
+/// A line of a Rust file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Line {
-    /// The code, with the contents of strings and characters left out.
+    /// The code, without the contents of string and character literals.
     pub code: String,
     /// The text of the comments.
     pub comment: String,
@@ -13,10 +13,10 @@ pub struct Line {
     pub test: bool,
 }
 
-/// A Rust file whose lines can be asked for code, comments and tests.
+/// A Rust file, split into code, comments and tests.
 #[derive(Clone, Debug)]
 pub struct RustFile<'a> {
-    /// The path from the workspace's root.
+    /// The path, relative to the workspace root.
     pub path: &'a str,
     /// The lines, in order.
     pub lines: Vec<Line>,
@@ -43,12 +43,12 @@ impl<'a> RustFile<'a> {
         Self { path: &file.path, lines }
     }
 
-    /// The lines that are not test code, each with its number counted from one.
+    /// Iterates over the lines that are not test code, with line numbers from one.
     pub fn shipped(&self) -> impl Iterator<Item = (usize, &Line)> {
         self.lines.iter().enumerate().filter(|(_, line)| !line.test).map(|(index, line)| (index + 1, line))
     }
 
-    /// The code that is not test code as one text, with the number of the line of every byte.
+    /// Returns the code that is not test code as one text, with the line number of every byte.
     pub fn shipped_code(&self) -> (String, Vec<usize>) {
         let (mut text, mut numbers) = (String::new(), Vec::new());
         for (number, line) in self.shipped() {
@@ -60,7 +60,7 @@ impl<'a> RustFile<'a> {
     }
 }
 
-/// Where `word` starts in `code` as a whole word.
+/// Returns the positions of `word` in `code` as a whole word.
 pub(super) fn word_positions<'a>(code: &'a str, word: &'a str) -> impl Iterator<Item = usize> + 'a {
     let inside = |c: char| c.is_alphanumeric() || c == '_';
     code.match_indices(word).map(|(at, _)| at).filter(move |&at| {
@@ -90,7 +90,7 @@ fn split(text: &str) -> Vec<Line> {
     lines
 }
 
-/// Consumes one token piece at `at`, which is not a line end; gives the next state and place.
+/// Consumes one token or character at `at`, which is not a line end, and returns the next state and position.
 fn step(chars: &[char], at: usize, state: State, line: &mut Line) -> (State, usize) {
     let c = chars[at];
     let next = chars.get(at + 1).copied().unwrap_or('\n');
@@ -102,7 +102,7 @@ fn step(chars: &[char], at: usize, state: State, line: &mut Line) -> (State, usi
             ('/', '*') => return (State::BlockComment(depth + 1), at + 2),
             _ => line.comment.push(c),
         },
-        // An escaped line end is left for the caller, who counts lines.
+        // An escaped line end is left for the caller, which counts lines.
         State::Text if c == '\\' => return (state, if next == '\n' { at + 1 } else { at + 2 }),
         State::Text if c == '"' => {
             line.code.push('"');
@@ -151,7 +151,7 @@ fn closes(chars: &[char], at: usize, hashes: usize) -> bool {
     chars.get(at + 1..at + 1 + hashes).is_some_and(|run| run.iter().all(|c| *c == '#'))
 }
 
-/// The place after a character literal that starts at `at`, or `None` where a lifetime starts there.
+/// Returns the position after a character literal that starts at `at`, or `None` for a lifetime.
 fn character_end(chars: &[char], at: usize) -> Option<usize> {
     if chars.get(at + 1) == Some(&'\\') {
         let rest = chars.get(at + 3..at + 16)?;
@@ -160,7 +160,7 @@ fn character_end(chars: &[char], at: usize) -> Option<usize> {
     (chars.get(at + 2) == Some(&'\'')).then_some(at + 3)
 }
 
-/// Marks the items behind `#[cfg(test)]`, from the attribute to the closing brace or semicolon.
+/// Marks the items after `#[cfg(test)]`, from the attribute to the closing brace or semicolon.
 fn mark_tests(lines: &mut [Line]) {
     let mut at = 0;
     while at < lines.len() {

@@ -1,4 +1,4 @@
-//! Files stay short.
+//! Limits the length of files.
 
 use super::{RustFile, Tree};
 
@@ -6,7 +6,7 @@ const BUDGET: usize = 600;
 const LIST: &str = "tests/house/tables.txt";
 const KINDS: [&str; 7] = ["rs", "c", "cu", "kt", "java", "swift", "py"];
 
-/// Files over the budget that are not listed as tables, and entries of the list that no longer hold.
+/// Returns files over the limit that are not listed as tables, and stale entries of the list.
 ///
 /// Tests do not count: neither whole files nor test modules.
 pub fn files_short(tree: &Tree) -> Vec<String> {

@@ -3,28 +3,28 @@
 use std::fs;
 use std::path::Path;
 
-/// Folders that hold nothing of ours: build outputs, downloads, version control.
+/// Folders without own sources: build outputs, downloads, version control.
 const SKIPPED: [&str; 7] =
     [".git", ".models", ".venv", "target", "fuzz/artifacts", "fuzz/corpus", "node_modules"];
-/// Kinds of files the rules read.
+/// Extensions of the files that the rules read.
 const KINDS: [&str; 12] = ["rs", "toml", "md", "txt", "py", "c", "h", "cu", "kt", "java", "swift", "yml"];
 
-/// One text file.
+/// A text file.
 #[derive(Clone, Debug)]
 pub struct SourceFile {
-    /// The path from the workspace's root, with forward slashes.
+    /// The path, relative to the workspace root, with forward slashes.
     pub path: String,
     /// The whole text.
     pub text: String,
 }
 
 impl SourceFile {
-    /// A file with made-up text, for testing the rules themselves.
+    /// Creates an artificial file, for testing the rules themselves.
     pub fn new(path: &str, text: &str) -> Self {
         Self { path: path.to_owned(), text: text.to_owned() }
     }
 
-    /// Whether the file is test code as a whole: an integration test, a bench, or a `tests.rs` beside code.
+    /// Returns true if the whole file is test code: an integration test, a bench, or a `tests.rs` next to code.
     pub fn is_test(&self) -> bool {
         let name = self.path.rsplit('/').next().unwrap_or_default();
         name == "tests.rs"
@@ -36,9 +36,9 @@ impl SourceFile {
 /// The text files of a workspace, sorted by path.
 #[derive(Clone, Debug, Default)]
 pub struct Tree {
-    /// The files the rules read.
+    /// The files that the rules read.
     pub files: Vec<SourceFile>,
-    /// Every path, of files the rules do not read too, and of folders.
+    /// All paths, including folders and files that the rules do not read.
     pub paths: Vec<String>,
 }
 
@@ -46,7 +46,7 @@ impl Tree {
     /// Reads the workspace at `root`.
     ///
     /// # Panics
-    /// Where a folder or text file cannot be read.
+    /// If a folder or text file cannot be read.
     pub fn read(root: &Path) -> Self {
         let mut tree = Self::default();
         tree.walk(root, "");
@@ -55,7 +55,7 @@ impl Tree {
         tree
     }
 
-    /// A made-up tree of these files.
+    /// Creates an artificial tree of these files.
     pub fn made(files: &[(&str, &str)]) -> Self {
         let files: Vec<_> = files.iter().map(|(path, text)| SourceFile::new(path, text)).collect();
         let paths = files.iter().map(|file| file.path.clone()).collect();
@@ -82,17 +82,18 @@ impl Tree {
         }
     }
 
-    /// The Rust files.
+    /// Iterates over the Rust files.
     pub fn rust(&self) -> impl Iterator<Item = &SourceFile> {
         self.files.iter().filter(|file| file.path.ends_with(".rs"))
     }
 
-    /// The file at `path`.
+    /// Returns the file at `path`.
     pub fn file(&self, path: &str) -> Option<&SourceFile> {
         self.files.iter().find(|file| file.path == path)
     }
 
-    /// The lines of the list at `path`, without blank lines and comments; empty where there is no such file.
+    /// Returns the lines of the list at `path`, without blank lines and comments, or an empty list if the file is
+    /// missing.
     pub fn list(&self, path: &str) -> Vec<String> {
         let text = self.file(path).map_or("", |file| file.text.as_str());
         text.lines()

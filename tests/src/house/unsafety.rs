@@ -1,11 +1,11 @@
-//! `unsafe` stays in the files of one list, and each use says why it is sound.
+//! Restricts `unsafe` to the files of one list, and requires a safety comment for each use.
 
 use super::rust::word_positions;
 use super::{RustFile, Tree};
 
 const LIST: &str = "tests/house/unsafe.txt";
 
-/// Unsafe code outside the list, without its reason, and entries of the list that no longer hold.
+/// Returns unsafe code outside the list or without a safety comment, and stale entries of the list.
 pub fn unsafe_listed(tree: &Tree) -> Vec<String> {
     let listed = tree.list(LIST);
     let mut breaches = Vec::new();
@@ -31,7 +31,8 @@ pub fn unsafe_listed(tree: &Tree) -> Vec<String> {
     breaches
 }
 
-/// What the comments at the use of `unsafe` in line `index` lack; `rest` is the code behind the word.
+/// Returns the requirement that the comments at the use of `unsafe` in line `index` do not meet; `rest` is the code
+/// after the word.
 fn missing_reason(file: &RustFile<'_>, index: usize, rest: &str) -> Option<&'static str> {
     let rest = rest.trim_start();
     let block = rest.is_empty() || rest.starts_with('{') || rest.starts_with("impl");
@@ -46,7 +47,7 @@ fn missing_reason(file: &RustFile<'_>, index: usize, rest: &str) -> Option<&'sta
     None
 }
 
-/// Whether one of `words` stands in the line's comment, or in the comments above the statement it is in.
+/// Returns true if one of `words` occurs in the line's comment, or in the comments above its statement.
 fn explained(file: &RustFile<'_>, index: usize, words: &[&str]) -> bool {
     let says = |at: usize| words.iter().any(|word| file.lines[at].comment.contains(word));
     if says(index) {

@@ -1,4 +1,4 @@
-//! Adapters beside matrices that stay, however these are packed.
+//! Adapters on frozen matrices of any packed type.
 
 use siskin_tests::extent::cases;
 use siskin_tests::golden;
@@ -12,7 +12,8 @@ use siskin_trainer::{
 
 use super::common::{device, error, targets};
 
-/// Some steps of a golden model with adapters on both; how far losses are apart, and with floats the numbers in the end.
+/// Runs some steps of a golden model with adapters on both devices, and returns the difference of losses, and in f32
+/// also of the final parameters.
 fn apart(recipe: Option<&str>, method: Method, precision: Precision) -> Option<f32> {
     let golden = golden::load_as("llama", recipe.map(|recipe| recipe.parse().unwrap()));
     let tensors = ["*attn_q.weight", "*attn_v.weight", "*ffn_down.weight"];
@@ -57,7 +58,7 @@ fn apart(recipe: Option<&str>, method: Method, precision: Precision) -> Option<f
         worst = worst.max(((sum.mean() - want.mean()) / want.mean()).abs() as f32);
     }
     if precision != Precision::F32 {
-        // A step of AdamW is as long for what rounding leaves as for a true gradient.
+        // AdamW normalizes the step size: rounding residue gives steps as long as true gradients.
         return Some(worst);
     }
     runner.read(&mut fetched).unwrap();
@@ -84,7 +85,7 @@ fn adapters_are_trained_as_on_the_cpu() {
         (Some("W8r"), Method::Dora, halves),
         (Some("Q4_0"), Method::Lora, floats),
     ];
-    // Either method, either precision, and packed matrices of both kinds.
+    // Both methods, both precisions, and packed matrices of both kinds.
     let mut count = 0;
     let first = |_: &_| {
         count += 1;

@@ -1,11 +1,11 @@
-//! What the tests of the CUDA executor share.
+//! Helpers of the CUDA executor tests.
 
 use std::path::Path;
 
 use siskin_tests::cuda::{Emulated, program};
 use siskin_trainer::loss::Targets;
 
-/// A device; `None`, with a word about it, where there is no compiler of C++.
+/// Returns a device, or prints a message and returns `None` if there is no C++ compiler.
 pub fn device() -> Option<Emulated> {
     let program = program(Path::new(env!("CARGO_TARGET_TMPDIR")));
     if program.is_none() {
@@ -22,16 +22,16 @@ pub fn targets(rows: usize, columns: usize) -> Targets {
     }
 }
 
-/// How far numbers are from others, beside the largest of them.
+/// Returns the largest difference relative to the largest expected magnitude, which is at least `least`.
 pub fn error(got: &[f32], want: &[f32], least: f32) -> f32 {
     assert_eq!(got.len(), want.len());
     let largest = want.iter().fold(least, |most, x| most.max(x.abs())).max(f32::MIN_POSITIVE);
     let apart = got.iter().zip(want).map(|(a, b)| (a - b).abs());
-    // What is no number is as far away as can be.
+    // NaN counts as an infinite difference.
     apart.map(|x| if x.is_nan() { f32::INFINITY } else { x }).fold(0.0, f32::max) / largest
 }
 
-/// Some numbers between -1 and 1.
+/// Returns numbers between -1 and 1.
 pub fn numbers(count: usize, seed: usize) -> Vec<f32> {
     let number = |i: usize| (((i + 31 * seed) * 2_654_435_761 % 1_000_003) as f32 / 500_001.5) - 1.0;
     (0..count).map(number).collect()

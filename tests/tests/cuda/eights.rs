@@ -1,4 +1,4 @@
-//! Products of numbers of eight bits.
+//! fp8 matmuls.
 
 use siskin_tests::cuda::eight;
 use siskin_tests::extent::cases;
@@ -11,7 +11,7 @@ use siskin_trainer::{Goal, Gradients, Parameters, Recompute, Runner};
 
 use super::common::{device, numbers, targets};
 
-/// The nearest of all numbers there are, and of two the one whose byte is even.
+/// Rounds to nearest, ties to even, by exhaustive search.
 fn nearest(range: Range, x: f32) -> f32 {
     let all = (0..=0x7f_u8).filter(|byte| eight(range, *byte).is_finite());
     let apart = |byte: &u8| (eight(range, *byte) - x.abs()).abs();
@@ -19,7 +19,7 @@ fn nearest(range: Range, x: f32) -> f32 {
     eight(range, best).copysign(x)
 }
 
-/// Every number of eight bits, what is halfway between two, and what is beyond.
+/// Checks all fp8 values, the midpoints between neighbors, and values out of range.
 #[test]
 fn numbers_are_rounded_to_the_nearest() {
     for (far, range) in [Range::Near, Range::Far].into_iter().enumerate() {
@@ -69,7 +69,7 @@ fn numbers_are_rounded_to_the_nearest() {
     }
 }
 
-/// What is rounded to eight bits is near what is not, and not the same.
+/// fp8 results are close to f32 results, and not equal.
 #[test]
 fn eights_are_near_floats() {
     let mut report = String::new();

@@ -1,4 +1,4 @@
-//! Losses beside those of the CPU.
+//! Losses compared to those of the CPU.
 
 use siskin_tests::gradients::load;
 use siskin_trainer::batch::Batch;
@@ -9,7 +9,7 @@ use siskin_trainer::{Goal, Gradients, Parameters, Program, Recompute, Runner};
 
 use super::common::{device, error, numbers, targets};
 
-/// Five texts of one side.
+/// Returns a batch of five sequences.
 fn batch(program: &Program) -> Batch {
     let mut batch = Batch::default();
     let texts = match program.side() {
@@ -24,7 +24,7 @@ fn batch(program: &Program) -> Batch {
     batch
 }
 
-/// How far loss and gradients of a golden model are from those of the CPU.
+/// Returns the difference of a golden model's loss and gradients from those of the CPU.
 fn apart<L: Loss<f32> + Clone>(
     name: &str,
     loss: &L,

@@ -1,4 +1,4 @@
-//! Whole models: losses and gradients beside those of the CPU.
+//! Whole models: losses and gradients compared to those of the CPU.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ use siskin_trainer::{Goal, Gradients, Parameters, Phase, Piece, Probe, Recompute
 
 use super::common::{device, error, targets};
 
-/// Loss and gradients of a golden model on both; `None` where there is no C++ compiler.
+/// Returns loss and gradients of a golden model on both devices, or `None` if there is no C++ compiler.
 fn both(name: &str, precision: Precision, recompute: Recompute) -> Option<[(Sum, Vec<Vec<f32>>); 2]> {
     let case = load(name);
     let parameters = Parameters::<f32>::read(&case.program.weights, &case.file).unwrap();
@@ -52,7 +52,7 @@ fn compare(name: &str, precision: Precision, limit: f32) -> Option<String> {
     Some(report)
 }
 
-/// What tells apart the kernels of a model's operations: what these are, without the counts in them.
+/// Returns the distinct operations of a model without their sizes, which determine its kernels.
 fn operations(name: &str) -> BTreeSet<String> {
     let nodes = load(name).program.nodes;
     let plain = |node: &Node| format!("{:?}", node.op).replace(|letter: char| letter.is_ascii_digit(), "");
@@ -72,7 +72,7 @@ fn gradients_are_those_of_the_cpu() {
     assert!(report.is_empty(), "beyond 1e-4:\n{report}");
 }
 
-/// Gathers what nodes give.
+/// Collects the outputs of nodes.
 #[derive(Default)]
 struct Given(Vec<Vec<f32>>);
 
@@ -91,7 +91,8 @@ impl Probe<f32> for Given {
     }
 }
 
-/// Whoever looks sees what the CPU's operations give, sums that are normalised at once and the logarithms of decays too.
+/// Watched outputs are those of the CPU's operations, including sums that are fused with norms and the logarithms of
+/// decays.
 #[test]
 fn what_operations_give_is_shown() {
     let mut report = String::new();
@@ -124,7 +125,7 @@ fn what_operations_give_is_shown() {
     assert!(report.is_empty(), "{report}");
 }
 
-/// What is rounded to 16 bits is near what is not.
+/// Results in 16-bit precision are close to f32 results.
 #[test]
 fn halves_are_near_floats() {
     let names = ["gpt2", "llama", "gemma2", "bert", "bart", "mixtral", "longformer", "bert-mixed"];
@@ -150,7 +151,7 @@ fn what_is_computed_again_changes_no_bit() {
     }
 }
 
-/// Sums and the norms after them are one kernel.
+/// Residual additions and the norms after them are fused into one kernel.
 #[test]
 fn sums_and_norms_are_one_kernel() {
     let case = load("gpt2");
@@ -166,11 +167,11 @@ fn sums_and_norms_are_one_kernel() {
         Command::Launch(launch) => launch.kernel == "norm_f32" && launch.arguments[2] != Argument::Place(0),
         _ => false,
     });
-    // One for the embeddings, and two for each layer but for the last, whose rows are picked first.
+    // One for the embeddings, and two for each layer but the last, whose output rows are gathered first.
     assert!(of_sums.count() == 4 && bytes.iter().all(|bytes| *bytes > 0));
 }
 
-/// GELU is computed with the product that it follows, where cuBLASLt can, and forward alone.
+/// GELU is a matmul epilogue where cuBLASLt supports it, in the forward pass only.
 #[test]
 fn products_and_gelu_are_one() {
     let case = load("gpt2");
@@ -183,7 +184,7 @@ fn products_and_gelu_are_one() {
         let mut runner =
             Device::new(device, precision, program, Recompute::Nothing, &parameters, |_| true).unwrap();
         let loss = Objective::default();
-        // Before the first batch there is no memory, and no place to tell from none.
+        // Memory is allocated by the first batch; before that, all addresses are zero.
         runner.run(&case.batch, &loss, &targets, 1.0).unwrap();
         let (tape, _) = runner.plan(&case.batch, &loss, &targets).unwrap();
         let count = |which: &dyn Fn(&Command) -> bool| tape.commands.iter().filter(|c| which(c)).count();
@@ -198,7 +199,7 @@ fn products_and_gelu_are_one() {
     }
 }
 
-/// What routers are told beside the loss, of one side and of two.
+/// Router losses are the same as on the CPU, for decoders and encoder–decoders.
 #[test]
 fn routers_are_told_what_they_are_on_the_cpu() {
     let mut report = String::new();

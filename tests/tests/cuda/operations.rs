@@ -1,4 +1,4 @@
-//! Operations one by one, in every precision.
+//! Single operations, in every precision.
 
 use siskin::graph::{
     ActivationKind, Attention, AttentionMask, Bias, Head, Limits, NormKind, Op, Recurrence, RecurrenceRule,
@@ -13,8 +13,8 @@ use siskin_trainer::{Goal, Gradients, Parameters, Program, Recompute, Runner};
 
 use super::common::{device, error, numbers, targets};
 
-/// A program of one operation over rows of tables, so that its inputs can be any numbers and their gradients are those of
-/// the tables; a matrix makes scores of what comes out.
+/// A program of one operation over rows of tables: its inputs can be any numbers, and their gradients are those of the
+/// tables. A matrix turns the output into scores.
 struct One {
     program: Program,
     batch: Batch,
@@ -22,14 +22,14 @@ struct One {
 }
 
 impl One {
-    /// `inputs` are the columns of the operation's inputs; `make` gives it, and has the numbers of its weights, which
-    /// are as long as `weights` says.
+    /// Builds the program. `inputs` are the columns of the operation's inputs; `weights` are the lengths of its weight
+    /// vectors.
     fn new(lengths: &[usize], inputs: &[usize], columns: usize, weights: &[usize], op: Op) -> Self {
         let mut batch = Batch::default();
         let rows: usize = lengths.iter().sum();
         let mut first = 0;
         for &length in lengths {
-            // Every other row has a token of its own; the others share some.
+            // Every other row has its own token; the others share some.
             let tokens: Vec<u32> =
                 (first..first + length as u32).map(|row| if row % 2 == 0 { row } else { row % 7 }).collect();
             batch.writer.push(&tokens, &[]);
@@ -62,7 +62,7 @@ impl One {
         Self { program, batch, parameters }
     }
 
-    /// How far the gradients of the device are from those of the CPU.
+    /// Returns the difference of the device's gradients from those of the CPU.
     fn error(&self, device: Emulated, precision: Precision) -> f32 {
         let round = |x: &f32| decode(precision, &encode(precision, &[*x]))[0];
         let mut parameters = self.parameters.clone();
@@ -99,7 +99,7 @@ impl One {
     }
 }
 
-/// Columns of scores; odd, so that rows do not begin at multiples of 16 bytes.
+/// Columns of scores; odd, so that rows are not aligned to 16 bytes.
 const SCORES: usize = 37;
 
 fn ropes() -> Vec<Rope> {
@@ -235,7 +235,8 @@ fn columns_and_angles() {
     );
 }
 
-/// A state of four heads, in which some share queries, keys and values; texts of several chunks of what backward keeps.
+/// A recurrent state of four heads that share queries, keys and values; sequences span several of the chunks that the
+/// backward pass stores.
 fn recur(rule: RecurrenceRule, [key_size, value_size]: [usize; 2]) -> One {
     let (heads, query_heads, key_heads, value_heads) = (4, 2, 1, 4);
     let mut inputs = vec![query_heads * key_size, key_heads * key_size, value_heads * value_size];
@@ -246,7 +247,8 @@ fn recur(rule: RecurrenceRule, [key_size, value_size]: [usize; 2]) -> One {
         Recurrence { state: 0, heads, query_heads, key_heads, value_heads, key_size, value_size, rule };
     let columns = heads * value_size;
     let mut case = One::new(&[1, 70, 33], &inputs, columns, &[], Op::LinearAttention(state));
-    // What is divided by sums of keys has none near zero; the others do not let a state grow without end.
+    // Sums of keys, which are divisors, must not be near zero; the other inputs must not let the state grow without
+    // bound.
     for parameter in case.parameters.list.iter_mut().take(if rule == RecurrenceRule::Delta { 0 } else { 2 }) {
         parameter.numbers.iter_mut().for_each(|x| *x = x.abs() + 0.1);
     }
@@ -269,7 +271,7 @@ fn states() {
     );
 }
 
-/// What waits where it should gives the same bits whichever thread comes first.
+/// Correctly synchronized kernels give the same bits in any order of threads.
 #[test]
 fn the_order_of_threads_changes_no_bit() {
     let bias = Bias { table: 0, buckets: 8, farthest: 20, both_ways: true };
@@ -288,7 +290,7 @@ fn the_order_of_threads_changes_no_bit() {
     }
 }
 
-/// What was recorded for one is replayed for the other.
+/// A tape that was recorded for one batch can be replayed for the other.
 #[test]
 fn batches_of_like_shape_give_the_same_tape() {
     let description = || attention(2, 1, 8, AttentionMask::Causal(None));

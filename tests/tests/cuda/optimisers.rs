@@ -1,4 +1,4 @@
-//! Every optimiser, step by step: numbers and what it keeps.
+//! Every optimizer, step by step: parameters and optimizer state.
 
 use siskin_tests::cuda::Emulated;
 use siskin_tests::extent::cases;
@@ -12,7 +12,7 @@ use siskin_trainer::{Gradients, Optimiser, OptimiserOptions, Parameters, Recompu
 
 use super::common::{device, error, targets};
 
-/// A golden model whose steps are done on both.
+/// A golden model that is trained on both devices.
 struct Both {
     case: Case,
     targets: Targets,
@@ -43,7 +43,7 @@ impl Both {
         self.runner.run(&self.case.batch, &Objective::default(), &self.targets, scale).unwrap();
     }
 
-    /// A step on both, from the gradients of the device, so that only the steps are compared.
+    /// Makes a step on both devices from the gradients of the GPU, so that only the optimizers are compared.
     fn step(&mut self, rate: f64, scale: f64) {
         self.backward(scale);
         self.runner.gradients(&mut self.gradients).unwrap();
@@ -59,14 +59,14 @@ impl Both {
         assert!(zero, "the next step begins at zero");
     }
 
-    /// What the device has now.
+    /// Returns the current state of the device.
     fn fetch(&mut self) -> (Parameters<f32>, Tables) {
         let (mut parameters, mut tables) = (self.parameters.clone(), Tables::new());
         self.runner.fetch(&mut parameters, &mut tables).unwrap();
         (parameters, tables)
     }
 
-    /// How far the device is from the CPU, as lines of what is beyond `limit`.
+    /// Returns the differences between the device and the CPU beyond `limit`, one per line.
     fn compare(&mut self, limit: f32) -> String {
         let (parameters, tables) = self.fetch();
         let mut report = String::new();
@@ -82,7 +82,7 @@ impl Both {
             let apart = match (own, want) {
                 (Data::Numbers(own), Data::Numbers(want)) => error(own, want, 1e-9),
                 (Data::Bytes(own), Data::Bytes(want)) if own.len() == want.len() => {
-                    // A number halfway between two codes may become either.
+                    // A value halfway between two codes may be rounded to either.
                     let other = own.iter().zip(want).filter(|(own, want)| own != want).count();
                     if other * 500 > own.len() { 1.0 } else { 0.0 }
                 }
@@ -95,7 +95,7 @@ impl Both {
         report
     }
 
-    /// Lets each go on from what the other has.
+    /// Exchanges the states of the two devices.
     fn exchange(&mut self) {
         let (parameters, tables) = self.fetch();
         self.runner.put(&self.parameters, &save(&[&self.optimiser])).unwrap();
@@ -104,7 +104,7 @@ impl Both {
     }
 }
 
-/// Settings of every optimiser, and how near steps must be.
+/// Returns settings of every optimizer, and the tolerance of its steps.
 fn optimisers() -> Vec<(serde_json::Value, f32)> {
     let groups = serde_json::json!([{ "tensors": "blk.0.*", "rate": 0.5, "decay": 2.0 }]);
     let of = |name: &str, more: serde_json::Value, limit: f32| {
@@ -133,7 +133,7 @@ fn optimisers_step_as_on_the_cpu() {
         names().filter(|name| !optimisers().iter().any(|(settings, _)| settings["name"] == *name)).collect();
     assert!(missing.is_empty(), "no case has {missing:?}");
     let mut report = String::new();
-    // Settings of all are in kernels of their own but for these.
+    // All settings but these have kernels of their own.
     let like = |settings: &serde_json::Value| settings["name"] == "adam" || settings["nesterov"] == false;
     for (settings, limit) in cases("optimisers", optimisers(), |(settings, _)| !like(settings)) {
         let Some(device) = device() else { return };
@@ -149,7 +149,7 @@ fn optimisers_step_as_on_the_cpu() {
     assert!(report.is_empty(), "{report}");
 }
 
-/// One of each name.
+/// Iterates over one setting per optimizer.
 fn each() -> impl Iterator<Item = serde_json::Value> {
     let mut known = Vec::new();
     let all = optimisers().into_iter().map(|(settings, _)| settings);
@@ -160,7 +160,7 @@ fn each() -> impl Iterator<Item = serde_json::Value> {
     })
 }
 
-/// What has tables of its own, and what takes the most kernels.
+/// Returns true for the optimizers with special state tables, and for the one with the most kernels.
 fn stands(settings: &serde_json::Value) -> bool {
     ["adafactor", "adamw8", "muon"].iter().any(|name| settings["name"] == *name)
 }
@@ -176,14 +176,14 @@ fn what_is_not_finite_changes_nothing() {
         let judged = both.runner.step(1e-2, 2.0, Some(0.5)).unwrap();
         assert!(!judged.finite && judged.count == 1, "{settings}: {judged:?}");
         assert!(both.fetch() == before, "{settings}: something changes");
-        // And neither does it change the steps that come.
+        // Nor does it change the following steps.
         both.exchange();
         both.step(1e-2, 2.0);
         assert_eq!(both.compare(1e-4), "", "{settings}");
     }
 }
 
-/// Whichever thread comes first.
+/// The result does not depend on the order of threads.
 #[test]
 fn the_order_of_threads_changes_no_step() {
     for settings in cases("optimisers", each(), stands) {

@@ -1,4 +1,4 @@
-//! Runs: as on the CPU, gone on from where they were stopped, and refused.
+//! Training runs: compared to the CPU, resumed, and refused.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -17,7 +17,7 @@ use siskin_trainer::{Parameters, tokenizer};
 
 use super::common::{device, error};
 
-/// A folder of its own with texts, and a tokenizer learnt from them.
+/// A temporary folder with texts, and a tokenizer learned from them.
 struct Small {
     place: PathBuf,
     tokenizer: String,
@@ -41,7 +41,7 @@ impl Small {
         Self { place, tokenizer: learnt.to_string() }
     }
 
-    /// A run as the settings outside of all sections say, and `sections`.
+    /// Returns a config with these top-level settings and `sections`.
     fn config(&self, settings: &str, sections: &str) -> Config {
         let path = |name: &str| self.place.join(name).display().to_string();
         let causal = format!(
@@ -70,7 +70,7 @@ impl Small {
         Material::new(config, Base::New { tokenizer, template: None }).unwrap()
     }
 
-    /// A run on the device that its config names; `None` where there is none.
+    /// Creates a run on the device that its config names, or returns `None` if there is none.
     fn run(&self, config: &Config, folder: &Path) -> Option<Run> {
         let engine = |start: &Start<'_>| -> siskin::Result<Option<Box<dyn Engine>>> {
             match device().filter(|_| start.config.device == "cuda") {
@@ -85,7 +85,7 @@ impl Small {
     }
 }
 
-/// A device that is lost after so many tapes.
+/// A device that fails after a number of tapes.
 struct Fragile {
     device: Emulated,
     left: usize,
@@ -138,7 +138,7 @@ impl Drop for Small {
     }
 }
 
-/// What a run gave.
+/// The results of a run.
 #[derive(Debug, PartialEq)]
 struct Trained {
     losses: Vec<f64>,
@@ -147,8 +147,8 @@ struct Trained {
     statistics: Vec<StepStatistics>,
 }
 
-/// A small run with these sections, on the first device; with a second one, it is stopped after three steps and goes on
-/// there.
+/// Trains a small run with these sections on the first device. If there is a second one, the run is stopped after three
+/// steps and resumed there.
 fn train(devices: &[&str], precision: &str, sections: &str) -> Option<Trained> {
     let small = Small::new();
     let folder = small.place.join("run");
@@ -175,10 +175,10 @@ fn train(devices: &[&str], precision: &str, sections: &str) -> Option<Trained> {
     None
 }
 
-/// Says that products have numbers of eight bits.
+/// Marks sections for fp8 matmuls.
 const EIGHTS: &str = "# fp8\n";
 
-/// What a run tries, its sections, and in which precisions.
+/// The name of a run, its sections, and its precisions.
 type Sections = (&'static str, &'static str, &'static [&'static str]);
 
 const RUNS: &[Sections] = &[
@@ -195,7 +195,7 @@ const RUNS: &[Sections] = &[
     ),
 ];
 
-/// What is apart in losses or, with floats, in numbers.
+/// Returns the differences of losses and, in f32, of parameters.
 fn apart(own: &Trained, want: &Trained, limit: f64, numbers: bool) -> String {
     let mut report = String::new();
     let losses = own.losses.iter().chain(&own.looks).zip(want.losses.iter().chain(&want.looks));
@@ -205,7 +205,7 @@ fn apart(own: &Trained, want: &Trained, limit: f64, numbers: bool) -> String {
         }
     }
     for (index, parameter) in want.parameters.list.iter().enumerate().filter(|_| numbers) {
-        // As they are trained, and as they are computed with.
+        // The trained weights, and those used for computing.
         let trained = error(&own.parameters.list[index].numbers, &parameter.numbers, 1e-2);
         let seen = error(own.parameters.numbers(index), want.parameters.numbers(index), 1e-2);
         if trained.max(seen) >= 2e-2 {
@@ -219,7 +219,7 @@ fn apart(own: &Trained, want: &Trained, limit: f64, numbers: bool) -> String {
 #[test]
 fn a_run_goes_as_on_the_cpu() {
     let mut report = String::new();
-    // Each in its last precision, but not what another has.
+    // Each in its last precision, without settings that another case covers.
     let stand = ["plain", "adapters", "muon", "contrastive"];
     let all = RUNS.iter().flat_map(|run| run.2.iter().map(move |precision| (run, precision)));
     let last = |run: &Sections, precision: &str| run.2.last() == Some(&precision);
@@ -270,7 +270,7 @@ fn either_device_goes_on_from_the_others_checkpoint() {
     assert!(report.is_empty(), "{report}");
 }
 
-/// What eight bits need to know is part of checkpoints; the CPU goes on without.
+/// fp8 scaling state is part of checkpoints; the CPU resumes without it.
 #[test]
 fn eight_bits_go_on_where_they_were() {
     let section = EIGHTS;
@@ -316,7 +316,7 @@ fn a_device_that_is_lost_costs_no_more_than_the_steps_since_the_last_checkpoint(
     let config = small.config("device = \"cuda\"", section);
     let stop = AtomicBool::new(false);
     let (mut losses, mut ended, mut lost) = (Vec::new(), None, 0);
-    // So few tapes that it is lost in the middle, wherever that is.
+    // The numbers of tapes are small enough that the device fails in the middle of the run.
     for left in [150, 200, usize::MAX] {
         let engine =
             |start: &Start<'_>| device().map(|device| start.on(Fragile { device, left })).transpose();
@@ -356,7 +356,7 @@ fn what_is_no_number_on_a_device_is_named() {
         assert_eq!(error.kind(), ErrorKind::Numeric, "{precision}: {error}");
         assert!(error.place().contains("step 2") && error.message().contains("operation "), "{error}");
     }
-    // Halves that no factor makes finite: nothing is learnt, and that is said.
+    // fp16 values that no loss scale makes finite: nothing is learned, and that is reported.
     let small = Small::new();
     let settings = "device = \"cuda\"\nprecision = \"fp16\"";
     let config = small.config(settings, "[scaler]\ninitial = 1e30\nleast = 1e29\n");
@@ -395,7 +395,7 @@ fn a_device_is_held_against_the_processor_before_a_run() {
     }
 }
 
-/// Keeps what it is told of the profiled steps.
+/// Records the reports of profiled steps.
 #[derive(Default)]
 struct Profile {
     losses: Vec<f64>,
@@ -428,7 +428,7 @@ fn a_profile_shows_each_operation_of_a_device() {
         events.iter().flat_map(|event| &event.node).map(|node| node.work).sum()
     };
     let [forward, again, back] = ["forward", "again", "backward"].map(phases);
-    // Two batches make a step.
+    // A step has two micro-batches.
     assert!(forward.len() > 2 * 8 && again.len() > 2 * 4 && back.len() > 2 * 8, "{}", forward.len());
     assert!(products(&forward) > 0.0 && products(&back) >= 1.5 * products(&forward));
     let heads = phases("forth and back");

@@ -1,4 +1,4 @@
-//! What the tests of training data share.
+//! Helpers of training data tests.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,10 +13,10 @@ use siskin_trainer::data::task::Kind;
 use siskin_trainer::data::{Memory, Record, Records, Settings, Sink, Task, Tokenising, source};
 use siskin_trainer::random::Random;
 
-/// Tokens that stand for hidden spans.
+/// Number of sentinel tokens for masked spans.
 pub const SENTINELS: u32 = 30;
 
-/// A small tokenizer that every task can use: BERT's with sentinels and an end token.
+/// Returns a small tokenizer that every task can use: BERT's with sentinels and an end token.
 pub fn tokenizer() -> Tokenizer {
     let file = std::fs::File::open(paths::data("tokenizers").join("bert-uncased.json.gz")).unwrap();
     let golden: serde_json::Value = serde_json::from_reader(GzDecoder::new(file)).unwrap();
@@ -30,7 +30,7 @@ pub fn tokenizer() -> Tokenizer {
     Tokenizer::open(Bytes::new(vocabulary.write().unwrap())).unwrap()
 }
 
-/// A folder to write to, empty, that no other call gives.
+/// Creates an empty output folder, different for each call.
 pub fn folder(name: &str) -> PathBuf {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     let name = format!("{name}-{}", NEXT.fetch_add(1, Ordering::Relaxed));
@@ -40,7 +40,7 @@ pub fn folder(name: &str) -> PathBuf {
     path
 }
 
-/// Records of one list in memory.
+/// Returns records of one list in memory.
 pub fn memory(vocabulary: u32, documents: &[Vec<u32>]) -> Arc<Memory> {
     let mut memory = Memory::new(vocabulary, 1).unwrap();
     for document in documents {
@@ -49,7 +49,7 @@ pub fn memory(vocabulary: u32, documents: &[Vec<u32>]) -> Arc<Memory> {
     Arc::new(memory)
 }
 
-/// Documents of random ids from `from` up to the vocabulary, of lengths below `longest`.
+/// Returns documents of random ids from `from` up to the vocabulary, of lengths below `longest`.
 pub fn random_documents(count: usize, longest: u64, from: u32, vocabulary: u32) -> Vec<Vec<u32>> {
     let mut random = Random::new(11, &[longest]);
     let mut document = || {
@@ -59,14 +59,14 @@ pub fn random_documents(count: usize, longest: u64, from: u32, vocabulary: u32) 
     (0..count).map(|_| document()).collect()
 }
 
-/// Some words in a random order.
+/// Returns some words in a random order.
 fn words(random: &mut Random) -> String {
     const WORDS: [&str; 10] = ["the", "bird", "sings", "a", "song", "in", "green", "trees", "of", "spring"];
     let count = 1 + random.below(40);
     (0..count).map(|_| WORDS[random.below(10) as usize]).collect::<Vec<_>>().join(" ")
 }
 
-/// A file of documents that a task can use.
+/// Writes a file of documents that a task can use.
 pub fn write_documents(kind: &Kind, count: usize, path: &Path) {
     let mut random = Random::new(5, &[kind.fields.len() as u64]);
     let mut text = String::new();
@@ -85,7 +85,7 @@ pub fn write_documents(kind: &Kind, count: usize, path: &Path) {
     std::fs::write(path, text).unwrap();
 }
 
-/// Records of documents that a task can use.
+/// Returns records of documents that a task can use.
 pub fn records(kind: &Kind, count: usize) -> Arc<dyn Records> {
     let path = folder(&format!("records-{}", kind.name)).join("documents.jsonl");
     write_documents(kind, count, &path);
@@ -97,12 +97,12 @@ pub fn records(kind: &Kind, count: usize) -> Arc<dyn Records> {
     Arc::new(memory)
 }
 
-/// A task over documents of its kind.
+/// Returns a task over documents of its kind.
 pub fn task(kind: &Kind, count: usize) -> Arc<dyn Task> {
     task_of(kind, count, 24)
 }
 
-/// The same with texts of other length.
+/// Returns the same with another sequence length.
 pub fn task_of(kind: &Kind, count: usize, length: usize) -> Arc<dyn Task> {
     let settings = Settings { length, decoder_start: Some(0), ..Settings::default() };
     (kind.make)(&settings, &tokenizer(), records(kind, count)).unwrap()

@@ -1,4 +1,4 @@
-//! Batches: their order, their size, and going on where a run stopped.
+//! Batches: order, size, and resuming.
 
 use siskin_trainer::data::task::TASKS;
 use siskin_trainer::data::{Loader, LoaderOptions, Position, Prefetch, Step, Task};
@@ -15,7 +15,7 @@ fn load(task: &Arc<dyn Task>, from: Position) -> Vec<Step> {
     Loader::new(task.clone(), options(), from).unwrap().collect::<Result<_, _>>().unwrap()
 }
 
-/// Everything of a batch as text.
+/// Returns everything in a batch as text.
 fn text(step: &Step) -> String {
     format!("{step:?}")
 }
@@ -113,7 +113,7 @@ fn a_position_beyond_the_data_is_refused() {
     assert!(Loader::new(task, LoaderOptions { rows: 0, ..options() }, last).is_err());
 }
 
-/// A task of which an example fails.
+/// A task with a failing example.
 struct Failing(Arc<dyn Task>, usize);
 
 impl Task for Failing {
@@ -148,7 +148,7 @@ fn batches_made_ahead_are_the_same() {
         assert_eq!(steps.len(), whole.len());
         assert!(steps.iter().zip(&whole).all(|(one, other)| text(one) == text(other)));
     }
-    // What is not fetched any more holds nobody up.
+    // A prefetch thread ends when its batches are no longer consumed.
     let loader = Loader::new(task.clone(), LoaderOptions { epochs: 0, ..options() }, Position::default());
     let mut prefetch = Prefetch::new(loader.unwrap(), 2).unwrap();
     assert_eq!(text(&prefetch.next().unwrap().unwrap()), text(&whole[0]));

@@ -22,7 +22,7 @@ fn random_records(count: usize, parts: usize, vocabulary: u32, labelled: bool) -
             hash: 0,
         })
         .collect();
-    // One that is read in several pieces, and the largest id.
+    // A record that is read in several chunks, and the largest id.
     records[1].parts[0] = (0..40_000).map(|number| number % vocabulary).collect();
     records[0].parts[0] = vec![vocabulary - 1, 0];
     records
@@ -111,7 +111,7 @@ fn other_records_have_another_fingerprint() {
     for (place, one) in all.iter().enumerate() {
         assert!(!all[place + 1..].contains(one), "{place} is another");
     }
-    // It is the same in a file, and the lengths stand for what an older file does not say.
+    // The same in a file; for older files without this entry, it is derived from the lengths.
     let mut bytes = bytes_of(&first, 300);
     let open = |bytes: &[u8]| Packed::from_bytes(Bytes::new(bytes.to_vec())).unwrap().fingerprint();
     assert_eq!(open(&bytes), all[0]);
@@ -121,7 +121,7 @@ fn other_records_have_another_fingerprint() {
     assert_ne!(open(&bytes), open(&other));
 }
 
-/// The format byte by byte.
+/// Checks the format byte by byte.
 #[test]
 fn a_small_file_is_as_it_is_described() {
     let path = folder("bytes").join("a.tokens");

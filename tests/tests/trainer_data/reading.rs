@@ -1,4 +1,4 @@
-//! Documents from files, and tokens of them.
+//! Documents from files, and their tokens.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -122,7 +122,7 @@ fn bad_lines_are_named_and_end_the_reading() {
     assert!(Text.documents(Box::new(&b""[..]), "f", &none).is_err());
 }
 
-/// A text without end and without lines is refused before it fills the memory.
+/// Endless text without line ends is refused before it fills the memory.
 #[test]
 fn endless_documents_are_refused() {
     for cut in [Cut::Blank, Cut::Whole, Cut::Separator("|".to_owned())] {
@@ -163,7 +163,7 @@ fn folders_are_read_by_name() {
     let found: Vec<String> =
         texts(read(std::slice::from_ref(&root)).unwrap()).into_iter().map(|(mut t, _)| t.remove(0)).collect();
     assert_eq!(found, ["one", "two", "three", "four"]);
-    // A file that is named is read whatever its name is.
+    // A file that is given by name is read regardless of its extension.
     let found = texts(read(&[root.join("b/image.png"), root.join("a.jsonl")]).unwrap());
     assert_eq!(found.len(), 2);
     assert_eq!(found[0].0, ["no text"]);
@@ -177,7 +177,7 @@ fn folders_are_read_by_name() {
     assert_eq!(failed.len(), 3, "an error ends the reading");
 }
 
-/// Takes records in and keeps them.
+/// A record sink that keeps the records.
 #[derive(Default)]
 struct Kept(Vec<Record>);
 
@@ -225,7 +225,7 @@ fn spelt_out_control_tokens_are_text() {
     assert!(!tokenised(&path, &Reading::default(), 1)[0].parts[0].contains(&mask));
 }
 
-/// Takes nothing in.
+/// A record sink that accepts nothing.
 struct Full;
 
 impl Sink for Full {
@@ -264,13 +264,13 @@ fn splits_are_apart_and_stay() {
     assert_eq!(training.len() + validation.len(), 2000);
     // Five standard deviations of 2000 draws of one in five.
     assert!(validation.len().abs_diff(400) < 90, "{}", validation.len());
-    // What else is in the file changes nothing.
+    // The split does not depend on the other documents of the file.
     let half = path.with_file_name("b.txt");
     let lines: Vec<&str> = text.split("\n\n").collect();
     std::fs::write(&half, lines[..1000].iter().rev().copied().collect::<Vec<_>>().join("\n\n")).unwrap();
     let [fewer, kept] = divide(&half);
     assert!(fewer.is_subset(&training) && kept.is_subset(&validation));
-    // Nor does another version of this program: these documents are kept.
+    // Nor does it depend on the version of this program.
     let side = |number: u32| {
         let body = Body::Texts(vec![format!("document {number}")]);
         split.side(Document { body, label: None, place: String::new() }.hash())
@@ -279,7 +279,7 @@ fn splits_are_apart_and_stay() {
     assert_eq!(kept, KEPT);
 }
 
-/// Which of forty documents are kept for validation.
+/// Which of forty documents are in the validation set.
 const KEPT: [u32; 12] = [1, 4, 6, 12, 14, 16, 18, 19, 20, 28, 33, 34];
 
 #[test]
@@ -359,7 +359,7 @@ fn packed_tokens_are_a_source() {
     refused(Reading { identity: 8, ..Reading::default() }, "another tokenizer");
     refused(Reading { label: Some("label".to_owned()), ..Reading::default() }, "record 0: has no class");
     refused(Kind::of("seq2seq").unwrap().reading(), "have 1 lists of tokens, wanted are 2");
-    // What goes on to a smaller vocabulary is refused there.
+    // Tokens outside a smaller vocabulary are refused there.
     let tokenizer = tokenizer();
     let tokenising = Tokenising { tokenizer: &tokenizer, threads: 1, parse_special: false };
     let documents = documents(&[path], &Reading::default()).unwrap();

@@ -1,4 +1,4 @@
-//! What tasks make of records.
+//! Examples that tasks create from records.
 
 use siskin_trainer::batch::Texts;
 use siskin_trainer::data::task::{
@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use super::common::{memory, random_documents, records, task, task_of, tokenizer};
 
-/// Every example by itself.
+/// Returns every example as its own batch.
 fn examples(task: &dyn Task) -> Vec<Made> {
     let make = |example| {
         let mut made = Made::default();
@@ -27,7 +27,7 @@ fn ids(texts: &Texts) -> Vec<u32> {
     texts.rows.iter().map(|row| row.token).collect()
 }
 
-/// The texts, and the targets where they count.
+/// Returns the sequences, and the targets with nonzero weight.
 fn seen(made: &[Made]) -> Vec<(Vec<u32>, Vec<Option<u32>>)> {
     let targets = |made: &Made| {
         let pairs = made.targets.ids.iter().zip(&made.targets.weights);
@@ -44,7 +44,7 @@ fn causal_texts_are_documents_or_run_on() {
         let frame = Frame { before: before.to_vec(), after: after.to_vec() };
         seen(&examples(&Causal::new(records.clone(), frame, 3, packing).unwrap()))
     };
-    // The end token is a target, and never goes in.
+    // The end token is a target, and never an input.
     assert_eq!(
         made(&[], &[1], Packing::Apart),
         [
@@ -54,7 +54,7 @@ fn causal_texts_are_documents_or_run_on() {
             (vec![10, 11], some(&[11, 1])),
         ]
     );
-    // Without one, nothing follows the last token.
+    // Without an end token, the last token has no target.
     assert_eq!(
         made(&[2], &[], Packing::Apart),
         [
@@ -134,7 +134,7 @@ fn masks_have_their_shares_and_targets_restore_the_text() {
     }
     assert_eq!(restored, documents.concat());
     // Five standard deviations around the share; a replacement is the same token one time in 990, and very short texts
-    // have more than their share.
+    // exceed their share.
     let near = |count: u64, all: u64, share: f64, more: f64| {
         let (count, all) = (count as f64, all as f64);
         let off = (count - all * share).abs();
@@ -198,7 +198,7 @@ fn frame() -> Frame {
     Frame { before: vec![1], after: vec![2] }
 }
 
-/// All examples in one batch.
+/// Returns all examples in one batch.
 fn batch(task: &dyn Task) -> Made {
     let mut made = Made::default();
     for example in 0..task.count() {
@@ -243,7 +243,7 @@ fn written_texts_see_what_is_before() {
     assert!(made.batch.reader.wanted.is_empty());
 }
 
-/// Rows know their text and place, and wanted rows have targets.
+/// Rows have their sequence and position, and output rows have targets.
 #[test]
 fn batches_of_every_task_are_whole() {
     for kind in TASKS {
@@ -270,7 +270,7 @@ fn batches_of_every_task_are_whole() {
     }
 }
 
-/// Where no text is cut, each document is an example.
+/// Without truncation, each document is one example.
 #[test]
 fn no_length_is_too_long() {
     for kind in TASKS {
@@ -286,7 +286,7 @@ fn no_length_is_too_long() {
     assert_eq!(seen(&examples(&across))[0].0, [5, 6, 1, 7]);
 }
 
-/// Each list is what the task needs, and errors say what is missing.
+/// Each list is what the task needs, and errors name missing fields.
 #[test]
 fn tasks_say_what_they_miss() {
     let tokenizer = tokenizer();

@@ -1,4 +1,4 @@
-//! `arm`: the tests on Arm, 64 and 32 bits, built here and run by an emulator.
+//! `arm`: tests on 64-bit and 32-bit Arm, cross-compiled and run by an emulator.
 
 use crate::Verb;
 use crate::foreign;
@@ -15,20 +15,20 @@ pub(crate) const VERB: Verb = Verb {
     run: arm,
 };
 
-/// A machine to build for.
+/// A target to build for.
 struct Target {
     triple: &'static str,
-    /// What its programs are called: compiler, libraries.
+    /// The prefix of its compiler and libraries.
     prefix: &'static str,
     emulator: &'static str,
     /// The packages of its compiler and C library.
     packages: [&'static str; 2],
     suites: &'static [Suite],
-    /// How many of [`IDENTITY`].
+    /// Number of suites of [`IDENTITY`] to run.
     identity: usize,
 }
 
-/// How much is run.
+/// How many tests are run.
 #[derive(Clone, Copy, PartialEq)]
 enum Extent {
     /// One hash for every kernel and for some models.
@@ -37,7 +37,7 @@ enum Extent {
     All,
 }
 
-/// Tests that one cargo command runs.
+/// Tests of one cargo command.
 struct Suite {
     name: &'static str,
     arguments: &'static [&'static str],
@@ -48,7 +48,7 @@ const GOLDENS: Suite = Suite {
     name: "goldens",
     arguments: &["--package", "siskin-tests", WITHOUT_TRACT, "--test", "bit_identity", "--test", "goldens"],
 };
-/// What `cargo xtask test` runs of these: everywhere the first, and the second on the target that has kernels of its own.
+/// Suites that `cargo xtask test` runs: the first on every target, the second on the target with its own kernels.
 const IDENTITY: [Suite; 2] = [
     Suite { name: "kernel hashes", arguments: &["--package", "siskin-kernels", "--lib", "identity_tests"] },
     Suite {
@@ -56,7 +56,7 @@ const IDENTITY: [Suite; 2] = [
         arguments: &["--package", "siskin-tests", WITHOUT_TRACT, "--test", "bit_identity"],
     },
 ];
-/// What `--all` adds.
+/// Suites that `--all` adds.
 const REST: Suite = Suite {
     name: "the rest",
     arguments: &[
@@ -104,12 +104,12 @@ fn arm(arguments: &[String]) -> Result {
     run_on(&targets, if all.is_empty() { Extent::Usual } else { Extent::All }, true)
 }
 
-/// Every target with the tests of bit identity alone; with all of their models and types, or each at least once.
+/// Runs the bit identity tests on every target, with all of their models and types, or with each at least once.
 pub(crate) fn identity(all_cases: bool) -> Result {
     run_on(&TARGETS.iter().collect::<Vec<_>>(), Extent::Identity, all_cases)
 }
 
-/// Installs what is missing, or says how.
+/// Ensures that the tools are installed.
 pub(crate) fn need_tools() -> Result {
     let mut needs = foreign::needs();
     for target in &TARGETS {
@@ -120,7 +120,7 @@ pub(crate) fn need_tools() -> Result {
     tools::debian(&needs)
 }
 
-/// What a suite came to.
+/// The result of a suite.
 struct Line {
     target: &'static str,
     suite: &'static str,
@@ -162,14 +162,14 @@ fn run_suite(target: &Target, suite: &Suite, all_cases: bool) -> Result<Tests> {
     let said = String::from_utf8_lossy(&answer.stdout);
     println!("{said}");
     let counts = Tests::read(&said);
-    // A build that failed ran no tests; a test that broke off is in no count.
+    // A failed build ran no tests; a test that was aborted is not counted.
     if !answer.status.success() && counts.failed == 0 || counts.passed + counts.failed == 0 {
         return Err(format!("`{}` ended with {}", shown(&command), answer.status));
     }
     Ok(counts)
 }
 
-/// Optimising as the tests of this machine do takes minutes on end for Arm, and gains nothing in an emulator.
+/// Optimizing like the native tests takes many minutes for Arm, and gains nothing in an emulator.
 const LIGHTLY: [&str; 6] = [
     "--config=profile.dev.package.siskin-kernels.opt-level=1",
     "--config=profile.dev.package.siskin.opt-level=1",
@@ -179,7 +179,7 @@ const LIGHTLY: [&str; 6] = [
     "--config=profile.dev.package.siskin-convert.debug=false",
 ];
 
-/// Debian's cargo, which builds the standard library and tests for `target` and runs them in its emulator.
+/// Returns Debian's cargo, which builds the standard library and tests for `target` and runs them in its emulator.
 fn cargo_for(target: &Target) -> Command {
     let Target { triple, prefix, emulator, .. } = target;
     let mut command = foreign::cargo("test", triple, foreign::STANDARD_WITH_TESTS);

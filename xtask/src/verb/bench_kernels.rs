@@ -1,4 +1,4 @@
-//! `bench-kernels`: every kernel beside what the machine can do.
+//! `bench-kernels`: every kernel compared to the machine's peak.
 
 use crate::Verb;
 use crate::shell::{self, Result, program, run};

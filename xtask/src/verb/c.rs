@@ -1,4 +1,4 @@
-//! `c`: the C interface from C: what it exports, how large it is, and programs against it, under every checker.
+//! `c`: checks the C interface from C: its exports and size, and test programs under all sanitizers and valgrind.
 
 use crate::Verb;
 use crate::shell::{self, Result, program, run};
@@ -13,14 +13,14 @@ pub(crate) const VERB: Verb = Verb {
     run: c,
 };
 
-/// The programs that need nothing but the models of `c_models`; `every` is one of what that makes.
+/// Programs that need only the models of `c_models`; `every` is one of its models.
 const PROGRAMS: [&str; 6] = ["session", "order", "readers", "threads", "inside", "every"];
-/// What every compiler is told.
+/// Flags for every compiler.
 const FLAGS: [&str; 6] = ["-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", "-g", "-Iffi/include"];
-/// What tells of memory that is used wrongly or lost.
+/// Sanitizers that detect memory errors, leaks and undefined behavior.
 const SANITISERS: [&str; 2] = ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"];
-/// The most milliseconds in which a prompt of 4096 tokens stops, more often than not. Less than 20 are asked for; others
-/// that keep the cores busy must not fail the check, and a prompt that does not stop takes seconds.
+/// Maximum median time in milliseconds for a prompt of 4096 tokens to stop. The target is below 20; busy cores must not
+/// fail the check, and a prompt that does not stop takes seconds.
 const PATIENCE: &str = "100";
 
 fn c(arguments: &[String]) -> Result {
@@ -31,13 +31,13 @@ fn c(arguments: &[String]) -> Result {
     check()
 }
 
-/// Compilers, and a checker of memory.
+/// Ensures that compilers and valgrind are installed.
 pub(crate) fn need_tools() -> Result {
     tools::c_compilers()?;
     tools::valgrind()
 }
 
-/// Everything that there is to check.
+/// Runs all checks.
 pub(crate) fn check() -> Result {
     let place = Place::new()?;
     shell::c_library(false)?;
@@ -55,7 +55,7 @@ pub(crate) fn check() -> Result {
         let plain = place.compile("gcc", name, false)?;
         let mut command = program("valgrind", &["-q", "--error-exitcode=9", "--leak-check=full"]);
         command.arg("--errors-for-leak-kinds=definite,indirect").arg("--show-leak-kinds=definite,indirect");
-        // Without this, threads that spin keep the others out.
+        // Without this flag, spinning threads starve the others.
         command.arg("--fair-sched=yes");
         run(command.arg(plain).arg(&place.models).env("RUST_BACKTRACE", "0"))?;
     }
@@ -64,7 +64,7 @@ pub(crate) fn check() -> Result {
     place.real_models()
 }
 
-/// The header alone, as C and as C++.
+/// Compiles the header alone, as C and as C++.
 fn headers(compilers: [&str; 2]) -> Result {
     let languages = [("c", "-std=c11"), ("c++", "-std=c++17")];
     for compiler in compilers {
@@ -77,7 +77,7 @@ fn headers(compilers: [&str; 2]) -> Result {
     Ok(())
 }
 
-/// Where things are built.
+/// The build folder.
 struct Place {
     target: PathBuf,
     folder: PathBuf,
@@ -94,7 +94,7 @@ impl Place {
         Ok(Self { target, folder, models })
     }
 
-    /// A program, against the shared library or, with sanitisers, against the static one.
+    /// Compiles a program against the shared library, or with sanitizers against the static one.
     fn compile(&self, compiler: &str, name: &str, sanitised: bool) -> Result<PathBuf> {
         let source = match name {
             "every" => self.models.join("every.c"),
@@ -111,7 +111,7 @@ impl Place {
         Ok(binary)
     }
 
-    /// Links the shared library by the names that it is installed under.
+    /// Links the shared library under its installed names.
     fn link_shared(&self, command: &mut Command) -> Result {
         let folder = self.folder.join("lib");
         let library = self.target.join("libsiskin_ffi.so");
@@ -124,7 +124,7 @@ impl Place {
         Ok(())
     }
 
-    /// Programs for models that `cargo xtask model` brings, where it has.
+    /// Runs the programs for real models, if `cargo xtask model` downloaded them.
     fn real_models(&self) -> Result {
         let chat = shell::models()?.join("smollm2.gguf");
         let hears = shell::models()?.join("whisper");

@@ -1,6 +1,6 @@
-//! `counts`: instructions of fixed kernel calls, counted by valgrind and held to the committed counts.
+//! `counts`: instructions of fixed kernel calls, counted by valgrind and compared to the committed counts.
 //!
-//! A count is exact where a time is not, so that a kernel that got slower is seen on any machine. Valgrind knows no
+//! Unlike times, counts are exact, so that a slower kernel is detected on any machine. Valgrind does not support
 //! AVX-512: the AVX2 and the portable kernels are counted.
 
 use crate::Verb;
@@ -19,11 +19,11 @@ pub(crate) const VERB: Verb = Verb {
 
 const COMMITTED: &str = "tests/data/counts.txt";
 const PROGRAM: &str = "count_kernels";
-/// How much a count may grow.
+/// Maximum ratio of a count to the committed one.
 const MARGIN: f64 = 1.03;
-/// Another compiler unrolls and inlines as it likes: only what no such choice explains fails then.
+/// Maximum ratio with another compiler, which may unroll and inline differently.
 const OTHER_COMPILER_MARGIN: f64 = 1.25;
-/// What one call costs is the difference between these repeats, shared out: all that precedes it cancels.
+/// The cost of one call is the difference between these repeats, divided by their distance: the setup cancels out.
 const REPEATS: [u64; 2] = [1, 3];
 
 /// Instructions of one call, by `TABLE CASE`.
@@ -50,7 +50,7 @@ fn counts(arguments: &[String]) -> Result {
     Ok(())
 }
 
-/// Whether the counts can be taken here; installs what is missing, or says how.
+/// Ensures that valgrind is installed and supported here.
 pub(crate) fn need_tools() -> Result {
     if !cfg!(all(target_arch = "x86_64", target_os = "linux")) {
         return Err("instructions are counted on 64-bit x86 with Linux only".to_owned());
@@ -58,7 +58,7 @@ pub(crate) fn need_tools() -> Result {
     tools::valgrind()
 }
 
-/// Counts and compares with what is committed.
+/// Counts and compares to the committed counts.
 pub(crate) fn check() -> Result {
     let text = fs::read_to_string(shell::root().join(COMMITTED));
     let text =
@@ -77,7 +77,7 @@ pub(crate) fn check() -> Result {
     Err(format!("{} counts differ; {advice}\n  {}", failures.len(), failures.join("\n  ")))
 }
 
-/// The compiler and the counts of the committed file.
+/// Parses the compiler and the counts of the committed file.
 fn parse(text: &str) -> Result<(&str, Counts)> {
     let (compiler, lines) = text.split_once('\n').unwrap_or((text, ""));
     let entry = |line: &str| {
@@ -88,7 +88,7 @@ fn parse(text: &str) -> Result<(&str, Counts)> {
     Ok((compiler, counts.ok_or_else(|| format!("{COMMITTED}: a line is no `TABLE CASE COUNT`"))?))
 }
 
-/// Prints a table, and gives a line for each count that grew too much, is unknown or is gone.
+/// Prints a table, and returns a line for each count that grew too much, is new or is missing.
 fn compare(committed: &Counts, counted: &Counts, margin: f64) -> Vec<String> {
     let mut failures = Vec::new();
     println!("\n{:<26} {:>12} {:>12} {:>7}", "call", "committed", "counted", "ratio");
@@ -115,7 +115,7 @@ fn compare(committed: &Counts, counted: &Counts, margin: f64) -> Vec<String> {
     failures
 }
 
-/// Counts every call that the processor which valgrind shows can run.
+/// Counts every call that valgrind's virtual processor supports.
 fn count() -> Result<Counts> {
     let file = shell::measuring(PROGRAM)?;
     let listed = output(program("valgrind", &["-q", "--tool=none"]).arg(&file))?;
@@ -129,7 +129,7 @@ fn count() -> Result<Counts> {
     Ok(counts)
 }
 
-/// Instructions of the whole program with `repeats` calls.
+/// Returns the instructions of the whole program with `repeats` calls.
 fn instructions(file: &Path, name: &str, repeats: u64) -> Result<u64> {
     let mut command = program("valgrind", &["--tool=callgrind", "--callgrind-out-file=/dev/null"]);
     command.arg(file).args(name.split(' ')).arg(repeats.to_string());
@@ -139,7 +139,7 @@ fn instructions(file: &Path, name: &str, repeats: u64) -> Result<u64> {
     number.ok_or_else(|| format!("`{}` counted nothing: {said}", shell::shown(&command)))
 }
 
-/// The number in the line `==1== Collected : 123`.
+/// Parses the number in the line `==1== Collected : 123`.
 fn collected(said: &str) -> Option<u64> {
     let line = said.lines().find_map(|line| line.split_once("Collected :"))?;
     line.1.trim().parse().ok()

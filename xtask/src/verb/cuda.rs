@@ -1,4 +1,4 @@
-//! `cuda`: every kernel of `kernels/cuda/`, compiled for every kind of device, and what each takes of it.
+//! `cuda`: compiles every kernel of `kernels/cuda/` for all supported devices, and reports its resources.
 
 use super::bench_peers::peers;
 use crate::Verb;
@@ -17,11 +17,11 @@ pub(crate) const VERB: Verb = Verb {
 };
 
 const SOURCES: &str = "kernels/cuda";
-/// Where the compiled kernels are put, one file for each source.
+/// The output folder, with one file per source.
 pub(crate) const COMPILED: &str = "cuda";
-/// Ampere, its kin in Jetson Orin, and Hopper.
+/// Ampere, Ampere in Jetson Orin, and Hopper.
 const DEVICES: [u32; 3] = [80, 87, 90];
-/// The compiler and what it calls, of one release.
+/// The compiler and the tools that it calls, of one release.
 const PACKAGES: [&str; 5] = [
     "nvidia-cuda-nvcc==13.0.*",
     "nvidia-nvvm==13.0.*",
@@ -38,7 +38,7 @@ fn cuda(arguments: &[String]) -> Result {
     check(&need_tools()?)
 }
 
-/// nvcc: that of `CUDA_HOME`, that of the path, or one of Python packages.
+/// Finds nvcc: in `CUDA_HOME`, on the path, or in Python packages.
 pub(crate) fn need_tools() -> Result<PathBuf> {
     let works = |nvcc: &Path| succeeds(&mut program(nvcc, &["--version"]));
     if let Some(home) = knobs::cuda_home() {
@@ -56,8 +56,7 @@ pub(crate) fn need_tools() -> Result<PathBuf> {
     if works(&nvcc) { Ok(nvcc) } else { Err(format!("{} does not run", nvcc.display())) }
 }
 
-/// Compiles what has changed; fails where a kernel does not compile without a warning, or has more numbers to hold than
-/// there are registers.
+/// Compiles changed sources. Fails if a kernel compiles with warnings or spills registers.
 pub(crate) fn check(nvcc: &Path) -> Result {
     let target = built(COMPILED);
     std::fs::create_dir_all(&target).map_err(|error| format!("{}: {error}", target.display()))?;
@@ -77,8 +76,8 @@ pub(crate) fn check(nvcc: &Path) -> Result {
     driver(nvcc)
 }
 
-/// The driver of devices builds without a warning, finds every kernel in its file, and where there is NVRTC, every file
-/// compiles with it; that needs no device.
+/// Checks that the CUDA driver code builds without warnings and finds every kernel in its file, and that every file
+/// compiles with NVRTC if it is installed. This needs no device.
 fn driver(nvcc: &Path) -> Result {
     let home = nvcc.parent().and_then(Path::parent).unwrap_or(Path::new(""));
 
@@ -89,7 +88,7 @@ fn driver(nvcc: &Path) -> Result {
     run(&mut test)
 }
 
-/// The files of kernels that end so, by name.
+/// Returns kernel files with this extension, sorted by name.
 fn files(extension: &str) -> Result<Vec<PathBuf>> {
     let folder = root().join(SOURCES);
     let entries = std::fs::read_dir(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
@@ -107,7 +106,8 @@ fn text_of(files: &[PathBuf]) -> Result<String> {
     files.iter().map(text).collect()
 }
 
-/// One file for all devices, and for later ones as PTX. What nvcc said stands beside it, after what it was made of.
+/// Compiles to one file for all devices, with PTX for later ones. The output of nvcc is stored next to it, after the
+/// command and the sources that it was made from.
 fn compile(nvcc: &Path, source: &Path, shared: &str, target: &Path) -> Result<Vec<Kernel>> {
     let newest = DEVICES[DEVICES.len() - 1];
     let mut command = program(nvcc, &["-std=c++17", "-fatbin", "--threads", "0", "-Werror", "all-warnings"]);
@@ -129,7 +129,7 @@ fn compile(nvcc: &Path, source: &Path, shared: &str, target: &Path) -> Result<Ve
     kernels(&said)
 }
 
-/// What a program says while it works, where it succeeds.
+/// Returns a program's standard error if it succeeds.
 fn said(command: &mut Command) -> Result<String> {
     let answer = command.output().map_err(|error| format!("`{}`: {error}", shown(command)))?;
     let said = String::from_utf8_lossy(&answer.stderr);
@@ -140,14 +140,14 @@ fn said(command: &mut Command) -> Result<String> {
     Err(format!("`{}` ended with {}\n{}{}", shown(command), answer.status, printed, said.trim_end()))
 }
 
-/// What a kernel takes of each device, in the order of [`DEVICES`].
+/// Resources of a kernel on each device, in the order of [`DEVICES`].
 #[derive(Debug, Default, PartialEq)]
 struct Kernel {
     name: String,
     registers: [u32; 3],
-    /// Bytes of shared memory that every launch takes, beside what it asks for.
+    /// Bytes of static shared memory.
     shared: u32,
-    /// Bytes that go to memory and come back.
+    /// Bytes of register spills.
     spilled: [u32; 3],
 }
 
@@ -157,7 +157,7 @@ impl Kernel {
     }
 }
 
-/// Reads what ptxas says of each kernel.
+/// Parses the output of ptxas about each kernel.
 fn kernels(said: &str) -> Result<Vec<Kernel>> {
     let mut kernels: Vec<Kernel> = Vec::new();
     let mut at = None;
@@ -186,7 +186,7 @@ fn kernels(said: &str) -> Result<Vec<Kernel>> {
     Ok(kernels)
 }
 
-/// The places of the kernel and of the device of a line `name' for 'sm_80'`.
+/// Returns the indices of the kernel and of the device of a line `name' for 'sm_80'`.
 fn entry(kernels: &mut Vec<Kernel>, rest: &str) -> Result<(usize, usize)> {
     let mut words = rest.split('\'');
     let name = words.next().unwrap_or_default();
@@ -201,7 +201,7 @@ fn entry(kernels: &mut Vec<Kernel>, rest: &str) -> Result<(usize, usize)> {
     Ok((kernel, device))
 }
 
-/// The number that stands before `words`.
+/// Returns the number before `words`.
 fn number_before(line: &str, words: &str) -> Option<u32> {
     let before = &line[..line.find(words)?];
     before.rsplit(|letter: char| !letter.is_ascii_digit()).next()?.parse().ok()

@@ -1,4 +1,4 @@
-//! `demo`: from a clone to text in one command.
+//! `demo`: from a clone to generated text in one command.
 
 use super::model;
 use crate::Verb;

@@ -1,4 +1,4 @@
-//! `export`: what `siskin export` writes, run by ONNX Runtime.
+//! `export`: runs exports of `siskin export` with ONNX Runtime.
 
 use super::bench_peers::peers;
 use crate::Verb;
@@ -22,16 +22,16 @@ fn export(folders: &[String]) -> Result {
     check(&python, folders)
 }
 
-/// A Python that has the runtime.
+/// Returns a Python that has ONNX Runtime.
 pub(super) fn need_tools() -> Result<PathBuf> {
     let python = peers::python()?;
     peers::need(&python, "numpy, safetensors, onnx, onnxruntime", &PACKAGES)?;
     Ok(python)
 }
 
-/// Fails where an output is too far away. Without folders, all golden models are checked.
+/// Fails if an output differs too much. Without folders, checks all golden models.
 pub(super) fn check(python: &std::path::Path, folders: &[String]) -> Result {
-    // The golden models are small enough for the build that the tests have made.
+    // The golden models are small enough for the test build.
     let (profile, folder) = if folders.is_empty() { ("dev", "debug") } else { ("release", "release") };
     run(&mut cargo(&["build", "--workspace", "--locked", "--bin", "siskin", "--profile", profile]))?;
     let mut command = program(python, &[]);

@@ -1,4 +1,4 @@
-//! `fuzz`: coverage-guided fuzzing with libFuzzer, for the minutes given.
+//! `fuzz`: coverage-guided fuzzing with libFuzzer, for the given number of minutes.
 
 use crate::Verb;
 use crate::shell::{self, Result, cargo, run};
@@ -35,18 +35,18 @@ fn fuzz(arguments: &[String]) -> Result {
 }
 
 fn fuzz_one(target: &str, minutes: u64) -> Result {
-    // libFuzzer writes what it finds into the first folder, so that must not be the committed one.
+    // libFuzzer writes new inputs into the first folder, which must not be the committed one.
     let corpus = format!("fuzz/corpus/{target}");
     fs::create_dir_all(shell::root().join(&corpus)).map_err(|error| format!("{corpus}: {error}"))?;
     let seeds = format!("tests/data/fuzz/{target}");
     let seconds = format!("-max_total_time={}", minutes * 60);
     let mut command = cargo(&["fuzz", "run", target, &corpus, &seeds, "--"]);
-    // The sanitizer's flags are unstable; this lets a stable compiler take them.
+    // The sanitizer's flags are unstable; this variable makes a stable compiler accept them.
     command.env("RUSTC_BOOTSTRAP", "1").args([
         &seconds,
         "-timeout=20",
         "-rss_limit_mb=2048",
-        // The largest seed, a packed model with every tensor on a page of its own, has 188 KiB.
+        // The largest seed, a packed model with every tensor on its own page, has 188 KiB.
         "-max_len=262144",
     ]);
     run(&mut command)

@@ -19,7 +19,7 @@ pub(crate) const VERB: Verb = Verb {
 const PACKAGES: [&str; 2] = ["ios", "ios/Sample"];
 /// The target that `cargo xtask test` builds the library for.
 const CHECKED: &str = "aarch64-apple-ios";
-/// What the XCFramework is called, here and in `ios/Package.swift`.
+/// The name of the XCFramework, here and in `ios/Package.swift`.
 const FRAMEWORK: &str = "SiskinLibrary.xcframework";
 
 fn ios(arguments: &[String]) -> Result {
@@ -40,12 +40,12 @@ fn ios(arguments: &[String]) -> Result {
     }
 }
 
-/// Swift, which is installed where that is possible.
+/// Finds Swift, or installs it if possible.
 pub(crate) fn need_tools() -> Result<Swift> {
     Swift::find(&folder()?)
 }
 
-/// The package's tests, and whether the library builds for phones.
+/// Runs the package's tests, and builds the library for phones as a check.
 pub(crate) fn check(swift: &Swift) -> Result {
     tests(swift)?;
     match ios_libraries::need_tools() {
@@ -74,7 +74,7 @@ fn tests(swift: &Swift) -> Result {
     let library = (!cfg!(target_os = "macos")).then(|| library(&folder)).transpose()?;
     let sample = folder.join("swift").join(PACKAGES[1]);
     if sample.exists() {
-        // Its tests would be linked as they were with a library whose structs have changed since.
+        // Incremental builds would link its tests to a library whose structs have changed since.
         fs::remove_dir_all(&sample).map_err(|error| format!("{}: {error}", sample.display()))?;
     }
     for package in PACKAGES {
@@ -104,14 +104,14 @@ fn swift_test(swift: &Swift, package: &str, folder: &Path, library: Option<&Path
     command
 }
 
-/// Builds the library for tests by the names that programs link it by, and gives its folder.
+/// Builds the library for tests under the names that programs link, and returns its folder.
 fn library(folder: &Path) -> Result<PathBuf> {
     shell::c_library(true)?;
     let place = folder.join("lib");
     fs::create_dir_all(&place).map_err(|error| format!("{}: {error}", place.display()))?;
     for name in ["libsiskin.so", "libsiskin.so.0"] {
         let copy = place.join(name);
-        // What has it open must not see it change.
+        // Processes that have the old file open must not see it change.
         let _ = fs::remove_file(&copy);
         let built = folder.with_file_name("debug").join("libsiskin_ffi.so");
         fs::copy(&built, &copy).map_err(|error| format!("{}: {error}", built.display()))?;
@@ -119,7 +119,7 @@ fn library(folder: &Path) -> Result<PathBuf> {
     Ok(place)
 }
 
-/// Joins the libraries of all targets to what Xcode takes, and says what a release needs.
+/// Joins the libraries of all targets into an XCFramework, and prints what a release needs.
 fn xcframework() -> Result {
     if !cfg!(target_os = "macos") {
         let advice = "`cargo xtask ios libraries` builds all that goes into it";
@@ -147,7 +147,7 @@ fn xcframework() -> Result {
     release(&framework, &folder)
 }
 
-/// Packs the XCFramework, and writes the manifest that a release has at its root.
+/// Packs the XCFramework, and writes the manifest for the root of a release.
 fn release(framework: &Path, folder: &Path) -> Result {
     let archive = folder.join(format!("{FRAMEWORK}.zip"));
     let _ = fs::remove_file(&archive);
@@ -166,7 +166,7 @@ fn release(framework: &Path, folder: &Path) -> Result {
     Ok(())
 }
 
-/// The package's manifest for the root of the repository, with the XCFramework of a release.
+/// Returns the package's manifest for the root of the repository, with the XCFramework of a release.
 fn released_manifest(manifest: &str, url: &str, checksum: &str) -> Result<String> {
     let changes = [
         (r#"let sources = "Sources""#, r#"let sources = "ios/Sources""#.to_owned()),

@@ -1,4 +1,4 @@
-//! The static libraries for Apple's systems. Nothing of Apple's is needed to make them: what links them brings that.
+//! Static libraries for Apple's systems. Building them needs nothing from Apple; linking them does.
 
 use crate::foreign;
 use crate::shell::{self, Result, cargo, program, run};
@@ -7,14 +7,14 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The targets: phones and tablets, their simulator on Macs with Apple's processors, Macs of both kinds.
+/// The targets: iPhone and iPad, their simulator on Apple silicon, and Macs of both architectures.
 pub(super) const TARGETS: [&str; 4] =
     ["aarch64-apple-ios", "aarch64-apple-ios-sim", "aarch64-apple-darwin", "x86_64-apple-darwin"];
-/// The oldest systems that `ios/Package.swift` allows.
+/// The minimum system versions in `ios/Package.swift`.
 const OLDEST: [(&str, &str); 2] =
     [("IPHONEOS_DEPLOYMENT_TARGET", "17.0"), ("MACOSX_DEPLOYMENT_TARGET", "14.0")];
 
-/// Functions that Apple wants reasons for, by the category that `PrivacyInfo.xcprivacy` must then name.
+/// Functions for which Apple requires reasons, by the category that `PrivacyInfo.xcprivacy` must then declare.
 const REASONS: [(&str, &[&str]); 3] = [
     (
         "NSPrivacyAccessedAPICategoryFileTimestamp",
@@ -32,10 +32,10 @@ const REASONS: [(&str, &[&str]); 3] = [
     ("NSPrivacyAccessedAPICategorySystemBootTime", &["mach_absolute_time", "mach_continuous_time"]),
     ("NSPrivacyAccessedAPICategoryDiskSpace", &["statfs", "fstatfs", "statvfs", "fstatvfs"]),
 ];
-/// Functions of the network, of which no library of ours has any.
+/// Network functions, which our libraries must not use.
 const NETWORK: [&str; 6] = ["socket", "connect", "bind", "listen", "getaddrinfo", "sendto"];
 
-/// How a library is built that is only looked at.
+/// Profile settings of a library that is only checked.
 const QUICKLY: [&str; 6] = [
     "--config=profile.dev.package.siskin-kernels.opt-level=0",
     "--config=profile.dev.package.siskin.opt-level=0",
@@ -45,16 +45,16 @@ const QUICKLY: [&str; 6] = [
     "--config=profile.dev.debug=false",
 ];
 
-/// How much is optimised.
+/// The level of optimization.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum For {
-    /// What is shipped.
+    /// As shipped.
     Shipping,
-    /// Whether it builds.
+    /// To check that it builds.
     Checking,
 }
 
-/// Installs what is missing, or says how.
+/// Ensures that the tools are installed.
 pub(super) fn need_tools() -> Result {
     if cfg!(target_os = "macos") {
         return run(program("rustup", &["target", "add"]).args(TARGETS));
@@ -62,7 +62,7 @@ pub(super) fn need_tools() -> Result {
     tools::debian(&foreign::needs())
 }
 
-/// Builds the library for a target, looks at what it takes from the system, and gives its path.
+/// Builds the library for a target, checks its imports, and returns its path.
 pub(super) fn build(target: &str, folder: &Path, purpose: For) -> Result<PathBuf> {
     let mut command = if cfg!(target_os = "macos") {
         let mut command = cargo(&["rustc", "--target", target, "--locked", "--target-dir"]);
@@ -95,8 +95,8 @@ pub(super) fn build(target: &str, folder: &Path, purpose: For) -> Result<PathBuf
     Ok(place)
 }
 
-/// Whether a library has every function of the header and, where what is not used is left out of it, nothing of the
-/// network and nothing that Apple wants reasons for and that the privacy manifest does not name.
+/// Checks that a library has every function of the header. If unused code is stripped, also checks that it has no
+/// network function and no function that needs a reason which the privacy manifest lacks.
 fn check(library: &[u8], purpose: For) -> Result {
     let names = names(library);
     let exports = text("ffi/exports.txt")?;
@@ -116,15 +116,15 @@ fn check(library: &[u8], purpose: For) -> Result {
     })
 }
 
-/// A function that is used and whose category the manifest does not name.
+/// Returns a function that is used and whose category the manifest does not declare.
 fn unexplained<'a>(names: &BTreeSet<&str>, manifest: &str) -> Option<(&'a str, &'a str)> {
     let open = REASONS.iter().filter(|(category, _)| !manifest.contains(category));
     open.flat_map(|(category, all)| all.iter().map(move |name| (*name, *category)))
         .find(|(name, _)| names.contains(name))
 }
 
-/// The names in the tables of symbols: each begins with an underscore and ends with a zero. What stands behind a dollar
-/// sign is a kind of the same function.
+/// Returns the names in the symbol tables: each begins with an underscore and ends with a zero byte. A suffix after a
+/// dollar sign is a variant of the same function.
 fn names(library: &[u8]) -> BTreeSet<&str> {
     let texts = library.split(|byte| *byte == 0).filter_map(|bytes| std::str::from_utf8(bytes).ok());
     texts.filter_map(|text| text.strip_prefix('_')?.split('$').next()).collect()
@@ -134,7 +134,7 @@ fn text(path: &str) -> Result<String> {
     fs::read_to_string(shell::root().join(path)).map_err(|error| format!("{path}: {error}"))
 }
 
-/// The folder of all that this verb makes.
+/// Returns the output folder of this command.
 pub(super) fn folder() -> Result<PathBuf> {
     let folder = shell::built("ios");
     fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;

@@ -1,4 +1,4 @@
-//! Swift on Linux: the machine's own, or Debian 13's in a root of its own under the target folder.
+//! Swift on Linux: the machine's own, or Debian 13's in a root file system under the target folder.
 
 use crate::shell::{self, Result, output, program, run, succeeds};
 use crate::tools;
@@ -6,11 +6,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The Debian release whose Swift is taken.
+/// The Debian release that Swift is taken from.
 const SUITE: &str = "trixie";
-/// Swift, and what it needs to link programs.
+/// Swift, and the packages that it needs to link programs.
 const PACKAGES: [&str; 4] = ["swiftlang", "libc6-dev", "libstdc++-14-dev", "ca-certificates"];
-/// What of the packages is left out: debuggers, editors' servers, manuals. It is a third of the whole.
+/// Files of the packages that are left out: debuggers, language servers, manuals. They are a third of the whole.
 const LEFT_OUT: [&str; 10] = [
     "/usr/libexec/swift/bin/lldb*",
     "/usr/libexec/swift/bin/clangd*",
@@ -23,12 +23,12 @@ const LEFT_OUT: [&str; 10] = [
     "/usr/share/info/*",
     "/usr/share/locale/*",
 ];
-/// The file that a root has when it is whole. Its name changes with what a root has to be.
+/// The marker file of a complete root. Its name changes when the requirements on roots change.
 const WHOLE: &str = "siskin-root-1";
 /// A script in the root.
 const SCRIPT: &str = "siskin-inside.sh";
-/// What that does: it runs a command in a root. Its arguments are the path of the root, the folders that are seen in it as
-/// they are outside, `--`, the command. What is mounted goes with the last of its processes.
+/// The content of the script, which runs a command in a root. Its arguments are the path of the root, the folders that
+/// are visible in it as they are outside, `--`, and the command. Mounts end with the last of its processes.
 const INSIDE: &str = r#"set -e
 root=$1; shift
 mount -t proc proc "$root/proc"
@@ -47,8 +47,8 @@ pub(crate) enum Swift {
 }
 
 impl Swift {
-    /// The machine's Swift, or the one in the root under `folder`, which is made where it is not there yet. Where that
-    /// cannot be, says what to do.
+    /// Returns the machine's Swift, or the one in the root under `folder`, which is created if missing. If that is
+    /// impossible, returns an error that says what to do.
     pub(crate) fn find(folder: &Path) -> Result<Self> {
         if succeeds(&mut program("swift", &["--version"])) {
             return Ok(Self::Here);
@@ -71,7 +71,8 @@ impl Swift {
         Ok(Self::Inside(root))
     }
 
-    /// A command that runs `swift` at the root of the workspace, with these variables, and sees the folders.
+    /// Returns a command that runs `swift` at the root of the workspace, with these variables and access to the
+    /// folders.
     pub(crate) fn command(&self, folders: &[&Path], variables: &[(&str, String)]) -> Command {
         match self {
             Self::Here => {
@@ -90,14 +91,14 @@ impl Swift {
     }
 }
 
-/// A command in a root that sees the folders of the machine.
+/// Returns a command in a root with access to the machine's folders.
 fn inside(root: &Path, folders: &[&Path]) -> Command {
     let mut command = program("unshare", &["--mount", "--propagation", "private", "sh"]);
     command.arg(root.join(SCRIPT)).arg(root).args(folders).arg("--");
     command
 }
 
-/// Makes a root. One that was left half made is begun again.
+/// Creates a root. An incomplete root is created again.
 fn make(root: &Path) -> Result {
     let failed = |error: std::io::Error| format!("{}: {error}", root.display());
     tools::debian(&[("/usr/sbin/debootstrap".to_owned(), "debootstrap")])?;
@@ -110,7 +111,7 @@ fn make(root: &Path) -> Result {
     command.arg(root).args(mirror());
     run(&mut command)?;
     let excluded: String = LEFT_OUT.iter().map(|path| format!("path-exclude={path}\n")).collect();
-    // What is written here needs no care against a loss of power.
+    // These files need no protection against power loss.
     let settings = format!("force-unsafe-io\n{excluded}");
     fs::write(root.join("etc/dpkg/dpkg.cfg.d/siskin"), settings).map_err(failed)?;
     for name in ["/etc/resolv.conf", "/etc/hosts"] {
@@ -132,7 +133,7 @@ fn make(root: &Path) -> Result {
     fs::write(root.join(WHOLE), "").map_err(failed)
 }
 
-/// The mirror that this machine gets its own packages from, where it says so.
+/// Returns the mirror that this machine gets its own packages from, if known.
 fn mirror() -> Option<String> {
     let mut files = vec![PathBuf::from("/etc/apt/sources.list")];
     let more = fs::read_dir("/etc/apt/sources.list.d").into_iter().flatten().flatten();
@@ -145,7 +146,7 @@ fn is_list(path: &Path) -> bool {
     path.extension().is_some_and(|end| end == "list" || end == "sources")
 }
 
-/// The first address of Debian's own packages in a list of sources, of the old form or the new one.
+/// Returns the first address of Debian's own packages in a list of sources, in the old or the new format.
 fn mirror_in(text: &str) -> Option<String> {
     let lines =
         text.lines().map(str::trim).filter(|line| line.starts_with("deb ") || line.starts_with("URIs:"));

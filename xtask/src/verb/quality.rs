@@ -1,4 +1,4 @@
-//! `quality`: what the types of weights cost in quality.
+//! `quality`: the quality loss of weight types.
 
 use super::bench_peers::{peers, report::value};
 use super::model;
@@ -15,19 +15,19 @@ pub(crate) const VERB: Verb = Verb {
     run: quality,
 };
 
-/// A way of storing matrices.
+/// A way to store matrices.
 struct Recipe {
     title: &'static str,
-    /// What `requantise` is given for MiniLM, and how the inputs of products are rounded; empty: not measured.
+    /// The arguments of `requantise` for MiniLM, and the rounding of matmul inputs; if empty, it is not measured.
     encoder: (&'static [&'static str], &'static str),
-    /// What `siskin convert` is given for the others.
+    /// The arguments of `siskin convert` for the other models.
     decoder: &'static [&'static str],
 }
 
 const BLOCKS: &str = "blocks";
 const ROWS: &str = "rows";
 
-/// Every way that is measured. A line here is all that another one takes.
+/// All measured recipes. Adding one takes a line here.
 const RECIPES: &[Recipe] = &[
     Recipe { title: "as its source has it", encoder: (&[], ""), decoder: &[] },
     Recipe { title: "Q8_0", encoder: (&["q8_0"], BLOCKS), decoder: &["--quant", "q8_0,tables=q8_0,always"] },
@@ -46,7 +46,7 @@ const RECIPES: &[Recipe] = &[
     Recipe { title: "W4i, tables W8r", encoder: (&[], ""), decoder: &["--quant", "w4i,always"] },
 ];
 
-/// Chunks of 512 tokens where nothing is said.
+/// The default number of chunks of 512 tokens.
 const CHUNKS: usize = 20;
 
 fn quality(arguments: &[String]) -> Result {
@@ -78,7 +78,7 @@ fn quality(arguments: &[String]) -> Result {
     })
 }
 
-/// The table of sentence embeddings.
+/// Prints the table of sentence embeddings.
 fn encoder(folder: &Path, text: &Path) -> Result {
     let python = peers::python()?;
     let packages = ["numpy==2.4.6", "safetensors==0.8.0", "tokenizers==0.23.3"];
@@ -119,14 +119,14 @@ fn encoder(folder: &Path, text: &Path) -> Result {
     Ok(())
 }
 
-/// The cells of a row, after its sizes.
+/// Returns the cells of a row, after the sizes.
 fn embeddings(python: &Path, folder: &Path, text: &Path, weights: &Path, rounding: &str) -> Result<String> {
     let mut script = program(python, &["xtask/python/quality_minilm.py"]);
     let said = output(script.arg(folder).arg(text).arg(weights).arg(rounding))?;
     Ok(said.split_whitespace().map(|cell| format!("{cell} | ")).collect::<String>().trim_end().to_owned())
 }
 
-/// The table of forecasts, beside the model's own numbers in f16.
+/// Prints the table of next-token predictions, compared to the model in f16.
 fn decoder(name: &str, folder: &Path, text: &Path, chunks: usize) -> Result {
     let source = model::bring(name)?;
     let (truth, file) = (folder.join(format!("{name}.f16.siskin")), folder.join(format!("{name}.siskin")));
@@ -185,7 +185,7 @@ fn number(json: &str, key: &str) -> Result<f64> {
     number.ok_or_else(|| format!("no number `{key}` in {json}"))
 }
 
-/// The types of a conversion's matrices, as `210 Q4_K, 1 Q8_0`.
+/// Returns the types of a conversion's matrices, as `210 Q4_K, 1 Q8_0`.
 fn types(json: &str) -> String {
     let list = json.split_once("\"types\":{").and_then(|(_, rest)| rest.split_once('}'));
     let entries = list.map(|(list, _)| list).unwrap_or_default().split(',');
@@ -195,7 +195,7 @@ fn types(json: &str) -> String {
     shown.map(|(name, count)| format!("{count} {name}")).collect::<Vec<_>>().join(", ")
 }
 
-/// The bytes of all tensors of an inspected file, with their padding.
+/// Returns the bytes of all tensors of an inspected file, with padding.
 fn tensor_bytes(json: &str) -> Result<f64> {
     let before = json.split_once(",\"kind\":\"tensor data\"").map(|(before, _)| before);
     let digits =

@@ -1,4 +1,4 @@
-//! `size`: how large the library is that apps get, for each machine and with parts left out.
+//! `size`: the size of the library that apps ship, for each target and with features left out.
 
 use crate::shell::{self, Result, run};
 use crate::{Verb, foreign, library, tools};
@@ -12,20 +12,20 @@ pub(crate) const VERB: Verb = Verb {
     run: size,
 };
 
-/// A machine that the library is weighed for.
+/// A target that the library is measured for.
 struct Machine {
     target: &'static str,
-    /// What links for it and the packages that bring that; none where the compiler finds its linker by itself.
+    /// The linker and the packages that provide it; `None` if the compiler finds its linker by itself.
     linker: Option<[&'static str; 3]>,
 }
 
-/// What is in the library.
+/// The features of the library.
 struct Parts {
     name: &'static str,
     features: &'static [&'static str],
 }
 
-/// A library to weigh.
+/// A library to measure.
 type Build = (&'static Machine, &'static Parts);
 
 const MACHINES: [Machine; 3] = [
@@ -46,15 +46,15 @@ const PARTS: [Parts; 3] = [
     Parts { name: "none", features: &["--no-default-features"] },
 ];
 
-/// What `cargo xtask test` weighs, and the most bytes that it may have: each library takes minutes to build.
+/// The library that `cargo xtask test` measures, and its maximum size in bytes: each library takes minutes to build.
 const BOUND: (Build, u64) = ((&MACHINES[0], &PARTS[0]), 3_000_000);
 
-/// The compiler for other machines, and a size for each library.
+/// The cross compiler, and a size for each library.
 const LEDGER: &str = "tests/data/sizes.txt";
-/// Where cargo puts it.
+/// Its path in cargo's target folder.
 const FILE: &str = "ship/libsiskin_ffi.so";
-/// By how much a library may grow before its new size must be blessed, in percent. Another compiler may do as it likes
-/// below the bound.
+/// Maximum growth of a library in percent before its new size must be blessed. With another compiler, only the bound
+/// applies.
 const GROWTH: f64 = 1.0;
 
 fn size(arguments: &[String]) -> Result {
@@ -70,22 +70,22 @@ fn size(arguments: &[String]) -> Result {
     weigh(&builds, !bless.is_empty())
 }
 
-/// Every library.
+/// Iterates over all libraries.
 fn builds() -> impl Iterator<Item = Build> {
     MACHINES.iter().flat_map(|machine| PARTS.iter().map(move |parts| (machine, parts)))
 }
 
-/// What a line of the ledger begins with.
+/// Returns the prefix of a line of the ledger.
 fn name((machine, parts): Build) -> String {
     format!("{} {}:", machine.target, parts.name)
 }
 
-/// Weighs the library that the bound is for.
+/// Measures the library that the bound applies to.
 pub(crate) fn check() -> Result {
     weigh(&[BOUND.0], false)
 }
 
-/// Installs what is missing, or says how.
+/// Ensures that the tools are installed.
 pub(crate) fn need_tools() -> Result {
     let mut needs = foreign::needs();
     for [compiler, package, headers] in MACHINES.iter().filter_map(|machine| machine.linker) {
@@ -148,10 +148,10 @@ fn weigh(builds: &[Build], bless: bool) -> Result {
     if wrong.is_empty() { Ok(()) } else { Err(wrong.join("\n")) }
 }
 
-/// Builds the library as it is shipped, and gives its file. One compiler builds all of them, so that their sizes can be
-/// compared.
+/// Builds the library as it ships, and returns its file. One compiler builds all of them, so that their sizes are
+/// comparable.
 fn library((machine, parts): Build) -> Result<PathBuf> {
-    // Built beside others, a shared library keeps what only those need.
+    // If built together with other crate types, a shared library keeps code that only those need.
     let what = ["--package", "siskin-ffi", "--profile", "ship", "--lib", "--crate-type", "cdylib"];
     let mut command = foreign::cargo("rustc", machine.target, foreign::STANDARD);
     command.arg(foreign::SMALL).args(what).args(parts.features);

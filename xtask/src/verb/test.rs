@@ -1,4 +1,4 @@
-//! `test`: everything a change must pass, and a table of what ran.
+//! `test`: everything that a change must pass, and a table of the results.
 
 use super::{android, arm, c, counts, cuda, export, ios, model, size};
 use crate::Verb;
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 pub(crate) const VERB: Verb = Verb { name: "test", usage: "[--all] [STEP]…", about: ABOUT, run: test };
 const ABOUT: &str = "run every check, or the steps named; --all: also the cases that others stand for";
 
-/// Real models that tests use where they are there.
+/// Real models that tests use if present.
 const MODELS: [&str; 3] = ["smollm2", "minilm", "whisper"];
 /// Mutations per seed; the plain test run does a tenth.
 const FUZZ_ROUNDS: &str = "2000";
@@ -25,17 +25,17 @@ enum Outcome {
     Failed(String),
 }
 
-/// How much is run.
+/// How many tests are run.
 #[derive(Clone, Copy, PartialEq)]
 enum Extent {
-    /// Of cases that stand for each other, one.
+    /// One of each set of redundant cases.
     Usual,
     All,
 }
 
 struct Step {
     name: &'static str,
-    /// Processor seconds that it may take in a new clone, compiling included, before it is named.
+    /// Limit of processor seconds in a new clone, including compilation, above which the step is reported.
     budget: u32,
     run: fn(Extent) -> Result<Outcome>,
 }
@@ -62,9 +62,9 @@ const STEPS: [Step; 18] = [
     Step { name: "deny", budget: 10, run: |_| deny() },
 ];
 
-/// What says that a step runs in this process.
+/// The flag for running a step in this process.
 const HERE: &str = "--here";
-/// What adds the cases that others stand for.
+/// The flag that adds the redundant cases.
 const ALL: &str = "--all";
 
 fn test(arguments: &[String]) -> Result {
@@ -85,7 +85,7 @@ fn test(arguments: &[String]) -> Result {
     summary(&ran, begun.elapsed())
 }
 
-/// Runs a step; that it was skipped is in the last line that is printed.
+/// Runs a step. If it was skipped, prints that as the last line.
 fn here(step: &Step, extent: Extent) -> Result {
     match (step.run)(extent)? {
         Outcome::Failed(why) => Err(why),
@@ -97,20 +97,21 @@ fn here(step: &Step, extent: Extent) -> Result {
     }
 }
 
-/// What stands between the name of a step and why it was skipped.
+/// The text between the name of a step and the reason why it was skipped.
 const SKIPPED_STEP: &str = " is skipped: ";
 
-/// What came of a step.
+/// The result of a step.
 struct Ran {
     step: &'static Step,
     outcome: Outcome,
     seconds: f64,
-    /// Seconds of processors, where the system counts them.
+    /// Processor seconds, if the system counts them.
     worked: Option<f64>,
     tests: Tests,
 }
 
-/// Runs one step in a process of its own, with what it prints in a file; shows all of that, or what failed.
+/// Runs one step in its own process and records its output in a file. Prints all of it if `shown` is set, otherwise
+/// only failures.
 fn recorded(step: &'static Step, extent: Extent, shown: bool) -> Ran {
     println!("\n== {}", step.name);
     let (begun, before) = (Instant::now(), shell::seconds_of_programs());
@@ -145,7 +146,7 @@ fn record(step: &Step, extent: Extent, shown: bool, place: &Path) -> io::Result<
     command.args(["test", HERE, step.name]).args((extent == Extent::All).then_some(ALL));
     command.current_dir(shell::root()).stdout(to.try_clone()?).stderr(to);
     let mut child = command.spawn()?;
-    // Its ends of the pipe are closed here too, so that what is read ends.
+    // Closes this process's ends of the pipe, so that reading ends.
     drop(command);
     let (mut file, mut said, mut part) = (fs::File::create(place)?, Vec::new(), [0; 1 << 14]);
     loop {
@@ -211,7 +212,7 @@ fn summary(ran: &[Ran], total: Duration) -> Result {
     if failed.is_empty() { Ok(()) } else { Err(format!("failed: {}", failed.join(", "))) }
 }
 
-/// What is said of a step's tests behind its result.
+/// Returns the summary of a step's tests that follows its result.
 fn of_tests(tests: &Tests) -> String {
     match (tests.passed, tests.skipped) {
         (0, 0) => String::new(),
@@ -234,7 +235,7 @@ fn clippy() -> Result<Outcome> {
     pass(cargo(&["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"]))
 }
 
-/// The kernels build without the standard library.
+/// Checks that the kernels build without the standard library.
 fn core_only() -> Result<Outcome> {
     pass(cargo(&["check", "--package", "siskin-kernels", "--no-default-features", "--locked"]))
 }
@@ -255,7 +256,7 @@ fn bring_models() -> Result<Outcome> {
 fn tests(extent: Extent) -> Result<Outcome> {
     let kinds = ["--lib", "--bins", "--tests", "--examples"];
     let mut command = cargo(&["test", "--workspace", "--locked", "--no-fail-fast"]);
-    // What tests print says which of them ran nothing.
+    // The output of tests tells which of them were skipped.
     command.args(kinds).args(["--", "--show-output"]);
     if extent == Extent::All {
         command.env(ALL_CASES.0, ALL_CASES.1);
@@ -269,7 +270,7 @@ fn short_fuzz() -> Result<Outcome> {
     pass(command)
 }
 
-/// A check that is skipped where this machine has no way to get what it needs.
+/// Runs a check, or skips it if this machine cannot provide its requirements.
 fn where_possible<T>(needs: fn() -> Result<T>, check: impl FnOnce(T) -> Result) -> Result<Outcome> {
     match needs() {
         Ok(tools) => check(tools).map(|()| Outcome::Passed),

@@ -1,4 +1,4 @@
-//! Hyper-parameters under llama.cpp's keys.
+//! Hyper-parameters under the metadata keys of llama.cpp.
 
 use super::Extra;
 use super::value::Value;
@@ -10,20 +10,20 @@ use siskin::graph::{AttentionMask, Graph, Growth, NormKind, Op, Rope, Stretch};
 use siskin::{Error, Result};
 use siskin_kernels::quant::BlockType;
 
-/// Tensors that stand for keys of configurations.
+/// Tensors that hold what other formats keep in configuration keys.
 pub(super) use crate::import::FACTORS;
 
-/// llama.cpp's number for taking a text's classes in place of a vector.
+/// llama.cpp's pooling type RANK: the output is class scores instead of an embedding.
 const RANK: u32 = 4;
 
-/// Families of which llama.cpp gives layers a window.
+/// Families for which llama.cpp supports a sliding window.
 const SLIDING: &[&str] = &["gemma2", "gemma3", "gpt-oss", "modernbert", "olmo2"];
-/// Families of which llama.cpp wants a matrix of the scores.
+/// Families for which llama.cpp requires a separate LM head.
 const HEADED: &[&str] = &["olmo2", "phi"];
-/// Families whose scale of attention has no key.
+/// Families whose attention scale has no key.
 const GEMMAS: &[&str] = &["gemma2", "gemma3"];
 
-/// Texts that importers keep.
+/// String keys that importers keep.
 const KEPT: [&str; 7] = [
     "general.organization",
     "general.basename",
@@ -34,7 +34,7 @@ const KEPT: [&str; 7] = [
     "general.license.link",
 ];
 
-/// The numbers that `general.file_type` has for the type of most tensors.
+/// The value of `general.file_type` for the type of most tensors.
 const FILE_TYPES: &[(BlockType, u32)] = &[
     (BlockType::F32, 0),
     (BlockType::F16, 1),
@@ -56,7 +56,7 @@ const FILE_TYPES: &[(BlockType, u32)] = &[
     (BlockType::MXFP4, 38),
 ];
 
-/// Every key but the tokenizer's.
+/// Returns all keys except the tokenizer's.
 pub(super) fn of(
     model: &Model<'_>,
     architecture: &str,
@@ -84,7 +84,7 @@ pub(super) fn of(
     Ok(keys)
 }
 
-/// What llama.cpp does otherwise than the model, or without.
+/// Adds notes about what llama.cpp computes differently from the model or does not support.
 fn note_what_is_left_out(model: &Model<'_>, notes: &mut Vec<String>) -> Result<()> {
     notes.extend(["dense", "prompts"].into_iter().filter_map(|key| model.note_without(key)));
     if model.config.flag(&["sentence_transformers/normalise"])? == Some(false) {
@@ -110,7 +110,7 @@ fn note_what_is_left_out(model: &Model<'_>, notes: &mut Vec<String>) -> Result<(
     Ok(())
 }
 
-/// What llama.cpp does otherwise in a way that a note tells of.
+/// Returns the differences of llama.cpp that are accepted and reported as notes.
 pub(super) fn told(model: &Model<'_>) -> Told {
     let (h, family) = (&model.hyper, model.family.name);
     let slides = h.windows.iter().any(Option::is_some);
@@ -127,7 +127,8 @@ pub(super) fn told(model: &Model<'_>) -> Told {
     }
 }
 
-/// After how many layers one without a window comes, where all layers keep to that and are counted from `first`.
+/// Returns the period of layers without a sliding window, where layers are numbered from `first`, or `None` if the
+/// layers have no such period.
 fn period(windows: &[Option<usize>], first: usize) -> Option<usize> {
     let fits = |period: &usize| {
         windows.iter().zip(first..).all(|(window, layer)| window.is_none() == layer.is_multiple_of(*period))
@@ -135,7 +136,7 @@ fn period(windows: &[Option<usize>], first: usize) -> Option<usize> {
     (1..=windows.len().max(6)).find(fits)
 }
 
-/// The source's own keys.
+/// Returns the keys of a GGUF source.
 fn kept(model: &Model<'_>) -> Vec<(String, Value)> {
     let keys = model.config.values().iter();
     let keys = keys.filter(|(key, _)| {
@@ -171,12 +172,12 @@ fn value_of(json: &Json) -> Option<Value> {
     }
 }
 
-/// What a graph says of the shapes in it.
+/// Returns the graph that hyper-parameters are taken from.
 fn main_graph<'a>(model: &'a Model<'_>) -> Option<&'a Graph> {
     model.graphs.decoder.as_ref().or(model.graphs.encoder.as_ref())
 }
 
-/// Keys from the hyper-parameters of another source.
+/// Builds keys from the hyper-parameters of a source in another format.
 fn made(model: &Model<'_>, notes: &mut Vec<String>) -> Result<Vec<(String, Value)>> {
     let (h, config) = (&model.hyper, &model.config);
     let mut keys = Vec::new();
@@ -202,7 +203,7 @@ fn made(model: &Model<'_>, notes: &mut Vec<String>) -> Result<Vec<(String, Value
     let windows = main_graph(model).into_iter().flat_map(Graph::attentions).filter_map(|attention| {
         match attention.attention_mask {
             AttentionMask::Causal(window) | AttentionMask::CausalEncoder(window) => window,
-            // The file counts both sides, and 0 is no window.
+            // The file counts both sides of the window. 0 would mean no window.
             AttentionMask::LocalWindow(reach) => Some(reach.saturating_mul(2).max(1)),
             _ => None,
         }
@@ -229,7 +230,7 @@ fn made(model: &Model<'_>, notes: &mut Vec<String>) -> Result<Vec<(String, Value
     Ok(keys)
 }
 
-/// The scaling of rotary positions.
+/// Adds the RoPE scaling.
 fn rotation(model: &Model<'_>, keys: &mut Vec<(String, Value)>, notes: &mut Vec<String>) -> Result<()> {
     if main_graph(model).is_none_or(|graph| graph.ropes.is_empty()) {
         return Ok(());
@@ -290,7 +291,7 @@ fn theta(model: &Model<'_>) -> Result<Option<f64>> {
     ])
 }
 
-/// What only models have that read whole texts.
+/// Adds the keys of encoders: pooling, class labels and causality.
 fn reading(model: &Model<'_>, keys: &mut Vec<(String, Value)>) -> Result<()> {
     let config = &model.config;
     let classes = model.file.tensor("cls.output.weight").map(|tensor| tensor.rows);
@@ -322,7 +323,7 @@ fn reading(model: &Model<'_>, keys: &mut Vec<(String, Value)>) -> Result<()> {
     Ok(())
 }
 
-/// What only some families have.
+/// Adds the keys that only some families have.
 fn own(model: &Model<'_>, keys: &mut Vec<(String, Value)>, notes: &mut Vec<String>) -> Result<()> {
     let config = &model.config;
     if model.hyper.mixed > 0 || config.word(&["attention_feature_map"])?.is_some() {
@@ -428,7 +429,7 @@ fn own(model: &Model<'_>, keys: &mut Vec<(String, Value)>, notes: &mut Vec<Strin
     Ok(())
 }
 
-/// Factors of rotary frequencies, which files keep as tensors.
+/// Returns the RoPE frequency factors, which GGUF files store as tensors.
 pub(super) fn factors(model: &Model<'_>) -> Result<Vec<Extra>> {
     let mut extras = Vec::new();
     let mut add = |name: &'static str, numbers: Vec<f64>| {

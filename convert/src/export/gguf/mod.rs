@@ -1,4 +1,5 @@
-//! A GGUF file as llama.cpp reads it: its names, keys and tokenizer tables; blocks stay what they are.
+//! Writes GGUF files for llama.cpp, with its tensor names, keys and tokenizer tables. Quantized blocks are kept as they
+//! are.
 
 mod keys;
 mod tokenizer;
@@ -18,17 +19,17 @@ use value::Value;
 
 pub(super) static FORMAT: Format = Format { name: "gguf", ending: "gguf", write };
 
-/// Tensors begin at multiples of this.
+/// Alignment of tensor data in bytes.
 const ALIGNMENT: usize = 32;
 const VERSION: u32 = 3;
-/// Families that llama.cpp runs as another one.
+/// Families that llama.cpp runs as another architecture.
 const RUN_AS: &[(&str, &str)] = &[("mistral", "llama"), ("mixtral", "llama")];
-/// What llama.cpp calls decoders whose tokens see those behind them.
+/// llama.cpp's architecture names for decoders with bidirectional attention.
 const BOTH_WAYS: &[(&str, &str)] = &[("gemma3", "gemma-embedding")];
-/// The parts of heads that llama.cpp has no place for: it refuses files with more tensors than it knows.
+/// Head tensors that llama.cpp does not support: it refuses files with unknown tensors.
 const FOREIGN: &[&str] = &["tokens.", "tokens_norm.", "output_bias", "labels.", "answer."];
 
-/// What llama.cpp calls the family, and where its files keep tensors.
+/// Returns llama.cpp's architecture name and tensor rules of the family.
 fn architecture(model: &Model<'_>) -> Result<(&'static str, &'static [TensorRule])> {
     let ours = model.family.name;
     let name = RUN_AS.iter().find(|(family, _)| *family == ours).map_or(ours, |(_, other)| *other);
@@ -56,7 +57,7 @@ fn architecture(model: &Model<'_>) -> Result<(&'static str, &'static [TensorRule
     Ok((architecture, family.gguf_rules))
 }
 
-/// A tensor that the file has although it is none of the graph's.
+/// A tensor of the file that is not a weight of the graph.
 struct Extra {
     name: &'static str,
     numbers: Vec<f32>,
@@ -120,7 +121,7 @@ fn check_keys(
     metadata: &[(String, Value)],
     extras: &[Extra],
 ) -> Result<()> {
-    // Its head stays behind where it is an encoder.
+    // The head of an encoder is not written.
     let stays = |name: &str| {
         model.graphs.decoder.is_some()
             || name != "output.weight" && !FOREIGN.iter().any(|part| name.starts_with(part))
@@ -132,7 +133,7 @@ fn check_keys(
     reread::check(own, read, "gguf", keys::told(model))
 }
 
-/// The hyper-parameters as they are read from the file.
+/// Returns the hyper-parameters as an importer would read them from the file.
 fn config_of(
     model: &Model<'_>,
     architecture: &str,
@@ -160,7 +161,7 @@ fn config_of(
     Config::new(config)
 }
 
-/// The type of a tensor's blocks: lists are always floats of 32 bits.
+/// Returns the block type that a tensor is written as: vectors are always f32.
 fn block(model: &Model<'_>, entry: &Entry<'_>, dtype: Dtype) -> BlockType {
     if entry.is_vector() {
         return BlockType::F32;
@@ -173,7 +174,7 @@ fn padding(bytes: u64) -> Vec<u8> {
     vec![0; if rest == 0 { 0 } else { ALIGNMENT - rest }]
 }
 
-/// Everything before the tensors.
+/// Builds everything before the tensor data.
 fn head(
     metadata: &[(String, Value)],
     entries: &[Entry<'_>],

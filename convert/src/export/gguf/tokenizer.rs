@@ -1,4 +1,4 @@
-//! The tokenizer's tables under llama.cpp's keys.
+//! Tokenizer tables under the metadata keys of llama.cpp.
 
 use super::value::Value;
 use crate::export::model::Model;
@@ -13,10 +13,10 @@ use siskin::tokenizer::{
 use std::collections::HashMap;
 use std::path::Path;
 
-/// SentencePiece's spelling of a space.
+/// SentencePiece's replacement of a space.
 const SPACE: &str = "\u{2581}";
 
-/// The keys of the packed tokenizer; none where there is none.
+/// Returns the keys of the packed tokenizer, or no keys if there is no tokenizer.
 pub(super) fn keys(model: &Model<'_>, notes: &mut Vec<String>) -> Result<Vec<(String, Value)>> {
     let mut keys = Vec::new();
     if model.hyper.segments > 0 {
@@ -98,7 +98,7 @@ pub(super) fn keys(model: &Model<'_>, notes: &mut Vec<String>) -> Result<Vec<(St
     Ok(keys)
 }
 
-/// Texts in which tokenizers do what only some of them do.
+/// Texts that trigger behavior in which tokenizers differ.
 const PROBES: &[&str] = &[
     "Hello World",
     " two  spaces ",
@@ -110,7 +110,7 @@ const PROBES: &[&str] = &[
     "line\n\n\tend\r\n",
 ];
 
-/// Notes a text of which the written file's tokenizer makes other tokens than the model's.
+/// Adds a note if the written file's tokenizer produces other token ids than the model's for a probe text.
 pub(super) fn compare(model: &Model<'_>, written: &Path, notes: &mut Vec<String>) -> Result<()> {
     let Some(section) = model.file.tokenizer() else { return Ok(()) };
     let own = Tokenizer::open(section)?;
@@ -146,7 +146,7 @@ fn collapses(step: &Normalizer) -> bool {
     }
 }
 
-/// llama.cpp's name for the way in which pieces become tokens.
+/// Returns llama.cpp's name of the tokenizer model.
 fn kind(vocabulary: &Vocabulary) -> &'static str {
     match vocabulary.model {
         ModelKind::Unigram => "t5",
@@ -156,7 +156,7 @@ fn kind(vocabulary: &Vocabulary) -> &'static str {
     }
 }
 
-/// The name of the pre-tokenizer: the source's, or one that cuts text alike.
+/// Returns the name of the pre-tokenizer: the source's, or one that splits text equivalently.
 fn pre(model: &Model<'_>, vocabulary: &Vocabulary, kind: &str, notes: &mut Vec<String>) -> String {
     let known = model.provenance("tokenizer.ggml.pre");
     if !known.is_empty() || kind != "gpt2" {
@@ -197,7 +197,7 @@ fn spellings(vocabulary: &Vocabulary) -> Vec<Vec<u8>> {
         let is_text = matches!(token.kind, TokenKind::Normal | TokenKind::Unused);
         match vocabulary.model {
             _ if token.text.is_empty() => format!("[PAD{id}]").into_bytes(),
-            // Tokens that start a word carry the mark of a space; the others continue one.
+            // GGUF marks tokens that start a word with a space; tokens without it continue one.
             ModelKind::WordPiece if token.kind == TokenKind::Normal && !token.continues => {
                 [SPACE.as_bytes(), &token.text].concat()
             }
@@ -209,7 +209,7 @@ fn spellings(vocabulary: &Vocabulary) -> Vec<Vec<u8>> {
     vocabulary.tokens.iter().enumerate().map(spell).collect()
 }
 
-/// Scores in the order of the merges that make the tokens.
+/// Returns scores in the order of the merges that create the tokens.
 fn scores_of(vocabulary: &Vocabulary, pairs: &[(Vec<u8>, Vec<u8>)]) -> Vec<f32> {
     let mut ranks: HashMap<Vec<u8>, usize> = HashMap::new();
     for (rank, (left, right)) in pairs.iter().enumerate() {

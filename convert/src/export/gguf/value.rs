@@ -1,4 +1,4 @@
-//! Metadata values and tensor descriptions, as bytes of a GGUF file.
+//! Writes metadata values and tensor infos in GGUF's encoding.
 
 use serde_json::Value as Json;
 
@@ -16,7 +16,7 @@ pub(super) enum Value {
     Floats(Vec<f32>),
 }
 
-/// Numbers of types.
+/// GGUF's value type ids.
 const BYTE: u32 = 0;
 const UNSIGNED: u32 = 4;
 const INT: u32 = 5;
@@ -25,14 +25,14 @@ const BOOL: u32 = 7;
 const TEXT: u32 = 8;
 const ARRAY: u32 = 9;
 
-/// A text with its length before it.
+/// Writes a string, prefixed by its length.
 pub(super) fn text(text: &[u8], out: &mut Vec<u8>) {
     out.extend((text.len() as u64).to_le_bytes());
     out.extend_from_slice(text);
 }
 
 impl Value {
-    /// The same as JSON; `None` for what no hyper-parameter is.
+    /// Returns the value as JSON, or `None` for a type that no hyper-parameter has.
     pub(super) fn json(&self) -> Option<Json> {
         Some(match self {
             Self::Unsigned(number) => (*number).into(),
@@ -46,7 +46,7 @@ impl Value {
         })
     }
 
-    /// The number of the type, then the value.
+    /// Writes the type id, then the value.
     pub(super) fn write(&self, out: &mut Vec<u8>) {
         let array = |kind: u32, length: usize, out: &mut Vec<u8>| {
             out.extend(ARRAY.to_le_bytes());

@@ -1,15 +1,16 @@
-//! Attention: scores, what is added to them, who sees whom, and the weighted sum.
+//! Attention as ONNX nodes: scores, position biases, attention masks and the weighted sum of values.
 
 use super::proto::{Attribute, Element};
 use super::side::{Side, unwritten};
 use siskin::graph::{Attention, AttentionMask, Bias};
 use siskin::{Error, ErrorKind, Result};
 
-/// No text has more positions: distances beyond count as this one.
+/// Upper bound of positions: larger distances are clamped to it.
 const FARTHEST: usize = 1 << 15;
 
 impl Side<'_, '_> {
-    /// `inputs` are those of the operation: queries, keys, values, and what unmarked rows have in the end.
+    /// Writes attention. `inputs` are those of the operation: queries, keys, values, and the output of rows without
+    /// global attention.
     pub(super) fn attention(&mut self, attention: &Attention, inputs: &[String]) -> Result<String> {
         let (keys, values) = match (attention.attention_mask, inputs) {
             (AttentionMask::CrossAttention, _) => {
@@ -32,7 +33,7 @@ impl Side<'_, '_> {
         let keys = self.shared(&keys, attention, kv_heads);
         let values = self.shared(&values, attention, kv_heads);
         let keys = self.nodes.transpose(&keys, &[0, 1, 3, 2]);
-        // The factor goes to what has fewer numbers.
+        // The scale is applied to the smaller tensor.
         let queries = self.nodes.times(&queries, attention.scale);
         let mut scores = self.nodes.add("MatMul", &[&queries, &keys]);
         if let Some(cap) = attention.softcap {
@@ -68,13 +69,13 @@ impl Side<'_, '_> {
         }
     }
 
-    /// Texts × heads × rows × columns of a head.
+    /// Splits `x` into heads: batch × heads × rows × head size.
     fn heads(&mut self, x: &str, head_size: usize) -> String {
         let heads = self.nodes.reshape(x, &[0, 0, -1, head_size as i64]);
         self.nodes.transpose(&heads, &[0, 2, 1, 3])
     }
 
-    /// The same, each head as often as queries share it.
+    /// Splits `x` into KV heads and repeats each for the query heads that share it (GQA).
     fn shared(&mut self, x: &str, attention: &Attention, kv_heads: usize) -> String {
         let heads = self.heads(x, attention.head_size);
         let times = attention.heads / kv_heads.max(1);
@@ -84,11 +85,11 @@ impl Side<'_, '_> {
         let apart = self.nodes.unsqueeze(&heads, &[2]);
         let copies = self.nodes.ints(&[1, 1, times as i64, 1, 1]);
         let copies = self.nodes.add("Expand", &[&apart, &copies]);
-        // A size of −1 stands for what is left: the rows.
+        // A size of −1 is inferred: the rows.
         self.nodes.reshape(&copies, &[0, attention.heads as i64, -1, attention.head_size as i64])
     }
 
-    /// What is added to scores by distance: texts × heads × queries × keys.
+    /// Returns the position bias of the scores: batch × heads × queries × keys.
     fn bias(&mut self, bias: &Bias, heads: usize) -> Result<String> {
         let word = format!("bias {bias:?}");
         if let Some(made) = self.made.get(&word) {
@@ -113,7 +114,8 @@ impl Side<'_, '_> {
         Ok(added)
     }
 
-    /// Who sees whom, as truth values that fit scores; `None`: everybody sees everything.
+    /// Returns the attention mask as booleans that broadcast to the scores, or `None` if every query attends to every
+    /// key.
     fn seen(&mut self, attention_mask: AttentionMask) -> Result<Option<String>> {
         let word = format!("seen {attention_mask:?}");
         if let Some(made) = self.made.get(&word) {

@@ -1,7 +1,7 @@
-//! An ONNX model (opset 17): the graph as its family wrote it, one function for each operation.
+//! Writes ONNX models (opset 17): the graph as the family builds it, one function per operation.
 //!
-//! Initialisers have the names and the layout of Hugging Face; family and configuration stand in the model's
-//! properties, so that an importer need not guess.
+//! Initializers have the names and the layout of Hugging Face. The family and the configuration are stored in the
+//! model's metadata properties, so that an importer need not infer them.
 
 mod attention;
 mod nodes;
@@ -27,11 +27,11 @@ use weights::Weights;
 
 pub(super) static FORMAT: Format = Format { name: "onnx", ending: "onnx", write };
 
-/// The version of the operations.
+/// The operator set version.
 const OPSET: i64 = 17;
-/// The version of the container that goes with it.
+/// The IR version that goes with the operator set.
 const IR: i64 = 8;
-/// Weights in a file of their own begin at multiples of this.
+/// Alignment in bytes of weights in an external data file.
 const ALIGNMENT: u64 = 64;
 
 const BATCH: Size = Size::Named("batch");
@@ -101,14 +101,14 @@ fn note_what_is_left_out(model: &Model<'_>, notes: &mut Vec<String>) {
     }
 }
 
-/// The beginning of an initialiser: what stands before its data in the model's file.
+/// The header of an initializer: what precedes its data in the model file.
 struct Start {
     message: Message,
-    /// Where its data begins in the file of their own.
+    /// Offset of its data in the external data file.
     offset: u64,
-    /// Its data.
+    /// Length of its data in bytes.
     bytes: u64,
-    /// Whether the data follows.
+    /// Whether the data follows inline.
     inside: bool,
 }
 
@@ -150,7 +150,7 @@ fn starts(entries: &[Entry<'_>], types: &[BlockType], location: Option<&str>) ->
     Ok(starts)
 }
 
-/// The model but for its graph.
+/// Builds the model message without its graph.
 fn model_message(model: &Model<'_>) -> Message {
     let config = serde_json::Value::Object(model.config.values().clone()).to_string();
     let opset = Message::default().text(1, "").number(2, OPSET);
@@ -163,7 +163,7 @@ fn model_message(model: &Model<'_>) -> Message {
         .message(14, &proto::entry(SETTINGS, &config))
 }
 
-/// The graph but for the weights: nodes, constants, inputs and outputs.
+/// Builds the graph without weights: nodes, constants, inputs and outputs.
 fn form(model: &Model<'_>, entries: &[Entry<'_>], types: &[BlockType]) -> Result<Message> {
     let mut nodes = Nodes::default();
     let mut weights = Weights::new(model, entries, types);
@@ -205,7 +205,7 @@ fn form(model: &Model<'_>, entries: &[Entry<'_>], types: &[BlockType]) -> Result
     Ok(outputs.iter().fold(graph, |graph, output| graph.message(12, output)))
 }
 
-/// The inputs of a graph that reads.
+/// Adds the inputs of an encoder graph.
 fn reading(graph: &Graph, model: &Model<'_>, inputs: &mut Vec<Message>) -> Inputs {
     if graph.frames_per_row() > 0 {
         let sizes = [BATCH, Size::Known(model.hyper.features), Size::Named("frames")];
@@ -232,7 +232,7 @@ fn reading_outputs(
     outputs: &mut Vec<Message>,
 ) {
     match graph.head {
-        // A norm may stand behind what is picked.
+        // A norm may follow the row selection.
         Head::Hidden => hidden = Some(out.to_owned()),
         Head::Class => outputs.push(output(nodes, graph, "logits", out, &[BATCH])),
         Head::Next | Head::Token | Head::Label => {
@@ -254,7 +254,7 @@ fn reading_outputs(
     }
 }
 
-/// Gives what leaves a graph its name.
+/// Names an output of the graph.
 fn output(nodes: &mut Nodes, graph: &Graph, name: &str, value: &str, rows: &[Size]) -> Message {
     nodes.named("Identity", &[value], name, &[]);
     let mut sizes = rows.to_vec();

@@ -1,33 +1,33 @@
-//! The nodes of a model, written one after the other.
+//! The nodes of a model, in order.
 
 use super::proto::{self, Attribute, Element, Message};
 use std::collections::HashMap;
 
-/// Nodes, and the small constants that they take.
+/// Nodes and their small constants.
 #[derive(Default)]
 pub(super) struct Nodes {
     pub(super) nodes: Vec<Message>,
     pub(super) constants: Vec<Message>,
     known: HashMap<Vec<u8>, String>,
     counts: HashMap<String, usize>,
-    /// What the names of nodes begin with.
+    /// Prefix of node names.
     pub(super) scope: &'static str,
 }
 
 impl Nodes {
-    /// Adds a node and gives the name of its output.
+    /// Adds a node and returns the name of its output.
     pub(super) fn add(&mut self, op: &str, inputs: &[&str]) -> String {
         self.with(op, inputs, &[])
     }
 
-    /// The same with attributes.
+    /// Adds a node with attributes.
     pub(super) fn with(&mut self, op: &str, inputs: &[&str], attributes: &[Attribute<'_>]) -> String {
         let name = self.fresh(op);
         self.nodes.push(proto::node(op, &name, inputs, &[&name], attributes));
         name
     }
 
-    /// A node of two outputs.
+    /// Adds a node with two outputs.
     pub(super) fn two(
         &mut self,
         op: &str,
@@ -40,7 +40,7 @@ impl Nodes {
         outputs
     }
 
-    /// Adds a node whose output has a name that others know.
+    /// Adds a node whose output has a fixed name.
     pub(super) fn named(&mut self, op: &str, inputs: &[&str], output: &str, attributes: &[Attribute<'_>]) {
         let name = self.fresh(op);
         self.nodes.push(proto::node(op, &name, inputs, &[output], attributes));
@@ -53,7 +53,7 @@ impl Nodes {
         format!("{stem}_{count}")
     }
 
-    /// A constant with a name of its own.
+    /// Adds a named constant.
     pub(super) fn constant(&mut self, element: Element, sizes: &[usize], data: &[u8]) -> String {
         let plain = proto::tensor("", element, sizes).data(9, data);
         if let Some(known) = self.known.get(plain.bytes()) {
@@ -101,7 +101,7 @@ impl Nodes {
         self.add("Unsqueeze", &[x, &axes])
     }
 
-    /// Entries `start..end` along an axis, each `step`th.
+    /// Slices `start..end` along an axis with stride `step`.
     pub(super) fn slice(&mut self, x: &str, axis: i64, start: i64, end: i64, step: i64) -> String {
         let [start, end, axis, step] = [start, end, axis, step].map(|number| self.ints(&[number]));
         self.add("Slice", &[x, &start, &end, &axis, &step])
@@ -119,7 +119,7 @@ impl Nodes {
         self.with("Cast", &[x], &[Attribute::Int("to", element as i64)])
     }
 
-    /// `x` times a number; `x` itself where that is one.
+    /// Multiplies `x` by a scalar. Returns `x` itself if the scalar is one.
     pub(super) fn times(&mut self, x: &str, factor: f32) -> String {
         if factor == 1.0 {
             return x.to_owned();

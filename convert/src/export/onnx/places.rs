@@ -1,4 +1,4 @@
-//! Positions: where rows stand, and what follows from it.
+//! Positions of tokens, and what depends on them: RoPE and routing.
 
 use super::proto::{Attribute, Element};
 use super::side::Side;
@@ -14,7 +14,7 @@ impl Side<'_, '_> {
         made
     }
 
-    /// The position of each row among those of its text: padding does not count.
+    /// Returns the position of each token in its sequence: padding is not counted.
     pub(super) fn positions(&mut self) -> String {
         self.once("positions", |side| match side.inputs.mask.clone() {
             Some(mask) => {
@@ -33,7 +33,8 @@ impl Side<'_, '_> {
         })
     }
 
-    /// How many rows a text has; frames give half as many.
+    /// Returns the number of rows of a sequence. A row covers several audio frames if the graph has strided
+    /// convolutions.
     fn length(&mut self) -> String {
         let rows = self.inputs.rows.clone();
         let shape = self.nodes.add("Shape", &[&rows]);
@@ -48,7 +49,7 @@ impl Side<'_, '_> {
         self.nodes.add("Div", &[&length, &stride])
     }
 
-    /// Whole numbers plus one of them.
+    /// Adds a constant to integers.
     pub(super) fn moved(&mut self, x: &str, by: i64) -> String {
         if by == 0 {
             return x.to_owned();
@@ -57,7 +58,7 @@ impl Side<'_, '_> {
         self.nodes.add("Add", &[x, &by])
     }
 
-    /// The position of the key minus that of the query: texts × 1 × queries × keys.
+    /// Returns key position minus query position: batch × 1 × queries × keys.
     pub(super) fn distances(&mut self) -> String {
         self.once("distances", |side| {
             let positions = side.positions();
@@ -67,7 +68,7 @@ impl Side<'_, '_> {
         })
     }
 
-    /// The angles of a rotary table at each position, their cosines and sines.
+    /// Returns the cosines and sines of a RoPE table at each position.
     fn angles(&mut self, rope: usize, offset: usize) -> (String, String) {
         let mut turn = |op: &str| {
             self.once(&format!("{op} {rope} {offset}"), |side| {
@@ -87,7 +88,7 @@ impl Side<'_, '_> {
         (turn("Cos"), turn("Sin"))
     }
 
-    /// The frequencies of a table, for each text those of its length.
+    /// Returns the frequencies of a RoPE table, for each sequence those of its length.
     fn frequencies(&mut self, table: &Rope) -> String {
         let usual = self.nodes.floats(&[table.frequencies.len()], &table.frequencies);
         let Some(Stretch { length, growth: Growth::Other(long) }) = &table.stretch else { return usual };
@@ -101,13 +102,13 @@ impl Side<'_, '_> {
         self.nodes.add("Where", &[&is_long, &long, &usual])
     }
 
-    /// Sines, then cosines.
+    /// Returns sines, then cosines.
     pub(super) fn sines(&mut self, rope: usize, offset: usize) -> String {
         let (cosines, sines) = self.angles(rope, offset);
         self.nodes.concat(&[&sines, &cosines], -1)
     }
 
-    /// Turns the pairs of each head by their angles.
+    /// Rotates the pairs of each head by their angles.
     pub(super) fn rotate(&mut self, x: &str, rope: usize, head_size: i64, columns: i64) -> String {
         let pairs = self.graph.ropes[rope].frequencies.len() as i64;
         let turn = |name: &str, side: &mut Self| {
@@ -133,7 +134,7 @@ impl Side<'_, '_> {
         nodes.reshape(&turned, &[0, 0, columns])
     }
 
-    /// The weight of every expert for each row: zero but for those chosen.
+    /// Returns the weight of every expert for each row, zero for experts that are not selected.
     pub(super) fn route(&mut self, scores: &str, routing: &Routing) -> String {
         let axis = [Attribute::Int("axis", -1)];
         let likely = self.nodes.with("Softmax", &[scores], &axis);
@@ -155,7 +156,7 @@ impl Side<'_, '_> {
         }
     }
 
-    /// An expert takes no more rows of a text than it has room for.
+    /// Limits the rows of a sequence that an expert takes to its capacity.
     fn with_room(&mut self, shares: &str, most: usize) -> String {
         let zero = self.nodes.float(0.0);
         let taken = self.nodes.add("Greater", &[shares, &zero]);

@@ -1,6 +1,6 @@
-//! The few messages of ONNX that a model needs, as protobuf bytes.
+//! The protobuf messages of ONNX that a model needs, in wire format.
 
-/// Types of elements, by ONNX's numbers.
+/// ONNX element types.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Element {
     Float = 1,
@@ -14,7 +14,7 @@ pub(super) enum Element {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Message(Vec<u8>);
 
-/// A whole number in groups of seven bits, the lowest first.
+/// Writes an integer as a varint: groups of seven bits, the lowest first.
 pub(super) fn varint(mut number: u64, out: &mut Vec<u8>) {
     while number >= 128 {
         out.push(number as u8 | 128);
@@ -40,14 +40,14 @@ impl Message {
         self
     }
 
-    /// The tag and length of `length` bytes that the caller writes after this message.
+    /// Appends the tag and length of `length` bytes that the caller writes after this message.
     pub(super) fn head(mut self, field: u32, length: u64) -> Self {
         varint(u64::from(field) << 3 | 2, &mut self.0);
         varint(length, &mut self.0);
         self
     }
 
-    /// This message, and the bytes of another after it.
+    /// Appends the bytes of another message.
     pub(super) fn then(mut self, other: &Message) -> Self {
         self.0.extend_from_slice(&other.0);
         self
@@ -76,7 +76,7 @@ impl Message {
     }
 }
 
-/// A parameter of a node.
+/// An attribute of a node.
 pub(super) enum Attribute<'a> {
     Float(&'a str, f32),
     Int(&'a str, i64),
@@ -94,7 +94,7 @@ impl Attribute<'_> {
     }
 }
 
-/// `NodeProto`.
+/// Builds a `NodeProto`.
 pub(super) fn node(
     op: &str,
     name: &str,
@@ -110,14 +110,14 @@ pub(super) fn node(
     attributes.iter().fold(message, |message, attribute| message.message(5, &attribute.message()))
 }
 
-/// A size of an input or output.
+/// A dimension of an input or output.
 #[derive(Clone, Debug)]
 pub(super) enum Size {
     Known(usize),
     Named(&'static str),
 }
 
-/// `ValueInfoProto` of a tensor.
+/// Builds the `ValueInfoProto` of a tensor.
 pub(super) fn value(name: &str, element: Element, sizes: &[Size]) -> Message {
     let shape = sizes.iter().fold(Message::default(), |shape, size| {
         let size = match size {
@@ -130,13 +130,13 @@ pub(super) fn value(name: &str, element: Element, sizes: &[Size]) -> Message {
     Message::default().text(1, name).message(2, &Message::default().message(1, &tensor))
 }
 
-/// `TensorProto` but for its data.
+/// Builds a `TensorProto` without its data.
 pub(super) fn tensor(name: &str, element: Element, sizes: &[usize]) -> Message {
     let sizes: Vec<i64> = sizes.iter().map(|&size| size as i64).collect();
     Message::default().numbers(1, &sizes).number(2, element as i64).text(8, name)
 }
 
-/// `StringStringEntryProto`.
+/// Builds a `StringStringEntryProto`.
 pub(super) fn entry(key: &str, value: &str) -> Message {
     Message::default().text(1, key).text(2, value)
 }

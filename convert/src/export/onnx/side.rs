@@ -1,4 +1,4 @@
-//! One graph of a model as nodes: what its inputs are, and each operation in its place.
+//! Lowers one graph of a model to ONNX nodes.
 
 use super::nodes::Nodes;
 use super::proto::{Attribute, Element};
@@ -9,44 +9,44 @@ use siskin::graph::{
 use siskin::{Error, Result};
 use std::collections::HashMap;
 
-/// What a value of the graph is among the nodes.
+/// The ONNX form of a value of the graph.
 #[derive(Clone)]
 pub(super) enum Value {
     /// A tensor.
     Plain(String),
-    /// The weight of each expert for each row, zero for those that it did not choose.
+    /// The router's weight of each expert for each row, zero for experts that are not selected.
     Routed(String),
-    /// For each expert, a tensor of all rows.
+    /// One tensor of all rows per expert.
     Experts(Vec<String>),
 }
 
-/// Names of what goes into a graph.
+/// Names of the inputs of a graph.
 #[derive(Clone, Default)]
 pub(super) struct Inputs {
-    /// Token ids, or features.
+    /// Token ids, or audio features.
     pub(super) rows: String,
-    /// Ones for tokens and zeros for padding, where there may be padding.
+    /// The padding mask, 1 for tokens and 0 for padding, if there may be padding.
     pub(super) mask: Option<String>,
-    /// Numbers of segments, where the model tells them apart.
+    /// Segment ids, if the model has segment embeddings.
     pub(super) segments: Option<String>,
-    /// Ones for tokens that see everything.
+    /// 1 for tokens with global attention.
     pub(super) marks: Option<String>,
 }
 
-/// A graph on its way.
+/// A graph that is being lowered.
 pub(super) struct Side<'a, 'b> {
     pub(super) graph: &'a Graph,
     pub(super) nodes: &'b mut Nodes,
     pub(super) weights: &'b mut Weights<'a>,
     pub(super) inputs: Inputs,
-    /// Keys and values that the encoder left, by layer.
+    /// Cross-attention keys and values of the encoder, by layer.
     pub(super) memory: &'b mut HashMap<usize, (String, String)>,
-    /// The mask of the text that the encoder read.
+    /// The padding mask of the encoder's input.
     pub(super) memory_mask: Option<String>,
     values: HashMap<ValueId, Value>,
     /// The last hidden state of every token.
     pub(super) hidden: Option<String>,
-    /// What was made already, by a word for it.
+    /// Cached intermediate values by key.
     pub(super) made: HashMap<String, String>,
 }
 
@@ -72,7 +72,7 @@ impl<'a, 'b> Side<'a, 'b> {
         }
     }
 
-    /// Writes every node and gives the name of what leaves the graph.
+    /// Writes all nodes and returns the name of the graph's output.
     pub(super) fn write(&mut self) -> Result<String> {
         let graph = self.graph;
         let grows = |stretch: &Stretch| matches!(stretch.growth, Growth::Base { .. });
@@ -86,7 +86,7 @@ impl<'a, 'b> Side<'a, 'b> {
         self.plain(graph.output)
     }
 
-    /// The name of a value that is one tensor.
+    /// Returns the name of a value that is a single tensor.
     fn plain(&self, value: ValueId) -> Result<String> {
         match self.values.get(&value) {
             Some(Value::Plain(name)) => Ok(name.clone()),
@@ -214,7 +214,7 @@ impl<'a, 'b> Side<'a, 'b> {
         Ok(Value::Plain(out))
     }
 
-    /// Every column as many times, side by side.
+    /// Repeats every column `times` times, side by side.
     fn repeat(&mut self, x: &str, times: i64, columns: i64) -> String {
         let apart = self.nodes.reshape(x, &[0, 0, -1, 1]);
         let copies = self.nodes.ints(&[1, 1, 1, times]);
@@ -222,7 +222,7 @@ impl<'a, 'b> Side<'a, 'b> {
         self.nodes.reshape(&copies, &[0, 0, columns])
     }
 
-    /// A function of one value, for each expert where it is of experts.
+    /// Applies a function to a value, or to each expert's part of it.
     fn each(&mut self, value: ValueId, function: impl Fn(&mut Self, &str) -> String) -> Result<Value> {
         match self.values.get(&value).cloned() {
             Some(Value::Experts(parts)) => {
@@ -284,7 +284,7 @@ impl<'a, 'b> Side<'a, 'b> {
         let grouped = group != columns;
         let shaped = |side: &mut Self, x: &str| side.nodes.reshape(x, &[0, 0, -1, group as i64]);
         let input = if grouped { shaped(self, x) } else { x.to_owned() };
-        // A list that is longer than a group has a part for each.
+        // A vector that is longer than a group has one part per group.
         let part = |side: &mut Self, list: String| match grouped && length != group {
             true => side.nodes.reshape(&list, &[-1, group as i64]),
             false => list,
@@ -364,7 +364,7 @@ impl<'a, 'b> Side<'a, 'b> {
         }
     }
 
-    /// Every row; for classes the first token of each text.
+    /// Selects the output rows: all rows, or for classification the first token of each sequence.
     fn pick(&mut self, x: String) -> String {
         self.hidden.get_or_insert_with(|| x.clone());
         if self.graph.head != Head::Class {
@@ -384,10 +384,10 @@ impl<'a, 'b> Side<'a, 'b> {
         }
     }
 
-    /// Rows that stand near each other, side by side.
+    /// Gathers neighboring rows side by side (im2col).
     fn neighbours(&mut self, x: &str, offsets: &[isize], stride: usize) -> String {
         let reach = offsets.iter().map(|offset| offset.unsigned_abs()).max().unwrap_or(0) as i64;
-        // What stands beside a text is seen even where it is padding, as the models were trained.
+        // Rows beyond the sequence are read even if they are padding, as in training.
         let pads = self.nodes.ints(&[0, reach, 0, 0, reach, 0]);
         let padded = self.nodes.add("Pad", &[x, &pads]);
         let parts: Vec<String> = offsets
@@ -419,7 +419,7 @@ impl<'a, 'b> Side<'a, 'b> {
         sum.ok_or_else(|| Error::unsupported("graph", "there are no experts"))
     }
 
-    /// Whether the caller's marks matter to an attention.
+    /// Returns the global attention mask, or an error if the graph has no such input.
     pub(super) fn marks(&self) -> Result<String> {
         let what =
             || Error::unsupported("graph", format!("{:?} without marks", AttentionMask::LongformerGlobal));
@@ -427,7 +427,7 @@ impl<'a, 'b> Side<'a, 'b> {
     }
 }
 
-/// `x · (1 + y) / 2`.
+/// Returns `x · (1 + y) / 2`.
 fn half_of(nodes: &mut Nodes, x: &str, y: &str) -> String {
     let one = nodes.float(1.0);
     let sum = nodes.add("Add", &[y, &one]);
@@ -435,7 +435,7 @@ fn half_of(nodes: &mut Nodes, x: &str, y: &str) -> String {
     nodes.add("Mul", &[&x, &sum])
 }
 
-/// The error for what no operations were written for.
+/// Returns the error for an operation that cannot be exported.
 pub(super) fn unwritten(what: &str) -> Error {
     Error::unsupported("graph", format!("{what} cannot be written as ONNX; export to safetensors"))
 }

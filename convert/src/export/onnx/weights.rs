@@ -1,6 +1,6 @@
-//! Weights: initialisers as Hugging Face keeps them, and the nodes that make the graph's form of them.
+//! Weights as initializers in the layout of Hugging Face, and the nodes that convert them to the graph's layout.
 //!
-//! Runtimes compute these nodes once, when they load the model.
+//! Runtimes fold these nodes when they load the model.
 
 use super::nodes::Nodes;
 use super::proto::Element;
@@ -13,14 +13,14 @@ use siskin::{Error, ErrorKind, Result};
 use siskin_kernels::quant::BlockType;
 use std::collections::HashMap;
 
-/// Where each of our tensors is among the initialisers.
+/// The initializer of each weight.
 pub(super) struct Weights<'a> {
     model: &'a Model<'a>,
     entries: &'a [Entry<'a>],
     types: &'a [BlockType],
-    /// Our name to the entry and the part in it.
+    /// Maps a weight's name to an entry and the part in it.
     places: HashMap<&'a str, (usize, usize)>,
-    /// What was made already: the name, and whether rows and columns are exchanged.
+    /// Nodes that exist already, by name and whether the weight is transposed.
     made: HashMap<(String, bool), String>,
 }
 
@@ -35,12 +35,12 @@ impl<'a> Weights<'a> {
         Self { model, entries, types, places, made: HashMap::new() }
     }
 
-    /// A weight with outputs as rows, or a list.
+    /// Returns a vector, or a matrix with outputs as rows.
     pub(super) fn plain(&mut self, nodes: &mut Nodes, weight: &Weight) -> Result<String> {
         self.value(nodes, weight, false)
     }
 
-    /// A matrix with inputs as rows, for a product from the left.
+    /// Returns a matrix with inputs as rows, for `x · W`.
     pub(super) fn turned(&mut self, nodes: &mut Nodes, weight: &Weight) -> Result<String> {
         self.value(nodes, weight, true)
     }
@@ -64,7 +64,7 @@ impl<'a> Weights<'a> {
         Ok(made)
     }
 
-    /// The initialiser as 32-bit floats.
+    /// Returns the initializer cast to f32.
     fn widened(&mut self, nodes: &mut Nodes, entry: &Entry<'_>) -> String {
         let key = (format!("{} as f32", entry.name), false);
         if let Some(made) = self.made.get(&key) {

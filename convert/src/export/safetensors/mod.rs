@@ -1,4 +1,4 @@
-//! A Hugging Face folder: safetensors, configuration, tokenizer.
+//! Writes a Hugging Face folder: safetensors, configuration, tokenizer.
 
 mod pipeline;
 mod tokenizer;
@@ -15,7 +15,7 @@ use siskin_kernels::quant::BlockType;
 use std::io::Write;
 use std::path::Path;
 
-/// Texts that exports write, each where the model has what is in it.
+/// Text files that exports write, each if the model has its content.
 const OWN: &[&str] = &[
     "config.json",
     "generation_config.json",
@@ -31,7 +31,7 @@ const OWN: &[&str] = &[
     "sentence_bert_config.json",
     "config_sentence_transformers.json",
 ];
-/// What other programs may read beside these.
+/// Files that other programs may read in addition to these.
 const STAY: &[&str] = &[
     "added_tokens.json",
     "merges.txt",
@@ -68,7 +68,7 @@ fn write(model: &Model<'_>, to: &Path, options: &ExportOptions<'_>) -> Result<Re
     let stays = STAY.iter().filter(|name| options.force && to.join(name).is_file());
     report.notes.extend(stays.map(|name| format!("{name} was there and stays: is it of this model?")));
     std::fs::create_dir_all(to).map_err(|error| Error::io(to.display().to_string(), &error))?;
-    // Every file is begun before the first is complete, so that what is there already stops the work at once.
+    // All files are created before the first is complete, so that existing files stop the export at once.
     let names = texts.iter().map(|(name, _)| name.as_str());
     for name in names.filter(|name| name.contains('/')) {
         let folder = to.join(name);
@@ -91,14 +91,14 @@ fn write(model: &Model<'_>, to: &Path, options: &ExportOptions<'_>) -> Result<Re
     Ok(report)
 }
 
-/// What a folder holds of another model under names that exports write, and this one does not.
+/// Returns the files in a folder under names that exports write, but that this export does not write.
 fn others_in(folder: &Path, texts: &[(String, Vec<u8>)]) -> Vec<String> {
     let mut names: Vec<String> = OWN.iter().map(|name| (*name).to_owned()).collect();
     for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
         let small = name.to_ascii_lowercase();
         let of_weights = small.ends_with(".safetensors") || small.ends_with(".safetensors.index.json");
-        // What stands beside a model, such as an adapter, stays.
+        // Files that only accompany a model, such as an adapter, are kept.
         if small.starts_with("model") && of_weights && entry.file_type().is_ok_and(|kind| !kind.is_dir()) {
             names.push(name);
         }
@@ -137,7 +137,7 @@ fn write_weights(
     Ok(())
 }
 
-/// The texts beside the weights.
+/// Returns the text files next to the weights.
 fn files(model: &Model<'_>, dtype: BlockType, notes: &mut Vec<String>) -> Result<Vec<(String, Vec<u8>)>> {
     let mut config = settings::hugging_face(model, notes)?;
     let mut files = Vec::new();
@@ -170,7 +170,7 @@ fn pretty(value: &Value) -> Vec<u8> {
     text
 }
 
-/// How texts become vectors, in the files of sentence-transformers.
+/// Adds the embedding settings as files of sentence-transformers.
 fn sentence_transformers(
     model: &Model<'_>,
     settings: &Value,
@@ -225,7 +225,7 @@ fn sentence_transformers(
     Ok(())
 }
 
-/// The safetensors file of a layer behind pooling.
+/// Returns the safetensors file of a dense layer after pooling.
 fn layer_file(model: &Model<'_>, index: usize, layer: &Value) -> Result<Vec<u8>> {
     let (mut header, mut data) = (Map::new(), Vec::new());
     for kind in ["weight", "bias"] {

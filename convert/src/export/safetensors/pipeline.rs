@@ -1,16 +1,16 @@
-//! The steps before and after a tokenizer's model, in the words of `tokenizer.json`.
+//! Normalizers, pre-tokenizers and decoders in the terms of `tokenizer.json`.
 
 use super::tokenizer::SPACE;
 use serde_json::{Value, json};
 use siskin::tokenizer::{Behavior, Normalizer, Splitter, Vocabulary, family};
 
-/// What comes before the model.
+/// The stages before the tokenizer model.
 pub(super) struct Pipeline {
     pub(super) normalizer: Value,
     pub(super) pre_tokenizer: Value,
 }
 
-/// The steps of `vocabulary`; what has no word there is named in `notes`.
+/// Converts the stages of `vocabulary`. Adds a note for each stage that `tokenizer.json` cannot express.
 pub(super) fn of(vocabulary: &Vocabulary, notes: &mut Vec<String>) -> Pipeline {
     let mut steps = &vocabulary.normalizers[..];
     let mut cuts = Vec::new();
@@ -52,7 +52,7 @@ fn sequence(mut parts: Vec<Value>, list: &str) -> Value {
 
 /// SentencePiece's treatment of spaces as one pre-tokenizer.
 struct Metaspace {
-    /// How many normalizers it stands for.
+    /// Number of normalizers that it replaces.
     steps: usize,
     scheme: &'static str,
     split: bool,
@@ -144,12 +144,12 @@ fn normalizers(vocabulary: &Vocabulary, steps: &[Normalizer], notes: &mut Vec<St
     out
 }
 
-/// The steps that begin one before `rest`.
+/// Returns the steps that start one before `rest`.
 fn steps_from<'a>(steps: &'a [Normalizer], rest: &[Normalizer]) -> &'a [Normalizer] {
     &steps[steps.len() - rest.len() - 1..]
 }
 
-/// BERT's steps as one; how many they are.
+/// Combines BERT's steps into one and returns their number.
 fn bert(steps: &[Normalizer], out: &mut Vec<Value>) -> usize {
     let mut at = 0;
     let mut take = |wanted: &[Normalizer]| {
@@ -193,7 +193,7 @@ fn splitter(splitter: &Splitter) -> Value {
     }
 }
 
-/// From tokens to text.
+/// Returns the decoder, from tokens to text.
 pub(super) fn decoder(vocabulary: &Vocabulary) -> Value {
     if vocabulary.byte_level {
         return json!({"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": true, "use_regex": true});

@@ -1,4 +1,4 @@
-//! The tokenizer's tables as `tokenizer.json` and `tokenizer_config.json`.
+//! Tokenizer tables as `tokenizer.json` and `tokenizer_config.json`.
 
 use super::pipeline;
 use crate::export::model::Model;
@@ -10,10 +10,10 @@ use siskin::tokenizer::{
 use siskin::{Error, Result};
 use std::collections::{HashMap, HashSet};
 
-/// SentencePiece's spelling of a space.
+/// SentencePiece's replacement of a space.
 pub(super) const SPACE: &str = "\u{2581}";
 
-/// Adds the files that the packed tokenizer still knows.
+/// Adds the tokenizer files that can be restored from the packed tokenizer.
 pub(super) fn files(
     model: &Model<'_>,
     add: &mut impl FnMut(&str, &Value),
@@ -26,7 +26,7 @@ pub(super) fn files(
     Ok(())
 }
 
-/// A tokenizer as `tokenizer.json`; `notes` take what has no word there.
+/// Converts a tokenizer to `tokenizer.json`. Adds a note for everything that the format cannot express.
 pub fn tokenizer_json(vocabulary: &Vocabulary, notes: &mut Vec<String>) -> Result<Value> {
     let spellings = spellings(vocabulary)?;
     let pipeline = pipeline::of(vocabulary, notes);
@@ -43,7 +43,7 @@ pub fn tokenizer_json(vocabulary: &Vocabulary, notes: &mut Vec<String>) -> Resul
     }))
 }
 
-/// How each token is written; nothing for ids without one.
+/// Returns the spelling of each token, or `None` for unused ids.
 fn spellings(vocabulary: &Vocabulary) -> Result<Vec<Option<String>>> {
     let spell = |(id, token): (usize, &VocabularyToken)| {
         let text = || {
@@ -66,7 +66,7 @@ fn spellings(vocabulary: &Vocabulary) -> Result<Vec<Option<String>>> {
     vocabulary.tokens.iter().enumerate().map(spell).collect()
 }
 
-/// Whether the token is looked for in text before the model sees it.
+/// Returns true if the token is matched in text before the tokenizer model runs.
 fn is_added(vocabulary: &Vocabulary, token: &VocabularyToken) -> bool {
     match token.kind {
         TokenKind::Control | TokenKind::UserDefined | TokenKind::Added => !token.text.is_empty(),
@@ -75,8 +75,8 @@ fn is_added(vocabulary: &Vocabulary, token: &VocabularyToken) -> bool {
     }
 }
 
-/// How many tokens the model is given. Where nothing that it knows follows the first token that it does not know,
-/// readers of the file number those in order.
+/// Returns the number of tokens in the model's vocabulary. If the tokens from the first added one on are all unknown to
+/// the model, they are left out: readers of the file number them in order.
 fn given(vocabulary: &Vocabulary) -> usize {
     let count = vocabulary.tokens.len();
     let first = vocabulary.tokens.iter().position(|token| token.kind == TokenKind::Added).unwrap_or(count);
@@ -145,7 +145,7 @@ fn model(vocabulary: &Vocabulary, spellings: &[Option<String>], notes: &mut Vec<
     })
 }
 
-/// Pairs in order; those that come from scores are every way to put a token together from two.
+/// Returns the merges in order. Merges that are derived from scores are all ways to split a token into two.
 fn merges(vocabulary: &Vocabulary, vocab: &Map<String, Value>) -> Result<Vec<Value>> {
     let spell = |text: &[u8]| -> Result<String> {
         if vocabulary.byte_level {
@@ -181,7 +181,7 @@ fn merges(vocabulary: &Vocabulary, vocab: &Map<String, Value>) -> Result<Vec<Val
     }
 }
 
-/// What is put around texts.
+/// Returns the post-processor: the special tokens around a text.
 fn template(vocabulary: &Vocabulary, spellings: &[Option<String>]) -> Value {
     let mut tokens = Map::new();
     let mut items = |items: &[TemplateItem]| -> Vec<Value> {
@@ -207,7 +207,7 @@ fn template(vocabulary: &Vocabulary, spellings: &[Option<String>]) -> Value {
     json!({"type": "Sequence", "processors": [trim, template]})
 }
 
-/// `tokenizer_config.json`.
+/// Builds `tokenizer_config.json`.
 fn config(vocabulary: &Vocabulary, context: usize) -> Value {
     let special = &vocabulary.special;
     let mut config = Map::new();

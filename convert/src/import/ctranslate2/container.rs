@@ -1,23 +1,24 @@
 //! The container of CTranslate2, `model.bin`, read in place.
 //!
-//! Parsing is total: every count and length is checked against the bytes that are there, each variable is as long as
-//! its type and sizes say, names do not repeat, aliases lead to variables, and nothing is left over.
+//! Parsing is total: every count and length is checked against the size of the file, each variable is as long as its
+//! type and shape require, names are unique, aliases resolve to variables, and there are no trailing bytes.
 //!
 //! | field | bytes |
 //! |---|---|
-//! | version of the container | u32, 3 to 6 |
-//! | name of the specification | string |
-//! | revision of the specification | u32 |
+//! | container version | u32, 3 to 6 |
+//! | specification name | string |
+//! | specification revision | u32 |
 //! | number of variables | u32 |
 //! | each: name | string |
-//! | number of sizes, sizes | u8, u32 each |
-//! | type (version 3: bytes of an element) | u8 |
+//! | rank, dimensions | u8, u32 each |
+//! | dtype (version 3: bytes per element) | u8 |
 //! | bytes of data (version 3: number of elements) | u32 |
 //! | data | |
 //! | number of aliases | u32 |
 //! | each: alias, name of the variable | two strings |
 //!
-//! Numbers are little-endian. A string is its length with a closing zero byte as u16, the text, and the zero byte.
+//! Numbers are little-endian. A string is its length including the terminating zero byte as u16, the text, and the zero
+//! byte.
 
 use siskin::file::Bytes;
 use siskin::{Error, ErrorKind, Result};
@@ -26,38 +27,38 @@ use std::collections::HashMap;
 
 const OLDEST: u32 = 3;
 const NEWEST: u32 = 6;
-/// The first version that says the type of a variable rather than the size of its elements.
+/// The first version that stores the dtype of a variable instead of the size of its elements.
 const TYPED: u32 = 4;
 const MOST_DIMENSIONS: usize = 8;
-/// A string of no characters, a count of sizes, a type and a length.
+/// Bytes of the shortest variable: an empty string, a rank, a dtype and a length.
 const SHORTEST_VARIABLE: usize = 9;
 const SHORTEST_ALIAS: usize = 6;
-/// What belongs to a weight goes by its name and one of these, and an alias of the weight has it too.
+/// Suffixes of variables that belong to a weight. An alias of the weight applies to them too.
 const COMPANIONS: &[&str] = &["_scale", "_zero"];
 
-/// The type of a variable's elements.
+/// The dtype of a variable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DataType {
-    /// 32-bit floats.
+    /// f32.
     Float32,
-    /// 8-bit integers: weights with a scale per row, truth values, small numbers and text.
+    /// int8: weights with a scale per row, booleans, small integers and text.
     Int8,
-    /// 16-bit integers: weights with one scale, and small numbers.
+    /// int16: weights with one scale, and small integers.
     Int16,
-    /// 32-bit integers: numbers, and weights packed by other tools.
+    /// int32: integers, and weights packed by other tools.
     Int32,
-    /// 16-bit floats.
+    /// f16.
     Float16,
-    /// The upper halves of 32-bit floats.
+    /// bf16.
     BFloat16,
 }
 
 impl DataType {
-    /// Every type, in order of its number in the file.
+    /// All dtypes, in order of their ids in the file.
     pub const ALL: &[Self] =
         &[Self::Float32, Self::Int8, Self::Int16, Self::Int32, Self::Float16, Self::BFloat16];
 
-    /// Bytes of an element.
+    /// Returns the bytes of an element.
     pub fn size(self) -> usize {
         match self {
             Self::Int8 => 1,
@@ -66,7 +67,7 @@ impl DataType {
         }
     }
 
-    /// The name in messages.
+    /// Returns the name for messages.
     pub fn name(self) -> &'static str {
         match self {
             Self::Float32 => "float32",
@@ -78,7 +79,7 @@ impl DataType {
         }
     }
 
-    /// The blocks of one element that hold the same bytes, for types of floats.
+    /// Returns the one-element block type with the same bytes, for float types.
     pub fn block(self) -> Option<BlockType> {
         match self {
             Self::Float32 => Some(BlockType::F32),
@@ -88,7 +89,7 @@ impl DataType {
         }
     }
 
-    /// What version 3 meant by elements of `size` bytes.
+    /// Returns the dtype that version 3 means by elements of `size` bytes.
     fn of_size(size: u8) -> Option<Self> {
         match size {
             4 => Some(Self::Float32),
@@ -99,21 +100,21 @@ impl DataType {
     }
 }
 
-/// A tensor, number or text of a file.
+/// A tensor, scalar or text of a file.
 #[derive(Clone, Debug)]
 pub struct Variable {
-    /// The name, its parts divided by `/`.
+    /// The name; its components are separated by `/`.
     pub name: String,
-    /// The sizes, the slowest-moving one first; none for a number.
+    /// The shape, slowest-varying dimension first; empty for a scalar.
     pub dims: Vec<u32>,
-    /// The type of the elements.
+    /// The dtype.
     pub data_type: DataType,
     /// The elements, little-endian.
     pub data: Bytes,
 }
 
 impl Variable {
-    /// The value of a single number; `None` for what has sizes.
+    /// Returns the value of a scalar, or `None` for a tensor.
     pub fn number(&self) -> Option<f64> {
         if !self.dims.is_empty() {
             return None;
@@ -130,7 +131,7 @@ impl Variable {
         }
     }
 
-    /// The value as text: settings of older files are lists of int8.
+    /// Returns the value as text: older files store settings as int8 vectors.
     pub fn text(&self) -> Option<&str> {
         let is_list = self.dims.len() == 1 && self.data_type == DataType::Int8;
         std::str::from_utf8(&self.data).ok().filter(|_| is_list)
@@ -140,15 +141,15 @@ impl Variable {
 /// A parsed `model.bin`.
 #[derive(Clone, Debug)]
 pub struct Container {
-    /// The version of the container, 3 to 6.
+    /// The container version, 3 to 6.
     pub version: u32,
     /// The name of the model's specification, such as `WhisperSpec`.
     pub spec: String,
-    /// The revision of the specification: it grows when variables get other names.
+    /// The revision of the specification, incremented when variables are renamed.
     pub revision: u32,
-    /// The variables, in order of the file.
+    /// The variables, in file order.
     pub variables: Vec<Variable>,
-    /// Other names of variables, each with the index of its variable.
+    /// Aliases, each with the index of its variable.
     pub aliases: Vec<(String, usize)>,
     index: HashMap<String, usize>,
 }
@@ -159,12 +160,12 @@ impl Container {
         parse(bytes).map_err(|error| error.within("model.bin"))
     }
 
-    /// The variable of this name or alias. The scales and zero points of an alias are those of its variable.
+    /// Returns the variable of this name or alias. The scales and zero points of an alias are those of its variable.
     pub fn get(&self, name: &str) -> Option<&Variable> {
         self.variables.get(self.find(name)?)
     }
 
-    /// The index of the variable of this name or alias.
+    /// Returns the index of the variable of this name or alias.
     pub fn find(&self, name: &str) -> Option<usize> {
         if let Some(&index) = self.index.get(name) {
             return Some(index);
@@ -175,13 +176,13 @@ impl Container {
         self.index.get(&format!("{}{suffix}", weight.name)).copied()
     }
 
-    /// The single number of this name; `None` where there is none.
+    /// Returns the scalar of this name, or `None` if it is missing.
     pub fn number(&self, name: &str) -> Option<f64> {
         self.get(name)?.number()
     }
 }
 
-/// The version, where the file begins as a container of any version does.
+/// Returns the container version if the file starts like a container of any version.
 pub(super) fn version_of(start: &[u8]) -> Option<u32> {
     start
         .first_chunk()
@@ -304,7 +305,7 @@ impl Reader<'_> {
         self.array(place).map(u32::from_le_bytes)
     }
 
-    /// A count of things that take at least `least` bytes each.
+    /// Reads a count of items of at least `least` bytes each.
     fn count(&mut self, least: usize, place: &str) -> Result<usize> {
         let count = self.u32(place)?;
         let most = self.remaining() / least;

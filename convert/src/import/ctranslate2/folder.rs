@@ -1,4 +1,4 @@
-//! The folder of a model.
+//! The folder of a CTranslate2 model.
 
 use super::container::version_of;
 use super::{Container, Role, Vocabulary};
@@ -13,12 +13,12 @@ use std::path::{Path, PathBuf};
 
 const MODEL: &str = "model.bin";
 const CONFIG: &str = "config.json";
-/// Values of a configuration: half of what metadata may hold, so that there is room for the rest.
+/// Maximum number of values in a configuration: half of the limit of metadata, which leaves room for other metadata.
 const MOST_CONFIG_VALUES: usize = 1 << 19;
-/// Tables that a model may have for what goes in.
+/// Maximum number of source vocabularies of a model.
 const MOST_SOURCES: usize = 16;
 
-/// Vocabularies by the names of their files, `.json` before `.txt`.
+/// Vocabularies by file name, `.json` before `.txt`.
 const VOCABULARIES: &[(&str, Role)] = &[
     ("vocabulary", Role::Model),
     ("shared_vocabulary", Role::Shared),
@@ -26,7 +26,7 @@ const VOCABULARIES: &[(&str, Role)] = &[
     ("target_vocabulary", Role::Target),
 ];
 
-/// Files that other tools put beside a model, and that say how text becomes its tokens.
+/// Tokenizer files that other tools store next to a model.
 const COMPANIONS: &[&str] = &[
     "tokenizer.json",
     "tokenizer_config.json",
@@ -43,21 +43,22 @@ const COMPANIONS: &[&str] = &[
     "vmap.txt",
 ];
 
-/// An open folder. `model.bin` is mapped: nobody may write to it or shorten it while this lives.
+/// An open folder. `model.bin` is mapped: the file must not be written to or truncated while this value lives.
 #[derive(Clone, Debug)]
 pub struct Folder {
-    /// Where it is.
+    /// Its path.
     pub path: PathBuf,
     /// The tensors.
     pub container: Container,
-    /// `config.json`: how texts begin and end, and what follows from the model's training; empty where there is none.
+    /// `config.json`: BOS and EOS handling and settings that follow from the model's training; empty if the file is
+    /// missing.
     pub config: Map<String, Value>,
     /// The vocabularies.
     pub vocabularies: Vec<Vocabulary>,
 }
 
 impl Folder {
-    /// Whether the path is that of such a folder, by the names of its files and the first bytes.
+    /// Returns true if the path is such a folder, judging by file names and the first bytes.
     pub fn detect(path: &Path) -> bool {
         let file = path.join(MODEL);
         let mut start = [0; 4];
@@ -66,7 +67,7 @@ impl Folder {
             && version_of(&start).is_some()
     }
 
-    /// Every file that makes up the model, whether or not it is there.
+    /// Returns every file that may be part of the model, existing or not.
     pub fn files(path: &Path) -> Vec<PathBuf> {
         let vocabularies = VOCABULARIES.iter().map(|(name, _)| (*name).to_owned());
         let vocabularies = vocabularies.chain((1..=MOST_SOURCES).map(source_name));
@@ -107,18 +108,18 @@ impl Folder {
         Ok(Self { path: path.to_owned(), container, config, vocabularies })
     }
 
-    /// The first vocabulary that serves as this.
+    /// Returns the first vocabulary with this role.
     pub fn vocabulary(&self, role: Role) -> Option<&Vocabulary> {
         self.vocabularies.iter().find(|vocabulary| vocabulary.role == role)
     }
 
-    /// The contents of a small file of the folder, such as `tokenizer.json`; `None` where it is not there.
+    /// Returns the contents of a small file of the folder, such as `tokenizer.json`, or `None` if it is missing.
     pub fn read(&self, name: &str) -> Result<Option<Vec<u8>>> {
         read(&self.path.join(name), name).map_err(|error| error.within(&self.path.display().to_string()))
     }
 
-    /// The configuration together with the single numbers of `model.bin`, under the names of their variables
-    /// (`decoder/num_heads`), and the texts that older files keep there.
+    /// Returns the configuration merged with the scalars of `model.bin` under their variable names
+    /// (`decoder/num_heads`), and with the strings that older files store there.
     pub fn settings(&self) -> Map<String, Value> {
         let mut settings = self.config.clone();
         for variable in &self.container.variables {
@@ -138,7 +139,7 @@ impl Folder {
         settings
     }
 
-    /// How many layers, from number 0 on, stand under `encoder` or `decoder`.
+    /// Returns the number of consecutive layers, from 0 on, under `encoder` or `decoder`.
     pub fn layers(&self, side: &str) -> usize {
         let number = |name: &str| -> Option<usize> {
             let rest = name.strip_prefix(side)?.strip_prefix("/layer_")?;

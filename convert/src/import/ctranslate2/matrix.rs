@@ -1,4 +1,4 @@
-//! The numbers of a variable: floats, or integers with scales.
+//! The values of a variable: floats, or integers with scales.
 
 use super::{Container, DataType, Variable};
 use siskin::file::Bytes;
@@ -6,24 +6,25 @@ use siskin::{Error, ErrorKind, Result};
 use siskin_kernels::quant::BlockType;
 use std::ops::Range;
 
-/// What int16 weights without a scale were multiplied with.
+/// The scale of int16 weights without a stored scale.
 const DEFAULT_INT16_SCALE: f32 = 1000.0;
 
-/// Rows of numbers, in place. A list is one row; what has more than two sizes has rows of all but the first.
+/// The rows of a variable, in place. A vector is one row; a tensor of higher rank has one row for each index of all
+/// dimensions but the last.
 ///
-/// Integers stand for themselves divided by the scale of their row. As CTranslate2 does, a value is computed as the
-/// integer times the reciprocal of the scale, both in f32.
+/// A quantized value is the integer divided by its row's scale. Like CTranslate2, this code computes it in f32 as the
+/// integer times the reciprocal of the scale.
 #[derive(Clone, Debug)]
 pub struct Matrix {
     /// The name of the variable.
     pub name: String,
     /// Number of rows.
     pub rows: usize,
-    /// Numbers of a row.
+    /// Number of columns.
     pub columns: usize,
-    /// How they are stored: any of the floats, or int8 or int16 with scales.
+    /// The dtype: a float type, or int8 or int16 with scales.
     pub data_type: DataType,
-    /// The rows, one after the other, little-endian.
+    /// The rows, concatenated, little-endian.
     pub data: Bytes,
     is_list: bool,
     scales: Scales,
@@ -33,14 +34,14 @@ pub struct Matrix {
 enum Scales {
     None,
     Whole(f32),
-    /// Elements of a type of floats, one per row.
+    /// Elements of a float type, one per row.
     Rows(BlockType, Bytes),
 }
 
 impl Container {
-    /// The numbers of the variable of this name or alias.
+    /// Returns the values of the variable of this name or alias.
     ///
-    /// Weights that other tools packed into integers (AWQ) are an `Unsupported` error.
+    /// Weights that other tools packed into integers (AWQ) give an `Unsupported` error.
     pub fn matrix(&self, name: &str) -> Result<Matrix> {
         let missing = || Error::new(ErrorKind::Missing, name, "the file has no such variable");
         let index = self.find(name).ok_or_else(missing)?;
@@ -87,7 +88,7 @@ fn is_scale(scale: f32) -> bool {
 }
 
 fn whole_scale(variable: &Variable) -> Result<f32> {
-    // Written as a number, or as a list of one.
+    // Stored as a scalar, or as a vector of one element.
     let number = Variable { dims: Vec::new(), ..variable.clone() }.number();
     let scale = number.map(|number| number as f32).filter(|&scale| is_scale(scale));
     scale.ok_or_else(|| Error::corrupt("scale", "is not one positive number"))
@@ -127,18 +128,19 @@ impl Scales {
 }
 
 impl Matrix {
-    /// What the integers of a row were multiplied with; `None` for floats, or where there is no such row.
+    /// Returns the scale that the values of a row were multiplied by, or `None` for floats or if the row is out of
+    /// range.
     pub fn scale(&self, row: usize) -> Option<f32> {
         self.scales.of_row(row).filter(|_| row < self.rows)
     }
 
-    /// The stored bytes of a row.
+    /// Returns the stored bytes of a row.
     pub fn row_bytes(&self, row: usize) -> Option<&[u8]> {
         let length = self.columns.checked_mul(self.data_type.size())?;
         self.data.get(row.checked_mul(length)?..)?.get(..length).filter(|_| row < self.rows)
     }
 
-    /// Writes the values of a row, `columns` of them, to `out`.
+    /// Writes the `columns` values of a row to `out`.
     pub fn row_into(&self, row: usize, out: &mut [f32]) -> Result<()> {
         let bytes = self.row_bytes(row).filter(|_| out.len() == self.columns).ok_or_else(|| {
             let message = format!("row {row} with {} values of {} × {}", out.len(), self.rows, self.columns);
@@ -166,12 +168,12 @@ impl Matrix {
         Ok(())
     }
 
-    /// Rows, or, of a list, elements: what a part of the variable is counted in.
+    /// Returns the number of rows, or of elements if it is a vector: the unit of slices.
     pub fn length(&self) -> usize {
         if self.is_list { self.columns } else { self.rows }
     }
 
-    /// Some of the rows, or, of a list, some of its elements; `None` where they are not all there.
+    /// Returns a range of rows, or of elements if it is a vector, or `None` if the range is out of bounds.
     pub fn slice(&self, range: Range<usize>) -> Option<Self> {
         let unit = if self.is_list {
             self.data_type.size()

@@ -1,7 +1,7 @@
 //! CTranslate2 models: a folder with `model.bin`, its configuration and its vocabularies.
 //!
-//! [`Folder`] is what lies in a folder, [`Container`] the tensors, [`Matrix`] the numbers of one of them, and
-//! [`Names`] knows where the tensors of a `.siskin` file lie. Everything is read in place.
+//! [`Folder`] is the folder, [`Container`] its tensors, [`Matrix`] the values of one tensor, and [`Names`] maps the
+//! tensors of a `.siskin` file to variables. Everything is read in place.
 
 pub mod container;
 mod folder;

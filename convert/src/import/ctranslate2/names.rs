@@ -1,44 +1,45 @@
-//! From the tensors of a `.siskin` file to the variables of a CTranslate2 model.
+//! Maps the tensors of a `.siskin` file to the variables of a CTranslate2 model.
 //!
-//! Which lists of [`Rule`]s hold depends on the specification and on what is in the file; within them the first rule
-//! whose variable is there has the name. Encoders and decoders that belong together are named as GGUF names those of
-//! T5 (`enc.blk.0.attn_q.weight`), a decoder alone as Llama, an encoder alone as BERT.
+//! The lists of [`Rule`]s that apply depend on the specification and on the variables in the file. Within them, the
+//! first rule whose variable exists applies. Encoder–decoder models are named like T5 in GGUF
+//! (`enc.blk.0.attn_q.weight`), decoder-only models like Llama, encoder-only models like BERT.
 
 use super::super::names::numbers;
 use super::{Container, Matrix};
 use siskin::{Error, ErrorKind, Result};
 use std::ops::Range;
 
-/// How a name ends in the file.
+/// The suffix of a variable's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Weights and biases keep their names.
     Linear,
     /// Weights are `gamma`, biases `beta`.
     Norm,
-    /// The source is the whole name, and there is only a weight.
+    /// The source is the full name, and there is only a weight.
     Plain,
 }
 
-/// The rows of a variable that are the tensor.
+/// The rows of a variable that make up the tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// All of them.
+    /// All rows.
     Whole,
-    /// The queries of queries, keys and values: the first third where there are as many heads of each.
+    /// The queries of a fused QKV variable: the first third if there are as many KV heads as query heads.
     Queries,
-    /// The keys of queries, keys and values.
+    /// The keys of a fused QKV variable.
     Keys,
-    /// The values of queries, keys and values.
+    /// The values of a fused QKV variable.
     Values,
-    /// The keys of keys and values: the first half.
+    /// The keys of a fused KV variable: the first half.
     KeysOfTwo,
-    /// The values of keys and values: the second half.
+    /// The values of a fused KV variable: the second half.
     ValuesOfTwo,
 }
 
 impl Part {
-    /// Which of `rows` rows it is, with `heads` heads of queries and of keys; `None` where they do not come out even.
+    /// Returns the range of this part in `rows` rows, given the numbers of query heads and KV heads, or `None` if the
+    /// rows cannot be divided evenly.
     pub fn range(self, rows: usize, heads: (usize, usize)) -> Option<Range<usize>> {
         let (queries, keys) = heads;
         let total = queries.checked_add(keys.checked_mul(2)?)?;
@@ -58,18 +59,18 @@ impl Part {
     }
 }
 
-/// Where a tensor lies. `{}` stands for the number of a layer.
+/// The location of a tensor. `{}` stands for the layer number.
 #[derive(Clone, Copy, Debug)]
 pub struct Rule {
     /// The name in a `.siskin` file, without `.weight` or `.bias`.
     pub name: &'static str,
     /// The variable, without `/weight`, `/bias`, `/gamma` or `/beta`.
     pub source: &'static str,
-    /// How the variable's name ends.
+    /// The suffix of the variable's name.
     pub kind: Kind,
     /// Which of its rows.
     pub part: Part,
-    /// The model has no tensor of its own where this one, if it is another, is an alias of the same variable.
+    /// The rule does not apply if this other variable is an alias of the same data.
     pub copy_of: &'static str,
 }
 
@@ -97,7 +98,7 @@ const fn shared(rule: Rule, copy_of: &'static str) -> Rule {
     Rule { copy_of, ..rule }
 }
 
-/// The first products of the feed-forward blocks under both names: without gates, and with them.
+/// The first matrices of the feed-forward blocks under both names: without and with gates.
 macro_rules! feed {
     ($name:literal, $source:literal) => {
         [
@@ -166,7 +167,7 @@ const DECODER: &[Rule] = &[
 
 const DECODER_FEED: [&[Rule]; 2] = feed!("dec.blk.{}", "decoder");
 
-/// An encoder alone, with its norms after the sums.
+/// Encoder-only models, with post-norms.
 const BERT: &[Rule] = &[
     linear("token_embd", "encoder/embeddings_0"),
     linear("token_types", "encoder/embeddings_1"),
@@ -206,26 +207,26 @@ const LLAMA: &[Rule] = &[
 
 const LLAMA_FEED: [&[Rule]; 2] = feed!("blk.{}", "decoder");
 
-/// Attention and feed-forward side by side, each with a norm before it.
+/// Parallel attention and feed-forward, each with a norm before it.
 const SIDE_BY_SIDE: &[Rule] = &[norm("blk.{}.ffn_norm", "decoder/layer_{}/post_attention_layer_norm")];
 
-/// Norms before and after both.
+/// Norms before and after both attention and feed-forward.
 const SANDWICH: &[Rule] = &[
     norm("blk.{}.post_attention_norm", "decoder/layer_{}/post_attention_layer_norm"),
     norm("blk.{}.ffn_norm", "decoder/layer_{}/pre_feedforward_layer_norm"),
     norm("blk.{}.post_ffw_norm", "decoder/layer_{}/post_feedforward_layer_norm"),
 ];
 
-/// What kind of model it is.
+/// The topology of a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Layout {
-    /// Sound to text.
+    /// Speech to text.
     Whisper,
     /// Text to text.
     EncoderDecoder,
-    /// An encoder alone.
+    /// Encoder-only.
     Encoder,
-    /// A decoder alone.
+    /// Decoder-only.
     Decoder,
 }
 
@@ -237,7 +238,7 @@ const LAYOUTS: &[(&str, Layout)] = &[
     ("TransformerDecoderSpec", Layout::Decoder),
 ];
 
-/// The names of a model.
+/// The tensor names of a model.
 #[derive(Clone, Debug)]
 pub struct Names {
     layout: Layout,
@@ -245,7 +246,7 @@ pub struct Names {
 }
 
 impl Names {
-    /// The names that hold for this file; an error where its specification is not known.
+    /// Returns the names that apply to this file, or an error if its specification is unknown.
     pub fn of(container: &Container) -> Result<Self> {
         let known = LAYOUTS.iter().find(|(spec, _)| *spec == container.spec);
         let &(_, layout) = known.ok_or_else(|| {
@@ -271,17 +272,18 @@ impl Names {
         Ok(Self { layout, rules: lists.into_iter().flatten().collect() })
     }
 
-    /// What kind of model it is.
+    /// Returns the topology of the model.
     pub fn layout(&self) -> Layout {
         self.layout
     }
 
-    /// The rules, the first that fits first.
+    /// Returns the rules by priority.
     pub fn rules(&self) -> &[&'static Rule] {
         &self.rules
     }
 
-    /// The variable with the tensor of this name, and which part of it; `None` where the model has no such tensor.
+    /// Returns the variable that holds the tensor of this name and the part of it, or `None` if the model has no such
+    /// tensor.
     pub fn find(&self, container: &Container, name: &str) -> Option<(String, Part)> {
         let (stem, is_bias) = match name.rsplit_once('.')? {
             (stem, "weight") => (stem, false),
@@ -299,7 +301,7 @@ impl Names {
         })
     }
 
-    /// The tensor of this name: of a fused variable, the part that is meant.
+    /// Returns the tensor of this name: of a fused variable, its part.
     pub fn matrix(&self, container: &Container, name: &str) -> Result<Matrix> {
         let found = self.find(container, name);
         let (source, part) =
@@ -318,7 +320,7 @@ impl Names {
         })
     }
 
-    /// The tensors of which no rule speaks, by name: a model that needs them is another than the rules know.
+    /// Returns the names of tensors that no rule covers: a model that needs them has an unknown architecture.
     pub fn unmapped<'a>(&'a self, container: &'a Container) -> impl Iterator<Item = &'a str> {
         let variables = container.variables.iter();
         let names = variables.filter(|variable| !variable.dims.is_empty()).map(|variable| &*variable.name);
@@ -329,7 +331,7 @@ impl Names {
 }
 
 impl Kind {
-    /// The whole name of the variable.
+    /// Returns the full name of the variable.
     fn source(self, stem: &str, is_bias: bool) -> Option<String> {
         match (self, is_bias) {
             (Self::Linear, false) => Some(format!("{stem}/weight")),
@@ -351,8 +353,8 @@ impl Kind {
     }
 }
 
-/// How many heads of queries and of keys stand in the variables of an attention. Where there are as many of each, how
-/// many there are makes no difference.
+/// Returns the numbers of query heads and KV heads in the variables of an attention block. If they are equal, their
+/// values do not matter.
 fn heads(container: &Container, source: &str) -> Result<(usize, usize)> {
     let scope = source.rsplitn(3, '/').nth(2).unwrap_or_default();
     let count = |name: &str| {

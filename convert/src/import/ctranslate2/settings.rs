@@ -1,12 +1,12 @@
-//! What a model's shapes, numbers and configuration say, under the keys of Hugging Face configurations.
+//! Translates a model's shapes, scalars and configuration to the keys of Hugging Face configurations.
 
 use super::{Folder, Names, Role};
 use serde_json::{Map, Value, json};
 use siskin::{Error, ErrorKind, Result};
 
-/// What `model.bin` calls activations by number, in words of Hugging Face.
+/// Activations by their id in `model.bin`, with their Hugging Face names.
 const ACTIVATIONS: &[(u32, &str)] = &[(0, "relu"), (1, "gelu_new"), (2, "silu"), (3, "gelu")];
-/// The key of `config.json` here and that of Hugging Face.
+/// Keys of `config.json` and their Hugging Face equivalents.
 const RENAMED: &[(&str, &str)] =
     &[("suppress_ids", "suppress_tokens"), ("suppress_ids_begin", "begin_suppress_tokens")];
 /// Tokens that `config.json` names, and the keys for their ids.
@@ -15,10 +15,10 @@ const TOKENS: &[(&str, &str)] = &[
     ("eos_token", "eos_token_id"),
     ("decoder_start_token", "decoder_start_token_id"),
 ];
-/// Settings of one side that no family has.
+/// Settings of an encoder or decoder that no family supports.
 const FOREIGN: &[&str] = &["alibi", "scale_alibi", "rotary_dim", "parallel_residual"];
 
-/// Reads the hyper-parameters and checks that nothing asks for more than the family does.
+/// Reads the hyper-parameters and checks that the family supports all settings.
 pub(super) fn settings(
     folder: &Folder,
     names: &Names,
@@ -58,7 +58,7 @@ impl Facts<'_> {
         self.names.find(&self.folder.container, name).is_some()
     }
 
-    /// Rows and columns of a tensor.
+    /// Returns the rows and columns of a tensor.
     fn shape(&self, name: &str) -> Result<(usize, usize)> {
         let matrix = self.names.matrix(&self.folder.container, name)?;
         Ok((matrix.rows, matrix.columns))
@@ -83,10 +83,10 @@ impl Facts<'_> {
         known.map(|(_, name)| *name).ok_or_else(|| Error::unsupported(place, format!("activation {number}")))
     }
 
-    /// Both sides' activation.
+    /// Returns the activation, which must be the same on both sides.
     fn one_activation(&self, default: &'static str) -> Result<&'static str> {
         let (read, written) = (self.activation("encoder", default)?, self.activation("decoder", default)?);
-        // Whisper's encoder says nothing of its own.
+        // Whisper's encoder has no setting of its own.
         match self.number("encoder/activation") {
             Some(_) if read != written => {
                 let message = format!("{written}, where the encoder has {read}");
@@ -96,7 +96,7 @@ impl Facts<'_> {
         }
     }
 
-    /// Refuses what the family's graph does not compute.
+    /// Refuses settings that the family's graph does not support.
     fn check(&self, side: &str, family: &str) -> Result<()> {
         for name in FOREIGN {
             let place = format!("{side}/{name}");
@@ -125,12 +125,13 @@ impl Facts<'_> {
         Ok(self.rows(&format!("{stem}blk.0.attn_q.weight"))? / self.heads(side)?)
     }
 
-    /// What norms add to variances, where the configuration does not leave it to CTranslate2.
+    /// Returns the epsilon of norms, or `None` if the configuration uses CTranslate2's default.
     fn epsilon(&self) -> Option<f64> {
         self.folder.config.get("layer_norm_epsilon").and_then(Value::as_f64)
     }
 
-    /// Whether embeddings are multiplied by the root of their width, on both sides alike.
+    /// Returns true if embeddings are scaled by the square root of the hidden size, which must be the same on all
+    /// sides.
     fn scaled_embeddings(&self, width: usize, sides: &[&str]) -> Result<bool> {
         let root = (width as f64).sqrt();
         let of_side = |side: &&str| {
@@ -157,7 +158,7 @@ impl Facts<'_> {
         }
     }
 
-    /// BART and its kin, or Whisper.
+    /// Returns the settings of BART and similar models, or of Whisper.
     fn pair(&self, family: &str, zero_start: bool) -> Result<Map<String, Value>> {
         if self.epsilon().is_some_and(|epsilon| (epsilon - 1e-5).abs() > 1e-9) {
             let message = "models of this kind have 1e-5";
@@ -195,7 +196,7 @@ impl Facts<'_> {
         }
         let activation = self.one_activation(if family == "whisper" { "gelu" } else { "relu" })?;
         config.insert("activation_function".to_owned(), json!(activation));
-        // Positions begin with the first row for both, whatever model it once was.
+        // Positions start at the first row for both, regardless of the original model.
         let model_type = if family == "whisper" { "whisper" } else { "marian" };
         config.insert("model_type".to_owned(), json!(model_type));
         Ok(config)
@@ -237,7 +238,7 @@ impl Facts<'_> {
         Ok(config)
     }
 
-    /// Whether hidden states are divided by the root of their width before they become scores.
+    /// Returns true if hidden states are divided by the square root of the hidden size before the LM head.
     fn scaled_outputs(&self, width: usize) -> Result<bool> {
         match self.number("decoder/scale_outputs") {
             None => Ok(false),
@@ -247,7 +248,7 @@ impl Facts<'_> {
         }
     }
 
-    /// What both sides of a model have.
+    /// Returns the settings that the encoder and the decoder have in common.
     fn sides(&self, width: usize, tokens: usize) -> Result<Map<String, Value>> {
         Ok(object(json!({
             "d_model": width,
@@ -261,7 +262,7 @@ impl Facts<'_> {
         })))
     }
 
-    /// BERT and its kin.
+    /// Returns the settings of BERT and similar models.
     fn encoder(&self) -> Result<Map<String, Value>> {
         let (tokens, width) = self.shape("token_embd.weight")?;
         let positions = self.rows("position_embd.weight").map_err(|_| {
@@ -287,7 +288,7 @@ impl Facts<'_> {
         })))
     }
 
-    /// The ids of tokens that the configuration names.
+    /// Adds the ids of the tokens that the configuration names.
     fn token_ids(&self, config: &mut Map<String, Value>, zero_start: bool) {
         let roles = [Role::Model, Role::Shared, Role::Target];
         let Some(tokens) = roles.into_iter().find_map(|role| self.folder.vocabulary(role)) else { return };

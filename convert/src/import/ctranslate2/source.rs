@@ -20,9 +20,9 @@ pub(in crate::import) static FORMAT: Format = Format {
     },
 };
 
-/// The columns that a convolution sees side by side.
+/// Kernel size of a convolution.
 const KERNEL: usize = 3;
-/// What the score of the token is whose embedding is zero, and which only stands before texts: never chosen.
+/// The logit bias of the start token with a zero embedding: it is never generated.
 const NEVER: f32 = -1e9;
 
 struct CTranslate2 {
@@ -30,9 +30,9 @@ struct CTranslate2 {
     names: Names,
     family: &'static Family,
     config: Config,
-    /// Whether what is read and what is written have tables of their own.
+    /// Whether the encoder and the decoder have separate token embeddings.
     two_tables: bool,
-    /// Whether texts that are written begin with a token whose embedding is zero: one after the last of the table.
+    /// Whether generated sequences start with a token with a zero embedding, appended after the last row of the table.
     zero_start: bool,
 }
 
@@ -61,7 +61,7 @@ impl CTranslate2 {
         Ok(Self { names, family, config, two_tables, zero_start, folder })
     }
 
-    /// The name among those that `Names` knows.
+    /// Translates a weight's name to one that `Names` knows.
     fn known<'a>(&self, name: &'a str) -> Option<&'a str> {
         match name {
             "token_embd.weight" if self.two_tables => None,
@@ -72,7 +72,7 @@ impl CTranslate2 {
         .filter(|name| self.names.find(&self.folder.container, name).is_some())
     }
 
-    /// The row for the token that stands before texts, where `name` needs one.
+    /// Returns the value of the extra row or element for the start token, if `name` needs one.
     fn last_row(&self, name: &str) -> Option<f32> {
         match name {
             _ if !self.zero_start => None,
@@ -153,7 +153,7 @@ impl Source for CTranslate2 {
 }
 
 impl CTranslate2 {
-    /// A bias that only keeps the token before texts from being chosen.
+    /// Returns a bias that only keeps the start token from being generated.
     fn bias_of_start(&self, last: f32) -> Result<SourceTensor> {
         let columns = self.config.required(&["vocab_size"])?;
         let mut bytes = vec![0; columns.saturating_sub(1).saturating_mul(4)];
@@ -169,7 +169,7 @@ impl CTranslate2 {
     }
 }
 
-/// The values of all rows, and those of one more where each is `last`; of a list, one more value.
+/// Returns the values of all rows. If there is a `last`, appends a row filled with it, or one value to a vector.
 fn floats(matrix: &Matrix, last: Option<f32>) -> Result<Bytes> {
     let most = matrix.rows.checked_add(1).and_then(|rows| rows.checked_mul(matrix.columns)?.checked_mul(4));
     let mut bytes = Vec::new();

@@ -1,4 +1,4 @@
-//! Files made by hand, and what damage does to them.
+//! Tests on handmade files, intact and corrupted.
 
 use super::*;
 use siskin::file::Bytes;

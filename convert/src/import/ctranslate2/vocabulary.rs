@@ -1,40 +1,40 @@
-//! The vocabularies beside `model.bin`: lists of tokens, as JSON or one a line.
+//! The vocabularies next to `model.bin`: token lists as JSON or as text lines.
 
 use crate::import::read::MOST_VALUES;
 use siskin::file::parse_json;
 use siskin::{Error, Result};
 
-/// What the tokens of a vocabulary are for.
+/// The role of a vocabulary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// The one vocabulary of a model of one language, or of Whisper.
+    /// The only vocabulary: of a monolingual model, or of Whisper.
     Model,
-    /// Both sides of a model from text to text.
+    /// Shared by the encoder and the decoder.
     Shared,
-    /// What goes in; with several tables, their number from 0.
+    /// The encoder's vocabulary; the index counts from 0 if there are several.
     Source(usize),
-    /// What comes out.
+    /// The decoder's vocabulary.
     Target,
 }
 
 /// Tokens in order of their ids.
 ///
-/// CTranslate2 puts the unknown token at the end where it is not among them, and so does nobody here.
+/// CTranslate2 appends the unknown token if the list lacks it; this code does not.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Vocabulary {
-    /// What they are for.
+    /// Its role.
     pub role: Role,
     /// The tokens, as the model's tokenizer spells them.
     pub tokens: Vec<String>,
 }
 
 impl Vocabulary {
-    /// Reads a list of JSON strings. Total on any bytes; `place` is for errors.
+    /// Parses a list of JSON strings. Total on any bytes; `place` is for errors.
     pub fn from_json(role: Role, bytes: &[u8], place: &str) -> Result<Self> {
         Ok(Self { role, tokens: parse_json(bytes, place, MOST_VALUES)? })
     }
 
-    /// Reads lines. Only `\n` ends one; where each has a `\r` before it, that is not part of the token. Total on any
+    /// Parses lines, which end with `\n`. If every line ends with `\r`, it is not part of the token. Total on any
     /// bytes; `place` is for errors.
     pub fn from_text(role: Role, bytes: &[u8], place: &str) -> Result<Self> {
         let text = std::str::from_utf8(bytes);

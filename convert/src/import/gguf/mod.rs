@@ -1,8 +1,8 @@
 //! The GGUF container: metadata and the tensor table, read in place.
 //!
-//! Parsing is total: every length and count is bounded by the bytes that are there before it is
-//! used, so that hostile files give errors and memory stays a small multiple of the table's size.
-//! String arrays (a vocabulary has hundreds of thousands) stay views into the file.
+//! Parsing is total: every length and count is checked against the size of the file before it is used. Malicious files
+//! give errors, and memory stays a small multiple of the table's size. String arrays, such as vocabularies of hundreds
+//! of thousands of tokens, stay views into the file.
 
 mod part;
 mod reader;
@@ -20,77 +20,76 @@ pub use value::{NumberArray, StringArray, Value};
 use siskin::{Error, ErrorKind, Result};
 use std::path::Path;
 
-/// One model: a single file, or all parts of a split one.
+/// A model: a single file, or all parts of a split one.
 #[derive(Clone, Debug)]
 pub struct Gguf {
-    /// Key and value in file order; of a split model, those of the first part.
+    /// Keys and values in file order; of a split model, those of the first part.
     pub metadata: Vec<(String, Value)>,
-    /// Every tensor of every part, in file order.
+    /// The tensors of all parts, in file order.
     pub tensors: Vec<TensorInfo>,
 }
 
 impl Gguf {
-    /// Opens the file at `path`, and its siblings where it is the first part of a split model.
+    /// Opens the file at `path`, and its siblings if it is the first part of a split model.
     ///
-    /// The files are mapped: nobody may shorten them while the result or anything taken from it
-    /// is alive.
+    /// The files are mapped: they must not be truncated while the result or anything taken from it is alive.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         split::open(path.as_ref())
     }
 
-    /// The value of `key`, or `None` where the file does not have it.
+    /// Returns the value of `key`, or `None` if the file does not have it.
     pub fn get(&self, key: &str) -> Option<&Value> {
         self.metadata.iter().find(|(name, _)| name == key).map(|(_, value)| value)
     }
 
-    /// The value of `key`; an error that names the key where it is absent.
+    /// Returns the value of `key`, or an error that names the missing key.
     pub fn require(&self, key: &str) -> Result<&Value> {
         self.get(key).ok_or_else(|| {
             Error::new(ErrorKind::Missing, key, "the GGUF file does not have this key; convert it again")
         })
     }
 
-    /// The unsigned integer under `key`, of any integer type, if the key is there.
+    /// Returns the unsigned integer under `key`, of any integer type, if the key exists.
     pub fn unsigned(&self, key: &str) -> Result<Option<u64>> {
         self.typed(key, "an unsigned integer", Value::as_unsigned)
     }
 
-    /// The number under `key`, of any integer or float type, if the key is there.
+    /// Returns the number under `key`, of any integer or float type, if the key exists.
     pub fn float(&self, key: &str) -> Result<Option<f64>> {
         self.typed(key, "a number", Value::as_float)
     }
 
-    /// The truth value under `key`, if the key is there.
+    /// Returns the boolean under `key`, if the key exists.
     pub fn boolean(&self, key: &str) -> Result<Option<bool>> {
         self.typed(key, "a bool", Value::as_bool)
     }
 
-    /// The string under `key`, if the key is there.
+    /// Returns the string under `key`, if the key exists.
     pub fn string(&self, key: &str) -> Result<Option<&str>> {
         self.typed(key, "a string", Value::as_str)
     }
 
-    /// The array of strings under `key`, if the key is there.
+    /// Returns the array of strings under `key`, if the key exists.
     pub fn strings(&self, key: &str) -> Result<Option<&StringArray>> {
         self.typed(key, "an array of strings", Value::as_strings)
     }
 
-    /// The array under `key` as unsigned integers, if the key is there.
+    /// Returns the array under `key` as unsigned integers, if the key exists.
     pub fn unsigned_array(&self, key: &str) -> Result<Option<Vec<u64>>> {
         self.typed(key, "an array of unsigned integers", Value::as_unsigned_array)
     }
 
-    /// The array under `key` as signed integers, if the key is there.
+    /// Returns the array under `key` as signed integers, if the key exists.
     pub fn signed_array(&self, key: &str) -> Result<Option<Vec<i64>>> {
         self.typed(key, "an array of integers", Value::as_signed_array)
     }
 
-    /// The array under `key` as floats, if the key is there.
+    /// Returns the array under `key` as floats, if the key exists.
     pub fn float_array(&self, key: &str) -> Result<Option<Vec<f32>>> {
         self.typed(key, "an array of floats", Value::as_float_array)
     }
 
-    /// The tensor called `name`.
+    /// Returns the tensor called `name`.
     pub fn tensor(&self, name: &str) -> Option<&TensorInfo> {
         self.tensors.iter().find(|tensor| tensor.name == name)
     }

@@ -16,22 +16,22 @@ const LONGEST_NAME: usize = 4096;
 /// A tensor's name, shape and bytes.
 #[derive(Clone, Debug)]
 pub struct TensorInfo {
-    /// The name the file gives it.
+    /// The name in the file.
     pub name: String,
-    /// The sizes, the fastest-moving one first, as GGUF stores them.
+    /// The shape, fastest-varying dimension first, as GGUF stores it.
     pub dims: Vec<u64>,
-    /// GGUF's number of the element type; see [`type_name`].
+    /// GGUF's id of the element type; see [`type_name`].
     pub ggml_type: u32,
-    /// The elements, as they lie in the file.
+    /// The elements, as stored in the file.
     pub data: Bytes,
 }
 
 /// One file's metadata and tensors.
 #[derive(Clone, Debug)]
 pub struct Part {
-    /// The format's version: 2 or 3.
+    /// The format version: 2 or 3.
     pub version: u32,
-    /// Key and value in file order.
+    /// Keys and values in file order.
     pub metadata: Vec<(String, Value)>,
     /// The tensors in file order.
     pub tensors: Vec<TensorInfo>,
@@ -61,7 +61,7 @@ impl Part {
         Ok(Self { version, metadata, tensors })
     }
 
-    /// The value of `key`.
+    /// Returns the value of `key`.
     pub fn get(&self, key: &str) -> Option<&Value> {
         self.metadata.iter().find(|(name, _)| name == key).map(|(_, value)| value)
     }

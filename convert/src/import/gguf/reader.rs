@@ -1,9 +1,9 @@
-//! A cursor over bytes that never reads past the end.
+//! A bounds-checked cursor over bytes.
 
 use siskin::file::Bytes;
 use siskin::{Error, Result};
 
-/// Reads little-endian fields one after the other; every error names the place and the offset.
+/// Reads little-endian fields in order; every error names the place and the offset.
 pub(super) struct Reader<'a> {
     pub(super) bytes: &'a Bytes,
     view: &'a [u8],
@@ -19,7 +19,7 @@ impl<'a> Reader<'a> {
         self.view.len() - self.offset
     }
 
-    /// The next `length` bytes.
+    /// Returns the next `length` bytes.
     pub(super) fn take(&mut self, length: usize, place: &str) -> Result<&'a [u8]> {
         if length > self.remaining() {
             return Err(Error::corrupt(
@@ -50,7 +50,7 @@ impl<'a> Reader<'a> {
         Ok(u64::from_le_bytes(self.array(place)?))
     }
 
-    /// A count of things that take at least `least` bytes each: refused where they cannot be there.
+    /// Reads a count of items of at least `least` bytes each. Refuses counts that exceed the remaining bytes.
     pub(super) fn count(&mut self, least: usize, place: &str) -> Result<usize> {
         let count = self.u64(place)?;
         self.bounded(count, least, place)
@@ -63,13 +63,13 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// A length-prefixed string's bytes.
+    /// Reads the bytes of a length-prefixed string.
     pub(super) fn text_bytes(&mut self, place: &str) -> Result<&'a [u8]> {
         let length = self.count(1, place)?;
         self.take(length, place)
     }
 
-    /// A length-prefixed UTF-8 string.
+    /// Reads a length-prefixed UTF-8 string.
     pub(super) fn text(&mut self, place: &str) -> Result<&'a str> {
         let bytes = self.text_bytes(place)?;
         std::str::from_utf8(bytes).map_err(|error| Error::corrupt(place, format!("is not UTF-8: {error}")))

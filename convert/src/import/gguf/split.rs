@@ -1,4 +1,4 @@
-//! Models split over files named `…-00001-of-0000N.gguf`.
+//! Models split into files named `…-00001-of-0000N.gguf`.
 
 use super::{Gguf, Part};
 use crate::import::map::map;
@@ -79,7 +79,7 @@ fn check(part: Part, index: u64, count: u64) -> Result<Part> {
     }
 }
 
-/// The path of part `index` (from 0) beside the first part.
+/// Returns the path of part `index` (from 0) next to the first part.
 fn sibling(first: &Path, index: u64, count: u64) -> Result<PathBuf> {
     let suffix = format!("-00001-of-{count:05}.gguf");
     let file = first.file_name().and_then(|file| file.to_str()).unwrap_or_default();

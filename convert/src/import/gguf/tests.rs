@@ -1,4 +1,4 @@
-//! GGUF files made by hand, and what damage does to them.
+//! Tests on handmade GGUF files, intact and corrupted.
 
 use super::*;
 use siskin::file::Bytes;
@@ -8,7 +8,7 @@ fn text(out: &mut Vec<u8>, text: &str) {
     out.extend(text.as_bytes());
 }
 
-/// A file with two keys and `tensors` of (name, offset), each of 8 floats.
+/// Builds a file with two keys and `tensors` of (name, offset), each of 8 floats.
 fn file(tensors: &[(&str, u64)]) -> Vec<u8> {
     let mut out = b"GGUF".to_vec();
     out.extend(3u32.to_le_bytes());

@@ -1,6 +1,6 @@
-//! GGUF tensor types: what a block of each holds.
+//! GGUF tensor types and their block sizes.
 
-/// `(number, name, elements of a block, bytes of a block)` of every type that occurs in files.
+/// `(id, name, elements per block, bytes per block)` of every type that occurs in files.
 const TYPES: &[(u32, &str, u64, u64)] = &[
     (0, "F32", 1, 4),
     (1, "F16", 1, 2),
@@ -37,12 +37,12 @@ const TYPES: &[(u32, &str, u64, u64)] = &[
     (41, "Q1_0", 128, 18),
 ];
 
-/// `(elements, bytes)` of a block of the type with this number, where it is known.
+/// Returns `(elements, bytes)` of a block of the type with this id, if known.
 pub fn block_of(ggml_type: u32) -> Option<(u64, u64)> {
     TYPES.iter().find(|row| row.0 == ggml_type).map(|&(_, _, elements, bytes)| (elements, bytes))
 }
 
-/// The name of the type with this number, where it is known.
+/// Returns the name of the type with this id, if known.
 pub fn type_name(ggml_type: u32) -> Option<&'static str> {
     TYPES.iter().find(|row| row.0 == ggml_type).map(|row| row.1)
 }

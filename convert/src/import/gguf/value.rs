@@ -4,10 +4,10 @@ use super::reader::Reader;
 use siskin::file::Bytes;
 use siskin::{Error, Result};
 
-/// Arrays of arrays deeper than this are refused.
+/// Maximum nesting depth of arrays.
 const DEEPEST_ARRAY: usize = 4;
 
-/// One metadata value. Arrays of numbers and strings are views into the file.
+/// A metadata value. Arrays of numbers and strings are views into the file.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Value {
@@ -15,23 +15,23 @@ pub enum Value {
     Unsigned(u64),
     /// A signed integer of 8, 16, 32 or 64 bits.
     Signed(i64),
-    /// A 32-bit float.
+    /// An f32.
     Float32(f32),
-    /// A 64-bit float.
+    /// An f64.
     Float64(f64),
-    /// True or false.
+    /// A boolean.
     Bool(bool),
     /// A string.
     Text(String),
     /// An array of strings.
     Strings(StringArray),
-    /// An array of numbers or truth values.
+    /// An array of numbers or booleans.
     Numbers(NumberArray),
     /// An array of arrays.
     Arrays(Vec<Value>),
 }
 
-/// An array of strings, one length-prefixed string after the other, in the file.
+/// An array of length-prefixed strings in the file.
 #[derive(Clone, Debug)]
 pub struct StringArray {
     bytes: Bytes,
@@ -39,17 +39,17 @@ pub struct StringArray {
 }
 
 impl StringArray {
-    /// How many strings there are.
+    /// Returns the number of strings.
     pub fn len(&self) -> usize {
         self.count
     }
 
-    /// Whether there are none.
+    /// Returns true if the array is empty.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// The strings' bytes, in order. They need not be UTF-8.
+    /// Iterates over the bytes of the strings, in order. They need not be UTF-8.
     pub fn iter(&self) -> impl Iterator<Item = &[u8]> {
         let mut rest: &[u8] = &self.bytes;
         (0..self.count).map_while(move |_| {
@@ -62,7 +62,7 @@ impl StringArray {
     }
 }
 
-/// An array of numbers of one type, in the file.
+/// An array of numbers of one type in the file.
 #[derive(Clone, Debug)]
 pub struct NumberArray {
     bytes: Bytes,
@@ -70,17 +70,17 @@ pub struct NumberArray {
 }
 
 impl NumberArray {
-    /// The numbers as they lie in the file.
+    /// Returns the numbers as stored in the file.
     pub fn bytes(&self) -> &Bytes {
         &self.bytes
     }
 
-    /// How many numbers there are.
+    /// Returns the number of elements.
     pub fn len(&self) -> usize {
         self.bytes.len() / self.number.size()
     }
 
-    /// Whether there are none.
+    /// Returns true if the array is empty.
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
@@ -145,7 +145,7 @@ impl Number {
 }
 
 impl Value {
-    /// Reads the value of type `kind` that follows; `place` is its key.
+    /// Reads the next value, which has type `kind`; `place` is its key.
     pub(super) fn read(reader: &mut Reader<'_>, kind: u32, depth: usize, place: &str) -> Result<Self> {
         match kind {
             8 => Ok(Self::Text(reader.text(place)?.to_owned())),
@@ -198,7 +198,7 @@ impl Value {
         }
     }
 
-    /// What the value is, for messages.
+    /// Returns the type of the value for messages.
     pub fn type_name(&self) -> &'static str {
         match self {
             Self::Unsigned(_) => "an unsigned integer",
@@ -212,7 +212,7 @@ impl Value {
         }
     }
 
-    /// The integer, where it is one and not negative.
+    /// Returns a non-negative integer.
     pub fn as_unsigned(&self) -> Option<u64> {
         match *self {
             Self::Unsigned(value) => Some(value),
@@ -221,7 +221,7 @@ impl Value {
         }
     }
 
-    /// The integer, where it is one that fits 64 signed bits.
+    /// Returns an integer that fits i64.
     pub fn as_signed(&self) -> Option<i64> {
         match *self {
             Self::Unsigned(value) => i64::try_from(value).ok(),
@@ -230,7 +230,7 @@ impl Value {
         }
     }
 
-    /// The number, of any integer or float type.
+    /// Returns a number of any integer or float type.
     pub fn as_float(&self) -> Option<f64> {
         match *self {
             Self::Unsigned(value) => Some(value as f64),
@@ -241,7 +241,7 @@ impl Value {
         }
     }
 
-    /// The truth value.
+    /// Returns a boolean.
     pub fn as_bool(&self) -> Option<bool> {
         match *self {
             Self::Bool(value) => Some(value),
@@ -249,7 +249,7 @@ impl Value {
         }
     }
 
-    /// The string.
+    /// Returns a string.
     pub fn as_str(&self) -> Option<&str> {
         match self {
             Self::Text(text) => Some(text),
@@ -257,7 +257,7 @@ impl Value {
         }
     }
 
-    /// The array of strings.
+    /// Returns an array of strings.
     pub fn as_strings(&self) -> Option<&StringArray> {
         match self {
             Self::Strings(strings) => Some(strings),
@@ -265,7 +265,7 @@ impl Value {
         }
     }
 
-    /// The array of numbers.
+    /// Returns an array of numbers.
     pub fn as_numbers(&self) -> Option<&NumberArray> {
         match self {
             Self::Numbers(numbers) => Some(numbers),
@@ -273,17 +273,17 @@ impl Value {
         }
     }
 
-    /// The array, where every element is an integer that is not negative.
+    /// Returns an array if every element is a non-negative integer.
     pub fn as_unsigned_array(&self) -> Option<Vec<u64>> {
         self.as_numbers()?.values().map(|value| value.as_unsigned()).collect()
     }
 
-    /// The array, where every element is an integer.
+    /// Returns an array if every element is an integer.
     pub fn as_signed_array(&self) -> Option<Vec<i64>> {
         self.as_numbers()?.values().map(|value| value.as_signed()).collect()
     }
 
-    /// The array, where every element is a number.
+    /// Returns an array if every element is a number.
     pub fn as_float_array(&self) -> Option<Vec<f32>> {
         self.as_numbers()?.values().map(|value| value.as_float().map(|value| value as f32)).collect()
     }

@@ -1,4 +1,4 @@
-//! The files of a model: one graph or two, what lies beside them, and the folder that describes it all.
+//! The files of an ONNX model: one or two graphs, external data files, and the folder that describes the model.
 
 use super::tensor::{Data, Tensor};
 use crate::import::map::map;
@@ -8,19 +8,19 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::path::{Component, Path, PathBuf};
 
-/// What a graph does in its model.
+/// The part of the model that a graph computes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// Everything.
+    /// The whole model.
     Whole,
-    /// It reads.
+    /// The encoder.
     Encoder,
-    /// It writes.
+    /// The decoder.
     Decoder,
 }
 
 impl Side {
-    /// The module that the graph is of in the whole model.
+    /// Returns the name of the graph's module in the whole model.
     pub(super) fn module(self) -> Option<&'static str> {
         match self {
             Self::Whole => None,
@@ -32,26 +32,26 @@ impl Side {
 
 const WHOLE: &str = "model.onnx";
 const ENCODER: &str = "encoder_model.onnx";
-/// The decoders that exporters write, the simplest first: the others only add what was remembered.
+/// The decoder files that exporters write, the simplest first: the others only add a KV cache.
 const DECODERS: &[&str] = &["decoder_model.onnx", "decoder_model_merged.onnx"];
-/// Where exporters put graphs beside the original weights.
+/// The subfolder of graphs next to the original weights.
 const WITHIN: &str = "onnx";
-/// Files that can change what the model is.
+/// Extensions of files that can change the model.
 const EXTENSIONS: &[&str] =
     &["onnx", "onnx_data", "data", "bin", "weight", "weights", "json", "jinja", "model", "txt"];
 
-/// Where the files of a model are.
+/// The locations of a model's files.
 #[derive(Clone, Debug)]
 pub struct Folder {
-    /// Holds `config.json`, `tokenizer.json` and the like.
+    /// The folder with `config.json`, `tokenizer.json` and the like.
     pub home: PathBuf,
     /// The graphs.
     pub graphs: Vec<(Side, PathBuf)>,
 }
 
 impl Folder {
-    /// The model at `path`, a file or a folder; `None` where there is none. A folder with the weights that the graphs
-    /// were exported from is not a folder of graphs.
+    /// Finds the model at `path`, a file or a folder, or returns `None`. A folder that holds the weights that the
+    /// graphs were exported from is not an ONNX folder.
     pub fn find(path: &Path) -> Option<Self> {
         if path.is_file() {
             return Self::of_file(path);
@@ -76,7 +76,7 @@ impl Folder {
         Some(Self { home: home(folder), graphs })
     }
 
-    /// Every file whose change makes another model.
+    /// Returns every file that is part of the model's identity.
     pub fn files(path: &Path) -> Result<Vec<PathBuf>> {
         let Some(found) = Self::find(path) else { return Ok(Vec::new()) };
         let mut folders = vec![found.home.clone()];
@@ -99,13 +99,14 @@ impl Folder {
     }
 }
 
-/// Whether the file may hold one tensor's numbers: exporters name it as the tensor, often without an ending.
+/// Returns true if the file may hold one tensor's external data: exporters name such files like the tensor, often
+/// without an extension.
 fn is_tensor(path: &Path) -> bool {
     let name = path.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
     !name.starts_with('.') && (path.extension().is_none() || name.starts_with("onnx__"))
 }
 
-/// The folder that describes the model whose graphs are in `folder`.
+/// Returns the folder that describes the model whose graphs are in `folder`.
 fn home(folder: &Path) -> PathBuf {
     let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
     let above = folder.parent().filter(|_| folder.file_name().is_some_and(|name| name == WITHIN));
@@ -117,7 +118,7 @@ fn home(folder: &Path) -> PathBuf {
     }
 }
 
-/// The graphs in a folder.
+/// Returns the graphs in a folder.
 fn graphs(folder: &Path) -> Option<Vec<(Side, PathBuf)>> {
     let there = |name: &str| Some(folder.join(name)).filter(|file| file.is_file());
     if let Some(whole) = there(WHOLE) {
@@ -140,13 +141,13 @@ fn graphs(folder: &Path) -> Option<Vec<(Side, PathBuf)>> {
     }
 }
 
-/// Whether a file's ending is one of these, in capitals or not.
+/// Returns true if the file has one of these extensions, ignoring case.
 fn ends_with(path: &Path, endings: &[&str]) -> bool {
     let ending = path.extension().and_then(|ending| ending.to_str());
     ending.is_some_and(|ending| endings.iter().any(|known| ending.eq_ignore_ascii_case(known)))
 }
 
-/// A graph's file, and the files beside it that hold numbers. Each is mapped once.
+/// A graph's file and its external data files. Each is mapped once.
 pub struct Store {
     /// The file.
     pub bytes: Bytes,
@@ -161,19 +162,19 @@ impl Store {
         Ok(Self { bytes: map(path)?, folder, beside: HashMap::new() })
     }
 
-    /// A graph that is in memory, with nothing beside it but what is in `folder`.
+    /// Wraps a graph in memory. External data files must be in `folder`.
     pub fn of_bytes(bytes: Bytes, folder: &Path) -> Self {
         Self { bytes, folder: folder.to_owned(), beside: HashMap::new() }
     }
 
-    /// The numbers of a tensor of this graph, as they lie in the file where they do.
+    /// Returns the data of a tensor of this graph, as a view into the file where possible.
     pub fn data(&mut self, tensor: &Tensor<'_>) -> Result<Bytes> {
         match &tensor.data {
             Data::Here(Cow::Owned(data)) => Ok(Bytes::new(data.clone())),
             Data::Here(Cow::Borrowed(data)) => {
                 let start = (data.as_ptr() as usize).checked_sub(self.bytes.as_ptr() as usize);
                 let inside = start.and_then(|start| self.bytes.slice(start..start.checked_add(data.len())?));
-                // What was parsed from another copy of the file is copied.
+                // Data parsed from another copy of the file is copied.
                 let same = inside.filter(|inside| inside.as_ptr() == data.as_ptr());
                 Ok(same.unwrap_or_else(|| Bytes::new(data.to_vec())))
             }
@@ -198,7 +199,7 @@ impl Store {
         }
     }
 
-    /// A file beside the graph: within its folder, wherever its name points.
+    /// Maps an external data file, which must be within the graph's folder.
     fn file(&mut self, location: &str) -> Result<Bytes> {
         if let Some(known) = self.beside.get(location) {
             return Ok(known.clone());

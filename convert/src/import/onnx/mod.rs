@@ -1,8 +1,8 @@
-//! ONNX models: exports of the families that we know become their graphs, others run as they are.
+//! ONNX models: exports of known families are converted to their graphs, other models run as is.
 //!
-//! [`Model`] is what a file holds, read in place; [`Folder`] finds the files of a model, and [`Store`] the numbers
-//! that lie beside them. [`recover`] gives tensors the names that they had before the export, so that the family's
-//! rules for Hugging Face apply.
+//! [`Model`] is the content of a file, read in place. [`Folder`] finds the files of a model, and [`Store`] its external
+//! data. [`recover`] restores the tensor names that the exporter dropped, so that the family's Hugging Face rules
+//! apply.
 
 mod folder;
 mod model;

@@ -1,70 +1,70 @@
 //! A model file: nodes, tensors, inputs and outputs, read in place.
 //!
-//! Parsing is total and holds a small multiple of the file: lists are counted before they are made. What it gives is
-//! in order: every node uses what was there before it.
+//! Parsing is total and uses a small multiple of the file's size: lists are counted before they are allocated. Nodes
+//! are in topological order: every node uses only values that precede it.
 
 use super::tensor::Tensor;
 use super::wire::{Wire, count, fields};
 use siskin::{Error, ErrorKind, Result};
 use std::collections::HashSet;
 
-/// Graphs within attributes of nodes, one inside the other.
+/// Maximum nesting depth of graphs in node attributes.
 const DEEPEST: usize = 8;
-/// Nodes, tensors and attributes of a file.
+/// Maximum number of nodes, tensors and attributes of a file.
 const MOST_PARTS: usize = 1 << 21;
-/// Where our own exports write the configuration.
+/// The metadata key under which our exports store the configuration.
 pub(crate) const SETTINGS: &str = "siskin.config";
-/// No message of Protocol Buffers is longer.
+/// The size limit of a protobuf message.
 const LONGEST: usize = i32::MAX as usize;
 
 /// A parsed file.
 #[derive(Clone, Debug)]
 pub struct Model<'a> {
-    /// The version of the standard operators.
+    /// The version of the standard operator set.
     pub opset: u64,
-    /// The tool that wrote it.
+    /// The tool that wrote the file.
     pub producer: &'a str,
-    /// Names of functions that the file brings along.
+    /// Names of functions defined in the file.
     pub functions: Vec<&'a str>,
-    /// The configuration, as our own exports write it beside the computation; empty where there is none.
+    /// The configuration that our exports store with the graph; empty in other files.
     pub settings: &'a str,
-    /// The computation.
+    /// The graph.
     pub graph: Graph<'a>,
 }
 
-/// A computation.
+/// A graph.
 #[derive(Clone, Debug, Default)]
 pub struct Graph<'a> {
-    /// What is computed, in order.
+    /// The nodes, in topological order.
     pub nodes: Vec<Node<'a>>,
-    /// What is given with the model.
+    /// The initializers.
     pub tensors: Vec<Tensor<'a>>,
-    /// What the caller gives, and with older tools also `tensors`.
+    /// The inputs. Older exporters list `tensors` here too.
     pub inputs: Vec<Port<'a>>,
-    /// What comes out.
+    /// The outputs.
     pub outputs: Vec<Port<'a>>,
 }
 
-/// An operation.
+/// A node.
 #[derive(Clone, Debug, Default)]
 pub struct Node<'a> {
-    /// Its name, which often says where in the model it is.
+    /// Its name, which often contains the module path.
     pub name: &'a str,
-    /// What it does.
+    /// The operator.
     pub operator: &'a str,
-    /// Whose operator it is; empty: the standard's.
+    /// The operator's domain; empty for the standard.
     pub domain: &'a str,
-    /// The values it uses; empty: none in this place.
+    /// The input values; an empty name is an omitted input.
     pub inputs: Vec<&'a str>,
-    /// The values it makes.
+    /// The output values.
     pub outputs: Vec<&'a str>,
-    /// How it does it.
+    /// Its attributes.
     pub attributes: Vec<Attribute<'a>>,
-    /// The modules in which it was written, from the outermost on, as newer exporters note them.
+    /// The module scopes from the outermost on, as newer exporters record them.
     pub scopes: &'a str,
 }
 
-/// How a node does what it does.
+/// An attribute of a node.
 #[derive(Clone, Debug)]
 pub struct Attribute<'a> {
     /// Its name.
@@ -78,32 +78,32 @@ pub struct Attribute<'a> {
 pub enum Setting<'a> {
     /// A float.
     Float(f32),
-    /// A whole number.
+    /// An integer.
     Integer(i64),
-    /// A text.
+    /// A string.
     Text(&'a [u8]),
     /// A tensor.
     Tensor(Tensor<'a>),
-    /// A computation.
+    /// A graph.
     Graph(Box<Graph<'a>>),
-    /// Floats.
+    /// A list of floats.
     Floats(Vec<f32>),
-    /// Whole numbers.
+    /// A list of integers.
     Integers(Vec<i64>),
-    /// Texts.
+    /// A list of strings.
     Texts(Vec<&'a [u8]>),
-    /// Something else.
+    /// Any other type.
     Other,
 }
 
-/// A size of an input or output.
+/// A dimension of an input or output.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Size<'a> {
-    /// Always this.
+    /// A fixed size.
     Fixed(u64),
-    /// Whatever it is in a call; the same name stands for the same size.
+    /// A dynamic size; equal names mean equal sizes.
     Named(&'a str),
-    /// Not said.
+    /// Unknown.
     Unknown,
 }
 
@@ -112,19 +112,19 @@ pub enum Size<'a> {
 pub struct Port<'a> {
     /// Its name.
     pub name: &'a str,
-    /// The number of the element type; 0 where it is no tensor.
+    /// The element type id; 0 if it is not a tensor.
     pub kind: u64,
-    /// Its sizes; `None` where not even their number is said.
+    /// Its shape; `None` if the rank is unknown.
     pub shape: Option<Vec<Size<'a>>>,
 }
 
 impl<'a> Node<'a> {
-    /// The value of an attribute.
+    /// Returns the value of an attribute.
     pub fn setting(&self, name: &str) -> Option<&Setting<'a>> {
         self.attributes.iter().find(|attribute| attribute.name == name).map(|attribute| &attribute.value)
     }
 
-    /// A whole number among the attributes.
+    /// Returns an integer attribute.
     pub fn integer(&self, name: &str) -> Option<i64> {
         match self.setting(name) {
             Some(Setting::Integer(number)) => Some(*number),
@@ -132,7 +132,7 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// The graphs among the attributes.
+    /// Iterates over the graphs among the attributes.
     pub fn graphs(&self) -> impl Iterator<Item = &Graph<'a>> {
         self.attributes.iter().filter_map(|attribute| match &attribute.value {
             Setting::Graph(graph) => Some(&**graph),
@@ -142,14 +142,14 @@ impl<'a> Node<'a> {
 }
 
 impl<'a> Graph<'a> {
-    /// Every node, those of graphs within nodes included.
+    /// Returns all nodes, including those of nested graphs.
     pub fn all_nodes(&self) -> Vec<&Node<'a>> {
         let mut all = Vec::new();
         self.collect(&mut |graph| all.extend(&graph.nodes));
         all
     }
 
-    /// Every tensor that is given with the model, by name.
+    /// Returns all initializers and constant tensors.
     pub fn all_tensors(&self) -> Vec<&Tensor<'a>> {
         let mut all = Vec::new();
         self.collect(&mut |graph| all.extend(&graph.tensors));
@@ -224,7 +224,7 @@ impl<'a> Model<'a> {
     }
 }
 
-/// Takes `count` off what a file may still have.
+/// Subtracts `count` from the remaining budget of parts.
 fn take(parts: &mut usize, count: usize) -> Result<()> {
     *parts = parts.checked_sub(count).ok_or_else(|| {
         Error::corrupt("", format!("has more than {MOST_PARTS} nodes, tensors and attributes"))
@@ -311,7 +311,7 @@ impl<'a> Node<'a> {
     }
 }
 
-/// A key and its value.
+/// Parses a key and its value.
 pub(super) fn entry(bytes: &[u8]) -> Result<(&str, &str)> {
     let (mut key, mut value) = ("", "");
     for field in fields(bytes, "entry") {
@@ -356,12 +356,12 @@ impl<'a> Attribute<'a> {
                 _ => {}
             }
         }
-        // An empty list has no field of its own.
+        // An empty list is not encoded in protobuf.
         match kind {
             Some(6) => attribute.value = Setting::Floats(floats),
             Some(7) => attribute.value = Setting::Integers(integers),
             Some(8) => attribute.value = Setting::Texts(texts),
-            // Neither has what is 0 where a writer leaves it out.
+            // Writers may omit zero values.
             Some(1) if matches!(attribute.value, Setting::Other) => attribute.value = Setting::Float(0.0),
             Some(2) if matches!(attribute.value, Setting::Other) => attribute.value = Setting::Integer(0),
             Some(3) if matches!(attribute.value, Setting::Other) => attribute.value = Setting::Text(&[]),
@@ -431,7 +431,7 @@ impl<'a> Size<'a> {
     }
 }
 
-/// Every node uses what was there before it, and no two make the same value.
+/// Checks that every node uses only preceding values, and that no value is defined twice.
 fn check_order<'a>(graph: &Graph<'a>, known: &mut HashSet<&'a str>) -> Result<()> {
     let before: Vec<&str> = graph
         .tensors
@@ -466,7 +466,7 @@ fn check_order<'a>(graph: &Graph<'a>, known: &mut HashSet<&'a str>) -> Result<()
     Ok(())
 }
 
-/// A name from a file, cut for messages.
+/// Truncates a name from a file for messages.
 pub(super) fn short(name: &str) -> String {
     name.chars().take(80).collect()
 }

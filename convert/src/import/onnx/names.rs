@@ -1,40 +1,40 @@
-//! What the tensors of a graph are called in the model that it was exported from.
+//! Restores the names that a graph's tensors have in the model that it was exported from.
 //!
-//! Exporters keep the names of biases, norms and tables, and lose those of matrices that they turn or fold. Such a
-//! matrix is found by what uses it: the modules that newer exporters note with each node, the node's own name, which
-//! with others is a path of modules, or the bias that is added to the product.
+//! Exporters keep the names of biases, norms and embedding tables, and drop those of matrices that they transpose or
+//! fold. Such a matrix is identified by its use: the module scopes that newer exporters record for each node, the
+//! node's name, which is a module path with other exporters, or the bias that is added to the product.
 
 use super::model::{Graph, Node, Setting};
 use super::tensor::Tensor;
 use std::collections::HashMap;
 
-/// Steps from a value back to the tensor that it is a form of.
+/// Maximum number of nodes between a value and the tensor that it is derived from.
 const MOST_STEPS: usize = 8;
 
-/// How the numbers of a tensor lie, against the model that it comes from.
+/// The layout of a tensor relative to the original model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lie {
-    /// As there; or with rows and columns exchanged.
+    /// As in the model, or transposed.
     AsNamed {
-        /// Rows and columns are exchanged.
+        /// Whether rows and columns are swapped.
         flipped: bool,
     },
-    /// Inputs are rows, outputs columns.
+    /// Inputs are rows, outputs are columns.
     InputsFirst,
-    /// Outputs are rows, inputs columns.
+    /// Outputs are rows, inputs are columns.
     OutputsFirst,
 }
 
-/// A tensor that has a name.
+/// A tensor with a restored name.
 #[derive(Clone, Copy, Debug)]
 pub struct Named<'g, 'a> {
     /// The tensor.
     pub tensor: &'g Tensor<'a>,
-    /// How it lies.
+    /// Its layout.
     pub lie: Lie,
 }
 
-/// The tensors of a graph by the names that they may have in the model; a tensor can be there more than once.
+/// Returns the tensors of a graph by the names that they may have in the model. A tensor can occur more than once.
 pub fn recover<'g, 'a>(graph: &'g Graph<'a>) -> HashMap<String, Named<'g, 'a>> {
     let links = Links::new(graph);
     let mut names = HashMap::new();
@@ -59,7 +59,7 @@ pub fn recover<'g, 'a>(graph: &'g Graph<'a>) -> HashMap<String, Named<'g, 'a>> {
     names
 }
 
-/// The tensors that products are made with, and tables.
+/// Returns the weights of matrix products, and embedding tables.
 pub fn weights<'g, 'a>(graph: &'g Graph<'a>) -> Vec<&'g Tensor<'a>> {
     let links = Links::new(graph);
     let mut weights: Vec<&Tensor<'_>> =
@@ -69,13 +69,13 @@ pub fn weights<'g, 'a>(graph: &'g Graph<'a>) -> Vec<&'g Tensor<'a>> {
     weights
 }
 
-/// Who makes and who uses what.
+/// Producers and consumers of values.
 struct Links<'g, 'a> {
     nodes: Vec<&'g Node<'a>>,
     tensors: Vec<&'g Tensor<'a>>,
     given: HashMap<&'a str, &'g Tensor<'a>>,
     makers: HashMap<&'a str, &'g Node<'a>>,
-    /// The additions that use a value.
+    /// The additions that consume a value.
     sums: HashMap<&'a str, &'g Node<'a>>,
 }
 
@@ -93,7 +93,7 @@ impl<'g, 'a> Links<'g, 'a> {
         Self { nodes, tensors, given, makers, sums }
     }
 
-    /// The tensor that a value is a form of, and whether rows and columns are exchanged.
+    /// Returns the tensor that a value is derived from, and whether it is transposed.
     fn tensor(&self, value: &str) -> Option<(&'g Tensor<'a>, bool)> {
         let (mut value, mut flipped) = (value, false);
         for _ in 0..MOST_STEPS {
@@ -115,7 +115,7 @@ impl<'g, 'a> Links<'g, 'a> {
         None
     }
 
-    /// The matrix or table that a node works with.
+    /// Returns the matrix or table that a node uses.
     fn operand(&self, node: &Node<'a>) -> Option<Named<'g, 'a>> {
         let (value, outputs_first) = match node.operator {
             "MatMul" => (node.inputs.get(1)?, false),
@@ -136,10 +136,10 @@ impl<'g, 'a> Links<'g, 'a> {
         Some(Named { tensor, lie })
     }
 
-    /// What the weight of a node may be called, the surest name first.
+    /// Returns the possible names of a node's weight, the most reliable first.
     fn names_by_use(&self, node: &Node<'a>) -> Vec<String> {
         let mut names = Vec::new();
-        // A list as Python prints it, of which every text is a module and the last one the operation.
+        // A list in Python syntax: every string is a module, the last is the operation.
         let scopes: Vec<&str> = node.scopes.split('\'').skip(1).step_by(2).collect();
         names.extend(scopes.iter().rev().filter(|scope| !scope.is_empty()).map(|scope| (*scope).to_owned()));
         if let Some((modules, _)) = node.name.strip_prefix('/').and_then(|path| path.rsplit_once('/')) {

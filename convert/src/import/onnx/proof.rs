@@ -1,4 +1,4 @@
-//! Whether our graph computes what the exported one does.
+//! Equivalence check: compares our graph's outputs to the exported graph's.
 
 use super::general::TRACT;
 use super::{General, Model, Side, Store};
@@ -8,31 +8,31 @@ use siskin::external_backend::Engine;
 use siskin::graph::Head;
 use siskin::{CacheType, EncoderOptions, Error, ErrorKind, ModelOptions, OutputRows, Result, SessionOptions};
 
-/// The largest difference over the largest expected number that two ways of rounding may make.
+/// Maximum difference due to rounding, relative to the largest expected magnitude.
 const CLOSE: f32 = 1e-3;
-/// Tokens of the texts that are tried.
+/// Token counts of the test inputs.
 const LENGTHS: [usize; 4] = [11, 1, 5, 37];
-/// A text is also filled up to so many tokens that the mask hides: as many as one of the lengths, so that the graph is
-/// ready for it.
+/// Short inputs are also padded to this length with masked tokens. It is one of the lengths, so that the graph is
+/// already optimized for it.
 const FILLED: usize = 11;
 
-/// The widest window beyond which a text is tried.
+/// The widest sliding window that the test inputs exceed.
 const MOST_WINDOW: usize = 512;
 
-/// The most bytes that a model may have as f32 to be tried: trying holds them in memory twice.
+/// Maximum bytes of a model as f32: the check holds the weights in memory twice.
 const MOST_BYTES: u64 = 6 << 30;
 
-/// What trying showed.
+/// The result of the check.
 pub(super) enum Proof {
-    /// The same numbers.
+    /// Equal outputs.
     Same,
-    /// Other numbers, and how far apart.
+    /// Different outputs, and by how much.
     Other(String),
-    /// Nothing: the graph did not run, and why.
+    /// Inconclusive: the graph did not run, and why.
     Impossible(String),
 }
 
-/// Runs both on some texts.
+/// Runs both graphs on test inputs.
 pub(super) fn prove(
     models: &[Model<'_>],
     stores: &mut [(Side, Store)],
@@ -70,19 +70,19 @@ pub(super) fn prove(
             source.family().name
         ))),
         Err(error) if error.place() == TRACT => Ok(Proof::Impossible(error.to_string())),
-        // What the graph takes or gives is not what the family does.
+        // The graph's inputs or outputs differ from the family's.
         Err(error) => Ok(Proof::Other(error.to_string())),
     }
 }
 
-/// How far apart the outputs are for texts that are made up.
+/// Returns the maximum difference of the outputs over random inputs.
 fn compare(general: &General, ours: &siskin::Model) -> Result<f32> {
     let vocabulary = ours.hyper().vocabulary.max(1);
     let mut number = 0x2545_F491_4F6C_DD1D_u64;
     let mut worst = 0.0_f32;
     let hyper = ours.hyper();
     let most = hyper.text.min(hyper.context).min(general.outline().context);
-    // One text is longer than what tokens see.
+    // One input exceeds the sliding window.
     let windows = hyper.windows.iter().flatten().filter(|&&window| window <= MOST_WINDOW);
     let beyond = windows.max().map(|window| window + LENGTHS[0]);
     let mut lengths: Vec<usize> = LENGTHS.into_iter().chain(beyond).map(|length| length.min(most)).collect();
@@ -90,7 +90,7 @@ fn compare(general: &General, ours: &siskin::Model) -> Result<f32> {
     for length in lengths {
         let mut token = || {
             number = number.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            // Small ids are special tokens, which some models count positions by.
+            // Small ids are special tokens, from which some models derive positions.
             let ordinary = vocabulary.saturating_sub(4).max(1);
             ((number >> 33) as usize % ordinary + (vocabulary - ordinary)) as u32
         };
@@ -113,7 +113,7 @@ fn compare_text(general: &General, ours: &siskin::Model, ids: &[u32], written: &
     let mut memory = None;
     if graphs.encoder.is_some() {
         let reads = outline.reads.ok_or_else(|| Error::unsupported("model", "it does not read texts"))?;
-        // A graph that was exported without its head has our hidden states.
+        // A graph that was exported without its head returns hidden states.
         let head = reads != Head::Hidden;
         let theirs = general.read(ids, &segments, head)?;
         if graphs.decoder.is_none() || theirs.columns > 1 {
@@ -124,7 +124,7 @@ fn compare_text(general: &General, ours: &siskin::Model, ids: &[u32], written: &
                 && FILLED <= ours.hyper().text
                 && let Some(filled) = general.read_padded(ids, &segments, head, FILLED)?
             {
-                // It is filled up with token 0, which the last token may look at.
+                // Padding is token 0, which a convolution may read after the last token.
                 let beside = read(ours, &Tokens { after: Some(0), ..text.clone() }, head)?;
                 let got = if filled.count() == 1 { beside.get(..filled.columns) } else { Some(&beside[..]) };
                 worst = worst.max(difference(got.unwrap_or_default(), &filled.values));
@@ -141,7 +141,7 @@ fn compare_text(general: &General, ours: &siskin::Model, ids: &[u32], written: &
     Ok(worst)
 }
 
-/// What our encoder makes of a text.
+/// Returns our encoder's output for a text.
 fn read(ours: &siskin::Model, text: &Tokens, head: bool) -> Result<Vec<f32>> {
     let mut encoder =
         ours.encoder(EncoderOptions { cache: Some(CacheType::F32), head, ..EncoderOptions::default() })?;
@@ -153,7 +153,7 @@ fn read(ours: &siskin::Model, text: &Tokens, head: bool) -> Result<Vec<f32>> {
     Ok(rows)
 }
 
-/// The scores that our decoder gives.
+/// Returns our decoder's logits.
 fn write(ours: &siskin::Model, text: Option<&Tokens>, ids: &[u32]) -> Result<Vec<f32>> {
     let options = SessionOptions {
         context: ids.len(),
@@ -170,7 +170,7 @@ fn write(ours: &siskin::Model, text: Option<&Tokens>, ids: &[u32]) -> Result<Vec
     Ok(scores)
 }
 
-/// The largest difference over the largest expected number; infinite where there are more of one than of the other.
+/// Returns the largest difference relative to the largest expected magnitude; infinity if the lengths differ.
 fn difference(got: &[f32], want: &[f32]) -> f32 {
     if got.len() != want.len() || got.iter().any(|number| !number.is_finite()) {
         return f32::INFINITY;
@@ -178,6 +178,6 @@ fn difference(got: &[f32], want: &[f32]) -> f32 {
     let finite = want.iter().filter(|number| number.is_finite());
     let largest = finite.fold(f32::MIN_POSITIVE, |largest, number| largest.max(number.abs()));
     let apart = got.iter().zip(want).map(|(got, want)| (got - want).abs() / largest);
-    // What is no number is as far away as can be.
+    // NaN counts as an infinite difference.
     apart.fold(0.0, |most, apart| if apart.is_nan() { f32::INFINITY } else { apart.max(most) })
 }

@@ -1,4 +1,4 @@
-//! An ONNX model as a source, where it is recognised as an export of a family that we know.
+//! An ONNX model as a source, if it is recognized as an export of a known family.
 
 use super::{Folder, Lie, Model, SETTINGS, Side, Store, Tensor, recover, weights};
 use crate::import::hugging_face::{self, HuggingFace};
@@ -27,13 +27,13 @@ pub(in crate::import) static FORMAT: Format = Format {
     },
 };
 
-/// Whether the path is that of an ONNX model.
+/// Returns true if the path is an ONNX model.
 #[cfg(feature = "tract")]
 pub(crate) fn is_there(path: &Path) -> bool {
     crate::import::format_of(path).is_ok_and(|format| std::ptr::eq(format, &FORMAT))
 }
 
-/// The source, or an error and in `general` why the model has none.
+/// Returns the source. If the model is not recognized, returns an error and sets `general` to the reason.
 #[cfg(feature = "tract")]
 pub(crate) fn source_or(path: &Path, general: &mut Option<String>) -> Result<Box<dyn Source>> {
     match open(path)? {
@@ -45,15 +45,15 @@ pub(crate) fn source_or(path: &Path, general: &mut Option<String>) -> Result<Box
     }
 }
 
-/// What an ONNX model turned out to be.
+/// The result of opening an ONNX model.
 enum Opened {
-    /// An export of a family: its tensors by our names.
+    /// An export of a known family, with its tensors under our names.
     Recognised(Box<dyn Source>),
-    /// Something else, and why.
+    /// An unrecognized model, and the reason.
     General(String),
 }
 
-/// Opens the model at `path` and finds out what it is.
+/// Opens the model at `path` and tries to recognize it.
 fn open(path: &Path) -> Result<Opened> {
     let within = |error: Error| error.within(&path.display().to_string());
     let folder = Folder::find(path)
@@ -81,7 +81,7 @@ fn open(path: &Path) -> Result<Opened> {
     prove(&models, &mut stores, source).map_err(within)
 }
 
-/// Adds how states become vectors, where our own export says it and the folder does not.
+/// Adds the embedding settings of our own exports, unless the folder has them.
 pub(super) fn add_sentences(model: &Model<'_>, config: &mut Map<String, Value>) -> Result<()> {
     if model.settings.is_empty() || config.contains_key("sentence_transformers") {
         return Ok(());
@@ -97,7 +97,7 @@ pub(super) fn add_sentences(model: &Model<'_>, config: &mut Map<String, Value>) 
     Ok(())
 }
 
-/// The source, if the graph computes what the family would with these tensors.
+/// Returns the source if the graph computes the same as the family's graph with these tensors.
 #[cfg(feature = "tract")]
 fn prove(models: &[Model<'_>], stores: &mut [(Side, Store)], source: HuggingFace) -> Result<Opened> {
     use super::proof::{Proof, prove};
@@ -111,7 +111,7 @@ fn prove(models: &[Model<'_>], stores: &mut [(Side, Store)], source: HuggingFace
     }
 }
 
-/// The source, if every matrix of the graph is in it.
+/// Returns the source if it contains every matrix of the graph.
 #[cfg(not(feature = "tract"))]
 fn prove(models: &[Model<'_>], stores: &mut [(Side, Store)], source: HuggingFace) -> Result<Opened> {
     match nothing_left(models, stores, &source) {
@@ -120,7 +120,7 @@ fn prove(models: &[Model<'_>], stores: &mut [(Side, Store)], source: HuggingFace
     }
 }
 
-/// The tensors of the graphs as those of a Hugging Face model; an error where something of it is missing.
+/// Converts the tensors of the graphs to those of a Hugging Face model. Returns an error if one is missing.
 fn recognise(
     folder: &Folder,
     models: &[Model<'_>],
@@ -151,10 +151,10 @@ fn recognise(
     Ok(source)
 }
 
-/// Modules that an exporter may have wrapped around the model, one in the other.
+/// Maximum number of nested wrapper modules that an exporter may add.
 const MOST_WRAPPERS: usize = 3;
 
-/// The name that a family knows a tensor of one side by, and what it does with it.
+/// Returns the family's name of a tensor of one side, and its transform.
 fn known_name(family: &Family, name: &str, side: Side) -> Option<(String, TensorTransform)> {
     let wrapped = std::iter::successors(Some(name), |name| name.split_once('.').map(|(_, rest)| rest));
     let mut known = Vec::new();
@@ -171,7 +171,7 @@ fn known_name(family: &Family, name: &str, side: Side) -> Option<(String, Tensor
     })
 }
 
-/// Whether rows and columns are exchanged against the Hugging Face model.
+/// Returns true if the tensor is transposed relative to the Hugging Face model.
 fn is_flipped(lie: Lie, take: TensorTransform) -> bool {
     match lie {
         Lie::AsNamed { flipped } => flipped,
@@ -180,7 +180,7 @@ fn is_flipped(lie: Lie, take: TensorTransform) -> bool {
     }
 }
 
-/// A tensor of floats as safetensors has them; `None` for others.
+/// Returns a float tensor in safetensors form, or `None` for other types.
 fn floats(tensor: &Tensor<'_>, store: &mut Store) -> Result<Option<safetensors::Tensor>> {
     let dtype = tensor.type_name();
     if !matches!(dtype, "F32" | "F16" | "BF16") {
@@ -190,7 +190,7 @@ fn floats(tensor: &Tensor<'_>, store: &mut Store) -> Result<Option<safetensors::
     Ok(Some(safetensors::Tensor { dtype, shape: tensor.shape.clone(), data }))
 }
 
-/// Whether the matrix of the scores is the token table once more, as exporters write it where both are one.
+/// Returns true if the LM head is a copy of the token embeddings, as exporters write it for tied embeddings.
 fn is_tied(
     family: &Family,
     tensors: &HashMap<String, safetensors::Tensor>,
@@ -225,7 +225,7 @@ fn at(data: &[u8], index: usize, width: usize) -> Option<&[u8]> {
     data.get(index * width..(index + 1) * width)
 }
 
-/// An error where a matrix or table of the graphs is none of the model's.
+/// Returns an error if a matrix or table of the graphs is not part of the model.
 fn nothing_left(models: &[Model<'_>], stores: &mut [(Side, Store)], source: &HuggingFace) -> Result<()> {
     let (_, graphs) = source.family().build(source.config(), &|name| source.has(name))?;
     let mut used = HashSet::new();
@@ -233,12 +233,12 @@ fn nothing_left(models: &[Model<'_>], stores: &mut [(Side, Store)], source: &Hug
         let tensor = source.tensor(&weight.name)?;
         used.insert((tensor.data.as_ptr(), tensor.data.len()));
     }
-    // Exporters write the scores' matrix once more where it is the token table.
+    // Exporters write a tied LM head as a copy of the token embeddings.
     if let Some(tensor) = source.stored("output.weight") {
         used.insert((tensor.data.as_ptr(), tensor.data.len()));
     }
     let weights = models.iter().zip(stores).flat_map(|(model, (_, store))| {
-        // The numbers lie where those of the source do: each file is mapped once.
+        // Equal pointers mean equal tensors: each file is mapped once.
         weights(&model.graph).into_iter().map(|tensor| (tensor, store.data(tensor))).collect::<Vec<_>>()
     });
     for (tensor, data) in weights {

@@ -1,13 +1,13 @@
-//! A tensor of a file: what its header says, and its numbers in place or in a file beside it.
+//! A tensor of a file: its header, and its data, inline or external.
 
 use super::wire::{Wire, fields};
 use siskin::{Error, Result};
 use std::borrow::Cow;
 
-/// The most dimensions of a tensor.
+/// Maximum rank of a tensor.
 pub(super) const MOST_DIMENSIONS: usize = 16;
 
-/// `(number, name, bits of an element)` of the element types that have numbers.
+/// `(id, name, bits per element)` of the numeric element types.
 const TYPES: &[(u64, &str, u64)] = &[
     (1, "F32", 32),
     (2, "U8", 8),
@@ -33,21 +33,21 @@ const TYPES: &[(u64, &str, u64)] = &[
     (23, "F4_E2M1", 4),
 ];
 
-/// The numbers of texts, which are read and not used.
+/// The element type id of strings, which are parsed and ignored.
 const TEXTS: u64 = 8;
 
-/// Where a tensor's numbers are.
+/// The location of a tensor's data.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Data<'a> {
-    /// Here, little-endian.
+    /// Inline, little-endian.
     Here(Cow<'a, [u8]>),
     /// In another file of the folder.
     Beside {
-        /// Its path within the folder, with `/` between folders.
+        /// Its path within the folder, with `/` as separator.
         location: &'a str,
-        /// Where in it they begin.
+        /// The byte offset in the file.
         offset: u64,
-        /// How many bytes there are; without one, those that type and shape ask for.
+        /// The number of bytes; if absent, it follows from type and shape.
         length: Option<u64>,
     },
 }
@@ -57,20 +57,20 @@ pub enum Data<'a> {
 pub struct Tensor<'a> {
     /// Its name; empty in an attribute.
     pub name: &'a str,
-    /// The number of the element type.
+    /// The element type id.
     pub kind: u64,
-    /// The sizes, the slowest-moving one first.
+    /// The shape, slowest-varying dimension first.
     pub shape: Vec<u64>,
-    /// The numbers.
+    /// The data.
     pub data: Data<'a>,
 }
 
 impl<'a> Tensor<'a> {
-    /// Parses the message, and checks that as many numbers are there as it says.
+    /// Parses the message and checks that the data has the declared size.
     pub(super) fn parse(bytes: &'a [u8]) -> Result<Self> {
         let mut tensor = Self { name: "", kind: 0, shape: Vec::new(), data: Data::Here(Cow::Borrowed(&[])) };
         let (mut beside, mut entries) = (false, Vec::new());
-        // The type stands behind the shape and before the numbers, but nothing promises it.
+        // The type usually comes after the shape and before the data, but protobuf does not guarantee it.
         for field in fields(bytes, "tensor") {
             match field? {
                 (2, wire) => tensor.kind = wire.number("data_type")?,
@@ -106,14 +106,14 @@ impl<'a> Tensor<'a> {
         Ok(tensor)
     }
 
-    /// Adds numbers that are stored as a list of their own kind.
+    /// Appends data that is stored as a typed list.
     fn append(&mut self, wire: Wire<'a>) -> Result<()> {
         let Data::Here(data) = &mut self.data else { return Ok(()) };
         let width = bits(self.kind).unwrap_or(8).div_ceil(8) as usize;
         match wire {
             Wire::Four(number) => data.to_mut().extend(number.to_le_bytes()),
             Wire::Eight(number) => data.to_mut().extend(number.to_le_bytes()),
-            // A list of floats lies as the numbers themselves do.
+            // A packed list of floats has the layout of raw data.
             Wire::Bytes(bytes) if matches!(self.kind, 1 | 11 | 14 | 15) && data.is_empty() => {
                 *data = Cow::Borrowed(bytes);
             }
@@ -151,7 +151,7 @@ impl<'a> Tensor<'a> {
         }
     }
 
-    /// The bytes that type and shape ask for.
+    /// Returns the number of bytes that type and shape require.
     pub fn bytes(&self) -> Result<u64> {
         let Some(bits) = bits(self.kind) else {
             return Err(Error::unsupported("data_type", format!("element type {}", self.kind)));
@@ -161,17 +161,17 @@ impl<'a> Tensor<'a> {
         bytes.ok_or_else(|| Error::corrupt("dims", format!("{:?} is too large", self.shape)))
     }
 
-    /// The element type as safetensors calls it; empty for texts.
+    /// Returns the element type's safetensors name; empty for strings.
     pub fn type_name(&self) -> &'static str {
         TYPES.iter().find(|(kind, ..)| *kind == self.kind).map_or("", |(_, name, _)| name)
     }
 
-    /// How many numbers there are.
+    /// Returns the number of elements.
     pub fn count(&self) -> u64 {
         self.shape.iter().fold(1, |product, &size| product.saturating_mul(size))
     }
 
-    /// The numbers, if they are whole ones and here.
+    /// Returns the data if it is inline integers.
     pub fn integers(&self) -> Option<Vec<i64>> {
         let Data::Here(data) = &self.data else { return None };
         match self.kind {
@@ -188,7 +188,7 @@ fn bits(kind: u64) -> Option<u64> {
     TYPES.iter().find(|(known, ..)| *known == kind).map(|(.., bits)| *bits)
 }
 
-/// What the entries say about the file beside.
+/// Parses the description of an external data file.
 fn external<'a>(entries: &[&'a [u8]]) -> Result<Data<'a>> {
     let (mut location, mut offset, mut length) = ("", 0, None);
     for &bytes in entries {

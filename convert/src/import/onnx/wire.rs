@@ -1,22 +1,22 @@
-//! Protocol Buffers as they lie on the wire: fields by number, read in place. Total on any bytes.
+//! The protobuf wire format: fields by number, read in place. Total on any bytes.
 
 use siskin::{Error, Result};
 
-/// A field's contents.
+/// The contents of a field.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Wire<'a> {
-    /// A number of up to 64 bits.
+    /// A varint of up to 64 bits.
     Number(u64),
     /// Four bytes, little-endian.
     Four(u32),
     /// Eight bytes, little-endian.
     Eight(u64),
-    /// A text, bytes, a message, or a list of numbers.
+    /// A length-delimited field: a string, bytes, a message, or a packed list.
     Bytes(&'a [u8]),
 }
 
 impl<'a> Wire<'a> {
-    /// The contents of a message, a text or bytes.
+    /// Returns the contents of a message, string or bytes field.
     pub(super) fn bytes(self, place: &str) -> Result<&'a [u8]> {
         match self {
             Self::Bytes(bytes) => Ok(bytes),
@@ -24,13 +24,13 @@ impl<'a> Wire<'a> {
         }
     }
 
-    /// A text.
+    /// Returns a string.
     pub(super) fn text(self, place: &str) -> Result<&'a str> {
         std::str::from_utf8(self.bytes(place)?)
             .map_err(|error| Error::corrupt(place, format!("is not UTF-8: {error}")))
     }
 
-    /// A number; negative ones in two's complement.
+    /// Returns an integer; negative ones in two's complement.
     pub(super) fn number(self, place: &str) -> Result<u64> {
         match self {
             Self::Number(number) => Ok(number),
@@ -38,7 +38,7 @@ impl<'a> Wire<'a> {
         }
     }
 
-    /// Calls `each` with the numbers of a list: one of them, or several packed into bytes.
+    /// Calls `each` with the integers of a list, which is one value or several packed ones.
     pub(super) fn numbers(self, place: &str, each: &mut dyn FnMut(u64)) -> Result<()> {
         match self {
             Self::Number(number) => each(number),
@@ -59,7 +59,7 @@ fn cut(place: &str) -> Error {
     Error::corrupt(place, "ends in the middle of a field; is the file complete?")
 }
 
-/// A number of seven bits in each byte, and what follows.
+/// Decodes a varint, seven bits per byte, and returns the remaining bytes.
 fn varint(bytes: &[u8]) -> Option<(u64, &[u8])> {
     let mut number = 0_u64;
     for (index, &byte) in bytes.iter().enumerate().take(10) {
@@ -74,18 +74,18 @@ fn varint(bytes: &[u8]) -> Option<(u64, &[u8])> {
     None
 }
 
-/// The fields of a message, in order. After an error there are no more.
+/// Iterates over the fields of a message. Stops after an error.
 pub(super) struct Fields<'a> {
     rest: &'a [u8],
     place: &'a str,
 }
 
-/// The fields of the message `bytes`; `place` is for errors.
+/// Returns the fields of the message `bytes`; `place` is for errors.
 pub(super) fn fields<'a>(bytes: &'a [u8], place: &'a str) -> Fields<'a> {
     Fields { rest: bytes, place }
 }
 
-/// How often the message has field `number`; what lies behind an error is not counted.
+/// Counts the occurrences of field `number`, up to the first error.
 pub(super) fn count(bytes: &[u8], number: u64) -> usize {
     fields(bytes, "").filter(|field| field.as_ref().is_ok_and(|(found, _)| *found == number)).count()
 }

@@ -1,9 +1,9 @@
-//! Values with the path to them, for messages.
+//! JSON values with their path, for messages.
 
 use serde_json::Value;
 use siskin::{Error, ErrorKind, Result};
 
-/// A value in a document and where it is.
+/// A value in a document and its path.
 pub(super) struct Place<'a> {
     pub(super) value: &'a Value,
     path: String,
@@ -22,7 +22,7 @@ impl<'a> Place<'a> {
         Error::unsupported(self.path.clone(), message)
     }
 
-    /// The field `name`, unless it is absent or null.
+    /// Returns the field `name`, unless it is absent or null.
     pub(super) fn get(&self, name: &str) -> Option<Place<'a>> {
         let value = self.value.get(name).filter(|value| !value.is_null())?;
         Some(Place::new(value, format!("{}.{name}", self.path)))
@@ -34,7 +34,7 @@ impl<'a> Place<'a> {
         })
     }
 
-    /// The component's `type`.
+    /// Returns the component's `type`.
     pub(super) fn kind(&self) -> Result<&'a str> {
         self.require("type")?.text()
     }
@@ -57,12 +57,12 @@ impl<'a> Place<'a> {
             .collect())
     }
 
-    /// The text field `name`, or nothing.
+    /// Returns the string field `name`, if present.
     pub(super) fn text_of(&self, name: &str) -> Result<Option<&'a str>> {
         self.get(name).map(|place| place.text()).transpose()
     }
 
-    /// The truth value `name`, or `default`.
+    /// Returns the boolean field `name`, or `default`.
     pub(super) fn flag(&self, name: &str, default: bool) -> Result<bool> {
         match self.get(name) {
             None => Ok(default),

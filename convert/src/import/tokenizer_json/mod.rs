@@ -1,6 +1,6 @@
-//! Hugging Face's `tokenizer.json`, with `tokenizer_config.json` beside it.
+//! Hugging Face's `tokenizer.json`, and `tokenizer_config.json` next to it.
 //!
-//! Every component is either translated exactly or refused by name; nothing is skipped.
+//! Every component is either converted exactly or refused by name; nothing is skipped.
 
 mod json;
 mod model;
@@ -13,11 +13,10 @@ use siskin::Result;
 use siskin::file::parse_json;
 use siskin::tokenizer::{TokenKind, Vocabulary, find_ends};
 
-/// SentencePiece's spelling of a space.
+/// SentencePiece's replacement of a space.
 const SPACE: &str = "\u{2581}";
 
-/// Reads a tokenizer from the bytes of `tokenizer.json` and, where there is one, of
-/// `tokenizer_config.json`.
+/// Reads a tokenizer from the bytes of `tokenizer.json` and, if present, of `tokenizer_config.json`.
 pub fn vocabulary(tokenizer: &[u8], config: Option<&[u8]>) -> Result<Vocabulary> {
     let parse = |bytes: &[u8], file: &str| parse_json::<serde_json::Value>(bytes, file, MOST_VALUES);
     let tokenizer = parse(tokenizer, "tokenizer.json")?;
@@ -38,16 +37,16 @@ pub fn vocabulary(tokenizer: &[u8], config: Option<&[u8]>) -> Result<Vocabulary>
 /// How a file spells tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Spelling {
-    /// As they are.
+    /// As plain text.
     Plain,
-    /// In GPT-2's alphabet of bytes.
+    /// In GPT-2's byte-to-Unicode alphabet.
     Bytes,
     /// With U+2581 for spaces.
     Spaces,
 }
 
 impl Spelling {
-    /// The bytes that an ordinary token stands for, or `None` where no text can make it.
+    /// Returns the bytes that an ordinary token stands for, or `None` if no text can produce it.
     fn read(self, text: &str) -> Option<Vec<u8>> {
         match self {
             Self::Plain => Some(text.as_bytes().to_vec()),
@@ -56,13 +55,13 @@ impl Spelling {
         }
     }
 
-    /// A text of a normalizer or splitter, in the spelling the runtime works with.
+    /// Converts text of a normalizer or pre-tokenizer to the spelling of the runtime.
     fn plain(self, text: &str) -> String {
         if self == Self::Spaces { text.replace(SPACE, " ") } else { text.to_owned() }
     }
 }
 
-/// The id of the token spelt `text`, whatever its kind.
+/// Returns the id of the token spelled `text`, of any kind.
 fn find(vocabulary: &Vocabulary, text: &str) -> Option<u32> {
     let special = |kind| {
         matches!(kind, TokenKind::Control | TokenKind::UserDefined | TokenKind::Added | TokenKind::Unknown)

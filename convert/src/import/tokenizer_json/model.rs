@@ -1,4 +1,4 @@
-//! The model with its vocabulary, and the added tokens.
+//! The tokenizer model with its vocabulary, and the added tokens.
 
 use super::Spelling;
 use super::json::Place;
@@ -6,7 +6,7 @@ use siskin::Result;
 use siskin::tokenizer::{Merges, ModelKind, TokenKind, Vocabulary, VocabularyToken};
 use std::collections::HashMap;
 
-/// Ids may leave holes, but not more than this many on top of twice the tokens there are.
+/// Maximum number of unused ids, in addition to twice the number of tokens.
 const MOST_HOLES: usize = 1 << 12;
 
 pub(super) fn read(root: &Place<'_>, spelling: Spelling) -> Result<Vocabulary> {
@@ -35,7 +35,7 @@ pub(super) fn read(root: &Place<'_>, spelling: Spelling) -> Result<Vocabulary> {
     Ok(vocabulary)
 }
 
-/// Tokens from a `vocab` that maps spellings to ids.
+/// Reads tokens from a `vocab` that maps spellings to ids.
 fn listed(model: &Place<'_>, spelling: Spelling) -> Result<Vec<VocabularyToken>> {
     let vocab = model.require("vocab")?;
     let entries =
@@ -61,7 +61,7 @@ fn listed(model: &Place<'_>, spelling: Spelling) -> Result<Vec<VocabularyToken>>
     Ok(tokens)
 }
 
-/// What stands at ids that no token has.
+/// Returns the placeholder of an unused id.
 fn hole() -> VocabularyToken {
     VocabularyToken::new(Vec::new(), TokenKind::Unreachable)
 }
@@ -74,7 +74,7 @@ fn token(text: &str, spelling: Spelling) -> VocabularyToken {
     }
 }
 
-/// Whether a token is spelt `<0xNN>`; the caller makes it ordinary again where there is no fallback.
+/// Returns true if a token is spelled `<0xNN>`. The caller makes it an ordinary token if there is no byte fallback.
 fn is_byte(text: &str) -> bool {
     let digits = text.strip_prefix("<0x").and_then(|text| text.strip_suffix('>'));
     digits.is_some_and(|digits| digits.len() == 2 && digits.bytes().all(|digit| digit.is_ascii_hexdigit()))
@@ -88,7 +88,7 @@ fn byte_fallback(model: &Place<'_>, vocabulary: &mut Vocabulary) -> Result<()> {
     Ok(())
 }
 
-/// Makes tokens that are spelt like bytes text.
+/// Turns tokens that are spelled like bytes into ordinary text tokens.
 fn no_bytes(vocabulary: &mut Vocabulary) {
     let bytes = vocabulary.tokens.iter_mut().filter(|token| token.kind == TokenKind::Byte);
     bytes.for_each(|token| token.kind = TokenKind::Normal);

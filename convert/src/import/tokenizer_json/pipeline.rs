@@ -9,10 +9,10 @@ use siskin::tokenizer::{Behavior, Normalizer, Splitter, Trim, Vocabulary, family
 /// ASCII punctuation and symbols, and Unicode punctuation.
 const PUNCTUATION: &str = r"[!-/:-@\[-`{-~\p{P}]";
 
-/// Runs of word characters (which there include the joiners), and of others that are not white space.
+/// Runs of word characters (including the joiners), and runs of other non-space characters.
 const WORDS: &str = r"[\w\x{200c}\x{200d}]+|[^\w\s\x{200c}\x{200d}]+";
 
-/// Calls `visit` with every component of `place`, sequences taken apart.
+/// Calls `visit` with every component of `place`, flattening sequences.
 fn each<'a>(
     place: Option<Place<'a>>,
     list: &str,
@@ -25,7 +25,7 @@ fn each<'a>(
     visit(&place)
 }
 
-/// How the file spells its tokens, which its components tell.
+/// Returns how the file spells its tokens, derived from its components.
 pub(super) fn spelling(root: &Place<'_>) -> Result<Spelling> {
     let mut spelling = Spelling::Plain;
     each(root.get("normalizer"), "normalizers", &mut |place| {
@@ -49,12 +49,12 @@ pub(super) fn spelling(root: &Place<'_>) -> Result<Spelling> {
     Ok(spelling)
 }
 
-/// The literal text that a component's `pattern` is.
+/// Returns the literal text of a component's `pattern`.
 fn literal<'a>(place: &Place<'a>) -> Result<Option<&'a str>> {
     place.require("pattern")?.text_of("String")
 }
 
-/// The regular expression that a component's `pattern` is or means.
+/// Returns the regular expression of a component's `pattern`, escaping literals.
 fn pattern(place: &Place<'_>, spelling: Spelling) -> Result<String> {
     let pattern = place.require("pattern")?;
     match (pattern.text_of("String")?, pattern.text_of("Regex")?) {
@@ -82,7 +82,7 @@ pub(super) fn read(root: &Place<'_>, spelling: Spelling, vocabulary: &mut Vocabu
     each(root.get("normalizer"), "normalizers", &mut |place| {
         let kind = place.kind()?;
         match behind {
-            // It would see the text in another alphabet.
+            // It would process the text in another alphabet.
             Some("ByteLevel") => {
                 return Err(place.unsupported("a normalizer after ByteLevel is not supported"));
             }
@@ -112,7 +112,7 @@ pub(super) fn read(root: &Place<'_>, spelling: Spelling, vocabulary: &mut Vocabu
     })?;
     each(root.get("pre_tokenizer"), "pretokenizers", &mut |place| {
         if in_bytes {
-            // It would see the text in another alphabet.
+            // It would process the text in another alphabet.
             return Err(place.unsupported("a pre-tokenizer after ByteLevel is not supported"));
         }
         in_bytes = place.kind()? == "ByteLevel";
@@ -144,7 +144,7 @@ fn normalizer(place: &Place<'_>, spelling: Spelling, vocabulary: &mut Vocabulary
             let content = place.require("content")?.text()?;
             let to = spelling.plain(content);
             steps.push(match literal(place)? {
-                // The runtime works with spaces where the file writes U+2581.
+                // The runtime uses spaces where the file has U+2581.
                 Some(" ") if content == SPACE => Normalizer::Replace { from: SPACE.to_owned(), to },
                 Some("") => return Err(place.corrupt("replaces an empty text")),
                 Some(text) => Normalizer::Replace { from: spelling.plain(text), to },
@@ -236,8 +236,8 @@ fn pre_tokenizer(place: &Place<'_>, spelling: Spelling, vocabulary: &mut Vocabul
     Ok(())
 }
 
-/// Where the normalizer has turned spaces into U+2581 before this pre-tokenizer, whether it does
-/// the same to spaces as it would to U+2581. `false` where it finds nothing at all.
+/// Returns true if this pre-tokenizer, which runs after the normalizer replaced spaces by U+2581, treats spaces as it
+/// would treat U+2581. Returns false if it cannot match at all.
 fn sees_no_spaces(place: &Place<'_>) -> Result<bool> {
     match place.kind()? {
         "Digits" | "Punctuation" | "Metaspace" => Ok(true),
@@ -281,7 +281,7 @@ fn metaspace(place: &Place<'_>, vocabulary: &mut Vocabulary) -> Result<()> {
     let by_words =
         [Splitter::Pattern { pattern: r"\s+".to_owned(), behavior: Behavior::Removed, invert: false }];
     if vocabulary.splitters == by_words {
-        // Words first, then each with its mark: the same as one space before every word.
+        // Splitting into words first and marking each is the same as one space before every word.
         if scheme != "always" {
             return Err(place.unsupported("this prepend_scheme after WhitespaceSplit is not supported"));
         }

@@ -55,7 +55,7 @@ fn processor(place: Option<Place<'_>>, vocabulary: &mut Vocabulary) -> Result<()
     Ok(())
 }
 
-/// Spans leave out spaces where the processor says so, and where it says nothing.
+/// Token offsets exclude spaces if the processor says so, and by default.
 fn trim(place: &Place<'_>, vocabulary: &mut Vocabulary) -> Result<()> {
     if place.flag("trim_offsets", true)? && vocabulary.trim == Trim::Nothing {
         vocabulary.trim = Trim::Spaces;
@@ -85,7 +85,7 @@ fn items(place: &Place<'_>, name: &str) -> Result<Vec<TemplateItem>> {
     Ok(out)
 }
 
-/// A special token in `tokenizer_config.json`: a text, or an object with one.
+/// Returns a special token of `tokenizer_config.json`: a string, or an object with one.
 fn named<'a>(config: &Place<'a>, name: &str) -> Result<Option<&'a str>> {
     match config.get(name) {
         None => Ok(None),
@@ -124,7 +124,7 @@ pub(super) fn read_config(config: &Place<'_>, vocabulary: &mut Vocabulary) -> Re
     Ok(())
 }
 
-/// Roles by the usual spellings, where nothing names them; and what the template adds.
+/// Assigns roles by the usual spellings where no file names them, and sets what the template adds.
 pub(super) fn guess_roles(vocabulary: &mut Vocabulary) {
     let first = |texts: &[&str]| texts.iter().find_map(|text| find(vocabulary, text));
     let bos = first(&["<s>", "<bos>", "<|begin_of_text|>", "<|startoftext|>"]);

@@ -1,4 +1,4 @@
-//! The bridge in C, linked with the Rust library into the one library that Java loads.
+//! The JNI bridge in C, linked with the Rust library into one shared library.
 
 use super::ndk::Ndk;
 use super::rust::Abi;
@@ -8,7 +8,7 @@ use crate::tools;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What every compiler is told.
+/// Flags for every compiler.
 const FLAGS: [&str; 10] = [
     "-std=c11",
     "-Wall",
@@ -21,8 +21,7 @@ const FLAGS: [&str; 10] = [
     "-fdata-sections",
     "-Iffi/include",
 ];
-/// What every linker is told: pages of 16 KB, nothing that is not used, nothing that is not found, no names but the
-/// one of the list.
+/// Flags for every linker: 16 KB pages, no unused sections, no undefined symbols, no exports except those listed.
 const LINK: [&str; 6] = [
     "-shared",
     "-Wl,-z,max-page-size=16384",
@@ -32,11 +31,11 @@ const LINK: [&str; 6] = [
     "-Wl,--version-script=android/src/main/cpp/exports.map",
 ];
 
-/// The library for this machine's Java; with functions for tests or, as it is shipped, without.
+/// Builds the library for this machine's Java, with test functions or as it ships.
 pub(super) fn host(place: &Place, archive: &Path, name: &str, testing: bool) -> Result<PathBuf> {
     let headers = java_headers()?;
     let mut objects = Vec::new();
-    // Both compilers look for mistakes; what the first made is linked.
+    // Both compilers check the code; the objects of the first are linked.
     for compiler in tools::c_compilers()?.into_iter().rev() {
         let mut flags: Vec<String> = FLAGS.map(str::to_owned).to_vec();
         flags.extend(headers.iter().map(|path| format!("-I{}", path.display())));
@@ -50,7 +49,7 @@ pub(super) fn host(place: &Place, archive: &Path, name: &str, testing: bool) -> 
     Ok(library)
 }
 
-/// The library for an ABI of Android's.
+/// Builds the library for an Android ABI.
 pub(super) fn device(place: &Place, ndk: &Ndk, abi: &Abi, archive: &Path) -> Result<PathBuf> {
     let flags: Vec<String> = FLAGS.map(str::to_owned).to_vec();
     let objects = compile(place, ndk.clang(abi), &flags, abi.name, false)?;
@@ -62,7 +61,7 @@ pub(super) fn device(place: &Place, ndk: &Ndk, abi: &Abi, archive: &Path) -> Res
     Ok(library)
 }
 
-/// The objects of the bridge.
+/// Compiles the bridge to object files.
 fn compile(
     place: &Place,
     compiler: Command,
@@ -92,7 +91,7 @@ fn compile(
     Ok(objects)
 }
 
-/// Where `jni.h` lies, and what it includes.
+/// Returns the folders of `jni.h` and of the files that it includes.
 fn java_headers() -> Result<[PathBuf; 2]> {
     let javac = output(&mut program("sh", &["-c", "readlink -f \"$(command -v javac)\""]))?;
     let home = Path::new(javac.trim()).ancestors().nth(2).unwrap_or(Path::new("/")).to_owned();

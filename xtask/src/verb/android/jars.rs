@@ -1,16 +1,16 @@
-//! The Kotlin compiler and the libraries that `android/jars.txt` names, from Maven's repository.
+//! The Kotlin compiler and the libraries of `android/jars.txt`, from Maven Central.
 
 use super::{Place, make_folder, write};
 use crate::shell::{self, Result, output, program, run};
 use std::path::{Path, PathBuf};
 
-/// Jars that are here, and are what they should be.
+/// Downloaded and verified jars.
 pub(super) struct Jars {
     folder: PathBuf,
     jars: Vec<Jar>,
 }
 
-/// One line of the list: what it is for, which it is, and the SHA-256 of its bytes.
+/// A line of the list: use, coordinates, and SHA-256.
 struct Jar {
     what_for: String,
     group: String,
@@ -26,7 +26,7 @@ impl Jar {
 }
 
 impl Jars {
-    /// Fetches what is not here yet, and compares all with the list.
+    /// Downloads missing jars, and verifies all of them against the list.
     pub(super) fn bring(place: &Place) -> Result<Self> {
         let path = shell::root().join("android/jars.txt");
         let text = std::fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
@@ -43,7 +43,7 @@ impl Jars {
         }
     }
 
-    /// The jars that are for any of these, as Java wants to be told.
+    /// Returns the class path of the jars for any of these uses.
     pub(super) fn path(&self, uses: &[&str]) -> String {
         let wanted = self.jars.iter().filter(|jar| uses.contains(&jar.what_for.as_str()));
         let paths: Vec<_> =
@@ -51,7 +51,7 @@ impl Jars {
         paths.join(":")
     }
 
-    /// Why the files are not those of the list, if they are not.
+    /// Returns the reason why the files differ from the list, if they do.
     fn wrong(&self) -> Option<String> {
         let list: String = self.jars.iter().map(|jar| format!("{}  {}\n", jar.hash, jar.file())).collect();
         let path = self.folder.join("sha256");
@@ -62,7 +62,7 @@ impl Jars {
         output(check.current_dir(&self.folder)).err()
     }
 
-    /// Maven knows how this machine reaches the repository.
+    /// Downloads with Maven, which knows this machine's proxy settings.
     fn fetch(&self, place: &Place) -> Result {
         let pom = place.at("jars.xml");
         write(&pom, &self.pom())?;

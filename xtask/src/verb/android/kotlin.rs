@@ -1,4 +1,4 @@
-//! Kotlin and Java: the package's classes, the sample's, and the tests.
+//! Compiles the Kotlin and Java classes of the package and the sample, and runs the tests.
 
 use super::jars::Jars;
 use super::package::Package;
@@ -8,25 +8,24 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-/// What the package's classes are compiled with: for Java 8, as older versions of Android need, with visibilities
-/// spelt out.
+/// Compiler flags of the package's classes: Java 8, as older Android versions need, and explicit visibilities.
 const STRICT: [&str; 3] = ["-Xjdk-release=1.8", "-Xexplicit-api=strict", "-Werror"];
-/// The most milliseconds in which calls stop, more often than not. Less than 20 are asked for; others that keep the
-/// cores busy must not fail the check, and a prompt that does not stop takes seconds.
+/// Maximum median time in milliseconds for calls to stop. The target is below 20; busy cores must not fail the check,
+/// and a prompt that does not stop takes seconds.
 const PATIENCE: &str = "100";
-/// What Java says where the bridge breaks a rule of its.
+/// Java's messages if the bridge violates a JNI rule.
 const BROKEN_RULES: [&str; 3] = ["WARNING in native method", "FATAL ERROR in native method", "WARNING: JNI"];
 
 /// What is tested.
 pub(super) struct Tested<'a> {
     pub(super) package: &'a Package,
-    /// The bridge with the functions for tests.
+    /// The bridge with test functions.
     pub(super) library: &'a Path,
     /// The folder of the small models.
     pub(super) models: PathBuf,
 }
 
-/// The package's classes.
+/// Compiles the package's classes.
 pub(super) fn compile(place: &Place, jars: &Jars) -> Result<PathBuf> {
     let (stubs, classes) = (place.at("stubs"), place.at("classes"));
     java(&stubs, &[], "src/stubs/java")?;
@@ -40,7 +39,7 @@ pub(super) fn compile(place: &Place, jars: &Jars) -> Result<PathBuf> {
     Ok(classes)
 }
 
-/// The sample's classes, which show that it compiles.
+/// Compiles the sample's classes, as a check.
 pub(super) fn sample(place: &Place, jars: &Jars, classes: &Path) -> Result {
     let libraries = jars.path(&["library", "android"]);
     let path = format!("{}:{}:{libraries}", place.at("stubs").display(), classes.display());
@@ -49,8 +48,8 @@ pub(super) fn sample(place: &Place, jars: &Jars, classes: &Path) -> Result {
     quietly(compiler.arg("android/sample/app/src/main/kotlin"), "the sample's Kotlin")
 }
 
-/// Compiles the tests and runs them with every check of the bridge that Java has: with the package as it is, and
-/// those that need functions for tests with the library that has them.
+/// Compiles the tests and runs them with all JNI checks of Java: most with the package as it ships, those that need
+/// test functions with the library that has them.
 pub(super) fn test(place: &Place, jars: &Jars, tested: &Tested<'_>) -> Result {
     let (stubs, fakes, tests) = (place.at("stubs"), place.at("fakes"), place.at("tests"));
     java(&fakes, &[&stubs], "src/test/java")?;
@@ -72,7 +71,7 @@ pub(super) fn test(place: &Place, jars: &Jars, tested: &Tested<'_>) -> Result {
     Ok(())
 }
 
-/// Files and folders that the tests are told of.
+/// Returns the system properties with the files and folders for the tests.
 fn properties(tested: &Tested<'_>, library: &Path) -> Result<Vec<String>> {
     let (root, models) = (shell::root(), shell::models()?);
     let paths = [
@@ -89,7 +88,7 @@ fn properties(tested: &Tested<'_>, library: &Path) -> Result<Vec<String>> {
     Ok(told.chain([format!("-Dsiskin.patience={PATIENCE}")]).collect())
 }
 
-/// Every file of tests is a class: those that need functions for tests, and the others.
+/// Returns the test classes, one per file: those that need test functions, and the others.
 fn test_classes() -> Result<(Vec<String>, Vec<String>)> {
     let root = shell::root().join("android/src/test/kotlin");
     let (mut with_testing, mut plain) = (Vec::new(), Vec::new());
@@ -102,7 +101,7 @@ fn test_classes() -> Result<(Vec<String>, Vec<String>)> {
     Ok((with_testing, plain))
 }
 
-/// Runs Java, and fails where it says that the bridge broke a rule too.
+/// Runs Java. JNI rule violations are errors too.
 fn run_strictly(command: &mut Command) -> Result {
     println!("$ {}", shown(command));
     let answer = command
@@ -117,7 +116,7 @@ fn run_strictly(command: &mut Command) -> Result {
     if answer.status.success() { Ok(()) } else { Err("tests of the Android package failed".to_owned()) }
 }
 
-/// Compiles, and says no more than what, where it goes well.
+/// Runs the compiler, and prints only `what` if it succeeds.
 fn quietly(compiler: &mut Command, what: &str) -> Result {
     let begun = Instant::now();
     output(compiler)?;
@@ -125,7 +124,7 @@ fn quietly(compiler: &mut Command, what: &str) -> Result {
     Ok(())
 }
 
-/// The Kotlin compiler, with no libraries but those it is given.
+/// Returns the Kotlin compiler with the given class path only.
 fn kotlinc(jars: &Jars, path: &str, out: &Path) -> Result<Command> {
     empty_folder(out)?;
     let compiler = jars.path(&["compile", "library"]);
@@ -135,7 +134,7 @@ fn kotlinc(jars: &Jars, path: &str, out: &Path) -> Result<Command> {
     Ok(command)
 }
 
-/// Compiles the Java of a folder of `android/`.
+/// Compiles the Java sources of a folder of `android/`.
 fn java(out: &Path, path: &[&Path], folder: &str) -> Result {
     empty_folder(out)?;
     let mut command = program("javac", &["--release", "8", "-nowarn", "-Xlint:-options", "-d"]);

@@ -1,7 +1,7 @@
 //! `android`: the package for Android apps, and its tests on this machine's Java.
 //!
-//! Everything is made in `target/android/`. With an NDK, the package has libraries for every ABI of Android's; without
-//! one, Rust's static libraries are built for them, and a package for this machine alone, which the tests run.
+//! Everything is built in `target/android/`. With an NDK, the package has libraries for every Android ABI. Without one,
+//! Rust's static libraries are built for them, and a package for this machine alone, which the tests use.
 
 mod bridge;
 mod jars;
@@ -34,7 +34,7 @@ fn android(arguments: &[String]) -> Result {
     if host { Ok(()) } else { devices(&place) }
 }
 
-/// Java, Maven to fetch jars with, and compilers for C.
+/// Ensures that Java, Maven (which downloads jars) and C compilers are installed.
 pub(crate) fn need_tools() -> Result {
     let mut needs = Vec::new();
     if !shell::succeeds(&mut program("javac", &["-version"])) {
@@ -53,9 +53,9 @@ pub(crate) fn need_tools() -> Result {
     tools::c_compilers().map(drop)
 }
 
-/// Where things are made.
+/// The folders of the build.
 pub(crate) struct Place {
-    /// Cargo's folder.
+    /// Cargo's target folder.
     target: PathBuf,
     /// `target/android`.
     folder: PathBuf,
@@ -69,12 +69,12 @@ impl Place {
         Ok(Self { target, folder })
     }
 
-    /// A file or folder below `target/android`.
+    /// Returns a path below `target/android`.
     fn at(&self, name: &str) -> PathBuf {
         self.folder.join(name)
     }
 
-    /// Builds this machine's static library and keeps it under a name.
+    /// Builds this machine's static library and copies it to a file called `name`.
     fn static_library(&self, name: &str, testing: bool) -> Result<PathBuf> {
         shell::c_library(testing)?;
         let kept = self.at(name);
@@ -82,7 +82,7 @@ impl Place {
         Ok(kept)
     }
 
-    /// The small models that the C programs work with too.
+    /// Creates the small models that the C programs use too.
     fn models(&self) -> Result<PathBuf> {
         let models = self.at("models");
         make_folder(&models)?;
@@ -91,7 +91,7 @@ impl Place {
     }
 }
 
-/// The package for this machine, and all tests.
+/// Builds the package for this machine, and runs all tests.
 pub(crate) fn check() -> Result<Place> {
     let place = Place::new()?;
     let jars = jars::Jars::bring(&place)?;
@@ -107,7 +107,7 @@ pub(crate) fn check() -> Result<Place> {
     Ok(place)
 }
 
-/// Libraries for Android's ABIs, and the package where there is an NDK to link them.
+/// Builds libraries for Android's ABIs, and the package if there is an NDK to link them.
 fn devices(place: &Place) -> Result {
     let found = ndk::Ndk::find()?;
     let mut libraries = Vec::new();
@@ -134,7 +134,7 @@ fn make_folder(path: &Path) -> Result {
     std::fs::create_dir_all(path).map_err(|error| format!("{}: {error}", path.display()))
 }
 
-/// The folder, with nothing in it.
+/// Creates the folder, or empties it.
 fn empty_folder(path: &Path) -> Result {
     if path.exists() {
         std::fs::remove_dir_all(path).map_err(|error| format!("{}: {error}", path.display()))?;
@@ -150,7 +150,7 @@ fn write(path: &Path, text: &str) -> Result {
     std::fs::write(path, text).map_err(|error| format!("{}: {error}", path.display()))
 }
 
-/// Files below a folder of `android/` that end so, in the order of their names.
+/// Returns files with this extension below a folder of `android/`, sorted by name.
 fn sources(folder: &str, ending: &str) -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     let mut folders = vec![shell::root().join("android").join(folder)];
@@ -169,7 +169,7 @@ fn sources(folder: &str, ending: &str) -> Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// How large a file is, in words.
+/// Returns the formatted size of a file.
 fn size(path: &Path) -> String {
     let bytes = std::fs::metadata(path).map_or(0, |data| data.len());
     format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20))

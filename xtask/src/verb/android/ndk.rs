@@ -1,4 +1,4 @@
-//! Android's own compiler, where this machine has one.
+//! The Android NDK, if installed.
 
 use super::rust::Abi;
 use crate::knobs;
@@ -6,7 +6,7 @@ use crate::shell::{Result, program};
 use std::path::PathBuf;
 use std::process::Command;
 
-/// The oldest version of Android that the package is for: 5.0.
+/// The minimum API level of the package: Android 5.0.
 const OLDEST: u32 = 21;
 
 /// An NDK for Linux.
@@ -15,7 +15,7 @@ pub(super) struct Ndk {
 }
 
 impl Ndk {
-    /// The one that `ANDROID_NDK_HOME` names, or the newest below `ANDROID_HOME`; none where neither is set.
+    /// Returns the NDK of `ANDROID_NDK_HOME`, or the newest below `ANDROID_HOME`, or `None` if neither is set.
     pub(super) fn find() -> Result<Option<Self>> {
         let home = match (knobs::android_ndk(), knobs::android_sdk()) {
             (Some(ndk), _) => PathBuf::from(ndk),
@@ -36,7 +36,7 @@ impl Ndk {
         ))
     }
 
-    /// Its compiler and linker for an ABI.
+    /// Returns its compiler and linker for an ABI.
     pub(super) fn clang(&self, abi: &Abi) -> Command {
         let mut command = program(&self.clang, &[]);
         command.arg(format!("--target={}{OLDEST}", abi.clang));
@@ -44,7 +44,7 @@ impl Ndk {
     }
 }
 
-/// The folder whose name is the highest version.
+/// Returns the folder named with the highest version.
 fn newest(folder: &std::path::Path) -> Option<PathBuf> {
     let entries = std::fs::read_dir(folder).ok()?;
     let version = |path: &PathBuf| -> Vec<u32> {

@@ -1,19 +1,19 @@
-//! The package: an AAR, and the folder of a Maven repository with it.
+//! The package: an AAR, and a Maven repository folder with it.
 
 use super::{Place, copy, empty_folder, make_folder, size, write};
 use crate::shell::{self, Result, program, run};
 use std::path::{Path, PathBuf};
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
-/// The date of all files in archives, so that the same files make the same archive.
+/// The date of all files in archives, for reproducible builds.
 const DATE: &str = "2000-01-01T00:00:00Z";
-/// What apps get with it: the parts of its interface that are not its own.
+/// Dependencies that are part of the package's API.
 const NEEDS: [(&str, &str, &str); 2] = [
     ("org.jetbrains.kotlin", "kotlin-stdlib", "2.0.21"),
     ("org.jetbrains.kotlinx", "kotlinx-coroutines-core", "1.8.1"),
 ];
 
-/// A package, and the folder of what is in it.
+/// A package, and the folder with its content.
 pub(super) struct Package {
     pub(super) archive: PathBuf,
     folder: PathBuf,
@@ -29,7 +29,7 @@ impl Package {
     }
 }
 
-/// Makes an AAR of classes and of a library for each ABI; `name` tells it from others.
+/// Creates an AAR of classes and of a library for each ABI; `name` is the file name.
 pub(super) fn package(
     place: &Place,
     classes: &Path,
@@ -69,7 +69,7 @@ fn zip(archive: &Path, folder: &Path) -> Result {
     std::fs::rename(&whole, archive).map_err(|error| format!("{}: {error}", archive.display()))
 }
 
-/// The folder that Gradle's and Maven's users name as a repository.
+/// Creates the folder that users of Gradle and Maven name as a repository.
 pub(super) fn repository(place: &Place, archive: &Path) -> Result {
     let root = place.at("maven");
     let folder = root.join("ai/siskin/siskin").join(VERSION);

@@ -1,4 +1,4 @@
-//! Rust's static libraries for Android's ABIs.
+//! Rust static libraries for Android's ABIs.
 
 use super::{Place, copy, make_folder};
 use crate::shell::{Result, output, program, run};
@@ -6,15 +6,15 @@ use crate::tools;
 use crate::{foreign, library};
 use std::path::{Path, PathBuf};
 
-/// A processor that Android runs on.
+/// An Android ABI.
 pub(super) struct Abi {
-    /// What Android calls it.
+    /// Android's name.
     pub(super) name: &'static str,
-    /// What Rust calls it.
+    /// Rust's target triple.
     triple: &'static str,
-    /// What clang calls it; the API level follows.
+    /// Clang's target triple; the API level follows.
     pub(super) clang: &'static str,
-    /// What objects for it say: their class and machine in `readelf`'s words.
+    /// Class and machine of its object files, as `readelf` prints them.
     elf: [&'static str; 2],
 }
 
@@ -39,7 +39,7 @@ pub(super) const ABIS: [Abi; 3] = [
     },
 ];
 
-/// Builds the library for one ABI. Panics unwind, and end at the C interface.
+/// Builds the library for one ABI. Panics unwind, and are caught at the C interface.
 pub(super) fn static_library(place: &Place, abi: &Abi) -> Result<PathBuf> {
     tools::debian(&foreign::needs())?;
     let mut command = foreign::cargo("rustc", abi.triple, foreign::STANDARD);
@@ -55,7 +55,7 @@ pub(super) fn static_library(place: &Place, abi: &Abi) -> Result<PathBuf> {
     Ok(kept)
 }
 
-/// Every object of it is for the ABI, and there are some.
+/// Checks that the archive has objects, and that all of them are for the ABI.
 fn looks_right(archive: &Path, abi: &Abi) -> Result {
     let said = output(program("readelf", &["-h", "-W"]).arg(archive))?;
     for (field, expected) in [("Class:", abi.elf[0]), ("Machine:", abi.elf[1])] {

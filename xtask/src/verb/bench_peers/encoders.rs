@@ -1,6 +1,6 @@
-//! `--encoders`: all-MiniLM-L6-v2 with weights of eight bits beside ONNX Runtime, OpenVINO and CTranslate2.
+//! `--encoders`: all-MiniLM-L6-v2 at 8 bits, compared to ONNX Runtime, OpenVINO and CTranslate2.
 //!
-//! The peers read what we export as ONNX, and CTranslate2 the folder. All give the last states of all tokens.
+//! The peers read our ONNX export, CTranslate2 the folder. All return the last hidden states of all tokens.
 
 use super::peers::{self, Engine};
 use super::programs::siskin;
@@ -12,14 +12,14 @@ use std::path::{Path, PathBuf};
 const MODEL: &str = "minilm";
 const ENGINES: [&Engine; 3] = [&peers::ONNX_RUNTIME, &peers::OPENVINO, &peers::CTRANSLATE2];
 
-/// Texts that are read at once, and their tokens in turn.
+/// Batch sizes and sequence lengths, which the texts of a batch use in turn.
 const WORKS: [(&str, &str); 4] =
     [("1", "16"), ("1", "128"), ("8", "128"), ("32", "16,128,40,7,64,100,24,12")];
 
-/// What an engine took: a kind of arithmetic, a work as the script has it, milliseconds.
+/// A measurement of an engine: arithmetic, workload as named by the script, milliseconds.
 type Time = (String, String, f64);
 
-/// Measures all in turns and prints a table.
+/// Measures all engines in turns and prints a table.
 pub(super) fn compare(options: &Options) -> Result {
     let (threads, rounds) = (options.threads.unwrap_or(THREADS), options.rounds.unwrap_or(ROUNDS));
     let python = peers::python()?;
@@ -58,7 +58,7 @@ pub(super) fn compare(options: &Options) -> Result {
     Ok(())
 }
 
-/// The model with our weights of eight bits, and as ONNX, both as this build writes them.
+/// Returns the model with 8-bit weights, and the ONNX export, both written by this build.
 fn forms(folder: &Path) -> Result<(PathBuf, PathBuf)> {
     let (file, onnx) = (folder.with_extension("w8r.siskin"), folder.with_extension("onnx"));
     let mut convert = program(shell::release("siskin"), &["convert", "--quiet", "--quant", "w8r"]);
@@ -68,14 +68,14 @@ fn forms(folder: &Path) -> Result<(PathBuf, PathBuf)> {
     Ok((file, onnx))
 }
 
-/// A line of the script's.
+/// Parses a line of the script's output.
 fn time(line: &str) -> Option<Time> {
     let mut words = line.split(' ');
     let (kind, work, number) = (words.next()?, words.next()?, words.next()?.parse().ok()?);
     Some((kind.to_owned(), work.to_owned(), number))
 }
 
-/// A row of the table, with each engine's fastest arithmetic.
+/// Returns a row of the table, with each engine's fastest arithmetic.
 fn row(title: &str, ours: f64, work: &str, theirs: &[Vec<Time>]) -> String {
     let fastest = theirs.iter().map(|times| fastest(times, work));
     let (mut best, mut columns) = (f64::INFINITY, Vec::new());
@@ -87,7 +87,7 @@ fn row(title: &str, ours: f64, work: &str, theirs: &[Vec<Time>]) -> String {
     format!("| {title} | {ours:.2} | {} | {ratio} |", columns.join(" | "))
 }
 
-/// The kind of arithmetic whose median is the least, and that median.
+/// Returns the arithmetic with the lowest median, and that median.
 fn fastest<'a>(times: &'a [Time], work: &str) -> Option<(&'a str, f64)> {
     let of = |kind: &str| {
         let same = times.iter().filter(|(other, done, _)| other == kind && done == work);

@@ -1,4 +1,4 @@
-//! `--large`: how near the generation of large models comes to the rate at which the machine reads memory.
+//! `--large`: decode speed of large models, relative to the memory read bandwidth.
 
 use super::programs::siskin;
 use super::report::{cpu_name, median, middle, value};
@@ -6,7 +6,7 @@ use super::{Options, ROUNDS, THREADS, build, model};
 use crate::shell::{self, Result, output, program, run};
 use std::path::Path;
 
-/// What the models are re-encoded as, so that they are large, and how much is read for a token at least.
+/// The recipe that makes the models large, and the bytes read per token from which a model counts as large.
 const RECIPE: &str = "f16,tables=f16,always";
 const LEAST_BYTES: f64 = 300e6;
 
@@ -48,7 +48,7 @@ pub(super) fn compare(options: &Options) -> Result {
     Ok(())
 }
 
-/// Bytes of all tensors: with an embedding that is also the head, all are read for every token.
+/// Returns the bytes of all tensors: with tied embeddings, every token reads all of them.
 fn tensor_bytes(file: &Path) -> Result<f64> {
     let report = output(program(shell::release("siskin"), &["inspect", "--json"]).arg(file))?;
     let section = report.split('{').find(|part| value(part, "kind") == Some("\"tensor data\""));

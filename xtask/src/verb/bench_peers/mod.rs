@@ -1,4 +1,4 @@
-//! `bench-peers`: Siskin and others side by side on this machine, in turns.
+//! `bench-peers`: Siskin and other engines compared on this machine, in turns.
 
 mod encoders;
 mod large;
@@ -23,7 +23,7 @@ pub(crate) const VERB: Verb = Verb {
     run: bench_peers,
 };
 
-/// What a flag asks for instead of the tokens a second.
+/// A comparison that a flag selects instead of tokens per second.
 struct Comparison {
     flag: &'static str,
     run: fn(&Options) -> Result,
@@ -39,7 +39,7 @@ const COMPARISONS: [Comparison; 7] = [
     Comparison { flag: "--avx2", run: types::avx2 },
 ];
 
-/// Threads of both sides, and rounds, where nothing is said.
+/// Default numbers of threads and rounds.
 const THREADS: usize = 2;
 const ROUNDS: usize = 3;
 

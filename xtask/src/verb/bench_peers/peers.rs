@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 pub(super) const LLAMA: &str = "llama-cpp-python==0.3.36";
 
-/// A peer that Python imports: its name in the scripts, the modules, and the packages that bring them, its own last.
+/// A Python peer: its name in the scripts, its modules, and the packages that provide them, its own last.
 pub(super) struct Engine {
     pub(super) name: &'static str,
     modules: &'static str,
@@ -33,19 +33,19 @@ pub(super) const CTRANSLATE2: Engine = Engine {
 };
 
 impl Engine {
-    /// Whether `python` has it, or could install it; says why where not.
+    /// Returns true if `python` has it or could install it; prints the reason otherwise.
     pub(super) fn is_had(&self, python: &Path) -> bool {
         let had = need(python, self.modules, self.packages);
         had.inspect_err(|why| eprintln!("skipped: {} cannot be had: {why}", self.name)).is_ok()
     }
 }
 
-/// What llama.cpp is built for.
+/// The instruction sets that llama.cpp is built for.
 #[derive(Clone, Copy)]
 pub(super) enum Build {
-    /// All that this processor has.
+    /// All that this processor supports.
     Native,
-    /// AVX2 and nothing newer.
+    /// Up to AVX2.
     Avx2,
 }
 
@@ -66,7 +66,7 @@ impl Build {
         }
     }
 
-    /// A Python from outside that has it, or the virtual environment that is to have it.
+    /// Returns an existing Python that has llama.cpp, or that of the virtual environment for it.
     fn python(self) -> Result<PathBuf> {
         match self {
             Self::Native => python(),
@@ -77,7 +77,7 @@ impl Build {
     }
 }
 
-/// A Python that has llama.cpp, built with the compiler that does its AMX code justice.
+/// Returns a Python with llama.cpp, built by the compiler that gives the fastest AMX code.
 pub(super) fn llama_python(build: Build) -> Result<PathBuf> {
     let python = build.python()?;
     if succeeds(&mut program(&python, &["-c", "import llama_cpp"])) {
@@ -91,12 +91,12 @@ pub(super) fn llama_python(build: Build) -> Result<PathBuf> {
     Ok(python)
 }
 
-/// The Python of the peers, whatever it has.
+/// Returns the Python of the peers' virtual environment.
 pub(in crate::verb) fn python() -> Result<PathBuf> {
     knobs::peers_python().map_or_else(|| tools::python("peers"), |python| Ok(python.into()))
 }
 
-/// Installs `packages` from wheels where `python` cannot import `modules`.
+/// Installs `packages` from wheels if `python` cannot import `modules`.
 pub(in crate::verb) fn need(python: &Path, modules: &str, packages: &[&str]) -> Result {
     let check = format!("import {modules}");
     if succeeds(&mut program(python, &["-c", &check])) {

@@ -1,7 +1,7 @@
-//! `--kernels`: products of 8-bit and 4-bit matrices beside those of ONNX Runtime and OpenVINO.
+//! `--kernels`: 8-bit and 4-bit matmuls, compared to ONNX Runtime and OpenVINO.
 //!
-//! Ours have a scale per 32 columns on both sides. The 8-bit ones of the peers have a scale per matrix, row or column,
-//! which takes less work; the 4-bit ones have a scale per 32 columns too.
+//! Our matrices have one scale per 32 columns on both sides. The peers' 8-bit matrices have one scale per matrix, row
+//! or column, which is less work; their 4-bit matrices have one scale per 32 columns too.
 
 use super::peers::{self, Engine};
 use super::report::cpu_name;
@@ -11,22 +11,22 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 
-/// Columns and rows of the square matrices.
+/// Sizes of the square matrices.
 const WIDTHS: [usize; 4] = [768, 1536, 2048, 3072];
-/// Rows on the left, M.
+/// Rows of the left operand, M.
 const ROWS: [&str; 4] = ["1", "32", "128", "512"];
-/// Threads where nothing is said.
+/// Default numbers of threads.
 const THREADS: [usize; 2] = [2, 1];
 
 const ENGINES: [&Engine; 2] = [&peers::ONNX_RUNTIME, &peers::OPENVINO];
 
-/// One kind of product on all sides.
+/// One kind of matmul, in all engines.
 struct Work {
     title: &'static str,
-    /// What ours is called, and its weights.
+    /// The name of ours, and of its weights.
     ours: &'static str,
     weights: &'static str,
-    /// What those of each engine are called; the fastest counts.
+    /// The names in each other engine; the fastest counts.
     theirs: [&'static [&'static str]; 2],
 }
 
@@ -46,7 +46,7 @@ const WORKS: [Work; 3] = [
     Work { title: "4 bit, rows in f32", ours: "int4", weights: "int4", theirs: [&["MatMulNBits"], &["u4"]] },
 ];
 
-/// The numbers that a program printed, by their names.
+/// Values that a program printed, by name.
 type Numbers = BTreeMap<String, f64>;
 
 /// Measures all in turns and prints a table for each number of threads.

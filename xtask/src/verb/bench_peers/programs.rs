@@ -1,15 +1,15 @@
-//! The programs that are compared, each called once.
+//! The compared programs; each function makes one call.
 
 use crate::shell::{self, Result, output, program};
 use std::path::Path;
 
-/// What `siskin bench` prints of a model.
+/// Returns the output of `siskin bench` for a model.
 pub(super) fn siskin(file: &Path, work: &[&str], threads: usize) -> Result<String> {
     let mut command = program(shell::release("siskin"), &["bench"]);
     output(command.arg(file).args(work).args(["--threads", &threads.to_string(), "--json"]))
 }
 
-/// What llama.cpp prints of the same work.
+/// Returns the output of llama.cpp for the same work.
 pub(super) fn llama(python: &Path, file: &Path, work: &[&str], threads: usize) -> Result<String> {
     let mut command = program(python, &["xtask/python/bench_llama.py"]);
     output(command.arg(file).args(work).args(["--threads", &threads.to_string()]))

@@ -1,9 +1,9 @@
-//! Numbers out of what the programs print, and the words about the machine.
+//! Parses the programs' output, and describes the machine.
 
 use crate::shell::Result;
 use std::fs;
 
-/// The text of the value of `key` in a flat JSON object; a list or string as it is written.
+/// Returns the text of the value of `key` in a flat JSON object; lists and strings verbatim.
 pub(in crate::verb) fn value<'a>(json: &'a str, key: &str) -> Option<&'a str> {
     let start = json.find(&format!("\"{key}\""))? + key.len() + 2;
     let rest = json[start..].trim_start().strip_prefix(':')?.trim_start();
@@ -15,7 +15,7 @@ pub(in crate::verb) fn value<'a>(json: &'a str, key: &str) -> Option<&'a str> {
     Some(rest[..end].trim())
 }
 
-/// The median of the numbers `key` of all reports.
+/// Returns the median of `key` over all reports.
 pub(super) fn median(reports: &[String], key: &str) -> Result<f64> {
     let number = |json: &String| value(json, key)?.parse::<f64>().ok();
     let numbers: Option<Vec<f64>> = reports.iter().map(number).collect();
@@ -23,7 +23,7 @@ pub(super) fn median(reports: &[String], key: &str) -> Result<f64> {
     middle.ok_or_else(|| format!("a report has no number `{key}`: {reports:?}"))
 }
 
-/// The median, or `None` of no numbers.
+/// Returns the median, or `None` for an empty list.
 pub(super) fn middle(mut numbers: Vec<f64>) -> Option<f64> {
     numbers.sort_by(f64::total_cmp);
     let middle = numbers.len() / 2;
@@ -31,7 +31,7 @@ pub(super) fn middle(mut numbers: Vec<f64>) -> Option<f64> {
     Some(if numbers.len() % 2 == 1 { upper } else { f64::midpoint(numbers[middle - 1], upper) })
 }
 
-/// What the processor calls itself.
+/// Returns the processor's name.
 pub(super) fn cpu_name() -> String {
     let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let name = text.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));

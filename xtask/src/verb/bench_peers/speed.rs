@@ -1,19 +1,19 @@
-//! Tokens a second of Siskin and llama.cpp.
+//! Tokens per second of Siskin and llama.cpp.
 
 use super::programs::{llama, siskin};
 use super::report::{cpu_name, median, value};
 use super::{Options, ROUNDS, THREADS, build, model, peers};
 use crate::shell::Result;
 
-/// One call of each program, and what is taken from it.
+/// One call of each program, and the values taken from it.
 struct Run {
     /// Arguments for both.
     work: &'static [&'static str],
-    /// Arguments for Siskin and for llama.cpp alone.
+    /// Additional arguments for Siskin and for llama.cpp.
     own: [&'static [&'static str]; 2],
-    /// The keys both print, and how the table calls them.
+    /// Keys that both print, and their names in the table.
     measures: &'static [(&'static str, &'static str)],
-    /// Whether only `--deep` asks for it.
+    /// Whether it runs only with `--deep`.
     deep: bool,
 }
 

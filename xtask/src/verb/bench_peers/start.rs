@@ -1,7 +1,7 @@
-//! `--start`: from the start of the process to the first token, and what is resident at most.
+//! `--start`: time from process start to the first token, and peak resident memory.
 //!
-//! llama.cpp runs inside Python here, so what Python takes is left out on its side: its clock starts when the library
-//! is loaded, and what was resident then is taken off.
+//! llama.cpp runs inside Python here, so Python's share is excluded: its clock starts when the library is loaded, and
+//! the memory that was resident at that time is subtracted.
 
 use super::report::{cpu_name, median, middle};
 use super::{Options, THREADS, build, model, peers};
@@ -12,15 +12,15 @@ use std::path::Path;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
-/// Rounds where nothing is said: they are short.
+/// The default number of rounds, which are short.
 const ROUNDS: usize = 7;
 const PROMPT: &str = "The lighthouse keeper wrote in his diary every evening. On the last day of the year";
-/// Tokens generated, so that the process is there to be looked at when the first has come.
+/// Number of generated tokens: enough that the process still runs when the first token has been read.
 const TOKENS: &str = "32";
-/// Tokens that both make room for.
+/// Context size of both.
 const CONTEXT: &str = "2048";
 
-/// What one run of Siskin came to.
+/// Measurements of one run of Siskin.
 struct Started {
     first_ms: f64,
     peak_mib: f64,
@@ -36,7 +36,7 @@ pub(super) fn compare(options: &Options) -> Result {
     let mut rows = Vec::new();
     for name in &options.models {
         let file = model::bring(name)?;
-        // The first run of each brings the files into memory, and packs the model where that is still to do.
+        // The first run of each is a warmup: it loads the files into the page cache, and packs the model if necessary.
         siskin(&file, &threads)?;
         llama(&python, &file, &threads)?;
         let (mut ours, mut theirs) = (Vec::new(), Vec::new());
@@ -78,7 +78,7 @@ fn siskin(file: &Path, threads: &str) -> Result<Started> {
     let read = out.read(&mut [0; 1]);
     let first_ms = begun.elapsed().as_secs_f64() * 1e3;
     let memory = watch(&mut child);
-    // The rest is small enough for the pipe to have held it.
+    // The rest of the output is small enough to fit the pipe buffer.
     drop(out);
     let status = child.wait().map_err(failed)?;
     match (read, memory) {
@@ -89,7 +89,7 @@ fn siskin(file: &Path, threads: &str) -> Result<Started> {
     }
 }
 
-/// The most that was resident, and the most of it anonymous, until the child ends.
+/// Returns the peak of resident and of anonymous memory until the child ends.
 fn watch(child: &mut Child) -> Option<[f64; 2]> {
     let path = format!("/proc/{}/status", child.id());
     let mut most: Option<[f64; 2]> = None;
@@ -106,7 +106,7 @@ fn watch(child: &mut Child) -> Option<[f64; 2]> {
     }
 }
 
-/// Peak resident and now anonymous memory in MiB, out of `/proc/…/status`.
+/// Parses peak resident and current anonymous memory in MiB from `/proc/…/status`.
 fn resident(status: &str) -> Option<[f64; 2]> {
     let field = |name: &str| {
         let line = status.lines().find_map(|line| line.strip_prefix(name))?;

@@ -1,4 +1,4 @@
-//! `--threads-over`: twice as many threads as cores beside as many as cores.
+//! `--threads-over`: twice as many threads as cores, compared to one per core.
 
 use super::programs::siskin;
 use super::report::{cpu_name, median, value};
@@ -6,7 +6,7 @@ use super::{Options, ROUNDS, build, model};
 use crate::shell::Result;
 use std::path::Path;
 
-/// The keys that `siskin bench` prints, and how the table calls them.
+/// The keys that `siskin bench` prints, and their names in the table.
 const MEASURES: [(&str, &str); 2] = [("prompt_tok_s", "prompt 512"), ("generate_tok_s", "generate 128")];
 
 /// Measures both in turns and prints a table.

@@ -1,5 +1,5 @@
-//! `--types` and `--avx2`: the same model with several types of weights, and our own types beside llama.cpp's of as
-//! many bits.
+//! `--types` and `--avx2`: the same model with several weight types, and our row types compared to llama.cpp's types of
+//! the same size.
 
 use super::peers::Build;
 use super::programs::{llama, siskin};
@@ -8,19 +8,19 @@ use super::{Options, ROUNDS, THREADS, build, model, peers};
 use crate::shell::{self, Result, program, run};
 use std::path::{Path, PathBuf};
 
-/// A type of weights of llama.cpp, and what Siskin re-encodes it as for the comparison, or nothing.
+/// A weight type of llama.cpp, and the recipe that Siskin re-encodes it with for the comparison, if any.
 const PAIRS: [(&str, Option<&str>); 5] =
     [("q4_0", None), ("q4_1", None), ("q8_0", None), ("q4_0", Some("w4i")), ("q8_0", Some("w8r"))];
 
 const WORK: [&str; 6] = ["--prompt", "512", "--generate", "128", "--repeat", "3"];
 const MEASURES: [(&str, &str); 2] = [("prompt_tok_s", "prompt 512"), ("generate_tok_s", "generate 128")];
 
-/// Both sides with all that the processor has.
+/// Compares both with all instruction sets of the processor.
 pub(super) fn native(options: &Options) -> Result {
     compare(options, Build::Native, &[])
 }
 
-/// Both sides as on a processor whose newest vector instructions are AVX2.
+/// Compares both on instruction sets up to AVX2.
 pub(super) fn avx2(options: &Options) -> Result {
     compare(options, Build::Avx2, &["--cpu-features", "avx2"])
 }
@@ -61,7 +61,7 @@ fn compare(options: &Options, peer: Build, own: &[&str]) -> Result {
     Ok(())
 }
 
-/// The model with llama.cpp's type `kind`, written once.
+/// Returns the model in llama.cpp's type `kind`, written once.
 fn requantised(python: &Path, source: &Path, kind: &str) -> Result<PathBuf> {
     let file = source.with_extension(format!("{kind}.gguf"));
     if !file.exists() {
@@ -72,7 +72,7 @@ fn requantised(python: &Path, source: &Path, kind: &str) -> Result<PathBuf> {
     Ok(file)
 }
 
-/// The model with all matrices re-encoded by `recipe`, also those whose source takes fewer bits.
+/// Returns the model with all matrices re-encoded by `recipe`, including those of fewer bits.
 fn converted(source: &Path, recipe: &str) -> Result<PathBuf> {
     let file = source.with_extension(format!("{recipe}.siskin"));
     let mut convert = program(shell::release("siskin"), &["convert", "--quiet", "--quant"]);

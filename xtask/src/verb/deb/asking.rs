@@ -1,18 +1,18 @@
-//! Asks a model over a socket, as programs on a box do.
+//! Sends a request to a model over a socket, as client programs do.
 
 use crate::shell::Result;
 use std::io::{Read, Write};
 use std::path::Path;
 use std::time::Duration;
 
-/// How often a socket is looked for, and how long between two times.
+/// Number of connection attempts, and the interval between them.
 const TRIES: usize = 600;
 const PAUSE: Duration = Duration::from_millis(100);
-/// The longest wait for an answer.
+/// The timeout of an answer.
 const PATIENCE: Duration = Duration::from_secs(60);
 const REQUEST: &[u8] = b"{\"id\": 1, \"prompt\": \"Why?\", \"greedy\": true, \"max_tokens\": 4}\n";
 
-/// Sends a request and checks that it is answered to its end.
+/// Sends a request and checks that the answer is complete.
 pub(super) fn ask(socket: &Path) -> Result {
     let said = answer(socket).map_err(|error| format!("{}: {error}", socket.display()))?;
     match said.trim_end().lines().last() {

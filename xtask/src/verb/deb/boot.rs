@@ -1,4 +1,4 @@
-//! The service under a systemd of its own: a fresh system that is started in a container.
+//! Tests the service under systemd: boots a fresh system in a container.
 
 use super::asking::ask;
 use super::packages::{Package, said};
@@ -10,11 +10,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// The longest time in which a system starts or ends.
+/// The timeout of a boot or shutdown.
 const PATIENCE: Duration = Duration::from_secs(60);
 const MODEL: &str = "var/lib/siskin/model.siskin";
 
-/// Installs the command in a system that has systemd, enables the service, starts the system and asks.
+/// Installs the command in a system that has systemd, enables the service, boots the system and sends a request.
 pub(super) fn check(root: &Root, folder: &Path, package: &Package) -> Result {
     if let Err(why) = tools::debian(&[("/usr/bin/systemd-nspawn".to_owned(), "systemd-container")]) {
         println!("the service was not started: {why}");
@@ -40,16 +40,16 @@ pub(super) fn check(root: &Root, folder: &Path, package: &Package) -> Result {
     if left.is_empty() { Ok(()) } else { Err(format!("what is left of the service: {}", left.join(", "))) }
 }
 
-/// A system that runs.
+/// A running container.
 struct Container {
     nspawn: Child,
-    /// Its first process, where there is one.
+    /// The process id of its init, if it runs.
     leader: Option<u32>,
 }
 
 impl Container {
-    /// Starts it, and waits until it listens; `None` where this machine starts no system. One that starts and does not
-    /// listen is an error.
+    /// Boots the system and waits until it listens. Returns `None` if this machine cannot boot containers. A system
+    /// that boots but does not listen is an error.
     fn start(root: &Path, log: &Path) -> Result<Option<Self>> {
         let out = File::create(log).map_err(said(log))?;
         let mut nspawn = Command::new("systemd-nspawn");
@@ -78,12 +78,12 @@ impl Container {
         Ok(None)
     }
 
-    /// A file of the running system.
+    /// Returns the path of a file in the running system.
     fn file(&self, path: &str) -> PathBuf {
         PathBuf::from(format!("/proc/{}/root/{path}", self.leader.unwrap_or_default()))
     }
 
-    /// Who answers is no user, and may do nothing.
+    /// Checks that the service process does not run as root and has no capabilities.
     #[cfg(unix)]
     fn hardened(&self) -> Result {
         use std::os::unix::net::UnixStream;
@@ -105,11 +105,11 @@ impl Container {
             false => Err(format!("the service may do more than it should:\n{found}")),
         }
     }
-    /// What the system says of the process that answers.
+    /// Returns `/proc/…/status` of the service process.
     fn serving(&self) -> Option<String> {
         let parent = format!("PPid:\t{}", self.leader.unwrap_or_default());
         let states = fs::read_dir("/proc").ok()?.filter_map(|entry| {
-            // Processes come and go.
+            // Processes may end meanwhile.
             fs::read_to_string(entry.ok()?.path().join("status")).ok()
         });
         let mut mine = states.filter(|state| state.lines().any(|line| line == parent));
@@ -119,7 +119,7 @@ impl Container {
 
 impl Drop for Container {
     fn drop(&mut self) {
-        // What tells systemd to end the system.
+        // The signal that makes systemd shut down.
         let runs = matches!(self.nspawn.try_wait(), Ok(None));
         let leader = self.leader.filter(|_| runs);
         let asked = leader
@@ -133,7 +133,7 @@ impl Drop for Container {
     }
 }
 
-/// The first process that this one has started.
+/// Returns the first child of a process.
 fn child_of(parent: u32) -> Option<u32> {
     let children = fs::read_to_string(format!("/proc/{parent}/task/{parent}/children")).ok()?;
     children.split_whitespace().next()?.parse().ok()

@@ -1,4 +1,4 @@
-//! Lets the system run programs of another machine, for as long as it is needed.
+//! Registers an emulator with binfmt_misc, for as long as it is needed.
 
 use super::machine::Machine;
 use crate::shell::{Result, program, run, succeeds};
@@ -6,26 +6,25 @@ use std::fs;
 use std::path::Path;
 
 const FOLDER: &str = "/proc/sys/fs/binfmt_misc";
-/// The files in it that are no entries: `register` and `status`.
+/// The number of files in its folder that are not entries: `register` and `status`.
 const OWN: usize = 2;
-/// What the system tells the programs of 64-bit Arm by.
+/// The binfmt_misc pattern of 64-bit Arm programs.
 const ARM64: &str = r"\x7f\x45\x4c\x46\x02\x01\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x02\x00\xb7\x00";
 const MASK: &str = r"\xff\xff\xff\xff\xff\xff\xff\x00\xff\xff\xff\xff\xff\xff\xff\xff\xfe\xff\xff\xff";
-/// What the names of entries begin with. The number of the process follows, so that what a process left that is gone can
-/// be told from what another one needs.
+/// The prefix of entry names. The process id follows, so that entries of ended processes can be told from those in use.
 const NAME: &str = "siskin-arm64-";
-/// The same where the folder was mounted for the entry.
+/// The prefix if the folder was mounted for the entry.
 const MOUNTED: &str = "siskin-mounted-arm64-";
 
-/// What was changed, and is undone at the end.
+/// Changes that are undone on drop.
 pub(super) struct Emulator {
     mounted: bool,
-    /// The name of an entry.
+    /// The name of the registered entry.
     registered: Option<String>,
 }
 
 impl Emulator {
-    /// Makes the system run the programs of `machine`.
+    /// Registers the emulator of `machine`.
     pub(super) fn begin(machine: &Machine) -> Result<Self> {
         let mut emulator = Self { mounted: false, registered: None };
         if runs(machine) {
@@ -38,7 +37,7 @@ impl Emulator {
             run(&mut program("mount", &["-t", "binfmt_misc", "binfmt_misc", FOLDER]))?;
             emulator.mounted = true;
         }
-        // With F the emulator is opened here, so that no root needs to hold it.
+        // With the flag F, the kernel opens the emulator now, so that it need not exist inside the root.
         let kind = if emulator.mounted { MOUNTED } else { NAME };
         let name = format!("{kind}{}", std::process::id());
         let line = format!(":{name}:M::{ARM64}:{MASK}:{}:F", machine.emulator);
@@ -54,7 +53,7 @@ impl Emulator {
 
 impl Drop for Emulator {
     fn drop(&mut self) {
-        // Where this fails, the next run tries again.
+        // If this fails, the next run tries again.
         if let Some(name) = &self.registered {
             let _ = fs::write(format!("{FOLDER}/{name}"), "-1");
         }
@@ -64,7 +63,7 @@ impl Drop for Emulator {
     }
 }
 
-/// Undoes what runs have left that were killed. Only root can; for others nothing changes.
+/// Removes the leftovers of killed runs. Has no effect without root permissions.
 pub(super) fn clear() {
     let left = clear_in(Path::new(FOLDER), |process| Path::new("/proc").join(process).exists());
     let needed = || fs::read_dir(FOLDER).is_ok_and(|entries| entries.count() > OWN);
@@ -73,9 +72,9 @@ pub(super) fn clear() {
     }
 }
 
-/// Removes the entries of processes that are gone, and gives their names.
+/// Removes the entries of ended processes and returns their names.
 fn clear_in(folder: &Path, lives: impl Fn(&str) -> bool) -> Vec<String> {
-    // Where nothing is mounted, nothing is left.
+    // If the folder is not mounted, there are no leftovers.
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
     let left = names.filter(|name| {

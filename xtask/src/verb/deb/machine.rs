@@ -1,19 +1,19 @@
-//! The machines that there are packages for, and what is built for them.
+//! The architectures that packages are built for, and their builds.
 
 use crate::shell::{self, Result, WITHOUT_TRACT, cargo, output, program, run};
 use crate::{foreign, library};
 use std::path::PathBuf;
 use std::process::Command;
 
-/// A machine as Debian and the compiler name it.
+/// An architecture, as named by Debian and by the compiler.
 pub(super) struct Machine {
     pub(super) name: &'static str,
-    /// Where its libraries lie, and what its tools are called.
+    /// The multiarch folder of its libraries, and prefix of its tools.
     pub(super) multiarch: &'static str,
     triple: &'static str,
-    /// The packages of its compiler and C library, where it is not this machine.
+    /// The packages of its compiler and C library for cross-compilation.
     cross: [&'static str; 2],
-    /// What runs its programs, where it is not this machine.
+    /// The emulator that runs its programs on other machines.
     pub(super) emulator: &'static str,
 }
 
@@ -34,14 +34,15 @@ pub(super) const MACHINES: [Machine; 2] = [
     },
 ];
 
-/// What is shipped.
+/// The profile of shipped builds.
 const PROFILE: [&str; 2] = ["--profile", "ship"];
-/// Reads the same formats on every machine: where there is a board, tract is too large.
+/// The command has the same import formats on every architecture: tract is too large for boards.
 const COMMAND: [&str; 3] = ["--package", "siskin-cli", WITHOUT_TRACT];
-/// One after the other: built beside the static library, the shared one keeps what only that needs.
+/// Built one after the other: if built together with the static library, the shared one keeps code that only the static
+/// one needs.
 const LIBRARIES: [&str; 2] = ["staticlib", "cdylib"];
 
-/// What Debian calls this machine.
+/// Returns Debian's name of this machine's architecture.
 pub(super) fn own() -> Result<String> {
     let name = output(&mut program("dpkg", &["--print-architecture"]))
         .map_err(|error| format!("{error}. Debian packages are built on Debian and what is made of it"))?;
@@ -53,7 +54,7 @@ impl Machine {
         own().is_ok_and(|own| own == self.name)
     }
 
-    /// The files that building for it needs on the machine `own`, and the packages that bring them.
+    /// Returns the files that building on the machine `own` needs, and the packages that provide them.
     pub(super) fn needs(&self, own: &str) -> Result<Vec<(String, &'static str)>> {
         if self.name == own {
             return Ok(Vec::new());
@@ -64,12 +65,12 @@ impl Machine {
         Ok(needs)
     }
 
-    /// Its C compiler.
+    /// Returns its C compiler.
     pub(super) fn compiler(&self) -> String {
         if self.is_own() { "cc".to_owned() } else { format!("{}-gcc", self.multiarch) }
     }
 
-    /// Builds the library and the command, and gives the folder that they are in.
+    /// Builds the library and the command, and returns their folder.
     pub(super) fn build(&self) -> Result<PathBuf> {
         let own = self.is_own();
         let cargo = |verb| if own { cargo(&[verb, "--locked"]) } else { self.cargo(verb) };

@@ -1,4 +1,4 @@
-//! `deb`: Debian packages of the library, its header and the command, and what they do in a fresh Debian 12.
+//! `deb`: Debian packages of the library, its header and the command, tested in a fresh Debian 12.
 
 mod asking;
 mod boot;
@@ -50,7 +50,7 @@ fn need_tools(machines: &[&Machine]) -> Result {
     tools::debian(&needs)
 }
 
-/// Builds the packages of these machines, looks at them, and uses them.
+/// Builds, checks and tests the packages of these architectures.
 fn check(machines: &[&Machine]) -> Result {
     let folder = shell::built("deb");
     uses::models(&folder)?;

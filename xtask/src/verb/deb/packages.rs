@@ -1,4 +1,4 @@
-//! From what was built to packages: the same bytes each time.
+//! Builds reproducible Debian packages.
 
 use super::machine::Machine;
 use crate::shell::{self, Result, output, program, run};
@@ -7,28 +7,28 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A package that was made.
+/// A built package.
 pub(super) struct Package {
     pub(super) name: &'static str,
     pub(super) machine: &'static str,
     pub(super) file: PathBuf,
     pub(super) bytes: u64,
-    /// The oldest C library that its programs work with.
+    /// The minimum version of the C library that its programs need.
     pub(super) c_library: Version,
 }
 
 /// A version of the C library.
 pub(super) type Version = (u32, u32);
 
-/// The package of the library, of what is built with it, and of the command.
+/// The packages of the shared library, of its development files, and of the command.
 pub(super) const NAMES: [&str; 3] = ["libsiskin0", "libsiskin-dev", "siskin"];
 pub(super) const VERSION: &str = env!("CARGO_PKG_VERSION");
 const TEMPLATES: &str = "linux/debian";
-/// What a package may have beside its control file, and the mode of that.
+/// Optional control files of a package, and their modes.
 const CONTROL: [(&str, &str); 5] =
     [("triggers", "644"), ("conffiles", "644"), ("postinst", "755"), ("prerm", "755"), ("postrm", "755")];
 
-/// Makes the packages of a machine twice, and fails where they differ.
+/// Builds the packages of an architecture twice, and fails if they differ.
 pub(super) fn pack(machine: &Machine, built: &Path, folder: &Path) -> Result<Vec<Package>> {
     let changelog = |field: &str| {
         let list = format!("-l{TEMPLATES}/changelog");
@@ -52,27 +52,27 @@ pub(super) fn pack(machine: &Machine, built: &Path, folder: &Path) -> Result<Vec
     Ok(made)
 }
 
-/// Where the files of a machine's packages are put together; each package is a folder in it.
+/// Returns the staging folder of an architecture's packages; each package is a subfolder.
 pub(super) fn tree(folder: &Path, machine: &Machine) -> PathBuf {
     folder.join("tree").join(machine.name)
 }
 
-/// The shared library as a machine's packages have it.
+/// Returns the shared library in an architecture's packages.
 pub(super) fn library(folder: &Path, machine: &Machine) -> PathBuf {
     let place = tree(folder, machine).join("libsiskin0/usr/lib").join(machine.multiarch);
     place.join(format!("libsiskin.so.{VERSION}"))
 }
 
-/// What goes with an error about a file.
+/// Returns a function that adds the path to an I/O error.
 pub(super) fn said(path: &Path) -> impl Fn(std::io::Error) -> String {
     move |error| format!("{}: {error}", path.display())
 }
 
-/// Puts packages together.
+/// Stages packages.
 struct Stage<'a> {
     machine: &'a Machine,
     built: &'a Path,
-    /// What time everything has, in seconds.
+    /// The modification time of all files, in seconds.
     time: String,
 }
 
@@ -87,7 +87,7 @@ impl Stage<'_> {
         NAMES.iter().map(|name| self.close(name, &tree.join(name), to)).collect()
     }
 
-    /// The files of the library, as its Makefile installs them.
+    /// Installs the files of the library with its Makefile.
     fn library(&self, tree: &Path) -> Result {
         let (library, development) = (tree.join("libsiskin0"), tree.join("libsiskin-dev"));
         let folder = format!("usr/lib/{}", self.machine.multiarch);
@@ -101,7 +101,7 @@ impl Stage<'_> {
             let from = development.join(&folder).join(&name);
             fs::rename(&from, place.join(&name)).map_err(said(&from))?;
         }
-        // Debian's libraries cannot be run, and are not marked so.
+        // Debian's shared libraries are not marked executable.
         run(program("chmod", &["644"]).arg(place.join(format!("libsiskin.so.{VERSION}"))))?;
         let example = "usr/share/doc/libsiskin-dev/examples/first.c";
         install("644", &shell::root().join("tests/c/first.c"), &development.join(example))?;
@@ -112,7 +112,7 @@ impl Stage<'_> {
         )
     }
 
-    /// The files of the command and its service.
+    /// Installs the files of the command and its service.
     fn command(&self, tree: &Path) -> Result {
         install("755", &self.built.join("siskin"), &tree.join("usr/bin/siskin"))?;
         let root = shell::root();
@@ -134,7 +134,7 @@ impl Stage<'_> {
         fs::create_dir_all(&models).map_err(said(&models))
     }
 
-    /// Adds what every package has, and makes the package.
+    /// Adds the files that every package has, and builds the package.
     fn close(&self, name: &'static str, tree: &Path, to: &Path) -> Result<Package> {
         let (templates, control) = (shell::root().join(TEMPLATES), tree.join("DEBIAN"));
         let documents = tree.join("usr/share/doc").join(name);
@@ -166,7 +166,7 @@ impl Stage<'_> {
         fill(&control.join("control"), &filled)?;
         if name == "libsiskin0" {
             let major = VERSION.split('.').next().unwrap_or_default();
-            // A function that is new asks for the version that brought it: nothing less is promised before 1.0.
+            // A new function requires the version that added it: before 1.0, nothing weaker is promised.
             let line = format!("libsiskin {major} libsiskin0 (>= {VERSION})\n");
             fs::write(control.join("shlibs"), line).map_err(said(&control))?;
         }
@@ -190,7 +190,7 @@ impl Stage<'_> {
         Ok(file)
     }
 
-    /// What programs need of other packages, in which versions.
+    /// Returns the dependencies of programs, with versions.
     fn depends(&self, programs: &[PathBuf], c_library: Version) -> Result<String> {
         let newest = format!("libc6 (>= {}.{})", c_library.0, c_library.1);
         let folder = self.built.join("shlibdeps");
@@ -208,7 +208,7 @@ impl Stage<'_> {
         if own && !depends.split(", ").any(|part| part == newest) {
             return Err(format!("dpkg-shlibdeps says `{depends}`, and the programs themselves `{newest}`"));
         }
-        // The packages for cross compilers have other names, and know one version of the C library: their own.
+        // Cross-compilation packages have other names, and only their own version of the C library.
         let parts = depends.split(", ").map(|part| match part.strip_prefix("libc6") {
             Some(_) => newest.clone(),
             None => {
@@ -220,7 +220,7 @@ impl Stage<'_> {
         Ok(parts.collect::<Vec<_>>().join(", "))
     }
 
-    /// The same program, for libraries of another machine.
+    /// Returns the same program for libraries of another architecture.
     fn for_machine(&self) -> Command {
         let machine = self.machine;
         let mut command = program("dpkg-architecture", &[&format!("-a{}", machine.name), "-c"]);
@@ -230,7 +230,7 @@ impl Stage<'_> {
     }
 }
 
-/// The newest version of the C library's functions that a program uses.
+/// Returns the newest version of the C library's functions that a program uses.
 fn newest_of_c(file: &Path) -> Result<Version> {
     let said = output(program("readelf", &["--version-info", "--wide"]).arg(file))?;
     let versions = said.split_whitespace().filter_map(|word| {
@@ -240,12 +240,12 @@ fn newest_of_c(file: &Path) -> Result<Version> {
     versions.max().ok_or_else(|| format!("{} uses no C library", file.display()))
 }
 
-/// What a tree holds.
+/// Facts about a file tree.
 #[derive(Default)]
 struct Facts {
-    /// As dpkg counts them: whole ones for each file, one for everything else.
+    /// Installed size as dpkg counts it: file sizes rounded up to KiB, one KiB for everything else.
     kibibytes: u64,
-    /// Files that need libraries.
+    /// Dynamically linked files.
     programs: Vec<PathBuf>,
 }
 
@@ -275,7 +275,7 @@ impl Facts {
     }
 }
 
-/// The text of the licence, as a copyright file holds it.
+/// Returns the text of the license in the form of a copyright file.
 fn licence() -> Result<String> {
     let path = shell::root().join("LICENSE-MIT");
     let text = fs::read_to_string(&path).map_err(said(&path))?;
@@ -286,7 +286,7 @@ fn licence() -> Result<String> {
     Ok(lines.collect::<Vec<_>>().join("\n"))
 }
 
-/// Writes values in the place of names.
+/// Substitutes values for names in a file.
 fn fill(path: &Path, values: &[(&str, &str)]) -> Result {
     let mut text = fs::read_to_string(path).map_err(said(path))?;
     for (name, value) in values {
@@ -299,7 +299,7 @@ pub(super) fn install(mode: &str, from: &Path, to: &Path) -> Result {
     shell::output(program("install", &["-D", "-m", mode]).arg(from).arg(to)).map(drop)
 }
 
-/// What Debian's own checker finds wrong, where there is one.
+/// Runs lintian on the packages, if it is installed.
 pub(super) fn lint(packages: &[Package]) -> Result {
     if let Err(why) = tools::debian(&[("/usr/bin/lintian".to_owned(), "lintian")]) {
         println!("not looked at by lintian: {why}");

@@ -1,4 +1,4 @@
-//! Fresh Debian 12 systems in folders.
+//! Fresh Debian 12 root file systems.
 
 use super::emulator::Emulator;
 use super::machine::Machine;
@@ -9,14 +9,15 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The Debian that packages are tried on.
+/// The Debian release that packages are tested on.
 const RELEASE: &str = "bookworm";
-/// What fetches a file as apt does.
+/// The program that downloads files like apt.
 const HELPER: &str = "/usr/lib/apt/apt-helper";
 /// The C library of that release.
 const C_LIBRARY: Version = (2, 36);
 
-/// Whether a root can be had for a machine in which its packages can be installed; installs what makes one.
+/// Checks that a root can be created for an architecture and that its packages can be installed there. Installs the
+/// tools for creating roots.
 pub(super) fn whether(machine: &Machine, folder: &Path, made: &[Package]) -> Result {
     if output(&mut program("id", &["-u"]))?.trim() != "0" {
         return Err(format!(
@@ -38,7 +39,7 @@ pub(super) fn whether(machine: &Machine, folder: &Path, made: &[Package]) -> Res
     Emulator::begin(machine).map(drop)
 }
 
-/// Programs that were linked with a newer C library ask for it.
+/// Programs linked with a newer C library require it.
 fn installable(needed: Version) -> Result {
     if needed <= C_LIBRARY {
         return Ok(());
@@ -50,7 +51,7 @@ fn installable(needed: Version) -> Result {
     ))
 }
 
-/// Whether the first archive of a list answers, asked as apt asks.
+/// Checks that the first archive of a list is reachable, with apt's own download program.
 fn reachable(list: &str, folder: &Path) -> Result {
     let words: Vec<_> = list.split_whitespace().take(3).collect();
     let [_, archive, name] = words[..] else {
@@ -67,10 +68,10 @@ fn reachable(list: &str, folder: &Path) -> Result {
     fs::remove_file(&to).map_err(said(&to))
 }
 
-/// A system of the essential packages and apt, and for this machine systemd, which is gone at the end.
+/// A system of the essential packages and apt, and for this machine's architecture systemd; removed on drop.
 pub(super) struct Root {
     pub(super) folder: PathBuf,
-    // Undone after everything else.
+    // Dropped last.
     _emulator: Emulator,
 }
 
@@ -92,7 +93,7 @@ impl Root {
         Ok(root)
     }
 
-    /// A program in the system.
+    /// Returns a command that runs a program in the system.
     pub(super) fn program(&self, words: &[&str]) -> Command {
         let mut command = program("chroot", &[]);
         command.arg(&self.folder).args(["/usr/bin/env", "-i", "PATH=/usr/sbin:/usr/bin:/sbin:/bin"]);
@@ -100,7 +101,7 @@ impl Root {
         command
     }
 
-    /// Copies a file to the folder /tmp of the system.
+    /// Copies a file to /tmp of the system.
     pub(super) fn bring(&self, file: &Path) -> Result<String> {
         let name = file.file_name().unwrap_or_default();
         let to = self.folder.join("tmp").join(name);
@@ -108,7 +109,7 @@ impl Root {
         Ok(format!("/tmp/{}", name.to_string_lossy()))
     }
 
-    /// Every file and folder, but for those in which the system itself keeps records.
+    /// Returns every file and folder except those in which the system keeps its own records.
     pub(super) fn files(&self) -> Result<Vec<String>> {
         let but = "find . -xdev \\( -path ./tmp -o -path ./var/log -o -path ./var/cache -o -path ./var/lib/dpkg \
             -o -path ./var/lib/apt -o -path ./proc -o -path ./sys -o -path ./dev \\) -prune -o -print | LC_ALL=C sort";
@@ -120,12 +121,12 @@ impl Root {
         if !self.folder.exists() {
             return Ok(());
         }
-        // What makes a system mounts the kernel's folders in it, and leaves them where it is killed.
+        // The tool that creates systems mounts kernel file systems in them, and leaves them if it is killed.
         let mounts = Path::new("/proc/self/mounts");
         for place in mounted(&fs::read_to_string(mounts).map_err(said(mounts))?, &self.folder) {
             run(program("umount", &[]).arg(place))?;
         }
-        // What is mounted in it after all must not be emptied.
+        // Anything that is still mounted must not be emptied.
         run(program("rm", &["--one-file-system", "-rf"]).arg(&self.folder))
     }
 }
@@ -138,7 +139,7 @@ impl Drop for Root {
     }
 }
 
-/// What is mounted below a folder, the last first; a table of mounts writes spaces as `\040`.
+/// Returns the mount points below a folder, the last first; mount tables write spaces as `\040`.
 fn mounted(table: &str, folder: &Path) -> Vec<PathBuf> {
     let places = table.lines().filter_map(|line| line.split(' ').nth(1));
     let places = places.map(|place| PathBuf::from(place.replace("\\040", " ")));
@@ -147,7 +148,7 @@ fn mounted(table: &str, folder: &Path) -> Vec<PathBuf> {
     below
 }
 
-/// Where this machine's apt has Debian from.
+/// Returns the Debian sources of this machine's apt.
 fn sources_list() -> Result<String> {
     let fields = "$(ORIGIN) $(COMPONENT) $(REPO_URI) $(CODENAME)";
     let said =

@@ -1,4 +1,4 @@
-//! The units of the service: what systemd thinks of them, and an answer over a socket.
+//! Tests the service units: systemd's analysis of them, and an answer over a socket.
 
 use super::asking::ask;
 use super::machine::Machine;
@@ -9,11 +9,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
-/// How exposed the service may be, in tenths, of at most 100.
+/// Maximum exposure level of the service, in tenths, of at most 100.
 const EXPOSURE: &str = "10";
 const UNITS: [&str; 2] = ["siskin.socket", "siskin@.service"];
 
-/// Checks the units of a machine's packages.
+/// Checks the units of an architecture's packages.
 pub(super) fn check(machine: &Machine, folder: &Path) -> Result {
     if let Err(why) = tools::debian(&[("/usr/bin/systemd-analyze".to_owned(), "systemd")]) {
         println!("units not looked at: {why}");
@@ -25,7 +25,7 @@ pub(super) fn check(machine: &Machine, folder: &Path) -> Result {
     }
     let units = place.join("usr/lib/systemd/system");
     fs::create_dir_all(&units).map_err(said(&units))?;
-    // What ours stand on.
+    // The system units that ours depend on.
     run(program("cp", &["-a", "/lib/systemd/system/."]).arg(&units))?;
     let package = tree(folder, machine).join("siskin");
     for unit in UNITS {
@@ -42,7 +42,7 @@ pub(super) fn check(machine: &Machine, folder: &Path) -> Result {
     if machine.is_own() { answers(&package.join("usr/bin/siskin"), folder) } else { Ok(()) }
 }
 
-/// Asks over a socket, whose connection the command has for its input and output.
+/// Sends requests over a socket; the command has each connection as standard input and output.
 fn answers(siskin: &Path, folder: &Path) -> Result {
     let (socket, model) = (Socket::new(), folder.join("models/chat.siskin"));
     let mut listener = program("systemd-socket-activate", &["--accept", "--inetd", "-l"]);
@@ -51,7 +51,7 @@ fn answers(siskin: &Path, folder: &Path) -> Result {
         .stderr(Stdio::null())
         .spawn()
         .map_err(|error| format!("systemd-socket-activate: {error}"))?;
-    // Two connections, as each has a process of its own.
+    // Two connections, as each is served by its own process.
     let answers = ask(&socket.0).and_then(|()| ask(&socket.0));
     let _ = listener.kill();
     let _ = listener.wait();
@@ -60,7 +60,7 @@ fn answers(siskin: &Path, folder: &Path) -> Result {
     Ok(())
 }
 
-/// A place for a socket, whose name must be short; gone at the end.
+/// A path for a socket, whose length is limited; removed on drop.
 struct Socket(PathBuf);
 
 impl Socket {

@@ -1,4 +1,4 @@
-//! What the packages do once they are installed, beside what this machine prints.
+//! Tests installed packages, comparing their output to this machine's.
 
 use super::boot;
 use super::machine::Machine;
@@ -8,23 +8,23 @@ use crate::shell::{self, Result, output, program, run};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// What is compared: the command, with the name of a model in the place of `MODEL`.
+/// The compared commands, with `MODEL` for the name of a model.
 const QUESTIONS: [(&str, &[&str]); 4] = [
     ("chat", &["run", "MODEL", "Why?", "--greedy", "--max-tokens", "24", "--quiet"]),
     ("vectors", &["embed", "MODEL", "a siskin", "sings", "--quiet"]),
     ("translates", &["generate", "MODEL", "a siskin", "--beams", "3", "--max", "12", "--quiet"]),
     ("chat", SPOKEN),
 ];
-/// What `first.c` does.
+/// The command equivalent to `first.c`.
 const SPOKEN: &[&str] = &["run", "MODEL", "Why?", "--seed", "0", "--quiet"];
-/// Processors of boards that `docs/linux.md` names, as the emulator has them: what Siskin finds, with the pages of memory
-/// that their systems have.
+/// Processors of the boards in `docs/linux.md`, by their names in the emulator: the detected features, and the page
+/// size of their systems.
 const BOARDS: [(&str, &str, &str); 2] =
     [("cortex-a72", "4096", "neon"), ("cortex-a76", "16384", "neon+dotprod")];
-/// The golden's own inputs, for the same logits to the last bit.
+/// The golden's own inputs; logits must be bit-identical.
 const INPUTS: &str = "tests/data/golden/llama/io.safetensors";
 
-/// Installs the packages of a machine in a fresh system, uses them and removes them again.
+/// Installs the packages of an architecture in a fresh system, tests them and removes them.
 pub(super) fn check(machine: &Machine, folder: &Path, made: &[Package]) -> Result {
     let (models, reference) = (folder.join("models"), reference()?);
     let root = Root::make(machine, folder)?;
@@ -58,7 +58,7 @@ pub(super) fn check(machine: &Machine, folder: &Path, made: &[Package]) -> Resul
     if !left.is_empty() {
         return Err(format!("what is left of the packages: {}", left.join(", ")));
     }
-    // In an emulator no system starts.
+    // Systems do not boot in the emulator.
     match made.iter().find(|package| package.name == "siskin" && machine.is_own()) {
         Some(command) => boot::check(&root, folder, command),
         None => Ok(()),
@@ -77,7 +77,7 @@ fn same(what: &str, found: &str, expected: &str) -> Result {
     Err(format!("{what} says in the fresh system\n{found}\nand on this machine\n{expected}"))
 }
 
-/// The logits of a golden's tokens, bit for bit.
+/// Compares the logits of a golden's tokens, bit by bit.
 fn logits(root: &Root, models: &Path, reference: &Path) -> Result {
     let (model, written) = (models.join("chat.siskin"), models.join("logits.safetensors"));
     let input = root.bring(&shell::root().join(INPUTS))?;
@@ -98,7 +98,7 @@ fn logits(root: &Root, models: &Path, reference: &Path) -> Result {
     }
 }
 
-/// The kernels that boards get, which give the reference's bits.
+/// Checks that the kernels selected for boards give the bits of the reference.
 fn boards(machine: &Machine, root: &Root) -> Result {
     for (processor, pages, features) in BOARDS {
         let mut doctor = program(machine.emulator, &["-cpu", processor, "-p", pages, "-L"]);
@@ -115,14 +115,14 @@ fn boards(machine: &Machine, root: &Root) -> Result {
     Ok(())
 }
 
-/// The command as tests build it.
+/// Builds the command as tests build it and returns its path.
 fn reference() -> Result<PathBuf> {
     let package = ["--package", "siskin-cli", shell::WITHOUT_TRACT];
     run(shell::cargo(&["build", "--quiet", "--locked"]).args(package))?;
     Ok(shell::built("debug/siskin"))
 }
 
-/// Packs the tiny models that everything is tried with.
+/// Packs the tiny test models.
 pub(super) fn models(folder: &Path) -> Result {
     let models = folder.join("models");
     fs::create_dir_all(&models).map_err(said(&models))?;
@@ -130,7 +130,7 @@ pub(super) fn models(folder: &Path) -> Result {
     run(shell::cargo(&["run", "--quiet", "--locked"]).args(package).arg(&models))
 }
 
-/// `docs/abi.md`'s first program, built with nothing but the files of the packages.
+/// Compiles the first program of `docs/abi.md` with nothing but the files of the packages.
 fn first(machine: &Machine, folder: &Path, made: &[&Package]) -> Result<PathBuf> {
     let files = folder.join(format!("files-{}", machine.name));
     run(program("rm", &["-rf"]).arg(&files))?;

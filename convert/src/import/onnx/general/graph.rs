@@ -1,8 +1,8 @@
-//! One graph in tract: made ready for the shapes that come, and run.
+//! One graph in tract: optimized for the shapes of its inputs, and run.
 //!
-//! tract was not written for files from anywhere: what it makes of one may panic. Such a panic ends in an error here,
-//! and says nothing on standard error. What a graph asks for may be large: where its sizes follow from those of its
-//! inputs, they are bounded before it runs.
+//! tract is not hardened against untrusted files and may panic on them. Such panics are caught, become errors and print
+//! nothing to standard error. A graph may require large tensors: where shapes follow from those of the inputs, they are
+//! bounded before the graph runs.
 
 use super::proto;
 use crate::import::onnx::model::{Node, Setting, short};
@@ -19,15 +19,15 @@ use tract_onnx::prelude::{
 };
 use tract_onnx::tract_hir::infer::Factoid;
 
-/// The place of what tract cannot do.
+/// The error place of tract's limitations.
 pub(in crate::import::onnx) const TRACT: &str = "graph";
-/// Forms of a graph that are kept ready, by the shapes of what goes in.
+/// Maximum number of optimized forms of a graph that are kept, by input shapes.
 const MOST_FORMS: usize = 16;
 
-/// The most bytes of one tensor inside a graph.
+/// Maximum bytes of one tensor inside a graph.
 const MOST_BYTES: u64 = 4 << 30;
 
-/// A graph that is ready for some shapes.
+/// A graph that is optimized for fixed input shapes.
 type Form = (Vec<Vec<usize>>, Arc<TypedRunnableModel>);
 
 /// A graph.
@@ -35,7 +35,7 @@ pub(super) struct Runner {
     pub(super) inputs: Vec<Port>,
     pub(super) outputs: Vec<Port>,
     model: InferenceModel,
-    /// The one that was used last comes last.
+    /// The most recently used form is last.
     forms: Mutex<Vec<Form>>,
 }
 
@@ -55,7 +55,7 @@ impl Runner {
         })
     }
 
-    /// Whether there is an input of this name.
+    /// Returns true if there is an input of this name.
     pub(super) fn takes(&self, name: &str) -> bool {
         self.inputs.iter().any(|port| port.name == name)
     }
@@ -100,7 +100,7 @@ impl Runner {
         })
     }
 
-    /// The graph made ready for inputs of these shapes.
+    /// Returns the graph optimized for inputs of these shapes.
     fn form(&self, shapes: Vec<Vec<usize>>, inputs: &[Tensor]) -> Result<Arc<TypedRunnableModel>> {
         let mut forms = self.forms.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(at) = forms.iter().position(|(known, _)| *known == shapes) {
@@ -127,8 +127,8 @@ impl Runner {
     }
 }
 
-/// An error where a tensor of the graph is larger than any should be. What depends on numbers that it computes is not
-/// known before it runs.
+/// Returns an error if a tensor of the graph exceeds the size limit. Shapes that depend on computed values are unknown
+/// before the graph runs.
 fn check_sizes(model: &TypedModel) -> Result<()> {
     for node in model.nodes() {
         for outlet in &node.outputs {
@@ -144,13 +144,13 @@ fn check_sizes(model: &TypedModel) -> Result<()> {
     Ok(())
 }
 
-/// An error where an operator is not there.
+/// Returns an error if an operator is unsupported.
 fn check_operators(model: &Model<'_>) -> Result<()> {
     let known = tract_onnx::onnx().op_register.0;
     for node in model.graph.all_nodes() {
         let own = match node.domain {
             "" | "ai.onnx" | "ai.onnx.ml" => false,
-            // ONNX Runtime's attention has another meaning than the standard's of the same name.
+            // ONNX Runtime's `Attention` differs from the standard operator of the same name.
             "com.microsoft" => node.operator == "Attention",
             _ => true,
         };
@@ -167,8 +167,8 @@ fn check_operators(model: &Model<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Refuses settings with which tract goes astray: recurrent layers that go from the end to the beginning alone, and axes
-/// that no tensor has, which it would count up to.
+/// Refuses settings that tract handles incorrectly: recurrent layers in reverse direction only, and out-of-range axes,
+/// up to which it would loop.
 fn check_settings(node: &Node<'_>) -> Result<()> {
     for attribute in &node.attributes {
         match (attribute.name, &attribute.value) {
@@ -190,15 +190,16 @@ fn check_settings(node: &Node<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Axes that a tensor may have, from either end.
+/// Valid axes of a tensor, counted from either end.
 const AXES: std::ops::Range<i64> = -(MOST_DIMENSIONS as i64)..MOST_DIMENSIONS as i64;
 
 thread_local! {
-    /// Whether panics of this thread are caught and told as errors.
+    /// Whether panics of this thread are caught and returned as errors.
     static GUARDED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Keeps panics that become errors off standard error; those of other threads and of other code are told as before.
+/// Installs a panic hook that prints nothing for panics that become errors. Panics of other threads and other code are
+/// reported as before.
 fn hush() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -217,9 +218,9 @@ fn quieted(before: Hook) -> Hook {
     })
 }
 
-/// What tract does, its errors and its panics as ours.
+/// Runs a call of tract and converts its errors and panics.
 fn guarded<T>(what: &str, work: impl FnOnce() -> TractResult<T>) -> Result<T> {
-    // The hook cannot be changed by a thread that panics already; it prints then.
+    // A thread that is already panicking cannot change the hook; then the message is printed.
     if !std::thread::panicking() {
         hush();
     }

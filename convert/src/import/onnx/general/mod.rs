@@ -1,5 +1,5 @@
-//! ONNX models that run as they are, through tract: text in, rows out, where inputs and outputs say that they are of
-//! a language model; tensors by name otherwise.
+//! ONNX models that run as is, through tract: text in and rows out if the names of inputs and outputs are those of a
+//! language model, otherwise tensors by name.
 
 mod graph;
 mod proto;
@@ -21,16 +21,16 @@ use std::path::Path;
 /// A model that runs through tract.
 pub struct General {
     encoder: Option<Runner>,
-    /// What writes, or does everything.
+    /// The decoder, or the whole model.
     main: Runner,
     outline: Outline,
     note: String,
-    /// Where errors happen; empty where the model came from memory.
+    /// The place for errors; empty for a model in memory.
     place: String,
 }
 
 impl General {
-    /// The model at `path`, which is not recognised for this reason.
+    /// Opens the model at `path`. `reason` is why it is not recognized as a known family.
     pub(crate) fn open(path: &Path, reason: &str) -> Result<(Self, File)> {
         let within = |error: Error| error.within(&path.display().to_string());
         let folder = Folder::find(path).ok_or_else(|| {
@@ -52,7 +52,7 @@ impl General {
         Ok((general, stand_in(&folder.home, config, identity).map_err(within)?))
     }
 
-    /// A model of these graphs.
+    /// Builds a model from these graphs.
     pub(super) fn of_parts(
         models: &[Model<'_>],
         stores: &mut [(Side, Store)],
@@ -63,7 +63,7 @@ impl General {
         Self::new(parts.collect::<Result<_>>()?, config, "")
     }
 
-    /// The model of one graph in memory; files beside it are looked for in `folder`.
+    /// Builds a model from one graph in memory. External data files are looked up in `folder`.
     pub fn of_bytes(bytes: Vec<u8>, folder: &Path) -> Result<Self> {
         let bytes = Bytes::new(bytes);
         let model = Model::parse(&bytes)?;
@@ -88,13 +88,13 @@ impl General {
         Ok(general)
     }
 
-    /// The same outcome, with the model's place in errors.
+    /// Adds the model's place to an error.
     fn placed<T>(&self, outcome: Result<T>) -> Result<T> {
         outcome.map_err(|error| if self.place.is_empty() { error } else { error.within(&self.place) })
     }
 
-    /// Reads a text filled up to `length` tokens that the mask hides: the rows of its own tokens. `None` where the graph
-    /// takes no mask, so that texts cannot be filled up.
+    /// Encodes a text, padded to `length` tokens that the attention mask hides, and returns the rows of its own tokens.
+    /// Returns `None` if the graph has no attention mask, which padding requires.
     pub(super) fn read_padded(
         &self,
         ids: &[u32],
@@ -110,7 +110,7 @@ impl General {
     }
 }
 
-/// A file without tensors, with what describes the model.
+/// Creates a packed file without tensors that carries the model's metadata.
 fn stand_in(home: &Path, config: Map<String, Value>, identity: Value) -> Result<File> {
     let name = config.get("_name_or_path").and_then(Value::as_str).filter(|name| !name.is_empty());
     let name = name.map(str::to_owned);

@@ -1,26 +1,27 @@
-//! A parsed model as tract's own types take it: checked, with all numbers inside, and with halves as floats.
+//! Converts a parsed model to tract's protobuf types: checked, with all data inline, and with f16 and bf16 widened to
+//! f32.
 
 use crate::import::onnx::{Graph, Model, Node, Port, Setting, Size, Store, Tensor};
 use siskin::{Error, Result};
 use siskin_kernels::quant::BlockType;
 use tract_onnx::pb;
 
-/// Numbers that a tensor may be asked to have by a constant of the file.
+/// Maximum number of elements that a constant of the file may request.
 const MOST_NUMBERS: i64 = 1 << 28;
-/// The numbers of element types.
+/// ONNX element type ids.
 const FLOAT: u64 = 1;
 const HALF: u64 = 10;
 const BRAIN: u64 = 16;
-/// Operators whose constant inputs are the sizes of what they make, and which of the inputs.
+/// Operators whose output shape is a constant input, and the index of that input.
 const MAKERS: &[(&str, usize)] =
     &[("ConstantOfShape", 0), ("Expand", 1), ("Tile", 1), ("OneHot", 1), ("EyeLike", 0)];
 
-/// The element type that is computed with.
+/// Returns the element type used for computing.
 fn widened(kind: u64) -> u64 {
     if matches!(kind, HALF | BRAIN) { FLOAT } else { kind }
 }
 
-/// The model as tract takes it.
+/// Converts the model to tract's form.
 pub(super) fn model(model: &Model<'_>, store: &mut Store) -> Result<pb::ModelProto> {
     if let Some(name) = model.functions.first() {
         let name = crate::import::onnx::model::short(name);
@@ -57,7 +58,7 @@ fn graph(graph: &Graph<'_>, store: &mut Store) -> Result<pb::GraphProto> {
     })
 }
 
-/// Refuses what asks for more numbers than any machine has.
+/// Refuses graphs that request more elements than any machine has.
 fn check_sizes(graph: &Graph<'_>) -> Result<()> {
     let constant = |name: &str| -> Option<Vec<i64>> {
         let given = graph.tensors.iter().find(|tensor| tensor.name == name);
@@ -169,7 +170,7 @@ fn port(port: &Port<'_>) -> pb::ValueInfoProto {
     let dimension = |size: &Size<'_>| {
         let value = match size {
             Size::Fixed(size) => Some(Value::DimValue(i64::try_from(*size).unwrap_or(-1))),
-            // Sizes that differ are given with each call.
+            // Dynamic dimensions are given with each call.
             Size::Named(_) | Size::Unknown => None,
         };
         Dimension { value, ..Default::default() }

@@ -1,4 +1,4 @@
-//! Tokens in and rows out of a graph, by the names that exporters of language models give to inputs and outputs.
+//! Runs language-model graphs on token ids, by the input and output names that exporters use.
 
 use super::General;
 use super::graph::Runner;
@@ -7,7 +7,7 @@ use siskin::external_backend::{NamedTensor, Numbers, Outline, Rows};
 use siskin::graph::Head;
 use siskin::{Error, ErrorKind, Result};
 
-/// How the names of classes end whose models give each kind of row.
+/// Suffixes of class names, and the output rows of their models.
 const CLASSES: &[(&str, Head)] = &[
     ("ForMaskedLM", Head::Token),
     ("ForPreTraining", Head::Token),
@@ -20,14 +20,15 @@ const CLASSES: &[(&str, Head)] = &[
     ("MTModel", Head::Next),
     ("Model", Head::Hidden),
 ];
-/// What is read of a model that nothing describes.
+/// Default context length of a model without a configuration.
 const USUAL_CONTEXT: usize = 512;
-/// As many ids as a tokenizer may have where nothing says how many there are.
+/// Default limit of the vocabulary size if it is unknown.
 const MOST_IDS: usize = 1 << 24;
-/// Writing is in steps of so many tokens, so that the graph need not be made ready for each length.
+/// Decoder inputs are padded to a multiple of this many tokens, so that the graph is not optimized again for every
+/// length.
 const STEP: usize = 16;
 
-/// What a model of these graphs does with tokens; nothing where its inputs are others.
+/// Returns the token-level interface of a model of these graphs; empty if its inputs have other names.
 pub(super) fn outline(general: &General, config: &Config) -> Result<Outline> {
     let main = &general.main;
     if !main.inputs.iter().all(|port| is_known(&port.name))
@@ -54,7 +55,7 @@ pub(super) fn outline(general: &General, config: &Config) -> Result<Outline> {
     };
     let both = general.encoder.is_some() || main.takes("decoder_input_ids");
     let head = if both { Head::Next } else { head(main, config) };
-    // What comes out says more than any description of it.
+    // A trial run takes precedence over any description of the outputs.
     let tried: &[u32] = &[0, 1_u32.min((outline.vocabulary as u32).saturating_sub(1))];
     let memory = if both {
         let rows = read_whole(general, tried, &[], tried.len())?;
@@ -86,7 +87,7 @@ fn is_ids(name: &str) -> bool {
     matches!(name, "input_ids" | "decoder_input_ids")
 }
 
-/// The input that says which tokens see all.
+/// The input that marks tokens with global attention.
 const GLOBAL: &str = "global_attention_mask";
 
 fn is_known(name: &str) -> bool {
@@ -104,18 +105,18 @@ fn is_known(name: &str) -> bool {
     is_ids(name) || KNOWN.contains(&name) || is_past(name)
 }
 
-/// What was remembered of tokens before: nothing.
+/// Returns true for inputs of the KV cache, which are always empty here.
 fn is_past(name: &str) -> bool {
     name.starts_with("past_key_values") || name.starts_with("past.")
 }
 
-/// The length that ids must have, where the graph was exported for one.
+/// Returns the fixed length of the input ids, if the graph was exported for one.
 fn fixed_length(runner: &Runner) -> Option<usize> {
     let port = runner.inputs.iter().find(|port| is_ids(&port.name))?;
     *port.shape.as_ref()?.get(1)?
 }
 
-/// What rows come out of a model that does not both read and write.
+/// Returns the kind of output rows of a model that is not an encoder–decoder.
 fn head(main: &Runner, config: &Config) -> Head {
     let class = config.get("architectures/0").or_else(|| config.get("architectures")?.get(0));
     let class = class.and_then(|class| class.as_str()).unwrap_or_default();
@@ -134,13 +135,14 @@ fn head(main: &Runner, config: &Config) -> Head {
     }
 }
 
-/// Whether the configuration is that of a family that writes.
+/// Returns true if the configuration is that of a generative family.
 fn writes(config: &Config) -> bool {
     let family = config.word(&["model_type"]).ok().flatten().map(Family::of_hugging_face);
     matches!(family, Some(Ok(Family { form: Topology::Decoder(_), .. })))
 }
 
-/// Reads a text, filled up to `length` tokens that the mask hides; see [`siskin::external_backend::Engine::read`].
+/// Encodes a text, padded to `length` tokens that the attention mask hides; see
+/// [`siskin::external_backend::Engine::read`].
 pub(super) fn read(
     general: &General,
     ids: &[u32],
@@ -155,7 +157,7 @@ pub(super) fn read(
     rows_of(general, ids, segments, if head { reads } else { Head::Hidden }, length)
 }
 
-/// What the decoder is to see of a text: hidden states, or where they stay inside, the ids.
+/// Returns the decoder's input for a text: hidden states of the encoder, or the ids if the graph contains the encoder.
 fn read_whole(general: &General, ids: &[u32], segments: &[u32], length: usize) -> Result<Rows> {
     let Some(encoder) = &general.encoder else {
         return Ok(Rows { columns: 1, values: ids.iter().map(|&id| id as f32).collect() });
@@ -164,7 +166,7 @@ fn read_whole(general: &General, ids: &[u32], segments: &[u32], length: usize) -
     rows(pick(&outputs, &["last_hidden_state", "encoder_hidden_states"])?, ids.len())
 }
 
-/// Scores of what follows each token.
+/// Returns the logits after each token.
 pub(super) fn write(general: &General, ids: &[u32], memory: Option<&Rows>) -> Result<Rows> {
     if !general.outline.writes {
         return Err(not_text());
@@ -178,17 +180,17 @@ fn not_text() -> Error {
 
 fn scores(general: &General, ids: &[u32], memory: Option<&Rows>) -> Result<Rows> {
     let main = &general.main;
-    // No token sees those after it.
+    // Causal attention: no token attends to the padding after it.
     let length = ids.len().next_multiple_of(STEP);
     let outputs = main.run(&text_inputs(main, ids, &[], memory, length)?)?;
     rows(pick(&outputs, &["logits"])?, ids.len())
 }
 
-/// The rows of one kind that a text gives.
+/// Returns one kind of output rows for a text.
 fn rows_of(general: &General, ids: &[u32], segments: &[u32], head: Head, length: usize) -> Result<Rows> {
     let main = &general.main;
     let mut inputs = text_inputs(main, ids, segments, None, length)?;
-    // The first token sees all where it gives the classes.
+    // The first token has global attention if it gives the classes.
     if head == Head::Class
         && let Some(NamedTensor { shape, numbers: Numbers::Integers(seen), .. }) =
             inputs.iter_mut().find(|input| input.name == GLOBAL)
@@ -209,7 +211,7 @@ fn rows_of(general: &General, ids: &[u32], segments: &[u32], head: Head, length:
     }
 }
 
-/// The first output with one of these names, or the first of floats.
+/// Returns the first output with one of these names, otherwise the first float output.
 fn pick<'a>(outputs: &'a [NamedTensor], names: &[&str]) -> Result<&'a NamedTensor> {
     let named = outputs.iter().find(|output| names.contains(&output.name.as_str()));
     let first = || outputs.iter().find(|output| matches!(output.numbers, Numbers::Floats(_)));
@@ -225,7 +227,7 @@ fn floats(tensor: &NamedTensor) -> Result<&[f32]> {
     }
 }
 
-/// The rows of the first text of an output: one for each of `count` tokens, or one for the text.
+/// Returns the rows of an output's first sequence: one for each of `count` tokens, or one for the sequence.
 fn rows(tensor: &NamedTensor, count: usize) -> Result<Rows> {
     let values = floats(tensor)?;
     let (columns, count) = match tensor.shape[..] {
@@ -241,7 +243,7 @@ fn rows(tensor: &NamedTensor, count: usize) -> Result<Rows> {
     Ok(Rows { columns, values })
 }
 
-/// Every input of a graph for a text of `ids`, filled up to `length` tokens where any length will do.
+/// Returns every input of a graph for a text of `ids`, padded to `length` tokens if the graph accepts any length.
 fn text_inputs(
     runner: &Runner,
     ids: &[u32],
@@ -302,7 +304,7 @@ fn tensor(name: String, shape: Vec<usize>, numbers: Numbers) -> NamedTensor {
     NamedTensor { name, shape, numbers }
 }
 
-/// What was remembered of no tokens: [texts, heads, 0, columns].
+/// Returns an empty KV cache: [batch, heads, 0, columns].
 fn nothing(port: &siskin::external_backend::Port) -> Result<NamedTensor> {
     let shape = port.shape.as_deref().unwrap_or_default();
     let &[batch, heads, None, columns] = shape else {
