@@ -1,4 +1,5 @@
-//! Q5_K: f16 d and dmin, 8 6-bit scale and minimum pairs, 256 fifth bits, 256 nibbles; weight = d · sc · code − dmin · mn.
+//! Q5_K: f16 d and dmin, 8 6-bit scale and minimum pairs, 256 fifth bits, 256 nibbles;
+//! weight = d · sc · code − dmin · mn.
 
 use super::q4_k::{join_scales, put_scales};
 use super::bit_fields::{BlockFields, join_nibbles, put_nibbles, word};

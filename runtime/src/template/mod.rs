@@ -54,7 +54,7 @@ const LONGEST_SOURCE: usize = 1 << 20;
 /// The maximum work of a rendering, in steps of about one expression each.
 const MOST_WORK: u64 = 20_000_000;
 /// The maximum memory of a rendering, in bytes: a constant, plus a multiple of the input size.
-const MOST_MEMORY: u64 = 8 << 20;
+const MOST_MEMORY: u64 = 3 << 20;
 const MEMORY_PER_INPUT: u64 = 160;
 
 /// A parsed chat template. Clones share it, also across threads.

@@ -50,21 +50,7 @@ const OUT_OF_REACH: [(&str, &[&str]); 13] = [
     ),
     ("plan", &["arch", "exec", "sample", "session", "thread_pool", "template", "text", "tokenizer"]),
     ("exec", &["arch", "sample", "session", "template", "text", "tokenizer"]),
-    (
-        "cache",
-        &[
-            "arch",
-            "exec",
-            "graph",
-            "plan",
-            "sample",
-            "session",
-            "thread_pool",
-            "template",
-            "text",
-            "tokenizer",
-        ],
-    ),
+    ("cache", &["arch", "exec", "plan", "sample", "session", "thread_pool", "template", "text", "tokenizer"]),
     (
         "thread_pool",
         &[
