@@ -172,7 +172,7 @@ pub(crate) fn named<T: Copy + Send + Sync>(
         let known = names.iter().find(|(_, known)| *known == name);
         known.map(|(thing, _)| *thing).ok_or_else(|| {
             let names: Vec<_> = names.iter().map(|(_, name)| *name).collect();
-            format!("is none of {}", names.join(", "))
+            format!("expected one of {}", names.join(", "))
         })
     }
 }
@@ -183,7 +183,10 @@ fn all_but(names: &[String]) -> Result<Features> {
     for name in names.iter().filter(|name| *name != "scalar") {
         let known = || Features::NAMES.iter().map(|(_, name)| *name).collect::<Vec<_>>().join(", ");
         kept = kept.with(Features::named(name).ok_or_else(|| {
-            Error::argument("--cpu-features", format!("`{name}` is none of: scalar, {}", known()))
+            Error::argument(
+                "--cpu-features",
+                format!("unknown CPU feature `{name}`; expected one of: scalar, {}", known()),
+            )
         })?);
     }
     kept = kept.complete();
@@ -439,7 +442,7 @@ mod tests {
     fn names_stand_for_what_has_them() {
         let kv = named(CacheType::NAMES);
         assert_eq!(kv("f16"), Ok(CacheType::F16));
-        assert_eq!(kv("f15"), Err("is none of int8, f16, f32".to_owned()));
+        assert_eq!(kv("f15"), Err("expected one of int8, f16, f32".to_owned()));
     }
 
     #[test]

@@ -131,7 +131,7 @@ fn what_is_no_model_file_is_named() {
     let output = format!("{folder}/out");
     let mut rows = vec![
         (vec!["verify", folder], 3, "is a folder"),
-        (vec!["inspect", folder], 3, "is none of"),
+        (vec!["inspect", folder], 3, "has an unknown format"),
         (vec!["convert", packed, "-o", &output], 2, "is a .siskin file already"),
     ];
     if has_pipe {

@@ -61,7 +61,7 @@ pub(crate) fn long(long: u32, overlap: usize) -> Outcome<Long> {
         SISKIN_LONG_REFUSE => Ok(Long::Refuse),
         SISKIN_LONG_CUT => Ok(Long::Cut),
         SISKIN_LONG_PARTS => Ok(Long::Window { overlap }),
-        other => Err(Failure::argument("long", format!("{other} is none of SISKIN_LONG_…"))),
+        other => Err(Failure::argument("long", format!("{other} is not one of SISKIN_LONG_…"))),
     }
 }
 
@@ -142,7 +142,10 @@ pub unsafe extern "C" fn siskin_encoder_set_pooling(
                 SISKIN_POOLING_MAX => Pooling::Max,
                 SISKIN_POOLING_WEIGHTED => Pooling::Weighted,
                 other => {
-                    return Err(Failure::argument("pooling", format!("{other} is none of SISKIN_POOLING_…")));
+                    return Err(Failure::argument(
+                        "pooling",
+                        format!("{other} is not one of SISKIN_POOLING_…"),
+                    ));
                 }
             };
             state.embed = EmbedOptions { pooling, normalise, columns, ..state.embed };

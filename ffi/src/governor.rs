@@ -60,7 +60,7 @@ pub unsafe extern "C" fn siskin_model_set_pace(
                 SISKIN_PACE_DUTY => Target::DutyCycle(value),
                 SISKIN_PACE_BACKGROUND => Target::Background,
                 other => {
-                    return Err(Failure::argument("pace", format!("{other} is none of SISKIN_PACE_…")));
+                    return Err(Failure::argument("pace", format!("{other} is not one of SISKIN_PACE_…")));
                 }
             };
             Ok(model.governor().hold(target)?)

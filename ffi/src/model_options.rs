@@ -184,7 +184,7 @@ pub unsafe extern "C" fn siskin_model_options_set_without(
             let names = text("names", names, length)?;
             let mut without = Features::NONE;
             for name in names.split(',').map(str::trim).filter(|name| !name.is_empty()) {
-                let unknown = || Failure::argument("names", format!("`{name}` is no feature of a processor"));
+                let unknown = || Failure::argument("names", format!("unknown CPU feature `{name}`"));
                 without = without.with(Features::named(name).ok_or_else(unknown)?);
             }
             options.model.without = without;
@@ -276,7 +276,7 @@ pub unsafe extern "C" fn siskin_model_options_set_cache(
                 SISKIN_CACHE_AUTO => true,
                 SISKIN_CACHE_OFF => false,
                 other => {
-                    return Err(Failure::argument("cache", format!("{other} is none of SISKIN_CACHE_…")));
+                    return Err(Failure::argument("cache", format!("{other} is not one of SISKIN_CACHE_…")));
                 }
             };
             keep(options, cache)

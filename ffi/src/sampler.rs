@@ -92,7 +92,7 @@ fn set(sampler: &mut SamplerOptions, option: u32, value: f64) -> Outcome {
         SISKIN_SAMPLER_TOP_LOG_PROBABILITIES => {
             return count().map(|count| sampler.top_log_probabilities = count);
         }
-        other => return Err(Failure::argument("option", format!("{other} is none of SISKIN_SAMPLER_…"))),
+        other => return Err(Failure::argument("option", format!("{other} is not one of SISKIN_SAMPLER_…"))),
     };
     *number = value as f32;
     Ok(())

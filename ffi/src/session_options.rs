@@ -50,7 +50,7 @@ pub(crate) fn cache_type(kind: u32) -> Outcome<Option<CacheType>> {
         SISKIN_CACHE_TYPE_INT8 => Ok(Some(CacheType::Int8)),
         SISKIN_CACHE_TYPE_F16 => Ok(Some(CacheType::F16)),
         SISKIN_CACHE_TYPE_F32 => Ok(Some(CacheType::F32)),
-        other => Err(Failure::argument("type", format!("{other} is none of SISKIN_CACHE_TYPE_…"))),
+        other => Err(Failure::argument("type", format!("{other} is not one of SISKIN_CACHE_TYPE_…"))),
     }
 }
 

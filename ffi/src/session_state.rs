@@ -292,7 +292,9 @@ pub unsafe extern "C" fn siskin_session_trim(session: *mut siskin_session, level
                     state.drop_answer();
                     state.session.reset();
                 }
-                other => return Err(Failure::argument("level", format!("{other} is none of SISKIN_TRIM_…"))),
+                other => {
+                    return Err(Failure::argument("level", format!("{other} is not one of SISKIN_TRIM_…")));
+                }
             }
             state.saved = Vec::new();
             state.session.trim();

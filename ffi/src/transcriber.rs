@@ -74,7 +74,9 @@ fn set(options: &mut TranscribeOptions, option: u32, value: f64) -> Outcome {
         SISKIN_TRANSCRIBE_SILENCE if !value.is_nan() => options.silence = value as f32,
         SISKIN_TRANSCRIBE_MAX_TOKENS => options.max_tokens = whole("value", value)?,
         SISKIN_TRANSCRIBE_SILENCE => return Err(Failure::argument("value", "is not a number")),
-        other => return Err(Failure::argument("option", format!("{other} is none of SISKIN_TRANSCRIBE_…"))),
+        other => {
+            return Err(Failure::argument("option", format!("{other} is not one of SISKIN_TRANSCRIBE_…")));
+        }
     }
     Ok(())
 }

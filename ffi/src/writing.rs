@@ -45,7 +45,7 @@ fn set(writing: &mut Writing, option: u32, value: f64) -> Outcome {
         SISKIN_WRITING_LENGTH_PENALTY => search.length_penalty = value as f32,
         SISKIN_WRITING_GROUPS => search.groups = whole("value", value)?,
         SISKIN_WRITING_DIVERSITY => search.diversity = value as f32,
-        other => return Err(Failure::argument("option", format!("{other} is none of SISKIN_WRITING_…"))),
+        other => return Err(Failure::argument("option", format!("{other} is not one of SISKIN_WRITING_…"))),
     }
     Ok(())
 }

@@ -149,7 +149,7 @@ impl Request {
         }
         let kind = KINDS.iter().find(|(name, _)| fields.has(name)).ok_or_else(|| {
             let names: Vec<_> = KINDS.iter().map(|(name, _)| *name).collect();
-            Error::argument("request", format!("asks for nothing; give one of {}, stop", names.join(", ")))
+            Error::argument("request", format!("has no task; give one of {}, stop", names.join(", ")))
         })?;
         let ask = kind.1(kind.0, fields)?;
         Ok(Heard::Request(Box::new(Self { id: id.clone(), ask })))
@@ -253,6 +253,6 @@ fn stats(name: &str, mut fields: Fields<'_>) -> Result<Ask> {
     fields.end()?;
     match wanted {
         true => Ok(Ask::Stats),
-        false => Err(Error::new(ErrorKind::Argument, name, "asks for nothing; say true")),
+        false => Err(Error::new(ErrorKind::Argument, name, "must be true")),
     }
 }

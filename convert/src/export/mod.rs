@@ -74,7 +74,7 @@ impl FromStr for Dtype {
         let known = Self::NAMES.iter().find(|(_, name)| *name == text).map(|(dtype, _)| *dtype);
         known.ok_or_else(|| {
             let names: Vec<_> = Self::NAMES.iter().map(|(_, name)| *name).collect();
-            Error::argument("dtype", format!("'{text}' is none of {}", names.join(", ")))
+            Error::argument("dtype", format!("unknown dtype '{text}'; expected one of {}", names.join(", ")))
         })
     }
 }
@@ -127,7 +127,7 @@ pub fn format_for(name: Option<&str>, to: &Path) -> Result<&'static Format> {
     match name {
         Some(name) => FORMATS.iter().copied().find(|format| format.name == name).ok_or_else(|| {
             let names: Vec<_> = FORMATS.iter().map(|format| format.name).collect();
-            Error::argument("to", format!("'{name}' is none of {}", names.join(", ")))
+            Error::argument("to", format!("unknown format '{name}'; expected one of {}", names.join(", ")))
         }),
         None if has_ending("safetensors") => {
             Err(Error::argument(to.display().to_string(), "safetensors are written as a folder: name one"))

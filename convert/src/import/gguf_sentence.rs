@@ -24,11 +24,11 @@ pub(super) fn describe(gguf: &Gguf, architecture: &str, config: &mut Map<String,
     let place = format!("{architecture}.pooling_type");
     let way = match gguf.unsigned(&place)? {
         None | Some(0 | 4) => return Ok(()),
-        Some(number) => {
-            WAYS.iter().find(|(known, _)| *known == number).map(|(_, way)| *way).ok_or_else(|| {
-                Error::unsupported(&place, format!("{number} is no way of pooling that is known"))
-            })?
-        }
+        Some(number) => WAYS
+            .iter()
+            .find(|(known, _)| *known == number)
+            .map(|(_, way)| *way)
+            .ok_or_else(|| Error::unsupported(&place, format!("unknown pooling type {number}")))?,
     };
     let name = Pooling::NAMES.iter().find(|(known, _)| *known == way).map(|(_, name)| *name);
     let mut settings = Map::new();
@@ -104,7 +104,7 @@ impl Layer<'_> {
         let wrong = |tensor: &TensorInfo, message: &str| {
             Err(Error::new(ErrorKind::Shape, place(tensor), format!("{message}; convert the model again")))
         };
-        let &[inputs, outputs] = &self.weight.dims[..] else { return wrong(self.weight, "is no matrix") };
+        let &[inputs, outputs] = &self.weight.dims[..] else { return wrong(self.weight, "is not a matrix") };
         let numbers = inputs.checked_mul(outputs);
         if numbers.is_none_or(|numbers| !(1..=MOST_NUMBERS).contains(&numbers)) {
             return wrong(
@@ -113,7 +113,9 @@ impl Layer<'_> {
             );
         }
         match self.bias {
-            Some(bias) if bias.dims != [outputs] => wrong(bias, &format!("is no list of {outputs} numbers")),
+            Some(bias) if bias.dims != [outputs] => {
+                wrong(bias, &format!("is not a vector of {outputs} values"))
+            }
             _ => Ok((inputs, outputs)),
         }
     }

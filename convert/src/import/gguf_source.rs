@@ -211,7 +211,7 @@ pub(super) fn floats(info: &TensorInfo) -> Result<Vec<f32>> {
     let count = tensor.rows.checked_mul(tensor.columns).ok_or_else(wrong)?;
     let mut values = Vec::new();
     values.try_reserve_exact(count).map_err(|_| {
-        Error::new(ErrorKind::Memory, place(), format!("there is no memory for {count} numbers"))
+        Error::new(ErrorKind::Memory, place(), format!("cannot allocate memory for {count} values"))
     })?;
     values.resize(count, 0.0);
     let rows = values.chunks_mut(tensor.columns).zip(tensor.data.chunks(row));

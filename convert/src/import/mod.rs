@@ -116,7 +116,7 @@ pub fn format_of(path: &Path) -> Result<&'static Format> {
             return Error::unsupported(place, "is neither a regular file nor a folder");
         }
         let known: Vec<_> = FORMATS.iter().map(|format| format.name).collect();
-        Error::unsupported(place, format!("is none of: .siskin, {}", known.join(", ")))
+        Error::unsupported(place, format!("has an unknown format; expected one of: .siskin, {}", known.join(", ")))
     })
 }
 

@@ -130,7 +130,7 @@ fn check(config: &Map<String, Value>) -> Result<()> {
 
 /// Returns the LoRA scaling factor of a module.
 fn factor(config: &Map<String, Value>, module: &str, rank: usize) -> Result<f32> {
-    let missing = || Error::new(ErrorKind::Missing, format!("{CONFIG}: lora_alpha"), "is no number");
+    let missing = || Error::new(ErrorKind::Missing, format!("{CONFIG}: lora_alpha"), "is not a number");
     let mut alpha = config.get("lora_alpha").and_then(Value::as_f64).ok_or_else(missing)?;
     for (key, value) in config.get("alpha_pattern").and_then(Value::as_object).into_iter().flatten() {
         let place = || format!("{CONFIG}: alpha_pattern.{key}");
@@ -138,7 +138,7 @@ fn factor(config: &Map<String, Value>, module: &str, rank: usize) -> Result<f32>
             return Err(Error::unsupported(place(), "only plain names of modules are read"));
         }
         if module == key || module.strip_suffix(key.as_str()).is_some_and(|front| front.ends_with('.')) {
-            alpha = value.as_f64().ok_or_else(|| Error::corrupt(place(), "is no number"))?;
+            alpha = value.as_f64().ok_or_else(|| Error::corrupt(place(), "is not a number"))?;
         }
     }
     let rank = rank as f64;
@@ -160,7 +160,7 @@ fn modules(tensors: &HashMap<String, Tensor>) -> Result<BTreeMap<String, Module<
     for (name, tensor) in tensors {
         let found = ENDS.iter().find_map(|(end, part)| Some((name.strip_suffix(end)?, part)));
         let Some((module, part)) = found else {
-            let message = "is no part of LoRA or DoRA beside a matrix";
+            let message = "is not a LoRA or DoRA tensor of a linear layer";
             return Err(Error::unsupported(format!("{MODEL}: {name}"), message));
         };
         let module = module.strip_prefix("base_model.model.").unwrap_or(module);
@@ -191,7 +191,7 @@ fn shape(tensor: &Tensor, module: &str) -> Result<(usize, usize)> {
         [rows, columns] => size(rows).zip(size(columns)),
         _ => None,
     }
-    .ok_or_else(|| Error::new(ErrorKind::Shape, format!("{MODEL}: {module}"), "a matrix is wanted here"))
+    .ok_or_else(|| Error::new(ErrorKind::Shape, format!("{MODEL}: {module}"), "expected a matrix"))
 }
 
 fn numbers(tensor: &Tensor, module: &str) -> Result<Vec<f32>> {

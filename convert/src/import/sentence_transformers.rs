@@ -97,7 +97,10 @@ fn reading(folder: &Path) -> Result<Option<u64>> {
     match model.get("max_seq_length") {
         None | Some(Value::Null) => Ok(None),
         Some(most) => most.as_u64().filter(|&most| most > 0).map(Some).ok_or_else(|| {
-            Error::corrupt(format!("{file}: max_seq_length"), format!("{most} is no number of tokens"))
+            Error::corrupt(
+                format!("{file}: max_seq_length"),
+                format!("{most} is not a valid number of tokens"),
+            )
         }),
     }
 }

@@ -83,7 +83,7 @@ impl AdapterPart {
         let numbers = self.first.iter().chain(&self.second).chain(&self.lengths).chain([&self.factor]);
         match numbers.into_iter().all(|number| number.is_finite()) {
             true => Ok(()),
-            false => Err(Error::corrupt(place(), "holds what is no number; train it again")),
+            false => Err(Error::corrupt(place(), "contains NaN or infinity; retrain the adapter")),
         }
     }
 }

@@ -41,7 +41,7 @@ impl Placed {
                 }
                 if graph.nodes.iter().any(|node| names(&node.op, weight) && !takes(&node.op, weight)) {
                     let message =
-                        "stands beside no single product; adapters of tables and experts cannot be run";
+                        "does not apply to a linear layer; LoRA on embeddings and experts is unsupported";
                     return Err(Error::unsupported(place(), message));
                 }
                 found |= insert(graph, weight, part);

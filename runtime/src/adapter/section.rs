@@ -50,8 +50,9 @@ pub(super) fn read(bytes: &[u8], file: &File) -> Result<Adapter> {
         }
         None => return Err(Error::corrupt("adapter.version", "is missing or no number")),
     }
-    let whole: Whole = serde_json::from_value(value)
-        .map_err(|error| Error::corrupt("adapter", format!("is not what is wanted here: {error}")))?;
+    let whole: Whole = serde_json::from_value(value).map_err(|error| {
+        Error::corrupt("adapter", format!("has the wrong type or an unknown field: {error}"))
+    })?;
     let mut known = HashSet::new();
     let numbers = numbers(file)?;
     let mut rest = &numbers[..];
@@ -62,7 +63,7 @@ pub(super) fn read(bytes: &[u8], file: &File) -> Result<Adapter> {
         }
         let mut take = |rows: usize, columns: usize| -> Result<Vec<f32>> {
             let count = rows.checked_mul(columns).filter(|&count| count <= rest.len()).ok_or_else(|| {
-                let message = format!("{rows} × {columns} numbers are wanted, {} are left", rest.len());
+                let message = format!("expected {rows} × {columns} values, {} are left", rest.len());
                 Error::new(ErrorKind::Shape, format!("adapter of {tensor}"), message)
             })?;
             let (taken, after) = rest.split_at(count);
@@ -98,7 +99,7 @@ fn numbers(file: &File) -> Result<Vec<f32>> {
 }
 
 fn digest(text: &str) -> Result<[u8; 32]> {
-    let wrong = || Error::corrupt("adapter.base", "is no digest of 64 hexadecimal digits");
+    let wrong = || Error::corrupt("adapter.base", "is not a digest of 64 hexadecimal digits");
     let mut digest = [0; 32];
     if text.len() != 64 || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         return Err(wrong());

@@ -101,7 +101,7 @@ pub(super) fn headerless(bytes: &[u8], rate: u32, channels: u16) -> Result<Sound
     }
     if !bytes.len().is_multiple_of(2 * usize::from(channels)) {
         let message =
-            format!("{} bytes are no whole number of 16-bit samples in {channels} channels", bytes.len());
+            format!("{} bytes are not a multiple of 16-bit samples in {channels} channels", bytes.len());
         return Err(Error::argument("pcm.samples", message));
     }
     decode(&Format { coding: Coding::Signed16, channels, rate }, bytes)
@@ -197,7 +197,7 @@ fn decode(format: &Format, data: &[u8]) -> Result<Sound> {
     let channels = usize::from(format.channels);
     let frame = channels * format.coding.bytes();
     if !data.len().is_multiple_of(frame) {
-        let message = format!("{} bytes are no whole number of {frame}, those of a moment", data.len());
+        let message = format!("{} bytes are not a multiple of the frame size {frame}", data.len());
         return Err(Error::corrupt(DATA, message));
     }
     let samples = match format.coding {

@@ -21,7 +21,11 @@ impl Pool {
     pub(super) fn new(block_words: usize, count: usize) -> Result<Self> {
         let refuse = |_| {
             let bytes = block_words as f64 * count as f64 * 4.0 / f64::from(1 << 20);
-            Error::new(ErrorKind::Memory, "context", format!("a cache of {bytes:.0} MiB is not to be had"))
+            Error::new(
+                ErrorKind::Memory,
+                "context",
+                format!("cannot allocate a KV cache of {bytes:.0} MiB; use a smaller context"),
+            )
         };
         let bytes = block_words.checked_mul(count).and_then(|words| words.checked_mul(4));
         let bytes = bytes.filter(|&bytes| isize::try_from(bytes).is_ok()).ok_or(()).map_err(refuse)?;

@@ -131,7 +131,7 @@ impl Cache {
                 each(index, there, take(words).ok_or_else(cut)?);
             }
         }
-        if rest.is_empty() { Ok(()) } else { Err(Error::corrupt("saved.cache", "goes on behind its end")) }
+        if rest.is_empty() { Ok(()) } else { Err(Error::corrupt("saved.cache", "has trailing bytes")) }
     }
 
     /// Restores a saved sequence as a new one.

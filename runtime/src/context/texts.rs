@@ -161,7 +161,10 @@ impl Context {
             per_row => {
                 let columns = self.model.hyper.features.max(1);
                 if !text.features.len().is_multiple_of(columns) {
-                    let message = format!("{} numbers are no frames of {columns}", text.features.len());
+                    let message = format!(
+                        "{} values are not a multiple of the {columns} mel bins",
+                        text.features.len()
+                    );
                     return Err(Error::argument("features", message));
                 }
                 Ok((text.features.len() / columns).div_ceil(per_row))

@@ -26,7 +26,7 @@ impl Prompt {
         prompts.iter().position(|(known, _)| known == name).map(Self::Number).ok_or_else(|| {
             let names: Vec<_> = prompts.iter().map(|(name, _)| name.as_str()).collect();
             let known = if names.is_empty() { "none at all".to_owned() } else { names.join(", ") };
-            Error::argument("prompt", format!("`{name}` is none of the model's: it has {known}"))
+            Error::argument("prompt", format!("unknown prompt `{name}`; the model has {known}"))
         })
     }
 
@@ -58,10 +58,10 @@ fn prompts(config: &Config) -> Result<Vec<(String, String)>> {
     else {
         return Ok(Vec::new());
     };
-    let prompts = prompts.as_object().ok_or_else(|| Error::corrupt(place, "is no object"))?;
+    let prompts = prompts.as_object().ok_or_else(|| Error::corrupt(place, "is not an object"))?;
     let text = |(name, text): (&String, &Value)| {
         let text = if text.is_null() { Some("") } else { text.as_str() };
-        let text = text.ok_or_else(|| Error::corrupt(format!("{place}.{name}"), "is no text"))?;
+        let text = text.ok_or_else(|| Error::corrupt(format!("{place}.{name}"), "is not a string"))?;
         Ok((name.clone(), text.to_owned()))
     };
     prompts.iter().map(text).collect()
@@ -89,7 +89,7 @@ impl Dense {
     pub(super) fn of(model: &Model, config: &Config, mut columns: usize) -> Result<Vec<Self>> {
         let place = "config.sentence_transformers.dense";
         let Some(stated) = config.get("sentence_transformers/dense") else { return Ok(Vec::new()) };
-        let stated = stated.as_array().ok_or_else(|| Error::corrupt(place, "is no list"))?;
+        let stated = stated.as_array().ok_or_else(|| Error::corrupt(place, "is not a list"))?;
         let mut layers = Vec::new();
         for (index, layer) in stated.iter().enumerate() {
             let place = format!("{place}[{index}]");

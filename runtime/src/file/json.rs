@@ -12,7 +12,7 @@ pub fn parse_json<T: DeserializeOwned>(bytes: &[u8], place: &str, most_values: u
         return Err(Error::corrupt(place, format!("is too large: it holds more than {most_values} values")));
     }
     serde_json::from_slice(bytes).map_err(|error| {
-        let what = if error.is_data() { "is not what is wanted here" } else { "is not JSON" };
+        let what = if error.is_data() { "has the wrong type or an unknown field" } else { "is not JSON" };
         Error::corrupt(place, format!("{what}: {error}"))
     })
 }

@@ -105,7 +105,7 @@ impl File {
         let metadata = std::fs::metadata(&path).map_err(|error| Error::io(&place, &error))?;
         if !metadata.is_file() {
             let what = if metadata.is_dir() { "is a folder" } else { "is not a regular file" };
-            return Err(Error::unsupported(place, format!("{what}; a .siskin file is wanted here")));
+            return Err(Error::unsupported(place, format!("{what}; expected a .siskin file")));
         }
         let file = std::fs::File::open(path).map_err(|error| Error::io(&place, &error))?;
         Self::open_descriptor(file, 0, None).map_err(|error| error.within(&place))
@@ -123,7 +123,7 @@ impl File {
         })?;
         let length = length.unwrap_or(rest);
         if length > rest {
-            return Err(Error::argument("length", format!("{length} bytes are wanted, {rest} are there")));
+            return Err(Error::argument("length", format!("{length} bytes requested, {rest} available")));
         }
         let length = usize::try_from(length)
             .map_err(|_| Error::new(ErrorKind::Memory, "length", "does not fit this machine's addresses"))?;

@@ -182,7 +182,7 @@ pub(super) fn check(spec: &TensorSpec) -> Result<u64> {
         let TensorSpec { name, rows, columns, .. } = spec;
         Error::argument(
             format!("tensor {name}"),
-            format!("{rows} x {columns} is no shape for this role and type"),
+            format!("{rows} x {columns} is not a valid shape for this role and type"),
         )
     })
 }

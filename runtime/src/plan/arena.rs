@@ -34,7 +34,7 @@ impl Arena {
             Error::new(
                 ErrorKind::Memory,
                 "arena",
-                format!("{} MiB are not to be had; lower the batch", words >> 18),
+                format!("cannot allocate {} MiB for activations; use a smaller batch", words >> 18),
             )
         })?;
         lines.resize_with(count, || Line(UnsafeCell::new([0.0; 16])));

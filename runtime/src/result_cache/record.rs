@@ -87,7 +87,7 @@ impl<'a> Reader<'a> {
 /// Parses the entries in `bytes`.
 pub(super) fn parse(bytes: &[u8]) -> Result<Vec<Record<'_>>> {
     if !bytes.starts_with(&MAGIC) {
-        return Err(Error::corrupt("memo", "is no file that a memo was saved to"));
+        return Err(Error::corrupt("memo", "is not a saved result cache"));
     }
     let (body, hash) = bytes
         .split_last_chunk::<HASH_BYTES>()

@@ -160,7 +160,10 @@ fn language(tokenizer: &Tokenizer, name: &str, code: &str, known: &[(String, u32
             let mut codes: Vec<&str> = known.iter().map(|(code, _)| &**code).collect();
             codes.sort_unstable();
             codes.truncate(MOST_LISTED);
-            Err(Error::argument(name, format!("`{code}` is none of {}", codes.join(", "))))
+            Err(Error::argument(
+                name,
+                format!("unknown language `{code}`; expected one of {}", codes.join(", ")),
+            ))
         }
     }
 }

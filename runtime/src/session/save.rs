@@ -138,7 +138,7 @@ impl Session {
         let place = path.as_ref().display().to_string();
         let facts = std::fs::metadata(&path).map_err(|error| Error::io(&place, &error))?;
         if !facts.is_file() || facts.len() > MOST_BYTES {
-            return Err(Error::corrupt(place, "is no saved session: it is no file, or too large"));
+            return Err(Error::corrupt(place, "is not a saved session: not a regular file, or too large"));
         }
         let bytes = std::fs::read(path).map_err(|error| Error::io(&place, &error))?;
         self.restore(&bytes).map_err(|error| error.within(&place))
@@ -182,7 +182,7 @@ impl<'a> Parts<'a> {
         let cut = || Error::corrupt("saved", "is cut off");
         let (body, hash) = bytes.split_at_checked(bytes.len().wrapping_sub(HASH_BYTES)).ok_or_else(cut)?;
         if body.get(..8) != Some(&MAGIC) {
-            return Err(Error::corrupt("saved.magic", "this is no saved session"));
+            return Err(Error::corrupt("saved.magic", "not a saved session"));
         }
         if blake3::hash(body).as_bytes() != hash {
             return Err(Error::new(

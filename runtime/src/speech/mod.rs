@@ -138,13 +138,14 @@ impl Transcriber {
             return Err(features::AUDIO.missing());
         }
         if model.family() != "whisper" {
-            let message = format!("a model of the family {} does not listen; whisper does", model.family());
+            let message =
+                format!("a model of the family {} cannot transcribe audio; use whisper", model.family());
             return Err(Error::unsupported("model", message));
         }
         let hyper = model.hyper();
         let frames = hyper.text.saturating_mul(ROW);
         if !frames.is_multiple_of(FRAMES) {
-            let message = format!("windows of {frames} frames are no whole number of seconds");
+            let message = format!("windows of {frames} frames are not a whole number of seconds");
             return Err(Error::unsupported("config.max_source_positions", message));
         }
         let special = Special::of(model)?;

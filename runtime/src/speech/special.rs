@@ -81,7 +81,7 @@ impl Special {
             let codes: Vec<&str> = self.languages.iter().map(|(code, _)| &**code).collect();
             let message = match codes.is_empty() {
                 true => format!("`{code}`, but the model knows English alone; name no language"),
-                false => format!("`{code}` is none of {}", codes.join(", ")),
+                false => format!("unknown language `{code}`; expected one of {}", codes.join(", ")),
             };
             Error::argument("language", message)
         })

@@ -119,7 +119,7 @@ impl Checkpoint {
         };
         let magic = read(8)?;
         if magic != MAGIC {
-            return Err(Error::corrupt("checkpoint", "is no checkpoint of the trainer"));
+            return Err(Error::corrupt("checkpoint", "is not a checkpoint of the trainer"));
         }
         let size = read(8)?;
         let header_length = u64::from_le_bytes(size[..].try_into().unwrap_or_default());

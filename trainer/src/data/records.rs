@@ -128,7 +128,7 @@ impl Table {
         let span = self.span(record, part);
         let length = span.end - span.start;
         if range.start > range.end || range.end as u64 > length {
-            let message = format!("tokens {range:?} are wanted, there are {length}");
+            let message = format!("tokens {range:?} requested, {length} available");
             return Err(Error::argument(format!("record {record}, part {part}"), message));
         }
         Ok(span.start + range.start as u64..span.start + range.end as u64)

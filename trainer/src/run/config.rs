@@ -254,14 +254,14 @@ impl Config {
         let value: Value = toml::from_str(text)
             .map_err(|error| Error::argument("config", error.to_string().trim_end().to_owned()))?;
         let Value::Object(mut all) = value else {
-            return Err(Error::argument("config", "is no table"));
+            return Err(Error::argument("config", "is not a table"));
         };
         let mut sections = Map::new();
         for name in SECTIONS {
             match all.remove(*name) {
                 Some(Value::Object(section)) => sections.insert((*name).to_owned(), Value::Object(section)),
                 Some(_) => {
-                    return Err(Error::argument(*name, format!("is no section; write it as [{name}]")));
+                    return Err(Error::argument(*name, format!("is not a section; write it as [{name}]")));
                 }
                 None => None,
             };

@@ -359,7 +359,7 @@ fn evened(step: &Step) -> Cow<'_, Step> {
 fn finite(sum: Sum) -> Result<Sum> {
     match sum.loss.is_finite() {
         true => Ok(sum),
-        false => Err(Error::new(ErrorKind::Numeric, "loss", "is no number; train with a lower rate")),
+        false => Err(Error::new(ErrorKind::Numeric, "loss", "is NaN or infinity; use a lower learning rate")),
     }
 }
 

@@ -108,7 +108,8 @@ impl<T: Real> Runner<T> {
         match outcome {
             Err(error) if error.place() == tail::NOT_FINITE => {
                 let found = self.find(parameters, batch)?;
-                let found = found.unwrap_or_else(|| "only the head gives what is no number".to_owned());
+                let found =
+                    found.unwrap_or_else(|| "only the output head produced NaN or infinity".to_owned());
                 Err(Error::argument(tail::NOT_FINITE, found))
             }
             outcome => outcome,

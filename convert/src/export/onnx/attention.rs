@@ -18,7 +18,7 @@ impl Side<'_, '_> {
                     Error::new(
                         ErrorKind::Missing,
                         "graph",
-                        format!("nobody remembers layer {}", attention.layer),
+                        format!("no key/value output was recorded for layer {}", attention.layer),
                     )
                 })?
             }

@@ -44,7 +44,7 @@ pub(super) fn prove(
         return Ok(Proof::Impossible("it is too large to be tried".to_owned()));
     }
     if (source.family().hyper)(source.config())?.features > 0 {
-        return Ok(Proof::Impossible("it hears sound".to_owned()));
+        return Ok(Proof::Impossible("audio models cannot be verified".to_owned()));
     }
     let general = match General::of_parts(models, stores, source.config().values()) {
         Ok(general) if general.outline().reads.is_some() || general.outline().writes => general,

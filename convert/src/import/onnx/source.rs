@@ -245,7 +245,7 @@ fn nothing_left(models: &[Model<'_>], stores: &mut [(Side, Store)], source: &Hug
         let data = data?;
         if !used.contains(&(data.as_ptr(), data.len())) && !tensor.name.contains("pooler") {
             let message =
-                format!("of shape {:?} is no tensor of the family {}", tensor.shape, source.family().name);
+                format!("of shape {:?} is not a tensor of the family {}", tensor.shape, source.family().name);
             return Err(Error::unsupported(super::model::short(tensor.name), message));
         }
     }

@@ -195,7 +195,7 @@ fn external<'a>(entries: &[&'a [u8]]) -> Result<Data<'a>> {
         let (key, value) = super::model::entry(bytes)?;
         let number = || {
             let place = format!("external_data.{key}");
-            value.parse::<u64>().map_err(|_| Error::corrupt(place, "is no number of bytes"))
+            value.parse::<u64>().map_err(|_| Error::corrupt(place, "is not a number of bytes"))
         };
         match key {
             "location" => location = value,

@@ -15,7 +15,7 @@ pub type Pass = fn(&Graph) -> Graph;
 
 /// Every pass, in the order in which they run.
 pub const PASSES: &[(&str, Pass)] =
-    &[("leave out what is not needed", prune::run), ("join products of one value", join_products::run)];
+    &[("eliminate dead code", prune::run), ("merge linear layers with one input", join_products::run)];
 
 /// Applies all passes.
 pub fn all(graph: &Graph) -> Graph {

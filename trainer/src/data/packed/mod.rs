@@ -85,7 +85,7 @@ impl Header {
         let long = |at: usize| u64::from(word(at + 4)) << 32 | u64::from(word(at));
         let wrong = |field: &str, message: String| Err(Error::corrupt(format!("header.{field}"), message));
         if bytes[..8] != MAGIC {
-            return wrong("magic", "this is no file of packed tokens; pack the texts first".to_owned());
+            return wrong("magic", "not a file of packed tokens; run `siskin train pack` first".to_owned());
         }
         if word(8) != VERSION {
             let message = format!("{}, this program reads {VERSION}; pack the texts again", word(8));

@@ -222,7 +222,7 @@ fn floats(tensor: &NamedTensor) -> Result<&[f32]> {
     match &tensor.numbers {
         Numbers::Floats(values) => Ok(values),
         Numbers::Integers(_) => {
-            Err(Error::new(ErrorKind::Shape, format!("output {}", tensor.name), "is no float"))
+            Err(Error::new(ErrorKind::Shape, format!("output {}", tensor.name), "is not a float tensor"))
         }
     }
 }
