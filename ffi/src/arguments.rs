@@ -1,4 +1,4 @@
-//! Pointers from outside as what they stand for.
+//! Conversion of C pointers and doubles to Rust values.
 
 use std::ffi::c_char;
 use std::mem::MaybeUninit;
@@ -8,7 +8,7 @@ use crate::error::{Failure, Outcome, SISKIN_ERROR_NULL, SISKIN_ERROR_STRUCT_SIZE
 /// No struct of the header is larger, in any version.
 const LARGEST_STRUCT: usize = 1 << 16;
 
-/// Refuses a pointer that cannot be one to `count` values. Where there are none, it does not matter.
+/// Rejects a pointer that cannot refer to `count` values. If `count` is zero, the pointer is ignored.
 pub(crate) fn room<T>(name: &str, start: *const T, count: usize) -> Outcome {
     if count == 0 {
         return Ok(());
@@ -26,30 +26,30 @@ pub(crate) fn room<T>(name: &str, start: *const T, count: usize) -> Outcome {
     Ok(())
 }
 
-/// `count` values from `start` on. Where there are none, the pointer does not matter.
+/// Returns `count` values starting at `start`. If `count` is zero, the pointer is ignored.
 ///
 /// # Safety
-/// The pointer is null or good for so many values, which nobody changes meanwhile.
+/// The pointer is null or valid for reads of `count` values, which are not modified during `'a`.
 pub(crate) unsafe fn values<'a, T>(name: &str, start: *const T, count: usize) -> Outcome<&'a [T]> {
     room(name, start, count)?;
     if count == 0 {
         return Ok(&[]);
     }
-    // SAFETY: the caller's promise; address and size were checked.
+    // SAFETY: guaranteed by the caller; address and size were checked.
     Ok(unsafe { std::slice::from_raw_parts(start, count) })
 }
 
-/// A text of `length` bytes. Where there are none, the pointer does not matter.
+/// Returns a UTF-8 string of `length` bytes. If `length` is zero, the pointer is ignored.
 ///
 /// # Safety
 /// As for [`values`].
 pub(crate) unsafe fn text<'a>(name: &str, start: *const c_char, length: usize) -> Outcome<&'a str> {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let bytes = unsafe { values(name, start.cast::<u8>(), length) }?;
     std::str::from_utf8(bytes).map_err(|error| Failure::new(SISKIN_ERROR_UTF8, name, error.to_string()))
 }
 
-/// A text, or nothing where it is empty.
+/// Returns a UTF-8 string, or `None` if it is empty.
 ///
 /// # Safety
 /// As for [`values`].
@@ -58,18 +58,18 @@ pub(crate) unsafe fn text_or_none(
     start: *const c_char,
     length: usize,
 ) -> Outcome<Option<String>> {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let text = unsafe { text(name, start, length) }?;
     Ok(Some(text.to_owned()).filter(|text| !text.is_empty()))
 }
 
-/// The largest number up to which a double tells all whole ones apart.
+/// 2⁵³: up to this value, every integer has an exact double.
 const MOST_WHOLE: f64 = 9_007_199_254_740_992.0;
 
-/// Where an output goes.
+/// Returns a reference to an output parameter.
 ///
 /// # Safety
-/// The pointer is null or may be written, by nobody else meanwhile.
+/// The pointer is null or valid for writes, with no other access during `'a`.
 pub(crate) unsafe fn place<'a, T>(name: &str, out: *mut T) -> Outcome<&'a mut MaybeUninit<T>> {
     if out.is_null() || !out.is_aligned() {
         return Err(Failure::new(
@@ -78,23 +78,23 @@ pub(crate) unsafe fn place<'a, T>(name: &str, out: *mut T) -> Outcome<&'a mut Ma
             format!("is {out:p}; give the address of a variable"),
         ));
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     Ok(unsafe { &mut *out.cast() })
 }
 
-/// Where a struct goes that says its own size: bytes that the caller does not know of are not written.
+/// An output struct that carries its own size: fields beyond the size that the caller set are not written.
 pub(crate) struct Frame<T> {
     out: *mut T,
     size: usize,
 }
 
 impl<T: Copy> Frame<T> {
-    /// Looks at the struct's first field.
+    /// Reads and checks the first field of the struct.
     ///
     /// # Safety
     /// The pointer is null, or points to a struct whose first field is its size in bytes.
     pub(crate) unsafe fn new(name: &str, out: *mut T) -> Outcome<Self> {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let size = unsafe { place(name, out.cast::<usize>())?.assume_init() };
         if !(size_of::<usize>()..=LARGEST_STRUCT).contains(&size) {
             let message = format!("is {size}; set it to the size of the struct");
@@ -103,21 +103,21 @@ impl<T: Copy> Frame<T> {
         Ok(Self { out, size })
     }
 
-    /// Writes what the caller knows of, but for the size.
+    /// Writes the fields that fit into the caller's struct, except the size.
     ///
     /// # Safety
-    /// So many bytes may be written there, by nobody else meanwhile.
+    /// The struct is valid for writes of its size, with no other access meanwhile.
     pub(crate) unsafe fn fill(self, value: &T) {
         let (head, known) = (size_of::<usize>(), size_of::<T>().min(self.size));
         let from = std::ptr::from_ref(value).cast::<u8>();
-        // SAFETY: the caller's promise; both are at least as long as their first field.
+        // SAFETY: guaranteed by the caller; both are at least as long as their first field.
         unsafe {
             std::ptr::copy_nonoverlapping(from.add(head), self.out.cast::<u8>().add(head), known - head)
         };
     }
 }
 
-/// A whole number that came as a double.
+/// Converts a double to an integer.
 pub(crate) fn whole(name: &str, value: f64) -> Outcome<usize> {
     if (0.0..=MOST_WHOLE).contains(&value) && value.fract() == 0.0 {
         return Ok(value as usize);
@@ -125,7 +125,7 @@ pub(crate) fn whole(name: &str, value: f64) -> Outcome<usize> {
     Err(Failure::argument(name, format!("is {value}; give a whole number from 0")))
 }
 
-/// What a yes or no that came as a double means.
+/// Converts a double, 0 or 1, to a boolean.
 pub(crate) fn truth(name: &str, value: f64) -> Outcome<bool> {
     match value {
         0.0 => Ok(false),
@@ -151,20 +151,20 @@ mod tests {
         let known = Two { struct_size: 0, a: 1, b: 2 };
         for (size, wanted) in [(size_of::<Two>(), (1, 2)), (12, (1, 9)), (8, (9, 9)), (4096, (1, 2))] {
             let mut out = Two { struct_size: size, a: 9, b: 9 };
-            // SAFETY: no more is written than `known` has.
+            // SAFETY: no more is written than the size of `known`.
             unsafe { Frame::new("out", &raw mut out).ok().unwrap().fill(&known) };
             assert_eq!((out.struct_size, (out.a, out.b)), (size, wanted));
         }
         for size in [0, 7, usize::MAX] {
             let mut out = Two { struct_size: size, a: 9, b: 9 };
-            // SAFETY: the struct is there.
+            // SAFETY: the struct is valid.
             assert!(unsafe { Frame::new("out", &raw mut out) }.is_err());
         }
     }
 
     #[test]
     fn texts_are_checked() {
-        // SAFETY: the bytes are there.
+        // SAFETY: the bytes are valid.
         unsafe {
             assert_eq!(text("t", std::ptr::null(), 0).ok(), Some(""));
             assert!(text("t", std::ptr::null(), 1).is_err());

@@ -1,26 +1,26 @@
-//! What belongs to the host and comes with a function that lets go of it.
+//! Pointers owned by the host, with the function that releases them.
 
 use std::ffi::c_void;
 
 use crate::guard::calling_back;
 
-/// Lets go of what was given with it. Called exactly once, from any thread; it may not call the library. May be null.
+/// Releases `user`. Called exactly once, from any thread; it must not call the library. May be null.
 pub type siskin_release = Option<unsafe extern "C" fn(user: *mut c_void)>;
 
-/// A pointer of the host's; when it is dropped, the host lets go of it.
+/// A pointer owned by the host. Dropping it calls the host's release function.
 pub(crate) struct Foreign {
     user: *mut c_void,
     release: siskin_release,
 }
 
-// SAFETY: the header says that what goes with a callback or a buffer is used and let go of from any thread.
+// SAFETY: the header states that the `user` pointer of a callback or buffer is used and released from any thread.
 unsafe impl Send for Foreign {}
-// SAFETY: as above; the library itself never looks behind the pointer.
+// SAFETY: as above; the library itself never dereferences the pointer.
 unsafe impl Sync for Foreign {}
 
 impl Foreign {
     /// # Safety
-    /// `release` may be called with `user`, once.
+    /// `release` may be called once with `user`.
     pub(crate) unsafe fn new(user: *mut c_void, release: siskin_release) -> Self {
         Self { user, release }
     }
@@ -33,7 +33,7 @@ impl Foreign {
 impl Drop for Foreign {
     fn drop(&mut self) {
         if let Some(release) = self.release {
-            // SAFETY: `new`'s caller promised it.
+            // SAFETY: guaranteed by the caller of `new`.
             calling_back(|| unsafe { release(self.user) });
         }
     }

@@ -1,4 +1,4 @@
-//! Encoders: many texts at once to vectors, classes, scores, labels and answers.
+//! Encoders: embeddings, classes, scores, labels and answers for batches of texts.
 
 use std::ffi::c_char;
 
@@ -14,7 +14,7 @@ use crate::session_options::cache_type;
 use crate::stop::{Remote, siskin_stop, stop_now, stop_of};
 use crate::texts::siskin_texts;
 
-/// Reads whole texts. One call at a time may be at work on it, from any thread. Freed with `siskin_encoder_free`.
+/// Encodes whole texts. One call at a time may use it, from any thread. Freed with `siskin_encoder_free`.
 pub struct siskin_encoder {
     _opaque: [u8; 0],
 }
@@ -26,7 +26,7 @@ impl Handle for siskin_encoder {
     const NAME: &'static str = "encoder";
 }
 
-/// The encoder behind a handle, and what it found last.
+/// The encoder behind a handle, and its last results.
 pub(crate) struct State {
     encoder: Encoder,
     embed: EmbedOptions,
@@ -35,27 +35,27 @@ pub(crate) struct State {
     found: Vec<Vec<Found>>,
 }
 
-/// What the model was made for.
+/// The model's own pooling.
 pub const SISKIN_POOLING_AUTO: u32 = 0;
 /// The mean over all tokens.
 pub const SISKIN_POOLING_MEAN: u32 = 1;
-/// The first token's.
+/// The first token (CLS).
 pub const SISKIN_POOLING_FIRST: u32 = 2;
-/// The last token's.
+/// The last token.
 pub const SISKIN_POOLING_LAST: u32 = 3;
-/// The largest of each column.
+/// The maximum of each column.
 pub const SISKIN_POOLING_MAX: u32 = 4;
-/// The mean with weights 1, 2, 3, …
+/// The mean, weighted by position: 1, 2, 3, …
 pub const SISKIN_POOLING_WEIGHTED: u32 = 5;
 
-/// A text with too many tokens is refused.
+/// A text with too many tokens is rejected.
 pub const SISKIN_LONG_REFUSE: u32 = 0;
-/// It is read as far as the model reads.
+/// A text is truncated to the model's maximum length.
 pub const SISKIN_LONG_CUT: u32 = 1;
-/// It is read in parts that share some tokens.
+/// A text is split into overlapping windows.
 pub const SISKIN_LONG_PARTS: u32 = 2;
 
-/// What is done with long texts, as a constant says it.
+/// Converts a `SISKIN_LONG_…` constant.
 pub(crate) fn long(long: u32, overlap: usize) -> Outcome<Long> {
     match long {
         SISKIN_LONG_REFUSE => Ok(Long::Refuse),
@@ -65,14 +65,14 @@ pub(crate) fn long(long: u32, overlap: usize) -> Outcome<Long> {
     }
 }
 
-/// Opens an encoder. `head` says whether the model's head is used, which classes, labels, scores and answers need and
-/// vectors must not have. `batch` is the most tokens that go through the model at once, 0: 512; `cache` is one of
+/// Creates an encoder. `head` enables the model's head: required for classes, labels, scores and answers, not allowed
+/// for embeddings. `batch` is the maximum number of tokens of one forward pass, 0: 512; `cache` is one of
 /// `SISKIN_CACHE_TYPE_…`.
 ///
 /// Threads: any.
 ///
 /// # Safety
-/// Pointers are good.
+/// Pointers are valid.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_encoder_new(
@@ -82,7 +82,7 @@ pub unsafe extern "C" fn siskin_encoder_new(
     cache: u32,
     out: *mut *mut siskin_encoder,
 ) -> *mut siskin_error {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         guard::made(out, || {
             let usual = EncoderOptions::default();
@@ -98,10 +98,11 @@ pub unsafe extern "C" fn siskin_encoder_new(
     }
 }
 
-/// What is done with texts that have more tokens than the model reads: `SISKIN_LONG_…`; parts share `overlap` tokens.
+/// Sets how texts with more tokens than the model's maximum are handled: `SISKIN_LONG_…`; windows overlap by `overlap`
+/// tokens.
 ///
 /// # Safety
-/// Pointers are good.
+/// Pointers are valid.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_encoder_set_long(
@@ -109,7 +110,7 @@ pub unsafe extern "C" fn siskin_encoder_set_long(
     long: u32,
     overlap: usize,
 ) -> *mut siskin_error {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         guard::alone(encoder, |state, _| {
             state.long = self::long(long, overlap)?;
@@ -118,11 +119,11 @@ pub unsafe extern "C" fn siskin_encoder_set_long(
     }
 }
 
-/// How hidden states become one vector: `SISKIN_POOLING_…`; whether it is brought to length one; and how many of its
-/// columns are kept, for models that were trained to be cut off, 0: all.
+/// Sets how hidden states are pooled to one vector: `SISKIN_POOLING_…`; whether it is normalized to unit length; and
+/// how many of its dimensions are kept, for Matryoshka models, 0: all.
 ///
 /// # Safety
-/// Pointers are good.
+/// Pointers are valid.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_encoder_set_pooling(
@@ -131,7 +132,7 @@ pub unsafe extern "C" fn siskin_encoder_set_pooling(
     normalise: bool,
     columns: usize,
 ) -> *mut siskin_error {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         guard::alone(encoder, |state, _| {
             let pooling = match pooling {
@@ -154,7 +155,7 @@ pub unsafe extern "C" fn siskin_encoder_set_pooling(
     }
 }
 
-/// Works on texts with an encoder.
+/// Runs `work` with an encoder and a batch of texts.
 ///
 /// # Safety
 /// As for every function of the header.
@@ -163,7 +164,7 @@ unsafe fn with_texts(
     texts: *const siskin_texts,
     work: impl FnOnce(&mut State, &[String]) -> Outcome,
 ) -> *mut siskin_error {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         guard::alone(encoder, |state, remote| {
             remote.check()?;
@@ -172,17 +173,17 @@ unsafe fn with_texts(
     }
 }
 
-/// Makes a vector of each text; `siskin_encoder_vector` gives them.
+/// Computes the embedding of each text; read the results with `siskin_encoder_vector`.
 ///
 /// # Safety
-/// Pointers are good.
+/// Pointers are valid.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_encoder_embed(
     encoder: *mut siskin_encoder,
     texts: *const siskin_texts,
 ) -> *mut siskin_error {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         with_texts(encoder, texts, |state, texts| {
             let options = EmbedOptions { long: state.long, ..state.embed };
@@ -193,10 +194,10 @@ pub unsafe extern "C" fn siskin_encoder_embed(
     }
 }
 
-/// The vector of text `index`, good until the next call that changes the encoder.
+/// Returns the embedding of text `index`, valid until the next call that changes the encoder.
 ///
 /// # Safety
-/// Pointers are good.
+/// Pointers are valid.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_encoder_vector(
@@ -205,7 +206,7 @@ pub unsafe extern "C" fn siskin_encoder_vector(
     values: *mut *const f32,
     count: *mut usize,
 ) -> *mut siskin_error {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         guard::shared(encoder, |state| {
             let (values, count) = (place("values", values)?, place("count", count)?);
@@ -219,17 +220,17 @@ pub unsafe extern "C" fn siskin_encoder_vector(
     }
 }
 
-/// Tells the classes of each text, the likeliest first; `siskin_encoder_found` gives them.
+/// Classifies each text, with the most probable class first; read the results with `siskin_encoder_found`.
 ///
 /// # Safety
-/// Pointers are good.
+/// Pointers are valid.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_encoder_classify(
     encoder: *mut siskin_encoder,
     texts: *const siskin_texts,
 ) -> *mut siskin_error {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         with_texts(encoder, texts, |state, texts| {
             let classes = state.encoder.classify(texts, state.long)?;
@@ -245,12 +246,12 @@ pub unsafe extern "C" fn siskin_encoder_classify(
     }
 }
 
-/// Scores how well each text goes with a question: only the order means something. `siskin_encoder_found` gives the
-/// scores, in the order of the texts. A text that is too long is refused, or cut where `siskin_encoder_set_long` says
-/// so; parts cannot be scored.
+/// Scores the relevance of each text to a query with a cross-encoder: only the order is meaningful.
+/// `siskin_encoder_found` returns the scores, in the order of the texts. A text that is too long is rejected, or
+/// truncated if `siskin_encoder_set_long` says so; pairs cannot be scored in windows.
 ///
 /// # Safety
-/// Pointers are good.
+/// Pointers are valid.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_encoder_rerank(
@@ -259,7 +260,7 @@ pub unsafe extern "C" fn siskin_encoder_rerank(
     length: usize,
     texts: *const siskin_texts,
 ) -> *mut siskin_error {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         with_texts(encoder, texts, |state, texts| {
             let scores = state.encoder.rerank(text("question", question, length)?, texts, state.long)?;
@@ -269,17 +270,17 @@ pub unsafe extern "C" fn siskin_encoder_rerank(
     }
 }
 
-/// Finds the runs of each text that have a label, such as names; `siskin_encoder_found` gives them.
+/// Finds the labeled spans of each text, such as named entities; read the results with `siskin_encoder_found`.
 ///
 /// # Safety
-/// Pointers are good.
+/// Pointers are valid.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_encoder_tag(
     encoder: *mut siskin_encoder,
     texts: *const siskin_texts,
 ) -> *mut siskin_error {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         with_texts(encoder, texts, |state, texts| {
             let entities = state.encoder.tag(texts, state.long)?;
@@ -296,10 +297,11 @@ pub unsafe extern "C" fn siskin_encoder_tag(
     }
 }
 
-/// Finds the likeliest place of each text that answers a question; `siskin_encoder_found` gives it.
+/// Finds the most probable span of each text that answers a question (extractive question answering); read the results
+/// with `siskin_encoder_found`.
 ///
 /// # Safety
-/// Pointers are good.
+/// Pointers are valid.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_encoder_answer(
@@ -308,7 +310,7 @@ pub unsafe extern "C" fn siskin_encoder_answer(
     length: usize,
     texts: *const siskin_texts,
 ) -> *mut siskin_error {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         with_texts(encoder, texts, |state, texts| {
             let question = text("question", question, length)?;
@@ -326,11 +328,12 @@ pub unsafe extern "C" fn siskin_encoder_answer(
     }
 }
 
-/// Finds the `count` likeliest tokens for each masked place of a text; `siskin_encoder_found` gives them, with the
-/// place in the place of the text's number, and `siskin_encoder_found_places` says how many places there are.
+/// Predicts the `count` most probable tokens for each mask token of a text. Read the results with
+/// `siskin_encoder_found`, whose text index is the index of the mask; `siskin_encoder_found_places` returns the number
+/// of masks.
 ///
 /// # Safety
-/// Pointers are good.
+/// Pointers are valid.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_encoder_fill_mask(
@@ -339,7 +342,7 @@ pub unsafe extern "C" fn siskin_encoder_fill_mask(
     length: usize,
     count: usize,
 ) -> *mut siskin_error {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         guard::alone(encoder, |state, remote| {
             remote.check()?;
@@ -364,18 +367,18 @@ impl State {
     }
 }
 
-/// How many texts something was looked for in; after `siskin_encoder_fill_mask`, how many masked places the text had.
-/// After `siskin_encoder_embed` it is 0.
+/// Returns the number of texts that the last call has results for; after `siskin_encoder_fill_mask`, the number of
+/// masks in the text. 0 after `siskin_encoder_embed`.
 ///
 /// # Safety
-/// Pointers are good.
+/// Pointers are valid.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_encoder_found_places(
     encoder: *const siskin_encoder,
     count: *mut usize,
 ) -> *mut siskin_error {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         guard::shared(encoder, |state| {
             place("count", count)?.write(state.found.len());
@@ -384,10 +387,10 @@ pub unsafe extern "C" fn siskin_encoder_found_places(
     }
 }
 
-/// How many things were found for text `index`.
+/// Returns the number of results for text `index`.
 ///
 /// # Safety
-/// Pointers are good.
+/// Pointers are valid.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_encoder_found_count(
@@ -395,7 +398,7 @@ pub unsafe extern "C" fn siskin_encoder_found_count(
     index: usize,
     count: *mut usize,
 ) -> *mut siskin_error {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         guard::shared(encoder, |state| {
             let count = place("count", count)?;
@@ -406,10 +409,10 @@ pub unsafe extern "C" fn siskin_encoder_found_count(
     }
 }
 
-/// Thing `rank` of what was found for text `index`. Its text is good until the next call that changes the encoder.
+/// Returns result `rank` of text `index`. Its text is valid until the next call that changes the encoder.
 ///
 /// # Safety
-/// Pointers are good.
+/// Pointers are valid.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_encoder_found(
@@ -418,7 +421,7 @@ pub unsafe extern "C" fn siskin_encoder_found(
     rank: usize,
     out: *mut siskin_found,
 ) -> *mut siskin_error {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         guard::shared(encoder, |state| {
             let frame = Frame::new("out", out)?;
@@ -431,41 +434,41 @@ pub unsafe extern "C" fn siskin_encoder_found(
     }
 }
 
-/// Stops the running call, or the next one, within milliseconds: it gives `SISKIN_ERROR_CANCELLED`.
+/// Stops the running call, or the next one, within milliseconds: it returns `SISKIN_ERROR_CANCELLED`.
 ///
-/// Threads: any, at any time while the encoder is there.
+/// Threads: any, at any time during the encoder's lifetime.
 ///
 /// # Safety
-/// Pointers are good.
+/// Pointers are valid.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_encoder_stop(encoder: *const siskin_encoder) -> *mut siskin_error {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { stop_now(encoder) }
 }
 
-/// Makes the means to stop the encoder, which may outlive it.
+/// Creates a handle that stops the encoder and may outlive it.
 ///
-/// Threads: any, at any time while the encoder is there.
+/// Threads: any, at any time during the encoder's lifetime.
 ///
 /// # Safety
-/// Pointers are good.
+/// Pointers are valid.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_encoder_stopper(
     encoder: *const siskin_encoder,
     out: *mut *mut siskin_stop,
 ) -> *mut siskin_error {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { stop_of(encoder, out) }
 }
 
-/// Frees an encoder. Null is nothing. One that a call is at work on stays as it is.
+/// Frees an encoder. Null is ignored. An encoder that a call is using is not freed.
 ///
 /// # Safety
-/// Pointers are good, and nobody uses it afterwards.
+/// Pointers are valid, and the handle is not used afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_encoder_free(encoder: *mut siskin_encoder) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { guard::free(encoder) }
 }

@@ -1,4 +1,4 @@
-//! Errors as objects: a stable number, words, and where it went wrong.
+//! Errors as objects: a stable number, a message and a location.
 
 use std::any::Any;
 use std::borrow::Cow;
@@ -8,27 +8,27 @@ use siskin::ErrorKind;
 
 /// A file or folder could not be read or written.
 pub const SISKIN_ERROR_IO: i32 = 100;
-/// The bytes are not in the format they claim.
+/// The data is not in the format that it claims to be in.
 pub const SISKIN_ERROR_CORRUPT: i32 = 101;
-/// The format or the request is right, but this version or this model cannot do it.
+/// The format or the request is valid, but unsupported by this version or this model.
 pub const SISKIN_ERROR_UNSUPPORTED: i32 = 102;
 /// The file's major version is unknown.
 pub const SISKIN_ERROR_VERSION: i32 = 103;
-/// Something the model needs is not in the file.
+/// The file lacks something that the model needs.
 pub const SISKIN_ERROR_MISSING: i32 = 104;
 /// A tensor has a shape or type that the architecture does not allow.
 pub const SISKIN_ERROR_SHAPE: i32 = 105;
-/// A hash differs: the file was changed or damaged.
+/// A hash mismatch: the file was modified or damaged.
 pub const SISKIN_ERROR_INTEGRITY: i32 = 106;
 /// A value is out of range or contradicts another.
 pub const SISKIN_ERROR_ARGUMENT: i32 = 200;
 /// The text or tokens are longer than the context.
 pub const SISKIN_ERROR_TOO_LONG: i32 = 201;
-/// The chat template failed or refused the messages.
+/// The chat template failed or rejected the messages.
 pub const SISKIN_ERROR_TEMPLATE: i32 = 202;
-/// A pointer is null, or lies where no such thing can.
+/// A pointer is null or misaligned.
 pub const SISKIN_ERROR_NULL: i32 = 210;
-/// A handle is of another kind.
+/// A handle is of another type.
 pub const SISKIN_ERROR_HANDLE: i32 = 211;
 /// A text is not UTF-8.
 pub const SISKIN_ERROR_UTF8: i32 = 212;
@@ -36,34 +36,34 @@ pub const SISKIN_ERROR_UTF8: i32 = 212;
 pub const SISKIN_ERROR_STRUCT_SIZE: i32 = 213;
 /// The handle is in a state that does not allow the call.
 pub const SISKIN_ERROR_STATE: i32 = 300;
-/// The caller stopped the work. The call can be made again.
+/// The call was cancelled. It can be made again.
 pub const SISKIN_ERROR_CANCELLED: i32 = 301;
-/// The model produced numbers that are not finite.
+/// The model produced NaN or infinity.
 pub const SISKIN_ERROR_NUMERIC: i32 = 302;
-/// Another call is at work on the handle, or the call came from a callback.
+/// Another call is using the handle, or the call came from a callback.
 pub const SISKIN_ERROR_BUSY: i32 = 310;
-/// An earlier call failed inside the handle: free it.
+/// An earlier call panicked inside the handle: free it.
 pub const SISKIN_ERROR_POISONED: i32 = 311;
 /// The session is suspended: resume it first.
 pub const SISKIN_ERROR_SUSPENDED: i32 = 312;
 /// A memory limit does not allow the request.
 pub const SISKIN_ERROR_MEMORY: i32 = 400;
-/// There was not even memory for an error.
+/// There was not enough memory to allocate an error.
 pub const SISKIN_ERROR_OUT_OF_MEMORY: i32 = 401;
-/// The library failed inside: please tell its makers.
+/// An internal error of the library: please report it.
 pub const SISKIN_ERROR_PANIC: i32 = 999;
 
-/// What went wrong. Whoever gets one frees it with `siskin_error_free`. Any threads may read it at the same time.
+/// An error. Freed by its receiver with `siskin_error_free`. Any threads may read it at the same time.
 pub struct siskin_error {
     _opaque: [u8; 0],
 }
 
-/// What is behind a [`siskin_error`]. As with handles, a magic word is the first of it.
+/// The contents of a [`siskin_error`]. As with handles, its first field is a magic word.
 #[repr(C)]
 struct Told {
     magic: [u8; 8],
     code: i32,
-    /// These end with a zero.
+    /// Both are NUL-terminated.
     message: Cow<'static, [u8]>,
     place: Cow<'static, [u8]>,
 }
@@ -77,14 +77,14 @@ static OUT_OF_MEMORY: Told = Told {
     place: Cow::Borrowed(b"\0"),
 };
 
-/// What went wrong, before it is an object.
+/// An error before it becomes an object.
 pub(crate) struct Failure {
     code: i32,
     place: String,
     message: String,
 }
 
-/// What a function's work gives.
+/// The result of a function of the interface.
 pub(crate) type Outcome<T = ()> = Result<T, Failure>;
 
 impl Failure {
@@ -97,7 +97,7 @@ impl Failure {
     }
 }
 
-/// Every kind of error that the runtime has, and its constant.
+/// Every error kind of the runtime, and its constant.
 const KINDS: [(ErrorKind, i32); 14] = [
     (ErrorKind::Io, SISKIN_ERROR_IO),
     (ErrorKind::Corrupt, SISKIN_ERROR_CORRUPT),
@@ -123,7 +123,7 @@ impl From<siskin::Error> for Failure {
     }
 }
 
-/// The failure that a panic is.
+/// Converts a panic payload to a failure.
 pub(crate) fn thrown(payload: &(dyn Any + Send)) -> Failure {
     let text = payload.downcast_ref::<&str>().copied();
     let text =
@@ -131,7 +131,7 @@ pub(crate) fn thrown(payload: &(dyn Any + Send)) -> Failure {
     Failure::new(SISKIN_ERROR_PANIC, "library", format!("failed inside, please report it: {text}"))
 }
 
-/// The bytes of a text with a zero behind them, and none inside.
+/// Returns the bytes of a text, NUL-terminated and without inner NULs.
 fn ended(text: String) -> Cow<'static, [u8]> {
     let mut bytes = text.into_bytes();
     bytes.retain(|&byte| byte != 0);
@@ -142,7 +142,7 @@ fn ended(text: String) -> Cow<'static, [u8]> {
     Cow::Owned(bytes)
 }
 
-/// The object of a failure.
+/// Allocates the error object of a failure.
 pub(crate) fn told(failure: Failure) -> *mut siskin_error {
     let Failure { code, place, message } = failure;
     let object = Told { magic: MAGIC, code, message: ended(message), place: ended(place) };
@@ -151,12 +151,12 @@ pub(crate) fn told(failure: Failure) -> *mut siskin_error {
     if memory.is_null() {
         return (&raw const OUT_OF_MEMORY).cast_mut().cast();
     }
-    // SAFETY: it was allocated for this.
+    // SAFETY: the memory was allocated for this.
     unsafe { memory.write(object) };
     memory.cast()
 }
 
-/// What is behind an error, where there is one.
+/// Returns the contents of an error, or `None` for null and invalid pointers.
 ///
 /// # Safety
 /// The pointer is null, or an error of the library that was not freed.
@@ -165,57 +165,58 @@ unsafe fn behind<'a>(error: *const siskin_error) -> Option<&'a Told> {
     if told.is_null() || !told.is_aligned() {
         return None;
     }
-    // SAFETY: whatever the library gives out begins with a magic word; nothing else is looked at before that is right.
+    // SAFETY: every object that the library hands out begins with a magic word; no other field is read before it
+    // matches.
     let right = unsafe { (*told).magic } == MAGIC;
-    // SAFETY: the magic word says that this is one, and the caller that it was not freed.
+    // SAFETY: the magic word identifies an error, and the caller guarantees that it was not freed.
     right.then(|| unsafe { &*told })
 }
 
-/// The stable number of an error, one of `SISKIN_ERROR_…`; 0 for null.
+/// Returns the stable number of an error, one of `SISKIN_ERROR_…`; 0 for null.
 ///
 /// # Safety
-/// Pointers are good.
+/// Pointers are valid.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_error_code(error: *const siskin_error) -> i32 {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { behind(error) }.map_or(0, |told| told.code)
 }
 
-/// What went wrong and what to do, in words that end with a zero. They live as long as the error; those of null are
-/// empty.
+/// Returns what went wrong and what to do about it, NUL-terminated. The text lives as long as the error; it is empty
+/// for null.
 ///
 /// # Safety
-/// Pointers are good.
+/// Pointers are valid.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_error_message(error: *const siskin_error) -> *const c_char {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { behind(error) }.map_or(c"".as_ptr(), |told| told.message.as_ptr().cast())
 }
 
-/// Where it went wrong: a file, section and field, or the name of an argument, as words that end with a zero. They live
-/// as long as the error; those of null are empty.
+/// Returns the location of the error, NUL-terminated: a file, section and field, or the name of an argument. The text
+/// lives as long as the error; it is empty for null.
 ///
 /// # Safety
-/// Pointers are good.
+/// Pointers are valid.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_error_place(error: *const siskin_error) -> *const c_char {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { behind(error) }.map_or(c"".as_ptr(), |told| told.place.as_ptr().cast())
 }
 
-/// Frees an error. Null is nothing.
+/// Frees an error. Null is ignored.
 ///
 /// # Safety
-/// Pointers are good, and nobody uses the error afterwards.
+/// Pointers are valid, and the error is not used afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_error_free(error: *mut siskin_error) {
     let is_static = std::ptr::eq(error.cast_const().cast(), &raw const OUT_OF_MEMORY);
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     if is_static || unsafe { behind(error) }.is_none() {
         return;
     }
     let told = error.cast::<Told>();
-    // SAFETY: `told` made it with this layout, and the caller gives it back.
+    // SAFETY: `told` allocated it with this layout, and the caller returns ownership.
     unsafe {
         (*told).magic = [0; 8];
         drop(Box::from_raw(told));
@@ -238,7 +239,7 @@ mod tests {
     fn errors_say_what_they_were_told() {
         let failure = Failure::from(siskin::Error::new(ErrorKind::TooLong, "a\0b", "much too long"));
         let error = told(failure);
-        // SAFETY: the error was just made, and is freed once.
+        // SAFETY: the error was just allocated, and is freed once.
         unsafe {
             assert_eq!(siskin_error_code(error), 201);
             assert_eq!(std::ffi::CStr::from_ptr(siskin_error_message(error)), c"much too long");

@@ -1,29 +1,28 @@
-//! What encoders find.
+//! Results of encoders.
 
 use std::ffi::c_char;
 
-/// Something that an encoder found: a class, a score, a run with a label, an answer or a token. Set `struct_size` before
-/// the call.
+/// One result of an encoder: a class, a score, a labeled span, an answer or a token. Set `struct_size` before the call.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct siskin_found {
     /// `sizeof(siskin_found)`.
     pub struct_size: usize,
-    /// The name of the class or label, the words of the answer, or the text of the token; UTF-8, without a zero.
+    /// The name of the class or label, the text of the answer or of the token; UTF-8, not NUL-terminated.
     pub text: *const c_char,
-    /// Bytes of that.
+    /// Its length in bytes.
     pub length: usize,
-    /// The first byte of the text that it stands for.
+    /// The byte offset in the text where the span begins.
     pub start: usize,
-    /// The first byte behind that.
+    /// The byte offset of its end, exclusive.
     pub end: usize,
-    /// Its probability; of pairs, their score; of the classes of a model of numbers (`regression`), the number.
+    /// Its probability; the score of a pair; the predicted value of a regression model.
     pub score: f32,
-    /// The token; all ones where it is none.
+    /// The token id; `UINT32_MAX` if the result is not a token.
     pub token: u32,
 }
 
-/// The same with text of its own.
+/// The same with an owned text.
 #[derive(Default)]
 pub(crate) struct Found {
     pub(crate) text: String,

@@ -1,4 +1,4 @@
-//! The pace of a model: what the app asks for, and what it knows of the device.
+//! The pace of a model: what the app requests, and the state of the device.
 
 use siskin::governor::{Power, Target, Thermal};
 
@@ -7,42 +7,42 @@ use crate::error::{Failure, siskin_error};
 use crate::guard;
 use crate::model::siskin_model;
 
-/// Nothing is held: heat and power are noted, and nothing is slowed down.
+/// No throttling: heat and power are recorded, but nothing is slowed down.
 pub const SISKIN_PACE_OFF: u32 = 0;
 /// As fast as heat and power allow.
 pub const SISKIN_PACE_FULL: u32 = 1;
-/// So many tokens a second of each text that is written, with no more threads than that takes.
+/// A fixed number of tokens per second for each sequence, with no more threads than that takes.
 pub const SISKIN_PACE_TOKENS: u32 = 2;
-/// The part of the time in which there may be computing: above 0, at most 1.
+/// The duty cycle: the fraction of the time spent computing, above 0, at most 1.
 pub const SISKIN_PACE_DUTY: u32 = 3;
-/// Work that nobody waits for: one thread, a quarter of the time.
+/// Background work: one thread, a quarter of the time.
 pub const SISKIN_PACE_BACKGROUND: u32 = 4;
 
-/// What was done while a pace was held. Set `struct_size` before the call.
+/// Statistics of throttled computation. Set `struct_size` before the call.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct siskin_pace_stats {
     /// `sizeof(siskin_pace_stats)`.
     pub struct_size: usize,
-    /// Passes through the model.
+    /// Forward passes of the model.
     pub passes: u64,
-    /// The time that they took.
+    /// The time spent in them.
     pub worked_nanoseconds: u64,
-    /// The time that was let go by before them.
+    /// The time spent waiting before them.
     pub waited_nanoseconds: u64,
-    /// Threads of the last pass; 0: there was none.
+    /// Threads of the last pass; 0 before the first one.
     pub threads: u32,
-    /// The part of the time in which there may be computing now.
+    /// The current duty cycle.
     pub duty: f32,
 }
 
-/// Holds all that compute with the model to a pace, `SISKIN_PACE_…`; `value` is that of the pace, where it has one.
-/// Results do not depend on it. A call that rests can be stopped as any other.
+/// Sets the pace of all computation with the model, `SISKIN_PACE_…`; `value` is the parameter of the pace, if it has
+/// one. Results do not depend on it. A call that is waiting can be stopped like any other.
 ///
 /// Threads: any, at any time.
 ///
 /// # Safety
-/// Pointers are good.
+/// Pointers are valid.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_model_set_pace(
@@ -50,7 +50,7 @@ pub unsafe extern "C" fn siskin_model_set_pace(
     pace: u32,
     value: f32,
 ) -> *mut siskin_error {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         guard::shared(model, |model| {
             let target = match pace {
@@ -68,17 +68,17 @@ pub unsafe extern "C" fn siskin_model_set_pace(
     }
 }
 
-/// Says how hot the device is, from 0 to 6 as Android's thermal status counts; iOS's nominal, fair, serious and critical
-/// are 0, 1, 3 and 4. Where it cools down, the pace rises step by step.
+/// Sets the thermal state of the device, from 0 to 6 as in Android's thermal status; iOS's nominal, fair, serious and
+/// critical are 0, 1, 3 and 4. When the device cools down, the pace rises step by step.
 ///
 /// Threads: any, at any time.
 ///
 /// # Safety
-/// Pointers are good.
+/// Pointers are valid.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_model_set_heat(model: *const siskin_model, level: u32) -> *mut siskin_error {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         guard::shared(model, |model| {
             let thermal = Thermal::ALL.get(level as usize).ok_or_else(|| {
@@ -90,13 +90,13 @@ pub unsafe extern "C" fn siskin_model_set_heat(model: *const siskin_model, level
     }
 }
 
-/// Says what the device runs on: whether its owner asked it to save power, whether it runs on its battery alone, and
-/// what is left in that, from 0 to 1; less than 0 where that is not known.
+/// Sets the power state of the device: whether power saving is on, whether it runs on battery, and the battery level
+/// from 0 to 1, negative if unknown.
 ///
 /// Threads: any, at any time.
 ///
 /// # Safety
-/// Pointers are good.
+/// Pointers are valid.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_model_set_power(
@@ -105,7 +105,7 @@ pub unsafe extern "C" fn siskin_model_set_power(
     on_battery: bool,
     battery: f32,
 ) -> *mut siskin_error {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         guard::shared(model, |model| {
             let battery = (battery >= 0.0).then_some(battery);
@@ -115,19 +115,19 @@ pub unsafe extern "C" fn siskin_model_set_power(
     }
 }
 
-/// What was done while a pace was held.
+/// Returns the statistics of throttled computation.
 ///
 /// Threads: any, at any time.
 ///
 /// # Safety
-/// Pointers are good.
+/// Pointers are valid.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_model_pace_stats(
     model: *const siskin_model,
     out: *mut siskin_pace_stats,
 ) -> *mut siskin_error {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         guard::shared(model, |model| {
             let frame = Frame::new("out", out)?;

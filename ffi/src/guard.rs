@@ -1,8 +1,8 @@
-//! What every function does around its work: looks at its handle, keeps others out, ends panics.
+//! Guards of every function of the interface: checks the handle, enforces exclusive access, catches panics.
 //!
-//! A handle is a block of memory that begins with a magic word. `const` functions may be inside it together; others are
-//! alone, and whoever comes meanwhile gets [`SISKIN_ERROR_BUSY`]. A panic while a handle is being changed makes it
-//! unusable: all that can be done with it is to free it.
+//! A handle is a block of memory that begins with a magic word. `const` functions may access it concurrently; all
+//! others need exclusive access, and calls meanwhile return [`SISKIN_ERROR_BUSY`]. A panic during a mutable call
+//! poisons the handle: it can only be freed.
 
 use std::cell::{Cell, UnsafeCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -13,11 +13,11 @@ use crate::error::{
     siskin_error, thrown, told,
 };
 
-/// An opaque type of the header, and what is behind it.
+/// An opaque type of the header, and its contents.
 pub(crate) trait Handle {
-    /// What its functions work on.
+    /// The state that its functions work on.
     type Inner: Send + Sync;
-    /// What any thread may use at any time, also while a function is at work.
+    /// The state that any thread may use at any time, including during a call.
     type Remote: Send + Sync;
     /// The first word of its memory.
     const MAGIC: [u8; 8];
@@ -29,14 +29,14 @@ pub(crate) trait Handle {
 #[repr(C)]
 struct Block<T: Handle> {
     magic: AtomicU64,
-    /// How many are inside; −1: one that is alone.
+    /// The number of shared users; −1: one exclusive user.
     users: AtomicI32,
     poisoned: AtomicBool,
     remote: T::Remote,
     inner: UnsafeCell<T::Inner>,
 }
 
-/// Somebody inside a handle.
+/// A lock on a handle, released on drop.
 struct Turn<'a, T: Handle> {
     block: &'a Block<T>,
     alone: bool,
@@ -76,11 +76,11 @@ impl<T: Handle> Drop for Turn<'_, T> {
 }
 
 thread_local! {
-    /// Whether this thread is in a callback of the host's.
+    /// Whether this thread is inside a callback of the host.
     static CALLING_BACK: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Calls the host back. Until it returns, this thread may not call the library.
+/// Calls a callback of the host. Until it returns, this thread may not call the library.
 pub(crate) fn calling_back<R>(call: impl FnOnce() -> R) -> R {
     let before = CALLING_BACK.replace(true);
     let result = call();
@@ -88,10 +88,10 @@ pub(crate) fn calling_back<R>(call: impl FnOnce() -> R) -> R {
     result
 }
 
-/// Runs `work`; makes an error object of what goes wrong, panics included.
+/// Runs `work` and converts failures and panics to an error object.
 pub(crate) fn guarded(work: impl FnOnce() -> Outcome) -> *mut siskin_error {
     let mut work = Some(work);
-    // There are more than a hundred functions: what ends their panics is compiled once.
+    // There are more than a hundred functions: the panic handler is compiled once, not per function.
     run_guarded(&mut || work.take().map_or(Ok(()), |work| work()))
 }
 
@@ -107,7 +107,7 @@ fn run_guarded(work: &mut dyn FnMut() -> Outcome) -> *mut siskin_error {
     }
 }
 
-/// The memory behind a pointer that the host says is a handle.
+/// Returns the memory behind a handle.
 ///
 /// # Safety
 /// The pointer is null, or points to a handle of the library that was not freed.
@@ -116,17 +116,17 @@ unsafe fn block<'a, T: Handle>(handle: *const T) -> Outcome<&'a Block<T>> {
     if block.is_null() {
         return Err(Failure::new(SISKIN_ERROR_NULL, T::NAME, "is null"));
     }
-    // SAFETY: every handle of the library begins with a magic word; an odd address is none of them.
+    // SAFETY: every handle of the library begins with a magic word; a misaligned address is not a handle.
     let right = block.is_aligned()
         && unsafe { (*block.cast::<AtomicU64>()).load(Ordering::Relaxed) } == u64::from_le_bytes(T::MAGIC);
     if !right {
         return Err(Failure::new(SISKIN_ERROR_HANDLE, T::NAME, "is a handle of another kind, or was freed"));
     }
-    // SAFETY: the magic word says that this is such a block, and the caller that it lives.
+    // SAFETY: the magic word identifies the block type, and the caller guarantees that it is alive.
     Ok(unsafe { &*block })
 }
 
-/// Works on a handle alone.
+/// Runs `work` with exclusive access to a handle.
 ///
 /// # Safety
 /// As for every function of the header: a handle is null or one of the library's that was not freed.
@@ -135,15 +135,15 @@ pub(crate) unsafe fn alone<T: Handle>(
     work: impl FnOnce(&mut T::Inner, &T::Remote) -> Outcome,
 ) -> *mut siskin_error {
     guarded(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let block = unsafe { block(handle.cast_const()) }?;
         let _turn = Turn::take(block, true)?;
-        // SAFETY: nobody else is inside while the turn lives.
+        // SAFETY: access is exclusive while the `Turn` lives.
         work(unsafe { &mut *block.inner.get() }, &block.remote)
     })
 }
 
-/// Looks at a handle, together with others.
+/// Runs `work` with shared access to a handle.
 ///
 /// # Safety
 /// As for [`alone`].
@@ -151,11 +151,11 @@ pub(crate) unsafe fn shared<T: Handle>(
     handle: *const T,
     work: impl FnOnce(&T::Inner) -> Outcome,
 ) -> *mut siskin_error {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     guarded(|| unsafe { looking(handle, work) })
 }
 
-/// The same inside another function.
+/// The same inside another guarded function.
 ///
 /// # Safety
 /// As for [`alone`].
@@ -163,14 +163,14 @@ pub(crate) unsafe fn looking<T: Handle, R>(
     handle: *const T,
     work: impl FnOnce(&T::Inner) -> Outcome<R>,
 ) -> Outcome<R> {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let block = unsafe { block(handle) }?;
     let _turn = Turn::take(block, false)?;
-    // SAFETY: nobody changes it while the turn lives; what `const` functions do at the same time is to read.
+    // SAFETY: the contents are not modified while the `Turn` lives; concurrent `const` functions only read.
     work(unsafe { &*block.inner.get() })
 }
 
-/// The options behind a pointer, or `R`'s usual ones where it is null.
+/// Runs `work` on the options behind a pointer, or returns the default of `R` if it is null.
 ///
 /// # Safety
 /// As for [`alone`].
@@ -181,11 +181,11 @@ pub(crate) unsafe fn looking_or_default<T: Handle, R: Default>(
     if handle.is_null() {
         return Ok(R::default());
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { looking(handle, work) }
 }
 
-/// Uses what any thread may use at any time.
+/// Uses the state that any thread may use at any time.
 ///
 /// # Safety
 /// As for [`alone`].
@@ -193,20 +193,20 @@ pub(crate) unsafe fn remote<T: Handle>(
     handle: *const T,
     work: impl FnOnce(&T::Remote) -> Outcome,
 ) -> *mut siskin_error {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     guarded(|| work(&unsafe { block(handle) }?.remote))
 }
 
-/// Makes a handle and puts it where the host wants it.
+/// Creates a handle and writes it to `out`.
 ///
 /// # Safety
-/// `out` is null or may be written.
+/// `out` is null or valid for writes.
 pub(crate) unsafe fn made<T: Handle>(
     out: *mut *mut T,
     work: impl FnOnce() -> Outcome<(T::Inner, T::Remote)>,
 ) -> *mut siskin_error {
     guarded(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let out = unsafe { crate::arguments::place("out", out) }?;
         let (inner, remote) = work()?;
         let block = Block::<T> {
@@ -221,23 +221,23 @@ pub(crate) unsafe fn made<T: Handle>(
     })
 }
 
-/// Frees a handle. Null is nothing; one that somebody is inside of, or of another kind, stays as it is.
+/// Frees a handle. Null is ignored; a handle that is in use, or of another type, is not freed.
 ///
 /// # Safety
-/// As for [`alone`], and nobody uses the handle afterwards.
+/// As for [`alone`], and the handle is not used afterwards.
 pub(crate) unsafe fn free<T: Handle>(handle: *mut T) {
     if handle.is_null() {
         return;
     }
-    // Panics on the way end here: there is nobody to tell.
+    // A panic in the destructor ends here: there is no way to report it.
     let _ = catch_unwind(AssertUnwindSafe(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let Ok(block) = (unsafe { block(handle.cast_const()) }) else { return };
         if block.users.compare_exchange(0, -1, Ordering::Acquire, Ordering::Relaxed).is_err() {
             return;
         }
         block.magic.store(0, Ordering::Relaxed);
-        // SAFETY: `made` made it of a box, nobody is inside, and nobody can enter any more.
+        // SAFETY: `made` allocated it as a box, no call is inside, and none can enter any more.
         drop(unsafe { Box::from_raw(handle.cast::<Block<T>>()) });
     }));
 }

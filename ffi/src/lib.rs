@@ -1,7 +1,7 @@
-//! The C interface of Siskin: `include/siskin.h` is made of this crate, which is of no use to Rust programs.
+//! The C interface of Siskin: `include/siskin.h` is generated from this crate, which is not meant for Rust programs.
 //!
-//! One file for each handle. Every function goes through `guard.rs`: a handle is looked at before it is used, whoever
-//! comes while somebody else is at work is told so, and panics end there.
+//! One file for each handle. Every function goes through `guard.rs`: handles are validated before use, concurrent calls
+//! on a handle are rejected as busy, and panics are caught.
 #![allow(non_camel_case_types, reason = "the names are those of the C header")]
 #![allow(unreachable_pub, reason = "what the header shows is public; nothing else is")]
 

@@ -1,16 +1,16 @@
-//! What sessions take of memory.
+//! Memory use of sessions.
 
-/// What a session holds in memory, or would hold, in bytes. Set `struct_size` before the call.
+/// The memory that a session uses or would use, in bytes. Set `struct_size` before the call.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct siskin_memory {
     /// `sizeof(siskin_memory)`.
     pub struct_size: usize,
-    /// Activations and small weights: taken at once.
+    /// Activations and small weights: allocated up front.
     pub activations: u64,
-    /// Keys and values: reserved, and taken as they fill.
+    /// The KV cache: reserved up front, committed as it fills.
     pub cache: u64,
-    /// The model's file: pages of it that the system may drop and read again.
+    /// The mapped model file: clean pages, which the system may evict and read again.
     pub mapped: u64,
 }
 

@@ -1,4 +1,4 @@
-//! Open models.
+//! Models.
 
 use std::ffi::{c_char, c_void};
 
@@ -16,8 +16,8 @@ use crate::memory::siskin_memory;
 use crate::model_options::{Options, siskin_model_options};
 use crate::session_options::siskin_session_options;
 
-/// An open model. Any threads may use it together; what is made of it keeps it alive, so that it may be freed first.
-/// Freed with `siskin_model_free`.
+/// A loaded model. Any threads may use it concurrently; objects created from it keep it alive, so that it may be freed
+/// first. Freed with `siskin_model_free`.
 pub struct siskin_model {
     _opaque: [u8; 0],
 }
@@ -29,26 +29,26 @@ impl Handle for siskin_model {
     const NAME: &'static str = "model";
 }
 
-/// The model writes: it can have sessions and writers.
+/// The model generates text: it supports sessions and writers.
 pub const SISKIN_MODEL_WRITES: u32 = 1;
-/// The model reads whole texts: it can have encoders, or writers where it writes too.
+/// The model encodes whole texts: it supports encoders, or writers if it also generates.
 pub const SISKIN_MODEL_READS: u32 = 2;
 /// The model has a chat template.
 pub const SISKIN_MODEL_CHATS: u32 = 4;
-/// The model has a tokenizer: it takes text.
+/// The model has a tokenizer: it accepts text.
 pub const SISKIN_MODEL_TAKES_TEXT: u32 = 8;
-/// The model listens: it can have transcribers.
+/// The model transcribes speech: it supports transcribers.
 pub const SISKIN_MODEL_LISTENS: u32 = 16;
-/// The model's head tells classes, and scores pairs: `siskin_encoder_classify`, `siskin_encoder_rerank`.
+/// The model has a classification head: `siskin_encoder_classify`, `siskin_encoder_rerank`.
 pub const SISKIN_MODEL_CLASSIFIES: u32 = 32;
-/// The model's head labels tokens: `siskin_encoder_tag`.
+/// The model has a token classification head: `siskin_encoder_tag`.
 pub const SISKIN_MODEL_TAGS: u32 = 64;
-/// The model's head finds answers: `siskin_encoder_answer`.
+/// The model has an extractive question answering head: `siskin_encoder_answer`.
 pub const SISKIN_MODEL_ANSWERS: u32 = 128;
-/// The model's head fills masked places: `siskin_encoder_fill_mask`.
+/// The model has a fill-mask head: `siskin_encoder_fill_mask`.
 pub const SISKIN_MODEL_FILLS: u32 = 256;
 
-/// What a model is. Set `struct_size` before the call. Texts live as long as the model.
+/// Properties of a model. Set `struct_size` before the call. Texts live as long as the model.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct siskin_model_info {
@@ -56,25 +56,25 @@ pub struct siskin_model_info {
     pub struct_size: usize,
     /// The name of its family.
     pub family: *const c_char,
-    /// Bytes of that.
+    /// Its length in bytes.
     pub family_length: usize,
-    /// The most tokens that it was made for.
+    /// The context length that it was trained for, in tokens.
     pub context: u64,
-    /// Tokens of its vocabulary.
+    /// The vocabulary size.
     pub vocabulary: u64,
-    /// Columns of its hidden states.
+    /// The hidden size.
     pub width: u64,
-    /// Bytes of its file.
+    /// The size of its file in bytes.
     pub bytes: u64,
-    /// Threads that compute.
+    /// The number of worker threads.
     pub threads: u32,
-    /// What it can do: bits of `SISKIN_MODEL_…`.
+    /// Its capabilities: bits of `SISKIN_MODEL_…`.
     pub abilities: u32,
-    /// How many notes there are on how it runs: `siskin_model_note`.
+    /// The number of notes on how it runs: `siskin_model_note`.
     pub notes: usize,
 }
 
-/// A model that `open` opens with the caller's options.
+/// Opens a model with `open` and the caller's options.
 ///
 /// # Safety
 /// As for every function of the header.
@@ -83,10 +83,10 @@ unsafe fn opened(
     out: *mut *mut siskin_model,
     open: impl FnOnce() -> Outcome<File>,
 ) -> *mut siskin_error {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         guard::made(out, || {
-            // A handle that is none is told of before anything is opened.
+            // Report an invalid handle before opening files.
             looking_or_default(options, |_: &Options| Ok(()))?;
             Ok((noted(model_of(open()?, options)?), ()))
         })
@@ -99,27 +99,27 @@ unsafe fn model_of(file: File, options: *const siskin_model_options) -> Outcome<
     if options.is_null() {
         return Ok(Options::default().model(file)?);
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { guard::looking(options, |options: &Options| Ok(options.model(file)?)) }
 }
 
-/// Tells what there is to tell of a model.
+/// Logs the notes of a model.
 fn noted(model: Model) -> Model {
     model.notes().iter().for_each(|note| tell(SISKIN_LOG_WARNING, note));
     model
 }
 
-/// Opens the model at a path of `length` bytes: a `.siskin` file; where the library was built with `import`, also a
-/// GGUF file, a folder of safetensors or an ONNX model, which is packed once and then opened from where that is kept.
+/// Opens the model at a path of `length` bytes: a `.siskin` file; if the library was built with `import`, also a GGUF
+/// file, a folder of safetensors or an ONNX model, which is packed once and then opened from the packed cache.
 /// `options` may be null.
 ///
-/// The file is mapped: nobody may write to it or shorten it while the model or anything made of it is there. Replacing
-/// it by renaming another over it is safe.
+/// The file is memory-mapped: it must not be written to or truncated while the model or anything created from it
+/// exists. Replacing it by renaming another file over it is safe.
 ///
 /// Threads: any.
 ///
 /// # Safety
-/// Pointers are good.
+/// Pointers are valid.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_model_open(
@@ -128,7 +128,7 @@ pub unsafe extern "C" fn siskin_model_open(
     options: *const siskin_model_options,
     out: *mut *mut siskin_model,
 ) -> *mut siskin_error {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { guard::made(out, || Ok((noted(open_path(text("path", path, length)?, options)?), ()))) }
 }
 
@@ -149,7 +149,7 @@ unsafe fn open_path(path: &str, options: *const siskin_model_options) -> Outcome
     if options.is_null() {
         return open(&Options::default());
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { guard::looking(options, open) }
 }
 
@@ -157,21 +157,21 @@ unsafe fn open_path(path: &str, options: *const siskin_model_options) -> Outcome
 /// As for every function of the header.
 #[cfg(not(feature = "import"))]
 unsafe fn open_path(path: &str, options: *const siskin_model_options) -> Outcome<Model> {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         looking_or_default(options, |_: &Options| Ok(()))?;
         model_of(File::open(path)?, options)
     }
 }
 
-/// Opens a model that is `length` bytes of an open file from `offset` on, such as an uncompressed asset of an Android
-/// package; 0 bytes: all that follow. The descriptor stays the caller's and may be closed afterwards. It must be a
-/// `.siskin` file, and its tensors are best served by an offset that is a multiple of 16384.
+/// Opens a model from `length` bytes of an open file starting at `offset`, such as an uncompressed asset of an Android
+/// package; 0 bytes: up to the end of the file. The descriptor remains the caller's and may be closed afterwards. It
+/// must be a `.siskin` file; tensors are best aligned if the offset is a multiple of 16384.
 ///
 /// Only on systems with file descriptors. Threads: any.
 ///
 /// # Safety
-/// Pointers are good, and the descriptor is open.
+/// Pointers are valid, and the descriptor is open.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_model_open_descriptor(
@@ -181,7 +181,7 @@ pub unsafe extern "C" fn siskin_model_open_descriptor(
     options: *const siskin_model_options,
     out: *mut *mut siskin_model,
 ) -> *mut siskin_error {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         opened(options, out, || {
             let length = Some(length).filter(|&length| length > 0);
@@ -198,26 +198,26 @@ unsafe fn mapped(descriptor: i32, offset: u64, length: Option<u64>) -> Outcome<F
     if descriptor < 0 {
         return Err(Failure::argument("descriptor", format!("is {descriptor}; open the file first")));
     }
-    // SAFETY: the caller's promise; −1, which no descriptor may be, was refused.
+    // SAFETY: guaranteed by the caller; −1, which is never a valid descriptor, was rejected.
     let own = unsafe { BorrowedFd::borrow_raw(descriptor) }.try_clone_to_owned();
     let own = own.map_err(|error| siskin::Error::io("descriptor", &error))?;
     Ok(File::open_descriptor(own, offset, length)?)
 }
 
 /// # Safety
-/// None is needed.
+/// No requirements.
 #[cfg(not(unix))]
 unsafe fn mapped(_: i32, _: u64, _: Option<u64>) -> Outcome<File> {
     let message = "this system has none; open the file by its path";
     Err(siskin::Error::unsupported("descriptor", message).into())
 }
 
-/// Opens a `.siskin` model that is in memory, and copies it.
+/// Opens a `.siskin` model in memory, and copies it.
 ///
 /// Threads: any.
 ///
 /// # Safety
-/// Pointers are good.
+/// Pointers are valid.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_model_open_copy(
@@ -226,36 +226,36 @@ pub unsafe extern "C" fn siskin_model_open_copy(
     options: *const siskin_model_options,
     out: *mut *mut siskin_model,
 ) -> *mut siskin_error {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { opened(options, out, || Ok(File::from_bytes(values("bytes", bytes, length)?.to_vec())?)) }
 }
 
-/// The host's memory with a model in it.
+/// Memory of the host that contains a model.
 struct Lent {
     start: *const u8,
     length: usize,
     _foreign: Foreign,
 }
 
-// SAFETY: the host promises that nobody changes the memory until it is let go of.
+// SAFETY: the host guarantees that the memory is not modified until it is released.
 unsafe impl Send for Lent {}
 // SAFETY: as above.
 unsafe impl Sync for Lent {}
 
 impl AsRef<[u8]> for Lent {
     fn as_ref(&self) -> &[u8] {
-        // SAFETY: the host promises that the memory is there until it is let go of; `values` looked at the pointer.
+        // SAFETY: the host guarantees that the memory is valid until it is released; `values` checked the pointer.
         unsafe { std::slice::from_raw_parts(self.start, self.length) }
     }
 }
 
-/// Opens a `.siskin` model in memory of the caller's that stays where it is and as it is. `release` is called with
-/// `user` when neither the model nor anything made of it needs it any more, and at once where opening fails.
+/// Opens a `.siskin` model in memory of the caller, without a copy; the memory must neither move nor change. `release`
+/// is called with `user` when the model and everything created from it are freed, and immediately if opening fails.
 ///
 /// Threads: any.
 ///
 /// # Safety
-/// Pointers are good, those to the bytes until `release` is called.
+/// Pointers are valid, those to the bytes until `release` is called.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_model_open_memory(
@@ -266,7 +266,7 @@ pub unsafe extern "C" fn siskin_model_open_memory(
     options: *const siskin_model_options,
     out: *mut *mut siskin_model,
 ) -> *mut siskin_error {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         let foreign = Foreign::new(user, release);
         opened(options, out, || {
@@ -276,19 +276,19 @@ pub unsafe extern "C" fn siskin_model_open_memory(
     }
 }
 
-/// What the model is.
+/// Returns the properties of the model.
 ///
 /// Threads: any.
 ///
 /// # Safety
-/// Pointers are good.
+/// Pointers are valid.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_model_describe(
     model: *const siskin_model,
     out: *mut siskin_model_info,
 ) -> *mut siskin_error {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         guard::shared(model, |model| {
             let frame = Frame::new("out", out)?;
@@ -327,12 +327,12 @@ fn abilities(model: &Model) -> u32 {
     bits.iter().filter(|(_, there)| *there).fold(0, |all, (bit, _)| all | bit)
 }
 
-/// A note on how the model runs, such as that it is slower than it could be. The text lives as long as the model.
+/// Returns a note on how the model runs, such as that it is slower than possible. The text lives as long as the model.
 ///
 /// Threads: any.
 ///
 /// # Safety
-/// Pointers are good.
+/// Pointers are valid.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_model_note(
@@ -341,7 +341,7 @@ pub unsafe extern "C" fn siskin_model_note(
     text: *mut *const c_char,
     length: *mut usize,
 ) -> *mut siskin_error {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         guard::shared(model, |model| {
             let (text, length) = (place("text", text)?, place("length", length)?);
@@ -354,12 +354,12 @@ pub unsafe extern "C" fn siskin_model_note(
     }
 }
 
-/// What a session with these options would hold in memory; nothing of it is taken. `options` may be null.
+/// Returns the memory that a session with these options would use, without allocating it. `options` may be null.
 ///
 /// Threads: any.
 ///
 /// # Safety
-/// Pointers are good.
+/// Pointers are valid.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_model_plan(
@@ -367,7 +367,7 @@ pub unsafe extern "C" fn siskin_model_plan(
     options: *const siskin_session_options,
     out: *mut siskin_memory,
 ) -> *mut siskin_error {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         guard::shared(model, |model| {
             let frame = Frame::new("out", out)?;
@@ -378,14 +378,14 @@ pub unsafe extern "C" fn siskin_model_plan(
     }
 }
 
-/// The tokens of a text. `count` becomes how many there are; as many of them as `capacity` are put into `ids`, which
-/// may be null where that is 0. `special` says whether the tokens that the model expects around a text are added; what
-/// the text spells is never a special token.
+/// Tokenizes a text. `count` receives the number of tokens; up to `capacity` of them are written to `ids`, which may be
+/// null if `capacity` is 0. `special` adds the special tokens that the model expects around a text; control tokens
+/// spelled out in the text are always tokenized as plain text.
 ///
 /// Threads: any.
 ///
 /// # Safety
-/// Pointers are good.
+/// Pointers are valid.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_model_tokenize(
@@ -397,7 +397,7 @@ pub unsafe extern "C" fn siskin_model_tokenize(
     capacity: usize,
     count: *mut usize,
 ) -> *mut siskin_error {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         guard::shared(model, |model| {
             let (text, count) = (self::text("text", text, length)?, place("count", count)?);
@@ -413,12 +413,12 @@ pub unsafe extern "C" fn siskin_model_tokenize(
     }
 }
 
-/// The bytes that a token stands for, which may be a part of a character. They live as long as the model.
+/// Returns the bytes of a token, which may be a partial character. They live as long as the model.
 ///
 /// Threads: any.
 ///
 /// # Safety
-/// Pointers are good.
+/// Pointers are valid.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_model_token(
@@ -427,7 +427,7 @@ pub unsafe extern "C" fn siskin_model_token(
     bytes: *mut *const u8,
     length: *mut usize,
 ) -> *mut siskin_error {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         guard::shared(model, |model| {
             let (bytes, length) = (place("bytes", bytes)?, place("length", length)?);
@@ -439,25 +439,25 @@ pub unsafe extern "C" fn siskin_model_token(
     }
 }
 
-/// Compares all hashes of the model's file with what they stand for, which reads all of it.
+/// Verifies all hashes of the model's file, which reads all of it.
 ///
 /// Threads: any.
 ///
 /// # Safety
-/// Pointers are good.
+/// Pointers are valid.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_model_verify(model: *const siskin_model) -> *mut siskin_error {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { guard::shared(model, |model| Ok(model.file().verify(&mut |_, _| true)?)) }
 }
 
-/// Frees a model; what was made of it lives on. Null is nothing.
+/// Frees a model; objects created from it remain valid. Null is ignored.
 ///
 /// # Safety
-/// Pointers are good, and nobody uses it afterwards.
+/// Pointers are valid, and the handle is not used afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_model_free(model: *mut siskin_model) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { guard::free(model) }
 }

@@ -1,4 +1,4 @@
-//! How models are opened.
+//! Options of opening a model.
 
 use std::ffi::{c_char, c_void};
 #[cfg(feature = "import")]
@@ -16,19 +16,19 @@ use crate::error::{Failure, siskin_error};
 use crate::guard::calling_back;
 use crate::guard::{self, Handle};
 
-/// The packed form of another format's model is kept in the user's cache folder.
+/// The packed form of a model in another format is kept in the user's cache folder.
 pub const SISKIN_CACHE_AUTO: u32 = 0;
-/// It is kept nowhere: the model is packed each time.
+/// No packed cache: the model is packed each time.
 pub const SISKIN_CACHE_OFF: u32 = 1;
 
-/// How a model is opened. Null stands for the usual way. Freed with `siskin_model_options_free`.
+/// Options of opening a model. Null stands for the defaults. Freed with `siskin_model_options_free`.
 pub struct siskin_model_options {
     _opaque: [u8; 0],
 }
 
-/// Is told how much of the packed form is written, in bytes; `total` is 0 while it is not known. Returns whether to go
-/// on. Calls come one at a time for each model that is opened, from threads of the library while the call that opens it
-/// waits, and may not call the library.
+/// Receives the number of bytes of the packed form written so far; `total` is 0 while it is unknown. Returns whether to
+/// continue. Calls come one at a time for each model that is opened, from threads of the library while the opening call
+/// blocks, and must not call the library.
 pub type siskin_progress_function =
     Option<unsafe extern "C" fn(user: *mut c_void, done: u64, total: u64) -> bool>;
 
@@ -44,20 +44,20 @@ pub(crate) struct Options {
     progress: Option<Progress>,
 }
 
-/// What stands beside a model's matrices.
+/// The adapter of a model.
 struct Beside {
     adapter: Adapter,
     any_base: bool,
 }
 
 impl Options {
-    /// Whether an adapter stands beside the model.
+    /// Whether the model has an adapter.
     #[cfg(feature = "import")]
     pub(crate) fn has_adapter(&self) -> bool {
         self.adapter.is_some()
     }
 
-    /// A model of an open file.
+    /// Opens the model in an open file.
     pub(crate) fn model(&self, file: File) -> siskin::Result<Model> {
         let Some(Beside { adapter, any_base }) = &self.adapter else {
             return Model::from_file(file, &self.model);
@@ -83,7 +83,7 @@ impl Handle for siskin_model_options {
     const NAME: &'static str = "options";
 }
 
-/// Tells the host how far packing is.
+/// Reports packing progress to the host.
 #[cfg(feature = "import")]
 pub(crate) struct Teller<'a> {
     progress: Option<&'a Progress>,
@@ -105,7 +105,7 @@ impl Teller<'_> {
     fn tell(&self) {
         let Some(Progress { function, foreign }) = self.progress else { return };
         let (done, total) = (self.done.load(Ordering::Relaxed), self.total.load(Ordering::Relaxed));
-        // SAFETY: the host promised that the function may be called with its pointer until that is let go of.
+        // SAFETY: the host guarantees that the function may be called with its pointer until that is released.
         if !calling_back(|| unsafe { function(foreign.user(), done, total) }) {
             self.cancelled.store(true, Ordering::Relaxed);
         }
@@ -137,28 +137,28 @@ impl siskin_convert::Progress for Teller<'_> {
     }
 }
 
-/// Makes the usual options.
+/// Creates the default options.
 ///
 /// # Safety
-/// Pointers are good.
+/// Pointers are valid.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_model_options_new(out: *mut *mut siskin_model_options) -> *mut siskin_error {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { guard::made(out, || Ok((Options::default(), ()))) }
 }
 
-/// How many threads compute; 0, as usual: one for each core that keeps up with the fastest.
+/// Sets the number of worker threads; 0, the default: one for each core that is about as fast as the fastest.
 ///
 /// # Safety
-/// Pointers are good.
+/// Pointers are valid.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_model_options_set_threads(
     options: *mut siskin_model_options,
     threads: u32,
 ) -> *mut siskin_error {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         guard::alone(options, |options, ()| {
             options.model.threads = threads as usize;
@@ -167,10 +167,10 @@ pub unsafe extern "C" fn siskin_model_options_set_threads(
     }
 }
 
-/// Features of the processor that are not used, by name with commas between them: `avx512,amx`. The same bits come out.
+/// Sets the CPU features that are not used, by name and separated by commas: `avx512,amx`. Results are bit-identical.
 ///
 /// # Safety
-/// Pointers are good.
+/// Pointers are valid.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_model_options_set_without(
@@ -178,7 +178,7 @@ pub unsafe extern "C" fn siskin_model_options_set_without(
     names: *const c_char,
     length: usize,
 ) -> *mut siskin_error {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         guard::alone(options, |options, ()| {
             let names = text("names", names, length)?;
@@ -193,17 +193,17 @@ pub unsafe extern "C" fn siskin_model_options_set_without(
     }
 }
 
-/// Computes in plain words on one thread, slowly: to compare with.
+/// Computes with the scalar reference kernels on one thread, slowly: for comparison.
 ///
 /// # Safety
-/// Pointers are good.
+/// Pointers are valid.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_model_options_set_reference(
     options: *mut siskin_model_options,
     reference: bool,
 ) -> *mut siskin_error {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         guard::alone(options, |options, ()| {
             options.model.executor = if reference { ExecutorKind::Reference } else { ExecutorKind::Cpu };
@@ -212,10 +212,10 @@ pub unsafe extern "C" fn siskin_model_options_set_reference(
     }
 }
 
-/// Leaves out layers, by their numbers from 0 on.
+/// Skips layers, by index from 0.
 ///
 /// # Safety
-/// Pointers are good.
+/// Pointers are valid.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_model_options_set_skip(
@@ -223,7 +223,7 @@ pub unsafe extern "C" fn siskin_model_options_set_skip(
     layers: *const u32,
     count: usize,
 ) -> *mut siskin_error {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         guard::alone(options, |options, ()| {
             let layers: Vec<usize> =
@@ -234,12 +234,12 @@ pub unsafe extern "C" fn siskin_model_options_set_skip(
     }
 }
 
-/// Puts the adapter in the `.siskin` file at a path of `length` bytes beside the matrices of models that are opened with
-/// these options; no bytes: none, as usual. It is read at once. A model whose weights are not those that it was trained
-/// beside is refused, unless `any_base` is set.
+/// Adds the LoRA or DoRA adapter in the `.siskin` file at a path of `length` bytes to models that are opened with these
+/// options; an empty path, the default: no adapter. It is read immediately. A model whose weights differ from those
+/// that the adapter was trained on is rejected, unless `any_base` is set.
 ///
 /// # Safety
-/// Pointers are good.
+/// Pointers are valid.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_model_options_set_adapter(
@@ -248,7 +248,7 @@ pub unsafe extern "C" fn siskin_model_options_set_adapter(
     length: usize,
     any_base: bool,
 ) -> *mut siskin_error {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         guard::alone(options, |options, ()| {
             let path = text_or_none("path", path, length)?;
@@ -259,17 +259,17 @@ pub unsafe extern "C" fn siskin_model_options_set_adapter(
     }
 }
 
-/// Where the packed form of a model of another format is kept: `SISKIN_CACHE_…`.
+/// Sets where the packed form of a model in another format is kept: `SISKIN_CACHE_…`.
 ///
 /// # Safety
-/// Pointers are good.
+/// Pointers are valid.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_model_options_set_cache(
     options: *mut siskin_model_options,
     cache: u32,
 ) -> *mut siskin_error {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         guard::alone(options, |options, ()| {
             let cache = match cache {
@@ -284,11 +284,11 @@ pub unsafe extern "C" fn siskin_model_options_set_cache(
     }
 }
 
-/// Keeps the packed form of a model of another format in this folder, which is made where it is absent. On a phone,
-/// that is a folder of the app's.
+/// Keeps the packed form of a model in another format in this folder, which is created if it does not exist. On a
+/// phone, use a folder of the app.
 ///
 /// # Safety
-/// Pointers are good.
+/// Pointers are valid.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_model_options_set_cache_folder(
@@ -296,15 +296,15 @@ pub unsafe extern "C" fn siskin_model_options_set_cache_folder(
     path: *const c_char,
     length: usize,
 ) -> *mut siskin_error {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { guard::alone(options, |options, ()| keep_in(options, text("path", path, length)?)) }
 }
 
-/// Which types the matrices of a model of another format get when it is packed, such as `w4i` or `q4_k`; empty, as
-/// usual: those of its source, exactly.
+/// Sets the weight types that the matrices of a model in another format are converted to, such as `w4i` or `q4_k`;
+/// empty, the default: those of the source, exactly.
 ///
 /// # Safety
-/// Pointers are good.
+/// Pointers are valid.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_model_options_set_recipe(
@@ -312,15 +312,15 @@ pub unsafe extern "C" fn siskin_model_options_set_recipe(
     recipe: *const c_char,
     length: usize,
 ) -> *mut siskin_error {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { guard::alone(options, |options, ()| pack_as(options, text("recipe", recipe, length)?)) }
 }
 
-/// Tells `function` how far packing is; null: nobody. `release` is called with `user` when the options are freed or
-/// told otherwise.
+/// Reports packing progress to `function`; null disables it. `release` is called with `user` when the options are freed
+/// or the function is replaced.
 ///
 /// # Safety
-/// Pointers are good.
+/// Pointers are valid.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_model_options_set_progress(
@@ -329,9 +329,9 @@ pub unsafe extern "C" fn siskin_model_options_set_progress(
     user: *mut c_void,
     release: siskin_release,
 ) -> *mut siskin_error {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
-        // Made first, so that it is let go of where the call is refused.
+        // Constructed first, so that it is released if the call is rejected.
         let foreign = Foreign::new(user, release);
         guard::alone(options, |options, ()| {
             options.progress = function.map(|function| Progress { function, foreign });
@@ -340,13 +340,13 @@ pub unsafe extern "C" fn siskin_model_options_set_progress(
     }
 }
 
-/// Frees options. Null is nothing.
+/// Frees options. Null is ignored.
 ///
 /// # Safety
-/// Pointers are good, and nobody uses them afterwards.
+/// Pointers are valid, and the options are not used afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_model_options_free(options: *mut siskin_model_options) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { guard::free(options) }
 }
 
@@ -382,7 +382,7 @@ mod packing {
         Err(siskin::Error::unsupported("import", message).into())
     }
 
-    /// Nothing is packed, so that it is not kept either.
+    /// Nothing is packed, so that nothing is cached either.
     pub(super) fn keep(_: &mut Options, _: bool) -> Outcome {
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! How tokens are chosen.
+//! Sampling options.
 
 use siskin::sample::SamplerOptions;
 
@@ -6,7 +6,7 @@ use crate::arguments::{truth, whole};
 use crate::error::{Failure, Outcome, siskin_error};
 use crate::guard::{self, Handle};
 
-/// How tokens are chosen. Null stands for the usual way. Freed with `siskin_sampler_free`.
+/// Sampling options. Null stands for the defaults. Freed with `siskin_sampler_free`.
 pub struct siskin_sampler {
     _opaque: [u8; 0],
 }
@@ -18,49 +18,49 @@ impl Handle for siskin_sampler {
     const NAME: &'static str = "sampler";
 }
 
-/// What logits are divided by; 0: always the likeliest token. Usually 0.8.
+/// Temperature: the divisor of the logits; 0: greedy. Default: 0.8.
 pub const SISKIN_SAMPLER_TEMPERATURE: u32 = 1;
-/// Keep so many of the likeliest tokens; 0 is off. Usually 40.
+/// Top-k: keep this many of the most probable tokens; 0 is off. Default: 40.
 pub const SISKIN_SAMPLER_TOP_K: u32 = 2;
-/// Keep the fewest likeliest tokens with this share of the probability; 1 is off. Usually 0.95.
+/// Top-p: keep the fewest most probable tokens whose probabilities sum to this; 1 is off. Default: 0.95.
 pub const SISKIN_SAMPLER_TOP_P: u32 = 3;
-/// Keep tokens at least so many times as likely as the likeliest; 0 is off. Usually 0.05.
+/// Min-p: keep tokens with at least this fraction of the most probable token's probability; 0 is off. Default: 0.05.
 pub const SISKIN_SAMPLER_MIN_P: u32 = 4;
-/// Keep the tokens nearest to the expected surprise with this share; 1 is off.
+/// Locally typical sampling: keep the tokens nearest to the expected surprise up to this probability mass; 1 is off.
 pub const SISKIN_SAMPLER_TYPICAL_P: u32 = 5;
-/// How often top choices are excluded; 0 is off.
+/// XTC: the probability with which top choices are excluded; 0 is off.
 pub const SISKIN_SAMPLER_XTC_PROBABILITY: u32 = 6;
-/// The probability from which a token is a top choice.
+/// XTC: the probability from which a token is a top choice.
 pub const SISKIN_SAMPLER_XTC_THRESHOLD: u32 = 7;
-/// How far the temperature may move either way; 0 is off.
+/// Dynamic temperature: how far the temperature may move in either direction; 0 is off.
 pub const SISKIN_SAMPLER_DYNAMIC_RANGE: u32 = 8;
-/// The power to which the entropy's share is raised where the temperature moves.
+/// Dynamic temperature: the exponent of the normalized entropy.
 pub const SISKIN_SAMPLER_DYNAMIC_EXPONENT: u32 = 9;
-/// What logits of tokens in the history are divided by; 1 is off.
+/// Repetition penalty: the divisor of logits of tokens in the history; 1 is off.
 pub const SISKIN_SAMPLER_REPETITION_PENALTY: u32 = 10;
-/// Taken from a logit for every time that its token is in the history; 0 is off.
+/// Frequency penalty: subtracted from a logit for each occurrence of its token in the history; 0 is off.
 pub const SISKIN_SAMPLER_FREQUENCY_PENALTY: u32 = 11;
-/// Taken from a logit when its token is in the history; 0 is off.
+/// Presence penalty: subtracted from a logit if its token is in the history; 0 is off.
 pub const SISKIN_SAMPLER_PRESENCE_PENALTY: u32 = 12;
-/// How many tokens the three penalties look back on.
+/// The number of past tokens that the three penalties consider.
 pub const SISKIN_SAMPLER_PENALTY_LAST: u32 = 13;
-/// The size of the penalty for continuing a repetition (DRY); 0 is off.
+/// DRY: the scale of the penalty for continuing a repetition; 0 is off.
 pub const SISKIN_SAMPLER_DRY_MULTIPLIER: u32 = 14;
-/// How much that grows for each further repeated token.
+/// DRY: the factor by which the penalty grows for each further repeated token.
 pub const SISKIN_SAMPLER_DRY_BASE: u32 = 15;
-/// The length up to which repetitions stay unpunished.
+/// DRY: the length up to which repetitions are not penalized.
 pub const SISKIN_SAMPLER_DRY_ALLOWED: u32 = 16;
-/// How many tokens DRY looks back on.
+/// DRY: the number of past tokens that are considered.
 pub const SISKIN_SAMPLER_DRY_LAST: u32 = 17;
-/// 1: Mirostat 2 in the place of top-k, top-p, min-p, typical and XTC.
+/// 1: Mirostat 2 instead of top-k, top-p, min-p, typical and XTC.
 pub const SISKIN_SAMPLER_MIROSTAT: u32 = 18;
-/// Mirostat's target surprise, in bits.
+/// Mirostat: the target surprise, in bits.
 pub const SISKIN_SAMPLER_MIROSTAT_TAU: u32 = 19;
-/// How fast Mirostat moves towards its target.
+/// Mirostat: the learning rate.
 pub const SISKIN_SAMPLER_MIROSTAT_ETA: u32 = 20;
-/// 1: report the logarithm of each token's probability.
+/// 1: report the log-probability of each token.
 pub const SISKIN_SAMPLER_LOG_PROBABILITIES: u32 = 21;
-/// Report so many of the likeliest tokens as well.
+/// Also report the log-probabilities of this many of the most probable tokens.
 pub const SISKIN_SAMPLER_TOP_LOG_PROBABILITIES: u32 = 22;
 
 fn set(sampler: &mut SamplerOptions, option: u32, value: f64) -> Outcome {
@@ -98,21 +98,21 @@ fn set(sampler: &mut SamplerOptions, option: u32, value: f64) -> Outcome {
     Ok(())
 }
 
-/// Makes the usual way to choose.
+/// Creates the default sampling options.
 ///
 /// # Safety
-/// Pointers are good.
+/// Pointers are valid.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_sampler_new(out: *mut *mut siskin_sampler) -> *mut siskin_error {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { guard::made(out, || Ok((SamplerOptions::default(), ()))) }
 }
 
-/// Sets one of `SISKIN_SAMPLER_…`. A value out of its range is refused.
+/// Sets one of `SISKIN_SAMPLER_…`. A value out of its range is rejected.
 ///
 /// # Safety
-/// Pointers are good.
+/// Pointers are valid.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_sampler_set(
@@ -120,7 +120,7 @@ pub unsafe extern "C" fn siskin_sampler_set(
     option: u32,
     value: f64,
 ) -> *mut siskin_error {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         guard::alone(sampler, |sampler, ()| {
             let mut changed = sampler.clone();
@@ -132,17 +132,17 @@ pub unsafe extern "C" fn siskin_sampler_set(
     }
 }
 
-/// Where random numbers start: the same seed, options, model and prompt give the same text on every machine.
+/// Sets the random seed: the same seed, options, model and prompt give the same text on every machine.
 ///
 /// # Safety
-/// Pointers are good.
+/// Pointers are valid.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_sampler_set_seed(
     sampler: *mut siskin_sampler,
     seed: u64,
 ) -> *mut siskin_error {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         guard::alone(sampler, |sampler, ()| {
             sampler.seed = seed;
@@ -151,10 +151,10 @@ pub unsafe extern "C" fn siskin_sampler_set_seed(
     }
 }
 
-/// Adds a number to the logit of a token; minus infinity forbids it.
+/// Adds a bias to the logit of a token; negative infinity forbids it.
 ///
 /// # Safety
-/// Pointers are good.
+/// Pointers are valid.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_sampler_add_bias(
@@ -162,7 +162,7 @@ pub unsafe extern "C" fn siskin_sampler_add_bias(
     token: u32,
     bias: f32,
 ) -> *mut siskin_error {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         guard::alone(sampler, |sampler, ()| {
             if bias.is_nan() || bias == f32::INFINITY {
@@ -177,12 +177,12 @@ pub unsafe extern "C" fn siskin_sampler_add_bias(
     }
 }
 
-/// Frees it. Null is nothing.
+/// Frees it. Null is ignored.
 ///
 /// # Safety
-/// Pointers are good, and nobody uses it afterwards.
+/// Pointers are valid, and the handle is not used afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_sampler_free(sampler: *mut siskin_sampler) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { guard::free(sampler) }
 }

@@ -1,4 +1,4 @@
-//! Sessions: prompts in, text out, piece by piece.
+//! Sessions: prompts in, text out, token by token.
 
 use std::ffi::c_char;
 use std::time::Instant;
@@ -13,8 +13,8 @@ use crate::model::siskin_model;
 use crate::session_options::siskin_session_options;
 use crate::stop::{Remote, siskin_stop, stop_now, stop_of};
 
-/// One conversation or text. One call at a time may be at work on it, from any thread; others get
-/// `SISKIN_ERROR_BUSY`. Freed with `siskin_session_free`.
+/// One conversation or sequence with its KV cache. One call at a time may use it, from any thread; concurrent calls
+/// return `SISKIN_ERROR_BUSY`. Freed with `siskin_session_free`.
 pub struct siskin_session {
     _opaque: [u8; 0],
 }
@@ -33,12 +33,12 @@ pub(crate) struct State {
     pub(crate) stats: Counts,
     pub(crate) generation: Option<Generation>,
     max_tokens: usize,
-    /// The last piece's text, with a zero behind it.
+    /// The text of the last piece, NUL-terminated.
     text: String,
     top: Vec<siskin_choice>,
 }
 
-/// What was done so far.
+/// Counters of the session.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Counts {
     pub(crate) prompt_tokens: u64,
@@ -47,61 +47,61 @@ pub(crate) struct Counts {
     pub(crate) nanoseconds: u64,
 }
 
-/// The answer goes on.
+/// Generation has not ended.
 pub const SISKIN_ENDED_NOT: i32 = 0;
-/// The model ended it.
+/// The model ended it with an end-of-sequence token.
 pub const SISKIN_ENDED_MODEL: i32 = 1;
-/// A stop text came.
+/// A stop string occurred.
 pub const SISKIN_ENDED_STOP: i32 = 2;
-/// It has as many tokens as were wanted.
+/// The maximum number of tokens was reached.
 pub const SISKIN_ENDED_LENGTH: i32 = 3;
 /// The context is full.
 pub const SISKIN_ENDED_CONTEXT: i32 = 4;
 
-/// A token that might have been chosen.
+/// A candidate token.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct siskin_choice {
-    /// Its id.
+    /// The token id.
     pub token: u32,
-    /// The logarithm of its probability.
+    /// Its log-probability.
     pub log_probability: f32,
 }
 
-/// A piece of an answer. Set `struct_size` before the call. Pointers are good until the next call that changes the
+/// A piece of an answer. Set `struct_size` before the call. Pointers are valid until the next call that changes the
 /// session.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct siskin_piece {
     /// `sizeof(siskin_piece)`.
     pub struct_size: usize,
-    /// Text: whole characters of UTF-8, with a zero behind them. Empty while a character is not whole, or what came may
-    /// be the beginning of a stop text.
+    /// Text: whole UTF-8 characters, NUL-terminated. Empty while a character is incomplete, or while the text may be
+    /// the beginning of a stop string.
     pub text: *const c_char,
-    /// Bytes of that, without the zero.
+    /// Its length in bytes, without the NUL.
     pub length: usize,
-    /// The bytes of the token, which may be a part of a character.
+    /// The bytes of the token, which may be a partial character.
     pub bytes: *const u8,
-    /// How many those are.
+    /// The number of bytes.
     pub byte_count: usize,
-    /// The likeliest tokens in its place, where the sampler was asked for them.
+    /// The most probable tokens at this position, if the sampler reports them.
     pub top: *const siskin_choice,
-    /// How many those are.
+    /// The number of candidate tokens.
     pub top_count: usize,
-    /// The token, where `has_token`.
+    /// The token id, if `has_token`.
     pub token: u32,
-    /// The logarithm of its probability; NaN unless the sampler was asked for it.
+    /// Its log-probability; NaN unless the sampler reports it.
     pub log_probability: f32,
-    /// Whether a token was chosen. Text that was held back until the end comes without one.
+    /// Whether a token was sampled. Text that was held back until the end comes without one.
     pub has_token: bool,
-    /// Whether the answer was over before this call: there is no text, and no more will come.
+    /// Whether the answer had already ended before this call: there is no text, and there will be no more.
     pub done: bool,
-    /// Why the answer ended, once that is known: one of `SISKIN_ENDED_…`.
+    /// The finish reason, once it is known: one of `SISKIN_ENDED_…`.
     pub ended: i32,
 }
 
 impl State {
-    /// Begins an answer in the place of the one that is being written.
+    /// Begins a new answer, which replaces the current one.
     fn begin(
         &mut self,
         begin: impl FnOnce(&mut Session, GenerateOptions) -> siskin::Result<Generation>,
@@ -156,14 +156,14 @@ impl State {
         })
     }
 
-    /// Leaves the answer that is being written as it is.
+    /// Ends the current answer and keeps its tokens.
     pub(crate) fn leave(&mut self) {
         if let Some(generation) = self.generation.take() {
             generation.finish(&mut self.session);
         }
     }
 
-    /// Forgets the answer that is being written.
+    /// Drops the current answer.
     pub(crate) fn drop_answer(&mut self) {
         self.generation = None;
     }
@@ -183,12 +183,12 @@ fn nanoseconds(start: Instant) -> u64 {
     u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Opens a session. `options` may be null. Its memory is reserved here, and nothing is allocated for a token.
+/// Creates a session. `options` may be null. Its memory is reserved here; decoding does not allocate.
 ///
 /// Threads: any.
 ///
 /// # Safety
-/// Pointers are good.
+/// Pointers are valid.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_session_new(
@@ -196,7 +196,7 @@ pub unsafe extern "C" fn siskin_session_new(
     options: *const siskin_session_options,
     out: *mut *mut siskin_session,
 ) -> *mut siskin_error {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         guard::made(out, || {
             let options = looking_or_default(options, |options| Ok(options.clone()))?;
@@ -216,10 +216,10 @@ pub unsafe extern "C" fn siskin_session_new(
     }
 }
 
-/// Adds a message that stands before the next prompt, such as one of the role `system`.
+/// Adds a message before the next prompt, such as one of the role `system`.
 ///
 /// # Safety
-/// Pointers are good.
+/// Pointers are valid.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_session_say(
@@ -229,7 +229,7 @@ pub unsafe extern "C" fn siskin_session_say(
     content: *const c_char,
     content_length: usize,
 ) -> *mut siskin_error {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         guard::alone(session, |state, _| {
             let (role, content) =
@@ -241,14 +241,15 @@ pub unsafe extern "C" fn siskin_session_say(
     }
 }
 
-/// Says a text as the user where the model has a chat template, goes on from it where it has none, and gives it to read
-/// where the model makes a text of a text; `siskin_session_next` then gives the answer. What the session shares with
-/// what it has read is not read again. An answer that was being written is left as it is.
+/// Submits a text: as a user message if the model has a chat template, as a plain continuation if it has none, and as
+/// the encoder input of an encoder–decoder model; `siskin_session_next` then returns the answer. The prefix that the
+/// prompt shares with the KV cache is not computed again. An unfinished answer is left as it is.
 ///
-/// Control tokens that the text spells are text. After `SISKIN_ERROR_CANCELLED`, the text was not said.
+/// Control tokens spelled out in the text are tokenized as plain text. After `SISKIN_ERROR_CANCELLED`, the text was not
+/// added.
 ///
 /// # Safety
-/// Pointers are good.
+/// Pointers are valid.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_session_prompt(
@@ -256,7 +257,7 @@ pub unsafe extern "C" fn siskin_session_prompt(
     text: *const c_char,
     length: usize,
 ) -> *mut siskin_error {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         guard::alone(session, |state, remote| {
             remote.check()?;
@@ -266,11 +267,11 @@ pub unsafe extern "C" fn siskin_session_prompt(
     }
 }
 
-/// Goes on from a text as it is, without the chat template. `special` says whether control tokens that it spells are
-/// such: not for text from strangers. An empty text goes on where the last one ended.
+/// Continues a raw text, without the chat template. `special` says whether control tokens spelled out in it are parsed:
+/// do not enable it for untrusted text. An empty text continues where the last one ended.
 ///
 /// # Safety
-/// Pointers are good.
+/// Pointers are valid.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_session_prompt_raw(
@@ -279,7 +280,7 @@ pub unsafe extern "C" fn siskin_session_prompt_raw(
     length: usize,
     special: bool,
 ) -> *mut siskin_error {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         guard::alone(session, |state, remote| {
             remote.check()?;
@@ -291,11 +292,11 @@ pub unsafe extern "C" fn siskin_session_prompt_raw(
     }
 }
 
-/// Answers a conversation: a JSON list of objects with `role` and `content`, which are texts. It takes the place of
-/// what was said before; what both have in common is not read again.
+/// Answers a conversation: a JSON array of objects with the strings `role` and `content`. It replaces the previous
+/// conversation; a shared prefix is not computed again.
 ///
 /// # Safety
-/// Pointers are good.
+/// Pointers are valid.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_session_prompt_messages(
@@ -303,7 +304,7 @@ pub unsafe extern "C" fn siskin_session_prompt_messages(
     json: *const c_char,
     length: usize,
 ) -> *mut siskin_error {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         guard::alone(session, |state, remote| {
             remote.check()?;
@@ -313,10 +314,10 @@ pub unsafe extern "C" fn siskin_session_prompt_messages(
     }
 }
 
-/// Goes on from tokens behind those that the session has.
+/// Continues from token ids, appended to those of the session.
 ///
 /// # Safety
-/// Pointers are good.
+/// Pointers are valid.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_session_prompt_tokens(
@@ -324,7 +325,7 @@ pub unsafe extern "C" fn siskin_session_prompt_tokens(
     ids: *const u32,
     count: usize,
 ) -> *mut siskin_error {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         guard::alone(session, |state, remote| {
             remote.check()?;
@@ -334,19 +335,19 @@ pub unsafe extern "C" fn siskin_session_prompt_tokens(
     }
 }
 
-/// The next token of the answer and the text that it brought. After the last one, `done` is set, again and again.
+/// Returns the next token of the answer and its text. After the last one, `done` is set on every call.
 ///
-/// After `SISKIN_ERROR_CANCELLED` the answer is where it was: the call can be made again.
+/// After `SISKIN_ERROR_CANCELLED` the answer is unchanged: the call can be made again.
 ///
 /// # Safety
-/// Pointers are good.
+/// Pointers are valid.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_session_next(
     session: *mut siskin_session,
     out: *mut siskin_piece,
 ) -> *mut siskin_error {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         guard::alone(session, |state, remote| {
             let frame = Frame::new("out", out)?;
@@ -357,17 +358,17 @@ pub unsafe extern "C" fn siskin_session_next(
     }
 }
 
-/// The most tokens of the answers that begin from now on; 0: as many as there is room for.
+/// Sets the maximum number of tokens of the answers that begin from now on; 0: as many as the context has room for.
 ///
 /// # Safety
-/// Pointers are good.
+/// Pointers are valid.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_session_set_max_tokens(
     session: *mut siskin_session,
     tokens: usize,
 ) -> *mut siskin_error {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         guard::alone(session, |state, _| {
             state.max_tokens = if tokens == 0 { usize::MAX } else { tokens };
@@ -376,41 +377,41 @@ pub unsafe extern "C" fn siskin_session_set_max_tokens(
     }
 }
 
-/// Stops the running call, or the next one, within milliseconds: it gives `SISKIN_ERROR_CANCELLED`.
+/// Stops the running call, or the next one, within milliseconds: it returns `SISKIN_ERROR_CANCELLED`.
 ///
-/// Threads: any, at any time while the session is there.
+/// Threads: any, at any time during the session's lifetime.
 ///
 /// # Safety
-/// Pointers are good.
+/// Pointers are valid.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_session_stop(session: *const siskin_session) -> *mut siskin_error {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { stop_now(session) }
 }
 
-/// Makes the means to stop the session, which may outlive it.
+/// Creates a handle that stops the session and may outlive it.
 ///
-/// Threads: any, at any time while the session is there.
+/// Threads: any, at any time during the session's lifetime.
 ///
 /// # Safety
-/// Pointers are good.
+/// Pointers are valid.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_session_stopper(
     session: *const siskin_session,
     out: *mut *mut siskin_stop,
 ) -> *mut siskin_error {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { stop_of(session, out) }
 }
 
-/// Frees a session. Null is nothing. One that a call is at work on stays as it is: stop that, and wait for it.
+/// Frees a session. Null is ignored. A session that a call is using is not freed: stop that call and wait for it.
 ///
 /// # Safety
-/// Pointers are good, and nobody uses it afterwards.
+/// Pointers are valid, and the handle is not used afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_session_free(session: *mut siskin_session) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { guard::free(session) }
 }

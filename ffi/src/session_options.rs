@@ -1,4 +1,4 @@
-//! How sessions are opened.
+//! Options of sessions.
 
 use std::ffi::c_char;
 
@@ -9,7 +9,7 @@ use crate::error::{Failure, Outcome, siskin_error};
 use crate::guard::{self, Handle, looking};
 use crate::sampler::siskin_sampler;
 
-/// How a session is opened. Null stands for the usual way. Freed with `siskin_session_options_free`.
+/// Options of a session. Null stands for the defaults. Freed with `siskin_session_options_free`.
 pub struct siskin_session_options {
     _opaque: [u8; 0],
 }
@@ -34,16 +34,16 @@ impl Handle for siskin_session_options {
     const NAME: &'static str = "options";
 }
 
-/// What suits the model.
+/// The default of the model.
 pub const SISKIN_CACHE_TYPE_AUTO: u32 = 0;
-/// Bytes with a scale: half the memory of f16.
+/// int8 with scales: half the memory of f16.
 pub const SISKIN_CACHE_TYPE_INT8: u32 = 1;
-/// Halves.
+/// f16.
 pub const SISKIN_CACHE_TYPE_F16: u32 = 2;
-/// Floats.
+/// f32.
 pub const SISKIN_CACHE_TYPE_F32: u32 = 3;
 
-/// The type of cached numbers that a constant stands for.
+/// Converts a `SISKIN_CACHE_TYPE_…` constant.
 pub(crate) fn cache_type(kind: u32) -> Outcome<Option<CacheType>> {
     match kind {
         SISKIN_CACHE_TYPE_AUTO => Ok(None),
@@ -54,53 +54,54 @@ pub(crate) fn cache_type(kind: u32) -> Outcome<Option<CacheType>> {
     }
 }
 
-/// Makes the usual options.
+/// Creates the default options.
 ///
 /// # Safety
-/// Pointers are good.
+/// Pointers are valid.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_session_options_new(
     out: *mut *mut siskin_session_options,
 ) -> *mut siskin_error {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { guard::made(out, || Ok((Options::default(), ()))) }
 }
 
-/// The most tokens of the conversation or text; 0, as usual: the model's own, but no more than 2048.
+/// Sets the context length: the maximum number of tokens of the conversation or sequence; 0, the default: the model's
+/// own, but no more than 2048.
 ///
 /// # Safety
-/// Pointers are good.
+/// Pointers are valid.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_session_options_set_context(
     options: *mut siskin_session_options,
     tokens: usize,
 ) -> *mut siskin_error {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { change(options, |options| options.session.context = tokens) }
 }
 
-/// The most tokens of a prompt that go through the model at once. More are faster and take more memory; the same text
-/// comes out. Usually 256.
+/// Sets the maximum number of tokens of one prefill batch. A larger batch is faster and takes more memory; the
+/// generated text is the same. Default: 256.
 ///
 /// # Safety
-/// Pointers are good.
+/// Pointers are valid.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_session_options_set_batch(
     options: *mut siskin_session_options,
     tokens: usize,
 ) -> *mut siskin_error {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { change(options, |options| options.session.batch = tokens) }
 }
 
-/// The most bytes of activations, keys and values together: a session that would take more is refused with
-/// `SISKIN_ERROR_MEMORY`, whose message names the longest context that fits. 0, as usual: no limit.
+/// Sets the maximum size of activations and KV cache together, in bytes: a session that would take more is rejected
+/// with `SISKIN_ERROR_MEMORY`, whose message names the longest context that fits. 0, the default: no limit.
 ///
 /// # Safety
-/// Pointers are good.
+/// Pointers are valid.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_session_options_set_budget(
@@ -109,15 +110,15 @@ pub unsafe extern "C" fn siskin_session_options_set_budget(
 ) -> *mut siskin_error {
     let budget = Some(bytes).filter(|&bytes| bytes > 0);
     let budget = budget.map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { change(options, |options| options.session.budget = budget) }
 }
 
-/// Lets tokens see the `recent` newest and the `first` oldest alone, so that less is kept. 0 and 0: all that the model
-/// sees.
+/// Limits attention to a sliding window of the `recent` newest tokens and the `first` oldest ones (attention sinks), so
+/// that the KV cache is smaller. 0 and 0: the model's own attention mask.
 ///
 /// # Safety
-/// Pointers are good.
+/// Pointers are valid.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_session_options_set_window(
@@ -126,21 +127,21 @@ pub unsafe extern "C" fn siskin_session_options_set_window(
     first: usize,
 ) -> *mut siskin_error {
     let window = Some(Window { recent, first }).filter(|_| recent > 0 || first > 0);
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { change(options, |options| options.session.window = window) }
 }
 
-/// The type of keys and values: one of `SISKIN_CACHE_TYPE_…`.
+/// Sets the type of the KV cache: one of `SISKIN_CACHE_TYPE_…`.
 ///
 /// # Safety
-/// Pointers are good.
+/// Pointers are valid.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_session_options_set_cache_type(
     options: *mut siskin_session_options,
     kind: u32,
 ) -> *mut siskin_error {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         guard::alone(options, |options, ()| {
             options.session.cache = cache_type(kind)?;
@@ -149,31 +150,31 @@ pub unsafe extern "C" fn siskin_session_options_set_cache_type(
     }
 }
 
-/// The most tokens of an answer; 0, as usual: as many as there is room for.
+/// Sets the maximum number of tokens of an answer; 0, the default: as many as the context has room for.
 ///
 /// # Safety
-/// Pointers are good.
+/// Pointers are valid.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_session_options_set_max_tokens(
     options: *mut siskin_session_options,
     tokens: usize,
 ) -> *mut siskin_error {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { change(options, |options| options.max_tokens = if tokens == 0 { usize::MAX } else { tokens }) }
 }
 
-/// How tokens are chosen, which is copied. Null: the usual way.
+/// Sets the sampling options, which are copied. Null: the defaults.
 ///
 /// # Safety
-/// Pointers are good.
+/// Pointers are valid.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_session_options_set_sampler(
     options: *mut siskin_session_options,
     sampler: *const siskin_sampler,
 ) -> *mut siskin_error {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         guard::alone(options, |options, ()| {
             options.session.sampler = match sampler.is_null() {
@@ -185,10 +186,10 @@ pub unsafe extern "C" fn siskin_session_options_set_sampler(
     }
 }
 
-/// Adds a text that ends an answer where it comes; it is not a part of it.
+/// Adds a stop string: it ends an answer where it occurs, and is not a part of it.
 ///
 /// # Safety
-/// Pointers are good.
+/// Pointers are valid.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_session_options_add_stop(
@@ -196,7 +197,7 @@ pub unsafe extern "C" fn siskin_session_options_add_stop(
     stop: *const c_char,
     length: usize,
 ) -> *mut siskin_error {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         guard::alone(options, |options, ()| {
             let stop = text("stop", stop, length)?;
@@ -209,13 +210,13 @@ pub unsafe extern "C" fn siskin_session_options_add_stop(
     }
 }
 
-/// Frees options. Null is nothing.
+/// Frees options. Null is ignored.
 ///
 /// # Safety
-/// Pointers are good, and nobody uses them afterwards.
+/// Pointers are valid, and the options are not used afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_session_options_free(options: *mut siskin_session_options) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { guard::free(options) }
 }
 
@@ -225,7 +226,7 @@ unsafe fn change(
     options: *mut siskin_session_options,
     change: impl FnOnce(&mut Options),
 ) -> *mut siskin_error {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         guard::alone(options, |options, ()| {
             change(options);

@@ -1,4 +1,4 @@
-//! What a session holds: going back, saving, and giving memory away.
+//! State of a session: rolling back, saving, and trimming memory.
 
 use std::ffi::c_char;
 
@@ -10,35 +10,35 @@ use crate::guard;
 use crate::memory::siskin_memory;
 use crate::session::siskin_session;
 
-/// What a session has done so far. Set `struct_size` before the call.
+/// Counters of a session. Set `struct_size` before the call.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct siskin_stats {
     /// `sizeof(siskin_stats)`.
     pub struct_size: usize,
-    /// Tokens that it holds.
+    /// Tokens in the KV cache.
     pub position: u64,
-    /// Tokens of prompts that were read; those that were known already are not counted.
+    /// Prompt tokens that were computed; tokens that were already in the KV cache are not counted.
     pub prompt_tokens: u64,
-    /// The time that took.
+    /// The time spent in prefill.
     pub prompt_nanoseconds: u64,
-    /// Tokens that were written.
+    /// Tokens that were generated.
     pub tokens: u64,
-    /// The time that took.
+    /// The time spent in prefill.
     pub nanoseconds: u64,
 }
 
-/// What the session has done so far.
+/// Returns the counters of the session.
 ///
 /// # Safety
-/// Pointers are good.
+/// Pointers are valid.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_session_stats(
     session: *const siskin_session,
     out: *mut siskin_stats,
 ) -> *mut siskin_error {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         guard::shared(session, |state| {
             let frame = Frame::new("out", out)?;
@@ -55,17 +55,17 @@ pub unsafe extern "C" fn siskin_session_stats(
     }
 }
 
-/// What the session holds in memory.
+/// Returns the memory that the session uses.
 ///
 /// # Safety
-/// Pointers are good.
+/// Pointers are valid.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_session_memory(
     session: *const siskin_session,
     out: *mut siskin_memory,
 ) -> *mut siskin_error {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         guard::shared(session, |state| {
             let frame = Frame::new("out", out)?;
@@ -75,11 +75,11 @@ pub unsafe extern "C" fn siskin_session_memory(
     }
 }
 
-/// The scores of all tokens to come next, as the model gives them; zeros before the first token. They are good until
-/// the next call that changes the session.
+/// Returns the logits of the next token, one for each token of the vocabulary; zeros before the first token. They are
+/// valid until the next call that changes the session.
 ///
 /// # Safety
-/// Pointers are good.
+/// Pointers are valid.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_session_logits(
@@ -87,7 +87,7 @@ pub unsafe extern "C" fn siskin_session_logits(
     logits: *mut *const f32,
     count: *mut usize,
 ) -> *mut siskin_error {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         guard::shared(session, |state| {
             let (logits, count) = (place("logits", logits)?, place("count", count)?);
@@ -98,14 +98,14 @@ pub unsafe extern "C" fn siskin_session_logits(
     }
 }
 
-/// Forgets all that was said and read. The answer that is being written is dropped.
+/// Clears the session: all messages and tokens. The current answer is dropped.
 ///
 /// # Safety
-/// Pointers are good.
+/// Pointers are valid.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_session_forget(session: *mut siskin_session) -> *mut siskin_error {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         guard::alone(session, |state, _| {
             state.drop_answer();
@@ -115,18 +115,18 @@ pub unsafe extern "C" fn siskin_session_forget(session: *mut siskin_session) -> 
     }
 }
 
-/// Forgets all but the first `position` tokens, and all messages: what follows goes on from those tokens. The answer
-/// that is being written is dropped.
+/// Truncates the session to the first `position` tokens, and drops all messages: generation continues after those
+/// tokens. The current answer is dropped.
 ///
 /// # Safety
-/// Pointers are good.
+/// Pointers are valid.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_session_rewind(
     session: *mut siskin_session,
     position: usize,
 ) -> *mut siskin_error {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         guard::alone(session, |state, _| {
             let outcome = state.session.rewind(position);
@@ -138,12 +138,12 @@ pub unsafe extern "C" fn siskin_session_rewind(
     }
 }
 
-/// Writes what the session holds to a file, which appears when it is complete: who has it can read what was said. An
-/// answer that is being written goes on afterwards; in the file it ends here. For a moment it takes as much memory
-/// again as the session's tokens do.
+/// Saves the state of the session to a file, which is renamed into place when it is complete. The file contains the
+/// conversation in readable form: protect it. An unfinished answer continues afterwards; in the file it ends here.
+/// Saving temporarily takes as much memory again as the tokens of the session.
 ///
 /// # Safety
-/// Pointers are good.
+/// Pointers are valid.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_session_save(
@@ -151,7 +151,7 @@ pub unsafe extern "C" fn siskin_session_save(
     path: *const c_char,
     length: usize,
 ) -> *mut siskin_error {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         guard::alone(session, |state, _| {
             let path = text("path", path, length)?;
@@ -164,10 +164,10 @@ pub unsafe extern "C" fn siskin_session_save(
     }
 }
 
-/// The same to memory, which is good until the next call that changes the session.
+/// Saves the state to memory, which is valid until the next call that changes the session.
 ///
 /// # Safety
-/// Pointers are good.
+/// Pointers are valid.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_session_save_memory(
@@ -175,7 +175,7 @@ pub unsafe extern "C" fn siskin_session_save_memory(
     bytes: *mut *const u8,
     length: *mut usize,
 ) -> *mut siskin_error {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         guard::alone(session, |state, _| {
             let (bytes, length) = (place("bytes", bytes)?, place("length", length)?);
@@ -190,11 +190,11 @@ pub unsafe extern "C" fn siskin_session_save_memory(
     }
 }
 
-/// Goes on from what `siskin_session_save` wrote, in place of what was said here. It must be of the same model, and
-/// of a session with the same type of cache and window. What follows is what would have followed there.
+/// Restores what `siskin_session_save` wrote, replacing the state of the session. It must come from the same model, and
+/// from a session with the same cache type and window. Generation continues exactly as it would have there.
 ///
 /// # Safety
-/// Pointers are good.
+/// Pointers are valid.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_session_restore(
@@ -202,7 +202,7 @@ pub unsafe extern "C" fn siskin_session_restore(
     path: *const c_char,
     length: usize,
 ) -> *mut siskin_error {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         guard::alone(session, |state, _| {
             state.session.restore_from(text("path", path, length)?)?;
@@ -212,10 +212,10 @@ pub unsafe extern "C" fn siskin_session_restore(
     }
 }
 
-/// The same from memory.
+/// Restores the state from memory.
 ///
 /// # Safety
-/// Pointers are good.
+/// Pointers are valid.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_session_restore_memory(
@@ -223,7 +223,7 @@ pub unsafe extern "C" fn siskin_session_restore_memory(
     bytes: *const u8,
     length: usize,
 ) -> *mut siskin_error {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         guard::alone(session, |state, _| {
             state.session.restore(values("bytes", bytes, length)?)?;
@@ -233,18 +233,18 @@ pub unsafe extern "C" fn siskin_session_restore_memory(
     }
 }
 
-/// Holds the session, for when an app goes to the background: a running call ends within milliseconds with
-/// `SISKIN_ERROR_CANCELLED`, and those after it are refused with `SISKIN_ERROR_SUSPENDED`. Nothing is lost: once
-/// resumed, `siskin_session_next` goes on where the answer was.
+/// Suspends the session, for when an app goes to the background: a running call ends within milliseconds with
+/// `SISKIN_ERROR_CANCELLED`, and later calls are rejected with `SISKIN_ERROR_SUSPENDED`. Nothing is lost: once resumed,
+/// `siskin_session_next` continues the answer.
 ///
-/// Threads: any, at any time while the session is there.
+/// Threads: any, at any time during the session's lifetime.
 ///
 /// # Safety
-/// Pointers are good.
+/// Pointers are valid.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_session_suspend(session: *const siskin_session) -> *mut siskin_error {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         guard::remote(session, |remote| {
             remote.suspend();
@@ -253,16 +253,16 @@ pub unsafe extern "C" fn siskin_session_suspend(session: *const siskin_session) 
     }
 }
 
-/// Lets the session work again, and takes back stops that no call has followed.
+/// Resumes the session, and clears stops that have not affected a call yet.
 ///
-/// Threads: any, at any time while the session is there.
+/// Threads: any, at any time during the session's lifetime.
 ///
 /// # Safety
-/// Pointers are good.
+/// Pointers are valid.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_session_resume(session: *const siskin_session) -> *mut siskin_error {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         guard::remote(session, |remote| {
             remote.resume();
@@ -271,19 +271,19 @@ pub unsafe extern "C" fn siskin_session_resume(session: *const siskin_session) -
     }
 }
 
-/// Gives back memory that holds nothing.
+/// Releases memory that is not in use.
 pub const SISKIN_TRIM_UNUSED: u32 = 1;
-/// Forgets all that was said and read as well: save it before.
+/// Also clears all messages and tokens: save the session before.
 pub const SISKIN_TRIM_ALL: u32 = 2;
 
-/// Gives memory back to the system, which gives it again as it is needed: `SISKIN_TRIM_…`.
+/// Returns memory to the system; it is committed again on demand: `SISKIN_TRIM_…`.
 ///
 /// # Safety
-/// Pointers are good.
+/// Pointers are valid.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_session_trim(session: *mut siskin_session, level: u32) -> *mut siskin_error {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         guard::alone(session, |state, _| {
             match level {

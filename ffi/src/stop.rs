@@ -1,4 +1,4 @@
-//! Stopping work from any thread.
+//! Cancellation from any thread.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -7,8 +7,8 @@ use siskin::StopHandle;
 use crate::error::{Failure, Outcome, SISKIN_ERROR_SUSPENDED, siskin_error};
 use crate::guard::{self, Handle};
 
-/// Stops the work of a session, encoder, writer or transcriber, from any thread and at any time, also after that was
-/// freed. Whoever gets one frees it with `siskin_stop_free`.
+/// Stops the work of a session, encoder, writer or transcriber, from any thread and at any time, even after that was
+/// freed. Freed by its receiver with `siskin_stop_free`.
 pub struct siskin_stop {
     _opaque: [u8; 0],
 }
@@ -20,7 +20,7 @@ impl Handle for siskin_stop {
     const NAME: &'static str = "stop";
 }
 
-/// What may be done to something that works, from any thread.
+/// The operations on a running object that any thread may do.
 pub(crate) struct Remote {
     pub stop: StopHandle,
     suspended: AtomicBool,
@@ -37,13 +37,13 @@ impl Remote {
     }
 
     pub(crate) fn resume(&self) {
-        // A stop that was not suspension's stays.
+        // A stop that did not come from suspension stays in effect.
         if self.suspended.swap(false, Ordering::SeqCst) {
             self.stop.withdraw();
         }
     }
 
-    /// Refuses work while it is suspended.
+    /// Rejects work while it is suspended.
     pub(crate) fn check(&self) -> Outcome {
         match self.suspended.load(Ordering::SeqCst) {
             false => Ok(()),
@@ -52,17 +52,17 @@ impl Remote {
     }
 }
 
-/// Stops the running call, or the next one: it ends within milliseconds with `SISKIN_ERROR_CANCELLED`, and what it
-/// worked on is as it was before.
+/// Stops the running call, or the next one: it ends within milliseconds with `SISKIN_ERROR_CANCELLED`, and leaves its
+/// object in the state before the call.
 ///
 /// Threads: any, at any time.
 ///
 /// # Safety
-/// Pointers are good.
+/// Pointers are valid.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_stop_now(stop: *const siskin_stop) -> *mut siskin_error {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         guard::remote(stop, |stop| {
             stop.stop();
@@ -71,16 +71,16 @@ pub unsafe extern "C" fn siskin_stop_now(stop: *const siskin_stop) -> *mut siski
     }
 }
 
-/// Takes back a stop that no call has followed yet.
+/// Clears a stop that has not affected a call yet.
 ///
 /// Threads: any, at any time.
 ///
 /// # Safety
-/// Pointers are good.
+/// Pointers are valid.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_stop_withdraw(stop: *const siskin_stop) -> *mut siskin_error {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         guard::remote(stop, |stop| {
             stop.withdraw();
@@ -89,22 +89,22 @@ pub unsafe extern "C" fn siskin_stop_withdraw(stop: *const siskin_stop) -> *mut 
     }
 }
 
-/// Frees the means to stop; what it stops goes on. Null is nothing.
+/// Frees the stop handle; the object that it stops is unaffected. Null is ignored.
 ///
 /// # Safety
-/// Pointers are good, and nobody uses it afterwards.
+/// Pointers are valid, and the handle is not used afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_stop_free(stop: *mut siskin_stop) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { guard::free(stop) }
 }
 
-/// Stops what `handle` does.
+/// Stops the running call of `handle`.
 ///
 /// # Safety
 /// As for every function of the header.
 pub(crate) unsafe fn stop_now<T: Handle<Remote = Remote>>(handle: *const T) -> *mut siskin_error {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         guard::remote(handle, |remote| {
             remote.stop.stop();
@@ -113,7 +113,7 @@ pub(crate) unsafe fn stop_now<T: Handle<Remote = Remote>>(handle: *const T) -> *
     }
 }
 
-/// Makes the means to stop what `handle` does.
+/// Creates a stop handle for `handle`.
 ///
 /// # Safety
 /// As for every function of the header.
@@ -122,7 +122,7 @@ pub(crate) unsafe fn stop_of<T: Handle<Remote = Remote>>(
     out: *mut *mut siskin_stop,
 ) -> *mut siskin_error {
     let mut stop = None;
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let error = unsafe {
         guard::remote(handle, |remote| {
             stop = Some(remote.stop.clone());
@@ -130,7 +130,7 @@ pub(crate) unsafe fn stop_of<T: Handle<Remote = Remote>>(
         })
     };
     match stop {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         Some(stop) => unsafe { guard::made(out, || Ok(((), stop))) },
         None => error,
     }

@@ -1,4 +1,4 @@
-//! For tests of what stands on the header: functions that panic, fail and wait. No library that is shipped has them.
+//! Functions that panic, fail and block, for tests of the bindings. Not part of shipped libraries.
 
 use std::time::{Duration, Instant};
 
@@ -6,18 +6,18 @@ use crate::error::{Failure, siskin_error};
 use crate::guard;
 use crate::session::siskin_session;
 
-/// Panics inside a session, which is of no use afterwards.
+/// Panics inside a session, which is poisoned afterwards.
 ///
 /// # Safety
-/// Pointers are good.
+/// Pointers are valid.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_testing_panic(session: *mut siskin_session) -> *mut siskin_error {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { guard::alone(session, |_, _| panic!("as asked for")) }
 }
 
-/// Fails with any code; 0 does not fail.
+/// Fails with the given code; 0 does not fail.
 #[must_use]
 #[unsafe(no_mangle)]
 pub extern "C" fn siskin_testing_error(code: i32) -> *mut siskin_error {
@@ -27,10 +27,10 @@ pub extern "C" fn siskin_testing_error(code: i32) -> *mut siskin_error {
     })
 }
 
-/// Keeps a session busy for so long.
+/// Keeps a session busy for the given time.
 ///
 /// # Safety
-/// Pointers are good.
+/// Pointers are valid.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_testing_hold(
@@ -38,7 +38,7 @@ pub unsafe extern "C" fn siskin_testing_hold(
     milliseconds: u32,
 ) -> *mut siskin_error {
     let until = Instant::now() + Duration::from_millis(u64::from(milliseconds));
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         guard::alone(session, |_, _| {
             while Instant::now() < until {

@@ -1,4 +1,4 @@
-//! The layout of the header's structs as Rust has it, written down for C compilers to compare with theirs.
+//! Writes the layout of the header's structs as Rust has it, for C compilers to compare with theirs.
 
 use std::mem::offset_of;
 

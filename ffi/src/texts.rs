@@ -6,7 +6,7 @@ use crate::arguments::{place, text};
 use crate::error::siskin_error;
 use crate::guard::{self, Handle};
 
-/// Texts that are read or written for together. Freed with `siskin_texts_free`.
+/// A batch of texts that are encoded or generated for together. Freed with `siskin_texts_free`.
 pub struct siskin_texts {
     _opaque: [u8; 0],
 }
@@ -18,21 +18,21 @@ impl Handle for siskin_texts {
     const NAME: &'static str = "texts";
 }
 
-/// Makes an empty batch.
+/// Creates an empty batch.
 ///
 /// # Safety
-/// Pointers are good.
+/// Pointers are valid.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_texts_new(out: *mut *mut siskin_texts) -> *mut siskin_error {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { guard::made(out, || Ok((Vec::new(), ()))) }
 }
 
 /// Adds a text of `length` bytes of UTF-8, which is copied.
 ///
 /// # Safety
-/// Pointers are good.
+/// Pointers are valid.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_texts_add(
@@ -40,7 +40,7 @@ pub unsafe extern "C" fn siskin_texts_add(
     text: *const c_char,
     length: usize,
 ) -> *mut siskin_error {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         guard::alone(texts, |texts, ()| {
             texts.push(self::text("text", text, length)?.to_owned());
@@ -49,17 +49,17 @@ pub unsafe extern "C" fn siskin_texts_add(
     }
 }
 
-/// How many texts there are.
+/// Returns the number of texts.
 ///
 /// # Safety
-/// Pointers are good.
+/// Pointers are valid.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_texts_count(
     texts: *const siskin_texts,
     count: *mut usize,
 ) -> *mut siskin_error {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         guard::shared(texts, |texts| {
             place("count", count)?.write(texts.len());
@@ -68,14 +68,14 @@ pub unsafe extern "C" fn siskin_texts_count(
     }
 }
 
-/// Takes all texts out.
+/// Removes all texts.
 ///
 /// # Safety
-/// Pointers are good.
+/// Pointers are valid.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_texts_clear(texts: *mut siskin_texts) -> *mut siskin_error {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         guard::alone(texts, |texts, ()| {
             texts.clear();
@@ -84,12 +84,12 @@ pub unsafe extern "C" fn siskin_texts_clear(texts: *mut siskin_texts) -> *mut si
     }
 }
 
-/// Frees a batch. Null is nothing.
+/// Frees a batch. Null is ignored.
 ///
 /// # Safety
-/// Pointers are good, and nobody uses it afterwards.
+/// Pointers are valid, and the handle is not used afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_texts_free(texts: *mut siskin_texts) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { guard::free(texts) }
 }

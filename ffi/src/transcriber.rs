@@ -11,8 +11,7 @@ use crate::guard::{self, Handle, looking};
 use crate::model::siskin_model;
 use crate::stop::{Remote, siskin_stop, stop_now, stop_of};
 
-/// Writes down what is said. One call at a time may be at work on it, from any thread. Freed with
-/// `siskin_transcriber_free`.
+/// Transcribes speech. One call at a time may use it, from any thread. Freed with `siskin_transcriber_free`.
 pub struct siskin_transcriber {
     _opaque: [u8; 0],
 }
@@ -24,45 +23,45 @@ impl Handle for siskin_transcriber {
     const NAME: &'static str = "transcriber";
 }
 
-/// The transcriber behind a handle, and what it heard last.
+/// The transcriber behind a handle, and its last transcript.
 pub(crate) struct State {
     transcriber: Transcriber,
     options: TranscribeOptions,
     transcript: Transcript,
 }
 
-/// A part of a sound, and what is said in it. Set `struct_size` before the call. The text is good until the next call
+/// A segment of the audio, and its transcript. Set `struct_size` before the call. The text is valid until the next call
 /// that changes the transcriber.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct siskin_segment {
     /// `sizeof(siskin_segment)`.
     pub struct_size: usize,
-    /// What is said; UTF-8, without a zero.
+    /// The transcript; UTF-8, not NUL-terminated.
     pub text: *const c_char,
-    /// Bytes of that.
+    /// Its length in bytes.
     pub length: usize,
-    /// Where it begins, in seconds.
+    /// Its start, in seconds.
     pub start: f64,
-    /// Where it ends, in seconds.
+    /// Its end, in seconds.
     pub end: f64,
-    /// The mean logarithm of the probabilities of its window's tokens.
+    /// The mean log-probability of the tokens of its window.
     pub log_probability: f32,
-    /// The probability that its window is silent.
+    /// The probability that its window contains no speech.
     pub silence: f32,
 }
 
-/// 1: write English, whatever is spoken.
+/// 1: translate to English.
 pub const SISKIN_TRANSCRIBE_TRANSLATE: u32 = 1;
-/// 1: cut the text into segments with times.
+/// 1: split the text into segments with timestamps.
 pub const SISKIN_TRANSCRIBE_TIMESTAMPS: u32 = 2;
-/// How many texts go on at the same time, of which the likeliest is taken.
+/// The number of beams of beam search.
 pub const SISKIN_TRANSCRIBE_BEAMS: u32 = 3;
-/// 1: let the model see the text of the windows before.
+/// 1: condition on the text of the previous windows.
 pub const SISKIN_TRANSCRIBE_PREVIOUS: u32 = 4;
-/// The probability from which a window is silent, unless its text is likely.
+/// The no-speech probability from which a window is treated as silent, unless its text is likely.
 pub const SISKIN_TRANSCRIBE_SILENCE: u32 = 5;
-/// The most tokens of a window.
+/// The maximum number of tokens of a window.
 pub const SISKIN_TRANSCRIBE_MAX_TOKENS: u32 = 6;
 
 fn set(options: &mut TranscribeOptions, option: u32, value: f64) -> Outcome {
@@ -81,19 +80,19 @@ fn set(options: &mut TranscribeOptions, option: u32, value: f64) -> Outcome {
     Ok(())
 }
 
-/// Opens a transcriber, for models that listen.
+/// Creates a transcriber, for speech-to-text models.
 ///
 /// Threads: any.
 ///
 /// # Safety
-/// Pointers are good.
+/// Pointers are valid.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_transcriber_new(
     model: *const siskin_model,
     out: *mut *mut siskin_transcriber,
 ) -> *mut siskin_error {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         guard::made(out, || {
             let transcriber = looking(model, |model| Ok(Transcriber::new(model, None)?))?;
@@ -107,7 +106,7 @@ pub unsafe extern "C" fn siskin_transcriber_new(
 /// Sets one of `SISKIN_TRANSCRIBE_…`.
 ///
 /// # Safety
-/// Pointers are good.
+/// Pointers are valid.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_transcriber_set(
@@ -115,14 +114,14 @@ pub unsafe extern "C" fn siskin_transcriber_set(
     option: u32,
     value: f64,
 ) -> *mut siskin_error {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { guard::alone(transcriber, |state, _| set(&mut state.options, option, value)) }
 }
 
-/// The language that is spoken, such as `en`; empty, as usual: what the model hears.
+/// Sets the spoken language, such as `en`; empty, the default: detect it.
 ///
 /// # Safety
-/// Pointers are good.
+/// Pointers are valid.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_transcriber_set_language(
@@ -130,7 +129,7 @@ pub unsafe extern "C" fn siskin_transcriber_set_language(
     language: *const c_char,
     length: usize,
 ) -> *mut siskin_error {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         guard::alone(transcriber, |state, _| {
             state.options.language = text_or_none("language", language, length)?;
@@ -139,10 +138,10 @@ pub unsafe extern "C" fn siskin_transcriber_set_language(
     }
 }
 
-/// What might have been said before: names and words that the sound may hold. Empty: nothing.
+/// Sets a prompt: names and words that are likely to occur in the audio. Empty: none.
 ///
 /// # Safety
-/// Pointers are good.
+/// Pointers are valid.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_transcriber_set_prompt(
@@ -150,7 +149,7 @@ pub unsafe extern "C" fn siskin_transcriber_set_prompt(
     prompt: *const c_char,
     length: usize,
 ) -> *mut siskin_error {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         guard::alone(transcriber, |state, _| {
             state.options.prompt = text_or_none("prompt", prompt, length)?;
@@ -159,10 +158,10 @@ pub unsafe extern "C" fn siskin_transcriber_set_prompt(
     }
 }
 
-/// Writes down one channel of sound with `rate` samples in a second, full scale being −1 to 1.
+/// Transcribes one channel of audio at `rate` samples per second, with full scale from −1 to 1.
 ///
 /// # Safety
-/// Pointers are good.
+/// Pointers are valid.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_transcriber_hear(
@@ -171,7 +170,7 @@ pub unsafe extern "C" fn siskin_transcriber_hear(
     count: usize,
     rate: u32,
 ) -> *mut siskin_error {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         guard::alone(transcriber, |state, remote| {
             remote.check()?;
@@ -181,10 +180,10 @@ pub unsafe extern "C" fn siskin_transcriber_hear(
     }
 }
 
-/// The same of little-endian 16-bit samples, `channels` of them for each moment.
+/// Transcribes little-endian 16-bit samples with `channels` interleaved channels.
 ///
 /// # Safety
-/// Pointers are good.
+/// Pointers are valid.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_transcriber_hear_pcm16(
@@ -194,7 +193,7 @@ pub unsafe extern "C" fn siskin_transcriber_hear_pcm16(
     rate: u32,
     channels: u16,
 ) -> *mut siskin_error {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         guard::alone(transcriber, |state, remote| {
             remote.check()?;
@@ -203,10 +202,10 @@ pub unsafe extern "C" fn siskin_transcriber_hear_pcm16(
     }
 }
 
-/// The same of the bytes of a WAVE file.
+/// Transcribes the bytes of a WAVE file.
 ///
 /// # Safety
-/// Pointers are good.
+/// Pointers are valid.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_transcriber_hear_wav(
@@ -214,7 +213,7 @@ pub unsafe extern "C" fn siskin_transcriber_hear_wav(
     bytes: *const u8,
     length: usize,
 ) -> *mut siskin_error {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         guard::alone(transcriber, |state, remote| {
             remote.check()?;
@@ -230,11 +229,11 @@ impl State {
     }
 }
 
-/// The whole text, and the language that is spoken, which is empty where that is not known. Both are good until the next
-/// call that changes the transcriber.
+/// Returns the whole text, and the spoken language, which is empty if unknown. Both are valid until the next call that
+/// changes the transcriber.
 ///
 /// # Safety
-/// Pointers are good.
+/// Pointers are valid.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_transcriber_text(
@@ -244,7 +243,7 @@ pub unsafe extern "C" fn siskin_transcriber_text(
     language: *mut *const c_char,
     language_length: *mut usize,
 ) -> *mut siskin_error {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         guard::shared(transcriber, |state| {
             let (text, length) = (place("text", text)?, place("length", length)?);
@@ -260,17 +259,17 @@ pub unsafe extern "C" fn siskin_transcriber_text(
     }
 }
 
-/// How many segments there are.
+/// Returns the number of segments.
 ///
 /// # Safety
-/// Pointers are good.
+/// Pointers are valid.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_transcriber_count(
     transcriber: *const siskin_transcriber,
     count: *mut usize,
 ) -> *mut siskin_error {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         guard::shared(transcriber, |state| {
             place("count", count)?.write(state.transcript.segments.len());
@@ -279,10 +278,10 @@ pub unsafe extern "C" fn siskin_transcriber_count(
     }
 }
 
-/// Segment `index`, in their order.
+/// Returns segment `index`, in order of time.
 ///
 /// # Safety
-/// Pointers are good.
+/// Pointers are valid.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_transcriber_segment(
@@ -290,7 +289,7 @@ pub unsafe extern "C" fn siskin_transcriber_segment(
     index: usize,
     out: *mut siskin_segment,
 ) -> *mut siskin_error {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         guard::shared(transcriber, |state| {
             let frame = Frame::new("out", out)?;
@@ -310,43 +309,43 @@ pub unsafe extern "C" fn siskin_transcriber_segment(
     }
 }
 
-/// Stops the running call, or the next one, within milliseconds: it gives `SISKIN_ERROR_CANCELLED`.
+/// Stops the running call, or the next one, within milliseconds: it returns `SISKIN_ERROR_CANCELLED`.
 ///
-/// Threads: any, at any time while the transcriber is there.
+/// Threads: any, at any time during the transcriber's lifetime.
 ///
 /// # Safety
-/// Pointers are good.
+/// Pointers are valid.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_transcriber_stop(
     transcriber: *const siskin_transcriber,
 ) -> *mut siskin_error {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { stop_now(transcriber) }
 }
 
-/// Makes the means to stop the transcriber, which may outlive it.
+/// Creates a handle that stops the transcriber and may outlive it.
 ///
-/// Threads: any, at any time while the transcriber is there.
+/// Threads: any, at any time during the transcriber's lifetime.
 ///
 /// # Safety
-/// Pointers are good.
+/// Pointers are valid.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_transcriber_stopper(
     transcriber: *const siskin_transcriber,
     out: *mut *mut siskin_stop,
 ) -> *mut siskin_error {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { stop_of(transcriber, out) }
 }
 
-/// Frees a transcriber. Null is nothing. One that a call is at work on stays as it is.
+/// Frees a transcriber. Null is ignored. A transcriber that a call is using is not freed.
 ///
 /// # Safety
-/// Pointers are good, and nobody uses it afterwards.
+/// Pointers are valid, and the handle is not used afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_transcriber_free(transcriber: *mut siskin_transcriber) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { guard::free(transcriber) }
 }

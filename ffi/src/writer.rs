@@ -1,4 +1,4 @@
-//! Writers: text to text over many texts at once.
+//! Writers: batched text-to-text generation.
 
 use std::ffi::c_char;
 
@@ -13,8 +13,8 @@ use crate::stop::{Remote, siskin_stop, stop_now, stop_of};
 use crate::texts::siskin_texts;
 use crate::writing::siskin_writing;
 
-/// Writes texts for texts: translations, summaries, continuations. One call at a time may be at work on it, from any
-/// thread. Freed with `siskin_writer_free`.
+/// Generates a text for each text of a batch: translations, summaries, continuations. One call at a time may use it,
+/// from any thread. Freed with `siskin_writer_free`.
 pub struct siskin_writer {
     _opaque: [u8; 0],
 }
@@ -26,40 +26,39 @@ impl Handle for siskin_writer {
     const NAME: &'static str = "writer";
 }
 
-/// The writer behind a handle, and what it wrote last.
+/// The writer behind a handle, and its last results.
 pub(crate) struct State {
     writer: Writer,
     written: Vec<Vec<Candidate>>,
 }
 
-/// A text that was written. Set `struct_size` before the call. Pointers are good until the next call that changes the
-/// writer.
+/// A generated text. Set `struct_size` before the call. Pointers are valid until the next call that changes the writer.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct siskin_written {
     /// `sizeof(siskin_written)`.
     pub struct_size: usize,
-    /// The text; UTF-8, without a zero.
+    /// The text; UTF-8, not NUL-terminated.
     pub text: *const c_char,
-    /// Bytes of that.
+    /// Its length in bytes.
     pub length: usize,
-    /// Its tokens.
+    /// Its token ids.
     pub tokens: *const u32,
-    /// How many those are.
+    /// The number of tokens.
     pub token_count: usize,
-    /// How likely it is by its length: higher is better.
+    /// Its length-penalized score: higher is better.
     pub score: f64,
-    /// Whether the model ended it; otherwise there was room for no more.
+    /// Whether the model ended it; otherwise the length limit did.
     pub ended: bool,
 }
 
-/// Opens a writer. `rows` is how many texts or beams go on at the same time, 0: 32; `context` the most tokens of a
-/// text with what stands before it, 0: the model's own, but no more than 1024.
+/// Creates a writer. `rows` is the number of sequences or beams that are generated at the same time, 0: 32; `context`
+/// the maximum number of tokens of a text with its prefix, 0: the model's own, but no more than 1024.
 ///
 /// Threads: any.
 ///
 /// # Safety
-/// Pointers are good.
+/// Pointers are valid.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_writer_new(
@@ -68,7 +67,7 @@ pub unsafe extern "C" fn siskin_writer_new(
     context: usize,
     out: *mut *mut siskin_writer,
 ) -> *mut siskin_error {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         guard::made(out, || {
             let usual = WriterOptions::default();
@@ -81,11 +80,11 @@ pub unsafe extern "C" fn siskin_writer_new(
     }
 }
 
-/// Writes a text for each text; `siskin_writer_written` gives them. `writing` may be null: what the model's own
-/// configuration asks for.
+/// Generates a text for each text; read the results with `siskin_writer_written`. `writing` may be null: the defaults
+/// of the model's configuration.
 ///
 /// # Safety
-/// Pointers are good.
+/// Pointers are valid.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_writer_write(
@@ -93,7 +92,7 @@ pub unsafe extern "C" fn siskin_writer_write(
     texts: *const siskin_texts,
     writing: *const siskin_writing,
 ) -> *mut siskin_error {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         guard::alone(writer, |state, remote| {
             remote.check()?;
@@ -109,10 +108,10 @@ pub unsafe extern "C" fn siskin_writer_write(
     }
 }
 
-/// How many texts were written for text `index`.
+/// Returns the number of texts that were generated for text `index`.
 ///
 /// # Safety
-/// Pointers are good.
+/// Pointers are valid.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_writer_count(
@@ -120,7 +119,7 @@ pub unsafe extern "C" fn siskin_writer_count(
     index: usize,
     count: *mut usize,
 ) -> *mut siskin_error {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         guard::shared(writer, |state| {
             let count = place("count", count)?;
@@ -131,10 +130,10 @@ pub unsafe extern "C" fn siskin_writer_count(
     }
 }
 
-/// Text `rank` of those that were written for text `index`, the best first.
+/// Returns generated text `rank` of text `index`, best first.
 ///
 /// # Safety
-/// Pointers are good.
+/// Pointers are valid.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_writer_written(
@@ -143,7 +142,7 @@ pub unsafe extern "C" fn siskin_writer_written(
     rank: usize,
     out: *mut siskin_written,
 ) -> *mut siskin_error {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         guard::shared(writer, |state| {
             let frame = Frame::new("out", out)?;
@@ -164,41 +163,41 @@ pub unsafe extern "C" fn siskin_writer_written(
     }
 }
 
-/// Stops the running call, or the next one, within milliseconds: it gives `SISKIN_ERROR_CANCELLED`.
+/// Stops the running call, or the next one, within milliseconds: it returns `SISKIN_ERROR_CANCELLED`.
 ///
-/// Threads: any, at any time while the writer is there.
+/// Threads: any, at any time during the writer's lifetime.
 ///
 /// # Safety
-/// Pointers are good.
+/// Pointers are valid.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_writer_stop(writer: *const siskin_writer) -> *mut siskin_error {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { stop_now(writer) }
 }
 
-/// Makes the means to stop the writer, which may outlive it.
+/// Creates a handle that stops the writer and may outlive it.
 ///
-/// Threads: any, at any time while the writer is there.
+/// Threads: any, at any time during the writer's lifetime.
 ///
 /// # Safety
-/// Pointers are good.
+/// Pointers are valid.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_writer_stopper(
     writer: *const siskin_writer,
     out: *mut *mut siskin_stop,
 ) -> *mut siskin_error {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { stop_of(writer, out) }
 }
 
-/// Frees a writer. Null is nothing. One that a call is at work on stays as it is.
+/// Frees a writer. Null is ignored. A writer that a call is using is not freed.
 ///
 /// # Safety
-/// Pointers are good, and nobody uses it afterwards.
+/// Pointers are valid, and the handle is not used afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_writer_free(writer: *mut siskin_writer) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { guard::free(writer) }
 }

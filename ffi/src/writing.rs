@@ -1,4 +1,4 @@
-//! How writers write.
+//! Generation options of writers.
 
 use std::ffi::c_char;
 
@@ -11,7 +11,7 @@ use crate::guard::{self, Handle, looking};
 use crate::model::siskin_model;
 use crate::sampler::siskin_sampler;
 
-/// How a writer writes. Freed with `siskin_writing_free`.
+/// Generation options of a writer. Freed with `siskin_writing_free`.
 pub struct siskin_writing {
     _opaque: [u8; 0],
 }
@@ -23,17 +23,17 @@ impl Handle for siskin_writing {
     const NAME: &'static str = "writing";
 }
 
-/// How many texts are begun at the same time, of which the likeliest are kept; 1: the likeliest token each time.
+/// The number of beams of beam search; 1: greedy decoding or sampling with one beam.
 pub const SISKIN_WRITING_BEAMS: u32 = 1;
-/// How many texts are given for each, the best first.
+/// The number of texts returned for each input, best first.
 pub const SISKIN_WRITING_BEST: u32 = 2;
-/// The most tokens of a text.
+/// The maximum number of tokens of a text.
 pub const SISKIN_WRITING_MAX_TOKENS: u32 = 3;
-/// The power of a text's length that its score is divided by.
+/// Length penalty: the exponent of a text's length by which its score is divided.
 pub const SISKIN_WRITING_LENGTH_PENALTY: u32 = 4;
-/// Into how many groups beams are divided, each of which looks for something else.
+/// Diverse beam search: the number of groups that the beams are divided into.
 pub const SISKIN_WRITING_GROUPS: u32 = 5;
-/// What groups lose for the same tokens.
+/// Diverse beam search: the penalty of a group for tokens that other groups chose.
 pub const SISKIN_WRITING_DIVERSITY: u32 = 6;
 
 fn set(writing: &mut Writing, option: u32, value: f64) -> Outcome {
@@ -50,39 +50,39 @@ fn set(writing: &mut Writing, option: u32, value: f64) -> Outcome {
     Ok(())
 }
 
-/// Makes what the model's own configuration asks for.
+/// Creates options from the model's own configuration.
 ///
 /// # Safety
-/// Pointers are good.
+/// Pointers are valid.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_writing_new(
     model: *const siskin_model,
     out: *mut *mut siskin_writing,
 ) -> *mut siskin_error {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { guard::made(out, || looking(model, |model| Ok((Writing::of(model)?, ())))) }
 }
 
-/// The same for a summary.
+/// Creates options for summarization.
 ///
 /// # Safety
-/// Pointers are good.
+/// Pointers are valid.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_writing_new_summary(
     model: *const siskin_model,
     out: *mut *mut siskin_writing,
 ) -> *mut siskin_error {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { guard::made(out, || looking(model, |model| Ok((Writing::summary(model)?, ())))) }
 }
 
-/// The same for a translation. Languages are named as the model names them, or by the code with which its own names
-/// begin; empty where the model knows one pair alone.
+/// Creates options for translation. Languages are given by the model's names for them, or by the language code that
+/// such a name begins with; empty if the model supports a single language pair.
 ///
 /// # Safety
-/// Pointers are good.
+/// Pointers are valid.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_writing_new_translation(
@@ -93,7 +93,7 @@ pub unsafe extern "C" fn siskin_writing_new_translation(
     to_length: usize,
     out: *mut *mut siskin_writing,
 ) -> *mut siskin_error {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         guard::made(out, || {
             let (from, to) = (text_or_none("from", from, from_length)?, text_or_none("to", to, to_length)?);
@@ -102,10 +102,10 @@ pub unsafe extern "C" fn siskin_writing_new_translation(
     }
 }
 
-/// Sets one of `SISKIN_WRITING_…`. Ranges are looked at when it is used.
+/// Sets one of `SISKIN_WRITING_…`. Values are validated when the options are used.
 ///
 /// # Safety
-/// Pointers are good.
+/// Pointers are valid.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_writing_set(
@@ -113,14 +113,14 @@ pub unsafe extern "C" fn siskin_writing_set(
     option: u32,
     value: f64,
 ) -> *mut siskin_error {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { guard::alone(writing, |writing, ()| set(writing, option, value)) }
 }
 
-/// What is done with texts that are too long for the model: `SISKIN_LONG_…`. Parts end where sentences do.
+/// Sets how texts that are too long for the model are handled: `SISKIN_LONG_…`. Windows end at sentence boundaries.
 ///
 /// # Safety
-/// Pointers are good.
+/// Pointers are valid.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_writing_set_long(
@@ -128,7 +128,7 @@ pub unsafe extern "C" fn siskin_writing_set_long(
     long: u32,
     overlap: usize,
 ) -> *mut siskin_error {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         guard::alone(writing, |writing, ()| {
             writing.long = self::long(long, overlap)?;
@@ -137,10 +137,10 @@ pub unsafe extern "C" fn siskin_writing_set_long(
     }
 }
 
-/// What stands before each text, such as the name of a task.
+/// Sets the prefix of each text, such as the name of a task.
 ///
 /// # Safety
-/// Pointers are good.
+/// Pointers are valid.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_writing_set_before(
@@ -148,7 +148,7 @@ pub unsafe extern "C" fn siskin_writing_set_before(
     before: *const c_char,
     length: usize,
 ) -> *mut siskin_error {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         guard::alone(writing, |writing, ()| {
             writing.before = text("before", before, length)?.to_owned();
@@ -157,17 +157,17 @@ pub unsafe extern "C" fn siskin_writing_set_before(
     }
 }
 
-/// How tokens are chosen where there is one beam, which is copied.
+/// Sets the sampling options for a single beam, which are copied.
 ///
 /// # Safety
-/// Pointers are good.
+/// Pointers are valid.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_writing_set_sampler(
     writing: *mut siskin_writing,
     sampler: *const siskin_sampler,
 ) -> *mut siskin_error {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         guard::alone(writing, |writing, ()| {
             writing.sampler = looking(sampler, |sampler| Ok(sampler.clone()))?;
@@ -176,12 +176,12 @@ pub unsafe extern "C" fn siskin_writing_set_sampler(
     }
 }
 
-/// Frees it. Null is nothing.
+/// Frees it. Null is ignored.
 ///
 /// # Safety
-/// Pointers are good, and nobody uses it afterwards.
+/// Pointers are valid, and the handle is not used afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_writing_free(writing: *mut siskin_writing) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { guard::free(writing) }
 }

@@ -1,25 +1,25 @@
 import Foundation
 
-/// Answers as streams. The prompt is read when the first piece is asked for, and each piece is computed when it is asked
-/// for: nothing is computed that nobody takes. Who stops taking leaves the answer where it is, and `next()` or another
-/// prompt goes on from there. The cancellation of the task that takes stops the running call.
+/// Answers as streams. The prompt is computed when the first piece is requested, and each piece when it is requested:
+/// nothing is computed ahead. Breaking out of the iteration leaves the answer as it is; `next()` or another prompt
+/// continues from there. Cancelling the iterating task stops the running call.
 ///
 /// While the session is suspended, its streams wait.
 extension Session {
-    /// Says a text as the user, and streams the answer: `prompt(_:)`, and `next()` to the end.
+    /// Adds a user message and streams the answer: `prompt(_:)`, and `next()` to the end.
     public nonisolated func answer(to text: String) -> AsyncThrowingStream<Piece, any Error> { stream(.text(text)) }
 
-    /// Answers a conversation, which takes the place of what was said before.
+    /// Answers a conversation, which replaces the previous one.
     public nonisolated func answer(to messages: [Message]) -> AsyncThrowingStream<Piece, any Error> {
         stream(.messages(messages))
     }
 
-    /// Goes on from a text as it is, without the chat template.
+    /// Continues a raw text, without the chat template.
     public nonisolated func answer(raw text: String, special: Bool = false) -> AsyncThrowingStream<Piece, any Error> {
         stream(.raw(text, special: special))
     }
 
-    /// Goes on from tokens.
+    /// Continues from token ids.
     public nonisolated func answer(tokens: [UInt32]) -> AsyncThrowingStream<Piece, any Error> { stream(.tokens(tokens)) }
 
     private nonisolated func stream(_ prompt: Prompt) -> AsyncThrowingStream<Piece, any Error> {
@@ -42,7 +42,7 @@ extension Session {
         }
     }
 
-    /// Whether a prompt says all that is read, and means the same when it is given again.
+    /// Whether a prompt contains the whole conversation, so that it can be repeated.
     private func readsWhole(_ prompt: Prompt) -> Bool {
         switch prompt {
         case .messages: true
@@ -52,9 +52,8 @@ extension Session {
         }
     }
 
-    /// Makes a call that was announced; where the session is suspended before or meanwhile, waits, and makes it again.
-    /// One that means something else where a part of it was read, and that is not `isSame` when made again, then ends.
-    /// So does one that somebody stopped.
+    /// Makes an announced call; if the session is suspended before or during it, waits and repeats it. A call that read
+    /// a part of its input, and is not `isSame` when repeated, ends instead. A stopped call ends as well.
     private func held<T: Sendable>(
         _ call: UInt64,
         _ isSame: Bool,
@@ -65,10 +64,10 @@ extension Session {
             do {
                 return try await make(self)
             } catch {
-                // What neither its task nor a stop has ended, a suspension has.
+                // A cancellation that came neither from the task nor from a stop came from a suspension.
                 guard [.suspended, .cancelled].contains(error.code), !Task.isCancelled else { throw error }
                 if error.code == .cancelled, worker.isStopped(call) { throw error }
-                // Calls that are refused have not begun.
+                // Rejected calls have not begun.
                 if error.code == .cancelled, !isSame, try stats().position != before { throw error }
                 await suspension.wait { worker.isStopped(call) }
             }
@@ -76,22 +75,22 @@ extension Session {
     }
 }
 
-/// An answer that is taken piece by piece. Only its session's jobs touch it.
+/// An answer that is read piece by piece. Only accessed by the jobs of its session.
 private final class Answer: @unchecked Sendable {
     let prompt: Prompt
     var number: Int?
     init(_ prompt: Prompt) { self.prompt = prompt }
 }
 
-/// Whether a session is held, and who waits until it is not.
+/// Whether a session is suspended, and the tasks that wait until it is resumed.
 final class Suspension: @unchecked Sendable {
     private let lock = NSLock()
-    // Only touched by who holds the lock.
+    // Guarded by the lock.
     private var isHeld = false
     private var waiting: [UInt64: CheckedContinuation<Void, Never>] = [:]
     private var count: UInt64 = 0
 
-    /// Holds the session: `hold` tells the library.
+    /// Suspends the session; `hold` calls the library.
     func begin(_ hold: () throws(SiskinError) -> Void) throws(SiskinError) {
         lock.lock()
         defer { lock.unlock() }
@@ -99,7 +98,7 @@ final class Suspension: @unchecked Sendable {
         isHeld = true
     }
 
-    /// Lets all go on, once `release` has told the library.
+    /// Resumes all waiting tasks, after `release` has called the library.
     func end(_ release: () throws(SiskinError) -> Void) throws(SiskinError) {
         lock.lock()
         defer { lock.unlock() }
@@ -107,14 +106,14 @@ final class Suspension: @unchecked Sendable {
         letGo()
     }
 
-    /// Lets all go on: the session is closed, and nobody can hold it any more.
+    /// Resumes all waiting tasks: the session is closed, and cannot be suspended any more.
     func close() {
         lock.lock()
         defer { lock.unlock() }
         letGo()
     }
 
-    /// Has all who wait look again.
+    /// Wakes all waiting tasks to check their condition again.
     func wake() {
         lock.lock()
         defer { lock.unlock() }
@@ -131,7 +130,7 @@ final class Suspension: @unchecked Sendable {
         waiting = [:]
     }
 
-    /// Waits for the end, for the task's cancellation, or until `isOver` when all are woken.
+    /// Waits for the end of the suspension, for the cancellation of the task, or until `isOver` is true on a wake-up.
     func wait(isolation: isolated (any Actor)? = #isolation, unless isOver: () -> Bool) async {
         let id = lock.withLock {
             count += 1

@@ -1,22 +1,22 @@
 import CSiskin
 
-/// How an encoder is opened and reads.
+/// Options of an encoder.
 public struct EncoderOptions: Sendable, Hashable {
-    /// Whether the model's head is used, which classes, labels, scores and answers need and vectors must not have.
+    /// Whether to use the model's head: required for classes, labels, scores and answers, not allowed for embeddings.
     public var head = false
-    /// The most tokens that go through the model at once; 0: 512.
+    /// The maximum number of tokens of one forward pass; 0: 512.
     public var batch = 0
-    /// The type of keys and values.
+    /// The type of the KV cache.
     public var cacheType = CacheType.auto
-    /// What is done with texts that have more tokens than the model reads.
+    /// How texts with more tokens than the model's maximum are handled.
     public var long = LongTexts.refuse
-    /// How hidden states become one vector; `nil`: as the model was made for.
+    /// How hidden states are pooled to one vector; `nil`: the model's own pooling.
     public var pooling: Pooling?
 
-    /// The usual way.
+    /// The defaults.
     public init() {}
 
-    /// The usual way, with the model's head.
+    /// The defaults, with the model's head.
     public static var withHead: EncoderOptions {
         var options = EncoderOptions()
         options.head = true
@@ -24,13 +24,13 @@ public struct EncoderOptions: Sendable, Hashable {
     }
 }
 
-/// What is done with texts that have too many tokens.
+/// How texts with too many tokens are handled.
 public enum LongTexts: Sendable, Hashable {
-    /// They are refused.
+    /// Rejected.
     case refuse
-    /// They are read as far as the model reads.
+    /// Truncated to the model's maximum length.
     case cut
-    /// They are read in parts that share some tokens.
+    /// Split into overlapping windows.
     case parts(overlap: Int)
 
     func native() throws(SiskinError) -> (UInt32, Int) {
@@ -42,33 +42,33 @@ public enum LongTexts: Sendable, Hashable {
     }
 }
 
-/// How hidden states become one vector.
+/// How hidden states are pooled to one vector.
 public struct Pooling: Sendable, Hashable {
-    /// What of them is taken.
+    /// The type of pooling.
     public var kind: Kind
-    /// Whether vectors are brought to length one.
+    /// Whether embeddings are normalized to unit length.
     public var normalise: Bool
-    /// How many columns are kept, for models that were trained to be cut off; 0: all.
+    /// How many dimensions are kept, for Matryoshka models; 0: all.
     public var columns: Int
 
-    /// Pooling of these.
+    /// Creates a pooling.
     public init(_ kind: Kind = .auto, normalise: Bool = true, columns: Int = 0) {
         (self.kind, self.normalise, self.columns) = (kind, normalise, columns)
     }
 
-    /// What of the hidden states is taken.
+    /// Types of pooling.
     public enum Kind: Sendable, Hashable {
-        /// What the model was made for.
+        /// The model's own pooling.
         case auto
         /// The mean over all tokens.
         case mean
-        /// The first token's.
+        /// The first token (CLS).
         case first
-        /// The last token's.
+        /// The last token.
         case last
-        /// The largest of each column.
+        /// The maximum of each column.
         case max
-        /// The mean with weights 1, 2, 3, …
+        /// The mean, weighted by position: 1, 2, 3, …
         case weighted
     }
 
@@ -86,8 +86,8 @@ public struct Pooling: Sendable, Hashable {
     }
 }
 
-/// Reads whole texts. Calls come one after the other, on a thread of the encoder's own; the cancellation of a call's
-/// task stops it.
+/// Encodes whole texts. Calls run one after the other, on a thread of the encoder; cancelling the task of a call stops
+/// it.
 public actor Encoder {
     private let worker: Worker
     private let queue = Queue("encoder")
@@ -95,7 +95,7 @@ public actor Encoder {
     /// Calls run here.
     public nonisolated var unownedExecutor: UnownedSerialExecutor { queue.asUnownedSerialExecutor() }
 
-    /// Opens an encoder.
+    /// Creates an encoder.
     public init(_ model: Model, options: EncoderOptions = EncoderOptions()) async throws(SiskinError) {
         worker = try await aside { _ throws(SiskinError) in
             let batch: Int = try number(options.batch, "batch")
@@ -115,7 +115,7 @@ public actor Encoder {
     /// Stops the running call within milliseconds.
     public nonisolated func stop() { worker.stop() }
 
-    /// Stops the running call, waits for it, and lets go of the encoder; later calls throw. May be called again.
+    /// Stops the running call, waits for it, and releases the encoder; later calls throw. May be called again.
     public nonisolated func close() async {
         worker.close()
         await settle()
@@ -123,7 +123,7 @@ public actor Encoder {
 
     private func settle() {}
 
-    /// Makes a vector of each text.
+    /// Returns the embedding of each text.
     public func embed(_ texts: [String]) async throws(SiskinError) -> [[Float]] {
         try await read(texts) { siskin_encoder_embed($0, $1) } each: { encoder, index throws(SiskinError) in
             var start: UnsafePointer<Float>?
@@ -133,17 +133,17 @@ public actor Encoder {
         }
     }
 
-    /// Makes a vector of a text.
+    /// Returns the embedding of a text.
     public func embed(_ text: String) async throws(SiskinError) -> [Float] { try await embed([text])[0] }
 
-    /// Tells the classes of each text, the likeliest first.
+    /// Classifies each text, with the most probable class first.
     public func classify(_ texts: [String]) async throws(SiskinError) -> [[Found]] {
         try await read(texts) { siskin_encoder_classify($0, $1) } each: { encoder, index throws(SiskinError) in
             try Encoder.found(encoder, index)
         }
     }
 
-    /// Scores how well each text goes with a question: only the order means something.
+    /// Scores the relevance of each text to a query with a cross-encoder: only the order is meaningful.
     public func rerank(_ question: String, _ texts: [String]) async throws(SiskinError) -> [Float] {
         try await read(texts) { encoder, texts in
             withText(question) { siskin_encoder_rerank(encoder, $0, $1, texts) }
@@ -152,14 +152,14 @@ public actor Encoder {
         }
     }
 
-    /// Finds the runs of each text that have a label, such as names.
+    /// Finds the labeled spans of each text, such as named entities.
     public func tag(_ texts: [String]) async throws(SiskinError) -> [[Found]] {
         try await read(texts) { siskin_encoder_tag($0, $1) } each: { encoder, index throws(SiskinError) in
             try Encoder.found(encoder, index)
         }
     }
 
-    /// Finds the likeliest place of each text that answers a question; `nil` where there is none.
+    /// Finds the most probable span of each text that answers a question; `nil` if there is none.
     public func answer(_ question: String, in texts: [String]) async throws(SiskinError) -> [Found?] {
         try await read(texts) { encoder, texts in
             withText(question) { siskin_encoder_answer(encoder, $0, $1, texts) }
@@ -168,7 +168,7 @@ public actor Encoder {
         }
     }
 
-    /// Finds the `count` likeliest tokens for each masked place of a text.
+    /// Predicts the `count` most probable tokens for each mask token of a text.
     public func fillMask(_ text: String, count: Int = 5) async throws(SiskinError) -> [[Found]] {
         let count: Int = try number(count, "count")
         return try await worker.run { encoder throws(SiskinError) in
@@ -181,7 +181,7 @@ public actor Encoder {
         }
     }
 
-    /// Reads texts, and takes what came of each.
+    /// Encodes texts, and reads the results of each.
     private func read<T: Sendable>(
         _ texts: [String],
         _ read: @Sendable (OpaquePointer, OpaquePointer) -> OpaquePointer?,
@@ -196,7 +196,7 @@ public actor Encoder {
         }
     }
 
-    /// All that was found for a text.
+    /// Returns all results of a text.
     private static func found(_ encoder: OpaquePointer, _ index: Int) throws(SiskinError) -> [Found] {
         var count = 0
         try check(siskin_encoder_found_count(encoder, index, &count))

@@ -1,14 +1,14 @@
 import CSiskin
 
-/// Something that an encoder found: a class, a run with a label, an answer or a token.
+/// One result of an encoder: a class, a labeled span, an answer or a token.
 public struct Found: Sendable, Hashable {
-    /// The name of the class or label, the words of the answer, or the text of the token.
+    /// The name of the class or label, the text of the answer or of the token.
     public let text: String
-    /// The bytes of the text that it stands for, in UTF-8.
+    /// Its span in the text, as a range of UTF-8 bytes.
     public let bytes: Range<Int>
-    /// Its probability; of the classes of a model of numbers (`regression`), the number.
+    /// Its probability; the predicted value of a regression model.
     public let score: Float
-    /// The token, where it is one.
+    /// The token id, if the result is a token.
     public let token: UInt32?
 
     init(_ found: siskin_found) {
@@ -18,7 +18,7 @@ public struct Found: Sendable, Hashable {
         token = found.token == UInt32.max ? nil : found.token
     }
 
-    /// Where it stands in the text that it was found in; `nil` for another text.
+    /// Returns its span in the text that it was found in; `nil` for another text.
     public func range(in text: String) -> Range<String.Index>? {
         let units = text.utf8
         guard let start = units.index(units.startIndex, offsetBy: bytes.lowerBound, limitedBy: units.endIndex),

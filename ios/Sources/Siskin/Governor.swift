@@ -1,16 +1,16 @@
 import CSiskin
 
-/// How fast models compute.
+/// The pace of computation with a model.
 public enum Pace: Sendable, Hashable {
-    /// Nothing is held: heat and power are noted, and nothing is slowed down.
+    /// No throttling: heat and power are recorded, but nothing is slowed down.
     case off
     /// As fast as heat and power allow.
     case full
-    /// So many tokens a second of each text that is written, with no more threads than that takes.
+    /// A fixed number of tokens per second for each sequence, with no more threads than that takes.
     case tokens(perSecond: Float)
-    /// The part of the time in which there may be computing: above 0, at most 1.
+    /// The duty cycle: the fraction of the time spent computing, above 0, at most 1.
     case duty(Float)
-    /// Work that nobody waits for: one thread, a quarter of the time.
+    /// Background work: one thread, a quarter of the time.
     case background
 
     var native: (UInt32, Float) {
@@ -24,17 +24,17 @@ public enum Pace: Sendable, Hashable {
     }
 }
 
-/// What was done while a pace was held.
+/// Statistics of throttled computation.
 public struct PaceStats: Sendable, Hashable {
-    /// Passes through the model.
+    /// Forward passes of the model.
     public let passes: UInt64
-    /// The time that they took.
+    /// The time spent in them.
     public let worked: Duration
-    /// The time that was let go by before them.
+    /// The time spent waiting before them.
     public let waited: Duration
-    /// Threads of the last pass; 0: there was none.
+    /// Threads of the last pass; 0 before the first one.
     public let threads: Int
-    /// The part of the time in which there may be computing now.
+    /// The current duty cycle.
     public let duty: Float
 
     init(_ stats: siskin_pace_stats) {
@@ -46,29 +46,29 @@ public struct PaceStats: Sendable, Hashable {
     }
 }
 
-/// Any task may call these at any time, also while the model works.
+/// Any task may call these at any time, including while the model computes.
 extension Model {
-    /// Holds all that compute with the model to a pace. Results do not depend on it.
+    /// Sets the pace of all computation with the model. Results do not depend on it.
     public func setPace(_ pace: Pace) throws(SiskinError) {
         let (kind, value) = pace.native
         try owner.lend { model throws(SiskinError) in try check(siskin_model_set_pace(model, kind, value)) }
     }
 
-    /// Says how hot the device is, from 0 to 6. `DeviceWatch` does this by itself.
+    /// Sets the thermal state of the device, from 0 to 6. `DeviceWatch` does this automatically.
     public func setHeat(_ level: Int) throws(SiskinError) {
         let level: UInt32 = try number(level, "level")
         try owner.lend { model throws(SiskinError) in try check(siskin_model_set_heat(model, level)) }
     }
 
-    /// Says what the device runs on: whether its owner asked it to save power, whether it runs on its battery alone, and
-    /// what is left in that, from 0 to 1, where it is known. `DeviceWatch` does this by itself.
+    /// Sets the power state of the device: whether power saving is on, whether it runs on battery, and the battery
+    /// level from 0 to 1, if known. `DeviceWatch` does this automatically.
     public func setPower(saving: Bool, onBattery: Bool, battery: Float? = nil) throws(SiskinError) {
         try owner.lend { model throws(SiskinError) in
             try check(siskin_model_set_power(model, saving, onBattery, battery ?? -1))
         }
     }
 
-    /// What was done while a pace was held.
+    /// Returns the statistics of throttled computation.
     public func paceStats() throws(SiskinError) -> PaceStats {
         try owner.lend { model throws(SiskinError) in
             PaceStats(try filled(siskin_pace_stats(), \.struct_size) { siskin_model_pace_stats(model, &$0) })

@@ -1,7 +1,7 @@
 import CSiskin
 import Foundation
 
-/// The library that does the work.
+/// The native library.
 public enum Library {
     /// Its version, such as `0.1.0`.
     public static var version: String { String(cString: siskin_version()) }
@@ -9,16 +9,16 @@ public enum Library {
     /// The version of its C interface.
     public static var abiVersion: UInt32 { siskin_abi_version() }
 
-    /// How weighty a message is.
+    /// The severity of a message.
     public enum LogLevel: Sendable, Hashable {
-        /// What is being done.
+        /// Progress.
         case info
-        /// What could be better.
+        /// Something that could be better.
         case warning
     }
 
-    /// Sends the messages of the whole library to `function`, in place of who got them before; `nil`: to nobody. The
-    /// library prints nothing by itself. Calls come from any thread, perhaps several at once, and may not call the
+    /// Sends the messages of the whole library to `function`, replacing the previous one; `nil` disables logging. The
+    /// library prints nothing by itself. Calls come from any thread, possibly several at once, and must not call the
     /// library.
     public static func log(_ function: (@Sendable (LogLevel, String) -> Void)?) throws(SiskinError) {
         guard let function else { return try check(siskin_log_set(nil, nil, nil)) }
@@ -38,7 +38,7 @@ public enum Library {
         })
     }
 
-    /// Refuses a library that is older than this package.
+    /// Rejects a library that is older than this package.
     static func checkVersion() throws(SiskinError) {
         guard abiVersion >= UInt32(SISKIN_ABI_VERSION) else {
             let message = "has interface \(abiVersion), and this package needs \(SISKIN_ABI_VERSION); link a newer one"

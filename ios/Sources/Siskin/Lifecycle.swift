@@ -2,59 +2,59 @@ import Foundation
 
 /// Keeps sessions and models in step with the app and the device.
 ///
-/// Sessions that it follows are suspended in the background and resumed in front, and give memory back that holds
-/// nothing when memory is short. Models that it follows hear of heat and power, and slow down with that where they are
-/// held to a pace: `try model.setPace(.full)`.
+/// Followed sessions are suspended in the background, resumed in the foreground, and trimmed of unused memory when
+/// memory is low. Followed models receive the thermal and power state, and slow down accordingly if they have a pace:
+/// `try model.setPace(.full)`.
 ///
-/// On Apple's systems it hears of all this by itself for as long as it lives. Elsewhere, the app tells it.
+/// On Apple platforms it observes all of this automatically during its lifetime. Elsewhere, the app must call it.
 public final class Lifecycle: Sendable {
     private let state = State()
     #if canImport(Darwin)
     private let signals = Signals()
     #endif
 
-    /// Begins to listen.
+    /// Starts observing.
     public init() {
         #if canImport(Darwin)
         signals.tell(self)
         #endif
     }
 
-    /// Follows a session for as long as that lives.
+    /// Follows a session during its lifetime.
     public func follow(_ session: Session) {
         if state.add(session) { try? session.suspend() }
     }
 
-    /// Follows a model for as long as that lives.
+    /// Follows a model during its lifetime.
     public func follow(_ model: Model) { tell([model], state.add(model)) }
 
-    /// The app went to the background.
+    /// The app entered the background.
     public func enterBackground() {
         for session in state.move(background: true) { try? session.suspend() }
     }
 
-    /// The app comes back to the front.
+    /// The app returns to the foreground.
     public func enterForeground() {
         for session in state.move(background: false) { try? session.resume() }
     }
 
-    /// Memory is short. Sessions give back what holds nothing, each as soon as its running call has ended.
+    /// Memory is low. Sessions return unused memory, each as soon as its running call has ended.
     public func memoryIsShort() {
         for session in state.sessions {
             Task { try? await session.trim(.unused) }
         }
     }
 
-    /// How hot the device is.
+    /// Sets the thermal state of the device.
     public func heatIs(_ heat: Heat) { tell(state.models, state.change { $0.heat = heat }) }
 
-    /// What the device runs on.
+    /// Sets the power state of the device.
     public func powerIs(_ power: Power) { tell(state.models, state.change { $0.power = power }) }
 
-    /// Whether the owner of the device asked it to save power; the rest of its power is as it was.
+    /// Sets whether power saving is on; the rest of the power state is unchanged.
     func savingIs(_ saving: Bool) { tell(state.models, state.change { $0.power.saving = saving }) }
 
-    /// What the device has in its battery; the rest of its power is as it was.
+    /// Sets the battery state; the rest of the power state is unchanged.
     func batteryIs(_ battery: Float?, onBattery: Bool) {
         tell(state.models, state.change { ($0.power.battery, $0.power.onBattery) = (battery, onBattery) })
     }
@@ -67,18 +67,18 @@ public final class Lifecycle: Sendable {
     }
 }
 
-/// How hot a device is, as Apple's systems count.
+/// The thermal state of a device, as on Apple platforms.
 public enum Heat: Sendable, Hashable {
-    /// Nothing to do.
+    /// Normal.
     case nominal
-    /// A little warm.
+    /// Slightly elevated.
     case fair
-    /// Hot: the system slows things down.
+    /// High: the system throttles.
     case serious
-    /// Too hot.
+    /// Critical.
     case critical
 
-    /// The library's level of it.
+    /// The corresponding level of the library.
     var level: Int {
         switch self {
         case .nominal: 0
@@ -89,35 +89,35 @@ public enum Heat: Sendable, Hashable {
     }
 }
 
-/// What a device runs on.
+/// The power state of a device.
 public struct Power: Sendable, Hashable {
-    /// Whether its owner asked it to save power.
+    /// Whether power saving is on.
     public var saving: Bool
-    /// Whether it runs on its battery alone.
+    /// Whether it runs on battery.
     public var onBattery: Bool
-    /// What is left in that, from 0 to 1, where it is known.
+    /// The battery level from 0 to 1, if known.
     public var battery: Float?
 
-    /// Power of these.
+    /// Creates a power state.
     public init(saving: Bool = false, onBattery: Bool = false, battery: Float? = nil) {
         (self.saving, self.onBattery, self.battery) = (saving, onBattery, battery)
     }
 }
 
-/// What is known of the device.
+/// The known state of the device.
 private struct Device {
     var heat = Heat.nominal
     var power = Power()
 }
 
-/// Who is followed, and what is known.
+/// The followed objects, and the known state.
 private final class State: @unchecked Sendable {
     private struct Weak<T: AnyObject> {
         weak var value: T?
     }
 
     private let lock = NSLock()
-    // Only touched by who holds the lock.
+    // Guarded by the lock.
     private var followedSessions: [Weak<Session>] = []
     private var followedModels: [Weak<Model>] = []
     private var isBackground = false
@@ -126,7 +126,7 @@ private final class State: @unchecked Sendable {
     var sessions: [Session] { lock.withLock { followedSessions.compactMap(\.value) } }
     var models: [Model] { lock.withLock { followedModels.compactMap(\.value) } }
 
-    /// Adds a session; says whether the app is in the background.
+    /// Adds a session; returns whether the app is in the background.
     func add(_ session: Session) -> Bool {
         lock.withLock {
             followedSessions.removeAll { $0.value == nil || $0.value === session }
@@ -135,7 +135,7 @@ private final class State: @unchecked Sendable {
         }
     }
 
-    /// Adds a model; gives what is known of the device.
+    /// Adds a model; returns the known state of the device.
     func add(_ model: Model) -> Device {
         lock.withLock {
             followedModels.removeAll { $0.value == nil || $0.value === model }
@@ -144,7 +144,7 @@ private final class State: @unchecked Sendable {
         }
     }
 
-    /// Notes where the app is; gives the sessions that this changes.
+    /// Records whether the app is in the background; returns the sessions that this affects.
     func move(background: Bool) -> [Session] {
         lock.withLock {
             guard isBackground != background else { return [] }

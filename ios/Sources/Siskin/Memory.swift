@@ -1,12 +1,12 @@
 import CSiskin
 
-/// What a session holds in memory, or would hold, in bytes.
+/// The memory that a session uses or would use, in bytes.
 public struct Memory: Sendable, Hashable {
-    /// Activations and small weights: taken at once.
+    /// Activations and small weights: allocated up front.
     public let activations: UInt64
-    /// Keys and values: reserved, and taken as they fill.
+    /// The KV cache: reserved up front, committed as it fills.
     public let cache: UInt64
-    /// The model's file: pages of it that the system may drop and read again.
+    /// The mapped model file: clean pages, which the system may evict and read again.
     public let mapped: UInt64
 
     init(_ memory: siskin_memory) {

@@ -1,23 +1,25 @@
 import CSiskin
 import Foundation
 
-/// An open model. Any tasks may use it together; what is made of it keeps it alive, so that it may be closed first.
+/// A loaded model. Any tasks may use it concurrently; objects created from it keep it alive, so that it may be closed
+/// first.
 public final class Model: Sendable {
     let owner: Owner
 
     init(_ owner: Owner) { self.owner = owner }
 
-    /// Lets go of the model now; later calls throw. What was made of it works on. Otherwise it goes with its last user.
+    /// Releases the model now; later calls throw. Objects created from it keep working. Otherwise it is freed with its
+    /// last user.
     public func close() { owner.close() }
 
-    /// What the model is.
+    /// Returns the properties of the model.
     public func info() throws(SiskinError) -> ModelInfo {
         try owner.lend { model throws(SiskinError) in
             ModelInfo(try filled(siskin_model_info(), \.struct_size) { siskin_model_describe(model, &$0) })
         }
     }
 
-    /// Notes on how the model runs, such as that it is slower than it could be.
+    /// Returns notes on how the model runs, such as that it is slower than possible.
     public func notes() throws(SiskinError) -> [String] {
         try owner.lend { model throws(SiskinError) in
             let info = try filled(siskin_model_info(), \.struct_size) { siskin_model_describe(model, &$0) }
@@ -32,7 +34,7 @@ public final class Model: Sendable {
         }
     }
 
-    /// What a session with these options would hold in memory; nothing of it is taken.
+    /// Returns the memory that a session with these options would use, without allocating it.
     public func plan(_ options: SessionOptions = SessionOptions()) throws(SiskinError) -> Memory {
         let options = try options.native()
         return try owner.lend { model throws(SiskinError) in
@@ -42,11 +44,11 @@ public final class Model: Sendable {
         }
     }
 
-    /// The tokens of a text. `special` says whether the tokens that the model expects around a text are added; what the
-    /// text spells is never a special token.
+    /// Tokenizes a text. `special` adds the special tokens that the model expects around a text; control tokens spelled
+    /// out in the text are always tokenized as plain text.
     public func tokenize(_ text: String, special: Bool = true) throws(SiskinError) -> [UInt32] {
         try owner.lend { model throws(SiskinError) in
-            // There are no more tokens than bytes and a few, nearly always.
+            // The number of tokens rarely exceeds the number of bytes plus a few.
             var ids = [UInt32](repeating: 0, count: text.utf8.count + 8)
             while true {
                 let room = ids.count
@@ -58,7 +60,7 @@ public final class Model: Sendable {
         }
     }
 
-    /// The bytes that a token stands for, which may be a part of a character.
+    /// Returns the bytes of a token, which may be a partial character.
     public func token(_ id: UInt32) throws(SiskinError) -> [UInt8] {
         try owner.lend { model throws(SiskinError) in
             var bytes: UnsafePointer<UInt8>?
@@ -68,29 +70,29 @@ public final class Model: Sendable {
         }
     }
 
-    /// Opens a session: for models that write.
+    /// Creates a session: for models that generate text.
     public func session(_ options: SessionOptions = SessionOptions()) async throws(SiskinError) -> Session {
         try await Session(self, options: options)
     }
 
-    /// Opens an encoder: for models that read whole texts.
+    /// Creates an encoder: for models that encode whole texts.
     public func encoder(_ options: EncoderOptions = EncoderOptions()) async throws(SiskinError) -> Encoder {
         try await Encoder(self, options: options)
     }
 
-    /// Opens a writer: for models that write texts for texts.
+    /// Creates a writer: for text-to-text models.
     public func writer(rows: Int = 0, context: Int = 0) async throws(SiskinError) -> Writer {
         try await Writer(self, rows: rows, context: context)
     }
 
-    /// Opens a transcriber: for models that listen.
+    /// Creates a transcriber: for speech-to-text models.
     public func transcriber(
         _ options: TranscriberOptions = TranscriberOptions()
     ) async throws(SiskinError) -> Transcriber {
         try await Transcriber(self, options: options)
     }
 
-    /// Compares all hashes of the model's file with what they stand for, which reads all of it.
+    /// Verifies all hashes of the model's file, which reads all of it.
     public func verify() async throws(SiskinError) {
         try await aside { _ throws(SiskinError) in
             try self.owner.lend { model throws(SiskinError) in try check(siskin_model_verify(model)) }
@@ -98,21 +100,21 @@ public final class Model: Sendable {
     }
 }
 
-/// What a model is.
+/// Properties of a model.
 public struct ModelInfo: Sendable, Hashable {
     /// The name of its family.
     public let family: String
-    /// The most tokens that it was made for.
+    /// The context length that it was trained for, in tokens.
     public let context: Int
-    /// Tokens of its vocabulary.
+    /// The vocabulary size.
     public let vocabulary: Int
-    /// Columns of its hidden states.
+    /// The hidden size.
     public let width: Int
-    /// Bytes of its file.
+    /// The size of its file in bytes.
     public let bytes: UInt64
-    /// Threads that compute.
+    /// The number of worker threads.
     public let threads: Int
-    /// What it can do.
+    /// Its capabilities.
     public let abilities: Abilities
 
     init(_ info: siskin_model_info) {
@@ -125,31 +127,31 @@ public struct ModelInfo: Sendable, Hashable {
         abilities = Abilities(rawValue: info.abilities)
     }
 
-    /// What models can do.
+    /// Capabilities of models.
     public struct Abilities: OptionSet, Sendable, Hashable {
-        /// The header's bits.
+        /// The bits of the header.
         public let rawValue: UInt32
-        /// Abilities of these bits.
+        /// Creates a set from bits.
         public init(rawValue: UInt32) { self.rawValue = rawValue }
         private init(_ bit: Int32) { rawValue = UInt32(bit) }
 
-        /// It writes: it can have sessions and writers.
+        /// Text generation: sessions and writers.
         public static let writes = Abilities(SISKIN_MODEL_WRITES)
-        /// It reads whole texts: it can have encoders, or writers where it writes too.
+        /// Encoding of whole texts: encoders, or writers if it also generates.
         public static let reads = Abilities(SISKIN_MODEL_READS)
-        /// It has a chat template.
+        /// A chat template.
         public static let chats = Abilities(SISKIN_MODEL_CHATS)
-        /// It has a tokenizer: it takes text.
+        /// A tokenizer: it accepts text.
         public static let takesText = Abilities(SISKIN_MODEL_TAKES_TEXT)
-        /// It listens: it can have transcribers.
+        /// Speech to text: transcribers.
         public static let listens = Abilities(SISKIN_MODEL_LISTENS)
-        /// Its head tells classes, and scores pairs.
+        /// A classification head, which also scores pairs.
         public static let classifies = Abilities(SISKIN_MODEL_CLASSIFIES)
-        /// Its head labels tokens.
+        /// A token classification head.
         public static let tags = Abilities(SISKIN_MODEL_TAGS)
-        /// Its head finds answers.
+        /// An extractive question answering head.
         public static let answers = Abilities(SISKIN_MODEL_ANSWERS)
-        /// Its head fills masked places.
+        /// A fill-mask head.
         public static let fills = Abilities(SISKIN_MODEL_FILLS)
     }
 }

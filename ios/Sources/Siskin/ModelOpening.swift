@@ -1,13 +1,13 @@
 import CSiskin
 import Foundation
 
-/// Every way to open a model. Where the task is cancelled while a model of another format is packed, packing ends.
+/// All ways to open a model. If the task is cancelled while a model in another format is packed, packing ends.
 extension Model {
-    /// Opens the model at a file URL: a `.siskin` file; where the library was built with `import`, also a GGUF file, a
-    /// folder of safetensors or an ONNX model, which is packed once and then opened from where that is kept.
+    /// Opens the model at a file URL: a `.siskin` file; if the library was built with `import`, also a GGUF file, a
+    /// folder of safetensors or an ONNX model, which is packed once and then opened from the packed cache.
     ///
-    /// The file is mapped: nobody may write to it or shorten it while the model or anything made of it is there.
-    /// Replacing it by renaming another over it is safe.
+    /// The file is memory-mapped: it must not be written to or truncated while the model or anything created from it
+    /// exists. Replacing it by renaming another file over it is safe.
     public static func open(_ url: URL, options: ModelOptions = ModelOptions()) async throws(SiskinError) -> Model {
         let path = try path(url)
         return try await opened(options) { options, out in
@@ -15,8 +15,8 @@ extension Model {
         }
     }
 
-    /// Opens the `.siskin` model that is `length` bytes of an open file from `offset` on; `nil`: all that follow. The
-    /// file may be closed afterwards. Offsets that are multiples of 16384 serve best.
+    /// Opens the `.siskin` model in `length` bytes of an open file starting at `offset`; `nil`: up to the end of the
+    /// file. The file may be closed afterwards. Offsets that are multiples of 16384 are best.
     public static func open(
         _ file: FileHandle,
         offset: UInt64 = 0,
@@ -30,8 +30,8 @@ extension Model {
         }
     }
 
-    /// Opens a `.siskin` model that is in memory. It is kept as `NSData` for as long as it is needed, which is no copy where
-    /// the system's Foundation makes none; `copying` makes one. A model that is a file is best opened as one.
+    /// Opens a `.siskin` model in memory. The bytes are kept as `NSData` as long as they are needed, which is not a
+    /// copy if the system's Foundation avoids one; `copying` forces a copy. A model in a file is best opened as a file.
     public static func open(
         _ data: Data,
         copying: Bool = false,
@@ -43,7 +43,7 @@ extension Model {
             }
         }
         return try await opened(options) { options, out in
-            // Its bytes stay where they are for as long as it lives, which those of `Data` need not.
+            // The bytes of `NSData` do not move during its lifetime; those of `Data` may.
             let kept = data as NSData
             let user = Unmanaged.passRetained(kept).toOpaque()
             let bytes = kept.bytes.assumingMemoryBound(to: UInt8.self)
@@ -81,7 +81,7 @@ extension Model {
     }
 }
 
-/// A value that its owner leaves alone while it is used elsewhere.
+/// A value that its owner does not access while it is used elsewhere.
 private struct Lent<T>: @unchecked Sendable {
     let value: T
     init(_ value: T) { self.value = value }

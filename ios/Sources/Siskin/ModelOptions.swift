@@ -1,43 +1,43 @@
 import CSiskin
 import Foundation
 
-/// How a model is opened.
+/// Options of opening a model.
 public struct ModelOptions: Sendable {
-    /// How many threads compute; 0: one for each core that keeps up with the fastest.
+    /// The number of worker threads; 0: one for each core that is about as fast as the fastest.
     public var threads = 0
-    /// Features of the processor that are not used, such as `dotprod`. The same bits come out.
+    /// CPU features that are not used, such as `dotprod`. Results are bit-identical.
     public var without: [String] = []
-    /// Computes in plain words on one thread, slowly: to compare with.
+    /// Computes with the scalar reference kernels on one thread, slowly: for comparison.
     public var reference = false
-    /// Layers that are left out, by their numbers from 0 on.
+    /// Layers to skip, by index from 0.
     public var skip: [Int] = []
-    /// An adapter that `siskin train` wrote, which is put beside the model's matrices.
+    /// A LoRA or DoRA adapter that `siskin train` wrote.
     public var adapter: URL?
-    /// Whether the adapter is taken beside other weights than those that it was trained beside.
+    /// Whether to accept the adapter for other base weights than those that it was trained on.
     public var anyBase = false
-    /// Where the packed form of a model of another format is kept.
+    /// Where the packed form of a model in another format is kept.
     public var cache = Cache.auto
-    /// Which types the matrices of a model of another format get when it is packed, such as `w4i`; empty: those of its
-    /// source, exactly.
+    /// The weight types that the matrices of a model in another format are converted to, such as `w4i`; empty: those of
+    /// the source, exactly.
     public var recipe = ""
-    /// Is told how much of the packed form is written, in bytes; the second number is `nil` while it is not known. Says
-    /// whether to go on. Calls come from threads of the library and may not call it.
+    /// Receives the number of bytes of the packed form written so far, and the total, `nil` while it is unknown.
+    /// Returns whether to continue. Calls come from threads of the library and must not call it.
     public var progress: (@Sendable (UInt64, UInt64?) -> Bool)?
 
     /// Where packed forms are kept.
     public enum Cache: Sendable, Hashable {
         /// In the user's cache folder.
         case auto
-        /// Nowhere: the model is packed each time.
+        /// No cache: the model is packed each time.
         case off
-        /// In this folder, which is made where it is absent.
+        /// In this folder, which is created if it does not exist.
         case folder(URL)
     }
 
-    /// The usual way.
+    /// The defaults.
     public init() {}
 
-    /// The library's form of these options. `isStopped` is asked while a model is packed.
+    /// Creates the native form of these options. `isStopped` is polled while a model is packed.
     func native(isStopped: @escaping @Sendable () -> Bool) throws(SiskinError) -> Owner {
         let owner = Owner(try made { siskin_model_options_new(&$0) }, "model options", free: { siskin_model_options_free($0) })
         try owner.lend { native throws(SiskinError) in

@@ -1,8 +1,8 @@
-// How values cross the C interface.
+// Conversion of values at the C interface.
 import CSiskin
 import Foundation
 
-/// Throws what a function of the library returned, and frees it.
+/// Throws the error that a function of the library returned, and frees it.
 func check(_ error: OpaquePointer?) throws(SiskinError) {
     guard let error else { return }
     defer { siskin_error_free(error) }
@@ -13,7 +13,7 @@ func check(_ error: OpaquePointer?) throws(SiskinError) {
     )
 }
 
-/// What a function of the library put out, where it did not fail.
+/// Returns the output of a function of the library, or throws its error.
 func made(_ call: (inout OpaquePointer?) -> OpaquePointer?) throws(SiskinError) -> OpaquePointer {
     var out: OpaquePointer?
     try check(call(&out))
@@ -23,7 +23,7 @@ func made(_ call: (inout OpaquePointer?) -> OpaquePointer?) throws(SiskinError) 
     return out
 }
 
-/// Lends the bytes of a text.
+/// Passes the UTF-8 bytes of a text to `body`.
 func withText<T>(_ text: String, _ body: (UnsafePointer<CChar>?, Int) -> T) -> T {
     var text = text
     return text.withUTF8 { bytes in
@@ -31,24 +31,24 @@ func withText<T>(_ text: String, _ body: (UnsafePointer<CChar>?, Int) -> T) -> T
     }
 }
 
-/// Lends the bytes of data.
+/// Passes the bytes of data to `body`.
 func withBytes<T>(_ data: Data, _ body: (UnsafePointer<UInt8>?, Int) -> T) -> T {
     data.withUnsafeBytes { bytes in
         bytes.withMemoryRebound(to: UInt8.self) { body($0.baseAddress, $0.count) }
     }
 }
 
-/// A copy of a text that the library lends.
+/// Copies a text that the library owns.
 func text(_ start: UnsafePointer<CChar>?, _ length: Int) -> String {
     String(decoding: UnsafeRawBufferPointer(start: start, count: length), as: UTF8.self)
 }
 
-/// A copy of values that the library lends.
+/// Copies values that the library owns.
 func values<T>(_ start: UnsafePointer<T>?, _ count: Int) -> [T] {
     Array(UnsafeBufferPointer(start: start, count: start == nil ? 0 : count))
 }
 
-/// A struct that the library fills, with the size that it asks for.
+/// Returns a struct that the library fills, with `struct_size` set.
 func filled<T>(
     _ empty: T,
     _ size: WritableKeyPath<T, Int>,
@@ -60,7 +60,7 @@ func filled<T>(
     return filled
 }
 
-/// A number that is no less than 0 and fits the header's type.
+/// Converts a number, which must not be negative and must fit the type of the header.
 func number<T: FixedWidthInteger>(_ value: Int, _ place: String, as type: T.Type = T.self) throws(SiskinError) -> T {
     guard value >= 0, let number = T(exactly: value) else {
         throw SiskinError(.argument, place: place, message: "\(value) is out of range; give 0 to \(T.max)")
@@ -68,7 +68,7 @@ func number<T: FixedWidthInteger>(_ value: Int, _ place: String, as type: T.Type
     return number
 }
 
-/// The path of a file.
+/// Returns the path of a file URL.
 func path(_ url: URL) throws(SiskinError) -> String {
     guard url.isFileURL else {
         throw SiskinError(.argument, place: url.absoluteString, message: "is no file; models are never downloaded")

@@ -1,10 +1,10 @@
 import CSiskin
 import Foundation
 
-/// A handle of the library. Calls borrow it; it is freed once it is closed, or nobody knows it any more, and the last
-/// call has given it back.
+/// A handle of the library. Calls borrow it; it is freed once it is closed or unreachable, and the last call has
+/// returned it.
 final class Owner: @unchecked Sendable {
-    // What follows the lock is only touched by who holds it.
+    // The fields below are guarded by the lock.
     private let lock = NSLock()
     private var pointer: OpaquePointer?
     private var users = 0
@@ -12,7 +12,7 @@ final class Owner: @unchecked Sendable {
     private let kind: String
     private let free: @Sendable (OpaquePointer?) -> Void
 
-    /// Takes over a handle of the `kind` that errors name.
+    /// Takes ownership of a handle; `kind` is its name in errors.
     init(_ pointer: OpaquePointer, _ kind: String, free: @escaping @Sendable (OpaquePointer?) -> Void) {
         self.pointer = pointer
         self.kind = kind
@@ -21,14 +21,14 @@ final class Owner: @unchecked Sendable {
 
     deinit { free(pointer) }
 
-    /// Lends the handle for as long as `body` runs.
+    /// Lends the handle while `body` runs.
     func lend<T>(_ body: (OpaquePointer) throws(SiskinError) -> T) throws(SiskinError) -> T {
         let pointer = try enter()
         defer { leave() }
         return try body(pointer)
     }
 
-    /// Lends it no more, and frees it as soon as nobody has it.
+    /// Rejects further calls, and frees the handle as soon as no call uses it.
     func close() {
         lock.lock()
         isClosed = true
@@ -55,7 +55,7 @@ final class Owner: @unchecked Sendable {
         free(unused)
     }
 
-    /// The handle, where nobody may have it any more; from then on there is none.
+    /// Takes the handle if it is closed and unused.
     private func takeUnused() -> OpaquePointer? {
         guard isClosed, users == 0 else { return nil }
         defer { pointer = nil }

@@ -2,17 +2,18 @@ import CSiskin
 
 /// A piece of an answer.
 public struct Piece: Sendable, Hashable {
-    /// Text: whole characters. Empty while a character is not whole, or what came may be the beginning of a stop text.
+    /// Text: whole characters. Empty while a character is incomplete, or while the text may be the beginning of a stop
+    /// string.
     public let text: String
-    /// The bytes of the token, which may be a part of a character.
+    /// The bytes of the token, which may be a partial character.
     public let bytes: [UInt8]
-    /// The token; `nil` for text that was held back until the end, and for the end itself.
+    /// The token id; `nil` for text that was held back until the end, and for the end itself.
     public let token: UInt32?
-    /// The logarithm of its probability, where the sampler was asked for it.
+    /// Its log-probability, if the sampler reports it.
     public let logProbability: Float?
-    /// The likeliest tokens in its place, where the sampler was asked for them.
+    /// The most probable tokens at this position, if the sampler reports them.
     public let top: [Choice]
-    /// Why the answer ended: the last piece of every answer says so, and no other.
+    /// The finish reason: set in the last piece of every answer, and only there.
     public let ended: Ended?
 
     init(_ piece: siskin_piece) {
@@ -25,25 +26,25 @@ public struct Piece: Sendable, Hashable {
     }
 }
 
-/// A token that might have been chosen.
+/// A candidate token.
 public struct Choice: Sendable, Hashable {
-    /// Its id.
+    /// The token id.
     public let token: UInt32
-    /// The logarithm of its probability.
+    /// Its log-probability.
     public let logProbability: Float
 }
 
-/// Why an answer ended.
+/// Finish reasons: why an answer ended.
 public enum Ended: Sendable, Hashable {
-    /// The model ended it.
+    /// The model ended it with an end-of-sequence token.
     case model
-    /// A stop text came.
+    /// A stop string occurred.
     case stop
-    /// It has as many tokens as were wanted.
+    /// The maximum number of tokens was reached.
     case length
     /// The context is full.
     case context
-    /// For a reason that this package does not know, from a later library.
+    /// A reason of a newer library that this package does not know.
     case unknown(Int32)
 
     init?(_ native: Int32) {

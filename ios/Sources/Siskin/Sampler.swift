@@ -1,60 +1,62 @@
 import CSiskin
 
-/// How tokens are chosen. What is `nil` is as usual.
+/// Sampling options. `nil` means the default.
 public struct Sampler: Sendable, Hashable {
-    /// What logits are divided by; 0: always the likeliest token. Usually 0.8.
+    /// Temperature: the divisor of the logits; 0: greedy. Default: 0.8.
     public var temperature: Double?
-    /// Keep so many of the likeliest tokens; 0 is off. Usually 40.
+    /// Top-k: keep this many of the most probable tokens; 0 is off. Default: 40.
     public var topK: Int?
-    /// Keep the fewest likeliest tokens with this share of the probability; 1 is off. Usually 0.95.
+    /// Top-p: keep the fewest most probable tokens whose probabilities sum to this; 1 is off. Default: 0.95.
     public var topP: Double?
-    /// Keep tokens at least so many times as likely as the likeliest; 0 is off. Usually 0.05.
+    /// Min-p: keep tokens with at least this fraction of the most probable token's probability; 0 is off. Default:
+    /// 0.05.
     public var minP: Double?
-    /// Keep the tokens nearest to the expected surprise with this share; 1 is off.
+    /// Locally typical sampling: keep the tokens nearest to the expected surprise up to this probability mass; 1 is
+    /// off.
     public var typicalP: Double?
-    /// How often top choices are excluded; 0 is off.
+    /// XTC: the probability with which top choices are excluded; 0 is off.
     public var xtcProbability: Double?
-    /// The probability from which a token is a top choice.
+    /// XTC: the probability from which a token is a top choice.
     public var xtcThreshold: Double?
-    /// How far the temperature may move either way; 0 is off.
+    /// Dynamic temperature: how far the temperature may move in either direction; 0 is off.
     public var dynamicRange: Double?
-    /// The power to which the entropy's share is raised where the temperature moves.
+    /// Dynamic temperature: the exponent of the normalized entropy.
     public var dynamicExponent: Double?
-    /// What logits of tokens in the history are divided by; 1 is off.
+    /// Repetition penalty: the divisor of logits of tokens in the history; 1 is off.
     public var repetitionPenalty: Double?
-    /// Taken from a logit for every time that its token is in the history; 0 is off.
+    /// Frequency penalty: subtracted from a logit for each occurrence of its token in the history; 0 is off.
     public var frequencyPenalty: Double?
-    /// Taken from a logit when its token is in the history; 0 is off.
+    /// Presence penalty: subtracted from a logit if its token is in the history; 0 is off.
     public var presencePenalty: Double?
-    /// How many tokens the three penalties look back on.
+    /// The number of past tokens that the three penalties consider.
     public var penaltyLast: Int?
-    /// The size of the penalty for continuing a repetition (DRY); 0 is off.
+    /// DRY: the scale of the penalty for continuing a repetition; 0 is off.
     public var dryMultiplier: Double?
-    /// How much that grows for each further repeated token.
+    /// DRY: the factor by which the penalty grows for each further repeated token.
     public var dryBase: Double?
-    /// The length up to which repetitions stay unpunished.
+    /// DRY: the length up to which repetitions are not penalized.
     public var dryAllowed: Int?
-    /// How many tokens DRY looks back on.
+    /// DRY: the number of past tokens that are considered.
     public var dryLast: Int?
-    /// Mirostat 2 in the place of top-k, top-p, min-p, typical and XTC.
+    /// Mirostat 2 instead of top-k, top-p, min-p, typical and XTC.
     public var mirostat: Bool?
-    /// Mirostat's target surprise, in bits.
+    /// Mirostat: the target surprise, in bits.
     public var mirostatTau: Double?
-    /// How fast Mirostat moves towards its target.
+    /// Mirostat: the learning rate.
     public var mirostatEta: Double?
-    /// Report the logarithm of each token's probability.
+    /// Report the log-probability of each token.
     public var logProbabilities: Bool?
-    /// Report so many of the likeliest tokens as well.
+    /// Also report the log-probabilities of this many of the most probable tokens.
     public var topLogProbabilities: Int?
-    /// Where random numbers start: the same seed, options, model and prompt give the same text on every machine.
+    /// The random seed: the same seed, options, model and prompt give the same text on every machine.
     public var seed: UInt64?
-    /// What is added to the logits of tokens; minus infinity forbids one.
+    /// Logit biases by token id; negative infinity forbids a token.
     public var bias: [UInt32: Float] = [:]
 
-    /// The usual way to choose.
+    /// The defaults.
     public init() {}
 
-    /// Always the likeliest token.
+    /// Greedy decoding: always the most probable token.
     public static var greedy: Sampler {
         var sampler = Sampler()
         sampler.temperature = 0
@@ -88,7 +90,7 @@ public struct Sampler: Sendable, Hashable {
         ]
     }
 
-    /// The library's form of it.
+    /// Creates the native form.
     func native() throws(SiskinError) -> Owner {
         let owner = Owner(try made { siskin_sampler_new(&$0) }, "sampler", free: { siskin_sampler_free($0) })
         try owner.lend { native throws(SiskinError) in

@@ -1,25 +1,25 @@
 import CSiskin
 import Foundation
 
-/// One conversation or text. Calls come one after the other, on a thread of the session's own.
+/// One conversation or sequence with its KV cache. Calls run one after the other, on a thread of the session.
 ///
-/// Where the task of a call is cancelled, the call ends within milliseconds with `SiskinError.Code.cancelled`, and the
-/// session is as it was before.
+/// If the task of a call is cancelled, the call ends within milliseconds with `SiskinError.Code.cancelled`, and the
+/// session is in the state before the call.
 public actor Session {
     let worker: Worker
     let suspension = Suspension()
-    /// What the model can do.
+    /// The capabilities of the model.
     let abilities: ModelInfo.Abilities
     private let queue = Queue("session")
     /// The number of the prompt that is being answered.
     private var prompts = 0
-    /// Whether a piece has said why the answer ended.
+    /// Whether a piece has reported the finish reason.
     private var isTold = false
 
     /// Calls run here.
     public nonisolated var unownedExecutor: UnownedSerialExecutor { queue.asUnownedSerialExecutor() }
 
-    /// Opens a session, and reserves its memory.
+    /// Creates a session, and reserves its memory.
     public init(_ model: Model, options: SessionOptions = SessionOptions()) async throws(SiskinError) {
         abilities = try model.info().abilities
         worker = try await aside { _ throws(SiskinError) in
@@ -32,14 +32,13 @@ public actor Session {
         }
     }
 
-    /// Stops the running call and those that wait for their turn, or the answer that is being written, within
-    /// milliseconds.
+    /// Stops the running call and those that wait for their turn, or the current answer, within milliseconds.
     public nonisolated func stop() {
         worker.stop()
         suspension.wake()
     }
 
-    /// Stops the running call, waits for it, and lets go of the session; later calls throw. May be called again.
+    /// Stops the running call, waits for it, and releases the session; later calls throw. May be called again.
     public nonisolated func close() async {
         worker.close()
         suspension.close()
@@ -48,7 +47,7 @@ public actor Session {
 
     private func settle() {}
 
-    /// Adds a message that stands before the next prompt, such as one of the role `system`.
+    /// Adds a message before the next prompt, such as one of the role `system`.
     public func say(_ content: String, as role: String = "system") throws(SiskinError) {
         try worker.owner.lend { session throws(SiskinError) in
             try check(withText(role) { role, roleLength in
@@ -57,32 +56,34 @@ public actor Session {
         }
     }
 
-    /// Says a text as the user where the model has a chat template, goes on from it where it has none, and gives it to
-    /// read where the model makes a text of a text; `next()` then gives the answer. What the session shares with what it
-    /// has read is not read again. An answer that was being written is left as it is.
+    /// Submits a text: as a user message if the model has a chat template, as a plain continuation if it has none, and
+    /// as the encoder input of an encoder–decoder model; `next()` then returns the answer. The prefix that the prompt
+    /// shares with the KV cache is not computed again. An unfinished answer is left as it is.
     ///
-    /// Control tokens that the text spells are text. Where it was cancelled, the text was not said.
+    /// Control tokens spelled out in the text are tokenized as plain text. After a cancellation, the text was not
+    /// added.
     public nonisolated func prompt(_ text: String) async throws(SiskinError) { try await announced(.text(text)) }
 
-    /// Goes on from a text as it is, without the chat template. `special` says whether control tokens that it spells are
-    /// such: not for text from strangers. An empty text goes on where the last one ended.
+    /// Continues a raw text, without the chat template. `special` says whether control tokens spelled out in it are
+    /// parsed: do not enable it for untrusted text. An empty text continues where the last one ended.
     public nonisolated func prompt(raw text: String, special: Bool = false) async throws(SiskinError) {
         try await announced(.raw(text, special: special))
     }
 
-    /// Answers a conversation. It takes the place of what was said before; what both have in common is not read again.
+    /// Answers a conversation. It replaces the previous one; a shared prefix is not computed again.
     public nonisolated func prompt(_ messages: [Message]) async throws(SiskinError) {
         try await announced(.messages(messages))
     }
 
-    /// Goes on from tokens behind those that the session has.
+    /// Continues from token ids, appended to those of the session.
     public nonisolated func prompt(tokens: [UInt32]) async throws(SiskinError) { try await announced(.tokens(tokens)) }
 
-    /// The next token of the answer and the text that it brought. The last piece says why the answer ended, and may have
-    /// neither; after that comes `nil`. Where the call was cancelled, the answer is where it was: it can be made again.
+    /// Returns the next token of the answer and its text. The last piece has the finish reason, and may have neither
+    /// token nor text; after that, returns `nil`. After a cancellation, the answer is unchanged: the call can be made
+    /// again.
     public nonisolated func next() async throws(SiskinError) -> Piece? { try await piece(worker.announce()) }
 
-    /// The next piece, for a call that was announced.
+    /// Returns the next piece, for an announced call.
     func piece(_ call: UInt64) async throws(SiskinError) -> Piece? {
         let piece = try await worker.run(call, goesOn: true) { session throws(SiskinError) in
             Piece(try filled(siskin_piece(), \.struct_size) { siskin_session_next(session, &$0) })
@@ -92,7 +93,7 @@ public actor Session {
         return isOver ? nil : piece
     }
 
-    /// The most tokens of the answers that begin from now on; 0: as many as there is room for.
+    /// Sets the maximum number of tokens of the answers that begin from now on; 0: as many as the context has room for.
     public func setMaxTokens(_ tokens: Int) throws(SiskinError) {
         let tokens: Int = try number(tokens, "tokens")
         try worker.owner.lend { session throws(SiskinError) in
@@ -104,7 +105,7 @@ public actor Session {
         _ = try await begin(prompt, worker.announce())
     }
 
-    /// Reads a prompt for a call that was announced, and gives its number.
+    /// Submits a prompt for an announced call, and returns its number.
     func begin(_ prompt: Prompt, _ call: UInt64) async throws(SiskinError) -> Int {
         try await worker.run(call) { session throws(SiskinError) in try prompt.give(to: session) }
         prompts += 1
@@ -116,7 +117,7 @@ public actor Session {
     func isLast(_ prompt: Int) -> Bool { prompt == prompts }
 }
 
-/// What a session is given to answer.
+/// The types of prompts.
 enum Prompt: Sendable {
     case text(String)
     case raw(String, special: Bool)
@@ -139,12 +140,12 @@ enum Prompt: Sendable {
 
 /// A message of a conversation.
 public struct Message: Sendable, Hashable, Codable {
-    /// Who says it: `system`, `user`, `assistant`, or what else the model's template knows.
+    /// The role of its author: `system`, `user`, `assistant`, or another one of the model's template.
     public var role: String
-    /// What is said.
+    /// Its text.
     public var content: String
 
-    /// A message.
+    /// Creates a message.
     public init(role: String, content: String) { (self.role, self.content) = (role, content) }
 
     static func json(_ messages: [Message]) throws(SiskinError) -> String {

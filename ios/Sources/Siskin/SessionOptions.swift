@@ -1,14 +1,14 @@
 import CSiskin
 
-/// The type of keys and values.
+/// The type of the KV cache.
 public enum CacheType: Sendable, Hashable {
-    /// What suits the model.
+    /// The default of the model.
     case auto
-    /// Bytes with a scale: half the memory of `f16`.
+    /// int8 with scales: half the memory of `f16`.
     case int8
-    /// Halves.
+    /// f16.
     case f16
-    /// Floats.
+    /// f32.
     case f32
 
     var native: UInt32 {
@@ -21,42 +21,42 @@ public enum CacheType: Sendable, Hashable {
     }
 }
 
-/// How a session is opened.
+/// Options of a session.
 public struct SessionOptions: Sendable, Hashable {
-    /// The most tokens of the conversation or text; 0: the model's own, but no more than 2048.
+    /// The context length: the maximum number of tokens of the conversation or sequence; 0: the model's own, but no
+    /// more than 2048.
     public var context = 0
-    /// The most tokens of a prompt that go through the model at once; `nil`: 256. More are faster and take more memory;
-    /// the same text comes out.
+    /// The maximum number of tokens of one prefill batch; `nil`: 256. A larger batch is faster and takes more memory;
+    /// the generated text is the same.
     public var batch: Int?
-    /// The most bytes of activations, keys and values together; 0: no limit. A session that would take more is refused
-    /// with an error that names the longest context that fits.
+    /// The maximum size of activations and KV cache together, in bytes; 0: no limit. A session that would take more is
+    /// rejected with an error that names the longest context that fits.
     public var budget: UInt64 = 0
-    /// Lets tokens see so many of the newest and of the oldest alone, so that less is kept; `nil`: all that the model
-    /// sees.
+    /// Limits attention to a sliding window, so that the KV cache is smaller; `nil`: the model's own attention mask.
     public var window: Window?
-    /// The type of keys and values.
+    /// The type of the KV cache.
     public var cacheType = CacheType.auto
-    /// The most tokens of an answer; 0: as many as there is room for.
+    /// The maximum number of tokens of an answer; 0: as many as the context has room for.
     public var maxTokens = 0
-    /// How tokens are chosen; `nil`: the usual way.
+    /// The sampling options; `nil`: the defaults.
     public var sampler: Sampler?
-    /// Texts that end an answer where they come; they are not a part of it.
+    /// Stop strings: they end an answer where they occur, and are not a part of it.
     public var stops: [String] = []
 
-    /// Which tokens are seen.
+    /// A sliding window with attention sinks.
     public struct Window: Sendable, Hashable {
-        /// So many of the newest.
+        /// How many of the newest tokens are visible.
         public var recent: Int
-        /// So many of the oldest.
+        /// How many of the oldest tokens stay visible (attention sinks).
         public var first: Int
-        /// A window of these.
+        /// Creates a window.
         public init(recent: Int, first: Int = 0) { (self.recent, self.first) = (recent, first) }
     }
 
-    /// The usual way.
+    /// The defaults.
     public init() {}
 
-    /// The library's form of these options.
+    /// Creates the native form of these options.
     func native() throws(SiskinError) -> Owner {
         let owner = Owner(try made { siskin_session_options_new(&$0) }, "session options", free: { siskin_session_options_free($0) })
         try owner.lend { native throws(SiskinError) in

@@ -1,17 +1,17 @@
 import CSiskin
 import Foundation
 
-/// What a session has done so far.
+/// Counters of a session.
 public struct Stats: Sendable, Hashable {
-    /// Tokens that it holds.
+    /// Tokens in the KV cache.
     public let position: Int
-    /// Tokens of prompts that were read; those that were known already are not counted.
+    /// Prompt tokens that were computed; tokens that were already in the KV cache are not counted.
     public let promptTokens: Int
-    /// The time that took.
+    /// The time spent in prefill.
     public let promptTime: Duration
-    /// Tokens that were written.
+    /// Tokens that were generated.
     public let tokens: Int
-    /// The time that took.
+    /// The time spent in prefill.
     public let time: Duration
 
     init(_ stats: siskin_stats) {
@@ -23,31 +23,31 @@ public struct Stats: Sendable, Hashable {
     }
 }
 
-/// How much memory is given back.
+/// How much memory is returned to the system.
 public enum Trim: Sendable, Hashable {
-    /// What holds nothing.
+    /// Memory that is not in use.
     case unused
-    /// All: what was said and read is forgotten. Save it before.
+    /// All memory, including messages and tokens: save the session before.
     case all
 }
 
-/// What sessions hold, and how they hold still.
+/// State of sessions, and suspension.
 extension Session {
-    /// What the session has done so far.
+    /// Returns the counters of the session.
     public func stats() throws(SiskinError) -> Stats {
         try worker.owner.lend { session throws(SiskinError) in
             Stats(try filled(siskin_stats(), \.struct_size) { siskin_session_stats(session, &$0) })
         }
     }
 
-    /// What the session holds in memory.
+    /// Returns the memory that the session uses.
     public func memory() throws(SiskinError) -> Memory {
         try worker.owner.lend { session throws(SiskinError) in
             Memory(try filled(siskin_memory(), \.struct_size) { siskin_session_memory(session, &$0) })
         }
     }
 
-    /// The scores of all tokens to come next, as the model gives them; zeros before the first token.
+    /// Returns the logits of the next token, one for each token of the vocabulary; zeros before the first token.
     public func logits() throws(SiskinError) -> [Float] {
         try worker.owner.lend { session throws(SiskinError) in
             var logits: UnsafePointer<Float>?
@@ -57,20 +57,20 @@ extension Session {
         }
     }
 
-    /// Forgets all that was said and read. The answer that is being written is dropped.
+    /// Clears the session: all messages and tokens. The current answer is dropped.
     public func forget() throws(SiskinError) {
         try worker.owner.lend { session throws(SiskinError) in try check(siskin_session_forget(session)) }
     }
 
-    /// Forgets all but the first `position` tokens, and all messages: what follows goes on from those tokens. The answer
-    /// that is being written is dropped.
+    /// Truncates the session to the first `position` tokens, and drops all messages: generation continues after those
+    /// tokens. The current answer is dropped.
     public func rewind(to position: Int) throws(SiskinError) {
         let position: Int = try number(position, "position")
         try worker.owner.lend { session throws(SiskinError) in try check(siskin_session_rewind(session, position)) }
     }
 
-    /// Writes what the session holds to a file, which appears when it is complete: who has it can read what was said. An
-    /// answer that is being written goes on afterwards; in the file it ends here.
+    /// Saves the state of the session to a file, which is renamed into place when it is complete. The file contains the
+    /// conversation in readable form: protect it. An unfinished answer continues afterwards; in the file it ends here.
     public func save(to file: URL) throws(SiskinError) {
         let path = try path(file)
         try worker.owner.lend { session throws(SiskinError) in
@@ -78,7 +78,7 @@ extension Session {
         }
     }
 
-    /// The same as data.
+    /// Returns the saved state as data.
     public func saved() throws(SiskinError) -> Data {
         try worker.owner.lend { session throws(SiskinError) in
             var bytes: UnsafePointer<UInt8>?
@@ -88,8 +88,8 @@ extension Session {
         }
     }
 
-    /// Goes on from what `save(to:)` wrote, in place of what was said here. It must be of the same model, and of a
-    /// session with the same type of cache and window. What follows is what would have followed there.
+    /// Restores what `save(to:)` wrote, replacing the state of the session. It must come from the same model, and from
+    /// a session with the same cache type and window. Generation continues exactly as it would have there.
     public func restore(from file: URL) throws(SiskinError) {
         let path = try path(file)
         try worker.owner.lend { session throws(SiskinError) in
@@ -97,29 +97,29 @@ extension Session {
         }
     }
 
-    /// The same from what `saved()` gave.
+    /// Restores what `saved()` returned.
     public func restore(from data: Data) throws(SiskinError) {
         try worker.owner.lend { session throws(SiskinError) in
             try check(withBytes(data) { siskin_session_restore_memory(session, $0, $1) })
         }
     }
 
-    /// Gives memory back to the system, which gives it again as it is needed.
+    /// Returns memory to the system; it is committed again on demand.
     public func trim(_ level: Trim = .unused) throws(SiskinError) {
         let level = UInt32(level == .all ? SISKIN_TRIM_ALL : SISKIN_TRIM_UNUSED)
         try worker.owner.lend { session throws(SiskinError) in try check(siskin_session_trim(session, level)) }
     }
 
-    /// Holds the session, for when an app goes to the background: a running call ends within milliseconds with
-    /// `SiskinError.Code.cancelled`, and those after it are refused with `suspended`. Nothing is lost: streams of
-    /// answers wait, and go on once it is resumed.
+    /// Suspends the session, for when an app goes to the background: a running call ends within milliseconds with
+    /// `SiskinError.Code.cancelled`, and later calls are rejected with `suspended`. Nothing is lost: streams of answers
+    /// wait, and continue once it is resumed.
     public nonisolated func suspend() throws(SiskinError) {
         try suspension.begin { () throws(SiskinError) in
             try worker.owner.lend { session throws(SiskinError) in try check(siskin_session_suspend(session)) }
         }
     }
 
-    /// Lets the session work again.
+    /// Resumes the session.
     public nonisolated func resume() throws(SiskinError) {
         try suspension.end { () throws(SiskinError) in
             try worker.owner.lend { session throws(SiskinError) in try check(siskin_session_resume(session)) }

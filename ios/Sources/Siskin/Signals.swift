@@ -1,4 +1,4 @@
-// What Apple's systems say of the app and the device.
+// Notifications of Apple platforms about the app and the device.
 #if canImport(Darwin)
 import Foundation
 
@@ -6,9 +6,9 @@ import Foundation
 import UIKit
 #endif
 
-/// Listens to the system for a `Lifecycle`, until it is let go.
+/// Observes the system for a `Lifecycle` until it is deallocated.
 final class Signals: @unchecked Sendable {
-    // Set by `tell` before anybody else has it, and by what `tell` begins on the main thread.
+    // Set by `tell` before it is shared, and by the main-thread work that `tell` starts.
     private let lock = NSLock()
     private var observers: [any NSObjectProtocol] = []
     private let pressure = DispatchSource.makeMemoryPressureSource(eventMask: [.warning, .critical], queue: .global())
@@ -18,7 +18,7 @@ final class Signals: @unchecked Sendable {
         observers.forEach { NotificationCenter.default.removeObserver($0) }
     }
 
-    /// Tells `lifecycle` what is so now, and whatever changes.
+    /// Reports the current state to `lifecycle`, and all changes.
     func tell(_ lifecycle: Lifecycle) {
         pressure.setEventHandler { [weak lifecycle] in lifecycle?.memoryIsShort() }
         pressure.activate()
@@ -51,7 +51,7 @@ final class Signals: @unchecked Sendable {
     }
 
     #if canImport(UIKit) && !os(watchOS)
-    /// What is in the battery is only known where the app asked the system to watch it.
+    /// The battery level is only known if the app enabled battery monitoring.
     private static func tellBattery(_ lifecycle: Lifecycle) {
         Task { @MainActor [weak lifecycle] in
             let device = UIDevice.current
@@ -66,7 +66,7 @@ final class Signals: @unchecked Sendable {
 }
 
 extension Heat {
-    /// What `ProcessInfo` says.
+    /// Converts the thermal state of `ProcessInfo`.
     public init(_ state: ProcessInfo.ThermalState) {
         switch state {
         case .nominal: self = .nominal

@@ -1,23 +1,24 @@
 import CSiskin
 import Foundation
 
-/// What went wrong, where, and what to do.
+/// An error: what went wrong, where, and what to do.
 public struct SiskinError: Error, Sendable, Hashable {
-    /// What kind of error it is.
+    /// The kind of error.
     public let code: Code
-    /// Where it went wrong: a file, section and field, or the name of an argument.
+    /// The location of the error: a file, section and field, or the name of an argument.
     public let place: String
     /// What went wrong and what to do.
     public let message: String
 
-    /// An error of the library's own making, or a test's.
+    /// Creates an error, for the package itself and for tests.
     public init(_ code: Code, place: String, message: String) {
         self.code = code
         self.place = place
         self.message = message
     }
 
-    /// Whether the work was stopped and not failed: by its task, by `stop()`, or because its handle was held or closed.
+    /// Whether the work was cancelled rather than failed: by its task, by `stop()`, or because its handle was suspended
+    /// or closed.
     public var isCancellation: Bool { code == .cancelled }
 }
 
@@ -26,51 +27,51 @@ extension SiskinError {
     public enum Code: Sendable, Hashable {
         /// A file or folder could not be read or written.
         case io
-        /// The bytes are not in the format they claim.
+        /// The data is not in the format that it claims to be in.
         case corrupt
-        /// The format or the request is right, but this version or this model cannot do it.
+        /// The format or the request is valid, but unsupported by this version or this model.
         case unsupported
         /// The file's major version is unknown.
         case version
-        /// Something the model needs is not in the file.
+        /// The file lacks something that the model needs.
         case missing
         /// A tensor has a shape or type that the architecture does not allow.
         case shape
-        /// A hash differs: the file was changed or damaged.
+        /// A hash mismatch: the file was modified or damaged.
         case integrity
         /// A value is out of range or contradicts another.
         case argument
         /// The text or tokens are longer than the context.
         case tooLong
-        /// The chat template failed or refused the messages.
+        /// The chat template failed or rejected the messages.
         case template
-        /// A pointer is null: this package does not give such.
+        /// A pointer is null: never caused by this package.
         case null
-        /// A handle is of another kind: this package does not give such.
+        /// A handle is of another type: never caused by this package.
         case handle
-        /// A text is not UTF-8: texts of Swift always are.
+        /// A text is not UTF-8: Swift strings always are.
         case utf8
-        /// A struct has not the size that the library expects: this package does not give such.
+        /// A struct does not have the size that the library expects: never caused by this package.
         case structSize
-        /// The handle is in a state that does not allow the call; it was closed, for example.
+        /// The handle is in a state that does not allow the call; for example, it was closed.
         case state
-        /// The work was stopped. The call can be made again.
+        /// The work was cancelled. The call can be made again.
         case cancelled
-        /// The model produced numbers that are not finite.
+        /// The model produced NaN or infinity.
         case numeric
-        /// Another call is at work on the handle, or the call came from a callback.
+        /// Another call is using the handle, or the call came from a callback.
         case busy
-        /// An earlier call failed inside the handle: close it.
+        /// An earlier call panicked inside the handle: close it.
         case poisoned
         /// The session is suspended: resume it first.
         case suspended
         /// A memory limit does not allow the request.
         case memory
-        /// There was not even memory for an error.
+        /// There was not enough memory to allocate an error.
         case outOfMemory
-        /// The library failed inside: please tell its makers.
+        /// An internal error of the library: please report it.
         case panic
-        /// A number that this package does not know, from a later library.
+        /// A number of a newer library that this package does not know.
         case unknown(Int32)
     }
 }
@@ -103,7 +104,7 @@ extension SiskinError.Code {
         (.panic, SISKIN_ERROR_PANIC),  // 999
     ]
 
-    /// The kind with a number.
+    /// Creates the kind with a number.
     public init(number: Int32) {
         self = Self.numbers.first { $0.1 == number }?.0 ?? .unknown(number)
     }

@@ -1,6 +1,6 @@
 import CSiskin
 
-/// Texts that are read or written for together, in the library's form.
+/// A batch of texts in the library's form.
 struct Texts: Sendable {
     let owner: Owner
 

@@ -1,26 +1,26 @@
 import CSiskin
 import Foundation
 
-/// How speech is written down. What is `nil` is as usual.
+/// Options of a transcriber. `nil` means the default.
 public struct TranscriberOptions: Sendable, Hashable {
-    /// Write English, whatever is spoken.
+    /// Translate to English.
     public var translate: Bool?
-    /// Cut the text into segments with times.
+    /// Split the text into segments with timestamps.
     public var timestamps: Bool?
-    /// How many texts go on at the same time, of which the likeliest is taken.
+    /// The number of beams of beam search.
     public var beams: Int?
-    /// Let the model see the text of the windows before.
+    /// Condition on the text of the previous windows.
     public var previous: Bool?
-    /// The probability from which a window is silent, unless its text is likely.
+    /// The no-speech probability from which a window is treated as silent, unless its text is likely.
     public var silence: Double?
-    /// The most tokens of a window.
+    /// The maximum number of tokens of a window.
     public var maxTokens: Int?
-    /// The language that is spoken, such as `en`; empty: what the model hears.
+    /// The spoken language, such as `en`; empty: detect it.
     public var language = ""
-    /// What might have been said before: names and words that the sound may hold.
+    /// A prompt: names and words that are likely to occur in the audio.
     public var prompt = ""
 
-    /// The usual way.
+    /// The defaults.
     public init() {}
 
     private var numbers: [(Int32, Double?)] {
@@ -43,25 +43,25 @@ public struct TranscriberOptions: Sendable, Hashable {
     }
 }
 
-/// What is said in a sound.
+/// A transcript of audio.
 public struct Transcript: Sendable, Hashable {
     /// The whole text.
     public let text: String
-    /// The language that is spoken, such as `en`; `nil` where that is not known.
+    /// The spoken language, such as `en`; `nil` if unknown.
     public let language: String?
-    /// Its parts, in their order.
+    /// Its segments, in order of time.
     public let segments: [Segment]
 }
 
-/// A part of a sound, and what is said in it.
+/// A segment of the audio, and its transcript.
 public struct Segment: Sendable, Hashable {
-    /// What is said.
+    /// Its text.
     public let text: String
-    /// Where it is, in seconds.
+    /// Its time range, in seconds.
     public let seconds: Range<Double>
-    /// The mean logarithm of the probabilities of its window's tokens.
+    /// The mean log-probability of the tokens of its window.
     public let logProbability: Float
-    /// The probability that its window is silent.
+    /// The probability that its window contains no speech.
     public let silence: Float
 
     init(_ segment: siskin_segment) {
@@ -72,8 +72,8 @@ public struct Segment: Sendable, Hashable {
     }
 }
 
-/// Writes down what is said. Calls come one after the other, on a thread of the transcriber's own; the cancellation of a
-/// call's task stops it.
+/// Transcribes speech. Calls run one after the other, on a thread of the transcriber; cancelling the task of a call
+/// stops it.
 public actor Transcriber {
     private let worker: Worker
     private let queue = Queue("transcriber")
@@ -81,7 +81,7 @@ public actor Transcriber {
     /// Calls run here.
     public nonisolated var unownedExecutor: UnownedSerialExecutor { queue.asUnownedSerialExecutor() }
 
-    /// Opens a transcriber, for models that listen.
+    /// Creates a transcriber, for speech-to-text models.
     public init(_ model: Model, options: TranscriberOptions = TranscriberOptions()) async throws(SiskinError) {
         worker = try await aside { _ throws(SiskinError) in
             let transcriber = try model.owner.lend { model throws(SiskinError) in
@@ -93,7 +93,7 @@ public actor Transcriber {
         }
     }
 
-    /// Hears with other options from now on. What is `nil` in them stays as it was.
+    /// Changes the options of later calls. Options that are `nil` remain unchanged.
     public func set(_ options: TranscriberOptions) throws(SiskinError) {
         try worker.owner.lend { transcriber throws(SiskinError) in try options.tell(transcriber) }
     }
@@ -101,7 +101,7 @@ public actor Transcriber {
     /// Stops the running call within milliseconds.
     public nonisolated func stop() { worker.stop() }
 
-    /// Stops the running call, waits for it, and lets go of the transcriber; later calls throw. May be called again.
+    /// Stops the running call, waits for it, and releases the transcriber; later calls throw. May be called again.
     public nonisolated func close() async {
         worker.close()
         await settle()
@@ -109,13 +109,13 @@ public actor Transcriber {
 
     private func settle() {}
 
-    /// Writes down one channel of sound with `rate` samples in a second, full scale being -1 to 1.
+    /// Transcribes one channel of audio at `rate` samples per second, with full scale from -1 to 1.
     public func transcribe(_ samples: [Float], rate: Int = 16000) async throws(SiskinError) -> Transcript {
         let rate: UInt32 = try number(rate, "rate")
         return try await transcribed { siskin_transcriber_hear($0, samples, samples.count, rate) }
     }
 
-    /// The same of little-endian 16-bit samples, `channels` of them for each moment.
+    /// Transcribes little-endian 16-bit samples with `channels` interleaved channels.
     public func transcribe(pcm16 bytes: Data, rate: Int, channels: Int = 1) async throws(SiskinError) -> Transcript {
         let rate: UInt32 = try number(rate, "rate")
         let channels: UInt16 = try number(channels, "channels")
@@ -124,7 +124,7 @@ public actor Transcriber {
         }
     }
 
-    /// The same of a WAVE file.
+    /// Transcribes a WAVE file.
     public func transcribe(wav bytes: Data) async throws(SiskinError) -> Transcript {
         try await transcribed { transcriber in withBytes(bytes) { siskin_transcriber_hear_wav(transcriber, $0, $1) } }
     }

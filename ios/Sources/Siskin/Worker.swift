@@ -2,8 +2,8 @@ import CSiskin
 import Dispatch
 import Foundation
 
-/// Runs the jobs of one actor, one after the other, on threads of its own: calls of the library take seconds, and the
-/// threads that tasks share must not wait for them.
+/// Runs the jobs of one actor, one after the other, on its own threads: native calls take seconds, and must not block
+/// the cooperative thread pool.
 final class Queue: SerialExecutor {
     private let queue: DispatchQueue
 
@@ -17,8 +17,8 @@ final class Queue: SerialExecutor {
     }
 }
 
-/// Does work that belongs to no actor, such as opening, on threads of its own.
-/// `isStopped` says whether the task was cancelled meanwhile.
+/// Runs work that belongs to no actor, such as opening a model, on its own thread. `isStopped` returns whether the task
+/// was cancelled meanwhile.
 func aside<T: Sendable>(
     _ work: @escaping @Sendable (_ isStopped: @escaping @Sendable () -> Bool) throws(SiskinError) -> T
 ) async throws(SiskinError) -> T {
@@ -38,7 +38,7 @@ func aside<T: Sendable>(
     return try result.get()
 }
 
-/// What any thread may set.
+/// A flag that any thread may set.
 private final class Flag: @unchecked Sendable {
     private let lock = NSLock()
     private var value = false
@@ -46,31 +46,31 @@ private final class Flag: @unchecked Sendable {
     func set() { lock.withLock { value = true } }
 }
 
-/// What a call gives or throws.
+/// Returns what a call returns or throws.
 func caught<T>(_ call: () throws(SiskinError) -> T) -> Result<T, SiskinError> {
     do { return .success(try call()) } catch { return .failure(error) }
 }
 
-/// A handle that does long work for an actor, and what stops it.
+/// A handle that does long-running work for an actor, and its stop handle.
 ///
-/// A stop meets the calls that were announced before it, and no others: one that comes too late is taken back.
+/// A stop affects the calls that were announced before it, and no others: one that comes too late is cleared.
 final class Worker: @unchecked Sendable {
     /// The handle.
     let owner: Owner
     private let stopper: Owner
-    // What follows the lock is only touched by who holds it.
+    // The fields below are guarded by the lock.
     private let lock = NSLock()
-    /// The number of the call that was announced last.
+    /// The number of the last announced call.
     private var announced: UInt64 = 0
-    /// The number of the call whose turn it is, or was last.
+    /// The number of the current call, or of the last one.
     private var turn: UInt64 = 0
     private var isRunning = false
     private var isStopped = false
     /// Calls up to this number were stopped.
     private var stopped: UInt64 = 0
-    /// Whether a stop came between the calls that write an answer.
+    /// Whether a stop came between the calls that generate an answer.
     private var stopsAnswer = false
-    /// The call that last met such a stop.
+    /// The call that was last ended by such a stop.
     private var ended: UInt64 = 0
     /// A call that was cancelled before it began.
     private var cancelled: UInt64 = 0
@@ -81,8 +81,8 @@ final class Worker: @unchecked Sendable {
         self.stopper = Owner(pointer, "stop", free: { siskin_stop_free($0) })
     }
 
-    /// Announces a call: stops reach it from now on, also while it waits for its turn. It may be made in several parts,
-    /// and again.
+    /// Announces a call: stops affect it from now on, including while it waits for its turn. It may consist of several
+    /// parts, and may be repeated.
     func announce() -> UInt64 {
         lock.lock()
         defer { lock.unlock() }
@@ -90,8 +90,8 @@ final class Worker: @unchecked Sendable {
         return announced
     }
 
-    /// Makes a call that the task's cancellation stops, and that is announced now where it was not before. One that goes
-    /// on with an answer heeds a stop that came before it.
+    /// Makes a call, which is stopped by the task's cancellation and is announced now if it was not before. A call that
+    /// continues an answer is also ended by a stop that came before it.
     func run<T: Sendable>(
         _ call: UInt64? = nil,
         goesOn: Bool = false,
@@ -101,7 +101,7 @@ final class Worker: @unchecked Sendable {
         let call = call ?? announce()
         give(call)
         let result = await withTaskCancellationHandler {
-            // A closure that does not name its actor runs on the threads that tasks share.
+            // A closure without isolation to its actor would run on the cooperative thread pool.
             isolation?.assertIsolated()
             return caught { () throws(SiskinError) in
                 try begin(call, goesOn)
@@ -114,7 +114,7 @@ final class Worker: @unchecked Sendable {
         return try result.get()
     }
 
-    /// Stops the running call and those that wait for their turn, or the answer that is being written.
+    /// Stops the running call and those that wait for their turn, or the current answer.
     func stop() {
         lock.lock()
         defer { lock.unlock() }
@@ -122,21 +122,21 @@ final class Worker: @unchecked Sendable {
         if isRunning { stopNow() } else { stopsAnswer = true }
     }
 
-    /// Whether a stop met a call that was announced.
+    /// Whether a stop affects an announced call.
     func isStopped(_ call: UInt64) -> Bool {
         lock.lock()
         defer { lock.unlock() }
         return call <= stopped || call == ended
     }
 
-    /// Stops the running call where it was stopped before: the library may have taken that back with a suspension.
+    /// Stops the running call again if it was stopped before: the library may have cleared the stop on a suspension.
     func stopAgain() {
         lock.lock()
         defer { lock.unlock() }
         if isRunning && isStopped { stopNow() }
     }
 
-    /// Stops the running call, and lends the handle no more.
+    /// Stops the running call, and rejects further ones.
     func close() {
         owner.close()
         lock.lock()

@@ -1,14 +1,14 @@
 import CSiskin
 
-/// A text that was written.
+/// A generated text.
 public struct Written: Sendable, Hashable {
     /// The text.
     public let text: String
-    /// Its tokens.
+    /// Its token ids.
     public let tokens: [UInt32]
-    /// How likely it is by its length: higher is better.
+    /// Its length-penalized score: higher is better.
     public let score: Double
-    /// Whether the model ended it; otherwise there was room for no more.
+    /// Whether the model ended it; otherwise the length limit did.
     public let ended: Bool
 
     init(_ written: siskin_written) {
@@ -19,8 +19,8 @@ public struct Written: Sendable, Hashable {
     }
 }
 
-/// Writes texts for texts: translations, summaries, continuations. Calls come one after the other, on a thread of the
-/// writer's own; the cancellation of a call's task stops it.
+/// Generates a text for each text of a batch: translations, summaries, continuations. Calls run one after the other, on
+/// a thread of the writer; cancelling the task of a call stops it.
 public actor Writer {
     private let model: Model
     private let worker: Worker
@@ -29,8 +29,9 @@ public actor Writer {
     /// Calls run here.
     public nonisolated var unownedExecutor: UnownedSerialExecutor { queue.asUnownedSerialExecutor() }
 
-    /// Opens a writer. `rows` is how many texts or beams go on at the same time, 0: 32; `context` the most tokens of a
-    /// text with what stands before it, 0: the model's own, but no more than 1024. The model must stay open.
+    /// Creates a writer. `rows` is the number of sequences or beams that are generated at the same time, 0: 32;
+    /// `context` the maximum number of tokens of a text with its prefix, 0: the model's own, but no more than 1024. The
+    /// model must stay open.
     public init(_ model: Model, rows: Int = 0, context: Int = 0) async throws(SiskinError) {
         self.model = model
         worker = try await aside { _ throws(SiskinError) in
@@ -46,7 +47,7 @@ public actor Writer {
     /// Stops the running call within milliseconds.
     public nonisolated func stop() { worker.stop() }
 
-    /// Stops the running call, waits for it, and lets go of the writer; later calls throw. May be called again.
+    /// Stops the running call, waits for it, and releases the writer; later calls throw. May be called again.
     public nonisolated func close() async {
         worker.close()
         await settle()
@@ -54,7 +55,7 @@ public actor Writer {
 
     private func settle() {}
 
-    /// Writes texts for each text, the best first; `nil`: as the model's own configuration asks for.
+    /// Generates texts for each text, best first; `nil`: the defaults of the model's configuration.
     public func write(_ texts: [String], _ writing: Writing? = nil) async throws(SiskinError) -> [[Written]] {
         let native = try Texts(texts)
         let writing = try writing?.native(model)

@@ -1,40 +1,40 @@
 import CSiskin
 
-/// How a writer writes. What is `nil` is as the model's own configuration asks for.
+/// Generation options of a writer. `nil` means the default of the model's configuration.
 public struct Writing: Sendable, Hashable {
-    /// What is written.
+    /// The task.
     public var task = Task.usual
-    /// How many texts are begun at the same time, of which the likeliest are kept; 1: the likeliest token each time.
+    /// The number of beams of beam search; 1: greedy decoding or sampling with one beam.
     public var beams: Int?
-    /// How many texts are given for each, the best first.
+    /// The number of texts returned for each input, best first.
     public var best: Int?
-    /// The most tokens of a text.
+    /// The maximum number of tokens of a text.
     public var maxTokens: Int?
-    /// The power of a text's length that its score is divided by.
+    /// Length penalty: the exponent of a text's length by which its score is divided.
     public var lengthPenalty: Double?
-    /// Into how many groups beams are divided, each of which looks for something else.
+    /// Diverse beam search: the number of groups that the beams are divided into.
     public var groups: Int?
-    /// What groups lose for the same tokens.
+    /// Diverse beam search: the penalty of a group for tokens that other groups chose.
     public var diversity: Double?
-    /// What is done with texts that are too long for the model. Parts end where sentences do.
+    /// How texts that are too long for the model are handled. Windows end at sentence boundaries.
     public var long: LongTexts?
-    /// What stands before each text, such as the name of a task.
+    /// The prefix of each text, such as the name of a task.
     public var before: String?
-    /// How tokens are chosen where there is one beam.
+    /// The sampling options for a single beam.
     public var sampler: Sampler?
 
-    /// What a writer can be asked for.
+    /// Tasks of a writer.
     public enum Task: Sendable, Hashable {
-        /// What the model's own configuration asks for.
+        /// The defaults of the model's configuration.
         case usual
-        /// A summary.
+        /// Summarization.
         case summary
-        /// A translation. Languages are named as the model names them, or by the code with which its own names begin;
-        /// empty where the model knows one pair alone.
+        /// Translation. Languages are given by the model's names for them, or by the language code that such a name
+        /// begins with; empty if the model supports a single language pair.
         case translation(from: String, to: String)
     }
 
-    /// What the model's own configuration asks for, for a task.
+    /// Creates the defaults of the model's configuration for a task.
     public init(_ task: Task = .usual) { self.task = task }
 
     private var numbers: [(Int32, Double?)] {
@@ -48,7 +48,7 @@ public struct Writing: Sendable, Hashable {
         ]
     }
 
-    /// The library's form of it, for a model.
+    /// Creates the native form, for a model.
     func native(_ model: Model) throws(SiskinError) -> Owner {
         let writing = try model.owner.lend { model throws(SiskinError) in try make(model) }
         let owner = Owner(writing, "writing", free: { siskin_writing_free($0) })

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //
-// Loading, errors, and threads that Java need not know.
+// Library loading, errors, and threads that are not attached to the JVM.
 #include "bridge.h"
 #include <string.h>
 
@@ -36,7 +36,7 @@ void no_memory(JNIEnv *env) {
     if (type != NULL) (*env)->ThrowNew(env, type, "no memory for a call of the library");
 }
 
-// Android's and Java's headers differ in what they take a pointer to an environment for.
+// The headers of Android and the JDK differ in the parameter type of `AttachCurrentThread`.
 #ifdef __ANDROID__
 #define PLACE(environment) (environment)
 #else
@@ -76,7 +76,7 @@ static jclass find(JNIEnv *env, const char *name) {
     return global;
 }
 
-// The method of an interface, whose class stays loaded as long as this library.
+// Looks up an interface method. The class stays loaded as long as this library.
 static jmethodID method(JNIEnv *env, const char *type, const char *name, const char *signature) {
     jclass local = (*env)->FindClass(env, type);
     if (local == NULL) return NULL;

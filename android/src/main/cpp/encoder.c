@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //
-// Encoders: whole texts. Every function reads the texts and gives all that came of them.
+// Encoders. Every function encodes the texts and returns all results.
 #include "bridge.h"
 
 #define ENCODER(value) HANDLE(siskin_encoder, value)
@@ -48,7 +48,7 @@ static jobjectArray embed(JNIEnv *env, TYPE, jlong encoder, jobjectArray array) 
     return bad ? NULL : vectors(env, ENCODER(encoder), (*env)->GetArrayLength(env, array));
 }
 
-// What was found for one text. False where it threw.
+// Packs the results of one text. Returns false if it threw.
 static bool pack_found(JNIEnv *env, struct packer *packer, const siskin_encoder *encoder, size_t index, size_t count) {
     pack_u32(packer, (uint32_t)count);
     for (size_t rank = 0; rank < count; rank++) {
@@ -63,7 +63,7 @@ static bool pack_found(JNIEnv *env, struct packer *packer, const siskin_encoder 
     return true;
 }
 
-// What was found for all texts, whose number stands before it.
+// Packs the results of all texts, preceded by their count.
 static jbyteArray all_found(JNIEnv *env, const siskin_encoder *encoder, size_t texts) {
     struct packer packer;
     pack_begin(&packer);

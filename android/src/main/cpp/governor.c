@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //
-// How fast models compute.
+// The pace of computation with a model.
 #include "bridge.h"
 
 static void set_pace(JNIEnv *env, TYPE, jlong model, jint pace, jfloat value) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //
-// Messages of the whole library.
+// Log messages of the whole library.
 #include "bridge.h"
 
 static void on_message(void *user, int32_t level, const char *text, size_t length) {
@@ -9,7 +9,8 @@ static void on_message(void *user, int32_t level, const char *text, size_t lengt
     if (env == NULL) return;
     jbyteArray bytes = give_bytes(env, text, length);
     if (bytes != NULL) (*env)->CallVoidMethod(env, user, known.message, (jint)level, bytes);
-    // The sink keeps what its listener throws; what is left has nobody to go to.
+    // The sink stores exceptions of its listener; any other exception is cleared, since there is no caller to receive
+    // it.
     (*env)->ExceptionClear(env);
     if (bytes != NULL) (*env)->DeleteLocalRef(env, bytes);
     detach(attached);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //
-// Open models.
+// Models.
 #include "bridge.h"
 #include <stdlib.h>
 
@@ -31,7 +31,7 @@ static jlong open_copy(JNIEnv *env, TYPE, jbyteArray array, jlong options) {
     return (jlong)(intptr_t)model;
 }
 
-// The buffer is held until the library lets go of it.
+// The buffer is kept alive until the library releases it.
 static jlong open_memory(JNIEnv *env, TYPE, jobject buffer, jlong offset, jlong length, jlong options) {
     siskin_model *model = NULL;
     const uint8_t *bytes = direct_bytes(env, buffer, offset, length);

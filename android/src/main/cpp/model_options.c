@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //
-// How models are opened.
+// Options of opening a model.
 #include "bridge.h"
 #include <stdlib.h>
 
@@ -39,7 +39,7 @@ static void set_cache(JNIEnv *env, TYPE, jlong options, jint cache) {
     failed(env, siskin_model_options_set_cache(OPTIONS(options), (uint32_t)cache));
 }
 
-// One of the three options that are a text.
+// Sets one of the three text options.
 static void set_text(JNIEnv *env, jlong options, jbyteArray array,
                      siskin_error *(*set)(siskin_model_options *, const char *, size_t)) {
     struct bytes text;
@@ -65,7 +65,7 @@ static bool on_progress(void *user, uint64_t done, uint64_t total) {
     JNIEnv *env = attach(&attached);
     if (env == NULL) return false;
     jboolean on = (*env)->CallBooleanMethod(env, user, known.progress, (jlong)done, (jlong)total);
-    // The sink keeps what its listener throws; what is left ends the work.
+    // The sink stores exceptions of its listener; any other exception ends the work.
     if ((*env)->ExceptionCheck(env)) {
         (*env)->ExceptionClear(env);
         on = JNI_FALSE;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //
-// How tokens are chosen.
+// Sampling options.
 #include "bridge.h"
 
 static jlong sampler_new(JNIEnv *env, TYPE) {

@@ -58,7 +58,7 @@ static void session_prompt_tokens(JNIEnv *env, TYPE, jlong session, jintArray ar
     free(ids);
 }
 
-// The numbers, the text, the bytes, and the likeliest tokens.
+// Packs the numbers, the text, the bytes, and the most probable tokens.
 static jbyteArray session_next(JNIEnv *env, TYPE, jlong session) {
     siskin_piece piece = {.struct_size = sizeof piece};
     struct packer packer;

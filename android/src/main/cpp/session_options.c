@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //
-// How sessions are opened.
+// Options of sessions.
 #include "bridge.h"
 
 #define OPTIONS(value) HANDLE(siskin_session_options, value)

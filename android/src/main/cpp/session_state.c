@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //
-// What sessions hold.
+// State of sessions.
 #include "bridge.h"
 
 #define SESSION(value) HANDLE(siskin_session, value)

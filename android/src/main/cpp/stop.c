@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //
-// Stopping work from any thread.
+// Cancellation from any thread.
 #include "bridge.h"
 
 static void stop_now(JNIEnv *env, TYPE, jlong stop) {

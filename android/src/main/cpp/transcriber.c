@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //
-// Transcribers: what is said in sounds. Every function that hears gives all that came of it.
+// Transcribers. Every function that transcribes returns the complete result.
 #include "bridge.h"
 
 #define TRANSCRIBER(value) HANDLE(siskin_transcriber, value)
@@ -37,7 +37,7 @@ static void set_prompt(JNIEnv *env, TYPE, jlong transcriber, jbyteArray prompt) 
     set_text(env, transcriber, prompt, siskin_transcriber_set_prompt);
 }
 
-// The text, the language, and the segments.
+// Packs the text, the language, and the segments.
 static jbyteArray heard(JNIEnv *env, const siskin_transcriber *transcriber) {
     const char *text = NULL, *language = NULL;
     size_t length = 0, language_length = 0, count = 0;

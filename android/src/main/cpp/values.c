@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //
-// Arrays of Java's in and out.
+// Conversion of JVM arrays.
 #include "bridge.h"
 #include <stdlib.h>
 #include <string.h>
@@ -136,7 +136,7 @@ void pack_drop(struct packer *packer) {
     packer->data = packer->small;
 }
 
-// Whether so many things fit an array.
+// Returns whether `count` elements fit into an array.
 static bool fits(JNIEnv *env, size_t count) {
     if (count > INT32_MAX) no_memory(env);
     return count <= INT32_MAX;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //
-// Writers: texts for texts.
+// Writers: batched text-to-text generation.
 #include "bridge.h"
 
 #define WRITER(value) HANDLE(siskin_writer, value)
@@ -17,7 +17,7 @@ static jlong writer_stopper(JNIEnv *env, TYPE, jlong writer) {
     return (jlong)(intptr_t)stop;
 }
 
-// What was written for one text. False where it threw.
+// Packs the texts generated for one text. Returns false if it threw.
 static bool pack_written(JNIEnv *env, struct packer *packer, const siskin_writer *writer, size_t index) {
     size_t count = 0;
     if (failed(env, siskin_writer_count(writer, index, &count))) return false;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //
-// How writers write.
+// Generation options of writers.
 #include "bridge.h"
 
 #define MODEL(value) HANDLE(const siskin_model, value)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //
-// Functions of libraries with the feature `ffi-testing`, which panic, fail and wait. No package has them.
+// Functions of libraries with the feature `ffi-testing`, which panic, fail and block. Not part of any package.
 #include "bridge.h"
 
 siskin_error *siskin_testing_panic(siskin_session *session);

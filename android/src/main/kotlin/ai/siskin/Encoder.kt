@@ -1,35 +1,35 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 package ai.siskin
 
-/** How an encoder is opened. */
+/** Options of an encoder. */
 public class EncoderOptions {
     /**
-     * Whether the model's head is used, which classes, labels, scores and answers need and vectors must not have.
+     * Whether to use the model's head: required for classes, labels, scores and answers, not allowed for embeddings.
      */
     public var head: Boolean = false
 
-    /** The most tokens that go through the model at once; 0: 512. */
+    /** The maximum number of tokens of one forward pass; 0: 512. */
     public var batch: Int = 0
 
-    /** The type of keys and values. */
+    /** The type of the KV cache. */
     public var cacheType: CacheType = CacheType.AUTO
 
-    /** What is done with texts that have more tokens than the model reads. */
+    /** How texts with more tokens than the model's maximum are handled. */
     public var long: LongTexts = LongTexts.REFUSE
 
-    /** How many tokens the parts of [LongTexts.PARTS] share. */
+    /** The overlap of the windows of [LongTexts.PARTS], in tokens. */
     public var overlap: Int = 0
 
-    /** How hidden states become one vector. */
+    /** How hidden states are pooled to one vector. */
     public var pooling: Pooling = Pooling.AUTO
 
     /**
-     * Whether vectors are brought to length one; `null`: what the model was made for, or `true` where [pooling] or
+     * Whether embeddings are normalized to unit length; `null`: the model's own setting, or `true` if [pooling] or
      * [columns] is set.
      */
     public var normalise: Boolean? = null
 
-    /** How many columns of vectors are kept, for models that were trained to be cut off; 0: all. */
+    /** How many dimensions of embeddings are kept, for Matryoshka models; 0: all. */
     public var columns: Int = 0
 
     internal fun open(model: Long): Encoder {
@@ -51,97 +51,100 @@ public class EncoderOptions {
     }
 }
 
-/** What is done with texts that have more tokens than the model reads. */
+/** How texts with more tokens than the model's maximum are handled. */
 public enum class LongTexts {
-    /** They are refused. */
+    /** Rejected. */
     REFUSE,
 
-    /** They are read as far as the model reads. */
+    /** Truncated to the model's maximum length. */
     CUT,
 
-    /** They are read in parts that share some tokens. */
+    /** Split into overlapping windows. */
     PARTS,
 }
 
-/** How hidden states become one vector. */
+/** How hidden states are pooled to one vector. */
 public enum class Pooling {
-    /** What the model was made for. */
+    /** The model's own pooling. */
     AUTO,
 
     /** The mean over all tokens. */
     MEAN,
 
-    /** The first token's. */
+    /** The first token (CLS). */
     FIRST,
 
-    /** The last token's. */
+    /** The last token. */
     LAST,
 
-    /** The largest of each column. */
+    /** The maximum of each column. */
     MAX,
 
-    /** The mean with weights 1, 2, 3, ... */
+    /** The mean, weighted by position: 1, 2, 3, ... */
     WEIGHTED,
 }
 
-/** Something that an encoder found: a class, a run with a label, an answer or a token. */
+/** One result of an encoder: a class, a labeled span, an answer or a token. */
 public class Found internal constructor(
-    /** The name of the class or label, the words of the answer, or the text of the token. */
+    /** The name of the class or label, the text of the answer or of the token. */
     public val text: String,
-    /** Where it begins in the text, in characters of the `String`. */
+    /** The offset of its start in the text, in UTF-16 code units of the `String`. */
     public val start: Int,
-    /** The first character behind it. */
+    /** The offset of its end, exclusive. */
     public val end: Int,
-    /** Its probability; of the classes of a model of numbers (`regression`), the number. */
+    /** Its probability; the predicted value of a regression model. */
     public val score: Float,
-    /** The token, where it is one. */
+    /** The token id, if the result is a token. */
     public val token: Int?,
 ) {
     override fun toString(): String = "$text ($score)"
 }
 
-/** Reads whole texts, many at a time. */
+/** Encodes whole texts in batches. */
 public class Encoder internal constructor(pointer: Long) :
     WorkingHandle(Owner("encoder", pointer, NativeEncoder.stopper(pointer), NativeEncoder::free)) {
-    /** Makes a vector of each text. */
+    /** Returns the embedding of each text. */
     public suspend fun embed(texts: List<String>): List<FloatArray> =
         work { NativeEncoder.embed(it, texts.encoded()).asList() }
 
-    /** Makes a vector of a text. */
+    /** Returns the embedding of a text. */
     public suspend fun embed(text: String): FloatArray = embed(listOf(text)).single()
 
-    /** Tells the classes of each text, the likeliest first. */
+    /** Classifies each text, with the most probable class first. */
     public suspend fun classify(texts: List<String>): List<List<Found>> =
         work { read(texts, NativeEncoder.classify(it, texts.encoded())) }
 
-    /** Tells the classes of a text, the likeliest first. */
+    /** Classifies a text, with the most probable class first. */
     public suspend fun classify(text: String): List<Found> = classify(listOf(text)).single()
 
-    /** Scores how well each text goes with a question, in the order of the texts. Only the order means something. */
+    /**
+     * Scores the relevance of each text to a query with a cross-encoder, in the order of the texts. Only the order of
+     * the scores is meaningful.
+     */
     public suspend fun rerank(question: String, texts: List<String>): List<Float> = work { pointer ->
         val found = NativeEncoder.rerank(pointer, question.encodeToByteArray(), texts.encoded())
         read(texts, found).map { it.first().score }
     }
 
-    /** Finds the runs of each text that have a label, such as names. */
+    /** Finds the labeled spans of each text, such as named entities. */
     public suspend fun tag(texts: List<String>): List<List<Found>> =
         work { read(texts, NativeEncoder.tag(it, texts.encoded())) }
 
-    /** Finds the runs of a text that have a label. */
+    /** Finds the labeled spans of a text. */
     public suspend fun tag(text: String): List<Found> = tag(listOf(text)).single()
 
-    /** Finds the likeliest place of each text that answers a question; `null` where there is none. */
+    /** Finds the most probable span of each text that answers a question; `null` if there is none. */
     public suspend fun answer(question: String, texts: List<String>): List<Found?> = work { pointer ->
         val found = NativeEncoder.answer(pointer, question.encodeToByteArray(), texts.encoded())
         read(texts, found).map { it.firstOrNull() }
     }
 
-    /** Finds the [count] likeliest tokens for each masked place of a text. */
+    /** Predicts the [count] most probable tokens for each mask token of a text. */
     public suspend fun fillMask(text: String, count: Int = 5): List<List<Found>> = work { pointer ->
         read(null, NativeEncoder.fillMask(pointer, text.encodeToByteArray(), natural("count", count)))
     }
 
-    /** What was found for each text. The library counts bytes, and strings count UTF-16. */
+    /** Reads the results of each text. Converts UTF-8 byte offsets of the library to UTF-16 offsets of strings. */
     private fun read(texts: List<String>?, bytes: ByteArray): List<List<Found>> = Unpacker(bytes).run {
         List(int()) { index ->
             val places = lazy(LazyThreadSafetyMode.NONE) { Places(texts?.get(index) ?: "") }
@@ -157,7 +160,7 @@ public class Encoder internal constructor(pointer: Long) :
     }
 }
 
-/** Where in a string the bytes of its UTF-8 stand. */
+/** Maps UTF-8 byte offsets of a text to UTF-16 offsets. */
 internal class Places(text: String) {
     private val places: IntArray
 

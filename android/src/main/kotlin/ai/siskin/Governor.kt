@@ -1,61 +1,61 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 package ai.siskin
 
-/** The pace that all that compute with a model are held to. Results do not depend on it. */
+/** The pace of all computation with a model. Results do not depend on it. */
 public sealed class Pace(internal val kind: Int, internal val value: Float) {
-    /** Nothing is held: heat and power are noted, and nothing is slowed down. */
+    /** No throttling: heat and power are recorded, but nothing is slowed down. */
     public data object Off : Pace(0, 0f)
 
     /** As fast as heat and power allow. */
     public data object Full : Pace(1, 0f)
 
-    /** So many tokens a second of each text that is written, with no more threads than that takes. */
+    /** A fixed number of tokens per second for each sequence, with no more threads than that takes. */
     public class Tokens(
-        /** Tokens a second. */
+        /** Tokens per second. */
         public val perSecond: Float,
     ) : Pace(2, perSecond)
 
-    /** The part of the time in which there may be computing. */
+    /** The duty cycle: the fraction of the time spent computing. */
     public class Duty(
         /** Above 0, at most 1. */
         public val part: Float,
     ) : Pace(3, part)
 
-    /** Work that nobody waits for: one thread, a quarter of the time. */
+    /** Background work: one thread, a quarter of the time. */
     public data object Background : Pace(4, 0f)
 }
 
-/** What was done while a pace was held. */
+/** Statistics of throttled computation. */
 public class PaceStats internal constructor(
-    /** Passes through the model. */
+    /** Forward passes of the model. */
     public val passes: Long,
-    /** The time that they took. */
+    /** The time spent in them. */
     public val workedNanoseconds: Long,
-    /** The time that was let go by before them. */
+    /** The time spent waiting before them. */
     public val waitedNanoseconds: Long,
-    /** Threads of the last pass; 0: there was none. */
+    /** Threads of the last pass; 0 before the first one. */
     public val threads: Int,
-    /** The part of the time in which there may be computing now. */
+    /** The current duty cycle. */
     public val duty: Float,
 )
 
-/** Holds all that compute with the model to a pace, at any time. */
+/** Sets the pace of all computation with the model, at any time. */
 public fun Model.setPace(pace: Pace): Unit = owner.lend { NativeGovernor.setPace(it, pace.kind, pace.value) }
 
 /**
- * Says how hot the device is, from 0 to 6 as Android's thermal status counts. Where it cools down, the pace rises step
- * by step.
+ * Sets the thermal state of the device, from 0 to 6 as in Android's thermal status. When the device cools down, the
+ * pace rises step by step.
  */
 public fun Model.setHeat(level: Int): Unit = owner.lend { NativeGovernor.setHeat(it, natural("level", level)) }
 
 /**
- * Says what the device runs on: whether its owner asked it to save power, whether it runs on its battery alone, and what
- * is left in that, from 0 to 1; `null` where that is not known.
+ * Sets the power state of the device: whether power saving is on, whether it runs on battery, and the battery level
+ * from 0 to 1, `null` if unknown.
  */
 public fun Model.setPower(saving: Boolean, onBattery: Boolean, battery: Float? = null): Unit =
     owner.lend { NativeGovernor.setPower(it, saving, onBattery, battery ?: -1f) }
 
-/** What was done while a pace was held. */
+/** Returns the statistics of throttled computation. */
 public fun Model.paceStats(): PaceStats = Unpacker(owner.lend(NativeGovernor::stats)).run {
     PaceStats(long(), long(), long(), int(), float())
 }

@@ -4,45 +4,46 @@ package ai.siskin
 import java.nio.ByteBuffer
 
 /**
- * An open model. Any threads may use it together. What is made of it keeps what it needs, so that it may be closed
- * first.
+ * A loaded model. Any threads may use it concurrently. Objects created from it keep what they need, so that it may be
+ * closed first.
  */
 public class Model internal constructor(pointer: Long) : Handle(Owner("model", pointer, 0, NativeModel::free)) {
-    /** What the model is. */
+    /** The properties of the model. */
     public val info: ModelInfo = ModelInfo.read(NativeModel.describe(pointer))
 
-    /** Opens a session: one conversation or text. */
+    /** Creates a session: one conversation or sequence. */
     public suspend fun session(options: SessionOptions): Session = make { pointer ->
         options.lend { how -> Session(NativeSession.create(pointer, how), Ability.CHATS in info.abilities) }
     }
 
-    /** Opens a session: `model.session { context = 4096 }`. */
+    /** Creates a session: `model.session { context = 4096 }`. */
     public suspend fun session(options: SessionOptions.() -> Unit = {}): Session =
         session(SessionOptions().apply(options))
 
-    /** Opens an encoder, for models that read whole texts. */
+    /** Creates an encoder, for models that encode whole texts. */
     public suspend fun encoder(options: EncoderOptions): Encoder = make { pointer -> options.open(pointer) }
 
-    /** Opens an encoder: `model.encoder { head = true }`. */
+    /** Creates an encoder: `model.encoder { head = true }`. */
     public suspend fun encoder(options: EncoderOptions.() -> Unit = {}): Encoder =
         encoder(EncoderOptions().apply(options))
 
     /**
-     * Opens a writer, for translations and summaries. [rows] is how many texts or beams go on at the same time, 0: 32;
-     * [context] the most tokens of a text, 0: the model's own, but no more than 1024.
+     * Creates a writer, for translations and summaries. [rows] is the number of sequences or beams that are generated
+     * at the same time, 0: 32; [context] the maximum number of tokens of a text, 0: the model's own, but no more than
+     * 1024.
      */
     public suspend fun writer(rows: Int = 0, context: Int = 0): Writer = make { pointer ->
         Writer(this, NativeWriter.create(pointer, natural("rows", rows), natural("context", context)))
     }
 
-    /** Opens a transcriber, for models that listen. */
+    /** Creates a transcriber, for speech-to-text models. */
     public suspend fun transcriber(options: TranscriberOptions): Transcriber = make { pointer -> options.open(pointer) }
 
-    /** Opens a transcriber: `model.transcriber { timestamps = true }`. */
+    /** Creates a transcriber: `model.transcriber { timestamps = true }`. */
     public suspend fun transcriber(options: TranscriberOptions.() -> Unit = {}): Transcriber =
         transcriber(TranscriberOptions().apply(options))
 
-    /** What a session with these options would hold in memory; nothing of it is taken. */
+    /** Returns the memory that a session with these options would use, without allocating it. */
     public fun plan(options: SessionOptions): Memory = owner.lend { pointer ->
         options.lend { how -> Memory.read(NativeModel.plan(pointer, how)) }
     }
@@ -51,29 +52,29 @@ public class Model internal constructor(pointer: Long) : Handle(Owner("model", p
     public fun plan(options: SessionOptions.() -> Unit = {}): Memory = plan(SessionOptions().apply(options))
 
     /**
-     * The tokens of a text. [special] says whether those that the model expects around a text are added; what the text
-     * spells is never a special token.
+     * Tokenizes a text. [special] adds the special tokens that the model expects around a text; control tokens spelled
+     * out in the text are always tokenized as plain text.
      */
     public fun tokenize(text: String, special: Boolean = true): IntArray =
         owner.lend { NativeModel.tokenize(it, text.encodeToByteArray(), special) }
 
-    /** The bytes that a token stands for, which may be a part of a character. */
+    /** Returns the bytes of a token, which may be a partial character. */
     public fun tokenBytes(token: Int): ByteArray = owner.lend { NativeModel.token(it, token) }
 
     /**
-     * Compares all hashes of the model's file with what they stand for, which reads all of it. It cannot be stopped: who
-     * cancels it waits for its end, and who closes the model leaves it to end by itself.
+     * Verifies all hashes of the model's file, which reads all of it. It cannot be stopped: cancellation waits until it
+     * ends, and closing the model lets it run to its end.
      */
     public suspend fun verify(): Unit = aside({}, null) { owner.lend(NativeModel::verify) }
 
-    /** Makes something of the model, or frees it where nobody waits for it any more. */
+    /** Creates an object from the model, or frees it if the waiting coroutine was cancelled. */
     private suspend fun <T : Handle> make(open: (Long) -> T): T = aside({}, Handle::close) { owner.lend(open) }
 
     /** Opens models. */
     public companion object {
         /**
-         * Opens the model at a path: a `.siskin` file, or a model of another format, which is packed once. Nobody may
-         * write to the file or shorten it while the model or anything made of it is open.
+         * Opens the model at a path: a `.siskin` file, or a model in another format, which is packed once. The file
+         * must not be written to or truncated while the model or anything created from it is open.
          */
         public suspend fun open(path: String, options: ModelOptions = ModelOptions()): Model =
             open(options) { NativeModel.open(path.encodeToByteArray(), it) }
@@ -83,8 +84,8 @@ public class Model internal constructor(pointer: Long) : Handle(Owner("model", p
             open(path, ModelOptions().apply(options))
 
         /**
-         * Opens a `.siskin` model that is [length] bytes of an open file from [offset] on; 0 bytes: all that follow. The
-         * descriptor stays the caller's, who may close it afterwards.
+         * Opens a `.siskin` model from [length] bytes of an open file starting at [offset]; 0 bytes: up to the end of
+         * the file. The descriptor remains the caller's and may be closed afterwards.
          */
         public suspend fun openDescriptor(
             descriptor: Int,
@@ -95,13 +96,13 @@ public class Model internal constructor(pointer: Long) : Handle(Owner("model", p
             NativeModel.openDescriptor(descriptor, natural("offset", offset), natural("length", length), it)
         }
 
-        /** Opens a `.siskin` model that is in memory, and copies it. */
+        /** Opens a `.siskin` model in memory, and copies it. */
         public suspend fun openCopy(bytes: ByteArray, options: ModelOptions = ModelOptions()): Model =
             open(options) { NativeModel.openCopy(bytes, it) }
 
         /**
-         * Opens a `.siskin` model in a direct buffer, from its position to its limit, without a copy. Nobody may change
-         * what is in it while the model or anything made of it is open, which keep the buffer.
+         * Opens a `.siskin` model in a direct buffer, from its position to its limit, without a copy. Its contents must
+         * not change while the model or anything created from it is open; both keep a reference to the buffer.
          */
         public suspend fun openMemory(buffer: ByteBuffer, options: ModelOptions = ModelOptions()): Model {
             val (from, length) = buffer.position().toLong() to buffer.remaining().toLong()
@@ -117,7 +118,7 @@ public class Model internal constructor(pointer: Long) : Handle(Owner("model", p
         }
     }
 
-    /** Whether somebody still waits for a model to be open. */
+    /** Whether the coroutine that opens a model is still waiting for it. */
     private class Opening {
         @Volatile
         var isWanted = true
@@ -128,23 +129,23 @@ public class Model internal constructor(pointer: Long) : Handle(Owner("model", p
     }
 }
 
-/** What a model is. */
+/** Properties of a model. */
 public class ModelInfo internal constructor(
     /** The name of its family, such as `llama`. */
     public val family: String,
-    /** The most tokens that it was made for. */
+    /** The context length that it was trained for, in tokens. */
     public val context: Long,
-    /** Tokens of its vocabulary. */
+    /** The vocabulary size. */
     public val vocabulary: Long,
-    /** Columns of its hidden states. */
+    /** The hidden size. */
     public val width: Long,
-    /** Bytes of its file. */
+    /** The size of its file in bytes. */
     public val bytes: Long,
-    /** Threads that compute. */
+    /** The number of worker threads. */
     public val threads: Int,
-    /** What it can do. */
+    /** Its capabilities. */
     public val abilities: Set<Ability>,
-    /** Notes on how it runs, such as that it is slower than it could be. */
+    /** Notes on how it runs, such as that it is slower than possible. */
     public val notes: List<String>,
 ) {
     override fun toString(): String = "ModelInfo($family, context=$context, bytes=$bytes, $abilities)"
@@ -165,33 +166,33 @@ public class ModelInfo internal constructor(
     }
 }
 
-/** What a model can do. */
+/** Capabilities of a model. */
 public enum class Ability {
-    /** It writes: it can have sessions and writers. */
+    /** Text generation: sessions and writers. */
     WRITES,
 
-    /** It reads whole texts: it can have encoders, or writers where it writes too. */
+    /** Encoding of whole texts: encoders, or writers if it also generates. */
     READS,
 
-    /** It has a chat template. */
+    /** A chat template. */
     CHATS,
 
-    /** It has a tokenizer: it takes text. */
+    /** A tokenizer: it accepts text. */
     TAKES_TEXT,
 
-    /** It listens: it can have transcribers. */
+    /** Speech to text: transcribers. */
     LISTENS,
 
-    /** Its head tells classes, and scores pairs. */
+    /** A classification head, which also scores pairs. */
     CLASSIFIES,
 
-    /** Its head labels tokens. */
+    /** A token classification head. */
     TAGS,
 
-    /** Its head finds answers. */
+    /** An extractive question answering head. */
     ANSWERS,
 
-    /** Its head fills masked places. */
+    /** A fill-mask head. */
     FILLS,
 }
 

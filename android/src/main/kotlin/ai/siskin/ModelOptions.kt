@@ -1,48 +1,51 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 package ai.siskin
 
-/** How a model is opened. */
+/** Options of opening a model. */
 public class ModelOptions {
-    /** How many threads compute; 0: one for each core that keeps up with the fastest. */
+    /** The number of worker threads; 0: one for each core that is about as fast as the fastest. */
     public var threads: Int = 0
 
-    /** Features of the processor that are not used, by name, such as `avx512`. The same bits come out. */
+    /** CPU features that are not used, by name, such as `avx512`. Results are bit-identical. */
     public var without: List<String> = emptyList()
 
-    /** Computes in plain words on one thread, slowly: to compare with. */
+    /** Computes with the scalar reference kernels on one thread, slowly: for comparison. */
     public var reference: Boolean = false
 
-    /** Layers that are left out, by their numbers from 0 on. */
+    /** Layers to skip, by index from 0. */
     public var skip: List<Int> = emptyList()
 
-    /** The path of an adapter that `siskin train` wrote, which is put beside the model's matrices. */
+    /** The path of a LoRA or DoRA adapter that `siskin train` wrote. */
     public var adapter: String? = null
 
-    /** Whether the adapter is taken beside other weights than those that it was trained beside. */
+    /** Whether to accept the adapter for other base weights than those that it was trained on. */
     public var anyBase: Boolean = false
 
-    /** Whether the packed form of a model of another format is kept. */
+    /** Whether the packed form of a model in another format is cached. */
     public var cache: Cache = Cache.AUTO
 
-    /** The folder in which it is kept, such as one of `Context.getCacheDir()`; made where it is absent. */
+    /** The packed cache folder, such as one in `Context.getCacheDir()`; created if it does not exist. */
     public var cacheFolder: String? = null
 
-    /** Which types the matrices of a model of another format get, such as `w4i`; empty: those of its source. */
+    /**
+     * The weight types that the matrices of a model in another format are converted to, such as `w4i`; empty: those of
+     * the source.
+     */
     public var recipe: String = ""
 
-    /** Is told how far packing is. */
+    /** Receives packing progress. */
     public var progress: ProgressListener? = null
 
-    /** Where the packed form of a model of another format is kept. */
+    /** Where the packed form of a model in another format is kept. */
     public enum class Cache {
         /** In the user's cache folder. */
         AUTO,
 
-        /** Nowhere: the model is packed each time. */
+        /** No cache: the model is packed each time. */
         OFF,
     }
 
-    /** The model that [open] opens with the library's form of these, whose progress also asks [isWanted]. */
+    /** Calls [open] with the native form of these options; progress callbacks also poll [isWanted]. */
     internal fun open(isWanted: () -> Boolean, open: (Long) -> Long): Long {
         val sink = ProgressSink(progress, isWanted)
         val answer = lent(NativeModelOptions.create(), NativeModelOptions::free) { options ->
@@ -69,17 +72,17 @@ public class ModelOptions {
     }
 }
 
-/** Whom opening tells how far it is. */
+/** Receives progress while a model is opened. */
 public fun interface ProgressListener {
     /**
-     * Is told how many bytes of the packed form are written; [total] is 0 while it is not known. Returns whether to go
-     * on. Calls come one at a time, from threads of the library's, and must not use the library. What this throws ends
-     * the opening, which throws it again.
+     * Receives the number of bytes of the packed form written so far; [total] is 0 while it is unknown. Returns whether
+     * to continue. Calls come one at a time, from threads of the library, and must not use the library. An exception
+     * ends the opening, which rethrows it.
      */
     public fun progress(done: Long, total: Long): Boolean
 }
 
-/** What the bridge calls with progress. */
+/** Receives the bridge's progress callbacks. */
 internal class ProgressSink(private val listener: ProgressListener?, private val isWanted: () -> Boolean) {
     @Volatile
     var thrown: Throwable? = null

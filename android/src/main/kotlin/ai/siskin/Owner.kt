@@ -8,7 +8,7 @@ import java.util.concurrent.ConcurrentHashMap
 import java.util.concurrent.locks.ReentrantLock
 import kotlin.concurrent.withLock
 
-/** Something of the library's that takes memory until it is closed. Any thread may use it. */
+/** A native object that uses memory until it is closed. Any thread may use it. */
 public sealed class Handle(internal val owner: Owner) : AutoCloseable {
     private val trace = Reaper.watch(this, owner)
 
@@ -17,9 +17,9 @@ public sealed class Handle(internal val owner: Owner) : AutoCloseable {
         get() = owner.isClosed
 
     /**
-     * Stops what is being done, waits until that has ended, which takes milliseconds, and frees the memory. Further
-     * calls do nothing. Whoever uses it afterwards, or was at work on it, gets [SiskinException.Closed]. What is done
-     * with a [Model] cannot be stopped and is not waited for: the last call frees the memory when it ends.
+     * Stops the running call, waits until it has ended, which takes milliseconds, and frees the memory. Further calls
+     * have no effect. Running and later uses throw [SiskinException.Closed]. Calls on a [Model] cannot be stopped and
+     * are not waited for: the last one frees the memory when it ends.
      */
     override fun close() {
         Reaper.forget(trace)
@@ -28,8 +28,8 @@ public sealed class Handle(internal val owner: Owner) : AutoCloseable {
 }
 
 /**
- * Holds a pointer of the library's, lends it to calls, and frees it when it is closed and the last call has left.
- * [stop] is what stops the calls, or 0.
+ * Owns a native pointer, lends it to calls, and frees it when it is closed and the last call has returned. [stop] is
+ * its native stop handle, or 0.
  */
 internal class Owner(
     val name: String,
@@ -46,7 +46,7 @@ internal class Owner(
     val isClosed: Boolean
         get() = lock.withLock { closed }
 
-    /** The pointer, which stays good until [leave]. */
+    /** Returns the pointer, which stays valid until [leave]. */
     fun enter(): Long = lock.withLock {
         if (closed) throw SiskinException.Closed(name)
         users++
@@ -72,7 +72,7 @@ internal class Owner(
         if (!freed && stop != 0L) NativeStop.now(stop)
     }
 
-    /** Takes back a stop that no call followed. */
+    /** Clears a stop that has not affected a call. */
     fun withdraw(): Unit = lock.withLock {
         if (!freed && stop != 0L) NativeStop.withdraw(stop)
     }
@@ -82,7 +82,7 @@ internal class Owner(
             closed = true
             if (users == 0) release() else stop()
         }
-        // A listener runs inside a call, which cannot end before the listener does.
+        // A listener runs inside a call, which cannot end before the listener returns.
         if (stop != 0L && !Callbacks.areRunning) {
             while (!freed) over.awaitUninterruptibly()
         }
@@ -97,7 +97,7 @@ internal class Owner(
     }
 }
 
-/** Knows which threads are inside a listener that the library called. */
+/** Tracks which threads are inside a listener that the library called. */
 internal object Callbacks {
     private val depth = ThreadLocal<Int>()
 
@@ -115,7 +115,10 @@ internal object Callbacks {
     }
 }
 
-/** Closes what nobody closed and nobody can reach any more, whenever something new is opened: a net, not a plan. */
+/**
+ * Frees unreachable handles that were never closed, whenever a new one is created: a safety net, not a replacement for
+ * `close`.
+ */
 internal object Reaper {
     class Trace(handle: Handle, val owner: Owner) : PhantomReference<Handle>(handle, queue)
 

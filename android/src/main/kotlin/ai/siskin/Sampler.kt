@@ -1,81 +1,87 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 package ai.siskin
 
-/** How tokens are chosen. What is `null` is as usual, or off. A value out of its range is refused where it is used. */
+/**
+ * Sampling options. `null` means the default, or off. A value out of its range is rejected when the options are used.
+ */
 public class Sampler {
-    /** What logits are divided by; 0: always the likeliest token. Usually 0.8. */
+    /** Temperature: the divisor of the logits; 0: greedy. Default: 0.8. */
     public var temperature: Double? = null
 
-    /** Keep so many of the likeliest tokens; 0 is off. Usually 40. */
+    /** Top-k: keep this many of the most probable tokens; 0 is off. Default: 40. */
     public var topK: Int? = null
 
-    /** Keep the fewest likeliest tokens with this share of the probability; 1 is off. Usually 0.95. */
+    /** Top-p: keep the fewest most probable tokens whose probabilities sum to this; 1 is off. Default: 0.95. */
     public var topP: Double? = null
 
-    /** Keep tokens at least so many times as likely as the likeliest; 0 is off. Usually 0.05. */
+    /**
+     * Min-p: keep tokens with at least this fraction of the most probable token's probability; 0 is off. Default: 0.05.
+     */
     public var minP: Double? = null
 
-    /** Keep the tokens nearest to the expected surprise with this share; 1 is off. */
+    /**
+     * Locally typical sampling: keep the tokens nearest to the expected surprise up to this probability mass; 1 is off.
+     */
     public var typicalP: Double? = null
 
-    /** How often top choices are excluded; 0 is off. */
+    /** XTC: the probability with which top choices are excluded; 0 is off. */
     public var xtcProbability: Double? = null
 
-    /** The probability from which a token is a top choice. */
+    /** XTC: the probability from which a token is a top choice. */
     public var xtcThreshold: Double? = null
 
-    /** How far the temperature may move either way; 0 is off. */
+    /** Dynamic temperature: how far the temperature may move in either direction; 0 is off. */
     public var dynamicRange: Double? = null
 
-    /** The power to which the entropy's share is raised where the temperature moves. */
+    /** Dynamic temperature: the exponent of the normalized entropy. */
     public var dynamicExponent: Double? = null
 
-    /** What logits of tokens in the history are divided by; 1 is off. */
+    /** Repetition penalty: the divisor of logits of tokens in the history; 1 is off. */
     public var repetitionPenalty: Double? = null
 
-    /** Taken from a logit for every time that its token is in the history; 0 is off. */
+    /** Frequency penalty: subtracted from a logit for each occurrence of its token in the history; 0 is off. */
     public var frequencyPenalty: Double? = null
 
-    /** Taken from a logit when its token is in the history; 0 is off. */
+    /** Presence penalty: subtracted from a logit if its token is in the history; 0 is off. */
     public var presencePenalty: Double? = null
 
-    /** How many tokens the three penalties look back on. */
+    /** The number of past tokens that the three penalties consider. */
     public var penaltyLast: Int? = null
 
-    /** The size of the penalty for continuing a repetition (DRY); 0 is off. */
+    /** DRY: the scale of the penalty for continuing a repetition; 0 is off. */
     public var dryMultiplier: Double? = null
 
-    /** How much that grows for each further repeated token. */
+    /** DRY: the factor by which the penalty grows for each further repeated token. */
     public var dryBase: Double? = null
 
-    /** The length up to which repetitions stay unpunished. */
+    /** DRY: the length up to which repetitions are not penalized. */
     public var dryAllowed: Int? = null
 
-    /** How many tokens DRY looks back on. */
+    /** DRY: the number of past tokens that are considered. */
     public var dryLast: Int? = null
 
-    /** Mirostat 2 in the place of top-k, top-p, min-p, typical and XTC. */
+    /** Mirostat 2 instead of top-k, top-p, min-p, typical and XTC. */
     public var mirostat: Boolean? = null
 
-    /** Mirostat's target surprise, in bits. */
+    /** Mirostat: the target surprise, in bits. */
     public var mirostatTau: Double? = null
 
-    /** How fast Mirostat moves towards its target. */
+    /** Mirostat: the learning rate. */
     public var mirostatEta: Double? = null
 
-    /** Report the logarithm of each token's probability. */
+    /** Report the log-probability of each token. */
     public var logProbabilities: Boolean? = null
 
-    /** Report so many of the likeliest tokens as well. */
+    /** Also report the log-probabilities of this many of the most probable tokens. */
     public var topLogProbabilities: Int? = null
 
-    /** Where random numbers start: the same seed, options, model and prompt give the same text on every machine. */
+    /** The random seed: the same seed, options, model and prompt give the same text on every machine. */
     public var seed: Long? = null
 
-    /** What is added to the logits of tokens; minus infinity forbids one. */
+    /** Logit biases by token id; negative infinity forbids a token. */
     public var biases: Map<Int, Float> = emptyMap()
 
-    /** The options in the order of their numbers, which begin with 1. */
+    /** The options in the order of their native constants, which begin with 1. */
     private fun options(): List<Number?> = listOf(
         temperature, topK, topP, minP, typicalP, xtcProbability, xtcThreshold, dynamicRange, dynamicExponent,
         repetitionPenalty, frequencyPenalty, presencePenalty, penaltyLast, dryMultiplier, dryBase, dryAllowed, dryLast,
@@ -91,9 +97,9 @@ public class Sampler {
         use(sampler)
     }
 
-    /** Ways to choose. */
+    /** Presets. */
     public companion object {
-        /** Always the likeliest token. */
+        /** Greedy decoding: always the most probable token. */
         @JvmStatic
         public fun greedy(): Sampler = Sampler().apply { temperature = 0.0 }
     }

@@ -8,55 +8,59 @@ import kotlinx.coroutines.flow.combine
 import kotlinx.coroutines.flow.first
 
 /**
- * One conversation or text. Calls run one after the other; what they do to the conversation is in that order.
+ * One conversation or sequence with its KV cache. Calls run one after the other, and change the conversation in that
+ * order.
  *
  * ```
  * session.chat("Why is the sky blue?").collect { print(it) }
  * ```
  *
- * A cancelled flow loses nothing: what its collector did not get comes first in the next one. Operators that buffer,
- * such as `flowOn`, `buffer` and `collectLatest`, lose what they hold when they are cancelled.
+ * A cancelled flow loses nothing: the next flow begins with what its collector did not receive. Operators that buffer,
+ * such as `flowOn`, `buffer` and `collectLatest`, lose their buffers when they are cancelled.
  */
 public class Session internal constructor(pointer: Long, private val chats: Boolean) :
     WorkingHandle(Owner("session", pointer, NativeSession.stopper(pointer), NativeSession::free)) {
     private val held = MutableStateFlow(false)
 
-    /** How many of the stops were carried out, or came before the answer began: others end its next piece. In turn. */
+    /**
+     * How many of the stops took effect, or came before the answer began; the others end its next piece. Guarded by the
+     * turn.
+     */
     private var stopsDone = 0
 
-    /** Whether an answer has begun and is not over. Changed in turn. */
+    /** Whether an answer has begun and has not ended. Guarded by the turn. */
     private var isAnswering = false
 
-    /** A piece that was made for somebody who went away. Changed in turn. */
+    /** A piece that was computed for a collector that was cancelled. Guarded by the turn. */
     private var kept: Piece? = null
 
-    /** Why the answer ended; `null` while it goes on. */
+    /** The finish reason of the answer; `null` until it has ended. */
     @Volatile
     public var ended: Ended? = null
         private set
 
-    /** Adds a message that stands before the next prompt, such as one of the role `system`. */
+    /** Adds a message before the next prompt, such as one of the role `system`. */
     public suspend fun say(role: String, content: String): Unit =
         briefly { NativeSession.say(it, role.encodeToByteArray(), content.encodeToByteArray()) }
 
     /**
-     * Says a text as the user, and streams the answer in whole characters. Nothing is done before the flow is collected;
-     * whoever stops collecting stops the answer, and [pieces] or [texts] go on with it.
+     * Adds a user message and streams the answer in whole characters. Nothing is computed before the flow is collected.
+     * Cancelling the collection stops the answer; [pieces] or [texts] continue it.
      */
     public fun chat(text: String): Flow<String> = texts { prompt(text) }
 
-    /** Answers a conversation, which takes the place of what was said before; what both share is not read again. */
+    /** Answers a conversation, which replaces the previous one; a shared prefix is not computed again. */
     public fun chat(messages: List<Message>): Flow<String> = texts { prompt(messages) }
 
-    /** Goes on from a text as it is, without the chat template, and streams what follows in whole characters. */
+    /** Continues a raw text, without the chat template, and streams the continuation in whole characters. */
     public fun complete(text: String, special: Boolean = false): Flow<String> = texts {
         again { since -> readRaw(text, special, since) }
     }
 
-    /** The rest of the answer, in whole characters. While the session is suspended, the flow waits. */
+    /** Streams the rest of the answer in whole characters. While the session is suspended, the flow waits. */
     public fun texts(): Flow<String> = texts {}
 
-    /** The rest of the answer, token by token. While the session is suspended, the flow waits. */
+    /** Streams the rest of the answer token by token. While the session is suspended, the flow waits. */
     public fun pieces(): Flow<Piece> = direct {
         while (true) emit(next() ?: break)
     }
@@ -70,9 +74,9 @@ public class Session internal constructor(pointer: Long, private val chats: Bool
     }
 
     /**
-     * Says a text as the user where the model has a chat template, goes on from it where it has none, and gives it to
-     * read where the model makes a text of a text. Control tokens that it spells are text. After a cancellation, it was
-     * not said. Waits while the session is suspended.
+     * Submits a text: as a user message if the model has a chat template, as a plain continuation if it has none, and
+     * as the encoder input of an encoder–decoder model. Control tokens spelled out in it are tokenized as plain text.
+     * After a cancellation, the text was not added. Waits while the session is suspended.
      */
     public suspend fun prompt(text: String): Unit = again { since ->
         begin(rereads = chats, since) { NativeSession.prompt(it, text.encodeToByteArray()) }
@@ -84,18 +88,18 @@ public class Session internal constructor(pointer: Long, private val chats: Bool
     }
 
     /**
-     * Goes on from a text as it is. [special] says whether control tokens that it spells are such: not for text from
-     * strangers. An empty text goes on where the last one ended.
+     * Continues a raw text. [special] says whether control tokens spelled out in it are parsed: do not enable it for
+     * untrusted text. An empty text continues where the last one ended.
      */
     public suspend fun promptRaw(text: String, special: Boolean = false): Unit = readRaw(text, special, stops.value)
 
-    /** Goes on from tokens behind those that the session has. */
+    /** Continues from token ids, appended to those of the session. */
     public suspend fun promptTokens(tokens: IntArray): Unit =
         begin(rereads = false, stops.value) { NativeSession.promptTokens(it, tokens) }
 
     /**
-     * The next token of the answer and the text that it brought; `null` after the last one. After a cancellation the
-     * answer is where it was, and nothing of it is lost. Waits while the session is suspended.
+     * Returns the next token of the answer and its text; `null` after the last one. After a cancellation the answer is
+     * unchanged, and nothing is lost. Waits while the session is suspended.
      */
     public suspend fun next(): Piece? = again { since ->
         work({ lost: Piece? -> kept = lost }) { pointer ->
@@ -110,58 +114,63 @@ public class Session internal constructor(pointer: Long, private val chats: Bool
         }
     }
 
-    /** The most tokens of the answers that begin from now on; 0: as many as there is room for. */
+    /**
+     * Sets the maximum number of tokens of the answers that begin from now on; 0: as many as the context has room for.
+     */
     public suspend fun setMaxTokens(tokens: Int): Unit =
         briefly { NativeSession.setMaxTokens(it, natural("tokens", tokens)) }
 
-    /** What the session has done so far. */
+    /** Returns the counters of the session. */
     public suspend fun stats(): Stats = briefly { Stats.read(NativeSessionState.stats(it)) }
 
-    /** What the session holds in memory. */
+    /** Returns the memory that the session uses. */
     public suspend fun memory(): Memory = briefly { Memory.read(NativeSessionState.memory(it)) }
 
-    /** The scores of all tokens to come next, as the model gives them; zeros before the first token. */
+    /** Returns the logits of the next token, one for each token of the vocabulary; zeros before the first token. */
     public suspend fun logits(): FloatArray = briefly(NativeSessionState::logits)
 
-    /** Forgets all that was said and read. The answer that is being written is dropped. */
+    /** Clears the session: all messages and tokens. The current answer is dropped. */
     public suspend fun forget(): Unit = drop(NativeSessionState::forget)
 
     /**
-     * Forgets all but the first [position] tokens, and all messages: what follows goes on from those tokens. The answer
-     * that is being written is dropped.
+     * Truncates the session to the first [position] tokens, and drops all messages: generation continues after those
+     * tokens. The current answer is dropped.
      */
     public suspend fun rewind(position: Int): Unit =
         drop { NativeSessionState.rewind(it, natural("position", position)) }
 
-    /** Writes what the session holds to a file, which appears when it is complete. Who has it can read what was said. */
+    /**
+     * Saves the state of the session to a file, which is renamed into place when it is complete. The file contains the
+     * conversation in readable form: protect it.
+     */
     public suspend fun save(path: String): Unit = work { NativeSessionState.save(it, path.encodeToByteArray()) }
 
-    /** The same to memory. */
+    /** Saves the state to memory. */
     public suspend fun save(): ByteArray = work(block = NativeSessionState::saveMemory)
 
     /**
-     * Goes on from what [save] wrote, in place of what was said here. It must be of the same model, and of a session with
-     * the same type of cache and window.
+     * Restores what [save] wrote, replacing the state of the session. It must come from the same model, and from a
+     * session with the same cache type and window.
      */
     public suspend fun restore(path: String): Unit =
         drop { NativeSessionState.restore(it, path.encodeToByteArray()) }
 
-    /** The same from memory. */
+    /** Restores the state from memory. */
     public suspend fun restore(bytes: ByteArray): Unit =
         drop { NativeSessionState.restoreMemory(it, bytes) }
 
-    /** Gives memory back to the system, which gives it again as it is needed. A running call is waited for. */
+    /** Returns memory to the system; it is committed again on demand. Waits for a running call. */
     public suspend fun trim(level: Trim): Unit = work { pointer ->
         NativeSessionState.trim(pointer, level.ordinal + 1)
         if (level == Trim.ALL) kept = null
     }
 
     /**
-     * Holds the session, for when an app goes to the background: a running call ends within milliseconds, and nothing is
-     * lost. [next], [prompt] and the flows wait and go on once it is resumed, or throw [SiskinException.Cancelled] once
-     * they are stopped and [SiskinException.Closed] once it is closed. [promptRaw] and [promptTokens] throw
-     * [SiskinException.Suspended], or [SiskinException.Cancelled] where they were at work. It can be saved and trimmed
-     * meanwhile.
+     * Suspends the session, for when an app goes to the background: a running call ends within milliseconds, and
+     * nothing is lost. [next], [prompt] and the flows wait, and continue once the session is resumed; they throw
+     * [SiskinException.Cancelled] if they are stopped, and [SiskinException.Closed] if it is closed. [promptRaw] and
+     * [promptTokens] throw [SiskinException.Suspended], or [SiskinException.Cancelled] if they were running. A
+     * suspended session can be saved and trimmed.
      */
     public fun suspend(): Unit = synchronized(held) {
         held.value = true
@@ -173,7 +182,7 @@ public class Session internal constructor(pointer: Long, private val chats: Bool
         }
     }
 
-    /** Lets the session work again. */
+    /** Resumes the session. */
     public fun resume(): Unit = synchronized(held) {
         owner.lend { pointer ->
             NativeSessionState.resume(pointer)
@@ -191,14 +200,14 @@ public class Session internal constructor(pointer: Long, private val chats: Bool
     }
 
     override fun stopsEnded(since: Int) {
-        // One that came between two pieces before still ends the next piece.
+        // A stop that came between two pieces still ends the next piece.
         if (stopsDone == since) stopsDone = stops.value
     }
 
     /**
-     * What begins an answer. A call that [rereads] compares what was read with all that is to be read, and can be made
-     * again wherever it was cancelled; others only where they read nothing. It does not begin where a stop came after
-     * the first [since] ones.
+     * Begins an answer. A call that [rereads] compares the session with the whole prompt, so that it can be repeated
+     * after any cancellation; other calls can only be repeated if they read nothing. The answer does not begin if a
+     * stop came after the first [since] ones.
      */
     private suspend fun begin(rereads: Boolean, since: Int, call: (Long) -> Unit): Unit = work { pointer ->
         if (stops.value != since) throw stopped()
@@ -216,13 +225,13 @@ public class Session internal constructor(pointer: Long, private val chats: Bool
     private suspend fun readRaw(text: String, special: Boolean, since: Int): Unit =
         begin(rereads = false, since) { NativeSession.promptRaw(it, text.encodeToByteArray(), special) }
 
-    /** What drops an answer. */
+    /** Runs a call that drops the answer. */
     private suspend fun drop(call: (Long) -> Unit): Unit = work { pointer ->
         call(pointer)
         renew(isAnswering = false)
     }
 
-    /** Forgets the last answer, and with it the piece that nobody got. */
+    /** Resets the state of the last answer, including an undelivered piece. */
     private fun renew(isAnswering: Boolean) {
         kept = null
         ended = null
@@ -234,8 +243,8 @@ public class Session internal constructor(pointer: Long, private val chats: Bool
     private fun position(pointer: Long) = Stats.read(NativeSessionState.stats(pointer)).position
 
     /**
-     * Makes a call that suspension ended or refused again when the session is resumed, or was stopped. The call is told
-     * how many stops there had been, and throws where there are more.
+     * Runs a call, and repeats it after a suspension ended or rejected it, once the session is resumed or stopped.
+     * `call` receives the number of earlier stops, and throws if there are more.
      */
     private suspend inline fun <T> again(call: (Int) -> T): T {
         val since = stops.value
@@ -251,20 +260,20 @@ public class Session internal constructor(pointer: Long, private val chats: Bool
     }
 }
 
-/** A flow whose pieces go straight to the collector, with nothing between that could be cancelled. */
+/** A flow whose pieces go straight to the collector, without an intermediate step that could be cancelled. */
 private inline fun <T> direct(crossinline block: suspend FlowCollector<T>.() -> Unit): Flow<T> = object : Flow<T> {
     override suspend fun collect(collector: FlowCollector<T>) = collector.block()
 }
 
 /** A message of a conversation. */
 public class Message(
-    /** Who says it, such as `system`, `user` or `assistant`. */
+    /** The role of its author, such as `system`, `user` or `assistant`. */
     public val role: String,
-    /** What is said. */
+    /** Its text. */
     public val content: String,
 )
 
-/** The list as JSON. */
+/** Serializes the list as JSON. */
 internal fun List<Message>.json(): String = joinToString(",", "[", "]") {
     "{\"role\":${it.role.quoted()},\"content\":${it.content.quoted()}}"
 }

@@ -1,33 +1,42 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 package ai.siskin
 
-/** How a session is opened. */
+/** Options of a session. */
 public class SessionOptions {
-    /** The most tokens of the conversation or text; 0: the model's own, but no more than 2048. */
+    /**
+     * The context length: the maximum number of tokens of the conversation or sequence; 0: the model's own, but no more
+     * than 2048.
+     */
     public var context: Int = 0
 
-    /** The most tokens of a prompt that go through the model at once; `null`: as usual, 256. */
+    /** The maximum number of tokens of one prefill batch; `null`: the default, 256. */
     public var batch: Int? = null
 
-    /** The most bytes of activations, keys and values together; 0: no limit. What takes more is refused. */
+    /**
+     * The maximum size of activations and KV cache together, in bytes; 0: no limit. A session that takes more is
+     * rejected.
+     */
     public var budget: Long = 0
 
-    /** Tokens see so many of the newest alone, and [windowFirst] of the oldest; 0: all that the model sees. */
+    /**
+     * Sliding window: attention is limited to this many of the newest tokens and [windowFirst] of the oldest; 0: the
+     * model's own attention mask.
+     */
     public var windowRecent: Int = 0
 
-    /** How many of the oldest tokens are seen where [windowRecent] is set. */
+    /** Attention sinks: how many of the oldest tokens remain visible if [windowRecent] is set. */
     public var windowFirst: Int = 0
 
-    /** The type of keys and values. */
+    /** The type of the KV cache. */
     public var cacheType: CacheType = CacheType.AUTO
 
-    /** The most tokens of an answer; 0: as many as there is room for. */
+    /** The maximum number of tokens of an answer; 0: as many as the context has room for. */
     public var maxTokens: Int = 0
 
-    /** How tokens are chosen; `null`: the usual way. */
+    /** The sampling options; `null`: the defaults. */
     public var sampler: Sampler? = null
 
-    /** Texts that end an answer where they come; they are not a part of it. */
+    /** Stop strings: they end an answer where they occur, and are not a part of it. */
     public var stops: List<String> = emptyList()
 
     internal fun <T> lend(use: (Long) -> T): T =
@@ -52,18 +61,18 @@ public class SessionOptions {
     }
 }
 
-/** The type of keys and values. */
+/** The type of the KV cache. */
 public enum class CacheType {
-    /** What suits the model. */
+    /** The default of the model. */
     AUTO,
 
-    /** Bytes with a scale: half the memory of [F16]. */
+    /** int8 with scales: half the memory of [F16]. */
     INT8,
 
-    /** Halves. */
+    /** f16. */
     F16,
 
-    /** Floats. */
+    /** f32. */
     F32,
 }
 

@@ -4,22 +4,22 @@ package ai.siskin
 /** A piece of an answer. */
 public class Piece internal constructor(
     /**
-     * Whole characters. Empty while a character is not whole, or what came may be the beginning of a stop text.
+     * Whole characters. Empty while a character is incomplete, or while the text may be the beginning of a stop string.
      */
     public val text: String,
-    /** The bytes of the token, which may be a part of a character. */
+    /** The bytes of the token, which may be a partial character. */
     public val bytes: ByteArray,
-    /** The token; `null` where text that was held back came at the end. */
+    /** The token id; `null` for text that was held back until the end. */
     public val token: Int?,
-    /** The logarithm of its probability, where the sampler was asked for it. */
+    /** Its log-probability, if the sampler reports it. */
     public val logProbability: Float?,
-    /** The likeliest tokens in its place, where the sampler was asked for them. */
+    /** The most probable tokens at this position, if the sampler reports them. */
     public val top: List<Choice>,
 ) {
     override fun toString(): String = text
 
     internal companion object {
-        /** The piece, or nothing where the answer is over; then [over] is told why. */
+        /** Reads a piece, or returns `null` if the answer has ended; then [over] receives the finish reason. */
         fun read(bytes: ByteArray, over: (Ended?) -> Unit): Piece? = Unpacker(bytes).run {
             val isOver = flag()
             val ended = int()
@@ -41,49 +41,49 @@ public class Piece internal constructor(
     }
 }
 
-/** A token that might have been chosen. */
+/** A candidate token. */
 public class Choice internal constructor(
-    /** Its id. */
+    /** The token id. */
     public val token: Int,
-    /** The logarithm of its probability. */
+    /** Its log-probability. */
     public val logProbability: Float,
 )
 
-/** Why an answer ended. */
+/** Finish reasons: why an answer ended. */
 public enum class Ended {
-    /** The model ended it. */
+    /** The model ended it with an end-of-sequence token. */
     MODEL,
 
-    /** A stop text came. */
+    /** A stop string occurred. */
     STOP,
 
-    /** It has as many tokens as were wanted. */
+    /** The maximum number of tokens was reached. */
     LENGTH,
 
     /** The context is full. */
     CONTEXT,
 }
 
-/** What a session gives back to the system. */
+/** What memory a session returns to the system. */
 public enum class Trim {
-    /** Memory that holds nothing. */
+    /** Memory that is not in use. */
     UNUSED,
 
-    /** All that was said and read as well: save it before. */
+    /** All messages and tokens as well: save the session before. */
     ALL,
 }
 
-/** What a session has done so far. */
+/** Counters of a session. */
 public class Stats internal constructor(
-    /** Tokens that it holds. */
+    /** Tokens in the KV cache. */
     public val position: Long,
-    /** Tokens of prompts that were read; those that were known already are not counted. */
+    /** Prompt tokens that were computed; tokens that were already in the KV cache are not counted. */
     public val promptTokens: Long,
-    /** The time that took. */
+    /** The time spent in prefill. */
     public val promptNanoseconds: Long,
-    /** Tokens that were written. */
+    /** Tokens that were generated. */
     public val tokens: Long,
-    /** The time that took. */
+    /** The time spent in prefill. */
     public val nanoseconds: Long,
 ) {
     override fun toString(): String = "Stats(position=$position, promptTokens=$promptTokens, tokens=$tokens)"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 package ai.siskin
 
-/** The library as a whole. */
+/** Functions of the whole library. */
 public object Siskin {
     /** Its version, such as `0.1.0`. */
     @JvmStatic
@@ -11,7 +11,7 @@ public object Siskin {
             return NativeVersion.version().decodeToString()
         }
 
-    /** The version of the interface that it has, which only grows. */
+    /** The version of the interface that it implements, which only grows. */
     @JvmStatic
     public val abiVersion: Int
         get() {
@@ -20,9 +20,9 @@ public object Siskin {
         }
 
     /**
-     * Sends messages of the library to [listener], in place of who got them before; `null`: to nobody. The library
-     * prints nothing by itself. Calls come from the threads that work, perhaps from several at once, and the listener
-     * must not use the library.
+     * Sends the messages of the library to [listener], replacing the previous one; `null` disables logging. The library
+     * prints nothing by itself. Calls come from the calling and worker threads, possibly several at once, and the
+     * listener must not use the library.
      */
     @JvmStatic
     public fun setLog(listener: LogListener?) {
@@ -31,22 +31,22 @@ public object Siskin {
     }
 }
 
-/** Whom the library tells its messages. */
+/** Receives log messages of the library. */
 public fun interface LogListener {
-    /** Is told one message. What this throws is dropped. */
+    /** Receives one message. Exceptions are ignored. */
     public fun message(level: LogLevel, text: String)
 }
 
-/** How grave a message is. */
+/** The severity of a message. */
 public enum class LogLevel {
-    /** What is being done. */
+    /** Progress. */
     INFO,
 
-    /** What could be better. */
+    /** Something that could be better. */
     WARNING,
 }
 
-/** What the bridge calls with messages. */
+/** Receives the bridge's log callbacks. */
 internal class LogSink(private val listener: LogListener) {
     fun message(level: Int, text: ByteArray): Unit = Callbacks.inside {
         val grave = if (level >= 2) LogLevel.WARNING else LogLevel.INFO
@@ -57,14 +57,17 @@ internal class LogSink(private val listener: LogListener) {
 /** Loads the bridge, once. */
 internal object Library {
     init {
-        // Tests on a desktop name the file; apps find it by its name.
+        // Desktop tests give the path of the library; apps load it by name.
         when (val path = System.getProperty("siskin.library")) {
             null -> System.loadLibrary("siskin_jni")
             else -> System.load(path)
         }
     }
 
-    /** What makes handles calls this first. The native classes must not: the bridge looks them up while it loads. */
+    /**
+     * Called first by everything that creates handles. The native classes must not call it: the bridge looks them up
+     * while it loads.
+     */
     fun load() {}
 }
 

@@ -2,13 +2,13 @@
 package ai.siskin
 
 /**
- * What the library refuses or fails at. [code] never changes its meaning, [place] says where (a file, section and field,
- * or the name of an argument), and [message] what went wrong and what to do.
+ * An error of the library. [code] never changes its meaning, [place] is the location (a file, section and field, or the
+ * name of an argument), and [message] says what went wrong and what to do.
  */
 public sealed class SiskinException(
     /** The stable number of the error. */
     public val code: Int,
-    /** Where it went wrong; may be empty. */
+    /** The location of the error; may be empty. */
     public val place: String,
     override val message: String,
 ) : RuntimeException(message) {
@@ -16,11 +16,11 @@ public sealed class SiskinException(
     public class Io internal constructor(place: String, message: String) :
         SiskinException(SISKIN_ERROR_IO, place, message)
 
-    /** The bytes are not in the format they claim. */
+    /** The data is not in the format that it claims to be in. */
     public class Corrupt internal constructor(place: String, message: String) :
         SiskinException(SISKIN_ERROR_CORRUPT, place, message)
 
-    /** The format or the request is right, but this version or this model cannot do it. */
+    /** The format or the request is valid, but unsupported by this version or this model. */
     public class Unsupported internal constructor(place: String, message: String) :
         SiskinException(SISKIN_ERROR_UNSUPPORTED, place, message)
 
@@ -28,7 +28,7 @@ public sealed class SiskinException(
     public class Version internal constructor(place: String, message: String) :
         SiskinException(SISKIN_ERROR_VERSION, place, message)
 
-    /** Something the model needs is not in the file. */
+    /** The file lacks something that the model needs. */
     public class Missing internal constructor(place: String, message: String) :
         SiskinException(SISKIN_ERROR_MISSING, place, message)
 
@@ -36,7 +36,7 @@ public sealed class SiskinException(
     public class Shape internal constructor(place: String, message: String) :
         SiskinException(SISKIN_ERROR_SHAPE, place, message)
 
-    /** A hash differs: the file was changed or damaged. */
+    /** A hash mismatch: the file was modified or damaged. */
     public class Integrity internal constructor(place: String, message: String) :
         SiskinException(SISKIN_ERROR_INTEGRITY, place, message)
 
@@ -48,15 +48,15 @@ public sealed class SiskinException(
     public class TooLong internal constructor(place: String, message: String) :
         SiskinException(SISKIN_ERROR_TOO_LONG, place, message)
 
-    /** The chat template failed or refused the messages. */
+    /** The chat template failed or rejected the messages. */
     public class Template internal constructor(place: String, message: String) :
         SiskinException(SISKIN_ERROR_TEMPLATE, place, message)
 
-    /** A pointer is null, or lies where no such thing can. */
+    /** A pointer is null or misaligned. */
     public class Null internal constructor(place: String, message: String) :
         SiskinException(SISKIN_ERROR_NULL, place, message)
 
-    /** A handle is of another kind. */
+    /** A handle is of another type. */
     public class WrongHandle internal constructor(place: String, message: String) :
         SiskinException(SISKIN_ERROR_HANDLE, place, message)
 
@@ -76,23 +76,23 @@ public sealed class SiskinException(
     public class Closed internal constructor(place: String) :
         State(place, "was closed; open another")
 
-    /** [WorkingHandle.stop] stopped the call, which can be made again. */
+    /** The call was stopped by [WorkingHandle.stop] and can be made again. */
     public class Cancelled internal constructor(
         place: String,
         message: String,
-        /** Whether nobody but the caller may make the call again. */
+        /** Whether the call must not be repeated internally, only by the caller. */
         internal var isFinal: Boolean = false,
     ) : SiskinException(SISKIN_ERROR_CANCELLED, place, message)
 
-    /** The model produced numbers that are not finite. */
+    /** The model produced NaN or infinity. */
     public class Numeric internal constructor(place: String, message: String) :
         SiskinException(SISKIN_ERROR_NUMERIC, place, message)
 
-    /** Another call is at work on the handle, or the call came from a listener. */
+    /** Another call is using the handle, or the call came from a listener. */
     public class Busy internal constructor(place: String, message: String) :
         SiskinException(SISKIN_ERROR_BUSY, place, message)
 
-    /** An earlier call failed inside the handle: close it. */
+    /** An earlier call panicked inside the handle: close it. */
     public class Poisoned internal constructor(place: String, message: String) :
         SiskinException(SISKIN_ERROR_POISONED, place, message)
 
@@ -104,15 +104,15 @@ public sealed class SiskinException(
     public class Memory internal constructor(place: String, message: String) :
         SiskinException(SISKIN_ERROR_MEMORY, place, message)
 
-    /** There was not even memory for an error. */
+    /** There was not enough memory to allocate an error. */
     public class OutOfMemory internal constructor(place: String, message: String) :
         SiskinException(SISKIN_ERROR_OUT_OF_MEMORY, place, message)
 
-    /** The library failed inside: please tell its makers. */
+    /** An internal error of the library: please report it. */
     public class Panic internal constructor(place: String, message: String) :
         SiskinException(SISKIN_ERROR_PANIC, place, message)
 
-    /** An error that a later library knows and this class does not. */
+    /** An error code of a newer library that this class does not know. */
     public class Unknown internal constructor(code: Int, place: String, message: String) :
         SiskinException(code, place, message)
 
@@ -144,7 +144,7 @@ internal const val SISKIN_ERROR_MEMORY: Int = 400
 internal const val SISKIN_ERROR_OUT_OF_MEMORY: Int = 401
 internal const val SISKIN_ERROR_PANIC: Int = 999
 
-/** What the bridge makes exceptions with. */
+/** Creates exceptions for the bridge. */
 internal object NativeErrors {
     @JvmStatic
     fun of(code: Int, place: ByteArray, message: ByteArray): Throwable =

@@ -3,30 +3,30 @@ package ai.siskin
 
 import java.nio.ByteBuffer
 
-/** How a transcriber listens. What is `null` is as usual. */
+/** Options of a transcriber. `null` means the default. */
 public class TranscriberOptions {
-    /** Write English, whatever is spoken. */
+    /** Translate to English. */
     public var translate: Boolean? = null
 
-    /** Cut the text into segments with times. */
+    /** Split the text into segments with timestamps. */
     public var timestamps: Boolean? = null
 
-    /** How many texts go on at the same time, of which the likeliest is taken. */
+    /** The number of beams of beam search. */
     public var beams: Int? = null
 
-    /** Let the model see the text of the windows before. */
+    /** Condition on the text of the previous windows. */
     public var previous: Boolean? = null
 
-    /** The probability from which a window is silent, unless its text is likely. */
+    /** The no-speech probability from which a window is treated as silent, unless its text is likely. */
     public var silence: Double? = null
 
-    /** The most tokens of a window. */
+    /** The maximum number of tokens of a window. */
     public var maxTokens: Int? = null
 
-    /** The language that is spoken, such as `en`; empty: what the model hears. */
+    /** The spoken language, such as `en`; empty: detect it. */
     public var language: String = ""
 
-    /** What might have been said before: names and words that the sound may hold. */
+    /** A prompt: names and words that are likely to occur in the audio. */
     public var prompt: String = ""
 
     internal fun open(model: Long): Transcriber {
@@ -41,7 +41,7 @@ public class TranscriberOptions {
     }
 
     private fun fill(transcriber: Long) {
-        // In the order of their numbers, which begin with 1.
+        // In the order of their native constants, which begin with 1.
         listOf(translate?.number(), timestamps?.number(), beams, previous?.number(), silence, maxTokens)
             .forEachIndexed { index, value ->
                 if (value != null) NativeTranscriber.set(transcriber, index + 1, value.toDouble())
@@ -51,29 +51,29 @@ public class TranscriberOptions {
     }
 }
 
-/** A part of a sound, and what is said in it. */
+/** A segment of the audio, and its transcript. */
 public class Segment internal constructor(
-    /** What is said. */
+    /** Its text. */
     public val text: String,
-    /** Where it begins, in seconds. */
+    /** Its start, in seconds. */
     public val start: Double,
-    /** Where it ends, in seconds. */
+    /** Its end, in seconds. */
     public val end: Double,
-    /** The mean logarithm of the probabilities of its window's tokens. */
+    /** The mean log-probability of the tokens of its window. */
     public val logProbability: Float,
-    /** The probability that its window is silent. */
+    /** The probability that its window contains no speech. */
     public val silence: Float,
 ) {
     override fun toString(): String = "$start to $end: $text"
 }
 
-/** What is said in a sound. */
+/** A transcript of audio. */
 public class Transcript internal constructor(
     /** The whole text. */
     public val text: String,
-    /** The language that is spoken; empty where that is not known. */
+    /** The spoken language; empty if unknown. */
     public val language: String,
-    /** Its parts, in their order. */
+    /** Its segments, in order of time. */
     public val segments: List<Segment>,
 ) {
     override fun toString(): String = text
@@ -85,16 +85,16 @@ public class Transcript internal constructor(
     }
 }
 
-/** Writes down what is said. */
+/** Transcribes speech. */
 public class Transcriber internal constructor(pointer: Long) :
     WorkingHandle(Owner("transcriber", pointer, NativeTranscriber.stopper(pointer), NativeTranscriber::free)) {
-    /** Writes down one channel of sound with [rate] samples in a second, full scale being -1 to 1. */
+    /** Transcribes one channel of audio at [rate] samples per second, with full scale from -1 to 1. */
     public suspend fun transcribe(samples: FloatArray, rate: Int = 16_000): Transcript =
         work { Transcript.read(NativeTranscriber.hear(it, samples, natural("rate", rate))) }
 
     /**
-     * The same of little-endian 16-bit samples, [channels] of them for each moment, from the buffer's position to its
-     * limit. A direct buffer is not copied, and must stay as it is until the call ends.
+     * Transcribes little-endian 16-bit samples with [channels] interleaved channels, from the buffer's position to its
+     * limit. A direct buffer is not copied, and must not change until the call ends.
      */
     public suspend fun transcribePcm16(pcm: ByteBuffer, rate: Int, channels: Int = 1): Transcript {
         if (channels !in 0..0xffff) throw SiskinException.Argument("channels", "is $channels; give 1 or a few")
@@ -105,7 +105,7 @@ public class Transcriber internal constructor(pointer: Long) :
         }
     }
 
-    /** The same of the bytes of a WAVE file. */
+    /** Transcribes the bytes of a WAVE file. */
     public suspend fun transcribeWav(wav: ByteBuffer): Transcript {
         val sound = direct(wav)
         return work {
@@ -114,18 +114,18 @@ public class Transcriber internal constructor(pointer: Long) :
         }
     }
 
-    /** The same of the bytes of a WAVE file. */
+    /** Transcribes the bytes of a WAVE file. */
     public suspend fun transcribeWav(wav: ByteArray): Transcript = transcribeWav(ByteBuffer.wrap(wav))
 
-    /** The language that is spoken, such as `en`; empty: what the model hears. */
+    /** The spoken language, such as `en`; empty: detect it. */
     public suspend fun setLanguage(language: String): Unit =
         briefly { NativeTranscriber.setLanguage(it, language.encodeToByteArray()) }
 
-    /** What might have been said before: names and words that the sound may hold. Empty: nothing. */
+    /** Sets a prompt: names and words that are likely to occur in the audio. Empty: none. */
     public suspend fun setPrompt(prompt: String): Unit =
         briefly { NativeTranscriber.setPrompt(it, prompt.encodeToByteArray()) }
 
-    /** The buffer with a position of its own, copied where it is not a direct one. */
+    /** Returns the buffer with its own position, copied if it is not a direct one. */
     private fun direct(buffer: ByteBuffer): ByteBuffer {
         if (buffer.isDirect) return buffer.duplicate()
         val copy = ByteBuffer.allocateDirect(buffer.remaining())

@@ -27,22 +27,22 @@ internal class Unpacker(bytes: ByteArray) {
     inline fun <T> list(read: () -> T): List<T> = List(int()) { read() }
 }
 
-/** Bytes of many texts. */
+/** Encodes the texts as UTF-8. */
 internal fun List<String>.encoded(): Array<ByteArray> = Array(size) { this[it].encodeToByteArray() }
 
-/** A number that the library counts with, which is never below 0. */
+/** Validates a native count, which is never negative. */
 internal fun natural(name: String, value: Int): Int {
     if (value < 0) throw SiskinException.Argument(name, "is $value; give 0 or more")
     return value
 }
 
-/** The same of a large number. */
+/** The same for a `Long`. */
 internal fun natural(name: String, value: Long): Long {
     if (value < 0) throw SiskinException.Argument(name, "is $value; give 0 or more")
     return value
 }
 
-/** Lends something of the library's that is made for one call alone. */
+/** Uses a native object that is created for a single call, and frees it. */
 internal inline fun <T> lent(pointer: Long, free: (Long) -> Unit, use: (Long) -> T): T {
     try {
         return use(pointer)
@@ -51,13 +51,13 @@ internal inline fun <T> lent(pointer: Long, free: (Long) -> Unit, use: (Long) ->
     }
 }
 
-/** What the library holds in memory, or would hold, in bytes. */
+/** The memory that a session uses or would use, in bytes. */
 public class Memory internal constructor(
-    /** Activations and small weights: taken at once. */
+    /** Activations and small weights: allocated up front. */
     public val activations: Long,
-    /** Keys and values: reserved, and taken as they fill. */
+    /** The KV cache: reserved up front, committed as it fills. */
     public val cache: Long,
-    /** The model's file: pages of it that the system may drop and read again. */
+    /** The mapped model file: clean pages, which the system may evict and read again. */
     public val mapped: Long,
 ) {
     override fun toString(): String = "Memory(activations=$activations, cache=$cache, mapped=$mapped)"

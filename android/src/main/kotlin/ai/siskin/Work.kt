@@ -17,14 +17,14 @@ import kotlinx.coroutines.sync.withLock
 import kotlinx.coroutines.withContext
 
 /**
- * A handle that works for long: a session, an encoder, a writer or a transcriber. Its suspending functions run on
- * threads of the library's own, one after the other, whoever calls them. Cancelling the coroutine that waits for one
- * stops the work within milliseconds, waits for its end, and leaves the handle as it was before the call.
+ * A handle with long-running calls: a session, an encoder, a writer or a transcriber. Its suspending functions run on
+ * threads of the library, one after the other, from any caller. Cancelling the waiting coroutine stops the call within
+ * milliseconds, waits until it has ended, and leaves the handle in the state before the call.
  */
 public sealed class WorkingHandle(owner: Owner) : Handle(owner) {
     private val turn = Mutex()
 
-    /** How many stops there were. */
+    /** The number of stops so far. */
     internal val stops = MutableStateFlow(0)
 
     @Volatile
@@ -32,28 +32,28 @@ public sealed class WorkingHandle(owner: Owner) : Handle(owner) {
 
     /**
      * Stops the running call within milliseconds: it throws [SiskinException.Cancelled] and can be made again. Between
-     * two pieces of an answer, it is the next piece that is stopped, unless a new answer is begun. A session's prompts
-     * and answers that wait for their turn, or since it is suspended, are stopped, too. Otherwise, where no call is
-     * running, nothing happens. To stop from the coroutine's side, cancel it.
+     * two pieces of an answer, the next piece is stopped, unless a new answer is begun. Prompts and answers of a
+     * session that wait for their turn, or for a suspended session, are stopped as well. Otherwise, without a running
+     * call, this has no effect. To stop from the coroutine's side, cancel it.
      */
     public fun stop() {
-        // Counted first: a call that begins meanwhile is not stopped, or sees it.
+        // Counted first: a call that begins concurrently is either not stopped, or observes the new count.
         val number = stops.updateAndGet { it + 1 }
         running?.stop(number)
     }
 
-    /** Is told, in turn, of a call that stops after the first [since] ones ended. */
+    /** Called within the turn after a call was cancelled by a stop that came after the first [since] ones. */
     internal open fun stopsEnded(since: Int) {}
 
-    /** Stops what was to stop, where the library took all stops back. */
+    /** Repeats a pending stop after the library cleared all stops. */
     internal fun stopAgain() {
         running?.stopAgain()
         if (owner.isClosed) owner.stop()
     }
 
     /**
-     * Runs [block] when it is its turn. What it gave before a cancellation came goes to [lost], or where that is `null`
-     * to the caller, whom the next suspending call tells of the cancellation.
+     * Runs [block] when it is its turn. A result that was computed before a cancellation goes to [lost], or, if that is
+     * `null`, to the caller, whose next suspending call throws the cancellation.
      */
     internal suspend fun <T> work(lost: ((T) -> Unit)? = null, block: (Long) -> T): T = turn.withLock {
         val call = Call(owner, stops.value)
@@ -66,13 +66,13 @@ public sealed class WorkingHandle(owner: Owner) : Handle(owner) {
         }
     }
 
-    /** The same for what takes no time worth a thread. */
+    /** The same for calls that are too short to need a thread. */
     internal suspend fun <T> briefly(block: (Long) -> T): T = turn.withLock { owner.lend(block) }
 }
 
 /**
- * One call, which may be stopped before it begins, while it runs, and in vain afterwards. The first [since] stops were
- * there before it.
+ * One call, which may be stopped before it begins, while it runs, and without effect afterwards. The first [since]
+ * stops came before it.
  */
 internal class Call(private val owner: Owner, val since: Int) {
     private enum class State { WAITING, RUNNING, DONE }
@@ -84,12 +84,12 @@ internal class Call(private val owner: Owner, val since: Int) {
     var isCancelled = false
         private set
 
-    /** Carries out a stop by its number, unless that was there before the call. */
+    /** Applies a stop by its number, unless that came before the call. */
     fun stop(number: Int) {
         if (number > since) cancel()
     }
 
-    /** Stops the call; does nothing where it was over. */
+    /** Cancels the call; no effect after its end. */
     fun cancel(): Unit = synchronized(this) {
         if (state == State.DONE || stopped) return
         stopped = true
@@ -121,7 +121,7 @@ internal class Call(private val owner: Owner, val since: Int) {
         state = State.RUNNING
     }
 
-    /** What the caller is told of an error. Whoever was to stop is not told that it is suspended. */
+    /** Maps a native error to the one that the caller gets. A call that was stopped does not report a suspension. */
     private fun why(error: SiskinException): SiskinException {
         if (error !is SiskinException.Cancelled && error !is SiskinException.Suspended) return error
         if (owner.isClosed) return SiskinException.Closed(owner.name)
@@ -140,8 +140,9 @@ internal class Call(private val owner: Owner, val since: Int) {
 }
 
 /**
- * Runs [block] on a thread of the library's. Where the coroutine is cancelled, [cancel] is called at once, and the
- * coroutine goes on when the block has ended; what that gave goes to [lost], or where that is `null` to the caller.
+ * Runs [block] on a thread of the library. If the coroutine is cancelled, [cancel] is called immediately, and the
+ * coroutine resumes when the block has ended; the result of the block goes to [lost], or, if that is `null`, to the
+ * caller.
  */
 internal suspend fun <T> aside(cancel: () -> Unit, lost: ((T) -> Unit)?, block: () -> T): T {
     val ended = Job()
@@ -166,7 +167,7 @@ internal suspend fun <T> aside(cancel: () -> Unit, lost: ((T) -> Unit)?, block: 
     }
 }
 
-/** Threads that wait inside the library: as many as there are calls at the same time, and none when there are none. */
+/** Threads that block in native calls: as many as there are concurrent calls, none when idle. */
 private object Threads : Executor {
     private const val STACK = 2L shl 20
     private val count = AtomicInteger()

@@ -1,44 +1,44 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 package ai.siskin
 
-/** How a writer writes. What is `null` is what the model's own configuration asks for. */
+/** Generation options of a writer. `null` means the default of the model's configuration. */
 public class Writing private constructor(private val make: (Long) -> Long) {
-    /** What the model's own configuration asks for. */
+    /** The defaults of the model's configuration. */
     public constructor() : this(NativeWriting::create)
 
-    /** How many texts are begun at the same time, of which the likeliest are kept; 1: the likeliest token each time. */
+    /** The number of beams of beam search; 1: greedy decoding or sampling with one beam. */
     public var beams: Int? = null
 
-    /** How many texts are given for each, the best first. */
+    /** The number of texts returned for each input, best first. */
     public var best: Int? = null
 
-    /** The most tokens of a text. */
+    /** The maximum number of tokens of a text. */
     public var maxTokens: Int? = null
 
-    /** The power of a text's length that its score is divided by. */
+    /** Length penalty: the exponent of a text's length by which its score is divided. */
     public var lengthPenalty: Double? = null
 
-    /** Into how many groups beams are divided, each of which looks for something else. */
+    /** Diverse beam search: the number of groups that the beams are divided into. */
     public var groups: Int? = null
 
-    /** What groups lose for the same tokens. */
+    /** Diverse beam search: the penalty of a group for tokens that other groups chose. */
     public var diversity: Double? = null
 
-    /** What is done with texts that are too long for the model. Parts end where sentences do. */
+    /** How texts that are too long for the model are handled. Windows end at sentence boundaries. */
     public var long: LongTexts? = null
 
-    /** How many tokens the parts of [LongTexts.PARTS] share. */
+    /** The overlap of the windows of [LongTexts.PARTS], in tokens. */
     public var overlap: Int = 0
 
-    /** What stands before each text, such as the name of a task. */
+    /** The prefix of each text, such as the name of a task. */
     public var before: String? = null
 
-    /** How tokens are chosen where there is one beam. */
+    /** The sampling options for a single beam. */
     public var sampler: Sampler? = null
 
     internal fun <T> lend(model: Model, use: (Long) -> T): T =
         lent(model.owner.lend(make), NativeWriting::free) { writing ->
-            // In the order of their numbers, which begin with 1.
+            // In the order of their native constants, which begin with 1.
             listOf<Number?>(beams, best, maxTokens, lengthPenalty, groups, diversity).forEachIndexed { index, value ->
                 if (value != null) NativeWriting.set(writing, index + 1, value.toDouble())
             }
@@ -50,13 +50,13 @@ public class Writing private constructor(private val make: (Long) -> Long) {
 
     /** Tasks. */
     public companion object {
-        /** A summary. */
+        /** Summarization. */
         @JvmStatic
         public fun summary(): Writing = Writing(NativeWriting::createSummary)
 
         /**
-         * A translation. Languages are named as the model names them, or by the code with which its own names begin;
-         * empty where the model knows one pair alone.
+         * Translation. Languages are given by the model's names for them, or by the language code that such a name
+         * begins with; empty if the model supports a single language pair.
          */
         @JvmStatic
         public fun translation(from: String = "", to: String = ""): Writing = Writing { model ->
@@ -65,24 +65,24 @@ public class Writing private constructor(private val make: (Long) -> Long) {
     }
 }
 
-/** A text that was written. */
+/** A generated text. */
 public class Written internal constructor(
     /** The text. */
     public val text: String,
-    /** Its tokens. */
+    /** Its token ids. */
     public val tokens: IntArray,
-    /** How likely it is by its length: higher is better. */
+    /** Its length-penalized score: higher is better. */
     public val score: Double,
-    /** Whether the model ended it; otherwise there was room for no more. */
+    /** Whether the model ended it; otherwise the length limit did. */
     public val ended: Boolean,
 ) {
     override fun toString(): String = text
 }
 
-/** Writes texts for texts: translations, summaries, continuations. */
+/** Generates a text for each text of a batch: translations, summaries, continuations. */
 public class Writer internal constructor(private val model: Model, pointer: Long) :
     WorkingHandle(Owner("writer", pointer, NativeWriter.stopper(pointer), NativeWriter::free)) {
-    /** Writes texts for each text, the best first; the model must still be open where [writing] is not `null`. */
+    /** Generates texts for each text, best first; the model must still be open if [writing] is not `null`. */
     public suspend fun write(texts: List<String>, writing: Writing? = null): List<List<Written>> = work { pointer ->
         val source = texts.encoded()
         val written = when (writing) {
@@ -92,7 +92,7 @@ public class Writer internal constructor(private val model: Model, pointer: Long
         Unpacker(written).run { list { list { Written(text(), ints(), double(), flag()) } } }
     }
 
-    /** Writes a text for a text. */
+    /** Generates a text for a text. */
     public suspend fun write(text: String, writing: Writing? = null): Written =
         write(listOf(text), writing).single().first()
 }

@@ -4,7 +4,7 @@ package android.os;
 import java.util.ArrayList;
 import java.util.List;
 
-/** The calls that are newer than the stub classes of Maven Central, to compile against; and a device for the tests. */
+/** Declares the APIs that are newer than the stub classes on Maven Central; simulates a device in tests. */
 public final class PowerManager {
     public static final String ACTION_POWER_SAVE_MODE_CHANGED = "android.os.action.POWER_SAVE_MODE_CHANGED";
 

@@ -3,7 +3,7 @@ package android.content;
 
 import android.os.PowerManager;
 
-/** A device with a battery. */
+/** A fake device with a battery. */
 public class Context {
     public static final String POWER_SERVICE = "power";
 

@@ -4,7 +4,7 @@ package android.content;
 import java.util.HashMap;
 import java.util.Map;
 
-/** News with numbers. */
+/** A fake broadcast with integer extras. */
 public class Intent {
     public static final String ACTION_BATTERY_CHANGED = "android.intent.action.BATTERY_CHANGED";
 

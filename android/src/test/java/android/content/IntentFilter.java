@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 package android.content;
 
-/** What is heard of. */
+/** A fake filter of broadcasts. */
 public class IntentFilter {
     public IntentFilter(String action) {}
 

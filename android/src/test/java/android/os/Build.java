@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 package android.os;
 
-/** The version of Android that the tests pretend. */
+/** The Android version that the tests simulate. */
 public class Build {
     public static class VERSION {
         public static int SDK_INT = 34;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 package android.os;
 
-/** What the tests do to the device. */
+/** Changes the state of the fake device in tests. */
 public final class Devices {
     private Devices() {}
 

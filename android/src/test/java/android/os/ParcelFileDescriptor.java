@@ -6,7 +6,7 @@ import java.io.IOException;
 import java.io.RandomAccessFile;
 import java.lang.reflect.Field;
 
-/** A descriptor of a file on the desktop. */
+/** A file descriptor on the desktop. */
 public class ParcelFileDescriptor {
     public static int open;
 

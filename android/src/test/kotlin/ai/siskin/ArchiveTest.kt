@@ -12,7 +12,7 @@ import org.junit.Assert.assertFalse
 import org.junit.Assert.assertTrue
 import org.junit.Test
 
-/** Looks into the package. */
+/** Checks the contents of the package. */
 class ArchiveTest {
     private val files: Map<String, ByteArray> = ZipFile(given("siskin.archive")!!).use { zip ->
         zip.entries().asSequence().filterNot { it.isDirectory }.associate { it.name to zip.getInputStream(it).readBytes() }
@@ -42,7 +42,7 @@ class ArchiveTest {
             assertEquals("$name is for Java 8", 52, input.readShort().toInt())
         }
         assertFalse(classes.keys.any { "Testing" in it })
-        // Kotlin's users need its notes on the functions that stand outside classes.
+        // Kotlin callers need this metadata for top-level functions.
         assertTrue("META-INF/siskin.kotlin_module" in classes)
     }
 
@@ -77,7 +77,7 @@ class ArchiveTest {
     }
 }
 
-/** What is looked at of a library for 32 or 64 bits. */
+/** The checked parts of a 32-bit or 64-bit ELF library. */
 internal class Elf(bytes: ByteArray) {
     private val data = ByteBuffer.wrap(bytes).order(ByteOrder.LITTLE_ENDIAN)
     private val wide = bytes[4].toInt() == 2
@@ -86,7 +86,7 @@ internal class Elf(bytes: ByteArray) {
 
     private fun half(at: Int): Int = data.getShort(at).toInt() and 0xffff
 
-    /** The alignments of the segments that are loaded. */
+    /** The alignments of the loaded segments. */
     val alignments: List<Long>
         get() {
             val (table, size, count) = if (wide) Triple(word(32), half(54), half(56)) else Triple(word(28), half(42), half(44))
@@ -94,7 +94,7 @@ internal class Elf(bytes: ByteArray) {
                 .map { word(it + if (wide) 48 else 28) }
         }
 
-    /** Where its sections begin. */
+    /** The offsets of its sections. */
     private val sections: List<Int>
         get() {
             val (table, size, count) = if (wide) Triple(word(40), half(58), half(60)) else Triple(word(32), half(46), half(48))
@@ -105,7 +105,7 @@ internal class Elf(bytes: ByteArray) {
 
     private fun length(section: Int): Int = word(section + if (wide) 32 else 20).toInt()
 
-    /** The names of the dynamic symbols that are defined. */
+    /** The names of the defined dynamic symbols. */
     val exports: List<String>
         get() {
             val symbols = sections.single { data.getInt(it + 4) == 11 }

@@ -16,7 +16,9 @@ import org.junit.Assume.assumeNotNull
 import org.junit.Test
 
 class CancelTest {
-    /** Cancels what [begin] begins, after ever longer, and tells how long that took in milliseconds. */
+    /**
+     * Starts [begin] and cancels it after increasing delays; returns how long the cancellations took, in milliseconds.
+     */
     private suspend fun took(rounds: Int, what: String, begin: suspend () -> Unit, check: suspend () -> Unit) {
         val times = List(rounds) { round ->
             kotlinx.coroutines.coroutineScope {
@@ -31,7 +33,7 @@ class CancelTest {
         }.sorted()
         val (middle, slowest) = times[rounds / 2] to times.last()
         println("cancel: $what: of $rounds the middle one took %.1f ms, the slowest %.1f".format(middle, slowest))
-        // Where other programs keep the cores, single ones may be late.
+        // Other processes can delay single measurements, so the median is checked.
         assertTrue("$middle ms", middle <= System.getProperty("siskin.patience", "100").toDouble())
     }
 
@@ -147,7 +149,7 @@ class CancelTest {
                 fails<SiskinException.Cancelled> { session.next() }
                 session.pieces().collect { parts += it.token }
                 assertEquals(all, parts)
-                // A stop belongs to the answer that was being written.
+                // A stop belongs to the current answer.
                 session.forget()
                 session.promptRaw("abc")
                 session.stop()

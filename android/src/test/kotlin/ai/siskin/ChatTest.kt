@@ -51,7 +51,8 @@ class ChatTest {
 
     @Test
     fun `characters come whole`() = test {
-        // Tokens are bytes: of these alone, an emoji, a sign of Chinese or a letter with its accent comes every now and then.
+        // Tokens are bytes: sampling only these produces an emoji, a Chinese character or an accented letter every now
+        // and then.
         val wanted = "\uD83D\uDE00日é".encodeToByteArray().map { it.toInt() and 0xff }.toSet()
         with("chat") { model ->
             val biases = (0..255).filter { it !in wanted }.associateWith { Float.NEGATIVE_INFINITY }
@@ -133,5 +134,5 @@ class ChatTest {
     }
 }
 
-/** Whether half of a pair of surrogates stands alone. */
+/** Whether the string contains an unpaired surrogate. */
 private fun String.lonely(): Boolean = this != String(encodeToByteArray(), Charsets.UTF_8)

@@ -79,7 +79,7 @@ class CloseTest {
         fails<SiskinException.Closed> { model.session() }
         fails<SiskinException.Closed> { model.tokenize("a") }
         fails<SiskinException.Closed> { model.setHeat(1) }
-        // What was made of a model lives on.
+        // Objects created from a model outlive it.
         assertTrue(session.chat("hello").toList().isNotEmpty())
         session.close()
         fails<SiskinException.Closed> { session.next() }
@@ -92,7 +92,7 @@ class CloseTest {
     fun `a handle nobody can reach is freed`() = test {
         with("chat") { model ->
             val owner = model.greedy(8).owner
-            // The session is nowhere any more, but its owner is looked at from here.
+            // The session is unreachable, but its owner is observed from here.
             val end = System.nanoTime() + 20_000_000_000
             while (!owner.isClosed && System.nanoTime() < end) {
                 System.gc()
@@ -103,7 +103,7 @@ class CloseTest {
         }
     }
 
-    /** What the library leaks is lost in every thousand; what Java's compilers take, in the first few alone. */
+    /** A leak of the library grows with every thousand; memory of the JIT compilers only with the first few. */
     @Test
     fun `a thousand rounds take no memory`() = test {
         val taken = mutableListOf<Long>()
@@ -122,7 +122,7 @@ class CloseTest {
         assertTrue("$taken KiB", taken.last() <= 400)
     }
 
-    /** The bytes of memory that the process has, without what Java could give back. */
+    /** Returns the resident memory of the process, after a garbage collection. */
     private suspend fun resident(): Long {
         repeat(3) {
             System.gc()

@@ -8,10 +8,10 @@ import kotlinx.coroutines.Dispatchers
 import kotlinx.coroutines.runBlocking
 import kotlinx.coroutines.withTimeout
 
-/** A file or folder that whoever runs the tests names by a property of Java's; nothing where it is absent. */
+/** A file or folder that is passed to the tests as a Java system property; `null` if it is absent. */
 internal fun given(name: String): File? {
     val file = System.getProperty(name)?.let(::File)?.takeIf(File::exists)
-    // `cargo xtask test` counts such lines; JUnit leaves the one before open.
+    // `cargo xtask test` counts such lines; JUnit leaves the previous line unterminated.
     if (file == null) println("\nskipped: $name is not there; `cargo xtask model` brings it")
     return file
 }
@@ -19,7 +19,7 @@ internal fun given(name: String): File? {
 /** The path of one of the small models. */
 internal fun small(name: String): String = File(given("siskin.models")!!, "$name.siskin").path
 
-/** Runs a test, which ends within two minutes. */
+/** Runs a test with a time limit of two minutes. */
 internal fun test(context: CoroutineContext = Dispatchers.Default, block: suspend CoroutineScope.() -> Unit) {
     runBlocking(context) { withTimeout(120_000, block) }
 }
@@ -28,13 +28,13 @@ internal fun test(context: CoroutineContext = Dispatchers.Default, block: suspen
 internal suspend fun <T> with(name: String, block: suspend (Model) -> T): T =
     Model.open(small(name)) { threads = 2 }.use { block(it) }
 
-/** A session that always chooses the likeliest token, and writes so many at most. */
+/** Creates a session with greedy decoding and a token limit. */
 internal suspend fun Model.greedy(most: Int): Session = session {
     sampler = Sampler.greedy()
     maxTokens = most
 }
 
-/** What a call throws, which must be an error of kind [T]. */
+/** Returns the exception of a call, which must be a [T]. */
 internal suspend inline fun <reified T : Throwable> fails(crossinline call: suspend () -> Unit): T {
     try {
         call()
@@ -45,7 +45,7 @@ internal suspend inline fun <reified T : Throwable> fails(crossinline call: susp
     throw AssertionError("did not throw a ${T::class.simpleName}")
 }
 
-/** Has functions that panic, fail and wait. */
+/** Functions that panic, fail and block. */
 internal object NativeTesting {
     @JvmStatic external fun panic(session: Long)
 

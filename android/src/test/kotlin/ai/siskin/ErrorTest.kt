@@ -54,7 +54,7 @@ class ErrorTest {
                 fails<SiskinException.Corrupt> { session.restore(ByteArray(5)) }
                 fails<SiskinException.TooLong> { session.promptRaw("x".repeat(100_000)) }
                 fails<SiskinException.Argument> { session.promptTokens(intArrayOf(-1)) }
-                // What failed inside is of no use any more, and can be closed.
+                // A poisoned handle can only be closed.
                 fails<SiskinException.Panic> { session.work { NativeTesting.panic(it) } }
                 fails<SiskinException.Poisoned> { session.promptRaw("a") }
                 coroutineScope {

@@ -55,7 +55,7 @@ class ModelTest {
         fails<SiskinException.Argument> { Model.openDescriptor(0, -1) }
     }
 
-    /** The system's number of a file, which Java keeps to itself. */
+    /** Returns the file descriptor number, which Java does not expose. */
     private fun number(file: RandomAccessFile): Int =
         file.fd.javaClass.getDeclaredField("fd").apply { isAccessible = true }.getInt(file.fd)
 
@@ -128,7 +128,7 @@ class ModelTest {
         val plain = with("chat") { says(it) }
         Model.open(small("chat")) { adapter = small("adapter") }.use { assertTrue(plain != says(it)) }
         fails<SiskinException.Argument> { Model.open(small("vectors")) { adapter = small("adapter") } }
-        // Another base of the same family takes it when told to.
+        // Another base model of the same family is accepted with `anyBase`.
         val source = given("siskin.models")!!.resolve("chat").path
         val other = ModelOptions().apply { cache = ModelOptions.Cache.OFF; recipe = "w8r"; adapter = small("adapter") }
         fails<SiskinException.Argument> { Model.open(source, other) }

@@ -82,7 +82,7 @@ class ReaderTest {
 
     @Test
     fun `places count characters of strings`() = test {
-        // What stands before takes more bytes than characters of a string.
+        // The prefix has more UTF-8 bytes than UTF-16 code units.
         val text = "日本 \uD83D\uDE00 anna lives in rome"
         encoder("labels", { head = true }) { encoder ->
             for (found in encoder.tag(text)) assertTrue(found.start < found.end && found.end <= text.length)

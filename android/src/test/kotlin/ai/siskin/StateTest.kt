@@ -114,7 +114,7 @@ class StateTest {
             session.promptRaw("go on")
             session.suspend()
             repeat(2) {
-                // Both begin at once, and wait.
+                // Both begin immediately, and wait.
                 val answer = async(start = UNDISPATCHED) { runCatching { session.texts().collect() } }
                 val prompt = async(start = UNDISPATCHED) { runCatching { session.prompt("hello") } }
                 delay(50)
@@ -140,7 +140,7 @@ class StateTest {
                 session.promptRaw("go on")
                 session.suspend()
                 val prompt = async(start = UNDISPATCHED) { runCatching { session.prompt("hello") } }
-                // Has its turn when the prompt was refused.
+                // Gets its turn when the prompt was rejected.
                 session.stats()
                 session.stop()
                 assertTrue(withTimeout(5000) { prompt.await().exceptionOrNull() } is SiskinException.Cancelled)
@@ -178,7 +178,7 @@ class StateTest {
                     } while (goesOn && answer.isActive)
                     val error = withTimeout(5000) { answer.await().exceptionOrNull() }
                     if (error is SiskinException.Cancelled) stops++
-                    // Without a stop, the only answer was over before.
+                    // Without a stop, the only answer had ended before.
                     else assertTrue("$error", error == null && !goesOn)
                 }
             }

@@ -5,7 +5,7 @@ import java.io.File
 import java.nio.ByteBuffer
 import java.nio.ByteOrder
 
-/** The tensors of a safetensors file: what PyTorch computed. */
+/** The tensors of a safetensors file with PyTorch's results. */
 internal class Tensors(file: File) {
     private val bytes = ByteBuffer.wrap(file.readBytes()).order(ByteOrder.LITTLE_ENDIAN)
     private val header = String(bytes.array(), 8, bytes.getLong(0).toInt())
@@ -23,7 +23,7 @@ internal class Tensors(file: File) {
     }
 }
 
-/** The strings of a list, or the numbers, in simple JSON. */
+/** Parses a list of strings or numbers in simple JSON. */
 internal fun jsonStrings(json: String): List<String> =
     Regex("\"((?:[^\"\\\\]|\\\\.)*)\"").findAll(json).map { unescaped(it.groupValues[1]) }.toList()
 

@@ -42,7 +42,7 @@ class TranscribeTest {
             before = segment.start
         }
         fails<SiskinException.Corrupt> { transcriber.transcribeWav(byteArrayOf(82, 73, 70, 70)) }
-        // The file without its 44 bytes of header is samples.
+        // The file without its 44-byte header is samples.
         val rate = ByteBuffer.wrap(wav).order(java.nio.ByteOrder.LITTLE_ENDIAN).getInt(24)
         val pcm = ByteBuffer.allocateDirect(wav.size - 44).put(wav, 44, wav.size - 44)
         pcm.flip()

@@ -14,8 +14,8 @@ import android.os.Build
 import android.os.PowerManager
 
 /**
- * Tells models how hot the device is and what it runs on, from now on until it is closed. They slow down with that while
- * a pace is held: `model.setPace(Pace.Full)`. Android tells of heat from version 10 (API level 29) on.
+ * Reports the thermal and power state of the device to models until it is closed. Models with a pace slow down
+ * accordingly: `model.setPace(Pace.Full)`. Android reports the thermal status from version 10 (API level 29) on.
  */
 public class DeviceWatch(context: Context, private vararg val models: Model) : AutoCloseable {
     private val app = context.applicationContext ?: context
@@ -31,7 +31,7 @@ public class DeviceWatch(context: Context, private vararg val models: Model) : A
     init {
         val changes = IntentFilter(Intent.ACTION_BATTERY_CHANGED)
         changes.addAction(PowerManager.ACTION_POWER_SAVE_MODE_CHANGED)
-        // What the battery was like last comes at once.
+        // The sticky intent with the last battery state is returned immediately.
         app.registerReceiver(receiver, changes)?.let(::onPower)
     }
 
@@ -57,13 +57,13 @@ public class DeviceWatch(context: Context, private vararg val models: Model) : A
             try {
                 model.news()
             } catch (_: SiskinException.Closed) {
-                // Sessions of a closed model go on at the pace that it had.
+                // Sessions of a closed model keep its last pace.
             }
         }
     }
 }
 
-/** In a class of its own, since older versions of Android have no such listener. */
+/** In a separate class, because older versions of Android lack this listener interface. */
 private class HeatWatch(private val manager: PowerManager, told: (Int) -> Unit) : AutoCloseable {
     private val listener = PowerManager.OnThermalStatusChangedListener { told(it) }
 

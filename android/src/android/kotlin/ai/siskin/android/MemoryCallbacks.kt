@@ -14,9 +14,9 @@ import kotlinx.coroutines.ensureActive
 import kotlinx.coroutines.launch
 
 /**
- * Gives memory of sessions back when Android asks for it: what holds nothing where memory is short or the app is not
- * seen any more, and from [forgetFrom] on also what was said and read, after [beforeForgetting], which may save it: where
- * that fails, nothing is forgotten. Android names the level; by default nothing is forgotten.
+ * Trims sessions on Android's memory callbacks: unused memory when memory is low or the app is no longer visible, and
+ * from [forgetFrom] on also messages and tokens, after [beforeForgetting], which may save them; if that fails, nothing
+ * is forgotten. Android passes the level; by default nothing is forgotten.
  *
  * ```
  * val memory = MemoryCallbacks(scope)
@@ -31,12 +31,12 @@ public class MemoryCallbacks(
 ) : ComponentCallbacks2 {
     private val sessions = Collections.synchronizedMap(WeakHashMap<Session, Unit>())
 
-    /** Looks after a session, until it is closed, failed inside, or nobody has it any more. */
+    /** Adds a session, which is trimmed until it is closed, poisoned or unreachable. */
     public fun add(session: Session) {
         sessions[session] = Unit
     }
 
-    /** Looks after it no more. */
+    /** Removes a session. */
     public fun remove(session: Session) {
         sessions.remove(session)
     }
@@ -60,12 +60,12 @@ public class MemoryCallbacks(
             val forgets = trim == Trim.ALL && isReady(session)
             session.trim(if (forgets) Trim.ALL else Trim.UNUSED)
         } catch (error: SiskinException) {
-            // Others keep what they hold until Android asks again.
+            // Others keep their memory until Android's next callback.
             if (error is SiskinException.Closed || error is SiskinException.Poisoned) remove(session)
         }
     }
 
-    /** Whether a session may be forgotten. */
+    /** Whether a session may be cleared. */
     private suspend fun isReady(session: Session): Boolean = try {
         beforeForgetting(session)
         true
@@ -75,7 +75,7 @@ public class MemoryCallbacks(
     }
 }
 
-/** What is given back at a level of `ComponentCallbacks2`; `null`: nothing. */
+/** What is trimmed at a level of `ComponentCallbacks2`; `null`: nothing. */
 internal fun trimFor(level: Int, forgetFrom: Int): Trim? = when {
     level >= forgetFrom && level >= ComponentCallbacks2.TRIM_MEMORY_BACKGROUND -> Trim.ALL
     level >= ComponentCallbacks2.TRIM_MEMORY_RUNNING_LOW -> Trim.UNUSED

@@ -13,7 +13,7 @@ import android.os.ParcelFileDescriptor
 import java.io.FileNotFoundException
 
 /**
- * Opens a `.siskin` model that is an asset of the app, where it lies in the package. It must be stored uncompressed:
+ * Opens a `.siskin` model that is an asset of the app, directly from the package. It must be stored uncompressed:
  * `android { androidResources { noCompress += "siskin" } }`.
  */
 public suspend fun Model.Companion.open(
@@ -30,7 +30,7 @@ public suspend fun Model.Companion.open(
     }
 }
 
-/** Opens a `.siskin` model in an open file, which stays the caller's and may be closed afterwards. */
+/** Opens a `.siskin` model in an open file, which remains the caller's and may be closed afterwards. */
 public suspend fun Model.Companion.open(
     descriptor: ParcelFileDescriptor,
     options: ModelOptions = ModelOptions(),
@@ -38,12 +38,12 @@ public suspend fun Model.Companion.open(
     try {
         return openDescriptor(descriptor.fd, options = options)
     } finally {
-        // A descriptor that nobody can reach any more closes its file.
+        // Keeps the descriptor reachable: an unreachable one closes its file.
         synchronized(descriptor) {}
     }
 }
 
-/** Opens a `.siskin` model in a document that the user chose, where it lies. */
+/** Opens a `.siskin` model in a document that the user chose, without a copy. */
 public suspend fun Model.Companion.open(
     resolver: ContentResolver,
     document: Uri,
@@ -55,7 +55,7 @@ public suspend fun Model.Companion.open(
     return file.closing { open(file, options) }
 }
 
-/** What [find] finds, on a thread of the library's. */
+/** Runs [find] on a thread of the library. */
 private suspend fun <T : Any> found(name: String, advice: String, find: () -> T): T = aside({}, ::close) {
     try {
         find()
@@ -64,7 +64,7 @@ private suspend fun <T : Any> found(name: String, advice: String, find: () -> T)
     }
 }
 
-/** Both kinds of descriptors can be closed, but one of them says so in newer versions of Android alone. */
+/** Both descriptor types can be closed, but one of them implements `Closeable` only in newer versions of Android. */
 private fun close(descriptor: Any) {
     when (descriptor) {
         is AssetFileDescriptor -> descriptor.close()

@@ -5,7 +5,7 @@ import android.os.ParcelFileDescriptor;
 import java.io.FileNotFoundException;
 import java.io.IOException;
 
-/** Assets that lie in one file. */
+/** Assets stored in one file. */
 public final class AssetManager {
     private final String path;
     private final long offset;
