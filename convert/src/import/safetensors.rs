@@ -157,7 +157,7 @@ mod tests {
         let error = |header: &str, data| parse(file(header, data)).map(|_| ()).unwrap_err().to_string();
         assert!(error(TWO, 11).contains("reaches past the end"));
         assert!(error(TWO, 13).starts_with("data: has 13 bytes"));
-        assert!(error("[]", 0).starts_with("header: is not"));
+        assert!(error("[]", 0).starts_with("header: has the wrong type"));
         assert!(error(r#"{"a":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}}"#, 8).contains("gap"));
         assert!(
             error(r#"{"a":{"dtype":"F32","shape":[2],"data_offsets":[0,4]}}"#, 4).contains("not what F32")
