@@ -5,23 +5,23 @@ use crate::output;
 use siskin::{Ended, ErrorKind, GenerateOptions, Result, Session};
 use std::time::Instant;
 
-/// An answer and how long it took.
+/// An answer and its timing.
 pub(crate) struct Answer {
     pub(crate) text: String,
-    /// Tokens in the session, prompt included.
+    /// Tokens in the session, including the prompt.
     pub(crate) position: usize,
     /// Tokens generated.
     pub(crate) tokens: usize,
     pub(crate) prompt_seconds: f64,
     pub(crate) seconds: f64,
-    /// Whether Ctrl-C ended it.
+    /// True if Ctrl-C ended it.
     pub(crate) stopped: bool,
-    /// Why it ended, where it did by itself.
+    /// The finish reason, unless it was cancelled.
     pub(crate) ended: Option<Ended>,
 }
 
 impl Answer {
-    /// Generates an answer, and prints it on the way where `stream` is set. Ctrl-C ends it early.
+    /// Generates an answer, and prints it as it is generated if `stream` is set. Ctrl-C cancels it.
     pub(crate) fn generate(
         session: &mut Session,
         prompt: &str,
@@ -54,12 +54,12 @@ impl Answer {
         Ok(Self { text, position: session.position(), tokens, prompt_seconds, seconds, stopped, ended })
     }
 
-    /// Generated tokens a second.
+    /// Returns the generated tokens per second.
     pub(crate) fn rate(&self) -> f64 {
         output::round(output::rate(self.tokens, self.seconds), 1)
     }
 
-    /// The numbers, for people.
+    /// Returns a human-readable summary.
     pub(crate) fn summary(&self) -> String {
         format!(
             "[prompt {:.2} s, {} tokens in {:.2} s, {} tokens a second, {} in context]",

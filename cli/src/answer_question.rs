@@ -1,4 +1,4 @@
-//! `siskin answer`: the place of a text that answers a question.
+//! `siskin answer`: extractive question answering.
 
 use crate::options::{ModelArgs, OpenArgs};
 use crate::output;
@@ -8,7 +8,7 @@ use siskin::encoder::{Answer, Long};
 use siskin::{Encoder, EncoderOptions, Result};
 use std::path::PathBuf;
 
-/// Find the part of each text that answers a question
+/// Find the span of each text that answers a question
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// A .siskin file or a Hugging Face folder
@@ -26,7 +26,7 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// What `--json` prints.
+/// The JSON output.
 pub(crate) fn values(
     encoder: &mut Encoder,
     question: &str,

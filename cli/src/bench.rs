@@ -1,4 +1,4 @@
-//! `siskin bench`: how fast a model is on this machine.
+//! `siskin bench`: the speed of a model on this machine.
 
 mod pair;
 mod reading;
@@ -11,7 +11,7 @@ use siskin::{Error, Model, Result, Session, SessionOptions};
 use std::path::PathBuf;
 use std::time::Instant;
 
-/// Tokens of the prompt before the first token is timed.
+/// Prompt length for the time to first token.
 const FIRST_PROMPT: usize = 8;
 
 /// Measure the speed of a model
@@ -19,23 +19,23 @@ const FIRST_PROMPT: usize = 8;
 pub(crate) struct Args {
     /// A .siskin, GGUF or ONNX file, or a model folder
     model: PathBuf,
-    /// Tokens of the prompt, or of each text for models that read whole texts; 0: do not measure it. Models of speech
-    /// read a whole window
+    /// Prompt length in tokens (prefill), or the length of each text for encoders; 0: skip. Speech models always read a
+    /// whole window
     #[arg(long, default_value_t = 512, value_name = "N")]
     prompt: usize,
-    /// Tokens to generate; 0: do not measure it
+    /// Number of tokens to generate (decode); 0: skip
     #[arg(long, default_value_t = 128, value_name = "N")]
     generate: usize,
-    /// Texts that are read at once, by models that read whole texts
+    /// Batch size in texts, for encoders
     #[arg(long, default_value_t = 1, value_name = "N")]
     texts: usize,
-    /// Tokens of these texts in turn, such as 16,128,40
+    /// Lengths in tokens of the texts of the batch, used in turn, such as 16,128,40
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     lengths: Vec<usize>,
-    /// Tokens that are in the context before what is measured
+    /// Number of tokens in the KV cache before each measurement
     #[arg(long, default_value_t = 0, value_name = "N")]
     depth: usize,
-    /// How often each is measured; medians are reported
+    /// Repetitions of each measurement; medians are reported
     #[arg(long, default_value_t = 5, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     repeat: u16,
     /// Print a JSON object
@@ -51,7 +51,7 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
     }
     args.model_args.options()?;
     if !open.no_cache {
-        // Packing, where it is needed, is not opening.
+        // Pack before the timed open, if the model is not packed yet.
         drop(open.file(&args.model)?);
     }
     let start = Instant::now();
@@ -88,7 +88,7 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
     finish(args, &model, report)
 }
 
-/// What was measured, and how long opening took.
+/// The results, and the load time.
 fn measured(args: &Args, model: &Model, open_ms: f64) -> Vec<(&'static str, Value)> {
     vec![
         ("model", args.model.display().to_string().into()),
@@ -98,7 +98,7 @@ fn measured(args: &Args, model: &Model, open_ms: f64) -> Vec<(&'static str, Valu
     ]
 }
 
-/// Prints the report, with what memory holds by then and which kernels ran.
+/// Prints the report, with the resident memory at that point and the kernels used.
 fn finish(args: &Args, model: &Model, mut report: Vec<(&'static str, Value)>) -> Result<()> {
     let resident = memory::resident();
     report.extend([
@@ -109,7 +109,7 @@ fn finish(args: &Args, model: &Model, mut report: Vec<(&'static str, Value)>) ->
     output::report(report, args.json)
 }
 
-/// Ids that are spread over the vocabulary.
+/// Returns token ids spread over the vocabulary.
 fn ids(count: usize, model: &Model) -> Result<Vec<u32>> {
     let vocabulary = model.hyper().vocabulary.max(1);
     let id = |index: usize| u32::try_from((1000 + 7919 * index) % vocabulary);
@@ -117,7 +117,7 @@ fn ids(count: usize, model: &Model) -> Result<Vec<u32>> {
     ids.map_err(|_| Error::unsupported("vocabulary", "is too large"))
 }
 
-/// The median of tokens a second, after a short run that is not counted.
+/// Returns the median tokens per second, after a short warmup.
 fn measure(
     args: &Args,
     session: &mut Session,

@@ -1,4 +1,4 @@
-//! `siskin chat`: a conversation.
+//! `siskin chat`: an interactive conversation.
 
 use crate::answer::Answer;
 use crate::options::{ModelArgs, OpenArgs, TextArgs};
@@ -17,7 +17,7 @@ const HELP: &str = "/help          this list
 /stats         memory, tokens in context, speed of the last answer
 /exit          end (as Ctrl-D does)";
 
-/// Talk with a model
+/// Chat with a model
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// A .siskin, GGUF or ONNX file, or a model folder
@@ -38,7 +38,7 @@ struct Chat<'a> {
     last: Option<String>,
     max_tokens: usize,
     open: &'a OpenArgs,
-    /// The files of the model, which no transcript may replace.
+    /// The files of the model, which a transcript must not overwrite.
     inputs: Vec<PathBuf>,
 }
 
@@ -72,7 +72,7 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
     Ok(())
 }
 
-/// The files that the model and its adapter are read from.
+/// Returns the files of the model and its adapter.
 fn inputs(args: &Args) -> Vec<PathBuf> {
     let paths = [Some(args.model.as_path()), args.model_args.adapter()];
     let files = |path: &Path| {
@@ -91,7 +91,7 @@ impl Chat<'_> {
         loop {
             match editor.readline("> ") {
                 Ok(line) => {
-                    // A history that takes no more lines is no reason to end.
+                    // A failure to add to the line history is not fatal.
                     let _ = editor.history_mut().add(&line);
                     if !self.hear(&line)? {
                         return Ok(());
@@ -121,7 +121,7 @@ impl Chat<'_> {
         file.commit()
     }
 
-    /// Does what a line says. Whether the conversation goes on.
+    /// Executes an input line. Returns false when the conversation ends.
     fn hear(&mut self, line: &str) -> Result<bool> {
         let line = line.trim();
         let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
@@ -155,7 +155,7 @@ impl Chat<'_> {
                 self.last = Some(answer.summary());
                 Ok(())
             }
-            // The conversation can go on, in a new context.
+            // The conversation can continue in a new context.
             Err(error) if error.kind() == ErrorKind::TooLong => {
                 output::line(format!("\n{error}; /reset begins again"))
             }

@@ -1,4 +1,4 @@
-//! `siskin classify`: texts to classes.
+//! `siskin classify`: text classification.
 
 use crate::options::{ModelArgs, OpenArgs};
 use crate::output;
@@ -8,23 +8,23 @@ use siskin::encoder::{Early, Long, Scored};
 use siskin::{Encoder, EncoderOptions, Result};
 use std::path::PathBuf;
 
-/// Tell which class each text is of
+/// Classify texts
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// A .siskin file or a Hugging Face folder
     model: PathBuf,
     #[command(flatten)]
     texts: TextArgs,
-    /// What is done with texts that are too long for the model: refuse or cut
+    /// Handling of texts that are too long for the model: refuse or cut
     #[arg(long, value_enum, default_value_t)]
     long: LongText,
-    /// Let a text leave a model that has heads on its layers when enough is known: confidence=P (the likeliest class has
-    /// this probability), entropy=NATS (the classes have less) or patience=N (so many heads say the same again)
+    /// Early exit, for models with a classifier on each layer: confidence=P (exit at this top probability),
+    /// entropy=NATS (exit below this entropy) or patience=N (exit after N consecutive equal predictions)
     #[arg(long, value_name = "RULE", value_parser = early)]
     early: Option<Early>,
     #[command(flatten)]
     model_args: ModelArgs,
-    /// Print a JSON object for each text, with all classes
+    /// Print a JSON object for each text, with the scores of all classes
     #[arg(long)]
     json: bool,
 }
@@ -43,7 +43,7 @@ fn early(text: &str) -> std::result::Result<Early, String> {
     })
 }
 
-/// What `--json` prints.
+/// The JSON output.
 pub(crate) fn values(encoder: &mut Encoder, texts: &[String], long: Long) -> Result<Vec<Value>> {
     let all = encoder.classify(texts, long)?;
     Ok(all.iter().enumerate().map(|(index, classes)| value(index, classes)).collect())

@@ -1,4 +1,4 @@
-//! `siskin convert`: a model of another format into a `.siskin` file.
+//! `siskin convert`: converts a model of another format to a `.siskin` file.
 
 use crate::options::OpenArgs;
 use crate::output::{self, Bar};
@@ -9,20 +9,20 @@ use siskin_convert::{Calibration, PackOptions, Recipe};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-/// Convert a GGUF file or a folder of Hugging Face or CTranslate2 into a .siskin file, or with --quant a .siskin file
-/// into a smaller one
+/// Convert a GGUF file or a Hugging Face or CTranslate2 folder to a .siskin file, or quantize a .siskin file with
+/// --quant
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The GGUF file (of a split model, the first part), the folder, or with --quant a .siskin file
+    /// The GGUF file (first part of a split model), the folder, or with --quant a .siskin file
     source: PathBuf,
-    /// The .siskin file to write; it appears when it is complete
+    /// The .siskin file to write; created atomically
     #[arg(short, long)]
     output: PathBuf,
-    /// Re-encode matrices as this type: w8r, w4i, q8_0, q4_k …; `q4_k,tables=q6_k` names another for tables,
-    /// `q4_k,always` re-encodes what is smaller too. Without it, numbers stay exact
+    /// Quantize matrices to this type: w8r, w4i, q8_0, q4_k …; `q4_k,tables=q6_k` sets another type for embedding
+    /// tables, `q4_k,always` also re-encodes smaller types. Without it, the conversion is lossless
     #[arg(long, value_name = "TYPE")]
     quant: Option<String>,
-    /// Let the model read this text first, and round the numbers so that its products with what it saw change least
+    /// Calibrate on this text: round weights with GPTQ to minimize the output error on its activations
     #[arg(long, value_name = "FILE", requires = "quant")]
     calibrate: Option<PathBuf>,
     /// Print a JSON object

@@ -1,4 +1,4 @@
-//! `siskin doctor`: what this machine offers, and whether a model runs right on it.
+//! `siskin doctor`: hardware report and self-test.
 
 use crate::options::{ModelArgs, OpenArgs};
 use crate::output;
@@ -11,13 +11,13 @@ use siskin::{
 use siskin_convert::Beside;
 use std::path::{Path, PathBuf};
 
-/// Tokens of the self-test.
+/// Token ids of the self-test.
 const TOKENS: usize = 12;
 
-/// Show what this machine offers, and test a model on it
+/// Show the CPU features of this machine, and test a model on it
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// A model to test: its logits must be the same, bit for bit, with and without this machine's kernels
+    /// A model to test: its logits must be bit-identical with the optimized kernels and the reference
     model: Option<PathBuf>,
     #[command(flatten)]
     model_args: ModelArgs,
@@ -48,7 +48,7 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
     }
 }
 
-/// The kernels, and what differs.
+/// Returns the kernels in use, and any mismatches.
 fn test(
     path: &Path,
     open: &OpenArgs,
@@ -74,7 +74,7 @@ fn test(
     Ok((model_under_test.kernels(), (!same).then_some(message)))
 }
 
-/// What the model makes of some tokens, or of some sound, and what it writes then.
+/// Returns the outputs of the model for fixed tokens or audio, and its generated tokens.
 fn logits(model: &Model) -> Result<Vec<f32>> {
     let hyper = model.hyper();
     let vocabulary = hyper.vocabulary.max(1);

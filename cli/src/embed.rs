@@ -1,4 +1,4 @@
-//! `siskin embed`: texts to vectors.
+//! `siskin embed`: text embeddings.
 
 use crate::options::{MemoArgs, ModelArgs, OpenArgs, named};
 use crate::output;
@@ -10,7 +10,7 @@ use siskin::{Encoder, EncoderOptions, Model, Result};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Turn texts into vectors, one on each line
+/// Compute text embeddings, one vector per line
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// A .siskin, GGUF or ONNX file, or a model folder
@@ -21,7 +21,7 @@ pub(crate) struct Args {
     vectors: VectorArgs,
     #[command(flatten)]
     long: LongArgs,
-    /// Tokens that go through the model at once
+    /// Batch size in tokens
     #[arg(long, default_value_t = 512, value_name = "N")]
     batch: usize,
     #[command(flatten)]
@@ -33,23 +33,21 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// What a vector is.
+/// Embedding options.
 #[derive(clap::Args, Deserialize, Default)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct VectorArgs {
-    /// How the hidden states of a text's tokens become one vector: mean, cls, last, max or weighted; what the model was
-    /// made for where nothing is said
+    /// Pooling: mean, cls, last, max or weighted; default: as the model was trained
     #[arg(long, value_name = "WAY", value_parser = named(Pooling::NAMES))]
     #[serde(deserialize_with = "pooling")]
     pooling: Option<Pooling>,
-    /// What stands before each text: a prompt of the model's by its name, or `none`; the model's usual one where nothing is
-    /// said
+    /// Prompt before each text: the name of one of the model's prompts, or `none`; default: the model's default prompt
     #[arg(long, value_name = "NAME")]
     prompt: Option<String>,
-    /// Leave vectors at their length
+    /// Do not normalize vectors
     #[arg(long)]
     no_normalise: bool,
-    /// Keep so many columns, of models that were trained for it; 0: all
+    /// Truncate vectors to N dimensions, for models trained for it (Matryoshka); 0: all
     #[arg(long, default_value_t = 0, value_name = "N")]
     columns: usize,
 }
@@ -77,7 +75,7 @@ impl VectorArgs {
     }
 }
 
-/// What `--json` prints.
+/// The JSON output.
 pub(crate) fn values(encoder: &mut Encoder, texts: &[String], options: &EmbedOptions) -> Result<Vec<Value>> {
     let vectors = encoder.embed(texts, options)?;
     Ok(vectors.iter().enumerate().map(|(index, vector)| value(index, vector)).collect())

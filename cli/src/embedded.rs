@@ -1,25 +1,25 @@
-//! The model that is part of the program, so that it writes without any other file.
+//! The embedded model, which needs no other file.
 
 use siskin::Result;
 use siskin::file::File;
 use std::path::Path;
 
-/// What it is called where a model's path is wanted.
+/// Its name in place of a model path.
 pub(crate) const NAME: &str = "shakespeare";
 
-/// Bytes that begin where tensors may.
+/// Bytes aligned like tensor data.
 #[repr(align(64))]
 struct Aligned<T: ?Sized>(T);
 
-/// `examples/train/shakespeare.toml` says how it was made.
+/// The training config is `examples/train/shakespeare.toml`.
 static MODEL: &Aligned<[u8]> = &Aligned(*include_bytes!("../models/shakespeare.siskin"));
 
-/// Whether a path means the model that is part of the program: its name, where no file has that.
+/// Returns true if the path is the name of the embedded model and no such file exists.
 pub(crate) fn is_meant(path: &Path) -> bool {
     path == Path::new(NAME) && !path.exists()
 }
 
-/// The model.
+/// Opens the embedded model.
 pub(crate) fn file() -> Result<File> {
     File::from_bytes(&MODEL.0)
 }

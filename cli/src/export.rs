@@ -1,4 +1,4 @@
-//! `siskin export`: a model as files of another project.
+//! `siskin export`: exports a model to another format.
 
 use crate::options::OpenArgs;
 use crate::output::{self, Bar};
@@ -8,21 +8,21 @@ use siskin_convert::export::{self, Dtype, ExportOptions};
 use std::path::PathBuf;
 use std::time::Instant;
 
-/// Write a model as a Hugging Face folder with safetensors, a GGUF file or an ONNX model
+/// Export a model as a Hugging Face folder (safetensors), a GGUF file or an ONNX model
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The model, in any format
+    /// The model, in any supported format
     model: PathBuf,
-    /// The file to write, or the folder for safetensors; files appear when they are complete
+    /// Output file, or output folder for safetensors; files are created atomically
     #[arg(short, long)]
     output: PathBuf,
-    /// The format: safetensors, gguf or onnx. Without it, that of the output's ending, and safetensors where it has none
+    /// Output format: safetensors, gguf or onnx; default: by the extension of the output, or safetensors without one
     #[arg(long, value_name = "FORMAT")]
     to: Option<String>,
-    /// The type of numbers: f32, f16, bf16, or keep: the model's own as far as the format has it
+    /// Data type of the weights: f32, f16, bf16, or keep: the model's own type where the format supports it
     #[arg(long, value_name = "TYPE", default_value = "keep")]
     dtype: String,
-    /// Replace files that are there
+    /// Overwrite existing files
     #[arg(long)]
     force: bool,
     /// Print a JSON object

@@ -1,4 +1,4 @@
-//! `siskin fill-mask`: what may stand at a masked place.
+//! `siskin fill-mask`: predictions for mask tokens.
 
 use crate::options::{ModelArgs, OpenArgs};
 use crate::output;
@@ -8,17 +8,17 @@ use siskin::encoder::Filling;
 use siskin::{Encoder, EncoderOptions, Result};
 use std::path::PathBuf;
 
-/// How many tokens are told where nothing is said.
+/// Default number of predictions.
 pub(crate) const TOP: usize = 5;
 
-/// Tell what may stand where a text has its mask token, such as [MASK]
+/// Predict the tokens at the mask tokens of each text, such as [MASK]
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// A .siskin file or a Hugging Face folder
     model: PathBuf,
     #[command(flatten)]
     texts: TextArgs,
-    /// How many tokens are told for each place
+    /// Number of predictions for each mask
     #[arg(long, default_value_t = TOP, value_name = "N")]
     top: usize,
     #[command(flatten)]
@@ -28,7 +28,7 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// What `--json` prints.
+/// The JSON output.
 pub(crate) fn values(encoder: &mut Encoder, texts: &[String], top: usize) -> Result<Vec<Value>> {
     let each = |(index, text): (usize, &String)| Ok(value(index, &encoder.fill_mask(text, top)?));
     texts.iter().enumerate().map(each).collect()

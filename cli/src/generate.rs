@@ -1,10 +1,10 @@
-//! `siskin generate`: texts that follow other texts, or are made of them.
+//! `siskin generate`: text continuation, or seq2seq generation.
 
 use crate::options::OpenArgs;
 use crate::writing::WritingArgs;
 use siskin::{Result, Writing};
 
-/// Write on from each text, or with a model from text to text, what it makes of each
+/// Generate a continuation of each text, or with an encoder-decoder model, its output for each text
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]

@@ -1,4 +1,4 @@
-//! `siskin inspect`: what a model file holds.
+//! `siskin inspect`: the contents of a model file.
 
 use crate::embedded;
 use crate::options::{ModelArgs, OpenArgs};
@@ -11,7 +11,7 @@ use siskin::{ErrorKind, Result};
 use siskin_convert::import::{self, Source};
 use std::path::{Path, PathBuf};
 
-/// Show what a model file holds
+/// Show the contents of a model file
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// A .siskin, GGUF or ONNX file, or a model folder
@@ -19,7 +19,7 @@ pub(crate) struct Args {
     /// List the tensors
     #[arg(long)]
     tensors: bool,
-    /// Show the steps that a session takes (packs the model where it is not yet packed)
+    /// Show the execution plan of a session (packs the model first if needed)
     #[arg(long)]
     plan: bool,
     /// Print a JSON object
@@ -91,7 +91,7 @@ fn of_file(file: &File, tensors: bool) -> Value {
     report
 }
 
-/// A model that is not packed: the tensors are those its packed form would have.
+/// Reports on an unpacked model: lists the tensors that its packed file would have.
 fn of_source(source: &dyn Source, format: &str, tensors: bool) -> Result<Value> {
     let (_, graphs) = source.family().build(source.config(), &|name| source.has(name))?;
     let weights = graphs.weights();
@@ -117,7 +117,7 @@ fn of_source(source: &dyn Source, format: &str, tensors: bool) -> Result<Value> 
     Ok(report)
 }
 
-/// A model that is not packed, but runs as it is; `None` where it is none.
+/// Reports on a model that runs unpacked; `None` for other models.
 fn of_general(args: &Args, open: &OpenArgs, format: &str) -> Option<Result<Value>> {
     let model = open.model(&args.file, &ModelArgs::default()).ok()?;
     let engine = model.engine()?;
@@ -141,7 +141,7 @@ fn of_general(args: &Args, open: &OpenArgs, format: &str) -> Option<Result<Value
     })))
 }
 
-/// What stands first in print; the rest follows.
+/// The keys printed first; the others follow.
 const FIRST: &[&str] = &[
     "format",
     "architecture",
@@ -179,7 +179,7 @@ fn print(report: &Value, path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// A section or tensor on one line.
+/// Formats a section or tensor on one line.
 fn cells(row: &Value) -> String {
     let text = |key: &str| row.get(key).map(short).unwrap_or_default();
     match row.get("kind") {
@@ -191,7 +191,7 @@ fn cells(row: &Value) -> String {
     }
 }
 
-/// A value on one line, without what makes the line too long to read.
+/// Formats a value on one line, leaving out long parts.
 fn short(value: &Value) -> String {
     const MOST: usize = 100;
     let text = output::text(value);

@@ -1,4 +1,4 @@
-//! Ctrl-C, and what else asks a program to end, ends what a model is saying, and at any other time the program.
+//! Ctrl-C and other termination signals cancel a running generation; otherwise they end the program.
 
 use crate::output::exit_code;
 use siskin::{Error, ErrorKind, Result, Session, StopHandle};
@@ -12,7 +12,7 @@ fn running() -> MutexGuard<'static, Option<StopHandle>> {
     RUNNING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Listens for Ctrl-C from here on. The second one in a generation ends the program.
+/// Installs the Ctrl-C handler. A second Ctrl-C during a generation ends the program.
 pub(crate) fn listen() -> Result<()> {
     let heard = || match running().take() {
         Some(session) => session.stop(),
@@ -25,7 +25,7 @@ fn on_interrupt(heard: impl FnMut() + Send + 'static) -> Result<()> {
     ctrlc::set_handler(heard).map_err(|error| Error::new(ErrorKind::Io, "Ctrl-C", error.to_string()))
 }
 
-/// Ctrl-C, a terminal that closes and a system that shuts down set `stop` from here on; the second time ends the program.
+/// Makes Ctrl-C, a closed terminal and a system shutdown set `stop`; the second signal ends the program.
 pub(crate) fn listen_for(stop: &'static AtomicBool) -> Result<()> {
     let heard = move || {
         if stop.swap(true, Ordering::Relaxed) {
@@ -35,7 +35,7 @@ pub(crate) fn listen_for(stop: &'static AtomicBool) -> Result<()> {
     on_interrupt(heard)
 }
 
-/// As long as this lives, Ctrl-C stops its session.
+/// While this guard lives, Ctrl-C cancels its session.
 pub(crate) struct Stoppable(StopHandle);
 
 impl Stoppable {
@@ -49,7 +49,7 @@ impl Stoppable {
 impl Drop for Stoppable {
     fn drop(&mut self) {
         running().take();
-        // A stop that came after the last step is not meant for the next question.
+        // Drop a cancellation that arrived after the last step, so that it does not cancel the next prompt.
         self.0.withdraw();
     }
 }

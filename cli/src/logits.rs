@@ -1,4 +1,4 @@
-//! `siskin logits`: token ids in, what the model makes of every token out, both as safetensors.
+//! `siskin logits`: token ids in, logits or hidden states of every token out, both as safetensors.
 
 mod encoded;
 mod named;
@@ -13,20 +13,20 @@ use std::collections::HashMap;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-/// Compute what the model makes of given tokens
+/// Compute the logits or hidden states of given tokens
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// A .siskin, GGUF or ONNX file, or a model folder
     model: PathBuf,
-    /// A safetensors file with `input_ids` [batch, tokens], where tokens are padding `attention_mask`, and where they
-    /// are in segments `token_type_ids`, which of them see all and are seen by all `global_attention_mask`; `input_features` [batch, features, frames] for models of sound;
-    /// `decoder_input_ids` [batch, tokens] for models that read and write. An ONNX model whose inputs are no tokens
-    /// takes its inputs by their names
+    /// Input safetensors file: `input_ids` [batch, tokens]; optional `attention_mask` (padding), `token_type_ids`
+    /// (segments) and `global_attention_mask` (tokens with global attention); `input_features` [batch, features,
+    /// frames] for speech models; `decoder_input_ids` [batch, tokens] for encoder-decoder models. Other ONNX models
+    /// take their inputs by name
     #[arg(long)]
     input: PathBuf,
-    /// The safetensors file to write, zeros at padding: `logits` [batch, tokens, scores] or [batch, classes], or
-    /// `last_hidden_state` [batch, tokens, width] of a model without a head; of a model that reads and writes
-    /// `encoder_hidden` as well. All outputs, whole numbers as floats, of an ONNX model whose inputs are no tokens
+    /// Output safetensors file, zero at padding: `logits` [batch, tokens, scores] or [batch, classes];
+    /// `last_hidden_state` [batch, tokens, width] for models without a head; also `encoder_hidden` for encoder-decoder
+    /// models. All outputs, with integers as floats, for other ONNX models
     #[arg(long)]
     output: PathBuf,
     #[command(flatten)]
@@ -34,14 +34,14 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    /// Every file that is read.
+    /// Returns every input file.
     fn inputs(&self) -> Vec<PathBuf> {
         let parts = import::format_of(&self.model).and_then(|format| (format.files)(&self.model));
         parts.unwrap_or_default().into_iter().chain([self.model.clone(), self.input.clone()]).collect()
     }
 }
 
-/// Sequences of one length.
+/// A batch of sequences padded to one length.
 #[derive(Default)]
 struct Input {
     ids: Vec<i64>,
@@ -50,13 +50,13 @@ struct Input {
     global: Option<Vec<i64>>,
     rows: usize,
     columns: usize,
-    /// What a decoder is given, for models that also read.
+    /// The decoder input of encoder-decoder models.
     written: Option<Box<Input>>,
-    /// Features in the place of ids: [batch, features, frames].
+    /// Features instead of ids: [batch, features, frames].
     features: Option<Features>,
 }
 
-/// What is read instead of tokens.
+/// Input of speech models, instead of tokens.
 struct Features {
     columns: usize,
     frames: usize,
@@ -82,7 +82,7 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
     out.into_inner().map_err(|error| io(error.into_error()))?.commit()
 }
 
-/// The logits of a decoder, as they come.
+/// Writes the logits of a decoder as they are computed.
 fn write_next(
     model: &Model,
     args: &Args,
@@ -120,7 +120,7 @@ fn write_tables(tables: &[Table], out: &mut impl Write, io: &dyn Fn(std::io::Err
     Ok(())
 }
 
-/// The beginning of a safetensors file with tensors of these names and shapes.
+/// Writes a safetensors header with tensors of these names and shapes.
 fn write_header(
     tables: &[(&str, &[usize])],
     out: &mut impl Write,
@@ -149,11 +149,11 @@ fn header(tables: &[(&str, &[usize])]) -> Result<String> {
     Ok(header)
 }
 
-/// One sequence: its tokens, and where they stand in the row.
+/// One sequence: its tokens, and their columns in the row.
 struct Row {
     ids: Vec<u32>,
     segments: Vec<u32>,
-    /// Which tokens see all and are seen by all.
+    /// The global attention mask.
     global: Vec<usize>,
     places: Vec<usize>,
     /// What stands after the last of them, where that is padding.
@@ -186,8 +186,8 @@ impl Row {
     }
 }
 
-/// An error where a tensor of this name would change nothing, though whoever gives it expects that: of models that
-/// read features, and of those that read and write.
+/// Rejects an input tensor that the model would ignore: token ids for speech models, features for text models, decoder
+/// inputs for models that are not encoder-decoders.
 fn takes(name: &str, hears: bool, writes: bool) -> Result<()> {
     let message = match name {
         "input_ids" if hears => "is not taken: the model reads input_features",
@@ -195,7 +195,7 @@ fn takes(name: &str, hears: bool, writes: bool) -> Result<()> {
         "decoder_input_ids" | "decoder_attention_mask" if !writes => {
             "is not taken: the model does not both read and write; leave it out"
         }
-        // What is expected may stand beside the inputs.
+        // Expected outputs may be stored next to the inputs; they are ignored.
         "input_ids"
         | "input_features"
         | "decoder_input_ids"
@@ -256,7 +256,7 @@ impl Input {
         }
     }
 
-    /// The features of a row, frame by frame.
+    /// Returns the features of a row, frame by frame.
     fn frames(&self, row: usize) -> Vec<f32> {
         let Some(features) = &self.features else { return Vec::new() };
         let size = features.columns * features.frames;
@@ -291,7 +291,7 @@ impl Input {
         Ok(Self { ids, mask, segments, global, rows, columns, ..Self::default() })
     }
 
-    /// The tokens of a row that are no padding.
+    /// Returns the tokens of a row without padding.
     fn row(&self, row: usize) -> Result<Row> {
         let range = row * self.columns..(row + 1) * self.columns;
         let masked = |index: usize| self.mask.as_ref().is_some_and(|mask| mask[index] == 0);

@@ -36,7 +36,7 @@ mod writing;
 use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::process::ExitCode;
 
-/// Runs transformers on this machine.
+/// Run transformer models on this machine.
 #[derive(Parser)]
 #[command(name = "siskin", version)]
 struct Cli {
@@ -109,7 +109,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Whether the command that was given has this option.
+/// Returns true if the given command has this option.
 fn has(matches: &ArgMatches, option: &str) -> bool {
     let program = Cli::command();
     let command = matches.subcommand_name().and_then(|name| program.find_subcommand(name));

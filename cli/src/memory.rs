@@ -1,6 +1,6 @@
-//! What this process holds in memory, as the system counts it.
+//! The memory of this process, as reported by the operating system.
 
-/// Resident memory in MiB: pages of its own, and pages of files. `None` where the system does not say.
+/// Returns resident memory in MiB: anonymous pages, and file-backed pages. `None` where the system does not report it.
 pub(crate) fn resident() -> Option<(f64, f64)> {
     read(&std::fs::read_to_string("/proc/self/status").ok()?)
 }

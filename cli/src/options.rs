@@ -1,4 +1,4 @@
-//! Arguments that several commands share, and what they open.
+//! Arguments shared by several commands, and the models they open.
 
 use crate::embedded;
 use crate::output::{self, Bar};
@@ -16,23 +16,22 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How models are opened.
+/// Options for opening models.
 #[derive(clap::Args)]
 pub(crate) struct OpenArgs {
-    /// Where the packed form of GGUF files and folders is kept: a folder, or `beside` the model; else in
-    /// ~/.cache/siskin
+    /// Cache packed GGUF files and model folders in this folder, or `beside` the model; default ~/.cache/siskin
     #[arg(long, global = true, value_name = "DIR|beside", conflicts_with = "no_cache")]
     cache: Option<PathBuf>,
-    /// Keep no packed form: pack again each time
+    /// Do not cache packed files: pack the model again on each run
     #[arg(long, global = true)]
     pub(crate) no_cache: bool,
-    /// Tell nothing but the result and errors
+    /// Print only the result and errors
     #[arg(short, long, global = true)]
     pub(crate) quiet: bool,
 }
 
 impl OpenArgs {
-    /// Opens a model in any format that can be packed.
+    /// Opens a model of any format that can be packed.
     pub(crate) fn file(&self, path: &Path) -> Result<File> {
         if embedded::is_meant(path) {
             return embedded::file();
@@ -51,7 +50,7 @@ impl OpenArgs {
         open(&OpenOptions { cache, recipe: None, progress: &bar })
     }
 
-    /// Opens a model in any format, to run it.
+    /// Opens a model of any format for inference.
     pub(crate) fn model(&self, path: &Path, args: &ModelArgs) -> Result<Model> {
         let model_options = args.options()?;
         let model = if embedded::is_meant(path) {
@@ -71,7 +70,7 @@ impl OpenArgs {
         Ok(model)
     }
 
-    /// The model that is part of the program.
+    /// Opens the embedded model.
     fn embedded(args: &ModelArgs, options: &ModelOptions) -> Result<Model> {
         let file = embedded::file()?;
         let Some(beside) = args.beside() else { return Model::from_file(file, options) };
@@ -79,47 +78,47 @@ impl OpenArgs {
         Model::with_adapter(file, &adapter, options)
     }
 
-    /// Opens a model in any format, to read whole texts.
+    /// Opens a model of any format as an encoder.
     pub(crate) fn encoder(&self, path: &Path, args: &ModelArgs, options: EncoderOptions) -> Result<Encoder> {
         self.model(path, args)?.encoder(EncoderOptions { cache: args.kv, ..options })
     }
 }
 
-/// Who runs a model.
+/// The CPU backend that runs a model.
 #[derive(Clone, Copy, Default, ValueEnum)]
 pub(crate) enum Executor {
-    /// In plain words, slowly
+    /// Scalar reference implementation, slow
     Reference,
-    /// With the kernels of this machine
+    /// Optimized kernels for this CPU
     #[default]
     Cpu,
 }
 
-/// How models run.
+/// Options for running models.
 #[derive(clap::Args, Clone, Default)]
 pub(crate) struct ModelArgs {
-    /// Threads that compute; 0: one for each core that keeps up with the fastest
+    /// Number of compute threads; 0: one per core that is about as fast as the fastest
     #[arg(long, default_value_t = 0, value_name = "N")]
     pub(crate) threads: usize,
-    /// Who runs the model
+    /// Implementation that runs the model
     #[arg(long, value_enum, default_value_t)]
     pub(crate) executor: Executor,
-    /// Use no features of the processor but these: scalar, or a list such as avx2,avx512
+    /// Use only these CPU features: scalar, or a list such as avx2,avx512
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub(crate) cpu_features: Option<Vec<String>>,
-    /// The type of cached keys and values: int8, f16 or f32; where nothing is said, f16, and f32 for f32 weights and for what is seen only while a text is read
+    /// Data type of the KV cache: int8, f16 or f32; default f16, or f32 for f32 weights and for encoders
     #[arg(long, value_name = "TYPE", value_parser = named(CacheType::NAMES))]
     pub(crate) kv: Option<CacheType>,
-    /// Leave out these layers, such as 9,10, counted from 0: faster, and less sure
+    /// Skip these layers, such as 9,10, counted from 0: faster, less accurate
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     skip_layers: Vec<usize>,
-    /// Put this adapter beside the model's matrices: a file of `siskin train`, or a folder of PEFT
+    /// Apply this LoRA adapter: a file written by `siskin train`, or a PEFT folder
     #[arg(long, value_name = "PATH")]
     adapter: Option<PathBuf>,
-    /// Take the adapter even where it was trained beside other weights
+    /// Apply the adapter even if it was trained on other base weights
     #[arg(long, requires = "adapter")]
     any_base: bool,
-    /// Compute no faster than this: `background`, a part of the time such as 50%, or written tokens a second such as 12/s
+    /// Throttle to this pace: `background`, a duty cycle such as 50%, or generated tokens per second such as 12/s
     #[arg(long, value_name = "PACE", value_parser = pace)]
     pace: Option<Target>,
 }
@@ -135,24 +134,24 @@ impl ModelArgs {
         Ok(ModelOptions { threads: self.threads, executor, without, skip })
     }
 
-    /// The same for another model than the one that the adapter belongs to.
+    /// Returns the same options without the adapter, for a second model.
     pub(crate) fn alone(&self) -> Self {
         Self { adapter: None, any_base: false, ..self.clone() }
     }
 
-    /// Where the adapter is.
+    /// Returns the path of the adapter.
     pub(crate) fn adapter(&self) -> Option<&Path> {
         self.adapter.as_deref()
     }
 
-    /// The adapter that is asked for.
+    /// Returns the adapter to apply, if one was given.
     pub(crate) fn beside(&self) -> Option<Beside<'_>> {
         let path = self.adapter.as_deref()?;
         Some(Beside { path, any_base: self.any_base })
     }
 }
 
-/// A pace: a word, a part of the time, or a rate.
+/// Parses a pace: `background`, a duty cycle in percent, or tokens per second.
 fn pace(text: &str) -> std::result::Result<Target, String> {
     let unknown = || "is neither `background`, nor like 50% or 12/s".to_owned();
     let number = |text: &str| text.trim().parse::<f32>().map_err(|_| unknown());
@@ -164,7 +163,7 @@ fn pace(text: &str) -> std::result::Result<Target, String> {
     }
 }
 
-/// A parser for what has a name.
+/// Returns a parser for values that have a name.
 pub(crate) fn named<T: Copy + Send + Sync>(
     names: &'static [(T, &'static str)],
 ) -> impl Fn(&str) -> std::result::Result<T, String> + Clone + Send + Sync {
@@ -177,7 +176,7 @@ pub(crate) fn named<T: Copy + Send + Sync>(
     }
 }
 
-/// Every feature that is not among `names`.
+/// Returns every CPU feature that is not in `names`.
 fn all_but(names: &[String]) -> Result<Features> {
     let mut kept = Features::NONE;
     for name in names.iter().filter(|name| *name != "scalar") {
@@ -194,70 +193,71 @@ fn all_but(names: &[String]) -> Result<Features> {
     Ok(masked.fold(Features::NONE, |masked, (feature, _)| masked.with(*feature)))
 }
 
-/// How tokens are chosen.
+/// Sampling options.
 #[derive(clap::Args, serde::Deserialize, Clone, Default, PartialEq)]
 #[serde(default, deny_unknown_fields)]
 #[command(next_help_heading = "Sampling")]
 pub(crate) struct SamplerArgs {
-    /// Where the random numbers start; without it, somewhere else each time
+    /// Random seed; default: a new one on each run
     #[arg(long)]
     seed: Option<u64>,
-    /// What logits are divided by; 0 is --greedy [default: 0.8]
+    /// Temperature; 0 is --greedy [default: 0.8]
     #[arg(long, value_name = "VALUE")]
     temperature: Option<f32>,
-    /// Always take the most likely token
+    /// Always choose the most likely token
     #[arg(long, conflicts_with = "temperature")]
     greedy: bool,
-    /// Keep so many of the likeliest tokens; 0 is off [default: 40]
+    /// Top-k sampling: keep the N most likely tokens; 0 is off [default: 40]
     #[arg(long, value_name = "N")]
     top_k: Option<usize>,
-    /// Keep the likeliest tokens that hold this share; 1 is off [default: 0.95]
+    /// Top-p sampling: keep the most likely tokens with this total probability; 1 is off [default: 0.95]
     #[arg(long, value_name = "VALUE")]
     top_p: Option<f32>,
-    /// Keep tokens this many times as likely as the likeliest; 0 is off [default: 0.05]
+    /// Min-p sampling: keep tokens with at least this fraction of the top probability; 0 is off [default: 0.05]
     #[arg(long, value_name = "VALUE")]
     min_p: Option<f32>,
-    /// Keep the tokens nearest to the expected surprise that hold this share; 1 is off [default: 1]
+    /// Locally typical sampling: keep the tokens closest to the entropy with this total probability; 1 is off [default:
+    /// 1]
     #[arg(long, value_name = "VALUE")]
     typical: Option<f32>,
-    /// What the logits of repeated tokens are divided by; 1 is off [default: 1]
+    /// Repetition penalty: divide the logits of repeated tokens by this; 1 is off [default: 1]
     #[arg(long, value_name = "VALUE")]
     repeat_penalty: Option<f32>,
-    /// How many tokens the penalties look back on [default: 64]
+    /// Number of last tokens that the penalties apply to [default: 64]
     #[arg(long, value_name = "N")]
     repeat_last: Option<usize>,
-    /// Taken from a token's logit for every time it was there; 0 is off [default: 0]
+    /// Frequency penalty: subtracted from a token's logit for each occurrence; 0 is off [default: 0]
     #[arg(long, value_name = "VALUE", allow_negative_numbers = true)]
     frequency_penalty: Option<f32>,
-    /// Taken from a token's logit when it was there; 0 is off [default: 0]
+    /// Presence penalty: subtracted once from the logit of a token that occurred; 0 is off [default: 0]
     #[arg(long, value_name = "VALUE", allow_negative_numbers = true)]
     presence_penalty: Option<f32>,
-    /// The size of the penalty for continuing a repetition; 0 is off [default: 0]
+    /// DRY penalty for continuing a repetition: multiplier; 0 is off [default: 0]
     #[arg(long, value_name = "VALUE")]
     dry_multiplier: Option<f32>,
-    /// How much that penalty grows with each further token [default: 1.75]
+    /// DRY: base, the growth of the penalty with each further token [default: 1.75]
     #[arg(long, value_name = "VALUE")]
     dry_base: Option<f32>,
-    /// The length up to which repetitions stay unpunished [default: 2]
+    /// DRY: length up to which repetitions are not penalized [default: 2]
     #[arg(long, value_name = "N")]
     dry_allowed_length: Option<usize>,
-    /// No repetition reaches across this text; `none` for none. May be given several times [default: line break,
-    /// colon, quote, star]
+    /// DRY: sequence breaker, a text that repetitions do not cross; `none` for no breakers. May be given several times
+    /// [default: line break, colon, quote, star]
     #[arg(long, value_name = "TEXT")]
     dry_breaker: Option<Vec<String>>,
-    /// How often top choices are excluded; 0 is off [default: 0]
+    /// XTC: probability of excluding top choices; 0 is off [default: 0]
     #[arg(long, value_name = "VALUE")]
     xtc_probability: Option<f32>,
-    /// The probability from which a token is a top choice [default: 0.1]
+    /// XTC: minimum probability of a top choice [default: 0.1]
     #[arg(long, value_name = "VALUE")]
     xtc_threshold: Option<f32>,
-    /// Use Mirostat 2 with this target surprise in bits [default: 5]
+    /// Mirostat 2: target surprise (tau) in bits [default: 5]
     #[arg(long, value_name = "VALUE")]
     mirostat_tau: Option<f32>,
-    /// Use Mirostat 2 with this speed [default: 0.1]
+    /// Mirostat 2: learning rate (eta) [default: 0.1]
     #[arg(long, value_name = "VALUE")]
     mirostat_eta: Option<f32>,
-    /// Add to a token's logit; -inf forbids the token. May be given several times
+    /// Add a bias to a token's logit; -inf forbids the token. May be given several times
     #[arg(long, value_name = "ID=VALUE", value_parser = bias)]
     logit_bias: Vec<(u32, f32)>,
 }
@@ -296,50 +296,50 @@ impl SamplerArgs {
         Ok(options)
     }
 
-    /// Whether the likeliest token is asked for each time.
+    /// Returns true for greedy sampling.
     pub(crate) fn is_greedy(&self) -> bool {
         self.greedy
     }
 
-    /// Whether tokens are chosen by chance.
+    /// Returns true if tokens are drawn at random.
     pub(crate) fn draws(&self) -> bool {
         !self.greedy && self.temperature != Some(0.0)
     }
 
-    /// Whether it is said where random numbers start.
+    /// Returns true if a seed was given.
     pub(crate) fn has_seed(&self) -> bool {
         self.seed.is_some()
     }
 
-    /// Whether anything is asked for that has to do with chance.
+    /// Returns true if any sampling option was given.
     pub(crate) fn asks(&self) -> bool {
         *self != Self { greedy: self.greedy, ..Self::default() }
     }
 
-    /// The texts that no repetition reaches across, where any are given.
+    /// Returns the DRY sequence breakers, if any were given.
     pub(crate) fn dry_breakers(&self) -> Option<Vec<String>> {
         let given = self.dry_breaker.clone()?;
         Some(given.into_iter().filter(|text| text != "none").collect())
     }
 }
 
-/// Where results are remembered.
+/// Result cache options.
 #[derive(clap::Args)]
 #[command(next_help_heading = "Memory of results")]
 pub(crate) struct MemoArgs {
-    /// Look for results in this file before computing them, and add those that were computed
+    /// Cache results in this file: look them up before computing, and add computed ones
     #[arg(long, value_name = "FILE")]
     pub(crate) memo: Option<PathBuf>,
-    /// The most megabytes that it holds; what was not used for the longest time goes first
+    /// Maximum size of the result cache in megabytes; the least recently used results are evicted first
     #[arg(long, default_value_t = 64, value_name = "N", requires = "memo")]
     memo_size: usize,
-    /// For how many hours a result is good; without it, for ever
+    /// Lifetime of a cached result in hours; default: unlimited
     #[arg(long, value_name = "HOURS", requires = "memo")]
     memo_life: Option<u32>,
 }
 
 impl MemoArgs {
-    /// The memo, where one is asked for.
+    /// Opens the result cache, if one was given.
     pub(crate) fn open(&self) -> Result<Option<Memo>> {
         let Some(path) = &self.memo else { return Ok(None) };
         let life = self.memo_life.map(|hours| Duration::from_secs(3600 * u64::from(hours)));
@@ -351,7 +351,7 @@ impl MemoArgs {
         Memo::open(path, MemoOptions { bytes, life, ..MemoOptions::default() }).map(Some)
     }
 
-    /// Writes it back. Where that fails, the results stand all the same: it is told, and nothing more.
+    /// Saves the result cache. A failure is only a warning: the results remain valid.
     pub(crate) fn save(&self, memo: &Memo) {
         if let Some(Err(error)) = self.memo.as_ref().map(|path| memo.save(path)) {
             output::warn(format_args!("results are not remembered: {error}"));
@@ -359,37 +359,37 @@ impl MemoArgs {
     }
 }
 
-/// How a text is generated.
+/// Text generation options.
 #[derive(clap::Args)]
 pub(crate) struct TextArgs {
     #[command(flatten)]
     sampler: SamplerArgs,
-    /// End the answer before this text. May be given several times
+    /// Stop string: end the answer before this text. May be given several times
     #[arg(long, value_name = "TEXT")]
     stop: Vec<String>,
-    /// The most tokens of an answer; without it, until the model ends or the context is full
+    /// Maximum number of tokens to generate; default: until the model ends or the context is full
     #[arg(long, value_name = "N")]
     pub(crate) max_tokens: Option<usize>,
     #[command(flatten)]
     context: ContextArgs,
 }
 
-/// How much a session remembers.
+/// Context options.
 #[derive(clap::Args)]
 pub(crate) struct ContextArgs {
-    /// The most tokens of all; 0: the model's own, but no more than 2048, or 1024 where texts are written for texts
+    /// Context length in tokens; 0: the model's own, at most 2048, or 1024 for encoder-decoder models
     #[arg(long, default_value_t = 0, value_name = "N")]
     pub(crate) context: usize,
-    /// Let tokens see no more than so many of the newest, and the first; memory for keys is bounded by these
+    /// Sliding window: attend only to the N newest tokens and the first ones; bounds the memory of the KV cache
     #[arg(long, value_name = "N")]
     recent: Option<usize>,
-    /// How many of the first tokens stay in sight with `--recent`
+    /// Attention sinks: number of first tokens that stay in the window of `--recent`
     #[arg(long, default_value_t = 4, value_name = "N", requires = "recent")]
     keep_first: usize,
 }
 
 impl TextArgs {
-    /// Whether the same prompt gets the same answer each time.
+    /// Returns true if the same prompt always gets the same answer.
     pub(crate) fn repeats(&self) -> bool {
         self.sampler.has_seed() || !self.sampler.draws()
     }
@@ -400,7 +400,7 @@ impl TextArgs {
 }
 
 impl ContextArgs {
-    /// A session whose tokens are chosen as `sampler` says.
+    /// Returns the options of a session that samples with `sampler`.
     pub(crate) fn session(
         &self,
         model: &ModelArgs,

@@ -1,4 +1,4 @@
-//! What goes to the terminal: text, JSON, errors with hints, progress.
+//! Terminal output: text, JSON, errors with hints, progress bars.
 
 use crate::options::OpenArgs;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -8,7 +8,7 @@ use siskin_convert::Progress;
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 
-/// `docs/cli.md` lists these codes.
+/// Returns the exit code for an error. `docs/cli.md` lists the codes.
 pub(crate) fn exit_code(kind: ErrorKind) -> u8 {
     match kind {
         ErrorKind::Argument => 2,
@@ -19,13 +19,13 @@ pub(crate) fn exit_code(kind: ErrorKind) -> u8 {
         | ErrorKind::Shape
         | ErrorKind::Integrity => 3,
         ErrorKind::TooLong | ErrorKind::Memory => 4,
-        // As shells say of programs that an interrupt ended.
+        // 128 + SIGINT, as in shells.
         ErrorKind::Cancelled => 130,
         _ => 1,
     }
 }
 
-/// `has` says whether the command has an option.
+/// Returns a hint for the error. `has` returns true if the command has an option.
 fn hint(error: &Error, has: &dyn Fn(&str) -> bool) -> Option<&'static str> {
     Some(match error.kind() {
         ErrorKind::Io => "check that the path exists and that you may read it",
@@ -50,13 +50,13 @@ fn hint(error: &Error, has: &dyn Fn(&str) -> bool) -> Option<&'static str> {
     })
 }
 
-/// Tells the error and gives the exit code for it. `has` says whether the command has an option, so that hints name no
-/// other.
+/// Prints the error and returns its exit code. `has` returns true if the command has an option; hints only name such
+/// options.
 pub(crate) fn fail(error: &Error, has: &dyn Fn(&str) -> bool) -> ExitCode {
     if error.place() == CLOSED_PIPE {
         return ExitCode::SUCCESS;
     }
-    // Nobody is left to tell where standard error is gone.
+    // A closed standard error cannot be reported.
     let _ = writeln!(std::io::stderr(), "error: {error}");
     if let Some(hint) = hint(error, has) {
         let _ = writeln!(std::io::stderr(), "hint: {hint}");
@@ -64,16 +64,16 @@ pub(crate) fn fail(error: &Error, has: &dyn Fn(&str) -> bool) -> ExitCode {
     ExitCode::from(exit_code(error.kind()))
 }
 
-/// Where a reader such as `head` has read enough: no failure.
+/// The place of an error for a closed pipe, such as one to `head`, which is not a failure.
 const CLOSED_PIPE: &str = "stdout (closed by its reader)";
 
-/// Tells on standard error what went wrong beside the result, which stands.
+/// Prints a warning to standard error; the result remains valid.
 pub(crate) fn warn(text: impl std::fmt::Display) {
-    // Nobody is left to tell where standard error is gone.
+    // A closed standard error cannot be reported.
     let _ = writeln!(std::io::stderr(), "warning: {text}");
 }
 
-/// Writes text to standard output at once.
+/// Writes text to standard output and flushes.
 pub(crate) fn write(text: &str) -> Result<()> {
     let mut out = std::io::stdout().lock();
     out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(|error| match error.kind() {
@@ -87,12 +87,12 @@ pub(crate) fn line(text: impl std::fmt::Display) -> Result<()> {
     write(&format!("{text}\n"))
 }
 
-/// Writes a value to standard output, on one line.
+/// Writes a JSON value to standard output, on one line.
 pub(crate) fn json(value: &Value) -> Result<()> {
     line(value)
 }
 
-/// Writes the entries of an object on lines of their own, or the object on one line.
+/// Writes the entries of an object one per line, or as one JSON line.
 pub(crate) fn report(entries: Vec<(&str, Value)>, as_json: bool) -> Result<()> {
     if as_json {
         return json(&entries.into_iter().map(|(name, value)| (name.to_owned(), value)).collect());
@@ -101,7 +101,7 @@ pub(crate) fn report(entries: Vec<(&str, Value)>, as_json: bool) -> Result<()> {
     entries.iter().try_for_each(|(name, value)| line(format!("{name:<width$}  {}", text(value))))
 }
 
-/// A value for people: texts without quotes, lists of texts with commas.
+/// Formats a value for reading: strings without quotes, lists with commas.
 pub(crate) fn text(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
@@ -110,19 +110,19 @@ pub(crate) fn text(value: &Value) -> String {
     }
 }
 
-/// Tells something beside the result, unless the user wants quiet.
+/// Prints a note to standard error, unless --quiet is given.
 pub(crate) fn note(open: &OpenArgs, text: impl std::fmt::Display) {
     if !open.quiet {
         let _ = writeln!(std::io::stderr(), "{text}");
     }
 }
 
-/// Bytes in the unit that suits their size.
+/// Formats bytes in a suitable unit.
 pub(crate) fn bytes(count: u64) -> String {
     indicatif::BinaryBytes(count).to_string()
 }
 
-/// So many per second.
+/// Returns a rate per second.
 pub(crate) fn rate(count: usize, seconds: f64) -> f64 {
     if seconds > 0.0 { count as f64 / seconds } else { 0.0 }
 }
@@ -133,22 +133,22 @@ pub(crate) fn round(value: f64, digits: i32) -> f64 {
     (value * scale).round() / scale
 }
 
-/// A bar on standard error, where that is a terminal.
+/// A progress bar on standard error, if it is a terminal.
 pub(crate) struct Bar(ProgressBar, bool);
 
 impl Bar {
-    /// Of bytes.
+    /// A bar that counts bytes.
     pub(crate) fn new(open: &OpenArgs) -> Self {
         let counts = "{msg} {wide_bar} {binary_bytes}/{binary_total_bytes} {binary_bytes_per_sec} {eta}";
         Self::with(open, counts)
     }
 
-    /// Of seconds of sound.
+    /// A bar that counts seconds of audio.
     pub(crate) fn of_seconds(open: &OpenArgs) -> Self {
         Self::with(open, "{wide_bar} {pos}/{len} s {eta}")
     }
 
-    /// Of texts; without a total it counts.
+    /// A bar that counts texts; without a total it only counts.
     pub(crate) fn of_texts(open: &OpenArgs, total: Option<u64>) -> Self {
         let counts = if total.is_some() { "{wide_bar} {percent} % {eta}" } else { "{pos} texts {elapsed}" };
         let bar = Self::with(open, counts);

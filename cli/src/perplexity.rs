@@ -1,4 +1,4 @@
-//! `siskin perplexity`: how well a model foresees a text, by llama.cpp's method.
+//! `siskin perplexity`: the perplexity of a model on a text, by llama.cpp's method.
 
 use crate::options::{ModelArgs, OpenArgs};
 use crate::output;
@@ -7,26 +7,26 @@ use siskin::tokenizer::EncodeOptions;
 use siskin::{Error, ErrorKind, Model, Result, Session, SessionOptions};
 use std::path::{Path, PathBuf};
 
-/// Tokens that are scored at a time: what another model's logits are kept for.
+/// Number of tokens scored at a time; bounds the memory for the other model's logits.
 const PIECE: usize = 64;
 
-/// Measure how well a model foresees a text
+/// Measure the perplexity of a model on a text
 ///
-/// The text is cut into chunks of --ctx tokens; in each, the second half is foreseen from the first. --against
-/// tells how alike another model's forecasts of the same tokens are.
+/// The text is split into chunks of --ctx tokens; the second half of each chunk is scored, with the first half as
+/// context. --against reports the KL divergence from another model on the same tokens.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// A .siskin, GGUF or ONNX file, or a model folder
     model: PathBuf,
-    /// The text
+    /// The text file
     file: PathBuf,
-    /// Tokens of a chunk
+    /// Chunk size in tokens
     #[arg(long, default_value_t = 512, value_name = "N")]
     ctx: usize,
-    /// The most chunks; without it, the whole text
+    /// Maximum number of chunks; default: the whole text
     #[arg(long, value_name = "N")]
     chunks: Option<usize>,
-    /// A model with the same tokens, such as a larger form of this one, to compare forecasts with
+    /// A model with the same vocabulary, such as the unquantized one, to compare predictions with
     #[arg(long, value_name = "MODEL")]
     against: Option<PathBuf>,
     #[command(flatten)]
@@ -36,7 +36,7 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// Surprise, summed.
+/// Running sums of the negative log-likelihood.
 #[derive(Default)]
 struct Sum {
     nats: f64,
@@ -55,7 +55,7 @@ impl Sum {
         (self.nats / self.tokens as f64).exp()
     }
 
-    /// The standard error of the perplexity.
+    /// Returns the standard error of the perplexity.
     fn deviation(&self) -> f64 {
         let count = self.tokens as f64;
         let mean = self.nats / count;
@@ -64,7 +64,7 @@ impl Sum {
     }
 }
 
-/// How alike the forecasts of two models are, summed.
+/// Running sums of the agreement between two models.
 #[derive(Default)]
 struct Likeness {
     agreed: usize,
@@ -73,25 +73,25 @@ struct Likeness {
 }
 
 impl Likeness {
-    /// Compares the logits of one token with those of the other model.
+    /// Adds one token: compares its logits with those of the other model.
     fn add(&mut self, logits: &[f32], other: &[f32]) {
         self.agreed += usize::from(likeliest(logits) == likeliest(other));
         self.nats += divergence(other, logits);
         self.tokens += 1;
     }
 
-    /// The part of tokens where both hold the same one for the likeliest.
+    /// Returns the fraction of tokens where both models have the same top token.
     fn agreement(&self) -> f64 {
         self.agreed as f64 / self.tokens as f64
     }
 
-    /// The mean divergence of the model from the other one, in nats.
+    /// Returns the mean KL divergence of the model from the other one, in nats.
     fn divergence(&self) -> f64 {
         self.nats / self.tokens as f64
     }
 }
 
-/// The model, the one it is compared with, and what came out so far.
+/// The sessions of both models, and the results so far.
 struct Scores {
     session: Session,
     other: Option<Session>,
@@ -148,7 +148,7 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
     report(args, &scores, chunks)
 }
 
-/// `other`, if it is of as many tokens as `model`.
+/// Returns `other` if its vocabulary size is that of `model`.
 fn same_tokens(other: Model, model: &Model, path: &Path) -> Result<Model> {
     let (found, expected) = (other.hyper().vocabulary, model.hyper().vocabulary);
     if found == expected {
@@ -188,12 +188,13 @@ fn report(args: &Args, scores: &Scores, chunks: usize) -> Result<()> {
 }
 
 impl Scores {
-    /// Adds the second half of a chunk.
+    /// Scores the second half of a chunk.
     fn add(&mut self, chunk: &[u32]) -> Result<()> {
         let first = chunk.len() / 2;
         for session in std::iter::once(&mut self.session).chain(&mut self.other) {
             session.reset();
-            // A session that scores its very first token makes room for many tokens' logits; later calls use it.
+            // Scoring the very first token makes the session reserve logits for many tokens; later calls use that
+            // space.
             session.score(&chunk[..1], &mut |_, _| {})?;
             session.prefill(&chunk[1..first])?;
         }
@@ -201,7 +202,7 @@ impl Scores {
         pairs.try_for_each(|(tokens, targets)| self.score(tokens, targets))
     }
 
-    /// Adds the forecasts of `targets` that both models make at `tokens`.
+    /// Scores `targets` with the logits of both models at `tokens`.
     fn score(&mut self, tokens: &[u32], targets: &[u32]) -> Result<()> {
         let Self { session, other, sum, likeness, kept } = self;
         kept.clear();
@@ -219,33 +220,33 @@ impl Scores {
     }
 }
 
-/// How unexpected `target` is, in nats.
+/// Returns the negative log-likelihood of `target`, in nats.
 fn surprise(logits: &[f32], target: u32) -> f64 {
     let logit = logits.get(target as usize).copied().unwrap_or(f32::NEG_INFINITY);
     total(logits) - f64::from(logit)
 }
 
-/// What is taken from each logit to make it the logarithm of a probability.
+/// Returns log-sum-exp of the logits: a logit minus this is a log-probability.
 fn total(logits: &[f32]) -> f64 {
     let highest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let total: f64 = logits.iter().map(|&logit| f64::from(logit - highest).exp()).sum();
     total.ln() + f64::from(highest)
 }
 
-/// The Kullback-Leibler divergence of the forecast `found` from the forecast `truth`, in nats.
+/// Returns the KL divergence of `found` from `truth`, both given as logits, in nats.
 fn divergence(truth: &[f32], found: &[f32]) -> f64 {
     let (of_truth, of_found) = (total(truth), total(found));
     let terms = truth.iter().zip(found).map(|(&truth, &found)| {
         let logarithm = f64::from(truth) - of_truth;
         let probability = logarithm.exp();
-        // What cannot be adds nothing, whatever the other model thinks of it.
+        // Tokens of probability 0 in `truth` contribute nothing.
         if probability > 0.0 { probability * (logarithm - (f64::from(found) - of_found)) } else { 0.0 }
     });
-    // Sums of nothing but rounding may come out below zero.
+    // Rounding alone can make the sum negative.
     terms.sum::<f64>().max(0.0)
 }
 
-/// The token with the highest logit, the first of equals.
+/// Returns the token with the highest logit, the first of ties.
 fn likeliest(logits: &[f32]) -> usize {
     let best = |best: (usize, f32), (index, &logit): (usize, &f32)| {
         if logit > best.1 { (index, logit) } else { best }
@@ -266,12 +267,12 @@ mod tests {
 
     #[test]
     fn forecasts_differ_by_the_divergence_of_their_odds() {
-        // [1/4, 3/4] against even odds: 1/4 ln 1/2 + 3/4 ln 3/2; even odds against it: 1/2 ln 2 + 1/2 ln 2/3
+        // [1/4, 3/4] against [1/2, 1/2]: 1/4 ln 1/2 + 3/4 ln 3/2; the reverse: 1/2 ln 2 + 1/2 ln 2/3
         let (uneven, even) = ([5.0, 5.0 + 3f32.ln()], [7.0; 2]);
         let expected = 0.25 * 0.5f64.ln() + 0.75 * 1.5f64.ln();
         assert!((divergence(&uneven, &even) - expected).abs() < 1e-6);
         assert!((divergence(&even, &uneven) - 0.5 * (4.0 / 3.0f64).ln()).abs() < 1e-6);
-        // What cannot be adds nothing.
+        // Tokens of probability 0 contribute nothing.
         assert!(divergence(&[1.0, f32::NEG_INFINITY], &[1.0, f32::NEG_INFINITY]) == 0.0);
     }
 

@@ -1,4 +1,4 @@
-//! `siskin rerank`: texts in the order in which they go with a question.
+//! `siskin rerank`: ranks texts by relevance to a question.
 
 use crate::options::{ModelArgs, OpenArgs};
 use crate::output;
@@ -8,7 +8,7 @@ use siskin::encoder::Long;
 use siskin::{Encoder, EncoderOptions, Result};
 use std::path::PathBuf;
 
-/// Put texts in the order in which they go with a question
+/// Rank texts by relevance to a question
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// A cross-encoder: a .siskin file or a Hugging Face folder
@@ -17,7 +17,7 @@ pub(crate) struct Args {
     question: String,
     #[command(flatten)]
     texts: TextArgs,
-    /// What is done with texts that are too long for the model beside the question: refuse or cut
+    /// Handling of texts that together with the question are too long for the model: refuse or cut
     #[arg(long, value_enum, default_value_t)]
     long: LongText,
     #[command(flatten)]
@@ -56,7 +56,7 @@ fn value(score: f32, index: usize) -> Value {
     json!({"index": index, "score": score})
 }
 
-/// What `--json` prints.
+/// The JSON output.
 pub(crate) fn values(
     encoder: &mut Encoder,
     question: &str,

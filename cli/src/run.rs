@@ -14,17 +14,17 @@ use std::path::{Path, PathBuf};
 #[derive(clap::Args)]
 #[command(override_usage = "siskin run [OPTIONS] [MODEL] <PROMPT>")]
 pub(crate) struct Args {
-    /// A .siskin, GGUF or ONNX file, or a model folder; left out, a small one that is part of this program and writes as
-    /// Shakespeare's plays do
+    /// A .siskin, GGUF or ONNX file, or a model folder; default: a small embedded model that writes in the style of
+    /// Shakespeare's plays
     #[arg(value_name = "MODEL", allow_hyphen_values = true)]
     first: String,
-    /// What to answer, or with --raw, to continue
+    /// The prompt to answer, or with --raw, to continue
     #[arg(value_name = "PROMPT", allow_hyphen_values = true)]
     second: Option<String>,
-    /// Continue the prompt as it is, without the model's chat template
+    /// Continue the prompt verbatim, without the model's chat template
     #[arg(long)]
     raw: bool,
-    /// With --raw, read control tokens out of the prompt
+    /// With --raw, parse control tokens in the prompt
     #[arg(long, requires = "raw")]
     special: bool,
     #[command(flatten)]
@@ -33,20 +33,19 @@ pub(crate) struct Args {
     text: TextArgs,
     #[command(flatten)]
     memo: MemoArgs,
-    /// Let this model for texts say which prompts mean the same: one that means nearly what an earlier one did gets
-    /// its answer
+    /// Semantic cache: with this embedding model, return the earlier answer to a prompt with nearly the same meaning
     #[arg(long, value_name = "MODEL", requires = "memo", help_heading = "Memory of results")]
     memo_model: Option<PathBuf>,
-    /// How like two prompts must be: the cosine of the angle between their vectors
+    /// Semantic cache: minimum cosine similarity of two prompts
     #[arg(long, default_value_t = 0.95, value_name = "VALUE", requires = "memo_model", value_parser = likeness)]
     #[arg(help_heading = "Memory of results")]
     memo_likeness: f32,
-    /// Print a JSON object at the end instead of the text as it comes
+    /// Print a JSON object at the end instead of streaming the text
     #[arg(long)]
     json: bool,
 }
 
-/// A cosine that prompts which mean the same may have.
+/// Default minimum cosine similarity of prompts with the same meaning.
 fn likeness(text: &str) -> std::result::Result<f32, String> {
     let value = text.parse::<f32>().ok().filter(|value| (0.0..=1.0).contains(value));
     value.ok_or_else(|| "give a number from 0 to 1, such as 0.95".to_owned())
@@ -97,7 +96,7 @@ impl Args {
     }
 }
 
-/// An earlier answer to the question, or to one that means the same, and how like the two questions are.
+/// Looks up an earlier answer to the same or a similar prompt, and the similarity of the prompts.
 fn find(
     args: &Args,
     open: &OpenArgs,
@@ -112,13 +111,13 @@ fn find(
     let mut encoder = open.encoder(path, &args.model_args.alone(), wanted)?;
     let options = EmbedOptions::of(encoder.model())?;
     match question.understand(&mut encoder, &options) {
-        // Only its beginning could be compared: that says too little.
+        // The embedding would only cover a truncated prompt: not comparable.
         Err(error) if error.kind() == ErrorKind::TooLong => Ok(None),
         outcome => outcome.map(|()| memo.recall_near(question, args.memo_likeness)),
     }
 }
 
-/// Tells an earlier answer.
+/// Prints an earlier answer.
 fn repeat(args: &Args, open: &OpenArgs, found: &Answered, likeness: f32) -> Result<()> {
     if args.json {
         return output::json(&json!({"text": found.text, "tokens": found.tokens, "likeness": likeness}));
@@ -128,7 +127,7 @@ fn repeat(args: &Args, open: &OpenArgs, found: &Answered, likeness: f32) -> Resu
     Ok(())
 }
 
-/// Lets the model answer.
+/// Generates an answer.
 fn answer(args: &Args, open: &OpenArgs, model: &Model, options: SessionOptions) -> Result<Answer> {
     let seed = options.sampler.seed;
     let mut session = model.session(options)?;

@@ -1,7 +1,7 @@
-//! `siskin serve`: a model that answers requests line by line. `docs/cli.md` describes the lines.
+//! `siskin serve`: answers requests as JSON lines. `docs/cli.md` describes the protocol.
 //!
-//! One thread reads, so that a request can be stopped while it is worked on; the other works on one request after the
-//! other and is the only one that writes.
+//! One thread reads, so that a running request can be stopped. The worker thread answers the requests in order and is
+//! the only one that writes.
 
 mod answers;
 mod base64;
@@ -22,15 +22,15 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use work::Work;
 
-/// Answer requests: JSON objects, one on each line, from standard input to standard output
+/// Answer requests: one JSON object per line, from standard input to standard output
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// A .siskin, GGUF or ONNX file, or a model folder
     model: PathBuf,
-    /// The most bytes of a request; longer ones are refused unread, and so many may wait
+    /// Maximum size of a request in bytes; longer ones are rejected unread. Also bounds the bytes of the request queue
     #[arg(long, default_value_t = 16 << 20, value_name = "BYTES")]
     longest: usize,
-    /// The most tokens of an answer, whatever a request asks for
+    /// Maximum number of tokens of an answer, regardless of the request
     #[arg(long, value_name = "N")]
     max_tokens: Option<usize>,
     #[command(flatten)]
@@ -43,7 +43,7 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
     let model = match open.model(&args.model, &args.model_args) {
         Ok(model) => model,
         Err(error) => {
-            // Who asks over a socket does not see standard error.
+            // Standard error is not visible to a client that connects through a socket.
             tell(None, &answers::Answer::Error(&error))?;
             return Err(error);
         }
@@ -63,7 +63,7 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
     Ok(())
 }
 
-/// Puts what `input` asks for on the desk, until it ends.
+/// Reads requests from `input` into the queue until end of file.
 fn read(input: impl Read, longest: usize, desk: &Desk) {
     let mut lines = Lines::new(input, longest);
     let mut number = 0;

@@ -1,10 +1,10 @@
-//! `siskin summarise`: what texts say, in few words.
+//! `siskin summarise`: text summarization.
 
 use crate::options::OpenArgs;
 use crate::writing::WritingArgs;
 use siskin::{Result, Writing};
 
-/// Say in few words what each text says
+/// Summarize each text
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]

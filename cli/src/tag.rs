@@ -1,4 +1,4 @@
-//! `siskin tag`: the parts of texts that have a label.
+//! `siskin tag`: token classification.
 
 use crate::options::{ModelArgs, OpenArgs};
 use crate::output;
@@ -8,7 +8,7 @@ use siskin::encoder::{Entity, Long};
 use siskin::{Encoder, EncoderOptions, Result};
 use std::path::PathBuf;
 
-/// Find what has a label in texts, such as names
+/// Find labeled spans in texts, such as names (token classification)
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// A .siskin file or a Hugging Face folder
@@ -19,12 +19,12 @@ pub(crate) struct Args {
     long: LongArgs,
     #[command(flatten)]
     model_args: ModelArgs,
-    /// Print a JSON object for each find
+    /// Print a JSON object for each span
     #[arg(long)]
     json: bool,
 }
 
-/// What `--json` prints.
+/// The JSON output.
 pub(crate) fn values(encoder: &mut Encoder, texts: &[String], long: Long) -> Result<Vec<Value>> {
     let all = encoder.tag(texts, long)?;
     let rows = all.iter().zip(texts).enumerate();

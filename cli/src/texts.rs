@@ -8,35 +8,35 @@ use siskin_convert::Progress;
 use std::io::{BufRead, BufReader, IsTerminal};
 use std::path::PathBuf;
 
-/// Where texts come from.
+/// The sources of the texts.
 #[derive(clap::Args)]
 pub(crate) struct TextArgs {
     /// The texts
     #[arg(required_unless_present_any = ["file", "stdin"])]
     texts: Vec<String>,
-    /// Read texts from this file, one on each line
+    /// Read texts from this file, one per line
     #[arg(long, value_name = "FILE", conflicts_with_all = ["texts", "stdin"])]
     file: Option<PathBuf>,
-    /// Read texts from standard input, one on each line
+    /// Read texts from standard input, one per line
     #[arg(long, conflicts_with = "texts")]
     stdin: bool,
 }
 
-/// Texts that are worked on at once: results come while there is more to read.
+/// Number of texts per call: results are printed while input is still being read.
 const AT_ONCE: usize = 256;
 
 impl TextArgs {
-    /// Calls `each` with some texts at a time, and the number of the first of them. A bar shows how far it is.
+    /// Calls `each` with a group of texts and the index of the first of them. A progress bar is shown.
     pub(crate) fn each(
         &self,
         open: &OpenArgs,
         each: impl FnMut(usize, &[String]) -> Result<()>,
     ) -> Result<()> {
-        // Lines on the terminal show how far it is.
+        // Lines printed to the terminal already show the progress.
         self.walk(open, !std::io::stdout().is_terminal(), each)
     }
 
-    /// The same for results that come when all is done.
+    /// Same as above, for results that are printed at the end.
     pub(crate) fn gather(
         &self,
         open: &OpenArgs,
@@ -45,7 +45,7 @@ impl TextArgs {
         self.walk(open, true, each)
     }
 
-    /// The same without a bar, for those that show one of their own.
+    /// Same as above without a progress bar, for callers that show their own.
     pub(crate) fn each_in_silence(
         &self,
         open: &OpenArgs,
@@ -94,21 +94,21 @@ impl TextArgs {
     }
 }
 
-/// What is done with texts that are too long.
+/// Handling of texts that are too long.
 #[derive(Clone, Copy, Default, PartialEq, clap::ValueEnum, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum LongText {
-    /// They are refused
+    /// Fail with an error
     #[default]
     Refuse,
-    /// They are read as far as the model can
+    /// Truncate to the model's maximum length
     Cut,
-    /// They are read in parts
+    /// Split into overlapping windows
     Window,
 }
 
 impl LongText {
-    /// The same for the library, with parts that share `overlap` tokens.
+    /// Returns the library's value, with windows that overlap by `overlap` tokens.
     fn with(self, overlap: usize) -> Long {
         match self {
             Self::Refuse => Long::Refuse,
@@ -117,7 +117,7 @@ impl LongText {
         }
     }
 
-    /// The same of commands that read no text in parts.
+    /// Returns the library's value for commands that do not support windows.
     pub(crate) fn whole(self) -> Result<Long> {
         match self {
             Self::Window => {
@@ -128,23 +128,23 @@ impl LongText {
     }
 }
 
-/// Tokens that parts of a text share where nothing is said and each part is read for itself.
+/// Default overlap of windows in tokens, for commands that encode each window on its own.
 pub(crate) const OVERLAP: usize = 32;
 
-/// What is done with texts that are too long, where they may be read in parts.
+/// Handling of texts that are too long, for commands that support windows.
 #[derive(clap::Args, serde::Deserialize, Default)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct LongArgs {
-    /// What is done with texts that are too long for the model
+    /// Handling of texts that are too long for the model
     #[arg(long, value_enum, default_value_t)]
     long: LongText,
-    /// With `--long window`, tokens that parts of a long text share [default: 32; 0 where texts are written]
+    /// With `--long window`, overlap of windows in tokens [default: 32; 0 for generation]
     #[arg(long, value_name = "N")]
     overlap: Option<usize>,
 }
 
 impl LongArgs {
-    /// The same for the library; parts share `usual` tokens where nothing is said.
+    /// Returns the library's value; `usual` is the default overlap.
     pub(crate) fn read(&self, usual: usize) -> Result<Long> {
         if self.overlap.is_some() && self.long != LongText::Window {
             return Err(Error::argument(

@@ -1,4 +1,4 @@
-//! `siskin tokenize`: text to ids.
+//! `siskin tokenize`: text to token ids.
 
 use crate::output;
 use siskin::tokenizer::EncodeOptions;
@@ -6,21 +6,21 @@ use siskin::{Error, Result};
 use std::io::Read;
 use std::path::PathBuf;
 
-/// Ids that are spelt at once: of a long text they take many times its memory.
+/// Ids detokenized at a time: bounds memory, which is many times that of the text.
 const AT_ONCE: usize = 1 << 16;
 
-/// Turn text into token ids
+/// Convert text to token ids
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// A .siskin or GGUF file (one with a vocabulary alone will do), a Hugging Face folder or a tokenizer.json
+    /// A .siskin or GGUF file (a vocabulary-only file is enough), a Hugging Face folder or a tokenizer.json
     model: PathBuf,
     /// The text
     #[arg(required_unless_present = "stdin", conflicts_with = "stdin", allow_hyphen_values = true)]
     text: Option<String>,
-    /// Read the text from standard input, byte for byte
+    /// Read the text verbatim from standard input
     #[arg(long)]
     stdin: bool,
-    /// Add no special token and read none out of the text
+    /// Add no special tokens and parse none in the text
     #[arg(long)]
     no_special: bool,
     /// Print a JSON object

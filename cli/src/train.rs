@@ -1,4 +1,4 @@
-//! `siskin train` and `siskin eval`: learning from texts, as a TOML file says it.
+//! `siskin train` and `siskin eval`: training and evaluation from a TOML config.
 
 mod checks;
 mod terminal;
@@ -17,8 +17,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use terminal::Terminal;
 
-/// Train a model as a TOML file says; `siskin train resume CONFIG` goes on after a stop,
-/// `siskin train report DIR` writes a run's report anew, `siskin train pack CONFIG` its texts as tokens
+/// Train a model from a TOML config; `siskin train resume CONFIG` resumes a run, `siskin train report DIR` rewrites its
+/// report, `siskin train pack CONFIG` tokenizes its texts
 #[derive(clap::Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub(crate) struct Args {
@@ -30,24 +30,24 @@ pub(crate) struct Args {
 
 #[derive(Subcommand)]
 enum Action {
-    /// Go on where the newest checkpoint stands
+    /// Resume a run from its newest checkpoint
     Resume(RunArgs),
-    /// Write the model of a run that has not ended, or other weights of one that has
+    /// Write the model of an unfinished run, or other weights of a finished one
     Export(ExportArgs),
-    /// Write the report of a run's folder anew
+    /// Rewrite the report of a run
     Report {
-        /// The folder, such as mini-gpt.run
+        /// The folder of the run, such as mini-gpt.run
         folder: PathBuf,
     },
-    /// Write the texts of a config as packed tokens, which a run need not read again
+    /// Tokenize the texts of a config into a packed token file, which saves runs from tokenizing them again
     Pack(PackArgs),
 }
 
 #[derive(clap::Args)]
 struct PackArgs {
-    /// The config
+    /// The training config
     config: PathBuf,
-    /// The file to write; else the config's name with .tokens. Validation texts go beside it, with .validation.tokens
+    /// Output file; default: the config's name with .tokens. Validation texts get the extension .validation.tokens
     #[arg(short, long)]
     output: Option<PathBuf>,
     /// Print a JSON object
@@ -57,27 +57,27 @@ struct PackArgs {
 
 #[derive(clap::Args)]
 struct RunArgs {
-    /// What to do: a TOML file, whose paths are seen from its own folder
+    /// The training config, a TOML file; its paths are relative to its own folder
     config: PathBuf,
-    /// The model to write; else the config's name with .siskin
+    /// Output model; default: the config's name with .siskin
     #[arg(short, long)]
     output: Option<PathBuf>,
-    /// Where checkpoints and the log go; else the config's name with .run
+    /// Folder for checkpoints and the log; default: the config's name with .run
     #[arg(long, value_name = "DIR")]
     folder: Option<PathBuf>,
-    /// Say what memory the run takes, and do not train
+    /// Print the memory that the run needs, without training
     #[arg(long)]
     memory: bool,
-    /// Look whether the run can be expected to learn, and do not train
+    /// Run sanity checks on model and data, without training
     #[arg(long)]
     check: bool,
-    /// Profile so many steps: trace.json and profile.txt in the run's folder
+    /// Profile N steps: writes trace.json and profile.txt to the run's folder
     #[arg(long, value_name = "N")]
     profile: Option<u64>,
-    /// Say with what `batch.rows` the run fits into what is free, and do not train
+    /// Find the largest `batch.rows` that fits into free memory, without training
     #[arg(long)]
     find_batch: bool,
-    /// With --find-batch: into so many MiB instead
+    /// With --find-batch: use this memory limit in MiB instead of free memory
     #[arg(long, value_name = "MIB", requires = "find_batch")]
     within: Option<u64>,
     /// Print a JSON object
@@ -87,15 +87,16 @@ struct RunArgs {
 
 #[derive(clap::Args)]
 struct ExportArgs {
-    /// The config of the run
+    /// The training config of the run
     config: PathBuf,
-    /// The model to write; else the config's name with .siskin
+    /// Output model; default: the config's name with .siskin
     #[arg(short, long)]
     output: Option<PathBuf>,
-    /// Where the run's checkpoints are; else the config's name with .run
+    /// Folder of the run's checkpoints; default: the config's name with .run
     #[arg(long, value_name = "DIR")]
     folder: Option<PathBuf>,
-    /// Which: those of the newest checkpoint (`last`), or of the best look (`best`); else as the config says
+    /// Weights to write: those of the newest checkpoint (`last`) or of the best validation (`best`); default: as in the
+    /// config
     #[arg(long, value_name = "WHICH")]
     weights: Option<String>,
     /// Print a JSON object
@@ -103,18 +104,18 @@ struct ExportArgs {
     json: bool,
 }
 
-/// Measure how far off a model is on the validation texts of a training config
+/// Evaluate a model on the validation texts of a training config
 #[derive(clap::Args)]
 pub(crate) struct EvalArgs {
-    /// The config
+    /// The training config
     config: PathBuf,
-    /// The model; else the one that the config's run wrote
+    /// The model; default: the output of the config's run
     #[arg(short, long)]
     model: Option<PathBuf>,
-    /// Look at so many batches, 0 at all; else at as many as the config's evaluate.batches says
+    /// Number of batches to evaluate, 0: all; default: evaluate.batches of the config
     #[arg(long, value_name = "N")]
     batches: Option<usize>,
-    /// Where: cpu or cuda, whatever device the config was trained on; the CPU computes in f32
+    /// Device: cpu or cuda, regardless of the device that the config trains on; the CPU computes in f32
     #[arg(long, value_name = "DEVICE")]
     device: Option<String>,
     /// Print a JSON object
@@ -143,7 +144,7 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
     let begun = has_begun(&folder)?;
     let trains = !run.memory && !run.check && !run.find_batch;
     if trains {
-        // Found out before the work, not behind it.
+        // Fail before training, not after it.
         output.create().map(drop)?;
     }
     if begun && trains && !resume {
@@ -174,7 +175,7 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
         checks::brief(&mut trained, open)?;
     }
     if let Some(count) = run.profile.filter(|count| *count > 0) {
-        // The first step fills caches that later ones find full.
+        // Skip the first step, which runs with cold caches.
         trained.profile(trained.steps() + 2, count);
     }
     report::describe(&folder, &text, &trained.memory()?, ceiling, steps)?;
@@ -200,10 +201,10 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
     output::report(entries, run.json)
 }
 
-/// Writes the model of a run's checkpoints.
+/// Writes the model of a run from its checkpoints.
 fn export(args: &ExportArgs, open: &OpenArgs) -> Result<()> {
     let (mut config, _) = read(&args.config)?;
-    // A device has nothing to do here.
+    // Exporting needs no GPU.
     config.use_cpu();
     config.export.weights = args.weights.clone().or(config.export.weights);
     let folder = run_folder(args.folder.as_deref(), &args.config)?;
@@ -225,7 +226,7 @@ fn export(args: &ExportArgs, open: &OpenArgs) -> Result<()> {
     output::report(vec![("output", path.into()), ("weights_of_step", chosen.into())], args.json)
 }
 
-/// Shows what is odd, where nothing else is to be seen.
+/// Prints warnings only.
 struct Warnings;
 
 impl Watcher for Warnings {
@@ -260,12 +261,12 @@ fn pack(args: &PackArgs, open: &OpenArgs) -> Result<()> {
     output::report(entries, args.json)
 }
 
-/// Where a model goes.
+/// The output path of a model.
 struct Output {
     path: PathBuf,
-    /// The user named it; else it is named after the config, and only a trained model is replaced.
+    /// True if the user named the path. A path derived from the config only replaces a trained model.
     named: bool,
-    /// What the run reads, and the files of its folder.
+    /// The files that the run reads, and those of its folder; none may be overwritten.
     inputs: Vec<PathBuf>,
 }
 
@@ -275,7 +276,7 @@ impl Output {
         // Checkpoints, tokenizer and log.
         inputs.extend(std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path()));
         for path in run::inputs(config)? {
-            // What cannot be opened is named when it is.
+            // A file that cannot be opened is reported when it is read.
             inputs.extend(siskin_convert::export::inputs_of(&path).unwrap_or_default());
             inputs.push(path);
         }
@@ -296,14 +297,14 @@ impl Output {
     }
 }
 
-/// Whether a file is a model that was trained here.
+/// Returns true if the file is a model written by the trainer.
 fn is_trained(file: std::fs::File) -> bool {
     let tool = |file: File| file.metadata().provenance.get("tool").and_then(Value::as_str).map(str::to_owned);
     let tool = File::open_descriptor(file, 0, None).ok().and_then(tool);
     tool.is_some_and(|tool| tool.starts_with("siskin-trainer "))
 }
 
-/// The folder of a run. A link is only followed where the user named it.
+/// Returns the folder of a run. A symbolic link is only followed if the user named it.
 fn run_folder(named: Option<&Path>, config: &Path) -> Result<PathBuf> {
     let path = named.map_or_else(|| config.with_extension("run"), Path::to_owned);
     if named.is_none() && path.is_symlink() {
@@ -313,12 +314,12 @@ fn run_folder(named: Option<&Path>, config: &Path) -> Result<PathBuf> {
     Ok(path)
 }
 
-/// Whether the folder holds checkpoints of a run.
+/// Returns true if the folder holds checkpoints of a run.
 fn has_begun(folder: &Path) -> Result<bool> {
     Ok(folder.is_dir() && Folder::new(folder, 1)?.steps()?.last().is_some())
 }
 
-/// Writes what a run gave: a model, or adapters by themselves.
+/// Writes the result of a run: a model, or adapters on their own.
 fn write(run: &mut Run, output: &Output) -> Result<()> {
     let out = output.create()?;
     match run.adapter()? {
@@ -342,7 +343,7 @@ pub(crate) fn evaluate(args: &EvalArgs, open: &OpenArgs) -> Result<()> {
         Some(other) => config.device = other.to_owned(),
         None => {}
     }
-    // What was rounded in each step is rounded in the file.
+    // The file of a model trained with QAT already holds rounded weights.
     config.quantise = None;
     let adapter = if config.export.adapter { Some(Adapter::open(&model)?) } else { None };
     if adapter.is_none() {
@@ -366,7 +367,7 @@ pub(crate) fn evaluate(args: &EvalArgs, open: &OpenArgs) -> Result<()> {
     output::report(entries, args.json)
 }
 
-/// The config, its paths seen from here, and its text.
+/// Reads a config, with paths relative to the working directory, and its text.
 fn read(path: &Path) -> Result<(Config, String)> {
     let place = path.display().to_string();
     let text = std::fs::read_to_string(path).map_err(|error| Error::io(&place, &error))?;
@@ -379,7 +380,7 @@ fn read(path: &Path) -> Result<(Config, String)> {
     Ok((config, text))
 }
 
-/// Opens the teacher, where a config names one.
+/// Opens the teacher model, if the config names one.
 fn taught(material: Material, config: &Config, open: &OpenArgs) -> Result<Material> {
     match &config.teacher {
         Some(teacher) => material.taught_by(&open.file(Path::new(&teacher.from))?),
@@ -387,7 +388,7 @@ fn taught(material: Material, config: &Config, open: &OpenArgs) -> Result<Materi
     }
 }
 
-/// Opens what a config names; what is learnt of its texts is kept in `folder`.
+/// Opens the base of a config; a tokenizer learnt from its texts is kept in `folder`.
 fn base(config: &Config, folder: &Path, goes_on: bool, open: &OpenArgs) -> Result<Base> {
     let model = &config.model;
     match (&model.from, &model.family) {
@@ -403,7 +404,7 @@ fn base(config: &Config, folder: &Path, goes_on: bool, open: &OpenArgs) -> Resul
     }
 }
 
-/// What a model that begins with random numbers reads texts with.
+/// Returns the tokenizer of a model that starts from random weights.
 fn new_tokenizer(config: &Config, folder: &Path, goes_on: bool) -> Result<Vec<u8>> {
     match &config.model.tokenizer {
         Some(path) => Ok(siskin_convert::tokenizer_section(path)?.to_vec()),

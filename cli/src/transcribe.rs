@@ -9,12 +9,12 @@ use siskin::{Error, Result};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-/// Write down what is said
+/// Transcribe speech
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// A .siskin file, or a folder of CTranslate2 or Hugging Face, of a Whisper model
+    /// A Whisper model: a .siskin file, or a CTranslate2 or Hugging Face folder
     model: PathBuf,
-    /// WAVE files; `-` for 16-bit samples without a header on standard input, 16000 in a second
+    /// WAVE files; `-` for raw 16-bit samples at 16 kHz on standard input
     #[arg(required = true)]
     files: Vec<PathBuf>,
     #[command(flatten)]
@@ -26,32 +26,32 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// What is made of speech.
+/// Transcription options.
 #[derive(clap::Args, serde::Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct HearingArgs {
-    /// The language that is spoken, such as en; without it, what the model hears first
+    /// Spoken language, such as en; default: detected at the start
     #[arg(long, value_name = "CODE")]
     language: Option<String>,
-    /// Write English, whatever is spoken
+    /// Translate to English
     #[arg(long)]
     translate: bool,
-    /// Print segments with their times
+    /// Print segments with timestamps
     #[arg(long)]
     timestamps: bool,
-    /// What might have been said before, with names and words that may occur
+    /// Initial prompt: text that could precede the speech, with names and words to expect
     #[arg(long, value_name = "TEXT")]
     prompt: Option<String>,
-    /// Let the model see the text of the 30 seconds before
+    /// Condition on the text of the previous 30 seconds
     #[arg(long)]
     previous: bool,
-    /// Texts that go on at the same time, of which the likeliest by its length is taken; 1: the likeliest token each time
+    /// Number of beams; the result is the likeliest after length normalization; 1: greedy
     #[arg(long, default_value_t = 1, value_name = "N")]
     beams: usize,
-    /// Always take the likeliest token, also where this leads round in circles
+    /// Always choose the most likely token, even when the output loops
     #[arg(long)]
     greedy: bool,
-    /// The most tokens of 30 seconds; without it, half the model's context
+    /// Maximum number of tokens per 30 seconds; default: half the model's context
     #[arg(long, value_name = "N")]
     max_tokens: Option<usize>,
 }
@@ -90,7 +90,7 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
         let place = path.display().to_string();
         let sound = sound(path).map_err(|error| error.within(&place))?;
         let shows_segments = args.hearing.timestamps && !args.json;
-        // Lines that come as they are ready show how far it is.
+        // Lines printed as they are ready already show the progress.
         let bar = (!shows_segments).then(|| Bar::of_seconds(open));
         let seconds = seconds(&sound);
         let mut each = |segment: &Segment| {
@@ -131,7 +131,7 @@ fn seconds(sound: &Sound) -> f64 {
     sound.samples.len() as f64 / f64::from(sound.rate.max(1))
 }
 
-/// What `--json` prints of a sound.
+/// The JSON output for a file.
 pub(crate) fn heard(
     transcriber: &mut Transcriber,
     sound: &Sound,
@@ -151,7 +151,7 @@ fn segment(segment: &Segment) -> Value {
         "log_probability": segment.log_probability, "silence": segment.silence})
 }
 
-/// Seconds as minutes and seconds, with hours where there are any.
+/// Formats seconds as minutes and seconds, with hours if needed.
 fn clock(seconds: f64) -> String {
     let thousandths = (seconds * 1000.0).round() as u64;
     let (hours, minutes) = (thousandths / 3_600_000, thousandths / 60_000 % 60);

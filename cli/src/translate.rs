@@ -1,4 +1,4 @@
-//! `siskin translate`: texts into another language.
+//! `siskin translate`: machine translation.
 
 use crate::options::OpenArgs;
 use crate::writing::WritingArgs;
@@ -7,10 +7,10 @@ use siskin::{Result, Writing};
 /// Translate each text
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The language of the texts, as the model names it or by its code; models of one pair need none
+    /// Source language, by the model's name for it or its code; not needed for models of one language pair
     #[arg(long, value_name = "CODE")]
     from: Option<String>,
-    /// The language to write
+    /// Target language
     #[arg(long, value_name = "CODE")]
     to: Option<String>,
     #[command(flatten)]

@@ -1,4 +1,4 @@
-//! `siskin verify`: every byte of a file against its hashes.
+//! `siskin verify`: checks a file against its hashes.
 
 use crate::options::OpenArgs;
 use crate::output::{self, Bar};
@@ -8,7 +8,7 @@ use siskin::file::File;
 use std::fmt::Write;
 use std::path::PathBuf;
 
-/// Check every byte of a .siskin file against its hashes
+/// Verify every byte of a .siskin file against its hashes
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The .siskin file
@@ -37,10 +37,10 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
     }
 }
 
-/// The file's identity in hexadecimal digits.
+/// Returns the file's identity in hexadecimal.
 pub(crate) fn identity(file: &File) -> String {
     file.identity().iter().fold(String::new(), |mut text, byte| {
-        // Writing to a text cannot fail.
+        // Writing to a `String` cannot fail.
         let _ = write!(text, "{byte:02x}");
         text
     })

@@ -1,4 +1,4 @@
-//! What `generate`, `translate` and `summarise` share.
+//! Code shared by `generate`, `translate` and `summarise`.
 
 use crate::options::{ModelArgs, OpenArgs, SamplerArgs};
 use crate::output::{self, Bar};
@@ -11,7 +11,7 @@ use siskin::tokenizer::EncodeOptions;
 use siskin::{Error, Model, Result, Writer, WriterOptions, Writing};
 use std::path::PathBuf;
 
-/// How texts are written.
+/// Generation options of these commands.
 #[derive(clap::Args)]
 pub(crate) struct WritingArgs {
     /// A .siskin, GGUF or ONNX file, or a model folder
@@ -20,10 +20,10 @@ pub(crate) struct WritingArgs {
     texts: TextArgs,
     #[command(flatten)]
     search: SearchArgs,
-    /// With one beam, choose tokens by chance, as the options under Sampling say
+    /// With one beam, sample tokens with the options under Sampling
     #[arg(long, conflicts_with = "greedy")]
     sample: bool,
-    /// The most tokens of the model's decoder; 0: the model's own, but no more than 1024
+    /// Maximum number of decoder tokens; 0: the model's own, at most 1024
     #[arg(long, default_value_t = 0, value_name = "N")]
     context: usize,
     #[command(flatten)]
@@ -37,45 +37,44 @@ pub(crate) struct WritingArgs {
     json: bool,
 }
 
-/// What is looked for.
+/// Search options.
 #[derive(clap::Args, serde::Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct SearchArgs {
-    /// Texts that go on at the same time, of which the likeliest are kept; 1: one token after the other. What the model
-    /// was made for where nothing is said
+    /// Number of beams; 1: greedy search. Default: as in the model's generation config
     #[arg(long, value_name = "N", conflicts_with_all = ["sample", "greedy"])]
     beams: Option<usize>,
-    /// Give so many texts, the best first
+    /// Number of sequences to return, best first
     #[arg(long, default_value_t = 1, value_name = "N")]
     best: usize,
-    /// Divide the beams into groups, each of which looks for something else
+    /// Diverse beam search: number of groups of beams
     #[arg(long, value_name = "N", conflicts_with_all = ["sample", "greedy"])]
     groups: Option<usize>,
-    /// What a token loses for every beam of an earlier group that takes it
+    /// Diverse beam search: penalty on a token's score for each beam of an earlier group that chose it
     #[arg(long, value_name = "VALUE", conflicts_with_all = ["sample", "greedy"])]
     diversity: Option<f32>,
-    /// The power of a text's length that its score is divided by: more prefers longer texts
+    /// Length penalty: a score is divided by the length to this power; higher values prefer longer texts
     #[arg(long, value_name = "VALUE", allow_negative_numbers = true)]
     length_penalty: Option<f32>,
-    /// When a search ends that has as many texts as beams
+    /// Early stopping: when to end a search that has as many finished texts as beams
     #[arg(long, value_enum, value_name = "WHEN", conflicts_with_all = ["sample", "greedy"])]
     early: Option<EarlyText>,
-    /// No group of so many tokens comes twice; 0 is off
+    /// No-repeat n-grams: never repeat an n-gram of this size; 0 is off
     #[arg(long, value_name = "N")]
     no_repeat: Option<usize>,
-    /// The fewest tokens of a text
+    /// Minimum number of tokens of a text
     #[arg(long, value_name = "N")]
     min: Option<usize>,
-    /// The most tokens of a text
+    /// Maximum number of tokens of a text
     #[arg(long, value_name = "N")]
     max: Option<usize>,
-    /// Never write this. May be given several times
+    /// Never generate this text (bad words). May be given several times
     #[arg(long, value_name = "TEXT")]
     never: Vec<String>,
-    /// Never take this token. May be given several times
+    /// Never generate this token id. May be given several times
     #[arg(long, value_name = "ID")]
     suppress: Vec<u32>,
-    /// Begin every text with this
+    /// Start every text with this prefix
     #[arg(long, value_name = "TEXT")]
     prefix: Option<String>,
 }
@@ -99,19 +98,19 @@ impl Default for SearchArgs {
     }
 }
 
-/// When a search has found enough.
+/// Early stopping of beam search.
 #[derive(Clone, Copy, ValueEnum, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum EarlyText {
-    /// At once
+    /// Immediately
     Full,
-    /// Where what goes on is not likelier so far
+    /// When no running beam has a better score at its current length
     Unlikely,
-    /// Where nothing can become likelier
+    /// When no running beam can reach a better score
     Never,
 }
 
-/// A text of `option` as the tokens that it may be spelt with, at the beginning of a text and inside.
+/// Tokenizes the text of `option`, both at the start of a text and after a space.
 fn spellings(model: &Model, option: &str, text: &str) -> Result<Vec<Vec<u32>>> {
     let options = EncodeOptions { add_special: false, parse_special: false };
     let mut all = Vec::new();
@@ -128,7 +127,7 @@ fn spellings(model: &Model, option: &str, text: &str) -> Result<Vec<Vec<u32>>> {
 }
 
 impl WritingArgs {
-    /// Writes for all texts, and prints what was written in their order. `task` is what the model was made for.
+    /// Generates for all texts, and prints the results in input order. `task` returns the model's options for the task.
     pub(crate) fn run(&self, open: &OpenArgs, task: impl FnOnce(&Model) -> Result<Writing>) -> Result<()> {
         let asks = self.sampler.asks();
         if asks && !self.sample {
@@ -158,7 +157,7 @@ impl WritingArgs {
 }
 
 impl SearchArgs {
-    /// Puts what was said over what a task asks for. With `alone` there is one beam, whatever that is.
+    /// Overrides the task's options with those that were given. With `alone` there is one beam, regardless of them.
     pub(crate) fn over(&self, model: &Model, writing: &mut Writing, alone: bool) -> Result<()> {
         self.search(&mut writing.search, alone)?;
         let rules = &mut writing.search.rules;
@@ -176,7 +175,7 @@ impl SearchArgs {
         Ok(())
     }
 
-    /// The same about beams and lengths.
+    /// Does the same for the options of beams and lengths.
     fn search(&self, search: &mut SearchOptions, alone: bool) -> Result<()> {
         let usual = SearchOptions::default();
         search.best = self.best;
@@ -184,7 +183,7 @@ impl SearchArgs {
         if alone {
             (search.beams, search.groups) = (1, 1);
         } else if self.beams.is_none() {
-            // Who asks for several texts asks for as many beams.
+            // Returning several sequences needs at least as many beams.
             let groups = self.groups.unwrap_or(1).max(1);
             let beams = search.beams.max(self.best);
             search.beams = beams.checked_next_multiple_of(groups).unwrap_or(usize::MAX);
@@ -224,7 +223,7 @@ fn write(
     })
 }
 
-/// What `--json` prints.
+/// The JSON output.
 pub(crate) fn values(writer: &mut Writer, texts: &[String], writing: &Writing) -> Result<Vec<Value>> {
     let all = writer.write(texts, writing)?;
     Ok(all.iter().enumerate().map(|(index, candidates)| value(index, candidates)).collect())

@@ -1,4 +1,4 @@
-//! Training an adapter and running it, as people do: `train`, `eval`, `run --adapter`.
+//! Training an adapter and running it: `train`, `eval`, `run --adapter`.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::path::{Path, PathBuf};
@@ -25,7 +25,7 @@ impl Place {
         Self(path)
     }
 
-    /// Writes a config that learns the text.
+    /// Writes a config that trains on the text.
     fn config(&self, name: &str, model: &str, more: &str) -> PathBuf {
         let text = format!(
             "steps = 8\n[model]\n{model}\n[data]\ntask = \"causal\"\ntraining = [\"text.txt\"]\nshare = 0.2\n\

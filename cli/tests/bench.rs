@@ -1,4 +1,4 @@
-//! `siskin bench` measures models of every kind.
+//! `siskin bench` on models of every kind.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::process::Command;

@@ -1,4 +1,4 @@
-//! The command as a script sees it: output, errors, exit codes.
+//! The command line from a script: output, errors, exit codes.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::io::Write;
@@ -13,7 +13,7 @@ fn siskin(arguments: &[&str], input: &[u8]) -> Output {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    // A command that has ended already reads nothing.
+    // A command that has already exited closes its standard input.
     let _ = child.stdin.take().unwrap().write_all(input);
     child.wait_with_output().unwrap()
 }
@@ -28,7 +28,7 @@ fn file(name: &str, contents: &[u8]) -> PathBuf {
     path
 }
 
-/// Words and the ids that a WordPiece tokenizer gives them.
+/// Words and their WordPiece token ids.
 const TOKENIZER: &str = r###"{"version": "1.0", "added_tokens": [], "normalizer": null,
     "pre_tokenizer": {"type": "Whitespace"}, "post_processor": null, "decoder": null,
     "model": {"type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "##",
@@ -76,7 +76,7 @@ fn exit_codes_tell_what_is_wrong() {
 
 #[test]
 fn options_without_effect_are_refused() {
-    // What is wrong is said before the model is looked for.
+    // Invalid arguments are reported before the model is opened.
     let model = "/no/such/model";
     for (arguments, words) in [
         (&["generate", model, "a", "--top-k", "5"][..], "--sample: "),
@@ -146,7 +146,7 @@ fn what_is_no_model_file_is_named() {
     let _ = std::fs::remove_dir_all(folder);
 }
 
-/// A model of random weights as a folder with a tokenizer.
+/// A model folder with random weights and a tokenizer.
 fn talking_golden(name: &str) -> String {
     let golden = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../tests/data/golden").join(name);
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("talking-{name}"));
@@ -180,7 +180,7 @@ fn forecasts_are_compared_with_those_of_another_form() {
     assert!(rounded != exact && divergence > 1e-6 && divergence < 1.0, "{rounded} {exact} {divergence}");
 }
 
-/// Where `cargo xtask model smollm2` has brought a model that talks.
+/// The chat model downloaded by `cargo xtask model smollm2`.
 #[test]
 #[cfg(unix)]
 fn an_interrupt_ends_the_answer_and_leaves_what_was_said() {
@@ -241,7 +241,7 @@ fn only_models_that_listen_transcribe() {
     assert_eq!(siskin(&["transcribe", folder], b"").status.code(), Some(2));
 }
 
-/// A tiny model of the golden data with a tokenizer of the words w5 to w79.
+/// A tiny golden model with a tokenizer of the words w5 to w79.
 fn model(folder: &str) -> String {
     let data = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../tests/data");
     let place = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(folder.replace('/', "-"));
@@ -289,7 +289,7 @@ fn results_are_remembered() {
     for wrong in [&["--memo-size", "0"][..], &["--memo-model", &bert, "--memo-likeness", "nan"]] {
         assert_eq!(siskin(&[&greedy[..], wrong].concat(), b"").status.code(), Some(2), "{wrong:?}");
     }
-    // What was computed stands where it cannot be kept.
+    // Results are printed even if the cache cannot be written.
     let nowhere = format!("{}/no-such-folder/results.memo", env!("CARGO_TARGET_TMPDIR"));
     for command in [&embed[..], &greedy[..]] {
         let command: Vec<&str> =
@@ -333,7 +333,7 @@ fn a_prompt_alone_goes_to_the_model_that_is_part_of_the_program() {
     assert!(errors(&forgotten).contains("PROMPT"), "{}", errors(&forgotten));
 }
 
-/// A small model with a tokenizer of the words w5 to w79, in a folder of its own.
+/// A small model with a tokenizer of the words w5 to w79, in its own folder.
 fn with_words(name: &str, tokenizer: bool) -> String {
     let data = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../tests/data");
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("words-{name}-{tokenizer}"));
@@ -363,7 +363,7 @@ fn what_is_said_of_long_texts_can_be_done() {
         assert!(errors.contains("--long") && !errors.contains("--context"), "{arguments:?}: {errors}");
         assert!(!errors.contains("parts"), "{arguments:?}: {errors}");
     }
-    // Beside the question and three special tokens there is room for sixty words.
+    // The question and three special tokens leave room for sixty words.
     let short = ask(&["rerank", classes, "w5", "w7 ".repeat(60).trim(), "--json"]);
     let long = ask(&["rerank", classes, "w5", &long, "--long", "cut", "--json"]);
     assert_eq!(short.stdout, long.stdout, "{}", errors(&short));
@@ -379,7 +379,7 @@ fn models_without_a_tokenizer_ask_for_one() {
     assert!(errors(&found).contains("tokenizer.json"), "{}", errors(&found));
 }
 
-/// A safetensors file of whole numbers, two tokens each.
+/// A safetensors file of integers, two tokens per row.
 fn tensors(name: &str, names: &[&str]) -> String {
     let entry = |(index, name): (usize, &&str)| {
         let (start, end) = (index * 16, index * 16 + 16);

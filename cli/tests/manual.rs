@@ -1,4 +1,4 @@
-//! The manual page names what the program has.
+//! The manual page lists every command and option of the program.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::process::Command;
@@ -8,13 +8,13 @@ fn help() -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// The words of the program's help that stand in a column of this section.
+/// Returns the names in the first column of a section of the help text.
 fn listed(help: &str, section: &str) -> Vec<String> {
     let lines = help.lines().skip_while(|line| *line != section).skip(1).take_while(|line| !line.is_empty());
     lines.map(|line| line.trim().split("  ").next().unwrap().to_owned()).collect()
 }
 
-/// What the manual page describes in this section, without its markup.
+/// Returns the items of a section of the manual page, without markup.
 fn described(section: &str) -> Vec<String> {
     let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../linux/debian/siskin.1");
     let page = std::fs::read_to_string(page).unwrap();

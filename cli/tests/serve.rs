@@ -1,4 +1,4 @@
-//! `siskin serve` as who asks it sees it: lines in, lines out.
+//! `siskin serve` from a client: lines in, lines out.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use serde_json::{Value, json};
@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// It wants to know what day it is.
+/// A chat template that uses the current date.
 const TEMPLATE: &str = "{% if strftime_now('%Y')|int < 2020 %}{{ raise_exception('no date') }}{% endif %}\
                         {% for message in messages %}{{ message.content }} {% endfor %}w9";
 
@@ -15,9 +15,9 @@ fn data(path: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../tests/data").join(path)
 }
 
-/// A tiny model of the golden data with a tokenizer of the words w5 to w79 and a template.
+/// A tiny golden model with a tokenizer of the words w5 to w79 and a chat template.
 fn model(folder: &str) -> String {
-    // Tests run beside each other.
+    // Tests run in parallel.
     static MADE: AtomicUsize = AtomicUsize::new(0);
     let number = MADE.fetch_add(1, Ordering::Relaxed).to_string();
     let place = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("serve").join(number);
@@ -38,7 +38,7 @@ fn siskin(arguments: &[&str]) -> Command {
     command
 }
 
-/// What one run says to all of these lines.
+/// Returns the replies of one process to all of these lines.
 fn serve(model: &str, options: &[&str], lines: &[u8]) -> Vec<Value> {
     let mut child = siskin(&[&["serve", model], options].concat()).spawn().unwrap();
     child.stdin.take().unwrap().write_all(lines).unwrap();
@@ -52,20 +52,20 @@ fn values(output: &Output) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// The same, request by request.
+/// The same, grouped by request.
 fn ask(model: &str, requests: &[Value]) -> Vec<Value> {
     let lines: String = requests.iter().map(|request| format!("{request}\n")).collect();
     serve(model, &[], lines.as_bytes())
 }
 
-/// What another command prints with `--json`.
+/// Returns the output of another command with `--json`.
 fn printed(arguments: &[&str]) -> Vec<Value> {
     let output = siskin(arguments).arg("--json").stdin(Stdio::null()).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     values(&output)
 }
 
-/// The whole text of an answer, and what was said at its end.
+/// Returns the whole text of an answer, and its last reply.
 fn whole(answers: &[Value], id: &Value) -> (String, Value) {
     let mine: Vec<_> = answers.iter().filter(|answer| answer["id"] == *id).collect();
     let (last, pieces) = mine.split_last().unwrap();
@@ -97,14 +97,14 @@ fn texts_are_those_of_the_command() {
     assert_eq!(json!(whole(&answers, &json!(4)).0), expected);
     let last = answers.last().unwrap();
     assert!(last.get("id").is_none() && last["done"]["tokens"] == 0, "{last}");
-    // A stop text is left out, and ends the answer.
+    // A stop string ends the answer and is not part of it.
     let expected = expected.as_str().unwrap();
     let stop = &expected[expected.rfind('w').unwrap()..];
     let answers = ask(&llama, &[json!({"id": 1, "prompt": "w5 w6", "greedy": true, "stop": [stop]})]);
     let (text, done) = whole(&answers, &json!(1));
     assert_eq!(Some(text.as_str()), expected.split(stop).next());
     assert!(!text.is_empty() && done["done"]["ended"] == "stop", "{text} {done}");
-    // What all requests may have is bounded.
+    // `--max-tokens` bounds every request.
     let lines = b"{\"prompt\": \"w5 w6\", \"greedy\": true, \"max_tokens\": 90}";
     let answers = serve(&llama, &["--max-tokens", "3"], lines);
     assert_eq!(answers.last().unwrap()["done"]["tokens"], 3);
@@ -132,7 +132,7 @@ fn results_are_what_the_commands_print() {
         let mut request = options;
         request["id"] = json!(1);
         request[command] = json!(texts);
-        // Twice, for what is kept between requests.
+        // Twice, to cover state that is kept between requests.
         let answers = ask(&model, &[request.clone(), request]);
         assert_eq!(answers.len(), 2);
         for answer in answers {
@@ -171,7 +171,7 @@ fn who_asks_for_more_than_there_is_room_for_gets_what_there_is() {
     }
 }
 
-/// Code and place of the error in an answer.
+/// The code and place of the error in a reply.
 fn error(answer: &Value) -> (u64, &str) {
     (answer["error"]["code"].as_u64().unwrap(), answer["error"]["place"].as_str().unwrap())
 }
@@ -198,7 +198,7 @@ fn bad_lines_are_answered_and_the_next_one_is_read() {
         (b"{\"id\": 15, \"chat\": [], \"max_tokens\": 3}", 200, "chat"),
     ];
     let mut lines = rows.map(|row| row.0).join(&b'\n');
-    // An empty line says nothing; the last one has no end.
+    // An empty line is ignored; the last line has no line ending.
     lines.extend(b"\n\n{\"id\": 16, \"prompt\": \"w5 w6\", \"greedy\": true, \"max_tokens\": 1}");
     let answers = serve(&llama, &["--longest", "1000"], &lines);
     for ((line, code, place), (number, answer)) in rows.iter().zip((1..).zip(&answers)) {
@@ -235,7 +235,7 @@ fn requests_that_a_model_cannot_answer_are_refused() {
     assert!(answers.iter().all(|answer| answer.to_string().len() < 1000), "a refusal repeats no request");
 }
 
-/// A run that is talked with.
+/// An interactive process.
 struct Running {
     child: Child,
     input: ChildStdin,
@@ -259,7 +259,7 @@ impl Running {
         serde_json::from_str(&line).unwrap()
     }
 
-    /// The end of an answer.
+    /// Returns the last reply of an answer.
     fn end(&mut self) -> Value {
         loop {
             let answer = self.hear();
@@ -272,7 +272,7 @@ impl Running {
 
 #[test]
 fn a_request_is_stopped_while_it_runs_and_while_it_waits() {
-    // So slowly that none of them would end within a minute by itself.
+    // Throttled so that no answer ends within a minute by itself.
     let mut running = Running::start(&model("golden/llama"), &["--pace", "0.5/s"]);
     let begun = std::time::Instant::now();
     for id in ["first", "second", "third"] {
@@ -306,7 +306,7 @@ fn a_stopped_request_gives_what_might_have_begun_a_stop_text() {
     held["stop"] = json!([beginning + "never"]);
     let mut running = Running::start(&llama, &["--pace", "4/s"]);
     let mut patience = std::time::Duration::from_millis(500);
-    // Nothing says that a token has come: on a busy machine it takes another try.
+    // There is no signal that a token has arrived: a busy machine needs retries.
     let (text, tokens) = loop {
         running.say(&held);
         std::thread::sleep(patience);
@@ -349,7 +349,7 @@ fn a_chat_goes_on_as_if_it_were_asked_as_a_whole() {
         assert_eq!(end["done"]["context_tokens"], expected_end["done"]["context_tokens"]);
         said.extend([message("assistant", &text), message("user", turn)]);
     }
-    // Of a conversation that begins differently, nothing is kept that does not belong to it.
+    // A conversation that starts differently shares no prefix in the KV cache.
     let request = json!({"id": 1, "chat": [message("user", "w6 w5")], "temperature": 0, "max_tokens": 6});
     running.say(&request);
     let alone = ask(&llama, &[request]);
@@ -358,7 +358,7 @@ fn a_chat_goes_on_as_if_it_were_asked_as_a_whole() {
     }
 }
 
-/// Where `cargo xtask model smollm2` has brought a model that talks.
+/// The chat model downloaded by `cargo xtask model smollm2`.
 #[test]
 fn what_was_said_is_not_read_again() {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../.models/smollm2.gguf");
@@ -396,7 +396,7 @@ fn who_does_not_listen_ends_it_quietly() {
     running.hear();
     drop(running.output);
     for _ in 0..3 {
-        // The last of these may find it gone already.
+        // The process may have exited before the last of these.
         let _ = running.input.write_all(b"{\"stats\": true}\n");
     }
     let output = running.child.wait_with_output().unwrap();
@@ -410,7 +410,7 @@ fn who_asks_hears_that_there_is_no_model() {
     assert_eq!(values(&output)[0]["error"]["code"], 100);
 }
 
-/// Where `cargo xtask model whisper` has brought a model that listens.
+/// The speech model downloaded by `cargo xtask model whisper`.
 #[test]
 fn sound_comes_in_the_line() {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../.models/whisper");

@@ -1,4 +1,4 @@
-//! The command, as who runs it sees it.
+//! End-to-end tests of the command line.
 
 mod adapters;
 mod bench;

@@ -1,4 +1,4 @@
-//! Training by the command, and what it leaves behind.
+//! Training from the command line, and the files it leaves.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use serde_json::Value;
@@ -74,7 +74,7 @@ fn a_run_is_checked_profiled_and_reported() {
     let trained = place.siskin(&["train", "small.toml", "--profile", "2", "--json"]);
     assert!(trained.status.success(), "{}", text(&trained.stderr));
     let told = text(&trained.stderr);
-    // No terminal: lines instead of a bar.
+    // Without a terminal: lines instead of a progress bar.
     assert!(
         told.contains("step 6/6: loss ") && told.contains(" tokens/s, ") && told.contains("% MFU"),
         "{told}"
@@ -112,7 +112,7 @@ fn a_run_is_checked_profiled_and_reported() {
     let seen = report["validation_loss"].as_f64().unwrap();
     assert!((measured["loss"].as_f64().unwrap() - seen).abs() < 1e-5, "{measured} and {seen}");
 
-    // What was trained elsewhere can be measured here.
+    // A model trained on another device can be evaluated here.
     let config = std::fs::read_to_string(place.0.join("small.toml")).unwrap();
     let elsewhere = format!("device = \"cuda\"\nprecision = \"bf16\"\nfp8 = true\n{config}");
     std::fs::write(place.0.join("small.toml"), elsewhere).unwrap();
@@ -139,7 +139,7 @@ fn a_run_that_fails_its_check_does_not_begin() {
     assert!(text(&missing.stderr).contains("name the folder of a run"), "{}", text(&missing.stderr));
 }
 
-/// A config of so many steps whose every third step is kept.
+/// A config of this many steps that keeps a checkpoint every third step.
 fn long(place: &Place, steps: u64) -> PathBuf {
     place.write("");
     let path = place.0.join("small.toml");
@@ -159,7 +159,7 @@ fn kept(folder: &Path) -> Vec<u64> {
     }
 }
 
-/// Waits until a run has come so far.
+/// Waits until a run has reached this step.
 fn wait_for(folder: &Path, step: u64, child: &mut Child) {
     let begun = Instant::now();
     while kept(folder).last().is_none_or(|last| *last < step) {
@@ -172,7 +172,7 @@ fn wait_for(folder: &Path, step: u64, child: &mut Child) {
 #[cfg(unix)]
 #[test]
 fn a_run_that_is_killed_or_asked_to_end_goes_on_to_the_same_bits() {
-    /// So many that the run is still at it when it is killed.
+    /// Enough steps that the run is still training when it is killed.
     const STEPS: u64 = 240;
     let place = Place::new("killed");
     let folder = long(&place, STEPS);
@@ -201,7 +201,7 @@ fn a_run_that_is_killed_or_asked_to_end_goes_on_to_the_same_bits() {
     assert!(text(&ended.stderr).contains("go on with `siskin train resume`"), "{}", text(&ended.stderr));
     assert!(!model.exists());
 
-    // What there is by now can be used.
+    // The model at the latest checkpoint can be exported.
     let part = place.siskin(&["train", "export", "small.toml", "-o", "part.siskin", "--json"]);
     let part: Value = serde_json::from_slice(&part.stdout).unwrap();
     assert_eq!(part["weights_of_step"], *kept(&folder).last().unwrap(), "SIGTERM keeps the last step");
@@ -223,7 +223,7 @@ fn a_full_disk_is_told_and_leaves_the_last_checkpoint() {
     assert!(begun.status.success(), "{}", text(&begun.stderr));
     let config = std::fs::read_to_string(place.0.join("small.toml")).unwrap();
     std::fs::write(place.0.join("small.toml"), config.replace("steps = 9", "steps = 15")).unwrap();
-    // No file may be longer than 64 KiB: a checkpoint is.
+    // Limits the file size to 64 KiB, less than a checkpoint.
     let line =
         format!("trap '' XFSZ; ulimit -f 128; exec {} train resume small.toml", env!("CARGO_BIN_EXE_siskin"));
     let full = Command::new("sh").args(["-c", &line]).current_dir(&place.0).output().unwrap();
@@ -292,7 +292,7 @@ fn packed_texts_train_to_the_same_bits() {
     let model = |name: &str| std::fs::read(place.0.join(name)).unwrap();
     assert!(model("small.siskin") == model("again.siskin"));
 
-    // Packing fails as a whole, and never writes over what it reads.
+    // Packing fails atomically, and never overwrites its inputs.
     let before = std::fs::read(place.0.join("small.tokens")).unwrap();
     let over = place.siskin(&["train", "pack", "again.toml", "-o", "small.tokens"]);
     assert!(text(&over.stderr).contains("one of the files that are read"), "{}", text(&over.stderr));
@@ -306,7 +306,7 @@ fn packed_texts_train_to_the_same_bits() {
     }));
 }
 
-/// Nothing that a run reads is replaced by what it writes, and nothing else of the user's.
+/// A run overwrites neither its inputs nor other files of the user.
 #[test]
 fn a_run_replaces_only_what_it_wrote() {
     let place = Place::new("replaces");
@@ -321,7 +321,7 @@ fn a_run_replaces_only_what_it_wrote() {
     assert!(trained.status.success(), "{}", text(&trained.stderr));
     let model = std::fs::read(path("small.siskin")).unwrap();
 
-    // A config named like its base.
+    // A config with the file name of its base model.
     std::fs::copy(path("small.siskin"), path("base.siskin")).unwrap();
     let config = std::fs::read_to_string(path("small.toml")).unwrap();
     let start = config.find("family").unwrap();
@@ -333,13 +333,13 @@ fn a_run_replaces_only_what_it_wrote() {
     refused(&["train", "base.toml", "-o", "base.siskin"], "is one of the files that are read");
     assert_eq!(std::fs::read(path("base.siskin")).unwrap(), model);
 
-    // Texts and configs are read, too.
+    // Texts and configs are inputs, too.
     let texts = std::fs::read(path("texts/a.txt")).unwrap();
     refused(&["train", "export", "small.toml", "-o", "texts/a.txt"], "is one of the files that are read");
     refused(&["train", "export", "small.toml", "-o", "small.toml"], "is one of the files that are read");
     assert_eq!(std::fs::read(path("texts/a.txt")).unwrap(), texts);
 
-    // Under a name that is taken from the config's, only a trained model is replaced.
+    // Under a name derived from the config, only a trained model is overwritten.
     std::fs::write(path("small.siskin"), b"notes").unwrap();
     refused(&["train", "export", "small.toml"], "Siskin did not write it");
     assert_eq!(std::fs::read(path("small.siskin")).unwrap(), b"notes");
@@ -348,7 +348,7 @@ fn a_run_replaces_only_what_it_wrote() {
     std::fs::write(path("small.tokens"), b"notes").unwrap();
     refused(&["train", "pack", "small.toml"], "Siskin did not write it");
 
-    // A folder of the user's is not that of a run.
+    // An existing folder of the user is not a run folder.
     std::fs::create_dir(path("own")).unwrap();
     std::fs::write(path("own/log.jsonl"), b"{}").unwrap();
     refused(&["train", "report", "own"], "is not the folder of a run");
@@ -356,7 +356,7 @@ fn a_run_replaces_only_what_it_wrote() {
     assert_eq!(std::fs::read_dir(path("own")).unwrap().count(), 1);
 }
 
-/// A config that was downloaded may stand beside links under the names that a run writes.
+/// A downloaded config may come with symbolic links under the output names of a run.
 #[test]
 #[cfg(unix)]
 fn a_run_follows_no_links() {

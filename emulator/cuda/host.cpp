@@ -1,5 +1,5 @@
-// Reads what is to be done from standard input and answers on standard output: memory, and kernels over it. Each request
-// is a letter and numbers of 8 bytes; src/cuda.rs speaks the other side.
+// Serves requests on standard input and output: memory operations, and kernel launches on that memory. A request is a
+// letter and 8-byte integers; src/cuda.rs is the client.
 #include "machine.h"
 
 #include <csetjmp>
@@ -55,7 +55,7 @@ static void leave_group(Group& group) {
     }
 }
 
-// A fiber does the work of one thread after the other.
+// A fiber is reused for one thread after the other.
 static void fiber_main() {
     while (true) {
         kernel->call(arguments);
@@ -117,7 +117,7 @@ static void run_block(int threads) {
             failure = std::string(kernel->name) + ": threads wait for others that never come";
         }
     }
-    // Those of a block that failed stand somewhere in its midst.
+    // The fibers of a failed block are suspended midway.
     if (!failure.empty()) {
         for (Fiber& fiber : fibers) fiber.begun = false;
     }
@@ -144,7 +144,7 @@ static void answer_text(const std::string& text) {
     answer(text.data(), text.size());
 }
 
-// Memory whose end is followed by a page that nobody may touch.
+// Memory followed by an inaccessible guard page.
 static uint64_t allocate(size_t bytes) {
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
     size_t padded = (bytes + 15) / 16 * 16, pages = (padded + page - 1) / page * page + page;

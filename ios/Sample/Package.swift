@@ -7,9 +7,9 @@ let package = Package(
     products: [.library(name: "Sample", targets: ["Sample"])],
     dependencies: [.package(name: "Siskin", path: "..")],
     targets: [
-        // What the app does, without a screen: compiles and is tested everywhere.
+        // The app's logic without UI: builds and is tested on every platform.
         .target(name: "SampleModel", dependencies: ["Siskin"]),
-        // What it shows: SwiftUI.
+        // The UI, in SwiftUI.
         .target(name: "Sample", dependencies: ["SampleModel"]),
         .testTarget(name: "SampleModelTests", dependencies: ["SampleModel"]),
     ],

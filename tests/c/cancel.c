@@ -1,4 +1,4 @@
-// How long it takes to stop a long prompt: the model is the first argument, the most milliseconds the second.
+// Measures the latency of cancelling a long prompt. Arguments: the model, and the maximum in milliseconds.
 #include "check.h"
 #include <pthread.h>
 #include <time.h>
@@ -53,7 +53,7 @@ int main(int count, char **arguments) {
         CHECK(pthread_join(other, NULL) == 0);
         FAILS(SISKIN_ERROR_CANCELLED, error);
         took[round] = end - request.at;
-        // Nothing of it was read.
+        // No token of the prompt was kept.
         siskin_stats stats = {.struct_size = sizeof stats};
         OK(siskin_session_stats(session, &stats));
         CHECK(stats.position == 0);
@@ -61,7 +61,7 @@ int main(int count, char **arguments) {
     qsort(took, ROUNDS, sizeof *took, by_size);
     double middle = took[ROUNDS / 2] * 1e3;
     printf("cancel: of %d stops the middle one took %.1f ms, the slowest %.1f\n", ROUNDS, middle, took[ROUNDS - 1] * 1e3);
-    // Where other programs keep the cores, single ones may be late.
+    // On a busy machine, single calls may be late.
     CHECK(middle <= atof(arguments[2]));
     siskin_stop_free(stop);
     siskin_session_free(session);

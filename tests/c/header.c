@@ -1,4 +1,4 @@
-// The header says all that it needs, may stand twice, and means what Rust means.
+// The header is self-contained, has an include guard, and matches the Rust definitions.
 #include <siskin.h>
 #include <siskin.h>
 
@@ -6,7 +6,7 @@
 #include "layout.h"
 #endif
 
-// What is not looked at is warned of.
+// An ignored result is a compiler warning.
 siskin_error *unused(siskin_texts **texts);
 
 siskin_error *unused(siskin_texts **texts) { return siskin_texts_new(texts); }

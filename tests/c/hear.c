@@ -1,4 +1,4 @@
-// Speech: a model that listens, and a WAVE file of somebody speaking English.
+// Speech to text. Arguments: a speech model, and a WAVE file with English speech.
 #include "check.h"
 
 int main(int count, char **arguments) {

@@ -1,4 +1,4 @@
-// What happens when the library fails inside: the functions that only libraries for tests have.
+// Internal failures, by the functions that only test builds of the library export.
 #include "check.h"
 #include <pthread.h>
 #include <time.h>
@@ -21,7 +21,7 @@ int main(int count, char **arguments) {
     const int codes[] = {SISKIN_ERROR_IO, SISKIN_ERROR_TOO_LONG, SISKIN_ERROR_BUSY, SISKIN_ERROR_PANIC, 12345};
     for (size_t i = 0; i < sizeof codes / sizeof *codes; i++) FAILS(codes[i], siskin_testing_error(codes[i]));
 
-    // Whoever comes while another is at work is told so, and so is who frees.
+    // A concurrent call, and a concurrent free, return an error.
     pthread_t other;
     siskin_stats stats = {.struct_size = sizeof stats};
     CHECK(pthread_create(&other, NULL, hold, session) == 0);
@@ -32,7 +32,7 @@ int main(int count, char **arguments) {
     CHECK(pthread_join(other, NULL) == 0);
     OK(siskin_session_prompt(session, TEXT("x")));
 
-    // A panic is an error; the session is lost, the model is not.
+    // A panic becomes an error code; the session is lost, the model remains usable.
     FAILS(SISKIN_ERROR_PANIC, siskin_testing_panic(session));
     FAILS(SISKIN_ERROR_POISONED, siskin_session_next(session, &piece));
     FAILS(SISKIN_ERROR_POISONED, siskin_session_stats(session, &stats));

@@ -1,4 +1,4 @@
-// Where models come from, and that things may be freed in any order.
+// Sources of models, and freeing handles in any order.
 #include "check.h"
 #include <fcntl.h>
 #include <unistd.h>
@@ -12,7 +12,7 @@ static void release(void *user) {
     free(user);
 }
 
-// The bytes of a file, `shift` bytes behind the beginning of the buffer.
+// Reads a file to `shift` bytes after the start of the buffer.
 static uint8_t *bytes_of(const char *path, size_t shift, size_t *length) {
     FILE *file = fopen(path, "rb");
     CHECK(file != NULL && fseek(file, 0, SEEK_END) == 0);
@@ -52,7 +52,7 @@ static void sources(char **arguments) {
     bytes[0] ^= 1;
     FAILS(SISKIN_ERROR_CORRUPT, siskin_model_open_copy(bytes, length / 2, NULL, &model));
 
-    // Lent memory is let go of once, after everything that needs it.
+    // Borrowed memory is released once, after everything that uses it.
     OK(siskin_model_open_memory(bytes, length, bytes, release, NULL, &model));
     siskin_session *session = greedy(model, 8);
     siskin_model_free(model);
@@ -70,7 +70,7 @@ static void sources(char **arguments) {
     FAILS(SISKIN_ERROR_NULL, siskin_model_open_memory(NULL, 64, NULL, release, NULL, &none));
     CHECK(released == 3 && none == NULL);
 
-    // As an asset in the middle of a package.
+    // As an asset at an offset in a package.
     snprintf(packed, sizeof packed, "%s/package.bin", arguments[1]);
     bytes = bytes_of(path, SHIFT, &length);
     memset(bytes, 0xa5, SHIFT);
@@ -112,7 +112,7 @@ static void order(char **arguments) {
     siskin_encoder_free(encoder);
     OK(siskin_session_prompt(session, TEXT("hi")));
     siskin_session_free(session);
-    // What stops outlives what it stopped.
+    // A cancel handle outlives the handle that it cancels.
     OK(siskin_stop_now(stop));
     OK(siskin_stop_now(other));
     siskin_stop_free(other);
@@ -123,7 +123,7 @@ static int messages;
 
 static void listen(void *user, int32_t level, const char *text, size_t length) {
     CHECK(user == &messages && level >= SISKIN_LOG_INFO && is_utf8(text, length));
-    // Nobody may call the library from here.
+    // Library calls are not allowed in this callback.
     siskin_texts *texts = NULL;
     FAILS(SISKIN_ERROR_BUSY, siskin_texts_new(&texts));
     CHECK(texts == NULL);
@@ -143,7 +143,7 @@ static bool give_up(void *user, uint64_t done, uint64_t total) {
     return false;
 }
 
-// A folder of another format is packed on the way.
+// A folder of another format is packed on opening.
 static void packing(char **arguments) {
     char folder[4096];
     int steps = 0;

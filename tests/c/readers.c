@@ -1,4 +1,4 @@
-// Encoders and writers: every way to read, and texts for texts.
+// Encoders and writers: every encoder task, and seq2seq generation.
 #include "check.h"
 #include <math.h>
 
@@ -34,7 +34,7 @@ static void vectors(char **arguments) {
     float length = 0;
     for (size_t i = 0; i < count; i++) length += values[i] * values[i];
     CHECK(fabsf(length - 1) < 1e-4f);
-    // A text has the same vector, bit for bit, whatever it is read with.
+    // The embedding of a text is bit-identical in every batch.
     OK(siskin_encoder_embed(encoder, alone));
     OK(siskin_encoder_vector(encoder, 0, &values, &count));
     CHECK(memcmp(kept, values, count * sizeof *kept) == 0);
@@ -48,7 +48,7 @@ static void vectors(char **arguments) {
     OK(siskin_texts_clear(alone));
     OK(siskin_encoder_embed(encoder, alone));
     FAILS(SISKIN_ERROR_ARGUMENT, siskin_encoder_vector(encoder, 0, &values, &count));
-    // A stop before a call ends that call, and no other.
+    // A cancel before a call ends that call only.
     OK(siskin_encoder_stop(encoder));
     FAILS(SISKIN_ERROR_CANCELLED, siskin_encoder_embed(encoder, both));
     OK(siskin_encoder_embed(encoder, both));
@@ -81,7 +81,7 @@ static void classes(char **arguments) {
     FAILS(SISKIN_ERROR_UNSUPPORTED, siskin_encoder_answer(encoder, TEXT("who"), texts));
     FAILS(SISKIN_ERROR_UNSUPPORTED, siskin_encoder_fill_mask(encoder, TEXT("a [MASK]"), 3));
     FAILS(SISKIN_ERROR_ARGUMENT, siskin_encoder_set_long(encoder, 99, 0));
-    // Longer than the model reads.
+    // Longer than the maximum length of the model.
     char text[4000];
     memset(text, 'a', sizeof text);
     for (size_t i = 1; i < sizeof text; i += 2) text[i] = ' ';

@@ -1,4 +1,4 @@
-// Sessions: prompts of every kind, pieces, saving, going back, plans and budgets.
+// Sessions: prompts of every kind, streaming, saving, rewinding, plans and budgets.
 #include "check.h"
 
 enum { MOST = 24, ROOM = 4096 };
@@ -33,7 +33,7 @@ static void prompts(const siskin_model *model) {
     siskin_session_free(session);
 }
 
-// Tokens that were counted by hand go on as the text does that they spell.
+// Continuing from token ids gives the same result as continuing from the text that they encode.
 static void tokens(const siskin_model *model) {
     char text[ROOM] = "", again[ROOM] = "";
     uint32_t ids[MOST], others[MOST], prompt[64];
@@ -53,7 +53,7 @@ static void tokens(const siskin_model *model) {
     siskin_session_free(session);
 }
 
-// What follows after saving and restoring is what would have followed.
+// After saving and restoring, generation continues identically.
 static void saving(char **arguments, const siskin_model *model) {
     char whole[ROOM] = "", rest[ROOM] = "", path[ROOM];
     uint32_t ids[MOST], others[MOST];
@@ -107,7 +107,7 @@ static void going_back(const siskin_model *model) {
     siskin_session_free(session);
 }
 
-// A pace changes when, and not what.
+// Throttling changes timing, not results.
 static void pace(const siskin_model *model) {
     char free_text[ROOM] = "", held_text[ROOM] = "";
     uint32_t ids[MOST], others[MOST];
@@ -148,7 +148,7 @@ static void memory(const siskin_model *model) {
     OK(siskin_session_new(model, options, &session));
     OK(siskin_session_memory(session, &held));
     CHECK(held.activations == plan.activations && held.cache == plan.cache && held.mapped == plan.mapped);
-    // Older programs know of less, and newer ones of more.
+    // Older programs pass smaller structs, newer ones larger structs.
     struct { siskin_memory known; uint64_t later; } newer = {.known = {.struct_size = sizeof newer}, .later = 7};
     OK(siskin_session_memory(session, &newer.known));
     CHECK(newer.known.mapped == plan.mapped && newer.later == 7);
@@ -191,7 +191,7 @@ static void choices(const siskin_model *model) {
     siskin_sampler_free(sampler);
 }
 
-// What stands beside a model changes what it says, and belongs to its base.
+// An adapter changes the output, and is bound to its base model.
 static void adapters(char **arguments, const siskin_model *plain) {
     char without[ROOM] = "", with[ROOM] = "";
     uint32_t ids[MOST], others[MOST];

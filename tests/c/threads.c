@@ -1,4 +1,4 @@
-// Two threads at once: who is alone, who may look on, and who may stop.
+// Two threads at once: exclusive calls, concurrent reads, and cancellation.
 #include "check.h"
 #include <pthread.h>
 #include <stdatomic.h>
@@ -14,10 +14,10 @@ static double seconds(void) {
     return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
 }
 
-// What may happen where others use the same handle.
+// Results allowed while another thread uses the same handle.
 static void either(siskin_error *error) {
     int code = siskin_error_code(error);
-    // The context fills where others are in the way of forgetting.
+    // The context fills up if the other thread keeps this one from resetting it.
     CHECK(code == 0 || code == SISKIN_ERROR_BUSY || code == SISKIN_ERROR_CANCELLED || code == SISKIN_ERROR_STATE ||
           code == SISKIN_ERROR_TOO_LONG);
     busy += code == SISKIN_ERROR_BUSY;
@@ -75,7 +75,7 @@ static void *suspend_after(void *given) {
     return NULL;
 }
 
-// Whoever stops a long answer is heard; what was written stays, and goes on.
+// Cancelling a long answer takes effect; the text so far stays, and generation can continue.
 static void stopping(const siskin_model *model) {
     siskin_session *session = greedy(model, 0);
     siskin_stop *stop = NULL;
@@ -101,7 +101,7 @@ static void stopping(const siskin_model *model) {
     OK(siskin_session_forget(session));
     OK(siskin_session_prompt(session, TEXT("hi")));
     OK(siskin_session_next(session, &piece));
-    // Held, and let go.
+    // Suspended, then resumed.
     CHECK(pthread_create(&other, NULL, suspend_after, session) == 0);
     CHECK(pthread_join(other, NULL) == 0);
     FAILS(SISKIN_ERROR_SUSPENDED, siskin_session_next(session, &piece));
@@ -109,7 +109,7 @@ static void stopping(const siskin_model *model) {
     OK(siskin_session_resume(session));
     OK(siskin_session_next(session, &piece));
     CHECK(piece.has_token || piece.done);
-    // A stop that nothing followed is taken back.
+    // A cancel without a following call is withdrawn.
     OK(siskin_stop_now(stop));
     OK(siskin_stop_withdraw(stop));
     OK(siskin_session_next(session, &piece));

@@ -1,4 +1,4 @@
-"""Training on a CUDA device, beside PyTorch's on the same device: tokens a second and memory, as Markdown tables.
+"""Training on a CUDA device, compared with PyTorch on the same device: tokens/s and memory, as Markdown tables.
 
 usage: bench_cuda.py [--models gpt2,bert] [--steps N] [--rows R] [--siskin PATH] [--sanitise]
 
@@ -35,7 +35,7 @@ SHAPES = {
                  "vocab_size": 30528, "hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12,
                  "intermediate_size": 3072, "max_position_embeddings": 512, "type_vocab_size": 2}},
 }
-# Name, precision, what is computed again, how many times the texts of a batch, and PyTorch's attention.
+# Name, precision, recomputed activations, batch-size factor, and PyTorch's attention implementation.
 STEPS = [
     ("baseline: floats", "f32", "nothing", 1, "eager"),
     ("+ mixed precision", "bf16", "nothing", 1, "eager"),
@@ -46,12 +46,12 @@ STEPS = [
 FASTEST = ("bf16", "bf16", "nothing", 1, "sdpa")
 SANITISED = [("bf16", "bf16", ""), ("fp16", "fp16", ""), ("bf16 and fp8", "bf16", "fp8 = true")]
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
-# So many words make three whole windows of 512 tokens between the two tokens around each.
+# This many words make three whole windows of 512 tokens, including the two special tokens around each.
 WORDS = 3 * 510
 
 
 def texts(folder, count):
-    """Documents of random words, and a tokenizer that has the words and a mask: a word is a token."""
+    """Documents of random words, and a tokenizer of these words and a mask token: one token per word."""
     draw = random.Random(1)
     words = ["".join(draw.choices(LETTERS, k=draw.randint(3, 9))) for _ in range(20000)]
     special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -74,7 +74,7 @@ def texts(folder, count):
 
 
 def config(folder, name, text, shape, row, arguments, extra=""):
-    """A config of a run of so many steps; its checkpoints are beside it in a folder of that name."""
+    """A config of a run of this many steps; its checkpoints are next to it in a folder of the same name."""
     _, precision, recompute, times, _ = row
     model = [f'family = "{shape["family"]}"', f'tokenizer = "{folder / "tokenizer.json"}"']
     if "head" in shape:
@@ -95,18 +95,18 @@ def config(folder, name, text, shape, row, arguments, extra=""):
 
 
 def asked(question):
-    """What nvidia-smi says of the first device."""
+    """Queries nvidia-smi for the first device."""
     command = ["nvidia-smi", "--id=0", f"--query-gpu={question}", "--format=csv,noheader,nounits"]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
 
 def used():
-    """Bytes of the first device that are taken."""
+    """Bytes in use on the first device."""
     return int(asked("memory.used").split()[0]) * 2**20
 
 
 def watched(command):
-    """What a command printed, its last line where it failed, and the most memory that it took of the device."""
+    """The output of a command, or its last line if it failed, and its peak device memory."""
     before, most = used(), 0
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as errors:
         run = subprocess.Popen(command, stdout=out, stderr=errors, text=True)
@@ -126,20 +126,20 @@ def watched(command):
 
 
 def forget(path):
-    """Deletes what a run wrote beside its config."""
+    """Deletes the files that a run wrote next to its config."""
     shutil.rmtree(path.with_suffix(".run"), ignore_errors=True)
     path.with_suffix(".siskin").unlink(missing_ok=True)
 
 
 def rate(folder):
-    """Tokens a second of the median step that a run wrote down, without the first third."""
+    """Tokens/s of the median step in a run's log, without the first third."""
     steps = [json.loads(line) for line in folder.joinpath("log.jsonl").open()]
     steps = [step for step in steps if "seconds" in step]
     return statistics.median(step["rows"] / step["seconds"] for step in steps[len(steps) // 3:])
 
 
 def ours(path, arguments):
-    """Tokens a second, and the most memory that was seen; or none, and what went wrong."""
+    """Tokens/s and peak memory; or None, and the error."""
     _, failed, most = watched([arguments.siskin, "train", str(path)])
     outcome = (None, failed) if failed else (rate(path.with_suffix(".run")), most)
     forget(path)
@@ -147,7 +147,7 @@ def ours(path, arguments):
 
 
 def torchs(model, row, compiled, arguments):
-    """The same of PyTorch."""
+    """The same for PyTorch."""
     command = [sys.executable, __file__, "--torch", json.dumps([model, row, compiled]),
                "--steps", str(arguments.steps), "--rows", str(arguments.rows)]
     printed, failed, most = watched(command)
@@ -155,7 +155,7 @@ def torchs(model, row, compiled, arguments):
 
 
 def train_torch(model_name, row, compiled, arguments):
-    """Prints the tokens a second of PyTorch."""
+    """Prints PyTorch's tokens/s."""
     import torch
     from transformers import BertConfig, BertForMaskedLM, GPT2Config, GPT2LMHeadModel
     _, precision, recompute, times, attention = row
@@ -217,8 +217,8 @@ def compare(folder, text, models, arguments):
 
 
 def sanitise(folder, text, models, arguments):
-    """Prints what compute-sanitizer has to say; whether all is clean."""
-    # Masked tokens give the same shape twice only now and then.
+    """Prints the report of compute-sanitizer; returns whether there are no errors."""
+    # Masked tokens rarely give the same shape twice.
     arguments.steps, clean = 8, True
     capable = float(asked("compute_cap").split()[0]) >= 8.9
     kinds = [kind for kind in SANITISED if capable or "fp8" not in kind[2]]
@@ -252,7 +252,7 @@ def main():
     unknown = [model for model in models if model not in SHAPES]
     if unknown:
         parser.error(f"--models: no {unknown[0]}; there are {', '.join(SHAPES)}")
-    # The runs take the first device of nvidia-smi.
+    # The runs use the first device of nvidia-smi.
     os.environ |= {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": "0"}
     if arguments.torch is not None:
         return train_torch(*json.loads(arguments.torch), arguments)

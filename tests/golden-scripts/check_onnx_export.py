@@ -40,7 +40,7 @@ def session(path):
 
 
 def feed(run, tensors):
-    """What the session takes of `tensors`; masks of ones and segments of zeros where they are missing."""
+    """The inputs of the session from `tensors`; a missing mask is all ones, missing segments are zeros."""
     given = {}
     for entry in run.get_inputs():
         if entry.name in tensors:
@@ -126,7 +126,7 @@ def main():
                 [siskin, "--no-cache", "export", folder, "-o", out, "--json"], capture_output=True, text=True
             )
             if done.returncode != 0:
-                # Some operations have no form in ONNX: that is said, and is no failure.
+                # Operations without an ONNX equivalent are reported, and are not a failure.
                 refused = "cannot be written as ONNX" in done.stderr or "which is not written yet" in done.stderr
                 failed |= not refused
                 print(f"{folder.name:20} {'refused: ' if refused else ''}{done.stderr.strip()}")
@@ -142,7 +142,7 @@ def main():
                 words = json.loads((folder / "config.json").read_text())["vocab_size"]
                 tensors = {"input_ids": numpy.random.default_rng(1).integers(1, words, (1, 40))}
                 torch = None
-            # MobileBERT's last token sees the one behind it even where that is padding.
+            # MobileBERT's last token attends to the next position even if that is padding.
             padding = alone_and_padded(run, tensors) if family != "mobilebert" else None
             worst = max(torch or 0.0, padding or 0.0)
             failed |= not worst <= MOST

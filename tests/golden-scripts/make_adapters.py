@@ -1,4 +1,4 @@
-"""What PyTorch makes of adapters with learnt lengths (DoRA, Liu et al., 2024), in doubles.
+"""Reference values from PyTorch for adapters with learned magnitudes (DoRA, Liu et al., 2024), in f64.
 
 usage: make_adapters.py MODEL_DIR OUT.safetensors
 
@@ -35,7 +35,7 @@ class Adapted(torch.nn.Module):
 
     def forward(self, x):
         direction = self.base.weight + FACTOR * self.b @ self.a
-        # The length counts as a constant, section 4.3 of the paper.
+        # The norm is treated as a constant, section 4.3 of the paper.
         length = direction.detach().norm(dim=1)
         y = (x @ direction.T) * (self.m / length)
         return y if self.base.bias is None else y + self.base.bias

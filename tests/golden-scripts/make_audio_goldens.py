@@ -1,4 +1,4 @@
-"""Writes tests/data/audio: what Transformers makes of computed sounds, and WAVE files with their samples.
+"""Writes tests/data/audio: Transformers' features of synthetic sounds, and WAVE files with their samples.
 
 Run with a Python that has torch, transformers, safetensors and soundfile. `tests/tests/audio.rs` computes the same
 sounds; `--all FILE` writes every frame into another file, for a comparison by hand.
@@ -28,14 +28,14 @@ def noise(length, seed):
 
 
 def chirp(length, seed):
-    """From 100 Hz, 260 Hz more each second, over noise."""
+    """A sweep from 100 Hz, rising by 260 Hz per second, plus noise."""
     time = numpy.arange(length) / RATE
     sweep = 0.5 * numpy.sin(2 * numpy.pi * (100 * time + 130 * time * time))
     return (sweep + 0.1 * noise(length, seed)).astype(numpy.float32)
 
 
 def bursts(length, seed):
-    """Noise that comes and goes each quarter of a second."""
+    """Noise that is switched on and off every quarter of a second."""
     heard = numpy.arange(length) // 4000 % 2 == 0
     return (0.3 * noise(length, seed) * heard).astype(numpy.float32)
 

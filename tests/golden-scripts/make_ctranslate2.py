@@ -1,4 +1,4 @@
-"""Small CTranslate2 models, written by its converter, with the values that they stand for.
+"""Small CTranslate2 models, written by its converter, with their dequantized weights.
 
 usage: make_ctranslate2.py OUT_DIR SEEDS_DIR
 
@@ -23,7 +23,7 @@ from ctranslate2.converters import TransformersConverter
 from ctranslate2.specs import model_spec
 from safetensors.numpy import save_file
 
-# The converter asks for them, and newer versions of transformers keep them elsewhere.
+# The converter imports them, and newer versions of transformers moved them.
 transformers.GPTNeoXConfig.rotary_pct = 0.25
 transformers.GPTNeoXForCausalLM.embed_out = property(lambda self: self.lm_head)
 
@@ -158,7 +158,7 @@ MODELS = [
 
 
 def rounded(values, kind, amax):
-    """What a weight is after its type has rounded it; with int16, `amax` is that of the whole variable."""
+    """A weight after rounding to its type; with int16, `amax` is that of the whole variable."""
     if kind.startswith("int8"):
         rows = values.reshape(len(values), -1)
         amax = np.amax(np.absolute(rows), axis=1)
@@ -213,7 +213,7 @@ def make(name, kind, config, extra, quantisation, names):
         Converter.pad_last = kind == "MarianMTModel"
         Converter(folder).convert(str(OUT / name), quantization=quantisation, force=True)
     weights = {source: value.detach().numpy().copy() for source, value in model.state_dict().items()}
-    # What the converters leave out: the padding of Marian's table, and Bart's first two positions.
+    # Not written by the converters: the padding row of Marian's table, and Bart's first two positions.
     if kind == "MarianMTModel":
         weights["model.shared.weight"] = weights["model.shared.weight"][:-1]
         weights["final_logits_bias"] = weights["final_logits_bias"][:, :-1]
@@ -221,7 +221,7 @@ def make(name, kind, config, extra, quantisation, names):
         for side in ("encoder", "decoder"):
             weights[f"model.{side}.embed_positions.weight"] = weights[f"model.{side}.embed_positions.weight"][2:]
     if kind == "GPTNeoXForCausalLM":
-        # The rows of each head stand together, those of its query first.
+        # The rows of each head are contiguous, its query rows first.
         for end in ("weight", "bias"):
             fused = weights[f"gpt_neox.layers.0.attention.query_key_value.{end}"]
             heads = fused.reshape(HEADS, 3, WIDTH // HEADS, *fused.shape[1:])
@@ -235,7 +235,7 @@ def make(name, kind, config, extra, quantisation, names):
 
 
 def restore(model, kind, names, values):
-    """Puts the rounded values back into the model that they came from, with what the converters leave out."""
+    """Loads the rounded weights into the source model, with the rows that the converters leave out."""
     state = model.state_dict()
     for name, value in values.items():
         stem, end = name.rsplit(".", 1)
@@ -252,7 +252,7 @@ def restore(model, kind, names, values):
 
 
 def computed(model, kind, config):
-    """Inputs, and what PyTorch makes of them."""
+    """Inputs, and PyTorch's outputs."""
     ids = torch.randint(0, VOCABULARY - 1, (1, 7))
     if kind == "BertModel":
         given = dict(input_ids=ids, token_type_ids=torch.randint(0, 2, (1, 7)))
@@ -274,7 +274,7 @@ class Linear(model_spec.LayerSpec):
 
 
 class Types(model_spec.ModelSpec):
-    """A variable of each type: quantised as the specification does it."""
+    """A variable of each type, quantized as in the specification."""
 
     name, revision = property(lambda self: "TypesSpec"), property(lambda self: 9)
 

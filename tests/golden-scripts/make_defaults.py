@@ -1,4 +1,4 @@
-"""Writes convert/src/import/defaults.json: what Transformers takes for keys that a configuration leaves out.
+"""Writes convert/src/import/defaults.json: Transformers' defaults for keys missing in a configuration.
 
     python tests/golden-scripts/make_defaults.py
 

@@ -1,4 +1,4 @@
-"""The embeddings that PyTorch makes of sentences with all-MiniLM-L6-v2.
+"""Embeddings of sentences by all-MiniLM-L6-v2 in PyTorch.
 
 needs: numpy, torch, transformers, safetensors
 usage: make_embeddings.py FOLDER_OF_THE_MODEL tests/data/embeddings
@@ -33,7 +33,7 @@ SENTENCES = [
 
 
 def minilm(folder: str, out: pathlib.Path) -> None:
-    """Mean pooling over the tokens and length one, as the model's card does it."""
+    """Mean pooling over the tokens and L2 normalization, as in the model card."""
     import torch
     from safetensors.numpy import save_file
     from transformers import AutoModel, AutoTokenizer

@@ -56,7 +56,7 @@ def words():
 
 
 def entropy(logits):
-    """DeeBERT's: log of the sum of exponentials, less the mean logit under the softmax."""
+    """DeeBERT's entropy: logsumexp of the logits minus the mean logit under the softmax."""
     exponentials = torch.exp(logits)
     total = exponentials.sum()
     return (torch.log(total) - (logits * exponentials).sum() / total).item()
@@ -134,7 +134,7 @@ def early(name, seed):
             one = {"entropy": deebert, "confidence": confident}.get(rule)
             left = [one(s, f, value) if one else pabee(s, value) for s, f in zip(all_scores, finals)]
             if rule == "patience" and name == "deebert":
-                # Who was never sure goes by the model's own head.
+                # Sequences without an early exit use the model's own head.
                 streak = [pabee(s, value) for s in all_scores]
                 left = [left_one if reached(s, value) else (len(s), f)
                         for left_one, s, f in zip(streak, all_scores, finals)]
@@ -150,7 +150,7 @@ def early(name, seed):
 
 
 def reached(scores, patience):
-    """Whether the patience was reached before the layers came to an end."""
+    """Returns whether the patience was reached before the last layer."""
     counter, before = 0, None
     for logits in scores:
         counter = counter + 1 if before is not None and logits.argmax() == before else 0
@@ -222,7 +222,7 @@ def answers():
             begins, ends = (torch.softmax(scores[0].double(), 0) for scores in (out.start_logits, out.end_logits))
             inside = [i for i, part in enumerate(read.sequence_ids(window)) if part == 1]
             spans = read["offset_mapping"][window]
-            # Of equal answers the first.
+            # The first of ties.
             best = max([best] + [((begins[i] * ends[j]).item(), spans[i][0], spans[j][1])
                                  for i in inside for j in inside if i <= j < i + 30], key=lambda found: found[0])
         probability, start, end = best

@@ -23,12 +23,12 @@ TYPES = [
     (Q.Q4_K, Q.Q8_0, Q.F16, Q.Q5_1, Q.Q3_K, Q.IQ4_XS, Q.Q4_0),
     (Q.Q5_K, Q.Q6_K, Q.BF16, Q.Q4_1, Q.Q2_K, Q.TQ2_0, Q.IQ4_NL),
 ]
-# Where the f16 scales of a block lie: other bytes may be anything, these must be finite.
+# Offsets of the f16 scales in a block: other bytes are arbitrary, scales must be finite.
 SCALES = {Q.Q2_K: [80, 82], Q.Q3_K: [108], Q.Q4_K: [0, 2], Q.Q5_K: [0, 2], Q.Q6_K: [208], Q.IQ4_NL: [0], Q.IQ4_XS: [0]}
 
 
 def stored(rows, columns, kind):
-    """Random weights as the bytes of a type."""
+    """Random weights as the bytes of a block type."""
     if kind not in SCALES:
         return quantize(RANDOM.normal(scale=0.3, size=(rows, columns)).astype(np.float32), kind)
     elements, size = GGML_QUANT_SIZES[kind]
@@ -62,7 +62,7 @@ def tensors():
 
 
 def unpair(values, heads):
-    """Undoes the exchange that llama.cpp's converter makes in the rows of each head."""
+    """Undoes the row permutation of each head by llama.cpp's converter."""
     if not heads:
         return values
     rows = values.shape[0]

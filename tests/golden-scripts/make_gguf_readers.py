@@ -108,7 +108,7 @@ def gemma_embedding():
     writer.add_sliding_window(config["sliding_window"])
     writer.add_uint32("gemma-embedding.attention.sliding_window_pattern", config["_sliding_window_pattern"])
     writer.add_rope_freq_base(config["rope_parameters"]["full_attention"]["rope_theta"])
-    # llama.cpp takes the head size for what queries are scaled by.
+    # llama.cpp scales queries by the head size.
     model = T.Gemma3TextModel.from_pretrained(folder, attn_implementation="eager",
                                               query_pre_attn_scalar=config["head_dim"]).eval().float()
     for theirs, data in model.state_dict().items():

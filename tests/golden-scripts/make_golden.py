@@ -28,7 +28,7 @@ torch.manual_seed(SEED)
 config = transformers.AutoConfig.for_model(model_type, **(SIZES | asked))
 model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager").eval().float()
 with torch.no_grad():
-    # Norms, biases and gates start at zero or one, where they have no part in the result.
+    # Norms, biases and gates are initialized to zero or one, where they have no effect on the result.
     for parameter in model.parameters():
         parameter.add_(torch.randn_like(parameter) * 0.05)
     ids = torch.randint(5, config.vocab_size, (2, 23))

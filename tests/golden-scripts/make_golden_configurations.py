@@ -1,4 +1,4 @@
-"""Tiny random models whose configurations or files ask for what most do not, and what PyTorch computes for them.
+"""Tiny random models with unusual configurations or files, and PyTorch's outputs for them.
 
 usage: make_golden_configurations.py OUT_DIR [NAME]…
 
@@ -27,7 +27,7 @@ DECODER = ENCODER | dict(num_key_value_heads=2)
 
 
 def old_names(folder, tensors, config):
-    """Norms as the first BERT named them, and the pooler of another head."""
+    """Norms named as in the first BERT, and the pooler of another head."""
     tensors |= {"bert.pooler.dense.weight": torch.randn(32, 32), "bert.pooler.dense.bias": torch.randn(32)}
     for name in list(tensors):
         if "LayerNorm" in name:
@@ -36,14 +36,14 @@ def old_names(folder, tensors, config):
 
 
 def own_head(folder, tensors, config):
-    """A head of its own, although the configuration says that there is none."""
+    """An untied head, although the configuration says that it is tied."""
     tensors["lm_head.weight"] = torch.randn_like(tensors["shared.weight"]) * 0.2
     config["tie_word_embeddings"] = True
     config["scale_decoder_outputs"] = False
 
 
 def untied(folder, tensors, config):
-    """A flag that its class passes over."""
+    """A flag that the model class ignores."""
     config["tie_word_embeddings"] = False
 
 
@@ -114,7 +114,7 @@ def make(name, folder):
     torch.manual_seed(SEED)
     model = kind(config).eval().float()
     with torch.no_grad():
-        # Norms, biases and gates start at zero or one, where they have no part in the result.
+        # Norms, biases and gates are initialized to zero or one, where they have no effect on the result.
         for parameter in model.parameters():
             parameter.add_(torch.randn_like(parameter) * 0.05)
     model.save_pretrained(folder)

@@ -103,7 +103,7 @@ def llama_linear(data):
 
 
 def texts(model, folder, lengths, positions):
-    """Each text by itself, so that nothing of padding is in the result."""
+    """Runs each text by itself, so that padding has no effect on the result."""
     longest = max(lengths)
     ids, mask = torch.randint(5, 80, (len(lengths), longest)), torch.zeros(len(lengths), longest, dtype=torch.int64)
     segments = torch.randint(0, 2, (len(lengths), longest))

@@ -1,4 +1,4 @@
-"""Tiny random models that read whole texts, in Hugging Face layout, and what PyTorch computes for them.
+"""Tiny random encoders in Hugging Face layout, and PyTorch's outputs for them.
 
 usage: make_golden_texts.py OUT_DIR [NAME]…
 
@@ -27,7 +27,7 @@ T5 = dict(d_model=WIDTH, d_kv=10, d_ff=INNER, num_layers=LAYERS, num_decoder_lay
 DECODER = dict(hidden_size=WIDTH, num_hidden_layers=3, num_attention_heads=HEADS, num_key_value_heads=2, head_dim=10,
                intermediate_size=INNER, vocab_size=VOCABULARY, max_position_embeddings=POSITIONS, rms_norm_eps=1e-3,
                pad_token_id=0, bos_token_id=1, eos_token_id=2)
-# How sentence-transformers says that the last token's state is a text's vector.
+# The sentence-transformers configuration of last-token pooling.
 POOLED = {"modules.json": [{"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"},
                            {"idx": 1, "name": "1", "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"}],
           "1_Pooling/config.json": {"word_embedding_dimension": WIDTH, "pooling_mode_lasttoken": True}}
@@ -93,7 +93,7 @@ def inputs(name, config):
         given["global_attention_mask"] = torch.zeros_like(ids)
         given["global_attention_mask"][:, [0, 3, 11]] = 1
     elif name == "mobilebert":
-        # Its tokens see their neighbours, padding too.
+        # Its tokens attend to their neighbors, including padding.
         given["attention_mask"][:] = 1
     if not config.is_encoder_decoder and getattr(config, "type_vocab_size", 0) == 2:
         given["token_type_ids"] = torch.randint(0, 2, (2, TOKENS))
@@ -114,7 +114,7 @@ def make(name, folder):
     torch.manual_seed(SEED)
     model = kind(config).eval().float()
     with torch.no_grad():
-        # Norms, biases and gates start at zero or one, where they have no part in the result.
+        # Norms, biases and gates are initialized to zero or one, where they have no effect on the result.
         for parameter in model.parameters():
             parameter.add_(torch.randn_like(parameter) * 0.05)
     model.save_pretrained(folder)

@@ -1,4 +1,4 @@
-"""What PyTorch says the gradients of the golden models are, in doubles.
+"""Gradients of the golden models by PyTorch, in f64.
 
 usage: make_gradients.py OUT_DIR MODEL_DIR…
 
@@ -24,7 +24,7 @@ MASKS = {"attention_mask", "global_attention_mask"}
 def gradients(folder, out):
     config = json.loads((folder / "config.json").read_text())
     kind = getattr(transformers, config["architectures"][0])
-    # The gradients of ModernBERT's eager attention are no numbers where rows are padded.
+    # The gradients of ModernBERT's eager attention are NaN where rows are padded.
     plain = dict(attn_implementation="sdpa" if config["model_type"] == "modernbert" else "eager")
     if any("expert" in key for key in config):
         plain["experts_implementation"] = "eager"

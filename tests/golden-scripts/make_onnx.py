@@ -34,7 +34,7 @@ def golden(name, kind, **settings):
 
 
 class Named(torch.nn.Module):
-    """A model that takes its inputs in order and gives some of its outputs."""
+    """A model that takes positional inputs and returns some of its outputs."""
 
     def __init__(self, model, inputs, outputs):
         super().__init__()
@@ -46,7 +46,7 @@ class Named(torch.nn.Module):
 
 
 def export(model, path, inputs, outputs, dynamo, beside=False):
-    """Exports with all batches and lengths left open. The wrapper's name is taken out of the graph's names."""
+    """Exports with dynamic batch and length. The wrapper's name is removed from the graph's names."""
     path.parent.mkdir(parents=True, exist_ok=True)
     names = list(inputs)
     wrapped = Named(model, names, outputs).eval()
@@ -64,7 +64,7 @@ def export(model, path, inputs, outputs, dynamo, beside=False):
 
 
 def strip(path, beside):
-    """Names as they are where a tool exports the model itself, and no stack traces of this machine."""
+    """Names as if a tool exported the model itself, and no stack traces of this machine."""
     model = onnx.load(path, load_external_data=False)
     graph = model.graph
     bare = lambda name: name.removeprefix("model.") if name.startswith("model.") else (
@@ -129,7 +129,7 @@ def t5():
     export(model.get_encoder(), folder / "encoder_model.onnx", text(False), ["last_hidden_state"], False)
 
     class Decoder(torch.nn.Module):
-        """As exporters wrap it: ids, a mask and hidden states in, scores out."""
+        """As exporters wrap the decoder: ids, a mask and hidden states in, logits out."""
 
         def __init__(self):
             super().__init__()
@@ -192,7 +192,7 @@ def other_activation():
 
 
 def halves(name, kind):
-    """`bert-classes` with its matrices as halves, cast where they are used."""
+    """`bert-classes` with f16 matrices, cast where they are used."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.onnx"
         export(golden("bert-classes", T.BertForSequenceClassification), path, text(True), ["logits"], False)
@@ -217,7 +217,7 @@ def halves(name, kind):
 
 
 def mlp():
-    """No language model: floats in, floats and whole numbers out."""
+    """Not a language model: floats in, floats and integers out."""
     random = np.random.default_rng(7)
     floats = lambda *shape: random.standard_normal(shape).astype(np.float32)
     graph = helper.make_graph(

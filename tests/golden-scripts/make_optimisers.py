@@ -1,4 +1,4 @@
-"""What PyTorch and Transformers do with optimisers, schedules, loss scaling and averages.
+"""Reference values from PyTorch and Transformers for optimizers, schedules, loss scaling and weight averaging.
 
 usage: make_optimisers.py OUT_DIR
 
@@ -57,7 +57,7 @@ def loss_of(model, step):
 
 
 def print_of(model):
-    """One number that changes with every parameter."""
+    """A checksum that depends on every parameter."""
     total = 0.0
     for t, parameter in enumerate(model.parameters()):
         numbers = parameter.detach().double().flatten()
@@ -92,7 +92,7 @@ def codes(signed):
 
 
 class Bytes:
-    """Numbers as bytes and scales, 256 numbers a block."""
+    """Quantizes values to bytes and scales, in blocks of 256."""
 
     def __init__(self, count, signed):
         self.codes = codes(signed)
@@ -142,7 +142,7 @@ class AdamW8(torch.optim.Optimizer):
 
 
 def newton_schulz(grad, coefficients, steps, eps):
-    """As PyTorch's Muon does it, in doubles rather than in bfloat16."""
+    """As in PyTorch's Muon, in f64 instead of bf16."""
     a, b, c = coefficients
     x = (grad.T if grad.shape[0] > grad.shape[1] else grad).double()
     x = x / x.norm().clamp(min=eps)
@@ -153,7 +153,7 @@ def newton_schulz(grad, coefficients, steps, eps):
 
 
 def groups_of(model, rate, decay, groups, which=lambda name: True):
-    """PyTorch's groups: vectors do not decay, and `groups` says what else is particular."""
+    """PyTorch's parameter groups: vectors have no weight decay, and `groups` holds other exceptions."""
     lists = []
     for (name, _, _), parameter in zip(TENSORS, model.parameters()):
         if which(name):

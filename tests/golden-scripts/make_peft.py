@@ -1,4 +1,4 @@
-"""An adapter as PEFT saves it, and what the model computes with it.
+"""An adapter in PEFT's format, and the model's logits with it.
 
 usage: make_peft.py MODEL_DIR OUT_DIR
 

@@ -1,4 +1,4 @@
-"""What PyTorch says about the losses of routers, in doubles.
+"""Router losses by PyTorch, in f64.
 
 usage: make_routers.py MODEL_DIR OUT.safetensors
 
@@ -27,7 +27,7 @@ gates = [(name, module) for name, module in model.named_modules()
 assert len(gates) == config.num_hidden_layers, [name for name, _ in gates]
 scores = []
 for _, gate in gates:
-    # The scores themselves: some versions hand out what a softmax made of them.
+    # The router logits: some versions return their softmax.
     gate.register_forward_pre_hook(
         lambda module, inputs: scores.append(
             torch.nn.functional.linear(inputs[0].reshape(-1, config.hidden_size), module.weight)))

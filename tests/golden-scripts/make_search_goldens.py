@@ -1,4 +1,4 @@
-"""What Transformers finds by beam search, greedily and in groups, with the small random models of the goldens.
+"""Greedy, beam search and diverse beam search results of Transformers with the small random golden models.
 
 usage: make_search_goldens.py DATA_DIR
 
@@ -111,7 +111,7 @@ def is_sure(found, exact):
 
 
 def nearly(name):
-    """The model in double precision, or where searching in groups does not know it, a hair beside itself."""
+    """The model in f64, or where diverse beam search does not support that, with slightly perturbed weights."""
     model = load(name)[0]
     if not GROUPS:
         return model.double()

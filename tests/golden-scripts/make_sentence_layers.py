@@ -1,4 +1,4 @@
-"""A tiny model for sentences with layers behind pooling and prompts, and the vectors that PyTorch computes with it.
+"""A tiny sentence model with layers after pooling and with prompts, and the vectors that PyTorch computes with it.
 
 needs: torch, transformers, safetensors
 usage: make_sentence_layers.py tests/data

@@ -1,4 +1,4 @@
-"""Synthetic speech, and what CTranslate2 writes down of it with Whisper base.
+"""Synthetic speech, and its transcription by CTranslate2 with Whisper base.
 
 usage: make_speech_goldens.py OUT_DIR MODEL_DIR
 

@@ -1,4 +1,4 @@
-"""Writes tests/data/templates/cases.json: what Jinja 2 makes of the templates beside it.
+"""Writes tests/data/templates/cases.json: Jinja 2's output for the templates next to it.
 
 The environment is the one that transformers builds for `apply_chat_template`. Run with a Python that has
 jinja2 3.1; with `--gguf FILE` the file's own template is first written to smollm2.jinja.
@@ -238,7 +238,7 @@ x
 
 
 def multi_line(snippets):
-    """One case a line, but a line that begins with a blank or a lone tag joins the one before."""
+    """One case per line, but a line that begins with a blank or a lone tag joins the previous one."""
     cases = []
     joined = [
         "  {% if true %}\n x\n  {% endif %}\n y",

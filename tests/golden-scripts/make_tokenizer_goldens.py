@@ -141,7 +141,7 @@ def main():
     level.add_tokens([AddedToken("armadillo", normalized=True)])
     save("words", level)
 
-    # Tokens that are added as `add_tokens` adds texts: looked for after normalizing, before a pre-tokenizer's turn.
+    # Text tokens added with `add_tokens`: matched after normalization, before pre-tokenization.
     more = ["word", "word and word", "awordb", "wordword x", " word ", "a  word  b", "WORD Wordy"]
     words = [AddedToken("word", normalized=True, special=False), AddedToken("ghost", single_word=True, special=False)]
     texts = [*more, "ghost", "ghosts", "a ghost!"]

@@ -21,7 +21,7 @@ def lines(path):
 
 
 def share(step, settings, steps):
-    """The schedule `cosine` as docs/training.md has it: up from nothing, then half a wave down."""
+    """The schedule `cosine` of docs/training.md: linear warmup, then cosine decay."""
     warm_up, last = settings.get("warm_up", 0), settings.get("last", 0.0)
     if step < warm_up:
         return step / warm_up
@@ -30,7 +30,7 @@ def share(step, settings, steps):
 
 
 def loss_of(model, batch):
-    """The sum of the weighted losses of a batch, and of the weights. Texts of one length go together."""
+    """The sum of the weighted losses of a batch, and of the weights. Texts of equal length are batched."""
     rows = [None] * sum(map(len, batch["texts"]))
     first, places = 0, {}
     for text in batch["texts"]:

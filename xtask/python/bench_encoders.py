@@ -1,4 +1,4 @@
-"""Measures how long an encoder of whole texts takes in ONNX Runtime, OpenVINO or CTranslate2.
+"""Measures the latency of an encoder in ONNX Runtime, OpenVINO or CTranslate2.
 
 `bench_encoders.py ENGINE FOLDER ONNX THREADS WORK…` reads the BERT model of a Hugging Face folder, or the same as an
 ONNX file, and prints a line `name work milliseconds` for each kind of arithmetic and each work `TEXTS:LENGTHS`: as
@@ -19,7 +19,7 @@ LEAST = 5
 
 
 def milliseconds(call: Callable[[], object]) -> float:
-    """The median of as many calls as `siskin bench` makes."""
+    """The median over as many calls as `siskin bench` makes."""
     call()
     times = []
     begun = time.perf_counter()
@@ -41,7 +41,7 @@ def texts(work: str, vocabulary: int) -> list[list[int]]:
 
 
 def padded(ids: list[list[int]], names: list[str]) -> dict[str, numpy.ndarray]:
-    """Rows of equal length, as graphs of fixed columns want them."""
+    """Rows of equal length, as graphs with static shapes require."""
     width = max(map(len, ids))
     table = numpy.zeros((len(ids), width), numpy.int64)
     mask = numpy.zeros_like(table)
@@ -52,13 +52,13 @@ def padded(ids: list[list[int]], names: list[str]) -> dict[str, numpy.ndarray]:
 
 
 def int8_of(onnx: Path) -> Path:
-    """The file with weights of eight bits, and rows that are quantised as they come."""
+    """The file with int8 weights and dynamically quantized activations."""
     from onnxruntime.quantization import QuantType, quantize_dynamic
     from onnxruntime.quantization.shape_inference import quant_pre_process
 
     quantised, folded, unfinished = (onnx.with_suffix(f".{form}.onnx") for form in ("int8", "folded", "unfinished"))
     if not is_newer(quantised, onnx):
-        # Makes matrices of what is computed of weights alone: others stay as they are.
+        # Constant-folds matrices that are computed from weights alone: others are not quantized.
         quant_pre_process(onnx, folded, skip_symbolic_shape=True)
         quantize_dynamic(folded, unfinished, weight_type=QuantType.QInt8)
         folded.unlink()
@@ -67,7 +67,7 @@ def int8_of(onnx: Path) -> Path:
 
 
 def is_newer(made: Path, source: Path) -> bool:
-    """Whether it was made, of the source that is there."""
+    """Whether it was made from the current source file."""
     return made.exists() and made.stat().st_mtime >= source.stat().st_mtime
 
 
@@ -122,7 +122,7 @@ def ctranslate2(folder: Path, onnx: Path, threads: int) -> Iterator[tuple[str, C
 
 
 def convert(folder: Path, output: Path) -> None:
-    """Writes the model as CTranslate2 has it."""
+    """Writes the model in CTranslate2's format."""
     from ctranslate2.converters import utils
     from ctranslate2.specs import common_spec, transformer_spec
     from safetensors.numpy import load_file

@@ -56,7 +56,7 @@ class Peer:
         self.memory = llama_cpp.llama_get_memory(self.context)
 
     def evaluate(self, count: int, position: int) -> None:
-        """Evaluates `count` made-up tokens that start at `position`."""
+        """Evaluates `count` synthetic tokens from `position` on."""
         for start in range(0, count, BATCH):
             size = min(BATCH, count - start)
             first = position + start

@@ -1,4 +1,4 @@
-"""Measures products of 8-bit and 4-bit matrices in ONNX Runtime or OpenVINO.
+"""Measures matmuls with int8 and int4 matrices in ONNX Runtime or OpenVINO.
 
 `bench_products.py ENGINE WIDTH THREADS ROWS…` multiplies rows with square matrices of WIDTH columns, and prints a line
 `name rows seconds` for each kind of product and number of rows. Inputs lie ready and outputs are kept by the engine,
@@ -17,7 +17,7 @@ RANDOM = numpy.random.default_rng(0)
 
 
 def seconds(call: Callable[[], object]) -> float:
-    """How long a call takes: one in twenty of many was faster, as `siskin_tests::measure` has it."""
+    """The time of a call: the 5th percentile of many, as in `siskin_tests::measure`."""
     for _ in range(3):
         call()
     start, times = time.perf_counter(), []
@@ -29,7 +29,7 @@ def seconds(call: Callable[[], object]) -> float:
 
 
 def onnx_models(width: int) -> Iterator[tuple[str, object, type]]:
-    """Models of one product each: name, model, type of the rows."""
+    """Models of one matmul each: name, model, dtype of the rows."""
     from onnx import TensorProto, helper, numpy_helper
 
     weights = RANDOM.integers(-127, 128, (width, width)).astype(numpy.int8)
@@ -103,7 +103,7 @@ def openvino(width: int, threads: int, counts: list[int]) -> None:
     borrowed = []
 
     def int8() -> engine.Model:
-        """Rows to 8 bits with a fixed scale, weights with a scale per output."""
+        """Quantizes rows to int8 with a fixed scale, and weights with one scale per output."""
         x = ops.parameter(engine.PartialShape([-1, width]), engine.Type.f32)
         low, high = (ops.constant(numpy.array(bound, numpy.float32)) for bound in (-4, 4))
         rows = ops.fake_quantize(x, low, high, low, high, 256)
@@ -113,11 +113,11 @@ def openvino(width: int, threads: int, counts: list[int]) -> None:
         return engine.Model([ops.matmul(rows, weights, False, True)], [x])
 
     def four_bits() -> engine.Model:
-        """Weights of 4 bits with a scale per group; rows are quantised group by group as the hint below asks."""
+        """int4 weights with a scale per group; rows are quantized per group, as the hint below requests."""
         shape = [width, width // GROUP, GROUP]
         x = ops.parameter(engine.PartialShape([-1, width]), engine.Type.f32)
         packed = RANDOM.integers(0, 256, width * width // 2).astype(numpy.uint8)
-        # The tensor borrows the array, and the engine reads it when a number of rows comes for the first time.
+        # The tensor borrows the array, and the engine reads it on the first call with each number of rows.
         borrowed.append(packed)
         nibbles = ops.constant(engine.Tensor(packed, shape, engine.Type.u4))
         zero = ops.constant(numpy.full((*shape[:2], 1), 8, numpy.uint8))

@@ -36,14 +36,14 @@ def sentences(path: str) -> list[str]:
 
 
 def steps(x: np.ndarray) -> np.ndarray:
-    """Rounds to signed bytes with a scale for each row of the last axis."""
+    """Rounds to int8 with a scale for each row of the last axis."""
     largest = np.abs(x).max(axis=-1, keepdims=True)
     inverse = np.divide(np.float32(127), largest, out=np.zeros_like(largest), where=largest > 0)
     return np.rint(x * inverse) * (largest / np.float32(127))
 
 
 def rotate(x: np.ndarray) -> np.ndarray:
-    """The Hadamard rotation of blocks of 64, which undoes itself."""
+    """The Hadamard rotation of blocks of 64, which is its own inverse."""
     blocks = x.reshape(-1, 64).copy()
     for stage in range(6):
         pairs = blocks.reshape(-1, 32 >> stage, 2, 1 << stage)
@@ -54,7 +54,7 @@ def rotate(x: np.ndarray) -> np.ndarray:
 ROUNDINGS = {
     "none": lambda x: x,
     "blocks": lambda x: steps(x.reshape(-1, 32)).reshape(x.shape),
-    # The weights of the file are rotated back already, so the inputs are too.
+    # The weights of the file are already rotated back, so the inputs are too.
     "rows": lambda x: rotate(steps(rotate(x))),
 }
 
@@ -70,13 +70,13 @@ def gelu(x: np.ndarray) -> np.ndarray:
 
 
 class Model:
-    """The encoder; tokens of all sentences stand one below the other."""
+    """The encoder; tokens of all sentences are concatenated as rows."""
 
     def __init__(self, config: dict, weights: dict[str, np.ndarray], rounding: str) -> None:
         self.config, self.weights, self.rounding = config, weights, ROUNDINGS[rounding]
 
     def linear(self, name: str, x: np.ndarray) -> np.ndarray:
-        """`x` is rounded already: several layers share it."""
+        """`x` is already rounded: several layers share it."""
         return x @ self.weights[name + ".weight"].T + self.weights[name + ".bias"]
 
     def norm(self, name: str, x: np.ndarray) -> np.ndarray:
@@ -128,7 +128,7 @@ def main() -> None:
     for path, rounding in zip(variants[::2], variants[1::2], strict=True):
         weights = load_file(path)
         alone, both = (Model(config, weights, how).embeddings(ids) for how in ("none", rounding))
-        # Not below zero, where rounding alone would bring what is the same.
+        # Clamped at zero: rounding alone can make it negative for identical vectors.
         away = [np.maximum(1 - (truth * other).sum(axis=-1), 0) for other in (alone, both)]
         order = np.corrcoef(ranks(truth), ranks(both))[0, 1]
         print(f"{away[0].mean():.2e} {away[1].mean():.2e} {away[1].max():.2e} {order:.6f}", flush=True)

@@ -1,4 +1,4 @@
-"""Writes a GGUF model again with other types, as llama.cpp's quantiser does."""
+"""Requantizes a GGUF model to other types with llama.cpp's quantizer."""
 
 import argparse
 import ctypes

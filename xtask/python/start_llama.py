@@ -13,7 +13,7 @@ import llama_cpp
 
 
 def resident(field: str) -> float:
-    """A field of this process's memory in MiB."""
+    """A memory field of this process in MiB."""
     with open("/proc/self/status", encoding="ascii") as status:
         for line in status:
             if line.startswith(field + ":"):
@@ -22,7 +22,7 @@ def resident(field: str) -> float:
 
 
 def generate(options: argparse.Namespace) -> float:
-    """The seconds until the first token's text was there."""
+    """The time to first token in seconds."""
     start = time.perf_counter()
     model = llama_cpp.llama_model_load_from_file(options.model.encode(), llama_cpp.llama_model_default_params())
     if not model:

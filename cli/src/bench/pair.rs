@@ -1,4 +1,4 @@
-//! How fast a model reads a text or sound at once and writes another text of it.
+//! Speed of encoder-decoder models on text or audio.
 
 use super::{Args, FIRST_PROMPT, finish, ids, measure, measured, median, milliseconds};
 use crate::output::{self, round};
@@ -7,10 +7,10 @@ use siskin::encoder::Tokens;
 use siskin::{Model, Result, Session, SessionOptions};
 use std::time::Instant;
 
-/// Frames of sound that the encoder brings together to a row.
+/// Audio frames per encoder position.
 const FRAMES: usize = 2;
 
-/// Reads a text of `--prompt` tokens, or as much sound as the model takes, and writes `--generate` tokens.
+/// Encodes a text of `--prompt` tokens, or a whole audio window, and generates `--generate` tokens.
 pub(super) fn report(args: &Args, model: &Model, open_ms: f64, start: Instant) -> Result<()> {
     let hyper = model.hyper();
     let source = match hyper.features {

@@ -1,4 +1,4 @@
-//! How fast a model reads whole texts.
+//! Speed of encoders.
 
 use super::{Args, finish, ids, measured, median, milliseconds};
 use crate::output::{self, round};
@@ -7,7 +7,7 @@ use siskin::encoder::Tokens;
 use siskin::{EncoderOptions, Model, OutputRows, Result};
 use std::time::Instant;
 
-/// Reads `--texts` texts of `--prompt` tokens, or, with several lengths in `--lengths`, of those in turn.
+/// Encodes `--texts` texts of `--prompt` tokens, or of the lengths in `--lengths` in turn.
 pub(super) fn report(args: &Args, model: &Model, open_ms: f64, start: Instant) -> Result<()> {
     let most = model.hyper().text.max(1);
     let lengths: &[usize] = if args.lengths.is_empty() { &[args.prompt] } else { &args.lengths };
@@ -25,7 +25,7 @@ pub(super) fn report(args: &Args, model: &Model, open_ms: f64, start: Instant) -
     let first_ms = milliseconds(start);
     let work = encoder.work();
     let mut read = || encoder.read(&texts, OutputRows::All, &mut |_, _| Ok(()));
-    // Short work is done often, so that its median means something.
+    // Short runs are repeated more often, for a stable median.
     let begun = Instant::now();
     read()?;
     let patience = 0.5;

@@ -1,4 +1,4 @@
-//! What a model that reads whole texts makes of them.
+//! Outputs of encoders and encoder-decoder models.
 
 use super::{Input, Row, Table};
 use crate::options::ModelArgs;
@@ -6,7 +6,7 @@ use siskin::encoder::Tokens;
 use siskin::graph::Head;
 use siskin::{EncoderOptions, Error, ErrorKind, Model, OutputRows, Result, SessionOptions};
 
-/// What the encoder gives, and the decoder's scores where there is one.
+/// Writes the encoder's output, and the decoder's logits for encoder-decoder models.
 pub(super) fn tables(model: &Model, args: &ModelArgs, input: &Input) -> Result<Vec<Table>> {
     let rows = match input.features {
         Some(_) => Vec::new(),
@@ -31,7 +31,7 @@ pub(super) fn tables(model: &Model, args: &ModelArgs, input: &Input) -> Result<V
     Ok(tables)
 }
 
-/// The rows of every token, or of every text where the head gives classes.
+/// Returns the rows of every token, or one row per text if the head is a classifier.
 fn read(model: &Model, args: &ModelArgs, input: &Input, rows: &[Row], texts: &[Tokens]) -> Result<Table> {
     let mut encoder = model.encoder(EncoderOptions { cache: args.kv, ..EncoderOptions::default() })?;
     let columns = encoder.columns();
@@ -58,7 +58,7 @@ fn read(model: &Model, args: &ModelArgs, input: &Input, rows: &[Row], texts: &[T
     Ok(Table { name: name.into(), shape, values })
 }
 
-/// The scores of what comes after each token of `written`.
+/// Returns the logits after each token of `written`.
 fn write(model: &Model, args: &ModelArgs, written: &Input, texts: &[Tokens]) -> Result<Table> {
     let columns = model.hyper().vocabulary;
     let mut session = model.session(SessionOptions {

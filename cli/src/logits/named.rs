@@ -1,4 +1,4 @@
-//! Models whose inputs are no tokens: tensors in and out, by name.
+//! ONNX models whose inputs are not tokens: tensors in and out, by name.
 
 use super::{Table, integers};
 use siskin::external_backend::{NamedTensor, Numbers};
@@ -7,7 +7,7 @@ use siskin::{Error, Model, Result};
 use siskin_convert::import::safetensors::{self, Tensor};
 use std::path::Path;
 
-/// All outputs, from the inputs in a safetensors file.
+/// Writes all outputs, from the inputs in a safetensors file.
 pub(super) fn tables(model: &Model, input: &Path) -> Result<Vec<Table>> {
     let place = input.display().to_string();
     let bytes = std::fs::read(input).map_err(|error| Error::io(&place, &error))?;

@@ -1,4 +1,4 @@
-//! The lines that are written.
+//! The lines of the output.
 
 use super::request::Id;
 use crate::output;
@@ -6,23 +6,23 @@ use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 use siskin::{Error, Result};
 
-/// What is said to a request.
+/// A reply to a request.
 #[derive(Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Answer<'a> {
-    /// The next piece of a text.
+    /// The next piece of a streamed text.
     Text(&'a str),
-    /// It is answered.
+    /// The request succeeded; the last reply.
     Done(Value),
-    /// It is answered no further.
+    /// The request failed; the last reply.
     #[serde(serialize_with = "failure")]
     Error(&'a Error),
-    /// The program itself failed.
+    /// An internal error.
     #[serde(rename = "error", serialize_with = "panic")]
     Panic(&'a str),
 }
 
-/// The code of what is wrong with the program, as in the C interface.
+/// The code of an internal error, as in the C API.
 const PANIC: u16 = 999;
 
 #[derive(Serialize)]

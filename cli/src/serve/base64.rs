@@ -1,8 +1,8 @@
-//! Bytes in texts.
+//! Base64 decoding.
 
 use siskin::{Error, Result};
 
-/// The bytes of a text in base64 (RFC 4648), with or without the `=` at its end.
+/// Decodes base64 (RFC 4648), with or without `=` padding.
 pub(super) fn decode(text: &str) -> Result<Vec<u8>> {
     let digits = text.trim_end_matches('=').as_bytes();
     let wrong = |at: usize| Error::argument("transcribe", format!("is not base64 at byte {at}"));

@@ -1,14 +1,14 @@
-//! Where requests wait, and what is worked on.
+//! The request queue, and the running request.
 
 use super::request::{Id, Refusal, Request};
 use siskin::StopHandle;
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-/// What waits: a request, or what is wrong with one.
+/// A queue entry: a request, or the error of an invalid one.
 pub(super) type Job = std::result::Result<Request, Refusal>;
 
-/// Between the thread that reads and the one that works.
+/// The bounded queue between the reader thread and the worker.
 pub(super) struct Desk {
     state: Mutex<State>,
     changed: Condvar,
@@ -30,7 +30,7 @@ struct Waiting {
     stopped: bool,
 }
 
-/// The request that is worked on.
+/// The running request.
 struct Running {
     id: Option<Id>,
     handle: Option<StopHandle>,
@@ -44,7 +44,7 @@ impl Running {
     }
 }
 
-/// The most requests that wait.
+/// Maximum number of queued requests.
 const MOST_JOBS: usize = 1024;
 
 impl Desk {
@@ -61,7 +61,7 @@ impl Desk {
         self.changed.wait(state).unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Puts a request of so many bytes behind the others, once there is room.
+    /// Appends a request of `bytes` bytes; blocks while the queue is full.
     pub(super) fn put(&self, job: Job, bytes: usize) {
         let mut state = self.state();
         while !state.waiting.is_empty()
@@ -74,13 +74,14 @@ impl Desk {
         self.changed.notify_all();
     }
 
-    /// Says that nothing more comes.
+    /// Closes the queue.
     pub(super) fn end(&self) {
         self.state().ended = true;
         self.changed.notify_all();
     }
 
-    /// The next request, which is the running one then; `None` after the last.
+    /// Returns the next request and makes it the running one; blocks while the queue is empty. `None` once it is closed
+    /// and empty.
     pub(super) fn take(&self) -> Option<Job> {
         let mut state = self.state();
         loop {
@@ -98,7 +99,7 @@ impl Desk {
         }
     }
 
-    /// Stops every request of this name that waits or runs.
+    /// Stops every queued or running request with this id.
     pub(super) fn stop(&self, id: &Id) {
         let mut state = self.state();
         for waiting in &mut state.waiting {
@@ -110,7 +111,7 @@ impl Desk {
         }
     }
 
-    /// What stops the running request from here on.
+    /// Sets the handle that stops the running request.
     pub(super) fn stoppable(&self, handle: StopHandle) {
         if let Some(running) = &mut self.state().running {
             if running.stopped {
@@ -120,7 +121,7 @@ impl Desk {
         }
     }
 
-    /// Says that the running request is answered. A stop that came after its last step is not meant for the next.
+    /// Ends the running request. Withdraws a stop that came after its last step, so that it does not stop the next one.
     pub(super) fn done(&self) {
         if let Some(handle) = self.state().running.take().and_then(|running| running.handle) {
             handle.withdraw();

@@ -1,4 +1,4 @@
-//! The fields of a request: each is taken once, and what is left over is refused.
+//! The fields of a request: each is taken once; fields that remain are an error.
 
 use serde::Deserialize;
 use serde::de::value::MapDeserializer;
@@ -6,7 +6,7 @@ use serde_json::value::RawValue;
 use siskin::{Error, Result};
 use std::collections::BTreeMap;
 
-/// The fields of a JSON object, not yet read: a line takes little more memory than it is long.
+/// The unparsed fields of a JSON object: takes little more memory than the line itself.
 pub(super) struct Fields<'a>(BTreeMap<String, &'a RawValue>);
 
 impl<'a> Fields<'a> {
@@ -19,42 +19,42 @@ impl<'a> Fields<'a> {
         self.0.contains_key(name)
     }
 
-    /// The field `name`, where it is there and not null.
+    /// Takes the field `name`, if it is present and not null.
     pub(super) fn take<T: Deserialize<'a>>(&mut self, name: &str) -> Result<Option<T>> {
         let Some(value) = self.0.remove(name) else { return Ok(None) };
         serde_json::from_str(value.get()).map_err(|error| wrong(name, &error))
     }
 
-    /// The field `name`, which must be there.
+    /// Takes the required field `name`.
     pub(super) fn need<T: Deserialize<'a>>(&mut self, name: &str) -> Result<T> {
         self.take(name)?.ok_or_else(|| Error::argument(name, "is missing"))
     }
 
-    /// Options that have the names of these fields.
+    /// Takes options from the fields with these names.
     pub(super) fn some<T: Deserialize<'a>>(&mut self, names: &[&str]) -> Result<T> {
         let given = names.iter().filter_map(|name| self.0.remove_entry(*name)).collect();
         options(&given)
     }
 
-    /// Options that have the names of all other fields.
+    /// Takes options from all remaining fields.
     pub(super) fn rest<T: Deserialize<'a>>(self) -> Result<T> {
         options(&self.0)
     }
 
-    /// Nothing else is there.
+    /// Fails if a field remains.
     pub(super) fn end(self) -> Result<()> {
         self.rest::<Nothing>().map(drop)
     }
 }
 
-/// Of requests that have no options.
+/// Options of requests that have none.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Nothing {}
 
 fn options<'a, T: Deserialize<'a>>(given: &BTreeMap<String, &'a RawValue>) -> Result<T> {
     let fields = || given.iter().map(|(name, value)| (name.as_str(), *value));
-    // One after the other first, so that an error has a name.
+    // Each field on its own first, so that an error names the field.
     for field in fields() {
         let alone = MapDeserializer::new(std::iter::once(field));
         T::deserialize(alone).map_err(|error: serde_json::Error| wrong(field.0, &error))?;
@@ -64,12 +64,12 @@ fn options<'a, T: Deserialize<'a>>(given: &BTreeMap<String, &'a RawValue>) -> Re
 
 fn wrong(name: &str, error: &serde_json::Error) -> Error {
     let text = error.to_string();
-    // The place is that in the field alone.
+    // Drop the line and column, which are relative to the field.
     let text = text.rsplit_once(" at line ").map_or(text.as_str(), |(text, _)| text);
     Error::argument(shortened(name), shortened(text))
 }
 
-/// The beginning of what repeats a request, which may be as long as that.
+/// Truncates text that quotes a request, which can be as long as the request.
 fn shortened(text: &str) -> &str {
     const MOST: usize = 256;
     &text[..text.floor_char_boundary(MOST)]

@@ -1,8 +1,8 @@
-//! Lines that are not held where they are too long.
+//! Line reader that does not buffer lines over a maximum length.
 
 use std::io::{BufRead, BufReader, Read, Result};
 
-/// Lines of an input.
+/// The lines of an input.
 pub(super) struct Lines<R> {
     input: BufReader<R>,
     longest: usize,
@@ -12,9 +12,9 @@ pub(super) struct Lines<R> {
 /// A line.
 #[derive(Debug, PartialEq)]
 pub(super) enum Line<'a> {
-    /// Its bytes, without its end.
+    /// Its bytes, without the line ending.
     Whole(&'a [u8]),
-    /// It has more bytes than may be; they are read and forgotten.
+    /// The line exceeds the maximum length; its bytes are skipped.
     TooLong,
 }
 
@@ -23,12 +23,12 @@ impl<R: Read> Lines<R> {
         Self { input: BufReader::new(input), longest, line: Vec::new() }
     }
 
-    /// How many bytes of the last line are held.
+    /// Number of buffered bytes of the last line.
     pub(super) fn length(&self) -> usize {
         self.line.len()
     }
 
-    /// The next line; `None` at the end of the input.
+    /// Returns the next line; `None` at the end of the input.
     pub(super) fn next(&mut self) -> Result<Option<Line<'_>>> {
         self.line = Vec::new();
         let (mut too_long, mut begun) = (false, false);
@@ -67,7 +67,7 @@ impl<R: Read> Lines<R> {
 mod tests {
     use super::*;
 
-    /// Gives one byte at a time.
+    /// Yields one byte at a time.
     struct Slowly<'a>(&'a [u8]);
 
     impl Read for Slowly<'_> {

@@ -1,4 +1,4 @@
-//! What a line asks for.
+//! Request parsing.
 
 use super::base64;
 use super::fields::Fields;
@@ -14,7 +14,7 @@ use siskin::encoder::Long;
 use siskin::template::Message;
 use siskin::{Error, ErrorKind, Result};
 
-/// What the one who asks calls a request: a text or a whole number.
+/// The client's id of a request: a string or an integer.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
 pub(super) enum Id {
@@ -22,7 +22,7 @@ pub(super) enum Id {
     Number(i64),
 }
 
-/// The longest name, in bytes: it comes back with every piece of an answer.
+/// Maximum length of an id in bytes: every reply repeats it.
 const LONGEST_ID: usize = 256;
 
 impl<'a> Deserialize<'a> for Id {
@@ -50,20 +50,20 @@ impl<'a> Deserialize<'a> for Id {
     }
 }
 
-/// A request that was understood.
+/// A valid request.
 pub(super) struct Request {
     pub(super) id: Option<Id>,
     pub(super) ask: Ask,
 }
 
-/// One that was not.
+/// An invalid request.
 pub(super) struct Refusal {
     pub(super) id: Option<Id>,
     pub(super) error: Error,
 }
 
 impl Refusal {
-    /// Where there is no name, the line says whose it is.
+    /// Adds the line number to the error of a request without an id.
     pub(super) fn on_line(self, number: usize) -> Self {
         match self.id {
             None => Self { error: self.error.within(&format!("line {number}")), ..self },
@@ -72,21 +72,21 @@ impl Refusal {
     }
 }
 
-/// What a line says.
+/// A parsed line.
 pub(super) enum Heard {
     Request(Box<Request>),
-    /// Stop the requests of this name.
+    /// Stop the requests with this id.
     Stop(Id),
 }
 
-/// How a text is written on.
+/// Text generation options.
 pub(super) struct TextAsk {
     pub(super) max_tokens: usize,
     pub(super) stop: Vec<String>,
     pub(super) sampler: SamplerArgs,
 }
 
-/// What is asked for.
+/// The task of a request.
 pub(super) enum Ask {
     Chat { messages: Vec<Message>, text: TextAsk },
     Prompt { prompt: String, special: bool, text: TextAsk },
@@ -101,7 +101,7 @@ pub(super) enum Ask {
     Stats,
 }
 
-/// What is made of texts.
+/// Seq2seq tasks and text continuation.
 pub(super) enum Task {
     Generate,
     Translate { from: Option<String>, to: Option<String> },
@@ -110,7 +110,7 @@ pub(super) enum Task {
 
 type Reader = fn(&str, Fields<'_>) -> Result<Ask>;
 
-/// Every kind of request by the field that asks for it. Of several, the first is meant: the others may be options.
+/// The field that identifies each kind of request. If several are present the first wins: the others may be options.
 const KINDS: [(&str, Reader); 13] = [
     ("chat", chat),
     ("embed", embed),
@@ -127,7 +127,7 @@ const KINDS: [(&str, Reader); 13] = [
     ("stats", stats),
 ];
 
-/// The most texts of a request: what is found for all of them is held at once.
+/// Maximum number of texts of a request: all results are held in memory at once.
 const MOST_TEXTS: usize = 4096;
 
 impl Request {
@@ -156,7 +156,7 @@ impl Request {
     }
 }
 
-/// Texts: a list of them, or one.
+/// One text or a list of texts.
 fn texts(name: &str, fields: &mut Fields<'_>) -> Result<Vec<String>> {
     let texts: Vec<String> = fields.need(name)?;
     match texts.len() {

@@ -1,4 +1,4 @@
-//! Answers requests, one after the other.
+//! The worker: answers requests in order.
 
 use super::Args;
 use super::answers::{Answer, tell};
@@ -17,39 +17,39 @@ use siskin::{
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Instant;
 
-/// A model and what was made of it so far.
+/// A model and the state created from it so far.
 pub(super) struct Work<'a> {
     model: Model,
     args: &'a Args,
     desk: &'a Desk,
     made: Made,
-    /// Requests so far.
+    /// Number of requests so far.
     requests: usize,
 }
 
-/// What requests need, made when the first one does.
+/// State that requests need, created on first use.
 #[derive(Default)]
 struct Made {
     session: Option<(Settings, Session)>,
-    /// Without the model's head, for vectors.
+    /// Encoder without the model's head, for embeddings.
     bare: Option<Encoder>,
     encoder: Option<Encoder>,
     writer: Option<Writer>,
     transcriber: Option<Transcriber>,
 }
 
-/// What a session is made with.
+/// The settings of a session.
 #[derive(PartialEq)]
 struct Settings {
     sampler: SamplerArgs,
     stop: Vec<String>,
 }
 
-/// Why a request is not answered.
+/// Why a request failed.
 enum Failed {
-    /// It cannot be.
+    /// An error in the request or its execution.
     Request(Error),
-    /// Nobody can be told any more.
+    /// Output is closed, so no reply can be written.
     Output(Error),
 }
 
@@ -66,7 +66,7 @@ impl<'a> Work<'a> {
         Self { model, args, desk, made: Made::default(), requests: 0 }
     }
 
-    /// Answers one request. An error is that nobody can be told any more.
+    /// Answers one request. Returns an error if no reply can be written.
     pub(super) fn answer(&mut self, job: Job) -> Result<()> {
         self.requests += 1;
         let Request { id, ask } = match job {
@@ -77,7 +77,7 @@ impl<'a> Work<'a> {
         match catch_unwind(AssertUnwindSafe(|| self.ask(id, ask))) {
             Ok(Ok(done)) => tell(id, &Answer::Done(done)),
             Ok(Err(Failed::Request(error))) => {
-                // What failed inside stays so; the next request gets another.
+                // State that failed internally stays failed; the next request gets new state.
                 if error.kind() == ErrorKind::State {
                     self.made = Made::default();
                 }
@@ -85,7 +85,7 @@ impl<'a> Work<'a> {
             }
             Ok(Err(Failed::Output(error))) => Err(error),
             Err(_) => {
-                // Whatever was at work then is in no state to go on.
+                // After a panic the state is inconsistent.
                 self.made = Made::default();
                 tell(id, &Answer::Panic("failed inside, which is an error of the program; please report it"))
             }
@@ -109,7 +109,7 @@ impl<'a> Work<'a> {
             Ask::Prompt { prompt, special, text } => {
                 let (max_tokens, begun) = (self.most(&text), Instant::now());
                 if text.sampler.draws() && !text.sampler.has_seed() {
-                    // Where random numbers start is chosen with a session.
+                    // A session draws its random seed when it is created.
                     self.made.session = None;
                 }
                 let session = self.session(text)?;
@@ -150,12 +150,12 @@ impl<'a> Work<'a> {
         Ok(json!({ "results": results }))
     }
 
-    /// The most tokens of an answer.
+    /// Returns the maximum number of tokens of an answer.
     fn most(&self, text: &TextAsk) -> usize {
         text.max_tokens.min(self.args.max_tokens.unwrap_or(usize::MAX))
     }
 
-    /// The session, which is another one where something else is asked of it.
+    /// Returns the session, replaced by a new one if the settings changed.
     fn session(&mut self, text: TextAsk) -> Result<&mut Session> {
         let TextAsk { stop, sampler, .. } = text;
         let settings = Settings { sampler, stop };
@@ -176,7 +176,7 @@ impl<'a> Work<'a> {
         Ok(session)
     }
 
-    /// What reads texts, with the model's head or without.
+    /// Returns the encoder, with or without the model's head.
     fn encoder(&mut self, head: bool) -> Result<&mut Encoder> {
         let place = if head { &mut self.made.encoder } else { &mut self.made.bare };
         let encoder = match place.take() {
@@ -228,7 +228,7 @@ impl<'a> Work<'a> {
     }
 }
 
-/// Writes a text that was begun, piece by piece.
+/// Streams a text whose prompt is prefilled, piece by piece.
 fn written(id: Option<&Id>, session: &mut Session, outcome: Result<Generation>, begun: Instant) -> Answered {
     let seconds = |since: Instant| since.elapsed().as_secs_f64();
     let prompt_seconds = seconds(begun);
@@ -247,7 +247,7 @@ fn written(id: Option<&Id>, session: &mut Session, outcome: Result<Generation>, 
             Ok(Some(_)) => tell(id, &Answer::Text(&text)).map_err(Failed::Output)?,
             Ok(None) => break generation.ended().map_or("model", name),
             Err(error) => {
-                // What might have begun a stop text is text.
+                // A partial match of a stop string at the end is text.
                 generation.rest(&mut text);
                 if !text.is_empty() {
                     tell(id, &Answer::Text(&text)).map_err(Failed::Output)?;

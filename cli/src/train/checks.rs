@@ -1,4 +1,4 @@
-//! The table of what was looked at before a run.
+//! The table of sanity checks before a run.
 
 use crate::options::OpenArgs;
 use crate::output;
@@ -14,7 +14,7 @@ fn word(outcome: Outcome) -> &'static str {
     }
 }
 
-/// Looks at all, and prints it. What is bad is an error.
+/// Runs all checks and prints a table. A failed check is an error.
 pub(super) fn whole(run: &mut Run, as_json: bool) -> Result<()> {
     let checks = run.check(Depth::Full)?;
     if as_json {
@@ -37,7 +37,7 @@ pub(super) fn whole(run: &mut Run, as_json: bool) -> Result<()> {
     Check::refuse(&checks)
 }
 
-/// Looks at what takes little time, and tells only what is odd.
+/// Runs the quick checks and prints only warnings.
 pub(super) fn brief(run: &mut Run, open: &OpenArgs) -> Result<()> {
     let checks = run.check(Depth::Brief)?;
     for check in checks.iter().filter(|check| check.outcome == Outcome::Odd) {

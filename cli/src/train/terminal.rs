@@ -1,4 +1,4 @@
-//! Shows how a run goes, and writes what its report is made of.
+//! Shows the progress of a run, and records the data of its report.
 
 use crate::options::OpenArgs;
 use crate::output;
@@ -16,17 +16,17 @@ use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Where there is no bar, a line comes so often at most.
+/// Minimum interval between progress lines if there is no progress bar.
 const BETWEEN_LINES: Duration = Duration::from_secs(10);
-/// How much a step counts in the rate that is shown.
+/// Weight of a new step in the moving average of the rate.
 const NEW: f64 = 0.1;
 
-/// How fast a run is, over its last steps.
+/// The speed of a run, averaged over its last steps.
 #[derive(Default)]
 struct Speed {
     tokens: f64,
     work: f64,
-    /// Steps of this process, and the time since the first of them began.
+    /// Steps of this process, and the start of the first one.
     steps: u64,
     begun: Option<Instant>,
 }
@@ -42,7 +42,7 @@ impl Speed {
         self.begun.get_or_insert_with(|| Instant::now().checked_sub(took).unwrap_or_else(Instant::now));
     }
 
-    /// How long `left` more steps take, looks and checkpoints between them included.
+    /// Returns the estimated time of `left` more steps, including validation and checkpoints.
     fn left(&self, left: u64) -> Duration {
         let passed = self.begun.map_or(0.0, |begun| begun.elapsed().as_secs_f64());
         let seconds = passed / self.steps.max(1) as f64 * left as f64;
@@ -50,7 +50,7 @@ impl Speed {
     }
 }
 
-/// Shows how a run goes: a bar on a terminal, else a line now and then.
+/// Shows the progress of a run: a progress bar on a terminal, otherwise a line now and then.
 pub(super) struct Terminal<'a> {
     open: &'a OpenArgs,
     folder: PathBuf,
@@ -58,7 +58,7 @@ pub(super) struct Terminal<'a> {
     log: File,
     events: Events,
     speed: Speed,
-    /// Multiplications and additions in a second that the run could do at most; 0 where that is not known.
+    /// Peak throughput in multiply-adds per second, for MFU; 0 if unknown.
     ceiling: f64,
     lines: bool,
     last_line: Option<Instant>,
@@ -67,7 +67,7 @@ pub(super) struct Terminal<'a> {
 }
 
 impl<'a> Terminal<'a> {
-    /// The log and the events go to `folder`; rates are held against `ceiling`, where it is known.
+    /// Writes the log and events to `folder`; MFU is relative to `ceiling`, if known.
     pub(super) fn new(open: &'a OpenArgs, folder: &Path, ceiling: f64) -> Result<Self> {
         run::prepare_folder(folder)?;
         let log = append_own(folder.join(report::LOG))?;
@@ -93,7 +93,7 @@ impl<'a> Terminal<'a> {
     }
 
     fn write(&mut self, value: &Value, step: u64, numbers: &[(&str, f64)]) {
-        // A log that cannot be written ends no run.
+        // A failure to write the log does not end the run.
         let _ = writeln!(self.log, "{value}");
         let _ = self.events.add(step, numbers);
     }
@@ -112,7 +112,7 @@ impl<'a> Terminal<'a> {
         format!("loss {loss:.4}, rate {rate:.1e}, {skipped}{tokens:.0} tokens/s, {used}{left:#} left")
     }
 
-    /// Writes the report anew.
+    /// Rewrites the report.
     pub(super) fn report(&self) {
         if let Err(error) = report::make(&self.folder) {
             self.bar.suspend(|| output::warn(format!("no report: {error}")));
@@ -120,7 +120,7 @@ impl<'a> Terminal<'a> {
     }
 }
 
-/// Puts `text` under a name of the run's folder.
+/// Writes `text` to a file of the run's folder.
 fn replace(path: &Path, text: &str) -> Result<()> {
     let mut file = AtomicFile::create_own(path, |_| true)?;
     file.write_all(text.as_bytes()).map_err(|error| Error::io(path.display().to_string(), &error))?;
@@ -209,7 +209,7 @@ mod tests {
         assert!((speed.tokens - 200.0).abs() < 1e-9 && (speed.work - 2e9).abs() < 1.0);
         speed.add(&step(1.0));
         assert!((speed.tokens - 190.0).abs() < 1e-9, "{}", speed.tokens);
-        // The first step was half a second, and the second took no time: a quarter for each.
+        // The first step took half a second and the second no time: a quarter each.
         let left = speed.left(10).as_secs_f64();
         assert!((2.5..60.0).contains(&left), "{left}");
         assert_eq!(speed.left(0), Duration::ZERO);

@@ -4,7 +4,7 @@ import XCTest
 @testable import Siskin
 
 final class CancelTests: XCTestCase {
-    /// A prompt of 4,096 tokens that takes seconds, cancelled at many places of it.
+    /// A prompt of 4,096 tokens that takes seconds, cancelled at many points.
     func testAPromptOf4096TokensIsCancelledWithItsTask() async throws {
         let model = try await realModel("smollm2.gguf")
         let session = try await Session(model, options: greedy(4, context: 4096 + 64))
@@ -65,7 +65,7 @@ final class CancelTests: XCTestCase {
         try await holding.value
         let tokens = try await session.stats().promptTokens
         XCTAssertEqual(tokens, 0)
-        // Nothing of the stop is left over.
+        // No stale cancellation remains.
         let answer = try await whole(session.answer(to: "x"))
         XCTAssertEqual(answer.tokens.count, 24)
     }
@@ -73,7 +73,7 @@ final class CancelTests: XCTestCase {
     func testAStopReachesTheCallsThatWaitForTheirTurn() async throws {
         _ = try Testing.error(0)
         let session = try await Session(try await chatModel(), options: greedy())
-        // Work that heeds no stop, and what no stop can reach.
+        // Work that ignores cancellation, and calls that cannot be cancelled.
         for works in [true, false] {
             let holding = Task { if works { try await session.work(100) } else { try await session.hold(100) } }
             try await Task.sleep(for: .milliseconds(20))
@@ -100,7 +100,7 @@ final class CancelTests: XCTestCase {
             if round % 3 == 0 { await Task.yield() }
             answering.cancel()
             _ = try? await answering.value
-            // Whatever the cancelled task did, the next one is whole.
+            // The next task is unaffected by the cancelled one.
             try await session.forget()
             let answer = try await whole(session.answer(to: "x"))
             XCTAssertEqual(answer.tokens.count, 2)

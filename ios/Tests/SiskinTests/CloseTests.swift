@@ -86,7 +86,7 @@ final class CloseTests: XCTestCase {
             let model = try await chatModel()
             let session = try await Session(model, options: greedy(4))
             for try await _ in session.answer(to: "Why?") {}
-            // Each second one is left to be freed by itself.
+            // Every second one is freed by its deinitializer.
             if number % 2 == 0 {
                 await session.close()
                 model.close()

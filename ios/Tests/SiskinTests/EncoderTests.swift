@@ -36,7 +36,7 @@ final class EncoderTests: XCTestCase {
         let both = try await encoder.embed(["the sky is blue", "a"])
         XCTAssertEqual(both.map(\.count), [32, 32])
         XCTAssertEqual(both[0].reduce(0) { $0 + $1 * $1 }, 1, accuracy: 1e-4)
-        // A text has the same vector, bit for bit, whatever it is read with.
+        // The embedding of a text is bit-identical in every batch.
         let alone = try await encoder.embed("the sky is blue")
         XCTAssertEqual(alone, both[0])
         let none = try await encoder.embed([])

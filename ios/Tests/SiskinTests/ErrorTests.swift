@@ -4,7 +4,7 @@ import XCTest
 @testable import Siskin
 
 final class ErrorTests: XCTestCase {
-    /// The names and numbers of the header.
+    /// The names and values of the header.
     private func codes() throws -> [(name: String, number: Int32)] {
         let header = try String(decoding: data("../../ffi/include/siskin.h"), as: UTF8.self)
         return header.split(separator: "\n").compactMap { line in
@@ -21,7 +21,7 @@ final class ErrorTests: XCTestCase {
         for (name, number) in codes {
             let code = SiskinError.Code(number: number)
             XCTAssertEqual(code.number, number, name)
-            // `tooLong` of `SISKIN_ERROR_TOO_LONG`.
+            // `SISKIN_ERROR_TOO_LONG` becomes `tooLong`.
             let words = name.dropFirst("SISKIN_ERROR_".count).lowercased().split(separator: "_")
             let camel = words[0] + words.dropFirst().map(\.capitalized).joined()
             XCTAssertEqual("\(code)", String(camel))
@@ -75,7 +75,7 @@ final class ErrorTests: XCTestCase {
     }
 
     func testStructsHaveTheSizesOfC() throws {
-        // As tests/c/layout.h has them.
+        // As in tests/c/layout.h.
         let layout = try String(decoding: data("../c/layout.h"), as: UTF8.self)
         for (name, size) in sizes {
             XCTAssertTrue(layout.contains("sizeof(\(name)) == \(size)"), "\(name) has \(size) bytes in Swift")

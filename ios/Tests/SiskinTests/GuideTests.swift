@@ -2,7 +2,7 @@ import Foundation
 import Siskin
 import XCTest
 
-// What docs/ios.md shows: each program of that page stands here as it does there.
+// The examples of docs/ios.md, verbatim.
 
 func first(_ file: URL, _ question: String) async throws {
     let model = try await Model.open(file)

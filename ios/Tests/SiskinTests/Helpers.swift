@@ -1,10 +1,10 @@
-// What the tests share: models to work with, outside truths, and clocks.
+// Shared by the tests: models, reference data, and timers.
 import Foundation
 import XCTest
 
 @testable import Siskin
 
-/// A folder that `cargo xtask ios` names. A test that needs one is skipped without it.
+/// A folder that `cargo xtask ios` passes. A test that needs it is skipped without it.
 private func folder(_ variable: String) throws -> URL {
     guard let path = ProcessInfo.processInfo.environment[variable], !path.isEmpty else {
         throw XCTSkip("\(variable) is not set; run `cargo xtask ios`")
@@ -15,7 +15,7 @@ private func folder(_ variable: String) throws -> URL {
 /// The path of one of the small models that `cargo xtask ios` packs.
 func small(_ name: String) throws -> URL { try folder("SISKIN_TEST_MODELS").appending(path: "\(name).siskin") }
 
-/// A model that `cargo xtask model` brought.
+/// A model downloaded by `cargo xtask model`.
 func real(_ name: String) throws -> URL {
     let url = try folder("SISKIN_REAL_MODELS").appending(path: name)
     guard FileManager.default.fileExists(atPath: url.path) else {
@@ -34,17 +34,17 @@ func scratch(_ name: String) throws -> URL {
     return url
 }
 
-/// The small model that chats, with a token for each byte.
+/// The small chat model, with one token per byte.
 func chatModel() async throws -> Model {
     var options = ModelOptions()
     options.threads = 2
     return try await Model.open(try small("chat"), options: options)
 }
 
-/// A model of another format that was packed before, or is packed now beside its source.
+/// A model of another format, packed next to its source if it is not yet packed.
 func realModel(_ name: String) async throws -> Model { try await Model.open(try real(name)) }
 
-/// Always the likeliest token, and so many at most.
+/// Greedy sampling, with a maximum number of tokens.
 func greedy(_ most: Int = 24, context: Int = 0) -> SessionOptions {
     var options = SessionOptions()
     options.sampler = .greedy
@@ -53,7 +53,7 @@ func greedy(_ most: Int = 24, context: Int = 0) -> SessionOptions {
     return options
 }
 
-/// An answer as a whole.
+/// Returns the whole answer.
 struct Whole: Equatable {
     var text = ""
     var tokens: [UInt32] = []
@@ -68,14 +68,14 @@ struct Whole: Equatable {
     }
 }
 
-/// Takes a stream to its end.
+/// Consumes a stream to its end.
 func whole(_ stream: AsyncThrowingStream<Piece, any Error>) async throws -> Whole {
     var whole = Whole()
     for try await piece in stream { whole.add(piece) }
     return whole
 }
 
-/// What a call throws must be this.
+/// Asserts that a call throws this error.
 func assertFails<T>(
     _ code: SiskinError.Code,
     line: UInt = #line,
@@ -93,7 +93,7 @@ func assertFails<T>(
     }
 }
 
-/// Tensors of a file of safetensors.
+/// The tensors of a safetensors file.
 struct Tensors {
     private let header: [String: [String: Any]]
     private let body: Data
@@ -118,7 +118,7 @@ struct Tensors {
     }
 }
 
-/// The middle and the largest of some times, in milliseconds, and printed.
+/// Returns and prints the median and the maximum of some times, in milliseconds.
 func report(_ what: String, _ times: [Duration]) -> (middle: Double, worst: Double) {
     let sorted = times.map { Double($0.components.attoseconds) / 1e15 + Double($0.components.seconds) * 1e3 }.sorted()
     let (middle, worst) = (sorted[sorted.count / 2], sorted[sorted.count - 1])
@@ -126,18 +126,18 @@ func report(_ what: String, _ times: [Duration]) -> (middle: Double, worst: Doub
     return (middle, worst)
 }
 
-/// The most milliseconds in which a call ends that is stopped, more often than not. Less than 20 are asked for; others
-/// that keep the cores busy must not fail the test, and a prompt that does not stop takes seconds.
+/// Maximum median latency of a cancelled call, in milliseconds. The target is below 20, but a busy machine must not
+/// fail the test, and a prompt that is not cancelled takes seconds.
 let patience = 100.0
 
-/// Bytes of this process that are in memory; 0 where the system has no such file.
+/// Resident memory of this process in bytes; 0 where the system has no such file.
 func resident() -> Int {
     guard let text = try? String(contentsOfFile: "/proc/self/statm", encoding: .utf8) else { return 0 }
     let pages = text.split(separator: " ").dropFirst().first.flatMap { Int($0) } ?? 0
     return pages * 4096
 }
 
-/// What several tasks may add to.
+/// A collection that several tasks may append to.
 final class Shared<T: Sendable>: @unchecked Sendable {
     private let lock = NSLock()
     private var inner: T
@@ -146,10 +146,10 @@ final class Shared<T: Sendable>: @unchecked Sendable {
     func change<R>(_ change: (inout T) -> R) -> R { lock.withLock { change(&inner) } }
 }
 
-/// Functions that only libraries for tests have.
+/// Functions that only test builds of the library export.
 enum Testing {
     private static func symbol(_ name: String) throws -> UnsafeMutableRawPointer {
-        // `RTLD_DEFAULT`, which Swift does not take from C.
+        // `RTLD_DEFAULT`, which Swift does not import from C.
         #if canImport(Darwin)
         let everywhere = UnsafeMutableRawPointer(bitPattern: -2)
         #else
@@ -173,7 +173,7 @@ enum Testing {
         return unsafeBitCast(try symbol("siskin_testing_panic"), to: Function.self)(session)
     }
 
-    /// Keeps a session busy for so many milliseconds.
+    /// Keeps a session busy for this many milliseconds.
     static func hold(_ session: OpaquePointer, _ milliseconds: UInt32) throws -> OpaquePointer? {
         typealias Function = @convention(c) (OpaquePointer, UInt32) -> OpaquePointer?
         return unsafeBitCast(try symbol("siskin_testing_hold"), to: Function.self)(session, milliseconds)
@@ -181,21 +181,21 @@ enum Testing {
 }
 
 extension Session {
-    /// Keeps the session's thread busy for so many milliseconds.
+    /// Keeps the session's thread busy for this many milliseconds.
     func hold(_ milliseconds: UInt32) throws {
         try worker.owner.lend { session throws(SiskinError) in
             try check((try? Testing.hold(session, milliseconds)) ?? nil)
         }
     }
 
-    /// The same as work that heeds no stop.
+    /// The same with work that ignores cancellation.
     func work(_ milliseconds: UInt32) async throws {
         try await worker.run { session throws(SiskinError) in
             try check((try? Testing.hold(session, milliseconds)) ?? nil)
         }
     }
 
-    /// Makes the library fail inside.
+    /// Makes the library fail internally.
     func panic() throws {
         try worker.owner.lend { session throws(SiskinError) in try check((try? Testing.panic(session)) ?? nil) }
     }

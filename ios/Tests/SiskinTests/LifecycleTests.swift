@@ -11,7 +11,7 @@ final class LifecycleTests: XCTestCase {
         lifecycle.follow(first)
         lifecycle.enterBackground()
         lifecycle.enterBackground()
-        // One that is followed later holds still as well.
+        // A model that is followed later is suspended as well.
         lifecycle.follow(second)
         for session in [first, second] { await assertFails(.suspended) { try await session.prompt("x") } }
         lifecycle.enterForeground()
@@ -19,7 +19,7 @@ final class LifecycleTests: XCTestCase {
             let answer = try await whole(session.answer(to: "x"))
             XCTAssertEqual(answer.tokens.count, 24)
         }
-        // What the app itself holds, it does not let go of without having been away.
+        // A suspension by the app itself is not lifted by an event without a preceding background phase.
         try first.suspend()
         lifecycle.enterForeground()
         await assertFails(.suspended) { try await first.prompt("x") }

@@ -4,7 +4,7 @@ import XCTest
 @testable import Siskin
 
 final class ModelTests: XCTestCase {
-    /// The same answer must come of a model however it was opened.
+    /// A model gives the same answer regardless of how it was opened.
     private func answer(_ model: Model) async throws -> Whole {
         try await whole(try await Session(model, options: greedy()).answer(to: "Why is the sky blue?"))
     }
@@ -45,7 +45,7 @@ final class ModelTests: XCTestCase {
 
     func testAModelInMemoryLivesAsLongAsItIsNeeded() async throws {
         let session = try await Session(try await Model.open(try Data(contentsOf: try small("chat"))), options: greedy())
-        // Whoever frees too early finds other bytes there.
+        // Fills freed memory, so that a use after free is detected.
         let noise = (0..<64).map { Data(repeating: UInt8($0), count: 1 << 20) }
         let answer = try await whole(session.answer(to: "Why is the sky blue?"))
         let expected = try await self.answer(try await chatModel())
@@ -76,7 +76,7 @@ final class ModelTests: XCTestCase {
         await assertFails(.state) { try model.info() }
         await assertFails(.state) { try await Session(model) }
         await assertFails(.state) { try await model.verify() }
-        // What was made of it works on.
+        // Objects created from it continue to work.
         let answer = try await whole(session.answer(to: "x"))
         XCTAssertFalse(answer.tokens.isEmpty)
     }
@@ -84,7 +84,7 @@ final class ModelTests: XCTestCase {
     func testWhatAModelSaysOfItself() async throws {
         let model = try await chatModel()
         let info = try model.info()
-        // As its config.json says.
+        // As in its config.json.
         XCTAssertEqual(info.family, "llama")
         XCTAssertEqual(info.context, 128)
         XCTAssertEqual(info.vocabulary, 256)
@@ -94,7 +94,7 @@ final class ModelTests: XCTestCase {
         XCTAssertEqual(info.abilities, [.writes, .chats, .takesText])
         XCTAssertNoThrow(try model.notes())
         try await model.verify()
-        // A token for each byte.
+        // One token per byte.
         let text = "Grüße, 世界 😀"
         XCTAssertEqual(try model.tokenize(text, special: false), text.utf8.map(UInt32.init))
         XCTAssertEqual(try model.token(0xF0), [0xF0])
@@ -113,7 +113,7 @@ final class ModelTests: XCTestCase {
         let changed = try await answer(try await Model.open(try small("chat"), options: options))
         XCTAssertNotEqual(changed, plain)
         await assertFails(.argument) { [options] in try await Model.open(try small("vectors"), options: options) }
-        // Another base of the same family takes it when told to.
+        // Another base of the same family accepts it if forced.
         let source = try small("chat").deletingPathExtension()
         options.cache = .off
         options.recipe = "w8r"
@@ -199,7 +199,7 @@ final class ModelTests: XCTestCase {
 }
 
 extension Model {
-    /// Opens data from a byte of it on, so that its first byte has an odd address.
+    /// Opens data at an offset of one byte, so that its first byte has an odd address.
     fileprivate static func open(_ data: Data, slice start: Int) async throws -> Model {
         try await open(data.dropFirst(start))
     }

@@ -47,7 +47,7 @@ final class SessionTests: XCTestCase {
         ]
         let second = try await whole(list.answer(to: messages))
         XCTAssertEqual(first, second)
-        // As the template of the model spells it.
+        // As rendered by the model's chat template.
         let spelt = try await Session(model, options: greedy())
         let third = try await whole(spelt.answer(raw: "[system]Be brief.[user]Why is the sky blue? 😀[assistant]"))
         XCTAssertEqual(third.tokens, first.tokens)
@@ -110,7 +110,7 @@ final class SessionTests: XCTestCase {
         options.cacheType = .f16
         let plan = try model.plan(options)
         XCTAssertGreaterThan(plan.activations, 0)
-        // Two layers, two heads of 16 columns, keys and values, in halves.
+        // Two layers, two heads of size 16, keys and values, in f16.
         XCTAssertGreaterThanOrEqual(plan.cache, 128 * 2 * 2 * 16 * 2 * 2)
         let held = try await Session(model, options: options).memory()
         XCTAssertEqual(held, plan)
@@ -153,7 +153,7 @@ final class SessionTests: XCTestCase {
         let other = try await answer(options).whole.tokens
         XCTAssertNotEqual(other[0], usual.whole.tokens[0])
 
-        // The letter that comes first ends it.
+        // The first occurrence of the letter ends it.
         options = greedy(100)
         options.sampler?.bias = [65: 1000, 66: 999]
         options.sampler?.repetitionPenalty = 1
@@ -191,7 +191,7 @@ final class SessionTests: XCTestCase {
 
     func testEveryOptionOfTheSamplerReachesTheLibrary() async throws {
         var sampler = Sampler()
-        // What the header says is usual, or off.
+        // The header's defaults, or disabled.
         (sampler.temperature, sampler.topK, sampler.topP, sampler.minP) = (0.8, 40, 0.95, 0.05)
         (sampler.typicalP, sampler.xtcProbability, sampler.xtcThreshold) = (1, 0, 0.1)
         (sampler.dynamicRange, sampler.dynamicExponent) = (0, 1)
@@ -201,7 +201,7 @@ final class SessionTests: XCTestCase {
         (sampler.mirostat, sampler.mirostatTau, sampler.mirostatEta) = (false, 5, 0.1)
         (sampler.logProbabilities, sampler.topLogProbabilities, sampler.seed) = (false, 0, 3)
         XCTAssertNoThrow(try sampler.native())
-        // Each alone, out of its range.
+        // Each option on its own, out of its range.
         let spoil: [(inout Sampler) -> Void] = [
             { $0.temperature = -1 }, { $0.topK = -1 }, { $0.topP = 2 }, { $0.minP = 2 }, { $0.typicalP = 2 },
             { $0.xtcProbability = 2 }, { $0.xtcThreshold = 2 }, { $0.dynamicRange = -1 }, { $0.dynamicExponent = .nan },

@@ -1,6 +1,6 @@
 import CSiskin
 
-/// The structs that the library fills, and their sizes in Swift.
+/// The structs that the library fills in, and their sizes in Swift.
 let sizes: [(String, Int)] = [
     ("siskin_memory", MemoryLayout<siskin_memory>.stride),
     ("siskin_model_info", MemoryLayout<siskin_model_info>.stride),

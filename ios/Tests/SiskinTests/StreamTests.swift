@@ -4,7 +4,7 @@ import XCTest
 @testable import Siskin
 
 final class StreamTests: XCTestCase {
-    /// A model that can only write the bytes of one character writes it again and again by chance.
+    /// A model restricted to the bytes of one character samples that character again and again.
     private func written(of character: String, seed: UInt64) async throws -> [Piece] {
         var sampler = Sampler()
         (sampler.seed, sampler.temperature, sampler.repetitionPenalty) = (seed, 50, 1)
@@ -25,7 +25,7 @@ final class StreamTests: XCTestCase {
             var whole = 0
             for seed in 0..<UInt64(12) {
                 let pieces = try await written(of: character, seed: seed)
-                // Swift's own decoder has the last word.
+                // Swift's own UTF-8 decoder is the reference.
                 let bytes = pieces.flatMap(\.bytes)
                 XCTAssertEqual(pieces.map(\.text).joined(), String(decoding: bytes, as: UTF8.self))
                 whole += pieces.count { $0.text.unicodeScalars.contains { $0 == character.unicodeScalars.first } }
@@ -41,7 +41,7 @@ final class StreamTests: XCTestCase {
     func testARealModelWritesEmojiAndChineseWhole() async throws {
         let model = try await realModel("smollm2.gguf")
         for character in ["😀", "漢", "한"] {
-            // Tokens are parts of characters; with only these to choose from, a character comes by chance.
+            // Tokens are parts of characters; restricted to these, sampling produces a whole character at random.
             var options = SessionOptions()
             var sampler = Sampler()
             (sampler.seed, sampler.temperature, sampler.repetitionPenalty) = (1, 50, 1)
@@ -72,7 +72,7 @@ final class StreamTests: XCTestCase {
         XCTAssertEqual(written, 5, "nothing is computed that nobody takes")
         while let piece = try await session.next() { taken.add(piece) }
         XCTAssertEqual(taken, expected)
-        // The next prompt works as ever.
+        // The next prompt works as usual.
         let next = try await whole(session.answer(to: "And?"))
         XCTAssertFalse(next.tokens.isEmpty)
     }
@@ -83,7 +83,7 @@ final class StreamTests: XCTestCase {
         _ = try await first.next()
         try await session.prompt("And?")
         await assertFails(.state) { try await first.next() }
-        // The other answer has lost nothing.
+        // The other answer is complete.
         var other = Whole()
         while let piece = try await session.next() { other.add(piece) }
         XCTAssertEqual(other.tokens.count, 24)
@@ -101,7 +101,7 @@ final class StreamTests: XCTestCase {
         await assertFails(.suspended) { try await session.prompt("no") }
         try session.resume()
         if let piece = try await pieces.next() { taken.add(piece) }
-        // Cancelled before its turn.
+        // Cancelled while still queued.
         let holding = Task { try await session.hold(100) }
         try await Task.sleep(for: .milliseconds(20))
         let waiting = Task { try await session.prompt("no") }
@@ -121,7 +121,7 @@ final class StreamTests: XCTestCase {
                 if count.value == 3 { withUnsafeCurrentTask { $0?.cancel() } }
             }
         }
-        // Streams end quietly in tasks that were cancelled, or say so.
+        // In cancelled tasks, streams end without an error or throw a cancellation error.
         do { try await taking.value } catch let error as SiskinError { XCTAssertEqual(error.code, .cancelled) }
         XCTAssertEqual(count.value, 3)
         let answer = try await whole(session.answer(to: "And?"))
@@ -154,7 +154,7 @@ final class StreamTests: XCTestCase {
         XCTAssertEqual(answer, expected)
     }
 
-    /// What was read before and is not of the new conversation is gone once its prompt has begun.
+    /// Tokens that are not part of the new conversation are dropped once its prefill has begun.
     func testAPromptThatTakesTheOldOnesPlaceIsReadAgainAfterTheBackground() async throws {
         let model = try await realModel("smollm2.gguf")
         let options = greedy(4, context: 1024)
@@ -210,11 +210,11 @@ final class StreamTests: XCTestCase {
         let session = try await Session(try await chatModel(), options: greedy())
         var pieces = session.answer(to: "Why?").makeAsyncIterator()
         _ = try await pieces.next()
-        // Stopped between two pieces, before the background.
+        // Cancelled between two pieces, before entering the background.
         session.stop()
         try session.suspend()
         await assertFails(.cancelled) { try await pieces.next() }
-        // And while it waits there.
+        // And while it is suspended in the background.
         let waiting = Task { try await whole(session.answer(to: "And?")) }
         try await Task.sleep(for: .milliseconds(50))
         session.stop()
@@ -243,7 +243,7 @@ final class StreamTests: XCTestCase {
         _ = try await pieces.next()
         session.stop()
         await assertFails(.cancelled) { try await pieces.next() }
-        // It can go on, and no stop is left over for what follows.
+        // It can continue, and no stale cancellation affects the next call.
         let more = try await session.next()
         XCTAssertNotNil(more)
         session.stop()

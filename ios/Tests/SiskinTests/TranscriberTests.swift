@@ -20,19 +20,19 @@ final class TranscriberTests: XCTestCase {
         let wav = try data("speech/english.wav")
         let heard = try await transcriber.transcribe(wav: wav)
         print("Whisper: \(heard.text)")
-        // The tokens of tests/data/speech/speech.json spell this.
+        // The decoded tokens of tests/data/speech/speech.json.
         XCTAssertEqual(heard.text, "we walked along the beach. It was cold.")
         XCTAssertEqual(heard.language, expected?.language)
         XCTAssertEqual(heard.segments.map(\.text).joined(separator: " "), heard.text)
         XCTAssertEqual(heard.segments.count, 2)
-        // Their tokens 50364, 50464 and 50514 are times of 0, 2 and 3 seconds.
+        // Their tokens 50364, 50464 and 50514 are timestamps of 0, 2 and 3 seconds.
         for (segment, seconds) in zip(heard.segments, [0.0..<2.0, 2.0..<3.0]) {
             XCTAssertEqual(segment.seconds.lowerBound, seconds.lowerBound, accuracy: 0.021)
             XCTAssertEqual(segment.seconds.upperBound, seconds.upperBound, accuracy: 0.021)
         }
         XCTAssertEqual(Double(heard.segments[0].silence), expected?.silence ?? -1, accuracy: 0.02)
 
-        // The same as samples: what is behind the header of 44 bytes.
+        // The same as raw samples: the data after the 44-byte header.
         let pcm = Data(wav.dropFirst(44))
         let rate = Int(wav[24]) | Int(wav[25]) << 8
         let again = try await transcriber.transcribe(pcm16: pcm, rate: rate)

@@ -16,7 +16,7 @@ final class WriterTests: XCTestCase {
             XCTAssertNotEqual(written[0].tokens, written[1].tokens)
             XCTAssertTrue(written.allSatisfy { $0.tokens.count <= 9 && !$0.tokens.isEmpty })
         }
-        // A text is the same whatever it is written with.
+        // The result is the same in every batch.
         let alone = try await writer.write(["a"], writing)
         XCTAssertEqual(alone[0], all[1])
         let usual = try await writer.write(["a"])

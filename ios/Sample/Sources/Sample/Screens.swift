@@ -3,12 +3,12 @@ import SampleModel
 import Siskin
 import SwiftUI
 
-/// A chat, and a search, on two tabs. An app shows it with `WindowGroup { SampleScreen(chat: url, search: url) }`.
+/// A chat and a search, on two tabs. An app shows it with `WindowGroup { SampleScreen(chat: url, search: url) }`.
 public struct SampleScreen: View {
     private let chat: URL
     private let search: URL
 
-    /// The files of a model that chats, and of one that makes vectors.
+    /// Creates the screen from the files of a chat model and of an embedding model.
     public init(chat: URL, search: URL) { (self.chat, self.search) = (chat, search) }
 
     /// Both tabs.
@@ -89,7 +89,7 @@ struct SearchScreen: View {
             }
         }
         .task { await open() }
-        // A new letter cancels the search for the letters before it.
+        // A change of the query cancels the running search.
         .task(id: text) { await find() }
     }
 

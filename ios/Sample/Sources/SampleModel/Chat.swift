@@ -1,37 +1,37 @@
 import Foundation
 import Siskin
 
-/// A conversation as a screen shows it.
+/// The view model of a conversation.
 @MainActor
 public final class Chat {
-    /// What is on the screen.
+    /// The state to display.
     public struct State: Sendable, Equatable {
-        /// What was said so far; the last one may still grow.
+        /// The messages so far; the last one may still be streaming.
         public var messages: [Message] = []
-        /// Whether an answer is being written.
+        /// Whether an answer is being generated.
         public var isWriting = false
-        /// What went wrong last, in words for the person.
+        /// The last error, as a message for the user.
         public var problem: String?
     }
 
-    /// What is on the screen now.
+    /// The current state.
     public private(set) var state = State() {
         didSet { changed?(state) }
     }
-    /// Is told whenever that changes.
+    /// Called whenever the state changes.
     public var changed: ((State) -> Void)?
 
     private let session: Session
     private var writing: Task<Void, Never>?
 
-    /// A conversation with a model that follows the app's life.
+    /// Creates a conversation with a model that follows the app's lifecycle.
     public init(_ model: Model, following lifecycle: Lifecycle, options: SessionOptions = SessionOptions()) async throws {
         session = try await Session(model, options: options)
         lifecycle.follow(model)
         lifecycle.follow(session)
     }
 
-    /// Says something, and shows the answer as it comes.
+    /// Sends a message, and streams the answer.
     public func say(_ text: String) {
         guard !state.isWriting, !text.isEmpty else { return }
         state.messages += [Message(role: "user", content: text), Message(role: "assistant", content: "")]
@@ -42,7 +42,7 @@ public final class Chat {
                     state.messages[state.messages.count - 1].content += piece.text
                 }
             } catch let error as SiskinError where error.isCancellation {
-                // The person stopped it: what was written stays.
+                // The user cancelled: the text so far stays.
             } catch {
                 state.problem = error.localizedDescription
             }
@@ -50,9 +50,9 @@ public final class Chat {
         }
     }
 
-    /// Stops the answer; what was written stays.
+    /// Cancels the answer; the text so far stays.
     public func stop() { writing?.cancel() }
 
-    /// Waits for the answer that is being written.
+    /// Waits for the running answer.
     public func finish() async { await writing?.value }
 }

@@ -36,7 +36,7 @@ final class SampleModelTests: XCTestCase {
         await chat.finish()
         XCTAssertNil(chat.state.problem)
         XCTAssertEqual(chat.state.messages.count, 4)
-        // What does not fit says so.
+        // Text that is too long throws an error.
         chat.say(String(repeating: "long ", count: 100))
         await chat.finish()
         XCTAssertNotNil(chat.state.problem)
