@@ -104,7 +104,7 @@ mod tests {
         }
         assert_eq!(folder.steps().unwrap(), [15, 20]);
         let names = std::fs::read_dir(&path).unwrap().count();
-        assert_eq!(names, 3, "two of the newest and the best, and nothing beside them");
+        assert_eq!(names, 4, "the two newest, the best, the marker of a run's folder, and nothing else");
         assert_eq!(folder.best().unwrap().unwrap().state, 10);
         std::fs::write(folder.place(20), b"half of it").unwrap();
         let (newest, wrong) = folder.newest().unwrap();

@@ -139,6 +139,9 @@ fn a_folder_of_no_run_is_refused() {
     assert_eq!(error.kind(), ErrorKind::Missing);
     assert!(error.message().contains("name the folder of a run"), "{error}");
     folder.write(LOG, &[]);
+    let error = make(&folder.0).unwrap_err();
+    assert!(error.message().contains("is not the folder of a run"), "{error}");
+    std::fs::write(folder.0.join(RUN), b"{}").unwrap();
     let html = std::fs::read_to_string(make(&folder.0).unwrap()).unwrap();
     well_formed(&html);
     assert!(html.contains("No step was done"));
