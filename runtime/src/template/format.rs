@@ -2,7 +2,7 @@
 
 use super::budget::{Budget, Eval, fail};
 use super::python::{write_repr, write_str};
-use super::text::{Text, TextBuilder};
+use super::text::{SPAN_BYTES, Text, TextBuilder};
 use super::value::{ListKind, Value};
 
 const WIDEST: usize = 1000;
@@ -87,7 +87,7 @@ fn one(kind: char, precision: Option<usize>, value: &Value, budget: &mut Budget)
 fn pad(text: &Text, flags: &str, width: usize, output: &mut TextBuilder, budget: &mut Budget) -> Eval<()> {
     let plus = if flags.contains('+') && !text.starts_with('-') { "+" } else { "" };
     let missing = width.saturating_sub(text.chars().count() + plus.len());
-    budget.allocate(text.size() + missing)?;
+    budget.allocate(text.size() + missing + SPAN_BYTES)?;
     if flags.contains('-') {
         output.push_str(plus);
         output.push_text(text);

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::budget::{Budget, Eval, fail};
 use super::python::float;
-use super::text::{Text, TextBuilder};
+use super::text::{SPAN_BYTES, Text, TextBuilder};
 use super::value::Value;
 
 /// Options of the output.
@@ -35,7 +35,7 @@ fn write_at(
     output: &mut TextBuilder,
     budget: &mut Budget,
 ) -> Eval<()> {
-    budget.allocate(24)?;
+    budget.allocate(24 + SPAN_BYTES)?;
     match value {
         Value::None => output.push_computed("null"),
         Value::Bool(truth) => output.push_computed(if *truth { "true" } else { "false" }),

@@ -55,7 +55,7 @@ const LONGEST_SOURCE: usize = 1 << 20;
 const MOST_WORK: u64 = 20_000_000;
 /// The maximum memory of a rendering, in bytes: a constant, plus a multiple of the input size.
 const MOST_MEMORY: u64 = 3 << 20;
-const MEMORY_PER_INPUT: u64 = 160;
+const MEMORY_PER_INPUT: u64 = 64;
 
 /// A parsed chat template. Clones share it, also across threads.
 ///

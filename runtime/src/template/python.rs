@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::budget::{Budget, Eval};
-use super::text::{Text, TextBuilder};
+use super::text::{SPAN_BYTES, Text, TextBuilder};
 use super::value::{ListKind, Value};
 
 /// Python's `str.isspace`.
@@ -26,7 +26,7 @@ pub(super) fn write_str(value: &Value, output: &mut TextBuilder, budget: &mut Bu
 
 /// Python's `repr`, as used for values inside lists.
 pub(super) fn write_repr(value: &Value, output: &mut TextBuilder, budget: &mut Budget) -> Eval<()> {
-    budget.allocate(8)?;
+    budget.allocate(8 + SPAN_BYTES)?;
     match value {
         Value::Undefined(_) => output.push_str("Undefined"),
         Value::None => output.push_computed("None"),

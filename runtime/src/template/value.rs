@@ -12,7 +12,7 @@ use super::text::Text;
 /// The maximum nesting depth of lists and mappings.
 pub(super) const DEEPEST: u32 = 64;
 /// The size that an element of a list is counted as, in bytes.
-pub(super) const ELEMENT: usize = 32;
+pub(super) const ELEMENT: usize = size_of::<Value>();
 
 #[derive(Clone, Debug)]
 pub(super) enum Value {
