@@ -97,7 +97,9 @@ fn join(machine: &mut Machine<'_>, value: Value, given: &Given) -> Eval<Value> {
 
 fn list(machine: &mut Machine<'_>, value: Value, _: &Given) -> Eval<Value> {
     let items = machine.iterate(&value)?;
-    collect(machine, items.items.clone(), ListKind::List)
+    // Counted before it is copied.
+    machine.budget.allocate(items.items.len() * ELEMENT)?;
+    Value::list(items.items.clone(), ListKind::List)
 }
 
 fn map(machine: &mut Machine<'_>, value: Value, given: &Given) -> Eval<Value> {
