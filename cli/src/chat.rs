@@ -1,13 +1,13 @@
 //! `siskin chat`: an interactive conversation.
 
 use crate::answer::Answer;
-use crate::options::{ModelArgs, OpenArgs, TextArgs};
+use crate::options::{ModelArgs, OpenArgs, TextArgs, files_of};
 use crate::{interrupt, output};
 use rustyline::error::ReadlineError;
 use rustyline::{DefaultEditor, history::History as _};
 use siskin::file::AtomicFile;
 use siskin::{Error, ErrorKind, GenerateOptions, Result, Session};
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
 const HELP: &str = "/help          this list
@@ -49,6 +49,7 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
         let message = "the model has none and cannot chat; `siskin run` continues texts";
         return Err(Error::new(ErrorKind::Missing, "chat template", message));
     }
+    let paths = [Some(args.model.as_path()), args.model_args.adapter()];
     let mut chat = Chat {
         session: model.session(options)?,
         system: args.system.clone(),
@@ -56,7 +57,7 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
         last: None,
         max_tokens: args.text.max_tokens.unwrap_or(usize::MAX),
         open,
-        inputs: inputs(args),
+        inputs: paths.into_iter().flatten().flat_map(files_of).collect(),
     };
     interrupt::listen()?;
     chat.begin();
@@ -70,18 +71,6 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
         }
     }
     Ok(())
-}
-
-/// Returns the files of the model and its adapter.
-fn inputs(args: &Args) -> Vec<PathBuf> {
-    let paths = [Some(args.model.as_path()), args.model_args.adapter()];
-    let files = |path: &Path| {
-        let inside = std::fs::read_dir(path).into_iter().flatten().flatten().map(|entry| entry.path());
-        let mut files: Vec<PathBuf> = inside.chain([path.to_owned()]).collect();
-        files.extend(siskin_convert::export::inputs_of(path).unwrap_or_default());
-        files
-    };
-    paths.into_iter().flatten().flat_map(files).collect()
 }
 
 impl Chat<'_> {
@@ -115,10 +104,7 @@ impl Chat<'_> {
 
     /// Writes the transcript.
     fn save(&self, path: &Path) -> Result<()> {
-        let mut file = AtomicFile::create_from(path, &self.inputs)?;
-        let written = file.write_all(self.transcript.as_bytes());
-        written.map_err(|error| Error::io(path.display().to_string(), &error))?;
-        file.commit()
+        AtomicFile::create_from(path, &self.inputs)?.commit_bytes(self.transcript.as_bytes())
     }
 
     /// Executes an input line. Returns false when the conversation ends.

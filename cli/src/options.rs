@@ -30,6 +30,15 @@ pub(crate) struct OpenArgs {
     pub(crate) quiet: bool,
 }
 
+/// Returns the files that a model, an adapter or a tokenizer at `path` is read from; all files if it is a folder.
+pub(crate) fn files_of(path: &Path) -> Vec<PathBuf> {
+    let inside = std::fs::read_dir(path).into_iter().flatten().flatten().map(|entry| entry.path());
+    let mut files: Vec<PathBuf> = inside.chain([path.to_owned()]).collect();
+    // A path that cannot be opened is reported when it is.
+    files.extend(siskin_convert::export::inputs_of(path).unwrap_or_default());
+    files
+}
+
 impl OpenArgs {
     /// Opens a model of any format that can be packed.
     pub(crate) fn file(&self, path: &Path) -> Result<File> {

@@ -69,8 +69,7 @@ const CLOSED_PIPE: &str = "stdout (closed by its reader)";
 
 /// Prints a warning to standard error; the result remains valid.
 pub(crate) fn warn(text: impl std::fmt::Display) {
-    // A closed standard error cannot be reported.
-    let _ = writeln!(std::io::stderr(), "warning: {text}");
+    to_stderr(format!("warning: {text}"));
 }
 
 /// Writes text to standard output and flushes.
@@ -110,10 +109,15 @@ pub(crate) fn text(value: &Value) -> String {
     }
 }
 
+/// Prints a line to standard error. A closed standard error cannot be reported.
+fn to_stderr(line: impl std::fmt::Display) {
+    let _ = writeln!(std::io::stderr(), "{line}");
+}
+
 /// Prints a note to standard error, unless --quiet is given.
 pub(crate) fn note(open: &OpenArgs, text: impl std::fmt::Display) {
     if !open.quiet {
-        let _ = writeln!(std::io::stderr(), "{text}");
+        to_stderr(text);
     }
 }
 
@@ -134,7 +138,11 @@ pub(crate) fn round(value: f64, digits: i32) -> f64 {
 }
 
 /// A progress bar on standard error, if it is a terminal.
-pub(crate) struct Bar(ProgressBar, bool);
+pub(crate) struct Bar {
+    bar: ProgressBar,
+    /// Whether notes are not shown.
+    quiet: bool,
+}
 
 impl Bar {
     /// A bar that counts bytes.
@@ -152,13 +160,13 @@ impl Bar {
     pub(crate) fn of_texts(open: &OpenArgs, total: Option<u64>) -> Self {
         let counts = if total.is_some() { "{wide_bar} {percent} % {eta}" } else { "{pos} texts {elapsed}" };
         let bar = Self::with(open, counts);
-        bar.0.set_length(total.unwrap_or(0));
+        bar.bar.set_length(total.unwrap_or(0));
         bar
     }
 
     fn with(open: &OpenArgs, template: &str) -> Self {
         if open.quiet || !std::io::stderr().is_terminal() {
-            return Self(ProgressBar::hidden(), open.quiet);
+            return Self { bar: ProgressBar::hidden(), quiet: open.quiet };
         }
         let style = ProgressStyle::with_template(template);
         let bar = ProgressBar::new(0);
@@ -166,37 +174,37 @@ impl Bar {
             Ok(style) => bar.with_style(style),
             Err(_) => bar,
         };
-        Self(bar, open.quiet)
+        Self { bar, quiet: open.quiet }
     }
 
     pub(crate) fn set(&self, done: u64, total: u64) {
-        self.0.set_length(total);
-        self.0.set_position(done);
+        self.bar.set_length(total);
+        self.bar.set_position(done);
     }
 }
 
 impl Drop for Bar {
     fn drop(&mut self) {
-        self.0.finish_and_clear();
+        self.bar.finish_and_clear();
     }
 }
 
 impl Progress for Bar {
     fn total(&self, bytes: u64) {
-        self.0.set_length(bytes);
+        self.bar.set_length(bytes);
     }
 
     fn advance(&self, bytes: u64) {
-        self.0.inc(bytes);
+        self.bar.inc(bytes);
     }
 
     fn message(&self, text: &str) {
-        self.0.set_message(text.to_owned());
+        self.bar.set_message(text.to_owned());
     }
 
     fn note(&self, text: &str) {
-        if !self.1 {
-            self.0.suspend(|| eprintln!("note: {text}"));
+        if !self.quiet {
+            self.bar.suspend(|| to_stderr(format!("note: {text}")));
         }
     }
 }

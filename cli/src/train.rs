@@ -4,7 +4,7 @@ mod checks;
 mod terminal;
 
 use crate::interrupt;
-use crate::options::OpenArgs;
+use crate::options::{OpenArgs, files_of};
 use crate::output;
 use clap::Subcommand;
 use serde_json::{Value, json};
@@ -272,14 +272,9 @@ struct Output {
 
 impl Output {
     fn of(named: Option<&Path>, file: &Path, config: &Config, folder: &Path) -> Result<Self> {
-        let mut inputs = vec![file.to_owned()];
-        // Checkpoints, tokenizer and log.
-        inputs.extend(std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path()));
-        for path in run::inputs(config)? {
-            // A file that cannot be opened is reported when it is read.
-            inputs.extend(siskin_convert::export::inputs_of(&path).unwrap_or_default());
-            inputs.push(path);
-        }
+        // The folder holds checkpoints, tokenizer and log.
+        let inputs = run::inputs(config)?.into_iter().chain([file.to_owned(), folder.to_owned()]);
+        let inputs = inputs.flat_map(|path| files_of(&path)).collect();
         let path = named.map_or_else(|| file.with_extension("siskin"), Path::to_owned);
         Ok(Self { path, named: named.is_some(), inputs })
     }

@@ -97,38 +97,29 @@ fn open_with(
         return unnamed(path, format, open(format)?.as_ref(), options);
     }
     let identity = cache::identity(path, format, options.recipe)?;
-    let without = |error: &Error| {
-        options.progress.note(&format!("packed for this process alone: {error}"));
-    };
-    let place = match place(path, options, &identity) {
-        Ok(place) => place,
-        Err(error) if options.cache == Cache::User => {
-            without(&error);
-            return unnamed(path, format, open(format)?.as_ref(), options);
-        }
-        Err(error) => return Err(error),
-    };
-    let refused = |why: &str| {
-        let message = format!(
-            "the packed model cannot be kept at {}: {why}; choose another cache folder or open without a cache",
-            place.path.display(),
-        );
-        Error::new(ErrorKind::Io, path.display().to_string(), message)
-    };
-    match place.look(&identity) {
-        Found::Fresh(file) => return Ok(*file),
-        Found::Replaceable => {}
-        Found::Foreign if options.cache == Cache::User => {}
-        Found::Foreign => return Err(refused(FOREIGN)),
+    let place = place(path, options, &identity);
+    if let Ok(place) = &place
+        && let Found::Fresh(file) = place.look(&identity)
+    {
+        return Ok(*file);
     }
     let source = open(format)?;
-    let out = match place.create(&identity) {
-        Ok(out) => out,
+    let begun = place.and_then(|place| match place.create(&identity) {
+        Ok(out) => Ok((place, out)),
+        Err(error) => {
+            let message = format!(
+                "the packed model cannot be kept: {error}; choose another cache folder or open without a cache"
+            );
+            Err(Error::new(ErrorKind::Io, path.display().to_string(), message))
+        }
+    });
+    let (place, out) = match begun {
+        Ok(begun) => begun,
         Err(error) if options.cache == Cache::User => {
-            without(&error);
+            options.progress.note(&format!("packed for this process alone: {error}"));
             return unnamed(path, format, source.as_ref(), options);
         }
-        Err(error) => return Err(refused(&error.to_string())),
+        Err(error) => return Err(error),
     };
     let provenance = cache::provenance(identity.clone());
     let options = PackOptions {
@@ -146,8 +137,6 @@ fn open_with(
     place.sweep(&identity);
     File::open_descriptor(file, 0, None).map_err(|error| error.within(&place.path.display().to_string()))
 }
-
-const FOREIGN: &str = "what is there is not a cache file of this user that no other user may write to";
 
 fn is_packed(path: &Path) -> bool {
     let named =

@@ -5,7 +5,7 @@ use crate::output;
 use indicatif::{HumanDuration, ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 use siskin::file::{AtomicFile, append_own};
-use siskin::{Error, Result};
+use siskin::Result;
 use siskin_trainer::events::Events;
 use siskin_trainer::profile::{self, Event, Row};
 use siskin_trainer::report;
@@ -122,9 +122,7 @@ impl<'a> Terminal<'a> {
 
 /// Writes `text` to a file of the run's folder.
 fn replace(path: &Path, text: &str) -> Result<()> {
-    let mut file = AtomicFile::create_own(path, |_| true)?;
-    file.write_all(text.as_bytes()).map_err(|error| Error::io(path.display().to_string(), &error))?;
-    file.commit()
+    AtomicFile::create_own(path, |_| true)?.commit_bytes(text.as_bytes())
 }
 
 impl Watcher for Terminal<'_> {

@@ -15,7 +15,7 @@ use crate::import;
 use crate::progress::{NoProgress, Progress};
 use model::Model;
 pub use safetensors::tokenizer_json;
-use siskin::file::{AtomicFile, File};
+use siskin::file::{AtomicFile, File, refuse_link};
 use siskin::{Error, Result};
 use siskin_kernels::quant::BlockType;
 use std::path::{Path, PathBuf};
@@ -170,17 +170,6 @@ pub fn export(file: &File, format: &Format, to: &Path, options: &ExportOptions<'
         report.bytes += metadata.len();
     }
     Ok(report)
-}
-
-/// Refuses a symbolic link under a name that the user did not choose.
-pub(super) fn refuse_link(path: &Path) -> Result<()> {
-    match path.is_symlink() {
-        true => {
-            let message = "is a symbolic link, and links are not followed for files that Siskin names itself: remove it";
-            Err(Error::argument(path.display().to_string(), message))
-        }
-        false => Ok(()),
-    }
 }
 
 /// Moves completed files into place, replacing existing ones, and removes `leftovers`.

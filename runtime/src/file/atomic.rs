@@ -4,9 +4,12 @@ use super::own;
 use crate::{Error, Result};
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io::{self, Seek, SeekFrom, Write};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Why a file is not replaced.
+const FOREIGN: &str = "is there, and Siskin did not write it; remove it or choose another place";
 
 static NEXT: AtomicU64 = AtomicU64::new(0);
 /// Attempts before giving up on finding an unused temporary name.
@@ -42,6 +45,21 @@ impl AtomicFile {
         Self::begin(target, false)
     }
 
+    /// As [`AtomicFile::create_from`], but replaces only an empty file or one that begins with `magic`.
+    pub fn create_over(target: impl AsRef<Path>, inputs: &[PathBuf], magic: &[u8]) -> Result<Self> {
+        let target = target.as_ref();
+        let place = || target.display().to_string();
+        Self::check(target, inputs)?;
+        if fs::metadata(target).is_ok_and(|metadata| metadata.len() > 0) {
+            let mut file = File::open(target).map_err(|error| Error::io(place(), &error))?;
+            let mut start = vec![0; magic.len()];
+            if file.read_exact(&mut start).is_err() || start != magic {
+                return Err(Error::argument(place(), FOREIGN));
+            }
+        }
+        Self::create_from(target, inputs)
+    }
+
     /// Creates the temporary file for a target whose path Siskin chose itself. A symbolic link is refused, and an
     /// existing file is replaced only if `is_ours` recognizes it as written by Siskin. The new file is writable by this
     /// user only.
@@ -51,8 +69,7 @@ impl AtomicFile {
         if let Some(file) = own::open_own(target)? {
             Self::check(target, &[])?;
             if !is_ours(file) {
-                let message = "is there, and Siskin did not write it; remove it or choose another place";
-                return Err(Error::argument(place, message));
+                return Err(Error::argument(place, FOREIGN));
             }
         }
         Self::begin(target.to_owned(), true)
@@ -97,6 +114,12 @@ impl AtomicFile {
         let files: Vec<Self> = files.into_iter().collect();
         files.iter().try_for_each(Self::sync)?;
         files.into_iter().try_for_each(Self::appear)
+    }
+
+    /// Writes the file's bytes and commits it.
+    pub fn commit_bytes(mut self, bytes: &[u8]) -> Result<()> {
+        self.file.write_all(bytes).map_err(|error| Error::io(self.target.display().to_string(), &error))?;
+        self.commit()
     }
 
     /// Like [`AtomicFile::commit`], but also returns the open file, which stays valid if the target is replaced later.

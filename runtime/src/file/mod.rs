@@ -21,7 +21,7 @@ pub use bytes::Bytes;
 pub use json::parse_json;
 pub use layout::{MAGIC, MAJOR, MINOR, SectionKind, TENSOR_ALIGNMENT};
 pub use metadata::Metadata;
-pub use own::{append_own, is_private, open_own};
+pub use own::{append_own, is_private, open_own, refuse_link};
 pub use table::{Role, TensorSpec};
 pub use write::{TensorSink, Writer};
 

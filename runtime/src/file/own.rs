@@ -23,12 +23,13 @@ pub fn append_own(path: impl AsRef<Path>) -> Result<File> {
     check(path)?;
     let file = open(path, OpenOptions::new().create(true).append(true))?;
     #[cfg(unix)]
-    if std::os::unix::fs::MetadataExt::nlink(
-        &file.metadata().map_err(|error| Error::io(path.display().to_string(), &error))?,
-    ) > 1
     {
-        let message = "has another name, a hard link, which would change with it; remove it";
-        return Err(Error::argument(path.display().to_string(), message));
+        use std::os::unix::fs::MetadataExt;
+        let place = || path.display().to_string();
+        if file.metadata().map_err(|error| Error::io(place(), &error))?.nlink() > 1 {
+            let message = "has another name, a hard link, which would change with it; remove it";
+            return Err(Error::argument(place(), message));
+        }
     }
     Ok(file)
 }
@@ -56,19 +57,25 @@ fn user() -> u32 {
     unsafe { libc::geteuid() }
 }
 
+/// Refuses a symbolic link under a name that Siskin chose.
+pub fn refuse_link(path: &Path) -> Result<()> {
+    if path.is_symlink() {
+        let message =
+            "is a symbolic link; links are not followed for files that Siskin names itself: remove it";
+        return Err(Error::argument(path.display().to_string(), message));
+    }
+    Ok(())
+}
+
 /// Returns whether there is a regular file; anything else, a symbolic link included, is an error.
 pub(super) fn check(path: &Path) -> Result<bool> {
+    refuse_link(path)?;
     let place = || path.display().to_string();
     let facts = match fs::symlink_metadata(path) {
         Ok(facts) => facts,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
         Err(error) => return Err(Error::io(place(), &error)),
     };
-    if facts.is_symlink() {
-        let message =
-            "is a symbolic link; links are not followed for files that Siskin names itself: remove it";
-        return Err(Error::argument(place(), message));
-    }
     if !facts.is_file() {
         return Err(Error::argument(place(), "is not a regular file; remove it"));
     }

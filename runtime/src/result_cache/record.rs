@@ -6,7 +6,7 @@
 //! of all bytes before it.
 
 use std::fs;
-use std::io::{Read, Write};
+use std::io::Read;
 use std::path::Path;
 
 use super::Key;
@@ -159,11 +159,9 @@ pub(super) fn read_file(path: &Path) -> Result<Option<Vec<u8>>> {
 
 /// Writes a file atomically.
 pub(super) fn write_file(path: &Path, bytes: &[u8]) -> Result<()> {
-    let place = path.display().to_string();
     if bytes.len() as u64 > MOST_BYTES {
+        let place = path.display().to_string();
         return Err(Error::new(ErrorKind::Memory, place, format!("{} bytes are too many", bytes.len())));
     }
-    let mut file = AtomicFile::create(path)?;
-    file.write_all(bytes).map_err(|error| Error::io(place, &error))?;
-    file.commit()
+    AtomicFile::create(path)?.commit_bytes(bytes)
 }

@@ -6,7 +6,6 @@
 //! token that was returned but not processed (u32; all ones: none); the state of the random number generator (four
 //! u64); the prefix and the expected length (u32); the KV cache; and at the end the BLAKE3 hash of all of that.
 
-use std::io::{Read, Write};
 use std::path::Path;
 
 use super::turn::{Generated, Turn};
@@ -148,19 +147,7 @@ impl Session {
 /// Writes a saved session. Overwrites a non-empty file only if that is a saved session: a model's file is easily passed
 /// by mistake.
 fn write(path: &Path, bytes: &[u8]) -> Result<()> {
-    let place = || path.display().to_string();
-    AtomicFile::check(path, &[])?;
-    if std::fs::metadata(path).is_ok_and(|facts| facts.len() > 0) {
-        let mut start = [0; MAGIC.len()];
-        let mut file = std::fs::File::open(path).map_err(|error| Error::io(place(), &error))?;
-        if file.read_exact(&mut start).is_err() || start != MAGIC {
-            let message = "is there and is not a saved session; remove it or write to another place";
-            return Err(Error::argument(place(), message));
-        }
-    }
-    let mut file = AtomicFile::create(path)?;
-    file.write_all(bytes).map_err(|error| Error::io(path.display().to_string(), &error))?;
-    file.commit()
+    AtomicFile::create_over(path, &[], &MAGIC)?.commit_bytes(bytes)
 }
 
 /// The parsed contents of a saved session, not yet validated against a session.

@@ -2,14 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
-use siskin::file::{Bytes, SectionKind};
+use siskin::file::{Bytes, SectionKind, refuse_link};
 use siskin::tokenizer::Tokenizer;
 use siskin::{Error, ErrorKind, Result};
 
 use super::config::Config;
 use super::material::Base;
 use super::texts::{Sources, paths};
-use crate::data::source::files;
 use crate::data::{Divider, PackedWriter, Split, packed};
 
 /// A file that was written.
@@ -34,16 +33,8 @@ pub fn pack(config: &Config, base: &Base, output: &Path) -> Result<(PackedFile, 
     let sources = Sources { config, tokenizer: &tokenizer };
     let data = &config.data;
     let kept = output.with_extension("validation.tokens");
-    if kept.is_symlink() {
-        let message =
-            "is a symbolic link; links are not followed for files that Siskin names itself: remove it";
-        return Err(Error::argument(kept.display().to_string(), message));
-    }
-    let named = [&data.training, &data.validation].into_iter().filter(|names| !names.is_empty());
-    let mut inputs = Vec::new();
-    for names in named {
-        inputs.extend(files(&paths(names)?)?);
-    }
+    refuse_link(&kept)?;
+    let inputs = super::inputs(config)?;
     let reading = sources.reading()?;
     let create = |path: &Path| {
         PackedWriter::create_from(path, &inputs, tokenizer.vocabulary_size(), reading.fields.len(), identity)

@@ -7,9 +7,10 @@ pub use tokenizer::tokenizer_json;
 
 use super::model::Model;
 use super::tensors::{self, Entry};
-use super::{ExportOptions, Format, Report, finish, refuse_link, settings};
+use super::{ExportOptions, Format, Report, finish, settings};
 use serde_json::{Map, Value, json};
 use siskin::encoder::Pooling;
+use siskin::file::refuse_link;
 use siskin::{Error, ErrorKind, Result};
 use siskin_kernels::quant::BlockType;
 use std::io::Write;

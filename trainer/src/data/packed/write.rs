@@ -1,6 +1,6 @@
 //! Writing packed tokens.
 
-use std::io::{BufWriter, Read, Seek, SeekFrom, Write};
+use std::io::{BufWriter, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use siskin::file::AtomicFile;
@@ -19,14 +19,6 @@ pub struct PackedWriter {
     place: String,
     header: Header,
     table: Table,
-}
-
-/// Returns true if `path` is a file that is neither empty nor packed tokens.
-fn is_other(path: &Path) -> bool {
-    let Ok(mut file) = std::fs::File::open(path) else { return false };
-    let mut start = [0; MAGIC.len()];
-    file.metadata().is_ok_and(|facts| facts.len() > 0)
-        && (file.read_exact(&mut start).is_err() || start != MAGIC)
 }
 
 impl PackedWriter {
@@ -56,11 +48,7 @@ impl PackedWriter {
             labels: false,
             fingerprint: 0,
         };
-        let out = AtomicFile::create_from(&path, inputs)?;
-        if is_other(path.as_ref()) {
-            let message = "is there, and Siskin did not write it; remove it or choose another place";
-            return Err(Error::argument(place, message));
-        }
+        let out = AtomicFile::create_over(path, inputs, &MAGIC)?;
         let mut writer = Self { out: BufWriter::new(out), place, header, table };
         writer.write(&[0; HEADER])?;
         Ok(writer)
