@@ -86,8 +86,8 @@ fn conversation(tokenizer: &Tokenizer, template: &ChatTemplate, turns: &[Turn]) 
         now: Some(Date::now()),
         ..RenderOptions::default()
     };
-    let messages: Vec<Message> = turns.iter().map(|turn| turn.message.clone()).collect();
-    let (prompt, spans) = template.render_with_spans(&Data::from(messages.as_slice()), &options)?;
+    let messages = Data::messages(turns.iter().map(|turn| &turn.message));
+    let (prompt, spans) = template.render_with_spans(&messages, &options)?;
     let untrusted: Vec<Range<usize>> = spans.iter().map(|span| span.range.clone()).collect();
     let options = EncodeOptions { add_special: false, parse_special: true };
     let (mut tokens, mut done) = (Vec::new(), 0);

@@ -87,6 +87,17 @@ impl Data {
         Self::deserialize(value).map_err(|error| Error::argument("json", error.to_string()))
     }
 
+    /// The messages of a conversation, numbered from 0 as [`Source::message`](super::text::Source) counts them.
+    pub(crate) fn messages<'m>(messages: impl IntoIterator<Item = &'m Message>) -> Self {
+        let message = |(number, message): (usize, &Message)| {
+            let role = ("role".into(), Data::role(&message.role));
+            let content = ("content".into(), Data::text(Text::content(message.content.as_str(), number)));
+            Self::map(vec![role, content]).unwrap_or_else(|_| Value::None.into())
+        };
+        let messages = messages.into_iter().enumerate().map(message).collect();
+        Self::list(messages).unwrap_or_else(|_| Value::None.into())
+    }
+
     fn list(parts: Vec<Data>) -> std::result::Result<Self, Failure> {
         let bytes = parts.iter().map(|part| part.bytes).fold(ELEMENT, usize::saturating_add);
         let value = Value::list(parts.into_iter().map(|part| part.value).collect(), ListKind::List)?;
@@ -161,12 +172,7 @@ impl From<&str> for Data {
 
 impl From<&[Message]> for Data {
     fn from(messages: &[Message]) -> Self {
-        let message = |(number, message): (usize, &Message)| {
-            let role = ("role".into(), Data::role(&message.role));
-            let content = ("content".into(), Data::text(Text::content(message.content.as_str(), number)));
-            Self::map(vec![role, content]).unwrap_or_else(|_| Value::None.into())
-        };
-        Self::list(messages.iter().enumerate().map(message).collect()).unwrap_or_else(|_| Value::None.into())
+        Self::messages(messages)
     }
 }
 

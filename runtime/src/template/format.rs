@@ -18,7 +18,7 @@ pub(super) fn percent(format: &Text, arguments: &Value, budget: &mut Budget) -> 
     let mut output = TextBuilder::default();
     let mut rest: &str = format;
     while let Some(place) = rest.find('%') {
-        output.push_text(&format.part(&rest[..place]));
+        output.push_part(format, &rest[..place]);
         rest = &rest[place + 1..];
         let flags = rest.len() - rest.trim_start_matches(['-', '0', '+']).len();
         let (flag, after) = rest.split_at(flags);
@@ -32,7 +32,7 @@ pub(super) fn percent(format: &Text, arguments: &Value, budget: &mut Budget) -> 
         let directive = format.part(&rest[..rest.len() - end]);
         rest = &after[kind.len_utf8()..];
         if kind == '%' {
-            output.push_text(&format.part(&after[..1]));
+            output.push_part(format, &after[..1]);
             continue;
         }
         let Some(value) = values.next() else { fail!("has a format with too few values") };
@@ -45,7 +45,7 @@ pub(super) fn percent(format: &Text, arguments: &Value, budget: &mut Budget) -> 
             false => output.push_text(&padded.finish()),
         }
     }
-    output.push_text(&format.part(rest));
+    output.push_part(format, rest);
     if values.next().is_some() && !matches!(arguments, Value::Map(_)) {
         fail!("has a format with too many values");
     }
@@ -63,9 +63,7 @@ fn one(kind: char, precision: Option<usize>, value: &Value, budget: &mut Budget)
             _ => fail!("formats {} as a number", value.describe()),
         },
         'f' => match value.as_float() {
-            Some(number) => {
-                text.push_computed(&format!("{number:.*}", precision.unwrap_or(6)));
-            }
+            Some(number) => text.push_computed(&format!("{number:.*}", precision.unwrap_or(6))),
             None => fail!("formats {} as a number", value.describe()),
         },
         'x' => match value.as_int() {
@@ -124,10 +122,10 @@ pub(super) fn braces(format: &Text, values: &super::machine::Given, budget: &mut
     let mut rest: &str = format;
     budget.allocate(format.size())?;
     while let Some(place) = rest.find(['{', '}']) {
-        output.push_text(&format.part(&rest[..place]));
+        output.push_part(format, &rest[..place]);
         let (brace, after) = rest[place..].split_at(1);
         if after.starts_with(brace) {
-            output.push_text(&format.part(brace));
+            output.push_part(format, brace);
             rest = &after[1..];
             continue;
         }
@@ -150,6 +148,6 @@ pub(super) fn braces(format: &Text, values: &super::machine::Given, budget: &mut
             }
         }
     }
-    output.push_text(&format.part(rest));
+    output.push_part(format, rest);
     Ok(Value::Text(output.finish()))
 }

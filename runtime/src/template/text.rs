@@ -4,7 +4,6 @@
 //! are only recognized in bytes that the template wrote, so that a message cannot spell one, however the template
 //! joins, cuts or changes it. Numbers and other values that are converted to text count as untrusted.
 
-use std::fmt;
 use std::ops::{Deref, Range};
 use std::sync::Arc;
 
@@ -104,11 +103,13 @@ impl Text {
     /// Returns a slice of the text with its spans; `part` must be a subslice of the string, as returned by searching
     /// and trimming.
     pub(super) fn part(&self, part: &str) -> Self {
+        self.range_of(part).map_or_else(|| Self::untrusted(part), |range| self.slice(range))
+    }
+
+    /// Returns where `part` is in the string, or `None` if it is not a subslice of it.
+    fn range_of(&self, part: &str) -> Option<Range<usize>> {
         let start = (part.as_ptr() as usize).wrapping_sub(self.text.as_ptr() as usize);
-        match start.checked_add(part.len()) {
-            Some(end) if end <= self.text.len() => self.slice(start..end),
-            _ => Self::untrusted(part),
-        }
+        start.checked_add(part.len()).filter(|&end| end <= self.text.len()).map(|end| start..end)
     }
 
     /// Returns whether any byte is untrusted.
@@ -148,7 +149,7 @@ impl PartialEq for Text {
     }
 }
 
-/// Builds a [`Text`] from parts of known origin. Parts that are pushed as `&str` or formatted are trusted.
+/// Builds a [`Text`] from parts of known origin.
 #[derive(Debug, Default)]
 pub(super) struct TextBuilder {
     text: String,
@@ -176,6 +177,14 @@ impl TextBuilder {
     /// Appends a text with its spans.
     pub(super) fn push_text(&mut self, text: &Text) {
         self.push_slice(text, 0..text.len());
+    }
+
+    /// Appends a part of a text with its spans, as [`Text::part`] returns it.
+    pub(super) fn push_part(&mut self, text: &Text, part: &str) {
+        match text.range_of(part) {
+            Some(range) => self.push_slice(text, range),
+            None => self.push_computed(part),
+        }
     }
 
     /// Appends a text `count` times.
@@ -231,13 +240,6 @@ impl TextBuilder {
     /// Returns the string and its untrusted spans.
     pub(super) fn into_parts(self) -> (String, Vec<Span>) {
         (self.text, self.spans)
-    }
-}
-
-impl fmt::Write for TextBuilder {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        self.push_str(text);
-        Ok(())
     }
 }
 
