@@ -197,6 +197,7 @@ impl Sum {
 mod tests {
     use super::*;
     use serde_json::json;
+    use std::sync::atomic::{AtomicUsize, Ordering};
 
     fn example() -> Checkpoint {
         let tables = [
@@ -207,7 +208,10 @@ mod tests {
     }
 
     fn bytes() -> Vec<u8> {
-        let path = std::env::temp_dir().join(format!("siskin-checkpoint-{}", std::process::id()));
+        // Tests run in parallel: each call has a file of its own.
+        static NEXT: AtomicUsize = AtomicUsize::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("siskin-checkpoint-{}-{number}", std::process::id()));
         example().save(&path).unwrap();
         let bytes = std::fs::read(&path).unwrap();
         std::fs::remove_file(path).unwrap();
