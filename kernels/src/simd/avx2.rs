@@ -2,7 +2,7 @@
 
 use core::arch::x86_64::*;
 
-use super::{LANES, Simd};
+use super::{LANES, Simd, outline_with};
 
 /// A token that proves that the processor has AVX2, FMA and F16C.
 #[derive(Clone, Copy)]
@@ -32,6 +32,8 @@ macro_rules! pair {
         intrinsic!([$intrinsic($($operand[0]),*), $intrinsic($($operand[1]),*)])
     };
 }
+
+outline_with!(Avx2, "avx2,fma,f16c");
 
 impl Simd for Avx2 {
     const REGISTERS: usize = 8;

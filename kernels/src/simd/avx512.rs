@@ -3,7 +3,7 @@
 use core::arch::x86_64::*;
 
 use super::avx2::largest_of_four;
-use super::{LANES, Simd};
+use super::{LANES, Simd, outline_with};
 
 /// A token that proves that the processor has AVX-512 F, BW, DQ, VL and VNNI.
 #[derive(Clone, Copy)]
@@ -33,6 +33,8 @@ macro_rules! intrinsic {
         unsafe { $call }
     };
 }
+
+outline_with!(Avx512, "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c");
 
 impl Simd for Avx512 {
     const REGISTERS: usize = 32;

@@ -24,9 +24,44 @@ pub(crate) use scalar::Scalar;
 /// Lanes of the virtual vector.
 pub(crate) const LANES: usize = 16;
 
+/// A token that proves that the processor has an instruction set.
+pub(crate) trait InstructionSet: Copy {
+    /// Runs the code in a function of its own, compiled for the instruction set. All loops of an operation in one
+    /// function would take the compiler several times as long.
+    fn outline(self, code: impl Outlined<Self>);
+}
+
+/// Code for any instruction set, to be compiled as a function of its own. Implementations of `run` are
+/// `#[inline(always)]`.
+pub(crate) trait Outlined<S> {
+    fn run(self, s: S);
+}
+
+/// Implements [`InstructionSet`] for a token type, with the features that its functions are compiled for.
+macro_rules! outline_with {
+    ($token:ty $(, $features:literal)?) => {
+        impl $crate::simd::InstructionSet for $token {
+            #[inline(always)]
+            fn outline(self, code: impl $crate::simd::Outlined<Self>) {
+                #[inline(never)]
+                $(#[target_feature(enable = $features)])?
+                fn outlined(token: $token, code: impl $crate::simd::Outlined<$token>) {
+                    code.run(token);
+                }
+                // SAFETY: the token proves that the processor has the features.
+                #[allow(unused_unsafe)]
+                unsafe {
+                    outlined(self, code)
+                }
+            }
+        }
+    };
+}
+pub(crate) use outline_with;
+
 /// The operations that row kernels use. A value of an implementing type is a token that proves that the
 /// processor has the instructions.
-pub(crate) trait Simd: Copy {
+pub(crate) trait Simd: InstructionSet {
     /// Number of sixteen-lane vectors that fit into the registers.
     const REGISTERS: usize;
     /// Sixteen f32.

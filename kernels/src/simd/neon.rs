@@ -2,7 +2,7 @@
 
 use core::arch::aarch64::*;
 
-use super::{LANES, Simd};
+use super::{LANES, Simd, outline_with};
 
 /// A token that proves that the processor has NEON, which every 64-bit Arm processor with floating point has.
 #[derive(Clone, Copy)]
@@ -43,6 +43,8 @@ macro_rules! quad {
         }
     };
 }
+
+outline_with!(Neon);
 
 impl Simd for Neon {
     const REGISTERS: usize = 8;

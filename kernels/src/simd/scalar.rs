@@ -2,7 +2,7 @@
 
 use half::f16;
 
-use super::{LANES, Simd};
+use super::{LANES, Simd, outline_with};
 use crate::float;
 
 /// The portable implementation.
@@ -18,6 +18,8 @@ fn each<A: Copy, B>(a: [A; LANES], function: impl Fn(A) -> B) -> [B; LANES] {
 fn both<A: Copy, B>(a: [A; LANES], b: [A; LANES], function: impl Fn(A, A) -> B) -> [B; LANES] {
     core::array::from_fn(|i| function(a[i], b[i]))
 }
+
+outline_with!(Scalar);
 
 impl Simd for Scalar {
     const REGISTERS: usize = 1;

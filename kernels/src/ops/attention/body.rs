@@ -1,5 +1,6 @@
 //! Attention with sixteen-lane vectors: keys interleaved for scores, columns interleaved for sums.
 
+use core::marker::PhantomData;
 use core::ops::Range;
 
 use super::int8::{self, QuantizedQueries};
@@ -9,7 +10,7 @@ use super::{
     Arguments, BLOCK, CHUNK, Cache, CacheType, GROUP, PANEL, QUERIES, Query, Span, chunk_of, chunk_positions,
     padded,
 };
-use crate::simd::Simd;
+use crate::simd::{Outlined, Simd};
 
 /// KV cache blocks per chunk.
 const BLOCKS: usize = CHUNK / BLOCK;
@@ -91,48 +92,6 @@ pub(super) trait AttentionProducts<S: Simd> {
     );
 }
 
-/// Products with SIMD, `V` vectors at a time.
-struct Vectors<'a, const V: usize> {
-    cache: CacheType,
-    columns: usize,
-    whole: QuantizedQueries<'a>,
-}
-
-impl<S: Simd, const V: usize> AttentionProducts<S> for Vectors<'_, V> {
-    #[inline(always)]
-    fn score(
-        &mut self,
-        s: S,
-        (queries, group): (&[Query<'_>], Range<usize>),
-        chunk: &Chunk<'_>,
-        seen: &Range<usize>,
-        scores: &mut [f32],
-    ) {
-        match self.cache {
-            CacheType::F16 => score::<S, F16Numbers, V>(s, self.columns, queries, chunk, seen, scores),
-            CacheType::F32 => score::<S, F32Numbers, V>(s, self.columns, queries, chunk, seen, scores),
-            CacheType::Int8 => int8::score::<S, V>(s, &self.whole, group, chunk, seen, scores),
-        }
-    }
-
-    #[inline(always)]
-    fn mix(
-        &mut self,
-        s: S,
-        parts: &[ChunkPositions],
-        chunk: &Chunk<'_>,
-        seen: &Range<usize>,
-        weights: &mut [f32],
-        sums: &mut [f32],
-    ) {
-        match self.cache {
-            CacheType::F16 => mix::<S, F16Numbers, V>(s, self.columns, parts, chunk, weights, sums),
-            CacheType::F32 => mix::<S, F32Numbers, V>(s, self.columns, parts, chunk, weights, sums),
-            CacheType::Int8 => int8::mix::<S, V>(s, self.columns, parts, chunk, seen, weights, sums),
-        }
-    }
-}
-
 /// Expands `$body` with the constant `$Q` equal to `$size`, from 1 to [`GROUP`].
 macro_rules! for_size {
     ($size:expr, |$Q:ident| $body:expr) => {{
@@ -152,7 +111,81 @@ macro_rules! for_size {
         }
     }};
 }
-pub(super) use for_size;
+
+/// Products with SIMD, `V` vectors at a time.
+struct Vectors<'a, const V: usize> {
+    cache: CacheType,
+    columns: usize,
+    whole: QuantizedQueries<'a>,
+}
+
+impl<S: Simd, const V: usize> AttentionProducts<S> for Vectors<'_, V> {
+    #[inline(always)]
+    fn score(
+        &mut self,
+        s: S,
+        (queries, group): (&[Query<'_>], Range<usize>),
+        chunk: &Chunk<'_>,
+        seen: &Range<usize>,
+        scores: &mut [f32],
+    ) {
+        macro_rules! float {
+            ($number:ty) => {
+                for_size!(queries.len(), |Q| {
+                    let number = PhantomData::<$number>;
+                    s.outline(Score::<_, Q, V> {
+                        number,
+                        columns: self.columns,
+                        queries,
+                        chunk,
+                        seen,
+                        scores,
+                    })
+                })
+            };
+        }
+        match self.cache {
+            CacheType::F16 => float!(F16Numbers),
+            CacheType::F32 => float!(F32Numbers),
+            CacheType::Int8 => for_size!(group.len(), |Q| {
+                s.outline(int8::Score::<Q, V> {
+                    queries: &self.whole,
+                    first: group.start,
+                    chunk,
+                    seen,
+                    scores,
+                })
+            }),
+        }
+    }
+
+    #[inline(always)]
+    fn mix(
+        &mut self,
+        s: S,
+        parts: &[ChunkPositions],
+        chunk: &Chunk<'_>,
+        seen: &Range<usize>,
+        weights: &mut [f32],
+        sums: &mut [f32],
+    ) {
+        let columns = self.columns;
+        macro_rules! float {
+            ($number:ty) => {{
+                sums[..parts.len() * columns].fill(0.0);
+                for_size!(parts.len(), |Q| {
+                    let mix = Mix { columns, chunk, vector: 0, weights, sums };
+                    s.outline(Strips::<$number, Q, V> { number: PhantomData, mix, parts })
+                })
+            }};
+        }
+        match self.cache {
+            CacheType::F16 => float!(F16Numbers),
+            CacheType::F32 => float!(F32Numbers),
+            CacheType::Int8 => int8::mix::<S, V>(s, columns, parts, chunk, seen, weights, sums),
+        }
+    }
+}
 
 /// Splits `count` queries into groups of at most `most`, as evenly as possible.
 pub(super) fn groups(count: usize, most: usize) -> impl Iterator<Item = Range<usize>> {
@@ -344,17 +377,20 @@ fn blocks(parts: &[ChunkPositions]) -> Option<Range<usize>> {
     (first < end).then(|| first / BLOCK..end.div_ceil(BLOCK))
 }
 
-/// Computes the dot products of a group's queries with the keys of some blocks.
-#[inline(always)]
-fn score<S: Simd, T: Number, const V: usize>(
-    s: S,
+/// The dot products of `Q` queries with the keys of some blocks, `V` vectors at a time.
+struct Score<'a, T, const Q: usize, const V: usize> {
+    number: PhantomData<T>,
     columns: usize,
-    queries: &[Query<'_>],
-    chunk: &Chunk<'_>,
-    seen: &Range<usize>,
-    scores: &mut [f32],
-) {
-    for_size!(queries.len(), |Q| {
+    queries: &'a [Query<'a>],
+    chunk: &'a Chunk<'a>,
+    seen: &'a Range<usize>,
+    scores: &'a mut [f32],
+}
+
+impl<S: Simd, T: Number, const Q: usize, const V: usize> Outlined<S> for Score<'_, T, Q, V> {
+    #[inline(always)]
+    fn run(self, s: S) {
+        let Self { number: _, columns, queries, chunk, seen, scores } = self;
         let mut left: [&[f32]; Q] = [&[]; Q];
         for (left, query) in left.iter_mut().zip(queries) {
             *left = query.values;
@@ -373,22 +409,21 @@ fn score<S: Simd, T: Number, const V: usize>(
                 }
             }
         }
-    });
+    }
 }
 
-/// Computes the weighted sums of a chunk's values for a group's queries.
-#[inline(always)]
-fn mix<S: Simd, T: Number, const V: usize>(
-    s: S,
-    columns: usize,
-    parts: &[ChunkPositions],
-    chunk: &Chunk<'_>,
-    weights: &[f32],
-    sums: &mut [f32],
-) {
-    sums[..parts.len() * columns].fill(0.0);
-    for_size!(parts.len(), |Q| {
-        let mut mix = Mix { columns, chunk, vector: 0, weights, sums };
+/// The weighted sums of a chunk's values for `Q` queries, `V` vectors at a time.
+struct Strips<'a, T, const Q: usize, const V: usize> {
+    number: PhantomData<T>,
+    mix: Mix<'a>,
+    parts: &'a [ChunkPositions],
+}
+
+impl<S: Simd, T: Number, const Q: usize, const V: usize> Outlined<S> for Strips<'_, T, Q, V> {
+    #[inline(always)]
+    fn run(self, s: S) {
+        let Self { number: _, mut mix, parts } = self;
+        let columns = mix.columns;
         while mix.vector + V <= columns / 16 {
             mix.strip::<S, T, Q, V>(s, parts);
             mix.vector += V;
@@ -402,7 +437,7 @@ fn mix<S: Simd, T: Number, const V: usize>(
         if const { V > 1 } && mix.vector < columns / 16 {
             mix.strip::<S, T, Q, 1>(s, parts);
         }
-    });
+    }
 }
 
 /// The weighted sum of some column vectors of a chunk's values.

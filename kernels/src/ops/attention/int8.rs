@@ -2,11 +2,11 @@
 
 use core::ops::Range;
 
-use super::body::{Chunk, for_size, groups};
+use super::body::{Chunk, groups};
 use super::softmax::{ChunkPositions, within};
 use super::tile::or_same;
 use super::{BLOCK, CHUNK, GROUP, PANEL, QUERIES, Query};
-use crate::simd::Simd;
+use crate::simd::{Outlined, Simd};
 
 /// The largest head size whose quantized query fits.
 pub(super) const MOST_COLUMNS: usize = 512;
@@ -89,21 +89,23 @@ pub(super) fn scales(largest: f32, most: f32) -> (f32, f32) {
     if largest < SMALLEST { (0.0, 0.0) } else { (largest / most, most / largest) }
 }
 
-/// Computes the dot products of a group's queries with the keys of some blocks.
-#[inline(always)]
-pub(super) fn score<S: Simd, const V: usize>(
-    s: S,
-    whole: &QuantizedQueries<'_>,
-    group: Range<usize>,
-    chunk: &Chunk<'_>,
-    seen: &Range<usize>,
-    scores: &mut [f32],
-) {
-    let count = whole.count;
-    for_size!(group.len(), |Q| {
-        let worth = &whole.worth[group.start..][..Q];
+/// The dot products of `Q` queries from `first` on with the keys of some blocks, `V` vectors at a time.
+pub(super) struct Score<'a, const Q: usize, const V: usize> {
+    pub queries: &'a QuantizedQueries<'a>,
+    pub first: usize,
+    pub chunk: &'a Chunk<'a>,
+    pub seen: &'a Range<usize>,
+    pub scores: &'a mut [f32],
+}
+
+impl<S: Simd, const Q: usize, const V: usize> Outlined<S> for Score<'_, Q, V> {
+    #[inline(always)]
+    fn run(self, s: S) {
+        let Self { queries, first, chunk, seen, scores } = self;
+        let count = queries.count;
+        let worth = &queries.worth[first..][..Q];
         let mut left: [&[f32]; Q] = [&[]; Q];
-        for (left, words) in left.iter_mut().zip(whole.words[group.start * count..].chunks_exact(count)) {
+        for (left, words) in left.iter_mut().zip(queries.words[first * count..].chunks_exact(count)) {
             *left = words;
         }
         assert!(left.iter().all(|left| left.len() == count), "beyond the queries");
@@ -138,7 +140,7 @@ pub(super) fn score<S: Simd, const V: usize>(
                 }
             }
         }
-    });
+    }
 }
 
 /// The quantized weights of a query as two digits of a byte each, aligned to cache lines.
@@ -215,32 +217,36 @@ pub(super) fn mix<S: Simd, const V: usize>(
         }
         let sums = &mut sums[group.start * columns..];
         match group.len() {
-            1 => strips::<S, 1, V>(s, left.first_chunk(), columns, chunk, seen, sums),
-            2 => strips::<S, 2, V>(s, left.first_chunk(), columns, chunk, seen, sums),
-            _ => strips::<S, { GROUP / 2 }, V>(s, left.first_chunk(), columns, chunk, seen, sums),
+            1 => s.outline(Strips::<1, V> { left: left.first_chunk(), columns, chunk, seen, sums }),
+            2 => s.outline(Strips::<2, V> { left: left.first_chunk(), columns, chunk, seen, sums }),
+            _ => s.outline(Strips::<{ GROUP / 2 }, V> { left: Some(&left), columns, chunk, seen, sums }),
         }
     }
 }
 
-/// Computes the sums of all columns for `Q` queries.
-#[inline(always)]
-fn strips<S: Simd, const Q: usize, const V: usize>(
-    s: S,
-    left: Option<&[Digits; Q]>,
+/// The sums of all columns for `Q` queries, `V` vectors at a time.
+struct Strips<'a, const Q: usize, const V: usize> {
+    left: Option<&'a [Digits; Q]>,
     columns: usize,
-    chunk: &Chunk<'_>,
-    seen: &Range<usize>,
-    sums: &mut [f32],
-) {
-    let Some(left) = left else { return };
-    let mut vector = 0;
-    while vector + V <= columns / 16 {
-        strip::<S, Q, V>(s, left, (columns, vector), chunk, seen, sums);
-        vector += V;
-    }
-    while vector < columns / 16 {
-        strip::<S, Q, 1>(s, left, (columns, vector), chunk, seen, sums);
-        vector += 1;
+    chunk: &'a Chunk<'a>,
+    seen: &'a Range<usize>,
+    sums: &'a mut [f32],
+}
+
+impl<S: Simd, const Q: usize, const V: usize> Outlined<S> for Strips<'_, Q, V> {
+    #[inline(always)]
+    fn run(self, s: S) {
+        let Self { left, columns, chunk, seen, sums } = self;
+        let Some(left) = left else { return };
+        let mut vector = 0;
+        while vector + V <= columns / 16 {
+            strip::<S, Q, V>(s, left, (columns, vector), chunk, seen, sums);
+            vector += V;
+        }
+        while vector < columns / 16 {
+            strip::<S, Q, 1>(s, left, (columns, vector), chunk, seen, sums);
+            vector += 1;
+        }
     }
 }
 

@@ -13,7 +13,7 @@ use super::{Function, Output, Product, run};
 use crate::Features;
 use crate::ops::Kernel;
 use crate::quant::codebooks;
-use crate::simd::Avx2;
+use crate::simd::{Avx2, InstructionSet};
 
 pub(super) const KERNEL: Kernel<Function> = Kernel::new("matmul-avx2", Features::AVX2, avx2);
 
@@ -37,7 +37,7 @@ macro_rules! intrinsic {
 
 /// The integer instructions, in which AVX2 and AVX-VNNI differ. See [`MatmulSimd`] for the contract of each
 /// method.
-pub(super) trait Integers: Copy {
+pub(super) trait Integers: InstructionSet {
     const BIAS: i32;
     const WIDE: bool;
     /// Whether several rows are faster if they are first broadcast to vectors.

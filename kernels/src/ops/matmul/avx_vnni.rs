@@ -7,6 +7,7 @@ use super::avx2::Integers;
 use super::{Function, Output, Product, run};
 use crate::Features;
 use crate::ops::Kernel;
+use crate::simd::outline_with;
 
 pub(super) const KERNEL: Kernel<Function> =
     Kernel::new("matmul-avxvnni", Features::AVX2.with(Features::AVXVNNI), avx_vnni);
@@ -41,6 +42,8 @@ macro_rules! intrinsic {
         unsafe { $call }
     };
 }
+
+outline_with!(AvxVnni, "avx2,fma,f16c,avxvnni");
 
 impl Integers for AvxVnni {
     /// `dpbusd` takes unsigned weights: signed ones are biased by 128.

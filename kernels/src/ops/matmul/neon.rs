@@ -10,7 +10,7 @@ use super::{Function, Output, Product, run};
 use crate::Features;
 use crate::ops::Kernel;
 use crate::quant::codebooks;
-use crate::simd::Neon;
+use crate::simd::{InstructionSet, Neon};
 
 pub(super) const KERNEL: Kernel<Function> = Kernel::new("matmul-neon", Features::NEON, neon);
 
@@ -44,7 +44,7 @@ unsafe fn four_bytes(from: *const u8) -> uint8x8_t {
 }
 
 /// The integer instructions, in which the NEON extensions differ.
-pub(super) trait Multiply: Copy {
+pub(super) trait Multiply: InstructionSet {
     /// See [`MatmulSimd::FLOATS`].
     const FLOATS: Option<Function> = Some(neon);
 

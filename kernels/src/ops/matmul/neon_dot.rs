@@ -8,6 +8,7 @@ use super::neon::Multiply;
 use super::{Function, Output, Product, run};
 use crate::Features;
 use crate::ops::Kernel;
+use crate::simd::outline_with;
 
 pub(super) const KERNEL: Kernel<Function> =
     Kernel::new("matmul-dotprod", Features::NEON.with(Features::DOTPROD), dotprod);
@@ -34,6 +35,8 @@ impl Dot {
         Self(())
     }
 }
+
+outline_with!(Dot, "neon,dotprod");
 
 impl Multiply for Dot {
     #[inline(always)]

@@ -15,6 +15,7 @@ use super::tile::{self, LINE, QuantisedRow, row_sum, scaled_sum};
 use super::{Function, Output, Product, run};
 use crate::Features;
 use crate::ops::Kernel;
+use crate::simd::outline_with;
 
 pub(super) const KERNEL: Kernel<Function> =
     Kernel::new("matmul-i8mm", Features::NEON.with(Features::DOTPROD).with(Features::I8MM), i8mm);
@@ -82,6 +83,8 @@ impl I8mm {
         })
     }
 }
+
+outline_with!(I8mm, "neon,dotprod,i8mm");
 
 impl Multiply for I8mm {
     #[inline(always)]

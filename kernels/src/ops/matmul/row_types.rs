@@ -1,13 +1,22 @@
 //! The microkernel of the row types: one integer sum from the first column to the last.
 
 use super::formats::{CodebookValues, Int8Values, QuantPlane, RaisedCodebookValues};
+use super::run::MatmulShare;
 use super::simd::MatmulSimd;
 use super::tile::{LINE, QuantisedRow, ahead, sixteen_groups};
+use super::unpacked;
 
 /// How the macro-blocks of a row type are accumulated.
 pub(super) trait RowScheme {
     /// Bytes of a macro-block.
     const BYTES: usize;
+
+    /// Computes the rows and panels of a share for which another method than tiles is faster; returns the remaining
+    /// share.
+    #[inline(always)]
+    fn without_tiles<'a, L: MatmulSimd, const V: usize>(_l: L, part: &MatmulShare<'a>) -> MatmulShare<'a> {
+        part.after(part.rows.start)
+    }
 
     /// Returns the initial value of the totals of a row.
     ///
@@ -148,6 +157,14 @@ impl BookRow {
 }
 
 impl RowScheme for BookRow {
+    #[inline(always)]
+    fn without_tiles<'a, L: MatmulSimd, const V: usize>(l: L, part: &MatmulShare<'a>) -> MatmulShare<'a> {
+        let many = L::WIDE && part.rows.len() >= unpacked::LEAST_ROWS;
+        let done = if many { part.unpacked::<L, V>(l) } else { part.panels.start };
+        let part = MatmulShare { panels: done..part.panels.end, rows: part.rows.clone(), ..*part };
+        part.after(l.some_book_rows(&part))
+    }
+
     const BYTES: usize = 8 * LINE + LINE / 2;
 
     unsafe fn initial<L: MatmulSimd>(_: QuantisedRow) -> i32 {

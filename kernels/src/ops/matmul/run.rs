@@ -7,9 +7,10 @@ use super::formats::{QuantPlane, ScaleScheme, by_type};
 use super::row_types::{self, BookRow, ByteRow, RowScheme};
 use super::simd::MatmulSimd;
 use super::tile::{self, Bf16Pair, F16Pair, F32Element, FloatElement, LINE, QuantisedRow};
-use super::{Input, Output, Product, unpacked};
+use super::{Input, Output, Product};
 use crate::ops::quantise::Layout;
 use crate::panel::{PanelType, ROWS};
+use crate::simd::Outlined;
 
 /// Computes a part of a matmul with the instructions of `L`, with `V1` vectors of outputs per tile for a
 /// single row and `VN` for up to four rows.
@@ -28,29 +29,47 @@ pub(super) fn run<L: MatmulSimd, const V1: usize, const VN: usize>(
         return floats(product, rows, panels, out);
     }
     let part = MatmulShare::checked(product, rows, panels, out);
+    macro_rules! compute {
+        ($kind:expr, $vectors:ident) => {
+            l.outline(Task::<_, V1, $vectors> { part: &part, kind: $kind })
+        };
+    }
     macro_rules! integers {
         ($plane:ty, $scheme:ty) => {
-            part.after(l.some_rows::<$plane, $scheme>(&part))
-                .tiles::<L, V1, VN>(l, &Integers::<$plane, $scheme>(PhantomData))
+            compute!(Integers::<$plane, $scheme>(PhantomData), VN)
         };
     }
     by_type!(product.panel, integers, {
         PanelType::F32 | PanelType::F16 | PanelType::BF16 if const { L::FLOATS.is_some() } => unreachable!(),
-        PanelType::F32 => part.tiles::<L, V1, VN>(l, &Floats::<F32Element>(PhantomData)),
-        PanelType::F16 => part.tiles::<L, V1, VN>(l, &Floats::<F16Pair>(PhantomData)),
-        PanelType::BF16 => part.tiles::<L, V1, VN>(l, &Floats::<Bf16Pair>(PhantomData)),
-        PanelType::W8R => part.tiles::<L, V1, V1>(l, &Rows::<ByteRow>(PhantomData)),
-        PanelType::W4I => {
-            let many = L::WIDE && part.rows.len() >= unpacked::LEAST_ROWS;
-            let done = if many { part.unpacked::<L, V1>(l) } else { part.panels.start };
-            let part = MatmulShare { panels: done..part.panels.end, ..part };
-            part.after(l.some_book_rows(&part)).tiles::<L, V1, VN>(l, &Rows::<BookRow>(PhantomData))
-        }
+        PanelType::F32 => compute!(Floats::<F32Element>(PhantomData), VN),
+        PanelType::F16 => compute!(Floats::<F16Pair>(PhantomData), VN),
+        PanelType::BF16 => compute!(Floats::<Bf16Pair>(PhantomData), VN),
+        PanelType::W8R => compute!(Rows::<ByteRow>(PhantomData), V1),
+        PanelType::W4I => compute!(Rows::<BookRow>(PhantomData), VN),
     })
 }
 
-/// Computes the tiles of one panel type.
-trait Kind {
+/// A share of a matmul with weights of one panel type.
+struct Task<'a, K, const V1: usize, const VN: usize> {
+    part: &'a MatmulShare<'a>,
+    kind: K,
+}
+
+impl<L: MatmulSimd, K: Kind, const V1: usize, const VN: usize> Outlined<L> for Task<'_, K, V1, VN> {
+    #[inline(always)]
+    fn run(self, l: L) {
+        self.kind.compute::<L, V1, VN>(l, self.part);
+    }
+}
+
+/// The computation for one panel type.
+trait Kind: Sized {
+    /// Computes a share.
+    #[inline(always)]
+    fn compute<L: MatmulSimd, const V1: usize, const VN: usize>(&self, l: L, part: &MatmulShare<'_>) {
+        part.tiles::<L, V1, VN>(l, self);
+    }
+
     /// Computes the products of `M` rows from `row` with `V` vectors of outputs.
     unsafe fn products<L: MatmulSimd, const M: usize, const V: usize>(
         &self,
@@ -104,6 +123,11 @@ struct Vectors<const V: usize> {
 
 impl<P: QuantPlane, S: ScaleScheme> Kind for Integers<P, S> {
     #[inline(always)]
+    fn compute<L: MatmulSimd, const V1: usize, const VN: usize>(&self, l: L, part: &MatmulShare<'_>) {
+        part.after(l.some_rows::<P, S>(part)).tiles::<L, V1, VN>(l, self);
+    }
+
+    #[inline(always)]
     unsafe fn products<L: MatmulSimd, const M: usize, const V: usize>(
         &self,
         l: L,
@@ -145,6 +169,11 @@ impl<E: FloatElement> Kind for Floats<E> {
 }
 
 impl<R: RowScheme> Kind for Rows<R> {
+    #[inline(always)]
+    fn compute<L: MatmulSimd, const V1: usize, const VN: usize>(&self, l: L, part: &MatmulShare<'_>) {
+        R::without_tiles::<L, V1>(l, part).tiles::<L, V1, VN>(l, self);
+    }
+
     #[inline(always)]
     unsafe fn products<L: MatmulSimd, const M: usize, const V: usize>(
         &self,
@@ -196,7 +225,7 @@ impl<'a> MatmulShare<'a> {
 
     /// Returns the share without the rows before `row`.
     #[inline(always)]
-    fn after(&self, row: usize) -> Self {
+    pub(super) fn after(&self, row: usize) -> Self {
         Self { rows: row..self.rows.end, panels: self.panels.clone(), ..*self }
     }
 }

@@ -4,12 +4,13 @@ use super::Function;
 use super::formats::{QuantPlane, ScaleScheme};
 use super::run::MatmulShare;
 use super::tile::{self, QuantisedRow};
+use crate::simd::InstructionSet;
 
 /// Vectors of [`MatmulSimd::WIDTH`] output rows. A value of an implementing type is a token that proves that
 /// the processor has the instructions; a vector of bytes holds four columns of each row.
 ///
 /// Pointers passed to the load methods must be valid for the bytes that the method names.
-pub(super) trait MatmulSimd: Copy {
+pub(super) trait MatmulSimd: InstructionSet {
     /// Output rows per vector: a divisor of 16.
     const WIDTH: usize;
     /// What [`MatmulSimd::dot_signed`] adds to every weight; the tile compensates with the sum of the row.

@@ -34,7 +34,8 @@ struct Scratch {
 ///
 /// # Safety
 /// The processor must have AMX, and the share must have been checked.
-#[inline(always)]
+#[inline(never)]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
 pub(super) unsafe fn run<P: QuantPlane, S: ScaleScheme>(l: Avx512, part: &MatmulShare<'_>) {
     for rows in groups(part.rows.clone(), tiles::ROWS, GROUP) {
         // SAFETY: guaranteed by the caller.

@@ -91,7 +91,8 @@ impl Weights for BookRow {
 ///
 /// # Safety
 /// The processor must have AMX, and the part must have been checked.
-#[inline(always)]
+#[inline(never)]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
 pub(super) unsafe fn run<W: Weights>(l: Avx512, part: &MatmulShare<'_>) {
     let near = W::IN_PLACE && part.product.columns <= NEAR;
     for rows in groups(part.rows.clone(), TWO, if near { TWO } else { GROUP }) {
