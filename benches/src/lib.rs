@@ -3,5 +3,5 @@
 mod measure;
 mod random;
 
-pub use measure::{Lines, Matrix, Phase, Shared, quantised, read_rate, time_together, vector};
+pub use measure::{Lines, Matrix, Phase, Shared, quantized, read_rate, time_together, vector};
 pub use random::Random;

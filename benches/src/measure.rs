@@ -2,7 +2,7 @@
 
 use crate::random::Random;
 use siskin_kernels::ops::matmul::{Input, Output, Product};
-use siskin_kernels::ops::quantise::{self, Layout};
+use siskin_kernels::ops::quantize::{self, Layout};
 use siskin_kernels::ops::{Kernels, peak};
 use siskin_kernels::panel::{self, InputKind, PanelType, ROWS};
 use siskin_kernels::quant::BlockType;
@@ -52,17 +52,17 @@ pub fn vector(length: usize, random: &mut Random) -> Vec<f32> {
 }
 
 /// Quantizes rows of `columns` for panels of type `panel`, concatenated.
-pub fn quantised(kernels: &Kernels, panel: PanelType, x: &[f32], columns: usize) -> Lines<i32> {
+pub fn quantized(kernels: &Kernels, panel: PanelType, x: &[f32], columns: usize) -> Lines<i32> {
     let row = Layout::new(columns).words();
     let mut words = Lines::new(x.len() / columns * row);
     for (x, words) in x.chunks(columns).zip(words.chunks_mut(row)) {
-        quantiser(kernels, panel)(x, words);
+        quantizer(kernels, panel)(x, words);
     }
     words
 }
 
-fn quantiser(kernels: &Kernels, panel: PanelType) -> quantise::Function {
-    if panel.is_row() { kernels.quantise_rotated() } else { kernels.quantise() }
+fn quantizer(kernels: &Kernels, panel: PanelType) -> quantize::Function {
+    if panel.is_row() { kernels.quantize_rotated() } else { kernels.quantize() }
 }
 
 /// A packed matrix of random values.
@@ -121,11 +121,11 @@ impl Matrix {
         Self { panel, weights, outputs, columns }
     }
 
-    /// Returns the input that the matrix takes: f32 rows, or the words that [`quantised`] returned.
+    /// Returns the input that the matrix takes: f32 rows, or the words that [`quantized`] returned.
     pub fn input<'a>(&self, x: &'a [f32], words: &'a [i32]) -> Input<'a> {
         match self.panel.input() {
             InputKind::Float => Input::Float { rows: x, stride: self.columns },
-            InputKind::Quantised => Input::Quantised(words),
+            InputKind::Quantized => Input::Quantized(words),
             InputKind::Rotated => Input::Rotated(words),
         }
     }
@@ -163,7 +163,7 @@ impl<'a> Shared<'a> {
 
     /// Creates the work for the rows of `x` and the matrix.
     pub fn new(kernels: Kernels, matrix: &'a Matrix, x: &'a [f32]) -> Self {
-        let words = quantised(&kernels, matrix.panel, x, matrix.columns);
+        let words = quantized(&kernels, matrix.panel, x, matrix.columns);
         let out = Lines::new(x.len() / matrix.columns * matrix.outputs);
         Self { kernels, matrix, x, words, out }
     }
@@ -179,10 +179,10 @@ impl<'a> Shared<'a> {
         let blocks = rows.div_ceil(Self::PIECE_ROWS);
         let run = (panels * blocks / (threads * 8)).next_multiple_of(4).clamp(4, 64);
         let runs = panels.div_ceil(run);
-        let quantise = |row: usize| {
+        let quantize = |row: usize| {
             // SAFETY: each row is its own chunk, and the words are not read in this phase.
             let words = unsafe { std::slice::from_raw_parts_mut(words.at(row * row_words), row_words) };
-            quantiser(&kernels, matrix.panel)(&x[row * columns..][..columns], words);
+            quantizer(&kernels, matrix.panel)(&x[row * columns..][..columns], words);
         };
         let multiply = |piece: usize| {
             let (block, at) = (piece / runs, piece % runs);
@@ -195,7 +195,7 @@ impl<'a> Shared<'a> {
             };
             kernels.matmul()(&matrix.product(matrix.input(x, words)), rows_here, panels_here, to);
         };
-        let phases: [Phase<'_>; 2] = [(0..rows, &quantise), (0..runs * blocks, &multiply)];
+        let phases: [Phase<'_>; 2] = [(0..rows, &quantize), (0..runs * blocks, &multiply)];
         time_together(threads, if whole { &phases } else { &phases[1..] }, patience)
     }
 }
@@ -302,8 +302,8 @@ mod tests {
         let matrix = Matrix::new(PanelType::Q8, 160, 128, &mut random);
         let x = vector(37 * 128, &mut random);
         let mut want = vec![0.0; 37 * 160];
-        let words = quantised(&kernels, PanelType::Q8, &x, 128);
-        matrix.multiply(&kernels, Input::Quantised(&words), 37, &mut want);
+        let words = quantized(&kernels, PanelType::Q8, &x, 128);
+        matrix.multiply(&kernels, Input::Quantized(&words), 37, &mut want);
         for (threads, whole) in [(1, false), (3, true)] {
             let mut shared = Shared::new(kernels, &matrix, &x);
             assert!(shared.seconds(threads, whole, Duration::ZERO) > 0.0);

@@ -49,11 +49,11 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
     let place = args.output.display().to_string();
     let file = File::open(&args.output)?;
     let size = file.bytes().len() as u64;
-    let types = file.metadata().quantisation.clone();
+    let types = file.metadata().quantization.clone();
     if args.json {
         let seconds = output::round(seconds, 3);
         return output::json(
-            &json!({"output": place, "bytes": size, "seconds": seconds, "quantisation": types}),
+            &json!({"output": place, "bytes": size, "seconds": seconds, "quantization": types}),
         );
     }
     let error = types.get("relative_error").and_then(serde_json::Value::as_f64);

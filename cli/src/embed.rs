@@ -46,7 +46,7 @@ pub(crate) struct VectorArgs {
     prompt: Option<String>,
     /// Do not normalize vectors
     #[arg(long)]
-    no_normalise: bool,
+    no_normalize: bool,
     /// Truncate vectors to N dimensions, for models trained for it (Matryoshka); 0: all
     #[arg(long, default_value_t = 0, value_name = "N")]
     columns: usize,
@@ -67,7 +67,7 @@ impl VectorArgs {
         };
         Ok(EmbedOptions {
             pooling: self.pooling.unwrap_or(usual.pooling),
-            normalise: usual.normalise && !self.no_normalise,
+            normalize: usual.normalize && !self.no_normalize,
             columns: self.columns,
             long,
             prompt,

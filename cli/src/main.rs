@@ -23,7 +23,7 @@ mod perplexity;
 mod rerank;
 mod run;
 mod serve;
-mod summarise;
+mod summarize;
 mod tag;
 mod texts;
 mod tokenize;
@@ -52,7 +52,7 @@ enum Command {
     Chat(chat::Args),
     Generate(generate::Args),
     Translate(translate::Args),
-    Summarise(summarise::Args),
+    Summarize(summarize::Args),
     Embed(embed::Args),
     Rerank(rerank::Args),
     Classify(classify::Args),
@@ -82,7 +82,7 @@ fn main() -> ExitCode {
         Command::Chat(args) => chat::command(args, &open),
         Command::Generate(args) => generate::command(args, &open),
         Command::Translate(args) => translate::command(args, &open),
-        Command::Summarise(args) => summarise::command(args, &open),
+        Command::Summarize(args) => summarize::command(args, &open),
         Command::Embed(args) => embed::command(args, &open),
         Command::Rerank(args) => rerank::command(args, &open),
         Command::Classify(args) => classify::command(args, &open),

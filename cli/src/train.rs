@@ -339,7 +339,7 @@ pub(crate) fn evaluate(args: &EvalArgs, open: &OpenArgs) -> Result<()> {
         None => {}
     }
     // The file of a model trained with QAT already holds rounded weights.
-    config.quantise = None;
+    config.quantize = None;
     let adapter = if config.export.adapter { Some(Adapter::open(&model)?) } else { None };
     if adapter.is_none() {
         config.model.from = Some(model.display().to_string());
@@ -383,7 +383,7 @@ fn taught(material: Material, config: &Config, open: &OpenArgs) -> Result<Materi
     }
 }
 
-/// Opens the base of a config; a tokenizer learnt from its texts is kept in `folder`.
+/// Opens the base of a config; a tokenizer learned from its texts is kept in `folder`.
 fn base(config: &Config, folder: &Path, goes_on: bool, open: &OpenArgs) -> Result<Base> {
     let model = &config.model;
     match (&model.from, &model.family) {
@@ -403,7 +403,7 @@ fn base(config: &Config, folder: &Path, goes_on: bool, open: &OpenArgs) -> Resul
 fn new_tokenizer(config: &Config, folder: &Path, goes_on: bool) -> Result<Vec<u8>> {
     match &config.model.tokenizer {
         Some(path) => Ok(siskin_convert::tokenizer_section(path)?.to_vec()),
-        None => siskin_convert::tokenizer_of_json(&run::learnt_tokenizer(config, folder, goes_on)?),
+        None => siskin_convert::tokenizer_of_json(&run::learned_tokenizer(config, folder, goes_on)?),
     }
 }
 

@@ -1,4 +1,4 @@
-//! Code shared by `generate`, `translate` and `summarise`.
+//! Code shared by `generate`, `translate` and `summarize`.
 
 use crate::options::{ModelArgs, OpenArgs, SamplerArgs};
 use crate::output::{self, Bar};

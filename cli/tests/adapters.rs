@@ -56,7 +56,7 @@ fn an_adapter_is_trained_measured_and_run() {
     let place = Place::new();
     let tiny = "family = \"gpt2\"\nvocabulary = 280\nconfig = { vocab_size = 280, n_embd = 32, n_layer = 2, n_head = 4, \
                 n_positions = 64 }";
-    let base = place.config("base.toml", tiny, "[quantise]\ntype = \"W8r\"");
+    let base = place.config("base.toml", tiny, "[quantize]\ntype = \"W8r\"");
     report(&["train", of(&base), "--json"]);
     let adapters = "[adapters]\nmethod = \"dora\"\nrank = 4";
     let from = "from = \"base.siskin\"";

@@ -81,7 +81,7 @@ fn options_without_effect_are_refused() {
     for (arguments, words) in [
         (&["generate", model, "a", "--top-k", "5"][..], "--sample: "),
         (&["translate", model, "a", "--logit-bias", "7=1"], "--sample: "),
-        (&["summarise", model, "a", "--dry-breaker", "."], "--sample: "),
+        (&["summarize", model, "a", "--dry-breaker", "."], "--sample: "),
         (&["generate", model, "a", "--sample", "--early", "full"], "cannot be used with"),
         (&["generate", model, "a", "--greedy", "--beams", "3"], "cannot be used with"),
         (&["generate", model, "a", "--overlap", "3"], "--overlap: "),

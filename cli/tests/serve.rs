@@ -118,7 +118,7 @@ fn results_are_what_the_commands_print() {
         ("golden-texts/bert-classes", "classify", vec!["w5 w6", "w7"], json!({})),
         ("golden-texts/bert-labels", "tag", vec!["w5 w6", "w7"], json!({"long": "window", "overlap": 1})),
         ("golden-texts/bart", "generate", vec!["w5 w6", "w7"], json!({"beams": 3, "best": 2, "max": 6})),
-        ("golden-texts/bart", "summarise", vec!["w5 w6"], json!({"max": 5, "early": "never", "beams": 2})),
+        ("golden-texts/bart", "summarize", vec!["w5 w6"], json!({"max": 5, "early": "never", "beams": 2})),
     ];
     for (folder, command, texts, options) in rows {
         let model = model(folder);

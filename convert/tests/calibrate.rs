@@ -51,10 +51,10 @@ fn calibrated_models_are_closer() {
         let (plain, calibrated) = (pack(None), pack(Some(&calibration)));
         let [plain_error, error] = [&plain, &calibrated].map(|file| distance(&logits(file), &exact));
         assert!(error < most * plain_error, "{recipe}: {error} against {plain_error}");
-        let report = &calibrated.metadata().quantisation;
+        let report = &calibrated.metadata().quantization;
         assert_eq!(report["calibration_tokens"], 40 * 32);
         assert_eq!(report.contains_key("relative_error_of_products"), recipe.starts_with('w'));
-        assert!(!plain.metadata().quantisation.contains_key("calibration_tokens"));
+        assert!(!plain.metadata().quantization.contains_key("calibration_tokens"));
     }
 }
 

@@ -55,7 +55,7 @@ fn metadata_and_template_come_over() {
     let config = Config::new(metadata.config.clone());
     assert_eq!(metadata.architecture, "llama");
     assert_eq!(metadata.name.as_deref(), Some("Tiny"));
-    assert_eq!(metadata.licence.as_deref(), Some("mit"));
+    assert_eq!(metadata.license.as_deref(), Some("mit"));
     assert_eq!(file.template(), Some("{{ messages }}"));
     assert_eq!(config.count(&["vocab_size"]).unwrap(), Some(40));
     assert_eq!(config.count(&["block_count"]).unwrap(), Some(2));
@@ -64,8 +64,8 @@ fn metadata_and_template_come_over() {
     assert_eq!((factors.len(), factors[0], factors[15]), (16, 1.0, 8.0));
     assert_eq!(metadata.provenance["format"], "GGUF");
     assert_eq!(metadata.provenance["files"][0]["name"], "tiny.gguf");
-    assert_eq!(metadata.quantisation["types"]["Q4_K"], 1);
-    assert_eq!(metadata.quantisation["types"]["vector"], 7);
+    assert_eq!(metadata.quantization["types"]["Q4_K"], 1);
+    assert_eq!(metadata.quantization["types"]["vector"], 7);
 }
 
 #[test]
@@ -89,9 +89,9 @@ fn recipes_re_encode_what_is_larger() -> Result<()> {
     assert_eq!(panel(&file, "blk.0.ffn_down.weight"), PanelType::Q4, "smaller already than the fallback");
     assert_eq!(panel(&file, "token_embd.weight"), PanelType::Q8, "tables keep 8 bits");
     assert_eq!(panel(&pack("q4_k,tables=q4_k"), "token_embd.weight"), PanelType::Q4K);
-    let quantisation = &file.metadata().quantisation;
-    assert_eq!(quantisation["recipe"], "q4_k");
-    let error = quantisation["relative_error"].as_f64().unwrap();
+    let quantization = &file.metadata().quantization;
+    assert_eq!(quantization["recipe"], "q4_k");
+    let error = quantization["relative_error"].as_f64().unwrap();
     assert!((0.001..0.1).contains(&error), "{error}");
 
     let exact = packed(&data("gguf/tiny.gguf"), &folder);

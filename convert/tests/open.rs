@@ -101,9 +101,9 @@ fn recipes_have_their_own_caches() {
     for _ in 0..2 {
         let recipe = Some("q4_0".parse().unwrap());
         let options = OpenOptions { cache: Cache::Beside, recipe, ..OpenOptions::default() };
-        assert_eq!(open_any(&path, &options).unwrap().metadata().quantisation["recipe"], "q4_0");
+        assert_eq!(open_any(&path, &options).unwrap().metadata().quantization["recipe"], "q4_0");
         let options = OpenOptions { cache: Cache::Beside, ..OpenOptions::default() };
-        assert!(open_any(&path, &options).unwrap().metadata().quantisation["recipe"].is_null());
+        assert!(open_any(&path, &options).unwrap().metadata().quantization["recipe"].is_null());
     }
     assert!(folder.join("model.gguf.q4_0.siskin").is_file());
 }

@@ -997,7 +997,7 @@ siskin_error *siskin_encoder_set_long(siskin_encoder *encoder,
 SISKIN_NODISCARD
 siskin_error *siskin_encoder_set_pooling(siskin_encoder *encoder,
                                          uint32_t pooling,
-                                         bool normalise,
+                                         bool normalize,
                                          size_t columns);
 
 /// Computes the embedding of each text; read the results with `siskin_encoder_vector`.

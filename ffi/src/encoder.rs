@@ -129,7 +129,7 @@ pub unsafe extern "C" fn siskin_encoder_set_long(
 pub unsafe extern "C" fn siskin_encoder_set_pooling(
     encoder: *mut siskin_encoder,
     pooling: u32,
-    normalise: bool,
+    normalize: bool,
     columns: usize,
 ) -> *mut siskin_error {
     // SAFETY: guaranteed by the caller.
@@ -149,7 +149,7 @@ pub unsafe extern "C" fn siskin_encoder_set_pooling(
                     ));
                 }
             };
-            state.embed = EmbedOptions { pooling, normalise, columns, ..state.embed };
+            state.embed = EmbedOptions { pooling, normalize, columns, ..state.embed };
             Ok(())
         })
     }

@@ -1,6 +1,6 @@
 // Adafactor (arXiv:1804.04235): for a matrix, keeps running row and column means of the squared gradient; for
 // a vector, keeps every element.
-#include "optimiser.cuh"
+#include "optimizer.cuh"
 
 enum OfAdafactor {
     OF_SHARE,

@@ -1,6 +1,6 @@
 // 8-bit AdamW (arXiv:2110.02861): both averages are quantized to one byte per element, with a scale per block
 // of 256.
-#include "optimiser.cuh"
+#include "optimizer.cuh"
 
 #define BLOCK 256
 #define OF_LANE (BLOCK / LANES)

@@ -1,5 +1,5 @@
 // Weight averaging (EMA): a second set of weights, in slot 0 of each tensor.
-#include "optimiser.cuh"
+#include "optimizer.cuh"
 
 // Runs after a step; does nothing if the step was skipped.
 __device__ __forceinline__ void follow(const Tensor* tensors, const Part* parts, const Step* step) {

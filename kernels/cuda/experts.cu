@@ -28,7 +28,7 @@ template <class T> __device__ __forceinline__ Shares shares_of(const T* scores, 
 
 // Top-k routing. A thread handles one row.
 template <class T>
-__device__ void route(const T* scores, T* out, int rows, int experts, int chosen, int normalise) {
+__device__ void route(const T* scores, T* out, int rows, int experts, int chosen, int normalize) {
     int row = blockIdx.x * blockDim.x + threadIdx.x;
     if (row >= rows) return;
     scores += (long long)row * experts;
@@ -48,13 +48,13 @@ __device__ void route(const T* scores, T* out, int rows, int experts, int chosen
     for (int choice = 0; choice < chosen; choice++) {
         int expert = (int)number(out[chosen + choice]);
         float share = expf(number(scores[expert]) - shares.most) / shares.sum;
-        set(out[choice], normalise ? share / sum : share);
+        set(out[choice], normalize ? share / sum : share);
     }
 }
 
 template <class T>
 __device__ void route_back(const T* scores, const T* routed, const T* gradient, T* to, int add, int rows, int experts,
-                           int chosen, int normalise) {
+                           int chosen, int normalize) {
     int row = blockIdx.x * blockDim.x + threadIdx.x;
     if (row >= rows) return;
     scores += (long long)row * experts;
@@ -72,7 +72,7 @@ __device__ void route_back(const T* scores, const T* routed, const T* gradient, 
     // normalization.
     auto steep = [&](int choice) {
         float own = number(gradient[choice]);
-        return normalise ? own / sum - along / (sum * sum) : own;
+        return normalize ? own / sum - along / (sum * sum) : own;
     };
     float all = 0;
     for (int choice = 0; choice < chosen; choice++) {
@@ -370,12 +370,12 @@ ENTRY(place_choices_in_order, CHOICES,
       place_choices(expert_of, firsts, places, owners, count, experts))
 
 #define KERNELS(T, type)                                                                                            \
-    ENTRY(route_##type, 256, (const T* scores, T* out, int rows, int experts, int chosen, int normalise),           \
-          route(scores, out, rows, experts, chosen, normalise))                                                     \
+    ENTRY(route_##type, 256, (const T* scores, T* out, int rows, int experts, int chosen, int normalize),           \
+          route(scores, out, rows, experts, chosen, normalize))                                                     \
     ENTRY(route_back_##type, 256,                                                                                   \
           (const T* scores, const T* routed, const T* gradient, T* to, int add, int rows, int experts, int chosen,  \
-           int normalise),                                                                                          \
-          route_back(scores, routed, gradient, to, add, rows, experts, chosen, normalise))                          \
+           int normalize),                                                                                          \
+          route_back(scores, routed, gradient, to, add, rows, experts, chosen, normalize))                          \
     ENTRY(choose_##type, CHOICES,                                                                                   \
           (const T* routed, const int* first_rows, int capacity, int* expert_of, int* owners, int* counts,          \
            int count, int chosen, int experts),                                                                     \

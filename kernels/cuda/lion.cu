@@ -1,5 +1,5 @@
 // Lion (arXiv:2302.06675): steps of fixed magnitude, in the direction of the sign of a running average.
-#include "optimiser.cuh"
+#include "optimizer.cuh"
 
 enum OfLion { AHEAD_STAY, AHEAD_COME, BEHIND_STAY, BEHIND_COME, OF_DECAY };
 

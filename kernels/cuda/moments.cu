@@ -1,5 +1,5 @@
 // Adam and AdamW (arXiv:1711.05101): running averages of gradients and squared gradients, in f32.
-#include "optimiser.cuh"
+#include "optimizer.cuh"
 
 template <class T> __device__ void moments(const Tensor* tensors, const Part* parts, const Step* step) {
     const Part part = parts[blockIdx.x];

@@ -1,6 +1,6 @@
 // Muon (https://kellerjordan.github.io/posts/muon/): the element-wise work around the Newton-Schulz matmuls
 // that orthogonalize a matrix's update. The update overwrites the gradient.
-#include "optimiser.cuh"
+#include "optimizer.cuh"
 
 // Follows the values of Adam, which updates all other tensors.
 enum OfMuon { OF_MOMENTUM = DECOUPLED + 1, OF_SHARE, OF_NESTEROV, OF_DECAY, OF_LEAST };

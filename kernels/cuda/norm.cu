@@ -8,9 +8,9 @@ struct Moments {
 };
 
 // Returns the mean and the factor (reciprocal standard deviation) of a group; the mean is zero for RMSNorm.
-template <int COUNT, class T> __device__ __forceinline__ Moments moments(const T* x, int size, bool centred, float epsilon) {
+template <int COUNT, class T> __device__ __forceinline__ Moments moments(const T* x, int size, bool centered, float epsilon) {
     float x_of[COUNT], sum = 0, square = 0;
-    if (centred) {
+    if (centered) {
         for (int i = lane() * COUNT; i < size; i += LANES * COUNT) {
             read<COUNT>(x_of, x + i);
 #pragma unroll
@@ -29,8 +29,8 @@ template <int COUNT, class T> __device__ __forceinline__ Moments moments(const T
 
 template <int COUNT, class T>
 __device__ __forceinline__ void norm_run(const T* x, T* out, const float* weight, const float* bias, int size,
-                                         bool centred, float epsilon) {
-    Moments own = moments<COUNT>(x, size, centred, epsilon);
+                                         bool centered, float epsilon) {
+    Moments own = moments<COUNT>(x, size, centered, epsilon);
     for (int i = lane() * COUNT; i < size; i += LANES * COUNT) {
         float x_of[COUNT], factors[COUNT], terms[COUNT] = {};
         read<COUNT>(x_of, x + i);
@@ -56,7 +56,7 @@ template <int COUNT, class T> __device__ __forceinline__ void add_run(const T* a
 // If `other` is given, x is first added to it (residual), and the sum is stored in `sum`.
 template <class T>
 __device__ void norm(const T* x, const T* other, T* sum, T* out, const float* weight, const float* bias, int runs,
-                     int size, int weights, int centred, float epsilon) {
+                     int size, int weights, int centered, float epsilon) {
     int run = blockIdx.x * warps() + warp();
     if (run >= runs) return;
     long long at = (long long)run * size;
@@ -70,14 +70,14 @@ __device__ void norm(const T* x, const T* other, T* sum, T* out, const float* we
         x = sum;
     }
     const float* terms = bias ? bias + first : nullptr;
-    if (all_wide) norm_run<wide<T>()>(x + at, out + at, weight + first, terms, size, centred, epsilon);
-    else norm_run<1>(x + at, out + at, weight + first, terms, size, centred, epsilon);
+    if (all_wide) norm_run<wide<T>()>(x + at, out + at, weight + first, terms, size, centered, epsilon);
+    else norm_run<1>(x + at, out + at, weight + first, terms, size, centered, epsilon);
 }
 
 template <int COUNT, class T>
 __device__ __forceinline__ Moments norm_back_run(const T* x, const T* gradient, T* to, const float* weight, int size,
-                                                 bool centred, float epsilon, bool add) {
-    Moments own = moments<COUNT>(x, size, centred, epsilon);
+                                                 bool centered, float epsilon, bool add) {
+    Moments own = moments<COUNT>(x, size, centered, epsilon);
     float x_of[COUNT], g[COUNT], factors[COUNT], sum = 0, along = 0;
     for (int i = lane() * COUNT; i < size; i += LANES * COUNT) {
         read<COUNT>(x_of, x + i);
@@ -90,7 +90,7 @@ __device__ __forceinline__ Moments norm_back_run(const T* x, const T* gradient, 
             along += steep * (x_of[j] - own.mean) * own.factor;
         }
     }
-    sum = centred ? sum_of_warp(sum) / size : 0;
+    sum = centered ? sum_of_warp(sum) / size : 0;
     along = sum_of_warp(along) / size;
     if (!to) return own;
     for (int i = lane() * COUNT; i < size; i += LANES * COUNT) {
@@ -111,7 +111,7 @@ __device__ __forceinline__ Moments norm_back_run(const T* x, const T* gradient, 
 // gradients of the weights.
 template <class T>
 __device__ void norm_back(const T* x, const T* gradient, T* to, const float* weight, float* left, int add, int runs,
-                          int size, int weights, int centred, float epsilon) {
+                          int size, int weights, int centered, float epsilon) {
     int run = blockIdx.x * warps() + warp();
     if (run >= runs) return;
     long long at = (long long)run * size;
@@ -119,8 +119,8 @@ __device__ void norm_back(const T* x, const T* gradient, T* to, const float* wei
     bool all_wide = is_wide(x, size) && is_wide(gradient, size) && is_wide(to, size) && is_wide(weight, size);
     T* own_to = to ? to + at : nullptr;
     Moments own = all_wide
-        ? norm_back_run<wide<T>()>(x + at, gradient + at, own_to, factors, size, centred, epsilon, add)
-        : norm_back_run<1>(x + at, gradient + at, own_to, factors, size, centred, epsilon, add);
+        ? norm_back_run<wide<T>()>(x + at, gradient + at, own_to, factors, size, centered, epsilon, add)
+        : norm_back_run<1>(x + at, gradient + at, own_to, factors, size, centered, epsilon, add);
     if (lane() == 0) {
         left[2 * run] = own.mean;
         left[2 * run + 1] = own.factor;
@@ -161,12 +161,12 @@ __device__ void unit_back(const T* x, const T* gradient, T* to, int add, int run
 #define KERNELS(T, type)                                                                                           \
     ENTRY(norm_##type, 256,                                                                                        \
           (const T* x, const T* other, T* sum, T* out, const float* weight, const float* bias, int runs, int size, \
-           int weights, int centred, float epsilon),                                                               \
-          norm(x, other, sum, out, weight, bias, runs, size, weights, centred, epsilon))                           \
+           int weights, int centered, float epsilon),                                                               \
+          norm(x, other, sum, out, weight, bias, runs, size, weights, centered, epsilon))                           \
     ENTRY(norm_back_##type, 256,                                                                                   \
           (const T* x, const T* gradient, T* to, const float* weight, float* left, int add, int runs, int size,    \
-           int weights, int centred, float epsilon),                                                               \
-          norm_back(x, gradient, to, weight, left, add, runs, size, weights, centred, epsilon))                    \
+           int weights, int centered, float epsilon),                                                               \
+          norm_back(x, gradient, to, weight, left, add, runs, size, weights, centered, epsilon))                    \
     ENTRY(unit_##type, 256, (const T* x, T* out, int runs, int size, float epsilon, float factor),                 \
           unit(x, out, runs, size, epsilon, factor))                                                               \
     ENTRY(unit_back_##type, 256,                                                                                   \

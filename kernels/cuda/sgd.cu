@@ -1,5 +1,5 @@
 // SGD, with or without momentum.
-#include "optimiser.cuh"
+#include "optimizer.cuh"
 
 enum OfSgd { OF_DECAY, OF_MOMENTUM, OF_SHARE, OF_NESTEROV };
 

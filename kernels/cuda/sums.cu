@@ -29,7 +29,7 @@ __device__ void sum_products(const T* x, const T* gradient, int rows, int column
 // Column sums of gradient · normalized x: `left` has the mean and factor of each group of `size` elements. A
 // row is a whole number of groups.
 template <int COUNT, class T>
-__device__ __forceinline__ void sum_some_normalised(const T* x, const T* gradient, const float* left, int size, int rows,
+__device__ __forceinline__ void sum_some_normalized(const T* x, const T* gradient, const float* left, int size, int rows,
                                                     int columns, int part, float* parts) {
     int runs = columns / size;
     sum_part<COUNT>(rows, columns, part, parts, [&](int row, int column, float (&products)[COUNT]) {
@@ -45,12 +45,12 @@ __device__ __forceinline__ void sum_some_normalised(const T* x, const T* gradien
 }
 
 template <class T>
-__device__ void sum_normalised(const T* x, const T* gradient, const float* left, int size, int rows, int columns,
+__device__ void sum_normalized(const T* x, const T* gradient, const float* left, int size, int rows, int columns,
                                int part, float* parts) {
     if (is_wide(x, size) && is_wide(gradient, size)) {
-        sum_some_normalised<wide<T>()>(x, gradient, left, size, rows, columns, part, parts);
+        sum_some_normalized<wide<T>()>(x, gradient, left, size, rows, columns, part, parts);
     } else {
-        sum_some_normalised<1>(x, gradient, left, size, rows, columns, part, parts);
+        sum_some_normalized<1>(x, gradient, left, size, rows, columns, part, parts);
     }
 }
 
@@ -77,9 +77,9 @@ __device__ __forceinline__ void add_all_parts(const float* parts, int count, int
     ENTRY(sum_products_##type, ROW_LANES* LANES,                                                                  \
           (const T* x, const T* gradient, int rows, int columns, int part, float* parts),                         \
           sum_products(x, gradient, rows, columns, part, parts))                                                  \
-    ENTRY(sum_normalised_##type, ROW_LANES* LANES,                                                                \
+    ENTRY(sum_normalized_##type, ROW_LANES* LANES,                                                                \
           (const T* x, const T* gradient, const float* left, int size, int rows, int columns, int part, float* parts), \
-          sum_normalised(x, gradient, left, size, rows, columns, part, parts))
+          sum_normalized(x, gradient, left, size, rows, columns, part, parts))
 FOR_EACH_TYPE(KERNELS)
 
 ENTRY(add_parts, LANES* LANES, (const float* parts, int count, int columns, float* to),

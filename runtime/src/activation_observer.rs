@@ -4,7 +4,7 @@ use std::sync::Mutex;
 
 use siskin_kernels::hadamard;
 use siskin_kernels::ops::matmul::Input;
-use siskin_kernels::ops::quantise::{Layout, Row};
+use siskin_kernels::ops::quantize::{Layout, Row};
 
 use crate::graph::Graph;
 use crate::plan::ProductPart;
@@ -51,7 +51,7 @@ fn row_of(input: Input<'_>, row: usize, columns: usize) -> Vec<f32> {
     };
     match input {
         Input::Float { rows, stride } => rows[row * stride..][..columns].to_vec(),
-        Input::Quantised(words) => numbers(words, columns),
+        Input::Quantized(words) => numbers(words, columns),
         Input::Rotated(words) => {
             let mut numbers = numbers(words, columns.next_multiple_of(hadamard::BLOCK));
             hadamard::rotate(&mut numbers);

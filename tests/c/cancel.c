@@ -1,4 +1,4 @@
-// Measures the latency of cancelling a long prompt. Arguments: the model, and the maximum in milliseconds.
+// Measures the latency of canceling a long prompt. Arguments: the model, and the maximum in milliseconds.
 #include "check.h"
 #include <pthread.h>
 #include <time.h>

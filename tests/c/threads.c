@@ -75,7 +75,7 @@ static void *suspend_after(void *given) {
     return NULL;
 }
 
-// Cancelling a long answer takes effect; the text so far stays, and generation can continue.
+// Canceling a long answer takes effect; the text so far stays, and generation can continue.
 static void stopping(const siskin_model *model) {
     siskin_session *session = greedy(model, 0);
     siskin_stop *stop = NULL;

@@ -1,6 +1,6 @@
 """Training on a CUDA device, compared with PyTorch on the same device: tokens/s and memory, as Markdown tables.
 
-usage: bench_cuda.py [--models gpt2,bert] [--steps N] [--rows R] [--siskin PATH] [--sanitise]
+usage: bench_cuda.py [--models gpt2,bert] [--steps N] [--rows R] [--siskin PATH] [--sanitize]
 
 Needs a device, torch with CUDA, and `cargo build --release -p siskin-cli --features cuda`. The first table has every model
 in bf16, beside PyTorch with torch.compile, scaled_dot_product_attention and fused AdamW. Then comes a table for each model
@@ -10,7 +10,7 @@ third. Memory is the most that nvidia-smi saw taken beside what was taken before
 does not depend on what they say. Masked tokens are 15 % on both sides; Transformers computes the scores of all tokens
 nonetheless, Siskin those of masked ones.
 
-`--sanitise` runs four steps of a model of two layers under compute-sanitizer instead, so that recorded graphs are played
+`--sanitize` runs four steps of a model of two layers under compute-sanitizer instead, so that recorded graphs are played
 too: memcheck, racecheck and initcheck, in bf16, fp16, and bf16 with products of eight bits.
 """
 import argparse
@@ -44,7 +44,7 @@ STEPS = [
     ("+ flash attention (Siskin's is in tiles in every row)", "bf16", "layers", 4, "sdpa"),
 ]
 FASTEST = ("bf16", "bf16", "nothing", 1, "sdpa")
-SANITISED = [("bf16", "bf16", ""), ("fp16", "fp16", ""), ("bf16 and fp8", "bf16", "fp8 = true")]
+SANITIZED = [("bf16", "bf16", ""), ("fp16", "fp16", ""), ("bf16 and fp8", "bf16", "fp8 = true")]
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 # This many words make three whole windows of 512 tokens, including the two special tokens around each.
 WORDS = 3 * 510
@@ -171,7 +171,7 @@ def train_torch(model_name, row, compiled, arguments):
         model.gradient_checkpointing_enable({"use_reentrant": False})
     if compiled:
         model = torch.compile(model)
-    optimiser = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
     count = arguments.rows * times // shape["length"]
     tokens = torch.randint(shape["vocabulary"], (count, shape["length"]), device="cuda")
     labels = tokens
@@ -184,8 +184,8 @@ def train_torch(model_name, row, compiled, arguments):
             loss = model(input_ids=tokens, labels=labels).loss
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimiser.step()
-        optimiser.zero_grad(set_to_none=True)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
         done[step + 1].record()
     torch.cuda.synchronize()
     seconds = [begin.elapsed_time(end) / 1000 for begin, end in zip(done, done[1:])]
@@ -216,12 +216,12 @@ def compare(folder, text, models, arguments):
                   flush=True)
 
 
-def sanitise(folder, text, models, arguments):
+def sanitize(folder, text, models, arguments):
     """Prints the report of compute-sanitizer; returns whether there are no errors."""
     # Masked tokens rarely give the same shape twice.
     arguments.steps, clean = 8, True
     capable = float(asked("compute_cap").split()[0]) >= 8.9
-    kinds = [kind for kind in SANITISED if capable or "fp8" not in kind[2]]
+    kinds = [kind for kind in SANITIZED if capable or "fp8" not in kind[2]]
     for model in models:
         shape = SHAPES[model] | {"config": SHAPES[model]["config"] | {SHAPES[model]["layers"]: 2}}
         arguments.rows = shape["length"]
@@ -243,7 +243,7 @@ def main():
     parser.add_argument("--steps", type=int, default=30, help="at least 6: the first third is not counted")
     parser.add_argument("--rows", type=int, default=8192, help="tokens of a batch")
     parser.add_argument("--siskin", default=str(ROOT / "target/release/siskin"))
-    parser.add_argument("--sanitise", action="store_true")
+    parser.add_argument("--sanitize", action="store_true")
     parser.add_argument("--torch", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.steps < 6:
@@ -259,8 +259,8 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         folder = Path(folder)
         text = texts(folder, 40 * arguments.steps)
-        if arguments.sanitise:
-            sys.exit(not sanitise(folder, text, models, arguments))
+        if arguments.sanitize:
+            sys.exit(not sanitize(folder, text, models, arguments))
         compare(folder, text, models, arguments)
 
 

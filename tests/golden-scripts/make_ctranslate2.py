@@ -114,7 +114,7 @@ SIZES = dict(d_model=WIDTH, encoder_layers=1, decoder_layers=2, encoder_attentio
 T5 = dict(d_model=WIDTH, d_kv=4, d_ff=FEED, num_layers=1, num_decoder_layers=2, num_heads=HEADS,
           vocab_size=VOCABULARY, relative_attention_num_buckets=8)
 MODELS = [
-    # name, class, configuration, keys that newer versions no longer write, quantisation, names
+    # name, class, configuration, keys that newer versions no longer write, quantization, names
     ("whisper-int8", "WhisperForConditionalGeneration", transformers.WhisperConfig(
         **SIZES, num_mel_bins=5, max_source_positions=6, max_target_positions=POSITIONS, pad_token_id=0, bos_token_id=1,
         eos_token_id=2, decoder_start_token_id=1), {}, "int8",
@@ -197,7 +197,7 @@ def expected(weights, names, kind):
             yield (name if name.endswith(f".{end}") else f"{name}.{end}"), np.ascontiguousarray(values)
 
 
-def make(name, kind, config, extra, quantisation, names):
+def make(name, kind, config, extra, quantization, names):
     torch.manual_seed(7)
     model = getattr(transformers, kind)(config).eval().float()
     with torch.no_grad():
@@ -211,7 +211,7 @@ def make(name, kind, config, extra, quantisation, names):
         path = Path(folder) / "config.json"
         path.write_text(json.dumps(json.loads(path.read_text()) | extra))
         Converter.pad_last = kind == "MarianMTModel"
-        Converter(folder).convert(str(OUT / name), quantization=quantisation, force=True)
+        Converter(folder).convert(str(OUT / name), quantization=quantization, force=True)
     weights = {source: value.detach().numpy().copy() for source, value in model.state_dict().items()}
     # Not written by the converters: the padding row of Marian's table, and Bart's first two positions.
     if kind == "MarianMTModel":
@@ -227,7 +227,7 @@ def make(name, kind, config, extra, quantisation, names):
             heads = fused.reshape(HEADS, 3, WIDTH // HEADS, *fused.shape[1:])
             for part, letter in enumerate("qkv"):
                 weights[f"gpt_neox.layers.0.attn.{letter}_proj.{end}"] = heads[:, part].reshape(WIDTH, *fused.shape[1:])
-    values = dict(expected(weights, names, quantisation))
+    values = dict(expected(weights, names, quantization))
     save_file({n: np.ascontiguousarray(v) for n, v in values.items()}, OUT / f"{name}.safetensors")
     if not kind.endswith("CausalLM"):
         restore(model, kind, names, values)

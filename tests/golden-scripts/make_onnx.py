@@ -2,7 +2,7 @@
 
 usage: make_onnx.py GOLDEN_TEXTS_DIR OUT_DIR SEEDS_DIR [NAME]…
 
-OUT_DIR/NAME/: graphs, and the config.json of the model where the export is to be recognised by it. What a graph of a
+OUT_DIR/NAME/: graphs, and the config.json of the model where the export is to be recognized by it. What a graph of a
 golden model computes is in the golden model's io.safetensors; for the others OUT_DIR/NAME/io.safetensors has inputs and
 outputs. SEEDS_DIR: small files for fuzzing.
 

@@ -99,7 +99,7 @@ def main(path, source):
         kind, _, offset, size = struct.unpack_from("<IIQQ", data, 64 + 64 * i)
         sections[kind] = data[offset : offset + size]
     meta = json.loads(bytes(sections[1]))
-    print(meta["quantisation"])
+    print(meta["quantization"])
     table = bytes(sections[4])
     config = meta["config"]
     original = {tensor.name: tensor for tensor in gguf.GGUFReader(source).tensors}

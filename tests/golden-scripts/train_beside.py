@@ -2,7 +2,7 @@
 
 usage: train_beside.py CONFIG FOLDER [THREADS]
 
-FOLDER is what `train_beside CONFIG FOLDER` left. The model is Transformers' own, read from FOLDER/start; optimiser,
+FOLDER is what `train_beside CONFIG FOLDER` left. The model is Transformers' own, read from FOLDER/start; optimizer,
 clipping and schedule are PyTorch's, with the config's settings. FOLDER/pytorch.jsonl gets the losses,
 FOLDER/curves.svg both curves. Prints how far the two are apart.
 """
@@ -50,8 +50,8 @@ def loss_of(model, batch):
 def main():
     config, folder = tomllib.loads(Path(sys.argv[1]).read_text()), Path(sys.argv[2])
     torch.set_num_threads(int(sys.argv[3]) if len(sys.argv) > 3 else 2)
-    schedule, optimiser = config["schedule"], config["optimiser"]
-    assert schedule["name"] == "cosine" and optimiser["name"] == "adamw", "only these are written here"
+    schedule, optimizer = config["schedule"], config["optimizer"]
+    assert schedule["name"] == "cosine" and optimizer["name"] == "adamw", "only these are written here"
     model = AutoModelForCausalLM.from_pretrained(folder / "start", dtype=torch.float32, attn_implementation="sdpa")
     model.train()
     for module in model.modules():
@@ -61,11 +61,11 @@ def main():
     for module in model.modules():
         if hasattr(module, "attn_dropout"):
             module.attn_dropout.p = 0.0
-    decay = optimiser.get("weight_decay", 0.01)
+    decay = optimizer.get("weight_decay", 0.01)
     groups = [{"params": [p for p in model.parameters() if p.dim() > 1], "weight_decay": decay},
               {"params": [p for p in model.parameters() if p.dim() < 2], "weight_decay": 0.0}]
-    adamw = torch.optim.AdamW(groups, lr=schedule["rate"], betas=tuple(optimiser.get("betas", (0.9, 0.999))),
-                              eps=optimiser.get("eps", 1e-8))
+    adamw = torch.optim.AdamW(groups, lr=schedule["rate"], betas=tuple(optimizer.get("betas", (0.9, 0.999))),
+                              eps=optimizer.get("eps", 1e-8))
     steps = config["steps"]
     rates = torch.optim.lr_scheduler.LambdaLR(adamw, lambda step: share(step, schedule, steps))
     batches, accumulate = lines(folder / "batches.jsonl"), config.get("batch", {}).get("accumulate", 1)
@@ -125,13 +125,13 @@ def drawing(ours, theirs, width=720, height=360, margin=44):
     for share in range(0, 5):
         step = last * share // 4
         parts.append(f'<text x="{x(step):.1f}" y="{height - margin + 18}" text-anchor="middle">{step}</text>')
-    for curve, look, colour, stroke in zip(curves, looks, ("#7fb6e8", "#222222"), (5, 1)):
+    for curve, look, color, stroke in zip(curves, looks, ("#7fb6e8", "#222222"), (5, 1)):
         path = "L".join(f"{x(step):.1f} {y(loss):.1f}" for step, loss in curve)
-        parts.append(f'<path d="M{path}" fill="none" stroke="{colour}" stroke-width="{stroke}"/>')
-        parts += [f'<circle cx="{x(step):.1f}" cy="{y(loss):.1f}" r="{2 + stroke}" fill="none" stroke="{colour}" '
+        parts.append(f'<path d="M{path}" fill="none" stroke="{color}" stroke-width="{stroke}"/>')
+        parts += [f'<circle cx="{x(step):.1f}" cy="{y(loss):.1f}" r="{2 + stroke}" fill="none" stroke="{color}" '
                   'stroke-width="2"/>' for step, loss in look]
-    for row, (name, colour) in enumerate([("Siskin", "#7fb6e8"), ("PyTorch", "#222222")]):
-        parts.append(f'<text x="{width - margin}" y="{margin + 18 * row}" text-anchor="end" fill="{colour}">{name}</text>')
+    for row, (name, color) in enumerate([("Siskin", "#7fb6e8"), ("PyTorch", "#222222")]):
+        parts.append(f'<text x="{width - margin}" y="{margin + 18 * row}" text-anchor="end" fill="{color}">{name}</text>')
     parts.append(f'<text x="{width / 2}" y="{height - 8}" text-anchor="middle">step; circles: validation</text></svg>')
     return "\n".join(parts) + "\n"
 

@@ -96,12 +96,18 @@ fn case(case: &Value) -> Case {
     }
 }
 
-/// Packs a golden model with a tokenizer whose texts are `t0 t1 t2` and so on, except for tokens in `spelt`, and with
+/// Packs a golden model with a tokenizer whose texts are `t0 t1 t2` and so on, except for tokens in `spelled`, and with
 /// additional configuration entries. `name` is the name of the folder that is created.
 ///
 /// # Panics
 /// If that cannot be written.
-pub fn with_tokenizer(folder: &Path, name: &str, model: &str, spelt: &[(u32, &str)], config: &Value) -> File {
+pub fn with_tokenizer(
+    folder: &Path,
+    name: &str,
+    model: &str,
+    spelled: &[(u32, &str)],
+    config: &Value,
+) -> File {
     let source = paths::data(model);
     let made: PathBuf = folder.join(name);
     std::fs::create_dir_all(&made).expect("a folder is made");
@@ -114,7 +120,7 @@ pub fn with_tokenizer(folder: &Path, name: &str, model: &str, spelt: &[(u32, &st
     std::fs::write(made.join("config.json"), own.to_string()).expect("config.json is written");
     let count = own["vocab_size"].as_u64().expect("a count") as u32;
     let spelling = |id: u32| {
-        let other = spelt.iter().find(|(known, _)| *known == id);
+        let other = spelled.iter().find(|(known, _)| *known == id);
         other.map_or_else(|| format!("t{id}"), |(_, text)| (*text).to_owned())
     };
     let vocabulary: serde_json::Map<String, Value> = (0..count).map(|id| (spelling(id), json!(id))).collect();
@@ -123,7 +129,7 @@ pub fn with_tokenizer(folder: &Path, name: &str, model: &str, spelt: &[(u32, &st
             "normalized": false, "special": true})
     };
     let tokenizer = json!({"version": "1.0", "truncation": null, "padding": null,
-        "added_tokens": spelt.iter().map(added).collect::<Vec<_>>(), "normalizer": null,
+        "added_tokens": spelled.iter().map(added).collect::<Vec<_>>(), "normalizer": null,
         "pre_tokenizer": {"type": "WhitespaceSplit"}, "post_processor": null, "decoder": null,
         "model": {"type": "WordLevel", "vocab": vocabulary, "unk_token": spelling(0)}});
     std::fs::write(made.join("tokenizer.json"), tokenizer.to_string()).expect("tokenizer.json is written");

@@ -54,8 +54,8 @@ fn text() -> String {
 
 /// Returns a new model, with a tokenizer learned from the text.
 pub fn base() -> Base {
-    let learnt = tokenizer::learn([&*text()].into_iter(), VOCABULARY, &["<|endoftext|>"]).unwrap();
-    let tokenizer = siskin_convert::tokenizer_of_json(learnt.to_string().as_bytes()).unwrap();
+    let learned = tokenizer::learn([&*text()].into_iter(), VOCABULARY, &["<|endoftext|>"]).unwrap();
+    let tokenizer = siskin_convert::tokenizer_of_json(learned.to_string().as_bytes()).unwrap();
     Base::New { tokenizer, template: None }
 }
 

@@ -125,7 +125,7 @@ fn model(file: &File, adapter: &Adapter, executor: ExecutorKind, threads: usize)
     Model::with_adapter(file.clone(), adapter, &options).unwrap()
 }
 
-fn quantised(name: &str, recipe: &str) -> golden::Golden {
+fn quantized(name: &str, recipe: &str) -> golden::Golden {
     golden::load_as(name, Some(recipe.parse().unwrap()))
 }
 
@@ -138,7 +138,7 @@ fn reference() -> HashMap<String, Vec<f64>> {
 }
 
 #[test]
-fn learnt_lengths_are_trained_as_pytorch_trains_them() {
+fn learned_lengths_are_trained_as_pytorch_trains_them() {
     let golden = golden::load("qwen2");
     let want = reference();
     let mut adapted = Adapted::<f64>::new(&golden.file, Method::Dora, false);
@@ -204,13 +204,13 @@ fn models_compute_with_adapters_what_was_trained() {
     for (name, recipe) in [("qwen2", None), ("qwen2", Some("q8_0")), ("llama", Some("w4i")), ("gemma2", None)]
     {
         for method in [Method::Lora, Method::Dora] {
-            let golden = recipe.map_or_else(|| golden::load(name), |recipe| quantised(name, recipe));
+            let golden = recipe.map_or_else(|| golden::load(name), |recipe| quantized(name, recipe));
             let ids = &golden.ids[0];
             let mut adapted = Adapted::<f32>::new(&golden.file, method, true);
             let before = adapted.logits(ids);
             adapted.train(&golden.ids, 4);
             let want = adapted.logits(ids);
-            assert!(golden::relative_error(&before, &want) > 0.01, "{name}: something was learnt");
+            assert!(golden::relative_error(&before, &want) > 0.01, "{name}: something was learned");
             let adapter = in_file(&adapted.apart(&golden.file));
             adapter.check_base(&golden.file).unwrap();
             let one = model(&golden.file, &adapter, ExecutorKind::Cpu, 1);
@@ -238,7 +238,7 @@ fn models_compute_with_adapters_what_was_trained() {
 
 #[test]
 fn bases_stay_as_they_are_packed() {
-    let golden = quantised("qwen2", "q8_0");
+    let golden = quantized("qwen2", "q8_0");
     let mut packed = Adapted::<f32>::new(&golden.file, Method::Dora, true);
     let mut plain = Adapted::<f32>::new(&golden.file, Method::Dora, false);
     let stays = |adapted: &Adapted<f32>| {
@@ -264,14 +264,14 @@ fn bases_stay_as_they_are_packed() {
 
 #[test]
 fn frozen_weights_have_neither_gradients_nor_a_state() {
-    let golden = quantised("qwen2", "q8_0");
+    let golden = quantized("qwen2", "q8_0");
     let adapted = Adapted::<f32>::new(&golden.file, Method::Lora, true);
     let (_, gradients) = adapted.runner();
     let own: usize = adapted.parameters.list[adapted.own..].iter().map(|tensor| tensor.numbers.len()).sum();
     assert_eq!(gradients.list.iter().flatten().map(Vec::len).sum::<usize>(), own);
     let options = serde_json::from_str(r#"{"name": "adamw"}"#).unwrap();
-    let optimiser = siskin_trainer::Optimiser::new(&options, &adapted.parameters, &gradients).unwrap();
-    assert_eq!(optimiser.bytes(), 2 * 4 * own);
+    let optimizer = siskin_trainer::Optimizer::new(&options, &adapted.parameters, &gradients).unwrap();
+    assert_eq!(optimizer.bytes(), 2 * 4 * own);
 }
 
 #[test]
@@ -280,7 +280,7 @@ fn what_fits_no_model_is_refused() {
     let good = in_file(&Adapted::<f32>::new(&golden.file, Method::Lora, true).apart(&golden.file));
     let other = golden::load("mistral");
     assert_eq!(good.check_base(&other.file).unwrap_err().place(), "adapter.architecture");
-    let packed = quantised("llama", "q8_0");
+    let packed = quantized("llama", "q8_0");
     let error = good.check_base(&packed.file).unwrap_err();
     assert_eq!((error.kind(), error.place()), (ErrorKind::Argument, "adapter.base"));
     let out = good.write(None, Default::default(), std::io::Cursor::new(Vec::new())).unwrap();

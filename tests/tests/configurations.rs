@@ -199,7 +199,7 @@ fn keys_that_gguf_lacks_are_refused() {
         ("golden/llama", json!({"hidden_act": "gelu"}), "Gelu"),
         ("golden/mpt", json!({"attn_config": {"softmax_scale": 0.5}}), "scale: 0.5"),
         ("golden/gpt2", json!({"scale_attn_by_inverse_layer_idx": true}), "scale"),
-        ("golden/qwen3-moe", json!({"norm_topk_prob": false}), "normalise: false"),
+        ("golden/qwen3-moe", json!({"norm_topk_prob": false}), "normalize: false"),
         (
             "golden-texts/modernbert",
             json!({"layer_types": ["sliding_attention", "full_attention"]}),

@@ -14,7 +14,7 @@ mod losses;
 mod models;
 #[path = "cuda/operations.rs"]
 mod operations;
-#[path = "cuda/optimisers.rs"]
-mod optimisers;
+#[path = "cuda/optimizers.rs"]
+mod optimizers;
 #[path = "cuda/runs.rs"]
 mod runs;

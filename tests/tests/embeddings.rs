@@ -128,17 +128,17 @@ fn prompts_stand_before_texts() {
     assert!(error.kind() == ErrorKind::Argument && error.message().contains("query"), "{error}");
     let with = |prompt| EmbedOptions { prompt, ..usual };
     let mut embed = |text: &str, options: EmbedOptions| encoder.embed(&[text], &options);
-    let spelt = embed("w5 w6 w7", usual).expect("it runs");
-    assert_eq!(embed("w7", with(query)).expect("it runs"), spelt);
-    assert_ne!(embed("w7", usual).expect("it runs"), spelt, "the model has no usual prompt");
+    let spelled = embed("w5 w6 w7", usual).expect("it runs");
+    assert_eq!(embed("w7", with(query)).expect("it runs"), spelled);
+    assert_ne!(embed("w7", usual).expect("it runs"), spelled, "the model has no usual prompt");
     let parts = EmbedOptions { long: Long::Window { overlap: 0 }, ..with(query) };
     assert_eq!(embed("w7", parts).expect_err("parts lack it").kind(), ErrorKind::Unsupported);
     change(&folder, "config_sentence_transformers.json", |config| {
         config["default_prompt_name"] = json!("query")
     });
     let mut encoder = embedder(&packed(&folder).expect("the model packs"));
-    assert_eq!(encoder.embed(&["w7"], &usual).expect("it runs"), spelt);
-    assert_ne!(encoder.embed(&["w7"], &with(Prompt::None)).expect("it runs"), spelt);
+    assert_eq!(encoder.embed(&["w7"], &usual).expect("it runs"), spelled);
+    assert_ne!(encoder.embed(&["w7"], &with(Prompt::None)).expect("it runs"), spelled);
     change(&folder, "1_Pooling/config.json", |config| config["include_prompt"] = json!(false));
     let mut encoder = embedder(&packed(&folder).expect("the model packs"));
     assert_eq!(encoder.embed(&["w7"], &usual).expect_err("not done").kind(), ErrorKind::Unsupported);

@@ -104,11 +104,11 @@ fn runs_that_parts_cut_are_found_whole() {
 
 /// Returns a byte-level tokenizer with a token for each byte of these texts, and some tokens of several bytes.
 fn byte_level(post_processor: &Value) -> Value {
-    let mut spelt: Vec<String> = ["<s>", "</s>"].map(str::to_owned).to_vec();
-    spelt.extend(to_byte_level("inewYork 東京\n".as_bytes()).chars().map(String::from));
-    spelt.extend(["in", "ĠN", "N", "Ġin"].map(str::to_owned));
+    let mut spelled: Vec<String> = ["<s>", "</s>"].map(str::to_owned).to_vec();
+    spelled.extend(to_byte_level("inewYork 東京\n".as_bytes()).chars().map(String::from));
+    spelled.extend(["in", "ĠN", "N", "Ġin"].map(str::to_owned));
     let mut ids = serde_json::Map::new();
-    for text in spelt {
+    for text in spelled {
         let id = ids.len();
         ids.entry(text).or_insert(id.into());
     }
@@ -211,7 +211,7 @@ fn remembered_vectors_have_the_same_bits() {
     let texts: Vec<String> = [5, 130, 1, 40, 62].iter().map(|&count| words(count, count)).collect();
     let all = plain.embed(&texts, &usual).unwrap();
     for (text, vector) in texts.iter().zip(&all) {
-        assert_eq!(&plain.embed(&[text], &usual).unwrap()[0], vector, "long neighbours change nothing");
+        assert_eq!(&plain.embed(&[text], &usual).unwrap()[0], vector, "long neighbors change nothing");
     }
     let few = [&texts[3], &texts[1]];
     assert_eq!(remembering.embed(&few, &usual).unwrap(), [all[3].clone(), all[1].clone()]);
@@ -260,7 +260,7 @@ fn other_models_and_options_get_vectors_of_their_own() {
         let options = [
             usual,
             EmbedOptions { pooling: Pooling::Max, ..usual },
-            EmbedOptions { normalise: false, ..usual },
+            EmbedOptions { normalize: false, ..usual },
             EmbedOptions { columns: 8, ..usual },
         ];
         for options in options {

@@ -132,7 +132,7 @@ fn bless_adapter() {
 }
 
 #[test]
-fn misbehaviour_is_noticed() {
+fn misbehavior_is_noticed() {
     assert!(complaint(|_| drop(vec![0_u8; 64 << 20]), b"x").unwrap().contains("held"));
     assert!(complaint(|data| assert!(data.is_empty()), b"x").unwrap().contains("panicked"));
     assert_eq!(complaint(|data| drop(data.to_vec()), b"x"), None);

@@ -44,19 +44,19 @@ fn metadata() -> serde_json::Value {
 }
 
 #[test]
-fn licences_and_sources_are_allowed() {
+fn licenses_and_sources_are_allowed() {
     let metadata = metadata();
     assert!(metadata["packages"].as_array().unwrap().len() > 10, "the packages are not listed");
     house::assert_clean("Packages are free to use and from crates.io.", &house::packages_allowed(&metadata));
 }
 
 #[test]
-fn deny_toml_allows_the_same_licences() {
+fn deny_toml_allows_the_same_licenses() {
     let text = std::fs::read_to_string(paths::root().join("deny.toml")).unwrap();
     let list = text.split("allow = [").nth(1).and_then(|rest| rest.split(']').next()).unwrap();
-    let licences: Vec<_> = list.split('"').skip(1).step_by(2).collect();
-    assert!(licences.len() >= 8);
-    for licence in licences {
-        assert!(house::licence_allowed(licence), "deny.toml allows {licence}, the house tests do not");
+    let licenses: Vec<_> = list.split('"').skip(1).step_by(2).collect();
+    assert!(licenses.len() >= 8);
+    for license in licenses {
+        assert!(house::license_allowed(license), "deny.toml allows {license}, the house tests do not");
     }
 }

@@ -64,7 +64,7 @@ fn texts_leave_where_pytorch_lets_them() {
                     }
                     bits.push(got);
                 }
-                assert!(bits.iter().all(|other| *other == bits[0]), "neighbours change nothing");
+                assert!(bits.iter().all(|other| *other == bits[0]), "neighbors change nothing");
             }
         }
     }

@@ -149,7 +149,7 @@ fn what_cannot_learn_is_told_with_advice() {
 #[test]
 fn weights_that_are_rounded_learn_a_batch() {
     let place = Place::new("rounded");
-    let mut config = short(&place, "[quantise]\ntype = \"W8r\"\n");
+    let mut config = short(&place, "[quantize]\ntype = \"W8r\"\n");
     config.model.train = ["up", "down"].map(|name| format!("blk.*.ffn_{name}.weight")).to_vec();
     let checks = run(config).check(Depth::Full).unwrap();
     let learns = find(&checks, "learns a batch");
@@ -190,7 +190,7 @@ fn a_profile_has_every_piece_of_the_steps_that_it_names() {
     assert_eq!(notes.profiles.len(), 1);
     let events = &notes.profiles[0];
     let named = |name: &str| events.iter().filter(|event| event.name == name).count();
-    assert_eq!([named("step"), named("optimiser"), named("norm"), named("loss")], [2; 4]);
+    assert_eq!([named("step"), named("optimizer"), named("norm"), named("loss")], [2; 4]);
     let program = &watched.material().program;
     for name in program.names() {
         let phases: Vec<&str> = events

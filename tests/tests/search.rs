@@ -75,7 +75,7 @@ fn what_is_found_is_what_transformers_finds() {
 }
 
 /// Packs a model whose texts are token numbers.
-fn spelt(name: &str, from: &str, words: &[(u32, &str)], config: &serde_json::Value) -> File {
+fn spelled(name: &str, from: &str, words: &[(u32, &str)], config: &serde_json::Value) -> File {
     with_tokenizer(&Path::new(env!("CARGO_TARGET_TMPDIR")).join("search"), name, from, words, config)
 }
 
@@ -98,7 +98,7 @@ fn texts_together_are_written_as_each_alone() {
         }
     }
     for (name, cases) in &all {
-        let file = spelt(&name.replace('/', "-"), name, &[], &json!({}));
+        let file = spelled(&name.replace('/', "-"), name, &[], &json!({}));
         let texts: Vec<String> = cases.iter().map(|case| text(&case.source)).collect();
         let around = Some((Vec::new(), Vec::new()));
         let mut first: Vec<Vec<Vec<Candidate>>> = Vec::new();
@@ -124,7 +124,7 @@ fn texts_together_are_written_as_each_alone() {
 
 #[test]
 fn drawn_texts_are_the_same_for_a_seed_wherever_they_stand() {
-    let file = spelt("drawn", "golden-texts/bart", &[], &json!({}));
+    let file = spelled("drawn", "golden-texts/bart", &[], &json!({}));
     let model = opened(&file, 2);
     let search = SearchOptions { beams: 1, best: 3, max_tokens: 8, ..SearchOptions::default() };
     let sampler = SamplerOptions { seed: 5, ..SamplerOptions::default() };
@@ -142,7 +142,7 @@ fn drawn_texts_are_the_same_for_a_seed_wherever_they_stand() {
 
 #[test]
 fn long_texts_are_refused_cut_or_read_in_parts() {
-    let file = spelt("long", "golden-texts/bart", &[], &json!({}));
+    let file = spelled("long", "golden-texts/bart", &[], &json!({}));
     let model = opened(&file, 2);
     let search = SearchOptions { beams: 2, max_tokens: 5, ..SearchOptions::default() };
     let mut writing = Writing { search, around: Some((vec![0], vec![2])), ..Writing::default() };
@@ -178,7 +178,7 @@ fn long_texts_are_refused_cut_or_read_in_parts() {
 #[test]
 fn languages_are_told_as_each_family_was_taught() {
     let words = &[(3, "__de__"), (4, "__en__"), (2, "</s>")];
-    let m2m = opened(&spelt("m2m", "golden-texts/m2m", words, &json!({})), 2);
+    let m2m = opened(&spelled("m2m", "golden-texts/m2m", words, &json!({})), 2);
     let writing = Writing::translation(&m2m, Some("de"), Some("en")).unwrap();
     assert_eq!(writing.around, Some((vec![3], vec![2])));
     assert_eq!(writing.search.rules.forced_first, Some(4));
@@ -189,18 +189,18 @@ fn languages_are_told_as_each_family_was_taught() {
     assert!(texts.iter().all(|candidates| candidates[0].tokens[0] == 4));
 
     let words = &[(3, "de_DE"), (4, "en_XX"), (2, "</s>")];
-    let fifty = opened(&spelt("mbart50", "golden-texts/mbart", words, &json!({})), 2);
+    let fifty = opened(&spelled("mbart50", "golden-texts/mbart", words, &json!({})), 2);
     let writing = Writing::translation(&fifty, Some("de"), Some("en_XX")).unwrap();
     assert_eq!((writing.around, writing.search.rules.forced_first), (Some((vec![3], vec![2])), Some(4)));
-    let first = spelt("mbart", "golden-texts/mbart", words, &json!({"decoder_start_token_id": 4}));
+    let first = spelled("mbart", "golden-texts/mbart", words, &json!({"decoder_start_token_id": 4}));
     let writing = Writing::translation(&opened(&first, 1), Some("de"), Some("en")).unwrap();
     assert_eq!((writing.around, writing.start), (Some((vec![], vec![2, 3])), vec![4]));
 
     let words = &[(3, ">>deu<<"), (4, ">>nld<<"), (0, "</s>")];
-    let many = opened(&spelt("marian-many", "golden-texts/marian", words, &json!({})), 2);
+    let many = opened(&spelled("marian-many", "golden-texts/marian", words, &json!({})), 2);
     let writing = Writing::translation(&many, None, Some("deu")).unwrap();
     assert_eq!(writing.around.map(|around| around.0), Some(vec![3]));
-    let one = opened(&spelt("marian", "golden-texts/marian", &[], &json!({})), 2);
+    let one = opened(&spelled("marian", "golden-texts/marian", &[], &json!({})), 2);
     assert_eq!(Writing::translation(&one, None, None).unwrap().around, None);
 }
 
@@ -210,7 +210,7 @@ fn tasks_bring_their_prefix_and_their_settings() {
         "summarization": {"num_beams": 4, "length_penalty": 2.0, "early_stopping": true, "min_length": 30,
             "max_length": 200, "no_repeat_ngram_size": 3, "prefix": "summarize: "},
         "translation_en_to_de": {"num_beams": 3, "prefix": "translate English to German: "}}});
-    let t5 = opened(&spelt("t5-tasks", "golden-texts/t5", &[], &tasks), 2);
+    let t5 = opened(&spelled("t5-tasks", "golden-texts/t5", &[], &tasks), 2);
     let summary = Writing::summary(&t5).unwrap();
     assert_eq!(summary.before, "summarize: ");
     let SearchOptions { beams, length_penalty, max_tokens, rules, .. } = &summary.search;
@@ -224,7 +224,7 @@ fn tasks_bring_their_prefix_and_their_settings() {
 
 #[test]
 fn what_cannot_be_searched_is_refused() {
-    let file = spelt("refused", "golden/gpt2", &[], &json!({}));
+    let file = spelled("refused", "golden/gpt2", &[], &json!({}));
     let model = opened(&file, 1);
     let mut session = model.session(SessionOptions { forks: 2, ..Default::default() }).unwrap();
     let kind =
@@ -255,7 +255,7 @@ fn what_cannot_be_searched_is_refused() {
 
 #[test]
 fn what_would_have_no_effect_is_refused() {
-    let model = opened(&spelt("effects", "golden-texts/bart", &[], &json!({})), 1);
+    let model = opened(&spelled("effects", "golden-texts/bart", &[], &json!({})), 1);
     let mut writer = model.writer(WriterOptions::default()).unwrap();
     let mut place = |writing: &Writing| {
         let error = writer.write(&["t4 t5"], writing).unwrap_err();
@@ -305,13 +305,13 @@ fn what_would_have_no_effect_is_refused() {
     // Settings for tokens outside the vocabulary are ignored.
     let config = json!({"suppress_tokens": [5, far], "bad_words_ids": [[far], [6]]});
     let rules =
-        Writing::of(&opened(&spelt("absent", "golden-texts/bart", &[], &config), 1)).unwrap().search.rules;
+        Writing::of(&opened(&spelled("absent", "golden-texts/bart", &[], &config), 1)).unwrap().search.rules;
     assert_eq!((rules.suppress, rules.bad_words), (vec![5], vec![vec![6]]));
 }
 
 #[test]
 fn parts_of_a_long_text_give_the_likeliest_wholes() {
-    let model = opened(&spelt("wholes", "golden-texts/bart", &[], &json!({})), 2);
+    let model = opened(&spelled("wholes", "golden-texts/bart", &[], &json!({})), 2);
     let search = SearchOptions { beams: 3, best: 3, max_tokens: 5, ..SearchOptions::default() };
     let mut writing = Writing { search, around: Some((vec![0], vec![2])), ..Writing::default() };
     let mut writer = model.writer(WriterOptions { source: 8, ..WriterOptions::default() }).unwrap();
@@ -329,7 +329,7 @@ fn parts_of_a_long_text_give_the_likeliest_wholes() {
 
 #[test]
 fn a_session_reads_its_prompt_where_the_model_has_an_encoder() {
-    let file = spelt("session", "golden-texts/bart", &[(2, "</s>")], &json!({}));
+    let file = spelled("session", "golden-texts/bart", &[(2, "</s>")], &json!({}));
     let model = opened(&file, 2);
     let options = SessionOptions { context: 48, sampler: SamplerOptions::greedy(), ..Default::default() };
     let mut session = model.session(options).unwrap();

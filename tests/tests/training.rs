@@ -14,7 +14,7 @@ use siskin_trainer::data::{
     self, Made, Packed, PackedWriter, Reading, Record, Records, Side, Sink, Split, Task, packed,
 };
 use siskin_trainer::random::Random;
-use siskin_trainer::run::{Base, Config, Ended, Material, Run, learnt_tokenizer, measure};
+use siskin_trainer::run::{Base, Config, Ended, Material, Run, learned_tokenizer, measure};
 use siskin_trainer::{Parameters, export, tokenizer};
 
 /// Trains to the end and returns the reports.
@@ -28,7 +28,7 @@ fn train(run: &mut Run) -> Notes {
 const ADAMW: &str = "[schedule]\nrate = 5e-3\nwarm_up = 4\n[batch]\nrows = 256\n";
 
 #[test]
-fn what_is_learnt_is_seen_on_other_texts() {
+fn what_is_learned_is_seen_on_other_texts() {
     let place = Place::new("learn");
     let mut config = place.config(ADAMW);
     config.steps = 60;
@@ -43,10 +43,10 @@ fn what_is_learnt_is_seen_on_other_texts() {
 fn a_run_goes_on_where_it_was_stopped_to_the_bit() {
     let more = "[average]\ndecay = 0.9\n[checkpoint]\nevery = 4\nkeep = 2\n";
     let adapters = "[adapters]\nrank = 2\nmethod = \"dora\"\n";
-    let rounded = "[quantise]\ntype = \"W8r\"\n";
-    for (optimiser, besides) in [("adamw", adapters), ("adamw8", ""), ("muon", ""), ("adam", rounded)] {
-        let place = Place::new(optimiser);
-        let config = || place.config(&format!("{ADAMW}{more}{besides}[optimiser]\nname = {optimiser:?}\n"));
+    let rounded = "[quantize]\ntype = \"W8r\"\n";
+    for (optimizer, besides) in [("adamw", adapters), ("adamw8", ""), ("muon", ""), ("adam", rounded)] {
+        let place = Place::new(optimizer);
+        let config = || place.config(&format!("{ADAMW}{more}{besides}[optimizer]\nname = {optimizer:?}\n"));
         let mut whole = run(config(), None);
         let want = train(&mut whole);
         let folder = place.0.join("run");
@@ -58,8 +58,8 @@ fn a_run_goes_on_where_it_was_stopped_to_the_bit() {
         assert!(second.resume(&mut notes).unwrap());
         assert_eq!(second.steps(), 7);
         let rest = train(&mut second);
-        assert_eq!([notes.losses, rest.losses].concat(), want.losses, "{optimiser}");
-        assert_eq!(second.parameters().unwrap(), whole.parameters().unwrap(), "{optimiser}");
+        assert_eq!([notes.losses, rest.losses].concat(), want.losses, "{optimizer}");
+        assert_eq!(second.parameters().unwrap(), whole.parameters().unwrap(), "{optimizer}");
     }
 }
 
@@ -186,7 +186,7 @@ fn batches_that_are_accumulated_make_the_same_step() {
     let place = Place::new("accumulate");
     let step = |examples: usize, accumulate: usize| -> Parameters<f32> {
         let mut config = place.config(
-            "[schedule]\nname = \"constant\"\nrate = 1.0\n[optimiser]\nname = \"sgd\"\n[batch]\nrows = 100000\n",
+            "[schedule]\nname = \"constant\"\nrate = 1.0\n[optimizer]\nname = \"sgd\"\n[batch]\nrows = 100000\n",
         );
         (config.steps, config.clip, config.batch.shuffle) = (1, None, false);
         (config.batch.examples, config.batch.accumulate, config.batch.by_length) =
@@ -300,7 +300,7 @@ fn of_file(config: Config, file: &File) -> Run {
 fn weights_that_are_rounded_are_those_of_the_file() {
     for kind in ["W4i", "W8r", "Q4_0"] {
         let place = Place::new(&format!("rounded-{kind}"));
-        let mut config = place.config(&format!("{ADAMW}[quantise]\ntype = {kind:?}\n"));
+        let mut config = place.config(&format!("{ADAMW}[quantize]\ntype = {kind:?}\n"));
         config.steps = 30;
         let mut rounded = run(config, None);
         let begun = rounded.evaluate().unwrap().unwrap().mean();
@@ -333,13 +333,13 @@ fn types_that_do_not_fit_are_refused() {
         let material = material(&config);
         Run::new(config, material, None).err().unwrap()
     };
-    let error = refused("[quantise]\ntype = \"W4j\"\n");
+    let error = refused("[quantize]\ntype = \"W4j\"\n");
     assert!(error.message().contains("did you mean `W4i`"), "{error}");
-    let error = refused("[quantise]\ntype = \"Q4_K\"\n");
+    let error = refused("[quantize]\ntype = \"Q4_K\"\n");
     assert!(error.message().contains("has 32 columns"), "{error}");
-    let error = refused("[quantise]\ntype = \"W8r\"\ntensors = [\"none\"]\n");
-    assert_eq!(error.place(), "quantise.tensors");
-    assert_eq!(refused("[quantise]\ntype = \"W8r\"\n[adapters]\nrank = 2\n").place(), "quantise");
+    let error = refused("[quantize]\ntype = \"W8r\"\ntensors = [\"none\"]\n");
+    assert_eq!(error.place(), "quantize.tensors");
+    assert_eq!(refused("[quantize]\ntype = \"W8r\"\n[adapters]\nrank = 2\n").place(), "quantize");
     let apart = "[export]\nadapter = true\n";
     assert_eq!(refused(apart).place(), "export.adapter");
     assert_eq!(refused(&format!("{apart}[adapters]\nrank = 2\n")).place(), "export.adapter");
@@ -348,7 +348,7 @@ fn types_that_do_not_fit_are_refused() {
 #[test]
 fn adapters_learn_beside_packed_weights_and_come_out_by_themselves() {
     let place = Place::new("packed");
-    let mut first = run(place.config(&format!("{ADAMW}[quantise]\ntype = \"W8r\"\n")), None);
+    let mut first = run(place.config(&format!("{ADAMW}[quantize]\ntype = \"W8r\"\n")), None);
     train(&mut first);
     let base = file_of(&place, &mut first);
     for method in ["lora", "dora"] {
@@ -360,7 +360,7 @@ fn adapters_learn_beside_packed_weights_and_come_out_by_themselves() {
         let (frozen, all) = (tuned.memory().unwrap(), whole.memory().unwrap());
         // Two layers of 128 × 32, with 128 DoRA magnitudes each.
         let trained = 2 * (4 * 32 + 4 * 128 + if method == "dora" { 128 } else { 0 });
-        assert_eq!((frozen.gradients, frozen.optimiser), (4 * trained, 8 * trained), "{method}");
+        assert_eq!((frozen.gradients, frozen.optimizer), (4 * trained, 8 * trained), "{method}");
         assert!(frozen.parameters < all.parameters, "{frozen:?} and {all:?}");
         let begun = tuned.evaluate().unwrap().unwrap();
         train(&mut tuned);
@@ -395,8 +395,8 @@ fn what_is_no_number_is_named() {
 }
 
 #[test]
-fn a_learnt_tokenizer_stays_that_of_its_run() {
-    let place = Place::new("learnt");
+fn a_learned_tokenizer_stays_that_of_its_run() {
+    let place = Place::new("learned");
     let folder = place.0.join("texts/deeper");
     std::fs::create_dir_all(&folder).unwrap();
     std::fs::write(folder.join("one.txt"), "a siskin sings\n\na siskin sings again").unwrap();
@@ -404,7 +404,7 @@ fn a_learnt_tokenizer_stays_that_of_its_run() {
     config.data.training = vec![place.0.join("texts").display().to_string()];
     config.model.vocabulary = Some(270);
     let kept = place.0.join("run");
-    let learn = |config: &Config, goes_on: bool| learnt_tokenizer(config, &kept, goes_on).unwrap();
+    let learn = |config: &Config, goes_on: bool| learned_tokenizer(config, &kept, goes_on).unwrap();
     let first = learn(&config, false);
     assert!(siskin_convert::tokenizer_of_json(&first).is_ok());
     let own = ["a siskin sings", "a siskin sings again"];
@@ -531,7 +531,7 @@ fn measuring_builds_what_it_needs() {
     let want = run(config.clone(), None).evaluate().unwrap().unwrap();
     // Evaluation needs neither gradients nor an optimizer: training with these settings would be refused.
     let mut config = config;
-    config.optimiser.name = "none".to_owned();
+    config.optimizer.name = "none".to_owned();
     config.model.train = vec!["no such tensor".to_owned()];
     let material = Material::to_measure(&config, base()).unwrap();
     assert_eq!(material.training.count(), 0, "what is trained on is not kept");
@@ -674,7 +674,7 @@ fn a_checkpoint_that_cannot_be_written_is_told_and_ends_nothing() {
 }
 
 #[test]
-fn scores_of_another_model_are_learnt() {
+fn scores_of_another_model_are_learned() {
     let place = Place::new("taught");
     let mut config = place.config(ADAMW);
     config.steps = 40;

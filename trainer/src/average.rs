@@ -4,7 +4,7 @@ use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use siskin::{Error, ErrorKind, Result};
 
-use crate::optimiser::lerp;
+use crate::optimizer::lerp;
 use crate::parameters::{Gradients, Parameters};
 use crate::settings::{Settings, read, within};
 use crate::state::{Data, State, Tables, View, bytes_of, fill, words};

@@ -11,7 +11,7 @@ use siskin_kernels::panel::ROWS;
 use siskin_kernels::quant::BlockType;
 
 use crate::parameters::{Parameters, Seen};
-use crate::quantise::WeightType;
+use crate::quantize::WeightType;
 
 /// The content of a file besides the tensors.
 #[derive(Clone, Debug, Default)]
@@ -23,7 +23,7 @@ pub struct Frame {
     /// The model's name.
     pub name: Option<String>,
     /// The license of the base model.
-    pub licence: Option<String>,
+    pub license: Option<String>,
     /// The provenance.
     pub provenance: Map<String, Value>,
     /// The tokenizer section.
@@ -82,8 +82,8 @@ pub fn write<W: Write + Seek + Send>(frame: &Frame, parameters: &Parameters<f32>
         architecture: frame.architecture.clone(),
         config: frame.config.clone(),
         name: frame.name.clone(),
-        licence: frame.licence.clone(),
+        license: frame.license.clone(),
         provenance: frame.provenance.clone(),
-        quantisation: Map::new(),
+        quantization: Map::new(),
     })
 }

@@ -9,7 +9,7 @@ use siskin::graph::{Role, Weight};
 use siskin::{Error, ErrorKind, Result};
 use siskin_kernels::panel::{self, PanelType, ROWS};
 
-use crate::quantise::WeightType;
+use crate::quantize::WeightType;
 use crate::real::Real;
 
 /// Elements that are unpacked at a time.

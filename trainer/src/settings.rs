@@ -96,7 +96,7 @@ mod tests {
 
     #[test]
     fn the_nearest_name_is_named() {
-        let error = unknown("optimiser", "optimiser", "adamv", &["sgd", "adamw", "lion"]);
+        let error = unknown("optimizer", "optimizer", "adamv", &["sgd", "adamw", "lion"]);
         assert!(error.message().contains("did you mean `adamw`?"), "{error}");
         assert!(error.message().contains("sgd, adamw, lion"), "{error}");
         assert_eq!([distance("kitten", "sitting"), distance("", "abc"), distance("abc", "abc")], [3, 3, 0]);

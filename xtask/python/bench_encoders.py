@@ -56,14 +56,14 @@ def int8_of(onnx: Path) -> Path:
     from onnxruntime.quantization import QuantType, quantize_dynamic
     from onnxruntime.quantization.shape_inference import quant_pre_process
 
-    quantised, folded, unfinished = (onnx.with_suffix(f".{form}.onnx") for form in ("int8", "folded", "unfinished"))
-    if not is_newer(quantised, onnx):
+    quantized, folded, unfinished = (onnx.with_suffix(f".{form}.onnx") for form in ("int8", "folded", "unfinished"))
+    if not is_newer(quantized, onnx):
         # Constant-folds matrices that are computed from weights alone: others are not quantized.
         quant_pre_process(onnx, folded, skip_symbolic_shape=True)
         quantize_dynamic(folded, unfinished, weight_type=QuantType.QInt8)
         folded.unlink()
-        unfinished.rename(quantised)
-    return quantised
+        unfinished.rename(quantized)
+    return quantized
 
 
 def is_newer(made: Path, source: Path) -> bool:

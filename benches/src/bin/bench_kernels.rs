@@ -4,9 +4,9 @@
 
 #![allow(clippy::print_stdout, reason = "this is what it is for")]
 
-use siskin_benches::{Lines, Matrix, Random, quantised, read_rate, vector};
+use siskin_benches::{Lines, Matrix, Random, quantized, read_rate, vector};
 use siskin_kernels::ops::attention::{self, BLOCK, CacheType, Query, Span};
-use siskin_kernels::ops::{Kernels, activation, norm, peak, quantise};
+use siskin_kernels::ops::{Kernels, activation, norm, peak, quantize};
 use siskin_kernels::panel::PanelType;
 use siskin_kernels::{Cpu, Features};
 use std::hint::black_box;
@@ -135,14 +135,14 @@ fn rows(table: &Kernels) {
     };
     let (a, b) = (vector(3072, &mut random), vector(3072, &mut random));
     let mut out = vec![0.0; 3072];
-    let mut words = vec![0; quantise::Layout::new(3072).words()];
-    report("quantise", &mut |columns| table.quantise()(black_box(&a[..columns]), &mut words));
-    report("quantise, rotated", &mut |columns| {
-        table.quantise_rotated()(black_box(&a[..columns]), &mut words)
+    let mut words = vec![0; quantize::Layout::new(3072).words()];
+    report("quantize", &mut |columns| table.quantize()(black_box(&a[..columns]), &mut words));
+    report("quantize, rotated", &mut |columns| {
+        table.quantize_rotated()(black_box(&a[..columns]), &mut words)
     });
     report("norm", &mut |columns| {
         let weight = &b[..columns];
-        let arguments = norm::Arguments { centred: false, weight, bias: &[], epsilon: 1e-5 };
+        let arguments = norm::Arguments { centered: false, weight, bias: &[], epsilon: 1e-5 };
         table.norm()(&arguments, black_box(&a[..columns]), &mut out[..columns]);
     });
     report("SiLU and gate", &mut |columns| {
@@ -169,7 +169,7 @@ fn products(table: &Kernels, wanted: &dyn Fn(&str) -> bool) {
         let cells = SIZES.map(|(rows, columns)| {
             let matrix = Matrix::new(ty, OUTPUTS, columns, &mut random);
             let x = vector(rows * columns, &mut random);
-            let words = quantised(table, ty, &x, columns);
+            let words = quantized(table, ty, &x, columns);
             let mut out = Lines::new(rows * OUTPUTS);
             let seconds = best(|| matrix.multiply(table, matrix.input(&x, &words), rows, &mut out));
             let gops = (2 * rows * OUTPUTS * columns) as f64 / seconds / 1e9;

@@ -5,9 +5,9 @@
 
 #![allow(clippy::print_stdout, reason = "this is what it is for")]
 
-use siskin_benches::{Matrix, Random, quantised, vector};
+use siskin_benches::{Matrix, Random, quantized, vector};
 use siskin_kernels::ops::attention::{self, BLOCK, CacheType, Query, Span};
-use siskin_kernels::ops::quantise::Layout;
+use siskin_kernels::ops::quantize::Layout;
 use siskin_kernels::ops::{Kernels, activation, norm};
 use siskin_kernels::panel::PanelType;
 use siskin_kernels::{Cpu, Features};
@@ -34,9 +34,9 @@ const CASES: [Case; 16] = [
     Case { name: "attention-f16-3", run: |kernels, repeats| attend(kernels, CacheType::F16, 3, repeats) },
     Case { name: "attention-f16-48", run: |kernels, repeats| attend(kernels, CacheType::F16, 48, repeats) },
     Case { name: "attention-int8-3", run: |kernels, repeats| attend(kernels, CacheType::Int8, 3, repeats) },
-    Case { name: "norm", run: normalise },
+    Case { name: "norm", run: normalize },
     Case { name: "gate", run: gate },
-    Case { name: "quantise", run: quantise },
+    Case { name: "quantize", run: quantize },
 ];
 
 /// Columns of rows that are not attention heads.
@@ -78,7 +78,7 @@ fn product(kernels: &Kernels, panel: PanelType, rows: usize, repeats: usize) {
     let mut random = Random::new(1);
     let matrix = Matrix::new(panel, OUTPUTS, COLUMNS, &mut random);
     let x = vector(rows * COLUMNS, &mut random);
-    let words = quantised(kernels, panel, &x, COLUMNS);
+    let words = quantized(kernels, panel, &x, COLUMNS);
     let mut out = vec![0.0; rows * OUTPUTS];
     for _ in 0..repeats {
         matrix.multiply(kernels, matrix.input(&x, black_box(&words)), rows, black_box(&mut out));
@@ -119,10 +119,10 @@ fn attend(kernels: &Kernels, cache: CacheType, count: usize, repeats: usize) {
     }
 }
 
-fn normalise(kernels: &Kernels, repeats: usize) {
+fn normalize(kernels: &Kernels, repeats: usize) {
     let mut random = Random::new(3);
     let (x, weight) = (vector(COLUMNS, &mut random), vector(COLUMNS, &mut random));
-    let arguments = norm::Arguments { centred: false, weight: &weight, bias: &[], epsilon: 1e-5 };
+    let arguments = norm::Arguments { centered: false, weight: &weight, bias: &[], epsilon: 1e-5 };
     let mut out = vec![0.0; COLUMNS];
     for _ in 0..repeats {
         kernels.norm()(&arguments, black_box(&x), black_box(&mut out));
@@ -138,10 +138,10 @@ fn gate(kernels: &Kernels, repeats: usize) {
     }
 }
 
-fn quantise(kernels: &Kernels, repeats: usize) {
+fn quantize(kernels: &Kernels, repeats: usize) {
     let x = vector(COLUMNS, &mut Random::new(5));
     let mut words = vec![0; Layout::new(COLUMNS).words()];
     for _ in 0..repeats {
-        kernels.quantise()(black_box(&x), black_box(&mut words));
+        kernels.quantize()(black_box(&x), black_box(&mut words));
     }
 }

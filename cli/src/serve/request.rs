@@ -105,7 +105,7 @@ pub(super) enum Ask {
 pub(super) enum Task {
     Generate,
     Translate { from: Option<String>, to: Option<String> },
-    Summarise,
+    Summarize,
 }
 
 type Reader = fn(&str, Fields<'_>) -> Result<Ask>;
@@ -122,7 +122,7 @@ const KINDS: [(&str, Reader); 13] = [
     ("transcribe", transcribe),
     ("generate", write),
     ("translate", write),
-    ("summarise", write),
+    ("summarize", write),
     ("prompt", prompt),
     ("stats", stats),
 ];
@@ -237,7 +237,7 @@ fn write(name: &str, mut fields: Fields<'_>) -> Result<Ask> {
     let (texts, long) = (texts(name, &mut fields)?, long(&mut fields, 0)?);
     let task = match name {
         "translate" => Task::Translate { from: fields.take("from")?, to: fields.take("to")? },
-        "summarise" => Task::Summarise,
+        "summarize" => Task::Summarize,
         _ => Task::Generate,
     };
     Ok(Ask::Write { texts, task, search: Box::new(fields.rest()?), long })

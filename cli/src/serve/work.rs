@@ -136,7 +136,7 @@ impl<'a> Work<'a> {
                     Task::Translate { from, to } => {
                         Writing::translation(&self.model, from.as_deref(), to.as_deref())
                     }
-                    Task::Summarise => Writing::summary(&self.model),
+                    Task::Summarize => Writing::summary(&self.model),
                 };
                 let mut writing = Writing { long, ..writing? };
                 search.over(&self.model, &mut writing, false)?;

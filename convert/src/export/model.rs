@@ -72,7 +72,7 @@ impl<'a> Model<'a> {
 
     /// Returns the block type that the panels of a matrix hold losslessly.
     pub(crate) fn block_of(&self, panel: PanelType) -> Option<BlockType> {
-        let types = self.file.metadata().quantisation.get("types");
+        let types = self.file.metadata().quantization.get("types");
         let had = |block: &BlockType| types.is_some_and(|types| types.get(block.name()).is_some());
         let holds = |block: &&BlockType| block.codec().panel == panel && panel != PanelType::Q8S16;
         let mut fitting = BlockType::ALL.iter().filter(holds);

@@ -315,11 +315,11 @@ fn family(model: &Model<'_>, graph: &Graph, kind: &str) -> Result<Vec<(String, V
         "gemma2" | "gemma3_text" => set("attention_bias", json!(has("blk.0.attn_q.bias"))),
         "olmoe" => {
             set("attention_bias", json!(has("blk.0.attn_q.bias")));
-            set("norm_topk_prob", json!(normalises(graph)));
+            set("norm_topk_prob", json!(normalizes(graph)));
         }
         "qwen2_moe" | "qwen3_moe" => {
             let plain = |layer: &usize| !has(&format!("blk.{layer}.ffn_gate_inp.weight"));
-            set("norm_topk_prob", json!(normalises(graph)));
+            set("norm_topk_prob", json!(normalizes(graph)));
             set("decoder_sparse_step", json!(1));
             set("mlp_only_layers", (0..h.layers).filter(plain).collect());
             set("attention_bias", json!(has("blk.0.attn_q.bias")));
@@ -360,8 +360,8 @@ fn kinds_of_layers(h: &ModelConfig) -> Value {
 }
 
 /// Returns true if the weights of selected experts are normalized to a sum of one.
-fn normalises(graph: &Graph) -> bool {
-    graph.nodes.iter().any(|node| matches!(node.op, Op::Route(Routing { normalise: true, .. })))
+fn normalizes(graph: &Graph) -> bool {
+    graph.nodes.iter().any(|node| matches!(node.op, Op::Route(Routing { normalize: true, .. })))
 }
 
 /// Returns the RoPE settings.

@@ -108,7 +108,7 @@ impl<'a> Entry<'a> {
             }
             (Role::Vector, _) => vec![self.parts.len() * columns],
             (Role::Matrix, TensorTransform::Transposed) => vec![columns, rows],
-            (Role::Matrix, TensorTransform::Neighbours(count)) => vec![rows, columns / count, *count],
+            (Role::Matrix, TensorTransform::Neighbors(count)) => vec![rows, columns / count, *count],
             (Role::Matrix, TensorTransform::Chunk(_)) if !is_numbered(tensor) => {
                 vec![self.parts.len() * rows, columns]
             }
@@ -256,16 +256,16 @@ impl<'a> Entry<'a> {
         block: BlockType,
         out: &mut [u8],
     ) -> Result<()> {
-        let TensorTransform::Neighbours(count) = take else {
+        let TensorTransform::Neighbors(count) = take else {
             return self.read(rows::blocks(tensor, row, block, out));
         };
         let columns = tensor.columns;
         let mut values = vec![0.0; columns];
         self.read(rows::values(tensor, row, &mut values))?;
         let width = columns / count.max(1);
-        let neighbours: Vec<f32> =
+        let neighbors: Vec<f32> =
             (0..columns).map(|index| values[index % count * width + index / count]).collect();
-        self.read(block.encode_row(&neighbours, None, out))
+        self.read(block.encode_row(&neighbors, None, out))
     }
 
     /// Writes the model's columns as rows.

@@ -33,7 +33,7 @@ pub(super) fn describe(gguf: &Gguf, architecture: &str, config: &mut Map<String,
     let name = Pooling::NAMES.iter().find(|(known, _)| *known == way).map(|(_, name)| *name);
     let mut settings = Map::new();
     settings.insert("pooling".to_owned(), name.into());
-    settings.insert("normalise".to_owned(), true.into());
+    settings.insert("normalize".to_owned(), true.into());
     let dense = dense(gguf, architecture)?;
     if !dense.is_empty() {
         settings.insert("dense".to_owned(), dense.into());

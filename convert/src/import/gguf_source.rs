@@ -127,7 +127,7 @@ impl Source for GgufSource {
         self.text("general.name")
     }
 
-    fn licence(&self) -> Option<&str> {
+    fn license(&self) -> Option<&str> {
         self.text("general.license")
     }
 

@@ -261,7 +261,7 @@ impl Source for HuggingFace {
         self.name.as_deref()
     }
 
-    fn licence(&self) -> Option<&str> {
+    fn license(&self) -> Option<&str> {
         None
     }
 

@@ -72,7 +72,7 @@ pub trait Source: Send + Sync {
     fn name(&self) -> Option<&str>;
 
     /// Returns the license, if the source states it.
-    fn licence(&self) -> Option<&str>;
+    fn license(&self) -> Option<&str>;
 
     /// Returns vectors in addition to the tensors of the graph, by name: dense layers after pooling.
     fn lists(&self) -> Result<Vec<(String, Vec<f32>)>> {

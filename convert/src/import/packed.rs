@@ -116,8 +116,8 @@ impl Source for Packed {
         self.file.metadata().name.as_deref()
     }
 
-    fn licence(&self) -> Option<&str> {
-        self.file.metadata().licence.as_deref()
+    fn license(&self) -> Option<&str> {
+        self.file.metadata().license.as_deref()
     }
 
     fn lists(&self) -> Result<Vec<(String, Vec<f32>)>> {

@@ -44,7 +44,7 @@ pub(super) fn settings(folder: &Path) -> Result<Option<Value>> {
     let Some(modules) = read(&folder.join("modules.json"), "modules.json")? else { return Ok(None) };
     let modules: Vec<Value> = parse_json(&modules, "modules.json", MOST_VALUES)?;
     let mut settings = Map::new();
-    let (mut normalise, mut dense) = (false, Vec::new());
+    let (mut normalize, mut dense) = (false, Vec::new());
     for (index, module) in modules.iter().enumerate() {
         let text = |key: &str| module.get(key).and_then(Value::as_str).unwrap_or_default();
         let kind = text("type").rsplit('.').next().unwrap_or_default();
@@ -58,8 +58,8 @@ pub(super) fn settings(folder: &Path) -> Result<Option<Value>> {
                     settings.insert("include_prompt".to_owned(), false.into());
                 }
             }
-            "Dense" if pooled && !normalise => dense.push(layer(folder, text("path"))?),
-            "Normalize" if pooled || modules.len() == 2 => normalise = true,
+            "Dense" if pooled && !normalize => dense.push(layer(folder, text("path"))?),
+            "Normalize" if pooled || modules.len() == 2 => normalize = true,
             "Transformer" | "Pooling" | "Dense" | "Normalize" => {
                 let message = format!("a module of type '{kind}' in place {index}");
                 return Err(Error::unsupported("modules.json", message));
@@ -69,7 +69,7 @@ pub(super) fn settings(folder: &Path) -> Result<Option<Value>> {
             }
         }
     }
-    settings.insert("normalise".to_owned(), normalise.into());
+    settings.insert("normalize".to_owned(), normalize.into());
     if !dense.is_empty() {
         settings.insert("dense".to_owned(), dense.into());
     }

@@ -129,9 +129,9 @@ fn metadata(source: &dyn Source, options: &PackOptions<'_>, report: &Report) -> 
         architecture: source.family().name.to_owned(),
         config: source.config().values().clone(),
         name: source.name().map(str::to_owned),
-        licence: source.licence().map(str::to_owned),
+        license: source.license().map(str::to_owned),
         provenance,
-        quantisation: report.values(options.recipe, options.calibration),
+        quantization: report.values(options.recipe, options.calibration),
     }
 }
 

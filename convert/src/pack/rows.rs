@@ -69,7 +69,7 @@ impl<'a> Rows<'a> {
         // Some sources store vectors as tables of one column, or with dimensions of size one.
         let same = match weight.role {
             // The kernel positions of a convolution are a dimension of their own.
-            Role::Matrix if matches!(source.take, TensorTransform::Neighbours(_)) => {
+            Role::Matrix if matches!(source.take, TensorTransform::Neighbors(_)) => {
                 found.0.checked_mul(found.1) == weight.rows.checked_mul(weight.columns)
             }
             // The source tensor holds other weights too.
@@ -139,7 +139,7 @@ impl<'a> Rows<'a> {
             return Err(self.broken());
         }
         Ok(match self.source.take {
-            TensorTransform::Whole | TensorTransform::Transposed | TensorTransform::Neighbours(_) => stored,
+            TensorTransform::Whole | TensorTransform::Transposed | TensorTransform::Neighbors(_) => stored,
             TensorTransform::PlusOne => stored.into_iter().map(|value| value + 1.0).collect(),
             take => (0..self.columns)
                 .map(|row| stored.get(take.source_row(row, self.columns, self.hyper)).copied())
@@ -177,7 +177,7 @@ impl<'a> Rows<'a> {
         let Scratch { raw, values, again, encoded } = scratch;
         let rows = match self.source.take {
             TensorTransform::Transposed => self.transposed(first, count, raw),
-            TensorTransform::Neighbours(neighbours) => self.regrouped(neighbours, first, count, raw),
+            TensorTransform::Neighbors(neighbors) => self.regrouped(neighbors, first, count, raw),
             TensorTransform::Across { chunk, of, part } => self.across([chunk, of, part], first, count, raw),
             _ => self.stored(first, count),
         };
@@ -280,19 +280,19 @@ impl<'a> Rows<'a> {
     /// Returns the rows with the values of one kernel position after the other.
     fn regrouped<'b>(
         &self,
-        neighbours: usize,
+        neighbors: usize,
         first: usize,
         count: usize,
         raw: &'b mut Vec<u8>,
     ) -> Option<Vec<&'b [u8]>> {
         let (size, row_bytes) = (self.source.block.codec().bytes, self.source.block.row_bytes(self.columns)?);
-        let width = self.columns / neighbours;
+        let width = self.columns / neighbors;
         raw.clear();
         raw.resize(count * row_bytes, 0);
         let stored = self.source.data.get(first * row_bytes..(first + count) * row_bytes)?;
         for (stored, raw) in stored.chunks_exact(row_bytes).zip(raw.chunks_exact_mut(row_bytes)) {
             for (index, number) in stored.chunks_exact(size).enumerate() {
-                let at = (index % neighbours * width + index / neighbours) * size;
+                let at = (index % neighbors * width + index / neighbors) * size;
                 raw.get_mut(at..at + size)?.copy_from_slice(number);
             }
         }
@@ -329,7 +329,7 @@ fn check_take(source: &SourceTensor, weight: &Weight, hyper: &ModelConfig) -> Re
             let last = source.take.source_row(rows.saturating_sub(1), rows, hyper);
             weight.role == Role::Matrix && last < source.rows
         }
-        TensorTransform::Neighbours(count) => {
+        TensorTransform::Neighbors(count) => {
             weight.role == Role::Vector || float && count > 0 && weight.columns.is_multiple_of(count)
         }
         TensorTransform::RotatedPairs => rows.is_multiple_of(hyper.head_size),

@@ -2,7 +2,7 @@ import Foundation
 
 /// Answers as streams. The prompt is computed when the first piece is requested, and each piece when it is requested:
 /// nothing is computed ahead. Breaking out of the iteration leaves the answer as it is; `next()` or another prompt
-/// continues from there. Cancelling the iterating task stops the running call.
+/// continues from there. Canceling the iterating task stops the running call.
 ///
 /// While the session is suspended, its streams wait.
 extension Session {

@@ -47,13 +47,13 @@ public struct Pooling: Sendable, Hashable {
     /// The type of pooling.
     public var kind: Kind
     /// Whether embeddings are normalized to unit length.
-    public var normalise: Bool
+    public var normalize: Bool
     /// How many dimensions are kept, for Matryoshka models; 0: all.
     public var columns: Int
 
     /// Creates a pooling.
-    public init(_ kind: Kind = .auto, normalise: Bool = true, columns: Int = 0) {
-        (self.kind, self.normalise, self.columns) = (kind, normalise, columns)
+    public init(_ kind: Kind = .auto, normalize: Bool = true, columns: Int = 0) {
+        (self.kind, self.normalize, self.columns) = (kind, normalize, columns)
     }
 
     /// Types of pooling.
@@ -82,11 +82,11 @@ public struct Pooling: Sendable, Hashable {
             case .max: SISKIN_POOLING_MAX
             case .weighted: SISKIN_POOLING_WEIGHTED
             }
-        try check(siskin_encoder_set_pooling(encoder, UInt32(kind), normalise, try number(columns, "columns")))
+        try check(siskin_encoder_set_pooling(encoder, UInt32(kind), normalize, try number(columns, "columns")))
     }
 }
 
-/// Encodes whole texts. Calls run one after the other, on a thread of the encoder; cancelling the task of a call stops
+/// Encodes whole texts. Calls run one after the other, on a thread of the encoder; canceling the task of a call stops
 /// it.
 public actor Encoder {
     private let worker: Worker

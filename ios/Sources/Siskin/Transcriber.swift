@@ -72,7 +72,7 @@ public struct Segment: Sendable, Hashable {
     }
 }
 
-/// Transcribes speech. Calls run one after the other, on a thread of the transcriber; cancelling the task of a call
+/// Transcribes speech. Calls run one after the other, on a thread of the transcriber; canceling the task of a call
 /// stops it.
 public actor Transcriber {
     private let worker: Worker

@@ -20,7 +20,7 @@ public struct Written: Sendable, Hashable {
 }
 
 /// Generates a text for each text of a batch: translations, summaries, continuations. Calls run one after the other, on
-/// a thread of the writer; cancelling the task of a call stops it.
+/// a thread of the writer; canceling the task of a call stops it.
 public actor Writer {
     private let model: Model
     private let worker: Worker

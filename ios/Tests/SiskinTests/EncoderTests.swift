@@ -44,7 +44,7 @@ final class EncoderTests: XCTestCase {
         await assertFails(.unsupported) { try await encoder.classify(["x"]) }
 
         var options = EncoderOptions()
-        options.pooling = Pooling(.first, normalise: false, columns: 8)
+        options.pooling = Pooling(.first, normalize: false, columns: 8)
         let short = try await self.encoder("vectors", options).embed("the sky is blue")
         XCTAssertEqual(short.count, 8)
         let kinds: [Pooling.Kind] = [.mean, .first, .last, .max, .weighted]

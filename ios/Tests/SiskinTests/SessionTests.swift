@@ -48,8 +48,8 @@ final class SessionTests: XCTestCase {
         let second = try await whole(list.answer(to: messages))
         XCTAssertEqual(first, second)
         // As rendered by the model's chat template.
-        let spelt = try await Session(model, options: greedy())
-        let third = try await whole(spelt.answer(raw: "[system]Be brief.[user]Why is the sky blue? 😀[assistant]"))
+        let spelled = try await Session(model, options: greedy())
+        let third = try await whole(spelled.answer(raw: "[system]Be brief.[user]Why is the sky blue? 😀[assistant]"))
         XCTAssertEqual(third.tokens, first.tokens)
         let fourth = try await Session(model, options: greedy())
         let ids = try model.tokenize("[system]Be brief.[user]Why is the sky blue? 😀[assistant]", special: false)

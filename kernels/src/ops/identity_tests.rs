@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 
 use super::attention::{self, Arguments, CacheType, Query};
 use super::matmul::tests::Case;
-use super::quantise::Layout;
+use super::quantize::Layout;
 use super::testing::{Random, tables};
 use super::{Kernels, activation, elementwise, norm, recurrence, rope};
 use crate::Cpu;
@@ -103,20 +103,20 @@ fn rows(lines: &mut Lines<'_>) {
     for map in [elementwise::Map::Scale(0.22), elementwise::Map::Softcap(3.0), elementwise::Map::Clamp(4.0)] {
         each(format!("map-{map:?}"), &|table, a, _, out| table.map()(map, a, out));
     }
-    for (name, centred) in [("norm-rms", false), ("norm-layer", true)] {
+    for (name, centered) in [("norm-rms", false), ("norm-layer", true)] {
         each(name.to_owned(), &|table, a, b, out| {
-            let arguments = norm::Arguments { centred, weight: b, bias: a, epsilon: 1e-5 };
+            let arguments = norm::Arguments { centered, weight: b, bias: a, epsilon: 1e-5 };
             table.norm()(&arguments, a, out);
         });
     }
-    for (name, quantise) in [
-        ("quantise", Kernels::quantise as fn(&Kernels) -> _),
-        ("quantise-rotated", Kernels::quantise_rotated),
+    for (name, quantize) in [
+        ("quantize", Kernels::quantize as fn(&Kernels) -> _),
+        ("quantize-rotated", Kernels::quantize_rotated),
     ] {
         lines.add(name, |table, hash| {
             for (a, _) in &pairs {
                 let mut words = vec![-1; Layout::new(a.len()).words()];
-                quantise(table)(a, &mut words);
+                quantize(table)(a, &mut words);
                 hash.words(&words);
             }
         });

@@ -13,7 +13,7 @@ pub mod lookup;
 pub mod matmul;
 pub mod norm;
 pub mod peak;
-pub mod quantise;
+pub mod quantize;
 pub mod recurrence;
 pub mod rope;
 #[cfg(target_arch = "x86_64")]
@@ -98,10 +98,10 @@ table! {
     map: elementwise::MapFunction = elementwise::MAP;
     /// See [`rope`].
     rope: rope::Function = rope::LIST;
-    /// See [`quantise`].
-    quantise: quantise::Function = quantise::LIST;
-    /// See [`quantise`].
-    quantise_rotated: quantise::Function = quantise::ROTATED_LIST;
+    /// See [`quantize`].
+    quantize: quantize::Function = quantize::LIST;
+    /// See [`quantize`].
+    quantize_rotated: quantize::Function = quantize::ROTATED_LIST;
     /// See [`attention`].
     attention: attention::Function = attention::LIST;
     /// See [`attention`].

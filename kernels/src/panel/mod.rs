@@ -26,13 +26,13 @@ pub use unpack::unpack;
 /// Rows per panel.
 pub const ROWS: usize = 16;
 
-/// The format of the left operand of a matmul; see [`quantise`](crate::ops::quantise).
+/// The format of the left operand of a matmul; see [`quantize`](crate::ops::quantize).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum InputKind {
     /// f32.
     Float,
     /// int8 with a scale per block.
-    Quantised,
+    Quantized,
     /// int8 of the rotated row, with one scale per row.
     Rotated,
 }
@@ -148,7 +148,7 @@ impl PanelType {
     pub fn input(self) -> InputKind {
         match (self.is_float(), self.is_row()) {
             (true, _) => InputKind::Float,
-            (false, false) => InputKind::Quantised,
+            (false, false) => InputKind::Quantized,
             (false, true) => InputKind::Rotated,
         }
     }

@@ -32,27 +32,27 @@ pub(super) const QWEN_RULES: [TensorRule; 4] = [
     whole("blk.{}.ffn_down_exp.{}", "model.layers.{}.mlp.experts.{}.down_proj"),
 ];
 
-/// Returns the routing of a layer, or `None` if it has no router. `normalise` is the default for whether the weights of
+/// Returns the routing of a layer, or `None` if it has no router. `normalize` is the default for whether the weights of
 /// the selected experts are normalized to a sum of 1.
 pub(super) fn routing(
     config: &Config,
     b: &Builder<'_>,
     layer: usize,
-    normalise: bool,
+    normalize: bool,
 ) -> Result<Option<Routing>> {
     if !b.has(&block(layer, "ffn_gate_inp.weight")) {
         return Ok(None);
     }
-    chosen(config, normalise).map(Some)
+    chosen(config, normalize).map(Some)
 }
 
-/// Reads the routing from the configuration; `normalise` is the default.
-fn chosen(config: &Config, normalise: bool) -> Result<Routing> {
+/// Reads the routing from the configuration; `normalize` is the default.
+fn chosen(config: &Config, normalize: bool) -> Result<Routing> {
     let experts = config.required(&["num_local_experts", "num_experts", "expert_count"])?;
     let chosen = config.required(&["num_experts_per_tok", "expert_used_count"])?;
     check(experts, chosen)?;
-    let normalise = config.flag(&["norm_topk_prob", "expert_weights_norm"])?.unwrap_or(normalise);
-    Ok(Routing { experts, chosen, normalise, capacity: None })
+    let normalize = config.flag(&["norm_topk_prob", "expert_weights_norm"])?.unwrap_or(normalize);
+    Ok(Routing { experts, chosen, normalize, capacity: None })
 }
 
 /// Refuses numbers beyond the limits.

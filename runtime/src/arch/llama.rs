@@ -36,7 +36,7 @@ pub(super) struct Shape {
     /// QK-norm over all heads.
     pub row_norm: bool,
     /// Whether the weights of selected experts are normalized to a sum of 1, unless configured.
-    pub normalises: bool,
+    pub normalizes: bool,
     /// The RoPE table; `None`: read from the configuration.
     pub rope: Option<Rope>,
     /// Clamping of expert gates.
@@ -55,7 +55,7 @@ impl Default for Shape {
             rotates: Box::new(|_| true),
             head_norm: false,
             row_norm: false,
-            normalises: true,
+            normalizes: true,
             rope: None,
             limits: None,
             clamp: None,
@@ -79,7 +79,7 @@ impl Shape {
             let attended = b.scale(attended, self.residual);
             x = b.add(x, attended);
             let normed = b.rms_norm(x, &block(layer, "ffn_norm"), h.epsilon);
-            let fed = match experts::routing(config, &b, layer, self.normalises)? {
+            let fed = match experts::routing(config, &b, layer, self.normalizes)? {
                 Some(routing) => {
                     let gate = self.limits.map_or(experts::Gate::Plain(activation), experts::Gate::Limited);
                     experts::feed_forward(&mut b, config, h, layer, gate, routing, normed)?

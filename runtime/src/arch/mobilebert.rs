@@ -158,7 +158,7 @@ impl Shape {
     fn embeddings(&self, h: &ModelConfig, b: &mut Builder<'_>) -> ValueId {
         let mut x = b.embed("token_embd.weight", h.vocabulary, self.embedding);
         if self.trigrams {
-            x = b.neighbours(x, &[1, 0, -1], 1);
+            x = b.neighbors(x, &[1, 0, -1], 1);
         }
         if self.trigrams || self.embedding != h.width {
             x = b.linear(x, "embd_projection", h.width);

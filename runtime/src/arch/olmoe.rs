@@ -13,7 +13,7 @@ pub(super) static FAMILY: Family = Family {
     hyper: |config| ModelConfig::read(config, |width| 4 * width),
     form: Topology::Decoder(|config, hyper, b| {
         let clamp = config.number(&["clip_qkv", "attention.clamp_kqv"])?.map(|limit| limit as f32);
-        Shape { row_norm: true, normalises: false, clamp, ..Shape::default() }.graph(config, hyper, b)
+        Shape { row_norm: true, normalizes: false, clamp, ..Shape::default() }.graph(config, hyper, b)
     }),
 };
 

@@ -19,7 +19,7 @@ pub(super) static FAMILY: Family = Family {
         Ok(hyper)
     },
     form: Topology::Decoder(|config, hyper, b| {
-        Shape { normalises: false, ..Shape::default() }.graph(config, hyper, b)
+        Shape { normalizes: false, ..Shape::default() }.graph(config, hyper, b)
     }),
 };
 

@@ -207,7 +207,7 @@ fn switch(
     let experts = config.required(&["num_experts"])?;
     experts::check(experts, 1)?;
     let capacity = Some(config.count(&["expert_capacity"])?.unwrap_or(64));
-    let routing = Routing { experts, chosen: 1, normalise: false, capacity };
+    let routing = Routing { experts, chosen: 1, normalize: false, capacity };
     let name = |part: &str| block(side, layer, part);
     experts::mixture(b, &name, Gate::Absent(activation), routing, (h.feed_forward, h.width), x)
 }

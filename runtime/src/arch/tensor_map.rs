@@ -29,7 +29,7 @@ pub enum TensorTransform {
     /// then all keys, then all values.
     HeadsOfThree,
     /// Conv1d weight with this kernel size: source rows are inputs × kernel positions, ours kernel positions × inputs.
-    Neighbours(usize),
+    Neighbors(usize),
     /// Several tensors are concatenated row-wise in one, by the index in our name: `of` tensors per index, of which
     /// this is `part`.
     Stacked {
@@ -108,7 +108,7 @@ impl TensorTransform {
     pub fn source_row(self, row: usize, rows: usize, hyper: &ModelConfig) -> usize {
         let size = hyper.head_size;
         match self {
-            Self::Whole | Self::Transposed | Self::PlusOne | Self::Neighbours(_) => row,
+            Self::Whole | Self::Transposed | Self::PlusOne | Self::Neighbors(_) => row,
             Self::Stacked { part, .. } => part * rows + row,
             Self::Chunk(chunk) | Self::Across { chunk, .. } => chunk * rows + row,
             Self::StackedAcross { .. } => row,

@@ -30,8 +30,8 @@ pub(super) static FAMILY: Family = Family {
 
 /// The tensor map of the parts before the layers, which are BART's.
 const OWN: [TensorRule; 4] = [
-    taken("enc.conv1", "model.encoder.conv1", TensorTransform::Neighbours(3)),
-    taken("enc.conv2", "model.encoder.conv2", TensorTransform::Neighbours(3)),
+    taken("enc.conv1", "model.encoder.conv1", TensorTransform::Neighbors(3)),
+    taken("enc.conv2", "model.encoder.conv2", TensorTransform::Neighbors(3)),
     whole("token_embd", "model.decoder.embed_tokens"),
     whole("output", "proj_out"),
 ];
@@ -49,7 +49,7 @@ fn side(config: &Config, side: &str) -> Result<ModelConfig> {
 fn sound(h: &ModelConfig, b: &mut Builder<'_>) -> ValueId {
     let mut x = b.features(h.features);
     for (name, stride) in [("enc.conv1", 1), ("enc.conv2", 2)] {
-        let near = b.neighbours(x, &[-1, 0, 1], stride);
+        let near = b.neighbors(x, &[-1, 0, 1], stride);
         x = b.linear(near, name, h.width);
         x = b.activate(ActivationKind::Gelu, x);
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use siskin_kernels::ops::Kernels;
 
-use super::scores::{Best, Scorer, Step, When, normalise};
+use super::scores::{Best, Scorer, Step, When, normalize};
 use super::{Early, Found, SearchOptions};
 use crate::Result;
 use crate::logits_processors::{Place, RuleList};
@@ -182,7 +182,7 @@ impl Group {
         };
         let found = |step: &Step, length: usize| Found {
             tokens: text(step).split_off(prompt),
-            score: normalise(step.sum, length.max(1), options.length_penalty),
+            score: normalize(step.sum, length.max(1), options.length_penalty),
         };
         let ends = |step: &&Step| options.rules.ends.contains(&step.id);
         let goes_on = |step: &&Step| !ends(step);
@@ -231,6 +231,6 @@ impl Group {
             _ => return false,
         };
         let may_grow = options.early == Early::Never && options.length_penalty > 0.0;
-        normalise(highest, if may_grow { most } else { written }, options.length_penalty) > worst
+        normalize(highest, if may_grow { most } else { written }, options.length_penalty) > worst
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Found, normalise};
+use super::{Found, normalize};
 use crate::Result;
 use crate::context::{BatchEntry, Context};
 use crate::sample::{Sampler, SamplerOptions};
@@ -107,7 +107,7 @@ impl Draws {
         let power = self.drawing.length_penalty;
         self.draws.iter().for_each(|draw| context.remove(draw.sequence));
         let found =
-            |draw: Draw| Found { score: normalise(draw.sum, draw.tokens.len(), power), tokens: draw.tokens };
+            |draw: Draw| Found { score: normalize(draw.sum, draw.tokens.len(), power), tokens: draw.tokens };
         self.draws.into_iter().map(found).collect()
     }
 }

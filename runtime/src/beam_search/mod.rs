@@ -19,7 +19,7 @@ mod tests;
 pub(crate) use beams::{Beams, Settings};
 pub(crate) use draws::{Drawing, Draws};
 pub(crate) use run::{Hunt, feed};
-pub(crate) use scores::normalise;
+pub(crate) use scores::normalize;
 
 use crate::logits_processors::Rules;
 use crate::{Error, Result};

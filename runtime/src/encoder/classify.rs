@@ -61,13 +61,13 @@ pub struct Entity {
 
 /// The most likely label of a token.
 #[derive(Clone, Copy)]
-struct Labelled {
+struct Labeled {
     best: usize,
     probability: f32,
     span: (usize, usize),
 }
 
-impl Labelled {
+impl Labeled {
     fn of(row: &[f32], span: (usize, usize)) -> Self {
         let row = softmax(row);
         let best = (0..row.len()).fold(0, |best, i| if row[i] > row[best] { i } else { best });
@@ -139,22 +139,22 @@ impl Encoder {
         let mut found = vec![Vec::new(); inputs.len()];
         self.read(&inputs, OutputRows::All, &mut |index, outputs| {
             let (own, spans) = &shown[index];
-            let labelled = |token: usize| Labelled::of(outputs.row(token), spans[token]);
-            found[index] = own.clone().map(labelled).collect();
+            let labeled = |token: usize| Labeled::of(outputs.row(token), spans[token]);
+            found[index] = own.clone().map(labeled).collect();
             Ok(())
         })?;
         // The labels of all windows of a text are concatenated before spans are built, as a span may cross windows.
         let mut all = vec![Vec::new(); texts.len()];
-        owners.into_iter().zip(found).for_each(|(owner, labelled)| all[owner].extend(labelled));
-        Ok(all.iter().map(|labelled| self.entities(labelled)).collect())
+        owners.into_iter().zip(found).for_each(|(owner, labeled)| all[owner].extend(labeled));
+        Ok(all.iter().map(|labeled| self.entities(labeled)).collect())
     }
 
     /// Merges consecutive tokens with the same label into a span, unless a tagging prefix (BIO, BIOES, BILOU) starts a
     /// new one.
-    fn entities(&self, tokens: &[Labelled]) -> Vec<Entity> {
+    fn entities(&self, tokens: &[Labeled]) -> Vec<Entity> {
         let mut entities: Vec<(Entity, usize)> = Vec::new();
         let mut open = false;
-        for &Labelled { best, probability, span: (start, end) } in tokens {
+        for &Labeled { best, probability, span: (start, end) } in tokens {
             let name = self.label(best);
             if name == "O" {
                 open = false;

@@ -15,7 +15,7 @@ pub struct EmbedOptions {
     /// How hidden states are pooled to one vector.
     pub pooling: Pooling,
     /// Whether vectors are L2-normalized.
-    pub normalise: bool,
+    pub normalize: bool,
     /// The number of leading columns to keep, for models trained with Matryoshka representation learning
     /// (arXiv:2205.13147); 0: all.
     pub columns: usize,
@@ -38,9 +38,9 @@ impl EmbedOptions {
                 .map(|(pooling, _)| *pooling)
                 .ok_or_else(|| Error::unsupported("config.sentence_transformers.pooling", name))?,
         };
-        let normalise =
-            config.get("sentence_transformers/normalise").and_then(Value::as_bool).unwrap_or(true);
-        Ok(Self { pooling, normalise, columns: 0, long: Long::Refuse, prompt: Prompt::Usual })
+        let normalize =
+            config.get("sentence_transformers/normalize").and_then(Value::as_bool).unwrap_or(true);
+        Ok(Self { pooling, normalize, columns: 0, long: Long::Refuse, prompt: Prompt::Usual })
     }
 
     /// Truncates and normalizes a vector.
@@ -48,8 +48,8 @@ impl EmbedOptions {
         if self.columns > 0 {
             vector.truncate(self.columns);
         }
-        if self.normalise {
-            normalise(&mut vector);
+        if self.normalize {
+            normalize(&mut vector);
         }
         Error::unless_finite("vector", &vector)?;
         Ok(vector)
@@ -107,7 +107,7 @@ impl Encoder {
         if inputs.len() == texts.len() {
             return self.embed_tokens(&inputs, options);
         }
-        let parts = self.embed_tokens(&inputs, &EmbedOptions { normalise: false, ..*options })?;
+        let parts = self.embed_tokens(&inputs, &EmbedOptions { normalize: false, ..*options })?;
         let mut all = owners.iter().zip(&inputs).zip(parts).peekable();
         let mut vectors = Vec::with_capacity(texts.len());
         while let Some(((&owner, tokens), mut vector)) = all.next() {
@@ -164,7 +164,7 @@ impl Encoder {
 }
 
 /// L2-normalizes a vector; zeros stay zeros.
-fn normalise(vector: &mut [f32]) {
+fn normalize(vector: &mut [f32]) {
     let length = vector.iter().map(|x| f64::from(*x) * f64::from(*x)).sum::<f64>().sqrt();
     if length > 0.0 {
         vector.iter_mut().for_each(|x| *x = (f64::from(*x) / length) as f32);

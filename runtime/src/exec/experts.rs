@@ -11,7 +11,7 @@ const NONE: i32 = -1;
 
 /// Selects the top-k experts by `scores`: writes the weights of the selected, highest score first, then their indices.
 ///
-/// Weights are the softmax over all experts, computed in expert order; with [`Routing::normalise`] they are divided by
+/// Weights are the softmax over all experts, computed in expert order; with [`Routing::normalize`] they are divided by
 /// their sum, computed in selection order. Of equal scores the first wins.
 pub(super) fn route(routing: &Routing, scores: &[f32], out: &mut [f32]) {
     let largest = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
@@ -27,7 +27,7 @@ pub(super) fn route(routing: &Routing, scores: &[f32], out: &mut [f32]) {
         numbers[choice] = expert as f32;
         total += weights[choice];
     }
-    if routing.normalise {
+    if routing.normalize {
         weights.iter_mut().for_each(|weight| *weight /= total);
     }
 }
@@ -135,7 +135,7 @@ mod tests {
 
     #[test]
     fn every_choice_has_a_slot_while_there_is_room() {
-        let routing = Routing { experts: 3, chosen: 2, normalise: true, capacity: Some(2) };
+        let routing = Routing { experts: 3, chosen: 2, normalize: true, capacity: Some(2) };
         let scores = [[3.0, 1.0, 2.0], [3.0, 2.0, 1.0], [1.0, 0.5, 0.0], [0.0, 0.0, 0.0]];
         let routed: Vec<Vec<f32>> = scores
             .iter()

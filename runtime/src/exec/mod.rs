@@ -135,7 +135,7 @@ impl Batch {
 
     /// Returns the row of kind `from` at distance `offset` from the one that corresponds to output row `row`, if it is
     /// in the same sequence.
-    fn neighbour(&self, from: Rows, to: Rows, row: usize, offset: isize, stride: usize) -> Option<usize> {
+    fn neighbor(&self, from: Rows, to: Rows, row: usize, offset: isize, stride: usize) -> Option<usize> {
         let same = |other: &Row| self.rows.get(row).is_some_and(|row| row.sequence == other.sequence);
         match (from, to) {
             (Rows::Frames, Rows::Frames) => {

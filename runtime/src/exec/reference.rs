@@ -2,7 +2,7 @@
 //! bit.
 
 use siskin_kernels::ops::{
-    Kernels, attention, elementwise::Map, elementwise::reference_affine, matmul, norm, quantise, recurrence,
+    Kernels, attention, elementwise::Map, elementwise::reference_affine, matmul, norm, quantize, recurrence,
     rope,
 };
 use siskin_kernels::panel::{self, InputKind, ROWS};
@@ -91,7 +91,7 @@ impl Forward<'_> {
                 let (from, to) = (kind(node.inputs[0]), kind(node.output));
                 each(&|row, out| {
                     for (offset, out) in offsets.iter().zip(out.chunks_mut(columns / offsets.len())) {
-                        if let Some(other) = self.batch.neighbour(from, to, row, *offset, *stride) {
+                        if let Some(other) = self.batch.neighbor(from, to, row, *offset, *stride) {
                             out.copy_from_slice(&input(0)[other]);
                         }
                     }
@@ -102,7 +102,7 @@ impl Forward<'_> {
             }
             Op::Norm { kind, weight, bias, epsilon, .. } => {
                 let arguments = norm::Arguments {
-                    centred: *kind == NormKind::Layer,
+                    centered: *kind == NormKind::Layer,
                     weight: self.weights.vector(Some(*weight)),
                     bias: self.weights.vector(*bias),
                     epsilon: *epsilon,
@@ -231,15 +231,15 @@ impl Forward<'_> {
 
     fn product(&self, weight: WeightId, bias: Option<WeightId>, x: &[f32], out: &mut [f32]) {
         let Some(tensor) = self.weights.matrix(weight) else { return };
-        let mut words = vec![0; quantise::Layout::new(tensor.columns).words()];
+        let mut words = vec![0; quantize::Layout::new(tensor.columns).words()];
         let input = match tensor.panel.input() {
             InputKind::Float => matmul::Input::Float { rows: x, stride: x.len() },
-            InputKind::Quantised => {
-                quantise::reference(x, &mut words);
-                matmul::Input::Quantised(&words)
+            InputKind::Quantized => {
+                quantize::reference(x, &mut words);
+                matmul::Input::Quantized(&words)
             }
             InputKind::Rotated => {
-                quantise::reference_rotated(x, &mut words);
+                quantize::reference_rotated(x, &mut words);
                 matmul::Input::Rotated(&words)
             }
         };

@@ -6,6 +6,8 @@ use serde_json::{Map, Value};
 
 const MOST_BYTES: usize = 16 << 20;
 const MOST_VALUES: usize = 1 << 20;
+/// Fields of earlier versions that have another name now; every file of those versions has them.
+const RENAMED: [&str; 2] = ["licence", "quantisation"];
 
 fn fits(bytes: &[u8]) -> bool {
     bytes.len() <= MOST_BYTES && json::values(bytes) <= MOST_VALUES
@@ -21,11 +23,11 @@ pub struct Metadata {
     /// The model's own name, if the source had one.
     pub name: Option<String>,
     /// The license, if the source named one.
-    pub licence: Option<String>,
+    pub license: Option<String>,
     /// Source format, files, sizes and the version of the converter.
     pub provenance: Map<String, Value>,
     /// The number of tensors per type, and the quality report if there is one.
-    pub quantisation: Map<String, Value>,
+    pub quantization: Map<String, Value>,
 }
 
 impl Metadata {
@@ -38,12 +40,16 @@ impl Metadata {
         let Value::Object(mut object) = json::parse_json(bytes, "metadata", MOST_VALUES)? else {
             return Err(Error::corrupt("metadata", "is not a JSON object"));
         };
+        if let Some(field) = RENAMED.into_iter().find(|field| object.contains_key(*field)) {
+            let message = "is the name of a field in an earlier version of the format; pack the model again";
+            return Err(Error::new(ErrorKind::Version, place(field), message));
+        }
         let mut text = |field: &str| match object.remove(field) {
             None | Some(Value::Null) => Ok(None),
             Some(Value::String(text)) => Ok(Some(text)),
             Some(_) => Err(Error::corrupt(place(field), "is not a text")),
         };
-        let (architecture, name, licence) = (text("architecture")?, text("name")?, text("licence")?);
+        let (architecture, name, license) = (text("architecture")?, text("name")?, text("license")?);
         let mut map = |field: &str| match object.remove(field) {
             None | Some(Value::Null) => Ok(None),
             Some(Value::Object(map)) => Ok(Some(map)),
@@ -54,9 +60,9 @@ impl Metadata {
             architecture: architecture.ok_or_else(|| missing("architecture"))?,
             config: map("config")?.ok_or_else(|| missing("config"))?,
             name,
-            licence,
+            license,
             provenance: map("provenance")?.unwrap_or_default(),
-            quantisation: map("quantisation")?.unwrap_or_default(),
+            quantization: map("quantization")?.unwrap_or_default(),
         })
     }
 
@@ -66,10 +72,10 @@ impl Metadata {
         let object: Map<String, Value> = [
             ("architecture", Value::String(self.architecture.clone())),
             ("config", Value::Object(self.config.clone())),
-            ("licence", text(&self.licence)),
+            ("license", text(&self.license)),
             ("name", text(&self.name)),
             ("provenance", Value::Object(self.provenance.clone())),
-            ("quantisation", Value::Object(self.quantisation.clone())),
+            ("quantization", Value::Object(self.quantization.clone())),
         ]
         .into_iter()
         .map(|(key, value)| (key.to_owned(), value))

@@ -13,7 +13,7 @@ fn metadata() -> Metadata {
         architecture: "llama".into(),
         config,
         name: Some("tiny".into()),
-        licence: Some("MIT".into()),
+        license: Some("MIT".into()),
         ..Metadata::default()
     }
 }

@@ -133,7 +133,7 @@ impl<'a> Builder<'a> {
     }
 
     /// Im2col: concatenates the rows at `offsets` from each row, or from every `stride`th row.
-    pub fn neighbours(&mut self, x: ValueId, offsets: &[isize], stride: usize) -> ValueId {
+    pub fn neighbors(&mut self, x: ValueId, offsets: &[isize], stride: usize) -> ValueId {
         let columns = offsets.len() * self.columns(x);
         self.node(Op::Im2col { offsets: offsets.to_vec(), stride }, &[x], columns)
     }

@@ -188,8 +188,8 @@ pub(crate) const STATE_PANEL: usize = 16;
 impl Recurrence {
     /// Returns the columns of a head's state, rounded up to whole panels.
     pub(crate) fn state_columns(&self) -> usize {
-        let normaliser = usize::from(self.rule != RecurrenceRule::Delta);
-        (self.value_size + normaliser).next_multiple_of(STATE_PANEL)
+        let normalizer = usize::from(self.rule != RecurrenceRule::Delta);
+        (self.value_size + normalizer).next_multiple_of(STATE_PANEL)
     }
 
     /// Returns the number of f32 values of a head's state.
@@ -272,7 +272,7 @@ pub struct Routing {
     /// Experts selected per row (top-k).
     pub chosen: usize,
     /// Whether the weights of the selected experts are normalized to a sum of 1.
-    pub normalise: bool,
+    pub normalize: bool,
     /// Expert capacity: the maximum number of rows of a sequence that an expert takes in one pass; further rows skip
     /// it. It is counted per pass, as in the reference implementation, so each batch of a sequence that is fed in
     /// several starts anew.

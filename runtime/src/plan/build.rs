@@ -6,11 +6,11 @@ use super::{After, Plan, ProductPart, RowOp, Step, View, Weights, row_count, slo
 use crate::graph::{Attention, Graph, Node, Op, Routing, Rows, ValueId, WeightId};
 use crate::{Error, ErrorKind, Result};
 use siskin_kernels::ops::elementwise::Map;
-use siskin_kernels::ops::quantise::Layout;
+use siskin_kernels::ops::quantize::Layout;
 use siskin_kernels::panel::InputKind;
 
 /// The quantized copy of a view.
-struct Quantised {
+struct Quantized {
     /// The value that owns the view's buffer: the copy is freed together with it.
     owner: ValueId,
     kind: InputKind,
@@ -31,7 +31,7 @@ struct Planner<'a> {
     owners: Vec<ValueId>,
     /// The allocation of each value that owns a buffer.
     buffers: Vec<Option<Place>>,
-    quantised: Vec<Quantised>,
+    quantized: Vec<Quantized>,
     /// The last node that reads each value or a view into it.
     last_use: Vec<usize>,
     turns: Vec<Option<View>>,
@@ -97,7 +97,7 @@ impl<'a> Planner<'a> {
             views: vec![None; count],
             owners,
             buffers: vec![None; count],
-            quantised: Vec::new(),
+            quantized: Vec::new(),
             last_use,
             turns: vec![None; graph.ropes.len()],
             slots: Vec::new(),
@@ -151,7 +151,7 @@ impl<'a> Planner<'a> {
             }
             keep
         });
-        self.quantised.retain(|made| {
+        self.quantized.retain(|made| {
             let keep = last_use[made.owner] != index;
             if !keep {
                 pending.push((step, made.place));
@@ -218,7 +218,7 @@ impl<'a> Planner<'a> {
             Op::Im2col { offsets, stride } => {
                 let (from, offsets, stride) = (self.view(node.inputs[0])?, offsets.clone(), *stride);
                 let rows = [self.rows(node.inputs[0]), rows];
-                let op = |to| RowOp::Neighbours { offsets: offsets.clone(), stride, rows, from, to };
+                let op = |to| RowOp::Neighbors { offsets: offsets.clone(), stride, rows, from, to };
                 self.gather(node.output, &op);
                 Ok(())
             }
@@ -293,7 +293,7 @@ impl<'a> Planner<'a> {
         let kind_of = |weight: &WeightId| self.weights.matrix(*weight).map(|tensor| tensor.panel.input());
         let kinds: Vec<_> = weights.iter().map(kind_of).collect();
         let mut inputs = Vec::new();
-        for kind in [InputKind::Float, InputKind::Quantised, InputKind::Rotated] {
+        for kind in [InputKind::Float, InputKind::Quantized, InputKind::Rotated] {
             if kinds.contains(&Some(kind)) {
                 inputs.push((kind, self.input(kind, input, from, rows)));
             }
@@ -378,7 +378,7 @@ impl<'a> Planner<'a> {
         let kind_of = |part: &(WeightId, _)| self.weights.matrix(part.0).map(|tensor| tensor.panel.input());
         let kinds: Vec<_> = parts.iter().map(kind_of).collect();
         let mut inputs = Vec::new();
-        for kind in [InputKind::Float, InputKind::Quantised, InputKind::Rotated] {
+        for kind in [InputKind::Float, InputKind::Quantized, InputKind::Rotated] {
             if kinds.contains(&Some(kind)) {
                 inputs.push((kind, self.input(kind, input, from, rows)));
             }
@@ -433,7 +433,7 @@ impl<'a> Planner<'a> {
         if kind == InputKind::Float {
             return from;
         }
-        if let Some(made) = self.quantised.iter().find(|made| made.from == from && made.kind == kind) {
+        if let Some(made) = self.quantized.iter().find(|made| made.from == from && made.kind == kind) {
             return made.to;
         }
         let words = Layout::new(from.columns).words();
@@ -443,11 +443,11 @@ impl<'a> Planner<'a> {
         self.row_op(
             rows,
             match kind {
-                InputKind::Rotated => RowOp::QuantiseRotated { from, to },
-                _ => RowOp::Quantise { from, to },
+                InputKind::Rotated => RowOp::QuantizeRotated { from, to },
+                _ => RowOp::Quantize { from, to },
             },
         );
-        self.quantised.push(Quantised { owner: self.owners[value], kind, from, to, place });
+        self.quantized.push(Quantized { owner: self.owners[value], kind, from, to, place });
         to
     }
 

@@ -41,7 +41,7 @@ pub(crate) enum RowOp {
     /// Copies a row that was computed by another part of the graph.
     Carried { to: View },
     /// Im2col: concatenates neighboring rows; `rows` are the row kinds of input and output.
-    Neighbours { offsets: Vec<isize>, stride: usize, rows: [Rows; 2], from: View, to: View },
+    Neighbors { offsets: Vec<isize>, stride: usize, rows: [Rows; 2], from: View, to: View },
     /// Looks up the position embedding.
     EmbedPosition { table: WeightId, offset: usize, to: View },
     /// Copies an output row from the batch.
@@ -74,10 +74,10 @@ pub(crate) enum RowOp {
     Affine { weight: WeightId, bias: WeightId, from: View, to: View },
     /// See [`siskin_kernels::ops::elementwise`].
     Map { map: Map, from: View, to: View },
-    /// Quantizes to int8, see [`siskin_kernels::ops::quantise`]; `to` counts words.
-    Quantise { from: View, to: View },
+    /// Quantizes to int8, see [`siskin_kernels::ops::quantize`]; `to` counts words.
+    Quantize { from: View, to: View },
     /// The same for row types, after the Hadamard rotation.
-    QuantiseRotated { from: View, to: View },
+    QuantizeRotated { from: View, to: View },
 }
 
 /// Returns the words of the slot table of `rows` rows: the first slot of each expert and the end of the last one's, how

@@ -29,7 +29,7 @@ impl fmt::Display for Plan {
                 Step::Products { rows, input, kind, parts, after } => {
                     let kind = match kind {
                         InputKind::Float => "float",
-                        InputKind::Quantised => "int8",
+                        InputKind::Quantized => "int8",
                         InputKind::Rotated => "rotated int8",
                     };
                     let outputs: Vec<usize> = parts.iter().map(|part| part.to.columns).collect();

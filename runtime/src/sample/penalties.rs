@@ -32,7 +32,7 @@ pub(super) fn build(options: &SamplerOptions, vocabulary_size: usize) -> Option<
 }
 
 impl Penalties {
-    fn penalised(&self, score: f32, count: u32) -> f32 {
+    fn penalized(&self, score: f32, count: u32) -> f32 {
         let score = if score <= 0.0 { score * self.repetition } else { score / self.repetition };
         (score - (count as f32 * self.frequency + self.presence)).min(f32::MAX)
     }
@@ -46,7 +46,7 @@ impl Edit for Penalties {
                 continue;
             }
             if let Some(score) = scores.get_mut(id as usize) {
-                *score = self.penalised(*score, count);
+                *score = self.penalized(*score, count);
             }
             self.counts[id as usize] |= DONE;
         }

@@ -142,11 +142,11 @@ fn languages(tokenizer: &Tokenizer, code: &dyn Fn(&str) -> Option<&str>) -> Vec<
 
 /// Returns the token of a language.
 fn language(tokenizer: &Tokenizer, name: &str, code: &str, known: &[(String, u32)]) -> Result<u32> {
-    let spelt = SPELLINGS.iter().find_map(|(before, after)| {
+    let spelled = SPELLINGS.iter().find_map(|(before, after)| {
         let id = tokenizer.token_to_id(format!("{before}{code}{after}").as_bytes())?;
         known.iter().any(|(_, known)| *known == id).then_some(id)
     });
-    if let Some(id) = spelt {
+    if let Some(id) = spelled {
         return Ok(id);
     }
     let begins = |(known, _): &&(String, u32)| known.split('_').next() == Some(code);

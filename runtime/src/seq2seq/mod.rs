@@ -95,7 +95,7 @@ impl Writer {
     }
 
     /// Summarizes texts.
-    pub fn summarise<T: AsRef<str>>(&mut self, texts: &[T]) -> Result<Vec<Vec<Candidate>>> {
+    pub fn summarize<T: AsRef<str>>(&mut self, texts: &[T]) -> Result<Vec<Vec<Candidate>>> {
         let writing = Writing::summary(&self.model)?;
         self.write(texts, &writing)
     }

@@ -97,8 +97,8 @@ impl Writing {
 
     /// Returns the options for a summary from the model's config.
     pub fn summary(model: &Model) -> Result<Self> {
-        super::language::reads(model, "summarise")?;
-        let writing = Self::task(model, &["summarization", "summarisation"])?;
+        super::language::reads(model, "summarize")?;
+        let writing = Self::task(model, &["summarization"])?;
         let asks = matches!(model.family(), "t5" | "switch") && writing.before.is_empty();
         Ok(if asks { Self { before: "summarize: ".to_owned(), ..writing } } else { writing })
     }

@@ -239,7 +239,7 @@ impl Machine<'_> {
 fn loop_attribute(state: &Arc<Loop>, name: &Arc<str>) -> Value {
     let items = &state.items.items;
     let number = |number: usize| Value::Int(number as i64);
-    let neighbour = |place: Option<usize>| place.and_then(|place| items.get(place)).cloned();
+    let neighbor = |place: Option<usize>| place.and_then(|place| items.get(place)).cloned();
     match &**name {
         "index" => number(state.index + 1),
         "index0" => number(state.index),
@@ -250,8 +250,8 @@ fn loop_attribute(state: &Arc<Loop>, name: &Arc<str>) -> Value {
         "length" => number(items.len()),
         "depth" => Value::Int(state.depth),
         "depth0" => Value::Int(state.depth - 1),
-        "previtem" => neighbour(state.index.checked_sub(1)).unwrap_or_else(|| Value::undefined(name)),
-        "nextitem" => neighbour(Some(state.index + 1)).unwrap_or_else(|| Value::undefined(name)),
+        "previtem" => neighbor(state.index.checked_sub(1)).unwrap_or_else(|| Value::undefined(name)),
+        "nextitem" => neighbor(Some(state.index + 1)).unwrap_or_else(|| Value::undefined(name)),
         "cycle" => Value::Method(Arc::new((Value::Loop(state.clone()), name.clone()))),
         _ => Value::undefined(name),
     }

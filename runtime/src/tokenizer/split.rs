@@ -58,7 +58,7 @@ impl Splitter {
         match (code, Behavior::ALL.get((number & 255) as usize)) {
             (1, Some(&behavior)) => Ok(Self::Pattern { pattern, behavior, invert: number >> 8 & 1 == 1 }),
             (1, None) => {
-                Err(Error::unsupported("tokenizer.splitter", format!("behaviour {number} is unknown")))
+                Err(Error::unsupported("tokenizer.splitter", format!("behavior {number} is unknown")))
             }
             (2, _) => Ok(Self::DigitGroups { at_word_ends: number & 1 == 1 }),
             _ => Err(Error::unsupported("tokenizer.splitter", format!("step {code} is unknown"))),
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn behaviours_follow_hugging_face() {
+    fn behaviors_follow_hugging_face() {
         // Expected results of tokenizers.pre_tokenizers.Split("-", behavior).pre_tokenize_str.
         let text = "the-final--countdown";
         for (behavior, wanted) in [

@@ -21,7 +21,7 @@ use siskin::{Error, Model, Result, SessionOptions};
 use siskin_convert::export::{self as formats, ExportOptions};
 use siskin_trainer::data::Position;
 use siskin_trainer::export;
-use siskin_trainer::run::{Base, Config, Material, Progress, Run, Seen, Watcher, learnt_tokenizer};
+use siskin_trainer::run::{Base, Config, Material, Progress, Run, Seen, Watcher, learned_tokenizer};
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -132,7 +132,7 @@ fn surprise(scores: &[f32], token: u32) -> f64 {
 fn section(config: &Config, folder: &Path) -> Result<Vec<u8>> {
     match &config.model.tokenizer {
         Some(path) => Ok(siskin_convert::tokenizer_section(path)?.to_vec()),
-        None => siskin_convert::tokenizer_of_json(&learnt_tokenizer(config, folder, false)?),
+        None => siskin_convert::tokenizer_of_json(&learned_tokenizer(config, folder, false)?),
     }
 }
 

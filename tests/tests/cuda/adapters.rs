@@ -7,7 +7,7 @@ use siskin_trainer::batch::Batch;
 use siskin_trainer::cuda::{Objective, Precision, Runner as Device};
 use siskin_trainer::loss::CrossEntropy;
 use siskin_trainer::{
-    Goal, Gradients, Optimiser, OptimiserOptions, Parameters, Program, Recompute, Runner, StepArguments,
+    Goal, Gradients, Optimizer, OptimizerOptions, Parameters, Program, Recompute, Runner, StepArguments,
 };
 
 use super::common::{device, error, targets};
@@ -33,13 +33,13 @@ fn apart(recipe: Option<&str>, method: Method, precision: Precision) -> Option<f
     let targets = targets(output.row_count(&batch), output.columns);
     let mut gradients = Gradients::zeros(&parameters, |tensor| adapters::is_trained(&tensor.name));
     let settings = serde_json::json!({ "name": "adamw", "eps": 1e-4 });
-    let optimiser: OptimiserOptions = serde_json::from_value(settings).unwrap();
-    let mut cpu_optimiser = Optimiser::new(&optimiser, &parameters, &gradients).unwrap();
+    let optimizer: OptimizerOptions = serde_json::from_value(settings).unwrap();
+    let mut cpu_optimizer = Optimizer::new(&optimizer, &parameters, &gradients).unwrap();
     let trains: Vec<bool> = (0..program.weights.len()).map(|weight| gradients.has(weight)).collect();
     let trains = |weight: usize| trains[weight];
     let mut runner =
         Device::new(device()?, precision, program.clone(), Recompute::Nothing, &parameters, trains).unwrap();
-    runner.optimise(&optimiser, &cpu_optimiser).unwrap();
+    runner.optimize(&optimizer, &cpu_optimizer).unwrap();
     runner.adapt(&adapters, &options).unwrap();
     let mut cpu = Runner::new(program, Recompute::Nothing, trains).unwrap();
     let rate = 5e-3;
@@ -50,7 +50,7 @@ fn apart(recipe: Option<&str>, method: Method, precision: Precision) -> Option<f
         gradients.clear();
         let goal = Goal { loss: &loss, targets: &targets, scale: 1.0 };
         let want = cpu.run(&parameters, &batch, goal, &mut gradients).unwrap();
-        cpu_optimiser.step(&mut parameters, &gradients, StepArguments { rate, factor: 1.0 }).unwrap();
+        cpu_optimizer.step(&mut parameters, &gradients, StepArguments { rate, factor: 1.0 }).unwrap();
         adapters::renew(&mut parameters, &adapters, &options);
         runner.run(&batch, &Objective::default(), &targets, 1.0).unwrap();
         let sum = runner.take_sum().unwrap();

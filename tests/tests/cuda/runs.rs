@@ -37,8 +37,8 @@ impl Small {
         };
         let pairs: String = (0..40).map(|i| format!("{}\n", pair(i))).collect();
         std::fs::write(place.join("pairs.jsonl"), pairs).unwrap();
-        let learnt = tokenizer::learn([&*text].into_iter(), 270, &["<|endoftext|>"]).unwrap();
-        Self { place, tokenizer: learnt.to_string() }
+        let learned = tokenizer::learn([&*text].into_iter(), 270, &["<|endoftext|>"]).unwrap();
+        Self { place, tokenizer: learned.to_string() }
     }
 
     /// Returns a config with these top-level settings and `sections`.
@@ -185,12 +185,12 @@ const RUNS: &[Sections] = &[
     ("plain", "", &["f32", "bf16", "fp16"]),
     ("average", "[average]\ndecay = 0.8\nwarm_up = true\n", &["f32"]),
     ("adapters", "[adapters]\nrank = 2\nmethod = \"dora\"\n[average]\ndecay = 0.5\n", &["f32", "bf16"]),
-    ("muon", "[optimiser]\nname = \"muon\"\n", &["f32"]),
-    ("rounded", "[quantise]\ntype = \"W8r\"\n", &["f32", "bf16"]),
-    ("rounded average", "[quantise]\ntype = \"W8r\"\n[average]\ndecay = 0.5\n", &["f32"]),
+    ("muon", "[optimizer]\nname = \"muon\"\n", &["f32"]),
+    ("rounded", "[quantize]\ntype = \"W8r\"\n", &["f32", "bf16"]),
+    ("rounded average", "[quantize]\ntype = \"W8r\"\n[average]\ndecay = 0.5\n", &["f32"]),
     (
         "contrastive",
-        "[loss]\nname = \"contrastive\"\nwidths = [8, 16]\n[optimiser]\nname = \"adafactor\"\n",
+        "[loss]\nname = \"contrastive\"\nwidths = [8, 16]\n[optimizer]\nname = \"adafactor\"\n",
         &["f32", "fp16"],
     ),
 ];
@@ -433,7 +433,7 @@ fn a_profile_shows_each_operation_of_a_device() {
     assert!(products(&forward) > 0.0 && products(&back) >= 1.5 * products(&forward));
     let heads = phases("forth and back");
     assert!(heads.len() == 2 && products(&heads) > 0.0, "{heads:?}");
-    assert!(profile.events.iter().any(|event| event.name == "optimiser"));
+    assert!(profile.events.iter().any(|event| event.name == "optimizer"));
     let seen = run.evaluate().unwrap().unwrap();
     let path = small.place.join("trained.siskin");
     let out = siskin::file::AtomicFile::create(&path).unwrap();

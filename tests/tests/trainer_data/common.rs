@@ -10,7 +10,7 @@ use siskin::tokenizer::{TokenKind, Tokenizer, VocabularyToken};
 use siskin_convert::import::tokenizer_json;
 use siskin_tests::paths;
 use siskin_trainer::data::task::Kind;
-use siskin_trainer::data::{Memory, Record, Records, Settings, Sink, Task, Tokenising, source};
+use siskin_trainer::data::{Memory, Record, Records, Settings, Sink, Task, Tokenizing, source};
 use siskin_trainer::random::Random;
 
 /// Number of sentinel tokens for masked spans.
@@ -92,8 +92,8 @@ pub fn records(kind: &Kind, count: usize) -> Arc<dyn Records> {
     let tokenizer = tokenizer();
     let documents = source::documents(&[path], &kind.reading()).unwrap();
     let mut memory = Memory::new(tokenizer.vocabulary_size(), kind.fields.len()).unwrap();
-    let tokenising = Tokenising { tokenizer: &tokenizer, threads: 1, parse_special: false };
-    assert_eq!(tokenising.run(documents, &mut memory).unwrap(), count as u64);
+    let tokenizing = Tokenizing { tokenizer: &tokenizer, threads: 1, parse_special: false };
+    assert_eq!(tokenizing.run(documents, &mut memory).unwrap(), count as u64);
     Arc::new(memory)
 }
 

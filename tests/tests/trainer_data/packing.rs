@@ -10,7 +10,7 @@ use siskin_trainer::random::Random;
 
 use super::common::{folder, tokenizer};
 
-fn random_records(count: usize, parts: usize, vocabulary: u32, labelled: bool) -> Vec<Record> {
+fn random_records(count: usize, parts: usize, vocabulary: u32, labeled: bool) -> Vec<Record> {
     let mut random = Random::new(2, &[u64::from(vocabulary)]);
     let mut list = |most| -> Vec<u32> {
         (0..random.below(most)).map(|_| random.below(u64::from(vocabulary)) as u32).collect()
@@ -18,7 +18,7 @@ fn random_records(count: usize, parts: usize, vocabulary: u32, labelled: bool) -
     let mut records: Vec<Record> = (0..count)
         .map(|number| Record {
             parts: (0..parts).map(|_| list(50)).collect(),
-            label: labelled.then_some(number as u32 % 5),
+            label: labeled.then_some(number as u32 % 5),
             hash: 0,
         })
         .collect();
@@ -52,11 +52,11 @@ fn assert_same(packed: &dyn Records, records: &[Record]) {
 #[test]
 fn what_is_written_is_read() {
     let folder = folder("packed");
-    for (vocabulary, parts, labelled) in
+    for (vocabulary, parts, labeled) in
         [(100, 1, false), (65_536, 3, true), (65_537, 2, false), (u32::MAX, 1, true)]
     {
         let path = folder.join(format!("{vocabulary}.tokens"));
-        let records = random_records(200, parts, vocabulary, labelled);
+        let records = random_records(200, parts, vocabulary, labeled);
         write(&path, &records, vocabulary);
         let packed = Packed::open(&path).unwrap();
         assert_same(&packed, &records);
@@ -67,7 +67,7 @@ fn what_is_written_is_read() {
         );
         let width = if vocabulary <= 65_536 { 2 } else { 4 };
         let bytes = std::fs::read(&path).unwrap();
-        let classes = if labelled { 4 * records.len() } else { 0 };
+        let classes = if labeled { 4 * records.len() } else { 0 };
         let tables = 8 * (records.len() * parts + 1) + classes;
         assert_eq!(bytes.len(), 64 + (tokens * width).next_multiple_of(8) + tables);
         assert_same(&Packed::from_bytes(Bytes::new(bytes)).unwrap(), &records);

@@ -8,7 +8,7 @@ use siskin::{Error, ErrorKind};
 use siskin_trainer::data::source::{Body, Cut, Field, JsonLines, Text};
 use siskin_trainer::data::{
     Divider, Document, Gathering, Kind, Memory, Packed, PackedWriter, Reading, Record, Records, Side, Sink,
-    Split, Subset, Tokenising, documents,
+    Split, Subset, Tokenizing, documents,
 };
 
 use super::common::{folder, memory, random_documents, tokenizer, write_documents};
@@ -188,10 +188,10 @@ impl Sink for Kept {
     }
 }
 
-fn tokenised(path: &Path, reading: &Reading, threads: usize) -> Vec<Record> {
+fn tokenized(path: &Path, reading: &Reading, threads: usize) -> Vec<Record> {
     let tokenizer = tokenizer();
     let mut kept = Kept::default();
-    let count = Tokenising { tokenizer: &tokenizer, threads, parse_special: false }
+    let count = Tokenizing { tokenizer: &tokenizer, threads, parse_special: false }
         .run(documents(&[path.to_owned()], reading).unwrap(), &mut kept)
         .unwrap();
     assert_eq!(count, kept.0.len() as u64);
@@ -204,10 +204,10 @@ fn tokens_do_not_depend_on_threads() {
     let path = folder("threads").join("documents.jsonl");
     // More than two chunks.
     write_documents(kind, 700, &path);
-    let one = tokenised(&path, &kind.reading(), 1);
+    let one = tokenized(&path, &kind.reading(), 1);
     assert_eq!(one.len(), 700);
     for threads in [0, 3] {
-        assert!(tokenised(&path, &kind.reading(), threads) == one, "{threads} threads");
+        assert!(tokenized(&path, &kind.reading(), threads) == one, "{threads} threads");
     }
     let tokenizer = tokenizer();
     let found = texts(documents(&[path], &kind.reading()).unwrap());
@@ -218,11 +218,11 @@ fn tokens_do_not_depend_on_threads() {
 }
 
 #[test]
-fn spelt_out_control_tokens_are_text() {
+fn spelled_out_control_tokens_are_text() {
     let path = folder("control").join("a.txt");
     std::fs::write(&path, "a [MASK] b").unwrap();
     let mask = tokenizer().mask().unwrap();
-    assert!(!tokenised(&path, &Reading::default(), 1)[0].parts[0].contains(&mask));
+    assert!(!tokenized(&path, &Reading::default(), 1)[0].parts[0].contains(&mask));
 }
 
 /// A record sink that accepts nothing.
@@ -240,8 +240,8 @@ fn what_fails_is_told_with_its_place() {
     std::fs::write(&path, "one\n\ntwo").unwrap();
     let tokenizer = tokenizer();
     let documents = documents(&[path], &Reading::default()).unwrap();
-    let tokenising = Tokenising { tokenizer: &tokenizer, threads: 1, parse_special: false };
-    let error = tokenising.run(documents, &mut Full).unwrap_err();
+    let tokenizing = Tokenizing { tokenizer: &tokenizer, threads: 1, parse_special: false };
+    let error = tokenizing.run(documents, &mut Full).unwrap_err();
     assert!(error.to_string().contains("a.txt:1: disk: is full"), "{error}");
 }
 
@@ -253,7 +253,7 @@ fn splits_are_apart_and_stay() {
     std::fs::write(&path, &text).unwrap();
     let divide = |path: &Path| {
         let (mut training, mut validation) = (Kept::default(), Kept::default());
-        for record in tokenised(path, &Reading::default(), 1) {
+        for record in tokenized(path, &Reading::default(), 1) {
             let mut divider = Divider { split, training: &mut training, validation: &mut validation };
             divider.push(&record).unwrap();
         }
@@ -361,8 +361,8 @@ fn packed_tokens_are_a_source() {
     refused(Kind::of("seq2seq").unwrap().reading(), "have 1 lists of tokens, wanted are 2");
     // Tokens outside a smaller vocabulary are refused there.
     let tokenizer = tokenizer();
-    let tokenising = Tokenising { tokenizer: &tokenizer, threads: 1, parse_special: false };
+    let tokenizing = Tokenizing { tokenizer: &tokenizer, threads: 1, parse_special: false };
     let documents = documents(&[path], &Reading::default()).unwrap();
-    let error = tokenising.run(documents, &mut Memory::new(3, 1).unwrap()).unwrap_err();
+    let error = tokenizing.run(documents, &mut Memory::new(3, 1).unwrap()).unwrap_err();
     assert!(error.to_string().contains("token 3, ids lie below 3"), "{error}");
 }

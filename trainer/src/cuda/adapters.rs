@@ -4,7 +4,7 @@ use siskin::Result;
 
 use super::Precision;
 use super::device::Device;
-use super::optimiser::write_down;
+use super::optimizer::write_down;
 use super::tape::{Argument, Matrix, Place, Product, Tape};
 use super::weights::Weights;
 use crate::adapters::{Adapter, Lengths};

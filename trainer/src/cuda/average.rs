@@ -4,7 +4,7 @@ use siskin::Result;
 
 use super::Precision;
 use super::device::Device;
-use super::optimiser::{All, Held, Table, put, read_tables, write_down, write_tables};
+use super::optimizer::{All, Held, Table, put, read_tables, write_down, write_tables};
 use super::tape::{Argument, Place, Tape};
 use super::weights::Weights;
 use crate::average::{self, AverageOptions};

@@ -4,7 +4,7 @@ use siskin::Result;
 
 use super::device::Device;
 use super::loss::Objective;
-use super::optimiser::Judged;
+use super::optimizer::Judged;
 use super::runner::{Runner, Watch};
 use crate::batch::Batch;
 use crate::loss::{Sum, Targets};

@@ -14,7 +14,7 @@ mod eights;
 mod engine;
 mod loss;
 mod op;
-mod optimiser;
+mod optimizer;
 mod routers;
 mod runner;
 mod sheet;
@@ -26,7 +26,7 @@ pub use device::Device;
 pub use driver::Cuda;
 pub use engine::Engine;
 pub use loss::Objective;
-pub use optimiser::Judged;
+pub use optimizer::Judged;
 pub use runner::{Runner, Show, Tell, Timed, Watch};
 pub use tape::{Argument, Command, Eight, Launch, Matrix, Place, Product, Range, Tape};
 

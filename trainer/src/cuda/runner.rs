@@ -24,7 +24,7 @@ use super::device::Device;
 use super::eights::Eights;
 use super::loss::Objective;
 use super::op::{self, Scratch, Work};
-use super::optimiser::{Judged, Stepper};
+use super::optimizer::{Judged, Stepper};
 use super::routers::Routers;
 use super::sheet::{Kept, Sheet};
 use super::tape::{Place, Tape};
@@ -33,10 +33,10 @@ use crate::adapters::{Adapter, AdapterOptions};
 use crate::average;
 use crate::batch::Batch;
 use crate::loss::{Sum, Targets};
-use crate::optimiser::{Optimiser, OptimiserOptions, StepArguments};
+use crate::optimizer::{Optimizer, OptimizerOptions, StepArguments};
 use crate::parameters::{Gradients, Parameters};
 use crate::program::{Layout, Layouts, Program, Recompute, Schedule, Step};
-use crate::quantise::Rounding;
+use crate::quantize::Rounding;
 use crate::runner::{RouterOptions, check};
 use crate::state::{Data, Tables};
 
@@ -150,7 +150,7 @@ pub struct Runner<D> {
     /// Loss, weight, accuracy and router loss, as f64.
     sums: Place,
     routers: Option<Routers>,
-    optimiser: Option<Stepper>,
+    optimizer: Option<Stepper>,
     average: Option<Average>,
     /// The tape that updates the fp8 amax history after each step, and whether the history is filled.
     remember: Option<Tape>,
@@ -194,7 +194,7 @@ impl<D: Device> Runner<D> {
             areas: Areas::default(),
             sums,
             routers: None,
-            optimiser: None,
+            optimizer: None,
             average: None,
             remember: None,
             remembers: false,
@@ -344,8 +344,8 @@ impl<D: Device> Runner<D> {
     /// # Errors
     /// If there is no optimizer, or the device fails.
     pub fn step(&mut self, rate: f64, scale: f64, limit: Option<f64>) -> Result<Judged> {
-        let Some(optimiser) = &mut self.optimiser else {
-            return Err(Error::argument("optimiser", "the device has none yet"));
+        let Some(optimizer) = &mut self.optimizer else {
+            return Err(Error::argument("optimizer", "the device has none yet"));
         };
         let (follow, share) = match &self.average {
             Some(average) => (Some(average.follow()), average.share()),
@@ -353,7 +353,7 @@ impl<D: Device> Runner<D> {
         };
         let after: Vec<&Tape> = self.renew.iter().chain(follow).chain(&self.remember).collect();
         let arguments = StepArguments { rate, factor: scale };
-        let judged = optimiser.step(&mut self.device, arguments, limit, (&after[..], share))?;
+        let judged = optimizer.step(&mut self.device, arguments, limit, (&after[..], share))?;
         if let Some(average) = self.average.as_mut().filter(|_| judged.finite) {
             average.count();
         }
@@ -365,10 +365,10 @@ impl<D: Device> Runner<D> {
     ///
     /// # Errors
     /// If the device is out of memory.
-    pub fn optimise(&mut self, options: &OptimiserOptions, own: &Optimiser) -> Result<()> {
+    pub fn optimize(&mut self, options: &OptimizerOptions, own: &Optimizer) -> Result<()> {
         let (device, program) = (&mut self.device, &self.program);
         let stepper = Stepper::new(device, self.precision, program, &self.weights, options, own)?;
-        self.optimiser = Some(stepper);
+        self.optimizer = Some(stepper);
         Ok(())
     }
 
@@ -377,10 +377,10 @@ impl<D: Device> Runner<D> {
     /// # Errors
     /// If there is no optimizer yet, or the device is out of memory.
     pub fn follow(&mut self, own: &average::Average) -> Result<()> {
-        let Some(optimiser) = &self.optimiser else {
-            return Err(Error::argument("average", "follows an optimiser, and the device has none yet"));
+        let Some(optimizer) = &self.optimizer else {
+            return Err(Error::argument("average", "follows an optimizer, and the device has none yet"));
         };
-        let step = optimiser.place();
+        let step = optimizer.place();
         self.average = Some(Average::new(&mut self.device, self.precision, &self.weights, own, step)?);
         Ok(())
     }
@@ -398,11 +398,11 @@ impl<D: Device> Runner<D> {
 
     /// Enables quantization-aware training: matmuls read some weights as a file will hold them. They are rounded
     /// here, by the codecs that pack files, whenever they change; the parameters that the runner was created with are
-    /// rounded by the same codecs. Must be called before [`Runner::optimise`].
+    /// rounded by the same codecs. Must be called before [`Runner::optimize`].
     ///
     /// # Errors
     /// If the device fails.
-    pub fn quantise(&mut self, rounding: Rounding) -> Result<()> {
+    pub fn quantize(&mut self, rounding: Rounding) -> Result<()> {
         self.rounding = Some(rounding);
         self.round()
     }
@@ -455,8 +455,8 @@ impl<D: Device> Runner<D> {
 
     /// Copies the states of optimizer and average into the tables of a checkpoint.
     pub(super) fn read_tables(&mut self, tables: &mut Tables) -> Result<()> {
-        if let Some(optimiser) = &self.optimiser {
-            optimiser.read(&mut self.device, tables)?;
+        if let Some(optimizer) = &self.optimizer {
+            optimizer.read(&mut self.device, tables)?;
         }
         if let Some(eights) = &self.weights.eights {
             eights.read(&mut self.device, tables)?;
@@ -466,8 +466,8 @@ impl<D: Device> Runner<D> {
 
     /// Loads them from a checkpoint.
     pub(super) fn write_tables(&mut self, tables: &Tables) -> Result<()> {
-        if let Some(optimiser) = &mut self.optimiser {
-            optimiser.write(&mut self.device, tables)?;
+        if let Some(optimizer) = &mut self.optimizer {
+            optimizer.write(&mut self.device, tables)?;
         }
         if let Some(eights) = &self.weights.eights {
             self.remembers = eights.write(&mut self.device, tables)?;

@@ -11,7 +11,7 @@ use super::tape::{Argument, Place, Tape};
 use super::{Precision, aligned};
 use crate::parameters::{Gradients, Parameter, Parameters, Seen};
 use crate::program::Program;
-use crate::quantise::Rounding;
+use crate::quantize::Rounding;
 
 /// The places of a tensor's values.
 #[derive(Clone, Copy, Debug, Default)]
@@ -168,7 +168,7 @@ impl Weights {
             if weight.numbers == weight.floats {
                 let name = &program.weights[number].name;
                 let message = format!("{name} was not rounded when it was brought to the device");
-                return Err(Error::argument("quantise", message));
+                return Err(Error::argument("quantize", message));
             }
             let mut numbers = vec![0.0; weight.count];
             read_floats(device, weight.floats, &mut numbers)?;

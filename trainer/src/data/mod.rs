@@ -1,6 +1,6 @@
 //! Training data: from text to batches.
 //!
-//! [`source`] reads documents, [`Tokenising`] turns them into records of tokens, which a [`Sink`] keeps in memory or
+//! [`source`] reads documents, [`Tokenizing`] turns them into records of tokens, which a [`Sink`] keeps in memory or
 //! in a file ([`packed`]). A [`task`] makes examples of records, and a [`Loader`] puts them into batches. A [`Split`]
 //! holds out documents for validation.
 //!
@@ -17,7 +17,7 @@ mod records;
 pub mod source;
 mod split;
 pub mod task;
-mod tokenise;
+mod tokenize;
 mod windows;
 
 pub use joined::Gathering;
@@ -29,4 +29,4 @@ pub use records::{MOST_PARTS, Memory, Record, Records, Sink, Subset};
 pub use source::{Document, Reading, documents};
 pub use split::{Divider, Side, Split};
 pub use task::{Kind, Made, Settings, Task};
-pub use tokenise::Tokenising;
+pub use tokenize::Tokenizing;

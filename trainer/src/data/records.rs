@@ -95,10 +95,10 @@ impl Table {
             let message = format!("holds token {id}, ids lie below {vocabulary}; use the model's tokenizer");
             return Err(Error::argument(place(), message));
         }
-        let labelled = !self.labels.is_empty();
-        if self.count() > 0 && labelled != record.label.is_some() {
+        let labeled = !self.labels.is_empty();
+        if self.count() > 0 && labeled != record.label.is_some() {
             let what =
-                if labelled { "no class, those before have one" } else { "a class, those before have none" };
+                if labeled { "no class, those before have one" } else { "a class, those before have none" };
             return Err(Error::argument(place(), format!("has {what}; give all records one, or none")));
         }
         self.labels.extend(record.label);

@@ -36,7 +36,7 @@ impl<T: Real> Rule<T> for Route {
                 weights[choice] = shares[expert];
                 numbers[choice] = T::of(expert as f64);
             }
-            if routing.normalise {
+            if routing.normalize {
                 let sum: T = weights.iter().copied().sum();
                 weights.iter_mut().for_each(|weight| *weight /= sum);
             }
@@ -61,7 +61,7 @@ impl<T: Real> Rule<T> for Route {
             let sum: T = (0..routing.chosen).map(|choice| shares[place(choice)]).sum();
             let along: T = (0..routing.chosen).map(|c| gradient[c] * shares[place(c)]).sum();
             for (choice, g) in gradient.iter().enumerate().take(routing.chosen) {
-                steep[place(choice)] = if routing.normalise { *g / sum - along / (sum * sum) } else { *g };
+                steep[place(choice)] = if routing.normalize { *g / sum - along / (sum * sum) } else { *g };
             }
             let along: T = steep.iter().zip(&shares).map(|(steep, share)| *steep * *share).sum();
             for ((to, share), steep) in to.iter_mut().zip(&shares).zip(&steep) {

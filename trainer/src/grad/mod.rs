@@ -10,14 +10,14 @@ mod embed;
 mod experts;
 mod linear;
 mod map;
-mod neighbours;
+mod neighbors;
 mod norm;
 mod recurrence;
 mod rope;
 mod table;
 
 pub(crate) use attention::runs;
-pub(crate) use neighbours::neighbour;
+pub(crate) use neighbors::neighbor;
 
 use siskin::graph::Op;
 use siskin::{Error, Result};
@@ -145,7 +145,7 @@ pub fn rule<T: Real>(op: &Op) -> Result<&'static dyn Rule<T>> {
         Op::Embed { .. } | Op::EmbedSegment { .. } | Op::EmbedPosition { .. } => &embed::Embed,
         Op::EmbedSine { .. } => &embed::Sine,
         Op::Features => &embed::Features,
-        Op::Im2col { .. } => &neighbours::Neighbours,
+        Op::Im2col { .. } => &neighbors::Neighbors,
         Op::Norm { .. } => &norm::Norm,
         Op::Linear { .. } => &linear::Linear,
         Op::Route(_) => &experts::Route,

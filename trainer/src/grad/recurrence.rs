@@ -286,7 +286,7 @@ impl<T: Real> Run<'_, T> {
             if !whole {
                 self.asked(&states[token], token, of_token(token), &mut steep, &mut given);
             }
-            self.learnt(token.checked_sub(1).map(|before| &states[before]), token, &mut steep, &mut given);
+            self.learned(token.checked_sub(1).map(|before| &states[before]), token, &mut steep, &mut given);
         }
         given
     }
@@ -306,7 +306,7 @@ impl<T: Real> Run<'_, T> {
     }
 
     /// Adds the gradients of a token's inputs, and turns the gradient of the state into that of the previous state.
-    fn learnt(&self, before: Option<&State<T>>, token: usize, steep: &mut State<T>, given: &mut [Vec<T>]) {
+    fn learned(&self, before: Option<&State<T>>, token: usize, steep: &mut State<T>, given: &mut [Vec<T>]) {
         let (key, size) = (self.part(1, token), self.r.key_size);
         let delta = self.r.rule == RecurrenceRule::Delta;
         let mut decayed = self.empty();

@@ -87,13 +87,13 @@ mod tests {
         let events = [
             event("000.Linear.a", Some("Linear"), Worker::Steps, 2),
             event("001.Linear.b", Some("Linear"), Worker::Steps, 1),
-            event("optimiser", None, Worker::Steps, 9),
+            event("optimizer", None, Worker::Steps, 9),
             event(crate::profile::STEP, None, Worker::Steps, 50),
             event("batch", None, Worker::Batches, 70),
         ];
         let rows = Row::of(&events);
         let names: Vec<&str> = rows.iter().map(|row| row.name.as_str()).collect();
-        assert_eq!(names, ["optimiser", "Linear forward"]);
+        assert_eq!(names, ["optimizer", "Linear forward"]);
         assert_eq!((rows[1].calls, rows[1].milliseconds, rows[1].share), (2, 3.0, 0.25));
         assert!((rows[1].gflop_per_second - 2.0).abs() < 1e-9 && rows[0].gflop_per_second == 0.0);
         let text = text(&rows);

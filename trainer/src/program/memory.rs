@@ -82,7 +82,7 @@ pub struct Parts {
     /// Their gradients.
     pub gradients: usize,
     /// Optimizer states.
-    pub optimiser: usize,
+    pub optimizer: usize,
     /// The arena: activations, their gradients, and what forward keeps for backward.
     pub activations: usize,
     /// Scratch memory of the head for a chunk of rows.
@@ -95,7 +95,7 @@ impl Parts {
         [
             ("parameters", self.parameters),
             ("gradients", self.gradients),
-            ("optimiser", self.optimiser),
+            ("optimizer", self.optimizer),
             ("activations", self.activations),
             ("scratch", self.scratch),
         ]
@@ -103,7 +103,7 @@ impl Parts {
 
     /// Returns the total.
     pub fn total(&self) -> usize {
-        self.parameters + self.gradients + self.optimiser + self.activations + self.scratch
+        self.parameters + self.gradients + self.optimizer + self.activations + self.scratch
     }
 }
 

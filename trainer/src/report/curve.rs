@@ -14,7 +14,7 @@ const BELOW: f64 = 26.0;
 /// The maximum number of points of a curve; longer ones are averaged in groups.
 const MOST: usize = 4000;
 /// The colors of the first curves.
-const COLOURS: [&str; 3] = ["#2563eb", "#dc2626", "#059669"];
+const COLORS: [&str; 3] = ["#2563eb", "#dc2626", "#059669"];
 
 /// Draws some curves with common axes; empty if there are no points.
 pub(super) fn chart(title: &str, curves: &[(&str, &Points)]) -> String {
@@ -52,7 +52,7 @@ pub(super) fn chart(title: &str, curves: &[(&str, &Points)]) -> String {
             short(step)
         );
     }
-    for ((name, points), colour) in thinned.iter().zip(COLOURS.iter().cycle()) {
+    for ((name, points), color) in thinned.iter().zip(COLORS.iter().cycle()) {
         let places: Vec<String> =
             points.iter().map(|(step, number)| format!("{:.1},{:.1}", x(*step), y(*number))).collect();
         let name = escape(name);
@@ -62,22 +62,22 @@ pub(super) fn chart(title: &str, curves: &[(&str, &Points)]) -> String {
                 let (cx, cy) = one.split_once(',').unwrap_or(("0", "0"));
                 let _ = writeln!(
                     out,
-                    "<circle cx=\"{cx}\" cy=\"{cy}\" r=\"3\" fill=\"{colour}\"><title>{name}</title></circle>"
+                    "<circle cx=\"{cx}\" cy=\"{cy}\" r=\"3\" fill=\"{color}\"><title>{name}</title></circle>"
                 );
             }
             _ => {
                 let places = places.join(" ");
                 let _ = writeln!(
                     out,
-                    "<polyline stroke=\"{colour}\" points=\"{places}\"><title>{name}</title></polyline>"
+                    "<polyline stroke=\"{color}\" points=\"{places}\"><title>{name}</title></polyline>"
                 );
             }
         }
     }
     out.push_str("</svg>\n<p class=\"legend\">");
-    for ((name, points), colour) in curves.iter().zip(COLOURS.iter().cycle()) {
+    for ((name, points), color) in curves.iter().zip(COLORS.iter().cycle()) {
         if let Some((_, last)) = points.last() {
-            let _ = write!(out, "<span style=\"color:{colour}\">{} {}</span> ", escape(name), short(*last));
+            let _ = write!(out, "<span style=\"color:{color}\">{} {}</span> ", escape(name), short(*last));
         }
     }
     out.push_str("</p>\n");

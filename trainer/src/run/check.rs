@@ -11,7 +11,7 @@ use crate::clip::{self, Norm};
 use crate::data::{Loader, LoaderOptions, Position, Settings, Step};
 use crate::grad::rule;
 use crate::loss::Sum;
-use crate::optimiser::{Optimiser, OptimiserOptions, StepArguments};
+use crate::optimizer::{Optimizer, OptimizerOptions, StepArguments};
 use crate::program::layer_of;
 use crate::real::Real;
 use crate::runner::{Goal, Phase, Piece, Probe};
@@ -294,8 +294,8 @@ impl Run {
 
     /// Returns the lowest loss over some steps on the same batch.
     fn learn(&mut self, step: &Step, rate: f64) -> Result<f64> {
-        let options = OptimiserOptions { name: "adam".to_owned(), ..OptimiserOptions::default() };
-        let mut optimiser = Optimiser::new(&options, &self.parameters, &self.gradients)?;
+        let options = OptimizerOptions { name: "adam".to_owned(), ..OptimizerOptions::default() };
+        let mut optimizer = Optimizer::new(&options, &self.parameters, &self.gradients)?;
         let mut best = f64::INFINITY;
         for _ in 0..STEPS {
             best = best.min(self.pass(step, None)?.mean());
@@ -304,7 +304,7 @@ impl Run {
                 return Err(error);
             }
             let arguments = StepArguments { rate, factor: norm.factor(1.0, Some(1.0)) };
-            optimiser.step(&mut self.parameters, &self.gradients, arguments)?;
+            optimizer.step(&mut self.parameters, &self.gradients, arguments)?;
             self.renew();
         }
         Ok(best)

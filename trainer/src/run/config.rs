@@ -8,10 +8,10 @@ use super::samples::ReportOptions;
 use crate::adapters::AdapterOptions;
 use crate::data::LoaderOptions;
 use crate::data::task;
-use crate::optimiser::OptimiserOptions;
+use crate::optimizer::OptimizerOptions;
 use crate::profile::ProfileOptions;
 use crate::program::Recompute;
-use crate::quantise::QuantiseOptions;
+use crate::quantize::QuantizeOptions;
 use crate::runner::RouterOptions;
 use crate::schedule::ScheduleOptions;
 use crate::settings::{Settings, read, unknown, within};
@@ -174,7 +174,7 @@ pub struct Config {
     /// How examples become batches and steps.
     pub batch: BatchOptions,
     /// The optimizer.
-    pub optimiser: OptimiserOptions,
+    pub optimizer: OptimizerOptions,
     /// The learning-rate schedule.
     pub schedule: ScheduleOptions,
     /// The loss: its `name` and settings.
@@ -186,7 +186,7 @@ pub struct Config {
     /// LoRA or DoRA adapters.
     pub adapters: Option<AdapterOptions>,
     /// Quantization-aware training: rounds weights in each step as the exported file will hold them.
-    pub quantise: Option<QuantiseOptions>,
+    pub quantize: Option<QuantizeOptions>,
     /// Weight averaging: a moving average of the parameters.
     pub average: Option<Settings>,
     /// Early stopping.
@@ -231,13 +231,13 @@ const SECTIONS: &[&str] = &[
     "teacher",
     "data",
     "batch",
-    "optimiser",
+    "optimizer",
     "schedule",
     "loss",
     "routers",
     "scaler",
     "adapters",
-    "quantise",
+    "quantize",
     "average",
     "patience",
     "evaluate",
@@ -280,7 +280,7 @@ impl Config {
             Some(Value::Object(section)) => Some(section),
             _ => None,
         };
-        let optimiser = section("optimiser").unwrap_or_else(|| named("adamw"));
+        let optimizer = section("optimizer").unwrap_or_else(|| named("adamw"));
         let mut schedule = section("schedule").unwrap_or_default();
         if !schedule.contains_key("rate") {
             let message = "is missing; say the largest rate, such as 3e-4";
@@ -301,13 +301,13 @@ impl Config {
             teacher: section("teacher").map(|section| read("teacher", &section)).transpose()?,
             data: read("data", &section("data").unwrap_or_default())?,
             batch: read("batch", &section("batch").unwrap_or_default())?,
-            optimiser: serde_json::from_value(optimiser.into()).map_err(|error| typed("optimiser", error))?,
+            optimizer: serde_json::from_value(optimizer.into()).map_err(|error| typed("optimizer", error))?,
             schedule: serde_json::from_value(schedule.into()).map_err(|error| typed("schedule", error))?,
             loss: section("loss").unwrap_or_else(|| named("cross_entropy")),
             routers: read("routers", &section("routers").unwrap_or_default())?,
             scaler: section("scaler"),
             adapters: section("adapters").map(|section| read("adapters", &section)).transpose()?,
-            quantise: section("quantise").map(|section| read("quantise", &section)).transpose()?,
+            quantize: section("quantize").map(|section| read("quantize", &section)).transpose()?,
             average: section("average"),
             patience: section("patience"),
             evaluate: read("evaluate", &section("evaluate").unwrap_or_default())?,
@@ -369,7 +369,7 @@ mod tests {
     fn what_is_not_said_is_as_usual() {
         let config = Config::parse(SMALL).unwrap();
         assert_eq!((config.steps, config.seed, config.clip), (10, 1, Some(1.0)));
-        assert_eq!((config.schedule.name.as_str(), config.optimiser.name.as_str()), ("cosine", "adamw"));
+        assert_eq!((config.schedule.name.as_str(), config.optimizer.name.as_str()), ("cosine", "adamw"));
         assert_eq!(config.recompute().unwrap(), Recompute::Nothing);
         assert!(!config.exports_best().unwrap());
         let recompute = |word: &str| {

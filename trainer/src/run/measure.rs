@@ -8,7 +8,7 @@ use super::on_device::{self, OnDevice, Start};
 use super::{MakeEngine, vectors};
 use crate::adapters;
 use crate::loss::{self, Loss, Sum};
-use crate::optimiser::{Optimiser, OptimiserOptions};
+use crate::optimizer::{Optimizer, OptimizerOptions};
 use crate::parameters::{Gradients, Parameters};
 use crate::program::Recompute;
 use crate::runner::{Goal, Runner};
@@ -38,14 +38,14 @@ pub fn measure_with_engine(
     }
     let config = Config { loss: vectors::loss(&config.loss, &material.frame.config)?, ..config.clone() };
     let gradients = Gradients::zeros(&parameters, |_| false);
-    let optimiser = Optimiser::new(&OptimiserOptions::named("sgd"), &parameters, &gradients)?;
+    let optimizer = Optimizer::new(&OptimizerOptions::named("sgd"), &parameters, &gradients)?;
     // fp8 scales come from past steps, and there are none.
     let device = engine(&Start {
-        config: &Config { optimiser: OptimiserOptions::named("sgd"), fp8: false, ..config.clone() },
+        config: &Config { optimizer: OptimizerOptions::named("sgd"), fp8: false, ..config.clone() },
         program: &material.program,
         parameters: &parameters,
         gradients: &gradients,
-        optimiser: &optimiser,
+        optimizer: &optimizer,
         average: None,
         adapters: &material.adapters,
         rounding: None,

@@ -28,7 +28,7 @@ impl Run {
         Ok(Parts {
             parameters,
             gradients,
-            optimiser: self.optimiser.bytes() + self.average.as_ref().map_or(0, Average::bytes),
+            optimizer: self.optimizer.bytes() + self.average.as_ref().map_or(0, Average::bytes),
             activations,
             scratch,
         })

@@ -31,7 +31,7 @@ pub use measure::{measure, measure_with_engine};
 pub use on_device::Start;
 pub use packing::{PackedFile, pack};
 pub use samples::{ReportOptions, Sample};
-pub use vocabulary::learnt_tokenizer;
+pub use vocabulary::learned_tokenizer;
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -47,11 +47,11 @@ use crate::checkpoint::{Checkpoint, Folder};
 use crate::cuda::Engine;
 use crate::data::{Position, Prefetch};
 use crate::loss::{self, Loss};
-use crate::optimiser::Optimiser;
+use crate::optimizer::Optimizer;
 use crate::parameters::{Gradients, Parameters};
 use crate::patience::Patience;
 use crate::profile::{Event, Recorder};
-use crate::quantise::Rounding;
+use crate::quantize::Rounding;
 use crate::runner::Runner;
 use crate::schedule::Schedule;
 use crate::settings::fits;
@@ -147,7 +147,7 @@ pub struct Run {
     parameters: Parameters<f32>,
     gradients: Gradients<f32>,
     runner: Runner<f32>,
-    optimiser: Optimiser,
+    optimizer: Optimizer,
     schedule: Schedule,
     loss: Box<dyn Loss<f32>>,
     rounding: Option<Rounding>,
@@ -190,9 +190,9 @@ impl Run {
         let chosen =
             |name: &str| patterns.iter().any(|pattern| fits(pattern, name)) || adapters::is_trained(name);
         let trains = |name: &str| if patterns.is_empty() { usual(name) } else { chosen(name) };
-        if config.adapters.is_some() && config.quantise.is_some() {
+        if config.adapters.is_some() && config.quantize.is_some() {
             let message = "rounds matrices that adapters leave as they are; name one of both sections";
-            return Err(Error::argument("quantise", message));
+            return Err(Error::argument("quantize", message));
         }
         match (config.loss.get("name").and_then(Value::as_str) == Some("distil"), material.is_taught()) {
             (true, false) => {
@@ -216,13 +216,13 @@ impl Run {
                 "no tensor has such a name; nothing would be trained",
             ));
         }
-        let rounding = config.quantise.as_ref();
+        let rounding = config.quantize.as_ref();
         let rounding = rounding.map(|options| Rounding::new(options, &material.program)).transpose()?;
         if let Some(rounding) = &rounding {
             rounding.renew(&mut parameters);
         }
         let program = material.program.clone();
-        let optimiser = Optimiser::new(&config.optimiser, &parameters, &gradients)?;
+        let optimizer = Optimizer::new(&config.optimizer, &parameters, &gradients)?;
         let average = config.average.as_ref();
         let average =
             average.map(|settings| Average::from_settings(settings, &parameters, &gradients)).transpose()?;
@@ -231,7 +231,7 @@ impl Run {
             program: &program,
             parameters: &parameters,
             gradients: &gradients,
-            optimiser: &optimiser,
+            optimizer: &optimizer,
             average: average.as_ref(),
             adapters: &material.adapters,
             rounding: rounding.as_ref(),
@@ -254,7 +254,7 @@ impl Run {
             parameters,
             gradients,
             runner,
-            optimiser,
+            optimizer,
             schedule,
             loss,
             rounding,
@@ -418,13 +418,13 @@ impl Run {
             self.device.as_ref().and_then(|device| device.scaler.as_ref()).map(|scaler| scaler as &dyn State),
             self.device.as_ref().and_then(|device| device.kept.as_ref()).map(|kept| kept as &dyn State),
         ];
-        [Some(&self.optimiser as &dyn State)].into_iter().chain(optional).flatten().collect()
+        [Some(&self.optimizer as &dyn State)].into_iter().chain(optional).flatten().collect()
     }
 
     /// Copies parameters and states back from a device.
     fn fetch(&mut self) -> Result<()> {
         let Some(device) = &mut self.device else { return Ok(()) };
-        device.fetch(&mut self.parameters, &mut self.optimiser, self.average.as_mut())?;
+        device.fetch(&mut self.parameters, &mut self.optimizer, self.average.as_mut())?;
         if let Some(rounding) = &self.rounding {
             rounding.renew(&mut self.parameters);
         }
@@ -468,7 +468,7 @@ impl Run {
             let name = format!("parameter.{}", parameter.name);
             parameter.numbers = checkpoint.numbers(&name, parameter.numbers.len())?;
         }
-        state::restore(&mut self.optimiser, &checkpoint.tables)?;
+        state::restore(&mut self.optimizer, &checkpoint.tables)?;
         if let Some(average) = &mut self.average {
             state::restore(average, &checkpoint.tables)?;
         }
@@ -483,7 +483,7 @@ impl Run {
             if let Some(scaler) = device.scaler.as_mut().filter(|scaler| kept(*scaler)) {
                 state::restore(scaler, &checkpoint.tables)?;
             }
-            device.put(&self.parameters, &self.optimiser, self.average.as_ref(), &checkpoint.tables)?;
+            device.put(&self.parameters, &self.optimizer, self.average.as_ref(), &checkpoint.tables)?;
         }
         self.step = step;
         self.position = Position { epoch, batch };

@@ -12,11 +12,11 @@ use crate::clip::Norm;
 use crate::cuda::{Device, Engine, Judged, Objective, Precision, Runner, Timed, Watch};
 use crate::data::Step;
 use crate::loss::{Sum, Targets};
-use crate::optimiser::Optimiser;
+use crate::optimizer::Optimizer;
 use crate::parameters::{Gradients, Parameters};
 use crate::profile::{Recorder, Worker, timed};
 use crate::program::Program;
-use crate::quantise::Rounding;
+use crate::quantize::Rounding;
 use crate::scaler::Scaler;
 use crate::settings::unknown;
 use crate::state::{self, Data, State, Tables, View, fill};
@@ -37,7 +37,7 @@ pub struct Start<'a> {
     /// The gradients; present for trained tensors.
     pub gradients: &'a Gradients<f32>,
     /// The optimizer, as on the CPU.
-    pub optimiser: &'a Optimiser,
+    pub optimizer: &'a Optimizer,
     /// The weight average, if any.
     pub average: Option<&'a Average>,
     /// The adapters.
@@ -62,9 +62,9 @@ impl Start<'_> {
             runner.eights()?;
         }
         if let Some(rounding) = self.rounding {
-            runner.quantise(rounding.clone())?;
+            runner.quantize(rounding.clone())?;
         }
-        runner.optimise(&config.optimiser, self.optimiser)?;
+        runner.optimize(&config.optimizer, self.optimizer)?;
         if let Some(average) = self.average {
             runner.follow(average)?;
         }
@@ -236,7 +236,7 @@ impl OnDevice {
         }
         // One synchronization per step, at the end. A non-finite loss has non-finite gradients, so the weights do not
         // change.
-        let judged = timed(recorder, "optimiser", Worker::Steps, || self.engine.step(rate, scale, limit))?;
+        let judged = timed(recorder, "optimizer", Worker::Steps, || self.engine.step(rate, scale, limit))?;
         let sum = finite(self.engine.take_sum()?)?;
         let spent = match &mut self.scaler {
             Some(scaler) => {
@@ -299,15 +299,15 @@ impl OnDevice {
     pub(super) fn fetch(
         &mut self,
         parameters: &mut Parameters<f32>,
-        optimiser: &mut Optimiser,
+        optimizer: &mut Optimizer,
         average: Option<&mut Average>,
     ) -> Result<()> {
-        let mut tables = state::save(&states(optimiser, average.as_deref()));
+        let mut tables = state::save(&states(optimizer, average.as_deref()));
         self.engine.fetch(parameters, &mut tables)?;
         if let Some(kept) = &mut self.kept {
             state::restore(kept, &tables)?;
         }
-        state::restore(optimiser, &tables)?;
+        state::restore(optimizer, &tables)?;
         average.map_or(Ok(()), |average| state::restore(average, &tables))
     }
 
@@ -316,11 +316,11 @@ impl OnDevice {
     pub(super) fn put(
         &mut self,
         parameters: &Parameters<f32>,
-        optimiser: &Optimiser,
+        optimizer: &Optimizer,
         average: Option<&Average>,
         tables: &Tables,
     ) -> Result<()> {
-        let mut all = state::save(&states(optimiser, average));
+        let mut all = state::save(&states(optimizer, average));
         if let Some(kept) =
             self.kept.as_mut().filter(|kept| kept.0.iter().all(|(name, _)| tables.contains_key(name)))
         {
@@ -363,9 +363,9 @@ fn finite(sum: Sum) -> Result<Sum> {
     }
 }
 
-fn states<'a>(optimiser: &'a Optimiser, average: Option<&'a Average>) -> Vec<&'a dyn State> {
+fn states<'a>(optimizer: &'a Optimizer, average: Option<&'a Average>) -> Vec<&'a dyn State> {
     let average = average.map(|average| average as &dyn State);
-    [optimiser as &dyn State].into_iter().chain(average).collect()
+    [optimizer as &dyn State].into_iter().chain(average).collect()
 }
 
 #[cfg(test)]

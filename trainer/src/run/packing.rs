@@ -47,12 +47,12 @@ pub fn pack(config: &Config, base: &Base, output: &Path) -> Result<(PackedFile, 
         Some(validation) => {
             let split = Split { share: data.share, seed: config.seed };
             let mut divider = Divider { split, training: &mut training, validation };
-            sources.tokenise(&trained, &reading, &mut divider)?;
+            sources.tokenize(&trained, &reading, &mut divider)?;
         }
-        None => sources.tokenise(&trained, &reading, &mut training)?,
+        None => sources.tokenize(&trained, &reading, &mut training)?,
     }
     if let (Some(validation), false) = (&mut validation, data.validation.is_empty()) {
-        sources.tokenise(&paths(&data.validation)?, &reading, validation)?;
+        sources.tokenize(&paths(&data.validation)?, &reading, validation)?;
     }
     if training.documents() == 0 {
         return Err(Error::argument("data.training", "holds no documents; give texts that are not empty"));

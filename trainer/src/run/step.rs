@@ -11,7 +11,7 @@ use crate::clip::Norm;
 use crate::cuda::{Judged, Timed};
 use crate::data::{Prefetch, Step};
 use crate::loss::Sum;
-use crate::optimiser::StepArguments;
+use crate::optimizer::StepArguments;
 use crate::parameters::Parameters;
 use crate::profile::{self, Recorder, Tracer, Worker, timed};
 use crate::program;
@@ -183,8 +183,8 @@ impl Run {
             return Err(error);
         }
         let arguments = StepArguments { rate, factor: norm.factor(1.0, self.config.clip) };
-        timed(recorder, "optimiser", Worker::Steps, || {
-            self.optimiser.step(&mut self.parameters, &self.gradients, arguments)
+        timed(recorder, "optimizer", Worker::Steps, || {
+            self.optimizer.step(&mut self.parameters, &self.gradients, arguments)
         })?;
         timed(recorder, "renew", Worker::Steps, || self.renew());
         if let Some(average) = &mut self.average {

@@ -12,7 +12,7 @@ use crate::data::source::{Cut, files, packed_records};
 use crate::data::task::{self, TASKS};
 use crate::data::{
     self, Divider, Gathering, Kind, Made, Packed, Reading, Record, Records, Settings, Sink, Split, Subset,
-    Task, Tokenising, documents, packed,
+    Task, Tokenizing, documents, packed,
 };
 use crate::program::{Program, Side};
 use crate::random::Random;
@@ -212,9 +212,9 @@ impl Sources<'_> {
     }
 
     /// Tokenizes all documents into `sink`, in order.
-    pub(super) fn tokenise(&self, texts: &[PathBuf], reading: &Reading, sink: &mut dyn Sink) -> Result<()> {
-        let tokenising = Tokenising { tokenizer: self.tokenizer, threads: 0, parse_special: false };
-        tokenising.run(documents(texts, reading)?, sink)?;
+    pub(super) fn tokenize(&self, texts: &[PathBuf], reading: &Reading, sink: &mut dyn Sink) -> Result<()> {
+        let tokenizing = Tokenizing { tokenizer: self.tokenizer, threads: 0, parse_special: false };
+        tokenizing.run(documents(texts, reading)?, sink)?;
         Ok(())
     }
 
@@ -224,7 +224,7 @@ impl Sources<'_> {
         for source in sources {
             match source {
                 Source::Packed(packed) => to.add(packed)?,
-                Source::Texts(texts) => self.tokenise(&texts, &reading, to)?,
+                Source::Texts(texts) => self.tokenize(&texts, &reading, to)?,
             }
         }
         Ok(())
@@ -253,7 +253,7 @@ impl Sources<'_> {
                         None => &mut forget,
                     };
                     let mut divider = Divider { split, training, validation: &mut *validation };
-                    self.tokenise(&texts, &reading, &mut divider)?;
+                    self.tokenize(&texts, &reading, &mut divider)?;
                 }
             }
         }

@@ -20,9 +20,9 @@ const FROM: &str = "tokenizer.from.json";
 
 /// Returns the trained tokenizer of a config with `model.vocabulary`, as a `tokenizer.json`. A resumed run uses the
 /// one in its folder; other runs reuse it only if it was trained on the same files.
-pub fn learnt_tokenizer(config: &Config, folder: &Path, goes_on: bool) -> Result<Vec<u8>> {
+pub fn learned_tokenizer(config: &Config, folder: &Path, goes_on: bool) -> Result<Vec<u8>> {
     let vocabulary = config.model.vocabulary.ok_or_else(|| {
-        let message = "is missing; name a model that has one, or the `vocabulary` of one to be learnt";
+        let message = "is missing; name a model that has one, or the `vocabulary` of one to be learned";
         Error::argument("model.tokenizer", message)
     })?;
     let from = from(config, vocabulary)?;
@@ -39,18 +39,18 @@ pub fn learnt_tokenizer(config: &Config, folder: &Path, goes_on: bool) -> Result
         match document.body {
             Body::Texts(texts) => texts.iter().for_each(|text| words.add(text)),
             Body::Tokens(_) => {
-                let message = "holds tokens, of which no tokenizer can be learnt; name `model.tokenizer`";
+                let message = "holds tokens, of which no tokenizer can be learned; name `model.tokenizer`";
                 return Err(Error::argument(document.place, message));
             }
         }
     }
-    let learnt = words.learn(vocabulary, &["<|endoftext|>"])?.to_string();
+    let learned = words.learn(vocabulary, &["<|endoftext|>"])?.to_string();
     super::folder::prepare(folder)?;
     // Never leave a tokenizer next to the description of another one's data.
     let _ = std::fs::remove_file(&beside);
-    write(&kept, learnt.as_bytes())?;
+    write(&kept, learned.as_bytes())?;
     write(&beside, from.to_string().as_bytes())?;
-    Ok(learnt.into_bytes())
+    Ok(learned.into_bytes())
 }
 
 /// Returns all that determines a tokenizer; files by name, size and modification time.

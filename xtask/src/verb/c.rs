@@ -18,7 +18,7 @@ const PROGRAMS: [&str; 6] = ["session", "order", "readers", "threads", "inside",
 /// Flags for every compiler.
 const FLAGS: [&str; 6] = ["-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", "-g", "-Iffi/include"];
 /// Sanitizers that detect memory errors, leaks and undefined behavior.
-const SANITISERS: [&str; 2] = ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"];
+const SANITIZERS: [&str; 2] = ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"];
 /// Maximum median time in milliseconds for a prompt of 4096 tokens to stop. The target is below 20; busy cores must not
 /// fail the check, and a prompt that does not stop takes seconds.
 const PATIENCE: &str = "100";
@@ -47,8 +47,8 @@ pub(crate) fn check() -> Result {
     headers(compilers)?;
     for compiler in compilers {
         for name in PROGRAMS {
-            let sanitised = place.compile(compiler, name, true)?;
-            run(program(sanitised, &[]).arg(&place.models).env("RUST_BACKTRACE", "0"))?;
+            let sanitized = place.compile(compiler, name, true)?;
+            run(program(sanitized, &[]).arg(&place.models).env("RUST_BACKTRACE", "0"))?;
         }
     }
     for name in PROGRAMS {
@@ -95,16 +95,16 @@ impl Place {
     }
 
     /// Compiles a program against the shared library, or with sanitizers against the static one.
-    fn compile(&self, compiler: &str, name: &str, sanitised: bool) -> Result<PathBuf> {
+    fn compile(&self, compiler: &str, name: &str, sanitized: bool) -> Result<PathBuf> {
         let source = match name {
             "every" => self.models.join("every.c"),
             _ => shell::root().join("tests/c").join(format!("{name}.c")),
         };
-        let binary = self.folder.join(format!("{name}-{compiler}{}", if sanitised { "-san" } else { "" }));
+        let binary = self.folder.join(format!("{name}-{compiler}{}", if sanitized { "-san" } else { "" }));
         let mut command = program(compiler, &FLAGS);
         command.args(["-std=c11", "-Itests/c"]).arg("-o").arg(&binary).arg(source);
-        match sanitised {
-            true => drop(command.args(SANITISERS).arg(self.target.join("libsiskin_ffi.a"))),
+        match sanitized {
+            true => drop(command.args(SANITIZERS).arg(self.target.join("libsiskin_ffi.a"))),
             false => self.link_shared(&mut command)?,
         }
         run(command.args(["-lpthread", "-lm", "-ldl"]))?;

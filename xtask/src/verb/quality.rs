@@ -18,7 +18,7 @@ pub(crate) const VERB: Verb = Verb {
 /// A way to store matrices.
 struct Recipe {
     title: &'static str,
-    /// The arguments of `requantise` for MiniLM, and the rounding of matmul inputs; if empty, it is not measured.
+    /// The arguments of `requantize` for MiniLM, and the rounding of matmul inputs; if empty, it is not measured.
     encoder: (&'static [&'static str], &'static str),
     /// The arguments of `siskin convert` for the other models.
     decoder: &'static [&'static str],
@@ -68,7 +68,7 @@ fn quality(arguments: &[String]) -> Result {
         return Err(format!("no model `{name}`; there are {}", all.join(", ")));
     }
     let wanted = |name: &&str| names.is_empty() || names.iter().any(|wanted| wanted == name);
-    let programs = ["--package=siskin-cli", "--package=siskin-tests", "--bin=siskin", "--bin=requantise"];
+    let programs = ["--package=siskin-cli", "--package=siskin-tests", "--bin=siskin", "--bin=requantize"];
     run(cargo(&["build", "--release", "--locked"]).args(programs))?;
     let folder = shell::models()?.join("quality");
     fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
@@ -94,9 +94,9 @@ fn encoder(folder: &Path, text: &Path) -> Result {
     for recipe in RECIPES.iter().filter(|recipe| !recipe.encoder.0.is_empty()) {
         eprintln!("minilm: {}", recipe.title);
         let file = folder.join("minilm.safetensors");
-        let mut requantise = program(shell::release("requantise"), &[]);
-        requantise.arg(original.join("model.safetensors")).arg(&file).args(recipe.encoder.0);
-        let report = output(&mut requantise)?;
+        let mut requantize = program(shell::release("requantize"), &[]);
+        requantize.arg(original.join("model.safetensors")).arg(&file).args(recipe.encoder.0);
+        let report = output(&mut requantize)?;
         let number = |key| number(&report, key);
         let blocks = number("block_bits").map_or_else(|_| "–".to_owned(), |bits| format!("{bits:.2}"));
         let sizes = format!("{blocks} | {:.2} | {:.5}", number("panel_bits")?, number("relative_error")?);
@@ -209,7 +209,7 @@ mod tests {
 
     #[test]
     fn reports_are_read() {
-        let json = r#"{"bytes":7,"quantisation":{"types":{"Q4_K":180,"Q5_0":31,"vector":61},"x":1}}"#;
+        let json = r#"{"bytes":7,"quantization":{"types":{"Q4_K":180,"Q5_0":31,"vector":61},"x":1}}"#;
         assert_eq!(types(json), "180 Q4_K, 31 Q5_0");
         let json =
             r#"{"parameters":64,"sections":[{"bytes":736,"kind":"tensor data","offset":16384},{"bytes":2}]}"#;

@@ -286,7 +286,7 @@ fn docs() -> Result<Outcome> {
 
 fn deny() -> Result<Outcome> {
     if !tools::has_cargo_deny() {
-        let why = "cargo-deny is not installed; the house tests check licences, bans and sources";
+        let why = "cargo-deny is not installed; the house tests check licenses, bans and sources";
         return Ok(Outcome::Skipped(why.to_owned()));
     }
     pass(cargo(&["deny", "--offline", "check", "licenses", "bans", "sources"]))

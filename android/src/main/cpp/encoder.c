@@ -22,8 +22,8 @@ static void set_long(JNIEnv *env, TYPE, jlong encoder, jint kind, jint overlap) 
     failed(env, siskin_encoder_set_long(ENCODER(encoder), (uint32_t)kind, (size_t)overlap));
 }
 
-static void set_pooling(JNIEnv *env, TYPE, jlong encoder, jint pooling, jboolean normalise, jint columns) {
-    failed(env, siskin_encoder_set_pooling(ENCODER(encoder), (uint32_t)pooling, normalise, (size_t)columns));
+static void set_pooling(JNIEnv *env, TYPE, jlong encoder, jint pooling, jboolean normalize, jint columns) {
+    failed(env, siskin_encoder_set_pooling(ENCODER(encoder), (uint32_t)pooling, normalize, (size_t)columns));
 }
 
 static jobjectArray vectors(JNIEnv *env, siskin_encoder *encoder, jsize count) {

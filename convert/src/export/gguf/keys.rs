@@ -67,7 +67,7 @@ pub(super) fn of(
     let text = |key: &str, text: &str| (key.to_owned(), Value::Text(text.to_owned()));
     let mut keys = vec![text("general.architecture", architecture), text("general.type", "model")];
     keys.extend(metadata.name.as_deref().map(|name| text("general.name", name)));
-    keys.extend(metadata.licence.as_deref().map(|licence| text("general.license", licence)));
+    keys.extend(metadata.license.as_deref().map(|license| text("general.license", license)));
     for key in KEPT {
         let known = Some(model.provenance(key)).filter(|known| !known.is_empty());
         keys.extend(known.map(|known| text(key, known)));
@@ -87,7 +87,7 @@ pub(super) fn of(
 /// Adds notes about what llama.cpp computes differently from the model or does not support.
 fn note_what_is_left_out(model: &Model<'_>, notes: &mut Vec<String>) -> Result<()> {
     notes.extend(["dense", "prompts"].into_iter().filter_map(|key| model.note_without(key)));
-    if model.config.flag(&["sentence_transformers/normalise"])? == Some(false) {
+    if model.config.flag(&["sentence_transformers/normalize"])? == Some(false) {
         notes.push(
             "the file cannot say that vectors keep their length: most programs bring it to one".to_owned(),
         );

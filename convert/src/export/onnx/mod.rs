@@ -95,7 +95,7 @@ fn note_what_is_left_out(model: &Model<'_>, notes: &mut Vec<String>) {
     }
     if model.config.get("sentence_transformers").is_some() {
         let message =
-            "pooling, normalising and prompts are no part of the graph: only Siskin reads them in the file";
+            "pooling, normalizing and prompts are no part of the graph: only Siskin reads them in the file";
         notes.push(message.to_owned());
         notes.extend(model.note_without("dense"));
     }

@@ -140,7 +140,7 @@ impl Side<'_, '_> {
         let likely = self.nodes.with("Softmax", &[scores], &axis);
         let chosen = self.nodes.ints(&[routing.chosen as i64]);
         let (values, indices) = self.nodes.two("TopK", &[&likely, &chosen], &axis);
-        let values = if routing.normalise {
+        let values = if routing.normalize {
             let axes = self.nodes.ints(&[-1]);
             let sum = self.nodes.add("ReduceSum", &[&values, &axes]);
             self.nodes.add("Div", &[&values, &sum])

@@ -117,7 +117,7 @@ impl<'a, 'b> Side<'a, 'b> {
             }
             Op::Im2col { offsets, stride } => {
                 let x = input(self, 0)?;
-                self.neighbours(&x, offsets, *stride)
+                self.neighbors(&x, offsets, *stride)
             }
             Op::EmbedPosition { table, offset } => {
                 let table = self.weight(*table)?;
@@ -299,19 +299,19 @@ impl<'a, 'b> Side<'a, 'b> {
                 self.nodes.with("LayerNormalization", &inputs, &attributes)
             }
             kind => {
-                let centred = match kind {
+                let centered = match kind {
                     NormKind::Rms => input,
                     NormKind::Layer => {
                         let mean = self.mean(&input);
                         self.nodes.add("Sub", &[&input, &mean])
                     }
                 };
-                let squares = self.nodes.add("Mul", &[&centred, &centred]);
+                let squares = self.nodes.add("Mul", &[&centered, &centered]);
                 let mean = self.mean(&squares);
                 let epsilon = self.nodes.float(epsilon);
                 let variance = self.nodes.add("Add", &[&mean, &epsilon]);
                 let deviation = self.nodes.add("Sqrt", &[&variance]);
-                let normed = self.nodes.add("Div", &[&centred, &deviation]);
+                let normed = self.nodes.add("Div", &[&centered, &deviation]);
                 let scaled = self.nodes.add("Mul", &[&normed, &weight]);
                 match bias {
                     Some(bias) => self.nodes.add("Add", &[&scaled, &bias]),
@@ -385,7 +385,7 @@ impl<'a, 'b> Side<'a, 'b> {
     }
 
     /// Gathers neighboring rows side by side (im2col).
-    fn neighbours(&mut self, x: &str, offsets: &[isize], stride: usize) -> String {
+    fn neighbors(&mut self, x: &str, offsets: &[isize], stride: usize) -> String {
         let reach = offsets.iter().map(|offset| offset.unsigned_abs()).max().unwrap_or(0) as i64;
         // Rows beyond the sequence are read even if they are padding, as in training.
         let pads = self.nodes.ints(&[0, reach, 0, 0, reach, 0]);

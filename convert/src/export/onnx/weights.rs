@@ -50,7 +50,7 @@ impl<'a> Weights<'a> {
         if let Some(made) = self.made.get(&key) {
             return Ok(made.clone());
         }
-        let missing = || Error::new(ErrorKind::Missing, &weight.name, "it is not among the initialisers");
+        let missing = || Error::new(ErrorKind::Missing, &weight.name, "it is not among the initializers");
         let &(at, part) = self.places.get(weight.name.as_str()).ok_or_else(missing)?;
         let entry = self.entries.get(at).ok_or_else(missing)?;
         let scope = std::mem::replace(&mut nodes.scope, "weights");
@@ -105,7 +105,7 @@ impl<'a> Weights<'a> {
                 let kinds = nodes.transpose(&heads, &[1, 0, 2, 3]);
                 nodes.reshape(&kinds, &[rows, columns])
             }
-            TensorTransform::Neighbours(_) if !is_vector => {
+            TensorTransform::Neighbors(_) if !is_vector => {
                 let near = nodes.transpose(&whole, &[0, 2, 1]);
                 nodes.reshape(&near, &[rows, columns])
             }

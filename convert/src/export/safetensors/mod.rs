@@ -59,7 +59,7 @@ fn write(model: &Model<'_>, to: &Path, options: &ExportOptions<'_>) -> Result<Re
     let mut report = Report::default();
     let mut texts = files(model, options.dtype.block().unwrap_or(usual), &mut report.notes)?;
     if entries.iter().any(|entry| entry.native(model).is_none_or(|block| block.codec().elements != 1)) {
-        report.notes.push("quantised weights are written as floats".to_owned());
+        report.notes.push("quantized weights are written as floats".to_owned());
     }
     if model.hyper.features > 0 {
         let note = "preprocessor_config.json is not kept: take that of the model for other programs";
@@ -209,7 +209,7 @@ fn sentence_transformers(
             "activation_function": activation});
         add(&format!("{number}_Dense/config.json"), &config);
     }
-    if settings.get("normalise") == Some(&Value::Bool(true)) {
+    if settings.get("normalize") == Some(&Value::Bool(true)) {
         modules.push(module(modules.len(), &format!("{}_Normalize", modules.len()), "Normalize"));
     }
     add("modules.json", &Value::Array(modules));

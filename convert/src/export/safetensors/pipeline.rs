@@ -94,7 +94,7 @@ fn metaspace(vocabulary: &Vocabulary) -> Option<Metaspace> {
 }
 
 fn normalizers(vocabulary: &Vocabulary, steps: &[Normalizer], notes: &mut Vec<String>) -> Vec<Value> {
-    let spelt = |text: &str| {
+    let spelled = |text: &str| {
         if vocabulary.spells_spaces { text.replace(' ', SPACE) } else { text.to_owned() }
     };
     let mut out = Vec::new();
@@ -126,7 +126,7 @@ fn normalizers(vocabulary: &Vocabulary, steps: &[Normalizer], notes: &mut Vec<St
             Normalizer::ReplacePattern { pattern, to } => {
                 vec![json!({"type": "Replace", "pattern": {"Regex": pattern}, "content": to})]
             }
-            Normalizer::Prefix { text, .. } => vec![json!({"type": "Prepend", "prepend": spelt(text)})],
+            Normalizer::Prefix { text, .. } => vec![json!({"type": "Prepend", "prepend": spelled(text)})],
             Normalizer::Charsmap => {
                 vec![json!({"type": "Precompiled", "precompiled_charsmap": base64(&vocabulary.charsmap)})]
             }

@@ -100,7 +100,7 @@ impl Source for CTranslate2 {
 
     fn tensor(&self, name: &str) -> Result<SourceTensor> {
         let take = match name {
-            "enc.conv1.weight" | "enc.conv2.weight" => TensorTransform::Neighbours(KERNEL),
+            "enc.conv1.weight" | "enc.conv2.weight" => TensorTransform::Neighbors(KERNEL),
             _ => TensorTransform::Whole,
         };
         let last = self.last_row(name);
@@ -140,7 +140,7 @@ impl Source for CTranslate2 {
         None
     }
 
-    fn licence(&self) -> Option<&str> {
+    fn license(&self) -> Option<&str> {
         None
     }
 

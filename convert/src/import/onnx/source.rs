@@ -16,10 +16,10 @@ pub(in crate::import) static FORMAT: Format = Format {
     detect: |path| Folder::find(path).is_some(),
     files: Folder::files,
     open: |path| match open(path)? {
-        Opened::Recognised(source) => Ok(source),
+        Opened::Recognized(source) => Ok(source),
         Opened::General(reason) => {
             let message = format!(
-                "is not recognised as a model of a known family, so it cannot be packed ({reason}); it runs as it is, \
+                "is not recognized as a model of a known family, so it cannot be packed ({reason}); it runs as it is, \
                  without being converted"
             );
             Err(Error::unsupported(path.display().to_string(), message))
@@ -37,10 +37,10 @@ pub(crate) fn is_there(path: &Path) -> bool {
 #[cfg(feature = "tract")]
 pub(crate) fn source_or(path: &Path, general: &mut Option<String>) -> Result<Box<dyn Source>> {
     match open(path)? {
-        Opened::Recognised(source) => Ok(source),
+        Opened::Recognized(source) => Ok(source),
         Opened::General(reason) => {
             *general = Some(reason);
-            Err(Error::unsupported(path.display().to_string(), "is not recognised"))
+            Err(Error::unsupported(path.display().to_string(), "is not recognized"))
         }
     }
 }
@@ -48,7 +48,7 @@ pub(crate) fn source_or(path: &Path, general: &mut Option<String>) -> Result<Box
 /// The result of opening an ONNX model.
 enum Opened {
     /// An export of a known family, with its tensors under our names.
-    Recognised(Box<dyn Source>),
+    Recognized(Box<dyn Source>),
     /// An unrecognized model, and the reason.
     General(String),
 }
@@ -73,7 +73,7 @@ fn open(path: &Path) -> Result<Opened> {
         Err(error) => return Ok(Opened::General(error.to_string())),
     };
     models.iter().try_for_each(|model| add_sentences(model, &mut described.1)).map_err(within)?;
-    let source = match recognise(&folder, &models, &mut stores, described) {
+    let source = match recognize(&folder, &models, &mut stores, described) {
         Ok(source) => source,
         Err(error) if error.kind() == ErrorKind::Corrupt => return Err(within(error)),
         Err(error) => return Ok(Opened::General(error.to_string())),
@@ -102,10 +102,10 @@ pub(super) fn add_sentences(model: &Model<'_>, config: &mut Map<String, Value>) 
 fn prove(models: &[Model<'_>], stores: &mut [(Side, Store)], source: HuggingFace) -> Result<Opened> {
     use super::proof::{Proof, prove};
     match prove(models, stores, &source)? {
-        Proof::Same => Ok(Opened::Recognised(Box::new(source))),
+        Proof::Same => Ok(Opened::Recognized(Box::new(source))),
         Proof::Other(reason) => Ok(Opened::General(reason)),
         Proof::Impossible(reason) => match nothing_left(models, stores, &source) {
-            Ok(()) => Ok(Opened::Recognised(Box::new(source))),
+            Ok(()) => Ok(Opened::Recognized(Box::new(source))),
             Err(error) => Ok(Opened::General(format!("{error}; and it was not compared, as {reason}"))),
         },
     }
@@ -115,13 +115,13 @@ fn prove(models: &[Model<'_>], stores: &mut [(Side, Store)], source: HuggingFace
 #[cfg(not(feature = "tract"))]
 fn prove(models: &[Model<'_>], stores: &mut [(Side, Store)], source: HuggingFace) -> Result<Opened> {
     match nothing_left(models, stores, &source) {
-        Ok(()) => Ok(Opened::Recognised(Box::new(source))),
+        Ok(()) => Ok(Opened::Recognized(Box::new(source))),
         Err(error) => Ok(Opened::General(error.to_string())),
     }
 }
 
 /// Converts the tensors of the graphs to those of a Hugging Face model. Returns an error if one is missing.
-fn recognise(
+fn recognize(
     folder: &Folder,
     models: &[Model<'_>],
     stores: &mut [(Side, Store)],

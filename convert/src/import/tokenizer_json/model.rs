@@ -129,7 +129,7 @@ fn byte_pair(model: &Place<'_>, spelling: Spelling) -> Result<Vocabulary> {
                 return Err(place.corrupt(format!("{part:?} is not in the vocabulary")));
             }
         }
-        let bytes = |text| spelling.read(text).ok_or_else(|| place.corrupt("is not spelt in bytes"));
+        let bytes = |text| spelling.read(text).ok_or_else(|| place.corrupt("is not spelled in bytes"));
         merges.push((bytes(left)?, bytes(right)?));
     }
     vocabulary.merges = Merges::Listed(merges);

@@ -206,7 +206,7 @@ fn behavior(place: &Place<'_>) -> Result<Behavior> {
         "MergedWithPrevious" => Behavior::MergedWithPrevious,
         "MergedWithNext" => Behavior::MergedWithNext,
         "Contiguous" => Behavior::Contiguous,
-        other => return Err(place.unsupported(format!("the behaviour {other:?} is not supported"))),
+        other => return Err(place.unsupported(format!("the behavior {other:?} is not supported"))),
     })
 }
 

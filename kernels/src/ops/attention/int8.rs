@@ -49,7 +49,7 @@ impl<'a> QuantizedQueries<'a> {
         let count = columns / 4;
         let mut worth = [(0.0, 0); QUERIES];
         for ((query, words), worth) in queries.iter().zip(scratch.chunks_exact_mut(count)).zip(&mut worth) {
-            *worth = quantise(s, query.values, words);
+            *worth = quantize(s, query.values, words);
         }
         Self { words: scratch, count, worth }
     }
@@ -58,7 +58,7 @@ impl<'a> QuantizedQueries<'a> {
 /// Quantizes a row: `q = round(x · (most / largest))`. Returns the scale and the sum of the integers; the
 /// scale is NaN if an element is not finite.
 #[inline(always)]
-fn quantise<S: Simd>(s: S, x: &[f32], words: &mut [f32]) -> (f32, i32) {
+fn quantize<S: Simd>(s: S, x: &[f32], words: &mut [f32]) -> (f32, i32) {
     let mut largest = s.splat(0.0);
     let mut poison = s.splat(0.0);
     for part in x.chunks(16) {

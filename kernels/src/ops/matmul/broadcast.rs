@@ -9,9 +9,9 @@ use super::formats::{QuantPlane, RaisedCodebookValues, ScaleAddress, ScaleScheme
 use super::row_types::{BookRow, RowScheme};
 use super::run::MatmulShare;
 use super::simd::MatmulSimd;
-use super::tile::{LINE, QuantisedRow, block_bytes, macro_bytes, row_sum, scaled_sum, sixteen_groups};
+use super::tile::{LINE, QuantizedRow, block_bytes, macro_bytes, row_sum, scaled_sum, sixteen_groups};
 use super::{Input, Product};
-use crate::ops::quantise::Layout;
+use crate::ops::quantize::Layout;
 use crate::panel::ROWS as PANEL_ROWS;
 
 /// Rows per tile if there are enough: the cost of unpacking weights is shared by more rows.
@@ -57,7 +57,7 @@ pub(super) trait Broadcast<N: Integers, const R: usize> {
     ///
     /// # Safety
     /// The row must be valid for the block, and there must be room for its vectors.
-    unsafe fn broadcast(n: N, row: QuantisedRow, column: usize, to: *mut __m256i);
+    unsafe fn broadcast(n: N, row: QuantizedRow, column: usize, to: *mut __m256i);
 
     /// Adds the products of a block.
     ///
@@ -69,7 +69,7 @@ pub(super) trait Broadcast<N: Integers, const R: usize> {
     ///
     /// # Safety
     /// The row must be valid, and the scales of the panel.
-    unsafe fn finish(n: N, sum: Self::Sum, row: QuantisedRow, end: *const u8, lane: usize) -> __m256;
+    unsafe fn finish(n: N, sum: Self::Sum, row: QuantizedRow, end: *const u8, lane: usize) -> __m256;
 }
 
 /// Types whose sub-blocks have scales. For each sub-block, a row has its integers, four to a vector, the
@@ -109,7 +109,7 @@ impl<N: Integers, P: QuantPlane, S: ScaleScheme, const R: usize> Broadcast<N, R>
     }
 
     #[inline(always)]
-    unsafe fn broadcast(n: N, row: QuantisedRow, column: usize, to: *mut __m256i) {
+    unsafe fn broadcast(n: N, row: QuantizedRow, column: usize, to: *mut __m256i) {
         for sub in 0..S::MACROS * Self::SUBS {
             // SAFETY: guaranteed by the caller.
             unsafe {
@@ -176,7 +176,7 @@ impl<N: Integers, P: QuantPlane, S: ScaleScheme, const R: usize> Broadcast<N, R>
     }
 
     #[inline(always)]
-    unsafe fn finish(_: N, sum: Self::Sum, _: QuantisedRow, _: *const u8, _: usize) -> __m256 {
+    unsafe fn finish(_: N, sum: Self::Sum, _: QuantizedRow, _: *const u8, _: usize) -> __m256 {
         sum
     }
 }
@@ -194,7 +194,7 @@ impl<N: Integers, const R: usize> Broadcast<N, R> for BookRow {
     }
 
     #[inline(always)]
-    unsafe fn broadcast(n: N, row: QuantisedRow, column: usize, to: *mut __m256i) {
+    unsafe fn broadcast(n: N, row: QuantizedRow, column: usize, to: *mut __m256i) {
         for sub in 0..4 {
             // SAFETY: guaranteed by the caller.
             unsafe {
@@ -233,7 +233,7 @@ impl<N: Integers, const R: usize> Broadcast<N, R> for BookRow {
     }
 
     #[inline(always)]
-    unsafe fn finish(n: N, sum: Self::Sum, row: QuantisedRow, end: *const u8, lane: usize) -> __m256 {
+    unsafe fn finish(n: N, sum: Self::Sum, row: QuantizedRow, end: *const u8, lane: usize) -> __m256 {
         // SAFETY: guaranteed by the caller.
         let scale = unsafe { n.mul(n.brains(end.add(2 * lane)), n.splat(row.scale())) };
         n.mul(MatmulSimd::finish(n, sum, 0), scale)
@@ -262,7 +262,7 @@ impl MatmulShare<'_> {
     /// Computes `R` rows from row `first` on, or as many as remain.
     #[inline(always)]
     fn spread_some<N: Integers, K: Broadcast<N, R>, const R: usize>(&self, n: N, first: usize) {
-        let (Input::Quantised(words) | Input::Rotated(words)) = self.product.input else { return };
+        let (Input::Quantized(words) | Input::Rotated(words)) = self.product.input else { return };
         let shape = Shape::new::<N, K, R>(self.product);
         let mut numbers = [first; R];
         for (m, number) in numbers.iter_mut().enumerate() {
@@ -274,7 +274,7 @@ impl MatmulShare<'_> {
         // SAFETY: `Product::check` ensures that the rows and panels exist; broadcast vectors and kept sums
         // are written before they are read.
         unsafe {
-            let rows = QuantisedRow::of(words, Layout::new(self.product.columns), numbers);
+            let rows = QuantizedRow::of(words, Layout::new(self.product.columns), numbers);
             for strip in self.panels.clone().step_by(PANELS) {
                 let panels = strip..self.panels.end.min(strip + PANELS);
                 for start in (0..shape.blocks).step_by(shape.at_once) {

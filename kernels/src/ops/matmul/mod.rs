@@ -3,7 +3,7 @@
 //! Contract, for each output:
 //! - Row types: the row is rotated and quantized; all products of a row form one exact integer sum, and the
 //!   result is `Σ q·a · (scale · a_scale)`, with the scales multiplied first.
-//! - Other integer types: the row is quantized (see [`quantise`](super::quantise)). From zero, sub-block by
+//! - Other integer types: the row is quantized (see [`quantize`](super::quantize)). From zero, sub-block by
 //!   sub-block in order of K, `acc = fma(Σ q·a, scale · a_scale, acc)` with an exact integer sum; for types
 //!   with a minimum, followed by `acc = fma(min, a_scale · Σ a, acc)`.
 //! - Float types: from zero, column by column in order of K, `acc = fma(w, x, acc)`.
@@ -53,14 +53,14 @@ use core::ops::Range;
 pub use reference::reference;
 
 use super::Kernel;
-use super::quantise::Layout;
+use super::quantize::Layout;
 use crate::panel::{InputKind, PanelType, ROWS};
 
 /// The activation rows, the left operand of a matmul.
 #[derive(Clone, Copy, Debug)]
 pub enum Input<'a> {
     /// Consecutive quantized rows, for integer panel types.
-    Quantised(&'a [i32]),
+    Quantized(&'a [i32]),
     /// Consecutive rotated and quantized rows, for row types.
     Rotated(&'a [i32]),
     /// f32 rows, `stride` apart, for float panel types.
@@ -92,7 +92,7 @@ pub struct Product<'a> {
 impl Input<'_> {
     fn kind(&self) -> InputKind {
         match self {
-            Input::Quantised(_) => InputKind::Quantised,
+            Input::Quantized(_) => InputKind::Quantized,
             Input::Rotated(_) => InputKind::Rotated,
             Input::Float { .. } => InputKind::Float,
         }
@@ -116,7 +116,7 @@ impl Product<'_> {
         assert!(self.columns > 0 || !self.panel.is_row(), "a product of no columns");
         assert!(self.input.kind() == self.panel.input(), "{} panels take other rows", self.panel.name());
         match self.input {
-            Input::Quantised(words) | Input::Rotated(words) => {
+            Input::Quantized(words) | Input::Rotated(words) => {
                 let end = rows.end.checked_mul(Layout::new(self.columns).words());
                 assert!(end.is_some_and(|end| end <= words.len()), "{beyond}");
             }

@@ -5,7 +5,7 @@ use core::ops::Range;
 
 use super::formats::{QuantPlane, ScaleScheme};
 use super::simd::MatmulSimd;
-use super::tile::{self, QuantisedRow};
+use super::tile::{self, QuantizedRow};
 use super::{Function, Output, Product, run};
 use crate::Features;
 use crate::ops::Kernel;
@@ -57,7 +57,7 @@ pub(super) trait Multiply: InstructionSet {
         self,
         panels: &[*const u8; V],
         lanes: &[usize; V],
-        rows: &[QuantisedRow; M],
+        rows: &[QuantizedRow; M],
         blocks: usize,
         sums: &mut [[float32x4_t; V]; M],
     ) {
@@ -170,7 +170,7 @@ impl<N: Multiply> MatmulSimd for N {
         self,
         panels: &[*const u8; V],
         lanes: &[usize; V],
-        rows: &[QuantisedRow; M],
+        rows: &[QuantizedRow; M],
         blocks: usize,
         sums: &mut [[Self::F; V]; M],
     ) {

@@ -11,7 +11,7 @@ use super::formats::{QuantPlane, ScaleAddress, ScaleScheme};
 use super::neon::Multiply;
 use super::neon_dot::Dot;
 use super::simd::MatmulSimd;
-use super::tile::{self, LINE, QuantisedRow, row_sum, scaled_sum};
+use super::tile::{self, LINE, QuantizedRow, row_sum, scaled_sum};
 use super::{Function, Output, Product, run};
 use crate::Features;
 use crate::ops::Kernel;
@@ -97,7 +97,7 @@ impl Multiply for I8mm {
         self,
         panels: &[*const u8; V],
         lanes: &[usize; V],
-        rows: &[QuantisedRow; M],
+        rows: &[QuantizedRow; M],
         blocks: usize,
         sums: &mut [[float32x4_t; V]; M],
     ) {
@@ -117,7 +117,7 @@ unsafe fn four_rows<P: QuantPlane, S: ScaleScheme, const V: usize>(
     l: I8mm,
     panels: &[*const u8; V],
     lanes: &[usize; V],
-    rows: &[QuantisedRow; 4],
+    rows: &[QuantizedRow; 4],
     blocks: usize,
     sums: &mut [[float32x4_t; V]; 4],
 ) {
@@ -159,7 +159,7 @@ unsafe fn macro_block<P: QuantPlane, S: ScaleScheme, const V: usize>(
     l: I8mm,
     lines: &[*const u8; V],
     places: &[ScaleAddress; V],
-    rows: &[QuantisedRow; 4],
+    rows: &[QuantizedRow; 4],
     column: usize,
     sums: &mut [[float32x4_t; V]; 4],
 ) {
@@ -172,7 +172,7 @@ unsafe fn macro_block<P: QuantPlane, S: ScaleScheme, const V: usize>(
                 squares = [l.start_squares(rows.map(|row| -bias * row_sum::<S>(row, column + 4 * G))); V];
             }
             let a = [0, 2].map(|m| {
-                let eight = |row: QuantisedRow| vld1_s32(row.values.add(column / 4 + G));
+                let eight = |row: QuantizedRow| vld1_s32(row.values.add(column / 4 + G));
                 vcombine_s32(eight(rows[m]), eight(rows[m + 1]))
             });
             for (squares, line) in squares.iter_mut().zip(lines) {
@@ -203,7 +203,7 @@ unsafe fn macro_block<P: QuantPlane, S: ScaleScheme, const V: usize>(
 unsafe fn add_scaled<S: ScaleScheme, const V: usize>(
     l: I8mm,
     place: ScaleAddress,
-    rows: &[QuantisedRow; 4],
+    rows: &[QuantizedRow; 4],
     column: usize,
     dots: &[float32x4_t; 4],
     v: usize,

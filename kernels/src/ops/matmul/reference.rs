@@ -2,7 +2,7 @@
 
 use super::{Input, Product};
 use crate::float;
-use crate::ops::quantise::{Layout, Row};
+use crate::ops::quantize::{Layout, Row};
 use crate::panel::{self, ROWS};
 
 /// Returns output `output` of row `row`, with its bias and without a residual. `scratch` holds K floats and
@@ -17,7 +17,7 @@ pub fn reference(product: &Product<'_>, row: usize, output: usize, scratch: &mut
         return product.bias.get(output).map_or(sum, |bias| sum + bias);
     }
     let sum = match product.input {
-        Input::Quantised(words) | Input::Rotated(words) => {
+        Input::Quantized(words) | Input::Rotated(words) => {
             let layout = Layout::new(product.columns);
             let row = Row::new(layout, &words[row * layout.words()..][..layout.words()]);
             integers(product, panel, output % ROWS, row)

@@ -3,7 +3,7 @@
 use super::formats::{CodebookValues, Int8Values, QuantPlane, RaisedCodebookValues};
 use super::run::MatmulShare;
 use super::simd::MatmulSimd;
-use super::tile::{LINE, QuantisedRow, ahead, sixteen_groups};
+use super::tile::{LINE, QuantizedRow, ahead, sixteen_groups};
 use super::unpacked;
 
 /// How the macro-blocks of a row type are accumulated.
@@ -22,7 +22,7 @@ pub(super) trait RowScheme {
     ///
     /// # Safety
     /// The row must be valid.
-    unsafe fn initial<L: MatmulSimd>(row: QuantisedRow) -> i32;
+    unsafe fn initial<L: MatmulSimd>(row: QuantizedRow) -> i32;
 
     /// Adds the macro-blocks at `lines`, whose first column is `column`, to the totals.
     ///
@@ -32,7 +32,7 @@ pub(super) trait RowScheme {
         l: L,
         lines: &[*const u8; V],
         lanes: &[usize; V],
-        rows: &[QuantisedRow; M],
+        rows: &[QuantizedRow; M],
         column: usize,
         totals: &mut [[L::D; V]; M],
     );
@@ -59,7 +59,7 @@ pub(super) unsafe fn products<L: MatmulSimd, R: RowScheme, const M: usize, const
     l: L,
     panels: &[*const u8; V],
     lanes: &[usize; V],
-    rows: &[QuantisedRow; M],
+    rows: &[QuantizedRow; M],
     blocks: usize,
 ) -> [[L::F; V]; M] {
     // SAFETY: guaranteed by the caller.
@@ -100,7 +100,7 @@ impl RowScheme for ByteRow {
     const BYTES: usize = 16 * LINE;
 
     #[inline(always)]
-    unsafe fn initial<L: MatmulSimd>(row: QuantisedRow) -> i32 {
+    unsafe fn initial<L: MatmulSimd>(row: QuantizedRow) -> i32 {
         // The total of a row that is not finite may overflow: its scale is NaN.
         // SAFETY: guaranteed by the caller.
         unsafe { row.total().wrapping_mul(-L::SIGNED_BIAS) }
@@ -111,7 +111,7 @@ impl RowScheme for ByteRow {
         l: L,
         lines: &[*const u8; V],
         lanes: &[usize; V],
-        rows: &[QuantisedRow; M],
+        rows: &[QuantizedRow; M],
         column: usize,
         totals: &mut [[L::D; V]; M],
     ) {
@@ -167,7 +167,7 @@ impl RowScheme for BookRow {
 
     const BYTES: usize = 8 * LINE + LINE / 2;
 
-    unsafe fn initial<L: MatmulSimd>(_: QuantisedRow) -> i32 {
+    unsafe fn initial<L: MatmulSimd>(_: QuantizedRow) -> i32 {
         0
     }
 
@@ -176,7 +176,7 @@ impl RowScheme for BookRow {
         l: L,
         lines: &[*const u8; V],
         lanes: &[usize; V],
-        rows: &[QuantisedRow; M],
+        rows: &[QuantizedRow; M],
         column: usize,
         totals: &mut [[L::D; V]; M],
     ) {

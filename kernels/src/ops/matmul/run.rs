@@ -6,9 +6,9 @@ use core::ops::Range;
 use super::formats::{QuantPlane, ScaleScheme, by_type};
 use super::row_types::{self, BookRow, ByteRow, RowScheme};
 use super::simd::MatmulSimd;
-use super::tile::{self, Bf16Pair, F16Pair, F32Element, FloatElement, LINE, QuantisedRow};
+use super::tile::{self, Bf16Pair, F16Pair, F32Element, FloatElement, LINE, QuantizedRow};
 use super::{Input, Output, Product};
-use crate::ops::quantise::Layout;
+use crate::ops::quantize::Layout;
 use crate::panel::{PanelType, ROWS};
 use crate::simd::Outlined;
 
@@ -137,10 +137,10 @@ impl<P: QuantPlane, S: ScaleScheme> Kind for Integers<P, S> {
         vectors: &Vectors<V>,
     ) -> [[L::F; V]; M] {
         let mut sums = [[l.splat(0.0); V]; M];
-        let Input::Quantised(words) = input else { return sums };
+        let Input::Quantized(words) = input else { return sums };
         // SAFETY: `Product::check` ensures that the rows and panels exist.
         unsafe {
-            let rows = QuantisedRow::several(words, shape.layout, row);
+            let rows = QuantizedRow::several(words, shape.layout, row);
             l.integers::<P, S, M, V>(&vectors.panels, &vectors.lanes, &rows, shape.blocks, &mut sums);
         }
         sums
@@ -187,7 +187,7 @@ impl<R: RowScheme> Kind for Rows<R> {
         let Input::Rotated(words) = input else { return zero };
         // SAFETY: `Product::check` ensures that the rows and panels exist.
         unsafe {
-            let rows = QuantisedRow::several(words, shape.layout, row);
+            let rows = QuantizedRow::several(words, shape.layout, row);
             row_types::products::<L, R, M, V>(
                 l,
                 &vectors.panels,

@@ -6,7 +6,7 @@ use super::{Function, Input, Output, Product};
 use crate::Features;
 use crate::float;
 use crate::ops::Kernel;
-use crate::ops::quantise::{Layout, Row};
+use crate::ops::quantize::{Layout, Row};
 use crate::panel::{self, ROWS, SubBlock};
 
 pub(super) const KERNEL: Kernel<Function> = Kernel::new("matmul-scalar", Features::NONE, scalar);
@@ -24,7 +24,7 @@ fn scalar(product: &Product<'_>, rows: Range<usize>, panels: Range<usize>, out: 
             let rows = first..rows.end.min(first + TILE);
             let sums = match product.input {
                 Input::Rotated(words) => whole_rows(product, words, rows.clone(), output),
-                Input::Quantised(words) => integers(product, words, rows.clone(), output),
+                Input::Quantized(words) => integers(product, words, rows.clone(), output),
                 Input::Float { rows: input, stride } => floats(product, input, stride, rows.clone(), output),
             };
             for (row, sum) in rows.zip(sums) {

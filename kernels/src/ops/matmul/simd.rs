@@ -3,7 +3,7 @@
 use super::Function;
 use super::formats::{QuantPlane, ScaleScheme};
 use super::run::MatmulShare;
-use super::tile::{self, QuantisedRow};
+use super::tile::{self, QuantizedRow};
 use crate::simd::InstructionSet;
 
 /// Vectors of [`MatmulSimd::WIDTH`] output rows. A value of an implementing type is a token that proves that
@@ -81,7 +81,7 @@ pub(super) trait MatmulSimd: InstructionSet {
         self,
         panels: &[*const u8; V],
         lanes: &[usize; V],
-        rows: &[QuantisedRow; M],
+        rows: &[QuantizedRow; M],
         blocks: usize,
         sums: &mut [[Self::F; V]; M],
     ) {

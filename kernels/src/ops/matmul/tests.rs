@@ -2,7 +2,7 @@ use super::{Input, Output, Product, reference};
 use crate::Cpu;
 use crate::hadamard;
 use crate::ops::Kernels;
-use crate::ops::quantise::{self, Layout};
+use crate::ops::quantize::{self, Layout};
 use crate::ops::testing::{Random, bits, tables};
 use crate::panel::{self, InputKind, PanelType, ROWS};
 use crate::quant::BlockType;
@@ -87,7 +87,7 @@ impl Case {
         let layout = Layout::new(columns);
         let mut words = vec![0; rows * layout.words()];
         for (x, words) in x.chunks(columns).zip(words.chunks_mut(layout.words())) {
-            if panel.is_row() { quantise::reference_rotated(x, words) } else { quantise::reference(x, words) }
+            if panel.is_row() { quantize::reference_rotated(x, words) } else { quantize::reference(x, words) }
         }
         Self { panel, weights, outputs, columns, bias: random.vector(outputs, 1.0), words, rows: x }
     }
@@ -95,7 +95,7 @@ impl Case {
     fn product(&self) -> Product<'_> {
         let input = match self.panel.input() {
             InputKind::Float => Input::Float { rows: &self.rows, stride: self.columns },
-            InputKind::Quantised => Input::Quantised(&self.words),
+            InputKind::Quantized => Input::Quantized(&self.words),
             InputKind::Rotated => Input::Rotated(&self.words),
         };
         Product {
@@ -238,7 +238,7 @@ fn row_types_do_not_overflow() {
                 // A row whose transform has the same value everywhere.
                 let mut x = vec![0.0; 2048];
                 x.iter_mut().step_by(64).for_each(|x| *x = sign);
-                quantise::reference_rotated(&x, words);
+                quantize::reference_rotated(&x, words);
             }
             check(&case, 21, ty.name());
             let whole = case.run(&tables()[0])[0] - case.bias[0];

@@ -2,7 +2,7 @@
 
 use super::formats::{QuantPlane, ScaleAddress, ScaleScheme};
 use super::simd::MatmulSimd;
-use crate::ops::quantise::Layout;
+use crate::ops::quantize::Layout;
 
 /// Bytes of a line.
 pub(super) const LINE: usize = 64;
@@ -13,14 +13,14 @@ pub(super) struct MacroBlockLines<const N: usize>([[u8; LINE]; N]);
 
 /// Pointers into a quantized row.
 #[derive(Clone, Copy)]
-pub(super) struct QuantisedRow {
+pub(super) struct QuantizedRow {
     pub(super) values: *const i32,
     pub(super) scales: *const f32,
     scaled_sums: *const f32,
     sums: *const i32,
 }
 
-impl QuantisedRow {
+impl QuantizedRow {
     /// Creates the pointers for the row at `start`.
     ///
     /// # Safety
@@ -127,7 +127,7 @@ pub(super) unsafe fn integers<
     l: L,
     panels: &[*const u8; V],
     lanes: &[usize; V],
-    rows: &[QuantisedRow; M],
+    rows: &[QuantizedRow; M],
     blocks: usize,
     sums: &mut [[L::F; V]; M],
 ) {
@@ -174,7 +174,7 @@ unsafe fn macro_block<L: MatmulSimd, P: QuantPlane, S: ScaleScheme, const M: usi
     lines: &[*const u8; V],
     lanes: &[usize; V],
     mac: usize,
-    rows: &[QuantisedRow; M],
+    rows: &[QuantizedRow; M],
     column: usize,
     sums: &mut [[L::F; V]; M],
 ) {
@@ -233,7 +233,7 @@ unsafe fn macro_block<L: MatmulSimd, P: QuantPlane, S: ScaleScheme, const M: usi
 /// # Safety
 /// The row must be valid for the sub-block.
 #[inline(always)]
-pub(super) unsafe fn row_sum<S: ScaleScheme>(row: QuantisedRow, column: usize) -> i32 {
+pub(super) unsafe fn row_sum<S: ScaleScheme>(row: QuantizedRow, column: usize) -> i32 {
     let at = column / 16;
     // SAFETY: sums exist for every 16 columns of the padded row.
     unsafe { if S::SUB == 16 { *row.sums.add(at) } else { *row.sums.add(at & !1) + *row.sums.add(at | 1) } }
@@ -244,7 +244,7 @@ pub(super) unsafe fn row_sum<S: ScaleScheme>(row: QuantisedRow, column: usize) -
 /// # Safety
 /// The row must be valid for the sub-block.
 #[inline(always)]
-pub(super) unsafe fn scaled_sum<S: ScaleScheme>(row: QuantisedRow, column: usize) -> f32 {
+pub(super) unsafe fn scaled_sum<S: ScaleScheme>(row: QuantizedRow, column: usize) -> f32 {
     // SAFETY: sums exist for every 16, scales and scaled sums for every 32 columns of the padded row.
     unsafe {
         if S::SUB == 16 {

@@ -6,8 +6,8 @@ use super::Input;
 use super::row_types::{BookRow, ByteRow, RowScheme};
 use super::run::MatmulShare;
 use super::simd::MatmulSimd;
-use super::tile::{MacroBlockLines, QuantisedRow};
-use crate::ops::quantise::Layout;
+use super::tile::{MacroBlockLines, QuantizedRow};
+use crate::ops::quantize::Layout;
 use crate::panel::ROWS;
 
 /// Minimum number of rows; fewer are faster without unpacking.
@@ -56,17 +56,17 @@ impl MatmulShare<'_> {
                 let chunk = Chunk { bytes: bytes.as_ptr().cast(), start, blocks: here };
                 let mut m = 0;
                 while m + 4 <= count {
-                    let rows = QuantisedRow::several(words, layout, first + m);
+                    let rows = QuantizedRow::several(words, layout, first + m);
                     chunk.add::<L, 4, V>(l, &vectors, &rows, &mut totals[m..m + 4]);
                     m += 4;
                 }
                 for m in m..count {
-                    let rows = QuantisedRow::several(words, layout, first + m);
+                    let rows = QuantizedRow::several(words, layout, first + m);
                     chunk.add::<L, 1, V>(l, &vectors, &rows, &mut totals[m..=m]);
                 }
             }
             for (m, totals) in totals[..count].iter().enumerate() {
-                let [row] = QuantisedRow::several(words, layout, first + m);
+                let [row] = QuantizedRow::several(words, layout, first + m);
                 let totals = totals.assume_init();
                 for (v, total) in totals.into_iter().enumerate() {
                     let end = weights.add(vectors.panels[v] * panel_bytes + blocks * BookRow::BYTES);
@@ -143,7 +143,7 @@ impl Chunk {
         &self,
         l: L,
         vectors: &Strip<V>,
-        rows: &[QuantisedRow; M],
+        rows: &[QuantizedRow; M],
         totals: &mut [MaybeUninit<[L::D; V]>],
     ) {
         // SAFETY: guaranteed by the caller.

@@ -11,7 +11,7 @@ use crate::simd::{Simd, each_vector, instantiate};
 #[derive(Clone, Copy, Debug)]
 pub struct Arguments<'a> {
     /// Subtract the mean first (LayerNorm).
-    pub centred: bool,
+    pub centered: bool,
     /// Factor per column; its length is the group size.
     pub weight: &'a [f32],
     /// Bias per column of the group, or empty.
@@ -36,18 +36,18 @@ fn body<S: Simd>(s: S, arguments: &Arguments<'_>, x: &[f32], out: &mut [f32]) {
 #[inline(always)]
 fn one_group<S: Simd>(s: S, arguments: &Arguments<'_>, x: &[f32], out: &mut [f32]) {
     let count = x.len() as f32;
-    let mean = if arguments.centred { sum(s, x, |_, x| x) / count } else { 0.0 };
+    let mean = if arguments.centered { sum(s, x, |_, x| x) / count } else { 0.0 };
     let mean_lanes = s.splat(mean);
     let mut squares = s.splat(0.0);
     let (chunks, rest) = x.as_chunks();
     for chunk in chunks {
-        let centred = s.sub(s.load(chunk), mean_lanes);
-        squares = s.fma(centred, centred, squares);
+        let centered = s.sub(s.load(chunk), mean_lanes);
+        squares = s.fma(centered, centered, squares);
     }
     if !rest.is_empty() {
         // Missing lanes hold the mean, so that they contribute zero.
-        let centred = s.sub(s.load_part(rest, mean), mean_lanes);
-        squares = s.fma(centred, centred, squares);
+        let centered = s.sub(s.load_part(rest, mean), mean_lanes);
+        squares = s.fma(centered, centered, squares);
     }
     let scale = s.splat(1.0 / float::sqrt(s.sum(squares) / count + arguments.epsilon));
     let (weight, bias) = (arguments.weight, arguments.bias);
@@ -82,7 +82,7 @@ pub fn reference(arguments: &Arguments<'_>, x: &[f32], out: &mut [f32]) {
     };
     for (x, out) in x.chunks_exact(group).zip(out.chunks_exact_mut(group)) {
         let count = group as f32;
-        let mean = if arguments.centred { lanes_of(&mut x.iter().copied(), false) / count } else { 0.0 };
+        let mean = if arguments.centered { lanes_of(&mut x.iter().copied(), false) / count } else { 0.0 };
         let variance = lanes_of(&mut x.iter().map(|x| x - mean), true) / count;
         let scale = 1.0 / float::sqrt(variance + arguments.epsilon);
         for (column, (x, out)) in x.iter().zip(out).enumerate() {
@@ -106,8 +106,8 @@ mod tests {
             let x = random.vector(group * groups, 3.0);
             let weight = random.vector(group, 2.0);
             let bias = random.vector(group, 1.0);
-            for (centred, bias) in [(false, &[][..]), (false, &bias), (true, &[]), (true, &bias)] {
-                let arguments = Arguments { centred, weight: &weight, bias, epsilon: 1e-5 };
+            for (centered, bias) in [(false, &[][..]), (false, &bias), (true, &[]), (true, &bias)] {
+                let arguments = Arguments { centered, weight: &weight, bias, epsilon: 1e-5 };
                 let mut want = vec![0.0; x.len()];
                 reference(&arguments, &x, &mut want);
                 for table in tables() {
@@ -122,7 +122,7 @@ mod tests {
     #[test]
     fn a_layer_norm_has_mean_zero_and_variance_one() {
         let x: Vec<f32> = (0..40).map(|i| i as f32).collect();
-        let arguments = Arguments { centred: true, weight: &[1.0; 40], bias: &[], epsilon: 0.0 };
+        let arguments = Arguments { centered: true, weight: &[1.0; 40], bias: &[], epsilon: 0.0 };
         let mut out = vec![0.0; 40];
         tables()[0].norm()(&arguments, &x, &mut out);
         let mean: f32 = out.iter().sum::<f32>() / 40.0;

@@ -184,10 +184,10 @@ impl Forward<'_> {
                     let carried = &self.batch.carried[row * to.columns..][..to.columns];
                     arena.row_mut(to, row).copy_from_slice(carried);
                 }
-                RowOp::Neighbours { ref offsets, stride, rows: [kind, ours], from, to } => {
+                RowOp::Neighbors { ref offsets, stride, rows: [kind, ours], from, to } => {
                     let out = arena.row_mut(to, row).chunks_mut(from.columns);
                     for (offset, out) in offsets.iter().zip(out) {
-                        match self.batch.neighbour(kind, ours, row, *offset, stride) {
+                        match self.batch.neighbor(kind, ours, row, *offset, stride) {
                             Some(other) => out.copy_from_slice(arena.row(from, other)),
                             None => out.fill(0.0),
                         }
@@ -223,7 +223,7 @@ impl Forward<'_> {
                 }
                 RowOp::Norm { kind, weight, bias, epsilon, from, to } => {
                     let arguments = norm::Arguments {
-                        centred: kind == NormKind::Layer,
+                        centered: kind == NormKind::Layer,
                         weight: self.weights.vector(Some(weight)),
                         bias: self.weights.vector(bias),
                         epsilon,
@@ -269,11 +269,11 @@ impl Forward<'_> {
                 RowOp::Map { map, from, to } => {
                     kernels.map()(map, arena.row(from, row), arena.row_mut(to, row));
                 }
-                RowOp::Quantise { from, to } => {
-                    kernels.quantise()(arena.row(from, row), arena.words_mut(to, row));
+                RowOp::Quantize { from, to } => {
+                    kernels.quantize()(arena.row(from, row), arena.words_mut(to, row));
                 }
-                RowOp::QuantiseRotated { from, to } => {
-                    kernels.quantise_rotated()(arena.row(from, row), arena.words_mut(to, row));
+                RowOp::QuantizeRotated { from, to } => {
+                    kernels.quantize_rotated()(arena.row(from, row), arena.words_mut(to, row));
                 }
             }
         }

@@ -177,7 +177,7 @@ impl Forward<'_> {
         unsafe {
             match kind {
                 InputKind::Float => Input::Float { rows: self.arena.rows(view, rows), stride: view.stride },
-                InputKind::Quantised => Input::Quantised(self.arena.word_rows(view, rows)),
+                InputKind::Quantized => Input::Quantized(self.arena.word_rows(view, rows)),
                 InputKind::Rotated => Input::Rotated(self.arena.word_rows(view, rows)),
             }
         }

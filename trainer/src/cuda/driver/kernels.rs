@@ -20,7 +20,7 @@ const SHARED: [&str; 6] = [
     include_str!("../../../../kernels/cuda/sums.cuh"),
     include_str!("../../../../kernels/cuda/attention.cuh"),
     include_str!("../../../../kernels/cuda/attention_plain.cuh"),
-    include_str!("../../../../kernels/cuda/optimiser.cuh"),
+    include_str!("../../../../kernels/cuda/optimizer.cuh"),
 ];
 
 macro_rules! files {
@@ -53,9 +53,9 @@ const FILES: [(&str, &str); 30] = files![
     "map",
     "moments",
     "muon",
-    "neighbours",
+    "neighbors",
     "norm",
-    "optimiser",
+    "optimizer",
     "recur",
     "rope",
     "routers",
@@ -256,7 +256,7 @@ mod tests {
             ("add_parts", "sums"),
             ("add_results", "cross_entropy"),
             ("add_f32", "map"),
-            ("squares_of_all", "optimiser"),
+            ("squares_of_all", "optimizer"),
             ("moments_bf16", "moments"),
             ("adamw8_f16", "adamw8"),
             ("adafactor_f32", "adafactor"),

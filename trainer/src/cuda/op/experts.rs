@@ -104,7 +104,7 @@ pub(super) fn forward(work: &mut Work<'_>, call: &Call<'_>, inputs: &[Place], ou
         Op::Route(routing) => {
             let sizes = [rows, routing.experts, routing.chosen].map(whole);
             let places = [inputs[0], out].map(Argument::Place);
-            let arguments = [&places[..], &sizes, &[flag(routing.normalise)]].concat();
+            let arguments = [&places[..], &sizes, &[flag(routing.normalize)]].concat();
             let name = work.tape.named("route");
             work.tape.kernel(&name, [rows.div_ceil(256), 1, 1], 256, 0, &arguments);
         }
@@ -145,7 +145,7 @@ pub(super) fn backward(work: &mut Work<'_>, call: &Call<'_>, back: &Back<'_>) {
             let Some(to) = back.to[0] else { return };
             let places = [back.inputs[0], back.output, back.gradient].map(Argument::Place);
             let sizes = [rows, routing.experts, routing.chosen].map(whole);
-            let arguments = [&places[..], &to.arguments(), &sizes, &[flag(routing.normalise)]].concat();
+            let arguments = [&places[..], &to.arguments(), &sizes, &[flag(routing.normalize)]].concat();
             let name = work.tape.named("route_back");
             work.tape.kernel(&name, [rows.div_ceil(256), 1, 1], 256, 0, &arguments);
         }

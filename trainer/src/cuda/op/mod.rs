@@ -6,7 +6,7 @@ mod embed;
 mod experts;
 mod linear;
 mod map;
-mod neighbours;
+mod neighbors;
 mod norm;
 mod place;
 mod recur;
@@ -212,7 +212,7 @@ pub(super) fn forward(work: &mut Work<'_>, call: &Call<'_>, inputs: &[Place], ou
         Op::Route(_) | Op::Dispatch(_) | Op::ExpertLinear { .. } | Op::Combine(_) => {
             experts::forward(work, call, inputs, out)
         }
-        Op::Im2col { .. } => neighbours::forward(work, call, inputs[0], out),
+        Op::Im2col { .. } => neighbors::forward(work, call, inputs[0], out),
         Op::DecayGate { .. } | Op::CausalConv1d { .. } | Op::LinearAttention(_) => {
             recur::forward(work, call, inputs, out)
         }
@@ -237,7 +237,7 @@ pub(super) fn backward(work: &mut Work<'_>, call: &Call<'_>, back: &Back<'_>) {
         Op::Route(_) | Op::Dispatch(_) | Op::ExpertLinear { .. } | Op::Combine(_) => {
             experts::backward(work, call, back)
         }
-        Op::Im2col { .. } => neighbours::backward(work, call, back),
+        Op::Im2col { .. } => neighbors::backward(work, call, back),
         Op::DecayGate { .. } | Op::CausalConv1d { .. } | Op::LinearAttention(_) => {
             recur::backward(work, call, back)
         }

@@ -7,8 +7,8 @@ use super::{Argument, Back, Call, Place, To, Work, flag, sum_rows, whole};
 /// Returns the shape arguments of a norm: groups, elements per group, factors, whether it is centered, and epsilon.
 fn shape(call: &Call<'_>, weight: usize, group: usize, kind: NormKind, epsilon: f32) -> [Argument; 5] {
     let factors = call.weight(weight).count;
-    let centred = flag(kind == NormKind::Layer);
-    [whole(call.count() / group), whole(group), whole(factors), centred, Argument::Float(epsilon)]
+    let centered = flag(kind == NormKind::Layer);
+    [whole(call.count() / group), whole(group), whole(factors), centered, Argument::Float(epsilon)]
 }
 
 pub(super) fn forward(work: &mut Work<'_>, call: &Call<'_>, x: Place, out: Place) {
@@ -53,7 +53,7 @@ pub(super) fn backward(work: &mut Work<'_>, call: &Call<'_>, back: &Back<'_>) {
     if to > 0 {
         let places = [x, back.gradient, left].map(Argument::Place);
         let arguments = [&places[..], &[whole(group), whole(rows), whole(columns)]].concat();
-        sum_rows(work, "sum_normalised", [rows, columns], &arguments, to);
+        sum_rows(work, "sum_normalized", [rows, columns], &arguments, to);
     }
     let to = bias.map_or(0, |bias| call.weight(bias).gradient);
     if to > 0 {

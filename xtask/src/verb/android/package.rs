@@ -87,8 +87,8 @@ fn pom() -> String {
         <packaging>aar</packaging>\n  <name>Siskin</name>\n  \
         <description>Transformers on the device in people's hands</description>\n  <licenses>\n"
     );
-    for licence in ["MIT", "Apache-2.0"] {
-        text += &format!("    <license><name>{licence}</name></license>\n");
+    for license in ["MIT", "Apache-2.0"] {
+        text += &format!("    <license><name>{license}</name></license>\n");
     }
     text += "  </licenses>\n  <dependencies>\n";
     for (group, name, version) in NEEDS {

@@ -33,7 +33,7 @@ fn compare(options: &Options, peer: Build, own: &[&str]) -> Result {
     for name in &options.models {
         let source = model::bring(name)?;
         for (theirs_as, ours_as) in PAIRS {
-            let theirs_file = requantised(&python, &source, theirs_as)?;
+            let theirs_file = requantized(&python, &source, theirs_as)?;
             let ours_file = ours_as.map_or(Ok(theirs_file.clone()), |recipe| converted(&source, recipe))?;
             let title = ours_as.unwrap_or(theirs_as);
             let (mut ours, mut theirs) = (Vec::new(), Vec::new());
@@ -62,11 +62,11 @@ fn compare(options: &Options, peer: Build, own: &[&str]) -> Result {
 }
 
 /// Returns the model in llama.cpp's type `kind`, written once.
-fn requantised(python: &Path, source: &Path, kind: &str) -> Result<PathBuf> {
+fn requantized(python: &Path, source: &Path, kind: &str) -> Result<PathBuf> {
     let file = source.with_extension(format!("{kind}.gguf"));
     if !file.exists() {
         let unfinished = source.with_extension("unfinished");
-        run(program(python, &["xtask/python/requantise.py"]).arg(source).arg(&unfinished).arg(kind))?;
+        run(program(python, &["xtask/python/requantize.py"]).arg(source).arg(&unfinished).arg(kind))?;
         std::fs::rename(&unfinished, &file).map_err(|error| format!("{}: {error}", file.display()))?;
     }
     Ok(file)

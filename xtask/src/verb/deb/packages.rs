@@ -139,7 +139,7 @@ impl Stage<'_> {
         let (templates, control) = (shell::root().join(TEMPLATES), tree.join("DEBIAN"));
         let documents = tree.join("usr/share/doc").join(name);
         install("644", &templates.join("copyright"), &documents.join("copyright"))?;
-        fill(&documents.join("copyright"), &[("@MIT@", &licence()?)])?;
+        fill(&documents.join("copyright"), &[("@MIT@", &license()?)])?;
         install("644", &templates.join("changelog"), &documents.join("changelog"))?;
         run(program("gzip", &["-9n"]).arg(documents.join("changelog")))?;
         install("644", &templates.join(format!("{name}.control")), &control.join("control"))?;
@@ -276,7 +276,7 @@ impl Facts {
 }
 
 /// Returns the text of the license in the form of a copyright file.
-fn licence() -> Result<String> {
+fn license() -> Result<String> {
     let path = shell::root().join("LICENSE-MIT");
     let text = fs::read_to_string(&path).map_err(said(&path))?;
     let lines = text

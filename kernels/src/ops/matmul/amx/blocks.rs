@@ -9,9 +9,9 @@ use super::super::Input;
 use super::super::formats::{QuantPlane, ScaleAddress, ScaleScheme};
 use super::super::run::MatmulShare;
 use super::super::simd::MatmulSimd;
-use super::super::tile::{self, LINE, QuantisedRow, scaled_sum, sixteen_groups};
+use super::super::tile::{self, LINE, QuantizedRow, scaled_sum, sixteen_groups};
 use super::{GROUP, groups};
-use crate::ops::quantise::Layout;
+use crate::ops::quantize::Layout;
 use crate::ops::tiles::{self, Shapes, Tiles};
 use crate::panel::ROWS;
 use crate::simd::Avx512;
@@ -127,7 +127,7 @@ impl Group<'_> {
         start: usize,
         scratch: *mut Scratch,
     ) {
-        let Input::Quantised(words) = self.part.product.input else { return };
+        let Input::Quantized(words) = self.part.product.input else { return };
         let layout = Layout::new(self.part.product.columns);
         let count = (self.rows.len() - start).min(tiles::ROWS);
         // SAFETY: guaranteed by the caller.
@@ -231,7 +231,7 @@ impl Rows {
                 let column = 64 * index + sub * S::SUB;
                 sixteen_groups!(M => {
                     if M < self.count {
-                        let row = QuantisedRow::new(self.start.add(M * self.layout.words()), self.layout);
+                        let row = QuantizedRow::new(self.start.add(M * self.layout.words()), self.layout);
                         let row_scale = l.splat(*row.scales.add(column / 32));
                         let product = l.floats(&products[M]);
                         sums[M] = l.fma(product, l.mul(scale, row_scale), sums[M]);

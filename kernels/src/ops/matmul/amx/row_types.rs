@@ -6,10 +6,10 @@ use core::ops::Range;
 use super::super::row_types::{BookRow, ByteRow, RowScheme};
 use super::super::run::MatmulShare;
 use super::super::simd::MatmulSimd;
-use super::super::tile::{LINE, MacroBlockLines, QuantisedRow};
+use super::super::tile::{LINE, MacroBlockLines, QuantizedRow};
 use super::super::{Input, Product};
 use super::{GROUP, groups};
-use crate::ops::quantise::Layout;
+use crate::ops::quantize::Layout;
 use crate::ops::tiles::{self, Shapes, Tiles};
 use crate::panel::ROWS;
 use crate::simd::Avx512;
@@ -273,7 +273,7 @@ impl Group<'_> {
 #[inline(always)]
 unsafe fn row_scale(product: &Product<'_>, row: usize) -> f32 {
     // SAFETY: guaranteed by the caller.
-    unsafe { QuantisedRow::new(row_bytes(product, row).0.cast(), Layout::new(product.columns)).scale() }
+    unsafe { QuantizedRow::new(row_bytes(product, row).0.cast(), Layout::new(product.columns)).scale() }
 }
 
 /// Returns the bytes of a row, and the distance between rows in bytes.

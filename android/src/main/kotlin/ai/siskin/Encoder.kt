@@ -27,7 +27,7 @@ public class EncoderOptions {
      * Whether embeddings are normalized to unit length; `null`: the model's own setting, or `true` if [pooling] or
      * [columns] is set.
      */
-    public var normalise: Boolean? = null
+    public var normalize: Boolean? = null
 
     /** How many dimensions of embeddings are kept, for Matryoshka models; 0: all. */
     public var columns: Int = 0
@@ -45,8 +45,8 @@ public class EncoderOptions {
 
     private fun fill(encoder: Long) {
         NativeEncoder.setLong(encoder, long.ordinal, natural("overlap", overlap))
-        if (pooling != Pooling.AUTO || normalise != null || columns != 0) {
-            NativeEncoder.setPooling(encoder, pooling.ordinal, normalise ?: true, natural("columns", columns))
+        if (pooling != Pooling.AUTO || normalize != null || columns != 0) {
+            NativeEncoder.setPooling(encoder, pooling.ordinal, normalize ?: true, natural("columns", columns))
         }
     }
 }
@@ -189,7 +189,7 @@ internal object NativeEncoder {
 
     @JvmStatic external fun setLong(encoder: Long, kind: Int, overlap: Int)
 
-    @JvmStatic external fun setPooling(encoder: Long, pooling: Int, normalise: Boolean, columns: Int)
+    @JvmStatic external fun setPooling(encoder: Long, pooling: Int, normalize: Boolean, columns: Int)
 
     @JvmStatic external fun embed(encoder: Long, texts: Array<ByteArray>): Array<FloatArray>
 

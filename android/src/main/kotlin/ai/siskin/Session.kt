@@ -45,7 +45,7 @@ public class Session internal constructor(pointer: Long, private val chats: Bool
 
     /**
      * Adds a user message and streams the answer in whole characters. Nothing is computed before the flow is collected.
-     * Cancelling the collection stops the answer; [pieces] or [texts] continue it.
+     * Canceling the collection stops the answer; [pieces] or [texts] continue it.
      */
     public fun chat(text: String): Flow<String> = texts { prompt(text) }
 

@@ -18,7 +18,7 @@ import kotlinx.coroutines.withContext
 
 /**
  * A handle with long-running calls: a session, an encoder, a writer or a transcriber. Its suspending functions run on
- * threads of the library, one after the other, from any caller. Cancelling the waiting coroutine stops the call within
+ * threads of the library, one after the other, from any caller. Canceling the waiting coroutine stops the call within
  * milliseconds, waits until it has ended, and leaves the handle in the state before the call.
  */
 public sealed class WorkingHandle(owner: Owner) : Handle(owner) {

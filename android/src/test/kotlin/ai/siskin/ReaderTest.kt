@@ -19,7 +19,7 @@ class ReaderTest {
         with(name) { it.encoder(options) }.use { use(it) }
 
     @Test
-    fun `vectors do not depend on their neighbours`() = test {
+    fun `vectors do not depend on their neighbors`() = test {
         encoder("vectors", {}) { encoder ->
             val (first, second) = encoder.embed(listOf("the sky is blue", "a"))
             assertEquals(32, first.size)
@@ -29,7 +29,7 @@ class ReaderTest {
             assertEquals(0, encoder.embed(emptyList()).size)
             fails<SiskinException.Unsupported> { encoder.classify("a") }
         }
-        encoder("vectors", { pooling = Pooling.FIRST; normalise = false; columns = 8 }) { encoder ->
+        encoder("vectors", { pooling = Pooling.FIRST; normalize = false; columns = 8 }) { encoder ->
             assertEquals(8, encoder.embed("the sky is blue").size)
         }
         with("vectors") { model -> fails<SiskinException.Argument> { model.encoder { columns = -1 } } }

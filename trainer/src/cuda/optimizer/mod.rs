@@ -1,0 +1,225 @@
+//! Optimizers on a device: all tensors in one launch where the update rule allows it, after the norm of their
+//! gradients.
+//!
+//! An optimizer is a file with a type that implements `Method`, and a line in `METHODS`. The state tables of each
+//! tensor, and so the contents of a checkpoint, are those of the CPU optimizer of that name.
+
+mod adafactor;
+mod adamw8;
+mod layout;
+mod lion;
+mod moments;
+mod muon;
+mod sgd;
+
+pub(super) use layout::{All, Held, Table, put, read_tables, write_tables};
+
+use siskin::{Error, Result};
+
+use super::Precision;
+use super::device::Device;
+use super::op::{Scratch, Work};
+use super::sheet::Sheet;
+use super::tape::{Argument, Place, Tape};
+use super::weights::Weights;
+use crate::optimizer::{Optimizer, OptimizerOptions, StepArguments};
+use crate::program::Program;
+use crate::settings::{Settings, unknown};
+use crate::state::{Data, Tables, View, bytes_of, words};
+
+type Build = fn(&Settings) -> Result<Box<dyn Method>>;
+
+/// All device optimizers: name, and constructor from settings.
+const METHODS: &[(&str, Build)] = &[
+    ("adamw", moments::adamw),
+    ("adam", moments::adam),
+    ("sgd", sgd::build),
+    ("lion", lion::build),
+    ("adafactor", adafactor::build),
+    ("muon", muon::build),
+    ("adamw8", adamw8::build),
+];
+
+/// An update rule.
+pub(super) trait Method {
+    /// Returns what its kernels read of a step, by index; `count` is the number of the step, from 1.
+    fn says(&self, count: u64) -> Vec<f64>;
+
+    /// Returns a factor on the learning rate of a tensor, in addition to that of groups.
+    fn rate(&self, _: &Held) -> f64 {
+        1.0
+    }
+
+    /// Appends the update with gradients of known norm, and the zeroing of gradients.
+    fn write_down(&self, work: &mut Work<'_>, all: &All<'_>);
+}
+
+/// The norm of a step's gradients, as the device computed it.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Judged {
+    /// The global norm, without the loss scale.
+    pub length: f64,
+    /// Whether all gradients are finite: otherwise the weights did not change.
+    pub finite: bool,
+    /// Successful steps so far.
+    pub count: u64,
+}
+
+/// The f64 fields of `Step` in `kernels/cuda/optimizer.cuh`: host values common to all optimizers, host values of
+/// this one, and results of the device.
+const GENERAL: usize = 4;
+const SAID: usize = 16;
+const FOUND: usize = 3;
+
+/// An optimizer, and the places of its states.
+pub(super) struct Stepper {
+    method: Box<dyn Method>,
+    list: Vec<Held>,
+    step: Place,
+    tape: Tape,
+    /// Successful steps so far, and the name of their table.
+    count: u64,
+    table: String,
+}
+
+impl Stepper {
+    /// Creates the states of the weights that have gradients; `own` is the same optimizer on the CPU.
+    pub(super) fn new<D: Device>(
+        device: &mut D,
+        precision: Precision,
+        program: &Program,
+        weights: &Weights,
+        options: &OptimizerOptions,
+        own: &Optimizer,
+    ) -> Result<Self> {
+        let Some((_, build)) = METHODS.iter().find(|(name, _)| *name == options.name) else {
+            let known: Vec<_> = METHODS.iter().map(|(name, _)| *name).collect();
+            return Err(unknown("optimizer.name", "optimizer", &options.name, &known));
+        };
+        let method = build(&options.settings).map_err(|error| error.within("optimizer"))?;
+        let list = hold(device, precision, program, weights, own)?;
+        let tensors = put(device, &list, |held| method.rate(held))?;
+        let step = device.allocate(8 * (GENERAL + SAID + FOUND))?;
+        device.write(step, &[0; 8 * (GENERAL + SAID + FOUND)])?;
+        let tape = write_down(device, precision, |work| {
+            let all = All { list: &list, tensors, step };
+            let parts = all.parts(work, "all", |_| true);
+            let sums = work.scratch.doubles(parts.count);
+            let count = Argument::Whole(parts.count as i32);
+            let to = Argument::Place(sums);
+            all.launch(work, "squares_of_all", parts, &[to]);
+            work.tape.kernel(
+                "judge_step",
+                [1, 1, 1],
+                layout::THREADS,
+                0,
+                &[to, count, Argument::Place(step)],
+            );
+            work.scratch.clear();
+            method.write_down(work, &all);
+        })?;
+        Ok(Self { method, list, step, tape, count: 0, table: own.step_table() })
+    }
+
+    /// Returns the place of the step data.
+    pub(super) fn place(&self) -> Place {
+        self.step
+    }
+
+    /// Runs one step, then the tape `after`; `arguments.factor` is the loss scale of gradients, `follow` the
+    /// interpolation weight of the moving average.
+    pub(super) fn step<D: Device>(
+        &mut self,
+        device: &mut D,
+        arguments: StepArguments,
+        limit: Option<f64>,
+        (after, follow): (&[&Tape], f64),
+    ) -> Result<Judged> {
+        let mut said = vec![arguments.rate, limit.unwrap_or(0.0), arguments.factor, follow];
+        said.extend(self.method.says(self.count + 1));
+        said.resize(GENERAL + SAID, 0.0);
+        let bytes: Vec<u8> = said.into_iter().flat_map(f64::to_le_bytes).collect();
+        device.write(self.step, &bytes)?;
+        device.run(&self.tape)?;
+        for tape in after {
+            device.run(tape)?;
+        }
+        let mut bytes = [0; 8 * FOUND];
+        device.read(self.step + 8 * (GENERAL + SAID) as Place, &mut bytes)?;
+        let number = |index: usize| {
+            let mut own = [0; 8];
+            own.copy_from_slice(&bytes[8 * index..8 * index + 8]);
+            f64::from_le_bytes(own)
+        };
+        let finite = number(2) != 0.0;
+        self.count += u64::from(finite);
+        Ok(Judged { length: number(0) / arguments.factor, finite, count: self.count })
+    }
+
+    /// Copies all tables and the step count into those of a checkpoint.
+    pub(super) fn read<D: Device>(&self, device: &mut D, tables: &mut Tables) -> Result<()> {
+        read_tables(&self.list, device, tables)?;
+        tables.insert(self.table.clone(), Data::Bytes(bytes_of([self.count])));
+        Ok(())
+    }
+
+    /// Loads them from a checkpoint.
+    pub(super) fn write<D: Device>(&mut self, device: &mut D, tables: &Tables) -> Result<()> {
+        write_tables(&self.list, device, tables)?;
+        [self.count] = words(tables, &self.table)?;
+        Ok(())
+    }
+}
+
+/// Allocates the state tables of all trained tensors, initially zero.
+fn hold<D: Device>(
+    device: &mut D,
+    precision: Precision,
+    program: &Program,
+    weights: &Weights,
+    own: &Optimizer,
+) -> Result<Vec<Held>> {
+    let mut list = Vec::new();
+    let mut clear = Tape::new(precision);
+    for (index, weight) in weights.list.iter().enumerate().filter(|(_, weight)| weight.gradient > 0) {
+        let factors = own.factors(index).ok_or_else(|| {
+            Error::argument("optimizer", format!("tensor {index} is trained, but not known to it"))
+        })?;
+        let mut tables = Vec::new();
+        for (name, view) in own.tables_of(index) {
+            let (place, bytes) = (device.allocate(view.bytes())?, view.bytes());
+            clear.clear(place, bytes);
+            tables.push(Table { name, place, bytes, floats: matches!(view, View::Numbers(_)) });
+        }
+        let of = &program.weights[index];
+        list.push(Held {
+            weight: *weight,
+            rows: of.rows,
+            columns: of.columns,
+            rate: factors.rate,
+            decay: factors.decay,
+            tables,
+        });
+    }
+    device.run(&clear)?;
+    Ok(list)
+}
+
+/// Builds a tape whose lists and scratch are allocated permanently.
+pub(super) fn write_down<D: Device>(
+    device: &mut D,
+    precision: Precision,
+    work: impl Fn(&mut Work<'_>),
+) -> Result<Tape> {
+    let mut places = [0; 2];
+    loop {
+        let mut tape = Tape::new(precision);
+        let (mut sheet, mut scratch) = (Sheet::new(places[0]), Scratch::new(places[1]));
+        work(&mut Work { tape: &mut tape, sheet: &mut sheet, scratch: &mut scratch });
+        if places[0] != 0 {
+            device.write(places[0], &sheet.bytes)?;
+            return Ok(tape);
+        }
+        places = [device.allocate(sheet.bytes.len())?, device.allocate(scratch.most)?];
+    }
+}

@@ -1,0 +1,40 @@
+//! Adam and AdamW on a device.
+
+use siskin::Result;
+
+use super::{All, Method, Work};
+use crate::optimizer::{AdamOptions, AdamWOptions, Moments};
+use crate::settings::{Settings, read};
+
+pub(super) fn adamw(settings: &Settings) -> Result<Box<dyn Method>> {
+    Ok(Box::new(read::<AdamWOptions>("adamw", settings)?.moments("adamw")?))
+}
+
+pub(super) fn adam(settings: &Settings) -> Result<Box<dyn Method>> {
+    Ok(Box::new(read::<AdamOptions>("adam", settings)?.moments()?))
+}
+
+impl Method for Moments {
+    /// Returns the values in the order of `OfMoments` in `kernels/cuda/optimizer.cuh`.
+    fn says(&self, count: u64) -> Vec<f64> {
+        let [first, second] = self.betas;
+        let count = i32::try_from(count).unwrap_or(i32::MAX);
+        let root = (1.0 - second.powi(count)).sqrt();
+        vec![
+            1.0 - first,
+            second,
+            1.0 - second,
+            root,
+            self.eps,
+            1.0 - first.powi(count),
+            self.weight_decay,
+            f64::from(u8::from(self.decoupled)),
+        ]
+    }
+
+    fn write_down(&self, work: &mut Work<'_>, all: &All<'_>) {
+        let parts = all.parts(work, "moments", |held| held.tables.len() == 2);
+        let name = work.tape.named("moments");
+        all.run(work, &name, parts, &[]);
+    }
+}

@@ -1,0 +1,127 @@
+//! Muon on a device: the Newton–Schulz matmuls matrix by matrix, everything else for all tensors at once.
+
+use siskin::Result;
+
+use super::layout::{Held, Parts, parts_of};
+use super::{All, Argument, Method, Place, Work};
+use crate::cuda::Precision;
+use crate::cuda::tape::{Matrix, Product};
+use crate::optimizer::{FACTORS, Moments, MuonOptions};
+use crate::settings::{Settings, read};
+
+pub(super) fn build(settings: &Settings) -> Result<Box<dyn Method>> {
+    let options: MuonOptions = read("muon", settings)?;
+    let moments = options.adamw.moments("muon.adamw")?;
+    Ok(Box::new(Muon { options, moments }))
+}
+
+struct Muon {
+    options: MuonOptions,
+    moments: Moments,
+}
+
+/// Returns true if updates are orthogonalized; all other tensors use AdamW.
+fn is_matrix(held: &Held) -> bool {
+    held.tables.len() == 1
+}
+
+/// Returns the smaller dimension.
+fn height(held: &Held) -> usize {
+    held.rows.min(held.columns)
+}
+
+impl Method for Muon {
+    /// Returns what the other optimizers read, then the values in the order of `OfMuon` in `kernels/cuda/muon.cu`.
+    fn says(&self, count: u64) -> Vec<f64> {
+        let MuonOptions { momentum, nesterov, weight_decay, eps, .. } = self.options;
+        let own = [momentum, 1.0 - momentum, f64::from(u8::from(nesterov)), weight_decay, eps];
+        [self.moments.says(count), own.to_vec()].concat()
+    }
+
+    fn rate(&self, held: &Held) -> f64 {
+        if is_matrix(held) { 1.0 } else { self.options.others_rate }
+    }
+
+    fn write_down(&self, work: &mut Work<'_>, all: &All<'_>) {
+        self.moments.write_down(work, all);
+        let parts = all.parts(work, "matrices", is_matrix);
+        let (mut whole, mut first) = (Vec::new(), 0);
+        for (tensor, held) in all.of(is_matrix) {
+            whole.extend([tensor, first, parts_of(held), 0].map(|number| number as i32));
+            first += parts_of(held);
+        }
+        let count = whole.len() / 4;
+        let whole = work.sheet.whole("whole matrices", || whole);
+        let sums = Argument::Place(work.scratch.doubles(parts.count));
+        let lengths = Argument::Place(work.scratch.doubles(all.list.len()));
+        all.run(work, "muon_changes", parts, &[sums]);
+        let arguments = [Argument::Place(whole), Argument::Place(all.step), sums, lengths];
+        work.tape.kernel("muon_lengths", [count, 1, 1], 256, 0, &arguments);
+        all.run(work, "muon_units", parts, &[lengths]);
+        let most =
+            |size: fn(&Held) -> usize| all.of(is_matrix).map(|(_, held)| size(held)).max().unwrap_or(0);
+        let room = Room {
+            next: work.scratch.floats(most(|held| held.weight.count)),
+            squares: [(); 3].map(|()| work.scratch.floats(most(|held| height(held) * height(held)))),
+        };
+        let mut place = parts.place;
+        for (_, held) in all.of(is_matrix) {
+            let changes = self.orthogonal(work, held, &room);
+            let own = Parts { place, count: parts_of(held) };
+            place += 8 * own.count as Place;
+            let adjust = self.options.adjust.factor(held.rows, held.columns);
+            let name = work.tape.named("muon");
+            all.run(work, &name, own, &[Argument::Place(changes), Argument::Float(adjust as f32)]);
+        }
+    }
+}
+
+/// The scratch memory of the Newton–Schulz iteration, reused for each matrix.
+struct Room {
+    next: Place,
+    squares: [Place; 3],
+}
+
+impl Muon {
+    /// Orthogonalizes the matrix in the place of the gradient: brings its singular values near 1. Returns the place
+    /// of the result.
+    fn orthogonal(&self, work: &mut Work<'_>, held: &Held, room: &Room) -> Place {
+        let (height, stride) = (height(held), held.columns);
+        let wide = held.rows <= held.columns;
+        let [gram, sum, scaled] = room.squares;
+        let table = |place: Place, turned: bool| Matrix { place, stride, turned };
+        let square = |place: Place| Matrix { place, stride: height, turned: false };
+        let product = |shape: [usize; 3], a: Matrix, b: Matrix, out: Matrix, add: bool| Product {
+            precision: Precision::F32,
+            shape,
+            a,
+            b,
+            out,
+            floats: true,
+            add,
+            bias: 0,
+            before: 0,
+            eights: None,
+        };
+        let [a, b, c] = FACTORS.map(Argument::Float);
+        let blocks = (height * height).div_ceil(256).clamp(1, 4096);
+        let (mut own, mut next) = (held.weight.gradient, room.next);
+        for _ in 0..self.options.ns_steps {
+            let depth = held.rows.max(held.columns);
+            // X Xᵀ, where X is the matrix, or its transpose if it is tall.
+            let (left, right) = (table(own, !wide), table(own, wide));
+            work.tape.multiply(product([height, height, depth], left, right, square(gram), false));
+            let places = [sum, scaled].map(Argument::Place);
+            let arguments =
+                [&[Argument::Place(gram), a, b, c], &places[..], &[Argument::Whole(height as i32)]].concat();
+            work.tape.kernel("muon_polynomial", [blocks, 1, 1], 256, 0, &arguments);
+            let shape = [height, height, height];
+            work.tape.multiply(product(shape, square(scaled), square(gram), square(sum), true));
+            let (x, out) = (table(own, false), table(next, false));
+            let (left, right) = if wide { (square(sum), x) } else { (x, square(sum)) };
+            work.tape.multiply(product([held.rows, held.columns, height], left, right, out, false));
+            (own, next) = (next, own);
+        }
+        own
+    }
+}

@@ -1,0 +1,71 @@
+//! im2col over positions: neighboring rows, side by side.
+
+use siskin::graph::{Op, Rows};
+
+use super::{Back, Call, Reads, Rule, table};
+use crate::batch::Texts;
+use crate::real::Real;
+
+/// Rows at some offsets; zeros beyond the ends of a sequence.
+pub(super) struct Neighbors;
+
+/// Returns the input row at `offset` from the one that matches output row `row`; `from` and `to` describe the rows of
+/// input and output.
+pub(crate) fn neighbor(
+    texts: &Texts,
+    (from, to): (Rows, Rows),
+    row: usize,
+    offset: isize,
+    stride: usize,
+) -> Option<usize> {
+    let (span, center) = match (from, to) {
+        (Rows::Frames, Rows::Frames) => (texts.frames.iter().find(|span| span.contains(&row))?.clone(), row),
+        (Rows::Frames, _) => {
+            let place = texts.rows.get(row)?;
+            let span = texts.frames.get(place.text)?.clone();
+            let center = span.start + place.position * stride;
+            (span, center)
+        }
+        _ => (texts.spans[texts.rows.get(row)?.text].clone(), row),
+    };
+    center.checked_add_signed(offset).filter(|other| span.contains(other))
+}
+
+/// Like [`neighbor`], for a node.
+fn of_call<T: Real>(call: &Call<'_, T>, row: usize, offset: isize, stride: usize) -> Option<usize> {
+    neighbor(call.texts(), (call.input(0).rows, call.output().rows), row, offset, stride)
+}
+
+impl<T: Real> Rule<T> for Neighbors {
+    fn reads(&self) -> Reads {
+        Reads::NOTHING
+    }
+
+    fn forward(&self, call: &Call<'_, T>, inputs: &[&[T]], out: &mut [T], _: &mut [T]) {
+        let Op::Im2col { offsets, stride } = &call.node.op else { return };
+        let narrow = call.input(0).columns;
+        table::each(out, call.columns(), |row, out| {
+            for (offset, out) in offsets.iter().zip(out.chunks_mut(narrow)) {
+                match of_call(call, row, *offset, *stride) {
+                    Some(other) => out.copy_from_slice(table::row(inputs[0], narrow, other)),
+                    None => out.fill(T::ZERO),
+                }
+            }
+        });
+    }
+
+    fn backward(&self, call: &Call<'_, T>, back: Back<'_, '_, T>) {
+        let Op::Im2col { offsets, stride } = &call.node.op else { return };
+        let (narrow, columns) = (call.input(0).columns, call.columns());
+        let Some(to) = &mut back.to[0] else { return };
+        for row in 0..call.rows {
+            let gradient = table::row(back.gradient, columns, row);
+            for (offset, from) in offsets.iter().zip(gradient.chunks(narrow)) {
+                if let Some(other) = of_call(call, row, *offset, *stride) {
+                    let to = &mut to[other * narrow..(other + 1) * narrow];
+                    to.iter_mut().zip(from).for_each(|(to, from)| *to += *from);
+                }
+            }
+        }
+    }
+}

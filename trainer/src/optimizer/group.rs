@@ -1,0 +1,67 @@
+//! Parameter groups.
+
+use serde::{Deserialize, Serialize};
+use siskin::graph::Role;
+use siskin::{Error, Result};
+
+use crate::parameters::{Parameter, Parameters};
+use crate::settings::{fits, within};
+
+/// A parameter group: tensors by name, and their options.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Group {
+    /// The tensors: a name in which `*` matches any characters.
+    pub tensors: String,
+    /// The factor on their learning rate.
+    #[serde(default)]
+    pub rate: Option<f64>,
+    /// The factor on their weight decay.
+    #[serde(default)]
+    pub decay: Option<f64>,
+}
+
+/// The factors on the learning rate and the weight decay of a tensor.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Factors {
+    /// The learning rate.
+    pub rate: f64,
+    /// The weight decay: by default 1 for matrices and 0 for vectors (norms and biases).
+    pub decay: f64,
+}
+
+/// Returns the factors of a tensor.
+pub(super) fn factors(groups: &[Group], parameter: &Parameter<f32>) -> Factors {
+    let decay = match parameter.role {
+        Role::Matrix => 1.0,
+        Role::Vector => 0.0,
+    };
+    let mut factors = Factors { rate: 1.0, decay };
+    for group in groups.iter().filter(|group| fits(&group.tensors, &parameter.name)) {
+        factors.rate = group.rate.unwrap_or(factors.rate);
+        factors.decay = group.decay.unwrap_or(factors.decay);
+    }
+    factors
+}
+
+/// Checks that every group matches a trained tensor.
+pub(super) fn check(
+    groups: &[Group],
+    parameters: &Parameters<f32>,
+    trained: impl Fn(usize) -> bool,
+) -> Result<()> {
+    for (index, group) in groups.iter().enumerate() {
+        let place = format!("optimizer.groups[{index}]");
+        within(&format!("{place}.rate"), group.rate.unwrap_or(1.0), 0.0..=f64::MAX)?;
+        within(&format!("{place}.decay"), group.decay.unwrap_or(1.0), 0.0..=f64::MAX)?;
+        let fits = |(index, parameter): (usize, &Parameter<f32>)| {
+            trained(index) && fits(&group.tensors, &parameter.name)
+        };
+        if !parameters.list.iter().enumerate().any(fits) {
+            let message =
+                format!("no tensor that is trained fits `{}`; `*` stands for any letters", group.tensors);
+            return Err(Error::argument(format!("{place}.tensors"), message));
+        }
+    }
+    Ok(())
+}
