@@ -39,20 +39,25 @@ pub(crate) trait Outlined<S> {
 
 /// Implements [`InstructionSet`] for a token type, with the features that its functions are compiled for.
 macro_rules! outline_with {
-    ($token:ty $(, $features:literal)?) => {
+    ($token:ty) => {
+        impl $crate::simd::InstructionSet for $token {
+            #[inline(never)]
+            fn outline(self, code: impl $crate::simd::Outlined<Self>) {
+                code.run(self);
+            }
+        }
+    };
+    ($token:ty, $features:literal) => {
         impl $crate::simd::InstructionSet for $token {
             #[inline(always)]
             fn outline(self, code: impl $crate::simd::Outlined<Self>) {
                 #[inline(never)]
-                $(#[target_feature(enable = $features)])?
+                #[target_feature(enable = $features)]
                 fn outlined(token: $token, code: impl $crate::simd::Outlined<$token>) {
                     code.run(token);
                 }
                 // SAFETY: the token proves that the processor has the features.
-                #[allow(unused_unsafe)]
-                unsafe {
-                    outlined(self, code)
-                }
+                unsafe { outlined(self, code) }
             }
         }
     };

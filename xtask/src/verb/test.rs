@@ -53,7 +53,7 @@ const STEPS: [Step; 18] = [
     Step { name: "short-fuzz", budget: 60, run: |_| short_fuzz() },
     Step { name: "counts", budget: 200, run: |_| where_possible(counts::need_tools, |()| counts::check()) },
     Step { name: "c", budget: 200, run: |_| where_possible(c::need_tools, |()| c::check()) },
-    Step { name: "cuda", budget: 200, run: |_| where_possible(cuda::need_tools, |nvcc| cuda::check(&nvcc)) },
+    Step { name: "cuda", budget: 200, run: |extent| where_possible(cuda::need_tools, |nvcc| cuda::check(&nvcc, extent == Extent::All)) },
     Step { name: "android", budget: 100, run: |_| where_possible(android::need_tools, |()| android::check().map(drop)) },
     Step { name: "ios", budget: 200, run: |_| where_possible(ios::need_tools, |swift| ios::check(&swift)) },
     Step { name: "arm", budget: 600, run: |extent| where_possible(arm::need_tools, |()| arm::identity(extent == Extent::All)) },
