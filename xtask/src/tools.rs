@@ -3,8 +3,12 @@
 use crate::shell::{self, Result, cargo, program, run, succeeds};
 use std::path::PathBuf;
 
-/// Installs Debian packages, or returns an error with the command to run.
+/// Installs Debian packages, or returns an error with the command to run. Other steps of this checkout wait meanwhile:
+/// apt refuses to run twice.
 fn apt(packages: &[&str]) -> Result {
+    let path = shell::models()?.join("apt.lock");
+    let lock = std::fs::File::create(&path).and_then(|file| file.lock().map(|()| file));
+    let _lock = lock.map_err(|error| format!("{}: {error}", path.display()))?;
     let list = packages.join(" ");
     let advice = format!("run as root: apt-get update && apt-get install -y {list}");
     if !succeeds(&mut program("apt-get", &["--version"])) {

@@ -55,7 +55,7 @@ pub(super) enum For {
 }
 
 /// Ensures that the tools are installed.
-pub(super) fn need_tools() -> Result {
+pub(crate) fn need_tools() -> Result {
     if cfg!(target_os = "macos") {
         return run(program("rustup", &["target", "add"]).args(TARGETS));
     }

@@ -1,6 +1,6 @@
 //! `test`: everything that a change must pass, and a table of the results.
 
-use super::{android, arm, c, counts, cuda, export, ios, model, size};
+use super::{android, arm, c, counts, cuda, export, ios, ios_libraries, model, size};
 use crate::Verb;
 use crate::record::{self, Tests};
 use crate::shell::{self, ALL_CASES, Result, cargo, run};
@@ -33,33 +33,47 @@ enum Extent {
     All,
 }
 
+/// Steps of two lanes run at the same time: many steps keep only one processor busy for much of their time. The lanes
+/// have different build folders, which cargo locks.
+#[derive(Clone, Copy, PartialEq)]
+enum Lane {
+    /// Before both lanes, alone.
+    First,
+    /// In the folder of the tests.
+    Native,
+    /// In the folders of other targets and of release builds.
+    Foreign,
+}
+
 struct Step {
     name: &'static str,
+    lane: Lane,
     /// Limit of processor seconds in a new clone, including compilation, above which the step is reported.
     budget: u32,
     run: fn(Extent) -> Result<Outcome>,
 }
 
 #[rustfmt::skip]
-const STEPS: [Step; 18] = [
-    Step { name: "tools", budget: 10, run: |_| need_tools() },
-    Step { name: "format", budget: 10, run: |_| pass(cargo(&["fmt", "--all", "--check"])) },
-    Step { name: "clippy", budget: 200, run: |_| clippy() },
-    Step { name: "core-only", budget: 20, run: |_| core_only() },
-    Step { name: "docs", budget: 100, run: |_| docs() },
-    Step { name: "models", budget: 30, run: |_| bring_models() },
-    Step { name: "tests", budget: 1300, run: tests },
-    Step { name: "doc-tests", budget: 60, run: |_| pass(cargo(&["test", "--workspace", "--locked", "--doc"])) },
-    Step { name: "short-fuzz", budget: 60, run: |_| short_fuzz() },
-    Step { name: "counts", budget: 200, run: |_| where_possible(counts::need_tools, |()| counts::check()) },
-    Step { name: "c", budget: 200, run: |_| where_possible(c::need_tools, |()| c::check()) },
-    Step { name: "cuda", budget: 200, run: |extent| where_possible(cuda::need_tools, |nvcc| cuda::check(&nvcc, extent == Extent::All)) },
-    Step { name: "android", budget: 100, run: |_| where_possible(android::need_tools, |()| android::check().map(drop)) },
-    Step { name: "ios", budget: 200, run: |_| where_possible(ios::need_tools, |swift| ios::check(&swift)) },
-    Step { name: "arm", budget: 600, run: |extent| where_possible(arm::need_tools, |()| arm::identity(extent == Extent::All)) },
-    Step { name: "size", budget: 200, run: |_| where_possible(size::need_tools, |()| size::check()) },
-    Step { name: "export", budget: 100, run: |_| where_possible(export::need_tools, |python| export::check(&python, &[])) },
-    Step { name: "deny", budget: 10, run: |_| deny() },
+const STEPS: [Step; 19] = [
+    Step { name: "tools", lane: Lane::First, budget: 10, run: |_| need_tools() },
+    Step { name: "format", lane: Lane::First, budget: 10, run: |_| pass(cargo(&["fmt", "--all", "--check"])) },
+    Step { name: "models", lane: Lane::First, budget: 30, run: |_| bring_models() },
+    Step { name: "clippy", lane: Lane::Native, budget: 200, run: |_| clippy() },
+    Step { name: "core-only", lane: Lane::Native, budget: 20, run: |_| core_only() },
+    Step { name: "docs", lane: Lane::Native, budget: 100, run: |_| docs() },
+    Step { name: "tests", lane: Lane::Native, budget: 1300, run: tests },
+    Step { name: "doc-tests", lane: Lane::Native, budget: 60, run: |_| pass(cargo(&["test", "--workspace", "--locked", "--doc"])) },
+    Step { name: "short-fuzz", lane: Lane::Native, budget: 60, run: |_| short_fuzz() },
+    Step { name: "c", lane: Lane::Native, budget: 200, run: |_| where_possible(c::need_tools, |()| c::check()) },
+    Step { name: "cuda", lane: Lane::Native, budget: 200, run: |extent| where_possible(cuda::need_tools, |nvcc| cuda::check(&nvcc, extent == Extent::All)) },
+    Step { name: "android", lane: Lane::Native, budget: 100, run: |_| where_possible(android::need_tools, |()| android::check().map(drop)) },
+    Step { name: "ios", lane: Lane::Native, budget: 200, run: |_| where_possible(ios::need_tools, |swift| ios::tests(&swift)) },
+    Step { name: "export", lane: Lane::Native, budget: 100, run: |_| where_possible(export::need_tools, |python| export::check(&python, &[])) },
+    Step { name: "deny", lane: Lane::Native, budget: 10, run: |_| deny() },
+    Step { name: "arm", lane: Lane::Foreign, budget: 600, run: |extent| where_possible(arm::need_tools, |()| arm::identity(extent == Extent::All)) },
+    Step { name: "apple", lane: Lane::Foreign, budget: 100, run: |_| where_possible(ios_libraries::need_tools, |()| ios::check_library()) },
+    Step { name: "size", lane: Lane::Foreign, budget: 200, run: |_| where_possible(size::need_tools, |()| size::check()) },
+    Step { name: "counts", lane: Lane::Foreign, budget: 200, run: |_| where_possible(counts::need_tools, |()| counts::check()) },
 ];
 
 /// The flag for running a step in this process.
@@ -81,13 +95,40 @@ fn test(arguments: &[String]) -> Result {
         return steps.try_for_each(|step| here(step, extent));
     }
     let begun = Instant::now();
-    let ran: Vec<Ran> = steps.map(|step| recorded(step, extent, !chosen.is_empty())).collect();
+    let ran = if chosen.is_empty() {
+        in_lanes(extent)
+    } else {
+        steps.map(|step| recorded(step, extent, true)).collect()
+    };
     summary(&ran, begun.elapsed())
 }
 
-/// Runs a step. If it was skipped, prints that as the last line.
+/// Runs all steps.
+fn in_lanes(extent: Extent) -> Vec<Ran> {
+    let run = |lane: Lane| -> Vec<Ran> {
+        let steps = STEPS.iter().filter(|step| step.lane == lane);
+        steps.map(|step| recorded(step, extent, false)).collect()
+    };
+    let mut ran = run(Lane::First);
+    let (native, foreign) = std::thread::scope(|scope| {
+        let foreign = scope.spawn(|| run(Lane::Foreign));
+        (run(Lane::Native), foreign.join())
+    });
+    ran.extend(native);
+    match foreign {
+        Ok(foreign) => ran.extend(foreign),
+        Err(panic) => std::panic::resume_unwind(panic),
+    }
+    ran
+}
+
+/// Runs a step. At the end prints its processor time, and whether it was skipped.
 fn here(step: &Step, extent: Extent) -> Result {
-    match (step.run)(extent)? {
+    let outcome = (step.run)(extent);
+    if let Some(seconds) = shell::seconds_of_programs() {
+        println!("{}{PROCESSORS}{seconds:.1}", step.name);
+    }
+    match outcome? {
         Outcome::Failed(why) => Err(why),
         Outcome::Passed => Ok(()),
         Outcome::Skipped(why) => {
@@ -99,6 +140,9 @@ fn here(step: &Step, extent: Extent) -> Result {
 
 /// The text between the name of a step and the reason why it was skipped.
 const SKIPPED_STEP: &str = " is skipped: ";
+
+/// The text between the name of a step and its processor seconds.
+const PROCESSORS: &str = " took processor seconds: ";
 
 /// The result of a step.
 struct Ran {
@@ -114,7 +158,7 @@ struct Ran {
 /// only failures.
 fn recorded(step: &'static Step, extent: Extent, shown: bool) -> Ran {
     println!("\n== {}", step.name);
-    let (begun, before) = (Instant::now(), shell::seconds_of_programs());
+    let begun = Instant::now();
     let place = shell::built("test").join(format!("{}.log", step.name));
     let (mut said, mut outcome) = (String::new(), Outcome::Passed);
     match record(step, extent, shown, &place) {
@@ -135,7 +179,7 @@ fn recorded(step: &'static Step, extent: Extent, shown: bool) -> Ran {
     if let Outcome::Failed(why) = &outcome {
         eprintln!("{}: {why}", step.name);
     }
-    let worked = shell::seconds_of_programs().zip(before).map(|(after, before)| after - before);
+    let worked = record::last_after(&said, step.name, PROCESSORS).and_then(|seconds| seconds.parse().ok());
     Ran { step, outcome, seconds: begun.elapsed().as_secs_f64(), worked, tests: Tests::read(&said) }
 }
 
