@@ -3,5 +3,7 @@
 mod measure;
 mod random;
 
-pub use measure::{Lines, Matrix, Phase, Shared, quantized, read_rate, time_together, vector};
-pub use random::Random;
+pub use measure::{
+    AlignedLines, PackedMatrix, Phase, SharedRows, quantized, read_rate, time_together, vector,
+};
+pub use random::BenchRandom;

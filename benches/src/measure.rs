@@ -1,8 +1,8 @@
 //! Random matmul operands, and timing of several threads.
 
-use crate::random::Random;
-use siskin_kernels::ops::matmul::{Input, Output, Product};
-use siskin_kernels::ops::quantize::{self, Layout};
+use crate::random::BenchRandom;
+use siskin_kernels::ops::matmul::{Input, MatmulOperands, Output};
+use siskin_kernels::ops::quantize::{self, QuantizedRowLayout};
 use siskin_kernels::ops::{Kernels, peak};
 use siskin_kernels::panel::{self, InputKind, PanelType, ROWS};
 use siskin_kernels::quant::BlockType;
@@ -14,13 +14,13 @@ use std::time::{Duration, Instant};
 
 /// A buffer aligned to a cache line, as in the runtime: tiles and vectors that cross two cache lines take twice as
 /// long.
-pub struct Lines<T> {
+pub struct AlignedLines<T> {
     numbers: Vec<T>,
     start: usize,
     count: usize,
 }
 
-impl<T: Copy + Default> Lines<T> {
+impl<T: Copy + Default> AlignedLines<T> {
     /// Returns a zeroed buffer.
     pub fn new(count: usize) -> Self {
         let numbers = vec![T::default(); count + LINE / size_of::<T>()];
@@ -32,7 +32,7 @@ impl<T: Copy + Default> Lines<T> {
 /// Bytes of a cache line.
 const LINE: usize = 64;
 
-impl<T> Deref for Lines<T> {
+impl<T> Deref for AlignedLines<T> {
     type Target = [T];
 
     fn deref(&self) -> &[T] {
@@ -40,21 +40,21 @@ impl<T> Deref for Lines<T> {
     }
 }
 
-impl<T> DerefMut for Lines<T> {
+impl<T> DerefMut for AlignedLines<T> {
     fn deref_mut(&mut self) -> &mut [T] {
         &mut self.numbers[self.start..][..self.count]
     }
 }
 
 /// Returns random values from −1 to 1.
-pub fn vector(length: usize, random: &mut Random) -> Vec<f32> {
+pub fn vector(length: usize, random: &mut BenchRandom) -> Vec<f32> {
     (0..length).map(|_| (random.below(2001) as f32 - 1000.0) / 1000.0).collect()
 }
 
 /// Quantizes rows of `columns` for panels of type `panel`, concatenated.
-pub fn quantized(kernels: &Kernels, panel: PanelType, x: &[f32], columns: usize) -> Lines<i32> {
-    let row = Layout::new(columns).words();
-    let mut words = Lines::new(x.len() / columns * row);
+pub fn quantized(kernels: &Kernels, panel: PanelType, x: &[f32], columns: usize) -> AlignedLines<i32> {
+    let row = QuantizedRowLayout::new(columns).words();
+    let mut words = AlignedLines::new(x.len() / columns * row);
     for (x, words) in x.chunks(columns).zip(words.chunks_mut(row)) {
         quantizer(kernels, panel)(x, words);
     }
@@ -66,23 +66,23 @@ fn quantizer(kernels: &Kernels, panel: PanelType) -> quantize::Function {
 }
 
 /// A packed matrix of random values.
-pub struct Matrix {
+pub struct PackedMatrix {
     /// The panel type.
     pub panel: PanelType,
     /// The panels.
-    pub weights: Lines<u8>,
+    pub weights: AlignedLines<u8>,
     /// The number of rows, a multiple of the panel height.
     pub outputs: usize,
     /// The number of columns.
     pub columns: usize,
 }
 
-impl Matrix {
+impl PackedMatrix {
     /// Creates a matrix in panels of type `panel`.
     ///
     /// # Panics
     /// If the rows are not whole panels or the columns are not whole blocks.
-    pub fn new(panel: PanelType, outputs: usize, columns: usize, random: &mut Random) -> Self {
+    pub fn new(panel: PanelType, outputs: usize, columns: usize, random: &mut BenchRandom) -> Self {
         assert!(outputs.is_multiple_of(ROWS), "rows that are no whole panels");
         let Some(block) = BlockType::ALL.iter().copied().find(|&block| PanelType::for_block(block) == panel)
         else {
@@ -90,7 +90,7 @@ impl Matrix {
         };
         let sizes = block.row_bytes(columns).zip(panel.panel_bytes(columns));
         let (row_bytes, panel_bytes) = sizes.expect("whole blocks of columns");
-        let mut weights = Lines::new(panel_bytes * outputs / ROWS);
+        let mut weights = AlignedLines::new(panel_bytes * outputs / ROWS);
         for panel in weights.chunks_mut(panel_bytes) {
             let mut row = || {
                 let mut row = vec![0; row_bytes];
@@ -107,11 +107,11 @@ impl Matrix {
     }
 
     /// Creates a matrix of a row type.
-    fn of_rows(panel: PanelType, outputs: usize, columns: usize, random: &mut Random) -> Self {
+    fn of_rows(panel: PanelType, outputs: usize, columns: usize, random: &mut BenchRandom) -> Self {
         let ty = RowType::ALL.iter().copied().find(|ty| ty.panel() == panel).expect("a row type");
         let sizes = ty.row_bytes(columns).zip(panel.panel_bytes(columns));
         let (row_bytes, panel_bytes) = sizes.expect("whole blocks of columns");
-        let mut weights = Lines::new(panel_bytes * outputs / ROWS);
+        let mut weights = AlignedLines::new(panel_bytes * outputs / ROWS);
         for panel in weights.chunks_mut(panel_bytes) {
             // The encoder's search is slow: a panel repeats one row sixteen times.
             let mut row = vec![0; row_bytes];
@@ -130,9 +130,9 @@ impl Matrix {
         }
     }
 
-    fn product<'a>(&'a self, input: Input<'a>) -> Product<'a> {
+    fn product<'a>(&'a self, input: Input<'a>) -> MatmulOperands<'a> {
         let (outputs, columns) = (self.outputs, self.columns);
-        Product { panel: self.panel, weights: &self.weights, outputs, columns, bias: &[], input }
+        MatmulOperands { panel: self.panel, weights: &self.weights, outputs, columns, bias: &[], input }
     }
 
     /// Multiplies the first `rows` rows of `input` by the matrix, in one call.
@@ -149,22 +149,22 @@ impl Matrix {
 }
 
 /// Rows that several threads multiply by an integer matrix, in chunks of the same form as the runtime's.
-pub struct Shared<'a> {
+pub struct SharedRows<'a> {
     kernels: Kernels,
-    matrix: &'a Matrix,
+    matrix: &'a PackedMatrix,
     x: &'a [f32],
-    words: Lines<i32>,
-    out: Lines<f32>,
+    words: AlignedLines<i32>,
+    out: AlignedLines<f32>,
 }
 
-impl<'a> Shared<'a> {
+impl<'a> SharedRows<'a> {
     /// Rows per chunk.
     const PIECE_ROWS: usize = 128;
 
     /// Creates the work for the rows of `x` and the matrix.
-    pub fn new(kernels: Kernels, matrix: &'a Matrix, x: &'a [f32]) -> Self {
+    pub fn new(kernels: Kernels, matrix: &'a PackedMatrix, x: &'a [f32]) -> Self {
         let words = quantized(&kernels, matrix.panel, x, matrix.columns);
-        let out = Lines::new(x.len() / matrix.columns * matrix.outputs);
+        let out = AlignedLines::new(x.len() / matrix.columns * matrix.outputs);
         Self { kernels, matrix, x, words, out }
     }
 
@@ -172,7 +172,7 @@ impl<'a> Shared<'a> {
     pub fn seconds(&mut self, threads: usize, whole: bool, patience: Duration) -> f64 {
         let Self { kernels, matrix, x, .. } = *self;
         let (columns, outputs) = (matrix.columns, matrix.outputs);
-        let (rows, row_words) = (x.len() / columns, Layout::new(columns).words());
+        let (rows, row_words) = (x.len() / columns, QuantizedRowLayout::new(columns).words());
         let words = Address(self.words.as_mut_ptr());
         let out = Address(self.out.as_mut_ptr());
         let panels = outputs / ROWS;
@@ -298,14 +298,14 @@ mod tests {
     #[test]
     fn threads_together_give_the_product_of_one_call() {
         let kernels = Kernels::for_cpu(Cpu::detect());
-        let mut random = Random::new(7);
-        let matrix = Matrix::new(PanelType::Q8, 160, 128, &mut random);
+        let mut random = BenchRandom::new(7);
+        let matrix = PackedMatrix::new(PanelType::Q8, 160, 128, &mut random);
         let x = vector(37 * 128, &mut random);
         let mut want = vec![0.0; 37 * 160];
         let words = quantized(&kernels, PanelType::Q8, &x, 128);
         matrix.multiply(&kernels, Input::Quantized(&words), 37, &mut want);
         for (threads, whole) in [(1, false), (3, true)] {
-            let mut shared = Shared::new(kernels, &matrix, &x);
+            let mut shared = SharedRows::new(kernels, &matrix, &x);
             assert!(shared.seconds(threads, whole, Duration::ZERO) > 0.0);
             assert_eq!(shared.out[..], want);
         }

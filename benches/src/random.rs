@@ -2,9 +2,9 @@
 
 /// A small pseudo-random number generator with the same results on every machine.
 #[derive(Clone, Debug)]
-pub struct Random(u64);
+pub struct BenchRandom(u64);
 
-impl Random {
+impl BenchRandom {
     /// Creates a generator whose numbers depend on `seed` only.
     pub fn new(seed: u64) -> Self {
         Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)

@@ -2,11 +2,11 @@
 
 use crate::interrupt::Stoppable;
 use crate::output;
-use siskin::{Ended, ErrorKind, GenerateOptions, Result, Session};
+use siskin::{ErrorKind, FinishReason, GenerateOptions, Result, Session};
 use std::time::Instant;
 
 /// An answer and its timing.
-pub(crate) struct Answer {
+pub(crate) struct TimedAnswer {
     pub(crate) text: String,
     /// Tokens in the session, including the prompt.
     pub(crate) position: usize,
@@ -17,10 +17,10 @@ pub(crate) struct Answer {
     /// True if Ctrl-C ended it.
     pub(crate) stopped: bool,
     /// The finish reason, unless it was cancelled.
-    pub(crate) ended: Option<Ended>,
+    pub(crate) ended: Option<FinishReason>,
 }
 
-impl Answer {
+impl TimedAnswer {
     /// Generates an answer, and prints it as it is generated if `stream` is set. Ctrl-C cancels it.
     pub(crate) fn generate(
         session: &mut Session,

@@ -2,9 +2,9 @@
 
 use crate::options::{ModelArgs, OpenArgs};
 use crate::output;
-use crate::texts::{LongArgs, OVERLAP, TextArgs};
+use crate::texts::{LongArgs, OVERLAP, TextSourceArgs};
 use serde_json::{Value, json};
-use siskin::encoder::{Answer, Long};
+use siskin::encoder::{AnswerSpan, Long};
 use siskin::{Encoder, EncoderOptions, Result};
 use std::path::PathBuf;
 
@@ -16,7 +16,7 @@ pub(crate) struct Args {
     /// The question
     question: String,
     #[command(flatten)]
-    texts: TextArgs,
+    texts: TextSourceArgs,
     #[command(flatten)]
     long: LongArgs,
     #[command(flatten)]
@@ -38,12 +38,12 @@ pub(crate) fn values(
     texts.iter().enumerate().map(each).collect()
 }
 
-fn value(index: usize, answer: &Answer, text: &str) -> Value {
+fn value(index: usize, answer: &AnswerSpan, text: &str) -> Value {
     json!({"index": index, "start": answer.start, "end": answer.end, "text": spanned(answer, text),
         "probability": answer.probability})
 }
 
-fn spanned<'a>(answer: &Answer, text: &'a str) -> &'a str {
+fn spanned<'a>(answer: &AnswerSpan, text: &'a str) -> &'a str {
     text.get(answer.start..answer.end).unwrap_or_default()
 }
 

@@ -1,6 +1,6 @@
 //! `siskin chat`: an interactive conversation.
 
-use crate::answer::Answer;
+use crate::answer::TimedAnswer;
 use crate::options::{ModelArgs, OpenArgs, TextArgs, files_of};
 use crate::{interrupt, output};
 use rustyline::error::ReadlineError;
@@ -133,7 +133,7 @@ impl Chat<'_> {
 
     fn answer(&mut self, prompt: &str) -> Result<()> {
         let options = GenerateOptions { max_tokens: self.max_tokens, ..GenerateOptions::default() };
-        match Answer::generate(&mut self.session, prompt, options, true) {
+        match TimedAnswer::generate(&mut self.session, prompt, options, true) {
             Ok(answer) => {
                 output::line("")?;
                 self.transcript += &format!("user: {prompt}\nassistant: {}\n", answer.text);

@@ -2,9 +2,9 @@
 
 use crate::options::{ModelArgs, OpenArgs};
 use crate::output;
-use crate::texts::{LongText, TextArgs};
+use crate::texts::{LongText, TextSourceArgs};
 use serde_json::{Value, json};
-use siskin::encoder::{Early, Long, Scored};
+use siskin::encoder::{ExitCriterion, Long, Scored};
 use siskin::{Encoder, EncoderOptions, Result};
 use std::path::PathBuf;
 
@@ -14,14 +14,14 @@ pub(crate) struct Args {
     /// A .siskin file or a Hugging Face folder
     model: PathBuf,
     #[command(flatten)]
-    texts: TextArgs,
+    texts: TextSourceArgs,
     /// Handling of texts that are too long for the model: refuse or cut
     #[arg(long, value_enum, default_value_t)]
     long: LongText,
     /// Early exit, for models with a classifier on each layer: confidence=P (exit at this top probability),
     /// entropy=NATS (exit below this entropy) or patience=N (exit after N consecutive equal predictions)
     #[arg(long, value_name = "RULE", value_parser = early)]
-    early: Option<Early>,
+    early: Option<ExitCriterion>,
     #[command(flatten)]
     model_args: ModelArgs,
     /// Print a JSON object for each text, with the scores of all classes
@@ -29,12 +29,12 @@ pub(crate) struct Args {
     json: bool,
 }
 
-fn early(text: &str) -> std::result::Result<Early, String> {
+fn early(text: &str) -> std::result::Result<ExitCriterion, String> {
     let rule = text.split_once('=').and_then(|(name, value)| {
         Some(match name {
-            "confidence" => Early::Confidence(value.parse().ok()?),
-            "entropy" => Early::Entropy(value.parse().ok()?),
-            "patience" => Early::Patience(value.parse().ok()?),
+            "confidence" => ExitCriterion::Confidence(value.parse().ok()?),
+            "entropy" => ExitCriterion::Entropy(value.parse().ok()?),
+            "patience" => ExitCriterion::Patience(value.parse().ok()?),
             _ => return None,
         })
     });

@@ -2,7 +2,7 @@
 
 use crate::options::{MemoArgs, ModelArgs, OpenArgs, named};
 use crate::output;
-use crate::texts::{LongArgs, OVERLAP, TextArgs};
+use crate::texts::{LongArgs, OVERLAP, TextSourceArgs};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
 use siskin::encoder::{EmbedOptions, Long, Pooling, Prompt};
@@ -16,7 +16,7 @@ pub(crate) struct Args {
     /// A .siskin, GGUF or ONNX file, or a model folder
     model: PathBuf,
     #[command(flatten)]
-    texts: TextArgs,
+    texts: TextSourceArgs,
     #[command(flatten)]
     vectors: VectorArgs,
     #[command(flatten)]
@@ -104,7 +104,7 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
         Ok(())
     });
     if let Some(memo) = memo {
-        let siskin::result_cache::Statistics { hits, misses, .. } = memo.statistics();
+        let siskin::result_cache::CacheStatistics { hits, misses, .. } = memo.statistics();
         output::note(open, format_args!("[{hits} vectors remembered, {misses} computed]"));
         args.memo.save(&memo);
     }

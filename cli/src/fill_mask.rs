@@ -2,7 +2,7 @@
 
 use crate::options::{ModelArgs, OpenArgs};
 use crate::output;
-use crate::texts::TextArgs;
+use crate::texts::TextSourceArgs;
 use serde_json::{Value, json};
 use siskin::encoder::Filling;
 use siskin::{Encoder, EncoderOptions, Result};
@@ -17,7 +17,7 @@ pub(crate) struct Args {
     /// A .siskin file or a Hugging Face folder
     model: PathBuf,
     #[command(flatten)]
-    texts: TextArgs,
+    texts: TextSourceArgs,
     /// Number of predictions for each mask
     #[arg(long, default_value_t = TOP, value_name = "N")]
     top: usize,

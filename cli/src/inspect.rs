@@ -5,10 +5,10 @@ use crate::options::{ModelArgs, OpenArgs};
 use crate::output;
 use crate::verify::identity;
 use serde_json::{Value, json};
-use siskin::external_backend::Port;
-use siskin::file::{File, Role};
+use siskin::external_backend::PortInfo;
+use siskin::file::{File, StorageRole};
 use siskin::{ErrorKind, Result};
-use siskin_convert::import::{self, Source};
+use siskin_convert::import::{self, ModelSource};
 use std::path::{Path, PathBuf};
 
 /// Show the contents of a model file
@@ -80,8 +80,8 @@ fn of_file(file: &File, tensors: bool) -> Value {
     if tensors {
         let tensor = |tensor: &siskin::file::Tensor| {
             let kind = match tensor.role {
-                Role::Matrix => tensor.panel.name(),
-                Role::Vector => "vector",
+                StorageRole::Matrix => tensor.panel.name(),
+                StorageRole::Vector => "vector",
             };
             json!({"name": tensor.name, "type": kind, "rows": tensor.rows, "columns": tensor.columns,
                 "bytes": tensor.data.len()})
@@ -92,7 +92,7 @@ fn of_file(file: &File, tensors: bool) -> Value {
 }
 
 /// Reports on an unpacked model: lists the tensors that its packed file would have.
-fn of_source(source: &dyn Source, format: &str, tensors: bool) -> Result<Value> {
+fn of_source(source: &dyn ModelSource, format: &str, tensors: bool) -> Result<Value> {
     let (_, graphs) = source.family().build(source.config(), &|name| source.has(name))?;
     let weights = graphs.weights();
     let mut report = json!({
@@ -121,12 +121,12 @@ fn of_source(source: &dyn Source, format: &str, tensors: bool) -> Result<Value> 
 fn of_general(args: &Args, open: &OpenArgs, format: &str) -> Option<Result<Value>> {
     let model = open.model(&args.file, &ModelArgs::default()).ok()?;
     let engine = model.engine()?;
-    let port = |port: &Port| {
+    let port = |port: &PortInfo| {
         let size = |size: &Option<usize>| size.map_or_else(|| "any".into(), Value::from);
         let shape = port.shape.as_ref().map(|sizes| sizes.iter().map(size).collect::<Vec<_>>());
         (port.name.clone(), json!({"shape": shape, "integers": port.integers}))
     };
-    let ports = |ports: Vec<Port>| ports.iter().map(port).collect::<serde_json::Map<_, _>>();
+    let ports = |ports: Vec<PortInfo>| ports.iter().map(port).collect::<serde_json::Map<_, _>>();
     let metadata = model.file().metadata();
     Some(Ok(json!({
         "format": format,

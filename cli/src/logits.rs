@@ -7,7 +7,7 @@ use crate::options::{ModelArgs, OpenArgs};
 use serde_json::json;
 use siskin::file::{AtomicFile, Bytes};
 use siskin::{Error, ErrorKind, Model, Result, Session, SessionOptions};
-use siskin_convert::import::{self, safetensors, safetensors::Tensor};
+use siskin_convert::import::{self, safetensors, safetensors::SafetensorsTensor};
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::io::{BufWriter, Write};
@@ -239,7 +239,7 @@ impl Input {
         Ok(input)
     }
 
-    fn of_features(tensor: &Tensor) -> Result<Self> {
+    fn of_features(tensor: &SafetensorsTensor) -> Result<Self> {
         let shape: Vec<usize> =
             tensor.shape.iter().map(|&size| usize::try_from(size).unwrap_or(usize::MAX)).collect();
         match (&shape[..], tensor.dtype) {
@@ -266,7 +266,7 @@ impl Input {
         (0..features.frames).flat_map(frame).collect()
     }
 
-    fn of_ids(tensors: &HashMap<String, Tensor>, name: &str, mask: &str) -> Result<Self> {
+    fn of_ids(tensors: &HashMap<String, SafetensorsTensor>, name: &str, mask: &str) -> Result<Self> {
         let ids =
             tensors.get(name).ok_or_else(|| Error::new(ErrorKind::Missing, name, "is not in the file"))?;
         let sizes: Vec<_> =
@@ -318,7 +318,7 @@ impl Input {
     }
 }
 
-fn integers(name: &str, tensor: &Tensor) -> Result<Vec<i64>> {
+fn integers(name: &str, tensor: &SafetensorsTensor) -> Result<Vec<i64>> {
     let data = &tensor.data;
     Ok(match tensor.dtype {
         "I64" => data.as_chunks().0.iter().map(|&bytes| i64::from_le_bytes(bytes)).collect(),

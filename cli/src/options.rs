@@ -4,14 +4,14 @@ use crate::embedded;
 use crate::output::{self, Bar};
 use clap::ValueEnum;
 use siskin::file::File;
-use siskin::governor::Target;
+use siskin::governor::ThrottleTarget;
 use siskin::result_cache::{Memo, MemoOptions};
 use siskin::sample::SamplerOptions;
 use siskin::{
-    CacheType, Encoder, EncoderOptions, Error, ExecutorKind, Features, LayerSet, Model, ModelOptions, Result,
-    SessionOptions, Window,
+    CacheType, CpuFeatures, Encoder, EncoderOptions, Error, ExecutorKind, LayerSet, Model, ModelOptions,
+    Result, SessionOptions, Window,
 };
-use siskin_convert::{Beside, Cache, OpenOptions};
+use siskin_convert::{Beside, OpenOptions, PackedCache};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -50,10 +50,10 @@ impl OpenArgs {
 
     fn open<T>(&self, open: &dyn Fn(&OpenOptions<'_>) -> Result<T>) -> Result<T> {
         let cache = match (&self.cache, self.no_cache) {
-            (Some(place), _) if place.as_os_str() == "beside" => Cache::Beside,
-            (Some(folder), _) => Cache::Folder(folder.clone()),
-            (None, true) => Cache::Off,
-            (None, false) => Cache::User,
+            (Some(place), _) if place.as_os_str() == "beside" => PackedCache::Beside,
+            (Some(folder), _) => PackedCache::Folder(folder.clone()),
+            (None, true) => PackedCache::Off,
+            (None, false) => PackedCache::User,
         };
         let bar = Bar::new(self);
         open(&OpenOptions { cache, recipe: None, progress: &bar })
@@ -129,7 +129,7 @@ pub(crate) struct ModelArgs {
     any_base: bool,
     /// Throttle to this pace: `background`, a duty cycle such as 50%, or generated tokens per second such as 12/s
     #[arg(long, value_name = "PACE", value_parser = pace)]
-    pace: Option<Target>,
+    pace: Option<ThrottleTarget>,
 }
 
 impl ModelArgs {
@@ -138,7 +138,7 @@ impl ModelArgs {
             Executor::Reference => ExecutorKind::Reference,
             Executor::Cpu => ExecutorKind::Cpu,
         };
-        let without = self.cpu_features.as_deref().map_or(Ok(Features::NONE), all_but)?;
+        let without = self.cpu_features.as_deref().map_or(Ok(CpuFeatures::NONE), all_but)?;
         let skip = LayerSet::of(&self.skip_layers).map_err(|error| error.within("--skip-layers"))?;
         Ok(ModelOptions { threads: self.threads, executor, without, skip })
     }
@@ -161,13 +161,13 @@ impl ModelArgs {
 }
 
 /// Parses a pace: `background`, a duty cycle in percent, or tokens per second.
-fn pace(text: &str) -> std::result::Result<Target, String> {
+fn pace(text: &str) -> std::result::Result<ThrottleTarget, String> {
     let unknown = || "is neither `background`, nor like 50% or 12/s".to_owned();
     let number = |text: &str| text.trim().parse::<f32>().map_err(|_| unknown());
     match (text, text.strip_suffix('%'), text.strip_suffix("/s")) {
-        ("background", ..) => Ok(Target::Background),
-        (_, Some(part), _) => Ok(Target::DutyCycle(number(part)? / 100.0)),
-        (_, _, Some(rate)) => Ok(Target::TokensPerSecond(number(rate)?)),
+        ("background", ..) => Ok(ThrottleTarget::Background),
+        (_, Some(part), _) => Ok(ThrottleTarget::DutyCycle(number(part)? / 100.0)),
+        (_, _, Some(rate)) => Ok(ThrottleTarget::TokensPerSecond(number(rate)?)),
         _ => Err(unknown()),
     }
 }
@@ -186,11 +186,11 @@ pub(crate) fn named<T: Copy + Send + Sync>(
 }
 
 /// Returns every CPU feature that is not in `names`.
-fn all_but(names: &[String]) -> Result<Features> {
-    let mut kept = Features::NONE;
+fn all_but(names: &[String]) -> Result<CpuFeatures> {
+    let mut kept = CpuFeatures::NONE;
     for name in names.iter().filter(|name| *name != "scalar") {
-        let known = || Features::NAMES.iter().map(|(_, name)| *name).collect::<Vec<_>>().join(", ");
-        kept = kept.with(Features::named(name).ok_or_else(|| {
+        let known = || CpuFeatures::NAMES.iter().map(|(_, name)| *name).collect::<Vec<_>>().join(", ");
+        kept = kept.with(CpuFeatures::named(name).ok_or_else(|| {
             Error::argument(
                 "--cpu-features",
                 format!("unknown CPU feature `{name}`; expected one of: scalar, {}", known()),
@@ -198,8 +198,8 @@ fn all_but(names: &[String]) -> Result<Features> {
         })?);
     }
     kept = kept.complete();
-    let masked = Features::NAMES.iter().filter(|(feature, _)| !kept.contains(*feature));
-    Ok(masked.fold(Features::NONE, |masked, (feature, _)| masked.with(*feature)))
+    let masked = CpuFeatures::NAMES.iter().filter(|(feature, _)| !kept.contains(*feature));
+    Ok(masked.fold(CpuFeatures::NONE, |masked, (feature, _)| masked.with(*feature)))
 }
 
 /// Sampling options.

@@ -4,7 +4,7 @@ use crate::options::OpenArgs;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::Value;
 use siskin::{Error, ErrorKind, Result};
-use siskin_convert::Progress;
+use siskin_convert::ProgressSink;
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 
@@ -189,7 +189,7 @@ impl Drop for Bar {
     }
 }
 
-impl Progress for Bar {
+impl ProgressSink for Bar {
     fn total(&self, bytes: u64) {
         self.bar.set_length(bytes);
     }

@@ -2,7 +2,7 @@
 
 use crate::options::{ModelArgs, OpenArgs};
 use crate::output;
-use crate::texts::{LongText, TextArgs};
+use crate::texts::{LongText, TextSourceArgs};
 use serde_json::{Value, json};
 use siskin::encoder::Long;
 use siskin::{Encoder, EncoderOptions, Result};
@@ -16,7 +16,7 @@ pub(crate) struct Args {
     /// The question
     question: String,
     #[command(flatten)]
-    texts: TextArgs,
+    texts: TextSourceArgs,
     /// Handling of texts that together with the question are too long for the model: refuse or cut
     #[arg(long, value_enum, default_value_t)]
     long: LongText,

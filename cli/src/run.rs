@@ -1,6 +1,6 @@
 //! `siskin run`: one prompt, one answer.
 
-use crate::answer::Answer;
+use crate::answer::TimedAnswer;
 use crate::options::{MemoArgs, ModelArgs, OpenArgs, TextArgs};
 use crate::{embedded, interrupt, output};
 use serde_json::json;
@@ -68,7 +68,7 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
     match find(args, open, &memo, &mut question)? {
         Some((found, likeness)) => repeat(args, open, &found, likeness)?,
         None => {
-            let Answer { text, tokens, ended, .. } = answer(args, open, &model, options)?;
+            let TimedAnswer { text, tokens, ended, .. } = answer(args, open, &model, options)?;
             if let Some(ended) = ended {
                 memo.keep(&question, &Answered { text, tokens, ended })?;
             }
@@ -128,10 +128,10 @@ fn repeat(args: &Args, open: &OpenArgs, found: &Answered, likeness: f32) -> Resu
 }
 
 /// Generates an answer.
-fn answer(args: &Args, open: &OpenArgs, model: &Model, options: SessionOptions) -> Result<Answer> {
+fn answer(args: &Args, open: &OpenArgs, model: &Model, options: SessionOptions) -> Result<TimedAnswer> {
     let seed = options.sampler.seed;
     let mut session = model.session(options)?;
-    let answer = Answer::generate(&mut session, args.prompt(), args.generate(), !args.json)?;
+    let answer = TimedAnswer::generate(&mut session, args.prompt(), args.generate(), !args.json)?;
     if args.json {
         output::json(&json!({
             "text": answer.text,

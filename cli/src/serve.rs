@@ -14,13 +14,13 @@ mod work;
 use crate::options::{ContextArgs, ModelArgs, OpenArgs};
 use answers::tell;
 use desk::Desk;
-use lines::{Line, Lines};
+use lines::{InputLine, InputLines};
 use request::{Heard, Refusal, Request};
 use siskin::{Error, ErrorKind, Result};
 use std::io::Read;
 use std::path::PathBuf;
 use std::sync::Arc;
-use work::Work;
+use work::ModelState;
 
 /// Answer requests: one JSON object per line, from standard input to standard output
 #[derive(clap::Args)]
@@ -44,7 +44,7 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
         Ok(model) => model,
         Err(error) => {
             // Standard error is not visible to a client that connects through a socket.
-            tell(None, &answers::Answer::Error(&error))?;
+            tell(None, &answers::Reply::Error(&error))?;
             return Err(error);
         }
     };
@@ -54,7 +54,7 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
         read(std::io::stdin(), longest, &input);
         input.end();
     });
-    let mut work = Work::new(model, args, &desk);
+    let mut work = ModelState::new(model, args, &desk);
     while let Some(job) = desk.take() {
         let outcome = work.answer(job);
         desk.done();
@@ -65,7 +65,7 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
 
 /// Reads requests from `input` into the queue until end of file.
 fn read(input: impl Read, longest: usize, desk: &Desk) {
-    let mut lines = Lines::new(input, longest);
+    let mut lines = InputLines::new(input, longest);
     let mut number = 0;
     loop {
         let line = lines.next();
@@ -80,10 +80,10 @@ fn read(input: impl Read, longest: usize, desk: &Desk) {
                 desk.put(Err(Refusal { id: None, error }), 0);
                 return;
             }
-            Ok(Some(Line::TooLong)) => {
+            Ok(Some(InputLine::TooLong)) => {
                 refused(ErrorKind::TooLong, format!("has more than {longest} bytes; see --longest"))
             }
-            Ok(Some(Line::Whole(bytes))) => match std::str::from_utf8(bytes) {
+            Ok(Some(InputLine::Whole(bytes))) => match std::str::from_utf8(bytes) {
                 Ok(text) if text.trim().is_empty() => continue,
                 Ok(text) => Request::read(text).map_err(|refusal| refusal.on_line(number)),
                 Err(error) => {

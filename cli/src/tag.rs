@@ -2,7 +2,7 @@
 
 use crate::options::{ModelArgs, OpenArgs};
 use crate::output;
-use crate::texts::{LongArgs, OVERLAP, TextArgs};
+use crate::texts::{LongArgs, OVERLAP, TextSourceArgs};
 use serde_json::{Value, json};
 use siskin::encoder::{Entity, Long};
 use siskin::{Encoder, EncoderOptions, Result};
@@ -14,7 +14,7 @@ pub(crate) struct Args {
     /// A .siskin file or a Hugging Face folder
     model: PathBuf,
     #[command(flatten)]
-    texts: TextArgs,
+    texts: TextSourceArgs,
     #[command(flatten)]
     long: LongArgs,
     #[command(flatten)]

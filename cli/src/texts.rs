@@ -4,13 +4,13 @@ use crate::options::OpenArgs;
 use crate::output::Bar;
 use siskin::encoder::Long;
 use siskin::{Error, Result};
-use siskin_convert::Progress;
+use siskin_convert::ProgressSink;
 use std::io::{BufRead, BufReader, IsTerminal};
 use std::path::PathBuf;
 
 /// The sources of the texts.
 #[derive(clap::Args)]
-pub(crate) struct TextArgs {
+pub(crate) struct TextSourceArgs {
     /// The texts
     #[arg(required_unless_present_any = ["file", "stdin"])]
     texts: Vec<String>,
@@ -25,7 +25,7 @@ pub(crate) struct TextArgs {
 /// Number of texts per call: results are printed while input is still being read.
 const AT_ONCE: usize = 256;
 
-impl TextArgs {
+impl TextSourceArgs {
     /// Calls `each` with a group of texts and the index of the first of them. A progress bar is shown.
     pub(crate) fn each(
         &self,

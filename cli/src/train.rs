@@ -10,8 +10,8 @@ use clap::Subcommand;
 use serde_json::{Value, json};
 use siskin::file::{AtomicFile, File};
 use siskin::{Adapter, Error, ErrorKind, Result};
-use siskin_trainer::checkpoint::Folder;
-use siskin_trainer::run::{self, Base, Config, Ended, Material, Run, Watcher};
+use siskin_trainer::checkpoint::CheckpointFolder;
+use siskin_trainer::run::{self, Material, OpenedBase, Run, RunConfig, RunEnd, Watcher};
 use siskin_trainer::{export as files, report};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
@@ -183,7 +183,7 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
     let ended = trained.train(&STOP, &mut watcher)?;
     watcher.bar.finish_and_clear();
     watcher.report();
-    if ended == Ended::Stopped {
+    if ended == RunEnd::Stopped {
         let message = format!("stopped after step {}; go on with `siskin train resume`", trained.steps());
         return Err(Error::new(ErrorKind::Cancelled, "", message));
     }
@@ -271,7 +271,7 @@ struct Output {
 }
 
 impl Output {
-    fn of(named: Option<&Path>, file: &Path, config: &Config, folder: &Path) -> Result<Self> {
+    fn of(named: Option<&Path>, file: &Path, config: &RunConfig, folder: &Path) -> Result<Self> {
         // The folder holds checkpoints, tokenizer and log.
         let inputs = run::inputs(config)?.into_iter().chain([file.to_owned(), folder.to_owned()]);
         let inputs = inputs.flat_map(|path| files_of(&path)).collect();
@@ -311,7 +311,7 @@ fn run_folder(named: Option<&Path>, config: &Path) -> Result<PathBuf> {
 
 /// Returns true if the folder holds checkpoints of a run.
 fn has_begun(folder: &Path) -> Result<bool> {
-    Ok(folder.is_dir() && Folder::new(folder, 1)?.steps()?.last().is_some())
+    Ok(folder.is_dir() && CheckpointFolder::new(folder, 1)?.steps()?.last().is_some())
 }
 
 /// Writes the result of a run: a model, or adapters on their own.
@@ -363,10 +363,10 @@ pub(crate) fn evaluate(args: &EvalArgs, open: &OpenArgs) -> Result<()> {
 }
 
 /// Reads a config, with paths relative to the working directory, and its text.
-fn read(path: &Path) -> Result<(Config, String)> {
+fn read(path: &Path) -> Result<(RunConfig, String)> {
     let place = path.display().to_string();
     let text = std::fs::read_to_string(path).map_err(|error| Error::io(&place, &error))?;
-    let mut config = Config::parse(&text).map_err(|error| error.within(&place))?;
+    let mut config = RunConfig::parse(&text).map_err(|error| error.within(&place))?;
     let home = path.parent().unwrap_or(Path::new(""));
     let seen = |name: &mut String| *name = home.join(&*name).display().to_string();
     config.model.from.iter_mut().chain(&mut config.model.tokenizer).for_each(seen);
@@ -376,7 +376,7 @@ fn read(path: &Path) -> Result<(Config, String)> {
 }
 
 /// Opens the teacher model, if the config names one.
-fn taught(material: Material, config: &Config, open: &OpenArgs) -> Result<Material> {
+fn taught(material: Material, config: &RunConfig, open: &OpenArgs) -> Result<Material> {
     match &config.teacher {
         Some(teacher) => material.taught_by(&open.file(Path::new(&teacher.from))?),
         None => Ok(material),
@@ -384,12 +384,12 @@ fn taught(material: Material, config: &Config, open: &OpenArgs) -> Result<Materi
 }
 
 /// Opens the base of a config; a tokenizer learned from its texts is kept in `folder`.
-fn base(config: &Config, folder: &Path, goes_on: bool, open: &OpenArgs) -> Result<Base> {
+fn base(config: &RunConfig, folder: &Path, goes_on: bool, open: &OpenArgs) -> Result<OpenedBase> {
     let model = &config.model;
     match (&model.from, &model.family) {
-        (Some(path), _) => Ok(Base::File(Box::new(open.file(Path::new(path))?))),
+        (Some(path), _) => Ok(OpenedBase::File(Box::new(open.file(Path::new(path))?))),
         (None, Some(_)) => {
-            Ok(Base::New { tokenizer: new_tokenizer(config, folder, goes_on)?, template: None })
+            Ok(OpenedBase::New { tokenizer: new_tokenizer(config, folder, goes_on)?, template: None })
         }
         (None, None) => {
             let message =
@@ -400,7 +400,7 @@ fn base(config: &Config, folder: &Path, goes_on: bool, open: &OpenArgs) -> Resul
 }
 
 /// Returns the tokenizer of a model that starts from random weights.
-fn new_tokenizer(config: &Config, folder: &Path, goes_on: bool) -> Result<Vec<u8>> {
+fn new_tokenizer(config: &RunConfig, folder: &Path, goes_on: bool) -> Result<Vec<u8>> {
     match &config.model.tokenizer {
         Some(path) => Ok(siskin_convert::tokenizer_section(path)?.to_vec()),
         None => siskin_convert::tokenizer_of_json(&run::learned_tokenizer(config, folder, goes_on)?),

@@ -2,13 +2,13 @@
 
 use crate::options::{ModelArgs, OpenArgs, SamplerArgs};
 use crate::output::{self, Bar};
-use crate::texts::{LongArgs, TextArgs};
+use crate::texts::{LongArgs, TextSourceArgs};
 use clap::ValueEnum;
 use serde_json::{Value, json};
-use siskin::beam_search::{Early, SearchOptions};
-use siskin::seq2seq::Candidate;
+use siskin::beam_search::{EarlyStopping, SearchOptions};
+use siskin::seq2seq::GeneratedText;
 use siskin::tokenizer::EncodeOptions;
-use siskin::{Error, Model, Result, Writer, WriterOptions, Writing};
+use siskin::{Error, Model, Result, Seq2seq, WriterOptions, Writing};
 use std::path::PathBuf;
 
 /// Generation options of these commands.
@@ -17,7 +17,7 @@ pub(crate) struct WritingArgs {
     /// A .siskin, GGUF or ONNX file, or a model folder
     model: PathBuf,
     #[command(flatten)]
-    texts: TextArgs,
+    texts: TextSourceArgs,
     #[command(flatten)]
     search: SearchArgs,
     /// With one beam, sample tokens with the options under Sampling
@@ -202,20 +202,20 @@ impl SearchArgs {
                     "is about several beams; ask for some with `--beams`",
                 ));
             }
-            Some(EarlyText::Full) => Early::Full,
-            Some(EarlyText::Unlikely) => Early::Unlikely,
-            Some(EarlyText::Never) => Early::Never,
+            Some(EarlyText::Full) => EarlyStopping::Full,
+            Some(EarlyText::Unlikely) => EarlyStopping::Unlikely,
+            Some(EarlyText::Never) => EarlyStopping::Never,
         };
         Ok(())
     }
 }
 
 fn write(
-    writer: &mut Writer,
+    writer: &mut Seq2seq,
     texts: &[String],
     writing: &Writing,
     (first, open): (usize, &OpenArgs),
-) -> Result<Vec<Vec<Candidate>>> {
+) -> Result<Vec<Vec<GeneratedText>>> {
     let bar = Bar::of_texts(open, Some((first + texts.len()) as u64));
     writer.write_with(texts, writing, &mut |done| {
         bar.set((first + done) as u64, (first + texts.len()) as u64);
@@ -224,13 +224,13 @@ fn write(
 }
 
 /// The JSON output.
-pub(crate) fn values(writer: &mut Writer, texts: &[String], writing: &Writing) -> Result<Vec<Value>> {
+pub(crate) fn values(writer: &mut Seq2seq, texts: &[String], writing: &Writing) -> Result<Vec<Value>> {
     let all = writer.write(texts, writing)?;
     Ok(all.iter().enumerate().map(|(index, candidates)| value(index, candidates)).collect())
 }
 
-fn value(index: usize, candidates: &[Candidate]) -> Value {
-    let one = |candidate: &Candidate| {
+fn value(index: usize, candidates: &[GeneratedText]) -> Value {
+    let one = |candidate: &GeneratedText| {
         json!({"text": candidate.text, "score": output::round(candidate.score, 6), "ids": candidate.tokens,
             "ended": candidate.ended})
     };
@@ -239,7 +239,7 @@ fn value(index: usize, candidates: &[Candidate]) -> Value {
     json!({"index": index, "text": text, "candidates": all})
 }
 
-fn print(index: usize, candidates: &[Candidate], as_json: bool) -> Result<()> {
+fn print(index: usize, candidates: &[GeneratedText], as_json: bool) -> Result<()> {
     if as_json {
         return output::json(&value(index, candidates));
     }

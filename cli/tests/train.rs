@@ -154,7 +154,7 @@ fn long(place: &Place, steps: u64) -> PathBuf {
 /// The steps that have a complete checkpoint.
 fn kept(folder: &Path) -> Vec<u64> {
     match folder.is_dir() {
-        true => siskin_trainer::checkpoint::Folder::new(folder, 9).unwrap().steps().unwrap(),
+        true => siskin_trainer::checkpoint::CheckpointFolder::new(folder, 9).unwrap().steps().unwrap(),
         false => Vec::new(),
     }
 }

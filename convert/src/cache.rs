@@ -3,7 +3,7 @@
 //! A cache file is named and validated by the identity of its source: device, inode, size, mtime and ctime. A program
 //! cannot set the ctime, so replacing the source by another file is always detected.
 
-use crate::import::Format;
+use crate::import::SourceFormat;
 use crate::pack::Recipe;
 use serde_json::{Map, Value, json};
 use siskin::file::{AtomicFile, File, MAJOR, MINOR, is_private, open_own};
@@ -22,7 +22,7 @@ const LONGEST_STEM: usize = 128;
 
 /// Returns the metadata that a cache file must carry to be the packed form of this source: the identities of the source
 /// files, the recipe, and the versions of the format and the tool.
-pub(crate) fn identity(path: &Path, format: &Format, recipe: Option<Recipe>) -> Result<Value> {
+pub(crate) fn identity(path: &Path, format: &SourceFormat, recipe: Option<Recipe>) -> Result<Value> {
     let mut files = Vec::new();
     for file in (format.files)(path)? {
         let place = file.display().to_string();
@@ -54,7 +54,7 @@ pub(crate) fn provenance(identity: Value) -> Map<String, Value> {
 }
 
 /// The path of a cache file, existing or not.
-pub(crate) struct Place {
+pub(crate) struct CachePath {
     pub(crate) path: PathBuf,
     /// In a cache folder, names of this form belong to Siskin alone. Other files with the same prefix and suffix were
     /// packed from the same path before it changed. Holds the prefix and the suffix.
@@ -62,7 +62,7 @@ pub(crate) struct Place {
 }
 
 /// What exists at the path of a cache file.
-pub(crate) enum Found {
+pub(crate) enum CacheFile {
     /// The up-to-date packed form of the source.
     Fresh(Box<File>),
     /// Nothing, or a file that a new cache file may replace.
@@ -71,7 +71,7 @@ pub(crate) enum Found {
     Foreign,
 }
 
-impl Place {
+impl CachePath {
     /// Returns the path next to the source: `model.gguf.siskin` for a file `model.gguf`, `model.siskin` in a folder.
     pub(crate) fn beside(path: &Path, recipe: Option<Recipe>) -> Self {
         let path = match path.is_dir() {
@@ -92,21 +92,21 @@ impl Place {
     }
 
     /// Checks the cache file.
-    pub(crate) fn look(&self, identity: &Value) -> Found {
+    pub(crate) fn look(&self, identity: &Value) -> CacheFile {
         let file = match open_own(&self.path) {
-            Ok(None) => return Found::Replaceable,
+            Ok(None) => return CacheFile::Replaceable,
             Ok(Some(file)) if is_private(&file) => file,
-            Ok(Some(_)) | Err(_) => return Found::Foreign,
+            Ok(Some(_)) | Err(_) => return CacheFile::Foreign,
         };
         match File::open_descriptor(file, 0, None) {
             Ok(file) => match file.metadata().provenance.get(KEY) {
-                Some(found) if found == identity => Found::Fresh(Box::new(file)),
-                Some(_) => Found::Replaceable,
-                None => Found::Foreign,
+                Some(found) if found == identity => CacheFile::Fresh(Box::new(file)),
+                Some(_) => CacheFile::Replaceable,
+                None => CacheFile::Foreign,
             },
             // A corrupt cache file.
-            Err(_) if self.stale.is_some() => Found::Replaceable,
-            Err(_) => Found::Foreign,
+            Err(_) if self.stale.is_some() => CacheFile::Replaceable,
+            Err(_) => CacheFile::Foreign,
         }
     }
 
@@ -115,7 +115,7 @@ impl Place {
         if let Some(folder) = self.path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
             make_folder(folder).map_err(|error| Error::io(folder.display().to_string(), &error))?;
         }
-        AtomicFile::create_own(&self.path, |_| matches!(self.look(identity), Found::Replaceable))
+        AtomicFile::create_own(&self.path, |_| matches!(self.look(identity), CacheFile::Replaceable))
     }
 
     /// Removes cache files that were packed from the same path before it changed. Cache files of another device are

@@ -26,7 +26,7 @@ mod tokenizer;
 
 pub use adapter::{Beside, open_adapted, open_adapter};
 pub use calibrate::Calibration;
-pub use open::{Cache, OpenOptions, open_any, open_model};
-pub use pack::{PackOptions, Recipe, Target, pack, pack_file};
-pub use progress::{NoProgress, Progress};
+pub use open::{OpenOptions, PackedCache, open_any, open_model};
+pub use pack::{PackOptions, Recipe, WeightTarget, pack, pack_file};
+pub use progress::{NoProgress, ProgressSink};
 pub use tokenizer::{open_tokenizer, tokenizer_of_json, tokenizer_section};

@@ -1,10 +1,10 @@
 //! Opens a model in any format: packed files directly, other formats through the packed cache.
 
-use crate::cache::{self, Found, Place};
-use crate::import::{self, Format, Source};
+use crate::cache::{self, CacheFile, CachePath};
+use crate::import::{self, ModelSource, SourceFormat};
 use crate::knobs;
 use crate::pack::{self, PackOptions, Recipe};
-use crate::progress::{NoProgress, Progress};
+use crate::progress::{NoProgress, ProgressSink};
 use serde_json::Value;
 use siskin::file::File;
 use siskin::{Error, ErrorKind, Model, ModelOptions, Result};
@@ -12,9 +12,9 @@ use std::path::{Path, PathBuf};
 
 /// Where the packed file of a model is stored.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Cache {
+pub enum PackedCache {
     /// In the user's cache folder: `$XDG_CACHE_HOME/siskin` or `~/.cache/siskin`. If that folder cannot be used, falls
-    /// back to [`Cache::Off`] and reports a note.
+    /// back to [`PackedCache::Off`] and reports a note.
     #[default]
     User,
     /// Next to the source: `model.gguf.siskin`, or `model.siskin` in a folder. An existing file is used only if the
@@ -29,16 +29,16 @@ pub enum Cache {
 /// Options for opening a model that may have to be packed.
 pub struct OpenOptions<'a> {
     /// Where the packed file is stored.
-    pub cache: Cache,
+    pub cache: PackedCache,
     /// Which weight type each matrix gets. Without a recipe, weights keep the source's values exactly.
     pub recipe: Option<Recipe>,
     /// Receives the progress of packing.
-    pub progress: &'a dyn Progress,
+    pub progress: &'a dyn ProgressSink,
 }
 
 impl Default for OpenOptions<'_> {
     fn default() -> Self {
-        Self { cache: Cache::User, recipe: None, progress: &NoProgress }
+        Self { cache: PackedCache::User, recipe: None, progress: &NoProgress }
     }
 }
 
@@ -82,7 +82,7 @@ pub fn open_model(
 fn open_with(
     path: &Path,
     options: &OpenOptions<'_>,
-    open: impl FnOnce(&Format) -> Result<Box<dyn Source>>,
+    open: impl FnOnce(&SourceFormat) -> Result<Box<dyn ModelSource>>,
 ) -> Result<File> {
     if is_packed(path) {
         return match options.recipe {
@@ -93,13 +93,13 @@ fn open_with(
         };
     }
     let format = import::format_of(path)?;
-    if options.cache == Cache::Off {
+    if options.cache == PackedCache::Off {
         return unnamed(path, format, open(format)?.as_ref(), options);
     }
     let identity = cache::identity(path, format, options.recipe)?;
     let place = place(path, options, &identity);
     if let Ok(place) = &place
-        && let Found::Fresh(file) = place.look(&identity)
+        && let CacheFile::Fresh(file) = place.look(&identity)
     {
         return Ok(*file);
     }
@@ -115,7 +115,7 @@ fn open_with(
     });
     let (place, out) = match begun {
         Ok(begun) => begun,
-        Err(error) if options.cache == Cache::User => {
+        Err(error) if options.cache == PackedCache::User => {
             options.progress.note(&format!("packed for this process alone: {error}"));
             return unnamed(path, format, source.as_ref(), options);
         }
@@ -144,19 +144,26 @@ fn is_packed(path: &Path) -> bool {
     named || import::is_packed(path)
 }
 
-fn place(path: &Path, options: &OpenOptions<'_>, identity: &Value) -> Result<Place> {
-    let within = |folder: &Path| Place::within(folder, path, options.recipe, identity);
+fn place(path: &Path, options: &OpenOptions<'_>, identity: &Value) -> Result<CachePath> {
+    let within = |folder: &Path| CachePath::within(folder, path, options.recipe, identity);
     match &options.cache {
-        Cache::Beside => Ok(Place::beside(path, options.recipe)),
-        Cache::Folder(folder) => Ok(within(folder)),
-        Cache::User | Cache::Off => knobs::user_cache().map(|folder| within(&folder)).ok_or_else(|| {
-            Error::new(ErrorKind::Missing, "HOME", "there is no user's cache folder: name one")
-        }),
+        PackedCache::Beside => Ok(CachePath::beside(path, options.recipe)),
+        PackedCache::Folder(folder) => Ok(within(folder)),
+        PackedCache::User | PackedCache::Off => {
+            knobs::user_cache().map(|folder| within(&folder)).ok_or_else(|| {
+                Error::new(ErrorKind::Missing, "HOME", "there is no user's cache folder: name one")
+            })
+        }
     }
 }
 
 /// Packs into a temporary file that is unlinked before it is mapped.
-fn unnamed(path: &Path, format: &Format, source: &dyn Source, options: &OpenOptions<'_>) -> Result<File> {
+fn unnamed(
+    path: &Path,
+    format: &SourceFormat,
+    source: &dyn ModelSource,
+    options: &OpenOptions<'_>,
+) -> Result<File> {
     let options =
         PackOptions { recipe: options.recipe, progress: options.progress, ..PackOptions::default() };
     if cfg!(unix) {
@@ -169,7 +176,7 @@ fn unnamed(path: &Path, format: &Format, source: &dyn Source, options: &OpenOpti
 
 /// Packs `source` with its values unchanged into an unlinked temporary file.
 #[cfg(feature = "tract")]
-pub(crate) fn nameless(source: &dyn Source) -> Result<File> {
+pub(crate) fn nameless(source: &dyn ModelSource) -> Result<File> {
     let options = PackOptions::default();
     if cfg!(unix) {
         return File::open_descriptor(pack::pack(source, nameless_file()?, &options)?, 0, None);

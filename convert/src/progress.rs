@@ -1,7 +1,7 @@
 //! Progress reports of long operations.
 
 /// Receives progress. Calls come from one thread at a time.
-pub trait Progress: Sync {
+pub trait ProgressSink: Sync {
     /// Reports the number of bytes that will be written. Called once.
     fn total(&self, bytes: u64);
 
@@ -26,7 +26,7 @@ pub trait Progress: Sync {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoProgress;
 
-impl Progress for NoProgress {
+impl ProgressSink for NoProgress {
     fn total(&self, _bytes: u64) {}
 
     fn advance(&self, _bytes: u64) {}

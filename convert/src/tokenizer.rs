@@ -1,7 +1,7 @@
 //! Opens the tokenizer of a model, or a stand-alone vocabulary.
 
 use crate::import::gguf::Gguf;
-use crate::import::onnx::Folder;
+use crate::import::onnx::OnnxFolder;
 use crate::import::read::read;
 use crate::import::{tokenizer_gguf, tokenizer_json};
 use siskin::file::{Bytes, File};
@@ -31,7 +31,7 @@ pub fn tokenizer_of_json(json: &[u8]) -> Result<Vec<u8>> {
 fn section(path: &Path) -> Result<Bytes> {
     let has_extension =
         |wanted: &str| path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case(wanted));
-    let described = Folder::find(path).map(|model| model.home);
+    let described = OnnxFolder::find(path).map(|model| model.home);
     if let Some(folder) = described.as_deref().or_else(|| path.is_dir().then_some(path)) {
         let read = |name: &str| read(&folder.join(name), name);
         let tokenizer = read("tokenizer.json")?

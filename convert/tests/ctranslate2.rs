@@ -5,29 +5,31 @@
 use crate::common::{bits, data, floats};
 use siskin::ErrorKind;
 use siskin::file::Bytes;
-use siskin_convert::import::ctranslate2::{Container, DataType, Folder, Layout, Matrix, Names, Role};
+use siskin_convert::import::ctranslate2::{
+    Container, Ctranslate2Folder, DataType, ModelTopology, Names, VariableRows, VocabularyRole,
+};
 use std::collections::HashSet;
 
 /// Model, layout, number of tensors, layers of encoder and decoder, dtype of the token embeddings.
-type Case = (&'static str, Layout, usize, (usize, usize), DataType);
+type Case = (&'static str, ModelTopology, usize, (usize, usize), DataType);
 
 const MODELS: &[Case] = &[
-    ("whisper-int8", Layout::Whisper, 74, (1, 2), DataType::Int8),
-    ("marian-int16", Layout::EncoderDecoder, 72, (1, 2), DataType::Int16),
-    ("bart-bfloat16", Layout::EncoderDecoder, 76, (1, 2), DataType::BFloat16),
-    ("t5-float32", Layout::EncoderDecoder, 39, (1, 2), DataType::Float32),
-    ("flan-t5-int8_float16", Layout::EncoderDecoder, 42, (1, 2), DataType::Int8),
-    ("bert-float16", Layout::Encoder, 23, (1, 0), DataType::Float16),
-    ("llama-int8", Layout::Decoder, 12, (0, 1), DataType::Int8),
-    ("gemma2-int8_bfloat16", Layout::Decoder, 13, (0, 1), DataType::Int8),
-    ("gpt-neox-int8", Layout::Decoder, 20, (0, 1), DataType::Int8),
+    ("whisper-int8", ModelTopology::Whisper, 74, (1, 2), DataType::Int8),
+    ("marian-int16", ModelTopology::EncoderDecoder, 72, (1, 2), DataType::Int16),
+    ("bart-bfloat16", ModelTopology::EncoderDecoder, 76, (1, 2), DataType::BFloat16),
+    ("t5-float32", ModelTopology::EncoderDecoder, 39, (1, 2), DataType::Float32),
+    ("flan-t5-int8_float16", ModelTopology::EncoderDecoder, 42, (1, 2), DataType::Int8),
+    ("bert-float16", ModelTopology::Encoder, 23, (1, 0), DataType::Float16),
+    ("llama-int8", ModelTopology::Decoder, 12, (0, 1), DataType::Int8),
+    ("gemma2-int8_bfloat16", ModelTopology::Decoder, 13, (0, 1), DataType::Int8),
+    ("gpt-neox-int8", ModelTopology::Decoder, 20, (0, 1), DataType::Int8),
 ];
 
-fn folder(name: &str) -> Folder {
-    Folder::open(&data(&format!("ctranslate2/{name}"))).unwrap()
+fn folder(name: &str) -> Ctranslate2Folder {
+    Ctranslate2Folder::open(&data(&format!("ctranslate2/{name}"))).unwrap()
 }
 
-fn values(matrix: &Matrix) -> Vec<f32> {
+fn values(matrix: &VariableRows) -> Vec<f32> {
     let mut values = vec![0.0; matrix.rows * matrix.columns];
     for (row, out) in values.chunks_exact_mut(matrix.columns).enumerate() {
         matrix.row_into(row, out).unwrap();
@@ -74,7 +76,7 @@ fn every_variable_has_a_tensor_that_is_made_of_it() {
 
 #[test]
 fn tensors_that_a_model_has_not_are_missing() {
-    let has = |folder: &Folder, name: &str| {
+    let has = |folder: &Ctranslate2Folder, name: &str| {
         Names::of(&folder.container).unwrap().find(&folder.container, name).is_some()
     };
     let t5 = folder("t5-float32");
@@ -113,11 +115,11 @@ fn settings_and_vocabularies_come_over() {
     assert_eq!(number("decoder/layer_1/self_attention/relative_attention_max_distance"), 128.0);
     assert_eq!(number("encoder/layer_0/self_attention/queries_scale"), 1.0);
     assert_eq!(number("decoder/scale_outputs"), f64::from(8f32.powf(-0.5)));
-    let vocabulary = folder.vocabulary(Role::Shared).unwrap();
+    let vocabulary = folder.vocabulary(VocabularyRole::Shared).unwrap();
     assert_eq!((vocabulary.tokens.len(), &*vocabulary.tokens[4]), (20, "t0"));
-    assert!(folder.vocabulary(Role::Target).is_none());
-    assert!(Folder::detect(&folder.path) && !Folder::detect(&folder.path.join("..")));
-    assert!(Folder::files(&folder.path).contains(&folder.path.join("shared_vocabulary.json")));
+    assert!(folder.vocabulary(VocabularyRole::Target).is_none());
+    assert!(Ctranslate2Folder::detect(&folder.path) && !Ctranslate2Folder::detect(&folder.path.join("..")));
+    assert!(Ctranslate2Folder::files(&folder.path).contains(&folder.path.join("shared_vocabulary.json")));
     assert!(folder.read("config.json").unwrap().unwrap().starts_with(b"{"));
     assert_eq!(folder.read("tokenizer.json").unwrap(), None);
 }

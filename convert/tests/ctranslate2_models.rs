@@ -7,7 +7,7 @@ use siskin::encoder::Tokens;
 use siskin::file::{Bytes, File};
 use siskin::{EncoderOptions, ErrorKind, Model, ModelOptions, OutputRows, SessionOptions};
 use siskin_convert::import::{self, safetensors};
-use siskin_convert::{Cache, OpenOptions, open_any};
+use siskin_convert::{OpenOptions, PackedCache, open_any};
 
 /// Model, family.
 const MODELS: &[(&str, &str)] = &[
@@ -52,7 +52,7 @@ fn run(file: File, golden: &Golden) -> Vec<f32> {
     if golden.written.is_empty() {
         let mut encoder = model.encoder(EncoderOptions { head: false, ..EncoderOptions::default() }).unwrap();
         let texts = std::slice::from_ref(&golden.text);
-        let mut each = |_, outputs: siskin::encoder::Outputs<'_>| {
+        let mut each = |_, outputs: siskin::encoder::TextOutputs<'_>| {
             all = outputs.rows().flatten().copied().collect();
             Ok(())
         };
@@ -104,7 +104,7 @@ fn numbers_come_from_shapes_and_settings() {
 #[test]
 fn the_packed_form_is_kept() {
     let folder = Folder::new("ct2-cache");
-    let options = OpenOptions { cache: Cache::Folder(folder.join("")), ..OpenOptions::default() };
+    let options = OpenOptions { cache: PackedCache::Folder(folder.join("")), ..OpenOptions::default() };
     let open = || open_any(data("ctranslate2/whisper-int8"), &options).unwrap();
     assert_eq!(open().metadata().architecture, "whisper");
     let kept: Vec<_> = std::fs::read_dir(folder.join("")).unwrap().collect();

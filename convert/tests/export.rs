@@ -4,13 +4,13 @@
 use crate::common::{Folder, data, packed, packed_with};
 use siskin::ErrorKind;
 use siskin::file::File;
-use siskin_convert::export::{self, Dtype, ExportOptions, FORMATS, Report};
+use siskin_convert::export::{self, Dtype, ExportOptions, ExportReport, FORMATS};
 use siskin_convert::import::gguf::Gguf;
 use siskin_convert::{PackOptions, Recipe};
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 
-fn written(file: &File, to: &Path, options: &ExportOptions<'_>) -> siskin::Result<Report> {
+fn written(file: &File, to: &Path, options: &ExportOptions<'_>) -> siskin::Result<ExportReport> {
     export::export(file, export::format_for(None, to)?, to, options)
 }
 

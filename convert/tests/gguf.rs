@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use crate::common::{Folder, bits, data, floats, packed, packed_with, row};
-use siskin::arch::Config;
+use siskin::arch::ConfigReader;
 use siskin::file::File;
 use siskin::{ErrorKind, Result};
 use siskin_convert::import;
@@ -52,7 +52,7 @@ fn metadata_and_template_come_over() {
     let folder = Folder::new("gguf-metadata");
     let file = packed(&data("gguf/tiny.gguf"), &folder);
     let metadata = file.metadata();
-    let config = Config::new(metadata.config.clone());
+    let config = ConfigReader::new(metadata.config.clone());
     assert_eq!(metadata.architecture, "llama");
     assert_eq!(metadata.name.as_deref(), Some("Tiny"));
     assert_eq!(metadata.license.as_deref(), Some("mit"));
@@ -159,7 +159,7 @@ fn real_models_keep_their_values() {
         let tokenizer = siskin::tokenizer::Tokenizer::open(file.tokenizer().unwrap()).unwrap();
         let tokens = gguf.strings("tokenizer.ggml.tokens").unwrap().unwrap();
         assert_eq!(tokenizer.vocabulary_size() as usize, tokens.len());
-        let head = Config::new(file.metadata().config.clone())
+        let head = ConfigReader::new(file.metadata().config.clone())
             .count(&["rope.dimension_count", "attention.key_length"])
             .unwrap();
         for tensor in file.tensors() {

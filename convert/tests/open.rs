@@ -4,7 +4,7 @@
 use crate::common::{Folder, data};
 use siskin::ErrorKind;
 use siskin::file::File;
-use siskin_convert::{Cache, OpenOptions, PackOptions, Progress, open_any, pack_file};
+use siskin_convert::{OpenOptions, PackOptions, PackedCache, ProgressSink, open_any, pack_file};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -17,7 +17,7 @@ struct Counter {
     stop: bool,
 }
 
-impl Progress for Counter {
+impl ProgressSink for Counter {
     fn total(&self, bytes: u64) {
         self.packings.fetch_add(1, Ordering::Relaxed);
         self.total.store(bytes, Ordering::Relaxed);
@@ -35,7 +35,7 @@ impl Progress for Counter {
     }
 }
 
-fn open(path: &Path, cache: Cache, progress: &Counter) -> siskin::Result<File> {
+fn open(path: &Path, cache: PackedCache, progress: &Counter) -> siskin::Result<File> {
     open_any(path, &OpenOptions { cache, recipe: None, progress })
 }
 
@@ -53,14 +53,14 @@ fn entries(folder: &Path) -> usize {
 fn a_model_is_packed_once() {
     let folder = Folder::new("open-once");
     let (path, counter) = (source(&folder), Counter::default());
-    let first = open(&path, Cache::Beside, &counter).unwrap();
-    let second = open(&path, Cache::Beside, &counter).unwrap();
+    let first = open(&path, PackedCache::Beside, &counter).unwrap();
+    let second = open(&path, PackedCache::Beside, &counter).unwrap();
     assert_eq!(counter.packings.load(Ordering::Relaxed), 1);
     assert_eq!(counter.done.load(Ordering::Relaxed), counter.total.load(Ordering::Relaxed));
     assert_eq!(first.identity(), second.identity());
     assert!(folder.join("model.gguf.siskin").is_file());
     assert_eq!(
-        open(&folder.join("model.gguf.siskin"), Cache::User, &counter).unwrap().identity(),
+        open(&folder.join("model.gguf.siskin"), PackedCache::User, &counter).unwrap().identity(),
         first.identity()
     );
     assert_eq!(counter.packings.load(Ordering::Relaxed), 1);
@@ -73,7 +73,7 @@ fn changed_sources_and_broken_caches_are_packed_again() {
     let (path, counter) = (source(&folder), Counter::default());
     let caches = folder.join("caches");
     let packings = || {
-        open(&path, Cache::Folder(caches.clone()), &counter).unwrap().verify(&mut |_, _| true).unwrap();
+        open(&path, PackedCache::Folder(caches.clone()), &counter).unwrap().verify(&mut |_, _| true).unwrap();
         counter.packings.load(Ordering::Relaxed)
     };
     let cached = || {
@@ -100,9 +100,9 @@ fn recipes_have_their_own_caches() {
     let path = source(&folder);
     for _ in 0..2 {
         let recipe = Some("q4_0".parse().unwrap());
-        let options = OpenOptions { cache: Cache::Beside, recipe, ..OpenOptions::default() };
+        let options = OpenOptions { cache: PackedCache::Beside, recipe, ..OpenOptions::default() };
         assert_eq!(open_any(&path, &options).unwrap().metadata().quantization["recipe"], "q4_0");
-        let options = OpenOptions { cache: Cache::Beside, ..OpenOptions::default() };
+        let options = OpenOptions { cache: PackedCache::Beside, ..OpenOptions::default() };
         assert!(open_any(&path, &options).unwrap().metadata().quantization["recipe"].is_null());
     }
     assert!(folder.join("model.gguf.q4_0.siskin").is_file());
@@ -115,7 +115,7 @@ fn a_file_that_is_not_a_cache_is_left_alone() {
     let own = folder.join("model.gguf.siskin");
     pack_file(&path, &own, &PackOptions::default()).unwrap();
     let before = std::fs::read(&own).unwrap();
-    let error = open(&path, Cache::Beside, &counter).unwrap_err();
+    let error = open(&path, PackedCache::Beside, &counter).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Io);
     assert!(error.message().contains("model.gguf.siskin"), "{error}");
     assert_eq!(std::fs::read(&own).unwrap(), before);
@@ -130,7 +130,7 @@ fn cache_files_beside_a_model_replace_nothing_else() {
     let (path, counter) = (source(&folder), Counter::default());
     let (beside, other) = (folder.join("model.gguf.siskin"), folder.join("authorized_keys"));
     let refused = |what: &str| {
-        let error = open(&path, Cache::Beside, &counter).unwrap_err();
+        let error = open(&path, PackedCache::Beside, &counter).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Io, "{what}: {error}");
         assert!(error.message().contains("model.gguf.siskin"), "{what}: {error}");
     };
@@ -148,14 +148,14 @@ fn cache_files_beside_a_model_replace_nothing_else() {
         assert_eq!(std::fs::read_to_string(&beside).unwrap(), text);
     }
     std::fs::remove_file(&beside).unwrap();
-    open(&path, Cache::Beside, &counter).unwrap();
+    open(&path, PackedCache::Beside, &counter).unwrap();
     // In a cache folder, a symbolic link is not followed either.
     let caches = folder.join("caches");
-    open(&path, Cache::Folder(caches.clone()), &counter).unwrap();
+    open(&path, PackedCache::Folder(caches.clone()), &counter).unwrap();
     let cached = std::fs::read_dir(&caches).unwrap().next().unwrap().unwrap().path();
     std::fs::rename(&cached, &other).unwrap();
     symlink(&other, &cached).unwrap();
-    assert_eq!(open(&path, Cache::Folder(caches), &counter).unwrap_err().kind(), ErrorKind::Io);
+    assert_eq!(open(&path, PackedCache::Folder(caches), &counter).unwrap_err().kind(), ErrorKind::Io);
 }
 
 /// A source that is replaced by a file of the same size and mtime, as an archive that preserves times does.
@@ -164,7 +164,7 @@ fn cache_files_beside_a_model_replace_nothing_else() {
 fn a_source_is_known_by_more_than_its_size_and_time() {
     let folder = Folder::new("open-same-time");
     let (path, counter) = (source(&folder), Counter::default());
-    for cache in [Cache::Beside, Cache::Folder(folder.join("caches"))] {
+    for cache in [PackedCache::Beside, PackedCache::Folder(folder.join("caches"))] {
         let before = counter.packings.load(Ordering::Relaxed);
         open(&path, cache.clone(), &counter).unwrap();
         let modified = std::fs::metadata(&path).unwrap().modified().unwrap();
@@ -190,17 +190,17 @@ fn cache_files_that_others_may_write_to_are_not_used() {
     let (path, counter) = (source(&folder), Counter::default());
     let beside = folder.join("model.gguf.siskin");
     let mode = |mode| std::fs::set_permissions(&beside, PermissionsExt::from_mode(mode)).unwrap();
-    open(&path, Cache::Beside, &counter).unwrap();
+    open(&path, PackedCache::Beside, &counter).unwrap();
     assert_eq!(std::fs::metadata(&beside).unwrap().permissions().mode() & 0o022, 0);
     for writable in [0o664, 0o646] {
         mode(writable);
-        assert_eq!(open(&path, Cache::Beside, &counter).unwrap_err().kind(), ErrorKind::Io);
+        assert_eq!(open(&path, PackedCache::Beside, &counter).unwrap_err().kind(), ErrorKind::Io);
     }
     mode(0o644);
-    open(&path, Cache::Beside, &counter).unwrap();
+    open(&path, PackedCache::Beside, &counter).unwrap();
     // Only root can change the owner of a file.
     if chown(&beside, Some(12345), None).is_ok() {
-        assert_eq!(open(&path, Cache::Beside, &counter).unwrap_err().kind(), ErrorKind::Io);
+        assert_eq!(open(&path, PackedCache::Beside, &counter).unwrap_err().kind(), ErrorKind::Io);
     }
     assert_eq!(counter.packings.load(Ordering::Relaxed), 1);
 }
@@ -214,12 +214,12 @@ fn caches_in_folders_tell_same_names_apart() {
     std::fs::copy(&path, other.join("model.gguf")).unwrap();
     let caches = folder.join("deep/caches");
     for _ in 0..2 {
-        open(&path, Cache::Folder(caches.clone()), &counter).unwrap();
-        open(&other.join("model.gguf"), Cache::Folder(caches.clone()), &counter).unwrap();
+        open(&path, PackedCache::Folder(caches.clone()), &counter).unwrap();
+        open(&other.join("model.gguf"), PackedCache::Folder(caches.clone()), &counter).unwrap();
     }
     assert_eq!((counter.packings.load(Ordering::Relaxed), entries(&caches)), (2, 2));
     std::fs::write(folder.join("file"), b"").unwrap();
-    let error = open(&path, Cache::Folder(folder.join("file/below")), &counter).unwrap_err();
+    let error = open(&path, PackedCache::Folder(folder.join("file/below")), &counter).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Io);
     assert!(error.message().contains("file/below"), "{error}");
 }
@@ -228,7 +228,7 @@ fn caches_in_folders_tell_same_names_apart() {
 fn without_a_cache_nothing_is_left() {
     let folder = Folder::new("open-off");
     let (path, counter) = (source(&folder), Counter::default());
-    let file = open(&path, Cache::Off, &counter).unwrap();
+    let file = open(&path, PackedCache::Off, &counter).unwrap();
     file.verify(&mut |_, _| true).unwrap();
     assert_eq!(entries(&folder.join("")), 1);
 }
@@ -237,7 +237,7 @@ fn without_a_cache_nothing_is_left() {
 fn packing_can_be_stopped() {
     let folder = Folder::new("open-stop");
     let (path, counter) = (source(&folder), Counter { stop: true, ..Counter::default() });
-    assert_eq!(open(&path, Cache::Beside, &counter).unwrap_err().kind(), ErrorKind::Cancelled);
+    assert_eq!(open(&path, PackedCache::Beside, &counter).unwrap_err().kind(), ErrorKind::Cancelled);
     assert_eq!(entries(&folder.join("")), 1, "no part of a file is left");
 }
 
@@ -246,7 +246,7 @@ fn a_bad_source_is_named_whatever_the_cache() {
     let folder = Folder::new("open-bad");
     let path = folder.join("bad.gguf");
     std::fs::write(&path, b"GGUF\x03\0\0\0").unwrap();
-    let error = open(&path, Cache::Folder(folder.join("caches")), &Counter::default()).unwrap_err();
+    let error = open(&path, PackedCache::Folder(folder.join("caches")), &Counter::default()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Corrupt);
     assert!(error.to_string().contains("bad.gguf"), "{error}");
     assert_eq!(entries(&folder.join("")), 1);
@@ -259,7 +259,7 @@ fn many_may_open_at_once() {
     std::thread::scope(|scope| {
         for _ in 0..8 {
             scope.spawn(|| {
-                let file = open(&path, Cache::Beside, &Counter::default()).unwrap();
+                let file = open(&path, PackedCache::Beside, &Counter::default()).unwrap();
                 file.verify(&mut |_, _| true).unwrap();
             });
         }

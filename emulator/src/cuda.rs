@@ -9,7 +9,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 /// A kernel argument.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Argument {
+pub enum EmulatedArgument {
     /// An address in emulated memory; 0 is null.
     Place(u64),
     /// An integer of any width.
@@ -20,7 +20,7 @@ pub enum Argument {
 
 /// The launch configuration: grid, block size and bytes of shared memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Shape {
+pub struct LaunchConfig {
     /// Blocks in each dimension.
     pub grid: [u32; 3],
     /// Threads per block.
@@ -108,13 +108,13 @@ fn kernels(sources: &Path) -> Result<Vec<PathBuf>, String> {
 
 /// A running emulator.
 #[derive(Debug)]
-pub struct Machine {
+pub struct CudaEmulator {
     child: Child,
     requests: ChildStdin,
     answers: BufReader<ChildStdout>,
 }
 
-impl Machine {
+impl CudaEmulator {
     /// Starts the program that [`compile`] created.
     ///
     /// # Errors
@@ -194,11 +194,16 @@ impl Machine {
     ///
     /// # Errors
     /// A description of the kernel's error.
-    pub fn launch(&mut self, kernel: &str, shape: Shape, arguments: &[Argument]) -> Result<(), String> {
-        let word = |argument: &Argument| match *argument {
-            Argument::Place(place) => place,
-            Argument::Whole(number) => number as u64,
-            Argument::Float(number) => u64::from(number.to_bits()),
+    pub fn launch(
+        &mut self,
+        kernel: &str,
+        shape: LaunchConfig,
+        arguments: &[EmulatedArgument],
+    ) -> Result<(), String> {
+        let word = |argument: &EmulatedArgument| match *argument {
+            EmulatedArgument::Place(place) => place,
+            EmulatedArgument::Whole(number) => number as u64,
+            EmulatedArgument::Float(number) => u64::from(number.to_bits()),
         };
         let words: Vec<u8> = arguments.iter().flat_map(|argument| word(argument).to_le_bytes()).collect();
         self.say(b'l', &[kernel.len() as u64], kernel.as_bytes())?;
@@ -214,7 +219,7 @@ impl Machine {
     }
 }
 
-impl Drop for Machine {
+impl Drop for CudaEmulator {
     fn drop(&mut self) {
         // It may have ended by itself.
         let _ = self.child.kill();

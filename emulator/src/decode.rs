@@ -1,6 +1,6 @@
 //! Decodes AMX instructions.
 
-use crate::tiles::{Instruction, Signs};
+use crate::tiles::{Signs, TileInstruction};
 
 /// The sixteen general registers, in encoding order, and the instruction pointer.
 #[derive(Clone, Copy, Debug)]
@@ -52,7 +52,7 @@ struct Place {
 ///
 /// # Safety
 /// The instruction pointer must point to an instruction.
-pub(crate) unsafe fn decode(registers: &Registers) -> Option<(Instruction, usize)> {
+pub(crate) unsafe fn decode(registers: &Registers) -> Option<(TileInstruction, usize)> {
     let mut bytes = Bytes { at: registers.instruction as *const u8, length: 0 };
     // SAFETY: a byte is read only if the preceding bytes imply that the instruction continues.
     unsafe {
@@ -69,23 +69,31 @@ pub(crate) unsafe fn decode(registers: &Registers) -> Option<(Instruction, usize
         let (high, low) = (usize::from(modes >> 3 & 7), usize::from(modes & 7));
         let register = modes >> 6 == 3;
         let instruction = match (opcode, prefix, register) {
-            (0x49, 0, true) if modes == 0xc0 => Instruction::Release,
-            (0x49, 3, true) => Instruction::Zero { tile: high },
+            (0x49, 0, true) if modes == 0xc0 => TileInstruction::Release,
+            (0x49, 3, true) => TileInstruction::Zero { tile: high },
             (0x49, 0, false) => {
                 let place = place(&mut bytes, first, modes, registers);
-                Instruction::Configure { from: place.base as *const u8 }
+                TileInstruction::Configure { from: place.base as *const u8 }
             }
             (0x4b, 1 | 3, false) => {
                 let place = place(&mut bytes, first, modes, registers);
-                Instruction::Load { tile: high, from: place.base as *const u8, stride: place.stride as isize }
+                TileInstruction::Load {
+                    tile: high,
+                    from: place.base as *const u8,
+                    stride: place.stride as isize,
+                }
             }
             (0x4b, 2, false) => {
                 let place = place(&mut bytes, first, modes, registers);
-                Instruction::Store { tile: high, to: place.base as *mut u8, stride: place.stride as isize }
+                TileInstruction::Store {
+                    tile: high,
+                    to: place.base as *mut u8,
+                    stride: place.stride as isize,
+                }
             }
             (0x5e, _, true) => {
                 let signs = Signs { left: prefix >= 2, right: prefix % 2 == 1 };
-                Instruction::Dot { signs, to: high, left: low, right: vector }
+                TileInstruction::Dot { signs, to: high, left: low, right: vector }
             }
             _ => return None,
         };

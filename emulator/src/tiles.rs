@@ -14,7 +14,7 @@ pub(crate) struct Signs {
 
 /// An instruction with its operands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Instruction {
+pub(crate) enum TileInstruction {
     Configure { from: *const u8 },
     Release,
     Zero { tile: usize },
@@ -25,13 +25,13 @@ pub(crate) enum Instruction {
 
 /// The tiles of a thread.
 #[derive(Clone)]
-pub(crate) struct Tiles {
+pub(crate) struct EmulatedTiles {
     rows: [usize; TILES],
     columns: [usize; TILES],
     data: [[[u8; BYTES]; ROWS]; TILES],
 }
 
-impl Tiles {
+impl EmulatedTiles {
     pub(crate) const NEW: Self =
         Self { rows: [0; TILES], columns: [0; TILES], data: [[[0; BYTES]; ROWS]; TILES] };
 
@@ -39,20 +39,20 @@ impl Tiles {
     ///
     /// # Safety
     /// The memory that the instruction reads and writes must be valid for that.
-    pub(crate) unsafe fn run(&mut self, instruction: Instruction) -> Option<()> {
+    pub(crate) unsafe fn run(&mut self, instruction: TileInstruction) -> Option<()> {
         match instruction {
             // SAFETY: the caller's promise: a configuration has 64 bytes.
-            Instruction::Configure { from } => self.configure(unsafe { &*from.cast() }),
-            Instruction::Release => {
+            TileInstruction::Configure { from } => self.configure(unsafe { &*from.cast() }),
+            TileInstruction::Release => {
                 *self = Self::NEW;
                 Some(())
             }
-            Instruction::Zero { tile } => {
+            TileInstruction::Zero { tile } => {
                 self.shape(tile)?;
                 self.data[tile] = [[0; BYTES]; ROWS];
                 Some(())
             }
-            Instruction::Load { tile, from, stride } => {
+            TileInstruction::Load { tile, from, stride } => {
                 let (rows, columns) = self.shape(tile)?;
                 self.data[tile] = [[0; BYTES]; ROWS];
                 for (row, data) in self.data[tile].iter_mut().enumerate().take(rows) {
@@ -62,7 +62,7 @@ impl Tiles {
                 }
                 Some(())
             }
-            Instruction::Store { tile, to, stride } => {
+            TileInstruction::Store { tile, to, stride } => {
                 let (rows, columns) = self.shape(tile)?;
                 for (row, data) in self.data[tile].iter().enumerate().take(rows) {
                     let to = to.wrapping_offset(stride * row as isize);
@@ -71,7 +71,7 @@ impl Tiles {
                 }
                 Some(())
             }
-            Instruction::Dot { signs, to, left, right } => self.dot(signs, to, left, right),
+            TileInstruction::Dot { signs, to, left, right } => self.dot(signs, to, left, right),
         }
     }
 

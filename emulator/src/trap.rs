@@ -5,10 +5,10 @@ use std::ffi::{c_int, c_void};
 use std::sync::OnceLock;
 
 use crate::decode::{Registers, decode};
-use crate::tiles::Tiles;
+use crate::tiles::EmulatedTiles;
 
 thread_local! {
-    static TILES: UnsafeCell<Tiles> = const { UnsafeCell::new(Tiles::NEW) };
+    static TILES: UnsafeCell<EmulatedTiles> = const { UnsafeCell::new(EmulatedTiles::NEW) };
 }
 
 pub(crate) fn install() -> bool {

@@ -4,33 +4,33 @@
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use siskin_emulator::cuda::{Argument, Machine, Shape, compile};
+use siskin_emulator::cuda::{CudaEmulator, EmulatedArgument, LaunchConfig, compile};
 
-fn machine() -> Option<Machine> {
+fn machine() -> Option<CudaEmulator> {
     static PROGRAM: OnceLock<Option<PathBuf>> = OnceLock::new();
     let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cuda");
     let program = PROGRAM.get_or_init(|| compile(&sources, Path::new(env!("CARGO_TARGET_TMPDIR"))).unwrap());
     if program.is_none() {
         eprintln!("skipped: no C++ compiler for 64-bit Linux");
     }
-    program.as_ref().map(|program| Machine::start(program).unwrap())
+    program.as_ref().map(|program| CudaEmulator::start(program).unwrap())
 }
 
-fn put(machine: &mut Machine, numbers: &[f32]) -> Argument {
+fn put(machine: &mut CudaEmulator, numbers: &[f32]) -> EmulatedArgument {
     let place = machine.allocate(4 * numbers.len()).unwrap();
     let bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
     machine.write(place, &bytes).unwrap();
-    Argument::Place(place)
+    EmulatedArgument::Place(place)
 }
 
-fn get(machine: &mut Machine, place: Argument, count: usize) -> Vec<f32> {
-    let Argument::Place(place) = place else { panic!("no place") };
+fn get(machine: &mut CudaEmulator, place: EmulatedArgument, count: usize) -> Vec<f32> {
+    let EmulatedArgument::Place(place) = place else { panic!("no place") };
     let mut bytes = vec![0; 4 * count];
     machine.read(place, &mut bytes).unwrap();
     bytes.chunks(4).map(|bytes| f32::from_le_bytes(bytes.try_into().unwrap())).collect()
 }
 
-const BLOCK: Shape = Shape { grid: [1, 1, 1], threads: 64, shared: 1024 };
+const BLOCK: LaunchConfig = LaunchConfig { grid: [1, 1, 1], threads: 64, shared: 1024 };
 
 #[test]
 fn a_block_adds_up() {
@@ -40,7 +40,7 @@ fn a_block_adds_up() {
     for backwards in [false, true] {
         machine.run_backwards(backwards).unwrap();
         let out = put(&mut machine, &[0.0; 3]);
-        machine.launch("sum", Shape { grid: [3, 1, 1], ..BLOCK }, &[x, out]).unwrap();
+        machine.launch("sum", LaunchConfig { grid: [3, 1, 1], ..BLOCK }, &[x, out]).unwrap();
         let want: Vec<f32> = numbers.chunks(64).map(|numbers| numbers.iter().sum()).collect();
         assert_eq!(get(&mut machine, out, 3), want);
     }
@@ -59,7 +59,9 @@ fn what_is_wrong_is_said() {
     let Some(mut machine) = machine() else { return };
     let said = machine.launch("sum", BLOCK, &[]).unwrap_err();
     assert!(said.contains("takes 2 arguments"), "{said}");
-    let said = machine.launch("sum", Shape { threads: 65, ..BLOCK }, &[Argument::Place(0); 2]).unwrap_err();
+    let said = machine
+        .launch("sum", LaunchConfig { threads: 65, ..BLOCK }, &[EmulatedArgument::Place(0); 2])
+        .unwrap_err();
     assert!(said.contains("65 threads"), "{said}");
 }
 
@@ -84,8 +86,8 @@ fn who_does_not_wait_is_found() {
 fn what_lies_beyond_a_table_ends_the_machine() {
     let Some(mut machine) = machine() else { return };
     let out = put(&mut machine, &[0.0; 8]);
-    machine.launch("beyond", BLOCK, &[out, Argument::Whole(7)]).unwrap();
-    let said = machine.launch("beyond", BLOCK, &[out, Argument::Whole(8)]).unwrap_err();
+    machine.launch("beyond", BLOCK, &[out, EmulatedArgument::Whole(7)]).unwrap();
+    let said = machine.launch("beyond", BLOCK, &[out, EmulatedArgument::Whole(8)]).unwrap_err();
     assert!(said.contains("ended"), "{said}");
 }
 
@@ -125,7 +127,7 @@ fn matrices_are_multiplied() {
     let b: Vec<f32> = (0..128).map(|i| (i % 7) as f32 - 3.0).collect();
     let (of_a, of_b) = (put(&mut machine, &a), put(&mut machine, &b));
     let out = put(&mut machine, &[0.0; 128]);
-    machine.launch("product", Shape { threads: 32, ..BLOCK }, &[of_a, of_b, out]).unwrap();
+    machine.launch("product", LaunchConfig { threads: 32, ..BLOCK }, &[of_a, of_b, out]).unwrap();
     let got = get(&mut machine, out, 128);
     for row in 0..16 {
         for column in 0..8 {

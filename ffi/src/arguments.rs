@@ -3,7 +3,7 @@
 use std::ffi::c_char;
 use std::mem::MaybeUninit;
 
-use crate::error::{Failure, Outcome, SISKIN_ERROR_NULL, SISKIN_ERROR_STRUCT_SIZE, SISKIN_ERROR_UTF8};
+use crate::error::{Outcome, PendingError, SISKIN_ERROR_NULL, SISKIN_ERROR_STRUCT_SIZE, SISKIN_ERROR_UTF8};
 
 /// No struct of the header is larger, in any version.
 const LARGEST_STRUCT: usize = 1 << 16;
@@ -14,14 +14,14 @@ pub(crate) fn room<T>(name: &str, start: *const T, count: usize) -> Outcome {
         return Ok(());
     }
     if start.is_null() || !start.is_aligned() {
-        return Err(Failure::new(
+        return Err(PendingError::new(
             SISKIN_ERROR_NULL,
             name,
             format!("is {start:p}, and {count} values are to be there"),
         ));
     }
     if count.checked_mul(size_of::<T>().max(1)).is_none_or(|bytes| isize::try_from(bytes).is_err()) {
-        return Err(Failure::argument(name, format!("{count} values do not fit into memory")));
+        return Err(PendingError::argument(name, format!("{count} values do not fit into memory")));
     }
     Ok(())
 }
@@ -46,7 +46,7 @@ pub(crate) unsafe fn values<'a, T>(name: &str, start: *const T, count: usize) ->
 pub(crate) unsafe fn text<'a>(name: &str, start: *const c_char, length: usize) -> Outcome<&'a str> {
     // SAFETY: guaranteed by the caller.
     let bytes = unsafe { values(name, start.cast::<u8>(), length) }?;
-    std::str::from_utf8(bytes).map_err(|error| Failure::new(SISKIN_ERROR_UTF8, name, error.to_string()))
+    std::str::from_utf8(bytes).map_err(|error| PendingError::new(SISKIN_ERROR_UTF8, name, error.to_string()))
 }
 
 /// Returns a UTF-8 string, or `None` if it is empty.
@@ -72,7 +72,7 @@ const MOST_WHOLE: f64 = 9_007_199_254_740_992.0;
 /// The pointer is null or valid for writes, with no other access during `'a`.
 pub(crate) unsafe fn place<'a, T>(name: &str, out: *mut T) -> Outcome<&'a mut MaybeUninit<T>> {
     if out.is_null() || !out.is_aligned() {
-        return Err(Failure::new(
+        return Err(PendingError::new(
             SISKIN_ERROR_NULL,
             name,
             format!("is {out:p}; give the address of a variable"),
@@ -83,12 +83,12 @@ pub(crate) unsafe fn place<'a, T>(name: &str, out: *mut T) -> Outcome<&'a mut Ma
 }
 
 /// An output struct that carries its own size: fields beyond the size that the caller set are not written.
-pub(crate) struct Frame<T> {
+pub(crate) struct SizedOutput<T> {
     out: *mut T,
     size: usize,
 }
 
-impl<T: Copy> Frame<T> {
+impl<T: Copy> SizedOutput<T> {
     /// Reads and checks the first field of the struct.
     ///
     /// # Safety
@@ -98,7 +98,7 @@ impl<T: Copy> Frame<T> {
         let size = unsafe { place(name, out.cast::<usize>())?.assume_init() };
         if !(size_of::<usize>()..=LARGEST_STRUCT).contains(&size) {
             let message = format!("is {size}; set it to the size of the struct");
-            return Err(Failure::new(SISKIN_ERROR_STRUCT_SIZE, &format!("{name}.struct_size"), message));
+            return Err(PendingError::new(SISKIN_ERROR_STRUCT_SIZE, &format!("{name}.struct_size"), message));
         }
         Ok(Self { out, size })
     }
@@ -122,7 +122,7 @@ pub(crate) fn whole(name: &str, value: f64) -> Outcome<usize> {
     if (0.0..=MOST_WHOLE).contains(&value) && value.fract() == 0.0 {
         return Ok(value as usize);
     }
-    Err(Failure::argument(name, format!("is {value}; give a whole number from 0")))
+    Err(PendingError::argument(name, format!("is {value}; give a whole number from 0")))
 }
 
 /// Converts a double, 0 or 1, to a boolean.
@@ -130,7 +130,7 @@ pub(crate) fn truth(name: &str, value: f64) -> Outcome<bool> {
     match value {
         0.0 => Ok(false),
         1.0 => Ok(true),
-        _ => Err(Failure::argument(name, format!("is {value}; give 0 or 1"))),
+        _ => Err(PendingError::argument(name, format!("is {value}; give 0 or 1"))),
     }
 }
 
@@ -152,13 +152,13 @@ mod tests {
         for (size, wanted) in [(size_of::<Two>(), (1, 2)), (12, (1, 9)), (8, (9, 9)), (4096, (1, 2))] {
             let mut out = Two { struct_size: size, a: 9, b: 9 };
             // SAFETY: no more is written than the size of `known`.
-            unsafe { Frame::new("out", &raw mut out).ok().unwrap().fill(&known) };
+            unsafe { SizedOutput::new("out", &raw mut out).ok().unwrap().fill(&known) };
             assert_eq!((out.struct_size, (out.a, out.b)), (size, wanted));
         }
         for size in [0, 7, usize::MAX] {
             let mut out = Two { struct_size: size, a: 9, b: 9 };
             // SAFETY: the struct is valid.
-            assert!(unsafe { Frame::new("out", &raw mut out) }.is_err());
+            assert!(unsafe { SizedOutput::new("out", &raw mut out) }.is_err());
         }
     }
 

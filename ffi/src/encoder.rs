@@ -5,9 +5,9 @@ use std::ffi::c_char;
 use siskin::encoder::{EmbedOptions, Long, Pooling};
 use siskin::{Encoder, EncoderOptions};
 
-use crate::arguments::{Frame, place, text};
-use crate::error::{Failure, Outcome, siskin_error};
-use crate::found::{Found, siskin_found};
+use crate::arguments::{SizedOutput, place, text};
+use crate::error::{Outcome, PendingError, siskin_error};
+use crate::found::{OwnedMatch, siskin_found};
 use crate::guard::{self, Handle, looking};
 use crate::model::siskin_model;
 use crate::session_options::cache_type;
@@ -20,19 +20,19 @@ pub struct siskin_encoder {
 }
 
 impl Handle for siskin_encoder {
-    type Inner = State;
+    type Inner = EncoderState;
     type Remote = Remote;
     const MAGIC: [u8; 8] = *b"SISKenco";
     const NAME: &'static str = "encoder";
 }
 
 /// The encoder behind a handle, and its last results.
-pub(crate) struct State {
+pub(crate) struct EncoderState {
     encoder: Encoder,
     embed: EmbedOptions,
     long: Long,
     vectors: Vec<Vec<f32>>,
-    found: Vec<Vec<Found>>,
+    found: Vec<Vec<OwnedMatch>>,
 }
 
 /// The model's own pooling.
@@ -61,7 +61,7 @@ pub(crate) fn long(long: u32, overlap: usize) -> Outcome<Long> {
         SISKIN_LONG_REFUSE => Ok(Long::Refuse),
         SISKIN_LONG_CUT => Ok(Long::Cut),
         SISKIN_LONG_PARTS => Ok(Long::Window { overlap }),
-        other => Err(Failure::argument("long", format!("{other} is not one of SISKIN_LONG_…"))),
+        other => Err(PendingError::argument("long", format!("{other} is not one of SISKIN_LONG_…"))),
     }
 }
 
@@ -92,7 +92,7 @@ pub unsafe extern "C" fn siskin_encoder_new(
                 let encoder = model.encoder(options)?;
                 let remote = Remote::new(encoder.stop_handle());
                 let (embed, long) = (EmbedOptions::of(model)?, Long::Refuse);
-                Ok((State { encoder, embed, long, vectors: Vec::new(), found: Vec::new() }, remote))
+                Ok((EncoderState { encoder, embed, long, vectors: Vec::new(), found: Vec::new() }, remote))
             })
         })
     }
@@ -143,7 +143,7 @@ pub unsafe extern "C" fn siskin_encoder_set_pooling(
                 SISKIN_POOLING_MAX => Pooling::Max,
                 SISKIN_POOLING_WEIGHTED => Pooling::Weighted,
                 other => {
-                    return Err(Failure::argument(
+                    return Err(PendingError::argument(
                         "pooling",
                         format!("{other} is not one of SISKIN_POOLING_…"),
                     ));
@@ -162,7 +162,7 @@ pub unsafe extern "C" fn siskin_encoder_set_pooling(
 unsafe fn with_texts(
     encoder: *mut siskin_encoder,
     texts: *const siskin_texts,
-    work: impl FnOnce(&mut State, &[String]) -> Outcome,
+    work: impl FnOnce(&mut EncoderState, &[String]) -> Outcome,
 ) -> *mut siskin_error {
     // SAFETY: guaranteed by the caller.
     unsafe {
@@ -210,8 +210,9 @@ pub unsafe extern "C" fn siskin_encoder_vector(
     unsafe {
         guard::shared(encoder, |state| {
             let (values, count) = (place("values", values)?, place("count", count)?);
-            let none =
-                || Failure::argument("index", format!("there is no vector {index}; embed the texts first"));
+            let none = || {
+                PendingError::argument("index", format!("there is no vector {index}; embed the texts first"))
+            };
             let vector = state.vectors.get(index).ok_or_else(none)?;
             values.write(vector.as_ptr());
             count.write(vector.len());
@@ -235,10 +236,10 @@ pub unsafe extern "C" fn siskin_encoder_classify(
         with_texts(encoder, texts, |state, texts| {
             let classes = state.encoder.classify(texts, state.long)?;
             state.keep(classes.into_iter().map(|all| {
-                all.into_iter().map(|class| Found {
+                all.into_iter().map(|class| OwnedMatch {
                     text: class.label,
                     score: class.probability,
-                    ..Found::default()
+                    ..OwnedMatch::default()
                 })
             }));
             Ok(())
@@ -264,7 +265,7 @@ pub unsafe extern "C" fn siskin_encoder_rerank(
     unsafe {
         with_texts(encoder, texts, |state, texts| {
             let scores = state.encoder.rerank(text("question", question, length)?, texts, state.long)?;
-            state.keep(scores.into_iter().map(|score| [Found { score, ..Found::default() }]));
+            state.keep(scores.into_iter().map(|score| [OwnedMatch { score, ..OwnedMatch::default() }]));
             Ok(())
         })
     }
@@ -285,11 +286,11 @@ pub unsafe extern "C" fn siskin_encoder_tag(
         with_texts(encoder, texts, |state, texts| {
             let entities = state.encoder.tag(texts, state.long)?;
             state.keep(entities.into_iter().map(|all| {
-                all.into_iter().map(|run| Found {
+                all.into_iter().map(|run| OwnedMatch {
                     text: run.label,
                     score: run.probability,
                     span: (run.start, run.end),
-                    ..Found::default()
+                    ..OwnedMatch::default()
                 })
             }));
             Ok(())
@@ -320,7 +321,12 @@ pub unsafe extern "C" fn siskin_encoder_answer(
                 let answer = answer.map_err(|error| error.within(&format!("text {index}")))?;
                 let words = text.get(answer.start..answer.end).unwrap_or_default().to_owned();
                 let span = (answer.start, answer.end);
-                answers.push([Found { text: words, score: answer.probability, span, ..Found::default() }]);
+                answers.push([OwnedMatch {
+                    text: words,
+                    score: answer.probability,
+                    span,
+                    ..OwnedMatch::default()
+                }]);
             }
             state.keep(answers.into_iter());
             Ok(())
@@ -348,11 +354,11 @@ pub unsafe extern "C" fn siskin_encoder_fill_mask(
             remote.check()?;
             let places = state.encoder.fill_mask(self::text("text", text, length)?, count)?;
             state.keep(places.into_iter().map(|all| {
-                all.into_iter().map(|filling| Found {
+                all.into_iter().map(|filling| OwnedMatch {
                     text: filling.text,
                     score: filling.probability,
                     token: Some(filling.id),
-                    ..Found::default()
+                    ..OwnedMatch::default()
                 })
             }));
             Ok(())
@@ -360,8 +366,8 @@ pub unsafe extern "C" fn siskin_encoder_fill_mask(
     }
 }
 
-impl State {
-    fn keep(&mut self, found: impl Iterator<Item = impl IntoIterator<Item = Found>>) {
+impl EncoderState {
+    fn keep(&mut self, found: impl Iterator<Item = impl IntoIterator<Item = OwnedMatch>>) {
         self.vectors.clear();
         self.found = found.map(|all| all.into_iter().collect()).collect();
     }
@@ -402,7 +408,7 @@ pub unsafe extern "C" fn siskin_encoder_found_count(
     unsafe {
         guard::shared(encoder, |state| {
             let count = place("count", count)?;
-            let none = || Failure::argument("index", format!("there is no text {index}"));
+            let none = || PendingError::argument("index", format!("there is no text {index}"));
             count.write(state.found.get(index).ok_or_else(none)?.len());
             Ok(())
         })
@@ -424,9 +430,10 @@ pub unsafe extern "C" fn siskin_encoder_found(
     // SAFETY: guaranteed by the caller.
     unsafe {
         guard::shared(encoder, |state| {
-            let frame = Frame::new("out", out)?;
-            let none =
-                || Failure::argument("rank", format!("nothing of rank {rank} was found for text {index}"));
+            let frame = SizedOutput::new("out", out)?;
+            let none = || {
+                PendingError::argument("rank", format!("nothing of rank {rank} was found for text {index}"))
+            };
             let found = state.found.get(index).and_then(|all| all.get(rank)).ok_or_else(none)?;
             frame.fill(&found.view());
             Ok(())

@@ -78,16 +78,16 @@ static OUT_OF_MEMORY: Told = Told {
 };
 
 /// An error before it becomes an object.
-pub(crate) struct Failure {
+pub(crate) struct PendingError {
     code: i32,
     place: String,
     message: String,
 }
 
 /// The result of a function of the interface.
-pub(crate) type Outcome<T = ()> = Result<T, Failure>;
+pub(crate) type Outcome<T = ()> = Result<T, PendingError>;
 
-impl Failure {
+impl PendingError {
     pub(crate) fn new(code: i32, place: &str, message: impl Into<String>) -> Self {
         Self { code, place: place.to_owned(), message: message.into() }
     }
@@ -115,7 +115,7 @@ const KINDS: [(ErrorKind, i32); 14] = [
     (ErrorKind::Memory, SISKIN_ERROR_MEMORY),
 ];
 
-impl From<siskin::Error> for Failure {
+impl From<siskin::Error> for PendingError {
     fn from(error: siskin::Error) -> Self {
         let known = KINDS.iter().find(|(kind, _)| *kind == error.kind());
         let code = known.map_or(i32::from(error.kind().code()), |(_, code)| *code);
@@ -124,11 +124,11 @@ impl From<siskin::Error> for Failure {
 }
 
 /// Converts a panic payload to a failure.
-pub(crate) fn thrown(payload: &(dyn Any + Send)) -> Failure {
+pub(crate) fn thrown(payload: &(dyn Any + Send)) -> PendingError {
     let text = payload.downcast_ref::<&str>().copied();
     let text =
         text.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("it gave no reason");
-    Failure::new(SISKIN_ERROR_PANIC, "library", format!("failed inside, please report it: {text}"))
+    PendingError::new(SISKIN_ERROR_PANIC, "library", format!("failed inside, please report it: {text}"))
 }
 
 /// Returns the bytes of a text, NUL-terminated and without inner NULs.
@@ -143,8 +143,8 @@ fn ended(text: String) -> Cow<'static, [u8]> {
 }
 
 /// Allocates the error object of a failure.
-pub(crate) fn told(failure: Failure) -> *mut siskin_error {
-    let Failure { code, place, message } = failure;
+pub(crate) fn told(failure: PendingError) -> *mut siskin_error {
+    let PendingError { code, place, message } = failure;
     let object = Told { magic: MAGIC, code, message: ended(message), place: ended(place) };
     // SAFETY: the size is not zero.
     let memory = unsafe { std::alloc::alloc(std::alloc::Layout::new::<Told>()) }.cast::<Told>();
@@ -237,7 +237,7 @@ mod tests {
 
     #[test]
     fn errors_say_what_they_were_told() {
-        let failure = Failure::from(siskin::Error::new(ErrorKind::TooLong, "a\0b", "much too long"));
+        let failure = PendingError::from(siskin::Error::new(ErrorKind::TooLong, "a\0b", "much too long"));
         let error = told(failure);
         // SAFETY: the error was just allocated, and is freed once.
         unsafe {

@@ -24,14 +24,14 @@ pub struct siskin_found {
 
 /// The same with an owned text.
 #[derive(Default)]
-pub(crate) struct Found {
+pub(crate) struct OwnedMatch {
     pub(crate) text: String,
     pub(crate) score: f32,
     pub(crate) span: (usize, usize),
     pub(crate) token: Option<u32>,
 }
 
-impl Found {
+impl OwnedMatch {
     pub(crate) fn view(&self) -> siskin_found {
         siskin_found {
             struct_size: 0,

@@ -1,9 +1,9 @@
 //! The pace of a model: what the app requests, and the state of the device.
 
-use siskin::governor::{Power, Target, Thermal};
+use siskin::governor::{Power, Thermal, ThrottleTarget};
 
-use crate::arguments::Frame;
-use crate::error::{Failure, siskin_error};
+use crate::arguments::SizedOutput;
+use crate::error::{PendingError, siskin_error};
 use crate::guard;
 use crate::model::siskin_model;
 
@@ -54,13 +54,16 @@ pub unsafe extern "C" fn siskin_model_set_pace(
     unsafe {
         guard::shared(model, |model| {
             let target = match pace {
-                SISKIN_PACE_OFF => Target::Off,
-                SISKIN_PACE_FULL => Target::Full,
-                SISKIN_PACE_TOKENS => Target::TokensPerSecond(value),
-                SISKIN_PACE_DUTY => Target::DutyCycle(value),
-                SISKIN_PACE_BACKGROUND => Target::Background,
+                SISKIN_PACE_OFF => ThrottleTarget::Off,
+                SISKIN_PACE_FULL => ThrottleTarget::Full,
+                SISKIN_PACE_TOKENS => ThrottleTarget::TokensPerSecond(value),
+                SISKIN_PACE_DUTY => ThrottleTarget::DutyCycle(value),
+                SISKIN_PACE_BACKGROUND => ThrottleTarget::Background,
                 other => {
-                    return Err(Failure::argument("pace", format!("{other} is not one of SISKIN_PACE_…")));
+                    return Err(PendingError::argument(
+                        "pace",
+                        format!("{other} is not one of SISKIN_PACE_…"),
+                    ));
                 }
             };
             Ok(model.governor().hold(target)?)
@@ -82,7 +85,7 @@ pub unsafe extern "C" fn siskin_model_set_heat(model: *const siskin_model, level
     unsafe {
         guard::shared(model, |model| {
             let thermal = Thermal::ALL.get(level as usize).ok_or_else(|| {
-                Failure::argument("level", format!("{level}; the hottest is {}", Thermal::ALL.len() - 1))
+                PendingError::argument("level", format!("{level}; the hottest is {}", Thermal::ALL.len() - 1))
             })?;
             model.governor().thermal(*thermal);
             Ok(())
@@ -130,7 +133,7 @@ pub unsafe extern "C" fn siskin_model_pace_stats(
     // SAFETY: guaranteed by the caller.
     unsafe {
         guard::shared(model, |model| {
-            let frame = Frame::new("out", out)?;
+            let frame = SizedOutput::new("out", out)?;
             let stats = model.governor().stats();
             let nanoseconds = |time: std::time::Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
             frame.fill(&siskin_pace_stats {

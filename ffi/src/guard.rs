@@ -9,7 +9,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 
 use crate::error::{
-    Failure, Outcome, SISKIN_ERROR_BUSY, SISKIN_ERROR_HANDLE, SISKIN_ERROR_NULL, SISKIN_ERROR_POISONED,
+    Outcome, PendingError, SISKIN_ERROR_BUSY, SISKIN_ERROR_HANDLE, SISKIN_ERROR_NULL, SISKIN_ERROR_POISONED,
     siskin_error, thrown, told,
 };
 
@@ -51,12 +51,12 @@ impl<'a, T: Handle> Turn<'a, T> {
         };
         if block.users.fetch_update(Ordering::Acquire, Ordering::Relaxed, enter).is_err() {
             let message = "another call is at work on it; wait for that, or stop it first";
-            return Err(Failure::new(SISKIN_ERROR_BUSY, T::NAME, message));
+            return Err(PendingError::new(SISKIN_ERROR_BUSY, T::NAME, message));
         }
         let turn = Self { block, alone };
         if block.poisoned.load(Ordering::Relaxed) {
             let message = "an earlier call failed inside; free it and make another";
-            return Err(Failure::new(SISKIN_ERROR_POISONED, T::NAME, message));
+            return Err(PendingError::new(SISKIN_ERROR_POISONED, T::NAME, message));
         }
         Ok(turn)
     }
@@ -98,7 +98,7 @@ pub(crate) fn guarded(work: impl FnOnce() -> Outcome) -> *mut siskin_error {
 fn run_guarded(work: &mut dyn FnMut() -> Outcome) -> *mut siskin_error {
     if CALLING_BACK.get() {
         let message = "a callback may not call the library; return from it first";
-        return told(Failure::new(SISKIN_ERROR_BUSY, "callback", message));
+        return told(PendingError::new(SISKIN_ERROR_BUSY, "callback", message));
     }
     match catch_unwind(AssertUnwindSafe(work)) {
         Ok(Ok(())) => std::ptr::null_mut(),
@@ -114,13 +114,17 @@ fn run_guarded(work: &mut dyn FnMut() -> Outcome) -> *mut siskin_error {
 unsafe fn block<'a, T: Handle>(handle: *const T) -> Outcome<&'a Block<T>> {
     let block = handle.cast::<Block<T>>();
     if block.is_null() {
-        return Err(Failure::new(SISKIN_ERROR_NULL, T::NAME, "is null"));
+        return Err(PendingError::new(SISKIN_ERROR_NULL, T::NAME, "is null"));
     }
     // SAFETY: every handle of the library begins with a magic word; a misaligned address is not a handle.
     let right = block.is_aligned()
         && unsafe { (*block.cast::<AtomicU64>()).load(Ordering::Relaxed) } == u64::from_le_bytes(T::MAGIC);
     if !right {
-        return Err(Failure::new(SISKIN_ERROR_HANDLE, T::NAME, "is a handle of another kind, or was freed"));
+        return Err(PendingError::new(
+            SISKIN_ERROR_HANDLE,
+            T::NAME,
+            "is a handle of another kind, or was freed",
+        ));
     }
     // SAFETY: the magic word identifies the block type, and the caller guarantees that it is alive.
     Ok(unsafe { &*block })

@@ -14,8 +14,8 @@ pub struct siskin_memory {
     pub mapped: u64,
 }
 
-impl From<siskin::Memory> for siskin_memory {
-    fn from(memory: siskin::Memory) -> Self {
+impl From<siskin::SessionMemory> for siskin_memory {
+    fn from(memory: siskin::SessionMemory) -> Self {
         Self {
             struct_size: 0,
             activations: memory.arena as u64,

@@ -4,12 +4,12 @@ use std::ffi::{c_char, c_void};
 
 use siskin::Model;
 use siskin::file::File;
-use siskin::graph::Head;
+use siskin::graph::OutputHead;
 use siskin::tokenizer::EncodeOptions;
 
-use crate::arguments::{Frame, place, room, text, values};
+use crate::arguments::{SizedOutput, place, room, text, values};
 use crate::callback::{Foreign, siskin_release};
-use crate::error::{Failure, Outcome, siskin_error};
+use crate::error::{Outcome, PendingError, siskin_error};
 use crate::guard::{self, Handle, looking_or_default};
 use crate::log::{SISKIN_LOG_WARNING, tell};
 use crate::memory::siskin_memory;
@@ -196,7 +196,7 @@ pub unsafe extern "C" fn siskin_model_open_descriptor(
 unsafe fn mapped(descriptor: i32, offset: u64, length: Option<u64>) -> Outcome<File> {
     use std::os::fd::BorrowedFd;
     if descriptor < 0 {
-        return Err(Failure::argument("descriptor", format!("is {descriptor}; open the file first")));
+        return Err(PendingError::argument("descriptor", format!("is {descriptor}; open the file first")));
     }
     // SAFETY: guaranteed by the caller; −1, which is never a valid descriptor, was rejected.
     let own = unsafe { BorrowedFd::borrow_raw(descriptor) }.try_clone_to_owned();
@@ -291,7 +291,7 @@ pub unsafe extern "C" fn siskin_model_describe(
     // SAFETY: guaranteed by the caller.
     unsafe {
         guard::shared(model, |model| {
-            let frame = Frame::new("out", out)?;
+            let frame = SizedOutput::new("out", out)?;
             let (family, hyper) = (model.family(), model.hyper());
             frame.fill(&siskin_model_info {
                 struct_size: 0,
@@ -319,10 +319,10 @@ fn abilities(model: &Model) -> u32 {
         (SISKIN_MODEL_CHATS, model.file().template().is_some()),
         (SISKIN_MODEL_TAKES_TEXT, model.tokenizer().is_ok()),
         (SISKIN_MODEL_LISTENS, model.family() == "whisper"),
-        (SISKIN_MODEL_CLASSIFIES, head == Some(Head::Class)),
-        (SISKIN_MODEL_TAGS, head == Some(Head::Label)),
-        (SISKIN_MODEL_ANSWERS, head == Some(Head::Span)),
-        (SISKIN_MODEL_FILLS, head == Some(Head::Token)),
+        (SISKIN_MODEL_CLASSIFIES, head == Some(OutputHead::Class)),
+        (SISKIN_MODEL_TAGS, head == Some(OutputHead::Label)),
+        (SISKIN_MODEL_ANSWERS, head == Some(OutputHead::Span)),
+        (SISKIN_MODEL_FILLS, head == Some(OutputHead::Token)),
     ];
     bits.iter().filter(|(_, there)| *there).fold(0, |all, (bit, _)| all | bit)
 }
@@ -345,7 +345,7 @@ pub unsafe extern "C" fn siskin_model_note(
     unsafe {
         guard::shared(model, |model| {
             let (text, length) = (place("text", text)?, place("length", length)?);
-            let none = || Failure::argument("index", format!("there is no note {index}"));
+            let none = || PendingError::argument("index", format!("there is no note {index}"));
             let note = model.notes().get(index).ok_or_else(none)?;
             text.write(note.as_ptr().cast());
             length.write(note.len());
@@ -370,7 +370,7 @@ pub unsafe extern "C" fn siskin_model_plan(
     // SAFETY: guaranteed by the caller.
     unsafe {
         guard::shared(model, |model| {
-            let frame = Frame::new("out", out)?;
+            let frame = SizedOutput::new("out", out)?;
             let options = looking_or_default(options, |options| Ok(options.session.clone()))?;
             frame.fill(&model.memory(&options)?.into());
             Ok(())

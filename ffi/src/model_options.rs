@@ -7,11 +7,11 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use siskin::file::File;
-use siskin::{Adapter, ExecutorKind, Features, LayerSet, Model, ModelOptions};
+use siskin::{Adapter, CpuFeatures, ExecutorKind, LayerSet, Model, ModelOptions};
 
 use crate::arguments::{text, text_or_none, values};
 use crate::callback::{Foreign, siskin_release};
-use crate::error::{Failure, siskin_error};
+use crate::error::{PendingError, siskin_error};
 #[cfg(feature = "import")]
 use crate::guard::calling_back;
 use crate::guard::{self, Handle};
@@ -37,7 +37,7 @@ pub type siskin_progress_function =
 pub(crate) struct Options {
     pub(crate) model: ModelOptions,
     #[cfg(feature = "import")]
-    pub(crate) cache: siskin_convert::Cache,
+    pub(crate) cache: siskin_convert::PackedCache,
     #[cfg(feature = "import")]
     pub(crate) recipe: Option<siskin_convert::Recipe>,
     adapter: Option<Beside>,
@@ -113,7 +113,7 @@ impl Teller<'_> {
 }
 
 #[cfg(feature = "import")]
-impl siskin_convert::Progress for Teller<'_> {
+impl siskin_convert::ProgressSink for Teller<'_> {
     fn total(&self, bytes: u64) {
         self.total.store(bytes, Ordering::Relaxed);
         self.tell();
@@ -182,10 +182,10 @@ pub unsafe extern "C" fn siskin_model_options_set_without(
     unsafe {
         guard::alone(options, |options, ()| {
             let names = text("names", names, length)?;
-            let mut without = Features::NONE;
+            let mut without = CpuFeatures::NONE;
             for name in names.split(',').map(str::trim).filter(|name| !name.is_empty()) {
-                let unknown = || Failure::argument("names", format!("unknown CPU feature `{name}`"));
-                without = without.with(Features::named(name).ok_or_else(unknown)?);
+                let unknown = || PendingError::argument("names", format!("unknown CPU feature `{name}`"));
+                without = without.with(CpuFeatures::named(name).ok_or_else(unknown)?);
             }
             options.model.without = without;
             Ok(())
@@ -276,7 +276,10 @@ pub unsafe extern "C" fn siskin_model_options_set_cache(
                 SISKIN_CACHE_AUTO => true,
                 SISKIN_CACHE_OFF => false,
                 other => {
-                    return Err(Failure::argument("cache", format!("{other} is not one of SISKIN_CACHE_…")));
+                    return Err(PendingError::argument(
+                        "cache",
+                        format!("{other} is not one of SISKIN_CACHE_…"),
+                    ));
                 }
             };
             keep(options, cache)
@@ -354,15 +357,15 @@ pub unsafe extern "C" fn siskin_model_options_free(options: *mut siskin_model_op
 mod packing {
     use super::{Options, PathBuf};
     use crate::error::Outcome;
-    use siskin_convert::Cache;
+    use siskin_convert::PackedCache;
 
     pub(super) fn keep(options: &mut Options, kept: bool) -> Outcome {
-        options.cache = if kept { Cache::User } else { Cache::Off };
+        options.cache = if kept { PackedCache::User } else { PackedCache::Off };
         Ok(())
     }
 
     pub(super) fn keep_in(options: &mut Options, folder: &str) -> Outcome {
-        options.cache = Cache::Folder(PathBuf::from(folder));
+        options.cache = PackedCache::Folder(PathBuf::from(folder));
         Ok(())
     }
 

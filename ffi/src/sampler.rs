@@ -3,7 +3,7 @@
 use siskin::sample::SamplerOptions;
 
 use crate::arguments::{truth, whole};
-use crate::error::{Failure, Outcome, siskin_error};
+use crate::error::{Outcome, PendingError, siskin_error};
 use crate::guard::{self, Handle};
 
 /// Sampling options. Null stands for the defaults. Freed with `siskin_sampler_free`.
@@ -92,7 +92,9 @@ fn set(sampler: &mut SamplerOptions, option: u32, value: f64) -> Outcome {
         SISKIN_SAMPLER_TOP_LOG_PROBABILITIES => {
             return count().map(|count| sampler.top_log_probabilities = count);
         }
-        other => return Err(Failure::argument("option", format!("{other} is not one of SISKIN_SAMPLER_…"))),
+        other => {
+            return Err(PendingError::argument("option", format!("{other} is not one of SISKIN_SAMPLER_…")));
+        }
     };
     *number = value as f32;
     Ok(())
@@ -166,7 +168,7 @@ pub unsafe extern "C" fn siskin_sampler_add_bias(
     unsafe {
         guard::alone(sampler, |sampler, ()| {
             if bias.is_nan() || bias == f32::INFINITY {
-                return Err(Failure::argument(
+                return Err(PendingError::argument(
                     "bias",
                     format!("is {bias}; give a number, or minus infinity"),
                 ));

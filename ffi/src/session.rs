@@ -4,10 +4,10 @@ use std::ffi::c_char;
 use std::time::Instant;
 
 use siskin::template::Message;
-use siskin::{Ended, GenerateOptions, Generation, Session, Step};
+use siskin::{FinishReason, GenerateOptions, Generation, GenerationStep, Session};
 
-use crate::arguments::{Frame, text, values};
-use crate::error::{Failure, Outcome, SISKIN_ERROR_STATE, siskin_error};
+use crate::arguments::{SizedOutput, text, values};
+use crate::error::{Outcome, PendingError, SISKIN_ERROR_STATE, siskin_error};
 use crate::guard::{self, Handle, looking, looking_or_default};
 use crate::model::siskin_model;
 use crate::session_options::siskin_session_options;
@@ -20,14 +20,14 @@ pub struct siskin_session {
 }
 
 impl Handle for siskin_session {
-    type Inner = State;
+    type Inner = SessionState;
     type Remote = Remote;
     const MAGIC: [u8; 8] = *b"SISKsess";
     const NAME: &'static str = "session";
 }
 
 /// The session behind a handle.
-pub(crate) struct State {
+pub(crate) struct SessionState {
     pub(crate) session: Session,
     pub(crate) saved: Vec<u8>,
     pub(crate) stats: Counts,
@@ -100,7 +100,7 @@ pub struct siskin_piece {
     pub ended: i32,
 }
 
-impl State {
+impl SessionState {
     /// Begins a new answer, which replaces the current one.
     fn begin(
         &mut self,
@@ -120,19 +120,19 @@ impl State {
 
     fn next(&mut self) -> Outcome<siskin_piece> {
         let generation = self.generation.as_mut().ok_or_else(|| {
-            Failure::new(SISKIN_ERROR_STATE, "session", "writes nothing; give it a prompt first")
+            PendingError::new(SISKIN_ERROR_STATE, "session", "writes nothing; give it a prompt first")
         })?;
         let start = Instant::now();
         let step = generation.step(&mut self.session, &mut self.text)?;
         self.stats.nanoseconds += nanoseconds(start);
         let token = match step {
-            Some(Step::Token(token)) => Some(token),
+            Some(GenerationStep::Token(token)) => Some(token),
             _ => None,
         };
         self.stats.tokens += u64::from(token.is_some());
         self.top.clear();
         let choices = token.iter().flat_map(|_| self.session.top());
-        let choice = |choice: &siskin::sample::Choice| siskin_choice {
+        let choice = |choice: &siskin::sample::SampledToken| siskin_choice {
             token: choice.id,
             log_probability: choice.log_probability,
         };
@@ -169,12 +169,12 @@ impl State {
     }
 }
 
-fn ended(ended: Option<Ended>) -> i32 {
+fn ended(ended: Option<FinishReason>) -> i32 {
     match ended {
         None => SISKIN_ENDED_NOT,
-        Some(Ended::StopText) => SISKIN_ENDED_STOP,
-        Some(Ended::Length) => SISKIN_ENDED_LENGTH,
-        Some(Ended::Context) => SISKIN_ENDED_CONTEXT,
+        Some(FinishReason::StopText) => SISKIN_ENDED_STOP,
+        Some(FinishReason::Length) => SISKIN_ENDED_LENGTH,
+        Some(FinishReason::Context) => SISKIN_ENDED_CONTEXT,
         Some(_) => SISKIN_ENDED_MODEL,
     }
 }
@@ -202,7 +202,7 @@ pub unsafe extern "C" fn siskin_session_new(
             let options = looking_or_default(options, |options| Ok(options.clone()))?;
             let session = looking(model, |model| Ok(model.session(options.session)?))?;
             let remote = Remote::new(session.stop_handle());
-            let state = State {
+            let state = SessionState {
                 session,
                 saved: Vec::new(),
                 stats: Counts::default(),
@@ -350,7 +350,7 @@ pub unsafe extern "C" fn siskin_session_next(
     // SAFETY: guaranteed by the caller.
     unsafe {
         guard::alone(session, |state, remote| {
-            let frame = Frame::new("out", out)?;
+            let frame = SizedOutput::new("out", out)?;
             remote.check()?;
             frame.fill(&state.next()?);
             Ok(())

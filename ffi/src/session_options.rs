@@ -5,7 +5,7 @@ use std::ffi::c_char;
 use siskin::{CacheType, SessionOptions, Window};
 
 use crate::arguments::text;
-use crate::error::{Failure, Outcome, siskin_error};
+use crate::error::{Outcome, PendingError, siskin_error};
 use crate::guard::{self, Handle, looking};
 use crate::sampler::siskin_sampler;
 
@@ -50,7 +50,7 @@ pub(crate) fn cache_type(kind: u32) -> Outcome<Option<CacheType>> {
         SISKIN_CACHE_TYPE_INT8 => Ok(Some(CacheType::Int8)),
         SISKIN_CACHE_TYPE_F16 => Ok(Some(CacheType::F16)),
         SISKIN_CACHE_TYPE_F32 => Ok(Some(CacheType::F32)),
-        other => Err(Failure::argument("type", format!("{other} is not one of SISKIN_CACHE_TYPE_…"))),
+        other => Err(PendingError::argument("type", format!("{other} is not one of SISKIN_CACHE_TYPE_…"))),
     }
 }
 
@@ -202,7 +202,7 @@ pub unsafe extern "C" fn siskin_session_options_add_stop(
         guard::alone(options, |options, ()| {
             let stop = text("stop", stop, length)?;
             if stop.is_empty() {
-                return Err(Failure::argument("stop", "is empty: every text would end at once"));
+                return Err(PendingError::argument("stop", "is empty: every text would end at once"));
             }
             options.session.stop.push(stop.to_owned());
             Ok(())

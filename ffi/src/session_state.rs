@@ -4,8 +4,8 @@ use std::ffi::c_char;
 
 use siskin::ErrorKind;
 
-use crate::arguments::{Frame, place, text, values};
-use crate::error::{Failure, siskin_error};
+use crate::arguments::{SizedOutput, place, text, values};
+use crate::error::{PendingError, siskin_error};
 use crate::guard;
 use crate::memory::siskin_memory;
 use crate::session::siskin_session;
@@ -41,7 +41,7 @@ pub unsafe extern "C" fn siskin_session_stats(
     // SAFETY: guaranteed by the caller.
     unsafe {
         guard::shared(session, |state| {
-            let frame = Frame::new("out", out)?;
+            let frame = SizedOutput::new("out", out)?;
             frame.fill(&siskin_stats {
                 struct_size: 0,
                 position: state.session.position() as u64,
@@ -68,7 +68,7 @@ pub unsafe extern "C" fn siskin_session_memory(
     // SAFETY: guaranteed by the caller.
     unsafe {
         guard::shared(session, |state| {
-            let frame = Frame::new("out", out)?;
+            let frame = SizedOutput::new("out", out)?;
             frame.fill(&state.session.memory().into());
             Ok(())
         })
@@ -293,7 +293,10 @@ pub unsafe extern "C" fn siskin_session_trim(session: *mut siskin_session, level
                     state.session.reset();
                 }
                 other => {
-                    return Err(Failure::argument("level", format!("{other} is not one of SISKIN_TRIM_…")));
+                    return Err(PendingError::argument(
+                        "level",
+                        format!("{other} is not one of SISKIN_TRIM_…"),
+                    ));
                 }
             }
             state.saved = Vec::new();

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use siskin::StopHandle;
 
-use crate::error::{Failure, Outcome, SISKIN_ERROR_SUSPENDED, siskin_error};
+use crate::error::{Outcome, PendingError, SISKIN_ERROR_SUSPENDED, siskin_error};
 use crate::guard::{self, Handle};
 
 /// Stops the work of a session, encoder, writer or transcriber, from any thread and at any time, even after that was
@@ -47,7 +47,9 @@ impl Remote {
     pub(crate) fn check(&self) -> Outcome {
         match self.suspended.load(Ordering::SeqCst) {
             false => Ok(()),
-            true => Err(Failure::new(SISKIN_ERROR_SUSPENDED, "session", "is suspended; resume it first")),
+            true => {
+                Err(PendingError::new(SISKIN_ERROR_SUSPENDED, "session", "is suspended; resume it first"))
+            }
         }
     }
 }

@@ -5,8 +5,8 @@ use std::ffi::c_char;
 use siskin::audio::Sound;
 use siskin::speech::{TranscribeOptions, Transcriber, Transcript};
 
-use crate::arguments::{Frame, place, text_or_none, truth, values, whole};
-use crate::error::{Failure, Outcome, siskin_error};
+use crate::arguments::{SizedOutput, place, text_or_none, truth, values, whole};
+use crate::error::{Outcome, PendingError, siskin_error};
 use crate::guard::{self, Handle, looking};
 use crate::model::siskin_model;
 use crate::stop::{Remote, siskin_stop, stop_now, stop_of};
@@ -17,14 +17,14 @@ pub struct siskin_transcriber {
 }
 
 impl Handle for siskin_transcriber {
-    type Inner = State;
+    type Inner = TranscriberState;
     type Remote = Remote;
     const MAGIC: [u8; 8] = *b"SISKhear";
     const NAME: &'static str = "transcriber";
 }
 
 /// The transcriber behind a handle, and its last transcript.
-pub(crate) struct State {
+pub(crate) struct TranscriberState {
     transcriber: Transcriber,
     options: TranscribeOptions,
     transcript: Transcript,
@@ -72,9 +72,12 @@ fn set(options: &mut TranscribeOptions, option: u32, value: f64) -> Outcome {
         SISKIN_TRANSCRIBE_PREVIOUS => options.previous = truth("value", value)?,
         SISKIN_TRANSCRIBE_SILENCE if !value.is_nan() => options.silence = value as f32,
         SISKIN_TRANSCRIBE_MAX_TOKENS => options.max_tokens = whole("value", value)?,
-        SISKIN_TRANSCRIBE_SILENCE => return Err(Failure::argument("value", "is not a number")),
+        SISKIN_TRANSCRIBE_SILENCE => return Err(PendingError::argument("value", "is not a number")),
         other => {
-            return Err(Failure::argument("option", format!("{other} is not one of SISKIN_TRANSCRIBE_…")));
+            return Err(PendingError::argument(
+                "option",
+                format!("{other} is not one of SISKIN_TRANSCRIBE_…"),
+            ));
         }
     }
     Ok(())
@@ -98,7 +101,7 @@ pub unsafe extern "C" fn siskin_transcriber_new(
             let transcriber = looking(model, |model| Ok(Transcriber::new(model, None)?))?;
             let remote = Remote::new(transcriber.stop_handle());
             let options = TranscribeOptions::default();
-            Ok((State { transcriber, options, transcript: Transcript::default() }, remote))
+            Ok((TranscriberState { transcriber, options, transcript: Transcript::default() }, remote))
         })
     }
 }
@@ -222,7 +225,7 @@ pub unsafe extern "C" fn siskin_transcriber_hear_wav(
     }
 }
 
-impl State {
+impl TranscriberState {
     fn hear(&mut self, sound: &Sound) -> Outcome {
         self.transcript = self.transcriber.transcribe(sound, &self.options)?;
         Ok(())
@@ -292,8 +295,8 @@ pub unsafe extern "C" fn siskin_transcriber_segment(
     // SAFETY: guaranteed by the caller.
     unsafe {
         guard::shared(transcriber, |state| {
-            let frame = Frame::new("out", out)?;
-            let none = || Failure::argument("index", format!("there is no segment {index}"));
+            let frame = SizedOutput::new("out", out)?;
+            let none = || PendingError::argument("index", format!("there is no segment {index}"));
             let segment = state.transcript.segments.get(index).ok_or_else(none)?;
             frame.fill(&siskin_segment {
                 struct_size: 0,

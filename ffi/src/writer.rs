@@ -2,11 +2,11 @@
 
 use std::ffi::c_char;
 
-use siskin::seq2seq::{Candidate, Writing};
-use siskin::{Writer, WriterOptions};
+use siskin::seq2seq::{GeneratedText, Writing};
+use siskin::{Seq2seq, WriterOptions};
 
-use crate::arguments::{Frame, place};
-use crate::error::{Failure, siskin_error};
+use crate::arguments::{SizedOutput, place};
+use crate::error::{PendingError, siskin_error};
 use crate::guard::{self, Handle, looking};
 use crate::model::siskin_model;
 use crate::stop::{Remote, siskin_stop, stop_now, stop_of};
@@ -20,16 +20,16 @@ pub struct siskin_writer {
 }
 
 impl Handle for siskin_writer {
-    type Inner = State;
+    type Inner = WriterState;
     type Remote = Remote;
     const MAGIC: [u8; 8] = *b"SISKwrit";
     const NAME: &'static str = "writer";
 }
 
 /// The writer behind a handle, and its last results.
-pub(crate) struct State {
-    writer: Writer,
-    written: Vec<Vec<Candidate>>,
+pub(crate) struct WriterState {
+    writer: Seq2seq,
+    written: Vec<Vec<GeneratedText>>,
 }
 
 /// A generated text. Set `struct_size` before the call. Pointers are valid until the next call that changes the writer.
@@ -75,7 +75,7 @@ pub unsafe extern "C" fn siskin_writer_new(
             let writer =
                 looking(model, |model| Ok(model.writer(WriterOptions { rows, context, ..usual })?))?;
             let remote = Remote::new(writer.stop_handle());
-            Ok((State { writer, written: Vec::new() }, remote))
+            Ok((WriterState { writer, written: Vec::new() }, remote))
         })
     }
 }
@@ -123,7 +123,7 @@ pub unsafe extern "C" fn siskin_writer_count(
     unsafe {
         guard::shared(writer, |state| {
             let count = place("count", count)?;
-            let none = || Failure::argument("index", format!("there is no text {index}"));
+            let none = || PendingError::argument("index", format!("there is no text {index}"));
             count.write(state.written.get(index).ok_or_else(none)?.len());
             Ok(())
         })
@@ -145,9 +145,10 @@ pub unsafe extern "C" fn siskin_writer_written(
     // SAFETY: guaranteed by the caller.
     unsafe {
         guard::shared(writer, |state| {
-            let frame = Frame::new("out", out)?;
-            let none =
-                || Failure::argument("rank", format!("nothing of rank {rank} was written for text {index}"));
+            let frame = SizedOutput::new("out", out)?;
+            let none = || {
+                PendingError::argument("rank", format!("nothing of rank {rank} was written for text {index}"))
+            };
             let written = state.written.get(index).and_then(|all| all.get(rank)).ok_or_else(none)?;
             frame.fill(&siskin_written {
                 struct_size: 0,

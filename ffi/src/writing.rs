@@ -6,7 +6,7 @@ use siskin::seq2seq::Writing;
 
 use crate::arguments::{text, text_or_none, whole};
 use crate::encoder::long;
-use crate::error::{Failure, Outcome, siskin_error};
+use crate::error::{Outcome, PendingError, siskin_error};
 use crate::guard::{self, Handle, looking};
 use crate::model::siskin_model;
 use crate::sampler::siskin_sampler;
@@ -45,7 +45,9 @@ fn set(writing: &mut Writing, option: u32, value: f64) -> Outcome {
         SISKIN_WRITING_LENGTH_PENALTY => search.length_penalty = value as f32,
         SISKIN_WRITING_GROUPS => search.groups = whole("value", value)?,
         SISKIN_WRITING_DIVERSITY => search.diversity = value as f32,
-        other => return Err(Failure::argument("option", format!("{other} is not one of SISKIN_WRITING_…"))),
+        other => {
+            return Err(PendingError::argument("option", format!("{other} is not one of SISKIN_WRITING_…")));
+        }
     }
     Ok(())
 }

@@ -11,9 +11,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 /// A set of instruction-set groups.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
-pub struct Features(u32);
+pub struct CpuFeatures(u32);
 
-impl Features {
+impl CpuFeatures {
     /// No features beyond the target's baseline.
     pub const NONE: Self = Self(0);
     /// x86: AVX2, FMA and F16C.
@@ -81,7 +81,7 @@ impl Features {
     }
 }
 
-impl fmt::Display for Features {
+impl fmt::Display for CpuFeatures {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut names = Self::NAMES.iter().filter(|(feature, _)| self.contains(*feature));
         match names.next() {
@@ -94,7 +94,7 @@ impl fmt::Display for Features {
     }
 }
 
-impl fmt::Debug for Features {
+impl fmt::Debug for CpuFeatures {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
     }
@@ -104,7 +104,7 @@ impl fmt::Debug for Features {
 /// to obtain one are detection on the machine, removal of features, and [`Cpu::claim`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cpu {
-    features: Features,
+    features: CpuFeatures,
 }
 
 impl Cpu {
@@ -114,10 +114,10 @@ impl Cpu {
     /// which alternate signal stacks must be larger, and tries an instruction in a child process.
     #[cfg(feature = "std")]
     pub fn detect() -> Self {
-        static DETECTED: OnceLock<Features> = OnceLock::new();
-        let claimed = Features(CLAIMED.load(Ordering::Relaxed));
+        static DETECTED: OnceLock<CpuFeatures> = OnceLock::new();
+        let claimed = CpuFeatures(CLAIMED.load(Ordering::Relaxed));
         let features = DETECTED.get_or_init(|| Self::compiled().features.with(detected()));
-        Self { features: features.with(claimed) }.without(Features::NONE)
+        Self { features: features.with(claimed) }.without(CpuFeatures::NONE)
     }
 
     /// Makes [`Cpu::detect`] report these features too from now on, if the features that they require are
@@ -126,45 +126,45 @@ impl Cpu {
     /// # Safety
     /// Every instruction of these features must work in all threads of this process.
     #[cfg(feature = "std")]
-    pub unsafe fn claim(features: Features) {
+    pub unsafe fn claim(features: CpuFeatures) {
         CLAIMED.fetch_or(features.0, Ordering::Relaxed);
     }
 
     /// Returns the features that the build requires of every machine.
     pub const fn compiled() -> Self {
-        let mut features = Features::NONE;
+        let mut features = CpuFeatures::NONE;
         if cfg!(all(target_feature = "avx2", target_feature = "fma", target_feature = "f16c")) {
-            features = features.with(Features::AVX2);
+            features = features.with(CpuFeatures::AVX2);
         }
         if cfg!(all(target_arch = "aarch64", target_feature = "neon")) {
-            features = features.with(Features::NEON);
+            features = features.with(CpuFeatures::NEON);
         }
         Self { features }
     }
 
     /// Features that cannot be removed: there are no kernels without them.
-    const LEAST: Features =
+    const LEAST: CpuFeatures =
         if cfg!(any(feature = "portable", not(all(target_arch = "aarch64", target_feature = "neon")))) {
-            Features::NONE
+            CpuFeatures::NONE
         } else {
-            Features::NEON
+            CpuFeatures::NEON
         };
 
     /// Removes features, and those that require them: AVX-512 and AVX-VNNI require AVX2, AMX requires
     /// AVX-512, dot products require NEON, and the matrix multiply requires dot products. Builds for 64-bit
     /// Arm without the crate feature `portable` keep NEON.
     #[must_use]
-    pub const fn without(self, features: Features) -> Self {
+    pub const fn without(self, features: CpuFeatures) -> Self {
         let mut left = self.features.0 & !features.0 | Self::LEAST.0;
         let mut i = 0;
-        while i < Features::NEEDS.len() {
-            let (needed, dependent) = Features::NEEDS[i];
+        while i < CpuFeatures::NEEDS.len() {
+            let (needed, dependent) = CpuFeatures::NEEDS[i];
             if left & needed.0 == 0 {
                 left &= !dependent.0;
             }
             i += 1;
         }
-        Self { features: Features(left) }
+        Self { features: CpuFeatures(left) }
     }
 
     /// Returns the baseline: portable code only, or the features that cannot be removed.
@@ -173,12 +173,12 @@ impl Cpu {
     }
 
     /// Returns whether all of `features` may be used.
-    pub const fn has(self, features: Features) -> bool {
+    pub const fn has(self, features: CpuFeatures) -> bool {
         self.features.contains(features)
     }
 
     /// Returns the feature set.
-    pub const fn features(self) -> Features {
+    pub const fn features(self) -> CpuFeatures {
         self.features
     }
 }
@@ -188,32 +188,33 @@ impl Cpu {
 static CLAIMED: AtomicU32 = AtomicU32::new(0);
 
 #[cfg(all(feature = "std", target_arch = "x86_64"))]
-fn detected() -> Features {
+fn detected() -> CpuFeatures {
     use std::arch::is_x86_feature_detected as has;
     if !(has!("avx2") && has!("fma") && has!("f16c")) {
-        return Features::NONE;
+        return CpuFeatures::NONE;
     }
     let foundation = has!("avx512f") && has!("avx512bw") && has!("avx512dq") && has!("avx512vl");
-    let avx512 = if foundation && has!("avx512vnni") { Features::AVX512 } else { Features::NONE };
-    let vnni = if has!("avxvnni") { Features::AVXVNNI } else { Features::NONE };
+    let avx512 = if foundation && has!("avx512vnni") { CpuFeatures::AVX512 } else { CpuFeatures::NONE };
+    let vnni = if has!("avxvnni") { CpuFeatures::AVXVNNI } else { CpuFeatures::NONE };
     #[cfg(any(target_os = "linux", target_os = "android"))]
-    let amx = if avx512 != Features::NONE && tiles::usable() { Features::AMX } else { Features::NONE };
+    let amx =
+        if avx512 != CpuFeatures::NONE && tiles::usable() { CpuFeatures::AMX } else { CpuFeatures::NONE };
     #[cfg(not(any(target_os = "linux", target_os = "android")))]
-    let amx = Features::NONE;
-    Features::AVX2.with(avx512).with(vnni).with(amx)
+    let amx = CpuFeatures::NONE;
+    CpuFeatures::AVX2.with(avx512).with(vnni).with(amx)
 }
 
 #[cfg(all(feature = "std", target_arch = "aarch64"))]
-fn detected() -> Features {
+fn detected() -> CpuFeatures {
     use std::arch::is_aarch64_feature_detected as has;
     match (has!("dotprod"), has!("dotprod") && has!("i8mm")) {
-        (false, _) => Features::NONE,
-        (true, false) => Features::DOTPROD,
-        (true, true) => Features::DOTPROD.with(Features::I8MM),
+        (false, _) => CpuFeatures::NONE,
+        (true, false) => CpuFeatures::DOTPROD,
+        (true, true) => CpuFeatures::DOTPROD.with(CpuFeatures::I8MM),
     }
 }
 
 #[cfg(all(feature = "std", not(any(target_arch = "x86_64", target_arch = "aarch64"))))]
-fn detected() -> Features {
-    Features::NONE
+fn detected() -> CpuFeatures {
+    CpuFeatures::NONE
 }

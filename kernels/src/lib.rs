@@ -18,4 +18,4 @@ pub mod prefetch;
 pub mod quant;
 mod simd;
 
-pub use cpu::{Cpu, Features};
+pub use cpu::{Cpu, CpuFeatures};

@@ -4,7 +4,7 @@ use std::sync::Mutex;
 
 use siskin_kernels::hadamard;
 use siskin_kernels::ops::matmul::Input;
-use siskin_kernels::ops::quantize::{Layout, Row};
+use siskin_kernels::ops::quantize::{QuantizedRowLayout, QuantizedRowReader};
 
 use crate::graph::Graph;
 use crate::plan::ProductPart;
@@ -44,9 +44,9 @@ impl Observation<'_> {
 
 /// Returns the values of a row, dequantized.
 fn row_of(input: Input<'_>, row: usize, columns: usize) -> Vec<f32> {
-    let layout = Layout::new(columns);
+    let layout = QuantizedRowLayout::new(columns);
     let numbers = |words: &[i32], count: usize| -> Vec<f32> {
-        let row = Row::new(layout, &words[row * layout.words()..][..layout.words()]);
+        let row = QuantizedRowReader::new(layout, &words[row * layout.words()..][..layout.words()]);
         (0..count).map(|column| row.value(column) as f32 * row.scale(column)).collect()
     };
     match input {

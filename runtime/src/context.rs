@@ -10,13 +10,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use crate::activation_observer::{Observation, Observer};
-use crate::cache::{Cache, CacheOptions, Saved, Shape};
+use crate::cache::{CacheOptions, CacheShape, KvCache, Saved};
 use crate::exec::cpu::{Apart, Workspace};
-use crate::exec::{self, Batch, Distances, Row};
-use crate::external_backend::History;
+use crate::exec::{self, Batch, Distances, TokenRow};
+use crate::external_backend::SequenceHistory;
 use crate::graph::{Attention, Graph, pass};
 use crate::model::Inner;
-use crate::plan::{Arena, Plan, View, Weights};
+use crate::plan::{Arena, BufferView, Plan, Weights};
 use crate::session::Window;
 use crate::thread_pool::Team;
 use crate::{Error, ErrorKind, ExecutorKind, Result};
@@ -110,17 +110,17 @@ pub struct Context {
     /// Encoder and decoder.
     stages: [Option<Stage>; 2],
     /// The encoder split at its exits, if early exit is enabled.
-    parts: Vec<early_exit::Part>,
+    parts: Vec<early_exit::ExitSegment>,
     /// Where the outputs of the last batch are in the arena.
-    outputs: View,
+    outputs: BufferView,
     arena: Arena,
-    cache: Cache,
+    cache: KvCache,
     team: Team,
     batch: Batch,
     /// Outputs of backends without an arena: the reference and external backends.
     reference: Vec<Vec<f32>>,
     /// Tokens of each sequence, which a stateless external backend needs again for every pass.
-    history: History,
+    history: SequenceHistory,
     stop: Arc<AtomicBool>,
     observer: Option<Arc<Mutex<dyn Observer>>>,
 }
@@ -128,7 +128,7 @@ pub struct Context {
 /// The plans of a context, and the size in words of the arena that they share.
 struct Stages {
     both: [Option<Stage>; 2],
-    parts: Vec<early_exit::Part>,
+    parts: Vec<early_exit::ExitSegment>,
     words: usize,
 }
 
@@ -152,7 +152,7 @@ impl Stages {
         let (parts, part_words) = match &model.graphs.encoder {
             Some(graph) if exits => {
                 let sizes = (model.hyper.layers, read);
-                early_exit::Part::all(graph, &model.weights[0], &cache, threads, sizes)?
+                early_exit::ExitSegment::all(graph, &model.weights[0], &cache, threads, sizes)?
             }
             _ => (Vec::new(), 0),
         };
@@ -178,14 +178,14 @@ impl Context {
         let outputs = stages.both.iter().flatten().map(|stage| stage.plan.wanted).max().unwrap_or(0);
         Ok(Self {
             arena: Arena::new(stages.words)?,
-            cache: Cache::new(stages.attentions(), stages.states(), options.cache)?,
+            cache: KvCache::new(stages.attentions(), stages.states(), options.cache)?,
             team: Team::new(model.options.threads)?,
             batch: Batch::with_capacity(rows, outputs),
             reference: Vec::new(),
-            history: History::default(),
+            history: SequenceHistory::default(),
             stop: Arc::new(AtomicBool::new(false)),
             observer: None,
-            outputs: View { offset: 0, stride: 0, columns: 0 },
+            outputs: BufferView { offset: 0, stride: 0, columns: 0 },
             stages: stages.both,
             parts: stages.parts,
             model,
@@ -195,7 +195,7 @@ impl Context {
     /// Returns the bytes of the arena and of the KV cache that a context with these options would use.
     pub(crate) fn cost(model: &Inner, options: &ContextOptions) -> Result<(usize, usize)> {
         let stages = Stages::new(model, options)?;
-        let cache = Shape::new(stages.attentions(), stages.states(), &options.cache)?;
+        let cache = CacheShape::new(stages.attentions(), stages.states(), &options.cache)?;
         Ok((Arena::bytes_of(stages.words).saturating_add(vector_bytes(model)), cache.bytes()))
     }
 
@@ -390,7 +390,7 @@ impl Context {
                 }
                 let (sequence, position) = (piece.sequence, start + index);
                 let length = expected.max(position + 1);
-                self.batch.push(Row { sequence, position, token, segment: 0, mark: None, length });
+                self.batch.push(TokenRow { sequence, position, token, segment: 0, mark: None, length });
             }
         }
         Ok(())
@@ -414,7 +414,7 @@ impl Context {
                 self.reference = self.history.run(&**engine, &self.batch, what, &self.stop)?;
             }
             ExecutorKind::Reference => {
-                let forward = exec::reference::Forward {
+                let forward = exec::reference::ReferencePass {
                     graph: &stage.graph,
                     weights,
                     cache: &self.cache,
@@ -426,7 +426,7 @@ impl Context {
                 self.reference = forward.run()?;
             }
             ExecutorKind::Cpu => {
-                let forward = exec::cpu::Forward {
+                let forward = exec::cpu::CpuPass {
                     plan: &stage.plan,
                     weights,
                     kernels: &model.kernels,
@@ -455,7 +455,7 @@ impl Context {
     /// Rolls back what the batch's rows added to their sequences.
     fn take_back(&mut self) {
         for index in 0..self.batch.rows.len() {
-            let Row { sequence, position, .. } = self.batch.rows[index];
+            let TokenRow { sequence, position, .. } = self.batch.rows[index];
             if self.cache.length(sequence).is_ok_and(|length| length > position) {
                 // Never fails: the tokens of this length are still in the cache.
                 let _ = self.cache.truncate(sequence, position);
@@ -485,13 +485,13 @@ fn vector_bytes(model: &Inner) -> usize {
 /// Returns the stage of a side, if there is one.
 fn stage_of<'a>(
     stages: &'a [Option<Stage>; 2],
-    parts: &'a [early_exit::Part],
+    parts: &'a [early_exit::ExitSegment],
     side: Side,
 ) -> Option<&'a Stage> {
     match side {
         Side::Encoder => stages[0].as_ref(),
         Side::Decoder => stages[1].as_ref(),
-        Side::Body(number) => parts.get(number).and_then(early_exit::Part::body),
-        Side::Head(number) => parts.get(number).map(early_exit::Part::head),
+        Side::Body(number) => parts.get(number).and_then(early_exit::ExitSegment::body),
+        Side::Head(number) => parts.get(number).map(early_exit::ExitSegment::head),
     }
 }

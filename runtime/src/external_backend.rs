@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::arch::{Family, Graphs, ModelConfig, Topology};
 use crate::exec::Batch;
-use crate::graph::{Graph, Head, Rows as RowKind, Value};
+use crate::graph::{Graph, OutputHead, RowKind, ValueShape};
 use crate::{Error, ErrorKind, Result};
 
 /// The elements of a tensor.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Numbers {
+pub enum TensorElements {
     /// f32.
     Floats(Vec<f32>),
     /// Integers; booleans are 0 or 1.
@@ -26,12 +26,12 @@ pub struct NamedTensor {
     /// The dimensions, outermost first.
     pub shape: Vec<usize>,
     /// The elements.
-    pub numbers: Numbers,
+    pub numbers: TensorElements,
 }
 
 /// The description of an input or output.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Port {
+pub struct PortInfo {
     /// Its name.
     pub name: String,
     /// Its dimensions; `None` for a dynamic dimension. `None` as a whole if unknown.
@@ -42,14 +42,14 @@ pub struct Port {
 
 /// Rows of equal length: one for each token, or one for a whole sequence.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Rows {
+pub struct RowCount {
     /// Columns per row.
     pub columns: usize,
     /// The values in row-major order.
     pub values: Vec<f32>,
 }
 
-impl Rows {
+impl RowCount {
     /// Returns the number of rows.
     pub fn count(&self) -> usize {
         self.values.len().checked_div(self.columns).unwrap_or(0)
@@ -66,7 +66,7 @@ impl Rows {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Outline {
     /// The meaning of the encoder's output rows; `None` if the model has no encoder.
-    pub reads: Option<Head>,
+    pub reads: Option<OutputHead>,
     /// Columns of these rows.
     pub columns: usize,
     /// Columns of the hidden states, if the model outputs them too.
@@ -82,7 +82,7 @@ pub struct Outline {
 }
 
 /// An external backend. [`Model::of_engine`](crate::Model::of_engine) creates a model from it.
-pub trait Engine: Send + Sync {
+pub trait ExternalBackend: Send + Sync {
     /// Describes the model; must return the same on every call.
     fn outline(&self) -> Outline;
 
@@ -90,16 +90,16 @@ pub trait Engine: Send + Sync {
     fn note(&self) -> String;
 
     /// Encodes a sequence: returns the rows of its head, or its hidden states.
-    fn read(&self, ids: &[u32], segments: &[u32], head: bool) -> Result<Rows>;
+    fn read(&self, ids: &[u32], segments: &[u32], head: bool) -> Result<RowCount>;
 
     /// Returns the logits of the token after each of `ids`, with cross-attention to `memory` if given.
-    fn write(&self, ids: &[u32], memory: Option<&Rows>) -> Result<Rows>;
+    fn write(&self, ids: &[u32], memory: Option<&RowCount>) -> Result<RowCount>;
 
     /// Describes the inputs.
-    fn inputs(&self) -> Vec<Port>;
+    fn inputs(&self) -> Vec<PortInfo>;
 
     /// Describes the outputs.
-    fn outputs(&self) -> Vec<Port>;
+    fn outputs(&self) -> Vec<PortInfo>;
 
     /// Computes all outputs from all inputs.
     fn run(&self, inputs: &[NamedTensor]) -> Result<Vec<NamedTensor>>;
@@ -139,31 +139,31 @@ pub(crate) fn shape(outline: &Outline) -> (ModelConfig, Graphs) {
         state: Default::default(),
         mixed: 0,
     };
-    let graph = |head: Head, columns: usize| {
-        let value = |columns| Value { rows: RowKind::Outputs, columns };
+    let graph = |head: OutputHead, columns: usize| {
+        let value = |columns| ValueShape { rows: RowKind::Outputs, columns };
         let values = vec![value(outline.hidden.unwrap_or(0)), value(columns)];
-        let output = usize::from(head != Head::Hidden);
+        let output = usize::from(head != OutputHead::Hidden);
         Graph { values, output, hidden: 0, head, ..Graph::default() }
     };
     let encoder = outline.reads.map(|head| graph(head, outline.columns));
-    let decoder = outline.writes.then(|| graph(Head::Next, outline.vocabulary));
+    let decoder = outline.writes.then(|| graph(OutputHead::Next, outline.vocabulary));
     (hyper, Graphs { encoder, decoder })
 }
 
 /// The tokens and encoder output of each sequence in a context: external backends are stateless and need them on every
 /// call.
 #[derive(Default)]
-pub(crate) struct History {
+pub(crate) struct SequenceHistory {
     sequences: Vec<Seen>,
 }
 
 #[derive(Clone, Default)]
 struct Seen {
     tokens: Vec<u32>,
-    memory: Option<Arc<Rows>>,
+    memory: Option<Arc<RowCount>>,
 }
 
-impl History {
+impl SequenceHistory {
     fn of(&mut self, sequence: usize) -> &mut Seen {
         if self.sequences.len() <= sequence {
             self.sequences.resize(sequence + 1, Seen::default());
@@ -180,7 +180,7 @@ impl History {
     /// Computes the output rows of a batch. `head`: outputs of the head, not hidden states.
     pub(crate) fn run(
         &mut self,
-        engine: &dyn Engine,
+        engine: &dyn ExternalBackend,
         batch: &Batch,
         (reads, head): (bool, bool),
         stop: &AtomicBool,
@@ -221,16 +221,18 @@ impl History {
 mod tests {
     use super::*;
     use crate::encoder::{EncoderOptions, Tokens};
-    use crate::file::{File, Metadata, Writer};
-    use crate::{CacheType, ExecutorKind, Features, Model, ModelOptions, OutputRows, SessionOptions, Window};
+    use crate::file::{File, FileWriter, Metadata};
+    use crate::{
+        CacheType, CpuFeatures, ExecutorKind, Model, ModelOptions, OutputRows, SessionOptions, Window,
+    };
 
     /// A test model. The score of a token: its count so far, plus ten times its count in the encoded sequence.
     struct Counts;
 
-    impl Engine for Counts {
+    impl ExternalBackend for Counts {
         fn outline(&self) -> Outline {
             Outline {
-                reads: Some(Head::Hidden),
+                reads: Some(OutputHead::Hidden),
                 columns: 2,
                 hidden: Some(2),
                 writes: true,
@@ -244,12 +246,12 @@ mod tests {
             "counts".to_owned()
         }
 
-        fn read(&self, ids: &[u32], segments: &[u32], _: bool) -> Result<Rows> {
+        fn read(&self, ids: &[u32], segments: &[u32], _: bool) -> Result<RowCount> {
             let pairs = ids.iter().zip(segments).flat_map(|(id, segment)| [*id as f32, *segment as f32]);
-            Ok(Rows { columns: 2, values: pairs.collect() })
+            Ok(RowCount { columns: 2, values: pairs.collect() })
         }
 
-        fn write(&self, ids: &[u32], memory: Option<&Rows>) -> Result<Rows> {
+        fn write(&self, ids: &[u32], memory: Option<&RowCount>) -> Result<RowCount> {
             let read: Vec<f32> = memory.map(|rows| rows.values.iter().step_by(2).copied().collect()).unwrap();
             let mut values = Vec::new();
             for end in 1..=ids.len() {
@@ -258,14 +260,14 @@ mod tests {
                     (written + 10 * read.iter().filter(|&&id| id == token as f32).count()) as f32
                 }));
             }
-            Ok(Rows { columns: 4, values })
+            Ok(RowCount { columns: 4, values })
         }
 
-        fn inputs(&self) -> Vec<Port> {
+        fn inputs(&self) -> Vec<PortInfo> {
             Vec::new()
         }
 
-        fn outputs(&self) -> Vec<Port> {
+        fn outputs(&self) -> Vec<PortInfo> {
             Vec::new()
         }
 
@@ -275,7 +277,7 @@ mod tests {
     }
 
     fn model() -> Model {
-        let writer = Writer::new(std::io::Cursor::new(Vec::new())).unwrap();
+        let writer = FileWriter::new(std::io::Cursor::new(Vec::new())).unwrap();
         let metadata = Metadata { architecture: GENERAL.to_owned(), ..Metadata::default() };
         let file = File::from_bytes(writer.finish(&metadata).unwrap().into_inner()).unwrap();
         Model::of_engine(file, Arc::new(Counts), &ModelOptions::default()).unwrap()
@@ -316,7 +318,7 @@ mod tests {
         let usual = ModelOptions::default();
         for (place, options) in [
             ("executor", ModelOptions { executor: ExecutorKind::Reference, ..usual }),
-            ("cpu_features", ModelOptions { without: Features::AVX2, ..usual }),
+            ("cpu_features", ModelOptions { without: CpuFeatures::AVX2, ..usual }),
         ] {
             let error = open(&options).err().unwrap();
             assert_eq!((error.kind(), error.place()), (ErrorKind::Unsupported, place));
@@ -334,7 +336,7 @@ mod tests {
     #[test]
     fn encoders_read_in_any_order() {
         let mut encoder = model().encoder(EncoderOptions::default()).unwrap();
-        assert_eq!((encoder.head(), encoder.columns()), (Head::Hidden, 2));
+        assert_eq!((encoder.head(), encoder.columns()), (OutputHead::Hidden, 2));
         let texts =
             [Tokens::from(vec![1]), Tokens { ids: vec![2, 3], segments: vec![0, 1], ..Tokens::default() }];
         let mut rows = vec![Vec::new(); 2];

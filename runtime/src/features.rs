@@ -6,15 +6,16 @@
 use crate::Error;
 
 /// A cargo feature of this crate.
-pub(crate) struct Part {
+pub(crate) struct CargoFeature {
     name: &'static str,
     pub(crate) is_there: bool,
 }
 
-pub(crate) const TEMPLATES: Part = Part { name: "templates", is_there: cfg!(feature = "templates") };
-pub(crate) const AUDIO: Part = Part { name: "audio", is_there: cfg!(feature = "audio") };
+pub(crate) const TEMPLATES: CargoFeature =
+    CargoFeature { name: "templates", is_there: cfg!(feature = "templates") };
+pub(crate) const AUDIO: CargoFeature = CargoFeature { name: "audio", is_there: cfg!(feature = "audio") };
 
-impl Part {
+impl CargoFeature {
     /// Returns the error for a missing feature. Callers must branch on `is_there` itself: through a `Result` the
     /// compiler cannot prove that the code after it is unreachable.
     #[cold]
@@ -33,7 +34,7 @@ mod tests {
 
     #[test]
     fn a_part_that_is_left_out_says_so() {
-        let error = Part { name: "wings", is_there: false }.missing();
+        let error = CargoFeature { name: "wings", is_there: false }.missing();
         assert_eq!(error.kind(), ErrorKind::Unsupported);
         assert!(error.to_string().contains("`wings`"), "{error}");
     }

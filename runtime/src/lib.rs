@@ -45,10 +45,10 @@ pub use error::{Error, ErrorKind, Result};
 pub use exec::turns;
 pub use graph::pass::layers::LayerSet;
 pub use model::{ExecutorKind, Model, ModelOptions};
-pub use seq2seq::{Writer, WriterOptions, Writing};
+pub use seq2seq::{Seq2seq, WriterOptions, Writing};
 pub use session::{
-    Ended, GenerateOptions, Generation, Memory, Pieces, Session, SessionOptions, Step, StopHandle, Token,
-    Window,
+    FinishReason, GenerateOptions, GeneratedToken, Generation, GenerationStep, Pieces, Session,
+    SessionMemory, SessionOptions, StopHandle, Window,
 };
 pub use siskin_kernels::ops::attention::CacheType;
-pub use siskin_kernels::{Cpu, Features};
+pub use siskin_kernels::{Cpu, CpuFeatures};

@@ -7,21 +7,21 @@ use std::sync::Arc;
 
 use siskin_kernels::ops::Kernels;
 use siskin_kernels::ops::attention::CacheType;
-use siskin_kernels::{Cpu, Features};
+use siskin_kernels::{Cpu, CpuFeatures};
 
-use crate::adapter::{Adapter, Placed};
-use crate::arch::{Config, Family, Graphs, ModelConfig};
+use crate::adapter::{Adapter, AdapterTensors};
+use crate::arch::{ConfigReader, Family, Graphs, ModelConfig};
 use crate::cache::{CacheOptions, CacheTypes};
 use crate::context::{Context, ContextOptions};
 use crate::encoder::{Encoder, EncoderOptions};
-use crate::external_backend::{self, Engine, NamedTensor};
+use crate::external_backend::{self, ExternalBackend, NamedTensor};
 use crate::file::{File, SectionKind};
 use crate::governor::Governor;
 use crate::graph::Graph;
 use crate::graph::pass::{self, layers::LayerSet};
 use crate::plan::{Plan, Weights};
-use crate::seq2seq::{Writer, WriterOptions};
-use crate::session::{Memory, Session, SessionOptions};
+use crate::seq2seq::{Seq2seq, WriterOptions};
+use crate::session::{Session, SessionMemory, SessionOptions};
 use crate::template::ChatTemplate;
 use crate::thread_pool;
 use crate::tokenizer::Tokenizer;
@@ -45,7 +45,7 @@ pub struct ModelOptions {
     /// The backend that runs the model.
     pub executor: ExecutorKind,
     /// CPU features that must not be used.
-    pub without: Features,
+    pub without: CpuFeatures,
     /// Layer skipping (LayerSkip, arXiv:2404.16710): the input of a skipped layer becomes its output. Requires a model
     /// whose layers have the same structure.
     pub skip: LayerSet,
@@ -53,7 +53,12 @@ pub struct ModelOptions {
 
 impl Default for ModelOptions {
     fn default() -> Self {
-        Self { threads: 0, executor: ExecutorKind::default(), without: Features::NONE, skip: LayerSet::NONE }
+        Self {
+            threads: 0,
+            executor: ExecutorKind::default(),
+            without: CpuFeatures::NONE,
+            skip: LayerSet::NONE,
+        }
     }
 }
 
@@ -74,7 +79,7 @@ pub(crate) struct Inner {
     pub scalar: Kernels,
     pub options: ModelOptions,
     /// The external backend that computes the model instead of the graphs.
-    pub engine: Option<Arc<dyn Engine>>,
+    pub engine: Option<Arc<dyn ExternalBackend>>,
     /// Notes for the user about how the model runs.
     pub notes: Vec<String>,
     pub governor: Governor,
@@ -119,7 +124,7 @@ impl Model {
             return Err(Error::argument("file", message));
         }
         let family = Family::named(&metadata.architecture).map_err(|error| error.within("metadata"))?;
-        let config = Config::new(metadata.config.clone());
+        let config = ConfigReader::new(metadata.config.clone());
         let (hyper, graphs) = family.build(&config, &|name| file.tensor(name).is_some())?;
         let mut graphs = graphs.without_layers(options.skip)?;
         let odd = graphs.iter().flat_map(Graph::attentions).find(|attention| attention.head_size % 2 != 0);
@@ -127,7 +132,8 @@ impl Model {
             return Err(Error::unsupported("config (head size)", format!("{} is odd", odd.head_size)));
         }
         let all = options.skip == LayerSet::NONE;
-        let placed = adapter.map(|adapter| Placed::new(&mut graphs, &file, adapter, all)).transpose()?;
+        let placed =
+            adapter.map(|adapter| AdapterTensors::new(&mut graphs, &file, adapter, all)).transpose()?;
         let placed = placed.unwrap_or_default();
         let bind = |graph: &Option<Graph>| {
             let bind = |graph| Weights::bind(graph, &file, &placed);
@@ -157,7 +163,7 @@ impl Model {
 
     /// Creates a model that `engine` computes. `file` holds no tensors, only the configuration, tokenizer and chat
     /// template if there are any.
-    pub fn of_engine(file: File, engine: Arc<dyn Engine>, options: &ModelOptions) -> Result<Self> {
+    pub fn of_engine(file: File, engine: Arc<dyn ExternalBackend>, options: &ModelOptions) -> Result<Self> {
         let refusals = [
             (
                 options.skip != LayerSet::NONE,
@@ -169,7 +175,7 @@ impl Model {
                 "executor",
                 "it computes the model itself: ask for no other",
             ),
-            (options.without != Features::NONE, "cpu_features", "it chooses its own: leave out none"),
+            (options.without != CpuFeatures::NONE, "cpu_features", "it chooses its own: leave out none"),
         ];
         if let Some((_, place, message)) = refusals.into_iter().find(|(is_asked, ..)| *is_asked) {
             return Err(Error::unsupported(place, format!("an engine runs the model; {message}")));
@@ -203,7 +209,7 @@ impl Model {
     }
 
     /// Returns the external backend that computes the model, if there is one.
-    pub fn engine(&self) -> Option<&Arc<dyn Engine>> {
+    pub fn engine(&self) -> Option<&Arc<dyn ExternalBackend>> {
         self.inner.engine.as_ref()
     }
 
@@ -230,8 +236,8 @@ impl Model {
     }
 
     /// Returns the configuration stored in the file.
-    pub(crate) fn config(&self) -> Config {
-        Config::new(self.inner.file.metadata().config.clone())
+    pub(crate) fn config(&self) -> ConfigReader {
+        ConfigReader::new(self.inner.file.metadata().config.clone())
     }
 
     /// Returns the name of the model's family.
@@ -363,11 +369,11 @@ impl Model {
     }
 
     /// Returns the memory that a session with these options would use, without reserving it.
-    pub fn memory(&self, options: &SessionOptions) -> Result<Memory> {
+    pub fn memory(&self, options: &SessionOptions) -> Result<SessionMemory> {
         let sequences = options.forks.saturating_add(1);
         let (arena, cache) =
             Context::cost(&self.inner, &self.context_options(options, sequences, sequences)?)?;
-        Ok(Memory { arena, cache, mapped: self.inner.file.bytes().len() })
+        Ok(SessionMemory { arena, cache, mapped: self.inner.file.bytes().len() })
     }
 
     fn context_options(
@@ -434,8 +440,8 @@ impl Model {
     }
 
     /// Creates a sequence-to-sequence generator.
-    pub fn writer(&self, options: WriterOptions) -> Result<Writer> {
-        Writer::new(self.clone(), options)
+    pub fn writer(&self, options: WriterOptions) -> Result<Seq2seq> {
+        Seq2seq::new(self.clone(), options)
     }
 
     /// Creates an encoder for whole sequences.

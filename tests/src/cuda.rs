@@ -6,16 +6,16 @@ use std::sync::OnceLock;
 
 use half::{bf16, f16};
 use siskin::{Error, Result};
-use siskin_emulator::cuda::{self, Machine, Shape};
+use siskin_emulator::cuda::{self, CudaEmulator, LaunchConfig};
 use siskin_trainer::cuda::{
-    Argument, Command, Device, Eight, Matrix, Place, Precision, Product, Range, Tape,
+    Command, Device, DeviceMatrix, Eight, Fp8Format, KernelArgument, Place, Precision, Tape, TapeMatmul,
 };
 
 use crate::paths;
 
 /// The emulated device.
 pub struct Emulated {
-    machine: Machine,
+    machine: CudaEmulator,
 }
 
 /// Compiles `kernels/cuda/`, once per process, and returns the program, or `None` if there is no compiler.
@@ -37,7 +37,7 @@ impl Emulated {
     /// # Panics
     /// If it does not start.
     pub fn new(program: &Path) -> Self {
-        Self { machine: Machine::start(program).unwrap_or_else(|said| panic!("{said}")) }
+        Self { machine: CudaEmulator::start(program).unwrap_or_else(|said| panic!("{said}")) }
     }
 
     /// Sets whether threads run from last to first.
@@ -51,7 +51,7 @@ impl Emulated {
     fn table(
         &mut self,
         precision: Precision,
-        matrix: Matrix,
+        matrix: DeviceMatrix,
         [rows, columns]: [usize; 2],
     ) -> Result<Vec<f32>> {
         let [rows, columns] = if matrix.turned { [columns, rows] } else { [rows, columns] };
@@ -62,7 +62,13 @@ impl Emulated {
     }
 
     /// Returns an operand of a matmul, which may be fp8.
-    fn factor(&mut self, own: Matrices, which: usize, matrix: Matrix, shape: [usize; 2]) -> Result<Vec<f32>> {
+    fn factor(
+        &mut self,
+        own: Matrices,
+        which: usize,
+        matrix: DeviceMatrix,
+        shape: [usize; 2],
+    ) -> Result<Vec<f32>> {
         let Some(Eight { range, inverse }) = own.eights.map(|eights| eights[which]) else {
             return self.table(own.precision, matrix, shape);
         };
@@ -78,7 +84,7 @@ impl Emulated {
         Ok(bytes.into_iter().map(|byte| eight(range, byte) * f32::from_le_bytes(scale)).collect())
     }
 
-    fn multiply(&mut self, product: &Product) -> Result<()> {
+    fn multiply(&mut self, product: &TapeMatmul) -> Result<()> {
         let [m, n, k] = product.shape;
         let own = Matrices { precision: product.precision, eights: product.eights };
         let a = self.factor(own, 0, product.a, [m, k])?;
@@ -87,14 +93,17 @@ impl Emulated {
         let mut out = self.table(kept, product.out, [m, n])?;
         let bias = match product.bias {
             0 => vec![0.0; n],
-            place => self.table(product.precision, Matrix { place, stride: n, turned: false }, [1, n])?,
+            place => {
+                self.table(product.precision, DeviceMatrix { place, stride: n, turned: false }, [1, n])?
+            }
         };
-        let at = |matrix: Matrix, row: usize, column: usize| match matrix.turned {
+        let at = |matrix: DeviceMatrix, row: usize, column: usize| match matrix.turned {
             true => column * matrix.stride + row,
             false => row * matrix.stride + column,
         };
         let mut before = vec![0.0; out.len()];
-        let steps = |matrix: Matrix| if matrix.turned { [1, matrix.stride] } else { [matrix.stride, 1] };
+        let steps =
+            |matrix: DeviceMatrix| if matrix.turned { [1, matrix.stride] } else { [matrix.stride, 1] };
         let sums = cuda::product(product.shape, (&a, steps(product.a)), (&b, steps(product.b)));
         for row in 0..m {
             for column in 0..n {
@@ -158,8 +167,10 @@ impl Device for Emulated {
                 Command::Multiply(product) => self.multiply(product)?,
                 Command::Clear { place, bytes } => said(self.machine.fill(*place, 0, *bytes))?,
                 Command::Launch(launch) => {
-                    let shape = Shape { grid: launch.grid, threads: launch.threads, shared: launch.shared };
-                    let arguments: Vec<cuda::Argument> = launch.arguments.iter().map(as_word).collect();
+                    let shape =
+                        LaunchConfig { grid: launch.grid, threads: launch.threads, shared: launch.shared };
+                    let arguments: Vec<cuda::EmulatedArgument> =
+                        launch.arguments.iter().map(as_word).collect();
                     said(self.machine.launch(&launch.kernel, shape, &arguments))?;
                 }
             }
@@ -168,12 +179,12 @@ impl Device for Emulated {
     }
 }
 
-fn as_word(argument: &Argument) -> cuda::Argument {
+fn as_word(argument: &KernelArgument) -> cuda::EmulatedArgument {
     match *argument {
-        Argument::Place(place) => cuda::Argument::Place(place),
-        Argument::Whole(number) => cuda::Argument::Whole(i64::from(number)),
-        Argument::Long(number) => cuda::Argument::Whole(number),
-        Argument::Float(number) => cuda::Argument::Float(number),
+        KernelArgument::Place(place) => cuda::EmulatedArgument::Place(place),
+        KernelArgument::Whole(number) => cuda::EmulatedArgument::Whole(i64::from(number)),
+        KernelArgument::Long(number) => cuda::EmulatedArgument::Whole(number),
+        KernelArgument::Float(number) => cuda::EmulatedArgument::Float(number),
     }
 }
 
@@ -185,16 +196,16 @@ struct Matrices {
 }
 
 /// Decodes an fp8 byte.
-pub fn eight(range: Range, byte: u8) -> f32 {
+pub fn eight(range: Fp8Format, byte: u8) -> f32 {
     let (digits, bias) = match range {
-        Range::Near => (3, 7),
-        Range::Far => (2, 15),
+        Fp8Format::Near => (3, 7),
+        Fp8Format::Far => (2, 15),
     };
     let (exponent, rest) = (i32::from(byte & 0x7f) >> digits, f32::from(byte & ((1 << digits) - 1)));
     let one = f32::from(1_u8 << digits);
     let size = match (exponent, range) {
-        (15, Range::Near) if byte & 7 == 7 => f32::NAN,
-        (31, Range::Far) => f32::NAN,
+        (15, Fp8Format::Near) if byte & 7 == 7 => f32::NAN,
+        (31, Fp8Format::Far) => f32::NAN,
         (0, _) => rest / one * 2.0_f32.powi(1 - bias),
         _ => (1.0 + rest / one) * 2.0_f32.powi(exponent - bias),
     };

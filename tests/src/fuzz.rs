@@ -3,7 +3,7 @@
 //! A target takes any bytes and must return: no panic, no overflow, and no more memory than a small multiple of the
 //! input. `fuzz/` runs the same functions under libFuzzer.
 
-use siskin_benches::Random;
+use siskin_benches::BenchRandom;
 
 /// A target: its name, which is also its folder under `tests/data/fuzz/`, and its function.
 pub type Target = (&'static str, fn(&[u8]));
@@ -140,17 +140,17 @@ pub fn memo(data: &[u8]) {
 
 /// Reads an untrusted training text: as plain text, cut in every way, and as JSON lines.
 pub fn documents(data: &[u8]) {
-    use siskin_trainer::data::source::{Cut, JsonLines, Text};
-    use siskin_trainer::data::{Kind, Reading};
+    use siskin_trainer::data::source::{Cut, JsonLines, PlainText};
+    use siskin_trainer::data::{Reading, TaskEntry};
     let input = || Box::new(std::io::Cursor::new(data.to_vec()));
     for cut in [Cut::Blank, Cut::Whole, Cut::Separator("|".to_owned())] {
         let reading = Reading { cut, ..Reading::default() };
-        let Ok(documents) = Text.documents(input(), "text", &reading) else { continue };
+        let Ok(documents) = PlainText.documents(input(), "text", &reading) else { continue };
         let found = documents.map(|document| usize::from(document.is_ok())).sum::<usize>();
         assert!(found <= data.len(), "documents of nothing");
     }
     for name in ["causal", "classes", "contrast"] {
-        let Ok(reading) = Kind::of(name).map(Kind::reading) else { continue };
+        let Ok(reading) = TaskEntry::of(name).map(TaskEntry::reading) else { continue };
         let Ok(documents) = JsonLines.documents(input(), "lines", &reading) else { continue };
         documents.for_each(|document| drop(document.map(|document| document.hash())));
     }
@@ -158,9 +158,9 @@ pub fn documents(data: &[u8]) {
 
 /// Opens an untrusted file of packed tokens, reads it, and trains on it.
 pub fn tokens(data: &[u8]) {
-    use siskin_trainer::data::task::{Causal, Frame, Packing};
-    use siskin_trainer::data::{Loader, LoaderOptions, Packed, Position, Records};
-    let Ok(packed) = Packed::from_bytes(siskin::file::Bytes::new(data.to_vec())) else { return };
+    use siskin_trainer::data::task::{Causal, Packing, SpecialTokens};
+    use siskin_trainer::data::{Loader, LoaderOptions, PackedFile, Position, Records};
+    let Ok(packed) = PackedFile::from_bytes(siskin::file::Bytes::new(data.to_vec())) else { return };
     for record in 0..packed.count() {
         for part in 0..packed.parts() {
             let Ok(list) = packed.list(record, part) else { continue };
@@ -170,7 +170,7 @@ pub fn tokens(data: &[u8]) {
     }
     let records = std::sync::Arc::new(packed);
     for packing in [Packing::Apart, Packing::Across] {
-        let frame = Frame { before: vec![0], after: Vec::new() };
+        let frame = SpecialTokens { before: vec![0], after: Vec::new() };
         let Ok(task) = Causal::new(records.clone(), frame, 16, packing) else { continue };
         let options = LoaderOptions { rows: 64, pool: 8, epochs: 1, ..LoaderOptions::default() };
         let Ok(loader) = Loader::new(std::sync::Arc::new(task), options, Position::default()) else {
@@ -182,9 +182,9 @@ pub fn tokens(data: &[u8]) {
 
 /// Parses an untrusted CTranslate2 `model.bin`, or its vocabulary.
 pub fn ctranslate2(data: &[u8]) {
-    use siskin_convert::import::ctranslate2::{Container, Names, Role, Vocabulary};
-    let _ = Vocabulary::from_json(Role::Model, data, "vocabulary.json");
-    let _ = Vocabulary::from_text(Role::Model, data, "vocabulary.txt");
+    use siskin_convert::import::ctranslate2::{Container, Names, TokenList, VocabularyRole};
+    let _ = TokenList::from_json(VocabularyRole::Model, data, "vocabulary.json");
+    let _ = TokenList::from_text(VocabularyRole::Model, data, "vocabulary.txt");
     let Ok(container) = Container::parse(&siskin::file::Bytes::new(data.to_vec())) else { return };
     for variable in &container.variables {
         let _ = (variable.number(), variable.text());
@@ -206,7 +206,8 @@ pub fn ctranslate2(data: &[u8]) {
 
 /// Parses an untrusted GGUF file.
 pub fn gguf(data: &[u8]) {
-    let Ok(part) = siskin_convert::import::gguf::Part::parse(&siskin::file::Bytes::new(data.to_vec())) else {
+    let Ok(part) = siskin_convert::import::gguf::GgufPart::parse(&siskin::file::Bytes::new(data.to_vec()))
+    else {
         return;
     };
     for (_, value) in &part.metadata {
@@ -220,10 +221,10 @@ pub fn gguf(data: &[u8]) {
 /// Parses an untrusted ONNX file, up to the names of its tensors and their data. tract, which may panic on the rest,
 /// has its own tests.
 pub fn onnx(data: &[u8]) {
-    use siskin_convert::import::onnx::{Model, Store, recover, weights};
+    use siskin_convert::import::onnx::{ExternalData, OnnxModel, recover, weights};
     let bytes = siskin::file::Bytes::new(data.to_vec());
-    let Ok(model) = Model::parse(&bytes) else { return };
-    let mut store = Store::of_bytes(bytes.clone(), std::path::Path::new("no such folder"));
+    let Ok(model) = OnnxModel::parse(&bytes) else { return };
+    let mut store = ExternalData::of_bytes(bytes.clone(), std::path::Path::new("no such folder"));
     for named in recover(&model.graph).values() {
         let _ = store.data(named.tensor);
     }
@@ -285,7 +286,8 @@ fn open_source(data: &[u8]) -> siskin::Result<siskin::file::File> {
         .and_then(|()| std::fs::write(folder.join("config.json"), CTRANSLATE2_CONFIG))
         .and_then(|()| std::fs::write(folder.join("shared_vocabulary.json"), CTRANSLATE2_VOCABULARY));
     written.map_err(|error| siskin::Error::new(siskin::ErrorKind::Io, "seed", error.to_string()))?;
-    let options = siskin_convert::OpenOptions { cache: siskin_convert::Cache::Off, ..Default::default() };
+    let options =
+        siskin_convert::OpenOptions { cache: siskin_convert::PackedCache::Off, ..Default::default() };
     let opened = siskin_convert::open_any(if is_gguf { &file } else { &folder }, &options);
     let _ = std::fs::remove_dir_all(&folder);
     opened
@@ -303,7 +305,7 @@ pub fn template(data: &[u8]) {
     let Ok(template) = siskin::template::ChatTemplate::new(source) else { return };
     let messages =
         [siskin::template::Message::new("user", "hello"), siskin::template::Message::new("assistant", "hi")];
-    let messages = siskin::template::Data::from(&messages[..]);
+    let messages = siskin::template::TemplateData::from(&messages[..]);
     let _ = template.render(&messages, &siskin::template::RenderOptions::default());
 }
 
@@ -341,7 +343,7 @@ const LENGTHS: [u64; 12] = [
 
 /// Returns a mutated copy of `seed`: one to four mutations, each a flipped bit, a truncation, a large length, a moved,
 /// repeated or foreign slice, or a rewritten decimal number. `other` provides foreign slices.
-pub fn mutate(seed: &[u8], other: &[u8], random: &mut Random) -> Vec<u8> {
+pub fn mutate(seed: &[u8], other: &[u8], random: &mut BenchRandom) -> Vec<u8> {
     let mut data = seed.to_vec();
     for _ in 0..=random.below(4) {
         match random.below(7) {
@@ -357,7 +359,7 @@ pub fn mutate(seed: &[u8], other: &[u8], random: &mut Random) -> Vec<u8> {
     data
 }
 
-fn flip(data: &mut [u8], random: &mut Random) {
+fn flip(data: &mut [u8], random: &mut BenchRandom) {
     for _ in 0..=random.below(8) {
         let at = random.below(data.len());
         if let Some(byte) = data.get_mut(at) {
@@ -367,7 +369,7 @@ fn flip(data: &mut [u8], random: &mut Random) {
 }
 
 /// Overwrites 1, 2, 4 or 8 bytes by an extreme value, mostly near the start, where headers are.
-fn overwrite(data: &mut [u8], random: &mut Random) {
+fn overwrite(data: &mut [u8], random: &mut BenchRandom) {
     let reach = if random.below(3) == 0 { data.len() } else { data.len().min(256) };
     let (at, width) = (random.below(reach), 1 << random.below(4));
     let number = LENGTHS[random.below(LENGTHS.len())].to_le_bytes();
@@ -376,21 +378,21 @@ fn overwrite(data: &mut [u8], random: &mut Random) {
     }
 }
 
-fn splice(data: &mut Vec<u8>, from: &[u8], random: &mut Random) {
+fn splice(data: &mut Vec<u8>, from: &[u8], random: &mut BenchRandom) {
     let start = random.below(from.len() + 1);
     let length = random.below((from.len() - start).min(64) + 1);
     let at = random.below(data.len() + 1);
     data.splice(at..at, from[start..start + length].iter().copied());
 }
 
-fn remove(data: &mut Vec<u8>, random: &mut Random) {
+fn remove(data: &mut Vec<u8>, random: &mut BenchRandom) {
     let start = random.below(data.len() + 1);
     let end = start + random.below((data.len() - start).min(64) + 1);
     data.drain(start..end);
 }
 
 /// Replaces a run of decimal digits, which text formats use for lengths.
-fn renumber(data: &mut Vec<u8>, random: &mut Random) {
+fn renumber(data: &mut Vec<u8>, random: &mut BenchRandom) {
     let from = random.below(data.len());
     let Some(offset) = data.iter().skip(from).position(u8::is_ascii_digit) else { return };
     let start = from + offset;
@@ -407,7 +409,7 @@ mod tests {
     fn mutations_repeat_and_differ() {
         let seed: Vec<u8> = (0..=255).collect();
         let run = || {
-            let mut random = Random::new(7);
+            let mut random = BenchRandom::new(7);
             (0..500).map(|_| mutate(&seed, b"1234567", &mut random)).collect::<Vec<_>>()
         };
         let first = run();
@@ -419,7 +421,7 @@ mod tests {
 
     #[test]
     fn nothing_mutates_to_something_without_panic() {
-        let mut random = Random::new(1);
+        let mut random = BenchRandom::new(1);
         (0..500).for_each(|_| drop(mutate(b"", b"", &mut random)));
     }
 

@@ -3,9 +3,9 @@
 use std::path::Path;
 
 use siskin::file::{Bytes, File};
-use siskin::{ExecutorKind, Features, Model, ModelOptions, Session, SessionOptions};
+use siskin::{CpuFeatures, ExecutorKind, Model, ModelOptions, Session, SessionOptions};
 use siskin_convert::import::safetensors;
-use siskin_convert::{Cache, OpenOptions, Recipe, open_any};
+use siskin_convert::{OpenOptions, PackedCache, Recipe, open_any};
 use siskin_kernels::Cpu;
 
 use crate::paths;
@@ -44,7 +44,7 @@ pub const NAMES: &[&str] = &[
 
 /// A golden model with its inputs and expected logits.
 #[derive(Debug)]
-pub struct Golden {
+pub struct GoldenModel {
     /// The packed model.
     pub file: File,
     /// One list of token ids per sequence of the batch.
@@ -57,7 +57,7 @@ pub struct Golden {
 ///
 /// # Panics
 /// If its files are missing or corrupt: they are part of the repository.
-pub fn load(name: &str) -> Golden {
+pub fn load(name: &str) -> GoldenModel {
     load_as(name, None)
 }
 
@@ -65,7 +65,7 @@ pub fn load(name: &str) -> Golden {
 ///
 /// # Panics
 /// If its files are missing or corrupt: they are part of the repository.
-pub fn load_as(name: &str, recipe: Option<Recipe>) -> Golden {
+pub fn load_as(name: &str, recipe: Option<Recipe>) -> GoldenModel {
     load_from(&paths::data("golden").join(name), recipe)
 }
 
@@ -73,8 +73,8 @@ pub fn load_as(name: &str, recipe: Option<Recipe>) -> Golden {
 ///
 /// # Panics
 /// If its files are missing or corrupt: they are part of the repository.
-pub fn load_from(folder: &Path, recipe: Option<Recipe>) -> Golden {
-    let options = OpenOptions { cache: Cache::Off, recipe, ..OpenOptions::default() };
+pub fn load_from(folder: &Path, recipe: Option<Recipe>) -> GoldenModel {
+    let options = OpenOptions { cache: PackedCache::Off, recipe, ..OpenOptions::default() };
     let file = open_any(folder, &options).expect("a golden model packs");
     let io = std::fs::read(folder.join("io.safetensors")).expect("io.safetensors is there");
     let io = safetensors::parse(Bytes::new(io)).expect("io.safetensors parses");
@@ -85,7 +85,7 @@ pub fn load_from(folder: &Path, recipe: Option<Recipe>) -> Golden {
     let logits: Vec<f32> =
         io["logits"].data.as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect();
     let per_row = logits.len() / (ids.len() / columns);
-    Golden {
+    GoldenModel {
         file,
         ids: ids.chunks(columns).map(<[u32]>::to_vec).collect(),
         logits: logits.chunks(per_row).map(<[f32]>::to_vec).collect(),
@@ -94,20 +94,20 @@ pub fn load_from(folder: &Path, recipe: Option<Recipe>) -> Golden {
 
 /// CPU features to disable so that every kernel table is used: first none, then the best remaining level, down to the
 /// portable kernels.
-pub const LEVELS: [Features; 6] = [
-    Features::NONE,
-    Features::AMX,
-    Features::AVX512.with(Features::I8MM),
-    Features::AVX512.with(Features::AVXVNNI),
-    Features::DOTPROD,
-    Features::AVX2.with(Features::NEON),
+pub const LEVELS: [CpuFeatures; 6] = [
+    CpuFeatures::NONE,
+    CpuFeatures::AMX,
+    CpuFeatures::AVX512.with(CpuFeatures::I8MM),
+    CpuFeatures::AVX512.with(CpuFeatures::AVXVNNI),
+    CpuFeatures::DOTPROD,
+    CpuFeatures::AVX2.with(CpuFeatures::NEON),
 ];
 
 /// Enables AMX, emulated in software if the machine lacks it but supports the emulator.
 pub fn emulate() {
     if siskin_emulator::install() {
         // SAFETY: the emulator carries these instructions out in all threads.
-        unsafe { Cpu::claim(Features::AMX) }
+        unsafe { Cpu::claim(CpuFeatures::AMX) }
     }
 }
 
@@ -115,7 +115,7 @@ pub fn emulate() {
 ///
 /// # Panics
 /// If the model does not open.
-pub fn model(file: &File, executor: ExecutorKind, threads: usize, without: Features) -> Model {
+pub fn model(file: &File, executor: ExecutorKind, threads: usize, without: CpuFeatures) -> Model {
     let options = ModelOptions { threads, executor, without, ..ModelOptions::default() };
     Model::from_file(file.clone(), &options).expect("the model opens")
 }

@@ -4,11 +4,11 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use siskin::file::{Bytes, File};
-use siskin::graph::{Head, Rows};
+use siskin::graph::{OutputHead, RowKind};
 use siskin_convert::import::safetensors;
-use siskin_convert::{Cache, OpenOptions, open_any};
-use siskin_trainer::batch::{Batch, Texts};
-use siskin_trainer::loss::{Loss, Outputs, Sum, Targets};
+use siskin_convert::{OpenOptions, PackedCache, open_any};
+use siskin_trainer::batch::{BatchSequences, TrainingBatch};
+use siskin_trainer::loss::{Loss, LossRows, Sum, Targets};
 use siskin_trainer::{Parameters, Program, Real};
 
 use crate::{golden, paths, texts};
@@ -32,13 +32,13 @@ pub const UNTRAINED: &[(&str, &str)] = &[
 ];
 
 /// A golden model for training, with its reference results.
-pub struct Case {
+pub struct GradientCase {
     /// The packed model.
     pub file: File,
     /// Its training program.
     pub program: Program,
     /// The input batch.
-    pub batch: Batch,
+    pub batch: TrainingBatch,
     /// The expected outputs, row by row.
     pub outputs: Vec<f32>,
 }
@@ -53,8 +53,8 @@ pub fn folder(name: &str) -> PathBuf {
 ///
 /// # Panics
 /// If its files are missing or corrupt: they are part of the repository.
-pub fn load(name: &str) -> Case {
-    let mut batch = Batch::default();
+pub fn load(name: &str) -> GradientCase {
+    let mut batch = TrainingBatch::default();
     let (file, outputs);
     if golden::NAMES.contains(&name) {
         let golden = golden::load(name);
@@ -79,21 +79,21 @@ pub fn load(name: &str) -> Case {
     let program = Program::of_file(&file).expect("the model has a program");
     let wanted = program.side();
     let side = if batch.writer.rows.is_empty() { &mut batch.reader } else { &mut batch.writer };
-    if program.head == Head::Class {
+    if program.head == OutputHead::Class {
         side.wanted = side.spans.iter().map(|span| span.start).collect();
     } else {
         side.want_all();
     }
     assert_eq!(program.values[program.output].row_count(&batch), wanted.texts(&batch).wanted.len());
-    Case { file, program, batch, outputs }
+    GradientCase { file, program, batch, outputs }
 }
 
 /// Adds the encoder rows of audio features.
-fn listen(file: &File, features: &[&[f32]], reader: &mut Texts) {
+fn listen(file: &File, features: &[&[f32]], reader: &mut BatchSequences) {
     let program = Program::of_file(file).expect("the model has a program");
-    let frames = program.values.iter().find(|value| value.rows == Rows::Frames);
+    let frames = program.values.iter().find(|value| value.rows == RowKind::Frames);
     let columns = frames.map_or(1, |value| value.columns);
-    *reader = Texts::default();
+    *reader = BatchSequences::default();
     for features in features {
         let first = reader.frame_count();
         let count = features.len() / columns;
@@ -115,7 +115,7 @@ impl Direction {
 impl<T: Real> Loss<T> for Direction {
     fn add(
         &self,
-        outputs: &Outputs<'_, T>,
+        outputs: &LossRows<'_, T>,
         _: &Targets,
         scale: f64,
         gradient: &mut [T],
@@ -164,7 +164,7 @@ pub fn reference(name: &str) -> HashMap<String, Vec<f32>> {
 pub fn bless(name: &str, folder: &Path) {
     let case = load(name);
     let read = |folder: &Path| -> Parameters<f64> {
-        let options = OpenOptions { cache: Cache::Off, ..OpenOptions::default() };
+        let options = OpenOptions { cache: PackedCache::Off, ..OpenOptions::default() };
         let file = open_any(folder, &options).expect("a folder of gradients packs");
         Parameters::read(&case.program.weights, &file).expect("gradients have the model's shapes")
     };

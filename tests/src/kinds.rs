@@ -3,9 +3,9 @@
 
 use siskin::file::Bytes;
 use siskin_convert::import::safetensors;
-use siskin_convert::{Cache, OpenOptions, open_any};
+use siskin_convert::{OpenOptions, PackedCache, open_any};
 
-use crate::golden::Golden;
+use crate::golden::GoldenModel;
 use crate::paths;
 
 /// Sliding window size of the mask `recent`.
@@ -19,9 +19,9 @@ pub const PREFIX: usize = 7;
 ///
 /// # Panics
 /// If its files are missing or corrupt: they are part of the repository.
-pub fn masked(name: &str, mask: &str) -> Golden {
+pub fn masked(name: &str, mask: &str) -> GoldenModel {
     let folder = paths::data("golden-kinds").join(name);
-    let options = OpenOptions { cache: Cache::Off, ..OpenOptions::default() };
+    let options = OpenOptions { cache: PackedCache::Off, ..OpenOptions::default() };
     let gguf = folder.join("model.gguf");
     let source = if gguf.is_file() { &gguf } else { &folder };
     let file = open_any(source, &options).expect("a golden model packs");
@@ -34,7 +34,7 @@ pub fn masked(name: &str, mask: &str) -> Golden {
     let logits: Vec<f32> =
         io[mask].data.as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect();
     let per_row = logits.len() / (ids.len() / columns);
-    Golden {
+    GoldenModel {
         file,
         ids: ids.chunks(columns).map(<[u32]>::to_vec).collect(),
         logits: logits.chunks(per_row).map(<[f32]>::to_vec).collect(),

@@ -3,16 +3,16 @@
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
-use siskin::beam_search::{Early, Found, SearchOptions};
+use siskin::beam_search::{EarlyStopping, FinishedHypothesis, SearchOptions};
 use siskin::file::File;
 use siskin::logits_processors::Rules;
-use siskin_convert::{Cache, OpenOptions, open_any};
+use siskin_convert::{OpenOptions, PackedCache, open_any};
 
 use crate::paths;
 
 /// A source or prompt, search options, and the expected results.
 #[derive(Debug)]
-pub struct Case {
+pub struct SearchCase {
     /// The folder of the model, in `tests/data`.
     pub model: String,
     /// Whether the model is an encoder–decoder and encodes the source.
@@ -24,14 +24,14 @@ pub struct Case {
     /// The forced prefix, after the model's own start tokens.
     pub prefix: Vec<u32>,
     /// The generated sequences; greedy ones have no score.
-    pub found: Vec<Found>,
+    pub found: Vec<FinishedHypothesis>,
 }
 
 /// Reads the cases of a file.
 ///
 /// # Panics
 /// If it is missing or corrupt: it is part of the repository.
-pub fn cases(name: &str) -> Vec<Case> {
+pub fn cases(name: &str) -> Vec<SearchCase> {
     let bytes = std::fs::read(paths::data("search").join(name)).expect("the cases are there");
     let all: Vec<Value> = serde_json::from_slice(&bytes).expect("the cases are JSON");
     all.iter().map(case).collect()
@@ -46,7 +46,7 @@ fn ids(value: &Value) -> Vec<u32> {
     }
 }
 
-fn case(case: &Value) -> Case {
+fn case(case: &Value) -> SearchCase {
     let options = &case["options"];
     let count = |key: &str, usual: u64| options[key].as_u64().unwrap_or(usual) as usize;
     let number = |key: &str, usual: f64| options[key].as_f64().unwrap_or(usual) as f32;
@@ -67,9 +67,9 @@ fn case(case: &Value) -> Case {
         suppress_first: ids(&options["begin_suppress_tokens"]),
     };
     let early = match &options["early_stopping"] {
-        Value::Bool(true) => Early::Full,
-        Value::String(_) => Early::Never,
-        _ => Early::Unlikely,
+        Value::Bool(true) => EarlyStopping::Full,
+        Value::String(_) => EarlyStopping::Never,
+        _ => EarlyStopping::Unlikely,
     };
     let options = SearchOptions {
         beams: count("num_beams", 1),
@@ -81,12 +81,12 @@ fn case(case: &Value) -> Case {
         max_tokens: count("max_new_tokens", 20),
         rules,
     };
-    let found = |found: &Value| Found {
+    let found = |found: &Value| FinishedHypothesis {
         tokens: ids(&found["tokens"]),
         score: found["score"].as_f64().unwrap_or(f64::NAN),
     };
     let model = case["model"].as_str().expect("a name").to_owned();
-    Case {
+    SearchCase {
         reads: model.contains("texts"),
         model,
         options,
@@ -133,7 +133,8 @@ pub fn with_tokenizer(
         "pre_tokenizer": {"type": "WhitespaceSplit"}, "post_processor": null, "decoder": null,
         "model": {"type": "WordLevel", "vocab": vocabulary, "unk_token": spelling(0)}});
     std::fs::write(made.join("tokenizer.json"), tokenizer.to_string()).expect("tokenizer.json is written");
-    open_any(&made, &OpenOptions { cache: Cache::Off, ..OpenOptions::default() }).expect("the model packs")
+    open_any(&made, &OpenOptions { cache: PackedCache::Off, ..OpenOptions::default() })
+        .expect("the model packs")
 }
 
 /// Returns the text of tokens in such a model.

@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use serde_json::Value;
 use siskin::encoder::Tokens;
 use siskin::file::{Bytes, File};
-use siskin::graph::Head;
+use siskin::graph::OutputHead;
 use siskin::{Encoder, EncoderOptions, Model, OutputRows, SessionOptions};
-use siskin_convert::import::safetensors::{self, Tensor};
-use siskin_convert::{Cache, OpenOptions, Recipe, open_any};
+use siskin_convert::import::safetensors::{self, SafetensorsTensor};
+use siskin_convert::{OpenOptions, PackedCache, Recipe, open_any};
 
 use crate::paths;
 
@@ -55,7 +55,7 @@ pub const WRITERS: &[&str] =
 
 /// A model with its inputs and expected results.
 #[derive(Debug)]
-pub struct Golden {
+pub struct GoldenTexts {
     /// The packed model.
     pub file: File,
     /// The encoder inputs.
@@ -72,7 +72,7 @@ pub struct Golden {
 ///
 /// # Panics
 /// If its files are missing or corrupt: they are part of the repository.
-pub fn load(name: &str, recipe: Option<Recipe>) -> Golden {
+pub fn load(name: &str, recipe: Option<Recipe>) -> GoldenTexts {
     load_from(&paths::data("golden-texts").join(name), recipe)
 }
 
@@ -80,8 +80,8 @@ pub fn load(name: &str, recipe: Option<Recipe>) -> Golden {
 ///
 /// # Panics
 /// As [`load`].
-pub fn load_from(folder: &Path, recipe: Option<Recipe>) -> Golden {
-    let options = OpenOptions { cache: Cache::Off, recipe, ..OpenOptions::default() };
+pub fn load_from(folder: &Path, recipe: Option<Recipe>) -> GoldenTexts {
+    let options = OpenOptions { cache: PackedCache::Off, recipe, ..OpenOptions::default() };
     let file = open_any(folder, &options).expect("a golden model packs");
     let io = std::fs::read(folder.join("io.safetensors")).expect("io.safetensors is there");
     let io = safetensors::parse(Bytes::new(io)).expect("io.safetensors parses");
@@ -97,17 +97,17 @@ pub fn load_from(folder: &Path, recipe: Option<Recipe>) -> Golden {
         }
     }
     let scores = if written.is_empty() { Vec::new() } else { rows_of_numbers(&io["logits"]) };
-    Golden { file, texts: texts(&io), read, written, scores }
+    GoldenTexts { file, texts: texts(&io), read, written, scores }
 }
 
-fn outputs_of(io: &HashMap<String, Tensor>) -> &'static str {
+fn outputs_of(io: &HashMap<String, SafetensorsTensor>) -> &'static str {
     ["encoder_hidden", "last_hidden_state"]
         .into_iter()
         .find(|name| io.contains_key(*name))
         .unwrap_or("logits")
 }
 
-fn texts(io: &HashMap<String, Tensor>) -> Vec<Tokens> {
+fn texts(io: &HashMap<String, SafetensorsTensor>) -> Vec<Tokens> {
     if let Some(features) = io.get("input_features") {
         let (columns, frames) = (features.shape[1] as usize, features.shape[2] as usize);
         let turned = |values: Vec<f32>| -> Vec<f32> {
@@ -132,13 +132,13 @@ fn texts(io: &HashMap<String, Tensor>) -> Vec<Tokens> {
     rows_of_ids(&io["input_ids"]).into_iter().enumerate().map(text).collect()
 }
 
-fn rows_of_ids(tensor: &Tensor) -> Vec<Vec<u32>> {
+fn rows_of_ids(tensor: &SafetensorsTensor) -> Vec<Vec<u32>> {
     let words = tensor.data.as_chunks::<8>().0.iter().map(|bytes| i64::from_le_bytes(*bytes) as u32);
     let words: Vec<u32> = words.collect();
     words.chunks(tensor.shape[1] as usize).map(<[u32]>::to_vec).collect()
 }
 
-fn rows_of_numbers(tensor: &Tensor) -> Vec<Vec<f32>> {
+fn rows_of_numbers(tensor: &SafetensorsTensor) -> Vec<Vec<f32>> {
     let numbers = tensor.data.as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes));
     let numbers: Vec<f32> = numbers.collect();
     numbers.chunks(numbers.len() / tensor.shape[0] as usize).map(<[f32]>::to_vec).collect()
@@ -158,7 +158,7 @@ pub fn encoder(model: &Model, batch: usize) -> Encoder {
 /// If the model fails.
 pub fn read(model: &Model, texts: &[Tokens], batch: usize) -> Vec<Vec<f32>> {
     let mut encoder = encoder(model, batch);
-    let wanted = if encoder.head() == Head::Class { OutputRows::First } else { OutputRows::All };
+    let wanted = if encoder.head() == OutputHead::Class { OutputRows::First } else { OutputRows::All };
     rows(&mut encoder, texts, wanted)
 }
 
@@ -168,7 +168,7 @@ pub fn read(model: &Model, texts: &[Tokens], batch: usize) -> Vec<Vec<f32>> {
 /// If the model fails.
 pub fn rows(encoder: &mut Encoder, texts: &[Tokens], wanted: OutputRows<'_>) -> Vec<Vec<f32>> {
     let mut all = vec![Vec::new(); texts.len()];
-    let each = &mut |text: usize, outputs: siskin::encoder::Outputs<'_>| {
+    let each = &mut |text: usize, outputs: siskin::encoder::TextOutputs<'_>| {
         all[text] = outputs.rows().flatten().copied().collect();
         Ok(())
     };
@@ -212,7 +212,7 @@ pub fn changed(folder: &str, change: impl FnOnce(&Path)) -> File {
     let words = paths::data("golden-exits").join("words.json");
     std::fs::copy(words, place.join("tokenizer.json")).expect("the tokenizer is there");
     change(&place);
-    let options = OpenOptions { cache: Cache::Off, ..OpenOptions::default() };
+    let options = OpenOptions { cache: PackedCache::Off, ..OpenOptions::default() };
     let file = open_any(&place, &options).expect("a golden model packs");
     // The folder is no longer needed.
     let _ = std::fs::remove_dir_all(&place);

@@ -5,14 +5,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use siskin_trainer::run::{Base, Config, Material, Progress, Run, Seen, Watcher};
+use siskin_trainer::run::{Material, OpenedBase, Run, RunConfig, StepReport, Validation, Watcher};
 use siskin_trainer::statistics::StepStatistics;
 use siskin_trainer::tokenizer;
 
 /// A test's own folder with the training text; removed on drop.
-pub struct Place(pub PathBuf);
+pub struct TrainingFolder(pub PathBuf);
 
-impl Place {
+impl TrainingFolder {
     /// Creates a folder; the name distinguishes it from those of other tests.
     pub fn new(name: &str) -> Self {
         let path = std::env::temp_dir().join(format!("siskin-training-{name}-{}", std::process::id()));
@@ -22,18 +22,18 @@ impl Place {
     }
 
     /// Returns a config of twelve steps of a small GPT-2 over the text, with the settings in `more`.
-    pub fn config(&self, more: &str) -> Config {
+    pub fn config(&self, more: &str) -> RunConfig {
         let text = self.0.join("text.txt").display().to_string();
         let base = format!(
             "steps = 12\n{more}\n[model]\nfamily = \"gpt2\"\nconfig = {{ vocab_size = {VOCABULARY}, n_embd = 32, \
              n_layer = 2, n_head = 4, n_positions = 64 }}\n[data]\ntask = \"causal\"\ntraining = [{text:?}]\n\
              share = 0.2\nsettings = {{ length = 32 }}\n[evaluate]\nevery = 6\n"
         );
-        Config::parse(&base).unwrap()
+        RunConfig::parse(&base).unwrap()
     }
 }
 
-impl Drop for Place {
+impl Drop for TrainingFolder {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
     }
@@ -53,19 +53,19 @@ fn text() -> String {
 }
 
 /// Returns a new model, with a tokenizer learned from the text.
-pub fn base() -> Base {
+pub fn base() -> OpenedBase {
     let learned = tokenizer::learn([&*text()].into_iter(), VOCABULARY, &["<|endoftext|>"]).unwrap();
     let tokenizer = siskin_convert::tokenizer_of_json(learned.to_string().as_bytes()).unwrap();
-    Base::New { tokenizer, template: None }
+    OpenedBase::New { tokenizer, template: None }
 }
 
 /// Returns the inputs of a run of the new model.
-pub fn material(config: &Config) -> Material {
+pub fn material(config: &RunConfig) -> Material {
     Material::new(config, base()).unwrap()
 }
 
 /// Creates a run of the new model, which writes its files to the folder.
-pub fn run(config: Config, folder: Option<&Path>) -> Run {
+pub fn run(config: RunConfig, folder: Option<&Path>) -> Run {
     let material = material(&config);
     Run::new(config, material, folder).unwrap()
 }
@@ -76,7 +76,7 @@ pub struct Notes {
     /// The losses of all steps.
     pub losses: Vec<f64>,
     /// The validation results.
-    pub seen: Vec<Seen>,
+    pub seen: Vec<Validation>,
     /// The statistics of steps.
     pub statistics: Vec<StepStatistics>,
     /// The step after which it stops the run.
@@ -86,14 +86,14 @@ pub struct Notes {
 }
 
 impl Watcher for Notes {
-    fn step(&mut self, progress: &Progress) {
+    fn step(&mut self, progress: &StepReport) {
         self.losses.push(progress.loss);
         if self.stop_after == Some(progress.step) {
             self.stop.store(true, Ordering::Relaxed);
         }
     }
 
-    fn look(&mut self, seen: &Seen) {
+    fn look(&mut self, seen: &Validation) {
         self.seen.push(*seen);
     }
 

@@ -8,14 +8,14 @@ use siskin::{Adapter, AdapterPart, ErrorKind, ExecutorKind, Model, ModelOptions}
 use siskin_convert::import::{peft, safetensors};
 use siskin_convert::{Beside, open_adapter};
 use siskin_tests::{golden, gradients, paths};
-use siskin_trainer::adapters::{self, AdapterOptions, Method};
-use siskin_trainer::batch::Batch;
+use siskin_trainer::adapters::{self, AdapterKind, AdapterOptions};
+use siskin_trainer::batch::TrainingBatch;
 use siskin_trainer::loss::{CrossEntropy, Targets};
-use siskin_trainer::{Goal, Gradients, Parameters, Program, Real, Recompute, Runner, Seen, export};
+use siskin_trainer::{ForwardWeights, Goal, Gradients, Parameters, Program, Real, Recompute, Runner, export};
 
 /// Returns the tokens of a golden model, each with the next one as target.
-fn texts(ids: &[Vec<u32>]) -> (Batch, Targets) {
-    let (mut batch, mut targets) = (Batch::default(), Targets::default());
+fn texts(ids: &[Vec<u32>]) -> (TrainingBatch, Targets) {
+    let (mut batch, mut targets) = (TrainingBatch::default(), Targets::default());
     for ids in ids {
         batch.writer.push(ids, &[]);
         targets.ids.extend(ids[1..].iter().chain([&0]));
@@ -30,12 +30,12 @@ struct Adapted<T> {
     program: Program,
     own: usize,
     parameters: Parameters<T>,
-    adapters: Vec<adapters::Adapter>,
+    adapters: Vec<adapters::TrainedAdapter>,
     options: AdapterOptions,
 }
 
 impl<T: Real> Adapted<T> {
-    fn new(file: &File, method: Method, packed: bool) -> Self {
+    fn new(file: &File, method: AdapterKind, packed: bool) -> Self {
         let tensors = ["*attn_q.weight", "*attn_v.weight", "*ffn_down.weight"];
         let tensors = tensors.map(str::to_owned).to_vec();
         let options = AdapterOptions { method, rank: 4, scale: 8.0, tensors };
@@ -104,10 +104,10 @@ impl Adapted<f32> {
     fn merged(&self, base: &File) -> File {
         let merged = adapters::merge(&self.parameters, self.own, &self.adapters, &self.options);
         let metadata = base.metadata();
-        let frame = export::Frame {
+        let frame = export::FileContents {
             architecture: metadata.architecture.clone(),
             config: metadata.config.clone(),
-            ..export::Frame::default()
+            ..export::FileContents::default()
         };
         let out = export::write(&frame, &merged, std::io::Cursor::new(Vec::new())).unwrap();
         File::from_bytes(out.into_inner()).unwrap()
@@ -125,7 +125,7 @@ fn model(file: &File, adapter: &Adapter, executor: ExecutorKind, threads: usize)
     Model::with_adapter(file.clone(), adapter, &options).unwrap()
 }
 
-fn quantized(name: &str, recipe: &str) -> golden::Golden {
+fn quantized(name: &str, recipe: &str) -> golden::GoldenModel {
     golden::load_as(name, Some(recipe.parse().unwrap()))
 }
 
@@ -141,7 +141,7 @@ fn reference() -> HashMap<String, Vec<f64>> {
 fn learned_lengths_are_trained_as_pytorch_trains_them() {
     let golden = golden::load("qwen2");
     let want = reference();
-    let mut adapted = Adapted::<f64>::new(&golden.file, Method::Dora, false);
+    let mut adapted = Adapted::<f64>::new(&golden.file, AdapterKind::Dora, false);
     // The reference numbers adapters by layer: queries, values, down projection.
     for (number, adapter) in adapted.adapters.iter().enumerate() {
         let first = &mut adapted.parameters.list[adapter.first];
@@ -189,7 +189,7 @@ fn learned_lengths_are_trained_as_pytorch_trains_them() {
 #[test]
 fn adapters_begin_as_nothing() {
     let golden = golden::load("qwen2");
-    for method in [Method::Lora, Method::Dora] {
+    for method in [AdapterKind::Lora, AdapterKind::Dora] {
         let adapted = Adapted::<f32>::new(&golden.file, method, false);
         let got = adapted.logits(&golden.ids[0]);
         let error = golden::relative_error(&got, &golden.logits[0]);
@@ -203,7 +203,7 @@ fn adapters_begin_as_nothing() {
 fn models_compute_with_adapters_what_was_trained() {
     for (name, recipe) in [("qwen2", None), ("qwen2", Some("q8_0")), ("llama", Some("w4i")), ("gemma2", None)]
     {
-        for method in [Method::Lora, Method::Dora] {
+        for method in [AdapterKind::Lora, AdapterKind::Dora] {
             let golden = recipe.map_or_else(|| golden::load(name), |recipe| quantized(name, recipe));
             let ids = &golden.ids[0];
             let mut adapted = Adapted::<f32>::new(&golden.file, method, true);
@@ -227,10 +227,10 @@ fn models_compute_with_adapters_what_was_trained() {
                 );
             }
             let merged =
-                golden::model(&adapted.merged(&golden.file), ExecutorKind::Cpu, 1, siskin::Features::NONE);
+                golden::model(&adapted.merged(&golden.file), ExecutorKind::Cpu, 1, siskin::CpuFeatures::NONE);
             let error = golden::relative_error(&golden::score(&merged, ids, 32), &want);
             assert!(error < limit, "{name} {recipe:?} {method:?}, merged: {error:e}");
-            let plain = golden::model(&golden.file, ExecutorKind::Cpu, 1, siskin::Features::NONE);
+            let plain = golden::model(&golden.file, ExecutorKind::Cpu, 1, siskin::CpuFeatures::NONE);
             assert_ne!(one.identity(), plain.identity());
         }
     }
@@ -239,10 +239,15 @@ fn models_compute_with_adapters_what_was_trained() {
 #[test]
 fn bases_stay_as_they_are_packed() {
     let golden = quantized("qwen2", "q8_0");
-    let mut packed = Adapted::<f32>::new(&golden.file, Method::Dora, true);
-    let mut plain = Adapted::<f32>::new(&golden.file, Method::Dora, false);
+    let mut packed = Adapted::<f32>::new(&golden.file, AdapterKind::Dora, true);
+    let mut plain = Adapted::<f32>::new(&golden.file, AdapterKind::Dora, false);
     let stays = |adapted: &Adapted<f32>| {
-        adapted.parameters.list.iter().filter(|tensor| matches!(tensor.seen, Seen::Packed(_))).count()
+        adapted
+            .parameters
+            .list
+            .iter()
+            .filter(|tensor| matches!(tensor.seen, ForwardWeights::Packed(_)))
+            .count()
     };
     assert!(stays(&packed) > 10 && stays(&plain) == 0, "{}", stays(&packed));
     let bytes = |adapted: &Adapted<f32>| -> usize {
@@ -265,7 +270,7 @@ fn bases_stay_as_they_are_packed() {
 #[test]
 fn frozen_weights_have_neither_gradients_nor_a_state() {
     let golden = quantized("qwen2", "q8_0");
-    let adapted = Adapted::<f32>::new(&golden.file, Method::Lora, true);
+    let adapted = Adapted::<f32>::new(&golden.file, AdapterKind::Lora, true);
     let (_, gradients) = adapted.runner();
     let own: usize = adapted.parameters.list[adapted.own..].iter().map(|tensor| tensor.numbers.len()).sum();
     assert_eq!(gradients.list.iter().flatten().map(Vec::len).sum::<usize>(), own);
@@ -277,7 +282,7 @@ fn frozen_weights_have_neither_gradients_nor_a_state() {
 #[test]
 fn what_fits_no_model_is_refused() {
     let golden = golden::load("llama");
-    let good = in_file(&Adapted::<f32>::new(&golden.file, Method::Lora, true).apart(&golden.file));
+    let good = in_file(&Adapted::<f32>::new(&golden.file, AdapterKind::Lora, true).apart(&golden.file));
     let other = golden::load("mistral");
     assert_eq!(good.check_base(&other.file).unwrap_err().place(), "adapter.architecture");
     let packed = quantized("llama", "q8_0");
@@ -363,7 +368,7 @@ fn adapters_of_peft_that_do_more_are_refused() {
     assert_eq!(refused("modules_to_save", serde_json::json!(["lm_head"])), ErrorKind::Unsupported);
     assert_eq!(refused("lora_alpha", serde_json::Value::Null), ErrorKind::Missing);
     assert_eq!(refused("alpha_pattern", serde_json::json!({"q.*": 3})), ErrorKind::Unsupported);
-    let changed = |change: &dyn Fn(&mut HashMap<String, safetensors::Tensor>)| {
+    let changed = |change: &dyn Fn(&mut HashMap<String, safetensors::SafetensorsTensor>)| {
         let mut tensors = tensors.clone();
         change(&mut tensors);
         peft::of(&config, &tensors, &golden.file).unwrap_err().kind()
@@ -371,7 +376,7 @@ fn adapters_of_peft_that_do_more_are_refused() {
     let name = "base_model.model.model.layers.0.self_attn.q_proj.lora_B.weight";
     assert_eq!(changed(&|tensors| drop(tensors.remove(name))), ErrorKind::Missing);
     let other = name.replace("layers.0", "layers.7");
-    let moved = |tensors: &mut HashMap<String, safetensors::Tensor>| {
+    let moved = |tensors: &mut HashMap<String, safetensors::SafetensorsTensor>| {
         let tensor = tensors.remove(name).unwrap();
         tensors.insert(other.clone(), tensor);
     };
@@ -392,7 +397,7 @@ fn adapters_of_peft_that_do_more_are_refused() {
 #[test]
 fn adapters_are_computed_again_to_the_bit() {
     let case = gradients::load("llama");
-    let mut adapted = Adapted::<f32>::new(&case.file, Method::Dora, true);
+    let mut adapted = Adapted::<f32>::new(&case.file, AdapterKind::Dora, true);
     let ids = golden::load("llama").ids;
     adapted.train(&ids, 2);
     let mut run = adapted.runner();

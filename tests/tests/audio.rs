@@ -2,19 +2,19 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot read its inputs fails")]
 
-use siskin::audio::{Features, Mel, Sound};
+use siskin::audio::{Mel, Sound, WindowFeatures};
 use siskin::file::Bytes;
-use siskin_convert::import::safetensors::{self, Tensor};
+use siskin_convert::import::safetensors::{self, SafetensorsTensor};
 use siskin_tests::paths;
 use std::collections::HashMap;
 use std::f64::consts::TAU;
 
-fn tensors(name: &str) -> HashMap<String, Tensor> {
+fn tensors(name: &str) -> HashMap<String, SafetensorsTensor> {
     let bytes = std::fs::read(paths::data("audio").join(name)).unwrap();
     safetensors::parse(Bytes::new(bytes)).unwrap()
 }
 
-fn integers(tensor: &Tensor) -> Vec<usize> {
+fn integers(tensor: &SafetensorsTensor) -> Vec<usize> {
     tensor.data.as_chunks::<8>().0.iter().map(|bytes| i64::from_le_bytes(*bytes) as usize).collect()
 }
 
@@ -78,7 +78,7 @@ const CASES: [Case; 11] = [
     case("whole", chirp, [560_077, 9, 0], [128, 0]),
 ];
 
-fn compute(case: &Case) -> Features {
+fn compute(case: &Case) -> WindowFeatures {
     let samples = (case.sound)(case.samples, case.seed);
     match case.seconds {
         0 => Mel::new(case.bands, 30).unwrap().whole(&samples),

@@ -7,8 +7,8 @@
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
-use siskin::{ExecutorKind, Features};
-use siskin_convert::{Recipe, Target};
+use siskin::{CpuFeatures, ExecutorKind};
+use siskin_convert::{Recipe, WeightTarget};
 use siskin_kernels::Cpu;
 use siskin_tests::extent::cases;
 use siskin_tests::golden::{LEVELS, emulate, hash, load_as, model, score};
@@ -52,7 +52,7 @@ fn stands((name, form): Line) -> bool {
 }
 
 /// Returns the lines, computed in batches without the given features.
-fn lines(wanted: &[Line], without: Features, batch: usize) -> String {
+fn lines(wanted: &[Line], without: CpuFeatures, batch: usize) -> String {
     let mut lines = String::new();
     for &(name, form) in wanted {
         let values = if MODELS.contains(&name) {
@@ -72,7 +72,7 @@ fn lines(wanted: &[Line], without: Features, batch: usize) -> String {
 }
 
 fn recipe(form: &str) -> Option<Recipe> {
-    Target::from_name(form).map(|matrices| Recipe { matrices, tables: None, always: false })
+    WeightTarget::from_name(form).map(|matrices| Recipe { matrices, tables: None, always: false })
 }
 
 #[test]
@@ -99,6 +99,6 @@ fn logits_have_the_committed_bits() {
 #[test]
 #[ignore = "writes the committed hashes"]
 fn bless() {
-    std::fs::write(path(), lines(&all().collect::<Vec<_>>(), Features::AVX2.with(Features::NEON), 7))
+    std::fs::write(path(), lines(&all().collect::<Vec<_>>(), CpuFeatures::AVX2.with(CpuFeatures::NEON), 7))
         .unwrap();
 }

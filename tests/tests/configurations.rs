@@ -6,29 +6,29 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 use siskin::file::{Bytes, File};
-use siskin::graph::Head;
+use siskin::graph::OutputHead;
 use siskin::tokenizer::Tokenizer;
-use siskin::{Error, ErrorKind, ExecutorKind, Features, Model, ModelOptions, Result};
+use siskin::{CpuFeatures, Error, ErrorKind, ExecutorKind, Model, ModelOptions, Result};
 use siskin_convert::export::{self, ExportOptions};
 use siskin_convert::import::safetensors;
-use siskin_convert::{Cache, OpenOptions, open_any};
+use siskin_convert::{OpenOptions, PackedCache, open_any};
 use siskin_tests::{golden, paths, texts};
 
 /// Encoders with their output heads, and encoder–decoders.
-const READERS: &[(&str, Head)] = &[
-    ("modernbert-classes", Head::Class),
-    ("modernbert-labels", Head::Label),
-    ("bert-old-labels", Head::Label),
-    ("bert-untied", Head::Token),
-    ("roberta-relu", Head::Token),
-    ("bigbird-answer", Head::Span),
-    ("longformer-labels", Head::Label),
-    ("longformer-classes", Head::Class),
-    ("t5-encoder", Head::Hidden),
-    ("t5-own-head", Head::Hidden),
-    ("umt5", Head::Hidden),
-    ("mt5", Head::Hidden),
-    ("bart-untied", Head::Hidden),
+const READERS: &[(&str, OutputHead)] = &[
+    ("modernbert-classes", OutputHead::Class),
+    ("modernbert-labels", OutputHead::Label),
+    ("bert-old-labels", OutputHead::Label),
+    ("bert-untied", OutputHead::Token),
+    ("roberta-relu", OutputHead::Token),
+    ("bigbird-answer", OutputHead::Span),
+    ("longformer-labels", OutputHead::Label),
+    ("longformer-classes", OutputHead::Class),
+    ("t5-encoder", OutputHead::Hidden),
+    ("t5-own-head", OutputHead::Hidden),
+    ("umt5", OutputHead::Hidden),
+    ("mt5", OutputHead::Hidden),
+    ("bart-untied", OutputHead::Hidden),
 ];
 /// Decoders.
 const WRITERS: &[&str] =
@@ -39,7 +39,7 @@ fn folder(name: &str) -> PathBuf {
 }
 
 fn packed(path: impl AsRef<Path>) -> Result<File> {
-    open_any(path, &OpenOptions { cache: Cache::Off, ..OpenOptions::default() })
+    open_any(path, &OpenOptions { cache: PackedCache::Off, ..OpenOptions::default() })
 }
 
 #[test]
@@ -48,7 +48,7 @@ fn readers_are_those_of_pytorch() {
     for &(name, head) in READERS {
         let golden = texts::load_from(&folder(name), None);
         for executor in [ExecutorKind::Reference, ExecutorKind::Cpu] {
-            let model = golden::model(&golden.file, executor, 2, Features::NONE);
+            let model = golden::model(&golden.file, executor, 2, CpuFeatures::NONE);
             assert_eq!(model.graphs().encoder.as_ref().unwrap().head, head, "{name}");
             let mut check = |what: &str, got: &[f32], want: &[f32]| {
                 let error = golden::relative_error(got, want);
@@ -72,7 +72,7 @@ fn writers_are_those_of_pytorch() {
     for name in WRITERS {
         let golden = golden::load_from(&folder(name), None);
         for executor in [ExecutorKind::Reference, ExecutorKind::Cpu] {
-            let model = golden::model(&golden.file, executor, 2, Features::NONE);
+            let model = golden::model(&golden.file, executor, 2, CpuFeatures::NONE);
             for (ids, want) in golden.ids.iter().zip(&golden.logits) {
                 let error = golden::relative_error(&golden::score(&model, ids, 64), want);
                 assert!(error <= 1e-4, "{name} on {executor:?}: {error:.1e}");

@@ -8,14 +8,14 @@ use siskin::file::{Bytes, File};
 use siskin::{ErrorKind, Model, ModelOptions, Result};
 use siskin_convert::export::{self, ExportOptions};
 use siskin_convert::import::safetensors;
-use siskin_convert::{Cache, OpenOptions, open_any};
+use siskin_convert::{OpenOptions, PackedCache, open_any};
 use siskin_tests::paths;
-use siskin_trainer::run::{Base, Config, Material};
+use siskin_trainer::run::{Material, OpenedBase, RunConfig};
 
 /// Returns the cosine similarities of the re-encoded model's sentence embeddings with PyTorch's.
 fn cosines(recipe: Option<&str>) -> Option<Vec<f64>> {
     let recipe = recipe.map(|recipe| recipe.parse().expect("the recipe is one"));
-    let options = OpenOptions { cache: Cache::Off, recipe, ..OpenOptions::default() };
+    let options = OpenOptions { cache: PackedCache::Off, recipe, ..OpenOptions::default() };
     let file = open_any(paths::model("minilm")?, &options).expect("the model packs");
     let model = Model::from_file(file, &ModelOptions::default()).expect("the model opens");
     let sentences = std::fs::read(paths::data("embeddings/minilm.json")).expect("the sentences are there");
@@ -82,7 +82,7 @@ fn change(folder: &Path, name: &str, change: impl FnOnce(&mut Value)) {
 }
 
 fn packed(folder: &Path) -> Result<File> {
-    open_any(folder, &OpenOptions { cache: Cache::Off, ..OpenOptions::default() })
+    open_any(folder, &OpenOptions { cache: PackedCache::Off, ..OpenOptions::default() })
 }
 
 fn embedder(file: &File) -> Encoder {
@@ -253,8 +253,8 @@ fn training_keeps_layers_behind_pooling_and_refuses_tasks_that_do_not_fit() {
     let material = |task: &str| {
         let config = format!("steps = 1\n[schedule]\nrate = 1e-3\n[data]\ntask = {task:?}\n");
         Material::to_measure(
-            &Config::parse(&config).expect("it is a config"),
-            Base::File(Box::new(file.clone())),
+            &RunConfig::parse(&config).expect("it is a config"),
+            OpenedBase::File(Box::new(file.clone())),
         )
     };
     for task in ["causal", "classes", "contrast", "spans", "seq2seq"] {

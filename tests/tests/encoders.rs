@@ -7,13 +7,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use siskin::encoder::{EmbedOptions, Long, Outputs, Pooling, Tokens};
+use siskin::encoder::{EmbedOptions, Long, Pooling, TextOutputs, Tokens};
 use siskin::result_cache::{Answered, Memo, MemoOptions, Question};
 use siskin::sample::SamplerOptions;
 use siskin::tokenizer::to_byte_level;
 use siskin::{
-    CacheType, Encoder, EncoderOptions, Ended, ErrorKind, ExecutorKind, GenerateOptions, LayerSet, Model,
-    ModelOptions, OutputRows, SequenceInput, SessionOptions,
+    CacheType, Encoder, EncoderOptions, ErrorKind, ExecutorKind, FinishReason, GenerateOptions, LayerSet,
+    Model, ModelOptions, OutputRows, SequenceInput, SessionOptions,
 };
 use siskin_tests::{golden, paths, texts};
 
@@ -173,7 +173,7 @@ fn classes_are_told_as_transformers_tells_them() {
         let text = words(20, 3);
         let ids = encoder.parts(&text, Long::Refuse).unwrap().remove(0).tokens;
         let mut raw = Vec::new();
-        let keep = &mut |_: usize, outputs: Outputs<'_>| {
+        let keep = &mut |_: usize, outputs: TextOutputs<'_>| {
             raw = outputs.row(0).to_vec();
             Ok(())
         };
@@ -286,7 +286,7 @@ fn answers_are_found_by_everything_they_depend_on() {
         Answered { text, tokens: pieces.tokens(), ended: pieces.ended().unwrap() }
     };
     let answer = compute("w5 w6 w7", &session);
-    assert_eq!((answer.tokens, answer.ended), (8, Ended::Length));
+    assert_eq!((answer.tokens, answer.ended), (8, FinishReason::Length));
     memo.keep(&ask("w5 w6 w7", &session, generate), &answer).unwrap();
     let found = memo.recall(&ask("w5 w6 w7", &session, generate)).unwrap();
     assert_eq!(found, compute("w5 w6 w7", &session));
@@ -332,7 +332,7 @@ fn answers_are_found_by_what_the_prompt_means() {
         question
     };
     let [first, second] =
-        ["one", "two"].map(|text| Answered { text: text.to_owned(), tokens: 1, ended: Ended::Model });
+        ["one", "two"].map(|text| Answered { text: text.to_owned(), tokens: 1, ended: FinishReason::Model });
     let prompts = [words(20, 1), words(20, 2)];
     memo.keep(&ask(&prompts[0], 8), &first).unwrap();
     memo.keep(&ask(&prompts[1], 8), &second).unwrap();
@@ -348,7 +348,7 @@ fn answers_are_found_by_what_the_prompt_means() {
 #[test]
 fn refused_texts_change_nothing() {
     let golden = texts::load("t5", None);
-    let model = golden::model(&golden.file, siskin::ExecutorKind::Cpu, 2, siskin::Features::NONE);
+    let model = golden::model(&golden.file, siskin::ExecutorKind::Cpu, 2, siskin::CpuFeatures::NONE);
     let options = SessionOptions { context: 32, ..SessionOptions::default() };
     let mut context = model.context(&options, 2, 1).unwrap();
     let sequence = context.create();

@@ -2,9 +2,9 @@
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use siskin::{ExecutorKind, Features};
-use siskin_benches::{Random, vector};
-use siskin_convert::{Cache, OpenOptions, open_any};
+use siskin::{CpuFeatures, ExecutorKind};
+use siskin_benches::{BenchRandom, vector};
+use siskin_convert::{OpenOptions, PackedCache, open_any};
 use siskin_tests::golden::{model, session};
 use std::io::Write as _;
 use std::path::Path;
@@ -23,11 +23,11 @@ fn a_token_brings_in_the_pages_of_its_experts_alone() {
     let folder = std::env::temp_dir().join(format!("siskin-expert-pages-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
     write_model(&folder);
-    let options = OpenOptions { cache: Cache::Beside, ..OpenOptions::default() };
+    let options = OpenOptions { cache: PackedCache::Beside, ..OpenOptions::default() };
     // Packing touches all pages; the measurement uses a new map.
     drop(open_any(&folder, &options).unwrap());
     let file = open_any(&folder, &options).unwrap();
-    let model = model(&file, ExecutorKind::Cpu, 1, Features::NONE);
+    let model = model(&file, ExecutorKind::Cpu, 1, CpuFeatures::NONE);
     let mut session = session(&model, 16);
     let packed = folder.join("model.siskin");
     let before = resident(&packed);
@@ -96,7 +96,7 @@ fn write_model(folder: &Path) {
     let mut file = std::io::BufWriter::new(file);
     file.write_all(&(header.len() as u64).to_le_bytes()).unwrap();
     file.write_all(&header).unwrap();
-    let mut random = Random::new(11);
+    let mut random = BenchRandom::new(11);
     for (_, shape) in &tensors {
         for number in vector(shape.iter().product(), &mut random) {
             file.write_all(&(0.1 * number).to_le_bytes()).unwrap();

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot read its inputs fails")]
 
-use siskin_benches::Random;
+use siskin_benches::BenchRandom;
 use siskin_tests::counting::{Counting, measure};
 use siskin_tests::fuzz::{TARGETS, mutate, small_session};
 use siskin_tests::{knobs, paths};
@@ -62,7 +62,7 @@ fn mutated_seeds_give_errors_and_nothing_worse() {
         let seeds = seeds(target);
         for (number, (name, seed)) in seeds.iter().enumerate() {
             check(target, *run, name, seed);
-            let mut random = Random::new((index * 1000 + number) as u64);
+            let mut random = BenchRandom::new((index * 1000 + number) as u64);
             for round in 0..rounds {
                 let other = &seeds[random.below(seeds.len())].1;
                 let data = mutate(seed, other, &mut random);

@@ -9,16 +9,16 @@ use siskin::encoder::{EmbedOptions, EncoderOptions, Pooling, Tokens};
 use siskin::file::{Bytes, File};
 use siskin::graph::{AttentionMask, Graph};
 use siskin::{ErrorKind, Model, ModelOptions, Result};
-use siskin_convert::export::{self, ExportOptions, Report};
+use siskin_convert::export::{self, ExportOptions, ExportReport};
 use siskin_convert::import::safetensors;
-use siskin_convert::{Cache, OpenOptions, open_any};
+use siskin_convert::{OpenOptions, PackedCache, open_any};
 use siskin_tests::golden::relative_error;
 use siskin_tests::paths;
 
 const TEXTS: [&str; 2] = ["w10 w20 w30", "w40 w5"];
 
 fn packed(path: impl AsRef<Path>) -> Result<File> {
-    open_any(path, &OpenOptions { cache: Cache::Off, ..OpenOptions::default() })
+    open_any(path, &OpenOptions { cache: PackedCache::Off, ..OpenOptions::default() })
 }
 
 fn open(path: impl AsRef<Path>) -> Model {
@@ -33,7 +33,7 @@ fn place() -> PathBuf {
 }
 
 /// Exports into the folder of these tests, and returns the path and the report.
-fn exported(file: &File, format: &str, name: &str) -> Result<(PathBuf, Report)> {
+fn exported(file: &File, format: &str, name: &str) -> Result<(PathBuf, ExportReport)> {
     let to = place().join(name);
     let options = ExportOptions { force: true, ..ExportOptions::default() };
     let report = export::export(file, export::format_for(Some(format), &to)?, &to, &options)?;

@@ -1,7 +1,7 @@
 //! The gradients of every family compared to PyTorch's.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use siskin_tests::gradients::{Case, Direction, UNTRAINED, WITHOUT, bless, load, reference, sample};
+use siskin_tests::gradients::{Direction, GradientCase, UNTRAINED, WITHOUT, bless, load, reference, sample};
 use siskin_tests::{golden, texts};
 use siskin_trainer::loss::Targets;
 use siskin_trainer::{Goal, Gradients, Parameters, Real, Recompute, Runner};
@@ -11,7 +11,7 @@ fn names() -> impl Iterator<Item = &'static str> {
 }
 
 /// Returns the gradients of a case, tensor by tensor, and the outputs of the program.
-fn run<T: Real>(case: &Case, recompute: Recompute) -> (Vec<Vec<T>>, Vec<T>) {
+fn run<T: Real>(case: &GradientCase, recompute: Recompute) -> (Vec<Vec<T>>, Vec<T>) {
     let parameters = Parameters::<T>::read(&case.program.weights, &case.file).unwrap();
     let mut gradients = Gradients::zeros(&parameters, |_| true);
     let mut runner = Runner::new(case.program.clone(), recompute, |_| true).unwrap();

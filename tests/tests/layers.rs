@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot read its inputs fails")]
 
 use serde_json::Value;
-use siskin::encoder::{Early, Long, Scored, Tokens};
+use siskin::encoder::{ExitCriterion, Long, Scored, Tokens};
 use siskin::file::Bytes;
 use siskin::{EncoderOptions, ErrorKind, ExecutorKind, LayerSet, Model, ModelOptions, OutputRows};
 use siskin_convert::import::safetensors;
@@ -40,9 +40,9 @@ fn texts_leave_where_pytorch_lets_them() {
             for run in expected["runs"].as_array().unwrap() {
                 let (rule, value) = (run["rule"].as_str().unwrap(), run["value"].as_f64().unwrap());
                 let early = match rule {
-                    "entropy" => Early::Entropy(value as f32),
-                    "confidence" => Early::Confidence(value as f32),
-                    _ => Early::Patience(value as usize),
+                    "entropy" => ExitCriterion::Entropy(value as f32),
+                    "confidence" => ExitCriterion::Confidence(value as f32),
+                    _ => ExitCriterion::Patience(value as usize),
                 };
                 let layers: Vec<usize> = run["layers"]
                     .as_array()
@@ -83,7 +83,7 @@ fn texts_that_never_leave_early_have_the_bits_of_a_plain_run() {
             (encoder.classify(&texts, Long::Refuse).unwrap(), encoder.layers().to_vec())
         };
         let (plain, none) = classify(None);
-        let (patient, layers) = classify(Some(Early::Patience(5)));
+        let (patient, layers) = classify(Some(ExitCriterion::Patience(5)));
         assert_eq!(patient, plain);
         assert_eq!((none, layers), (vec![], vec![5; texts.len()]));
     }
@@ -91,7 +91,7 @@ fn texts_that_never_leave_early_have_the_bits_of_a_plain_run() {
 
 #[test]
 fn models_without_heads_on_their_layers_say_so() {
-    let early = Some(Early::Patience(1));
+    let early = Some(ExitCriterion::Patience(1));
     let open = |name: &str, options| {
         let file = texts::with_words(name);
         Model::from_file(file, &ModelOptions::default())
@@ -105,14 +105,14 @@ fn models_without_heads_on_their_layers_say_so() {
     assert_eq!(open("golden-exits/pabee", options), None);
     let hidden = EncoderOptions { head: false, ..options };
     assert_eq!(open("golden-exits/pabee", hidden), Some(ErrorKind::Unsupported));
-    let never = EncoderOptions { early: Some(Early::Patience(0)), ..options };
+    let never = EncoderOptions { early: Some(ExitCriterion::Patience(0)), ..options };
     assert_eq!(open("golden-exits/pabee", never), Some(ErrorKind::Argument));
 }
 
 /// Reads PyTorch's results without a layer.
 fn skipped() -> std::collections::HashMap<String, Vec<f32>> {
     let bytes = std::fs::read(paths::data("golden-exits").join("skipped.safetensors")).unwrap();
-    let numbers = |tensor: &safetensors::Tensor| {
+    let numbers = |tensor: &safetensors::SafetensorsTensor| {
         tensor.data.as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect()
     };
     let tensors = safetensors::parse(Bytes::new(bytes)).unwrap();
@@ -153,7 +153,7 @@ fn models_without_a_layer_are_those_of_pytorch() {
 fn hidden(model: &Model, text: &Tokens) -> Vec<f32> {
     let mut encoder = model.encoder(EncoderOptions { head: false, ..EncoderOptions::default() }).unwrap();
     let mut all = Vec::new();
-    let each = &mut |_: usize, outputs: siskin::encoder::Outputs<'_>| {
+    let each = &mut |_: usize, outputs: siskin::encoder::TextOutputs<'_>| {
         all = outputs.rows().flatten().copied().collect();
         Ok(())
     };

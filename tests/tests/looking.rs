@@ -4,39 +4,39 @@
 use std::sync::atomic::AtomicBool;
 
 use siskin::file::{AtomicFile, File};
-use siskin::{ExecutorKind, Features};
+use siskin::{CpuFeatures, ExecutorKind};
 use siskin_tests::golden;
-use siskin_tests::training::{self, Place, material};
-use siskin_trainer::profile::{self, Event, Row, Worker};
+use siskin_tests::training::{self, TrainingFolder, material};
+use siskin_trainer::profile::{self, Event, ProfileRow, ProfiledThread};
 use siskin_trainer::run::{
-    Base, Check, Config, Depth, Ended, Material, Outcome, Progress, Run, Sample, Watcher,
+    Check, Depth, Material, OpenedBase, Outcome, Run, RunConfig, RunEnd, Sample, StepReport, Watcher,
 };
 use siskin_trainer::statistics::StepStatistics;
 use siskin_trainer::{Recompute, Runner, export};
 
 /// Returns a config of six steps, with the settings in `more`.
-fn short(place: &Place, more: &str) -> Config {
+fn short(place: &TrainingFolder, more: &str) -> RunConfig {
     let mut config = place.config(&format!("[schedule]\nrate = 5e-3\n[batch]\nrows = 256\n{more}"));
     config.steps = 6;
     (config.evaluate.every, config.evaluate.batches) = (3, 2);
     config
 }
 
-fn run(config: Config) -> Run {
+fn run(config: RunConfig) -> Run {
     training::run(config, None)
 }
 
 /// Records reports.
 #[derive(Default)]
 struct Notes {
-    progress: Vec<Progress>,
+    progress: Vec<StepReport>,
     statistics: Vec<StepStatistics>,
     profiles: Vec<Vec<Event>>,
     samples: Vec<(u64, Vec<Sample>)>,
 }
 
 impl Watcher for Notes {
-    fn step(&mut self, progress: &Progress) {
+    fn step(&mut self, progress: &StepReport) {
         self.progress.push(*progress);
     }
 
@@ -55,7 +55,7 @@ impl Watcher for Notes {
 
 fn train(run: &mut Run) -> Notes {
     let mut notes = Notes::default();
-    assert_eq!(run.train(&AtomicBool::new(false), &mut notes).unwrap(), Ended::Done);
+    assert_eq!(run.train(&AtomicBool::new(false), &mut notes).unwrap(), RunEnd::Done);
     notes
 }
 
@@ -69,7 +69,7 @@ fn find<'a>(checks: &'a [Check], name: &str) -> &'a Check {
 
 #[test]
 fn a_model_that_can_learn_passes_every_check_and_stays_as_it_is() {
-    let place = Place::new("good");
+    let place = TrainingFolder::new("good");
     for more in ["", "[adapters]\nrank = 4\n"] {
         let mut checked = run(short(&place, more));
         let before = checked.parameters().unwrap();
@@ -99,7 +99,7 @@ fn a_model_that_can_learn_passes_every_check_and_stays_as_it_is() {
 }
 
 /// Returns the same model with a tensor filled with `number`.
-fn changed(place: &Place, config: &Config, tensor: &str, number: f32) -> Base {
+fn changed(place: &TrainingFolder, config: &RunConfig, tensor: &str, number: f32) -> OpenedBase {
     let mut begun = run(short(place, ""));
     let mut parameters = begun.parameters().unwrap();
     let tensor = parameters.list.iter_mut().find(|parameter| parameter.name == tensor).unwrap();
@@ -107,12 +107,12 @@ fn changed(place: &Place, config: &Config, tensor: &str, number: f32) -> Base {
     let path = place.0.join(format!("{}-{number}.siskin", config.seed));
     let out = AtomicFile::create(&path).unwrap();
     export::write(&begun.material().frame, &parameters, out).unwrap().commit().unwrap();
-    Base::File(Box::new(File::open(&path).unwrap()))
+    OpenedBase::File(Box::new(File::open(&path).unwrap()))
 }
 
 #[test]
 fn what_cannot_learn_is_told_with_advice() {
-    let place = Place::new("bad");
+    let place = TrainingFolder::new("bad");
     // Gradients of the trained tensors are zero.
     let mut config = short(&place, "");
     config.model.train = vec!["blk.1.attn_qkv.*".to_owned()];
@@ -148,7 +148,7 @@ fn what_cannot_learn_is_told_with_advice() {
 
 #[test]
 fn weights_that_are_rounded_learn_a_batch() {
-    let place = Place::new("rounded");
+    let place = TrainingFolder::new("rounded");
     let mut config = short(&place, "[quantize]\ntype = \"W8r\"\n");
     config.model.train = ["up", "down"].map(|name| format!("blk.*.ffn_{name}.weight")).to_vec();
     let checks = run(config).check(Depth::Full).unwrap();
@@ -158,7 +158,7 @@ fn weights_that_are_rounded_learn_a_batch() {
 
 #[test]
 fn statistics_are_those_of_what_they_name() {
-    let place = Place::new("statistics");
+    let place = TrainingFolder::new("statistics");
     let mut watched = run(short(&place, "[statistics]\nevery = 2\n"));
     let notes = train(&mut watched);
     assert_eq!(losses(&notes), losses(&train(&mut run(short(&place, "")))), "a look changes no step");
@@ -182,7 +182,7 @@ fn statistics_are_those_of_what_they_name() {
 
 #[test]
 fn a_profile_has_every_piece_of_the_steps_that_it_names() {
-    let place = Place::new("profile");
+    let place = TrainingFolder::new("profile");
     let more = "[profile]\nsteps = [2, 2]\n";
     let mut watched = run(short(&place, more));
     let notes = train(&mut watched);
@@ -202,13 +202,13 @@ fn a_profile_has_every_piece_of_the_steps_that_it_names() {
         assert_eq!(phases.iter().filter(|phase| **phase == "backward").count(), 2, "{name}");
     }
     // Events lie within their steps, and their total is at most that of the steps.
-    let of_steps = |event: &&Event| event.worker == Worker::Steps;
+    let of_steps = |event: &&Event| event.worker == ProfiledThread::Steps;
     let whole: f64 =
         events.iter().filter(|event| event.name == "step").map(|event| event.length.as_secs_f64()).sum();
     let parts = events.iter().filter(of_steps).filter(|event| !["step", "look"].contains(&&*event.name));
     let sum: f64 = parts.map(|event| event.length.as_secs_f64()).sum();
     assert!(sum <= whole && sum > 0.3 * whole, "{sum} of {whole}");
-    let rows = Row::of(events);
+    let rows = ProfileRow::of(events);
     let linear = rows.iter().find(|row| row.name == "Linear forward").unwrap();
     let products = program.nodes.iter().filter(|node| format!("{:?}", node.op).starts_with("Linear"));
     assert_eq!(linear.calls, 2 * products.count());
@@ -220,11 +220,11 @@ fn a_profile_has_every_piece_of_the_steps_that_it_names() {
 
 #[test]
 fn the_work_of_a_step_is_counted_from_the_graph() {
-    let place = Place::new("work");
+    let place = TrainingFolder::new("work");
     let config = short(&place, "");
     let material = material(&config);
     let parameters = material.parameters(1).unwrap();
-    let mut batch = siskin_trainer::batch::Batch::default();
+    let mut batch = siskin_trainer::batch::TrainingBatch::default();
     batch.writer.push(&[97; 10], &[]);
     batch.writer.push(&[98; 6], &[]);
     batch.writer.want_all();
@@ -240,7 +240,7 @@ fn the_work_of_a_step_is_counted_from_the_graph() {
 
 #[test]
 fn samples_are_what_the_exported_model_writes() {
-    let place = Place::new("samples");
+    let place = TrainingFolder::new("samples");
     let more = "[report]\nprompts = [\"The siskin\", \"The otter waits\"]\ntokens = 12\ntemperature = 0\n";
     let mut config = short(&place, more);
     config.steps = 40;
@@ -254,7 +254,7 @@ fn samples_are_what_the_exported_model_writes() {
     let parameters = trained.result().unwrap();
     export::write(&trained.material().frame, &parameters, out).unwrap().commit().unwrap();
     let file = File::open(&path).unwrap();
-    let model = golden::model(&file, ExecutorKind::Cpu, 2, Features::NONE);
+    let model = golden::model(&file, ExecutorKind::Cpu, 2, CpuFeatures::NONE);
     let tokenizer = model.tokenizer().unwrap();
     for sample in samples {
         let mut ids = tokenizer.encode(&sample.prompt, Default::default()).unwrap();
@@ -274,7 +274,7 @@ fn samples_are_what_the_exported_model_writes() {
 
 #[test]
 fn samples_have_only_tokens_that_there_are() {
-    let place = Place::new("rows");
+    let place = TrainingFolder::new("rows");
     let more = "[report]\nprompts = [\"The\", \"a text that is longer than all of the positions: \
                 0123456789 0123456789 0123456789 0123456789 0123456789\"]\ntokens = 40\ntemperature = 50.0\n";
     let mut config = short(&place, more);
@@ -288,7 +288,7 @@ fn samples_have_only_tokens_that_there_are() {
 
 #[test]
 fn prompts_are_for_models_that_write() {
-    let place = Place::new("prompts");
+    let place = TrainingFolder::new("prompts");
     let mut config = short(&place, "[report]\nprompts = [\"x\"]\n");
     config.model.family = Some("bert".to_owned());
     config.data.task = "contrast".to_owned();
@@ -307,7 +307,7 @@ fn prompts_are_for_models_that_write() {
 
 #[test]
 fn other_tasks_and_models_of_two_sides_pass_too() {
-    let place = Place::new("tasks");
+    let place = TrainingFolder::new("tasks");
     let words = ["siskin", "wren", "heron", "otter", "badger", "newt"];
     let line = |i: usize| {
         let (one, other) = (words[i % 6], words[i * 5 / 3 % 6]);
@@ -328,7 +328,7 @@ fn other_tasks_and_models_of_two_sides_pass_too() {
         ("contrast", "bert", "none", bert, "contrastive", "length = 32"),
         ("seq2seq", "t5", "none", t5, "cross_entropy", "length = 32, decoder_start = 279"),
     ] {
-        let config = Config::parse(&format!(
+        let config = RunConfig::parse(&format!(
             "steps = 2\n[model]\nfamily = {family:?}\nhead = {head:?}\nconfig = {{ {model} }}\n[data]\n\
              task = {task:?}\ntraining = [{:?}]\nsettings = {{ {settings} }}\n[loss]\nname = {loss:?}\n\
              [schedule]\nrate = 1e-3\n",

@@ -6,11 +6,11 @@
 use std::path::{Path, PathBuf};
 
 use siskin::encoder::Tokens;
-use siskin::external_backend::{NamedTensor, Numbers};
+use siskin::external_backend::{NamedTensor, TensorElements};
 use siskin::file::Bytes;
 use siskin::{EncoderOptions, ErrorKind, Model, ModelOptions, OutputRows, SessionOptions};
 use siskin_convert::import::safetensors;
-use siskin_convert::{Cache, OpenOptions, open_any, open_model};
+use siskin_convert::{OpenOptions, PackedCache, open_any, open_model};
 use siskin_tests::golden::relative_error;
 use siskin_tests::{paths, texts};
 
@@ -19,7 +19,7 @@ fn data(name: &str) -> PathBuf {
 }
 
 fn options() -> OpenOptions<'static> {
-    OpenOptions { cache: Cache::Off, ..OpenOptions::default() }
+    OpenOptions { cache: PackedCache::Off, ..OpenOptions::default() }
 }
 
 fn open(path: &Path) -> Model {
@@ -50,11 +50,11 @@ fn io(name: &str) -> (Vec<Vec<u32>>, Vec<Vec<f32>>) {
     )
 }
 
-fn tensors(path: &Path) -> std::collections::HashMap<String, safetensors::Tensor> {
+fn tensors(path: &Path) -> std::collections::HashMap<String, safetensors::SafetensorsTensor> {
     safetensors::parse(Bytes::new(std::fs::read(path).unwrap())).unwrap()
 }
 
-fn floats(tensor: &safetensors::Tensor) -> Vec<f32> {
+fn floats(tensor: &safetensors::SafetensorsTensor) -> Vec<f32> {
     tensor.data.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect()
 }
 
@@ -155,13 +155,17 @@ fn sessions_go_on_with_general_graphs() {
 fn tensors_go_in_and_out_by_name() {
     let model = open(&data("mlp"));
     let io = tensors(&data("mlp").join("io.safetensors"));
-    let x = NamedTensor { name: "x".into(), shape: vec![6, 3], numbers: Numbers::Floats(floats(&io["x"])) };
+    let x = NamedTensor {
+        name: "x".into(),
+        shape: vec![6, 3],
+        numbers: TensorElements::Floats(floats(&io["x"])),
+    };
     let outputs = model.run(std::slice::from_ref(&x)).unwrap();
-    let Numbers::Floats(y) = &outputs[0].numbers else { panic!("y is no float") };
+    let TensorElements::Floats(y) = &outputs[0].numbers else { panic!("y is no float") };
     assert_eq!((outputs[0].name.as_str(), &outputs[0].shape[..]), ("y", &[6, 5][..]));
     assert_close("mlp", y, &floats(&io["y"]), 1e-5);
     let best = io["best"].data.as_chunks().0.iter().map(|bytes| i64::from_le_bytes(*bytes)).collect();
-    assert_eq!(outputs[1].numbers, Numbers::Integers(best));
+    assert_eq!(outputs[1].numbers, TensorElements::Integers(best));
     assert!(
         model.encoder(EncoderOptions::default()).is_err()
             && model.session(SessionOptions::default()).is_err()

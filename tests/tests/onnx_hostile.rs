@@ -4,11 +4,11 @@
 
 use std::path::{Path, PathBuf};
 
-use siskin::external_backend::{Engine, NamedTensor, Numbers};
+use siskin::external_backend::{ExternalBackend, NamedTensor, TensorElements};
 use siskin::{Error, ErrorKind, ModelOptions};
-use siskin_benches::Random;
+use siskin_benches::BenchRandom;
 use siskin_convert::import::onnx::General;
-use siskin_convert::{Cache, OpenOptions, open_model};
+use siskin_convert::{OpenOptions, PackedCache, open_model};
 use siskin_tests::fuzz::mutate;
 use siskin_tests::paths;
 
@@ -64,7 +64,7 @@ fn open(name: &str, file: &[u8]) -> Result<siskin::Model, Error> {
     std::fs::create_dir_all(&folder).unwrap();
     std::fs::write(folder.join("weights.bin"), [0; 16]).unwrap();
     std::fs::write(folder.join("model.onnx"), file).unwrap();
-    let options = OpenOptions { cache: Cache::Off, ..OpenOptions::default() };
+    let options = OpenOptions { cache: PackedCache::Off, ..OpenOptions::default() };
     open_model(folder.join("model.onnx"), &options, &ModelOptions::default())
 }
 
@@ -76,8 +76,8 @@ fn error(name: &str, parts: &[Vec<u8>]) -> Error {
 fn a_whole_file_runs() {
     let file = model(&[tensor("w", 1, &[2], &bytes(9, [0; 8])), node("Add", &["x", "w"], "y", &[])]);
     let model = open("whole", &file).unwrap();
-    let x = NamedTensor { name: "x".into(), shape: vec![2], numbers: Numbers::Floats(vec![1.0, 2.0]) };
-    assert_eq!(model.run(&[x]).unwrap()[0].numbers, Numbers::Floats(vec![1.0, 2.0]));
+    let x = NamedTensor { name: "x".into(), shape: vec![2], numbers: TensorElements::Floats(vec![1.0, 2.0]) };
+    assert_eq!(model.run(&[x]).unwrap()[0].numbers, TensorElements::Floats(vec![1.0, 2.0]));
 }
 
 #[test]
@@ -94,9 +94,9 @@ fn tensors_that_would_be_too_large_are_refused() {
     let x = |count: usize| NamedTensor {
         name: "x".into(),
         shape: vec![count],
-        numbers: Numbers::Floats(vec![1.0; count]),
+        numbers: TensorElements::Floats(vec![1.0; count]),
     };
-    assert_eq!(model.run(&[x(2)]).unwrap()[0].numbers, Numbers::Floats(vec![1.0; 2]));
+    assert_eq!(model.run(&[x(2)]).unwrap()[0].numbers, TensorElements::Floats(vec![1.0; 2]));
     let error = model.run(&[x(1 << 16)]).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Memory, "{error}");
     // Errors name their model.
@@ -179,8 +179,9 @@ fn cuts_and_changes_end_in_errors() {
     for length in 0..seed.len() {
         assert!(General::of_bytes(seed[..length].to_vec(), here).is_err(), "cut at {length}");
     }
-    let x = NamedTensor { name: "x".into(), shape: vec![2, 3], numbers: Numbers::Floats(vec![0.5; 6]) };
-    let (mut ran, mut random) = (0, Random::new(1));
+    let x =
+        NamedTensor { name: "x".into(), shape: vec![2, 3], numbers: TensorElements::Floats(vec![0.5; 6]) };
+    let (mut ran, mut random) = (0, BenchRandom::new(1));
     for _ in 0..400 {
         let Ok(general) = General::of_bytes(mutate(&seed, &seed, &mut random), here) else { continue };
         ran += usize::from(general.run(std::slice::from_ref(&x)).is_ok());

@@ -1,8 +1,8 @@
 //! Real models, if downloaded by `cargo xtask model`: the same bits in all ways of running them.
 
 use siskin::tokenizer::EncodeOptions;
-use siskin::{ExecutorKind, Features, Model, SessionOptions};
-use siskin_convert::{Cache, OpenOptions, open_any};
+use siskin::{CpuFeatures, ExecutorKind, Model, SessionOptions};
+use siskin_convert::{OpenOptions, PackedCache, open_any};
 use siskin_tests::golden::{model, session};
 use siskin_tests::paths;
 
@@ -22,20 +22,21 @@ fn logits(model: &Model, ids: &[u32], chunk: usize) -> Vec<u32> {
 fn bits_do_not_depend_on_chunks_threads_or_tables() {
     for name in ["smollm2", "gemma3"] {
         let Some(path) = paths::model(name) else { continue };
-        let file = open_any(path, &OpenOptions { cache: Cache::Off, ..OpenOptions::default() }).unwrap();
-        let best = model(&file, ExecutorKind::Cpu, 2, Features::NONE);
+        let file =
+            open_any(path, &OpenOptions { cache: PackedCache::Off, ..OpenOptions::default() }).unwrap();
+        let best = model(&file, ExecutorKind::Cpu, 2, CpuFeatures::NONE);
         let options = EncodeOptions { add_special: true, parse_special: false };
         let once = best.tokenizer().unwrap().encode(TEXT, options).unwrap();
         let ids: Vec<u32> = once.iter().cycle().take(530).copied().collect();
         let want = logits(&best, &ids, 512);
         for (threads, chunk) in [(1, 64), (2, 7), (4, 512)] {
-            let model = model(&file, ExecutorKind::Cpu, threads, Features::NONE);
+            let model = model(&file, ExecutorKind::Cpu, threads, CpuFeatures::NONE);
             assert_eq!(logits(&model, &ids, chunk), want, "{name}: {threads} threads, chunks of {chunk}");
         }
         let short = &ids[..40];
         let want = logits(&best, short, 1);
-        let avx2 = Features::AVX512.with(Features::AVXVNNI);
-        for without in [Features::AVX512, avx2, Features::AVX2.with(Features::NEON)] {
+        let avx2 = CpuFeatures::AVX512.with(CpuFeatures::AVXVNNI);
+        for without in [CpuFeatures::AVX512, avx2, CpuFeatures::AVX2.with(CpuFeatures::NEON)] {
             let model = model(&file, ExecutorKind::Cpu, 2, without);
             assert_eq!(logits(&model, short, 64), want, "{name}: without {without}");
         }

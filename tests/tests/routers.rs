@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use siskin::file::Bytes;
 use siskin_convert::import::safetensors;
-use siskin_tests::gradients::{Case, load};
+use siskin_tests::gradients::{GradientCase, load};
 use siskin_tests::{golden, paths};
 use siskin_trainer::loss::{CrossEntropy, Sum, Targets};
 use siskin_trainer::{Goal, Gradients, Parameters, Real, Recompute, RouterOptions, Runner};
@@ -13,7 +13,7 @@ use siskin_trainer::{Goal, Gradients, Parameters, Real, Recompute, RouterOptions
 const BOTH: RouterOptions = RouterOptions { balance: 0.3, z: 0.05 };
 
 /// Returns the next token of each token as target; the last token of a sequence has none.
-fn targets(case: &Case) -> Targets {
+fn targets(case: &GradientCase) -> Targets {
     let mut targets = Targets::default();
     for span in &case.batch.writer.spans {
         for row in span.clone() {
@@ -27,7 +27,7 @@ fn targets(case: &Case) -> Targets {
 
 /// Returns the losses of a batch and the gradients of their sum.
 fn run<T: Real>(
-    case: &Case,
+    case: &GradientCase,
     parameters: &Parameters<T>,
     options: RouterOptions,
     recompute: Recompute,

@@ -5,19 +5,19 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use serde_json::json;
-use siskin::beam_search::{Found, SearchOptions};
+use siskin::beam_search::{FinishedHypothesis, SearchOptions};
 use siskin::encoder::{Long, Tokens};
 use siskin::file::File;
 use siskin::sample::SamplerOptions;
-use siskin::seq2seq::Candidate;
-use siskin::{ErrorKind, ExecutorKind, Features, Model, SessionOptions, WriterOptions, Writing};
-use siskin_convert::{Cache, OpenOptions, open_any};
+use siskin::seq2seq::GeneratedText;
+use siskin::{CpuFeatures, ErrorKind, ExecutorKind, Model, SessionOptions, WriterOptions, Writing};
+use siskin_convert::{OpenOptions, PackedCache, open_any};
 use siskin_tests::golden::model;
 use siskin_tests::paths;
-use siskin_tests::search::{Case, cases, text, with_tokenizer};
+use siskin_tests::search::{SearchCase, cases, text, with_tokenizer};
 
 /// Returns the results of one session.
-fn find(model: &Model, case: &Case) -> Vec<Found> {
+fn find(model: &Model, case: &SearchCase) -> Vec<FinishedHypothesis> {
     let sampler = SamplerOptions {
         rules: case.options.rules.clone(),
         repetition_penalty: 1.0,
@@ -43,11 +43,11 @@ fn find(model: &Model, case: &Case) -> Vec<Found> {
             break;
         }
     }
-    vec![Found { tokens, score: f64::NAN }]
+    vec![FinishedHypothesis { tokens, score: f64::NAN }]
 }
 
-fn differs(got: &[Found], want: &[Found]) -> bool {
-    let alike = |(got, want): (&Found, &Found)| {
+fn differs(got: &[FinishedHypothesis], want: &[FinishedHypothesis]) -> bool {
+    let alike = |(got, want): (&FinishedHypothesis, &FinishedHypothesis)| {
         got.tokens == want.tokens && (want.score.is_nan() || (got.score - want.score).abs() < 1e-4)
     };
     got.len() != want.len() || !got.iter().zip(want).all(alike)
@@ -57,12 +57,12 @@ fn differs(got: &[Found], want: &[Found]) -> bool {
 fn what_is_found_is_what_transformers_finds() {
     let mut report = String::new();
     let mut models: HashMap<String, Model> = HashMap::new();
-    let all: Vec<Case> = ["beams.json", "groups.json"].into_iter().flat_map(cases).collect();
+    let all: Vec<SearchCase> = ["beams.json", "groups.json"].into_iter().flat_map(cases).collect();
     for case in &all {
         let open = || {
-            let options = OpenOptions { cache: Cache::Off, ..OpenOptions::default() };
+            let options = OpenOptions { cache: PackedCache::Off, ..OpenOptions::default() };
             let file = open_any(paths::data(&case.model), &options).expect("a golden model packs");
-            model(&file, ExecutorKind::Cpu, 2, Features::NONE)
+            model(&file, ExecutorKind::Cpu, 2, CpuFeatures::NONE)
         };
         let model = models.entry(case.model.clone()).or_insert_with(open);
         let got = find(model, case);
@@ -80,16 +80,16 @@ fn spelled(name: &str, from: &str, words: &[(u32, &str)], config: &serde_json::V
 }
 
 fn opened(file: &File, threads: usize) -> Model {
-    model(file, ExecutorKind::Cpu, threads, Features::NONE)
+    model(file, ExecutorKind::Cpu, threads, CpuFeatures::NONE)
 }
 
-fn found(candidates: &[Candidate]) -> Vec<Found> {
-    candidates.iter().map(|one| Found { tokens: one.tokens.clone(), score: one.score }).collect()
+fn found(candidates: &[GeneratedText]) -> Vec<FinishedHypothesis> {
+    candidates.iter().map(|one| FinishedHypothesis { tokens: one.tokens.clone(), score: one.score }).collect()
 }
 
 #[test]
 fn texts_together_are_written_as_each_alone() {
-    let mut all: HashMap<String, Vec<Case>> = HashMap::new();
+    let mut all: HashMap<String, Vec<SearchCase>> = HashMap::new();
     for case in ["beams.json", "groups.json"].into_iter().flat_map(cases) {
         if ["bart", "t5", "gpt2"].iter().any(|name| case.model.ends_with(&format!("/{name}")))
             && case.prefix.is_empty()
@@ -101,7 +101,7 @@ fn texts_together_are_written_as_each_alone() {
         let file = spelled(&name.replace('/', "-"), name, &[], &json!({}));
         let texts: Vec<String> = cases.iter().map(|case| text(&case.source)).collect();
         let around = Some((Vec::new(), Vec::new()));
-        let mut first: Vec<Vec<Vec<Candidate>>> = Vec::new();
+        let mut first: Vec<Vec<Vec<GeneratedText>>> = Vec::new();
         for (threads, rows, batch) in [(1, 1, 1), (2, 40, 64), (2, 7, 1000)] {
             let model = opened(&file, threads);
             let options = WriterOptions { rows, batch, context: 48, ..WriterOptions::default() };
@@ -151,13 +151,13 @@ fn long_texts_are_refused_cut_or_read_in_parts() {
     let texts = [text(&ids)];
     let error = writer.write(&texts, &writing).unwrap_err();
     assert_eq!((error.kind(), error.place()), (ErrorKind::TooLong, "text 0: text"));
-    let parts = |writer: &mut siskin::Writer, writing: &Writing, parts: &[&[u32]]| {
+    let parts = |writer: &mut siskin::Seq2seq, writing: &Writing, parts: &[&[u32]]| {
         let texts: Vec<String> = parts.iter().map(|ids| text(ids)).collect();
         let all = writer.write(&texts, &Writing { long: Long::Refuse, ..writing.clone() }).unwrap();
         let tokens: Vec<u32> = all.iter().flat_map(|one| one[0].tokens.clone()).collect();
         (tokens, all.iter().map(|one| &*one[0].text).collect::<Vec<_>>().join(" "))
     };
-    let got = |writer: &mut siskin::Writer, writing: &Writing| {
+    let got = |writer: &mut siskin::Seq2seq, writing: &Writing| {
         let one = writer.write(&texts, writing).unwrap().remove(0).remove(0);
         (one.tokens, one.text)
     };

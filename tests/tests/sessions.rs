@@ -4,10 +4,10 @@
 
 use siskin::sample::SamplerOptions;
 use siskin::{
-    Ended, ErrorKind, ExecutorKind, Features, GenerateOptions, Generation, Model, Session, SessionOptions,
-    Step,
+    CpuFeatures, ErrorKind, ExecutorKind, FinishReason, GenerateOptions, Generation, GenerationStep, Model,
+    Session, SessionOptions,
 };
-use siskin_convert::{Cache, OpenOptions, open_any};
+use siskin_convert::{OpenOptions, PackedCache, open_any};
 use siskin_tests::golden::{load, model, session};
 use siskin_tests::paths;
 use std::sync::OnceLock;
@@ -17,8 +17,9 @@ fn chatting() -> Option<Model> {
     static MODEL: OnceLock<Model> = OnceLock::new();
     let path = paths::model("smollm2")?;
     let open = || {
-        let file = open_any(path, &OpenOptions { cache: Cache::Off, ..OpenOptions::default() }).unwrap();
-        model(&file, ExecutorKind::Cpu, 2, Features::NONE)
+        let file =
+            open_any(path, &OpenOptions { cache: PackedCache::Off, ..OpenOptions::default() }).unwrap();
+        model(&file, ExecutorKind::Cpu, 2, CpuFeatures::NONE)
     };
     Some(MODEL.get_or_init(open).clone())
 }
@@ -70,14 +71,14 @@ fn a_generation_says_why_it_ended() {
     let mut session = greedy(&model, 64);
     let mut pieces = session.generate("Tell me a long story.", tokens(usize::MAX)).unwrap();
     let whole: String = pieces.by_ref().map(|piece| piece.unwrap()).collect();
-    assert_eq!(pieces.ended(), Some(Ended::Context));
+    assert_eq!(pieces.ended(), Some(FinishReason::Context));
     let told = pieces.tokens();
     drop(pieces);
     assert!(session.position() == 64 && told > 10);
     let mut session = greedy(&model, 512);
     let mut pieces = session.generate("Tell me a long story.", tokens(5)).unwrap();
     let part: String = pieces.by_ref().map(|piece| piece.unwrap()).collect();
-    assert_eq!((pieces.ended(), pieces.tokens()), (Some(Ended::Length), 5));
+    assert_eq!((pieces.ended(), pieces.tokens()), (Some(FinishReason::Length), 5));
     assert!(whole.starts_with(&part) && !part.is_empty());
 }
 
@@ -97,7 +98,7 @@ fn a_raw_text_goes_on_where_it_was_left() {
 #[test]
 fn nothing_can_be_chosen_before_the_first_token() {
     let golden = load("llama");
-    let mut session = session(&model(&golden.file, ExecutorKind::Cpu, 1, Features::NONE), 64);
+    let mut session = session(&model(&golden.file, ExecutorKind::Cpu, 1, CpuFeatures::NONE), 64);
     assert_eq!(session.next_token().unwrap_err().kind(), ErrorKind::State);
 }
 
@@ -105,7 +106,7 @@ fn nothing_can_be_chosen_before_the_first_token() {
 fn every_session_has_its_own_stop() {
     let golden = load("llama");
     for executor in [ExecutorKind::Cpu, ExecutorKind::Reference] {
-        let mut first = session(&model(&golden.file, executor, 2, Features::NONE), 64);
+        let mut first = session(&model(&golden.file, executor, 2, CpuFeatures::NONE), 64);
         first.prefill(&golden.ids[0][..4]).unwrap();
         let mut second = first.fork().unwrap();
         first.stop_handle().stop();
@@ -121,7 +122,7 @@ fn every_session_has_its_own_stop() {
 #[test]
 fn what_is_too_long_is_refused_before_it_is_read() {
     let golden = load("llama");
-    let mut session = session(&model(&golden.file, ExecutorKind::Cpu, 1, Features::NONE), 8);
+    let mut session = session(&model(&golden.file, ExecutorKind::Cpu, 1, CpuFeatures::NONE), 8);
     let many = vec![1; 1 << 16];
     let error = session.prefill(&many).unwrap_err();
     assert!(error.kind() == ErrorKind::TooLong && error.message().contains("65536"), "{error}");
@@ -168,9 +169,9 @@ fn a_breaker_as_long_as_a_book_is_refused() {
 
 #[test]
 fn a_pace_changes_when_and_not_what() {
-    use siskin::governor::{Power, Target, Thermal};
+    use siskin::governor::{Power, Thermal, ThrottleTarget};
 
-    let model = model(&load("llama").file, ExecutorKind::Cpu, 3, Features::NONE);
+    let model = model(&load("llama").file, ExecutorKind::Cpu, 3, CpuFeatures::NONE);
     let written = |model: &Model| {
         let mut session = greedy(model, 64);
         session.prefill(&[5, 6, 7]).unwrap();
@@ -179,9 +180,11 @@ fn a_pace_changes_when_and_not_what() {
     let free = written(&model);
     assert_eq!(model.governor().stats().passes, 0, "nothing is held");
     let governor = model.governor();
-    for (target, most) in [(Target::Background, 1), (Target::DutyCycle(0.5), 3), (Target::Full, 1)] {
+    for (target, most) in
+        [(ThrottleTarget::Background, 1), (ThrottleTarget::DutyCycle(0.5), 3), (ThrottleTarget::Full, 1)]
+    {
         governor.hold(target).unwrap();
-        if target == Target::Full {
+        if target == ThrottleTarget::Full {
             governor.power(Power { saving: true, ..Power::default() });
             governor.thermal(Thermal::Severe);
         }
@@ -191,7 +194,7 @@ fn a_pace_changes_when_and_not_what() {
         assert!(after.passes >= before.passes + 12 && after.waited > before.waited, "{target:?}: {after:?}");
         assert_eq!(after.threads, most, "{target:?}");
     }
-    governor.hold(Target::Off).unwrap();
+    governor.hold(ThrottleTarget::Off).unwrap();
     let stats = governor.stats();
     assert_eq!((written(&model), governor.stats().passes), (free, stats.passes));
 }
@@ -201,7 +204,7 @@ fn a_saved_session_goes_on_as_if_it_had_not_been() {
     // One with windows, one with states of constant size, one with neither.
     for name in ["llama", "gemma3", "qwen3-next", "mistral"] {
         let golden = load(name);
-        let model = model(&golden.file, ExecutorKind::Cpu, 2, Features::NONE);
+        let model = model(&golden.file, ExecutorKind::Cpu, 2, CpuFeatures::NONE);
         let sampler = SamplerOptions { temperature: 1.0, seed: 3, ..SamplerOptions::default() };
         let options = SessionOptions { sampler, batch: 8, ..SessionOptions::default() };
         let open = || model.session(options.clone()).unwrap();
@@ -239,7 +242,7 @@ fn a_saved_session_goes_on_as_if_it_had_not_been() {
 
 #[test]
 fn another_models_session_is_refused() {
-    let open = |name| session(&model(&load(name).file, ExecutorKind::Cpu, 1, Features::NONE), 64);
+    let open = |name| session(&model(&load(name).file, ExecutorKind::Cpu, 1, CpuFeatures::NONE), 64);
     let mut llama = open("llama");
     llama.prefill(&[1, 2, 3]).unwrap();
     let error = open("mistral").restore(&llama.save().unwrap()).unwrap_err();
@@ -249,7 +252,7 @@ fn another_models_session_is_refused() {
 #[test]
 fn memory_is_known_before_it_is_taken() {
     let golden = load("llama");
-    let model = model(&golden.file, ExecutorKind::Cpu, 2, Features::NONE);
+    let model = model(&golden.file, ExecutorKind::Cpu, 2, CpuFeatures::NONE);
     let options = SessionOptions { context: 128, batch: 32, ..SessionOptions::default() };
     let planned = model.memory(&options).unwrap();
     assert_eq!(model.session(options.clone()).unwrap().memory(), planned);
@@ -267,7 +270,7 @@ fn memory_is_known_before_it_is_taken() {
 #[test]
 fn a_step_that_was_stopped_can_be_taken_again() {
     let golden = load("llama");
-    let model = model(&golden.file, ExecutorKind::Cpu, 2, Features::NONE);
+    let model = model(&golden.file, ExecutorKind::Cpu, 2, CpuFeatures::NONE);
     let written = |stops: bool| {
         let mut session = session(&model, 64);
         let options = GenerateOptions { max_tokens: 8, ..GenerateOptions::default() };
@@ -279,13 +282,13 @@ fn a_step_that_was_stopped_can_be_taken_again() {
                 session.stop_handle().stop();
             }
             match generation.step(&mut session, &mut text) {
-                Ok(Some(siskin::Step::Token(token))) => ids.push(token.id),
-                Ok(Some(siskin::Step::Rest)) => {}
+                Ok(Some(siskin::GenerationStep::Token(token))) => ids.push(token.id),
+                Ok(Some(siskin::GenerationStep::Rest)) => {}
                 Ok(None) => break ids,
                 Err(error) if stops && error.kind() == ErrorKind::Cancelled => {
                     match generation.step(&mut session, &mut text).unwrap() {
-                        Some(siskin::Step::Token(token)) => ids.push(token.id),
-                        Some(siskin::Step::Rest) => {}
+                        Some(siskin::GenerationStep::Token(token)) => ids.push(token.id),
+                        Some(siskin::GenerationStep::Rest) => {}
                         None => break ids,
                     }
                 }
@@ -300,7 +303,7 @@ fn a_step_that_was_stopped_can_be_taken_again() {
 #[test]
 fn bytes_that_were_made_up_do_no_harm() {
     let golden = load("gemma3");
-    let model = model(&golden.file, ExecutorKind::Cpu, 1, Features::NONE);
+    let model = model(&golden.file, ExecutorKind::Cpu, 1, CpuFeatures::NONE);
     let mut session = session(&model, 64);
     session.prefill(&golden.ids[0]).unwrap();
     let saved = session.save().unwrap();
@@ -328,11 +331,11 @@ fn bytes_that_were_made_up_do_no_harm() {
 #[test]
 fn an_answer_goes_on_after_it_was_saved() {
     let golden = load("llama");
-    let model = model(&golden.file, ExecutorKind::Cpu, 2, Features::NONE);
+    let model = model(&golden.file, ExecutorKind::Cpu, 2, CpuFeatures::NONE);
     let written = |session: &mut Session, generation: &mut Generation, count: usize| -> Vec<u32> {
         let mut text = String::new();
         let mut step = || match generation.step(session, &mut text).unwrap() {
-            Some(Step::Token(token)) => token.id,
+            Some(GenerationStep::Token(token)) => token.id,
             other => panic!("{other:?}"),
         };
         (0..count).map(|_| step()).collect()
@@ -355,7 +358,7 @@ fn an_answer_goes_on_after_it_was_saved() {
 #[test]
 fn what_follows_a_rewind_follows_what_is_left() {
     let golden = load("llama");
-    let model = model(&golden.file, ExecutorKind::Cpu, 2, Features::NONE);
+    let model = model(&golden.file, ExecutorKind::Cpu, 2, CpuFeatures::NONE);
     let read = |count: usize| {
         let mut session = greedy(&model, 64);
         session.prefill(&golden.ids[0][..count]).unwrap();
@@ -372,7 +375,7 @@ fn what_follows_a_rewind_follows_what_is_left() {
 #[test]
 fn a_saved_session_replaces_nothing_but_a_saved_session() {
     let golden = load("llama");
-    let mut session = session(&model(&golden.file, ExecutorKind::Cpu, 1, Features::NONE), 64);
+    let mut session = session(&model(&golden.file, ExecutorKind::Cpu, 1, CpuFeatures::NONE), 64);
     session.prefill(&golden.ids[0][..4]).unwrap();
     let folder = std::env::temp_dir().join(format!("siskin-saved-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();

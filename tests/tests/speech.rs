@@ -3,12 +3,12 @@
 use siskin::audio::{RATE, Sound};
 use siskin::speech::{TranscribeOptions, Transcriber};
 use siskin::{ErrorKind, Model, ModelOptions};
-use siskin_convert::{Cache, OpenOptions, Recipe, open_any};
+use siskin_convert::{OpenOptions, PackedCache, Recipe, open_any};
 use siskin_tests::{paths, texts};
 
 fn model() -> Option<Model> {
     let recipe: Recipe = "f32,tables=f32,always".parse().expect("the recipe is one");
-    let options = OpenOptions { cache: Cache::Off, recipe: Some(recipe), ..OpenOptions::default() };
+    let options = OpenOptions { cache: PackedCache::Off, recipe: Some(recipe), ..OpenOptions::default() };
     let file = open_any(paths::model("whisper")?, &options).expect("the model packs");
     Some(Model::from_file(file, &ModelOptions::default()).expect("the model opens"))
 }

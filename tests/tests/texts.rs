@@ -2,7 +2,7 @@
 
 use siskin::encoder::{EncoderOptions, Tokens};
 use siskin::{
-    BatchEntry, Context, ErrorKind, ExecutorKind, Features, OutputRows, SequenceInput, SessionOptions,
+    BatchEntry, Context, CpuFeatures, ErrorKind, ExecutorKind, OutputRows, SequenceInput, SessionOptions,
 };
 use siskin_tests::golden::{LEVELS, emulate, model, relative_error};
 use siskin_tests::texts::{self, NAMES, WRITERS, encoder, load, read, score};
@@ -13,7 +13,7 @@ fn outputs_are_those_of_pytorch_on_both_executors() {
     for name in NAMES {
         let golden = load(name, None);
         for executor in [ExecutorKind::Reference, ExecutorKind::Cpu] {
-            let model = model(&golden.file, executor, 2, Features::NONE);
+            let model = model(&golden.file, executor, 2, CpuFeatures::NONE);
             let mut check = |what: &str, got: &[f32], want: &[f32]| {
                 let error = relative_error(got, want);
                 if error.is_nan() || error > 1e-4 {
@@ -36,7 +36,7 @@ fn bits_depend_on_nothing_but_the_text() {
     emulate();
     for name in NAMES {
         let golden = load(name, None);
-        let reference = model(&golden.file, ExecutorKind::Reference, 1, Features::NONE);
+        let reference = model(&golden.file, ExecutorKind::Reference, 1, CpuFeatures::NONE);
         let want: Vec<_> =
             golden.texts.iter().map(|text| read(&reference, std::slice::from_ref(text), 8)).collect();
         let want = want.concat();
@@ -55,7 +55,7 @@ fn bits_depend_on_nothing_but_the_text() {
         };
         let mut crowd: Vec<Tokens> = golden.texts.clone();
         crowd.extend(golden.texts.iter().map(cut));
-        let runs = [(1, 1), (2, 200), (4, 40)].map(|run| (Features::NONE, run)).into_iter();
+        let runs = [(1, 1), (2, 200), (4, 40)].map(|run| (CpuFeatures::NONE, run)).into_iter();
         let levels = LEVELS.into_iter().skip(1).zip([(2, 200), (2, 50), (3, 1), (3, 60), (2, 70)]);
         for (without, (threads, batch)) in runs.chain(levels) {
             let model = model(&golden.file, ExecutorKind::Cpu, threads, without);
@@ -77,7 +77,7 @@ fn members_of_a_team_may_take_texts_apart() {
     };
     for name in NAMES {
         let golden = load(name, None);
-        let alone = model(&golden.file, ExecutorKind::Cpu, 1, Features::NONE);
+        let alone = model(&golden.file, ExecutorKind::Cpu, 1, CpuFeatures::NONE);
         let rows: usize = golden.texts.iter().map(|text| text.ids.len().max(1)).sum();
         // Enough sequences for sequence parallelism.
         let count = golden.texts.len() * 700 / rows;
@@ -85,7 +85,7 @@ fn members_of_a_team_may_take_texts_apart() {
         for (head, threads) in [(false, 2), (true, 2), (false, 3)] {
             let want: Vec<_> =
                 golden.texts.iter().flat_map(|text| read(&alone, head, std::slice::from_ref(text))).collect();
-            let team = model(&golden.file, ExecutorKind::Cpu, threads, Features::NONE);
+            let team = model(&golden.file, ExecutorKind::Cpu, threads, CpuFeatures::NONE);
             for (index, got) in read(&team, head, &crowd).iter().enumerate() {
                 assert!(*got == want[index % want.len()], "{name}: text {index}, {threads} threads");
             }
@@ -131,7 +131,7 @@ fn forks_write_on_from_what_was_read() {
 #[test]
 fn what_cannot_be_read_is_refused() {
     let golden = load("bert", None);
-    let model = model(&golden.file, ExecutorKind::Cpu, 2, Features::NONE);
+    let model = model(&golden.file, ExecutorKind::Cpu, 2, CpuFeatures::NONE);
     let mut encoder = encoder(&model, 16);
     let mut kind = |text: Tokens| {
         let texts = [golden.texts[0].clone(), text];
@@ -155,6 +155,6 @@ fn what_cannot_be_read_is_refused() {
     assert_eq!(session.prefill(&[5]).unwrap_err().kind(), ErrorKind::State, "the text was refused");
 }
 
-fn texts_model(golden: &texts::Golden) -> siskin::Model {
-    model(&golden.file, ExecutorKind::Cpu, 2, Features::NONE)
+fn texts_model(golden: &texts::GoldenTexts) -> siskin::Model {
+    model(&golden.file, ExecutorKind::Cpu, 2, CpuFeatures::NONE)
 }

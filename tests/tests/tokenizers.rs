@@ -6,7 +6,7 @@ use siskin::ErrorKind;
 use siskin::file::Bytes;
 use siskin::tokenizer::{DecodeOptions, EncodeOptions, Tokenizer};
 use siskin_convert::export::tokenizer_json as tokenizer_json_of;
-use siskin_convert::import::gguf::{Gguf, Part};
+use siskin_convert::import::gguf::{Gguf, GgufPart};
 use siskin_convert::import::{tokenizer_gguf, tokenizer_json};
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -22,7 +22,7 @@ fn unpack(path: &Path) -> Vec<u8> {
 }
 
 fn open_gguf(bytes: Vec<u8>) -> Tokenizer {
-    let part = Part::parse(&Bytes::new(bytes)).unwrap();
+    let part = GgufPart::parse(&Bytes::new(bytes)).unwrap();
     let gguf = Gguf { metadata: part.metadata, tensors: part.tensors };
     let section = tokenizer_gguf::vocabulary(&gguf).unwrap().write().unwrap();
     Tokenizer::open(Bytes::new(section)).unwrap()
@@ -99,7 +99,7 @@ fn check_case(tokenizer: &Tokenizer, case: &serde_json::Value, name: &str) -> Ve
     let pair: Vec<u32> = pair.iter().map(|token| token.id).collect();
     compare("pair", format!("{pair:?}"), format!("{:?}", numbers(&case["pair"])));
     compare("segments", format!("{segments:?}"), format!("{:?}", numbers(&case["segments"])));
-    let span = |token: &siskin::tokenizer::Token| {
+    let span = |token: &siskin::tokenizer::TokenSpan| {
         let (start, end) = tokenizer.span(text, token);
         vec![start as u32, end as u32]
     };
@@ -292,7 +292,7 @@ fn gguf_of(pairs: &[(&str, &[&str], bool)]) -> Gguf {
         }
         values.iter().for_each(|value| text(&mut out, value));
     }
-    let part = Part::parse(&Bytes::new(out)).unwrap();
+    let part = GgufPart::parse(&Bytes::new(out)).unwrap();
     Gguf { metadata: part.metadata, tensors: part.tensors }
 }
 

@@ -6,22 +6,23 @@ use std::path::Path;
 use serde_json::json;
 use siskin::file::{Bytes, File};
 use siskin::tokenizer::{EncodeOptions, Tokenizer};
-use siskin::{ExecutorKind, Features};
+use siskin::{CpuFeatures, ExecutorKind};
 use siskin_tests::golden;
-use siskin_tests::training::{Notes, Place, base, material, run};
+use siskin_tests::training::{Notes, TrainingFolder, base, material, run};
 use siskin_trainer::data::source::Body;
 use siskin_trainer::data::{
-    self, Made, Packed, PackedWriter, Reading, Record, Records, Side, Sink, Split, Task, packed,
+    self, PackedFile, PackedWriter, Reading, Records, Sink, Split, SplitSide, TaskBatch, TokenizedDocument,
+    TrainingTask, packed,
 };
 use siskin_trainer::random::Random;
-use siskin_trainer::run::{Base, Config, Ended, Material, Run, learned_tokenizer, measure};
+use siskin_trainer::run::{Material, OpenedBase, Run, RunConfig, RunEnd, learned_tokenizer, measure};
 use siskin_trainer::{Parameters, export, tokenizer};
 
 /// Trains to the end and returns the reports.
 fn train(run: &mut Run) -> Notes {
     let mut notes = Notes::default();
     let stop = notes.stop.clone();
-    assert_eq!(run.train(&stop, &mut notes).unwrap(), Ended::Done);
+    assert_eq!(run.train(&stop, &mut notes).unwrap(), RunEnd::Done);
     notes
 }
 
@@ -29,7 +30,7 @@ const ADAMW: &str = "[schedule]\nrate = 5e-3\nwarm_up = 4\n[batch]\nrows = 256\n
 
 #[test]
 fn what_is_learned_is_seen_on_other_texts() {
-    let place = Place::new("learn");
+    let place = TrainingFolder::new("learn");
     let mut config = place.config(ADAMW);
     config.steps = 60;
     let notes = train(&mut run(config, None));
@@ -45,7 +46,7 @@ fn a_run_goes_on_where_it_was_stopped_to_the_bit() {
     let adapters = "[adapters]\nrank = 2\nmethod = \"dora\"\n";
     let rounded = "[quantize]\ntype = \"W8r\"\n";
     for (optimizer, besides) in [("adamw", adapters), ("adamw8", ""), ("muon", ""), ("adam", rounded)] {
-        let place = Place::new(optimizer);
+        let place = TrainingFolder::new(optimizer);
         let config = || place.config(&format!("{ADAMW}{more}{besides}[optimizer]\nname = {optimizer:?}\n"));
         let mut whole = run(config(), None);
         let want = train(&mut whole);
@@ -53,7 +54,7 @@ fn a_run_goes_on_where_it_was_stopped_to_the_bit() {
         let mut first = run(config(), Some(&folder));
         let mut notes = Notes { stop_after: Some(7), ..Notes::default() };
         let stop = notes.stop.clone();
-        assert_eq!(first.train(&stop, &mut notes).unwrap(), Ended::Stopped);
+        assert_eq!(first.train(&stop, &mut notes).unwrap(), RunEnd::Stopped);
         let mut second = run(config(), Some(&folder));
         assert!(second.resume(&mut notes).unwrap());
         assert_eq!(second.steps(), 7);
@@ -65,11 +66,11 @@ fn a_run_goes_on_where_it_was_stopped_to_the_bit() {
 
 #[test]
 fn a_run_goes_on_with_what_it_began_with() {
-    let place = Place::new("same");
+    let place = TrainingFolder::new("same");
     let mut first = run(place.config(ADAMW), None);
     let state = first.checkpoint();
     assert!(first.restore(&state).is_ok());
-    let refused = |change: &dyn Fn(&mut Config), key: &str, what: &str| {
+    let refused = |change: &dyn Fn(&mut RunConfig), key: &str, what: &str| {
         let mut config = place.config(ADAMW);
         change(&mut config);
         let mut other = run(config.clone(), None);
@@ -104,7 +105,7 @@ fn a_run_goes_on_with_what_it_began_with() {
 
 /// Returns the tokenizer of the trained model.
 fn own_tokenizer() -> Tokenizer {
-    let Base::New { tokenizer, .. } = base() else { panic!("a file") };
+    let OpenedBase::New { tokenizer, .. } = base() else { panic!("a file") };
     Tokenizer::open(Bytes::new(tokenizer)).unwrap()
 }
 
@@ -114,14 +115,14 @@ fn pack(path: &Path, documents: &[&str], identity: u64) {
     let mut writer = PackedWriter::create(path, tokenizer.vocabulary_size(), 1, identity).unwrap();
     for document in documents {
         let parts = vec![tokenizer.encode(document, EncodeOptions::default()).unwrap()];
-        writer.push(&Record { parts, ..Record::default() }).unwrap();
+        writer.push(&TokenizedDocument { parts, ..TokenizedDocument::default() }).unwrap();
     }
     writer.finish().unwrap();
 }
 
 #[test]
 fn packed_tokens_stay_in_their_files_and_train_alike() {
-    let place = Place::new("mapped");
+    let place = TrainingFolder::new("mapped");
     let text = std::fs::read_to_string(place.0.join("text.txt")).unwrap();
     let documents: Vec<&str> = text.split("\n\n").filter(|document| !document.is_empty()).collect();
     let path = |name: &str| place.0.join(name).display().to_string();
@@ -145,14 +146,15 @@ fn packed_tokens_stay_in_their_files_and_train_alike() {
     // Long enough that each document is one example.
     config.data.settings.length = 1000;
     let divided = material(&config);
-    let rows = |task: &dyn Task| (0..task.count()).map(|example| task.rows(example)).collect::<Vec<_>>();
+    let rows =
+        |task: &dyn TrainingTask| (0..task.count()).map(|example| task.rows(example)).collect::<Vec<_>>();
     let split = Split { share: 0.3, seed: config.seed };
     let mut wanted = [Vec::new(), Vec::new()];
     for document in data::documents(&[place.0.join("b.tokens")], &Reading::default()).unwrap() {
         let document = document.unwrap();
         let Body::Tokens(parts) = &document.body else { panic!("texts") };
         // One row per token: the end token is only a target.
-        wanted[usize::from(split.side(document.hash()) == Side::Validation)].push(parts[0].len());
+        wanted[usize::from(split.side(document.hash()) == SplitSide::Validation)].push(parts[0].len());
     }
     assert_eq!([rows(&*divided.training), rows(&*divided.validation.unwrap())], wanted);
     assert!(wanted.iter().all(|side| side.len() > 5), "{wanted:?}");
@@ -160,7 +162,7 @@ fn packed_tokens_stay_in_their_files_and_train_alike() {
 
 #[test]
 fn tokens_of_another_tokenizer_are_refused() {
-    let place = Place::new("foreign");
+    let place = TrainingFolder::new("foreign");
     let mut config = place.config(ADAMW);
     let path = place.0.join("a.tokens");
     config.data.training = vec![path.display().to_string()];
@@ -183,7 +185,7 @@ fn tokens_of_another_tokenizer_are_refused() {
 
 #[test]
 fn batches_that_are_accumulated_make_the_same_step() {
-    let place = Place::new("accumulate");
+    let place = TrainingFolder::new("accumulate");
     let step = |examples: usize, accumulate: usize| -> Parameters<f32> {
         let mut config = place.config(
             "[schedule]\nname = \"constant\"\nrate = 1.0\n[optimizer]\nname = \"sgd\"\n[batch]\nrows = 100000\n",
@@ -206,7 +208,7 @@ fn batches_that_are_accumulated_make_the_same_step() {
 
 #[test]
 fn the_file_that_comes_out_says_what_was_trained() {
-    let place = Place::new("export");
+    let place = TrainingFolder::new("export");
     let mut run = run(place.config(ADAMW), None);
     train(&mut run);
     let parameters = run.parameters().unwrap();
@@ -217,10 +219,10 @@ fn the_file_that_comes_out_says_what_was_trained() {
     let read = Parameters::<f32>::read(&run.material().program.weights, &file).unwrap();
     assert_eq!(read, parameters);
     // The runtime's loss of a text is the trainer's.
-    let model = golden::model(&file, ExecutorKind::Cpu, 2, Features::NONE);
+    let model = golden::model(&file, ExecutorKind::Cpu, 2, CpuFeatures::NONE);
     let ids: Vec<u32> = (0..24).map(|i| 97 + i % 17).collect();
     let logits = golden::score(&model, &ids, 32);
-    let mut batch = siskin_trainer::batch::Batch::default();
+    let mut batch = siskin_trainer::batch::TrainingBatch::default();
     batch.writer.push(&ids, &[]);
     batch.writer.want_all();
     let targets = siskin_trainer::loss::Targets {
@@ -244,11 +246,11 @@ fn every_example_can_be_read() {
     let mut count = 0;
     for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
-        let config = Config::parse(&std::fs::read_to_string(&path).unwrap());
+        let config = RunConfig::parse(&std::fs::read_to_string(&path).unwrap());
         let config = config.unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-        siskin_trainer::data::Kind::of(&config.data.task).unwrap();
+        siskin_trainer::data::TaskEntry::of(&config.data.task).unwrap();
         siskin_trainer::loss::named(&config.loss).unwrap();
-        siskin_trainer::Schedule::new(&config.schedule, config.steps).unwrap();
+        siskin_trainer::LearningRateSchedule::new(&config.schedule, config.steps).unwrap();
         if let Some(family) = &config.model.family {
             let (head, config) = (config.model.head.as_deref(), config.model.config.clone());
             siskin_trainer::Beginning::new(family, head, config).unwrap();
@@ -261,7 +263,7 @@ fn every_example_can_be_read() {
 #[test]
 fn adapters_learn_and_become_part_of_what_they_stand_beside() {
     const ADAPTERS: &str = "[adapters]\nrank = 4\ntensors = [\"*attn_qkv*\", \"*ffn_up*\"]\n";
-    let place = Place::new("adapters");
+    let place = TrainingFolder::new("adapters");
     let before = run(place.config(ADAMW), None).parameters().unwrap();
     let mut tuned = run(place.config(&format!("{ADAMW}{ADAPTERS}")), None);
     let begun = tuned.evaluate().unwrap().unwrap();
@@ -277,13 +279,13 @@ fn adapters_learn_and_become_part_of_what_they_stand_beside() {
     let out = siskin::file::AtomicFile::create(&path).unwrap();
     export::write(&tuned.material().frame, &merged, out).unwrap().commit().unwrap();
     let config = place.config(ADAMW);
-    let material = Material::new(&config, Base::File(Box::new(File::open(&path).unwrap()))).unwrap();
+    let material = Material::new(&config, OpenedBase::File(Box::new(File::open(&path).unwrap()))).unwrap();
     let got = Run::new(config, material, None).unwrap().evaluate().unwrap().unwrap();
     assert!((got.mean() - want.mean()).abs() < 1e-5, "{} and {}", got.mean(), want.mean());
 }
 
 /// Writes the model of a run, and opens it.
-fn file_of(place: &Place, run: &mut Run) -> File {
+fn file_of(place: &TrainingFolder, run: &mut Run) -> File {
     let result = run.result().unwrap();
     let path = place.0.join("result.siskin");
     let out = siskin::file::AtomicFile::create(&path).unwrap();
@@ -291,15 +293,15 @@ fn file_of(place: &Place, run: &mut Run) -> File {
     File::open(&path).unwrap()
 }
 
-fn of_file(config: Config, file: &File) -> Run {
-    let material = Material::new(&config, Base::File(Box::new(file.clone()))).unwrap();
+fn of_file(config: RunConfig, file: &File) -> Run {
+    let material = Material::new(&config, OpenedBase::File(Box::new(file.clone()))).unwrap();
     Run::new(config, material, None).unwrap()
 }
 
 #[test]
 fn weights_that_are_rounded_are_those_of_the_file() {
     for kind in ["W4i", "W8r", "Q4_0"] {
-        let place = Place::new(&format!("rounded-{kind}"));
+        let place = TrainingFolder::new(&format!("rounded-{kind}"));
         let mut config = place.config(&format!("{ADAMW}[quantize]\ntype = {kind:?}\n"));
         config.steps = 30;
         let mut rounded = run(config, None);
@@ -327,7 +329,7 @@ fn weights_that_are_rounded_are_those_of_the_file() {
 
 #[test]
 fn types_that_do_not_fit_are_refused() {
-    let place = Place::new("types");
+    let place = TrainingFolder::new("types");
     let refused = |more: &str| {
         let config = place.config(&format!("{ADAMW}{more}"));
         let material = material(&config);
@@ -347,7 +349,7 @@ fn types_that_do_not_fit_are_refused() {
 
 #[test]
 fn adapters_learn_beside_packed_weights_and_come_out_by_themselves() {
-    let place = Place::new("packed");
+    let place = TrainingFolder::new("packed");
     let mut first = run(place.config(&format!("{ADAMW}[quantize]\ntype = \"W8r\"\n")), None);
     train(&mut first);
     let base = file_of(&place, &mut first);
@@ -379,13 +381,13 @@ fn adapters_learn_beside_packed_weights_and_come_out_by_themselves() {
 
 #[test]
 fn what_is_no_number_is_named() {
-    let place = Place::new("finder");
+    let place = TrainingFolder::new("finder");
     let config = place.config(ADAMW);
     let material = material(&config);
     let mut parameters = material.parameters(1).unwrap();
     let broken = parameters.list.iter_mut().find(|parameter| parameter.name == "blk.1.ffn_up.weight");
     broken.unwrap().numbers[7] = f32::INFINITY;
-    let mut batch = siskin_trainer::batch::Batch::default();
+    let mut batch = siskin_trainer::batch::TrainingBatch::default();
     batch.writer.push(&[97, 98, 99], &[]);
     batch.writer.want_all();
     let program = material.program.clone();
@@ -396,7 +398,7 @@ fn what_is_no_number_is_named() {
 
 #[test]
 fn a_learned_tokenizer_stays_that_of_its_run() {
-    let place = Place::new("learned");
+    let place = TrainingFolder::new("learned");
     let folder = place.0.join("texts/deeper");
     std::fs::create_dir_all(&folder).unwrap();
     std::fs::write(folder.join("one.txt"), "a siskin sings\n\na siskin sings again").unwrap();
@@ -404,7 +406,7 @@ fn a_learned_tokenizer_stays_that_of_its_run() {
     config.data.training = vec![place.0.join("texts").display().to_string()];
     config.model.vocabulary = Some(270);
     let kept = place.0.join("run");
-    let learn = |config: &Config, goes_on: bool| learned_tokenizer(config, &kept, goes_on).unwrap();
+    let learn = |config: &RunConfig, goes_on: bool| learned_tokenizer(config, &kept, goes_on).unwrap();
     let first = learn(&config, false);
     assert!(siskin_convert::tokenizer_of_json(&first).is_ok());
     let own = ["a siskin sings", "a siskin sings again"];
@@ -425,7 +427,7 @@ fn a_learned_tokenizer_stays_that_of_its_run() {
 }
 
 /// Writes texts with classes, in fields with other names than the task's own.
-fn classes(place: &Place, data: &str) -> Config {
+fn classes(place: &TrainingFolder, data: &str) -> RunConfig {
     let lines = ["yes", "no", "perhaps"].map(|class| {
         (0..8)
             .map(|number| json!({"body": format!("bird {number}"), "kind": class}).to_string() + "\n")
@@ -440,16 +442,16 @@ fn classes(place: &Place, data: &str) -> Config {
          num_hidden_layers = 1, num_attention_heads = 2, intermediate_size = 64, max_position_embeddings = 64, \
          num_labels = 3 }}\n[data]\ntask = \"classes\"\ntraining = [{path:?}]\n{data}\n[schedule]\nrate = 1e-3\n"
     );
-    Config::parse(&text).unwrap()
+    RunConfig::parse(&text).unwrap()
 }
 
 const NAMED: &str = "fields = [\"body\"]\nlabel = \"kind\"\nclasses = [\"no\", \"yes\", \"perhaps\"]";
 
 #[test]
 fn fields_and_classes_can_be_named() {
-    let place = Place::new("named");
+    let place = TrainingFolder::new("named");
     let named = material(&classes(&place, NAMED));
-    let mut made = Made::default();
+    let mut made = TaskBatch::default();
     let mut random = Random::new(1, &[]);
     (0..24).for_each(|example| named.training.add(example, &mut random, &mut made).unwrap());
     let wanted: Vec<u32> = [1, 0, 2].into_iter().flat_map(|class| [class; 8]).collect();
@@ -466,7 +468,7 @@ fn fields_and_classes_can_be_named() {
     let texts = train(&mut run(config, None));
     assert_eq!(texts.losses, train(&mut run(of_tokens(NAMED), None)).losses);
 
-    let refused = |config: &Config, key: &str, what: &str| {
+    let refused = |config: &RunConfig, key: &str, what: &str| {
         let error = Material::new(config, base()).err().unwrap_or_else(|| panic!("{what}"));
         let text = error.to_string();
         assert!(text.contains(key) && text.contains(what), "{error}");
@@ -490,13 +492,13 @@ fn fields_and_classes_can_be_named() {
     causal.data.label = None;
     causal.data.classes = vec!["no".to_owned()];
     refused(&causal, "data.classes", "the texts of causal have no classes");
-    let error = Config::parse("[schedule]\nrate = 1\n[data]\nfield = [\"a\"]").unwrap_err();
+    let error = RunConfig::parse("[schedule]\nrate = 1\n[data]\nfield = [\"a\"]").unwrap_err();
     assert!(error.place() == "data.field" && error.message().contains("did you mean `fields`"), "{error}");
 }
 
 #[test]
 fn texts_that_may_be_missing_need_no_name() {
-    let place = Place::new("pairs");
+    let place = TrainingFolder::new("pairs");
     let lines: String =
         (0..6).map(|n| format!("{{\"a\": \"bird {n}\", \"b\": \"sings\", \"c\": \"x\"}}\n")).collect();
     let path = place.0.join("a.jsonl");
@@ -509,7 +511,7 @@ fn texts_that_may_be_missing_need_no_name() {
         config.data.fields = fields.iter().map(|name| (*name).to_owned()).collect();
         let packed = place.0.join("a.tokens");
         siskin_trainer::run::pack(&config, &base(), &packed)?;
-        let packed = Packed::open(packed)?;
+        let packed = PackedFile::open(packed)?;
         Ok::<_, siskin::Error>((packed.parts(), packed.list(0, packed.parts() - 1)?.is_empty()))
     };
     assert_eq!(pack(&["a", "b"]).unwrap(), (2, false));
@@ -526,7 +528,7 @@ fn texts_that_may_be_missing_need_no_name() {
 
 #[test]
 fn measuring_builds_what_it_needs() {
-    let place = Place::new("measure");
+    let place = TrainingFolder::new("measure");
     let config = place.config(ADAMW);
     let want = run(config.clone(), None).evaluate().unwrap().unwrap();
     // Evaluation needs neither gradients nor an optimizer: training with these settings would be refused.
@@ -539,7 +541,7 @@ fn measuring_builds_what_it_needs() {
 }
 
 /// Returns a config that overfits one text and validates on another.
-fn by_heart(place: &Place, more: &str) -> Config {
+fn by_heart(place: &TrainingFolder, more: &str) -> RunConfig {
     let other: String =
         (0..40).map(|i| format!("Newt {i} otter heron {} wren badger.\n\n", i * 7 % 11)).collect();
     std::fs::write(place.0.join("other.txt"), other).unwrap();
@@ -552,15 +554,15 @@ fn by_heart(place: &Place, more: &str) -> Config {
 
 #[test]
 fn the_best_weights_are_those_that_come_out() {
-    let place = Place::new("best");
+    let place = TrainingFolder::new("best");
     for (metric, larger) in [("loss", false), ("right", true)] {
         let folder = place.0.join(format!("run-{metric}"));
         let more = format!("[patience]\nmetric = {metric:?}\nlooks = 4\n[checkpoint]\nkeep = 1\n");
         let mut stopped = run(by_heart(&place, &more), Some(&folder));
         let mut notes = Notes::default();
         let stop = notes.stop.clone();
-        assert_eq!(stopped.train(&stop, &mut notes).unwrap(), Ended::NoBetter, "{metric}");
-        let number = |seen: &siskin_trainer::run::Seen| if larger { -seen.right } else { seen.loss };
+        assert_eq!(stopped.train(&stop, &mut notes).unwrap(), RunEnd::NoBetter, "{metric}");
+        let number = |seen: &siskin_trainer::run::Validation| if larger { -seen.right } else { seen.loss };
         let best = notes.seen.iter().min_by(|a, b| number(a).total_cmp(&number(b))).unwrap();
         let last = stopped.steps();
         assert!(best.step + 3 * 4 <= last && best.best, "{metric}: {best:?} of {last}");
@@ -582,7 +584,7 @@ fn the_best_weights_are_those_that_come_out() {
         assert!(on.resume(&mut notes).unwrap());
         notes.stop_after = Some(on.steps() + 3);
         let stop = notes.stop.clone();
-        assert_eq!(on.train(&stop, &mut notes).unwrap(), Ended::Stopped);
+        assert_eq!(on.train(&stop, &mut notes).unwrap(), RunEnd::Stopped);
         assert!(notes.seen[0].best, "{more:?}: {:?}", notes.seen);
     }
     let blind = |more: &str| {
@@ -598,7 +600,7 @@ fn the_best_weights_are_those_that_come_out() {
 
 #[test]
 fn a_look_is_at_texts_of_all_lengths() {
-    let place = Place::new("lengths");
+    let place = TrainingFolder::new("lengths");
     let text: String = (0..300).map(|i| format!("{}\n\n", "wren ".repeat(1 + i % 12))).collect();
     std::fs::write(place.0.join("other.txt"), text).unwrap();
     let mut config = place.config(ADAMW);
@@ -632,7 +634,7 @@ struct Thief<'a> {
 }
 
 impl siskin_trainer::run::Watcher for Thief<'_> {
-    fn step(&mut self, progress: &siskin_trainer::run::Progress) {
+    fn step(&mut self, progress: &siskin_trainer::run::StepReport) {
         // Steps continue while a checkpoint is written: the third step's has time to succeed, and the sixth step's to
         // fail.
         let wait = || std::thread::sleep(std::time::Duration::from_secs(1));
@@ -659,23 +661,23 @@ impl siskin_trainer::run::Watcher for Thief<'_> {
 
 #[test]
 fn a_checkpoint_that_cannot_be_written_is_told_and_ends_nothing() {
-    let place = Place::new("unwritten");
+    let place = TrainingFolder::new("unwritten");
     let folder = place.0.join("run");
     let mut config = place.config(&format!("{ADAMW}[checkpoint]\nevery = 3\nkeep = 9\n"));
     config.evaluate.every = 0;
     let mut thief = Thief { folder: &folder, notes: Vec::new() };
     let mut whole = run(config.clone(), Some(&folder));
     let stop = std::sync::atomic::AtomicBool::new(false);
-    assert_eq!(whole.train(&stop, &mut thief).unwrap(), Ended::Done);
+    assert_eq!(whole.train(&stop, &mut thief).unwrap(), RunEnd::Done);
     assert_eq!(thief.notes.len(), 1, "{:?}", thief.notes);
     assert!(thief.notes[0].contains("a checkpoint could not be written"), "{:?}", thief.notes);
-    let steps = siskin_trainer::checkpoint::Folder::new(&folder, 9).unwrap().steps().unwrap();
+    let steps = siskin_trainer::checkpoint::CheckpointFolder::new(&folder, 9).unwrap().steps().unwrap();
     assert_eq!(steps, [3, 9, 12]);
 }
 
 #[test]
 fn scores_of_another_model_are_learned() {
-    let place = Place::new("taught");
+    let place = TrainingFolder::new("taught");
     let mut config = place.config(ADAMW);
     config.steps = 40;
     let mut teacher = run(config, None);
@@ -684,13 +686,14 @@ fn scores_of_another_model_are_learned() {
     let distil = "[loss]\nname = \"distil\"\nshare = 1.0\ntemperature = 1.0\n";
     let mut config = place.config(&format!("{ADAMW}{distil}"));
     (config.steps, config.seed) = (60, 5);
-    let taught = |config: &Config| material(config).taught_by(&file).unwrap();
+    let taught = |config: &RunConfig| material(config).taught_by(&file).unwrap();
     let mut learner = Run::new(config.clone(), taught(&config), None).unwrap();
     let notes = train(&mut learner);
     let (first, last) = (notes.seen[0].loss, notes.seen.last().unwrap().loss);
     assert!(last < 0.3 * first, "{first} to {last}: how far the one is from the other");
     // The teacher has zero divergence from itself.
-    let own = Material::new(&config, Base::File(Box::new(file.clone()))).unwrap().taught_by(&file).unwrap();
+    let own =
+        Material::new(&config, OpenedBase::File(Box::new(file.clone()))).unwrap().taught_by(&file).unwrap();
     let own = measure(&config, &own, None).unwrap().unwrap();
     assert!(own.mean().abs() < 1e-6 && own.weight > 0.0, "{own:?}");
     let measured = measure(&config, &taught(&config), None).unwrap().unwrap();
@@ -706,7 +709,7 @@ fn scores_of_another_model_are_learned() {
     assert!(error.place() == "teacher.from" && error.message().contains("280 scores"), "{error}");
     let other = tokenizer::learn(["another text"].into_iter(), 280, &["<|endoftext|>"]).unwrap();
     let tokenizer = siskin_convert::tokenizer_of_json(other.to_string().as_bytes()).unwrap();
-    let other = Material::new(&plain, Base::New { tokenizer, template: None }).unwrap();
+    let other = Material::new(&plain, OpenedBase::New { tokenizer, template: None }).unwrap();
     let error = other.taught_by(&file).err().unwrap();
     assert!(error.message().contains("another tokenizer"), "{error}");
 }

@@ -7,12 +7,12 @@
 
 use serde::{Deserialize, Serialize};
 use siskin::file::File;
-use siskin::graph::{Op, Role, Weight};
+use siskin::graph::{Op, Weight, WeightRole};
 use siskin::{AdapterPart, Error, ErrorKind, Result};
 
-use crate::gemm::{Matrix, Target, multiply_together};
-use crate::parameters::{Parameter, Parameters, Seen};
-use crate::program::{Node, Program, Value};
+use crate::gemm::{MatrixOutput, MatrixView, multiply_together};
+use crate::parameters::{ForwardWeights, Parameter, Parameters};
+use crate::program::{Program, ProgramNode, ProgramValue};
 use crate::random::Random;
 use crate::real::Real;
 use crate::settings::{fits, within};
@@ -26,7 +26,7 @@ const MARK: &str = ".adapter_";
 /// The kind of adapter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Method {
+pub enum AdapterKind {
     /// LoRA: adds a product of two low-rank matrices.
     #[default]
     Lora,
@@ -39,7 +39,7 @@ pub enum Method {
 #[serde(default, deny_unknown_fields)]
 pub struct AdapterOptions {
     /// The kind of adapter.
-    pub method: Method,
+    pub method: AdapterKind,
     /// The rank.
     pub rank: usize,
     /// Alpha: the factor on the adapter's output, times the rank.
@@ -52,7 +52,7 @@ impl Default for AdapterOptions {
     fn default() -> Self {
         let tensors = ["*attn_q.weight", "*attn_v.weight", "*attn_qkv.weight"];
         let tensors = tensors.map(str::to_owned).to_vec();
-        Self { method: Method::default(), rank: 8, scale: 16.0, tensors }
+        Self { method: AdapterKind::default(), rank: 8, scale: 16.0, tensors }
     }
 }
 
@@ -65,14 +65,14 @@ impl AdapterOptions {
 
 /// The matrix that an adapter belongs to, and the adapter's tensors, by index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Adapter {
+pub struct TrainedAdapter {
     /// The frozen matrix.
     pub beside: usize,
     /// A: from the input columns to the rank.
     pub first: usize,
     /// B: from the rank to the outputs.
     pub second: usize,
-    /// The row norms, with [`Method::Dora`].
+    /// The row norms, with [`AdapterKind::Dora`].
     pub lengths: Option<Lengths>,
 }
 
@@ -93,9 +93,9 @@ pub fn is_trained(name: &str) -> bool {
 }
 
 /// Adds adapters to the linear layers of a program; their tensors are appended to the program's.
-pub fn adapt(program: &mut Program, options: &AdapterOptions) -> Result<Vec<Adapter>> {
+pub fn adapt(program: &mut Program, options: &AdapterOptions) -> Result<Vec<TrainedAdapter>> {
     within("adapters.rank", options.rank as f64, 1.0..=4096.0)?;
-    let mut adapters: Vec<Adapter> = Vec::new();
+    let mut adapters: Vec<TrainedAdapter> = Vec::new();
     let nodes = std::mem::take(&mut program.nodes);
     let (tail, has_head) = (program.tail, program.tail < nodes.len());
     for (index, node) in nodes.into_iter().enumerate() {
@@ -133,40 +133,42 @@ pub fn adapt(program: &mut Program, options: &AdapterOptions) -> Result<Vec<Adap
 fn adapter(
     program: &mut Program,
     options: &AdapterOptions,
-    adapters: &mut Vec<Adapter>,
+    adapters: &mut Vec<TrainedAdapter>,
     beside: usize,
-) -> Adapter {
+) -> TrainedAdapter {
     if let Some(known) = adapters.iter().find(|adapter| adapter.beside == beside) {
         return *known;
     }
     let Weight { name, rows, columns, .. } = program.weights[beside].clone();
-    let mut add = |part: &str, role: Role, rows: usize, columns: usize| {
+    let mut add = |part: &str, role: WeightRole, rows: usize, columns: usize| {
         let name = format!("{name}{MARK}{part}");
         program.weights.push(Weight { name, rows, columns, role });
         program.weights.len() - 1
     };
-    let (first, second) =
-        (add("a", Role::Matrix, options.rank, columns), add("b", Role::Matrix, rows, options.rank));
-    let lengths = (options.method == Method::Dora).then(|| Lengths {
-        wanted: add("length", Role::Vector, 1, rows),
-        inverse: add("inverse", Role::Vector, 1, rows),
-        zeros: add("zeros", Role::Vector, 1, rows),
+    let (first, second) = (
+        add("a", WeightRole::Matrix, options.rank, columns),
+        add("b", WeightRole::Matrix, rows, options.rank),
+    );
+    let lengths = (options.method == AdapterKind::Dora).then(|| Lengths {
+        wanted: add("length", WeightRole::Vector, 1, rows),
+        inverse: add("inverse", WeightRole::Vector, 1, rows),
+        zeros: add("zeros", WeightRole::Vector, 1, rows),
     });
-    let adapter = Adapter { beside, first, second, lengths };
+    let adapter = TrainedAdapter { beside, first, second, lengths };
     adapters.push(adapter);
     adapter
 }
 
 fn insert(
     program: &mut Program,
-    mut node: Node,
-    (adapter, bias): (Adapter, Option<usize>),
+    mut node: ProgramNode,
+    (adapter, bias): (TrainedAdapter, Option<usize>),
     options: &AdapterOptions,
 ) {
     let (input, output) = (node.inputs[0], node.output);
     let shape = program.values[output];
     let mut value = |columns: usize| {
-        program.values.push(Value { columns, ..shape });
+        program.values.push(ProgramValue { columns, ..shape });
         program.values.len() - 1
     };
     let (plain, small, wide, scaled) =
@@ -180,18 +182,18 @@ fn insert(
     let linear = |weight: usize| Op::Linear { parts: vec![(weight, None)] };
     program.nodes.extend([
         node,
-        Node { op: linear(adapter.first), inputs: vec![input], output: small },
-        Node { op: linear(adapter.second), inputs: vec![small], output: wide },
-        Node { op: Op::Scale(options.factor() as f32), inputs: vec![wide], output: scaled },
-        Node { op: Op::Add, inputs: vec![plain, scaled], output: sum },
+        ProgramNode { op: linear(adapter.first), inputs: vec![input], output: small },
+        ProgramNode { op: linear(adapter.second), inputs: vec![small], output: wide },
+        ProgramNode { op: Op::Scale(options.factor() as f32), inputs: vec![wide], output: scaled },
+        ProgramNode { op: Op::Add, inputs: vec![plain, scaled], output: sum },
     ]);
     if let Some(Lengths { wanted, inverse, zeros }) = adapter.lengths {
-        program.values.push(Value { ..shape });
+        program.values.push(ProgramValue { ..shape });
         let unit = program.values.len() - 1;
         let affine = |weight: usize, bias: usize| Op::Affine { weight, bias };
         program.nodes.extend([
-            Node { op: affine(inverse, zeros), inputs: vec![sum], output: unit },
-            Node { op: affine(wanted, bias.unwrap_or(zeros)), inputs: vec![unit], output },
+            ProgramNode { op: affine(inverse, zeros), inputs: vec![sum], output: unit },
+            ProgramNode { op: affine(wanted, bias.unwrap_or(zeros)), inputs: vec![unit], output },
         ]);
     }
 }
@@ -200,7 +202,7 @@ fn insert(
 /// so that the model initially computes the same as without adapters.
 pub fn begin<T: Real>(
     program: &Program,
-    adapters: &[Adapter],
+    adapters: &[TrainedAdapter],
     options: &AdapterOptions,
     parameters: &mut Parameters<T>,
     seed: u64,
@@ -229,7 +231,7 @@ pub fn begin<T: Real>(
 }
 
 /// Recomputes row norms after adapters have changed.
-pub fn renew<T: Real>(parameters: &mut Parameters<T>, adapters: &[Adapter], options: &AdapterOptions) {
+pub fn renew<T: Real>(parameters: &mut Parameters<T>, adapters: &[TrainedAdapter], options: &AdapterOptions) {
     for adapter in adapters {
         let Some(Lengths { inverse, .. }) = adapter.lengths else { continue };
         let lengths = lengths(parameters, adapter, options);
@@ -240,7 +242,11 @@ pub fn renew<T: Real>(parameters: &mut Parameters<T>, adapters: &[Adapter], opti
 }
 
 /// Returns the row norms of a matrix plus its adapter.
-fn lengths<T: Real>(parameters: &Parameters<T>, adapter: &Adapter, options: &AdapterOptions) -> Vec<T> {
+fn lengths<T: Real>(
+    parameters: &Parameters<T>,
+    adapter: &TrainedAdapter,
+    options: &AdapterOptions,
+) -> Vec<T> {
     let matrix = &parameters.list[adapter.beside];
     let mut lengths = Vec::with_capacity(matrix.rows);
     for rows in matrix.parts() {
@@ -254,16 +260,16 @@ fn lengths<T: Real>(parameters: &Parameters<T>, adapter: &Adapter, options: &Ada
 /// Returns some rows of a matrix plus the product of its adapter.
 fn together<T: Real>(
     parameters: &Parameters<T>,
-    adapter: &Adapter,
+    adapter: &TrainedAdapter,
     options: &AdapterOptions,
     rows: std::ops::Range<usize>,
 ) -> Vec<T> {
     let (first, second) = (&parameters.list[adapter.first], &parameters.list[adapter.second]);
     let mut sum = parameters.list[adapter.beside].part(rows.clone()).into_owned();
     let (rank, columns) = (first.rows, first.columns);
-    let a = Matrix::new(&first.numbers, rank, columns, columns);
-    let b = Matrix::new(&second.numbers[rows.start * rank..], rows.len(), rank, rank);
-    multiply_together(T::of(options.factor()), b, a, true, Target::new(&mut sum, columns));
+    let a = MatrixView::new(&first.numbers, rank, columns, columns);
+    let b = MatrixView::new(&second.numbers[rows.start * rank..], rows.len(), rank, rank);
+    multiply_together(T::of(options.factor()), b, a, true, MatrixOutput::new(&mut sum, columns));
     sum
 }
 
@@ -271,7 +277,7 @@ fn together<T: Real>(
 pub fn merge(
     parameters: &Parameters<f32>,
     count: usize,
-    adapters: &[Adapter],
+    adapters: &[TrainedAdapter],
     options: &AdapterOptions,
 ) -> Parameters<f32> {
     let mut merged = Parameters { list: parameters.list[..count].to_vec() };
@@ -286,7 +292,7 @@ pub fn merge(
             }
         }
         let matrix = &mut merged.list[adapter.beside];
-        (matrix.numbers, matrix.seen) = (sum, Seen::Numbers);
+        (matrix.numbers, matrix.seen) = (sum, ForwardWeights::Numbers);
     }
     merged
 }
@@ -294,11 +300,11 @@ pub fn merge(
 /// Returns the adapters alone, for the model in `base`.
 pub fn apart(
     parameters: &Parameters<f32>,
-    adapters: &[Adapter],
+    adapters: &[TrainedAdapter],
     options: &AdapterOptions,
     base: &File,
 ) -> siskin::Adapter {
-    let part = |adapter: &Adapter| {
+    let part = |adapter: &TrainedAdapter| {
         let numbers = |weight: usize| parameters.list[weight].numbers.clone();
         let Parameter { name, rows, columns, .. } = &parameters.list[adapter.beside];
         AdapterPart {
@@ -325,11 +331,11 @@ pub fn apart(
 /// If the tensors do not match these adapters; nothing is changed then.
 pub fn take(
     parameters: &mut Parameters<f32>,
-    adapters: &[Adapter],
+    adapters: &[TrainedAdapter],
     options: &AdapterOptions,
     from: &siskin::Adapter,
 ) -> Result<()> {
-    let fits = |adapter: &Adapter, part: &AdapterPart| {
+    let fits = |adapter: &TrainedAdapter, part: &AdapterPart| {
         let size = |weight: usize| parameters.list[weight].numbers.len();
         part.tensor == parameters.list[adapter.beside].name
             && part.first.len() == size(adapter.first)

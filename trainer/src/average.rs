@@ -7,7 +7,7 @@ use siskin::{Error, ErrorKind, Result};
 use crate::optimizer::lerp;
 use crate::parameters::{Gradients, Parameters};
 use crate::settings::{Settings, read, within};
-use crate::state::{Data, State, Tables, View, bytes_of, fill, words};
+use crate::state::{Checkpointed, TableData, TableView, Tables, bytes_of, fill, words};
 
 const CHUNK: usize = 1 << 14;
 
@@ -38,14 +38,14 @@ impl AverageOptions {
 
 /// The moving average of the trained tensors.
 #[derive(Clone, Debug)]
-pub struct Average {
+pub struct MovingAverage {
     options: AverageOptions,
-    steps: Data,
+    steps: TableData,
     count: u64,
-    list: Vec<Option<(String, Data)>>,
+    list: Vec<Option<(String, TableData)>>,
 }
 
-impl Average {
+impl MovingAverage {
     /// Creates an average from settings by name.
     pub fn from_settings(
         settings: &Settings,
@@ -63,11 +63,11 @@ impl Average {
     ) -> Result<Self> {
         within("average.decay", options.decay, 0.0..=1.0)?;
         let copy = |(index, parameter): (usize, &crate::Parameter<f32>)| {
-            let numbers = || Data::Numbers(parameter.numbers.clone());
+            let numbers = || TableData::Numbers(parameter.numbers.clone());
             gradients.has(index).then(|| (parameter.name.clone(), numbers()))
         };
         let list = parameters.list.iter().enumerate().map(copy).collect();
-        Ok(Self { options, steps: Data::Bytes(bytes_of([0])), count: 0, list })
+        Ok(Self { options, steps: TableData::Bytes(bytes_of([0])), count: 0, list })
     }
 
     /// Returns the settings.
@@ -86,13 +86,13 @@ impl Average {
         let share = self.options.share(self.count);
         self.each(parameters)?;
         for (own, parameter) in self.list.iter_mut().zip(&parameters.list) {
-            let Some((_, Data::Numbers(own))) = own else { continue };
+            let Some((_, TableData::Numbers(own))) = own else { continue };
             own.par_chunks_mut(CHUNK).zip(parameter.numbers.par_chunks(CHUNK)).for_each(|(own, numbers)| {
                 own.iter_mut().zip(numbers).for_each(|(own, number)| *own = lerp(*own, *number, share));
             });
         }
         self.count += 1;
-        self.steps = Data::Bytes(bytes_of([self.count]));
+        self.steps = TableData::Bytes(bytes_of([self.count]));
         Ok(())
     }
 
@@ -100,7 +100,7 @@ impl Average {
     pub fn swap(&mut self, parameters: &mut Parameters<f32>) -> Result<()> {
         self.each(parameters)?;
         for (own, parameter) in self.list.iter_mut().zip(&mut parameters.list) {
-            if let Some((_, Data::Numbers(own))) = own {
+            if let Some((_, TableData::Numbers(own))) = own {
                 std::mem::swap(own, &mut parameter.numbers);
             }
         }
@@ -135,12 +135,12 @@ impl Average {
 /// The name of the table that holds the step count.
 pub(crate) const STEPS: &str = "average.steps";
 
-impl State for Average {
+impl Checkpointed for MovingAverage {
     fn prefix(&self) -> &'static str {
         "average."
     }
 
-    fn tables(&self) -> Vec<(String, View<'_>)> {
+    fn tables(&self) -> Vec<(String, TableView<'_>)> {
         let mut tables = vec![(STEPS.to_owned(), self.steps.view())];
         for (weight, own) in self.list.iter().enumerate() {
             if let (Some(name), Some((_, data))) = (self.table_of(weight), own) {
@@ -152,7 +152,7 @@ impl State for Average {
 
     fn take(&mut self, tables: &Tables) -> Result<()> {
         [self.count] = words(tables, STEPS)?;
-        self.steps = Data::Bytes(bytes_of([self.count]));
+        self.steps = TableData::Bytes(bytes_of([self.count]));
         for (name, data) in self.list.iter_mut().flatten() {
             fill(data, tables, &format!("average.of.{name}"));
         }
@@ -162,7 +162,7 @@ impl State for Average {
 
 #[cfg(test)]
 mod tests {
-    use siskin::graph::Role;
+    use siskin::graph::WeightRole;
 
     use super::*;
     use crate::parameters::Parameter;
@@ -173,7 +173,7 @@ mod tests {
             name: name.to_owned(),
             rows: 1,
             columns: 1,
-            role: Role::Vector,
+            role: WeightRole::Vector,
             numbers: vec![number],
             seen: Default::default(),
         };
@@ -184,11 +184,11 @@ mod tests {
     fn it_begins_fast_where_it_warms_up() {
         let gradients = Gradients::zeros(&one(0.0), |parameter| parameter.name == "moves");
         let options = AverageOptions { decay: 0.25, warm_up: true };
-        let mut average = Average::new(options.clone(), &one(0.0), &gradients).unwrap();
+        let mut average = MovingAverage::new(options.clone(), &one(0.0), &gradients).unwrap();
         let mut left = 1.0;
         // The decay is a tenth, then two elevenths, then three twelfths, and at most a quarter.
         for share in [1.0 / 10.0, 2.0 / 11.0, 0.25, 0.25] {
-            let mut other = Average::new(options.clone(), &one(7.0), &gradients).unwrap();
+            let mut other = MovingAverage::new(options.clone(), &one(7.0), &gradients).unwrap();
             restore(&mut other, &save(&[&average])).unwrap();
             left *= share;
             for average in [&mut average, &mut other] {

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 /// A token and its position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Row {
+pub struct BatchRow {
     /// The index of its sequence.
     pub text: usize,
     /// Its position in the sequence.
@@ -17,9 +17,9 @@ pub struct Row {
 
 /// The sequences of one side of a model.
 #[derive(Clone, Debug, Default)]
-pub struct Texts {
+pub struct BatchSequences {
     /// All tokens, sequence by sequence.
-    pub rows: Vec<Row>,
+    pub rows: Vec<BatchRow>,
     /// The rows of each sequence.
     pub spans: Vec<Range<usize>>,
     /// The output rows: the rows that go to the head.
@@ -34,11 +34,11 @@ pub struct Texts {
     pub frames: Vec<Range<usize>>,
 }
 
-impl Texts {
+impl BatchSequences {
     /// Appends a sequence with one segment per token, or none.
     pub fn push(&mut self, tokens: &[u32], segments: &[u32]) {
         let (first, text) = (self.rows.len(), self.spans.len());
-        self.rows.extend(tokens.iter().enumerate().map(|(position, &token)| Row {
+        self.rows.extend(tokens.iter().enumerate().map(|(position, &token)| BatchRow {
             text,
             position,
             token,
@@ -60,9 +60,9 @@ impl Texts {
 
 /// Encoder and decoder sequences. Decoder sequence n attends to encoder sequence n.
 #[derive(Clone, Debug, Default)]
-pub struct Batch {
+pub struct TrainingBatch {
     /// The encoder's.
-    pub reader: Texts,
+    pub reader: BatchSequences,
     /// The decoder's.
-    pub writer: Texts,
+    pub writer: BatchSequences,
 }

@@ -41,9 +41,9 @@ mod tests {
         let (m, n) = (256, 256);
         let numbers = vec![1.0_f32; m * n];
         let mut out = vec![0.0; m * n];
-        let matrix = || crate::gemm::Matrix::new(&numbers, m, n, n);
+        let matrix = || crate::gemm::MatrixView::new(&numbers, m, n, n);
         let begun = Instant::now();
-        crate::gemm::multiply(1.0, matrix(), matrix(), false, crate::gemm::Target::new(&mut out, n));
+        crate::gemm::multiply(1.0, matrix(), matrix(), false, crate::gemm::MatrixOutput::new(&mut out, n));
         let rate = 2.0 * (m * n * n) as f64 / begun.elapsed().as_secs_f64();
         assert!(operations() > 0.5 * rate, "{rate} of {}", operations());
     }

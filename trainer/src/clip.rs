@@ -11,7 +11,7 @@ const CHUNK: usize = 1 << 14;
 
 /// The norm of a gradient.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Norm {
+pub struct GradientNorm {
     /// The square root of the sum of all squares, in f64.
     pub length: f64,
     /// The last tensor whose gradient has NaN or infinity: the backward pass starts at the end of a model, so those
@@ -19,7 +19,7 @@ pub struct Norm {
     pub broken: Option<usize>,
 }
 
-impl Norm {
+impl GradientNorm {
     /// Computes the global norm of all tensors.
     pub fn of<T: Real>(gradients: &Gradients<T>) -> Self {
         let (mut sum, mut broken) = (0.0, None);
@@ -68,7 +68,7 @@ pub(crate) fn square<T: Real>(numbers: &[T]) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use siskin::graph::Role;
+    use siskin::graph::WeightRole;
 
     use super::*;
     use crate::parameters::Parameter;
@@ -76,8 +76,8 @@ mod tests {
     #[test]
     fn the_norm_is_that_of_all_tensors() {
         let gradients = Gradients { list: vec![Some(vec![3.0_f32; 40_000]), None, Some(vec![-4.0; 40_000])] };
-        let norm = Norm::of(&gradients);
-        assert_eq!(norm, Norm { length: 1000.0, broken: None });
+        let norm = GradientNorm::of(&gradients);
+        assert_eq!(norm, GradientNorm { length: 1000.0, broken: None });
         assert_eq!(norm.factor(1.0, None), 1.0);
         assert!((norm.factor(1.0, Some(1.0)) * 1000.0 - 1.0).abs() < 1e-6);
         assert!(
@@ -94,18 +94,18 @@ mod tests {
             name: (*name).to_owned(),
             rows: 1,
             columns: 2,
-            role: Role::Vector,
+            role: WeightRole::Vector,
             numbers: vec![0.0_f32; 2],
             seen: Default::default(),
         };
         let parameters = Parameters { list: names.iter().map(parameter).collect() };
         for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
             let list = vec![Some(vec![f32::MAX; 2]), Some(vec![0.0, bad]), Some(vec![1.0, 0.0])];
-            let norm = Norm::of(&Gradients { list });
+            let norm = GradientNorm::of(&Gradients { list });
             let error = norm.error(&parameters).unwrap();
             assert_eq!((error.place(), error.kind()), ("gradient of second", ErrorKind::Numeric));
         }
-        let finite = Norm::of(&Gradients { list: vec![Some(vec![f32::MAX; 9])] });
+        let finite = GradientNorm::of(&Gradients { list: vec![Some(vec![f32::MAX; 9])] });
         assert!(finite.is_finite() && finite.error(&parameters).is_none());
     }
 }

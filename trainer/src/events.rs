@@ -10,7 +10,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use siskin::{Error, Result};
 
-use crate::statistics::{Statistics, StepStatistics};
+use crate::statistics::{StepStatistics, ValueStatistics};
 
 /// The Castagnoli polynomial, bit-reversed.
 const POLYNOMIAL: u32 = 0x82f6_3b78;
@@ -77,7 +77,7 @@ fn scalar(name: &str, value: f64) -> Vec<u8> {
 }
 
 /// Returns a named histogram.
-fn histogram(name: &str, statistics: &Statistics) -> Vec<u8> {
+fn histogram(name: &str, statistics: &ValueStatistics) -> Vec<u8> {
     let mut content = Vec::new();
     let [least, most] = statistics.bounds;
     let count = (statistics.count - statistics.broken) as f64;
@@ -168,7 +168,7 @@ mod tests {
 
     #[test]
     fn a_histogram_holds_every_number_once() {
-        let value = histogram("x", &Statistics::of(&[0.0_f32, 1.0, 1.5, -3.0]));
+        let value = histogram("x", &ValueStatistics::of(&[0.0_f32, 1.0, 1.5, -3.0]));
         let double = |number: f64| number.to_le_bytes().to_vec();
         let mut content: Vec<u8> = Vec::new();
         for (tag, number) in [(9, -3.0), (17, 1.5), (25, 4.0), (33, -0.5), (41, 12.25)] {
@@ -179,7 +179,7 @@ mod tests {
         assert_eq!(value[6..6 + content.len()], content);
         // Limits and counts are packed, equally many of both.
         let rest = &value[6 + content.len()..];
-        let parts = Statistics::of(&[0.0_f32, 1.0, 1.5, -3.0]).histogram();
+        let parts = ValueStatistics::of(&[0.0_f32, 1.0, 1.5, -3.0]).histogram();
         let packed = |numbers: Vec<f64>| numbers.into_iter().flat_map(double).collect::<Vec<u8>>();
         let mut want = Vec::new();
         bytes(6, &packed(parts.iter().map(|part| part.0).collect()), &mut want);

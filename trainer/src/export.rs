@@ -5,17 +5,17 @@ use std::io::{Seek, Write};
 
 use serde_json::{Map, Value};
 use siskin::Result;
-use siskin::file::{Metadata, SectionKind, TensorSpec, Writer};
-use siskin::graph::Role;
+use siskin::file::{FileWriter, Metadata, SectionKind, TensorSpec};
+use siskin::graph::WeightRole;
 use siskin_kernels::panel::ROWS;
 use siskin_kernels::quant::BlockType;
 
-use crate::parameters::{Parameters, Seen};
+use crate::parameters::{ForwardWeights, Parameters};
 use crate::quantize::WeightType;
 
 /// The content of a file besides the tensors.
 #[derive(Clone, Debug, Default)]
-pub struct Frame {
+pub struct FileContents {
     /// The name of the family.
     pub architecture: String,
     /// The hyper-parameters.
@@ -35,8 +35,12 @@ pub struct Frame {
 }
 
 /// Writes a `.siskin` file to `out`, which must be empty, and returns it.
-pub fn write<W: Write + Seek + Send>(frame: &Frame, parameters: &Parameters<f32>, out: W) -> Result<W> {
-    let mut writer = Writer::new(out)?;
+pub fn write<W: Write + Seek + Send>(
+    frame: &FileContents,
+    parameters: &Parameters<f32>,
+    out: W,
+) -> Result<W> {
+    let mut writer = FileWriter::new(out)?;
     let bytes = |numbers: &[f32]| -> Vec<u8> { numbers.iter().flat_map(|x| x.to_le_bytes()).collect() };
     for (name, numbers) in &frame.lists {
         let spec = TensorSpec::vector(name, numbers.len() as u64);
@@ -45,18 +49,18 @@ pub fn write<W: Write + Seek + Send>(frame: &Frame, parameters: &Parameters<f32>
     for parameter in &parameters.list {
         let (rows, columns) = (parameter.rows as u64, parameter.columns as u64);
         match parameter.role {
-            Role::Vector => {
+            WeightRole::Vector => {
                 let spec = TensorSpec::vector(&parameter.name, columns);
                 writer.tensor(&spec, |sink| sink.write(&bytes(&parameter.numbers)))?;
             }
-            Role::Matrix => {
-                if let Seen::Packed(packed) = &parameter.seen {
+            WeightRole::Matrix => {
+                if let ForwardWeights::Packed(packed) = &parameter.seen {
                     let spec = TensorSpec::matrix(&parameter.name, packed.panel(), rows, columns);
                     writer.tensor(&spec, |sink| sink.write(packed.bytes()))?;
                     continue;
                 }
                 let kind = match &parameter.seen {
-                    Seen::Rounded { kind, .. } => *kind,
+                    ForwardWeights::Rounded { kind, .. } => *kind,
                     _ => WeightType::Block(BlockType::F32),
                 };
                 let spec = TensorSpec::matrix(&parameter.name, kind.panel(), rows, columns);

@@ -6,7 +6,7 @@ use crate::real::Real;
 
 /// A matrix view of a slice.
 #[derive(Clone, Copy, Debug)]
-pub struct Matrix<'a, T> {
+pub struct MatrixView<'a, T> {
     numbers: &'a [T],
     rows: usize,
     columns: usize,
@@ -14,7 +14,7 @@ pub struct Matrix<'a, T> {
     strides: [usize; 2],
 }
 
-impl<'a, T> Matrix<'a, T> {
+impl<'a, T> MatrixView<'a, T> {
     /// Creates a view of `rows` × `columns` elements with a row stride of `stride`.
     ///
     /// # Panics
@@ -42,12 +42,12 @@ fn fits(length: usize, rows: usize, columns: usize, strides: [usize; 2]) -> bool
 
 /// An output matrix with a row stride of `stride`.
 #[derive(Debug)]
-pub struct Target<'a, T> {
+pub struct MatrixOutput<'a, T> {
     numbers: &'a mut [T],
     stride: usize,
 }
 
-impl<'a, T> Target<'a, T> {
+impl<'a, T> MatrixOutput<'a, T> {
     /// Creates an output matrix whose rows begin `stride` elements apart.
     pub fn new(numbers: &'a mut [T], stride: usize) -> Self {
         Self { numbers, stride }
@@ -58,7 +58,13 @@ impl<'a, T> Target<'a, T> {
 ///
 /// # Panics
 /// If the shapes do not match.
-pub fn multiply<T: Real>(factor: T, a: Matrix<'_, T>, b: Matrix<'_, T>, add: bool, out: Target<'_, T>) {
+pub fn multiply<T: Real>(
+    factor: T,
+    a: MatrixView<'_, T>,
+    b: MatrixView<'_, T>,
+    add: bool,
+    out: MatrixOutput<'_, T>,
+) {
     let (m, k, n) = (a.rows, a.columns, b.columns);
     assert!(b.rows == k && (m < 2 || out.stride >= n), "products of matrices that do not fit");
     assert!(fits(out.numbers.len(), m, n, [out.stride, 1]), "a product beyond its place");
@@ -87,10 +93,10 @@ const ROWS: usize = 192;
 /// If the shapes do not match.
 pub fn multiply_together<T: Real>(
     factor: T,
-    a: Matrix<'_, T>,
-    b: Matrix<'_, T>,
+    a: MatrixView<'_, T>,
+    b: MatrixView<'_, T>,
     add: bool,
-    out: Target<'_, T>,
+    out: MatrixOutput<'_, T>,
 ) {
     let (rows, stride) = (a.rows, out.stride);
     if rows <= ROWS {
@@ -101,7 +107,7 @@ pub fn multiply_together<T: Real>(
         let first = index * ROWS;
         let count = ROWS.min(rows.saturating_sub(first));
         if count > 0 {
-            multiply(factor, a.part(first, count), b, add, Target::new(numbers, stride));
+            multiply(factor, a.part(first, count), b, add, MatrixOutput::new(numbers, stride));
         }
     });
 }
@@ -117,8 +123,14 @@ mod tests {
             let a: Vec<f64> = (0..m * k).map(number).collect();
             let b: Vec<f64> = (0..n * k).map(|i| number(i + 3)).collect();
             let mut out = vec![1.0; m * (n + 2)];
-            let b = Matrix::new(&b, n, k, k);
-            multiply_together(2.0, Matrix::new(&a, m, k, k), b.turned(), true, Target::new(&mut out, n + 2));
+            let b = MatrixView::new(&b, n, k, k);
+            multiply_together(
+                2.0,
+                MatrixView::new(&a, m, k, k),
+                b.turned(),
+                true,
+                MatrixOutput::new(&mut out, n + 2),
+            );
             for row in 0..m {
                 for column in 0..n {
                     let sum: f64 = (0..k).map(|i| a[row * k + i] * b.numbers[column * k + i]).sum();

@@ -2,8 +2,8 @@
 
 use serde_json::{Map, Value};
 use siskin::Result;
-use siskin::arch::{Config, Family, Graphs, ModelConfig};
-use siskin::graph::{Role, Weight};
+use siskin::arch::{ConfigReader, Family, Graphs, ModelConfig};
+use siskin::graph::{Weight, WeightRole};
 
 use crate::parameters::Parameters;
 use crate::random::Random;
@@ -195,7 +195,7 @@ impl Beginning {
             unknown("model.head", "head", head, &known)
         })?;
         let family = Family::named(architecture)?;
-        let asked = Config::new(config.clone());
+        let asked = ConfigReader::new(config.clone());
         let (hyper, graphs) = family.build(&asked, &|name| shape.has(head, name))?;
         check_names(&config, &asked.asked())?;
         Ok(Self { architecture: architecture.to_owned(), config, graphs, hyper, deviation: shape.deviation })
@@ -208,7 +208,7 @@ impl Beginning {
             stream += 1;
             let count = weight.rows * weight.columns;
             let table = weight.name.contains("attn_rel_b");
-            if weight.role == Role::Vector && !table {
+            if weight.role == WeightRole::Vector && !table {
                 let first = if weight.name.ends_with(".bias") { T::ZERO } else { T::ONE };
                 return vec![first; count];
             }

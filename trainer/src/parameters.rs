@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use rayon::prelude::*;
 use siskin::file::{File, Tensor};
-use siskin::graph::{Role, Weight};
+use siskin::graph::{Weight, WeightRole};
 use siskin::{Error, ErrorKind, Result};
 use siskin_kernels::panel::{self, PanelType, ROWS};
 
@@ -25,21 +25,21 @@ pub struct Parameter<T> {
     /// The number of columns.
     pub columns: usize,
     /// Matrix or vector.
-    pub role: Role,
+    pub role: WeightRole,
     /// The values; empty for a packed matrix.
     pub numbers: Vec<T>,
     /// What steps compute with.
-    pub seen: Seen<T>,
+    pub seen: ForwardWeights<T>,
 }
 
 /// What a step computes with.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub enum Seen<T> {
+pub enum ForwardWeights<T> {
     /// The values.
     #[default]
     Numbers,
     /// Packed panels of a frozen matrix, unpacked a part at a time on demand.
-    Packed(Packed),
+    Packed(PackedPanels),
     /// The values rounded to a weight type (quantization-aware training).
     Rounded {
         /// The type.
@@ -51,9 +51,9 @@ pub enum Seen<T> {
 
 /// The panels of a matrix.
 #[derive(Clone, Debug)]
-pub struct Packed(Tensor);
+pub struct PackedPanels(Tensor);
 
-impl Packed {
+impl PackedPanels {
     /// Returns the panel type.
     pub fn panel(&self) -> PanelType {
         self.0.panel
@@ -75,7 +75,7 @@ impl Packed {
     }
 }
 
-impl PartialEq for Packed {
+impl PartialEq for PackedPanels {
     fn eq(&self, other: &Self) -> bool {
         self.panel() == other.panel() && self.bytes() == other.bytes()
     }
@@ -85,16 +85,16 @@ impl<T: Real> Parameter<T> {
     /// Creates a tensor with these values.
     pub fn new(weight: &Weight, numbers: Vec<T>) -> Self {
         let Weight { name, rows, columns, role } = weight.clone();
-        Self { name, rows, columns, role, numbers, seen: Seen::Numbers }
+        Self { name, rows, columns, role, numbers, seen: ForwardWeights::Numbers }
     }
 
     /// Returns some rows as steps compute with them.
     pub fn part(&self, rows: Range<usize>) -> Cow<'_, [T]> {
         let places = rows.start * self.columns..rows.end * self.columns;
         match &self.seen {
-            Seen::Numbers => Cow::Borrowed(&self.numbers[places]),
-            Seen::Rounded { numbers, .. } => Cow::Borrowed(&numbers[places]),
-            Seen::Packed(packed) => {
+            ForwardWeights::Numbers => Cow::Borrowed(&self.numbers[places]),
+            ForwardWeights::Rounded { numbers, .. } => Cow::Borrowed(&numbers[places]),
+            ForwardWeights::Packed(packed) => {
                 let columns = self.columns.max(1);
                 let mut numbers = vec![T::ZERO; places.len()];
                 let panels = numbers.par_chunks_mut(ROWS * columns).enumerate();
@@ -116,7 +116,7 @@ impl<T: Real> Parameter<T> {
     pub fn parts(&self) -> impl Iterator<Item = Range<usize>> + use<T> {
         let rows = self.rows;
         let step = match self.seen {
-            Seen::Packed(_) => (MOST / self.columns.max(1)).next_multiple_of(ROWS),
+            ForwardWeights::Packed(_) => (MOST / self.columns.max(1)).next_multiple_of(ROWS),
             _ => rows.max(1),
         };
         (0..rows).step_by(step).map(move |first| first..rows.min(first + step))
@@ -125,7 +125,7 @@ impl<T: Real> Parameter<T> {
     /// Writes row `row` as steps compute with it.
     pub fn row(&self, row: usize, out: &mut [T]) {
         match &self.seen {
-            Seen::Packed(packed) => {
+            ForwardWeights::Packed(packed) => {
                 let mut values = vec![0.0; self.columns];
                 packed.row(row, &mut values);
                 out.iter_mut().zip(values).for_each(|(out, x)| *out = T::of(f64::from(x)));
@@ -137,9 +137,9 @@ impl<T: Real> Parameter<T> {
     /// Returns the bytes in memory; packed matrices are memory-mapped.
     pub fn bytes(&self) -> usize {
         let seen = match &self.seen {
-            Seen::Numbers => 0,
-            Seen::Packed(packed) => packed.bytes().len(),
-            Seen::Rounded { numbers, .. } => size_of_val(&numbers[..]),
+            ForwardWeights::Numbers => 0,
+            ForwardWeights::Packed(packed) => packed.bytes().len(),
+            ForwardWeights::Rounded { numbers, .. } => size_of_val(&numbers[..]),
         };
         size_of_val(&self.numbers[..]) + seen
     }
@@ -178,15 +178,15 @@ impl<T: Real> Parameters<T> {
                 );
                 return Err(Error::new(ErrorKind::Shape, format!("tensor {}", weight.name), message));
             }
-            if weight.role == Role::Vector {
+            if weight.role == WeightRole::Vector {
                 let floats = tensor.floats().into_iter().map(|number| T::of(f64::from(number)));
                 return Ok(Parameter::new(weight, floats.collect()));
             }
             let mut parameter = Parameter::new(weight, Vec::new());
-            parameter.seen = Seen::Packed(Packed(tensor.clone()));
+            parameter.seen = ForwardWeights::Packed(PackedPanels(tensor.clone()));
             if tensor.panel == PanelType::F32 || !stays(number) {
                 parameter.numbers = parameter.part(0..weight.rows).into_owned();
-                parameter.seen = Seen::Numbers;
+                parameter.seen = ForwardWeights::Numbers;
             }
             Ok(parameter)
         });
@@ -196,7 +196,7 @@ impl<T: Real> Parameters<T> {
     /// Returns the values that steps compute with; the tensor must not be packed.
     pub fn numbers(&self, weight: usize) -> &[T] {
         match &self.list[weight] {
-            Parameter { seen: Seen::Rounded { numbers, .. }, .. } => numbers,
+            Parameter { seen: ForwardWeights::Rounded { numbers, .. }, .. } => numbers,
             Parameter { numbers, .. } => numbers,
         }
     }

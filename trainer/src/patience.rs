@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use siskin::{Error, Result};
 
 use crate::settings::{Settings, read, unknown, within};
-use crate::state::{Data, State, Tables, View, bytes_of, words};
+use crate::state::{Checkpointed, TableData, TableView, Tables, bytes_of, words};
 
 /// The metrics that can be monitored.
 const METRICS: &[&str] = &["loss", "right"];
@@ -29,7 +29,7 @@ impl Default for PatienceOptions {
 
 /// The result of a validation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Look {
+pub enum ValidationResult {
     /// The best so far.
     Better,
     /// No improvement, for this many consecutive validations.
@@ -44,7 +44,7 @@ pub struct Patience {
     options: PatienceOptions,
     best: f64,
     waited: u64,
-    kept: Data,
+    kept: TableData,
 }
 
 impl Patience {
@@ -62,7 +62,7 @@ impl Patience {
         if options.looks == 0 {
             return Err(Error::argument("patience.looks", "is 0; give at least 1"));
         }
-        let mut patience = Self { options, best: f64::NAN, waited: 0, kept: Data::Bytes(Vec::new()) };
+        let mut patience = Self { options, best: f64::NAN, waited: 0, kept: TableData::Bytes(Vec::new()) };
         patience.keep();
         Ok(patience)
     }
@@ -93,7 +93,7 @@ impl Patience {
     }
 
     /// Adds the value of the next validation. NaN is never better.
-    pub fn look(&mut self, number: f64) -> Look {
+    pub fn look(&mut self, number: f64) -> ValidationResult {
         let better =
             self.gain(number, self.best) > self.options.improvement || self.best.is_nan() && !number.is_nan();
         if better {
@@ -103,25 +103,25 @@ impl Patience {
         }
         self.keep();
         match self.waited {
-            0 => Look::Better,
-            waited if waited >= self.options.looks => Look::Stop,
-            waited => Look::Waits(waited),
+            0 => ValidationResult::Better,
+            waited if waited >= self.options.looks => ValidationResult::Stop,
+            waited => ValidationResult::Waits(waited),
         }
     }
 
     fn keep(&mut self) {
-        self.kept = Data::Bytes(bytes_of([self.best.to_bits(), self.waited]));
+        self.kept = TableData::Bytes(bytes_of([self.best.to_bits(), self.waited]));
     }
 }
 
 const TABLE: &str = "patience.state";
 
-impl State for Patience {
+impl Checkpointed for Patience {
     fn prefix(&self) -> &'static str {
         "patience."
     }
 
-    fn tables(&self) -> Vec<(String, View<'_>)> {
+    fn tables(&self) -> Vec<(String, TableView<'_>)> {
         vec![(TABLE.to_owned(), self.kept.view())]
     }
 
@@ -142,13 +142,13 @@ mod tests {
     fn it_ends_when_nothing_gets_better_by_enough() {
         let options = PatienceOptions { improvement: 0.1, looks: 2, ..PatienceOptions::default() };
         let rows = [
-            (f64::NAN, Look::Waits(1)),
-            (2.0, Look::Better),
-            (1.95, Look::Waits(1)),
-            (1.89, Look::Better),
-            (f64::NAN, Look::Waits(1)),
-            (1.80, Look::Stop),
-            (1.5, Look::Better),
+            (f64::NAN, ValidationResult::Waits(1)),
+            (2.0, ValidationResult::Better),
+            (1.95, ValidationResult::Waits(1)),
+            (1.89, ValidationResult::Better),
+            (f64::NAN, ValidationResult::Waits(1)),
+            (1.80, ValidationResult::Stop),
+            (1.5, ValidationResult::Better),
         ];
         for (sign, metric) in [(1.0, "loss"), (-1.0, "right")] {
             let new =

@@ -6,14 +6,14 @@
 
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
-use siskin::graph::Role;
+use siskin::graph::WeightRole;
 use siskin::{Error, Result};
 use siskin_kernels::hadamard;
 use siskin_kernels::panel::{self, PanelType, ROWS};
 use siskin_kernels::quant::BlockType;
 use siskin_kernels::quant::row::RowType;
 
-use crate::parameters::{Parameters, Seen};
+use crate::parameters::{ForwardWeights, Parameters};
 use crate::program::Program;
 use crate::real::Real;
 use crate::settings::{fits, unknown};
@@ -107,12 +107,12 @@ impl WeightType {
 
 /// Which tensors of a program are rounded.
 #[derive(Clone, Debug)]
-pub struct Rounding {
+pub struct QuantizedTraining {
     kind: WeightType,
     chosen: Vec<usize>,
 }
 
-impl Rounding {
+impl QuantizedTraining {
     /// Chooses tensors.
     ///
     /// # Errors
@@ -126,7 +126,7 @@ impl Rounding {
         };
         let mut chosen = Vec::new();
         for (number, weight) in program.weights.iter().enumerate() {
-            if weight.role != Role::Matrix || !takes[number] || !wanted(&weight.name) {
+            if weight.role != WeightRole::Matrix || !takes[number] || !wanted(&weight.name) {
                 continue;
             }
             if kind.row_bytes(weight.columns).is_none() {
@@ -156,7 +156,7 @@ impl Rounding {
             let parameter = &mut parameters.list[number];
             if !parameter.numbers.is_empty() {
                 let numbers = self.rounded(&parameter.numbers, parameter.columns);
-                parameter.seen = Seen::Rounded { kind: self.kind, numbers };
+                parameter.seen = ForwardWeights::Rounded { kind: self.kind, numbers };
             }
         }
     }

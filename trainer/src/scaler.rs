@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use siskin::{Error, Result};
 
 use crate::settings::{Settings, read, within};
-use crate::state::{Data, State, Tables, View, bytes_of, words};
+use crate::state::{Checkpointed, TableData, TableView, Tables, bytes_of, words};
 
 /// Settings of loss scaling.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -34,7 +34,7 @@ pub struct Scaler {
     options: ScalerOptions,
     scale: f64,
     good: u64,
-    kept: Data,
+    kept: TableData,
 }
 
 impl Scaler {
@@ -52,7 +52,8 @@ impl Scaler {
         if options.interval == 0 {
             return Err(Error::argument("scaler.interval", "is 0; give at least 1"));
         }
-        let mut scaler = Self { scale: options.initial, good: 0, options, kept: Data::Bytes(Vec::new()) };
+        let mut scaler =
+            Self { scale: options.initial, good: 0, options, kept: TableData::Bytes(Vec::new()) };
         scaler.keep();
         Ok(scaler)
     }
@@ -86,18 +87,18 @@ impl Scaler {
     }
 
     fn keep(&mut self) {
-        self.kept = Data::Bytes(bytes_of([self.scale.to_bits(), self.good]));
+        self.kept = TableData::Bytes(bytes_of([self.scale.to_bits(), self.good]));
     }
 }
 
 const TABLE: &str = "scaler.state";
 
-impl State for Scaler {
+impl Checkpointed for Scaler {
     fn prefix(&self) -> &'static str {
         "scaler."
     }
 
-    fn tables(&self) -> Vec<(String, View<'_>)> {
+    fn tables(&self) -> Vec<(String, TableView<'_>)> {
         vec![(TABLE.to_owned(), self.kept.view())]
     }
 
@@ -148,7 +149,7 @@ mod tests {
             assert_eq!(other.is_spent(), left == 0);
         }
         let mut tables = save(&[&scaler]);
-        tables.insert(TABLE.to_owned(), Data::Bytes(bytes_of([f64::NAN.to_bits(), 0])));
+        tables.insert(TABLE.to_owned(), TableData::Bytes(bytes_of([f64::NAN.to_bits(), 0])));
         assert_eq!(restore(&mut scaler, &tables).unwrap_err().place(), "table scaler.state");
         assert_eq!(scaler.scale(), 4.0, "the state stays as it was");
     }

@@ -6,33 +6,33 @@ use siskin::{Error, ErrorKind, Result};
 
 /// The contents of a table.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Data {
+pub enum TableData {
     /// f32 values.
     Numbers(Vec<f32>),
     /// Bytes.
     Bytes(Vec<u8>),
 }
 
-impl Data {
+impl TableData {
     /// Borrows the contents.
-    pub fn view(&self) -> View<'_> {
+    pub fn view(&self) -> TableView<'_> {
         match self {
-            Self::Numbers(numbers) => View::Numbers(numbers),
-            Self::Bytes(bytes) => View::Bytes(bytes),
+            Self::Numbers(numbers) => TableView::Numbers(numbers),
+            Self::Bytes(bytes) => TableView::Bytes(bytes),
         }
     }
 }
 
 /// The borrowed contents of a table.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum View<'a> {
+pub enum TableView<'a> {
     /// f32 values.
     Numbers(&'a [f32]),
     /// Bytes.
     Bytes(&'a [u8]),
 }
 
-impl View<'_> {
+impl TableView<'_> {
     /// Returns the size in bytes.
     pub fn bytes(&self) -> usize {
         match self {
@@ -42,10 +42,10 @@ impl View<'_> {
     }
 
     /// Copies the contents.
-    pub fn owned(&self) -> Data {
+    pub fn owned(&self) -> TableData {
         match *self {
-            Self::Numbers(numbers) => Data::Numbers(numbers.to_vec()),
-            Self::Bytes(bytes) => Data::Bytes(bytes.to_vec()),
+            Self::Numbers(numbers) => TableData::Numbers(numbers.to_vec()),
+            Self::Bytes(bytes) => TableData::Bytes(bytes.to_vec()),
         }
     }
 
@@ -58,28 +58,28 @@ impl View<'_> {
 }
 
 /// Tables by name.
-pub type Tables = BTreeMap<String, Data>;
+pub type Tables = BTreeMap<String, TableData>;
 
 /// Something with state in checkpoints.
-pub trait State {
+pub trait Checkpointed {
     /// Returns the prefix of the names of all its tables.
     fn prefix(&self) -> &'static str;
 
     /// Returns its tables with their full names, in a fixed order.
-    fn tables(&self) -> Vec<(String, View<'_>)>;
+    fn tables(&self) -> Vec<(String, TableView<'_>)>;
 
     /// Loads tables of the same names and sizes, which [`restore`] has checked.
     fn take(&mut self, tables: &Tables) -> Result<()>;
 }
 
 /// Copies the tables of some states.
-pub fn save(states: &[&dyn State]) -> Tables {
+pub fn save(states: &[&dyn Checkpointed]) -> Tables {
     let tables = states.iter().flat_map(|state| state.tables());
     tables.map(|(name, view)| (name, view.owned())).collect()
 }
 
 /// Returns true if the tables contain something of a state; a state that the checkpoint lacks starts fresh.
-pub(crate) fn is_kept(state: &dyn State, tables: &Tables) -> bool {
+pub(crate) fn is_kept(state: &dyn Checkpointed, tables: &Tables) -> bool {
     tables.keys().any(|name| name.starts_with(state.prefix()))
 }
 
@@ -87,7 +87,7 @@ pub(crate) fn is_kept(state: &dyn State, tables: &Tables) -> bool {
 ///
 /// # Errors
 /// If a table is missing, unknown or of another size; the place is its name. The state is unchanged then.
-pub fn restore(state: &mut dyn State, tables: &Tables) -> Result<()> {
+pub fn restore(state: &mut dyn Checkpointed, tables: &Tables) -> Result<()> {
     let wanted = state.tables();
     for (name, view) in &wanted {
         let place = || format!("table {name}");
@@ -113,12 +113,14 @@ pub fn restore(state: &mut dyn State, tables: &Tables) -> Result<()> {
 }
 
 /// Fills `own` from the table of that name.
-pub(crate) fn fill(own: &mut Data, tables: &Tables, name: &str) {
+pub(crate) fn fill(own: &mut TableData, tables: &Tables, name: &str) {
     match (own, tables.get(name)) {
-        (Data::Numbers(own), Some(Data::Numbers(data))) if own.len() == data.len() => {
+        (TableData::Numbers(own), Some(TableData::Numbers(data))) if own.len() == data.len() => {
             own.copy_from_slice(data)
         }
-        (Data::Bytes(own), Some(Data::Bytes(data))) if own.len() == data.len() => own.copy_from_slice(data),
+        (TableData::Bytes(own), Some(TableData::Bytes(data))) if own.len() == data.len() => {
+            own.copy_from_slice(data)
+        }
         _ => {}
     }
 }
@@ -127,7 +129,7 @@ pub(crate) fn fill(own: &mut Data, tables: &Tables, name: &str) {
 pub(crate) fn words<const N: usize>(tables: &Tables, name: &str) -> Result<[u64; N]> {
     let mut words = [0; N];
     match tables.get(name) {
-        Some(Data::Bytes(bytes)) if bytes.len() == 8 * N => {
+        Some(TableData::Bytes(bytes)) if bytes.len() == 8 * N => {
             for (word, bytes) in words.iter_mut().zip(bytes.chunks_exact(8)) {
                 *word = bytes.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
             }

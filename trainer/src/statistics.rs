@@ -18,7 +18,7 @@ const CHUNK: usize = 1 << 14;
 
 /// Statistics of some values.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Statistics {
+pub struct ValueStatistics {
     /// The number of values.
     pub count: u64,
     /// The sum of the finite values.
@@ -37,7 +37,7 @@ pub struct Statistics {
     small: u64,
 }
 
-impl Default for Statistics {
+impl Default for ValueStatistics {
     fn default() -> Self {
         Self {
             count: 0,
@@ -52,7 +52,7 @@ impl Default for Statistics {
     }
 }
 
-impl Statistics {
+impl ValueStatistics {
     /// Computes the statistics of some values.
     pub fn of<T: Real>(numbers: &[T]) -> Self {
         let mut all = Self::default();
@@ -165,22 +165,22 @@ pub struct StepStatistics {
     /// The number of steps so far.
     pub step: u64,
     /// Outputs of operations.
-    pub outputs: Vec<(String, Statistics)>,
+    pub outputs: Vec<(String, ValueStatistics)>,
     /// Gradients of tensors, before clipping.
-    pub gradients: Vec<(String, Statistics)>,
+    pub gradients: Vec<(String, ValueStatistics)>,
 }
 
 impl StepStatistics {
     /// Returns the statistics as a line of a log.
     pub fn json(&self) -> Value {
-        let list = |list: &[(String, Statistics)]| -> Value {
+        let list = |list: &[(String, ValueStatistics)]| -> Value {
             list.iter().map(|(name, statistics)| (name.clone(), statistics.json())).collect()
         };
         json!({"step": self.step, "outputs": list(&self.outputs), "gradients": list(&self.gradients)})
     }
 
     /// Returns all of them with unique names.
-    pub fn all(&self) -> impl Iterator<Item = (String, &Statistics)> {
+    pub fn all(&self) -> impl Iterator<Item = (String, &ValueStatistics)> {
         let outputs = self.outputs.iter().map(|(name, own)| (format!("output/{name}"), own));
         outputs.chain(self.gradients.iter().map(|(name, own)| (format!("gradient/{name}"), own)))
     }
@@ -188,11 +188,11 @@ impl StepStatistics {
 
 /// Collects statistics of outputs.
 #[derive(Debug, Default)]
-pub(crate) struct Outputs {
-    list: Vec<Option<Statistics>>,
+pub(crate) struct OutputStatistics {
+    list: Vec<Option<ValueStatistics>>,
 }
 
-impl Outputs {
+impl OutputStatistics {
     /// Adds a part of a node's output.
     pub(crate) fn add<T: Real>(&mut self, node: usize, numbers: &[T]) {
         if self.list.len() <= node {
@@ -213,12 +213,12 @@ impl Outputs {
         let outputs = named.filter_map(|(name, statistics)| Some((name, statistics?))).collect();
         let pairs = parameters.list.iter().zip(&gradients.list);
         let own = pairs.filter_map(|(parameter, gradient)| Some((&parameter.name, gradient.as_ref()?)));
-        let gradients = own.map(|(name, gradient)| (name.clone(), Statistics::of(gradient))).collect();
+        let gradients = own.map(|(name, gradient)| (name.clone(), ValueStatistics::of(gradient))).collect();
         StepStatistics { step, outputs, gradients }
     }
 }
 
-impl<T: Real> Probe<T> for Outputs {
+impl<T: Real> Probe<T> for OutputStatistics {
     fn piece(&mut self, piece: &Piece<'_, T>) {
         if piece.phase == Phase::Forward {
             self.add(piece.number, piece.output);
@@ -233,7 +233,7 @@ mod tests {
     #[test]
     fn numbers_are_what_they_are_like() {
         let numbers = [0.0_f32, -0.0, 3.0, -4.0, f32::NAN, f32::NEG_INFINITY, 1e-20, 1e30];
-        let mut own = Statistics::of(&numbers[..4]);
+        let mut own = ValueStatistics::of(&numbers[..4]);
         assert_eq!((own.count, own.zeros, own.broken), (4, 2, 0));
         assert_eq!((own.mean(), own.rms(), own.most(), own.zero_share()), (-0.25, 2.5, 4.0, 0.5));
         own.add(&numbers[4..6]);
@@ -251,16 +251,16 @@ mod tests {
             let found = histogram.iter().find(|(own, _)| *own == limit);
             assert_eq!(found, Some(&(limit, count)));
         }
-        assert!(Statistics::default().histogram().is_empty());
-        assert_eq!((Statistics::default().most(), Statistics::default().rms()), (0.0, 0.0));
+        assert!(ValueStatistics::default().histogram().is_empty());
+        assert_eq!((ValueStatistics::default().most(), ValueStatistics::default().rms()), (0.0, 0.0));
     }
 
     #[test]
     fn parts_together_are_the_whole() {
         let numbers: Vec<f32> = (0..40_000).map(|i| (i * 37 % 101) as f32 - 50.0).collect();
-        let whole = Statistics::of(&numbers);
-        let mut parts = Statistics::of(&numbers[..CHUNK]);
-        parts.merge(&Statistics::of(&numbers[CHUNK..]));
+        let whole = ValueStatistics::of(&numbers);
+        let mut parts = ValueStatistics::of(&numbers[..CHUNK]);
+        parts.merge(&ValueStatistics::of(&numbers[CHUNK..]));
         assert_eq!(parts, whole);
         let mean = numbers.iter().map(|x| f64::from(*x)).sum::<f64>() / 40_000.0;
         assert!((whole.mean() - mean).abs() < 1e-9);

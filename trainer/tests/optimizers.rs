@@ -6,13 +6,14 @@ use std::path::PathBuf;
 
 use serde::Deserialize;
 use serde_json::Value;
-use siskin::graph::Role;
-use siskin_trainer::average::{Average, AverageOptions};
-use siskin_trainer::clip::Norm;
+use siskin::graph::WeightRole;
+use siskin_trainer::average::{AverageOptions, MovingAverage};
+use siskin_trainer::clip::GradientNorm;
 use siskin_trainer::scaler::{Scaler, ScalerOptions};
 use siskin_trainer::settings::Settings;
 use siskin_trainer::{
-    Gradients, Optimizer, OptimizerOptions, Parameter, Parameters, Schedule, ScheduleOptions, StepArguments,
+    Gradients, LearningRateSchedule, Optimizer, OptimizerOptions, Parameter, Parameters, ScheduleOptions,
+    StepArguments,
 };
 
 const STEPS: u64 = 100;
@@ -59,7 +60,7 @@ fn begin() -> Parameters<f32> {
         name: name.to_owned(),
         rows,
         columns,
-        role: if name.ends_with("bias") { Role::Vector } else { Role::Matrix },
+        role: if name.ends_with("bias") { WeightRole::Vector } else { WeightRole::Matrix },
         numbers: (0..rows * columns).map(|i| (0.3 * (1.7 * i as f64 + t as f64).sin()) as f32).collect(),
         seen: Default::default(),
     };
@@ -131,10 +132,10 @@ fn compare(name: &str) -> [f64; 4] {
     if case.schedule.name == "one_cycle" {
         options.settings.insert("warm_up".to_owned(), 30.into());
     }
-    let schedule = Schedule::new(&options, steps).unwrap();
+    let schedule = LearningRateSchedule::new(&options, steps).unwrap();
     let mut scaler = case.scaler.clone().map(|options| Scaler::new(options).unwrap());
     let mut average =
-        case.average.clone().map(|options| Average::new(options, &parameters, &gradients).unwrap());
+        case.average.clone().map(|options| MovingAverage::new(options, &parameters, &gradients).unwrap());
     let first_rate = optimizer.factors(if case.optimizer.name == "muon" { 1 } else { 0 }).unwrap().rate;
     let mut worst = [0.0_f64; 4];
     let far = |got: f64, want: f64, size: f64| {
@@ -158,7 +159,7 @@ fn compare(name: &str) -> [f64; 4] {
                 *number = if number.abs() > 65504.0 { f32::INFINITY } else { *number };
             }
         }
-        let norm = Norm::of(&gradients);
+        let norm = GradientNorm::of(&gradients);
         if scaler.as_mut().is_none_or(|scaler| scaler.update(norm.is_finite())) {
             let factor = norm.factor(scale, case.clip);
             optimizer.step(&mut parameters, &gradients, StepArguments { rate, factor }).unwrap();
@@ -245,7 +246,7 @@ fn rates_are_those_of_pytorch_and_transformers() {
         assert!(cases.iter().any(|case| case.schedule.name == name), "{name} has no rates");
     }
     for case in cases {
-        let schedule = Schedule::new(&case.schedule, case.steps).unwrap();
+        let schedule = LearningRateSchedule::new(&case.schedule, case.steps).unwrap();
         for (step, want) in case.rates.iter().enumerate() {
             let got = schedule.rate(step as u64);
             let limit = 1e-9 * want.max(1e-6 * case.schedule.rate);
@@ -260,7 +261,8 @@ fn rates_stay_as_they_are_after_the_last_step() {
     {
         let settings: Settings = serde_json::from_value(serde_json::json!({ "last": 0.125 })).unwrap();
         let schedule =
-            Schedule::new(&ScheduleOptions { name: name.to_owned(), rate: 8.0, settings }, 50).unwrap();
+            LearningRateSchedule::new(&ScheduleOptions { name: name.to_owned(), rate: 8.0, settings }, 50)
+                .unwrap();
         for step in [50, 51, 1000, u64::MAX] {
             assert!((schedule.rate(step) - 1.0).abs() < 1e-12, "{name}: {}", schedule.rate(step));
         }
@@ -277,7 +279,7 @@ fn what_is_not_known_or_out_of_range_is_refused() {
     };
     let schedule = |options: Value| {
         let options: ScheduleOptions = serde_json::from_value(options).unwrap();
-        Schedule::new(&options, 100).map(|_| ()).unwrap_err().to_string()
+        LearningRateSchedule::new(&options, 100).map(|_| ()).unwrap_err().to_string()
     };
     use serde_json::json;
     for (error, want) in [

@@ -4,11 +4,11 @@
 
 #![allow(clippy::print_stdout, reason = "this is what it is for")]
 
-use siskin_benches::{Lines, Matrix, Random, quantized, read_rate, vector};
-use siskin_kernels::ops::attention::{self, BLOCK, CacheType, Query, Span};
+use siskin_benches::{AlignedLines, BenchRandom, PackedMatrix, quantized, read_rate, vector};
+use siskin_kernels::ops::attention::{self, BLOCK, CacheType, KeySpan, Query};
 use siskin_kernels::ops::{Kernels, activation, norm, peak, quantize};
 use siskin_kernels::panel::PanelType;
-use siskin_kernels::{Cpu, Features};
+use siskin_kernels::{Cpu, CpuFeatures};
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
@@ -19,8 +19,8 @@ fn main() {
     let filter = std::env::args().nth(1).unwrap_or_default();
     let wanted = |name: &str| name.to_lowercase().contains(&filter.to_lowercase());
     let cpu = Cpu::detect();
-    let avx2 = Features::AVX512.with(Features::AVXVNNI);
-    let levels = [Features::NONE, Features::AMX, Features::AVX512, avx2, Features::AVX2];
+    let avx2 = CpuFeatures::AVX512.with(CpuFeatures::AVXVNNI);
+    let levels = [CpuFeatures::NONE, CpuFeatures::AMX, CpuFeatures::AVX512, avx2, CpuFeatures::AVX2];
     let mut tables: Vec<Kernels> = Vec::new();
     for without in levels {
         let table = Kernels::for_cpu(cpu.without(without));
@@ -70,10 +70,10 @@ fn rate(run: peak::Function, round: usize) -> f64 {
 }
 
 struct Blocks {
-    words: Vec<[Lines<u32>; 2]>,
+    words: Vec<[AlignedLines<u32>; 2]>,
 }
 
-impl attention::Cache for Blocks {
+impl attention::HeadCache for Blocks {
     fn block(&self, block: usize) -> (&[u32], &[u32]) {
         let [keys, values] = &self.words[block];
         (keys, values)
@@ -89,10 +89,10 @@ const TEXTS: [(usize, usize, usize); 3] = [(32, 1, 128), (64, 1, 128), (64, 1, 5
 /// Measures attention as in prefill and in decode.
 fn attend(table: &Kernels, cache: CacheType, cases: &[(usize, usize, usize)], ceiling: f64) {
     println!("\n| attention | queries | keys | GFLOPS | of the ceiling | GB/s |\n|---|---|---|---|---|---|");
-    let mut random = Random::new(1);
+    let mut random = BenchRandom::new(1);
     for &(head_size, group, length) in cases {
         let words = cache.words(head_size);
-        let block = |_| [Lines::new(words), Lines::new(words)];
+        let block = |_| [AlignedLines::new(words), AlignedLines::new(words)];
         let mut blocks = Blocks { words: (0..length / BLOCK).map(block).collect() };
         for position in 0..length {
             let (key, value) = (vector(head_size, &mut random), vector(head_size, &mut random));
@@ -104,12 +104,12 @@ fn attend(table: &Kernels, cache: CacheType, cases: &[(usize, usize, usize)], ce
             let query = |(i, values): (usize, &'static [f32])| Query::at(length - count + i, values);
             let rows: Vec<&'static [f32]> = rows.into_iter().map(|row| &*row.leak()).collect();
             let queries: Vec<_> = rows.into_iter().enumerate().map(query).collect();
-            let arguments = attention::Arguments { head_size, scale: 0.125, softcap: 0.0, cache };
-            let mut scratch = Lines::new(attention::scratch_size(head_size));
+            let arguments = attention::AttentionArguments { head_size, scale: 0.125, softcap: 0.0, cache };
+            let mut scratch = AlignedLines::new(attention::scratch_size(head_size));
             let mut out = vec![vec![0.0; head_size]; count];
             let seconds = best(|| {
                 let mut out: Vec<&mut [f32]> = out.iter_mut().map(Vec::as_mut_slice).collect();
-                table.attention()(&arguments, &queries, &blocks, Span::Whole, &mut scratch, &mut out);
+                table.attention()(&arguments, &queries, &blocks, KeySpan::Whole, &mut scratch, &mut out);
             });
             let flops = (4 * count * length * head_size) as f64 / seconds / 1e9;
             let read = (8 * words / BLOCK * length) as f64 / seconds / 1e9;
@@ -125,7 +125,7 @@ fn attend(table: &Kernels, cache: CacheType, cases: &[(usize, usize, usize)], ce
 fn rows(table: &Kernels) {
     const SIZES: [usize; 3] = [576, 768, 3072];
     println!("\n| operation | ns for 576 columns | 768 | 3072 |\n|---|---|---|---|");
-    let mut random = Random::new(3);
+    let mut random = BenchRandom::new(3);
     let report = |name: &str, run: &mut dyn FnMut(usize)| {
         let times = SIZES.map(|columns| {
             const TIMES: usize = 64;
@@ -135,22 +135,27 @@ fn rows(table: &Kernels) {
     };
     let (a, b) = (vector(3072, &mut random), vector(3072, &mut random));
     let mut out = vec![0.0; 3072];
-    let mut words = vec![0; quantize::Layout::new(3072).words()];
+    let mut words = vec![0; quantize::QuantizedRowLayout::new(3072).words()];
     report("quantize", &mut |columns| table.quantize()(black_box(&a[..columns]), &mut words));
     report("quantize, rotated", &mut |columns| {
         table.quantize_rotated()(black_box(&a[..columns]), &mut words)
     });
     report("norm", &mut |columns| {
         let weight = &b[..columns];
-        let arguments = norm::Arguments { centered: false, weight, bias: &[], epsilon: 1e-5 };
+        let arguments = norm::NormArguments { centered: false, weight, bias: &[], epsilon: 1e-5 };
         table.norm()(&arguments, black_box(&a[..columns]), &mut out[..columns]);
     });
     report("SiLU and gate", &mut |columns| {
         let gate = table.gate();
-        gate(activation::Kind::Silu, black_box(&a[..columns]), &b[..columns], &mut out[..columns]);
+        gate(
+            activation::ActivationFunction::Silu,
+            black_box(&a[..columns]),
+            &b[..columns],
+            &mut out[..columns],
+        );
     });
     report("GELU", &mut |columns| {
-        table.activate()(activation::Kind::Gelu, black_box(&a[..columns]), &mut out[..columns]);
+        table.activate()(activation::ActivationFunction::Gelu, black_box(&a[..columns]), &mut out[..columns]);
     });
     report("add", &mut |columns| {
         table.add()(black_box(&a[..columns]), &b[..columns], &mut out[..columns]);
@@ -164,13 +169,13 @@ fn products(table: &Kernels, wanted: &dyn Fn(&str) -> bool) {
     const SIZES: [(usize, usize); 6] = [(1, 2048), (4, 2048), (8, 2048), (32, 2048), (128, 2048), (128, 512)];
     let titles = SIZES.map(|(rows, columns)| format!(" {rows} × {columns} |")).concat();
     println!("\n| type | GB/s |{titles}\n|---|---|{}", "---|".repeat(SIZES.len()));
-    let mut random = Random::new(2);
+    let mut random = BenchRandom::new(2);
     for &ty in PanelType::ALL.iter().filter(|ty| wanted(ty.name())) {
         let cells = SIZES.map(|(rows, columns)| {
-            let matrix = Matrix::new(ty, OUTPUTS, columns, &mut random);
+            let matrix = PackedMatrix::new(ty, OUTPUTS, columns, &mut random);
             let x = vector(rows * columns, &mut random);
             let words = quantized(table, ty, &x, columns);
-            let mut out = Lines::new(rows * OUTPUTS);
+            let mut out = AlignedLines::new(rows * OUTPUTS);
             let seconds = best(|| matrix.multiply(table, matrix.input(&x, &words), rows, &mut out));
             let gops = (2 * rows * OUTPUTS * columns) as f64 / seconds / 1e9;
             let read = if rows == 1 {

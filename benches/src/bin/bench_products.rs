@@ -7,7 +7,7 @@
 
 #![allow(clippy::print_stdout, reason = "this is what it is for")]
 
-use siskin_benches::{Matrix, Random, Shared, read_rate, time_together, vector};
+use siskin_benches::{BenchRandom, PackedMatrix, SharedRows, read_rate, time_together, vector};
 use siskin_kernels::Cpu;
 use siskin_kernels::ops::{Kernels, peak};
 use siskin_kernels::panel::PanelType;
@@ -38,14 +38,14 @@ fn measure_all(width: usize, threads: usize, rows: &[usize]) {
     let kernels = Kernels::for_cpu(Cpu::detect());
     println!("kernel {}", kernels.names().last().unwrap_or_default());
     println!("ceiling {}", ceiling(&kernels, threads));
-    let mut random = Random::new(3);
+    let mut random = BenchRandom::new(3);
     for (name, panel) in [("int8", PanelType::W8R), ("int4", PanelType::Q4)] {
-        let matrix = Matrix::new(panel, width, width, &mut random);
+        let matrix = PackedMatrix::new(panel, width, width, &mut random);
         println!("reads-{name} {}", read_rate(&kernels, threads, matrix.weights.len(), PATIENCE));
         println!("bytes-{name} {}", matrix.weights.len());
         for &rows in rows {
             let x = vector(rows * width, &mut random);
-            let mut product = Shared::new(kernels, &matrix, &x);
+            let mut product = SharedRows::new(kernels, &matrix, &x);
             if panel == PanelType::W8R {
                 println!("bare-{name} {rows} {}", product.seconds(threads, false, PATIENCE));
             }

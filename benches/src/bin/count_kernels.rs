@@ -5,12 +5,12 @@
 
 #![allow(clippy::print_stdout, reason = "this is what it is for")]
 
-use siskin_benches::{Matrix, Random, quantized, vector};
-use siskin_kernels::ops::attention::{self, BLOCK, CacheType, Query, Span};
-use siskin_kernels::ops::quantize::Layout;
+use siskin_benches::{BenchRandom, PackedMatrix, quantized, vector};
+use siskin_kernels::ops::attention::{self, BLOCK, CacheType, KeySpan, Query};
+use siskin_kernels::ops::quantize::QuantizedRowLayout;
 use siskin_kernels::ops::{Kernels, activation, norm};
 use siskin_kernels::panel::PanelType;
-use siskin_kernels::{Cpu, Features};
+use siskin_kernels::{Cpu, CpuFeatures};
 use std::hint::black_box;
 use std::process::ExitCode;
 
@@ -68,15 +68,15 @@ fn main() -> ExitCode {
 
 /// Returns the kernel tables that are counted and that this processor supports.
 fn tables() -> Vec<(&'static str, Kernels)> {
-    let avx2 = Cpu::detect().without(Features::AVX512.with(Features::AVXVNNI));
-    let best = avx2.has(Features::AVX2).then_some(("avx2", Kernels::for_cpu(avx2)));
+    let avx2 = Cpu::detect().without(CpuFeatures::AVX512.with(CpuFeatures::AVXVNNI));
+    let best = avx2.has(CpuFeatures::AVX2).then_some(("avx2", Kernels::for_cpu(avx2)));
     best.into_iter().chain([("scalar", Kernels::for_cpu(Cpu::scalar()))]).collect()
 }
 
 fn product(kernels: &Kernels, panel: PanelType, rows: usize, repeats: usize) {
     const OUTPUTS: usize = 64;
-    let mut random = Random::new(1);
-    let matrix = Matrix::new(panel, OUTPUTS, COLUMNS, &mut random);
+    let mut random = BenchRandom::new(1);
+    let matrix = PackedMatrix::new(panel, OUTPUTS, COLUMNS, &mut random);
     let x = vector(rows * COLUMNS, &mut random);
     let words = quantized(kernels, panel, &x, COLUMNS);
     let mut out = vec![0.0; rows * OUTPUTS];
@@ -87,7 +87,7 @@ fn product(kernels: &Kernels, panel: PanelType, rows: usize, repeats: usize) {
 
 struct Blocks(Vec<(Vec<u32>, Vec<u32>)>);
 
-impl attention::Cache for Blocks {
+impl attention::HeadCache for Blocks {
     fn block(&self, block: usize) -> (&[u32], &[u32]) {
         let (keys, values) = &self.0[block];
         (keys, values)
@@ -98,7 +98,7 @@ impl attention::Cache for Blocks {
 fn attend(kernels: &Kernels, cache: CacheType, count: usize, repeats: usize) {
     const HEAD: usize = 64;
     const LENGTH: usize = 256;
-    let mut random = Random::new(2);
+    let mut random = BenchRandom::new(2);
     let words = cache.words(HEAD);
     let mut blocks = Blocks(vec![(vec![0; words], vec![0; words]); LENGTH / BLOCK]);
     for position in 0..LENGTH {
@@ -109,20 +109,20 @@ fn attend(kernels: &Kernels, cache: CacheType, count: usize, repeats: usize) {
     let rows = vector(count * HEAD, &mut random);
     let query = |(i, values)| Query::at(LENGTH - count + i, values);
     let queries: Vec<_> = rows.chunks(HEAD).enumerate().map(query).collect();
-    let arguments = attention::Arguments { head_size: HEAD, scale: 0.125, softcap: 0.0, cache };
+    let arguments = attention::AttentionArguments { head_size: HEAD, scale: 0.125, softcap: 0.0, cache };
     let mut scratch = vec![0.0; attention::scratch_size(HEAD)];
     let mut out = vec![0.0; count * HEAD];
     let mut out: Vec<&mut [f32]> = out.chunks_mut(HEAD).collect();
     for _ in 0..repeats {
         let queries = black_box(queries.as_slice());
-        kernels.attention()(&arguments, queries, &blocks, Span::Whole, &mut scratch, black_box(&mut out));
+        kernels.attention()(&arguments, queries, &blocks, KeySpan::Whole, &mut scratch, black_box(&mut out));
     }
 }
 
 fn normalize(kernels: &Kernels, repeats: usize) {
-    let mut random = Random::new(3);
+    let mut random = BenchRandom::new(3);
     let (x, weight) = (vector(COLUMNS, &mut random), vector(COLUMNS, &mut random));
-    let arguments = norm::Arguments { centered: false, weight: &weight, bias: &[], epsilon: 1e-5 };
+    let arguments = norm::NormArguments { centered: false, weight: &weight, bias: &[], epsilon: 1e-5 };
     let mut out = vec![0.0; COLUMNS];
     for _ in 0..repeats {
         kernels.norm()(&arguments, black_box(&x), black_box(&mut out));
@@ -130,17 +130,22 @@ fn normalize(kernels: &Kernels, repeats: usize) {
 }
 
 fn gate(kernels: &Kernels, repeats: usize) {
-    let mut random = Random::new(4);
+    let mut random = BenchRandom::new(4);
     let (x, y) = (vector(COLUMNS, &mut random), vector(COLUMNS, &mut random));
     let mut out = vec![0.0; COLUMNS];
     for _ in 0..repeats {
-        kernels.gate()(activation::Kind::Silu, black_box(&x), black_box(&y), black_box(&mut out));
+        kernels.gate()(
+            activation::ActivationFunction::Silu,
+            black_box(&x),
+            black_box(&y),
+            black_box(&mut out),
+        );
     }
 }
 
 fn quantize(kernels: &Kernels, repeats: usize) {
-    let x = vector(COLUMNS, &mut Random::new(5));
-    let mut words = vec![0; Layout::new(COLUMNS).words()];
+    let x = vector(COLUMNS, &mut BenchRandom::new(5));
+    let mut words = vec![0; QuantizedRowLayout::new(COLUMNS).words()];
     for _ in 0..repeats {
         kernels.quantize()(black_box(&x), black_box(&mut words));
     }

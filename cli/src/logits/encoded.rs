@@ -3,7 +3,7 @@
 use super::{Input, Row, Table};
 use crate::options::ModelArgs;
 use siskin::encoder::Tokens;
-use siskin::graph::Head;
+use siskin::graph::OutputHead;
 use siskin::{EncoderOptions, Error, ErrorKind, Model, OutputRows, Result, SessionOptions};
 
 /// Writes the encoder's output, and the decoder's logits for encoder-decoder models.
@@ -39,8 +39,8 @@ fn read(model: &Model, args: &ModelArgs, input: &Input, rows: &[Row], texts: &[T
     let most = texts.iter().map(|text| encoder.rows_of(text)).max().unwrap_or(0);
     let per_text = input.columns.max(most);
     let (name, wanted, per_text) = match encoder.head() {
-        Head::Class => ("logits", OutputRows::First, 1),
-        Head::Hidden => (hidden, OutputRows::All, per_text),
+        OutputHead::Class => ("logits", OutputRows::First, 1),
+        OutputHead::Hidden => (hidden, OutputRows::All, per_text),
         _ => ("logits", OutputRows::All, per_text),
     };
     let mut values = vec![0.0; columns * input.rows * per_text];

@@ -1,10 +1,10 @@
 //! ONNX models whose inputs are not tokens: tensors in and out, by name.
 
 use super::{Table, integers};
-use siskin::external_backend::{NamedTensor, Numbers};
+use siskin::external_backend::{NamedTensor, TensorElements};
 use siskin::file::Bytes;
 use siskin::{Error, Model, Result};
-use siskin_convert::import::safetensors::{self, Tensor};
+use siskin_convert::import::safetensors::{self, SafetensorsTensor};
 use std::path::Path;
 
 /// Writes all outputs, from the inputs in a safetensors file.
@@ -16,20 +16,20 @@ pub(super) fn tables(model: &Model, input: &Path) -> Result<Vec<Table>> {
     let inputs = inputs.collect::<Result<Vec<_>>>().map_err(|error| error.within(&place))?;
     let table = |output: NamedTensor| {
         let values = match output.numbers {
-            Numbers::Floats(values) => values,
-            Numbers::Integers(values) => values.into_iter().map(|value| value as f32).collect(),
+            TensorElements::Floats(values) => values,
+            TensorElements::Integers(values) => values.into_iter().map(|value| value as f32).collect(),
         };
         Table { name: output.name.into(), shape: output.shape, values }
     };
     Ok(model.run(&inputs)?.into_iter().map(table).collect())
 }
 
-fn named(name: &str, tensor: &Tensor) -> Result<NamedTensor> {
+fn named(name: &str, tensor: &SafetensorsTensor) -> Result<NamedTensor> {
     let numbers = match tensor.dtype {
-        "F32" => Numbers::Floats(
+        "F32" => TensorElements::Floats(
             tensor.data.as_chunks().0.iter().map(|&bytes| f32::from_le_bytes(bytes)).collect(),
         ),
-        _ => Numbers::Integers(integers(name, tensor)?),
+        _ => TensorElements::Integers(integers(name, tensor)?),
     };
     let shape = tensor.shape.iter().map(|&size| usize::try_from(size).unwrap_or(usize::MAX)).collect();
     Ok(NamedTensor { name: name.to_owned(), shape, numbers })

@@ -9,7 +9,7 @@ use siskin::{Error, Result};
 /// A reply to a request.
 #[derive(Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Answer<'a> {
+pub(super) enum Reply<'a> {
     /// The next piece of a streamed text.
     Text(&'a str),
     /// The request succeeded; the last reply.
@@ -30,7 +30,7 @@ struct Told<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     id: Option<&'a Id>,
     #[serde(flatten)]
-    answer: &'a Answer<'a>,
+    answer: &'a Reply<'a>,
 }
 
 fn failure<S: Serializer>(error: &Error, to: S) -> std::result::Result<S::Ok, S::Error> {
@@ -42,7 +42,7 @@ fn panic<S: Serializer>(message: &str, to: S) -> std::result::Result<S::Ok, S::E
 }
 
 /// Writes a line.
-pub(super) fn tell(id: Option<&Id>, answer: &Answer<'_>) -> Result<()> {
+pub(super) fn tell(id: Option<&Id>, answer: &Reply<'_>) -> Result<()> {
     let line = serde_json::to_string(&Told { id, answer });
     output::line(line.map_err(|error| Error::io("stdout", &error.into()))?)
 }
@@ -52,20 +52,20 @@ mod tests {
     use super::*;
     use siskin::ErrorKind;
 
-    fn line(id: Option<&Id>, answer: &Answer<'_>) -> String {
+    fn line(id: Option<&Id>, answer: &Reply<'_>) -> String {
         serde_json::to_string(&Told { id, answer }).unwrap()
     }
 
     #[test]
     fn lines_say_whom_they_are_for() {
         let id = Id::Number(7);
-        assert_eq!(line(Some(&id), &Answer::Text("a\n\"b")), r#"{"id":7,"text":"a\n\"b"}"#);
+        assert_eq!(line(Some(&id), &Reply::Text("a\n\"b")), r#"{"id":7,"text":"a\n\"b"}"#);
         let id = Id::Text("x".to_owned());
-        assert_eq!(line(Some(&id), &Answer::Done(json!({"tokens": 1}))), r#"{"id":"x","done":{"tokens":1}}"#);
+        assert_eq!(line(Some(&id), &Reply::Done(json!({"tokens": 1}))), r#"{"id":"x","done":{"tokens":1}}"#);
         let error = Error::new(ErrorKind::Argument, "line 3", "is wrong");
         let expected = r#"{"error":{"code":200,"message":"is wrong","place":"line 3"}}"#;
-        assert_eq!(line(None, &Answer::Error(&error)), expected);
+        assert_eq!(line(None, &Reply::Error(&error)), expected);
         let expected = r#"{"error":{"code":999,"message":"fell over","place":"siskin"}}"#;
-        assert_eq!(line(None, &Answer::Panic("fell over")), expected);
+        assert_eq!(line(None, &Reply::Panic("fell over")), expected);
     }
 }

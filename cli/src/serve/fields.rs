@@ -7,9 +7,9 @@ use siskin::{Error, Result};
 use std::collections::BTreeMap;
 
 /// The unparsed fields of a JSON object: takes little more memory than the line itself.
-pub(super) struct Fields<'a>(BTreeMap<String, &'a RawValue>);
+pub(super) struct JsonFields<'a>(BTreeMap<String, &'a RawValue>);
 
-impl<'a> Fields<'a> {
+impl<'a> JsonFields<'a> {
     pub(super) fn read(line: &'a str) -> Result<Self> {
         let fields = serde_json::from_str(line).map(Self);
         fields.map_err(|error| Error::argument("", format!("is no JSON object: {error}")))

@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader, Read, Result};
 
 /// The lines of an input.
-pub(super) struct Lines<R> {
+pub(super) struct InputLines<R> {
     input: BufReader<R>,
     longest: usize,
     line: Vec<u8>,
@@ -11,14 +11,14 @@ pub(super) struct Lines<R> {
 
 /// A line.
 #[derive(Debug, PartialEq)]
-pub(super) enum Line<'a> {
+pub(super) enum InputLine<'a> {
     /// Its bytes, without the line ending.
     Whole(&'a [u8]),
     /// The line exceeds the maximum length; its bytes are skipped.
     TooLong,
 }
 
-impl<R: Read> Lines<R> {
+impl<R: Read> InputLines<R> {
     pub(super) fn new(input: R, longest: usize) -> Self {
         Self { input: BufReader::new(input), longest, line: Vec::new() }
     }
@@ -29,7 +29,7 @@ impl<R: Read> Lines<R> {
     }
 
     /// Returns the next line; `None` at the end of the input.
-    pub(super) fn next(&mut self) -> Result<Option<Line<'_>>> {
+    pub(super) fn next(&mut self) -> Result<Option<InputLine<'_>>> {
         self.line = Vec::new();
         let (mut too_long, mut begun) = (false, false);
         loop {
@@ -58,8 +58,8 @@ impl<R: Read> Lines<R> {
         }
     }
 
-    fn ended(&self, too_long: bool) -> Line<'_> {
-        if too_long { Line::TooLong } else { Line::Whole(&self.line) }
+    fn ended(&self, too_long: bool) -> InputLine<'_> {
+        if too_long { InputLine::TooLong } else { InputLine::Whole(&self.line) }
     }
 }
 
@@ -87,22 +87,22 @@ mod tests {
         let text = b"one\n\nfour\nfives\nfour\nfive5";
         for slowly in [false, true] {
             let input: Box<dyn Read> = if slowly { Box::new(Slowly(text)) } else { Box::new(&text[..]) };
-            let mut lines = Lines::new(input, 4);
+            let mut lines = InputLines::new(input, 4);
             for expected in [&b"one"[..], b"", b"four"] {
-                assert_eq!(lines.next().unwrap(), Some(Line::Whole(expected)));
+                assert_eq!(lines.next().unwrap(), Some(InputLine::Whole(expected)));
             }
-            assert_eq!(lines.next().unwrap(), Some(Line::TooLong));
+            assert_eq!(lines.next().unwrap(), Some(InputLine::TooLong));
             assert_eq!(lines.length(), 0);
-            assert_eq!(lines.next().unwrap(), Some(Line::Whole(b"four")));
-            assert_eq!(lines.next().unwrap(), Some(Line::TooLong), "at the end of the input");
+            assert_eq!(lines.next().unwrap(), Some(InputLine::Whole(b"four")));
+            assert_eq!(lines.next().unwrap(), Some(InputLine::TooLong), "at the end of the input");
             assert_eq!(lines.next().unwrap(), None);
         }
     }
 
     #[test]
     fn a_line_without_an_end_is_not_held() {
-        let mut lines = Lines::new(std::io::repeat(b'x').take(1 << 24), 1000);
-        assert_eq!(lines.next().unwrap(), Some(Line::TooLong));
+        let mut lines = InputLines::new(std::io::repeat(b'x').take(1 << 24), 1000);
+        assert_eq!(lines.next().unwrap(), Some(InputLine::TooLong));
         assert!(lines.line.capacity() <= 2000);
         assert_eq!(lines.next().unwrap(), None);
     }

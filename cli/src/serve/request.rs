@@ -1,7 +1,7 @@
 //! Request parsing.
 
 use super::base64;
-use super::fields::Fields;
+use super::fields::JsonFields;
 use crate::embed::VectorArgs;
 use crate::fill_mask;
 use crate::options::SamplerArgs;
@@ -96,19 +96,19 @@ pub(super) enum Ask {
     Tag { texts: Vec<String>, long: Long },
     Answer { texts: Vec<String>, question: String, long: Long },
     FillMask { texts: Vec<String>, top: usize },
-    Write { texts: Vec<String>, task: Task, search: Box<SearchArgs>, long: Long },
+    Write { texts: Vec<String>, task: RequestTask, search: Box<SearchArgs>, long: Long },
     Transcribe { sound: Vec<u8>, hearing: HearingArgs },
     Stats,
 }
 
 /// Seq2seq tasks and text continuation.
-pub(super) enum Task {
+pub(super) enum RequestTask {
     Generate,
     Translate { from: Option<String>, to: Option<String> },
     Summarize,
 }
 
-type Reader = fn(&str, Fields<'_>) -> Result<Ask>;
+type Reader = fn(&str, JsonFields<'_>) -> Result<Ask>;
 
 /// The field that identifies each kind of request. If several are present the first wins: the others may be options.
 const KINDS: [(&str, Reader); 13] = [
@@ -133,12 +133,12 @@ const MOST_TEXTS: usize = 4096;
 impl Request {
     pub(super) fn read(line: &str) -> std::result::Result<Heard, Refusal> {
         let refused = |error| Refusal { id: None, error };
-        let mut fields = Fields::read(line).map_err(refused)?;
+        let mut fields = JsonFields::read(line).map_err(refused)?;
         let id: Option<Id> = fields.take("id").map_err(refused)?;
         Self::of(&id, fields).map_err(|error| Refusal { id, error })
     }
 
-    fn of(id: &Option<Id>, mut fields: Fields<'_>) -> Result<Heard> {
+    fn of(id: &Option<Id>, mut fields: JsonFields<'_>) -> Result<Heard> {
         if fields.has("stop") && !KINDS.iter().any(|(name, _)| fields.has(name)) {
             let stop = fields.need("stop")?;
             fields.end()?;
@@ -157,7 +157,7 @@ impl Request {
 }
 
 /// One text or a list of texts.
-fn texts(name: &str, fields: &mut Fields<'_>) -> Result<Vec<String>> {
+fn texts(name: &str, fields: &mut JsonFields<'_>) -> Result<Vec<String>> {
     let texts: Vec<String> = fields.need(name)?;
     match texts.len() {
         0 => Err(Error::argument(name, "has no texts; give some")),
@@ -170,11 +170,11 @@ fn texts(name: &str, fields: &mut Fields<'_>) -> Result<Vec<String>> {
     }
 }
 
-fn long(fields: &mut Fields<'_>, overlap: usize) -> Result<Long> {
+fn long(fields: &mut JsonFields<'_>, overlap: usize) -> Result<Long> {
     fields.some::<LongArgs>(&["long", "overlap"])?.read(overlap)
 }
 
-fn chat(name: &str, mut fields: Fields<'_>) -> Result<Ask> {
+fn chat(name: &str, mut fields: JsonFields<'_>) -> Result<Ask> {
     let messages: Vec<Message> = fields.need(name)?;
     if messages.is_empty() {
         return Err(Error::argument(name, "has no messages; give one at least"));
@@ -182,12 +182,12 @@ fn chat(name: &str, mut fields: Fields<'_>) -> Result<Ask> {
     Ok(Ask::Chat { messages, text: text(fields)? })
 }
 
-fn prompt(name: &str, mut fields: Fields<'_>) -> Result<Ask> {
+fn prompt(name: &str, mut fields: JsonFields<'_>) -> Result<Ask> {
     let (prompt, special) = (fields.need(name)?, fields.take("special")?.unwrap_or_default());
     Ok(Ask::Prompt { prompt, special, text: text(fields)? })
 }
 
-fn text(mut fields: Fields<'_>) -> Result<TextAsk> {
+fn text(mut fields: JsonFields<'_>) -> Result<TextAsk> {
     let max_tokens = fields.take("max_tokens")?.unwrap_or(usize::MAX);
     let stop = fields.take("stop")?.unwrap_or_default();
     let sampler: SamplerArgs = fields.rest()?;
@@ -195,60 +195,60 @@ fn text(mut fields: Fields<'_>) -> Result<TextAsk> {
     Ok(TextAsk { max_tokens, stop, sampler })
 }
 
-fn embed(name: &str, mut fields: Fields<'_>) -> Result<Ask> {
+fn embed(name: &str, mut fields: JsonFields<'_>) -> Result<Ask> {
     let (texts, long) = (texts(name, &mut fields)?, long(&mut fields, OVERLAP)?);
     Ok(Ask::Embed { texts, long, vectors: fields.rest()? })
 }
 
-fn rerank(name: &str, mut fields: Fields<'_>) -> Result<Ask> {
+fn rerank(name: &str, mut fields: JsonFields<'_>) -> Result<Ask> {
     let (texts, question) = (texts(name, &mut fields)?, fields.need("question")?);
     let long = fields.take::<LongText>("long")?.unwrap_or_default().whole()?;
     fields.end()?;
     Ok(Ask::Rerank { texts, question, long })
 }
 
-fn classify(name: &str, mut fields: Fields<'_>) -> Result<Ask> {
+fn classify(name: &str, mut fields: JsonFields<'_>) -> Result<Ask> {
     let texts = texts(name, &mut fields)?;
     let long = fields.take::<LongText>("long")?.unwrap_or_default().whole()?;
     fields.end()?;
     Ok(Ask::Classify { texts, long })
 }
 
-fn tag(name: &str, mut fields: Fields<'_>) -> Result<Ask> {
+fn tag(name: &str, mut fields: JsonFields<'_>) -> Result<Ask> {
     let (texts, long) = (texts(name, &mut fields)?, long(&mut fields, OVERLAP)?);
     fields.end()?;
     Ok(Ask::Tag { texts, long })
 }
 
-fn answer(name: &str, mut fields: Fields<'_>) -> Result<Ask> {
+fn answer(name: &str, mut fields: JsonFields<'_>) -> Result<Ask> {
     let (texts, question) = (texts(name, &mut fields)?, fields.need("question")?);
     let long = long(&mut fields, OVERLAP)?;
     fields.end()?;
     Ok(Ask::Answer { texts, question, long })
 }
 
-fn fill_mask(name: &str, mut fields: Fields<'_>) -> Result<Ask> {
+fn fill_mask(name: &str, mut fields: JsonFields<'_>) -> Result<Ask> {
     let (texts, top) = (texts(name, &mut fields)?, fields.take("top")?.unwrap_or(fill_mask::TOP));
     fields.end()?;
     Ok(Ask::FillMask { texts, top })
 }
 
-fn write(name: &str, mut fields: Fields<'_>) -> Result<Ask> {
+fn write(name: &str, mut fields: JsonFields<'_>) -> Result<Ask> {
     let (texts, long) = (texts(name, &mut fields)?, long(&mut fields, 0)?);
     let task = match name {
-        "translate" => Task::Translate { from: fields.take("from")?, to: fields.take("to")? },
-        "summarize" => Task::Summarize,
-        _ => Task::Generate,
+        "translate" => RequestTask::Translate { from: fields.take("from")?, to: fields.take("to")? },
+        "summarize" => RequestTask::Summarize,
+        _ => RequestTask::Generate,
     };
     Ok(Ask::Write { texts, task, search: Box::new(fields.rest()?), long })
 }
 
-fn transcribe(name: &str, mut fields: Fields<'_>) -> Result<Ask> {
+fn transcribe(name: &str, mut fields: JsonFields<'_>) -> Result<Ask> {
     let sound: String = fields.need(name)?;
     Ok(Ask::Transcribe { sound: base64::decode(&sound)?, hearing: fields.rest()? })
 }
 
-fn stats(name: &str, mut fields: Fields<'_>) -> Result<Ask> {
+fn stats(name: &str, mut fields: JsonFields<'_>) -> Result<Ask> {
     let wanted: bool = fields.need(name)?;
     fields.end()?;
     match wanted {

@@ -1,9 +1,9 @@
 //! The worker: answers requests in order.
 
 use super::Args;
-use super::answers::{Answer, tell};
+use super::answers::{Reply, tell};
 use super::desk::{Desk, Job};
-use super::request::{Ask, Id, Request, Task, TextAsk};
+use super::request::{Ask, Id, Request, RequestTask, TextAsk};
 use crate::options::SamplerArgs;
 use crate::{answer_question, classify, embed, fill_mask, memory, output, rerank, tag, transcribe, writing};
 use serde_json::{Value, json};
@@ -11,14 +11,14 @@ use siskin::audio::Sound;
 use siskin::logits_processors::Rules;
 use siskin::speech::Transcriber;
 use siskin::{
-    Encoder, EncoderOptions, Ended, Error, ErrorKind, GenerateOptions, Generation, Model, Result, Session,
-    Writer, WriterOptions, Writing,
+    Encoder, EncoderOptions, Error, ErrorKind, FinishReason, GenerateOptions, Generation, Model, Result,
+    Seq2seq, Session, WriterOptions, Writing,
 };
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Instant;
 
 /// A model and the state created from it so far.
-pub(super) struct Work<'a> {
+pub(super) struct ModelState<'a> {
     model: Model,
     args: &'a Args,
     desk: &'a Desk,
@@ -34,7 +34,7 @@ struct Made {
     /// Encoder without the model's head, for embeddings.
     bare: Option<Encoder>,
     encoder: Option<Encoder>,
-    writer: Option<Writer>,
+    writer: Option<Seq2seq>,
     transcriber: Option<Transcriber>,
 }
 
@@ -61,7 +61,7 @@ impl From<Error> for Failed {
 
 type Answered<T = Value> = std::result::Result<T, Failed>;
 
-impl<'a> Work<'a> {
+impl<'a> ModelState<'a> {
     pub(super) fn new(model: Model, args: &'a Args, desk: &'a Desk) -> Self {
         Self { model, args, desk, made: Made::default(), requests: 0 }
     }
@@ -71,23 +71,23 @@ impl<'a> Work<'a> {
         self.requests += 1;
         let Request { id, ask } = match job {
             Ok(request) => request,
-            Err(refusal) => return tell(refusal.id.as_ref(), &Answer::Error(&refusal.error)),
+            Err(refusal) => return tell(refusal.id.as_ref(), &Reply::Error(&refusal.error)),
         };
         let id = id.as_ref();
         match catch_unwind(AssertUnwindSafe(|| self.ask(id, ask))) {
-            Ok(Ok(done)) => tell(id, &Answer::Done(done)),
+            Ok(Ok(done)) => tell(id, &Reply::Done(done)),
             Ok(Err(Failed::Request(error))) => {
                 // State that failed internally stays failed; the next request gets new state.
                 if error.kind() == ErrorKind::State {
                     self.made = Made::default();
                 }
-                tell(id, &Answer::Error(&error))
+                tell(id, &Reply::Error(&error))
             }
             Ok(Err(Failed::Output(error))) => Err(error),
             Err(_) => {
                 // After a panic the state is inconsistent.
                 self.made = Made::default();
-                tell(id, &Answer::Panic("failed inside, which is an error of the program; please report it"))
+                tell(id, &Reply::Panic("failed inside, which is an error of the program; please report it"))
             }
         }
     }
@@ -132,11 +132,11 @@ impl<'a> Work<'a> {
             Ask::FillMask { texts, top } => fill_mask::values(self.encoder(true)?, &texts, top)?,
             Ask::Write { texts, task, search, long } => {
                 let writing = match &task {
-                    Task::Generate => Writing::of(&self.model),
-                    Task::Translate { from, to } => {
+                    RequestTask::Generate => Writing::of(&self.model),
+                    RequestTask::Translate { from, to } => {
                         Writing::translation(&self.model, from.as_deref(), to.as_deref())
                     }
-                    Task::Summarize => Writing::summary(&self.model),
+                    RequestTask::Summarize => Writing::summary(&self.model),
                 };
                 let mut writing = Writing { long, ..writing? };
                 search.over(&self.model, &mut writing, false)?;
@@ -190,7 +190,7 @@ impl<'a> Work<'a> {
         Ok(place.insert(encoder))
     }
 
-    fn writer(&mut self) -> Result<&mut Writer> {
+    fn writer(&mut self) -> Result<&mut Seq2seq> {
         let writer = match self.made.writer.take() {
             Some(writer) => writer,
             None => {
@@ -244,13 +244,13 @@ fn written(id: Option<&Id>, session: &mut Session, outcome: Result<Generation>, 
     let ended = loop {
         match generation.step(session, &mut text) {
             Ok(Some(_)) if text.is_empty() => {}
-            Ok(Some(_)) => tell(id, &Answer::Text(&text)).map_err(Failed::Output)?,
+            Ok(Some(_)) => tell(id, &Reply::Text(&text)).map_err(Failed::Output)?,
             Ok(None) => break generation.ended().map_or("model", name),
             Err(error) => {
                 // A partial match of a stop string at the end is text.
                 generation.rest(&mut text);
                 if !text.is_empty() {
-                    tell(id, &Answer::Text(&text)).map_err(Failed::Output)?;
+                    tell(id, &Reply::Text(&text)).map_err(Failed::Output)?;
                 }
                 match error.kind() {
                     ErrorKind::Cancelled => break "stopped",
@@ -275,11 +275,11 @@ fn told(ended: &str, tokens: usize, session: &Session, prompt_seconds: f64, seco
     })
 }
 
-fn name(ended: Ended) -> &'static str {
+fn name(ended: FinishReason) -> &'static str {
     match ended {
-        Ended::StopText => "stop",
-        Ended::Length => "length",
-        Ended::Context => "context",
+        FinishReason::StopText => "stop",
+        FinishReason::Length => "length",
+        FinishReason::Context => "context",
         _ => "model",
     }
 }

@@ -7,9 +7,9 @@ use serde_json::{Value, json};
 use siskin::Result;
 use siskin::file::{AtomicFile, append_own};
 use siskin_trainer::events::Events;
-use siskin_trainer::profile::{self, Event, Row};
+use siskin_trainer::profile::{self, Event, ProfileRow};
 use siskin_trainer::report;
-use siskin_trainer::run::{self, Progress, Sample, Seen, Watcher};
+use siskin_trainer::run::{self, Sample, StepReport, Validation, Watcher};
 use siskin_trainer::statistics::StepStatistics;
 use std::fs::File;
 use std::io::{IsTerminal, Write};
@@ -32,7 +32,7 @@ struct Speed {
 }
 
 impl Speed {
-    fn add(&mut self, progress: &Progress) {
+    fn add(&mut self, progress: &StepReport) {
         let per_second = |count: f64| count / progress.seconds.max(1e-9);
         let new = if self.steps == 0 { 1.0 } else { NEW };
         self.tokens += new * (per_second(progress.rows as f64) - self.tokens);
@@ -62,8 +62,8 @@ pub(super) struct Terminal<'a> {
     ceiling: f64,
     lines: bool,
     last_line: Option<Instant>,
-    pub(super) last: Progress,
-    pub(super) seen: Option<Seen>,
+    pub(super) last: StepReport,
+    pub(super) seen: Option<Validation>,
 }
 
 impl<'a> Terminal<'a> {
@@ -87,7 +87,7 @@ impl<'a> Terminal<'a> {
             ceiling,
             lines: !terminal && !open.quiet,
             last_line: None,
-            last: Progress::default(),
+            last: StepReport::default(),
             seen: None,
         })
     }
@@ -98,7 +98,7 @@ impl<'a> Terminal<'a> {
         let _ = self.events.add(step, numbers);
     }
 
-    fn line(&self, progress: &Progress) -> String {
+    fn line(&self, progress: &StepReport) -> String {
         let left = HumanDuration(self.speed.left(progress.steps.saturating_sub(progress.step)));
         let skipped = match progress.skipped {
             0 => String::new(),
@@ -126,7 +126,7 @@ fn replace(path: &Path, text: &str) -> Result<()> {
 }
 
 impl Watcher for Terminal<'_> {
-    fn step(&mut self, progress: &Progress) {
+    fn step(&mut self, progress: &StepReport) {
         self.speed.add(progress);
         let line = self.line(progress);
         self.bar.set_length(progress.steps);
@@ -154,7 +154,7 @@ impl Watcher for Terminal<'_> {
         self.last = *progress;
     }
 
-    fn look(&mut self, seen: &Seen) {
+    fn look(&mut self, seen: &Validation) {
         let best = if seen.best { ", the best so far" } else { "" };
         let line = format!("step {}: validation loss {:.4}{best}", seen.step, seen.loss);
         self.bar.suspend(|| output::note(self.open, line));
@@ -179,7 +179,7 @@ impl Watcher for Terminal<'_> {
     }
 
     fn profile(&mut self, events: &[Event]) {
-        let table = profile::text(&Row::of(events));
+        let table = profile::text(&ProfileRow::of(events));
         let trace = self.folder.join("trace.json");
         let written = replace(&trace, &profile::trace(events).to_string())
             .and_then(|()| replace(&self.folder.join("profile.txt"), &table));
@@ -200,7 +200,7 @@ mod tests {
 
     #[test]
     fn speed_is_that_of_the_last_steps() {
-        let step = |seconds: f64| Progress { rows: 100, work: 1e9, seconds, ..Progress::default() };
+        let step = |seconds: f64| StepReport { rows: 100, work: 1e9, seconds, ..StepReport::default() };
         let mut speed = Speed::default();
         assert_eq!(speed.left(10), Duration::ZERO);
         speed.add(&step(0.5));

@@ -6,7 +6,7 @@
 //! square of the column's own error plus the errors propagated from earlier columns. Columns are rounded in order. The
 //! propagated errors are added to a column before it is rounded, and D is the weight of its squared error.
 
-use super::moments::Moments;
+use super::moments::SecondMoments;
 use siskin_kernels::quant::row::{GROUP, RowType};
 use std::ops::Range;
 
@@ -29,14 +29,14 @@ struct Block {
 
 /// Sums of squared output errors and of squared outputs of a linear layer.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(crate) struct Products {
+pub(crate) struct OutputErrors {
     /// Sum of squared errors.
     pub(crate) error: f64,
     /// Sum of squared outputs.
     pub(crate) signal: f64,
 }
 
-impl Products {
+impl OutputErrors {
     pub(crate) fn add(&mut self, other: Self) {
         self.error += other.error;
         self.signal += other.signal;
@@ -45,7 +45,7 @@ impl Products {
 
 impl Guide {
     /// Factors the moments. Returns `None` if a sum is NaN or infinite.
-    pub(super) fn new(moments: &Moments) -> Option<Self> {
+    pub(super) fn new(moments: &SecondMoments) -> Option<Self> {
         if !moments.blocks.iter().all(|(_, sums)| sums.iter().all(|sum| sum.is_finite())) {
             return None;
         }
@@ -60,14 +60,14 @@ impl Guide {
     }
 
     /// Encodes a rotated row. Returns `None` if the row's width does not match the factors.
-    pub(crate) fn encode(&self, ty: RowType, rotated: &[f32], out: &mut [u8]) -> Option<Products> {
+    pub(crate) fn encode(&self, ty: RowType, rotated: &[f32], out: &mut [u8]) -> Option<OutputErrors> {
         let fits = rotated.len() == self.importance.len() && ty.row_bytes(rotated.len()) == Some(out.len());
         if !fits {
             return None;
         }
         let scale = ty.scale(rotated, Some(&self.importance));
         ty.put_scale(out, scale);
-        let mut products = Products::default();
+        let mut products = OutputErrors::default();
         for block in &self.blocks {
             block.encode(ty, scale, rotated, &self.importance, out, &mut products);
         }
@@ -83,7 +83,7 @@ impl Block {
         rotated: &[f32],
         importance: &[f32],
         out: &mut [u8],
-        products: &mut Products,
+        products: &mut OutputErrors,
     ) {
         let (row, importance) = (&rotated[self.columns.clone()], &importance[self.columns.clone()]);
         let mut errors = vec![0.0; row.len()];
@@ -208,7 +208,7 @@ mod tests {
 
     #[test]
     fn sums_beyond_all_numbers_guide_nothing() {
-        let mut moments = Moments::new(64);
+        let mut moments = SecondMoments::new(64);
         moments.add(&[1e18; 64]);
         assert!(Guide::new(&moments).is_some());
         moments.add(&[1e19; 64]);

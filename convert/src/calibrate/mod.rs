@@ -6,11 +6,11 @@
 mod guide;
 mod moments;
 
-pub(crate) use guide::{Guide, Products};
+pub(crate) use guide::{Guide, OutputErrors};
 
-use crate::progress::Progress;
-use crate::{Cache, OpenOptions, open_any};
-use moments::Moments;
+use crate::progress::ProgressSink;
+use crate::{OpenOptions, PackedCache, open_any};
+use moments::SecondMoments;
 use siskin::tokenizer::EncodeOptions;
 use siskin::{
     BatchEntry, Context, Error, ErrorKind, Model, ModelOptions, Observer, OutputRows, Result, SequenceInput,
@@ -28,11 +28,11 @@ const CHUNKS: usize = 24;
 /// The activation statistics of a model.
 pub struct Calibration {
     /// The moments of each matrix. Matrices with the same input share them.
-    seen: HashMap<String, Arc<Moments>>,
+    seen: HashMap<String, Arc<SecondMoments>>,
     /// Number of tokens processed.
     tokens: usize,
     /// The factors computed last: matrices with the same input follow each other.
-    last: Mutex<Option<(Arc<Moments>, Arc<Guide>)>>,
+    last: Mutex<Option<(Arc<SecondMoments>, Arc<Guide>)>>,
 }
 
 /// Collects moments while the model runs.
@@ -40,7 +40,7 @@ pub struct Calibration {
 struct Collector {
     /// Index of the moments of each matrix.
     names: HashMap<String, usize>,
-    moments: Vec<Moments>,
+    moments: Vec<SecondMoments>,
 }
 
 impl Observer for Collector {
@@ -51,7 +51,7 @@ impl Observer for Collector {
     fn see(&mut self, matrices: &[&str], columns: usize, rows: &[f32]) {
         let known = matrices.iter().find_map(|name| self.names.get(*name).copied());
         let index = known.unwrap_or_else(|| {
-            self.moments.push(Moments::new(columns));
+            self.moments.push(SecondMoments::new(columns));
             self.moments.len() - 1
         });
         for name in matrices {
@@ -67,7 +67,7 @@ impl Calibration {
     /// # Errors
     /// If the model has no tokenizer, or the text is shorter than one chunk: 512 tokens, or the model's context if that
     /// is smaller.
-    pub fn collect(path: &Path, text: &str, progress: &dyn Progress) -> Result<Self> {
+    pub fn collect(path: &Path, text: &str, progress: &dyn ProgressSink) -> Result<Self> {
         let model = open(path, progress)?;
         let tokens = model.tokenizer()?.encode(text, EncodeOptions::default())?;
         let hyper = model.hyper();
@@ -84,11 +84,11 @@ impl Calibration {
     }
 
     /// Runs the model at `path` over sequences of token ids and collects statistics.
-    pub fn collect_tokens(path: &Path, texts: &[Vec<u32>], progress: &dyn Progress) -> Result<Self> {
+    pub fn collect_tokens(path: &Path, texts: &[Vec<u32>], progress: &dyn ProgressSink) -> Result<Self> {
         Self::read(&open(path, progress)?, texts, progress)
     }
 
-    fn read(model: &Model, texts: &[Vec<u32>], progress: &dyn Progress) -> Result<Self> {
+    fn read(model: &Model, texts: &[Vec<u32>], progress: &dyn ProgressSink) -> Result<Self> {
         if model.hyper().features > 0 {
             return Err(Error::unsupported("model", "it reads sound; calibration reads text"));
         }
@@ -168,8 +168,8 @@ fn chunks(tokens: &[u32], size: usize, bos: Option<u32>) -> Vec<Vec<u32>> {
     (0..count).map(chunk).collect()
 }
 
-fn open(path: &Path, progress: &dyn Progress) -> Result<Model> {
-    let file = open_any(path, &OpenOptions { cache: Cache::Off, recipe: None, progress })?;
+fn open(path: &Path, progress: &dyn ProgressSink) -> Result<Model> {
+    let file = open_any(path, &OpenOptions { cache: PackedCache::Off, recipe: None, progress })?;
     Model::from_file(file, &ModelOptions::default())
 }
 

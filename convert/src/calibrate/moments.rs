@@ -4,7 +4,7 @@ use rayon::prelude::*;
 use siskin_kernels::Cpu;
 use siskin_kernels::hadamard;
 use siskin_kernels::ops::Kernels;
-use siskin_kernels::ops::matmul::{Input, Output, Product};
+use siskin_kernels::ops::matmul::{Input, MatmulOperands, Output};
 use siskin_kernels::panel::{self, PanelType, ROWS};
 use siskin_kernels::quant::BlockType;
 use std::ops::Range;
@@ -13,7 +13,7 @@ use std::ops::Range;
 const WIDEST: usize = 1024;
 
 /// The second moments of the activations that enter a matrix.
-pub(super) struct Moments {
+pub(super) struct SecondMoments {
     columns: usize,
     rows: usize,
     /// Sum of squares of each column.
@@ -30,7 +30,7 @@ fn runs(columns: usize) -> impl Iterator<Item = Range<usize>> {
     (0..count).map(move |index| at(index)..at(index + 1))
 }
 
-impl Moments {
+impl SecondMoments {
     pub(super) fn new(columns: usize) -> Self {
         let blocks = runs(columns).map(|run| (run.clone(), vec![0.0; run.len() * run.len()]));
         Self { columns, rows: 0, squares: vec![0.0; columns], blocks: blocks.collect() }
@@ -83,7 +83,7 @@ fn add_products(rows: &[f32], stride: usize, run: Range<usize>, sums: &mut [f32]
             assert!(panel::pack(BlockType::F32, &rows, count, panel), "rows of whole numbers");
         },
     );
-    let product = Product {
+    let product = MatmulOperands {
         panel: PanelType::F32,
         weights: &weights,
         outputs: size,
@@ -99,7 +99,7 @@ fn add_products(rows: &[f32], stride: usize, run: Range<usize>, sums: &mut [f32]
             let start = sums.as_mut_ptr();
             Output::new(start, hadamard::BLOCK, size, size).plus(start, size)
         };
-        kernel(&Product { input, ..product }, 0..hadamard::BLOCK, 0..size / ROWS, out);
+        kernel(&MatmulOperands { input, ..product }, 0..hadamard::BLOCK, 0..size / ROWS, out);
     });
 }
 
@@ -111,7 +111,7 @@ mod tests {
     fn sums_are_those_of_the_definition() {
         let (columns, count) = (100, 7);
         let rows: Vec<f32> = (0..columns * count).map(|i| ((i * 37 % 101) as f32 - 50.0) / 10.0).collect();
-        let mut moments = Moments::new(columns);
+        let mut moments = SecondMoments::new(columns);
         moments.add(&rows[..3 * columns]);
         moments.add(&rows[3 * columns..]);
         let mut rotated: Vec<Vec<f32>> = rows.chunks(columns).map(<[f32]>::to_vec).collect();

@@ -1,6 +1,6 @@
 //! Target formats: each writes an open model as files of another project.
 //!
-//! To add a format, add one file or folder with a [`Format`] and one line in [`FORMATS`]. `docs/adding-a-format.md`
+//! To add a format, add one file or folder with a [`ExportFormat`] and one line in [`FORMATS`]. `docs/adding-a-format.md`
 //! walks through it.
 
 mod gguf;
@@ -12,8 +12,8 @@ mod settings;
 mod tensors;
 
 use crate::import;
-use crate::progress::{NoProgress, Progress};
-use model::Model;
+use crate::progress::{NoProgress, ProgressSink};
+use model::ExportModel;
 pub use safetensors::tokenizer_json;
 use siskin::file::{AtomicFile, File, refuse_link};
 use siskin::{Error, Result};
@@ -23,18 +23,18 @@ use std::str::FromStr;
 
 /// All formats, in the order in which messages list them. A path without a known extension is a folder of the first
 /// format.
-pub const FORMATS: &[&Format] = &[&safetensors::FORMAT, &gguf::FORMAT, &onnx::FORMAT];
+pub const FORMATS: &[&ExportFormat] = &[&safetensors::FORMAT, &gguf::FORMAT, &onnx::FORMAT];
 
 /// Maximum bytes of weights stored inside an ONNX model file.
 const MOST_INSIDE: u64 = 1_500_000_000;
 
 /// A target format.
-pub struct Format {
+pub struct ExportFormat {
     /// The name on the command line.
     pub name: &'static str,
     /// The file extension; empty if the format is a folder.
     pub ending: &'static str,
-    write: fn(&Model<'_>, &Path, &ExportOptions<'_>) -> Result<Report>,
+    write: fn(&ExportModel<'_>, &Path, &ExportOptions<'_>) -> Result<ExportReport>,
 }
 
 /// The dtype of exported tensors.
@@ -91,7 +91,7 @@ pub struct ExportOptions<'a> {
     /// 2 GiB.
     pub most_inside: u64,
     /// Receives the progress.
-    pub progress: &'a dyn Progress,
+    pub progress: &'a dyn ProgressSink,
 }
 
 impl Default for ExportOptions<'_> {
@@ -108,7 +108,7 @@ impl Default for ExportOptions<'_> {
 
 /// The result of an export.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Report {
+pub struct ExportReport {
     /// The written files, the one with the weights first.
     pub files: Vec<PathBuf>,
     /// Their total size in bytes.
@@ -118,8 +118,8 @@ pub struct Report {
 }
 
 /// Returns the format called `name`. Without a name, derives the format from the path.
-pub fn format_for(name: Option<&str>, to: &Path) -> Result<&'static Format> {
-    let ends = |format: &&Format| {
+pub fn format_for(name: Option<&str>, to: &Path) -> Result<&'static ExportFormat> {
+    let ends = |format: &&ExportFormat| {
         let ending = to.extension().and_then(|ending| ending.to_str());
         !format.ending.is_empty() && ending.is_some_and(|ending| ending.eq_ignore_ascii_case(format.ending))
     };
@@ -156,8 +156,13 @@ pub fn inputs_of(from: &Path) -> Result<Vec<PathBuf>> {
 /// Writes `file` as `format` to `to`, a file or a folder depending on the format. If `to` is an existing folder, a
 /// single-file format is written into it as `model` plus the format's extension. Files appear together when all are
 /// complete. With [`ExportOptions::force`], leftover files of another model under names that exports write are removed.
-pub fn export(file: &File, format: &Format, to: &Path, options: &ExportOptions<'_>) -> Result<Report> {
-    let model = Model::of(file)?;
+pub fn export(
+    file: &File,
+    format: &ExportFormat,
+    to: &Path,
+    options: &ExportOptions<'_>,
+) -> Result<ExportReport> {
+    let model = ExportModel::of(file)?;
     let inside = to.join("model").with_extension(format.ending);
     let is_inside = !format.ending.is_empty() && to.is_dir();
     if is_inside {

@@ -1,6 +1,6 @@
 //! A packed model, opened for export.
 
-use siskin::arch::{Config, Family, Graphs, ModelConfig, Topology};
+use siskin::arch::{ConfigReader, Family, Graphs, ModelConfig, Topology};
 use siskin::file::{File, Tensor};
 use siskin::graph::{AttentionMask, Graph, Weight};
 use siskin::{Error, ErrorKind, Result};
@@ -13,19 +13,19 @@ pub(crate) fn missing(name: &str) -> Error {
 }
 
 /// The parts of a packed file that every format needs.
-pub(crate) struct Model<'a> {
+pub(crate) struct ExportModel<'a> {
     pub(crate) file: &'a File,
     pub(crate) family: &'static Family,
-    pub(crate) config: Config,
+    pub(crate) config: ConfigReader,
     pub(super) hyper: ModelConfig,
     pub(crate) graphs: Graphs,
 }
 
-impl<'a> Model<'a> {
+impl<'a> ExportModel<'a> {
     pub(crate) fn of(file: &'a File) -> Result<Self> {
         let metadata = file.metadata();
         let family = Family::named(&metadata.architecture).map_err(|error| error.within("metadata"))?;
-        let config = Config::new(metadata.config.clone());
+        let config = ConfigReader::new(metadata.config.clone());
         let (hyper, graphs) = family.build(&config, &|name| file.tensor(name).is_some())?;
         Ok(Self { file, family, config, hyper, graphs })
     }

@@ -1,10 +1,10 @@
 //! Hyper-parameters under the keys of Hugging Face.
 
-use super::model::Model;
+use super::model::ExportModel;
 use super::reread::{self, Told};
 use crate::import::{BIDIRECTIONAL, defaults};
 use serde_json::{Map, Value, json};
-use siskin::arch::{Config, Family, ModelConfig, Topology};
+use siskin::arch::{ConfigReader, Family, ModelConfig, Topology};
 use siskin::graph::{ActivationKind, Graph, NormKind, Op, Routing};
 use siskin::tokenizer::Tokenizer;
 use siskin::{Error, Result};
@@ -91,7 +91,7 @@ const WORDS: &[(&str, Words)] = &[
 const LLAMA_3: [(f64, f64, f64, f64); 2] = [(8.0, 1.0, 4.0, 8192.0), (32.0, 1.0, 4.0, 8192.0)];
 
 /// Returns `config.json`: the source's own if it was a Hugging Face folder, an equivalent one otherwise.
-pub(super) fn hugging_face(model: &Model<'_>, notes: &mut Vec<String>) -> Result<Map<String, Value>> {
+pub(super) fn hugging_face(model: &ExportModel<'_>, notes: &mut Vec<String>) -> Result<Map<String, Value>> {
     let values = model.config.values();
     let is_gguf =
         model.source() == "GGUF" || !values.contains_key("model_type") && values.contains_key("block_count");
@@ -123,7 +123,7 @@ fn is_t5(kind: &str) -> bool {
     matches!(kind, "t5" | "umt5")
 }
 
-fn model_type(model: &Model<'_>) -> Result<&'static str> {
+fn model_type(model: &ExportModel<'_>) -> Result<&'static str> {
     let none = || Error::unsupported("config.model_type", "Hugging Face does not know the family");
     // Only these models have a position bias in each layer.
     if model.family.name == "t5" && model.file.tensor("dec.blk.1.attn_rel_b.weight").is_some() {
@@ -135,7 +135,7 @@ fn model_type(model: &Model<'_>) -> Result<&'static str> {
     model.family.hugging_face.first().copied().ok_or_else(none)
 }
 
-fn translated(model: &Model<'_>, notes: &mut Vec<String>) -> Result<Map<String, Value>> {
+fn translated(model: &ExportModel<'_>, notes: &mut Vec<String>) -> Result<Map<String, Value>> {
     let (h, kind) = (&model.hyper, model_type(model)?);
     let graph = model.graphs.decoder.as_ref().or(model.graphs.encoder.as_ref());
     let graph = graph.ok_or_else(|| Error::unsupported("graph", "the model computes nothing"))?;
@@ -210,13 +210,13 @@ fn translated(model: &Model<'_>, notes: &mut Vec<String>) -> Result<Map<String, 
 }
 
 /// Refuses a model if the keys describe another graph than it computes.
-fn check(model: &Model<'_>, kind: &str, config: &Map<String, Value>) -> Result<()> {
+fn check(model: &ExportModel<'_>, kind: &str, config: &Map<String, Value>) -> Result<()> {
     let mut config = config.clone();
     config.insert("model_type".to_owned(), kind.into());
     defaults::fill(kind, &mut config)?;
     let has = |name: &str| model.file.tensor(name).is_some();
     let (_, own) = model.family.build(&model.config, &has)?;
-    let read = Family::of_hugging_face(kind)?.build(&Config::new(config), &has);
+    let read = Family::of_hugging_face(kind)?.build(&ConfigReader::new(config), &has);
     reread::check(own, read, "safetensors", Told::default())
 }
 
@@ -259,7 +259,7 @@ fn activation(graph: &Graph, kind: &str) -> &'static str {
 }
 
 /// Returns the keys that only some families have.
-fn family(model: &Model<'_>, graph: &Graph, kind: &str) -> Result<Vec<(String, Value)>> {
+fn family(model: &ExportModel<'_>, graph: &Graph, kind: &str) -> Result<Vec<(String, Value)>> {
     let (h, config) = (&model.hyper, &model.config);
     let mut keys: Vec<(String, Value)> = Vec::new();
     let mut set = |key: &str, value: Value| keys.push((key.to_owned(), value));
@@ -366,7 +366,7 @@ fn normalizes(graph: &Graph) -> bool {
 
 /// Returns the RoPE settings.
 fn rotation(
-    model: &Model<'_>,
+    model: &ExportModel<'_>,
     graph: &Graph,
     kind: &str,
     notes: &mut Vec<String>,

@@ -1,13 +1,13 @@
 //! The tensors of a model under the names and in the order of another format.
 
 use super::Dtype;
-use super::model::Model;
+use super::model::ExportModel;
 use crate::import::names;
-use crate::progress::Progress;
+use crate::progress::ProgressSink;
 use crate::rows;
 use rayon::prelude::*;
 use siskin::arch::{ModelConfig, TensorRule, TensorTransform};
-use siskin::file::{Role, Tensor};
+use siskin::file::{StorageRole, Tensor};
 use siskin::graph::Weight;
 use siskin::{Error, Result};
 use siskin_kernels::quant::BlockType;
@@ -23,12 +23,12 @@ pub(super) struct Entry<'a> {
     /// The shape in the file, slowest-varying dimension first.
     pub(super) shape: Vec<usize>,
     /// The model's tensors, each with the transform that importing applies to it.
-    pub(super) parts: Vec<Part<'a>>,
+    pub(super) parts: Vec<ModelTensor<'a>>,
     hyper: &'a ModelConfig,
 }
 
 /// One tensor of the model.
-pub(super) struct Part<'a> {
+pub(super) struct ModelTensor<'a> {
     /// The tensor.
     pub(super) tensor: &'a Tensor,
     /// The transform that importing applies to it.
@@ -37,7 +37,7 @@ pub(super) struct Part<'a> {
 
 /// Returns the tensors of `model` under the names that `rules` give them. `unnamed` handles tensors without a rule.
 pub(super) fn entries<'a>(
-    model: &'a Model<'a>,
+    model: &'a ExportModel<'a>,
     rules: &[TensorRule],
     unnamed: impl Fn(&Weight) -> Result<String>,
 ) -> Result<Vec<Entry<'a>>> {
@@ -57,7 +57,7 @@ pub(super) fn entries<'a>(
             return Err(Error::unsupported(&weight.name, message));
         }
         let tensor = model.tensor(weight)?;
-        let part = Part { tensor, take };
+        let part = ModelTensor { tensor, take };
         match (places.get(&name), take) {
             (Some(&at), TensorTransform::Chunk(_)) => entries[at].parts.push(part),
             (Some(_), _) => {
@@ -77,7 +77,7 @@ pub(super) fn entries<'a>(
 
 /// Returns the name by which rules know a weight: GGUF calls T5's only matrix before the activation by the name of the
 /// second.
-fn asked(model: &Model<'_>, weight: &Weight) -> String {
+fn asked(model: &ExportModel<'_>, weight: &Weight) -> String {
     let single = weight.name.strip_suffix("ffn_up.weight").filter(|stem| {
         model.family.name == "t5" && model.file.tensor(&format!("{stem}ffn_gate.weight")).is_none()
     });
@@ -86,46 +86,47 @@ fn asked(model: &Model<'_>, weight: &Weight) -> String {
 
 impl<'a> Entry<'a> {
     fn finish(&mut self) -> Result<()> {
-        let chunk = |part: &Part<'_>| if let TensorTransform::Chunk(chunk) = part.take { chunk } else { 0 };
+        let chunk =
+            |part: &ModelTensor<'_>| if let TensorTransform::Chunk(chunk) = part.take { chunk } else { 0 };
         self.parts.sort_by_key(chunk);
         if self.parts.iter().enumerate().any(|(index, part)| self.parts.len() > 1 && chunk(part) != index) {
             return Err(Error::unsupported(&self.name, "some of the tensors that stand in it are missing"));
         }
-        let Some(Part { tensor, take }) = self.parts.first() else { return Ok(()) };
+        let Some(ModelTensor { tensor, take }) = self.parts.first() else { return Ok(()) };
         let (rows, columns) = (tensor.rows, tensor.columns);
         self.shape = match (tensor.role, take) {
-            (Role::Vector, _) if tensor.name.ends_with("attn_rel_b.weight") => {
+            (StorageRole::Vector, _) if tensor.name.ends_with("attn_rel_b.weight") => {
                 let heads = self.hyper.heads.max(1);
                 vec![columns / heads, heads]
             }
-            (Role::Vector, _) if tensor.name.ends_with("_mix.weight") => {
+            (StorageRole::Vector, _) if tensor.name.ends_with("_mix.weight") => {
                 let sums = self.hyper.mixed.max(1);
                 vec![sums, columns / sums]
             }
-            (Role::Vector, _) if self.name == "final_logits_bias" => vec![1, columns],
-            (Role::Vector, TensorTransform::Chunk(_)) if is_numbered(tensor) => {
+            (StorageRole::Vector, _) if self.name == "final_logits_bias" => vec![1, columns],
+            (StorageRole::Vector, TensorTransform::Chunk(_)) if is_numbered(tensor) => {
                 vec![self.parts.len(), columns]
             }
-            (Role::Vector, _) => vec![self.parts.len() * columns],
-            (Role::Matrix, TensorTransform::Transposed) => vec![columns, rows],
-            (Role::Matrix, TensorTransform::Neighbors(count)) => vec![rows, columns / count, *count],
-            (Role::Matrix, TensorTransform::Chunk(_)) if !is_numbered(tensor) => {
+            (StorageRole::Vector, _) => vec![self.parts.len() * columns],
+            (StorageRole::Matrix, TensorTransform::Transposed) => vec![columns, rows],
+            (StorageRole::Matrix, TensorTransform::Neighbors(count)) => vec![rows, columns / count, *count],
+            (StorageRole::Matrix, TensorTransform::Chunk(_)) if !is_numbered(tensor) => {
                 vec![self.parts.len() * rows, columns]
             }
-            (Role::Matrix, TensorTransform::Chunk(_)) => {
+            (StorageRole::Matrix, TensorTransform::Chunk(_)) => {
                 let kinds: HashSet<String> =
                     self.parts.iter().map(|part| without_number(part.tensor)).collect();
                 let of = kinds.len().max(1);
                 vec![self.parts.len() / of, of * rows, columns]
             }
-            (Role::Matrix, _) => vec![rows, columns],
+            (StorageRole::Matrix, _) => vec![rows, columns],
         };
         Ok(())
     }
 
     /// Returns true if the model holds it as a vector.
     pub(super) fn is_vector(&self) -> bool {
-        self.parts.iter().any(|part| part.tensor.role == Role::Vector)
+        self.parts.iter().any(|part| part.tensor.role == StorageRole::Vector)
     }
 
     /// Returns the number of elements.
@@ -134,7 +135,7 @@ impl<'a> Entry<'a> {
     }
 
     /// Returns the block type in which the model holds it, if all of its parts have the same.
-    pub(super) fn native(&self, model: &Model<'_>) -> Option<BlockType> {
+    pub(super) fn native(&self, model: &ExportModel<'_>) -> Option<BlockType> {
         if self.is_vector() {
             return Some(BlockType::F32);
         }
@@ -145,7 +146,7 @@ impl<'a> Entry<'a> {
 
     /// Returns the float type in which it is written where floats are required: the model's own for [`Dtype::Keep`],
     /// and for vectors `usual` if that is exact.
-    pub(super) fn float(&self, model: &Model<'_>, dtype: Dtype, usual: BlockType) -> Result<BlockType> {
+    pub(super) fn float(&self, model: &ExportModel<'_>, dtype: Dtype, usual: BlockType) -> Result<BlockType> {
         if let Some(block) = dtype.block() {
             return Ok(block);
         }
@@ -170,7 +171,7 @@ impl<'a> Entry<'a> {
     fn columns(&self) -> usize {
         let tensor = self.parts.first().map(|part| (part.tensor, part.take));
         match tensor {
-            Some((tensor, TensorTransform::Transposed)) if tensor.role == Role::Matrix => tensor.rows,
+            Some((tensor, TensorTransform::Transposed)) if tensor.role == StorageRole::Matrix => tensor.rows,
             Some((tensor, _)) => tensor.columns,
             None => 0,
         }
@@ -197,7 +198,7 @@ impl<'a> Entry<'a> {
     pub(super) fn write_with(
         &self,
         block: BlockType,
-        progress: &dyn Progress,
+        progress: &dyn ProgressSink,
         sink: &mut dyn FnMut(&[u8]) -> Result<()>,
     ) -> Result<()> {
         self.write(block, &mut |bytes| {
@@ -212,14 +213,17 @@ impl<'a> Entry<'a> {
 
     fn write_part(
         &self,
-        part: &Part<'_>,
+        part: &ModelTensor<'_>,
         block: BlockType,
         sink: &mut dyn FnMut(&[u8]) -> Result<()>,
     ) -> Result<()> {
-        let Part { tensor, take } = *part;
-        let places =
-            places(take, if tensor.role == Role::Vector { tensor.columns } else { tensor.rows }, self.hyper);
-        if tensor.role == Role::Vector {
+        let ModelTensor { tensor, take } = *part;
+        let places = places(
+            take,
+            if tensor.role == StorageRole::Vector { tensor.columns } else { tensor.rows },
+            self.hyper,
+        );
+        if tensor.role == StorageRole::Vector {
             let numbers = tensor.floats();
             let number = |index: usize| {
                 let number = numbers.get(places.as_ref().map_or(index, |places| places[index]));
@@ -355,7 +359,7 @@ fn floats(bytes: &[u8]) -> Vec<f32> {
 }
 
 /// Returns the most common float type among the matrices.
-pub(super) fn usual_float(model: &Model<'_>, entries: &[Entry<'_>]) -> BlockType {
+pub(super) fn usual_float(model: &ExportModel<'_>, entries: &[Entry<'_>]) -> BlockType {
     let floats = [BlockType::F32, BlockType::F16, BlockType::BF16];
     let count = |block: BlockType| {
         let all = entries.iter().filter(|entry| !entry.is_vector());

@@ -128,7 +128,7 @@ fn place(tensor: &TensorInfo) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::import::gguf::Value as GgufValue;
+    use crate::import::gguf::GgufValue;
     use siskin::file::Bytes;
 
     const WIDTH: u64 = 2;

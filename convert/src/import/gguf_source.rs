@@ -1,16 +1,16 @@
 //! A GGUF file as a source.
 
-use super::gguf::{Gguf, TensorInfo, Value as GgufValue, type_name};
-use super::{Format, Source, SourceTensor, gguf_sentence, names, tokenizer_gguf};
+use super::gguf::{Gguf, GgufValue, TensorInfo, type_name};
+use super::{ModelSource, SourceFormat, SourceTensor, gguf_sentence, names, tokenizer_gguf};
 use serde_json::{Map, Number, Value};
-use siskin::arch::{Config, Family, TensorTransform};
+use siskin::arch::{ConfigReader, Family, TensorTransform};
 use siskin::{Error, ErrorKind, Result};
 use siskin_kernels::quant::BlockType;
 use std::collections::HashMap;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-pub(super) static FORMAT: Format = Format {
+pub(super) static FORMAT: SourceFormat = SourceFormat {
     name: "GGUF",
     detect,
     files,
@@ -59,7 +59,7 @@ struct GgufSource {
     gguf: Gguf,
     tensors: HashMap<String, usize>,
     family: &'static Family,
-    config: Config,
+    config: ConfigReader,
 }
 
 impl GgufSource {
@@ -68,7 +68,7 @@ impl GgufSource {
             .string("general.architecture")?
             .ok_or_else(|| Error::new(ErrorKind::Missing, "general.architecture", "is not in the file"))?;
         let family = Family::of_gguf(architecture)?;
-        let config = Config::new(config(&gguf, architecture)?);
+        let config = ConfigReader::new(config(&gguf, architecture)?);
         let tensors =
             gguf.tensors.iter().enumerate().map(|(index, tensor)| (tensor.name.clone(), index)).collect();
         Ok(Self { gguf, tensors, family, config })
@@ -92,12 +92,12 @@ impl GgufSource {
     }
 }
 
-impl Source for GgufSource {
+impl ModelSource for GgufSource {
     fn family(&self) -> &'static Family {
         self.family
     }
 
-    fn config(&self) -> &Config {
+    fn config(&self) -> &ConfigReader {
         &self.config
     }
 

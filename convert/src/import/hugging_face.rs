@@ -2,17 +2,19 @@
 
 use super::map::map;
 use super::read::{MOST_VALUES, read};
-use super::safetensors::{self, Tensor};
-use super::{Format, Source, SourceTensor, defaults, names, sentence_transformers, tokenizer_json};
+use super::safetensors::{self, SafetensorsTensor};
+use super::{
+    ModelSource, SourceFormat, SourceTensor, defaults, names, sentence_transformers, tokenizer_json,
+};
 use serde_json::{Map, Value};
-use siskin::arch::{Config, Family, TensorTransform, Topology};
+use siskin::arch::{ConfigReader, Family, TensorTransform, Topology};
 use siskin::file::{Bytes, parse_json};
 use siskin::{Error, ErrorKind, Result};
 use siskin_kernels::quant::BlockType;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
-pub(super) static FORMAT: Format = Format {
+pub(super) static FORMAT: SourceFormat = SourceFormat {
     name: "Hugging Face folder",
     detect: |path| path.join("config.json").is_file(),
     files,
@@ -71,8 +73,8 @@ fn is_module(path: &Path) -> bool {
 pub(super) struct HuggingFace {
     folder: PathBuf,
     family: &'static Family,
-    config: Config,
-    tensors: HashMap<String, Tensor>,
+    config: ConfigReader,
+    tensors: HashMap<String, SafetensorsTensor>,
     /// Maps names without wrapper prefixes to names in the files; `None` if ambiguous.
     bare: HashMap<String, Option<String>>,
     /// Tensors that are stored transposed.
@@ -150,10 +152,10 @@ impl HuggingFace {
         folder: &Path,
         family: &'static Family,
         config: Map<String, Value>,
-        tensors: HashMap<String, Tensor>,
+        tensors: HashMap<String, SafetensorsTensor>,
         flipped: HashSet<String>,
     ) -> Result<Self> {
-        let tensors: HashMap<String, Tensor> =
+        let tensors: HashMap<String, SafetensorsTensor> =
             tensors.into_iter().map(|(name, tensor)| (names::current(name), tensor)).collect();
         let mut bare: HashMap<String, Option<String>> = HashMap::new();
         for name in tensors.keys() {
@@ -164,7 +166,7 @@ impl HuggingFace {
         let name = name.filter(|name| !name.is_empty());
         let template = read_template(folder)?;
         let folder = folder.to_owned();
-        let config = Config::new(config);
+        let config = ConfigReader::new(config);
         let repeated = Vec::new();
         let mut source = Self { folder, family, config, tensors, bare, flipped, repeated, template, name };
         source.repeated = source.find_repeated()?;
@@ -177,7 +179,7 @@ impl HuggingFace {
         let untied = self.config.flag(&["tie_word_embeddings"])? == Some(false);
         let of = |name: &str| self.look_up(name).map(|(_, tensor, _)| tensor);
         let Some(table) = of("token_embd.weight") else { return Ok(Vec::new()) };
-        let same = |tensor: &Tensor| {
+        let same = |tensor: &SafetensorsTensor| {
             (tensor.dtype, &tensor.shape) == (table.dtype, &table.shape) && *tensor.data == *table.data
         };
         let names = TABLES.iter().filter(|&&name| !(untied && name == HEAD));
@@ -185,18 +187,18 @@ impl HuggingFace {
     }
 
     /// Returns the source's tensor for `name`, whether or not the model uses it.
-    pub(super) fn stored(&self, name: &str) -> Option<&Tensor> {
+    pub(super) fn stored(&self, name: &str) -> Option<&SafetensorsTensor> {
         self.look_up(name).map(|(_, tensor, _)| tensor)
     }
 
-    fn find(&self, name: &str) -> Option<(&str, &Tensor, TensorTransform)> {
+    fn find(&self, name: &str) -> Option<(&str, &SafetensorsTensor, TensorTransform)> {
         if self.repeated.contains(&name) {
             return None;
         }
         self.look_up(name)
     }
 
-    fn look_up(&self, name: &str) -> Option<(&str, &Tensor, TensorTransform)> {
+    fn look_up(&self, name: &str) -> Option<(&str, &SafetensorsTensor, TensorTransform)> {
         let (source, take) = names::apply(self.family.hugging_face_rules, name)?;
         let known = match self.tensors.get_key_value(&source) {
             Some(exact) => exact,
@@ -206,12 +208,12 @@ impl HuggingFace {
     }
 }
 
-impl Source for HuggingFace {
+impl ModelSource for HuggingFace {
     fn family(&self) -> &'static Family {
         self.family
     }
 
-    fn config(&self) -> &Config {
+    fn config(&self) -> &ConfigReader {
         &self.config
     }
 
@@ -296,7 +298,7 @@ fn turned(tensor: SourceTensor) -> Result<SourceTensor> {
 }
 
 /// Returns the EOS ids of the generation configuration, or those of the model's configuration if it has none.
-fn ends(config: &Config) -> Vec<u32> {
+fn ends(config: &ConfigReader) -> Vec<u32> {
     let id = |value: &Value| value.as_u64().and_then(|id| u32::try_from(id).ok());
     match config.get("generation/eos_token_id").or_else(|| config.get("eos_token_id")) {
         Some(Value::Array(list)) => list.iter().filter_map(id).collect(),
@@ -365,7 +367,7 @@ fn family_and_config(mut config: Map<String, Value>) -> Result<(&'static Family,
     Ok((family, config))
 }
 
-fn read_tensors(folder: &Path) -> Result<HashMap<String, Tensor>> {
+fn read_tensors(folder: &Path) -> Result<HashMap<String, SafetensorsTensor>> {
     let whole = folder.join("model.safetensors");
     if whole.is_file() {
         return read_shard(&whole);
@@ -402,7 +404,7 @@ fn read_tensors(folder: &Path) -> Result<HashMap<String, Tensor>> {
     }
 }
 
-fn read_shard(path: &Path) -> Result<HashMap<String, Tensor>> {
+fn read_shard(path: &Path) -> Result<HashMap<String, SafetensorsTensor>> {
     safetensors::parse(map(path)?).map_err(|error| error.within(&name_of(path)))
 }
 

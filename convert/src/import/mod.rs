@@ -1,6 +1,6 @@
-//! Source formats: each reads its own container and provides a model as a [`Source`].
+//! Source formats: each reads its own container and provides a model as a [`ModelSource`].
 //!
-//! To add a format, add one file with a [`Format`] and one line in [`FORMATS`]. `docs/adding-a-format.md` walks through
+//! To add a format, add one file with a [`SourceFormat`] and one line in [`FORMATS`]. `docs/adding-a-format.md` walks through
 //! it.
 
 pub mod ctranslate2;
@@ -25,7 +25,7 @@ pub(crate) use gguf_source::FACTORS;
 pub(crate) use sentence_transformers::{ACTIVATIONS, WAYS as POOLING_KEYS};
 
 use serde_json::{Map, Value};
-use siskin::arch::{Config, Family, TensorTransform};
+use siskin::arch::{ConfigReader, Family, TensorTransform};
 use siskin::file::{Bytes, MAGIC};
 use siskin::{Error, Result};
 use siskin_kernels::quant::BlockType;
@@ -33,11 +33,11 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 /// All formats, in the order in which they are tried.
-pub const FORMATS: &[&Format] =
+pub const FORMATS: &[&SourceFormat] =
     &[&gguf_source::FORMAT, &ctranslate2::FORMAT, &onnx::FORMAT, &hugging_face::FORMAT];
 
 /// A source format.
-pub struct Format {
+pub struct SourceFormat {
     /// The name in messages and provenance.
     pub name: &'static str,
     /// Returns true if the path looks like this format, judging by its name and first bytes.
@@ -45,16 +45,16 @@ pub struct Format {
     /// Returns the files that make up the model, existing or not.
     pub files: fn(&Path) -> Result<Vec<PathBuf>>,
     /// Opens the model. Its files are mapped: they must not be written to or truncated while the result lives.
-    pub open: fn(&Path) -> Result<Box<dyn Source>>,
+    pub open: fn(&Path) -> Result<Box<dyn ModelSource>>,
 }
 
 /// A model in some format. Tensors have their names in `.siskin` files.
-pub trait Source: Send + Sync {
+pub trait ModelSource: Send + Sync {
     /// Returns the family of the model.
     fn family(&self) -> &'static Family;
 
     /// Returns the hyper-parameters.
-    fn config(&self) -> &Config;
+    fn config(&self) -> &ConfigReader;
 
     /// Returns true if the source has the tensor.
     fn has(&self, name: &str) -> bool;
@@ -101,7 +101,7 @@ pub struct SourceTensor {
 }
 
 /// Returns the format of the model at `path`.
-pub fn format_of(path: &Path) -> Result<&'static Format> {
+pub fn format_of(path: &Path) -> Result<&'static SourceFormat> {
     FORMATS.iter().copied().find(|format| (format.detect)(path)).ok_or_else(|| {
         let place = path.display().to_string();
         if !path.exists() {
@@ -122,7 +122,7 @@ pub fn format_of(path: &Path) -> Result<&'static Format> {
 
 /// Returns the format of a model to be packed into a separate file. A `.siskin` file is accepted if its matrices get
 /// `other` types.
-pub(crate) fn format_to_pack(path: &Path, other: bool) -> Result<&'static Format> {
+pub(crate) fn format_to_pack(path: &Path, other: bool) -> Result<&'static SourceFormat> {
     if other && is_packed(path) { Ok(&packed::FORMAT) } else { format_of(path) }
 }
 
@@ -137,6 +137,6 @@ pub(crate) fn is_packed(path: &Path) -> bool {
 /// Opens the model at `path` in any format.
 ///
 /// The files are mapped: they must not be written to or truncated while the result is alive.
-pub fn open(path: &Path) -> Result<Box<dyn Source>> {
+pub fn open(path: &Path) -> Result<Box<dyn ModelSource>> {
     (format_of(path)?.open)(path)
 }

@@ -1,13 +1,13 @@
 //! A `.siskin` file as a source, to convert its matrices to other types: for example to quantize a model that was
 //! trained or packed as floats.
 
-use super::{Format, Source, SourceTensor};
-use crate::export::model::{Model, missing};
+use super::{ModelSource, SourceFormat, SourceTensor};
+use crate::export::model::{ExportModel, missing};
 use crate::rows;
 use rayon::prelude::*;
 use serde_json::{Map, Value};
-use siskin::arch::{Config, Family, TensorTransform};
-use siskin::file::{Bytes, File, Role, SectionKind, Tensor};
+use siskin::arch::{ConfigReader, Family, TensorTransform};
+use siskin::file::{Bytes, File, SectionKind, StorageRole, Tensor};
 use siskin::graph::{self, Weight};
 use siskin::{Error, Result};
 use siskin_kernels::quant::BlockType;
@@ -15,7 +15,7 @@ use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
 /// Not in the list of formats: opening a packed file never packs it again.
-pub(super) static FORMAT: Format = Format {
+pub(super) static FORMAT: SourceFormat = SourceFormat {
     name: "siskin",
     detect: super::is_packed,
     files: |path| Ok(vec![path.to_owned()]),
@@ -25,7 +25,7 @@ pub(super) static FORMAT: Format = Format {
 struct Packed {
     file: File,
     family: &'static Family,
-    config: Config,
+    config: ConfigReader,
     /// The block type that a matrix holds losslessly; other matrices are read as floats.
     blocks: HashMap<String, BlockType>,
     /// Vectors that are not part of the graphs.
@@ -36,17 +36,18 @@ impl Packed {
     fn open(path: &Path) -> Result<Self> {
         let file = File::open(path)?;
         let (family, config, blocks, lists) = {
-            let model = Model::of(&file)?;
+            let model = ExportModel::of(&file)?;
             let weights = model.graphs.weights();
             let known: HashSet<&str> = weights.iter().map(|weight: &&Weight| weight.name.as_str()).collect();
-            let matrices = weights.iter().filter(|weight| weight.role == graph::Role::Matrix);
+            let matrices = weights.iter().filter(|weight| weight.role == graph::WeightRole::Matrix);
             let block = |weight: &&Weight| {
                 let panel = file.tensor(&weight.name)?.panel;
                 Some((weight.name.clone(), model.block_of(panel)?))
             };
             let blocks = matrices.filter_map(block).collect();
             let beside = file.tensors().iter().filter(|tensor| !known.contains(tensor.name.as_str()));
-            let lists = beside.filter(|tensor| tensor.role == Role::Vector).map(|tensor| tensor.name.clone());
+            let lists =
+                beside.filter(|tensor| tensor.role == StorageRole::Vector).map(|tensor| tensor.name.clone());
             let lists = lists.collect();
             (model.family, model.config, blocks, lists)
         };
@@ -72,12 +73,12 @@ impl Packed {
     }
 }
 
-impl Source for Packed {
+impl ModelSource for Packed {
     fn family(&self) -> &'static Family {
         self.family
     }
 
-    fn config(&self) -> &Config {
+    fn config(&self) -> &ConfigReader {
         &self.config
     }
 
@@ -88,11 +89,11 @@ impl Source for Packed {
     fn tensor(&self, name: &str) -> Result<SourceTensor> {
         let tensor = self.find(name)?;
         let (block, data) = match tensor.role {
-            Role::Vector => {
+            StorageRole::Vector => {
                 let bytes = tensor.floats().iter().flat_map(|number| number.to_le_bytes()).collect();
                 (BlockType::F32, bytes)
             }
-            Role::Matrix => self.rows(tensor)?,
+            StorageRole::Matrix => self.rows(tensor)?,
         };
         Ok(SourceTensor {
             name: name.to_owned(),

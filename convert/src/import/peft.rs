@@ -5,14 +5,14 @@ use std::path::Path;
 
 use serde_json::{Map, Value};
 use siskin::arch::{Family, TensorRule, TensorTransform};
-use siskin::file::{File, Role, parse_json};
+use siskin::file::{File, StorageRole, parse_json};
 use siskin::{Adapter, AdapterPart, Error, ErrorKind, Result};
 use siskin_kernels::quant::BlockType;
 
 use super::map::map;
 use super::names;
 use super::read::{MOST_VALUES, read};
-use super::safetensors::{self, Tensor};
+use super::safetensors::{self, SafetensorsTensor};
 
 const CONFIG: &str = "adapter_config.json";
 const MODEL: &str = "adapter_model.safetensors";
@@ -25,9 +25,9 @@ pub(crate) fn is_there(path: &Path) -> bool {
 /// The adapter tensors of one module, under PEFT's names.
 #[derive(Default)]
 struct Module<'a> {
-    a: Option<&'a Tensor>,
-    b: Option<&'a Tensor>,
-    lengths: Option<&'a Tensor>,
+    a: Option<&'a SafetensorsTensor>,
+    b: Option<&'a SafetensorsTensor>,
+    lengths: Option<&'a SafetensorsTensor>,
 }
 
 /// Opens the adapter in `folder`, for the model in `base`.
@@ -48,7 +48,11 @@ pub fn open(folder: &Path, base: &File) -> Result<Adapter> {
 }
 
 /// Builds the adapter from the contents of both files, for the model in `base`; see [`open`].
-pub fn of(config: &Map<String, Value>, tensors: &HashMap<String, Tensor>, base: &File) -> Result<Adapter> {
+pub fn of(
+    config: &Map<String, Value>,
+    tensors: &HashMap<String, SafetensorsTensor>,
+    base: &File,
+) -> Result<Adapter> {
     check(config)?;
     let architecture = base.metadata().architecture.clone();
     let rules = Family::named(&architecture)?.hugging_face_rules;
@@ -147,7 +151,7 @@ fn factor(config: &Map<String, Value>, module: &str, rank: usize) -> Result<f32>
 }
 
 /// Groups the tensors by module, in order of name.
-fn modules(tensors: &HashMap<String, Tensor>) -> Result<BTreeMap<String, Module<'_>>> {
+fn modules(tensors: &HashMap<String, SafetensorsTensor>) -> Result<BTreeMap<String, Module<'_>>> {
     const ENDS: [(&str, usize); 6] = [
         (".lora_A.weight", 0),
         (".lora_A.default.weight", 0),
@@ -176,7 +180,7 @@ fn modules(tensors: &HashMap<String, Tensor>) -> Result<BTreeMap<String, Module<
 
 /// Maps Hugging Face module names, without wrapper prefixes, to the model's matrices and their transforms.
 fn our_names(base: &File, rules: &[TensorRule]) -> HashMap<String, (String, TensorTransform)> {
-    let matrices = base.tensors().iter().filter(|tensor| tensor.role == Role::Matrix);
+    let matrices = base.tensors().iter().filter(|tensor| tensor.role == StorageRole::Matrix);
     let name = |tensor: &siskin::file::Tensor| {
         let (source, take) = names::apply(rules, &tensor.name)?;
         let module = names::bare(source.strip_suffix(".weight")?).to_owned();
@@ -185,7 +189,7 @@ fn our_names(base: &File, rules: &[TensorRule]) -> HashMap<String, (String, Tens
     matrices.filter_map(name).collect()
 }
 
-fn shape(tensor: &Tensor, module: &str) -> Result<(usize, usize)> {
+fn shape(tensor: &SafetensorsTensor, module: &str) -> Result<(usize, usize)> {
     let size = |size: u64| usize::try_from(size).ok();
     match tensor.shape[..] {
         [rows, columns] => size(rows).zip(size(columns)),
@@ -194,7 +198,7 @@ fn shape(tensor: &Tensor, module: &str) -> Result<(usize, usize)> {
     .ok_or_else(|| Error::new(ErrorKind::Shape, format!("{MODEL}: {module}"), "expected a matrix"))
 }
 
-fn numbers(tensor: &Tensor, module: &str) -> Result<Vec<f32>> {
+fn numbers(tensor: &SafetensorsTensor, module: &str) -> Result<Vec<f32>> {
     let place = || format!("{MODEL}: {module}");
     let (block, size) = match tensor.dtype {
         "F32" => (BlockType::F32, 4),

@@ -34,7 +34,7 @@ const TYPES: &[(&str, u64)] = &[
 
 /// A tensor of a file.
 #[derive(Clone, Debug)]
-pub struct Tensor {
+pub struct SafetensorsTensor {
     /// The dtype, such as `BF16`.
     pub dtype: &'static str,
     /// The shape, slowest-varying dimension first.
@@ -79,7 +79,7 @@ impl<'de> Deserialize<'de> for Header {
 }
 
 /// Parses a whole file. Total on any bytes.
-pub fn parse(bytes: Bytes) -> Result<HashMap<String, Tensor>> {
+pub fn parse(bytes: Bytes) -> Result<HashMap<String, SafetensorsTensor>> {
     let length = bytes.first_chunk().copied().map(u64::from_le_bytes);
     let length = length.ok_or_else(|| Error::corrupt("header.length", "the file is shorter than 8 bytes"))?;
     let header = usize::try_from(length).ok().filter(|_| length <= LONGEST_HEADER);
@@ -110,7 +110,7 @@ pub fn parse(bytes: Bytes) -> Result<HashMap<String, Tensor>> {
     }
 }
 
-fn tensor(data: &Bytes, entry: Entry) -> Result<Tensor> {
+fn tensor(data: &Bytes, entry: Entry) -> Result<SafetensorsTensor> {
     let Some(&(dtype, size)) = TYPES.iter().find(|(name, _)| *name == entry.dtype) else {
         let name: String = entry.dtype.chars().take(20).collect();
         return Err(Error::unsupported("dtype", format!("element type '{name}'")));
@@ -128,7 +128,7 @@ fn tensor(data: &Bytes, entry: Entry) -> Result<Tensor> {
     let data = range.and_then(|(from, to)| data.slice(from..to));
     let data =
         data.ok_or_else(|| Error::corrupt("data_offsets", "reaches past the end; is the file complete?"))?;
-    Ok(Tensor { dtype, shape: entry.shape, data })
+    Ok(SafetensorsTensor { dtype, shape: entry.shape, data })
 }
 
 #[cfg(test)]

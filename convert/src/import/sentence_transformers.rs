@@ -188,7 +188,7 @@ pub(super) fn numbers(folder: &Path, settings: Option<&Value>) -> Result<Vec<(St
     Ok(all)
 }
 
-fn floats(tensor: &safetensors::Tensor, place: &str) -> Result<Vec<f32>> {
+fn floats(tensor: &safetensors::SafetensorsTensor, place: &str) -> Result<Vec<f32>> {
     let block = [BlockType::F32, BlockType::F16, BlockType::BF16]
         .into_iter()
         .find(|block| block.name() == tensor.dtype);

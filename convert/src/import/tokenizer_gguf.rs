@@ -2,7 +2,7 @@
 
 use super::gguf::{Gguf, StringArray};
 use siskin::tokenizer::{
-    Behavior, Family, Merges, ModelKind, Normalizer, Splitter, TemplateItem, TokenKind, Vocabulary,
+    Behavior, Merges, ModelKind, Normalizer, PreTokenizer, Splitter, TemplateItem, TokenKind, Vocabulary,
     VocabularyToken, family, find_ends, from_byte_level,
 };
 use siskin::{Error, ErrorKind, Result};
@@ -45,7 +45,7 @@ pub fn vocabulary(gguf: &Gguf) -> Result<Vocabulary> {
 }
 
 fn byte_pair(gguf: &Gguf, pre: &str) -> Result<Vocabulary> {
-    let Family { splitters, whole_first, add_bos, byte_level, spells_spaces, .. } = family(pre)?;
+    let PreTokenizer { splitters, whole_first, add_bos, byte_level, spells_spaces, .. } = family(pre)?;
     let spell = |text: &[u8]| match (byte_level, spells_spaces) {
         (true, _) => std::str::from_utf8(text).ok().and_then(from_byte_level),
         (_, true) => Some(spaced(text)),

@@ -5,17 +5,17 @@ mod rows;
 mod target;
 
 pub use recipe::Recipe;
-pub use target::Target;
+pub use target::WeightTarget;
 
 use crate::calibrate::Calibration;
-use crate::import::{self, Format, Source};
-use crate::progress::{NoProgress, Progress};
+use crate::import::{self, ModelSource, SourceFormat};
+use crate::progress::{NoProgress, ProgressSink};
 use rayon::prelude::*;
-use rows::{Rounding, Rows, Scratch, Squares};
+use rows::{PackScratch, RoundingMethod, Squares, TensorRows};
 use serde_json::{Map, Value, json};
 use siskin::arch::ModelConfig;
-use siskin::file::{self, AtomicFile, Metadata, SectionKind, TensorSink, TensorSpec, Writer};
-use siskin::graph::{Role, Weight};
+use siskin::file::{self, AtomicFile, FileWriter, Metadata, SectionKind, TensorSink, TensorSpec};
+use siskin::graph::{Weight, WeightRole};
 use siskin::{Error, ErrorKind, Result};
 use std::collections::{BTreeMap, HashSet};
 use std::io::{Seek, Write};
@@ -29,7 +29,7 @@ pub struct PackOptions<'a> {
     /// Which weight type each matrix gets. Without a recipe, weights keep the source's values exactly.
     pub recipe: Option<Recipe>,
     /// Receives the progress.
-    pub progress: &'a dyn Progress,
+    pub progress: &'a dyn ProgressSink,
     /// Activation statistics: matrices are rounded to minimize the error of their outputs.
     pub calibration: Option<&'a Calibration>,
     /// Additional entries for the provenance.
@@ -56,9 +56,9 @@ pub fn pack_file(from: &Path, to: &Path, options: &PackOptions<'_>) -> Result<()
 
 /// Packs, and records the format and the files in the provenance.
 pub(crate) fn pack_as<W: Write + Seek + Send>(
-    format: &Format,
+    format: &SourceFormat,
     from: &Path,
-    source: &dyn Source,
+    source: &dyn ModelSource,
     out: W,
     options: &PackOptions<'_>,
 ) -> Result<W> {
@@ -78,7 +78,11 @@ fn files(files: &[std::path::PathBuf]) -> Value {
 }
 
 /// Packs `source` into `out`, which must be empty, and returns `out`.
-pub fn pack<W: Write + Seek + Send>(source: &dyn Source, out: W, options: &PackOptions<'_>) -> Result<W> {
+pub fn pack<W: Write + Seek + Send>(
+    source: &dyn ModelSource,
+    out: W,
+    options: &PackOptions<'_>,
+) -> Result<W> {
     let progress = options.progress;
     let family = source.family();
     let (hyper, graphs) = family.build(source.config(), &|name| source.has(name))?;
@@ -108,8 +112,8 @@ fn write_tensors<W: Write + Seek + Send>(
     tensors: &[Tensor<'_>],
     out: W,
     options: &PackOptions<'_>,
-) -> Result<(Writer<W>, Report)> {
-    let (mut writer, mut report) = (Writer::new(out)?, Report::default());
+) -> Result<(FileWriter<W>, Report)> {
+    let (mut writer, mut report) = (FileWriter::new(out)?, Report::default());
     for tensor in tensors {
         let mut squares = Squares::default();
         writer.tensor(&tensor.spec, |sink| {
@@ -121,7 +125,7 @@ fn write_tensors<W: Write + Seek + Send>(
     Ok((writer, report))
 }
 
-fn metadata(source: &dyn Source, options: &PackOptions<'_>, report: &Report) -> Metadata {
+fn metadata(source: &dyn ModelSource, options: &PackOptions<'_>, report: &Report) -> Metadata {
     let mut provenance = source.provenance();
     provenance.extend(options.provenance.clone());
     provenance.insert("tool".to_owned(), concat!("siskin ", env!("CARGO_PKG_VERSION")).into());
@@ -145,22 +149,22 @@ fn check_names(weights: &[&Weight]) -> Result<()> {
 }
 
 struct Tensor<'a> {
-    rows: Rows<'a>,
+    rows: TensorRows<'a>,
     spec: TensorSpec,
 }
 
 impl<'a> Tensor<'a> {
     fn new(
-        source: &dyn Source,
+        source: &dyn ModelSource,
         weight: &Weight,
         hyper: &'a ModelConfig,
         options: &PackOptions<'_>,
     ) -> Result<Self> {
-        let mut rows = Rows::new(source.tensor(&weight.name)?, weight, hyper)
+        let mut rows = TensorRows::new(source.tensor(&weight.name)?, weight, hyper)
             .map_err(|error| error.within(&weight.name))?;
         let spec = match weight.role {
-            Role::Vector => TensorSpec::vector(&weight.name, weight.columns as u64),
-            Role::Matrix => {
+            WeightRole::Vector => TensorSpec::vector(&weight.name, weight.columns as u64),
+            WeightRole::Matrix => {
                 if let Some(recipe) = options.recipe {
                     rows.encode_as(recipe.choose(&weight.name, rows.source_type(), weight.columns));
                 }
@@ -178,8 +182,10 @@ impl<'a> Tensor<'a> {
     fn write(&self, sink: &mut TensorSink<'_>, options: &PackOptions<'_>) -> Result<Squares> {
         let progress = options.progress;
         match self.spec.role {
-            file::Role::Matrix => self.write_panels(sink, &self.rounding(options.calibration), progress),
-            file::Role::Vector => {
+            file::StorageRole::Matrix => {
+                self.write_panels(sink, &self.rounding(options.calibration), progress)
+            }
+            file::StorageRole::Vector => {
                 let bytes: Vec<u8> = self.rows.floats()?.into_iter().flat_map(f32::to_le_bytes).collect();
                 sink.write(&bytes)?;
                 progress.advance(bytes.len() as u64);
@@ -189,23 +195,23 @@ impl<'a> Tensor<'a> {
     }
 
     /// Returns how the values are rounded. Embedding tables are not multiplied and have no calibration.
-    fn rounding(&self, calibration: Option<&Calibration>) -> Rounding {
+    fn rounding(&self, calibration: Option<&Calibration>) -> RoundingMethod {
         let Some(calibration) = calibration.filter(|_| self.rows.is_encoded()) else {
-            return Rounding::Nearest;
+            return RoundingMethod::Nearest;
         };
         let rounding = match self.rows.target() {
-            Target::Block(_) => calibration.importance(&self.spec.name).map(Rounding::Weighted),
-            Target::Row(_) => calibration.guide(&self.spec.name).map(Rounding::Guided),
+            WeightTarget::Block(_) => calibration.importance(&self.spec.name).map(RoundingMethod::Weighted),
+            WeightTarget::Row(_) => calibration.guide(&self.spec.name).map(RoundingMethod::Guided),
         };
-        rounding.unwrap_or(Rounding::Nearest)
+        rounding.unwrap_or(RoundingMethod::Nearest)
     }
 
     /// Packs one chunk of panels while the previous one is hashed and written.
     fn write_panels(
         &self,
         sink: &mut TensorSink<'_>,
-        rounding: &Rounding,
-        progress: &dyn Progress,
+        rounding: &RoundingMethod,
+        progress: &dyn ProgressSink,
     ) -> Result<Squares> {
         let panel =
             usize::try_from(self.spec.columns).ok().and_then(|columns| self.spec.panel.panel_bytes(columns));
@@ -241,11 +247,11 @@ impl<'a> Tensor<'a> {
         first: usize,
         out: &mut [u8],
         panel: usize,
-        rounding: &Rounding,
+        rounding: &RoundingMethod,
     ) -> Result<Vec<Squares>> {
         out.par_chunks_exact_mut(panel)
             .enumerate()
-            .map_init(Scratch::default, |scratch, (index, out)| {
+            .map_init(PackScratch::default, |scratch, (index, out)| {
                 self.rows.pack(first + index, out, rounding, scratch)
             })
             .collect()
@@ -263,8 +269,8 @@ struct Report {
 impl Report {
     fn add(&mut self, tensor: &Tensor<'_>, squares: Squares) {
         let name = match tensor.spec.role {
-            file::Role::Vector => "vector",
-            file::Role::Matrix => tensor.rows.target().name(),
+            file::StorageRole::Vector => "vector",
+            file::StorageRole::Matrix => tensor.rows.target().name(),
         };
         *self.counts.entry(name).or_default() += 1;
         self.squares.add(squares);

@@ -1,6 +1,6 @@
 //! Recipes: which weight type each matrix is stored as.
 
-use super::target::Target;
+use super::target::WeightTarget;
 use siskin::{Error, Result};
 use siskin_kernels::quant::BlockType;
 use siskin_kernels::quant::row::RowType;
@@ -15,9 +15,9 @@ use std::str::FromStr;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Recipe {
     /// The weight type of matrices.
-    pub matrices: Target,
+    pub matrices: WeightTarget,
     /// The weight type of token and position embeddings and of the output matrix.
-    pub tables: Option<Target>,
+    pub tables: Option<WeightTarget>,
     /// Whether matrices of fewer bits are re-encoded too.
     pub always: bool,
 }
@@ -41,40 +41,42 @@ const ROUTER: &str = "ffn_gate_inp";
 
 impl Recipe {
     /// Returns the weight type of the matrix `name`, whose source has type `source` and rows of `columns`.
-    pub(super) fn choose(&self, name: &str, source: BlockType, columns: usize) -> Target {
+    pub(super) fn choose(&self, name: &str, source: BlockType, columns: usize) -> WeightTarget {
         let part = name.rsplit('.').nth(1).unwrap_or_default();
         if part == ROUTER {
-            return Target::Block(source);
+            return WeightTarget::Block(source);
         }
         let table = TABLES.contains(&part);
-        let bits = |target: Target| target.bits(columns);
+        let bits = |target: WeightTarget| target.bits(columns);
         let wanted = match (table, self.tables) {
             (true, Some(tables)) => tables,
             (true, None) if bits(self.matrices) < 8.0 => match self.matrices {
-                Target::Block(_) => Target::Block(BlockType::Q8_0),
-                Target::Row(_) => Target::Row(RowType::W8R),
+                WeightTarget::Block(_) => WeightTarget::Block(BlockType::Q8_0),
+                WeightTarget::Row(_) => WeightTarget::Row(RowType::W8R),
             },
             _ => self.matrices,
         };
-        let (wanted, source) = (fitting(wanted, columns), Target::Block(source));
+        let (wanted, source) = (fitting(wanted, columns), WeightTarget::Block(source));
         // A row type is preferred over a block type of the same bits: its matmuls are faster.
         let keeps = match wanted {
-            Target::Block(_) => bits(source) < bits(wanted),
-            Target::Row(_) => bits(source) + 0.25 < bits(wanted),
+            WeightTarget::Block(_) => bits(source) < bits(wanted),
+            WeightTarget::Row(_) => bits(source) + 0.25 < bits(wanted),
         };
         if keeps && !self.always { source } else { wanted }
     }
 }
 
-fn fitting(wanted: Target, columns: usize) -> Target {
+fn fitting(wanted: WeightTarget, columns: usize) -> WeightTarget {
     if wanted.row_bytes(columns).is_some() {
         return wanted;
     }
-    let Target::Block(block) = wanted else { return fitting(Target::Block(BlockType::Q8_0), columns) };
+    let WeightTarget::Block(block) = wanted else {
+        return fitting(WeightTarget::Block(BlockType::Q8_0), columns);
+    };
     let other = FALLBACKS.iter().find(|(known, _)| *known == block).map(|&(_, other)| other);
     match other.filter(|other| other.row_bytes(columns).is_some() && other.codec().can_encode()) {
-        Some(other) => Target::Block(other),
-        None => Target::Block(BlockType::F16),
+        Some(other) => WeightTarget::Block(other),
+        None => WeightTarget::Block(BlockType::F16),
     }
 }
 
@@ -99,9 +101,9 @@ impl FromStr for Recipe {
     }
 }
 
-fn target(text: &str) -> Result<Target> {
-    Target::from_name(text.trim()).ok_or_else(|| {
-        let known: Vec<_> = Target::all().map(|target| target.to_string()).collect();
+fn target(text: &str) -> Result<WeightTarget> {
+    WeightTarget::from_name(text.trim()).ok_or_else(|| {
+        let known: Vec<_> = WeightTarget::all().map(|target| target.to_string()).collect();
         Error::argument(
             "quant",
             format!("no type '{}' to write; there are {}", text.trim(), known.join(", ")),

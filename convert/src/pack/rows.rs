@@ -1,27 +1,27 @@
 //! Rows of one tensor, read from the source and packed panel by panel.
 
-use super::target::Target;
-use crate::calibrate::{Guide, Products};
+use super::target::WeightTarget;
+use crate::calibrate::{Guide, OutputErrors};
 use crate::import::SourceTensor;
 use siskin::arch::{ModelConfig, TensorTransform};
-use siskin::graph::{Role, Weight};
+use siskin::graph::{Weight, WeightRole};
 use siskin::{Error, ErrorKind, Result};
 use siskin_kernels::panel;
 use siskin_kernels::quant::BlockType;
 use std::sync::Arc;
 
 /// One tensor on its way from source to file.
-pub(super) struct Rows<'a> {
+pub(super) struct TensorRows<'a> {
     source: SourceTensor,
     hyper: &'a ModelConfig,
     rows: usize,
     columns: usize,
-    target: Target,
+    target: WeightTarget,
 }
 
 /// Scratch buffers of a worker.
 #[derive(Default)]
-pub(super) struct Scratch {
+pub(super) struct PackScratch {
     raw: Vec<u8>,
     values: Vec<f32>,
     again: Vec<f32>,
@@ -34,7 +34,7 @@ pub(super) struct Squares {
     pub(super) error: f64,
     pub(super) signal: f64,
     /// The same for the outputs over the calibration activations.
-    pub(super) products: Products,
+    pub(super) products: OutputErrors,
 }
 
 impl Squares {
@@ -46,7 +46,7 @@ impl Squares {
 }
 
 /// How re-encoded values are rounded.
-pub(super) enum Rounding {
+pub(super) enum RoundingMethod {
     /// To nearest, all columns weighted alike.
     Nearest,
     /// With a weight for each column's squared error.
@@ -55,13 +55,13 @@ pub(super) enum Rounding {
     Guided(Arc<Guide>),
 }
 
-impl<'a> Rows<'a> {
+impl<'a> TensorRows<'a> {
     /// Checks the source's shape against the weight's.
     pub(super) fn new(source: SourceTensor, weight: &Weight, hyper: &'a ModelConfig) -> Result<Self> {
         let found = (source.rows, source.columns);
         let expected = match (weight.role, source.take) {
-            (Role::Matrix, TensorTransform::Transposed) => (weight.columns, weight.rows),
-            (Role::Matrix, TensorTransform::HalfOfHeads(_)) => {
+            (WeightRole::Matrix, TensorTransform::Transposed) => (weight.columns, weight.rows),
+            (WeightRole::Matrix, TensorTransform::HalfOfHeads(_)) => {
                 (weight.rows.saturating_mul(2), weight.columns)
             }
             _ => (weight.rows, weight.columns),
@@ -69,23 +69,27 @@ impl<'a> Rows<'a> {
         // Some sources store vectors as tables of one column, or with dimensions of size one.
         let same = match weight.role {
             // The kernel positions of a convolution are a dimension of their own.
-            Role::Matrix if matches!(source.take, TensorTransform::Neighbors(_)) => {
+            WeightRole::Matrix if matches!(source.take, TensorTransform::Neighbors(_)) => {
                 found.0.checked_mul(found.1) == weight.rows.checked_mul(weight.columns)
             }
             // The source tensor holds other weights too.
-            Role::Matrix if matches!(source.take, TensorTransform::Chunk(_)) => {
+            WeightRole::Matrix if matches!(source.take, TensorTransform::Chunk(_)) => {
                 found.1 == weight.columns && found.0.is_multiple_of(weight.rows.max(1))
             }
-            Role::Matrix if matches!(source.take, TensorTransform::OfState(_)) => found.1 == weight.columns,
-            Role::Matrix => match source.take {
+            WeightRole::Matrix if matches!(source.take, TensorTransform::OfState(_)) => {
+                found.1 == weight.columns
+            }
+            WeightRole::Matrix => match source.take {
                 TensorTransform::Across { .. } => across_fits(&source, weight.rows),
                 _ => found == expected,
             },
-            Role::Vector if matches!(source.take, TensorTransform::Chunk(_)) => found.1 == weight.columns,
-            Role::Vector if matches!(source.take, TensorTransform::Across { .. }) => {
+            WeightRole::Vector if matches!(source.take, TensorTransform::Chunk(_)) => {
+                found.1 == weight.columns
+            }
+            WeightRole::Vector if matches!(source.take, TensorTransform::Across { .. }) => {
                 across_fits(&source, weight.columns)
             }
-            Role::Vector => found.0.checked_mul(found.1) == Some(weight.columns),
+            WeightRole::Vector => found.0.checked_mul(found.1) == Some(weight.columns),
         };
         if !same {
             let message = format!("is {} x {}, expected {} x {}", found.0, found.1, expected.0, expected.1);
@@ -96,7 +100,7 @@ impl<'a> Rows<'a> {
             return Err(Error::corrupt(&source.name, "has another length than its shape and type say"));
         }
         check_take(&source, weight, hyper)?;
-        let target = Target::Block(source.block);
+        let target = WeightTarget::Block(source.block);
         Ok(Self { source, hyper, rows: weight.rows, columns: weight.columns, target })
     }
 
@@ -107,16 +111,16 @@ impl<'a> Rows<'a> {
 
     /// Returns true if the values are re-encoded.
     pub(super) fn is_encoded(&self) -> bool {
-        self.target != Target::Block(self.source.block)
+        self.target != WeightTarget::Block(self.source.block)
     }
 
     /// Returns the weight type that the panels will hold.
-    pub(super) fn target(&self) -> Target {
+    pub(super) fn target(&self) -> WeightTarget {
         self.target
     }
 
     /// Re-encodes to `target`, which must have an encoder and fit the columns.
-    pub(super) fn encode_as(&mut self, target: Target) {
+    pub(super) fn encode_as(&mut self, target: WeightTarget) {
         self.target = target;
     }
 
@@ -169,12 +173,12 @@ impl<'a> Rows<'a> {
         &self,
         index: usize,
         out: &mut [u8],
-        rounding: &Rounding,
-        scratch: &mut Scratch,
+        rounding: &RoundingMethod,
+        scratch: &mut PackScratch,
     ) -> Result<Squares> {
         let first = index * panel::ROWS;
         let count = self.rows.saturating_sub(first).min(panel::ROWS);
-        let Scratch { raw, values, again, encoded } = scratch;
+        let PackScratch { raw, values, again, encoded } = scratch;
         let rows = match self.source.take {
             TensorTransform::Transposed => self.transposed(first, count, raw),
             TensorTransform::Neighbors(neighbors) => self.regrouped(neighbors, first, count, raw),
@@ -219,13 +223,13 @@ impl<'a> Rows<'a> {
     }
 
     /// Encodes a prepared row.
-    fn encode(&self, row: &[f32], rounding: &Rounding, out: &mut [u8]) -> Option<Products> {
+    fn encode(&self, row: &[f32], rounding: &RoundingMethod, out: &mut [u8]) -> Option<OutputErrors> {
         let weights = match (rounding, self.target) {
-            (Rounding::Guided(guide), Target::Row(ty)) => return guide.encode(ty, row, out),
-            (Rounding::Weighted(weights), _) => Some(&weights[..]),
+            (RoundingMethod::Guided(guide), WeightTarget::Row(ty)) => return guide.encode(ty, row, out),
+            (RoundingMethod::Weighted(weights), _) => Some(&weights[..]),
             _ => None,
         };
-        self.target.encode(row, weights, out).then(Products::default)
+        self.target.encode(row, weights, out).then(OutputErrors::default)
     }
 
     /// Returns the rows as they are stored in the source.
@@ -307,30 +311,30 @@ impl<'a> Rows<'a> {
 /// Checks that the tensor transform fits the tensor.
 fn check_take(source: &SourceTensor, weight: &Weight, hyper: &ModelConfig) -> Result<()> {
     let float = source.block.codec().elements == 1;
-    let rows = if weight.role == Role::Matrix { weight.rows } else { weight.columns };
+    let rows = if weight.role == WeightRole::Matrix { weight.rows } else { weight.columns };
     let possible = match source.take {
         TensorTransform::Whole => true,
-        TensorTransform::Transposed => float || weight.role == Role::Vector,
-        TensorTransform::PlusOne => weight.role == Role::Vector,
+        TensorTransform::Transposed => float || weight.role == WeightRole::Vector,
+        TensorTransform::PlusOne => weight.role == WeightRole::Vector,
         TensorTransform::Stacked { .. } | TensorTransform::StackedAcross { .. } => false,
         TensorTransform::Chunk(chunk) => {
-            let rows = if weight.role == Role::Matrix { rows } else { 1 };
+            let rows = if weight.role == WeightRole::Matrix { rows } else { 1 };
             chunk.checked_add(1).and_then(|end| end.checked_mul(rows)).is_some_and(|end| end <= source.rows)
         }
         TensorTransform::Across { chunk, of, part } => {
-            let rows = if weight.role == Role::Matrix { weight.columns } else { 1 };
+            let rows = if weight.role == WeightRole::Matrix { weight.columns } else { 1 };
             let end = chunk.checked_add(1).and_then(|end| end.checked_mul(rows));
             float && part < of && end.is_some_and(|end| end <= source.rows)
         }
         TensorTransform::HalfOfHeads(half) => {
-            weight.role == Role::Matrix && half < 2 && rows.is_multiple_of(hyper.head_size)
+            weight.role == WeightRole::Matrix && half < 2 && rows.is_multiple_of(hyper.head_size)
         }
         TensorTransform::OfState(_) => {
             let last = source.take.source_row(rows.saturating_sub(1), rows, hyper);
-            weight.role == Role::Matrix && last < source.rows
+            weight.role == WeightRole::Matrix && last < source.rows
         }
         TensorTransform::Neighbors(count) => {
-            weight.role == Role::Vector || float && count > 0 && weight.columns.is_multiple_of(count)
+            weight.role == WeightRole::Vector || float && count > 0 && weight.columns.is_multiple_of(count)
         }
         TensorTransform::RotatedPairs => rows.is_multiple_of(hyper.head_size),
         TensorTransform::HeadsOfThree => rows.is_multiple_of(3 * hyper.head_size),

@@ -8,14 +8,14 @@ use std::fmt;
 
 /// A weight type of stored matrices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Target {
+pub enum WeightTarget {
     /// A GGUF block type.
     Block(BlockType),
     /// A row type: one scale per row, Hadamard-rotated.
     Row(RowType),
 }
 
-impl Target {
+impl WeightTarget {
     /// Iterates over all types that can be written.
     pub fn all() -> impl Iterator<Item = Self> {
         let blocks = BlockType::ALL.iter().copied().filter(|block| block.codec().can_encode());
@@ -95,7 +95,7 @@ impl Target {
     }
 }
 
-impl fmt::Display for Target {
+impl fmt::Display for WeightTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.name().to_ascii_lowercase())
     }

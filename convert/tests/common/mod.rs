@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![allow(dead_code, reason = "each test file uses its part")]
 
-use siskin::file::{Bytes, File, Role, Tensor};
+use siskin::file::{Bytes, File, StorageRole, Tensor};
 use siskin_convert::import::safetensors;
 use siskin_convert::{PackOptions, pack_file};
 use siskin_kernels::panel;
@@ -54,7 +54,7 @@ pub(crate) fn packed_with(source: &Path, folder: &Folder, options: &PackOptions<
 
 /// Returns one row of a tensor as floats; a vector is its only row.
 pub(crate) fn row(tensor: &Tensor, row: usize) -> Vec<f32> {
-    if tensor.role == Role::Vector {
+    if tensor.role == StorageRole::Vector {
         return tensor.floats();
     }
     let size = tensor.panel.panel_bytes(tensor.columns).unwrap();
@@ -67,7 +67,7 @@ pub(crate) fn row(tensor: &Tensor, row: usize) -> Vec<f32> {
 /// Returns shapes and values of the F32 tensors of a safetensors file.
 pub(crate) fn floats(path: &Path) -> HashMap<String, (Vec<usize>, Vec<f32>)> {
     let tensors = safetensors::parse(Bytes::new(std::fs::read(path).unwrap())).unwrap();
-    let floats = |tensor: &safetensors::Tensor| {
+    let floats = |tensor: &safetensors::SafetensorsTensor| {
         assert_eq!(tensor.dtype, "F32");
         let shape = tensor.shape.iter().map(|&size| size as usize).collect();
         (shape, tensor.data.as_chunks().0.iter().map(|&bytes| f32::from_le_bytes(bytes)).collect())

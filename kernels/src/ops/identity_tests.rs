@@ -5,10 +5,10 @@
 
 use std::fmt::Write as _;
 
-use super::attention::{self, Arguments, CacheType, Query};
+use super::attention::{self, AttentionArguments, CacheType, Query};
 use super::matmul::tests::Case;
-use super::quantize::Layout;
-use super::testing::{Random, tables};
+use super::quantize::QuantizedRowLayout;
+use super::testing::{TestRandom, tables};
 use super::{Kernels, activation, elementwise, norm, recurrence, rope};
 use crate::Cpu;
 use crate::panel::ROWS;
@@ -78,7 +78,7 @@ type RowFunction<'a> = dyn Fn(&Kernels, &[f32], &[f32], &mut [f32]) + 'a;
 
 /// Hashes the operations on rows.
 fn rows(lines: &mut Lines<'_>) {
-    let mut random = Random::new(20);
+    let mut random = TestRandom::new(20);
     let lengths = [1, 16, 31, 576, 641];
     let pairs: Vec<_> =
         lengths.iter().map(|&length| (random.vector(length, 9.0), random.vector(length, 2.0))).collect();
@@ -93,19 +93,23 @@ fn rows(lines: &mut Lines<'_>) {
     };
     each("add".to_owned(), &|table, a, b, out| table.add()(a, b, out));
     each("affine".to_owned(), &|table, a, b, out| table.affine()(a, b, a, out));
-    for &kind in activation::Kind::ALL {
+    for &kind in activation::ActivationFunction::ALL {
         each(format!("activate-{kind:?}"), &|table, a, _, out| table.activate()(kind, a, out));
         each(format!("gate-{kind:?}"), &|table, a, b, out| table.gate()(kind, a, b, out));
     }
     each("gate-limited".to_owned(), &|table, a, b, out| {
-        table.limited_gate()(activation::Limits { limit: 7.0, slope: 1.702 }, a, b, out);
+        table.limited_gate()(activation::GateLimits { limit: 7.0, slope: 1.702 }, a, b, out);
     });
-    for map in [elementwise::Map::Scale(0.22), elementwise::Map::Softcap(3.0), elementwise::Map::Clamp(4.0)] {
+    for map in [
+        elementwise::ElementwiseFunction::Scale(0.22),
+        elementwise::ElementwiseFunction::Softcap(3.0),
+        elementwise::ElementwiseFunction::Clamp(4.0),
+    ] {
         each(format!("map-{map:?}"), &|table, a, _, out| table.map()(map, a, out));
     }
     for (name, centered) in [("norm-rms", false), ("norm-layer", true)] {
         each(name.to_owned(), &|table, a, b, out| {
-            let arguments = norm::Arguments { centered, weight: b, bias: a, epsilon: 1e-5 };
+            let arguments = norm::NormArguments { centered, weight: b, bias: a, epsilon: 1e-5 };
             table.norm()(&arguments, a, out);
         });
     }
@@ -115,7 +119,7 @@ fn rows(lines: &mut Lines<'_>) {
     ] {
         lines.add(name, |table, hash| {
             for (a, _) in &pairs {
-                let mut words = vec![-1; Layout::new(a.len()).words()];
+                let mut words = vec![-1; QuantizedRowLayout::new(a.len()).words()];
                 quantize(table)(a, &mut words);
                 hash.words(&words);
             }
@@ -125,7 +129,7 @@ fn rows(lines: &mut Lines<'_>) {
 
 /// Hashes the operations on heads.
 fn heads(lines: &mut Lines<'_>) {
-    let mut random = Random::new(21);
+    let mut random = TestRandom::new(21);
     let sizes = [(24, 12, 3), (64, 32, 2), (80, 16, 1), (14, 7, 2)];
     let rows: Vec<_> =
         sizes.iter().map(|(head_size, _, heads)| random.vector(head_size * heads, 2.0)).collect();
@@ -140,20 +144,21 @@ fn heads(lines: &mut Lines<'_>) {
             hash.floats(&out);
         }
     });
-    recurrences(&mut Random::new(25), lines);
+    recurrences(&mut TestRandom::new(25), lines);
     for cache in [CacheType::Int8, CacheType::F16, CacheType::F32] {
         attentions(cache, &mut random, lines);
     }
 }
 
-fn recurrences(random: &mut Random, lines: &mut Lines<'_>) {
+fn recurrences(random: &mut TestRandom, lines: &mut Lines<'_>) {
     for (name, rate) in [("recurrence", None), ("recurrence-delta", Some(0.7))] {
         let [query, key, value] = [24, 24, 16 * 9].map(|length| random.vector(length, 1.0));
         let state = random.vector(query.len() * value.len(), 1.0);
         lines.add(name, |table, hash| {
             let (mut state, mut out) = (state.clone(), vec![f32::NAN; value.len()]);
             for decay in [1.0, 0.9] {
-                let token = recurrence::Token { query: &query, key: &key, value: &value, decay, rate };
+                let token =
+                    recurrence::RecurrenceInputs { query: &query, key: &key, value: &value, decay, rate };
                 table.recurrence()(&token, &mut state, &mut out);
                 hash.floats(&out);
             }
@@ -162,12 +167,12 @@ fn recurrences(random: &mut Random, lines: &mut Lines<'_>) {
     }
 }
 
-fn attentions(cache: CacheType, random: &mut Random, lines: &mut Lines<'_>) {
+fn attentions(cache: CacheType, random: &mut TestRandom, lines: &mut Lines<'_>) {
     let sizes = [(16, 5, 0.0, 0.0), (24, 70, 50.0, 0.0), (64, 600, 0.0, 0.25), (80, 257, 0.0, 0.0)];
     let cases = sizes.map(|(head_size, length, softcap, slope)| {
         let (blocks, _) = attention::tests::cache(cache, head_size, length, random);
         let values: Vec<_> = (0..4).map(|_| random.vector(head_size, 2.0)).collect();
-        (Arguments { head_size, scale: 0.2, softcap, cache }, blocks, values, length, slope)
+        (AttentionArguments { head_size, scale: 0.2, softcap, cache }, blocks, values, length, slope)
     });
     lines.add(format_args!("attention-{cache:?}"), |table, hash| {
         for (arguments, blocks, values, length, slope) in &cases {
@@ -194,7 +199,7 @@ fn columns(block: BlockType) -> [usize; 2] {
 /// Hashes the encoder, which has no kernels but must not depend on the machine either.
 fn encoded(block: BlockType, lines: &mut Lines<'_>) {
     let [_, columns] = columns(block);
-    let values = Random::new(22).vector(columns, 0.5);
+    let values = TestRandom::new(22).vector(columns, 0.5);
     let mut row = vec![0; block.row_bytes(columns).unwrap()];
     if block.encode_row(&values, None, &mut row) {
         lines.add(format_args!("encode-{}", block.name()), |_, hash| hash.bytes(&row));
@@ -202,7 +207,7 @@ fn encoded(block: BlockType, lines: &mut Lines<'_>) {
 }
 
 fn products(block: BlockType, lines: &mut Lines<'_>) {
-    let mut random = Random::new(23);
+    let mut random = TestRandom::new(23);
     let mut cases = Vec::new();
     for columns in columns(block) {
         for (rows, outputs) in [(1, 83), (2, 16), (4, 35), (7, 48), (32, 5)] {
@@ -216,7 +221,7 @@ fn products(block: BlockType, lines: &mut Lines<'_>) {
 }
 
 fn row_products(ty: RowType, lines: &mut Lines<'_>) {
-    let mut random = Random::new(24);
+    let mut random = TestRandom::new(24);
     let cases = [(1, 83, 576), (4, 35, 64), (7, 48, 300), (32, 5, 1000)];
     let cases = cases.map(|(rows, outputs, columns)| Case::of_rows(ty, outputs, columns, rows, &mut random));
     lines.add(format_args!("matmul-{}", ty.name()), |table, hash| {

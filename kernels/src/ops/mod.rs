@@ -19,18 +19,18 @@ pub mod rope;
 #[cfg(target_arch = "x86_64")]
 mod tiles;
 
-use crate::{Cpu, Features};
+use crate::{Cpu, CpuFeatures};
 
 /// One implementation of an operation.
 #[derive(Clone, Copy, Debug)]
 pub struct Kernel<F: 'static> {
     name: &'static str,
-    needs: Features,
+    needs: CpuFeatures,
     run: F,
 }
 
 impl<F: Copy> Kernel<F> {
-    pub(crate) const fn new(name: &'static str, needs: Features, run: F) -> Self {
+    pub(crate) const fn new(name: &'static str, needs: CpuFeatures, run: F) -> Self {
         Self { name, needs, run }
     }
 
@@ -40,7 +40,7 @@ impl<F: Copy> Kernel<F> {
     }
 
     /// Returns the CPU features that it requires.
-    pub fn needs(&self) -> Features {
+    pub fn needs(&self) -> CpuFeatures {
         self.needs
     }
 }
@@ -122,18 +122,24 @@ pub(crate) mod testing {
     //! Helpers shared by the tests of all operations.
 
     use super::Kernels;
-    use crate::{Cpu, Features};
+    use crate::{Cpu, CpuFeatures};
 
     /// Returns a kernel table for every instruction-set level that this machine can run, best first.
     pub(crate) fn tables() -> Vec<Kernels> {
         if siskin_emulator::install() {
             // SAFETY: the emulator executes instructions that the machine lacks.
-            unsafe { Cpu::claim(Features::AMX) }
+            unsafe { Cpu::claim(CpuFeatures::AMX) }
         }
         let cpu = Cpu::detect();
-        let avx2 = Features::AVX512.with(Features::AVXVNNI);
-        let levels =
-            [Features::NONE, Features::AMX, Features::AVX512, avx2, Features::I8MM, Features::DOTPROD];
+        let avx2 = CpuFeatures::AVX512.with(CpuFeatures::AVXVNNI);
+        let levels = [
+            CpuFeatures::NONE,
+            CpuFeatures::AMX,
+            CpuFeatures::AVX512,
+            avx2,
+            CpuFeatures::I8MM,
+            CpuFeatures::DOTPROD,
+        ];
         let mut cpus = Vec::new();
         for cpu in levels.map(|level| cpu.without(level)).into_iter().chain([Cpu::scalar()]) {
             if !cpus.contains(&cpu) {
@@ -144,9 +150,9 @@ pub(crate) mod testing {
     }
 
     /// A reproducible random number generator.
-    pub(crate) struct Random(u64);
+    pub(crate) struct TestRandom(u64);
 
-    impl Random {
+    impl TestRandom {
         pub(crate) fn new(seed: u64) -> Self {
             Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
         }

@@ -6,7 +6,7 @@ use core::hint::black_box;
 use super::Kernel;
 use crate::Cpu;
 #[cfg(target_arch = "x86_64")]
-use crate::Features;
+use crate::CpuFeatures;
 use crate::simd::{LANES, Simd, instantiate};
 
 /// Independent operations on sixteen lanes in one round of [`Function`].
@@ -34,7 +34,7 @@ pub fn dots_for_cpu(cpu: Cpu) -> Function {
 
 static TILES: &[Kernel<Function>] = &[
     #[cfg(target_arch = "x86_64")]
-    Kernel::new("peak-dots-amx", Features::AMX, super::matmul::amx::dots),
+    Kernel::new("peak-dots-amx", CpuFeatures::AMX, super::matmul::amx::dots),
 ];
 
 /// Returns the loop that only reads memory.

@@ -4,7 +4,7 @@ use super::layout::{LINE, MACRO};
 use super::{PanelLayout, PanelType, ROWS};
 use crate::quant::bit_fields::BlockFields;
 use crate::quant::row::{self, RowType};
-use crate::quant::{BlockType, Form};
+use crate::quant::{BlockForm, BlockType};
 
 /// Writes one panel of type [`PanelType::for_block`]`(source)`, every byte of it.
 ///
@@ -21,8 +21,8 @@ pub fn pack(source: BlockType, rows: &[&[u8]], k: usize, out: &mut [u8]) -> bool
     }
     out.fill(0);
     match source.codec().form() {
-        Form::Float(_) => rows.iter().enumerate().for_each(|(lane, row)| put_words(row, lane, out)),
-        Form::Integer(split) => put_blocks(source, split, rows, panel.layout(), out),
+        BlockForm::Float(_) => rows.iter().enumerate().for_each(|(lane, row)| put_words(row, lane, out)),
+        BlockForm::Integer(split) => put_blocks(source, split, rows, panel.layout(), out),
     }
     true
 }

@@ -3,7 +3,7 @@
 use super::layout::{LINE, MACRO};
 use super::{PanelType, ROWS};
 use crate::quant::bit_fields::BlockFields;
-use crate::quant::{BlockType, Form, Join};
+use crate::quant::{BlockForm, BlockType, Join};
 
 /// Writes the first `k` weights of row `lane` as blocks of `target`: the bytes that were passed to
 /// [`pack`](super::pack).
@@ -17,13 +17,13 @@ pub fn unpack(target: BlockType, panel: &[u8], lane: usize, k: usize, out: &mut 
         return false;
     }
     match (target.codec().form(), target.codec().join()) {
-        (Form::Float(_), _) => {
+        (BlockForm::Float(_), _) => {
             for (line, word) in panel.chunks_exact(LINE).zip(out.chunks_mut(4)) {
                 word.copy_from_slice(&line[4 * lane..][..word.len()]);
             }
         }
-        (Form::Integer(_), Some(join)) => blocks(target, join, panel, lane, out),
-        (Form::Integer(_), None) => return false,
+        (BlockForm::Integer(_), Some(join)) => blocks(target, join, panel, lane, out),
+        (BlockForm::Integer(_), None) => return false,
     }
     true
 }

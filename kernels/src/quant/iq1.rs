@@ -2,29 +2,29 @@
 
 use super::grids::{IQ1, IQ1_LEVELS, put_eight};
 use super::bit_fields::{BlockFields, half, word};
-use super::{Codec, Form};
+use super::{BlockCodec, BlockForm};
 use crate::panel::PanelType;
 
 /// IQ1_S: f16 d, 32 low index bytes, 8 words of high index bits, scale and sign of the shift.
-pub(super) const SMALL: Codec = Codec {
+pub(super) const SMALL: BlockCodec = BlockCodec {
     name: "IQ1_S",
     gguf_id: 19,
     elements: 256,
     bytes: 50,
     panel: PanelType::Q8S16,
-    form: Form::Integer(split_small),
+    form: BlockForm::Integer(split_small),
     encode: None,
     join: None,
 };
 
 /// IQ1_M: 32 low index bytes, 32 nibbles of high index bits and sign of the shift, 4 words of scales that also hold d.
-pub(super) const MEDIUM: Codec = Codec {
+pub(super) const MEDIUM: BlockCodec = BlockCodec {
     name: "IQ1_M",
     gguf_id: 29,
     elements: 256,
     bytes: 56,
     panel: PanelType::Q8S16,
-    form: Form::Integer(split_medium),
+    form: BlockForm::Integer(split_medium),
     encode: None,
     join: None,
 };

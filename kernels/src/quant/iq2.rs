@@ -2,41 +2,41 @@
 
 use super::grids::{IQ2_LEVELS, IQ2_S, IQ2_XS, IQ2_XXS, put_eight, signs};
 use super::bit_fields::{BlockFields, double_word, half, word};
-use super::{Codec, Form};
+use super::{BlockCodec, BlockForm};
 use crate::panel::PanelType;
 
 /// IQ2_XXS: f16 d; per 32 weights four index bytes and a word of four 7-bit signs and a scale.
-pub(super) const TINY: Codec = Codec {
+pub(super) const TINY: BlockCodec = BlockCodec {
     name: "IQ2_XXS",
     gguf_id: 16,
     elements: 256,
     bytes: 66,
     panel: PanelType::Q8S16,
-    form: Form::Integer(split_tiny),
+    form: BlockForm::Integer(split_tiny),
     encode: None,
     join: None,
 };
 
 /// IQ2_XS: f16 d, 32 words of index and sign, 16 scale nibbles.
-pub(super) const EXTRA_SMALL: Codec = Codec {
+pub(super) const EXTRA_SMALL: BlockCodec = BlockCodec {
     name: "IQ2_XS",
     gguf_id: 17,
     elements: 256,
     bytes: 74,
     panel: PanelType::Q8S16,
-    form: Form::Integer(split_extra_small),
+    form: BlockForm::Integer(split_extra_small),
     encode: None,
     join: None,
 };
 
 /// IQ2_S: f16 d, 32 low index bytes, 32 sign bytes, 32 2-bit high index parts, 16 scale nibbles.
-pub(super) const SMALL: Codec = Codec {
+pub(super) const SMALL: BlockCodec = BlockCodec {
     name: "IQ2_S",
     gguf_id: 22,
     elements: 256,
     bytes: 82,
     panel: PanelType::Q8S16,
-    form: Form::Integer(split_small),
+    form: BlockForm::Integer(split_small),
     encode: None,
     join: None,
 };

@@ -2,29 +2,29 @@
 
 use super::grids::{IQ3_S, IQ3_S_LEVELS, IQ3_XXS, IQ3_XXS_LEVELS, put_four, signs};
 use super::bit_fields::{BlockFields, double_word, half, word};
-use super::{Codec, Form};
+use super::{BlockCodec, BlockForm};
 use crate::panel::PanelType;
 
 /// IQ3_XXS: f16 d, 64 index bytes, 8 words of four 7-bit signs and a scale.
-pub(super) const TINY: Codec = Codec {
+pub(super) const TINY: BlockCodec = BlockCodec {
     name: "IQ3_XXS",
     gguf_id: 18,
     elements: 256,
     bytes: 98,
     panel: PanelType::Q8S16,
-    form: Form::Integer(split_tiny),
+    form: BlockForm::Integer(split_tiny),
     encode: None,
     join: None,
 };
 
 /// IQ3_S: f16 d, 64 low index bytes, 64 ninth index bits, 32 sign bytes, 8 scale nibbles.
-pub(super) const SMALL: Codec = Codec {
+pub(super) const SMALL: BlockCodec = BlockCodec {
     name: "IQ3_S",
     gguf_id: 21,
     elements: 256,
     bytes: 110,
     panel: PanelType::Q8S16,
-    form: Form::Integer(split_small),
+    form: BlockForm::Integer(split_small),
     encode: None,
     join: None,
 };

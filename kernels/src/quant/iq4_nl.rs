@@ -3,17 +3,17 @@
 use super::bit_fields::{BlockFields, half, join_nibbles, put_nibbles, word};
 use super::codebooks::IQ4_NL;
 
-use super::search::{Reach, Table, Weights, put_codes, symmetric_half};
-use super::{Codec, Form};
+use super::search::{Reach, TableLevels, ImportanceWeights, put_codes, symmetric_half};
+use super::{BlockCodec, BlockForm};
 use crate::panel::PanelType;
 
-pub(super) const CODEC: Codec = Codec {
+pub(super) const CODEC: BlockCodec = BlockCodec {
     name: "IQ4_NL",
     gguf_id: 20,
     elements: 32,
     bytes: 18,
     panel: PanelType::Q4NL,
-    form: Form::Integer(split),
+    form: BlockForm::Integer(split),
     encode: Some(encode),
     join: Some(join),
 };
@@ -26,10 +26,10 @@ fn split(block: &[u8], slot: usize, parts: &mut BlockFields) {
 const REACH: Reach = Reach { from: 0.8, to: 1.3, steps: 20 };
 
 fn encode(values: &[f32], weights: Option<&[f32]>, block: &mut [u8]) {
-    let weights = Weights::new(weights);
+    let weights = ImportanceWeights::new(weights);
     let mut parts = BlockFields::ZERO;
-    parts.d[0] = symmetric_half(values, weights.from(0), Table(&IQ4_NL), REACH);
-    put_codes(values, Table(&IQ4_NL), half(parts.d[0]), 0.0, &mut parts.codes[..32]);
+    parts.d[0] = symmetric_half(values, weights.from(0), TableLevels(&IQ4_NL), REACH);
+    put_codes(values, TableLevels(&IQ4_NL), half(parts.d[0]), 0.0, &mut parts.codes[..32]);
     join(&parts, 0, block);
 }
 

@@ -2,18 +2,18 @@
 
 use super::bit_fields::{BlockFields, join_nibbles, put_nibbles, word};
 use super::codebooks::IQ4_NL;
-use super::search::{Reach, Table};
+use super::search::{Reach, TableLevels};
 use super::two_level::symmetric_factors;
-use super::{Codec, Form};
+use super::{BlockCodec, BlockForm};
 use crate::panel::PanelType;
 
-pub(super) const CODEC: Codec = Codec {
+pub(super) const CODEC: BlockCodec = BlockCodec {
     name: "IQ4_XS",
     gguf_id: 23,
     elements: 256,
     bytes: 136,
     panel: PanelType::IQ4XS,
-    form: Form::Integer(split),
+    form: BlockForm::Integer(split),
     encode: Some(encode),
     join: Some(join),
 };
@@ -34,7 +34,7 @@ const REACH: Reach = Reach { from: 0.8, to: 1.3, steps: 20 };
 
 fn encode(values: &[f32], weights: Option<&[f32]>, block: &mut [u8]) {
     let mut parts = BlockFields::ZERO;
-    symmetric_factors(values, weights, (Table(&IQ4_NL), REACH, 32, -32.0), &mut parts);
+    symmetric_factors(values, weights, (TableLevels(&IQ4_NL), REACH, 32, -32.0), &mut parts);
     join(&parts, 0, block);
 }
 

@@ -24,7 +24,7 @@ pub(crate) type Encode = fn(&[f32], Option<&[f32]>, &mut [u8]);
 pub(crate) type Join = fn(parts: &BlockFields, slot: usize, block: &mut [u8]);
 
 /// The codec of one block type.
-pub struct Codec {
+pub struct BlockCodec {
     /// The name, as GGUF tools print it.
     pub name: &'static str,
     /// The ggml type number.
@@ -35,21 +35,21 @@ pub struct Codec {
     pub bytes: usize,
     /// The panel type that holds these weights exactly.
     pub panel: PanelType,
-    form: Form,
+    form: BlockForm,
     encode: Option<Encode>,
     join: Option<Join>,
 }
 
 /// How the bytes of a block are interpreted.
 #[derive(Clone, Copy)]
-pub(crate) enum Form {
+pub(crate) enum BlockForm {
     /// Elements of a float format; the function converts any whole number of them.
     Float(fn(&[u8], &mut [f32])),
     /// Codes and scales; the function splits block number `slot` of a panel block into its fields.
     Integer(fn(block: &[u8], slot: usize, parts: &mut BlockFields)),
 }
 
-impl Codec {
+impl BlockCodec {
     /// Decodes one block; returns `false`, with nothing written, if a length does not match the type.
     pub fn decode(&self, block: &[u8], out: &mut [f32]) -> bool {
         block.len() == self.bytes && out.len() == self.elements && self.decode_blocks(block, out)
@@ -69,7 +69,7 @@ impl Codec {
         self.encode.is_some()
     }
 
-    pub(crate) fn form(&self) -> Form {
+    pub(crate) fn form(&self) -> BlockForm {
         self.form
     }
 
@@ -80,8 +80,8 @@ impl Codec {
 
     fn decode_blocks(&self, blocks: &[u8], out: &mut [f32]) -> bool {
         match self.form {
-            Form::Float(convert) => convert(blocks, out),
-            Form::Integer(split) => {
+            BlockForm::Float(convert) => convert(blocks, out),
+            BlockForm::Integer(split) => {
                 let meaning = self.panel.layout().meaning;
                 let mut parts = BlockFields::ZERO;
                 for (block, out) in blocks.chunks_exact(self.bytes).zip(out.chunks_exact_mut(self.elements)) {
@@ -120,8 +120,8 @@ macro_rules! block_types {
             pub const ALL: &[BlockType] = &[$(BlockType::$name,)*];
 
             /// Returns the codec of the type.
-            pub fn codec(self) -> &'static Codec {
-                static CODECS: &[Codec] = &[$($file::$codec,)*];
+            pub fn codec(self) -> &'static BlockCodec {
+                static CODECS: &[BlockCodec] = &[$($file::$codec,)*];
                 &CODECS[self as usize]
             }
         }

@@ -2,17 +2,17 @@
 
 use super::bit_fields::{BlockFields, join_nibbles, put_nibbles};
 use super::codebooks::FP4_DOUBLED;
-use super::search::{Levels, Weights, error, peak, put_codes};
-use super::{Codec, Form};
+use super::search::{Levels, ImportanceWeights, error, peak, put_codes};
+use super::{BlockCodec, BlockForm};
 use crate::panel::PanelType;
 
-pub(super) const CODEC: Codec = Codec {
+pub(super) const CODEC: BlockCodec = BlockCodec {
     name: "MXFP4",
     gguf_id: 39,
     elements: 32,
     bytes: 17,
     panel: PanelType::MXFP4,
-    form: Form::Integer(split),
+    form: BlockForm::Integer(split),
     encode: Some(encode),
     join: Some(join),
 };
@@ -32,7 +32,7 @@ fn scale_bits(exponent: u8) -> u16 {
 }
 
 fn encode(values: &[f32], weights: Option<&[f32]>, block: &mut [u8]) {
-    let weights = Weights::new(weights);
+    let weights = ImportanceWeights::new(weights);
     // The exponent that scales the peak into 4 … 8, the top of the range before doubling, and its neighbors.
     let usual = (peak(values).to_bits() >> 23 & 0xff).saturating_sub(2).min(254) as u8;
     let mut best = (f32::INFINITY, 0);

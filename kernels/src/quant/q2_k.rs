@@ -2,16 +2,16 @@
 
 use super::bit_fields::{BlockFields, join_pairs, put_pairs, word};
 use super::two_level::affine_factors;
-use super::{Codec, Form};
+use super::{BlockCodec, BlockForm};
 use crate::panel::PanelType;
 
-pub(super) const CODEC: Codec = Codec {
+pub(super) const CODEC: BlockCodec = BlockCodec {
     name: "Q2_K",
     gguf_id: 10,
     elements: 256,
     bytes: 84,
     panel: PanelType::Q2K,
-    form: Form::Integer(split),
+    form: BlockForm::Integer(split),
     encode: Some(encode),
     join: Some(join),
 };

@@ -1,18 +1,18 @@
 //! Q3_K: 256 third bits, 256 2-bit codes, 16 6-bit scales, f16 d; weight = d · (sc − 32) · (code − 4).
 
 use super::bit_fields::{BlockFields, join_pairs, put_pairs, word};
-use super::search::{Range, Reach};
+use super::search::{IntegerLevels, Reach};
 use super::two_level::symmetric_factors;
-use super::{Codec, Form};
+use super::{BlockCodec, BlockForm};
 use crate::panel::PanelType;
 
-pub(super) const CODEC: Codec = Codec {
+pub(super) const CODEC: BlockCodec = BlockCodec {
     name: "Q3_K",
     gguf_id: 11,
     elements: 256,
     bytes: 110,
     panel: PanelType::Q3K,
-    form: Form::Integer(split),
+    form: BlockForm::Integer(split),
     encode: Some(encode),
     join: Some(join),
 };
@@ -36,7 +36,7 @@ const REACH: Reach = Reach { from: 0.7, to: 1.6, steps: 18 };
 
 fn encode(values: &[f32], weights: Option<&[f32]>, block: &mut [u8]) {
     let mut parts = BlockFields::ZERO;
-    symmetric_factors(values, weights, (Range(-4.0, 3.0), REACH, 16, -32.0), &mut parts);
+    symmetric_factors(values, weights, (IntegerLevels(-4.0, 3.0), REACH, 16, -32.0), &mut parts);
     join(&parts, 0, block);
 }
 

@@ -1,17 +1,17 @@
 //! Q4_0: f16 scale, 32 nibbles; weight = d · (nibble − 8).
 
 use super::bit_fields::{BlockFields, half, join_nibbles, put_nibbles, word};
-use super::search::{Range, Reach, Weights, put_codes, symmetric_half};
-use super::{Codec, Form};
+use super::search::{IntegerLevels, Reach, ImportanceWeights, put_codes, symmetric_half};
+use super::{BlockCodec, BlockForm};
 use crate::panel::PanelType;
 
-pub(super) const CODEC: Codec = Codec {
+pub(super) const CODEC: BlockCodec = BlockCodec {
     name: "Q4_0",
     gguf_id: 2,
     elements: 32,
     bytes: 18,
     panel: PanelType::Q4,
-    form: Form::Integer(split),
+    form: BlockForm::Integer(split),
     encode: Some(encode),
     join: Some(join),
 };
@@ -24,10 +24,10 @@ fn split(block: &[u8], slot: usize, parts: &mut BlockFields) {
 const REACH: Reach = Reach { from: 0.85, to: 1.3, steps: 18 };
 
 fn encode(values: &[f32], weights: Option<&[f32]>, block: &mut [u8]) {
-    let weights = Weights::new(weights);
+    let weights = ImportanceWeights::new(weights);
     let mut parts = BlockFields::ZERO;
-    parts.d[0] = symmetric_half(values, weights.from(0), Range(-8.0, 7.0), REACH);
-    put_codes(values, Range(-8.0, 7.0), half(parts.d[0]), 0.0, &mut parts.codes[..32]);
+    parts.d[0] = symmetric_half(values, weights.from(0), IntegerLevels(-8.0, 7.0), REACH);
+    put_codes(values, IntegerLevels(-8.0, 7.0), half(parts.d[0]), 0.0, &mut parts.codes[..32]);
     join(&parts, 0, block);
 }
 

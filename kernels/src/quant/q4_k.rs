@@ -2,16 +2,16 @@
 
 use super::bit_fields::{BlockFields, join_nibbles, put_nibbles, word};
 use super::two_level::affine_factors;
-use super::{Codec, Form};
+use super::{BlockCodec, BlockForm};
 use crate::panel::PanelType;
 
-pub(super) const CODEC: Codec = Codec {
+pub(super) const CODEC: BlockCodec = BlockCodec {
     name: "Q4_K",
     gguf_id: 12,
     elements: 256,
     bytes: 144,
     panel: PanelType::Q4K,
-    form: Form::Integer(split),
+    form: BlockForm::Integer(split),
     encode: Some(encode),
     join: Some(join),
 };

@@ -1,17 +1,17 @@
 //! Q5_0: f16 scale, 32 fifth bits, 32 nibbles; weight = d · (code − 16).
 
 use super::bit_fields::{BlockFields, double_word, half, join_nibbles, put_nibbles, word};
-use super::search::{Range, Reach, Weights, put_codes, symmetric_half};
-use super::{Codec, Form};
+use super::search::{IntegerLevels, Reach, ImportanceWeights, put_codes, symmetric_half};
+use super::{BlockCodec, BlockForm};
 use crate::panel::PanelType;
 
-pub(super) const CODEC: Codec = Codec {
+pub(super) const CODEC: BlockCodec = BlockCodec {
     name: "Q5_0",
     gguf_id: 6,
     elements: 32,
     bytes: 22,
     panel: PanelType::Q5,
-    form: Form::Integer(split),
+    form: BlockForm::Integer(split),
     encode: Some(encode),
     join: Some(join),
 };
@@ -33,10 +33,10 @@ pub(super) fn put_fifth_bits(bits: u32, codes: &mut [u8]) {
 const REACH: Reach = Reach { from: 0.93, to: 1.15, steps: 18 };
 
 fn encode(values: &[f32], weights: Option<&[f32]>, block: &mut [u8]) {
-    let weights = Weights::new(weights);
+    let weights = ImportanceWeights::new(weights);
     let mut parts = BlockFields::ZERO;
-    parts.d[0] = symmetric_half(values, weights.from(0), Range(-16.0, 15.0), REACH);
-    put_codes(values, Range(-16.0, 15.0), half(parts.d[0]), 0.0, &mut parts.codes[..32]);
+    parts.d[0] = symmetric_half(values, weights.from(0), IntegerLevels(-16.0, 15.0), REACH);
+    put_codes(values, IntegerLevels(-16.0, 15.0), half(parts.d[0]), 0.0, &mut parts.codes[..32]);
     join(&parts, 0, block);
 }
 

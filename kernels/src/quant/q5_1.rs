@@ -2,17 +2,17 @@
 
 use super::q5_0::{fifth_bits, put_fifth_bits};
 use super::bit_fields::{BlockFields, double_word, half, join_nibbles, put_nibbles, word};
-use super::search::{Range, Weights, affine_half, put_codes};
-use super::{Codec, Form};
+use super::search::{IntegerLevels, ImportanceWeights, affine_half, put_codes};
+use super::{BlockCodec, BlockForm};
 use crate::panel::PanelType;
 
-pub(super) const CODEC: Codec = Codec {
+pub(super) const CODEC: BlockCodec = BlockCodec {
     name: "Q5_1",
     gguf_id: 7,
     elements: 32,
     bytes: 24,
     panel: PanelType::Q5M,
-    form: Form::Integer(split),
+    form: BlockForm::Integer(split),
     encode: Some(encode),
     join: Some(join),
 };
@@ -25,11 +25,11 @@ fn split(block: &[u8], slot: usize, parts: &mut BlockFields) {
 }
 
 fn encode(values: &[f32], weights: Option<&[f32]>, block: &mut [u8]) {
-    let weights = Weights::new(weights);
+    let weights = ImportanceWeights::new(weights);
     let mut parts = BlockFields::ZERO;
     (parts.d[0], parts.m[0]) = affine_half(values, weights.from(0), 31.0);
     let (d, m) = (half(parts.d[0]), half(parts.m[0]));
-    put_codes(values, Range(0.0, 31.0), d, m, &mut parts.codes[..32]);
+    put_codes(values, IntegerLevels(0.0, 31.0), d, m, &mut parts.codes[..32]);
     join(&parts, 0, block);
 }
 

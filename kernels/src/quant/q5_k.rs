@@ -4,16 +4,16 @@
 use super::q4_k::{join_scales, put_scales};
 use super::bit_fields::{BlockFields, join_nibbles, put_nibbles, word};
 use super::two_level::affine_factors;
-use super::{Codec, Form};
+use super::{BlockCodec, BlockForm};
 use crate::panel::PanelType;
 
-pub(super) const CODEC: Codec = Codec {
+pub(super) const CODEC: BlockCodec = BlockCodec {
     name: "Q5_K",
     gguf_id: 13,
     elements: 256,
     bytes: 176,
     panel: PanelType::Q5K,
-    form: Form::Integer(split),
+    form: BlockForm::Integer(split),
     encode: Some(encode),
     join: Some(join),
 };

@@ -1,18 +1,18 @@
 //! Q6_K: 256 nibbles, 256 2-bit high parts, 16 signed scales, f16 d; weight = d · sc · (code − 32).
 
 use super::bit_fields::{BlockFields, join_nibbles, join_pairs, put_nibbles, word};
-use super::search::{Range, Reach};
+use super::search::{IntegerLevels, Reach};
 use super::two_level::symmetric_factors;
-use super::{Codec, Form};
+use super::{BlockCodec, BlockForm};
 use crate::panel::PanelType;
 
-pub(super) const CODEC: Codec = Codec {
+pub(super) const CODEC: BlockCodec = BlockCodec {
     name: "Q6_K",
     gguf_id: 14,
     elements: 256,
     bytes: 210,
     panel: PanelType::Q6K,
-    form: Form::Integer(split),
+    form: BlockForm::Integer(split),
     encode: Some(encode),
     join: Some(join),
 };
@@ -36,7 +36,7 @@ const REACH: Reach = Reach { from: 0.95, to: 1.1, steps: 12 };
 
 fn encode(values: &[f32], weights: Option<&[f32]>, block: &mut [u8]) {
     let mut parts = BlockFields::ZERO;
-    symmetric_factors(values, weights, (Range(-32.0, 31.0), REACH, 16, -128.0), &mut parts);
+    symmetric_factors(values, weights, (IntegerLevels(-32.0, 31.0), REACH, 16, -128.0), &mut parts);
     join(&parts, 0, block);
 }
 

@@ -1,17 +1,17 @@
 //! Q8_0: f16 scale, 32 signed bytes; weight = d · byte.
 
 use super::bit_fields::{BlockFields, half, word};
-use super::search::{Range, Reach, Weights, put_codes, symmetric_half};
-use super::{Codec, Form};
+use super::search::{IntegerLevels, Reach, ImportanceWeights, put_codes, symmetric_half};
+use super::{BlockCodec, BlockForm};
 use crate::panel::PanelType;
 
-pub(super) const CODEC: Codec = Codec {
+pub(super) const CODEC: BlockCodec = BlockCodec {
     name: "Q8_0",
     gguf_id: 8,
     elements: 32,
     bytes: 34,
     panel: PanelType::Q8,
-    form: Form::Integer(split),
+    form: BlockForm::Integer(split),
     encode: Some(encode),
     join: Some(join),
 };
@@ -24,10 +24,10 @@ fn split(block: &[u8], slot: usize, parts: &mut BlockFields) {
 const REACH: Reach = Reach { from: 0.99, to: 1.01, steps: 10 };
 
 fn encode(values: &[f32], weights: Option<&[f32]>, block: &mut [u8]) {
-    let weights = Weights::new(weights);
+    let weights = ImportanceWeights::new(weights);
     let mut parts = BlockFields::ZERO;
-    parts.d[0] = symmetric_half(values, weights.from(0), Range(-127.0, 127.0), REACH);
-    put_codes(values, Range(-127.0, 127.0), half(parts.d[0]), 0.0, &mut parts.codes[..32]);
+    parts.d[0] = symmetric_half(values, weights.from(0), IntegerLevels(-127.0, 127.0), REACH);
+    put_codes(values, IntegerLevels(-127.0, 127.0), half(parts.d[0]), 0.0, &mut parts.codes[..32]);
     parts.codes[..32].iter_mut().for_each(|code| *code = code.wrapping_sub(127));
     join(&parts, 0, block);
 }

@@ -19,9 +19,9 @@ pub(super) trait Levels: Copy {
 
 /// Integers from the first to the second; code 0 is the first.
 #[derive(Clone, Copy)]
-pub(super) struct Range(pub(super) f32, pub(super) f32);
+pub(super) struct IntegerLevels(pub(super) f32, pub(super) f32);
 
-impl Levels for Range {
+impl Levels for IntegerLevels {
     #[inline(always)]
     fn level(self, x: f32) -> f32 {
         nearest(x.max(self.0).min(self.1))
@@ -39,9 +39,9 @@ impl Levels for Range {
 
 /// Levels of an ascending table.
 #[derive(Clone, Copy)]
-pub(super) struct Table(pub(super) &'static [i8; 16]);
+pub(super) struct TableLevels(pub(super) &'static [i8; 16]);
 
-impl Levels for Table {
+impl Levels for TableLevels {
     #[inline(always)]
     fn level(self, x: f32) -> f32 {
         // A sum of steps instead of a lookup, so that it vectorizes.
@@ -82,11 +82,11 @@ pub(super) fn half_bits(x: f32) -> u16 {
 
 /// Importance weights of up to 256 values, sanitized: none is below a small fraction of the mean, and all are
 /// equal if there are none or if their mean is not positive and finite.
-pub(super) struct Weights([f32; 256]);
+pub(super) struct ImportanceWeights([f32; 256]);
 
-impl Weights {
+impl ImportanceWeights {
     pub(super) fn new(given: Option<&[f32]>) -> Self {
-        let mut weights = Weights([1.0; 256]);
+        let mut weights = ImportanceWeights([1.0; 256]);
         let Some(given) = given else { return weights };
         let mean = given.iter().sum::<f32>() / given.len() as f32;
         if mean > 0.0 && mean.is_finite() {
@@ -205,7 +205,7 @@ struct Affine {
 
 impl Affine {
     #[inline(always)]
-    fn new(values: &[f32], weights: &[f32], levels: Range, inverse: f32, min: f32) -> Self {
+    fn new(values: &[f32], weights: &[f32], levels: IntegerLevels, inverse: f32, min: f32) -> Self {
         let mut sums = [[0.0f32; 8]; 5];
         for (x, w) in values.as_chunks::<8>().0.iter().zip(weights.as_chunks::<8>().0) {
             for i in 0..8 {
@@ -241,7 +241,7 @@ pub(super) fn affine(values: &[f32], weights: &[f32], top: f32, may_rise: bool) 
     if high <= low || !(high - low).is_finite() {
         return (0.0, low.max(f32::MIN));
     }
-    let levels = Range(0.0, top);
+    let levels = IntegerLevels(0.0, top);
     let mut best = ((high - low) / top, low, 0.0);
     for step in 0..=20 {
         let reach = top * (1.0 + 0.25 * (step as f32 - 6.0) / top / 2.0);
@@ -264,7 +264,7 @@ pub(super) fn affine(values: &[f32], weights: &[f32], top: f32, may_rise: bool) 
 pub(super) fn affine_half(values: &[f32], weights: &[f32], top: f32) -> (u16, u16) {
     let (low, high) =
         values.iter().fold((f32::INFINITY, f32::NEG_INFINITY), |(low, high), &x| (low.min(x), high.max(x)));
-    let levels = Range(0.0, top);
+    let levels = IntegerLevels(0.0, top);
     let (scale, min) = affine(values, weights, top, true);
     let rounded = half(half_bits(min));
     // The minimum was rounded to f16: fit the scale to the rounded minimum.

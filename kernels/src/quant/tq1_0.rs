@@ -2,16 +2,16 @@
 
 use super::bit_fields::{BlockFields, word};
 use super::tq2_0::ternary;
-use super::{Codec, Form};
+use super::{BlockCodec, BlockForm};
 use crate::panel::PanelType;
 
-pub(super) const CODEC: Codec = Codec {
+pub(super) const CODEC: BlockCodec = BlockCodec {
     name: "TQ1_0",
     gguf_id: 34,
     elements: 256,
     bytes: 54,
     panel: PanelType::TERNARY,
-    form: Form::Integer(split),
+    form: BlockForm::Integer(split),
     encode: Some(encode),
     join: Some(join),
 };

@@ -1,17 +1,17 @@
 //! TQ2_0: 256 2-bit codes, f16 d; weight = d · (code − 1).
 
 use super::bit_fields::{BlockFields, half, join_pairs, put_pairs, word};
-use super::search::{Range, Reach, Weights, put_codes, symmetric_half};
-use super::{Codec, Form};
+use super::search::{IntegerLevels, Reach, ImportanceWeights, put_codes, symmetric_half};
+use super::{BlockCodec, BlockForm};
 use crate::panel::PanelType;
 
-pub(super) const CODEC: Codec = Codec {
+pub(super) const CODEC: BlockCodec = BlockCodec {
     name: "TQ2_0",
     gguf_id: 35,
     elements: 256,
     bytes: 66,
     panel: PanelType::TERNARY,
-    form: Form::Integer(split),
+    form: BlockForm::Integer(split),
     encode: Some(encode),
     join: Some(join),
 };
@@ -38,8 +38,8 @@ const REACH: Reach = Reach { from: 0.9, to: 3.2, steps: 46 };
 /// Returns the codes −1, 0 and 1, plus one, and the f16 scale of a block.
 pub(super) fn ternary(values: &[f32], weights: Option<&[f32]>) -> ([u8; 256], u16) {
     let mut codes = [0; 256];
-    let weights = Weights::new(weights);
-    let d = symmetric_half(values, weights.from(0), Range(-1.0, 1.0), REACH) & 0x7fff;
-    put_codes(values, Range(-1.0, 1.0), half(d), 0.0, &mut codes);
+    let weights = ImportanceWeights::new(weights);
+    let d = symmetric_half(values, weights.from(0), IntegerLevels(-1.0, 1.0), REACH) & 0x7fff;
+    put_codes(values, IntegerLevels(-1.0, 1.0), half(d), 0.0, &mut codes);
     (codes, d)
 }

@@ -3,7 +3,8 @@
 
 use super::bit_fields::{BlockFields, half};
 use super::search::{
-    Levels, Range, Reach, Weights, affine, error, half_bits, inverse, nearest, put_codes, symmetric,
+    ImportanceWeights, IntegerLevels, Levels, Reach, affine, error, half_bits, inverse, nearest, put_codes,
+    symmetric,
 };
 
 /// Iterations of fitting the common scale to the factors and the factors to the common scale.
@@ -16,7 +17,7 @@ pub(super) fn symmetric_factors<L: Levels>(
     (levels, reach, sub_block, lowest): (L, Reach, usize, f32),
     parts: &mut BlockFields,
 ) {
-    let weights = Weights::new(given);
+    let weights = ImportanceWeights::new(given);
     let mut wanted = [0.0; 16];
     let mut largest: f32 = 0.0;
     for (s, (x, wanted)) in values.chunks_exact(sub_block).zip(&mut wanted).enumerate() {
@@ -79,7 +80,7 @@ pub(super) fn affine_factors(
     (top, sub_block, limit): (f32, usize, f32),
     parts: &mut BlockFields,
 ) {
-    let weights = Weights::new(given);
+    let weights = ImportanceWeights::new(given);
     let (mut scales, mut mins) = ([0.0; 16], [0.0; 16]);
     for (s, x) in values.chunks_exact(sub_block).enumerate() {
         let (scale, min) = affine(x, weights.from(s * sub_block), top, false);
@@ -112,7 +113,7 @@ pub(super) fn affine_factors(
     for (s, x) in values.chunks_exact(sub_block).enumerate() {
         let (scale, min) = (choice.d * choice.factors[s], -(choice.m * choice.min_factors[s]));
         (parts.scales[s], parts.mins[s]) = (choice.factors[s] as u8, choice.min_factors[s] as u8);
-        put_codes(x, Range(0.0, top), scale, min, &mut parts.codes[s * sub_block..][..sub_block]);
+        put_codes(x, IntegerLevels(0.0, top), scale, min, &mut parts.codes[s * sub_block..][..sub_block]);
     }
 }
 
@@ -132,7 +133,7 @@ fn choose_factors(
     for near in [0.0, -1.0, 1.0] {
         for min_near in [0.0, -1.0, 1.0] {
             let (f, m) = ((factor + near).max(0.0).min(limit), (min_factor + min_near).max(0.0).min(limit));
-            let error = error(x, w, Range(0.0, top), choice.d * f, -(choice.m * m));
+            let error = error(x, w, IntegerLevels(0.0, top), choice.d * f, -(choice.m * m));
             if error < best {
                 best = error;
                 (choice.factors[s], choice.min_factors[s]) = (f, m);
@@ -143,8 +144,8 @@ fn choose_factors(
 }
 
 /// Refits the common scale and minimum by least squares to the factors and the codes that they lead to.
-fn refit(values: &[f32], weights: &Weights, top: f32, sub_block: usize, choice: &mut Choice) {
-    let levels = Range(0.0, top);
+fn refit(values: &[f32], weights: &ImportanceWeights, top: f32, sub_block: usize, choice: &mut Choice) {
+    let levels = IntegerLevels(0.0, top);
     let (mut aa, mut ab, mut bb, mut ax, mut bx) = (0.0, 0.0, 0.0, 0.0, 0.0);
     for (s, x) in values.chunks_exact(sub_block).enumerate() {
         let (scale, min) = (choice.d * choice.factors[s], -(choice.m * choice.min_factors[s]));

@@ -308,13 +308,13 @@ macro_rules! instantiate {
             }
             [
                 #[cfg(target_arch = "x86_64")]
-                $crate::ops::Kernel::new(concat!($op, "-avx512"), $crate::Features::AVX512, avx512 as $function),
+                $crate::ops::Kernel::new(concat!($op, "-avx512"), $crate::CpuFeatures::AVX512, avx512 as $function),
                 #[cfg(target_arch = "x86_64")]
-                $crate::ops::Kernel::new(concat!($op, "-avx2"), $crate::Features::AVX2, avx2 as $function),
+                $crate::ops::Kernel::new(concat!($op, "-avx2"), $crate::CpuFeatures::AVX2, avx2 as $function),
                 #[cfg(target_arch = "aarch64")]
-                $crate::ops::Kernel::new(concat!($op, "-neon"), $crate::Features::NEON, neon as $function),
+                $crate::ops::Kernel::new(concat!($op, "-neon"), $crate::CpuFeatures::NEON, neon as $function),
                 #[cfg(any(feature = "portable", not(all(target_arch = "aarch64", target_feature = "neon"))))]
-                $crate::ops::Kernel::new(concat!($op, "-scalar"), $crate::Features::NONE, scalar as $function),
+                $crate::ops::Kernel::new(concat!($op, "-scalar"), $crate::CpuFeatures::NONE, scalar as $function),
             ]
         };
     };

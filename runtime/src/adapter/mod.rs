@@ -10,7 +10,7 @@ mod section;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use place::Placed;
+pub(crate) use place::AdapterTensors;
 
 use std::io::{Seek, Write};
 use std::path::Path;

@@ -8,17 +8,17 @@ use siskin_kernels::quant::BlockType;
 use super::{Adapter, AdapterPart, takes};
 use crate::arch::Graphs;
 use crate::file::{self, Bytes, File, Tensor};
-use crate::graph::{Graph, Node, Op, Role, Value, Weight, WeightId};
-use crate::plan::Bound;
+use crate::graph::{Graph, Node, Op, ValueShape, Weight, WeightId, WeightRole};
+use crate::plan::BoundWeight;
 use crate::{Error, ErrorKind, Result};
 
 /// The tensors of an adapter, by name.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Placed {
-    tensors: HashMap<String, Bound>,
+pub(crate) struct AdapterTensors {
+    tensors: HashMap<String, BoundWeight>,
 }
 
-impl Placed {
+impl AdapterTensors {
     /// Inserts an adapter into the linear nodes of graphs. Unless `all` is set, parts without a matching matrix are
     /// ignored, as with layer skipping.
     pub(crate) fn new(graphs: &mut Graphs, file: &File, adapter: &Adapter, all: bool) -> Result<Self> {
@@ -32,7 +32,7 @@ impl Placed {
                     continue;
                 };
                 let Weight { rows, columns, role, .. } = graph.weights[weight];
-                if (rows, columns, role) != (part.rows, part.columns, Role::Matrix) {
+                if (rows, columns, role) != (part.rows, part.columns, WeightRole::Matrix) {
                     let message = format!(
                         "belongs to {} × {}, the model has {rows} × {columns}",
                         part.rows, part.columns
@@ -58,7 +58,7 @@ impl Placed {
     }
 
     /// Returns the adapter tensor of this name, if there is one.
-    pub(crate) fn tensor(&self, name: &str) -> Option<&Bound> {
+    pub(crate) fn tensor(&self, name: &str) -> Option<&BoundWeight> {
         self.tensors.get(name)
     }
 
@@ -69,8 +69,8 @@ impl Placed {
         self.tensors.insert(a.clone(), pack(&a, &part.first, [part.rank, part.columns])?);
         self.tensors.insert(b.clone(), pack(&b, &second, [part.rows, part.rank])?);
         if !part.lengths.is_empty() {
-            self.tensors.insert(factors, Bound::Vector(lengthen(part, &second, file)?));
-            self.tensors.insert(zeros, Bound::Vector(vec![0.0; part.rows]));
+            self.tensors.insert(factors, BoundWeight::Vector(lengthen(part, &second, file)?));
+            self.tensors.insert(zeros, BoundWeight::Vector(vec![0.0; part.rows]));
         }
         Ok(())
     }
@@ -86,7 +86,7 @@ fn tensors(tensor: &str) -> [String; 4] {
 }
 
 /// Packs a matrix in memory.
-fn pack(name: &str, numbers: &[f32], [rows, columns]: [usize; 2]) -> Result<Bound> {
+fn pack(name: &str, numbers: &[f32], [rows, columns]: [usize; 2]) -> Result<BoundWeight> {
     let place = || format!("tensor {name}");
     let too_large = || Error::new(ErrorKind::Memory, place(), "does not fit this machine's addresses");
     let size = PanelType::F32.panel_bytes(columns).ok_or_else(too_large)?;
@@ -97,7 +97,7 @@ fn pack(name: &str, numbers: &[f32], [rows, columns]: [usize; 2]) -> Result<Boun
         let rows: Vec<&[u8]> = rows.iter().map(Vec::as_slice).collect();
         panel::pack(BlockType::F32, &rows, columns, panel);
     }
-    Ok(Bound::Matrix(Tensor::in_memory(name, PanelType::F32, [rows, columns], Bytes::new(data))))
+    Ok(BoundWeight::Matrix(Tensor::in_memory(name, PanelType::F32, [rows, columns], Bytes::new(data))))
 }
 
 /// Returns the DoRA factor of each row: its magnitude divided by the norm of the adapted row. A zero row stays zero.
@@ -106,7 +106,7 @@ fn lengthen(part: &AdapterPart, second: &[f32], file: &File) -> Result<Vec<f32>>
     let missing =
         || Error::new(ErrorKind::Missing, place(), "the file does not hold it; convert the model again");
     let tensor = file.tensor(&part.tensor).ok_or_else(missing)?;
-    if (tensor.role, tensor.rows, tensor.columns) != (file::Role::Matrix, part.rows, part.columns) {
+    if (tensor.role, tensor.rows, tensor.columns) != (file::StorageRole::Matrix, part.rows, part.columns) {
         return Err(Error::new(ErrorKind::Shape, place(), "is not what its adapter was made for"));
     }
     let size = tensor.panel.panel_bytes(part.columns).unwrap_or(0);
@@ -131,14 +131,17 @@ fn insert(graph: &mut Graph, weight: WeightId, part: &AdapterPart) -> bool {
         return false;
     }
     let [a, b, factors, zeros] = tensors(&part.tensor);
-    let mut add = |name: String, role: Role, rows: usize, columns: usize| {
+    let mut add = |name: String, role: WeightRole, rows: usize, columns: usize| {
         graph.weights.push(Weight { name, rows, columns, role });
         graph.weights.len() - 1
     };
-    let (first, second) =
-        (add(a, Role::Matrix, part.rank, part.columns), add(b, Role::Matrix, part.rows, part.rank));
-    let lengths = (!part.lengths.is_empty())
-        .then(|| (add(factors, Role::Vector, 1, part.rows), add(zeros, Role::Vector, 1, part.rows)));
+    let (first, second) = (
+        add(a, WeightRole::Matrix, part.rank, part.columns),
+        add(b, WeightRole::Matrix, part.rows, part.rank),
+    );
+    let lengths = (!part.lengths.is_empty()).then(|| {
+        (add(factors, WeightRole::Vector, 1, part.rows), add(zeros, WeightRole::Vector, 1, part.rows))
+    });
     for mut node in std::mem::take(&mut graph.nodes) {
         let bias = match &node.op {
             Op::Linear { parts } if takes(&node.op, weight) => parts[0].1,
@@ -150,7 +153,7 @@ fn insert(graph: &mut Graph, weight: WeightId, part: &AdapterPart) -> bool {
         let (input, output) = (node.inputs[0], node.output);
         let rows = graph.values[output].rows;
         let mut value = |columns: usize| {
-            graph.values.push(Value { rows, columns });
+            graph.values.push(ValueShape { rows, columns });
             graph.values.len() - 1
         };
         let (plain, small, wide) = (value(part.rows), value(part.rank), value(part.rows));

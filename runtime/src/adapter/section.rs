@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::{Adapter, AdapterPart};
-use crate::file::{File, Metadata, Role, SectionKind, TensorSpec, Writer, parse_json};
+use crate::file::{File, FileWriter, Metadata, SectionKind, StorageRole, TensorSpec, parse_json};
 use crate::{Error, ErrorKind, Result};
 
 /// The maximum number of JSON values.
@@ -93,8 +93,10 @@ fn numbers(file: &File) -> Result<Vec<f32>> {
     let missing = "the file does not hold it; copy or train the adapter again";
     let tensor = file.tensor(TENSOR).ok_or_else(|| Error::new(ErrorKind::Missing, &place, missing))?;
     match tensor.role {
-        Role::Vector => Ok(tensor.floats()),
-        Role::Matrix => Err(Error::new(ErrorKind::Shape, &place, "is packed; a list of numbers is wanted")),
+        StorageRole::Vector => Ok(tensor.floats()),
+        StorageRole::Matrix => {
+            Err(Error::new(ErrorKind::Shape, &place, "is packed; a list of numbers is wanted"))
+        }
     }
 }
 
@@ -121,7 +123,7 @@ pub(super) fn write<W: Write + Seek + Send>(
     provenance: Map<String, Value>,
     out: W,
 ) -> Result<W> {
-    let mut writer = Writer::new(out)?;
+    let mut writer = FileWriter::new(out)?;
     let numbers = |part: &AdapterPart| part.first.len() + part.second.len() + part.lengths.len();
     let count: usize = adapter.parts.iter().map(numbers).sum();
     writer.tensor(&TensorSpec::vector(TENSOR, count as u64), |sink| {

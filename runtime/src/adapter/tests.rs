@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::*;
-use crate::file::{Metadata, TensorSpec, Writer};
+use crate::file::{FileWriter, Metadata, TensorSpec};
 
 fn adapter() -> Adapter {
     let numbers = |count: usize| (0..count).map(|i| i as f32 * 0.25 - 1.0).collect::<Vec<f32>>();
@@ -28,7 +28,7 @@ fn file(adapter: &Adapter) -> File {
 
 /// Builds a file whose section is `section`, with 28 values.
 fn made(section: &str) -> Result<Adapter> {
-    let mut writer = Writer::new(std::io::Cursor::new(Vec::new())).unwrap();
+    let mut writer = FileWriter::new(std::io::Cursor::new(Vec::new())).unwrap();
     writer.tensor(&TensorSpec::vector("adapter", 28), |sink| sink.write(&[0; 4 * 28])).unwrap();
     writer.section(SectionKind::Adapter, section.as_bytes()).unwrap();
     let metadata = Metadata { architecture: "llama".to_owned(), ..Metadata::default() };
@@ -83,7 +83,7 @@ fn what_is_not_made_so_is_refused() {
         assert_eq!(error.kind(), kind, "{path} = {value}: {error}");
     }
     assert_eq!(made("{").unwrap_err().kind(), ErrorKind::Corrupt);
-    let mut plain = Writer::new(std::io::Cursor::new(Vec::new())).unwrap();
+    let mut plain = FileWriter::new(std::io::Cursor::new(Vec::new())).unwrap();
     plain.section(SectionKind::Adapter, good().to_string().as_bytes()).unwrap();
     let metadata = Metadata { architecture: "llama".to_owned(), ..Metadata::default() };
     let plain = File::from_bytes(plain.finish(&metadata).unwrap().into_inner()).unwrap();

@@ -1,8 +1,8 @@
 //! ALBERT (arXiv:1909.11942): BERT with factorized embeddings and cross-layer parameter sharing.
 
-use super::bert::{self, Shape};
+use super::bert::{self, BertVariant};
 use super::blocks::whole;
-use super::{Config, Family, ModelConfig, TensorRule, Topology};
+use super::{ConfigReader, Family, ModelConfig, TensorRule, Topology};
 use crate::graph::ActivationKind;
 use crate::{Error, Result};
 
@@ -18,11 +18,11 @@ pub(super) static FAMILY: Family = Family {
         Ok(hyper)
     },
     form: Topology::Encoder(|config, h, b| {
-        let shape = Shape {
+        let shape = BertVariant {
             embedding: Some(config.count(&["embedding_size"])?.unwrap_or(128)),
             shared: shared(config, h)?,
             activation: Some(ActivationKind::GeluTanh),
-            ..Shape::default()
+            ..BertVariant::default()
         };
         shape.graph(config, h, b)
     }),
@@ -60,7 +60,7 @@ const RULES: &[TensorRule] = &[
 ];
 
 /// Returns the number of layers per group of shared weights.
-fn shared(config: &Config, h: &ModelConfig) -> Result<usize> {
+fn shared(config: &ConfigReader, h: &ModelConfig) -> Result<usize> {
     let groups = config.count(&["num_hidden_groups"])?.unwrap_or(1).max(1);
     if config.count(&["inner_group_num"])?.unwrap_or(1) != 1 {
         return Err(Error::unsupported("config.inner_group_num", "groups of different layers"));

@@ -3,8 +3,8 @@
 
 use super::blocks::whole;
 use super::encoder_decoder::{self, block};
-use super::{Config, Family, ModelConfig, TensorRule, Topology, model_config};
-use crate::graph::{ActivationKind, Attention, Builder, Graph, Head, NormKind, Rope, ValueId};
+use super::{ConfigReader, Family, ModelConfig, TensorRule, Topology, model_config};
+use crate::graph::{ActivationKind, Attention, Builder, Graph, NormKind, OutputHead, Rope, ValueId};
 use crate::{Error, Result};
 
 pub(super) static FAMILY: Family = Family {
@@ -62,7 +62,7 @@ pub(super) const RULES: &[TensorRule] = &[
     whole("output_bias", "final_logits_bias"),
 ];
 
-pub(super) fn side(config: &Config, side: &str) -> Result<ModelConfig> {
+pub(super) fn side(config: &ConfigReader, side: &str) -> Result<ModelConfig> {
     let mut hyper = ModelConfig::of_side(config, side, &|width| 4 * width)?;
     hyper.epsilon = 1e-5;
     hyper.text = hyper.context;
@@ -70,7 +70,7 @@ pub(super) fn side(config: &Config, side: &str) -> Result<ModelConfig> {
 }
 
 /// Token embeddings, scaled if the configuration says so, plus position embeddings: learned or sinusoidal.
-fn embeddings(config: &Config, h: &ModelConfig, b: &mut Builder<'_>, side: &str) -> Result<ValueId> {
+fn embeddings(config: &ConfigReader, h: &ModelConfig, b: &mut Builder<'_>, side: &str) -> Result<ValueId> {
     let tokens = encoder_decoder::embed(b, h, side);
     let scaled = config.flag(&["scale_embedding"])?.unwrap_or(false);
     let tokens = b.scale(tokens, if scaled { (h.width as f32).sqrt() } else { 1.0 });
@@ -106,7 +106,12 @@ fn sines(width: usize, steps: usize) -> Rope {
 }
 
 /// Builds the encoder layers on the embeddings `x`, and stores the cross-attention keys and values.
-pub(super) fn encoder(config: &Config, h: &ModelConfig, mut b: Builder<'_>, x: ValueId) -> Result<Graph> {
+pub(super) fn encoder(
+    config: &ConfigReader,
+    h: &ModelConfig,
+    mut b: Builder<'_>,
+    x: ValueId,
+) -> Result<Graph> {
     let decoder = side(config, "decoder")?;
     let layers = Layers::of(config, "enc", &b)?;
     let mut x = x;
@@ -117,11 +122,16 @@ pub(super) fn encoder(config: &Config, h: &ModelConfig, mut b: Builder<'_>, x: V
     let hidden = layers.last_norm(&mut b, h, x);
     encoder_decoder::remember(&mut b, h, &decoder, hidden, decoder.attention_scale());
     let hidden = b.pick(hidden);
-    Ok(b.finish_with(Head::Hidden, hidden, hidden))
+    Ok(b.finish_with(OutputHead::Hidden, hidden, hidden))
 }
 
 /// Builds the decoder layers on the embeddings `x`, and the logits of the next token.
-pub(super) fn decoder(config: &Config, h: &ModelConfig, mut b: Builder<'_>, x: ValueId) -> Result<Graph> {
+pub(super) fn decoder(
+    config: &ConfigReader,
+    h: &ModelConfig,
+    mut b: Builder<'_>,
+    x: ValueId,
+) -> Result<Graph> {
     let encoder = side(config, "encoder")?;
     let layers = Layers::of(config, "dec", &b)?;
     let mut x = x;
@@ -139,7 +149,7 @@ pub(super) fn decoder(config: &Config, h: &ModelConfig, mut b: Builder<'_>, x: V
     let wanted = b.pick(x);
     let hidden = layers.last_norm(&mut b, h, wanted);
     let logits = b.linear_of(hidden, encoder_decoder::head(&b), "output_bias", h.vocabulary);
-    Ok(b.finish_with(Head::Next, hidden, logits))
+    Ok(b.finish_with(OutputHead::Next, hidden, logits))
 }
 
 /// The layers of one side: pre-norm if there is a final norm, otherwise post-norm.
@@ -150,7 +160,7 @@ struct Layers {
 }
 
 impl Layers {
-    fn of(config: &Config, side: &'static str, b: &Builder<'_>) -> Result<Self> {
+    fn of(config: &ConfigReader, side: &'static str, b: &Builder<'_>) -> Result<Self> {
         let first = b.has(&format!("{side}.output_norm.weight"));
         Ok(Self { side, first, activation: model_config::activation(config, ActivationKind::Gelu)? })
     }

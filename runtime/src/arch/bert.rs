@@ -1,8 +1,8 @@
 //! BERT and the encoders that share its graph: post-norm, bidirectional attention.
 
 use super::blocks::{self, block, whole};
-use super::heads::{Base, Heads};
-use super::{Config, Family, ModelConfig, TensorRule, Topology, model_config};
+use super::heads::{HeadInput, Heads};
+use super::{ConfigReader, Family, ModelConfig, TensorRule, Topology, model_config};
 use crate::graph::{ActivationKind, AttentionMask, Bias, Builder, Graph, ValueId};
 use crate::{Error, Result};
 
@@ -13,7 +13,7 @@ pub(super) static FAMILY: Family = Family {
     hugging_face_rules: RULES,
     gguf_rules: &[],
     hyper: |config| hyper_of(config, 0),
-    form: Topology::Encoder(|config, h, b| Shape::default().graph(config, h, b)),
+    form: Topology::Encoder(|config, h, b| BertVariant::default().graph(config, h, b)),
 };
 
 /// The tensor map of BERT's embeddings and layers under a prefix, plus a family's own rules.
@@ -56,7 +56,7 @@ const RULES: &[TensorRule] = trunk! {
 };
 
 /// Reads the hyper-parameters of an encoder whose positions start at row `first` of the position table.
-pub(super) fn hyper_of(config: &Config, first: usize) -> Result<ModelConfig> {
+pub(super) fn hyper_of(config: &ConfigReader, first: usize) -> Result<ModelConfig> {
     let mut hyper = ModelConfig::read(config, |width| 4 * width)?;
     hyper.context = hyper.context.saturating_sub(first).max(1);
     hyper.text = hyper.context;
@@ -72,7 +72,7 @@ pub(super) fn hyper_of(config: &Config, first: usize) -> Result<ModelConfig> {
 }
 
 /// Refuses options that the reference implementation computes differently, or did when such models were trained.
-fn refuse_other_graphs(config: &Config) -> Result<()> {
+fn refuse_other_graphs(config: &ConfigReader) -> Result<()> {
     if config.flag(&["is_decoder"])? == Some(true) {
         let message = "tokens of such a model see only those before them; it is read as an encoder alone";
         return Err(Error::unsupported("config.is_decoder", message));
@@ -88,7 +88,7 @@ fn refuse_other_graphs(config: &Config) -> Result<()> {
 
 /// The variants of post-norm encoders.
 #[derive(Default)]
-pub(super) struct Shape {
+pub(super) struct BertVariant {
     /// The row of the position table for position 0.
     pub first_position: usize,
     /// Columns of the embeddings, if different from the hidden size.
@@ -112,8 +112,8 @@ pub(super) struct Shape {
 /// Builds a layer's attention from its index and input.
 pub(super) type Gather = fn(&ModelConfig, &mut Builder<'_>, usize, ValueId) -> ValueId;
 
-impl Shape {
-    pub(super) fn graph(&self, config: &Config, h: &ModelConfig, mut b: Builder<'_>) -> Result<Graph> {
+impl BertVariant {
+    pub(super) fn graph(&self, config: &ConfigReader, h: &ModelConfig, mut b: Builder<'_>) -> Result<Graph> {
         let activation = model_config::activation(config, self.activation.unwrap_or(ActivationKind::Gelu))?;
         let mut x = self.embeddings(h, &mut b);
         let mut states = Vec::with_capacity(h.layers);
@@ -127,7 +127,7 @@ impl Shape {
             token_activation: self.token_activation.unwrap_or(activation),
             embedding,
             rest: 0,
-            base: Base::Hidden,
+            base: HeadInput::Hidden,
         };
         heads.exits(config, h, &mut b, &states)?;
         heads.finish(config, h, b, x)

@@ -1,8 +1,8 @@
 //! BigBird (arXiv:2007.14062): BERT with another activation and block-sparse attention.
 
-use super::bert::{self, Shape};
+use super::bert::{self, BertVariant};
 use super::blocks::whole;
-use super::{Config, Family, TensorRule, Topology, model_config};
+use super::{ConfigReader, Family, TensorRule, Topology, model_config};
 use crate::graph::{ActivationKind, AttentionMask};
 use crate::{Error, Result};
 
@@ -14,11 +14,11 @@ pub(super) static FAMILY: Family = Family {
     gguf_rules: &[],
     hyper: |config| bert::hyper_of(config, 0),
     form: Topology::Encoder(|config, h, b| {
-        let shape = Shape {
+        let shape = BertVariant {
             attention_mask: Some(attention_mask(config)?),
             activation: Some(ActivationKind::GeluTanh),
             class_activation: Some(model_config::activation(config, ActivationKind::GeluTanh)?),
-            ..Shape::default()
+            ..BertVariant::default()
         };
         shape.graph(config, h, b)
     }),
@@ -40,7 +40,7 @@ const RULES: &[TensorRule] = bert::trunk! {
 };
 
 /// Random blocks are only drawn in training: see [`AttentionMask::BigBird`].
-fn attention_mask(config: &Config) -> Result<AttentionMask> {
+fn attention_mask(config: &ConfigReader) -> Result<AttentionMask> {
     if config.flag(&["rescale_embeddings"])? == Some(true) {
         return Err(Error::unsupported("config.rescale_embeddings", "rescaled embeddings"));
     }

@@ -13,18 +13,18 @@ use crate::{Error, ErrorKind, Result};
 
 /// A JSON object of hyper-parameters.
 #[derive(Clone, Debug, Default)]
-pub struct Config {
+pub struct ConfigReader {
     values: Map<String, Value>,
     asked: Arc<Mutex<BTreeSet<String>>>,
 }
 
-impl PartialEq for Config {
+impl PartialEq for ConfigReader {
     fn eq(&self, other: &Self) -> bool {
         self.values == other.values
     }
 }
 
-impl Config {
+impl ConfigReader {
     /// Wraps a JSON object.
     pub fn new(values: Map<String, Value>) -> Self {
         Self { values, ..Self::default() }

@@ -1,6 +1,6 @@
 //! DistilBERT: BERT without segment embeddings.
 
-use super::bert::{self, Shape};
+use super::bert::{self, BertVariant};
 use super::blocks::whole;
 use super::{Family, TensorRule, Topology};
 use crate::graph::ActivationKind;
@@ -17,7 +17,8 @@ pub(super) static FAMILY: Family = Family {
         Ok(hyper)
     },
     form: Topology::Encoder(|config, h, b| {
-        Shape { class_activation: Some(ActivationKind::Relu), ..Shape::default() }.graph(config, h, b)
+        BertVariant { class_activation: Some(ActivationKind::Relu), ..BertVariant::default() }
+            .graph(config, h, b)
     }),
 };
 

@@ -1,6 +1,6 @@
 //! ELECTRA: BERT whose embeddings may be narrower than the hidden size.
 
-use super::bert::{self, Shape};
+use super::bert::{self, BertVariant};
 use super::blocks::whole;
 use super::{Family, TensorRule, Topology};
 use crate::graph::ActivationKind;
@@ -13,11 +13,11 @@ pub(super) static FAMILY: Family = Family {
     gguf_rules: &[],
     hyper: |config| bert::hyper_of(config, 0),
     form: Topology::Encoder(|config, h, b| {
-        let shape = Shape {
+        let shape = BertVariant {
             embedding: Some(config.count(&["embedding_size"])?.unwrap_or(128)),
             token_activation: Some(ActivationKind::Gelu),
             class_activation: Some(ActivationKind::Gelu),
-            ..Shape::default()
+            ..BertVariant::default()
         };
         shape.graph(config, h, b)
     }),

@@ -1,8 +1,8 @@
 //! Embedding models made from decoders: they encode whole sequences and have no LM head.
 
-use super::Config;
+use super::ConfigReader;
 use crate::graph::pass::cut;
-use crate::graph::{AttentionMask, Graph, Head, Op, Weight, WeightId};
+use crate::graph::{AttentionMask, Graph, Op, OutputHead, Weight, WeightId};
 use crate::{Error, Result};
 
 /// The only family for which Transformers honors [`FLAG`].
@@ -10,7 +10,7 @@ const FLAGGED: &str = "gemma3";
 const FLAG: &str = "use_bidirectional_attention";
 
 /// Returns whether the decoder of `family` with this `config` is an embedding model.
-pub(super) fn reads(family: &str, config: &Config) -> Result<bool> {
+pub(super) fn reads(family: &str, config: &ConfigReader) -> Result<bool> {
     Ok(View::of(family, config)? != View::Before || config.get("sentence_transformers/pooling").is_some())
 }
 
@@ -30,7 +30,7 @@ enum View {
 }
 
 impl View {
-    fn of(family: &str, config: &Config) -> Result<Self> {
+    fn of(family: &str, config: &ConfigReader) -> Result<Self> {
         let flagged = config.flag(&[FLAG])? == Some(true);
         if flagged && family != FLAGGED {
             let message = format!(
@@ -65,7 +65,7 @@ impl View {
 }
 
 /// Returns the graph up to the hidden states before the LM head, for whole sequences.
-pub(super) fn of(family: &str, config: &Config, graph: &Graph) -> Result<Graph> {
+pub(super) fn of(family: &str, config: &ConfigReader, graph: &Graph) -> Result<Graph> {
     if graph.states().next().is_some() {
         let message = format!(
             "the model is to read whole texts, by its pooling or its view of both sides, and {family} has layers with \
@@ -73,7 +73,7 @@ pub(super) fn of(family: &str, config: &Config, graph: &Graph) -> Result<Graph> 
         );
         return Err(Error::unsupported("config", message));
     }
-    let mut read = Graph { head: Head::Hidden, ..cut::part(graph, None, scored(graph)?) };
+    let mut read = Graph { head: OutputHead::Hidden, ..cut::part(graph, None, scored(graph)?) };
     let view = View::of(family, config)?;
     for node in &mut read.nodes {
         if let Op::Attention(attention) = &mut node.op
@@ -126,7 +126,7 @@ mod tests {
         });
         let object = config.as_object_mut().unwrap();
         object.extend(more.as_object().unwrap().clone());
-        let config = Config::new(object.clone());
+        let config = ConfigReader::new(object.clone());
         let (_, graphs) = Family::named(family).unwrap().build(&config, &|_| true)?;
         assert!(graphs.encoder.is_none() || graphs.decoder.is_none());
         Ok(graphs.encoder)
@@ -134,7 +134,7 @@ mod tests {
 
     fn sights(family: &str, more: serde_json::Value) -> Vec<AttentionMask> {
         let graph = read(family, more).unwrap().unwrap();
-        assert_eq!((graph.head, graph.output), (Head::Hidden, graph.hidden));
+        assert_eq!((graph.head, graph.output), (OutputHead::Hidden, graph.hidden));
         assert!(graph.weights.iter().any(|weight| weight.name == "output_norm.weight"));
         assert!(graph.weights.iter().all(|weight| weight.name != "output.weight"), "{:?}", graph.weights);
         graph.attentions().map(|attention| attention.attention_mask).collect()

@@ -2,7 +2,7 @@
 //!
 //! The KV cache has the encoder's layers first, then the decoder's self-attention, then the decoder's cross-attention.
 
-use super::{Config, ModelConfig, blocks};
+use super::{ConfigReader, ModelConfig, blocks};
 use crate::graph::{Attention, AttentionMask, Builder, ValueId};
 
 /// The shared embedding table.
@@ -14,7 +14,7 @@ pub(super) fn block(side: &str, layer: usize, name: &str) -> String {
 }
 
 /// Returns whether only the encoder of such a model is present, as in embedding models.
-pub(super) fn reads_alone(config: &Config, has: &dyn Fn(&str) -> bool) -> bool {
+pub(super) fn reads_alone(config: &ConfigReader, has: &dyn Fn(&str) -> bool) -> bool {
     let named = config.architectures().iter().any(|name| name.ends_with("EncoderModel"));
     named && !has(&format!("{}.weight", block("dec", 0, "attn_q")))
 }

@@ -1,8 +1,8 @@
 //! The MoE feed-forward block: a router selects the top-k experts for each row.
 
 use super::blocks::{block, taken, whole};
-use super::{Config, ModelConfig, TensorRule, TensorTransform};
-use crate::graph::{ActivationKind, Builder, Limits, Routing, ValueId};
+use super::{ConfigReader, ModelConfig, TensorRule, TensorTransform};
+use crate::graph::{ActivationKind, Builder, ClampLimits, Routing, ValueId};
 use crate::{Error, ErrorKind, Result};
 
 /// Sanity limits for untrusted files: routing time grows with both.
@@ -35,7 +35,7 @@ pub(super) const QWEN_RULES: [TensorRule; 4] = [
 /// Returns the routing of a layer, or `None` if it has no router. `normalize` is the default for whether the weights of
 /// the selected experts are normalized to a sum of 1.
 pub(super) fn routing(
-    config: &Config,
+    config: &ConfigReader,
     b: &Builder<'_>,
     layer: usize,
     normalize: bool,
@@ -47,7 +47,7 @@ pub(super) fn routing(
 }
 
 /// Reads the routing from the configuration; `normalize` is the default.
-fn chosen(config: &Config, normalize: bool) -> Result<Routing> {
+fn chosen(config: &ConfigReader, normalize: bool) -> Result<Routing> {
     let experts = config.required(&["num_local_experts", "num_experts", "expert_count"])?;
     let chosen = config.required(&["num_experts_per_tok", "expert_used_count"])?;
     check(experts, chosen)?;
@@ -83,13 +83,13 @@ pub(super) enum Gate {
     /// `activation(gate) · up`.
     Plain(ActivationKind),
     /// With clamping.
-    Limited(Limits),
+    Limited(ClampLimits),
 }
 
 /// The gated MLPs of the selected experts, combined, plus the shared expert if there is one.
 pub(super) fn feed_forward(
     b: &mut Builder<'_>,
-    config: &Config,
+    config: &ConfigReader,
     h: &ModelConfig,
     layer: usize,
     gating: Gate,
@@ -147,7 +147,7 @@ pub(super) fn mixture(
 /// The shared expert: a gated MLP for all rows, scaled by a sigmoid gate if the source has one.
 fn shared_expert(
     b: &mut Builder<'_>,
-    config: &Config,
+    config: &ConfigReader,
     h: &ModelConfig,
     layer: usize,
     activation: ActivationKind,

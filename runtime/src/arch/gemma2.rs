@@ -2,7 +2,7 @@
 
 use super::blocks::{self, block, taken, whole};
 use super::llama::feed_forward;
-use super::{Config, Family, ModelConfig, TensorRule, TensorTransform, Topology, model_config, rope};
+use super::{ConfigReader, Family, ModelConfig, TensorRule, TensorTransform, Topology, model_config, rope};
 use crate::Result;
 use crate::graph::{ActivationKind, Attention, Builder, Graph, NormKind, ValueId};
 
@@ -53,7 +53,7 @@ pub(super) const RULES: &[TensorRule] = &[
 
 /// 1/√query_pre_attn_scalar. GGUF does not store that scalar: it is the head size except for the 27B models, which are
 /// recognized by their 46 (Gemma 2) or 62 (Gemma 3) layers.
-pub(super) fn attention_scale(config: &Config, hyper: &ModelConfig) -> Result<f32> {
+pub(super) fn attention_scale(config: &ConfigReader, hyper: &ModelConfig) -> Result<f32> {
     let scalar = match config.number(&["query_pre_attn_scalar"])? {
         Some(scalar) if scalar > 0.0 => scalar as f32,
         _ if hyper.layers == 46 || hyper.layers == 62 => (hyper.width / hyper.heads) as f32,
@@ -70,7 +70,7 @@ pub(super) struct Gemma<'a> {
 }
 
 impl Gemma<'_> {
-    pub(super) fn graph(&self, config: &Config, h: &ModelConfig, mut b: Builder<'_>) -> Result<Graph> {
+    pub(super) fn graph(&self, config: &ConfigReader, h: &ModelConfig, mut b: Builder<'_>) -> Result<Graph> {
         let activation = model_config::activation(config, ActivationKind::GeluTanh)?;
         let mut x = b.embed("token_embd.weight", h.vocabulary, h.width);
         x = b.scale(x, (h.width as f32).sqrt());

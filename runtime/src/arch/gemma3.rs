@@ -1,7 +1,7 @@
 //! Gemma 3 (text): Gemma 2's blocks, QK-norm instead of softcaps, local layers with a RoPE base of their own.
 
 use super::gemma2::{self, Gemma};
-use super::{Config, Family, ModelConfig, Topology, rope};
+use super::{ConfigReader, Family, ModelConfig, Topology, rope};
 use crate::Result;
 use crate::graph::{Attention, Rope};
 
@@ -34,7 +34,7 @@ pub(super) static FAMILY: Family = Family {
 
 /// Local layers have their own RoPE base and no scaling; configurations without `rope_parameters` have a separate key
 /// for it.
-fn local_rope(config: &Config, hyper: &ModelConfig) -> Result<Rope> {
+fn local_rope(config: &ConfigReader, hyper: &ModelConfig) -> Result<Rope> {
     if config.get("rope_parameters/sliding_attention").is_some() {
         return rope::read_kind(config, hyper, "sliding_attention", 10_000.0);
     }

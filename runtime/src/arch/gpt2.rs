@@ -1,7 +1,7 @@
 //! GPT-2: learned position embeddings, LayerNorm, fused queries, keys and values.
 
 use super::blocks::{self, block, taken, whole};
-use super::{Config, Family, ModelConfig, TensorRule, TensorTransform, Topology, model_config};
+use super::{ConfigReader, Family, ModelConfig, TensorRule, TensorTransform, Topology, model_config};
 use crate::Result;
 use crate::graph::{ActivationKind, Attention, Builder, Graph, NormKind};
 
@@ -35,7 +35,7 @@ const RULES: &[TensorRule] = &[
 ];
 
 /// Returns the attention scale of each layer.
-fn scales(config: &Config, h: &ModelConfig) -> Result<Vec<f32>> {
+fn scales(config: &ConfigReader, h: &ModelConfig) -> Result<Vec<f32>> {
     let scaled = config.flag(&["scale_attn_weights"])?.unwrap_or(true);
     let by_layer = config.flag(&["scale_attn_by_inverse_layer_idx"])?.unwrap_or(false);
     let scale = if scaled { h.attention_scale() } else { 1.0 };
@@ -44,7 +44,7 @@ fn scales(config: &Config, h: &ModelConfig) -> Result<Vec<f32>> {
 
 /// The blocks that GPT-2, BLOOM and MPT share, from embeddings to logits.
 pub(super) fn blocks_of(
-    config: &Config,
+    config: &ConfigReader,
     h: &ModelConfig,
     mut b: Builder<'_>,
     mut x: usize,

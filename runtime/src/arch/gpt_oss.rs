@@ -1,10 +1,12 @@
 //! GPT-OSS: MoE with clamped gates, a sliding window on every other layer, and a learned attention sink per head.
 
 use super::blocks::{LLAMA_RULES, taken, whole};
-use super::llama::Shape;
-use super::{Config, Family, ModelConfig, TensorRule, TensorTransform, Topology, experts, rope, tensor_map};
+use super::llama::LlamaVariant;
+use super::{
+    ConfigReader, Family, ModelConfig, TensorRule, TensorTransform, Topology, experts, rope, tensor_map,
+};
 use crate::Result;
-use crate::graph::Limits;
+use crate::graph::ClampLimits;
 
 pub(super) static FAMILY: Family = Family {
     name: "gpt-oss",
@@ -15,20 +17,21 @@ pub(super) static FAMILY: Family = Family {
     hyper,
     form: Topology::Decoder(|config, hyper, b| {
         let rope = rope::read_with(config, hyper, "full_attention", 150_000.0, false)?;
-        let shape = Shape { limits: Some(limits(config)?), rope: Some(rope), ..Shape::default() };
+        let shape =
+            LlamaVariant { limits: Some(limits(config)?), rope: Some(rope), ..LlamaVariant::default() };
         shape.graph(config, hyper, b)
     }),
 };
 
-fn hyper(config: &Config) -> Result<ModelConfig> {
+fn hyper(config: &ConfigReader) -> Result<ModelConfig> {
     let mut hyper = ModelConfig::read(config, |width| width)?;
     hyper.slide(config, |layer| layer % 2 == 0)?;
     Ok(hyper)
 }
 
-fn limits(config: &Config) -> Result<Limits> {
+fn limits(config: &ConfigReader) -> Result<ClampLimits> {
     let limit = config.number(&["swiglu_limit"])?.unwrap_or(7.0) as f32;
-    Ok(Limits { limit, slope: config.number(&["swiglu_alpha"])?.unwrap_or(1.702) as f32 })
+    Ok(ClampLimits { limit, slope: config.number(&["swiglu_alpha"])?.unwrap_or(1.702) as f32 })
 }
 
 const OWN: [TensorRule; 8] = [

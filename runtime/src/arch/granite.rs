@@ -1,8 +1,8 @@
 //! Granite 3: Llama's graph with four constant multipliers.
 
 use super::blocks::{LLAMA_GGUF_RULES, LLAMA_RULES};
-use super::llama::Shape;
-use super::{Config, Family, ModelConfig, Topology};
+use super::llama::LlamaVariant;
+use super::{ConfigReader, Family, ModelConfig, Topology};
 use crate::graph::{Builder, Graph};
 use crate::{Error, Result};
 
@@ -16,19 +16,19 @@ pub(super) static FAMILY: Family = Family {
     form: Topology::Decoder(graph),
 };
 
-pub(super) fn graph(config: &Config, hyper: &ModelConfig, b: Builder<'_>) -> Result<Graph> {
+pub(super) fn graph(config: &ConfigReader, hyper: &ModelConfig, b: Builder<'_>) -> Result<Graph> {
     let number = |keys: &[&str]| config.number(keys).map(|number| number.map(|number| number as f32));
     let scale = number(&["attention_multiplier", "attention.scale"])?.unwrap_or(hyper.attention_scale());
     let divisor = number(&["logits_scaling", "logit_scale"])?.unwrap_or(1.0);
     if divisor == 0.0 {
         return Err(Error::corrupt("config.logits_scaling", "must not be zero"));
     }
-    Shape {
+    LlamaVariant {
         embedding: number(&["embedding_multiplier", "embedding_scale"])?.unwrap_or(1.0),
         residual: number(&["residual_multiplier", "residual_scale"])?.unwrap_or(1.0),
         logits: 1.0 / divisor,
         attention: Box::new(move |attention| attention.scale = scale),
-        ..Shape::default()
+        ..LlamaVariant::default()
     }
     .graph(config, hyper, b)
 }

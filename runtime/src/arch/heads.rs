@@ -1,17 +1,17 @@
 //! Heads of encoders: masked LM, sequence classification, token classification or question answering, as the source has
 //! them.
 
-use super::{Config, ModelConfig, blocks, model_config};
+use super::{ConfigReader, ModelConfig, blocks, model_config};
 use crate::Result;
-use crate::graph::{ActivationKind, Builder, Graph, Head, ValueId};
+use crate::graph::{ActivationKind, Builder, Graph, OutputHead, ValueId};
 
 /// Suffixes of `architectures` entries and their heads.
-const ASKED: &[(&str, Head)] = &[
-    ("ForSequenceClassification", Head::Class),
-    ("ForTokenClassification", Head::Label),
-    ("ForQuestionAnswering", Head::Span),
-    ("ForMaskedLM", Head::Token),
-    ("ForPreTraining", Head::Token),
+const ASKED: &[(&str, OutputHead)] = &[
+    ("ForSequenceClassification", OutputHead::Class),
+    ("ForTokenClassification", OutputHead::Label),
+    ("ForQuestionAnswering", OutputHead::Span),
+    ("ForMaskedLM", OutputHead::Token),
+    ("ForPreTraining", OutputHead::Token),
 ];
 
 /// Differences between families in their heads.
@@ -25,12 +25,12 @@ pub(super) struct Heads {
     /// Additional columns of the masked-LM head, with a matrix of their own.
     pub rest: usize,
     /// The input of the other heads.
-    pub base: Base,
+    pub base: HeadInput,
 }
 
 /// The input of the classification, token classification and question answering heads.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Base {
+pub(super) enum HeadInput {
     /// The hidden states; for classification followed by a pooler (linear layer and activation).
     Hidden,
     /// The masked-LM head's transform of the hidden states.
@@ -43,7 +43,7 @@ impl Heads {
     /// Finishes the graph of an encoder with the last hidden states `x`, with the head that the source has.
     pub(super) fn finish(
         &self,
-        config: &Config,
+        config: &ConfigReader,
         h: &ModelConfig,
         mut b: Builder<'_>,
         x: ValueId,
@@ -53,29 +53,32 @@ impl Heads {
         let last_exit = b.exits().iter().find(|exit| exit.hidden == x).map(|exit| exit.output);
         let head = self.choose(config, &b, last_exit.is_some());
         let output = match head {
-            Head::Class => match last_exit.filter(|_| !self.has_classes(&b)) {
+            OutputHead::Class => match last_exit.filter(|_| !self.has_classes(&b)) {
                 Some(output) => output,
-                None if self.base == Base::Hidden => {
+                None if self.base == HeadInput::Hidden => {
                     self.classes(h, &mut b, hidden, "cls", "cls.output", classes)
                 }
                 None => {
-                    let x =
-                        if self.base == Base::MeanTokens { blocks::mean_of_text(&mut b, h, x) } else { x };
+                    let x = if self.base == HeadInput::MeanTokens {
+                        blocks::mean_of_text(&mut b, h, x)
+                    } else {
+                        x
+                    };
                     let picked = b.pick(x);
                     let before = self.before_scores(h, &mut b, picked);
                     b.linear(before, "cls.output", classes)
                 }
             },
-            Head::Label => {
+            OutputHead::Label => {
                 let before = self.base_of(h, &mut b, hidden);
                 b.linear(before, "labels", classes)
             }
-            Head::Span => {
+            OutputHead::Span => {
                 let before = self.base_of(h, &mut b, hidden);
                 let before = self.block_before_answers(config, h, &mut b, before)?;
                 b.linear(before, "answer", 2)
             }
-            Head::Token => self.tokens(h, &mut b, hidden),
+            OutputHead::Token => self.tokens(h, &mut b, hidden),
             _ => hidden,
         };
         Ok(b.finish_with(head, hidden, output))
@@ -83,33 +86,33 @@ impl Heads {
 
     /// Chooses the head that the configuration names if the source has it, or else the first one that the source has.
     /// Earlier training may have left tensors of other heads.
-    fn choose(&self, config: &Config, b: &Builder<'_>, exits: bool) -> Head {
-        let has = |head: &Head| match head {
-            Head::Class => exits || self.has_classes(b),
-            Head::Label => b.has("labels.weight"),
-            Head::Span => b.has("answer.weight"),
+    fn choose(&self, config: &ConfigReader, b: &Builder<'_>, exits: bool) -> OutputHead {
+        let has = |head: &OutputHead| match head {
+            OutputHead::Class => exits || self.has_classes(b),
+            OutputHead::Label => b.has("labels.weight"),
+            OutputHead::Span => b.has("answer.weight"),
             _ => b.has("tokens.weight"),
         };
         let architectures = config.architectures();
         let named = |ending: &str| architectures.iter().any(|name| name.ends_with(ending));
         let asked = ASKED.iter().filter(|(ending, _)| named(ending)).map(|(_, head)| *head);
-        let usual = [Head::Class, Head::Label, Head::Span, Head::Token];
-        asked.chain(usual).find(has).unwrap_or(Head::Hidden)
+        let usual = [OutputHead::Class, OutputHead::Label, OutputHead::Span, OutputHead::Token];
+        asked.chain(usual).find(has).unwrap_or(OutputHead::Hidden)
     }
 
     fn has_classes(&self, b: &Builder<'_>) -> bool {
-        let before = if self.base == Base::Hidden { "cls.weight" } else { "tokens.weight" };
+        let before = if self.base == HeadInput::Hidden { "cls.weight" } else { "tokens.weight" };
         b.has("cls.output.weight") && b.has(before)
     }
 
     fn base_of(&self, h: &ModelConfig, b: &mut Builder<'_>, hidden: ValueId) -> ValueId {
-        if self.base == Base::Hidden { hidden } else { self.before_scores(h, b, hidden) }
+        if self.base == HeadInput::Hidden { hidden } else { self.before_scores(h, b, hidden) }
     }
 
     /// The MLP, residual and norm before the question answering head, if the source has them.
     fn block_before_answers(
         &self,
-        config: &Config,
+        config: &ConfigReader,
         h: &ModelConfig,
         b: &mut Builder<'_>,
         hidden: ValueId,
@@ -128,7 +131,7 @@ impl Heads {
     /// pooler of its own, or with that of the classification head.
     pub(super) fn exits(
         &self,
-        config: &Config,
+        config: &ConfigReader,
         h: &ModelConfig,
         b: &mut Builder<'_>,
         states: &[ValueId],
@@ -190,6 +193,6 @@ impl Heads {
 }
 
 /// Returns the number of classes or labels.
-pub(super) fn classes(config: &Config) -> Result<usize> {
+pub(super) fn classes(config: &ConfigReader) -> Result<usize> {
     Ok(config.entries("id2label")?.or(config.count(&["num_labels"])?).unwrap_or(2))
 }

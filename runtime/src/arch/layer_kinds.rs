@@ -1,8 +1,9 @@
 //! Attention variants that a configuration may request for any family.
 
-use super::Config;
+use super::ConfigReader;
 use crate::graph::{
-    ActivationKind, Attention, AttentionMask, Graph, Node, Op, Recurrence, RecurrenceRule, Value, ValueId,
+    ActivationKind, Attention, AttentionMask, Graph, Node, Op, Recurrence, RecurrenceRule, ValueId,
+    ValueShape,
 };
 use crate::{Error, Result};
 
@@ -10,7 +11,7 @@ use crate::{Error, Result};
 const FEATURE_MAP: &str = "attention_feature_map";
 
 /// Applies the attention variant that `config` requests.
-pub(super) fn apply(config: &Config, graph: Graph) -> Result<Graph> {
+pub(super) fn apply(config: &ConfigReader, graph: Graph) -> Result<Graph> {
     match config.word(&[FEATURE_MAP])? {
         None => Ok(graph),
         Some("elu") => linear(graph),
@@ -65,8 +66,8 @@ fn recurrence(attention: &Attention, state: usize) -> Result<Recurrence> {
 
 /// Applies the feature map to a value.
 fn mapped(graph: &mut Graph, input: ValueId) -> ValueId {
-    let Value { rows, columns } = graph.values[input];
-    graph.values.push(Value { rows, columns });
+    let ValueShape { rows, columns } = graph.values[input];
+    graph.values.push(ValueShape { rows, columns });
     let output = graph.values.len() - 1;
     graph.nodes.push(Node { op: Op::Activate(ActivationKind::EluPlusOne), inputs: vec![input], output });
     output

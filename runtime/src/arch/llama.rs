@@ -1,9 +1,11 @@
 //! Llama and the models that share its graph: SmolLM2, TinyLlama, Llama 2 and 3.
 
 use super::blocks::{self, LLAMA_GGUF_RULES, LLAMA_RULES, block};
-use super::{Config, Family, ModelConfig, TensorRule, Topology, experts, model_config, rope, tensor_map};
+use super::{
+    ConfigReader, Family, ModelConfig, TensorRule, Topology, experts, model_config, rope, tensor_map,
+};
 use crate::Result;
-use crate::graph::{ActivationKind, Attention, Builder, Graph, Limits, NormKind, Rope, ValueId};
+use crate::graph::{ActivationKind, Attention, Builder, ClampLimits, Graph, NormKind, Rope, ValueId};
 
 pub(super) static FAMILY: Family = Family {
     name: "llama",
@@ -12,7 +14,7 @@ pub(super) static FAMILY: Family = Family {
     hugging_face_rules: LLAMA_RULES,
     gguf_rules: &GGUF_RULES,
     hyper: |config| ModelConfig::read(config, |width| 4 * width),
-    form: Topology::Decoder(|config, hyper, b| Shape::default().graph(config, hyper, b)),
+    form: Topology::Decoder(|config, hyper, b| LlamaVariant::default().graph(config, hyper, b)),
 };
 
 /// Llama files may contain experts: in GGUF, Mixtral is part of the family.
@@ -20,7 +22,7 @@ const GGUF_RULES: [TensorRule; LLAMA_GGUF_RULES.len() + experts::STACKED.len()] 
     tensor_map::joined(LLAMA_GGUF_RULES, &experts::STACKED);
 
 /// The variants of Llama's descendants.
-pub(super) struct Shape {
+pub(super) struct LlamaVariant {
     /// Multiplier of the embeddings.
     pub embedding: f32,
     /// Multiplier of a block's output before it is added to the residual stream.
@@ -40,12 +42,12 @@ pub(super) struct Shape {
     /// The RoPE table; `None`: read from the configuration.
     pub rope: Option<Rope>,
     /// Clamping of expert gates.
-    pub limits: Option<Limits>,
+    pub limits: Option<ClampLimits>,
     /// Clamps queries, keys and values to ± this.
     pub clamp: Option<f32>,
 }
 
-impl Default for Shape {
+impl Default for LlamaVariant {
     fn default() -> Self {
         Self {
             embedding: 1.0,
@@ -63,8 +65,8 @@ impl Default for Shape {
     }
 }
 
-impl Shape {
-    pub(super) fn graph(&self, config: &Config, h: &ModelConfig, mut b: Builder<'_>) -> Result<Graph> {
+impl LlamaVariant {
+    pub(super) fn graph(&self, config: &ConfigReader, h: &ModelConfig, mut b: Builder<'_>) -> Result<Graph> {
         let activation = model_config::activation(config, ActivationKind::Silu)?;
         let rope = match &self.rope {
             Some(rope) => rope.clone(),

@@ -1,9 +1,9 @@
 //! Longformer (arXiv:2004.05150): RoBERTa with local attention, and global attention for tokens that the caller marks,
 //! which has projections of its own.
 
-use super::bert::{self, Shape};
+use super::bert::{self, BertVariant};
 use super::blocks::{self, block, whole};
-use super::{Config, Family, ModelConfig, TensorRule, Topology, roberta};
+use super::{ConfigReader, Family, ModelConfig, TensorRule, Topology, roberta};
 use crate::graph::{ActivationKind, Attention, AttentionMask, Builder, ValueId};
 use crate::{Error, Result};
 
@@ -24,7 +24,8 @@ pub(super) static FAMILY: Family = Family {
     form: Topology::Encoder(|config, h, b| {
         let first_position = roberta::first_position(config)?;
         let token_activation = Some(ActivationKind::Gelu);
-        let shape = Shape { first_position, token_activation, gather: Some(gather), ..Shape::default() };
+        let shape =
+            BertVariant { first_position, token_activation, gather: Some(gather), ..BertVariant::default() };
         shape.graph(config, h, b)
     }),
 };
@@ -45,7 +46,7 @@ const RULES: &[TensorRule] = bert::trunk! {
 };
 
 /// Returns the attention distance of each layer to either side: half of its window.
-fn reaches(config: &Config, layers: usize) -> Result<Vec<usize>> {
+fn reaches(config: &ConfigReader, layers: usize) -> Result<Vec<usize>> {
     const KEY: &str = "attention_window";
     let windows = match config.get(KEY) {
         Some(serde_json::Value::Array(_)) => config.numbers(&[KEY])?.unwrap_or_default(),
@@ -81,7 +82,7 @@ mod tests {
 
     fn windows(json: serde_json::Value) -> Result<Vec<usize>> {
         let values = json.as_object().cloned().unwrap_or_default();
-        reaches(&Config::new(values), 2)
+        reaches(&ConfigReader::new(values), 2)
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Mistral: Llama's graph with a sliding window on every layer.
 
 use super::blocks::{LLAMA_GGUF_RULES, LLAMA_RULES};
-use super::llama::Shape;
+use super::llama::LlamaVariant;
 use super::{Family, ModelConfig, Topology};
 
 pub(super) static FAMILY: Family = Family {
@@ -15,5 +15,5 @@ pub(super) static FAMILY: Family = Family {
         hyper.slide(config, |_| true)?;
         Ok(hyper)
     },
-    form: Topology::Decoder(|config, hyper, b| Shape::default().graph(config, hyper, b)),
+    form: Topology::Decoder(|config, hyper, b| LlamaVariant::default().graph(config, hyper, b)),
 };

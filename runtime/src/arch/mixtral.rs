@@ -1,7 +1,7 @@
 //! Mixtral: Llama with MoE.
 
 use super::blocks::{LLAMA_RULES, whole};
-use super::llama::Shape;
+use super::llama::LlamaVariant;
 use super::{Family, ModelConfig, TensorRule, Topology, tensor_map};
 
 pub(super) static FAMILY: Family = Family {
@@ -15,7 +15,7 @@ pub(super) static FAMILY: Family = Family {
         hyper.slide(config, |_| true)?;
         Ok(hyper)
     },
-    form: Topology::Decoder(|config, hyper, b| Shape::default().graph(config, hyper, b)),
+    form: Topology::Decoder(|config, hyper, b| LlamaVariant::default().graph(config, hyper, b)),
 };
 
 const OWN: [TensorRule; 4] = [

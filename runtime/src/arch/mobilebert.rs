@@ -2,9 +2,9 @@
 //! combine three neighboring tokens.
 
 use super::blocks::{self, block, taken, whole};
-use super::heads::{self, Base, Heads};
-use super::{Config, Family, ModelConfig, TensorRule, TensorTransform, Topology, bert, model_config};
-use crate::graph::{ActivationKind, AttentionMask, Builder, Graph, Head, ValueId};
+use super::heads::{self, HeadInput, Heads};
+use super::{ConfigReader, Family, ModelConfig, TensorRule, TensorTransform, Topology, bert, model_config};
+use crate::graph::{ActivationKind, AttentionMask, Builder, Graph, OutputHead, ValueId};
 use crate::{Error, Result};
 
 pub(super) static FAMILY: Family = Family {
@@ -71,7 +71,7 @@ const MOST_PARTS: usize = 4;
 const FIXED_EPSILON: f32 = 1e-5;
 
 /// Returns the hidden size inside a layer.
-fn narrow(config: &Config, h: &ModelConfig) -> Result<usize> {
+fn narrow(config: &ConfigReader, h: &ModelConfig) -> Result<usize> {
     if !config.flag(&["use_bottleneck"])?.unwrap_or(true) {
         return Ok(h.width);
     }
@@ -101,7 +101,7 @@ struct Shape {
 }
 
 impl Shape {
-    fn read(config: &Config, h: &ModelConfig) -> Result<Self> {
+    fn read(config: &ConfigReader, h: &ModelConfig) -> Result<Self> {
         let flag = |key: &str, default: bool| Ok::<_, Error>(config.flag(&[key])?.unwrap_or(default));
         let parts = config.count(&["num_feedforward_networks"])?.unwrap_or(4);
         if !(1..=MOST_PARTS).contains(&parts) {
@@ -128,7 +128,7 @@ impl Shape {
         })
     }
 
-    fn graph(&self, config: &Config, h: &ModelConfig, mut b: Builder<'_>) -> Result<Graph> {
+    fn graph(&self, config: &ConfigReader, h: &ModelConfig, mut b: Builder<'_>) -> Result<Graph> {
         let mut x = self.embeddings(h, &mut b);
         for layer in 0..h.layers {
             x = self.layer(h, &mut b, layer, x);
@@ -139,14 +139,14 @@ impl Shape {
         if !pooled && classes && b.has("cls.output.weight") {
             let hidden = b.pick(x);
             let scores = b.linear(hidden, "cls.output", heads::classes(config)?);
-            return Ok(b.finish_with(Head::Class, hidden, scores));
+            return Ok(b.finish_with(OutputHead::Class, hidden, scores));
         }
         let heads = Heads {
             class_activation: None,
             token_activation: self.activation,
             embedding: self.embedding,
             rest: h.width.saturating_sub(self.embedding),
-            base: Base::Hidden,
+            base: HeadInput::Hidden,
         };
         heads.finish(config, h, b, x)
     }

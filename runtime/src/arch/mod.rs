@@ -56,7 +56,7 @@ mod switch;
 mod t5;
 mod whisper;
 
-pub use config::Config;
+pub use config::ConfigReader;
 pub use model_config::{ModelConfig, StateSizes};
 pub use tensor_map::{StatePart, TensorRule, TensorTransform};
 
@@ -124,13 +124,13 @@ pub struct Family {
     /// The tensor map of GGUF files, for tensors with other names or layouts only.
     pub gguf_rules: &'static [TensorRule],
     /// Reads the hyper-parameters.
-    pub hyper: fn(&Config) -> Result<ModelConfig>,
+    pub hyper: fn(&ConfigReader) -> Result<ModelConfig>,
     /// Builds the graphs.
     pub form: Topology,
 }
 
 /// Builds the graph of a forward pass. The builder knows which tensors the source has.
-pub type Forward = fn(&Config, &ModelConfig, Builder<'_>) -> Result<Graph>;
+pub type Forward = fn(&ConfigReader, &ModelConfig, Builder<'_>) -> Result<Graph>;
 
 /// The topology of a family.
 pub enum Topology {
@@ -208,7 +208,7 @@ impl Family {
     }
 
     /// Builds the graphs for `config`, given which tensors the source has.
-    pub fn build(&self, config: &Config, has: &dyn Fn(&str) -> bool) -> Result<(ModelConfig, Graphs)> {
+    pub fn build(&self, config: &ConfigReader, has: &dyn Fn(&str) -> bool) -> Result<(ModelConfig, Graphs)> {
         let hyper = (self.hyper)(config)?;
         let write =
             |forward: &Forward| layer_kinds::apply(config, forward(config, &hyper, Builder::new(has))?);

@@ -1,6 +1,6 @@
 //! The hyper-parameters of a model, read from Hugging Face or GGUF keys.
 
-use super::Config;
+use super::ConfigReader;
 use crate::graph::ActivationKind;
 use crate::{Error, Result};
 
@@ -60,14 +60,14 @@ pub struct StateSizes {
 
 impl ModelConfig {
     /// Reads the hyper-parameters that all models have. `feed_forward` returns the default for F, given D.
-    pub fn read(config: &Config, feed_forward: impl Fn(usize) -> usize) -> Result<Self> {
+    pub fn read(config: &ConfigReader, feed_forward: impl Fn(usize) -> usize) -> Result<Self> {
         Self::of_side(config, "decoder", &feed_forward)
     }
 
     /// Reads those of the `encoder` or the `decoder` of an encoder–decoder model.
     // Not generic, because every family calls it: one instance keeps the binary small.
     #[inline(never)]
-    pub fn of_side(config: &Config, side: &str, feed_forward: &dyn Fn(usize) -> usize) -> Result<Self> {
+    pub fn of_side(config: &ConfigReader, side: &str, feed_forward: &dyn Fn(usize) -> usize) -> Result<Self> {
         let ours = |key: &str| key.replace("{}", side);
         let width = config.required(&["hidden_size", "n_embd", "d_model", "dim", "embedding_length"])?;
         let layers = config.required(&[
@@ -194,7 +194,7 @@ impl ModelConfig {
     /// Sets the configured sliding window, if any, for every layer for which `sliding(layer)` is true.
     ///
     /// A Hugging Face `layer_types` list takes precedence over `sliding`.
-    pub fn slide(&mut self, config: &Config, sliding: impl Fn(usize) -> bool) -> Result<()> {
+    pub fn slide(&mut self, config: &ConfigReader, sliding: impl Fn(usize) -> bool) -> Result<()> {
         let window = config.count(&["sliding_window", "attention.sliding_window"])?;
         self.slide_by(config, window.filter(|&window| window > 0), &sliding)
     }
@@ -203,7 +203,7 @@ impl ModelConfig {
     #[inline(never)]
     pub fn slide_by(
         &mut self,
-        config: &Config,
+        config: &ConfigReader,
         window: Option<usize>,
         sliding: &dyn Fn(usize) -> bool,
     ) -> Result<()> {
@@ -234,13 +234,13 @@ impl ModelConfig {
 }
 
 /// Returns the configured activation, or the family's default.
-pub(super) fn activation(config: &Config, default: ActivationKind) -> Result<ActivationKind> {
+pub(super) fn activation(config: &ConfigReader, default: ActivationKind) -> Result<ActivationKind> {
     activation_of(config, &["hidden_activation", "hidden_act", "activation_function", "activation"], default)
 }
 
 /// Returns the activation configured under these keys, or `default`.
 pub(super) fn activation_of(
-    config: &Config,
+    config: &ConfigReader,
     keys: &[&str],
     default: ActivationKind,
 ) -> Result<ActivationKind> {

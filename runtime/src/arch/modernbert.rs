@@ -1,8 +1,8 @@
 //! ModernBERT (arXiv:2412.13663): pre-norm, RoPE, gated MLP, most layers with local attention.
 
 use super::blocks::{self, block, whole};
-use super::heads::{Base, Heads};
-use super::{Config, Family, ModelConfig, TensorRule, Topology, llama, model_config, rope};
+use super::heads::{HeadInput, Heads};
+use super::{ConfigReader, Family, ModelConfig, TensorRule, Topology, llama, model_config, rope};
 use crate::graph::{ActivationKind, AttentionMask, Builder, Graph, NormKind, Rope, ValueId};
 use crate::{Error, Result};
 
@@ -42,7 +42,7 @@ const RULES: &[TensorRule] = &[
     whole("answer", "classifier"),
 ];
 
-fn graph(config: &Config, h: &ModelConfig, mut b: Builder<'_>) -> Result<Graph> {
+fn graph(config: &ConfigReader, h: &ModelConfig, mut b: Builder<'_>) -> Result<Graph> {
     let activation = model_config::activation(config, ActivationKind::Gelu)?;
     let ropes = [
         b.rope_table(rope_of(config, h, "full_attention", "global_rope_theta", 160_000.0)?),
@@ -63,8 +63,8 @@ fn graph(config: &Config, h: &ModelConfig, mut b: Builder<'_>) -> Result<Graph> 
     let token_activation =
         model_config::activation_of(config, &["classifier_activation"], ActivationKind::Gelu)?;
     let base = match config.word(&["classifier_pooling"])? {
-        None | Some("cls") => Base::Tokens,
-        Some("mean") => Base::MeanTokens,
+        None | Some("cls") => HeadInput::Tokens,
+        Some("mean") => HeadInput::MeanTokens,
         Some(other) => {
             let message = format!("classes from '{other}' of a text; cls and mean are known");
             return Err(Error::unsupported("config.classifier_pooling", message));
@@ -86,7 +86,7 @@ fn attend(b: &mut Builder<'_>, h: &ModelConfig, layer: usize, ropes: [usize; 2],
 }
 
 /// The RoPE table of local layers. GGUF stores only its base.
-fn local_rope(config: &Config, h: &ModelConfig) -> Result<Rope> {
+fn local_rope(config: &ConfigReader, h: &ModelConfig) -> Result<Rope> {
     match config.number(&["rope.freq_base_swa"])? {
         Some(theta) => rope::unscaled(config, h, theta),
         None => rope_of(config, h, "sliding_attention", "local_rope_theta", 10_000.0),
@@ -94,7 +94,7 @@ fn local_rope(config: &Config, h: &ModelConfig) -> Result<Rope> {
 }
 
 /// The RoPE table of a kind of layers, under the current key or the older one.
-fn rope_of(config: &Config, h: &ModelConfig, kind: &str, key: &str, default: f64) -> Result<Rope> {
+fn rope_of(config: &ConfigReader, h: &ModelConfig, kind: &str, key: &str, default: f64) -> Result<Rope> {
     let theta = config.number(&[key])?.unwrap_or(default);
     rope::read_kind(config, h, kind, theta)
 }

@@ -1,6 +1,6 @@
 //! MPNet: RoBERTa without segment embeddings, with a relative position bias shared by all layers.
 
-use super::bert::{self, Shape};
+use super::bert::{self, BertVariant};
 use super::blocks::whole;
 use super::{Family, TensorRule, Topology};
 use crate::graph::{ActivationKind, Bias};
@@ -16,11 +16,11 @@ pub(super) static FAMILY: Family = Family {
         let rows = config.count(&["relative_attention_num_buckets"])?.unwrap_or(BUCKETS);
         let table = b.vector("attn_rel_b.weight", rows * h.heads);
         let bias = Bias { table, buckets: BUCKETS, farthest: 128, both_ways: true };
-        let shape = Shape {
+        let shape = BertVariant {
             first_position: FIRST_POSITION,
             bias: Some(bias),
             token_activation: Some(ActivationKind::Gelu),
-            ..Shape::default()
+            ..BertVariant::default()
         };
         shape.graph(config, h, b)
     }),

@@ -23,7 +23,7 @@ pub(super) static FAMILY: Family = Family {
         let mut values = config.values().clone();
         values.insert("hidden_act".to_owned(), Value::from("gelu"));
         let x = b.embed("token_embd.weight", h.vocabulary, h.width);
-        gpt2::blocks_of(&super::Config::new(values), h, b, x, &|attention| {
+        gpt2::blocks_of(&super::ConfigReader::new(values), h, b, x, &|attention| {
             attention.alibi.clone_from(&slopes);
             attention.scale = scale.unwrap_or(attention.scale);
         })

@@ -1,8 +1,8 @@
 //! Nomic BERT: BERT with RoPE and gated MLPs.
 
 use super::blocks::{self, block, whole};
-use super::heads::{Base, Heads};
-use super::{Config, Family, ModelConfig, TensorRule, Topology, bert, llama, model_config, rope};
+use super::heads::{HeadInput, Heads};
+use super::{ConfigReader, Family, ModelConfig, TensorRule, Topology, bert, llama, model_config, rope};
 use crate::graph::{ActivationKind, AttentionMask, Builder, Graph};
 use crate::{Error, Result};
 
@@ -47,7 +47,7 @@ const RULES: &[TensorRule] = &[
 ];
 
 /// Refuses options of the original implementation that no published model uses.
-fn refuse_other_blocks(config: &Config) -> Result<()> {
+fn refuse_other_blocks(config: &ConfigReader) -> Result<()> {
     for key in ["prenorm", "parallel_block", "use_rms_norm", "rotary_emb_interleaved", "causal"] {
         if config.flag(&[key])? == Some(true) {
             return Err(Error::unsupported(format!("config.{key}"), "such blocks are not known"));
@@ -66,7 +66,7 @@ fn refuse_other_blocks(config: &Config) -> Result<()> {
 /// Builds a post-norm encoder with bidirectional attention and RoPE, with `theta` as the default base. The activations
 /// are those of the MLPs and of the masked-LM head.
 pub(super) fn graph(
-    config: &Config,
+    config: &ConfigReader,
     h: &ModelConfig,
     mut b: Builder<'_>,
     [activation, token_activation]: [ActivationKind; 2],
@@ -92,7 +92,12 @@ pub(super) fn graph(
         x = b.add(x, fed);
         x = b.layer_norm(x, &block(layer, "layer_output_norm"), h.epsilon);
     }
-    let heads =
-        Heads { class_activation: None, token_activation, embedding: h.width, rest: 0, base: Base::Hidden };
+    let heads = Heads {
+        class_activation: None,
+        token_activation,
+        embedding: h.width,
+        rest: 0,
+        base: HeadInput::Hidden,
+    };
     heads.finish(config, h, b, x)
 }

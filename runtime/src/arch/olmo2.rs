@@ -3,7 +3,7 @@
 
 use super::blocks::{self, block, whole};
 use super::llama::feed_forward;
-use super::{Config, Family, ModelConfig, TensorRule, Topology, model_config, rope};
+use super::{ConfigReader, Family, ModelConfig, TensorRule, Topology, model_config, rope};
 use crate::graph::{ActivationKind, Builder, NormKind, Rope, ValueId};
 use crate::{Error, Result};
 use serde_json::Value;
@@ -40,7 +40,7 @@ pub(super) static FAMILY: Family = Family {
 };
 
 /// Every fourth layer has full attention, unless configured otherwise.
-fn hyper_of(config: &Config) -> Result<ModelConfig> {
+fn hyper_of(config: &ConfigReader) -> Result<ModelConfig> {
     const PATTERN: &str = "attention.sliding_window_pattern";
     let mut hyper = ModelConfig::read(config, |width| 4 * width)?;
     match config.get(PATTERN) {
@@ -60,7 +60,7 @@ fn hyper_of(config: &Config) -> Result<ModelConfig> {
 }
 
 /// The RoPE table of layers with a sliding window.
-fn local_rope(config: &Config, h: &ModelConfig, theta: f64) -> Result<Rope> {
+fn local_rope(config: &ConfigReader, h: &ModelConfig, theta: f64) -> Result<Rope> {
     if config.get("rope_parameters/sliding_attention").is_some() {
         return rope::read_kind(config, h, "sliding_attention", theta);
     }

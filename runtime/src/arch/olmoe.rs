@@ -1,7 +1,7 @@
 //! OLMoE: Llama with MoE, and QK-norm over all heads.
 
 use super::blocks::LLAMA_RULES;
-use super::llama::Shape;
+use super::llama::LlamaVariant;
 use super::{Family, ModelConfig, TensorRule, Topology, experts, tensor_map};
 
 pub(super) static FAMILY: Family = Family {
@@ -13,7 +13,8 @@ pub(super) static FAMILY: Family = Family {
     hyper: |config| ModelConfig::read(config, |width| 4 * width),
     form: Topology::Decoder(|config, hyper, b| {
         let clamp = config.number(&["clip_qkv", "attention.clamp_kqv"])?.map(|limit| limit as f32);
-        Shape { row_norm: true, normalizes: false, clamp, ..Shape::default() }.graph(config, hyper, b)
+        LlamaVariant { row_norm: true, normalizes: false, clamp, ..LlamaVariant::default() }
+            .graph(config, hyper, b)
     }),
 };
 

@@ -1,7 +1,7 @@
 //! Phi 3 and 3.5: Llama's graph with fused matrices and LongRoPE.
 
 use super::blocks::whole;
-use super::llama::Shape;
+use super::llama::LlamaVariant;
 use super::{Family, ModelConfig, TensorRule, Topology};
 
 pub(super) static FAMILY: Family = Family {
@@ -15,7 +15,7 @@ pub(super) static FAMILY: Family = Family {
         hyper.slide(config, |_| true)?;
         Ok(hyper)
     },
-    form: Topology::Decoder(|config, hyper, b| Shape::default().graph(config, hyper, b)),
+    form: Topology::Decoder(|config, hyper, b| LlamaVariant::default().graph(config, hyper, b)),
 };
 
 const RULES: &[TensorRule] = &[

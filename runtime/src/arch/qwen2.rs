@@ -1,8 +1,8 @@
 //! Qwen 2 and 2.5: Llama's graph with biases on queries, keys and values.
 
 use super::blocks::LLAMA_RULES;
-use super::llama::Shape;
-use super::{Config, Family, ModelConfig, Topology};
+use super::llama::LlamaVariant;
+use super::{ConfigReader, Family, ModelConfig, Topology};
 use crate::Result;
 
 pub(super) static FAMILY: Family = Family {
@@ -12,11 +12,11 @@ pub(super) static FAMILY: Family = Family {
     hugging_face_rules: LLAMA_RULES,
     gguf_rules: &[],
     hyper,
-    form: Topology::Decoder(|config, hyper, b| Shape::default().graph(config, hyper, b)),
+    form: Topology::Decoder(|config, hyper, b| LlamaVariant::default().graph(config, hyper, b)),
 };
 
 /// The sliding window, if enabled, applies to the layers from `max_window_layers` on.
-pub(super) fn hyper(config: &Config) -> Result<ModelConfig> {
+pub(super) fn hyper(config: &ConfigReader) -> Result<ModelConfig> {
     let mut hyper = ModelConfig::read(config, |width| 4 * width)?;
     let switched_on = config.flag(&["use_sliding_window"])?.unwrap_or(false);
     let first = config.count(&["max_window_layers"])?.unwrap_or(0);

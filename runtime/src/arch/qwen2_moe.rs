@@ -1,7 +1,7 @@
 //! Qwen2 with MoE and a shared expert.
 
 use super::blocks::LLAMA_RULES;
-use super::llama::Shape;
+use super::llama::LlamaVariant;
 use super::{Family, ModelConfig, TensorRule, Topology, experts, tensor_map};
 
 pub(super) static FAMILY: Family = Family {
@@ -19,7 +19,7 @@ pub(super) static FAMILY: Family = Family {
         Ok(hyper)
     },
     form: Topology::Decoder(|config, hyper, b| {
-        Shape { normalizes: false, ..Shape::default() }.graph(config, hyper, b)
+        LlamaVariant { normalizes: false, ..LlamaVariant::default() }.graph(config, hyper, b)
     }),
 };
 

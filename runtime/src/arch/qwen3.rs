@@ -1,7 +1,7 @@
 //! Qwen 3: Llama's graph with QK-norm per head.
 
 use super::blocks::LLAMA_RULES;
-use super::llama::Shape;
+use super::llama::LlamaVariant;
 use super::{Family, Topology, qwen2};
 
 pub(super) static FAMILY: Family = Family {
@@ -12,6 +12,6 @@ pub(super) static FAMILY: Family = Family {
     gguf_rules: &[],
     hyper: qwen2::hyper,
     form: Topology::Decoder(|config, hyper, b| {
-        Shape { head_norm: true, ..Shape::default() }.graph(config, hyper, b)
+        LlamaVariant { head_norm: true, ..LlamaVariant::default() }.graph(config, hyper, b)
     }),
 };

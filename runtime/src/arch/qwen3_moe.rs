@@ -1,7 +1,7 @@
 //! Qwen3 with MoE.
 
 use super::blocks::LLAMA_RULES;
-use super::llama::Shape;
+use super::llama::LlamaVariant;
 use super::{Family, ModelConfig, TensorRule, Topology, experts, tensor_map};
 
 pub(super) static FAMILY: Family = Family {
@@ -18,7 +18,7 @@ pub(super) static FAMILY: Family = Family {
         Ok(hyper)
     },
     form: Topology::Decoder(|config, hyper, b| {
-        Shape { head_norm: true, ..Shape::default() }.graph(config, hyper, b)
+        LlamaVariant { head_norm: true, ..LlamaVariant::default() }.graph(config, hyper, b)
     }),
 };
 

@@ -4,7 +4,7 @@
 use super::blocks::{self, block, taken, whole};
 use super::llama::feed_forward;
 use super::{
-    Config, Family, ModelConfig, StatePart, StateSizes, TensorRule, TensorTransform, Topology, experts,
+    ConfigReader, Family, ModelConfig, StatePart, StateSizes, TensorRule, TensorTransform, Topology, experts,
     model_config, rope, tensor_map,
 };
 use crate::graph::{ActivationKind, Builder, Graph, NormKind, Recurrence, RecurrenceRule, ValueId};
@@ -67,7 +67,7 @@ const MOST_TAPS: usize = 64;
 const MOST_HEADS: usize = 4096;
 const MOST_COLUMNS: usize = 4096;
 
-pub(super) fn hyper_of(config: &Config) -> Result<ModelConfig> {
+pub(super) fn hyper_of(config: &ConfigReader) -> Result<ModelConfig> {
     let mut hyper = ModelConfig::read(config, |width| 4 * width)?;
     let sizes = StateSizes {
         key_heads: config.required(&["linear_num_key_heads"])?,
@@ -88,7 +88,7 @@ pub(super) fn hyper_of(config: &Config) -> Result<ModelConfig> {
 }
 
 /// Returns which layers use linear attention.
-fn states(config: &Config, h: &ModelConfig) -> Result<Vec<bool>> {
+fn states(config: &ConfigReader, h: &ModelConfig) -> Result<Vec<bool>> {
     let Some(types) = config.words(&["layer_types"])? else {
         let every = config.count(&["full_attention_interval"])?.unwrap_or(4).max(1);
         return Ok((0..h.layers).map(|layer| (layer + 1) % every != 0).collect());
@@ -104,7 +104,7 @@ fn states(config: &Config, h: &ModelConfig) -> Result<Vec<bool>> {
     }
 }
 
-pub(super) fn graph(config: &Config, h: &ModelConfig, mut b: Builder<'_>) -> Result<Graph> {
+pub(super) fn graph(config: &ConfigReader, h: &ModelConfig, mut b: Builder<'_>) -> Result<Graph> {
     let activation = model_config::activation(config, ActivationKind::Silu)?;
     let taps = config.count(&["linear_conv_kernel_dim"])?.unwrap_or(4);
     if taps == 0 || taps > MOST_TAPS {

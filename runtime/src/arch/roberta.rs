@@ -1,8 +1,8 @@
 //! RoBERTa and XLM-R: BERT whose positions start after the padding token's id.
 
-use super::bert::{self, Shape};
+use super::bert::{self, BertVariant};
 use super::blocks::whole;
-use super::{Config, Family, TensorRule, Topology};
+use super::{ConfigReader, Family, TensorRule, Topology};
 use crate::Result;
 use crate::graph::ActivationKind;
 
@@ -16,7 +16,7 @@ pub(super) static FAMILY: Family = Family {
     form: Topology::Encoder(|config, h, b| {
         let first_position = first_position(config)?;
         let token_activation = Some(ActivationKind::Gelu);
-        Shape { first_position, token_activation, ..Shape::default() }.graph(config, h, b)
+        BertVariant { first_position, token_activation, ..BertVariant::default() }.graph(config, h, b)
     }),
 };
 
@@ -33,6 +33,6 @@ const RULES: &[TensorRule] = bert::trunk! {
 };
 
 /// Returns the row after that of the padding token.
-pub(super) fn first_position(config: &Config) -> Result<usize> {
+pub(super) fn first_position(config: &ConfigReader) -> Result<usize> {
     Ok(config.count(&["pad_token_id"])?.unwrap_or(1) + 1)
 }

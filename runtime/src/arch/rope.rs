@@ -1,13 +1,13 @@
 //! RoPE frequencies from a configuration: unscaled, linear, dynamic NTK, llama3, YaRN (arXiv:2309.00071) and LongRoPE
 //! (arXiv:2402.13753) scaling.
 
-use super::{Config, ModelConfig};
+use super::{ConfigReader, ModelConfig};
 use crate::graph::{Growth, Rope, Stretch};
 use crate::{Error, Result};
 
 /// The source of the scaling parameters.
 struct Scaling<'a> {
-    config: &'a Config,
+    config: &'a ConfigReader,
     /// The object with the scaling parameters in a Hugging Face configuration.
     object: &'static str,
 }
@@ -25,7 +25,7 @@ impl Scaling<'_> {
 }
 
 /// Refuses RoPE parameters that are not an object, whose keys would be silently ignored.
-fn check_objects(config: &Config) -> Result<()> {
+fn check_objects(config: &ConfigReader) -> Result<()> {
     for key in ["rope_parameters", "rope_scaling"] {
         config.entries(key)?;
     }
@@ -33,7 +33,7 @@ fn check_objects(config: &Config) -> Result<()> {
 }
 
 /// Returns the object in which this configuration stores the RoPE parameters of a kind of layers.
-fn object_of(config: &Config, kind: &str) -> &'static str {
+fn object_of(config: &ConfigReader, kind: &str) -> &'static str {
     let nested = |name: &str| config.get(&format!("rope_parameters/{name}")).is_some();
     match kind {
         "sliding_attention" if nested(kind) => "rope_parameters/sliding_attention",
@@ -44,7 +44,7 @@ fn object_of(config: &Config, kind: &str) -> &'static str {
 }
 
 /// Returns how many columns of each head are rotated.
-pub(super) fn rotary_size(config: &Config, hyper: &ModelConfig) -> Result<usize> {
+pub(super) fn rotary_size(config: &ConfigReader, hyper: &ModelConfig) -> Result<usize> {
     let fraction =
         config.number(&["rope_parameters/partial_rotary_factor", "partial_rotary_factor", "rotary_pct"])?;
     let size = match (config.count(&["rope.dimension_count", "rotary_dim"])?, fraction) {
@@ -68,7 +68,7 @@ pub(super) fn rotary_size(config: &Config, hyper: &ModelConfig) -> Result<usize>
 }
 
 /// Returns the base of the frequencies of a kind of layers.
-fn theta(config: &Config, object: &str, default: f64) -> Result<f64> {
+fn theta(config: &ConfigReader, object: &str, default: f64) -> Result<f64> {
     let theta = config.number(&[
         &format!("{object}/rope_theta"),
         "rope_theta",
@@ -82,13 +82,13 @@ fn theta(config: &Config, object: &str, default: f64) -> Result<f64> {
 }
 
 /// Reads the RoPE table that most families use on all layers.
-pub(super) fn read(config: &Config, hyper: &ModelConfig) -> Result<Rope> {
+pub(super) fn read(config: &ConfigReader, hyper: &ModelConfig) -> Result<Rope> {
     read_kind(config, hyper, "full_attention", 10_000.0)
 }
 
 /// Reads the RoPE table of one kind of layers (`full_attention` or `sliding_attention`).
 pub(super) fn read_kind(
-    config: &Config,
+    config: &ConfigReader,
     hyper: &ModelConfig,
     kind: &str,
     default_theta: f64,
@@ -98,7 +98,7 @@ pub(super) fn read_kind(
 
 /// The same. GGUF does not say whether YaRN's correction range is truncated to integers: `whole` does.
 pub(super) fn read_with(
-    config: &Config,
+    config: &ConfigReader,
     hyper: &ModelConfig,
     kind: &str,
     default_theta: f64,
@@ -149,7 +149,7 @@ fn narrow(frequencies: &[f64]) -> Vec<f32> {
 }
 
 /// GGUF stores llama3 scaling as one divisor per frequency, which the importer puts under `rope.factors`.
-fn divide_by_factors(config: &Config, rope: &mut Rope) -> Result<()> {
+fn divide_by_factors(config: &ConfigReader, rope: &mut Rope) -> Result<()> {
     let Some(factors) = config.numbers(&["rope.factors"])? else { return Ok(()) };
     if factors.len() != rope.frequencies.len() || factors.iter().any(|&factor| factor <= 0.0) {
         return Err(Error::corrupt(
@@ -164,7 +164,7 @@ fn divide_by_factors(config: &Config, rope: &mut Rope) -> Result<()> {
 }
 
 /// Returns the context of a model that was trained for `context` tokens: dynamic scaling extends it by its factor.
-pub(super) fn stretched(config: &Config, context: usize) -> Result<usize> {
+pub(super) fn stretched(config: &ConfigReader, context: usize) -> Result<usize> {
     let scaling = Scaling { config, object: object_of(config, "full_attention") };
     let name =
         config.word(&[&format!("{}/rope_type", scaling.object), &format!("{}/type", scaling.object)])?;
@@ -283,7 +283,7 @@ fn longrope(scaling: &Scaling<'_>, hyper: &ModelConfig, plain: &[f64]) -> Result
 }
 
 /// Returns the unscaled frequencies of a given base.
-pub(super) fn unscaled(config: &Config, hyper: &ModelConfig, theta: f64) -> Result<Rope> {
+pub(super) fn unscaled(config: &ConfigReader, hyper: &ModelConfig, theta: f64) -> Result<Rope> {
     Ok(Rope {
         frequencies: narrow(&plain(theta, rotary_size(config, hyper)?)),
         magnitude: 1.0,
@@ -301,7 +301,7 @@ mod tests {
             "hidden_size": 64, "num_attention_heads": 4, "head_dim": 16, "num_hidden_layers": 1, "vocab_size": 8,
             "max_position_embeddings": 256, "rope_parameters": parameters,
         });
-        let config = Config::new(config.as_object().cloned().unwrap_or_default());
+        let config = ConfigReader::new(config.as_object().cloned().unwrap_or_default());
         let hyper = ModelConfig::read(&config, |width| width).unwrap();
         read(&config, &hyper).unwrap()
     }
@@ -319,7 +319,7 @@ mod tests {
                 "vocab_size": 8, "max_position_embeddings": 256, "partial_rotary_factor": {fraction}}}"#
             );
             let config = serde_json::from_str::<Value>(&text).unwrap();
-            let config = Config::new(config.as_object().cloned().unwrap_or_default());
+            let config = ConfigReader::new(config.as_object().cloned().unwrap_or_default());
             rotary_size(&config, &ModelConfig::read(&config, |width| width).unwrap()).unwrap()
         };
         assert_eq!(size(34, "0.23529411764705882"), 8);

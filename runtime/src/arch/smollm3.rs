@@ -1,8 +1,8 @@
 //! SmolLM3: Llama's graph, with some layers without RoPE (NoPE).
 
 use super::blocks::{LLAMA_GGUF_RULES, LLAMA_RULES};
-use super::llama::Shape;
-use super::{Config, Family, ModelConfig, Topology};
+use super::llama::LlamaVariant;
+use super::{ConfigReader, Family, ModelConfig, Topology};
 use crate::{Error, Result};
 
 pub(super) static FAMILY: Family = Family {
@@ -18,12 +18,13 @@ pub(super) static FAMILY: Family = Family {
     },
     form: Topology::Decoder(|config, hyper, b| {
         let rotated = rotated_layers(config, hyper)?;
-        Shape { rotates: Box::new(move |layer| rotated[layer]), ..Shape::default() }.graph(config, hyper, b)
+        LlamaVariant { rotates: Box::new(move |layer| rotated[layer]), ..LlamaVariant::default() }
+            .graph(config, hyper, b)
     }),
 };
 
 /// Returns which layers use RoPE: by a list of zeros and ones, or all except every fourth.
-fn rotated_layers(config: &Config, hyper: &ModelConfig) -> Result<Vec<bool>> {
+fn rotated_layers(config: &ConfigReader, hyper: &ModelConfig) -> Result<Vec<bool>> {
     if let Some(list) = config.numbers(&["no_rope_layers"])? {
         if list.len() != hyper.layers {
             return Err(Error::corrupt(

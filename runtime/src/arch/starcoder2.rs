@@ -1,7 +1,7 @@
 //! StarCoder 2: LayerNorm, biases, plain MLP, RoPE, GQA and a sliding window.
 
 use super::blocks::{self, block, whole};
-use super::{Config, Family, ModelConfig, TensorRule, Topology, model_config, rope};
+use super::{ConfigReader, Family, ModelConfig, TensorRule, Topology, model_config, rope};
 use crate::graph::{ActivationKind, NormKind};
 use crate::{Error, Result};
 
@@ -33,7 +33,7 @@ pub(super) static FAMILY: Family = Family {
     }),
 };
 
-fn hyper(config: &Config) -> Result<ModelConfig> {
+fn hyper(config: &ConfigReader) -> Result<ModelConfig> {
     for (key, known) in [("norm_type", "layer_norm"), ("mlp_type", "default")] {
         if let Some(other) = config.word(&[key])?.filter(|&word| word != known) {
             return Err(Error::unsupported(

@@ -4,8 +4,8 @@
 use super::blocks::whole;
 use super::encoder_decoder::{self, block};
 use super::experts::{self, Gate};
-use super::{Config, Family, ModelConfig, TensorRule, Topology};
-use crate::graph::{ActivationKind, Attention, Bias, Builder, Graph, Head, Routing, ValueId};
+use super::{ConfigReader, Family, ModelConfig, TensorRule, Topology};
+use crate::graph::{ActivationKind, Attention, Bias, Builder, Graph, OutputHead, Routing, ValueId};
 use crate::{Error, Result};
 
 pub(super) static FAMILY: Family = Family {
@@ -59,7 +59,7 @@ pub(super) const RULES: &[TensorRule] = &[
     whole("output", "lm_head"),
 ];
 
-pub(super) fn hyper(config: &Config) -> Result<ModelConfig> {
+pub(super) fn hyper(config: &ConfigReader) -> Result<ModelConfig> {
     side(config, "decoder")
 }
 
@@ -69,7 +69,7 @@ const SCALE: f32 = 1.0;
 /// Relative positions do not limit the sequence length. This bounds what a file may request.
 const MOST_POSITIONS: usize = 1 << 15;
 
-fn side(config: &Config, side: &str) -> Result<ModelConfig> {
+fn side(config: &ConfigReader, side: &str) -> Result<ModelConfig> {
     let mut hyper = ModelConfig::of_side(config, side, &|width| 4 * width)?;
     hyper.epsilon =
         config.number(&["layer_norm_epsilon", "attention.layer_norm_rms_epsilon"])?.unwrap_or(1e-6) as f32;
@@ -80,7 +80,7 @@ fn side(config: &Config, side: &str) -> Result<ModelConfig> {
 
 /// Returns the relative position bias of each layer of one side: all layers share that of the first, unless they have
 /// their own, as in umT5.
-fn biases(config: &Config, h: &ModelConfig, b: &mut Builder<'_>, side: &str) -> Result<Vec<Bias>> {
+fn biases(config: &ConfigReader, h: &ModelConfig, b: &mut Builder<'_>, side: &str) -> Result<Vec<Bias>> {
     let buckets = config.count(&["relative_attention_num_buckets", "attention.relative_buckets_count"])?;
     let buckets = buckets.unwrap_or(32);
     let farthest = config.count(&["relative_attention_max_distance"])?.unwrap_or(128);
@@ -93,7 +93,7 @@ fn biases(config: &Config, h: &ModelConfig, b: &mut Builder<'_>, side: &str) -> 
     Ok((0..h.layers).map(bias).collect())
 }
 
-fn encoder(config: &Config, mut b: Builder<'_>) -> Result<Graph> {
+fn encoder(config: &ConfigReader, mut b: Builder<'_>) -> Result<Graph> {
     let (h, decoder) = (side(config, "encoder")?, side(config, "decoder")?);
     let biases = biases(config, &h, &mut b, "enc")?;
     let mut x = encoder_decoder::embed(&mut b, &h, "enc");
@@ -108,10 +108,10 @@ fn encoder(config: &Config, mut b: Builder<'_>) -> Result<Graph> {
         encoder_decoder::remember(&mut b, &h, &decoder, hidden, SCALE);
     }
     let hidden = b.pick(hidden);
-    Ok(b.finish_with(Head::Hidden, hidden, hidden))
+    Ok(b.finish_with(OutputHead::Hidden, hidden, hidden))
 }
 
-fn decoder(config: &Config, h: &ModelConfig, mut b: Builder<'_>) -> Result<Graph> {
+fn decoder(config: &ConfigReader, h: &ModelConfig, mut b: Builder<'_>) -> Result<Graph> {
     let encoder = side(config, "encoder")?;
     let biases = biases(config, h, &mut b, "dec")?;
     let mut x = encoder_decoder::embed(&mut b, h, "dec");
@@ -139,7 +139,7 @@ fn decoder(config: &Config, h: &ModelConfig, mut b: Builder<'_>) -> Result<Graph
     let factor = if scales { 1.0 / (h.width as f32).sqrt() } else { 1.0 };
     let scaled = b.scale(hidden, factor);
     let logits = b.linear_of(scaled, encoder_decoder::head(&b), "output.bias", h.vocabulary);
-    Ok(b.finish_with(Head::Next, hidden, logits))
+    Ok(b.finish_with(OutputHead::Next, hidden, logits))
 }
 
 fn attend(
@@ -157,7 +157,7 @@ fn attend(
 
 /// The feed-forward block: gated, or plain with a single input matrix, which GGUF also calls `ffn_up`.
 fn feed(
-    config: &Config,
+    config: &ConfigReader,
     b: &mut Builder<'_>,
     h: &ModelConfig,
     side: &str,
@@ -190,7 +190,7 @@ fn feed(
 
 /// Switch routing: one expert per row, with a capacity per sequence.
 fn switch(
-    config: &Config,
+    config: &ConfigReader,
     b: &mut Builder<'_>,
     h: &ModelConfig,
     side: &str,
@@ -212,7 +212,7 @@ fn switch(
     experts::mixture(b, &name, Gate::Absent(activation), routing, (h.feed_forward, h.width), x)
 }
 
-fn activation(config: &Config, gated: bool) -> Result<ActivationKind> {
+fn activation(config: &ConfigReader, gated: bool) -> Result<ActivationKind> {
     match config.word(&["feed_forward_proj", "dense_act_fn"])? {
         None if gated => Ok(ActivationKind::GeluTanh),
         None | Some("relu" | "gated-relu") => Ok(ActivationKind::Relu),

@@ -2,7 +2,7 @@
 
 use super::bart;
 use super::blocks::{taken, whole};
-use super::{Config, Family, ModelConfig, TensorRule, TensorTransform, Topology, tensor_map};
+use super::{ConfigReader, Family, ModelConfig, TensorRule, TensorTransform, Topology, tensor_map};
 use crate::Result;
 use crate::graph::{ActivationKind, Builder, ValueId};
 
@@ -38,7 +38,7 @@ const OWN: [TensorRule; 4] = [
 
 const RULES: [TensorRule; OWN.len() + bart::RULES.len()] = tensor_map::joined(&OWN, bart::RULES);
 
-fn side(config: &Config, side: &str) -> Result<ModelConfig> {
+fn side(config: &ConfigReader, side: &str) -> Result<ModelConfig> {
     let mut hyper = bart::side(config, side)?;
     hyper.text = config.required(&["max_source_positions"])?;
     hyper.features = config.required(&["num_mel_bins"])?;

@@ -7,12 +7,12 @@ use std::f64::consts::TAU;
 pub(super) const SIZE: usize = 400;
 
 /// Complex values, split into real and imaginary parts.
-pub(super) struct Numbers {
+pub(super) struct ComplexVector {
     pub(super) real: [f64; SIZE],
     pub(super) imaginary: [f64; SIZE],
 }
 
-impl Numbers {
+impl ComplexVector {
     pub(super) fn zero() -> Self {
         Self { real: [0.0; SIZE], imaginary: [0.0; SIZE] }
     }
@@ -20,7 +20,7 @@ impl Numbers {
 
 /// The twiddle factors.
 pub(super) struct Fft {
-    roots: Numbers,
+    roots: ComplexVector,
 }
 
 type Complex = (f64, f64);
@@ -29,11 +29,11 @@ impl Fft {
     pub(super) fn new() -> Self {
         let angle = |k: usize| -TAU * k as f64 / SIZE as f64;
         let real = from_fn(|k| libm::cos(angle(k)));
-        Self { roots: Numbers { real, imaginary: from_fn(|k| libm::sin(angle(k))) } }
+        Self { roots: ComplexVector { real, imaginary: from_fn(|k| libm::sin(angle(k))) } }
     }
 
     /// Transforms `data` in place: Σⱼ dataⱼ · e^(−2πijk ÷ 400) at k. `spare` is scratch.
-    pub(super) fn transform(&self, data: &mut Numbers, spare: &mut Numbers) {
+    pub(super) fn transform(&self, data: &mut ComplexVector, spare: &mut ComplexVector) {
         self.stage::<4>(data, spare, 1, four);
         self.stage::<4>(spare, data, 4, four);
         self.stage::<5>(data, spare, 16, five);
@@ -44,8 +44,8 @@ impl Fft {
     /// become `R` times as many, each with 1 ÷ `R` of the length.
     fn stage<const R: usize>(
         &self,
-        from: &Numbers,
-        to: &mut Numbers,
+        from: &ComplexVector,
+        to: &mut ComplexVector,
         stride: usize,
         butterfly: impl Fn([Complex; R]) -> [Complex; R],
     ) {
@@ -123,9 +123,9 @@ mod tests {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             (random >> 40) as f64 / f64::from(1 << 23) - 1.0
         };
-        let numbers = Numbers { real: from_fn(|_| next()), imaginary: from_fn(|_| next()) };
-        let mut data = Numbers { real: numbers.real, imaginary: numbers.imaginary };
-        Fft::new().transform(&mut data, &mut Numbers::zero());
+        let numbers = ComplexVector { real: from_fn(|_| next()), imaginary: from_fn(|_| next()) };
+        let mut data = ComplexVector { real: numbers.real, imaginary: numbers.imaginary };
+        Fft::new().transform(&mut data, &mut ComplexVector::zero());
         for k in 0..SIZE {
             let (mut real, mut imaginary) = (0.0, 0.0);
             for j in 0..SIZE {

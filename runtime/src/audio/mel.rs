@@ -5,7 +5,7 @@
 //! bands and frames are clamped to that, and the result is scaled.
 
 use super::RATE;
-use super::fft::{Fft, Numbers, SIZE};
+use super::fft::{ComplexVector, Fft, SIZE};
 use super::filters::{BINS, Filters};
 use crate::{Error, Result};
 use std::array::from_fn;
@@ -40,7 +40,7 @@ pub struct Mel {
 
 /// The features of a window.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Features {
+pub struct WindowFeatures {
     /// The number of frames, a hundred per second.
     pub frames: usize,
     /// The number of mel bands.
@@ -85,7 +85,7 @@ impl Mel {
     /// Returns the features of the window that begins at sample `from`, at [`RATE`], zero-padded after the last sample.
     ///
     /// NaN or infinity in the window gives features that are not finite.
-    pub fn features(&self, samples: &[f32], from: usize) -> Features {
+    pub fn features(&self, samples: &[f32], from: usize) -> WindowFeatures {
         let rest = samples.get(from..).unwrap_or_default();
         self.compute(&rest[..rest.len().min(self.samples())], self.samples())
     }
@@ -93,15 +93,15 @@ impl Mel {
     /// Returns the features of all samples, at [`RATE`], as one window of their length: one frame per 160 samples.
     ///
     /// NaN or infinity gives features that are not finite.
-    pub fn whole(&self, samples: &[f32]) -> Features {
+    pub fn whole(&self, samples: &[f32]) -> WindowFeatures {
         self.compute(samples, samples.len())
     }
 
     /// Returns the features of `sound`, zero-padded to `length` samples.
-    fn compute(&self, sound: &[f32], length: usize) -> Features {
+    fn compute(&self, sound: &[f32], length: usize) -> WindowFeatures {
         let (frames, bands) = (length / HOP, self.bands());
         let mut values = vec![0.0; frames * bands];
-        let (mut data, mut spare) = (Numbers::zero(), Numbers::zero());
+        let (mut data, mut spare) = (ComplexVector::zero(), ComplexVector::zero());
         // Two real frames share a complex transform, as its real and its imaginary part.
         for (pair, rows) in values.chunks_mut(2 * bands).enumerate() {
             let (first, second) = rows.split_at_mut(bands);
@@ -121,7 +121,7 @@ impl Mel {
             self.write(second, &power);
         }
         scale(&mut values);
-        Features { frames, bands, values }
+        WindowFeatures { frames, bands, values }
     }
 
     /// Writes a windowed frame to `line`, and returns whether it contains anything but silence.

@@ -1,7 +1,7 @@
 //! Audio input: WAVE files, resampling and log-mel features.
 //!
 //! A [`Sound`] is one channel at some sample rate. [`Sound::resampled`] converts it to [`RATE`], and [`Mel`] turns a
-//! window of it into the [`Features`] that Whisper-like encoders take.
+//! window of it into the [`WindowFeatures`] that Whisper-like encoders take.
 //!
 //! Results are bit-identical on every machine: sums have a fixed order, and sines and logarithms come from `libm`.
 
@@ -13,7 +13,7 @@ mod resample;
 mod tests;
 mod wav;
 
-pub use mel::{Features, Mel};
+pub use mel::{Mel, WindowFeatures};
 pub use resample::resample;
 
 use crate::{Error, ErrorKind, Result, features};

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use siskin_kernels::ops::Kernels;
 
-use super::scores::{Best, Scorer, Step, When, normalize};
-use super::{Early, Found, SearchOptions};
+use super::scores::{BeamCandidate, Best, Scorer, When, normalize};
+use super::{EarlyStopping, FinishedHypothesis, SearchOptions};
 use crate::Result;
-use crate::logits_processors::{Place, RuleList};
+use crate::logits_processors::{ProcessorContext, RuleList};
 
 /// A running hypothesis.
 #[derive(Clone, Debug)]
@@ -27,11 +27,11 @@ pub(super) struct Begun {
 struct Group {
     begun: Vec<Begun>,
     /// Finished hypotheses, best first.
-    done: Vec<Found>,
+    done: Vec<FinishedHypothesis>,
 }
 
 /// Settings that all prompts of a search share.
-pub(crate) struct Settings {
+pub(crate) struct BeamSettings {
     options: SearchOptions,
     scorer: Scorer,
     /// The number of tokens that can be generated; logits beyond are padding.
@@ -40,7 +40,7 @@ pub(crate) struct Settings {
     counts_end: bool,
 }
 
-impl Settings {
+impl BeamSettings {
     /// Creates the settings of a beam search.
     pub(crate) fn new(options: &SearchOptions, choices: usize, kernels: Kernels) -> Result<Arc<Self>> {
         options.validate()?;
@@ -75,7 +75,7 @@ impl Settings {
 
 /// The hypotheses of one prompt.
 pub(crate) struct Beams {
-    settings: Arc<Settings>,
+    settings: Arc<BeamSettings>,
     groups: Vec<Group>,
     source: Arc<[u32]>,
     prompt: usize,
@@ -85,7 +85,7 @@ pub(crate) struct Beams {
 impl Beams {
     /// Starts after `prompt`, which `sequence` holds, with up to `most` tokens.
     pub(crate) fn new(
-        settings: &Arc<Settings>,
+        settings: &Arc<BeamSettings>,
         sequence: usize,
         prompt: &[u32],
         source: Arc<[u32]>,
@@ -135,8 +135,8 @@ impl Beams {
         chosen: &[u32],
         row: &impl Fn(usize) -> &'a [f32],
         scratch: &mut Vec<f32>,
-    ) -> Vec<Step> {
-        let Settings { options, scorer, choices, .. } = &*self.settings;
+    ) -> Vec<BeamCandidate> {
+        let BeamSettings { options, scorer, choices, .. } = &*self.settings;
         let taken: Vec<(u32, f32)> = chosen.iter().map(|&id| (id, options.diversity)).collect();
         let mut best = Best::new(self.settings.steps());
         for (of, begun) in self.groups[group].begun.iter().enumerate() {
@@ -144,7 +144,8 @@ impl Beams {
             scratch.clear();
             scratch.extend_from_slice(&logits[..logits.len().min(*choices)]);
             let left = self.most.saturating_sub(begun.text.len() - self.prompt);
-            let place = Place { source: &self.source, text: &begun.text, prompt: self.prompt, left };
+            let place =
+                ProcessorContext { source: &self.source, text: &begun.text, prompt: self.prompt, left };
             scorer.score(scratch, &place, &taken);
             best.offer(of, begun.sum, scratch);
         }
@@ -152,8 +153,9 @@ impl Beams {
     }
 
     /// Returns the finished hypotheses, best first.
-    pub(crate) fn finish(self) -> Vec<Found> {
-        let mut found: Vec<Found> = self.groups.into_iter().flat_map(|group| group.done).collect();
+    pub(crate) fn finish(self) -> Vec<FinishedHypothesis> {
+        let mut found: Vec<FinishedHypothesis> =
+            self.groups.into_iter().flat_map(|group| group.done).collect();
         found.sort_by(|a, b| b.score.total_cmp(&a.score));
         found.truncate(self.settings.options.best);
         found
@@ -165,34 +167,34 @@ impl Group {
     /// beams. Returns the tokens of the latter, also if the maximum length is reached.
     fn take(
         &mut self,
-        best: &[Step],
+        best: &[BeamCandidate],
         written: usize,
         most: usize,
         prompt: usize,
-        settings: &Settings,
+        settings: &BeamSettings,
     ) -> Vec<u32> {
-        let Settings { options, counts_end, .. } = settings;
+        let BeamSettings { options, counts_end, .. } = settings;
         let size = settings.size();
         let before = std::mem::take(&mut self.begun);
-        let text = |step: &Step| {
+        let text = |step: &BeamCandidate| {
             let mut text = Vec::with_capacity(before[step.of].text.len() + 1);
             text.extend_from_slice(&before[step.of].text);
             text.push(step.id);
             text
         };
-        let found = |step: &Step, length: usize| Found {
+        let found = |step: &BeamCandidate, length: usize| FinishedHypothesis {
             tokens: text(step).split_off(prompt),
             score: normalize(step.sum, length.max(1), options.length_penalty),
         };
-        let ends = |step: &&Step| options.rules.ends.contains(&step.id);
-        let goes_on = |step: &&Step| !ends(step);
+        let ends = |step: &&BeamCandidate| options.rules.ends.contains(&step.id);
+        let goes_on = |step: &&BeamCandidate| !ends(step);
         // Steps that rank below the number of beams only replace those that end.
         let first = &best[..size.min(best.len())];
         let length = if *counts_end { written } else { written - 1 };
         first.iter().filter(ends).for_each(|step| self.add(found(step, length), size));
         let chosen = best.iter().filter(goes_on).take(size).map(|step| step.id).collect();
         if written < most {
-            let begun = |step: &Step| {
+            let begun = |step: &BeamCandidate| {
                 let Begun { sequence, row, .. } = before[step.of];
                 Begun { sequence, text: text(step), sum: step.sum, row }
             };
@@ -206,7 +208,7 @@ impl Group {
         chosen
     }
 
-    fn add(&mut self, found: Found, size: usize) {
+    fn add(&mut self, found: FinishedHypothesis, size: usize) {
         let at = self.done.partition_point(|done| done.score >= found.score);
         self.done.insert(at, found);
         self.done.truncate(size);
@@ -214,12 +216,18 @@ impl Group {
 
     /// Returns whether enough hypotheses are finished.
     fn is_full(&self, size: usize, options: &SearchOptions) -> bool {
-        options.early == Early::Full && self.done.len() >= size
+        options.early == EarlyStopping::Full && self.done.len() >= size
     }
 
     /// Returns whether a running hypothesis could still beat the worst finished one.
-    fn may_improve(&self, best: &[Step], written: usize, most: usize, settings: &Settings) -> bool {
-        let Settings { options, .. } = settings;
+    fn may_improve(
+        &self,
+        best: &[BeamCandidate],
+        written: usize,
+        most: usize,
+        settings: &BeamSettings,
+    ) -> bool {
+        let BeamSettings { options, .. } = settings;
         let worst = match self.done.last() {
             Some(worst) if self.done.len() >= settings.size() => worst.score,
             _ => return true,
@@ -230,7 +238,7 @@ impl Group {
             (2.., _, Some(step)) => step.sum,
             _ => return false,
         };
-        let may_grow = options.early == Early::Never && options.length_penalty > 0.0;
+        let may_grow = options.early == EarlyStopping::Never && options.length_penalty > 0.0;
         normalize(highest, if may_grow { most } else { written }, options.length_penalty) > worst
     }
 }

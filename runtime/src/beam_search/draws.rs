@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Found, normalize};
+use super::{FinishedHypothesis, normalize};
 use crate::Result;
 use crate::context::{BatchEntry, Context};
 use crate::sample::{Sampler, SamplerOptions};
@@ -103,11 +103,13 @@ impl Draws {
     }
 
     /// Releases the sequences and returns the texts, ordered by seed.
-    pub(crate) fn finish(self, context: &mut Context) -> Vec<Found> {
+    pub(crate) fn finish(self, context: &mut Context) -> Vec<FinishedHypothesis> {
         let power = self.drawing.length_penalty;
         self.draws.iter().for_each(|draw| context.remove(draw.sequence));
-        let found =
-            |draw: Draw| Found { score: normalize(draw.sum, draw.tokens.len(), power), tokens: draw.tokens };
+        let found = |draw: Draw| FinishedHypothesis {
+            score: normalize(draw.sum, draw.tokens.len(), power),
+            tokens: draw.tokens,
+        };
         self.draws.into_iter().map(found).collect()
     }
 }

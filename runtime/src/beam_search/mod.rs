@@ -16,7 +16,7 @@ mod scores;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use beams::{Beams, Settings};
+pub(crate) use beams::{BeamSettings, Beams};
 pub(crate) use draws::{Drawing, Draws};
 pub(crate) use run::{Hunt, feed};
 pub(crate) use scores::normalize;
@@ -26,7 +26,7 @@ use crate::{Error, Result};
 
 /// Early stopping: when a search ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Early {
+pub enum EarlyStopping {
     /// When there are as many finished hypotheses as beams, and no running one has a better score at its current length
     /// (`early_stopping=False` of Transformers).
     #[default]
@@ -52,7 +52,7 @@ pub struct SearchOptions {
     /// long texts, negative values short ones.
     pub length_penalty: f32,
     /// When the search ends.
-    pub early: Early,
+    pub early: EarlyStopping,
     /// The number of texts to return, best first; at most `beams`.
     pub best: usize,
     /// The maximum number of tokens of a text, the end token included.
@@ -68,7 +68,7 @@ impl Default for SearchOptions {
             groups: 1,
             diversity: 0.0,
             length_penalty: 1.0,
-            early: Early::default(),
+            early: EarlyStopping::default(),
             best: 1,
             max_tokens: usize::MAX,
             rules: Rules::default(),
@@ -124,7 +124,7 @@ impl SearchOptions {
 
 /// A finished hypothesis.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Found {
+pub struct FinishedHypothesis {
     /// Its tokens, without the prompt; the last is the end token if the model ended the text.
     pub tokens: Vec<u32>,
     /// The sum of the log-probabilities of its tokens, divided by a power of its length.

@@ -1,6 +1,6 @@
 //! Running the hypotheses through the model.
 
-use super::{Beams, Found};
+use super::{Beams, FinishedHypothesis};
 use crate::Result;
 use crate::context::{BatchEntry, Context};
 
@@ -108,7 +108,7 @@ impl Hunt {
     }
 
     /// Releases the sequences and returns the finished hypotheses.
-    pub(crate) fn finish(self, context: &mut Context) -> Vec<Found> {
+    pub(crate) fn finish(self, context: &mut Context) -> Vec<FinishedHypothesis> {
         self.sequences.iter().for_each(|&sequence| context.remove(sequence));
         self.beams.finish()
     }

@@ -1,9 +1,9 @@
 //! From logits to the scores of candidate tokens.
 
 use siskin_kernels::ops::Kernels;
-use siskin_kernels::ops::activation::Kind;
+use siskin_kernels::ops::activation::ActivationFunction;
 
-use crate::logits_processors::{Place, RuleList};
+use crate::logits_processors::{ProcessorContext, RuleList};
 
 /// When logits processors are applied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,7 +30,7 @@ pub(super) fn log_softmax(kernels: &Kernels, scores: &mut [f32]) {
         let (below, powers) = (&mut below[..chunk.len()], &mut powers[..chunk.len()]);
         below.iter_mut().zip(chunk).for_each(|(below, score)| *below = score - most);
         // All inputs are at most zero, where ELU + 1 equals the exponential.
-        kernels.activate()(Kind::EluPlusOne, below, powers);
+        kernels.activate()(ActivationFunction::EluPlusOne, below, powers);
         for powers in powers.chunks(LANES) {
             sums.iter_mut().zip(powers).for_each(|(sum, power)| *sum += f64::from(*power));
         }
@@ -63,7 +63,7 @@ pub(super) struct Scorer {
 
 impl Scorer {
     /// Turns logits into scores; the values in `taken` are subtracted from single tokens before processors are applied.
-    pub(super) fn score(&self, scores: &mut [f32], place: &Place<'_>, taken: &[(u32, f32)]) {
+    pub(super) fn score(&self, scores: &mut [f32], place: &ProcessorContext<'_>, taken: &[(u32, f32)]) {
         if self.when == When::Before {
             self.rules.apply(scores, place);
         }
@@ -81,7 +81,7 @@ impl Scorer {
 
 /// A candidate: a hypothesis extended by one token.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Step {
+pub(super) struct BeamCandidate {
     /// The sum of log-probabilities, this token included.
     pub sum: f64,
     /// The index of the hypothesis.
@@ -91,7 +91,7 @@ pub(super) struct Step {
 
 /// The best steps, best first; of equal ones the first that was offered.
 pub(super) struct Best {
-    pub steps: Vec<Step>,
+    pub steps: Vec<BeamCandidate>,
     room: usize,
 }
 
@@ -114,7 +114,7 @@ impl Best {
                     continue;
                 }
                 let at = self.steps.partition_point(|step| step.sum >= sum);
-                self.steps.insert(at, Step { sum, of, id: (chunk * CHUNK + index) as u32 });
+                self.steps.insert(at, BeamCandidate { sum, of, id: (chunk * CHUNK + index) as u32 });
                 self.steps.truncate(self.room);
                 bar = self.bar();
             }

@@ -3,7 +3,7 @@ use std::sync::Arc;
 use siskin_kernels::Cpu;
 use siskin_kernels::ops::Kernels;
 
-use super::scores::{Best, Step, log_softmax};
+use super::scores::{BeamCandidate, Best, log_softmax};
 use super::*;
 
 #[test]
@@ -11,7 +11,7 @@ fn of_equal_steps_the_first_that_came_is_better() {
     let mut best = Best::new(3);
     best.offer(0, -1.0, &[-1.0, -3.0, -1.0, f32::NEG_INFINITY]);
     best.offer(1, -2.0, &[0.0, -0.5, 5.0, -9.0]);
-    let step = |of, id, sum| Step { of, id, sum };
+    let step = |of, id, sum| BeamCandidate { of, id, sum };
     assert_eq!(best.steps, [step(1, 2, 3.0), step(0, 0, -2.0), step(0, 2, -2.0)]);
     let mut far = vec![f32::NEG_INFINITY; 1300];
     (far[511], far[512], far[1299]) = (5.0, 4.0, 6.0);
@@ -43,7 +43,7 @@ fn logarithms_sum_up_to_one() {
 
 /// Returns the hypotheses that are found if each step has the same probabilities.
 fn found(options: SearchOptions, shares: &[f32], most: usize) -> Vec<(Vec<u32>, f64)> {
-    let settings = Settings::new(&options, shares.len(), Kernels::for_cpu(Cpu::scalar())).unwrap();
+    let settings = BeamSettings::new(&options, shares.len(), Kernels::for_cpu(Cpu::scalar())).unwrap();
     let logits: Vec<f32> = shares.iter().map(|share| share.ln()).collect();
     let mut beams = Beams::new(&settings, 0, &[9], Arc::from([]), most);
     let mut scratch = Vec::new();
@@ -60,7 +60,7 @@ fn the_likeliest_texts_are_found() {
         beams: 3,
         best: 3,
         length_penalty: 0.0,
-        early: Early::Never,
+        early: EarlyStopping::Never,
         rules,
         ..SearchOptions::default()
     };

@@ -18,8 +18,8 @@ use crate::graph::{Attention, AttentionMask};
 use crate::{Error, ErrorKind, Result};
 use pool::Pool;
 pub(crate) use save::Saved;
+pub(crate) use shape::CacheShape;
 use shape::KindShape;
-pub(crate) use shape::Shape;
 use siskin_kernels::ops::attention::{self, BLOCK, CacheType};
 
 /// Index of a sequence in the cache.
@@ -179,7 +179,7 @@ pub(crate) struct CacheOptions {
 }
 
 /// The keys, values and recurrent states of all layers and sequences.
-pub(crate) struct Cache {
+pub(crate) struct KvCache {
     pub options: CacheOptions,
     layers: Vec<Option<LayerPlace>>,
     /// Offset of each recurrent state in the block of its kind.
@@ -190,7 +190,7 @@ pub(crate) struct Cache {
     sequences: Vec<Option<Sequence>>,
 }
 
-impl Cache {
+impl KvCache {
     /// Creates an empty cache for some attention layers and recurrent states, given their sizes in words. Memory is
     /// reserved, and committed by the system as it fills.
     pub(crate) fn new<'a>(
@@ -198,7 +198,7 @@ impl Cache {
         state_words: impl Iterator<Item = (usize, usize)>,
         options: CacheOptions,
     ) -> Result<Self> {
-        let Shape { layers, states, mixed, kinds } = Shape::new(attentions, state_words, &options)?;
+        let CacheShape { layers, states, mixed, kinds } = CacheShape::new(attentions, state_words, &options)?;
         let kind = |KindShape { keep, words, blocks }| {
             Ok(Kind { keep, cached: options.types.of(keep), pool: Pool::new(words, blocks)? })
         };
@@ -497,7 +497,7 @@ pub(crate) struct HeadView<'a> {
     offset: usize,
 }
 
-impl attention::Cache for HeadView<'_> {
+impl attention::HeadCache for HeadView<'_> {
     fn block(&self, block: usize) -> (&[u32], &[u32]) {
         let words = self.layer.place.head_words;
         let index = self.layer.blocks[block];

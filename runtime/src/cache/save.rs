@@ -2,7 +2,7 @@
 //!
 //! Saved data is untrusted: it is refused if blocks are missing that the sequence would attend to.
 
-use super::{Cache, Keep, Kind, NONE, Sequence, SequenceId, Window};
+use super::{Keep, Kind, KvCache, NONE, Sequence, SequenceId, Window};
 use crate::{Error, ErrorKind, Result};
 use siskin_kernels::ops::attention::{BLOCK, CacheType};
 
@@ -64,7 +64,7 @@ impl Kind {
     }
 }
 
-impl Cache {
+impl KvCache {
     /// Appends the blocks of a sequence: for each kind its layout hash, the number of blocks, the blocks.
     ///
     /// # Errors

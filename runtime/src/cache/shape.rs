@@ -18,14 +18,14 @@ pub(super) struct KindShape {
 }
 
 /// The layout of a cache.
-pub(crate) struct Shape {
+pub(crate) struct CacheShape {
     pub(super) layers: Vec<Option<LayerPlace>>,
     pub(super) states: Vec<usize>,
     pub(super) mixed: usize,
     pub(super) kinds: Vec<KindShape>,
 }
 
-impl Shape {
+impl CacheShape {
     /// Computes the layout for some attention layers and recurrent states, given their sizes in words.
     pub(crate) fn new<'a>(
         attentions: impl Iterator<Item = &'a Attention>,

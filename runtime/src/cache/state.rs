@@ -4,7 +4,7 @@
 //! fails keeps the old one, and forks share a block that is never written again.
 
 use super::pool::Pool;
-use super::{Cache, Keep, Kind, NONE, SequenceId};
+use super::{Keep, Kind, KvCache, NONE, SequenceId};
 use crate::Result;
 
 impl Kind {
@@ -40,7 +40,7 @@ impl Kind {
     }
 }
 
-impl Cache {
+impl KvCache {
     /// Returns a state of a sequence while a batch runs.
     pub(crate) fn state(&self, state: usize, id: SequenceId) -> Option<StateView<'_>> {
         let kind = self.kinds.iter().position(|kind| kind.keep == Keep::State)?;

@@ -1,7 +1,7 @@
-use super::{Cache, CacheOptions, CacheTypes};
+use super::{CacheOptions, CacheTypes, KvCache};
 use crate::ErrorKind;
 use crate::graph::{Attention, AttentionMask};
-use siskin_kernels::ops::attention::{BLOCK, Cache as _, CacheType};
+use siskin_kernels::ops::attention::{BLOCK, CacheType, HeadCache as _};
 
 fn attention(layer: usize, window: Option<usize>) -> Attention {
     Attention {
@@ -19,21 +19,28 @@ fn attention(layer: usize, window: Option<usize>) -> Attention {
     }
 }
 
-fn cache(windows: &[Option<usize>], context: usize) -> Cache {
+fn cache(windows: &[Option<usize>], context: usize) -> KvCache {
     let layers: Vec<_> =
         windows.iter().enumerate().map(|(layer, window)| attention(layer, *window)).collect();
     let options =
         CacheOptions { types: CacheTypes::all(CacheType::F32), context, sequences: 2, batch: 8, text: 0 };
-    Cache::new(layers.iter(), [].into_iter(), options).unwrap()
+    KvCache::new(layers.iter(), [].into_iter(), options).unwrap()
 }
 
-fn store(cache: &Cache, sequence: usize, layer: usize, window: Option<usize>, position: usize, number: f32) {
+fn store(
+    cache: &KvCache,
+    sequence: usize,
+    layer: usize,
+    window: Option<usize>,
+    position: usize,
+    number: f32,
+) {
     let view = cache.layer(&attention(layer, window), sequence).unwrap();
     // SAFETY: the test is single-threaded.
     unsafe { view.head(1).store(position, &[(&[number; 16], &[-number; 16])]) }
 }
 
-fn value(cache: &Cache, sequence: usize, layer: usize, window: Option<usize>, position: usize) -> f32 {
+fn value(cache: &KvCache, sequence: usize, layer: usize, window: Option<usize>, position: usize) -> f32 {
     let head = cache.layer(&attention(layer, window), sequence).unwrap().head(1);
     let (_, values) = head.block(position / 64);
     -f32::from_bits(values[position % 64 * 16])
@@ -108,7 +115,7 @@ fn texts_of_marked_tokens_alone_fit_however_they_are_cut() {
             batch: 0,
             text: 128,
         };
-        let mut cache = Cache::new([&near, &all].into_iter(), [].into_iter(), options).unwrap();
+        let mut cache = KvCache::new([&near, &all].into_iter(), [].into_iter(), options).unwrap();
         let ids: Vec<_> = texts.iter().map(|_| cache.create()).collect();
         for (&id, &count) in ids.iter().zip(&texts) {
             cache.read(id, count, count, false).unwrap();

@@ -9,7 +9,7 @@ use crate::plan::Weights;
 use crate::{Error, Result};
 
 /// The layers up to an exit, and the head on top of them.
-pub(super) struct Part {
+pub(super) struct ExitSegment {
     /// The number of layers up to this exit, skipped layers included.
     layers: usize,
     /// Computes the hidden states of this exit from those of the exit before; `None` if no layer is in between.
@@ -19,7 +19,7 @@ pub(super) struct Part {
 }
 
 /// The intermediate result of a sequence at an exit.
-pub(crate) struct Look<'a> {
+pub(crate) struct ExitResult<'a> {
     /// Index of the sequence.
     pub text: usize,
     /// The number of layers it has passed, skipped layers included.
@@ -30,7 +30,7 @@ pub(crate) struct Look<'a> {
     pub last: bool,
 }
 
-impl Part {
+impl ExitSegment {
     /// Splits an encoder's graph at its exits; also returns the words of arena that the parts need.
     pub(super) fn all(
         graph: &Graph,
@@ -79,7 +79,7 @@ impl Context {
     pub(crate) fn read_in_parts(
         &mut self,
         texts: &[SequenceInput<'_>],
-        look: &mut dyn FnMut(Look<'_>) -> bool,
+        look: &mut dyn FnMut(ExitResult<'_>) -> bool,
     ) -> Result<()> {
         let listed = self.check_texts(texts)?;
         self.batch.clear();
@@ -95,7 +95,7 @@ impl Context {
     fn run_parts(
         &mut self,
         texts: &[SequenceInput<'_>],
-        look: &mut dyn FnMut(Look<'_>) -> bool,
+        look: &mut dyn FnMut(ExitResult<'_>) -> bool,
     ) -> Result<()> {
         // The remaining sequences, in the order of their rows.
         let mut on: Vec<usize> = (0..texts.len()).collect();
@@ -117,7 +117,7 @@ impl Context {
             let goes_on: Vec<bool> = on
                 .iter()
                 .enumerate()
-                .map(|(row, &text)| look(Look { text, layers, scores: self.output(row), last }))
+                .map(|(row, &text)| look(ExitResult { text, layers, scores: self.output(row), last }))
                 .collect();
             self.keep(&goes_on);
             let mut going = goes_on.iter();

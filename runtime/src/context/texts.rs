@@ -3,7 +3,7 @@
 use siskin_kernels::ops::attention::HIDDEN;
 
 use super::{Context, Side, Stage};
-use crate::exec::Row;
+use crate::exec::TokenRow;
 use crate::{Error, ErrorKind, Result};
 
 /// The tokens of a sequence that give outputs.
@@ -186,13 +186,13 @@ impl Context {
                 let (token, segment) = (at(text.tokens), at(text.segments));
                 let mark = self.batch.marked[before..].binary_search(&(first + position)).ok();
                 let sequence = text.sequence;
-                self.batch.push(Row { sequence, position, token, segment, mark, length: count });
+                self.batch.push(TokenRow { sequence, position, token, segment, mark, length: count });
             }
             if let Some(token) = after {
                 // Stored after all positions that are attended to.
                 let position = count + marked;
                 let (sequence, length) = (text.sequence, count);
-                self.batch.push(Row { sequence, position, token, segment: 0, mark: None, length });
+                self.batch.push(TokenRow { sequence, position, token, segment: 0, mark: None, length });
             }
             let first = self.batch.frames.len();
             let end = first + text.features.len() / self.model.hyper.features.max(1);

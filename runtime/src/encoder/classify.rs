@@ -3,9 +3,9 @@
 use serde_json::Value;
 
 use super::text::numbered;
-use super::{Encoder, Long, Part, Tokens};
+use super::{Encoder, Long, TextWindow, Tokens};
 use crate::context::OutputRows;
-use crate::graph::Head;
+use crate::graph::OutputHead;
 use crate::model::Model;
 use crate::{Error, Result};
 
@@ -20,7 +20,7 @@ pub struct Scored {
 
 /// How the outputs of a classification head are interpreted.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Classes {
+pub(super) enum ClassOutputs {
     /// Mutually exclusive classes (softmax).
     Exclusive,
     /// Independent labels (sigmoid).
@@ -29,7 +29,7 @@ pub(super) enum Classes {
     Numbers,
 }
 
-impl Classes {
+impl ClassOutputs {
     /// Returns the interpretation for a model with `count` outputs.
     pub(super) fn of(model: &Model, count: usize) -> Self {
         let kind = model.file().metadata().config.get("problem_type");
@@ -76,7 +76,7 @@ impl Labeled {
 }
 
 impl Encoder {
-    fn needs(&self, head: Head, what: &str) -> Result<()> {
+    fn needs(&self, head: OutputHead, what: &str) -> Result<()> {
         match self.head() == head {
             true => Ok(()),
             false => Err(Error::unsupported("model", format!("it has no head for {what}"))),
@@ -92,14 +92,14 @@ impl Encoder {
 
     /// Returns the classes of each text, most likely or largest first.
     pub fn classify<T: AsRef<str>>(&mut self, texts: &[T], long: Long) -> Result<Vec<Vec<Scored>>> {
-        self.needs(Head::Class, "classes")?;
+        self.needs(OutputHead::Class, "classes")?;
         let inputs = self.first_parts(texts, long)?;
         let scores = self.first_rows(&inputs)?;
         let classes = |row: Vec<f32>| {
-            let probabilities = match Classes::of(self.model(), row.len()) {
-                Classes::Exclusive => softmax(&row),
-                Classes::Apart => logistic(&row),
-                Classes::Numbers => row,
+            let probabilities = match ClassOutputs::of(self.model(), row.len()) {
+                ClassOutputs::Exclusive => softmax(&row),
+                ClassOutputs::Apart => logistic(&row),
+                ClassOutputs::Numbers => row,
             };
             let named = probabilities.into_iter().enumerate();
             let mut classes: Vec<Scored> =
@@ -113,7 +113,7 @@ impl Encoder {
     /// Returns the relevance score of each text for the question, as computed by a cross-encoder. Only the order of
     /// scores is meaningful.
     pub fn rerank<T: AsRef<str>>(&mut self, question: &str, texts: &[T], long: Long) -> Result<Vec<f32>> {
-        self.needs(Head::Class, "pairs of texts")?;
+        self.needs(OutputHead::Class, "pairs of texts")?;
         let pair = |(index, text): (usize, &T)| {
             let pairs = self.pairs(question, text.as_ref(), long);
             pairs.map_err(|error| error.within(&format!("text {index}")))
@@ -131,8 +131,8 @@ impl Encoder {
     /// Returns the entities of each text: spans with a label other than `O`. A span may extend over several windows of
     /// a long text.
     pub fn tag<T: AsRef<str>>(&mut self, texts: &[T], long: Long) -> Result<Vec<Vec<Entity>>> {
-        self.needs(Head::Label, "labels")?;
-        let (owners, parts): (Vec<usize>, Vec<Part>) =
+        self.needs(OutputHead::Label, "labels")?;
+        let (owners, parts): (Vec<usize>, Vec<TextWindow>) =
             self.all_parts(&numbered(texts), long)?.into_iter().unzip();
         let (inputs, shown): (Vec<Tokens>, Vec<_>) =
             parts.into_iter().map(|part| (part.tokens, (part.own, part.spans))).unzip();
@@ -228,15 +228,15 @@ mod tests {
     #[test]
     fn classes_are_what_the_pipeline_of_transformers_takes_them_for() {
         for (kind, count, is) in [
-            (Some("regression"), 1, Classes::Numbers),
-            (Some("regression"), 3, Classes::Numbers),
-            (Some("multi_label_classification"), 3, Classes::Apart),
-            (Some("single_label_classification"), 3, Classes::Exclusive),
-            (Some("single_label_classification"), 1, Classes::Apart),
-            (None, 1, Classes::Apart),
-            (None, 2, Classes::Exclusive),
+            (Some("regression"), 1, ClassOutputs::Numbers),
+            (Some("regression"), 3, ClassOutputs::Numbers),
+            (Some("multi_label_classification"), 3, ClassOutputs::Apart),
+            (Some("single_label_classification"), 3, ClassOutputs::Exclusive),
+            (Some("single_label_classification"), 1, ClassOutputs::Apart),
+            (None, 1, ClassOutputs::Apart),
+            (None, 2, ClassOutputs::Exclusive),
         ] {
-            assert!(Classes::named(kind, count) == is, "{kind:?}, {count}");
+            assert!(ClassOutputs::named(kind, count) == is, "{kind:?}, {count}");
         }
     }
 }

@@ -7,7 +7,7 @@ use crate::{Error, Result};
 
 /// The early-exit criterion, for models with heads on intermediate layers.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Early {
+pub enum ExitCriterion {
     /// Exits when the most likely class has at least this probability.
     Confidence(f32),
     /// Exits when the entropy of the classes is below this, in nats (DeeBERT, arXiv:2004.12993).
@@ -24,7 +24,7 @@ struct Said {
     again: usize,
 }
 
-impl Early {
+impl ExitCriterion {
     /// Rejects values that are out of range.
     pub(super) fn check(self) -> Result<()> {
         let good = match self {
@@ -63,7 +63,7 @@ impl Encoder {
     }
 
     /// Returns the class scores of each text, from the head at which it exited.
-    pub(super) fn read_early(&mut self, texts: &[Tokens], early: Early) -> Result<Vec<Vec<f32>>> {
+    pub(super) fn read_early(&mut self, texts: &[Tokens], early: ExitCriterion) -> Result<Vec<Vec<f32>>> {
         let lengths = self.lengths(texts)?;
         let mut all = vec![Vec::new(); texts.len()];
         self.layers = vec![0; texts.len()];
@@ -104,20 +104,24 @@ mod tests {
 
     #[test]
     fn patience_counts_heads_that_agree() {
-        let leaves_at = |early: Early, scores: &[[f32; 2]]| {
+        let leaves_at = |early: ExitCriterion, scores: &[[f32; 2]]| {
             let mut said = Said::default();
             scores.iter().position(|scores| early.is_enough(scores, &mut said))
         };
         let (a, b) = ([1.0, 0.0], [0.0, 1.0]);
-        assert_eq!(leaves_at(Early::Patience(1), &[a, b, a, a, b]), Some(3));
-        assert_eq!(leaves_at(Early::Patience(2), &[a, a, b, b, b]), Some(4));
-        assert_eq!(leaves_at(Early::Patience(3), &[a, a, a]), None);
+        assert_eq!(leaves_at(ExitCriterion::Patience(1), &[a, b, a, a, b]), Some(3));
+        assert_eq!(leaves_at(ExitCriterion::Patience(2), &[a, a, b, b, b]), Some(4));
+        assert_eq!(leaves_at(ExitCriterion::Patience(3), &[a, a, a]), None);
         // exp(1) / (exp(1) + 1) is 0.731; the entropy is 0.582.
-        assert_eq!(leaves_at(Early::Confidence(0.73), &[[0.5, 0.0], a]), Some(1));
-        assert_eq!(leaves_at(Early::Confidence(0.74), &[[0.5, 0.0], a]), None);
-        assert_eq!(leaves_at(Early::Entropy(0.59), &[[0.5, 0.0], a]), Some(1));
-        assert_eq!(leaves_at(Early::Entropy(0.58), &[[0.5, 0.0], a]), None);
-        assert!(Early::Patience(0).check().is_err() && Early::Confidence(1.5).check().is_err());
-        assert!(Early::Entropy(f32::NAN).check().is_err() && Early::Entropy(0.1).check().is_ok());
+        assert_eq!(leaves_at(ExitCriterion::Confidence(0.73), &[[0.5, 0.0], a]), Some(1));
+        assert_eq!(leaves_at(ExitCriterion::Confidence(0.74), &[[0.5, 0.0], a]), None);
+        assert_eq!(leaves_at(ExitCriterion::Entropy(0.59), &[[0.5, 0.0], a]), Some(1));
+        assert_eq!(leaves_at(ExitCriterion::Entropy(0.58), &[[0.5, 0.0], a]), None);
+        assert!(
+            ExitCriterion::Patience(0).check().is_err() && ExitCriterion::Confidence(1.5).check().is_err()
+        );
+        assert!(
+            ExitCriterion::Entropy(f32::NAN).check().is_err() && ExitCriterion::Entropy(0.1).check().is_ok()
+        );
     }
 }

@@ -2,9 +2,9 @@
 
 use super::classify::softmax;
 use super::text::Pair;
-use super::{Encoder, Long, Outputs, Tokens};
+use super::{Encoder, Long, TextOutputs, Tokens};
 use crate::context::OutputRows;
-use crate::graph::Head;
+use crate::graph::OutputHead;
 use crate::tokenizer::EncodeOptions;
 use crate::{Error, ErrorKind, Result};
 
@@ -21,7 +21,7 @@ pub struct Filling {
 
 /// A span of a text that answers a question.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Answer {
+pub struct AnswerSpan {
     /// The first byte of the span.
     pub start: usize,
     /// The byte after the span.
@@ -36,7 +36,7 @@ const LONGEST_ANSWER: usize = 30;
 impl Encoder {
     /// Returns the `count` most likely tokens for each occurrence of the mask token in `text`.
     pub fn fill_mask(&mut self, text: &str, count: usize) -> Result<Vec<Vec<Filling>>> {
-        if self.head() != Head::Token {
+        if self.head() != OutputHead::Token {
             return Err(Error::unsupported("model", "it has no head for masked tokens"));
         }
         let model = self.model().clone();
@@ -72,8 +72,8 @@ impl Encoder {
 
     /// Returns the most likely span of `text` that answers `question`; `long` says how a long text is handled. Each
     /// window is preceded by the question, and the most likely answer of all windows is returned.
-    pub fn answer(&mut self, question: &str, text: &str, long: Long) -> Result<Answer> {
-        if self.head() != Head::Span {
+    pub fn answer(&mut self, question: &str, text: &str, long: Long) -> Result<AnswerSpan> {
+        if self.head() != OutputHead::Span {
             return Err(Error::unsupported("model", "it has no head for answers"));
         }
         let mut pairs = self.pairs(question, text, long)?;
@@ -87,26 +87,27 @@ impl Encoder {
             found[index] = best_answer(&pairs[index], outputs);
             Ok(())
         })?;
-        let better =
-            |best: Answer, answer: Answer| if answer.probability > best.probability { answer } else { best };
+        let better = |best: AnswerSpan, answer: AnswerSpan| {
+            if answer.probability > best.probability { answer } else { best }
+        };
         found.into_iter().flatten().reduce(better).ok_or_else(|| Error::argument("text", "is empty"))
     }
 }
 
 /// Returns the most likely answer in a window of a text.
-fn best_answer(pair: &Pair, outputs: Outputs<'_>) -> Option<Answer> {
+fn best_answer(pair: &Pair, outputs: TextOutputs<'_>) -> Option<AnswerSpan> {
     let Pair { spans, places: [_, second], .. } = pair;
     let span = |index: usize| spans[index - second.start];
     let inside = |index: &usize| span(*index).0 < span(*index).1;
     let scores = |column: usize| softmax(&outputs.rows().map(|row| row[column]).collect::<Vec<_>>());
     let (begins, ends) = (scores(0), scores(1));
-    let mut best: Option<Answer> = None;
+    let mut best: Option<AnswerSpan> = None;
     for begin in second.clone().filter(inside) {
         for end in (begin..second.end.min(begin + LONGEST_ANSWER)).filter(inside) {
             let probability = begins[begin] * ends[end];
             if best.as_ref().is_none_or(|best| probability > best.probability) {
                 let (start, end) = (span(begin).0, span(end).1);
-                best = Some(Answer { start, end, probability });
+                best = Some(AnswerSpan { start, end, probability });
             }
         }
     }

@@ -9,23 +9,23 @@ mod sentence;
 mod text;
 
 pub use classify::{Entity, Scored};
-pub use early_exit::Early;
+pub use early_exit::ExitCriterion;
 pub use embed::EmbedOptions;
-pub use fill::{Answer, Filling};
+pub use fill::{AnswerSpan, Filling};
 pub use pool::Pooling;
 pub use sentence::Prompt;
-pub use text::{Long, Part};
+pub use text::{Long, TextWindow};
 
 use std::sync::Arc;
 
 use siskin_kernels::ops::attention::CacheType;
 
-use classify::Classes;
+use classify::ClassOutputs;
 use sentence::Dense;
 
-use crate::arch::Config;
+use crate::arch::ConfigReader;
 use crate::context::{Context, OutputRows, SequenceInput};
-use crate::graph::Head;
+use crate::graph::OutputHead;
 use crate::model::Model;
 use crate::result_cache::Memo;
 use crate::session::StopHandle;
@@ -41,7 +41,7 @@ pub struct EncoderOptions {
     /// Whether outputs are those of the model's head, if it has one, instead of hidden states.
     pub head: bool,
     /// The early-exit criterion for classification, for models with intermediate heads; `None`: no early exit.
-    pub early: Option<Early>,
+    pub early: Option<ExitCriterion>,
 }
 
 impl Default for EncoderOptions {
@@ -75,7 +75,7 @@ impl From<Vec<u32>> for Tokens {
 
 /// The amount of work of an encoder.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Work {
+pub struct EncoderWork {
     /// The number of batches.
     pub batches: usize,
     /// The total number of rows. Each is a token: there is no padding.
@@ -84,13 +84,13 @@ pub struct Work {
 
 /// The output rows of a text, contiguous.
 #[derive(Clone, Copy)]
-pub struct Outputs<'a> {
+pub struct TextOutputs<'a> {
     context: &'a Context,
     first: usize,
     count: usize,
 }
 
-impl<'a> Outputs<'a> {
+impl<'a> TextOutputs<'a> {
     /// Returns the number of rows.
     pub fn count(self) -> usize {
         self.count
@@ -118,7 +118,7 @@ pub struct Encoder {
     context: Option<Context>,
     sequences: Vec<usize>,
     stop: StopHandle,
-    work: Work,
+    work: EncoderWork,
     /// The cache of embeddings.
     memo: Option<Arc<Memo>>,
     /// How many layers each text passed, if early exit is enabled.
@@ -126,13 +126,13 @@ pub struct Encoder {
     /// Dense layers after pooling.
     dense: Vec<Dense>,
     /// The model config, which holds its prompts.
-    config: Config,
+    config: ConfigReader,
 }
 
 /// Properties of the model, looked up once.
 #[derive(Clone, Copy, Debug)]
 struct Facts {
-    head: Head,
+    head: OutputHead,
     columns: usize,
     /// Frames per row; 0 for token input.
     frames_per_row: usize,
@@ -145,17 +145,19 @@ struct Facts {
 }
 
 impl Facts {
-    fn of(model: &Model, config: &Config, with_head: bool) -> Option<Self> {
+    fn of(model: &Model, config: &ConfigReader, with_head: bool) -> Option<Self> {
         let graph = model.graphs().encoder.as_ref()?;
         let made_for = config.count(&["sentence_transformers/most_tokens"]).ok().flatten();
         let own = model.hyper().text;
         let columns = graph.values[if with_head { graph.output } else { graph.hidden }].columns;
         Some(Self {
-            head: if with_head { graph.head } else { Head::Hidden },
+            head: if with_head { graph.head } else { OutputHead::Hidden },
             columns,
             frames_per_row: graph.frames_per_row(),
             marks: graph.marks(),
-            exits: with_head && !graph.exits.is_empty() && Classes::of(model, columns) == Classes::Exclusive,
+            exits: with_head
+                && !graph.exits.is_empty()
+                && ClassOutputs::of(model, columns) == ClassOutputs::Exclusive,
             most_tokens: made_for.filter(|&most| most > 2).map_or(own, |most| most.min(own)),
         })
     }
@@ -183,7 +185,7 @@ impl Encoder {
         }
         let options = EncoderOptions { batch: options.batch.min(MOST_ROWS), ..options };
         let dense = match facts.head {
-            Head::Hidden => Dense::of(&model, &config, facts.columns)?,
+            OutputHead::Hidden => Dense::of(&model, &config, facts.columns)?,
             _ => Vec::new(),
         };
         Ok(Self {
@@ -195,7 +197,7 @@ impl Encoder {
             context: None,
             sequences: Vec::new(),
             stop: StopHandle::new(),
-            work: Work::default(),
+            work: EncoderWork::default(),
             memo: None,
             layers: Vec::new(),
         })
@@ -207,7 +209,7 @@ impl Encoder {
     }
 
     /// Returns what the rows of [`Encoder::read`] are.
-    pub fn head(&self) -> Head {
+    pub fn head(&self) -> OutputHead {
         self.facts.head
     }
 
@@ -252,7 +254,7 @@ impl Encoder {
     }
 
     /// Returns the amount of work so far.
-    pub fn work(&self) -> Work {
+    pub fn work(&self) -> EncoderWork {
         self.work
     }
 
@@ -262,7 +264,7 @@ impl Encoder {
         &mut self,
         texts: &[Tokens],
         wanted: OutputRows<'_>,
-        each: &mut dyn FnMut(usize, Outputs<'_>) -> Result<()>,
+        each: &mut dyn FnMut(usize, TextOutputs<'_>) -> Result<()>,
     ) -> Result<()> {
         wanted.check()?;
         let lengths = self.lengths(texts)?;
@@ -322,7 +324,7 @@ impl Encoder {
         lengths: &[usize],
         batch: &[usize],
         wanted: OutputRows<'_>,
-        each: &mut dyn FnMut(usize, Outputs<'_>) -> Result<()>,
+        each: &mut dyn FnMut(usize, TextOutputs<'_>) -> Result<()>,
     ) -> Result<()> {
         let outputs = |index: &usize| wanted.count(lengths[*index]);
         let rows: usize = batch.iter().map(|&index| lengths[index]).sum();
@@ -330,7 +332,7 @@ impl Encoder {
         self.make_room(rows + padded, batch.iter().map(outputs).sum())?;
         self.make_sequences(batch.len());
         let Some(context) = &mut self.context else { return Ok(()) };
-        let marks_first = self.facts.marks && self.facts.head == Head::Class;
+        let marks_first = self.facts.marks && self.facts.head == OutputHead::Class;
         let text = |(&index, &sequence): (&usize, &usize)| {
             let text = early_exit::text(&texts[index], sequence, wanted);
             let global = if marks_first && text.global.is_empty() { &[0] } else { text.global };
@@ -343,7 +345,7 @@ impl Encoder {
         let mut first = 0;
         for index in batch {
             let count = outputs(index);
-            each(*index, Outputs { context, first, count })?;
+            each(*index, TextOutputs { context, first, count })?;
             first += count;
         }
         Ok(())

@@ -1,6 +1,6 @@
 //! Pooling: one vector from the hidden states of a text.
 
-use super::Outputs;
+use super::TextOutputs;
 use crate::context::OutputRows;
 
 /// How the hidden states of a text are pooled to one vector.
@@ -39,7 +39,7 @@ impl Pooling {
     }
 
     /// Returns the pooled vector; sums run in token order, column by column.
-    pub(super) fn pool(self, outputs: Outputs<'_>) -> Vec<f32> {
+    pub(super) fn pool(self, outputs: TextOutputs<'_>) -> Vec<f32> {
         let mut rows = outputs.rows();
         let mut pooled = rows.next().unwrap_or_default().to_vec();
         for (index, row) in rows.enumerate() {

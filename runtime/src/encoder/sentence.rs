@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-use crate::arch::Config;
-use crate::file::Role;
+use crate::arch::ConfigReader;
+use crate::file::StorageRole;
 use crate::model::Model;
 use crate::{Error, ErrorKind, Result};
 
@@ -31,7 +31,7 @@ impl Prompt {
     }
 
     /// Returns the text of the prompt; empty if there is none.
-    pub(super) fn text(self, config: &Config) -> Result<String> {
+    pub(super) fn text(self, config: &ConfigReader) -> Result<String> {
         let prompts = prompts(config)?;
         let found = match self {
             Self::None => return Ok(String::new()),
@@ -52,7 +52,7 @@ impl Prompt {
 }
 
 /// Returns the names and texts of the prompts.
-fn prompts(config: &Config) -> Result<Vec<(String, String)>> {
+fn prompts(config: &ConfigReader) -> Result<Vec<(String, String)>> {
     let place = "config.sentence_transformers.prompts";
     let Some(prompts) = config.get("sentence_transformers/prompts").filter(|prompts| !prompts.is_null())
     else {
@@ -86,7 +86,7 @@ enum Activation {
 
 impl Dense {
     /// Returns the model's dense layers, of which the first takes `columns` inputs.
-    pub(super) fn of(model: &Model, config: &Config, mut columns: usize) -> Result<Vec<Self>> {
+    pub(super) fn of(model: &Model, config: &ConfigReader, mut columns: usize) -> Result<Vec<Self>> {
         let place = "config.sentence_transformers.dense";
         let Some(stated) = config.get("sentence_transformers/dense") else { return Ok(Vec::new()) };
         let stated = stated.as_array().ok_or_else(|| Error::corrupt(place, "is not a list"))?;
@@ -145,7 +145,7 @@ impl Dense {
 /// Returns an f32 tensor of the file; `None` if there is none with this name.
 fn numbers(model: &Model, name: &str, count: Option<usize>) -> Result<Option<Vec<f32>>> {
     let Some(tensor) = model.file().tensor(name) else { return Ok(None) };
-    if tensor.role != Role::Vector || Some(tensor.columns) != count {
+    if tensor.role != StorageRole::Vector || Some(tensor.columns) != count {
         let message = format!("has {} numbers, not {count:?}", tensor.columns);
         return Err(Error::new(ErrorKind::Shape, name, message));
     }

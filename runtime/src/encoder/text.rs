@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::{Encoder, Tokens};
-use crate::tokenizer::{EncodeOptions, Token};
+use crate::tokenizer::{EncodeOptions, TokenSpan};
 use crate::{Error, ErrorKind, Result};
 
 /// How a text with more tokens than the model accepts is handled.
@@ -23,7 +23,7 @@ pub enum Long {
 
 /// A window of a text, as encoder input.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Part {
+pub struct TextWindow {
     /// The token ids, special tokens included.
     pub tokens: Tokens,
     /// For each token the byte range of the text that it displays as, in whole characters; empty for special tokens.
@@ -47,10 +47,10 @@ const SPECIAL: EncodeOptions = EncodeOptions { add_special: true, parse_special:
 
 impl Encoder {
     /// Returns the windows of a text: one, unless it is too long and `long` allows more.
-    pub fn parts(&self, text: &str, long: Long) -> Result<Vec<Part>> {
+    pub fn parts(&self, text: &str, long: Long) -> Result<Vec<TextWindow>> {
         let tokenizer = self.model().tokenizer()?;
         let (whole, inner) = tokenizer.encode_apart(text, SPECIAL)?;
-        let part = |tokens: &[Token], own: Range<usize>| Part {
+        let part = |tokens: &[TokenSpan], own: Range<usize>| TextWindow {
             tokens: ids(tokens),
             spans: tokens.iter().map(|token| tokenizer.span(text, token)).collect(),
             own,
@@ -78,7 +78,7 @@ impl Encoder {
     }
 
     /// Returns the windows of all texts, and the index of the text of each. Errors name texts by their index.
-    pub(super) fn all_parts(&self, texts: &[(usize, &str)], long: Long) -> Result<Vec<(usize, Part)>> {
+    pub(super) fn all_parts(&self, texts: &[(usize, &str)], long: Long) -> Result<Vec<(usize, TextWindow)>> {
         let mut all = Vec::with_capacity(texts.len());
         for (place, (number, text)) in texts.iter().enumerate() {
             let parts = self.parts(text, long).map_err(|error| error.within(&format!("text {number}")))?;
@@ -162,7 +162,7 @@ fn own(parts: &[Range<usize>], index: usize) -> Range<usize> {
     start..end
 }
 
-fn ids(tokens: &[Token]) -> Tokens {
+fn ids(tokens: &[TokenSpan]) -> Tokens {
     Tokens::from(tokens.iter().map(|token| token.id).collect::<Vec<_>>())
 }
 

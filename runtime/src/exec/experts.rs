@@ -130,7 +130,7 @@ pub(super) fn arrange<'b>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::exec::Row;
+    use crate::exec::TokenRow;
     use crate::plan::slot_words;
 
     #[test]
@@ -152,7 +152,7 @@ mod tests {
         assert!((routed[0][0] - 0.731_058_6).abs() < 1e-6 && (routed[0][1] - 0.268_941_4).abs() < 1e-6);
         let mut batch = Batch::default();
         for (sequence, position) in [(0, 0), (0, 1), (0, 2), (1, 0)] {
-            batch.rows.push(Row { sequence, position, token: 0, segment: 0, mark: None, length: 0 });
+            batch.rows.push(TokenRow { sequence, position, token: 0, segment: 0, mark: None, length: 0 });
         }
         let mut words = vec![7; slot_words(&routing, 4)];
         arrange(&routing, &batch, |row| &routed[row], &mut words);

@@ -13,13 +13,13 @@ mod state;
 pub(crate) use position_bias::Distances;
 pub use rope_tables::turns;
 
-use crate::cache::{Cache, SequenceId};
-use crate::graph::{Attention, AttentionMask, Graph, Op, QueryPosition, Rows};
+use crate::cache::{KvCache, SequenceId};
+use crate::graph::{Attention, AttentionMask, Graph, Op, QueryPosition, RowKind};
 use crate::plan::Plan;
 
 /// A token in a forward pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Row {
+pub(crate) struct TokenRow {
     pub sequence: SequenceId,
     pub position: usize,
     pub token: u32,
@@ -34,7 +34,7 @@ pub(crate) struct Row {
 /// The rows of a forward pass. The rows of a sequence are in order of position.
 #[derive(Debug, Default)]
 pub(crate) struct Batch {
-    pub rows: Vec<Row>,
+    pub rows: Vec<TokenRow>,
     /// The sequences of the rows, without duplicates.
     pub sequences: Vec<SequenceId>,
     /// The output rows.
@@ -84,7 +84,7 @@ impl Batch {
     }
 
     /// Appends a row.
-    pub(crate) fn push(&mut self, row: Row) {
+    pub(crate) fn push(&mut self, row: TokenRow) {
         if self.rows.last().is_none_or(|last| last.sequence != row.sequence)
             && !self.sequences.contains(&row.sequence)
         {
@@ -116,7 +116,7 @@ impl Batch {
         head: usize,
         row: usize,
         last: usize,
-        cache: &Cache,
+        cache: &KvCache,
     ) -> &'a [f32] {
         let position = self.rows[row].position;
         match attention.attention_mask {
@@ -135,14 +135,21 @@ impl Batch {
 
     /// Returns the row of kind `from` at distance `offset` from the one that corresponds to output row `row`, if it is
     /// in the same sequence.
-    fn neighbor(&self, from: Rows, to: Rows, row: usize, offset: isize, stride: usize) -> Option<usize> {
-        let same = |other: &Row| self.rows.get(row).is_some_and(|row| row.sequence == other.sequence);
+    fn neighbor(
+        &self,
+        from: RowKind,
+        to: RowKind,
+        row: usize,
+        offset: isize,
+        stride: usize,
+    ) -> Option<usize> {
+        let same = |other: &TokenRow| self.rows.get(row).is_some_and(|row| row.sequence == other.sequence);
         match (from, to) {
-            (Rows::Frames, Rows::Frames) => {
+            (RowKind::Frames, RowKind::Frames) => {
                 let (first, end) = *self.frames.get(row)?;
                 row.checked_add_signed(offset).filter(|other| (first..end).contains(other))
             }
-            (Rows::Frames, _) => {
+            (RowKind::Frames, _) => {
                 let (first, end) = *self.frames.get(*self.row_frames.get(row)?)?;
                 let center = first + self.rows.get(row)?.position * stride;
                 center.checked_add_signed(offset).filter(|other| (first..end).contains(other))
@@ -162,7 +169,7 @@ pub(crate) fn scratch_size(graph: &Graph, plan: &Plan) -> usize {
 }
 
 /// Returns the position of a row in its sequence.
-fn place(row: Row, cache: &Cache) -> QueryPosition {
+fn place(row: TokenRow, cache: &KvCache) -> QueryPosition {
     QueryPosition {
         position: row.position,
         text: cache.text(row.sequence).unwrap_or(0),
@@ -172,24 +179,24 @@ fn place(row: Row, cache: &Cache) -> QueryPosition {
 }
 
 /// Returns where a global token is stored a second time, after the sequence.
-fn marked_place(attention: &Attention, row: Row, cache: &Cache) -> Option<usize> {
+fn marked_place(attention: &Attention, row: TokenRow, cache: &KvCache) -> Option<usize> {
     let mark = row.mark.filter(|_| matches!(attention.attention_mask, AttentionMask::LongformerLocal(_)))?;
     Some(cache.text(row.sequence).ok()? + mark)
 }
 
-fn activation(kind: crate::graph::ActivationKind) -> siskin_kernels::ops::activation::Kind {
+fn activation(kind: crate::graph::ActivationKind) -> siskin_kernels::ops::activation::ActivationFunction {
     use crate::graph::ActivationKind as Ours;
-    use siskin_kernels::ops::activation::Kind;
+    use siskin_kernels::ops::activation::ActivationFunction;
     match kind {
-        Ours::Silu => Kind::Silu,
-        Ours::Gelu => Kind::Gelu,
-        Ours::GeluTanh => Kind::GeluTanh,
-        Ours::Relu => Kind::Relu,
-        Ours::Sigmoid => Kind::Sigmoid,
-        Ours::EluPlusOne => Kind::EluPlusOne,
+        Ours::Silu => ActivationFunction::Silu,
+        Ours::Gelu => ActivationFunction::Gelu,
+        Ours::GeluTanh => ActivationFunction::GeluTanh,
+        Ours::Relu => ActivationFunction::Relu,
+        Ours::Sigmoid => ActivationFunction::Sigmoid,
+        Ours::EluPlusOne => ActivationFunction::EluPlusOne,
     }
 }
 
-fn limits(limits: crate::graph::Limits) -> siskin_kernels::ops::activation::Limits {
-    siskin_kernels::ops::activation::Limits { limit: limits.limit, slope: limits.slope }
+fn limits(limits: crate::graph::ClampLimits) -> siskin_kernels::ops::activation::GateLimits {
+    siskin_kernels::ops::activation::GateLimits { limit: limits.limit, slope: limits.slope }
 }

@@ -2,19 +2,19 @@
 //! bit.
 
 use siskin_kernels::ops::{
-    Kernels, attention, elementwise::Map, elementwise::reference_affine, matmul, norm, quantize, recurrence,
-    rope,
+    Kernels, attention, elementwise::ElementwiseFunction, elementwise::reference_affine, matmul, norm,
+    quantize, recurrence, rope,
 };
 use siskin_kernels::panel::{self, InputKind, ROWS};
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::experts::{self, Slots};
-use super::state::{self, Head};
+use super::state::{self, LinearAttentionHead};
 use super::{Batch, Distances, activation, marked_place};
-use crate::cache::Cache;
+use crate::cache::KvCache;
 use crate::graph::{
-    Attention, AttentionMask, Graph, Node, NormKind, Op, Projection, Recurrence, Routing, Rows, WeightId,
+    Attention, AttentionMask, Graph, Node, NormKind, Op, Projection, Recurrence, Routing, RowKind, WeightId,
 };
 use crate::plan::{Weights, slot_words};
 use crate::{Error, ErrorKind, Result};
@@ -23,10 +23,10 @@ use crate::{Error, ErrorKind, Result};
 type Table = Vec<Vec<f32>>;
 
 /// The inputs of a forward pass.
-pub(crate) struct Forward<'a> {
+pub(crate) struct ReferencePass<'a> {
     pub graph: &'a Graph,
     pub weights: &'a Weights,
-    pub cache: &'a Cache,
+    pub cache: &'a KvCache,
     pub batch: &'a Batch,
     pub distances: &'a Distances,
     /// The portable kernels, for functions defined by a polynomial.
@@ -35,7 +35,7 @@ pub(crate) struct Forward<'a> {
     pub stop: &'a AtomicBool,
 }
 
-impl Forward<'_> {
+impl ReferencePass<'_> {
     /// Computes the outputs of the output rows.
     pub(crate) fn run(&self) -> Result<Table> {
         let mut values: Vec<Table> = vec![Table::new(); self.graph.values.len()];
@@ -52,10 +52,10 @@ impl Forward<'_> {
         let input = |i: usize| &values[node.inputs[i]];
         let columns = self.graph.values[node.output].columns;
         let rows = match self.graph.values[node.output].rows {
-            Rows::Batch => self.batch.rows.len(),
-            Rows::Outputs => self.batch.wanted.len(),
-            Rows::Frames => self.batch.frames.len(),
-            Rows::Slots(chosen) => self.batch.rows.len() * chosen,
+            RowKind::Batch => self.batch.rows.len(),
+            RowKind::Outputs => self.batch.wanted.len(),
+            RowKind::Frames => self.batch.frames.len(),
+            RowKind::Slots(chosen) => self.batch.rows.len() * chosen,
         };
         let each = |function: &dyn Fn(usize, &mut [f32])| -> Table {
             let row = |index| {
@@ -101,7 +101,7 @@ impl Forward<'_> {
                 each(&|row, out| self.table_row(*table, self.batch.rows[row].position + offset, out))
             }
             Op::Norm { kind, weight, bias, epsilon, .. } => {
-                let arguments = norm::Arguments {
+                let arguments = norm::NormArguments {
                     centered: *kind == NormKind::Layer,
                     weight: self.weights.vector(Some(*weight)),
                     bias: self.weights.vector(*bias),
@@ -207,10 +207,14 @@ impl Forward<'_> {
                 })
             }
             Op::Scale(factor) => {
-                each(&|row, out| self.scalar.map()(Map::Scale(*factor), &input(0)[row], out))
+                each(&|row, out| self.scalar.map()(ElementwiseFunction::Scale(*factor), &input(0)[row], out))
             }
-            Op::Softcap(cap) => each(&|row, out| self.scalar.map()(Map::Softcap(*cap), &input(0)[row], out)),
-            Op::Clamp(limit) => each(&|row, out| self.scalar.map()(Map::Clamp(*limit), &input(0)[row], out)),
+            Op::Softcap(cap) => {
+                each(&|row, out| self.scalar.map()(ElementwiseFunction::Softcap(*cap), &input(0)[row], out))
+            }
+            Op::Clamp(limit) => {
+                each(&|row, out| self.scalar.map()(ElementwiseFunction::Clamp(*limit), &input(0)[row], out))
+            }
             Op::SelectOutputs => each(&|row, out| out.copy_from_slice(&input(0)[self.batch.wanted[row]])),
         }
     }
@@ -231,7 +235,7 @@ impl Forward<'_> {
 
     fn product(&self, weight: WeightId, bias: Option<WeightId>, x: &[f32], out: &mut [f32]) {
         let Some(tensor) = self.weights.matrix(weight) else { return };
-        let mut words = vec![0; quantize::Layout::new(tensor.columns).words()];
+        let mut words = vec![0; quantize::QuantizedRowLayout::new(tensor.columns).words()];
         let input = match tensor.panel.input() {
             InputKind::Float => matmul::Input::Float { rows: x, stride: x.len() },
             InputKind::Quantized => {
@@ -243,7 +247,7 @@ impl Forward<'_> {
                 matmul::Input::Rotated(&words)
             }
         };
-        let product = matmul::Product {
+        let product = matmul::MatmulOperands {
             panel: tensor.panel,
             weights: &tensor.data,
             outputs: tensor.rows,
@@ -295,7 +299,8 @@ impl Forward<'_> {
                 let out = |row: usize, finish: &mut dyn FnMut(&mut [f32])| {
                     finish(&mut table[row][head * size..(head + 1) * size]);
                 };
-                let mut head = Head::new(recurrence, head, recurrence::reference, &mut scratch);
+                let mut head =
+                    LinearAttentionHead::new(recurrence, head, recurrence::reference, &mut scratch);
                 head.run(self.rows_of(sequence), input, out, numbers);
             }
         }
@@ -346,7 +351,7 @@ impl Forward<'_> {
         let size = attention.head_size;
         let place = self.batch.rows[row];
         let Some(layer) = self.cache.layer(attention, place.sequence) else { return };
-        let arguments = attention::Arguments {
+        let arguments = attention::AttentionArguments {
             head_size: size,
             scale: attention.scale,
             softcap: attention.softcap.unwrap_or(0.0),

@@ -1,6 +1,6 @@
 //! Recurrent states, updated token by token: the arithmetic of a step does not depend on the batch.
 
-use siskin_kernels::ops::recurrence::{Function, PANEL, Token};
+use siskin_kernels::ops::recurrence::{Function, PANEL, RecurrenceInputs};
 
 use crate::graph::{Recurrence, RecurrenceRule, STATE_PANEL};
 
@@ -28,13 +28,13 @@ pub(super) fn convolve(taps: usize, weights: &[f32], history: &mut [f32], x: &[f
     }
 }
 
-/// Returns the number of scratch f32 values of [`Head`].
+/// Returns the number of scratch f32 values of [`LinearAttentionHead`].
 pub(super) fn scratch_size(recurrence: &Recurrence) -> usize {
     recurrence.key_size + 2 * recurrence.state_columns()
 }
 
 /// A head of linear attention, with scratch memory padded to whole panels.
-pub(super) struct Head<'a> {
+pub(super) struct LinearAttentionHead<'a> {
     recurrence: &'a Recurrence,
     head: usize,
     kernel: Function,
@@ -43,7 +43,7 @@ pub(super) struct Head<'a> {
     result: &'a mut [f32],
 }
 
-impl<'a> Head<'a> {
+impl<'a> LinearAttentionHead<'a> {
     /// Creates a head; `scratch` has [`scratch_size`] values.
     pub(super) fn new(
         recurrence: &'a Recurrence,
@@ -97,7 +97,7 @@ impl<'a> Head<'a> {
             // The extra column accumulates the sum of the keys, which is the normalizer.
             self.value[r.value_size] = 1.0;
         }
-        (self.kernel)(&Token { query, key, value: self.value, decay, rate }, state, self.result);
+        (self.kernel)(&RecurrenceInputs { query, key, value: self.value, decay, rate }, state, self.result);
     }
 
     /// Writes the result of the last token.

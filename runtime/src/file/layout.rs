@@ -107,12 +107,12 @@ impl Section {
 }
 
 /// Reads consecutive little-endian fields; errors name the place and the field.
-pub(super) struct Fields<'a> {
+pub(super) struct FieldReader<'a> {
     pub(super) rest: &'a [u8],
     pub(super) place: &'static str,
 }
 
-impl<'a> Fields<'a> {
+impl<'a> FieldReader<'a> {
     pub(super) fn take(&mut self, length: usize, field: &str) -> Result<&'a [u8]> {
         let (taken, rest) = self.rest.split_at_checked(length).ok_or_else(|| {
             let left = self.rest.len();
@@ -148,7 +148,7 @@ impl<'a> Fields<'a> {
 /// Parses and validates the header and section table of a whole file. Sections are returned in table order: known
 /// kinds, inside the file, aligned, not overlapping, singletons at most once.
 pub(super) fn sections(bytes: &[u8]) -> Result<Vec<Section>> {
-    let mut fields = Fields { rest: bytes, place: "header" };
+    let mut fields = FieldReader { rest: bytes, place: "header" };
     if !bytes.starts_with(&MAGIC) {
         return Err(fields.corrupt("magic", "this is not a .siskin file"));
     }
@@ -181,7 +181,7 @@ pub(super) fn sections(bytes: &[u8]) -> Result<Vec<Section>> {
     known(all)
 }
 
-fn section(fields: &mut Fields<'_>) -> Result<Section> {
+fn section(fields: &mut FieldReader<'_>) -> Result<Section> {
     let number = fields.u32("kind")?;
     let flags = fields.u32("flags")?;
     let offset = fields.u64("offset")?;

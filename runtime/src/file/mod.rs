@@ -22,8 +22,8 @@ pub use json::parse_json;
 pub use layout::{MAGIC, MAJOR, MINOR, SectionKind, TENSOR_ALIGNMENT};
 pub use metadata::Metadata;
 pub use own::{append_own, is_private, open_own, refuse_link};
-pub use table::{Role, TensorSpec};
-pub use write::{TensorSink, Writer};
+pub use table::{StorageRole, TensorSpec};
+pub use write::{FileWriter, TensorSink};
 
 use crate::{Error, ErrorKind, Result};
 use layout::{Hash, Section};
@@ -49,7 +49,7 @@ pub struct Tensor {
     /// The name, such as `blk.0.attn_q.weight`.
     pub name: String,
     /// Packed matrix or f32 vector.
-    pub role: Role,
+    pub role: StorageRole,
     /// The panel type of a matrix.
     pub panel: PanelType,
     /// Output rows; 1 for a vector.
@@ -77,7 +77,7 @@ pub struct SectionInfo {
 impl Tensor {
     /// Creates a matrix that exists in memory only.
     pub(crate) fn in_memory(name: &str, panel: PanelType, [rows, columns]: [usize; 2], data: Bytes) -> Self {
-        Self { name: name.to_owned(), role: Role::Matrix, panel, rows, columns, data, offset: 0 }
+        Self { name: name.to_owned(), role: StorageRole::Matrix, panel, rows, columns, data, offset: 0 }
     }
 
     /// Returns the offset of the first byte in the file.
@@ -88,8 +88,10 @@ impl Tensor {
     /// Returns the values of a vector; empty for a matrix.
     pub fn floats(&self) -> Vec<f32> {
         match self.role {
-            Role::Matrix => Vec::new(),
-            Role::Vector => self.data.as_chunks().0.iter().map(|&bytes| f32::from_le_bytes(bytes)).collect(),
+            StorageRole::Matrix => Vec::new(),
+            StorageRole::Vector => {
+                self.data.as_chunks().0.iter().map(|&bytes| f32::from_le_bytes(bytes)).collect()
+            }
         }
     }
 }
@@ -232,7 +234,7 @@ impl File {
             shape.iter().for_each(|number| {
                 hasher.update(&number.to_le_bytes());
             });
-            hasher.update(&[u8::from(tensor.role == Role::Vector)]).update(hash);
+            hasher.update(&[u8::from(tensor.role == StorageRole::Vector)]).update(hash);
         }
         *hasher.finalize().as_bytes()
     }
@@ -254,7 +256,7 @@ fn checked<'a>(bytes: &'a Bytes, section: &Section) -> Result<&'a [u8]> {
     }
 }
 
-fn tensor(bytes: &Bytes, record: table::Record) -> Result<Tensor> {
+fn tensor(bytes: &Bytes, record: table::TensorRecord) -> Result<Tensor> {
     let TensorSpec { name, role, panel, rows, columns } = record.spec;
     let offset = record.offset as usize;
     let data = bytes.slice(offset..offset + record.length as usize);

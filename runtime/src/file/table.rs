@@ -1,6 +1,6 @@
 //! The tensor table: one record per tensor.
 
-use super::layout::{Fields, Hash, TENSOR_ALIGNMENT};
+use super::layout::{FieldReader, Hash, TENSOR_ALIGNMENT};
 use crate::{Error, Result};
 use siskin_kernels::panel::PanelType;
 use std::collections::HashSet;
@@ -13,7 +13,7 @@ const VECTOR: u8 = 1;
 
 /// How a tensor is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Role {
+pub enum StorageRole {
     /// A matrix in packed panels: rows are outputs (or table entries), columns are inputs.
     Matrix,
     /// f32 values, one row.
@@ -26,7 +26,7 @@ pub struct TensorSpec {
     /// The name, such as `blk.0.attn_q.weight`.
     pub name: String,
     /// Packed matrix or f32 vector.
-    pub role: Role,
+    pub role: StorageRole,
     /// The panel type of a matrix; [`PanelType::F32`] for a vector.
     pub panel: PanelType,
     /// Output rows; 1 for a vector.
@@ -38,12 +38,12 @@ pub struct TensorSpec {
 impl TensorSpec {
     /// Describes a matrix of packed panels.
     pub fn matrix(name: impl Into<String>, panel: PanelType, rows: u64, columns: u64) -> Self {
-        Self { name: name.into(), role: Role::Matrix, panel, rows, columns }
+        Self { name: name.into(), role: StorageRole::Matrix, panel, rows, columns }
     }
 
     /// Describes a vector of f32 values.
     pub fn vector(name: impl Into<String>, columns: u64) -> Self {
-        Self { name: name.into(), role: Role::Vector, panel: PanelType::F32, rows: 1, columns }
+        Self { name: name.into(), role: StorageRole::Vector, panel: PanelType::F32, rows: 1, columns }
     }
 
     /// Returns the bytes of the tensor; `None` if they overflow, or if a vector has more than one row.
@@ -52,19 +52,21 @@ impl TensorSpec {
             return None;
         }
         match self.role {
-            Role::Matrix => {
+            StorageRole::Matrix => {
                 let (rows, columns) = (usize::try_from(self.rows).ok()?, usize::try_from(self.columns).ok()?);
                 self.panel.tensor_bytes(rows, columns).map(|bytes| bytes as u64)
             }
-            Role::Vector if self.rows == 1 && self.panel == PanelType::F32 => self.columns.checked_mul(4),
-            Role::Vector => None,
+            StorageRole::Vector if self.rows == 1 && self.panel == PanelType::F32 => {
+                self.columns.checked_mul(4)
+            }
+            StorageRole::Vector => None,
         }
     }
 }
 
 /// A record of the table.
 #[derive(Clone, Debug)]
-pub(super) struct Record {
+pub(super) struct TensorRecord {
     pub(super) spec: TensorSpec,
     pub(super) offset: u64,
     pub(super) length: u64,
@@ -75,15 +77,15 @@ pub(super) struct Record {
 ///
 /// The returned records are inside `data`, aligned, in order of offset, as long as their shapes require, and have
 /// distinct names.
-pub(super) fn parse(bytes: &[u8], data: std::ops::Range<u64>) -> Result<Vec<Record>> {
-    let mut fields = Fields { rest: bytes, place: "tensor table" };
+pub(super) fn parse(bytes: &[u8], data: std::ops::Range<u64>) -> Result<Vec<TensorRecord>> {
+    let mut fields = FieldReader { rest: bytes, place: "tensor table" };
     let count = fields.u32("count")? as usize;
     fields.take(4, "reserved")?;
     if count > fields.rest.len() / RECORD_BYTES {
         return Err(fields.corrupt("count", format!("{count} tensors are more than the section can hold")));
     }
     let mut names = HashSet::with_capacity(count);
-    let mut records: Vec<Record> = Vec::with_capacity(count);
+    let mut records: Vec<TensorRecord> = Vec::with_capacity(count);
     let mut end = data.start;
     for index in 0..count {
         let record = record(&mut fields, index)?;
@@ -116,7 +118,7 @@ pub(super) fn parse(bytes: &[u8], data: std::ops::Range<u64>) -> Result<Vec<Reco
     Ok(records)
 }
 
-fn record(fields: &mut Fields<'_>, index: usize) -> Result<Record> {
+fn record(fields: &mut FieldReader<'_>, index: usize) -> Result<TensorRecord> {
     let field = |name: &str| format!("tensor[{index}].{name}");
     let name_length = fields.u16(&field("name length"))? as usize;
     let [role, _reserved] = fields.array(&field("role"))?;
@@ -134,8 +136,8 @@ fn record(fields: &mut Fields<'_>, index: usize) -> Result<Record> {
     let name = std::str::from_utf8(&name[..name_length])
         .map_err(|error| fields.corrupt(&field("name"), format!("is not UTF-8: {error}")))?;
     let role = match role {
-        MATRIX => Role::Matrix,
-        VECTOR => Role::Vector,
+        MATRIX => StorageRole::Matrix,
+        VECTOR => StorageRole::Vector,
         other => {
             return Err(Error::unsupported(format!("tensor table: {name}.role"), format!("role {other}")));
         }
@@ -144,7 +146,7 @@ fn record(fields: &mut Fields<'_>, index: usize) -> Result<Record> {
         let place = format!("tensor table: {name}.panel type");
         Error::unsupported(place, format!("panel type {panel} is unknown; update Siskin"))
     })?;
-    Ok(Record {
+    Ok(TensorRecord {
         spec: TensorSpec { name: name.to_owned(), role, panel, rows, columns },
         offset,
         length,
@@ -187,15 +189,15 @@ pub(super) fn check(spec: &TensorSpec) -> Result<u64> {
     })
 }
 
-pub(super) fn encode(records: &[Record]) -> Vec<u8> {
+pub(super) fn encode(records: &[TensorRecord]) -> Vec<u8> {
     let mut out = Vec::with_capacity(8 + records.len() * (RECORD_BYTES + 32));
     out.extend((records.len() as u32).to_le_bytes());
     out.extend([0; 4]);
-    for Record { spec, offset, length, hash } in records {
+    for TensorRecord { spec, offset, length, hash } in records {
         out.extend((spec.name.len() as u16).to_le_bytes());
         out.extend(match spec.role {
-            Role::Matrix => [MATRIX, 0],
-            Role::Vector => [VECTOR, 0],
+            StorageRole::Matrix => [MATRIX, 0],
+            StorageRole::Vector => [VECTOR, 0],
         });
         out.extend(spec.panel.id().to_le_bytes());
         out.extend([0; 2]);

@@ -23,7 +23,7 @@ fn pattern(length: usize) -> Vec<u8> {
 }
 
 fn fill<W: Write + Seek + Send>(out: W) -> Result<W> {
-    let mut writer = Writer::new(out)?;
+    let mut writer = FileWriter::new(out)?;
     let spec = TensorSpec::matrix("blk.0.attn_q.weight", Q8, 17, 65);
     // 17 rows are two panels, 65 columns two blocks of 17 lines.
     let bytes = pattern(2 * 2 * 17 * 64);
@@ -46,10 +46,10 @@ fn check(file: &File) {
     assert_eq!(file.tokenizer().as_deref(), Some(b"tokens".as_slice()));
     assert_eq!(file.tensors().len(), 2);
     let matrix = file.tensor("blk.0.attn_q.weight").unwrap();
-    assert_eq!((matrix.role, matrix.panel, matrix.rows, matrix.columns), (Role::Matrix, Q8, 17, 65));
+    assert_eq!((matrix.role, matrix.panel, matrix.rows, matrix.columns), (StorageRole::Matrix, Q8, 17, 65));
     assert_eq!(&*matrix.data, &pattern(2 * 2 * 17 * 64)[..]);
     let vector = file.tensor("output_norm.weight").unwrap();
-    assert_eq!((vector.role, vector.rows, vector.columns), (Role::Vector, 1, 3));
+    assert_eq!((vector.role, vector.rows, vector.columns), (StorageRole::Vector, 1, 3));
     assert_eq!(vector.floats(), [1.5, -2.0, 0.25]);
     assert!(file.tensor("output.weight").is_none());
     file.verify(&mut |_, _| true).unwrap();
@@ -310,7 +310,7 @@ fn verify_refuses_what_is_reserved() {
 
 #[test]
 fn a_writer_refuses_what_no_reader_takes() {
-    let writer = || Writer::new(Cursor::new(Vec::new())).unwrap();
+    let writer = || FileWriter::new(Cursor::new(Vec::new())).unwrap();
     let with = |value: Value| {
         let config = [("x".to_owned(), value)].into_iter().collect();
         writer().finish(&Metadata { config, ..metadata() }).map(|_| ())
@@ -356,7 +356,7 @@ fn verify_names_what_differs_and_can_be_stopped() {
 
 #[test]
 fn a_writer_refuses_wrong_tensors() {
-    let start = || Writer::new(Cursor::new(Vec::new())).unwrap();
+    let start = || FileWriter::new(Cursor::new(Vec::new())).unwrap();
     let vector = TensorSpec::vector("v", 2);
     let mut writer = start();
     assert!(

@@ -5,7 +5,7 @@ use super::layout::{
     TENSOR_ALIGNMENT,
 };
 use super::metadata::Metadata;
-use super::table::{self, Record, TensorSpec};
+use super::table::{self, TensorRecord, TensorSpec};
 use crate::{Error, ErrorKind, Result};
 use std::io::{Seek, SeekFrom, Write};
 
@@ -33,10 +33,10 @@ const MOST_SECTIONS: usize = (TENSOR_ALIGNMENT as usize - HEADER_BYTES) / SECTIO
 /// # }
 /// ```
 #[derive(Debug)]
-pub struct Writer<W> {
+pub struct FileWriter<W> {
     out: W,
     position: u64,
-    records: Vec<Record>,
+    records: Vec<TensorRecord>,
     sections: Vec<Section>,
     failed: bool,
 }
@@ -61,7 +61,7 @@ impl TensorSink<'_> {
     }
 }
 
-impl<W: Write + Seek + Send> Writer<W> {
+impl<W: Write + Seek + Send> FileWriter<W> {
     /// Starts a file at the beginning of `out`, which must be empty.
     pub fn new(out: W) -> Result<Self> {
         let mut writer = Self { out, position: 0, records: Vec::new(), sections: Vec::new(), failed: false };
@@ -99,7 +99,7 @@ impl<W: Write + Seek + Send> Writer<W> {
             return Err(Error::argument("tensor", format!("gave {written} of its {length} bytes")));
         }
         self.position += length;
-        self.records.push(Record { spec: spec.clone(), offset, length, hash });
+        self.records.push(TensorRecord { spec: spec.clone(), offset, length, hash });
         Ok(())
     }
 

@@ -22,7 +22,7 @@ const SLICE: Duration = Duration::from_millis(5);
 
 /// The throttling target set by the app.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub enum Target {
+pub enum ThrottleTarget {
     /// No throttling: hints are recorded only.
     #[default]
     Off,
@@ -37,7 +37,7 @@ pub enum Target {
     Background,
 }
 
-impl Target {
+impl ThrottleTarget {
     fn check(self) -> Result<()> {
         let message = match self {
             Self::TokensPerSecond(rate) if !(rate > 0.0 && rate.is_finite()) => {
@@ -139,10 +139,10 @@ impl Governor {
     ///
     /// # Errors
     /// [`ErrorKind::Argument`](crate::ErrorKind::Argument) if the target is invalid; the previous one stays.
-    pub fn hold(&self, target: Target) -> Result<()> {
+    pub fn hold(&self, target: ThrottleTarget) -> Result<()> {
         target.check()?;
         self.policy().hold(target);
-        self.on.store(target != Target::Off, Ordering::Relaxed);
+        self.on.store(target != ThrottleTarget::Off, Ordering::Relaxed);
         Ok(())
     }
 
@@ -152,7 +152,7 @@ impl Governor {
     }
 
     /// Returns the target.
-    pub fn target(&self) -> Target {
+    pub fn target(&self) -> ThrottleTarget {
         self.policy().target()
     }
 

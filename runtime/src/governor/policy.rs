@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{GovernorStats, Power, Target, Thermal};
+use super::{GovernorStats, Power, Thermal, ThrottleTarget};
 
 /// For each thermal status, the allowed duty cycle and fraction of the threads; at least one thread is allowed.
 const HEAT: [(f32, f32); 7] =
@@ -29,7 +29,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 pub(super) struct Policy {
     /// Threads of the model.
     most: usize,
-    target: Target,
+    target: ThrottleTarget,
     power: Power,
     /// The last reported thermal status.
     said: Thermal,
@@ -53,7 +53,7 @@ impl Policy {
         let most = most.max(1);
         Self {
             most,
-            target: Target::Off,
+            target: ThrottleTarget::Off,
             power: Power::default(),
             said: Thermal::None,
             believed: (Thermal::None, Duration::ZERO),
@@ -66,11 +66,11 @@ impl Policy {
         }
     }
 
-    pub(super) fn target(&self) -> Target {
+    pub(super) fn target(&self) -> ThrottleTarget {
         self.target
     }
 
-    pub(super) fn hold(&mut self, target: Target) {
+    pub(super) fn hold(&mut self, target: ThrottleTarget) {
         self.target = target;
         (self.rest_until, self.due) = (Duration::ZERO, Duration::ZERO);
         (self.threads, self.cost, self.too_few) = (self.most, (0.0, 0), (0, Duration::ZERO));
@@ -116,10 +116,10 @@ impl Policy {
             limit(SAVING);
         }
         match self.target {
-            Target::DutyCycle(part) => limit((part, 1.0)),
-            Target::Background => limit(BACKGROUND),
-            Target::Off => (duty, share) = (1.0, 1.0),
-            Target::Full | Target::TokensPerSecond(_) => {}
+            ThrottleTarget::DutyCycle(part) => limit((part, 1.0)),
+            ThrottleTarget::Background => limit(BACKGROUND),
+            ThrottleTarget::Off => (duty, share) = (1.0, 1.0),
+            ThrottleTarget::Full | ThrottleTarget::TokensPerSecond(_) => {}
         }
         (duty, ((self.most as f32 * share) as usize).max(1))
     }
@@ -149,7 +149,7 @@ impl Policy {
         let duty = self.limits().0;
         let rest = seconds(worked.as_secs_f32() * (1.0 - duty) / duty);
         self.rest_until = self.rest_until.max(now.saturating_add(rest));
-        if let (Target::TokensPerSecond(rate), true) = (self.target, wrote) {
+        if let (ThrottleTarget::TokensPerSecond(rate), true) = (self.target, wrote) {
             let interval = seconds(1.0 / rate);
             // Lateness is made up for by one token, not by a burst.
             self.due = self.due.max(begun.saturating_sub(interval)).saturating_add(interval);

@@ -16,7 +16,7 @@ struct Device {
 }
 
 impl Device {
-    fn new(threads: usize, work: f32, target: Target) -> Self {
+    fn new(threads: usize, work: f32, target: ThrottleTarget) -> Self {
         let mut policy = Policy::new(threads);
         policy.hold(target);
         Self { policy, now: Duration::from_secs(1), work, heat: 0.0, warms: 0.0, cools: 0.0 }
@@ -62,14 +62,14 @@ fn near(found: f32, wanted: f32) -> bool {
 fn a_rate_is_held_with_few_threads() {
     // A token costs 40 ms of one thread: 10 per second need one thread, 40 per second two, 80 per second four.
     for (rate, threads) in [(10.0, 1), (40.0, 2), (80.0, 4)] {
-        let mut device = Device::new(4, 0.04, Target::TokensPerSecond(rate));
+        let mut device = Device::new(4, 0.04, ThrottleTarget::TokensPerSecond(rate));
         device.run(5.0, |_| {});
         let found = device.run(20.0, |_| {});
         assert!(near(found, rate), "{found} of {rate}");
         assert_eq!(device.pass(true), threads, "{rate}");
     }
     // An unreachable target gets all threads.
-    let mut device = Device::new(2, 0.04, Target::TokensPerSecond(200.0));
+    let mut device = Device::new(2, 0.04, ThrottleTarget::TokensPerSecond(200.0));
     device.run(3.0, |_| {});
     assert!(near(device.run(5.0, |_| {}), 50.0));
     assert_eq!(device.pass(true), 2);
@@ -77,7 +77,7 @@ fn a_rate_is_held_with_few_threads() {
 
 #[test]
 fn a_rate_is_held_while_the_device_changes() {
-    let mut device = Device::new(4, 0.04, Target::TokensPerSecond(20.0));
+    let mut device = Device::new(4, 0.04, ThrottleTarget::TokensPerSecond(20.0));
     device.run(5.0, |_| {});
     assert_eq!(device.pass(true), 1);
     // Twice as slow, as if the clock frequency dropped.
@@ -92,7 +92,7 @@ fn a_rate_is_held_while_the_device_changes() {
 
 #[test]
 fn what_came_late_does_not_come_in_a_rush() {
-    let mut device = Device::new(1, 0.01, Target::TokensPerSecond(10.0));
+    let mut device = Device::new(1, 0.01, ThrottleTarget::TokensPerSecond(10.0));
     device.run(2.0, |_| {});
     device.goes_by(Duration::from_secs(60), 0);
     let start = device.now;
@@ -105,25 +105,25 @@ fn what_came_late_does_not_come_in_a_rush() {
 #[test]
 fn a_duty_cycle_is_kept_and_time_elsewhere_counts() {
     for duty in [0.1, 0.5, 1.0] {
-        let mut device = Device::new(2, 0.2, Target::DutyCycle(duty));
+        let mut device = Device::new(2, 0.2, ThrottleTarget::DutyCycle(duty));
         let found = device.run(100.0, |_| {});
         assert!(near(found * 0.1, duty), "{found} passes of {duty}");
     }
-    let mut device = Device::new(2, 0.2, Target::DutyCycle(0.5));
+    let mut device = Device::new(2, 0.2, ThrottleTarget::DutyCycle(0.5));
     device.run(20.0, |device| device.goes_by(Duration::from_millis(100), 0));
     assert!(device.policy.stats(device.now).waited.as_secs_f32() < 0.1);
 }
 
 #[test]
 fn the_background_is_slow() {
-    let mut device = Device::new(8, 0.1, Target::Background);
+    let mut device = Device::new(8, 0.1, ThrottleTarget::Background);
     assert!(near(device.run(50.0, |_| {}) * 0.1, 0.25));
     assert_eq!(device.pass(false), 1);
 }
 
 #[test]
 fn heat_slows_down_at_once_and_passes_slowly() {
-    let mut device = Device::new(4, 0.04, Target::Full);
+    let mut device = Device::new(4, 0.04, ThrottleTarget::Full);
     assert_eq!(device.pass(true), 4);
     device.policy.thermal(Thermal::Critical, device.now);
     assert_eq!((device.pass(true), device.policy.stats(device.now).duty), (1, 0.15));
@@ -138,7 +138,7 @@ fn heat_slows_down_at_once_and_passes_slowly() {
 #[test]
 fn heat_that_lasted_is_remembered_from_its_end() {
     let mut policy = Policy::new(4);
-    policy.hold(Target::Full);
+    policy.hold(ThrottleTarget::Full);
     let at = Duration::from_secs;
     policy.thermal(Thermal::Critical, at(1));
     policy.thermal(Thermal::None, at(120));
@@ -152,7 +152,7 @@ fn heat_that_lasted_is_remembered_from_its_end() {
 #[test]
 fn passes_at_once_rest_for_the_longest() {
     let mut policy = Policy::new(4);
-    policy.hold(Target::DutyCycle(0.25));
+    policy.hold(ThrottleTarget::DutyCycle(0.25));
     let at = Duration::from_millis;
     policy.end(at(0), at(1000), true);
     policy.end(at(1000), at(1020), true);
@@ -162,7 +162,7 @@ fn passes_at_once_rest_for_the_longest() {
 #[test]
 fn a_device_stays_below_what_it_bears() {
     // Unthrottled it would reach 4 · 1 / 0.05 = 80 degrees; it throttles itself from 40 on.
-    let mut device = Device::new(4, 0.04, Target::Full);
+    let mut device = Device::new(4, 0.04, ThrottleTarget::Full);
     (device.warms, device.cools) = (1.0, 0.05);
     let mut hottest: f32 = 0.0;
     device.run(600.0, |device| {
@@ -186,7 +186,7 @@ fn power_matters_where_something_is_held() {
     let mut policy = Policy::new(4);
     policy.power(Power { saving: true, ..Power::default() });
     assert_eq!(policy.begin(Duration::ZERO), 4, "off");
-    policy.hold(Target::Full);
+    policy.hold(ThrottleTarget::Full);
     assert_eq!(policy.begin(Duration::ZERO), 2);
     policy.power(Power { saving: false, on_battery: true, battery: Some(0.1) });
     assert_eq!(policy.stats(Duration::ZERO).duty, 0.5);
@@ -198,19 +198,19 @@ fn power_matters_where_something_is_held() {
 fn targets_that_make_no_sense_are_refused() {
     let governor = Governor::new(2);
     for target in [
-        Target::TokensPerSecond(0.0),
-        Target::TokensPerSecond(f32::NAN),
-        Target::TokensPerSecond(f32::INFINITY),
-        Target::DutyCycle(0.0),
-        Target::DutyCycle(1.5),
+        ThrottleTarget::TokensPerSecond(0.0),
+        ThrottleTarget::TokensPerSecond(f32::NAN),
+        ThrottleTarget::TokensPerSecond(f32::INFINITY),
+        ThrottleTarget::DutyCycle(0.0),
+        ThrottleTarget::DutyCycle(1.5),
     ] {
         assert!(governor.hold(target).is_err(), "{target:?}");
     }
-    assert_eq!(governor.target(), Target::Off);
+    assert_eq!(governor.target(), ThrottleTarget::Off);
     // Tiny rates are long waits, not overflows.
     for target in [1e-19, 1e-38, f32::MIN_POSITIVE, f32::from_bits(1)]
         .into_iter()
-        .flat_map(|least| [Target::TokensPerSecond(least), Target::DutyCycle(least)])
+        .flat_map(|least| [ThrottleTarget::TokensPerSecond(least), ThrottleTarget::DutyCycle(least)])
     {
         governor.hold(target).unwrap();
         let stop = AtomicBool::new(false);

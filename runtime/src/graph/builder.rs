@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 
 use super::{
-    ActivationKind, Attention, Exit, Graph, Head, Limits, Node, NormKind, Op, Recurrence, Role, Rope,
-    Routing, Rows, Value, ValueId, Weight, WeightId,
+    ActivationKind, Attention, ClampLimits, Exit, Graph, Node, NormKind, Op, OutputHead, Recurrence, Rope,
+    Routing, RowKind, ValueId, ValueShape, Weight, WeightId, WeightRole,
 };
 
 /// Appends operations to a graph; each method returns the new value.
@@ -31,11 +31,11 @@ impl<'a> Builder<'a> {
 
     /// Finishes the graph of a decoder with the logits of the next token as output.
     pub fn finish(self, output: ValueId) -> Graph {
-        self.finish_with(Head::Next, output, output)
+        self.finish_with(OutputHead::Next, output, output)
     }
 
     /// Finishes the graph with `output`, which `head` computes from `hidden`.
-    pub fn finish_with(mut self, head: Head, hidden: ValueId, output: ValueId) -> Graph {
+    pub fn finish_with(mut self, head: OutputHead, hidden: ValueId, output: ValueId) -> Graph {
         self.graph.output = output;
         self.graph.head = head;
         self.graph.hidden = hidden;
@@ -59,15 +59,15 @@ impl<'a> Builder<'a> {
 
     /// Registers a matrix with `rows` outputs.
     pub fn matrix(&mut self, name: &str, rows: usize, columns: usize) -> WeightId {
-        self.weight(name, rows, columns, Role::Matrix)
+        self.weight(name, rows, columns, WeightRole::Matrix)
     }
 
     /// Registers a vector.
     pub fn vector(&mut self, name: &str, columns: usize) -> WeightId {
-        self.weight(name, 1, columns, Role::Vector)
+        self.weight(name, 1, columns, WeightRole::Vector)
     }
 
-    fn weight(&mut self, name: &str, rows: usize, columns: usize, role: Role) -> WeightId {
+    fn weight(&mut self, name: &str, rows: usize, columns: usize, role: WeightRole) -> WeightId {
         let weight = Weight { name: name.to_owned(), rows, columns, role };
         if let Some(&known) = self.known.get(&weight) {
             return known;
@@ -89,15 +89,15 @@ impl<'a> Builder<'a> {
 
     fn node(&mut self, op: Op, inputs: &[ValueId], columns: usize) -> ValueId {
         let rows = match (&op, inputs.first()) {
-            (Op::SelectOutputs, _) => Rows::Outputs,
-            (Op::Features, _) => Rows::Frames,
-            (Op::Dispatch(routing), _) => Rows::Slots(routing.chosen),
-            (Op::Combine(_), _) => Rows::Batch,
-            (Op::Im2col { stride: 2.., .. }, _) => Rows::Batch,
+            (Op::SelectOutputs, _) => RowKind::Outputs,
+            (Op::Features, _) => RowKind::Frames,
+            (Op::Dispatch(routing), _) => RowKind::Slots(routing.chosen),
+            (Op::Combine(_), _) => RowKind::Batch,
+            (Op::Im2col { stride: 2.., .. }, _) => RowKind::Batch,
             (_, Some(&first)) => self.graph.values[first].rows,
-            (_, None) => Rows::Batch,
+            (_, None) => RowKind::Batch,
         };
-        self.graph.values.push(Value { rows, columns });
+        self.graph.values.push(ValueShape { rows, columns });
         let output = self.graph.values.len() - 1;
         self.graph.nodes.push(Node { op, inputs: inputs.to_vec(), output });
         output
@@ -231,7 +231,7 @@ impl<'a> Builder<'a> {
     }
 
     /// `g · sigmoid(slope · g) · (u + 1)` of clamped gate and up.
-    pub fn gate_limited(&mut self, limits: Limits, gate: ValueId, up: ValueId) -> ValueId {
+    pub fn gate_limited(&mut self, limits: ClampLimits, gate: ValueId, up: ValueId) -> ValueId {
         self.same(Op::GateLimited(limits), &[gate, up])
     }
 

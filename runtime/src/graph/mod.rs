@@ -13,14 +13,14 @@ pub use attention_mask::{QueryPosition, RUNS};
 pub use builder::Builder;
 pub use rope::{Growth, Rope, Stretch};
 
-/// Index of a [`Value`] in [`Graph::values`].
+/// Index of a [`ValueShape`] in [`Graph::values`].
 pub type ValueId = usize;
 /// Index of a [`Weight`] in [`Graph::weights`].
 pub type WeightId = usize;
 
 /// The kind of rows of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Rows {
+pub enum RowKind {
     /// One for each token of the batch.
     Batch,
     /// One for each token whose output was requested.
@@ -33,16 +33,16 @@ pub enum Rows {
 
 /// The shape of a value: its kind of rows and its number of columns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Value {
+pub struct ValueShape {
     /// The kind of rows.
-    pub rows: Rows,
+    pub rows: RowKind,
     /// The number of columns.
     pub columns: usize,
 }
 
 /// How a weight is stored in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Role {
+pub enum WeightRole {
     /// A matrix in packed panels: rows are outputs (or table entries), columns are inputs.
     Matrix,
     /// f32 values, one row.
@@ -59,7 +59,7 @@ pub struct Weight {
     /// Input columns, or the length of a vector.
     pub columns: usize,
     /// Packed matrix or plain vector.
-    pub role: Role,
+    pub role: WeightRole,
 }
 
 /// The kind of a norm.
@@ -90,7 +90,7 @@ pub enum ActivationKind {
 
 /// Limits of a clamped gate.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Limits {
+pub struct ClampLimits {
     /// The gate is clamped to at most this; the up projection to ± this.
     pub limit: f32,
     /// Factor inside the sigmoid.
@@ -373,7 +373,7 @@ pub enum Op {
     /// Inputs gate, up: `activation(gate) · up`.
     Gate(ActivationKind),
     /// Inputs gate, up: `g · sigmoid(slope · g) · (u + 1)`, both clamped.
-    GateLimited(Limits),
+    GateLimited(ClampLimits),
     /// Repeats every column this many times (`repeat_interleave`).
     RepeatColumns(usize),
     /// Scales each group of `group` columns to unit L2 norm, times a factor.
@@ -439,7 +439,7 @@ pub struct Graph {
     /// The operations, in order.
     pub nodes: Vec<Node>,
     /// The values between the nodes.
-    pub values: Vec<Value>,
+    pub values: Vec<ValueShape>,
     /// The tensors needed from the file.
     pub weights: Vec<Weight>,
     /// The RoPE tables in use.
@@ -447,7 +447,7 @@ pub struct Graph {
     /// The output value.
     pub output: ValueId,
     /// The meaning of the output rows.
-    pub head: Head,
+    pub head: OutputHead,
     /// The input of the head.
     pub hidden: ValueId,
     /// Early exits, in order of layer.
@@ -467,7 +467,7 @@ pub struct Exit {
 
 /// The meaning of the output rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Head {
+pub enum OutputHead {
     /// The last hidden state of each token.
     #[default]
     Hidden,
@@ -532,7 +532,7 @@ impl Graph {
     /// Returns true if the graph contains a convolution over token positions.
     pub fn looks_beside(&self) -> bool {
         let beside = |node: &Node| {
-            let of_tokens = |&value: &ValueId| self.values[value].rows == Rows::Batch;
+            let of_tokens = |&value: &ValueId| self.values[value].rows == RowKind::Batch;
             matches!(node.op, Op::Im2col { .. }) && node.inputs.iter().all(of_tokens)
         };
         self.nodes.iter().any(beside)
@@ -572,6 +572,6 @@ impl Graph {
 
     /// Returns the graph up to the last hidden state, without the head.
     pub fn without_head(&self) -> Self {
-        Self { output: self.hidden, head: Head::Hidden, exits: Vec::new(), ..self.clone() }
+        Self { output: self.hidden, head: OutputHead::Hidden, exits: Vec::new(), ..self.clone() }
     }
 }

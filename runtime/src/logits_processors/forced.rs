@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Place, Rule, Rules};
+use super::{LogitsProcessor, ProcessorContext, Rules};
 
 struct Forced {
     first: Option<u32>,
@@ -10,10 +10,10 @@ struct Forced {
 }
 
 /// Builds the processor if `rules` enable it.
-pub(super) fn build(rules: &Rules) -> Option<Arc<dyn Rule>> {
+pub(super) fn build(rules: &Rules) -> Option<Arc<dyn LogitsProcessor>> {
     let Rules { forced_first: first, ref forced_last, .. } = *rules;
     let is_on = first.is_some() || !forced_last.is_empty();
-    is_on.then(|| Arc::new(Forced { first, last: forced_last.clone() }) as Arc<dyn Rule>)
+    is_on.then(|| Arc::new(Forced { first, last: forced_last.clone() }) as Arc<dyn LogitsProcessor>)
 }
 
 /// Allows only `ids`, all with the same score. If none of them is in the vocabulary, nothing changes.
@@ -29,8 +29,8 @@ fn force(scores: &mut [f32], ids: &[u32]) {
     }
 }
 
-impl Rule for Forced {
-    fn apply(&self, scores: &mut [f32], place: &Place<'_>) {
+impl LogitsProcessor for Forced {
+    fn apply(&self, scores: &mut [f32], place: &ProcessorContext<'_>) {
         if place.text.len() == 1 {
             force(scores, self.first.as_slice());
         }

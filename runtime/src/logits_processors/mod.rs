@@ -109,7 +109,7 @@ impl Rules {
 
 /// The context in which the next token is chosen.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place<'a> {
+pub(crate) struct ProcessorContext<'a> {
     /// The encoder input; empty for decoder-only models.
     pub source: &'a [u32],
     /// Prompt and text.
@@ -121,12 +121,12 @@ pub(crate) struct Place<'a> {
 }
 
 /// Changes the scores of the next token: logits or log-probabilities. Negative infinity means forbidden.
-pub(crate) trait Rule: Send + Sync {
+pub(crate) trait LogitsProcessor: Send + Sync {
     /// Changes `scores`, one per token of the vocabulary.
-    fn apply(&self, scores: &mut [f32], place: &Place<'_>);
+    fn apply(&self, scores: &mut [f32], place: &ProcessorContext<'_>);
 }
 
-type Build = fn(&Rules) -> Option<Arc<dyn Rule>>;
+type Build = fn(&Rules) -> Option<Arc<dyn LogitsProcessor>>;
 
 const RULES: &[Build] = &[
     repeated::build,
@@ -141,7 +141,7 @@ const RULES: &[Build] = &[
 /// The enabled processors, in order.
 #[derive(Clone, Default)]
 pub(crate) struct RuleList {
-    list: Vec<Arc<dyn Rule>>,
+    list: Vec<Arc<dyn LogitsProcessor>>,
 }
 
 impl RuleList {
@@ -152,7 +152,7 @@ impl RuleList {
     }
 
     /// Appends a processor.
-    pub(crate) fn push(&mut self, rule: Arc<dyn Rule>) {
+    pub(crate) fn push(&mut self, rule: Arc<dyn LogitsProcessor>) {
         self.list.push(rule);
     }
 
@@ -162,7 +162,7 @@ impl RuleList {
     }
 
     /// Applies all processors.
-    pub(crate) fn apply(&self, scores: &mut [f32], place: &Place<'_>) {
+    pub(crate) fn apply(&self, scores: &mut [f32], place: &ProcessorContext<'_>) {
         self.list.iter().for_each(|rule| rule.apply(scores, place));
     }
 }

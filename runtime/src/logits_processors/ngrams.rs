@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Place, Rule, Rules, forbid};
+use super::{LogitsProcessor, ProcessorContext, Rules, forbid};
 
 /// N-grams of the text itself, or of the encoder input.
 struct Groups {
@@ -11,19 +11,19 @@ struct Groups {
 }
 
 /// Builds the processor for the text if `rules` enable it.
-pub(super) fn build(rules: &Rules) -> Option<Arc<dyn Rule>> {
+pub(super) fn build(rules: &Rules) -> Option<Arc<dyn LogitsProcessor>> {
     let size = rules.no_repeat;
-    (size > 0).then(|| Arc::new(Groups { size, of_source: false }) as Arc<dyn Rule>)
+    (size > 0).then(|| Arc::new(Groups { size, of_source: false }) as Arc<dyn LogitsProcessor>)
 }
 
 /// Builds the processor for the encoder input if `rules` enable it.
-pub(super) fn build_source(rules: &Rules) -> Option<Arc<dyn Rule>> {
+pub(super) fn build_source(rules: &Rules) -> Option<Arc<dyn LogitsProcessor>> {
     let size = rules.no_repeat_source;
-    (size > 0).then(|| Arc::new(Groups { size, of_source: true }) as Arc<dyn Rule>)
+    (size > 0).then(|| Arc::new(Groups { size, of_source: true }) as Arc<dyn LogitsProcessor>)
 }
 
-impl Rule for Groups {
-    fn apply(&self, scores: &mut [f32], place: &Place<'_>) {
+impl LogitsProcessor for Groups {
+    fn apply(&self, scores: &mut [f32], place: &ProcessorContext<'_>) {
         let Some(begun) = place.text.len().checked_sub(self.size - 1) else { return };
         let begun = &place.text[begun..];
         let list = if self.of_source { place.source } else { place.text };

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::Rules;
 use crate::Result;
-use crate::arch::Config;
+use crate::arch::ConfigReader;
 use crate::model::Model;
 
 impl Rules {
@@ -16,7 +16,7 @@ impl Rules {
 
     /// Returns the rules of a config. `ends` are the tokenizer's end tokens, used if the config names none. Tokens from
     /// `choices` on are never sampled, and settings about them are ignored.
-    pub(crate) fn read(config: &Config, ends: &[u32], choices: usize) -> Result<Self> {
+    pub(crate) fn read(config: &ConfigReader, ends: &[u32], choices: usize) -> Result<Self> {
         let is_there = |id: &u32| (*id as usize) < choices;
         let count = |key: &str| config.count(&[&place(config, key)]).map(Option::unwrap_or_default);
         let ids = |key: &str| -> Vec<u32> {
@@ -50,7 +50,7 @@ impl Rules {
 
 /// Returns the key of a generation setting: in the generation config if there is one, which then replaces the model
 /// config entirely, and otherwise in the model config.
-pub(crate) fn place(config: &Config, key: &str) -> String {
+pub(crate) fn place(config: &ConfigReader, key: &str) -> String {
     if config.get("generation").is_some() { format!("generation/{key}") } else { key.to_owned() }
 }
 
@@ -68,7 +68,7 @@ fn listed(value: &Value) -> Vec<u32> {
 }
 
 /// Returns a token or a list of tokens that every model has; the generation config takes precedence.
-pub(crate) fn tokens(config: &Config, key: &str) -> Vec<u32> {
+pub(crate) fn tokens(config: &ConfigReader, key: &str) -> Vec<u32> {
     let own = config.get(&format!("generation/{key}"));
     own.or_else(|| config.get(key)).map(listed).unwrap_or_default()
 }

@@ -2,20 +2,20 @@
 
 use std::sync::Arc;
 
-use super::{Place, Rule, Rules};
+use super::{LogitsProcessor, ProcessorContext, Rules};
 
 struct Repeated {
     penalty: f32,
 }
 
 /// Builds the processor if `rules` enable it.
-pub(super) fn build(rules: &Rules) -> Option<Arc<dyn Rule>> {
+pub(super) fn build(rules: &Rules) -> Option<Arc<dyn LogitsProcessor>> {
     let penalty = rules.repetition_penalty;
-    (penalty != 1.0).then(|| Arc::new(Repeated { penalty }) as Arc<dyn Rule>)
+    (penalty != 1.0).then(|| Arc::new(Repeated { penalty }) as Arc<dyn LogitsProcessor>)
 }
 
-impl Rule for Repeated {
-    fn apply(&self, scores: &mut [f32], place: &Place<'_>) {
+impl LogitsProcessor for Repeated {
+    fn apply(&self, scores: &mut [f32], place: &ProcessorContext<'_>) {
         let mut known = place.text.to_vec();
         known.sort_unstable();
         known.dedup();

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Place, Rule, Rules, forbid};
+use super::{LogitsProcessor, ProcessorContext, Rules, forbid};
 
 struct Shortest {
     ends: Vec<u32>,
@@ -11,14 +11,14 @@ struct Shortest {
 }
 
 /// Builds the processor if `rules` enable it.
-pub(super) fn build(rules: &Rules) -> Option<Arc<dyn Rule>> {
+pub(super) fn build(rules: &Rules) -> Option<Arc<dyn LogitsProcessor>> {
     let Rules { min_length: length, min_tokens: tokens, .. } = *rules;
     let is_on = (length > 0 || tokens > 0) && !rules.ends.is_empty();
-    is_on.then(|| Arc::new(Shortest { ends: rules.ends.clone(), length, tokens }) as Arc<dyn Rule>)
+    is_on.then(|| Arc::new(Shortest { ends: rules.ends.clone(), length, tokens }) as Arc<dyn LogitsProcessor>)
 }
 
-impl Rule for Shortest {
-    fn apply(&self, scores: &mut [f32], place: &Place<'_>) {
+impl LogitsProcessor for Shortest {
+    fn apply(&self, scores: &mut [f32], place: &ProcessorContext<'_>) {
         let written = place.text.len() - place.prompt.min(place.text.len());
         if place.text.len() < self.length || written < self.tokens {
             forbid(scores, self.ends.iter().copied());

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Place, Rule, Rules, forbid};
+use super::{LogitsProcessor, ProcessorContext, Rules, forbid};
 
 struct Suppressed {
     always: Vec<u32>,
@@ -12,7 +12,7 @@ struct Suppressed {
 }
 
 /// Builds the processor if `rules` enable it.
-pub(super) fn build(rules: &Rules) -> Option<Arc<dyn Rule>> {
+pub(super) fn build(rules: &Rules) -> Option<Arc<dyn LogitsProcessor>> {
     let Rules { suppress, suppress_first, .. } = rules;
     let is_on = !suppress.is_empty() || !suppress_first.is_empty();
     let rule = || Suppressed {
@@ -20,11 +20,11 @@ pub(super) fn build(rules: &Rules) -> Option<Arc<dyn Rule>> {
         first: suppress_first.clone(),
         forces_first: rules.forced_first.is_some(),
     };
-    is_on.then(|| Arc::new(rule()) as Arc<dyn Rule>)
+    is_on.then(|| Arc::new(rule()) as Arc<dyn LogitsProcessor>)
 }
 
-impl Rule for Suppressed {
-    fn apply(&self, scores: &mut [f32], place: &Place<'_>) {
+impl LogitsProcessor for Suppressed {
+    fn apply(&self, scores: &mut [f32], place: &ProcessorContext<'_>) {
         forbid(scores, self.always.iter().copied());
         let first = place.prompt + usize::from(self.forces_first && place.prompt == 1);
         if place.text.len() == first {

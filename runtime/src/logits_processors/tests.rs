@@ -2,7 +2,7 @@ use super::*;
 
 fn after(rules: &Rules, text: &[u32], prompt: usize, left: usize) -> Vec<f32> {
     let mut scores = vec![1.0, 2.0, -1.0, -2.0, 0.5, 3.0];
-    let place = Place { source: &[4, 1, 5], text, prompt, left };
+    let place = ProcessorContext { source: &[4, 1, 5], text, prompt, left };
     RuleList::new(rules).unwrap().apply(&mut scores, &place);
     scores
 }
@@ -73,7 +73,7 @@ fn what_is_suppressed_first_comes_behind_what_is_forced() {
 fn a_configuration_of_generation_is_all_that_holds() {
     let read = |text: &str| {
         let values = serde_json::from_str(text).unwrap();
-        Rules::read(&crate::arch::Config::new(values), &[7], usize::MAX).unwrap()
+        Rules::read(&crate::arch::ConfigReader::new(values), &[7], usize::MAX).unwrap()
     };
     let old = read(r#"{"no_repeat_ngram_size": 3, "forced_bos_token_id": 0, "forced_eos_token_id": 2}"#);
     let want = Rules {

@@ -2,21 +2,21 @@
 
 use std::sync::Arc;
 
-use super::{Place, Rule, Rules, forbid};
+use super::{LogitsProcessor, ProcessorContext, Rules, forbid};
 
 struct Words {
     words: Vec<Vec<u32>>,
 }
 
 /// Builds the processor if `rules` enable it. End tokens are never forbidden.
-pub(super) fn build(rules: &Rules) -> Option<Arc<dyn Rule>> {
+pub(super) fn build(rules: &Rules) -> Option<Arc<dyn LogitsProcessor>> {
     let is_end = |word: &[u32]| matches!(word, [id] if rules.ends.contains(id));
     let words: Vec<_> = rules.bad_words.iter().filter(|word| !is_end(word)).cloned().collect();
-    (!words.is_empty()).then(|| Arc::new(Words { words }) as Arc<dyn Rule>)
+    (!words.is_empty()).then(|| Arc::new(Words { words }) as Arc<dyn LogitsProcessor>)
 }
 
-impl Rule for Words {
-    fn apply(&self, scores: &mut [f32], place: &Place<'_>) {
+impl LogitsProcessor for Words {
+    fn apply(&self, scores: &mut [f32], place: &ProcessorContext<'_>) {
         for (last, begun) in self.words.iter().filter_map(|word| word.split_last()) {
             if place.text.ends_with(begun) {
                 forbid(scores, [*last]);

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use crate::{Error, ErrorKind, Result};
 
-use super::View;
+use super::BufferView;
 
 /// A cache line of f32 words, so that rows are aligned to cache lines.
 #[repr(C, align(64))]
@@ -80,7 +80,7 @@ impl<'a> Room<'a> {
     ///
     /// # Safety
     /// No thread may write them while the slice is alive.
-    pub(crate) unsafe fn row(self, view: View, row: usize) -> &'a [f32] {
+    pub(crate) unsafe fn row(self, view: BufferView, row: usize) -> &'a [f32] {
         // SAFETY: `part` checks the bounds; the caller excludes writers.
         unsafe {
             std::slice::from_raw_parts(self.part(view.offset + row * view.stride, view.columns), view.columns)
@@ -91,7 +91,7 @@ impl<'a> Room<'a> {
     ///
     /// # Safety
     /// No other thread may access them while the slice is alive.
-    pub(crate) unsafe fn row_mut(self, view: View, row: usize) -> &'a mut [f32] {
+    pub(crate) unsafe fn row_mut(self, view: BufferView, row: usize) -> &'a mut [f32] {
         let start = self.part(view.offset + row * view.stride, view.columns);
         // SAFETY: `part` checks the bounds; the caller has exclusive access to the part.
         unsafe { std::slice::from_raw_parts_mut(start, view.columns) }
@@ -101,7 +101,7 @@ impl<'a> Room<'a> {
     ///
     /// # Safety
     /// No other thread may access them while the slice is alive.
-    pub(crate) unsafe fn words_mut(self, view: View, row: usize) -> &'a mut [i32] {
+    pub(crate) unsafe fn words_mut(self, view: BufferView, row: usize) -> &'a mut [i32] {
         let start = self.part(view.offset + row * view.stride, view.columns);
         // SAFETY: as above; f32 and i32 have the same size and alignment, and all bits are valid for both.
         unsafe { std::slice::from_raw_parts_mut(start.cast(), view.columns) }
@@ -111,7 +111,7 @@ impl<'a> Room<'a> {
     ///
     /// # Safety
     /// No thread may write them while the slice is alive.
-    pub(crate) unsafe fn rows(self, view: View, rows: usize) -> &'a [f32] {
+    pub(crate) unsafe fn rows(self, view: BufferView, rows: usize) -> &'a [f32] {
         let count = rows.checked_sub(1).map_or(0, |last| last * view.stride + view.columns);
         // SAFETY: `part` checks the bounds; the caller excludes writers.
         unsafe { std::slice::from_raw_parts(self.part(view.offset, count), count) }
@@ -121,7 +121,7 @@ impl<'a> Room<'a> {
     ///
     /// # Safety
     /// As for [`Room::rows`].
-    pub(crate) unsafe fn word_rows(self, view: View, rows: usize) -> &'a [i32] {
+    pub(crate) unsafe fn word_rows(self, view: BufferView, rows: usize) -> &'a [i32] {
         // SAFETY: guaranteed by the caller; f32 and i32 have the same size and alignment.
         let floats = unsafe { self.rows(view, rows) };
         // SAFETY: as above.

@@ -2,7 +2,7 @@
 
 /// The words of the arena that a buffer occupies.
 #[derive(Clone, Copy)]
-pub(super) struct Place {
+pub(super) struct ArenaRange {
     pub offset: usize,
     words: usize,
 }
@@ -10,13 +10,13 @@ pub(super) struct Place {
 /// Allocates and frees ranges of words.
 #[derive(Default)]
 pub(super) struct Places {
-    taken: Vec<Place>,
+    taken: Vec<ArenaRange>,
     end: usize,
 }
 
 impl Places {
     /// Allocates the lowest gap of at least `words` words.
-    pub(super) fn take(&mut self, words: usize) -> Place {
+    pub(super) fn take(&mut self, words: usize) -> ArenaRange {
         // Allocations are identified by their offsets, so none may be empty.
         let words = words.next_multiple_of(16).max(16);
         let mut offset = 0;
@@ -26,14 +26,14 @@ impl Places {
             }
             offset = offset.max(place.offset + place.words);
         }
-        let place = Place { offset, words };
+        let place = ArenaRange { offset, words };
         let at = self.taken.partition_point(|other| other.offset < offset);
         self.taken.insert(at, place);
         self.end = self.end.max(offset + words);
         place
     }
 
-    pub(super) fn give_back(&mut self, place: Place) {
+    pub(super) fn give_back(&mut self, place: ArenaRange) {
         self.taken.retain(|other| other.offset != place.offset);
     }
 

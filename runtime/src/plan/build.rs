@@ -1,12 +1,12 @@
 //! Schedules the graph's nodes into steps, assigns arena offsets to all values, and fuses operations.
 
-use super::arena_allocator::{Place, Places};
+use super::arena_allocator::{ArenaRange, Places};
 use super::fusion::{self, Fusion, With};
-use super::{After, Plan, ProductPart, RowOp, Step, View, Weights, row_count, slot_words};
-use crate::graph::{Attention, Graph, Node, Op, Routing, Rows, ValueId, WeightId};
+use super::{After, BufferView, Plan, PlanStep, ProductPart, RowOp, Weights, row_count, slot_words};
+use crate::graph::{Attention, Graph, Node, Op, Routing, RowKind, ValueId, WeightId};
 use crate::{Error, ErrorKind, Result};
-use siskin_kernels::ops::elementwise::Map;
-use siskin_kernels::ops::quantize::Layout;
+use siskin_kernels::ops::elementwise::ElementwiseFunction;
+use siskin_kernels::ops::quantize::QuantizedRowLayout;
 use siskin_kernels::panel::InputKind;
 
 /// The quantized copy of a view.
@@ -14,9 +14,9 @@ struct Quantized {
     /// The value that owns the view's buffer: the copy is freed together with it.
     owner: ValueId,
     kind: InputKind,
-    from: View,
-    to: View,
-    place: Place,
+    from: BufferView,
+    to: BufferView,
+    place: ArenaRange,
 }
 
 struct Planner<'a> {
@@ -26,23 +26,23 @@ struct Planner<'a> {
     wanted: usize,
     places: Places,
     /// The view of each computed value.
-    views: Vec<Option<View>>,
+    views: Vec<Option<BufferView>>,
     /// The value that owns the buffer that each value's view points into.
     owners: Vec<ValueId>,
     /// The allocation of each value that owns a buffer.
-    buffers: Vec<Option<Place>>,
+    buffers: Vec<Option<ArenaRange>>,
     quantized: Vec<Quantized>,
     /// The last node that reads each value or a view into it.
     last_use: Vec<usize>,
-    turns: Vec<Option<View>>,
+    turns: Vec<Option<BufferView>>,
     /// The MoE slots of each router output, freed together with it.
-    slots: Vec<(ValueId, View, Place)>,
-    steps: Vec<Step>,
+    slots: Vec<(ValueId, BufferView, ArenaRange)>,
+    steps: Vec<PlanStep>,
     /// Nodes that were fused into a matmul.
     absorbed: Vec<usize>,
     /// Allocations that become free after the step that last reads them, with that step's number. The rows of a step
     /// run in parallel, so an allocation must not be reused within one step.
-    pending: Vec<(usize, Place)>,
+    pending: Vec<(usize, ArenaRange)>,
 }
 
 impl Plan {
@@ -50,7 +50,7 @@ impl Plan {
     pub(crate) fn build(graph: &Graph, weights: &Weights, batch: usize, wanted: usize) -> Result<Self> {
         if graph.nodes.is_empty() {
             // An external backend computes it.
-            let output = View { offset: 0, stride: 0, columns: 0 };
+            let output = BufferView { offset: 0, stride: 0, columns: 0 };
             let (steps, ropes) = (Vec::new(), Vec::new());
             return Ok(Self { steps, ropes, words: 0, output, batch, wanted, frames_per_row: 0 });
         }
@@ -107,28 +107,28 @@ impl<'a> Planner<'a> {
         }
     }
 
-    fn view(&self, value: ValueId) -> Result<View> {
+    fn view(&self, value: ValueId) -> Result<BufferView> {
         self.views[value]
             .ok_or_else(|| Error::new(ErrorKind::Corrupt, "graph", "a value is used before it is made"))
     }
 
-    fn rows(&self, value: ValueId) -> Rows {
+    fn rows(&self, value: ValueId) -> RowKind {
         self.graph.values[value].rows
     }
 
-    fn row_count(&self, rows: Rows) -> usize {
+    fn row_count(&self, rows: RowKind) -> usize {
         row_count(rows, self.batch, self.wanted, self.graph.frames_per_row())
     }
 
     /// Allocates a buffer for a value that step `step` writes.
-    fn allocate(&mut self, value: ValueId, step: usize) -> View {
+    fn allocate(&mut self, value: ValueId, step: usize) -> BufferView {
         self.settle(step);
         let columns = self.graph.values[value].columns;
         // Rows are whole cache lines, to avoid false sharing between workers.
         let stride = columns.next_multiple_of(16);
         let place = self.places.take(stride * self.row_count(self.rows(value)));
         self.buffers[value] = Some(place);
-        let view = View { offset: place.offset, stride, columns };
+        let view = BufferView { offset: place.offset, stride, columns };
         self.views[value] = Some(view);
         view
     }
@@ -173,18 +173,18 @@ impl<'a> Planner<'a> {
     }
 
     /// Returns the step that the next row operation will be part of.
-    fn row_step(&self, rows: Rows) -> usize {
+    fn row_step(&self, rows: RowKind) -> usize {
         match self.steps.last() {
-            Some(Step::Rows { rows: last, .. }) if *last == rows => self.steps.len() - 1,
+            Some(PlanStep::Rows { rows: last, .. }) if *last == rows => self.steps.len() - 1,
             _ => self.steps.len(),
         }
     }
 
     /// Appends a row operation to the last step if that has the same kind of rows, or else starts a new step.
-    fn row_op(&mut self, rows: Rows, op: RowOp) {
+    fn row_op(&mut self, rows: RowKind, op: RowOp) {
         match self.steps.last_mut() {
-            Some(Step::Rows { rows: last, ops }) if *last == rows => ops.push(op),
-            _ => self.steps.push(Step::Rows { rows, ops: vec![op] }),
+            Some(PlanStep::Rows { rows: last, ops }) if *last == rows => ops.push(op),
+            _ => self.steps.push(PlanStep::Rows { rows, ops: vec![op] }),
         }
     }
 
@@ -197,7 +197,7 @@ impl<'a> Planner<'a> {
             Op::SliceColumns { start } => {
                 let whole = self.view(node.inputs[0])?;
                 let columns = self.graph.values[node.output].columns;
-                self.views[node.output] = Some(View { offset: whole.offset + start, columns, ..whole });
+                self.views[node.output] = Some(BufferView { offset: whole.offset + start, columns, ..whole });
                 Ok(())
             }
             Op::Linear { parts } => self.linear(node, parts),
@@ -212,7 +212,7 @@ impl<'a> Planner<'a> {
                     self.append(attention, keys, values)?;
                 }
                 let queries = self.view(node.inputs[0])?;
-                self.steps.push(Step::Attend { attention: attention.clone(), queries, to });
+                self.steps.push(PlanStep::Attend { attention: attention.clone(), queries, to });
                 Ok(())
             }
             Op::Im2col { offsets, stride } => {
@@ -238,13 +238,13 @@ impl<'a> Planner<'a> {
             }
             Op::CausalConv1d { state, taps, weight } => {
                 let (from, to) = (self.view(node.inputs[0])?, self.allocate(node.output, self.steps.len()));
-                self.steps.push(Step::Convolve { state: *state, taps: *taps, weight: *weight, from, to });
+                self.steps.push(PlanStep::Convolve { state: *state, taps: *taps, weight: *weight, from, to });
                 Ok(())
             }
             Op::LinearAttention(recurrence) => {
                 let inputs = node.inputs.iter().map(|&input| self.view(input)).collect::<Result<_>>()?;
                 let to = self.allocate(node.output, self.steps.len());
-                self.steps.push(Step::Recur { recurrence: recurrence.clone(), inputs, to });
+                self.steps.push(PlanStep::Recur { recurrence: recurrence.clone(), inputs, to });
                 Ok(())
             }
             Op::StoreCrossKv(attention) => self.append(attention, node.inputs[0], node.inputs[1]),
@@ -260,13 +260,13 @@ impl<'a> Planner<'a> {
     }
 
     /// Appends an operation that reads rows other than its own: they must all be written in an earlier step.
-    fn gather(&mut self, output: ValueId, op: &dyn Fn(View) -> RowOp) {
+    fn gather(&mut self, output: ValueId, op: &dyn Fn(BufferView) -> RowOp) {
         let to = self.allocate(output, self.steps.len());
-        self.steps.push(Step::Rows { rows: self.rows(output), ops: vec![op(to)] });
+        self.steps.push(PlanStep::Rows { rows: self.rows(output), ops: vec![op(to)] });
     }
 
     /// Returns the slots of a router output, and plans their assignment on first use.
-    fn slots_of(&mut self, routing: Routing, routed: ValueId) -> Result<View> {
+    fn slots_of(&mut self, routing: Routing, routed: ValueId) -> Result<BufferView> {
         if let Some((_, view, _)) = self.slots.iter().find(|(known, ..)| *known == routed) {
             return Ok(*view);
         }
@@ -274,8 +274,8 @@ impl<'a> Planner<'a> {
         self.settle(self.steps.len());
         let words = slot_words(&routing, self.batch);
         let place = self.places.take(words);
-        let to = View { offset: place.offset, stride: words, columns: words };
-        self.steps.push(Step::Arrange { routing, routed: from, to });
+        let to = BufferView { offset: place.offset, stride: words, columns: words };
+        self.steps.push(PlanStep::Arrange { routing, routed: from, to });
         self.slots.push((routed, to, place));
         Ok(to)
     }
@@ -307,19 +307,19 @@ impl<'a> Planner<'a> {
                     (expert, ProductPart { weight: weights[expert], bias, first: 0, to })
                 })
                 .collect();
-            self.steps.push(Step::ExpertProducts { routing, slots, input, kind, parts });
+            self.steps.push(PlanStep::ExpertProducts { routing, slots, input, kind, parts });
         }
         Ok(())
     }
 
     fn append(&mut self, attention: &Attention, keys: ValueId, values: ValueId) -> Result<()> {
         let (keys, values) = (self.view(keys)?, self.view(values)?);
-        self.steps.push(Step::Append { attention: attention.clone(), keys, values });
+        self.steps.push(PlanStep::Append { attention: attention.clone(), keys, values });
         Ok(())
     }
 
     /// Plans row operations with one or two inputs and one output.
-    fn simple(&mut self, node: &Node, rows: Rows) -> Result<()> {
+    fn simple(&mut self, node: &Node, rows: RowKind) -> Result<()> {
         let inputs = node.inputs.iter().map(|&input| self.view(input)).collect::<Result<Vec<_>>>()?;
         let to = self.allocate(node.output, self.row_step(rows));
         let input = |i: usize| inputs.get(i).copied().unwrap_or(to);
@@ -343,9 +343,9 @@ impl<'a> Planner<'a> {
             Op::DecayGate { log, bias } => RowOp::Decay { log, bias, from, to },
             Op::Add => RowOp::Add { a: from, b: second, to },
             Op::Affine { weight, bias } => RowOp::Affine { weight, bias, from, to },
-            Op::Scale(factor) => RowOp::Map { map: Map::Scale(factor), from, to },
-            Op::Softcap(cap) => RowOp::Map { map: Map::Softcap(cap), from, to },
-            Op::Clamp(limit) => RowOp::Map { map: Map::Clamp(limit), from, to },
+            Op::Scale(factor) => RowOp::Map { map: ElementwiseFunction::Scale(factor), from, to },
+            Op::Softcap(cap) => RowOp::Map { map: ElementwiseFunction::Softcap(cap), from, to },
+            Op::Clamp(limit) => RowOp::Map { map: ElementwiseFunction::Clamp(limit), from, to },
             Op::SelectOutputs => RowOp::Pick { from, to },
             Op::SliceColumns { .. } | Op::Linear { .. } | Op::Rope { .. } => return Ok(()),
             Op::Attention(_) | Op::StoreCrossKv(_) | Op::Im2col { .. } => return Ok(()),
@@ -357,16 +357,16 @@ impl<'a> Planner<'a> {
     }
 
     /// Returns the RoPE table of the batch, and plans its computation on first use.
-    fn turns_of(&mut self, rope: usize) -> View {
+    fn turns_of(&mut self, rope: usize) -> BufferView {
         if let Some(view) = self.turns[rope] {
             return view;
         }
         let columns = 2 * self.graph.ropes[rope].frequencies.len();
         let stride = columns.next_multiple_of(16);
-        self.settle(self.row_step(Rows::Batch));
+        self.settle(self.row_step(RowKind::Batch));
         let place = self.places.take(stride * self.batch);
-        let to = View { offset: place.offset, stride, columns };
-        self.row_op(Rows::Batch, RowOp::Turns { rope, to });
+        let to = BufferView { offset: place.offset, stride, columns };
+        self.row_op(RowKind::Batch, RowOp::Turns { rope, to });
         self.turns[rope] = Some(to);
         to
     }
@@ -395,7 +395,7 @@ impl<'a> Planner<'a> {
         for (kind, input) in inputs {
             let of_kind = |part: &&ProductPart| kind_of(&(part.weight, None)) == Some(kind);
             let parts = whole.iter().filter(of_kind).cloned().collect();
-            self.steps.push(Step::Products { rows, input, kind, parts, after });
+            self.steps.push(PlanStep::Products { rows, input, kind, parts, after });
         }
         Ok(())
     }
@@ -406,12 +406,12 @@ impl<'a> Planner<'a> {
         parts: &[(WeightId, Option<WeightId>)],
         after: After,
         turned: bool,
-        to: View,
+        to: BufferView,
     ) -> Vec<ProductPart> {
         if !matches!(after, After::Gate(_)) {
             let mut offset = to.offset;
             let part = |&(weight, bias): &(WeightId, _)| {
-                let view = View { offset, columns: self.graph.weights[weight].rows, ..to };
+                let view = BufferView { offset, columns: self.graph.weights[weight].rows, ..to };
                 offset += view.columns;
                 ProductPart { weight, bias, first: 0, to: view }
             };
@@ -429,17 +429,17 @@ impl<'a> Planner<'a> {
     }
 
     /// Returns a value as matmul input, and plans its quantization on first use.
-    fn input(&mut self, kind: InputKind, value: ValueId, from: View, rows: Rows) -> View {
+    fn input(&mut self, kind: InputKind, value: ValueId, from: BufferView, rows: RowKind) -> BufferView {
         if kind == InputKind::Float {
             return from;
         }
         if let Some(made) = self.quantized.iter().find(|made| made.from == from && made.kind == kind) {
             return made.to;
         }
-        let words = Layout::new(from.columns).words();
+        let words = QuantizedRowLayout::new(from.columns).words();
         self.settle(self.row_step(rows));
         let place = self.places.take(words * self.row_count(rows));
-        let to = View { offset: place.offset, stride: words, columns: words };
+        let to = BufferView { offset: place.offset, stride: words, columns: words };
         self.row_op(
             rows,
             match kind {

@@ -8,15 +8,17 @@ mod print;
 mod weights;
 
 pub(crate) use arena::{Arena, Room};
-pub(crate) use weights::{Bound, Weights};
+pub(crate) use weights::{BoundWeight, Weights};
 
-use crate::graph::{ActivationKind, Attention, Limits, NormKind, Recurrence, Routing, Rows, WeightId};
-use siskin_kernels::ops::elementwise::Map;
+use crate::graph::{
+    ActivationKind, Attention, ClampLimits, NormKind, Recurrence, Routing, RowKind, WeightId,
+};
+use siskin_kernels::ops::elementwise::ElementwiseFunction;
 use siskin_kernels::panel::InputKind;
 
 /// A range of columns of a buffer in the arena. Row r begins at `offset + r · stride`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct View {
+pub(crate) struct BufferView {
     /// Words from the start of the arena to the first column of row 0.
     pub offset: usize,
     /// Words from one row to the next.
@@ -29,55 +31,62 @@ pub(crate) struct View {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum RowOp {
     /// Computes the RoPE cosines and sines of the row's position.
-    Turns { rope: usize, to: View },
+    Turns { rope: usize, to: BufferView },
     /// Looks up the token embedding.
-    Embed { table: WeightId, to: View },
+    Embed { table: WeightId, to: BufferView },
     /// Looks up the segment embedding.
-    EmbedSegment { table: WeightId, to: View },
+    EmbedSegment { table: WeightId, to: BufferView },
     /// Computes the sinusoidal position embedding: sines, then cosines.
-    EmbedSine { rope: usize, offset: usize, to: View },
+    EmbedSine { rope: usize, offset: usize, to: BufferView },
     /// Copies a frame of the input features.
-    Features { to: View },
+    Features { to: BufferView },
     /// Copies a row that was computed by another part of the graph.
-    Carried { to: View },
+    Carried { to: BufferView },
     /// Im2col: concatenates neighboring rows; `rows` are the row kinds of input and output.
-    Neighbors { offsets: Vec<isize>, stride: usize, rows: [Rows; 2], from: View, to: View },
+    Neighbors { offsets: Vec<isize>, stride: usize, rows: [RowKind; 2], from: BufferView, to: BufferView },
     /// Looks up the position embedding.
-    EmbedPosition { table: WeightId, offset: usize, to: View },
+    EmbedPosition { table: WeightId, offset: usize, to: BufferView },
     /// Copies an output row from the batch.
-    Pick { from: View, to: View },
+    Pick { from: BufferView, to: BufferView },
     /// See [`siskin_kernels::ops::norm`].
-    Norm { kind: NormKind, weight: WeightId, bias: Option<WeightId>, epsilon: f32, from: View, to: View },
+    Norm {
+        kind: NormKind,
+        weight: WeightId,
+        bias: Option<WeightId>,
+        epsilon: f32,
+        from: BufferView,
+        to: BufferView,
+    },
     /// See [`siskin_kernels::ops::rope`].
-    Rope { turns: View, head_size: usize, from: View, to: View },
+    Rope { turns: BufferView, head_size: usize, from: BufferView, to: BufferView },
     /// See [`siskin_kernels::ops::activation`].
-    Activate { kind: ActivationKind, from: View, to: View },
+    Activate { kind: ActivationKind, from: BufferView, to: BufferView },
     /// The activation of `gate`, times `up`.
-    Gate { kind: ActivationKind, gate: View, up: View, to: View },
+    Gate { kind: ActivationKind, gate: BufferView, up: BufferView, to: BufferView },
     /// The same, clamped.
-    GateLimited { limits: Limits, gate: View, up: View, to: View },
+    GateLimited { limits: ClampLimits, gate: BufferView, up: BufferView, to: BufferView },
     /// Repeats every column (`repeat_interleave`).
-    Repeat { times: usize, from: View, to: View },
+    Repeat { times: usize, from: BufferView, to: BufferView },
     /// L2-normalizes groups of columns.
-    Unit { group: usize, epsilon: f32, factor: f32, from: View, to: View },
+    Unit { group: usize, epsilon: f32, factor: f32, from: BufferView, to: BufferView },
     /// Computes decay gates between 0 and 1.
-    Decay { log: WeightId, bias: WeightId, from: View, to: View },
+    Decay { log: WeightId, bias: WeightId, from: BufferView, to: BufferView },
     /// MoE router: selects experts for a row.
-    Route { routing: Routing, from: View, to: View },
+    Route { routing: Routing, from: BufferView, to: BufferView },
     /// MoE dispatch: copies a row to its slot.
-    Dispatch { routing: Routing, slots: View, from: View, to: View },
+    Dispatch { routing: Routing, slots: BufferView, from: BufferView, to: BufferView },
     /// MoE combine: the weighted sum of a row's slots.
-    Combine { routing: Routing, slots: View, routed: View, from: View, to: View },
+    Combine { routing: Routing, slots: BufferView, routed: BufferView, from: BufferView, to: BufferView },
     /// Adds two rows.
-    Add { a: View, b: View, to: View },
+    Add { a: BufferView, b: BufferView, to: BufferView },
     /// See [`siskin_kernels::ops::elementwise`].
-    Affine { weight: WeightId, bias: WeightId, from: View, to: View },
+    Affine { weight: WeightId, bias: WeightId, from: BufferView, to: BufferView },
     /// See [`siskin_kernels::ops::elementwise`].
-    Map { map: Map, from: View, to: View },
+    Map { map: ElementwiseFunction, from: BufferView, to: BufferView },
     /// Quantizes to int8, see [`siskin_kernels::ops::quantize`]; `to` counts words.
-    Quantize { from: View, to: View },
+    Quantize { from: BufferView, to: BufferView },
     /// The same for row types, after the Hadamard rotation.
-    QuantizeRotated { from: View, to: View },
+    QuantizeRotated { from: BufferView, to: BufferView },
 }
 
 /// Returns the words of the slot table of `rows` rows: the first slot of each expert and the end of the last one's, how
@@ -93,7 +102,7 @@ pub(crate) struct ProductPart {
     pub bias: Option<WeightId>,
     /// The first row, which begins a panel; 0 unless gate and up are one matrix.
     pub first: usize,
-    pub to: View,
+    pub to: BufferView,
 }
 
 /// The epilogue of a matmul.
@@ -102,7 +111,7 @@ pub(crate) enum After {
     /// None.
     Nothing,
     /// Residual: adds a view.
-    Plus(View),
+    Plus(BufferView),
     /// See [`siskin_kernels::ops::activation`].
     Activate(ActivationKind),
     /// Gated MLP: the activated outputs of the first of two parts times those of the second; both have the same number
@@ -112,40 +121,40 @@ pub(crate) enum After {
 
 /// A parallel step; all workers synchronize at its end.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Step {
+pub(crate) enum PlanStep {
     /// Row-wise operations.
-    Rows { rows: Rows, ops: Vec<RowOp> },
+    Rows { rows: RowKind, ops: Vec<RowOp> },
     /// Matmuls of the same rows with some matrices. `input` has the input kind of these matrices.
-    Products { rows: Rows, input: View, kind: InputKind, parts: Vec<ProductPart>, after: After },
+    Products { rows: RowKind, input: BufferView, kind: InputKind, parts: Vec<ProductPart>, after: After },
     /// Assigns an MoE slot to every selected expert of every row; `to` counts words, in one row.
-    Arrange { routing: Routing, routed: View, to: View },
+    Arrange { routing: Routing, routed: BufferView, to: BufferView },
     /// Multiplies the slots of each expert by its matrix.
     ExpertProducts {
         routing: Routing,
-        slots: View,
-        input: View,
+        slots: BufferView,
+        input: BufferView,
         kind: InputKind,
         parts: Vec<(usize, ProductPart)>,
     },
     /// Appends keys and values to the KV cache.
-    Append { attention: Attention, keys: View, values: View },
+    Append { attention: Attention, keys: BufferView, values: BufferView },
     /// Attention.
-    Attend { attention: Attention, queries: View, to: View },
+    Attend { attention: Attention, queries: BufferView, to: BufferView },
     /// Causal conv1d of each column over the last tokens of its sequence.
-    Convolve { state: usize, taps: usize, weight: WeightId, from: View, to: View },
+    Convolve { state: usize, taps: usize, weight: WeightId, from: BufferView, to: BufferView },
     /// Linear attention: updates the recurrent state of each sequence, token by token.
-    Recur { recurrence: Recurrence, inputs: Vec<View>, to: View },
+    Recur { recurrence: Recurrence, inputs: Vec<BufferView>, to: BufferView },
 }
 
 /// Everything to execute for one batch.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
-    pub steps: Vec<Step>,
+    pub steps: Vec<PlanStep>,
     pub ropes: Vec<crate::graph::Rope>,
     /// Size of the arena in words.
     pub words: usize,
     /// The logits (or other outputs) of the output rows.
-    pub output: View,
+    pub output: BufferView,
     /// The maximum number of rows in a batch.
     pub batch: usize,
     /// The maximum number of output rows in a batch.
@@ -156,16 +165,16 @@ pub(crate) struct Plan {
 
 impl Plan {
     /// Returns the maximum number of rows of a kind.
-    pub(crate) fn row_count(&self, rows: Rows) -> usize {
+    pub(crate) fn row_count(&self, rows: RowKind) -> usize {
         row_count(rows, self.batch, self.wanted, self.frames_per_row)
     }
 }
 
-fn row_count(rows: Rows, batch: usize, wanted: usize, frames: usize) -> usize {
+fn row_count(rows: RowKind, batch: usize, wanted: usize, frames: usize) -> usize {
     match rows {
-        Rows::Batch => batch,
-        Rows::Outputs => wanted,
-        Rows::Frames => batch.saturating_mul(frames),
-        Rows::Slots(chosen) => batch.saturating_mul(chosen),
+        RowKind::Batch => batch,
+        RowKind::Outputs => wanted,
+        RowKind::Frames => batch.saturating_mul(frames),
+        RowKind::Slots(chosen) => batch.saturating_mul(chosen),
     }
 }

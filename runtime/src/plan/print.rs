@@ -3,7 +3,7 @@
 use siskin_kernels::panel::InputKind;
 use std::fmt;
 
-use super::{After, Plan, Step};
+use super::{After, Plan, PlanStep};
 use crate::graph::AttentionMask;
 
 impl fmt::Display for Plan {
@@ -18,7 +18,7 @@ impl fmt::Display for Plan {
         for (index, step) in self.steps.iter().enumerate() {
             write!(f, "{index:4}  ")?;
             match step {
-                Step::Rows { rows, ops } => {
+                PlanStep::Rows { rows, ops } => {
                     write!(f, "rows ({rows:?}):")?;
                     for op in ops {
                         let name = format!("{op:?}");
@@ -26,7 +26,7 @@ impl fmt::Display for Plan {
                     }
                     writeln!(f)?;
                 }
-                Step::Products { rows, input, kind, parts, after } => {
+                PlanStep::Products { rows, input, kind, parts, after } => {
                     let kind = match kind {
                         InputKind::Float => "float",
                         InputKind::Quantized => "int8",
@@ -45,17 +45,17 @@ impl fmt::Display for Plan {
                         input.columns
                     )?;
                 }
-                Step::Arrange { routing, .. } => {
+                PlanStep::Arrange { routing, .. } => {
                     writeln!(f, "arrange rows by {} of {} experts", routing.chosen, routing.experts)?
                 }
-                Step::ExpertProducts { input, parts, .. } => {
+                PlanStep::ExpertProducts { input, parts, .. } => {
                     let outputs = parts.first().map_or(0, |(_, part)| part.to.columns);
                     writeln!(f, "products of experts: input of {} → {outputs}", input.columns)?;
                 }
-                Step::Append { attention, .. } => {
+                PlanStep::Append { attention, .. } => {
                     writeln!(f, "append keys and values of layer {}", attention.layer)?
                 }
-                Step::Attend { attention, .. } => {
+                PlanStep::Attend { attention, .. } => {
                     let (heads, kv, size) = (attention.heads, attention.kv_heads, attention.head_size);
                     let attention_mask = match attention.attention_mask {
                         AttentionMask::Causal(None) | AttentionMask::CausalEncoder(None) => String::new(),
@@ -81,10 +81,10 @@ impl fmt::Display for Plan {
                         attention.layer
                     )?;
                 }
-                Step::Convolve { taps, to, .. } => {
+                PlanStep::Convolve { taps, to, .. } => {
                     writeln!(f, "sums over {taps} tokens of {} columns", to.columns)?
                 }
-                Step::Recur { recurrence, .. } => {
+                PlanStep::Recur { recurrence, .. } => {
                     let (heads, keys, values) =
                         (recurrence.heads, recurrence.key_size, recurrence.value_size);
                     writeln!(f, "go through a state: {heads} heads of {keys} × {values}")?;

@@ -1,13 +1,13 @@
 //! The weights of a graph, bound to the tensors of a file.
 
-use crate::adapter::Placed;
+use crate::adapter::AdapterTensors;
 use crate::file::{self, File, Tensor};
-use crate::graph::{Graph, Role, Weight, WeightId};
+use crate::graph::{Graph, Weight, WeightId, WeightRole};
 use crate::{Error, ErrorKind, Result};
 
 /// A bound weight.
 #[derive(Clone, Debug)]
-pub(crate) enum Bound {
+pub(crate) enum BoundWeight {
     /// Packed panels, mapped.
     Matrix(Tensor),
     /// f32 values, copied out of the file: norms and biases are small and must be aligned.
@@ -17,14 +17,14 @@ pub(crate) enum Bound {
 /// The weights of a graph, indexed by [`WeightId`].
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Weights {
-    bound: Vec<Bound>,
+    bound: Vec<BoundWeight>,
     /// How many come from the file; those of an adapter follow.
     own: usize,
 }
 
 impl Weights {
     /// Finds every weight of `graph` in `file` or in `placed`, and checks its shape.
-    pub(crate) fn bind(graph: &Graph, file: &File, placed: &Placed) -> Result<Self> {
+    pub(crate) fn bind(graph: &Graph, file: &File, placed: &AdapterTensors) -> Result<Self> {
         let find = |weight: &Weight| match placed.tensor(&weight.name) {
             Some(bound) => Ok(bound.clone()),
             None => bind(weight, file),
@@ -37,15 +37,15 @@ impl Weights {
     /// Returns a matrix; `None` if the weight is a vector, which binding rules out.
     pub(crate) fn matrix(&self, id: WeightId) -> Option<&Tensor> {
         match &self.bound[id] {
-            Bound::Matrix(tensor) => Some(tensor),
-            Bound::Vector(_) => None,
+            BoundWeight::Matrix(tensor) => Some(tensor),
+            BoundWeight::Vector(_) => None,
         }
     }
 
     /// Returns a vector; empty if there is none.
     pub(crate) fn vector(&self, id: Option<WeightId>) -> &[f32] {
         match id.map(|id| &self.bound[id]) {
-            Some(Bound::Vector(numbers)) => numbers,
+            Some(BoundWeight::Vector(numbers)) => numbers,
             _ => &[],
         }
     }
@@ -58,18 +58,20 @@ impl Weights {
     /// Returns whether any matrix of the file is f32: such models stay in full precision, KV cache included.
     pub(crate) fn any_full_precision(&self) -> bool {
         let full = |tensor: &Tensor| tensor.panel == siskin_kernels::panel::PanelType::F32;
-        self.bound[..self.own].iter().any(|bound| matches!(bound, Bound::Matrix(tensor) if full(tensor)))
+        self.bound[..self.own]
+            .iter()
+            .any(|bound| matches!(bound, BoundWeight::Matrix(tensor) if full(tensor)))
     }
 }
 
-fn bind(weight: &Weight, file: &File) -> Result<Bound> {
+fn bind(weight: &Weight, file: &File) -> Result<BoundWeight> {
     let place = || format!("tensor {}", weight.name);
     let tensor = file.tensor(&weight.name).ok_or_else(|| {
         Error::new(ErrorKind::Missing, place(), "the file does not hold it; convert the model again")
     })?;
     let role = match weight.role {
-        Role::Matrix => file::Role::Matrix,
-        Role::Vector => file::Role::Vector,
+        WeightRole::Matrix => file::StorageRole::Matrix,
+        WeightRole::Vector => file::StorageRole::Vector,
     };
     if (tensor.role, tensor.rows, tensor.columns) != (role, weight.rows, weight.columns) {
         return Err(Error::new(
@@ -82,7 +84,7 @@ fn bind(weight: &Weight, file: &File) -> Result<Bound> {
         ));
     }
     Ok(match weight.role {
-        Role::Matrix => Bound::Matrix(tensor.clone()),
-        Role::Vector => Bound::Vector(tensor.floats()),
+        WeightRole::Matrix => BoundWeight::Matrix(tensor.clone()),
+        WeightRole::Vector => BoundWeight::Vector(tensor.floats()),
     })
 }

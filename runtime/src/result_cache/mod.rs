@@ -27,7 +27,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::{Error, Result};
-use store::Store;
+use store::CacheStore;
 
 /// Capacity and lifetime of a cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,7 +48,7 @@ impl Default for MemoOptions {
 
 /// Counters of a cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Statistics {
+pub struct CacheStatistics {
     /// Lookups by key that found an entry.
     pub hits: u64,
     /// Lookups by vector that found an entry.
@@ -75,7 +75,7 @@ type Clock = Box<dyn Fn() -> Duration + Send + Sync>;
 
 /// A cache of results by key. All methods may be called from several threads concurrently.
 pub struct Memo {
-    store: Mutex<Store>,
+    store: Mutex<CacheStore>,
     clock: Clock,
 }
 
@@ -87,7 +87,7 @@ impl Memo {
 
     /// Creates an empty cache that reads the time since the beginning of 1970 from `clock`.
     pub fn with_clock(options: MemoOptions, clock: impl Fn() -> Duration + Send + Sync + 'static) -> Self {
-        Self { store: Mutex::new(Store::new(options)), clock: Box::new(clock) }
+        Self { store: Mutex::new(CacheStore::new(options)), clock: Box::new(clock) }
     }
 
     /// Opens the cache that [`Memo::save`] wrote to `path`, or an empty one if there is no such file.
@@ -187,7 +187,7 @@ impl Memo {
     }
 
     /// Returns the counters.
-    pub fn statistics(&self) -> Statistics {
+    pub fn statistics(&self) -> CacheStatistics {
         self.locked().statistics
     }
 
@@ -201,7 +201,7 @@ impl Memo {
         u64::try_from((self.clock)().as_millis()).unwrap_or(u64::MAX)
     }
 
-    fn locked(&self) -> MutexGuard<'_, Store> {
+    fn locked(&self) -> MutexGuard<'_, CacheStore> {
         self.store.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

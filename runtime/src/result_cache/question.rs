@@ -3,7 +3,7 @@
 use super::{Key, Memo, Near};
 use crate::encoder::{EmbedOptions, Encoder};
 use crate::model::Model;
-use crate::session::{Ended, GenerateOptions, SessionOptions, first_tokens};
+use crate::session::{FinishReason, GenerateOptions, SessionOptions, first_tokens};
 use crate::template::Message;
 use crate::{Error, Result};
 
@@ -30,7 +30,7 @@ pub struct Answered {
     /// The number of generated tokens.
     pub tokens: usize,
     /// The finish reason.
-    pub ended: Ended,
+    pub ended: FinishReason,
 }
 
 impl Question {
@@ -100,7 +100,8 @@ impl Memo {
 }
 
 /// Finish reasons by number.
-const ENDS: [Ended; 4] = [Ended::Model, Ended::StopText, Ended::Length, Ended::Context];
+const ENDS: [FinishReason; 4] =
+    [FinishReason::Model, FinishReason::StopText, FinishReason::Length, FinishReason::Context];
 
 impl Answered {
     fn to_bytes(&self) -> Vec<u8> {

@@ -11,7 +11,7 @@ use std::path::Path;
 
 use super::Key;
 use super::shelf::is_unit;
-use super::store::Store;
+use super::store::CacheStore;
 use crate::file::AtomicFile;
 use crate::{Error, ErrorKind, Result};
 
@@ -22,7 +22,7 @@ const HASH_BYTES: usize = 32;
 const MOST_BYTES: u64 = 1 << 31;
 
 /// An entry of a file.
-pub(super) struct Record<'a> {
+pub(super) struct CacheRecord<'a> {
     pub key: Key,
     pub shelf: Option<(Key, Vec<f32>)>,
     pub value: &'a [u8],
@@ -30,7 +30,7 @@ pub(super) struct Record<'a> {
 }
 
 /// Serializes the entries of `store` that have not expired.
-pub(super) fn write(store: &Store, now: u64) -> Vec<u8> {
+pub(super) fn write(store: &CacheStore, now: u64) -> Vec<u8> {
     let mut out = Vec::with_capacity(store.bytes());
     out.extend(MAGIC);
     out.extend(VERSION.to_le_bytes());
@@ -85,7 +85,7 @@ impl<'a> Reader<'a> {
 }
 
 /// Parses the entries in `bytes`.
-pub(super) fn parse(bytes: &[u8]) -> Result<Vec<Record<'_>>> {
+pub(super) fn parse(bytes: &[u8]) -> Result<Vec<CacheRecord<'_>>> {
     if !bytes.starts_with(&MAGIC) {
         return Err(Error::corrupt("memo", "is not a saved result cache"));
     }
@@ -116,7 +116,7 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Vec<Record<'_>>> {
     }
 }
 
-fn record<'a>(reader: &mut Reader<'a>, place: &str) -> Result<Record<'a>> {
+fn record<'a>(reader: &mut Reader<'a>, place: &str) -> Result<CacheRecord<'a>> {
     let key = Key::from_bytes(reader.array(place)?);
     let stored = u64::from_le_bytes(reader.array(place)?);
     let columns = reader.length(place)?;
@@ -134,7 +134,7 @@ fn record<'a>(reader: &mut Reader<'a>, place: &str) -> Result<Record<'a>> {
             Some((shelf, vector))
         }
     };
-    Ok(Record { key, shelf, value: reader.take(length, place)?, stored })
+    Ok(CacheRecord { key, shelf, value: reader.take(length, place)?, stored })
 }
 
 /// Returns the bytes of the file at `path`; `None` if it does not exist.

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::shelf::Shelf;
-use super::{Key, MemoOptions, Near, Statistics};
+use super::{CacheStatistics, Key, MemoOptions, Near};
 
 /// The overhead of an entry besides its value and its vector, as counted.
 pub(super) const ENTRY_BYTES: usize = 192;
@@ -25,7 +25,7 @@ struct Entry {
 }
 
 /// Entries within their capacity. Times are in milliseconds.
-pub(super) struct Store {
+pub(super) struct CacheStore {
     options: MemoOptions,
     entries: Vec<Option<Entry>>,
     free: Vec<usize>,
@@ -34,10 +34,10 @@ pub(super) struct Store {
     oldest: usize,
     newest: usize,
     bytes: usize,
-    pub statistics: Statistics,
+    pub statistics: CacheStatistics,
 }
 
-impl Store {
+impl CacheStore {
     pub(super) fn new(options: MemoOptions) -> Self {
         Self {
             options,
@@ -48,7 +48,7 @@ impl Store {
             oldest: NONE,
             newest: NONE,
             bytes: 0,
-            statistics: Statistics::default(),
+            statistics: CacheStatistics::default(),
         }
     }
 

@@ -2,11 +2,11 @@
 
 use std::cmp::Ordering;
 
-use super::Random;
+use super::SamplerRandom;
 
 /// A token that may still be sampled.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Candidate {
+pub(crate) struct TokenCandidate {
     pub(crate) id: u32,
     pub(crate) logit: f32,
     /// Valid after [`Candidates::softmax`] until the list shrinks.
@@ -14,7 +14,7 @@ pub(crate) struct Candidate {
 }
 
 /// Orders by descending logit, and equal logits by ascending id.
-pub(crate) fn better_first(left: &Candidate, right: &Candidate) -> Ordering {
+pub(crate) fn better_first(left: &TokenCandidate, right: &TokenCandidate) -> Ordering {
     right.logit.partial_cmp(&left.logit).unwrap_or(Ordering::Equal).then(left.id.cmp(&right.id))
 }
 
@@ -22,7 +22,7 @@ pub(crate) fn better_first(left: &Candidate, right: &Candidate) -> Ordering {
 /// machine. Never empty once filled, and never with a masked token.
 #[derive(Debug)]
 pub(crate) struct Candidates {
-    pub(crate) items: Vec<Candidate>,
+    pub(crate) items: Vec<TokenCandidate>,
     /// Whether `items` is ordered by [`better_first`].
     pub(crate) sorted: bool,
 }
@@ -34,7 +34,7 @@ impl Candidates {
     }
 
     /// Returns the most likely candidate.
-    pub(crate) fn best(&self) -> Option<Candidate> {
+    pub(crate) fn best(&self) -> Option<TokenCandidate> {
         if self.sorted {
             self.items.first().copied()
         } else {
@@ -74,7 +74,7 @@ impl Candidates {
     }
 
     /// Keeps the candidates that `keep` accepts, in their order; if it accepts none, keeps the best one.
-    pub(crate) fn retain(&mut self, keep: impl FnMut(&Candidate) -> bool) {
+    pub(crate) fn retain(&mut self, keep: impl FnMut(&TokenCandidate) -> bool) {
         let best = self.best();
         self.items.retain(keep);
         if self.items.is_empty() {
@@ -83,7 +83,7 @@ impl Candidates {
     }
 
     /// Draws one candidate by its probability; applies softmax first.
-    pub(crate) fn draw(&mut self, random: &mut Random) -> Option<Candidate> {
+    pub(crate) fn draw(&mut self, random: &mut SamplerRandom) -> Option<TokenCandidate> {
         self.softmax();
         let sum: f64 = self.items.iter().map(|candidate| f64::from(candidate.probability)).sum();
         let target = sum * random.unit();

@@ -1,6 +1,6 @@
 //! DRY: a penalty that grows with the length of the repetition that a token would continue.
 
-use super::history::History;
+use super::history::TokenHistory;
 use super::{Edit, SamplerOptions};
 
 /// The natural logarithm of the largest `f32`.
@@ -12,7 +12,7 @@ struct Dry {
     allowed_length: usize,
     /// Sorted, so that those with the same first token are adjacent.
     breakers: Vec<Vec<u32>>,
-    history: History,
+    history: TokenHistory,
     /// `matches[k]`: the length of the common suffix of the history and the history without its last `k` tokens.
     matches: Vec<u32>,
     /// One plus the length of the longest repetition that each token would continue; zero for tokens not in `touched`.
@@ -32,7 +32,7 @@ pub(super) fn build(options: &SamplerOptions, vocabulary_size: usize) -> Option<
         base: options.dry_base,
         allowed_length: options.dry_allowed_length,
         breakers,
-        history: History::new(options.dry_last_n),
+        history: TokenHistory::new(options.dry_last_n),
         matches: Vec::with_capacity(options.dry_last_n),
         longest: vec![0; vocabulary_size],
         touched: Vec::with_capacity(options.dry_last_n),

@@ -2,12 +2,12 @@
 
 /// The last `limit` tokens, oldest first.
 #[derive(Debug)]
-pub(crate) struct History {
+pub(crate) struct TokenHistory {
     limit: usize,
     ids: Vec<u32>,
 }
 
-impl History {
+impl TokenHistory {
     /// Creates an empty history with capacity for `limit` tokens.
     pub(crate) fn new(limit: usize) -> Self {
         Self { limit, ids: Vec::with_capacity(limit.saturating_mul(2)) }
@@ -48,7 +48,7 @@ mod tests {
 
     #[test]
     fn slides_without_growing() {
-        let mut history = History::new(3);
+        let mut history = TokenHistory::new(3);
         let capacity = history.ids.capacity();
         assert_eq!(history.push(0), None);
         for id in 1..100 {

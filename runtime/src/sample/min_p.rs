@@ -1,7 +1,7 @@
 //! Min-p: keeps candidates whose probability is at least a given fraction of the highest (arXiv:2407.01082).
 
 use super::candidates::Candidates;
-use super::{Filter, Random, SamplerOptions};
+use super::{Filter, SamplerOptions, SamplerRandom};
 
 #[derive(Clone)]
 struct MinP {
@@ -18,7 +18,7 @@ pub(super) fn build(options: &SamplerOptions, _vocabulary_size: usize) -> Option
 }
 
 impl Filter for MinP {
-    fn apply(&mut self, candidates: &mut Candidates, _random: &mut Random) {
+    fn apply(&mut self, candidates: &mut Candidates, _random: &mut SamplerRandom) {
         let bar = candidates.highest() + self.distance;
         candidates.items.retain(|candidate| candidate.logit >= bar);
     }

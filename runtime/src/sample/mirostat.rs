@@ -2,7 +2,7 @@
 //! token's surprise.
 
 use super::candidates::Candidates;
-use super::{Filter, Random, SamplerOptions};
+use super::{Filter, SamplerOptions, SamplerRandom};
 
 #[derive(Clone)]
 struct Mirostat {
@@ -22,7 +22,7 @@ pub(super) fn build(options: &SamplerOptions, _vocabulary_size: usize) -> Option
 }
 
 impl Filter for Mirostat {
-    fn apply(&mut self, candidates: &mut Candidates, _random: &mut Random) {
+    fn apply(&mut self, candidates: &mut Candidates, _random: &mut SamplerRandom) {
         candidates.softmax();
         candidates.retain(|candidate| -libm::log2f(candidate.probability) <= self.bound);
     }

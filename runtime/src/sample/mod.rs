@@ -33,9 +33,9 @@ mod xtc;
 #[cfg(test)]
 mod tests;
 
-use candidates::{Candidate, Candidates};
+use candidates::{Candidates, TokenCandidate};
 pub use options::SamplerOptions;
-use random::Random;
+use random::SamplerRandom;
 
 use crate::{Error, ErrorKind, Result};
 
@@ -58,7 +58,7 @@ trait Edit: Send + Sync {
 /// A step that truncates or reweighs the candidates; it keeps at least one.
 trait Filter: Send + Sync {
     /// Changes the candidates.
-    fn apply(&mut self, candidates: &mut Candidates, random: &mut Random);
+    fn apply(&mut self, candidates: &mut Candidates, random: &mut SamplerRandom);
     /// Records the draw of a candidate that had `probability` among the last ones.
     fn drawn(&mut self, _probability: f32) {}
     /// Restores the initial state.
@@ -76,7 +76,7 @@ const FILTERS: &[Build<dyn Filter>] =
 
 /// A sampled token.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Choice {
+pub struct SampledToken {
     /// The token.
     pub id: u32,
     /// Its natural log-probability under the softmax of the logits as given, before any step; NaN unless
@@ -105,11 +105,11 @@ pub struct Sampler {
     vocabulary_size: usize,
     edits: Vec<Box<dyn Edit>>,
     filters: Vec<Box<dyn Filter>>,
-    random: Random,
+    random: SamplerRandom,
     scores: Vec<f32>,
     candidates: Candidates,
-    best: Vec<Candidate>,
-    top: Vec<Choice>,
+    best: Vec<TokenCandidate>,
+    top: Vec<SampledToken>,
 }
 
 impl Sampler {
@@ -139,7 +139,7 @@ impl Sampler {
             scores: vec![0.0; if edits.is_empty() { 0 } else { vocabulary_size }],
             edits,
             filters: filters.iter().filter_map(|build| build(options, vocabulary_size)).collect(),
-            random: Random::new(options.seed),
+            random: SamplerRandom::new(options.seed),
             candidates: Candidates::new(room),
             best: Vec::with_capacity(reported_room),
             top: Vec::with_capacity(reported),
@@ -155,7 +155,7 @@ impl Sampler {
     /// # Errors
     /// [`ErrorKind::Argument`] if the number of logits is not the vocabulary size; [`ErrorKind::Numeric`] if a logit is
     /// NaN or positive infinity, or if all tokens are masked.
-    pub fn sample(&mut self, logits: &[f32]) -> Result<Choice> {
+    pub fn sample(&mut self, logits: &[f32]) -> Result<SampledToken> {
         if logits.len() != self.vocabulary_size {
             let message = format!("there are {}, not {}", logits.len(), self.vocabulary_size);
             return Err(Error::argument("logits", message));
@@ -179,7 +179,7 @@ impl Sampler {
             self.draw()
         };
         let id = id.ok_or_else(all_masked)?;
-        Ok(Choice { id, log_probability: self.report(logits, raw_highest, id) })
+        Ok(SampledToken { id, log_probability: self.report(logits, raw_highest, id) })
     }
 
     fn draw(&mut self) -> Option<u32> {
@@ -208,14 +208,16 @@ impl Sampler {
         top_k::best(&mut self.best, logits, count);
         self.top.clear();
         self.top.extend(
-            self.best.iter().map(|best| Choice { id: best.id, log_probability: log_probability(best.logit) }),
+            self.best
+                .iter()
+                .map(|best| SampledToken { id: best.id, log_probability: log_probability(best.logit) }),
         );
         logits.get(id as usize).map_or(f32::NAN, |logit| log_probability(*logit))
     }
 
     /// Returns the most likely tokens of the last sampling step, best first, under the softmax of the logits as given:
     /// [`SamplerOptions::top_log_probabilities`] tokens, or fewer if the others are masked.
-    pub fn top(&self) -> &[Choice] {
+    pub fn top(&self) -> &[SampledToken] {
         &self.top
     }
 
@@ -247,12 +249,12 @@ impl Sampler {
 
     /// Sets the state of the random number generator.
     pub(crate) fn set_chance(&mut self, state: [u64; 4]) {
-        self.random = Random::of_state(state);
+        self.random = SamplerRandom::of_state(state);
     }
 
     /// Clears the history and reseeds the random number generator.
     pub fn reset(&mut self) {
-        self.random = Random::new(self.options.seed);
+        self.random = SamplerRandom::new(self.options.seed);
         self.edits.iter_mut().for_each(|edit| edit.reset());
         self.filters.iter_mut().for_each(|filter| filter.reset());
         self.top.clear();

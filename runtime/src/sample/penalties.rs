@@ -1,6 +1,6 @@
 //! Repetition, frequency and presence penalties over the last tokens.
 
-use super::history::History;
+use super::history::TokenHistory;
 use super::{Edit, SamplerOptions};
 
 const DONE: u32 = 1 << 31;
@@ -9,7 +9,7 @@ struct Penalties {
     repetition: f32,
     frequency: f32,
     presence: f32,
-    history: History,
+    history: TokenHistory,
     /// The number of occurrences of each token of the vocabulary in the history; the highest bit is scratch.
     counts: Vec<u32>,
 }
@@ -26,7 +26,7 @@ pub(super) fn build(options: &SamplerOptions, vocabulary_size: usize) -> Option<
         repetition: options.repetition_penalty,
         frequency: options.frequency_penalty,
         presence: options.presence_penalty,
-        history: History::new(options.penalty_last_n),
+        history: TokenHistory::new(options.penalty_last_n),
         counts: vec![0; vocabulary_size],
     }))
 }

@@ -2,11 +2,11 @@
 
 /// xoshiro256** by Blackman and Vigna, its state seeded by splitmix64.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Random {
+pub(crate) struct SamplerRandom {
     state: [u64; 4],
 }
 
-impl Random {
+impl SamplerRandom {
     /// Creates the generator for `seed`.
     pub(crate) fn new(seed: u64) -> Self {
         let mut counter = seed;
@@ -71,7 +71,7 @@ mod tests {
                 16_408_922_859_458_223_821
             ]
         );
-        let mut random = Random { state: [1, 2, 3, 4] };
+        let mut random = SamplerRandom { state: [1, 2, 3, 4] };
         let words: Vec<u64> = (0..8).map(|_| random.bits()).collect();
         assert_eq!(
             words,
@@ -90,7 +90,7 @@ mod tests {
 
     #[test]
     fn unit_stays_below_one() {
-        let mut random = Random::new(7);
+        let mut random = SamplerRandom::new(7);
         assert!((0..10_000).map(|_| random.unit()).all(|value| (0.0..1.0).contains(&value)));
     }
 }

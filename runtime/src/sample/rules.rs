@@ -1,7 +1,7 @@
 //! The logits processors of [`crate::logits_processors`] as a step of the chain.
 
 use super::{Edit, SamplerOptions};
-use crate::logits_processors::{Place, RuleList};
+use crate::logits_processors::{ProcessorContext, RuleList};
 
 /// The initial capacity, in tokens.
 const ROOM: usize = 1 << 12;
@@ -24,7 +24,7 @@ impl Edit for Step {
     fn apply(&mut self, scores: &mut [f32]) {
         let (prompt, most) = *self.prompt.get_or_insert((self.text.len(), usize::MAX));
         let left = most.saturating_sub(self.text.len().saturating_sub(prompt));
-        self.rules.apply(scores, &Place { source: &self.source, text: &self.text, prompt, left });
+        self.rules.apply(scores, &ProcessorContext { source: &self.source, text: &self.text, prompt, left });
     }
 
     fn begin(&mut self, source: &[u32], most: usize) {

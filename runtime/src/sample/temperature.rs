@@ -1,7 +1,7 @@
 //! Temperature: divides the logits, by a constant or by a value that follows the entropy (dynamic temperature).
 
 use super::candidates::Candidates;
-use super::{Filter, Random, SamplerOptions};
+use super::{Filter, SamplerOptions, SamplerRandom};
 
 #[derive(Clone)]
 struct Temperature {
@@ -35,7 +35,7 @@ impl Temperature {
 }
 
 impl Filter for Temperature {
-    fn apply(&mut self, candidates: &mut Candidates, _random: &mut Random) {
+    fn apply(&mut self, candidates: &mut Candidates, _random: &mut SamplerRandom) {
         let temperature = self.current(candidates);
         let highest = candidates.highest();
         if temperature <= 0.0 {

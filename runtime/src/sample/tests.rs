@@ -53,7 +53,7 @@ fn top_k_keeps_the_highest() {
 
 #[test]
 fn top_k_of_a_large_vocabulary_is_the_head_of_a_full_sort() {
-    let mut random = Random::new(3);
+    let mut random = SamplerRandom::new(3);
     for (size, keep) in [(5_000, 1), (5_000, 40), (5_000, 257), (5_000, 4_999), (70, 33), (31, 30)] {
         // Few distinct values, so that ties decide.
         let logits: Vec<f32> = (0..size).map(|_| (random.bits() % 97) as f32 - 40.0).collect();
@@ -272,7 +272,7 @@ fn dry_breakers_end_a_repetition() {
 #[test]
 fn dry_matches_the_definition() {
     let options = SamplerOptions { dry_multiplier: 1.0, dry_base: 1.5, dry_last_n: 40, ..plain() };
-    let mut random = Random::new(11);
+    let mut random = SamplerRandom::new(11);
     for _ in 0..200 {
         let text: Vec<u32> = (0..50).map(|_| (random.bits() % 3) as u32).collect();
         let window = &text[10..];
@@ -392,7 +392,7 @@ fn busy_options() -> [SamplerOptions; 4] {
 }
 
 fn run(sampler: &mut Sampler, steps: usize) -> Vec<u32> {
-    let mut random = Random::new(99);
+    let mut random = SamplerRandom::new(99);
     let mut logits = vec![0.0; sampler.vocabulary_size()];
     (0..steps)
         .map(|_| {

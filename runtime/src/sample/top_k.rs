@@ -1,7 +1,7 @@
 //! Top-k: the candidates are the k highest logits, found in one pass over the vocabulary.
 
 use super::SamplerOptions;
-use super::candidates::{Candidate, Candidates, better_first};
+use super::candidates::{Candidates, TokenCandidate, better_first};
 
 /// Tokens tested together: most groups hold no logit above the current threshold and are skipped at once.
 const GROUP: usize = 32;
@@ -22,7 +22,7 @@ pub(super) fn fill(candidates: &mut Candidates, scores: &[f32], keep: usize) {
 /// Writes the `keep` highest of `scores` to `items`, best first, without masked ones.
 ///
 /// The length of `items` reaches at most `keep` * 2 plus a group, or the length of `scores`, whichever is less.
-pub(super) fn best(items: &mut Vec<Candidate>, scores: &[f32], keep: usize) {
+pub(super) fn best(items: &mut Vec<TokenCandidate>, scores: &[f32], keep: usize) {
     items.clear();
     if keep == 0 {
         return;
@@ -58,11 +58,11 @@ pub(super) fn room_for(options: &SamplerOptions, vocabulary_size: usize) -> usiz
     if everything { vocabulary_size } else { room(vocabulary_size, options.top_k).min(vocabulary_size) }
 }
 
-fn cut(items: &mut Vec<Candidate>, keep: usize) {
+fn cut(items: &mut Vec<TokenCandidate>, keep: usize) {
     items.select_nth_unstable_by(keep - 1, better_first);
     items.truncate(keep);
 }
 
-fn candidate(id: usize, logit: f32) -> Candidate {
-    Candidate { id: id as u32, logit, probability: 0.0 }
+fn candidate(id: usize, logit: f32) -> TokenCandidate {
+    TokenCandidate { id: id as u32, logit, probability: 0.0 }
 }

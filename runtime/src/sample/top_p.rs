@@ -2,7 +2,7 @@
 //! probability.
 
 use super::candidates::{Candidates, better_first};
-use super::{Filter, Random, SamplerOptions};
+use super::{Filter, SamplerOptions, SamplerRandom};
 
 /// How many candidates of an unsorted list are sorted first; each further round sorts four times as many.
 const FIRST_ROUND: usize = 256;
@@ -21,7 +21,7 @@ pub(super) fn build(options: &SamplerOptions, _vocabulary_size: usize) -> Option
 }
 
 impl Filter for TopP {
-    fn apply(&mut self, candidates: &mut Candidates, _random: &mut Random) {
+    fn apply(&mut self, candidates: &mut Candidates, _random: &mut SamplerRandom) {
         candidates.softmax();
         let count = candidates.items.len();
         let mut ready = if candidates.sorted { count } else { 0 };

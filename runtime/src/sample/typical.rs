@@ -1,12 +1,12 @@
 //! Locally typical sampling (arXiv:2202.00666): keeps the candidates whose surprise is nearest to the expected
 //! surprise.
 
-use super::candidates::{Candidate, Candidates};
-use super::{Filter, Random, SamplerOptions, top_k};
+use super::candidates::{Candidates, TokenCandidate};
+use super::{Filter, SamplerOptions, SamplerRandom, top_k};
 
 struct Typical {
     mass: f32,
-    scored: Vec<(f64, Candidate)>,
+    scored: Vec<(f64, TokenCandidate)>,
 }
 
 /// Builds the filter if `options` enable it.
@@ -21,7 +21,7 @@ pub(super) fn build(options: &SamplerOptions, vocabulary_size: usize) -> Option<
 }
 
 impl Filter for Typical {
-    fn apply(&mut self, candidates: &mut Candidates, _random: &mut Random) {
+    fn apply(&mut self, candidates: &mut Candidates, _random: &mut SamplerRandom) {
         candidates.softmax();
         let entropy = candidates.entropy();
         self.scored.clear();

@@ -1,8 +1,8 @@
 //! XTC ("exclude top choices"): with a given probability, removes all candidates above a threshold except the least
 //! likely of them.
 
-use super::candidates::{Candidate, Candidates, better_first};
-use super::{Filter, Random, SamplerOptions};
+use super::candidates::{Candidates, TokenCandidate, better_first};
+use super::{Filter, SamplerOptions, SamplerRandom};
 
 #[derive(Clone)]
 struct Xtc {
@@ -19,12 +19,12 @@ pub(super) fn build(options: &SamplerOptions, _vocabulary_size: usize) -> Option
 }
 
 impl Filter for Xtc {
-    fn apply(&mut self, candidates: &mut Candidates, random: &mut Random) {
+    fn apply(&mut self, candidates: &mut Candidates, random: &mut SamplerRandom) {
         if candidates.items.len() < 2 || random.unit() >= f64::from(self.probability) {
             return;
         }
         candidates.softmax();
-        let above = |candidate: &Candidate| candidate.probability >= self.threshold;
+        let above = |candidate: &TokenCandidate| candidate.probability >= self.threshold;
         let last = candidates.items.iter().copied().filter(above).max_by(better_first);
         if let Some(last) = last {
             candidates.items.retain(|candidate| !above(candidate) || candidate.id == last.id);

@@ -1,10 +1,10 @@
 //! Joins the candidates of the parts of a long source to whole texts.
 
-use super::Candidate;
+use super::GeneratedText;
 
 /// Joins the candidates of each part to the `best` texts, best first. Beam search results are joined to the
 /// combinations with the highest mean score; sampled ones are joined draw by draw, as each draw is a text of its own.
-pub(super) fn join(parts: Vec<Vec<Candidate>>, searched: bool, best: usize) -> Vec<Candidate> {
+pub(super) fn join(parts: Vec<Vec<GeneratedText>>, searched: bool, best: usize) -> Vec<GeneratedText> {
     let count = parts.len();
     let mut parts = parts.into_iter();
     let mut all = parts.next().unwrap_or_default();
@@ -21,17 +21,17 @@ pub(super) fn join(parts: Vec<Vec<Candidate>>, searched: bool, best: usize) -> V
 }
 
 /// Returns the combinations with the highest sums.
-fn combine(before: &[Candidate], after: &[Candidate], best: usize) -> Vec<Candidate> {
+fn combine(before: &[GeneratedText], after: &[GeneratedText], best: usize) -> Vec<GeneratedText> {
     let pairs = before.iter().flat_map(|before| after.iter().map(move |after| (before, after)));
     let mut pairs: Vec<_> = pairs.collect();
-    let sum = |(before, after): &(&Candidate, &Candidate)| before.score + after.score;
+    let sum = |(before, after): &(&GeneratedText, &GeneratedText)| before.score + after.score;
     pairs.sort_by(|a, b| sum(b).total_cmp(&sum(a)));
     pairs.iter().take(best).map(|(before, after)| behind(before, after)).collect()
 }
 
 /// Concatenates two texts and adds their scores.
-fn behind(before: &Candidate, after: &Candidate) -> Candidate {
-    Candidate {
+fn behind(before: &GeneratedText, after: &GeneratedText) -> GeneratedText {
+    GeneratedText {
         text: format!("{} {}", before.text, after.text).trim().to_owned(),
         tokens: [before.tokens.as_slice(), &after.tokens].concat(),
         score: before.score + after.score,
@@ -43,8 +43,8 @@ fn behind(before: &Candidate, after: &Candidate) -> Candidate {
 mod tests {
     use super::*;
 
-    fn part(scores: &[(&str, f64)]) -> Vec<Candidate> {
-        let one = |&(text, score): &(&str, f64)| Candidate {
+    fn part(scores: &[(&str, f64)]) -> Vec<GeneratedText> {
+        let one = |&(text, score): &(&str, f64)| GeneratedText {
             text: text.to_owned(),
             tokens: vec![text.len() as u32],
             score,

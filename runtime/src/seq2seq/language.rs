@@ -1,7 +1,7 @@
 //! How languages are passed to translation models: by a task name or by language tokens.
 
 use super::Writing;
-use crate::arch::Config;
+use crate::arch::ConfigReader;
 use crate::logits_processors::of::tokens;
 use crate::model::Model;
 use crate::tokenizer::Tokenizer;
@@ -84,7 +84,7 @@ fn adds_end(tokenizer: &Tokenizer) -> bool {
 /// a token of the target language.
 fn by_tokens(
     model: &Model,
-    config: &Config,
+    config: &ConfigReader,
     tokenizer: &Tokenizer,
     from: Option<&str>,
     to: Option<&str>,

@@ -1,6 +1,6 @@
 //! Seq2seq: translations, summaries and continuations of many texts at once, returned in their order.
 //!
-//! A [`Writer`] tokenizes texts, encodes those of similar length together if the model has an encoder, and decodes all
+//! A [`Seq2seq`] tokenizes texts, encodes those of similar length together if the model has an encoder, and decodes all
 //! of them in one batch; when a text is finished, the next one takes its place (continuous batching).
 
 mod join;
@@ -13,21 +13,21 @@ mod start;
 pub use options::{WriterOptions, Writing};
 pub(crate) use start::start_tokens;
 
-use crate::beam_search::Found;
+use crate::beam_search::FinishedHypothesis;
 use crate::context::Context;
 use crate::encoder::Long;
 use crate::model::Model;
 use crate::session::StopHandle;
 use crate::tokenizer::DecodeOptions;
 use crate::{Error, ErrorKind, Result};
-use run::Job;
+use run::Seq2seqInput;
 
 /// The maximum number of rows per batch that a caller may set: sizes computed from it do not overflow.
 const MOST_ROWS: usize = 1 << 20;
 
 /// A generated text.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Candidate {
+pub struct GeneratedText {
     /// The text; for a source in several parts, the texts of its parts joined by spaces.
     pub text: String,
     /// Its tokens, forced prefix included.
@@ -48,14 +48,14 @@ pub struct Candidate {
 /// }
 /// # Ok::<(), siskin::Error>(())
 /// ```
-pub struct Writer {
+pub struct Seq2seq {
     model: Model,
     options: WriterOptions,
     context: Option<Context>,
     stop: StopHandle,
 }
 
-impl Writer {
+impl Seq2seq {
     pub(crate) fn new(model: Model, options: WriterOptions) -> Result<Self> {
         if model.graphs().decoder.is_none() {
             let message = "it reads whole texts and does not write; use an encoder";
@@ -79,7 +79,11 @@ impl Writer {
 
     /// Returns the generated texts for each input, best first: the output of an encoder–decoder model, or the
     /// continuation by a decoder-only model.
-    pub fn write<T: AsRef<str>>(&mut self, texts: &[T], writing: &Writing) -> Result<Vec<Vec<Candidate>>> {
+    pub fn write<T: AsRef<str>>(
+        &mut self,
+        texts: &[T],
+        writing: &Writing,
+    ) -> Result<Vec<Vec<GeneratedText>>> {
         self.write_with(texts, writing, &mut |_| Ok(()))
     }
 
@@ -89,24 +93,24 @@ impl Writer {
         texts: &[T],
         from: &str,
         to: &str,
-    ) -> Result<Vec<Vec<Candidate>>> {
+    ) -> Result<Vec<Vec<GeneratedText>>> {
         let writing = Writing::translation(&self.model, Some(from), Some(to))?;
         self.write(texts, &writing)
     }
 
     /// Summarizes texts.
-    pub fn summarize<T: AsRef<str>>(&mut self, texts: &[T]) -> Result<Vec<Vec<Candidate>>> {
+    pub fn summarize<T: AsRef<str>>(&mut self, texts: &[T]) -> Result<Vec<Vec<GeneratedText>>> {
         let writing = Writing::summary(&self.model)?;
         self.write(texts, &writing)
     }
 
-    /// Like [`Writer::write`]; calls `each` with the number of finished texts whenever one finishes.
+    /// Like [`Seq2seq::write`]; calls `each` with the number of finished texts whenever one finishes.
     pub fn write_with<T: AsRef<str>>(
         &mut self,
         texts: &[T],
         writing: &Writing,
         each: &mut dyn FnMut(usize) -> Result<()>,
-    ) -> Result<Vec<Vec<Candidate>>> {
+    ) -> Result<Vec<Vec<GeneratedText>>> {
         writing.validate()?;
         let (mut jobs, mut owners) = (Vec::new(), Vec::new());
         let mut parts_of = vec![0; texts.len()];
@@ -118,7 +122,7 @@ impl Writer {
                 parts_of[index] += 1;
             }
         }
-        let mut found: Vec<Option<Vec<Found>>> = vec![None; jobs.len()];
+        let mut found: Vec<Option<Vec<FinishedHypothesis>>> = vec![None; jobs.len()];
         let (mut rest, mut done) = (parts_of.clone(), 0);
         self.run(&jobs, writing, &mut |job, texts| {
             found[job] = Some(texts);
@@ -128,7 +132,7 @@ impl Writer {
         })?;
         let mut parts = vec![Vec::new(); texts.len()];
         for (&owner, found) in owners.iter().zip(found) {
-            let found: Vec<Found> = found.unwrap_or_default();
+            let found: Vec<FinishedHypothesis> = found.unwrap_or_default();
             let found = found.into_iter().map(|found| self.candidate(found, writing));
             parts[owner].push(found.collect::<Result<Vec<_>>>()?);
         }
@@ -137,21 +141,25 @@ impl Writer {
     }
 
     /// Returns the model inputs for a source.
-    fn job(&self, source: Vec<u32>, writing: &Writing) -> Result<Job> {
+    fn job(&self, source: Vec<u32>, writing: &Writing) -> Result<Seq2seqInput> {
         let most = writing.search.max_tokens;
         if self.model.graphs().encoder.is_none() {
             let prompt = [source, writing.prefix.clone()].concat();
-            return Ok(Job { source: Vec::new(), prompt, most });
+            return Ok(Seq2seqInput { source: Vec::new(), prompt, most });
         }
         let start = match writing.start.is_empty() {
             true => start_tokens(&self.model)?,
             false => writing.start.clone(),
         };
-        Ok(Job { source, prompt: [start, writing.prefix.clone()].concat(), most })
+        Ok(Seq2seqInput { source, prompt: [start, writing.prefix.clone()].concat(), most })
     }
 
     /// Decodes a hypothesis to text.
-    fn candidate(&self, Found { tokens, score }: Found, writing: &Writing) -> Result<Candidate> {
+    fn candidate(
+        &self,
+        FinishedHypothesis { tokens, score }: FinishedHypothesis,
+        writing: &Writing,
+    ) -> Result<GeneratedText> {
         let ended = tokens.last().is_some_and(|last| writing.search.rules.ends.contains(last));
         let tokens = [writing.prefix.as_slice(), &tokens].concat();
         let bytes = self.model.tokenizer()?.decode(&tokens, DecodeOptions { skip_special: true })?;
@@ -160,7 +168,7 @@ impl Writer {
             Some(_) => text.trim().to_owned(),
             None => text,
         };
-        Ok(Candidate { text, tokens, score, ended })
+        Ok(GeneratedText { text, tokens, score, ended })
     }
 
     /// Returns the sources of a text: one, unless it is too long.

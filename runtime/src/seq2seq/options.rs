@@ -3,8 +3,8 @@
 use serde_json::Value;
 use siskin_kernels::ops::attention::CacheType;
 
-use crate::arch::Config;
-use crate::beam_search::{Early, MOST_BEAMS, SearchOptions};
+use crate::arch::ConfigReader;
+use crate::beam_search::{EarlyStopping, MOST_BEAMS, SearchOptions};
 use crate::encoder::Long;
 use crate::logits_processors::Rules;
 use crate::logits_processors::of::place;
@@ -92,7 +92,7 @@ impl Writing {
                 None => config.extend(task),
             }
         }
-        Ok(Self { before, ..Self::read(&Config::new(config), model)? })
+        Ok(Self { before, ..Self::read(&ConfigReader::new(config), model)? })
     }
 
     /// Returns the options for a summary from the model's config.
@@ -103,14 +103,14 @@ impl Writing {
         Ok(if asks { Self { before: "summarize: ".to_owned(), ..writing } } else { writing })
     }
 
-    fn read(config: &Config, model: &Model) -> Result<Self> {
+    fn read(config: &ConfigReader, model: &Model) -> Result<Self> {
         let usual = Self::default();
         let count = |key: &str| config.count(&[&place(config, key)]);
         let number = |key: &str| config.number(&[&place(config, key)]);
         let early = match config.get(&place(config, "early_stopping")) {
-            Some(Value::Bool(true)) => Early::Full,
-            Some(Value::String(word)) if word == "never" => Early::Never,
-            _ => Early::Unlikely,
+            Some(Value::Bool(true)) => EarlyStopping::Full,
+            Some(Value::String(word)) if word == "never" => EarlyStopping::Never,
+            _ => EarlyStopping::Unlikely,
         };
         let reads = model.graphs().encoder.is_some();
         // Decoder start tokens count toward `max_length`.

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use super::{Writer, Writing};
-use crate::beam_search::{Beams, Drawing, Draws, Found, Hunt, Settings, feed};
+use super::{Seq2seq, Writing};
+use crate::beam_search::{BeamSettings, Beams, Drawing, Draws, FinishedHypothesis, Hunt, feed};
 use crate::cache::CacheOptions;
 use crate::context::{Context, OutputRows, SequenceInput};
 use crate::sample::SamplerOptions;
@@ -18,7 +18,7 @@ const LEAST_LEFT: usize = 1;
 const LOGIT_BYTES: usize = 64 << 20;
 
 /// The model inputs of one text.
-pub(super) struct Job {
+pub(super) struct Seq2seqInput {
     /// The encoder input; empty for decoder-only models.
     pub source: Vec<u32>,
     /// The tokens that the decoder starts with.
@@ -29,7 +29,7 @@ pub(super) struct Job {
 
 /// The decoding method of a call.
 enum Manner {
-    Search(Arc<Settings>),
+    Search(Arc<BeamSettings>),
     Draw(Arc<Drawing>),
 }
 
@@ -62,7 +62,7 @@ impl Task {
         self.settle(context)
     }
 
-    fn finish(self, context: &mut Context) -> Vec<Found> {
+    fn finish(self, context: &mut Context) -> Vec<FinishedHypothesis> {
         match self {
             Self::Search(hunt) => hunt.finish(context),
             Self::Draw(draws) => draws.finish(context),
@@ -70,7 +70,7 @@ impl Task {
     }
 }
 
-impl Writer {
+impl Seq2seq {
     /// Returns the maximum number of tokens of a source.
     pub(super) fn most_source(&self) -> usize {
         let own = self.model.hyper().text;
@@ -98,9 +98,9 @@ impl Writer {
     /// hypotheses when it finishes.
     pub(super) fn run(
         &mut self,
-        jobs: &[Job],
+        jobs: &[Seq2seqInput],
         writing: &Writing,
-        each: &mut dyn FnMut(usize, Vec<Found>) -> Result<()>,
+        each: &mut dyn FnMut(usize, Vec<FinishedHypothesis>) -> Result<()>,
     ) -> Result<()> {
         if jobs.is_empty() {
             return Ok(());
@@ -120,7 +120,7 @@ impl Writer {
         let choices = self.model.choices();
         let search = &writing.search;
         if search.beams > 1 {
-            return Settings::new(search, choices, self.model.kernel_table()).map(Manner::Search);
+            return BeamSettings::new(search, choices, self.model.kernel_table()).map(Manner::Search);
         }
         let sampler = SamplerOptions { rules: search.rules.clone(), ..writing.sampler.clone() };
         let sampler = with_breakers(&sampler, &writing.dry_breakers, self.model.tokenizer()?)?;
@@ -128,8 +128,8 @@ impl Writer {
     }
 
     /// Creates a context for these jobs if necessary; returns the number of rows per batch.
-    fn make_room(&mut self, jobs: &[Job], width: usize) -> Result<usize> {
-        let longest = |length: &dyn Fn(&Job) -> usize| jobs.iter().map(length).max().unwrap_or(0);
+    fn make_room(&mut self, jobs: &[Seq2seqInput], width: usize) -> Result<usize> {
+        let longest = |length: &dyn Fn(&Seq2seqInput) -> usize| jobs.iter().map(length).max().unwrap_or(0);
         let prompt = longest(&|job| job.prompt.len());
         let context = longest(&|job| job.prompt.len().saturating_add(job.most)).min(self.most_context());
         if prompt > context || prompt == 0 {
@@ -167,7 +167,7 @@ impl Writer {
 
 /// The waiting and running jobs of a call.
 struct Flow<'a> {
-    jobs: &'a [Job],
+    jobs: &'a [Seq2seqInput],
     manner: Manner,
     batch: usize,
     scratch: Vec<f32>,
@@ -179,7 +179,7 @@ impl Flow<'_> {
         context: &mut Context,
         rows: usize,
         width: usize,
-        each: &mut dyn FnMut(usize, Vec<Found>) -> Result<()>,
+        each: &mut dyn FnMut(usize, Vec<FinishedHypothesis>) -> Result<()>,
     ) -> Result<()> {
         let texts = rows / width;
         let mut order: Vec<usize> = (0..self.jobs.len()).collect();

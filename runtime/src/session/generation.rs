@@ -1,7 +1,7 @@
 //! Text generation, step by step.
 
-use super::turn::{Generated, Turn};
-use super::{GenerateOptions, Session, Token};
+use super::turn::{ConversationMessage, Generated};
+use super::{GenerateOptions, GeneratedToken, Session};
 use crate::template::Message;
 use crate::text::TextStream;
 use crate::{Error, ErrorKind, Result};
@@ -9,7 +9,7 @@ use crate::{Error, ErrorKind, Result};
 /// Finish reason: why a generation ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Ended {
+pub enum FinishReason {
     /// The model produced an end token.
     Model,
     /// One of the stop strings in [`SessionOptions::stop`](super::SessionOptions::stop) occurred.
@@ -22,10 +22,10 @@ pub enum Ended {
 
 /// The result of a step of a generation.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Step {
+pub enum GenerationStep {
     /// A token. The text that it completes may be empty: only whole characters are returned, and text that may be the
     /// beginning of a stop string is held back.
-    Token(Token),
+    Token(GeneratedToken),
     /// No token, but text that was held back until the end.
     Rest,
 }
@@ -44,7 +44,7 @@ pub struct Generation {
     options: GenerateOptions,
     /// A token that was returned but has not been processed by the model yet.
     last: Option<u32>,
-    ended: Option<Ended>,
+    ended: Option<FinishReason>,
     /// The generation has ended, and all text before its end was returned.
     over: bool,
 }
@@ -70,7 +70,7 @@ impl Generation {
     }
 
     /// Returns the finish reason, once the generation has ended.
-    pub fn ended(&self) -> Option<Ended> {
+    pub fn ended(&self) -> Option<FinishReason> {
         self.ended
     }
 
@@ -87,22 +87,22 @@ impl Generation {
     /// Generates a token and appends the text that it completes to `text`, in whole characters; `None` after the last.
     ///
     /// After an error the generation is unchanged: a cancelled step can be retried.
-    pub fn step(&mut self, session: &mut Session, text: &mut String) -> Result<Option<Step>> {
+    pub fn step(&mut self, session: &mut Session, text: &mut String) -> Result<Option<GenerationStep>> {
         if self.over {
             text.clear();
             return Ok(None);
         }
         if self.tokens >= self.options.max_tokens {
-            return Ok(self.end(Ended::Length, text));
+            return Ok(self.end(FinishReason::Length, text));
         }
         if let Some(last) = self.last {
             if session.position() == super::locked(&session.context).most_tokens() {
-                return Ok(self.end(Ended::Context, text));
+                return Ok(self.end(FinishReason::Context, text));
             }
             session.prefill(&[last])?;
             self.last = None;
         }
-        let Some(token) = session.choose()? else { return Ok(self.end(Ended::Model, text)) };
+        let Some(token) = session.choose()? else { return Ok(self.end(FinishReason::Model, text)) };
         self.bytes.clear();
         // Without a tokenizer there are only token ids.
         if let Ok(tokenizer) = session.model.tokenizer() {
@@ -113,19 +113,19 @@ impl Generation {
         let step = self.stream.push(&self.bytes);
         if step.stopped {
             self.over = true;
-            self.ended = Some(Ended::StopText);
+            self.ended = Some(FinishReason::StopText);
         }
         text.clear();
         text.push_str(step.text);
         self.answer.push_str(step.text);
         self.generated.push(token.id, self.stream.decoded_length());
-        Ok(Some(Step::Token(token)))
+        Ok(Some(GenerationStep::Token(token)))
     }
 
-    fn end(&mut self, ended: Ended, text: &mut String) -> Option<Step> {
+    fn end(&mut self, ended: FinishReason, text: &mut String) -> Option<GenerationStep> {
         self.ended = Some(ended);
         self.rest(text);
-        (!text.is_empty()).then_some(Step::Rest)
+        (!text.is_empty()).then_some(GenerationStep::Rest)
     }
 
     /// Ends the generation early, as after a cancellation, and appends the text that was held back to `text`: no stop
@@ -155,10 +155,10 @@ impl Generation {
             session.unread = self.last;
             return;
         }
-        let complete = self.over && self.ended != Some(Ended::StopText);
+        let complete = self.over && self.ended != Some(FinishReason::StopText);
         let generated = self.generated.first(self.answer.len(), complete);
         let message = Message::new("assistant", self.answer.as_str());
-        session.turns.push(Turn { message, generated: Some(generated) });
+        session.turns.push(ConversationMessage { message, generated: Some(generated) });
     }
 }
 

@@ -10,7 +10,7 @@ mod search;
 mod turn;
 
 pub(crate) use dry_breakers::with_breakers;
-pub use generation::{Ended, Generation, Step};
+pub use generation::{FinishReason, Generation, GenerationStep};
 pub use pieces::Pieces;
 pub(crate) use prompt::first_tokens;
 
@@ -25,7 +25,7 @@ use crate::model::Model;
 use crate::sample::{Sampler, SamplerOptions};
 use crate::template::Message;
 use crate::{Error, ErrorKind, Result};
-use turn::Turn;
+use turn::ConversationMessage;
 
 /// Options of a session.
 #[derive(Clone, Debug)]
@@ -88,7 +88,7 @@ pub struct Window {
 
 /// A sampled token.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Token {
+pub struct GeneratedToken {
     /// Its id.
     pub id: u32,
     /// Its log-probability; NaN unless enabled in the sampler options.
@@ -97,7 +97,7 @@ pub struct Token {
 
 /// Memory that a session holds, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Memory {
+pub struct SessionMemory {
     /// Activations, scratch buffers, norms and biases.
     pub arena: usize,
     /// The KV cache, as reserved; pages become resident as it fills.
@@ -166,7 +166,7 @@ pub struct Session {
     tokens: Vec<u32>,
     sampler: Sampler,
     logits: Vec<f32>,
-    turns: Vec<Turn>,
+    turns: Vec<ConversationMessage>,
     /// The encoder input.
     source: Option<Tokens>,
     /// The last token of a raw text, which was returned but not processed by the model.
@@ -383,7 +383,7 @@ impl Session {
     }
 
     /// Samples the next token and runs it through the model. `None` at the end of the generation.
-    pub fn next_token(&mut self) -> Result<Option<Token>> {
+    pub fn next_token(&mut self) -> Result<Option<GeneratedToken>> {
         let token = self.choose()?;
         if let Some(token) = token {
             self.prefill(&[token.id])?;
@@ -392,7 +392,7 @@ impl Session {
     }
 
     /// Samples the next token.
-    fn choose(&mut self) -> Result<Option<Token>> {
+    fn choose(&mut self) -> Result<Option<GeneratedToken>> {
         if self.tokens.is_empty() {
             return Err(Error::new(ErrorKind::State, "session", "has no tokens to go on from; prefill some"));
         }
@@ -400,11 +400,11 @@ impl Session {
         if self.model.end_ids().contains(&choice.id) {
             return Ok(None);
         }
-        Ok(Some(Token { id: choice.id, log_probability: choice.log_probability }))
+        Ok(Some(GeneratedToken { id: choice.id, log_probability: choice.log_probability }))
     }
 
     /// Returns the most likely tokens of the last sampling step, if enabled in the sampler options.
-    pub fn top(&self) -> &[crate::sample::Choice] {
+    pub fn top(&self) -> &[crate::sample::SampledToken] {
         self.sampler.top()
     }
 
@@ -492,9 +492,9 @@ impl Session {
     }
 
     /// Returns the memory that the session holds.
-    pub fn memory(&self) -> Memory {
+    pub fn memory(&self) -> SessionMemory {
         let (arena, cache) = locked(&self.context).memory();
-        Memory { arena, cache, mapped: self.model.file().bytes().len() }
+        SessionMemory { arena, cache, mapped: self.model.file().bytes().len() }
     }
 
     /// Returns unused memory, such as that of removed tokens, to the system.
@@ -509,7 +509,7 @@ impl Session {
 
     /// Adds a message before the next prompt, such as a system prompt.
     pub fn say(&mut self, role: &str, content: &str) {
-        self.turns.push(Turn::given(Message::new(role, content)));
+        self.turns.push(ConversationMessage::given(Message::new(role, content)));
     }
 
     /// Generates a text: the answer to `prompt` if the model has a chat template and `raw` is off, otherwise its

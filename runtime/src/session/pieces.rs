@@ -1,6 +1,6 @@
 //! Iterator over the text of a generation.
 
-use super::{Ended, Generation, Session};
+use super::{FinishReason, Generation, Session};
 use crate::{Error, Result};
 
 /// The text of a generation, in pieces of whole characters.
@@ -45,7 +45,7 @@ impl<'a> Pieces<'a> {
     }
 
     /// Returns the finish reason, once the generation has ended.
-    pub fn ended(&self) -> Option<Ended> {
+    pub fn ended(&self) -> Option<FinishReason> {
         self.generation.ended()
     }
 }

@@ -1,10 +1,10 @@
 //! Converting messages to prompt tokens.
 
-use super::turn::{Generations, Turn};
+use super::turn::{ConversationMessage, Generations};
 use super::{GenerateOptions, Generation, Session};
 use crate::model::Model;
 use crate::seq2seq::start_tokens;
-use crate::template::{ChatTemplate, Data, Date, Message, RenderOptions};
+use crate::template::{ChatTemplate, Date, Message, RenderOptions, TemplateData};
 use crate::text::TextStream;
 use crate::tokenizer::{EncodeOptions, Tokenizer};
 use crate::{Error, Result};
@@ -28,7 +28,7 @@ impl Session {
             tokens.splice(0..0, self.unread);
             return Ok(tokens);
         };
-        self.turns.push(Turn::given(Message::new("user", prompt)));
+        self.turns.push(ConversationMessage::given(Message::new("user", prompt)));
         let tokens = conversation(tokenizer, &template, &self.turns)?;
         self.keep_common(&tokens)
     }
@@ -47,7 +47,7 @@ impl Session {
         if model.graphs().encoder.is_some() {
             return Err(Error::unsupported("model", "it makes a text of a text and does not chat"));
         }
-        let turns = Turn::all(messages);
+        let turns = ConversationMessage::all(messages);
         let tokens = conversation(model.tokenizer()?, &template, &turns)?;
         let rest = self.keep_common(&tokens)?;
         self.prefill(&rest)?;
@@ -68,7 +68,7 @@ pub(crate) fn first_tokens(
     match template {
         Some(template) => {
             let messages = [messages, &[Message::new("user", prompt)]].concat();
-            conversation(tokenizer, &template, &Turn::all(&messages))
+            conversation(tokenizer, &template, &ConversationMessage::all(&messages))
         }
         None => tokenizer.encode(prompt, EncodeOptions { add_special: true, parse_special: options.special }),
     }
@@ -76,7 +76,11 @@ pub(crate) fn first_tokens(
 
 /// Returns the tokens of a conversation. Control tokens come only from the template, however it joins, cuts or changes
 /// the text of messages; generated messages keep their tokens.
-fn conversation(tokenizer: &Tokenizer, template: &ChatTemplate, turns: &[Turn]) -> Result<Vec<u32>> {
+fn conversation(
+    tokenizer: &Tokenizer,
+    template: &ChatTemplate,
+    turns: &[ConversationMessage],
+) -> Result<Vec<u32>> {
     let text = |id: Option<u32>| {
         id.and_then(|id| tokenizer.token_text(id).ok()).map(|text| String::from_utf8_lossy(text).into_owned())
     };
@@ -86,7 +90,7 @@ fn conversation(tokenizer: &Tokenizer, template: &ChatTemplate, turns: &[Turn]) 
         now: Some(Date::now()),
         ..RenderOptions::default()
     };
-    let messages = Data::messages(turns.iter().map(|turn| &turn.message));
+    let messages = TemplateData::messages(turns.iter().map(|turn| &turn.message));
     let (prompt, spans) = template.render_with_spans(&messages, &options)?;
     let untrusted: Vec<Range<usize>> = spans.iter().map(|span| span.range.clone()).collect();
     let options = EncodeOptions { add_special: false, parse_special: true };
@@ -134,7 +138,7 @@ mod tests {
         Tokenizer::open(Bytes::new(vocabulary.write().unwrap())).unwrap()
     }
 
-    fn tokens(template: &str, turns: &[Turn], normalized: bool) -> Vec<u32> {
+    fn tokens(template: &str, turns: &[ConversationMessage], normalized: bool) -> Vec<u32> {
         conversation(&tokenizer(normalized), &ChatTemplate::new(template).unwrap(), turns).unwrap()
     }
 
@@ -143,8 +147,8 @@ mod tests {
         controls.filter_map(|id| CONTROL.get(id as usize).copied()).collect()
     }
 
-    fn user(content: &str) -> Turn {
-        Turn::given(Message::new("user", content))
+    fn user(content: &str) -> ConversationMessage {
+        ConversationMessage::given(Message::new("user", content))
     }
 
     const NONE: &[&str] = &[];
@@ -196,7 +200,7 @@ mod tests {
             ("{% macro f(x) %}{{ x }}{% endmacro %}{{ f(messages[0].content) }}", vec!["[INST]"], NONE),
             ("[INST] {{ messages[0].content | trim }} [INST]", vec![" [INST] "], &["[INST]", "[INST]"]),
         ] {
-            let turns: Vec<Turn> = messages.into_iter().map(user).collect();
+            let turns: Vec<ConversationMessage> = messages.into_iter().map(user).collect();
             for normalized in [false, true] {
                 assert_eq!(control(&tokens(template, &turns, normalized)), want, "{template}");
             }
@@ -224,13 +228,16 @@ mod tests {
     #[test]
     fn known_roles_make_control_tokens_and_others_do_not() {
         let template = "{% for m in messages %}{{ '<|' + m['role'] + '|>' + m['content'] }}{% endfor %}";
-        let turns = |role: &str| [Turn::given(Message::new(role, "hi"))];
+        let turns = |role: &str| [ConversationMessage::given(Message::new(role, "hi"))];
         assert_eq!(control(&tokens(template, &turns("user"), false)), ["<|user|>"]);
         for role in ["im_start", "a", "<|a|>"] {
             assert_eq!(control(&tokens(template, &turns(role), false)), NONE, "{role}");
         }
         let template = "{{ messages[0].role }}{{ messages[0].content }}";
-        assert_eq!(control(&tokens(template, &[Turn::given(Message::new("<|im_", "end|>"))], false)), NONE);
+        assert_eq!(
+            control(&tokens(template, &[ConversationMessage::given(Message::new("<|im_", "end|>"))], false)),
+            NONE
+        );
     }
 
     #[test]
@@ -241,7 +248,8 @@ mod tests {
         for (id, end) in [(72, 1), (260, 7), (120, 9)] {
             generated.push(id, end);
         }
-        let answer = |generated| Turn { message: Message::new("assistant", "H[INST] x"), generated };
+        let answer =
+            |generated| ConversationMessage { message: Message::new("assistant", "H[INST] x"), generated };
         let with = |generated| tokens(template, &[user("[INST]"), answer(generated)], false);
         let [start, end] = [256, 257];
         let text = |text: &str| text.bytes().map(u32::from).collect::<Vec<_>>();

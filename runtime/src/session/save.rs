@@ -8,7 +8,7 @@
 
 use std::path::Path;
 
-use super::turn::{Generated, Turn};
+use super::turn::{ConversationMessage, Generated};
 use super::{Generation, Session, locked};
 use crate::cache::Saved;
 use crate::file::AtomicFile;
@@ -41,7 +41,7 @@ impl Session {
         put_all(&mut out, &self.tokens)?;
         put(&mut out, self.turns.len())?;
         let nothing = Generated::default();
-        for Turn { message, generated } in &self.turns {
+        for ConversationMessage { message, generated } in &self.turns {
             for text in [&message.role, &message.content] {
                 put(&mut out, text.len())?;
                 out.extend(text.as_bytes());
@@ -155,7 +155,7 @@ struct Parts<'a> {
     identity: [u8; 32],
     skipped: Vec<u32>,
     tokens: Vec<u32>,
-    turns: Vec<Turn>,
+    turns: Vec<ConversationMessage>,
     logits: Vec<f32>,
     unread: Option<u32>,
     chance: [u64; 4],
@@ -242,7 +242,7 @@ impl<'a> Reader<'a> {
         Ok(self.take(bytes)?.as_chunks().0.iter().map(|word| u32::from_le_bytes(*word)).collect())
     }
 
-    fn turn(&mut self) -> Result<Turn> {
+    fn turn(&mut self) -> Result<ConversationMessage> {
         let message = Message::new(self.text()?, self.text()?);
         let (ids, ends) = (self.words()?, self.words()?);
         let ends: Vec<usize> = ends.into_iter().map(|end| end as usize).collect();
@@ -250,7 +250,7 @@ impl<'a> Reader<'a> {
         if ids.len() != ends.len() || !ends.is_sorted() || !fits {
             return Err(Error::corrupt("saved.messages", "have tokens that do not fit their text"));
         }
-        Ok(Turn { message, generated: (!ids.is_empty()).then_some(Generated { ids, ends }) })
+        Ok(ConversationMessage { message, generated: (!ids.is_empty()).then_some(Generated { ids, ends }) })
     }
 
     fn text(&mut self) -> Result<&'a str> {

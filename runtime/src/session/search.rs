@@ -3,26 +3,36 @@
 use std::sync::Arc;
 
 use super::{Session, locked};
-use crate::beam_search::{Beams, Found, Hunt, SearchOptions, Settings};
+use crate::beam_search::{BeamSettings, Beams, FinishedHypothesis, Hunt, SearchOptions};
 use crate::logits_processors::RuleList;
 use crate::{Error, ErrorKind, Result};
 
 impl Session {
     /// Searches for the most likely continuations of the session, which is unchanged afterwards. Needs as many
     /// [`forks`](super::SessionOptions::forks) as there are beams.
-    pub fn search(&mut self, options: &SearchOptions) -> Result<Vec<Found>> {
-        let settings = Settings::new(options, self.sampler.vocabulary_size(), self.model.kernel_table())?;
+    pub fn search(&mut self, options: &SearchOptions) -> Result<Vec<FinishedHypothesis>> {
+        let settings = BeamSettings::new(options, self.sampler.vocabulary_size(), self.model.kernel_table())?;
         self.search_by(&settings, options.beams, &self.tokens.clone())
     }
 
     /// Like [`Self::search`], with logits processors given by the caller.
-    pub(crate) fn search_with(&mut self, options: &SearchOptions, rules: RuleList) -> Result<Vec<Found>> {
-        let settings = Settings::with_rules(options, self.logits.len(), rules, self.model.kernel_table())?;
+    pub(crate) fn search_with(
+        &mut self,
+        options: &SearchOptions,
+        rules: RuleList,
+    ) -> Result<Vec<FinishedHypothesis>> {
+        let settings =
+            BeamSettings::with_rules(options, self.logits.len(), rules, self.model.kernel_table())?;
         self.search_by(&settings, options.beams, &[])
     }
 
     /// Searches for continuations; logits processors treat `prompt` as the prompt.
-    fn search_by(&mut self, settings: &Arc<Settings>, beams: usize, prompt: &[u32]) -> Result<Vec<Found>> {
+    fn search_by(
+        &mut self,
+        settings: &Arc<BeamSettings>,
+        beams: usize,
+        prompt: &[u32],
+    ) -> Result<Vec<FinishedHypothesis>> {
         if self.tokens.is_empty() {
             return Err(Error::new(ErrorKind::State, "session", "has no tokens to go on from; prefill some"));
         }

@@ -1,18 +1,18 @@
 //! The messages of a session, with the tokens of those that the model generated.
 
-use crate::template::{Message, Span};
+use crate::template::{Message, UntrustedSpan};
 use std::ops::Range;
 
 /// A message of the conversation.
 #[derive(Clone, Debug)]
-pub(super) struct Turn {
+pub(super) struct ConversationMessage {
     pub(super) message: Message,
     /// The tokens of the content, if the model generated it. They are reused in later prompts unchanged: encoding the
     /// same text could give other tokens than those in the KV cache.
     pub(super) generated: Option<Generated>,
 }
 
-impl Turn {
+impl ConversationMessage {
     /// Creates a turn of a message that the caller passed.
     pub(super) fn given(message: Message) -> Self {
         Self { message, generated: None }
@@ -86,19 +86,19 @@ impl Generated {
 /// Finds the tokens of generated messages in a rendered prompt. Each token is used at most once, so that a template
 /// cannot duplicate them.
 pub(super) struct Generations<'t> {
-    turns: &'t [Turn],
+    turns: &'t [ConversationMessage],
     /// How many bytes of each content were used.
     taken: Vec<usize>,
 }
 
 impl<'t> Generations<'t> {
-    pub(super) fn new(turns: &'t [Turn]) -> Self {
+    pub(super) fn new(turns: &'t [ConversationMessage]) -> Self {
         Self { turns, taken: vec![0; turns.len()] }
     }
 
     /// Returns the tokens that the model generated for the beginning of a span of the prompt, and where they end in the
     /// prompt.
-    pub(super) fn take(&mut self, span: &Span) -> Option<(&'t [u32], usize)> {
+    pub(super) fn take(&mut self, span: &UntrustedSpan) -> Option<(&'t [u32], usize)> {
         let source = span.source?;
         let generated = self.turns.get(source.message)?.generated.as_ref()?;
         let taken = self.taken.get_mut(source.message).filter(|taken| **taken <= source.offset)?;

@@ -278,7 +278,7 @@ impl Transcriber {
     /// Returns a segment of the window that begins at frame `seek`; appends its bytes to `text`.
     fn segment(
         &self,
-        part: &segments::Part<'_>,
+        part: &segments::SegmentFrames<'_>,
         seek: usize,
         written: &Written,
         text: &mut Vec<u8>,

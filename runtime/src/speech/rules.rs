@@ -4,15 +4,15 @@ use std::sync::Arc;
 
 use super::special::Special;
 use crate::Result;
-use crate::logits_processors::{Place, Rule, RuleList};
-use crate::sample::random::Random;
+use crate::logits_processors::{LogitsProcessor, ProcessorContext, RuleList};
+use crate::sample::random::SamplerRandom;
 
 /// The latest timestamp of the first segment of a window, in steps of 20 ms.
 const LATEST_START: usize = 50;
 
 /// A token and its log-probability.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Choice {
+pub(super) struct ScoredToken {
     pub id: u32,
     pub log_probability: f32,
 }
@@ -35,8 +35,8 @@ pub(super) fn of(special: &Special, with_times: bool) -> Result<RuleList> {
     Ok(list)
 }
 
-impl Rule for Times {
-    fn apply(&self, scores: &mut [f32], place: &Place<'_>) {
+impl LogitsProcessor for Times {
+    fn apply(&self, scores: &mut [f32], place: &ProcessorContext<'_>) {
         let Self { end, times, wanted } = *self;
         fill(scores, end + 1, times);
         if wanted {
@@ -94,10 +94,15 @@ fn log_sum(scores: &[f32]) -> f64 {
 
 /// Returns the token with the highest score, the first one of several, or a sampled token if `temperature` is positive;
 /// the end token if all are forbidden.
-pub(super) fn choose(scores: &[f32], special: &Special, temperature: f32, random: &mut Random) -> Choice {
+pub(super) fn choose(
+    scores: &[f32],
+    special: &Special,
+    temperature: f32,
+    random: &mut SamplerRandom,
+) -> ScoredToken {
     let highest = most(scores);
     if highest == f64::NEG_INFINITY {
-        return Choice { id: special.end, log_probability: 0.0 };
+        return ScoredToken { id: special.end, log_probability: 0.0 };
     }
     let at = match temperature > 0.0 {
         true => by_chance(scores, highest, f64::from(temperature), random),
@@ -105,10 +110,10 @@ pub(super) fn choose(scores: &[f32], special: &Special, temperature: f32, random
     };
     let at = at.unwrap_or(special.end as usize);
     let score = scores.get(at).copied().unwrap_or(f32::NEG_INFINITY);
-    Choice { id: at as u32, log_probability: (f64::from(score) - log_sum(scores)) as f32 }
+    ScoredToken { id: at as u32, log_probability: (f64::from(score) - log_sum(scores)) as f32 }
 }
 
-fn by_chance(scores: &[f32], highest: f64, temperature: f64, random: &mut Random) -> Option<usize> {
+fn by_chance(scores: &[f32], highest: f64, temperature: f64, random: &mut SamplerRandom) -> Option<usize> {
     let share = |score: &f32| libm::exp((f64::from(*score) - highest) / temperature);
     let mut rest = random.unit() * scores.iter().map(share).sum::<f64>();
     let found = scores.iter().position(|score| {

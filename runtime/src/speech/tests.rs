@@ -1,11 +1,11 @@
 //! Timestamp rules and segmentation, tested against OpenAI's description of them.
 
 use super::rules::{self, choose, probability};
-use super::segments::{Part, cut};
+use super::segments::{SegmentFrames, cut};
 use super::special::Special;
 use super::write::circle;
-use crate::logits_processors::{Place, Rules};
-use crate::sample::random::Random;
+use crate::logits_processors::{ProcessorContext, Rules};
+use crate::sample::random::SamplerRandom;
 
 /// Ids 0 to 9 are text, 10 is the end token, 11 to 14 are control tokens, timestamps begin at 15.
 const TIMES: u32 = 15;
@@ -27,7 +27,7 @@ fn allowed(written: &[u32], with_times: bool, scores: &[(usize, f32)]) -> Vec<u3
     for &(id, score) in scores {
         all[id] = score;
     }
-    let place = Place { source: &[], text: written, prompt: 0, left: 99 };
+    let place = ProcessorContext { source: &[], text: written, prompt: 0, left: 99 };
     rules::of(&special(), with_times).unwrap().apply(&mut all, &place);
     (0..COUNT as u32).filter(|&id| all[id as usize] > f32::NEG_INFINITY).collect()
 }
@@ -81,7 +81,7 @@ fn times_win_together() {
 #[test]
 fn the_highest_score_is_chosen_with_its_probability() {
     let scores = [1.0_f32, 3.0, f32::NEG_INFINITY, 3.0];
-    let mut random = Random::new(1);
+    let mut random = SamplerRandom::new(1);
     let mut at = |scores: &[f32], temperature| choose(scores, &special(), temperature, &mut random);
     let choice = at(&scores, 0.0);
     let expected = 3.0 - (1_f32.exp() + 2.0 * 3_f32.exp()).ln();
@@ -104,7 +104,7 @@ fn windows_are_cut_between_pairs() {
     let t = |step: u32| TIMES + step;
     let ids = [t(0), 1, t(10), t(12), 2, 3, t(20), t(20), 4];
     let (parts, next) = cut(&ids, TIMES, 3000);
-    let part = |start, end, ids| Part { start, end, ids };
+    let part = |start, end, ids| SegmentFrames { start, end, ids };
     assert_eq!(parts, [part(0, 20, &ids[..3]), part(24, 40, &ids[3..7])]);
     assert_eq!(next, 40, "what comes after the last pair is heard again");
     let closed = &ids[..7];
@@ -115,7 +115,7 @@ fn windows_are_cut_between_pairs() {
 
 #[test]
 fn windows_without_pairs_are_one_segment() {
-    let part = |end, ids| vec![Part { start: 0, end, ids }];
+    let part = |end, ids| vec![SegmentFrames { start: 0, end, ids }];
     assert_eq!(cut(&[1, 2], TIMES, 90), (part(90, &[1, 2]), 90));
     let open = [TIMES + 3, 1];
     assert_eq!(cut(&open, TIMES, 90), (part(6, &open), 90));

@@ -2,9 +2,9 @@
 
 use super::{SURE, TranscribeOptions, Transcriber};
 use crate::Result;
-use crate::beam_search::{Early, SearchOptions};
-use crate::logits_processors::{Place, RuleList};
-use crate::sample::random::Random;
+use crate::beam_search::{EarlyStopping, SearchOptions};
+use crate::logits_processors::{ProcessorContext, RuleList};
+use crate::sample::random::SamplerRandom;
 
 /// The sampling temperatures of the attempts, in order.
 const TEMPERATURES: &[f32] = &[0.0, 0.2, 0.4, 0.6, 0.8, 1.0];
@@ -53,7 +53,7 @@ impl Transcriber {
         let begin = (self.session.position(), self.session.logits().to_vec());
         let most = options.max_tokens.min(half);
         let rules = super::rules::of(&self.special, with_times)?;
-        let mut random = Random::new(seed);
+        let mut random = SamplerRandom::new(seed);
         let mut best: Option<Written> = None;
         for &temperature in if options.again { TEMPERATURES } else { &TEMPERATURES[..1] } {
             let mut written = match options.beams {
@@ -79,13 +79,13 @@ impl Transcriber {
         begin: &(usize, Vec<f32>),
         rules: &RuleList,
         most: usize,
-        (temperature, random): (f32, &mut Random),
+        (temperature, random): (f32, &mut SamplerRandom),
     ) -> Result<Written> {
         self.session.truncate(begin.0)?;
         self.scores.copy_from_slice(&begin.1);
         let (mut ids, mut sum, mut is_circle) = (Vec::with_capacity(most), 0.0, false);
         while ids.len() < most {
-            let place = Place { source: &[], text: &ids, prompt: 0, left: most - ids.len() };
+            let place = ProcessorContext { source: &[], text: &ids, prompt: 0, left: most - ids.len() };
             rules.apply(&mut self.scores, &place);
             let choice = super::rules::choose(&self.scores, &self.special, temperature, random);
             sum += choice.log_probability;
@@ -113,7 +113,7 @@ impl Transcriber {
         let search = SearchOptions {
             beams: options.beams,
             length_penalty: options.length_penalty,
-            early: Early::Full,
+            early: EarlyStopping::Full,
             max_tokens: most,
             rules: self.special.rules.clone(),
             ..SearchOptions::default()

@@ -2,20 +2,20 @@
 
 use std::sync::Arc;
 
-use super::value::Value;
+use super::value::TemplateValue;
 
 /// A name, as an index into the template's list of names.
 pub(super) type Symbol = u32;
 
 #[derive(Debug)]
 pub(super) enum Expression {
-    Constant(Value),
+    Constant(TemplateValue),
     Name(Symbol),
     List(Vec<Expression>),
     Tuple(Vec<Expression>),
     Map(Vec<(Expression, Expression)>),
     /// A value with its postfix operations, from left to right.
-    Steps(Box<Expression>, Vec<Step>),
+    Steps(Box<Expression>, Vec<Postfix>),
     /// Operators of equal precedence, from left to right.
     Arithmetic(Box<Expression>, Vec<(Operator, Expression)>),
     Concatenation(Vec<Expression>),
@@ -30,18 +30,18 @@ pub(super) enum Expression {
 }
 
 #[derive(Debug)]
-pub(super) enum Step {
+pub(super) enum Postfix {
     Attribute(Arc<str>),
     Index(Expression),
     Slice(Box<[Option<Expression>; 3]>),
-    Call(Arguments),
-    Filter(Arc<str>, Arguments),
+    Call(CallArguments),
+    Filter(Arc<str>, CallArguments),
     /// The name, whether it is negated, and the arguments.
-    Test(Arc<str>, bool, Arguments),
+    Test(Arc<str>, bool, CallArguments),
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Arguments {
+pub(super) struct CallArguments {
     pub(super) positional: Vec<Expression>,
     pub(super) keyword: Vec<(Arc<str>, Expression)>,
 }
@@ -71,11 +71,11 @@ pub(super) enum Comparison {
 
 /// The target of an assignment.
 #[derive(Debug)]
-pub(super) enum Target {
+pub(super) enum AssignTarget {
     Name(Symbol),
     /// A namespace and its attribute.
     Attribute(Symbol, Arc<str>),
-    Names(Vec<Target>),
+    Names(Vec<AssignTarget>),
 }
 
 #[derive(Debug)]
@@ -88,23 +88,23 @@ pub(super) struct Statement {
 pub(super) enum Action {
     Text(Box<str>),
     Emit(Expression),
-    Set(Target, Expression),
+    Set(AssignTarget, Expression),
     /// The target, the filters, and the body whose output is assigned.
-    SetBlock(Target, Vec<Step>, Vec<Statement>),
+    SetBlock(AssignTarget, Vec<Postfix>, Vec<Statement>),
     If(Vec<(Expression, Vec<Statement>)>, Vec<Statement>),
-    For(Box<For>),
+    For(Box<ForLoop>),
     Macro(Symbol, Arc<MacroDefinition>),
     /// The macro call, and its `caller`.
     Call(Expression, Arc<MacroDefinition>),
-    Filter(Vec<Step>, Vec<Statement>),
-    With(Vec<(Target, Expression)>, Vec<Statement>),
+    Filter(Vec<Postfix>, Vec<Statement>),
+    With(Vec<(AssignTarget, Expression)>, Vec<Statement>),
     Break,
     Continue,
 }
 
 #[derive(Debug)]
-pub(super) struct For {
-    pub(super) target: Target,
+pub(super) struct ForLoop {
+    pub(super) target: AssignTarget,
     pub(super) iterable: Expression,
     pub(super) filter: Option<Expression>,
     pub(super) body: Vec<Statement>,

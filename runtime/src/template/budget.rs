@@ -12,12 +12,12 @@ pub(super) struct Budget {
 
 /// The message of a failed rendering.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Failure(pub(super) Box<str>);
+pub(super) struct RenderError(pub(super) Box<str>);
 
 /// The result of evaluating a part of a template.
-pub(super) type Eval<T> = std::result::Result<T, Failure>;
+pub(super) type Eval<T> = std::result::Result<T, RenderError>;
 
-impl Failure {
+impl RenderError {
     /// Creates a failure from its message.
     pub(super) fn new(message: impl Into<String>) -> Self {
         Self(message.into().into_boxed_str())
@@ -26,7 +26,7 @@ impl Failure {
 
 /// Returns a failure with a formatted message.
 macro_rules! fail {
-    ($($words:tt)*) => { return Err($crate::template::budget::Failure::new(format!($($words)*))) };
+    ($($words:tt)*) => { return Err($crate::template::budget::RenderError::new(format!($($words)*))) };
 }
 pub(super) use fail;
 

@@ -2,37 +2,55 @@
 
 use super::ast::Comparison;
 use super::budget::{Eval, fail};
-use super::machine::{Given, Machine};
+use super::machine::{Interpreter, PassedArguments};
 use super::operators::compare;
-use super::value::Value;
+use super::value::TemplateValue;
 use super::{filters, methods};
 
-type Check = fn(&Value) -> bool;
+type Check = fn(&TemplateValue) -> bool;
 
 /// Tests of the value alone.
 const CHECKS: &[(&str, Check)] = &[
     ("defined", |value| !value.is_undefined()),
-    ("undefined", Value::is_undefined),
-    ("none", |value| matches!(value, Value::None)),
-    ("true", |value| matches!(value, Value::Bool(true))),
-    ("false", |value| matches!(value, Value::Bool(false))),
-    ("boolean", |value| matches!(value, Value::Bool(_))),
-    ("integer", |value| matches!(value, Value::Int(_))),
-    ("float", |value| matches!(value, Value::Float(_))),
-    ("number", |value| matches!(value, Value::Int(_) | Value::Float(_) | Value::Bool(_))),
-    ("string", |value| matches!(value, Value::Text(_))),
-    ("mapping", |value| matches!(value, Value::Map(_))),
+    ("undefined", TemplateValue::is_undefined),
+    ("none", |value| matches!(value, TemplateValue::None)),
+    ("true", |value| matches!(value, TemplateValue::Bool(true))),
+    ("false", |value| matches!(value, TemplateValue::Bool(false))),
+    ("boolean", |value| matches!(value, TemplateValue::Bool(_))),
+    ("integer", |value| matches!(value, TemplateValue::Int(_))),
+    ("float", |value| matches!(value, TemplateValue::Float(_))),
+    ("number", |value| {
+        matches!(value, TemplateValue::Int(_) | TemplateValue::Float(_) | TemplateValue::Bool(_))
+    }),
+    ("string", |value| matches!(value, TemplateValue::Text(_))),
+    ("mapping", |value| matches!(value, TemplateValue::Map(_))),
     ("sequence", |value| {
-        matches!(value, Value::Text(_) | Value::List(_) | Value::Map(_) | Value::Undefined(_))
+        matches!(
+            value,
+            TemplateValue::Text(_)
+                | TemplateValue::List(_)
+                | TemplateValue::Map(_)
+                | TemplateValue::Undefined(_)
+        )
     }),
     ("iterable", |value| {
         matches!(
             value,
-            Value::Text(_) | Value::List(_) | Value::Map(_) | Value::Undefined(_) | Value::Loop(_)
+            TemplateValue::Text(_)
+                | TemplateValue::List(_)
+                | TemplateValue::Map(_)
+                | TemplateValue::Undefined(_)
+                | TemplateValue::Loop(_)
         )
     }),
     ("callable", |value| {
-        matches!(value, Value::Function(_) | Value::Macro(..) | Value::Method(_) | Value::Undefined(_))
+        matches!(
+            value,
+            TemplateValue::Function(_)
+                | TemplateValue::Macro(..)
+                | TemplateValue::Method(_)
+                | TemplateValue::Undefined(_)
+        )
     }),
     ("lower", |value| value.as_text().is_some_and(|text| methods::is_cased(text, char::is_lowercase))),
     ("upper", |value| value.as_text().is_some_and(|text| methods::is_cased(text, char::is_uppercase))),
@@ -60,9 +78,14 @@ const COMPARISONS: &[(&str, Comparison)] = &[
 ];
 
 /// Computes `value is name(given)`.
-pub(super) fn check(machine: &mut Machine<'_>, name: &str, value: &Value, given: &Given) -> Eval<bool> {
+pub(super) fn check(
+    machine: &mut Interpreter<'_>,
+    name: &str,
+    value: &TemplateValue,
+    given: &PassedArguments,
+) -> Eval<bool> {
     if let Some((_, check)) = CHECKS.iter().find(|(known, _)| *known == name) {
-        if let Value::Text(text) = value {
+        if let TemplateValue::Text(text) = value {
             machine.budget.scan(text.len())?;
         }
         return Ok(check(value));
@@ -75,14 +98,16 @@ pub(super) fn check(machine: &mut Machine<'_>, name: &str, value: &Value, given:
     match (name, value.as_int()) {
         ("odd", Some(number)) => Ok(number % 2 != 0),
         ("even", Some(number)) => Ok(number % 2 == 0),
-        ("divisibleby", Some(number)) => match argument.and_then(Value::as_int) {
+        ("divisibleby", Some(number)) => match argument.and_then(TemplateValue::as_int) {
             Some(divisor) if divisor != 0 => Ok(number.checked_rem(divisor).unwrap_or(0) == 0),
             _ => fail!("has the test 'divisibleby' without a number"),
         },
         ("odd" | "even" | "divisibleby", None) => fail!("has the test '{name}' of {}", value.describe()),
         ("sameas", _) => match argument {
-            Some(Value::Bool(truth)) => Ok(matches!(value, Value::Bool(other) if other == truth)),
-            Some(Value::None) => Ok(matches!(value, Value::None)),
+            Some(TemplateValue::Bool(truth)) => {
+                Ok(matches!(value, TemplateValue::Bool(other) if other == truth))
+            }
+            Some(TemplateValue::None) => Ok(matches!(value, TemplateValue::None)),
             Some(other) => compare(value, Comparison::Equal, other, &mut machine.budget),
             None => fail!("has the test 'sameas' without a value"),
         },

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 
-use super::budget::{Budget, Failure};
-use super::text::Text;
-use super::value::{ELEMENT, ListKind, Value};
+use super::budget::{Budget, RenderError};
+use super::text::SpannedText;
+use super::value::{ELEMENT, ListKind, TemplateValue};
 use crate::{Error, Result};
 
 /// Known roles. Any other role is as untrusted as the content of a message.
@@ -64,13 +64,13 @@ impl Message {
 /// # Ok::<(), siskin::Error>(())
 /// ```
 #[derive(Clone, Debug)]
-pub struct Data {
-    pub(super) value: Value,
+pub struct TemplateData {
+    pub(super) value: TemplateValue,
     /// The approximate size in memory, in bytes.
     pub(super) bytes: usize,
 }
 
-impl Data {
+impl TemplateData {
     /// Parses JSON.
     ///
     /// # Errors
@@ -90,99 +90,109 @@ impl Data {
     /// The messages of a conversation, numbered from 0 as [`Source::message`](super::text::Source) counts them.
     pub(crate) fn messages<'m>(messages: impl IntoIterator<Item = &'m Message>) -> Self {
         let message = |(number, message): (usize, &Message)| {
-            let role = ("role".into(), Data::role(&message.role));
-            let content = ("content".into(), Data::text(Text::content(message.content.as_str(), number)));
-            Self::map(vec![role, content]).unwrap_or_else(|_| Value::None.into())
+            let role = ("role".into(), TemplateData::role(&message.role));
+            let content = (
+                "content".into(),
+                TemplateData::text(SpannedText::content(message.content.as_str(), number)),
+            );
+            Self::map(vec![role, content]).unwrap_or_else(|_| TemplateValue::None.into())
         };
         let messages = messages.into_iter().enumerate().map(message).collect();
-        Self::list(messages).unwrap_or_else(|_| Value::None.into())
+        Self::list(messages).unwrap_or_else(|_| TemplateValue::None.into())
     }
 
-    fn list(parts: Vec<Data>) -> std::result::Result<Self, Failure> {
+    fn list(parts: Vec<TemplateData>) -> std::result::Result<Self, RenderError> {
         let bytes = parts.iter().map(|part| part.bytes).fold(ELEMENT, usize::saturating_add);
-        let value = Value::list(parts.into_iter().map(|part| part.value).collect(), ListKind::List)?;
+        let value = TemplateValue::list(parts.into_iter().map(|part| part.value).collect(), ListKind::List)?;
         Ok(Self { value, bytes })
     }
 
     /// Creates trusted text: the text of one of the model's special tokens, such as BOS.
     pub(super) fn trusted(text: &str) -> Self {
-        Self::text(Text::trusted(text))
+        Self::text(SpannedText::trusted(text))
     }
 
     /// Creates a role, which is trusted if it is one of [`ROLES`]: templates build control tokens such as `<|user|>`
     /// from it.
     fn role(text: &str) -> Self {
-        Self::text(if ROLES.contains(&text) { Text::trusted(text) } else { Text::untrusted(text) })
+        Self::text(if ROLES.contains(&text) {
+            SpannedText::trusted(text)
+        } else {
+            SpannedText::untrusted(text)
+        })
     }
 
-    fn text(text: Text) -> Self {
-        Self { bytes: text.size() + ELEMENT, value: Value::Text(text) }
+    fn text(text: SpannedText) -> Self {
+        Self { bytes: text.size() + ELEMENT, value: TemplateValue::Text(text) }
     }
 
-    fn map(entries: Vec<(Arc<str>, Data)>) -> std::result::Result<Self, Failure> {
-        let size = |(key, part): &(Arc<str>, Data)| part.bytes + ELEMENT + key.len();
+    fn map(entries: Vec<(Arc<str>, TemplateData)>) -> std::result::Result<Self, RenderError> {
+        let size = |(key, part): &(Arc<str>, TemplateData)| part.bytes + ELEMENT + key.len();
         let bytes = entries.iter().map(size).fold(ELEMENT, usize::saturating_add);
         let entries = entries.into_iter().map(|(key, part)| {
             let part = match &part.value {
-                Value::Text(text) if &*key == "role" => Self::role(text).value,
+                TemplateValue::Text(text) if &*key == "role" => Self::role(text).value,
                 _ => part.value,
             };
-            (Value::Text(Text::untrusted(key)), part)
+            (TemplateValue::Text(SpannedText::untrusted(key)), part)
         });
-        Ok(Self { value: Value::map(entries.collect(), &mut Budget::new(u64::MAX, u64::MAX))?, bytes })
+        Ok(Self {
+            value: TemplateValue::map(entries.collect(), &mut Budget::new(u64::MAX, u64::MAX))?,
+            bytes,
+        })
     }
 }
 
-impl PartialEq for Data {
+impl PartialEq for TemplateData {
     fn eq(&self, other: &Self) -> bool {
         let mut budget = Budget::new(u64::MAX, u64::MAX);
         super::operators::equal(&self.value, &other.value, &mut budget).unwrap_or(false)
     }
 }
 
-impl From<Value> for Data {
-    fn from(value: Value) -> Self {
+impl From<TemplateValue> for TemplateData {
+    fn from(value: TemplateValue) -> Self {
         Self { value, bytes: ELEMENT }
     }
 }
 
-impl From<bool> for Data {
+impl From<bool> for TemplateData {
     fn from(truth: bool) -> Self {
-        Value::Bool(truth).into()
+        TemplateValue::Bool(truth).into()
     }
 }
 
-impl From<i64> for Data {
+impl From<i64> for TemplateData {
     fn from(number: i64) -> Self {
-        Value::Int(number).into()
+        TemplateValue::Int(number).into()
     }
 }
 
-impl From<f64> for Data {
+impl From<f64> for TemplateData {
     fn from(number: f64) -> Self {
-        Value::Float(number).into()
+        TemplateValue::Float(number).into()
     }
 }
 
-impl From<&str> for Data {
+impl From<&str> for TemplateData {
     fn from(text: &str) -> Self {
-        Self::text(Text::untrusted(text))
+        Self::text(SpannedText::untrusted(text))
     }
 }
 
-impl From<&[Message]> for Data {
+impl From<&[Message]> for TemplateData {
     fn from(messages: &[Message]) -> Self {
         Self::messages(messages)
     }
 }
 
-impl<const COUNT: usize> From<&[Message; COUNT]> for Data {
+impl<const COUNT: usize> From<&[Message; COUNT]> for TemplateData {
     fn from(messages: &[Message; COUNT]) -> Self {
         Self::from(messages.as_slice())
     }
 }
 
-impl<'de> Deserialize<'de> for Data {
+impl<'de> Deserialize<'de> for TemplateData {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
         deserializer.deserialize_any(DataVisitor)
     }
@@ -191,49 +201,49 @@ impl<'de> Deserialize<'de> for Data {
 struct DataVisitor;
 
 impl<'de> Visitor<'de> for DataVisitor {
-    type Value = Data;
+    type Value = TemplateData;
 
     fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("JSON")
     }
 
-    fn visit_unit<E>(self) -> std::result::Result<Data, E> {
-        Ok(Value::None.into())
+    fn visit_unit<E>(self) -> std::result::Result<TemplateData, E> {
+        Ok(TemplateValue::None.into())
     }
 
-    fn visit_bool<E>(self, truth: bool) -> std::result::Result<Data, E> {
+    fn visit_bool<E>(self, truth: bool) -> std::result::Result<TemplateData, E> {
         Ok(truth.into())
     }
 
-    fn visit_i64<E>(self, number: i64) -> std::result::Result<Data, E> {
+    fn visit_i64<E>(self, number: i64) -> std::result::Result<TemplateData, E> {
         Ok(number.into())
     }
 
-    fn visit_u64<E>(self, number: u64) -> std::result::Result<Data, E> {
-        Ok(i64::try_from(number).map_or_else(|_| (number as f64).into(), Data::from))
+    fn visit_u64<E>(self, number: u64) -> std::result::Result<TemplateData, E> {
+        Ok(i64::try_from(number).map_or_else(|_| (number as f64).into(), TemplateData::from))
     }
 
-    fn visit_f64<E>(self, number: f64) -> std::result::Result<Data, E> {
+    fn visit_f64<E>(self, number: f64) -> std::result::Result<TemplateData, E> {
         Ok(number.into())
     }
 
-    fn visit_str<E>(self, text: &str) -> std::result::Result<Data, E> {
+    fn visit_str<E>(self, text: &str) -> std::result::Result<TemplateData, E> {
         Ok(text.into())
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut access: A) -> std::result::Result<Data, A::Error> {
+    fn visit_seq<A: SeqAccess<'de>>(self, mut access: A) -> std::result::Result<TemplateData, A::Error> {
         let mut parts = Vec::new();
         while let Some(part) = access.next_element()? {
             parts.push(part);
         }
-        Data::list(parts).map_err(|failure| A::Error::custom(failure.0))
+        TemplateData::list(parts).map_err(|failure| A::Error::custom(failure.0))
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> std::result::Result<Data, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> std::result::Result<TemplateData, A::Error> {
         let mut entries = Vec::new();
-        while let Some((key, part)) = access.next_entry::<String, Data>()? {
+        while let Some((key, part)) = access.next_entry::<String, TemplateData>()? {
             entries.push((key.into(), part));
         }
-        Data::map(entries).map_err(|failure| A::Error::custom(failure.0))
+        TemplateData::map(entries).map_err(|failure| A::Error::custom(failure.0))
     }
 }

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use super::ast::{Arguments, Comparison, Expression, Operator, Step};
+use super::ast::{CallArguments, Comparison, Expression, Operator, Postfix};
 use super::budget::{Eval, fail};
-use super::lexer::Token;
+use super::lexer::TemplateToken;
 use super::parser::Parser;
-use super::value::Value;
+use super::value::TemplateValue;
 
 impl Parser {
     /// Parses an expression, or a tuple of several separated by commas.
@@ -32,7 +32,8 @@ impl Parser {
     }
 
     fn at_end(&self) -> bool {
-        matches!(self.peek(), Token::EmitEnd | Token::BlockEnd | Token::End) || self.at(")")
+        matches!(self.peek(), TemplateToken::EmitEnd | TemplateToken::BlockEnd | TemplateToken::End)
+            || self.at(")")
     }
 
     pub(super) fn expression(&mut self) -> Eval<Expression> {
@@ -86,14 +87,14 @@ impl Parser {
         let mut rest = Vec::new();
         loop {
             let comparison = match self.peek() {
-                Token::Operator("==") => Comparison::Equal,
-                Token::Operator("!=") => Comparison::NotEqual,
-                Token::Operator("<") => Comparison::Less,
-                Token::Operator("<=") => Comparison::LessOrEqual,
-                Token::Operator(">") => Comparison::Greater,
-                Token::Operator(">=") => Comparison::GreaterOrEqual,
-                Token::Name(name) if &**name == "in" => Comparison::In,
-                Token::Name(name) if &**name == "not" => {
+                TemplateToken::Operator("==") => Comparison::Equal,
+                TemplateToken::Operator("!=") => Comparison::NotEqual,
+                TemplateToken::Operator("<") => Comparison::Less,
+                TemplateToken::Operator("<=") => Comparison::LessOrEqual,
+                TemplateToken::Operator(">") => Comparison::Greater,
+                TemplateToken::Operator(">=") => Comparison::GreaterOrEqual,
+                TemplateToken::Name(name) if &**name == "in" => Comparison::In,
+                TemplateToken::Name(name) if &**name == "not" => {
                     self.next();
                     if !self.at_name("in") {
                         return self.unexpected("'in'");
@@ -165,23 +166,27 @@ impl Parser {
     }
 
     fn primary(&mut self) -> Eval<Expression> {
-        if !matches!(self.peek(), Token::Name(_) | Token::Text(_) | Token::Int(_) | Token::Float(_))
-            && !["(", "[", "{"].iter().any(|bracket| self.at(bracket))
+        if !matches!(
+            self.peek(),
+            TemplateToken::Name(_) | TemplateToken::Text(_) | TemplateToken::Int(_) | TemplateToken::Float(_)
+        ) && !["(", "[", "{"].iter().any(|bracket| self.at(bracket))
         {
             return self.unexpected("a value");
         }
         Ok(match self.next() {
-            Token::Name(name) => match &*name {
-                "true" | "True" => Expression::Constant(Value::Bool(true)),
-                "false" | "False" => Expression::Constant(Value::Bool(false)),
-                "none" | "None" => Expression::Constant(Value::None),
+            TemplateToken::Name(name) => match &*name {
+                "true" | "True" => Expression::Constant(TemplateValue::Bool(true)),
+                "false" | "False" => Expression::Constant(TemplateValue::Bool(false)),
+                "none" | "None" => Expression::Constant(TemplateValue::None),
                 _ => Expression::Name(self.symbol(&name.into())),
             },
-            Token::Text(text) => Expression::Constant(Value::literal(self.joined(text.into()))),
-            Token::Int(number) => Expression::Constant(Value::Int(number)),
-            Token::Float(number) => Expression::Constant(Value::Float(number)),
-            Token::Operator("(") => self.bracket()?,
-            Token::Operator("[") => Expression::List(self.items("]", |parser| parser.expression())?),
+            TemplateToken::Text(text) => {
+                Expression::Constant(TemplateValue::literal(self.joined(text.into())))
+            }
+            TemplateToken::Int(number) => Expression::Constant(TemplateValue::Int(number)),
+            TemplateToken::Float(number) => Expression::Constant(TemplateValue::Float(number)),
+            TemplateToken::Operator("(") => self.bracket()?,
+            TemplateToken::Operator("[") => Expression::List(self.items("]", |parser| parser.expression())?),
             _ => Expression::Map(self.items("}", |parser| {
                 let key = parser.expression()?;
                 parser.expect(":")?;
@@ -193,8 +198,8 @@ impl Parser {
     /// Concatenates adjacent string literals.
     fn joined(&mut self, first: String) -> Arc<str> {
         let mut text = first;
-        while matches!(self.peek(), Token::Text(_)) {
-            if let Token::Text(more) = self.next() {
+        while matches!(self.peek(), TemplateToken::Text(_)) {
+            if let TemplateToken::Text(more) = self.next() {
                 text.push_str(&more);
             }
         }
@@ -224,24 +229,24 @@ impl Parser {
         Ok(items)
     }
 
-    fn postfix(&mut self) -> Eval<Option<Step>> {
+    fn postfix(&mut self) -> Eval<Option<Postfix>> {
         if self.skip(".") {
-            if let Token::Int(place) = self.peek() {
-                let place = Expression::Constant(Value::Int(*place));
+            if let TemplateToken::Int(place) = self.peek() {
+                let place = Expression::Constant(TemplateValue::Int(*place));
                 self.next();
-                return Ok(Some(Step::Index(place)));
+                return Ok(Some(Postfix::Index(place)));
             }
-            return Ok(Some(Step::Attribute(self.name()?)));
+            return Ok(Some(Postfix::Attribute(self.name()?)));
         }
         if self.skip("[") {
             let step = self.subscript()?;
             self.expect("]")?;
             return Ok(Some(step));
         }
-        if self.at("(") { Ok(Some(Step::Call(self.arguments()?))) } else { Ok(None) }
+        if self.at("(") { Ok(Some(Postfix::Call(self.arguments()?))) } else { Ok(None) }
     }
 
-    fn subscript(&mut self) -> Eval<Step> {
+    fn subscript(&mut self) -> Eval<Postfix> {
         let mut parts = [None, None, None];
         let mut place = 0;
         loop {
@@ -259,33 +264,35 @@ impl Parser {
             }
         }
         match parts {
-            [Some(index), None, None] if place == 0 => Ok(Step::Index(index)),
+            [Some(index), None, None] if place == 0 => Ok(Postfix::Index(index)),
             _ if place == 0 => self.unexpected("an index"),
-            parts => Ok(Step::Slice(Box::new(parts))),
+            parts => Ok(Postfix::Slice(Box::new(parts))),
         }
     }
 
-    fn filter_or_test(&mut self) -> Eval<Option<Step>> {
+    fn filter_or_test(&mut self) -> Eval<Option<Postfix>> {
         if self.skip("|") {
             let name = self.dotted_name()?;
-            let arguments = if self.at("(") { self.arguments()? } else { Arguments::default() };
-            return Ok(Some(Step::Filter(name, arguments)));
+            let arguments = if self.at("(") { self.arguments()? } else { CallArguments::default() };
+            return Ok(Some(Postfix::Filter(name, arguments)));
         }
         if self.skip_name("is") {
             return self.test().map(Some);
         }
-        if self.at("(") { Ok(Some(Step::Call(self.arguments()?))) } else { Ok(None) }
+        if self.at("(") { Ok(Some(Postfix::Call(self.arguments()?))) } else { Ok(None) }
     }
 
-    fn test(&mut self) -> Eval<Step> {
+    fn test(&mut self) -> Eval<Postfix> {
         let negated = self.skip_name("not");
         let name = self.dotted_name()?;
         let operand = match self.peek() {
-            Token::Name(word) => !matches!(&**word, "else" | "or" | "and" | "is" | "if" | "not" | "in"),
-            Token::Text(_) | Token::Int(_) | Token::Float(_) => true,
+            TemplateToken::Name(word) => {
+                !matches!(&**word, "else" | "or" | "and" | "is" | "if" | "not" | "in")
+            }
+            TemplateToken::Text(_) | TemplateToken::Int(_) | TemplateToken::Float(_) => true,
             _ => self.at("[") || self.at("{"),
         };
-        let mut arguments = Arguments::default();
+        let mut arguments = CallArguments::default();
         if self.at("(") {
             arguments = self.arguments()?;
         } else if operand {
@@ -298,7 +305,7 @@ impl Parser {
                 if steps.is_empty() { value } else { Expression::Steps(Box::new(value), steps) };
             arguments.positional.push(steps_or_value);
         }
-        Ok(Step::Test(name, negated, arguments))
+        Ok(Postfix::Test(name, negated, arguments))
     }
 
     pub(super) fn dotted_name(&mut self) -> Eval<Arc<str>> {
@@ -314,8 +321,8 @@ impl Parser {
         Ok(name.into())
     }
 
-    pub(super) fn arguments(&mut self) -> Eval<Arguments> {
-        let mut arguments = Arguments::default();
+    pub(super) fn arguments(&mut self) -> Eval<CallArguments> {
+        let mut arguments = CallArguments::default();
         self.expect("(")?;
         while !self.skip(")") {
             if !(arguments.positional.is_empty() && arguments.keyword.is_empty()) {

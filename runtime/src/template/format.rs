@@ -2,15 +2,19 @@
 
 use super::budget::{Budget, Eval, fail};
 use super::python::{write_repr, write_str};
-use super::text::{SPAN_BYTES, Text, TextBuilder};
-use super::value::{ListKind, Value};
+use super::text::{SPAN_BYTES, SpannedText, TextBuilder};
+use super::value::{ListKind, TemplateValue};
 
 const WIDEST: usize = 1000;
 
 /// Computes `format % arguments`.
-pub(super) fn percent(format: &Text, arguments: &Value, budget: &mut Budget) -> Eval<Value> {
+pub(super) fn percent(
+    format: &SpannedText,
+    arguments: &TemplateValue,
+    budget: &mut Budget,
+) -> Eval<TemplateValue> {
     let values = match arguments {
-        Value::List(list) if list.kind == ListKind::Tuple => list.items.as_slice(),
+        TemplateValue::List(list) if list.kind == ListKind::Tuple => list.items.as_slice(),
         other => std::slice::from_ref(other),
     };
     budget.allocate(format.size())?;
@@ -46,13 +50,18 @@ pub(super) fn percent(format: &Text, arguments: &Value, budget: &mut Budget) -> 
         }
     }
     output.push_part(format, rest);
-    if values.next().is_some() && !matches!(arguments, Value::Map(_)) {
+    if values.next().is_some() && !matches!(arguments, TemplateValue::Map(_)) {
         fail!("has a format with too many values");
     }
-    Ok(Value::Text(output.finish()))
+    Ok(TemplateValue::Text(output.finish()))
 }
 
-fn one(kind: char, precision: Option<usize>, value: &Value, budget: &mut Budget) -> Eval<Text> {
+fn one(
+    kind: char,
+    precision: Option<usize>,
+    value: &TemplateValue,
+    budget: &mut Budget,
+) -> Eval<SpannedText> {
     let mut text = TextBuilder::default();
     match kind {
         's' => write_str(value, &mut text, budget)?,
@@ -82,7 +91,13 @@ fn one(kind: char, precision: Option<usize>, value: &Value, budget: &mut Budget)
     }
 }
 
-fn pad(text: &Text, flags: &str, width: usize, output: &mut TextBuilder, budget: &mut Budget) -> Eval<()> {
+fn pad(
+    text: &SpannedText,
+    flags: &str,
+    width: usize,
+    output: &mut TextBuilder,
+    budget: &mut Budget,
+) -> Eval<()> {
     let plus = if flags.contains('+') && !text.starts_with('-') { "+" } else { "" };
     let missing = width.saturating_sub(text.chars().count() + plus.len());
     budget.allocate(text.size() + missing + SPAN_BYTES)?;
@@ -116,7 +131,11 @@ fn number(text: &str) -> Eval<(Option<usize>, &str)> {
 }
 
 /// Computes `format.format(…)` with simple fields: `{}`, `{0}` and `{name}`.
-pub(super) fn braces(format: &Text, values: &super::machine::Given, budget: &mut Budget) -> Eval<Value> {
+pub(super) fn braces(
+    format: &SpannedText,
+    values: &super::machine::PassedArguments,
+    budget: &mut Budget,
+) -> Eval<TemplateValue> {
     let mut output = TextBuilder::default();
     let mut automatic = 0;
     let mut rest: &str = format;
@@ -149,5 +168,5 @@ pub(super) fn braces(format: &Text, values: &super::machine::Given, budget: &mut
         }
     }
     output.push_part(format, rest);
-    Ok(Value::Text(output.finish()))
+    Ok(TemplateValue::Text(output.finish()))
 }

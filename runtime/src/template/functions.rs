@@ -1,10 +1,10 @@
 //! The global functions of templates.
 
 use super::budget::{Eval, fail};
-use super::machine::{Given, Machine};
+use super::machine::{Interpreter, PassedArguments};
 use super::python::write_str;
 use super::text::TextBuilder;
-use super::value::{ELEMENT, Function, ListKind, Value};
+use super::value::{ELEMENT, Function, ListKind, TemplateValue};
 
 /// The maximum length of a range, as in Jinja's sandbox.
 const LONGEST_RANGE: i64 = 100_000;
@@ -23,13 +23,17 @@ pub(super) fn named(name: &str) -> Option<Function> {
 }
 
 /// Calls a function.
-pub(super) fn call(machine: &mut Machine<'_>, function: Function, given: Given) -> Eval<Value> {
+pub(super) fn call(
+    machine: &mut Interpreter<'_>,
+    function: Function,
+    given: PassedArguments,
+) -> Eval<TemplateValue> {
     match function {
         Function::Range => range(machine, &given),
         Function::Namespace => {
             let mut attributes = Vec::new();
             for (key, value) in pairs(machine, given)? {
-                if let Value::Text(name) = key {
+                if let TemplateValue::Text(name) = key {
                     attributes.push((name.as_arc().clone(), value));
                 }
             }
@@ -37,7 +41,7 @@ pub(super) fn call(machine: &mut Machine<'_>, function: Function, given: Given) 
         }
         Function::Dict => {
             let pairs = pairs(machine, given)?;
-            Value::map(pairs, &mut machine.budget)
+            TemplateValue::map(pairs, &mut machine.budget)
         }
         Function::RaiseException => {
             let mut message = TextBuilder::default();
@@ -47,9 +51,9 @@ pub(super) fn call(machine: &mut Machine<'_>, function: Function, given: Given) 
             fail!("refuses the messages: {}", message.into_parts().0)
         }
         Function::StrftimeNow => match (machine.now, given.get(0, "format")) {
-            (Some(now), Some(Value::Text(format))) => {
+            (Some(now), Some(TemplateValue::Text(format))) => {
                 machine.budget.allocate(format.len().saturating_mul(16))?;
-                Ok(Value::Text(format.changed(now.format(format))))
+                Ok(TemplateValue::Text(format.changed(now.format(format))))
             }
             (None, _) => fail!("asks for the date, which was not given"),
             _ => fail!("asks for the date without a format"),
@@ -57,7 +61,7 @@ pub(super) fn call(machine: &mut Machine<'_>, function: Function, given: Given) 
     }
 }
 
-fn range(machine: &mut Machine<'_>, given: &Given) -> Eval<Value> {
+fn range(machine: &mut Interpreter<'_>, given: &PassedArguments) -> Eval<TemplateValue> {
     let mut numbers = Vec::new();
     for value in &given.positional {
         match value.as_int() {
@@ -78,16 +82,17 @@ fn range(machine: &mut Machine<'_>, given: &Given) -> Eval<Value> {
         fail!("makes a range of more than {LONGEST_RANGE} numbers");
     }
     machine.budget.allocate(count as usize * ELEMENT)?;
-    let items = (0..count).map(|index| Value::Int(start.wrapping_add(index.wrapping_mul(step)))).collect();
-    Value::list(items, ListKind::List)
+    let items =
+        (0..count).map(|index| TemplateValue::Int(start.wrapping_add(index.wrapping_mul(step)))).collect();
+    TemplateValue::list(items, ListKind::List)
 }
 
 /// Returns the entries of `dict(mapping, name=value)`.
-fn pairs(machine: &mut Machine<'_>, given: Given) -> Eval<Vec<(Value, Value)>> {
+fn pairs(machine: &mut Interpreter<'_>, given: PassedArguments) -> Eval<Vec<(TemplateValue, TemplateValue)>> {
     let mut pairs = Vec::new();
     match given.positional.first() {
         None => {}
-        Some(Value::Map(map)) => {
+        Some(TemplateValue::Map(map)) => {
             machine.budget.allocate(map.len() * ELEMENT * 2)?;
             pairs.extend_from_slice(map.entries());
         }
@@ -100,6 +105,6 @@ fn pairs(machine: &mut Machine<'_>, given: Given) -> Eval<Vec<(Value, Value)>> {
             }
         }
     }
-    pairs.extend(given.keyword.into_iter().map(|(name, value)| (Value::literal(name), value)));
+    pairs.extend(given.keyword.into_iter().map(|(name, value)| (TemplateValue::literal(name), value)));
     Ok(pairs)
 }

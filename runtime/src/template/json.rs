@@ -4,24 +4,24 @@ use std::fmt::Write as _;
 
 use super::budget::{Budget, Eval, fail};
 use super::python::float;
-use super::text::{SPAN_BYTES, Text, TextBuilder};
-use super::value::Value;
+use super::text::{SPAN_BYTES, SpannedText, TextBuilder};
+use super::value::TemplateValue;
 
 /// Options of the output.
 #[derive(Clone, Debug)]
-pub(super) struct Layout {
+pub(super) struct JsonStyle {
     /// The indentation per level; `None` writes one line.
-    pub(super) indent: Option<Text>,
-    pub(super) item_separator: Text,
-    pub(super) key_separator: Text,
+    pub(super) indent: Option<SpannedText>,
+    pub(super) item_separator: SpannedText,
+    pub(super) key_separator: SpannedText,
     pub(super) ascii: bool,
     pub(super) sort_keys: bool,
 }
 
 /// Appends `value`.
 pub(super) fn write(
-    value: &Value,
-    layout: &Layout,
+    value: &TemplateValue,
+    layout: &JsonStyle,
     output: &mut TextBuilder,
     budget: &mut Budget,
 ) -> Eval<()> {
@@ -29,20 +29,20 @@ pub(super) fn write(
 }
 
 fn write_at(
-    value: &Value,
-    layout: &Layout,
+    value: &TemplateValue,
+    layout: &JsonStyle,
     level: usize,
     output: &mut TextBuilder,
     budget: &mut Budget,
 ) -> Eval<()> {
     budget.allocate(24 + SPAN_BYTES)?;
     match value {
-        Value::None => output.push_computed("null"),
-        Value::Bool(truth) => output.push_computed(if *truth { "true" } else { "false" }),
-        Value::Int(number) => output.push_computed(&number.to_string()),
-        Value::Float(number) => output.push_computed(&number_text(*number)),
-        Value::Text(text) => quote(text, layout.ascii, output, budget)?,
-        Value::List(list) => {
+        TemplateValue::None => output.push_computed("null"),
+        TemplateValue::Bool(truth) => output.push_computed(if *truth { "true" } else { "false" }),
+        TemplateValue::Int(number) => output.push_computed(&number.to_string()),
+        TemplateValue::Float(number) => output.push_computed(&number_text(*number)),
+        TemplateValue::Text(text) => quote(text, layout.ascii, output, budget)?,
+        TemplateValue::List(list) => {
             output.push('[');
             for (index, item) in list.items.iter().enumerate() {
                 separate(index, layout, level + 1, output, budget)?;
@@ -50,7 +50,7 @@ fn write_at(
             }
             close(list.items.len(), ']', layout, level, output, budget)?;
         }
-        Value::Map(map) => {
+        TemplateValue::Map(map) => {
             output.push('{');
             let mut entries: Vec<_> = map.entries().iter().collect();
             if layout.sort_keys {
@@ -71,10 +71,15 @@ fn write_at(
     Ok(())
 }
 
-fn write_key(key: &Value, layout: &Layout, output: &mut TextBuilder, budget: &mut Budget) -> Eval<()> {
+fn write_key(
+    key: &TemplateValue,
+    layout: &JsonStyle,
+    output: &mut TextBuilder,
+    budget: &mut Budget,
+) -> Eval<()> {
     match key {
-        Value::Text(text) => quote(text, layout.ascii, output, budget),
-        Value::None | Value::Bool(_) | Value::Int(_) | Value::Float(_) => {
+        TemplateValue::Text(text) => quote(text, layout.ascii, output, budget),
+        TemplateValue::None | TemplateValue::Bool(_) | TemplateValue::Int(_) | TemplateValue::Float(_) => {
             output.push('"');
             write_at(key, layout, 0, output, budget)?;
             output.push('"');
@@ -86,7 +91,7 @@ fn write_key(key: &Value, layout: &Layout, output: &mut TextBuilder, budget: &mu
 
 fn separate(
     index: usize,
-    layout: &Layout,
+    layout: &JsonStyle,
     level: usize,
     output: &mut TextBuilder,
     budget: &mut Budget,
@@ -101,7 +106,7 @@ fn separate(
 fn close(
     count: usize,
     bracket: char,
-    layout: &Layout,
+    layout: &JsonStyle,
     level: usize,
     output: &mut TextBuilder,
     budget: &mut Budget,
@@ -113,7 +118,7 @@ fn close(
     Ok(())
 }
 
-fn line(layout: &Layout, level: usize, output: &mut TextBuilder, budget: &mut Budget) -> Eval<()> {
+fn line(layout: &JsonStyle, level: usize, output: &mut TextBuilder, budget: &mut Budget) -> Eval<()> {
     if let Some(indent) = &layout.indent {
         budget.allocate(1 + indent.size() * level)?;
         output.push('\n');
@@ -131,7 +136,7 @@ fn number_text(number: f64) -> String {
     }
 }
 
-fn quote(text: &Text, ascii: bool, output: &mut TextBuilder, budget: &mut Budget) -> Eval<()> {
+fn quote(text: &SpannedText, ascii: bool, output: &mut TextBuilder, budget: &mut Budget) -> Eval<()> {
     let is_escaped = |character: char| character < ' ' || (ascii && character >= '\u{7f}');
     let escaped = text.chars().filter(|&character| is_escaped(character)).count();
     budget.allocate(text.size().saturating_mul(2).saturating_add(escaped.saturating_mul(12)))?;

@@ -1,13 +1,13 @@
 //! The lexer: template source to tokens, with Jinja's rules for white space (`trim_blocks` and `lstrip_blocks` on).
 
-use super::budget::{Eval, Failure, fail};
+use super::budget::{Eval, RenderError, fail};
 use super::python::is_space;
 
 /// The maximum number of tokens of a template.
 const MOST_TOKENS: usize = 1 << 17;
 
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Token {
+pub(super) enum TemplateToken {
     Data(Box<str>),
     EmitBegin,
     EmitEnd,
@@ -28,13 +28,13 @@ const OPERATORS: &[&str] = &[
 ];
 
 /// Returns the tokens with their lines, or a failure with its line.
-pub(super) fn tokens(source: &str) -> std::result::Result<Vec<(Token, u32)>, (Failure, u32)> {
+pub(super) fn tokens(source: &str) -> std::result::Result<Vec<(TemplateToken, u32)>, (RenderError, u32)> {
     let source = source.replace("\r\n", "\n").replace('\r', "\n");
     let source = source.strip_suffix('\n').unwrap_or(&source);
     let mut lexer = Lexer { source, position: 0, line: 1, line_starting: true, tokens: Vec::new() };
     match lexer.run() {
         Ok(()) => {
-            lexer.tokens.push((Token::End, lexer.line));
+            lexer.tokens.push((TemplateToken::End, lexer.line));
             Ok(lexer.tokens)
         }
         Err(failure) => Err((failure, lexer.line)),
@@ -47,7 +47,7 @@ struct Lexer<'s> {
     line: u32,
     /// Whether the preceding input ended with a line break.
     line_starting: bool,
-    tokens: Vec<(Token, u32)>,
+    tokens: Vec<(TemplateToken, u32)>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -68,7 +68,7 @@ impl<'s> Lexer<'s> {
         self.position += bytes;
     }
 
-    fn push(&mut self, token: Token) -> Eval<()> {
+    fn push(&mut self, token: TemplateToken) -> Eval<()> {
         if self.tokens.len() == MOST_TOKENS {
             fail!("has more than {MOST_TOKENS} parts");
         }
@@ -93,8 +93,8 @@ impl<'s> Lexer<'s> {
             match tag {
                 Tag::Comment => self.comment()?,
                 Tag::Block if self.raw_begin() => self.raw()?,
-                Tag::Block => self.inside(Token::BlockBegin, Token::BlockEnd, "%}")?,
-                Tag::Emit => self.inside(Token::EmitBegin, Token::EmitEnd, "}}")?,
+                Tag::Block => self.inside(TemplateToken::BlockBegin, TemplateToken::BlockEnd, "%}")?,
+                Tag::Emit => self.inside(TemplateToken::EmitBegin, TemplateToken::EmitEnd, "}}")?,
             }
         }
         Ok(())
@@ -102,7 +102,7 @@ impl<'s> Lexer<'s> {
 
     fn data(&mut self, text: &str) -> Eval<()> {
         if !text.is_empty() {
-            self.push(Token::Data(text.into()))?;
+            self.push(TemplateToken::Data(text.into()))?;
         }
         self.advance(text.len());
         Ok(())
@@ -185,7 +185,7 @@ impl<'s> Lexer<'s> {
         }
     }
 
-    fn inside(&mut self, begin: Token, end: Token, close: &str) -> Eval<()> {
+    fn inside(&mut self, begin: TemplateToken, end: TemplateToken, close: &str) -> Eval<()> {
         self.push(begin)?;
         let mut open = Vec::new();
         loop {
@@ -201,7 +201,7 @@ impl<'s> Lexer<'s> {
                 self.number()?;
             } else if first.is_alphabetic() || first == '_' {
                 let end = rest.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(rest.len());
-                self.push(Token::Name(rest[..end].into()))?;
+                self.push(TemplateToken::Name(rest[..end].into()))?;
                 self.advance(end);
             } else if first == '"' || first == '\'' {
                 self.string(first)?;
@@ -222,7 +222,7 @@ impl<'s> Lexer<'s> {
             ")" | "]" | "}" if open.pop() != Some(operator) => fail!("has an unexpected {operator:?}"),
             _ => {}
         }
-        self.push(Token::Operator(operator))?;
+        self.push(TemplateToken::Operator(operator))?;
         self.advance(operator.len());
         Ok(())
     }
@@ -242,7 +242,7 @@ impl<'s> Lexer<'s> {
             let Ok(number) = i64::from_str_radix(&digits, radix) else {
                 fail!("has a number that is too large")
             };
-            self.push(Token::Int(number))?;
+            self.push(TemplateToken::Int(number))?;
             self.advance(end);
             return Ok(());
         }
@@ -261,8 +261,11 @@ impl<'s> Lexer<'s> {
             }
         }
         let text = rest[..end].replace('_', "");
-        let token =
-            if whole { text.parse().map(Token::Int).ok() } else { text.parse().map(Token::Float).ok() };
+        let token = if whole {
+            text.parse().map(TemplateToken::Int).ok()
+        } else {
+            text.parse().map(TemplateToken::Float).ok()
+        };
         let Some(token) = token else { fail!("has a number that is too large") };
         self.push(token)?;
         self.advance(end);
@@ -279,7 +282,7 @@ impl<'s> Lexer<'s> {
         });
         let Some((end, _)) = end else { fail!("has a string that does not end") };
         let text = unescape(&body[..end])?;
-        self.push(Token::Text(text.into()))?;
+        self.push(TemplateToken::Text(text.into()))?;
         self.advance(end + 2);
         Ok(())
     }

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use super::ast::{Action, Expression, For, MacroDefinition, Statement, Step, Symbol, Target};
+use super::ast::{Action, AssignTarget, Expression, ForLoop, MacroDefinition, Postfix, Statement, Symbol};
 use super::budget::{Budget, Eval, fail};
 use super::date::Date;
 use super::parser::{CALLER, KWARGS, LOOP, VARARGS};
 use super::python::write_str;
 use super::text::{SPAN_BYTES, TextBuilder};
-use super::value::{ELEMENT, List, ListKind, Loop, Value};
+use super::value::{ELEMENT, List, ListKind, Loop, TemplateValue};
 
 /// The maximum depth of nested statements and expressions.
 const DEEPEST: u32 = 200;
@@ -16,21 +16,21 @@ const DEEPEST: u32 = 200;
 const LONGEST_OUTPUT: usize = 16 << 20;
 
 /// The state of a rendering.
-pub(super) struct Machine<'t> {
+pub(super) struct Interpreter<'t> {
     pub(super) budget: Budget,
     pub(super) now: Option<Date>,
     /// The current line.
     pub(super) line: u32,
     names: &'t [Arc<str>],
     frames: Vec<Frame>,
-    namespaces: Vec<Vec<(Arc<str>, Value)>>,
+    namespaces: Vec<Vec<(Arc<str>, TemplateValue)>>,
     depth: u32,
     loops: i64,
 }
 
 /// Variables of one scope.
 struct Frame {
-    variables: Vec<(Symbol, Value)>,
+    variables: Vec<(Symbol, TemplateValue)>,
     /// The enclosing frame; the outermost one is its own.
     outer: usize,
 }
@@ -45,22 +45,22 @@ pub(super) enum Flow {
 
 /// The arguments of a call.
 #[derive(Debug, Default)]
-pub(super) struct Given {
-    pub(super) positional: Vec<Value>,
-    pub(super) keyword: Vec<(Arc<str>, Value)>,
+pub(super) struct PassedArguments {
+    pub(super) positional: Vec<TemplateValue>,
+    pub(super) keyword: Vec<(Arc<str>, TemplateValue)>,
 }
 
-impl Given {
+impl PassedArguments {
     /// Returns an argument by its position or its name.
-    pub(super) fn get(&self, place: usize, name: &str) -> Option<&Value> {
+    pub(super) fn get(&self, place: usize, name: &str) -> Option<&TemplateValue> {
         let named = || self.keyword.iter().find(|(key, _)| **key == *name).map(|(_, value)| value);
         self.positional.get(place).or_else(named)
     }
 }
 
-impl<'t> Machine<'t> {
+impl<'t> Interpreter<'t> {
     /// Creates a machine with its global variables.
-    pub(super) fn new(names: &'t [Arc<str>], globals: Vec<(Symbol, Value)>, budget: Budget) -> Self {
+    pub(super) fn new(names: &'t [Arc<str>], globals: Vec<(Symbol, TemplateValue)>, budget: Budget) -> Self {
         let frames = vec![Frame { variables: globals, outer: 0 }];
         Self { budget, now: None, line: 1, names, frames, namespaces: Vec::new(), depth: 0, loops: 0 }
     }
@@ -81,7 +81,7 @@ impl<'t> Machine<'t> {
     }
 
     /// Returns the value of a variable, undefined if there is none.
-    pub(super) fn lookup(&self, symbol: Symbol) -> Value {
+    pub(super) fn lookup(&self, symbol: Symbol) -> TemplateValue {
         let mut place = self.frames.len() - 1;
         while let Some(frame) = self.frames.get(place) {
             if let Some((_, value)) = frame.variables.iter().find(|(name, _)| *name == symbol) {
@@ -92,11 +92,11 @@ impl<'t> Machine<'t> {
             }
             place = frame.outer.min(place - 1);
         }
-        Value::Undefined(self.names.get(symbol as usize).cloned())
+        TemplateValue::Undefined(self.names.get(symbol as usize).cloned())
     }
 
     /// Binds a variable in the innermost frame.
-    fn define(&mut self, symbol: Symbol, value: Value) -> Eval<()> {
+    fn define(&mut self, symbol: Symbol, value: TemplateValue) -> Eval<()> {
         self.budget.allocate(ELEMENT)?;
         if let Some(frame) = self.frames.last_mut() {
             match frame.variables.iter_mut().find(|(name, _)| *name == symbol) {
@@ -120,22 +120,22 @@ impl<'t> Machine<'t> {
     }
 
     /// Creates a namespace with these attributes.
-    pub(super) fn namespace(&mut self, attributes: Vec<(Arc<str>, Value)>) -> Eval<Value> {
+    pub(super) fn namespace(&mut self, attributes: Vec<(Arc<str>, TemplateValue)>) -> Eval<TemplateValue> {
         self.budget.allocate(ELEMENT * (1 + attributes.len()))?;
         self.namespaces.push(Vec::new());
         let place = self.namespaces.len() - 1;
         for (name, value) in attributes {
             self.set_attribute(place, name, value)?;
         }
-        Ok(Value::Namespace(place))
+        Ok(TemplateValue::Namespace(place))
     }
 
     /// Returns an attribute of a namespace.
-    pub(super) fn attribute(&self, place: usize, name: &str) -> Option<&Value> {
+    pub(super) fn attribute(&self, place: usize, name: &str) -> Option<&TemplateValue> {
         self.namespaces.get(place)?.iter().find(|(key, _)| **key == *name).map(|(_, value)| value)
     }
 
-    fn set_attribute(&mut self, place: usize, name: Arc<str>, value: Value) -> Eval<()> {
+    fn set_attribute(&mut self, place: usize, name: Arc<str>, value: TemplateValue) -> Eval<()> {
         self.budget.allocate(ELEMENT)?;
         let Some(attributes) = self.namespaces.get_mut(place) else { return Ok(()) };
         match attributes.iter_mut().find(|(key, _)| *key == name) {
@@ -145,14 +145,14 @@ impl<'t> Machine<'t> {
         Ok(())
     }
 
-    fn bind(&mut self, target: &Target, value: Value) -> Eval<()> {
+    fn bind(&mut self, target: &AssignTarget, value: TemplateValue) -> Eval<()> {
         match target {
-            Target::Name(symbol) => self.define(*symbol, value),
-            Target::Attribute(symbol, name) => match self.lookup(*symbol) {
-                Value::Namespace(place) => self.set_attribute(place, name.clone(), value),
+            AssignTarget::Name(symbol) => self.define(*symbol, value),
+            AssignTarget::Attribute(symbol, name) => match self.lookup(*symbol) {
+                TemplateValue::Namespace(place) => self.set_attribute(place, name.clone(), value),
                 other => fail!("sets an attribute of {}; only namespaces have any", other.describe()),
             },
-            Target::Names(targets) => {
+            AssignTarget::Names(targets) => {
                 let parts = self.iterate(&value)?;
                 if parts.items.len() != targets.len() {
                     fail!("unpacks {} values into {} names", parts.items.len(), targets.len());
@@ -166,31 +166,31 @@ impl<'t> Machine<'t> {
     }
 
     /// Returns the items that a loop over a value iterates over.
-    pub(super) fn iterate(&mut self, value: &Value) -> Eval<Arc<List>> {
+    pub(super) fn iterate(&mut self, value: &TemplateValue) -> Eval<Arc<List>> {
         let mut items = Vec::new();
         match value {
-            Value::List(list) => return Ok(list.clone()),
-            Value::Undefined(_) => {}
-            Value::Map(map) => {
+            TemplateValue::List(list) => return Ok(list.clone()),
+            TemplateValue::Undefined(_) => {}
+            TemplateValue::Map(map) => {
                 self.budget.allocate(map.len() * ELEMENT)?;
                 items.extend(map.entries().iter().map(|(key, _)| key.clone()));
             }
-            Value::Text(text) => {
+            TemplateValue::Text(text) => {
                 for (at, character) in text.char_indices() {
                     self.budget.allocate(2 * ELEMENT + SPAN_BYTES)?;
-                    items.push(Value::Text(text.slice(at..at + character.len_utf8())));
+                    items.push(TemplateValue::Text(text.slice(at..at + character.len_utf8())));
                 }
             }
             other => fail!("loops over {}", other.describe()),
         }
-        match Value::list(items, ListKind::List)? {
-            Value::List(list) => Ok(list),
+        match TemplateValue::list(items, ListKind::List)? {
+            TemplateValue::List(list) => Ok(list),
             _ => fail!("loops over nothing"),
         }
     }
 
     /// Writes a value.
-    fn emit(&mut self, value: &Value, output: &mut TextBuilder) -> Eval<()> {
+    fn emit(&mut self, value: &TemplateValue, output: &mut TextBuilder) -> Eval<()> {
         write_str(value, output, &mut self.budget)?;
         check_length(output)
     }
@@ -244,7 +244,7 @@ impl<'t> Machine<'t> {
             Action::For(parts) => return self.repeat(parts, output),
             Action::Macro(symbol, definition) => {
                 let outer = self.innermost();
-                self.define(*symbol, Value::Macro(definition.clone(), outer))?;
+                self.define(*symbol, TemplateValue::Macro(definition.clone(), outer))?;
             }
             Action::Call(call, caller) => self.call_with_body(call, caller, output)?,
             Action::With(values, body) => return self.with(values, body, output),
@@ -254,18 +254,18 @@ impl<'t> Machine<'t> {
         Ok(Flow::Next)
     }
 
-    fn captured(&mut self, filters: &[Step], body: &[Statement]) -> Eval<Value> {
+    fn captured(&mut self, filters: &[Postfix], body: &[Statement]) -> Eval<TemplateValue> {
         let outer = self.innermost();
         let mut text = TextBuilder::default();
         self.framed(outer, |machine| machine.run(body, &mut text))?;
         let text = text.finish();
         self.budget.allocate(text.size())?;
-        self.steps(Value::Text(text), filters)
+        self.steps(TemplateValue::Text(text), filters)
     }
 
     fn with(
         &mut self,
-        values: &[(Target, Expression)],
+        values: &[(AssignTarget, Expression)],
         body: &[Statement],
         output: &mut TextBuilder,
     ) -> Eval<Flow> {
@@ -282,7 +282,7 @@ impl<'t> Machine<'t> {
         })
     }
 
-    fn repeat(&mut self, parts: &For, output: &mut TextBuilder) -> Eval<Flow> {
+    fn repeat(&mut self, parts: &ForLoop, output: &mut TextBuilder) -> Eval<Flow> {
         let iterable = self.evaluate(&parts.iterable)?;
         let mut items = self.iterate(&iterable)?;
         let outer = self.innermost();
@@ -299,7 +299,7 @@ impl<'t> Machine<'t> {
         Ok(Flow::Next)
     }
 
-    fn filtered(&mut self, items: &List, target: &Target, filter: &Expression) -> Eval<Arc<List>> {
+    fn filtered(&mut self, items: &List, target: &AssignTarget, filter: &Expression) -> Eval<Arc<List>> {
         let mut kept = Vec::new();
         for item in &items.items {
             self.budget.allocate(ELEMENT)?;
@@ -308,18 +308,18 @@ impl<'t> Machine<'t> {
                 kept.push(item.clone());
             }
         }
-        let kept = Value::list(kept, ListKind::List)?;
+        let kept = TemplateValue::list(kept, ListKind::List)?;
         self.iterate(&kept)
     }
 
-    fn iterations(&mut self, parts: &For, items: &Arc<List>, output: &mut TextBuilder) -> Eval<()> {
+    fn iterations(&mut self, parts: &ForLoop, items: &Arc<List>, output: &mut TextBuilder) -> Eval<()> {
         for (index, item) in items.items.iter().enumerate() {
             self.budget.allocate(ELEMENT)?;
             if let Some(frame) = self.frames.last_mut() {
                 frame.variables.clear();
             }
             let state = Loop { items: items.clone(), index, depth: self.loops };
-            self.define(LOOP, Value::Loop(Arc::new(state)))?;
+            self.define(LOOP, TemplateValue::Loop(Arc::new(state)))?;
             self.bind(&parts.target, item.clone())?;
             if self.run(&parts.body, output)? == Flow::Break {
                 break;
@@ -335,13 +335,13 @@ impl<'t> Machine<'t> {
         output: &mut TextBuilder,
     ) -> Eval<()> {
         let Expression::Steps(base, steps) = call else { fail!("has a call block without a call") };
-        let Some((Step::Call(arguments), before)) = steps.split_last() else {
+        let Some((Postfix::Call(arguments), before)) = steps.split_last() else {
             fail!("has a call block without a call");
         };
         let base = self.evaluate(base)?;
         let function = self.steps(base, before)?;
         let mut given = self.given(arguments)?;
-        given.keyword.push(("caller".into(), Value::Macro(caller.clone(), self.innermost())));
+        given.keyword.push(("caller".into(), TemplateValue::Macro(caller.clone(), self.innermost())));
         let value = self.call(&function, given)?;
         self.emit(&value, output)
     }
@@ -351,8 +351,8 @@ impl<'t> Machine<'t> {
         &mut self,
         definition: &MacroDefinition,
         outer: usize,
-        given: Given,
-    ) -> Eval<Value> {
+        given: PassedArguments,
+    ) -> Eval<TemplateValue> {
         let outer = outer.min(self.innermost());
         let mut text = TextBuilder::default();
         let loops = std::mem::take(&mut self.loops);
@@ -364,10 +364,10 @@ impl<'t> Machine<'t> {
         result?;
         let text = text.finish();
         self.budget.allocate(text.size())?;
-        Ok(Value::Text(text))
+        Ok(TemplateValue::Text(text))
     }
 
-    fn bind_parameters(&mut self, definition: &MacroDefinition, given: Given) -> Eval<()> {
+    fn bind_parameters(&mut self, definition: &MacroDefinition, given: PassedArguments) -> Eval<()> {
         let mut positional = given.positional.into_iter();
         let mut keyword = given.keyword;
         for (symbol, name, default) in &definition.parameters {
@@ -375,7 +375,7 @@ impl<'t> Machine<'t> {
             let value = match (positional.next().or(named), default) {
                 (Some(value), _) => value,
                 (None, Some(default)) => self.evaluate(default)?,
-                (None, None) => Value::undefined(name),
+                (None, None) => TemplateValue::undefined(name),
             };
             self.define(*symbol, value)?;
         }
@@ -383,9 +383,10 @@ impl<'t> Machine<'t> {
             self.define(CALLER, keyword.remove(place).1)?;
         }
         self.budget.allocate((positional.len() + keyword.len()) * ELEMENT)?;
-        self.define(VARARGS, Value::list(positional.collect(), ListKind::Tuple)?)?;
-        let keyword = keyword.into_iter().map(|(name, value)| (Value::literal(name), value)).collect();
-        let keyword = Value::map(keyword, &mut self.budget)?;
+        self.define(VARARGS, TemplateValue::list(positional.collect(), ListKind::Tuple)?)?;
+        let keyword =
+            keyword.into_iter().map(|(name, value)| (TemplateValue::literal(name), value)).collect();
+        let keyword = TemplateValue::map(keyword, &mut self.budget)?;
         self.define(KWARGS, keyword)
     }
 }

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use super::budget::{Eval, fail};
-use super::machine::{Given, Machine};
+use super::machine::{Interpreter, PassedArguments};
 use super::operators::equal;
 use super::python::{capitalize, is_space, lower, title, write_str};
 use super::sequences::as_list;
-use super::text::{SPAN_BYTES, Text, TextBuilder};
-use super::value::{ELEMENT, ListKind, Map, Value};
+use super::text::{SPAN_BYTES, SpannedText, TextBuilder};
+use super::value::{ELEMENT, ListKind, OrderedMap, TemplateValue};
 
 const TEXT: &[&str] = &[
     "capitalize",
@@ -54,43 +54,48 @@ const MAP: &[&str] = &["copy", "get", "items", "keys", "values"];
 const LIST: &[&str] = &["copy", "count", "index"];
 
 /// Returns whether a value has a method with that name.
-pub(super) fn exists(value: &Value, name: &str) -> bool {
+pub(super) fn exists(value: &TemplateValue, name: &str) -> bool {
     match value {
-        Value::Text(_) => TEXT.contains(&name),
-        Value::Map(_) => MAP.contains(&name),
-        Value::List(_) => LIST.contains(&name),
+        TemplateValue::Text(_) => TEXT.contains(&name),
+        TemplateValue::Map(_) => MAP.contains(&name),
+        TemplateValue::List(_) => LIST.contains(&name),
         _ => false,
     }
 }
 
 /// Calls `value.name(given)`.
-pub(super) fn call(machine: &mut Machine<'_>, value: &Value, name: &str, given: &Given) -> Eval<Value> {
+pub(super) fn call(
+    machine: &mut Interpreter<'_>,
+    value: &TemplateValue,
+    name: &str,
+    given: &PassedArguments,
+) -> Eval<TemplateValue> {
     machine.budget.spend(1)?;
     match value {
-        Value::Text(text) => of_text(machine, text, name, given),
-        Value::Map(map) => of_map(machine, value, map, name, given),
-        Value::List(list) if name == "copy" => {
+        TemplateValue::Text(text) => of_text(machine, text, name, given),
+        TemplateValue::Map(map) => of_map(machine, value, map, name, given),
+        TemplateValue::List(list) if name == "copy" => {
             machine.budget.allocate(list.items.len() * ELEMENT)?;
-            Value::list(list.items.clone(), ListKind::List)
+            TemplateValue::list(list.items.clone(), ListKind::List)
         }
-        Value::List(list) => {
+        TemplateValue::List(list) => {
             let Some(wanted) = given.positional.first() else { fail!("calls '{name}' without a value") };
             let mut count = 0;
             for (place, item) in list.items.iter().enumerate() {
                 if equal(item, wanted, &mut machine.budget)? {
                     count += 1;
                     if name == "index" {
-                        return Ok(Value::Int(place as i64));
+                        return Ok(TemplateValue::Int(place as i64));
                     }
                 }
             }
             if name == "index" {
                 fail!("looks for a value that is not in the list")
             } else {
-                Ok(Value::Int(count))
+                Ok(TemplateValue::Int(count))
             }
         }
-        Value::Loop(state) => match given.positional.len() {
+        TemplateValue::Loop(state) => match given.positional.len() {
             0 => fail!("cycles through nothing"),
             count => Ok(given.positional[state.index % count].clone()),
         },
@@ -99,19 +104,19 @@ pub(super) fn call(machine: &mut Machine<'_>, value: &Value, name: &str, given: 
 }
 
 fn of_map(
-    machine: &mut Machine<'_>,
-    value: &Value,
-    map: &Arc<Map>,
+    machine: &mut Interpreter<'_>,
+    value: &TemplateValue,
+    map: &Arc<OrderedMap>,
     name: &str,
-    given: &Given,
-) -> Eval<Value> {
+    given: &PassedArguments,
+) -> Eval<TemplateValue> {
     machine.budget.allocate(map.len() * ELEMENT)?;
     let items = match name {
         "copy" => return Ok(value.clone()),
         "get" => {
             let Some(key) = given.get(0, "key") else { fail!("calls 'get' without a key") };
             let found = map.get(key, &mut machine.budget)?.cloned();
-            return Ok(found.or_else(|| given.get(1, "default").cloned()).unwrap_or(Value::None));
+            return Ok(found.or_else(|| given.get(1, "default").cloned()).unwrap_or(TemplateValue::None));
         }
         "keys" => map.entries().iter().map(|(key, _)| key.clone()).collect(),
         "values" => map.entries().iter().map(|(_, value)| value.clone()).collect(),
@@ -119,12 +124,12 @@ fn of_map(
             let mut items = Vec::new();
             for (key, value) in map.entries() {
                 machine.budget.allocate(3 * ELEMENT)?;
-                items.push(Value::list(vec![key.clone(), value.clone()], ListKind::Tuple)?);
+                items.push(TemplateValue::list(vec![key.clone(), value.clone()], ListKind::Tuple)?);
             }
             items
         }
     };
-    Value::list(items, ListKind::List)
+    TemplateValue::list(items, ListKind::List)
 }
 
 /// Returns whether there are cased letters and all of them satisfy the predicate.
@@ -138,9 +143,14 @@ fn all(text: &str, wanted: fn(char) -> bool) -> bool {
     !text.is_empty() && text.chars().all(wanted)
 }
 
-fn of_text(machine: &mut Machine<'_>, text: &Text, name: &str, given: &Given) -> Eval<Value> {
+fn of_text(
+    machine: &mut Interpreter<'_>,
+    text: &SpannedText,
+    name: &str,
+    given: &PassedArguments,
+) -> Eval<TemplateValue> {
     machine.budget.scan(text.len())?;
-    let truth = |truth| Ok(Value::Bool(truth));
+    let truth = |truth| Ok(TemplateValue::Bool(truth));
     let result = match name {
         "isalnum" => return truth(all(text, char::is_alphanumeric)),
         "isalpha" => return truth(all(text, char::is_alphabetic)),
@@ -167,10 +177,10 @@ fn of_text(machine: &mut Machine<'_>, text: &Text, name: &str, given: &Given) ->
         other => fail!("calls the unknown method '{other}' of text"),
     };
     machine.budget.allocate(result.size())?;
-    Ok(Value::Text(result))
+    Ok(TemplateValue::Text(result))
 }
 
-fn swap_case(text: &Text) -> Text {
+fn swap_case(text: &SpannedText) -> SpannedText {
     text.map_characters(|character, out| match character.is_uppercase() {
         true => out.extend(character.to_lowercase()),
         false => out.extend(character.to_uppercase()),
@@ -178,24 +188,29 @@ fn swap_case(text: &Text) -> Text {
 }
 
 /// Returns an argument that must be text.
-pub(super) fn part(given: &Given, place: usize) -> Eval<&Text> {
+pub(super) fn part(given: &PassedArguments, place: usize) -> Eval<&SpannedText> {
     match given.positional.get(place) {
-        Some(Value::Text(text)) => Ok(text),
+        Some(TemplateValue::Text(text)) => Ok(text),
         Some(other) => fail!("gives {} where text is expected", other.describe()),
         None => fail!("calls a method of text with too few arguments"),
     }
 }
 
-fn affix(text: &str, name: &str, given: &Given) -> Eval<bool> {
+fn affix(text: &str, name: &str, given: &PassedArguments) -> Eval<bool> {
     let holds =
         |affix: &str| if name == "startswith" { text.starts_with(affix) } else { text.ends_with(affix) };
     let Some(affixes) = given.positional.first().and_then(as_list) else { return Ok(holds(part(given, 0)?)) };
-    Ok(affixes.items.iter().filter_map(Value::as_text).any(|affix| holds(affix)))
+    Ok(affixes.items.iter().filter_map(TemplateValue::as_text).any(|affix| holds(affix)))
 }
 
-fn strip(machine: &mut Machine<'_>, text: &Text, name: &str, given: &Given) -> Eval<Value> {
+fn strip(
+    machine: &mut Interpreter<'_>,
+    text: &SpannedText,
+    name: &str,
+    given: &PassedArguments,
+) -> Eval<TemplateValue> {
     let given = match given.get(0, "chars") {
-        None | Some(Value::None) => None,
+        None | Some(TemplateValue::None) => None,
         Some(_) => Some(part(given, 0)?),
     };
     if let Some(set) = given {
@@ -208,21 +223,26 @@ fn strip(machine: &mut Machine<'_>, text: &Text, name: &str, given: &Given) -> E
         _ => text.trim_matches(stripped),
     };
     if result.len() == text.len() {
-        return Ok(Value::Text(text.clone()));
+        return Ok(TemplateValue::Text(text.clone()));
     }
     let result = text.part(result);
     machine.budget.allocate(result.size())?;
-    Ok(Value::Text(result))
+    Ok(TemplateValue::Text(result))
 }
 
-fn partition(machine: &mut Machine<'_>, text: &Text, name: &str, given: &Given) -> Eval<Value> {
+fn partition(
+    machine: &mut Interpreter<'_>,
+    text: &SpannedText,
+    name: &str,
+    given: &PassedArguments,
+) -> Eval<TemplateValue> {
     let separator = part(given, 0)?;
     if separator.is_empty() {
         fail!("splits text at nothing");
     }
     machine.budget.allocate(text.size() + 3 * ELEMENT)?;
     let found = if name == "partition" { text.find(&**separator) } else { text.rfind(&**separator) };
-    let nothing = || Text::trusted("");
+    let nothing = || SpannedText::trusted("");
     let parts = match found {
         Some(start) => {
             let end = start + separator.len();
@@ -231,34 +251,38 @@ fn partition(machine: &mut Machine<'_>, text: &Text, name: &str, given: &Given) 
         None if name == "partition" => [text.clone(), nothing(), nothing()],
         None => [nothing(), nothing(), text.clone()],
     };
-    Value::list(parts.into_iter().map(Value::Text).collect(), ListKind::Tuple)
+    TemplateValue::list(parts.into_iter().map(TemplateValue::Text).collect(), ListKind::Tuple)
 }
 
-fn search(text: &str, name: &str, given: &Given) -> Eval<Value> {
+fn search(text: &str, name: &str, given: &PassedArguments) -> Eval<TemplateValue> {
     let wanted = &**part(given, 0)?;
     if given.positional.len() > 1 {
         fail!("searches a part of a text; take a slice first");
     }
     if name == "count" {
-        return Ok(Value::Int(text.matches(wanted).count() as i64));
+        return Ok(TemplateValue::Int(text.matches(wanted).count() as i64));
     }
     let found = if name.starts_with('r') { text.rfind(wanted) } else { text.find(wanted) };
     match found {
-        Some(place) => Ok(Value::Int(text[..place].chars().count() as i64)),
-        None if name.ends_with("find") => Ok(Value::Int(-1)),
+        Some(place) => Ok(TemplateValue::Int(text[..place].chars().count() as i64)),
+        None if name.ends_with("find") => Ok(TemplateValue::Int(-1)),
         None => fail!("looks for text that is not there"),
     }
 }
 
-fn replace(machine: &mut Machine<'_>, text: &Text, given: &Given) -> Eval<Value> {
+fn replace(
+    machine: &mut Interpreter<'_>,
+    text: &SpannedText,
+    given: &PassedArguments,
+) -> Eval<TemplateValue> {
     let (old, new) = (part(given, 0)?, part(given, 1)?);
-    let limit = match given.get(2, "count").and_then(Value::as_int) {
+    let limit = match given.get(2, "count").and_then(TemplateValue::as_int) {
         Some(limit) => usize::try_from(limit).unwrap_or(usize::MAX),
         None => usize::MAX,
     };
     let count = text.matches(&**old).count().min(limit);
     if count == 0 {
-        return Ok(Value::Text(text.clone()));
+        return Ok(TemplateValue::Text(text.clone()));
     }
     machine.budget.allocate(text.size().saturating_add(count.saturating_mul(new.size() + SPAN_BYTES)))?;
     let mut output = TextBuilder::default();
@@ -269,10 +293,14 @@ fn replace(machine: &mut Machine<'_>, text: &Text, given: &Given) -> Eval<Value>
         at = start + matched.len();
     }
     output.push_slice(text, at..text.len());
-    Ok(Value::Text(output.finish()))
+    Ok(TemplateValue::Text(output.finish()))
 }
 
-fn join(machine: &mut Machine<'_>, separator: &Text, given: &Given) -> Eval<Value> {
+fn join(
+    machine: &mut Interpreter<'_>,
+    separator: &SpannedText,
+    given: &PassedArguments,
+) -> Eval<TemplateValue> {
     let Some(parts) = given.positional.first() else { fail!("joins nothing") };
     let parts = machine.iterate(parts)?;
     let mut output = TextBuilder::default();
@@ -286,17 +314,22 @@ fn join(machine: &mut Machine<'_>, separator: &Text, given: &Given) -> Eval<Valu
         }
         write_str(part, &mut output, &mut machine.budget)?;
     }
-    Ok(Value::Text(output.finish()))
+    Ok(TemplateValue::Text(output.finish()))
 }
 
-fn pad(machine: &mut Machine<'_>, text: &Text, name: &str, given: &Given) -> Eval<Value> {
-    let Some(width) = given.positional.first().and_then(Value::as_int) else {
+fn pad(
+    machine: &mut Interpreter<'_>,
+    text: &SpannedText,
+    name: &str,
+    given: &PassedArguments,
+) -> Eval<TemplateValue> {
+    let Some(width) = given.positional.first().and_then(TemplateValue::as_int) else {
         fail!("pads text without a width")
     };
     let fill = match given.positional.get(1) {
         Some(_) => part(given, 1)?.clone(),
-        None if name == "zfill" => Text::trusted("0"),
-        None => Text::trusted(" "),
+        None if name == "zfill" => SpannedText::trusted("0"),
+        None => SpannedText::trusted(" "),
     };
     let length = text.chars().count();
     let width = usize::try_from(width).unwrap_or(0);
@@ -316,5 +349,5 @@ fn pad(machine: &mut Machine<'_>, text: &Text, name: &str, given: &Given) -> Eva
     output.push_repeated(&fill, before);
     output.push_slice(text, sign..text.len());
     output.push_repeated(&fill, after);
-    Ok(Value::Text(output.finish()))
+    Ok(TemplateValue::Text(output.finish()))
 }

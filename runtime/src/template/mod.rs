@@ -38,14 +38,14 @@ mod value;
 use std::ops::Range;
 use std::sync::Arc;
 
-use budget::{Budget, Failure};
-pub use data::{Data, Message};
+use budget::{Budget, RenderError};
+pub use data::{Message, TemplateData};
 pub use date::Date;
-use machine::Machine;
+use machine::Interpreter;
 use parser::Parsed;
-pub(crate) use text::Span;
 use text::TextBuilder;
-use value::Value;
+pub(crate) use text::UntrustedSpan;
+use value::TemplateValue;
 
 use crate::{Error, ErrorKind, Result, features};
 
@@ -86,11 +86,11 @@ pub struct RenderOptions {
     /// Whether the prompt ends with the beginning of an assistant message. On by default.
     pub add_generation_prompt: bool,
     /// The functions that the model may call (tools): a list of JSON schemas.
-    pub tools: Option<Data>,
+    pub tools: Option<TemplateData>,
     /// Documents for retrieval-augmented generation.
-    pub documents: Option<Data>,
+    pub documents: Option<TemplateData>,
     /// Further variables, such as `enable_thinking`; they take precedence over all others.
-    pub extra: Vec<(String, Data)>,
+    pub extra: Vec<(String, TemplateData)>,
     /// The current date; if `None`, templates use a date of their own.
     pub now: Option<Date>,
 }
@@ -132,7 +132,7 @@ impl ChatTemplate {
     /// # Errors
     /// [`ErrorKind::Template`] if the template fails, rejects the messages, or exceeds a limit; the place names the
     /// line.
-    pub fn render(&self, messages: &Data, options: &RenderOptions) -> Result<String> {
+    pub fn render(&self, messages: &TemplateData, options: &RenderOptions) -> Result<String> {
         Ok(self.render_with_spans(messages, options)?.0)
     }
 
@@ -144,7 +144,7 @@ impl ChatTemplate {
     /// As [`ChatTemplate::render`].
     pub fn render_guarded(
         &self,
-        messages: &Data,
+        messages: &TemplateData,
         options: &RenderOptions,
     ) -> Result<(String, Vec<Range<usize>>)> {
         let (prompt, spans) = self.render_with_spans(messages, options)?;
@@ -154,9 +154,9 @@ impl ChatTemplate {
     /// Renders the prompt, and returns its untrusted spans.
     pub(crate) fn render_with_spans(
         &self,
-        messages: &Data,
+        messages: &TemplateData,
         options: &RenderOptions,
-    ) -> Result<(String, Vec<Span>)> {
+    ) -> Result<(String, Vec<UntrustedSpan>)> {
         if !features::TEMPLATES.is_there {
             return Err(features::TEMPLATES.missing());
         }
@@ -168,7 +168,8 @@ impl ChatTemplate {
             let (_, data) = find(name)?;
             Some((symbol as u32, data.value.clone()))
         });
-        let mut machine = Machine::new(&self.parsed.names, known.collect(), Budget::new(MOST_WORK, memory));
+        let mut machine =
+            Interpreter::new(&self.parsed.names, known.collect(), Budget::new(MOST_WORK, memory));
         machine.now = options.now;
         let mut output = TextBuilder::default();
         match machine.run(&self.parsed.body, &mut output) {
@@ -179,8 +180,8 @@ impl ChatTemplate {
 }
 
 /// Returns the template's variables; of equal names the last one counts.
-fn variables<'o>(messages: &Data, options: &'o RenderOptions) -> Vec<(&'o str, Data)> {
-    let none = || Value::None.into();
+fn variables<'o>(messages: &TemplateData, options: &'o RenderOptions) -> Vec<(&'o str, TemplateData)> {
+    let none = || TemplateValue::None.into();
     let mut variables = vec![
         ("messages", messages.clone()),
         ("tools", options.tools.clone().unwrap_or_else(none)),
@@ -188,12 +189,12 @@ fn variables<'o>(messages: &Data, options: &'o RenderOptions) -> Vec<(&'o str, D
         ("add_generation_prompt", options.add_generation_prompt.into()),
     ];
     for (name, token) in [("bos_token", &options.bos_token), ("eos_token", &options.eos_token)] {
-        variables.extend(token.as_deref().map(|token| (name, Data::trusted(token))));
+        variables.extend(token.as_deref().map(|token| (name, TemplateData::trusted(token))));
     }
     variables.extend(options.extra.iter().map(|(name, data)| (name.as_str(), data.clone())));
     variables
 }
 
-fn error(failure: &Failure, line: u32) -> Error {
+fn error(failure: &RenderError, line: u32) -> Error {
     Error::new(ErrorKind::Template, format!("chat template, line {line}"), failure.0.to_string())
 }

@@ -3,47 +3,52 @@
 use std::cmp::Ordering;
 
 use super::ast::{Comparison, Operator};
-use super::budget::{Budget, Eval, Failure, fail};
-use super::text::{Text, TextBuilder};
-use super::value::{ELEMENT, ListKind, Value};
+use super::budget::{Budget, Eval, RenderError, fail};
+use super::text::{SpannedText, TextBuilder};
+use super::value::{ELEMENT, ListKind, TemplateValue};
 
 /// Computes `left operator right`.
 pub(super) fn arithmetic(
-    left: &Value,
+    left: &TemplateValue,
     operator: Operator,
-    right: &Value,
+    right: &TemplateValue,
     budget: &mut Budget,
-) -> Eval<Value> {
+) -> Eval<TemplateValue> {
     match (left, operator, right) {
-        (Value::Text(left), Operator::Add, Value::Text(right)) => {
+        (TemplateValue::Text(left), Operator::Add, TemplateValue::Text(right)) => {
             budget.allocate(left.size() + right.size())?;
             let mut output = TextBuilder::default();
             output.push_text(left);
             output.push_text(right);
-            return Ok(Value::Text(output.finish()));
+            return Ok(TemplateValue::Text(output.finish()));
         }
-        (Value::List(left), Operator::Add, Value::List(right)) if left.kind == right.kind => {
+        (TemplateValue::List(left), Operator::Add, TemplateValue::List(right)) if left.kind == right.kind => {
             budget.allocate((left.items.len() + right.items.len()) * ELEMENT)?;
-            return Value::list([left.items.as_slice(), &right.items].concat(), left.kind);
+            return TemplateValue::list([left.items.as_slice(), &right.items].concat(), left.kind);
         }
-        (Value::Text(text), Operator::Multiply, count) | (count, Operator::Multiply, Value::Text(text)) => {
+        (TemplateValue::Text(text), Operator::Multiply, count)
+        | (count, Operator::Multiply, TemplateValue::Text(text)) => {
             if let Some(count) = count.as_int() {
                 let count = usize::try_from(count).unwrap_or(0);
                 budget.allocate(text.size().saturating_mul(count))?;
                 let mut output = TextBuilder::default();
                 output.push_repeated(text, count);
-                return Ok(Value::Text(output.finish()));
+                return Ok(TemplateValue::Text(output.finish()));
             }
         }
-        (Value::List(list), Operator::Multiply, count) | (count, Operator::Multiply, Value::List(list)) => {
+        (TemplateValue::List(list), Operator::Multiply, count)
+        | (count, Operator::Multiply, TemplateValue::List(list)) => {
             if let Some(count) = count.as_int() {
                 let count = usize::try_from(count).unwrap_or(0);
                 budget.allocate(list.items.len().saturating_mul(count).saturating_mul(ELEMENT))?;
                 let length = list.items.len() * count;
-                return Value::list(list.items.iter().cycle().take(length).cloned().collect(), list.kind);
+                return TemplateValue::list(
+                    list.items.iter().cycle().take(length).cloned().collect(),
+                    list.kind,
+                );
             }
         }
-        (Value::Text(format), Operator::Remainder, arguments) => {
+        (TemplateValue::Text(format), Operator::Remainder, arguments) => {
             return super::format::percent(format, arguments, budget);
         }
         _ => {}
@@ -68,7 +73,7 @@ fn verb(operator: Operator) -> &'static str {
     }
 }
 
-fn integers(left: i64, operator: Operator, right: i64) -> Eval<Value> {
+fn integers(left: i64, operator: Operator, right: i64) -> Eval<TemplateValue> {
     let result = match operator {
         Operator::Add => left.checked_add(right),
         Operator::Subtract => left.checked_sub(right),
@@ -76,7 +81,7 @@ fn integers(left: i64, operator: Operator, right: i64) -> Eval<Value> {
         Operator::Divide | Operator::FloorDivide | Operator::Remainder if right == 0 => {
             fail!("divides by zero")
         }
-        Operator::Divide => return Ok(Value::Float(left as f64 / right as f64)),
+        Operator::Divide => return Ok(TemplateValue::Float(left as f64 / right as f64)),
         Operator::FloorDivide => left.checked_div(right).map(|quotient| {
             let inexact = left % right != 0;
             quotient - i64::from(inexact && (left < 0) != (right < 0))
@@ -88,15 +93,15 @@ fn integers(left: i64, operator: Operator, right: i64) -> Eval<Value> {
         Operator::Power if right < 0 => return floats(left as f64, operator, right as f64),
         Operator::Power => u32::try_from(right).ok().and_then(|power| left.checked_pow(power)),
     };
-    result.map(Value::Int).ok_or_else(|| Failure::new("computes a number that is too large"))
+    result.map(TemplateValue::Int).ok_or_else(|| RenderError::new("computes a number that is too large"))
 }
 
-fn floats(left: f64, operator: Operator, right: f64) -> Eval<Value> {
+fn floats(left: f64, operator: Operator, right: f64) -> Eval<TemplateValue> {
     let divides = matches!(operator, Operator::Divide | Operator::FloorDivide | Operator::Remainder);
     if divides && right == 0.0 {
         fail!("divides by zero");
     }
-    Ok(Value::Float(match operator {
+    Ok(TemplateValue::Float(match operator {
         Operator::Add => left + right,
         Operator::Subtract => left - right,
         Operator::Multiply => left * right,
@@ -108,15 +113,16 @@ fn floats(left: f64, operator: Operator, right: f64) -> Eval<Value> {
 }
 
 /// Computes `left == right`.
-pub(super) fn equal(left: &Value, right: &Value, budget: &mut Budget) -> Eval<bool> {
+pub(super) fn equal(left: &TemplateValue, right: &TemplateValue, budget: &mut Budget) -> Eval<bool> {
     budget.spend(1)?;
     Ok(match (left, right) {
-        (Value::Undefined(_), Value::Undefined(_)) | (Value::None, Value::None) => true,
-        (Value::Text(left), Value::Text(right)) => {
+        (TemplateValue::Undefined(_), TemplateValue::Undefined(_))
+        | (TemplateValue::None, TemplateValue::None) => true,
+        (TemplateValue::Text(left), TemplateValue::Text(right)) => {
             budget.scan(left.len().min(right.len()))?;
             left == right
         }
-        (Value::List(left), Value::List(right)) => {
+        (TemplateValue::List(left), TemplateValue::List(right)) => {
             if left.kind != right.kind || left.items.len() != right.items.len() {
                 return Ok(false);
             }
@@ -127,7 +133,7 @@ pub(super) fn equal(left: &Value, right: &Value, budget: &mut Budget) -> Eval<bo
             }
             true
         }
-        (Value::Map(left), Value::Map(right)) => {
+        (TemplateValue::Map(left), TemplateValue::Map(right)) => {
             if left.len() != right.len() {
                 return Ok(false);
             }
@@ -139,8 +145,8 @@ pub(super) fn equal(left: &Value, right: &Value, budget: &mut Budget) -> Eval<bo
             }
             true
         }
-        (Value::Namespace(left), Value::Namespace(right)) => left == right,
-        (Value::Function(left), Value::Function(right)) => left == right,
+        (TemplateValue::Namespace(left), TemplateValue::Namespace(right)) => left == right,
+        (TemplateValue::Function(left), TemplateValue::Function(right)) => left == right,
         _ => match (left.as_int(), right.as_int()) {
             (Some(left), Some(right)) => left == right,
             _ => matches!((left.as_float(), right.as_float()), (Some(left), Some(right)) if left == right),
@@ -149,14 +155,18 @@ pub(super) fn equal(left: &Value, right: &Value, budget: &mut Budget) -> Eval<bo
 }
 
 /// Returns the order of two values, if Python orders them.
-pub(super) fn order(left: &Value, right: &Value, budget: &mut Budget) -> Eval<Option<Ordering>> {
+pub(super) fn order(
+    left: &TemplateValue,
+    right: &TemplateValue,
+    budget: &mut Budget,
+) -> Eval<Option<Ordering>> {
     budget.spend(1)?;
     match (left, right) {
-        (Value::Text(left), Value::Text(right)) => {
+        (TemplateValue::Text(left), TemplateValue::Text(right)) => {
             budget.scan(left.len().min(right.len()))?;
             Ok(Some((**left).cmp(right)))
         }
-        (Value::List(left), Value::List(right)) if left.kind == right.kind => {
+        (TemplateValue::List(left), TemplateValue::List(right)) if left.kind == right.kind => {
             for (left, right) in left.items.iter().zip(&right.items) {
                 if !equal(left, right, budget)? {
                     return order(left, right, budget);
@@ -174,9 +184,9 @@ pub(super) fn order(left: &Value, right: &Value, budget: &mut Budget) -> Eval<Op
 
 /// Computes `left comparison right`.
 pub(super) fn compare(
-    left: &Value,
+    left: &TemplateValue,
     comparison: Comparison,
-    right: &Value,
+    right: &TemplateValue,
     budget: &mut Budget,
 ) -> Eval<bool> {
     Ok(match comparison {
@@ -192,13 +202,13 @@ pub(super) fn compare(
 }
 
 /// Computes `part in whole`.
-pub(super) fn contains(whole: &Value, part: &Value, budget: &mut Budget) -> Eval<bool> {
+pub(super) fn contains(whole: &TemplateValue, part: &TemplateValue, budget: &mut Budget) -> Eval<bool> {
     match (whole, part) {
-        (Value::Text(whole), Value::Text(part)) => {
+        (TemplateValue::Text(whole), TemplateValue::Text(part)) => {
             budget.scan(whole.len())?;
             Ok(whole.contains(&**part))
         }
-        (Value::List(list), _) => {
+        (TemplateValue::List(list), _) => {
             for item in &list.items {
                 if equal(item, part, budget)? {
                     return Ok(true);
@@ -206,31 +216,35 @@ pub(super) fn contains(whole: &Value, part: &Value, budget: &mut Budget) -> Eval
             }
             Ok(false)
         }
-        (Value::Map(map), _) => Ok(map.get(part, budget)?.is_some()),
-        (Value::Undefined(_), _) => Ok(false),
+        (TemplateValue::Map(map), _) => Ok(map.get(part, budget)?.is_some()),
+        (TemplateValue::Undefined(_), _) => Ok(false),
         _ => fail!("cannot look for {} in {}", part.describe(), whole.describe()),
     }
 }
 
 /// Computes `value[index]`; undefined if there is no such entry.
-pub(super) fn index(value: &Value, index: &Value, budget: &mut Budget) -> Eval<Value> {
+pub(super) fn index(
+    value: &TemplateValue,
+    index: &TemplateValue,
+    budget: &mut Budget,
+) -> Eval<TemplateValue> {
     let found = match (value, index.as_int()) {
-        (Value::List(list), Some(place)) if list.kind != ListKind::Generator => {
+        (TemplateValue::List(list), Some(place)) if list.kind != ListKind::Generator => {
             from_end(place, list.items.len()).and_then(|place| list.items.get(place).cloned())
         }
-        (Value::Text(text), Some(place)) => {
+        (TemplateValue::Text(text), Some(place)) => {
             budget.scan(text.len())?;
             let length = if place < 0 { text.chars().count() } else { usize::MAX };
             let character = from_end(place, length).and_then(|place| text.char_indices().nth(place));
-            character.map(|(at, character)| Value::Text(text.slice(at..at + character.len_utf8())))
+            character.map(|(at, character)| TemplateValue::Text(text.slice(at..at + character.len_utf8())))
         }
-        (Value::Map(map), _) => map.get(index, budget)?.cloned(),
-        (Value::Undefined(_), _) => fail!("looks into {}", value.describe()),
+        (TemplateValue::Map(map), _) => map.get(index, budget)?.cloned(),
+        (TemplateValue::Undefined(_), _) => fail!("looks into {}", value.describe()),
         _ => None,
     };
     Ok(found.unwrap_or(match index {
-        Value::Text(name) => Value::undefined(name.as_arc()),
-        _ => Value::Undefined(None),
+        TemplateValue::Text(name) => TemplateValue::undefined(name.as_arc()),
+        _ => TemplateValue::Undefined(None),
     }))
 }
 
@@ -243,27 +257,31 @@ fn from_end(place: i64, length: usize) -> Option<usize> {
 }
 
 /// Computes `value[start:stop:step]`.
-pub(super) fn slice(value: &Value, bounds: [Option<i64>; 3], budget: &mut Budget) -> Eval<Value> {
+pub(super) fn slice(
+    value: &TemplateValue,
+    bounds: [Option<i64>; 3],
+    budget: &mut Budget,
+) -> Eval<TemplateValue> {
     match value {
-        Value::List(list) => {
+        TemplateValue::List(list) => {
             let places = places(bounds, list.items.len())?;
             budget.allocate(places.len() * ELEMENT)?;
-            Value::list(places.iter().map(|place| list.items[*place].clone()).collect(), list.kind)
+            TemplateValue::list(places.iter().map(|place| list.items[*place].clone()).collect(), list.kind)
         }
-        Value::Text(text) => {
+        TemplateValue::Text(text) => {
             if let [start, stop, None | Some(1)] = bounds {
                 return text_slice(text, start, stop, budget);
             }
             budget.allocate(text.len().saturating_mul(size_of::<usize>()).saturating_add(text.size()))?;
             let starts: Vec<usize> = text.char_indices().map(|(at, _)| at).collect();
-            Ok(Value::Text(picked(text, &starts, &places(bounds, starts.len())?)))
+            Ok(TemplateValue::Text(picked(text, &starts, &places(bounds, starts.len())?)))
         }
         other => fail!("cannot take a slice of {}", other.describe()),
     }
 }
 
 /// Returns the characters with the indices `places`; `starts` are the byte offsets of all characters.
-pub(super) fn picked(text: &Text, starts: &[usize], places: &[usize]) -> Text {
+pub(super) fn picked(text: &SpannedText, starts: &[usize], places: &[usize]) -> SpannedText {
     let mut output = TextBuilder::default();
     for &place in places {
         let end = starts.get(place + 1).copied().unwrap_or(text.len());
@@ -272,13 +290,18 @@ pub(super) fn picked(text: &Text, starts: &[usize], places: &[usize]) -> Text {
     output.finish()
 }
 
-fn text_slice(text: &Text, start: Option<i64>, stop: Option<i64>, budget: &mut Budget) -> Eval<Value> {
+fn text_slice(
+    text: &SpannedText,
+    start: Option<i64>,
+    stop: Option<i64>,
+    budget: &mut Budget,
+) -> Eval<TemplateValue> {
     budget.allocate(text.size())?;
     let length = text.chars().count();
     let (start, stop) = (clamp(start.unwrap_or(0), length), stop.map_or(length, |stop| clamp(stop, length)));
     let byte = |place: usize| text.char_indices().nth(place).map_or(text.len(), |(at, _)| at);
     let first = byte(start);
-    Ok(Value::Text(text.slice(first..byte(stop).max(first))))
+    Ok(TemplateValue::Text(text.slice(first..byte(stop).max(first))))
 }
 
 fn clamp(place: i64, length: usize) -> usize {

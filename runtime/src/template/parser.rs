@@ -3,9 +3,11 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::ast::{Action, Expression, For, MacroDefinition, Parameter, Statement, Step, Symbol, Target};
-use super::budget::{Eval, Failure, fail};
-use super::lexer::Token;
+use super::ast::{
+    Action, AssignTarget, Expression, ForLoop, MacroDefinition, Parameter, Postfix, Statement, Symbol,
+};
+use super::budget::{Eval, RenderError, fail};
+use super::lexer::TemplateToken;
 
 /// The maximum nesting depth of blocks and brackets.
 const DEEPEST: u32 = 64;
@@ -25,7 +27,7 @@ pub(super) struct Parsed {
 }
 
 pub(super) struct Parser {
-    tokens: Vec<(Token, u32)>,
+    tokens: Vec<(TemplateToken, u32)>,
     position: usize,
     depth: u32,
     loops: u32,
@@ -34,7 +36,7 @@ pub(super) struct Parser {
 }
 
 /// Parses all tokens; a failure comes with its line.
-pub(super) fn parse(tokens: Vec<(Token, u32)>) -> std::result::Result<Parsed, (Failure, u32)> {
+pub(super) fn parse(tokens: Vec<(TemplateToken, u32)>) -> std::result::Result<Parsed, (RenderError, u32)> {
     let mut parser =
         Parser { tokens, position: 0, depth: 0, loops: 0, names: Vec::new(), symbols: HashMap::new() };
     for name in ["loop", "caller", "varargs", "kwargs"] {
@@ -51,23 +53,24 @@ impl Parser {
         self.tokens.get(self.position).or(self.tokens.last()).map_or(1, |(_, line)| *line)
     }
 
-    pub(super) fn peek(&self) -> &Token {
-        self.tokens.get(self.position).map_or(&Token::End, |(token, _)| token)
+    pub(super) fn peek(&self) -> &TemplateToken {
+        self.tokens.get(self.position).map_or(&TemplateToken::End, |(token, _)| token)
     }
 
     /// Consumes the next token.
-    pub(super) fn next(&mut self) -> Token {
-        let token = self.tokens.get_mut(self.position).map(|(token, _)| std::mem::replace(token, Token::End));
+    pub(super) fn next(&mut self) -> TemplateToken {
+        let token =
+            self.tokens.get_mut(self.position).map(|(token, _)| std::mem::replace(token, TemplateToken::End));
         self.position += 1;
-        token.unwrap_or(Token::End)
+        token.unwrap_or(TemplateToken::End)
     }
 
     pub(super) fn at(&self, operator: &str) -> bool {
-        matches!(self.peek(), Token::Operator(found) if *found == operator)
+        matches!(self.peek(), TemplateToken::Operator(found) if *found == operator)
     }
 
     pub(super) fn at_name(&self, name: &str) -> bool {
-        matches!(self.peek(), Token::Name(found) if **found == *name)
+        matches!(self.peek(), TemplateToken::Name(found) if **found == *name)
     }
 
     pub(super) fn skip(&mut self, operator: &str) -> bool {
@@ -92,16 +95,16 @@ impl Parser {
 
     pub(super) fn unexpected<T>(&self, wanted: &str) -> Eval<T> {
         let found = match self.peek() {
-            Token::Data(_) => "text".to_owned(),
-            Token::EmitBegin => "'{{'".to_owned(),
-            Token::EmitEnd => "'}}'".to_owned(),
-            Token::BlockBegin => "'{%'".to_owned(),
-            Token::BlockEnd => "'%}'".to_owned(),
-            Token::Name(name) => format!("'{}'", name.chars().take(40).collect::<String>()),
-            Token::Text(_) => "a string".to_owned(),
-            Token::Int(_) | Token::Float(_) => "a number".to_owned(),
-            Token::Operator(operator) => format!("'{operator}'"),
-            Token::End => "the end".to_owned(),
+            TemplateToken::Data(_) => "text".to_owned(),
+            TemplateToken::EmitBegin => "'{{'".to_owned(),
+            TemplateToken::EmitEnd => "'}}'".to_owned(),
+            TemplateToken::BlockBegin => "'{%'".to_owned(),
+            TemplateToken::BlockEnd => "'%}'".to_owned(),
+            TemplateToken::Name(name) => format!("'{}'", name.chars().take(40).collect::<String>()),
+            TemplateToken::Text(_) => "a string".to_owned(),
+            TemplateToken::Int(_) | TemplateToken::Float(_) => "a number".to_owned(),
+            TemplateToken::Operator(operator) => format!("'{operator}'"),
+            TemplateToken::End => "the end".to_owned(),
         };
         fail!("has {found} where {wanted} should be")
     }
@@ -109,10 +112,10 @@ impl Parser {
     /// Consumes a name.
     pub(super) fn name(&mut self) -> Eval<Arc<str>> {
         match self.peek() {
-            Token::Name(_) => {}
+            TemplateToken::Name(_) => {}
             _ => return self.unexpected("a name"),
         }
-        let Token::Name(name) = self.next() else { fail!("has no name") };
+        let TemplateToken::Name(name) = self.next() else { fail!("has no name") };
         Ok(name.into())
     }
 
@@ -147,16 +150,16 @@ impl Parser {
         loop {
             let line = self.line();
             let action = match self.next() {
-                Token::Data(text) => Action::Text(text),
-                Token::EmitBegin => {
+                TemplateToken::Data(text) => Action::Text(text),
+                TemplateToken::EmitBegin => {
                     let expression = self.tuple()?;
-                    if *self.peek() != Token::EmitEnd {
+                    if *self.peek() != TemplateToken::EmitEnd {
                         return self.unexpected("'}}'");
                     }
                     self.position += 1;
                     Action::Emit(expression)
                 }
-                Token::BlockBegin => {
+                TemplateToken::BlockBegin => {
                     if ends.iter().any(|end| self.at_name(end)) {
                         return Ok(statements);
                     }
@@ -165,7 +168,7 @@ impl Parser {
                         None => continue,
                     }
                 }
-                Token::End if ends.is_empty() => return Ok(statements),
+                TemplateToken::End if ends.is_empty() => return Ok(statements),
                 _ => {
                     self.position -= 1;
                     fail!("ends without {}", ends.join(" or "))
@@ -176,7 +179,7 @@ impl Parser {
     }
 
     fn block_end(&mut self) -> Eval<()> {
-        if *self.peek() != Token::BlockEnd {
+        if *self.peek() != TemplateToken::BlockEnd {
             return self.unexpected("'%}'");
         }
         self.position += 1;
@@ -280,7 +283,7 @@ impl Parser {
         };
         self.expect_name("endfor")?;
         self.block_end()?;
-        Ok(Action::For(Box::new(For { target, iterable, filter, body, otherwise })))
+        Ok(Action::For(Box::new(ForLoop { target, iterable, filter, body, otherwise })))
     }
 
     fn set(&mut self) -> Eval<Action> {
@@ -296,12 +299,12 @@ impl Parser {
 
     fn with(&mut self) -> Eval<Action> {
         let mut values = Vec::new();
-        while *self.peek() != Token::BlockEnd {
+        while *self.peek() != TemplateToken::BlockEnd {
             if !values.is_empty() {
                 self.expect(",")?;
             }
             let name = self.name()?;
-            let target = Target::Name(self.symbol(&name));
+            let target = AssignTarget::Name(self.symbol(&name));
             self.expect("=")?;
             values.push((target, self.expression()?));
         }
@@ -312,7 +315,7 @@ impl Parser {
         let caller: Arc<str> = "caller".into();
         let parameters = if self.at("(") { self.parameters()? } else { Vec::new() };
         let call = self.expression()?;
-        if !matches!(&call, Expression::Steps(_, steps) if matches!(steps.last(), Some(Step::Call(_)))) {
+        if !matches!(&call, Expression::Steps(_, steps) if matches!(steps.last(), Some(Postfix::Call(_)))) {
             fail!("has a call block without a call");
         }
         let body = self.outside_loops(|parser| parser.body("endcall"))?;
@@ -343,7 +346,7 @@ impl Parser {
     }
 
     /// Parses the target of a loop or `set`.
-    fn target(&mut self, attributes: bool) -> Eval<Target> {
+    fn target(&mut self, attributes: bool) -> Eval<AssignTarget> {
         let mut targets = Vec::new();
         let mut several = false;
         let bracket = self.skip("(");
@@ -351,15 +354,15 @@ impl Parser {
             let name = self.name()?;
             let symbol = self.symbol(&name);
             targets.push(if attributes && self.skip(".") {
-                Target::Attribute(symbol, self.name()?)
+                AssignTarget::Attribute(symbol, self.name()?)
             } else {
-                Target::Name(symbol)
+                AssignTarget::Name(symbol)
             });
             if !self.skip(",") {
                 break;
             }
             several = true;
-            if !matches!(self.peek(), Token::Name(_)) || self.at_name("in") {
+            if !matches!(self.peek(), TemplateToken::Name(_)) || self.at_name("in") {
                 break;
             }
         }
@@ -370,18 +373,18 @@ impl Parser {
             Some(target) if !several => target,
             last => {
                 targets.extend(last);
-                Target::Names(targets)
+                AssignTarget::Names(targets)
             }
         })
     }
 
     /// Parses a chain of filters with their arguments; if `named`, the first one has no bar before it.
-    fn filters(&mut self, named: bool) -> Eval<Vec<Step>> {
+    fn filters(&mut self, named: bool) -> Eval<Vec<Postfix>> {
         let mut steps = Vec::new();
         while (named && steps.is_empty()) || self.skip("|") {
             let name = self.dotted_name()?;
             let arguments = if self.at("(") { self.arguments()? } else { Default::default() };
-            steps.push(Step::Filter(name, arguments));
+            steps.push(Postfix::Filter(name, arguments));
         }
         Ok(steps)
     }

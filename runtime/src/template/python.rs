@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 
 use super::budget::{Budget, Eval};
-use super::text::{SPAN_BYTES, Text, TextBuilder};
-use super::value::{ListKind, Value};
+use super::text::{SPAN_BYTES, SpannedText, TextBuilder};
+use super::value::{ListKind, TemplateValue};
 
 /// Python's `str.isspace`.
 pub(super) fn is_space(character: char) -> bool {
@@ -12,10 +12,10 @@ pub(super) fn is_space(character: char) -> bool {
 }
 
 /// Python's `str`, as printed by `{{ value }}`.
-pub(super) fn write_str(value: &Value, output: &mut TextBuilder, budget: &mut Budget) -> Eval<()> {
+pub(super) fn write_str(value: &TemplateValue, output: &mut TextBuilder, budget: &mut Budget) -> Eval<()> {
     match value {
-        Value::Undefined(_) => budget.spend(1),
-        Value::Text(text) => {
+        TemplateValue::Undefined(_) => budget.spend(1),
+        TemplateValue::Text(text) => {
             budget.allocate(text.size())?;
             output.push_text(text);
             Ok(())
@@ -25,16 +25,16 @@ pub(super) fn write_str(value: &Value, output: &mut TextBuilder, budget: &mut Bu
 }
 
 /// Python's `repr`, as used for values inside lists.
-pub(super) fn write_repr(value: &Value, output: &mut TextBuilder, budget: &mut Budget) -> Eval<()> {
+pub(super) fn write_repr(value: &TemplateValue, output: &mut TextBuilder, budget: &mut Budget) -> Eval<()> {
     budget.allocate(8 + SPAN_BYTES)?;
     match value {
-        Value::Undefined(_) => output.push_str("Undefined"),
-        Value::None => output.push_computed("None"),
-        Value::Bool(truth) => output.push_computed(if *truth { "True" } else { "False" }),
-        Value::Int(number) => write_number(output, budget, *number)?,
-        Value::Float(number) => output.push_computed(&float(*number)),
-        Value::Text(text) => quote(text, output, budget)?,
-        Value::List(list) => {
+        TemplateValue::Undefined(_) => output.push_str("Undefined"),
+        TemplateValue::None => output.push_computed("None"),
+        TemplateValue::Bool(truth) => output.push_computed(if *truth { "True" } else { "False" }),
+        TemplateValue::Int(number) => write_number(output, budget, *number)?,
+        TemplateValue::Float(number) => output.push_computed(&float(*number)),
+        TemplateValue::Text(text) => quote(text, output, budget)?,
+        TemplateValue::List(list) => {
             let (open, close) = if list.kind == ListKind::Tuple { ('(', ')') } else { ('[', ']') };
             output.push(open);
             for (index, item) in list.items.iter().enumerate() {
@@ -44,7 +44,7 @@ pub(super) fn write_repr(value: &Value, output: &mut TextBuilder, budget: &mut B
             output.push_str(if list.kind == ListKind::Tuple && list.items.len() == 1 { "," } else { "" });
             output.push(close);
         }
-        Value::Map(map) => {
+        TemplateValue::Map(map) => {
             output.push('{');
             for (index, (key, value)) in map.entries().iter().enumerate() {
                 output.push_str(if index > 0 { ", " } else { "" });
@@ -89,7 +89,7 @@ pub(super) fn float(number: f64) -> String {
     format!("{digits}e{sign}{:02}", exponent.abs())
 }
 
-fn quote(text: &Text, output: &mut TextBuilder, budget: &mut Budget) -> Eval<()> {
+fn quote(text: &SpannedText, output: &mut TextBuilder, budget: &mut Budget) -> Eval<()> {
     budget.allocate(text.size().saturating_mul(4))?;
     let quote = if text.contains('\'') && !text.contains('"') { '"' } else { '\'' };
     output.push(quote);
@@ -117,7 +117,7 @@ fn quote(text: &Text, output: &mut TextBuilder, budget: &mut Budget) -> Eval<()>
 }
 
 /// Python's `str.title`: letters after non-letters become upper case, all others lower case.
-pub(super) fn title(text: &Text) -> Text {
+pub(super) fn title(text: &SpannedText) -> SpannedText {
     let mut inside = false;
     text.map_characters(|character, out| {
         let cased = character.is_lowercase() || character.is_uppercase();
@@ -131,7 +131,7 @@ pub(super) fn title(text: &Text) -> Text {
 }
 
 /// Python's `str.lower`. The lower case of `Σ` depends on its position in a word, but its length does not.
-pub(super) fn lower(text: &Text) -> Text {
+pub(super) fn lower(text: &SpannedText) -> SpannedText {
     let lower = text.to_lowercase();
     let mut at = 0;
     text.map_characters(|character, out| {
@@ -142,7 +142,7 @@ pub(super) fn lower(text: &Text) -> Text {
 }
 
 /// Python's `str.capitalize`.
-pub(super) fn capitalize(text: &Text) -> Text {
+pub(super) fn capitalize(text: &SpannedText) -> SpannedText {
     let first = text.chars().next().map_or(0, char::len_utf8);
     let mut result = TextBuilder::default();
     result.push_text(&text.slice(0..first).map_characters(|first, out| out.extend(first.to_uppercase())));

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use super::budget::{Eval, fail};
 use super::filters::{self, Filter, int_argument, path};
-use super::machine::{Given, Machine};
+use super::machine::{Interpreter, PassedArguments};
 use super::operators::{equal, order};
 use super::python::{lower, write_str};
 use super::text::TextBuilder;
-use super::value::{ELEMENT, List, ListKind, Value};
+use super::value::{ELEMENT, List, ListKind, TemplateValue};
 use super::{ast::Operator, checks, operators};
 
 pub(super) const FILTERS: &[(&str, Filter)] = &[
@@ -35,18 +35,22 @@ pub(super) const FILTERS: &[(&str, Filter)] = &[
     ("unique", unique),
 ];
 
-fn collect(machine: &mut Machine<'_>, items: Vec<Value>, kind: ListKind) -> Eval<Value> {
+fn collect(machine: &mut Interpreter<'_>, items: Vec<TemplateValue>, kind: ListKind) -> Eval<TemplateValue> {
     machine.budget.allocate(items.len() * ELEMENT)?;
-    Value::list(items, kind)
+    TemplateValue::list(items, kind)
 }
 
-fn batch(machine: &mut Machine<'_>, value: Value, given: &Given) -> Eval<Value> {
+fn batch(
+    machine: &mut Interpreter<'_>,
+    value: TemplateValue,
+    given: &PassedArguments,
+) -> Eval<TemplateValue> {
     let items = machine.iterate(&value)?;
     let count = usize::try_from(int_argument(given, 0, "linecount", 1)?).unwrap_or(0).max(1);
     let mut batches = Vec::new();
     for chunk in items.items.chunks(count) {
         let mut chunk = chunk.to_vec();
-        if let Some(fill) = given.get(1, "fill_with").filter(|fill| !matches!(fill, Value::None)) {
+        if let Some(fill) = given.get(1, "fill_with").filter(|fill| !matches!(fill, TemplateValue::None)) {
             machine.budget.allocate(count.saturating_mul(ELEMENT))?;
             chunk.resize(count, fill.clone());
         }
@@ -55,23 +59,25 @@ fn batch(machine: &mut Machine<'_>, value: Value, given: &Given) -> Eval<Value> 
     collect(machine, batches, ListKind::Generator)
 }
 
-fn first(machine: &mut Machine<'_>, value: Value, _: &Given) -> Eval<Value> {
-    if let Value::Text(text) = &value {
-        let first = text.chars().next().map(|character| Value::Text(text.slice(0..character.len_utf8())));
-        return Ok(first.unwrap_or(Value::Undefined(None)));
+fn first(machine: &mut Interpreter<'_>, value: TemplateValue, _: &PassedArguments) -> Eval<TemplateValue> {
+    if let TemplateValue::Text(text) = &value {
+        let first =
+            text.chars().next().map(|character| TemplateValue::Text(text.slice(0..character.len_utf8())));
+        return Ok(first.unwrap_or(TemplateValue::Undefined(None)));
     }
-    Ok(machine.iterate(&value)?.items.first().cloned().unwrap_or(Value::Undefined(None)))
+    Ok(machine.iterate(&value)?.items.first().cloned().unwrap_or(TemplateValue::Undefined(None)))
 }
 
-fn last(machine: &mut Machine<'_>, value: Value, _: &Given) -> Eval<Value> {
-    if let Value::Text(text) = &value {
-        let last = text.char_indices().next_back().map(|(at, _)| Value::Text(text.slice(at..text.len())));
-        return Ok(last.unwrap_or(Value::Undefined(None)));
+fn last(machine: &mut Interpreter<'_>, value: TemplateValue, _: &PassedArguments) -> Eval<TemplateValue> {
+    if let TemplateValue::Text(text) = &value {
+        let last =
+            text.char_indices().next_back().map(|(at, _)| TemplateValue::Text(text.slice(at..text.len())));
+        return Ok(last.unwrap_or(TemplateValue::Undefined(None)));
     }
-    Ok(machine.iterate(&value)?.items.last().cloned().unwrap_or(Value::Undefined(None)))
+    Ok(machine.iterate(&value)?.items.last().cloned().unwrap_or(TemplateValue::Undefined(None)))
 }
 
-fn join(machine: &mut Machine<'_>, value: Value, given: &Given) -> Eval<Value> {
+fn join(machine: &mut Interpreter<'_>, value: TemplateValue, given: &PassedArguments) -> Eval<TemplateValue> {
     let items = machine.iterate(&value)?;
     let mut separator = TextBuilder::default();
     if let Some(value) = given.get(0, "d") {
@@ -92,17 +98,17 @@ fn join(machine: &mut Machine<'_>, value: Value, given: &Given) -> Eval<Value> {
             None => write_str(item, &mut output, &mut machine.budget)?,
         }
     }
-    Ok(Value::Text(output.finish()))
+    Ok(TemplateValue::Text(output.finish()))
 }
 
-fn list(machine: &mut Machine<'_>, value: Value, _: &Given) -> Eval<Value> {
+fn list(machine: &mut Interpreter<'_>, value: TemplateValue, _: &PassedArguments) -> Eval<TemplateValue> {
     let items = machine.iterate(&value)?;
     // Counted before it is copied.
     machine.budget.allocate(items.items.len() * ELEMENT)?;
-    Value::list(items.items.clone(), ListKind::List)
+    TemplateValue::list(items.items.clone(), ListKind::List)
 }
 
-fn map(machine: &mut Machine<'_>, value: Value, given: &Given) -> Eval<Value> {
+fn map(machine: &mut Interpreter<'_>, value: TemplateValue, given: &PassedArguments) -> Eval<TemplateValue> {
     let items = machine.iterate(&value)?;
     let attribute = given.keyword.iter().find(|(name, _)| &**name == "attribute").map(|(_, value)| value);
     let default = given.keyword.iter().find(|(name, _)| &**name == "default").map(|(_, value)| value);
@@ -112,7 +118,7 @@ fn map(machine: &mut Machine<'_>, value: Value, given: &Given) -> Eval<Value> {
         machine.budget.spend(1)?;
         mapped.push(match (attribute, name) {
             (Some(attribute), _) => path(machine, item, attribute, default)?,
-            (None, Some(Value::Text(name))) => {
+            (None, Some(TemplateValue::Text(name))) => {
                 machine.nested(|machine| filters::apply(machine, name, item.clone(), &rest))?
             }
             _ => fail!("uses the filter 'map' without a filter or an attribute"),
@@ -122,19 +128,22 @@ fn map(machine: &mut Machine<'_>, value: Value, given: &Given) -> Eval<Value> {
 }
 
 /// Returns the first argument, and the others as the arguments of the filter or test that it names.
-fn rest_of<'g>(machine: &mut Machine<'_>, given: &'g Given) -> Eval<(Option<&'g Value>, Given)> {
+fn rest_of<'g>(
+    machine: &mut Interpreter<'_>,
+    given: &'g PassedArguments,
+) -> Eval<(Option<&'g TemplateValue>, PassedArguments)> {
     machine.budget.allocate((given.positional.len() + given.keyword.len()) * ELEMENT)?;
     let positional = given.positional.get(1..).unwrap_or_default().to_vec();
-    Ok((given.positional.first(), Given { positional, keyword: given.keyword.clone() }))
+    Ok((given.positional.first(), PassedArguments { positional, keyword: given.keyword.clone() }))
 }
 
 fn select(
-    machine: &mut Machine<'_>,
-    value: Value,
-    given: &Given,
+    machine: &mut Interpreter<'_>,
+    value: TemplateValue,
+    given: &PassedArguments,
     by_attribute: bool,
     wanted: bool,
-) -> Eval<Value> {
+) -> Eval<TemplateValue> {
     let items = machine.iterate(&value)?;
     let (attribute, after) = rest_of(machine, given)?;
     let (name, rest) = rest_of(machine, if by_attribute { &after } else { given })?;
@@ -147,7 +156,7 @@ fn select(
             (false, _) => item.clone(),
         };
         let holds = match name {
-            Some(Value::Text(name)) => checks::check(machine, name, &subject, &rest)?,
+            Some(TemplateValue::Text(name)) => checks::check(machine, name, &subject, &rest)?,
             _ => subject.truth(),
         };
         if holds == wanted {
@@ -157,8 +166,8 @@ fn select(
     collect(machine, kept, ListKind::Generator)
 }
 
-fn reverse(machine: &mut Machine<'_>, value: Value, _: &Given) -> Eval<Value> {
-    if let Value::Text(_) = &value {
+fn reverse(machine: &mut Interpreter<'_>, value: TemplateValue, _: &PassedArguments) -> Eval<TemplateValue> {
+    if let TemplateValue::Text(_) = &value {
         return operators::slice(&value, [None, None, Some(-1)], &mut machine.budget);
     }
     let items = machine.iterate(&value)?;
@@ -167,7 +176,7 @@ fn reverse(machine: &mut Machine<'_>, value: Value, _: &Given) -> Eval<Value> {
 
 /// Returns the indices of `keys` in sorted order; the sort is stable. The sort is implemented here because the keys may
 /// have no total order: a comparison may fail, and NaN is unordered.
-fn sort_by_keys(machine: &mut Machine<'_>, keys: &[Value], reverse: bool) -> Eval<Vec<usize>> {
+fn sort_by_keys(machine: &mut Interpreter<'_>, keys: &[TemplateValue], reverse: bool) -> Eval<Vec<usize>> {
     machine.budget.allocate(keys.len() * ELEMENT)?;
     let wanted = if reverse { Ordering::Greater } else { Ordering::Less };
     let mut places: Vec<usize> = (0..keys.len()).collect();
@@ -193,27 +202,33 @@ fn sort_by_keys(machine: &mut Machine<'_>, keys: &[Value], reverse: bool) -> Eva
 }
 
 /// Returns the sort key of an item: case-insensitive by default.
-fn sort_key(machine: &mut Machine<'_>, value: Value, case_sensitive: bool) -> Eval<Value> {
+fn sort_key(
+    machine: &mut Interpreter<'_>,
+    value: TemplateValue,
+    case_sensitive: bool,
+) -> Eval<TemplateValue> {
     match &value {
-        Value::Text(text) if !case_sensitive => {
+        TemplateValue::Text(text) if !case_sensitive => {
             machine.budget.allocate(text.size().saturating_mul(3))?;
-            Ok(Value::Text(lower(text)))
+            Ok(TemplateValue::Text(lower(text)))
         }
         _ => Ok(value),
     }
 }
 
 fn keys_of(
-    machine: &mut Machine<'_>,
+    machine: &mut Interpreter<'_>,
     items: &List,
-    attribute: Option<&Value>,
+    attribute: Option<&TemplateValue>,
     cased: bool,
-) -> Eval<Vec<Value>> {
+) -> Eval<Vec<TemplateValue>> {
     machine.budget.allocate(items.items.len() * ELEMENT)?;
     let mut keys = Vec::new();
     for item in &items.items {
         let key = match attribute {
-            Some(attribute) if !matches!(attribute, Value::None) => path(machine, item, attribute, None)?,
+            Some(attribute) if !matches!(attribute, TemplateValue::None) => {
+                path(machine, item, attribute, None)?
+            }
             _ => item.clone(),
         };
         keys.push(sort_key(machine, key, cased)?);
@@ -221,20 +236,24 @@ fn keys_of(
     Ok(keys)
 }
 
-fn sort(machine: &mut Machine<'_>, value: Value, given: &Given) -> Eval<Value> {
+fn sort(machine: &mut Interpreter<'_>, value: TemplateValue, given: &PassedArguments) -> Eval<TemplateValue> {
     let items = machine.iterate(&value)?;
-    let backwards = given.get(0, "reverse").is_some_and(Value::truth);
-    let cased = given.get(1, "case_sensitive").is_some_and(Value::truth);
+    let backwards = given.get(0, "reverse").is_some_and(TemplateValue::truth);
+    let cased = given.get(1, "case_sensitive").is_some_and(TemplateValue::truth);
     let keys = keys_of(machine, &items, given.get(2, "attribute"), cased)?;
     let places = sort_by_keys(machine, &keys, backwards)?;
     collect(machine, places.into_iter().map(|place| items.items[place].clone()).collect(), ListKind::List)
 }
 
-fn sorted_items(machine: &mut Machine<'_>, value: Value, given: &Given) -> Eval<Value> {
-    let Value::Map(map) = &value else { fail!("sorts the items of {}", value.describe()) };
-    let cased = given.get(0, "case_sensitive").is_some_and(Value::truth);
-    let by_value = given.get(1, "by").and_then(Value::as_text).is_some_and(|by| &**by == "value");
-    let backwards = given.get(2, "reverse").is_some_and(Value::truth);
+fn sorted_items(
+    machine: &mut Interpreter<'_>,
+    value: TemplateValue,
+    given: &PassedArguments,
+) -> Eval<TemplateValue> {
+    let TemplateValue::Map(map) = &value else { fail!("sorts the items of {}", value.describe()) };
+    let cased = given.get(0, "case_sensitive").is_some_and(TemplateValue::truth);
+    let by_value = given.get(1, "by").and_then(TemplateValue::as_text).is_some_and(|by| &**by == "value");
+    let backwards = given.get(2, "reverse").is_some_and(TemplateValue::truth);
     let mut keys = Vec::new();
     for (key, value) in map.entries() {
         machine.budget.allocate(ELEMENT)?;
@@ -248,9 +267,14 @@ fn sorted_items(machine: &mut Machine<'_>, value: Value, given: &Given) -> Eval<
     collect(machine, items, ListKind::List)
 }
 
-fn extreme(machine: &mut Machine<'_>, value: Value, given: &Given, wanted: Ordering) -> Eval<Value> {
+fn extreme(
+    machine: &mut Interpreter<'_>,
+    value: TemplateValue,
+    given: &PassedArguments,
+    wanted: Ordering,
+) -> Eval<TemplateValue> {
     let items = machine.iterate(&value)?;
-    let cased = given.get(0, "case_sensitive").is_some_and(Value::truth);
+    let cased = given.get(0, "case_sensitive").is_some_and(TemplateValue::truth);
     let keys = keys_of(machine, &items, given.get(1, "attribute"), cased)?;
     let mut best = 0;
     for place in 1..keys.len() {
@@ -258,15 +282,17 @@ fn extreme(machine: &mut Machine<'_>, value: Value, given: &Given, wanted: Order
             best = place;
         }
     }
-    Ok(items.items.get(best).cloned().unwrap_or(Value::Undefined(None)))
+    Ok(items.items.get(best).cloned().unwrap_or(TemplateValue::Undefined(None)))
 }
 
-fn sum(machine: &mut Machine<'_>, value: Value, given: &Given) -> Eval<Value> {
+fn sum(machine: &mut Interpreter<'_>, value: TemplateValue, given: &PassedArguments) -> Eval<TemplateValue> {
     let items = machine.iterate(&value)?;
-    let mut total = given.get(1, "start").cloned().unwrap_or(Value::Int(0));
+    let mut total = given.get(1, "start").cloned().unwrap_or(TemplateValue::Int(0));
     for item in &items.items {
         let part = match given.get(0, "attribute") {
-            Some(attribute) if !matches!(attribute, Value::None) => path(machine, item, attribute, None)?,
+            Some(attribute) if !matches!(attribute, TemplateValue::None) => {
+                path(machine, item, attribute, None)?
+            }
             _ => item.clone(),
         };
         machine.budget.spend(1)?;
@@ -275,9 +301,13 @@ fn sum(machine: &mut Machine<'_>, value: Value, given: &Given) -> Eval<Value> {
     Ok(total)
 }
 
-fn unique(machine: &mut Machine<'_>, value: Value, given: &Given) -> Eval<Value> {
+fn unique(
+    machine: &mut Interpreter<'_>,
+    value: TemplateValue,
+    given: &PassedArguments,
+) -> Eval<TemplateValue> {
     let items = machine.iterate(&value)?;
-    let cased = given.get(0, "case_sensitive").is_some_and(Value::truth);
+    let cased = given.get(0, "case_sensitive").is_some_and(TemplateValue::truth);
     let keys = keys_of(machine, &items, given.get(1, "attribute"), cased)?;
     let mut kept: Vec<usize> = Vec::new();
     for place in 0..keys.len() {
@@ -292,11 +322,15 @@ fn unique(machine: &mut Machine<'_>, value: Value, given: &Given) -> Eval<Value>
     collect(machine, kept.into_iter().map(|place| items.items[place].clone()).collect(), ListKind::Generator)
 }
 
-fn group(machine: &mut Machine<'_>, value: Value, given: &Given) -> Eval<Value> {
+fn group(
+    machine: &mut Interpreter<'_>,
+    value: TemplateValue,
+    given: &PassedArguments,
+) -> Eval<TemplateValue> {
     let items = machine.iterate(&value)?;
     let Some(attribute) = given.get(0, "attribute") else { fail!("groups by no attribute") };
     let keys = keys_of(machine, &items, Some(attribute), true)?;
-    let mut groups: Vec<(Value, Vec<Value>)> = Vec::new();
+    let mut groups: Vec<(TemplateValue, Vec<TemplateValue>)> = Vec::new();
     for place in sort_by_keys(machine, &keys, false)? {
         let item = items.items[place].clone();
         match groups.last_mut() {
@@ -313,6 +347,6 @@ fn group(machine: &mut Machine<'_>, value: Value, given: &Given) -> Eval<Value> 
 }
 
 /// Returns the list of a value that is already a list.
-pub(super) fn as_list(value: &Value) -> Option<&Arc<List>> {
-    if let Value::List(list) = value { Some(list) } else { None }
+pub(super) fn as_list(value: &TemplateValue) -> Option<&Arc<List>> {
+    if let TemplateValue::List(list) = value { Some(list) } else { None }
 }

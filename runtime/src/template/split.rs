@@ -1,25 +1,30 @@
 //! Python's string splitting.
 
 use super::budget::{Eval, fail};
-use super::machine::{Given, Machine};
+use super::machine::{Interpreter, PassedArguments};
 use super::methods::part;
 use super::python::is_space;
-use super::text::Text;
-use super::value::{ELEMENT, ListKind, Value};
+use super::text::SpannedText;
+use super::value::{ELEMENT, ListKind, TemplateValue};
 
 /// Computes `text.split(…)`, `text.rsplit(…)` and `text.splitlines(…)`.
-pub(super) fn split(machine: &mut Machine<'_>, text: &Text, name: &str, given: &Given) -> Eval<Value> {
+pub(super) fn split(
+    machine: &mut Interpreter<'_>,
+    text: &SpannedText,
+    name: &str,
+    given: &PassedArguments,
+) -> Eval<TemplateValue> {
     if name == "splitlines" {
-        return lines(machine, text, given.get(0, "keepends").is_some_and(Value::truth));
+        return lines(machine, text, given.get(0, "keepends").is_some_and(TemplateValue::truth));
     }
-    let limit = match given.get(1, "maxsplit").and_then(Value::as_int) {
+    let limit = match given.get(1, "maxsplit").and_then(TemplateValue::as_int) {
         Some(limit) => usize::try_from(limit).unwrap_or(usize::MAX),
         None => usize::MAX,
     };
     let from_end = name == "rsplit";
     let separator = match given.get(0, "sep") {
-        None | Some(Value::None) => None,
-        Some(Value::Text(separator)) => Some(&**separator),
+        None | Some(TemplateValue::None) => None,
+        Some(TemplateValue::Text(separator)) => Some(&**separator),
         Some(_) => Some(&**part(given, 0)?),
     };
     let mut parts = match separator {
@@ -41,17 +46,22 @@ pub(super) fn split(machine: &mut Machine<'_>, text: &Text, name: &str, given: &
     if from_end {
         parts.reverse();
     }
-    Value::list(parts, ListKind::List)
+    TemplateValue::list(parts, ListKind::List)
 }
 
-fn push(machine: &mut Machine<'_>, parts: &mut Vec<Value>, piece: Text) -> Eval<()> {
+fn push(machine: &mut Interpreter<'_>, parts: &mut Vec<TemplateValue>, piece: SpannedText) -> Eval<()> {
     machine.budget.allocate(piece.size() + 2 * ELEMENT)?;
-    parts.push(Value::Text(piece));
+    parts.push(TemplateValue::Text(piece));
     Ok(())
 }
 
 /// Splits at runs of white space; the rest after `limit` words stays unsplit.
-fn words(machine: &mut Machine<'_>, text: &Text, limit: usize, from_end: bool) -> Eval<Vec<Value>> {
+fn words(
+    machine: &mut Interpreter<'_>,
+    text: &SpannedText,
+    limit: usize,
+    from_end: bool,
+) -> Eval<Vec<TemplateValue>> {
     let mut parts = Vec::new();
     let mut rest = if from_end { text.trim_end_matches(is_space) } else { text.trim_start_matches(is_space) };
     while !rest.is_empty() {
@@ -72,7 +82,7 @@ fn words(machine: &mut Machine<'_>, text: &Text, limit: usize, from_end: bool) -
     Ok(parts)
 }
 
-fn lines(machine: &mut Machine<'_>, text: &Text, keep_ends: bool) -> Eval<Value> {
+fn lines(machine: &mut Interpreter<'_>, text: &SpannedText, keep_ends: bool) -> Eval<TemplateValue> {
     let mut parts = Vec::new();
     let mut rest: &str = text;
     let breaks =
@@ -88,5 +98,5 @@ fn lines(machine: &mut Machine<'_>, text: &Text, keep_ends: bool) -> Eval<Value>
     if !rest.is_empty() {
         push(machine, &mut parts, text.part(rest))?;
     }
-    Value::list(parts, ListKind::List)
+    TemplateValue::list(parts, ListKind::List)
 }

@@ -11,9 +11,9 @@ const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/data/templat
 #[derive(Deserialize)]
 struct Goldens {
     now: i64,
-    conversations: BTreeMap<String, Data>,
-    options: BTreeMap<String, BTreeMap<String, Data>>,
-    context: BTreeMap<String, Data>,
+    conversations: BTreeMap<String, TemplateData>,
+    options: BTreeMap<String, BTreeMap<String, TemplateData>>,
+    context: BTreeMap<String, TemplateData>,
     cases: Vec<Case>,
     snippets: Vec<Snippet>,
 }
@@ -38,10 +38,10 @@ fn goldens() -> Goldens {
     serde_json::from_str(&std::fs::read_to_string(format!("{FOLDER}cases.json")).unwrap()).unwrap()
 }
 
-fn render(source: &str, variables: &[(&str, Data)]) -> Result<String> {
+fn render(source: &str, variables: &[(&str, TemplateData)]) -> Result<String> {
     let extra = variables.iter().map(|(name, data)| ((*name).to_owned(), data.clone())).collect();
     let options = RenderOptions { extra, add_generation_prompt: false, ..RenderOptions::default() };
-    ChatTemplate::new(source)?.render(&Data::from(&[] as &[Message]), &options)
+    ChatTemplate::new(source)?.render(&TemplateData::from(&[] as &[Message]), &options)
 }
 
 fn compare(name: &str, found: &Result<String>, expected: &Option<String>, error: &Option<String>) -> bool {
@@ -350,7 +350,8 @@ fn random_templates_never_panic() {
         "\\",
     ];
     let messages =
-        Data::from_json(r#"[{"a": "é😀", "items": [1, 2.5, null, true]}, {"x": {"y": "z"}}]"#).unwrap();
+        TemplateData::from_json(r#"[{"a": "é😀", "items": [1, 2.5, null, true]}, {"x": {"y": "z"}}]"#)
+            .unwrap();
     let mut state = 1_u64;
     let mut roll = |sides: usize| {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -370,14 +371,15 @@ fn random_templates_never_panic() {
 
 #[test]
 fn data_keeps_order_and_bounds_depth() {
-    let data = Data::from_json(r#"{"z": 1, "a": [true, null, 1.5, 18446744073709551615], "z": 2}"#).unwrap();
+    let data =
+        TemplateData::from_json(r#"{"z": 1, "a": [true, null, 1.5, 18446744073709551615], "z": 2}"#).unwrap();
     let text = render("{{ x | tojson }}", &[("x", data)]).unwrap();
     assert_eq!(text, r#"{"z": 2, "a": [true, null, 1.5, 1.8446744073709552e+19]}"#);
     let deep = format!("{}{}", "[".repeat(100), "]".repeat(100));
-    assert_eq!(Data::from_json(&deep).unwrap_err().kind(), ErrorKind::Argument);
-    assert_eq!(Data::from_json("{").unwrap_err().kind(), ErrorKind::Argument);
+    assert_eq!(TemplateData::from_json(&deep).unwrap_err().kind(), ErrorKind::Argument);
+    assert_eq!(TemplateData::from_json("{").unwrap_err().kind(), ErrorKind::Argument);
     let value = serde_json::json!({"b": [1, {"c": "d"}]});
-    let text = render("{{ x }}", &[("x", Data::from_value(&value).unwrap())]).unwrap();
+    let text = render("{{ x }}", &[("x", TemplateData::from_value(&value).unwrap())]).unwrap();
     assert_eq!(text, "{'b': [1, {'c': 'd'}]}");
 }
 

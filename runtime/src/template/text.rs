@@ -8,27 +8,27 @@ use std::ops::{Deref, Range};
 use std::sync::Arc;
 
 /// The size that a span is counted as in a template's memory, in bytes.
-pub(super) const SPAN_BYTES: usize = size_of::<Span>();
+pub(super) const SPAN_BYTES: usize = size_of::<UntrustedSpan>();
 
 /// An untrusted span: a range of a text that came from outside the template.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Span {
+pub(crate) struct UntrustedSpan {
     /// The byte range in the text.
     pub(crate) range: Range<usize>,
     /// Its position in a message, if it is unchanged.
-    pub(crate) source: Option<Source>,
+    pub(crate) source: Option<MessagePosition>,
 }
 
 /// A position in the content of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Source {
+pub(crate) struct MessagePosition {
     /// The index of the message.
     pub(crate) message: usize,
     /// The first byte in the message's content.
     pub(crate) offset: usize,
 }
 
-impl Source {
+impl MessagePosition {
     fn advanced(self, bytes: usize) -> Self {
         Self { offset: self.offset + bytes, ..self }
     }
@@ -36,12 +36,12 @@ impl Source {
 
 /// An immutable string with its untrusted spans, in ascending order and without overlaps.
 #[derive(Clone, Debug)]
-pub(super) struct Text {
+pub(super) struct SpannedText {
     text: Arc<str>,
-    spans: Option<Arc<[Span]>>,
+    spans: Option<Arc<[UntrustedSpan]>>,
 }
 
-impl Text {
+impl SpannedText {
     /// Creates text that the template itself wrote.
     pub(super) fn trusted(text: impl Into<Arc<str>>) -> Self {
         Self { text: text.into(), spans: None }
@@ -54,19 +54,19 @@ impl Text {
 
     /// Creates the content of the message with index `message`.
     pub(super) fn content(text: impl Into<Arc<str>>, message: usize) -> Self {
-        Self::from_outside(text.into(), Some(Source { message, offset: 0 }))
+        Self::from_outside(text.into(), Some(MessagePosition { message, offset: 0 }))
     }
 
-    fn from_outside(text: Arc<str>, source: Option<Source>) -> Self {
-        let spans = (!text.is_empty()).then(|| [Span { range: 0..text.len(), source }].into());
+    fn from_outside(text: Arc<str>, source: Option<MessagePosition>) -> Self {
+        let spans = (!text.is_empty()).then(|| [UntrustedSpan { range: 0..text.len(), source }].into());
         Self { text, spans }
     }
 
-    pub(super) fn spans(&self) -> &[Span] {
+    pub(super) fn spans(&self) -> &[UntrustedSpan] {
         self.spans.as_deref().unwrap_or_default()
     }
 
-    /// Returns the string without its spans. Code that creates a [`Text`] from it again must decide whether it is
+    /// Returns the string without its spans. Code that creates a [`SpannedText`] from it again must decide whether it is
     /// trusted.
     pub(super) fn as_arc(&self) -> &Arc<str> {
         &self.text
@@ -78,7 +78,7 @@ impl Text {
     }
 
     /// Returns the spans that overlap `range`.
-    fn overlapping(&self, range: &Range<usize>) -> &[Span] {
+    fn overlapping(&self, range: &Range<usize>) -> &[UntrustedSpan] {
         let spans = self.spans();
         let first = spans.partition_point(|span| span.range.end <= range.start);
         let count = spans[first..].partition_point(|span| span.range.start < range.end);
@@ -135,7 +135,7 @@ impl Text {
     }
 }
 
-impl Deref for Text {
+impl Deref for SpannedText {
     type Target = str;
 
     fn deref(&self) -> &str {
@@ -143,17 +143,17 @@ impl Deref for Text {
     }
 }
 
-impl PartialEq for Text {
+impl PartialEq for SpannedText {
     fn eq(&self, other: &Self) -> bool {
         self.text == other.text
     }
 }
 
-/// Builds a [`Text`] from parts of known origin.
+/// Builds a [`SpannedText`] from parts of known origin.
 #[derive(Debug, Default)]
 pub(super) struct TextBuilder {
     text: String,
-    spans: Vec<Span>,
+    spans: Vec<UntrustedSpan>,
 }
 
 impl TextBuilder {
@@ -175,12 +175,12 @@ impl TextBuilder {
     }
 
     /// Appends a text with its spans.
-    pub(super) fn push_text(&mut self, text: &Text) {
+    pub(super) fn push_text(&mut self, text: &SpannedText) {
         self.push_slice(text, 0..text.len());
     }
 
-    /// Appends a part of a text with its spans, as [`Text::part`] returns it.
-    pub(super) fn push_part(&mut self, text: &Text, part: &str) {
+    /// Appends a part of a text with its spans, as [`SpannedText::part`] returns it.
+    pub(super) fn push_part(&mut self, text: &SpannedText, part: &str) {
         match text.range_of(part) {
             Some(range) => self.push_slice(text, range),
             None => self.push_computed(part),
@@ -188,14 +188,14 @@ impl TextBuilder {
     }
 
     /// Appends a text `count` times.
-    pub(super) fn push_repeated(&mut self, text: &Text, count: usize) {
+    pub(super) fn push_repeated(&mut self, text: &SpannedText, count: usize) {
         if !text.is_empty() {
             (0..count).for_each(|_| self.push_text(text));
         }
     }
 
     /// Appends a slice of a text with its spans.
-    pub(super) fn push_slice(&mut self, text: &Text, part: Range<usize>) {
+    pub(super) fn push_slice(&mut self, text: &SpannedText, part: Range<usize>) {
         let start = self.text.len();
         self.text.push_str(&text[part.clone()]);
         for span in text.overlapping(&part) {
@@ -206,7 +206,7 @@ impl TextBuilder {
     }
 
     /// Appends `changed`, which was derived from `from[range]`: untrusted as a whole if any byte of that is.
-    pub(super) fn push_changed(&mut self, changed: &str, from: &Text, range: Range<usize>) {
+    pub(super) fn push_changed(&mut self, changed: &str, from: &SpannedText, range: Range<usize>) {
         let start = self.text.len();
         self.text.push_str(changed);
         if from.is_untrusted(&range) {
@@ -214,7 +214,7 @@ impl TextBuilder {
         }
     }
 
-    fn mark(&mut self, range: Range<usize>, source: Option<Source>) {
+    fn mark(&mut self, range: Range<usize>, source: Option<MessagePosition>) {
         if range.is_empty() {
             return;
         }
@@ -225,20 +225,20 @@ impl TextBuilder {
             last.range.end = range.end;
             return;
         }
-        self.spans.push(Span { range, source });
+        self.spans.push(UntrustedSpan { range, source });
     }
 
     pub(super) fn len(&self) -> usize {
         self.text.len()
     }
 
-    pub(super) fn finish(self) -> Text {
+    pub(super) fn finish(self) -> SpannedText {
         let spans = (!self.spans.is_empty()).then(|| self.spans.into());
-        Text { text: self.text.into(), spans }
+        SpannedText { text: self.text.into(), spans }
     }
 
     /// Returns the string and its untrusted spans.
-    pub(super) fn into_parts(self) -> (String, Vec<Span>) {
+    pub(super) fn into_parts(self) -> (String, Vec<UntrustedSpan>) {
         (self.text, self.spans)
     }
 }
@@ -247,21 +247,21 @@ impl TextBuilder {
 mod tests {
     use super::*;
 
-    fn spans(text: &Text) -> Vec<(Range<usize>, Option<usize>)> {
-        let span = |span: &Span| (span.range.clone(), span.source.map(|source| source.offset));
+    fn spans(text: &SpannedText) -> Vec<(Range<usize>, Option<usize>)> {
+        let span = |span: &UntrustedSpan| (span.range.clone(), span.source.map(|source| source.offset));
         text.spans().iter().map(span).collect()
     }
 
     #[test]
     fn spans_follow_the_bytes() {
-        let content = Text::content("héllo", 3);
+        let content = SpannedText::content("héllo", 3);
         let mut builder = TextBuilder::default();
         builder.push_str("<|");
         builder.push_slice(&content, 0..3);
         builder.push_slice(&content, 3..6);
         builder.push('>');
         builder.push_changed("XY", &content, 0..1);
-        builder.push_changed("Z", &Text::trusted("z"), 0..1);
+        builder.push_changed("Z", &SpannedText::trusted("z"), 0..1);
         let text = builder.finish();
         assert_eq!(&*text, "<|héllo>XYZ");
         assert_eq!(spans(&text), [(2..8, Some(0)), (9..11, None)]);
@@ -270,6 +270,6 @@ mod tests {
         assert_eq!(spans(&text.part(text.trim_start_matches("<|h"))), [(0..5, Some(1)), (6..8, None)]);
         let upper = text.map_characters(|character, out| out.extend(character.to_uppercase()));
         assert_eq!((&*upper, spans(&upper)), ("<|HÉLLO>XYZ", vec![(2..8, None), (9..11, None)]));
-        assert_eq!(spans(&Text::untrusted("")), []);
+        assert_eq!(spans(&SpannedText::untrusted("")), []);
     }
 }

@@ -7,31 +7,31 @@ use std::sync::Arc;
 use super::ast::MacroDefinition;
 use super::budget::{Budget, Eval, fail};
 use super::operators;
-use super::text::Text;
+use super::text::SpannedText;
 
 /// The maximum nesting depth of lists and mappings.
 pub(super) const DEEPEST: u32 = 64;
 /// The size that an element of a list is counted as, in bytes.
-pub(super) const ELEMENT: usize = size_of::<Value>();
+pub(super) const ELEMENT: usize = size_of::<TemplateValue>();
 
 #[derive(Clone, Debug)]
-pub(super) enum Value {
+pub(super) enum TemplateValue {
     /// An undefined value; the name is for messages.
     Undefined(Option<Arc<str>>),
     None,
     Bool(bool),
     Int(i64),
     Float(f64),
-    Text(Text),
+    Text(SpannedText),
     List(Arc<List>),
-    Map(Arc<Map>),
+    Map(Arc<OrderedMap>),
     /// An index into the machine's list of namespaces.
     Namespace(usize),
     /// A macro, and the frame that encloses it.
     Macro(Arc<MacroDefinition>, usize),
     Function(Function),
     /// A bound method.
-    Method(Arc<(Value, Arc<str>)>),
+    Method(Arc<(TemplateValue, Arc<str>)>),
     Loop(Arc<Loop>),
 }
 
@@ -55,15 +55,15 @@ pub(super) enum ListKind {
 
 #[derive(Debug)]
 pub(super) struct List {
-    pub(super) items: Vec<Value>,
+    pub(super) items: Vec<TemplateValue>,
     pub(super) kind: ListKind,
     depth: u32,
 }
 
 /// A mapping that preserves insertion order.
 #[derive(Debug)]
-pub(super) struct Map {
-    entries: Vec<(Value, Value)>,
+pub(super) struct OrderedMap {
+    entries: Vec<(TemplateValue, TemplateValue)>,
     /// Indices of the entries with text keys, sorted by key.
     sorted: Vec<u32>,
     depth: u32,
@@ -77,58 +77,58 @@ pub(super) struct Loop {
     pub(super) depth: i64,
 }
 
-impl Value {
+impl TemplateValue {
     /// Creates text that the template itself contains.
     pub(super) fn literal(text: impl Into<Arc<str>>) -> Self {
-        Value::Text(Text::trusted(text))
+        TemplateValue::Text(SpannedText::trusted(text))
     }
 
     pub(super) fn undefined(name: &Arc<str>) -> Self {
-        Value::Undefined(Some(name.clone()))
+        TemplateValue::Undefined(Some(name.clone()))
     }
 
     /// Creates a list whose elements were already counted in the budget.
-    pub(super) fn list(items: Vec<Value>, kind: ListKind) -> Eval<Self> {
+    pub(super) fn list(items: Vec<TemplateValue>, kind: ListKind) -> Eval<Self> {
         let depth = deeper(items.iter())?;
-        Ok(Value::List(Arc::new(List { items, kind, depth })))
+        Ok(TemplateValue::List(Arc::new(List { items, kind, depth })))
     }
 
     /// Creates a mapping; of equal keys the last value is kept, at the position of the first.
-    pub(super) fn map(entries: Vec<(Value, Value)>, budget: &mut Budget) -> Eval<Self> {
+    pub(super) fn map(entries: Vec<(TemplateValue, TemplateValue)>, budget: &mut Budget) -> Eval<Self> {
         let depth = deeper(entries.iter().flat_map(|(key, value)| [key, value]))?;
         budget.allocate(entries.len() * ELEMENT * 2)?;
-        Ok(Value::Map(Arc::new(Map::new(entries, depth, budget)?)))
+        Ok(TemplateValue::Map(Arc::new(OrderedMap::new(entries, depth, budget)?)))
     }
 
     fn depth(&self) -> u32 {
         match self {
-            Value::List(list) => list.depth,
-            Value::Map(map) => map.depth,
-            Value::Method(method) => method.0.depth() + 1,
-            Value::Loop(state) => state.items.depth,
+            TemplateValue::List(list) => list.depth,
+            TemplateValue::Map(map) => map.depth,
+            TemplateValue::Method(method) => method.0.depth() + 1,
+            TemplateValue::Loop(state) => state.items.depth,
             _ => 0,
         }
     }
 
-    pub(super) fn as_text(&self) -> Option<&Text> {
-        if let Value::Text(text) = self { Some(text) } else { None }
+    pub(super) fn as_text(&self) -> Option<&SpannedText> {
+        if let TemplateValue::Text(text) = self { Some(text) } else { None }
     }
 
     pub(super) fn is_undefined(&self) -> bool {
-        matches!(self, Value::Undefined(_))
+        matches!(self, TemplateValue::Undefined(_))
     }
 
     /// Returns the integer value; booleans are integers too.
     pub(super) fn as_int(&self) -> Option<i64> {
         match self {
-            Value::Int(number) => Some(*number),
-            Value::Bool(truth) => Some(i64::from(*truth)),
+            TemplateValue::Int(number) => Some(*number),
+            TemplateValue::Bool(truth) => Some(i64::from(*truth)),
             _ => None,
         }
     }
 
     pub(super) fn as_float(&self) -> Option<f64> {
-        if let Value::Float(number) = self {
+        if let TemplateValue::Float(number) = self {
             Some(*number)
         } else {
             self.as_int().map(|number| number as f64)
@@ -138,13 +138,13 @@ impl Value {
     /// Returns Python's truth value. Namespaces, functions and the like are true.
     pub(super) fn truth(&self) -> bool {
         match self {
-            Value::Undefined(_) | Value::None => false,
-            Value::Bool(truth) => *truth,
-            Value::Int(number) => *number != 0,
-            Value::Float(number) => *number != 0.0,
-            Value::Text(text) => !text.is_empty(),
-            Value::List(list) => list.kind == ListKind::Generator || !list.items.is_empty(),
-            Value::Map(map) => !map.entries.is_empty(),
+            TemplateValue::Undefined(_) | TemplateValue::None => false,
+            TemplateValue::Bool(truth) => *truth,
+            TemplateValue::Int(number) => *number != 0,
+            TemplateValue::Float(number) => *number != 0.0,
+            TemplateValue::Text(text) => !text.is_empty(),
+            TemplateValue::List(list) => list.kind == ListKind::Generator || !list.items.is_empty(),
+            TemplateValue::Map(map) => !map.entries.is_empty(),
             _ => true,
         }
     }
@@ -152,17 +152,17 @@ impl Value {
     /// Returns the name of the type, for messages.
     pub(super) fn type_name(&self) -> &'static str {
         match self {
-            Value::Undefined(_) => "undefined",
-            Value::None => "none",
-            Value::Bool(_) => "bool",
-            Value::Int(_) => "int",
-            Value::Float(_) => "float",
-            Value::Text(_) => "str",
-            Value::List(list) if list.kind == ListKind::Tuple => "tuple",
-            Value::List(_) => "list",
-            Value::Map(_) => "dict",
-            Value::Namespace(_) => "namespace",
-            Value::Loop(_) => "loop",
+            TemplateValue::Undefined(_) => "undefined",
+            TemplateValue::None => "none",
+            TemplateValue::Bool(_) => "bool",
+            TemplateValue::Int(_) => "int",
+            TemplateValue::Float(_) => "float",
+            TemplateValue::Text(_) => "str",
+            TemplateValue::List(list) if list.kind == ListKind::Tuple => "tuple",
+            TemplateValue::List(_) => "list",
+            TemplateValue::Map(_) => "dict",
+            TemplateValue::Namespace(_) => "namespace",
+            TemplateValue::Loop(_) => "loop",
             _ => "function",
         }
     }
@@ -170,14 +170,14 @@ impl Value {
     /// Describes a value for the error messages of templates.
     pub(super) fn describe(&self) -> String {
         match self {
-            Value::Undefined(Some(name)) => format!("'{name}', which is not defined"),
-            Value::Undefined(None) => "something that is not defined".to_owned(),
+            TemplateValue::Undefined(Some(name)) => format!("'{name}', which is not defined"),
+            TemplateValue::Undefined(None) => "something that is not defined".to_owned(),
             other => format!("a value of type {}", other.type_name()),
         }
     }
 }
 
-fn deeper<'v>(mut parts: impl Iterator<Item = &'v Value>) -> Eval<u32> {
+fn deeper<'v>(mut parts: impl Iterator<Item = &'v TemplateValue>) -> Eval<u32> {
     let depth =
         parts.try_fold(0, |depth: u32, part| Some(depth.max(part.depth())).filter(|depth| *depth < DEEPEST));
     match depth {
@@ -186,14 +186,14 @@ fn deeper<'v>(mut parts: impl Iterator<Item = &'v Value>) -> Eval<u32> {
     }
 }
 
-impl Map {
-    fn new(entries: Vec<(Value, Value)>, depth: u32, budget: &mut Budget) -> Eval<Self> {
-        let mut unique: Vec<(Value, Value)> = Vec::with_capacity(entries.len());
+impl OrderedMap {
+    fn new(entries: Vec<(TemplateValue, TemplateValue)>, depth: u32, budget: &mut Budget) -> Eval<Self> {
+        let mut unique: Vec<(TemplateValue, TemplateValue)> = Vec::with_capacity(entries.len());
         let mut texts: HashMap<Arc<str>, usize> = HashMap::new();
         let mut others: Vec<usize> = Vec::new();
         for (key, value) in entries {
             let mut known = None;
-            if let Value::Text(text) = &key {
+            if let TemplateValue::Text(text) = &key {
                 known = texts.get(text.as_arc()).copied();
                 texts.entry(text.as_arc().clone()).or_insert(unique.len());
             } else {
@@ -217,7 +217,7 @@ impl Map {
         Ok(Self { entries: unique, sorted, depth })
     }
 
-    pub(super) fn entries(&self) -> &[(Value, Value)] {
+    pub(super) fn entries(&self) -> &[(TemplateValue, TemplateValue)] {
         &self.entries
     }
 
@@ -226,7 +226,7 @@ impl Map {
     }
 
     /// Returns the value of a text key.
-    pub(super) fn get_text(&self, key: &str) -> Option<&Value> {
+    pub(super) fn get_text(&self, key: &str) -> Option<&TemplateValue> {
         let entry = |place: u32| &self.entries[place as usize];
         let text = |place: u32| entry(place).0.as_text().map_or("", |key| key);
         let found = self.sorted.binary_search_by(|place| text(*place).cmp(key)).ok()?;
@@ -234,9 +234,9 @@ impl Map {
     }
 
     /// Returns the value of any key.
-    pub(super) fn get(&self, key: &Value, budget: &mut Budget) -> Eval<Option<&Value>> {
+    pub(super) fn get(&self, key: &TemplateValue, budget: &mut Budget) -> Eval<Option<&TemplateValue>> {
         budget.spend(1)?;
-        if let Value::Text(key) = key {
+        if let TemplateValue::Text(key) = key {
             return Ok(self.get_text(key));
         }
         for (known, value) in &self.entries {

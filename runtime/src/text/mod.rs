@@ -40,7 +40,7 @@ pub struct TextStream {
 
 /// The text that a token completed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Step<'a> {
+pub struct TextDelta<'a> {
     /// Text to display, often empty.
     pub text: &'a str,
     /// Whether a stop string was found: no more text follows.
@@ -63,24 +63,24 @@ impl TextStream {
     }
 
     /// Processes the bytes of the next token.
-    pub fn push(&mut self, bytes: &[u8]) -> Step<'_> {
+    pub fn push(&mut self, bytes: &[u8]) -> TextDelta<'_> {
         self.decoded.clear();
         self.output.clear();
         self.characters.push(bytes, &mut self.decoded);
         self.length += self.decoded.len();
         let stopped = self.stops.push(&self.decoded, &mut self.output);
-        Step { text: &self.output, stopped }
+        TextDelta { text: &self.output, stopped }
     }
 
     /// Ends the text: returns the text that was held back, as no stop string can follow any more.
-    pub fn finish(&mut self) -> Step<'_> {
+    pub fn finish(&mut self) -> TextDelta<'_> {
         self.decoded.clear();
         self.output.clear();
         self.characters.finish(&mut self.decoded);
         self.length += self.decoded.len();
         let stopped = self.stops.push(&self.decoded, &mut self.output);
         self.stops.finish(&mut self.output);
-        Step { text: &self.output, stopped }
+        TextDelta { text: &self.output, stopped }
     }
 
     /// Returns the length in bytes of all whole characters so far, including text that is held back and text after a

@@ -103,27 +103,27 @@ fn only_what_may_become_a_stop_is_held() {
     let mut stream = TextStream::new(&["abac", "xyz"]).unwrap();
     let shown: Vec<String> = "qabaxabab".bytes().map(|byte| stream.push(&[byte]).text.to_owned()).collect();
     assert_eq!(shown, ["q", "", "", "", "aba", "x", "", "", "ab"]);
-    assert_eq!(stream.finish(), Step { text: "ab", stopped: false });
+    assert_eq!(stream.finish(), TextDelta { text: "ab", stopped: false });
 }
 
 #[test]
 fn after_a_stop_there_is_nothing() {
     let mut stream = TextStream::new(&["no", "stop", "top"]).unwrap();
-    assert_eq!(stream.push(b"a stop b"), Step { text: "a ", stopped: true });
+    assert_eq!(stream.push(b"a stop b"), TextDelta { text: "a ", stopped: true });
     assert_eq!(stream.hit(), Some(1));
-    assert_eq!(stream.push(b"more"), Step { text: "", stopped: true });
-    assert_eq!(stream.finish(), Step { text: "", stopped: true });
+    assert_eq!(stream.push(b"more"), TextDelta { text: "", stopped: true });
+    assert_eq!(stream.finish(), TextDelta { text: "", stopped: true });
     stream.reset();
-    assert_eq!(stream.push(b"more"), Step { text: "more", stopped: false });
+    assert_eq!(stream.push(b"more"), TextDelta { text: "more", stopped: false });
 }
 
 #[test]
 fn an_unfinished_character_at_the_end_is_shown_as_lost() {
     let mut stream = TextStream::new(&["\u{fffd}x", "b\u{fffd}"]).unwrap();
     assert_eq!(stream.push(b"a\xe2\x82").text, "a");
-    assert_eq!(stream.finish(), Step { text: "\u{fffd}", stopped: false });
+    assert_eq!(stream.finish(), TextDelta { text: "\u{fffd}", stopped: false });
     assert_eq!(stream.push(b"ab\xe2\x82").text, "a");
-    assert_eq!(stream.finish(), Step { text: "", stopped: true });
+    assert_eq!(stream.finish(), TextDelta { text: "", stopped: true });
 }
 
 #[test]

@@ -20,7 +20,7 @@ use std::thread::{self, JoinHandle, Thread};
 
 use crate::{Error, ErrorKind, Result};
 pub(crate) use cores::worth_using;
-use shared::{Job, Shared, Turn};
+use shared::{Job, Shared, WorkerTurn};
 
 /// The thread pool; runs one job at a time.
 pub(crate) struct Team {
@@ -150,17 +150,17 @@ impl Worker<'_> {
         let mut done = 0;
         loop {
             let turn = match self.alone {
-                true if done < total => Turn::Piece(done),
+                true if done < total => WorkerTurn::Piece(done),
                 true => return !stop(),
                 false => self.shared.next(phase, total, (self.index, self.present)),
             };
             match turn {
-                Turn::Piece(piece) => {
+                WorkerTurn::Piece(piece) => {
                     work(piece);
                     done += 1;
                 }
-                Turn::Over => break,
-                Turn::Wait => {
+                WorkerTurn::Over => break,
+                WorkerTurn::Wait => {
                     self.shared.report(phase, done, total, &stop);
                     assert!(self.shared.wait(phase, &meanwhile), "another worker failed");
                     break;

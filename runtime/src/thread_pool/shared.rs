@@ -80,7 +80,7 @@ unsafe impl Sync for Shared {}
 unsafe impl Send for Shared {}
 
 /// What a worker does next in a phase.
-pub(super) enum Turn {
+pub(super) enum WorkerTurn {
     /// Do this chunk.
     Piece(usize),
     /// Wait: others are doing the last chunks.
@@ -177,19 +177,19 @@ impl Shared {
 
     /// Takes the next chunk of a phase for worker `index` of `present`: from its own range, or else stolen from
     /// another's.
-    pub(super) fn next(&self, phase: u32, total: usize, (index, present): (usize, usize)) -> Turn {
+    pub(super) fn next(&self, phase: u32, total: usize, (index, present): (usize, usize)) -> WorkerTurn {
         if self.phase() != phase {
-            return Turn::Over;
+            return WorkerTurn::Over;
         }
         if total == 0 {
             // If this fails, another worker has advanced the phase.
             let _ = self.phase.0.compare_exchange(phase, phase + 1, Ordering::AcqRel, Ordering::Relaxed);
-            return Turn::Over;
+            return WorkerTurn::Over;
         }
         let mut owners = (index..present).chain(0..index);
         match owners.find_map(|owner| self.take(phase, owner, part_of(total, owner, present))) {
-            Some(piece) => Turn::Piece(piece),
-            None => Turn::Wait,
+            Some(piece) => WorkerTurn::Piece(piece),
+            None => WorkerTurn::Wait,
         }
     }
 

@@ -3,11 +3,11 @@
 use std::ops::Range;
 
 use super::Tokenizer;
-use super::model::{self, Tables, Token, Work};
+use super::model::{self, ModelBuffers, ModelTables, TokenSpan};
 use super::normalize::{Circumstances, Rewriting, Stage};
 use super::regex::Matcher;
 use super::room;
-use super::section::{Table, attribute, field, flag};
+use super::section::{SectionTable, attribute, field, flag};
 use super::split::Piece;
 use super::trie::Trie;
 use super::unicode::{self, set};
@@ -28,7 +28,7 @@ pub struct EncodeOptions {
 }
 
 /// The tokens of two texts, their segments, and the token range of each text.
-pub(crate) type Pair = (Vec<Token>, Vec<u32>, [Range<usize>; 2]);
+pub(crate) type Pair = (Vec<TokenSpan>, Vec<u32>, [Range<usize>; 2]);
 
 /// Untrusted spans: ranges of a text, in ascending order and without overlaps, that no control token may overlap.
 #[derive(Clone, Copy)]
@@ -44,19 +44,19 @@ impl Untrusted<'_> {
 
 /// Reusable buffers of encoding.
 #[derive(Debug, Default)]
-pub struct Scratch {
+pub struct EncodeScratch {
     rewriting: Rewriting,
     /// For the text between tokens.
     between: Rewriting,
     matcher: Matcher,
     pieces: Vec<Piece>,
     spare: Vec<Piece>,
-    work: Work,
-    tokens: Vec<Token>,
+    work: ModelBuffers,
+    tokens: Vec<TokenSpan>,
 }
 
 #[cfg(test)]
-impl Scratch {
+impl EncodeScratch {
     /// Returns the capacity of the rewriting buffers.
     pub(super) fn longest_text(&self) -> usize {
         self.rewriting.longest_text()
@@ -66,7 +66,7 @@ impl Scratch {
 impl Tokenizer {
     /// Encodes `text` to token ids.
     pub fn encode(&self, text: &str, options: EncodeOptions) -> Result<Vec<u32>> {
-        let mut scratch = Scratch::default();
+        let mut scratch = EncodeScratch::default();
         let mut tokens = Vec::new();
         self.assemble(&self.single, [text, ""], options, false, &mut scratch, &mut tokens)?;
         let mut ids = Vec::new();
@@ -77,9 +77,9 @@ impl Tokenizer {
 
     /// Encodes `text` to tokens with the byte range of each in the text. Added special tokens have empty ranges. A
     /// token may be a part of a character.
-    pub fn encode_with_offsets(&self, text: &str, options: EncodeOptions) -> Result<Vec<Token>> {
+    pub fn encode_with_offsets(&self, text: &str, options: EncodeOptions) -> Result<Vec<TokenSpan>> {
         let mut tokens = Vec::new();
-        self.encode_into(text, options, &mut Scratch::default(), &mut tokens)?;
+        self.encode_into(text, options, &mut EncodeScratch::default(), &mut tokens)?;
         Ok(tokens)
     }
 
@@ -88,8 +88,8 @@ impl Tokenizer {
         &self,
         text: &str,
         options: EncodeOptions,
-        scratch: &mut Scratch,
-        tokens: &mut Vec<Token>,
+        scratch: &mut EncodeScratch,
+        tokens: &mut Vec<TokenSpan>,
     ) -> Result<()> {
         self.assemble(&self.single, [text, ""], options, true, scratch, tokens)
     }
@@ -109,7 +109,7 @@ impl Tokenizer {
         first: &str,
         second: &str,
         options: EncodeOptions,
-    ) -> Result<(Vec<Token>, Vec<u32>)> {
+    ) -> Result<(Vec<TokenSpan>, Vec<u32>)> {
         let (tokens, segments, _) = self.encode_pair_apart(first, second, options)?;
         Ok((tokens, segments))
     }
@@ -130,13 +130,13 @@ impl Tokenizer {
         &self,
         text: &str,
         options: EncodeOptions,
-    ) -> Result<(Vec<Token>, Range<usize>)> {
+    ) -> Result<(Vec<TokenSpan>, Range<usize>)> {
         let (tokens, _, [place, _]) = self.apart(&self.single, [text, ""], options)?;
         Ok((tokens, place))
     }
 
     fn apart(&self, template: &[TemplateItem], texts: [&str; 2], options: EncodeOptions) -> Result<Pair> {
-        let (mut scratch, mut tokens, mut segments) = (Scratch::default(), Vec::new(), Vec::new());
+        let (mut scratch, mut tokens, mut segments) = (EncodeScratch::default(), Vec::new(), Vec::new());
         let mut places = [0..0, 0..0];
         for item in self.items(template, options) {
             let before = tokens.len();
@@ -168,8 +168,8 @@ impl Tokenizer {
         texts: [&str; 2],
         options: EncodeOptions,
         track: bool,
-        scratch: &mut Scratch,
-        tokens: &mut Vec<Token>,
+        scratch: &mut EncodeScratch,
+        tokens: &mut Vec<TokenSpan>,
     ) -> Result<()> {
         tokens.clear();
         for item in self.items(template, options) {
@@ -184,13 +184,13 @@ impl Tokenizer {
         texts: [&str; 2],
         options: EncodeOptions,
         track: bool,
-        scratch: &mut Scratch,
-        tokens: &mut Vec<Token>,
+        scratch: &mut EncodeScratch,
+        tokens: &mut Vec<TokenSpan>,
     ) -> Result<u32> {
         match item {
             TemplateItem::Token { id, segment } => {
                 let end = tokens.last().map_or(0, |token| token.end);
-                tokens.push(Token { id, start: end, end });
+                tokens.push(TokenSpan { id, start: end, end });
                 Ok(segment)
             }
             TemplateItem::First { segment } => {
@@ -212,8 +212,8 @@ impl Tokenizer {
         untrusted: Untrusted<'_>,
         options: EncodeOptions,
         track: bool,
-        scratch: &mut Scratch,
-        tokens: &mut Vec<Token>,
+        scratch: &mut EncodeScratch,
+        tokens: &mut Vec<TokenSpan>,
     ) -> Result<()> {
         if text.len() > LONGEST_TEXT {
             let message =
@@ -239,7 +239,7 @@ impl Tokenizer {
 /// The state of one call.
 struct Run<'a> {
     tokenizer: &'a Tokenizer,
-    tables: Tables<'a>,
+    tables: ModelTables<'a>,
     special: Trie<'a>,
     normalized: Trie<'a>,
     parse_special: bool,
@@ -255,14 +255,14 @@ impl<'a> Run<'a> {
         let special = |table| if looks { trie(table) } else { Trie::EMPTY };
         Self {
             tokenizer,
-            tables: Tables {
+            tables: ModelTables {
                 view,
-                trie: trie(Table::ModelTrie),
+                trie: trie(SectionTable::ModelTrie),
                 unknown_score: f32::from_bits(section.field(field::UNKNOWN_SCORE)),
                 longest_word: section.field(field::LONGEST_WORD) as usize,
             },
-            special: special(Table::SpecialTrie),
-            normalized: special(Table::NormalizedTrie),
+            special: special(SectionTable::SpecialTrie),
+            normalized: special(SectionTable::NormalizedTrie),
             parse_special: options.parse_special,
             track,
         }
@@ -274,12 +274,12 @@ impl<'a> Run<'a> {
         text: &str,
         base: usize,
         untrusted: Untrusted<'_>,
-        scratch: &mut Scratch,
-        tokens: &mut Vec<Token>,
+        scratch: &mut EncodeScratch,
+        tokens: &mut Vec<TokenSpan>,
     ) -> Result<()> {
         let circumstances =
             Circumstances { charsmap: self.tables.view.charsmap, is_first: base == 0, bare: false };
-        let Scratch { rewriting, between, matcher, pieces, spare, work, tokens: found } = scratch;
+        let EncodeScratch { rewriting, between, matcher, pieces, spare, work, tokens: found } = scratch;
         let steps = &self.tokenizer.steps;
         let late = !self.normalized.is_empty() && steps.have(Stage::PreTokenizer);
         let stage = if late { Stage::Normalizers } else { Stage::All };
@@ -334,12 +334,12 @@ impl<'a> Run<'a> {
                 };
             }
         }
-        let place = |token: &Token| {
+        let place = |token: &TokenSpan| {
             let (start, end) = match changed {
                 true if self.track => rewriting.current.source(token.start as usize..token.end as usize),
                 _ => (base as u32 + token.start, base as u32 + token.end),
             };
-            Token { id: token.id, start, end }
+            TokenSpan { id: token.id, start, end }
         };
         room::reserve(tokens, found.len())?;
         tokens.extend(found.iter().map(place));
@@ -403,7 +403,7 @@ fn stands_alone(text: &str, start: usize, end: usize) -> bool {
 
 enum Part {
     Text(usize, usize),
-    Token(Token),
+    Token(TokenSpan),
 }
 
 /// Iterates over a text split at its special tokens.
@@ -418,7 +418,7 @@ struct Parts<'a, 'b> {
     /// The start of the text that was not returned yet.
     done: usize,
     /// A token that follows the text that was returned last.
-    found: Option<Token>,
+    found: Option<TokenSpan>,
 }
 
 impl<'a, 'b> Parts<'a, 'b> {
@@ -446,7 +446,7 @@ impl<'a, 'b> Parts<'a, 'b> {
             return Some(Part::Text(start, self.text.len()));
         };
         let (from, to) = self.widen(id, (start, from), to);
-        let token = Token { id, start: from as u32, end: to as u32 };
+        let token = TokenSpan { id, start: from as u32, end: to as u32 };
         if from > start {
             self.found = Some(token);
             return Some(Part::Text(start, from));

@@ -7,7 +7,7 @@ use crate::{Error, Result};
 
 /// The properties of a named pre-tokenizer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Family {
+pub struct PreTokenizer {
     /// How text is split.
     pub splitters: Vec<Splitter>,
     /// A piece that is a token becomes that token, regardless of merges (`ignore_merges`).
@@ -178,7 +178,7 @@ const ADD_BOS: &[&str] = &[
 ];
 
 /// Returns the properties of the pre-tokenizer `name`; an error for unknown names.
-pub fn family(name: &str) -> Result<Family> {
+pub fn family(name: &str) -> Result<PreTokenizer> {
     let splitters = match name {
         "superbpe" => vec![Splitter::isolated(r"\p{N}+"), Splitter::DigitGroups { at_word_ends: false }],
         "afmoe" => vec![
@@ -204,7 +204,7 @@ pub fn family(name: &str) -> Result<Family> {
         }
     };
     let spells_spaces = matches!(name, "gemma4" | "granite-embed-multi-311m" | "sarvam-moe");
-    Ok(Family {
+    Ok(PreTokenizer {
         splitters,
         whole_first: WHOLE_FIRST.contains(&name),
         add_bos: ADD_BOS.contains(&name),

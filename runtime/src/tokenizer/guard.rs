@@ -1,7 +1,7 @@
 //! Encoding of partly untrusted text, such as a prompt that a chat template rendered from messages.
 
 use super::Tokenizer;
-use super::encode::{EncodeOptions, Scratch, Untrusted};
+use super::encode::{EncodeOptions, EncodeScratch, Untrusted};
 use crate::Result;
 use std::ops::Range;
 
@@ -30,7 +30,7 @@ impl Tokenizer {
     ) -> Result<()> {
         let mut tokens = Vec::new();
         let (text, untrusted) = (&text[..range.end], Untrusted(untrusted));
-        self.text(text, range.start, untrusted, options, true, &mut Scratch::default(), &mut tokens)?;
+        self.text(text, range.start, untrusted, options, true, &mut EncodeScratch::default(), &mut tokens)?;
         ids.extend(tokens.iter().map(|token| token.id));
         Ok(())
     }

@@ -148,8 +148,8 @@ fn steps_that_blow_text_up_stop_in_time() {
     let mut vocabulary = small();
     vocabulary.normalizers = vec![Normalizer::Replace { from: "a".into(), to: "b".repeat(128) }];
     let tokenizer = Tokenizer::open(Bytes::new(vocabulary.write().unwrap())).unwrap();
-    let (text, mut scratch) = ("a".repeat(1 << 16), Scratch::default());
-    let encode = |text: &str, scratch: &mut Scratch| {
+    let (text, mut scratch) = ("a".repeat(1 << 16), EncodeScratch::default());
+    let encode = |text: &str, scratch: &mut EncodeScratch| {
         tokenizer.encode_into(text, EncodeOptions::default(), scratch, &mut Vec::new())
     };
     assert!(encode("aa", &mut scratch).is_ok());

@@ -35,10 +35,10 @@ mod hostile;
 
 pub use byte_level::{from_byte_level, to_byte_level};
 pub use decode::DecodeOptions;
-pub use encode::{EncodeOptions, Scratch};
+pub use encode::{EncodeOptions, EncodeScratch};
 pub use ends::find_ends;
-pub use families::{Family, family, family_like};
-pub use model::{ModelKind, Token};
+pub use families::{PreTokenizer, family, family_like};
+pub use model::{ModelKind, TokenSpan};
 pub use normalize::Normalizer;
 pub use split::{Behavior, Splitter};
 pub use vocabulary::{Merges, SpecialIds, TemplateItem, TokenKind, Trim, Vocabulary, VocabularyToken};
@@ -46,7 +46,7 @@ pub use vocabulary::{Merges, SpecialIds, TemplateItem, TokenKind, Trim, Vocabula
 use crate::file::Bytes;
 use crate::{Error, Result};
 use normalize::Steps;
-use section::{NONE, Section, Table, View, attribute, field, flag, u32_at};
+use section::{NONE, SectionTable, SectionView, TokenizerSection, attribute, field, flag, u32_at};
 use split::Cutting;
 use trie::Trie;
 
@@ -60,7 +60,7 @@ const MOST_ENDS: usize = 256;
 /// A tokenizer over a mapped section.
 #[derive(Clone, Debug)]
 pub struct Tokenizer {
-    section: Section,
+    section: TokenizerSection,
     model: ModelKind,
     steps: Steps,
     cutting: Cutting,
@@ -74,19 +74,19 @@ impl Tokenizer {
     /// Opens a section written by [`Vocabulary::write`]. Does not read, check or allocate anything whose size depends
     /// on the vocabulary.
     pub fn open(section: Bytes) -> Result<Self> {
-        let section = Section::open(section)?;
+        let section = TokenizerSection::open(section)?;
         let model = ModelKind::from_number(section.field(field::MODEL))?;
-        let steps = Steps::open(section.table(Table::Normalizer))?;
-        let cutting = Cutting::open(section.table(Table::Splitter))?;
+        let steps = Steps::open(section.table(SectionTable::Normalizer))?;
+        let cutting = Cutting::open(section.table(SectionTable::Splitter))?;
         let [single, pair] = read_template(&section)?;
         let trim = Trim::read(&section)?;
-        for table in [Table::ModelTrie, Table::SpecialTrie, Table::NormalizedTrie] {
+        for table in [SectionTable::ModelTrie, SectionTable::SpecialTrie, SectionTable::NormalizedTrie] {
             if Trie::open(section.table(table)).is_none() {
                 return Err(Error::corrupt("tokenizer.trie", "the table has the wrong size"));
             }
         }
         let tokens = section.field(field::TOKENS);
-        let ends_table = section.table(Table::Ends);
+        let ends_table = section.table(SectionTable::Ends);
         let ends: Vec<u32> =
             (0..(ends_table.len() / 4).min(MOST_ENDS)).filter_map(|at| u32_at(ends_table, at)).collect();
         if let Some(id) = ends.iter().find(|&&id| id >= tokens) {
@@ -95,7 +95,7 @@ impl Tokenizer {
         Ok(Self { section, model, steps, cutting, single, pair, ends, trim })
     }
 
-    fn view(&self) -> View<'_> {
+    fn view(&self) -> SectionView<'_> {
         self.section.view()
     }
 
@@ -196,8 +196,8 @@ impl Tokenizer {
     }
 }
 
-fn read_template(section: &Section) -> Result<[Vec<TemplateItem>; 2]> {
-    let table = section.table(Table::Template);
+fn read_template(section: &TokenizerSection) -> Result<[Vec<TemplateItem>; 2]> {
+    let table = section.table(SectionTable::Template);
     let wrong = || Error::corrupt("tokenizer.template", "is cut off or names a token that does not exist");
     let mut at = 0;
     let mut word = || {

@@ -2,10 +2,10 @@
 
 use super::aligned::Aligned;
 use super::charsmap::Charsmap;
-use super::record::Record;
+use super::record::TokenizerRecord;
 use super::regex::{Matcher, Pattern};
 use super::room;
-use super::unicode::{self, Form, Placed, set};
+use super::unicode::{self, NormalizationForm, SourceChar, set};
 use crate::{Error, Result};
 
 /// The maximum size of a replacement, in bytes.
@@ -79,22 +79,24 @@ pub enum Normalizer {
 }
 
 impl Normalizer {
-    pub(super) fn record(&self) -> Record {
-        let plain = |code| Record::new(code, 0, "", "");
+    pub(super) fn record(&self) -> TokenizerRecord {
+        let plain = |code| TokenizerRecord::new(code, 0, "", "");
         match self {
             Self::Nfc => plain(1),
             Self::Nfd => plain(2),
             Self::Nfkc => plain(3),
             Self::Nfkd => plain(4),
             Self::Lowercase => plain(5),
-            Self::StripMarks { all } => Record::new(6, u32::from(*all), "", ""),
-            Self::Strip { left, right } => Record::new(7, u32::from(*left) | u32::from(*right) << 1, "", ""),
-            Self::Replace { from, to } => Record::new(8, 0, from, to),
-            Self::ReplacePattern { pattern, to } => Record::new(9, 0, pattern, to),
-            Self::Prefix { text, first_only, unless_there } => {
-                Record::new(10, u32::from(*first_only) | u32::from(*unless_there) << 1, text, "")
+            Self::StripMarks { all } => TokenizerRecord::new(6, u32::from(*all), "", ""),
+            Self::Strip { left, right } => {
+                TokenizerRecord::new(7, u32::from(*left) | u32::from(*right) << 1, "", "")
             }
-            Self::Suffix(text) => Record::new(11, 0, text, ""),
+            Self::Replace { from, to } => TokenizerRecord::new(8, 0, from, to),
+            Self::ReplacePattern { pattern, to } => TokenizerRecord::new(9, 0, pattern, to),
+            Self::Prefix { text, first_only, unless_there } => {
+                TokenizerRecord::new(10, u32::from(*first_only) | u32::from(*unless_there) << 1, text, "")
+            }
+            Self::Suffix(text) => TokenizerRecord::new(11, 0, text, ""),
             Self::BertClean => plain(12),
             Self::BertChinese => plain(13),
             Self::Charsmap => plain(14),
@@ -102,7 +104,7 @@ impl Normalizer {
         }
     }
 
-    pub(super) fn from_record(record: Record) -> Result<Self> {
+    pub(super) fn from_record(record: TokenizerRecord) -> Result<Self> {
         let bit = |bit: u32| record.number >> bit & 1 == 1;
         let [first, second] = record.texts.clone();
         Ok(match record.code {
@@ -162,8 +164,8 @@ pub(super) enum Stage {
 pub(super) struct Rewriting {
     pub(super) current: Aligned,
     spare: Aligned,
-    characters: Vec<Placed>,
-    more_characters: Vec<Placed>,
+    characters: Vec<SourceChar>,
+    more_characters: Vec<SourceChar>,
 }
 
 #[cfg(test)]
@@ -186,7 +188,7 @@ pub(super) struct Circumstances<'a> {
 impl Steps {
     pub(super) fn open(table: &[u8]) -> Result<Self> {
         let mut steps = Vec::new();
-        for record in Record::read_all(table, "normalizer")? {
+        for record in TokenizerRecord::read_all(table, "normalizer")? {
             steps.push(Step::new(Normalizer::from_record(record)?)?);
         }
         Ok(Self::new(steps))
@@ -317,10 +319,10 @@ impl Step {
     ) -> Result<()> {
         let Rewriting { current, spare, .. } = rewriting;
         match &self.normalizer {
-            Normalizer::Nfc => return recompose(rewriting, Form::Nfc),
-            Normalizer::Nfd => return recompose(rewriting, Form::Nfd),
-            Normalizer::Nfkc => return recompose(rewriting, Form::Nfkc),
-            Normalizer::Nfkd => return recompose(rewriting, Form::Nfkd),
+            Normalizer::Nfc => return recompose(rewriting, NormalizationForm::Nfc),
+            Normalizer::Nfd => return recompose(rewriting, NormalizationForm::Nfd),
+            Normalizer::Nfkc => return recompose(rewriting, NormalizationForm::Nfkc),
+            Normalizer::Nfkd => return recompose(rewriting, NormalizationForm::Nfkd),
             Normalizer::Lowercase => each(current, spare, |character, source, out| {
                 character.to_lowercase().for_each(|lower| out.push(lower, source));
             }),
@@ -389,14 +391,14 @@ fn each(from: &Aligned, to: &mut Aligned, mut rewrite: impl FnMut(char, (u32, u3
     }
 }
 
-fn recompose(rewriting: &mut Rewriting, form: Form) -> Result<()> {
+fn recompose(rewriting: &mut Rewriting, form: NormalizationForm) -> Result<()> {
     let Rewriting { current, spare, characters, more_characters } = rewriting;
     characters.clear();
     room::reserve(characters, current.text.chars().count())?;
     for (at, character) in current.text.char_indices() {
         let (start, end) =
             if current.tracks() { current.source(at..at + character.len_utf8()) } else { (0, 0) };
-        characters.push(Placed::new(character, start, end));
+        characters.push(SourceChar::new(character, start, end));
     }
     unicode::normalize(form, characters, more_characters)?;
     for placed in characters.iter() {

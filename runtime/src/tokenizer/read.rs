@@ -2,8 +2,8 @@
 
 use super::Tokenizer;
 use super::normalize::Normalizer;
-use super::record::Record;
-use super::section::{NONE, Table, View, attribute, field, flag, u32_at};
+use super::record::TokenizerRecord;
+use super::section::{NONE, SectionTable, SectionView, attribute, field, flag, u32_at};
 use super::split::Splitter;
 use super::trie::Trie;
 use super::vocabulary::{Merges, SpecialIds, TokenKind, Vocabulary, VocabularyToken};
@@ -17,7 +17,7 @@ impl Tokenizer {
     /// the same text are matched in normalized text is only preserved if it makes a difference.
     pub fn vocabulary(&self) -> Result<Vocabulary> {
         let view = self.view();
-        let normalized: HashSet<u32> = match Trie::open(self.section.table(Table::NormalizedTrie)) {
+        let normalized: HashSet<u32> = match Trie::open(self.section.table(SectionTable::NormalizedTrie)) {
             Some(trie) => trie.all().collect(),
             None => HashSet::new(),
         };
@@ -47,9 +47,9 @@ impl Tokenizer {
             unknown_score: Some(f32::from_bits(self.section.field(field::UNKNOWN_SCORE))),
             longest_word: self.section.field(field::LONGEST_WORD),
             trim: self.trim,
-            normalizers: self.read("normalizer", Table::Normalizer, Normalizer::from_record)?,
-            charsmap: self.section.table(Table::Charsmap).to_vec(),
-            splitters: self.read("splitter", Table::Splitter, Splitter::from_record)?,
+            normalizers: self.read("normalizer", SectionTable::Normalizer, Normalizer::from_record)?,
+            charsmap: self.section.table(SectionTable::Charsmap).to_vec(),
+            splitters: self.read("splitter", SectionTable::Splitter, Splitter::from_record)?,
             special: self.special(),
             add_bos: has(flag::ADD_BOS),
             add_eos: has(flag::ADD_EOS),
@@ -63,8 +63,13 @@ impl Tokenizer {
         })
     }
 
-    fn read<T>(&self, name: &str, table: Table, step: fn(Record) -> Result<T>) -> Result<Vec<T>> {
-        Record::read_all(self.section.table(table), name)?.into_iter().map(step).collect()
+    fn read<T>(
+        &self,
+        name: &str,
+        table: SectionTable,
+        step: fn(TokenizerRecord) -> Result<T>,
+    ) -> Result<Vec<T>> {
+        TokenizerRecord::read_all(self.section.table(table), name)?.into_iter().map(step).collect()
     }
 
     fn special(&self) -> SpecialIds {
@@ -82,7 +87,7 @@ impl Tokenizer {
 }
 
 /// Returns the merges by rank. Equal ranks mean that merges were created from scores, which are then set in `tokens`.
-fn merges(view: View<'_>, tokens: &mut [VocabularyToken]) -> Result<Merges> {
+fn merges(view: SectionView<'_>, tokens: &mut [VocabularyToken]) -> Result<Merges> {
     let mut entries: Vec<[u32; 4]> = view
         .merges
         .as_chunks::<16>()

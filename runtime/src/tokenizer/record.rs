@@ -8,13 +8,13 @@ pub(super) const MOST_RECORDS: usize = 256;
 
 /// One record: `code` u32, `number` u32, then for each of two texts its length u32, then the texts.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
-pub(super) struct Record {
+pub(super) struct TokenizerRecord {
     pub(super) code: u32,
     pub(super) number: u32,
     pub(super) texts: [String; 2],
 }
 
-impl Record {
+impl TokenizerRecord {
     pub(super) fn new(code: u32, number: u32, first: &str, second: &str) -> Self {
         Self { code, number, texts: [first.to_owned(), second.to_owned()] }
     }

@@ -20,7 +20,7 @@ pub(super) const MOST_PROBES: usize = 256;
 
 /// The tables, in the order of the directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Table {
+pub(super) enum SectionTable {
     Text,
     TextEnds,
     Attributes,
@@ -108,12 +108,12 @@ pub(super) fn u32_at(table: &[u8], index: usize) -> Option<u32> {
 
 /// The section with its tables located.
 #[derive(Clone, Debug)]
-pub(super) struct Section {
+pub(super) struct TokenizerSection {
     bytes: Bytes,
     tables: [Range<usize>; TABLES],
 }
 
-impl Section {
+impl TokenizerSection {
     pub(super) fn open(bytes: Bytes) -> Result<Self> {
         let header = bytes.get(..HEADER).ok_or_else(|| corrupt("header", "the section is too short"))?;
         if header[..4] != MAGIC {
@@ -176,32 +176,32 @@ impl Section {
         u32_at(&self.bytes, offset / 4).unwrap_or(NONE)
     }
 
-    pub(super) fn table(&self, table: Table) -> &[u8] {
+    pub(super) fn table(&self, table: SectionTable) -> &[u8] {
         self.bytes.get(self.tables[table as usize].clone()).unwrap_or_default()
     }
 
     /// Returns the offset of the table in the section.
-    pub(super) fn offset(&self, table: Table) -> usize {
+    pub(super) fn offset(&self, table: SectionTable) -> usize {
         self.tables[table as usize].start
     }
 
-    pub(super) fn view(&self) -> View<'_> {
+    pub(super) fn view(&self) -> SectionView<'_> {
         let whole: &[u8] = &self.bytes;
-        let table = |table: Table| whole.get(self.tables[table as usize].clone()).unwrap_or_default();
-        View {
+        let table = |table: SectionTable| whole.get(self.tables[table as usize].clone()).unwrap_or_default();
+        SectionView {
             flags: u32_at(whole, field::FLAGS / 4).unwrap_or(0),
             tokens: u32_at(whole, field::TOKENS / 4).unwrap_or(0),
             unknown: u32_at(whole, field::UNKNOWN / 4).unwrap_or(NONE),
             longest: u32_at(whole, field::LONGEST / 4).unwrap_or(0) as usize,
-            text: table(Table::Text),
-            text_ends: table(Table::TextEnds),
-            attributes: table(Table::Attributes),
-            lookup: table(Table::Lookup),
-            merges: table(Table::Merges),
-            bytes: table(Table::Bytes),
-            scores: table(Table::Scores),
-            joins: table(Table::Joins),
-            charsmap: table(Table::Charsmap),
+            text: table(SectionTable::Text),
+            text_ends: table(SectionTable::TextEnds),
+            attributes: table(SectionTable::Attributes),
+            lookup: table(SectionTable::Lookup),
+            merges: table(SectionTable::Merges),
+            bytes: table(SectionTable::Bytes),
+            scores: table(SectionTable::Scores),
+            joins: table(SectionTable::Joins),
+            charsmap: table(SectionTable::Charsmap),
         }
     }
 }
@@ -212,7 +212,7 @@ fn corrupt(place: &str, message: &str) -> Error {
 
 /// The tables as slices, looked up once for many reads.
 #[derive(Clone, Copy)]
-pub(super) struct View<'a> {
+pub(super) struct SectionView<'a> {
     pub(super) flags: u32,
     pub(super) tokens: u32,
     pub(super) unknown: u32,
@@ -235,7 +235,7 @@ pub(super) struct Merge {
     pub(super) symbol: u32,
 }
 
-impl<'a> View<'a> {
+impl<'a> SectionView<'a> {
     pub(super) fn has(&self, flag: u32) -> bool {
         self.flags & flag != 0
     }

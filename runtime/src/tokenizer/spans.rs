@@ -1,14 +1,14 @@
 //! Display spans of tokens: the byte range of the text that a token is shown as.
 
-use super::model::Token;
-use super::section::{Section, field};
+use super::model::TokenSpan;
+use super::section::{TokenizerSection, field};
 use super::{Tokenizer, Trim};
 use crate::{Error, Result};
 
 impl Trim {
     const ALL: [Self; 3] = [Self::Nothing, Self::Spaces, Self::WhiteSpace];
 
-    pub(super) fn read(section: &Section) -> Result<Self> {
+    pub(super) fn read(section: &TokenizerSection) -> Result<Self> {
         let number = section.field(field::TRIM);
         Self::ALL.get(number as usize).copied().ok_or_else(|| {
             Error::unsupported("tokenizer.header.trim", format!("{number} is unknown; update Siskin"))
@@ -28,7 +28,7 @@ impl Tokenizer {
     /// Returns the bytes of `text` that its token `token` is shown as: whole characters, without the leading and
     /// trailing spaces that the tokenizer trims. A token of spaces alone has an empty span at its end, or, if words
     /// were split at white space first, the first character of the word that it begins.
-    pub fn span(&self, text: &str, token: &Token) -> (usize, usize) {
+    pub fn span(&self, text: &str, token: &TokenSpan) -> (usize, usize) {
         let (start, end) = (token.start as usize, token.end as usize);
         let end = text.ceil_char_boundary(end);
         let start = if token.start < token.end { text.floor_char_boundary(start) } else { end };
@@ -77,10 +77,10 @@ mod tests {
             (Trim::WhiteSpace, (9, 9), (9, 9)),
             (Trim::Spaces, (8, 99), (8, 9)),
         ] {
-            let token = Token { id: 0, start, end };
+            let token = TokenSpan { id: 0, start, end };
             assert_eq!(tokenizer(trim).span(text, &token), want, "{trim:?}, {start} to {end}");
         }
-        assert_eq!(tokenizer(Trim::WhiteSpace).span("a ", &Token { id: 0, start: 1, end: 2 }), (2, 2));
+        assert_eq!(tokenizer(Trim::WhiteSpace).span("a ", &TokenSpan { id: 0, start: 1, end: 2 }), (2, 2));
     }
 
     #[test]

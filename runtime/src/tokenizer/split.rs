@@ -1,6 +1,6 @@
 //! Pre-tokenizers: splitting text into the pieces that the model encodes one at a time.
 
-use super::record::Record;
+use super::record::TokenizerRecord;
 use super::regex::{Matcher, Pattern};
 use super::room;
 use super::unicode::{self, set};
@@ -53,8 +53,8 @@ impl Splitter {
         Self::Pattern { pattern: pattern.to_owned(), behavior: Behavior::Isolated, invert: false }
     }
 
-    pub(super) fn from_record(record: Record) -> Result<Self> {
-        let Record { code, number, texts: [pattern, _] } = record;
+    pub(super) fn from_record(record: TokenizerRecord) -> Result<Self> {
+        let TokenizerRecord { code, number, texts: [pattern, _] } = record;
         match (code, Behavior::ALL.get((number & 255) as usize)) {
             (1, Some(&behavior)) => Ok(Self::Pattern { pattern, behavior, invert: number >> 8 & 1 == 1 }),
             (1, None) => {
@@ -65,12 +65,12 @@ impl Splitter {
         }
     }
 
-    pub(super) fn record(&self) -> Record {
+    pub(super) fn record(&self) -> TokenizerRecord {
         match self {
             Self::Pattern { pattern, behavior, invert } => {
-                Record::new(1, *behavior as u32 | u32::from(*invert) << 8, pattern, "")
+                TokenizerRecord::new(1, *behavior as u32 | u32::from(*invert) << 8, pattern, "")
             }
-            Self::DigitGroups { at_word_ends } => Record::new(2, u32::from(*at_word_ends), "", ""),
+            Self::DigitGroups { at_word_ends } => TokenizerRecord::new(2, u32::from(*at_word_ends), "", ""),
         }
     }
 }
@@ -92,10 +92,10 @@ pub(super) type Piece = Range<u32>;
 
 impl Cutting {
     pub(super) fn open(table: &[u8]) -> Result<Self> {
-        Self::of(Record::read_all(table, "splitter")?)
+        Self::of(TokenizerRecord::read_all(table, "splitter")?)
     }
 
-    pub(super) fn of(records: impl IntoIterator<Item = Record>) -> Result<Self> {
+    pub(super) fn of(records: impl IntoIterator<Item = TokenizerRecord>) -> Result<Self> {
         let mut steps = Vec::new();
         for record in records {
             steps.push(match Splitter::from_record(record)? {

@@ -3,12 +3,12 @@
 use super::charsmap::Charsmap;
 use super::check_template;
 use super::hash;
-use super::model::{self, ModelKind, Tables, Work};
+use super::model::{self, ModelBuffers, ModelKind, ModelTables};
 use super::normalize::{Circumstances, Normalizer, Rewriting, Stage, Steps};
-use super::record::{MOST_RECORDS, Record};
+use super::record::{MOST_RECORDS, TokenizerRecord};
 use super::regex::Matcher;
 use super::section::{
-    HEADER, MAGIC, MOST_PROBES, NONE, Section, TABLES, Table, VERSION, attribute, field, flag,
+    HEADER, MAGIC, MOST_PROBES, NONE, SectionTable, TABLES, TokenizerSection, VERSION, attribute, field, flag,
 };
 use super::split::Cutting;
 use super::trie::{self, Trie};
@@ -191,7 +191,7 @@ fn scored_merges(symbols: &mut Symbols<'_>, vocabulary: &Vocabulary) -> Result<V
 
 fn assemble(vocabulary: &Vocabulary, symbols: &Symbols<'_>, merges: &[Merge]) -> Result<Vec<u8>> {
     let mut tables: [Vec<u8>; TABLES] = Default::default();
-    let mut put = |table: Table, bytes: Vec<u8>| tables[table as usize] = bytes;
+    let mut put = |table: SectionTable, bytes: Vec<u8>| tables[table as usize] = bytes;
     let texts = || {
         vocabulary
             .tokens
@@ -206,27 +206,30 @@ fn assemble(vocabulary: &Vocabulary, symbols: &Symbols<'_>, merges: &[Merge]) ->
         let end = u32::try_from(end).map_err(|_| too_large("tokenizer.text"))?;
         ends.extend(end.to_le_bytes());
     }
-    put(Table::Text, texts().flatten().copied().collect());
-    put(Table::TextEnds, ends);
-    put(Table::Attributes, vocabulary.tokens.iter().map(attributes).collect());
-    put(Table::Lookup, lookup(vocabulary, symbols)?);
-    put(Table::Merges, merge_table(merges)?);
-    put(Table::Bytes, bytes_table(vocabulary, symbols));
+    put(SectionTable::Text, texts().flatten().copied().collect());
+    put(SectionTable::TextEnds, ends);
+    put(SectionTable::Attributes, vocabulary.tokens.iter().map(attributes).collect());
+    put(SectionTable::Lookup, lookup(vocabulary, symbols)?);
+    put(SectionTable::Merges, merge_table(merges)?);
+    put(SectionTable::Bytes, bytes_table(vocabulary, symbols));
     if vocabulary.model == ModelKind::Unigram {
-        put(Table::Scores, vocabulary.tokens.iter().flat_map(|token| token.score.to_le_bytes()).collect());
+        put(
+            SectionTable::Scores,
+            vocabulary.tokens.iter().flat_map(|token| token.score.to_le_bytes()).collect(),
+        );
     }
-    put(Table::ModelTrie, model_trie(vocabulary)?);
+    put(SectionTable::ModelTrie, model_trie(vocabulary)?);
     let (special, normalized) = special_tries(vocabulary)?;
-    put(Table::SpecialTrie, special);
-    put(Table::NormalizedTrie, normalized);
+    put(SectionTable::SpecialTrie, special);
+    put(SectionTable::NormalizedTrie, normalized);
     if !vocabulary.byte_level && matches!(vocabulary.model, ModelKind::Bpe | ModelKind::Unigram) {
-        put(Table::Joins, joins(vocabulary, symbols));
+        put(SectionTable::Joins, joins(vocabulary, symbols));
     }
-    put(Table::Normalizer, records(vocabulary.normalizers.iter().map(|step| step.record())));
-    put(Table::Splitter, records(vocabulary.splitters.iter().map(|step| step.record())));
-    put(Table::Template, template(vocabulary));
-    put(Table::Ends, vocabulary.ends.iter().flat_map(|id| id.to_le_bytes()).collect());
-    put(Table::Charsmap, vocabulary.charsmap.clone());
+    put(SectionTable::Normalizer, records(vocabulary.normalizers.iter().map(|step| step.record())));
+    put(SectionTable::Splitter, records(vocabulary.splitters.iter().map(|step| step.record())));
+    put(SectionTable::Template, template(vocabulary));
+    put(SectionTable::Ends, vocabulary.ends.iter().flat_map(|id| id.to_le_bytes()).collect());
+    put(SectionTable::Charsmap, vocabulary.charsmap.clone());
     let longest = texts().map(<[u8]>::len).max().unwrap_or(0);
     lay_out(vocabulary, &tables, symbols.tokens + symbols.extra.len(), longest)
 }
@@ -462,7 +465,7 @@ fn joins(vocabulary: &Vocabulary, symbols: &Symbols<'_>) -> Vec<u8> {
     bits
 }
 
-fn records(records: impl Iterator<Item = Record>) -> Vec<u8> {
+fn records(records: impl Iterator<Item = TokenizerRecord>) -> Vec<u8> {
     records.fold(Vec::new(), |mut out, record| {
         record.write(&mut out);
         out
@@ -490,14 +493,14 @@ fn mark_whole(vocabulary: &Vocabulary, bytes: &mut [u8]) -> Result<()> {
     if !matches!(vocabulary.model, ModelKind::Bpe | ModelKind::Unigram) {
         return Ok(());
     }
-    let section = Section::open(Bytes::new(bytes.to_vec()))?;
-    let trie = Trie::open(section.table(Table::ModelTrie)).unwrap_or(Trie::EMPTY);
+    let section = TokenizerSection::open(Bytes::new(bytes.to_vec()))?;
+    let trie = Trie::open(section.table(SectionTable::ModelTrie)).unwrap_or(Trie::EMPTY);
     let mut view = section.view();
     view.flags &= !flag::WHOLE_FIRST;
     view.joins = &[];
-    let tables = Tables { view, trie, unknown_score: unknown_score(vocabulary), longest_word: 0 };
-    let (mut work, mut out) = (Work::default(), Vec::new());
-    let attributes = section.offset(Table::Attributes);
+    let tables = ModelTables { view, trie, unknown_score: unknown_score(vocabulary), longest_word: 0 };
+    let (mut work, mut out) = (ModelBuffers::default(), Vec::new());
+    let attributes = section.offset(SectionTable::Attributes);
     for (id, token) in vocabulary.tokens.iter().enumerate() {
         if !token.kind.is_ordinary() || token.text.is_empty() || token.text.len() > LONGEST_MARKED_TOKEN {
             continue;

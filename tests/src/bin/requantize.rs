@@ -11,8 +11,8 @@
 use serde_json::{Map, Value, json};
 use siskin::file::Bytes;
 use siskin::{Error, ErrorKind, Result};
-use siskin_convert::Target;
-use siskin_convert::import::safetensors::{self, Tensor};
+use siskin_convert::WeightTarget;
+use siskin_convert::import::safetensors::{self, SafetensorsTensor};
 use siskin_kernels::hadamard;
 use std::process::ExitCode;
 
@@ -54,12 +54,13 @@ fn requantize(arguments: &[String]) -> Result<Value> {
     Ok(cost.report(targets[0]))
 }
 
-fn target(name: &str) -> Result<Target> {
-    Target::from_name(name).ok_or_else(|| Error::argument("TYPE", format!("`{name}` cannot be written")))
+fn target(name: &str) -> Result<WeightTarget> {
+    WeightTarget::from_name(name)
+        .ok_or_else(|| Error::argument("TYPE", format!("`{name}` cannot be written")))
 }
 
 /// Returns rows and columns of the weights of a linear layer.
-fn matrix(name: &str, tensor: &Tensor) -> Option<(usize, usize)> {
+fn matrix(name: &str, tensor: &SafetensorsTensor) -> Option<(usize, usize)> {
     let [rows, columns] = tensor.shape[..] else { return None };
     let linear = tensor.dtype == "F32" && name.ends_with("weight") && !name.contains("embedding");
     linear.then_some((usize::try_from(rows).ok()?, usize::try_from(columns).ok()?))
@@ -79,9 +80,9 @@ struct Cost {
 
 impl Cost {
     /// Returns the bytes of a matrix after a round trip through the first type that fits its columns.
-    fn matrix(&mut self, targets: &[Target], shape: (usize, usize), data: &[u8]) -> Result<Vec<u8>> {
+    fn matrix(&mut self, targets: &[WeightTarget], shape: (usize, usize), data: &[u8]) -> Result<Vec<u8>> {
         let (rows, columns) = shape;
-        let fits = |target: &&Target| target.row_bytes(columns).is_some();
+        let fits = |target: &&WeightTarget| target.row_bytes(columns).is_some();
         let broken = || Error::new(ErrorKind::Shape, "", format!("{columns} columns fit no given type"));
         let target = *targets.iter().find(fits).ok_or_else(broken)?;
         let row_bytes = target.row_bytes(columns).ok_or_else(broken)?;
@@ -103,11 +104,11 @@ impl Cost {
         Ok(stored)
     }
 
-    fn report(&self, target: Target) -> Value {
+    fn report(&self, target: WeightTarget) -> Value {
         let bits = |bytes: usize| 8.0 * bytes as f64 / self.weights as f64;
         let blocks = match target {
-            Target::Block(_) => json!(bits(self.block_bytes)),
-            Target::Row(_) => Value::Null,
+            WeightTarget::Block(_) => json!(bits(self.block_bytes)),
+            WeightTarget::Row(_) => Value::Null,
         };
         json!({
             "matrices": self.matrices,
@@ -121,7 +122,7 @@ impl Cost {
 }
 
 /// Encodes and decodes a row.
-fn through(target: Target, row: &[f32], row_bytes: usize) -> Option<Vec<f32>> {
+fn through(target: WeightTarget, row: &[f32], row_bytes: usize) -> Option<Vec<f32>> {
     let mut values = row.to_vec();
     target.prepare(&mut values);
     let mut encoded = vec![0; row_bytes];
@@ -129,14 +130,14 @@ fn through(target: Target, row: &[f32], row_bytes: usize) -> Option<Vec<f32>> {
     if !(target.encode(&values, None, &mut encoded) && target.decode(&encoded, &mut again)) {
         return None;
     }
-    if let Target::Row(_) = target {
+    if let WeightTarget::Row(_) = target {
         hadamard::rotate(&mut again);
         again.truncate(row.len());
     }
     Some(again)
 }
 
-fn write(path: &str, tensors: &[(&String, &Tensor, Vec<u8>)]) -> Result<()> {
+fn write(path: &str, tensors: &[(&String, &SafetensorsTensor, Vec<u8>)]) -> Result<()> {
     let (mut header, mut end) = (Map::new(), 0);
     for (name, tensor, data) in tensors {
         let offsets = [end, end + data.len()];

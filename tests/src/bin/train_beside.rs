@@ -21,7 +21,9 @@ use siskin::{Error, Model, Result, SessionOptions};
 use siskin_convert::export::{self as formats, ExportOptions};
 use siskin_trainer::data::Position;
 use siskin_trainer::export;
-use siskin_trainer::run::{Base, Config, Material, Progress, Run, Seen, Watcher, learned_tokenizer};
+use siskin_trainer::run::{
+    Material, OpenedBase, Run, RunConfig, StepReport, Validation, Watcher, learned_tokenizer,
+};
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -47,10 +49,10 @@ fn create(path: &Path) -> Result<BufWriter<File>> {
 }
 
 fn beside(config: &str, folder: &Path) -> Result<()> {
-    let config = Config::parse(&fs::read_to_string(config).map_err(|error| Error::io(config, &error))?)?;
+    let config = RunConfig::parse(&fs::read_to_string(config).map_err(|error| Error::io(config, &error))?)?;
     fs::create_dir_all(folder).map_err(|error| Error::io(folder.display().to_string(), &error))?;
     let material =
-        Material::new(&config, Base::New { tokenizer: section(&config, folder)?, template: None })?;
+        Material::new(&config, OpenedBase::New { tokenizer: section(&config, folder)?, template: None })?;
     let limit = usize::try_from(config.steps).unwrap_or(usize::MAX);
     let accumulate = config.batch.accumulate.max(1);
     let loader = material.batches(&config, Position::default())?;
@@ -129,7 +131,7 @@ fn surprise(scores: &[f32], token: u32) -> f64 {
     sum.ln() - f64::from(scores.get(token as usize).map_or(f32::NAN, |score| score - largest))
 }
 
-fn section(config: &Config, folder: &Path) -> Result<Vec<u8>> {
+fn section(config: &RunConfig, folder: &Path) -> Result<Vec<u8>> {
     match &config.model.tokenizer {
         Some(path) => Ok(siskin_convert::tokenizer_section(path)?.to_vec()),
         None => siskin_convert::tokenizer_of_json(&learned_tokenizer(config, folder, false)?),
@@ -141,7 +143,10 @@ fn write_model(run: &mut Run, path: &Path) -> Result<()> {
     export::write(&run.material().frame, &parameters, AtomicFile::create(path)?)?.commit()
 }
 
-fn write_batches(path: &Path, steps: impl Iterator<Item = Result<siskin_trainer::data::Step>>) -> Result<()> {
+fn write_batches(
+    path: &Path,
+    steps: impl Iterator<Item = Result<siskin_trainer::data::LoadedBatch>>,
+) -> Result<()> {
     let failed = |error: std::io::Error| Error::io(path.display().to_string(), &error);
     let mut file = create(path)?;
     for step in steps {
@@ -162,11 +167,11 @@ fn write_batches(path: &Path, steps: impl Iterator<Item = Result<siskin_trainer:
 struct Log(BufWriter<File>);
 
 impl Watcher for Log {
-    fn step(&mut self, progress: &Progress) {
+    fn step(&mut self, progress: &StepReport) {
         let _ = writeln!(self.0, "{}", progress.json()).and_then(|()| self.0.flush());
     }
 
-    fn look(&mut self, seen: &Seen) {
+    fn look(&mut self, seen: &Validation) {
         let line = json!({"step": seen.step, "validation_loss": seen.loss});
         let _ = writeln!(self.0, "{line}").and_then(|()| self.0.flush());
     }

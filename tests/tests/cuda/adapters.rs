@@ -2,9 +2,9 @@
 
 use siskin_tests::extent::cases;
 use siskin_tests::golden;
-use siskin_trainer::adapters::{self, AdapterOptions, Method};
-use siskin_trainer::batch::Batch;
-use siskin_trainer::cuda::{Objective, Precision, Runner as Device};
+use siskin_trainer::adapters::{self, AdapterKind, AdapterOptions};
+use siskin_trainer::batch::TrainingBatch;
+use siskin_trainer::cuda::{DeviceRunner as Device, Objective, Precision};
 use siskin_trainer::loss::CrossEntropy;
 use siskin_trainer::{
     Goal, Gradients, Optimizer, OptimizerOptions, Parameters, Program, Recompute, Runner, StepArguments,
@@ -14,7 +14,7 @@ use super::common::{device, error, targets};
 
 /// Runs some steps of a golden model with adapters on both devices, and returns the difference of losses, and in f32
 /// also of the final parameters.
-fn apart(recipe: Option<&str>, method: Method, precision: Precision) -> Option<f32> {
+fn apart(recipe: Option<&str>, method: AdapterKind, precision: Precision) -> Option<f32> {
     let golden = golden::load_as("llama", recipe.map(|recipe| recipe.parse().unwrap()));
     let tensors = ["*attn_q.weight", "*attn_v.weight", "*ffn_down.weight"];
     let tensors = tensors.map(str::to_owned).to_vec();
@@ -26,7 +26,7 @@ fn apart(recipe: Option<&str>, method: Method, precision: Precision) -> Option<f
     let mut parameters =
         Parameters::read_but(&program.weights[..own], &golden.file, |weight| takes[weight]).unwrap();
     adapters::begin(&program, &adapters, &options, &mut parameters, 3);
-    let mut batch = Batch::default();
+    let mut batch = TrainingBatch::default();
     golden.ids.iter().for_each(|ids| batch.writer.push(ids, &[]));
     batch.writer.want_all();
     let output = program.values[program.output];
@@ -76,14 +76,14 @@ fn adapters_are_trained_as_on_the_cpu() {
     let mut report = String::new();
     let [floats, halves] = [(Precision::F32, 1e-3), (Precision::Bf16, 0.02)];
     let all = [
-        (Some("W8r"), Method::Dora, floats),
-        (Some("Q4_0"), Method::Lora, halves),
-        (None, Method::Lora, floats),
-        (None, Method::Lora, halves),
-        (None, Method::Dora, floats),
-        (None, Method::Dora, halves),
-        (Some("W8r"), Method::Dora, halves),
-        (Some("Q4_0"), Method::Lora, floats),
+        (Some("W8r"), AdapterKind::Dora, floats),
+        (Some("Q4_0"), AdapterKind::Lora, halves),
+        (None, AdapterKind::Lora, floats),
+        (None, AdapterKind::Lora, halves),
+        (None, AdapterKind::Dora, floats),
+        (None, AdapterKind::Dora, halves),
+        (Some("W8r"), AdapterKind::Dora, halves),
+        (Some("Q4_0"), AdapterKind::Lora, floats),
     ];
     // Both methods, both precisions, and packed matrices of both kinds.
     let mut count = 0;

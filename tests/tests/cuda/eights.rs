@@ -4,7 +4,8 @@ use siskin_tests::cuda::eight;
 use siskin_tests::extent::cases;
 use siskin_tests::gradients::load;
 use siskin_trainer::cuda::{
-    Argument, Command, Device as _, Launch, Objective, Precision, Range, Runner as Device, Tape,
+    Command, Device as _, DeviceRunner as Device, Fp8Format, KernelArgument, Launch, Objective, Precision,
+    Tape,
 };
 use siskin_trainer::loss::CrossEntropy;
 use siskin_trainer::{Goal, Gradients, Parameters, Recompute, Runner};
@@ -12,7 +13,7 @@ use siskin_trainer::{Goal, Gradients, Parameters, Recompute, Runner};
 use super::common::{device, numbers, targets};
 
 /// Rounds to nearest, ties to even, by exhaustive search.
-fn nearest(range: Range, x: f32) -> f32 {
+fn nearest(range: Fp8Format, x: f32) -> f32 {
     let all = (0..=0x7f_u8).filter(|byte| eight(range, *byte).is_finite());
     let apart = |byte: &u8| (eight(range, *byte) - x.abs()).abs();
     let best = all.min_by(|a, b| apart(a).total_cmp(&apart(b)).then((a % 2).cmp(&(b % 2)))).unwrap();
@@ -22,7 +23,7 @@ fn nearest(range: Range, x: f32) -> f32 {
 /// Checks all fp8 values, the midpoints between neighbors, and values out of range.
 #[test]
 fn numbers_are_rounded_to_the_nearest() {
-    for (far, range) in [Range::Near, Range::Far].into_iter().enumerate() {
+    for (far, range) in [Fp8Format::Near, Fp8Format::Far].into_iter().enumerate() {
         let Some(mut device) = device() else { return };
         let mut list: Vec<f32> =
             (0..=0xff_u8).map(|byte| eight(range, byte)).filter(|x| x.is_finite()).collect();
@@ -38,16 +39,21 @@ fn numbers_are_rounded_to_the_nearest() {
             .map(|size| device.allocate(size).unwrap());
         device.write(from, &bytes).unwrap();
         device.write(scale, &1.0_f32.to_le_bytes()).unwrap();
-        let whole = |number: usize| Argument::Whole(number as i32);
+        let whole = |number: usize| KernelArgument::Whole(number as i32);
         let launch = Launch {
             kernel: "to_eight_f32".to_owned(),
             grid: [1, turned_stride.div_ceil(32) as u32, 1],
             threads: 256,
             shared: 0,
             arguments: [
-                &[Argument::Place(from), whole(rows), whole(columns), whole(columns)][..],
-                &[Argument::Place(scale), whole(far), Argument::Place(plain), Argument::Place(turned)],
-                &[whole(turned_stride), Argument::Place(parts)],
+                &[KernelArgument::Place(from), whole(rows), whole(columns), whole(columns)][..],
+                &[
+                    KernelArgument::Place(scale),
+                    whole(far),
+                    KernelArgument::Place(plain),
+                    KernelArgument::Place(turned),
+                ],
+                &[whole(turned_stride), KernelArgument::Place(parts)],
             ]
             .concat(),
         };

@@ -1,17 +1,17 @@
 //! Losses compared to those of the CPU.
 
 use siskin_tests::gradients::load;
-use siskin_trainer::batch::Batch;
-use siskin_trainer::cuda::{Objective, Precision, Runner as Device};
-use siskin_trainer::loss::{Contrastive, Distil, Loss, Pooling, Sum, Targets};
+use siskin_trainer::batch::TrainingBatch;
+use siskin_trainer::cuda::{DeviceRunner as Device, Objective, Precision};
+use siskin_trainer::loss::{Contrastive, Distil, Loss, LossPooling, Sum, Targets};
 use siskin_trainer::program::Side;
 use siskin_trainer::{Goal, Gradients, Parameters, Program, Recompute, Runner};
 
 use super::common::{device, error, numbers, targets};
 
 /// Returns a batch of five sequences.
-fn batch(program: &Program) -> Batch {
-    let mut batch = Batch::default();
+fn batch(program: &Program) -> TrainingBatch {
+    let mut batch = TrainingBatch::default();
     let texts = match program.side() {
         Side::Reader => &mut batch.reader,
         Side::Writer => &mut batch.writer,
@@ -81,9 +81,9 @@ fn texts_that_belong_together() {
     let mut report = String::new();
     for name in ["bert", "gpt2"] {
         for (loss, limited) in [
-            (of(Pooling::Mean, &[]), false),
-            (of(Pooling::First, &[]), true),
-            (of(Pooling::Last, &[4, 9, 16]), true),
+            (of(LossPooling::Mean, &[]), false),
+            (of(LossPooling::First, &[]), true),
+            (of(LossPooling::Last, &[4, 9, 16]), true),
         ] {
             for (precision, limit) in PRECISIONS.into_iter().take(if limited { 1 } else { 3 }) {
                 let Some(apart) = apart(name, &loss, targets, precision) else { return };

@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use siskin_tests::extent::cases;
 use siskin_tests::gradients::load;
 use siskin_tests::{golden, texts};
-use siskin_trainer::cuda::{Argument, Command, Objective, Precision, Runner as Device, Watch};
+use siskin_trainer::cuda::{Command, DeviceRunner as Device, KernelArgument, Objective, Precision, Watch};
 use siskin_trainer::loss::{CrossEntropy, Sum};
-use siskin_trainer::program::Node;
+use siskin_trainer::program::ProgramNode;
 use siskin_trainer::{Goal, Gradients, Parameters, Phase, Piece, Probe, Recompute, RouterOptions, Runner};
 
 use super::common::{device, error, targets};
@@ -55,7 +55,8 @@ fn compare(name: &str, precision: Precision, limit: f32) -> Option<String> {
 /// Returns the distinct operations of a model without their sizes, which determine its kernels.
 fn operations(name: &str) -> BTreeSet<String> {
     let nodes = load(name).program.nodes;
-    let plain = |node: &Node| format!("{:?}", node.op).replace(|letter: char| letter.is_ascii_digit(), "");
+    let plain =
+        |node: &ProgramNode| format!("{:?}", node.op).replace(|letter: char| letter.is_ascii_digit(), "");
     nodes.iter().map(plain).collect()
 }
 
@@ -164,7 +165,9 @@ fn sums_and_norms_are_one_kernel() {
         Device::new(device, Precision::F32, program, Recompute::Nothing, &parameters, |_| true).unwrap();
     let (tape, bytes) = runner.plan(&case.batch, &Objective::default(), &targets).unwrap();
     let of_sums = tape.commands.iter().filter(|command| match command {
-        Command::Launch(launch) => launch.kernel == "norm_f32" && launch.arguments[2] != Argument::Place(0),
+        Command::Launch(launch) => {
+            launch.kernel == "norm_f32" && launch.arguments[2] != KernelArgument::Place(0)
+        }
         _ => false,
     });
     // One for the embeddings, and two for each layer but the last, whose output rows are gathered first.

@@ -1,14 +1,14 @@
 //! Single operations, in every precision.
 
 use siskin::graph::{
-    ActivationKind, Attention, AttentionMask, Bias, Head, Limits, NormKind, Op, Recurrence, RecurrenceRule,
-    Role, Rope, Rows, Weight,
+    ActivationKind, Attention, AttentionMask, Bias, ClampLimits, NormKind, Op, OutputHead, Recurrence,
+    RecurrenceRule, Rope, RowKind, Weight, WeightRole,
 };
 use siskin_tests::cuda::{Emulated, decode, encode};
-use siskin_trainer::batch::Batch;
-use siskin_trainer::cuda::{Objective, Precision, Runner as Device};
+use siskin_trainer::batch::TrainingBatch;
+use siskin_trainer::cuda::{DeviceRunner as Device, Objective, Precision};
 use siskin_trainer::loss::{CrossEntropy, Sum};
-use siskin_trainer::program::{Node, Side, Value};
+use siskin_trainer::program::{ProgramNode, ProgramValue, Side};
 use siskin_trainer::{Goal, Gradients, Parameters, Program, Recompute, Runner};
 
 use super::common::{device, error, numbers, targets};
@@ -17,7 +17,7 @@ use super::common::{device, error, numbers, targets};
 /// tables. A matrix turns the output into scores.
 struct One {
     program: Program,
-    batch: Batch,
+    batch: TrainingBatch,
     parameters: Parameters<f32>,
 }
 
@@ -25,7 +25,7 @@ impl One {
     /// Builds the program. `inputs` are the columns of the operation's inputs; `weights` are the lengths of its weight
     /// vectors.
     fn new(lengths: &[usize], inputs: &[usize], columns: usize, weights: &[usize], op: Op) -> Self {
-        let mut batch = Batch::default();
+        let mut batch = TrainingBatch::default();
         let rows: usize = lengths.iter().sum();
         let mut first = 0;
         for &length in lengths {
@@ -35,21 +35,29 @@ impl One {
             batch.writer.push(&tokens, &[]);
             first += length as u32;
         }
-        let value = |columns| Value { rows: Rows::Batch, columns, side: Side::Writer };
+        let value = |columns| ProgramValue { rows: RowKind::Batch, columns, side: Side::Writer };
         let weight = |name: &str, rows, columns, role| Weight { name: name.to_owned(), rows, columns, role };
         let mut all: Vec<Weight> =
-            weights.iter().map(|&count| weight("own", 1, count, Role::Vector)).collect();
+            weights.iter().map(|&count| weight("own", 1, count, WeightRole::Vector)).collect();
         let (mut nodes, mut values) = (Vec::new(), Vec::new());
         for (index, &columns) in inputs.iter().enumerate() {
-            all.push(weight("table", rows, columns, Role::Matrix));
-            nodes.push(Node { op: Op::Embed { table: all.len() - 1 }, inputs: Vec::new(), output: index });
+            all.push(weight("table", rows, columns, WeightRole::Matrix));
+            nodes.push(ProgramNode {
+                op: Op::Embed { table: all.len() - 1 },
+                inputs: Vec::new(),
+                output: index,
+            });
             values.push(value(columns));
         }
-        nodes.push(Node { op, inputs: (0..inputs.len()).collect(), output: inputs.len() });
+        nodes.push(ProgramNode { op, inputs: (0..inputs.len()).collect(), output: inputs.len() });
         values.push(value(columns));
-        all.push(weight("scores", SCORES, columns, Role::Matrix));
+        all.push(weight("scores", SCORES, columns, WeightRole::Matrix));
         let parts = vec![(all.len() - 1, None)];
-        nodes.push(Node { op: Op::Linear { parts }, inputs: vec![inputs.len()], output: inputs.len() + 1 });
+        nodes.push(ProgramNode {
+            op: Op::Linear { parts },
+            inputs: vec![inputs.len()],
+            output: inputs.len() + 1,
+        });
         values.push(value(SCORES));
         let (tail, hidden, output) = (nodes.len() - 1, inputs.len(), inputs.len() + 1);
         let mut seed = 0;
@@ -57,8 +65,16 @@ impl One {
             seed += 1;
             numbers(weight.rows * weight.columns, seed)
         });
-        let program =
-            Program { nodes, values, weights: all, ropes: ropes(), output, head: Head::Token, tail, hidden };
+        let program = Program {
+            nodes,
+            values,
+            weights: all,
+            ropes: ropes(),
+            output,
+            head: OutputHead::Token,
+            tail,
+            hidden,
+        };
         Self { program, batch, parameters }
     }
 
@@ -66,7 +82,7 @@ impl One {
     fn error(&self, device: Emulated, precision: Precision) -> f32 {
         let round = |x: &f32| decode(precision, &encode(precision, &[*x]))[0];
         let mut parameters = self.parameters.clone();
-        for parameter in parameters.list.iter_mut().filter(|parameter| parameter.role == Role::Matrix) {
+        for parameter in parameters.list.iter_mut().filter(|parameter| parameter.role == WeightRole::Matrix) {
             parameter.numbers = parameter.numbers.iter().map(round).collect();
         }
         let (own, sum) = self.run(device, precision, &parameters);
@@ -208,7 +224,7 @@ fn functions_of_numbers() {
     ];
     check("activate", kinds.map(|kind| One::new(&[3, 4], &[21], 21, &[], Op::Activate(kind))));
     check("gate", kinds.map(|kind| One::new(&[3, 4], &[24, 24], 24, &[], Op::Gate(kind))));
-    let limits = Limits { limit: 0.6, slope: 1.7 };
+    let limits = ClampLimits { limit: 0.6, slope: 1.7 };
     check(
         "map",
         [

@@ -2,19 +2,19 @@
 
 use siskin_tests::cuda::Emulated;
 use siskin_tests::extent::cases;
-use siskin_tests::gradients::{Case, load};
-use siskin_trainer::clip::Norm;
-use siskin_trainer::cuda::{Engine, Objective, Precision, Runner as Device};
+use siskin_tests::gradients::{GradientCase, load};
+use siskin_trainer::clip::GradientNorm;
+use siskin_trainer::cuda::{DeviceRunner as Device, DeviceTraining, Objective, Precision};
 use siskin_trainer::loss::Targets;
 use siskin_trainer::optimizer::names;
-use siskin_trainer::state::{Data, Tables, restore, save};
+use siskin_trainer::state::{TableData, Tables, restore, save};
 use siskin_trainer::{Gradients, Optimizer, OptimizerOptions, Parameters, Recompute, StepArguments};
 
 use super::common::{device, error, targets};
 
 /// A golden model that is trained on both devices.
 struct Both {
-    case: Case,
+    case: GradientCase,
     targets: Targets,
     gradients: Gradients<f32>,
     /// On the CPU.
@@ -47,7 +47,7 @@ impl Both {
     fn step(&mut self, rate: f64, scale: f64) {
         self.backward(scale);
         self.runner.gradients(&mut self.gradients).unwrap();
-        let norm = Norm::of(&self.gradients);
+        let norm = GradientNorm::of(&self.gradients);
         let factor = norm.factor(scale, Some(0.5));
         let arguments = StepArguments { rate, factor };
         self.optimizer.step(&mut self.parameters, &self.gradients, arguments).unwrap();
@@ -80,8 +80,8 @@ impl Both {
         assert!(tables.keys().eq(want.keys()), "tables of a checkpoint");
         for ((name, own), want) in tables.iter().zip(want.values()) {
             let apart = match (own, want) {
-                (Data::Numbers(own), Data::Numbers(want)) => error(own, want, 1e-9),
-                (Data::Bytes(own), Data::Bytes(want)) if own.len() == want.len() => {
+                (TableData::Numbers(own), TableData::Numbers(want)) => error(own, want, 1e-9),
+                (TableData::Bytes(own), TableData::Bytes(want)) if own.len() == want.len() => {
                     // A value halfway between two codes may be rounded to either.
                     let other = own.iter().zip(want).filter(|(own, want)| own != want).count();
                     if other * 500 > own.len() { 1.0 } else { 0.0 }

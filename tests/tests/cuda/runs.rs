@@ -7,12 +7,13 @@ use siskin::{Error, ErrorKind};
 use siskin_tests::cuda::Emulated;
 use siskin_tests::extent::cases;
 use siskin_tests::training::Notes;
-use siskin_trainer::cuda::{Device, Engine, Place, Tape};
+use siskin_trainer::cuda::{Device, DeviceTraining, Place, Tape};
 use siskin_trainer::profile::Event;
 use siskin_trainer::run::{
-    Base, Config, Depth, Ended, Material, Outcome, Progress, Run, Start, Watcher, measure_with_engine,
+    Depth, Material, OpenedBase, Outcome, Run, RunConfig, RunEnd, Start, StepReport, Watcher,
+    measure_with_engine,
 };
-use siskin_trainer::statistics::{Statistics, StepStatistics};
+use siskin_trainer::statistics::{StepStatistics, ValueStatistics};
 use siskin_trainer::{Parameters, tokenizer};
 
 use super::common::{device, error};
@@ -42,7 +43,7 @@ impl Small {
     }
 
     /// Returns a config with these top-level settings and `sections`.
-    fn config(&self, settings: &str, sections: &str) -> Config {
+    fn config(&self, settings: &str, sections: &str) -> RunConfig {
         let path = |name: &str| self.place.join(name).display().to_string();
         let causal = format!(
             "[model]\nfamily = \"gpt2\"\nconfig = {{ vocab_size = 270, n_embd = 16, n_layer = 1, n_head = 2, \
@@ -62,17 +63,17 @@ impl Small {
             "steps = 6\n{settings}\n{task}[evaluate]\nbatches = 1\n[schedule]\nrate = 1e-2\n[batch]\n\
              rows = 96\naccumulate = 2\n{sections}"
         );
-        Config::parse(&text).unwrap()
+        RunConfig::parse(&text).unwrap()
     }
 
-    fn material(&self, config: &Config) -> Material {
+    fn material(&self, config: &RunConfig) -> Material {
         let tokenizer = siskin_convert::tokenizer_of_json(self.tokenizer.as_bytes()).unwrap();
-        Material::new(config, Base::New { tokenizer, template: None }).unwrap()
+        Material::new(config, OpenedBase::New { tokenizer, template: None }).unwrap()
     }
 
     /// Creates a run on the device that its config names, or returns `None` if there is none.
-    fn run(&self, config: &Config, folder: &Path) -> Option<Run> {
-        let engine = |start: &Start<'_>| -> siskin::Result<Option<Box<dyn Engine>>> {
+    fn run(&self, config: &RunConfig, folder: &Path) -> Option<Run> {
+        let engine = |start: &Start<'_>| -> siskin::Result<Option<Box<dyn DeviceTraining>>> {
             match device().filter(|_| start.config.device == "cuda") {
                 Some(device) => start.on(device).map(Some),
                 None => Ok(None),
@@ -164,10 +165,10 @@ fn train(devices: &[&str], precision: &str, sections: &str) -> Option<Trained> {
         stop.store(false, Ordering::Relaxed);
         let ended = run.train(&stop, &mut notes).unwrap();
         if notes.stop_after.is_some() {
-            assert_eq!(ended, Ended::Stopped);
+            assert_eq!(ended, RunEnd::Stopped);
             continue;
         }
-        assert_eq!(ended, Ended::Done);
+        assert_eq!(ended, RunEnd::Done);
         let parameters = run.parameters().unwrap();
         let looks = notes.seen.iter().map(|seen| seen.loss).collect();
         return Some(Trained { losses: notes.losses, looks, parameters, statistics: notes.statistics });
@@ -298,7 +299,7 @@ fn statistics_are_those_of_the_cpu_and_change_no_bit() {
             let names = |of: &StepStatistics| of.all().map(|(name, _)| name).collect::<Vec<_>>();
             assert_eq!(names(own), names(want), "{precision}");
             for ((name, own), (_, want)) in own.all().zip(want.all()) {
-                let counts = |of: &Statistics| [of.count, of.broken];
+                let counts = |of: &ValueStatistics| [of.count, of.broken];
                 assert_eq!(counts(own), counts(want), "{precision}: {name}");
                 let apart = (own.rms() - want.rms()).abs() / want.rms();
                 assert!(apart < limit, "{precision}: {name} has {}, not {}", own.rms(), want.rms());
@@ -338,7 +339,7 @@ fn a_device_that_is_lost_costs_no_more_than_the_steps_since_the_last_checkpoint(
         losses.extend(notes.losses);
     }
     let (end, parameters) = ended.unwrap();
-    assert!(end == Ended::Done && lost > 0, "{lost} times");
+    assert!(end == RunEnd::Done && lost > 0, "{lost} times");
     assert!(losses == want.losses && parameters == want.parameters, "to the bit");
 }
 
@@ -403,7 +404,7 @@ struct Profile {
 }
 
 impl Watcher for Profile {
-    fn step(&mut self, progress: &Progress) {
+    fn step(&mut self, progress: &StepReport) {
         self.losses.push(progress.loss);
     }
 
@@ -440,7 +441,7 @@ fn a_profile_shows_each_operation_of_a_device() {
     let result = run.result().unwrap();
     siskin_trainer::export::write(&run.material().frame, &result, out).unwrap().commit().unwrap();
     let file = siskin::file::File::open(&path).unwrap();
-    let material = Material::to_measure(&config, Base::File(Box::new(file))).unwrap();
+    let material = Material::to_measure(&config, OpenedBase::File(Box::new(file))).unwrap();
     let engine = |start: &Start<'_>| device().map(|device| start.on(device)).transpose();
     let measured = measure_with_engine(&config, &material, None, &engine).unwrap().unwrap();
     assert_eq!(measured, seen, "a model is measured on the device that its config names");

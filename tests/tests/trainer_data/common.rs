@@ -9,8 +9,10 @@ use siskin::file::Bytes;
 use siskin::tokenizer::{TokenKind, Tokenizer, VocabularyToken};
 use siskin_convert::import::tokenizer_json;
 use siskin_tests::paths;
-use siskin_trainer::data::task::Kind;
-use siskin_trainer::data::{Memory, Record, Records, Settings, Sink, Task, Tokenizing, source};
+use siskin_trainer::data::task::TaskEntry;
+use siskin_trainer::data::{
+    Records, RecordsInMemory, Sink, TaskSettings, TokenizedDocument, Tokenizing, TrainingTask, source,
+};
 use siskin_trainer::random::Random;
 
 /// Number of sentinel tokens for masked spans.
@@ -41,10 +43,12 @@ pub fn folder(name: &str) -> PathBuf {
 }
 
 /// Returns records of one list in memory.
-pub fn memory(vocabulary: u32, documents: &[Vec<u32>]) -> Arc<Memory> {
-    let mut memory = Memory::new(vocabulary, 1).unwrap();
+pub fn memory(vocabulary: u32, documents: &[Vec<u32>]) -> Arc<RecordsInMemory> {
+    let mut memory = RecordsInMemory::new(vocabulary, 1).unwrap();
     for document in documents {
-        memory.push(&Record { parts: vec![document.clone()], ..Record::default() }).unwrap();
+        memory
+            .push(&TokenizedDocument { parts: vec![document.clone()], ..TokenizedDocument::default() })
+            .unwrap();
     }
     Arc::new(memory)
 }
@@ -67,7 +71,7 @@ fn words(random: &mut Random) -> String {
 }
 
 /// Writes a file of documents that a task can use.
-pub fn write_documents(kind: &Kind, count: usize, path: &Path) {
+pub fn write_documents(kind: &TaskEntry, count: usize, path: &Path) {
     let mut random = Random::new(5, &[kind.fields.len() as u64]);
     let mut text = String::new();
     for _ in 0..count {
@@ -86,24 +90,24 @@ pub fn write_documents(kind: &Kind, count: usize, path: &Path) {
 }
 
 /// Returns records of documents that a task can use.
-pub fn records(kind: &Kind, count: usize) -> Arc<dyn Records> {
+pub fn records(kind: &TaskEntry, count: usize) -> Arc<dyn Records> {
     let path = folder(&format!("records-{}", kind.name)).join("documents.jsonl");
     write_documents(kind, count, &path);
     let tokenizer = tokenizer();
     let documents = source::documents(&[path], &kind.reading()).unwrap();
-    let mut memory = Memory::new(tokenizer.vocabulary_size(), kind.fields.len()).unwrap();
+    let mut memory = RecordsInMemory::new(tokenizer.vocabulary_size(), kind.fields.len()).unwrap();
     let tokenizing = Tokenizing { tokenizer: &tokenizer, threads: 1, parse_special: false };
     assert_eq!(tokenizing.run(documents, &mut memory).unwrap(), count as u64);
     Arc::new(memory)
 }
 
 /// Returns a task over documents of its kind.
-pub fn task(kind: &Kind, count: usize) -> Arc<dyn Task> {
+pub fn task(kind: &TaskEntry, count: usize) -> Arc<dyn TrainingTask> {
     task_of(kind, count, 24)
 }
 
 /// Returns the same with another sequence length.
-pub fn task_of(kind: &Kind, count: usize, length: usize) -> Arc<dyn Task> {
-    let settings = Settings { length, decoder_start: Some(0), ..Settings::default() };
+pub fn task_of(kind: &TaskEntry, count: usize, length: usize) -> Arc<dyn TrainingTask> {
+    let settings = TaskSettings { length, decoder_start: Some(0), ..TaskSettings::default() };
     (kind.make)(&settings, &tokenizer(), records(kind, count)).unwrap()
 }

@@ -1,7 +1,7 @@
 //! Batches: order, size, and resuming.
 
 use siskin_trainer::data::task::TASKS;
-use siskin_trainer::data::{Loader, LoaderOptions, Position, Prefetch, Step, Task};
+use siskin_trainer::data::{LoadedBatch, Loader, LoaderOptions, Position, Prefetch, TrainingTask};
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -11,12 +11,12 @@ fn options() -> LoaderOptions {
     LoaderOptions { seed: 3, rows: 150, pool: 16, epochs: 3, ..LoaderOptions::default() }
 }
 
-fn load(task: &Arc<dyn Task>, from: Position) -> Vec<Step> {
+fn load(task: &Arc<dyn TrainingTask>, from: Position) -> Vec<LoadedBatch> {
     Loader::new(task.clone(), options(), from).unwrap().collect::<Result<_, _>>().unwrap()
 }
 
 /// Returns everything in a batch as text.
-fn text(step: &Step) -> String {
+fn text(step: &LoadedBatch) -> String {
     format!("{step:?}")
 }
 
@@ -63,9 +63,9 @@ fn every_epoch_has_every_example_once_in_another_order() {
 
 #[test]
 fn masks_differ_between_epochs_and_not_between_runs() {
-    let task = task(siskin_trainer::data::Kind::of("masked").unwrap(), 1);
+    let task = task(siskin_trainer::data::TaskEntry::of("masked").unwrap(), 1);
     let alone = LoaderOptions { epochs: 20, ..options() };
-    let steps: Vec<Step> =
+    let steps: Vec<LoadedBatch> =
         Loader::new(task, alone, Position::default()).unwrap().map(Result::unwrap).collect();
     let kinds: HashSet<String> = steps.iter().map(|step| format!("{:?}", step.batch)).collect();
     assert!(kinds.len() > 10, "{} of 20 epochs differ", kinds.len());
@@ -114,9 +114,9 @@ fn a_position_beyond_the_data_is_refused() {
 }
 
 /// A task with a failing example.
-struct Failing(Arc<dyn Task>, usize);
+struct Failing(Arc<dyn TrainingTask>, usize);
 
-impl Task for Failing {
+impl TrainingTask for Failing {
     fn count(&self) -> usize {
         self.0.count()
     }
@@ -129,7 +129,7 @@ impl Task for Failing {
         &self,
         example: usize,
         random: &mut siskin_trainer::random::Random,
-        made: &mut siskin_trainer::data::Made,
+        made: &mut siskin_trainer::data::TaskBatch,
     ) -> siskin::Result<()> {
         match example == self.1 {
             true => Err(siskin::Error::argument("text", "went away")),
@@ -144,7 +144,7 @@ fn batches_made_ahead_are_the_same() {
     let whole = load(&task, Position::default());
     for ahead in [0, 1, 4, 1000] {
         let loader = Loader::new(task.clone(), options(), Position::default()).unwrap();
-        let steps: Vec<Step> = Prefetch::new(loader, ahead).unwrap().map(Result::unwrap).collect();
+        let steps: Vec<LoadedBatch> = Prefetch::new(loader, ahead).unwrap().map(Result::unwrap).collect();
         assert_eq!(steps.len(), whole.len());
         assert!(steps.iter().zip(&whole).all(|(one, other)| text(one) == text(other)));
     }
@@ -153,7 +153,7 @@ fn batches_made_ahead_are_the_same() {
     let mut prefetch = Prefetch::new(loader.unwrap(), 2).unwrap();
     assert_eq!(text(&prefetch.next().unwrap().unwrap()), text(&whole[0]));
     drop(prefetch);
-    let failing: Arc<dyn Task> = Arc::new(Failing(task, 7));
+    let failing: Arc<dyn TrainingTask> = Arc::new(Failing(task, 7));
     let loader = Loader::new(failing, options(), Position::default()).unwrap();
     let steps: Vec<_> = Prefetch::new(loader, 2).unwrap().collect();
     let (last, before) = steps.split_last().unwrap();

@@ -5,18 +5,20 @@ use std::path::Path;
 use siskin::ErrorKind;
 use siskin::file::Bytes;
 use siskin_trainer::data::packed::identity;
-use siskin_trainer::data::{Memory, Packed, PackedWriter, Record, Records, Sink, Subset};
+use siskin_trainer::data::{
+    PackedFile, PackedWriter, Records, RecordsInMemory, Sink, Subset, TokenizedDocument,
+};
 use siskin_trainer::random::Random;
 
 use super::common::{folder, tokenizer};
 
-fn random_records(count: usize, parts: usize, vocabulary: u32, labeled: bool) -> Vec<Record> {
+fn random_records(count: usize, parts: usize, vocabulary: u32, labeled: bool) -> Vec<TokenizedDocument> {
     let mut random = Random::new(2, &[u64::from(vocabulary)]);
     let mut list = |most| -> Vec<u32> {
         (0..random.below(most)).map(|_| random.below(u64::from(vocabulary)) as u32).collect()
     };
-    let mut records: Vec<Record> = (0..count)
-        .map(|number| Record {
+    let mut records: Vec<TokenizedDocument> = (0..count)
+        .map(|number| TokenizedDocument {
             parts: (0..parts).map(|_| list(50)).collect(),
             label: labeled.then_some(number as u32 % 5),
             hash: 0,
@@ -28,13 +30,13 @@ fn random_records(count: usize, parts: usize, vocabulary: u32, labeled: bool) ->
     records
 }
 
-fn write(path: &Path, records: &[Record], vocabulary: u32) {
+fn write(path: &Path, records: &[TokenizedDocument], vocabulary: u32) {
     let mut writer = PackedWriter::create(path, vocabulary, records[0].parts.len(), 42).unwrap();
     records.iter().for_each(|record| writer.push(record).unwrap());
     writer.finish().unwrap();
 }
 
-fn assert_same(packed: &dyn Records, records: &[Record]) {
+fn assert_same(packed: &dyn Records, records: &[TokenizedDocument]) {
     assert_eq!(packed.count(), records.len());
     for (number, record) in records.iter().enumerate() {
         assert_eq!(packed.label(number), record.label);
@@ -58,7 +60,7 @@ fn what_is_written_is_read() {
         let path = folder.join(format!("{vocabulary}.tokens"));
         let records = random_records(200, parts, vocabulary, labeled);
         write(&path, &records, vocabulary);
-        let packed = Packed::open(&path).unwrap();
+        let packed = PackedFile::open(&path).unwrap();
         assert_same(&packed, &records);
         let tokens = records.iter().flat_map(|record| &record.parts).map(Vec::len).sum::<usize>();
         assert_eq!(
@@ -70,8 +72,8 @@ fn what_is_written_is_read() {
         let classes = if labeled { 4 * records.len() } else { 0 };
         let tables = 8 * (records.len() * parts + 1) + classes;
         assert_eq!(bytes.len(), 64 + (tokens * width).next_multiple_of(8) + tables);
-        assert_same(&Packed::from_bytes(Bytes::new(bytes)).unwrap(), &records);
-        let mut memory = Memory::new(vocabulary, parts).unwrap();
+        assert_same(&PackedFile::from_bytes(Bytes::new(bytes)).unwrap(), &records);
+        let mut memory = RecordsInMemory::new(vocabulary, parts).unwrap();
         records.iter().for_each(|record| memory.push(record).unwrap());
         assert_same(&memory, &records);
         for beyond in [records.len(), usize::MAX, usize::MAX / 2] {
@@ -82,11 +84,11 @@ fn what_is_written_is_read() {
     }
     let empty = folder.join("empty.tokens");
     PackedWriter::create(&empty, 10, 1, 0).unwrap().finish().unwrap();
-    assert_eq!(Packed::open(empty).unwrap().count(), 0);
+    assert_eq!(PackedFile::open(empty).unwrap().count(), 0);
 }
 
-fn kept(records: &[Record], vocabulary: u32) -> Memory {
-    let mut memory = Memory::new(vocabulary, records[0].parts.len()).unwrap();
+fn kept(records: &[TokenizedDocument], vocabulary: u32) -> RecordsInMemory {
+    let mut memory = RecordsInMemory::new(vocabulary, records[0].parts.len()).unwrap();
     records.iter().for_each(|record| memory.push(record).unwrap());
     memory
 }
@@ -94,7 +96,7 @@ fn kept(records: &[Record], vocabulary: u32) -> Memory {
 #[test]
 fn other_records_have_another_fingerprint() {
     let records = |lists: [&[u32]; 2], label: Option<u32>| {
-        lists.map(|list| Record { parts: vec![list.to_vec(), vec![]], label, hash: 0 })
+        lists.map(|list| TokenizedDocument { parts: vec![list.to_vec(), vec![]], label, hash: 0 })
     };
     let first = records([&[1, 2], &[3]], None);
     let all = [
@@ -106,14 +108,14 @@ fn other_records_have_another_fingerprint() {
         kept(&records([&[1, 2], &[3]], Some(0)), 300).fingerprint(),
         kept(&records([&[1, 2], &[3]], Some(1)), 300).fingerprint(),
         Subset::new(kept(&first, 300), |_| false).unwrap().fingerprint(),
-        Memory::new(300, 2).unwrap().fingerprint(),
+        RecordsInMemory::new(300, 2).unwrap().fingerprint(),
     ];
     for (place, one) in all.iter().enumerate() {
         assert!(!all[place + 1..].contains(one), "{place} is another");
     }
     // The same in a file; for older files without this entry, it is derived from the lengths.
     let mut bytes = bytes_of(&first, 300);
-    let open = |bytes: &[u8]| Packed::from_bytes(Bytes::new(bytes.to_vec())).unwrap().fingerprint();
+    let open = |bytes: &[u8]| PackedFile::from_bytes(Bytes::new(bytes.to_vec())).unwrap().fingerprint();
     assert_eq!(open(&bytes), all[0]);
     bytes[52..60].fill(0);
     let mut other = bytes_of(&records([&[1], &[2, 3]], None), 300);
@@ -125,7 +127,7 @@ fn other_records_have_another_fingerprint() {
 #[test]
 fn a_small_file_is_as_it_is_described() {
     let path = folder("bytes").join("a.tokens");
-    let records = [(vec![1, 258], 3), (vec![2], 4)].map(|(list, label)| Record {
+    let records = [(vec![1, 258], 3), (vec![2], 4)].map(|(list, label)| TokenizedDocument {
         parts: vec![list],
         label: Some(label),
         hash: 0,
@@ -149,11 +151,17 @@ fn a_small_file_is_as_it_is_described() {
 fn a_file_appears_when_it_is_complete() {
     let path = folder("atomic").join("a.tokens");
     let mut writer = PackedWriter::create(&path, 10, 1, 0).unwrap();
-    writer.push(&Record { parts: vec![vec![1]], ..Record::default() }).unwrap();
+    writer.push(&TokenizedDocument { parts: vec![vec![1]], ..TokenizedDocument::default() }).unwrap();
     for (record, what) in [
-        (Record { parts: vec![vec![10]], ..Record::default() }, "record 1: holds token 10, ids lie below 10"),
-        (Record { parts: vec![vec![1]; 2], ..Record::default() }, "record 1: has 2 lists"),
-        (Record { parts: vec![vec![1]], label: Some(1), hash: 0 }, "record 1: has a class"),
+        (
+            TokenizedDocument { parts: vec![vec![10]], ..TokenizedDocument::default() },
+            "record 1: holds token 10, ids lie below 10",
+        ),
+        (
+            TokenizedDocument { parts: vec![vec![1]; 2], ..TokenizedDocument::default() },
+            "record 1: has 2 lists",
+        ),
+        (TokenizedDocument { parts: vec![vec![1]], label: Some(1), hash: 0 }, "record 1: has a class"),
     ] {
         let error = writer.push(&record).unwrap_err();
         assert!(error.to_string().contains(what), "{error}");
@@ -165,7 +173,7 @@ fn a_file_appears_when_it_is_complete() {
     assert!(PackedWriter::create(&path, 10, 9, 0).is_err());
 }
 
-fn bytes_of(records: &[Record], vocabulary: u32) -> Vec<u8> {
+fn bytes_of(records: &[TokenizedDocument], vocabulary: u32) -> Vec<u8> {
     let path = folder("hostile").join("a.tokens");
     write(&path, records, vocabulary);
     std::fs::read(path).unwrap()
@@ -173,14 +181,17 @@ fn bytes_of(records: &[Record], vocabulary: u32) -> Vec<u8> {
 
 #[test]
 fn hostile_files_are_refused() {
-    let records =
-        [vec![1, 2, 3], vec![4, 5]].map(|list| Record { parts: vec![list], label: Some(1), hash: 0 });
+    let records = [vec![1, 2, 3], vec![4, 5]].map(|list| TokenizedDocument {
+        parts: vec![list],
+        label: Some(1),
+        hash: 0,
+    });
     let good = bytes_of(&records, 10);
     for length in 0..good.len() {
-        assert!(Packed::from_bytes(Bytes::new(good[..length].to_vec())).is_err(), "{length} bytes");
+        assert!(PackedFile::from_bytes(Bytes::new(good[..length].to_vec())).is_err(), "{length} bytes");
     }
     let longer = [&good[..], &[0]].concat();
-    assert!(Packed::from_bytes(Bytes::new(longer)).is_err(), "one byte more");
+    assert!(PackedFile::from_bytes(Bytes::new(longer)).is_err(), "one byte more");
     let starts = 64 + 16;
     let rows: [(usize, &[u8], ErrorKind, &str); 16] = [
         (0, b"X", ErrorKind::Corrupt, "header.magic"),
@@ -203,7 +214,8 @@ fn hostile_files_are_refused() {
     for (at, change, kind, what) in rows {
         let mut bytes = good.clone();
         bytes[at..at + change.len()].copy_from_slice(change);
-        let error = Packed::from_bytes(Bytes::new(bytes)).err().unwrap_or_else(|| panic!("{what} at {at}"));
+        let error =
+            PackedFile::from_bytes(Bytes::new(bytes)).err().unwrap_or_else(|| panic!("{what} at {at}"));
         assert_eq!(error.kind(), kind, "{error}");
         assert!(error.to_string().contains(what), "at {at}: {error}");
     }
@@ -212,11 +224,12 @@ fn hostile_files_are_refused() {
 #[test]
 fn ids_beyond_the_vocabulary_are_refused_when_they_are_read() {
     for vocabulary in [10, 100_000] {
-        let records = [vec![1, 2], vec![3, 4]].map(|list| Record { parts: vec![list], ..Record::default() });
+        let records = [vec![1, 2], vec![3, 4]]
+            .map(|list| TokenizedDocument { parts: vec![list], ..TokenizedDocument::default() });
         let mut bytes = bytes_of(&records, vocabulary);
         let width = if vocabulary == 10 { 2 } else { 4 };
         bytes[64 + 3 * width..64 + 4 * width].fill(0xFF);
-        let packed = Packed::from_bytes(Bytes::new(bytes)).unwrap();
+        let packed = PackedFile::from_bytes(Bytes::new(bytes)).unwrap();
         assert_eq!(packed.list(0, 0).unwrap(), [1, 2]);
         let error = packed.list(1, 0).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Corrupt);
@@ -232,12 +245,12 @@ fn a_file_that_was_cut_off_while_open_gives_an_error() {
     let path = folder("cut").join("a.tokens");
     let records = random_records(20, 1, 1000, false);
     write(&path, &records, 1000);
-    let packed = Packed::open(&path).unwrap();
+    let packed = PackedFile::open(&path).unwrap();
     std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(70).unwrap();
     let error = packed.list(1, 0).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Corrupt);
     assert!(error.to_string().contains("a.tokens: has 70 bytes, and had "), "{error}");
-    let folder = Packed::open(path.parent().unwrap()).err().unwrap();
+    let folder = PackedFile::open(path.parent().unwrap()).err().unwrap();
     assert_eq!(folder.kind(), ErrorKind::Unsupported, "{folder}");
 }
 
@@ -250,7 +263,7 @@ fn tokens_of_another_tokenizer_are_known() {
     vocabulary.normalizers.clear();
     let other = siskin::tokenizer::Tokenizer::open(Bytes::new(vocabulary.write().unwrap())).unwrap();
     assert_ne!(identity(&other).unwrap(), own, "the same tokens, made otherwise");
-    let packed = Packed::from_bytes(Bytes::new(bytes_of(&random_records(3, 1, 10, false), 10))).unwrap();
+    let packed = PackedFile::from_bytes(Bytes::new(bytes_of(&random_records(3, 1, 10, false), 10))).unwrap();
     assert!(packed.expect(42).is_ok());
     let error = packed.expect(own).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Integrity);

@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 
 use siskin::tokenizer::EncodeOptions;
 use siskin::{Error, ErrorKind};
-use siskin_trainer::data::source::{Body, Cut, Field, JsonLines, Text};
+use siskin_trainer::data::source::{Body, Cut, Field, JsonLines, PlainText};
 use siskin_trainer::data::{
-    Divider, Document, Gathering, Kind, Memory, Packed, PackedWriter, Reading, Record, Records, Side, Sink,
-    Split, Subset, Tokenizing, documents,
+    Divider, Document, Gathering, PackedFile, PackedWriter, Reading, Records, RecordsInMemory, Sink, Split,
+    SplitSide, Subset, TaskEntry, TokenizedDocument, Tokenizing, documents,
 };
 
 use super::common::{folder, memory, random_documents, tokenizer, write_documents};
@@ -24,7 +24,7 @@ fn texts(documents: impl Iterator<Item = siskin::Result<Document>>) -> Vec<(Vec<
 
 fn plain(text: &'static str, cut: Cut) -> Vec<(String, String)> {
     let reading = Reading { cut, ..Reading::default() };
-    let documents = Text.documents(Box::new(text.as_bytes()), "f", &reading).unwrap();
+    let documents = PlainText.documents(Box::new(text.as_bytes()), "f", &reading).unwrap();
     texts(documents).into_iter().map(|(mut texts, place)| (texts.remove(0), place)).collect()
 }
 
@@ -60,7 +60,7 @@ fn json(text: &'static str, reading: &Reading) -> Vec<siskin::Result<Document>> 
 
 #[test]
 fn lines_of_json_give_their_fields() {
-    let pairs = Kind::of("contrast").unwrap().reading();
+    let pairs = TaskEntry::of("contrast").unwrap().reading();
     let lines = "{\"anchor\": \"a\\n\", \"positive\": \"b\", \"other\": [1, {\"x\": 2}]}\n\n\
                  {\"negative\": null, \"positive\": \"\\u00e9\", \"anchor\": \"c\"}\r\n\
                  {\"anchor\": \"d\", \"positive\": \"e\", \"negative\": \"g\"}";
@@ -112,14 +112,14 @@ fn bad_lines_are_named_and_end_the_reading() {
         assert!(error.place().starts_with("f:3") && error.to_string().contains(what), "{line}: {error}");
     }
     let bytes: &[u8] = b"good\n\nb\xffd\n";
-    let found: Vec<_> = Text.documents(Box::new(bytes), "f", &plain).unwrap().collect();
+    let found: Vec<_> = PlainText.documents(Box::new(bytes), "f", &plain).unwrap().collect();
     let error = found[1].as_ref().unwrap_err();
     assert!(found.len() == 2 && error.to_string().starts_with("f:3: is not UTF-8 from byte 1"), "{error}");
     let pair = Reading { fields: vec![Field::new("a"), Field::new("b")], ..Reading::default() };
-    let error = Text.documents(Box::new(&b""[..]), "f", &pair).err().unwrap();
+    let error = PlainText.documents(Box::new(&b""[..]), "f", &pair).err().unwrap();
     assert!(error.to_string().contains("plain text has no a, b"), "{error}");
     let none = Reading { cut: Cut::Separator(String::new()), ..Reading::default() };
-    assert!(Text.documents(Box::new(&b""[..]), "f", &none).is_err());
+    assert!(PlainText.documents(Box::new(&b""[..]), "f", &none).is_err());
 }
 
 /// Endless text without line ends is refused before it fills the memory.
@@ -129,7 +129,8 @@ fn endless_documents_are_refused() {
         let reading = Reading { cut, ..Reading::default() };
         for end in ["x", "\n"] {
             let input = Endless("x".repeat(4000) + end);
-            let error = Text.documents(Box::new(input), "f", &reading).unwrap().next().unwrap().unwrap_err();
+            let error =
+                PlainText.documents(Box::new(input), "f", &reading).unwrap().next().unwrap().unwrap_err();
             assert_eq!(error.kind(), ErrorKind::TooLong, "{error}");
         }
     }
@@ -179,16 +180,16 @@ fn folders_are_read_by_name() {
 
 /// A record sink that keeps the records.
 #[derive(Default)]
-struct Kept(Vec<Record>);
+struct Kept(Vec<TokenizedDocument>);
 
 impl Sink for Kept {
-    fn push(&mut self, record: &Record) -> siskin::Result<()> {
+    fn push(&mut self, record: &TokenizedDocument) -> siskin::Result<()> {
         self.0.push(record.clone());
         Ok(())
     }
 }
 
-fn tokenized(path: &Path, reading: &Reading, threads: usize) -> Vec<Record> {
+fn tokenized(path: &Path, reading: &Reading, threads: usize) -> Vec<TokenizedDocument> {
     let tokenizer = tokenizer();
     let mut kept = Kept::default();
     let count = Tokenizing { tokenizer: &tokenizer, threads, parse_special: false }
@@ -200,7 +201,7 @@ fn tokenized(path: &Path, reading: &Reading, threads: usize) -> Vec<Record> {
 
 #[test]
 fn tokens_do_not_depend_on_threads() {
-    let kind = Kind::of("contrast").unwrap();
+    let kind = TaskEntry::of("contrast").unwrap();
     let path = folder("threads").join("documents.jsonl");
     // More than two chunks.
     write_documents(kind, 700, &path);
@@ -229,7 +230,7 @@ fn spelled_out_control_tokens_are_text() {
 struct Full;
 
 impl Sink for Full {
-    fn push(&mut self, _: &Record) -> siskin::Result<()> {
+    fn push(&mut self, _: &TokenizedDocument) -> siskin::Result<()> {
         Err(Error::argument("disk", "is full"))
     }
 }
@@ -275,7 +276,7 @@ fn splits_are_apart_and_stay() {
         let body = Body::Texts(vec![format!("document {number}")]);
         split.side(Document { body, label: None, place: String::new() }.hash())
     };
-    let kept: Vec<u32> = (0..40).filter(|&number| side(number) == Side::Validation).collect();
+    let kept: Vec<u32> = (0..40).filter(|&number| side(number) == SplitSide::Validation).collect();
     assert_eq!(kept, KEPT);
 }
 
@@ -287,7 +288,7 @@ fn subsets_are_apart() {
     let documents = random_documents(500, 20, 0, 100);
     let all = memory(100, &documents);
     let split = Split { share: 0.3, seed: 2 };
-    let [training, validation] = [Side::Training, Side::Validation]
+    let [training, validation] = [SplitSide::Training, SplitSide::Validation]
         .map(|side| Subset::new(all.clone(), |hash| split.side(hash) == side).unwrap());
     assert_eq!(training.count() + validation.count(), 500);
     assert!(validation.count().abs_diff(150) < 60, "{}", validation.count());
@@ -308,7 +309,7 @@ fn records_of_several_sources_come_in_order() {
     let lists = |numbers: std::ops::Range<u32>| numbers.map(|number| vec![number; number as usize % 4]);
     let push = |to: &mut dyn Sink, numbers: std::ops::Range<u32>| {
         for list in lists(numbers) {
-            let record = Record { parts: vec![list], label: Some(7), hash: 0 };
+            let record = TokenizedDocument { parts: vec![list], label: Some(7), hash: 0 };
             to.push(&record).unwrap();
         }
     };
@@ -317,13 +318,13 @@ fn records_of_several_sources_come_in_order() {
     push(&mut writer, 4..9);
     writer.finish().unwrap();
     let mut all = Gathering::new(100, 1).unwrap();
-    let empty = Memory::new(100, 1).unwrap();
+    let empty = RecordsInMemory::new(100, 1).unwrap();
     all.add(std::sync::Arc::new(empty)).unwrap();
     push(&mut all, 0..4);
-    all.add(std::sync::Arc::new(Packed::open(&path).unwrap())).unwrap();
+    all.add(std::sync::Arc::new(PackedFile::open(&path).unwrap())).unwrap();
     push(&mut all, 9..12);
     for (vocabulary, parts) in [(101, 1), (100, 2)] {
-        let other = Memory::new(vocabulary, parts).unwrap();
+        let other = RecordsInMemory::new(vocabulary, parts).unwrap();
         assert!(all.add(std::sync::Arc::new(other)).is_err(), "{vocabulary}, {parts}");
     }
     let all = all.finish().unwrap();
@@ -343,7 +344,7 @@ fn packed_tokens_are_a_source() {
     let path = folder("source").join("a.tokens");
     let mut writer = PackedWriter::create(&path, 100, 1, 7).unwrap();
     for parts in [vec![vec![1, 2]], vec![vec![]], vec![vec![3]]] {
-        writer.push(&Record { parts, ..Record::default() }).unwrap();
+        writer.push(&TokenizedDocument { parts, ..TokenizedDocument::default() }).unwrap();
     }
     writer.finish().unwrap();
     let read = |reading: &Reading| {
@@ -358,11 +359,11 @@ fn packed_tokens_are_a_source() {
     };
     refused(Reading { identity: 8, ..Reading::default() }, "another tokenizer");
     refused(Reading { label: Some("label".to_owned()), ..Reading::default() }, "record 0: has no class");
-    refused(Kind::of("seq2seq").unwrap().reading(), "have 1 lists of tokens, wanted are 2");
+    refused(TaskEntry::of("seq2seq").unwrap().reading(), "have 1 lists of tokens, wanted are 2");
     // Tokens outside a smaller vocabulary are refused there.
     let tokenizer = tokenizer();
     let tokenizing = Tokenizing { tokenizer: &tokenizer, threads: 1, parse_special: false };
     let documents = documents(&[path], &Reading::default()).unwrap();
-    let error = tokenizing.run(documents, &mut Memory::new(3, 1).unwrap()).unwrap_err();
+    let error = tokenizing.run(documents, &mut RecordsInMemory::new(3, 1).unwrap()).unwrap_err();
     assert!(error.to_string().contains("token 3, ids lie below 3"), "{error}");
 }

@@ -1,19 +1,20 @@
 //! Examples that tasks create from records.
 
-use siskin_trainer::batch::Texts;
+use siskin_trainer::batch::BatchSequences;
 use siskin_trainer::data::task::{
-    Causal, Classes, Contrast, Frame, Kind, Masked, Packing, Sentinels, Seq2Seq, Spans, TASKS,
+    Causal, ClassificationTask, Contrast, Masked, Packing, Sentinels, Seq2Seq, Spans, SpecialTokens, TASKS,
+    TaskEntry,
 };
-use siskin_trainer::data::{Made, Memory, Record, Settings, Sink, Task};
+use siskin_trainer::data::{RecordsInMemory, Sink, TaskBatch, TaskSettings, TokenizedDocument, TrainingTask};
 use siskin_trainer::random::Random;
 use std::sync::Arc;
 
 use super::common::{memory, random_documents, records, task, task_of, tokenizer};
 
 /// Returns every example as its own batch.
-fn examples(task: &dyn Task) -> Vec<Made> {
+fn examples(task: &dyn TrainingTask) -> Vec<TaskBatch> {
     let make = |example| {
-        let mut made = Made::default();
+        let mut made = TaskBatch::default();
         task.add(example, &mut Random::new(9, &[example as u64]), &mut made).unwrap();
         let rows = made.batch.reader.rows.len() + made.batch.writer.rows.len();
         assert_eq!(rows, task.rows(example), "example {example}");
@@ -23,13 +24,13 @@ fn examples(task: &dyn Task) -> Vec<Made> {
     (0..task.count()).map(make).collect()
 }
 
-fn ids(texts: &Texts) -> Vec<u32> {
+fn ids(texts: &BatchSequences) -> Vec<u32> {
     texts.rows.iter().map(|row| row.token).collect()
 }
 
 /// Returns the sequences, and the targets with nonzero weight.
-fn seen(made: &[Made]) -> Vec<(Vec<u32>, Vec<Option<u32>>)> {
-    let targets = |made: &Made| {
+fn seen(made: &[TaskBatch]) -> Vec<(Vec<u32>, Vec<Option<u32>>)> {
+    let targets = |made: &TaskBatch| {
         let pairs = made.targets.ids.iter().zip(&made.targets.weights);
         pairs.map(|(&id, &weight)| (weight > 0.0).then_some(id)).collect()
     };
@@ -41,7 +42,7 @@ fn causal_texts_are_documents_or_run_on() {
     let some = |ids: &[u32]| ids.iter().map(|&id| Some(id)).collect::<Vec<_>>();
     let records = memory(20, &[vec![5, 6, 7, 8], vec![], vec![9], vec![10, 11]]);
     let made = |before: &[u32], after: &[u32], packing| {
-        let frame = Frame { before: before.to_vec(), after: after.to_vec() };
+        let frame = SpecialTokens { before: before.to_vec(), after: after.to_vec() };
         seen(&examples(&Causal::new(records.clone(), frame, 3, packing).unwrap()))
     };
     // The end token is a target, and never an input.
@@ -81,7 +82,7 @@ fn packing_loses_no_token() {
     for (before, after) in [(vec![], vec![]), (vec![1], vec![]), (vec![], vec![2]), (vec![1, 1], vec![0, 2])]
     {
         for length in [1, 2, 7, 64] {
-            let frame = Frame { before: before.clone(), after: after.clone() };
+            let frame = SpecialTokens { before: before.clone(), after: after.clone() };
             let framed: Vec<Vec<u32>> =
                 documents.iter().filter(|text| !text.is_empty()).map(|text| frame.around(text)).collect();
             let apart = Causal::new(records.clone(), frame.clone(), length, Packing::Apart).unwrap();
@@ -110,7 +111,7 @@ fn masks_have_their_shares_and_targets_restore_the_text() {
     let documents = random_documents(2000, 100, 3, 1000);
     // Ids below ten are special.
     let ordinary: Vec<bool> = (0..1000).map(|id| id >= 10).collect();
-    let frame = Frame { before: vec![1], after: vec![2] };
+    let frame = SpecialTokens { before: vec![1], after: vec![2] };
     let task = Masked::new(memory(1000, &documents), frame, 62, MASK, ordinary).unwrap();
     let (mut maskable, mut chosen, mut masked, mut same) = (0_u64, 0_u64, 0_u64, 0_u64);
     let mut restored = Vec::new();
@@ -152,7 +153,7 @@ fn masks_have_their_shares_and_targets_restore_the_text() {
 fn spans_and_their_texts_make_the_original() {
     let documents = random_documents(300, 200, 3, 900);
     let sentinels = Sentinels::top(1000, 100);
-    let settings = Settings { length: 64, decoder_start: Some(0), ..Settings::default() };
+    let settings = TaskSettings { length: 64, decoder_start: Some(0), ..TaskSettings::default() };
     let task = Spans::new(memory(1000, &documents), &settings, sentinels, 1).unwrap();
     let mut rebuilt = Vec::new();
     for made in examples(&task) {
@@ -185,22 +186,22 @@ fn spans_and_their_texts_make_the_original() {
     assert_eq!(rebuilt, documents.concat());
 }
 
-fn filled(parts: usize, rows: &[(&[&[u32]], Option<u32>)]) -> Arc<Memory> {
-    let mut memory = Memory::new(100, parts).unwrap();
+fn filled(parts: usize, rows: &[(&[&[u32]], Option<u32>)]) -> Arc<RecordsInMemory> {
+    let mut memory = RecordsInMemory::new(100, parts).unwrap();
     for (parts, label) in rows {
         let parts = parts.iter().map(|part| part.to_vec()).collect();
-        memory.push(&Record { parts, label: *label, hash: 0 }).unwrap();
+        memory.push(&TokenizedDocument { parts, label: *label, hash: 0 }).unwrap();
     }
     Arc::new(memory)
 }
 
-fn frame() -> Frame {
-    Frame { before: vec![1], after: vec![2] }
+fn frame() -> SpecialTokens {
+    SpecialTokens { before: vec![1], after: vec![2] }
 }
 
 /// Returns all examples in one batch.
-fn batch(task: &dyn Task) -> Made {
-    let mut made = Made::default();
+fn batch(task: &dyn TrainingTask) -> TaskBatch {
+    let mut made = TaskBatch::default();
     for example in 0..task.count() {
         task.add(example, &mut Random::new(0, &[]), &mut made).unwrap();
     }
@@ -210,11 +211,11 @@ fn batch(task: &dyn Task) -> Made {
 #[test]
 fn classes_want_first_rows() {
     let records = filled(1, &[(&[&[5, 6, 7, 8]], Some(2)), (&[&[9]], Some(0)), (&[&[]], Some(1))]);
-    let made = batch(&Classes::new(records.clone(), frame(), 5, 3).unwrap());
+    let made = batch(&ClassificationTask::new(records.clone(), frame(), 5, 3).unwrap());
     assert_eq!(ids(&made.batch.reader), [1, 5, 6, 7, 2, 1, 9, 2, 1, 2]);
     assert_eq!(made.batch.reader.wanted, [0, 5, 8]);
     assert_eq!((made.targets.ids, made.targets.weights), (vec![2, 0, 1], vec![1.0; 3]));
-    let error = Classes::new(records, frame(), 5, 2).err().unwrap();
+    let error = ClassificationTask::new(records, frame(), 5, 2).err().unwrap();
     assert!(error.to_string().contains("record 0") && error.to_string().contains("class 2"), "{error}");
 }
 
@@ -233,8 +234,9 @@ fn contrast_puts_texts_that_go_together_side_by_side() {
 #[test]
 fn written_texts_see_what_is_before() {
     let records = filled(2, &[(&[&[5, 6], &[7, 8, 9]], None), (&[&[10], &[11]], None)]);
-    let settings = Settings { length: 8, target_length: 3, decoder_start: Some(0), ..Settings::default() };
-    let target = Frame { before: vec![], after: vec![2] };
+    let settings =
+        TaskSettings { length: 8, target_length: 3, decoder_start: Some(0), ..TaskSettings::default() };
+    let target = SpecialTokens { before: vec![], after: vec![2] };
     let made = batch(&Seq2Seq::new(records, &settings, [frame(), target]).unwrap());
     assert_eq!(ids(&made.batch.reader), [1, 5, 6, 2, 1, 10, 2]);
     assert_eq!(ids(&made.batch.writer), [0, 7, 8, 0, 11]);
@@ -253,7 +255,7 @@ fn batches_of_every_task_are_whole() {
         for texts in [&made.batch.reader, &made.batch.writer] {
             assert_eq!(texts.spans.iter().map(|span| span.len()).sum::<usize>(), texts.rows.len());
             for (text, span) in texts.spans.iter().enumerate() {
-                let place = |(position, row): (usize, &siskin_trainer::batch::Row)| {
+                let place = |(position, row): (usize, &siskin_trainer::batch::BatchRow)| {
                     (row.text, row.position) == (text, position)
                 };
                 assert!(texts.rows[span.clone()].iter().enumerate().all(place), "{}", kind.name);
@@ -281,7 +283,7 @@ fn no_length_is_too_long() {
         }
     }
     let records = memory(20, &[vec![5, 6], vec![7]]);
-    let frame = Frame { before: Vec::new(), after: vec![1] };
+    let frame = SpecialTokens { before: Vec::new(), after: vec![1] };
     let across = Causal::new(records, frame, usize::MAX, Packing::Across).unwrap();
     assert_eq!(seen(&examples(&across))[0].0, [5, 6, 1, 7]);
 }
@@ -290,12 +292,12 @@ fn no_length_is_too_long() {
 #[test]
 fn tasks_say_what_they_miss() {
     let tokenizer = tokenizer();
-    let frame = Frame::of(&tokenizer).unwrap();
+    let frame = SpecialTokens::of(&tokenizer).unwrap();
     assert_eq!((&frame.before[..], &frame.after[..]), (&[2][..], &[3][..]), "[CLS] and [SEP]");
-    let settings = Settings { length: 24, ..Settings::default() };
-    let refused = |name: &str, of: &str, settings: &Settings, what: &str| {
-        let kind = Kind::of(name).unwrap();
-        let error = (kind.make)(settings, &tokenizer, records(Kind::of(of).unwrap(), 3)).err().unwrap();
+    let settings = TaskSettings { length: 24, ..TaskSettings::default() };
+    let refused = |name: &str, of: &str, settings: &TaskSettings, what: &str| {
+        let kind = TaskEntry::of(name).unwrap();
+        let error = (kind.make)(settings, &tokenizer, records(TaskEntry::of(of).unwrap(), 3)).err().unwrap();
         assert!(error.to_string().contains(what), "{name}: {error}");
     };
     refused("seq2seq", "causal", &settings, "have 1 lists");
@@ -303,8 +305,8 @@ fn tasks_say_what_they_miss() {
     refused("seq2seq", "seq2seq", &settings, "decoder_start");
     refused("spans", "spans", &settings, "decoder_start");
     refused("classes", "causal", &settings, "has no class");
-    refused("masked", "masked", &Settings { rate: 1.0, ..settings.clone() }, "rate");
-    refused("masked", "masked", &Settings { length: 2, ..settings.clone() }, "length");
-    let unknown = Kind::of("poetry").err().unwrap();
+    refused("masked", "masked", &TaskSettings { rate: 1.0, ..settings.clone() }, "rate");
+    refused("masked", "masked", &TaskSettings { length: 2, ..settings.clone() }, "length");
+    let unknown = TaskEntry::of("poetry").err().unwrap();
     assert!(unknown.to_string().contains("causal, masked, spans"), "{unknown}");
 }

@@ -8,14 +8,14 @@ use super::Checkpoint;
 
 /// A folder of checkpoints, with rotation.
 #[derive(Clone, Debug)]
-pub struct Folder {
+pub struct CheckpointFolder {
     path: PathBuf,
     keep: usize,
 }
 
 const BEST: &str = "best.checkpoint";
 
-impl Folder {
+impl CheckpointFolder {
     /// Opens the folder at `path`, creating it if absent; it keeps the newest `keep` checkpoints and the best.
     pub fn new(path: &Path, keep: usize) -> Result<Self> {
         crate::run::prepare_folder(path)?;
@@ -96,7 +96,7 @@ mod tests {
     #[test]
     fn the_newest_and_the_best_stay() {
         let path = std::env::temp_dir().join(format!("siskin-checkpoints-{}", std::process::id()));
-        let folder = Folder::new(&path, 2).unwrap();
+        let folder = CheckpointFolder::new(&path, 2).unwrap();
         assert!(folder.best().unwrap().is_none());
         for step in [5, 10, 15, 20] {
             let checkpoint = Checkpoint { state: step.into(), tables: Default::default() };
@@ -117,7 +117,7 @@ mod tests {
     fn the_best_is_written_once() {
         use std::os::unix::fs::MetadataExt;
         let path = std::env::temp_dir().join(format!("siskin-best-{}", std::process::id()));
-        let folder = Folder::new(&path, 2).unwrap();
+        let folder = CheckpointFolder::new(&path, 2).unwrap();
         let number = |place: &Path| std::fs::metadata(place).unwrap().ino();
         for step in [1, 2] {
             std::fs::write(path.join("best.checkpoint.new"), b"half of it").unwrap();

@@ -6,7 +6,7 @@
 
 mod folder;
 
-pub use folder::Folder;
+pub use folder::CheckpointFolder;
 
 use std::io::{Read, Write};
 use std::path::Path;
@@ -16,7 +16,7 @@ use serde_json::Value;
 use siskin::file::{AtomicFile, parse_json};
 use siskin::{Error, ErrorKind, Result};
 
-use crate::state::{Data, Tables};
+use crate::state::{TableData, Tables};
 
 const MAGIC: [u8; 8] = *b"SISKTRN1";
 /// The maximum size of a header: names and a few numbers.
@@ -53,7 +53,7 @@ impl Checkpoint {
     pub fn numbers(&self, name: &str, count: usize) -> Result<Vec<f32>> {
         let place = || format!("checkpoint.{name}");
         match self.tables.get(name) {
-            Some(Data::Numbers(numbers)) if numbers.len() == count => Ok(numbers.clone()),
+            Some(TableData::Numbers(numbers)) if numbers.len() == count => Ok(numbers.clone()),
             Some(other) => {
                 let message = format!("{} bytes, where {count} numbers belong", other.view().bytes());
                 Err(Error::new(ErrorKind::Shape, place(), message))
@@ -69,9 +69,9 @@ impl Checkpoint {
     pub fn save(&self, path: &Path) -> Result<()> {
         let mut file = AtomicFile::create_own(path, |_| true)?;
         let io = |error| Error::io(path.display().to_string(), &error);
-        let entry = |(name, data): (&String, &Data)| Entry {
+        let entry = |(name, data): (&String, &TableData)| Entry {
             name: name.clone(),
-            numbers: matches!(data, Data::Numbers(_)),
+            numbers: matches!(data, TableData::Numbers(_)),
             bytes: data.view().bytes() as u64,
         };
         let header = Header { state: self.state.clone(), tables: self.tables.iter().map(entry).collect() };
@@ -87,8 +87,8 @@ impl Checkpoint {
         write(&header)?;
         for data in self.tables.values() {
             match data {
-                Data::Bytes(bytes) => write(bytes)?,
-                Data::Numbers(numbers) => numbers.chunks(1 << 16).try_for_each(|part| {
+                TableData::Bytes(bytes) => write(bytes)?,
+                TableData::Numbers(numbers) => numbers.chunks(1 << 16).try_for_each(|part| {
                     write(&part.iter().flat_map(|number| number.to_le_bytes()).collect::<Vec<u8>>())
                 })?,
             }
@@ -134,9 +134,9 @@ impl Checkpoint {
             let bytes = read(entry.bytes)?;
             sum.add(&bytes);
             let data = match (entry.numbers, bytes.as_chunks::<4>()) {
-                (false, _) => Data::Bytes(bytes),
+                (false, _) => TableData::Bytes(bytes),
                 (true, (words, [])) => {
-                    Data::Numbers(words.iter().map(|word| f32::from_le_bytes(*word)).collect())
+                    TableData::Numbers(words.iter().map(|word| f32::from_le_bytes(*word)).collect())
                 }
                 (true, _) => {
                     return Err(Error::corrupt(format!("checkpoint.{}", entry.name), "holds half a number"));
@@ -201,8 +201,8 @@ mod tests {
 
     fn example() -> Checkpoint {
         let tables = [
-            ("a".to_owned(), Data::Numbers(vec![1.0, -2.5, 3.0])),
-            ("bytes".to_owned(), Data::Bytes(vec![1, 2, 3, 4, 5])),
+            ("a".to_owned(), TableData::Numbers(vec![1.0, -2.5, 3.0])),
+            ("bytes".to_owned(), TableData::Bytes(vec![1, 2, 3, 4, 5])),
         ];
         Checkpoint { state: json!({"step": 7}), tables: tables.into_iter().collect() }
     }

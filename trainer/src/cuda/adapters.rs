@@ -5,9 +5,9 @@ use siskin::Result;
 use super::Precision;
 use super::device::Device;
 use super::optimizer::write_down;
-use super::tape::{Argument, Matrix, Place, Product, Tape};
-use super::weights::Weights;
-use crate::adapters::{Adapter, Lengths};
+use super::tape::{DeviceMatrix, KernelArgument, Place, Tape, TapeMatmul};
+use super::weights::DeviceWeights;
+use crate::adapters::{Lengths, TrainedAdapter};
 use crate::program::Program;
 
 /// Elements of a matrix that are processed at once.
@@ -19,8 +19,8 @@ pub(super) fn renew<D: Device>(
     device: &mut D,
     precision: Precision,
     program: &Program,
-    weights: &Weights,
-    (adapters, factor): (&[Adapter], f64),
+    weights: &DeviceWeights,
+    (adapters, factor): (&[TrainedAdapter], f64),
 ) -> Result<Tape> {
     write_down(device, precision, |work| {
         for adapter in adapters {
@@ -35,8 +35,8 @@ pub(super) fn renew<D: Device>(
             let sum = work.scratch.floats(step * columns);
             for start in (0..all).step_by(step) {
                 let rows = step.min(all - start);
-                let table = |place: Place, stride: usize| Matrix { place, stride, turned: false };
-                work.tape.multiply(Product {
+                let table = |place: Place, stride: usize| DeviceMatrix { place, stride, turned: false };
+                work.tape.multiply(TapeMatmul {
                     precision: Precision::F32,
                     shape: [rows, columns, rank],
                     a: table(second.floats + (4 * start * rank) as Place, rank),
@@ -51,12 +51,12 @@ pub(super) fn renew<D: Device>(
                 let numbers = matrix.numbers + (start * columns * precision.bytes()) as Place;
                 let to = inverse.floats + 4 * start as Place;
                 let arguments = [
-                    Argument::Place(numbers),
-                    Argument::Place(sum),
-                    Argument::Float(factor as f32),
-                    Argument::Place(to),
-                    Argument::Whole(rows as i32),
-                    Argument::Whole(columns as i32),
+                    KernelArgument::Place(numbers),
+                    KernelArgument::Place(sum),
+                    KernelArgument::Float(factor as f32),
+                    KernelArgument::Place(to),
+                    KernelArgument::Whole(rows as i32),
+                    KernelArgument::Whole(columns as i32),
                 ];
                 work.tape.warps("inverse_lengths", rows, &arguments);
             }

@@ -4,14 +4,14 @@ use siskin::Result;
 
 use super::Precision;
 use super::device::Device;
-use super::optimizer::{All, Held, Table, put, read_tables, write_down, write_tables};
-use super::tape::{Argument, Place, Tape};
-use super::weights::Weights;
+use super::optimizer::{All, Held, StateTable, put, read_tables, write_down, write_tables};
+use super::tape::{KernelArgument, Place, Tape};
+use super::weights::DeviceWeights;
 use crate::average::{self, AverageOptions};
-use crate::state::{Data, Tables, bytes_of, words};
+use crate::state::{TableData, Tables, bytes_of, words};
 
 /// The average: slot 0 of each tensor, as in `kernels/cuda/average.cu`.
-pub(super) struct Average {
+pub(super) struct DeviceAverage {
     options: AverageOptions,
     count: u64,
     list: Vec<Held>,
@@ -19,13 +19,13 @@ pub(super) struct Average {
     swap: Tape,
 }
 
-impl Average {
+impl DeviceAverage {
     /// Initializes the average with the weights; `step` is the place of the optimizer's step data.
     pub(super) fn new<D: Device>(
         device: &mut D,
         precision: Precision,
-        weights: &Weights,
-        own: &average::Average,
+        weights: &DeviceWeights,
+        own: &average::MovingAverage,
         step: Place,
     ) -> Result<Self> {
         let mut list = Vec::new();
@@ -34,9 +34,13 @@ impl Average {
             let Some(name) = own.table_of(index).filter(|_| weight.gradient > 0) else { continue };
             let bytes = 4 * weight.count;
             let place = device.allocate(bytes)?;
-            let arguments = [Argument::Place(weight.floats), Argument::Place(place), Argument::Whole(0)];
+            let arguments = [
+                KernelArgument::Place(weight.floats),
+                KernelArgument::Place(place),
+                KernelArgument::Whole(0),
+            ];
             begin.numbers("hand_on", weight.count, &arguments);
-            let tables = vec![Table { name, place, bytes, floats: true }];
+            let tables = vec![StateTable { name, place, bytes, floats: true }];
             list.push(Held {
                 weight: *weight,
                 rows: 1,
@@ -83,7 +87,7 @@ impl Average {
     /// Copies all tables and the step count into those of a checkpoint.
     pub(super) fn read<D: Device>(&self, device: &mut D, tables: &mut Tables) -> Result<()> {
         read_tables(&self.list, device, tables)?;
-        tables.insert(average::STEPS.to_owned(), Data::Bytes(bytes_of([self.count])));
+        tables.insert(average::STEPS.to_owned(), TableData::Bytes(bytes_of([self.count])));
         Ok(())
     }
 

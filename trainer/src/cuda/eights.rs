@@ -8,11 +8,11 @@ use siskin::Result;
 use siskin::graph::{Op, WeightId};
 
 use super::device::Device;
-use super::op::{Work, whole};
-use super::tape::{Argument, Eight, Place, Range, Tape};
+use super::op::{TapeBuilder, whole};
+use super::tape::{Eight, Fp8Format, KernelArgument, Place, Tape};
 use super::{Precision, aligned};
-use crate::program::{Node, Program};
-use crate::state::{Data, Tables};
+use crate::program::{Program, ProgramNode};
+use crate::state::{TableData, Tables};
 
 /// The length of the amax history, in steps.
 const STEPS: usize = 16;
@@ -47,7 +47,7 @@ pub(super) struct Known {
     largest: Place,
     scale: Place,
     inverse: Place,
-    range: Range,
+    range: Fp8Format,
 }
 
 /// A tensor to be cast to fp8.
@@ -62,7 +62,7 @@ pub(super) struct Cast {
 
 /// The places of the fp8 tensor: as is, and transposed with rows padded to a multiple of 16.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Made {
+pub(super) struct Fp8Tensor {
     pub(super) plain: Place,
     pub(super) turned: Place,
     pub(super) turned_stride: usize,
@@ -103,7 +103,7 @@ impl Eights {
     }
 
     /// Returns the scaling state of a matmul's tensors; `None` without fp8.
-    pub(super) fn of(&self, node: &Node) -> Option<[Known; TABLES]> {
+    pub(super) fn of(&self, node: &ProgramNode) -> Option<[Known; TABLES]> {
         let Op::Linear { parts } = &node.op else { return None };
         let [(weight, _)] = parts[..] else { return None };
         let first = TABLES * self.list.binary_search(&weight).ok()?;
@@ -123,7 +123,7 @@ impl Eights {
         let mut tape = Tape::new(precision);
         let count = TABLES * self.list.len();
         let places = [self.largest, self.history, self.scales, self.inverses, self.limits];
-        let arguments = [&places.map(Argument::Place)[..], &[count, STEPS].map(whole)].concat();
+        let arguments = [&places.map(KernelArgument::Place)[..], &[count, STEPS].map(whole)].concat();
         tape.kernel("remember_largest", [count.div_ceil(256), 1, 1], 256, 0, &arguments);
         tape
     }
@@ -138,7 +138,7 @@ impl Eights {
         for (name, place, count) in self.tables() {
             let mut numbers = vec![0.0; count];
             super::weights::read_floats(device, place, &mut numbers)?;
-            tables.insert(name.to_owned(), Data::Numbers(numbers));
+            tables.insert(name.to_owned(), TableData::Numbers(numbers));
         }
         Ok(())
     }
@@ -146,7 +146,7 @@ impl Eights {
     /// Loads the history from a checkpoint; returns false if it has none.
     pub(super) fn write<D: Device>(&self, device: &mut D, tables: &Tables) -> Result<bool> {
         for (name, place, count) in self.tables() {
-            let Some(Data::Numbers(numbers)) = tables.get(name) else { return Ok(false) };
+            let Some(TableData::Numbers(numbers)) = tables.get(name) else { return Ok(false) };
             if numbers.len() != count {
                 return Ok(false);
             }
@@ -168,17 +168,17 @@ impl Eights {
     }
 
     /// Returns the tables of a checkpoint, as they are before the first step.
-    pub(super) fn empty(&self) -> Vec<(String, Data)> {
+    pub(super) fn empty(&self) -> Vec<(String, TableData)> {
         let table = |(name, _, count): (&str, Place, usize)| {
-            (name.to_owned(), Data::Numbers(vec![if name == SCALES { 1.0 } else { 0.0 }; count]))
+            (name.to_owned(), TableData::Numbers(vec![if name == SCALES { 1.0 } else { 0.0 }; count]))
         };
         self.tables().into_iter().map(table).collect()
     }
 }
 
 /// Returns the fp8 format: gradients have more exponent and fewer mantissa bits.
-fn range(index: usize) -> Range {
-    if index + 1 == TABLES { Range::Far } else { Range::Near }
+fn range(index: usize) -> Fp8Format {
+    if index + 1 == TABLES { Fp8Format::Far } else { Fp8Format::Near }
 }
 
 impl Known {
@@ -190,16 +190,16 @@ impl Known {
 
 /// Casts a tensor to fp8, as is and transposed as requested; `keep`: its amax is recorded.
 pub(super) fn cast(
-    work: &mut Work<'_>,
+    work: &mut TapeBuilder<'_>,
     table: Cast,
     known: Known,
     [plain, turned]: [bool; 2],
     keep: bool,
-) -> Made {
+) -> Fp8Tensor {
     let Cast { from, rows, columns, stride } = table;
     let turned_stride = rows.next_multiple_of(MULTIPLE);
     let mut room = |wanted: bool, bytes: usize| if wanted { work.scratch.bytes(bytes) } else { 0 };
-    let made = Made {
+    let made = Fp8Tensor {
         plain: room(plain, rows * columns),
         turned: room(turned, columns * turned_stride),
         turned_stride,
@@ -207,15 +207,16 @@ pub(super) fn cast(
     let grid = [columns.div_ceil(SIDE), turned_stride.div_ceil(SIDE), 1];
     let parts = work.scratch.floats(grid[0] * grid[1]);
     let arguments = [
-        &[Argument::Place(from), whole(rows), whole(columns), whole(stride)][..],
-        &[Argument::Place(known.scale), whole(known.range as usize)],
-        &[made.plain, made.turned].map(Argument::Place),
-        &[whole(turned_stride), Argument::Place(parts)],
+        &[KernelArgument::Place(from), whole(rows), whole(columns), whole(stride)][..],
+        &[KernelArgument::Place(known.scale), whole(known.range as usize)],
+        &[made.plain, made.turned].map(KernelArgument::Place),
+        &[whole(turned_stride), KernelArgument::Place(parts)],
     ];
     let name = work.tape.named("to_eight");
     work.tape.kernel(&name, grid, 256, 0, &arguments.concat());
     if keep {
-        let arguments = [Argument::Place(parts), whole(grid[0] * grid[1]), Argument::Place(known.largest)];
+        let arguments =
+            [KernelArgument::Place(parts), whole(grid[0] * grid[1]), KernelArgument::Place(known.largest)];
         work.tape.kernel("keep_largest_of_parts", [1, 1, 1], 256, 0, &arguments);
     }
     made

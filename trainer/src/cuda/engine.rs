@@ -5,34 +5,34 @@ use siskin::Result;
 use super::device::Device;
 use super::loss::Objective;
 use super::optimizer::Judged;
-use super::runner::{Runner, Watch};
-use crate::batch::Batch;
+use super::runner::{DeviceRunner, Watch};
+use crate::batch::TrainingBatch;
 use crate::loss::{Sum, Targets};
 use crate::parameters::{Gradients, Parameters};
-use crate::state::{Data, Tables};
+use crate::state::{TableData, Tables};
 
 /// Weights and an optimizer outside the memory of the process.
-pub trait Engine {
-    /// Runs a batch forward and backward: see [`Runner::run_watched`].
+pub trait DeviceTraining {
+    /// Runs a batch forward and backward: see [`DeviceRunner::run_watched`].
     ///
     /// # Errors
     /// If the batch does not fit, or the device fails.
     fn run(
         &mut self,
-        batch: &Batch,
+        batch: &TrainingBatch,
         loss: &Objective,
         targets: &Targets,
         scale: f64,
         watch: Watch<'_>,
     ) -> Result<()>;
 
-    /// Computes the loss of a batch and its gradients, and restores the state afterwards: see [`Runner::try_out`].
+    /// Computes the loss of a batch and its gradients, and restores the state afterwards: see [`DeviceRunner::try_out`].
     ///
     /// # Errors
     /// If the batch does not fit, or the device fails.
     fn try_out(
         &mut self,
-        batch: &Batch,
+        batch: &TrainingBatch,
         loss: &Objective,
         targets: &Targets,
         scale: f64,
@@ -49,7 +49,7 @@ pub trait Engine {
     ///
     /// # Errors
     /// If the batch does not fit, or the device fails.
-    fn evaluate(&mut self, batch: &Batch, loss: &Objective, targets: &Targets) -> Result<()>;
+    fn evaluate(&mut self, batch: &TrainingBatch, loss: &Objective, targets: &Targets) -> Result<()>;
 
     /// Returns and resets the loss summed since the last call.
     ///
@@ -57,13 +57,13 @@ pub trait Engine {
     /// If the device fails.
     fn take_sum(&mut self) -> Result<Sum>;
 
-    /// Applies the optimizer: see [`Runner::step`].
+    /// Applies the optimizer: see [`DeviceRunner::step`].
     ///
     /// # Errors
     /// If the device fails.
     fn step(&mut self, rate: f64, scale: f64, limit: Option<f64>) -> Result<Judged>;
 
-    /// Swaps the averaged and the current weights: see [`Runner::swap`].
+    /// Swaps the averaged and the current weights: see [`DeviceRunner::swap`].
     ///
     /// # Errors
     /// If the device fails.
@@ -82,13 +82,13 @@ pub trait Engine {
     fn put(&mut self, parameters: &Parameters<f32>, tables: &Tables) -> Result<()>;
 
     /// Returns the tables of a checkpoint that only a device keeps, as they are before the first step.
-    fn own_tables(&self) -> Vec<(String, Data)>;
+    fn own_tables(&self) -> Vec<(String, TableData)>;
 
     /// Returns the bytes that a batch takes besides the weights: activations, and scratch memory of operations.
     ///
     /// # Errors
     /// If the batch does not fit.
-    fn memory(&self, batch: &Batch, loss: &Objective, targets: &Targets) -> Result<[usize; 2]>;
+    fn memory(&self, batch: &TrainingBatch, loss: &Objective, targets: &Targets) -> Result<[usize; 2]>;
 
     /// Returns the bytes of all tensors, and of their gradients.
     fn held(&self) -> [usize; 2];
@@ -107,10 +107,10 @@ pub trait Engine {
     fn ceiling(&mut self) -> Result<Option<f64>>;
 }
 
-impl<D: Device> Engine for Runner<D> {
+impl<D: Device> DeviceTraining for DeviceRunner<D> {
     fn run(
         &mut self,
-        batch: &Batch,
+        batch: &TrainingBatch,
         loss: &Objective,
         targets: &Targets,
         scale: f64,
@@ -121,33 +121,33 @@ impl<D: Device> Engine for Runner<D> {
 
     fn try_out(
         &mut self,
-        batch: &Batch,
+        batch: &TrainingBatch,
         loss: &Objective,
         targets: &Targets,
         scale: f64,
         gradients: &mut Gradients<f32>,
     ) -> Result<Sum> {
-        Runner::try_out(self, batch, loss, targets, scale, gradients)
+        DeviceRunner::try_out(self, batch, loss, targets, scale, gradients)
     }
 
     fn gradients(&mut self, gradients: &mut Gradients<f32>) -> Result<()> {
-        Runner::gradients(self, gradients)
+        DeviceRunner::gradients(self, gradients)
     }
 
-    fn evaluate(&mut self, batch: &Batch, loss: &Objective, targets: &Targets) -> Result<()> {
-        Runner::evaluate(self, batch, loss, targets)
+    fn evaluate(&mut self, batch: &TrainingBatch, loss: &Objective, targets: &Targets) -> Result<()> {
+        DeviceRunner::evaluate(self, batch, loss, targets)
     }
 
     fn take_sum(&mut self) -> Result<Sum> {
-        Runner::take_sum(self)
+        DeviceRunner::take_sum(self)
     }
 
     fn step(&mut self, rate: f64, scale: f64, limit: Option<f64>) -> Result<Judged> {
-        Runner::step(self, rate, scale, limit)
+        DeviceRunner::step(self, rate, scale, limit)
     }
 
     fn swap(&mut self) -> Result<()> {
-        Runner::swap(self)
+        DeviceRunner::swap(self)
     }
 
     fn fetch(&mut self, parameters: &mut Parameters<f32>, tables: &mut Tables) -> Result<()> {
@@ -160,23 +160,23 @@ impl<D: Device> Engine for Runner<D> {
         self.write_tables(tables)
     }
 
-    fn own_tables(&self) -> Vec<(String, Data)> {
-        Runner::own_tables(self)
+    fn own_tables(&self) -> Vec<(String, TableData)> {
+        DeviceRunner::own_tables(self)
     }
 
-    fn memory(&self, batch: &Batch, loss: &Objective, targets: &Targets) -> Result<[usize; 2]> {
+    fn memory(&self, batch: &TrainingBatch, loss: &Objective, targets: &Targets) -> Result<[usize; 2]> {
         Ok(self.plan(batch, loss, targets)?.1)
     }
 
     fn held(&self) -> [usize; 2] {
-        Runner::held(self)
+        DeviceRunner::held(self)
     }
 
     fn free_bytes(&self) -> Result<Option<usize>> {
-        Runner::free_bytes(self)
+        DeviceRunner::free_bytes(self)
     }
 
     fn ceiling(&mut self) -> Result<Option<f64>> {
-        Runner::ceiling(self)
+        DeviceRunner::ceiling(self)
     }
 }

@@ -24,11 +24,11 @@ mod weights;
 pub use device::Device;
 #[cfg(feature = "cuda")]
 pub use driver::Cuda;
-pub use engine::Engine;
+pub use engine::DeviceTraining;
 pub use loss::Objective;
 pub use optimizer::Judged;
-pub use runner::{Runner, Show, Tell, Timed, Watch};
-pub use tape::{Argument, Command, Eight, Launch, Matrix, Place, Product, Range, Tape};
+pub use runner::{DeviceRunner, Show, Tell, Timed, Watch};
+pub use tape::{Command, DeviceMatrix, Eight, Fp8Format, KernelArgument, Launch, Place, Tape, TapeMatmul};
 
 use serde::{Deserialize, Serialize};
 use siskin_kernels::quant::BlockType;

@@ -5,9 +5,9 @@ use siskin::Result;
 use siskin::graph::{Op, Routing};
 
 use super::device::Device;
-use super::op::{Work, whole};
-use super::tape::{Argument, Place};
-use crate::batch::Batch;
+use super::op::{TapeBuilder, whole};
+use super::tape::{KernelArgument, Place};
+use crate::batch::TrainingBatch;
 use crate::program::{Program, Side};
 use crate::runner::RouterOptions;
 
@@ -15,7 +15,7 @@ const THREADS: usize = 256;
 
 /// The weights of the auxiliary losses, and the places of the router statistics.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Routers {
+pub(super) struct RouterLosses {
     options: RouterOptions,
     /// Those of both sides, each for up to `most` experts.
     sums: Place,
@@ -30,7 +30,7 @@ fn of(program: &Program, node: usize) -> Option<(Routing, Side)> {
     }
 }
 
-impl Routers {
+impl RouterLosses {
     /// Allocates the statistics; `None` without auxiliary losses or without routers.
     pub(super) fn new<D: Device>(
         device: &mut D,
@@ -60,23 +60,29 @@ impl Routers {
     }
 
     /// Writes the host values of a batch with the total weight `weight` and the gradient scale `scale`.
-    fn said(&self, work: &mut Work<'_>, [scale, weight]: [f64; 2]) -> Argument {
+    fn said(&self, work: &mut TapeBuilder<'_>, [scale, weight]: [f64; 2]) -> KernelArgument {
         let said = [self.options.balance, self.options.z, scale * weight, weight];
         let bytes = || said.into_iter().flat_map(f64::to_le_bytes).collect();
-        Argument::Place(work.sheet.table("routers", bytes))
+        KernelArgument::Place(work.sheet.table("routers", bytes))
     }
 
     /// Starts a batch.
-    pub(super) fn begin(&self, work: &mut Work<'_>) {
+    pub(super) fn begin(&self, work: &mut TapeBuilder<'_>) {
         work.tape.clear(self.sums, self.bytes());
     }
 
     /// Accumulates the decisions of a router, if the node is one.
-    pub(super) fn see(&self, work: &mut Work<'_>, program: &Program, node: usize, call: (usize, [Place; 2])) {
+    pub(super) fn see(
+        &self,
+        work: &mut TapeBuilder<'_>,
+        program: &Program,
+        node: usize,
+        call: (usize, [Place; 2]),
+    ) {
         let Some((routing, side)) = of(program, node) else { return };
         let (rows, [scores, routed]) = call;
         let left = logarithms(work, scores, [rows, routing.experts]);
-        let places = [scores, routed, left, self.sums_of(side)].map(Argument::Place);
+        let places = [scores, routed, left, self.sums_of(side)].map(KernelArgument::Place);
         let arguments = [&places[..], &[rows, routing.experts, routing.chosen].map(whole)].concat();
         let name = work.tape.named("router_sums");
         work.tape.kernel(&name, [routing.experts + 1, 1, 1], THREADS, 0, &arguments);
@@ -85,8 +91,8 @@ impl Routers {
     /// Adds the losses of both sides to an f64.
     pub(super) fn add_loss(
         &self,
-        work: &mut Work<'_>,
-        (program, batch): (&Program, &Batch),
+        work: &mut TapeBuilder<'_>,
+        (program, batch): (&Program, &TrainingBatch),
         factors: [f64; 2],
         to: Place,
     ) {
@@ -95,10 +101,10 @@ impl Routers {
             let Some((experts, rows)) = shape(program, batch, side) else { continue };
             let arguments = [
                 said,
-                Argument::Place(self.sums_of(side)),
-                Argument::Long(rows as i64),
+                KernelArgument::Place(self.sums_of(side)),
+                KernelArgument::Long(rows as i64),
                 whole(experts),
-                Argument::Place(to),
+                KernelArgument::Place(to),
             ];
             work.tape.kernel("router_loss", [1, 1, 1], THREADS, 0, &arguments);
         }
@@ -107,8 +113,8 @@ impl Routers {
     /// Adds the gradient of that loss to the gradient of a router's scores, if the node is a router.
     pub(super) fn add(
         &self,
-        work: &mut Work<'_>,
-        (program, batch): (&Program, &Batch),
+        work: &mut TapeBuilder<'_>,
+        (program, batch): (&Program, &TrainingBatch),
         node: usize,
         factors: [f64; 2],
         (rows, [scores, to]): (usize, [Place; 2]),
@@ -118,9 +124,9 @@ impl Routers {
         let said = self.said(work, factors);
         let left = logarithms(work, scores, [rows, routing.experts]);
         let arguments = [
-            &[scores, left].map(Argument::Place)[..],
-            &[said, Argument::Place(self.sums_of(side)), Argument::Place(to)],
-            &[Argument::Long(all as i64), whole(rows), whole(experts)],
+            &[scores, left].map(KernelArgument::Place)[..],
+            &[said, KernelArgument::Place(self.sums_of(side)), KernelArgument::Place(to)],
+            &[KernelArgument::Long(all as i64), whole(rows), whole(experts)],
         ];
         let name = work.tape.named("router_back");
         work.tape.kernel(&name, [rows.div_ceil(THREADS), 1, 1], THREADS, 0, &arguments.concat());
@@ -128,7 +134,7 @@ impl Routers {
 }
 
 /// Returns the experts of a side, and the total rows of its routers, layer by layer; `None` without rows or routers.
-fn shape(program: &Program, batch: &Batch, side: Side) -> Option<(usize, usize)> {
+fn shape(program: &Program, batch: &TrainingBatch, side: Side) -> Option<(usize, usize)> {
     let all = (0..program.nodes.len()).filter_map(|node| Some((node, of(program, node)?)));
     let own = all.filter(|(_, (_, own))| *own == side);
     let rows = |node: usize| program.values[program.nodes[node].output].row_count(batch);
@@ -138,10 +144,10 @@ fn shape(program: &Program, batch: &Batch, side: Side) -> Option<(usize, usize)>
 }
 
 /// Computes the log-sum-exp of scores, row by row.
-fn logarithms(work: &mut Work<'_>, scores: Place, [rows, experts]: [usize; 2]) -> Place {
+fn logarithms(work: &mut TapeBuilder<'_>, scores: Place, [rows, experts]: [usize; 2]) -> Place {
     work.scratch.clear();
     let left = work.scratch.floats(rows);
-    let arguments = [&[scores, left].map(Argument::Place)[..], &[rows, experts].map(whole)].concat();
+    let arguments = [&[scores, left].map(KernelArgument::Place)[..], &[rows, experts].map(whole)].concat();
     let name = work.tape.named("router_logarithms");
     work.tape.kernel(&name, [rows.div_ceil(THREADS), 1, 1], THREADS, 0, &arguments);
     left

@@ -13,32 +13,32 @@ use siskin::{Error, Result};
 
 use shown::Mark;
 pub use shown::Show;
-use timed::Bound;
+use timed::StepEnd;
 pub use timed::{Tell, Timed};
 use walk::Walk;
 
 use super::Precision;
 use super::adapters;
-use super::average::Average;
+use super::average::DeviceAverage;
 use super::device::Device;
 use super::eights::Eights;
 use super::loss::Objective;
-use super::op::{self, Scratch, Work};
+use super::op::{self, OpScratch, TapeBuilder};
 use super::optimizer::{Judged, Stepper};
-use super::routers::Routers;
-use super::sheet::{Kept, Sheet};
+use super::routers::RouterLosses;
+use super::sheet::{ListCache, Sheet};
 use super::tape::{Place, Tape};
-use super::weights::Weights;
-use crate::adapters::{Adapter, AdapterOptions};
+use super::weights::DeviceWeights;
+use crate::adapters::{AdapterOptions, TrainedAdapter};
 use crate::average;
-use crate::batch::Batch;
+use crate::batch::TrainingBatch;
 use crate::loss::{Sum, Targets};
 use crate::optimizer::{Optimizer, OptimizerOptions, StepArguments};
 use crate::parameters::{Gradients, Parameters};
-use crate::program::{Layout, Layouts, Program, Recompute, Schedule, Step};
-use crate::quantize::Rounding;
+use crate::program::{BufferLayout, Layouts, Program, Recompute, Schedule, ScheduleStep};
+use crate::quantize::QuantizedTraining;
 use crate::runner::{RouterOptions, check};
-use crate::state::{Data, Tables};
+use crate::state::{TableData, Tables};
 
 /// Bytes of the sums that accumulate over batches.
 const SUMS: usize = 32;
@@ -110,7 +110,7 @@ struct Plan {
     /// The observed outputs; empty without an observer.
     marks: Vec<Mark>,
     /// Where the commands of each step of the schedule end.
-    bounds: Vec<Bound>,
+    bounds: Vec<StepEnd>,
 }
 
 /// The observer of a batch.
@@ -132,7 +132,7 @@ struct Goal<'a> {
 }
 
 /// A program, and its weights on a device.
-pub struct Runner<D> {
+pub struct DeviceRunner<D> {
     device: D,
     precision: Precision,
     program: Program,
@@ -141,27 +141,27 @@ pub struct Runner<D> {
     /// Layouts of recent batches: forward and backward, and forward only.
     layouts: [Layouts; 2],
     /// Tables of batches with equal sequence lengths.
-    kept: Kept,
+    kept: ListCache,
     /// Whether GELU is fused into the matmul before it. Recomputation starts from the kept pre-activation, which is
     /// rounded, and must give the same bits.
     bends: bool,
-    weights: Weights,
+    weights: DeviceWeights,
     areas: Areas,
     /// Loss, weight, accuracy and router loss, as f64.
     sums: Place,
-    routers: Option<Routers>,
+    routers: Option<RouterLosses>,
     optimizer: Option<Stepper>,
-    average: Option<Average>,
+    average: Option<DeviceAverage>,
     /// The tape that updates the fp8 amax history after each step, and whether the history is filled.
     remember: Option<Tape>,
     remembers: bool,
     /// The tape that updates what is derived from the weights.
     renew: Option<Tape>,
     /// Which weights matmuls read in rounded form (quantization-aware training).
-    rounding: Option<Rounding>,
+    rounding: Option<QuantizedTraining>,
 }
 
-impl<D: Device> Runner<D> {
+impl<D: Device> DeviceRunner<D> {
     /// Copies the weights of a program to a device; those for which `trains` returns true are trained.
     ///
     /// # Errors
@@ -178,7 +178,7 @@ impl<D: Device> Runner<D> {
         let schedule = Schedule::new(&program, recompute, &trains)?;
         let forward = Schedule::forward(&program)?;
         let products = program.takes_packed();
-        let weights = Weights::new(&mut device, precision, parameters, &products, trains)?;
+        let weights = DeviceWeights::new(&mut device, precision, parameters, &products, trains)?;
         let sums = device.allocate(SUMS)?;
         device.write(sums, &[0; SUMS])?;
         Ok(Self {
@@ -188,7 +188,7 @@ impl<D: Device> Runner<D> {
             schedule,
             forward,
             layouts: Default::default(),
-            kept: Kept::default(),
+            kept: ListCache::default(),
             bends: recompute == Recompute::Nothing,
             weights,
             areas: Areas::default(),
@@ -208,7 +208,7 @@ impl<D: Device> Runner<D> {
     /// # Errors
     /// If the device is out of memory.
     pub fn route(&mut self, options: RouterOptions) -> Result<()> {
-        self.routers = Routers::new(&mut self.device, &self.program, options)?;
+        self.routers = RouterLosses::new(&mut self.device, &self.program, options)?;
         Ok(())
     }
 
@@ -216,7 +216,13 @@ impl<D: Device> Runner<D> {
     ///
     /// # Errors
     /// If the batch does not fit the program, or the device fails.
-    pub fn run(&mut self, batch: &Batch, loss: &Objective, targets: &Targets, scale: f64) -> Result<()> {
+    pub fn run(
+        &mut self,
+        batch: &TrainingBatch,
+        loss: &Objective,
+        targets: &Targets,
+        scale: f64,
+    ) -> Result<()> {
         self.run_watched(batch, loss, targets, scale, Watch::Nobody)
     }
 
@@ -226,7 +232,7 @@ impl<D: Device> Runner<D> {
     /// If the batch does not fit the program, or the device fails.
     pub fn run_watched(
         &mut self,
-        batch: &Batch,
+        batch: &TrainingBatch,
         loss: &Objective,
         targets: &Targets,
         scale: f64,
@@ -235,7 +241,7 @@ impl<D: Device> Runner<D> {
         self.forth_and_back(batch, Goal { loss, targets, scale }, watch)
     }
 
-    fn forth_and_back(&mut self, batch: &Batch, goal: Goal<'_>, watch: Watch<'_>) -> Result<()> {
+    fn forth_and_back(&mut self, batch: &TrainingBatch, goal: Goal<'_>, watch: Watch<'_>) -> Result<()> {
         if let Some(remember) = self.remember.clone().filter(|_| !self.remembers) {
             // Once to fill the amax history.
             self.walk(batch, goal, true, Watch::Nobody)?;
@@ -253,7 +259,7 @@ impl<D: Device> Runner<D> {
     /// If the batch does not fit the program, or the device fails.
     pub fn try_out(
         &mut self,
-        batch: &Batch,
+        batch: &TrainingBatch,
         loss: &Objective,
         targets: &Targets,
         scale: f64,
@@ -318,7 +324,7 @@ impl<D: Device> Runner<D> {
     ///
     /// # Errors
     /// If the batch does not fit the program, or the device fails.
-    pub fn evaluate(&mut self, batch: &Batch, loss: &Objective, targets: &Targets) -> Result<()> {
+    pub fn evaluate(&mut self, batch: &TrainingBatch, loss: &Objective, targets: &Targets) -> Result<()> {
         self.walk(batch, Goal { loss, targets, scale: 1.0 }, false, Watch::Nobody)
     }
 
@@ -376,12 +382,12 @@ impl<D: Device> Runner<D> {
     ///
     /// # Errors
     /// If there is no optimizer yet, or the device is out of memory.
-    pub fn follow(&mut self, own: &average::Average) -> Result<()> {
+    pub fn follow(&mut self, own: &average::MovingAverage) -> Result<()> {
         let Some(optimizer) = &self.optimizer else {
             return Err(Error::argument("average", "follows an optimizer, and the device has none yet"));
         };
         let step = optimizer.place();
-        self.average = Some(Average::new(&mut self.device, self.precision, &self.weights, own, step)?);
+        self.average = Some(DeviceAverage::new(&mut self.device, self.precision, &self.weights, own, step)?);
         Ok(())
     }
 
@@ -389,7 +395,7 @@ impl<D: Device> Runner<D> {
     ///
     /// # Errors
     /// If the device is out of memory.
-    pub fn adapt(&mut self, adapters: &[Adapter], options: &AdapterOptions) -> Result<()> {
+    pub fn adapt(&mut self, adapters: &[TrainedAdapter], options: &AdapterOptions) -> Result<()> {
         let (device, program) = (&mut self.device, &self.program);
         let all = (adapters, options.factor());
         self.renew = Some(adapters::renew(device, self.precision, program, &self.weights, all)?);
@@ -398,11 +404,11 @@ impl<D: Device> Runner<D> {
 
     /// Enables quantization-aware training: matmuls read some weights as a file will hold them. They are rounded
     /// here, by the codecs that pack files, whenever they change; the parameters that the runner was created with are
-    /// rounded by the same codecs. Must be called before [`Runner::optimize`].
+    /// rounded by the same codecs. Must be called before [`DeviceRunner::optimize`].
     ///
     /// # Errors
     /// If the device fails.
-    pub fn quantize(&mut self, rounding: Rounding) -> Result<()> {
+    pub fn quantize(&mut self, rounding: QuantizedTraining) -> Result<()> {
         self.rounding = Some(rounding);
         self.round()
     }
@@ -476,11 +482,11 @@ impl<D: Device> Runner<D> {
     }
 
     /// Returns the tables that only a device keeps, as they are before the first step.
-    pub(super) fn own_tables(&self) -> Vec<(String, Data)> {
+    pub(super) fn own_tables(&self) -> Vec<(String, TableData)> {
         self.weights.eights.as_ref().map(Eights::empty).unwrap_or_default()
     }
 
-    fn walk(&mut self, batch: &Batch, goal: Goal<'_>, back: bool, watch: Watch<'_>) -> Result<()> {
+    fn walk(&mut self, batch: &TrainingBatch, goal: Goal<'_>, back: bool, watch: Watch<'_>) -> Result<()> {
         check(&self.program, batch)?;
         let layout = self.known_layout(batch, back)?;
         loop {
@@ -499,22 +505,22 @@ impl<D: Device> Runner<D> {
 
     fn write_down(
         &self,
-        batch: &Batch,
+        batch: &TrainingBatch,
         goal: Goal<'_>,
-        layout: &Layout,
+        layout: &BufferLayout,
         back: bool,
         shown: bool,
     ) -> Result<Plan> {
         let schedule = if back { &self.schedule } else { &self.forward };
         let mut tape = Tape::new(self.precision);
         let mut sheet = Sheet::new(self.areas.sheet.place).with(&self.kept);
-        let mut scratch = Scratch::new(self.areas.scratch.place);
+        let mut scratch = OpScratch::new(self.areas.scratch.place);
         let mut walk = Walk {
             runner: self,
             schedule,
             layout,
             batch,
-            work: Work { tape: &mut tape, sheet: &mut sheet, scratch: &mut scratch },
+            work: TapeBuilder { tape: &mut tape, sheet: &mut sheet, scratch: &mut scratch },
             written: HashSet::new(),
             back,
             routers: self.routers.filter(|_| back),
@@ -529,10 +535,10 @@ impl<D: Device> Runner<D> {
         let mut bounds = Vec::with_capacity(schedule.steps.len());
         for (index, &step) in schedule.steps.iter().enumerate() {
             match step {
-                Step::Forward { node, .. } if done == Some(node) => {}
-                Step::Forward { node, .. } => done = walk.forward(index, node)?,
-                Step::Backward { node } => walk.backward(index, node)?,
-                Step::Tail => {
+                ScheduleStep::Forward { node, .. } if done == Some(node) => {}
+                ScheduleStep::Forward { node, .. } => done = walk.forward(index, node)?,
+                ScheduleStep::Backward { node } => walk.backward(index, node)?,
+                ScheduleStep::Tail => {
                     if let Some(routers) = walk.routers {
                         let to = self.sums + 24;
                         routers.add_loss(&mut walk.work, (&self.program, batch), walk.factors, to);
@@ -540,7 +546,7 @@ impl<D: Device> Runner<D> {
                     head = walk.head(goal, back)?;
                 }
             }
-            bounds.push(Bound { commands: walk.work.tape.commands.len(), step });
+            bounds.push(StepEnd { commands: walk.work.tape.commands.len(), step });
         }
         let marks = walk.marks.unwrap_or_default();
         let bytes = [layout.size, scratch.most, head, sheet.bytes.len()];

@@ -16,7 +16,7 @@ pub(super) struct Sheet {
     base: Place,
     places: HashMap<String, Place>,
     pub(super) bytes: Vec<u8>,
-    pub(super) kept: Kept,
+    pub(super) kept: ListCache,
 }
 
 /// The work lists of an attention over some sequences.
@@ -27,9 +27,9 @@ type Known = VecDeque<(String, Arc<Lists>)>;
 
 /// A cache of lists that depend on the lengths of sequences alone, for recent batches.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Kept(Arc<Mutex<Known>>);
+pub(super) struct ListCache(Arc<Mutex<Known>>);
 
-impl Kept {
+impl ListCache {
     /// The maximum number of cached entries.
     const MOST: usize = 16;
 
@@ -53,7 +53,7 @@ impl Sheet {
     }
 
     /// Shares the cache of other sheets.
-    pub(super) fn with(self, kept: &Kept) -> Self {
+    pub(super) fn with(self, kept: &ListCache) -> Self {
         Self { kept: kept.clone(), ..self }
     }
 
@@ -116,7 +116,7 @@ mod tests {
 
     #[test]
     fn the_newest_lists_are_kept() {
-        let kept = Kept::default();
+        let kept = ListCache::default();
         let make = |number: i32| move || [vec![number], Vec::new(), Vec::new()];
         for number in 0..20 {
             assert_eq!(kept.find(number.to_string(), make(number))[0], [number]);

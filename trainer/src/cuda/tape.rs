@@ -7,7 +7,7 @@ pub type Place = u64;
 
 /// An argument of a kernel.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Argument {
+pub enum KernelArgument {
     /// An address.
     Place(Place),
     /// A 32-bit integer.
@@ -30,12 +30,12 @@ pub struct Launch {
     /// Bytes of dynamic shared memory per block.
     pub shared: u32,
     /// Its arguments.
-    pub arguments: Vec<Argument>,
+    pub arguments: Vec<KernelArgument>,
 }
 
 /// A matrix of the tape's dtype: rows are `stride` elements apart.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Matrix {
+pub struct DeviceMatrix {
     /// Its first element.
     pub place: Place,
     /// Elements from a row to the next.
@@ -46,17 +46,17 @@ pub struct Matrix {
 
 /// A matmul `out = a · b + bias`, optionally accumulated into `out`.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Product {
+pub struct TapeMatmul {
     /// The dtype of a and b.
     pub precision: Precision,
     /// Rows and columns of the output, and columns of a.
     pub shape: [usize; 3],
     /// `shape[0]` × `shape[2]`.
-    pub a: Matrix,
+    pub a: DeviceMatrix,
     /// `shape[2]` × `shape[1]`.
-    pub b: Matrix,
+    pub b: DeviceMatrix,
     /// The output, never transposed.
-    pub out: Matrix,
+    pub out: DeviceMatrix,
     /// Whether the output is f32, whatever a and b are.
     pub floats: bool,
     /// Whether the output is accumulated into.
@@ -72,14 +72,14 @@ pub struct Product {
 
 /// The fp8 formats ([arXiv:2209.05433](https://arxiv.org/abs/2209.05433)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Range {
+pub enum Fp8Format {
     /// E4M3: up to 448, with three mantissa bits.
     Near,
     /// E5M2: up to 57344, with two mantissa bits.
     Far,
 }
 
-impl Range {
+impl Fp8Format {
     /// Returns the largest finite value.
     pub fn limit(self) -> f32 {
         match self {
@@ -93,7 +93,7 @@ impl Range {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Eight {
     /// Its format.
-    pub range: Range,
+    pub range: Fp8Format,
     /// The place of its inverse scale, an f32 that values are multiplied by.
     pub inverse: Place,
 }
@@ -104,7 +104,7 @@ pub enum Command {
     /// A kernel launch.
     Launch(Launch),
     /// A matmul.
-    Multiply(Product),
+    Multiply(TapeMatmul),
     /// A memset to zero.
     Clear {
         /// The first byte.
@@ -148,7 +148,7 @@ impl Tape {
         grid: [usize; 3],
         threads: usize,
         shared: usize,
-        arguments: &[Argument],
+        arguments: &[KernelArgument],
     ) {
         if grid.contains(&0) {
             return;
@@ -168,14 +168,14 @@ impl Tape {
     }
 
     /// Appends an elementwise kernel over `count` elements; the count is its last argument.
-    pub(super) fn numbers(&mut self, name: &str, count: usize, arguments: &[Argument]) {
+    pub(super) fn numbers(&mut self, name: &str, count: usize, arguments: &[KernelArgument]) {
         let blocks = count.div_ceil(THREADS * self.precision.wide()).min(MOST_BLOCKS);
-        let arguments = [arguments, &[Argument::Long(count as i64)]].concat();
+        let arguments = [arguments, &[KernelArgument::Long(count as i64)]].concat();
         self.kernel(&self.named(name), [blocks, 1, 1], THREADS, 0, &arguments);
     }
 
     /// Appends a kernel over the elements of a table, row by row.
-    pub(super) fn cells(&mut self, name: &str, rows: usize, columns: usize, arguments: &[Argument]) {
+    pub(super) fn cells(&mut self, name: &str, rows: usize, columns: usize, arguments: &[KernelArgument]) {
         let across = columns.div_ceil(self.precision.wide());
         let threads = across.next_multiple_of(32).min(THREADS);
         let grid = [across.div_ceil(threads), rows.min(MOST_ROWS), 1];
@@ -183,12 +183,12 @@ impl Tape {
     }
 
     /// Appends a kernel with one warp per item, of `count` items.
-    pub(super) fn warps(&mut self, name: &str, count: usize, arguments: &[Argument]) {
+    pub(super) fn warps(&mut self, name: &str, count: usize, arguments: &[KernelArgument]) {
         self.kernel(&self.named(name), [count.div_ceil(THREADS / 32), 1, 1], THREADS, 0, arguments);
     }
 
     /// Appends a matmul; no-op for an empty output.
-    pub(super) fn multiply(&mut self, product: Product) {
+    pub(super) fn multiply(&mut self, product: TapeMatmul) {
         if product.shape[0] > 0 && product.shape[1] > 0 {
             self.commands.push(Command::Multiply(product));
         }

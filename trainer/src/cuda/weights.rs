@@ -2,20 +2,20 @@
 
 use std::borrow::Cow;
 
-use siskin::graph::Role;
+use siskin::graph::WeightRole;
 use siskin::{Error, Result};
 
 use super::device::Device;
 use super::eights::Eights;
-use super::tape::{Argument, Place, Tape};
+use super::tape::{KernelArgument, Place, Tape};
 use super::{Precision, aligned};
-use crate::parameters::{Gradients, Parameter, Parameters, Seen};
+use crate::parameters::{ForwardWeights, Gradients, Parameter, Parameters};
 use crate::program::Program;
-use crate::quantize::Rounding;
+use crate::quantize::QuantizedTraining;
 
 /// The places of a tensor's values.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Weight {
+pub(super) struct DeviceWeight {
     /// As f32; 0: only kept in the precision of matmuls.
     pub(super) floats: Place,
     /// In the precision of matmuls: the same place if that is f32 and nothing is rounded.
@@ -28,14 +28,14 @@ pub(super) struct Weight {
 
 /// All tensors, by index.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Weights {
-    pub(super) list: Vec<Weight>,
+pub(super) struct DeviceWeights {
+    pub(super) list: Vec<DeviceWeight>,
     /// The scaling state of fp8 matmuls, if any.
     pub(super) eights: Option<Eights>,
     precision: Precision,
 }
 
-impl Weights {
+impl DeviceWeights {
     /// Copies parameters to a device; those for which `trains` returns true get gradients, initially zero. Frozen
     /// matrices that only matmuls read (`products`) have no f32 copy. Packed matrices are unpacked in chunks.
     pub(super) fn new<D: Device>(
@@ -51,15 +51,15 @@ impl Weights {
             size += aligned(bytes);
             (size - aligned(bytes)) as Place + 1
         };
-        let mut list: Vec<Weight> = Vec::with_capacity(parameters.list.len());
+        let mut list: Vec<DeviceWeight> = Vec::with_capacity(parameters.list.len());
         for (index, parameter) in parameters.list.iter().enumerate() {
             let count = parameter.rows * parameter.columns;
-            let stays = parameter.role == Role::Matrix && products[index] && !trains(index);
-            let mut weight = Weight { count, ..Weight::default() };
+            let stays = parameter.role == WeightRole::Matrix && products[index] && !trains(index);
+            let mut weight = DeviceWeight { count, ..DeviceWeight::default() };
             if precision == Precision::F32 || !stays {
                 weight.floats = next(4 * count);
             }
-            let rounded = matches!(parameter.seen, Seen::Rounded { .. });
+            let rounded = matches!(parameter.seen, ForwardWeights::Rounded { .. });
             weight.numbers = match precision == Precision::F32 && !rounded {
                 true => weight.floats,
                 false => next(precision.bytes() * count),
@@ -107,7 +107,7 @@ impl Weights {
         &self,
         device: &mut D,
         parameters: &Parameters<f32>,
-        which: impl Fn(&Weight, &Parameter<f32>) -> bool,
+        which: impl Fn(&DeviceWeight, &Parameter<f32>) -> bool,
     ) -> Result<()> {
         let pairs = self.list.iter().zip(&parameters.list);
         let chosen: Vec<_> = pairs.filter(|(weight, parameter)| which(weight, parameter)).collect();
@@ -121,7 +121,7 @@ impl Weights {
                 let start = rows.start * parameter.columns;
                 let numbers = match parameter.seen {
                     // The trained values are those before rounding.
-                    Seen::Rounded { .. } if weight.gradient > 0 => {
+                    ForwardWeights::Rounded { .. } if weight.gradient > 0 => {
                         Cow::Borrowed(&parameter.numbers[start..rows.end * parameter.columns])
                     }
                     _ => parameter.part(rows),
@@ -135,7 +135,7 @@ impl Weights {
                 if weight.numbers != weight.floats {
                     let to = weight.numbers + (self.precision.bytes() * start) as Place;
                     let mut tape = Tape::new(self.precision);
-                    tape.numbers("from_floats", numbers.len(), &[floats, to].map(Argument::Place));
+                    tape.numbers("from_floats", numbers.len(), &[floats, to].map(KernelArgument::Place));
                     device.run(&tape)?;
                 }
             }
@@ -157,7 +157,7 @@ impl Weights {
     pub(super) fn round<D: Device>(
         &self,
         device: &mut D,
-        rounding: &Rounding,
+        rounding: &QuantizedTraining,
         program: &Program,
     ) -> Result<()> {
         for &number in rounding.chosen() {
@@ -196,8 +196,8 @@ impl Weights {
 }
 
 /// Returns true if the values of a tensor may change: vectors that are not trained may be derived from others.
-fn moves(weight: &Weight, parameter: &Parameter<f32>) -> bool {
-    weight.floats > 0 && (weight.gradient > 0 || parameter.role == Role::Vector)
+fn moves(weight: &DeviceWeight, parameter: &Parameter<f32>) -> bool {
+    weight.floats > 0 && (weight.gradient > 0 || parameter.role == WeightRole::Vector)
 }
 
 /// Reads f32 values.

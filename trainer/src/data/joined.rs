@@ -6,21 +6,21 @@ use std::sync::Arc;
 use siskin::{Error, Result};
 
 use super::hash::fold;
-use super::records::{Memory, Record, Records, Sink};
+use super::records::{Records, RecordsInMemory, Sink, TokenizedDocument};
 
 /// Concatenates records in order: pushed ones are kept in memory, those of other sources are referenced.
 pub struct Gathering {
     vocabulary: u32,
     parts: usize,
     /// Those pushed after the last referenced source.
-    own: Memory,
+    own: RecordsInMemory,
     lists: Vec<Arc<dyn Records>>,
 }
 
 impl Gathering {
     /// Creates an empty list of records with `parts` token lists each and ids below `vocabulary`.
     pub fn new(vocabulary: u32, parts: usize) -> Result<Self> {
-        Ok(Self { vocabulary, parts, own: Memory::new(vocabulary, parts)?, lists: Vec::new() })
+        Ok(Self { vocabulary, parts, own: RecordsInMemory::new(vocabulary, parts)?, lists: Vec::new() })
     }
 
     /// Appends all records of another source, whose ids must lie below the vocabulary, too.
@@ -42,7 +42,7 @@ impl Gathering {
 
     fn close(&mut self) -> Result<()> {
         if self.own.count() > 0 {
-            let own = std::mem::replace(&mut self.own, Memory::new(self.vocabulary, self.parts)?);
+            let own = std::mem::replace(&mut self.own, RecordsInMemory::new(self.vocabulary, self.parts)?);
             self.lists.push(Arc::new(own));
         }
         Ok(())
@@ -63,7 +63,7 @@ impl Gathering {
 }
 
 impl Sink for Gathering {
-    fn push(&mut self, record: &Record) -> Result<()> {
+    fn push(&mut self, record: &TokenizedDocument) -> Result<()> {
         self.own.push(record)
     }
 }

@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 use siskin::{Error, Result};
 
 use super::order::Order;
-use super::task::{Made, Task};
-use crate::batch::Batch;
+use super::task::{TaskBatch, TrainingTask};
+use crate::batch::TrainingBatch;
 use crate::loss::Targets;
 use crate::random::Random;
 
@@ -57,9 +57,9 @@ pub struct Position {
 
 /// A batch, and the position after it.
 #[derive(Clone, Debug)]
-pub struct Step {
+pub struct LoadedBatch {
     /// The batch.
-    pub batch: Batch,
+    pub batch: TrainingBatch,
     /// The targets of its output rows.
     pub targets: Targets,
     /// The indices of its examples.
@@ -71,7 +71,7 @@ pub struct Step {
 /// An iterator of batches. A batch is a function of the task, the options and its position: a loader that starts at a
 /// position returns what any other returns there.
 pub struct Loader {
-    task: Arc<dyn Task>,
+    task: Arc<dyn TrainingTask>,
     options: LoaderOptions,
     /// The position of the next batch.
     position: Position,
@@ -85,11 +85,11 @@ pub struct Loader {
 }
 
 /// Adds something to a batch.
-type Then = dyn Fn(&mut Step) -> Result<()> + Send + Sync;
+type Then = dyn Fn(&mut LoadedBatch) -> Result<()> + Send + Sync;
 
 impl Loader {
     /// Creates a loader that starts at a position.
-    pub fn new(task: Arc<dyn Task>, options: LoaderOptions, from: Position) -> Result<Self> {
+    pub fn new(task: Arc<dyn TrainingTask>, options: LoaderOptions, from: Position) -> Result<Self> {
         if task.count() == 0 {
             return Err(Error::argument("data", "there are no examples; give texts that are not empty"));
         }
@@ -125,7 +125,7 @@ impl Loader {
     }
 
     /// Applies a function to each batch before it is returned.
-    pub fn and_then(mut self, then: impl Fn(&mut Step) -> Result<()> + Send + Sync + 'static) -> Self {
+    pub fn and_then(mut self, then: impl Fn(&mut LoadedBatch) -> Result<()> + Send + Sync + 'static) -> Self {
         self.then = Some(Box::new(then));
         self
     }
@@ -190,7 +190,7 @@ impl Loader {
     }
 
     /// Returns the batch of this epoch with the most rows; `None` at the end of the epoch.
-    pub fn largest(mut self) -> Option<Result<Step>> {
+    pub fn largest(mut self) -> Option<Result<LoadedBatch>> {
         let mut largest: Option<(usize, Vec<usize>)> = None;
         loop {
             for batch in std::mem::take(&mut self.planned) {
@@ -205,8 +205,8 @@ impl Loader {
         }
     }
 
-    fn make(&self, examples: Vec<usize>) -> Result<Step> {
-        let mut made = Made::default();
+    fn make(&self, examples: Vec<usize>) -> Result<LoadedBatch> {
+        let mut made = TaskBatch::default();
         for &example in &examples {
             let name = [stream::EXAMPLE, self.position.epoch, example as u64];
             let mut random = Random::new(self.options.seed, &name);
@@ -214,14 +214,14 @@ impl Loader {
             added.map_err(|error| error.within(&format!("example {example}")))?;
         }
         let next = Position { batch: self.position.batch + 1, ..self.position };
-        let mut step = Step { batch: made.batch, targets: made.targets, examples, next };
+        let mut step = LoadedBatch { batch: made.batch, targets: made.targets, examples, next };
         self.then.as_ref().map_or(Ok(()), |then| then(&mut step))?;
         Ok(step)
     }
 }
 
 impl Iterator for Loader {
-    type Item = Result<Step>;
+    type Item = Result<LoadedBatch>;
 
     fn next(&mut self) -> Option<Self::Item> {
         loop {

@@ -21,12 +21,12 @@ mod tokenize;
 mod windows;
 
 pub use joined::Gathering;
-pub use loader::{Loader, LoaderOptions, Position, Step};
+pub use loader::{LoadedBatch, Loader, LoaderOptions, Position};
 pub use order::Order;
-pub use packed::{Packed, PackedWriter};
+pub use packed::{PackedFile, PackedWriter};
 pub use prefetch::Prefetch;
-pub use records::{MOST_PARTS, Memory, Record, Records, Sink, Subset};
+pub use records::{MOST_PARTS, Records, RecordsInMemory, Sink, Subset, TokenizedDocument};
 pub use source::{Document, Reading, documents};
-pub use split::{Divider, Side, Split};
-pub use task::{Kind, Made, Settings, Task};
+pub use split::{Divider, Split, SplitSide};
+pub use task::{TaskBatch, TaskEntry, TaskSettings, TrainingTask};
 pub use tokenize::Tokenizing;

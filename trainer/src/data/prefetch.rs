@@ -5,14 +5,14 @@ use std::thread::{Builder, JoinHandle};
 
 use siskin::{Error, ErrorKind, Result};
 
-use super::loader::{Loader, Step};
-use crate::profile::{Recorder, Worker, timed};
+use super::loader::{LoadedBatch, Loader};
+use crate::profile::{ProfiledThread, Recorder, timed};
 
 /// Prefetches the batches of a loader in a background thread. They are those of the loader, in its order.
 ///
 /// Dropping it waits for the batch that is being made.
 pub struct Prefetch {
-    steps: Option<Receiver<Result<Step>>>,
+    steps: Option<Receiver<Result<LoadedBatch>>>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -26,7 +26,9 @@ impl Prefetch {
     pub fn recorded(mut loader: Loader, ahead: usize, recorder: Option<Recorder>) -> Result<Self> {
         let (sender, steps) = sync_channel(ahead.max(1));
         let work = move || {
-            while let Some(step) = timed(recorder.as_ref(), "batch", Worker::Batches, || loader.next()) {
+            while let Some(step) =
+                timed(recorder.as_ref(), "batch", ProfiledThread::Batches, || loader.next())
+            {
                 let failed = step.is_err();
                 if sender.send(step).is_err() || failed {
                     return;
@@ -40,7 +42,7 @@ impl Prefetch {
 }
 
 impl Iterator for Prefetch {
-    type Item = Result<Step>;
+    type Item = Result<LoadedBatch>;
 
     /// Returns the next batch. An error is the last item.
     fn next(&mut self) -> Option<Self::Item> {

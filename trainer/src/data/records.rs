@@ -11,7 +11,7 @@ pub const MOST_PARTS: usize = 8;
 
 /// A tokenized document.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Record {
+pub struct TokenizedDocument {
     /// A token list for each text of the document, without special tokens. An omitted optional text is an empty list.
     pub parts: Vec<Vec<u32>>,
     /// Its class.
@@ -54,12 +54,12 @@ pub trait Records: Send + Sync {
 /// Receives records one after the other.
 pub trait Sink {
     /// Takes the next record.
-    fn push(&mut self, record: &Record) -> Result<()>;
+    fn push(&mut self, record: &TokenizedDocument) -> Result<()>;
 }
 
 /// The offsets of the lists of records, and their classes.
 #[derive(Clone, Debug)]
-pub(super) struct Table {
+pub(super) struct RecordTable {
     pub(super) parts: usize,
     /// The first token of each list, and the end of the last.
     pub(super) starts: Vec<u64>,
@@ -69,7 +69,7 @@ pub(super) struct Table {
     pub(super) fingerprint: u64,
 }
 
-impl Table {
+impl RecordTable {
     /// Creates an empty table for records with `parts` token lists each.
     pub(super) fn new(parts: usize) -> Result<Self> {
         if !(1..=MOST_PARTS).contains(&parts) {
@@ -84,7 +84,7 @@ impl Table {
     }
 
     /// Adds the next record, except for its tokens.
-    pub(super) fn push(&mut self, record: &Record, vocabulary: u32) -> Result<()> {
+    pub(super) fn push(&mut self, record: &TokenizedDocument, vocabulary: u32) -> Result<()> {
         let place = || format!("record {}", self.count());
         if record.parts.len() > self.parts {
             let message =
@@ -137,28 +137,28 @@ impl Table {
 
 /// Records in memory.
 #[derive(Clone, Debug)]
-pub struct Memory {
+pub struct RecordsInMemory {
     vocabulary: u32,
-    table: Table,
+    table: RecordTable,
     tokens: Vec<u32>,
 }
 
-impl Memory {
+impl RecordsInMemory {
     /// Creates an empty list of records with `parts` token lists each and ids below `vocabulary`.
     pub fn new(vocabulary: u32, parts: usize) -> Result<Self> {
-        Ok(Self { vocabulary, table: Table::new(parts)?, tokens: Vec::new() })
+        Ok(Self { vocabulary, table: RecordTable::new(parts)?, tokens: Vec::new() })
     }
 }
 
-impl Sink for Memory {
-    fn push(&mut self, record: &Record) -> Result<()> {
+impl Sink for RecordsInMemory {
+    fn push(&mut self, record: &TokenizedDocument) -> Result<()> {
         self.table.push(record, self.vocabulary)?;
         record.parts.iter().for_each(|part| self.tokens.extend_from_slice(part));
         Ok(())
     }
 }
 
-impl Records for Memory {
+impl Records for RecordsInMemory {
     fn count(&self) -> usize {
         self.table.count()
     }

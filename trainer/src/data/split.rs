@@ -3,11 +3,11 @@
 use siskin::Result;
 
 use super::hash::mix;
-use super::records::{Record, Sink};
+use super::records::{Sink, TokenizedDocument};
 
 /// A side of a split.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Side {
+pub enum SplitSide {
     /// Training.
     Training,
     /// Held out for validation.
@@ -26,9 +26,9 @@ pub struct Split {
 
 impl Split {
     /// Returns the side of a document with this hash.
-    pub fn side(&self, hash: u64) -> Side {
+    pub fn side(&self, hash: u64) -> SplitSide {
         let unit = (mix(hash ^ mix(self.seed)) >> 11) as f64 / (1_u64 << 53) as f64;
-        if unit < self.share { Side::Validation } else { Side::Training }
+        if unit < self.share { SplitSide::Validation } else { SplitSide::Training }
     }
 }
 
@@ -43,10 +43,10 @@ pub struct Divider<'a> {
 }
 
 impl Sink for Divider<'_> {
-    fn push(&mut self, record: &Record) -> Result<()> {
+    fn push(&mut self, record: &TokenizedDocument) -> Result<()> {
         match self.split.side(record.hash) {
-            Side::Training => self.training.push(record),
-            Side::Validation => self.validation.push(record),
+            SplitSide::Training => self.training.push(record),
+            SplitSide::Validation => self.validation.push(record),
         }
     }
 }

@@ -1,10 +1,10 @@
 //! Batched tokenization of documents.
 
 use rayon::prelude::*;
-use siskin::tokenizer::{EncodeOptions, Scratch, Token, Tokenizer};
+use siskin::tokenizer::{EncodeOptions, EncodeScratch, TokenSpan, Tokenizer};
 use siskin::{Error, Result};
 
-use super::records::{Record, Sink};
+use super::records::{Sink, TokenizedDocument};
 use super::source::{Body, Document, Documents};
 
 /// The maximum number of documents per chunk.
@@ -52,14 +52,19 @@ impl Tokenizing<'_> {
         Ok(count)
     }
 
-    fn chunk(&self, documents: &[Document]) -> Result<Vec<Record>> {
+    fn chunk(&self, documents: &[Document]) -> Result<Vec<TokenizedDocument>> {
         documents
             .par_iter()
             .map_init(Default::default, |(scratch, tokens), document| self.record(document, scratch, tokens))
             .collect()
     }
 
-    fn record(&self, document: &Document, scratch: &mut Scratch, tokens: &mut Vec<Token>) -> Result<Record> {
+    fn record(
+        &self,
+        document: &Document,
+        scratch: &mut EncodeScratch,
+        tokens: &mut Vec<TokenSpan>,
+    ) -> Result<TokenizedDocument> {
         let options = EncodeOptions { add_special: false, parse_special: self.parse_special };
         let parts = match &document.body {
             Body::Tokens(parts) => parts.clone(),
@@ -72,7 +77,7 @@ impl Tokenizing<'_> {
                 texts.iter().map(encode).collect::<Result<_>>()?
             }
         };
-        Ok(Record { parts, label: document.label, hash: document.hash() })
+        Ok(TokenizedDocument { parts, label: document.label, hash: document.hash() })
     }
 }
 

@@ -2,18 +2,18 @@
 
 use siskin::graph::Op;
 
-use super::{Back, Call, Reads, Rule, table};
+use super::{GradientRule, Reads, RuleBackward, RuleCall, table};
 use crate::real::Real;
 
 /// The sum of two values.
 pub(super) struct Add;
 
-impl<T: Real> Rule<T> for Add {
+impl<T: Real> GradientRule<T> for Add {
     fn reads(&self) -> Reads {
         Reads::NOTHING
     }
 
-    fn forward(&self, call: &Call<'_, T>, inputs: &[&[T]], out: &mut [T], _: &mut [T]) {
+    fn forward(&self, call: &RuleCall<'_, T>, inputs: &[&[T]], out: &mut [T], _: &mut [T]) {
         let columns = call.columns();
         table::each(out, columns, |row, out| {
             let (a, b) = (table::row(inputs[0], columns, row), table::row(inputs[1], columns, row));
@@ -21,7 +21,7 @@ impl<T: Real> Rule<T> for Add {
         });
     }
 
-    fn backward(&self, call: &Call<'_, T>, back: Back<'_, '_, T>) {
+    fn backward(&self, call: &RuleCall<'_, T>, back: RuleBackward<'_, '_, T>) {
         let columns = call.columns();
         for to in back.to.iter_mut().flatten() {
             table::each(to, columns, |row, to| {
@@ -35,8 +35,8 @@ impl<T: Real> Rule<T> for Add {
 /// Multiplies each element by a factor of its column and adds a bias of its column.
 pub(super) struct Affine;
 
-impl<T: Real> Rule<T> for Affine {
-    fn forward(&self, call: &Call<'_, T>, inputs: &[&[T]], out: &mut [T], _: &mut [T]) {
+impl<T: Real> GradientRule<T> for Affine {
+    fn forward(&self, call: &RuleCall<'_, T>, inputs: &[&[T]], out: &mut [T], _: &mut [T]) {
         let Op::Affine { weight, bias } = call.node.op else { return };
         let (weight, bias, columns) = (call.weight(weight), call.weight(bias), call.columns());
         table::each(out, columns, |row, out| {
@@ -46,7 +46,7 @@ impl<T: Real> Rule<T> for Affine {
         });
     }
 
-    fn backward(&self, call: &Call<'_, T>, back: Back<'_, '_, T>) {
+    fn backward(&self, call: &RuleCall<'_, T>, back: RuleBackward<'_, '_, T>) {
         let Op::Affine { weight, bias } = call.node.op else { return };
         let columns = call.columns();
         let gradient = |row| table::row(back.gradient, columns, row);

@@ -2,18 +2,18 @@
 
 use siskin::graph::Op;
 
-use super::{Back, Call, Reads, Rule, table};
+use super::{GradientRule, Reads, RuleBackward, RuleCall, table};
 use crate::real::Real;
 
 /// A slice of adjacent columns.
 pub(super) struct Columns;
 
-impl<T: Real> Rule<T> for Columns {
+impl<T: Real> GradientRule<T> for Columns {
     fn reads(&self) -> Reads {
         Reads::NOTHING
     }
 
-    fn forward(&self, call: &Call<'_, T>, inputs: &[&[T]], out: &mut [T], _: &mut [T]) {
+    fn forward(&self, call: &RuleCall<'_, T>, inputs: &[&[T]], out: &mut [T], _: &mut [T]) {
         let Op::SliceColumns { start } = call.node.op else { return };
         let (wide, columns) = (call.input(0).columns, call.columns());
         table::each(out, columns, |row, out| {
@@ -21,7 +21,7 @@ impl<T: Real> Rule<T> for Columns {
         });
     }
 
-    fn backward(&self, call: &Call<'_, T>, back: Back<'_, '_, T>) {
+    fn backward(&self, call: &RuleCall<'_, T>, back: RuleBackward<'_, '_, T>) {
         let Op::SliceColumns { start } = call.node.op else { return };
         let (wide, columns) = (call.input(0).columns, call.columns());
         if let Some(to) = &mut back.to[0] {
@@ -36,12 +36,12 @@ impl<T: Real> Rule<T> for Columns {
 /// Repeats each column the same number of times, side by side.
 pub(super) struct Repeat;
 
-impl<T: Real> Rule<T> for Repeat {
+impl<T: Real> GradientRule<T> for Repeat {
     fn reads(&self) -> Reads {
         Reads::NOTHING
     }
 
-    fn forward(&self, call: &Call<'_, T>, inputs: &[&[T]], out: &mut [T], _: &mut [T]) {
+    fn forward(&self, call: &RuleCall<'_, T>, inputs: &[&[T]], out: &mut [T], _: &mut [T]) {
         let Op::RepeatColumns(times) = call.node.op else { return };
         let narrow = call.input(0).columns;
         table::each(out, call.columns(), |row, out| {
@@ -50,7 +50,7 @@ impl<T: Real> Rule<T> for Repeat {
         });
     }
 
-    fn backward(&self, call: &Call<'_, T>, back: Back<'_, '_, T>) {
+    fn backward(&self, call: &RuleCall<'_, T>, back: RuleBackward<'_, '_, T>) {
         let Op::RepeatColumns(times) = call.node.op else { return };
         let columns = call.columns();
         if let Some(to) = &mut back.to[0] {
@@ -67,19 +67,19 @@ impl<T: Real> Rule<T> for Repeat {
 /// Gathers the output rows.
 pub(super) struct Pick;
 
-impl<T: Real> Rule<T> for Pick {
+impl<T: Real> GradientRule<T> for Pick {
     fn reads(&self) -> Reads {
         Reads::NOTHING
     }
 
-    fn forward(&self, call: &Call<'_, T>, inputs: &[&[T]], out: &mut [T], _: &mut [T]) {
+    fn forward(&self, call: &RuleCall<'_, T>, inputs: &[&[T]], out: &mut [T], _: &mut [T]) {
         let (wanted, columns) = (&call.texts().wanted, call.columns());
         table::each(out, columns, |row, out| {
             out.copy_from_slice(table::row(inputs[0], columns, wanted[row]));
         });
     }
 
-    fn backward(&self, call: &Call<'_, T>, back: Back<'_, '_, T>) {
+    fn backward(&self, call: &RuleCall<'_, T>, back: RuleBackward<'_, '_, T>) {
         let columns = call.columns();
         if let Some(to) = &mut back.to[0] {
             for (row, &wanted) in call.texts().wanted.iter().enumerate() {

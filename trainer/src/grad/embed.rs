@@ -2,14 +2,14 @@
 
 use siskin::graph::Op;
 
-use super::{Back, Call, Reads, Rule, table};
+use super::{GradientRule, Reads, RuleBackward, RuleCall, table};
 use crate::real::Real;
 
 /// Embedding lookup by token, segment or position.
 pub(super) struct Embed;
 
 /// Returns the table, and a function from a row of the batch to its row of the table.
-fn place<T: Real>(call: &Call<'_, T>) -> Option<(usize, impl Fn(usize) -> usize + Sync)> {
+fn place<T: Real>(call: &RuleCall<'_, T>) -> Option<(usize, impl Fn(usize) -> usize + Sync)> {
     let rows = &call.texts().rows;
     let (table, kind, offset) = match call.node.op {
         Op::Embed { table } => (table, 0, 0),
@@ -24,18 +24,18 @@ fn place<T: Real>(call: &Call<'_, T>) -> Option<(usize, impl Fn(usize) -> usize 
     }))
 }
 
-impl<T: Real> Rule<T> for Embed {
+impl<T: Real> GradientRule<T> for Embed {
     fn reads(&self) -> Reads {
         Reads::NOTHING
     }
 
-    fn forward(&self, call: &Call<'_, T>, _: &[&[T]], out: &mut [T], _: &mut [T]) {
+    fn forward(&self, call: &RuleCall<'_, T>, _: &[&[T]], out: &mut [T], _: &mut [T]) {
         let Some((weight, number)) = place(call) else { return };
         let matrix = call.matrix(weight);
         table::each(out, call.columns(), |row, out| matrix.row(number(row), out));
     }
 
-    fn backward(&self, call: &Call<'_, T>, back: Back<'_, '_, T>) {
+    fn backward(&self, call: &RuleCall<'_, T>, back: RuleBackward<'_, '_, T>) {
         let Some((weight, number)) = place(call) else { return };
         let columns = call.columns();
         let Some(to) = back.weights.of(weight) else { return };
@@ -50,12 +50,12 @@ impl<T: Real> Rule<T> for Embed {
 /// Sinusoidal position embedding: sines, then cosines of a position's angles.
 pub(super) struct Sine;
 
-impl<T: Real> Rule<T> for Sine {
+impl<T: Real> GradientRule<T> for Sine {
     fn reads(&self) -> Reads {
         Reads::NOTHING
     }
 
-    fn forward(&self, call: &Call<'_, T>, _: &[&[T]], out: &mut [T], _: &mut [T]) {
+    fn forward(&self, call: &RuleCall<'_, T>, _: &[&[T]], out: &mut [T], _: &mut [T]) {
         let Op::EmbedSine { rope, offset } = call.node.op else { return };
         let (table, columns) = (&call.program.ropes[rope], call.columns());
         let mut turns = vec![0.0; columns];
@@ -71,21 +71,21 @@ impl<T: Real> Rule<T> for Sine {
         }
     }
 
-    fn backward(&self, _: &Call<'_, T>, _: Back<'_, '_, T>) {}
+    fn backward(&self, _: &RuleCall<'_, T>, _: RuleBackward<'_, '_, T>) {}
 }
 
 /// The features that the caller supplied.
-pub(super) struct Features;
+pub(super) struct SuppliedFeatures;
 
-impl<T: Real> Rule<T> for Features {
+impl<T: Real> GradientRule<T> for SuppliedFeatures {
     fn reads(&self) -> Reads {
         Reads::NOTHING
     }
 
-    fn forward(&self, call: &Call<'_, T>, _: &[&[T]], out: &mut [T], _: &mut [T]) {
+    fn forward(&self, call: &RuleCall<'_, T>, _: &[&[T]], out: &mut [T], _: &mut [T]) {
         let features = &call.texts().features;
         out.iter_mut().zip(features).for_each(|(out, feature)| *out = T::of(f64::from(*feature)));
     }
 
-    fn backward(&self, _: &Call<'_, T>, _: Back<'_, '_, T>) {}
+    fn backward(&self, _: &RuleCall<'_, T>, _: RuleBackward<'_, '_, T>) {}
 }

@@ -5,8 +5,8 @@
 
 use siskin::graph::{Op, Routing};
 
-use super::{Back, Call, Rule, table};
-use crate::gemm::{Matrix, Target, multiply_together};
+use super::{GradientRule, RuleBackward, RuleCall, table};
+use crate::gemm::{MatrixOutput, MatrixView, multiply_together};
 use crate::real::Real;
 
 /// The weights and indices of the experts that a row chooses.
@@ -21,8 +21,8 @@ fn softmax<T: Real>(scores: &[T]) -> Vec<T> {
     shares
 }
 
-impl<T: Real> Rule<T> for Route {
-    fn forward(&self, call: &Call<'_, T>, inputs: &[&[T]], out: &mut [T], _: &mut [T]) {
+impl<T: Real> GradientRule<T> for Route {
+    fn forward(&self, call: &RuleCall<'_, T>, inputs: &[&[T]], out: &mut [T], _: &mut [T]) {
         let Op::Route(routing) = call.node.op else { return };
         table::each(out, call.columns(), |row, out| {
             let scores = table::row(inputs[0], routing.experts, row);
@@ -47,7 +47,7 @@ impl<T: Real> Rule<T> for Route {
         super::Reads::BOTH
     }
 
-    fn backward(&self, call: &Call<'_, T>, back: Back<'_, '_, T>) {
+    fn backward(&self, call: &RuleCall<'_, T>, back: RuleBackward<'_, '_, T>) {
         let Op::Route(routing) = call.node.op else { return };
         let columns = call.columns();
         let Some(to) = &mut back.to[0] else { return };
@@ -82,7 +82,7 @@ struct Slots {
 }
 
 impl Slots {
-    fn new<T: Real>(call: &Call<'_, T>, routing: &Routing, routed: &[T]) -> Self {
+    fn new<T: Real>(call: &RuleCall<'_, T>, routing: &Routing, routed: &[T]) -> Self {
         let rows = &call.texts().rows;
         let number = |index: usize| {
             let (row, choice) = (index / routing.chosen, index % routing.chosen);
@@ -117,8 +117,8 @@ impl Slots {
 /// Copies each row to its slots.
 pub(super) struct Dispatch;
 
-impl<T: Real> Rule<T> for Dispatch {
-    fn forward(&self, call: &Call<'_, T>, inputs: &[&[T]], out: &mut [T], _: &mut [T]) {
+impl<T: Real> GradientRule<T> for Dispatch {
+    fn forward(&self, call: &RuleCall<'_, T>, inputs: &[&[T]], out: &mut [T], _: &mut [T]) {
         let Op::Dispatch(routing) = call.node.op else { return };
         let (slots, columns) = (Slots::new(call, &routing, inputs[1]), call.columns());
         table::each(out, columns, |slot, out| match slots.owners.get(slot) {
@@ -127,7 +127,7 @@ impl<T: Real> Rule<T> for Dispatch {
         });
     }
 
-    fn backward(&self, call: &Call<'_, T>, back: Back<'_, '_, T>) {
+    fn backward(&self, call: &RuleCall<'_, T>, back: RuleBackward<'_, '_, T>) {
         let Op::Dispatch(routing) = call.node.op else { return };
         let (slots, columns) = (Slots::new(call, &routing, back.inputs[1]), call.columns());
         let Some(to) = &mut back.to[0] else { return };
@@ -144,12 +144,12 @@ impl<T: Real> Rule<T> for Dispatch {
 /// The product of each slot with its expert's matrix.
 pub(super) struct ExpertLinear;
 
-impl<T: Real> Rule<T> for ExpertLinear {
-    fn work(&self, call: &Call<'_, T>) -> f64 {
+impl<T: Real> GradientRule<T> for ExpertLinear {
+    fn work(&self, call: &RuleCall<'_, T>) -> f64 {
         2.0 * call.rows as f64 * call.columns() as f64 * call.input(0).columns as f64
     }
 
-    fn forward(&self, call: &Call<'_, T>, inputs: &[&[T]], out: &mut [T], _: &mut [T]) {
+    fn forward(&self, call: &RuleCall<'_, T>, inputs: &[&[T]], out: &mut [T], _: &mut [T]) {
         let Op::ExpertLinear { routing, weights, biases } = &call.node.op else { return };
         let (slots, depth, columns) =
             (Slots::new(call, routing, inputs[1]), call.input(0).columns, call.columns());
@@ -159,11 +159,11 @@ impl<T: Real> Rule<T> for ExpertLinear {
             if first == end {
                 continue;
             }
-            let x = Matrix::new(&inputs[0][first * depth..], end - first, depth, depth);
+            let x = MatrixView::new(&inputs[0][first * depth..], end - first, depth, depth);
             let numbers = call.matrix(weight).part(0..columns);
-            let w = Matrix::new(&numbers, columns, depth, depth);
+            let w = MatrixView::new(&numbers, columns, depth, depth);
             let out = &mut out[first * columns..end * columns];
-            multiply_together(T::ONE, x, w.turned(), false, Target::new(out, columns));
+            multiply_together(T::ONE, x, w.turned(), false, MatrixOutput::new(out, columns));
             if let Some(&bias) = biases.get(expert) {
                 let bias = call.weight(bias);
                 let add = |out: &mut [T]| out.iter_mut().zip(bias).for_each(|(out, bias)| *out += *bias);
@@ -172,7 +172,7 @@ impl<T: Real> Rule<T> for ExpertLinear {
         }
     }
 
-    fn backward(&self, call: &Call<'_, T>, back: Back<'_, '_, T>) {
+    fn backward(&self, call: &RuleCall<'_, T>, back: RuleBackward<'_, '_, T>) {
         let Op::ExpertLinear { routing, weights, biases } = &call.node.op else { return };
         let (slots, depth, columns) =
             (Slots::new(call, routing, back.inputs[1]), call.input(0).columns, call.columns());
@@ -181,17 +181,17 @@ impl<T: Real> Rule<T> for ExpertLinear {
             if first == end {
                 continue;
             }
-            let x = Matrix::new(&back.inputs[0][first * depth..], end - first, depth, depth);
+            let x = MatrixView::new(&back.inputs[0][first * depth..], end - first, depth, depth);
             let gradient = &back.gradient[first * columns..end * columns];
-            let g = Matrix::new(gradient, end - first, columns, columns);
+            let g = MatrixView::new(gradient, end - first, columns, columns);
             if let Some(to) = &mut back.to[0] {
                 let numbers = call.matrix(weight).part(0..columns);
-                let w = Matrix::new(&numbers, columns, depth, depth);
-                let to = Target::new(&mut to[first * depth..end * depth], depth);
+                let w = MatrixView::new(&numbers, columns, depth, depth);
+                let to = MatrixOutput::new(&mut to[first * depth..end * depth], depth);
                 multiply_together(T::ONE, g, w, true, to);
             }
             if let Some(to) = back.weights.of(weight) {
-                multiply_together(T::ONE, g.turned(), x, true, Target::new(to, depth));
+                multiply_together(T::ONE, g.turned(), x, true, MatrixOutput::new(to, depth));
             }
             if let Some(sums) = biases.get(expert).and_then(|&bias| back.weights.of(bias)) {
                 for from in gradient.chunks(columns) {
@@ -205,8 +205,8 @@ impl<T: Real> Rule<T> for ExpertLinear {
 /// The weighted sum of each row's slots.
 pub(super) struct Combine;
 
-impl<T: Real> Rule<T> for Combine {
-    fn forward(&self, call: &Call<'_, T>, inputs: &[&[T]], out: &mut [T], _: &mut [T]) {
+impl<T: Real> GradientRule<T> for Combine {
+    fn forward(&self, call: &RuleCall<'_, T>, inputs: &[&[T]], out: &mut [T], _: &mut [T]) {
         let Op::Combine(routing) = call.node.op else { return };
         let (slots, columns) = (Slots::new(call, &routing, inputs[1]), call.columns());
         table::each(out, columns, |row, out| {
@@ -220,7 +220,7 @@ impl<T: Real> Rule<T> for Combine {
         });
     }
 
-    fn backward(&self, call: &Call<'_, T>, back: Back<'_, '_, T>) {
+    fn backward(&self, call: &RuleCall<'_, T>, back: RuleBackward<'_, '_, T>) {
         let Op::Combine(routing) = call.node.op else { return };
         let (slots, columns) = (Slots::new(call, &routing, back.inputs[1]), call.columns());
         let wide = 2 * routing.chosen;

@@ -2,29 +2,29 @@
 
 use siskin::graph::Op;
 
-use super::{Back, Call, Rule, table};
-use crate::gemm::{Matrix, Target, multiply_together};
+use super::{GradientRule, RuleBackward, RuleCall, table};
+use crate::gemm::{MatrixOutput, MatrixView, multiply_together};
 use crate::real::Real;
 
 /// Products with one or more matrices, with their outputs side by side.
 pub(super) struct Linear;
 
-impl<T: Real> Rule<T> for Linear {
-    fn work(&self, call: &Call<'_, T>) -> f64 {
+impl<T: Real> GradientRule<T> for Linear {
+    fn work(&self, call: &RuleCall<'_, T>) -> f64 {
         2.0 * call.rows as f64 * call.columns() as f64 * call.input(0).columns as f64
     }
 
-    fn forward(&self, call: &Call<'_, T>, inputs: &[&[T]], out: &mut [T], _: &mut [T]) {
+    fn forward(&self, call: &RuleCall<'_, T>, inputs: &[&[T]], out: &mut [T], _: &mut [T]) {
         let Op::Linear { parts } = &call.node.op else { return };
         let (depth, columns) = (call.input(0).columns, call.columns());
-        let x = Matrix::new(inputs[0], call.rows, depth, depth);
+        let x = MatrixView::new(inputs[0], call.rows, depth, depth);
         let mut start = 0;
         for &(weight, bias) in parts {
             let matrix = call.matrix(weight);
             for part in matrix.parts().filter(|_| call.rows > 0) {
                 let numbers = matrix.part(part.clone());
-                let w = Matrix::new(&numbers, part.len(), depth, depth);
-                let to = Target::new(&mut out[start + part.start..], columns);
+                let w = MatrixView::new(&numbers, part.len(), depth, depth);
+                let to = MatrixOutput::new(&mut out[start + part.start..], columns);
                 multiply_together(T::ONE, x, w.turned(), false, to);
             }
             if let Some(bias) = bias {
@@ -37,29 +37,29 @@ impl<T: Real> Rule<T> for Linear {
         }
     }
 
-    fn backward(&self, call: &Call<'_, T>, back: Back<'_, '_, T>) {
+    fn backward(&self, call: &RuleCall<'_, T>, back: RuleBackward<'_, '_, T>) {
         let Op::Linear { parts } = &call.node.op else { return };
         if call.rows == 0 {
             return;
         }
         let (depth, columns) = (call.input(0).columns, call.columns());
-        let x = Matrix::new(back.inputs[0], call.rows, depth, depth);
+        let x = MatrixView::new(back.inputs[0], call.rows, depth, depth);
         let mut start = 0;
         for &(weight, bias) in parts {
             let width = call.program.weights[weight].rows;
-            let gradient = Matrix::new(&back.gradient[start..], call.rows, width, columns);
+            let gradient = MatrixView::new(&back.gradient[start..], call.rows, width, columns);
             if let Some(to) = &mut back.to[0] {
                 let matrix = call.matrix(weight);
                 for part in matrix.parts() {
                     let numbers = matrix.part(part.clone());
-                    let w = Matrix::new(&numbers, part.len(), depth, depth);
+                    let w = MatrixView::new(&numbers, part.len(), depth, depth);
                     let steep = &back.gradient[start + part.start..];
-                    let steep = Matrix::new(steep, call.rows, part.len(), columns);
-                    multiply_together(T::ONE, steep, w, true, Target::new(to, depth));
+                    let steep = MatrixView::new(steep, call.rows, part.len(), columns);
+                    multiply_together(T::ONE, steep, w, true, MatrixOutput::new(to, depth));
                 }
             }
             if let Some(to) = back.weights.of(weight) {
-                multiply_together(T::ONE, gradient.turned(), x, true, Target::new(to, depth));
+                multiply_together(T::ONE, gradient.turned(), x, true, MatrixOutput::new(to, depth));
             }
             if let Some(sums) = bias.and_then(|bias| back.weights.of(bias)) {
                 table::sum_rows(call.rows, sums, |row, sums| {

@@ -2,7 +2,7 @@
 
 use siskin::graph::{ActivationKind, Op};
 
-use super::{Back, Call, Rule, table};
+use super::{GradientRule, RuleBackward, RuleCall, table};
 use crate::real::Real;
 
 /// The value of a function of one variable, and its derivative.
@@ -73,12 +73,12 @@ macro_rules! with_activation {
 /// The direction in which a rule runs.
 enum Pass<'a, 'b, T> {
     Forward(&'a [&'a [T]], &'a mut [T]),
-    Back(Back<'a, 'b, T>),
+    Back(RuleBackward<'a, 'b, T>),
 }
 
 impl<T: Real> Pass<'_, '_, T> {
     /// Applies an elementwise function of one input.
-    fn one(self, call: &Call<'_, T>, function: impl Fn(T) -> Of<T> + Sync) {
+    fn one(self, call: &RuleCall<'_, T>, function: impl Fn(T) -> Of<T> + Sync) {
         let columns = call.columns();
         match self {
             Self::Forward(inputs, out) => table::each(out, columns, |row, out| {
@@ -97,7 +97,7 @@ impl<T: Real> Pass<'_, '_, T> {
     }
 
     /// Applies an elementwise function of two inputs: its value, and its partial derivatives.
-    fn two(self, call: &Call<'_, T>, function: impl Fn(T, T) -> (T, [T; 2]) + Sync) {
+    fn two(self, call: &RuleCall<'_, T>, function: impl Fn(T, T) -> (T, [T; 2]) + Sync) {
         let columns = call.columns();
         match self {
             Self::Forward(inputs, out) => table::each(out, columns, |row, out| {
@@ -127,18 +127,18 @@ macro_rules! maps {
         pub(super) struct $name;
 
         impl $name {
-            fn run<T: Real>($call: &Call<'_, T>, $pass: Pass<'_, '_, T>) {
+            fn run<T: Real>($call: &RuleCall<'_, T>, $pass: Pass<'_, '_, T>) {
                 let $pattern = $call.node.op else { return };
                 $body
             }
         }
 
-        impl<T: Real> Rule<T> for $name {
-            fn forward(&self, call: &Call<'_, T>, inputs: &[&[T]], out: &mut [T], _: &mut [T]) {
+        impl<T: Real> GradientRule<T> for $name {
+            fn forward(&self, call: &RuleCall<'_, T>, inputs: &[&[T]], out: &mut [T], _: &mut [T]) {
                 Self::run(call, Pass::Forward(inputs, out));
             }
 
-            fn backward(&self, call: &Call<'_, T>, back: Back<'_, '_, T>) {
+            fn backward(&self, call: &RuleCall<'_, T>, back: RuleBackward<'_, '_, T>) {
                 Self::run(call, Pass::Back(back));
             }
         }

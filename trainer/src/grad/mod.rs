@@ -22,34 +22,34 @@ pub(crate) use neighbors::neighbor;
 use siskin::graph::Op;
 use siskin::{Error, Result};
 
-use crate::batch::{Batch, Texts};
+use crate::batch::{BatchSequences, TrainingBatch};
 use crate::parameters::{Gradients, Parameter, Parameters};
-use crate::program::{Node, Program, Value};
+use crate::program::{Program, ProgramNode, ProgramValue};
 use crate::real::Real;
 
 /// The arguments of a rule.
 #[derive(Clone, Copy, Debug)]
-pub struct Call<'a, T> {
+pub struct RuleCall<'a, T> {
     /// The program.
     pub program: &'a Program,
     /// The node.
-    pub node: &'a Node,
+    pub node: &'a ProgramNode,
     /// The batch.
-    pub batch: &'a Batch,
+    pub batch: &'a TrainingBatch,
     /// The weights.
     pub parameters: &'a Parameters<T>,
     /// Rows of the output.
     pub rows: usize,
 }
 
-impl<'a, T: Real> Call<'a, T> {
+impl<'a, T: Real> RuleCall<'a, T> {
     /// Returns the output's shape.
-    pub fn output(&self) -> Value {
+    pub fn output(&self) -> ProgramValue {
         self.program.values[self.node.output]
     }
 
     /// Returns the shape of an input.
-    pub fn input(&self, index: usize) -> Value {
+    pub fn input(&self, index: usize) -> ProgramValue {
         self.program.values[self.node.inputs[index]]
     }
 
@@ -59,7 +59,7 @@ impl<'a, T: Real> Call<'a, T> {
     }
 
     /// Returns the sequences that the rows belong to.
-    pub fn texts(&self) -> &'a Texts {
+    pub fn texts(&self) -> &'a BatchSequences {
         self.output().side.texts(self.batch)
     }
 
@@ -76,7 +76,7 @@ impl<'a, T: Real> Call<'a, T> {
 
 /// The inputs and outputs of a rule's backward pass.
 #[derive(Debug)]
-pub struct Back<'a, 'b, T> {
+pub struct RuleBackward<'a, 'b, T> {
     /// The inputs; empty if the rule does not need them.
     pub inputs: &'a [&'b [T]],
     /// The output; empty if the rule does not need it.
@@ -107,27 +107,27 @@ impl Reads {
 }
 
 /// Forward and backward of an operation in training.
-pub trait Rule<T: Real>: Sync {
+pub trait GradientRule<T: Real>: Sync {
     /// Returns what backward reads.
     fn reads(&self) -> Reads {
         Reads::INPUTS
     }
 
     /// Returns the number of elements that forward keeps for backward.
-    fn keeps(&self, _: &Call<'_, T>) -> usize {
+    fn keeps(&self, _: &RuleCall<'_, T>) -> usize {
         0
     }
 
     /// Returns the matmul FLOPs of a forward pass; backward does as many for the inputs, and as many for the weights.
-    fn work(&self, _: &Call<'_, T>) -> f64 {
+    fn work(&self, _: &RuleCall<'_, T>) -> f64 {
         0.0
     }
 
     /// Computes the whole output.
-    fn forward(&self, call: &Call<'_, T>, inputs: &[&[T]], out: &mut [T], kept: &mut [T]);
+    fn forward(&self, call: &RuleCall<'_, T>, inputs: &[&[T]], out: &mut [T], kept: &mut [T]);
 
     /// Adds to the gradients of inputs and weights.
-    fn backward(&self, call: &Call<'_, T>, back: Back<'_, '_, T>);
+    fn backward(&self, call: &RuleCall<'_, T>, back: RuleBackward<'_, '_, T>);
 }
 
 /// Returns true if the rule of an operation takes its matrices packed.
@@ -140,13 +140,13 @@ pub fn takes_packed(op: &Op) -> bool {
 }
 
 /// Returns the rule of an operation: one line for each.
-pub fn rule<T: Real>(op: &Op) -> Result<&'static dyn Rule<T>> {
+pub fn rule<T: Real>(op: &Op) -> Result<&'static dyn GradientRule<T>> {
     Ok(match op {
         Op::Embed { .. } | Op::EmbedSegment { .. } | Op::EmbedPosition { .. } => &embed::Embed,
         Op::EmbedSine { .. } => &embed::Sine,
-        Op::Features => &embed::Features,
+        Op::Features => &embed::SuppliedFeatures,
         Op::Im2col { .. } => &neighbors::Neighbors,
-        Op::Norm { .. } => &norm::Norm,
+        Op::Norm { .. } => &norm::NormRule,
         Op::Linear { .. } => &linear::Linear,
         Op::Route(_) => &experts::Route,
         Op::Dispatch(_) => &experts::Dispatch,
@@ -155,8 +155,8 @@ pub fn rule<T: Real>(op: &Op) -> Result<&'static dyn Rule<T>> {
         Op::SliceColumns { .. } => &columns::Columns,
         Op::RepeatColumns(_) => &columns::Repeat,
         Op::SelectOutputs => &columns::Pick,
-        Op::Rope { .. } => &rope::Rope,
-        Op::Attention(_) => &attention::Attention,
+        Op::Rope { .. } => &rope::RopeRule,
+        Op::Attention(_) => &attention::AttentionRule,
         Op::Activate(_) => &map::Activate,
         Op::Gate(_) => &map::Gate,
         Op::GateLimited(_) => &map::GateLimited,

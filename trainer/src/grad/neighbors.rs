@@ -1,9 +1,9 @@
 //! im2col over positions: neighboring rows, side by side.
 
-use siskin::graph::{Op, Rows};
+use siskin::graph::{Op, RowKind};
 
-use super::{Back, Call, Reads, Rule, table};
-use crate::batch::Texts;
+use super::{GradientRule, Reads, RuleBackward, RuleCall, table};
+use crate::batch::BatchSequences;
 use crate::real::Real;
 
 /// Rows at some offsets; zeros beyond the ends of a sequence.
@@ -12,15 +12,17 @@ pub(super) struct Neighbors;
 /// Returns the input row at `offset` from the one that matches output row `row`; `from` and `to` describe the rows of
 /// input and output.
 pub(crate) fn neighbor(
-    texts: &Texts,
-    (from, to): (Rows, Rows),
+    texts: &BatchSequences,
+    (from, to): (RowKind, RowKind),
     row: usize,
     offset: isize,
     stride: usize,
 ) -> Option<usize> {
     let (span, center) = match (from, to) {
-        (Rows::Frames, Rows::Frames) => (texts.frames.iter().find(|span| span.contains(&row))?.clone(), row),
-        (Rows::Frames, _) => {
+        (RowKind::Frames, RowKind::Frames) => {
+            (texts.frames.iter().find(|span| span.contains(&row))?.clone(), row)
+        }
+        (RowKind::Frames, _) => {
             let place = texts.rows.get(row)?;
             let span = texts.frames.get(place.text)?.clone();
             let center = span.start + place.position * stride;
@@ -32,16 +34,16 @@ pub(crate) fn neighbor(
 }
 
 /// Like [`neighbor`], for a node.
-fn of_call<T: Real>(call: &Call<'_, T>, row: usize, offset: isize, stride: usize) -> Option<usize> {
+fn of_call<T: Real>(call: &RuleCall<'_, T>, row: usize, offset: isize, stride: usize) -> Option<usize> {
     neighbor(call.texts(), (call.input(0).rows, call.output().rows), row, offset, stride)
 }
 
-impl<T: Real> Rule<T> for Neighbors {
+impl<T: Real> GradientRule<T> for Neighbors {
     fn reads(&self) -> Reads {
         Reads::NOTHING
     }
 
-    fn forward(&self, call: &Call<'_, T>, inputs: &[&[T]], out: &mut [T], _: &mut [T]) {
+    fn forward(&self, call: &RuleCall<'_, T>, inputs: &[&[T]], out: &mut [T], _: &mut [T]) {
         let Op::Im2col { offsets, stride } = &call.node.op else { return };
         let narrow = call.input(0).columns;
         table::each(out, call.columns(), |row, out| {
@@ -54,7 +56,7 @@ impl<T: Real> Rule<T> for Neighbors {
         });
     }
 
-    fn backward(&self, call: &Call<'_, T>, back: Back<'_, '_, T>) {
+    fn backward(&self, call: &RuleCall<'_, T>, back: RuleBackward<'_, '_, T>) {
         let Op::Im2col { offsets, stride } = &call.node.op else { return };
         let (narrow, columns) = (call.input(0).columns, call.columns());
         let Some(to) = &mut back.to[0] else { return };

@@ -2,11 +2,11 @@
 
 use siskin::graph::{NormKind, Op};
 
-use super::{Back, Call, Rule, table};
+use super::{GradientRule, RuleBackward, RuleCall, table};
 use crate::real::Real;
 
 /// RMSNorm or LayerNorm of each group of columns.
-pub(super) struct Norm;
+pub(super) struct NormRule;
 
 /// Returns the mean and the factor of a group.
 fn moments<T: Real>(kind: NormKind, epsilon: T, x: &[T]) -> (T, T) {
@@ -19,8 +19,8 @@ fn moments<T: Real>(kind: NormKind, epsilon: T, x: &[T]) -> (T, T) {
     (mean, T::ONE / (square / count + epsilon).sqrt())
 }
 
-impl<T: Real> Rule<T> for Norm {
-    fn forward(&self, call: &Call<'_, T>, inputs: &[&[T]], out: &mut [T], _: &mut [T]) {
+impl<T: Real> GradientRule<T> for NormRule {
+    fn forward(&self, call: &RuleCall<'_, T>, inputs: &[&[T]], out: &mut [T], _: &mut [T]) {
         let Op::Norm { kind, weight, bias, epsilon, group } = call.node.op else { return };
         let (columns, epsilon) = (call.columns(), T::of(f64::from(epsilon)));
         let (weight, bias) = (call.weight(weight), bias.map(|bias| call.weight(bias)));
@@ -39,7 +39,7 @@ impl<T: Real> Rule<T> for Norm {
         });
     }
 
-    fn backward(&self, call: &Call<'_, T>, back: Back<'_, '_, T>) {
+    fn backward(&self, call: &RuleCall<'_, T>, back: RuleBackward<'_, '_, T>) {
         let Op::Norm { kind, weight, bias, epsilon, group } = call.node.op else { return };
         let (columns, epsilon) = (call.columns(), T::of(f64::from(epsilon)));
         let factors = call.weight(weight);
@@ -96,8 +96,8 @@ fn run_backward<T: Real>(kind: NormKind, epsilon: T, weight: &[T], [x, g]: [&[T]
 /// L2 normalization of each group of columns, times a factor.
 pub(super) struct Unit;
 
-impl<T: Real> Rule<T> for Unit {
-    fn forward(&self, call: &Call<'_, T>, inputs: &[&[T]], out: &mut [T], _: &mut [T]) {
+impl<T: Real> GradientRule<T> for Unit {
+    fn forward(&self, call: &RuleCall<'_, T>, inputs: &[&[T]], out: &mut [T], _: &mut [T]) {
         let Op::L2Normalize { group, epsilon, factor } = call.node.op else { return };
         let (columns, epsilon, factor) =
             (call.columns(), T::of(f64::from(epsilon)), T::of(f64::from(factor)));
@@ -111,7 +111,7 @@ impl<T: Real> Rule<T> for Unit {
         });
     }
 
-    fn backward(&self, call: &Call<'_, T>, back: Back<'_, '_, T>) {
+    fn backward(&self, call: &RuleCall<'_, T>, back: RuleBackward<'_, '_, T>) {
         let Op::L2Normalize { group, epsilon, factor } = call.node.op else { return };
         let (columns, epsilon, factor) =
             (call.columns(), T::of(f64::from(epsilon)), T::of(f64::from(factor)));

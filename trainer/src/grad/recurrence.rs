@@ -4,7 +4,7 @@ use rayon::prelude::*;
 use siskin::graph::{Op, Recurrence, RecurrenceRule};
 
 use super::map::sigmoid;
-use super::{Back, Call, Reads, Rule, table};
+use super::{GradientRule, Reads, RuleBackward, RuleCall, table};
 use crate::real::Real;
 
 /// Added to the denominator of normalized linear attention, as in the runtime.
@@ -13,12 +13,12 @@ const EPSILON: f64 = 1e-6;
 /// The decay gate `exp(−exp(log) · softplus(x + bias))`.
 pub(super) struct Decay;
 
-impl<T: Real> Rule<T> for Decay {
+impl<T: Real> GradientRule<T> for Decay {
     fn reads(&self) -> Reads {
         Reads::BOTH
     }
 
-    fn forward(&self, call: &Call<'_, T>, inputs: &[&[T]], out: &mut [T], _: &mut [T]) {
+    fn forward(&self, call: &RuleCall<'_, T>, inputs: &[&[T]], out: &mut [T], _: &mut [T]) {
         let Op::DecayGate { log, bias } = call.node.op else { return };
         let (log, bias, columns) = (call.weight(log), call.weight(bias), call.columns());
         table::each(out, columns, |row, out| {
@@ -28,7 +28,7 @@ impl<T: Real> Rule<T> for Decay {
         });
     }
 
-    fn backward(&self, call: &Call<'_, T>, back: Back<'_, '_, T>) {
+    fn backward(&self, call: &RuleCall<'_, T>, back: RuleBackward<'_, '_, T>) {
         let Op::DecayGate { log, bias } = call.node.op else { return };
         let (logs, biases, columns) = (call.weight(log), call.weight(bias), call.columns());
         // The derivatives of the output by `x + bias` and by `log`.
@@ -62,8 +62,8 @@ fn softplus<T: Real>(x: T) -> T {
 /// Causal depthwise convolution over the last tokens.
 pub(super) struct Convolve;
 
-impl<T: Real> Rule<T> for Convolve {
-    fn forward(&self, call: &Call<'_, T>, inputs: &[&[T]], out: &mut [T], _: &mut [T]) {
+impl<T: Real> GradientRule<T> for Convolve {
+    fn forward(&self, call: &RuleCall<'_, T>, inputs: &[&[T]], out: &mut [T], _: &mut [T]) {
         let Op::CausalConv1d { taps, weight, .. } = call.node.op else { return };
         let (weight, columns, rows) = (call.weight(weight), call.columns(), &call.texts().rows);
         table::each(out, columns, |row, out| {
@@ -76,7 +76,7 @@ impl<T: Real> Rule<T> for Convolve {
         });
     }
 
-    fn backward(&self, call: &Call<'_, T>, back: Back<'_, '_, T>) {
+    fn backward(&self, call: &RuleCall<'_, T>, back: RuleBackward<'_, '_, T>) {
         let Op::CausalConv1d { taps, weight, .. } = call.node.op else { return };
         let (factors, columns, texts) = (call.weight(weight), call.columns(), call.texts());
         if let Some(to) = &mut back.to[0] {
@@ -132,7 +132,7 @@ fn columns_of(r: &Recurrence, head: usize, (heads, size): (usize, usize)) -> std
 }
 
 fn each_head<T: Real, R: Send>(
-    call: &Call<'_, T>,
+    call: &RuleCall<'_, T>,
     r: &Recurrence,
     inputs: &[&[T]],
     work: impl Fn(usize, usize, Tokens<T>) -> R + Sync,
@@ -342,8 +342,8 @@ fn add<T: Real>(to: &mut [T], token: usize, from: impl Iterator<Item = T>, size:
     to[token * size..(token + 1) * size].iter_mut().zip(from).for_each(|(to, from)| *to += from);
 }
 
-impl<T: Real> Rule<T> for Recur {
-    fn work(&self, call: &Call<'_, T>) -> f64 {
+impl<T: Real> GradientRule<T> for Recur {
+    fn work(&self, call: &RuleCall<'_, T>) -> f64 {
         let Op::LinearAttention(recurrence) = &call.node.op else { return 0.0 };
         // The update and the query; the delta rule also reads the state with the key.
         let products = if recurrence.rule == RecurrenceRule::Delta { 3.0 } else { 2.0 };
@@ -351,7 +351,7 @@ impl<T: Real> Rule<T> for Recur {
         2.0 * products * call.rows as f64 * state as f64
     }
 
-    fn forward(&self, call: &Call<'_, T>, inputs: &[&[T]], out: &mut [T], _: &mut [T]) {
+    fn forward(&self, call: &RuleCall<'_, T>, inputs: &[&[T]], out: &mut [T], _: &mut [T]) {
         let Op::LinearAttention(r) = &call.node.op else { return };
         let results = each_head(call, r, inputs, |_, _, tokens| Run { r, tokens: &tokens }.forward());
         let texts = call.texts();
@@ -364,7 +364,7 @@ impl<T: Real> Rule<T> for Recur {
         });
     }
 
-    fn backward(&self, call: &Call<'_, T>, back: Back<'_, '_, T>) {
+    fn backward(&self, call: &RuleCall<'_, T>, back: RuleBackward<'_, '_, T>) {
         let Op::LinearAttention(r) = &call.node.op else { return };
         let texts = call.texts();
         let results = each_head(call, r, back.inputs, |text, head, tokens| {

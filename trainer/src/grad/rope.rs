@@ -2,14 +2,14 @@
 
 use siskin::graph::Op;
 
-use super::{Back, Call, Reads, Rule, table};
+use super::{GradientRule, Reads, RuleBackward, RuleCall, table};
 use crate::real::Real;
 
 /// Rotates pairs of columns by the angles of a position.
-pub(super) struct Rope;
+pub(super) struct RopeRule;
 
 /// Returns the cosines and sines of every row.
-fn turns<T: Real>(call: &Call<'_, T>, rope: usize) -> (Vec<f32>, usize) {
+fn turns<T: Real>(call: &RuleCall<'_, T>, rope: usize) -> (Vec<f32>, usize) {
     let rope = &call.program.ropes[rope];
     let width = 2 * rope.frequencies.len();
     let texts = call.texts();
@@ -36,12 +36,12 @@ fn turn<T: Real>(turns: &[f32], head_size: usize, back: bool, x: &[T], mut set: 
     }
 }
 
-impl<T: Real> Rule<T> for Rope {
+impl<T: Real> GradientRule<T> for RopeRule {
     fn reads(&self) -> Reads {
         Reads::NOTHING
     }
 
-    fn forward(&self, call: &Call<'_, T>, inputs: &[&[T]], out: &mut [T], _: &mut [T]) {
+    fn forward(&self, call: &RuleCall<'_, T>, inputs: &[&[T]], out: &mut [T], _: &mut [T]) {
         let Op::Rope { rope, head_size } = call.node.op else { return };
         let ((turns, width), columns) = (turns(call, rope), call.columns());
         table::each(out, columns, |row, out| {
@@ -50,7 +50,7 @@ impl<T: Real> Rule<T> for Rope {
         });
     }
 
-    fn backward(&self, call: &Call<'_, T>, back: Back<'_, '_, T>) {
+    fn backward(&self, call: &RuleCall<'_, T>, back: RuleBackward<'_, '_, T>) {
         let Op::Rope { rope, head_size } = call.node.op else { return };
         let ((turns, width), columns) = (turns(call, rope), call.columns());
         if let Some(to) = &mut back.to[0] {

@@ -5,15 +5,15 @@ use std::ops::Range;
 use serde::{Deserialize, Serialize};
 use siskin::{Error, Result};
 
-use super::{Loss, Outputs, Sum, Targets};
-use crate::batch::{Batch, Texts};
-use crate::gemm::{Matrix, Target, multiply};
+use super::{Loss, LossRows, Sum, Targets};
+use crate::batch::{BatchSequences, TrainingBatch};
+use crate::gemm::{MatrixOutput, MatrixView, multiply};
 use crate::real::Real;
 
 /// The pooling of a sequence's rows into an embedding.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Pooling {
+pub enum LossPooling {
     /// Mean pooling.
     #[default]
     Mean,
@@ -35,7 +35,7 @@ pub struct Contrastive {
     /// The factor on cosine similarities (inverse temperature).
     pub scale: f64,
     /// How a sequence becomes an embedding.
-    pub pooling: Pooling,
+    pub pooling: LossPooling,
     /// Sequences of each example; 0: all up to the next anchor.
     pub group: usize,
     /// The widths that embeddings are truncated to; empty: all columns.
@@ -44,7 +44,7 @@ pub struct Contrastive {
 
 impl Default for Contrastive {
     fn default() -> Self {
-        Self { scale: 20.0, pooling: Pooling::Mean, group: 0, widths: Vec::new() }
+        Self { scale: 20.0, pooling: LossPooling::Mean, group: 0, widths: Vec::new() }
     }
 }
 
@@ -53,13 +53,13 @@ impl<T: Real> Loss<T> for Contrastive {
         false
     }
 
-    fn weight(&self, batch: &Batch, targets: &Targets) -> f64 {
+    fn weight(&self, batch: &TrainingBatch, targets: &Targets) -> f64 {
         self.anchors(texts_of(batch).spans.len(), targets).len() as f64
     }
 
     fn add(
         &self,
-        outputs: &Outputs<'_, T>,
+        outputs: &LossRows<'_, T>,
         targets: &Targets,
         scale: f64,
         gradient: &mut [T],
@@ -89,7 +89,7 @@ impl<T: Real> Loss<T> for Contrastive {
 }
 
 /// Returns the sequences that become embeddings.
-pub(crate) fn texts_of(batch: &Batch) -> &Texts {
+pub(crate) fn texts_of(batch: &TrainingBatch) -> &BatchSequences {
     if batch.writer.rows.is_empty() { &batch.reader } else { &batch.writer }
 }
 
@@ -119,7 +119,7 @@ impl Contrastive {
     /// If rows are missing, an example has no match, or embeddings are narrower than a width.
     pub(crate) fn examples(
         &self,
-        batch: &Batch,
+        batch: &TrainingBatch,
         targets: &Targets,
         columns: usize,
     ) -> Result<(Vec<usize>, Vec<usize>)> {
@@ -142,9 +142,9 @@ impl Contrastive {
     fn pool<T: Real>(&self, rows: &[T], columns: usize) -> Vec<T> {
         let count = rows.len() / columns;
         match self.pooling {
-            Pooling::First => rows[..columns].to_vec(),
-            Pooling::Last => rows[(count - 1) * columns..].to_vec(),
-            Pooling::Mean => {
+            LossPooling::First => rows[..columns].to_vec(),
+            LossPooling::Last => rows[(count - 1) * columns..].to_vec(),
+            LossPooling::Mean => {
                 let mut sum = vec![T::ZERO; columns];
                 for row in rows.chunks(columns) {
                     sum.iter_mut().zip(row).for_each(|(sum, x)| *sum += *x);
@@ -158,9 +158,9 @@ impl Contrastive {
     fn unpool<T: Real>(&self, span: Range<usize>, steep: &[T], gradient: &mut [T]) {
         let columns = steep.len();
         let (rows, share) = match self.pooling {
-            Pooling::First => (span.start..span.start + 1, T::ONE),
-            Pooling::Last => (span.end - 1..span.end, T::ONE),
-            Pooling::Mean => (span.clone(), T::ONE / T::of(span.len() as f64)),
+            LossPooling::First => (span.start..span.start + 1, T::ONE),
+            LossPooling::Last => (span.end - 1..span.end, T::ONE),
+            LossPooling::Mean => (span.clone(), T::ONE / T::of(span.len() as f64)),
         };
         for row in gradient[rows.start * columns..rows.end * columns].chunks_mut(columns) {
             row.iter_mut().zip(steep).for_each(|(to, from)| *to += *from * share);
@@ -206,8 +206,8 @@ impl Contrastive {
         let (rows, count) = (anchors.len(), others.len());
         let mut scores = vec![T::ZERO; rows * count];
         let (left, right) =
-            (Matrix::new(&left, rows, width, width), Matrix::new(&right, count, width, width));
-        multiply(T::of(self.scale), left, right.turned(), false, Target::new(&mut scores, count));
+            (MatrixView::new(&left, rows, width, width), MatrixView::new(&right, count, width, width));
+        multiply(T::of(self.scale), left, right.turned(), false, MatrixOutput::new(&mut scores, count));
         let mut sum = Sum::default();
         for (row, scores) in scores.chunks_mut(count).enumerate() {
             // The index of the match among the sequences that are not anchors.
@@ -220,7 +220,7 @@ impl Contrastive {
             scores.iter_mut().for_each(|x| *x = (*x - total).exp() * T::of(scale));
             scores[own] -= T::of(scale);
         }
-        let scores = Matrix::new(&scores, rows, count, count);
+        let scores = MatrixView::new(&scores, rows, count, count);
         let mut of_units = vec![T::ZERO; texts * width];
         let mut spread = |places: &[usize], from: Vec<T>| {
             for (place, from) in places.iter().zip(from.chunks(width)) {
@@ -228,10 +228,10 @@ impl Contrastive {
             }
         };
         let mut of_left = vec![T::ZERO; rows * width];
-        multiply(T::of(self.scale), scores, right, false, Target::new(&mut of_left, width));
+        multiply(T::of(self.scale), scores, right, false, MatrixOutput::new(&mut of_left, width));
         spread(&anchors, of_left);
         let mut of_right = vec![T::ZERO; count * width];
-        multiply(T::of(self.scale), scores.turned(), left, false, Target::new(&mut of_right, width));
+        multiply(T::of(self.scale), scores.turned(), left, false, MatrixOutput::new(&mut of_right, width));
         spread(&others, of_right);
         for text in 0..texts {
             let (unit, g) =

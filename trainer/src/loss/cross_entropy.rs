@@ -4,7 +4,7 @@ use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use siskin::{Error, Result};
 
-use super::{Loss, Outputs, Sum, Targets};
+use super::{Loss, LossRows, Sum, Targets};
 use crate::real::Real;
 
 /// Cross-entropy with the softmax of a row.
@@ -18,7 +18,7 @@ pub struct CrossEntropy {
 impl<T: Real> Loss<T> for CrossEntropy {
     fn add(
         &self,
-        outputs: &Outputs<'_, T>,
+        outputs: &LossRows<'_, T>,
         targets: &Targets,
         scale: f64,
         gradient: &mut [T],

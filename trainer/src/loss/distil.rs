@@ -4,7 +4,7 @@ use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use siskin::{Error, Result};
 
-use super::{CrossEntropy, Loss, Outputs, Sum, Targets};
+use super::{CrossEntropy, Loss, LossRows, Sum, Targets};
 use crate::real::Real;
 
 /// The KL divergence from the teacher's softmax to the row's, both at a temperature, and cross-entropy with the
@@ -29,7 +29,7 @@ impl Default for Distil {
 impl<T: Real> Loss<T> for Distil {
     fn add(
         &self,
-        outputs: &Outputs<'_, T>,
+        outputs: &LossRows<'_, T>,
         targets: &Targets,
         scale: f64,
         gradient: &mut [T],

@@ -7,13 +7,13 @@ mod distil;
 mod tests;
 
 pub(crate) use contrastive::texts_of;
-pub use contrastive::{Contrastive, Pooling};
+pub use contrastive::{Contrastive, LossPooling};
 pub use cross_entropy::CrossEntropy;
 pub use distil::Distil;
 
 use siskin::Result;
 
-use crate::batch::Batch;
+use crate::batch::TrainingBatch;
 use crate::real::Real;
 use crate::settings::{Settings, read, unknown};
 
@@ -50,7 +50,7 @@ pub struct Targets {
 
 /// A range of output rows.
 #[derive(Clone, Copy, Debug)]
-pub struct Outputs<'a, T> {
+pub struct LossRows<'a, T> {
     /// The index of the first row.
     pub first: usize,
     /// Columns of a row.
@@ -58,7 +58,7 @@ pub struct Outputs<'a, T> {
     /// The values, row by row.
     pub numbers: &'a [T],
     /// The batch.
-    pub batch: &'a Batch,
+    pub batch: &'a TrainingBatch,
 }
 
 /// A sum of losses.
@@ -97,11 +97,16 @@ pub trait Loss<T: Real>: Sync {
     }
 
     /// Returns the total weight of a batch.
-    fn weight(&self, _: &Batch, targets: &Targets) -> f64 {
+    fn weight(&self, _: &TrainingBatch, targets: &Targets) -> f64 {
         targets.weights.iter().map(|weight| f64::from(*weight)).sum()
     }
 
     /// Returns the weighted sum of the rows' losses, and writes the gradient of that sum, times `scale`.
-    fn add(&self, outputs: &Outputs<'_, T>, targets: &Targets, scale: f64, gradient: &mut [T])
-    -> Result<Sum>;
+    fn add(
+        &self,
+        outputs: &LossRows<'_, T>,
+        targets: &Targets,
+        scale: f64,
+        gradient: &mut [T],
+    ) -> Result<Sum>;
 }

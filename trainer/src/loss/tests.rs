@@ -1,27 +1,27 @@
 //! Losses compared with finite differences, and with PyTorch.
 
 use super::*;
-use crate::batch::Texts;
+use crate::batch::BatchSequences;
 
 /// A pseudo-random number.
 fn number(i: usize) -> f64 {
     ((i * 7919 + 13) % 1009) as f64 / 504.5 - 1.0
 }
 
-fn batch(texts: usize, rows: usize) -> Batch {
-    let mut reader = Texts::default();
+fn batch(texts: usize, rows: usize) -> TrainingBatch {
+    let mut reader = BatchSequences::default();
     (0..texts).for_each(|_| reader.push(&vec![0; rows], &[]));
     reader.want_all();
-    Batch { reader, ..Batch::default() }
+    TrainingBatch { reader, ..TrainingBatch::default() }
 }
 
 /// Checks the gradient against finite differences.
-fn check(loss: &dyn Loss<f64>, batch: &Batch, columns: usize, targets: &Targets) -> f64 {
+fn check(loss: &dyn Loss<f64>, batch: &TrainingBatch, columns: usize, targets: &Targets) -> f64 {
     let rows = batch.reader.wanted.len();
     let mut numbers: Vec<f64> = (0..rows * columns).map(number).collect();
     let mut gradient = vec![f64::NAN; numbers.len()];
     let run = |numbers: &[f64], gradient: &mut [f64]| {
-        let outputs = Outputs { first: 0, columns, numbers, batch };
+        let outputs = LossRows { first: 0, columns, numbers, batch };
         loss.add(&outputs, targets, 0.5, gradient).unwrap()
     };
     let sum = run(&numbers, &mut gradient);
@@ -54,11 +54,11 @@ fn gradients_of_losses_are_how_they_change() {
         check(&CrossEntropy { smoothing }, &batch, 7, &targets(12, 7));
     }
     check(&Distil { temperature: 2.0, share: 0.7 }, &batch, 7, &targets(12, 7));
-    for pooling in [Pooling::Mean, Pooling::First, Pooling::Last] {
+    for pooling in [LossPooling::Mean, LossPooling::First, LossPooling::Last] {
         let loss = Contrastive { scale: 20.0, pooling, group: 2, widths: vec![4, 8] };
         check(&loss, &batch, 8, &Targets::default());
     }
-    let loss = Contrastive { scale: 5.0, pooling: Pooling::Mean, group: 4, widths: Vec::new() };
+    let loss = Contrastive { scale: 5.0, pooling: LossPooling::Mean, group: 4, widths: Vec::new() };
     check(&loss, &batch, 8, &Targets::default());
 }
 
@@ -86,7 +86,7 @@ fn examples_without_a_match_are_refused() {
     let batch = batch(4, 1);
     let refused = |weights: [f32; 4]| {
         let targets = Targets { weights: weights.to_vec(), ..Targets::default() };
-        let outputs = Outputs { first: 0, columns: 2, numbers: &[1.0_f64; 8], batch: &batch };
+        let outputs = LossRows { first: 0, columns: 2, numbers: &[1.0_f64; 8], batch: &batch };
         let error = Contrastive::default().add(&outputs, &targets, 1.0, &mut [0.0; 8]).unwrap_err();
         error.message().to_owned()
     };
@@ -103,7 +103,7 @@ fn rows_in_parts_give_what_they_give_together() {
     let run = |rows: std::ops::Range<usize>| {
         let mut gradient = vec![0.0; rows.len() * columns];
         let part = &numbers[rows.start * columns..rows.end * columns];
-        let outputs = Outputs { first: rows.start, columns, numbers: part, batch: &batch };
+        let outputs = LossRows { first: rows.start, columns, numbers: part, batch: &batch };
         let loss = Distil { temperature: 3.0, share: 0.5 };
         (loss.add(&outputs, &targets, 1.0, &mut gradient).unwrap(), gradient)
     };

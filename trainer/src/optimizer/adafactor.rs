@@ -3,9 +3,9 @@
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use siskin::Result;
-use siskin::graph::Role;
+use siskin::graph::WeightRole;
 
-use super::{Data, Method, Settings, Shape, Tensor, lerp, zeros};
+use super::{Settings, StepTensor, TableData, TensorShape, UpdateRule, lerp, zeros};
 use crate::clip::square;
 use crate::settings::{read, within};
 
@@ -40,7 +40,7 @@ impl Default for AdafactorOptions {
     }
 }
 
-pub(super) fn build(settings: &Settings) -> Result<Box<dyn Method>> {
+pub(super) fn build(settings: &Settings) -> Result<Box<dyn UpdateRule>> {
     let options: AdafactorOptions = read("adafactor", settings)?;
     within("adafactor.beta2_decay", options.beta2_decay, -f64::MAX..=0.0)?;
     within("adafactor.eps[0]", options.eps[0], 0.0..=f64::MAX)?;
@@ -74,27 +74,27 @@ fn rows_of_task(rows: usize) -> usize {
     rows.div_ceil(TASKS).max(16)
 }
 
-impl Method for AdafactorOptions {
-    fn slots(&self, shape: &Shape<'_>) -> Vec<(&'static str, Data)> {
+impl UpdateRule for AdafactorOptions {
+    fn slots(&self, shape: &TensorShape<'_>) -> Vec<(&'static str, TableData)> {
         match shape.role {
-            Role::Matrix => vec![("rows", zeros(shape.rows)), ("columns", zeros(shape.columns))],
-            Role::Vector => vec![("second", zeros(shape.count()))],
+            WeightRole::Matrix => vec![("rows", zeros(shape.rows)), ("columns", zeros(shape.columns))],
+            WeightRole::Vector => vec![("second", zeros(shape.count()))],
         }
     }
 
-    fn step(&self, tensor: Tensor<'_>, state: &mut [Data]) {
+    fn step(&self, tensor: StepTensor<'_>, state: &mut [TableData]) {
         let share = (tensor.count as f64).powf(self.beta2_decay) as f32;
         let least = (self.eps[0] * self.eps[0]) as f32;
         let (columns, factor) = (tensor.shape.columns.max(1), tensor.factor);
         let squares = match state {
-            [Data::Numbers(second)] => {
+            [TableData::Numbers(second)] => {
                 for (second, gradient) in second.iter_mut().zip(tensor.gradient) {
                     let gradient = gradient * factor;
                     *second = lerp(*second, gradient * gradient, share);
                 }
                 Squares::Each(second)
             }
-            [Data::Numbers(rows), Data::Numbers(of_columns)] => {
+            [TableData::Numbers(rows), TableData::Numbers(of_columns)] => {
                 average(tensor.gradient, factor, share, rows, of_columns);
                 let mean = rows.iter().map(|row| f64::from(*row)).sum::<f64>() / rows.len().max(1) as f64;
                 Squares::Factors { rows, columns: of_columns, mean: (mean as f32).max(self.eps[0] as f32) }
@@ -139,7 +139,7 @@ impl AdafactorOptions {
     }
 
     /// Returns the step size for an update of RMS 1.
-    fn pace(&self, tensor: &Tensor<'_>) -> f64 {
+    fn pace(&self, tensor: &StepTensor<'_>) -> f64 {
         let rate = match self.relative_step {
             true => self.relative(tensor.count),
             false => tensor.rate.min((tensor.count as f64).sqrt().recip()),

@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 use siskin::Result;
 
-use super::moments::Moments;
-use super::{Method, Settings};
+use super::moments::AdamSettings;
+use super::{Settings, UpdateRule};
 use crate::settings::read;
 
 /// Settings of `adam`.
@@ -26,12 +26,12 @@ impl Default for AdamOptions {
 }
 
 impl AdamOptions {
-    pub(crate) fn moments(&self) -> Result<Moments> {
+    pub(crate) fn moments(&self) -> Result<AdamSettings> {
         let Self { betas, eps, weight_decay } = *self;
-        Moments { betas, eps, weight_decay, decoupled: false }.checked("adam")
+        AdamSettings { betas, eps, weight_decay, decoupled: false }.checked("adam")
     }
 }
 
-pub(super) fn build(settings: &Settings) -> Result<Box<dyn Method>> {
+pub(super) fn build(settings: &Settings) -> Result<Box<dyn UpdateRule>> {
     Ok(Box::new(read::<AdamOptions>("adam", settings)?.moments()?))
 }

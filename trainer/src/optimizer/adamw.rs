@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 use siskin::Result;
 
-use super::moments::Moments;
-use super::{Data, Method, Settings, Shape, Tensor, zeros};
+use super::moments::AdamSettings;
+use super::{Settings, StepTensor, TableData, TensorShape, UpdateRule, zeros};
 use crate::settings::read;
 
 /// Settings of `adamw`.
@@ -26,24 +26,24 @@ impl Default for AdamWOptions {
 }
 
 impl AdamWOptions {
-    pub(crate) fn moments(&self, name: &str) -> Result<Moments> {
+    pub(crate) fn moments(&self, name: &str) -> Result<AdamSettings> {
         let Self { betas, eps, weight_decay } = *self;
-        Moments { betas, eps, weight_decay, decoupled: true }.checked(name)
+        AdamSettings { betas, eps, weight_decay, decoupled: true }.checked(name)
     }
 }
 
-pub(super) fn build(settings: &Settings) -> Result<Box<dyn Method>> {
+pub(super) fn build(settings: &Settings) -> Result<Box<dyn UpdateRule>> {
     let options: AdamWOptions = read("adamw", settings)?;
     Ok(Box::new(options.moments("adamw")?))
 }
 
-impl Method for Moments {
-    fn slots(&self, shape: &Shape<'_>) -> Vec<(&'static str, Data)> {
+impl UpdateRule for AdamSettings {
+    fn slots(&self, shape: &TensorShape<'_>) -> Vec<(&'static str, TableData)> {
         vec![("first", zeros(shape.count())), ("second", zeros(shape.count()))]
     }
 
-    fn step(&self, tensor: Tensor<'_>, state: &mut [Data]) {
-        let [Data::Numbers(first), Data::Numbers(second)] = state else {
+    fn step(&self, tensor: StepTensor<'_>, state: &mut [TableData]) {
+        let [TableData::Numbers(first), TableData::Numbers(second)] = state else {
             unreachable!("two tables of numbers")
         };
         self.step(tensor, first, second);

@@ -5,8 +5,8 @@ use serde::{Deserialize, Serialize};
 use siskin::Result;
 
 use super::codes::{BLOCK, Codes};
-use super::moments::Moments;
-use super::{AdamWOptions, Data, Method, Settings, Shape, Tensor, zeros};
+use super::moments::AdamSettings;
+use super::{AdamWOptions, Settings, StepTensor, TableData, TensorShape, UpdateRule, zeros};
 use crate::settings::read;
 
 /// Settings of `adamw8`.
@@ -31,20 +31,20 @@ impl Default for AdamW8Options {
 }
 
 impl AdamW8Options {
-    pub(crate) fn moments(&self) -> Result<Moments> {
+    pub(crate) fn moments(&self) -> Result<AdamSettings> {
         let Self { betas, eps, weight_decay, .. } = *self;
         AdamWOptions { betas, eps, weight_decay }.moments("adamw8")
     }
 }
 
-pub(super) fn build(settings: &Settings) -> Result<Box<dyn Method>> {
+pub(super) fn build(settings: &Settings) -> Result<Box<dyn UpdateRule>> {
     let options: AdamW8Options = read("adamw8", settings)?;
     let (moments, smallest) = (options.moments()?, options.smallest);
     Ok(Box::new(AdamW8 { moments, smallest, first: Codes::new(true), second: Codes::new(false) }))
 }
 
 struct AdamW8 {
-    moments: Moments,
+    moments: AdamSettings,
     smallest: usize,
     first: Codes,
     second: Codes,
@@ -53,26 +53,26 @@ struct AdamW8 {
 /// Blocks of one task.
 const BLOCKS: usize = 64;
 
-impl Method for AdamW8 {
-    fn slots(&self, shape: &Shape<'_>) -> Vec<(&'static str, Data)> {
+impl UpdateRule for AdamW8 {
+    fn slots(&self, shape: &TensorShape<'_>) -> Vec<(&'static str, TableData)> {
         let count = shape.count();
         if count < self.smallest {
             return self.moments.slots(shape);
         }
-        let bytes = || Data::Bytes(vec![0; count]);
+        let bytes = || TableData::Bytes(vec![0; count]);
         let scales = || zeros(count.div_ceil(BLOCK));
         vec![("first", bytes()), ("second", bytes()), ("first_scales", scales()), ("second_scales", scales())]
     }
 
-    fn step(&self, tensor: Tensor<'_>, state: &mut [Data]) {
+    fn step(&self, tensor: StepTensor<'_>, state: &mut [TableData]) {
         let [
-            Data::Bytes(first),
-            Data::Bytes(second),
-            Data::Numbers(first_scales),
-            Data::Numbers(second_scales),
+            TableData::Bytes(first),
+            TableData::Bytes(second),
+            TableData::Numbers(first_scales),
+            TableData::Numbers(second_scales),
         ] = state
         else {
-            return Method::step(&self.moments, tensor, state);
+            return UpdateRule::step(&self.moments, tensor, state);
         };
         let scalars = self.moments.scalars(&tensor);
         let size = BLOCK * BLOCKS;

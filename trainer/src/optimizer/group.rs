@@ -1,7 +1,7 @@
 //! Parameter groups.
 
 use serde::{Deserialize, Serialize};
-use siskin::graph::Role;
+use siskin::graph::WeightRole;
 use siskin::{Error, Result};
 
 use crate::parameters::{Parameter, Parameters};
@@ -33,8 +33,8 @@ pub struct Factors {
 /// Returns the factors of a tensor.
 pub(super) fn factors(groups: &[Group], parameter: &Parameter<f32>) -> Factors {
     let decay = match parameter.role {
-        Role::Matrix => 1.0,
-        Role::Vector => 0.0,
+        WeightRole::Matrix => 1.0,
+        WeightRole::Vector => 0.0,
     };
     let mut factors = Factors { rate: 1.0, decay };
     for group in groups.iter().filter(|group| fits(&group.tensors, &parameter.name)) {

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use siskin::Result;
 
 use super::moments::ALMOST_ONE;
-use super::{CHUNK, Data, Method, Settings, Shape, Tensor, zeros};
+use super::{CHUNK, Settings, StepTensor, TableData, TensorShape, UpdateRule, zeros};
 use crate::settings::{read, within};
 
 /// Settings of `lion`.
@@ -24,7 +24,7 @@ impl Default for LionOptions {
     }
 }
 
-pub(super) fn build(settings: &Settings) -> Result<Box<dyn Method>> {
+pub(super) fn build(settings: &Settings) -> Result<Box<dyn UpdateRule>> {
     let options: LionOptions = read("lion", settings)?;
     within("lion.betas[0]", options.betas[0], 0.0..=ALMOST_ONE)?;
     within("lion.betas[1]", options.betas[1], 0.0..=ALMOST_ONE)?;
@@ -32,13 +32,13 @@ pub(super) fn build(settings: &Settings) -> Result<Box<dyn Method>> {
     Ok(Box::new(options))
 }
 
-impl Method for LionOptions {
-    fn slots(&self, shape: &Shape<'_>) -> Vec<(&'static str, Data)> {
+impl UpdateRule for LionOptions {
+    fn slots(&self, shape: &TensorShape<'_>) -> Vec<(&'static str, TableData)> {
         vec![("momentum", zeros(shape.count()))]
     }
 
-    fn step(&self, tensor: Tensor<'_>, state: &mut [Data]) {
-        let [Data::Numbers(average)] = state else { unreachable!("one table of numbers") };
+    fn step(&self, tensor: StepTensor<'_>, state: &mut [TableData]) {
+        let [TableData::Numbers(average)] = state else { unreachable!("one table of numbers") };
         let (rate, factor) = (tensor.rate as f32, tensor.factor);
         let keep = (1.0 - tensor.rate * self.weight_decay * tensor.decay) as f32;
         let [ahead, behind] = self.betas.map(|beta| [beta as f32, (1.0 - beta) as f32]);

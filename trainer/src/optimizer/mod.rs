@@ -1,6 +1,6 @@
 //! Optimizers.
 //!
-//! An optimizer is a file with a type that implements `Method`, and a line in `OPTIMIZERS`. A method defines the
+//! An optimizer is a file with a type that implements `UpdateRule`, and a line in `OPTIMIZERS`. A method defines the
 //! state tables of a tensor and how one step changes tensor and tables; everything else is common and implemented
 //! here: which tensors are trained, parameter groups, counting steps, saving and restoring. A step gives the same
 //! bits for any number of threads.
@@ -24,7 +24,7 @@ pub use adamw::AdamWOptions;
 pub use adamw8::AdamW8Options;
 pub use group::{Factors, Group};
 pub use lion::LionOptions;
-pub(crate) use moments::Moments;
+pub(crate) use moments::AdamSettings;
 pub(crate) use muon::FACTORS;
 pub use muon::{Adjust, MuonOptions};
 pub use sgd::SgdOptions;
@@ -35,14 +35,14 @@ pub(crate) fn codes_of_bytes(signed: bool) -> Vec<f32> {
 }
 
 use serde::{Deserialize, Serialize};
-use siskin::graph::Role;
+use siskin::graph::WeightRole;
 use siskin::{Error, ErrorKind, Result};
 
 use crate::parameters::{Gradients, Parameter, Parameters};
 use crate::settings::{Settings, unknown};
-use crate::state::{Data, State, Tables, View, bytes_of, fill, words};
+use crate::state::{Checkpointed, TableData, TableView, Tables, bytes_of, fill, words};
 
-type Build = fn(&Settings) -> Result<Box<dyn Method>>;
+type Build = fn(&Settings) -> Result<Box<dyn UpdateRule>>;
 
 /// Every optimizer: name, and constructor from settings.
 const OPTIMIZERS: &[(&str, Build)] = &[
@@ -64,14 +64,14 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 const CHUNK: usize = 1 << 14;
 
 /// The tensor that state tables are created for.
-pub(crate) struct Shape<'a> {
+pub(crate) struct TensorShape<'a> {
     name: &'a str,
     rows: usize,
     columns: usize,
-    role: Role,
+    role: WeightRole,
 }
 
-impl<'a> Shape<'a> {
+impl<'a> TensorShape<'a> {
     fn of(parameter: &'a Parameter<f32>) -> Self {
         Self { name: &parameter.name, rows: parameter.rows, columns: parameter.columns, role: parameter.role }
     }
@@ -82,10 +82,10 @@ impl<'a> Shape<'a> {
 }
 
 /// A tensor in a step.
-pub(crate) struct Tensor<'a> {
+pub(crate) struct StepTensor<'a> {
     numbers: &'a mut [f32],
     gradient: &'a [f32],
-    shape: Shape<'a>,
+    shape: TensorShape<'a>,
     /// The learning rate of this tensor.
     rate: f64,
     /// The factor on its weight decay.
@@ -97,12 +97,12 @@ pub(crate) struct Tensor<'a> {
 }
 
 /// An update rule.
-pub(crate) trait Method: Send + Sync {
+pub(crate) trait UpdateRule: Send + Sync {
     /// Returns the initial state tables of a tensor, with unique names.
-    fn slots(&self, shape: &Shape<'_>) -> Vec<(&'static str, Data)>;
+    fn slots(&self, shape: &TensorShape<'_>) -> Vec<(&'static str, TableData)>;
 
     /// Updates a tensor and its tables.
-    fn step(&self, tensor: Tensor<'_>, state: &mut [Data]);
+    fn step(&self, tensor: StepTensor<'_>, state: &mut [TableData]);
 }
 
 /// The optimizer and its settings.
@@ -139,15 +139,15 @@ struct Trained {
     factors: Factors,
     count: usize,
     slots: Vec<&'static str>,
-    state: Vec<Data>,
+    state: Vec<TableData>,
 }
 
 /// An optimizer and its state.
 pub struct Optimizer {
     name: &'static str,
-    method: Box<dyn Method>,
+    method: Box<dyn UpdateRule>,
     count: u64,
-    steps: Data,
+    steps: TableData,
     list: Vec<Option<Trained>>,
 }
 
@@ -170,7 +170,7 @@ impl Optimizer {
         group::check(&options.groups, parameters, trained)?;
         let of = |(index, parameter): (usize, &Parameter<f32>)| {
             trained(index).then(|| {
-                let (slots, state) = method.slots(&Shape::of(parameter)).into_iter().unzip();
+                let (slots, state) = method.slots(&TensorShape::of(parameter)).into_iter().unzip();
                 let factors = group::factors(&options.groups, parameter);
                 Trained {
                     name: parameter.name.clone(),
@@ -182,7 +182,7 @@ impl Optimizer {
             })
         };
         let list = parameters.list.iter().enumerate().map(of).collect();
-        Ok(Self { name, method, count: 0, steps: Data::Bytes(bytes_of([0])), list })
+        Ok(Self { name, method, count: 0, steps: TableData::Bytes(bytes_of([0])), list })
     }
 
     /// Updates parameters. Gradients are read once if the method allows, and do not change.
@@ -197,15 +197,15 @@ impl Optimizer {
     ) -> Result<()> {
         self.check(parameters, gradients)?;
         self.count += 1;
-        self.steps = Data::Bytes(bytes_of([self.count]));
+        self.steps = TableData::Bytes(bytes_of([self.count]));
         let pairs = parameters.list.iter_mut().zip(&gradients.list);
         for (trained, (parameter, gradient)) in self.list.iter_mut().zip(pairs) {
             let (Some(trained), Some(gradient)) = (trained, gradient) else { continue };
             let Parameter { name, rows, columns, role, numbers, .. } = parameter;
-            let tensor = Tensor {
+            let tensor = StepTensor {
                 numbers,
                 gradient,
-                shape: Shape { name, rows: *rows, columns: *columns, role: *role },
+                shape: TensorShape { name, rows: *rows, columns: *columns, role: *role },
                 rate: step.rate * trained.factors.rate,
                 decay: trained.factors.decay,
                 factor: step.factor as f32,
@@ -258,7 +258,7 @@ impl Optimizer {
     }
 
     /// Returns the state tables of a tensor, with their names in a checkpoint.
-    pub(crate) fn tables_of(&self, weight: usize) -> impl Iterator<Item = (String, View<'_>)> {
+    pub(crate) fn tables_of(&self, weight: usize) -> impl Iterator<Item = (String, TableView<'_>)> {
         let trained = self.list.get(weight).and_then(Option::as_ref);
         trained.into_iter().flat_map(move |trained| trained.tables(self.name))
     }
@@ -269,18 +269,18 @@ impl Trained {
         format!("optimizer.{optimizer}.{slot}.{}", self.name)
     }
 
-    fn tables(&self, optimizer: &str) -> impl Iterator<Item = (String, View<'_>)> {
+    fn tables(&self, optimizer: &str) -> impl Iterator<Item = (String, TableView<'_>)> {
         let pairs = self.slots.iter().zip(&self.state);
         pairs.map(move |(slot, data)| (self.table(optimizer, slot), data.view()))
     }
 }
 
-impl State for Optimizer {
+impl Checkpointed for Optimizer {
     fn prefix(&self) -> &'static str {
         "optimizer."
     }
 
-    fn tables(&self) -> Vec<(String, View<'_>)> {
+    fn tables(&self) -> Vec<(String, TableView<'_>)> {
         let mut tables = vec![(self.step_table(), self.steps.view())];
         tables.extend(self.list.iter().flatten().flat_map(|trained| trained.tables(self.name)));
         tables
@@ -288,7 +288,7 @@ impl State for Optimizer {
 
     fn take(&mut self, tables: &Tables) -> Result<()> {
         [self.count] = words(tables, &self.step_table())?;
-        self.steps = Data::Bytes(bytes_of([self.count]));
+        self.steps = TableData::Bytes(bytes_of([self.count]));
         for trained in self.list.iter_mut().flatten() {
             for index in 0..trained.slots.len() {
                 let name = trained.table(self.name, trained.slots[index]);
@@ -300,8 +300,8 @@ impl State for Optimizer {
 }
 
 /// A zero for each element of a tensor.
-fn zeros(count: usize) -> Data {
-    Data::Numbers(vec![0.0; count])
+fn zeros(count: usize) -> TableData {
+    TableData::Numbers(vec![0.0; count])
 }
 
 /// Interpolates linearly between two numbers.

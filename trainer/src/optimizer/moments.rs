@@ -3,12 +3,12 @@
 use rayon::prelude::*;
 use siskin::Result;
 
-use super::{CHUNK, Tensor, lerp};
+use super::{CHUNK, StepTensor, lerp};
 use crate::settings::within;
 
 /// The settings that Adam and AdamW share.
 #[derive(Clone, Debug)]
-pub(crate) struct Moments {
+pub(crate) struct AdamSettings {
     pub(crate) betas: [f64; 2],
     pub(crate) eps: f64,
     pub(crate) weight_decay: f64,
@@ -19,7 +19,7 @@ pub(crate) struct Moments {
 /// The largest decay rate below one.
 pub(super) const ALMOST_ONE: f64 = 1.0 - f64::EPSILON;
 
-impl Moments {
+impl AdamSettings {
     pub(super) fn checked(self, name: &str) -> Result<Self> {
         for (index, beta) in self.betas.iter().enumerate() {
             within(&format!("{name}.betas[{index}]"), *beta, 0.0..=ALMOST_ONE)?;
@@ -30,7 +30,7 @@ impl Moments {
     }
 
     /// Returns the scalars of a step.
-    pub(super) fn scalars(&self, tensor: &Tensor<'_>) -> Scalars {
+    pub(super) fn scalars(&self, tensor: &StepTensor<'_>) -> Scalars {
         let [first, second] = self.betas;
         let count = i32::try_from(tensor.count).unwrap_or(i32::MAX);
         let decay = self.weight_decay * tensor.decay;
@@ -48,7 +48,7 @@ impl Moments {
     }
 
     /// Runs one step with both moments in f32.
-    pub(super) fn step(&self, tensor: Tensor<'_>, first: &mut [f32], second: &mut [f32]) {
+    pub(super) fn step(&self, tensor: StepTensor<'_>, first: &mut [f32], second: &mut [f32]) {
         let scalars = self.scalars(&tensor);
         let numbers = tensor.numbers.par_chunks_mut(CHUNK).zip(tensor.gradient.par_chunks(CHUNK));
         let averages = first.par_chunks_mut(CHUNK).zip(second.par_chunks_mut(CHUNK));

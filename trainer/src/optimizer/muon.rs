@@ -4,12 +4,12 @@
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use siskin::Result;
-use siskin::graph::Role;
+use siskin::graph::WeightRole;
 
-use super::moments::{ALMOST_ONE, Moments};
-use super::{AdamWOptions, CHUNK, Data, Method, Settings, Shape, Tensor, lerp, zeros};
+use super::moments::{ALMOST_ONE, AdamSettings};
+use super::{AdamWOptions, CHUNK, Settings, StepTensor, TableData, TensorShape, UpdateRule, lerp, zeros};
 use crate::clip::square;
-use crate::gemm::{Matrix, Target, multiply_together};
+use crate::gemm::{MatrixOutput, MatrixView, multiply_together};
 use crate::settings::{fits, read, within};
 
 /// Settings of `muon`.
@@ -78,7 +78,7 @@ impl Default for MuonOptions {
     }
 }
 
-pub(super) fn build(settings: &Settings) -> Result<Box<dyn Method>> {
+pub(super) fn build(settings: &Settings) -> Result<Box<dyn UpdateRule>> {
     let options: MuonOptions = read("muon", settings)?;
     within("muon.momentum", options.momentum, 0.0..=ALMOST_ONE)?;
     within("muon.weight_decay", options.weight_decay, 0.0..=f64::MAX)?;
@@ -91,22 +91,22 @@ pub(super) fn build(settings: &Settings) -> Result<Box<dyn Method>> {
 
 struct Muon {
     options: MuonOptions,
-    moments: Moments,
+    moments: AdamSettings,
 }
 
-impl Method for Muon {
-    fn slots(&self, shape: &Shape<'_>) -> Vec<(&'static str, Data)> {
+impl UpdateRule for Muon {
+    fn slots(&self, shape: &TensorShape<'_>) -> Vec<(&'static str, TableData)> {
         let other = self.options.others.iter().any(|pattern| fits(pattern, shape.name));
         match shape.role {
-            Role::Matrix if !other => vec![("momentum", zeros(shape.count()))],
+            WeightRole::Matrix if !other => vec![("momentum", zeros(shape.count()))],
             _ => self.moments.slots(shape),
         }
     }
 
-    fn step(&self, mut tensor: Tensor<'_>, state: &mut [Data]) {
-        let [Data::Numbers(average)] = state else {
+    fn step(&self, mut tensor: StepTensor<'_>, state: &mut [TableData]) {
+        let [TableData::Numbers(average)] = state else {
             tensor.rate *= self.options.others_rate;
-            return Method::step(&self.moments, tensor, state);
+            return UpdateRule::step(&self.moments, tensor, state);
         };
         let (rows, columns) = (tensor.shape.rows, tensor.shape.columns);
         let (factor, momentum) = (tensor.factor, self.options.momentum as f32);
@@ -148,14 +148,14 @@ fn orthogonal(numbers: Vec<f32>, rows: usize, columns: usize, steps: usize, eps:
     let (mut gram, mut update) = (vec![0.0; height * height], vec![0.0; height * height]);
     let [a, b, c] = FACTORS;
     for _ in 0..steps {
-        let wide = Matrix::new(&x, height, width, width);
-        multiply_together(1.0, wide, wide.turned(), false, Target::new(&mut gram, height));
+        let wide = MatrixView::new(&x, height, width, width);
+        multiply_together(1.0, wide, wide.turned(), false, MatrixOutput::new(&mut gram, height));
         update.iter_mut().zip(&gram).for_each(|(update, gram)| *update = b * gram);
-        let square = Matrix::new(&gram, height, height, height);
-        multiply_together(c, square, square, true, Target::new(&mut update, height));
+        let square = MatrixView::new(&gram, height, height, height);
+        multiply_together(c, square, square, true, MatrixOutput::new(&mut update, height));
         next.iter_mut().zip(&x).for_each(|(next, x)| *next = a * x);
-        let update = Matrix::new(&update, height, height, height);
-        multiply_together(1.0, update, wide, true, Target::new(&mut next, width));
+        let update = MatrixView::new(&update, height, height, height);
+        multiply_together(1.0, update, wide, true, MatrixOutput::new(&mut next, width));
         std::mem::swap(&mut x, &mut next);
     }
     if tall { turned(&x, height, width) } else { x }

@@ -4,7 +4,7 @@ use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use siskin::{Error, Result};
 
-use super::{CHUNK, Data, Method, Settings, Shape, Tensor, zeros};
+use super::{CHUNK, Settings, StepTensor, TableData, TensorShape, UpdateRule, zeros};
 use crate::settings::{read, within};
 
 /// Settings of `sgd`.
@@ -21,7 +21,7 @@ pub struct SgdOptions {
     pub nesterov: bool,
 }
 
-pub(super) fn build(settings: &Settings) -> Result<Box<dyn Method>> {
+pub(super) fn build(settings: &Settings) -> Result<Box<dyn UpdateRule>> {
     let options: SgdOptions = read("sgd", settings)?;
     within("sgd.momentum", options.momentum, 0.0..=f64::MAX)?;
     within("sgd.dampening", options.dampening, 0.0..=1.0)?;
@@ -32,20 +32,20 @@ pub(super) fn build(settings: &Settings) -> Result<Box<dyn Method>> {
     Ok(Box::new(options))
 }
 
-impl Method for SgdOptions {
-    fn slots(&self, shape: &Shape<'_>) -> Vec<(&'static str, Data)> {
+impl UpdateRule for SgdOptions {
+    fn slots(&self, shape: &TensorShape<'_>) -> Vec<(&'static str, TableData)> {
         match self.momentum {
             0.0 => Vec::new(),
             _ => vec![("momentum", zeros(shape.count()))],
         }
     }
 
-    fn step(&self, tensor: Tensor<'_>, state: &mut [Data]) {
+    fn step(&self, tensor: StepTensor<'_>, state: &mut [TableData]) {
         let rate = tensor.rate as f32;
         let decay = (self.weight_decay * tensor.decay) as f32;
         let gradient = |number: f32, gradient: f32| gradient * tensor.factor + decay * number;
         let chunks = tensor.numbers.par_chunks_mut(CHUNK).zip(tensor.gradient.par_chunks(CHUNK));
-        let [Data::Numbers(velocity)] = state else {
+        let [TableData::Numbers(velocity)] = state else {
             return chunks.for_each(|(numbers, gradients)| {
                 for (number, given) in numbers.iter_mut().zip(gradients) {
                     *number -= rate * gradient(*number, *given);

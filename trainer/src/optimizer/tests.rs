@@ -9,7 +9,7 @@ fn tensors() -> (Parameters<f32>, Gradients<f32>) {
         name: name.to_owned(),
         rows,
         columns,
-        role: if rows == 1 { Role::Vector } else { Role::Matrix },
+        role: if rows == 1 { WeightRole::Vector } else { WeightRole::Matrix },
         numbers: (0..rows * columns).map(|i| ((i * 7 + index) as f32).sin()).collect(),
         seen: Default::default(),
     };
@@ -61,7 +61,7 @@ fn the_number_of_threads_changes_no_bit() {
                 let (mut parameters, mut gradients) = tensors();
                 let mut optimizer = Optimizer::new(&options(name), &parameters, &gradients).unwrap();
                 steps(&mut optimizer, &mut parameters, &mut gradients, 0);
-                let norm = crate::clip::Norm::of(&gradients).length;
+                let norm = crate::clip::GradientNorm::of(&gradients).length;
                 (parameters, save(&[&optimizer]), norm)
             })
         });
@@ -101,9 +101,10 @@ fn tables_that_do_not_fit_are_refused_by_name() {
         tables
     };
     let without = change(&|tables| drop(tables.remove(name)));
-    let short = change(&|tables| drop(tables.insert(name.to_owned(), Data::Numbers(vec![0.0; 3]))));
-    let bytes = change(&|tables| drop(tables.insert(name.to_owned(), Data::Bytes(vec![0; 301 * 130]))));
-    let more = change(&|tables| drop(tables.insert("optimizer.lion".to_owned(), Data::Bytes(Vec::new()))));
+    let short = change(&|tables| drop(tables.insert(name.to_owned(), TableData::Numbers(vec![0.0; 3]))));
+    let bytes = change(&|tables| drop(tables.insert(name.to_owned(), TableData::Bytes(vec![0; 301 * 130]))));
+    let more =
+        change(&|tables| drop(tables.insert("optimizer.lion".to_owned(), TableData::Bytes(Vec::new()))));
     for (tables, kind, place) in [
         (without, ErrorKind::Missing, name),
         (short, ErrorKind::Shape, name),
@@ -115,7 +116,8 @@ fn tables_that_do_not_fit_are_refused_by_name() {
         assert_eq!((error.kind(), error.place()), (kind, &*format!("table {place}")));
         assert_eq!(other.count(), 0, "the state stays as it was");
     }
-    let others = change(&|tables| drop(tables.insert("average.steps".to_owned(), Data::Bytes(Vec::new()))));
+    let others =
+        change(&|tables| drop(tables.insert("average.steps".to_owned(), TableData::Bytes(Vec::new()))));
     restore(&mut optimizer, &others).unwrap();
     let mut lion = Optimizer::new(&options("lion"), &parameters, &gradients).unwrap();
     assert_eq!(restore(&mut lion, &tables).unwrap_err().kind(), ErrorKind::Missing);

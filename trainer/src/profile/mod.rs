@@ -6,7 +6,7 @@
 mod table;
 mod tracer;
 
-pub use table::{Row, text};
+pub use table::{ProfileRow, text};
 pub(crate) use tracer::Tracer;
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -47,7 +47,7 @@ impl ProfileOptions {
 
 /// The thread that did the work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Worker {
+pub enum ProfiledThread {
     /// The training thread.
     Steps,
     /// The prefetch thread of batches.
@@ -56,7 +56,7 @@ pub enum Worker {
     Checkpoints,
 }
 
-impl Worker {
+impl ProfiledThread {
     const ALL: [Self; 3] = [Self::Steps, Self::Batches, Self::Checkpoints];
 
     fn name(self) -> &'static str {
@@ -91,7 +91,7 @@ pub struct Event {
     /// Its name.
     pub name: String,
     /// The thread that did the work.
-    pub worker: Worker,
+    pub worker: ProfiledThread,
     /// The start time since the recorder was created.
     pub begin: Duration,
     /// The duration.
@@ -130,7 +130,13 @@ impl Recorder {
     }
 
     /// Adds an event that ends now, if it records.
-    pub fn add(&self, name: impl Into<String>, worker: Worker, begin: Instant, node: Option<NodeWork>) {
+    pub fn add(
+        &self,
+        name: impl Into<String>,
+        worker: ProfiledThread,
+        begin: Instant,
+        node: Option<NodeWork>,
+    ) {
         self.add_until(name, worker, [begin, Instant::now()], node);
     }
 
@@ -138,7 +144,7 @@ impl Recorder {
     pub fn add_until(
         &self,
         name: impl Into<String>,
-        worker: Worker,
+        worker: ProfiledThread,
         [begin, end]: [Instant; 2],
         node: Option<NodeWork>,
     ) {
@@ -162,7 +168,7 @@ impl Recorder {
 pub(crate) fn timed<R>(
     recorder: Option<&Recorder>,
     name: &str,
-    worker: Worker,
+    worker: ProfiledThread,
     work: impl FnOnce() -> R,
 ) -> R {
     let Some(recorder) = recorder.filter(|recorder| recorder.is_on()) else { return work() };
@@ -175,7 +181,7 @@ pub(crate) fn timed<R>(
 /// Converts events to the trace event format of Chrome and Perfetto.
 pub fn trace(events: &[Event]) -> Value {
     let micros = |time: Duration| time.as_nanos() as f64 / 1e3;
-    let threads = Worker::ALL.into_iter().map(|worker| {
+    let threads = ProfiledThread::ALL.into_iter().map(|worker| {
         json!({
             "name": "thread_name", "ph": "M", "pid": 1, "tid": worker.number(), "args": {"name": worker.name()},
         })
@@ -205,7 +211,7 @@ mod tests {
     #[test]
     fn only_what_happens_while_it_is_on_is_recorded() {
         let recorder = Recorder::default();
-        let work = |name: &str| timed(Some(&recorder), name, Worker::Batches, || 7);
+        let work = |name: &str| timed(Some(&recorder), name, ProfiledThread::Batches, || 7);
         assert_eq!(work("before"), 7);
         recorder.turn(true);
         assert_eq!(work("within"), 7);
@@ -226,8 +232,8 @@ mod tests {
             node,
         };
         let events = [
-            event("001.Linear.\"quoted\"", Worker::Steps, 100, Some(node)),
-            event("batch", Worker::Batches, 50, None),
+            event("001.Linear.\"quoted\"", ProfiledThread::Steps, 100, Some(node)),
+            event("batch", ProfiledThread::Batches, 50, None),
         ];
         let text = trace(&events).to_string();
         let read: Value = serde_json::from_str(&text).unwrap();

@@ -5,11 +5,11 @@ use std::fmt::Write;
 
 use serde::Serialize;
 
-use super::{Event, Worker};
+use super::{Event, ProfiledThread};
 
 /// The events of an operation, or of other work of a step.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct Row {
+pub struct ProfileRow {
     /// The operation and its phase.
     pub name: String,
     /// The number of calls.
@@ -22,12 +22,12 @@ pub struct Row {
     pub gflop_per_second: f64,
 }
 
-impl Row {
+impl ProfileRow {
     /// Aggregates events into rows, the longest first. Whole steps, which contain others, and other threads are
     /// omitted.
     pub fn of(events: &[Event]) -> Vec<Self> {
         let mut rows: BTreeMap<String, (Self, f64)> = BTreeMap::new();
-        let of_steps = |event: &&Event| event.worker == Worker::Steps && event.name != super::STEP;
+        let of_steps = |event: &&Event| event.worker == ProfiledThread::Steps && event.name != super::STEP;
         for event in events.iter().filter(of_steps) {
             let name = match &event.node {
                 Some(node) => format!("{} {}", node.op, node.phase),
@@ -52,11 +52,11 @@ impl Row {
 }
 
 /// Formats rows as a text table.
-pub fn text(rows: &[Row]) -> String {
+pub fn text(rows: &[ProfileRow]) -> String {
     let width = rows.iter().map(|row| row.name.len()).max().unwrap_or(0).max("operation".len());
     let mut out =
         format!("{:<width$}  {:>7}  {:>10}  {:>6}  {:>8}\n", "operation", "calls", "ms", "%", "GFLOP/s");
-    for Row { name, calls, milliseconds, share, gflop_per_second } in rows {
+    for ProfileRow { name, calls, milliseconds, share, gflop_per_second } in rows {
         let rate = match *gflop_per_second > 0.0 {
             true => format!("{gflop_per_second:.2}"),
             false => String::new(),
@@ -85,13 +85,13 @@ mod tests {
             node: op.map(|op| NodeWork { op: op.to_owned(), phase: "forward", shape: [1, 1], work: 3e6 }),
         };
         let events = [
-            event("000.Linear.a", Some("Linear"), Worker::Steps, 2),
-            event("001.Linear.b", Some("Linear"), Worker::Steps, 1),
-            event("optimizer", None, Worker::Steps, 9),
-            event(crate::profile::STEP, None, Worker::Steps, 50),
-            event("batch", None, Worker::Batches, 70),
+            event("000.Linear.a", Some("Linear"), ProfiledThread::Steps, 2),
+            event("001.Linear.b", Some("Linear"), ProfiledThread::Steps, 1),
+            event("optimizer", None, ProfiledThread::Steps, 9),
+            event(crate::profile::STEP, None, ProfiledThread::Steps, 50),
+            event("batch", None, ProfiledThread::Batches, 70),
         ];
-        let rows = Row::of(&events);
+        let rows = ProfileRow::of(&events);
         let names: Vec<&str> = rows.iter().map(|row| row.name.as_str()).collect();
         assert_eq!(names, ["optimizer", "Linear forward"]);
         assert_eq!((rows[1].calls, rows[1].milliseconds, rows[1].share), (2, 3.0, 0.25));

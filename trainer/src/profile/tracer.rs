@@ -2,8 +2,8 @@
 
 use std::time::Instant;
 
-use super::{NodeWork, Recorder, Worker};
-use crate::grad::{Call, rule};
+use super::{NodeWork, ProfiledThread, Recorder};
+use crate::grad::{RuleCall, rule};
 use crate::program::{Program, op_name};
 use crate::real::Real;
 use crate::runner::{Phase, Piece, Probe};
@@ -21,7 +21,13 @@ impl Tracer {
     }
 
     /// Records the work of a node.
-    pub(crate) fn node<T: Real>(&self, number: usize, phase: Phase, call: &Call<'_, T>, when: [Instant; 2]) {
+    pub(crate) fn node<T: Real>(
+        &self,
+        number: usize,
+        phase: Phase,
+        call: &RuleCall<'_, T>,
+        when: [Instant; 2],
+    ) {
         let op = &call.node.op;
         // Backward has two matmuls, for inputs and for weights: twice the work.
         let times = if phase == Phase::Backward { 2.0 } else { 1.0 };
@@ -29,14 +35,14 @@ impl Tracer {
         let node =
             NodeWork { op: op_name(op), phase: phase.name(), shape: [call.rows, call.columns()], work };
         let name = self.names.get(number).cloned().unwrap_or_default();
-        self.recorder.add_until(name, Worker::Steps, when, Some(node));
+        self.recorder.add_until(name, ProfiledThread::Steps, when, Some(node));
     }
 
     /// Records the head and the loss of a chunk of rows, forward and backward, if they are one piece.
     pub(crate) fn head(&self, rows: usize, work: f64, when: [Instant; 2]) {
         let node =
             NodeWork { op: "Head and loss".to_owned(), phase: "forth and back", shape: [rows, 1], work };
-        self.recorder.add_until("head and loss", Worker::Steps, when, Some(node));
+        self.recorder.add_until("head and loss", ProfiledThread::Steps, when, Some(node));
     }
 }
 
@@ -47,6 +53,6 @@ impl<T: Real> Probe<T> for Tracer {
 
     fn loss(&mut self, rows: usize, begin: Instant, end: Instant) {
         let node = NodeWork { op: "Loss".to_owned(), phase: "and gradient", shape: [rows, 1], work: 0.0 };
-        self.recorder.add_until("loss", Worker::Steps, [begin, end], Some(node));
+        self.recorder.add_until("loss", ProfiledThread::Steps, [begin, end], Some(node));
     }
 }

@@ -6,15 +6,15 @@ use std::sync::Arc;
 
 use siskin::Result;
 
-use super::{Buffer, Program, Schedule, Step};
-use crate::batch::Batch;
-use crate::grad::{Call, rule};
+use super::{Buffer, Program, Schedule, ScheduleStep};
+use crate::batch::TrainingBatch;
+use crate::grad::{RuleCall, rule};
 use crate::parameters::Parameters;
 use crate::real::Real;
 
 /// The offsets of all buffers of a step.
 #[derive(Clone, Debug, Default)]
-pub struct Layout {
+pub struct BufferLayout {
     places: HashMap<Buffer, Range<usize>>,
     /// Gradients that must be zeroed before each step.
     pub fresh: Vec<Vec<Range<usize>>>,
@@ -25,11 +25,11 @@ pub struct Layout {
 /// The key of a layout: for encoder and decoder the numbers of rows, output rows and frames, which determine all
 /// buffer sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Shape([usize; 6]);
+pub struct BatchShape([usize; 6]);
 
-impl Shape {
+impl BatchShape {
     /// Returns the key of a batch.
-    pub fn of(batch: &Batch) -> Self {
+    pub fn of(batch: &TrainingBatch) -> Self {
         let [reader, writer] = [&batch.reader, &batch.writer]
             .map(|texts| [texts.rows.len(), texts.wanted.len(), texts.frame_count()]);
         Self([reader[0], reader[1], reader[2], writer[0], writer[1], writer[2]])
@@ -39,7 +39,7 @@ impl Shape {
 /// A cache of a schedule's layouts for the shapes of recent batches.
 #[derive(Debug, Default)]
 pub struct Layouts {
-    known: VecDeque<(Shape, Arc<Layout>)>,
+    known: VecDeque<(BatchShape, Arc<BufferLayout>)>,
 }
 
 impl Layouts {
@@ -51,19 +51,19 @@ impl Layouts {
         &mut self,
         program: &Program,
         schedule: &Schedule,
-        batch: &Batch,
+        batch: &TrainingBatch,
         parameters: &Parameters<T>,
-    ) -> Result<Arc<Layout>> {
-        self.find_or(batch, || Layout::new(program, schedule, batch, parameters))
+    ) -> Result<Arc<BufferLayout>> {
+        self.find_or(batch, || BufferLayout::new(program, schedule, batch, parameters))
     }
 
     /// Returns the layout of a batch, calling `make` on a cache miss.
     pub(crate) fn find_or(
         &mut self,
-        batch: &Batch,
-        make: impl FnOnce() -> Result<Layout>,
-    ) -> Result<Arc<Layout>> {
-        let shape = Shape::of(batch);
+        batch: &TrainingBatch,
+        make: impl FnOnce() -> Result<BufferLayout>,
+    ) -> Result<Arc<BufferLayout>> {
+        let shape = BatchShape::of(batch);
         if let Some((_, layout)) = self.known.iter().find(|(known, _)| *known == shape) {
             return Ok(layout.clone());
         }
@@ -76,7 +76,7 @@ impl Layouts {
 
 /// Memory by part, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Parts {
+pub struct MemoryByPart {
     /// The weights.
     pub parameters: usize,
     /// Their gradients.
@@ -89,7 +89,7 @@ pub struct Parts {
     pub scratch: usize,
 }
 
-impl Parts {
+impl MemoryByPart {
     /// Returns each part with its name.
     pub fn list(&self) -> [(&'static str, usize); 5] {
         [
@@ -114,12 +114,12 @@ struct Life {
     size: usize,
 }
 
-impl Layout {
+impl BufferLayout {
     /// Computes the layout for the shape of `batch`.
     pub fn new<T: Real>(
         program: &Program,
         schedule: &Schedule,
-        batch: &Batch,
+        batch: &TrainingBatch,
         parameters: &Parameters<T>,
     ) -> Result<Self> {
         Self::of_sizes(schedule, |buffer| size(program, batch, parameters, buffer))
@@ -140,7 +140,7 @@ impl Layout {
                 known.insert(buffer, lives.len());
                 let size = size(buffer)?;
                 lives.push(Life { buffer, steps: index..index + 1, size });
-                if matches!(step, Step::Backward { .. }) && matches!(buffer, Buffer::Gradient(_)) {
+                if matches!(step, ScheduleStep::Backward { .. }) && matches!(buffer, Buffer::Gradient(_)) {
                     added.push(buffer);
                 }
             }
@@ -162,7 +162,7 @@ impl Layout {
 
 fn size<T: Real>(
     program: &Program,
-    batch: &Batch,
+    batch: &TrainingBatch,
     parameters: &Parameters<T>,
     buffer: Buffer,
 ) -> Result<usize> {
@@ -175,7 +175,7 @@ fn size<T: Real>(
         Buffer::Kept { node, .. } => {
             let node = &program.nodes[node];
             let rows = program.values[node.output].row_count(batch);
-            rule(&node.op)?.keeps(&Call { program, node, batch, parameters, rows })
+            rule(&node.op)?.keeps(&RuleCall { program, node, batch, parameters, rows })
         }
     })
 }
@@ -225,28 +225,28 @@ mod tests {
     #[test]
     fn a_batch_of_nothing_takes_nothing() {
         let (program, parameters, schedule) = small();
-        let layout = Layout::new(&program, &schedule, &Batch::default(), &parameters).unwrap();
+        let layout = BufferLayout::new(&program, &schedule, &TrainingBatch::default(), &parameters).unwrap();
         assert_eq!((layout.size, layout.fresh.concat()), (0, Vec::new()));
     }
 
     #[test]
     fn a_layout_is_kept_for_batches_of_the_same_shape() {
         let batch = |tokens: &[u32], wanted: usize| {
-            let mut batch = Batch::default();
+            let mut batch = TrainingBatch::default();
             batch.writer.push(tokens, &[]);
             batch.writer.wanted = (0..wanted).collect();
             batch
         };
         let (program, parameters, schedule) = small();
         let mut layouts = Layouts::default();
-        let mut find = |batch: &Batch| layouts.find(&program, &schedule, batch, &parameters).unwrap();
+        let mut find = |batch: &TrainingBatch| layouts.find(&program, &schedule, batch, &parameters).unwrap();
         let first = find(&batch(&[1, 2, 3], 3));
         assert!(Arc::ptr_eq(&first, &find(&batch(&[4, 5, 6], 3))), "other tokens change no place");
         let others = [batch(&[1, 2, 3, 4], 3), batch(&[1, 2, 3], 2)];
         for other in &others {
             let own = find(other);
             assert!(!Arc::ptr_eq(&first, &own));
-            let fresh = Layout::new(&program, &schedule, other, &parameters).unwrap();
+            let fresh = BufferLayout::new(&program, &schedule, other, &parameters).unwrap();
             assert_eq!((own.size, &own.fresh), (fresh.size, &fresh.fresh));
         }
         (5..5 + Layouts::MOST as u32).for_each(|length| {

@@ -6,19 +6,19 @@ mod names;
 mod recompute;
 mod schedule;
 
-pub use memory::{Layout, Layouts, Parts, Shape};
+pub use memory::{BatchShape, BufferLayout, Layouts, MemoryByPart};
 pub use names::{layer_of, of_op as op_name};
 pub use recompute::Recompute;
-pub use schedule::{Buffer, Schedule, Step, Uses};
+pub use schedule::{Buffer, Schedule, ScheduleStep, Uses};
 
 use std::collections::HashMap;
 
-use siskin::arch::{Config, Family, Graphs};
+use siskin::arch::{ConfigReader, Family, Graphs};
 use siskin::file::File;
-use siskin::graph::{AttentionMask, Graph, Head, Op, Rope, Rows, Weight, WeightId};
+use siskin::graph::{AttentionMask, Graph, Op, OutputHead, Rope, RowKind, Weight, WeightId};
 use siskin::{Error, Result};
 
-use crate::batch::{Batch, Texts};
+use crate::batch::{BatchSequences, TrainingBatch};
 use crate::grad::takes_packed;
 
 /// Which sequences the rows of a value belong to.
@@ -32,7 +32,7 @@ pub enum Side {
 
 impl Side {
     /// Returns the sequences of this side.
-    pub fn texts(self, batch: &Batch) -> &Texts {
+    pub fn texts(self, batch: &TrainingBatch) -> &BatchSequences {
         match self {
             Self::Reader => &batch.reader,
             Self::Writer => &batch.writer,
@@ -42,31 +42,31 @@ impl Side {
 
 /// A value: a matrix of activations.
 #[derive(Clone, Copy, Debug)]
-pub struct Value {
+pub struct ProgramValue {
     /// Its number of rows.
-    pub rows: Rows,
+    pub rows: RowKind,
     /// Its number of columns.
     pub columns: usize,
     /// The side that its rows belong to.
     pub side: Side,
 }
 
-impl Value {
+impl ProgramValue {
     /// Returns its number of rows in a batch.
-    pub fn row_count(&self, batch: &Batch) -> usize {
+    pub fn row_count(&self, batch: &TrainingBatch) -> usize {
         let texts = self.side.texts(batch);
         match self.rows {
-            Rows::Batch => texts.rows.len(),
-            Rows::Outputs => texts.wanted.len(),
-            Rows::Frames => texts.frame_count(),
-            Rows::Slots(chosen) => texts.rows.len() * chosen,
+            RowKind::Batch => texts.rows.len(),
+            RowKind::Outputs => texts.wanted.len(),
+            RowKind::Frames => texts.frame_count(),
+            RowKind::Slots(chosen) => texts.rows.len() * chosen,
         }
     }
 }
 
 /// An operation, its inputs and its one output.
 #[derive(Clone, Debug)]
-pub struct Node {
+pub struct ProgramNode {
     /// The operation.
     pub op: Op,
     /// The input values.
@@ -79,9 +79,9 @@ pub struct Node {
 #[derive(Clone, Debug)]
 pub struct Program {
     /// The nodes in topological order.
-    pub nodes: Vec<Node>,
+    pub nodes: Vec<ProgramNode>,
     /// The values between nodes.
-    pub values: Vec<Value>,
+    pub values: Vec<ProgramValue>,
     /// The tensors of all nodes, each once.
     pub weights: Vec<Weight>,
     /// The RoPE tables.
@@ -89,7 +89,7 @@ pub struct Program {
     /// The output value.
     pub output: usize,
     /// What the rows of the output are.
-    pub head: Head,
+    pub head: OutputHead,
     /// The first node of the head: from here on, each row is computed independently of other rows, from one value.
     pub tail: usize,
     /// The value that enters the head.
@@ -122,7 +122,7 @@ impl Program {
     pub fn of_file(file: &File) -> Result<Self> {
         let metadata = file.metadata();
         let family = Family::named(&metadata.architecture).map_err(|error| error.within("metadata"))?;
-        let config = Config::new(metadata.config.clone());
+        let config = ConfigReader::new(metadata.config.clone());
         let (_, graphs) = family.build(&config, &|name| file.tensor(name).is_some())?;
         Self::new(&graphs)
     }
@@ -185,7 +185,8 @@ impl Program {
         };
         let mut best = (self.nodes.len(), self.output);
         for first in (0..self.nodes.len()).rev() {
-            if !alone(&self.nodes[first].op) || self.values[self.nodes[first].output].rows != Rows::Outputs {
+            if !alone(&self.nodes[first].op) || self.values[self.nodes[first].output].rows != RowKind::Outputs
+            {
                 break;
             }
             let made: Vec<usize> = self.nodes[first..].iter().map(|node| node.output).collect();
@@ -204,8 +205,8 @@ impl Program {
 /// Graphs while they are joined into one program.
 #[derive(Default)]
 struct Join {
-    nodes: Vec<Node>,
-    values: Vec<Value>,
+    nodes: Vec<ProgramNode>,
+    values: Vec<ProgramValue>,
     weights: Vec<Weight>,
     known: HashMap<Weight, WeightId>,
     ropes: Vec<Rope>,
@@ -217,7 +218,7 @@ impl Join {
     /// Appends a graph; returns the new indices of its values.
     fn append(&mut self, side: Side, graph: &Graph) -> Result<Vec<usize>> {
         let values: Vec<usize> = (self.values.len()..).take(graph.values.len()).collect();
-        self.values.extend(graph.values.iter().map(|value| Value {
+        self.values.extend(graph.values.iter().map(|value| ProgramValue {
             rows: value.rows,
             columns: value.columns,
             side,
@@ -245,7 +246,7 @@ impl Join {
                 }
                 _ => {}
             }
-            self.nodes.push(Node { op, inputs, output: values[node.output] });
+            self.nodes.push(ProgramNode { op, inputs, output: values[node.output] });
         }
         Ok(values)
     }

@@ -21,7 +21,7 @@ impl Program {
     /// Returns unique names of all nodes: number, operation, and the first tensor or the layer.
     pub fn names(&self) -> Vec<String> {
         let (layers, names) = recompute::layers(self);
-        let name = |(number, (node, layer)): (usize, (&super::Node, &Option<usize>))| {
+        let name = |(number, (node, layer)): (usize, (&super::ProgramNode, &Option<usize>))| {
             let op = of_op(&node.op);
             let tensor = node.op.weights().first().map(|&weight| self.weights[weight].name.as_str());
             let beside = tensor.or_else(|| layer.map(|layer| names[layer].as_str()));
@@ -44,7 +44,7 @@ impl Program {
 
     /// Returns the longest sequence that all position tables cover; `None` without position tables.
     pub fn longest(&self) -> Option<usize> {
-        let limit = |node: &super::Node| match node.op {
+        let limit = |node: &super::ProgramNode| match node.op {
             Op::EmbedPosition { table, offset } => Some(self.weights[table].rows.saturating_sub(offset)),
             _ => None,
         };

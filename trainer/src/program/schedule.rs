@@ -29,7 +29,7 @@ pub enum Buffer {
 
 /// One unit of work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum ScheduleStep {
     /// The forward pass of a node.
     Forward {
         /// The node.
@@ -50,7 +50,7 @@ pub enum Step {
 #[derive(Clone, Debug)]
 pub struct Schedule {
     /// The units of work.
-    pub steps: Vec<Step>,
+    pub steps: Vec<ScheduleStep>,
     /// The buffers that each step reads and writes.
     pub uses: Vec<Uses>,
     /// Which values need a gradient.
@@ -78,9 +78,9 @@ impl Schedule {
             let start = (0..end).rev().take_while(|&node| schedule.forgotten.parts[node] == part).last();
             let start = start.unwrap_or(0);
             let again = schedule.again(program, start..end)?;
-            schedule.steps.extend(again.into_iter().map(|node| Step::Forward { node, again: true }));
+            schedule.steps.extend(again.into_iter().map(|node| ScheduleStep::Forward { node, again: true }));
             let backward = (start..end).rev().filter(|&node| schedule.steep[program.nodes[node].output]);
-            schedule.steps.extend(backward.map(|node| Step::Backward { node }));
+            schedule.steps.extend(backward.map(|node| ScheduleStep::Backward { node }));
             end = start;
         }
         schedule.complete(program)
@@ -114,9 +114,9 @@ impl Schedule {
     fn of_forward(program: &Program) -> Self {
         let mut makers = vec![usize::MAX; program.values.len()];
         program.nodes.iter().enumerate().for_each(|(number, node)| makers[node.output] = number);
-        let forward = (0..program.tail).map(|node| Step::Forward { node, again: false });
+        let forward = (0..program.tail).map(|node| ScheduleStep::Forward { node, again: false });
         Self {
-            steps: forward.chain([Step::Tail]).collect(),
+            steps: forward.chain([ScheduleStep::Tail]).collect(),
             uses: Vec::new(),
             steep: vec![false; program.values.len()],
             trained: vec![false; program.weights.len()],
@@ -155,10 +155,10 @@ impl Schedule {
         Buffer::Value { value, again: self.forgotten.nodes.get(self.makers[value]).copied().unwrap_or(false) }
     }
 
-    fn uses_of(&self, program: &Program, step: Step) -> Result<Uses> {
+    fn uses_of(&self, program: &Program, step: ScheduleStep) -> Result<Uses> {
         let mut uses = Uses::default();
         match step {
-            Step::Forward { node, again } => {
+            ScheduleStep::Forward { node, again } => {
                 let find = |value| if again { self.late(value) } else { Buffer::Value { value, again } };
                 uses.inputs = program.inputs(node).map(find).collect();
                 uses.writes = vec![
@@ -166,11 +166,11 @@ impl Schedule {
                     Buffer::Kept { node, again },
                 ];
             }
-            Step::Tail => {
+            ScheduleStep::Tail => {
                 uses.inputs = vec![Buffer::Value { value: program.hidden, again: false }];
                 uses.writes = vec![Buffer::Gradient(program.hidden)];
             }
-            Step::Backward { node } => {
+            ScheduleStep::Backward { node } => {
                 let of = &program.nodes[node];
                 let reads = rule::<f32>(&of.op)?.reads();
                 if reads.inputs {

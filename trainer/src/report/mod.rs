@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use siskin::{Error, ErrorKind, Result};
 
 use crate::files::write;
-use crate::program::Parts;
+use crate::program::MemoryByPart;
 use crate::run::Sample;
 
 /// The log of steps and validations.
@@ -37,7 +37,7 @@ pub type Points = Vec<(f64, f64)>;
 
 /// The data of a report.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Report {
+pub struct RunReport {
     /// The text of the config.
     pub config: String,
     /// Memory in bytes, by part.
@@ -66,7 +66,7 @@ pub struct Report {
 
 /// Writes the description of a run into its folder: what a report shows besides curves. `ceiling` is the peak FLOP/s
 /// of the training device; 0 if unknown.
-pub fn describe(folder: &Path, config: &str, memory: &Parts, ceiling: f64, steps: u64) -> Result<()> {
+pub fn describe(folder: &Path, config: &str, memory: &MemoryByPart, ceiling: f64, steps: u64) -> Result<()> {
     let memory: Vec<Value> = memory.list().into_iter().map(|(name, bytes)| json!([name, bytes])).collect();
     let value = json!({"config": config, "memory": memory, "ceiling": ceiling, "steps": steps});
     write(&folder.join(RUN), value.to_string().as_bytes())
@@ -74,7 +74,7 @@ pub fn describe(folder: &Path, config: &str, memory: &Parts, ceiling: f64, steps
 
 /// Creates the report of a run's folder, and returns its path.
 pub fn make(folder: &Path) -> Result<PathBuf> {
-    let report = Report::read(folder)?;
+    let report = RunReport::read(folder)?;
     crate::run::folder::check(folder)?;
     let path = folder.join(REPORT);
     let title = folder.file_stem().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
@@ -82,7 +82,7 @@ pub fn make(folder: &Path) -> Result<PathBuf> {
     Ok(path)
 }
 
-impl Report {
+impl RunReport {
     /// Reads the files of a run's folder.
     pub fn read(folder: &Path) -> Result<Self> {
         let mut report = Self::default();

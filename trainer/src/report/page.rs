@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use serde_json::Value;
 
-use super::Report;
+use super::RunReport;
 use super::curve::{chart, short};
 
 /// The number of validations whose samples are shown.
@@ -37,7 +37,7 @@ pub(super) fn escape(text: &str) -> String {
     out
 }
 
-impl Report {
+impl RunReport {
     /// Returns the page; `title` names the run.
     pub fn html(&self, title: &str) -> String {
         let title = escape(title);

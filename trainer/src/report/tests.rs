@@ -71,7 +71,7 @@ fn curves_have_a_point_for_each_line() {
     let log: Vec<Value> =
         (1..=30).flat_map(|n| [Some(step(n)), (n % 10 == 0).then(|| look(n))]).flatten().collect();
     folder.write(LOG, &log);
-    let parts = Parts { parameters: 1 << 20, ..Parts::default() };
+    let parts = MemoryByPart { parameters: 1 << 20, ..MemoryByPart::default() };
     describe(&folder.0, "steps = 30 # <config>", &parts, 1e9, 30).unwrap();
     let numbers = json!({"mean": 0.5, "rms": 1.5, "most": 3.0, "zero": 0.0, "not_finite": 0.25});
     let own = |step: u64| json!({"step": step, "outputs": {"000.Embed": numbers}, "gradients": {"a.weight": numbers}});
@@ -102,11 +102,11 @@ fn what_a_model_writes_is_no_markup() {
     let folder = Folder::new("hostile");
     let hostile = "</pre><script>alert(1)</script>\" onload='x' &amp; \u{0} \u{202e}<!-- \u{1b}[31m ]]>";
     folder.write(LOG, &[step(1)]);
-    describe(&folder.0, hostile, &Parts::default(), 1e9, 1).unwrap();
+    describe(&folder.0, hostile, &MemoryByPart::default(), 1e9, 1).unwrap();
     let sample = json!({"prompt": hostile, "text": hostile});
     folder.write(SAMPLES, &[json!({"step": 1, "samples": [sample]})]);
     folder.write(STATISTICS, &[json!({"step": 1, "outputs": {hostile: {"mean": hostile}}, "gradients": {}})]);
-    let report = Report::read(&folder.0).unwrap();
+    let report = RunReport::read(&folder.0).unwrap();
     let html = report.html(hostile);
     well_formed(&html);
     assert!(!html.contains("<script") && !html.contains("<!--") && !html.contains("onload='"));
@@ -125,7 +125,7 @@ fn what_a_checkpoint_forgot_is_no_part_of_the_run() {
     let mut text = std::fs::read_to_string(folder.0.join(LOG)).unwrap();
     text.push_str("{\"step\": 12, \"lo");
     std::fs::write(folder.0.join(LOG), text).unwrap();
-    let report = Report::read(&folder.0).unwrap();
+    let report = RunReport::read(&folder.0).unwrap();
     let steps: Vec<f64> = report.training.iter().map(|(step, _)| *step).collect();
     assert_eq!(steps, (1..=11).map(f64::from).collect::<Vec<_>>());
     assert!(report.validation.is_empty(), "{:?}", report.validation);

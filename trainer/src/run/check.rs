@@ -7,8 +7,8 @@ use siskin::{Error, ErrorKind, Result};
 
 use super::Run;
 use crate::adapters;
-use crate::clip::{self, Norm};
-use crate::data::{Loader, LoaderOptions, Position, Settings, Step};
+use crate::clip::{self, GradientNorm};
+use crate::data::{LoadedBatch, Loader, LoaderOptions, Position, TaskSettings};
 use crate::grad::rule;
 use crate::loss::Sum;
 use crate::optimizer::{Optimizer, OptimizerOptions, StepArguments};
@@ -128,14 +128,14 @@ impl Run {
         LoaderOptions { rows: rows.min(options.rows), examples, ..options }
     }
 
-    fn example(&self, options: LoaderOptions) -> Result<Step> {
+    fn example(&self, options: LoaderOptions) -> Result<LoadedBatch> {
         let loader = self.material.training_batches(options, Position::default())?;
         let batches = loader.take(BATCHES).collect::<Result<Vec<_>>>()?;
         let most = batches.into_iter().max_by_key(|step| step.examples.len());
         most.ok_or_else(|| Error::argument("data", "there are no batches"))
     }
 
-    pub(super) fn pass(&mut self, step: &Step, probe: Option<&mut dyn Probe<f32>>) -> Result<Sum> {
+    pub(super) fn pass(&mut self, step: &LoadedBatch, probe: Option<&mut dyn Probe<f32>>) -> Result<Sum> {
         self.gradients.clear();
         let weight = self.loss.weight(&step.batch, &step.targets);
         if weight <= 0.0 {
@@ -146,7 +146,7 @@ impl Run {
     }
 
     /// Compares a device with the CPU, which has just processed the same batch.
-    fn device_agrees(&mut self, step: &Step, here: &Sum) -> Option<Check> {
+    fn device_agrees(&mut self, step: &LoadedBatch, here: &Sum) -> Option<Check> {
         let device = self.device.as_mut()?;
         let (name, advice) = ("device", "the device computes something else; report it with the config");
         let mut there = self.gradients.clone();
@@ -260,7 +260,7 @@ impl Run {
     }
 
     /// Overfits a copy of the model on one batch; also returns the tensors that have no gradient even then.
-    fn learns(&mut self, step: &Step, first: &Sum) -> Result<(Check, Vec<String>)> {
+    fn learns(&mut self, step: &LoadedBatch, first: &Sum) -> Result<(Check, Vec<String>)> {
         let kept = self.parameters.clone();
         let (mut best, mut missing) = (f64::INFINITY, self.without_gradient());
         let mut failed = None;
@@ -293,13 +293,13 @@ impl Run {
     }
 
     /// Returns the lowest loss over some steps on the same batch.
-    fn learn(&mut self, step: &Step, rate: f64) -> Result<f64> {
+    fn learn(&mut self, step: &LoadedBatch, rate: f64) -> Result<f64> {
         let options = OptimizerOptions { name: "adam".to_owned(), ..OptimizerOptions::default() };
         let mut optimizer = Optimizer::new(&options, &self.parameters, &self.gradients)?;
         let mut best = f64::INFINITY;
         for _ in 0..STEPS {
             best = best.min(self.pass(step, None)?.mean());
-            let norm = Norm::of(&self.gradients);
+            let norm = GradientNorm::of(&self.gradients);
             if let Some(error) = norm.error(&self.parameters) {
                 return Err(error);
             }
@@ -314,7 +314,8 @@ impl Run {
     fn lengths(&mut self) -> Check {
         let (mut done, mut refused) = (Vec::new(), Vec::new());
         for length in LENGTHS {
-            let settings = Settings { length, target_length: length, ..self.config.data.settings.clone() };
+            let settings =
+                TaskSettings { length, target_length: length, ..self.config.data.settings.clone() };
             let options = self.loader_of(ROWS, 4);
             let task = self.material.texts.training_with(&settings);
             let step =
@@ -325,7 +326,7 @@ impl Run {
                 continue;
             };
             match self.pass(&step, None) {
-                Ok(_) if Norm::of(&self.gradients).is_finite() => done.push(length.to_string()),
+                Ok(_) if GradientNorm::of(&self.gradients).is_finite() => done.push(length.to_string()),
                 Ok(_) => {
                     let result = format!("a text of {length} rows has gradients that are not finite");
                     return Check::new(

@@ -19,7 +19,7 @@ use crate::settings::{Settings, read, unknown, within};
 /// Where a model comes from: a file, or a family and its hyper-parameters.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct ModelOptions {
+pub struct ModelOrigin {
     /// A model file in any supported format.
     pub from: Option<String>,
     /// The family of a model with random initialization.
@@ -59,7 +59,7 @@ pub struct DataOptions {
     /// The class names, by index; if empty, classes are given by index.
     pub classes: Vec<String>,
     /// The task's own settings.
-    pub settings: task::Settings,
+    pub settings: task::TaskSettings,
 }
 
 /// The teacher model of knowledge distillation.
@@ -138,7 +138,7 @@ pub struct StatisticsOptions {
 /// What a run exports.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct ExportOptions {
+pub struct RunExports {
     /// Which weights: `last`, or `best`, those of the best validation. The default is `best` for a run with early
     /// stopping, else `last`.
     pub weights: Option<String>,
@@ -148,7 +148,7 @@ pub struct ExportOptions {
 
 /// The complete config of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Config {
+pub struct RunConfig {
     /// The seed of initialization and shuffling.
     pub seed: u64,
     /// The number of steps.
@@ -166,7 +166,7 @@ pub struct Config {
     /// Whether the matmuls of feed-forward layers and the last one use fp8.
     pub fp8: bool,
     /// The model.
-    pub model: ModelOptions,
+    pub model: ModelOrigin,
     /// The teacher model of knowledge distillation.
     pub teacher: Option<TeacherOptions>,
     /// The data set.
@@ -202,7 +202,7 @@ pub struct Config {
     /// What the report contains.
     pub report: ReportOptions,
     /// The export.
-    pub export: ExportOptions,
+    pub export: RunExports,
 }
 
 /// The top-level keys and the sections of a config file.
@@ -248,7 +248,7 @@ const SECTIONS: &[&str] = &[
     "export",
 ];
 
-impl Config {
+impl RunConfig {
     /// Parses the text of a TOML file. An unknown name gives an error that names the nearest known one.
     pub fn parse(text: &str) -> Result<Self> {
         let value: Value = toml::from_str(text)
@@ -367,13 +367,13 @@ mod tests {
 
     #[test]
     fn what_is_not_said_is_as_usual() {
-        let config = Config::parse(SMALL).unwrap();
+        let config = RunConfig::parse(SMALL).unwrap();
         assert_eq!((config.steps, config.seed, config.clip), (10, 1, Some(1.0)));
         assert_eq!((config.schedule.name.as_str(), config.optimizer.name.as_str()), ("cosine", "adamw"));
         assert_eq!(config.recompute().unwrap(), Recompute::Nothing);
         assert!(!config.exports_best().unwrap());
         let recompute = |word: &str| {
-            let config = Config::parse(&format!("recompute = {word:?}\n{SMALL}")).unwrap();
+            let config = RunConfig::parse(&format!("recompute = {word:?}\n{SMALL}")).unwrap();
             config.recompute().ok()
         };
         assert_eq!(recompute("layers:3"), Some(Recompute::Layers(3)));
@@ -386,12 +386,13 @@ mod tests {
 
     #[test]
     fn what_makes_no_sense_is_refused() {
-        let clip = |value: &str| Config::parse(&format!("clip = {value}\n{SMALL}")).map(|config| config.clip);
+        let clip =
+            |value: &str| RunConfig::parse(&format!("clip = {value}\n{SMALL}")).map(|config| config.clip);
         assert_eq!((clip("0").unwrap(), clip("0.5").unwrap()), (None, Some(0.5)));
         for bad in ["-1", "-1e-9"] {
             assert_eq!(clip(bad).unwrap_err().place(), "clip", "{bad}");
         }
-        let config = Config::parse(&format!("{SMALL}[export]\nweights = \"bets\"\n")).unwrap();
+        let config = RunConfig::parse(&format!("{SMALL}[export]\nweights = \"bets\"\n")).unwrap();
         assert!(config.exports_best().unwrap_err().message().contains("did you mean `best`"));
     }
 
@@ -410,11 +411,12 @@ mod tests {
             } else {
                 format!("{line}\n{SMALL}")
             };
-            let error = Config::parse(&text).and_then(|config| config.recompute().map(|_| ())).unwrap_err();
+            let error =
+                RunConfig::parse(&text).and_then(|config| config.recompute().map(|_| ())).unwrap_err();
             assert!(error.place().contains(place), "{error}");
             assert!(error.message().contains(&format!("did you mean `{nearest}`")), "{error}");
         }
-        assert!(Config::parse("steps = ").unwrap_err().message().contains("line 1"));
-        assert!(Config::parse("steps = 1").unwrap_err().place().contains("schedule.rate"));
+        assert!(RunConfig::parse("steps = ").unwrap_err().message().contains("line 1"));
+        assert!(RunConfig::parse("steps = 1").unwrap_err().place().contains("schedule.rate"));
     }
 }

@@ -4,11 +4,11 @@ use std::path::PathBuf;
 
 use siskin::Result;
 
-use super::config::Config;
+use super::config::RunConfig;
 use crate::data::source::files;
 
 /// Returns the models, tokenizers and text files that a config names. A model or a tokenizer may be a folder.
-pub fn inputs(config: &Config) -> Result<Vec<PathBuf>> {
+pub fn inputs(config: &RunConfig) -> Result<Vec<PathBuf>> {
     let texts: Vec<PathBuf> =
         config.data.training.iter().chain(&config.data.validation).map(PathBuf::from).collect();
     let mut inputs: Vec<PathBuf> = files(&texts)?.into();

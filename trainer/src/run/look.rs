@@ -2,17 +2,18 @@
 
 use siskin::{Error, ErrorKind, Result};
 
-use super::{Config, Run, Seen, Watcher, measure};
-use crate::checkpoint::Folder;
+use super::{Run, RunConfig, Validation, Watcher, measure};
+use crate::checkpoint::CheckpointFolder;
 use crate::loss::Sum;
-use crate::patience::{Look, Patience};
-use crate::profile::{Worker, timed};
+use crate::patience::{Patience, ValidationResult};
+use crate::profile::{ProfiledThread, timed};
 
 impl Run {
     /// Validates, and returns whether the run ends.
-    pub(super) fn look(&mut self, watcher: &mut dyn Watcher) -> Result<(Seen, bool)> {
+    pub(super) fn look(&mut self, watcher: &mut dyn Watcher) -> Result<(Validation, bool)> {
         let recorder = self.profiled.as_ref().map(|profiled| profiled.recorder.clone());
-        let seen = timed(recorder.as_ref(), "look", Worker::Steps, || self.look_at_validation(watcher))?;
+        let seen =
+            timed(recorder.as_ref(), "look", ProfiledThread::Steps, || self.look_at_validation(watcher))?;
         match self.samples() {
             Ok(samples) if samples.is_empty() => {}
             Ok(samples) => watcher.samples(self.step, &samples),
@@ -21,8 +22,8 @@ impl Run {
         Ok(seen)
     }
 
-    fn look_at_validation(&mut self, watcher: &mut dyn Watcher) -> Result<(Seen, bool)> {
-        let Some(sum) = self.evaluate()? else { return Ok((Seen::default(), false)) };
+    fn look_at_validation(&mut self, watcher: &mut dyn Watcher) -> Result<(Validation, bool)> {
+        let Some(sum) = self.evaluate()? else { return Ok((Validation::default(), false)) };
         let loss = sum.mean();
         let right = sum.right / sum.weight.max(f64::MIN_POSITIVE);
         let watched = self.patience.as_ref().map_or(loss, |patience| patience.watched(loss, right));
@@ -34,10 +35,10 @@ impl Run {
         if best {
             self.best = Some(watched);
         }
-        let seen = Seen { step: self.step, loss, right, best };
+        let seen = Validation { step: self.step, loss, right, best };
         watcher.look(&seen);
         let ends = match &mut self.patience {
-            Some(patience) => patience.look(watched) == Look::Stop,
+            Some(patience) => patience.look(watched) == ValidationResult::Stop,
             None => false,
         };
         Ok((seen, ends))
@@ -65,7 +66,7 @@ impl Run {
     pub fn choose(&mut self) -> Result<u64> {
         if self.config.exports_best()? {
             let folder = self.folder.as_ref();
-            let best = folder.map(Folder::best).transpose()?.flatten().ok_or_else(|| {
+            let best = folder.map(CheckpointFolder::best).transpose()?.flatten().ok_or_else(|| {
                 let message = "no look was kept as the best; train on, or export the last weights";
                 Error::new(ErrorKind::Missing, "export.weights", message)
             })?;
@@ -76,7 +77,7 @@ impl Run {
 }
 
 /// Refuses options that need validation when there is no validation data.
-pub(super) fn check_unseen(config: &Config) -> Result<()> {
+pub(super) fn check_unseen(config: &RunConfig) -> Result<()> {
     let message = "needs looks at texts that are not trained on; give data.validation or data.share";
     if config.patience.is_some() {
         return Err(Error::argument("patience", message));

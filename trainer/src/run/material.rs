@@ -8,18 +8,18 @@ use siskin::file::{File, SectionKind};
 use siskin::graph::Weight;
 use siskin::{Error, ErrorKind, Result};
 
-use super::config::Config;
+use super::config::RunConfig;
 use super::teacher::Teacher;
-use super::texts::{Purpose, Texts, check_task};
-use crate::adapters::{self, Adapter, AdapterOptions};
-use crate::data::{Loader, LoaderOptions, Position, Step, Task};
-use crate::export::Frame;
+use super::texts::{Purpose, TokenizedData, check_task};
+use crate::adapters::{self, AdapterOptions, TrainedAdapter};
+use crate::data::{LoadedBatch, Loader, LoaderOptions, Position, TrainingTask};
+use crate::export::FileContents;
 use crate::initial::Beginning;
 use crate::parameters::Parameters;
 use crate::program::Program;
 
 /// The model or tokenizer that the caller opened for a run.
-pub enum Base {
+pub enum OpenedBase {
     /// A model.
     File(Box<File>),
     /// The tokenizer section of a randomly initialized model, and a chat template.
@@ -41,14 +41,14 @@ pub struct Material {
     /// The program to train.
     pub program: Program,
     /// The training task.
-    pub training: Arc<dyn Task>,
+    pub training: Arc<dyn TrainingTask>,
     /// The validation task.
-    pub validation: Option<Arc<dyn Task>>,
+    pub validation: Option<Arc<dyn TrainingTask>>,
     /// The tokenized text of both.
-    pub(super) texts: Texts,
+    pub(super) texts: TokenizedData,
     /// What goes into the exported file besides the tensors.
-    pub frame: Frame,
-    pub(super) adapters: Vec<Adapter>,
+    pub frame: FileContents,
+    pub(super) adapters: Vec<TrainedAdapter>,
     pub(super) options: AdapterOptions,
     /// The number of tensors of the program without adapters.
     pub(super) own: usize,
@@ -58,27 +58,27 @@ pub struct Material {
 
 impl Material {
     /// Builds the program and reads the data.
-    pub fn new(config: &Config, base: Base) -> Result<Self> {
+    pub fn new(config: &RunConfig, base: OpenedBase) -> Result<Self> {
         Self::of(config, base, Purpose::Training)
     }
 
     /// Like [`Self::new`], for evaluation only: training data is not kept.
-    pub fn to_measure(config: &Config, base: Base) -> Result<Self> {
+    pub fn to_measure(config: &RunConfig, base: OpenedBase) -> Result<Self> {
         Self::of(config, base, Purpose::Measuring)
     }
 
-    fn of(config: &Config, base: Base, purpose: Purpose) -> Result<Self> {
+    fn of(config: &RunConfig, base: OpenedBase, purpose: Purpose) -> Result<Self> {
         let (origin, mut program, frame) = match base {
-            Base::File(file) => {
+            OpenedBase::File(file) => {
                 let (program, frame) = (Program::of_file(&file)?, frame_of(&file, config));
                 (Origin::File(file), program, frame)
             }
-            Base::New { tokenizer, template } => {
+            OpenedBase::New { tokenizer, template } => {
                 let family = config.model.family.as_deref().unwrap_or_default();
                 let beginning =
                     Beginning::new(family, config.model.head.as_deref(), config.model.config.clone())?;
                 let program = Program::new(&beginning.graphs)?;
-                let frame = Frame {
+                let frame = FileContents {
                     architecture: beginning.architecture.clone(),
                     config: beginning.config.clone(),
                     name: config.model.name.clone(),
@@ -95,7 +95,7 @@ impl Material {
         let section = frame.tokenizer.clone().ok_or_else(|| {
             Error::new(ErrorKind::Missing, "model", "it has no tokenizer; train a model that has one")
         })?;
-        let texts = Texts::read(config, section, purpose)?;
+        let texts = TokenizedData::read(config, section, purpose)?;
         let (training, validation) = (texts.training(config)?, texts.validation(config)?);
         let own = program.weights.len();
         let adapters = config.adapters.as_ref().map(|options| adapters::adapt(&mut program, options));
@@ -163,13 +163,13 @@ impl Material {
     }
 
     /// Returns the training batches from `position` on.
-    pub fn batches(&self, config: &Config, position: Position) -> Result<Loader> {
+    pub fn batches(&self, config: &RunConfig, position: Position) -> Result<Loader> {
         self.training_batches(self.loader(config, true), position)
     }
 
     /// Returns the validation batches: some batches of all lengths, the same each time. `None` without validation
     /// data.
-    pub fn validation_batches(&self, config: &Config) -> Result<Option<Take<Loader>>> {
+    pub fn validation_batches(&self, config: &RunConfig) -> Result<Option<Take<Loader>>> {
         let Some(task) = self.validation.clone() else { return Ok(None) };
         let most = if config.evaluate.batches == 0 { usize::MAX } else { config.evaluate.batches };
         let loader = Loader::new(task, self.loader(config, false), Position::default())?;
@@ -189,7 +189,7 @@ impl Material {
     }
 
     /// Returns the loader options of training or of validation.
-    pub(super) fn loader(&self, config: &Config, training: bool) -> LoaderOptions {
+    pub(super) fn loader(&self, config: &RunConfig, training: bool) -> LoaderOptions {
         LoaderOptions {
             seed: config.seed,
             rows: config.batch.rows,
@@ -205,7 +205,7 @@ impl Material {
 
     /// Returns the batch with the most rows of the first epoch, with batches of up to `rows` rows; it contains the
     /// longest example. Its teacher scores are zeros.
-    pub(super) fn longest(&self, config: &Config, rows: usize) -> Result<Step> {
+    pub(super) fn longest(&self, config: &RunConfig, rows: usize) -> Result<LoadedBatch> {
         let options = LoaderOptions { rows, ..self.loader(config, true) };
         let loader = Loader::new(self.training.clone(), options, Position::default())?;
         let none = || Err(Error::argument("data", "there are no batches"));
@@ -216,11 +216,11 @@ impl Material {
 }
 
 /// Returns the metadata that a trained file keeps of the one that the run started from.
-fn frame_of(file: &File, config: &Config) -> Frame {
+fn frame_of(file: &File, config: &RunConfig) -> FileContents {
     let metadata = file.metadata();
     let mut history = provenance(config);
     history.insert("base".to_owned(), Value::Object(metadata.provenance.clone()));
-    Frame {
+    FileContents {
         architecture: metadata.architecture.clone(),
         config: metadata.config.clone(),
         name: config.model.name.clone().or_else(|| metadata.name.clone()),
@@ -238,7 +238,7 @@ fn lists_of(file: &File) -> Vec<(String, Vec<f32>)> {
     lists.map(|tensor| (tensor.name.clone(), tensor.floats())).collect()
 }
 
-fn provenance(config: &Config) -> Map<String, Value> {
+fn provenance(config: &RunConfig) -> Map<String, Value> {
     let mut provenance = Map::new();
     provenance.insert("tool".to_owned(), concat!("siskin-trainer ", env!("CARGO_PKG_VERSION")).into());
     provenance.insert("seed".to_owned(), config.seed.into());

@@ -2,7 +2,7 @@
 
 use siskin::Result;
 
-use super::config::Config;
+use super::config::RunConfig;
 use super::material::Material;
 use super::on_device::{self, OnDevice, Start};
 use super::{MakeEngine, vectors};
@@ -18,7 +18,7 @@ use crate::runner::{Goal, Runner};
 ///
 /// An `adapter` replaces the initial adapter of the model.
 pub fn measure(
-    config: &Config,
+    config: &RunConfig,
     material: &Material,
     adapter: Option<&siskin::Adapter>,
 ) -> Result<Option<Sum>> {
@@ -27,7 +27,7 @@ pub fn measure(
 
 /// Like [`measure`], on another device than the config names.
 pub fn measure_with_engine(
-    config: &Config,
+    config: &RunConfig,
     material: &Material,
     adapter: Option<&siskin::Adapter>,
     engine: MakeEngine<'_>,
@@ -36,12 +36,12 @@ pub fn measure_with_engine(
     if let Some(adapter) = adapter {
         adapters::take(&mut parameters, &material.adapters, &material.options, adapter)?;
     }
-    let config = Config { loss: vectors::loss(&config.loss, &material.frame.config)?, ..config.clone() };
+    let config = RunConfig { loss: vectors::loss(&config.loss, &material.frame.config)?, ..config.clone() };
     let gradients = Gradients::zeros(&parameters, |_| false);
     let optimizer = Optimizer::new(&OptimizerOptions::named("sgd"), &parameters, &gradients)?;
     // fp8 scales come from past steps, and there are none.
     let device = engine(&Start {
-        config: &Config { optimizer: OptimizerOptions::named("sgd"), fp8: false, ..config.clone() },
+        config: &RunConfig { optimizer: OptimizerOptions::named("sgd"), fp8: false, ..config.clone() },
         program: &material.program,
         parameters: &parameters,
         gradients: &gradients,
@@ -60,7 +60,7 @@ pub fn measure_with_engine(
 
 /// Like [`measure`], with the open inputs of a run.
 pub(super) fn look(
-    config: &Config,
+    config: &RunConfig,
     material: &Material,
     runner: &mut Runner<f32>,
     loss: &dyn Loss<f32>,

@@ -3,9 +3,9 @@
 use siskin::{Error, ErrorKind, Result};
 
 use super::Run;
-use crate::average::Average;
+use crate::average::MovingAverage;
 use crate::parameters::Parameter;
-use crate::program::Parts;
+use crate::program::MemoryByPart;
 
 /// The maximum number of rows of a batch that is tried.
 const MOST: usize = 1 << 20;
@@ -14,21 +14,21 @@ const SHARE: f64 = 0.95;
 
 impl Run {
     /// Returns the memory of the run, by part, for its longest batch; for a run on a device, the device memory.
-    pub fn memory(&self) -> Result<Parts> {
+    pub fn memory(&self) -> Result<MemoryByPart> {
         self.memory_with(self.config.batch.rows)
     }
 
     /// Like [`Self::memory`], with another `batch.rows`.
-    pub fn memory_with(&self, rows: usize) -> Result<Parts> {
+    pub fn memory_with(&self, rows: usize) -> Result<MemoryByPart> {
         let step = self.material.longest(&self.config, rows)?;
         let ([activations, scratch], [parameters, gradients]) = match &self.device {
             Some(device) => (device.memory(&step)?, device.held()),
             None => (self.runner.memory(&step.batch, &self.parameters)?, self.held()),
         };
-        Ok(Parts {
+        Ok(MemoryByPart {
             parameters,
             gradients,
-            optimizer: self.optimizer.bytes() + self.average.as_ref().map_or(0, Average::bytes),
+            optimizer: self.optimizer.bytes() + self.average.as_ref().map_or(0, MovingAverage::bytes),
             activations,
             scratch,
         })
@@ -42,7 +42,7 @@ impl Run {
 
     /// Returns the largest `batch.rows` whose run takes at most `limit` bytes, and the memory it takes. The default
     /// limit is the free memory. The result is verified by running a batch.
-    pub fn find_batch(&mut self, limit: Option<usize>) -> Result<(usize, Parts)> {
+    pub fn find_batch(&mut self, limit: Option<usize>) -> Result<(usize, MemoryByPart)> {
         let free = match limit {
             Some(_) => None,
             None => Some((SHARE * self.free()? as f64) as usize),

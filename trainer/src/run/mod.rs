@@ -21,12 +21,12 @@ mod vocabulary;
 
 pub use check::{Check, Depth, Outcome};
 pub use config::{
-    BatchOptions, CheckpointOptions, Config, DataOptions, EvaluateOptions, ExportOptions, ModelOptions,
+    BatchOptions, CheckpointOptions, DataOptions, EvaluateOptions, ModelOrigin, RunConfig, RunExports,
     StatisticsOptions, TeacherOptions,
 };
 pub use folder::prepare as prepare_folder;
 pub use inputs::inputs;
-pub use material::{Base, Material};
+pub use material::{Material, OpenedBase};
 pub use measure::{measure, measure_with_engine};
 pub use on_device::Start;
 pub use packing::{PackedFile, pack};
@@ -42,25 +42,25 @@ use siskin::{Error, Result};
 use self::on_device::OnDevice;
 use self::saving::Saving;
 use crate::adapters;
-use crate::average::Average;
-use crate::checkpoint::{Checkpoint, Folder};
-use crate::cuda::Engine;
+use crate::average::MovingAverage;
+use crate::checkpoint::{Checkpoint, CheckpointFolder};
+use crate::cuda::DeviceTraining;
 use crate::data::{Position, Prefetch};
 use crate::loss::{self, Loss};
 use crate::optimizer::Optimizer;
 use crate::parameters::{Gradients, Parameters};
 use crate::patience::Patience;
 use crate::profile::{Event, Recorder};
-use crate::quantize::Rounding;
+use crate::quantize::QuantizedTraining;
 use crate::runner::Runner;
-use crate::schedule::Schedule;
+use crate::schedule::LearningRateSchedule;
 use crate::settings::fits;
-use crate::state::{self, State};
+use crate::state::{self, Checkpointed};
 use crate::statistics::StepStatistics;
 
 /// The result of a step.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Progress {
+pub struct StepReport {
     /// Steps so far.
     pub step: u64,
     /// The total number of steps.
@@ -89,7 +89,7 @@ pub struct Progress {
     pub work: f64,
 }
 
-impl Progress {
+impl StepReport {
     /// Returns the progress as a line of a log.
     pub fn json(&self) -> Value {
         json!({
@@ -102,7 +102,7 @@ impl Progress {
 
 /// The result of a validation.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Seen {
+pub struct Validation {
     /// The step it was made after.
     pub step: u64,
     /// The mean loss.
@@ -116,9 +116,9 @@ pub struct Seen {
 /// Callbacks of a run.
 pub trait Watcher {
     /// Called after each step.
-    fn step(&mut self, _: &Progress) {}
+    fn step(&mut self, _: &StepReport) {}
     /// Called after each validation.
-    fn look(&mut self, _: &Seen) {}
+    fn look(&mut self, _: &Validation) {}
     /// Called with the sample generations after each validation.
     fn samples(&mut self, _step: u64, _: &[Sample]) {}
     /// Called with tensor statistics after each step in which they were computed.
@@ -131,7 +131,7 @@ pub trait Watcher {
 
 /// Why a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ended {
+pub enum RunEnd {
     /// All steps were done.
     Done,
     /// Early stopping.
@@ -142,18 +142,18 @@ pub enum Ended {
 
 /// A training run.
 pub struct Run {
-    config: Config,
+    config: RunConfig,
     material: Material,
     parameters: Parameters<f32>,
     gradients: Gradients<f32>,
     runner: Runner<f32>,
     optimizer: Optimizer,
-    schedule: Schedule,
+    schedule: LearningRateSchedule,
     loss: Box<dyn Loss<f32>>,
-    rounding: Option<Rounding>,
-    average: Option<Average>,
+    rounding: Option<QuantizedTraining>,
+    average: Option<MovingAverage>,
     patience: Option<Patience>,
-    folder: Option<Folder>,
+    folder: Option<CheckpointFolder>,
     device: Option<OnDevice>,
     step: u64,
     skipped: u64,
@@ -169,22 +169,22 @@ struct Profiled {
 }
 
 /// Prepares a device for training a program; `None`: the CPU trains it.
-pub type MakeEngine<'a> = &'a dyn Fn(&Start<'_>) -> Result<Option<Box<dyn Engine>>>;
+pub type MakeEngine<'a> = &'a dyn Fn(&Start<'_>) -> Result<Option<Box<dyn DeviceTraining>>>;
 
 impl Run {
     /// Starts a run that keeps its checkpoints in `folder`.
-    pub fn new(config: Config, material: Material, folder: Option<&Path>) -> Result<Self> {
+    pub fn new(config: RunConfig, material: Material, folder: Option<&Path>) -> Result<Self> {
         Self::with_engine(config, material, folder, &on_device::open)
     }
 
     /// Like [`Self::new`], on another device than the config names.
     pub fn with_engine(
-        config: Config,
+        config: RunConfig,
         material: Material,
         folder: Option<&Path>,
         engine: MakeEngine<'_>,
     ) -> Result<Self> {
-        let config = Config { loss: vectors::loss(&config.loss, &material.frame.config)?, ..config };
+        let config = RunConfig { loss: vectors::loss(&config.loss, &material.frame.config)?, ..config };
         let patterns = &config.model.train;
         let usual = |name: &str| material.adapters.is_empty() || adapters::is_trained(name);
         let chosen =
@@ -217,15 +217,17 @@ impl Run {
             ));
         }
         let rounding = config.quantize.as_ref();
-        let rounding = rounding.map(|options| Rounding::new(options, &material.program)).transpose()?;
+        let rounding =
+            rounding.map(|options| QuantizedTraining::new(options, &material.program)).transpose()?;
         if let Some(rounding) = &rounding {
             rounding.renew(&mut parameters);
         }
         let program = material.program.clone();
         let optimizer = Optimizer::new(&config.optimizer, &parameters, &gradients)?;
         let average = config.average.as_ref();
-        let average =
-            average.map(|settings| Average::from_settings(settings, &parameters, &gradients)).transpose()?;
+        let average = average
+            .map(|settings| MovingAverage::from_settings(settings, &parameters, &gradients))
+            .transpose()?;
         let device = engine(&Start {
             config: &config,
             program: &program,
@@ -239,7 +241,7 @@ impl Run {
         let device = device.map(|engine| OnDevice::new(&config, engine)).transpose()?;
         let runner = Runner::new(program, config.recompute()?, |weight| gradients.has(weight))?
             .with_routers(config.routers);
-        let schedule = Schedule::new(&config.schedule, config.steps)?;
+        let schedule = LearningRateSchedule::new(&config.schedule, config.steps)?;
         let loss = loss::named(&config.loss)?;
         let patience = config.patience.as_ref().map(Patience::from_settings).transpose()?;
         if material.validation.is_none() {
@@ -247,7 +249,7 @@ impl Run {
         }
         config.report.check(runner.program())?;
         let profiled = config.profile.window()?.map(Profiled::new);
-        let folder = folder.map(|path| Folder::new(path, config.checkpoint.keep)).transpose()?;
+        let folder = folder.map(|path| CheckpointFolder::new(path, config.checkpoint.keep)).transpose()?;
         Ok(Self {
             config,
             material,
@@ -283,7 +285,7 @@ impl Run {
 
     /// Trains to the end, or until `stop` is set. A checkpoint that cannot be written is reported to `watcher`; it is
     /// an error only if the run could not be resumed without it.
-    pub fn train(&mut self, stop: &AtomicBool, watcher: &mut dyn Watcher) -> Result<Ended> {
+    pub fn train(&mut self, stop: &AtomicBool, watcher: &mut dyn Watcher) -> Result<RunEnd> {
         let loader = self.material.batches(&self.config, self.position)?;
         let recorder = self.profiled.as_ref().map(|profiled| profiled.recorder.clone());
         let mut batches = Prefetch::recorded(loader, 2 * self.config.batch.accumulate, recorder.clone())?;
@@ -292,7 +294,7 @@ impl Run {
         let last = saving.finish();
         saving.tell_failed(watcher);
         match last {
-            Err(error) if ended == Ended::Stopped => return Err(error),
+            Err(error) if ended == RunEnd::Stopped => return Err(error),
             Err(error) => watcher.note(&format!("the last checkpoint could not be written: {error}")),
             Ok(()) => {}
         }
@@ -306,12 +308,12 @@ impl Run {
         batches: &mut Prefetch,
         saving: &mut Saving,
         watcher: &mut dyn Watcher,
-    ) -> Result<Ended> {
+    ) -> Result<RunEnd> {
         let mut looked = None;
         while self.step < self.config.steps {
             if stop.load(Ordering::Relaxed) {
                 self.save(false, saving)?;
-                return Ok(Ended::Stopped);
+                return Ok(RunEnd::Stopped);
             }
             saving.tell_failed(watcher);
             let (progress, statistics) = self.step(batches)?;
@@ -327,7 +329,7 @@ impl Run {
                 (best, looked) = (seen.best, Some(self.step));
                 if ends {
                     self.save(best, saving)?;
-                    return Ok(Ended::NoBetter);
+                    return Ok(RunEnd::NoBetter);
                 }
             }
             if keep || best {
@@ -339,7 +341,7 @@ impl Run {
         }
         let best = looked != Some(self.step) && self.look(watcher)?.0.best;
         self.save(best, saving)?;
-        Ok(Ended::Done)
+        Ok(RunEnd::Done)
     }
 
     /// Recomputes what is derived from the parameters after they changed.
@@ -411,14 +413,20 @@ impl Run {
         self.step
     }
 
-    fn states(&self) -> Vec<&dyn State> {
+    fn states(&self) -> Vec<&dyn Checkpointed> {
         let optional = [
-            self.average.as_ref().map(|average| average as &dyn State),
-            self.patience.as_ref().map(|patience| patience as &dyn State),
-            self.device.as_ref().and_then(|device| device.scaler.as_ref()).map(|scaler| scaler as &dyn State),
-            self.device.as_ref().and_then(|device| device.kept.as_ref()).map(|kept| kept as &dyn State),
+            self.average.as_ref().map(|average| average as &dyn Checkpointed),
+            self.patience.as_ref().map(|patience| patience as &dyn Checkpointed),
+            self.device
+                .as_ref()
+                .and_then(|device| device.scaler.as_ref())
+                .map(|scaler| scaler as &dyn Checkpointed),
+            self.device
+                .as_ref()
+                .and_then(|device| device.kept.as_ref())
+                .map(|kept| kept as &dyn Checkpointed),
         ];
-        [Some(&self.optimizer as &dyn State)].into_iter().chain(optional).flatten().collect()
+        [Some(&self.optimizer as &dyn Checkpointed)].into_iter().chain(optional).flatten().collect()
     }
 
     /// Copies parameters and states back from a device.
@@ -436,7 +444,7 @@ impl Run {
         let mut tables = state::save(&self.states());
         for (parameter, gradient) in self.parameters.list.iter().zip(&self.gradients.list) {
             if gradient.is_some() {
-                let numbers = state::Data::Numbers(parameter.numbers.clone());
+                let numbers = state::TableData::Numbers(parameter.numbers.clone());
                 tables.insert(format!("parameter.{}", parameter.name), numbers);
             }
         }
@@ -474,7 +482,7 @@ impl Run {
         }
         // The best value of another metric is not comparable.
         let same = checkpoint.state.get("metric").is_none_or(|metric| *metric == self.metric());
-        let kept = |state: &dyn State| state::is_kept(state, &checkpoint.tables);
+        let kept = |state: &dyn Checkpointed| state::is_kept(state, &checkpoint.tables);
         if let Some(patience) = self.patience.as_mut().filter(|patience| same && kept(*patience)) {
             state::restore(patience, &checkpoint.tables)?;
         }
@@ -504,7 +512,7 @@ impl Run {
 }
 
 /// Refuses configs whose adapters would not contain all trained tensors.
-fn check_apart(config: &Config, material: &Material) -> Result<()> {
+fn check_apart(config: &RunConfig, material: &Material) -> Result<()> {
     let refuse = |message: &str| Err(Error::argument("export.adapter", message));
     if config.adapters.is_none() {
         return refuse("there are no [adapters] that a file could hold");

@@ -4,23 +4,23 @@ use std::borrow::Cow;
 
 use siskin::{Error, ErrorKind, Result};
 
-use super::{Config, Material};
-use crate::adapters::Adapter;
-use crate::average::Average;
-use crate::batch::Batch;
-use crate::clip::Norm;
-use crate::cuda::{Device, Engine, Judged, Objective, Precision, Runner, Timed, Watch};
-use crate::data::Step;
+use super::{Material, RunConfig};
+use crate::adapters::TrainedAdapter;
+use crate::average::MovingAverage;
+use crate::batch::TrainingBatch;
+use crate::clip::GradientNorm;
+use crate::cuda::{Device, DeviceRunner, DeviceTraining, Judged, Objective, Precision, Timed, Watch};
+use crate::data::LoadedBatch;
 use crate::loss::{Sum, Targets};
 use crate::optimizer::Optimizer;
 use crate::parameters::{Gradients, Parameters};
-use crate::profile::{Recorder, Worker, timed};
+use crate::profile::{ProfiledThread, Recorder, timed};
 use crate::program::Program;
-use crate::quantize::Rounding;
+use crate::quantize::QuantizedTraining;
 use crate::scaler::Scaler;
 use crate::settings::unknown;
-use crate::state::{self, Data, State, Tables, View, fill};
-use crate::statistics::Outputs;
+use crate::state::{self, Checkpointed, TableData, TableView, Tables, fill};
+use crate::statistics::OutputStatistics;
 
 /// The number of buckets for the count of output rows within a factor of two.
 const EVEN: usize = 8;
@@ -29,7 +29,7 @@ const EVEN: usize = 8;
 #[derive(Clone, Copy)]
 pub struct Start<'a> {
     /// The config of the run.
-    pub config: &'a Config,
+    pub config: &'a RunConfig,
     /// The program to train.
     pub program: &'a Program,
     /// The initial parameters.
@@ -39,11 +39,11 @@ pub struct Start<'a> {
     /// The optimizer, as on the CPU.
     pub optimizer: &'a Optimizer,
     /// The weight average, if any.
-    pub average: Option<&'a Average>,
+    pub average: Option<&'a MovingAverage>,
     /// The adapters.
-    pub adapters: &'a [Adapter],
+    pub adapters: &'a [TrainedAdapter],
     /// Which weights are rounded (quantization-aware training), if any.
-    pub rounding: Option<&'a Rounding>,
+    pub rounding: Option<&'a QuantizedTraining>,
 }
 
 impl Start<'_> {
@@ -51,12 +51,12 @@ impl Start<'_> {
     ///
     /// # Errors
     /// If an operation has no kernel, or the device is out of memory.
-    pub fn on<D: Device + 'static>(&self, device: D) -> Result<Box<dyn Engine>> {
+    pub fn on<D: Device + 'static>(&self, device: D) -> Result<Box<dyn DeviceTraining>> {
         let config = self.config;
         let (precision, recompute) = (precision(config)?, config.recompute()?);
         let trains = |weight| self.gradients.has(weight);
         let program = self.program.clone();
-        let mut runner = Runner::new(device, precision, program, recompute, self.parameters, trains)?;
+        let mut runner = DeviceRunner::new(device, precision, program, recompute, self.parameters, trains)?;
         runner.route(config.routers)?;
         if config.fp8 {
             runner.eights()?;
@@ -76,13 +76,13 @@ impl Start<'_> {
 }
 
 /// Receives the timing of each piece of work of a batch.
-pub(super) type Times<'a> = dyn FnMut(&Batch, Timed) + 'a;
+pub(super) type Times<'a> = dyn FnMut(&TrainingBatch, Timed) + 'a;
 
 /// Observers of a step: of outputs and gradients, which are copied back for it, or else of timings; and host work
 /// that overlaps with the device.
 #[derive(Default)]
-pub(super) struct Look<'a> {
-    pub(super) outputs: Option<&'a mut Outputs>,
+pub(super) struct StepObservers<'a> {
+    pub(super) outputs: Option<&'a mut OutputStatistics>,
     pub(super) gradients: Option<&'a mut Gradients<f32>>,
     pub(super) times: Option<&'a mut Times<'a>>,
     pub(super) meanwhile: Option<&'a mut dyn FnMut()>,
@@ -90,23 +90,23 @@ pub(super) struct Look<'a> {
 
 /// A device, and the state that a run keeps with it.
 pub(super) struct OnDevice {
-    engine: Box<dyn Engine>,
+    engine: Box<dyn DeviceTraining>,
     loss: Objective,
     /// Loss scaling for fp16 gradients.
     pub(super) scaler: Option<Scaler>,
     /// The state that only the device keeps.
-    pub(super) kept: Option<Kept>,
+    pub(super) kept: Option<DeviceTables>,
 }
 
 /// Tables of a checkpoint that only a device keeps.
-pub(super) struct Kept(Vec<(String, Data)>);
+pub(super) struct DeviceTables(Vec<(String, TableData)>);
 
-impl State for Kept {
+impl Checkpointed for DeviceTables {
     fn prefix(&self) -> &'static str {
         "eights."
     }
 
-    fn tables(&self) -> Vec<(String, View<'_>)> {
+    fn tables(&self) -> Vec<(String, TableView<'_>)> {
         self.0.iter().map(|(name, data)| (name.clone(), data.view())).collect()
     }
 
@@ -117,7 +117,7 @@ impl State for Kept {
 }
 
 /// Returns the precision that a config names.
-fn precision(config: &Config) -> Result<Precision> {
+fn precision(config: &RunConfig) -> Result<Precision> {
     match config.precision.as_str() {
         "f32" => Ok(Precision::F32),
         "bf16" => Ok(Precision::Bf16),
@@ -127,7 +127,7 @@ fn precision(config: &Config) -> Result<Precision> {
 }
 
 /// Opens the device that a config names; `None` for the CPU.
-pub(super) fn open(start: &Start<'_>) -> Result<Option<Box<dyn Engine>>> {
+pub(super) fn open(start: &Start<'_>) -> Result<Option<Box<dyn DeviceTraining>>> {
     let precision = precision(start.config)?;
     if start.config.fp8 && (start.config.device.as_str(), precision) != ("cuda", Precision::Bf16) {
         let message = "goes with device = \"cuda\" and precision = \"bf16\" alone; set both, or leave it out";
@@ -144,19 +144,19 @@ pub(super) fn open(start: &Start<'_>) -> Result<Option<Box<dyn Engine>>> {
 }
 
 #[cfg(feature = "cuda")]
-fn cuda(start: &Start<'_>) -> Result<Box<dyn Engine>> {
+fn cuda(start: &Start<'_>) -> Result<Box<dyn DeviceTraining>> {
     start.on(crate::cuda::Cuda::new(0)?)
 }
 
 #[cfg(not(feature = "cuda"))]
-fn cuda(_: &Start<'_>) -> Result<Box<dyn Engine>> {
+fn cuda(_: &Start<'_>) -> Result<Box<dyn DeviceTraining>> {
     let message = "this build has no CUDA; build with --features cuda, or set device = \"cpu\" (of `siskin eval`: --device cpu)";
     Err(Error::unsupported("device", message))
 }
 
 impl OnDevice {
     /// Creates the state of a run on `engine`.
-    pub(super) fn new(config: &Config, engine: Box<dyn Engine>) -> Result<Self> {
+    pub(super) fn new(config: &RunConfig, engine: Box<dyn DeviceTraining>) -> Result<Self> {
         let loss = Objective::named(&config.loss)?;
         let halves = precision(config)? == Precision::Fp16;
         let scaler = match (&config.scaler, halves) {
@@ -170,13 +170,13 @@ impl OnDevice {
             }
         };
         let own = engine.own_tables();
-        let kept = (!own.is_empty()).then_some(Kept(own));
+        let kept = (!own.is_empty()).then_some(DeviceTables(own));
         Ok(Self { engine, loss, scaler, kept })
     }
 
     /// Returns the bytes that the batch of a step takes besides the weights: activations, and scratch memory of
     /// operations.
-    pub(super) fn memory(&self, step: &Step) -> Result<[usize; 2]> {
+    pub(super) fn memory(&self, step: &LoadedBatch) -> Result<[usize; 2]> {
         let step = &*evened(step);
         self.engine.memory(&step.batch, &self.loss, &step.targets)
     }
@@ -197,21 +197,26 @@ impl OnDevice {
     }
 
     /// Computes the loss of a batch and its gradients, with `factor` on the loss. The state is restored afterwards.
-    pub(super) fn pass(&mut self, step: &Step, factor: f64, gradients: &mut Gradients<f32>) -> Result<Sum> {
+    pub(super) fn pass(
+        &mut self,
+        step: &LoadedBatch,
+        factor: f64,
+        gradients: &mut Gradients<f32>,
+    ) -> Result<Sum> {
         self.engine.try_out(&step.batch, &self.loss, &step.targets, factor, gradients)
     }
 
     /// Runs one step over some micro-batches; returns the loss and the state of the gradient.
     pub(super) fn step(
         &mut self,
-        steps: &[Step],
+        steps: &[LoadedBatch],
         weight: f64,
         (rate, limit): (f64, Option<f64>),
-        look: Look<'_>,
+        look: StepObservers<'_>,
         recorder: Option<&Recorder>,
     ) -> Result<(Sum, Judged)> {
         let scale = self.scale();
-        let Look { mut outputs, gradients, mut times, meanwhile } = look;
+        let StepObservers { mut outputs, gradients, mut times, meanwhile } = look;
         for step in steps {
             let step = &*evened(step);
             let mut show = |node: usize, numbers: &[f32]| {
@@ -236,7 +241,8 @@ impl OnDevice {
         }
         // One synchronization per step, at the end. A non-finite loss has non-finite gradients, so the weights do not
         // change.
-        let judged = timed(recorder, "optimizer", Worker::Steps, || self.engine.step(rate, scale, limit))?;
+        let judged =
+            timed(recorder, "optimizer", ProfiledThread::Steps, || self.engine.step(rate, scale, limit))?;
         let sum = finite(self.engine.take_sum()?)?;
         let spent = match &mut self.scaler {
             Some(scaler) => {
@@ -260,7 +266,7 @@ impl OnDevice {
     /// finite.
     pub(super) fn find(
         &mut self,
-        steps: &[Step],
+        steps: &[LoadedBatch],
         factor: f64,
         program: &Program,
         gradients: &mut Gradients<f32>,
@@ -279,12 +285,12 @@ impl OnDevice {
             }
         }
         self.engine.gradients(gradients)?;
-        Ok(Norm::of(gradients).error(parameters))
+        Ok(GradientNorm::of(gradients).error(parameters))
     }
 
     /// Returns the validation loss, with the averaged weights if weights are averaged; `None` without validation
     /// data.
-    pub(super) fn look(&mut self, config: &Config, material: &Material) -> Result<Option<Sum>> {
+    pub(super) fn look(&mut self, config: &RunConfig, material: &Material) -> Result<Option<Sum>> {
         let Some(loader) = material.validation_batches(config)? else { return Ok(None) };
         self.engine.swap()?;
         for step in loader {
@@ -300,7 +306,7 @@ impl OnDevice {
         &mut self,
         parameters: &mut Parameters<f32>,
         optimizer: &mut Optimizer,
-        average: Option<&mut Average>,
+        average: Option<&mut MovingAverage>,
     ) -> Result<()> {
         let mut tables = state::save(&states(optimizer, average.as_deref()));
         self.engine.fetch(parameters, &mut tables)?;
@@ -317,7 +323,7 @@ impl OnDevice {
         &mut self,
         parameters: &Parameters<f32>,
         optimizer: &Optimizer,
-        average: Option<&Average>,
+        average: Option<&MovingAverage>,
         tables: &Tables,
     ) -> Result<()> {
         let mut all = state::save(&states(optimizer, average));
@@ -333,8 +339,8 @@ impl OnDevice {
 
 /// Returns the batch with its output rows padded to one of few counts, so that batches of masked tokens give the same
 /// tapes. The added rows have weight zero.
-fn evened(step: &Step) -> Cow<'_, Step> {
-    let texts = |batch: &'_ Batch| batch.writer.wanted.is_empty();
+fn evened(step: &LoadedBatch) -> Cow<'_, LoadedBatch> {
+    let texts = |batch: &'_ TrainingBatch| batch.writer.wanted.is_empty();
     let side = if texts(&step.batch) { &step.batch.reader } else { &step.batch.writer };
     let (count, rows) = (side.wanted.len(), side.rows.len());
     let Targets { ids, weights, numbers } = &step.targets;
@@ -363,9 +369,9 @@ fn finite(sum: Sum) -> Result<Sum> {
     }
 }
 
-fn states<'a>(optimizer: &'a Optimizer, average: Option<&'a Average>) -> Vec<&'a dyn State> {
-    let average = average.map(|average| average as &dyn State);
-    [optimizer as &dyn State].into_iter().chain(average).collect()
+fn states<'a>(optimizer: &'a Optimizer, average: Option<&'a MovingAverage>) -> Vec<&'a dyn Checkpointed> {
+    let average = average.map(|average| average as &dyn Checkpointed);
+    [optimizer as &dyn Checkpointed].into_iter().chain(average).collect()
 }
 
 #[cfg(test)]
@@ -376,12 +382,12 @@ mod tests {
     #[test]
     fn rows_that_count_nothing_even_batches_out() {
         let step = |count: usize, rows: u32| {
-            let mut batch = Batch::default();
+            let mut batch = TrainingBatch::default();
             batch.reader.push(&(0..rows).collect::<Vec<_>>(), &[]);
             batch.reader.wanted = (0..count).map(|index| 2 * index).collect();
             let targets =
                 Targets { ids: vec![3; count], weights: vec![1.0; count], numbers: vec![0.5; 2 * count] };
-            Step { batch, targets, examples: vec![0], next: Position::default() }
+            LoadedBatch { batch, targets, examples: vec![0], next: Position::default() }
         };
         for (count, rows, want) in
             [(100, 300, 112), (97, 300, 112), (128, 300, 128), (9, 18, 10), (9, 17, 10)]

@@ -6,8 +6,8 @@ use siskin::file::{Bytes, SectionKind, refuse_link};
 use siskin::tokenizer::Tokenizer;
 use siskin::{Error, ErrorKind, Result};
 
-use super::config::Config;
-use super::material::Base;
+use super::config::RunConfig;
+use super::material::OpenedBase;
 use super::texts::{Sources, paths};
 use crate::data::{Divider, PackedWriter, Split, packed};
 
@@ -27,7 +27,11 @@ pub struct PackedFile {
 ///
 /// Text is streamed and not kept in memory. Each file appears under its name when it is complete. A run over both
 /// files, without `data.share`, has the same examples as a run over the text.
-pub fn pack(config: &Config, base: &Base, output: &Path) -> Result<(PackedFile, Option<PackedFile>)> {
+pub fn pack(
+    config: &RunConfig,
+    base: &OpenedBase,
+    output: &Path,
+) -> Result<(PackedFile, Option<PackedFile>)> {
     let tokenizer = tokenizer(base)?;
     let identity = packed::identity(&tokenizer)?;
     let sources = Sources { config, tokenizer: &tokenizer };
@@ -68,10 +72,10 @@ fn finish(writer: PackedWriter, path: &Path) -> Result<PackedFile> {
 }
 
 /// Returns the tokenizer of a run.
-fn tokenizer(base: &Base) -> Result<Tokenizer> {
+fn tokenizer(base: &OpenedBase) -> Result<Tokenizer> {
     let section = match base {
-        Base::File(file) => file.section(SectionKind::Tokenizer),
-        Base::New { tokenizer, .. } => Some(Bytes::new(tokenizer.clone())),
+        OpenedBase::File(file) => file.section(SectionKind::Tokenizer),
+        OpenedBase::New { tokenizer, .. } => Some(Bytes::new(tokenizer.clone())),
     };
     Tokenizer::open(section.ok_or_else(|| {
         Error::new(ErrorKind::Missing, "model", "it has no tokenizer; pack with a model that has one")

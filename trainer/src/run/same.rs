@@ -3,11 +3,11 @@
 use serde_json::{Map, Value, json};
 use siskin::{Error, Result};
 
-use super::config::Config;
+use super::config::RunConfig;
 use super::material::Material;
 
 /// Returns the data fingerprint that a checkpoint keeps.
-pub(super) fn describe(config: &Config, material: &Material) -> Value {
+pub(super) fn describe(config: &RunConfig, material: &Material) -> Value {
     let loader = material.loader(config, true);
     json!({
         "records": material.texts.fingerprint(),

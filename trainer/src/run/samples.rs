@@ -1,12 +1,12 @@
 //! Sample generations during training, for the report.
 
 use serde::{Deserialize, Serialize};
-use siskin::graph::Head;
+use siskin::graph::OutputHead;
 use siskin::tokenizer::{DecodeOptions, EncodeOptions};
 use siskin::{Error, Result};
 
 use super::Run;
-use crate::batch::Batch;
+use crate::batch::TrainingBatch;
 use crate::loss::{CrossEntropy, Targets};
 use crate::program::{Program, Side};
 use crate::random::Random;
@@ -39,7 +39,7 @@ impl ReportOptions {
     pub(super) fn check(&self, program: &Program) -> Result<()> {
         within("report.temperature", self.temperature, 0.0..=100.0)?;
         let writes =
-            program.head == Head::Next && program.values.iter().all(|value| value.side == Side::Writer);
+            program.head == OutputHead::Next && program.values.iter().all(|value| value.side == Side::Writer);
         if self.prompts.is_empty() || writes {
             return Ok(());
         }
@@ -91,7 +91,7 @@ impl Run {
             if going.is_empty() {
                 break;
             }
-            let mut batch = Batch::default();
+            let mut batch = TrainingBatch::default();
             for &text in &going {
                 batch.writer.push(&texts[text], &[]);
                 batch.writer.wanted.push(batch.writer.rows.len() - 1);

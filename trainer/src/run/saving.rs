@@ -5,8 +5,8 @@ use std::thread::{self, JoinHandle};
 use siskin::{Error, ErrorKind, Result};
 
 use super::Watcher;
-use crate::checkpoint::{Checkpoint, Folder};
-use crate::profile::{Recorder, Worker, timed};
+use crate::checkpoint::{Checkpoint, CheckpointFolder};
+use crate::profile::{ProfiledThread, Recorder, timed};
 
 /// The checkpoint that is being written, if any.
 #[derive(Default)]
@@ -26,7 +26,7 @@ impl Saving {
     /// Starts a write, after waiting for the one before.
     pub(super) fn start(
         &mut self,
-        folder: Folder,
+        folder: CheckpointFolder,
         step: u64,
         best: bool,
         checkpoint: Checkpoint,
@@ -35,7 +35,7 @@ impl Saving {
         self.failed = failed.or(self.failed.take());
         let recorder = self.recorder.clone();
         let write = move || folder.save(step, best, &checkpoint);
-        let work = move || timed(recorder.as_ref(), "checkpoint", Worker::Checkpoints, write);
+        let work = move || timed(recorder.as_ref(), "checkpoint", ProfiledThread::Checkpoints, write);
         let thread = thread::Builder::new().name("siskin-checkpoint".to_owned()).spawn(work);
         self.thread = Some(thread.map_err(|error| Error::io("thread", &error))?);
         Ok(())

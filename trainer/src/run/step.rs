@@ -4,19 +4,19 @@ use std::time::Instant;
 
 use siskin::{Error, ErrorKind, Result};
 
-use super::on_device::{Look, OnDevice};
-use super::{Profiled, Progress, Run, Watcher};
-use crate::batch::Batch;
-use crate::clip::Norm;
+use super::on_device::{OnDevice, StepObservers};
+use super::{Profiled, Run, StepReport, Watcher};
+use crate::batch::TrainingBatch;
+use crate::clip::GradientNorm;
 use crate::cuda::{Judged, Timed};
-use crate::data::{Prefetch, Step};
+use crate::data::{LoadedBatch, Prefetch};
 use crate::loss::Sum;
 use crate::optimizer::StepArguments;
 use crate::parameters::Parameters;
-use crate::profile::{self, Recorder, Tracer, Worker, timed};
+use crate::profile::{self, ProfiledThread, Recorder, Tracer, timed};
 use crate::program;
 use crate::runner::{Goal, Phase, Probe, Runner};
-use crate::statistics::{Outputs, StepStatistics};
+use crate::statistics::{OutputStatistics, StepStatistics};
 
 impl Profiled {
     pub(super) fn new(steps: [u64; 2]) -> Self {
@@ -41,14 +41,14 @@ fn trace(
     tracer: &Tracer,
     runner: &Runner<f32>,
     parameters: &Parameters<f32>,
-    batch: &Batch,
+    batch: &TrainingBatch,
     Timed { step, begin, end }: Timed,
 ) {
     let (node, phase) = match step {
-        program::Step::Forward { node, again: false } => (node, Phase::Forward),
-        program::Step::Forward { node, again: true } => (node, Phase::Again),
-        program::Step::Backward { node } => (node, Phase::Backward),
-        program::Step::Tail => {
+        program::ScheduleStep::Forward { node, again: false } => (node, Phase::Forward),
+        program::ScheduleStep::Forward { node, again: true } => (node, Phase::Again),
+        program::ScheduleStep::Backward { node } => (node, Phase::Backward),
+        program::ScheduleStep::Tail => {
             let rows = batch.reader.wanted.len() + batch.writer.wanted.len();
             let work = runner.head_work(parameters, batch).unwrap_or(0.0);
             return tracer.head(rows, work, [begin, end]);
@@ -77,13 +77,14 @@ impl Run {
 
     /// Runs one step over the accumulated micro-batches; returns statistics of tensors in steps in which they are
     /// computed.
-    pub(super) fn step(&mut self, batches: &mut Prefetch) -> Result<(Progress, Option<StepStatistics>)> {
+    pub(super) fn step(&mut self, batches: &mut Prefetch) -> Result<(StepReport, Option<StepStatistics>)> {
         let begin = Instant::now();
         let recorder = self.profiled.as_ref().and_then(|profiled| profiled.begin(self.step + 1));
         let recorder = recorder.as_ref();
-        let steps = timed(recorder, "wait for batches", Worker::Steps, || self.batches(batches))?;
+        let steps = timed(recorder, "wait for batches", ProfiledThread::Steps, || self.batches(batches))?;
         let every = self.config.statistics.every;
-        let mut outputs = (every > 0 && (self.step + 1).is_multiple_of(every)).then(Outputs::default);
+        let mut outputs =
+            (every > 0 && (self.step + 1).is_multiple_of(every)).then(OutputStatistics::default);
         let rate = self.schedule.rate(self.step);
         let weight = self.weight(&steps)?;
         let scale = self.device.as_ref().map_or(1.0, OnDevice::scale);
@@ -94,12 +95,12 @@ impl Run {
         let done = match &mut self.device {
             Some(device) => {
                 let tracer = recorder.map(|recorder| Tracer::new(recorder.clone(), self.runner.program()));
-                let mut times = |batch: &Batch, timed: Timed| {
+                let mut times = |batch: &TrainingBatch, timed: Timed| {
                     if let Some(tracer) = &tracer {
                         trace(tracer, runner, parameters, batch, timed);
                     }
                 };
-                let mut look = Look { meanwhile: Some(&mut count), ..Look::default() };
+                let mut look = StepObservers { meanwhile: Some(&mut count), ..StepObservers::default() };
                 match &mut outputs {
                     Some(outputs) => {
                         (look.outputs, look.gradients) = (Some(outputs), Some(&mut self.gradients));
@@ -123,12 +124,12 @@ impl Run {
         self.skipped += u64::from(!judged.finite);
         self.position = steps.last().map_or(self.position, |step| step.next);
         if let Some(recorder) = recorder {
-            recorder.add(profile::STEP, Worker::Steps, begin, None);
+            recorder.add(profile::STEP, ProfiledThread::Steps, begin, None);
         }
         let statistics = outputs
             .map(|outputs| outputs.with(self.step, self.runner.program(), &self.parameters, &self.gradients));
-        let rows = |step: &Step| step.batch.reader.rows.len() + step.batch.writer.rows.len();
-        let progress = Progress {
+        let rows = |step: &LoadedBatch| step.batch.reader.rows.len() + step.batch.writer.rows.len();
+        let progress = StepReport {
             step: self.step,
             steps: self.config.steps,
             loss: sum.mean(),
@@ -147,20 +148,20 @@ impl Run {
     }
 
     /// Returns the error that names the first NaN or infinity on a device, if it can be found.
-    fn find(&mut self, steps: &[Step], factor: f64) -> Option<Error> {
+    fn find(&mut self, steps: &[LoadedBatch], factor: f64) -> Option<Error> {
         let device = self.device.as_mut()?;
         let program = self.runner.program();
         device.find(steps, factor, program, &mut self.gradients, &self.parameters).ok().flatten()
     }
 
-    fn batches(&self, batches: &mut Prefetch) -> Result<Vec<Step>> {
+    fn batches(&self, batches: &mut Prefetch) -> Result<Vec<LoadedBatch>> {
         let ended = || Error::new(ErrorKind::State, "data", "there are no more batches");
         let count = self.config.batch.accumulate.max(1);
         (0..count).map(|_| batches.next().ok_or_else(ended)?).collect()
     }
 
     /// Returns the total weight of all targets of a step.
-    fn weight(&self, steps: &[Step]) -> Result<f64> {
+    fn weight(&self, steps: &[LoadedBatch]) -> Result<f64> {
         let weight: f64 = steps.iter().map(|step| self.loss.weight(&step.batch, &step.targets)).sum();
         match weight > 0.0 {
             true => Ok(weight),
@@ -171,24 +172,24 @@ impl Run {
     /// Runs a step on the CPU; returns the loss and the gradient norm.
     fn step_here(
         &mut self,
-        steps: &[Step],
+        steps: &[LoadedBatch],
         weight: f64,
         rate: f64,
         recorder: Option<&Recorder>,
-        outputs: Option<&mut Outputs>,
+        outputs: Option<&mut OutputStatistics>,
     ) -> Result<(Sum, f64)> {
         let sum = self.forth_and_back(steps, weight, recorder, outputs)?;
-        let norm = timed(recorder, "norm", Worker::Steps, || Norm::of(&self.gradients));
+        let norm = timed(recorder, "norm", ProfiledThread::Steps, || GradientNorm::of(&self.gradients));
         if let Some(error) = norm.error(&self.parameters) {
             return Err(error);
         }
         let arguments = StepArguments { rate, factor: norm.factor(1.0, self.config.clip) };
-        timed(recorder, "optimizer", Worker::Steps, || {
+        timed(recorder, "optimizer", ProfiledThread::Steps, || {
             self.optimizer.step(&mut self.parameters, &self.gradients, arguments)
         })?;
-        timed(recorder, "renew", Worker::Steps, || self.renew());
+        timed(recorder, "renew", ProfiledThread::Steps, || self.renew());
         if let Some(average) = &mut self.average {
-            timed(recorder, "average", Worker::Steps, || average.update(&self.parameters))?;
+            timed(recorder, "average", ProfiledThread::Steps, || average.update(&self.parameters))?;
         }
         Ok((sum, norm.length))
     }
@@ -196,10 +197,10 @@ impl Run {
     /// Computes the gradients of all micro-batches of a step.
     fn forth_and_back(
         &mut self,
-        steps: &[Step],
+        steps: &[LoadedBatch],
         weight: f64,
         recorder: Option<&Recorder>,
-        mut outputs: Option<&mut Outputs>,
+        mut outputs: Option<&mut OutputStatistics>,
     ) -> Result<Sum> {
         let mut tracer = recorder.map(|recorder| Tracer::new(recorder.clone(), self.runner.program()));
         self.gradients.clear();

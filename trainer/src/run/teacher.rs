@@ -6,7 +6,7 @@ use siskin::file::{File, SectionKind};
 use siskin::{Error, Result};
 
 use super::Material;
-use crate::data::Step;
+use crate::data::LoadedBatch;
 use crate::loss::CrossEntropy;
 use crate::parameters::Parameters;
 use crate::program::{Program, Recompute, Side};
@@ -52,7 +52,7 @@ impl Teacher {
     }
 
     /// Adds the teacher's scores to a batch.
-    pub(super) fn add(&self, step: &mut Step) -> Result<()> {
+    pub(super) fn add(&self, step: &mut LoadedBatch) -> Result<()> {
         let mut parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
         let (runner, parameters) = &mut *parts;
         let mut numbers = Vec::new();
@@ -65,7 +65,7 @@ impl Teacher {
     }
 
     /// Allocates the scores of a batch without computing them.
-    pub(super) fn reserve(&self, step: &mut Step) {
+    pub(super) fn reserve(&self, step: &mut LoadedBatch) {
         step.targets.numbers = vec![0.0; step.targets.ids.len() * self.columns];
     }
 }

@@ -7,12 +7,12 @@ use siskin::file::Bytes;
 use siskin::tokenizer::Tokenizer;
 use siskin::{Error, Result};
 
-use super::config::Config;
+use super::config::RunConfig;
 use crate::data::source::{Cut, files, packed_records};
 use crate::data::task::{self, TASKS};
 use crate::data::{
-    self, Divider, Gathering, Kind, Made, Packed, Reading, Record, Records, Settings, Sink, Split, Subset,
-    Task, Tokenizing, documents, packed,
+    self, Divider, Gathering, PackedFile, Reading, Records, Sink, Split, Subset, TaskBatch, TaskEntry,
+    TaskSettings, TokenizedDocument, Tokenizing, TrainingTask, documents, packed,
 };
 use crate::program::{Program, Side};
 use crate::random::Random;
@@ -27,16 +27,16 @@ pub(super) enum Purpose {
 }
 
 /// The tokenized data of a run.
-pub(super) struct Texts {
+pub(super) struct TokenizedData {
     pub(super) tokenizer: Tokenizer,
-    kind: &'static Kind,
+    kind: &'static TaskEntry,
     training: Option<Arc<dyn Records>>,
     validation: Arc<dyn Records>,
 }
 
-impl Texts {
+impl TokenizedData {
     /// Reads the data of a config with the tokenizer in this section.
-    pub(super) fn read(config: &Config, tokenizer: Vec<u8>, purpose: Purpose) -> Result<Self> {
+    pub(super) fn read(config: &RunConfig, tokenizer: Vec<u8>, purpose: Purpose) -> Result<Self> {
         let tokenizer = Tokenizer::open(Bytes::new(tokenizer))?;
         let (kind, lists) = (kind(config)?, reading(config)?.fields.len());
         let gathering = || Gathering::new(tokenizer.vocabulary_size(), lists);
@@ -56,12 +56,12 @@ impl Texts {
     }
 
     /// Returns the training task; empty without training data.
-    pub(super) fn training(&self, config: &Config) -> Result<Arc<dyn Task>> {
+    pub(super) fn training(&self, config: &RunConfig) -> Result<Arc<dyn TrainingTask>> {
         self.training_with(&config.data.settings)
     }
 
     /// Like [`Self::training`], with other settings of the task.
-    pub(super) fn training_with(&self, settings: &Settings) -> Result<Arc<dyn Task>> {
+    pub(super) fn training_with(&self, settings: &TaskSettings) -> Result<Arc<dyn TrainingTask>> {
         match &self.training {
             Some(records) => (self.kind.make)(settings, &self.tokenizer, records.clone()),
             None => Ok(Arc::new(Nothing)),
@@ -74,18 +74,18 @@ impl Texts {
     }
 
     /// Returns the validation task.
-    pub(super) fn validation(&self, config: &Config) -> Result<Option<Arc<dyn Task>>> {
+    pub(super) fn validation(&self, config: &RunConfig) -> Result<Option<Arc<dyn TrainingTask>>> {
         let make = || (self.kind.make)(&config.data.settings, &self.tokenizer, self.validation.clone());
         (self.validation.count() > 0).then(make).transpose()
     }
 }
 
-fn kind(config: &Config) -> Result<&'static Kind> {
-    Kind::of(&config.data.task).map_err(|error| error.within("data"))
+fn kind(config: &RunConfig) -> Result<&'static TaskEntry> {
+    TaskEntry::of(&config.data.task).map_err(|error| error.within("data"))
 }
 
 /// Refuses a task that needs another kind of output rows than the model has.
-pub(super) fn check_task(config: &Config, program: &Program) -> Result<()> {
+pub(super) fn check_task(config: &RunConfig, program: &Program) -> Result<()> {
     let kind = kind(config)?;
     let sides = [Side::Reader, Side::Writer].map(|side| program.has(side));
     if kind.fits(program.head, sides) {
@@ -103,7 +103,7 @@ pub(super) fn check_task(config: &Config, program: &Program) -> Result<()> {
 }
 
 /// Returns what a config reads from its sources.
-pub(super) fn reading(config: &Config) -> Result<Reading> {
+pub(super) fn reading(config: &RunConfig) -> Result<Reading> {
     let mut reading = kind(config)?.reading();
     if let Some(cut) = &config.data.cut {
         reading.cut = match cut.as_str() {
@@ -117,7 +117,7 @@ pub(super) fn reading(config: &Config) -> Result<Reading> {
 }
 
 /// Applies the config's names of fields and classes.
-fn fields(config: &Config, reading: &mut Reading) -> Result<()> {
+fn fields(config: &RunConfig, reading: &mut Reading) -> Result<()> {
     let (data, task) = (&config.data, kind(config)?);
     let refuse = |key: &str, message: String| Err(Error::argument(format!("data.{key}"), message));
     if !data.fields.is_empty() {
@@ -171,13 +171,13 @@ pub(super) fn paths(names: &[String]) -> Result<Vec<PathBuf>> {
 
 /// The sources of a run's records.
 pub(super) struct Sources<'a> {
-    pub(super) config: &'a Config,
+    pub(super) config: &'a RunConfig,
     pub(super) tokenizer: &'a Tokenizer,
 }
 
 /// Files of one kind: one file of packed tokens, or several of text.
 enum Source {
-    Packed(Arc<Packed>),
+    Packed(Arc<PackedFile>),
     Texts(Vec<PathBuf>),
 }
 
@@ -194,7 +194,7 @@ impl Sources<'_> {
         for path in files(&paths(names)?)? {
             let packed = packed_records(&path, &reading)?;
             let (most, own) =
-                (self.tokenizer.vocabulary_size(), packed.as_ref().map_or(0, Packed::vocabulary));
+                (self.tokenizer.vocabulary_size(), packed.as_ref().map_or(0, PackedFile::vocabulary));
             if own > most {
                 let message = format!(
                     "its tokens lie below {own}, those of the model below {most}; pack the texts again with the \
@@ -232,7 +232,7 @@ impl Sources<'_> {
 
     /// Splits the records of the training files into training and validation.
     fn divide(&self, mut training: Option<&mut Gathering>, validation: &mut Gathering) -> Result<()> {
-        let Config { data, seed, .. } = self.config;
+        let RunConfig { data, seed, .. } = self.config;
         let split = Split { share: data.share, seed: *seed };
         if split.share <= 0.0 {
             return training.map_or(Ok(()), |training| self.all(&data.training, training));
@@ -241,7 +241,7 @@ impl Sources<'_> {
         for source in sources {
             match source {
                 Source::Packed(packed) => {
-                    let trains = |hash| split.side(hash) == data::Side::Training;
+                    let trains = |hash| split.side(hash) == data::SplitSide::Training;
                     let [trained, kept] = Subset::both(packed, trains)?;
                     training.as_mut().map_or(Ok(()), |training| training.add(Arc::new(trained)))?;
                     validation.add(Arc::new(kept))?;
@@ -265,7 +265,7 @@ impl Sources<'_> {
 struct Forget;
 
 impl Sink for Forget {
-    fn push(&mut self, _: &Record) -> Result<()> {
+    fn push(&mut self, _: &TokenizedDocument) -> Result<()> {
         Ok(())
     }
 }
@@ -273,7 +273,7 @@ impl Sink for Forget {
 /// A task without examples.
 struct Nothing;
 
-impl Task for Nothing {
+impl TrainingTask for Nothing {
     fn count(&self) -> usize {
         0
     }
@@ -282,7 +282,7 @@ impl Task for Nothing {
         0
     }
 
-    fn add(&self, _: usize, _: &mut Random, _: &mut Made) -> Result<()> {
+    fn add(&self, _: usize, _: &mut Random, _: &mut TaskBatch) -> Result<()> {
         Err(Error::argument("data", "the texts that are trained on were not kept"))
     }
 }

@@ -6,7 +6,7 @@ use std::time::UNIX_EPOCH;
 use serde_json::{Value, json};
 use siskin::{Error, Result};
 
-use super::config::{Config, DataOptions};
+use super::config::{DataOptions, RunConfig};
 use super::texts::{paths, reading};
 use crate::data::documents;
 use crate::data::source::{Body, files};
@@ -20,7 +20,7 @@ const FROM: &str = "tokenizer.from.json";
 
 /// Returns the trained tokenizer of a config with `model.vocabulary`, as a `tokenizer.json`. A resumed run uses the
 /// one in its folder; other runs reuse it only if it was trained on the same files.
-pub fn learned_tokenizer(config: &Config, folder: &Path, goes_on: bool) -> Result<Vec<u8>> {
+pub fn learned_tokenizer(config: &RunConfig, folder: &Path, goes_on: bool) -> Result<Vec<u8>> {
     let vocabulary = config.model.vocabulary.ok_or_else(|| {
         let message = "is missing; name a model that has one, or the `vocabulary` of one to be learned";
         Error::argument("model.tokenizer", message)
@@ -54,7 +54,7 @@ pub fn learned_tokenizer(config: &Config, folder: &Path, goes_on: bool) -> Resul
 }
 
 /// Returns all that determines a tokenizer; files by name, size and modification time.
-fn from(config: &Config, vocabulary: usize) -> Result<Value> {
+fn from(config: &RunConfig, vocabulary: usize) -> Result<Value> {
     let described = files(&paths(&config.data.training)?)?.into_iter().map(|path| {
         let place = path.display().to_string();
         let metadata = std::fs::metadata(&path).map_err(|error| Error::io(&place, &error))?;

@@ -15,12 +15,12 @@ use siskin::{Error, Result};
 
 use self::carve::carve;
 pub use self::routers::RouterOptions;
-use self::routers::Routers;
-use crate::batch::Batch;
-use crate::grad::{Back, Call, rule};
+use self::routers::RouterStatistics;
+use crate::batch::TrainingBatch;
+use crate::grad::{RuleBackward, RuleCall, rule};
 use crate::loss::{Loss, Sum, Targets};
 use crate::parameters::{Gradients, Parameters};
-use crate::program::{Buffer, Layout, Layouts, Program, Recompute, Schedule, Step};
+use crate::program::{Buffer, BufferLayout, Layouts, Program, Recompute, Schedule, ScheduleStep};
 use crate::real::Real;
 
 /// A program, its schedule, and the arena in which it runs.
@@ -31,7 +31,7 @@ pub struct Runner<T> {
     forward: Schedule,
     forward_layouts: Layouts,
     arena: Vec<T>,
-    scratch: tail::Scratch<T>,
+    scratch: tail::HeadScratch<T>,
     routers: RouterOptions,
 }
 
@@ -61,7 +61,7 @@ impl<T: Real> Runner<T> {
             forward,
             forward_layouts: Layouts::default(),
             arena: Vec::new(),
-            scratch: tail::Scratch::default(),
+            scratch: tail::HeadScratch::default(),
             routers: RouterOptions::default(),
         })
     }
@@ -78,9 +78,9 @@ impl<T: Real> Runner<T> {
     }
 
     /// Returns the bytes of the arena and of the head's scratch memory for a batch of this shape.
-    pub fn memory(&self, batch: &Batch, parameters: &Parameters<T>) -> Result<[usize; 2]> {
-        let layout = Layout::new(&self.program, &self.schedule, batch, parameters)?;
-        let scratch = tail::Scratch::<T>::size(&self.program, batch);
+    pub fn memory(&self, batch: &TrainingBatch, parameters: &Parameters<T>) -> Result<[usize; 2]> {
+        let layout = BufferLayout::new(&self.program, &self.schedule, batch, parameters)?;
+        let scratch = tail::HeadScratch::<T>::size(&self.program, batch);
         Ok([layout.size, scratch].map(|numbers| numbers * size_of::<T>()))
     }
 
@@ -88,7 +88,7 @@ impl<T: Real> Runner<T> {
     pub fn run(
         &mut self,
         parameters: &Parameters<T>,
-        batch: &Batch,
+        batch: &TrainingBatch,
         goal: Goal<'_, T>,
         gradients: &mut Gradients<T>,
     ) -> Result<Sum> {
@@ -99,7 +99,7 @@ impl<T: Real> Runner<T> {
     pub fn run_shown(
         &mut self,
         parameters: &Parameters<T>,
-        batch: &Batch,
+        batch: &TrainingBatch,
         goal: Goal<'_, T>,
         gradients: &mut Gradients<T>,
         probe: Option<&mut (dyn Probe<T> + '_)>,
@@ -121,7 +121,7 @@ impl<T: Real> Runner<T> {
     pub fn evaluate(
         &mut self,
         parameters: &Parameters<T>,
-        batch: &Batch,
+        batch: &TrainingBatch,
         goal: Goal<'_, T>,
         see: Option<See<'_, T>>,
     ) -> Result<Sum> {
@@ -129,16 +129,16 @@ impl<T: Real> Runner<T> {
     }
 
     /// Returns the FLOPs of the matmuls of a step with this batch; recomputation does not count.
-    pub fn work(&self, parameters: &Parameters<T>, batch: &Batch) -> Result<f64> {
+    pub fn work(&self, parameters: &Parameters<T>, batch: &TrainingBatch) -> Result<f64> {
         self.work_from(0, parameters, batch)
     }
 
     /// Like [`Self::work`], for the head alone.
-    pub(crate) fn head_work(&self, parameters: &Parameters<T>, batch: &Batch) -> Result<f64> {
+    pub(crate) fn head_work(&self, parameters: &Parameters<T>, batch: &TrainingBatch) -> Result<f64> {
         self.work_from(self.program.tail, parameters, batch)
     }
 
-    fn work_from(&self, first: usize, parameters: &Parameters<T>, batch: &Batch) -> Result<f64> {
+    fn work_from(&self, first: usize, parameters: &Parameters<T>, batch: &TrainingBatch) -> Result<f64> {
         let program = &self.program;
         let mut sum = 0.0;
         for (number, node) in program.nodes.iter().enumerate().skip(first) {
@@ -148,20 +148,20 @@ impl<T: Real> Runner<T> {
         Ok(sum)
     }
 
-    /// Returns the [`Call`] of a node over a batch.
+    /// Returns the [`RuleCall`] of a node over a batch.
     pub(crate) fn call<'a>(
         &'a self,
         number: usize,
         parameters: &'a Parameters<T>,
-        batch: &'a Batch,
-    ) -> Call<'a, T> {
+        batch: &'a TrainingBatch,
+    ) -> RuleCall<'a, T> {
         let (program, node) = (&self.program, &self.program.nodes[number]);
-        Call { program, node, batch, parameters, rows: program.values[node.output].row_count(batch) }
+        RuleCall { program, node, batch, parameters, rows: program.values[node.output].row_count(batch) }
     }
 
     /// Returns the first operation before the head that produces NaN or infinity, and where; `None` if all values are
     /// finite.
-    pub fn find(&mut self, parameters: &Parameters<T>, batch: &Batch) -> Result<Option<String>> {
+    pub fn find(&mut self, parameters: &Parameters<T>, batch: &TrainingBatch) -> Result<Option<String>> {
         let layout = self.forward_layouts.find(&self.program, &self.forward, batch, parameters)?;
         if self.arena.len() < layout.size {
             self.arena.resize(layout.size, T::ZERO);
@@ -169,7 +169,7 @@ impl<T: Real> Runner<T> {
         let walk =
             Walk { program: &self.program, schedule: &self.forward, layout: &layout, batch, parameters };
         for (index, &step) in self.forward.steps.iter().enumerate() {
-            let Step::Forward { node, again } = step else { continue };
+            let ScheduleStep::Forward { node, again } = step else { continue };
             walk.forward(index, node, &mut self.arena, None)?;
             let made = &self.program.nodes[node];
             let place = layout.place(Buffer::Value { value: made.output, again });
@@ -187,7 +187,7 @@ impl<T: Real> Runner<T> {
     fn walk(
         &mut self,
         parameters: &Parameters<T>,
-        batch: &Batch,
+        batch: &TrainingBatch,
         goal: Goal<'_, T>,
         mut gradients: Option<&mut Gradients<T>>,
         mut see: Option<See<'_, T>>,
@@ -204,26 +204,26 @@ impl<T: Real> Runner<T> {
         }
         let mut sum = Sum::default();
         let mut nothing = Gradients::default();
-        let mut routers = gradients.as_ref().and_then(|_| Routers::new(self.routers));
+        let mut routers = gradients.as_ref().and_then(|_| RouterStatistics::new(self.routers));
         let weight = goal.loss.weight(batch, goal.targets);
         let walk = Walk { program: &self.program, schedule, layout: &layout, batch, parameters };
         for (index, &step) in schedule.steps.iter().enumerate() {
             layout.fresh[index].iter().for_each(|place| self.arena[place.clone()].fill(T::ZERO));
             match step {
-                Step::Forward { node, again } => {
+                ScheduleStep::Forward { node, again } => {
                     walk.forward(index, node, &mut self.arena, probe.as_deref_mut())?;
                     if let Some(routers) = routers.as_mut().filter(|_| !again) {
                         walk.see_router(index, node, &self.arena, routers)?;
                     }
                 }
-                Step::Backward { node } => {
+                ScheduleStep::Backward { node } => {
                     let gradients = gradients.as_deref_mut().unwrap_or(&mut nothing);
                     walk.backward(index, node, &mut self.arena, gradients, probe.as_deref_mut())?;
                     if let Some(routers) = &routers {
                         walk.add_router(index, node, &mut self.arena, routers, goal.scale * weight)?;
                     }
                 }
-                Step::Tail => {
+                ScheduleStep::Tail => {
                     let back = gradients.as_deref_mut();
                     let see = see.take();
                     let probe = probe.as_deref_mut();
@@ -247,16 +247,16 @@ struct Shown<'a, 's, 'p, T> {
 struct Walk<'a, T> {
     program: &'a Program,
     schedule: &'a Schedule,
-    layout: &'a Layout,
-    batch: &'a Batch,
+    layout: &'a BufferLayout,
+    batch: &'a TrainingBatch,
     parameters: &'a Parameters<T>,
 }
 
 impl<'a, T: Real> Walk<'a, T> {
-    fn call(&self, node: usize, rows: Option<usize>) -> Call<'a, T> {
+    fn call(&self, node: usize, rows: Option<usize>) -> RuleCall<'a, T> {
         let node = &self.program.nodes[node];
         let rows = rows.unwrap_or_else(|| self.program.values[node.output].row_count(self.batch));
-        Call { program: self.program, node, batch: self.batch, parameters: self.parameters, rows }
+        RuleCall { program: self.program, node, batch: self.batch, parameters: self.parameters, rows }
     }
 
     fn forward(
@@ -275,7 +275,7 @@ impl<'a, T: Real> Walk<'a, T> {
         let begin = probe::now(probe.as_ref());
         rule(&call.node.op)?.forward(&call, &inputs, out, kept);
         if let (Some(probe), Some(begin)) = (probe, begin) {
-            let again = matches!(self.schedule.steps[step], Step::Forward { again: true, .. });
+            let again = matches!(self.schedule.steps[step], ScheduleStep::Forward { again: true, .. });
             let phase = if again { Phase::Again } else { Phase::Forward };
             let (call, end) = (&call, Instant::now());
             probe.piece(&Piece { number: node, phase, call, inputs: &inputs, output: out, begin, end });
@@ -311,7 +311,7 @@ impl<'a, T: Real> Walk<'a, T> {
         let read = |buffer: Option<Buffer>| buffer.map_or(&[][..], |buffer| tables.read(buffer));
         let inputs: Vec<&[T]> = uses.inputs.iter().map(|buffer| tables.read(*buffer)).collect();
         let call = self.call(node, None);
-        let back = Back {
+        let back = RuleBackward {
             inputs: &inputs,
             output: read(uses.output),
             kept: read(uses.kept),
@@ -335,8 +335,14 @@ impl<'a, T: Real> Walk<'a, T> {
 
 impl<T: Real> Walk<'_, T> {
     /// Records the decisions of a router, if the node is one.
-    fn see_router(&self, step: usize, node: usize, arena: &[T], routers: &mut Routers) -> Result<()> {
-        let Some(router) = Routers::of(self.program, node) else { return Ok(()) };
+    fn see_router(
+        &self,
+        step: usize,
+        node: usize,
+        arena: &[T],
+        routers: &mut RouterStatistics,
+    ) -> Result<()> {
+        let Some(router) = RouterStatistics::of(self.program, node) else { return Ok(()) };
         let uses = &self.schedule.uses[step];
         let [scores, routed] = [uses.inputs[0], uses.writes[0]].map(|buffer| self.layout.place(buffer));
         routers.see(router, &arena[scores], &arena[routed]);
@@ -349,10 +355,10 @@ impl<T: Real> Walk<'_, T> {
         step: usize,
         node: usize,
         arena: &mut [T],
-        routers: &Routers,
+        routers: &RouterStatistics,
         factor: f64,
     ) -> Result<()> {
-        let Some(router) = Routers::of(self.program, node) else { return Ok(()) };
+        let Some(router) = RouterStatistics::of(self.program, node) else { return Ok(()) };
         let uses = &self.schedule.uses[step];
         let Some(to) = uses.to[0] else { return Ok(()) };
         let places = [uses.inputs[0], to].map(|buffer| self.layout.place(buffer));
@@ -369,7 +375,7 @@ struct Tables<'a, T> {
 }
 
 impl<'a, T> Tables<'a, T> {
-    fn new(arena: &'a mut [T], layout: &Layout, buffers: impl Iterator<Item = Buffer>) -> Self {
+    fn new(arena: &'a mut [T], layout: &BufferLayout, buffers: impl Iterator<Item = Buffer>) -> Self {
         let mut wanted: Vec<Buffer> = Vec::new();
         for buffer in buffers {
             if !wanted.contains(&buffer) {
@@ -392,7 +398,7 @@ impl<'a, T> Tables<'a, T> {
 }
 
 /// Refuses token ids, segments and positions that are out of range of their tables.
-pub(crate) fn check(program: &Program, batch: &Batch) -> Result<()> {
+pub(crate) fn check(program: &Program, batch: &TrainingBatch) -> Result<()> {
     for node in &program.nodes {
         let texts = program.values[node.output].side.texts(batch);
         let rows = texts.rows.iter();

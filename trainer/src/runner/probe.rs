@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use crate::grad::Call;
+use crate::grad::RuleCall;
 
 /// The phase of a node's work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,7 +34,7 @@ pub struct Piece<'a, T> {
     /// The phase.
     pub phase: Phase,
     /// The call; for the head, only a chunk of the rows.
-    pub call: &'a Call<'a, T>,
+    pub call: &'a RuleCall<'a, T>,
     /// Its inputs; empty if they are not read.
     pub inputs: &'a [&'a [T]],
     /// The output of forward; empty after backward.

@@ -32,7 +32,7 @@ struct Seen {
 
 /// The statistics of all routers over a batch.
 #[derive(Clone, Debug)]
-pub(super) struct Routers {
+pub(super) struct RouterStatistics {
     options: RouterOptions,
     sides: Vec<Seen>,
 }
@@ -46,7 +46,7 @@ fn softmax<T: Real>(scores: &[T]) -> (Vec<f64>, f64) {
     (shares, most + sum.ln())
 }
 
-impl Routers {
+impl RouterStatistics {
     /// Starts a batch; `None` without auxiliary losses.
     pub(super) fn new(options: RouterOptions) -> Option<Self> {
         (options != RouterOptions::default()).then_some(Self { options, sides: Vec::new() })

@@ -6,9 +6,9 @@ use std::time::Instant;
 use siskin::{Error, Result};
 
 use super::{Goal, Phase, Piece, Probe, Shown, Walk, probe};
-use crate::batch::Batch;
-use crate::grad::{Back, rule};
-use crate::loss::{Outputs, Sum};
+use crate::batch::TrainingBatch;
+use crate::grad::{RuleBackward, rule};
+use crate::loss::{LossRows, Sum};
 use crate::parameters::Gradients;
 use crate::program::{Buffer, Program};
 use crate::real::Real;
@@ -20,7 +20,7 @@ const MOST: usize = 1 << 22;
 
 /// The buffers of the head's values, and of their gradients.
 #[derive(Debug, Default)]
-pub(super) struct Scratch<T> {
+pub(super) struct HeadScratch<T> {
     values: Vec<Vec<T>>,
     gradients: Vec<Vec<T>>,
 }
@@ -31,9 +31,9 @@ fn part_rows(program: &Program, rows: usize) -> usize {
     (MOST / widest.unwrap_or(1).max(1)).clamp(16, rows.max(16))
 }
 
-impl<T: Real> Scratch<T> {
+impl<T: Real> HeadScratch<T> {
     /// Returns the number of elements that it holds for a batch.
-    pub(super) fn size(program: &Program, batch: &Batch) -> usize {
+    pub(super) fn size(program: &Program, batch: &TrainingBatch) -> usize {
         let rows = program.values[program.hidden].row_count(batch);
         let columns: usize =
             program.nodes[program.tail..].iter().map(|node| program.values[node.output].columns).sum();
@@ -47,7 +47,7 @@ impl<T: Real> Walk<'_, T> {
         &self,
         goal: Goal<'_, T>,
         arena: &mut [T],
-        scratch: &mut Scratch<T>,
+        scratch: &mut HeadScratch<T>,
         shown: Shown<'_, '_, '_, T>,
     ) -> Result<Sum> {
         let Shown { back: mut gradients, mut see, mut probe } = shown;
@@ -79,7 +79,7 @@ impl<T: Real> Walk<'_, T> {
             };
             gradient.clear();
             gradient.resize(part.len() * width, T::ZERO);
-            let outputs = Outputs { first: part.start, columns: width, numbers: output, batch: self.batch };
+            let outputs = LossRows { first: part.start, columns: width, numbers: output, batch: self.batch };
             let begin = probe::now(probe.as_ref());
             let added = goal.loss.add(&outputs, goal.targets, goal.scale, gradient)?;
             if let (Some(probe), Some(begin)) = (probe.as_deref_mut(), begin) {
@@ -121,7 +121,7 @@ impl<T: Real> Head<'_, T> {
 
     fn forward(
         &mut self,
-        scratch: &mut Scratch<T>,
+        scratch: &mut HeadScratch<T>,
         mut probe: Option<&mut (dyn Probe<T> + '_)>,
     ) -> Result<()> {
         let program = self.walk.program;
@@ -146,7 +146,7 @@ impl<T: Real> Head<'_, T> {
     /// Runs the head's backward pass; `own` holds the gradient of the output.
     fn backward(
         &self,
-        scratch: &Scratch<T>,
+        scratch: &HeadScratch<T>,
         own: &mut [Vec<T>],
         of_hidden: &mut [T],
         gradients: &mut Gradients<T>,
@@ -166,7 +166,7 @@ impl<T: Real> Head<'_, T> {
             let gradient = std::mem::take(&mut own[index]);
             let mut given: Vec<Vec<T>> = inputs.iter().map(|input| vec![T::ZERO; input.len()]).collect();
             let mut to: Vec<Option<&mut [T]>> = given.iter_mut().map(|given| Some(&mut given[..])).collect();
-            let back = Back {
+            let back = RuleBackward {
                 inputs: &inputs,
                 output: &scratch.values[index],
                 kept: &[],

@@ -59,12 +59,12 @@ pub struct ScheduleOptions {
 }
 
 /// The learning rates of a run.
-pub struct Schedule {
+pub struct LearningRateSchedule {
     rate: f64,
     curve: Box<dyn Curve>,
 }
 
-impl Schedule {
+impl LearningRateSchedule {
     /// Creates the schedule of a run of `steps` steps.
     ///
     /// # Errors

@@ -1,6 +1,6 @@
 //! `ios`: the Swift package: its tests, the libraries for Apple's systems, and on a Mac the XCFramework.
 
-use super::ios_libraries::{self, For, TARGETS, folder};
+use super::ios_libraries::{self, BuildPurpose, TARGETS, folder};
 use super::ios_root::Swift;
 use crate::Verb;
 use crate::shell::{self, Result, output, program, run};
@@ -47,7 +47,7 @@ pub(crate) fn need_tools() -> Result<Swift> {
 
 /// Builds the library for phones as a check.
 pub(crate) fn check_library() -> Result {
-    ios_libraries::build(CHECKED, &folder()?, For::Checking).map(drop)
+    ios_libraries::build(CHECKED, &folder()?, BuildPurpose::Checking).map(drop)
 }
 
 fn libraries(targets: &[&str]) -> Result {
@@ -55,7 +55,9 @@ fn libraries(targets: &[&str]) -> Result {
         return Err(format!("no target `{unknown}`; there are {}", TARGETS.join(", ")));
     }
     ios_libraries::need_tools()?;
-    targets.iter().try_for_each(|target| ios_libraries::build(target, &folder()?, For::Shipping).map(drop))
+    targets
+        .iter()
+        .try_for_each(|target| ios_libraries::build(target, &folder()?, BuildPurpose::Shipping).map(drop))
 }
 
 /// Builds the packages, with warnings as errors, and runs their tests.
@@ -120,7 +122,7 @@ fn xcframework() -> Result {
     }
     ios_libraries::need_tools()?;
     let folder = folder()?;
-    let built = |target: &str| ios_libraries::build(target, &folder, For::Shipping);
+    let built = |target: &str| ios_libraries::build(target, &folder, BuildPurpose::Shipping);
     let (phone, simulator) = (built(TARGETS[0])?, built(TARGETS[1])?);
     let macs = folder.join("libraries/macos/libsiskin.a");
     fs::create_dir_all(folder.join("libraries/macos"))

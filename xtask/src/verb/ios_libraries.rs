@@ -47,7 +47,7 @@ const QUICKLY: [&str; 6] = [
 
 /// The level of optimization.
 #[derive(Clone, Copy, PartialEq)]
-pub(super) enum For {
+pub(super) enum BuildPurpose {
     /// As shipped.
     Shipping,
     /// To check that it builds.
@@ -63,7 +63,7 @@ pub(crate) fn need_tools() -> Result {
 }
 
 /// Builds the library for a target, checks its imports, and returns its path.
-pub(super) fn build(target: &str, folder: &Path, purpose: For) -> Result<PathBuf> {
+pub(super) fn build(target: &str, folder: &Path, purpose: BuildPurpose) -> Result<PathBuf> {
     let mut command = if cfg!(target_os = "macos") {
         let mut command = cargo(&["rustc", "--target", target, "--locked", "--target-dir"]);
         command.arg(foreign::folder());
@@ -73,17 +73,17 @@ pub(super) fn build(target: &str, folder: &Path, purpose: For) -> Result<PathBuf
     };
     command.args(["--package", "siskin-ffi", "--lib", "--crate-type", "staticlib"]).envs(OLDEST);
     match purpose {
-        For::Shipping if cfg!(target_os = "macos") => command.args(["--profile", "ship"]),
-        For::Shipping => command.args(["--profile", "ship", foreign::SMALL]),
-        For::Checking => command.args(QUICKLY),
+        BuildPurpose::Shipping if cfg!(target_os = "macos") => command.args(["--profile", "ship"]),
+        BuildPurpose::Shipping => command.args(["--profile", "ship", foreign::SMALL]),
+        BuildPurpose::Checking => command.args(QUICKLY),
     };
     run(&mut command)?;
-    let profile = if purpose == For::Shipping { "ship" } else { "debug" };
+    let profile = if purpose == BuildPurpose::Shipping { "ship" } else { "debug" };
     let place = foreign::folder().join(target);
     let library = place.join(profile).join("libsiskin_ffi.a");
     let bytes = fs::read(&library).map_err(|error| format!("{}: {error}", library.display()))?;
     check(&bytes, purpose).map_err(|error| format!("{target}: {error}"))?;
-    if purpose == For::Checking {
+    if purpose == BuildPurpose::Checking {
         println!("{target}: builds, with every function of the header");
         return Ok(library);
     }
@@ -97,14 +97,14 @@ pub(super) fn build(target: &str, folder: &Path, purpose: For) -> Result<PathBuf
 
 /// Checks that a library has every function of the header. If unused code is stripped, also checks that it has no
 /// network function and no function that needs a reason which the privacy manifest lacks.
-fn check(library: &[u8], purpose: For) -> Result {
+fn check(library: &[u8], purpose: BuildPurpose) -> Result {
     let names = names(library);
     let exports = text("ffi/exports.txt")?;
     let missing: Vec<_> = exports.lines().filter(|name| !names.contains(name)).collect();
     if !missing.is_empty() {
         return Err(format!("the library has no {}", missing.join(", ")));
     }
-    if purpose == For::Checking {
+    if purpose == BuildPurpose::Checking {
         return Ok(());
     }
     if let Some(name) = NETWORK.iter().find(|name| names.contains(*name)) {

@@ -1,8 +1,8 @@
 //! Hyper-parameters under the metadata keys of llama.cpp.
 
 use super::Extra;
-use super::value::Value;
-use crate::export::model::Model;
+use super::value::MetadataValue;
+use crate::export::model::ExportModel;
 use crate::export::reread::Told;
 use crate::import::BIDIRECTIONAL;
 use serde_json::Value as Json;
@@ -58,13 +58,13 @@ const FILE_TYPES: &[(BlockType, u32)] = &[
 
 /// Returns all keys except the tokenizer's.
 pub(super) fn of(
-    model: &Model<'_>,
+    model: &ExportModel<'_>,
     architecture: &str,
     types: &[BlockType],
     notes: &mut Vec<String>,
-) -> Result<Vec<(String, Value)>> {
+) -> Result<Vec<(String, MetadataValue)>> {
     let metadata = model.file.metadata();
-    let text = |key: &str, text: &str| (key.to_owned(), Value::Text(text.to_owned()));
+    let text = |key: &str, text: &str| (key.to_owned(), MetadataValue::Text(text.to_owned()));
     let mut keys = vec![text("general.architecture", architecture), text("general.type", "model")];
     keys.extend(metadata.name.as_deref().map(|name| text("general.name", name)));
     keys.extend(metadata.license.as_deref().map(|license| text("general.license", license)));
@@ -76,8 +76,8 @@ pub(super) fn of(
     let most =
         FILE_TYPES.iter().max_by_key(|(block, _)| count(*block) * usize::from(*block != BlockType::F32));
     let most = most.filter(|(block, _)| count(*block) > 0).map_or(0, |(_, number)| *number);
-    keys.push(("general.file_type".to_owned(), Value::Unsigned(most)));
-    keys.push(("general.quantization_version".to_owned(), Value::Unsigned(2)));
+    keys.push(("general.file_type".to_owned(), MetadataValue::Unsigned(most)));
+    keys.push(("general.quantization_version".to_owned(), MetadataValue::Unsigned(2)));
     let own = if model.source() == "GGUF" { kept(model) } else { made(model, notes)? };
     keys.extend(own.into_iter().map(|(key, value)| (format!("{architecture}.{key}"), value)));
     note_what_is_left_out(model, notes)?;
@@ -85,7 +85,7 @@ pub(super) fn of(
 }
 
 /// Adds notes about what llama.cpp computes differently from the model or does not support.
-fn note_what_is_left_out(model: &Model<'_>, notes: &mut Vec<String>) -> Result<()> {
+fn note_what_is_left_out(model: &ExportModel<'_>, notes: &mut Vec<String>) -> Result<()> {
     notes.extend(["dense", "prompts"].into_iter().filter_map(|key| model.note_without(key)));
     if model.config.flag(&["sentence_transformers/normalize"])? == Some(false) {
         notes.push(
@@ -111,7 +111,7 @@ fn note_what_is_left_out(model: &Model<'_>, notes: &mut Vec<String>) -> Result<(
 }
 
 /// Returns the differences of llama.cpp that are accepted and reported as notes.
-pub(super) fn told(model: &Model<'_>) -> Told {
+pub(super) fn told(model: &ExportModel<'_>) -> Told {
     let (h, family) = (&model.hyper, model.family.name);
     let slides = h.windows.iter().any(Option::is_some);
     let known = [h.head_size, h.width / h.heads.max(1)].map(|size| 1.0 / (size as f32).sqrt());
@@ -137,7 +137,7 @@ fn period(windows: &[Option<usize>], first: usize) -> Option<usize> {
 }
 
 /// Returns the keys of a GGUF source.
-fn kept(model: &Model<'_>) -> Vec<(String, Value)> {
+fn kept(model: &ExportModel<'_>) -> Vec<(String, MetadataValue)> {
     let keys = model.config.values().iter();
     let keys = keys.filter(|(key, _)| {
         FACTORS.iter().all(|(_, known)| known != key)
@@ -146,43 +146,43 @@ fn kept(model: &Model<'_>) -> Vec<(String, Value)> {
     keys.filter_map(|(key, value)| Some((key.clone(), value_of(value)?))).collect()
 }
 
-fn value_of(json: &Json) -> Option<Value> {
+fn value_of(json: &Json) -> Option<MetadataValue> {
     let whole = |json: &Json| json.as_i64().and_then(|number| i32::try_from(number).ok());
     match json {
-        Json::Bool(truth) => Some(Value::Bool(*truth)),
+        Json::Bool(truth) => Some(MetadataValue::Bool(*truth)),
         Json::Number(number) => match number.as_u64().and_then(|number| u32::try_from(number).ok()) {
-            Some(number) => Some(Value::Unsigned(number)),
-            None => number.as_f64().map(|number| Value::Float(number as f32)),
+            Some(number) => Some(MetadataValue::Unsigned(number)),
+            None => number.as_f64().map(|number| MetadataValue::Float(number as f32)),
         },
-        Json::String(text) => Some(Value::Text(text.clone())),
+        Json::String(text) => Some(MetadataValue::Text(text.clone())),
         Json::Array(list) if list.iter().all(Json::is_boolean) => {
-            Some(Value::Bools(list.iter().filter_map(Json::as_bool).collect()))
+            Some(MetadataValue::Bools(list.iter().filter_map(Json::as_bool).collect()))
         }
         Json::Array(list) if list.iter().all(|json| whole(json).is_some()) => {
-            Some(Value::Ints(list.iter().filter_map(whole).collect()))
+            Some(MetadataValue::Ints(list.iter().filter_map(whole).collect()))
         }
-        Json::Array(list) if list.iter().all(Json::is_number) => {
-            Some(Value::Floats(list.iter().filter_map(Json::as_f64).map(|number| number as f32).collect()))
-        }
+        Json::Array(list) if list.iter().all(Json::is_number) => Some(MetadataValue::Floats(
+            list.iter().filter_map(Json::as_f64).map(|number| number as f32).collect(),
+        )),
         Json::Array(list) if list.iter().all(Json::is_string) => {
             let texts = list.iter().filter_map(Json::as_str).map(|text| text.as_bytes().to_vec());
-            Some(Value::Texts(texts.collect()))
+            Some(MetadataValue::Texts(texts.collect()))
         }
         _ => None,
     }
 }
 
 /// Returns the graph that hyper-parameters are taken from.
-fn main_graph<'a>(model: &'a Model<'_>) -> Option<&'a Graph> {
+fn main_graph<'a>(model: &'a ExportModel<'_>) -> Option<&'a Graph> {
     model.graphs.decoder.as_ref().or(model.graphs.encoder.as_ref())
 }
 
 /// Builds keys from the hyper-parameters of a source in another format.
-fn made(model: &Model<'_>, notes: &mut Vec<String>) -> Result<Vec<(String, Value)>> {
+fn made(model: &ExportModel<'_>, notes: &mut Vec<String>) -> Result<Vec<(String, MetadataValue)>> {
     let (h, config) = (&model.hyper, &model.config);
     let mut keys = Vec::new();
     let mut count = |key: &str, number: usize| {
-        keys.push((key.to_owned(), Value::Unsigned(u32::try_from(number).unwrap_or(u32::MAX))));
+        keys.push((key.to_owned(), MetadataValue::Unsigned(u32::try_from(number).unwrap_or(u32::MAX))));
     };
     count("vocab_size", h.vocabulary);
     let context = config.count(&["n_positions"])?.filter(|_| model.family.name == "t5").unwrap_or(
@@ -223,7 +223,7 @@ fn made(model: &Model<'_>, notes: &mut Vec<String>) -> Result<Vec<(String, Value
             Some(NormKind::Rms) => "attention.layer_norm_rms_epsilon",
             _ => "attention.layer_norm_epsilon",
         };
-        keys.push((key.to_owned(), Value::Float(h.epsilon)));
+        keys.push((key.to_owned(), MetadataValue::Float(h.epsilon)));
     }
     rotation(model, &mut keys, notes)?;
     own(model, &mut keys, notes)?;
@@ -231,12 +231,16 @@ fn made(model: &Model<'_>, notes: &mut Vec<String>) -> Result<Vec<(String, Value
 }
 
 /// Adds the RoPE scaling.
-fn rotation(model: &Model<'_>, keys: &mut Vec<(String, Value)>, notes: &mut Vec<String>) -> Result<()> {
+fn rotation(
+    model: &ExportModel<'_>,
+    keys: &mut Vec<(String, MetadataValue)>,
+    notes: &mut Vec<String>,
+) -> Result<()> {
     if main_graph(model).is_none_or(|graph| graph.ropes.is_empty()) {
         return Ok(());
     }
     let config = &model.config;
-    let mut float = |key: &str, number: f64| keys.push((key.to_owned(), Value::Float(number as f32)));
+    let mut float = |key: &str, number: f64| keys.push((key.to_owned(), MetadataValue::Float(number as f32)));
     if let Some(theta) = theta(model)? {
         float("rope.freq_base", theta);
     }
@@ -265,7 +269,10 @@ fn rotation(model: &Model<'_>, keys: &mut Vec<(String, Value)>, notes: &mut Vec<
                     float(&format!("rope.scaling.{ours}"), value);
                 }
             }
-            keys.push(("rope.scaling.type".to_owned(), Value::Text(kind.unwrap_or_default().to_owned())));
+            keys.push((
+                "rope.scaling.type".to_owned(),
+                MetadataValue::Text(kind.unwrap_or_default().to_owned()),
+            ));
         }
         "longrope" | "su" => {
             let magnitude =
@@ -276,12 +283,15 @@ fn rotation(model: &Model<'_>, keys: &mut Vec<(String, Value)>, notes: &mut Vec<
         other => notes.push(format!("llama.cpp has no rotary positions of kind '{other}'")),
     }
     if let Some(original) = original {
-        keys.push(("rope.scaling.original_context_length".to_owned(), Value::Unsigned(original as u32)));
+        keys.push((
+            "rope.scaling.original_context_length".to_owned(),
+            MetadataValue::Unsigned(original as u32),
+        ));
     }
     Ok(())
 }
 
-fn theta(model: &Model<'_>) -> Result<Option<f64>> {
+fn theta(model: &ExportModel<'_>) -> Result<Option<f64>> {
     model.config.number(&[
         "rope_parameters/full_attention/rope_theta",
         "rope_parameters/rope_theta",
@@ -292,7 +302,7 @@ fn theta(model: &Model<'_>) -> Result<Option<f64>> {
 }
 
 /// Adds the keys of encoders: pooling, class labels and causality.
-fn reading(model: &Model<'_>, keys: &mut Vec<(String, Value)>) -> Result<()> {
+fn reading(model: &ExportModel<'_>, keys: &mut Vec<(String, MetadataValue)>) -> Result<()> {
     let config = &model.config;
     let classes = model.file.tensor("cls.output.weight").map(|tensor| tensor.rows);
     let pooling = match config.word(&["sentence_transformers/pooling"])? {
@@ -315,16 +325,20 @@ fn reading(model: &Model<'_>, keys: &mut Vec<(String, Value)>) -> Result<()> {
             let name = config.get(&format!("id2label/{class}")).and_then(Json::as_str);
             name.map_or_else(|| format!("LABEL_{class}"), str::to_owned).into_bytes()
         };
-        let names = Value::Texts((0..classes).map(name).collect());
+        let names = MetadataValue::Texts((0..classes).map(name).collect());
         keys.push(("classifier.output_labels".to_owned(), names));
     }
-    keys.push(("pooling_type".to_owned(), Value::Unsigned(pooling)));
-    keys.push(("attention.causal".to_owned(), Value::Bool(!model.sees_all())));
+    keys.push(("pooling_type".to_owned(), MetadataValue::Unsigned(pooling)));
+    keys.push(("attention.causal".to_owned(), MetadataValue::Bool(!model.sees_all())));
     Ok(())
 }
 
 /// Adds the keys that only some families have.
-fn own(model: &Model<'_>, keys: &mut Vec<(String, Value)>, notes: &mut Vec<String>) -> Result<()> {
+fn own(
+    model: &ExportModel<'_>,
+    keys: &mut Vec<(String, MetadataValue)>,
+    notes: &mut Vec<String>,
+) -> Result<()> {
     let config = &model.config;
     if model.hyper.mixed > 0 || config.word(&["attention_feature_map"])?.is_some() {
         let message = "llama.cpp has no such attention: it knows the softmax over all keys";
@@ -342,7 +356,7 @@ fn own(model: &Model<'_>, keys: &mut Vec<(String, Value)>, notes: &mut Vec<Strin
     ];
     for (theirs, ours) in floats {
         if let Some(number) = config.number(&[theirs])? {
-            keys.push((ours.to_owned(), Value::Float(number as f32)));
+            keys.push((ours.to_owned(), MetadataValue::Float(number as f32)));
         }
     }
     let counts = [
@@ -358,13 +372,13 @@ fn own(model: &Model<'_>, keys: &mut Vec<(String, Value)>, notes: &mut Vec<Strin
     ];
     for (theirs, ours) in counts {
         if let Some(number) = config.count(&[theirs])? {
-            keys.push((ours.to_owned(), Value::Unsigned(number as u32)));
+            keys.push((ours.to_owned(), MetadataValue::Unsigned(number as u32)));
         }
     }
     if model.graphs.decoder.is_none() {
         reading(model, keys)?;
     }
-    let push = |keys: &mut Vec<(String, Value)>, key: &str, value| keys.push((key.to_owned(), value));
+    let push = |keys: &mut Vec<(String, MetadataValue)>, key: &str, value| keys.push((key.to_owned(), value));
     if HEADED.contains(&model.family.name) && model.file.tensor("output.weight").is_none() {
         let message = "llama.cpp knows no such model whose token table gives the scores as well";
         return Err(Error::unsupported("gguf", message));
@@ -372,21 +386,21 @@ fn own(model: &Model<'_>, keys: &mut Vec<(String, Value)>, notes: &mut Vec<Strin
     match model.family.name {
         family if GEMMAS.contains(&family) => match period(&model.hyper.windows, 1) {
             Some(period) => {
-                push(keys, "attention.sliding_window_pattern", Value::Unsigned(period as u32));
+                push(keys, "attention.sliding_window_pattern", MetadataValue::Unsigned(period as u32));
             }
             None => notes.push("llama.cpp knows no such pattern of layers with a window".to_owned()),
         },
         "modernbert" => {
             if let Some(period) = period(&model.hyper.windows, 0) {
-                push(keys, "attention.sliding_window_pattern", Value::Unsigned(period as u32));
+                push(keys, "attention.sliding_window_pattern", MetadataValue::Unsigned(period as u32));
             }
         }
         "olmo2" if model.hyper.windows.iter().any(Option::is_some) => {
             const PERIOD: usize = 4;
             let windows = &model.hyper.windows;
             let pattern = match period(windows, 1) {
-                Some(period) => Value::Unsigned(period as u32),
-                None => Value::Bools(windows.iter().map(Option::is_some).collect()),
+                Some(period) => MetadataValue::Unsigned(period as u32),
+                None => MetadataValue::Bools(windows.iter().map(Option::is_some).collect()),
             };
             push(keys, "attention.sliding_window_pattern", pattern);
             if period(windows, 1) != Some(PERIOD) {
@@ -398,16 +412,16 @@ fn own(model: &Model<'_>, keys: &mut Vec<(String, Value)>, notes: &mut Vec<Strin
         }
         "gpt-neox" => {
             let parallel = config.flag(&["use_parallel_residual"])?.unwrap_or(true);
-            push(keys, "use_parallel_residual", Value::Bool(parallel));
+            push(keys, "use_parallel_residual", MetadataValue::Bool(parallel));
         }
         "mpt" => {
             let most = config.number(&["attn_config/alibi_bias_max"])?.unwrap_or(8.0);
-            push(keys, "attention.max_alibi_bias", Value::Float(most as f32));
+            push(keys, "attention.max_alibi_bias", MetadataValue::Float(most as f32));
         }
         "t5" => {
             const FARTHEST: usize = 128;
             if let Some(farthest) = config.count(&["relative_attention_max_distance"])? {
-                push(keys, "relative_attention_max_distance", Value::Unsigned(farthest as u32));
+                push(keys, "relative_attention_max_distance", MetadataValue::Unsigned(farthest as u32));
                 if farthest != FARTHEST {
                     notes.push(format!(
                         "llama.cpp takes {FARTHEST} for the farthest distance, not {farthest}"
@@ -416,7 +430,7 @@ fn own(model: &Model<'_>, keys: &mut Vec<(String, Value)>, notes: &mut Vec<Strin
             }
             let nodes = model.graphs.decoder.iter().flat_map(|graph| &graph.nodes);
             let scales = nodes.into_iter().any(|node| matches!(node.op, Op::Scale(_)));
-            push(keys, "scale_decoder_outputs", Value::Bool(scales));
+            push(keys, "scale_decoder_outputs", MetadataValue::Bool(scales));
             if scales {
                 notes.push(
                     "llama.cpp does not scale what goes into the head, which the model does: scores are larger there"
@@ -430,7 +444,7 @@ fn own(model: &Model<'_>, keys: &mut Vec<(String, Value)>, notes: &mut Vec<Strin
 }
 
 /// Returns the RoPE frequency factors, which GGUF files store as tensors.
-pub(super) fn factors(model: &Model<'_>) -> Result<Vec<Extra>> {
+pub(super) fn factors(model: &ExportModel<'_>) -> Result<Vec<Extra>> {
     let mut extras = Vec::new();
     let mut add = |name: &'static str, numbers: Vec<f64>| {
         extras.push(Extra { name, numbers: numbers.into_iter().map(|number| number as f32).collect() });

@@ -5,19 +5,19 @@ mod keys;
 mod tokenizer;
 mod value;
 
-use super::model::Model;
+use super::model::ExportModel;
 use super::tensors::{self, Entry};
-use super::{Dtype, ExportOptions, Format, Report, reread};
+use super::{Dtype, ExportFormat, ExportOptions, ExportReport, reread};
 use crate::import::{BIDIRECTIONAL, FACTORS};
 use serde_json::{Map, Value as Json};
-use siskin::arch::{Config, FAMILIES, Family, TensorRule};
+use siskin::arch::{ConfigReader, FAMILIES, Family, TensorRule};
 use siskin::{Error, Result};
 use siskin_kernels::quant::BlockType;
 use std::io::Write;
 use std::path::Path;
-use value::Value;
+use value::MetadataValue;
 
-pub(super) static FORMAT: Format = Format { name: "gguf", ending: "gguf", write };
+pub(super) static FORMAT: ExportFormat = ExportFormat { name: "gguf", ending: "gguf", write };
 
 /// Alignment of tensor data in bytes.
 const ALIGNMENT: usize = 32;
@@ -30,7 +30,7 @@ const BOTH_WAYS: &[(&str, &str)] = &[("gemma3", "gemma-embedding")];
 const FOREIGN: &[&str] = &["tokens.", "tokens_norm.", "output_bias", "labels.", "answer."];
 
 /// Returns llama.cpp's architecture name and tensor rules of the family.
-fn architecture(model: &Model<'_>) -> Result<(&'static str, &'static [TensorRule])> {
+fn architecture(model: &ExportModel<'_>) -> Result<(&'static str, &'static [TensorRule])> {
     let ours = model.family.name;
     let name = RUN_AS.iter().find(|(family, _)| *family == ours).map_or(ours, |(_, other)| *other);
     let family = Family::named(name)?;
@@ -63,9 +63,9 @@ struct Extra {
     numbers: Vec<f32>,
 }
 
-fn write(model: &Model<'_>, to: &Path, options: &ExportOptions<'_>) -> Result<Report> {
+fn write(model: &ExportModel<'_>, to: &Path, options: &ExportOptions<'_>) -> Result<ExportReport> {
     let (architecture, rules) = architecture(model)?;
-    let mut report = Report::default();
+    let mut report = ExportReport::default();
     let mut entries =
         tensors::entries(model, rules, |weight| Ok(weight.name.replace("ffn_single", "ffn_up")))?;
     if model.graphs.decoder.is_none() {
@@ -116,9 +116,9 @@ fn write(model: &Model<'_>, to: &Path, options: &ExportOptions<'_>) -> Result<Re
 
 /// Refuses a model with hyper-parameters that llama.cpp has no key for.
 fn check_keys(
-    model: &Model<'_>,
+    model: &ExportModel<'_>,
     architecture: &str,
-    metadata: &[(String, Value)],
+    metadata: &[(String, MetadataValue)],
     extras: &[Extra],
 ) -> Result<()> {
     // The head of an encoder is not written.
@@ -135,11 +135,11 @@ fn check_keys(
 
 /// Returns the hyper-parameters as an importer would read them from the file.
 fn config_of(
-    model: &Model<'_>,
+    model: &ExportModel<'_>,
     architecture: &str,
-    metadata: &[(String, Value)],
+    metadata: &[(String, MetadataValue)],
     extras: &[Extra],
-) -> Config {
+) -> ConfigReader {
     let prefix = format!("{architecture}.");
     let ours = metadata
         .iter()
@@ -158,11 +158,11 @@ fn config_of(
             config.insert((*key).to_owned(), extra.numbers.iter().map(|&number| f64::from(number)).collect());
         }
     }
-    Config::new(config)
+    ConfigReader::new(config)
 }
 
 /// Returns the block type that a tensor is written as: vectors are always f32.
-fn block(model: &Model<'_>, entry: &Entry<'_>, dtype: Dtype) -> BlockType {
+fn block(model: &ExportModel<'_>, entry: &Entry<'_>, dtype: Dtype) -> BlockType {
     if entry.is_vector() {
         return BlockType::F32;
     }
@@ -176,7 +176,7 @@ fn padding(bytes: u64) -> Vec<u8> {
 
 /// Builds everything before the tensor data.
 fn head(
-    metadata: &[(String, Value)],
+    metadata: &[(String, MetadataValue)],
     entries: &[Entry<'_>],
     types: &[BlockType],
     extras: &[Extra],

@@ -1,7 +1,7 @@
 //! Tokenizer tables under the metadata keys of llama.cpp.
 
-use super::value::Value;
-use crate::export::model::Model;
+use super::value::MetadataValue;
+use crate::export::model::ExportModel;
 use crate::import::gguf::Gguf;
 use crate::import::tokenizer_gguf::vocabulary;
 use siskin::Result;
@@ -17,14 +17,14 @@ use std::path::Path;
 const SPACE: &str = "\u{2581}";
 
 /// Returns the keys of the packed tokenizer, or no keys if there is no tokenizer.
-pub(super) fn keys(model: &Model<'_>, notes: &mut Vec<String>) -> Result<Vec<(String, Value)>> {
+pub(super) fn keys(model: &ExportModel<'_>, notes: &mut Vec<String>) -> Result<Vec<(String, MetadataValue)>> {
     let mut keys = Vec::new();
     if model.hyper.segments > 0 {
-        let segments = Value::Unsigned(model.hyper.segments as u32);
+        let segments = MetadataValue::Unsigned(model.hyper.segments as u32);
         keys.push(("tokenizer.ggml.token_type_count".to_owned(), segments));
     }
     if let Some(template) = model.file.template() {
-        keys.push(("tokenizer.chat_template".to_owned(), Value::Text(template.to_owned())));
+        keys.push(("tokenizer.chat_template".to_owned(), MetadataValue::Text(template.to_owned())));
     }
     let vocabulary = match model.file.tokenizer() {
         Some(section) => Some(Tokenizer::open(section)?.vocabulary()?),
@@ -35,26 +35,28 @@ pub(super) fn keys(model: &Model<'_>, notes: &mut Vec<String>) -> Result<Vec<(St
     }
     let vocabulary = vocabulary.filter(|vocabulary| vocabulary.model != ModelKind::WordLevel);
     let Some(vocabulary) = vocabulary else {
-        keys.push(("tokenizer.ggml.model".to_owned(), Value::Text("no_vocab".to_owned())));
+        keys.push(("tokenizer.ggml.model".to_owned(), MetadataValue::Text("no_vocab".to_owned())));
         return Ok(keys);
     };
-    let mut add = |key: &str, value: Value| keys.push((format!("tokenizer.ggml.{key}"), value));
+    let mut add = |key: &str, value: MetadataValue| keys.push((format!("tokenizer.ggml.{key}"), value));
     let name = kind(&vocabulary);
-    add("model", Value::Text(name.to_owned()));
-    add("pre", Value::Text(pre(model, &vocabulary, name, notes)));
-    add("tokens", Value::Texts(spellings(&vocabulary)));
-    add("token_type", Value::Ints(vocabulary.tokens.iter().map(number_of_kind).collect()));
+    add("model", MetadataValue::Text(name.to_owned()));
+    add("pre", MetadataValue::Text(pre(model, &vocabulary, name, notes)));
+    add("tokens", MetadataValue::Texts(spellings(&vocabulary)));
+    add("token_type", MetadataValue::Ints(vocabulary.tokens.iter().map(number_of_kind).collect()));
     match (&vocabulary.merges, name) {
         (Merges::Listed(pairs), "gpt2") => {
             let spell = |text: &[u8]| {
                 if vocabulary.byte_level { to_byte_level(text).into_bytes() } else { spaced(text) }
             };
             let merge = |(left, right): &(Vec<u8>, Vec<u8>)| [spell(left), spell(right)].join(&b' ');
-            add("merges", Value::Texts(pairs.iter().map(merge).collect()));
+            add("merges", MetadataValue::Texts(pairs.iter().map(merge).collect()));
         }
-        (Merges::Listed(pairs), "llama") => add("scores", Value::Floats(scores_of(&vocabulary, pairs))),
+        (Merges::Listed(pairs), "llama") => {
+            add("scores", MetadataValue::Floats(scores_of(&vocabulary, pairs)))
+        }
         (_, "llama" | "t5") => {
-            add("scores", Value::Floats(vocabulary.tokens.iter().map(|token| token.score).collect()));
+            add("scores", MetadataValue::Floats(vocabulary.tokens.iter().map(|token| token.score).collect()));
         }
         _ => {}
     }
@@ -72,27 +74,27 @@ pub(super) fn keys(model: &Model<'_>, notes: &mut Vec<String>) -> Result<Vec<(St
         ("cls_token_id", class),
     ] {
         if let Some(id) = id {
-            add(key, Value::Unsigned(id));
+            add(key, MetadataValue::Unsigned(id));
         }
     }
-    add("add_bos_token", Value::Bool(vocabulary.add_bos));
-    add("add_eos_token", Value::Bool(vocabulary.add_eos));
+    add("add_bos_token", MetadataValue::Bool(vocabulary.add_bos));
+    add("add_eos_token", MetadataValue::Bool(vocabulary.add_eos));
     let has = |wanted: fn(&Normalizer) -> bool| vocabulary.normalizers.iter().any(wanted);
     if matches!(name, "llama" | "t5") {
         let prefix = has(|step| matches!(step, Normalizer::Prefix { .. }));
-        add("add_space_prefix", Value::Bool(prefix));
+        add("add_space_prefix", MetadataValue::Bool(prefix));
     }
     if name == "t5" {
-        add("remove_extra_whitespaces", Value::Bool(has(collapses)));
+        add("remove_extra_whitespaces", MetadataValue::Bool(has(collapses)));
         if !vocabulary.charsmap.is_empty() {
-            add("precompiled_charsmap", Value::Bytes(vocabulary.charsmap.clone()));
+            add("precompiled_charsmap", MetadataValue::Bytes(vocabulary.charsmap.clone()));
         }
     }
     if name == "bert" {
-        add("normalizer.lowercase", Value::Bool(has(|step| *step == Normalizer::Lowercase)));
+        add("normalizer.lowercase", MetadataValue::Bool(has(|step| *step == Normalizer::Lowercase)));
         add(
             "normalizer.strip_accents",
-            Value::Bool(has(|step| matches!(step, Normalizer::StripMarks { .. }))),
+            MetadataValue::Bool(has(|step| matches!(step, Normalizer::StripMarks { .. }))),
         );
     }
     Ok(keys)
@@ -111,7 +113,7 @@ const PROBES: &[&str] = &[
 ];
 
 /// Adds a note if the written file's tokenizer produces other token ids than the model's for a probe text.
-pub(super) fn compare(model: &Model<'_>, written: &Path, notes: &mut Vec<String>) -> Result<()> {
+pub(super) fn compare(model: &ExportModel<'_>, written: &Path, notes: &mut Vec<String>) -> Result<()> {
     let Some(section) = model.file.tokenizer() else { return Ok(()) };
     let own = Tokenizer::open(section)?;
     let read = || -> Result<Option<Tokenizer>> {
@@ -157,7 +159,7 @@ fn kind(vocabulary: &Vocabulary) -> &'static str {
 }
 
 /// Returns the name of the pre-tokenizer: the source's, or one that splits text equivalently.
-fn pre(model: &Model<'_>, vocabulary: &Vocabulary, kind: &str, notes: &mut Vec<String>) -> String {
+fn pre(model: &ExportModel<'_>, vocabulary: &Vocabulary, kind: &str, notes: &mut Vec<String>) -> String {
     let known = model.provenance("tokenizer.ggml.pre");
     if !known.is_empty() || kind != "gpt2" {
         return if known.is_empty() { "default".to_owned() } else { known.to_owned() };

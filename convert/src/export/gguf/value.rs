@@ -4,7 +4,7 @@ use serde_json::Value as Json;
 
 /// A metadata value.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Value {
+pub(super) enum MetadataValue {
     Unsigned(u32),
     Float(f32),
     Bool(bool),
@@ -31,7 +31,7 @@ pub(super) fn text(text: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(text);
 }
 
-impl Value {
+impl MetadataValue {
     /// Returns the value as JSON, or `None` for a type that no hyper-parameter has.
     pub(super) fn json(&self) -> Option<Json> {
         Some(match self {

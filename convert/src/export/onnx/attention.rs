@@ -1,14 +1,14 @@
 //! Attention as ONNX nodes: scores, position biases, attention masks and the weighted sum of values.
 
-use super::proto::{Attribute, Element};
-use super::side::{Side, unwritten};
+use super::proto::{AttributeValue, Element};
+use super::side::{GraphLowering, unwritten};
 use siskin::graph::{Attention, AttentionMask, Bias};
 use siskin::{Error, ErrorKind, Result};
 
 /// Upper bound of positions: larger distances are clamped to it.
 const FARTHEST: usize = 1 << 15;
 
-impl Side<'_, '_> {
+impl GraphLowering<'_, '_> {
     /// Writes attention. `inputs` are those of the operation: queries, keys, values, and the output of rows without
     /// global attention.
     pub(super) fn attention(&mut self, attention: &Attention, inputs: &[String]) -> Result<String> {
@@ -54,7 +54,7 @@ impl Side<'_, '_> {
             let least = self.nodes.float(f32::MIN);
             scores = self.nodes.add("Where", &[&seen, &scores, &least]);
         }
-        let shares = self.nodes.with("Softmax", &[&scores], &[Attribute::Int("axis", -1)]);
+        let shares = self.nodes.with("Softmax", &[&scores], &[AttributeValue::Int("axis", -1)]);
         let sums = self.nodes.add("MatMul", &[&shares, &values]);
         let sums = self.nodes.transpose(&sums, &[0, 2, 1, 3]);
         let sums = self.nodes.reshape(&sums, &[0, 0, (heads * head_size) as i64]);

@@ -10,22 +10,22 @@ mod proto;
 mod side;
 mod weights;
 
-use super::model::Model;
+use super::model::ExportModel;
 use super::tensors::{self, Entry};
-use super::{ExportOptions, Format, Report, finish};
+use super::{ExportFormat, ExportOptions, ExportReport, finish};
 use crate::import::onnx::SETTINGS;
 use nodes::Nodes;
-use proto::{Element, Message, Size};
-use side::{Inputs, Side};
-use siskin::graph::{Graph, Head};
+use proto::{Dimension, Element, ProtoWriter};
+use side::{GraphLowering, Inputs};
+use siskin::graph::{Graph, OutputHead};
 use siskin::{Error, Result};
 use siskin_kernels::quant::BlockType;
 use std::collections::HashMap;
 use std::io::Write;
 use std::path::Path;
-use weights::Weights;
+use weights::Initializers;
 
-pub(super) static FORMAT: Format = Format { name: "onnx", ending: "onnx", write };
+pub(super) static FORMAT: ExportFormat = ExportFormat { name: "onnx", ending: "onnx", write };
 
 /// The operator set version.
 const OPSET: i64 = 17;
@@ -34,16 +34,16 @@ const IR: i64 = 8;
 /// Alignment in bytes of weights in an external data file.
 const ALIGNMENT: u64 = 64;
 
-const BATCH: Size = Size::Named("batch");
-const ROWS: Size = Size::Named("sequence");
-const WRITTEN: Size = Size::Named("decoder_sequence");
+const BATCH: Dimension = Dimension::Named("batch");
+const ROWS: Dimension = Dimension::Named("sequence");
+const WRITTEN: Dimension = Dimension::Named("decoder_sequence");
 
-fn write(model: &Model<'_>, to: &Path, options: &ExportOptions<'_>) -> Result<Report> {
+fn write(model: &ExportModel<'_>, to: &Path, options: &ExportOptions<'_>) -> Result<ExportReport> {
     let entries = tensors::entries(model, model.family.hugging_face_rules, |weight| Ok(weight.name.clone()))?;
     let usual = tensors::usual_float(model, &entries);
     let types = entries.iter().map(|entry| entry.float(model, options.dtype, usual));
     let types = types.collect::<Result<Vec<_>>>()?;
-    let mut report = Report::default();
+    let mut report = ExportReport::default();
     let form = form(model, &entries, &types)?;
     let bytes = entries.iter().zip(&types).map(|(entry, block)| entry.bytes(*block)).sum::<Result<u64>>()?;
     let outside = bytes > options.most_inside;
@@ -89,7 +89,7 @@ fn write(model: &Model<'_>, to: &Path, options: &ExportOptions<'_>) -> Result<Re
     Ok(report)
 }
 
-fn note_what_is_left_out(model: &Model<'_>, notes: &mut Vec<String>) {
+fn note_what_is_left_out(model: &ExportModel<'_>, notes: &mut Vec<String>) {
     if model.file.tokenizer().is_some() {
         notes.push("the tokenizer is not part of an ONNX model: export a folder for it".to_owned());
     }
@@ -103,7 +103,7 @@ fn note_what_is_left_out(model: &Model<'_>, notes: &mut Vec<String>) {
 
 /// The header of an initializer: what precedes its data in the model file.
 struct Start {
-    message: Message,
+    message: ProtoWriter,
     /// Offset of its data in the external data file.
     offset: u64,
     /// Length of its data in bytes.
@@ -144,17 +144,17 @@ fn starts(entries: &[Entry<'_>], types: &[BlockType], location: Option<&str>) ->
             }
         };
         let length = tensor.bytes().len() as u64 + if inside { bytes } else { 0 };
-        let message = Message::default().head(5, length).then(&tensor);
+        let message = ProtoWriter::default().head(5, length).then(&tensor);
         starts.push(Start { message, offset, bytes, inside });
     }
     Ok(starts)
 }
 
 /// Builds the model message without its graph.
-fn model_message(model: &Model<'_>) -> Message {
+fn model_message(model: &ExportModel<'_>) -> ProtoWriter {
     let config = serde_json::Value::Object(model.config.values().clone()).to_string();
-    let opset = Message::default().text(1, "").number(2, OPSET);
-    Message::default()
+    let opset = ProtoWriter::default().text(1, "").number(2, OPSET);
+    ProtoWriter::default()
         .number(1, IR)
         .text(2, "siskin")
         .text(3, env!("CARGO_PKG_VERSION"))
@@ -164,9 +164,9 @@ fn model_message(model: &Model<'_>) -> Message {
 }
 
 /// Builds the graph without weights: nodes, constants, inputs and outputs.
-fn form(model: &Model<'_>, entries: &[Entry<'_>], types: &[BlockType]) -> Result<Message> {
+fn form(model: &ExportModel<'_>, entries: &[Entry<'_>], types: &[BlockType]) -> Result<ProtoWriter> {
     let mut nodes = Nodes::default();
-    let mut weights = Weights::new(model, entries, types);
+    let mut weights = Initializers::new(model, entries, types);
     let (mut inputs, mut outputs) = (Vec::new(), Vec::new());
     let mut memory = HashMap::new();
     let mut mask = None;
@@ -174,7 +174,7 @@ fn form(model: &Model<'_>, entries: &[Entry<'_>], types: &[BlockType]) -> Result
         nodes.scope = "encoder";
         let names = reading(graph, model, &mut inputs);
         mask.clone_from(&names.mask);
-        let mut side = Side::new(graph, &mut nodes, &mut weights, names, (&mut memory, None));
+        let mut side = GraphLowering::new(graph, &mut nodes, &mut weights, names, (&mut memory, None));
         let out = side.write()?;
         let hidden = side.hidden.take();
         match &model.graphs.decoder {
@@ -194,11 +194,11 @@ fn form(model: &Model<'_>, entries: &[Entry<'_>], types: &[BlockType]) -> Result
             }
         };
         let rows = if model.graphs.encoder.is_some() { WRITTEN } else { ROWS };
-        let mut side = Side::new(graph, &mut nodes, &mut weights, names, (&mut memory, mask));
+        let mut side = GraphLowering::new(graph, &mut nodes, &mut weights, names, (&mut memory, mask));
         let out = side.write()?;
         outputs.insert(0, output(&mut nodes, graph, "logits", &out, &[BATCH, rows]));
     }
-    let graph = nodes.nodes.iter().fold(Message::default(), |graph, node| graph.message(1, node));
+    let graph = nodes.nodes.iter().fold(ProtoWriter::default(), |graph, node| graph.message(1, node));
     let graph = graph.text(2, model.family.name);
     let graph = nodes.constants.iter().fold(graph, |graph, constant| graph.message(5, constant));
     let graph = inputs.iter().fold(graph, |graph, input| graph.message(11, input));
@@ -206,9 +206,9 @@ fn form(model: &Model<'_>, entries: &[Entry<'_>], types: &[BlockType]) -> Result
 }
 
 /// Adds the inputs of an encoder graph.
-fn reading(graph: &Graph, model: &Model<'_>, inputs: &mut Vec<Message>) -> Inputs {
+fn reading(graph: &Graph, model: &ExportModel<'_>, inputs: &mut Vec<ProtoWriter>) -> Inputs {
     if graph.frames_per_row() > 0 {
-        let sizes = [BATCH, Size::Known(model.hyper.features), Size::Named("frames")];
+        let sizes = [BATCH, Dimension::Known(model.hyper.features), Dimension::Named("frames")];
         inputs.push(proto::value("input_features", Element::Float, &sizes));
         return Inputs { rows: "input_features".to_owned(), ..Inputs::default() };
     }
@@ -229,16 +229,16 @@ fn reading_outputs(
     graph: &Graph,
     out: &str,
     mut hidden: Option<String>,
-    outputs: &mut Vec<Message>,
+    outputs: &mut Vec<ProtoWriter>,
 ) {
     match graph.head {
         // A norm may follow the row selection.
-        Head::Hidden => hidden = Some(out.to_owned()),
-        Head::Class => outputs.push(output(nodes, graph, "logits", out, &[BATCH])),
-        Head::Next | Head::Token | Head::Label => {
+        OutputHead::Hidden => hidden = Some(out.to_owned()),
+        OutputHead::Class => outputs.push(output(nodes, graph, "logits", out, &[BATCH])),
+        OutputHead::Next | OutputHead::Token | OutputHead::Label => {
             outputs.push(output(nodes, graph, "logits", out, &[BATCH, ROWS]))
         }
-        Head::Span => {
+        OutputHead::Span => {
             for (column, name) in ["start_logits", "end_logits"].into_iter().enumerate() {
                 let column = nodes.int(column as i64);
                 let scores = nodes.gather(out, &column, 2);
@@ -249,15 +249,15 @@ fn reading_outputs(
     }
     if let Some(hidden) = hidden {
         nodes.named("Identity", &[&hidden], "last_hidden_state", &[]);
-        let sizes = [BATCH, ROWS, Size::Known(graph.values[graph.hidden].columns)];
+        let sizes = [BATCH, ROWS, Dimension::Known(graph.values[graph.hidden].columns)];
         outputs.push(proto::value("last_hidden_state", Element::Float, &sizes));
     }
 }
 
 /// Names an output of the graph.
-fn output(nodes: &mut Nodes, graph: &Graph, name: &str, value: &str, rows: &[Size]) -> Message {
+fn output(nodes: &mut Nodes, graph: &Graph, name: &str, value: &str, rows: &[Dimension]) -> ProtoWriter {
     nodes.named("Identity", &[value], name, &[]);
     let mut sizes = rows.to_vec();
-    sizes.push(Size::Known(graph.values[graph.output].columns));
+    sizes.push(Dimension::Known(graph.values[graph.output].columns));
     proto::value(name, Element::Float, &sizes)
 }

@@ -1,13 +1,13 @@
 //! The nodes of a model, in order.
 
-use super::proto::{self, Attribute, Element, Message};
+use super::proto::{self, AttributeValue, Element, ProtoWriter};
 use std::collections::HashMap;
 
 /// Nodes and their small constants.
 #[derive(Default)]
 pub(super) struct Nodes {
-    pub(super) nodes: Vec<Message>,
-    pub(super) constants: Vec<Message>,
+    pub(super) nodes: Vec<ProtoWriter>,
+    pub(super) constants: Vec<ProtoWriter>,
     known: HashMap<Vec<u8>, String>,
     counts: HashMap<String, usize>,
     /// Prefix of node names.
@@ -21,7 +21,7 @@ impl Nodes {
     }
 
     /// Adds a node with attributes.
-    pub(super) fn with(&mut self, op: &str, inputs: &[&str], attributes: &[Attribute<'_>]) -> String {
+    pub(super) fn with(&mut self, op: &str, inputs: &[&str], attributes: &[AttributeValue<'_>]) -> String {
         let name = self.fresh(op);
         self.nodes.push(proto::node(op, &name, inputs, &[&name], attributes));
         name
@@ -32,7 +32,7 @@ impl Nodes {
         &mut self,
         op: &str,
         inputs: &[&str],
-        attributes: &[Attribute<'_>],
+        attributes: &[AttributeValue<'_>],
     ) -> (String, String) {
         let name = self.fresh(op);
         let outputs = (format!("{name}_values"), format!("{name}_indices"));
@@ -41,7 +41,13 @@ impl Nodes {
     }
 
     /// Adds a node whose output has a fixed name.
-    pub(super) fn named(&mut self, op: &str, inputs: &[&str], output: &str, attributes: &[Attribute<'_>]) {
+    pub(super) fn named(
+        &mut self,
+        op: &str,
+        inputs: &[&str],
+        output: &str,
+        attributes: &[AttributeValue<'_>],
+    ) {
         let name = self.fresh(op);
         self.nodes.push(proto::node(op, &name, inputs, &[output], attributes));
     }
@@ -93,7 +99,7 @@ impl Nodes {
     }
 
     pub(super) fn transpose(&mut self, x: &str, order: &[i64]) -> String {
-        self.with("Transpose", &[x], &[Attribute::Ints("perm", order)])
+        self.with("Transpose", &[x], &[AttributeValue::Ints("perm", order)])
     }
 
     pub(super) fn unsqueeze(&mut self, x: &str, axes: &[i64]) -> String {
@@ -108,15 +114,15 @@ impl Nodes {
     }
 
     pub(super) fn gather(&mut self, table: &str, indices: &str, axis: i64) -> String {
-        self.with("Gather", &[table, indices], &[Attribute::Int("axis", axis)])
+        self.with("Gather", &[table, indices], &[AttributeValue::Int("axis", axis)])
     }
 
     pub(super) fn concat(&mut self, parts: &[&str], axis: i64) -> String {
-        self.with("Concat", parts, &[Attribute::Int("axis", axis)])
+        self.with("Concat", parts, &[AttributeValue::Int("axis", axis)])
     }
 
     pub(super) fn cast(&mut self, x: &str, element: Element) -> String {
-        self.with("Cast", &[x], &[Attribute::Int("to", element as i64)])
+        self.with("Cast", &[x], &[AttributeValue::Int("to", element as i64)])
     }
 
     /// Multiplies `x` by a scalar. Returns `x` itself if the scalar is one.

@@ -1,10 +1,10 @@
 //! Positions of tokens, and what depends on them: RoPE and routing.
 
-use super::proto::{Attribute, Element};
-use super::side::Side;
+use super::proto::{AttributeValue, Element};
+use super::side::GraphLowering;
 use siskin::graph::{Growth, Rope, Routing, Stretch};
 
-impl Side<'_, '_> {
+impl GraphLowering<'_, '_> {
     fn once(&mut self, word: &str, make: impl FnOnce(&mut Self) -> String) -> String {
         if let Some(made) = self.made.get(word) {
             return made.clone();
@@ -94,7 +94,7 @@ impl Side<'_, '_> {
         let Some(Stretch { length, growth: Growth::Other(long) }) = &table.stretch else { return usual };
         let long = self.nodes.floats(&[long.len()], long);
         let positions = self.positions();
-        let axes = [Attribute::Ints("axes", &[1]), Attribute::Int("keepdims", 1)];
+        let axes = [AttributeValue::Ints("axes", &[1]), AttributeValue::Int("keepdims", 1)];
         let last = self.nodes.with("ReduceMax", &[&positions], &axes);
         let most = self.nodes.int(*length as i64 - 1);
         let is_long = self.nodes.add("Greater", &[&last, &most]);
@@ -136,7 +136,7 @@ impl Side<'_, '_> {
 
     /// Returns the weight of every expert for each row, zero for experts that are not selected.
     pub(super) fn route(&mut self, scores: &str, routing: &Routing) -> String {
-        let axis = [Attribute::Int("axis", -1)];
+        let axis = [AttributeValue::Int("axis", -1)];
         let likely = self.nodes.with("Softmax", &[scores], &axis);
         let chosen = self.nodes.ints(&[routing.chosen as i64]);
         let (values, indices) = self.nodes.two("TopK", &[&likely, &chosen], &axis);

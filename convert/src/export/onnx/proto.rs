@@ -12,7 +12,7 @@ pub(super) enum Element {
 
 /// A message that is being written.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Message(Vec<u8>);
+pub(super) struct ProtoWriter(Vec<u8>);
 
 /// Writes an integer as a varint: groups of seven bits, the lowest first.
 pub(super) fn varint(mut number: u64, out: &mut Vec<u8>) {
@@ -23,7 +23,7 @@ pub(super) fn varint(mut number: u64, out: &mut Vec<u8>) {
     out.push(number as u8);
 }
 
-impl Message {
+impl ProtoWriter {
     pub(super) fn bytes(&self) -> &[u8] {
         &self.0
     }
@@ -48,7 +48,7 @@ impl Message {
     }
 
     /// Appends the bytes of another message.
-    pub(super) fn then(mut self, other: &Message) -> Self {
+    pub(super) fn then(mut self, other: &ProtoWriter) -> Self {
         self.0.extend_from_slice(&other.0);
         self
     }
@@ -63,7 +63,7 @@ impl Message {
         self.data(field, text.as_bytes())
     }
 
-    pub(super) fn message(self, field: u32, message: &Message) -> Self {
+    pub(super) fn message(self, field: u32, message: &ProtoWriter) -> Self {
         self.data(field, &message.0)
     }
 
@@ -77,19 +77,19 @@ impl Message {
 }
 
 /// An attribute of a node.
-pub(super) enum Attribute<'a> {
+pub(super) enum AttributeValue<'a> {
     Float(&'a str, f32),
     Int(&'a str, i64),
     Ints(&'a str, &'a [i64]),
 }
 
-impl Attribute<'_> {
-    fn message(&self) -> Message {
-        let named = |name: &str, kind: i64| Message::default().text(1, name).number(20, kind);
+impl AttributeValue<'_> {
+    fn message(&self) -> ProtoWriter {
+        let named = |name: &str, kind: i64| ProtoWriter::default().text(1, name).number(20, kind);
         match *self {
-            Attribute::Float(name, number) => named(name, 1).float(2, number),
-            Attribute::Int(name, number) => named(name, 2).number(3, number),
-            Attribute::Ints(name, numbers) => named(name, 7).numbers(8, numbers),
+            AttributeValue::Float(name, number) => named(name, 1).float(2, number),
+            AttributeValue::Int(name, number) => named(name, 2).number(3, number),
+            AttributeValue::Ints(name, numbers) => named(name, 7).numbers(8, numbers),
         }
     }
 }
@@ -100,9 +100,9 @@ pub(super) fn node(
     name: &str,
     inputs: &[&str],
     outputs: &[&str],
-    attributes: &[Attribute<'_>],
-) -> Message {
-    let message = Message::default()
+    attributes: &[AttributeValue<'_>],
+) -> ProtoWriter {
+    let message = ProtoWriter::default()
         .texts(1, inputs.iter().copied())
         .texts(2, outputs.iter().copied())
         .text(3, name)
@@ -112,31 +112,31 @@ pub(super) fn node(
 
 /// A dimension of an input or output.
 #[derive(Clone, Debug)]
-pub(super) enum Size {
+pub(super) enum Dimension {
     Known(usize),
     Named(&'static str),
 }
 
 /// Builds the `ValueInfoProto` of a tensor.
-pub(super) fn value(name: &str, element: Element, sizes: &[Size]) -> Message {
-    let shape = sizes.iter().fold(Message::default(), |shape, size| {
+pub(super) fn value(name: &str, element: Element, sizes: &[Dimension]) -> ProtoWriter {
+    let shape = sizes.iter().fold(ProtoWriter::default(), |shape, size| {
         let size = match size {
-            Size::Known(size) => Message::default().number(1, *size as i64),
-            Size::Named(name) => Message::default().text(2, name),
+            Dimension::Known(size) => ProtoWriter::default().number(1, *size as i64),
+            Dimension::Named(name) => ProtoWriter::default().text(2, name),
         };
         shape.message(1, &size)
     });
-    let tensor = Message::default().number(1, element as i64).message(2, &shape);
-    Message::default().text(1, name).message(2, &Message::default().message(1, &tensor))
+    let tensor = ProtoWriter::default().number(1, element as i64).message(2, &shape);
+    ProtoWriter::default().text(1, name).message(2, &ProtoWriter::default().message(1, &tensor))
 }
 
 /// Builds a `TensorProto` without its data.
-pub(super) fn tensor(name: &str, element: Element, sizes: &[usize]) -> Message {
+pub(super) fn tensor(name: &str, element: Element, sizes: &[usize]) -> ProtoWriter {
     let sizes: Vec<i64> = sizes.iter().map(|&size| size as i64).collect();
-    Message::default().numbers(1, &sizes).number(2, element as i64).text(8, name)
+    ProtoWriter::default().numbers(1, &sizes).number(2, element as i64).text(8, name)
 }
 
 /// Builds a `StringStringEntryProto`.
-pub(super) fn entry(key: &str, value: &str) -> Message {
-    Message::default().text(1, key).text(2, value)
+pub(super) fn entry(key: &str, value: &str) -> ProtoWriter {
+    ProtoWriter::default().text(1, key).text(2, value)
 }

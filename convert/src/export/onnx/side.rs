@@ -1,17 +1,17 @@
 //! Lowers one graph of a model to ONNX nodes.
 
 use super::nodes::Nodes;
-use super::proto::{Attribute, Element};
-use super::weights::Weights;
+use super::proto::{AttributeValue, Element};
+use super::weights::Initializers;
 use siskin::graph::{
-    ActivationKind, AttentionMask, Graph, Growth, Head, Node, NormKind, Op, Stretch, ValueId, WeightId,
+    ActivationKind, AttentionMask, Graph, Growth, Node, NormKind, Op, OutputHead, Stretch, ValueId, WeightId,
 };
 use siskin::{Error, Result};
 use std::collections::HashMap;
 
 /// The ONNX form of a value of the graph.
 #[derive(Clone)]
-pub(super) enum Value {
+pub(super) enum OnnxValue {
     /// A tensor.
     Plain(String),
     /// The router's weight of each expert for each row, zero for experts that are not selected.
@@ -34,27 +34,27 @@ pub(super) struct Inputs {
 }
 
 /// A graph that is being lowered.
-pub(super) struct Side<'a, 'b> {
+pub(super) struct GraphLowering<'a, 'b> {
     pub(super) graph: &'a Graph,
     pub(super) nodes: &'b mut Nodes,
-    pub(super) weights: &'b mut Weights<'a>,
+    pub(super) weights: &'b mut Initializers<'a>,
     pub(super) inputs: Inputs,
     /// Cross-attention keys and values of the encoder, by layer.
     pub(super) memory: &'b mut HashMap<usize, (String, String)>,
     /// The padding mask of the encoder's input.
     pub(super) memory_mask: Option<String>,
-    values: HashMap<ValueId, Value>,
+    values: HashMap<ValueId, OnnxValue>,
     /// The last hidden state of every token.
     pub(super) hidden: Option<String>,
     /// Cached intermediate values by key.
     pub(super) made: HashMap<String, String>,
 }
 
-impl<'a, 'b> Side<'a, 'b> {
+impl<'a, 'b> GraphLowering<'a, 'b> {
     pub(super) fn new(
         graph: &'a Graph,
         nodes: &'b mut Nodes,
-        weights: &'b mut Weights<'a>,
+        weights: &'b mut Initializers<'a>,
         inputs: Inputs,
         memory: (&'b mut HashMap<usize, (String, String)>, Option<String>),
     ) -> Self {
@@ -89,12 +89,12 @@ impl<'a, 'b> Side<'a, 'b> {
     /// Returns the name of a value that is a single tensor.
     fn plain(&self, value: ValueId) -> Result<String> {
         match self.values.get(&value) {
-            Some(Value::Plain(name)) => Ok(name.clone()),
+            Some(OnnxValue::Plain(name)) => Ok(name.clone()),
             _ => Err(Error::unsupported("graph", format!("value {value} is not one tensor here"))),
         }
     }
 
-    fn node(&mut self, node: &Node) -> Result<Value> {
+    fn node(&mut self, node: &Node) -> Result<OnnxValue> {
         let input = |side: &Self, index: usize| side.plain(node.inputs[index]);
         let columns = self.graph.values[node.output].columns as i64;
         let out = match &node.op {
@@ -137,20 +137,20 @@ impl<'a, 'b> Side<'a, 'b> {
             }
             Op::Route(routing) => {
                 let scores = input(self, 0)?;
-                return Ok(Value::Routed(self.route(&scores, routing)));
+                return Ok(OnnxValue::Routed(self.route(&scores, routing)));
             }
             Op::Dispatch(routing) => {
                 let x = input(self, 0)?;
-                return Ok(Value::Experts(vec![x; routing.experts]));
+                return Ok(OnnxValue::Experts(vec![x; routing.experts]));
             }
             Op::ExpertLinear { weights, biases, .. } => {
-                let Some(Value::Experts(inputs)) = self.values.get(&node.inputs[0]).cloned() else {
+                let Some(OnnxValue::Experts(inputs)) = self.values.get(&node.inputs[0]).cloned() else {
                     return Err(Error::unsupported("graph", "experts take what was dispatched to them"));
                 };
                 let products = inputs.iter().zip(weights).enumerate();
                 let products = products
                     .map(|(expert, (x, &weight))| self.product(x, weight, biases.get(expert).copied()));
-                return products.collect::<Result<_>>().map(Value::Experts);
+                return products.collect::<Result<_>>().map(OnnxValue::Experts);
             }
             Op::Combine(_) => self.combine(node)?,
             Op::SliceColumns { start } => {
@@ -211,7 +211,7 @@ impl<'a, 'b> Side<'a, 'b> {
                 self.pick(x)
             }
         };
-        Ok(Value::Plain(out))
+        Ok(OnnxValue::Plain(out))
     }
 
     /// Repeats every column `times` times, side by side.
@@ -223,30 +223,30 @@ impl<'a, 'b> Side<'a, 'b> {
     }
 
     /// Applies a function to a value, or to each expert's part of it.
-    fn each(&mut self, value: ValueId, function: impl Fn(&mut Self, &str) -> String) -> Result<Value> {
+    fn each(&mut self, value: ValueId, function: impl Fn(&mut Self, &str) -> String) -> Result<OnnxValue> {
         match self.values.get(&value).cloned() {
-            Some(Value::Experts(parts)) => {
-                Ok(Value::Experts(parts.iter().map(|part| function(self, part)).collect()))
+            Some(OnnxValue::Experts(parts)) => {
+                Ok(OnnxValue::Experts(parts.iter().map(|part| function(self, part)).collect()))
             }
             _ => {
                 let x = self.plain(value)?;
-                Ok(Value::Plain(function(self, &x)))
+                Ok(OnnxValue::Plain(function(self, &x)))
             }
         }
     }
 
-    fn gate(&mut self, node: &Node, kind: ActivationKind) -> Result<Value> {
+    fn gate(&mut self, node: &Node, kind: ActivationKind) -> Result<OnnxValue> {
         let values = [0, 1].map(|index| self.values.get(&node.inputs[index]).cloned());
-        if let [Some(Value::Experts(gates)), Some(Value::Experts(ups))] = values {
+        if let [Some(OnnxValue::Experts(gates)), Some(OnnxValue::Experts(ups))] = values {
             let parts = gates.iter().zip(&ups).map(|(gate, up)| {
                 let gate = self.activate(kind, gate);
                 self.nodes.add("Mul", &[&gate, up])
             });
-            return Ok(Value::Experts(parts.collect()));
+            return Ok(OnnxValue::Experts(parts.collect()));
         }
         let (gate, up) = (self.plain(node.inputs[0])?, self.plain(node.inputs[1])?);
         let gate = self.activate(kind, &gate);
-        Ok(Value::Plain(self.nodes.add("Mul", &[&gate, &up])))
+        Ok(OnnxValue::Plain(self.nodes.add("Mul", &[&gate, &up])))
     }
 
     pub(super) fn weight(&mut self, weight: WeightId) -> Result<String> {
@@ -295,7 +295,7 @@ impl<'a, 'b> Side<'a, 'b> {
             NormKind::Layer if !grouped => {
                 let inputs: Vec<&str> =
                     [Some(input.as_str()), Some(&weight), bias.as_deref()].into_iter().flatten().collect();
-                let attributes = [Attribute::Int("axis", -1), Attribute::Float("epsilon", epsilon)];
+                let attributes = [AttributeValue::Int("axis", -1), AttributeValue::Float("epsilon", epsilon)];
                 self.nodes.with("LayerNormalization", &inputs, &attributes)
             }
             kind => {
@@ -323,7 +323,7 @@ impl<'a, 'b> Side<'a, 'b> {
     }
 
     fn mean(&mut self, x: &str) -> String {
-        let attributes = [Attribute::Ints("axes", &[-1]), Attribute::Int("keepdims", 1)];
+        let attributes = [AttributeValue::Ints("axes", &[-1]), AttributeValue::Int("keepdims", 1)];
         self.nodes.with("ReduceMean", &[x], &attributes)
     }
 
@@ -367,15 +367,15 @@ impl<'a, 'b> Side<'a, 'b> {
     /// Selects the output rows: all rows, or for classification the first token of each sequence.
     fn pick(&mut self, x: String) -> String {
         self.hidden.get_or_insert_with(|| x.clone());
-        if self.graph.head != Head::Class {
+        if self.graph.head != OutputHead::Class {
             return x;
         }
         match self.inputs.mask.clone() {
             Some(mask) => {
                 let mask = self.nodes.cast(&mask, Element::Float);
-                let attributes = [Attribute::Int("axis", 1), Attribute::Int("keepdims", 1)];
+                let attributes = [AttributeValue::Int("axis", 1), AttributeValue::Int("keepdims", 1)];
                 let first = self.nodes.with("ArgMax", &[&mask], &attributes);
-                self.nodes.with("GatherND", &[&x, &first], &[Attribute::Int("batch_dims", 1)])
+                self.nodes.with("GatherND", &[&x, &first], &[AttributeValue::Int("batch_dims", 1)])
             }
             None => {
                 let first = self.nodes.int(0);
@@ -402,7 +402,7 @@ impl<'a, 'b> Side<'a, 'b> {
     }
 
     fn combine(&mut self, node: &Node) -> Result<String> {
-        let (Some(Value::Experts(parts)), Some(Value::Routed(shares))) =
+        let (Some(OnnxValue::Experts(parts)), Some(OnnxValue::Routed(shares))) =
             (self.values.get(&node.inputs[0]).cloned(), self.values.get(&node.inputs[1]).cloned())
         else {
             return Err(Error::unsupported("graph", "what is combined must come from experts"));

@@ -4,18 +4,18 @@
 
 use super::nodes::Nodes;
 use super::proto::Element;
-use crate::export::model::Model;
+use crate::export::model::ExportModel;
 use crate::export::tensors::Entry;
 use siskin::arch::TensorTransform;
-use siskin::file::Role;
+use siskin::file::StorageRole;
 use siskin::graph::Weight;
 use siskin::{Error, ErrorKind, Result};
 use siskin_kernels::quant::BlockType;
 use std::collections::HashMap;
 
 /// The initializer of each weight.
-pub(super) struct Weights<'a> {
-    model: &'a Model<'a>,
+pub(super) struct Initializers<'a> {
+    model: &'a ExportModel<'a>,
     entries: &'a [Entry<'a>],
     types: &'a [BlockType],
     /// Maps a weight's name to an entry and the part in it.
@@ -24,8 +24,8 @@ pub(super) struct Weights<'a> {
     made: HashMap<(String, bool), String>,
 }
 
-impl<'a> Weights<'a> {
-    pub(super) fn new(model: &'a Model<'a>, entries: &'a [Entry<'a>], types: &'a [BlockType]) -> Self {
+impl<'a> Initializers<'a> {
+    pub(super) fn new(model: &'a ExportModel<'a>, entries: &'a [Entry<'a>], types: &'a [BlockType]) -> Self {
         let mut places = HashMap::new();
         for (at, entry) in entries.iter().enumerate() {
             for (part, ours) in entry.parts.iter().enumerate() {
@@ -86,7 +86,7 @@ impl<'a> Weights<'a> {
         let ours = &entry.parts[part];
         let (rows, columns) = (ours.tensor.rows as i64, ours.tensor.columns as i64);
         let size = self.model.hyper.head_size as i64;
-        let is_vector = ours.tensor.role == Role::Vector;
+        let is_vector = ours.tensor.role == StorageRole::Vector;
         let plain = match ours.take {
             TensorTransform::Transposed if !is_vector => {
                 return if turned { whole } else { nodes.transpose(&whole, &[1, 0]) };

@@ -5,9 +5,9 @@ mod tokenizer;
 
 pub use tokenizer::tokenizer_json;
 
-use super::model::Model;
+use super::model::ExportModel;
 use super::tensors::{self, Entry};
-use super::{ExportOptions, Format, Report, finish, settings};
+use super::{ExportFormat, ExportOptions, ExportReport, finish, settings};
 use serde_json::{Map, Value, json};
 use siskin::encoder::Pooling;
 use siskin::file::refuse_link;
@@ -46,9 +46,9 @@ const STAY: &[&str] = &[
     "vocab.txt",
 ];
 
-pub(super) static FORMAT: Format = Format { name: "safetensors", ending: "", write };
+pub(super) static FORMAT: ExportFormat = ExportFormat { name: "safetensors", ending: "", write };
 
-fn write(model: &Model<'_>, to: &Path, options: &ExportOptions<'_>) -> Result<Report> {
+fn write(model: &ExportModel<'_>, to: &Path, options: &ExportOptions<'_>) -> Result<ExportReport> {
     let entries = tensors::entries(model, model.family.hugging_face_rules, |weight| {
         let message = format!("Hugging Face has no name for it in the family {}", model.family.name);
         Err(Error::unsupported(&weight.name, message))
@@ -56,7 +56,7 @@ fn write(model: &Model<'_>, to: &Path, options: &ExportOptions<'_>) -> Result<Re
     let usual = tensors::usual_float(model, &entries);
     let types = entries.iter().map(|entry| entry.float(model, options.dtype, usual));
     let types = types.collect::<Result<Vec<_>>>()?;
-    let mut report = Report::default();
+    let mut report = ExportReport::default();
     let mut texts = files(model, options.dtype.block().unwrap_or(usual), &mut report.notes)?;
     if entries.iter().any(|entry| entry.native(model).is_none_or(|block| block.codec().elements != 1)) {
         report.notes.push("quantized weights are written as floats".to_owned());
@@ -139,7 +139,11 @@ fn write_weights(
 }
 
 /// Returns the text files next to the weights.
-fn files(model: &Model<'_>, dtype: BlockType, notes: &mut Vec<String>) -> Result<Vec<(String, Vec<u8>)>> {
+fn files(
+    model: &ExportModel<'_>,
+    dtype: BlockType,
+    notes: &mut Vec<String>,
+) -> Result<Vec<(String, Vec<u8>)>> {
     let mut config = settings::hugging_face(model, notes)?;
     let mut files = Vec::new();
     let mut add = |name: &str, value: &Value| files.push((name.to_owned(), pretty(value)));
@@ -173,7 +177,7 @@ fn pretty(value: &Value) -> Vec<u8> {
 
 /// Adds the embedding settings as files of sentence-transformers.
 fn sentence_transformers(
-    model: &Model<'_>,
+    model: &ExportModel<'_>,
     settings: &Value,
     files: &mut Vec<(String, Vec<u8>)>,
 ) -> Result<()> {
@@ -227,7 +231,7 @@ fn sentence_transformers(
 }
 
 /// Returns the safetensors file of a dense layer after pooling.
-fn layer_file(model: &Model<'_>, index: usize, layer: &Value) -> Result<Vec<u8>> {
+fn layer_file(model: &ExportModel<'_>, index: usize, layer: &Value) -> Result<Vec<u8>> {
     let (mut header, mut data) = (Map::new(), Vec::new());
     for kind in ["weight", "bias"] {
         let name = format!("sentence.{index}.{kind}");

@@ -1,7 +1,7 @@
 //! Tokenizer tables as `tokenizer.json` and `tokenizer_config.json`.
 
 use super::pipeline;
-use crate::export::model::Model;
+use crate::export::model::ExportModel;
 use serde_json::{Map, Value, json};
 use siskin::tokenizer::to_byte_level;
 use siskin::tokenizer::{
@@ -15,7 +15,7 @@ pub(super) const SPACE: &str = "\u{2581}";
 
 /// Adds the tokenizer files that can be restored from the packed tokenizer.
 pub(super) fn files(
-    model: &Model<'_>,
+    model: &ExportModel<'_>,
     add: &mut impl FnMut(&str, &Value),
     notes: &mut Vec<String>,
 ) -> Result<()> {

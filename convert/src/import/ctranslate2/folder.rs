@@ -1,7 +1,7 @@
 //! The folder of a CTranslate2 model.
 
 use super::container::version_of;
-use super::{Container, Role, Vocabulary};
+use super::{Container, TokenList, VocabularyRole};
 use crate::import::map::map;
 use crate::import::read::{is_there, read};
 use serde_json::{Map, Number, Value};
@@ -19,11 +19,11 @@ const MOST_CONFIG_VALUES: usize = 1 << 19;
 const MOST_SOURCES: usize = 16;
 
 /// Vocabularies by file name, `.json` before `.txt`.
-const VOCABULARIES: &[(&str, Role)] = &[
-    ("vocabulary", Role::Model),
-    ("shared_vocabulary", Role::Shared),
-    ("source_vocabulary", Role::Source(0)),
-    ("target_vocabulary", Role::Target),
+const VOCABULARIES: &[(&str, VocabularyRole)] = &[
+    ("vocabulary", VocabularyRole::Model),
+    ("shared_vocabulary", VocabularyRole::Shared),
+    ("source_vocabulary", VocabularyRole::Source(0)),
+    ("target_vocabulary", VocabularyRole::Target),
 ];
 
 /// Tokenizer files that other tools store next to a model.
@@ -45,7 +45,7 @@ const COMPANIONS: &[&str] = &[
 
 /// An open folder. `model.bin` is mapped: the file must not be written to or truncated while this value lives.
 #[derive(Clone, Debug)]
-pub struct Folder {
+pub struct Ctranslate2Folder {
     /// Its path.
     pub path: PathBuf,
     /// The tensors.
@@ -54,10 +54,10 @@ pub struct Folder {
     /// missing.
     pub config: Map<String, Value>,
     /// The vocabularies.
-    pub vocabularies: Vec<Vocabulary>,
+    pub vocabularies: Vec<TokenList>,
 }
 
-impl Folder {
+impl Ctranslate2Folder {
     /// Returns true if the path is such a folder, judging by file names and the first bytes.
     pub fn detect(path: &Path) -> bool {
         let file = path.join(MODEL);
@@ -103,13 +103,17 @@ impl Folder {
             vocabularies.extend(read_vocabulary(path, name, *role)?);
         }
         for number in 0..MOST_SOURCES {
-            vocabularies.extend(read_vocabulary(path, &source_name(number + 1), Role::Source(number))?);
+            vocabularies.extend(read_vocabulary(
+                path,
+                &source_name(number + 1),
+                VocabularyRole::Source(number),
+            )?);
         }
         Ok(Self { path: path.to_owned(), container, config, vocabularies })
     }
 
     /// Returns the first vocabulary with this role.
-    pub fn vocabulary(&self, role: Role) -> Option<&Vocabulary> {
+    pub fn vocabulary(&self, role: VocabularyRole) -> Option<&TokenList> {
         self.vocabularies.iter().find(|vocabulary| vocabulary.role == role)
     }
 
@@ -155,12 +159,12 @@ fn source_name(number: usize) -> String {
     format!("source_{number}_vocabulary")
 }
 
-fn read_vocabulary(folder: &Path, name: &str, role: Role) -> Result<Option<Vocabulary>> {
+fn read_vocabulary(folder: &Path, name: &str, role: VocabularyRole) -> Result<Option<TokenList>> {
     let json = format!("{name}.json");
     if let Some(bytes) = read(&folder.join(&json), &json)? {
-        return Vocabulary::from_json(role, &bytes, &json).map(Some);
+        return TokenList::from_json(role, &bytes, &json).map(Some);
     }
     let lines = format!("{name}.txt");
     let bytes = read(&folder.join(&lines), &lines)?;
-    bytes.map(|bytes| Vocabulary::from_text(role, &bytes, &lines)).transpose()
+    bytes.map(|bytes| TokenList::from_text(role, &bytes, &lines)).transpose()
 }

@@ -15,7 +15,7 @@ const DEFAULT_INT16_SCALE: f32 = 1000.0;
 /// A quantized value is the integer divided by its row's scale. Like CTranslate2, this code computes it in f32 as the
 /// integer times the reciprocal of the scale.
 #[derive(Clone, Debug)]
-pub struct Matrix {
+pub struct VariableRows {
     /// The name of the variable.
     pub name: String,
     /// Number of rows.
@@ -42,7 +42,7 @@ impl Container {
     /// Returns the values of the variable of this name or alias.
     ///
     /// Weights that other tools packed into integers (AWQ) give an `Unsupported` error.
-    pub fn matrix(&self, name: &str) -> Result<Matrix> {
+    pub fn matrix(&self, name: &str) -> Result<VariableRows> {
         let missing = || Error::new(ErrorKind::Missing, name, "the file has no such variable");
         let index = self.find(name).ok_or_else(missing)?;
         let variable = self.variables.get(index).ok_or_else(missing)?;
@@ -51,7 +51,7 @@ impl Container {
     }
 }
 
-fn matrix(container: &Container, variable: &Variable) -> Result<Matrix> {
+fn matrix(container: &Container, variable: &Variable) -> Result<VariableRows> {
     let companion = |suffix: &str| container.get(&format!("{}{suffix}", variable.name));
     if variable.data_type == DataType::Int32 || companion("_zero").is_some() {
         let message = "the weights are packed in groups (AWQ), which is not read; convert the original model";
@@ -80,7 +80,7 @@ fn matrix(container: &Container, variable: &Variable) -> Result<Matrix> {
     };
     let is_list = variable.dims.len() < 2;
     let (name, data_type, data) = (variable.name.clone(), variable.data_type, variable.data.clone());
-    Ok(Matrix { name, rows, columns, data_type, data, is_list, scales })
+    Ok(VariableRows { name, rows, columns, data_type, data, is_list, scales })
 }
 
 fn is_scale(scale: f32) -> bool {
@@ -127,7 +127,7 @@ impl Scales {
     }
 }
 
-impl Matrix {
+impl VariableRows {
     /// Returns the scale that the values of a row were multiplied by, or `None` for floats or if the row is out of
     /// range.
     pub fn scale(&self, row: usize) -> Option<f32> {

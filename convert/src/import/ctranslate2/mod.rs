@@ -1,6 +1,6 @@
 //! CTranslate2 models: a folder with `model.bin`, its configuration and its vocabularies.
 //!
-//! [`Folder`] is the folder, [`Container`] its tensors, [`Matrix`] the values of one tensor, and [`Names`] maps the
+//! [`Ctranslate2Folder`] is the folder, [`Container`] its tensors, [`VariableRows`] the values of one tensor, and [`Names`] maps the
 //! tensors of a `.siskin` file to variables. Everything is read in place.
 
 pub mod container;
@@ -12,10 +12,10 @@ mod source;
 mod vocabulary;
 
 pub use container::{Container, DataType, Variable};
-pub use folder::Folder;
-pub use matrix::Matrix;
-pub use names::{Kind, Layout, Names, Part, Rule};
-pub use vocabulary::{Role, Vocabulary};
+pub use folder::Ctranslate2Folder;
+pub use matrix::VariableRows;
+pub use names::{ModelTopology, NameRule, Names, RowSlice, VariableSuffix};
+pub use vocabulary::{TokenList, VocabularyRole};
 
 pub(super) use source::FORMAT;
 

@@ -1,17 +1,17 @@
 //! Maps the tensors of a `.siskin` file to the variables of a CTranslate2 model.
 //!
-//! The lists of [`Rule`]s that apply depend on the specification and on the variables in the file. Within them, the
+//! The lists of [`NameRule`]s that apply depend on the specification and on the variables in the file. Within them, the
 //! first rule whose variable exists applies. Encoder–decoder models are named like T5 in GGUF
 //! (`enc.blk.0.attn_q.weight`), decoder-only models like Llama, encoder-only models like BERT.
 
 use super::super::names::numbers;
-use super::{Container, Matrix};
+use super::{Container, VariableRows};
 use siskin::{Error, ErrorKind, Result};
 use std::ops::Range;
 
 /// The suffix of a variable's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum VariableSuffix {
     /// Weights and biases keep their names.
     Linear,
     /// Weights are `gamma`, biases `beta`.
@@ -22,7 +22,7 @@ pub enum Kind {
 
 /// The rows of a variable that make up the tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
+pub enum RowSlice {
     /// All rows.
     Whole,
     /// The queries of a fused QKV variable: the first third if there are as many KV heads as query heads.
@@ -37,7 +37,7 @@ pub enum Part {
     ValuesOfTwo,
 }
 
-impl Part {
+impl RowSlice {
     /// Returns the range of this part in `rows` rows, given the numbers of query heads and KV heads, or `None` if the
     /// rows cannot be divided evenly.
     pub fn range(self, rows: usize, heads: (usize, usize)) -> Option<Range<usize>> {
@@ -61,41 +61,41 @@ impl Part {
 
 /// The location of a tensor. `{}` stands for the layer number.
 #[derive(Clone, Copy, Debug)]
-pub struct Rule {
+pub struct NameRule {
     /// The name in a `.siskin` file, without `.weight` or `.bias`.
     pub name: &'static str,
     /// The variable, without `/weight`, `/bias`, `/gamma` or `/beta`.
     pub source: &'static str,
     /// The suffix of the variable's name.
-    pub kind: Kind,
+    pub kind: VariableSuffix,
     /// Which of its rows.
-    pub part: Part,
+    pub part: RowSlice,
     /// The rule does not apply if this other variable is an alias of the same data.
     pub copy_of: &'static str,
 }
 
-const fn rule(name: &'static str, source: &'static str, kind: Kind, part: Part) -> Rule {
-    Rule { name, source, kind, part, copy_of: "" }
+const fn rule(name: &'static str, source: &'static str, kind: VariableSuffix, part: RowSlice) -> NameRule {
+    NameRule { name, source, kind, part, copy_of: "" }
 }
 
-const fn linear(name: &'static str, source: &'static str) -> Rule {
-    rule(name, source, Kind::Linear, Part::Whole)
+const fn linear(name: &'static str, source: &'static str) -> NameRule {
+    rule(name, source, VariableSuffix::Linear, RowSlice::Whole)
 }
 
-const fn norm(name: &'static str, source: &'static str) -> Rule {
-    rule(name, source, Kind::Norm, Part::Whole)
+const fn norm(name: &'static str, source: &'static str) -> NameRule {
+    rule(name, source, VariableSuffix::Norm, RowSlice::Whole)
 }
 
-const fn plain(name: &'static str, source: &'static str) -> Rule {
-    rule(name, source, Kind::Plain, Part::Whole)
+const fn plain(name: &'static str, source: &'static str) -> NameRule {
+    rule(name, source, VariableSuffix::Plain, RowSlice::Whole)
 }
 
-const fn part(name: &'static str, source: &'static str, part: Part) -> Rule {
-    rule(name, source, Kind::Linear, part)
+const fn part(name: &'static str, source: &'static str, part: RowSlice) -> NameRule {
+    rule(name, source, VariableSuffix::Linear, part)
 }
 
-const fn shared(rule: Rule, copy_of: &'static str) -> Rule {
-    Rule { copy_of, ..rule }
+const fn shared(rule: NameRule, copy_of: &'static str) -> NameRule {
+    NameRule { copy_of, ..rule }
 }
 
 /// The first matrices of the feed-forward blocks under both names: without and with gates.
@@ -111,26 +111,26 @@ macro_rules! feed {
     };
 }
 
-const WHISPER: &[Rule] = &[
+const WHISPER: &[NameRule] = &[
     linear("token_embd", "decoder/embeddings"),
     linear("enc.conv1", "encoder/conv1"),
     linear("enc.conv2", "encoder/conv2"),
 ];
 
-const TEXT_TO_TEXT: &[Rule] = &[
+const TEXT_TO_TEXT: &[NameRule] = &[
     linear("token_embd", "encoder/embeddings_0"),
     linear("token_embd", "encoder/embeddings"),
     shared(linear("dec.token_embd", "decoder/embeddings"), "encoder/embeddings_0"),
 ];
 
-const ENCODER: &[Rule] = &[
+const ENCODER: &[NameRule] = &[
     plain("enc.position_embd", "encoder/position_encodings/encodings"),
     norm("enc.token_embd_norm", "encoder/layernorm_embedding"),
     norm("enc.output_norm", "encoder/layer_norm"),
     norm("enc.blk.{}.attn_norm", "encoder/layer_{}/self_attention/layer_norm"),
-    part("enc.blk.{}.attn_q", "encoder/layer_{}/self_attention/linear_0", Part::Queries),
-    part("enc.blk.{}.attn_k", "encoder/layer_{}/self_attention/linear_0", Part::Keys),
-    part("enc.blk.{}.attn_v", "encoder/layer_{}/self_attention/linear_0", Part::Values),
+    part("enc.blk.{}.attn_q", "encoder/layer_{}/self_attention/linear_0", RowSlice::Queries),
+    part("enc.blk.{}.attn_k", "encoder/layer_{}/self_attention/linear_0", RowSlice::Keys),
+    part("enc.blk.{}.attn_v", "encoder/layer_{}/self_attention/linear_0", RowSlice::Values),
     linear("enc.blk.{}.attn_o", "encoder/layer_{}/self_attention/linear_1"),
     shared(
         plain("enc.blk.{}.attn_rel_b", "encoder/layer_{}/self_attention/relative_attention_bias"),
@@ -140,17 +140,17 @@ const ENCODER: &[Rule] = &[
     linear("enc.blk.{}.ffn_down", "encoder/layer_{}/ffn/linear_1"),
 ];
 
-const ENCODER_FEED: [&[Rule]; 2] = feed!("enc.blk.{}", "encoder");
+const ENCODER_FEED: [&[NameRule]; 2] = feed!("enc.blk.{}", "encoder");
 
-const DECODER: &[Rule] = &[
+const DECODER: &[NameRule] = &[
     shared(linear("output", "decoder/projection"), "decoder/embeddings"),
     plain("dec.position_embd", "decoder/position_encodings/encodings"),
     norm("dec.token_embd_norm", "decoder/layernorm_embedding"),
     norm("dec.output_norm", "decoder/layer_norm"),
     norm("dec.blk.{}.attn_norm", "decoder/layer_{}/self_attention/layer_norm"),
-    part("dec.blk.{}.attn_q", "decoder/layer_{}/self_attention/linear_0", Part::Queries),
-    part("dec.blk.{}.attn_k", "decoder/layer_{}/self_attention/linear_0", Part::Keys),
-    part("dec.blk.{}.attn_v", "decoder/layer_{}/self_attention/linear_0", Part::Values),
+    part("dec.blk.{}.attn_q", "decoder/layer_{}/self_attention/linear_0", RowSlice::Queries),
+    part("dec.blk.{}.attn_k", "decoder/layer_{}/self_attention/linear_0", RowSlice::Keys),
+    part("dec.blk.{}.attn_v", "decoder/layer_{}/self_attention/linear_0", RowSlice::Values),
     linear("dec.blk.{}.attn_o", "decoder/layer_{}/self_attention/linear_1"),
     shared(
         plain("dec.blk.{}.attn_rel_b", "decoder/layer_{}/self_attention/relative_attention_bias"),
@@ -158,25 +158,25 @@ const DECODER: &[Rule] = &[
     ),
     norm("dec.blk.{}.cross_attn_norm", "decoder/layer_{}/attention/layer_norm"),
     linear("dec.blk.{}.cross_attn_q", "decoder/layer_{}/attention/linear_0"),
-    part("dec.blk.{}.cross_attn_k", "decoder/layer_{}/attention/linear_1", Part::KeysOfTwo),
-    part("dec.blk.{}.cross_attn_v", "decoder/layer_{}/attention/linear_1", Part::ValuesOfTwo),
+    part("dec.blk.{}.cross_attn_k", "decoder/layer_{}/attention/linear_1", RowSlice::KeysOfTwo),
+    part("dec.blk.{}.cross_attn_v", "decoder/layer_{}/attention/linear_1", RowSlice::ValuesOfTwo),
     linear("dec.blk.{}.cross_attn_o", "decoder/layer_{}/attention/linear_2"),
     norm("dec.blk.{}.ffn_norm", "decoder/layer_{}/ffn/layer_norm"),
     linear("dec.blk.{}.ffn_down", "decoder/layer_{}/ffn/linear_1"),
 ];
 
-const DECODER_FEED: [&[Rule]; 2] = feed!("dec.blk.{}", "decoder");
+const DECODER_FEED: [&[NameRule]; 2] = feed!("dec.blk.{}", "decoder");
 
 /// Encoder-only models, with post-norms.
-const BERT: &[Rule] = &[
+const BERT: &[NameRule] = &[
     linear("token_embd", "encoder/embeddings_0"),
     linear("token_types", "encoder/embeddings_1"),
     plain("position_embd", "encoder/position_encodings/encodings"),
     norm("token_embd_norm", "encoder/layernorm_embedding"),
     norm("output_norm", "encoder/layer_norm"),
-    part("blk.{}.attn_q", "encoder/layer_{}/self_attention/linear_0", Part::Queries),
-    part("blk.{}.attn_k", "encoder/layer_{}/self_attention/linear_0", Part::Keys),
-    part("blk.{}.attn_v", "encoder/layer_{}/self_attention/linear_0", Part::Values),
+    part("blk.{}.attn_q", "encoder/layer_{}/self_attention/linear_0", RowSlice::Queries),
+    part("blk.{}.attn_k", "encoder/layer_{}/self_attention/linear_0", RowSlice::Keys),
+    part("blk.{}.attn_v", "encoder/layer_{}/self_attention/linear_0", RowSlice::Values),
     linear("blk.{}.attn_output", "encoder/layer_{}/self_attention/linear_1"),
     norm("blk.{}.attn_output_norm", "encoder/layer_{}/self_attention/layer_norm"),
     linear("blk.{}.ffn_down", "encoder/layer_{}/ffn/linear_1"),
@@ -184,9 +184,9 @@ const BERT: &[Rule] = &[
     linear("cls", "pooler_dense"),
 ];
 
-const BERT_FEED: [&[Rule]; 2] = feed!("blk.{}", "encoder");
+const BERT_FEED: [&[NameRule]; 2] = feed!("blk.{}", "encoder");
 
-const LLAMA: &[Rule] = &[
+const LLAMA: &[NameRule] = &[
     linear("token_embd", "decoder/embeddings"),
     shared(linear("output", "decoder/projection"), "decoder/embeddings"),
     plain("position_embd", "decoder/position_encodings/encodings"),
@@ -195,9 +195,9 @@ const LLAMA: &[Rule] = &[
     norm("blk.{}.attn_norm", "decoder/layer_{}/self_attention/layer_norm"),
     norm("blk.{}.attn_norm", "decoder/layer_{}/input_layer_norm"),
     norm("blk.{}.attn_norm", "decoder/layer_{}/shared_layer_norm"),
-    part("blk.{}.attn_q", "decoder/layer_{}/self_attention/linear_0", Part::Queries),
-    part("blk.{}.attn_k", "decoder/layer_{}/self_attention/linear_0", Part::Keys),
-    part("blk.{}.attn_v", "decoder/layer_{}/self_attention/linear_0", Part::Values),
+    part("blk.{}.attn_q", "decoder/layer_{}/self_attention/linear_0", RowSlice::Queries),
+    part("blk.{}.attn_k", "decoder/layer_{}/self_attention/linear_0", RowSlice::Keys),
+    part("blk.{}.attn_v", "decoder/layer_{}/self_attention/linear_0", RowSlice::Values),
     norm("blk.{}.attn_q_norm", "decoder/layer_{}/self_attention/q_norm"),
     norm("blk.{}.attn_k_norm", "decoder/layer_{}/self_attention/k_norm"),
     linear("blk.{}.attn_output", "decoder/layer_{}/self_attention/linear_1"),
@@ -205,13 +205,13 @@ const LLAMA: &[Rule] = &[
     linear("blk.{}.ffn_down", "decoder/layer_{}/ffn/linear_1"),
 ];
 
-const LLAMA_FEED: [&[Rule]; 2] = feed!("blk.{}", "decoder");
+const LLAMA_FEED: [&[NameRule]; 2] = feed!("blk.{}", "decoder");
 
 /// Parallel attention and feed-forward, each with a norm before it.
-const SIDE_BY_SIDE: &[Rule] = &[norm("blk.{}.ffn_norm", "decoder/layer_{}/post_attention_layer_norm")];
+const SIDE_BY_SIDE: &[NameRule] = &[norm("blk.{}.ffn_norm", "decoder/layer_{}/post_attention_layer_norm")];
 
 /// Norms before and after both attention and feed-forward.
-const SANDWICH: &[Rule] = &[
+const SANDWICH: &[NameRule] = &[
     norm("blk.{}.post_attention_norm", "decoder/layer_{}/post_attention_layer_norm"),
     norm("blk.{}.ffn_norm", "decoder/layer_{}/pre_feedforward_layer_norm"),
     norm("blk.{}.post_ffw_norm", "decoder/layer_{}/post_feedforward_layer_norm"),
@@ -219,7 +219,7 @@ const SANDWICH: &[Rule] = &[
 
 /// The topology of a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Layout {
+pub enum ModelTopology {
     /// Speech to text.
     Whisper,
     /// Text to text.
@@ -231,18 +231,18 @@ pub enum Layout {
 }
 
 /// `(specification, layout)`.
-const LAYOUTS: &[(&str, Layout)] = &[
-    ("WhisperSpec", Layout::Whisper),
-    ("TransformerSpec", Layout::EncoderDecoder),
-    ("TransformerEncoderSpec", Layout::Encoder),
-    ("TransformerDecoderSpec", Layout::Decoder),
+const LAYOUTS: &[(&str, ModelTopology)] = &[
+    ("WhisperSpec", ModelTopology::Whisper),
+    ("TransformerSpec", ModelTopology::EncoderDecoder),
+    ("TransformerEncoderSpec", ModelTopology::Encoder),
+    ("TransformerDecoderSpec", ModelTopology::Decoder),
 ];
 
 /// The tensor names of a model.
 #[derive(Clone, Debug)]
 pub struct Names {
-    layout: Layout,
-    rules: Vec<&'static Rule>,
+    layout: ModelTopology,
+    rules: Vec<&'static NameRule>,
 }
 
 impl Names {
@@ -256,14 +256,14 @@ impl Names {
         let gated =
             |side: &str| container.find(&format!("{side}/layer_0/ffn/linear_0_noact/weight")).is_some();
         let choose =
-            |side: &str, [plain, gates]: [&'static [Rule]; 2]| if gated(side) { gates } else { plain };
+            |side: &str, [plain, gates]: [&'static [NameRule]; 2]| if gated(side) { gates } else { plain };
         let encoder = choose("encoder", ENCODER_FEED);
         let decoder = choose("decoder", DECODER_FEED);
         let lists = match layout {
-            Layout::Whisper => vec![WHISPER, ENCODER, encoder, DECODER, decoder],
-            Layout::EncoderDecoder => vec![TEXT_TO_TEXT, ENCODER, encoder, DECODER, decoder],
-            Layout::Encoder => vec![BERT, choose("encoder", BERT_FEED)],
-            Layout::Decoder => {
+            ModelTopology::Whisper => vec![WHISPER, ENCODER, encoder, DECODER, decoder],
+            ModelTopology::EncoderDecoder => vec![TEXT_TO_TEXT, ENCODER, encoder, DECODER, decoder],
+            ModelTopology::Encoder => vec![BERT, choose("encoder", BERT_FEED)],
+            ModelTopology::Decoder => {
                 let sandwich = container.find("decoder/layer_0/pre_feedforward_layer_norm/gamma").is_some();
                 let norms = if sandwich { SANDWICH } else { SIDE_BY_SIDE };
                 vec![LLAMA, choose("decoder", LLAMA_FEED), norms]
@@ -273,18 +273,18 @@ impl Names {
     }
 
     /// Returns the topology of the model.
-    pub fn layout(&self) -> Layout {
+    pub fn layout(&self) -> ModelTopology {
         self.layout
     }
 
     /// Returns the rules by priority.
-    pub fn rules(&self) -> &[&'static Rule] {
+    pub fn rules(&self) -> &[&'static NameRule] {
         &self.rules
     }
 
     /// Returns the variable that holds the tensor of this name and the part of it, or `None` if the model has no such
     /// tensor.
-    pub fn find(&self, container: &Container, name: &str) -> Option<(String, Part)> {
+    pub fn find(&self, container: &Container, name: &str) -> Option<(String, RowSlice)> {
         let (stem, is_bias) = match name.rsplit_once('.')? {
             (stem, "weight") => (stem, false),
             (stem, "bias") => (stem, true),
@@ -302,7 +302,7 @@ impl Names {
     }
 
     /// Returns the tensor of this name: of a fused variable, its part.
-    pub fn matrix(&self, container: &Container, name: &str) -> Result<Matrix> {
+    pub fn matrix(&self, container: &Container, name: &str) -> Result<VariableRows> {
         let found = self.find(container, name);
         let (source, part) =
             found.ok_or_else(|| Error::new(ErrorKind::Missing, name, "model.bin has no variable for it"))?;
@@ -330,7 +330,7 @@ impl Names {
     }
 }
 
-impl Kind {
+impl VariableSuffix {
     /// Returns the full name of the variable.
     fn source(self, stem: &str, is_bias: bool) -> Option<String> {
         match (self, is_bias) {

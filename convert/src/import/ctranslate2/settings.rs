@@ -1,6 +1,6 @@
 //! Translates a model's shapes, scalars and configuration to the keys of Hugging Face configurations.
 
-use super::{Folder, Names, Role};
+use super::{Ctranslate2Folder, Names, VocabularyRole};
 use serde_json::{Map, Value, json};
 use siskin::{Error, ErrorKind, Result};
 
@@ -20,7 +20,7 @@ const FOREIGN: &[&str] = &["alibi", "scale_alibi", "rotary_dim", "parallel_resid
 
 /// Reads the hyper-parameters and checks that the family supports all settings.
 pub(super) fn settings(
-    folder: &Folder,
+    folder: &Ctranslate2Folder,
     names: &Names,
     family: &str,
     zero_start: bool,
@@ -45,7 +45,7 @@ pub(super) fn settings(
 }
 
 struct Facts<'a> {
-    folder: &'a Folder,
+    folder: &'a Ctranslate2Folder,
     names: &'a Names,
 }
 
@@ -290,7 +290,7 @@ impl Facts<'_> {
 
     /// Adds the ids of the tokens that the configuration names.
     fn token_ids(&self, config: &mut Map<String, Value>, zero_start: bool) {
-        let roles = [Role::Model, Role::Shared, Role::Target];
+        let roles = [VocabularyRole::Model, VocabularyRole::Shared, VocabularyRole::Target];
         let Some(tokens) = roles.into_iter().find_map(|role| self.folder.vocabulary(role)) else { return };
         for (name, key) in TOKENS {
             let id = config.get(*name).and_then(Value::as_str);

@@ -1,21 +1,21 @@
 //! A CTranslate2 folder as a source.
 
 use super::settings::settings;
-use super::{Folder, Layout, Matrix, Names};
-use crate::import::{Format, Source, SourceTensor, tokenizer_json};
+use super::{Ctranslate2Folder, ModelTopology, Names, VariableRows};
+use crate::import::{ModelSource, SourceFormat, SourceTensor, tokenizer_json};
 use serde_json::{Map, Value};
-use siskin::arch::{Config, Family, TensorTransform};
+use siskin::arch::{ConfigReader, Family, TensorTransform};
 use siskin::file::Bytes;
 use siskin::{Error, Result};
 use siskin_kernels::quant::BlockType;
 
-pub(in crate::import) static FORMAT: Format = Format {
+pub(in crate::import) static FORMAT: SourceFormat = SourceFormat {
     name: "CTranslate2 folder",
-    detect: Folder::detect,
-    files: |path| Ok(Folder::files(path).into_iter().filter(|file| file.is_file()).collect()),
+    detect: Ctranslate2Folder::detect,
+    files: |path| Ok(Ctranslate2Folder::files(path).into_iter().filter(|file| file.is_file()).collect()),
     open: |path| {
         let place = path.display().to_string();
-        let folder = Folder::open(path)?;
+        let folder = Ctranslate2Folder::open(path)?;
         Ok(Box::new(CTranslate2::new(folder).map_err(|error| error.within(&place))?))
     },
 };
@@ -26,10 +26,10 @@ const KERNEL: usize = 3;
 const NEVER: f32 = -1e9;
 
 struct CTranslate2 {
-    folder: Folder,
+    folder: Ctranslate2Folder,
     names: Names,
     family: &'static Family,
-    config: Config,
+    config: ConfigReader,
     /// Whether the encoder and the decoder have separate token embeddings.
     two_tables: bool,
     /// Whether generated sequences start with a token with a zero embedding, appended after the last row of the table.
@@ -37,7 +37,7 @@ struct CTranslate2 {
 }
 
 impl CTranslate2 {
-    fn new(folder: Folder) -> Result<Self> {
+    fn new(folder: Ctranslate2Folder) -> Result<Self> {
         let names = Names::of(&folder.container)?;
         if let Some(unknown) = names.unmapped(&folder.container).next() {
             let message = "nothing is known of this variable; convert the original model";
@@ -45,11 +45,11 @@ impl CTranslate2 {
         }
         let has = |name: &str| names.find(&folder.container, name).is_some();
         let family = Family::named(match names.layout() {
-            Layout::Whisper => "whisper",
-            Layout::EncoderDecoder if has("dec.blk.0.attn_rel_b.weight") => "t5",
-            Layout::EncoderDecoder => "bart",
-            Layout::Encoder => "bert",
-            Layout::Decoder => {
+            ModelTopology::Whisper => "whisper",
+            ModelTopology::EncoderDecoder if has("dec.blk.0.attn_rel_b.weight") => "t5",
+            ModelTopology::EncoderDecoder => "bart",
+            ModelTopology::Encoder => "bert",
+            ModelTopology::Decoder => {
                 let message = "decoders alone are not read from CTranslate2; convert the original model";
                 return Err(Error::unsupported("model.bin specification", message));
             }
@@ -57,7 +57,7 @@ impl CTranslate2 {
         let two_tables = has("dec.token_embd.weight");
         let flag = folder.container.number("decoder/start_from_zero_embedding");
         let zero_start = flag.is_some_and(|flag| flag != 0.0);
-        let config = Config::new(settings(&folder, &names, family.name, zero_start)?);
+        let config = ConfigReader::new(settings(&folder, &names, family.name, zero_start)?);
         Ok(Self { names, family, config, two_tables, zero_start, folder })
     }
 
@@ -85,12 +85,12 @@ impl CTranslate2 {
     }
 }
 
-impl Source for CTranslate2 {
+impl ModelSource for CTranslate2 {
     fn family(&self) -> &'static Family {
         self.family
     }
 
-    fn config(&self) -> &Config {
+    fn config(&self) -> &ConfigReader {
         &self.config
     }
 
@@ -111,7 +111,7 @@ impl Source for CTranslate2 {
             };
         };
         let matrix = self.names.matrix(&self.folder.container, known)?;
-        let Matrix { rows, columns, .. } = matrix;
+        let VariableRows { rows, columns, .. } = matrix;
         let source = matrix.name.clone();
         let (block, data) = match (matrix.data_type.block(), last) {
             (Some(block), None) => (block, matrix.data),
@@ -170,7 +170,7 @@ impl CTranslate2 {
 }
 
 /// Returns the values of all rows. If there is a `last`, appends a row filled with it, or one value to a vector.
-fn floats(matrix: &Matrix, last: Option<f32>) -> Result<Bytes> {
+fn floats(matrix: &VariableRows, last: Option<f32>) -> Result<Bytes> {
     let most = matrix.rows.checked_add(1).and_then(|rows| rows.checked_mul(matrix.columns)?.checked_mul(4));
     let mut bytes = Vec::new();
     most.and_then(|most| bytes.try_reserve_exact(most).ok()).ok_or_else(|| {

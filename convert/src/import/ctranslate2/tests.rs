@@ -61,7 +61,7 @@ fn small() -> Vec<u8> {
     file(6, "Some", &variables, &[("z/weight", "a/weight")])
 }
 
-fn row(matrix: &Matrix, row: usize) -> Vec<f32> {
+fn row(matrix: &VariableRows, row: usize) -> Vec<f32> {
     let mut values = vec![0.0; matrix.columns];
     matrix.row_into(row, &mut values).unwrap();
     values
@@ -158,7 +158,14 @@ fn damage_never_panics() {
 
 #[test]
 fn parts_follow_the_heads() {
-    let parts = [Part::Queries, Part::Keys, Part::Values, Part::KeysOfTwo, Part::ValuesOfTwo, Part::Whole];
+    let parts = [
+        RowSlice::Queries,
+        RowSlice::Keys,
+        RowSlice::Values,
+        RowSlice::KeysOfTwo,
+        RowSlice::ValuesOfTwo,
+        RowSlice::Whole,
+    ];
     let ranges = |rows, heads| parts.map(|part| part.range(rows, heads));
     assert_eq!(
         ranges(12, (1, 1)),
@@ -172,32 +179,33 @@ fn parts_follow_the_heads() {
 
 #[test]
 fn lines_are_tokens() {
-    let tokens = |text: &str| Vocabulary::from_text(Role::Model, text.as_bytes(), "v").unwrap().tokens;
+    let tokens =
+        |text: &str| TokenList::from_text(VocabularyRole::Model, text.as_bytes(), "v").unwrap().tokens;
     assert_eq!(tokens(""), [""; 0]);
     assert_eq!(tokens("a\n\nb"), ["a", "", "b"]);
     assert_eq!(tokens("a\r\nb\u{85}\r\n"), ["a", "b\u{85}"]);
     assert_eq!(tokens("a\r\nb\n"), ["a\r", "b"]);
-    assert!(Vocabulary::from_text(Role::Model, &[0xFF], "v").is_err());
-    let json = Vocabulary::from_json(Role::Target, br#"["\n", "\u00e9"]"#, "v").unwrap();
+    assert!(TokenList::from_text(VocabularyRole::Model, &[0xFF], "v").is_err());
+    let json = TokenList::from_json(VocabularyRole::Target, br#"["\n", "\u00e9"]"#, "v").unwrap();
     assert_eq!(json.tokens, ["\n", "é"]);
-    assert!(Vocabulary::from_json(Role::Target, b"{}", "v").is_err());
+    assert!(TokenList::from_json(VocabularyRole::Target, b"{}", "v").is_err());
 }
 
 #[test]
 fn packed_models_are_refused_by_their_configuration() {
     let path = std::env::temp_dir().join(format!("siskin-ctranslate2-{}", std::process::id()));
     std::fs::create_dir_all(&path).unwrap();
-    assert_eq!(Folder::open(&path).unwrap_err().kind(), ErrorKind::Missing);
+    assert_eq!(Ctranslate2Folder::open(&path).unwrap_err().kind(), ErrorKind::Missing);
     std::fs::write(path.join("model.bin"), small()).unwrap();
-    assert!(Folder::detect(&path) && Folder::open(&path).unwrap().config.is_empty());
+    assert!(Ctranslate2Folder::detect(&path) && Ctranslate2Folder::open(&path).unwrap().config.is_empty());
     std::fs::write(path.join("config.json"), r#"{"quantization_type": 1, "quantization_bits": 4}"#).unwrap();
-    assert_eq!(Folder::open(&path).unwrap_err().kind(), ErrorKind::Unsupported);
+    assert_eq!(Ctranslate2Folder::open(&path).unwrap_err().kind(), ErrorKind::Unsupported);
     std::fs::write(path.join("config.json"), r#"{"quantization_type": 0}"#).unwrap();
     std::fs::write(path.join("vocabulary.txt"), "a\nb\n").unwrap();
     std::fs::write(path.join("source_2_vocabulary.json"), r#"["x"]"#).unwrap();
-    let folder = Folder::open(&path).unwrap();
-    assert_eq!(folder.vocabulary(Role::Model).unwrap().tokens, ["a", "b"]);
-    assert_eq!(folder.vocabulary(Role::Source(1)).unwrap().tokens, ["x"]);
+    let folder = Ctranslate2Folder::open(&path).unwrap();
+    assert_eq!(folder.vocabulary(VocabularyRole::Model).unwrap().tokens, ["a", "b"]);
+    assert_eq!(folder.vocabulary(VocabularyRole::Source(1)).unwrap().tokens, ["x"]);
     assert_eq!(folder.settings()["heads"], 8);
     std::fs::remove_dir_all(&path).unwrap();
 }

@@ -6,7 +6,7 @@ use siskin::{Error, Result};
 
 /// The role of a vocabulary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
+pub enum VocabularyRole {
     /// The only vocabulary: of a monolingual model, or of Whisper.
     Model,
     /// Shared by the encoder and the decoder.
@@ -21,22 +21,22 @@ pub enum Role {
 ///
 /// CTranslate2 appends the unknown token if the list lacks it; this code does not.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Vocabulary {
+pub struct TokenList {
     /// Its role.
-    pub role: Role,
+    pub role: VocabularyRole,
     /// The tokens, as the model's tokenizer spells them.
     pub tokens: Vec<String>,
 }
 
-impl Vocabulary {
+impl TokenList {
     /// Parses a list of JSON strings. Total on any bytes; `place` is for errors.
-    pub fn from_json(role: Role, bytes: &[u8], place: &str) -> Result<Self> {
+    pub fn from_json(role: VocabularyRole, bytes: &[u8], place: &str) -> Result<Self> {
         Ok(Self { role, tokens: parse_json(bytes, place, MOST_VALUES)? })
     }
 
     /// Parses lines, which end with `\n`. If every line ends with `\r`, it is not part of the token. Total on any
     /// bytes; `place` is for errors.
-    pub fn from_text(role: Role, bytes: &[u8], place: &str) -> Result<Self> {
+    pub fn from_text(role: VocabularyRole, bytes: &[u8], place: &str) -> Result<Self> {
         let text = std::str::from_utf8(bytes);
         let text = text.map_err(|error| Error::corrupt(place, format!("is not UTF-8: {error}")))?;
         let text = text.strip_suffix('\n').unwrap_or(text);

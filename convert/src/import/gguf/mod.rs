@@ -13,9 +13,9 @@ mod value;
 #[cfg(test)]
 mod tests;
 
-pub use part::{Part, TensorInfo};
+pub use part::{GgufPart, TensorInfo};
 pub use types::{block_of, type_name};
-pub use value::{NumberArray, StringArray, Value};
+pub use value::{GgufValue, NumberArray, StringArray};
 
 use siskin::{Error, ErrorKind, Result};
 use std::path::Path;
@@ -24,7 +24,7 @@ use std::path::Path;
 #[derive(Clone, Debug)]
 pub struct Gguf {
     /// Keys and values in file order; of a split model, those of the first part.
-    pub metadata: Vec<(String, Value)>,
+    pub metadata: Vec<(String, GgufValue)>,
     /// The tensors of all parts, in file order.
     pub tensors: Vec<TensorInfo>,
 }
@@ -38,12 +38,12 @@ impl Gguf {
     }
 
     /// Returns the value of `key`, or `None` if the file does not have it.
-    pub fn get(&self, key: &str) -> Option<&Value> {
+    pub fn get(&self, key: &str) -> Option<&GgufValue> {
         self.metadata.iter().find(|(name, _)| name == key).map(|(_, value)| value)
     }
 
     /// Returns the value of `key`, or an error that names the missing key.
-    pub fn require(&self, key: &str) -> Result<&Value> {
+    pub fn require(&self, key: &str) -> Result<&GgufValue> {
         self.get(key).ok_or_else(|| {
             Error::new(ErrorKind::Missing, key, "the GGUF file does not have this key; convert it again")
         })
@@ -51,42 +51,42 @@ impl Gguf {
 
     /// Returns the unsigned integer under `key`, of any integer type, if the key exists.
     pub fn unsigned(&self, key: &str) -> Result<Option<u64>> {
-        self.typed(key, "an unsigned integer", Value::as_unsigned)
+        self.typed(key, "an unsigned integer", GgufValue::as_unsigned)
     }
 
     /// Returns the number under `key`, of any integer or float type, if the key exists.
     pub fn float(&self, key: &str) -> Result<Option<f64>> {
-        self.typed(key, "a number", Value::as_float)
+        self.typed(key, "a number", GgufValue::as_float)
     }
 
     /// Returns the boolean under `key`, if the key exists.
     pub fn boolean(&self, key: &str) -> Result<Option<bool>> {
-        self.typed(key, "a bool", Value::as_bool)
+        self.typed(key, "a bool", GgufValue::as_bool)
     }
 
     /// Returns the string under `key`, if the key exists.
     pub fn string(&self, key: &str) -> Result<Option<&str>> {
-        self.typed(key, "a string", Value::as_str)
+        self.typed(key, "a string", GgufValue::as_str)
     }
 
     /// Returns the array of strings under `key`, if the key exists.
     pub fn strings(&self, key: &str) -> Result<Option<&StringArray>> {
-        self.typed(key, "an array of strings", Value::as_strings)
+        self.typed(key, "an array of strings", GgufValue::as_strings)
     }
 
     /// Returns the array under `key` as unsigned integers, if the key exists.
     pub fn unsigned_array(&self, key: &str) -> Result<Option<Vec<u64>>> {
-        self.typed(key, "an array of unsigned integers", Value::as_unsigned_array)
+        self.typed(key, "an array of unsigned integers", GgufValue::as_unsigned_array)
     }
 
     /// Returns the array under `key` as signed integers, if the key exists.
     pub fn signed_array(&self, key: &str) -> Result<Option<Vec<i64>>> {
-        self.typed(key, "an array of integers", Value::as_signed_array)
+        self.typed(key, "an array of integers", GgufValue::as_signed_array)
     }
 
     /// Returns the array under `key` as floats, if the key exists.
     pub fn float_array(&self, key: &str) -> Result<Option<Vec<f32>>> {
-        self.typed(key, "an array of floats", Value::as_float_array)
+        self.typed(key, "an array of floats", GgufValue::as_float_array)
     }
 
     /// Returns the tensor called `name`.
@@ -98,7 +98,7 @@ impl Gguf {
         &'a self,
         key: &str,
         wanted: &str,
-        read: impl FnOnce(&'a Value) -> Option<T>,
+        read: impl FnOnce(&'a GgufValue) -> Option<T>,
     ) -> Result<Option<T>> {
         match self.get(key) {
             None => Ok(None),

@@ -2,7 +2,7 @@
 
 use super::reader::Reader;
 use super::types::{block_of, type_name};
-use super::value::Value;
+use super::value::GgufValue;
 use siskin::file::Bytes;
 use siskin::{Error, ErrorKind, Result};
 use std::collections::HashSet;
@@ -28,11 +28,11 @@ pub struct TensorInfo {
 
 /// One file's metadata and tensors.
 #[derive(Clone, Debug)]
-pub struct Part {
+pub struct GgufPart {
     /// The format version: 2 or 3.
     pub version: u32,
     /// Keys and values in file order.
-    pub metadata: Vec<(String, Value)>,
+    pub metadata: Vec<(String, GgufValue)>,
     /// The tensors in file order.
     pub tensors: Vec<TensorInfo>,
 }
@@ -45,7 +45,7 @@ struct Entry {
     length: u64,
 }
 
-impl Part {
+impl GgufPart {
     /// Parses a whole file. Total on any bytes.
     pub fn parse(bytes: &Bytes) -> Result<Self> {
         let mut reader = Reader::new(bytes);
@@ -62,7 +62,7 @@ impl Part {
     }
 
     /// Returns the value of `key`.
-    pub fn get(&self, key: &str) -> Option<&Value> {
+    pub fn get(&self, key: &str) -> Option<&GgufValue> {
         self.metadata.iter().find(|(name, _)| name == key).map(|(_, value)| value)
     }
 }
@@ -87,8 +87,8 @@ fn read_version(reader: &mut Reader<'_>) -> Result<u32> {
     }
 }
 
-fn read_metadata(reader: &mut Reader<'_>, count: usize) -> Result<Vec<(String, Value)>> {
-    let mut metadata: Vec<(String, Value)> = Vec::new();
+fn read_metadata(reader: &mut Reader<'_>, count: usize) -> Result<Vec<(String, GgufValue)>> {
+    let mut metadata: Vec<(String, GgufValue)> = Vec::new();
     let mut seen = HashSet::new();
     for index in 0..count {
         let key = reader.text(&format!("metadata[{index}].key"))?;
@@ -100,12 +100,12 @@ fn read_metadata(reader: &mut Reader<'_>, count: usize) -> Result<Vec<(String, V
         }
         let place = format!("metadata.{key}");
         let kind = reader.u32(&place)?;
-        metadata.push((key.to_owned(), Value::read(reader, kind, 0, &place)?));
+        metadata.push((key.to_owned(), GgufValue::read(reader, kind, 0, &place)?));
     }
     Ok(metadata)
 }
 
-fn read_alignment(metadata: &[(String, Value)]) -> Result<u64> {
+fn read_alignment(metadata: &[(String, GgufValue)]) -> Result<u64> {
     const KEY: &str = "general.alignment";
     let Some((_, value)) = metadata.iter().find(|(key, _)| key == KEY) else { return Ok(DEFAULT_ALIGNMENT) };
     value

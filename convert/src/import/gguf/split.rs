@@ -1,6 +1,6 @@
 //! Models split into files named `…-00001-of-0000N.gguf`.
 
-use super::{Gguf, Part};
+use super::{Gguf, GgufPart};
 use crate::import::map::map;
 use siskin::{Error, ErrorKind, Result};
 use std::collections::HashSet;
@@ -49,7 +49,7 @@ pub(super) fn open(path: &Path) -> Result<Gguf> {
     Ok(Gguf { metadata: first.metadata, tensors })
 }
 
-fn parse(path: &Path) -> Result<Part> {
+fn parse(path: &Path) -> Result<GgufPart> {
     if !path.exists() {
         return Err(Error::new(
             ErrorKind::Missing,
@@ -57,10 +57,10 @@ fn parse(path: &Path) -> Result<Part> {
             "the file does not exist; a split model needs every part",
         ));
     }
-    Part::parse(&map(path)?).map_err(|error| error.within(&name(path)))
+    GgufPart::parse(&map(path)?).map_err(|error| error.within(&name(path)))
 }
 
-fn number(part: &Part, key: &str) -> Result<Option<u64>> {
+fn number(part: &GgufPart, key: &str) -> Result<Option<u64>> {
     match part.get(key) {
         None => Ok(None),
         Some(value) => {
@@ -69,7 +69,7 @@ fn number(part: &Part, key: &str) -> Result<Option<u64>> {
     }
 }
 
-fn check(part: Part, index: u64, count: u64) -> Result<Part> {
+fn check(part: GgufPart, index: u64, count: u64) -> Result<GgufPart> {
     match (number(&part, "split.no")?, number(&part, "split.count")?) {
         (Some(no), Some(of)) if no == index && of == count => Ok(part),
         (no, of) => Err(Error::corrupt(

@@ -35,8 +35,8 @@ fn file(tensors: &[(&str, u64)]) -> Vec<u8> {
     out
 }
 
-fn parse(bytes: Vec<u8>) -> Result<Part> {
-    Part::parse(&Bytes::new(bytes))
+fn parse(bytes: Vec<u8>) -> Result<GgufPart> {
+    GgufPart::parse(&Bytes::new(bytes))
 }
 
 #[test]

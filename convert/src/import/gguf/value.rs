@@ -10,7 +10,7 @@ const DEEPEST_ARRAY: usize = 4;
 /// A metadata value. Arrays of numbers and strings are views into the file.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub enum Value {
+pub enum GgufValue {
     /// An unsigned integer of 8, 16, 32 or 64 bits.
     Unsigned(u64),
     /// A signed integer of 8, 16, 32 or 64 bits.
@@ -28,7 +28,7 @@ pub enum Value {
     /// An array of numbers or booleans.
     Numbers(NumberArray),
     /// An array of arrays.
-    Arrays(Vec<Value>),
+    Arrays(Vec<GgufValue>),
 }
 
 /// An array of length-prefixed strings in the file.
@@ -85,7 +85,7 @@ impl NumberArray {
         self.bytes.is_empty()
     }
 
-    fn values(&self) -> impl Iterator<Item = Value> {
+    fn values(&self) -> impl Iterator<Item = GgufValue> {
         self.bytes.chunks_exact(self.number.size()).map(|chunk| self.number.read(chunk))
     }
 }
@@ -127,24 +127,24 @@ impl Number {
     }
 
     /// Reads one number from exactly `self.size()` bytes.
-    fn read(self, chunk: &[u8]) -> Value {
+    fn read(self, chunk: &[u8]) -> GgufValue {
         let mut wide = [0u8; 8];
         wide[..chunk.len()].copy_from_slice(chunk);
         let unsigned = u64::from_le_bytes(wide);
         match self {
-            Self::Unsigned(_) => Value::Unsigned(unsigned),
+            Self::Unsigned(_) => GgufValue::Unsigned(unsigned),
             Self::Signed(size) => {
                 let unused = 64 - 8 * size as u32;
-                Value::Signed((unsigned << unused) as i64 >> unused)
+                GgufValue::Signed((unsigned << unused) as i64 >> unused)
             }
-            Self::Float32 => Value::Float32(f32::from_bits(unsigned as u32)),
-            Self::Float64 => Value::Float64(f64::from_bits(unsigned)),
-            Self::Bool => Value::Bool(unsigned != 0),
+            Self::Float32 => GgufValue::Float32(f32::from_bits(unsigned as u32)),
+            Self::Float64 => GgufValue::Float64(f64::from_bits(unsigned)),
+            Self::Bool => GgufValue::Bool(unsigned != 0),
         }
     }
 }
 
-impl Value {
+impl GgufValue {
     /// Reads the next value, which has type `kind`; `place` is its key.
     pub(super) fn read(reader: &mut Reader<'_>, kind: u32, depth: usize, place: &str) -> Result<Self> {
         match kind {

@@ -1,6 +1,6 @@
 //! The files of an ONNX model: one or two graphs, external data files, and the folder that describes the model.
 
-use super::tensor::{Data, Tensor};
+use super::tensor::{OnnxTensor, TensorData};
 use crate::import::map::map;
 use siskin::file::Bytes;
 use siskin::{Error, Result};
@@ -10,7 +10,7 @@ use std::path::{Component, Path, PathBuf};
 
 /// The part of the model that a graph computes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Side {
+pub enum GraphRole {
     /// The whole model.
     Whole,
     /// The encoder.
@@ -19,7 +19,7 @@ pub enum Side {
     Decoder,
 }
 
-impl Side {
+impl GraphRole {
     /// Returns the name of the graph's module in the whole model.
     pub(super) fn module(self) -> Option<&'static str> {
         match self {
@@ -42,14 +42,14 @@ const EXTENSIONS: &[&str] =
 
 /// The locations of a model's files.
 #[derive(Clone, Debug)]
-pub struct Folder {
+pub struct OnnxFolder {
     /// The folder with `config.json`, `tokenizer.json` and the like.
     pub home: PathBuf,
     /// The graphs.
-    pub graphs: Vec<(Side, PathBuf)>,
+    pub graphs: Vec<(GraphRole, PathBuf)>,
 }
 
-impl Folder {
+impl OnnxFolder {
     /// Finds the model at `path`, a file or a folder, or returns `None`. A folder that holds the weights that the
     /// graphs were exported from is not an ONNX folder.
     pub fn find(path: &Path) -> Option<Self> {
@@ -72,7 +72,7 @@ impl Folder {
         }
         let part = name == ENCODER || DECODERS.contains(&name);
         let pair = if part { graphs(folder).filter(|graphs| graphs.len() == 2) } else { None };
-        let graphs = pair.unwrap_or_else(|| vec![(Side::Whole, path.to_owned())]);
+        let graphs = pair.unwrap_or_else(|| vec![(GraphRole::Whole, path.to_owned())]);
         Some(Self { home: home(folder), graphs })
     }
 
@@ -119,24 +119,24 @@ fn home(folder: &Path) -> PathBuf {
 }
 
 /// Returns the graphs in a folder.
-fn graphs(folder: &Path) -> Option<Vec<(Side, PathBuf)>> {
+fn graphs(folder: &Path) -> Option<Vec<(GraphRole, PathBuf)>> {
     let there = |name: &str| Some(folder.join(name)).filter(|file| file.is_file());
     if let Some(whole) = there(WHOLE) {
-        return Some(vec![(Side::Whole, whole)]);
+        return Some(vec![(GraphRole::Whole, whole)]);
     }
     let decoder = DECODERS.iter().find_map(|name| there(name));
     match (there(ENCODER), decoder) {
         (Some(encoder), Some(decoder)) => {
-            return Some(vec![(Side::Encoder, encoder), (Side::Decoder, decoder)]);
+            return Some(vec![(GraphRole::Encoder, encoder), (GraphRole::Decoder, decoder)]);
         }
-        (None, Some(decoder)) => return Some(vec![(Side::Whole, decoder)]),
+        (None, Some(decoder)) => return Some(vec![(GraphRole::Whole, decoder)]),
         _ => {}
     }
     let entries = std::fs::read_dir(folder).ok()?;
     let files = entries.filter_map(|entry| Some(entry.ok()?.path()));
     let mut files = files.filter(|file| ends_with(file, &["onnx"]) && file.is_file());
     match (files.next(), files.next()) {
-        (Some(only), None) => Some(vec![(Side::Whole, only)]),
+        (Some(only), None) => Some(vec![(GraphRole::Whole, only)]),
         _ => None,
     }
 }
@@ -148,14 +148,14 @@ fn ends_with(path: &Path, endings: &[&str]) -> bool {
 }
 
 /// A graph's file and its external data files. Each is mapped once.
-pub struct Store {
+pub struct ExternalData {
     /// The file.
     pub bytes: Bytes,
     folder: PathBuf,
     beside: HashMap<String, Bytes>,
 }
 
-impl Store {
+impl ExternalData {
     /// Maps the graph at `path`.
     pub fn open(path: &Path) -> Result<Self> {
         let folder = path.parent().unwrap_or(Path::new("")).to_owned();
@@ -168,17 +168,17 @@ impl Store {
     }
 
     /// Returns the data of a tensor of this graph, as a view into the file where possible.
-    pub fn data(&mut self, tensor: &Tensor<'_>) -> Result<Bytes> {
+    pub fn data(&mut self, tensor: &OnnxTensor<'_>) -> Result<Bytes> {
         match &tensor.data {
-            Data::Here(Cow::Owned(data)) => Ok(Bytes::new(data.clone())),
-            Data::Here(Cow::Borrowed(data)) => {
+            TensorData::Here(Cow::Owned(data)) => Ok(Bytes::new(data.clone())),
+            TensorData::Here(Cow::Borrowed(data)) => {
                 let start = (data.as_ptr() as usize).checked_sub(self.bytes.as_ptr() as usize);
                 let inside = start.and_then(|start| self.bytes.slice(start..start.checked_add(data.len())?));
                 // Data parsed from another copy of the file is copied.
                 let same = inside.filter(|inside| inside.as_ptr() == data.as_ptr());
                 Ok(same.unwrap_or_else(|| Bytes::new(data.to_vec())))
             }
-            &Data::Beside { location, offset, length } => {
+            &TensorData::Beside { location, offset, length } => {
                 let wanted = tensor.bytes()?;
                 let place = || format!("{}: external_data", super::model::short(tensor.name));
                 if length.is_some_and(|length| length != wanted) {

@@ -1,6 +1,6 @@
 //! ONNX models: exports of known families are converted to their graphs, other models run as is.
 //!
-//! [`Model`] is the content of a file, read in place. [`Folder`] finds the files of a model, and [`Store`] its external
+//! [`OnnxModel`] is the content of a file, read in place. [`OnnxFolder`] finds the files of a model, and [`ExternalData`] its external
 //! data. [`recover`] restores the tensor names that the exporter dropped, so that the family's Hugging Face rules
 //! apply.
 
@@ -16,11 +16,11 @@ mod general;
 #[cfg(feature = "tract")]
 mod proof;
 
-pub use folder::{Folder, Side, Store};
+pub use folder::{ExternalData, GraphRole, OnnxFolder};
 pub(crate) use model::SETTINGS;
-pub use model::{Attribute, Graph, Model, Node, Port, Setting, Size};
+pub use model::{OnnxAttribute, OnnxDimension, OnnxGraph, OnnxModel, OnnxNode, OnnxPort, Setting};
 pub use names::{Lie, Named, recover, weights};
-pub use tensor::{Data, Tensor};
+pub use tensor::{OnnxTensor, TensorData};
 
 #[cfg(feature = "tract")]
 pub use general::General;

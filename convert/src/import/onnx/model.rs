@@ -3,7 +3,7 @@
 //! Parsing is total and uses a small multiple of the file's size: lists are counted before they are allocated. Nodes
 //! are in topological order: every node uses only values that precede it.
 
-use super::tensor::Tensor;
+use super::tensor::OnnxTensor;
 use super::wire::{Wire, count, fields};
 use siskin::{Error, ErrorKind, Result};
 use std::collections::HashSet;
@@ -19,7 +19,7 @@ const LONGEST: usize = i32::MAX as usize;
 
 /// A parsed file.
 #[derive(Clone, Debug)]
-pub struct Model<'a> {
+pub struct OnnxModel<'a> {
     /// The version of the standard operator set.
     pub opset: u64,
     /// The tool that wrote the file.
@@ -29,25 +29,25 @@ pub struct Model<'a> {
     /// The configuration that our exports store with the graph; empty in other files.
     pub settings: &'a str,
     /// The graph.
-    pub graph: Graph<'a>,
+    pub graph: OnnxGraph<'a>,
 }
 
 /// A graph.
 #[derive(Clone, Debug, Default)]
-pub struct Graph<'a> {
+pub struct OnnxGraph<'a> {
     /// The nodes, in topological order.
-    pub nodes: Vec<Node<'a>>,
+    pub nodes: Vec<OnnxNode<'a>>,
     /// The initializers.
-    pub tensors: Vec<Tensor<'a>>,
+    pub tensors: Vec<OnnxTensor<'a>>,
     /// The inputs. Older exporters list `tensors` here too.
-    pub inputs: Vec<Port<'a>>,
+    pub inputs: Vec<OnnxPort<'a>>,
     /// The outputs.
-    pub outputs: Vec<Port<'a>>,
+    pub outputs: Vec<OnnxPort<'a>>,
 }
 
 /// A node.
 #[derive(Clone, Debug, Default)]
-pub struct Node<'a> {
+pub struct OnnxNode<'a> {
     /// Its name, which often contains the module path.
     pub name: &'a str,
     /// The operator.
@@ -59,14 +59,14 @@ pub struct Node<'a> {
     /// The output values.
     pub outputs: Vec<&'a str>,
     /// Its attributes.
-    pub attributes: Vec<Attribute<'a>>,
+    pub attributes: Vec<OnnxAttribute<'a>>,
     /// The module scopes from the outermost on, as newer exporters record them.
     pub scopes: &'a str,
 }
 
 /// An attribute of a node.
 #[derive(Clone, Debug)]
-pub struct Attribute<'a> {
+pub struct OnnxAttribute<'a> {
     /// Its name.
     pub name: &'a str,
     /// Its value.
@@ -83,9 +83,9 @@ pub enum Setting<'a> {
     /// A string.
     Text(&'a [u8]),
     /// A tensor.
-    Tensor(Tensor<'a>),
+    Tensor(OnnxTensor<'a>),
     /// A graph.
-    Graph(Box<Graph<'a>>),
+    Graph(Box<OnnxGraph<'a>>),
     /// A list of floats.
     Floats(Vec<f32>),
     /// A list of integers.
@@ -98,7 +98,7 @@ pub enum Setting<'a> {
 
 /// A dimension of an input or output.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Size<'a> {
+pub enum OnnxDimension<'a> {
     /// A fixed size.
     Fixed(u64),
     /// A dynamic size; equal names mean equal sizes.
@@ -109,16 +109,16 @@ pub enum Size<'a> {
 
 /// An input or output.
 #[derive(Clone, Debug)]
-pub struct Port<'a> {
+pub struct OnnxPort<'a> {
     /// Its name.
     pub name: &'a str,
     /// The element type id; 0 if it is not a tensor.
     pub kind: u64,
     /// Its shape; `None` if the rank is unknown.
-    pub shape: Option<Vec<Size<'a>>>,
+    pub shape: Option<Vec<OnnxDimension<'a>>>,
 }
 
-impl<'a> Node<'a> {
+impl<'a> OnnxNode<'a> {
     /// Returns the value of an attribute.
     pub fn setting(&self, name: &str) -> Option<&Setting<'a>> {
         self.attributes.iter().find(|attribute| attribute.name == name).map(|attribute| &attribute.value)
@@ -133,7 +133,7 @@ impl<'a> Node<'a> {
     }
 
     /// Iterates over the graphs among the attributes.
-    pub fn graphs(&self) -> impl Iterator<Item = &Graph<'a>> {
+    pub fn graphs(&self) -> impl Iterator<Item = &OnnxGraph<'a>> {
         self.attributes.iter().filter_map(|attribute| match &attribute.value {
             Setting::Graph(graph) => Some(&**graph),
             _ => None,
@@ -141,37 +141,37 @@ impl<'a> Node<'a> {
     }
 }
 
-impl<'a> Graph<'a> {
+impl<'a> OnnxGraph<'a> {
     /// Returns all nodes, including those of nested graphs.
-    pub fn all_nodes(&self) -> Vec<&Node<'a>> {
+    pub fn all_nodes(&self) -> Vec<&OnnxNode<'a>> {
         let mut all = Vec::new();
         self.collect(&mut |graph| all.extend(&graph.nodes));
         all
     }
 
     /// Returns all initializers and constant tensors.
-    pub fn all_tensors(&self) -> Vec<&Tensor<'a>> {
+    pub fn all_tensors(&self) -> Vec<&OnnxTensor<'a>> {
         let mut all = Vec::new();
         self.collect(&mut |graph| all.extend(&graph.tensors));
         all
     }
 
-    fn collect<'b>(&'b self, each: &mut dyn FnMut(&'b Graph<'a>)) {
+    fn collect<'b>(&'b self, each: &mut dyn FnMut(&'b OnnxGraph<'a>)) {
         each(self);
-        for graph in self.nodes.iter().flat_map(Node::graphs) {
+        for graph in self.nodes.iter().flat_map(OnnxNode::graphs) {
             graph.collect(each);
         }
     }
 }
 
-impl<'a> Model<'a> {
+impl<'a> OnnxModel<'a> {
     /// Parses a whole file. Total on any bytes.
     pub fn parse(bytes: &'a [u8]) -> Result<Self> {
         if bytes.len() > LONGEST {
             return Err(Error::corrupt("file", "is longer than 2 GiB, which no ONNX file is"));
         }
         let mut model =
-            Self { opset: 0, producer: "", functions: Vec::new(), settings: "", graph: Graph::default() };
+            Self { opset: 0, producer: "", functions: Vec::new(), settings: "", graph: OnnxGraph::default() };
         let mut parts = MOST_PARTS;
         let mut graph = None;
         for field in fields(bytes, "file") {
@@ -203,7 +203,7 @@ impl<'a> Model<'a> {
             let message = "does not say by which version of the operators it was written";
             return Err(Error::new(ErrorKind::Missing, "opset_import", message));
         }
-        model.graph = Graph::parse(graph, 0, &mut parts).map_err(|error| error.within("graph"))?;
+        model.graph = OnnxGraph::parse(graph, 0, &mut parts).map_err(|error| error.within("graph"))?;
         check_order(&model.graph, &mut HashSet::new()).map_err(|error| error.within("graph"))?;
         Ok(model)
     }
@@ -232,7 +232,7 @@ fn take(parts: &mut usize, count: usize) -> Result<()> {
     Ok(())
 }
 
-impl<'a> Graph<'a> {
+impl<'a> OnnxGraph<'a> {
     fn parse(bytes: &'a [u8], depth: usize, parts: &mut usize) -> Result<Self> {
         if depth > DEEPEST {
             let message = format!("stand more than {DEEPEST} deep in each other");
@@ -250,18 +250,18 @@ impl<'a> Graph<'a> {
             match field? {
                 (1, wire) => {
                     let index = graph.nodes.len();
-                    let node = wire.bytes("node").and_then(|bytes| Node::parse(bytes, depth, parts));
+                    let node = wire.bytes("node").and_then(|bytes| OnnxNode::parse(bytes, depth, parts));
                     graph.nodes.push(node.map_err(|error| error.within(&format!("node[{index}]")))?);
                 }
                 (5, wire) => {
                     let index = graph.tensors.len();
-                    let tensor = wire.bytes("initializer").and_then(Tensor::parse);
+                    let tensor = wire.bytes("initializer").and_then(OnnxTensor::parse);
                     graph
                         .tensors
                         .push(tensor.map_err(|error| error.within(&format!("initializer[{index}]")))?);
                 }
-                (11, wire) => graph.inputs.push(Port::parse(wire.bytes("input")?)?),
-                (12, wire) => graph.outputs.push(Port::parse(wire.bytes("output")?)?),
+                (11, wire) => graph.inputs.push(OnnxPort::parse(wire.bytes("input")?)?),
+                (12, wire) => graph.outputs.push(OnnxPort::parse(wire.bytes("output")?)?),
                 (15, _) => {
                     return Err(Error::unsupported("sparse_initializer", "sparse tensors are not read"));
                 }
@@ -272,7 +272,7 @@ impl<'a> Graph<'a> {
     }
 }
 
-impl<'a> Node<'a> {
+impl<'a> OnnxNode<'a> {
     fn parse(bytes: &'a [u8], depth: usize, parts: &mut usize) -> Result<Self> {
         let attributes = count(bytes, 5);
         take(parts, attributes)?;
@@ -289,7 +289,7 @@ impl<'a> Node<'a> {
                 (3, wire) => node.name = wire.text("name")?,
                 (4, wire) => node.operator = wire.text("op_type")?,
                 (5, wire) => {
-                    let attribute = Attribute::parse(wire.bytes("attribute")?, depth, parts);
+                    let attribute = OnnxAttribute::parse(wire.bytes("attribute")?, depth, parts);
                     let index = node.attributes.len();
                     node.attributes
                         .push(attribute.map_err(|error| error.within(&format!("attribute[{index}]")))?);
@@ -324,7 +324,7 @@ pub(super) fn entry(bytes: &[u8]) -> Result<(&str, &str)> {
     Ok((key, value))
 }
 
-impl<'a> Attribute<'a> {
+impl<'a> OnnxAttribute<'a> {
     fn parse(bytes: &'a [u8], depth: usize, parts: &mut usize) -> Result<Self> {
         let mut attribute = Self { name: "", value: Setting::Other };
         let (mut floats, mut integers, mut texts) = (Vec::new(), Vec::new(), Vec::new());
@@ -335,9 +335,9 @@ impl<'a> Attribute<'a> {
                 (2, Wire::Four(bits)) => attribute.value = Setting::Float(f32::from_bits(bits)),
                 (3, wire) => attribute.value = Setting::Integer(wire.number("i")? as i64),
                 (4, wire) => attribute.value = Setting::Text(wire.bytes("s")?),
-                (5, wire) => attribute.value = Setting::Tensor(Tensor::parse(wire.bytes("t")?)?),
+                (5, wire) => attribute.value = Setting::Tensor(OnnxTensor::parse(wire.bytes("t")?)?),
                 (6, wire) => {
-                    let graph = Graph::parse(wire.bytes("g")?, depth + 1, parts)?;
+                    let graph = OnnxGraph::parse(wire.bytes("g")?, depth + 1, parts)?;
                     attribute.value = Setting::Graph(Box::new(graph));
                 }
                 (7, Wire::Four(bits)) => floats.push(f32::from_bits(bits)),
@@ -374,7 +374,7 @@ impl<'a> Attribute<'a> {
     }
 }
 
-impl<'a> Port<'a> {
+impl<'a> OnnxPort<'a> {
     fn parse(bytes: &'a [u8]) -> Result<Self> {
         let mut port = Self { name: "", kind: 0, shape: None };
         for field in fields(bytes, "value") {
@@ -402,7 +402,7 @@ impl<'a> Port<'a> {
                     let mut sizes = Vec::with_capacity(count(bytes, 1));
                     for field in fields(bytes, "value.type.shape") {
                         if let (1, wire) = field? {
-                            sizes.push(Size::parse(wire.bytes("value.type.shape.dim")?)?);
+                            sizes.push(OnnxDimension::parse(wire.bytes("value.type.shape.dim")?)?);
                         }
                     }
                     self.shape = Some(sizes);
@@ -414,7 +414,7 @@ impl<'a> Port<'a> {
     }
 }
 
-impl<'a> Size<'a> {
+impl<'a> OnnxDimension<'a> {
     fn parse(bytes: &'a [u8]) -> Result<Self> {
         let mut size = Self::Unknown;
         for field in fields(bytes, "value.type.shape.dim") {
@@ -432,7 +432,7 @@ impl<'a> Size<'a> {
 }
 
 /// Checks that every node uses only preceding values, and that no value is defined twice.
-fn check_order<'a>(graph: &Graph<'a>, known: &mut HashSet<&'a str>) -> Result<()> {
+fn check_order<'a>(graph: &OnnxGraph<'a>, known: &mut HashSet<&'a str>) -> Result<()> {
     let before: Vec<&str> = graph
         .tensors
         .iter()

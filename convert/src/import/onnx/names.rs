@@ -4,8 +4,8 @@
 //! fold. Such a matrix is identified by its use: the module scopes that newer exporters record for each node, the
 //! node's name, which is a module path with other exporters, or the bias that is added to the product.
 
-use super::model::{Graph, Node, Setting};
-use super::tensor::Tensor;
+use super::model::{OnnxGraph, OnnxNode, Setting};
+use super::tensor::OnnxTensor;
 use std::collections::HashMap;
 
 /// Maximum number of nodes between a value and the tensor that it is derived from.
@@ -29,13 +29,13 @@ pub enum Lie {
 #[derive(Clone, Copy, Debug)]
 pub struct Named<'g, 'a> {
     /// The tensor.
-    pub tensor: &'g Tensor<'a>,
+    pub tensor: &'g OnnxTensor<'a>,
     /// Its layout.
     pub lie: Lie,
 }
 
 /// Returns the tensors of a graph by the names that they may have in the model. A tensor can occur more than once.
-pub fn recover<'g, 'a>(graph: &'g Graph<'a>) -> HashMap<String, Named<'g, 'a>> {
+pub fn recover<'g, 'a>(graph: &'g OnnxGraph<'a>) -> HashMap<String, Named<'g, 'a>> {
     let links = Links::new(graph);
     let mut names = HashMap::new();
     for tensor in &links.tensors {
@@ -60,9 +60,9 @@ pub fn recover<'g, 'a>(graph: &'g Graph<'a>) -> HashMap<String, Named<'g, 'a>> {
 }
 
 /// Returns the weights of matrix products, and embedding tables.
-pub fn weights<'g, 'a>(graph: &'g Graph<'a>) -> Vec<&'g Tensor<'a>> {
+pub fn weights<'g, 'a>(graph: &'g OnnxGraph<'a>) -> Vec<&'g OnnxTensor<'a>> {
     let links = Links::new(graph);
-    let mut weights: Vec<&Tensor<'_>> =
+    let mut weights: Vec<&OnnxTensor<'_>> =
         links.nodes.iter().filter_map(|node| Some(links.operand(node)?.tensor)).collect();
     weights.sort_by_key(|tensor| std::ptr::from_ref(*tensor));
     weights.dedup_by_key(|tensor| std::ptr::from_ref(*tensor));
@@ -71,16 +71,16 @@ pub fn weights<'g, 'a>(graph: &'g Graph<'a>) -> Vec<&'g Tensor<'a>> {
 
 /// Producers and consumers of values.
 struct Links<'g, 'a> {
-    nodes: Vec<&'g Node<'a>>,
-    tensors: Vec<&'g Tensor<'a>>,
-    given: HashMap<&'a str, &'g Tensor<'a>>,
-    makers: HashMap<&'a str, &'g Node<'a>>,
+    nodes: Vec<&'g OnnxNode<'a>>,
+    tensors: Vec<&'g OnnxTensor<'a>>,
+    given: HashMap<&'a str, &'g OnnxTensor<'a>>,
+    makers: HashMap<&'a str, &'g OnnxNode<'a>>,
     /// The additions that consume a value.
-    sums: HashMap<&'a str, &'g Node<'a>>,
+    sums: HashMap<&'a str, &'g OnnxNode<'a>>,
 }
 
 impl<'g, 'a> Links<'g, 'a> {
-    fn new(graph: &'g Graph<'a>) -> Self {
+    fn new(graph: &'g OnnxGraph<'a>) -> Self {
         let (nodes, tensors) = (graph.all_nodes(), graph.all_tensors());
         let given = tensors.iter().map(|tensor| (tensor.name, *tensor)).collect();
         let (mut makers, mut sums) = (HashMap::new(), HashMap::new());
@@ -94,7 +94,7 @@ impl<'g, 'a> Links<'g, 'a> {
     }
 
     /// Returns the tensor that a value is derived from, and whether it is transposed.
-    fn tensor(&self, value: &str) -> Option<(&'g Tensor<'a>, bool)> {
+    fn tensor(&self, value: &str) -> Option<(&'g OnnxTensor<'a>, bool)> {
         let (mut value, mut flipped) = (value, false);
         for _ in 0..MOST_STEPS {
             if let Some(tensor) = self.given.get(value).copied() {
@@ -116,7 +116,7 @@ impl<'g, 'a> Links<'g, 'a> {
     }
 
     /// Returns the matrix or table that a node uses.
-    fn operand(&self, node: &Node<'a>) -> Option<Named<'g, 'a>> {
+    fn operand(&self, node: &OnnxNode<'a>) -> Option<Named<'g, 'a>> {
         let (value, outputs_first) = match node.operator {
             "MatMul" => (node.inputs.get(1)?, false),
             "Gemm" => (node.inputs.get(1)?, node.integer("transB").unwrap_or(0) != 0),
@@ -137,7 +137,7 @@ impl<'g, 'a> Links<'g, 'a> {
     }
 
     /// Returns the possible names of a node's weight, the most reliable first.
-    fn names_by_use(&self, node: &Node<'a>) -> Vec<String> {
+    fn names_by_use(&self, node: &OnnxNode<'a>) -> Vec<String> {
         let mut names = Vec::new();
         // A list in Python syntax: every string is a module, the last is the operation.
         let scopes: Vec<&str> = node.scopes.split('\'').skip(1).step_by(2).collect();
@@ -161,20 +161,20 @@ mod tests {
     use super::*;
     use std::borrow::Cow;
 
-    fn tensor(name: &str) -> Tensor<'_> {
-        let data = crate::import::onnx::Data::Here(Cow::Owned(vec![0; 24]));
-        Tensor { name, kind: 1, shape: vec![2, 3], data }
+    fn tensor(name: &str) -> OnnxTensor<'_> {
+        let data = crate::import::onnx::TensorData::Here(Cow::Owned(vec![0; 24]));
+        OnnxTensor { name, kind: 1, shape: vec![2, 3], data }
     }
 
-    fn node<'a>(operator: &'a str, name: &'a str, inputs: &[&'a str], output: &'a str) -> Node<'a> {
-        Node { operator, name, inputs: inputs.to_vec(), outputs: vec![output], ..Node::default() }
+    fn node<'a>(operator: &'a str, name: &'a str, inputs: &[&'a str], output: &'a str) -> OnnxNode<'a> {
+        OnnxNode { operator, name, inputs: inputs.to_vec(), outputs: vec![output], ..OnnxNode::default() }
     }
 
     #[test]
     fn matrices_are_found_by_module_path_and_bias() {
         let mut noted = node("MatMul", "node_MatMul_86", &["x", "val_87"], "n");
         noted.scopes = "['', 'encoder.layer.0', 'encoder.layer.0.query', 'linear']";
-        let graph = Graph {
+        let graph = OnnxGraph {
             nodes: vec![
                 node("MatMul", "/encoder/layer.1/dense/MatMul", &["x", "onnx::MatMul_1"], "a"),
                 node("MatMul", "MatMul_7", &["x", "9"], "b"),
@@ -183,7 +183,7 @@ mod tests {
                 node("Identity", "", &["layer.2.dense.bias"], "layer.3.dense.bias"),
             ],
             tensors: ["onnx::MatMul_1", "9", "val_87", "layer.2.dense.bias"].map(tensor).to_vec(),
-            ..Graph::default()
+            ..OnnxGraph::default()
         };
         let names = recover(&graph);
         for (name, tensor, lie) in [

@@ -1,11 +1,11 @@
 //! Equivalence check: compares our graph's outputs to the exported graph's.
 
 use super::general::TRACT;
-use super::{General, Model, Side, Store};
-use crate::import::Source;
+use super::{ExternalData, General, GraphRole, OnnxModel};
+use crate::import::ModelSource;
 use siskin::encoder::Tokens;
-use siskin::external_backend::Engine;
-use siskin::graph::Head;
+use siskin::external_backend::ExternalBackend;
+use siskin::graph::OutputHead;
 use siskin::{CacheType, EncoderOptions, Error, ErrorKind, ModelOptions, OutputRows, Result, SessionOptions};
 
 /// Maximum difference due to rounding, relative to the largest expected magnitude.
@@ -34,9 +34,9 @@ pub(super) enum Proof {
 
 /// Runs both graphs on test inputs.
 pub(super) fn prove(
-    models: &[Model<'_>],
-    stores: &mut [(Side, Store)],
-    source: &dyn Source,
+    models: &[OnnxModel<'_>],
+    stores: &mut [(GraphRole, ExternalData)],
+    source: &dyn ModelSource,
 ) -> Result<Proof> {
     let tensors = models.iter().flat_map(|model| model.graph.all_tensors());
     let bytes = tensors.fold(0_u64, |sum, tensor| sum.saturating_add(tensor.count().saturating_mul(4)));
@@ -114,7 +114,7 @@ fn compare_text(general: &General, ours: &siskin::Model, ids: &[u32], written: &
     if graphs.encoder.is_some() {
         let reads = outline.reads.ok_or_else(|| Error::unsupported("model", "it does not read texts"))?;
         // A graph that was exported without its head returns hidden states.
-        let head = reads != Head::Hidden;
+        let head = reads != OutputHead::Hidden;
         let theirs = general.read(ids, &segments, head)?;
         if graphs.decoder.is_none() || theirs.columns > 1 {
             let got = read(ours, &text, head)?;

@@ -1,9 +1,9 @@
 //! An ONNX model as a source, if it is recognized as an export of a known family.
 
-use super::{Folder, Lie, Model, SETTINGS, Side, Store, Tensor, recover, weights};
+use super::{ExternalData, GraphRole, Lie, OnnxFolder, OnnxModel, OnnxTensor, SETTINGS, recover, weights};
 use crate::import::hugging_face::{self, HuggingFace};
 use crate::import::read::MOST_VALUES;
-use crate::import::{Format, Source, names, safetensors};
+use crate::import::{ModelSource, SourceFormat, names, safetensors};
 use serde_json::{Map, Value};
 use siskin::arch::{Family, TensorTransform};
 use siskin::file::parse_json;
@@ -11,10 +11,10 @@ use siskin::{Error, ErrorKind, Result};
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
-pub(in crate::import) static FORMAT: Format = Format {
+pub(in crate::import) static FORMAT: SourceFormat = SourceFormat {
     name: "ONNX model",
-    detect: |path| Folder::find(path).is_some(),
-    files: Folder::files,
+    detect: |path| OnnxFolder::find(path).is_some(),
+    files: OnnxFolder::files,
     open: |path| match open(path)? {
         Opened::Recognized(source) => Ok(source),
         Opened::General(reason) => {
@@ -35,7 +35,7 @@ pub(crate) fn is_there(path: &Path) -> bool {
 
 /// Returns the source. If the model is not recognized, returns an error and sets `general` to the reason.
 #[cfg(feature = "tract")]
-pub(crate) fn source_or(path: &Path, general: &mut Option<String>) -> Result<Box<dyn Source>> {
+pub(crate) fn source_or(path: &Path, general: &mut Option<String>) -> Result<Box<dyn ModelSource>> {
     match open(path)? {
         Opened::Recognized(source) => Ok(source),
         Opened::General(reason) => {
@@ -48,7 +48,7 @@ pub(crate) fn source_or(path: &Path, general: &mut Option<String>) -> Result<Box
 /// The result of opening an ONNX model.
 enum Opened {
     /// An export of a known family, with its tensors under our names.
-    Recognized(Box<dyn Source>),
+    Recognized(Box<dyn ModelSource>),
     /// An unrecognized model, and the reason.
     General(String),
 }
@@ -56,17 +56,17 @@ enum Opened {
 /// Opens the model at `path` and tries to recognize it.
 fn open(path: &Path) -> Result<Opened> {
     let within = |error: Error| error.within(&path.display().to_string());
-    let folder = Folder::find(path)
+    let folder = OnnxFolder::find(path)
         .ok_or_else(|| Error::new(ErrorKind::Missing, path.display().to_string(), "has no ONNX graph"))?;
     let mut stores = Vec::new();
     for (side, file) in &folder.graphs {
-        stores.push((*side, Store::open(file)?));
+        stores.push((*side, ExternalData::open(file)?));
     }
     let files: Vec<_> = stores.iter().map(|(_, store)| store.bytes.clone()).collect();
     let mut models = Vec::new();
     for (bytes, (_, file)) in files.iter().zip(&folder.graphs) {
         let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        models.push(Model::parse(bytes).map_err(|error| within(error.within(&name)))?);
+        models.push(OnnxModel::parse(bytes).map_err(|error| within(error.within(&name)))?);
     }
     let mut described = match hugging_face::describe(&folder.home) {
         Ok(described) => described,
@@ -82,7 +82,7 @@ fn open(path: &Path) -> Result<Opened> {
 }
 
 /// Adds the embedding settings of our own exports, unless the folder has them.
-pub(super) fn add_sentences(model: &Model<'_>, config: &mut Map<String, Value>) -> Result<()> {
+pub(super) fn add_sentences(model: &OnnxModel<'_>, config: &mut Map<String, Value>) -> Result<()> {
     if model.settings.is_empty() || config.contains_key("sentence_transformers") {
         return Ok(());
     }
@@ -99,7 +99,11 @@ pub(super) fn add_sentences(model: &Model<'_>, config: &mut Map<String, Value>) 
 
 /// Returns the source if the graph computes the same as the family's graph with these tensors.
 #[cfg(feature = "tract")]
-fn prove(models: &[Model<'_>], stores: &mut [(Side, Store)], source: HuggingFace) -> Result<Opened> {
+fn prove(
+    models: &[OnnxModel<'_>],
+    stores: &mut [(GraphRole, ExternalData)],
+    source: HuggingFace,
+) -> Result<Opened> {
     use super::proof::{Proof, prove};
     match prove(models, stores, &source)? {
         Proof::Same => Ok(Opened::Recognized(Box::new(source))),
@@ -113,7 +117,11 @@ fn prove(models: &[Model<'_>], stores: &mut [(Side, Store)], source: HuggingFace
 
 /// Returns the source if it contains every matrix of the graph.
 #[cfg(not(feature = "tract"))]
-fn prove(models: &[Model<'_>], stores: &mut [(Side, Store)], source: HuggingFace) -> Result<Opened> {
+fn prove(
+    models: &[OnnxModel<'_>],
+    stores: &mut [(GraphRole, ExternalData)],
+    source: HuggingFace,
+) -> Result<Opened> {
     match nothing_left(models, stores, &source) {
         Ok(()) => Ok(Opened::Recognized(Box::new(source))),
         Err(error) => Ok(Opened::General(error.to_string())),
@@ -122,9 +130,9 @@ fn prove(models: &[Model<'_>], stores: &mut [(Side, Store)], source: HuggingFace
 
 /// Converts the tensors of the graphs to those of a Hugging Face model. Returns an error if one is missing.
 fn recognize(
-    folder: &Folder,
-    models: &[Model<'_>],
-    stores: &mut [(Side, Store)],
+    folder: &OnnxFolder,
+    models: &[OnnxModel<'_>],
+    stores: &mut [(GraphRole, ExternalData)],
     (family, mut config): (&'static Family, Map<String, Value>),
 ) -> Result<HuggingFace> {
     let (mut tensors, mut flipped) = (HashMap::new(), HashSet::new());
@@ -155,7 +163,7 @@ fn recognize(
 const MOST_WRAPPERS: usize = 3;
 
 /// Returns the family's name of a tensor of one side, and its transform.
-fn known_name(family: &Family, name: &str, side: Side) -> Option<(String, TensorTransform)> {
+fn known_name(family: &Family, name: &str, side: GraphRole) -> Option<(String, TensorTransform)> {
     let wrapped = std::iter::successors(Some(name), |name| name.split_once('.').map(|(_, rest)| rest));
     let mut known = Vec::new();
     for name in wrapped.take(1 + MOST_WRAPPERS) {
@@ -181,19 +189,22 @@ fn is_flipped(lie: Lie, take: TensorTransform) -> bool {
 }
 
 /// Returns a float tensor in safetensors form, or `None` for other types.
-fn floats(tensor: &Tensor<'_>, store: &mut Store) -> Result<Option<safetensors::Tensor>> {
+fn floats(
+    tensor: &OnnxTensor<'_>,
+    store: &mut ExternalData,
+) -> Result<Option<safetensors::SafetensorsTensor>> {
     let dtype = tensor.type_name();
     if !matches!(dtype, "F32" | "F16" | "BF16") {
         return Ok(None);
     }
     let data = store.data(tensor)?;
-    Ok(Some(safetensors::Tensor { dtype, shape: tensor.shape.clone(), data }))
+    Ok(Some(safetensors::SafetensorsTensor { dtype, shape: tensor.shape.clone(), data }))
 }
 
 /// Returns true if the LM head is a copy of the token embeddings, as exporters write it for tied embeddings.
 fn is_tied(
     family: &Family,
-    tensors: &HashMap<String, safetensors::Tensor>,
+    tensors: &HashMap<String, safetensors::SafetensorsTensor>,
     flipped: &HashSet<String>,
 ) -> bool {
     let find = |name: &str| {
@@ -226,7 +237,11 @@ fn at(data: &[u8], index: usize, width: usize) -> Option<&[u8]> {
 }
 
 /// Returns an error if a matrix or table of the graphs is not part of the model.
-fn nothing_left(models: &[Model<'_>], stores: &mut [(Side, Store)], source: &HuggingFace) -> Result<()> {
+fn nothing_left(
+    models: &[OnnxModel<'_>],
+    stores: &mut [(GraphRole, ExternalData)],
+    source: &HuggingFace,
+) -> Result<()> {
     let (_, graphs) = source.family().build(source.config(), &|name| source.has(name))?;
     let mut used = HashSet::new();
     for weight in graphs.weights() {

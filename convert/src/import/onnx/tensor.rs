@@ -38,7 +38,7 @@ const TEXTS: u64 = 8;
 
 /// The location of a tensor's data.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Data<'a> {
+pub enum TensorData<'a> {
     /// Inline, little-endian.
     Here(Cow<'a, [u8]>),
     /// In another file of the folder.
@@ -54,7 +54,7 @@ pub enum Data<'a> {
 
 /// A tensor.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Tensor<'a> {
+pub struct OnnxTensor<'a> {
     /// Its name; empty in an attribute.
     pub name: &'a str,
     /// The element type id.
@@ -62,13 +62,14 @@ pub struct Tensor<'a> {
     /// The shape, slowest-varying dimension first.
     pub shape: Vec<u64>,
     /// The data.
-    pub data: Data<'a>,
+    pub data: TensorData<'a>,
 }
 
-impl<'a> Tensor<'a> {
+impl<'a> OnnxTensor<'a> {
     /// Parses the message and checks that the data has the declared size.
     pub(super) fn parse(bytes: &'a [u8]) -> Result<Self> {
-        let mut tensor = Self { name: "", kind: 0, shape: Vec::new(), data: Data::Here(Cow::Borrowed(&[])) };
+        let mut tensor =
+            Self { name: "", kind: 0, shape: Vec::new(), data: TensorData::Here(Cow::Borrowed(&[])) };
         let (mut beside, mut entries) = (false, Vec::new());
         // The type usually comes after the shape and before the data, but protobuf does not guarantee it.
         for field in fields(bytes, "tensor") {
@@ -93,7 +94,7 @@ impl<'a> Tensor<'a> {
                     }
                 }
                 (3, _) => return Err(Error::unsupported("segment", "tensors in segments are not read")),
-                (9, wire) => tensor.data = Data::Here(Cow::Borrowed(wire.bytes("raw_data")?)),
+                (9, wire) => tensor.data = TensorData::Here(Cow::Borrowed(wire.bytes("raw_data")?)),
                 (4 | 5 | 7 | 10 | 11, wire) => tensor.append(wire)?,
                 (13, wire) if beside => entries.push(wire.bytes("external_data")?),
                 _ => {}
@@ -108,7 +109,7 @@ impl<'a> Tensor<'a> {
 
     /// Appends data that is stored as a typed list.
     fn append(&mut self, wire: Wire<'a>) -> Result<()> {
-        let Data::Here(data) = &mut self.data else { return Ok(()) };
+        let TensorData::Here(data) = &mut self.data else { return Ok(()) };
         let width = bits(self.kind).unwrap_or(8).div_ceil(8) as usize;
         match wire {
             Wire::Four(number) => data.to_mut().extend(number.to_le_bytes()),
@@ -134,8 +135,8 @@ impl<'a> Tensor<'a> {
         }
         let wanted = self.bytes()?;
         let (found, place) = match &self.data {
-            Data::Here(data) => (Some(data.len() as u64), "raw_data"),
-            Data::Beside { length, .. } => (*length, "external_data.length"),
+            TensorData::Here(data) => (Some(data.len() as u64), "raw_data"),
+            TensorData::Beside { length, .. } => (*length, "external_data.length"),
         };
         match found.is_none_or(|found| found == wanted) {
             true => Ok(()),
@@ -173,7 +174,7 @@ impl<'a> Tensor<'a> {
 
     /// Returns the data if it is inline integers.
     pub fn integers(&self) -> Option<Vec<i64>> {
-        let Data::Here(data) = &self.data else { return None };
+        let TensorData::Here(data) = &self.data else { return None };
         match self.kind {
             7 => Some(data.as_chunks::<8>().0.iter().map(|bytes| i64::from_le_bytes(*bytes)).collect()),
             6 => {
@@ -189,7 +190,7 @@ fn bits(kind: u64) -> Option<u64> {
 }
 
 /// Parses the description of an external data file.
-fn external<'a>(entries: &[&'a [u8]]) -> Result<Data<'a>> {
+fn external<'a>(entries: &[&'a [u8]]) -> Result<TensorData<'a>> {
     let (mut location, mut offset, mut length) = ("", 0, None);
     for &bytes in entries {
         let (key, value) = super::model::entry(bytes)?;
@@ -207,5 +208,5 @@ fn external<'a>(entries: &[&'a [u8]]) -> Result<Data<'a>> {
     if location.is_empty() {
         return Err(Error::corrupt("external_data.location", "is missing"));
     }
-    Ok(Data::Beside { location, offset, length })
+    Ok(TensorData::Beside { location, offset, length })
 }

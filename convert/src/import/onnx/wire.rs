@@ -75,14 +75,14 @@ fn varint(bytes: &[u8]) -> Option<(u64, &[u8])> {
 }
 
 /// Iterates over the fields of a message. Stops after an error.
-pub(super) struct Fields<'a> {
+pub(super) struct WireFields<'a> {
     rest: &'a [u8],
     place: &'a str,
 }
 
 /// Returns the fields of the message `bytes`; `place` is for errors.
-pub(super) fn fields<'a>(bytes: &'a [u8], place: &'a str) -> Fields<'a> {
-    Fields { rest: bytes, place }
+pub(super) fn fields<'a>(bytes: &'a [u8], place: &'a str) -> WireFields<'a> {
+    WireFields { rest: bytes, place }
 }
 
 /// Counts the occurrences of field `number`, up to the first error.
@@ -90,7 +90,7 @@ pub(super) fn count(bytes: &[u8], number: u64) -> usize {
     fields(bytes, "").filter(|field| field.as_ref().is_ok_and(|(found, _)| *found == number)).count()
 }
 
-impl<'a> Fields<'a> {
+impl<'a> WireFields<'a> {
     fn one(&mut self) -> Option<(u64, Wire<'a>)> {
         let (key, rest) = varint(self.rest)?;
         let (wire, rest) = match key & 7 {
@@ -113,7 +113,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-impl<'a> Iterator for Fields<'a> {
+impl<'a> Iterator for WireFields<'a> {
     type Item = Result<(u64, Wire<'a>)>;
 
     fn next(&mut self) -> Option<Self::Item> {

@@ -4,12 +4,12 @@ use serde_json::Value;
 use siskin::{Error, ErrorKind, Result};
 
 /// A value in a document and its path.
-pub(super) struct Place<'a> {
+pub(super) struct JsonValue<'a> {
     pub(super) value: &'a Value,
     path: String,
 }
 
-impl<'a> Place<'a> {
+impl<'a> JsonValue<'a> {
     pub(super) fn new(value: &'a Value, path: impl Into<String>) -> Self {
         Self { value, path: path.into() }
     }
@@ -23,12 +23,12 @@ impl<'a> Place<'a> {
     }
 
     /// Returns the field `name`, unless it is absent or null.
-    pub(super) fn get(&self, name: &str) -> Option<Place<'a>> {
+    pub(super) fn get(&self, name: &str) -> Option<JsonValue<'a>> {
         let value = self.value.get(name).filter(|value| !value.is_null())?;
-        Some(Place::new(value, format!("{}.{name}", self.path)))
+        Some(JsonValue::new(value, format!("{}.{name}", self.path)))
     }
 
-    pub(super) fn require(&self, name: &str) -> Result<Place<'a>> {
+    pub(super) fn require(&self, name: &str) -> Result<JsonValue<'a>> {
         self.get(name).ok_or_else(|| {
             Error::new(ErrorKind::Missing, format!("{}.{name}", self.path), "the field is missing")
         })
@@ -48,12 +48,12 @@ impl<'a> Place<'a> {
         number.ok_or_else(|| self.corrupt("expected a number from 0 to 4294967295"))
     }
 
-    pub(super) fn list(&self) -> Result<Vec<Place<'a>>> {
+    pub(super) fn list(&self) -> Result<Vec<JsonValue<'a>>> {
         let list = self.value.as_array().ok_or_else(|| self.corrupt("expected a list"))?;
         Ok(list
             .iter()
             .enumerate()
-            .map(|(at, value)| Place::new(value, format!("{}[{at}]", self.path)))
+            .map(|(at, value)| JsonValue::new(value, format!("{}[{at}]", self.path)))
             .collect())
     }
 

@@ -8,7 +8,7 @@ mod pipeline;
 mod template;
 
 use crate::import::read::MOST_VALUES;
-use json::Place;
+use json::JsonValue;
 use siskin::Result;
 use siskin::file::parse_json;
 use siskin::tokenizer::{TokenKind, Vocabulary, find_ends};
@@ -20,14 +20,14 @@ const SPACE: &str = "\u{2581}";
 pub fn vocabulary(tokenizer: &[u8], config: Option<&[u8]>) -> Result<Vocabulary> {
     let parse = |bytes: &[u8], file: &str| parse_json::<serde_json::Value>(bytes, file, MOST_VALUES);
     let tokenizer = parse(tokenizer, "tokenizer.json")?;
-    let root = Place::new(&tokenizer, "tokenizer.json");
+    let root = JsonValue::new(&tokenizer, "tokenizer.json");
     let spelling = pipeline::spelling(&root)?;
     let mut vocabulary = model::read(&root, spelling)?;
     pipeline::read(&root, spelling, &mut vocabulary)?;
     template::read(&root, &mut vocabulary)?;
     if let Some(config) = config {
         let config = parse(config, "tokenizer_config.json")?;
-        template::read_config(&Place::new(&config, "tokenizer_config.json"), &mut vocabulary)?;
+        template::read_config(&JsonValue::new(&config, "tokenizer_config.json"), &mut vocabulary)?;
     }
     template::guess_roles(&mut vocabulary);
     find_ends(&mut vocabulary);

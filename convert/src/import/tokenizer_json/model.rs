@@ -1,7 +1,7 @@
 //! The tokenizer model with its vocabulary, and the added tokens.
 
 use super::Spelling;
-use super::json::Place;
+use super::json::JsonValue;
 use siskin::Result;
 use siskin::tokenizer::{Merges, ModelKind, TokenKind, Vocabulary, VocabularyToken};
 use std::collections::HashMap;
@@ -9,7 +9,7 @@ use std::collections::HashMap;
 /// Maximum number of unused ids, in addition to twice the number of tokens.
 const MOST_HOLES: usize = 1 << 12;
 
-pub(super) fn read(root: &Place<'_>, spelling: Spelling) -> Result<Vocabulary> {
+pub(super) fn read(root: &JsonValue<'_>, spelling: Spelling) -> Result<Vocabulary> {
     let model = root.require("model")?;
     let kind = match model.text_of("type")? {
         Some(kind) => kind,
@@ -36,7 +36,7 @@ pub(super) fn read(root: &Place<'_>, spelling: Spelling) -> Result<Vocabulary> {
 }
 
 /// Reads tokens from a `vocab` that maps spellings to ids.
-fn listed(model: &Place<'_>, spelling: Spelling) -> Result<Vec<VocabularyToken>> {
+fn listed(model: &JsonValue<'_>, spelling: Spelling) -> Result<Vec<VocabularyToken>> {
     let vocab = model.require("vocab")?;
     let entries =
         vocab.value.as_object().ok_or_else(|| vocab.corrupt("expected an object of spellings and ids"))?;
@@ -80,7 +80,7 @@ fn is_byte(text: &str) -> bool {
     digits.is_some_and(|digits| digits.len() == 2 && digits.bytes().all(|digit| digit.is_ascii_hexdigit()))
 }
 
-fn byte_fallback(model: &Place<'_>, vocabulary: &mut Vocabulary) -> Result<()> {
+fn byte_fallback(model: &JsonValue<'_>, vocabulary: &mut Vocabulary) -> Result<()> {
     vocabulary.byte_fallback = model.flag("byte_fallback", false)?;
     if !vocabulary.byte_fallback {
         no_bytes(vocabulary);
@@ -94,14 +94,14 @@ fn no_bytes(vocabulary: &mut Vocabulary) {
     bytes.for_each(|token| token.kind = TokenKind::Normal);
 }
 
-fn unknown(model: &Place<'_>, vocabulary: &Vocabulary) -> Result<Option<u32>> {
+fn unknown(model: &JsonValue<'_>, vocabulary: &Vocabulary) -> Result<Option<u32>> {
     let Some(place) = model.get("unk_token") else { return Ok(None) };
     let text = place.text()?;
     let found = vocabulary.tokens.iter().position(|token| token.text == text.as_bytes());
     Ok(found.map(|id| id as u32))
 }
 
-fn byte_pair(model: &Place<'_>, spelling: Spelling) -> Result<Vocabulary> {
+fn byte_pair(model: &JsonValue<'_>, spelling: Spelling) -> Result<Vocabulary> {
     for name in ["continuing_subword_prefix", "end_of_word_suffix"] {
         if let Some(place) = model.get(name).filter(|place| place.value.as_str() != Some("")) {
             return Err(place.unsupported("marks at the edges of words are not supported"));
@@ -136,7 +136,7 @@ fn byte_pair(model: &Place<'_>, spelling: Spelling) -> Result<Vocabulary> {
     Ok(vocabulary)
 }
 
-fn unigram(model: &Place<'_>, spelling: Spelling) -> Result<Vocabulary> {
+fn unigram(model: &JsonValue<'_>, spelling: Spelling) -> Result<Vocabulary> {
     let mut tokens = Vec::new();
     let mut lowest = f64::INFINITY;
     for place in model.require("vocab")?.list()? {
@@ -161,7 +161,7 @@ fn unigram(model: &Place<'_>, spelling: Spelling) -> Result<Vocabulary> {
     Ok(vocabulary)
 }
 
-fn word_piece(model: &Place<'_>, spelling: Spelling) -> Result<Vocabulary> {
+fn word_piece(model: &JsonValue<'_>, spelling: Spelling) -> Result<Vocabulary> {
     let mut vocabulary = Vocabulary::new(ModelKind::WordPiece, listed(model, spelling)?);
     vocabulary.special.unknown = unknown(model, &vocabulary)?;
     let prefix = model.text_of("continuing_subword_prefix")?.unwrap_or("##");
@@ -183,7 +183,7 @@ fn word_piece(model: &Place<'_>, spelling: Spelling) -> Result<Vocabulary> {
     Ok(vocabulary)
 }
 
-fn added_tokens(root: &Place<'_>, vocabulary: &mut Vocabulary) -> Result<()> {
+fn added_tokens(root: &JsonValue<'_>, vocabulary: &mut Vocabulary) -> Result<()> {
     let Some(added) = root.get("added_tokens") else { return Ok(()) };
     let added = added.list()?;
     let most = 2 * (vocabulary.tokens.len() + added.len()) + MOST_HOLES;

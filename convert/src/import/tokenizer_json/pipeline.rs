@@ -1,6 +1,6 @@
 //! Normalizers, pre-tokenizers and decoders.
 
-use super::json::Place;
+use super::json::JsonValue;
 use super::{SPACE, Spelling};
 use crate::import::tokenizer_gguf::{bert_normalizers, bert_splitters};
 use siskin::Result;
@@ -14,9 +14,9 @@ const WORDS: &str = r"[\w\x{200c}\x{200d}]+|[^\w\s\x{200c}\x{200d}]+";
 
 /// Calls `visit` with every component of `place`, flattening sequences.
 fn each<'a>(
-    place: Option<Place<'a>>,
+    place: Option<JsonValue<'a>>,
     list: &str,
-    visit: &mut impl FnMut(&Place<'a>) -> Result<()>,
+    visit: &mut impl FnMut(&JsonValue<'a>) -> Result<()>,
 ) -> Result<()> {
     let Some(place) = place else { return Ok(()) };
     if place.kind()? == "Sequence" {
@@ -26,7 +26,7 @@ fn each<'a>(
 }
 
 /// Returns how the file spells its tokens, derived from its components.
-pub(super) fn spelling(root: &Place<'_>) -> Result<Spelling> {
+pub(super) fn spelling(root: &JsonValue<'_>) -> Result<Spelling> {
     let mut spelling = Spelling::Plain;
     each(root.get("normalizer"), "normalizers", &mut |place| {
         match place.kind()? {
@@ -50,12 +50,12 @@ pub(super) fn spelling(root: &Place<'_>) -> Result<Spelling> {
 }
 
 /// Returns the literal text of a component's `pattern`.
-fn literal<'a>(place: &Place<'a>) -> Result<Option<&'a str>> {
+fn literal<'a>(place: &JsonValue<'a>) -> Result<Option<&'a str>> {
     place.require("pattern")?.text_of("String")
 }
 
 /// Returns the regular expression of a component's `pattern`, escaping literals.
-fn pattern(place: &Place<'_>, spelling: Spelling) -> Result<String> {
+fn pattern(place: &JsonValue<'_>, spelling: Spelling) -> Result<String> {
     let pattern = place.require("pattern")?;
     match (pattern.text_of("String")?, pattern.text_of("Regex")?) {
         (Some(text), _) => Ok(escape(&spelling.plain(text))),
@@ -75,7 +75,7 @@ fn escape(text: &str) -> String {
     out
 }
 
-pub(super) fn read(root: &Place<'_>, spelling: Spelling, vocabulary: &mut Vocabulary) -> Result<()> {
+pub(super) fn read(root: &JsonValue<'_>, spelling: Spelling, vocabulary: &mut Vocabulary) -> Result<()> {
     vocabulary.byte_level = spelling == Spelling::Bytes;
     vocabulary.spells_spaces = spelling == Spelling::Spaces;
     let mut behind = None;
@@ -127,7 +127,7 @@ pub(super) fn read(root: &Place<'_>, spelling: Spelling, vocabulary: &mut Vocabu
     each(root.get("decoder"), "decoders", &mut |place| decoder(place, vocabulary))
 }
 
-fn normalizer(place: &Place<'_>, spelling: Spelling, vocabulary: &mut Vocabulary) -> Result<()> {
+fn normalizer(place: &JsonValue<'_>, spelling: Spelling, vocabulary: &mut Vocabulary) -> Result<()> {
     let steps = &mut vocabulary.normalizers;
     match place.kind()? {
         "NFC" => steps.push(Normalizer::Nfc),
@@ -199,7 +199,7 @@ fn base64(text: &str) -> Option<Vec<u8>> {
     Some(out)
 }
 
-fn behavior(place: &Place<'_>) -> Result<Behavior> {
+fn behavior(place: &JsonValue<'_>) -> Result<Behavior> {
     Ok(match place.text_of("behavior")?.unwrap_or("Isolated") {
         "Removed" => Behavior::Removed,
         "Isolated" => Behavior::Isolated,
@@ -210,7 +210,7 @@ fn behavior(place: &Place<'_>) -> Result<Behavior> {
     })
 }
 
-fn pre_tokenizer(place: &Place<'_>, spelling: Spelling, vocabulary: &mut Vocabulary) -> Result<()> {
+fn pre_tokenizer(place: &JsonValue<'_>, spelling: Spelling, vocabulary: &mut Vocabulary) -> Result<()> {
     let cut =
         |pattern: &str, behavior, invert| Splitter::Pattern { pattern: pattern.to_owned(), behavior, invert };
     let steps = &mut vocabulary.splitters;
@@ -238,7 +238,7 @@ fn pre_tokenizer(place: &Place<'_>, spelling: Spelling, vocabulary: &mut Vocabul
 
 /// Returns true if this pre-tokenizer, which runs after the normalizer replaced spaces by U+2581, treats spaces as it
 /// would treat U+2581. Returns false if it cannot match at all.
-fn sees_no_spaces(place: &Place<'_>) -> Result<bool> {
+fn sees_no_spaces(place: &JsonValue<'_>) -> Result<bool> {
     match place.kind()? {
         "Digits" | "Punctuation" | "Metaspace" => Ok(true),
         "Split" => match literal(place)? {
@@ -251,7 +251,7 @@ fn sees_no_spaces(place: &Place<'_>) -> Result<bool> {
     }
 }
 
-fn byte_level(place: &Place<'_>, vocabulary: &mut Vocabulary) -> Result<()> {
+fn byte_level(place: &JsonValue<'_>, vocabulary: &mut Vocabulary) -> Result<()> {
     if place.flag("add_prefix_space", true)? {
         if !vocabulary.splitters.is_empty() {
             return Err(place.unsupported("add_prefix_space after other pre-tokenizers is not supported"));
@@ -268,7 +268,7 @@ fn byte_level(place: &Place<'_>, vocabulary: &mut Vocabulary) -> Result<()> {
     Ok(())
 }
 
-fn metaspace(place: &Place<'_>, vocabulary: &mut Vocabulary) -> Result<()> {
+fn metaspace(place: &JsonValue<'_>, vocabulary: &mut Vocabulary) -> Result<()> {
     if place.text_of("replacement")?.is_some_and(|text| text != SPACE) {
         return Err(place.unsupported("a replacement other than U+2581 is not supported"));
     }
@@ -310,7 +310,7 @@ fn metaspace(place: &Place<'_>, vocabulary: &mut Vocabulary) -> Result<()> {
     Ok(())
 }
 
-fn decoder(place: &Place<'_>, vocabulary: &mut Vocabulary) -> Result<()> {
+fn decoder(place: &JsonValue<'_>, vocabulary: &mut Vocabulary) -> Result<()> {
     match place.kind()? {
         "ByteLevel" | "ByteFallback" | "Fuse" => {}
         "Metaspace" => {

@@ -1,17 +1,17 @@
 //! The special tokens around a text, and the roles of tokens.
 
 use super::find;
-use super::json::Place;
+use super::json::JsonValue;
 use siskin::Result;
 use siskin::tokenizer::{TemplateItem, Trim, Vocabulary};
 
-pub(super) fn read(root: &Place<'_>, vocabulary: &mut Vocabulary) -> Result<()> {
+pub(super) fn read(root: &JsonValue<'_>, vocabulary: &mut Vocabulary) -> Result<()> {
     vocabulary.single = vec![TemplateItem::First { segment: 0 }];
     vocabulary.pair = vec![TemplateItem::First { segment: 0 }, TemplateItem::Second { segment: 1 }];
     processor(root.get("post_processor"), vocabulary)
 }
 
-fn processor(place: Option<Place<'_>>, vocabulary: &mut Vocabulary) -> Result<()> {
+fn processor(place: Option<JsonValue<'_>>, vocabulary: &mut Vocabulary) -> Result<()> {
     let Some(place) = place else { return Ok(()) };
     match place.kind()? {
         "ByteLevel" => trim(&place, vocabulary)?,
@@ -56,14 +56,14 @@ fn processor(place: Option<Place<'_>>, vocabulary: &mut Vocabulary) -> Result<()
 }
 
 /// Token offsets exclude spaces if the processor says so, and by default.
-fn trim(place: &Place<'_>, vocabulary: &mut Vocabulary) -> Result<()> {
+fn trim(place: &JsonValue<'_>, vocabulary: &mut Vocabulary) -> Result<()> {
     if place.flag("trim_offsets", true)? && vocabulary.trim == Trim::Nothing {
         vocabulary.trim = Trim::Spaces;
     }
     Ok(())
 }
 
-fn items(place: &Place<'_>, name: &str) -> Result<Vec<TemplateItem>> {
+fn items(place: &JsonValue<'_>, name: &str) -> Result<Vec<TemplateItem>> {
     let mut out = Vec::new();
     for item in place.require(name)?.list()? {
         if let Some(sequence) = item.get("Sequence") {
@@ -86,7 +86,7 @@ fn items(place: &Place<'_>, name: &str) -> Result<Vec<TemplateItem>> {
 }
 
 /// Returns a special token of `tokenizer_config.json`: a string, or an object with one.
-fn named<'a>(config: &Place<'a>, name: &str) -> Result<Option<&'a str>> {
+fn named<'a>(config: &JsonValue<'a>, name: &str) -> Result<Option<&'a str>> {
     match config.get(name) {
         None => Ok(None),
         Some(place) if place.value.is_string() => place.text().map(Some),
@@ -94,7 +94,7 @@ fn named<'a>(config: &Place<'a>, name: &str) -> Result<Option<&'a str>> {
     }
 }
 
-pub(super) fn read_config(config: &Place<'_>, vocabulary: &mut Vocabulary) -> Result<()> {
+pub(super) fn read_config(config: &JsonValue<'_>, vocabulary: &mut Vocabulary) -> Result<()> {
     let id = |name: &str| -> Result<Option<u32>> {
         Ok(named(config, name)?.and_then(|text| find(vocabulary, text)))
     };

@@ -8,10 +8,10 @@ use super::body::{AttentionProducts, AttentionScratch, Chunk, attend_with};
 use super::int8::{Digits, QuantizedQueries, Scaled, WORDS};
 use super::softmax::ChunkPositions;
 use super::{
-    Arguments, BLOCK, CHUNK, Cache, CacheType, Function, PANEL, QUERIES, Query, Span, TILED_GROUP, VECTORS,
-    padded,
+    AttentionArguments, BLOCK, CHUNK, CacheType, Function, HeadCache, KeySpan, PANEL, QUERIES, Query,
+    TILED_GROUP, VECTORS, padded,
 };
-use crate::Features;
+use crate::CpuFeatures;
 use crate::ops::Kernel;
 use crate::ops::tiles::{ROWS, Shapes, Tiles};
 use crate::simd::{Avx512, Simd};
@@ -20,13 +20,13 @@ use crate::simd::{Avx512, Simd};
 const LEAST_QUERIES: usize = 8;
 
 pub(super) const KERNEL: Kernel<Function> =
-    Kernel::new("attention-amx", Features::AVX512.with(Features::AMX), amx);
+    Kernel::new("attention-amx", CpuFeatures::AVX512.with(CpuFeatures::AMX), amx);
 
 fn amx(
-    arguments: &Arguments,
+    arguments: &AttentionArguments,
     queries: &[Query<'_>],
-    cache: &dyn Cache,
-    span: Span,
+    cache: &dyn HeadCache,
+    span: KeySpan,
     scratch: &mut [f32],
     out: &mut [&mut [f32]],
 ) {
@@ -39,10 +39,10 @@ fn amx(
 
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
 fn shell(
-    arguments: &Arguments,
+    arguments: &AttentionArguments,
     queries: &[Query<'_>],
-    cache: &dyn Cache,
-    span: Span,
+    cache: &dyn HeadCache,
+    span: KeySpan,
     scratch: &mut [f32],
     out: &mut [&mut [f32]],
 ) {

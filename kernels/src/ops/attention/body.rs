@@ -7,8 +7,8 @@ use super::int8::{self, QuantizedQueries};
 use super::softmax::{ChunkPositions, SoftmaxState, merge, weights};
 use super::tile::{F16Numbers, F32Numbers, Number, TileRows, multiply};
 use super::{
-    Arguments, BLOCK, CHUNK, Cache, CacheType, GROUP, PANEL, QUERIES, Query, Span, chunk_of, chunk_positions,
-    padded,
+    AttentionArguments, BLOCK, CHUNK, CacheType, GROUP, HeadCache, KeySpan, PANEL, QUERIES, Query, chunk_of,
+    chunk_positions, padded,
 };
 use crate::simd::{Outlined, Simd};
 
@@ -26,7 +26,7 @@ pub(super) struct Chunk<'a> {
 }
 
 impl<'a> Chunk<'a> {
-    fn new(cache: &'a dyn Cache, blocks: Range<usize>) -> Self {
+    fn new(cache: &'a dyn HeadCache, blocks: Range<usize>) -> Self {
         let first = blocks.start / BLOCKS * BLOCKS;
         let mut all: [(&[u32], &[u32]); BLOCKS] = [(&[], &[]); BLOCKS];
         for block in blocks {
@@ -196,10 +196,10 @@ pub(super) fn groups(count: usize, most: usize) -> impl Iterator<Item = Range<us
 #[inline(always)]
 pub(super) fn attend<S: Simd>(
     s: S,
-    arguments: &Arguments,
+    arguments: &AttentionArguments,
     queries: &[Query<'_>],
-    cache: &dyn Cache,
-    span: Span,
+    cache: &dyn HeadCache,
+    span: KeySpan,
     scratch: &mut [f32],
     out: &mut [&mut [f32]],
 ) {
@@ -214,10 +214,10 @@ pub(super) fn attend<S: Simd>(
 #[inline(always)]
 fn attend_with_vectors<S: Simd, const V: usize>(
     s: S,
-    arguments: &Arguments,
+    arguments: &AttentionArguments,
     queries: &[Query<'_>],
-    cache: &dyn Cache,
-    span: Span,
+    cache: &dyn HeadCache,
+    span: KeySpan,
     scratch: &mut [f32],
     out: &mut [&mut [f32]],
 ) {
@@ -236,27 +236,27 @@ fn attend_with_vectors<S: Simd, const V: usize>(
 #[inline(always)]
 pub(super) fn attend_with<S: Simd, P: AttentionProducts<S>, const GROUP: usize>(
     s: S,
-    arguments: &Arguments,
+    arguments: &AttentionArguments,
     queries: &[Query<'_>],
     mut products: P,
-    cache: &dyn Cache,
-    span: Span,
+    cache: &dyn HeadCache,
+    span: KeySpan,
     mut scratch: AttentionScratch<'_>,
     out: &mut [&mut [f32]],
 ) {
     let columns = padded(arguments.head_size);
     let mut states = [SoftmaxState::EMPTY; QUERIES];
     let runs = match span {
-        Span::Whole => queries.iter().map(Query::runs).max().unwrap_or(1),
-        Span::Chunk(_) => 1,
+        KeySpan::Whole => queries.iter().map(Query::runs).max().unwrap_or(1),
+        KeySpan::Chunk(_) => 1,
     };
     for run in 0..runs {
         let seen = || queries.iter().filter_map(|query| query.sees(run));
         let first = seen().map(|(first, _)| first).min().unwrap_or(0);
         let last = seen().map(|(_, last)| last).max().unwrap_or(0);
         let chunks = match span {
-            Span::Whole => chunk_of(first)..chunk_of(last) + 1,
-            Span::Chunk(chunk) => chunk..chunk + 1,
+            KeySpan::Whole => chunk_of(first)..chunk_of(last) + 1,
+            KeySpan::Chunk(chunk) => chunk..chunk + 1,
         };
         for chunk in chunks {
             let chunk = (chunk, last / BLOCK);
@@ -273,7 +273,7 @@ pub(super) fn attend_with<S: Simd, P: AttentionProducts<S>, const GROUP: usize>(
             );
         }
     }
-    let sinks = queries.iter().map(|query| query.sink.filter(|_| span == Span::Whole));
+    let sinks = queries.iter().map(|query| query.sink.filter(|_| span == KeySpan::Whole));
     scratch.sums[..columns].fill(0.0);
     let states = states.iter_mut().zip(sinks);
     for ((out, (state, sink)), totals) in
@@ -283,8 +283,8 @@ pub(super) fn attend_with<S: Simd, P: AttentionProducts<S>, const GROUP: usize>(
             merge(s, state, SoftmaxState { maximum, sum: 1.0 }, totals, &scratch.sums[..columns]);
         }
         match span {
-            Span::Whole => finish(s, *state, totals, out),
-            Span::Chunk(_) => {
+            KeySpan::Whole => finish(s, *state, totals, out),
+            KeySpan::Chunk(_) => {
                 out[..columns].copy_from_slice(totals);
                 out[columns..][..2].copy_from_slice(&[state.maximum, state.sum]);
             }
@@ -301,7 +301,7 @@ fn finish<S: Simd>(s: S, state: SoftmaxState, totals: &[f32], out: &mut [f32]) {
     }
 }
 
-/// Merges the [`Span::Chunk`] results of one query in chunk order, and divides by the sum.
+/// Merges the [`KeySpan::Chunk`] results of one query in chunk order, and divides by the sum.
 #[inline(always)]
 pub(super) fn merge_chunks<S: Simd>(
     s: S,
@@ -325,10 +325,10 @@ pub(super) fn merge_chunks<S: Simd>(
 #[inline(always)]
 fn attend_chunk<S: Simd, P: AttentionProducts<S>, const GROUP: usize>(
     s: S,
-    arguments: &Arguments,
+    arguments: &AttentionArguments,
     (queries, run): (&[Query<'_>], usize),
     products: &mut P,
-    cache: &dyn Cache,
+    cache: &dyn HeadCache,
     (chunk, last): (usize, usize),
     states: &mut [SoftmaxState; QUERIES],
     scratch: &mut AttentionScratch<'_>,

@@ -100,7 +100,7 @@ pub const fn padded(head_size: usize) -> usize {
 
 /// The arguments that all queries of a call share.
 #[derive(Clone, Copy, Debug)]
-pub struct Arguments {
+pub struct AttentionArguments {
     /// Columns per head, even.
     pub head_size: usize,
     /// Factor on the dot product.
@@ -172,7 +172,7 @@ impl<'a> Query<'a> {
 /// scales of the positions follow.
 ///
 /// An implementation must not call kernels: an AMX kernel calls it while its tile registers are in use.
-pub trait Cache {
+pub trait HeadCache {
     /// Returns the words of the keys and of the values of block `block` (position / [`BLOCK`]).
     fn block(&self, block: usize) -> (&[u32], &[u32]);
 }
@@ -206,7 +206,7 @@ pub fn sink_part(sink: f32, part: &mut [f32]) {
 
 /// Which keys a call processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Span {
+pub enum KeySpan {
     /// All keys: the result is the attention output, `head_size` floats.
     Whole,
     /// The keys of the first range in one chunk, without the sink (split-K): the result is a partial result
@@ -216,13 +216,14 @@ pub enum Span {
 
 /// Computes attention for up to [`QUERIES`] queries; each result is written to `out[i]`. `scratch` has
 /// [`scratch_size`] floats.
-pub type Function = fn(&Arguments, &[Query<'_>], &dyn Cache, Span, &mut [f32], &mut [&mut [f32]]);
+pub type Function =
+    fn(&AttentionArguments, &[Query<'_>], &dyn HeadCache, KeySpan, &mut [f32], &mut [&mut [f32]]);
 
 instantiate!(VECTORS: Function = "attention" attend(
-    arguments: &Arguments,
+    arguments: &AttentionArguments,
     queries: &[Query<'_>],
-    cache: &dyn Cache,
-    span: Span,
+    cache: &dyn HeadCache,
+    span: KeySpan,
     scratch: &mut [f32],
     out: &mut [&mut [f32]]
 ));

@@ -1,6 +1,8 @@
 //! Scalar reference of attention for one query.
 
-use super::{Arguments, BLOCK, CHUNK, Cache, CacheType, PANEL, Query, RUNS, chunk_of, int8, padded};
+use super::{
+    AttentionArguments, BLOCK, CHUNK, CacheType, HeadCache, PANEL, Query, RUNS, chunk_of, int8, padded,
+};
 use core::ops::Range;
 
 use crate::float;
@@ -20,7 +22,7 @@ fn number(cache: CacheType, words: &[u32], index: usize) -> f32 {
     }
 }
 
-fn key(arguments: &Arguments, keys: &[u32], slot: usize, column: usize) -> f32 {
+fn key(arguments: &AttentionArguments, keys: &[u32], slot: usize, column: usize) -> f32 {
     let columns = padded(arguments.head_size);
     let panel = slot / PANEL * PANEL * columns;
     let index = match arguments.cache {
@@ -30,7 +32,7 @@ fn key(arguments: &Arguments, keys: &[u32], slot: usize, column: usize) -> f32 {
     number(arguments.cache, keys, index)
 }
 
-fn value(arguments: &Arguments, values: &[u32], slot: usize, column: usize) -> f32 {
+fn value(arguments: &AttentionArguments, values: &[u32], slot: usize, column: usize) -> f32 {
     let index = match arguments.cache {
         CacheType::Int8 => column / 16 * 16 * BLOCK + (slot / 4 * 16 + column % 16) * 4 + slot % 4,
         CacheType::F16 | CacheType::F32 => slot * padded(arguments.head_size) + column,
@@ -44,7 +46,7 @@ fn scale(words: &[u32], slot: usize) -> f32 {
 }
 
 /// Returns the dot product of a query with a key.
-fn dot(arguments: &Arguments, query: &Query<'_>, keys: &[u32], slot: usize) -> f32 {
+fn dot(arguments: &AttentionArguments, query: &Query<'_>, keys: &[u32], slot: usize) -> f32 {
     let columns = 0..arguments.head_size;
     if arguments.cache != CacheType::Int8 {
         return columns.fold(0.0, |sum, e| float::fma(query.values[e], key(arguments, keys, slot, e), sum));
@@ -62,8 +64,8 @@ fn dot(arguments: &Arguments, query: &Query<'_>, keys: &[u32], slot: usize) -> f
 
 /// Returns a chunk's weighted sum of a column of the values. `weights` are those of the positions in `range`.
 fn column(
-    arguments: &Arguments,
-    cache: &dyn Cache,
+    arguments: &AttentionArguments,
+    cache: &dyn HeadCache,
     range: &Range<usize>,
     weights: &[f32],
     column: usize,
@@ -93,7 +95,7 @@ fn column(
     float::fma(high as f32, 128.0, low as f32) * (worth + poison)
 }
 
-fn score(arguments: &Arguments, query: &Query<'_>, cache: &dyn Cache, position: usize) -> f32 {
+fn score(arguments: &AttentionArguments, query: &Query<'_>, cache: &dyn HeadCache, position: usize) -> f32 {
     let (keys, _) = cache.block(position / BLOCK);
     let slot = position % BLOCK;
     let mut score = dot(arguments, query, keys, slot) * arguments.scale;
@@ -112,9 +114,9 @@ fn score(arguments: &Arguments, query: &Query<'_>, cache: &dyn Cache, position: 
 /// Computes attention for one query, directly from the contract. `scores` has [`CHUNK`] floats, `columns`
 /// twice the head size.
 pub fn reference(
-    arguments: &Arguments,
+    arguments: &AttentionArguments,
     query: &Query<'_>,
-    cache: &dyn Cache,
+    cache: &dyn HeadCache,
     scores: &mut [f32],
     columns: &mut [f32],
     out: &mut [f32],

@@ -2,7 +2,7 @@
 
 use core::ops::Range;
 
-use super::{Arguments, CHUNK, PANEL, Query};
+use super::{AttentionArguments, CHUNK, PANEL, Query};
 use crate::float;
 use crate::math;
 use crate::ops::elementwise::soft_cap;
@@ -50,7 +50,7 @@ impl ChunkPositions {
 #[inline(always)]
 pub(super) fn weights<S: Simd>(
     s: S,
-    arguments: &Arguments,
+    arguments: &AttentionArguments,
     queries: &[Query<'_>],
     parts: &[ChunkPositions],
     start: usize,
@@ -77,7 +77,7 @@ pub(super) fn weights<S: Simd>(
 #[inline(always)]
 fn scale<S: Simd>(
     s: S,
-    arguments: &Arguments,
+    arguments: &AttentionArguments,
     query: &Query<'_>,
     part: ChunkPositions,
     start: usize,
@@ -127,7 +127,7 @@ fn scale_each<S: Simd, const N: usize>(
 #[inline(always)]
 fn scale_one<S: Simd>(
     s: S,
-    arguments: &Arguments,
+    arguments: &AttentionArguments,
     query: &Query<'_>,
     part: ChunkPositions,
     start: usize,

@@ -1,15 +1,15 @@
 use super::{
-    Arguments, BLOCK, CHUNK, Cache, CacheType, HIDDEN, PANEL, QUERIES, Query, Span, part_size, reference,
-    scratch_size, sink_part, store,
+    AttentionArguments, BLOCK, CHUNK, CacheType, HIDDEN, HeadCache, KeySpan, PANEL, QUERIES, Query,
+    part_size, reference, scratch_size, sink_part, store,
 };
-use crate::ops::testing::{Random, bits, tables};
+use crate::ops::testing::{TestRandom, bits, tables};
 
 pub(crate) struct Blocks {
     keys: Vec<Vec<u32>>,
     values: Vec<Vec<u32>>,
 }
 
-impl Cache for Blocks {
+impl HeadCache for Blocks {
     fn block(&self, block: usize) -> (&[u32], &[u32]) {
         (&self.keys[block], &self.values[block])
     }
@@ -20,7 +20,7 @@ pub(crate) fn cache(
     cache: CacheType,
     head_size: usize,
     length: usize,
-    random: &mut Random,
+    random: &mut TestRandom,
 ) -> (Blocks, Vec<Vec<f32>>) {
     let words = cache.words(head_size);
     let count = length.div_ceil(BLOCK);
@@ -38,7 +38,7 @@ pub(crate) fn cache(
 
 #[test]
 fn a_panel_is_stored_as_its_pairs_one_by_one() {
-    let mut random = Random::new(17);
+    let mut random = TestRandom::new(17);
     for &(cache, name) in CacheType::NAMES {
         for head_size in [2, 6, 16, 20, 32, 64, 80, 130, 512] {
             let rows: [_; PANEL] =
@@ -60,14 +60,14 @@ fn a_panel_is_stored_as_its_pairs_one_by_one() {
 
 pub(crate) fn run(
     table: &crate::ops::Kernels,
-    arguments: &Arguments,
+    arguments: &AttentionArguments,
     queries: &[Query<'_>],
-    cache: &dyn Cache,
+    cache: &dyn HeadCache,
 ) -> Vec<Vec<f32>> {
     let mut scratch = vec![f32::NAN; scratch_size(arguments.head_size)];
     let mut out = vec![vec![0.0; arguments.head_size]; queries.len()];
     let mut rows: Vec<&mut [f32]> = out.iter_mut().map(Vec::as_mut_slice).collect();
-    table.attention()(arguments, queries, cache, Span::Whole, &mut scratch, &mut rows);
+    table.attention()(arguments, queries, cache, KeySpan::Whole, &mut scratch, &mut rows);
     assert!(bits(&out.concat()) == bits(&chunk_by_chunk(table, arguments, queries, cache).concat()));
     out
 }
@@ -75,9 +75,9 @@ pub(crate) fn run(
 /// Computes the same with split-K, each chunk in a call of its own.
 fn chunk_by_chunk(
     table: &crate::ops::Kernels,
-    arguments: &Arguments,
+    arguments: &AttentionArguments,
     queries: &[Query<'_>],
-    cache: &dyn Cache,
+    cache: &dyn HeadCache,
 ) -> Vec<Vec<f32>> {
     let size = part_size(arguments.head_size);
     let mut scratch = vec![f32::NAN; scratch_size(arguments.head_size)];
@@ -86,7 +86,7 @@ fn chunk_by_chunk(
     for chunk in 0..=last / CHUNK {
         let mut out = vec![vec![0.0; size]; queries.len()];
         let mut rows: Vec<&mut [f32]> = out.iter_mut().map(Vec::as_mut_slice).collect();
-        table.attention()(arguments, queries, cache, Span::Chunk(chunk), &mut scratch, &mut rows);
+        table.attention()(arguments, queries, cache, KeySpan::Chunk(chunk), &mut scratch, &mut rows);
         parts.iter_mut().zip(out).for_each(|(parts, out)| parts.extend(out));
     }
     let merged = parts.iter_mut().zip(queries).map(|(parts, query)| {
@@ -104,7 +104,7 @@ fn chunk_by_chunk(
 
 #[test]
 fn every_kernel_gives_the_reference_bits() {
-    let mut random = Random::new(12);
+    let mut random = TestRandom::new(12);
     for (head_size, length) in [(16, 5), (24, 70), (64, 300), (64, 600), (80, 257), (96, 70), (256, 130)] {
         for cache_type in [CacheType::Int8, CacheType::F16, CacheType::F32] {
             let (blocks, _) = cache(cache_type, head_size, length, &mut random);
@@ -117,7 +117,7 @@ fn every_kernel_gives_the_reference_bits() {
                 (0.0, 0.25, length, length, true),
             ];
             for (softcap, slope, window, ahead, biased) in cases {
-                let arguments = Arguments { head_size, scale: 0.2, softcap, cache: cache_type };
+                let arguments = AttentionArguments { head_size, scale: 0.2, softcap, cache: cache_type };
                 let rows: Vec<Vec<f32>> = (0..QUERIES).map(|_| random.vector(head_size, 2.0)).collect();
                 let queries: Vec<Query<'_>> = rows
                     .iter()
@@ -153,11 +153,11 @@ fn every_kernel_gives_the_reference_bits() {
 
 #[test]
 fn the_result_is_the_softmax_average() {
-    let mut random = Random::new(13);
+    let mut random = TestRandom::new(13);
     let (blocks, rows) = cache(CacheType::F32, 32, 400, &mut random);
     let values = random.vector(32, 1.0);
     let query = Query::at(399, &values);
-    let arguments = Arguments { head_size: 32, scale: 0.5, softcap: 0.0, cache: CacheType::F32 };
+    let arguments = AttentionArguments { head_size: 32, scale: 0.5, softcap: 0.0, cache: CacheType::F32 };
     let got = run(&tables()[0], &arguments, &[query], &blocks);
     let dot = |key: &[f32]| values.iter().zip(key).map(|(a, b)| f64::from(a * b)).sum::<f64>();
     let weights: Vec<f64> = rows.chunks(2).map(|row| (dot(&row[0]) * 0.5).exp()).collect();
@@ -173,13 +173,13 @@ fn the_result_is_the_softmax_average() {
 /// sink.
 #[test]
 fn other_runs_and_sinks_are_part_of_the_average() {
-    let mut random = Random::new(14);
+    let mut random = TestRandom::new(14);
     let (head_size, length) = (24, 700);
     let bias: Vec<f32> = (0..length).map(|i| if i < 10 || i % 17 == 0 { HIDDEN } else { 0.0 }).collect();
     let values: Vec<Vec<f32>> = (0..QUERIES).map(|_| random.vector(head_size, 2.0)).collect();
     for cache_type in [CacheType::Int8, CacheType::F16, CacheType::F32] {
         let (blocks, rows) = cache(cache_type, head_size, length, &mut random);
-        let arguments = Arguments { head_size, scale: 0.2, softcap: 0.0, cache: cache_type };
+        let arguments = AttentionArguments { head_size, scale: 0.2, softcap: 0.0, cache: cache_type };
         let query = |(i, values)| {
             let (first, last) = (4 + 5 * i, 9 + 10 * i);
             let second = (i % 7 != 3 || i == 0).then_some((500, 500 + 4 * i));
@@ -196,7 +196,7 @@ fn other_runs_and_sinks_are_part_of_the_average() {
                 let mut out = vec![vec![0.0; head_size]; count];
                 let mut places: Vec<&mut [f32]> = out.iter_mut().map(Vec::as_mut_slice).collect();
                 let queries = &queries[..count];
-                table.attention()(&arguments, queries, &blocks, Span::Whole, &mut scratch, &mut places);
+                table.attention()(&arguments, queries, &blocks, KeySpan::Whole, &mut scratch, &mut places);
                 for (query, got) in queries.iter().zip(&out) {
                     let mut want = vec![0.0; head_size];
                     let (mut scores, mut columns) = (vec![0.0; CHUNK], vec![0.0; 2 * head_size]);
@@ -232,14 +232,14 @@ fn average(query: &Query<'_>, rows: &[Vec<f32>], scale: f64) -> Vec<f64> {
 
 #[test]
 fn a_value_that_is_not_finite_does_not_hide() {
-    let mut random = Random::new(15);
+    let mut random = TestRandom::new(15);
     let query = random.vector(32, 1.0);
     for cache_type in [CacheType::Int8, CacheType::F16, CacheType::F32] {
         for bad in [f32::NAN, f32::INFINITY] {
             let (mut blocks, _) = cache(cache_type, 32, 90, &mut random);
             let (keys, values) = (&mut blocks.keys[1], &mut blocks.values[1]);
             store(cache_type, 70 % BLOCK, &[(&random.vector(32, 1.0), &[bad; 32])], keys, values);
-            let arguments = Arguments { head_size: 32, scale: 0.2, softcap: 0.0, cache: cache_type };
+            let arguments = AttentionArguments { head_size: 32, scale: 0.2, softcap: 0.0, cache: cache_type };
             for table in tables() {
                 let isa = table.cpu().features();
                 // One query at a time, and all together.

@@ -9,7 +9,7 @@ use crate::simd::{Simd, each_vector, instantiate};
 
 /// An element-wise function with one constant.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Map {
+pub enum ElementwiseFunction {
     /// x · constant.
     Scale(f32),
     /// constant · tanh(x / constant).
@@ -23,11 +23,11 @@ pub type Add = fn(&[f32], &[f32], &mut [f32]);
 /// `out = x · weight + bias`, rounded once.
 pub type Affine = fn(&[f32], &[f32], &[f32], &mut [f32]);
 /// `out = map(x)`.
-pub type MapFunction = fn(Map, &[f32], &mut [f32]);
+pub type MapFunction = fn(ElementwiseFunction, &[f32], &mut [f32]);
 
 instantiate!(ADD: Add = "add" add(a: &[f32], b: &[f32], out: &mut [f32]));
 instantiate!(AFFINE: Affine = "affine" affine(x: &[f32], weight: &[f32], bias: &[f32], out: &mut [f32]));
-instantiate!(MAP: MapFunction = "map" map_body(map: Map, x: &[f32], out: &mut [f32]));
+instantiate!(MAP: MapFunction = "map" map_body(map: ElementwiseFunction, x: &[f32], out: &mut [f32]));
 
 #[inline(always)]
 fn add<S: Simd>(s: S, a: &[f32], b: &[f32], out: &mut [f32]) {
@@ -40,11 +40,11 @@ fn affine<S: Simd>(s: S, x: &[f32], weight: &[f32], bias: &[f32], out: &mut [f32
 }
 
 #[inline(always)]
-fn map_body<S: Simd>(s: S, map: Map, x: &[f32], out: &mut [f32]) {
+fn map_body<S: Simd>(s: S, map: ElementwiseFunction, x: &[f32], out: &mut [f32]) {
     match map {
-        Map::Scale(factor) => each_vector!(s, [x] => out, s.mul(x, s.splat(factor))),
-        Map::Softcap(cap) => each_vector!(s, [x] => out, soft_cap(s, x, cap)),
-        Map::Clamp(limit) => {
+        ElementwiseFunction::Scale(factor) => each_vector!(s, [x] => out, s.mul(x, s.splat(factor))),
+        ElementwiseFunction::Softcap(cap) => each_vector!(s, [x] => out, soft_cap(s, x, cap)),
+        ElementwiseFunction::Clamp(limit) => {
             each_vector!(s, [x] => out, s.min(s.splat(limit), s.max(s.splat(-limit), x)));
         }
     }
@@ -63,23 +63,27 @@ pub fn reference_affine(x: f32, weight: f32, bias: f32) -> f32 {
 }
 
 /// Returns the map in double precision, from the definition.
-pub fn reference(map: Map, x: f64) -> f64 {
+pub fn reference(map: ElementwiseFunction, x: f64) -> f64 {
     match map {
-        Map::Scale(factor) => x * f64::from(factor),
-        Map::Softcap(cap) => f64::from(cap) * libm::tanh(x / f64::from(cap)),
-        Map::Clamp(limit) => x.clamp(-f64::from(limit), f64::from(limit)),
+        ElementwiseFunction::Scale(factor) => x * f64::from(factor),
+        ElementwiseFunction::Softcap(cap) => f64::from(cap) * libm::tanh(x / f64::from(cap)),
+        ElementwiseFunction::Clamp(limit) => x.clamp(-f64::from(limit), f64::from(limit)),
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Map, reference, reference_affine};
-    use crate::ops::testing::{Random, bits, tables};
+    use super::{ElementwiseFunction, reference, reference_affine};
+    use crate::ops::testing::{TestRandom, bits, tables};
 
     #[test]
     fn maps_agree_with_the_definition_and_bit_for_bit_with_each_other() {
-        let x = Random::new(3).vector(333, 70.0);
-        for map in [Map::Scale(0.22), Map::Softcap(30.0), Map::Clamp(8.0)] {
+        let x = TestRandom::new(3).vector(333, 70.0);
+        for map in [
+            ElementwiseFunction::Scale(0.22),
+            ElementwiseFunction::Softcap(30.0),
+            ElementwiseFunction::Clamp(8.0),
+        ] {
             let mut first = None;
             for table in tables() {
                 let mut out = vec![0.0; x.len()];
@@ -95,7 +99,7 @@ mod tests {
 
     #[test]
     fn factors_and_terms_are_rounded_once() {
-        let mut random = Random::new(5);
+        let mut random = TestRandom::new(5);
         for length in [1, 16, 19, 576] {
             let [x, weight, bias] = [3.0, 1.5, 0.25].map(|scale| random.vector(length, scale));
             for table in tables() {
@@ -114,7 +118,7 @@ mod tests {
 
     #[test]
     fn sums_are_exact() {
-        let mut random = Random::new(4);
+        let mut random = TestRandom::new(4);
         for length in [1, 16, 19, 576] {
             let (a, b) = (random.vector(length, 5.0), random.vector(length, 5.0));
             for table in tables() {

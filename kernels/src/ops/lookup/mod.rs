@@ -37,12 +37,12 @@ fn body<S: Simd>(s: S, ty: PanelType, panel: &[u8], lane: usize, out: &mut [f32]
 
 #[cfg(test)]
 mod tests {
-    use crate::ops::testing::{Random, bits, tables};
+    use crate::ops::testing::{TestRandom, bits, tables};
     use crate::panel::{PanelType, ROWS, row_values};
 
     #[test]
     fn all_kernels_give_the_rows_of_panels() {
-        let mut random = Random::new(31);
+        let mut random = TestRandom::new(31);
         for &ty in PanelType::ALL {
             let columns = [1, 15, 64, 100, 256, 576];
             for (columns, bytes) in columns.into_iter().filter_map(|k| Some((k, ty.panel_bytes(k)?))) {

@@ -9,21 +9,21 @@ use super::formats::{QuantPlane, ScaleScheme};
 use super::row_types::BookRow;
 use super::run::MatmulShare;
 use super::simd::MatmulSimd;
-use super::{Function, Output, Product, run};
-use crate::Features;
+use super::{Function, MatmulOperands, Output, run};
+use crate::CpuFeatures;
 use crate::ops::Kernel;
 use crate::quant::codebooks;
 use crate::simd::{Avx2, InstructionSet};
 
-pub(super) const KERNEL: Kernel<Function> = Kernel::new("matmul-avx2", Features::AVX2, avx2);
+pub(super) const KERNEL: Kernel<Function> = Kernel::new("matmul-avx2", CpuFeatures::AVX2, avx2);
 
-fn avx2(product: &Product<'_>, rows: Range<usize>, panels: Range<usize>, out: Output<'_>) {
+fn avx2(product: &MatmulOperands<'_>, rows: Range<usize>, panels: Range<usize>, out: Output<'_>) {
     // SAFETY: the kernel list selects this entry only if the processor has AVX2.
     unsafe { shell(product, rows, panels, out) }
 }
 
 #[target_feature(enable = "avx2,fma,f16c")]
-fn shell(product: &Product<'_>, rows: Range<usize>, panels: Range<usize>, out: Output<'_>) {
+fn shell(product: &MatmulOperands<'_>, rows: Range<usize>, panels: Range<usize>, out: Output<'_>) {
     run::run::<Avx2, 2, 1>(Avx2::inside(), product, rows, panels, out);
 }
 
@@ -59,7 +59,7 @@ pub(super) trait Integers: InstructionSet {
 
 /// 16-bit pair sums that are not widened yet, and 32-bit sums.
 #[derive(Clone, Copy)]
-pub(super) struct Dot {
+pub(super) struct PairSums {
     pairs: __m256i,
     sums: __m256i,
 }
@@ -80,17 +80,17 @@ impl Integers for Avx2 {
     /// Products of signed bytes take twice as many instructions as those of small unsigned values.
     const WIDE: bool = false;
     const SPREAD: bool = true;
-    type Dot = Dot;
+    type Dot = PairSums;
 
     #[inline(always)]
     fn start(self, _initial: __m256i) -> Self::Dot {
-        intrinsic!(Dot { pairs: _mm256_setzero_si256(), sums: _mm256_setzero_si256() })
+        intrinsic!(PairSums { pairs: _mm256_setzero_si256(), sums: _mm256_setzero_si256() })
     }
     #[inline(always)]
     fn dot_small(self, sum: Self::Dot, weights: __m256i, a: __m256i) -> Self::Dot {
         intrinsic!({
             let pairs = _mm256_add_epi16(sum.pairs, _mm256_maddubs_epi16(weights, a));
-            Dot { pairs: in_order(pairs), sums: sum.sums }
+            PairSums { pairs: in_order(pairs), sums: sum.sums }
         })
     }
     #[inline(always)]
@@ -99,14 +99,14 @@ impl Integers for Avx2 {
             // The sign is moved from the weight to the activation; 2 · 128 · 127 fits into 16 bits.
             let pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(weights), _mm256_sign_epi8(a, weights));
             let widened = _mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
-            Dot { pairs: sum.pairs, sums: in_order(_mm256_add_epi32(sum.sums, widened)) }
+            PairSums { pairs: sum.pairs, sums: in_order(_mm256_add_epi32(sum.sums, widened)) }
         })
     }
     #[inline(always)]
     fn settle(self, sum: Self::Dot) -> Self::Dot {
         intrinsic!({
             let widened = _mm256_madd_epi16(sum.pairs, _mm256_set1_epi16(1));
-            Dot { pairs: _mm256_setzero_si256(), sums: _mm256_add_epi32(sum.sums, widened) }
+            PairSums { pairs: _mm256_setzero_si256(), sums: _mm256_add_epi32(sum.sums, widened) }
         })
     }
     #[inline(always)]
@@ -121,13 +121,13 @@ impl Integers for Avx2 {
     }
     #[inline(always)]
     fn start_short(self, short: __m256i) -> Self::Dot {
-        intrinsic!(Dot { pairs: short, sums: _mm256_setzero_si256() })
+        intrinsic!(PairSums { pairs: short, sums: _mm256_setzero_si256() })
     }
     #[inline(always)]
     fn weigh(self, total: Self::Dot, dot: Self::Dot, factors: __m256i) -> Self::Dot {
         intrinsic!({
             let products = _mm256_madd_epi16(dot.pairs, factors);
-            Dot { pairs: total.pairs, sums: _mm256_add_epi32(total.sums, products) }
+            PairSums { pairs: total.pairs, sums: _mm256_add_epi32(total.sums, products) }
         })
     }
 }

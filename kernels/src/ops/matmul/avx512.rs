@@ -4,21 +4,21 @@ use core::arch::x86_64::*;
 use core::ops::Range;
 
 use super::simd::MatmulSimd;
-use super::{Function, Output, Product, run};
-use crate::Features;
+use super::{Function, MatmulOperands, Output, run};
+use crate::CpuFeatures;
 use crate::ops::Kernel;
 use crate::quant::codebooks;
 use crate::simd::Avx512;
 
-pub(super) const KERNEL: Kernel<Function> = Kernel::new("matmul-avx512vnni", Features::AVX512, avx512);
+pub(super) const KERNEL: Kernel<Function> = Kernel::new("matmul-avx512vnni", CpuFeatures::AVX512, avx512);
 
-fn avx512(product: &Product<'_>, rows: Range<usize>, panels: Range<usize>, out: Output<'_>) {
+fn avx512(product: &MatmulOperands<'_>, rows: Range<usize>, panels: Range<usize>, out: Output<'_>) {
     // SAFETY: the kernel list selects this entry only if the processor has AVX-512.
     unsafe { shell(product, rows, panels, out) }
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
-pub(super) fn shell(product: &Product<'_>, rows: Range<usize>, panels: Range<usize>, out: Output<'_>) {
+pub(super) fn shell(product: &MatmulOperands<'_>, rows: Range<usize>, panels: Range<usize>, out: Output<'_>) {
     run::run::<Avx512, 4, 2>(Avx512::inside(), product, rows, panels, out);
 }
 

@@ -4,21 +4,21 @@ use core::arch::x86_64::*;
 use core::ops::Range;
 
 use super::avx2::Integers;
-use super::{Function, Output, Product, run};
-use crate::Features;
+use super::{Function, MatmulOperands, Output, run};
+use crate::CpuFeatures;
 use crate::ops::Kernel;
 use crate::simd::outline_with;
 
 pub(super) const KERNEL: Kernel<Function> =
-    Kernel::new("matmul-avxvnni", Features::AVX2.with(Features::AVXVNNI), avx_vnni);
+    Kernel::new("matmul-avxvnni", CpuFeatures::AVX2.with(CpuFeatures::AVXVNNI), avx_vnni);
 
-fn avx_vnni(product: &Product<'_>, rows: Range<usize>, panels: Range<usize>, out: Output<'_>) {
+fn avx_vnni(product: &MatmulOperands<'_>, rows: Range<usize>, panels: Range<usize>, out: Output<'_>) {
     // SAFETY: the kernel list selects this entry only if the processor has AVX2 and AVX-VNNI.
     unsafe { shell(product, rows, panels, out) }
 }
 
 #[target_feature(enable = "avx2,fma,f16c,avxvnni")]
-fn shell(product: &Product<'_>, rows: Range<usize>, panels: Range<usize>, out: Output<'_>) {
+fn shell(product: &MatmulOperands<'_>, rows: Range<usize>, panels: Range<usize>, out: Output<'_>) {
     run::run::<AvxVnni, 2, 2>(AvxVnni::inside(), product, rows, panels, out);
 }
 

@@ -10,8 +10,8 @@ use super::row_types::{BookRow, RowScheme};
 use super::run::MatmulShare;
 use super::simd::MatmulSimd;
 use super::tile::{LINE, QuantizedRow, block_bytes, macro_bytes, row_sum, scaled_sum, sixteen_groups};
-use super::{Input, Product};
-use crate::ops::quantize::Layout;
+use super::{Input, MatmulOperands};
+use crate::ops::quantize::QuantizedRowLayout;
 use crate::panel::ROWS as PANEL_ROWS;
 
 /// Rows per tile if there are enough: the cost of unpacking weights is shared by more rows.
@@ -271,10 +271,10 @@ impl MatmulShare<'_> {
         let mut broadcast = MaybeUninit::<[__m256i; VECTORS]>::uninit();
         let broadcast: *mut __m256i = broadcast.as_mut_ptr().cast();
         let mut kept = [const { MaybeUninit::<[K::Sum; R]>::uninit() }; PANELS * PER_PANEL];
-        // SAFETY: `Product::check` ensures that the rows and panels exist; broadcast vectors and kept sums
+        // SAFETY: `MatmulOperands::check` ensures that the rows and panels exist; broadcast vectors and kept sums
         // are written before they are read.
         unsafe {
-            let rows = QuantizedRow::of(words, Layout::new(self.product.columns), numbers);
+            let rows = QuantizedRow::of(words, QuantizedRowLayout::new(self.product.columns), numbers);
             for strip in self.panels.clone().step_by(PANELS) {
                 let panels = strip..self.panels.end.min(strip + PANELS);
                 for start in (0..shape.blocks).step_by(shape.at_once) {
@@ -328,7 +328,7 @@ struct Shape {
 
 impl Shape {
     #[inline(always)]
-    fn new<N: Integers, K: Broadcast<N, R>, const R: usize>(product: &Product<'_>) -> Self {
+    fn new<N: Integers, K: Broadcast<N, R>, const R: usize>(product: &MatmulOperands<'_>) -> Self {
         let most = const { columns_at_once(R) / (64 * K::MACROS) };
         const { assert!(columns_at_once(R) / (64 * K::MACROS) * K::VECTORS <= VECTORS) };
         let blocks = product.columns.div_ceil(64 * K::MACROS);

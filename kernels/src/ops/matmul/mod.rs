@@ -53,7 +53,7 @@ use core::ops::Range;
 pub use reference::reference;
 
 use super::Kernel;
-use super::quantize::Layout;
+use super::quantize::QuantizedRowLayout;
 use crate::panel::{InputKind, PanelType, ROWS};
 
 /// The activation rows, the left operand of a matmul.
@@ -74,7 +74,7 @@ pub enum Input<'a> {
 
 /// The operands of a matmul.
 #[derive(Clone, Copy, Debug)]
-pub struct Product<'a> {
+pub struct MatmulOperands<'a> {
     /// The packed layout of the matrix.
     pub panel: PanelType,
     /// The packed panels.
@@ -99,7 +99,7 @@ impl Input<'_> {
     }
 }
 
-impl Product<'_> {
+impl MatmulOperands<'_> {
     /// Returns the number of panels of the matrix.
     pub fn panels(&self) -> usize {
         self.outputs.div_ceil(ROWS)
@@ -117,7 +117,7 @@ impl Product<'_> {
         assert!(self.input.kind() == self.panel.input(), "{} panels take other rows", self.panel.name());
         match self.input {
             Input::Quantized(words) | Input::Rotated(words) => {
-                let end = rows.end.checked_mul(Layout::new(self.columns).words());
+                let end = rows.end.checked_mul(QuantizedRowLayout::new(self.columns).words());
                 assert!(end.is_some_and(|end| end <= words.len()), "{beyond}");
             }
             Input::Float { rows: input, stride } => {
@@ -174,7 +174,7 @@ impl<'a> Output<'a> {
 }
 
 /// Computes rows `rows` of the outputs in panels `panels`.
-pub type Function = fn(&Product<'_>, Range<usize>, Range<usize>, Output<'_>);
+pub type Function = fn(&MatmulOperands<'_>, Range<usize>, Range<usize>, Output<'_>);
 
 pub(crate) static LIST: &[Kernel<Function>] = &[
     #[cfg(target_arch = "x86_64")]

@@ -6,15 +6,15 @@ use core::ops::Range;
 use super::formats::{QuantPlane, ScaleScheme};
 use super::simd::MatmulSimd;
 use super::tile::{self, QuantizedRow};
-use super::{Function, Output, Product, run};
-use crate::Features;
+use super::{Function, MatmulOperands, Output, run};
+use crate::CpuFeatures;
 use crate::ops::Kernel;
 use crate::quant::codebooks;
 use crate::simd::{InstructionSet, Neon};
 
-pub(super) const KERNEL: Kernel<Function> = Kernel::new("matmul-neon", Features::NEON, neon);
+pub(super) const KERNEL: Kernel<Function> = Kernel::new("matmul-neon", CpuFeatures::NEON, neon);
 
-fn neon(product: &Product<'_>, rows: Range<usize>, panels: Range<usize>, out: Output<'_>) {
+fn neon(product: &MatmulOperands<'_>, rows: Range<usize>, panels: Range<usize>, out: Output<'_>) {
     run::run::<Neon, 4, 2>(Neon::inside(), product, rows, panels, out);
 }
 

@@ -5,29 +5,29 @@ use core::arch::asm;
 use core::ops::Range;
 
 use super::neon::Multiply;
-use super::{Function, Output, Product, run};
-use crate::Features;
+use super::{Function, MatmulOperands, Output, run};
+use crate::CpuFeatures;
 use crate::ops::Kernel;
 use crate::simd::outline_with;
 
 pub(super) const KERNEL: Kernel<Function> =
-    Kernel::new("matmul-dotprod", Features::NEON.with(Features::DOTPROD), dotprod);
+    Kernel::new("matmul-dotprod", CpuFeatures::NEON.with(CpuFeatures::DOTPROD), dotprod);
 
-fn dotprod(product: &Product<'_>, rows: Range<usize>, panels: Range<usize>, out: Output<'_>) {
+fn dotprod(product: &MatmulOperands<'_>, rows: Range<usize>, panels: Range<usize>, out: Output<'_>) {
     // SAFETY: the kernel list selects this entry only if the processor has dot products.
     unsafe { shell(product, rows, panels, out) }
 }
 
 #[target_feature(enable = "neon,dotprod")]
-fn shell(product: &Product<'_>, rows: Range<usize>, panels: Range<usize>, out: Output<'_>) {
-    run::run::<Dot, 4, 2>(Dot::inside(), product, rows, panels, out);
+fn shell(product: &MatmulOperands<'_>, rows: Range<usize>, panels: Range<usize>, out: Output<'_>) {
+    run::run::<NeonDotprod, 4, 2>(NeonDotprod::inside(), product, rows, panels, out);
 }
 
 /// A token that proves that the processor has the `dotprod` extension.
 #[derive(Clone, Copy)]
-pub(super) struct Dot(());
+pub(super) struct NeonDotprod(());
 
-impl Dot {
+impl NeonDotprod {
     /// Creates the token inside a function that is compiled for `dotprod`.
     #[inline]
     #[target_feature(enable = "neon,dotprod")]
@@ -36,9 +36,9 @@ impl Dot {
     }
 }
 
-outline_with!(Dot, "neon,dotprod");
+outline_with!(NeonDotprod, "neon,dotprod");
 
-impl Multiply for Dot {
+impl Multiply for NeonDotprod {
     #[inline(always)]
     fn dot(self, sum: int32x4_t, weights: uint8x16_t, a: i32) -> int32x4_t {
         let mut sum = sum;

@@ -9,30 +9,30 @@ use core::ops::Range;
 
 use super::formats::{QuantPlane, ScaleAddress, ScaleScheme};
 use super::neon::Multiply;
-use super::neon_dot::Dot;
+use super::neon_dot::NeonDotprod;
 use super::simd::MatmulSimd;
 use super::tile::{self, LINE, QuantizedRow, row_sum, scaled_sum};
-use super::{Function, Output, Product, run};
-use crate::Features;
+use super::{Function, MatmulOperands, Output, run};
+use crate::CpuFeatures;
 use crate::ops::Kernel;
 use crate::simd::outline_with;
 
 pub(super) const KERNEL: Kernel<Function> =
-    Kernel::new("matmul-i8mm", Features::NEON.with(Features::DOTPROD).with(Features::I8MM), i8mm);
+    Kernel::new("matmul-i8mm", CpuFeatures::NEON.with(CpuFeatures::DOTPROD).with(CpuFeatures::I8MM), i8mm);
 
-fn i8mm(product: &Product<'_>, rows: Range<usize>, panels: Range<usize>, out: Output<'_>) {
+fn i8mm(product: &MatmulOperands<'_>, rows: Range<usize>, panels: Range<usize>, out: Output<'_>) {
     // SAFETY: the kernel list selects this entry only if the processor has dot and matrix products.
     unsafe { shell(product, rows, panels, out) }
 }
 
 #[target_feature(enable = "neon,dotprod,i8mm")]
-fn shell(product: &Product<'_>, rows: Range<usize>, panels: Range<usize>, out: Output<'_>) {
+fn shell(product: &MatmulOperands<'_>, rows: Range<usize>, panels: Range<usize>, out: Output<'_>) {
     run::run::<I8mm, 4, 2>(I8mm::inside(), product, rows, panels, out);
 }
 
 /// A token that proves that the processor has the `dotprod` and `i8mm` extensions.
 #[derive(Clone, Copy)]
-pub(super) struct I8mm(Dot);
+pub(super) struct I8mm(NeonDotprod);
 
 /// Integer accumulators of one vector of outputs for two pairs of rows: `[pair][half]` holds, row-major,
 /// outputs 0 and 1 or 2 and 3.
@@ -42,7 +42,7 @@ impl I8mm {
     #[inline]
     #[target_feature(enable = "neon,dotprod,i8mm")]
     fn inside() -> Self {
-        Self(Dot::inside())
+        Self(NeonDotprod::inside())
     }
 
     /// Adds the product of the 2 × 8 matrix in `a` with the 2 × 8 matrix in `weights`, transposed.

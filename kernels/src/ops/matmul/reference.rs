@@ -1,25 +1,25 @@
 //! The scalar reference of matmul: output by output, directly from the contract.
 
-use super::{Input, Product};
+use super::{Input, MatmulOperands};
 use crate::float;
-use crate::ops::quantize::{Layout, Row};
+use crate::ops::quantize::{QuantizedRowLayout, QuantizedRowReader};
 use crate::panel::{self, ROWS};
 
 /// Returns output `output` of row `row`, with its bias and without a residual. `scratch` holds K floats and
 /// is used for float types only.
-pub fn reference(product: &Product<'_>, row: usize, output: usize, scratch: &mut [f32]) -> f32 {
+pub fn reference(product: &MatmulOperands<'_>, row: usize, output: usize, scratch: &mut [f32]) -> f32 {
     let bytes = product.panel.panel_bytes(product.columns).unwrap_or(0);
     let panel = &product.weights[output / ROWS * bytes..][..bytes];
     if let Input::Rotated(words) = product.input {
-        let layout = Layout::new(product.columns);
-        let row = Row::new(layout, &words[row * layout.words()..][..layout.words()]);
+        let layout = QuantizedRowLayout::new(product.columns);
+        let row = QuantizedRowReader::new(layout, &words[row * layout.words()..][..layout.words()]);
         let sum = whole_row(product, panel, output % ROWS, row);
         return product.bias.get(output).map_or(sum, |bias| sum + bias);
     }
     let sum = match product.input {
         Input::Quantized(words) | Input::Rotated(words) => {
-            let layout = Layout::new(product.columns);
-            let row = Row::new(layout, &words[row * layout.words()..][..layout.words()]);
+            let layout = QuantizedRowLayout::new(product.columns);
+            let row = QuantizedRowReader::new(layout, &words[row * layout.words()..][..layout.words()]);
             integers(product, panel, output % ROWS, row)
         }
         Input::Float { rows, stride } => {
@@ -31,7 +31,7 @@ pub fn reference(product: &Product<'_>, row: usize, output: usize, scratch: &mut
     product.bias.get(output).map_or(sum, |bias| sum + bias)
 }
 
-fn integers(product: &Product<'_>, panel: &[u8], lane: usize, row: Row<'_>) -> f32 {
+fn integers(product: &MatmulOperands<'_>, panel: &[u8], lane: usize, row: QuantizedRowReader<'_>) -> f32 {
     let size = product.panel.sub_block();
     let mut sum = 0.0;
     for index in 0..product.panel.columns_padded(product.columns) / size {
@@ -48,7 +48,7 @@ fn integers(product: &Product<'_>, panel: &[u8], lane: usize, row: Row<'_>) -> f
     sum
 }
 
-fn whole_row(product: &Product<'_>, panel: &[u8], lane: usize, row: Row<'_>) -> f32 {
+fn whole_row(product: &MatmulOperands<'_>, panel: &[u8], lane: usize, row: QuantizedRowReader<'_>) -> f32 {
     let size = product.panel.sub_block();
     let (mut sum, mut scale) = (0, 0.0);
     for index in 0..product.panel.columns_padded(product.columns) / size {

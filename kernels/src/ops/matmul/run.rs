@@ -7,8 +7,8 @@ use super::formats::{QuantPlane, ScaleScheme, by_type};
 use super::row_types::{self, BookRow, ByteRow, RowScheme};
 use super::simd::MatmulSimd;
 use super::tile::{self, Bf16Pair, F16Pair, F32Element, FloatElement, LINE, QuantizedRow};
-use super::{Input, Output, Product};
-use crate::ops::quantize::Layout;
+use super::{Input, MatmulOperands, Output};
+use crate::ops::quantize::QuantizedRowLayout;
 use crate::panel::{PanelType, ROWS};
 use crate::simd::Outlined;
 
@@ -17,7 +17,7 @@ use crate::simd::Outlined;
 #[inline(always)]
 pub(super) fn run<L: MatmulSimd, const V1: usize, const VN: usize>(
     l: L,
-    product: &Product<'_>,
+    product: &MatmulOperands<'_>,
     rows: Range<usize>,
     panels: Range<usize>,
     out: Output<'_>,
@@ -91,18 +91,18 @@ struct Shape {
     /// Blocks per panel.
     blocks: usize,
     /// Layout of quantized rows.
-    layout: Layout,
+    layout: QuantizedRowLayout,
 }
 
 impl Shape {
-    fn new(product: &Product<'_>) -> Self {
+    fn new(product: &MatmulOperands<'_>) -> Self {
         let (panel, columns) = (product.panel, product.columns);
         Self {
             weights: product.weights.as_ptr(),
             panel_bytes: panel.panel_bytes(columns).unwrap_or(0),
             columns,
             blocks: panel.columns_padded(columns) / panel.block_columns(),
-            layout: Layout::new(columns),
+            layout: QuantizedRowLayout::new(columns),
         }
     }
 }
@@ -138,7 +138,7 @@ impl<P: QuantPlane, S: ScaleScheme> Kind for Integers<P, S> {
     ) -> [[L::F; V]; M] {
         let mut sums = [[l.splat(0.0); V]; M];
         let Input::Quantized(words) = input else { return sums };
-        // SAFETY: `Product::check` ensures that the rows and panels exist.
+        // SAFETY: `MatmulOperands::check` ensures that the rows and panels exist.
         unsafe {
             let rows = QuantizedRow::several(words, shape.layout, row);
             l.integers::<P, S, M, V>(&vectors.panels, &vectors.lanes, &rows, shape.blocks, &mut sums);
@@ -159,7 +159,7 @@ impl<E: FloatElement> Kind for Floats<E> {
     ) -> [[L::F; V]; M] {
         let mut sums = [[l.splat(0.0); V]; M];
         let Input::Float { rows, stride } = input else { return sums };
-        // SAFETY: `Product::check` ensures that the rows and panels exist.
+        // SAFETY: `MatmulOperands::check` ensures that the rows and panels exist.
         unsafe {
             let rows = core::array::from_fn(|m| rows.as_ptr().add((row + m) * stride));
             tile::floats::<L, E, M, V>(l, &vectors.panels, &vectors.lanes, &rows, shape.columns, &mut sums);
@@ -185,7 +185,7 @@ impl<R: RowScheme> Kind for Rows<R> {
     ) -> [[L::F; V]; M] {
         let zero = [[l.splat(0.0); V]; M];
         let Input::Rotated(words) = input else { return zero };
-        // SAFETY: `Product::check` ensures that the rows and panels exist.
+        // SAFETY: `MatmulOperands::check` ensures that the rows and panels exist.
         unsafe {
             let rows = QuantizedRow::several(words, shape.layout, row);
             row_types::products::<L, R, M, V>(
@@ -201,7 +201,7 @@ impl<R: RowScheme> Kind for Rows<R> {
 
 /// The share of a matmul that one call computes.
 pub(super) struct MatmulShare<'a> {
-    pub(super) product: &'a Product<'a>,
+    pub(super) product: &'a MatmulOperands<'a>,
     pub(super) rows: Range<usize>,
     pub(super) panels: Range<usize>,
     pub(super) out: Output<'a>,
@@ -210,7 +210,7 @@ pub(super) struct MatmulShare<'a> {
 impl<'a> MatmulShare<'a> {
     /// Panics if the share is out of bounds: the kernels read and write without bounds checks.
     pub(super) fn checked(
-        product: &'a Product<'a>,
+        product: &'a MatmulOperands<'a>,
         rows: Range<usize>,
         panels: Range<usize>,
         out: Output<'a>,
@@ -299,12 +299,12 @@ impl MatmulShare<'_> {
         let panel_of = |v: usize| (vector + v) / per_panel;
         let lane_of = |v: usize| (vector + v) % per_panel * L::WIDTH;
         let vectors: Vectors<V> = Vectors {
-            // SAFETY: `Product::check` ensures that the panels exist.
+            // SAFETY: `MatmulOperands::check` ensures that the panels exist.
             panels: core::array::from_fn(|v| unsafe { shape.weights.add(panel_of(v) * shape.panel_bytes) }),
             lanes: core::array::from_fn(lane_of),
             outputs: core::array::from_fn(|v| panel_of(v) * ROWS + lane_of(v)),
         };
-        // SAFETY: `Product::check` ensures that the rows and panels exist.
+        // SAFETY: `MatmulOperands::check` ensures that the rows and panels exist.
         let sums = unsafe { kind.products::<L, M, V>(l, self.product.input, shape, row, &vectors) };
         for (m, sums) in sums.iter().enumerate() {
             for (sums, output) in sums.iter().zip(&vectors.outputs) {

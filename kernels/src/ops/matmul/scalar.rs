@@ -2,21 +2,21 @@
 
 use core::ops::Range;
 
-use super::{Function, Input, Output, Product};
-use crate::Features;
+use super::{Function, Input, MatmulOperands, Output};
+use crate::CpuFeatures;
 use crate::float;
 use crate::ops::Kernel;
-use crate::ops::quantize::{Layout, Row};
+use crate::ops::quantize::{QuantizedRowLayout, QuantizedRowReader};
 use crate::panel::{self, ROWS, SubBlock};
 
-pub(super) const KERNEL: Kernel<Function> = Kernel::new("matmul-scalar", Features::NONE, scalar);
+pub(super) const KERNEL: Kernel<Function> = Kernel::new("matmul-scalar", CpuFeatures::NONE, scalar);
 
 /// Rows that share an unpacked sub-block.
 const TILE: usize = 8;
 /// Columns of a float row that are unpacked at a time.
 const COLUMNS: usize = 64;
 
-fn scalar(product: &Product<'_>, rows: Range<usize>, panels: Range<usize>, out: Output<'_>) {
+fn scalar(product: &MatmulOperands<'_>, rows: Range<usize>, panels: Range<usize>, out: Output<'_>) {
     product.check(&rows, &panels);
     let outputs = panels.start * ROWS..(panels.end * ROWS).min(product.outputs);
     for output in outputs {
@@ -35,20 +35,20 @@ fn scalar(product: &Product<'_>, rows: Range<usize>, panels: Range<usize>, out: 
 }
 
 /// Returns the panel of an output.
-fn panel_of<'a>(product: &Product<'a>, output: usize) -> &'a [u8] {
+fn panel_of<'a>(product: &MatmulOperands<'a>, output: usize) -> &'a [u8] {
     let bytes = product.panel.panel_bytes(product.columns).unwrap_or(0);
     &product.weights[output / ROWS * bytes..][..bytes]
 }
 
-fn integers(product: &Product<'_>, words: &[i32], rows: Range<usize>, output: usize) -> [f32; TILE] {
+fn integers(product: &MatmulOperands<'_>, words: &[i32], rows: Range<usize>, output: usize) -> [f32; TILE] {
     let panel = panel_of(product, output);
-    let layout = Layout::new(product.columns);
+    let layout = QuantizedRowLayout::new(product.columns);
     let size = product.panel.sub_block();
     let mut sums = [0.0; TILE];
     for index in 0..product.panel.columns_padded(product.columns) / size {
         let block = panel::sub_block(product.panel, panel, output % ROWS, index);
         for (row, sum) in rows.clone().zip(&mut sums) {
-            let row = Row::new(layout, &words[row * layout.words()..][..layout.words()]);
+            let row = QuantizedRowReader::new(layout, &words[row * layout.words()..][..layout.words()]);
             *sum = add_sub_block(product, &block, row, index * size, *sum);
         }
     }
@@ -56,10 +56,11 @@ fn integers(product: &Product<'_>, words: &[i32], rows: Range<usize>, output: us
 }
 
 /// Computes the outputs of row types.
-fn whole_rows(product: &Product<'_>, words: &[i32], rows: Range<usize>, output: usize) -> [f32; TILE] {
+fn whole_rows(product: &MatmulOperands<'_>, words: &[i32], rows: Range<usize>, output: usize) -> [f32; TILE] {
     let panel = panel_of(product, output);
-    let layout = Layout::new(product.columns);
-    let row_of = |row: usize| Row::new(layout, &words[row * layout.words()..][..layout.words()]);
+    let layout = QuantizedRowLayout::new(product.columns);
+    let row_of =
+        |row: usize| QuantizedRowReader::new(layout, &words[row * layout.words()..][..layout.words()]);
     let size = product.panel.sub_block();
     let (mut sums, mut scale) = ([0; TILE], 0.0);
     for index in 0..product.panel.columns_padded(product.columns) / size {
@@ -76,7 +77,13 @@ fn whole_rows(product: &Product<'_>, words: &[i32], rows: Range<usize>, output: 
     results
 }
 
-fn add_sub_block(product: &Product<'_>, block: &SubBlock, row: Row<'_>, column: usize, sum: f32) -> f32 {
+fn add_sub_block(
+    product: &MatmulOperands<'_>,
+    block: &SubBlock,
+    row: QuantizedRowReader<'_>,
+    column: usize,
+    sum: f32,
+) -> f32 {
     let size = product.panel.sub_block();
     let words = row.words(column..column + size);
     let scale = row.scale(column);
@@ -101,7 +108,7 @@ fn total(words: &[i32]) -> i32 {
 }
 
 fn floats(
-    product: &Product<'_>,
+    product: &MatmulOperands<'_>,
     input: &[f32],
     stride: usize,
     rows: Range<usize>,

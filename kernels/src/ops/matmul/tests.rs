@@ -1,14 +1,14 @@
-use super::{Input, Output, Product, reference};
+use super::{Input, MatmulOperands, Output, reference};
 use crate::Cpu;
 use crate::hadamard;
 use crate::ops::Kernels;
-use crate::ops::quantize::{self, Layout};
-use crate::ops::testing::{Random, bits, tables};
+use crate::ops::quantize::{self, QuantizedRowLayout};
+use crate::ops::testing::{TestRandom, bits, tables};
 use crate::panel::{self, InputKind, PanelType, ROWS};
 use crate::quant::BlockType;
 use crate::quant::row::RowType;
 
-type Encode<'a> = dyn Fn(&[f32], &mut Random) -> Vec<u8> + 'a;
+type Encode<'a> = dyn Fn(&[f32], &mut TestRandom) -> Vec<u8> + 'a;
 type Pack<'a> = dyn Fn(&[&[u8]], &mut [u8]) -> bool + 'a;
 
 /// A packed matrix of random blocks with its inputs.
@@ -29,10 +29,10 @@ impl Case {
         outputs: usize,
         columns: usize,
         rows: usize,
-        random: &mut Random,
+        random: &mut TestRandom,
     ) -> Self {
         let row_bytes = block.row_bytes(columns).unwrap();
-        let encode = |values: &[f32], random: &mut Random| {
+        let encode = |values: &[f32], random: &mut TestRandom| {
             let mut row = vec![0; row_bytes];
             if !block.encode_row(values, None, &mut row) {
                 row.iter_mut().for_each(|byte| *byte = (random.bits() & 0x37) as u8);
@@ -48,9 +48,9 @@ impl Case {
         outputs: usize,
         columns: usize,
         rows: usize,
-        random: &mut Random,
+        random: &mut TestRandom,
     ) -> Self {
-        let encode = |values: &[f32], _: &mut Random| {
+        let encode = |values: &[f32], _: &mut TestRandom| {
             let mut rotated = values.to_vec();
             rotated.resize(columns.next_multiple_of(64), 0.0);
             hadamard::rotate(&mut rotated);
@@ -67,7 +67,7 @@ impl Case {
         outputs: usize,
         columns: usize,
         rows: usize,
-        random: &mut Random,
+        random: &mut TestRandom,
         encode: &Encode<'_>,
         pack: &Pack<'_>,
     ) -> Self {
@@ -84,7 +84,7 @@ impl Case {
             assert!(pack(&rows, out));
         }
         let x = random.vector(rows * columns, 3.0);
-        let layout = Layout::new(columns);
+        let layout = QuantizedRowLayout::new(columns);
         let mut words = vec![0; rows * layout.words()];
         for (x, words) in x.chunks(columns).zip(words.chunks_mut(layout.words())) {
             if panel.is_row() { quantize::reference_rotated(x, words) } else { quantize::reference(x, words) }
@@ -92,13 +92,13 @@ impl Case {
         Self { panel, weights, outputs, columns, bias: random.vector(outputs, 1.0), words, rows: x }
     }
 
-    fn product(&self) -> Product<'_> {
+    fn product(&self) -> MatmulOperands<'_> {
         let input = match self.panel.input() {
             InputKind::Float => Input::Float { rows: &self.rows, stride: self.columns },
             InputKind::Quantized => Input::Quantized(&self.words),
             InputKind::Rotated => Input::Rotated(&self.words),
         };
-        Product {
+        MatmulOperands {
             panel: self.panel,
             weights: &self.weights,
             outputs: self.outputs,
@@ -122,7 +122,7 @@ impl Case {
 
 #[test]
 fn every_kernel_gives_the_reference_bits_for_every_type() {
-    let mut random = Random::new(9);
+    let mut random = TestRandom::new(9);
     for &block in BlockType::ALL {
         let sizes: &[usize] = match block.codec().elements {
             1 => &[1, 64, 97, 300],
@@ -173,7 +173,7 @@ fn check_rows(case: &Case, rows: &[usize], name: &str) {
 /// More rows and columns than one tile pass processes.
 #[test]
 fn many_rows_give_the_reference_bits() {
-    let mut random = Random::new(12);
+    let mut random = TestRandom::new(12);
     let (outputs, rows, columns) = (90, 141, 2304);
     for block in [BlockType::Q4_1, BlockType::Q8_0, BlockType::Q6_K] {
         check_rows(&Case::new(block, outputs, columns, rows, &mut random), &[0, 127, 128, 140], block.name());
@@ -186,7 +186,7 @@ fn many_rows_give_the_reference_bits() {
 /// More panels than accumulators are kept for.
 #[test]
 fn many_panels_give_the_reference_bits() {
-    let mut random = Random::new(14);
+    let mut random = TestRandom::new(14);
     for rows in [5, 11] {
         let (first, last) = (0, rows - 1);
         check_rows(&Case::new(BlockType::Q4_0, 530, 640, rows, &mut random), &[first, last], "Q4_0");
@@ -196,9 +196,9 @@ fn many_panels_give_the_reference_bits() {
 
 #[test]
 fn rows_do_not_depend_on_their_company() {
-    let mut random = Random::new(13);
+    let mut random = TestRandom::new(13);
     let (outputs, rows, columns) = (18, 512, 256);
-    let block = |ty, random: &mut Random| Case::new(ty, outputs, columns, rows, random);
+    let block = |ty, random: &mut TestRandom| Case::new(ty, outputs, columns, rows, random);
     let mut cases =
         [BlockType::Q4_1, BlockType::Q6_K, BlockType::F16].map(|ty| block(ty, &mut random)).to_vec();
     cases.extend(RowType::ALL.iter().map(|ty| Case::of_rows(*ty, outputs, columns, rows, &mut random)));
@@ -226,14 +226,14 @@ fn rows_do_not_depend_on_their_company() {
 fn row_types_do_not_overflow() {
     for ty in RowType::ALL {
         for sign in [1.0, -1.0] {
-            let mut random = Random::new(1);
+            let mut random = TestRandom::new(1);
             let mut case = Case::of_rows(*ty, 64, 2048, 21, &mut random);
             let mut row = vec![0; ty.row_bytes(2048).unwrap()];
             assert!(ty.encode(&[-1.0; 2048], None, &mut row));
             for panel in case.weights.chunks_mut(ty.panel().panel_bytes(2048).unwrap()) {
                 assert!(panel::pack_rows(*ty, &[row.as_slice(); 16], 2048, panel));
             }
-            let layout = Layout::new(2048);
+            let layout = QuantizedRowLayout::new(2048);
             for words in case.words.chunks_mut(layout.words()) {
                 // A row whose transform has the same value everywhere.
                 let mut x = vec![0.0; 2048];
@@ -249,7 +249,7 @@ fn row_types_do_not_overflow() {
 
 #[test]
 fn a_product_is_close_to_that_of_the_decoded_weights() {
-    let mut random = Random::new(10);
+    let mut random = TestRandom::new(10);
     for block in [BlockType::Q4_0, BlockType::Q4_1, BlockType::Q6_K, BlockType::Q8_0, BlockType::F16] {
         let case = Case::new(block, 16, 512, 1, &mut random);
         let product = case.product();
@@ -266,7 +266,7 @@ fn a_product_is_close_to_that_of_the_decoded_weights() {
 /// Includes enough rows for tiles, an odd number of panels, and no bias.
 #[test]
 fn parts_and_residual_add_up_to_the_whole() {
-    let mut random = Random::new(11);
+    let mut random = TestRandom::new(11);
     let mut cases = vec![Case::new(BlockType::Q4_1, 100, 192, 6, &mut random)];
     for &ty in RowType::ALL {
         cases.push(Case::of_rows(ty, 48, 192, 29, &mut random));
@@ -302,10 +302,10 @@ fn parts_and_residual_add_up_to_the_whole() {
 #[test]
 #[should_panic(expected = "rows beyond the input")]
 fn a_stride_that_wraps_is_refused() {
-    let mut random = Random::new(3);
+    let mut random = TestRandom::new(3);
     let case = Case::new(BlockType::F32, 16, 64, 2, &mut random);
     let input = Input::Float { rows: &case.rows, stride: usize::MAX - 63 };
-    let product = Product { input, ..case.product() };
+    let product = MatmulOperands { input, ..case.product() };
     let mut out = vec![0.0; 32];
     // SAFETY: the output is valid and not used elsewhere.
     let to = unsafe { Output::new(out.as_mut_ptr(), 2, 16, 16) };

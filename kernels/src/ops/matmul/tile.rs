@@ -2,7 +2,7 @@
 
 use super::formats::{QuantPlane, ScaleAddress, ScaleScheme};
 use super::simd::MatmulSimd;
-use crate::ops::quantize::Layout;
+use crate::ops::quantize::QuantizedRowLayout;
 
 /// Bytes of a line.
 pub(super) const LINE: usize = 64;
@@ -26,7 +26,7 @@ impl QuantizedRow {
     /// # Safety
     /// `start` must be valid for reads of a whole row of this layout.
     #[inline(always)]
-    pub(super) unsafe fn new(start: *const i32, layout: Layout) -> Self {
+    pub(super) unsafe fn new(start: *const i32, layout: QuantizedRowLayout) -> Self {
         // SAFETY: all offsets lie inside the row.
         unsafe {
             Self {
@@ -43,7 +43,11 @@ impl QuantizedRow {
     /// # Safety
     /// The rows must exist.
     #[inline(always)]
-    pub(super) unsafe fn several<const M: usize>(words: &[i32], layout: Layout, first: usize) -> [Self; M] {
+    pub(super) unsafe fn several<const M: usize>(
+        words: &[i32],
+        layout: QuantizedRowLayout,
+        first: usize,
+    ) -> [Self; M] {
         // SAFETY: guaranteed by the caller.
         unsafe { Self::of(words, layout, core::array::from_fn(|m| first + m)) }
     }
@@ -53,7 +57,11 @@ impl QuantizedRow {
     /// # Safety
     /// The rows must exist.
     #[inline(always)]
-    pub(super) unsafe fn of<const M: usize>(words: &[i32], layout: Layout, rows: [usize; M]) -> [Self; M] {
+    pub(super) unsafe fn of<const M: usize>(
+        words: &[i32],
+        layout: QuantizedRowLayout,
+        rows: [usize; M],
+    ) -> [Self; M] {
         // SAFETY: guaranteed by the caller.
         rows.map(|row| unsafe { Self::new(words.as_ptr().add(row * layout.words()), layout) })
     }

@@ -7,7 +7,7 @@ use super::row_types::{BookRow, ByteRow, RowScheme};
 use super::run::MatmulShare;
 use super::simd::MatmulSimd;
 use super::tile::{MacroBlockLines, QuantizedRow};
-use crate::ops::quantize::Layout;
+use crate::ops::quantize::QuantizedRowLayout;
 use crate::panel::ROWS;
 
 /// Minimum number of rows; fewer are faster without unpacking.
@@ -40,7 +40,7 @@ impl MatmulShare<'_> {
     #[inline(always)]
     fn wide_group<L: MatmulSimd, const V: usize>(&self, l: L, panel: usize, first: usize, count: usize) {
         let Input::Rotated(words) = self.product.input else { return };
-        let layout = Layout::new(self.product.columns);
+        let layout = QuantizedRowLayout::new(self.product.columns);
         let blocks = self.product.columns.div_ceil(64);
         let panel_bytes = self.product.panel.panel_bytes(self.product.columns).unwrap_or(0);
         let vectors = Strip::<V>::new::<L>();

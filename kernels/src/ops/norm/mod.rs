@@ -9,7 +9,7 @@ use crate::simd::{Simd, each_vector, instantiate};
 
 /// The parameters of a norm.
 #[derive(Clone, Copy, Debug)]
-pub struct Arguments<'a> {
+pub struct NormArguments<'a> {
     /// Subtract the mean first (LayerNorm).
     pub centered: bool,
     /// Factor per column; its length is the group size.
@@ -21,12 +21,12 @@ pub struct Arguments<'a> {
 }
 
 /// Normalizes each group of `x` into `out` of the same length.
-pub type Function = fn(&Arguments<'_>, &[f32], &mut [f32]);
+pub type Function = fn(&NormArguments<'_>, &[f32], &mut [f32]);
 
-instantiate!(LIST: Function = "norm" body(arguments: &Arguments<'_>, x: &[f32], out: &mut [f32]));
+instantiate!(LIST: Function = "norm" body(arguments: &NormArguments<'_>, x: &[f32], out: &mut [f32]));
 
 #[inline(always)]
-fn body<S: Simd>(s: S, arguments: &Arguments<'_>, x: &[f32], out: &mut [f32]) {
+fn body<S: Simd>(s: S, arguments: &NormArguments<'_>, x: &[f32], out: &mut [f32]) {
     let group = arguments.weight.len().max(1);
     for (x, out) in x.chunks_exact(group).zip(out.chunks_exact_mut(group)) {
         one_group(s, arguments, x, out);
@@ -34,7 +34,7 @@ fn body<S: Simd>(s: S, arguments: &Arguments<'_>, x: &[f32], out: &mut [f32]) {
 }
 
 #[inline(always)]
-fn one_group<S: Simd>(s: S, arguments: &Arguments<'_>, x: &[f32], out: &mut [f32]) {
+fn one_group<S: Simd>(s: S, arguments: &NormArguments<'_>, x: &[f32], out: &mut [f32]) {
     let count = x.len() as f32;
     let mean = if arguments.centered { sum(s, x, |_, x| x) / count } else { 0.0 };
     let mean_lanes = s.splat(mean);
@@ -70,7 +70,7 @@ fn sum<S: Simd>(s: S, x: &[f32], term: impl Fn(S, S::F) -> S::F) -> f32 {
 }
 
 /// The scalar reference of the operation.
-pub fn reference(arguments: &Arguments<'_>, x: &[f32], out: &mut [f32]) {
+pub fn reference(arguments: &NormArguments<'_>, x: &[f32], out: &mut [f32]) {
     let group = arguments.weight.len();
     let lanes_of = |values: &mut dyn Iterator<Item = f32>, squared: bool| {
         let mut lanes = [0.0_f32; 16];
@@ -96,18 +96,18 @@ pub fn reference(arguments: &Arguments<'_>, x: &[f32], out: &mut [f32]) {
 
 #[cfg(test)]
 mod tests {
-    use super::{Arguments, reference};
-    use crate::ops::testing::{Random, bits, tables};
+    use super::{NormArguments, reference};
+    use crate::ops::testing::{TestRandom, bits, tables};
 
     #[test]
     fn all_kernels_give_the_reference_bits() {
-        let mut random = Random::new(1);
+        let mut random = TestRandom::new(1);
         for (group, groups) in [(1, 3), (15, 2), (16, 1), (24, 4), (64, 9), (576, 1), (641, 2)] {
             let x = random.vector(group * groups, 3.0);
             let weight = random.vector(group, 2.0);
             let bias = random.vector(group, 1.0);
             for (centered, bias) in [(false, &[][..]), (false, &bias), (true, &[]), (true, &bias)] {
-                let arguments = Arguments { centered, weight: &weight, bias, epsilon: 1e-5 };
+                let arguments = NormArguments { centered, weight: &weight, bias, epsilon: 1e-5 };
                 let mut want = vec![0.0; x.len()];
                 reference(&arguments, &x, &mut want);
                 for table in tables() {
@@ -122,7 +122,7 @@ mod tests {
     #[test]
     fn a_layer_norm_has_mean_zero_and_variance_one() {
         let x: Vec<f32> = (0..40).map(|i| i as f32).collect();
-        let arguments = Arguments { centered: true, weight: &[1.0; 40], bias: &[], epsilon: 0.0 };
+        let arguments = NormArguments { centered: true, weight: &[1.0; 40], bias: &[], epsilon: 0.0 };
         let mut out = vec![0.0; 40];
         tables()[0].norm()(&arguments, &x, &mut out);
         let mean: f32 = out.iter().sum::<f32>() / 40.0;

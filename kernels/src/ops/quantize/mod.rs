@@ -22,11 +22,11 @@ pub const BLOCK: usize = 32;
 /// In rotated rows all scales are equal, and the first scaled sum is replaced by the sum of all integers, as
 /// an integer; the other scaled sums are zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Layout {
+pub struct QuantizedRowLayout {
     padded: usize,
 }
 
-impl Layout {
+impl QuantizedRowLayout {
     /// Returns the layout of rows of `columns`.
     pub const fn new(columns: usize) -> Self {
         Self { padded: columns.next_multiple_of(256) }
@@ -53,7 +53,7 @@ impl Layout {
     }
 }
 
-/// Quantizes the row `x` into `out` of [`Layout::words`].
+/// Quantizes the row `x` into `out` of [`QuantizedRowLayout::words`].
 pub type Function = fn(x: &[f32], out: &mut [i32]);
 
 instantiate!(LIST: Function = "quantize" body(x: &[f32], out: &mut [i32]));
@@ -65,7 +65,7 @@ const VECTORS: usize = TOGETHER * BLOCK / LANES;
 
 #[inline(always)]
 fn body<S: Simd>(s: S, x: &[f32], out: &mut [i32]) {
-    let layout = Layout::new(x.len());
+    let layout = QuantizedRowLayout::new(x.len());
     let zero = s.splat(0.0);
     // Stays zero unless an element is not finite.
     let mut poison = zero;
@@ -128,7 +128,7 @@ fn load<S: Simd, const N: usize>(s: S, x: &[f32]) -> [S::F; N] {
 }
 
 /// Writes the result for a row that contains NaN or infinity.
-fn poison_row(layout: Layout, out: &mut [i32]) {
+fn poison_row(layout: QuantizedRowLayout, out: &mut [i32]) {
     out[..layout.words()].fill(0);
     out[layout.scales()..layout.sums()].fill(f32::NAN.to_bits() as i32);
 }
@@ -158,14 +158,14 @@ fn scales_of(largest: [f32; TOGETHER]) -> ([f32; TOGETHER], [f32; TOGETHER]) {
 
 /// A reader of a quantized row.
 #[derive(Clone, Copy, Debug)]
-pub struct Row<'a> {
-    layout: Layout,
+pub struct QuantizedRowReader<'a> {
+    layout: QuantizedRowLayout,
     words: &'a [i32],
 }
 
-impl<'a> Row<'a> {
-    /// Creates a reader of the row in `words` of [`Layout::words`].
-    pub fn new(layout: Layout, words: &'a [i32]) -> Self {
+impl<'a> QuantizedRowReader<'a> {
+    /// Creates a reader of the row in `words` of [`QuantizedRowLayout::words`].
+    pub fn new(layout: QuantizedRowLayout, words: &'a [i32]) -> Self {
         Self { layout, words }
     }
 
@@ -188,7 +188,7 @@ impl<'a> Row<'a> {
 
 /// The scalar reference of the operation.
 pub fn reference(x: &[f32], out: &mut [i32]) {
-    let layout = Layout::new(x.len());
+    let layout = QuantizedRowLayout::new(x.len());
     if x.iter().any(|x| !x.is_finite()) {
         return poison_row(layout, out);
     }
@@ -212,12 +212,12 @@ pub fn reference(x: &[f32], out: &mut [i32]) {
 
 #[cfg(test)]
 mod tests {
-    use super::{Layout, Row, reference};
-    use crate::ops::testing::{Random, tables};
+    use super::{QuantizedRowLayout, QuantizedRowReader, reference};
+    use crate::ops::testing::{TestRandom, tables};
 
     #[test]
     fn all_kernels_give_the_reference_bits() {
-        let mut random = Random::new(7);
+        let mut random = TestRandom::new(7);
         for columns in [1, 16, 31, 32, 33, 576, 640, 1536, 2049] {
             let mut x = random.vector(columns, 10.0);
             x[columns / 2] = 1e-38;
@@ -227,7 +227,7 @@ mod tests {
                 // Finite, but the sum of two of them is not.
                 x[64..96].fill(3e38);
             }
-            let mut want = vec![0; Layout::new(columns).words()];
+            let mut want = vec![0; QuantizedRowLayout::new(columns).words()];
             reference(&x, &mut want);
             for table in tables() {
                 let mut got = vec![-1; want.len()];
@@ -239,11 +239,11 @@ mod tests {
 
     #[test]
     fn values_come_back_within_half_a_step() {
-        let x = Random::new(8).vector(300, 3.0);
-        let layout = Layout::new(300);
+        let x = TestRandom::new(8).vector(300, 3.0);
+        let layout = QuantizedRowLayout::new(300);
         let mut words = vec![0; layout.words()];
         tables()[0].quantize()(&x, &mut words);
-        let row = Row::new(layout, &words);
+        let row = QuantizedRowReader::new(layout, &words);
         for (column, &x) in x.iter().enumerate() {
             let back = row.value(column) as f32 * row.scale(column);
             assert!((back - x).abs() <= row.scale(column) * 0.5001, "{column}: {x} became {back}");
@@ -256,9 +256,11 @@ mod tests {
             for place in 0..70 {
                 let mut x = vec![1.0; 70];
                 x[place] = bad;
-                let mut want = vec![0; Layout::new(70).words()];
+                let mut want = vec![0; QuantizedRowLayout::new(70).words()];
                 reference(&x, &mut want);
-                assert!((0..70).all(|column| Row::new(Layout::new(70), &want).scale(column).is_nan()));
+                assert!((0..70).all(|column| {
+                    QuantizedRowReader::new(QuantizedRowLayout::new(70), &want).scale(column).is_nan()
+                }));
                 for table in tables() {
                     let mut words = vec![-1; want.len()];
                     table.quantize()(&x, &mut words);

@@ -4,7 +4,7 @@
 //! `scale = largest |t| / 127 / 8`, `q = round(t · (127 / largest))`, ties to even. A row whose largest
 //! magnitude is below 2^−100 becomes all zero.
 
-use super::{Layout, load, poison_row, scale_of};
+use super::{QuantizedRowLayout, load, poison_row, scale_of};
 use crate::hadamard::{self, BLOCK};
 use crate::simd::{LANES, Simd, instantiate};
 
@@ -25,7 +25,7 @@ fn body<S: Simd>(s: S, x: &[f32], out: &mut [i32]) {
 /// Keeps the transform of up to `KEPT` blocks until the scale is known; later blocks are transformed again.
 #[inline(always)]
 fn quantize<S: Simd, const KEPT: usize>(s: S, x: &[f32], out: &mut [i32]) {
-    let layout = Layout::new(x.len());
+    let layout = QuantizedRowLayout::new(x.len());
     let zero = s.splat(0.0);
     // Stays zero unless an element is not finite.
     let mut poison = [zero; VECTORS];
@@ -72,7 +72,7 @@ fn quantize<S: Simd, const KEPT: usize>(s: S, x: &[f32], out: &mut [i32]) {
 /// Stores the integers of a block and their sums, and returns the total.
 #[inline(always)]
 fn put(
-    layout: Layout,
+    layout: QuantizedRowLayout,
     block: usize,
     bytes: &[[i8; LANES]; VECTORS],
     sums: [i32; VECTORS],
@@ -88,7 +88,7 @@ fn put(
 
 /// Stores the scale and the total of the row.
 #[inline(always)]
-fn finish(layout: Layout, scale: f32, total: i32, out: &mut [i32]) {
+fn finish(layout: QuantizedRowLayout, scale: f32, total: i32, out: &mut [i32]) {
     let scale = scale * hadamard::NORMAL;
     out[layout.scales()..layout.scaled_sums()].fill(scale.to_bits() as i32);
     out[layout.scaled_sums()] = total;
@@ -96,7 +96,7 @@ fn finish(layout: Layout, scale: f32, total: i32, out: &mut [i32]) {
 
 /// The scalar reference of the operation.
 pub fn reference(x: &[f32], out: &mut [i32]) {
-    let layout = Layout::new(x.len());
+    let layout = QuantizedRowLayout::new(x.len());
     out[..layout.words()].fill(0);
     let transformed = |block: &[f32]| {
         let mut whole = [0.0; BLOCK];
@@ -123,20 +123,20 @@ pub fn reference(x: &[f32], out: &mut [i32]) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Layout, Row};
+    use super::super::{QuantizedRowLayout, QuantizedRowReader};
     use super::reference;
     use crate::hadamard;
-    use crate::ops::testing::{Random, tables};
+    use crate::ops::testing::{TestRandom, tables};
 
     #[test]
     fn all_kernels_give_the_reference_bits() {
-        let mut random = Random::new(17);
+        let mut random = TestRandom::new(17);
         for columns in [1, 15, 63, 64, 65, 384, 576, 1000, 2049, 4161] {
             let x = random.vector(columns, 10.0);
             // Below the smallest scale, just above it, and at the largest magnitude that a block sum allows.
             let scaled = |factor: f32| x.iter().map(|x| x * factor).collect();
             for x in [x.clone(), vec![0.0; columns], scaled(1e-36), scaled(1e-31), scaled(5e35)] {
-                let mut want = vec![0; Layout::new(columns).words()];
+                let mut want = vec![0; QuantizedRowLayout::new(columns).words()];
                 reference(&x, &mut want);
                 for table in tables() {
                     let mut got = vec![-1; want.len()];
@@ -149,13 +149,13 @@ mod tests {
 
     #[test]
     fn rotated_back_it_is_the_row() {
-        let mut random = Random::new(18);
+        let mut random = TestRandom::new(18);
         let mut x = random.vector(200, 1.0);
         x[70] = 30.0;
-        let layout = Layout::new(200);
+        let layout = QuantizedRowLayout::new(200);
         let mut words = vec![0; layout.words()];
         tables()[0].quantize_rotated()(&x, &mut words);
-        let row = Row::new(layout, &words);
+        let row = QuantizedRowReader::new(layout, &words);
         let mut back: Vec<f32> =
             (0..256).map(|column| row.value(column) as f32 * row.scale(column)).collect();
         hadamard::rotate(&mut back);
@@ -171,9 +171,9 @@ mod tests {
         for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 3e38] {
             let mut x = vec![bad; 130];
             x[65] = 1.0;
-            let mut want = vec![0; Layout::new(130).words()];
+            let mut want = vec![0; QuantizedRowLayout::new(130).words()];
             reference(&x, &mut want);
-            assert!(Row::new(Layout::new(130), &want).scale(0).is_nan());
+            assert!(QuantizedRowReader::new(QuantizedRowLayout::new(130), &want).scale(0).is_nan());
             for table in tables() {
                 let mut words = vec![-1; want.len()];
                 table.quantize_rotated()(&x, &mut words);

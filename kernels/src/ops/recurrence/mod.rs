@@ -18,7 +18,7 @@ pub const PANEL: usize = LANES;
 
 /// The inputs of one token.
 #[derive(Clone, Copy, Debug)]
-pub struct Token<'a> {
+pub struct RecurrenceInputs<'a> {
     /// The query vector.
     pub query: &'a [f32],
     /// The key vector, as many columns as the query.
@@ -34,15 +34,15 @@ pub struct Token<'a> {
 
 /// Updates the state with a token and writes its output, as many columns as the value. The state is stored in
 /// panels of [`PANEL`] columns: row-major, with the panel's columns interleaved.
-pub type Function = fn(&Token<'_>, &mut [f32], &mut [f32]);
+pub type Function = fn(&RecurrenceInputs<'_>, &mut [f32], &mut [f32]);
 
-instantiate!(LIST: Function = "recurrence" body(token: &Token<'_>, state: &mut [f32], out: &mut [f32]));
+instantiate!(LIST: Function = "recurrence" body(token: &RecurrenceInputs<'_>, state: &mut [f32], out: &mut [f32]));
 
 /// Panels that are processed together, to hide the latency of the multiply-add chains.
 const TOGETHER: usize = 4;
 
 #[inline(always)]
-fn body<S: Simd>(s: S, token: &Token<'_>, state: &mut [f32], out: &mut [f32]) {
+fn body<S: Simd>(s: S, token: &RecurrenceInputs<'_>, state: &mut [f32], out: &mut [f32]) {
     let rows = token.key.len();
     let values = token.value.as_chunks::<LANES>().0;
     let outs = out.as_chunks_mut::<LANES>().0;
@@ -70,7 +70,7 @@ fn body<S: Simd>(s: S, token: &Token<'_>, state: &mut [f32], out: &mut [f32]) {
 #[inline(always)]
 fn panels<S: Simd, const P: usize>(
     s: S,
-    token: &Token<'_>,
+    token: &RecurrenceInputs<'_>,
     values: &[[f32; LANES]],
     state: &mut [[f32; LANES]],
     out: &mut [[f32; LANES]],
@@ -114,7 +114,7 @@ fn panels<S: Simd, const P: usize>(
 }
 
 /// The scalar reference of the operation.
-pub fn reference(token: &Token<'_>, state: &mut [f32], out: &mut [f32]) {
+pub fn reference(token: &RecurrenceInputs<'_>, state: &mut [f32], out: &mut [f32]) {
     let rows = token.key.len();
     let place = |row: usize, column: usize| (column / PANEL * rows + row) * PANEL + column % PANEL;
     for (column, (value, out)) in token.value.iter().zip(out).enumerate() {
@@ -136,12 +136,12 @@ pub fn reference(token: &Token<'_>, state: &mut [f32], out: &mut [f32]) {
 
 #[cfg(test)]
 mod tests {
-    use super::{PANEL, Token, reference};
-    use crate::ops::testing::{Random, bits, tables};
+    use super::{PANEL, RecurrenceInputs, reference};
+    use crate::ops::testing::{TestRandom, bits, tables};
 
     #[test]
     fn all_kernels_give_the_reference_bits() {
-        let mut random = Random::new(31);
+        let mut random = TestRandom::new(31);
         for (size, panels) in [(1, 1), (7, 3), (16, 4), (24, 6), (128, 9)] {
             let columns = panels * PANEL;
             let first = random.vector(size * columns, 1.0);
@@ -152,7 +152,7 @@ mod tests {
                     let (mut state, mut outs) = (first.clone(), Vec::new());
                     for [query, key, value] in &tokens {
                         let mut out = vec![f32::NAN; columns];
-                        function(&Token { query, key, value, decay, rate }, &mut state, &mut out);
+                        function(&RecurrenceInputs { query, key, value, decay, rate }, &mut state, &mut out);
                         outs.extend(out);
                     }
                     (bits(&state), bits(&outs))
@@ -173,7 +173,7 @@ mod tests {
         for table in tables() {
             let (mut state, mut out) = (vec![0.0; 16 * PANEL], [0.0; PANEL]);
             for value in &values {
-                let token = Token { query: &key, key: &key, value, decay: 1.0, rate: Some(1.0) };
+                let token = RecurrenceInputs { query: &key, key: &key, value, decay: 1.0, rate: Some(1.0) };
                 table.recurrence()(&token, &mut state, &mut out);
                 assert_eq!(&out, value);
             }

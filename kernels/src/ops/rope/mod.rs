@@ -68,11 +68,11 @@ pub fn reference(turns: &[f32], head_size: usize, x: &[f32], out: &mut [f32]) {
 #[cfg(test)]
 mod tests {
     use super::{reference, turns};
-    use crate::ops::testing::{Random, bits, tables};
+    use crate::ops::testing::{TestRandom, bits, tables};
 
     #[test]
     fn all_kernels_give_the_reference_bits() {
-        let mut random = Random::new(5);
+        let mut random = TestRandom::new(5);
         for (head_size, pairs, heads) in [(16, 8, 2), (24, 12, 3), (64, 32, 9), (80, 16, 1), (256, 128, 4)] {
             let frequencies: Vec<f32> =
                 (0..pairs).map(|i| 10_000_f32.powf(-(i as f32) / pairs as f32)).collect();
@@ -93,7 +93,7 @@ mod tests {
     fn turning_keeps_lengths() {
         let mut table = vec![0.0; 64];
         turns(&[0.37; 32], 1.0, 77, &mut table);
-        let x = Random::new(6).vector(64, 1.0);
+        let x = TestRandom::new(6).vector(64, 1.0);
         let mut out = vec![0.0; 64];
         tables()[0].rope()(&table, 64, &x, &mut out);
         let length = |x: &[f32]| x.iter().map(|x| x * x).sum::<f32>();

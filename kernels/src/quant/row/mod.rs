@@ -48,7 +48,7 @@ trait Grid {
 }
 
 /// The codec of one row type.
-pub(crate) struct Codec {
+pub(crate) struct RowCodec {
     name: &'static str,
     panel: PanelType,
     scale: fn(&[f32], Option<&[f32]>) -> f32,
@@ -58,7 +58,7 @@ pub(crate) struct Codec {
     has_factors: bool,
 }
 
-impl Codec {
+impl RowCodec {
     const fn new<G: Grid>(name: &'static str, panel: PanelType) -> Self {
         Self {
             name,
@@ -93,7 +93,7 @@ macro_rules! row_types {
             /// All types.
             pub const ALL: &[RowType] = &[$(RowType::$name,)*];
 
-            fn codec(self) -> &'static Codec {
+            fn codec(self) -> &'static RowCodec {
                 match self {
                     $(RowType::$name => &$file::$codec,)*
                 }

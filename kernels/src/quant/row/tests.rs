@@ -1,11 +1,11 @@
 use super::*;
 use crate::hadamard;
-use crate::ops::testing::Random;
+use crate::ops::testing::TestRandom;
 use crate::panel::{ROWS, pack_rows, row_values, sub_block};
 use crate::quant::BlockType;
 
 /// Returns approximately normal values, as in rotated rows: sums of many.
-fn normal(random: &mut Random, count: usize) -> Vec<f32> {
+fn normal(random: &mut TestRandom, count: usize) -> Vec<f32> {
     (0..count).map(|_| (0..12).map(|_| random.unit()).sum::<f32>() / 2.0).collect()
 }
 
@@ -33,7 +33,7 @@ fn block_squares(ty: BlockType, values: &[f32]) -> f64 {
 /// Values with a few outliers, like weights before rotation.
 #[test]
 fn less_error_is_left_than_by_block_types_of_more_bits() {
-    let mut random = Random::new(30);
+    let mut random = TestRandom::new(30);
     let (mut four, mut five, mut eight, mut more) = (0.0, 0.0, 0.0, 0.0);
     for _ in 0..40 {
         let mut values = normal(&mut random, 576);
@@ -51,7 +51,7 @@ fn less_error_is_left_than_by_block_types_of_more_bits() {
 
 #[test]
 fn eight_bits_are_within_half_a_step() {
-    let mut random = Random::new(31);
+    let mut random = TestRandom::new(31);
     let values = normal(&mut random, 384);
     let largest = values.iter().fold(0.0, |largest: f32, x| largest.max(x.abs()));
     let (_, back) = encoded(RowType::W8R, &values, None);
@@ -65,7 +65,7 @@ fn eight_bits_are_within_half_a_step() {
 
 #[test]
 fn weights_move_the_error_to_where_they_are_small() {
-    let mut random = Random::new(32);
+    let mut random = TestRandom::new(32);
     let values = normal(&mut random, 256);
     let weights: Vec<f32> = (0..256).map(|i| if i % 16 < 4 { 20.0 } else { 0.1 }).collect();
     let (_, plain) = encoded(RowType::W4I, &values, None);
@@ -99,7 +99,7 @@ fn lengths_are_checked() {
 
 #[test]
 fn panels_hold_the_encoded_rows() {
-    let mut random = Random::new(33);
+    let mut random = TestRandom::new(33);
     for ty in RowType::ALL {
         for columns in [64_usize, 100, 576] {
             let padded = columns.next_multiple_of(64);

@@ -3,14 +3,14 @@
 //! Values of rotated rows are close to normally distributed, so the levels are denser near zero. Factors are
 //! signed because there is one more level on the negative side.
 
-use super::{Codec, Grid};
+use super::{Grid, RowCodec};
 use crate::panel::PanelType;
 use crate::quant::codebooks;
 use crate::quant::search::nearest;
 use core::ops::RangeInclusive;
 use half::bf16;
 
-pub(super) const CODEC: Codec = Codec::new::<Levels>("W4i", PanelType::W4I);
+pub(super) const CODEC: RowCodec = RowCodec::new::<Levels>("W4i", PanelType::W4I);
 
 struct Levels;
 

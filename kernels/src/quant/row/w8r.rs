@@ -1,11 +1,11 @@
 //! W8r: a signed byte per column, an f32 scale per row.
 
-use super::{Codec, Grid};
+use super::{Grid, RowCodec};
 use crate::panel::PanelType;
 use crate::quant::search::nearest;
 use core::ops::RangeInclusive;
 
-pub(super) const CODEC: Codec = Codec::new::<Bytes>("W8r", PanelType::W8R);
+pub(super) const CODEC: RowCodec = RowCodec::new::<Bytes>("W8r", PanelType::W8R);
 
 struct Bytes;
 

@@ -2,13 +2,13 @@
 
 use std::ops::Range;
 
-use siskin_kernels::ops::attention::{self as attend, CHUNK, QUERIES, Query, Span};
+use siskin_kernels::ops::attention::{self as attend, CHUNK, KeySpan, QUERIES, Query};
 
-use super::Forward;
+use super::CpuPass;
 use super::prefetch::Member;
 use crate::cache::CacheOptions;
 use crate::graph::{Attention, AttentionMask};
-use crate::plan::View;
+use crate::plan::BufferView;
 
 /// The maximum number of rows for split-K attention.
 const SPLIT_ROWS: usize = 8;
@@ -19,16 +19,16 @@ const PARTS_WORDS: usize = 1 << 20;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Workspace {
     /// Scratch memory of each worker: at least [`attend::scratch_size`] f32 values.
-    scratch: View,
+    scratch: BufferView,
     /// Split-K attention: partial results per row, head and chunk of keys.
-    parts: View,
+    parts: BufferView,
     /// The number of rows that there are partial results for.
     split_rows: usize,
 }
 
 impl Workspace {
     /// Returns the scratch memory, one row for each worker.
-    pub(super) fn scratch(&self) -> View {
+    pub(super) fn scratch(&self) -> BufferView {
         self.scratch
     }
 
@@ -43,7 +43,7 @@ impl Workspace {
         let most = |size: &dyn Fn(&Attention) -> usize| attentions.clone().map(size).max().unwrap_or(0);
         let line = |words: usize| words.next_multiple_of(16);
         let columns = line(most(&|attention| attend::scratch_size(attention.head_size)).max(scratch));
-        let scratch = View { offset: line(start), stride: columns, columns };
+        let scratch = BufferView { offset: line(start), stride: columns, columns };
         let chunks = |attention: &Attention| {
             let seen = match attention.attention_mask {
                 AttentionMask::Causal(window) => {
@@ -67,7 +67,8 @@ impl Workspace {
             seen.div_ceil(CHUNK) + 1 + usize::from(attention.sinks.is_some())
         };
         let columns = most(&|attention| line(chunks(attention) * attend::part_size(attention.head_size)));
-        let parts = View { offset: scratch.offset + scratch.stride * threads, stride: columns, columns };
+        let parts =
+            BufferView { offset: scratch.offset + scratch.stride * threads, stride: columns, columns };
         let row = most(&|attention| attention.heads) * columns;
         let fitting = PARTS_WORDS.checked_div(row).unwrap_or(0).clamp(1, SPLIT_ROWS);
         let split_rows = if threads > 1 { fitting.min(cache.batch.max(cache.text)) } else { 0 };
@@ -75,8 +76,14 @@ impl Workspace {
     }
 }
 
-impl Forward<'_> {
-    pub(super) fn attend(&self, worker: &Member<'_>, attention: &Attention, queries: View, to: View) -> bool {
+impl CpuPass<'_> {
+    pub(super) fn attend(
+        &self,
+        worker: &Member<'_>,
+        attention: &Attention,
+        queries: BufferView,
+        to: BufferView,
+    ) -> bool {
         let step = Attend { forward: self, attention, queries, to };
         let rows = self.batch.attending(attention);
         let most_chunks = (0..rows).map(|row| step.chunks(row).len()).max().unwrap_or(0);
@@ -100,10 +107,10 @@ impl Forward<'_> {
 
 /// An attention step. Row numbers count attending rows only: see [`Attend::row`].
 struct Attend<'a> {
-    forward: &'a Forward<'a>,
+    forward: &'a CpuPass<'a>,
     attention: &'a Attention,
-    queries: View,
-    to: View,
+    queries: BufferView,
+    to: BufferView,
 }
 
 impl Attend<'_> {
@@ -123,7 +130,7 @@ impl Attend<'_> {
     }
 
     /// Returns where the output of a row and head goes.
-    fn result(&self, row: usize, head: usize) -> (View, usize) {
+    fn result(&self, row: usize, head: usize) -> (BufferView, usize) {
         (head_view(self.to, head, self.attention.head_size), self.row(row))
     }
 
@@ -161,7 +168,7 @@ impl Attend<'_> {
                     count += 1;
                 }
                 let result = |row, head| self.result(row, head);
-                self.queries(worker, kv_head, &chosen[..count], Span::Whole, result);
+                self.queries(worker, kv_head, &chosen[..count], KeySpan::Whole, result);
             }
         })
     }
@@ -171,7 +178,7 @@ impl Attend<'_> {
         self.forward.share(worker, rows * self.attention.heads, |piece| {
             let (row, head) = (piece / self.attention.heads, piece % self.attention.heads);
             let result = |row, head| self.result(row, head);
-            self.queries(worker, head / self.group(), &[(row, head)], Span::Whole, result);
+            self.queries(worker, head / self.group(), &[(row, head)], KeySpan::Whole, result);
         })
     }
 
@@ -185,12 +192,12 @@ impl Attend<'_> {
             let (row, kv_head, index) =
                 (piece / most_chunks / kv_heads, piece / most_chunks % kv_heads, piece % most_chunks);
             let Some(chunk) = self.chunks(row).nth(index) else { return };
-            let part = View { offset: parts.offset + index * size, columns: size, ..parts };
+            let part = BufferView { offset: parts.offset + index * size, columns: size, ..parts };
             for first in (0..self.group()).step_by(QUERIES) {
                 let count = QUERIES.min(self.group() - first);
                 let head = kv_head * self.group() + first;
                 let chosen: [_; QUERIES] = std::array::from_fn(|i| (row, head + i));
-                self.queries(worker, kv_head, &chosen[..count], Span::Chunk(chunk), |row, head| {
+                self.queries(worker, kv_head, &chosen[..count], KeySpan::Chunk(chunk), |row, head| {
                     (part, row * heads + head)
                 });
             }
@@ -199,13 +206,13 @@ impl Attend<'_> {
             let (row, head) = (piece / heads, piece % heads);
             let chunks = self.chunks(row).len();
             let sink = self.sink(head);
-            let view = View { columns: (chunks + usize::from(sink.is_some())) * size, ..parts };
+            let view = BufferView { columns: (chunks + usize::from(sink.is_some())) * size, ..parts };
             // SAFETY: the partial results were written in the previous phase; only this worker accesses the part after
             // them, the output and its own scratch.
             unsafe {
                 let arena = self.forward.arena;
                 if let Some(sink) = sink {
-                    let last = View { offset: parts.offset + chunks * size, columns: size, ..parts };
+                    let last = BufferView { offset: parts.offset + chunks * size, columns: size, ..parts };
                     attend::sink_part(sink, arena.row_mut(last, piece));
                 }
                 let scratch = arena.row_mut(self.forward.workspace.scratch, worker.index);
@@ -232,14 +239,14 @@ impl Attend<'_> {
         worker: &Member<'_>,
         kv_head: usize,
         chosen: &[(usize, usize)],
-        span: Span,
-        place: impl Fn(usize, usize) -> (View, usize),
+        span: KeySpan,
+        place: impl Fn(usize, usize) -> (BufferView, usize),
     ) {
-        let Forward { arena, batch, cache, kernels, workspace, .. } = self.forward;
+        let CpuPass { arena, batch, cache, kernels, workspace, .. } = self.forward;
         let attention = self.attention;
         let Some(&first) = chosen.first() else { return };
         let Some(layer) = cache.layer(attention, batch.rows[self.row(first.0)].sequence) else { return };
-        let arguments = attend::Arguments {
+        let arguments = attend::AttentionArguments {
             head_size: attention.head_size,
             scale: attention.scale,
             softcap: attention.softcap.unwrap_or(0.0),
@@ -275,6 +282,6 @@ impl Attend<'_> {
 }
 
 /// Returns the columns of a head.
-fn head_view(view: View, head: usize, size: usize) -> View {
-    View { offset: view.offset + head * size, columns: size, ..view }
+fn head_view(view: BufferView, head: usize, size: usize) -> BufferView {
+    BufferView { offset: view.offset + head * size, columns: size, ..view }
 }

@@ -20,11 +20,11 @@ use siskin_kernels::panel::ROWS;
 
 use super::experts::{self, Slots};
 use super::state as states;
-use super::{Batch, Distances, Row, activation, marked_place};
+use super::{Batch, Distances, TokenRow, activation, marked_place};
 use crate::activation_observer::Observation;
-use crate::cache::Cache;
-use crate::graph::{Attention, AttentionMask, NormKind, Routing, Rows};
-use crate::plan::{Plan, Room, RowOp, Step, View, Weights, slot_words};
+use crate::cache::KvCache;
+use crate::graph::{Attention, AttentionMask, NormKind, Routing, RowKind};
+use crate::plan::{BufferView, Plan, PlanStep, Room, RowOp, Weights, slot_words};
 use crate::thread_pool::Team;
 use crate::{Error, ErrorKind, Result};
 use prefetch::Member;
@@ -35,7 +35,7 @@ const ROW_BLOCK: usize = 8;
 const PANEL_ROWS: usize = 2 * PANEL;
 
 /// The inputs of a forward pass, shared by all workers.
-pub(crate) struct Forward<'a> {
+pub(crate) struct CpuPass<'a> {
     pub plan: &'a Plan,
     pub weights: &'a Weights,
     pub kernels: &'a Kernels,
@@ -43,7 +43,7 @@ pub(crate) struct Forward<'a> {
     pub workspace: Workspace,
     /// State for sequence parallelism, if supported.
     pub apart: Option<&'a Apart>,
-    pub cache: &'a Cache,
+    pub cache: &'a KvCache,
     pub batch: &'a Batch,
     pub distances: &'a Distances,
     /// Cancel flag, set by another thread.
@@ -54,10 +54,10 @@ pub(crate) struct Forward<'a> {
     pub observation: Option<Observation<'a>>,
 }
 
-impl Forward<'_> {
+impl CpuPass<'_> {
     /// Runs every step with up to `threads` threads, and returns where the outputs are. After an error the KV cache has
     /// tokens with invalid keys and values.
-    pub(crate) fn run(&self, team: &mut Team, threads: usize) -> Result<View> {
+    pub(crate) fn run(&self, team: &mut Team, threads: usize) -> Result<BufferView> {
         let output = match self.dealt(team.size().min(threads)) {
             Some((apart, parts)) => {
                 team.run(threads, &|worker| self.share_apart(worker, apart, &parts))?;
@@ -103,19 +103,19 @@ impl Forward<'_> {
         worker.share(pieces, || self.is_stopped(), unless_stopped, || self.ask_ahead(worker))
     }
 
-    fn row_count(&self, rows: Rows) -> usize {
+    fn row_count(&self, rows: RowKind) -> usize {
         match rows {
-            Rows::Batch => self.batch.rows.len(),
-            Rows::Outputs => self.batch.wanted.len(),
-            Rows::Frames => self.batch.frames.len(),
-            Rows::Slots(chosen) => self.batch.rows.len() * chosen,
+            RowKind::Batch => self.batch.rows.len(),
+            RowKind::Outputs => self.batch.wanted.len(),
+            RowKind::Frames => self.batch.frames.len(),
+            RowKind::Slots(chosen) => self.batch.rows.len() * chosen,
         }
     }
 
     /// Runs a worker's share of a step; false if the pass ends.
-    fn step(&self, step: &Step, worker: &Member<'_>) -> bool {
+    fn step(&self, step: &PlanStep, worker: &Member<'_>) -> bool {
         match step {
-            Step::Rows { rows, ops } => {
+            PlanStep::Rows { rows, ops } => {
                 let count = self.row_count(*rows);
                 self.share(worker, count.div_ceil(ROW_BLOCK), |block| {
                     for row in block * ROW_BLOCK..count.min((block + 1) * ROW_BLOCK) {
@@ -127,7 +127,7 @@ impl Forward<'_> {
                     }
                 })
             }
-            Step::Products { rows, input, kind, parts, after } => {
+            PlanStep::Products { rows, input, kind, parts, after } => {
                 if let Some(observation) = self.observation {
                     let count = self.row_count(*rows);
                     let show = |_| self.show(observation, parts, count, (*input, *kind));
@@ -138,7 +138,7 @@ impl Forward<'_> {
                 let input = (*input, *kind);
                 self.products(worker, self.row_count(*rows), input, parts, *after)
             }
-            Step::Arrange { routing, routed, to } => self.share(worker, 1, |_| {
+            PlanStep::Arrange { routing, routed, to } => self.share(worker, 1, |_| {
                 // SAFETY: rows were routed in an earlier step, and one worker writes the slots.
                 unsafe {
                     let chosen = |row: usize| self.arena.row(*routed, row);
@@ -147,18 +147,18 @@ impl Forward<'_> {
                     experts::arrange(routing, self.batch, chosen, words);
                 }
             }),
-            Step::ExpertProducts { routing, slots, input, kind, parts } => {
+            PlanStep::ExpertProducts { routing, slots, input, kind, parts } => {
                 self.expert_products(worker, routing, *slots, (*input, *kind), parts)
             }
-            Step::Append { attention, keys, values } => match attention.projection {
+            PlanStep::Append { attention, keys, values } => match attention.projection {
                 Some(projection) => self.append_mixed(worker, attention, projection, [*keys, *values]),
                 None => self.append(worker, attention, *keys, *values),
             },
-            Step::Convolve { state, taps, weight, from, to } => {
+            PlanStep::Convolve { state, taps, weight, from, to } => {
                 self.convolve(worker, (*state, *taps), self.weights.vector(Some(*weight)), *from, *to)
             }
-            Step::Recur { recurrence, inputs, to } => self.recur(worker, recurrence, inputs, *to),
-            Step::Attend { attention, queries, to } => self.attend(worker, attention, *queries, *to),
+            PlanStep::Recur { recurrence, inputs, to } => self.recur(worker, recurrence, inputs, *to),
+            PlanStep::Attend { attention, queries, to } => self.attend(worker, attention, *queries, *to),
         }
     }
 
@@ -222,7 +222,7 @@ impl Forward<'_> {
                     arena.row_mut(to, row).copy_from_slice(arena.row(from, self.batch.wanted[row]));
                 }
                 RowOp::Norm { kind, weight, bias, epsilon, from, to } => {
-                    let arguments = norm::Arguments {
+                    let arguments = norm::NormArguments {
                         centered: kind == NormKind::Layer,
                         weight: self.weights.vector(Some(weight)),
                         bias: self.weights.vector(bias),
@@ -283,11 +283,11 @@ impl Forward<'_> {
     ///
     /// # Safety
     /// They must have been written in an earlier step.
-    unsafe fn slots(&self, routing: &Routing, view: View) -> Slots<'_> {
+    unsafe fn slots(&self, routing: &Routing, view: BufferView) -> Slots<'_> {
         let words = slot_words(routing, self.batch.rows.len());
         // SAFETY: guaranteed by the caller.
         Slots::new(routing, unsafe {
-            self.arena.word_rows(View { stride: words, columns: words, ..view }, 1)
+            self.arena.word_rows(BufferView { stride: words, columns: words, ..view }, 1)
         })
     }
 
@@ -305,7 +305,13 @@ impl Forward<'_> {
 
     /// Appends to the KV cache without false sharing: each worker stores all rows of its heads or, if there are many
     /// rows, all heads of whole blocks of positions, so that rows are read sequentially.
-    fn append(&self, worker: &Member<'_>, attention: &Attention, keys: View, values: View) -> bool {
+    fn append(
+        &self,
+        worker: &Member<'_>,
+        attention: &Attention,
+        keys: BufferView,
+        values: BufferView,
+    ) -> bool {
         let rows = &self.batch.rows;
         let begins = |row: usize| row == 0 || rows[row - 1].sequence != rows[row].sequence;
         let on_edge = |row: usize| rows[row].position.is_multiple_of(BLOCK);
@@ -338,8 +344,8 @@ impl Forward<'_> {
     unsafe fn store(
         &self,
         attention: &Attention,
-        keys: View,
-        values: View,
+        keys: BufferView,
+        values: BufferView,
         mut rows: Range<usize>,
         heads: Range<usize>,
     ) {
@@ -375,7 +381,7 @@ impl Forward<'_> {
     /// Returns how many rows from `row` on, before `end`, are stored together: a panel of consecutive positions, or 1.
     fn panel_from(&self, row: usize, end: usize) -> usize {
         let first = self.batch.rows[row];
-        let follows = |(row, i): (&Row, usize)| {
+        let follows = |(row, i): (&TokenRow, usize)| {
             (row.sequence, row.position, row.mark) == (first.sequence, first.position + i, None)
         };
         let panel = self.batch.rows[..end].get(row..row + PANEL);

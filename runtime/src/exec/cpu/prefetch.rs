@@ -6,8 +6,8 @@ use std::ops::Deref;
 
 use siskin_kernels::prefetch::{LINE, prefetch_l2};
 
-use super::Forward;
-use crate::plan::Step;
+use super::CpuPass;
+use crate::plan::PlanStep;
 use crate::thread_pool::Worker;
 
 /// Up to this many rows, matmuls are memory-bound.
@@ -71,7 +71,7 @@ impl<'a> Deref for Member<'a> {
     }
 }
 
-impl Forward<'_> {
+impl CpuPass<'_> {
     /// Prefetches some of the weights that the worker needs next; false if none are left.
     pub(super) fn ask_ahead(&self, member: &Member<'_>) -> bool {
         if self.batch.rows.len() > FEW_ROWS {
@@ -95,13 +95,13 @@ impl Forward<'_> {
         let rest = self.plan.steps.iter().enumerate().skip(first);
         for (step, what) in rest {
             match what {
-                Step::Products { rows, parts, after, .. } => {
+                PlanStep::Products { rows, parts, after, .. } => {
                     let begins = self.first_weights(member, self.row_count(*rows), parts, *after);
                     let count = begins.iter().filter(|part| !part.is_empty()).count().max(1);
                     return (step, begins.map(|part| Wish::of(&part[..part.len().min(MOST / count)])));
                 }
                 // The selected experts are not known yet.
-                Step::ExpertProducts { .. } => return (step, [Wish::NONE; 2]),
+                PlanStep::ExpertProducts { .. } => return (step, [Wish::NONE; 2]),
                 _ => {}
             }
         }

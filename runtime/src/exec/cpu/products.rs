@@ -2,16 +2,16 @@
 
 use std::ops::Range;
 
-use siskin_kernels::ops::activation::Kind;
-use siskin_kernels::ops::matmul::{Input, Output, Product};
+use siskin_kernels::ops::activation::ActivationFunction;
+use siskin_kernels::ops::matmul::{Input, MatmulOperands, Output};
 use siskin_kernels::panel::{InputKind, ROWS};
 
-use super::Forward;
+use super::CpuPass;
 use super::prefetch::Member;
 use crate::activation_observer::Observation;
 use crate::exec::activation;
 use crate::graph::Routing;
-use crate::plan::{After, Plan, ProductPart, Step, View};
+use crate::plan::{After, BufferView, Plan, PlanStep, ProductPart};
 
 /// Rows per matmul tile: their int8 activations fit in L2.
 pub(super) const PRODUCT_ROWS: usize = 128;
@@ -22,12 +22,12 @@ const NEAR_PANELS: usize = 8;
 const FAR_PANELS: usize = 64;
 
 /// Rows as a matmul input of this kind.
-type Rows = (View, InputKind);
+type Rows = (BufferView, InputKind);
 
 /// Returns the scratch words that a worker needs for matmul outputs before their epilogue.
 pub(in crate::exec) fn scratch_size(plan: &Plan) -> usize {
-    let words = |step: &Step| match step {
-        Step::Products { rows, parts, after: After::Activate(_) | After::Gate(_), .. } => {
+    let words = |step: &PlanStep| match step {
+        PlanStep::Products { rows, parts, after: After::Activate(_) | After::Gate(_), .. } => {
             let panels = parts.iter().map(panels_of).max().unwrap_or(0).min(NEAR_PANELS);
             plan.row_count(*rows).min(PRODUCT_ROWS) * parts.len() * panels * ROWS
         }
@@ -36,7 +36,7 @@ pub(in crate::exec) fn scratch_size(plan: &Plan) -> usize {
     plan.steps.iter().map(words).max().unwrap_or(0)
 }
 
-impl Forward<'_> {
+impl CpuPass<'_> {
     pub(super) fn products(
         &self,
         worker: &Member<'_>,
@@ -60,7 +60,7 @@ impl Forward<'_> {
         rows: usize,
         input: Rows,
         parts: &[ProductPart],
-        residual: Option<View>,
+        residual: Option<BufferView>,
     ) -> bool {
         let (run, runs) = runs_of(parts, rows, worker, false);
         self.share(worker, runs * rows.div_ceil(PRODUCT_ROWS), |piece| {
@@ -109,7 +109,7 @@ impl Forward<'_> {
         rows: usize,
         input: Rows,
         parts: &[ProductPart],
-        kind: Kind,
+        kind: ActivationFunction,
     ) -> bool {
         let Some(first) = parts.first() else { return true };
         let (run, runs) = runs_of(parts, rows, worker, true);
@@ -131,7 +131,8 @@ impl Forward<'_> {
                     stride,
                 );
             }
-            let to = View { offset: first.to.offset + columns.start, columns: columns.len(), ..first.to };
+            let to =
+                BufferView { offset: first.to.offset + columns.start, columns: columns.len(), ..first.to };
             for (row, near) in rows.zip(near.chunks_exact(stride)) {
                 // SAFETY: each tile has its own rows and columns of the result.
                 let out = unsafe { self.arena.row_mut(to, row) };
@@ -149,7 +150,7 @@ impl Forward<'_> {
         &self,
         worker: &Member<'_>,
         routing: &Routing,
-        slots: View,
+        slots: BufferView,
         input: Rows,
         parts: &[(usize, ProductPart)],
     ) -> bool {
@@ -196,14 +197,14 @@ impl Forward<'_> {
         part: &ProductPart,
         rows: usize,
         input: Rows,
-        residual: Option<View>,
+        residual: Option<BufferView>,
         rows_here: Range<usize>,
         panels: Range<usize>,
     ) {
         let Some(tensor) = self.weights.matrix(part.weight) else { return };
         // SAFETY: the input was written in an earlier step, and this step writes elsewhere.
         let input = unsafe { self.input(input, rows) };
-        let product = Product {
+        let product = MatmulOperands {
             panel: tensor.panel,
             weights: &tensor.data,
             outputs: tensor.rows,
@@ -233,11 +234,11 @@ impl Forward<'_> {
         stride: usize,
     ) {
         let Some(tensor) = self.weights.matrix(part.weight) else { return };
-        let input = View { offset: input.offset + rows.start * input.stride, ..input };
+        let input = BufferView { offset: input.offset + rows.start * input.stride, ..input };
         let bytes = tensor.panel.panel_bytes(tensor.columns).unwrap_or(0);
         let outputs = part.first + outputs.start..part.first + outputs.end;
         let bias = self.weights.vector(part.bias);
-        let product = Product {
+        let product = MatmulOperands {
             panel: tensor.panel,
             weights: &tensor.data[outputs.start / ROWS * bytes..],
             outputs: outputs.len(),

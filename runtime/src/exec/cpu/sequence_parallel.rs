@@ -6,10 +6,10 @@ use std::ops::Range;
 use super::super::Batch;
 use super::prefetch::Member;
 use super::products::PRODUCT_ROWS;
-use super::{Forward, Workspace};
+use super::{CpuPass, Workspace};
 use crate::Result;
-use crate::graph::{AttentionMask, Rows};
-use crate::plan::{Plan, Step, View};
+use crate::graph::{AttentionMask, RowKind};
+use crate::plan::{BufferView, Plan, PlanStep};
 use crate::thread_pool::Worker;
 
 /// With fewer rows per share, reading all weights again costs more than synchronization.
@@ -25,7 +25,7 @@ pub(crate) struct Apart {
     /// The words of each worker's arena.
     words: usize,
     /// The outputs of the whole batch, after the workers' arenas.
-    output: View,
+    output: BufferView,
 }
 
 impl Apart {
@@ -48,7 +48,7 @@ impl Apart {
             return Ok(None);
         }
         let words = words.next_multiple_of(16);
-        let output = View { offset: words * threads, stride, columns: plan.output.columns };
+        let output = BufferView { offset: words * threads, stride, columns: plan.output.columns };
         Ok(Some(Self { plan, workspace, words, output }))
     }
 
@@ -58,12 +58,12 @@ impl Apart {
     }
 
     /// Returns where the outputs of a batch run with sequence parallelism are.
-    pub(super) fn output(&self) -> View {
+    pub(super) fn output(&self) -> BufferView {
         self.output
     }
 
     /// Returns the shares of a batch for `team` workers, if it is large enough and can be divided evenly.
-    fn cut(&self, batch: &Batch, team: usize) -> Option<Vec<Part>> {
+    fn cut(&self, batch: &Batch, team: usize) -> Option<Vec<SequenceShare>> {
         let rows = batch.rows.len();
         let is_plain = batch.marked.is_empty() && batch.hidden.is_empty() && batch.features.is_empty();
         if team < 2 || rows < team * LEAST_PARTS * LEAST_ROWS || !is_plain || !batch.wanted.is_sorted() {
@@ -71,7 +71,7 @@ impl Apart {
         }
         // A share has as many rows as a matmul tile, unless a sequence is longer.
         let parts = cut(batch, team, rows.div_ceil(team * PRODUCT_ROWS).max(LEAST_PARTS))?;
-        let fits = |part: &Part| part.rows <= self.plan.batch && part.wanted <= self.plan.wanted;
+        let fits = |part: &SequenceShare| part.rows <= self.plan.batch && part.wanted <= self.plan.wanted;
         (parts.iter().all(fits) && is_fair(&parts, team)).then_some(parts)
     }
 }
@@ -85,13 +85,13 @@ struct Text {
 
 /// Some sequences of a batch, with their numbers of rows and outputs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Part {
+pub(super) struct SequenceShare {
     texts: Vec<Text>,
     rows: usize,
     wanted: usize,
 }
 
-impl Part {
+impl SequenceShare {
     fn add(&mut self, text: Text) {
         self.rows += text.rows.len();
         self.wanted += text.wanted.len();
@@ -112,19 +112,19 @@ impl Part {
     }
 }
 
-impl Forward<'_> {
+impl CpuPass<'_> {
     /// Returns the shares for `team` workers; `None` if running each step together is better.
-    pub(super) fn dealt(&self, team: usize) -> Option<(&Apart, Vec<Part>)> {
+    pub(super) fn dealt(&self, team: usize) -> Option<(&Apart, Vec<SequenceShare>)> {
         let apart = self.apart.filter(|_| self.observation.is_none())?;
         Some((apart, apart.cut(self.batch, team)?))
     }
 
     /// Runs all steps for each share; the outputs are where [`Apart::output`] says.
-    pub(super) fn share_apart(&self, worker: &Worker<'_>, apart: &Apart, parts: &[Part]) {
+    pub(super) fn share_apart(&self, worker: &Worker<'_>, apart: &Apart, parts: &[SequenceShare]) {
         let columns = self.batch.carried.len() / self.batch.rows.len().max(1);
         let alone = |part: usize| {
             let part = &parts[part];
-            let forward = Forward {
+            let forward = CpuPass {
                 plan: &apart.plan,
                 workspace: apart.workspace,
                 arena: self.arena.room(worker.index * apart.words..(worker.index + 1) * apart.words),
@@ -147,8 +147,8 @@ impl Forward<'_> {
 
 /// Assigns the sequences of a batch, in order, to `each` shares per worker, always to the one with the fewest rows; a
 /// worker's shares are adjacent. `None` if the rows of a sequence are not contiguous.
-fn cut(batch: &Batch, team: usize, each: usize) -> Option<Vec<Part>> {
-    let mut parts = vec![Part::default(); team * each];
+fn cut(batch: &Batch, team: usize, each: usize) -> Option<Vec<SequenceShare>> {
+    let mut parts = vec![SequenceShare::default(); team * each];
     let (mut first, mut count) = (0, 0);
     for rows in batch.rows.chunk_by(|a, b| a.sequence == b.sequence) {
         let end = first + rows.len();
@@ -163,45 +163,46 @@ fn cut(batch: &Batch, team: usize, each: usize) -> Option<Vec<Part>> {
     (count == batch.sequences.len()).then_some(parts)
 }
 
-fn rows_of(parts: &[Part]) -> usize {
+fn rows_of(parts: &[SequenceShare]) -> usize {
     parts.iter().map(|part| part.rows).sum()
 }
 
 /// Returns whether the load is balanced.
-fn is_fair(parts: &[Part], team: usize) -> bool {
+fn is_fair(parts: &[SequenceShare], team: usize) -> bool {
     let most = parts.chunks((parts.len() / team).max(1)).map(rows_of).max().unwrap_or(0);
     // 1/16 more costs half of what sequence parallelism saves.
     16 * most * team <= 17 * rows_of(parts) && parts.iter().all(|part| part.rows > 0)
 }
 
 /// Returns whether a step has rows of whole sequences and only mixes rows of the same sequence.
-fn is_of_texts(step: &Step) -> bool {
-    let of_texts = |rows: &Rows| matches!(rows, Rows::Batch | Rows::Outputs);
+fn is_of_texts(step: &PlanStep) -> bool {
+    let of_texts = |rows: &RowKind| matches!(rows, RowKind::Batch | RowKind::Outputs);
     match step {
-        Step::Rows { rows, .. } | Step::Products { rows, .. } => of_texts(rows),
-        Step::Append { attention, .. } | Step::Attend { attention, .. } => {
+        PlanStep::Rows { rows, .. } | PlanStep::Products { rows, .. } => of_texts(rows),
+        PlanStep::Append { attention, .. } | PlanStep::Attend { attention, .. } => {
             use AttentionMask::{BigBird, CausalEncoder, CrossAttention, Full, Linformer, LocalWindow};
             matches!(
                 attention.attention_mask,
                 Full | CausalEncoder(_) | LocalWindow(_) | BigBird { .. } | Linformer | CrossAttention
             )
         }
-        Step::Arrange { .. } | Step::ExpertProducts { .. } | Step::Convolve { .. } | Step::Recur { .. } => {
-            false
-        }
+        PlanStep::Arrange { .. }
+        | PlanStep::ExpertProducts { .. }
+        | PlanStep::Convolve { .. }
+        | PlanStep::Recur { .. } => false,
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::exec::Row;
+    use crate::exec::TokenRow;
 
     fn batch(lengths: &[usize], wanted: &[usize]) -> Batch {
         let mut batch = Batch::default();
         for (sequence, &length) in lengths.iter().enumerate() {
             for position in 0..length {
-                batch.push(Row { sequence, position, token: 0, segment: 0, mark: None, length });
+                batch.push(TokenRow { sequence, position, token: 0, segment: 0, mark: None, length });
             }
         }
         batch.wanted.extend_from_slice(wanted);

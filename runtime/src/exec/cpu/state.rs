@@ -2,13 +2,13 @@
 
 use siskin_kernels::ops::attention::padded;
 
-use super::super::state::{self, COLUMNS, Head};
-use super::Forward;
+use super::super::state::{self, COLUMNS, LinearAttentionHead};
+use super::CpuPass;
 use super::prefetch::Member;
 use crate::graph::{Attention, Projection, Recurrence};
-use crate::plan::View;
+use crate::plan::BufferView;
 
-impl Forward<'_> {
+impl CpuPass<'_> {
     /// Returns the rows of a sequence, in order.
     fn rows_of(&self, sequence: usize) -> impl Iterator<Item = usize> + Clone {
         let rows = &self.batch.rows;
@@ -20,15 +20,15 @@ impl Forward<'_> {
         worker: &Member<'_>,
         (number, taps): (usize, usize),
         weights: &[f32],
-        from: View,
-        to: View,
+        from: BufferView,
+        to: BufferView,
     ) -> bool {
         let parts = from.columns.div_ceil(COLUMNS);
         self.share(worker, self.batch.sequences.len() * parts, |piece| {
             let (sequence, first) = (self.batch.sequences[piece / parts], piece % parts * COLUMNS);
             let Some(state) = self.cache.state(number, sequence) else { return };
             let columns = COLUMNS.min(from.columns - first);
-            let part = |view: View| View { offset: view.offset + first, columns, ..view };
+            let part = |view: BufferView| BufferView { offset: view.offset + first, columns, ..view };
             let weights = &weights[first * taps..(first + columns) * taps];
             // SAFETY: only this chunk accesses these columns of the state and of the results; the input was written in
             // an earlier step.
@@ -46,14 +46,14 @@ impl Forward<'_> {
         &self,
         worker: &Member<'_>,
         recurrence: &Recurrence,
-        inputs: &[View],
-        to: View,
+        inputs: &[BufferView],
+        to: BufferView,
     ) -> bool {
         let (heads, size) = (recurrence.heads, recurrence.value_size);
         self.share(worker, self.batch.sequences.len() * heads, |piece| {
             let (sequence, head) = (self.batch.sequences[piece / heads], piece % heads);
             let Some(state) = self.cache.state(recurrence.state, sequence) else { return };
-            let result = View { offset: to.offset + head * size, columns: size, ..to };
+            let result = BufferView { offset: to.offset + head * size, columns: size, ..to };
             // SAFETY: only this chunk accesses this head's part of the state, its columns of the results and the
             // worker's scratch; inputs were written in an earlier step.
             unsafe {
@@ -63,7 +63,7 @@ impl Forward<'_> {
                 let out = |row: usize, finish: &mut dyn FnMut(&mut [f32])| {
                     finish(self.arena.row_mut(result, row));
                 };
-                let mut head = Head::new(recurrence, head, self.kernels.recurrence(), scratch);
+                let mut head = LinearAttentionHead::new(recurrence, head, self.kernels.recurrence(), scratch);
                 head.run(self.rows_of(sequence), input, out, numbers);
             }
         })
@@ -75,7 +75,7 @@ impl Forward<'_> {
         worker: &Member<'_>,
         attention: &Attention,
         projection: Projection,
-        [keys, values]: [View; 2],
+        [keys, values]: [BufferView; 2],
     ) -> bool {
         let (heads, size) = (attention.kv_heads, attention.head_size);
         let weights = [projection.keys, projection.values].map(|id| self.weights.vector(Some(id)));
@@ -89,8 +89,8 @@ impl Forward<'_> {
                 let (key, rest) = scratch.split_at_mut(padded(size));
                 for sum in 0..projection.count {
                     let part = sum * projection.positions..(sum + 1) * projection.positions;
-                    let of = |view: View| {
-                        let view = View { offset: view.offset + head * size, columns: size, ..view };
+                    let of = |view: BufferView| {
+                        let view = BufferView { offset: view.offset + head * size, columns: size, ..view };
                         self.rows_of(sequence).map(move |row| self.arena.row(view, row))
                     };
                     state::mix(&weights[0][part.clone()], of(keys), &mut key[..size]);

@@ -1,6 +1,6 @@
 //! Extracts a part of a graph, to resume a computation at an intermediate value.
 
-use crate::graph::{Graph, Node, Op, Rows, Value, ValueId};
+use crate::graph::{Graph, Node, Op, RowKind, ValueId, ValueShape};
 
 /// Returns the part that computes value `to` from value `from`, which the caller passes in. If `to` has batch rows, all
 /// of them are outputs; if it has output rows, they stay as they are. Without `from` the part starts at the inputs of
@@ -19,9 +19,9 @@ pub(crate) fn part(graph: &Graph, from: Option<ValueId>, to: ValueId) -> Graph {
         part.nodes.push(Node { op: Op::ExternalInput, inputs: Vec::new(), output: from });
     }
     part.nodes.reverse();
-    if part.values[to].rows == Rows::Batch {
+    if part.values[to].rows == RowKind::Batch {
         part.output = part.values.len();
-        part.values.push(Value { rows: Rows::Outputs, ..part.values[to] });
+        part.values.push(ValueShape { rows: RowKind::Outputs, ..part.values[to] });
         part.nodes.push(Node { op: Op::SelectOutputs, inputs: vec![to], output: part.output });
     }
     part
@@ -43,7 +43,7 @@ mod tests {
         let begin = part(&graph, None, second);
         assert_eq!(begin.nodes[..2], graph.nodes[..2]);
         assert_eq!((begin.nodes.len(), begin.nodes[2].op == Op::SelectOutputs), (3, true));
-        assert_eq!(begin.values[begin.output], Value { rows: Rows::Outputs, columns: 8 });
+        assert_eq!(begin.values[begin.output], ValueShape { rows: RowKind::Outputs, columns: 8 });
         let rest = part(&graph, Some(second), last);
         assert_eq!(rest.nodes[0], Node { op: Op::ExternalInput, inputs: vec![], output: second });
         assert_eq!(rest.nodes[1..], graph.nodes[2..]);

@@ -1,6 +1,6 @@
 //! Merges linear layers with the same input into one: queries, keys and values; gate and up.
 
-use crate::graph::{Graph, Node, Op, Value, ValueId};
+use crate::graph::{Graph, Node, Op, ValueId, ValueShape};
 
 /// Merges every linear node into the first one with the same input, and slices its columns from there.
 pub(super) fn run(graph: &Graph) -> Graph {
@@ -29,7 +29,7 @@ pub(super) fn run(graph: &Graph) -> Graph {
         });
         let parts = parts.collect();
         let columns = group.iter().map(|product| graph.values[product.output].columns).sum();
-        joined.values.push(Value { rows: graph.values[node.output].rows, columns });
+        joined.values.push(ValueShape { rows: graph.values[node.output].rows, columns });
         let whole = joined.values.len() - 1;
         joined.nodes.push(Node { op: Op::Linear { parts }, inputs: node.inputs.clone(), output: whole });
         let mut start = 0;

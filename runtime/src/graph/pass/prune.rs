@@ -19,7 +19,7 @@ pub(super) fn run(graph: &Graph) -> Graph {
 
 #[cfg(test)]
 mod tests {
-    use crate::graph::{Builder, Head};
+    use crate::graph::{Builder, OutputHead};
 
     #[test]
     fn a_head_that_nobody_asks_for_is_not_computed() {
@@ -27,7 +27,7 @@ mod tests {
         let x = b.embed("t", 10, 8);
         let hidden = b.linear(x, "body", 8);
         let scores = b.linear(hidden, "head", 3);
-        let graph = b.finish_with(Head::Class, hidden, scores);
+        let graph = b.finish_with(OutputHead::Class, hidden, scores);
         assert_eq!(super::run(&graph).nodes.len(), 3);
         let body = super::run(&graph.without_head());
         assert_eq!(body.nodes, graph.nodes[..2]);

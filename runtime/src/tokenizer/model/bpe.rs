@@ -3,8 +3,8 @@
 //! Short pieces are merged by scanning for the best pair, long ones with a heap in O(n log n).
 
 use super::super::room;
-use super::super::section::{NONE, View, flag};
-use super::{Token, characters, push_bytes, push_unknown};
+use super::super::section::{NONE, SectionView, flag};
+use super::{TokenSpan, characters, push_bytes, push_unknown};
 use crate::Result;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -32,18 +32,18 @@ type Candidate = Reverse<(u32, u32, u32, u32, u32)>;
 
 /// Reusable buffers.
 #[derive(Debug, Default)]
-pub(in super::super) struct Buffers {
+pub(in super::super) struct BpeBuffers {
     symbols: Vec<Symbol>,
     heap: BinaryHeap<Candidate>,
 }
 
 pub(super) fn encode(
-    view: &View<'_>,
+    view: &SectionView<'_>,
     text: &[u8],
     (start, end): (usize, usize),
-    buffers: &mut Buffers,
+    buffers: &mut BpeBuffers,
     floor: usize,
-    out: &mut Vec<Token>,
+    out: &mut Vec<TokenSpan>,
 ) -> Result<()> {
     let Some(bytes) = text.get(start..end) else { return Ok(()) };
     buffers.symbols.clear();
@@ -77,19 +77,19 @@ fn new_symbol(id: u32, start: usize, end: usize) -> Symbol {
     Symbol { id, start: start as u32, end: end as u32, rank: NONE, merged: NONE, previous: NONE, next: NONE }
 }
 
-fn byte_symbols(view: &View<'_>, bytes: &[u8], start: usize, symbols: &mut Vec<Symbol>) {
+fn byte_symbols(view: &SectionView<'_>, bytes: &[u8], start: usize, symbols: &mut Vec<Symbol>) {
     for (index, &byte) in bytes.iter().enumerate() {
         symbols.push(new_symbol(view.byte_symbol(byte), start + index, start + index + 1));
     }
 }
 
-fn char_symbols(view: &View<'_>, bytes: &[u8], start: usize, symbols: &mut Vec<Symbol>) {
+fn char_symbols(view: &SectionView<'_>, bytes: &[u8], start: usize, symbols: &mut Vec<Symbol>) {
     for (from, to) in characters(bytes) {
         symbols.push(new_symbol(character_symbol(view, &bytes[from..to]), start + from, start + to));
     }
 }
 
-fn character_symbol(view: &View<'_>, character: &[u8]) -> u32 {
+fn character_symbol(view: &SectionView<'_>, character: &[u8]) -> u32 {
     match *character {
         [byte] if byte.is_ascii() => view.byte_symbol(byte),
         ref several => view.find_ordinary(several).unwrap_or(NONE),
@@ -97,7 +97,7 @@ fn character_symbol(view: &View<'_>, character: &[u8]) -> u32 {
 }
 
 /// Merges the best pair, the leftmost of equals, until no pair merges.
-fn merge_by_scanning(view: &View<'_>, symbols: &mut Vec<Symbol>) {
+fn merge_by_scanning(view: &SectionView<'_>, symbols: &mut Vec<Symbol>) {
     let look = |left: &Symbol, right: Option<&Symbol>| {
         let merge = right.and_then(|right| view.merge(left.id, right.id));
         merge.map_or((NONE, NONE), |merge| (merge.rank, merge.symbol))
@@ -124,8 +124,8 @@ fn merge_by_scanning(view: &View<'_>, symbols: &mut Vec<Symbol>) {
     }
 }
 
-fn merge_by_heap(view: &View<'_>, buffers: &mut Buffers) -> Result<()> {
-    let Buffers { symbols, heap } = buffers;
+fn merge_by_heap(view: &SectionView<'_>, buffers: &mut BpeBuffers) -> Result<()> {
+    let BpeBuffers { symbols, heap } = buffers;
     heap.clear();
     let count = symbols.len();
     for (index, symbol) in symbols.iter_mut().enumerate() {
@@ -157,7 +157,12 @@ fn merge_by_heap(view: &View<'_>, buffers: &mut Buffers) -> Result<()> {
 }
 
 /// Pushes the pair that starts at `at` to the heap if it merges.
-fn consider(view: &View<'_>, symbols: &[Symbol], heap: &mut BinaryHeap<Candidate>, at: u32) -> Result<()> {
+fn consider(
+    view: &SectionView<'_>,
+    symbols: &[Symbol],
+    heap: &mut BinaryHeap<Candidate>,
+    at: u32,
+) -> Result<()> {
     let Some(left) = symbols.get(at as usize) else { return Ok(()) };
     let Some(right) = symbols.get(left.next as usize) else { return Ok(()) };
     if let Some(merge) = view.merge(left.id, right.id)
@@ -170,9 +175,9 @@ fn consider(view: &View<'_>, symbols: &[Symbol], heap: &mut BinaryHeap<Candidate
 }
 
 /// Emits a final symbol: its token, or tokens for text without one.
-fn emit(view: &View<'_>, text: &[u8], symbol: &Symbol, floor: usize, out: &mut Vec<Token>) {
+fn emit(view: &SectionView<'_>, text: &[u8], symbol: &Symbol, floor: usize, out: &mut Vec<TokenSpan>) {
     if symbol.id < view.tokens {
-        out.push(Token { id: symbol.id, start: symbol.start, end: symbol.end });
+        out.push(TokenSpan { id: symbol.id, start: symbol.start, end: symbol.end });
         return;
     }
     let (start, end) = (symbol.start as usize, symbol.end as usize);
@@ -183,7 +188,7 @@ fn emit(view: &View<'_>, text: &[u8], symbol: &Symbol, floor: usize, out: &mut V
             match view.byte_symbol(byte) {
                 id if id < view.tokens => {
                     let at = (start + index) as u32;
-                    out.push(Token { id, start: at, end: at + 1 });
+                    out.push(TokenSpan { id, start: at, end: at + 1 });
                 }
                 _ => push_unknown(view, (start + index, start + index + 1), fuse, out, floor),
             }
@@ -194,7 +199,7 @@ fn emit(view: &View<'_>, text: &[u8], symbol: &Symbol, floor: usize, out: &mut V
         // The result of merges may have no token although its characters have.
         let id = character_symbol(view, &bytes[from..to]);
         if id < view.tokens {
-            out.push(Token { id, start: (start + from) as u32, end: (start + to) as u32 });
+            out.push(TokenSpan { id, start: (start + from) as u32, end: (start + to) as u32 });
         } else if !view.has(flag::BYTE_FALLBACK) || !push_bytes(view, &bytes[from..to], start + from, out) {
             push_unknown(view, (start + from, start + to), fuse, out, floor);
         }

@@ -8,7 +8,7 @@ mod wordpiece;
 pub(super) use wordpiece::CONTINUES as WORDPIECE_CONTINUES;
 
 use super::room;
-use super::section::{View, attribute, flag};
+use super::section::{SectionView, attribute, flag};
 use super::trie::Trie;
 use crate::{Error, Result};
 
@@ -39,7 +39,7 @@ impl ModelKind {
 
 /// A token and its byte range in the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Token {
+pub struct TokenSpan {
     /// The token's id.
     pub id: u32,
     /// The first byte.
@@ -50,8 +50,8 @@ pub struct Token {
 
 /// The tables of all models.
 #[derive(Clone, Copy)]
-pub(super) struct Tables<'a> {
-    pub(super) view: View<'a>,
+pub(super) struct ModelTables<'a> {
+    pub(super) view: SectionView<'a>,
     pub(super) trie: Trie<'a>,
     pub(super) unknown_score: f32,
     pub(super) longest_word: usize,
@@ -59,20 +59,20 @@ pub(super) struct Tables<'a> {
 
 /// Reusable buffers of the models.
 #[derive(Debug, Default)]
-pub(super) struct Work {
-    pub(super) bpe: bpe::Buffers,
-    pub(super) unigram: unigram::Buffers,
+pub(super) struct ModelBuffers {
+    pub(super) bpe: bpe::BpeBuffers,
+    pub(super) unigram: unigram::UnigramBuffers,
 }
 
 /// Appends the tokens of `text[start..end]` to `out`.
 #[inline]
 pub(super) fn encode(
     kind: ModelKind,
-    tables: &Tables<'_>,
+    tables: &ModelTables<'_>,
     text: &[u8],
     (start, end): (usize, usize),
-    work: &mut Work,
-    out: &mut Vec<Token>,
+    work: &mut ModelBuffers,
+    out: &mut Vec<TokenSpan>,
 ) -> Result<()> {
     let view = &tables.view;
     // Every token covers at least a byte.
@@ -92,14 +92,14 @@ pub(super) fn encode(
         && let Some(id) = view.find_ordinary(text.get(start..end).unwrap_or_default())
         && id < view.tokens
     {
-        out.push(Token { id, start: start as u32, end: end as u32 });
+        out.push(TokenSpan { id, start: start as u32, end: end as u32 });
         return Ok(());
     }
     let floor = out.len();
     let mut part = |from: usize, to: usize| {
         let Some(bytes) = text.get(from..to) else { return Ok(()) };
         if let Some(id) = whole(view, bytes) {
-            out.push(Token { id, start: from as u32, end: to as u32 });
+            out.push(TokenSpan { id, start: from as u32, end: to as u32 });
             return Ok(());
         }
         match kind {
@@ -125,7 +125,7 @@ pub(super) fn encode(
 
 /// Returns the token of all of `bytes`, if it is marked as encoding its own text.
 #[inline]
-fn whole(view: &View<'_>, bytes: &[u8]) -> Option<u32> {
+fn whole(view: &SectionView<'_>, bytes: &[u8]) -> Option<u32> {
     let id = view.find(bytes).filter(|&id| id < view.tokens)?;
     (view.attributes_of(id) & attribute::WHOLE != 0).then_some(id)
 }
@@ -148,7 +148,7 @@ fn characters(text: &[u8]) -> impl Iterator<Item = (usize, usize)> {
 }
 
 /// Appends the byte tokens of `text`, which starts at `at`; returns `false` if one does not exist.
-fn push_bytes(view: &View<'_>, text: &[u8], at: usize, out: &mut Vec<Token>) -> bool {
+fn push_bytes(view: &SectionView<'_>, text: &[u8], at: usize, out: &mut Vec<TokenSpan>) -> bool {
     let before = out.len();
     for (index, &byte) in text.iter().enumerate() {
         let id = byte_token(view, byte);
@@ -157,13 +157,13 @@ fn push_bytes(view: &View<'_>, text: &[u8], at: usize, out: &mut Vec<Token>) -> 
             return false;
         }
         let start = (at + index) as u32;
-        out.push(Token { id, start, end: start + 1 });
+        out.push(TokenSpan { id, start, end: start + 1 });
     }
     true
 }
 
 /// Returns the `<0xNN>` token of a byte.
-fn byte_token(view: &View<'_>, byte: u8) -> u32 {
+fn byte_token(view: &SectionView<'_>, byte: u8) -> u32 {
     const HEX: &[u8; 16] = b"0123456789ABCDEF";
     let text = [b'<', b'0', b'x', HEX[usize::from(byte >> 4)], HEX[usize::from(byte & 15)], b'>'];
     view.find(&text).unwrap_or(super::section::NONE)
@@ -171,10 +171,10 @@ fn byte_token(view: &View<'_>, byte: u8) -> u32 {
 
 /// Appends an unknown token, or extends the previous one if unknown tokens are fused.
 fn push_unknown(
-    view: &View<'_>,
+    view: &SectionView<'_>,
     (start, end): (usize, usize),
     fuse: bool,
-    out: &mut Vec<Token>,
+    out: &mut Vec<TokenSpan>,
     floor: usize,
 ) {
     if view.unknown >= view.tokens {
@@ -189,5 +189,5 @@ fn push_unknown(
         last.end = end as u32;
         return;
     }
-    out.push(Token { id: view.unknown, start: start as u32, end: end as u32 });
+    out.push(TokenSpan { id: view.unknown, start: start as u32, end: end as u32 });
 }

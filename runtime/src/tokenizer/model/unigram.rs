@@ -2,7 +2,7 @@
 
 use super::super::room;
 use super::super::section::{attribute, flag};
-use super::{Tables, Token, characters, is_start, push_bytes, push_unknown};
+use super::{ModelTables, TokenSpan, characters, is_start, push_bytes, push_unknown};
 use crate::Result;
 
 /// The best path to a byte of the text.
@@ -18,18 +18,18 @@ const UNREACHED: Best = Best { score: f64::NEG_INFINITY, from: 0, id: 0 };
 
 /// Reusable buffers.
 #[derive(Debug, Default)]
-pub(in super::super) struct Buffers {
+pub(in super::super) struct UnigramBuffers {
     best: Vec<Best>,
-    path: Vec<Token>,
+    path: Vec<TokenSpan>,
 }
 
 pub(super) fn encode(
-    tables: &Tables<'_>,
+    tables: &ModelTables<'_>,
     text: &[u8],
     (start, end): (usize, usize),
-    buffers: &mut Buffers,
+    buffers: &mut UnigramBuffers,
     floor: usize,
-    out: &mut Vec<Token>,
+    out: &mut Vec<TokenSpan>,
 ) -> Result<()> {
     let Some(piece) = text.get(start..end) else { return Ok(()) };
     let view = &tables.view;
@@ -71,7 +71,7 @@ pub(super) fn encode(
             piece[..at].iter().rposition(|&byte| is_start(byte)).unwrap_or(0) as u32
         };
         let id = if best[at].score > f64::NEG_INFINITY { id } else { view.tokens };
-        room::push(&mut buffers.path, Token { id, start: from, end: at as u32 })?;
+        room::push(&mut buffers.path, TokenSpan { id, start: from, end: at as u32 })?;
         at = from as usize;
     }
     // A run of unknown characters becomes one unknown token, or byte tokens.
@@ -83,18 +83,18 @@ pub(super) fn encode(
             continue;
         }
         flush(tables, text, unknown.take(), floor, out);
-        out.push(Token { id: token.id, start: from as u32, end: to as u32 });
+        out.push(TokenSpan { id: token.id, start: from as u32, end: to as u32 });
     }
     flush(tables, text, unknown, floor, out);
     Ok(())
 }
 
 fn flush(
-    tables: &Tables<'_>,
+    tables: &ModelTables<'_>,
     text: &[u8],
     unknown: Option<(usize, usize)>,
     floor: usize,
-    out: &mut Vec<Token>,
+    out: &mut Vec<TokenSpan>,
 ) {
     let Some((start, end)) = unknown else { return };
     let view = &tables.view;

@@ -3,12 +3,17 @@
 //! The trie holds tokens that start words by their text, and tokens that continue words by the byte 0xFF and their text
 //! (0xFF does not occur in UTF-8).
 
-use super::{Tables, Token, characters, is_start, push_unknown};
+use super::{ModelTables, TokenSpan, characters, is_start, push_unknown};
 
 /// The first byte of keys of tokens that continue words.
 pub(in super::super) const CONTINUES: u8 = 0xFF;
 
-pub(super) fn encode(tables: &Tables<'_>, text: &[u8], (start, end): (usize, usize), out: &mut Vec<Token>) {
+pub(super) fn encode(
+    tables: &ModelTables<'_>,
+    text: &[u8],
+    (start, end): (usize, usize),
+    out: &mut Vec<TokenSpan>,
+) {
     let Some(word) = text.get(start..end) else { return };
     let floor = out.len();
     if characters(word).count() > tables.longest_word {
@@ -31,7 +36,7 @@ pub(super) fn encode(tables: &Tables<'_>, text: &[u8], (start, end): (usize, usi
             return push_unknown(&tables.view, (start, end), false, out, floor);
         };
         let from = (start + at) as u32;
-        out.push(Token { id, start: from, end: from + length as u32 });
+        out.push(TokenSpan { id, start: from, end: from + length as u32 });
         at += length;
     }
 }

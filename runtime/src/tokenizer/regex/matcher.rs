@@ -3,7 +3,7 @@
 use super::super::{room, unicode};
 use super::class::Class;
 use super::parse::Anchor;
-use super::program::{Instruction, Pattern};
+use super::program::{Pattern, RegexInstruction};
 use crate::{Error, Result};
 
 /// The budget of steps per byte of the text, and a constant on top of that.
@@ -117,13 +117,13 @@ impl Matcher {
         let class = |index: u16| &pattern.classes[usize::from(index)];
         let when = |holds: bool| if holds { Step::Go(at + 1, position) } else { Step::Fail };
         Ok(match pattern.instructions[at as usize] {
-            Instruction::One(index) => match next(text, position) {
+            RegexInstruction::One(index) => match next(text, position) {
                 Some(character) if class(index).has(character) => {
                     Step::Go(at + 1, position + character.len_utf8())
                 }
                 _ => Step::Fail,
             },
-            Instruction::Run { class: index, least, most, possessive } => {
+            RegexInstruction::Run { class: index, least, most, possessive } => {
                 let (end, floor) = self.consume(class(index), text, position, least, most)?;
                 match floor {
                     None => Step::Fail,
@@ -135,29 +135,29 @@ impl Matcher {
                     }
                 }
             }
-            Instruction::Split { first, second } => {
+            RegexInstruction::Split { first, second } => {
                 self.spend(1)?;
                 self.choose(second, position, position)?;
                 Step::Go(first, position)
             }
-            Instruction::Jump(target) => Step::Go(target, position),
-            Instruction::LookClass { class: index, negative } => {
+            RegexInstruction::Jump(target) => Step::Go(target, position),
+            RegexInstruction::LookClass { class: index, negative } => {
                 when(next(text, position).is_some_and(|character| class(index).has(character)) != negative)
             }
-            Instruction::BehindClass { class: index, negative } => {
+            RegexInstruction::BehindClass { class: index, negative } => {
                 let before = text.get(..position).and_then(|text| text.chars().next_back());
                 when(before.is_some_and(|character| class(index).has(character)) != negative)
             }
-            Instruction::Look { negative, end } => {
+            RegexInstruction::Look { negative, end } => {
                 let found = self.run(pattern, at + 1, text, position)?.is_some();
                 if found != negative { Step::Go(end, position) } else { Step::Fail }
             }
-            Instruction::Atomic { end } => match self.run(pattern, at + 1, text, position)? {
+            RegexInstruction::Atomic { end } => match self.run(pattern, at + 1, text, position)? {
                 Some(reached) => Step::Go(end, reached),
                 None => Step::Fail,
             },
-            Instruction::Anchor(anchor) => when(holds(anchor, text, position)),
-            Instruction::Accept => Step::Done,
+            RegexInstruction::Anchor(anchor) => when(holds(anchor, text, position)),
+            RegexInstruction::Accept => Step::Done,
         })
     }
 

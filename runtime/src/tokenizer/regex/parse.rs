@@ -9,14 +9,14 @@ const MOST_REPEATS: u32 = 1024;
 
 /// A parsed pattern.
 #[derive(Clone, Debug)]
-pub(super) enum Node {
+pub(super) enum RegexNode {
     Class(Class),
-    Sequence(Vec<Node>),
-    Either(Vec<Node>),
-    Repeat { node: Box<Node>, least: u32, most: Option<u32>, greed: Greed },
-    Look { node: Box<Node>, negative: bool },
+    Sequence(Vec<RegexNode>),
+    Either(Vec<RegexNode>),
+    Repeat { node: Box<RegexNode>, least: u32, most: Option<u32>, greed: Greed },
+    Look { node: Box<RegexNode>, negative: bool },
     Behind { class: Class, negative: bool },
-    Atomic(Box<Node>),
+    Atomic(Box<RegexNode>),
     Anchor(Anchor),
 }
 
@@ -37,7 +37,7 @@ pub(super) enum Anchor {
     NoWordBoundary,
 }
 
-pub(super) fn parse(pattern: &str) -> Result<Node> {
+pub(super) fn parse(pattern: &str) -> Result<RegexNode> {
     let mut parser = Parser { pattern, rest: pattern, ignore_case: false, depth: 0 };
     let node = parser.alternation()?;
     match parser.rest.is_empty() {
@@ -82,7 +82,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    fn alternation(&mut self) -> Result<Node> {
+    fn alternation(&mut self) -> Result<RegexNode> {
         self.depth += 1;
         if self.depth > DEEPEST {
             return Err(self.refuse("such deep nesting"));
@@ -96,11 +96,11 @@ impl<'a> Parser<'a> {
         self.depth -= 1;
         match options.len() {
             1 => Ok(options.swap_remove(0)),
-            _ => Ok(Node::Either(options)),
+            _ => Ok(RegexNode::Either(options)),
         }
     }
 
-    fn sequence(&mut self) -> Result<Node> {
+    fn sequence(&mut self) -> Result<RegexNode> {
         let mut nodes = Vec::new();
         while let Some(character) = self.peek() {
             if matches!(character, '|' | ')') {
@@ -115,13 +115,13 @@ impl<'a> Parser<'a> {
         }
         match nodes.len() {
             1 => Ok(nodes.swap_remove(0)),
-            _ => Ok(Node::Sequence(nodes)),
+            _ => Ok(RegexNode::Sequence(nodes)),
         }
     }
 
-    fn repeats(&mut self, mut node: Node) -> Result<Node> {
+    fn repeats(&mut self, mut node: RegexNode) -> Result<RegexNode> {
         while let Some((least, most)) = self.quantifier()? {
-            if matches!(node, Node::Anchor(_) | Node::Look { .. } | Node::Behind { .. }) {
+            if matches!(node, RegexNode::Anchor(_) | RegexNode::Look { .. } | RegexNode::Behind { .. }) {
                 return Err(self.refuse("repeating something without length"));
             }
             let greed = match self.peek() {
@@ -132,7 +132,7 @@ impl<'a> Parser<'a> {
             if greed != Greed::Greedy {
                 self.next();
             }
-            node = Node::Repeat { node: Box::new(node), least, most, greed };
+            node = RegexNode::Repeat { node: Box::new(node), least, most, greed };
         }
         Ok(node)
     }
@@ -165,37 +165,37 @@ impl<'a> Parser<'a> {
         Ok(Some((least, most)))
     }
 
-    fn atom(&mut self) -> Result<Node> {
+    fn atom(&mut self) -> Result<RegexNode> {
         let character = self.next().ok_or_else(|| self.refuse("a pattern that ends here"))?;
         Ok(match character {
             '(' => return self.group(),
-            '[' => Node::Class(self.set()?),
-            '.' => Node::Class(Class::ranges(&[(0, 9), (11, 0x10_FFFF)])),
-            '^' => Node::Anchor(Anchor::LineStart),
-            '$' => Node::Anchor(Anchor::LineEnd),
+            '[' => RegexNode::Class(self.set()?),
+            '.' => RegexNode::Class(Class::ranges(&[(0, 9), (11, 0x10_FFFF)])),
+            '^' => RegexNode::Anchor(Anchor::LineStart),
+            '$' => RegexNode::Anchor(Anchor::LineEnd),
             '\\' => return self.escape(),
             '*' | '+' | '?' => return Err(self.refuse("a repeat of nothing")),
-            _ => Node::Class(self.literal(character)),
+            _ => RegexNode::Class(self.literal(character)),
         })
     }
 
-    fn group(&mut self) -> Result<Node> {
+    fn group(&mut self) -> Result<RegexNode> {
         if self.eat("?<=") || self.rest.starts_with("?<!") {
             let negative = self.eat("?<!");
             let inner = self.closed()?;
             return match inner {
-                Node::Class(class) => Ok(Node::Behind { class, negative }),
+                RegexNode::Class(class) => Ok(RegexNode::Behind { class, negative }),
                 _ => Err(self.refuse("a look-behind of more than one character")),
             };
         }
         if self.eat("?=") {
-            return Ok(Node::Look { node: Box::new(self.closed()?), negative: false });
+            return Ok(RegexNode::Look { node: Box::new(self.closed()?), negative: false });
         }
         if self.eat("?!") {
-            return Ok(Node::Look { node: Box::new(self.closed()?), negative: true });
+            return Ok(RegexNode::Look { node: Box::new(self.closed()?), negative: true });
         }
         if self.eat("?>") {
-            return Ok(Node::Atomic(Box::new(self.closed()?)));
+            return Ok(RegexNode::Atomic(Box::new(self.closed()?)));
         }
         if self.eat("?i:") {
             let before = std::mem::replace(&mut self.ignore_case, true);
@@ -209,7 +209,7 @@ impl<'a> Parser<'a> {
         Err(self.refuse("this kind of group"))
     }
 
-    fn closed(&mut self) -> Result<Node> {
+    fn closed(&mut self) -> Result<RegexNode> {
         let inner = self.alternation()?;
         match self.eat(")") {
             true => Ok(inner),
@@ -217,19 +217,19 @@ impl<'a> Parser<'a> {
         }
     }
 
-    fn escape(&mut self) -> Result<Node> {
+    fn escape(&mut self) -> Result<RegexNode> {
         match self.peek() {
             Some('b') => self.anchor(Anchor::WordBoundary),
             Some('B') => self.anchor(Anchor::NoWordBoundary),
             Some('A') => self.anchor(Anchor::TextStart),
             Some('z') => self.anchor(Anchor::TextEnd),
-            _ => Ok(Node::Class(self.class_escape()?)),
+            _ => Ok(RegexNode::Class(self.class_escape()?)),
         }
     }
 
-    fn anchor(&mut self, anchor: Anchor) -> Result<Node> {
+    fn anchor(&mut self, anchor: Anchor) -> Result<RegexNode> {
         self.next();
-        Ok(Node::Anchor(anchor))
+        Ok(RegexNode::Anchor(anchor))
     }
 
     /// Parses the rest of an escape sequence that denotes characters.

@@ -1,7 +1,7 @@
 //! The compiler: syntax tree to instructions, with a table of the alternatives that can start with each character.
 
 use super::class::Class;
-use super::parse::{Anchor, Greed, Node, parse};
+use super::parse::{Anchor, Greed, RegexNode, parse};
 use crate::{Error, Result};
 
 const LONGEST_PATTERN: usize = 16 * 1024;
@@ -10,7 +10,7 @@ const MOST_ALTERNATIVES: usize = 32;
 
 /// An instruction of the matcher.
 #[derive(Clone, Debug)]
-pub(super) enum Instruction {
+pub(super) enum RegexInstruction {
     /// Matches one character of the class.
     One(u16),
     /// Matches as many characters of the class as possible, from `least` to `most`.
@@ -37,7 +37,7 @@ pub(super) enum Instruction {
 /// A compiled pattern.
 #[derive(Clone, Debug)]
 pub(in super::super) struct Pattern {
-    pub(super) instructions: Vec<Instruction>,
+    pub(super) instructions: Vec<RegexInstruction>,
     pub(super) classes: Vec<Class>,
     /// The first instruction of each top-level alternative.
     pub(super) starts: Vec<u32>,
@@ -57,19 +57,19 @@ impl Pattern {
         }
         let tree = parse(pattern)?;
         let mut options = match tree {
-            Node::Either(options) => options,
+            RegexNode::Either(options) => options,
             node => vec![node],
         };
         if options.len() > MOST_ALTERNATIVES {
             let rest = options.split_off(MOST_ALTERNATIVES - 1);
-            options.push(Node::Either(rest));
+            options.push(RegexNode::Either(rest));
         }
         let mut compiler = Compiler { pattern, instructions: Vec::new(), classes: Vec::new() };
         let mut starts = Vec::new();
         for option in &options {
             starts.push(compiler.position());
             compiler.emit(option)?;
-            compiler.push(Instruction::Accept)?;
+            compiler.push(RegexInstruction::Accept)?;
         }
         let (mut low_starts, mut high_starts) = (Box::new([0; 256]), [0; 30]);
         for (bit, option) in options.iter().enumerate() {
@@ -97,10 +97,10 @@ struct First {
 impl First {
     const NOTHING: Self = Self { low: [0; 4], high: 0, empty: true };
 
-    fn of(node: &Node) -> Self {
+    fn of(node: &RegexNode) -> Self {
         match node {
-            Node::Class(class) => Self { low: class.low(), high: class.high_categories(), empty: false },
-            Node::Sequence(nodes) => {
+            RegexNode::Class(class) => Self { low: class.low(), high: class.high_categories(), empty: false },
+            RegexNode::Sequence(nodes) => {
                 let mut all = Self::NOTHING;
                 for node in nodes {
                     let first = Self::of(node);
@@ -112,7 +112,7 @@ impl First {
                 }
                 all
             }
-            Node::Either(options) => {
+            RegexNode::Either(options) => {
                 let mut all = Self { empty: false, ..Self::NOTHING };
                 for option in options {
                     let first = Self::of(option);
@@ -121,12 +121,12 @@ impl First {
                 }
                 all
             }
-            Node::Repeat { node, least, .. } => {
+            RegexNode::Repeat { node, least, .. } => {
                 let first = Self::of(node);
                 Self { empty: first.empty || *least == 0, ..first }
             }
-            Node::Atomic(node) => Self::of(node),
-            Node::Look { .. } | Node::Behind { .. } | Node::Anchor(_) => Self::NOTHING,
+            RegexNode::Atomic(node) => Self::of(node),
+            RegexNode::Look { .. } | RegexNode::Behind { .. } | RegexNode::Anchor(_) => Self::NOTHING,
         }
     }
 
@@ -138,7 +138,7 @@ impl First {
 
 struct Compiler<'a> {
     pattern: &'a str,
-    instructions: Vec<Instruction>,
+    instructions: Vec<RegexInstruction>,
     classes: Vec<Class>,
 }
 
@@ -147,7 +147,7 @@ impl Compiler<'_> {
         self.instructions.len() as u32
     }
 
-    fn push(&mut self, instruction: Instruction) -> Result<usize> {
+    fn push(&mut self, instruction: RegexInstruction) -> Result<usize> {
         if self.instructions.len() >= MOST_INSTRUCTIONS {
             return Err(self.refuse("the pattern expands to too many steps"));
         }
@@ -169,76 +169,79 @@ impl Compiler<'_> {
 
     fn leading_run(&self, start: u32) -> Option<u16> {
         match self.instructions.get(start as usize) {
-            Some(&Instruction::Run { class, least: 0 | 1, most: u32::MAX, .. }) => Some(class),
+            Some(&RegexInstruction::Run { class, least: 0 | 1, most: u32::MAX, .. }) => Some(class),
             _ => None,
         }
     }
 
-    fn emit(&mut self, node: &Node) -> Result<()> {
+    fn emit(&mut self, node: &RegexNode) -> Result<()> {
         match node {
-            Node::Class(class) => {
+            RegexNode::Class(class) => {
                 let class = self.class(class);
-                self.push(Instruction::One(class))?;
+                self.push(RegexInstruction::One(class))?;
             }
-            Node::Sequence(nodes) => nodes.iter().try_for_each(|node| self.emit(node))?,
-            Node::Either(options) => self.emit_either(options)?,
-            Node::Repeat { node, least, most, greed } => self.emit_repeat(node, *least, *most, *greed)?,
-            Node::Look { node, negative } => {
-                if let Node::Class(class) = &**node {
+            RegexNode::Sequence(nodes) => nodes.iter().try_for_each(|node| self.emit(node))?,
+            RegexNode::Either(options) => self.emit_either(options)?,
+            RegexNode::Repeat { node, least, most, greed } => {
+                self.emit_repeat(node, *least, *most, *greed)?
+            }
+            RegexNode::Look { node, negative } => {
+                if let RegexNode::Class(class) = &**node {
                     let class = self.class(class);
-                    self.push(Instruction::LookClass { class, negative: *negative })?;
+                    self.push(RegexInstruction::LookClass { class, negative: *negative })?;
                 } else {
-                    let at = self.push(Instruction::Accept)?;
+                    let at = self.push(RegexInstruction::Accept)?;
                     self.emit(node)?;
-                    self.push(Instruction::Accept)?;
-                    self.instructions[at] = Instruction::Look { negative: *negative, end: self.position() };
+                    self.push(RegexInstruction::Accept)?;
+                    self.instructions[at] =
+                        RegexInstruction::Look { negative: *negative, end: self.position() };
                 }
             }
-            Node::Behind { class, negative } => {
+            RegexNode::Behind { class, negative } => {
                 let class = self.class(class);
-                self.push(Instruction::BehindClass { class, negative: *negative })?;
+                self.push(RegexInstruction::BehindClass { class, negative: *negative })?;
             }
-            Node::Atomic(node) => self.emit_atomic(|compiler| compiler.emit(node))?,
-            Node::Anchor(anchor) => {
-                self.push(Instruction::Anchor(*anchor))?;
+            RegexNode::Atomic(node) => self.emit_atomic(|compiler| compiler.emit(node))?,
+            RegexNode::Anchor(anchor) => {
+                self.push(RegexInstruction::Anchor(*anchor))?;
             }
         }
         Ok(())
     }
 
     fn emit_atomic(&mut self, inner: impl FnOnce(&mut Self) -> Result<()>) -> Result<()> {
-        let at = self.push(Instruction::Accept)?;
+        let at = self.push(RegexInstruction::Accept)?;
         inner(self)?;
-        self.push(Instruction::Accept)?;
-        self.instructions[at] = Instruction::Atomic { end: self.position() };
+        self.push(RegexInstruction::Accept)?;
+        self.instructions[at] = RegexInstruction::Atomic { end: self.position() };
         Ok(())
     }
 
-    fn emit_either(&mut self, options: &[Node]) -> Result<()> {
+    fn emit_either(&mut self, options: &[RegexNode]) -> Result<()> {
         let mut jumps = Vec::new();
         for (index, option) in options.iter().enumerate() {
             if index + 1 == options.len() {
                 self.emit(option)?;
                 break;
             }
-            let split = self.push(Instruction::Accept)?;
+            let split = self.push(RegexInstruction::Accept)?;
             self.emit(option)?;
-            jumps.push(self.push(Instruction::Accept)?);
+            jumps.push(self.push(RegexInstruction::Accept)?);
             self.instructions[split] =
-                Instruction::Split { first: split as u32 + 1, second: self.position() };
+                RegexInstruction::Split { first: split as u32 + 1, second: self.position() };
         }
         let end = self.position();
-        jumps.into_iter().for_each(|at| self.instructions[at] = Instruction::Jump(end));
+        jumps.into_iter().for_each(|at| self.instructions[at] = RegexInstruction::Jump(end));
         Ok(())
     }
 
-    fn emit_repeat(&mut self, node: &Node, least: u32, most: Option<u32>, greed: Greed) -> Result<()> {
-        if let Node::Class(class) = node
+    fn emit_repeat(&mut self, node: &RegexNode, least: u32, most: Option<u32>, greed: Greed) -> Result<()> {
+        if let RegexNode::Class(class) = node
             && greed != Greed::Lazy
         {
             let class = self.class(class);
             let (most, possessive) = (most.unwrap_or(u32::MAX), greed == Greed::Possessive);
-            self.push(Instruction::Run { class, least, most, possessive })?;
+            self.push(RegexInstruction::Run { class, least, most, possessive })?;
             return Ok(());
         }
         if greed == Greed::Possessive {
@@ -253,21 +256,21 @@ impl Compiler<'_> {
         }
     }
 
-    fn emit_loop(&mut self, node: &Node, greed: Greed) -> Result<()> {
+    fn emit_loop(&mut self, node: &RegexNode, greed: Greed) -> Result<()> {
         if First::of(node).empty {
             return Err(self.refuse("an endless repeat of something that may be empty is not supported"));
         }
-        let split = self.push(Instruction::Accept)?;
+        let split = self.push(RegexInstruction::Accept)?;
         self.emit(node)?;
-        self.push(Instruction::Jump(split as u32))?;
+        self.push(RegexInstruction::Jump(split as u32))?;
         self.instructions[split] = self.choice(split, greed);
         Ok(())
     }
 
-    fn emit_options(&mut self, node: &Node, count: u32, greed: Greed) -> Result<()> {
+    fn emit_options(&mut self, node: &RegexNode, count: u32, greed: Greed) -> Result<()> {
         let mut splits = Vec::new();
         for _ in 0..count {
-            splits.push(self.push(Instruction::Accept)?);
+            splits.push(self.push(RegexInstruction::Accept)?);
             self.emit(node)?;
         }
         splits.into_iter().for_each(|at| self.instructions[at] = self.choice(at, greed));
@@ -275,11 +278,11 @@ impl Compiler<'_> {
     }
 
     /// Returns a split between the instruction after `split` and the next one to be emitted, in the order of `greed`.
-    fn choice(&self, split: usize, greed: Greed) -> Instruction {
+    fn choice(&self, split: usize, greed: Greed) -> RegexInstruction {
         let (inside, outside) = (split as u32 + 1, self.position());
         match greed {
-            Greed::Lazy => Instruction::Split { first: outside, second: inside },
-            _ => Instruction::Split { first: inside, second: outside },
+            Greed::Lazy => RegexInstruction::Split { first: outside, second: inside },
+            _ => RegexInstruction::Split { first: inside, second: outside },
         }
     }
 }

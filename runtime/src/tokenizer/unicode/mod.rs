@@ -4,7 +4,7 @@
 
 mod normal;
 
-pub(super) use normal::{Form, Placed, normalize};
+pub(super) use normal::{NormalizationForm, SourceChar, normalize};
 
 const TABLES: &[u8] = include_bytes!("tables.bin");
 const STAGE_1: &[u8] = part(0);

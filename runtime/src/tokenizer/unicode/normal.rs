@@ -6,7 +6,7 @@ use crate::Result;
 
 /// A normalization form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in super::super) enum Form {
+pub(in super::super) enum NormalizationForm {
     /// Canonical composition.
     Nfc,
     /// Canonical decomposition.
@@ -33,14 +33,14 @@ const S_COUNT: u32 = L_COUNT * V_COUNT * T_COUNT;
 
 /// A character and the range of the input that it came from.
 #[derive(Clone, Copy, Debug)]
-pub(in super::super) struct Placed {
+pub(in super::super) struct SourceChar {
     pub(in super::super) character: char,
     pub(in super::super) start: u32,
     pub(in super::super) end: u32,
     class: u8,
 }
 
-impl Placed {
+impl SourceChar {
     pub(in super::super) fn new(character: char, start: u32, end: u32) -> Self {
         Self { character, start, end, class: 0 }
     }
@@ -48,27 +48,27 @@ impl Placed {
 
 /// Replaces `characters` by their normal form. `spare` is scratch.
 pub(in super::super) fn normalize(
-    form: Form,
-    characters: &mut Vec<Placed>,
-    spare: &mut Vec<Placed>,
+    form: NormalizationForm,
+    characters: &mut Vec<SourceChar>,
+    spare: &mut Vec<SourceChar>,
 ) -> Result<()> {
     spare.clear();
-    let compatible = matches!(form, Form::Nfkc | Form::Nfkd);
+    let compatible = matches!(form, NormalizationForm::Nfkc | NormalizationForm::Nfkd);
     for placed in characters.iter() {
         room::reserve(spare, LONGEST_DECOMPOSITION)?;
         decompose(*placed, compatible, spare);
     }
     order(spare)?;
-    if matches!(form, Form::Nfc | Form::Nfkc) {
+    if matches!(form, NormalizationForm::Nfc | NormalizationForm::Nfkc) {
         compose(spare);
     }
     std::mem::swap(characters, spare);
     Ok(())
 }
 
-fn decompose(placed: Placed, compatible: bool, out: &mut Vec<Placed>) {
+fn decompose(placed: SourceChar, compatible: bool, out: &mut Vec<SourceChar>) {
     let mut push = |character: char| {
-        out.push(Placed { character, class: combining_class(character), ..placed });
+        out.push(SourceChar { character, class: combining_class(character), ..placed });
     };
     let index = (placed.character as u32).wrapping_sub(S_BASE);
     if index < S_COUNT {
@@ -87,7 +87,7 @@ fn decompose(placed: Placed, compatible: bool, out: &mut Vec<Placed>) {
 }
 
 /// Sorts every run of combining marks by combining class (stable).
-fn order(characters: &mut [Placed]) -> Result<()> {
+fn order(characters: &mut [SourceChar]) -> Result<()> {
     let mut start = 0;
     while start < characters.len() {
         if characters[start].class == 0 {
@@ -106,7 +106,7 @@ fn order(characters: &mut [Placed]) -> Result<()> {
 }
 
 /// Sorts by combining class with a stable counting sort.
-fn sort_long(run: &mut [Placed]) -> Result<()> {
+fn sort_long(run: &mut [SourceChar]) -> Result<()> {
     let mut sorted = Vec::new();
     room::reserve(&mut sorted, run.len())?;
     sorted.extend_from_slice(run);
@@ -125,7 +125,7 @@ fn sort_long(run: &mut [Placed]) -> Result<()> {
     Ok(())
 }
 
-fn compose(characters: &mut Vec<Placed>) {
+fn compose(characters: &mut Vec<SourceChar>) {
     let mut kept = 0;
     let mut starter: Option<usize> = None;
     for index in 0..characters.len() {
@@ -167,8 +167,8 @@ fn pair(first: char, second: char) -> Option<char> {
 mod tests {
     use super::*;
 
-    fn apply(form: Form, text: &str) -> String {
-        let mut characters: Vec<Placed> = text.chars().map(|c| Placed::new(c, 0, 0)).collect();
+    fn apply(form: NormalizationForm, text: &str) -> String {
+        let mut characters: Vec<SourceChar> = text.chars().map(|c| SourceChar::new(c, 0, 0)).collect();
         normalize(form, &mut characters, &mut Vec::new()).unwrap();
         characters.iter().map(|placed| placed.character).collect()
     }
@@ -188,10 +188,10 @@ mod tests {
             ("\u{958}", "\u{915}\u{93c}", "\u{915}\u{93c}", "\u{915}\u{93c}", "\u{915}\u{93c}"),
             ("ｱﾞ", "ｱﾞ", "ｱﾞ", "ア\u{3099}", "ア\u{3099}"),
         ] {
-            assert_eq!(apply(Form::Nfc, text), nfc, "NFC {text:?}");
-            assert_eq!(apply(Form::Nfd, text), nfd, "NFD {text:?}");
-            assert_eq!(apply(Form::Nfkd, text), nfkd, "NFKD {text:?}");
-            assert_eq!(apply(Form::Nfkc, text), nfkc, "NFKC {text:?}");
+            assert_eq!(apply(NormalizationForm::Nfc, text), nfc, "NFC {text:?}");
+            assert_eq!(apply(NormalizationForm::Nfd, text), nfd, "NFD {text:?}");
+            assert_eq!(apply(NormalizationForm::Nfkd, text), nfkd, "NFKD {text:?}");
+            assert_eq!(apply(NormalizationForm::Nfkc, text), nfkc, "NFKC {text:?}");
         }
     }
 
@@ -200,7 +200,7 @@ mod tests {
         // As returned by Python's unicodedata.normalize: class 220 first, then 230 in the original order.
         let (text, count) = ("\u{301}\u{300}\u{323}", 3000);
         let wanted = ["\u{323}".repeat(count), "\u{301}\u{300}".repeat(count)].concat();
-        assert_eq!(apply(Form::Nfd, &text.repeat(count)), wanted);
+        assert_eq!(apply(NormalizationForm::Nfd, &text.repeat(count)), wanted);
     }
 
     #[test]

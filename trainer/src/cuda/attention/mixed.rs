@@ -4,19 +4,19 @@ use std::ops::Range;
 
 use siskin::graph::Projection;
 
-use crate::batch::Texts;
-use crate::cuda::op::{Call, To, Work};
-use crate::cuda::tape::{Matrix, Place, Product};
+use crate::batch::BatchSequences;
+use crate::cuda::op::{OpCall, TapeBuilder, To};
+use crate::cuda::tape::{DeviceMatrix, Place, TapeMatmul};
 
 /// Returns sequences with as many rows as there are projected positions.
-pub(super) fn texts(of: &Texts, projection: &Projection) -> Texts {
+pub(super) fn texts(of: &BatchSequences, projection: &Projection) -> BatchSequences {
     let span = |text: usize| text * projection.count..(text + 1) * projection.count;
-    Texts { spans: (0..of.spans.len()).map(span).collect(), ..Texts::default() }
+    BatchSequences { spans: (0..of.spans.len()).map(span).collect(), ..BatchSequences::default() }
 }
 
 /// The offsets of a sequence's rows and of its projected rows in a table of keys or values.
 struct Part<'a> {
-    call: &'a Call<'a>,
+    call: &'a OpCall<'a>,
     projection: &'a Projection,
     /// Bytes per element.
     bytes: usize,
@@ -28,14 +28,14 @@ impl Part<'_> {
     }
 
     /// Returns the rows of a table from `row` on.
-    fn rows(&self, table: Place, row: usize) -> Matrix {
+    fn rows(&self, table: Place, row: usize) -> DeviceMatrix {
         let stride = self.columns();
-        Matrix { place: table + (row * stride * self.bytes) as Place, stride, turned: false }
+        DeviceMatrix { place: table + (row * stride * self.bytes) as Place, stride, turned: false }
     }
 
     /// Returns the projection weights.
-    fn weights(&self, place: Place, turned: bool) -> Matrix {
-        Matrix { place, stride: self.projection.positions, turned }
+    fn weights(&self, place: Place, turned: bool) -> DeviceMatrix {
+        DeviceMatrix { place, stride: self.projection.positions, turned }
     }
 }
 
@@ -44,26 +44,26 @@ fn tables(projection: &Projection) -> [usize; 2] {
     [projection.keys, projection.values]
 }
 
-fn part<'a>(work: &Work<'_>, call: &'a Call<'a>, projection: &'a Projection) -> Part<'a> {
+fn part<'a>(work: &TapeBuilder<'_>, call: &'a OpCall<'a>, projection: &'a Projection) -> Part<'a> {
     Part { call, projection, bytes: work.tape.precision.bytes() }
 }
 
 /// Calls `write` with each sequence's index and rows.
-fn each_text(call: &Call<'_>, mut write: impl FnMut(usize, &Range<usize>)) {
+fn each_text(call: &OpCall<'_>, mut write: impl FnMut(usize, &Range<usize>)) {
     let texts = call.input(1).side.texts(call.batch);
     texts.spans.iter().enumerate().for_each(|(text, span)| write(text, span));
 }
 
 /// Allocates a table for projected keys or values.
-pub(super) fn room(work: &mut Work<'_>, call: &Call<'_>, projection: &Projection) -> Place {
+pub(super) fn room(work: &mut TapeBuilder<'_>, call: &OpCall<'_>, projection: &Projection) -> Place {
     let rows = call.input(1).side.texts(call.batch).spans.len() * projection.count;
     work.scratch.bytes(rows * call.input(1).columns * work.tape.precision.bytes())
 }
 
 /// Projects keys and values.
 pub(super) fn mix(
-    work: &mut Work<'_>,
-    call: &Call<'_>,
+    work: &mut TapeBuilder<'_>,
+    call: &OpCall<'_>,
     projection: &Projection,
     inputs: [Place; 2],
 ) -> [Place; 2] {
@@ -77,7 +77,7 @@ pub(super) fn mix(
                 work.tape.clear(part.rows(*sums, text * projection.count).place, bytes);
                 return;
             }
-            work.tape.multiply(Product {
+            work.tape.multiply(TapeMatmul {
                 precision: work.tape.precision,
                 shape: [projection.count, part.columns(), span.len()],
                 a: part.weights(call.weight(weight).numbers, false),
@@ -95,14 +95,14 @@ pub(super) fn mix(
 }
 
 /// Returns true if the gradients of projected keys (0) or values (1) are needed.
-pub(super) fn is_wanted(call: &Call<'_>, projection: &Projection, which: usize, to: Option<To>) -> bool {
+pub(super) fn is_wanted(call: &OpCall<'_>, projection: &Projection, which: usize, to: Option<To>) -> bool {
     to.is_some() || call.weight(tables(projection)[which]).gradient > 0
 }
 
 /// Backpropagates the gradients of projected rows to keys or values, and to the weights.
 pub(super) fn unmix(
-    work: &mut Work<'_>,
-    call: &Call<'_>,
+    work: &mut TapeBuilder<'_>,
+    call: &OpCall<'_>,
     projection: &Projection,
     (which, input, given): (usize, Place, Place),
     to: Option<To>,
@@ -112,7 +112,7 @@ pub(super) fn unmix(
     each_text(call, |text, span| {
         let given = part.rows(given, text * projection.count);
         if let Some(to) = to {
-            work.tape.multiply(Product {
+            work.tape.multiply(TapeMatmul {
                 precision: work.tape.precision,
                 shape: [span.len(), part.columns(), projection.count],
                 a: part.weights(weight.numbers, true),
@@ -126,11 +126,11 @@ pub(super) fn unmix(
             });
         }
         if weight.gradient > 0 {
-            work.tape.multiply(Product {
+            work.tape.multiply(TapeMatmul {
                 precision: work.tape.precision,
                 shape: [projection.count, span.len(), part.columns()],
                 a: given,
-                b: Matrix { turned: true, ..part.rows(input, span.start) },
+                b: DeviceMatrix { turned: true, ..part.rows(input, span.start) },
                 out: part.weights(weight.gradient, false),
                 floats: true,
                 add: true,

@@ -7,9 +7,9 @@ use siskin::graph::{Attention, AttentionMask};
 use siskin::{Error, Result};
 
 use super::Precision;
-use super::op::{Back, Call, To, Work, flag, whole};
-use super::tape::{Argument, Place, Tape};
-use tables::{Tables, is_marked, tables, texts_of_keys};
+use super::op::{OpBackward, OpCall, TapeBuilder, To, flag, whole};
+use super::tape::{KernelArgument, Place, Tape};
+use tables::{SequenceTables, is_marked, tables, texts_of_keys};
 
 /// The head sizes that kernels are compiled for; smaller heads are padded with zeros.
 const SIZES: [usize; 3] = [64, 128, 256];
@@ -147,15 +147,15 @@ impl Measures {
 /// Returns the score arguments of the kernels, the bias buckets by distance, and their reach; plain kernels take
 /// fewer arguments.
 fn scores(
-    work: &mut Work<'_>,
-    call: &Call<'_>,
+    work: &mut TapeBuilder<'_>,
+    call: &OpCall<'_>,
     description: &Attention,
-    tables: &Tables,
+    tables: &SequenceTables,
     plain: bool,
-) -> (Vec<Argument>, Place, usize) {
-    let scale = Argument::Float(description.scale);
+) -> (Vec<KernelArgument>, Place, usize) {
+    let scale = KernelArgument::Float(description.scale);
     if plain {
-        return (vec![Argument::Place(tables.seen), whole(description.heads), scale], 0, 0);
+        return (vec![KernelArgument::Place(tables.seen), whole(description.heads), scale], 0, 0);
     }
     let (queries, keys) = (call.texts(), texts_of_keys(call, description));
     let reach = queries.spans.iter().chain(&keys.spans).map(ExactSizeIterator::len).max().unwrap_or(0);
@@ -171,29 +171,29 @@ fn scores(
             (-last..=last).map(|distance| table.bucket(distance) as i32).collect()
         });
     }
-    let cap = Argument::Float(description.softcap.unwrap_or(0.0));
-    let places = [slopes, bias, steps].map(Argument::Place);
+    let cap = KernelArgument::Float(description.softcap.unwrap_or(0.0));
+    let places = [slopes, bias, steps].map(KernelArgument::Place);
     let (many_end, many) = match description.attention_mask {
         AttentionMask::BigBird { size, random } => (size, ((1 + random) as f32).ln()),
         _ => (0, 0.0),
     };
     let arguments = [
-        &[Argument::Place(tables.seen), whole(tables.runs)],
+        &[KernelArgument::Place(tables.seen), whole(tables.runs)],
         &places[..],
         &[whole(reach), whole(description.heads), scale, cap],
-        &[whole(many_end), Argument::Float(many)],
+        &[whole(many_end), KernelArgument::Float(many)],
     ];
     (arguments.concat(), steps, reach)
 }
 
 /// Returns the place of the attention-sink scores; 0: none.
-fn sinks(call: &Call<'_>, description: &Attention) -> Place {
+fn sinks(call: &OpCall<'_>, description: &Attention) -> Place {
     description.sinks.map_or(0, |sinks| call.weight(sinks).floats)
 }
 
 pub(super) fn forward(
-    work: &mut Work<'_>,
-    call: &Call<'_>,
+    work: &mut TapeBuilder<'_>,
+    call: &OpCall<'_>,
     description: &Attention,
     inputs: &[Place],
     out: Place,
@@ -203,7 +203,7 @@ pub(super) fn forward(
     let tables = tables(work, call, description, measures.tile);
     let (mut scores, _, _) = scores(work, call, description, &tables, measures.plain);
     if !measures.plain {
-        scores.push(Argument::Place(sinks(call, description)));
+        scores.push(KernelArgument::Place(sinks(call, description)));
     }
     let widths = [call.input(0).columns, call.input(1).columns, call.input(2).columns, description.head_size];
     let [keys, values] = match &description.projection {
@@ -211,10 +211,10 @@ pub(super) fn forward(
         None => [inputs[1], inputs[2]],
     };
     let arguments = [
-        &[inputs[0], keys, values].map(Argument::Place)[..],
+        &[inputs[0], keys, values].map(KernelArgument::Place)[..],
         &widths.map(whole),
-        &[Argument::Place(out), whole(call.columns())],
-        &[kept, tables.query_tiles].map(Argument::Place),
+        &[KernelArgument::Place(out), whole(call.columns())],
+        &[kept, tables.query_tiles].map(KernelArgument::Place),
         &scores,
         &[whole(description.kv_heads)],
     ];
@@ -227,24 +227,34 @@ pub(super) fn forward(
 }
 
 /// Passes through the rows that do not attend, where only marked rows attend.
-fn pass_on(work: &mut Work<'_>, call: &Call<'_>, from: Place, to: To) {
+fn pass_on(work: &mut TapeBuilder<'_>, call: &OpCall<'_>, from: Place, to: To) {
     let texts = call.texts();
     let rows = work.sheet.whole(&call.name("rows without a mark"), || {
         let without = |row: usize| if is_marked(texts, row) { -1 } else { row as i32 };
         (0..texts.rows.len()).map(without).collect()
     });
-    let places = [Argument::Place(from), Argument::Place(rows), Argument::Place(to.place), flag(to.add)];
+    let places = [
+        KernelArgument::Place(from),
+        KernelArgument::Place(rows),
+        KernelArgument::Place(to.place),
+        flag(to.add),
+    ];
     let arguments = [&places[..], &[whole(call.rows), whole(call.columns())]].concat();
     work.tape.cells("move_rows", call.rows, call.columns(), &arguments);
 }
 
-pub(super) fn backward(work: &mut Work<'_>, call: &Call<'_>, description: &Attention, back: &Back<'_>) {
+pub(super) fn backward(
+    work: &mut TapeBuilder<'_>,
+    call: &OpCall<'_>,
+    description: &Attention,
+    back: &OpBackward<'_>,
+) {
     let measures = Measures::new(work.tape.precision, description);
     let tables = tables(work, call, description, measures.tile);
     let (scores, steps, reach) = scores(work, call, description, &tables, measures.plain);
     let along = work.scratch.floats(call.rows * description.heads);
-    let places = [back.output, back.gradient].map(Argument::Place);
-    let numbers = [whole(call.columns()), whole(description.head_size), Argument::Place(along)];
+    let places = [back.output, back.gradient].map(KernelArgument::Place);
+    let numbers = [whole(call.columns()), whole(description.head_size), KernelArgument::Place(along)];
     let heads = [whole(call.rows), whole(description.heads)];
     let arguments = [&places[..], &numbers, &heads].concat();
     work.tape.warps("attention_along", call.rows * description.heads, &arguments);
@@ -254,7 +264,7 @@ pub(super) fn backward(work: &mut Work<'_>, call: &Call<'_>, description: &Atten
         Some(projection) => mixed::mix(work, call, projection, [back.inputs[1], back.inputs[2]]),
         None => [back.inputs[1], back.inputs[2]],
     };
-    let inputs = [back.inputs[0], keys, values, back.gradient].map(Argument::Place);
+    let inputs = [back.inputs[0], keys, values, back.gradient].map(KernelArgument::Place);
     let widths = [0, 1, 2]
         .map(|input| call.input(input).columns)
         .map(whole)
@@ -263,7 +273,7 @@ pub(super) fn backward(work: &mut Work<'_>, call: &Call<'_>, description: &Atten
     let mut common = inputs.to_vec();
     common.extend(widths);
     common.push(whole(description.head_size));
-    common.extend([back.kept, along].map(Argument::Place));
+    common.extend([back.kept, along].map(KernelArgument::Place));
 
     let to_bias = description.bias.map_or(0, |bias| call.weight(bias.table).gradient);
     let to_queries = back.to[0];
@@ -281,9 +291,10 @@ pub(super) fn backward(work: &mut Work<'_>, call: &Call<'_>, description: &Atten
         );
         let arguments = [
             &common[..],
-            &[Argument::Place(to.0), flag(to.1), Argument::Place(tables.query_tiles)],
+            &[KernelArgument::Place(to.0), flag(to.1), KernelArgument::Place(tables.query_tiles)],
             &scores,
-            &[whole(description.kv_heads), Argument::Place(diagonals)][..if measures.plain { 1 } else { 2 }],
+            &[whole(description.kv_heads), KernelArgument::Place(diagonals)]
+                [..if measures.plain { 1 } else { 2 }],
         ];
         let name = measures.name(work.tape, "attention_back", "_queries");
         let grid = [tables.query_count, description.heads, 1];
@@ -291,9 +302,9 @@ pub(super) fn backward(work: &mut Work<'_>, call: &Call<'_>, description: &Atten
         work.tape.kernel(&name, grid, measures.threads(), shared, &arguments.concat());
         if let Some(bias) = description.bias.filter(|_| to_bias > 0) {
             let arguments = [
-                &[diagonals, tables.query_tiles].map(Argument::Place)[..],
-                &[whole(tables.query_count), whole(measures.tile), Argument::Place(steps)],
-                &[whole(reach), whole(description.heads), Argument::Place(to_bias)],
+                &[diagonals, tables.query_tiles].map(KernelArgument::Place)[..],
+                &[whole(tables.query_count), whole(measures.tile), KernelArgument::Place(steps)],
+                &[whole(reach), whole(description.heads), KernelArgument::Place(to_bias)],
             ];
             let grid = [bias.buckets, description.heads, 1];
             work.tape.kernel("attention_back_bias", grid, 256, 0, &arguments.concat());
@@ -319,18 +330,18 @@ pub(super) fn backward(work: &mut Work<'_>, call: &Call<'_>, description: &Atten
     }
     let to_sinks = description.sinks.map_or(0, |sinks| call.weight(sinks).gradient);
     if to_sinks > 0 {
-        let places = [sinks(call, description), back.kept, along].map(Argument::Place);
-        let arguments = [&places[..], &heads, &[Argument::Place(to_sinks)]].concat();
+        let places = [sinks(call, description), back.kept, along].map(KernelArgument::Place);
+        let arguments = [&places[..], &heads, &[KernelArgument::Place(to_sinks)]].concat();
         work.tape.kernel("attention_back_sinks", [description.heads, 1, 1], 256, 0, &arguments);
     }
 }
 
 fn keys_back(
-    work: &mut Work<'_>,
+    work: &mut TapeBuilder<'_>,
     measures: &Measures,
-    tables: &Tables,
+    tables: &SequenceTables,
     description: &Attention,
-    (common, scores): (&[Argument], &[Argument]),
+    (common, scores): (&[KernelArgument], &[KernelArgument]),
     all: [Option<To>; 2],
 ) {
     // For wide heads, both accumulators do not fit into registers.
@@ -343,13 +354,13 @@ fn keys_back(
         if to == [None, None] {
             continue;
         }
-        let places = to.map(|to| Argument::Place(to.map_or(0, |to| to.place)));
+        let places = to.map(|to| KernelArgument::Place(to.map_or(0, |to| to.place)));
         let adds = to.map(|to| flag(to.is_some_and(|to| to.add)));
         let arguments = [
             common,
             &places,
             &adds,
-            &[Argument::Place(tables.key_tiles)],
+            &[KernelArgument::Place(tables.key_tiles)],
             scores,
             &[whole(description.kv_heads)],
         ];
@@ -365,7 +376,7 @@ mod tests {
 
     use super::tables::{NUMBERS, seen, tiles};
     use super::*;
-    use crate::batch::Texts;
+    use crate::batch::BatchSequences;
 
     fn attention(attention_mask: AttentionMask) -> Attention {
         Attention {
@@ -383,8 +394,8 @@ mod tests {
         }
     }
 
-    fn texts(lengths: &[usize]) -> Texts {
-        let mut texts = Texts::default();
+    fn texts(lengths: &[usize]) -> BatchSequences {
+        let mut texts = BatchSequences::default();
         lengths.iter().for_each(|&length| texts.push(&vec![0; length], &[]));
         texts
     }

@@ -5,8 +5,8 @@ use std::ops::Range;
 
 use siskin::graph::{Attention, AttentionMask};
 
-use crate::batch::Texts;
-use crate::cuda::op::{Call, Work};
+use crate::batch::BatchSequences;
+use crate::cuda::op::{OpCall, TapeBuilder};
 use crate::cuda::sheet::Lists;
 use crate::cuda::tape::Place;
 use crate::grad::runs;
@@ -19,7 +19,7 @@ const RUNS: usize = 2;
 pub(super) const NUMBERS: usize = 8;
 
 /// Returns the sequences whose rows are keys.
-pub(super) fn texts_of_keys<'a>(call: &Call<'a>, description: &Attention) -> Cow<'a, Texts> {
+pub(super) fn texts_of_keys<'a>(call: &OpCall<'a>, description: &Attention) -> Cow<'a, BatchSequences> {
     let texts = call.input(1).side.texts(call.batch);
     match &description.projection {
         Some(projection) => Cow::Owned(mixed::texts(texts, projection)),
@@ -28,7 +28,7 @@ pub(super) fn texts_of_keys<'a>(call: &Call<'a>, description: &Attention) -> Cow
 }
 
 /// Returns the maximum number of runs of keys per query.
-fn most_runs(description: &Attention, keys: &Texts) -> usize {
+fn most_runs(description: &Attention, keys: &BatchSequences) -> usize {
     match description.attention_mask {
         AttentionMask::LongformerLocal(_) => {
             let of_text = |span: &Range<usize>| span.clone().filter(|&row| is_marked(keys, row)).count();
@@ -41,12 +41,12 @@ fn most_runs(description: &Attention, keys: &Texts) -> usize {
     }
 }
 
-pub(super) fn is_marked(texts: &Texts, row: usize) -> bool {
+pub(super) fn is_marked(texts: &BatchSequences, row: usize) -> bool {
     texts.marked.get(row).copied().unwrap_or(false)
 }
 
 /// The arguments of kernels that describe the sequences of an attention.
-pub(super) struct Tables {
+pub(super) struct SequenceTables {
     pub(super) seen: Place,
     pub(super) runs: usize,
     pub(super) query_tiles: Place,
@@ -56,7 +56,11 @@ pub(super) struct Tables {
 }
 
 /// Returns the runs of keys that each query attends to, row by row, sequence after sequence.
-pub(super) fn seen(description: &Attention, queries: &Texts, keys: &Texts) -> Vec<Vec<Range<usize>>> {
+pub(super) fn seen(
+    description: &Attention,
+    queries: &BatchSequences,
+    keys: &BatchSequences,
+) -> Vec<Vec<Range<usize>>> {
     let attends =
         |row| description.attention_mask != AttentionMask::LongformerGlobal || is_marked(queries, row);
     let of_text = |text: usize| {
@@ -73,8 +77,8 @@ pub(super) fn seen(description: &Attention, queries: &Texts, keys: &Texts) -> Ve
 pub(super) fn tiles(
     tile: usize,
     seen: &[Vec<Range<usize>>],
-    queries: &Texts,
-    keys: &Texts,
+    queries: &BatchSequences,
+    keys: &BatchSequences,
 ) -> [Vec<[i32; NUMBERS]>; 2] {
     let (mut of_queries, mut of_keys) = (Vec::new(), Vec::new());
     for (own, other) in queries.spans.iter().zip(&keys.spans) {
@@ -111,12 +115,18 @@ fn filled(mut tiles: Vec<[i32; NUMBERS]>) -> Vec<i32> {
 }
 
 /// Returns true if the mask depends on more than the lengths of sequences.
-fn is_told(texts: &Texts) -> bool {
+fn is_told(texts: &BatchSequences) -> bool {
     texts.marked.contains(&true) || texts.prefixes.iter().any(|&prefix| prefix > 0)
 }
 
 /// Returns the mask as `most` runs per query, tiles of queries and tiles of keys.
-fn lists(description: &Attention, tile: usize, most: usize, queries: &Texts, keys: &Texts) -> Lists {
+fn lists(
+    description: &Attention,
+    tile: usize,
+    most: usize,
+    queries: &BatchSequences,
+    keys: &BatchSequences,
+) -> Lists {
     let seen = seen(description, queries, keys);
     let [of_queries, of_keys] = tiles(tile, &seen, queries, keys);
     let mut flat = Vec::with_capacity(2 * most * seen.len());
@@ -127,7 +137,12 @@ fn lists(description: &Attention, tile: usize, most: usize, queries: &Texts, key
     [flat, filled(of_queries), filled(of_keys)]
 }
 
-pub(super) fn tables(work: &mut Work<'_>, call: &Call<'_>, description: &Attention, tile: usize) -> Tables {
+pub(super) fn tables(
+    work: &mut TapeBuilder<'_>,
+    call: &OpCall<'_>,
+    description: &Attention,
+    tile: usize,
+) -> SequenceTables {
     let (queries, keys) = (call.texts(), texts_of_keys(call, description));
     let keys = &*keys;
     let name = |what: &str| {
@@ -146,11 +161,11 @@ pub(super) fn tables(work: &mut Work<'_>, call: &Call<'_>, description: &Attenti
             if is_told(queries) || is_told(keys) { make().into() } else { kept.find(key(), make) }
         })
     };
-    let count = |texts: &Texts| {
+    let count = |texts: &BatchSequences| {
         let tiles: usize = texts.spans.iter().map(|span| span.len().div_ceil(tile)).sum();
         tiles.next_multiple_of(32)
     };
-    Tables {
+    SequenceTables {
         seen: sheet.whole(&name("seen"), || lists()[0].clone()),
         runs: most,
         query_tiles: sheet.whole(&name("query tiles"), || lists()[1].clone()),

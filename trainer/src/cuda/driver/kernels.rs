@@ -70,7 +70,7 @@ const USUAL_SHARED: u32 = 48 << 10;
 const NEWEST: &str = "compute_90";
 
 /// The loaded modules.
-pub(super) struct Kernels {
+pub(super) struct LoadedModules {
     /// The compute capability, such as 90.
     device: i32,
     modules: HashMap<&'static str, sys::CUmodule>,
@@ -178,7 +178,7 @@ fn compile(name: &str, text: &str, device: i32) -> Result<Vec<u8>> {
     }
 }
 
-impl Kernels {
+impl LoadedModules {
     /// Kernels for devices of this compute capability.
     pub(super) fn new(device: i32) -> Self {
         Self { device, modules: HashMap::new(), functions: HashMap::new() }
@@ -229,7 +229,7 @@ impl Kernels {
     }
 }
 
-impl Drop for Kernels {
+impl Drop for LoadedModules {
     fn drop(&mut self) {
         for (_, module) in self.modules.drain() {
             // SAFETY: it was loaded here, and is unloaded once; the device has finished all previous work.

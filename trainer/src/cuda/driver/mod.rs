@@ -11,11 +11,11 @@ use cudarc::driver::result as driver;
 use cudarc::driver::sys;
 use siskin::{Error, ErrorKind, Result};
 
-use self::kernels::Kernels;
-use self::products::Products;
+use self::kernels::LoadedModules;
+use self::products::MatmulCache;
 use super::device::Device;
 use super::op;
-use super::tape::{Argument, Command, Launch, Matrix, Place, Product, Tape};
+use super::tape::{Command, DeviceMatrix, KernelArgument, Launch, Place, Tape, TapeMatmul};
 
 /// The maximum number of cached CUDA graphs.
 const MOST_GRAPHS: usize = 32;
@@ -28,8 +28,8 @@ pub struct Cuda {
     /// The maximum shared memory of a block, in bytes.
     shared: usize,
     stream: sys::CUstream,
-    kernels: Kernels,
-    products: Products,
+    kernels: LoadedModules,
+    products: MatmulCache,
     staging: Staging,
     graphs: Vec<Recorded>,
     /// Allocated memory that was not freed.
@@ -133,8 +133,8 @@ impl Cuda {
             kind: 10 * major + minor,
             shared: usize::try_from(shared).unwrap_or(0),
             stream,
-            kernels: Kernels::new(10 * major + minor),
-            products: Products::new()?,
+            kernels: LoadedModules::new(10 * major + minor),
+            products: MatmulCache::new()?,
             staging: Staging { place: std::ptr::null_mut(), size: 0, copied },
             graphs: Vec::new(),
             places: HashSet::new(),
@@ -163,12 +163,12 @@ impl Cuda {
     }
 
     /// Enqueues a matmul; if cuBLASLt has no GELU epilogue for it, a kernel applies GELU afterwards.
-    fn multiply(&mut self, product: &Product) -> Result<()> {
+    fn multiply(&mut self, product: &TapeMatmul) -> Result<()> {
         if product.before == 0 || self.products.has(product) {
             return self.products.multiply(product, self.stream);
         }
-        let out = Matrix { place: product.before, ..product.out };
-        self.products.multiply(&Product { out, before: 0, ..*product }, self.stream)?;
+        let out = DeviceMatrix { place: product.before, ..product.out };
+        self.products.multiply(&TapeMatmul { out, before: 0, ..*product }, self.stream)?;
         self.play(&op::gelu_alone(product))
     }
 
@@ -179,10 +179,10 @@ impl Cuda {
             .arguments
             .iter()
             .map(|argument| match *argument {
-                Argument::Place(place) => place,
-                Argument::Whole(number) => u64::from(number as u32),
-                Argument::Long(number) => number as u64,
-                Argument::Float(number) => u64::from(number.to_bits()),
+                KernelArgument::Place(place) => place,
+                KernelArgument::Whole(number) => u64::from(number as u32),
+                KernelArgument::Long(number) => number as u64,
+                KernelArgument::Float(number) => u64::from(number.to_bits()),
             })
             .collect();
         let mut places: Vec<*mut c_void> =

@@ -9,7 +9,7 @@ use siskin::Result;
 
 use super::check;
 use crate::cuda::Precision;
-use crate::cuda::tape::{Matrix, Place, Product, Range};
+use crate::cuda::tape::{DeviceMatrix, Fp8Format, Place, TapeMatmul};
 
 /// The workspace size in bytes: NVIDIA's recommendation for Hopper.
 pub(super) const WORKSPACE: usize = 32 << 20;
@@ -28,7 +28,7 @@ struct Shape {
     add: bool,
     bias: bool,
     before: bool,
-    eights: Option<[Range; 2]>,
+    eights: Option<[Fp8Format; 2]>,
     /// Of a, b, the output, the bias, and the pre-activation of GELU.
     alignments: [u32; 5],
 }
@@ -71,7 +71,7 @@ impl Drop for Wishes {
 }
 
 /// The cache of matmuls.
-pub(super) struct Products {
+pub(super) struct MatmulCache {
     handle: sys::cublasLtHandle_t,
     workspace: Place,
     prepared: HashMap<Shape, Prepared>,
@@ -84,7 +84,7 @@ fn alignment(place: Place) -> u32 {
 }
 
 impl Shape {
-    fn of(product: &Product) -> Self {
+    fn of(product: &TapeMatmul) -> Self {
         Self {
             precision: product.precision as u8,
             sizes: product.shape,
@@ -110,23 +110,23 @@ fn kind(precision: Precision) -> sys::cudaDataType {
 }
 
 /// Returns the element type of a matrix, which may be fp8.
-fn kind_of(own: sys::cudaDataType, eight: Option<Range>) -> sys::cudaDataType {
+fn kind_of(own: sys::cudaDataType, eight: Option<Fp8Format>) -> sys::cudaDataType {
     match eight {
         None => own,
-        Some(Range::Near) => sys::cudaDataType::CUDA_R_8F_E4M3,
-        Some(Range::Far) => sys::cudaDataType::CUDA_R_8F_E5M2,
+        Some(Fp8Format::Near) => sys::cudaDataType::CUDA_R_8F_E4M3,
+        Some(Fp8Format::Far) => sys::cudaDataType::CUDA_R_8F_E5M2,
     }
 }
 
 /// Returns the layout of a matrix. cuBLASLt is column-major: it reads our row-major matrix as its transpose.
-fn layout(kind: sys::cudaDataType, matrix: Matrix, [rows, columns]: [usize; 2]) -> Result<Layout> {
+fn layout(kind: sys::cudaDataType, matrix: DeviceMatrix, [rows, columns]: [usize; 2]) -> Result<Layout> {
     let [rows, columns] = if matrix.turned { [columns, rows] } else { [rows, columns] };
     let made = lt::create_matrix_layout(kind, columns as u64, rows as u64, matrix.stride as i64);
     check("describe a matrix", made).map(Layout)
 }
 
 /// Returns `CUBLAS_OP_N` or `CUBLAS_OP_T`.
-fn operation(matrix: Matrix) -> i32 {
+fn operation(matrix: DeviceMatrix) -> i32 {
     i32::from(matrix.turned)
 }
 
@@ -151,7 +151,7 @@ fn epilogue(shape: Shape) -> Option<sys::cublasLtEpilogue_t> {
 }
 
 /// Sets the pointers to bias, scales and pre-activation output of a matmul.
-fn say_places(described: &Described, product: &Product) -> Result<()> {
+fn say_places(described: &Described, product: &TapeMatmul) -> Result<()> {
     use sys::cublasLtMatmulDescAttributes_t as Says;
     if product.bias != 0 {
         say(described, Says::CUBLASLT_MATMUL_DESC_BIAS_POINTER, &product.bias)?;
@@ -175,7 +175,7 @@ fn wish<T>(wishes: &Wishes, which: sys::cublasLtMatmulPreferenceAttributes_t, va
     })
 }
 
-impl Products {
+impl MatmulCache {
     pub(super) fn new() -> Result<Self> {
         let handle = check("start cuBLASLt", lt::create_handle())?;
         // SAFETY: algorithms write the workspace before they read it.
@@ -183,7 +183,7 @@ impl Products {
         Ok(Self { handle, workspace, prepared: HashMap::new(), without: HashSet::new() })
     }
 
-    fn prepare(&self, product: &Product, shape: Shape) -> Result<Prepared> {
+    fn prepare(&self, product: &TapeMatmul, shape: Shape) -> Result<Prepared> {
         use sys::cublasLtMatmulDescAttributes_t as Says;
         use sys::cublasLtMatmulPreferenceAttributes_t as Wish;
         let [m, n, k] = product.shape;
@@ -226,7 +226,7 @@ impl Products {
     }
 
     /// Returns true if there is an algorithm for a matmul.
-    pub(super) fn has(&mut self, product: &Product) -> bool {
+    pub(super) fn has(&mut self, product: &TapeMatmul) -> bool {
         let shape = Shape::of(product);
         if self.prepared.contains_key(&shape) || self.without.contains(&shape) {
             return self.prepared.contains_key(&shape);
@@ -249,7 +249,7 @@ impl Products {
     /// Enqueues a matmul on a stream.
     pub(super) fn multiply(
         &mut self,
-        product: &Product,
+        product: &TapeMatmul,
         stream: cudarc::driver::sys::CUstream,
     ) -> Result<()> {
         let shape = Shape::of(product);
@@ -262,7 +262,7 @@ impl Products {
         say_places(&prepared.product, product)?;
         let (one, beta) = (1.0_f32, if product.add { 1.0_f32 } else { 0.0 });
         let number = |number: &f32| std::ptr::from_ref(number).cast::<c_void>();
-        let place = |matrix: Matrix| matrix.place as *mut c_void;
+        let place = |matrix: DeviceMatrix| matrix.place as *mut c_void;
         let [b, a, out] = [0, 1, 2].map(|which: usize| prepared.layouts[which].0);
         // SAFETY: the prepared descriptors live as long as `self`; matrices lie in memory that was allocated, as the
         // tape says; one stream uses the workspace, one matmul after the other.
@@ -290,7 +290,7 @@ impl Products {
     }
 }
 
-impl Drop for Products {
+impl Drop for MatmulCache {
     fn drop(&mut self) {
         self.prepared.clear();
         // SAFETY: both were created here and are freed once; the device has finished all previous work.

@@ -2,12 +2,12 @@
 
 use siskin::Result;
 
-use super::{Argument, Loss, Outputs, Place, THREADS, Work, add_results, whole};
-use crate::batch::Batch;
+use super::{DeviceLoss, DeviceOutputs, KernelArgument, Place, THREADS, TapeBuilder, add_results, whole};
+use crate::batch::TrainingBatch;
 use crate::cuda::Precision;
 use crate::cuda::op::flag;
-use crate::cuda::tape::{Matrix, Product};
-use crate::loss::{Contrastive, Pooling, Targets, texts_of};
+use crate::cuda::tape::{DeviceMatrix, TapeMatmul};
+use crate::loss::{Contrastive, LossPooling, Targets, texts_of};
 
 /// The places of a batch's tables.
 struct Tables {
@@ -25,12 +25,12 @@ struct Tables {
     scores: Place,
 }
 
-impl Loss for Contrastive {
-    fn check(&self, batch: &Batch, targets: &Targets, [_, columns]: [usize; 2]) -> Result<()> {
+impl DeviceLoss for Contrastive {
+    fn check(&self, batch: &TrainingBatch, targets: &Targets, [_, columns]: [usize; 2]) -> Result<()> {
         self.examples(batch, targets, columns).map(|_| ())
     }
 
-    fn write_down(&self, work: &mut Work<'_>, outputs: &Outputs<'_>) {
+    fn write_down(&self, work: &mut TapeBuilder<'_>, outputs: &DeviceOutputs<'_>) {
         let Ok((anchors, widths)) = self.examples(outputs.batch, outputs.targets, outputs.columns) else {
             return;
         };
@@ -38,15 +38,15 @@ impl Loss for Contrastive {
         let spans = work.sheet.whole("spans of texts", || {
             texts.spans.iter().flat_map(|span| [span.start as i32, span.end as i32]).collect()
         });
-        let how = Argument::Whole(match self.pooling {
-            Pooling::Mean => 0,
-            Pooling::First => 1,
-            Pooling::Last => 2,
+        let how = KernelArgument::Whole(match self.pooling {
+            LossPooling::Mean => 0,
+            LossPooling::First => 1,
+            LossPooling::Last => 2,
         });
         let tables = tables(work, texts.spans.len(), columns, &anchors);
         let arguments = [
-            &[outputs.place, spans].map(Argument::Place)[..],
-            &[how, Argument::Place(tables.pooled), whole(columns), whole(outputs.stride)],
+            &[outputs.place, spans].map(KernelArgument::Place)[..],
+            &[how, KernelArgument::Place(tables.pooled), whole(columns), whole(outputs.stride)],
         ];
         let grid = [columns.div_ceil(256), texts.spans.len(), 1];
         let name = work.tape.named("pool_texts");
@@ -59,8 +59,8 @@ impl Loss for Contrastive {
             let text_of =
                 work.sheet.whole("texts of rows", || texts.rows.iter().map(|row| row.text as i32).collect());
             let arguments = [
-                &[tables.steep, text_of, spans].map(Argument::Place)[..],
-                &[how, Argument::Place(outputs.place)],
+                &[tables.steep, text_of, spans].map(KernelArgument::Place)[..],
+                &[how, KernelArgument::Place(outputs.place)],
                 &[outputs.rows, columns, outputs.stride].map(whole),
             ];
             work.tape.cells("unpool_texts", outputs.rows, columns, &arguments.concat());
@@ -68,7 +68,7 @@ impl Loss for Contrastive {
     }
 }
 
-fn tables(work: &mut Work<'_>, texts: usize, columns: usize, anchors: &[usize]) -> Tables {
+fn tables(work: &mut TapeBuilder<'_>, texts: usize, columns: usize, anchors: &[usize]) -> Tables {
     let others = (0..texts).filter(|text| anchors.binary_search(text).is_err());
     let order: Vec<i32> = anchors.iter().copied().chain(others).map(|text| text as i32).collect();
     let others = texts - anchors.len();
@@ -96,15 +96,21 @@ fn tables(work: &mut Work<'_>, texts: usize, columns: usize, anchors: &[usize]) 
 impl Contrastive {
     /// Computes the loss of embeddings truncated to `width` columns, one of `cuts` widths; adds the gradient of the
     /// embeddings.
-    fn cut(&self, work: &mut Work<'_>, outputs: &Outputs<'_>, tables: &Tables, [width, cuts]: [usize; 2]) {
+    fn cut(
+        &self,
+        work: &mut TapeBuilder<'_>,
+        outputs: &DeviceOutputs<'_>,
+        tables: &Tables,
+        [width, cuts]: [usize; 2],
+    ) {
         let Tables { order, own, anchors, others, pooled, steep, units, gradient, lengths, scores } = *tables;
         let (texts, columns) = (anchors + others, outputs.columns);
         let sizes = [texts, columns, width].map(whole);
-        let arguments = [&[pooled, order, units, lengths].map(Argument::Place)[..], &sizes].concat();
+        let arguments = [&[pooled, order, units, lengths].map(KernelArgument::Place)[..], &sizes].concat();
         work.tape.kernel("units_of_texts", [texts.div_ceil(8), 1, 1], 256, 0, &arguments);
-        let table = |place: Place, stride: usize| Matrix { place, stride, turned: false };
-        let turned = |matrix: Matrix| Matrix { turned: true, ..matrix };
-        let product = |shape: [usize; 3], a: Matrix, b: Matrix, out: Matrix| Product {
+        let table = |place: Place, stride: usize| DeviceMatrix { place, stride, turned: false };
+        let turned = |matrix: DeviceMatrix| DeviceMatrix { turned: true, ..matrix };
+        let product = |shape: [usize; 3], a: DeviceMatrix, b: DeviceMatrix, out: DeviceMatrix| TapeMatmul {
             precision: Precision::F32,
             shape,
             a,
@@ -122,9 +128,9 @@ impl Contrastive {
         let all = table(scores, others);
         work.tape.multiply(product([anchors, others, width], left, turned(right), all));
         let arguments = [
-            &[scores, own].map(Argument::Place)[..],
-            &[Argument::Float(self.scale as f32), Argument::Place(outputs.scale), whole(cuts)],
-            &[Argument::Place(outputs.results), whole(others), flag(outputs.back)],
+            &[scores, own].map(KernelArgument::Place)[..],
+            &[KernelArgument::Float(self.scale as f32), KernelArgument::Place(outputs.scale), whole(cuts)],
+            &[KernelArgument::Place(outputs.results), whole(others), flag(outputs.back)],
         ];
         work.tape.kernel("contrastive_rows", [anchors, 1, 1], THREADS, 0, &arguments.concat());
         add_results(work, outputs, [anchors, cuts]);
@@ -134,7 +140,7 @@ impl Contrastive {
         let [of_left, of_right] = halves(gradient).map(|place| table(place, width));
         work.tape.multiply(product([anchors, width, others], all, right, of_left));
         work.tape.multiply(product([others, width, anchors], turned(all), left, of_right));
-        let places = [units, gradient, lengths, order, steep].map(Argument::Place);
+        let places = [units, gradient, lengths, order, steep].map(KernelArgument::Place);
         let arguments = [&places[..], &sizes].concat();
         work.tape.kernel("steep_of_texts", [texts.div_ceil(8), 1, 1], 256, 0, &arguments);
     }

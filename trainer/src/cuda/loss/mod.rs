@@ -6,9 +6,9 @@ mod distil;
 
 use siskin::{Error, Result};
 
-use super::op::{Work, whole};
-use super::tape::{Argument, Place};
-use crate::batch::Batch;
+use super::op::{TapeBuilder, whole};
+use super::tape::{KernelArgument, Place};
+use crate::batch::TrainingBatch;
 use crate::loss::{self, Contrastive, CrossEntropy, Distil, Targets};
 use crate::settings::{Settings, read, unknown};
 
@@ -25,7 +25,7 @@ const LOSSES: &[(&str, Build)] = &[
 const THREADS: usize = 512;
 
 /// The training objective of a device.
-pub struct Objective(Box<dyn Loss>);
+pub struct Objective(Box<dyn DeviceLoss>);
 
 impl Objective {
     /// Returns the loss that `settings` name, with its own settings.
@@ -43,7 +43,7 @@ impl Objective {
     }
 
     /// Returns the loss.
-    pub(super) fn loss(&self) -> &dyn Loss {
+    pub(super) fn loss(&self) -> &dyn DeviceLoss {
         &*self.0
     }
 }
@@ -68,7 +68,7 @@ objectives!(CrossEntropy, Contrastive, Distil);
 
 /// A range of output rows, which are replaced by their gradient.
 #[derive(Clone, Copy)]
-pub(super) struct Outputs<'a> {
+pub(super) struct DeviceOutputs<'a> {
     /// The index of the first row.
     pub(super) first: usize,
     pub(super) rows: usize,
@@ -82,19 +82,19 @@ pub(super) struct Outputs<'a> {
     pub(super) sums: Place,
     /// The factor on gradients, an f64.
     pub(super) scale: Place,
-    pub(super) batch: &'a Batch,
+    pub(super) batch: &'a TrainingBatch,
     pub(super) targets: &'a Targets,
     /// Whether gradients are computed.
     pub(super) back: bool,
 }
 
 /// A loss; the weight of a batch, and whether rows can be processed in chunks, are as on the CPU.
-pub(super) trait Loss: loss::Loss<f32> {
+pub(super) trait DeviceLoss: loss::Loss<f32> {
     /// Refuses targets that would read out of bounds.
-    fn check(&self, batch: &Batch, targets: &Targets, shape: [usize; 2]) -> Result<()>;
+    fn check(&self, batch: &TrainingBatch, targets: &Targets, shape: [usize; 2]) -> Result<()>;
 
     /// Appends the loss of rows to the tape.
-    fn write_down(&self, work: &mut Work<'_>, outputs: &Outputs<'_>);
+    fn write_down(&self, work: &mut TapeBuilder<'_>, outputs: &DeviceOutputs<'_>);
 }
 
 /// Refuses fewer than `rows` targets, and targets out of range of the columns.
@@ -110,17 +110,21 @@ fn check_rows(targets: &Targets, [rows, columns]: [usize; 2]) -> Result<()> {
 }
 
 /// Returns the places of the targets of rows, and of their weights.
-fn lists(work: &mut Work<'_>, outputs: &Outputs<'_>) -> [Argument; 2] {
+fn lists(work: &mut TapeBuilder<'_>, outputs: &DeviceOutputs<'_>) -> [KernelArgument; 2] {
     let Targets { ids, weights, .. } = outputs.targets;
     let after = 4 * outputs.first as Place;
     let ids = work.sheet.whole("targets", || ids.iter().map(|&id| id as i32).collect());
     let weights = work.sheet.floats("weights of targets", || weights.clone());
-    [ids + after, weights + after].map(Argument::Place)
+    [ids + after, weights + after].map(KernelArgument::Place)
 }
 
 /// Adds up the results of rows, in `parts` parts.
-fn add_results(work: &mut Work<'_>, outputs: &Outputs<'_>, [rows, parts]: [usize; 2]) {
-    let arguments =
-        [Argument::Place(outputs.results), whole(rows), whole(parts), Argument::Place(outputs.sums)];
+fn add_results(work: &mut TapeBuilder<'_>, outputs: &DeviceOutputs<'_>, [rows, parts]: [usize; 2]) {
+    let arguments = [
+        KernelArgument::Place(outputs.results),
+        whole(rows),
+        whole(parts),
+        KernelArgument::Place(outputs.sums),
+    ];
     work.tape.kernel("add_results", [1, 1, 1], THREADS, 0, &arguments);
 }

@@ -1,28 +1,33 @@
 //! fp8 linear layers: forward, and backward for input and weight. Sums are f32; the output has the dtype of values.
 
-use super::{Argument, Back, Call, Place, Work, sum_rows, whole};
+use super::{KernelArgument, OpBackward, OpCall, Place, TapeBuilder, sum_rows, whole};
 use crate::cuda::eights::{Cast, Known, cast};
-use crate::cuda::tape::{Matrix, Product};
+use crate::cuda::tape::{DeviceMatrix, TapeMatmul};
 
 /// An fp8 matrix with contiguous rows; transposed if `turned`.
-fn table(place: Place, stride: usize, turned: bool) -> Matrix {
-    Matrix { place, stride, turned }
+fn table(place: Place, stride: usize, turned: bool) -> DeviceMatrix {
+    DeviceMatrix { place, stride, turned }
 }
 
 /// Returns the weight and its bias, and the shape.
-fn parts(call: &Call<'_>) -> Option<(usize, Option<usize>, [usize; 2])> {
+fn parts(call: &OpCall<'_>) -> Option<(usize, Option<usize>, [usize; 2])> {
     let siskin::graph::Op::Linear { parts } = &call.node.op else { return None };
     let &(weight, bias) = parts.first()?;
     Some((weight, bias, [call.program.weights[weight].rows, call.input(0).columns]))
 }
 
-pub(super) fn forward(work: &mut Work<'_>, call: &Call<'_>, [x, out]: [Place; 2], known: [Known; 3]) {
+pub(super) fn forward(
+    work: &mut TapeBuilder<'_>,
+    call: &OpCall<'_>,
+    [x, out]: [Place; 2],
+    known: [Known; 3],
+) {
     let Some((weight, bias, [width, depth])) = parts(call) else { return };
     let own = Cast { from: x, rows: call.rows, columns: depth, stride: depth };
     let x = cast(work, own, known[0], [true, false], call.keeps);
     let matrix = Cast { from: call.weight(weight).numbers, rows: width, columns: depth, stride: depth };
     let matrix = cast(work, matrix, known[1], [true, false], call.keeps);
-    work.tape.multiply(Product {
+    work.tape.multiply(TapeMatmul {
         precision: work.tape.precision,
         shape: [call.rows, width, depth],
         a: table(x.plain, depth, false),
@@ -37,7 +42,12 @@ pub(super) fn forward(work: &mut Work<'_>, call: &Call<'_>, [x, out]: [Place; 2]
 }
 
 /// Every operand is contiguous along the summed dimension, as fp8 matmuls require.
-pub(super) fn backward(work: &mut Work<'_>, call: &Call<'_>, back: &Back<'_>, known: [Known; 3]) {
+pub(super) fn backward(
+    work: &mut TapeBuilder<'_>,
+    call: &OpCall<'_>,
+    back: &OpBackward<'_>,
+    known: [Known; 3],
+) {
     let Some((weight, bias, [width, depth])) = parts(call) else { return };
     let (rows, stride, precision) = (call.rows, call.stride, work.tape.precision);
     if rows == 0 {
@@ -46,7 +56,7 @@ pub(super) fn backward(work: &mut Work<'_>, call: &Call<'_>, back: &Back<'_>, kn
     let to = call.weight(weight).gradient;
     let gradient = Cast { from: back.gradient, rows, columns: width, stride };
     let gradient = cast(work, gradient, known[2], [back.to[0].is_some(), to > 0], call.keeps);
-    let product = |shape: [usize; 3], a: Matrix, b: Matrix, out: Matrix| Product {
+    let product = |shape: [usize; 3], a: DeviceMatrix, b: DeviceMatrix, out: DeviceMatrix| TapeMatmul {
         precision,
         shape,
         a,
@@ -64,7 +74,7 @@ pub(super) fn backward(work: &mut Work<'_>, call: &Call<'_>, back: &Back<'_>, kn
         let (a, b) = (table(gradient.plain, width, false), table(matrix.turned, matrix.turned_stride, true));
         let own = product([rows, depth, width], a, b, table(into.place, depth, false));
         let eights = Some([known[2], known[1]].map(Known::eight));
-        work.tape.multiply(Product { add: into.add, eights, ..own });
+        work.tape.multiply(TapeMatmul { add: into.add, eights, ..own });
     }
     if to > 0 {
         let x = Cast { from: back.inputs[0], rows, columns: depth, stride: depth };
@@ -73,12 +83,12 @@ pub(super) fn backward(work: &mut Work<'_>, call: &Call<'_>, back: &Back<'_>, kn
         let (a, b) = (table(gradient.turned, stride, false), table(x.turned, stride, true));
         let own = product([width, depth, stride], a, b, table(to, depth, false));
         let eights = Some([known[2], known[0]].map(Known::eight));
-        work.tape.multiply(Product { floats: true, eights, ..own });
+        work.tape.multiply(TapeMatmul { floats: true, eights, ..own });
     }
     let to = bias.map_or(0, |bias| call.weight(bias).gradient);
     if to > 0 {
         let numbers = [rows, width, stride, 0].map(whole);
-        let arguments = [&[Argument::Place(back.gradient)], &numbers[..]].concat();
+        let arguments = [&[KernelArgument::Place(back.gradient)], &numbers[..]].concat();
         sum_rows(work, "sum_rows", [rows, width], &arguments, to);
     }
 }

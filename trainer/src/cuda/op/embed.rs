@@ -2,14 +2,14 @@
 
 use siskin::graph::Op;
 
-use super::{Argument, Back, Call, Place, Work, whole};
+use super::{KernelArgument, OpBackward, OpCall, Place, TapeBuilder, whole};
 use crate::cuda::sheet::by_number;
 
 /// Blocks of the backward kernel, which loop over the rows of a table: as many as any device runs at once.
 const MOST_BLOCKS: usize = 2048;
 
 /// Returns the table, the name of the index list, and the list of the table row of each row of the batch.
-fn numbers(call: &Call<'_>) -> Option<(usize, String, Vec<i32>)> {
+fn numbers(call: &OpCall<'_>) -> Option<(usize, String, Vec<i32>)> {
     let rows = &call.texts().rows;
     let (table, name, list): (usize, String, Vec<usize>) = match call.node.op {
         Op::Embed { table } => {
@@ -26,15 +26,15 @@ fn numbers(call: &Call<'_>) -> Option<(usize, String, Vec<i32>)> {
     Some((table, call.name(&name), list.into_iter().map(|number| number as i32).collect()))
 }
 
-pub(super) fn forward(work: &mut Work<'_>, call: &Call<'_>, out: Place) {
+pub(super) fn forward(work: &mut TapeBuilder<'_>, call: &OpCall<'_>, out: Place) {
     let Some((table, name, list)) = numbers(call) else { return };
     let list = work.sheet.whole(&name, || list);
-    let places = [list, call.weight(table).numbers, out].map(Argument::Place);
+    let places = [list, call.weight(table).numbers, out].map(KernelArgument::Place);
     let arguments = [&places[..], &[whole(call.rows), whole(call.columns())]].concat();
     work.tape.cells("embed", call.rows, call.columns(), &arguments);
 }
 
-pub(super) fn backward(work: &mut Work<'_>, call: &Call<'_>, back: &Back<'_>) {
+pub(super) fn backward(work: &mut TapeBuilder<'_>, call: &OpCall<'_>, back: &OpBackward<'_>) {
     let Some((table, name, list)) = numbers(call) else { return };
     let to = call.weight(table).gradient;
     if to == 0 {
@@ -44,9 +44,9 @@ pub(super) fn backward(work: &mut Work<'_>, call: &Call<'_>, back: &Back<'_>) {
     let names = ["distinct", "starts", "order", "count"].map(|what| format!("{what} {name}"));
     let mut places = Vec::new();
     for (name, part) in names.iter().zip(parts) {
-        places.push(Argument::Place(work.sheet.whole(name, || part)));
+        places.push(KernelArgument::Place(work.sheet.whole(name, || part)));
     }
-    places.extend([back.gradient, to].map(Argument::Place));
+    places.extend([back.gradient, to].map(KernelArgument::Place));
     places.push(whole(call.columns()));
     let kernel = work.tape.named("embed_back");
     let across = call.columns().div_ceil(32 * work.tape.precision.wide());
@@ -54,7 +54,7 @@ pub(super) fn backward(work: &mut Work<'_>, call: &Call<'_>, back: &Back<'_>) {
 }
 
 /// Sinusoidal position embedding: sines, then cosines of a position's angles.
-pub(super) fn sines(work: &mut Work<'_>, call: &Call<'_>, out: Place) {
+pub(super) fn sines(work: &mut TapeBuilder<'_>, call: &OpCall<'_>, out: Place) {
     let Op::EmbedSine { rope, offset } = call.node.op else { return };
     let (table, columns) = (&call.program.ropes[rope], call.columns());
     let floats = work.sheet.floats(&call.name(&format!("sines {rope} {offset}")), || {
@@ -66,11 +66,11 @@ pub(super) fn sines(work: &mut Work<'_>, call: &Call<'_>, out: Place) {
         }
         all
     });
-    work.tape.numbers("from_floats", call.count(), &[floats, out].map(Argument::Place));
+    work.tape.numbers("from_floats", call.count(), &[floats, out].map(KernelArgument::Place));
 }
 
 /// The features that the caller supplied.
-pub(super) fn features(work: &mut Work<'_>, call: &Call<'_>, out: Place) {
+pub(super) fn features(work: &mut TapeBuilder<'_>, call: &OpCall<'_>, out: Place) {
     let floats = work.sheet.floats(&call.name("features"), || call.texts().features.clone());
-    work.tape.numbers("from_floats", call.count(), &[floats, out].map(Argument::Place));
+    work.tape.numbers("from_floats", call.count(), &[floats, out].map(KernelArgument::Place));
 }

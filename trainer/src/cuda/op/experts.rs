@@ -2,7 +2,7 @@
 
 use siskin::graph::{Op, Routing};
 
-use super::{Argument, Back, Call, Place, Work, flag, whole};
+use super::{KernelArgument, OpBackward, OpCall, Place, TapeBuilder, flag, whole};
 use crate::cuda::Precision;
 
 /// Choices that a block sorts; rows and columns of a matmul tile, and its threads.
@@ -30,12 +30,12 @@ struct Slots {
 }
 
 /// Returns the number of choices of all rows.
-fn count(call: &Call<'_>, routing: &Routing) -> usize {
+fn count(call: &OpCall<'_>, routing: &Routing) -> usize {
     call.texts().rows.len() * routing.chosen
 }
 
 /// Sorts choices by expert.
-fn slots(work: &mut Work<'_>, call: &Call<'_>, routing: &Routing, routed: Place) -> Slots {
+fn slots(work: &mut TapeBuilder<'_>, call: &OpCall<'_>, routing: &Routing, routed: Place) -> Slots {
     let (count, texts) = (count(call, routing), call.texts());
     let blocks = count.div_ceil(CHOICES);
     let first_rows = work.sheet.whole(&call.name("first rows"), || {
@@ -46,17 +46,17 @@ fn slots(work: &mut Work<'_>, call: &Call<'_>, routing: &Routing, routed: Place)
     let (expert_of, counts) = (room(count), room(blocks * routing.experts));
     let sizes = [count, routing.chosen, routing.experts].map(whole);
     let arguments = [
-        &[routed, first_rows].map(Argument::Place)[..],
+        &[routed, first_rows].map(KernelArgument::Place)[..],
         &[whole(routing.capacity.unwrap_or(0))],
-        &[expert_of, owners, counts].map(Argument::Place),
+        &[expert_of, owners, counts].map(KernelArgument::Place),
         &sizes,
     ];
     let name = work.tape.named("choose");
     work.tape.kernel(&name, [blocks, 1, 1], CHOICES, 0, &arguments.concat());
     let arguments =
-        [&[counts, starts].map(Argument::Place)[..], &[blocks, routing.experts].map(whole)].concat();
+        [&[counts, starts].map(KernelArgument::Place)[..], &[blocks, routing.experts].map(whole)].concat();
     work.tape.kernel("begin_experts_in_order", [1, 1, 1], CHOICES, 0, &arguments);
-    let places_of = [expert_of, counts, places, owners].map(Argument::Place);
+    let places_of = [expert_of, counts, places, owners].map(KernelArgument::Place);
     let arguments = [&places_of[..], &[count, routing.experts].map(whole)].concat();
     work.tape.kernel("place_choices_in_order", [blocks, 1, 1], CHOICES, 0, &arguments);
     Slots { starts, places, owners }
@@ -72,7 +72,7 @@ enum Way {
 
 /// Moves rows from `from` into a table of `sizes[0]` rows, weighted by `routed`; 0: unweighted.
 fn move_rows(
-    work: &mut Work<'_>,
+    work: &mut TapeBuilder<'_>,
     (way, slots): (Way, &Slots),
     [from, routed]: [Place; 2],
     to: super::To,
@@ -82,14 +82,14 @@ fn move_rows(
         Way::To => ("to_slots", slots.owners),
         Way::Of => ("of_slots", slots.places),
     };
-    let places = [from, routed, places].map(Argument::Place);
+    let places = [from, routed, places].map(KernelArgument::Place);
     let arguments = [&places[..], &to.arguments(), &sizes.map(whole)].concat();
     work.tape.cells(name, sizes[0], sizes[1], &arguments);
 }
 
 /// Writes a list of one pointer per expert.
-fn list(work: &mut Work<'_>, name: &str, places: impl Iterator<Item = Place>) -> Argument {
-    Argument::Place(work.sheet.table(name, || places.flat_map(u64::to_le_bytes).collect()))
+fn list(work: &mut TapeBuilder<'_>, name: &str, places: impl Iterator<Item = Place>) -> KernelArgument {
+    KernelArgument::Place(work.sheet.table(name, || places.flat_map(u64::to_le_bytes).collect()))
 }
 
 /// Returns the shared memory of a matmul, in bytes.
@@ -97,13 +97,13 @@ fn shared(precision: Precision) -> usize {
     2 * SIDE * (SIDE + precision.wide()) * precision.bytes()
 }
 
-pub(super) fn forward(work: &mut Work<'_>, call: &Call<'_>, inputs: &[Place], out: Place) {
+pub(super) fn forward(work: &mut TapeBuilder<'_>, call: &OpCall<'_>, inputs: &[Place], out: Place) {
     let (rows, columns) = (call.rows, call.columns());
     let to = super::To { place: out, add: false };
     match &call.node.op {
         Op::Route(routing) => {
             let sizes = [rows, routing.experts, routing.chosen].map(whole);
-            let places = [inputs[0], out].map(Argument::Place);
+            let places = [inputs[0], out].map(KernelArgument::Place);
             let arguments = [&places[..], &sizes, &[flag(routing.normalize)]].concat();
             let name = work.tape.named("route");
             work.tape.kernel(&name, [rows.div_ceil(256), 1, 1], 256, 0, &arguments);
@@ -122,12 +122,12 @@ pub(super) fn forward(work: &mut Work<'_>, call: &Call<'_>, inputs: &[Place], ou
             let of = |weight: &usize| call.weight(*weight).numbers;
             let matrices = list(work, &format!("experts {weights:?}"), weights.iter().map(of));
             let terms = match biases.is_empty() {
-                true => Argument::Place(0),
+                true => KernelArgument::Place(0),
                 false => list(work, &format!("experts {biases:?}"), biases.iter().map(of)),
             };
             let arguments = [
-                &[Argument::Place(inputs[0]), matrices, terms, Argument::Place(slots.starts)][..],
-                &[Argument::Place(out)],
+                &[KernelArgument::Place(inputs[0]), matrices, terms, KernelArgument::Place(slots.starts)][..],
+                &[KernelArgument::Place(out)],
                 &[rows, depth, columns, routing.experts].map(whole),
             ];
             let name = work.tape.named("expert_linear");
@@ -138,12 +138,12 @@ pub(super) fn forward(work: &mut Work<'_>, call: &Call<'_>, inputs: &[Place], ou
     }
 }
 
-pub(super) fn backward(work: &mut Work<'_>, call: &Call<'_>, back: &Back<'_>) {
+pub(super) fn backward(work: &mut TapeBuilder<'_>, call: &OpCall<'_>, back: &OpBackward<'_>) {
     let (rows, columns) = (call.rows, call.columns());
     match &call.node.op {
         Op::Route(routing) => {
             let Some(to) = back.to[0] else { return };
-            let places = [back.inputs[0], back.output, back.gradient].map(Argument::Place);
+            let places = [back.inputs[0], back.output, back.gradient].map(KernelArgument::Place);
             let sizes = [rows, routing.experts, routing.chosen].map(whole);
             let arguments = [&places[..], &to.arguments(), &sizes, &[flag(routing.normalize)]].concat();
             let name = work.tape.named("route_back");
@@ -167,13 +167,13 @@ pub(super) fn backward(work: &mut Work<'_>, call: &Call<'_>, back: &Back<'_>) {
 }
 
 /// The routing input gets no gradient here, but later accumulation needs a zeroed buffer.
-fn nothing(work: &mut Work<'_>, call: &Call<'_>, back: &Back<'_>, routing: &Routing) {
+fn nothing(work: &mut TapeBuilder<'_>, call: &OpCall<'_>, back: &OpBackward<'_>, routing: &Routing) {
     if let Some(to) = back.to[1].filter(|to| !to.add) {
         work.tape.clear(to.place, 2 * count(call, routing) * work.tape.precision.bytes());
     }
 }
 
-fn combine_back(work: &mut Work<'_>, call: &Call<'_>, back: &Back<'_>, routing: &Routing) {
+fn combine_back(work: &mut TapeBuilder<'_>, call: &OpCall<'_>, back: &OpBackward<'_>, routing: &Routing) {
     let (columns, count) = (call.columns(), count(call, routing));
     let slots = slots(work, call, routing, back.inputs[1]);
     if let Some(to) = back.to[0] {
@@ -181,26 +181,26 @@ fn combine_back(work: &mut Work<'_>, call: &Call<'_>, back: &Back<'_>, routing: 
         move_rows(work, (Way::To, &slots), [back.gradient, back.inputs[1]], to, sizes);
     }
     if let Some(to) = back.to[1] {
-        let places = [back.inputs[0], back.gradient, slots.places].map(Argument::Place);
+        let places = [back.inputs[0], back.gradient, slots.places].map(KernelArgument::Place);
         let sizes = [count, columns, routing.chosen].map(whole);
         work.tape.warps("weights_back", count, &[&places[..], &to.arguments(), &sizes].concat());
     }
 }
 
 fn expert_back(
-    work: &mut Work<'_>,
-    call: &Call<'_>,
-    back: &Back<'_>,
+    work: &mut TapeBuilder<'_>,
+    call: &OpCall<'_>,
+    back: &OpBackward<'_>,
     (routing, slots): (&Routing, &Slots),
     [weights, biases]: [&Vec<usize>; 2],
 ) {
     let (rows, columns, depth) = (call.rows, call.columns(), call.input(0).columns);
-    let (precision, starts) = (work.tape.precision, Argument::Place(slots.starts));
+    let (precision, starts) = (work.tape.precision, KernelArgument::Place(slots.starts));
     if let Some(to) = back.to[0] {
         let of = |weight: &usize| call.weight(*weight).numbers;
         let matrices = list(work, &format!("experts {weights:?}"), weights.iter().map(of));
         let arguments = [
-            &[Argument::Place(back.gradient), matrices, starts][..],
+            &[KernelArgument::Place(back.gradient), matrices, starts][..],
             &to.arguments(),
             &[rows, depth, columns, routing.experts].map(whole),
         ];
@@ -211,7 +211,7 @@ fn expert_back(
     let steep = |weight: &usize| call.weight(*weight).gradient;
     if weights.iter().any(|weight| steep(weight) > 0) {
         let gradients = list(work, &format!("gradients {weights:?}"), weights.iter().map(steep));
-        let places = [back.inputs[0], back.gradient].map(Argument::Place);
+        let places = [back.inputs[0], back.gradient].map(KernelArgument::Place);
         let arguments = [&places[..], &[gradients, starts], &[depth, columns].map(whole)].concat();
         let name = work.tape.named("expert_weights_back");
         let grid = [depth.div_ceil(SIDE), columns.div_ceil(SIDE), weights.len()];
@@ -219,7 +219,7 @@ fn expert_back(
     }
     if biases.iter().any(|bias| steep(bias) > 0) {
         let gradients = list(work, &format!("gradients {biases:?}"), biases.iter().map(steep));
-        let arguments = [Argument::Place(back.gradient), gradients, starts, whole(columns)];
+        let arguments = [KernelArgument::Place(back.gradient), gradients, starts, whole(columns)];
         let name = work.tape.named("expert_bias_back");
         work.tape.kernel(&name, [columns.div_ceil(32), biases.len(), 1], 256, 0, &arguments);
     }

@@ -4,7 +4,7 @@ use siskin::graph::{ActivationKind, Op};
 
 #[cfg(feature = "cuda")]
 use super::Tape;
-use super::{Argument, Back, Call, Place, To, Work, flag, sum_rows, whole};
+use super::{KernelArgument, OpBackward, OpCall, Place, TapeBuilder, To, flag, sum_rows, whole};
 
 /// Returns the number of a function in `kernels/cuda/map.cu`.
 fn number(kind: ActivationKind) -> i32 {
@@ -19,7 +19,7 @@ fn number(kind: ActivationKind) -> i32 {
 }
 
 /// Returns an elementwise function of one input, and its parameter.
-fn of_one(op: &Op) -> Option<[Argument; 2]> {
+fn of_one(op: &Op) -> Option<[KernelArgument; 2]> {
     let (function, parameter) = match *op {
         Op::Activate(kind) => (number(kind), 0.0),
         Op::Scale(factor) => (6, factor),
@@ -27,28 +27,29 @@ fn of_one(op: &Op) -> Option<[Argument; 2]> {
         Op::Clamp(limit) => (8, limit),
         _ => return None,
     };
-    Some([Argument::Whole(function), Argument::Float(parameter)])
+    Some([KernelArgument::Whole(function), KernelArgument::Float(parameter)])
 }
 
 /// Returns a function of gate and up projection: function, limit and slope.
-fn of_two(op: &Op) -> Option<[Argument; 3]> {
+fn of_two(op: &Op) -> Option<[KernelArgument; 3]> {
     let (function, limit, slope) = match op {
         Op::Gate(kind) => (number(*kind), 0.0, 0.0),
         Op::GateLimited(limits) => (0, limits.limit, limits.slope),
         _ => return None,
     };
-    Some([Argument::Whole(function), Argument::Float(limit), Argument::Float(slope)])
+    Some([KernelArgument::Whole(function), KernelArgument::Float(limit), KernelArgument::Float(slope)])
 }
 
 /// Appends tanh-GELU of `count` elements.
 #[cfg(feature = "cuda")]
 pub(super) fn gelu(tape: &mut Tape, count: usize, [from, to]: [Place; 2]) {
-    let function = [Argument::Whole(number(ActivationKind::GeluTanh)), Argument::Float(0.0)];
-    tape.numbers("activate", count, &[&function[..], &[from, to].map(Argument::Place)].concat());
+    let function = [KernelArgument::Whole(number(ActivationKind::GeluTanh)), KernelArgument::Float(0.0)];
+    tape.numbers("activate", count, &[&function[..], &[from, to].map(KernelArgument::Place)].concat());
 }
 
-pub(super) fn forward(work: &mut Work<'_>, call: &Call<'_>, inputs: &[Place], out: Place) {
-    let places: Vec<Argument> = inputs.iter().chain([&out]).map(|&place| Argument::Place(place)).collect();
+pub(super) fn forward(work: &mut TapeBuilder<'_>, call: &OpCall<'_>, inputs: &[Place], out: Place) {
+    let places: Vec<KernelArgument> =
+        inputs.iter().chain([&out]).map(|&place| KernelArgument::Place(place)).collect();
     let op = &call.node.op;
     if let Some(function) = of_one(op) {
         work.tape.numbers("activate", call.count(), &[&function[..], &places].concat());
@@ -62,23 +63,23 @@ pub(super) fn forward(work: &mut Work<'_>, call: &Call<'_>, inputs: &[Place], ou
     }
 }
 
-fn affine(work: &mut Work<'_>, call: &Call<'_>, x: Place, [factors, terms]: [Place; 2], to: To) {
-    let places = [x, factors, terms, to.place].map(Argument::Place);
+fn affine(work: &mut TapeBuilder<'_>, call: &OpCall<'_>, x: Place, [factors, terms]: [Place; 2], to: To) {
+    let places = [x, factors, terms, to.place].map(KernelArgument::Place);
     let numbers = [flag(to.add), whole(call.rows), whole(call.columns())];
     work.tape.cells("affine", call.rows, call.columns(), &[&places[..], &numbers].concat());
 }
 
-pub(super) fn backward(work: &mut Work<'_>, call: &Call<'_>, back: &Back<'_>) {
+pub(super) fn backward(work: &mut TapeBuilder<'_>, call: &OpCall<'_>, back: &OpBackward<'_>) {
     let op = &call.node.op;
-    let gradient = Argument::Place(back.gradient);
+    let gradient = KernelArgument::Place(back.gradient);
     if let (Some(function), Some(to)) = (of_one(op), back.to[0]) {
         let arguments =
-            [&function[..], &[Argument::Place(back.inputs[0]), gradient], &to.arguments()].concat();
+            [&function[..], &[KernelArgument::Place(back.inputs[0]), gradient], &to.arguments()].concat();
         work.tape.numbers("activate_back", call.count(), &arguments);
     } else if let Some(function) = of_two(op) {
         let to = [0, 1].map(|input| back.to[input].unwrap_or(To { place: 0, add: false }));
-        let inputs = [back.inputs[0], back.inputs[1]].map(Argument::Place);
-        let places = to.map(|to| Argument::Place(to.place));
+        let inputs = [back.inputs[0], back.inputs[1]].map(KernelArgument::Place);
+        let places = to.map(|to| KernelArgument::Place(to.place));
         let adds = to.map(|to| flag(to.add));
         let arguments = [&function[..], &inputs, &[gradient], &places, &adds].concat();
         work.tape.numbers("gate_back", call.count(), &arguments);
@@ -91,21 +92,26 @@ pub(super) fn backward(work: &mut Work<'_>, call: &Call<'_>, back: &Back<'_>) {
     }
 }
 
-fn affine_back(work: &mut Work<'_>, call: &Call<'_>, back: &Back<'_>, [weight, bias]: [usize; 2]) {
+fn affine_back(
+    work: &mut TapeBuilder<'_>,
+    call: &OpCall<'_>,
+    back: &OpBackward<'_>,
+    [weight, bias]: [usize; 2],
+) {
     if let Some(to) = back.to[0] {
         affine(work, call, back.gradient, [call.weight(weight).floats, 0], to);
     }
     let (rows, columns) = (call.rows, call.columns());
     let to = call.weight(weight).gradient;
     if to > 0 {
-        let places = [back.inputs[0], back.gradient].map(Argument::Place);
+        let places = [back.inputs[0], back.gradient].map(KernelArgument::Place);
         let arguments = [&places[..], &[whole(rows), whole(columns)]].concat();
         sum_rows(work, "sum_products", [rows, columns], &arguments, to);
     }
     let to = call.weight(bias).gradient;
     if to > 0 {
         let numbers = [rows, columns, columns, 0].map(whole);
-        let arguments = [&[Argument::Place(back.gradient)], &numbers[..]].concat();
+        let arguments = [&[KernelArgument::Place(back.gradient)], &numbers[..]].concat();
         sum_rows(work, "sum_rows", [rows, columns], &arguments, to);
     }
 }

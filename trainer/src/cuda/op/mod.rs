@@ -20,30 +20,30 @@ use super::attention;
 use super::eights::Known;
 use super::sheet::Sheet;
 #[cfg(feature = "cuda")]
-use super::tape::Product;
-use super::tape::{Argument, Place, Tape};
-use super::weights::{Weight, Weights};
+use super::tape::TapeMatmul;
+use super::tape::{KernelArgument, Place, Tape};
+use super::weights::{DeviceWeight, DeviceWeights};
 use super::{Precision, aligned};
-use crate::batch::{Batch, Texts};
-use crate::program::{Node, Program, Value};
+use crate::batch::{BatchSequences, TrainingBatch};
+use crate::program::{Program, ProgramNode, ProgramValue};
 
 /// The tape, scratch memory and batch tables that operations write to.
-pub(super) struct Work<'a> {
+pub(super) struct TapeBuilder<'a> {
     pub(super) tape: &'a mut Tape,
     pub(super) sheet: &'a mut Sheet,
-    pub(super) scratch: &'a mut Scratch,
+    pub(super) scratch: &'a mut OpScratch,
 }
 
 /// Scratch memory of an operation.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Scratch {
+pub(super) struct OpScratch {
     base: Place,
     used: usize,
     /// The maximum that any operation used.
     pub(super) most: usize,
 }
 
-impl Scratch {
+impl OpScratch {
     /// Scratch memory that begins at `base`.
     pub(super) fn new(base: Place) -> Self {
         Self { base, used: 0, most: 0 }
@@ -75,11 +75,11 @@ impl Scratch {
 
 /// The arguments of an operation.
 #[derive(Clone, Copy)]
-pub(super) struct Call<'a> {
+pub(super) struct OpCall<'a> {
     pub(super) program: &'a Program,
-    pub(super) node: &'a Node,
-    pub(super) batch: &'a Batch,
-    pub(super) weights: &'a Weights,
+    pub(super) node: &'a ProgramNode,
+    pub(super) batch: &'a TrainingBatch,
+    pub(super) weights: &'a DeviceWeights,
     /// Rows of the output.
     pub(super) rows: usize,
     /// Elements from a row of the output to the next: the columns, except where the output of a matmul is padded.
@@ -88,17 +88,17 @@ pub(super) struct Call<'a> {
     pub(super) keeps: bool,
 }
 
-impl<'a> Call<'a> {
+impl<'a> OpCall<'a> {
     /// Returns the scaling state of an fp8 matmul's tensors; `None` without fp8.
     fn known(&self) -> Option<[Known; 3]> {
         self.weights.eights.as_ref()?.of(self.node)
     }
 
-    fn output(&self) -> Value {
+    fn output(&self) -> ProgramValue {
         self.program.values[self.node.output]
     }
 
-    pub(super) fn input(&self, index: usize) -> Value {
+    pub(super) fn input(&self, index: usize) -> ProgramValue {
         self.program.values[self.node.inputs[index]]
     }
 
@@ -112,7 +112,7 @@ impl<'a> Call<'a> {
     }
 
     /// Returns the sequences that the rows belong to.
-    pub(super) fn texts(&self) -> &'a Texts {
+    pub(super) fn texts(&self) -> &'a BatchSequences {
         self.output().side.texts(self.batch)
     }
 
@@ -121,7 +121,7 @@ impl<'a> Call<'a> {
         format!("{what} {:?}", self.output().side)
     }
 
-    pub(super) fn weight(&self, weight: usize) -> Weight {
+    pub(super) fn weight(&self, weight: usize) -> DeviceWeight {
         self.weights.list[weight]
     }
 }
@@ -135,13 +135,13 @@ pub(super) struct To {
 
 impl To {
     /// Returns the arguments of a kernel.
-    fn arguments(self) -> [Argument; 2] {
-        [Argument::Place(self.place), flag(self.add)]
+    fn arguments(self) -> [KernelArgument; 2] {
+        [KernelArgument::Place(self.place), flag(self.add)]
     }
 }
 
 /// The inputs and outputs of a backward pass. Places of unused tensors are 0.
-pub(super) struct Back<'a> {
+pub(super) struct OpBackward<'a> {
     pub(super) inputs: &'a [Place],
     pub(super) output: Place,
     pub(super) kept: Place,
@@ -150,16 +150,16 @@ pub(super) struct Back<'a> {
     pub(super) to: &'a [Option<To>],
 }
 
-pub(super) fn flag(on: bool) -> Argument {
-    Argument::Whole(i32::from(on))
+pub(super) fn flag(on: bool) -> KernelArgument {
+    KernelArgument::Whole(i32::from(on))
 }
 
-pub(super) fn whole(number: usize) -> Argument {
-    Argument::Whole(i32::try_from(number).unwrap_or(i32::MAX))
+pub(super) fn whole(number: usize) -> KernelArgument {
+    KernelArgument::Whole(i32::try_from(number).unwrap_or(i32::MAX))
 }
 
 /// Returns the f32 elements that forward keeps for backward.
-pub(super) fn keeps(node: &Node, rows: usize) -> usize {
+pub(super) fn keeps(node: &ProgramNode, rows: usize) -> usize {
     match &node.op {
         Op::Attention(attention) => rows * attention.heads,
         _ => 0,
@@ -195,7 +195,13 @@ pub(super) fn check(program: &Program, precision: Precision, shared: usize) -> R
 }
 
 /// Appends an operation's forward pass to the tape.
-pub(super) fn forward(work: &mut Work<'_>, call: &Call<'_>, inputs: &[Place], out: Place, kept: Place) {
+pub(super) fn forward(
+    work: &mut TapeBuilder<'_>,
+    call: &OpCall<'_>,
+    inputs: &[Place],
+    out: Place,
+    kept: Place,
+) {
     work.scratch.clear();
     match &call.node.op {
         Op::Embed { .. } | Op::EmbedSegment { .. } | Op::EmbedPosition { .. } => {
@@ -221,7 +227,7 @@ pub(super) fn forward(work: &mut Work<'_>, call: &Call<'_>, inputs: &[Place], ou
 }
 
 /// Appends an operation's backward pass to the tape.
-pub(super) fn backward(work: &mut Work<'_>, call: &Call<'_>, back: &Back<'_>) {
+pub(super) fn backward(work: &mut TapeBuilder<'_>, call: &OpCall<'_>, back: &OpBackward<'_>) {
     work.scratch.clear();
     match &call.node.op {
         Op::Embed { .. } | Op::EmbedSegment { .. } | Op::EmbedPosition { .. } => {
@@ -246,26 +252,26 @@ pub(super) fn backward(work: &mut Work<'_>, call: &Call<'_>, back: &Back<'_>) {
 }
 
 /// Appends the fused norm of a sum of two values: `sum` is the node before, whose output is `places[2]`.
-pub(super) fn add_and_norm(work: &mut Work<'_>, call: &Call<'_>, places: [Place; 4]) {
+pub(super) fn add_and_norm(work: &mut TapeBuilder<'_>, call: &OpCall<'_>, places: [Place; 4]) {
     work.scratch.clear();
     norm::of_sum(work, call, places);
 }
 
 /// Returns true if GELU can be fused into the epilogue of a matmul, whose call this is.
-pub(super) fn bends(call: &Call<'_>, precision: Precision) -> bool {
+pub(super) fn bends(call: &OpCall<'_>, precision: Precision) -> bool {
     call.known().is_none() && linear::bends(precision, call.node, call.columns())
 }
 
 /// GELU as a separate kernel, for matmuls without the epilogue.
 #[cfg(feature = "cuda")]
-pub(super) fn gelu_alone(product: &Product) -> Tape {
+pub(super) fn gelu_alone(product: &TapeMatmul) -> Tape {
     let mut tape = Tape::new(product.precision);
     map::gelu(&mut tape, product.shape[0] * product.shape[1], [product.before, product.out.place]);
     tape
 }
 
 /// Appends a matmul with a GELU epilogue.
-pub(super) fn multiply_and_bend(work: &mut Work<'_>, call: &Call<'_>, x: Place, places: [Place; 2]) {
+pub(super) fn multiply_and_bend(work: &mut TapeBuilder<'_>, call: &OpCall<'_>, x: Place, places: [Place; 2]) {
     work.scratch.clear();
     linear::forward(work, call, x, places);
 }
@@ -276,20 +282,21 @@ const PART: usize = 128;
 /// Adds sums over rows to the gradient of a weight. `kernel` takes `arguments`, then the number of rows per part, and
 /// where the sums of each part go.
 fn sum_rows(
-    work: &mut Work<'_>,
+    work: &mut TapeBuilder<'_>,
     kernel: &str,
     [rows, columns]: [usize; 2],
-    arguments: &[Argument],
+    arguments: &[KernelArgument],
     to: Place,
 ) {
     let parts = rows.div_ceil(PART);
     let sums = work.scratch.floats(parts * columns);
-    let arguments = [arguments, &[whole(PART), Argument::Place(sums)]].concat();
+    let arguments = [arguments, &[whole(PART), KernelArgument::Place(sums)]].concat();
     let name = work.tape.named(kernel);
     let blocks = columns.div_ceil(32 * work.tape.precision.wide());
     work.tape.kernel(&name, [parts, blocks, 1], 256, 0, &arguments);
     if parts > 0 {
-        let arguments = [Argument::Place(sums), whole(parts), whole(columns), Argument::Place(to)];
+        let arguments =
+            [KernelArgument::Place(sums), whole(parts), whole(columns), KernelArgument::Place(to)];
         work.tape.kernel("add_parts", [columns.div_ceil(32), 1, 1], 1024, 0, &arguments);
     }
 }

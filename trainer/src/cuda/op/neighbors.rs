@@ -2,11 +2,11 @@
 
 use siskin::graph::Op;
 
-use super::{Argument, Back, Call, Place, Work, whole};
+use super::{KernelArgument, OpBackward, OpCall, Place, TapeBuilder, whole};
 use crate::grad::neighbor;
 
 /// Returns the input row of each part of each output row; `None` beyond the ends of a sequence.
-fn places(call: &Call<'_>, offsets: &[isize], stride: usize) -> Vec<Option<usize>> {
+fn places(call: &OpCall<'_>, offsets: &[isize], stride: usize) -> Vec<Option<usize>> {
     let kinds = (call.input(0).rows, call.output().rows);
     let of_row = |row| offsets.iter().map(move |&offset| neighbor(call.texts(), kinds, row, offset, stride));
     (0..call.rows).flat_map(of_row).collect()
@@ -16,17 +16,17 @@ fn number(place: Option<usize>) -> i32 {
     place.map_or(-1, |place| place as i32)
 }
 
-pub(super) fn forward(work: &mut Work<'_>, call: &Call<'_>, x: Place, out: Place) {
+pub(super) fn forward(work: &mut TapeBuilder<'_>, call: &OpCall<'_>, x: Place, out: Place) {
     let Op::Im2col { offsets, stride } = &call.node.op else { return };
     let name = call.name(&format!("neighbors {offsets:?} {stride} of {:?}", call.input(0).rows));
     let list = work.sheet.whole(&name, || places(call, offsets, *stride).into_iter().map(number).collect());
     let columns = call.input(0).columns;
     let numbers = [call.rows, columns, offsets.len()].map(whole);
-    let arguments = [&[x, list, out].map(Argument::Place)[..], &numbers].concat();
+    let arguments = [&[x, list, out].map(KernelArgument::Place)[..], &numbers].concat();
     work.tape.cells("neighbors", call.rows * offsets.len(), columns, &arguments);
 }
 
-pub(super) fn backward(work: &mut Work<'_>, call: &Call<'_>, back: &Back<'_>) {
+pub(super) fn backward(work: &mut TapeBuilder<'_>, call: &OpCall<'_>, back: &OpBackward<'_>) {
     let Op::Im2col { offsets, stride } = &call.node.op else { return };
     let Some(to) = back.to[0] else { return };
     let (rows, columns) = (call.input(0).row_count(call.batch), call.input(0).columns);
@@ -41,7 +41,7 @@ pub(super) fn backward(work: &mut Work<'_>, call: &Call<'_>, back: &Back<'_>) {
         parts
     });
     let numbers = [rows, columns, offsets.len()].map(whole);
-    let places = [back.gradient, list].map(Argument::Place);
+    let places = [back.gradient, list].map(KernelArgument::Place);
     let arguments = [&places[..], &to.arguments(), &numbers].concat();
     work.tape.cells("neighbors_back", rows, columns, &arguments);
 }

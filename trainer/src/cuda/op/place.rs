@@ -2,9 +2,9 @@
 
 use siskin::graph::Op;
 
-use super::{Argument, Back, Call, Place, To, Work, flag, whole};
+use super::{KernelArgument, OpBackward, OpCall, Place, TapeBuilder, To, flag, whole};
 
-pub(super) fn forward(work: &mut Work<'_>, call: &Call<'_>, x: Place, out: Place) {
+pub(super) fn forward(work: &mut TapeBuilder<'_>, call: &OpCall<'_>, x: Place, out: Place) {
     let to = To { place: out, add: false };
     let (rows, columns) = (call.rows, call.columns());
     match call.node.op {
@@ -19,7 +19,7 @@ pub(super) fn forward(work: &mut Work<'_>, call: &Call<'_>, x: Place, out: Place
                 "repeat",
                 rows,
                 columns,
-                &[&[x, out].map(Argument::Place)[..], &numbers].concat(),
+                &[&[x, out].map(KernelArgument::Place)[..], &numbers].concat(),
             );
         }
         Op::SelectOutputs => {
@@ -33,25 +33,26 @@ pub(super) fn forward(work: &mut Work<'_>, call: &Call<'_>, x: Place, out: Place
 }
 
 fn move_columns(
-    work: &mut Work<'_>,
+    work: &mut TapeBuilder<'_>,
     places: [Place; 2],
     add: bool,
     [rows, columns]: [usize; 2],
     widths: [usize; 4],
 ) {
     let numbers = [[rows, columns].map(whole).to_vec(), widths.map(whole).to_vec()].concat();
-    let arguments = [&places.map(Argument::Place)[..], &[flag(add)], &numbers].concat();
+    let arguments = [&places.map(KernelArgument::Place)[..], &[flag(add)], &numbers].concat();
     work.tape.cells("move_columns", rows, columns, &arguments);
 }
 
-fn move_rows(work: &mut Work<'_>, from: Place, places: Place, to: To, [rows, columns]: [usize; 2]) {
+fn move_rows(work: &mut TapeBuilder<'_>, from: Place, places: Place, to: To, [rows, columns]: [usize; 2]) {
     let arguments =
-        [&[from, places].map(Argument::Place)[..], &to.arguments(), &[whole(rows), whole(columns)]].concat();
+        [&[from, places].map(KernelArgument::Place)[..], &to.arguments(), &[whole(rows), whole(columns)]]
+            .concat();
     work.tape.cells("move_rows", rows, columns, &arguments);
 }
 
 /// Rotates by the angles of each row: tables of cosines and sines, and the table row of each row.
-fn rope(work: &mut Work<'_>, call: &Call<'_>, x: Place, to: To, back: bool) {
+fn rope(work: &mut TapeBuilder<'_>, call: &OpCall<'_>, x: Place, to: To, back: bool) {
     let Op::Rope { rope: index, head_size } = call.node.op else { return };
     let (rope, texts) = (&call.program.ropes[index], call.texts());
     let pairs = rope.frequencies.len();
@@ -73,16 +74,17 @@ fn rope(work: &mut Work<'_>, call: &Call<'_>, x: Place, to: To, back: bool) {
     });
     let name = if by_row { "rows" } else { "turns by position" };
     let turn_of = work.sheet.whole(&call.name(name), || {
-        let of_row = |(number, row): (usize, &crate::batch::Row)| if by_row { number } else { row.position };
+        let of_row =
+            |(number, row): (usize, &crate::batch::BatchRow)| if by_row { number } else { row.position };
         texts.rows.iter().enumerate().map(|row| of_row(row) as i32).collect()
     });
-    let places = [x, turns, turn_of, to.place].map(Argument::Place);
+    let places = [x, turns, turn_of, to.place].map(KernelArgument::Place);
     let numbers = [call.rows, call.columns(), head_size, pairs].map(whole);
     let arguments = [&places[..], &[flag(back), flag(to.add)], &numbers].concat();
     work.tape.cells("rope", call.rows, call.columns(), &arguments);
 }
 
-pub(super) fn backward(work: &mut Work<'_>, call: &Call<'_>, back: &Back<'_>) {
+pub(super) fn backward(work: &mut TapeBuilder<'_>, call: &OpCall<'_>, back: &OpBackward<'_>) {
     let Some(to) = back.to[0] else { return };
     let (rows, columns, wide) = (call.rows, call.columns(), call.input(0).columns);
     match call.node.op {
@@ -94,7 +96,7 @@ pub(super) fn backward(work: &mut Work<'_>, call: &Call<'_>, back: &Back<'_>) {
         }
         Op::RepeatColumns(times) => {
             let numbers = [whole(times), whole(rows), whole(wide)];
-            let arguments = [&[Argument::Place(back.gradient)], &to.arguments()[..], &numbers].concat();
+            let arguments = [&[KernelArgument::Place(back.gradient)], &to.arguments()[..], &numbers].concat();
             work.tape.cells("repeat_back", rows, wide, &arguments);
         }
         Op::SelectOutputs => {

@@ -2,8 +2,8 @@
 
 use siskin::graph::{Op, Recurrence, RecurrenceRule};
 
-use super::{Argument, Back, Call, Place, To, Work, flag, sum_rows, whole};
-use crate::program::{Node, Program};
+use super::{KernelArgument, OpBackward, OpCall, Place, TapeBuilder, To, flag, sum_rows, whole};
+use crate::program::{Program, ProgramNode};
 
 /// The maximum key size; the state columns per warp, the threads of a block, and the tokens between two checkpointed
 /// states: as in `kernels/cuda/recur.cu`.
@@ -27,7 +27,7 @@ fn number(rule: RecurrenceRule) -> i32 {
 pub(in crate::cuda) fn is_logarithm(program: &Program, value: usize) -> bool {
     let made =
         program.nodes.iter().any(|node| node.output == value && matches!(node.op, Op::DecayGate { .. }));
-    let only_decays = |node: &Node| {
+    let only_decays = |node: &ProgramNode| {
         let mut inputs = node.inputs.iter().enumerate();
         matches!(node.op, Op::LinearAttention(_))
             && inputs.all(|(place, input)| place == 3 || *input != value)
@@ -36,7 +36,7 @@ pub(in crate::cuda) fn is_logarithm(program: &Program, value: usize) -> bool {
 }
 
 /// The position of each row in its sequence, then the number of rows after it.
-fn places(work: &mut Work<'_>, call: &Call<'_>) -> Place {
+fn places(work: &mut TapeBuilder<'_>, call: &OpCall<'_>) -> Place {
     let texts = call.texts();
     work.sheet.whole(&call.name("places and what follows"), || {
         let rows = texts.rows.iter().enumerate();
@@ -46,7 +46,7 @@ fn places(work: &mut Work<'_>, call: &Call<'_>) -> Place {
 }
 
 /// The first row of each sequence, and the end of the last.
-fn starts(work: &mut Work<'_>, call: &Call<'_>) -> Place {
+fn starts(work: &mut TapeBuilder<'_>, call: &OpCall<'_>) -> Place {
     let texts = call.texts();
     work.sheet.whole(&call.name("starts of texts"), || {
         let starts = texts.spans.iter().map(|span| span.start);
@@ -54,26 +54,26 @@ fn starts(work: &mut Work<'_>, call: &Call<'_>) -> Place {
     })
 }
 
-pub(super) fn forward(work: &mut Work<'_>, call: &Call<'_>, inputs: &[Place], out: Place) {
+pub(super) fn forward(work: &mut TapeBuilder<'_>, call: &OpCall<'_>, inputs: &[Place], out: Place) {
     let (rows, columns) = (call.rows, call.columns());
     match &call.node.op {
         Op::DecayGate { log, bias } => {
             let weights = [log, bias].map(|weight| call.weight(*weight).floats);
-            let places = [inputs[0], weights[0], weights[1], out].map(Argument::Place);
+            let places = [inputs[0], weights[0], weights[1], out].map(KernelArgument::Place);
             let logarithm = flag(is_logarithm(call.program, call.node.output));
             let numbers = [logarithm, whole(rows), whole(columns)];
             work.tape.cells("decay", rows, columns, &[&places[..], &numbers].concat());
         }
         Op::CausalConv1d { taps, weight, .. } => {
             let positions = places(work, call);
-            let places = [inputs[0], call.weight(*weight).floats, positions, out].map(Argument::Place);
+            let places = [inputs[0], call.weight(*weight).floats, positions, out].map(KernelArgument::Place);
             let numbers = [rows, columns, *taps].map(whole);
             work.tape.cells("convolve", rows, columns, &[&places[..], &numbers].concat());
         }
         Op::LinearAttention(recurrence) => {
             let starts = starts(work, call);
             let arguments =
-                [&head(call, recurrence, inputs)[..], &[starts, out].map(Argument::Place)].concat();
+                [&head(call, recurrence, inputs)[..], &[starts, out].map(KernelArgument::Place)].concat();
             let groups = recurrence.value_size.div_ceil(COLUMNS);
             let grid = [recurrence.heads, call.texts().spans.len(), groups];
             let name = work.tape.named("recur");
@@ -83,7 +83,7 @@ pub(super) fn forward(work: &mut Work<'_>, call: &Call<'_>, inputs: &[Place], ou
     }
 }
 
-pub(super) fn backward(work: &mut Work<'_>, call: &Call<'_>, back: &Back<'_>) {
+pub(super) fn backward(work: &mut TapeBuilder<'_>, call: &OpCall<'_>, back: &OpBackward<'_>) {
     match &call.node.op {
         Op::DecayGate { log, bias } => decay_back(work, call, back, [*log, *bias]),
         Op::CausalConv1d { taps, weight, .. } => convolve_back(work, call, back, (*taps, *weight)),
@@ -92,13 +92,13 @@ pub(super) fn backward(work: &mut Work<'_>, call: &Call<'_>, back: &Back<'_>) {
     }
 }
 
-fn decay_back(work: &mut Work<'_>, call: &Call<'_>, back: &Back<'_>, [log, bias]: [usize; 2]) {
+fn decay_back(work: &mut TapeBuilder<'_>, call: &OpCall<'_>, back: &OpBackward<'_>, [log, bias]: [usize; 2]) {
     let (rows, columns) = (call.rows, call.columns());
     let weights = [log, bias].map(|weight| call.weight(weight).floats);
-    let places = [back.inputs[0], back.gradient, weights[0], weights[1]].map(Argument::Place);
+    let places = [back.inputs[0], back.gradient, weights[0], weights[1]].map(KernelArgument::Place);
     let logarithm = flag(is_logarithm(call.program, call.node.output));
     if let Some(to) = back.to[0] {
-        let numbers = [Argument::Place(to.place), logarithm, flag(to.add), whole(rows), whole(columns)];
+        let numbers = [KernelArgument::Place(to.place), logarithm, flag(to.add), whole(rows), whole(columns)];
         work.tape.cells("decay_back", rows, columns, &[&places[..], &numbers].concat());
     }
     for (weight, of_log) in [(log, true), (bias, false)] {
@@ -110,17 +110,22 @@ fn decay_back(work: &mut Work<'_>, call: &Call<'_>, back: &Back<'_>, [log, bias]
     }
 }
 
-fn convolve_back(work: &mut Work<'_>, call: &Call<'_>, back: &Back<'_>, (taps, weight): (usize, usize)) {
+fn convolve_back(
+    work: &mut TapeBuilder<'_>,
+    call: &OpCall<'_>,
+    back: &OpBackward<'_>,
+    (taps, weight): (usize, usize),
+) {
     let (rows, columns, positions) = (call.rows, call.columns(), places(work, call));
     let numbers = [rows, columns, taps].map(whole);
     if let Some(to) = back.to[0] {
-        let places = [back.gradient, call.weight(weight).floats, positions].map(Argument::Place);
+        let places = [back.gradient, call.weight(weight).floats, positions].map(KernelArgument::Place);
         let arguments = [&places[..], &to.arguments(), &numbers].concat();
         work.tape.cells("convolve_back", rows, columns, &arguments);
     }
     let to = call.weight(weight).gradient;
     if to > 0 {
-        let places = [back.inputs[0], back.gradient, positions].map(Argument::Place);
+        let places = [back.inputs[0], back.gradient, positions].map(KernelArgument::Place);
         sum_rows(work, "sum_taps", [rows, columns * taps], &[&places[..], &numbers].concat(), to);
     }
 }
@@ -134,15 +139,15 @@ fn shapes(r: &Recurrence) -> Vec<[usize; 2]> {
 }
 
 /// Returns the kernel arguments of a recurrence: the inputs, then its shape.
-fn head(call: &Call<'_>, r: &Recurrence, inputs: &[Place]) -> Vec<Argument> {
-    let place = |input: usize| Argument::Place(inputs.get(input).copied().unwrap_or(0));
+fn head(call: &OpCall<'_>, r: &Recurrence, inputs: &[Place]) -> Vec<KernelArgument> {
+    let place = |input: usize| KernelArgument::Place(inputs.get(input).copied().unwrap_or(0));
     let sizes = [r.heads, r.query_heads, r.key_heads, r.value_heads, r.key_size, r.value_size];
     let logarithm = call.node.inputs.get(3).is_some_and(|&decay| is_logarithm(call.program, decay));
-    let form = sizes.into_iter().map(whole).chain([Argument::Whole(number(r.rule)), flag(logarithm)]);
+    let form = sizes.into_iter().map(whole).chain([KernelArgument::Whole(number(r.rule)), flag(logarithm)]);
     (0..5).map(place).chain(form).collect()
 }
 
-fn recur_back(work: &mut Work<'_>, call: &Call<'_>, back: &Back<'_>, r: &Recurrence) {
+fn recur_back(work: &mut TapeBuilder<'_>, call: &OpCall<'_>, back: &OpBackward<'_>, r: &Recurrence) {
     let (rows, texts, shapes) = (call.rows, call.texts().spans.len(), shapes(r));
     let mut given = [0; 5];
     for (given, [_, size]) in given.iter_mut().zip(&shapes) {
@@ -160,8 +165,8 @@ fn recur_back(work: &mut Work<'_>, call: &Call<'_>, back: &Back<'_>, r: &Recurre
     let recent = work.scratch.floats(texts * rows_kept * kept);
     let starts = starts(work, call);
     let places = [&[starts, back.gradient], &given[..], &[sums, states, recent]].concat();
-    let places = places.into_iter().map(Argument::Place).chain([whole(rows_kept)]);
-    let arguments: Vec<Argument> = head(call, r, back.inputs).into_iter().chain(places).collect();
+    let places = places.into_iter().map(KernelArgument::Place).chain([whole(rows_kept)]);
+    let arguments: Vec<KernelArgument> = head(call, r, back.inputs).into_iter().chain(places).collect();
     let name = work.tape.named("recur_back");
     work.tape.kernel(&name, [r.heads, texts, 1], THREADS, 0, &arguments);
     for ((to, given), [heads, size]) in back.to.iter().zip(given).zip(shapes) {
@@ -171,8 +176,8 @@ fn recur_back(work: &mut Work<'_>, call: &Call<'_>, back: &Back<'_>, r: &Recurre
 }
 
 /// Sums what the heads that share columns of an input contribute.
-fn gather(work: &mut Work<'_>, given: Place, to: To, [rows, columns, heads, size]: [usize; 4]) {
+fn gather(work: &mut TapeBuilder<'_>, given: Place, to: To, [rows, columns, heads, size]: [usize; 4]) {
     let numbers = [rows, columns, heads, size].map(whole);
-    let arguments = [&[Argument::Place(given)], &to.arguments()[..], &numbers].concat();
+    let arguments = [&[KernelArgument::Place(given)], &to.arguments()[..], &numbers].concat();
     work.tape.cells("gather_heads", rows, columns, &arguments);
 }

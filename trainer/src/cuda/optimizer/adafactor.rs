@@ -3,15 +3,15 @@
 
 use siskin::Result;
 
-use super::layout::{Held, Parts, THREADS};
-use super::{All, Argument, Method, Work};
+use super::layout::{Held, THREADS, TensorParts};
+use super::{All, DeviceUpdateRule, KernelArgument, TapeBuilder};
 use crate::optimizer::AdafactorOptions;
 use crate::settings::{Settings, read};
 
 /// Rows of a matrix that a block processes.
 const ROWS: usize = 64;
 
-pub(super) fn build(settings: &Settings) -> Result<Box<dyn Method>> {
+pub(super) fn build(settings: &Settings) -> Result<Box<dyn DeviceUpdateRule>> {
     Ok(Box::new(read::<AdafactorOptions>("adafactor", settings)?))
 }
 
@@ -60,12 +60,12 @@ fn push(list: &mut Vec<i32>, numbers: [usize; 4]) {
     list.extend(numbers.map(|number| number as i32));
 }
 
-fn put(work: &mut Work<'_>, name: &str, list: Vec<i32>) -> Parts {
+fn put(work: &mut TapeBuilder<'_>, name: &str, list: Vec<i32>) -> TensorParts {
     let count = list.len() / 4;
-    Parts { place: work.sheet.whole(name, || list), count }
+    TensorParts { place: work.sheet.whole(name, || list), count }
 }
 
-impl Method for AdafactorOptions {
+impl DeviceUpdateRule for AdafactorOptions {
     /// Returns the values in the order of `OfAdafactor` in `kernels/cuda/adafactor.cu`.
     fn says(&self, count: u64) -> Vec<f64> {
         let count = count as f64;
@@ -84,12 +84,12 @@ impl Method for AdafactorOptions {
         ]
     }
 
-    fn write_down(&self, work: &mut Work<'_>, all: &All<'_>) {
+    fn write_down(&self, work: &mut TapeBuilder<'_>, all: &All<'_>) {
         let Lists { rows, columns, whole, room } = Lists::new(all.list);
         let rows = put(work, "rows", rows);
         let columns = put(work, "columns", columns);
         let whole = put(work, "whole", whole);
-        let mut doubles = |count: usize| Argument::Place(work.scratch.doubles(count));
+        let mut doubles = |count: usize| KernelArgument::Place(work.scratch.doubles(count));
         let (room, means) = (doubles(room), doubles(all.list.len()));
         let (sums, paces) = (doubles(2 * rows.count), doubles(all.list.len()));
         all.run(work, "adafactor_rows", rows, &[room]);

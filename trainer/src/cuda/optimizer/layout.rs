@@ -3,10 +3,10 @@
 use siskin::Result;
 
 use crate::cuda::device::Device;
-use crate::cuda::op::Work;
-use crate::cuda::tape::{Argument, Place};
-use crate::cuda::weights::{Weight, read_floats};
-use crate::state::{Data, Tables, fill};
+use crate::cuda::op::TapeBuilder;
+use crate::cuda::tape::{KernelArgument, Place};
+use crate::cuda::weights::{DeviceWeight, read_floats};
+use crate::state::{TableData, Tables, fill};
 
 /// Elements that a block processes, and its threads: as in `kernels/cuda/optimizer.cuh`.
 const PART: usize = 1 << 14;
@@ -17,18 +17,18 @@ const SLOTS: usize = 4;
 /// A trained tensor, and its state tables.
 #[derive(Clone, Debug)]
 pub(in crate::cuda) struct Held {
-    pub(in crate::cuda) weight: Weight,
+    pub(in crate::cuda) weight: DeviceWeight,
     pub(in crate::cuda) rows: usize,
     pub(in crate::cuda) columns: usize,
     /// The factors on its learning rate and weight decay.
     pub(in crate::cuda) rate: f64,
     pub(in crate::cuda) decay: f64,
-    pub(in crate::cuda) tables: Vec<Table>,
+    pub(in crate::cuda) tables: Vec<StateTable>,
 }
 
 /// A state table of a tensor.
 #[derive(Clone, Debug)]
-pub(in crate::cuda) struct Table {
+pub(in crate::cuda) struct StateTable {
     /// Its name in a checkpoint.
     pub(in crate::cuda) name: String,
     pub(in crate::cuda) place: Place,
@@ -37,32 +37,32 @@ pub(in crate::cuda) struct Table {
     pub(in crate::cuda) floats: bool,
 }
 
-impl Table {
+impl StateTable {
     /// Copies it in the form of a checkpoint.
-    fn read<D: Device>(&self, device: &mut D) -> Result<Data> {
+    fn read<D: Device>(&self, device: &mut D) -> Result<TableData> {
         if self.floats {
             let mut numbers = vec![0.0; self.bytes / 4];
             read_floats(device, self.place, &mut numbers)?;
-            return Ok(Data::Numbers(numbers));
+            return Ok(TableData::Numbers(numbers));
         }
         let mut bytes = vec![0; self.bytes];
         device.read(self.place, &mut bytes)?;
-        Ok(Data::Bytes(bytes))
+        Ok(TableData::Bytes(bytes))
     }
 
     /// Loads it from a checkpoint.
     fn write<D: Device>(&self, device: &mut D, tables: &Tables) -> Result<()> {
         let mut data = match self.floats {
-            true => Data::Numbers(vec![0.0; self.bytes / 4]),
-            false => Data::Bytes(vec![0; self.bytes]),
+            true => TableData::Numbers(vec![0.0; self.bytes / 4]),
+            false => TableData::Bytes(vec![0; self.bytes]),
         };
         fill(&mut data, tables, &self.name);
         match data {
-            Data::Numbers(numbers) => {
+            TableData::Numbers(numbers) => {
                 let bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
                 device.write(self.place, &bytes)
             }
-            Data::Bytes(bytes) => device.write(self.place, &bytes),
+            TableData::Bytes(bytes) => device.write(self.place, &bytes),
         }
     }
 }
@@ -117,7 +117,7 @@ pub(in crate::cuda) struct All<'a> {
 
 /// A work list of tensor parts: its place and length.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::cuda) struct Parts {
+pub(in crate::cuda) struct TensorParts {
     pub(in crate::cuda) place: Place,
     pub(in crate::cuda) count: usize,
 }
@@ -136,28 +136,40 @@ impl All<'_> {
     /// Builds the parts of those tensors; `name` is that of the list.
     pub(in crate::cuda) fn parts(
         &self,
-        work: &mut Work<'_>,
+        work: &mut TapeBuilder<'_>,
         name: &str,
         takes: impl Fn(&Held) -> bool,
-    ) -> Parts {
+    ) -> TensorParts {
         let of = |(tensor, held): (usize, &Held)| {
             (0..parts_of(held)).flat_map(move |part| [tensor as i32, part as i32])
         };
         let list: Vec<i32> = self.of(takes).flat_map(of).collect();
         let count = list.len() / 2;
-        Parts { place: work.sheet.whole(&format!("parts of {name}"), || list), count }
+        TensorParts { place: work.sheet.whole(&format!("parts of {name}"), || list), count }
     }
 
     /// Appends a kernel by its full name, with one block per part; its arguments are tensors, parts, the step, and
     /// `more`.
-    pub(in crate::cuda) fn run(&self, work: &mut Work<'_>, kernel: &str, parts: Parts, more: &[Argument]) {
-        let own = [self.tensors, parts.place, self.step].map(Argument::Place);
+    pub(in crate::cuda) fn run(
+        &self,
+        work: &mut TapeBuilder<'_>,
+        kernel: &str,
+        parts: TensorParts,
+        more: &[KernelArgument],
+    ) {
+        let own = [self.tensors, parts.place, self.step].map(KernelArgument::Place);
         work.tape.kernel(kernel, [parts.count, 1, 1], THREADS, 0, &[&own[..], more].concat());
     }
 
     /// Like [`Self::run`], for a kernel that does not take the step.
-    pub(in crate::cuda) fn launch(&self, work: &mut Work<'_>, kernel: &str, parts: Parts, more: &[Argument]) {
-        let own = [self.tensors, parts.place].map(Argument::Place);
+    pub(in crate::cuda) fn launch(
+        &self,
+        work: &mut TapeBuilder<'_>,
+        kernel: &str,
+        parts: TensorParts,
+        more: &[KernelArgument],
+    ) {
+        let own = [self.tensors, parts.place].map(KernelArgument::Place);
         work.tape.kernel(kernel, [parts.count, 1, 1], THREADS, 0, &[&own[..], more].concat());
     }
 }

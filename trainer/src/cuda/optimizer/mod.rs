@@ -1,7 +1,7 @@
 //! Optimizers on a device: all tensors in one launch where the update rule allows it, after the norm of their
 //! gradients.
 //!
-//! An optimizer is a file with a type that implements `Method`, and a line in `METHODS`. The state tables of each
+//! An optimizer is a file with a type that implements `DeviceUpdateRule`, and a line in `METHODS`. The state tables of each
 //! tensor, and so the contents of a checkpoint, are those of the CPU optimizer of that name.
 
 mod adafactor;
@@ -12,22 +12,22 @@ mod moments;
 mod muon;
 mod sgd;
 
-pub(super) use layout::{All, Held, Table, put, read_tables, write_tables};
+pub(super) use layout::{All, Held, StateTable, put, read_tables, write_tables};
 
 use siskin::{Error, Result};
 
 use super::Precision;
 use super::device::Device;
-use super::op::{Scratch, Work};
+use super::op::{OpScratch, TapeBuilder};
 use super::sheet::Sheet;
-use super::tape::{Argument, Place, Tape};
-use super::weights::Weights;
+use super::tape::{KernelArgument, Place, Tape};
+use super::weights::DeviceWeights;
 use crate::optimizer::{Optimizer, OptimizerOptions, StepArguments};
 use crate::program::Program;
 use crate::settings::{Settings, unknown};
-use crate::state::{Data, Tables, View, bytes_of, words};
+use crate::state::{TableData, TableView, Tables, bytes_of, words};
 
-type Build = fn(&Settings) -> Result<Box<dyn Method>>;
+type Build = fn(&Settings) -> Result<Box<dyn DeviceUpdateRule>>;
 
 /// All device optimizers: name, and constructor from settings.
 const METHODS: &[(&str, Build)] = &[
@@ -41,7 +41,7 @@ const METHODS: &[(&str, Build)] = &[
 ];
 
 /// An update rule.
-pub(super) trait Method {
+pub(super) trait DeviceUpdateRule {
     /// Returns what its kernels read of a step, by index; `count` is the number of the step, from 1.
     fn says(&self, count: u64) -> Vec<f64>;
 
@@ -51,7 +51,7 @@ pub(super) trait Method {
     }
 
     /// Appends the update with gradients of known norm, and the zeroing of gradients.
-    fn write_down(&self, work: &mut Work<'_>, all: &All<'_>);
+    fn write_down(&self, work: &mut TapeBuilder<'_>, all: &All<'_>);
 }
 
 /// The norm of a step's gradients, as the device computed it.
@@ -73,7 +73,7 @@ const FOUND: usize = 3;
 
 /// An optimizer, and the places of its states.
 pub(super) struct Stepper {
-    method: Box<dyn Method>,
+    method: Box<dyn DeviceUpdateRule>,
     list: Vec<Held>,
     step: Place,
     tape: Tape,
@@ -88,7 +88,7 @@ impl Stepper {
         device: &mut D,
         precision: Precision,
         program: &Program,
-        weights: &Weights,
+        weights: &DeviceWeights,
         options: &OptimizerOptions,
         own: &Optimizer,
     ) -> Result<Self> {
@@ -105,15 +105,15 @@ impl Stepper {
             let all = All { list: &list, tensors, step };
             let parts = all.parts(work, "all", |_| true);
             let sums = work.scratch.doubles(parts.count);
-            let count = Argument::Whole(parts.count as i32);
-            let to = Argument::Place(sums);
+            let count = KernelArgument::Whole(parts.count as i32);
+            let to = KernelArgument::Place(sums);
             all.launch(work, "squares_of_all", parts, &[to]);
             work.tape.kernel(
                 "judge_step",
                 [1, 1, 1],
                 layout::THREADS,
                 0,
-                &[to, count, Argument::Place(step)],
+                &[to, count, KernelArgument::Place(step)],
             );
             work.scratch.clear();
             method.write_down(work, &all);
@@ -159,7 +159,7 @@ impl Stepper {
     /// Copies all tables and the step count into those of a checkpoint.
     pub(super) fn read<D: Device>(&self, device: &mut D, tables: &mut Tables) -> Result<()> {
         read_tables(&self.list, device, tables)?;
-        tables.insert(self.table.clone(), Data::Bytes(bytes_of([self.count])));
+        tables.insert(self.table.clone(), TableData::Bytes(bytes_of([self.count])));
         Ok(())
     }
 
@@ -176,7 +176,7 @@ fn hold<D: Device>(
     device: &mut D,
     precision: Precision,
     program: &Program,
-    weights: &Weights,
+    weights: &DeviceWeights,
     own: &Optimizer,
 ) -> Result<Vec<Held>> {
     let mut list = Vec::new();
@@ -189,7 +189,7 @@ fn hold<D: Device>(
         for (name, view) in own.tables_of(index) {
             let (place, bytes) = (device.allocate(view.bytes())?, view.bytes());
             clear.clear(place, bytes);
-            tables.push(Table { name, place, bytes, floats: matches!(view, View::Numbers(_)) });
+            tables.push(StateTable { name, place, bytes, floats: matches!(view, TableView::Numbers(_)) });
         }
         let of = &program.weights[index];
         list.push(Held {
@@ -209,13 +209,13 @@ fn hold<D: Device>(
 pub(super) fn write_down<D: Device>(
     device: &mut D,
     precision: Precision,
-    work: impl Fn(&mut Work<'_>),
+    work: impl Fn(&mut TapeBuilder<'_>),
 ) -> Result<Tape> {
     let mut places = [0; 2];
     loop {
         let mut tape = Tape::new(precision);
-        let (mut sheet, mut scratch) = (Sheet::new(places[0]), Scratch::new(places[1]));
-        work(&mut Work { tape: &mut tape, sheet: &mut sheet, scratch: &mut scratch });
+        let (mut sheet, mut scratch) = (Sheet::new(places[0]), OpScratch::new(places[1]));
+        work(&mut TapeBuilder { tape: &mut tape, sheet: &mut sheet, scratch: &mut scratch });
         if places[0] != 0 {
             device.write(places[0], &sheet.bytes)?;
             return Ok(tape);

@@ -2,19 +2,19 @@
 
 use siskin::Result;
 
-use super::{All, Method, Work};
-use crate::optimizer::{AdamOptions, AdamWOptions, Moments};
+use super::{All, DeviceUpdateRule, TapeBuilder};
+use crate::optimizer::{AdamOptions, AdamSettings, AdamWOptions};
 use crate::settings::{Settings, read};
 
-pub(super) fn adamw(settings: &Settings) -> Result<Box<dyn Method>> {
+pub(super) fn adamw(settings: &Settings) -> Result<Box<dyn DeviceUpdateRule>> {
     Ok(Box::new(read::<AdamWOptions>("adamw", settings)?.moments("adamw")?))
 }
 
-pub(super) fn adam(settings: &Settings) -> Result<Box<dyn Method>> {
+pub(super) fn adam(settings: &Settings) -> Result<Box<dyn DeviceUpdateRule>> {
     Ok(Box::new(read::<AdamOptions>("adam", settings)?.moments()?))
 }
 
-impl Method for Moments {
+impl DeviceUpdateRule for AdamSettings {
     /// Returns the values in the order of `OfMoments` in `kernels/cuda/optimizer.cuh`.
     fn says(&self, count: u64) -> Vec<f64> {
         let [first, second] = self.betas;
@@ -32,7 +32,7 @@ impl Method for Moments {
         ]
     }
 
-    fn write_down(&self, work: &mut Work<'_>, all: &All<'_>) {
+    fn write_down(&self, work: &mut TapeBuilder<'_>, all: &All<'_>) {
         let parts = all.parts(work, "moments", |held| held.tables.len() == 2);
         let name = work.tape.named("moments");
         all.run(work, &name, parts, &[]);

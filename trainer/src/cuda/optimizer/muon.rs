@@ -2,14 +2,14 @@
 
 use siskin::Result;
 
-use super::layout::{Held, Parts, parts_of};
-use super::{All, Argument, Method, Place, Work};
+use super::layout::{Held, TensorParts, parts_of};
+use super::{All, DeviceUpdateRule, KernelArgument, Place, TapeBuilder};
 use crate::cuda::Precision;
-use crate::cuda::tape::{Matrix, Product};
-use crate::optimizer::{FACTORS, Moments, MuonOptions};
+use crate::cuda::tape::{DeviceMatrix, TapeMatmul};
+use crate::optimizer::{AdamSettings, FACTORS, MuonOptions};
 use crate::settings::{Settings, read};
 
-pub(super) fn build(settings: &Settings) -> Result<Box<dyn Method>> {
+pub(super) fn build(settings: &Settings) -> Result<Box<dyn DeviceUpdateRule>> {
     let options: MuonOptions = read("muon", settings)?;
     let moments = options.adamw.moments("muon.adamw")?;
     Ok(Box::new(Muon { options, moments }))
@@ -17,7 +17,7 @@ pub(super) fn build(settings: &Settings) -> Result<Box<dyn Method>> {
 
 struct Muon {
     options: MuonOptions,
-    moments: Moments,
+    moments: AdamSettings,
 }
 
 /// Returns true if updates are orthogonalized; all other tensors use AdamW.
@@ -30,7 +30,7 @@ fn height(held: &Held) -> usize {
     held.rows.min(held.columns)
 }
 
-impl Method for Muon {
+impl DeviceUpdateRule for Muon {
     /// Returns what the other optimizers read, then the values in the order of `OfMuon` in `kernels/cuda/muon.cu`.
     fn says(&self, count: u64) -> Vec<f64> {
         let MuonOptions { momentum, nesterov, weight_decay, eps, .. } = self.options;
@@ -42,7 +42,7 @@ impl Method for Muon {
         if is_matrix(held) { 1.0 } else { self.options.others_rate }
     }
 
-    fn write_down(&self, work: &mut Work<'_>, all: &All<'_>) {
+    fn write_down(&self, work: &mut TapeBuilder<'_>, all: &All<'_>) {
         self.moments.write_down(work, all);
         let parts = all.parts(work, "matrices", is_matrix);
         let (mut whole, mut first) = (Vec::new(), 0);
@@ -52,10 +52,10 @@ impl Method for Muon {
         }
         let count = whole.len() / 4;
         let whole = work.sheet.whole("whole matrices", || whole);
-        let sums = Argument::Place(work.scratch.doubles(parts.count));
-        let lengths = Argument::Place(work.scratch.doubles(all.list.len()));
+        let sums = KernelArgument::Place(work.scratch.doubles(parts.count));
+        let lengths = KernelArgument::Place(work.scratch.doubles(all.list.len()));
         all.run(work, "muon_changes", parts, &[sums]);
-        let arguments = [Argument::Place(whole), Argument::Place(all.step), sums, lengths];
+        let arguments = [KernelArgument::Place(whole), KernelArgument::Place(all.step), sums, lengths];
         work.tape.kernel("muon_lengths", [count, 1, 1], 256, 0, &arguments);
         all.run(work, "muon_units", parts, &[lengths]);
         let most =
@@ -67,11 +67,16 @@ impl Method for Muon {
         let mut place = parts.place;
         for (_, held) in all.of(is_matrix) {
             let changes = self.orthogonal(work, held, &room);
-            let own = Parts { place, count: parts_of(held) };
+            let own = TensorParts { place, count: parts_of(held) };
             place += 8 * own.count as Place;
             let adjust = self.options.adjust.factor(held.rows, held.columns);
             let name = work.tape.named("muon");
-            all.run(work, &name, own, &[Argument::Place(changes), Argument::Float(adjust as f32)]);
+            all.run(
+                work,
+                &name,
+                own,
+                &[KernelArgument::Place(changes), KernelArgument::Float(adjust as f32)],
+            );
         }
     }
 }
@@ -85,25 +90,26 @@ struct Room {
 impl Muon {
     /// Orthogonalizes the matrix in the place of the gradient: brings its singular values near 1. Returns the place
     /// of the result.
-    fn orthogonal(&self, work: &mut Work<'_>, held: &Held, room: &Room) -> Place {
+    fn orthogonal(&self, work: &mut TapeBuilder<'_>, held: &Held, room: &Room) -> Place {
         let (height, stride) = (height(held), held.columns);
         let wide = held.rows <= held.columns;
         let [gram, sum, scaled] = room.squares;
-        let table = |place: Place, turned: bool| Matrix { place, stride, turned };
-        let square = |place: Place| Matrix { place, stride: height, turned: false };
-        let product = |shape: [usize; 3], a: Matrix, b: Matrix, out: Matrix, add: bool| Product {
-            precision: Precision::F32,
-            shape,
-            a,
-            b,
-            out,
-            floats: true,
-            add,
-            bias: 0,
-            before: 0,
-            eights: None,
-        };
-        let [a, b, c] = FACTORS.map(Argument::Float);
+        let table = |place: Place, turned: bool| DeviceMatrix { place, stride, turned };
+        let square = |place: Place| DeviceMatrix { place, stride: height, turned: false };
+        let product =
+            |shape: [usize; 3], a: DeviceMatrix, b: DeviceMatrix, out: DeviceMatrix, add: bool| TapeMatmul {
+                precision: Precision::F32,
+                shape,
+                a,
+                b,
+                out,
+                floats: true,
+                add,
+                bias: 0,
+                before: 0,
+                eights: None,
+            };
+        let [a, b, c] = FACTORS.map(KernelArgument::Float);
         let blocks = (height * height).div_ceil(256).clamp(1, 4096);
         let (mut own, mut next) = (held.weight.gradient, room.next);
         for _ in 0..self.options.ns_steps {
@@ -111,9 +117,13 @@ impl Muon {
             // X Xᵀ, where X is the matrix, or its transpose if it is tall.
             let (left, right) = (table(own, !wide), table(own, wide));
             work.tape.multiply(product([height, height, depth], left, right, square(gram), false));
-            let places = [sum, scaled].map(Argument::Place);
-            let arguments =
-                [&[Argument::Place(gram), a, b, c], &places[..], &[Argument::Whole(height as i32)]].concat();
+            let places = [sum, scaled].map(KernelArgument::Place);
+            let arguments = [
+                &[KernelArgument::Place(gram), a, b, c],
+                &places[..],
+                &[KernelArgument::Whole(height as i32)],
+            ]
+            .concat();
             work.tape.kernel("muon_polynomial", [blocks, 1, 1], 256, 0, &arguments);
             let shape = [height, height, height];
             work.tape.multiply(product(shape, square(scaled), square(gram), square(sum), true));

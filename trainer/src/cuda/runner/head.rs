@@ -6,9 +6,9 @@ use siskin::graph::Op;
 
 use super::{Goal, Walk};
 use crate::cuda::device::Device;
-use crate::cuda::loss::Outputs;
-use crate::cuda::op::{self, Back, To, flag};
-use crate::cuda::tape::{Argument, Place};
+use crate::cuda::loss::DeviceOutputs;
+use crate::cuda::op::{self, OpBackward, To, flag};
+use crate::cuda::tape::{KernelArgument, Place};
 use crate::cuda::{aligned, op::width_of};
 use crate::program::Buffer;
 
@@ -61,7 +61,7 @@ impl<D: Device> Walk<'_, D> {
             self.part_forward(&tables, part, count);
             let place = self.outputs(&tables, part, count);
             self.work.scratch.clear();
-            let outputs = Outputs {
+            let outputs = DeviceOutputs {
                 first: start,
                 rows: count,
                 columns,
@@ -145,7 +145,7 @@ impl<D: Device> Walk<'_, D> {
         let columns = program.values[program.output].columns;
         tables.values.last().copied().unwrap_or_else(|| {
             // The head is empty: its input goes directly to the loss.
-            let arguments = [hidden, of_hidden].map(Argument::Place);
+            let arguments = [hidden, of_hidden].map(KernelArgument::Place);
             self.work.tape.numbers("hand_on", rows * columns, &[&arguments[..], &[flag(false)]].concat());
             of_hidden
         })
@@ -171,7 +171,8 @@ impl<D: Device> Walk<'_, D> {
                 call.stride = tables.stride;
             }
             let gradient = tables.gradients[index];
-            let back = Back { inputs: &inputs, output: tables.values[index], kept: 0, gradient, to: &to };
+            let back =
+                OpBackward { inputs: &inputs, output: tables.values[index], kept: 0, gradient, to: &to };
             op::backward(&mut self.work, &call, &back);
         }
     }

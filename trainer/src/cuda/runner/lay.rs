@@ -4,28 +4,28 @@ use std::sync::Arc;
 
 use siskin::Result;
 
-use super::Runner;
-use crate::batch::Batch;
+use super::DeviceRunner;
+use crate::batch::TrainingBatch;
 use crate::cuda::device::Device;
 use crate::cuda::{aligned, op};
-use crate::program::{Buffer, Layout};
+use crate::program::{Buffer, BufferLayout};
 
-impl<D: Device> Runner<D> {
+impl<D: Device> DeviceRunner<D> {
     /// Computes the layout of a batch.
-    pub(super) fn layout(&self, batch: &Batch, back: bool) -> Result<Layout> {
+    pub(super) fn layout(&self, batch: &TrainingBatch, back: bool) -> Result<BufferLayout> {
         let schedule = if back { &self.schedule } else { &self.forward };
-        Layout::of_sizes(schedule, |buffer| Ok(self.bytes(batch, buffer)))
+        BufferLayout::of_sizes(schedule, |buffer| Ok(self.bytes(batch, buffer)))
     }
 
     /// Like [`Self::layout`], cached: batches of a run often have equal shapes.
-    pub(super) fn known_layout(&mut self, batch: &Batch, back: bool) -> Result<Arc<Layout>> {
+    pub(super) fn known_layout(&mut self, batch: &TrainingBatch, back: bool) -> Result<Arc<BufferLayout>> {
         let mut layouts = std::mem::take(&mut self.layouts[usize::from(!back)]);
         let layout = layouts.find_or(batch, || self.layout(batch, back));
         self.layouts[usize::from(!back)] = layouts;
         layout
     }
 
-    fn bytes(&self, batch: &Batch, buffer: Buffer) -> usize {
+    fn bytes(&self, batch: &TrainingBatch, buffer: Buffer) -> usize {
         aligned(match buffer {
             Buffer::Value { value, .. } | Buffer::Gradient(value) => {
                 let shape = self.program.values[value];

@@ -4,10 +4,10 @@ use std::time::Instant;
 
 use siskin::Result;
 
-use super::{Device, Goal, Runner, Tape};
-use crate::batch::Batch;
+use super::{Device, DeviceRunner, Goal, Tape};
+use crate::batch::TrainingBatch;
 use crate::cuda::loss::Objective;
-use crate::cuda::tape::{Matrix, Place, Product};
+use crate::cuda::tape::{DeviceMatrix, Place, TapeMatmul};
 use crate::loss::Targets;
 
 /// Rows and columns of the benchmark matmul: enough to occupy the whole device.
@@ -15,13 +15,18 @@ const SIDE: usize = 4096;
 /// The number of timed repetitions.
 const ROUNDS: usize = 16;
 
-impl<D: Device> Runner<D> {
+impl<D: Device> DeviceRunner<D> {
     /// Returns the tape of a batch, and the bytes that it takes besides the weights: activations, and scratch memory
     /// of operations.
     ///
     /// # Errors
     /// If the batch does not fit the program.
-    pub fn plan(&self, batch: &Batch, loss: &Objective, targets: &Targets) -> Result<(Tape, [usize; 2])> {
+    pub fn plan(
+        &self,
+        batch: &TrainingBatch,
+        loss: &Objective,
+        targets: &Targets,
+    ) -> Result<(Tape, [usize; 2])> {
         let goal = Goal { loss, targets, scale: 1.0 };
         let plan = self.write_down(batch, goal, &self.layout(batch, true)?, true, false)?;
         let [arena, work @ ..] = plan.bytes;
@@ -52,13 +57,16 @@ impl<D: Device> Runner<D> {
         }
         let bytes = SIDE * SIDE * self.precision.bytes();
         let base = self.device.allocate(3 * bytes)?;
-        let matrix =
-            |number: usize| Matrix { place: base + (number * bytes) as Place, stride: SIDE, turned: false };
+        let matrix = |number: usize| DeviceMatrix {
+            place: base + (number * bytes) as Place,
+            stride: SIDE,
+            turned: false,
+        };
         let mut tape = Tape::new(self.precision);
         tape.clear(base, 3 * bytes);
         self.device.once(&tape)?;
         let mut tape = Tape::new(self.precision);
-        tape.multiply(Product {
+        tape.multiply(TapeMatmul {
             precision: self.precision,
             shape: [SIDE; 3],
             a: matrix(0),

@@ -3,7 +3,7 @@
 
 use siskin::Result;
 
-use super::{Device, Place, Runner, Tape};
+use super::{Device, DeviceRunner, Place, Tape};
 use crate::cuda::op;
 
 /// Receives the index of a node, and its output; for the head, only a chunk of the rows.
@@ -19,7 +19,7 @@ pub(super) struct Mark {
     pub(super) shape: [usize; 3],
 }
 
-impl<D: Device> Runner<D> {
+impl<D: Device> DeviceRunner<D> {
     /// Executes a tape, and passes the marked outputs to `show`.
     pub(super) fn run_marked(&mut self, tape: &Tape, marks: &[Mark], show: &mut Show<'_>) -> Result<()> {
         let mut done = 0;

@@ -4,20 +4,20 @@ use std::time::Instant;
 
 use siskin::Result;
 
-use super::{Device, Runner, Step, Tape};
+use super::{Device, DeviceRunner, ScheduleStep, Tape};
 
 /// The end of a schedule step's work: after `commands` commands of a tape.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Bound {
+pub(super) struct StepEnd {
     pub(super) commands: usize,
-    pub(super) step: Step,
+    pub(super) step: ScheduleStep,
 }
 
 /// A completed piece of work.
 #[derive(Clone, Copy, Debug)]
 pub struct Timed {
     /// The schedule step.
-    pub step: Step,
+    pub step: ScheduleStep,
     /// Start time.
     pub begin: Instant,
     /// End time.
@@ -27,9 +27,9 @@ pub struct Timed {
 /// Receives the timing of each piece.
 pub type Tell<'a> = dyn FnMut(Timed) + 'a;
 
-impl<D: Device> Runner<D> {
+impl<D: Device> DeviceRunner<D> {
     /// Executes a tape, and reports how long each piece took.
-    pub(super) fn run_timed(&mut self, tape: &Tape, bounds: &[Bound], tell: &mut Tell<'_>) -> Result<()> {
+    pub(super) fn run_timed(&mut self, tape: &Tape, bounds: &[StepEnd], tell: &mut Tell<'_>) -> Result<()> {
         self.wait()?;
         let mut done = 0;
         for bound in bounds {

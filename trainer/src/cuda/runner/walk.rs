@@ -5,27 +5,27 @@ use std::collections::HashSet;
 use siskin::Result;
 use siskin::graph::{ActivationKind, Op};
 
-use super::{Mark, Runner};
-use crate::batch::Batch;
+use super::{DeviceRunner, Mark};
+use crate::batch::TrainingBatch;
 use crate::cuda::device::Device;
-use crate::cuda::op::{self, Back, Call, To, Work};
-use crate::cuda::routers::Routers;
+use crate::cuda::op::{self, OpBackward, OpCall, TapeBuilder, To};
+use crate::cuda::routers::RouterLosses;
 use crate::cuda::tape::Place;
-use crate::program::{Buffer, Layout, Schedule, Step};
+use crate::program::{Buffer, BufferLayout, Schedule, ScheduleStep};
 
 /// The shared state of a pass over the schedule.
 pub(super) struct Walk<'a, D> {
-    pub(super) runner: &'a Runner<D>,
+    pub(super) runner: &'a DeviceRunner<D>,
     pub(super) schedule: &'a Schedule,
-    pub(super) layout: &'a Layout,
-    pub(super) batch: &'a Batch,
-    pub(super) work: Work<'a>,
+    pub(super) layout: &'a BufferLayout,
+    pub(super) batch: &'a TrainingBatch,
+    pub(super) work: TapeBuilder<'a>,
     /// The values whose gradients have been written.
     pub(super) written: HashSet<usize>,
     /// Whether gradients are computed.
     pub(super) back: bool,
     /// The auxiliary losses of routers, if enabled, and the factors on their gradients and losses.
-    pub(super) routers: Option<Routers>,
+    pub(super) routers: Option<RouterLosses>,
     pub(super) factors: [f64; 2],
     /// The observed outputs, if there is an observer.
     pub(super) marks: Option<Vec<Mark>>,
@@ -45,12 +45,12 @@ impl<'a, D: Device> Walk<'a, D> {
         }
     }
 
-    pub(super) fn call(&self, node: usize, rows: Option<usize>) -> Call<'a> {
+    pub(super) fn call(&self, node: usize, rows: Option<usize>) -> OpCall<'a> {
         let program = &self.runner.program;
         let node = &program.nodes[node];
         let value = program.values[node.output];
         let rows = rows.unwrap_or_else(|| value.row_count(self.batch));
-        Call {
+        OpCall {
             program,
             node,
             batch: self.batch,
@@ -86,7 +86,7 @@ impl<'a, D: Device> Walk<'a, D> {
             return Ok(Some(gelu));
         }
         op::forward(&mut self.work, &call, &inputs, out, kept);
-        let again = matches!(self.schedule.steps[index], Step::Forward { again: true, .. });
+        let again = matches!(self.schedule.steps[index], ScheduleStep::Forward { again: true, .. });
         if !again {
             self.mark(node, out, call.rows, call.columns());
         }
@@ -106,7 +106,7 @@ impl<'a, D: Device> Walk<'a, D> {
             return Ok(None);
         }
         let Some(&next) = self.schedule.steps.get(index + 1) else { return Ok(None) };
-        let Step::Forward { node: norm, .. } = next else { return Ok(None) };
+        let ScheduleStep::Forward { node: norm, .. } = next else { return Ok(None) };
         let sum = &program.nodes[node];
         let follows = sum.op == Op::Add
             && matches!(program.nodes[norm].op, Op::Norm { .. })
@@ -127,9 +127,9 @@ impl<'a, D: Device> Walk<'a, D> {
 
     /// Returns the GELU that comes next and reads only this matmul, and the place of its output, if both can be
     /// fused: not if the output overlaps the input of the matmul.
-    fn gelu_of_product(&self, index: usize, call: &Call<'_>) -> Option<(usize, Place)> {
+    fn gelu_of_product(&self, index: usize, call: &OpCall<'_>) -> Option<(usize, Place)> {
         let (own, next) = (&self.schedule.uses[index], self.schedule.uses.get(index + 1)?);
-        let Step::Forward { node, .. } = self.schedule.steps[index + 1] else { return None };
+        let ScheduleStep::Forward { node, .. } = self.schedule.steps[index + 1] else { return None };
         let gelu = self.runner.program.nodes[node].op == Op::Activate(ActivationKind::GeluTanh);
         if !gelu || !self.runner.bends || next.inputs != own.writes[..1] {
             return None;
@@ -156,7 +156,7 @@ impl<'a, D: Device> Walk<'a, D> {
         let (output, kept, gradient) = (place(uses.output), place(uses.kept), place(uses.gradient));
         let to: Vec<Option<To>> = uses.to.iter().map(|buffer| buffer.map(|buffer| self.to(buffer))).collect();
         let call = self.call(node, None);
-        let back = Back { inputs: &inputs, output, kept, gradient, to: &to };
+        let back = OpBackward { inputs: &inputs, output, kept, gradient, to: &to };
         op::backward(&mut self.work, &call, &back);
         if let (Some(routers), Some(Some(to)), Some(&scores)) = (self.routers, to.first(), inputs.first()) {
             let all = (&self.runner.program, self.batch);

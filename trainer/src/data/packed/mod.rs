@@ -25,7 +25,7 @@
 mod read;
 mod write;
 
-pub use read::Packed;
+pub use read::PackedFile;
 pub use write::PackedWriter;
 
 use siskin::tokenizer::Tokenizer;

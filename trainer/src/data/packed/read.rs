@@ -10,23 +10,23 @@ use siskin::{Error, ErrorKind, Result};
 
 use super::{HEADER, Header, Layout};
 use crate::data::hash::fold;
-use crate::data::records::{Records, Table};
+use crate::data::records::{RecordTable, Records};
 
 /// A memory-mapped file of packed tokens, which are read on demand.
 ///
 /// While it is open, the file must not be written to or truncated; replacing it by another file of the same name, as
 /// [`PackedWriter`](super::PackedWriter) does, is safe. A file that turns out to be shorter than it was gives an
 /// error.
-pub struct Packed {
+pub struct PackedFile {
     bytes: Bytes,
     /// The mapped file.
     file: Option<File>,
     place: String,
     header: Header,
-    table: Table,
+    table: RecordTable,
 }
 
-impl Packed {
+impl PackedFile {
     /// Opens a file.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         let place = path.as_ref().display().to_string();
@@ -123,7 +123,7 @@ fn numbers<const N: usize, T>(
     Ok(numbers)
 }
 
-fn table(bytes: &[u8], header: &Header, layout: Layout) -> Result<Table> {
+fn table(bytes: &[u8], header: &Header, layout: Layout) -> Result<RecordTable> {
     let lists = header.records * u64::from(header.parts) + 1;
     let starts = numbers(bytes, "starts", (layout.starts, lists), u64::from_le_bytes)?;
     let wrong = |list: usize, message: &str| Err(Error::corrupt(format!("starts[{list}]"), message));
@@ -144,10 +144,10 @@ fn table(bytes: &[u8], header: &Header, layout: Layout) -> Result<Table> {
         starts.iter().copied().chain(classes).fold(0, fold)
     };
     let fingerprint = if header.fingerprint == 0 { outline() } else { header.fingerprint };
-    Ok(Table { parts: header.parts as usize, starts, labels, fingerprint })
+    Ok(RecordTable { parts: header.parts as usize, starts, labels, fingerprint })
 }
 
-impl Records for Packed {
+impl Records for PackedFile {
     fn count(&self) -> usize {
         self.table.count()
     }
@@ -195,7 +195,7 @@ impl Records for Packed {
     }
 }
 
-impl fmt::Debug for Packed {
+impl fmt::Debug for PackedFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Packed({}, {} records, {} tokens)", self.place, self.table.count(), self.header.tokens)
     }

@@ -7,7 +7,7 @@ use siskin::file::AtomicFile;
 use siskin::{Error, Result};
 
 use super::{HEADER, Header, MAGIC, width_of};
-use crate::data::records::{Record, Sink, Table};
+use crate::data::records::{RecordTable, Sink, TokenizedDocument};
 
 /// Writes packed tokens. The file appears under its name when it is complete: if the writer is dropped before
 /// [`PackedWriter::finish`], an existing file is unchanged.
@@ -18,7 +18,7 @@ pub struct PackedWriter {
     out: BufWriter<AtomicFile>,
     place: String,
     header: Header,
-    table: Table,
+    table: RecordTable,
 }
 
 impl PackedWriter {
@@ -36,7 +36,7 @@ impl PackedWriter {
         parts: usize,
         identity: u64,
     ) -> Result<Self> {
-        let table = Table::new(parts)?;
+        let table = RecordTable::new(parts)?;
         let place = path.as_ref().display().to_string();
         let header = Header {
             width: width_of(vocabulary),
@@ -71,7 +71,7 @@ impl PackedWriter {
     /// Writes the tables and moves the file to its name.
     pub fn finish(mut self) -> Result<()> {
         self.header.tokens = self.tokens();
-        let table = std::mem::replace(&mut self.table, Table::new(1)?);
+        let table = std::mem::replace(&mut self.table, RecordTable::new(1)?);
         self.header.records = table.count() as u64;
         self.header.fingerprint = table.fingerprint;
         self.header.labels = !table.labels.is_empty();
@@ -88,7 +88,7 @@ impl PackedWriter {
 }
 
 impl Sink for PackedWriter {
-    fn push(&mut self, record: &Record) -> Result<()> {
+    fn push(&mut self, record: &TokenizedDocument) -> Result<()> {
         self.table.push(record, self.header.vocabulary).map_err(|error| error.within(&self.place))?;
         let width = self.header.width as usize;
         for token in record.parts.iter().flatten() {

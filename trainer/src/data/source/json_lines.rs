@@ -7,8 +7,8 @@ use std::path::Path;
 use serde_json::value::RawValue;
 use siskin::{Error, Result};
 
-use super::lines::Lines;
-use super::{Body, Document, Documents, Field, Reading, Source, open};
+use super::lines::NumberedLines;
+use super::{Body, DataFormat, Document, Documents, Field, Reading, open};
 
 /// Files with a JSON object on each line, whose fields are the texts and the class of a document. Other fields are
 /// ignored. Empty lines are skipped.
@@ -23,7 +23,7 @@ impl JsonLines {
         place: &str,
         reading: &Reading,
     ) -> Result<Documents> {
-        let (mut lines, reading) = (Lines::new(input, place), reading.clone());
+        let (mut lines, reading) = (NumberedLines::new(input, place), reading.clone());
         Ok(Box::new(std::iter::from_fn(move || {
             loop {
                 let line = match lines.next()? {
@@ -47,7 +47,7 @@ impl JsonLines {
     }
 }
 
-impl Source for JsonLines {
+impl DataFormat for JsonLines {
     fn name(&self) -> &'static str {
         "json lines"
     }

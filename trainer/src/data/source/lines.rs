@@ -7,13 +7,13 @@ use siskin::{Error, ErrorKind, Result};
 use super::LONGEST;
 
 /// Lines without line ends, with their line numbers. An error ends the stream.
-pub(super) struct Lines {
+pub(super) struct NumberedLines {
     input: Option<BufReader<Box<dyn Read + Send>>>,
     place: String,
     number: u64,
 }
 
-impl Lines {
+impl NumberedLines {
     pub(super) fn new(input: Box<dyn Read + Send>, place: &str) -> Self {
         Self { input: Some(BufReader::new(input)), place: place.to_owned(), number: 0 }
     }
@@ -57,7 +57,7 @@ impl Lines {
     }
 }
 
-impl Iterator for Lines {
+impl Iterator for NumberedLines {
     type Item = Result<String>;
 
     fn next(&mut self) -> Option<Self::Item> {

@@ -10,7 +10,7 @@ mod text;
 
 pub use json_lines::JsonLines;
 pub use packed::PackedTokens;
-pub use text::{Cut, Text};
+pub use text::{Cut, PlainText};
 
 use std::collections::VecDeque;
 use std::fs;
@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 use siskin::{Error, Result};
 
 use super::hash;
-use super::packed::Packed;
+use super::packed::PackedFile;
 
 /// The maximum size of a document or line, in bytes; longer ones are refused.
 pub const LONGEST: usize = 1 << 26;
@@ -119,7 +119,7 @@ impl Reading {
 }
 
 /// A data format.
-pub trait Source: Sync {
+pub trait DataFormat: Sync {
     /// Returns its name.
     fn name(&self) -> &'static str;
 
@@ -131,9 +131,9 @@ pub trait Source: Sync {
 }
 
 /// Every format. Files with other extensions are read as the first.
-pub const SOURCES: &[&dyn Source] = &[&Text, &JsonLines, &PackedTokens];
+pub const SOURCES: &[&dyn DataFormat] = &[&PlainText, &JsonLines, &PackedTokens];
 
-fn source_of(path: &Path) -> Option<&'static dyn Source> {
+fn source_of(path: &Path) -> Option<&'static dyn DataFormat> {
     let extension = path.extension()?.to_str()?.to_ascii_lowercase();
     SOURCES.iter().copied().find(|source| source.extensions().contains(&extension.as_str()))
 }
@@ -144,7 +144,7 @@ pub fn documents(paths: &[PathBuf], reading: &Reading) -> Result<Documents> {
 }
 
 /// Returns the records of a file of packed tokens, which need no tokenization; `None` for other files.
-pub fn packed_records(path: &Path, reading: &Reading) -> Result<Option<Packed>> {
+pub fn packed_records(path: &Path, reading: &Reading) -> Result<Option<PackedFile>> {
     let is_packed = source_of(path).is_some_and(|source| source.name() == PackedTokens.name());
     is_packed.then(|| packed::open(path, reading)).transpose()
 }

@@ -4,15 +4,15 @@ use std::path::Path;
 
 use siskin::{Error, Result};
 
-use super::{Body, Document, Documents, Reading, Source};
-use crate::data::packed::Packed;
+use super::{Body, DataFormat, Document, Documents, Reading};
+use crate::data::packed::PackedFile;
 use crate::data::records::Records;
 
 /// Files of packed tokens: each record is a document.
 #[derive(Clone, Copy, Debug)]
 pub struct PackedTokens;
 
-impl Source for PackedTokens {
+impl DataFormat for PackedTokens {
     fn name(&self) -> &'static str {
         "packed tokens"
     }
@@ -33,8 +33,8 @@ impl Source for PackedTokens {
 }
 
 /// Opens the records of a file, with classes only if they are needed.
-pub(super) fn open(path: &Path, reading: &Reading) -> Result<Packed> {
-    let packed = Packed::open(path)?;
+pub(super) fn open(path: &Path, reading: &Reading) -> Result<PackedFile> {
+    let packed = PackedFile::open(path)?;
     let place = path.display().to_string();
     if reading.identity != 0 {
         packed.expect(reading.identity)?;

@@ -5,8 +5,8 @@ use std::path::Path;
 
 use siskin::{Error, ErrorKind, Result};
 
-use super::lines::Lines;
-use super::{Body, Document, Documents, LONGEST, Reading, Source, open};
+use super::lines::NumberedLines;
+use super::{Body, DataFormat, Document, Documents, LONGEST, Reading, open};
 
 /// Where plain text is split into documents.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -23,9 +23,9 @@ pub enum Cut {
 /// Plain text files. Lines of a document are joined with line feeds; it neither starts nor ends with one. Documents
 /// of only white space are skipped.
 #[derive(Clone, Copy, Debug)]
-pub struct Text;
+pub struct PlainText;
 
-impl Text {
+impl PlainText {
     /// Returns the documents of `input`; errors name it `place`.
     pub fn documents(
         &self,
@@ -41,11 +41,11 @@ impl Text {
                 "must not be empty or hold the end of a line; documents between empty lines need none";
             return Err(Error::argument("separator", message));
         }
-        Ok(Box::new(Pieces { lines: Lines::new(input, place), cut: reading.cut.clone(), held: None }))
+        Ok(Box::new(Pieces { lines: NumberedLines::new(input, place), cut: reading.cut.clone(), held: None }))
     }
 }
 
-impl Source for Text {
+impl DataFormat for PlainText {
     fn name(&self) -> &'static str {
         "text"
     }
@@ -61,7 +61,7 @@ impl Source for Text {
 }
 
 struct Pieces {
-    lines: Lines,
+    lines: NumberedLines,
     cut: Cut,
     /// A line that contains a separator, and the offset after it.
     held: Option<(String, usize)>,
@@ -76,7 +76,7 @@ struct Piece {
 }
 
 impl Piece {
-    fn push(&mut self, line: &str, lines: &Lines) -> Result<()> {
+    fn push(&mut self, line: &str, lines: &NumberedLines) -> Result<()> {
         if self.text.is_empty() && !line.is_empty() {
             self.place = lines.place();
         }

@@ -3,22 +3,24 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use siskin::graph::Head;
+use siskin::graph::OutputHead;
 use siskin::{Error, Result};
 
-use super::{Frame, Kind, Made, Task, check_parts, in_vocabulary, missing, push_wanted};
+use super::{
+    SpecialTokens, TaskBatch, TaskEntry, TrainingTask, check_parts, in_vocabulary, missing, push_wanted,
+};
 use crate::data::records::Records;
 use crate::data::windows::Windows;
 use crate::random::Random;
 
-pub(super) const KIND: Kind = Kind {
+pub(super) const KIND: TaskEntry = TaskEntry {
     name: "causal",
     fields: &[("text", false)],
     label: None,
-    head: Head::Next,
+    head: OutputHead::Next,
     sides: [false, true],
     make: |settings, tokenizer, records| {
-        let mut frame = Frame::of(tokenizer)?;
+        let mut frame = SpecialTokens::of(tokenizer)?;
         if frame.after.is_empty() {
             frame.after.extend(tokenizer.eos());
         }
@@ -47,7 +49,7 @@ pub enum Packing {
 /// every one but the first of a document (of the stream) is a target once.
 pub struct Causal {
     records: Arc<dyn Records>,
-    frame: Frame,
+    frame: SpecialTokens,
     windows: Windows,
     stream: Option<Stream>,
 }
@@ -73,7 +75,12 @@ impl Stream {
 
 impl Causal {
     /// Creates the task with sequences of at most `length` rows.
-    pub fn new(records: Arc<dyn Records>, frame: Frame, length: usize, packing: Packing) -> Result<Self> {
+    pub fn new(
+        records: Arc<dyn Records>,
+        frame: SpecialTokens,
+        length: usize,
+        packing: Packing,
+    ) -> Result<Self> {
         check_parts(&*records, 1..=1, "one")?;
         if length == 0 {
             return Err(Error::argument("length", "0, a text has at least one row"));
@@ -145,7 +152,7 @@ impl Causal {
     }
 }
 
-impl Task for Causal {
+impl TrainingTask for Causal {
     fn count(&self) -> usize {
         match &self.stream {
             Some(stream) => stream.total().saturating_sub(1).div_ceil(stream.size as u64) as usize,
@@ -163,7 +170,7 @@ impl Task for Causal {
         (self.framed(record) - ending - start).min(self.windows.size())
     }
 
-    fn add(&self, example: usize, _: &mut Random, made: &mut Made) -> Result<()> {
+    fn add(&self, example: usize, _: &mut Random, made: &mut TaskBatch) -> Result<()> {
         let tokens = self.tokens(example)?;
         let rows = self.rows(example);
         push_wanted(&mut made.batch.writer, &tokens[..rows]);

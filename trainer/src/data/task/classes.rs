@@ -2,37 +2,37 @@
 
 use std::sync::Arc;
 
-use siskin::graph::Head;
+use siskin::graph::OutputHead;
 use siskin::{Error, Result};
 
-use super::{Frame, Kind, Made, Task, beginning, check_parts};
+use super::{SpecialTokens, TaskBatch, TaskEntry, TrainingTask, beginning, check_parts};
 use crate::data::records::Records;
 use crate::random::Random;
 
-pub(super) const KIND: Kind = Kind {
+pub(super) const KIND: TaskEntry = TaskEntry {
     name: "classes",
     fields: &[("text", false)],
     label: Some("label"),
-    head: Head::Class,
+    head: OutputHead::Class,
     sides: [true, false],
     make: |settings, tokenizer, records| {
-        let frame = Frame::of(tokenizer)?;
-        Ok(Arc::new(Classes::new(records, frame, settings.length, settings.classes)?))
+        let frame = SpecialTokens::of(tokenizer)?;
+        Ok(Arc::new(ClassificationTask::new(records, frame, settings.length, settings.classes)?))
     },
 };
 
 /// Sequences of the encoder. The first row of each is an output row; its target is the class. Sequences that are too
 /// long are truncated at the end.
-pub struct Classes {
+pub struct ClassificationTask {
     records: Arc<dyn Records>,
-    frame: Frame,
+    frame: SpecialTokens,
     room: usize,
 }
 
-impl Classes {
+impl ClassificationTask {
     /// Creates the task with sequences of at most `length` rows and `classes` classes; 0: as many as the records
     /// name.
-    pub fn new(records: Arc<dyn Records>, frame: Frame, length: usize, classes: u32) -> Result<Self> {
+    pub fn new(records: Arc<dyn Records>, frame: SpecialTokens, length: usize, classes: u32) -> Result<Self> {
         check_parts(&*records, 1..=1, "one")?;
         let room = frame.room(length)?;
         for record in 0..records.count() {
@@ -52,7 +52,7 @@ impl Classes {
     }
 }
 
-impl Task for Classes {
+impl TrainingTask for ClassificationTask {
     fn count(&self) -> usize {
         self.records.count()
     }
@@ -61,7 +61,7 @@ impl Task for Classes {
         self.records.length(example, 0).min(self.room) + self.frame.len()
     }
 
-    fn add(&self, example: usize, _: &mut Random, made: &mut Made) -> Result<()> {
+    fn add(&self, example: usize, _: &mut Random, made: &mut TaskBatch) -> Result<()> {
         let text = beginning(&*self.records, example, 0, self.room)?;
         made.batch.reader.wanted.push(made.batch.reader.rows.len());
         made.batch.reader.push(&self.frame.around(&text), &[]);

@@ -2,21 +2,21 @@
 
 use std::sync::Arc;
 
-use siskin::graph::Head;
+use siskin::graph::OutputHead;
 use siskin::{Error, Result};
 
-use super::{Frame, Kind, Made, Task, beginning, check_parts, push_wanted};
+use super::{SpecialTokens, TaskBatch, TaskEntry, TrainingTask, beginning, check_parts, push_wanted};
 use crate::data::records::Records;
 use crate::random::Random;
 
-pub(super) const KIND: Kind = Kind {
+pub(super) const KIND: TaskEntry = TaskEntry {
     name: "contrast",
     fields: &[("anchor", false), ("positive", false), ("negative", true)],
     label: None,
-    head: Head::Hidden,
+    head: OutputHead::Hidden,
     sides: [true, false],
     make: |settings, tokenizer, records| {
-        Ok(Arc::new(Contrast::new(records, Frame::of(tokenizer)?, settings.length)?))
+        Ok(Arc::new(Contrast::new(records, SpecialTokens::of(tokenizer)?, settings.length)?))
     },
 };
 
@@ -27,13 +27,13 @@ pub(super) const KIND: Kind = Kind {
 /// weight is 1 for an anchor and 0 for the others. Sequences that are too long are truncated at the end.
 pub struct Contrast {
     records: Arc<dyn Records>,
-    frame: Frame,
+    frame: SpecialTokens,
     room: usize,
 }
 
 impl Contrast {
     /// Creates the task with sequences of at most `length` rows.
-    pub fn new(records: Arc<dyn Records>, frame: Frame, length: usize) -> Result<Self> {
+    pub fn new(records: Arc<dyn Records>, frame: SpecialTokens, length: usize) -> Result<Self> {
         check_parts(&*records, 2..=3, "two or three")?;
         let room = frame.room(length)?;
         let empty = |record: &usize| (0..2).any(|part| records.length(*record, part) == 0);
@@ -50,7 +50,7 @@ impl Contrast {
     }
 }
 
-impl Task for Contrast {
+impl TrainingTask for Contrast {
     fn count(&self) -> usize {
         self.records.count()
     }
@@ -60,7 +60,7 @@ impl Task for Contrast {
         self.parts(example).map(rows).sum()
     }
 
-    fn add(&self, example: usize, _: &mut Random, made: &mut Made) -> Result<()> {
+    fn add(&self, example: usize, _: &mut Random, made: &mut TaskBatch) -> Result<()> {
         let number = made.targets.ids.last().map_or(0, |last| last + 1);
         for part in self.parts(example) {
             let text = beginning(&*self.records, example, part, self.room)?;

@@ -5,14 +5,14 @@ use siskin::{Error, Result};
 
 /// Special tokens before and after each text.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Frame {
+pub struct SpecialTokens {
     /// The prefix.
     pub before: Vec<u32>,
     /// The suffix.
     pub after: Vec<u32>,
 }
 
-impl Frame {
+impl SpecialTokens {
     /// Returns the special tokens that a tokenizer adds.
     pub fn of(tokenizer: &Tokenizer) -> Result<Self> {
         let encode = |add_special| tokenizer.encode("a", EncodeOptions { add_special, parse_special: false });

@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
-use siskin::graph::Head;
+use siskin::graph::OutputHead;
 use siskin::tokenizer::Tokenizer;
 use siskin::{Error, Result};
 
-use super::{Frame, Kind, Made, Task, check_parts, check_rate, in_vocabulary, missing};
+use super::{
+    SpecialTokens, TaskBatch, TaskEntry, TrainingTask, check_parts, check_rate, in_vocabulary, missing,
+};
 use crate::data::records::Records;
 use crate::data::windows::Windows;
 use crate::random::Random;
@@ -16,16 +18,17 @@ const MASKED: f64 = 0.8;
 /// The fraction of chosen tokens that are replaced by a random token.
 const SWAPPED: f64 = 0.1;
 
-pub(super) const KIND: Kind = Kind {
+pub(super) const KIND: TaskEntry = TaskEntry {
     name: "masked",
     fields: &[("text", false)],
     label: None,
-    head: Head::Token,
+    head: OutputHead::Token,
     sides: [true, false],
     make: |settings, tokenizer, records| {
         let mask =
             tokenizer.mask().ok_or_else(|| missing("mask", "take one that has, or train another task"))?;
-        let task = Masked::new(records, Frame::of(tokenizer)?, settings.length, mask, ordinary(tokenizer))?;
+        let task =
+            Masked::new(records, SpecialTokens::of(tokenizer)?, settings.length, mask, ordinary(tokenizer))?;
         Ok(Arc::new(task.with_rate(settings.rate)?))
     },
 };
@@ -42,7 +45,7 @@ fn ordinary(tokenizer: &Tokenizer) -> Vec<bool> {
 /// At least one token of a sequence is chosen if it has an ordinary token.
 pub struct Masked {
     records: Arc<dyn Records>,
-    frame: Frame,
+    frame: SpecialTokens,
     windows: Windows,
     mask: u32,
     ordinary: Vec<bool>,
@@ -56,7 +59,7 @@ impl Masked {
     /// special token.
     pub fn new(
         records: Arc<dyn Records>,
-        frame: Frame,
+        frame: SpecialTokens,
         length: usize,
         mask: u32,
         ordinary: Vec<bool>,
@@ -89,7 +92,7 @@ impl Masked {
     }
 }
 
-impl Task for Masked {
+impl TrainingTask for Masked {
     fn count(&self) -> usize {
         self.windows.count()
     }
@@ -98,7 +101,7 @@ impl Task for Masked {
         self.part(example).1.len() + self.frame.len()
     }
 
-    fn add(&self, example: usize, random: &mut Random, made: &mut Made) -> Result<()> {
+    fn add(&self, example: usize, random: &mut Random, made: &mut TaskBatch) -> Result<()> {
         let (record, part) = self.part(example);
         let mut text = Vec::new();
         self.records.read(record, 0, part, &mut text)?;

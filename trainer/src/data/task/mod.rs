@@ -13,9 +13,9 @@ mod seq2seq;
 mod spans;
 
 pub use causal::{Causal, Packing};
-pub use classes::Classes;
+pub use classes::ClassificationTask;
 pub use contrast::Contrast;
-pub use frame::Frame;
+pub use frame::SpecialTokens;
 pub use masked::Masked;
 pub use seq2seq::Seq2Seq;
 pub use spans::{Sentinels, Spans};
@@ -23,27 +23,27 @@ pub use spans::{Sentinels, Spans};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use siskin::graph::Head;
+use siskin::graph::OutputHead;
 use siskin::tokenizer::Tokenizer;
 use siskin::{Error, ErrorKind, Result};
 
 use super::records::Records;
 use super::source::{Field, Reading};
-use crate::batch::{Batch, Texts};
+use crate::batch::{BatchSequences, TrainingBatch};
 use crate::loss::Targets;
 use crate::random::Random;
 use crate::settings::unknown;
 
 /// A batch, and the targets of its output rows.
 #[derive(Clone, Debug, Default)]
-pub struct Made {
+pub struct TaskBatch {
     /// The batch.
-    pub batch: Batch,
+    pub batch: TrainingBatch,
     /// An id and a weight for each output row, unless the task says otherwise.
     pub targets: Targets,
 }
 
-impl Made {
+impl TaskBatch {
     fn target(&mut self, id: u32, weight: f32) {
         self.targets.ids.push(id);
         self.targets.weights.push(weight);
@@ -61,14 +61,14 @@ impl Made {
 }
 
 /// Appends a sequence all of whose rows are output rows.
-fn push_wanted(texts: &mut Texts, tokens: &[u32]) {
+fn push_wanted(texts: &mut BatchSequences, tokens: &[u32]) {
     let first = texts.rows.len();
     texts.push(tokens, &[]);
     texts.wanted.extend(first..texts.rows.len());
 }
 
 /// Makes examples of records.
-pub trait Task: Send + Sync {
+pub trait TrainingTask: Send + Sync {
     /// Returns the number of examples.
     fn count(&self) -> usize;
 
@@ -76,13 +76,13 @@ pub trait Task: Send + Sync {
     fn rows(&self, example: usize) -> usize;
 
     /// Appends an example to `made`.
-    fn add(&self, example: usize, random: &mut Random, made: &mut Made) -> Result<()>;
+    fn add(&self, example: usize, random: &mut Random, made: &mut TaskBatch) -> Result<()>;
 }
 
 /// The settings of a task.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Settings {
+pub struct TaskSettings {
     /// The maximum number of rows of a sequence.
     pub length: usize,
     /// The maximum number of rows of a decoder sequence with an encoder; 0: the same as `length`.
@@ -99,7 +99,7 @@ pub struct Settings {
     pub decoder_start: Option<u32>,
 }
 
-impl Default for Settings {
+impl Default for TaskSettings {
     fn default() -> Self {
         Self {
             length: 512,
@@ -113,7 +113,7 @@ impl Default for Settings {
     }
 }
 
-impl Settings {
+impl TaskSettings {
     fn target_length(&self) -> usize {
         if self.target_length == 0 { self.length } else { self.target_length }
     }
@@ -128,10 +128,10 @@ impl Settings {
 }
 
 /// Makes a task from its settings.
-pub type Maker = fn(&Settings, &Tokenizer, Arc<dyn Records>) -> Result<Arc<dyn Task>>;
+pub type Maker = fn(&TaskSettings, &Tokenizer, Arc<dyn Records>) -> Result<Arc<dyn TrainingTask>>;
 
 /// A task in the list of tasks.
-pub struct Kind {
+pub struct TaskEntry {
     /// Its name.
     pub name: &'static str,
     /// The fields of its documents, and whether they may be missing.
@@ -139,7 +139,7 @@ pub struct Kind {
     /// The field of the class.
     pub label: Option<&'static str>,
     /// The kind of output rows that it needs from a model.
-    pub head: Head,
+    pub head: OutputHead,
     /// Whether it has encoder sequences, and decoder sequences.
     pub sides: [bool; 2],
     /// Its constructor.
@@ -147,10 +147,10 @@ pub struct Kind {
 }
 
 /// Every task.
-pub const TASKS: &[Kind] =
+pub const TASKS: &[TaskEntry] =
     &[causal::KIND, masked::KIND, spans::KIND, classes::KIND, contrast::KIND, seq2seq::KIND];
 
-impl Kind {
+impl TaskEntry {
     /// Returns the task of this name.
     pub fn of(name: &str) -> Result<&'static Self> {
         TASKS.iter().find(|kind| kind.name == name).ok_or_else(|| {
@@ -160,7 +160,7 @@ impl Kind {
     }
 
     /// Returns true if it fits a model with such output rows that has an encoder, a decoder, or both.
-    pub fn fits(&self, head: Head, sides: [bool; 2]) -> bool {
+    pub fn fits(&self, head: OutputHead, sides: [bool; 2]) -> bool {
         (self.head, self.sides) == (head, sides)
     }
 
@@ -176,14 +176,14 @@ impl Kind {
 }
 
 /// Describes the output rows of a model with this head.
-pub(crate) fn rows_of(head: Head) -> &'static str {
+pub(crate) fn rows_of(head: OutputHead) -> &'static str {
     match head {
-        Head::Hidden => "hidden states",
-        Head::Next => "scores of the token that comes next",
-        Head::Token => "scores of the token that stands there",
-        Head::Class => "scores of classes",
-        Head::Label => "scores of labels",
-        Head::Span => "scores of answers",
+        OutputHead::Hidden => "hidden states",
+        OutputHead::Next => "scores of the token that comes next",
+        OutputHead::Token => "scores of the token that stands there",
+        OutputHead::Class => "scores of classes",
+        OutputHead::Label => "scores of labels",
+        OutputHead::Span => "scores of answers",
     }
 }
 

@@ -2,21 +2,21 @@
 
 use std::sync::Arc;
 
-use siskin::graph::Head;
+use siskin::graph::OutputHead;
 use siskin::{Error, Result};
 
-use super::{Frame, Kind, Made, Settings, Task, beginning, check_parts};
+use super::{SpecialTokens, TaskBatch, TaskEntry, TaskSettings, TrainingTask, beginning, check_parts};
 use crate::data::records::Records;
 use crate::random::Random;
 
-pub(super) const KIND: Kind = Kind {
+pub(super) const KIND: TaskEntry = TaskEntry {
     name: "seq2seq",
     fields: &[("source", false), ("target", false)],
     label: None,
-    head: Head::Next,
+    head: OutputHead::Next,
     sides: [true, true],
     make: |settings, tokenizer, records| {
-        let frame = Frame::of(tokenizer)?;
+        let frame = SpecialTokens::of(tokenizer)?;
         Ok(Arc::new(Seq2Seq::new(records, settings, [frame.clone(), frame])?))
     },
 };
@@ -28,14 +28,18 @@ pub(super) const KIND: Kind = Kind {
 /// Texts that are too long are truncated at the end; their special tokens stay.
 pub struct Seq2Seq {
     records: Arc<dyn Records>,
-    frames: [Frame; 2],
+    frames: [SpecialTokens; 2],
     rooms: [usize; 2],
     start: u32,
 }
 
 impl Seq2Seq {
     /// Creates the task with the lengths in `settings`, and the frames of sources and of targets.
-    pub fn new(records: Arc<dyn Records>, settings: &Settings, frames: [Frame; 2]) -> Result<Self> {
+    pub fn new(
+        records: Arc<dyn Records>,
+        settings: &TaskSettings,
+        frames: [SpecialTokens; 2],
+    ) -> Result<Self> {
         check_parts(&*records, 2..=2, "two")?;
         let rooms = [frames[0].room(settings.length)?, frames[1].room(settings.target_length())?];
         let empty =
@@ -51,7 +55,7 @@ impl Seq2Seq {
     }
 }
 
-impl Task for Seq2Seq {
+impl TrainingTask for Seq2Seq {
     fn count(&self) -> usize {
         self.records.count()
     }
@@ -62,7 +66,7 @@ impl Task for Seq2Seq {
         rows(0) + rows(1)
     }
 
-    fn add(&self, example: usize, _: &mut Random, made: &mut Made) -> Result<()> {
+    fn add(&self, example: usize, _: &mut Random, made: &mut TaskBatch) -> Result<()> {
         let (source, target) = (self.text(example, 0)?, self.text(example, 1)?);
         made.batch.reader.push(&source, &[]);
         made.write(self.start, &target);

@@ -3,20 +3,22 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use siskin::graph::Head;
+use siskin::graph::OutputHead;
 use siskin::tokenizer::Tokenizer;
 use siskin::{Error, Result};
 
-use super::{Kind, Made, Settings, Task, check_parts, check_rate, in_vocabulary, missing};
+use super::{
+    TaskBatch, TaskEntry, TaskSettings, TrainingTask, check_parts, check_rate, in_vocabulary, missing,
+};
 use crate::data::records::Records;
 use crate::data::windows::Windows;
 use crate::random::Random;
 
-pub(super) const KIND: Kind = Kind {
+pub(super) const KIND: TaskEntry = TaskEntry {
     name: "spans",
     fields: &[("text", false)],
     label: None,
-    head: Head::Next,
+    head: OutputHead::Next,
     sides: [true, true],
     make: |settings, tokenizer, records| {
         let end = tokenizer.eos().ok_or_else(|| missing("end", "texts with hidden spans end with one"))?;
@@ -101,7 +103,7 @@ impl Spans {
     /// Creates the task with the lengths in `settings`.
     pub fn new(
         records: Arc<dyn Records>,
-        settings: &Settings,
+        settings: &TaskSettings,
         sentinels: Sentinels,
         end: u32,
     ) -> Result<Self> {
@@ -175,7 +177,7 @@ fn corrupt(text: &[u32], stay: &[usize], hidden: &[usize], first: u32) -> [Vec<u
     [source, target]
 }
 
-impl Task for Spans {
+impl TrainingTask for Spans {
     fn count(&self) -> usize {
         self.windows.count()
     }
@@ -184,7 +186,7 @@ impl Task for Spans {
         self.shape.rows(self.part(example).1.len()).iter().sum()
     }
 
-    fn add(&self, example: usize, random: &mut Random, made: &mut Made) -> Result<()> {
+    fn add(&self, example: usize, random: &mut Random, made: &mut TaskBatch) -> Result<()> {
         let (record, part) = self.part(example);
         let mut text = Vec::new();
         self.records.read(record, 0, part, &mut text)?;

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use siskin::graph::{Attention, AttentionMask, QueryPosition};
 
-use crate::gemm::{Matrix, Target, multiply};
+use crate::gemm::{MatrixOutput, MatrixView, multiply};
 use crate::real::Real;
 
 /// Queries of a tile.
@@ -86,14 +86,20 @@ impl<T: Real> Mix<'_, T> {
     pub(super) fn mix(&self, size: usize, x: &[T]) -> Vec<T> {
         let mut out = vec![T::ZERO; self.count * size];
         let rows = x.len() / size;
-        let weights = Matrix::new(self.weights, self.count, rows, self.positions);
-        multiply(T::ONE, weights, Matrix::new(x, rows, size, size), false, Target::new(&mut out, size));
+        let weights = MatrixView::new(self.weights, self.count, rows, self.positions);
+        multiply(
+            T::ONE,
+            weights,
+            MatrixView::new(x, rows, size, size),
+            false,
+            MatrixOutput::new(&mut out, size),
+        );
         out
     }
 }
 
 /// The gradients that a head produces.
-pub(super) struct Given<T> {
+pub(super) struct HeadGradients<T> {
     pub queries: Vec<T>,
     pub keys_and_values: [Vec<T>; 2],
     pub bias: Vec<T>,
@@ -101,20 +107,20 @@ pub(super) struct Given<T> {
     pub mixes: [Vec<T>; 2],
 }
 
-impl<T: Real> Given<T> {
+impl<T: Real> HeadGradients<T> {
     /// Backpropagates gradients of the sums to keys, values and weights.
-    pub(super) fn unmix(&mut self, mixes: &[Mix<'_, T>; 2], head: &Head<'_, T>) {
+    pub(super) fn unmix(&mut self, mixes: &[Mix<'_, T>; 2], head: &KvHead<'_, T>) {
         for (which, mix) in mixes.iter().enumerate() {
             let (x, size) = (head.unmixed[which], head.size);
             let rows = x.len() / size;
             let sums = std::mem::take(&mut self.keys_and_values[which]);
-            let sums = Matrix::new(&sums, mix.count, size, size);
-            let weights = Matrix::new(mix.weights, mix.count, rows, mix.positions);
+            let sums = MatrixView::new(&sums, mix.count, size, size);
+            let weights = MatrixView::new(mix.weights, mix.count, rows, mix.positions);
             let mut to = vec![T::ZERO; x.len()];
-            multiply(T::ONE, weights.turned(), sums, false, Target::new(&mut to, size));
+            multiply(T::ONE, weights.turned(), sums, false, MatrixOutput::new(&mut to, size));
             let mut steep = vec![T::ZERO; mix.weights.len()];
-            let x = Matrix::new(x, rows, size, size);
-            multiply(T::ONE, sums, x.turned(), false, Target::new(&mut steep, mix.positions));
+            let x = MatrixView::new(x, rows, size, size);
+            multiply(T::ONE, sums, x.turned(), false, MatrixOutput::new(&mut steep, mix.positions));
             self.keys_and_values[which] = to;
             self.mixes[which] = steep;
         }
@@ -122,7 +128,7 @@ impl<T: Real> Given<T> {
 }
 
 /// A KV head of a sequence. Queries and their derived buffers are stored head by head.
-pub(super) struct Head<'a, T> {
+pub(super) struct KvHead<'a, T> {
     pub terms: &'a Terms<'a, T>,
     /// The first query head, and the number of query heads.
     pub first: usize,
@@ -146,7 +152,7 @@ struct Tile {
     keys: Range<usize>,
 }
 
-impl<T: Real> Head<'_, T> {
+impl<T: Real> KvHead<'_, T> {
     fn tiles(&self) -> impl Iterator<Item = Tile> + '_ {
         let starts = (0..self.rows.len()).step_by(TILE);
         (0..self.group).flat_map(move |head| starts.clone().map(move |start| (head, start))).map(
@@ -167,14 +173,19 @@ impl<T: Real> Head<'_, T> {
     }
 
     /// Returns the queries of a tile in a table of all queries.
-    fn part<'b>(&self, tile: &Tile, table: &'b [T]) -> Matrix<'b, T> {
+    fn part<'b>(&self, tile: &Tile, table: &'b [T]) -> MatrixView<'b, T> {
         let rows = self.rows_of(tile);
-        Matrix::new(&table[rows.start * self.size..rows.end * self.size], rows.len(), self.size, self.size)
+        MatrixView::new(
+            &table[rows.start * self.size..rows.end * self.size],
+            rows.len(),
+            self.size,
+            self.size,
+        )
     }
 
-    fn keys_of<'b>(&self, tile: &Tile, table: &'b [T]) -> Matrix<'b, T> {
+    fn keys_of<'b>(&self, tile: &Tile, table: &'b [T]) -> MatrixView<'b, T> {
         let keys = &table[tile.keys.start * self.size..tile.keys.end * self.size];
-        Matrix::new(keys, tile.keys.len(), self.size, self.size)
+        MatrixView::new(keys, tile.keys.len(), self.size, self.size)
     }
 
     /// Computes the scaled products of queries and keys.
@@ -182,7 +193,7 @@ impl<T: Real> Head<'_, T> {
         let width = tile.keys.len();
         let scale = T::of(f64::from(self.terms.description.scale));
         let (q, k) = (self.part(tile, self.queries), self.keys_of(tile, self.keys));
-        multiply(scale, q, k.turned(), false, Target::new(scores, width));
+        multiply(scale, q, k.turned(), false, MatrixOutput::new(scores, width));
     }
 
     /// Turns the products of query `query` into scores: softcap and bias.
@@ -217,8 +228,8 @@ impl<T: Real> Head<'_, T> {
                 totals[tile.head * self.rows.len() + query] = self.share(&tile, query, sink, scores);
             }
             let rows = self.rows_of(&tile);
-            let shares = Matrix::new(&scores, tile.queries.len(), width, width);
-            let out = Target::new(&mut out[rows.start * self.size..rows.end * self.size], self.size);
+            let shares = MatrixView::new(&scores, tile.queries.len(), width, width);
+            let out = MatrixOutput::new(&mut out[rows.start * self.size..rows.end * self.size], self.size);
             multiply(T::ONE, shares, self.keys_of(&tile, self.values), false, out);
         }
         (out, totals)
@@ -249,8 +260,8 @@ impl<T: Real> Head<'_, T> {
     }
 
     /// Returns the gradients of the inputs, given the gradient of the output.
-    pub(super) fn backward(&self, gradient: &[T], output: &[T], totals: &[T]) -> Given<T> {
-        let mut given = Given {
+    pub(super) fn backward(&self, gradient: &[T], output: &[T], totals: &[T]) -> HeadGradients<T> {
+        let mut given = HeadGradients {
             queries: vec![T::ZERO; self.queries.len()],
             keys_and_values: [vec![T::ZERO; self.keys.len()], vec![T::ZERO; self.values.len()]],
             bias: vec![T::ZERO; self.terms.bias.len()],
@@ -272,7 +283,7 @@ impl<T: Real> Head<'_, T> {
                 g,
                 self.keys_of(&tile, self.values).turned(),
                 false,
-                Target::new(&mut steep, width),
+                MatrixOutput::new(&mut steep, width),
             );
             for (index, query) in tile.queries.clone().enumerate() {
                 let row = tile.head * self.rows.len() + query;
@@ -291,16 +302,22 @@ impl<T: Real> Head<'_, T> {
                 steep.iter_mut().zip(&slopes).for_each(|(steep, slope)| *steep *= *slope);
             }
             let rows = self.rows_of(&tile);
-            let shares = Matrix::new(&shares, count, width, width);
-            let steep = Matrix::new(&steep, count, width, width);
+            let shares = MatrixView::new(&shares, count, width, width);
+            let steep = MatrixView::new(&steep, count, width, width);
             let keys = tile.keys.start * self.size..tile.keys.end * self.size;
             let [to_keys, to_values] = &mut given.keys_and_values;
             let to_queries = &mut given.queries[rows.start * self.size..rows.end * self.size];
-            let target = Target::new(to_queries, self.size);
+            let target = MatrixOutput::new(to_queries, self.size);
             multiply(scale, steep, self.keys_of(&tile, self.keys), false, target);
             let q = self.part(&tile, self.queries);
-            multiply(scale, steep.turned(), q, true, Target::new(&mut to_keys[keys.clone()], self.size));
-            multiply(T::ONE, shares.turned(), g, true, Target::new(&mut to_values[keys], self.size));
+            multiply(
+                scale,
+                steep.turned(),
+                q,
+                true,
+                MatrixOutput::new(&mut to_keys[keys.clone()], self.size),
+            );
+            multiply(T::ONE, shares.turned(), g, true, MatrixOutput::new(&mut to_values[keys], self.size));
         }
         given
     }

@@ -4,13 +4,13 @@ use std::ops::Range;
 
 use siskin::graph::{Attention, AttentionMask, QueryPosition};
 
-use crate::batch::Texts;
+use crate::batch::BatchSequences;
 
 /// Returns the runs of key positions that row `row` of a sequence attends to.
 pub(crate) fn runs(
     description: &Attention,
-    queries: &Texts,
-    keys: &Texts,
+    queries: &BatchSequences,
+    keys: &BatchSequences,
     text: usize,
     row: usize,
 ) -> Vec<Range<usize>> {
@@ -29,7 +29,12 @@ pub(crate) fn runs(
 }
 
 /// Returns the number of query–key pairs of a sequence, counted without building the runs.
-pub(super) fn pairs(description: &Attention, queries: &Texts, keys: &Texts, text: usize) -> usize {
+pub(super) fn pairs(
+    description: &Attention,
+    queries: &BatchSequences,
+    keys: &BatchSequences,
+    text: usize,
+) -> usize {
     let rows = 0..queries.spans[text].len();
     if !matches!(description.attention_mask, AttentionMask::LongformerLocal(_)) {
         let of_row = |row| {
@@ -52,7 +57,7 @@ pub(super) fn pairs(description: &Attention, queries: &Texts, keys: &Texts, text
     rows.map(of_row).sum()
 }
 
-fn place(queries: &Texts, keys: &Texts, text: usize, row: usize) -> QueryPosition {
+fn place(queries: &BatchSequences, keys: &BatchSequences, text: usize, row: usize) -> QueryPosition {
     QueryPosition {
         position: row,
         text: keys.spans[text].len(),
@@ -67,7 +72,7 @@ fn window(description: &Attention, place: QueryPosition) -> Range<usize> {
     first..(last + 1).min(end)
 }
 
-fn is_marked(keys: &Texts, text: usize, position: usize) -> bool {
+fn is_marked(keys: &BatchSequences, text: usize, position: usize) -> bool {
     keys.marked.get(keys.spans[text].start + position).copied().unwrap_or(false)
 }
 
@@ -86,7 +91,7 @@ mod tests {
             AttentionMask::LongformerLocal(2),
             AttentionMask::BigBird { size: 2, random: 0 },
         ];
-        let mut texts = Texts::default();
+        let mut texts = BatchSequences::default();
         for length in [1, 7, 40] {
             texts.push(&vec![9; length], &[]);
         }
@@ -94,7 +99,7 @@ mod tests {
         let marks = (0..length).map(|row| row.is_multiple_of(6)).collect();
         let prefixes = vec![0, 3, 0];
         for (marked, prefixes) in [(vec![], vec![]), (marks, prefixes)] {
-            let texts = Texts { marked, prefixes, ..texts.clone() };
+            let texts = BatchSequences { marked, prefixes, ..texts.clone() };
             for attention_mask in sights {
                 let description = Attention {
                     layer: 0,

@@ -9,20 +9,20 @@ pub(crate) use mask::runs;
 use rayon::prelude::*;
 use siskin::graph::{Attention as Description, AttentionMask, Op};
 
-use self::head::{Given, Head, Mix, Terms};
-use super::{Back, Call, Reads, Rule, table};
-use crate::batch::Texts;
+use self::head::{HeadGradients, KvHead, Mix, Terms};
+use super::{GradientRule, Reads, RuleBackward, RuleCall, table};
+use crate::batch::BatchSequences;
 use crate::parameters::Gradients;
 use crate::real::Real;
 
 /// Attention of queries over keys and values.
-pub(super) struct Attention;
+pub(super) struct AttentionRule;
 
 /// The shared inputs of a node's heads.
 struct Work<'a, 'b, T> {
     description: &'a Description,
-    queries: &'a Texts,
-    keys: &'a Texts,
+    queries: &'a BatchSequences,
+    keys: &'a BatchSequences,
     terms: Terms<'a, T>,
     /// The projections of keys and values over positions (Linformer), if any.
     mixes: Option<[Mix<'a, T>; 2]>,
@@ -36,7 +36,7 @@ struct Work<'a, 'b, T> {
 }
 
 impl<'a, 'b, T: Real> Work<'a, 'b, T> {
-    fn new(call: &Call<'a, T>, inputs: &[&'b [T]]) -> Option<Self> {
+    fn new(call: &RuleCall<'a, T>, inputs: &[&'b [T]]) -> Option<Self> {
         let Op::Attention(description) = &call.node.op else { return None };
         let (queries, keys) = (call.texts(), call.input(1).side.texts(call.batch));
         let marked = |row: usize| queries.marked.get(row).copied().unwrap_or(false);
@@ -77,7 +77,7 @@ impl<'a, 'b, T: Real> Work<'a, 'b, T> {
     }
 
     /// Calls `work` for each KV head of each sequence, on all threads, sequence by sequence.
-    fn each<R: Send>(&self, work: impl Fn(usize, &Head<'_, T>) -> R + Sync) -> Vec<R> {
+    fn each<R: Send>(&self, work: impl Fn(usize, &KvHead<'_, T>) -> R + Sync) -> Vec<R> {
         let heads = self.description.kv_heads;
         let tasks = (0..self.queries.spans.len() * heads).into_par_iter();
         tasks
@@ -85,7 +85,7 @@ impl<'a, 'b, T: Real> Work<'a, 'b, T> {
             .collect()
     }
 
-    fn with_head<R>(&self, text: usize, kv_head: usize, work: impl FnOnce(&Head<'_, T>) -> R) -> R {
+    fn with_head<R>(&self, text: usize, kv_head: usize, work: impl FnOnce(&KvHead<'_, T>) -> R) -> R {
         let size = self.description.head_size;
         let span = self.keys.spans[text].clone();
         let part = |which: usize| -> Vec<T> {
@@ -101,7 +101,7 @@ impl<'a, 'b, T: Real> Work<'a, 'b, T> {
             .iter()
             .map(|&row| mask::runs(self.description, self.queries, self.keys, text, row))
             .collect();
-        work(&Head {
+        work(&KvHead {
             terms: &self.terms,
             first: kv_head * self.group(),
             group: self.group(),
@@ -160,17 +160,17 @@ fn copy<T: Real>(from: &[T], to: &mut [T], add: bool) {
     }
 }
 
-impl<T: Real> Rule<T> for Attention {
+impl<T: Real> GradientRule<T> for AttentionRule {
     fn reads(&self) -> Reads {
         Reads::BOTH
     }
 
-    fn keeps(&self, call: &Call<'_, T>) -> usize {
+    fn keeps(&self, call: &RuleCall<'_, T>) -> usize {
         let Op::Attention(description) = &call.node.op else { return 0 };
         call.rows * description.heads
     }
 
-    fn work(&self, call: &Call<'_, T>) -> f64 {
+    fn work(&self, call: &RuleCall<'_, T>) -> f64 {
         let Op::Attention(description) = &call.node.op else { return 0.0 };
         let (queries, keys) = (call.texts(), call.input(1).side.texts(call.batch));
         let seen = |text| mask::pairs(description, queries, keys, text);
@@ -178,7 +178,7 @@ impl<T: Real> Rule<T> for Attention {
         4.0 * pairs as f64 * (description.heads * description.head_size) as f64
     }
 
-    fn forward(&self, call: &Call<'_, T>, inputs: &[&[T]], out: &mut [T], kept: &mut [T]) {
+    fn forward(&self, call: &RuleCall<'_, T>, inputs: &[&[T]], out: &mut [T], kept: &mut [T]) {
         let Some(work) = Work::new(call, inputs) else { return };
         if let Some(others) = inputs.get(3) {
             out.copy_from_slice(others);
@@ -196,7 +196,7 @@ impl<T: Real> Rule<T> for Attention {
         });
     }
 
-    fn backward(&self, call: &Call<'_, T>, back: Back<'_, '_, T>) {
+    fn backward(&self, call: &RuleCall<'_, T>, back: RuleBackward<'_, '_, T>) {
         let Some(work) = Work::new(call, back.inputs) else { return };
         let (heads, group) = (work.description.heads, work.group());
         let results = work.each(|text, head| {
@@ -237,7 +237,7 @@ impl<T: Real> Rule<T> for Attention {
 fn weights<T: Real>(
     description: &Description,
     group: usize,
-    results: &[Given<T>],
+    results: &[HeadGradients<T>],
     weights: &mut Gradients<T>,
 ) {
     if let Some(bias) = description.bias

@@ -2,7 +2,7 @@
 
 use super::ndk::Ndk;
 use super::rust::Abi;
-use super::{Place, make_folder, size, sources};
+use super::{BuildFolders, make_folder, size, sources};
 use crate::shell::{Result, output, program, run};
 use crate::tools;
 use std::path::{Path, PathBuf};
@@ -32,7 +32,7 @@ const LINK: [&str; 6] = [
 ];
 
 /// Builds the library for this machine's Java, with test functions or as it ships.
-pub(super) fn host(place: &Place, archive: &Path, name: &str, testing: bool) -> Result<PathBuf> {
+pub(super) fn host(place: &BuildFolders, archive: &Path, name: &str, testing: bool) -> Result<PathBuf> {
     let headers = java_headers()?;
     let mut objects = Vec::new();
     // Both compilers check the code; the objects of the first are linked.
@@ -50,7 +50,7 @@ pub(super) fn host(place: &Place, archive: &Path, name: &str, testing: bool) -> 
 }
 
 /// Builds the library for an Android ABI.
-pub(super) fn device(place: &Place, ndk: &Ndk, abi: &Abi, archive: &Path) -> Result<PathBuf> {
+pub(super) fn device(place: &BuildFolders, ndk: &Ndk, abi: &Abi, archive: &Path) -> Result<PathBuf> {
     let flags: Vec<String> = FLAGS.map(str::to_owned).to_vec();
     let objects = compile(place, ndk.clang(abi), &flags, abi.name, false)?;
     let library = place.at(abi.name).join("libsiskin_jni.so");
@@ -63,7 +63,7 @@ pub(super) fn device(place: &Place, ndk: &Ndk, abi: &Abi, archive: &Path) -> Res
 
 /// Compiles the bridge to object files.
 fn compile(
-    place: &Place,
+    place: &BuildFolders,
     compiler: Command,
     flags: &[String],
     name: &str,

@@ -1,6 +1,6 @@
 //! The Kotlin compiler and the libraries of `android/jars.txt`, from Maven Central.
 
-use super::{Place, make_folder, write};
+use super::{BuildFolders, make_folder, write};
 use crate::shell::{self, Result, output, program, run};
 use std::path::{Path, PathBuf};
 
@@ -27,7 +27,7 @@ impl Jar {
 
 impl Jars {
     /// Downloads missing jars, and verifies all of them against the list.
-    pub(super) fn bring(place: &Place) -> Result<Self> {
+    pub(super) fn bring(place: &BuildFolders) -> Result<Self> {
         let path = shell::root().join("android/jars.txt");
         let text = std::fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
         let jars: Option<Vec<Jar>> = text.lines().map(parse).collect();
@@ -63,7 +63,7 @@ impl Jars {
     }
 
     /// Downloads with Maven, which knows this machine's proxy settings.
-    fn fetch(&self, place: &Place) -> Result {
+    fn fetch(&self, place: &BuildFolders) -> Result {
         let pom = place.at("jars.xml");
         write(&pom, &self.pom())?;
         let copy = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies";

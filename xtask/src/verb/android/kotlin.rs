@@ -1,8 +1,8 @@
 //! Compiles the Kotlin and Java classes of the package and the sample, and runs the tests.
 
 use super::jars::Jars;
-use super::package::Package;
-use super::{Place, empty_folder, sources};
+use super::package::AndroidPackage;
+use super::{BuildFolders, empty_folder, sources};
 use crate::shell::{self, Result, output, program, shown};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -18,7 +18,7 @@ const BROKEN_RULES: [&str; 3] = ["WARNING in native method", "FATAL ERROR in nat
 
 /// What is tested.
 pub(super) struct Tested<'a> {
-    pub(super) package: &'a Package,
+    pub(super) package: &'a AndroidPackage,
     /// The bridge with test functions.
     pub(super) library: &'a Path,
     /// The folder of the small models.
@@ -26,7 +26,7 @@ pub(super) struct Tested<'a> {
 }
 
 /// Compiles the package's classes.
-pub(super) fn compile(place: &Place, jars: &Jars) -> Result<PathBuf> {
+pub(super) fn compile(place: &BuildFolders, jars: &Jars) -> Result<PathBuf> {
     let (stubs, classes) = (place.at("stubs"), place.at("classes"));
     java(&stubs, &[], "src/stubs/java")?;
     let path = format!("{}:{}", stubs.display(), jars.path(&["library", "android"]));
@@ -40,7 +40,7 @@ pub(super) fn compile(place: &Place, jars: &Jars) -> Result<PathBuf> {
 }
 
 /// Compiles the sample's classes, as a check.
-pub(super) fn sample(place: &Place, jars: &Jars, classes: &Path) -> Result {
+pub(super) fn sample(place: &BuildFolders, jars: &Jars, classes: &Path) -> Result {
     let libraries = jars.path(&["library", "android"]);
     let path = format!("{}:{}:{libraries}", place.at("stubs").display(), classes.display());
     let mut compiler = kotlinc(jars, &path, &place.at("sample"))?;
@@ -50,7 +50,7 @@ pub(super) fn sample(place: &Place, jars: &Jars, classes: &Path) -> Result {
 
 /// Compiles the tests and runs them with all JNI checks of Java: most with the package as it ships, those that need
 /// test functions with the library that has them.
-pub(super) fn test(place: &Place, jars: &Jars, tested: &Tested<'_>) -> Result {
+pub(super) fn test(place: &BuildFolders, jars: &Jars, tested: &Tested<'_>) -> Result {
     let (stubs, fakes, tests) = (place.at("stubs"), place.at("fakes"), place.at("tests"));
     java(&fakes, &[&stubs], "src/test/java")?;
     let classes = tested.package.classes();

@@ -54,14 +54,14 @@ pub(crate) fn need_tools() -> Result {
 }
 
 /// The folders of the build.
-pub(crate) struct Place {
+pub(crate) struct BuildFolders {
     /// Cargo's target folder.
     target: PathBuf,
     /// `target/android`.
     folder: PathBuf,
 }
 
-impl Place {
+impl BuildFolders {
     fn new() -> Result<Self> {
         let target = shell::built("");
         let folder = target.join("android");
@@ -92,8 +92,8 @@ impl Place {
 }
 
 /// Builds the package for this machine, and runs all tests.
-pub(crate) fn check() -> Result<Place> {
-    let place = Place::new()?;
+pub(crate) fn check() -> Result<BuildFolders> {
+    let place = BuildFolders::new()?;
     let jars = jars::Jars::bring(&place)?;
     let models = place.models()?;
     let shipped = place.static_library("libsiskin.a", false)?;
@@ -108,7 +108,7 @@ pub(crate) fn check() -> Result<Place> {
 }
 
 /// Builds libraries for Android's ABIs, and the package if there is an NDK to link them.
-fn devices(place: &Place) -> Result {
+fn devices(place: &BuildFolders) -> Result {
     let found = ndk::Ndk::find()?;
     let mut libraries = Vec::new();
     for abi in &rust::ABIS {

@@ -1,6 +1,6 @@
 //! The package: an AAR, and a Maven repository folder with it.
 
-use super::{Place, copy, empty_folder, make_folder, size, write};
+use super::{BuildFolders, copy, empty_folder, make_folder, size, write};
 use crate::shell::{self, Result, program, run};
 use std::path::{Path, PathBuf};
 
@@ -14,12 +14,12 @@ const NEEDS: [(&str, &str, &str); 2] = [
 ];
 
 /// A package, and the folder with its content.
-pub(super) struct Package {
+pub(super) struct AndroidPackage {
     pub(super) archive: PathBuf,
     folder: PathBuf,
 }
 
-impl Package {
+impl AndroidPackage {
     pub(super) fn classes(&self) -> PathBuf {
         self.folder.join("classes.jar")
     }
@@ -31,11 +31,11 @@ impl Package {
 
 /// Creates an AAR of classes and of a library for each ABI; `name` is the file name.
 pub(super) fn package(
-    place: &Place,
+    place: &BuildFolders,
     classes: &Path,
     name: &str,
     libraries: &[(&str, &Path)],
-) -> Result<Package> {
+) -> Result<AndroidPackage> {
     let folder = place.at("aar").join(name);
     empty_folder(&folder)?;
     let main = shell::root().join("android/src/main");
@@ -58,7 +58,7 @@ pub(super) fn package(
     let archive = place.at(&format!("siskin-{VERSION}-{name}.aar"));
     zip(&archive, &folder)?;
     println!("{}: {}", archive.display(), size(&archive));
-    Ok(Package { archive, folder })
+    Ok(AndroidPackage { archive, folder })
 }
 
 /// Packs the files of a folder.
@@ -70,7 +70,7 @@ fn zip(archive: &Path, folder: &Path) -> Result {
 }
 
 /// Creates the folder that users of Gradle and Maven name as a repository.
-pub(super) fn repository(place: &Place, archive: &Path) -> Result {
+pub(super) fn repository(place: &BuildFolders, archive: &Path) -> Result {
     let root = place.at("maven");
     let folder = root.join("ai/siskin/siskin").join(VERSION);
     empty_folder(&folder)?;

@@ -1,6 +1,6 @@
 //! Rust static libraries for Android's ABIs.
 
-use super::{Place, copy, make_folder};
+use super::{BuildFolders, copy, make_folder};
 use crate::shell::{Result, output, program, run};
 use crate::tools;
 use crate::{foreign, library};
@@ -40,7 +40,7 @@ pub(super) const ABIS: [Abi; 3] = [
 ];
 
 /// Builds the library for one ABI. Panics unwind, and are caught at the C interface.
-pub(super) fn static_library(place: &Place, abi: &Abi) -> Result<PathBuf> {
+pub(super) fn static_library(place: &BuildFolders, abi: &Abi) -> Result<PathBuf> {
     tools::debian(&foreign::needs())?;
     let mut command = foreign::cargo("rustc", abi.triple, foreign::STANDARD);
     command.arg(foreign::SMALL).args(library::PARTS);

@@ -2,7 +2,7 @@
 //!
 //! The peers read our ONNX export, CTranslate2 the folder. All return the last hidden states of all tokens.
 
-use super::peers::{self, Engine};
+use super::peers::{self, Peer};
 use super::programs::siskin;
 use super::report::{cpu_name, median, middle, value};
 use super::{Options, ROUNDS, THREADS, build, model};
@@ -10,7 +10,7 @@ use crate::shell::{self, Result, output, program, run};
 use std::path::{Path, PathBuf};
 
 const MODEL: &str = "minilm";
-const ENGINES: [&Engine; 3] = [&peers::ONNX_RUNTIME, &peers::OPENVINO, &peers::CTRANSLATE2];
+const ENGINES: [&Peer; 3] = [&peers::ONNX_RUNTIME, &peers::OPENVINO, &peers::CTRANSLATE2];
 
 /// Batch sizes and sequence lengths, which the texts of a batch use in turn.
 const WORKS: [(&str, &str); 4] =
@@ -23,7 +23,7 @@ type Time = (String, String, f64);
 pub(super) fn compare(options: &Options) -> Result {
     let (threads, rounds) = (options.threads.unwrap_or(THREADS), options.rounds.unwrap_or(ROUNDS));
     let python = peers::python()?;
-    let engines: Vec<&Engine> = ENGINES.into_iter().filter(|engine| engine.is_had(&python)).collect();
+    let engines: Vec<&Peer> = ENGINES.into_iter().filter(|engine| engine.is_had(&python)).collect();
     if engines.is_empty() {
         println!("skipped: no peer for the encoders could be installed");
         return Ok(());

@@ -8,31 +8,28 @@ use std::path::{Path, PathBuf};
 pub(super) const LLAMA: &str = "llama-cpp-python==0.3.36";
 
 /// A Python peer: its name in the scripts, its modules, and the packages that provide them, its own last.
-pub(super) struct Engine {
+pub(super) struct Peer {
     pub(super) name: &'static str,
     modules: &'static str,
     pub(super) packages: &'static [&'static str],
 }
 
-pub(super) const ONNX_RUNTIME: Engine = Engine {
+pub(super) const ONNX_RUNTIME: Peer = Peer {
     name: "onnxruntime",
     modules: "numpy, onnx, onnxruntime",
     packages: &["numpy==2.4.6", "onnx==1.23.2", "onnxruntime==1.31.1"],
 };
 
-pub(super) const OPENVINO: Engine = Engine {
-    name: "openvino",
-    modules: "numpy, openvino",
-    packages: &["numpy==2.4.6", "openvino==2026.4.1"],
-};
+pub(super) const OPENVINO: Peer =
+    Peer { name: "openvino", modules: "numpy, openvino", packages: &["numpy==2.4.6", "openvino==2026.4.1"] };
 
-pub(super) const CTRANSLATE2: Engine = Engine {
+pub(super) const CTRANSLATE2: Peer = Peer {
     name: "ctranslate2",
     modules: "numpy, yaml, safetensors, ctranslate2",
     packages: &["numpy==2.4.6", "pyyaml==6.0.3", "safetensors==0.8.0", "ctranslate2==4.8.5"],
 };
 
-impl Engine {
+impl Peer {
     /// Returns true if `python` has it or could install it; prints the reason otherwise.
     pub(super) fn is_had(&self, python: &Path) -> bool {
         let had = need(python, self.modules, self.packages);

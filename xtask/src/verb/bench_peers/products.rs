@@ -3,7 +3,7 @@
 //! Our matrices have one scale per 32 columns on both sides. The peers' 8-bit matrices have one scale per matrix, row
 //! or column, which is less work; their 4-bit matrices have one scale per 32 columns too.
 
-use super::peers::{self, Engine};
+use super::peers::{self, Peer};
 use super::report::cpu_name;
 use super::{Options, ROUNDS};
 use crate::shell::{self, Result, output, program};
@@ -18,7 +18,7 @@ const ROWS: [&str; 4] = ["1", "32", "128", "512"];
 /// Default numbers of threads.
 const THREADS: [usize; 2] = [2, 1];
 
-const ENGINES: [&Engine; 2] = [&peers::ONNX_RUNTIME, &peers::OPENVINO];
+const ENGINES: [&Peer; 2] = [&peers::ONNX_RUNTIME, &peers::OPENVINO];
 
 /// One kind of matmul, in all engines.
 struct Work {

@@ -1,7 +1,7 @@
 //! Tests the service under systemd: boots a fresh system in a container.
 
 use super::asking::ask;
-use super::packages::{Package, said};
+use super::packages::{DebPackage, said};
 use super::roots::Root;
 use crate::shell::{Result, program, run, succeeds};
 use crate::tools;
@@ -15,7 +15,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const MODEL: &str = "var/lib/siskin/model.siskin";
 
 /// Installs the command in a system that has systemd, enables the service, boots the system and sends a request.
-pub(super) fn check(root: &Root, folder: &Path, package: &Package) -> Result {
+pub(super) fn check(root: &Root, folder: &Path, package: &DebPackage) -> Result {
     if let Err(why) = tools::debian(&[("/usr/bin/systemd-nspawn".to_owned(), "systemd-container")]) {
         println!("the service was not started: {why}");
         return Ok(());

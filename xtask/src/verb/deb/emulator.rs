@@ -1,6 +1,6 @@
 //! Registers an emulator with binfmt_misc, for as long as it is needed.
 
-use super::machine::Machine;
+use super::machine::DebArchitecture;
 use crate::shell::{Result, program, run, succeeds};
 use std::fs;
 use std::path::Path;
@@ -25,7 +25,7 @@ pub(super) struct Emulator {
 
 impl Emulator {
     /// Registers the emulator of `machine`.
-    pub(super) fn begin(machine: &Machine) -> Result<Self> {
+    pub(super) fn begin(machine: &DebArchitecture) -> Result<Self> {
         let mut emulator = Self { mounted: false, registered: None };
         if runs(machine) {
             return Ok(emulator);
@@ -84,7 +84,7 @@ fn clear_in(folder: &Path, lives: impl Fn(&str) -> bool) -> Vec<String> {
     left.collect()
 }
 
-fn runs(machine: &Machine) -> bool {
+fn runs(machine: &DebArchitecture) -> bool {
     succeeds(&mut program("arch-test", &[machine.name]))
 }
 

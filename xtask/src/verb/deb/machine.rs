@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 /// An architecture, as named by Debian and by the compiler.
-pub(super) struct Machine {
+pub(super) struct DebArchitecture {
     pub(super) name: &'static str,
     /// The multiarch folder of its libraries, and prefix of its tools.
     pub(super) multiarch: &'static str,
@@ -17,15 +17,15 @@ pub(super) struct Machine {
     pub(super) emulator: &'static str,
 }
 
-pub(super) const MACHINES: [Machine; 2] = [
-    Machine {
+pub(super) const MACHINES: [DebArchitecture; 2] = [
+    DebArchitecture {
         name: "amd64",
         multiarch: "x86_64-linux-gnu",
         triple: "x86_64-unknown-linux-gnu",
         cross: ["gcc-x86-64-linux-gnu", "libc6-dev-amd64-cross"],
         emulator: "/usr/bin/qemu-x86_64-static",
     },
-    Machine {
+    DebArchitecture {
         name: "arm64",
         multiarch: "aarch64-linux-gnu",
         triple: "aarch64-unknown-linux-gnu",
@@ -49,7 +49,7 @@ pub(super) fn own() -> Result<String> {
     Ok(name.trim().to_owned())
 }
 
-impl Machine {
+impl DebArchitecture {
     pub(super) fn is_own(&self) -> bool {
         own().is_ok_and(|own| own == self.name)
     }

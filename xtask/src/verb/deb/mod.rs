@@ -11,8 +11,8 @@ mod uses;
 
 use crate::shell::{self, Result};
 use crate::{Verb, library, tools};
-use machine::{MACHINES, Machine};
-use packages::Package;
+use machine::{DebArchitecture, MACHINES};
+use packages::DebPackage;
 use std::time::Instant;
 
 pub(crate) const VERB: Verb = Verb {
@@ -27,15 +27,16 @@ fn deb(arguments: &[String]) -> Result {
     if let Some(unknown) = arguments.iter().find(|name| !known.contains(&name.as_str())) {
         return Err(format!("no machine `{unknown}`; there are {}", known.join(", ")));
     }
-    let wanted =
-        |machine: &&Machine| arguments.is_empty() || arguments.iter().any(|name| name == machine.name);
+    let wanted = |machine: &&DebArchitecture| {
+        arguments.is_empty() || arguments.iter().any(|name| name == machine.name)
+    };
     let machines: Vec<_> = MACHINES.iter().filter(wanted).collect();
     emulator::clear();
     need_tools(&machines)?;
     check(&machines)
 }
 
-fn need_tools(machines: &[&Machine]) -> Result {
+fn need_tools(machines: &[&DebArchitecture]) -> Result {
     let own = machine::own()?;
     let mut needs = vec![
         ("/usr/bin/dpkg-shlibdeps".to_owned(), "dpkg-dev"),
@@ -51,10 +52,10 @@ fn need_tools(machines: &[&Machine]) -> Result {
 }
 
 /// Builds, checks and tests the packages of these architectures.
-fn check(machines: &[&Machine]) -> Result {
+fn check(machines: &[&DebArchitecture]) -> Result {
     let folder = shell::built("deb");
     uses::models(&folder)?;
-    let mut made: Vec<Package> = Vec::new();
+    let mut made: Vec<DebPackage> = Vec::new();
     for machine in machines {
         let built = machine.build()?;
         let packages = packages::pack(machine, &built, &folder)?;

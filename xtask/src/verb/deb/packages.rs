@@ -1,6 +1,6 @@
 //! Builds reproducible Debian packages.
 
-use super::machine::Machine;
+use super::machine::DebArchitecture;
 use crate::shell::{self, Result, output, program, run};
 use crate::tools;
 use std::fs;
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// A built package.
-pub(super) struct Package {
+pub(super) struct DebPackage {
     pub(super) name: &'static str,
     pub(super) machine: &'static str,
     pub(super) file: PathBuf,
@@ -29,7 +29,7 @@ const CONTROL: [(&str, &str); 5] =
     [("triggers", "644"), ("conffiles", "644"), ("postinst", "755"), ("prerm", "755"), ("postrm", "755")];
 
 /// Builds the packages of an architecture twice, and fails if they differ.
-pub(super) fn pack(machine: &Machine, built: &Path, folder: &Path) -> Result<Vec<Package>> {
+pub(super) fn pack(machine: &DebArchitecture, built: &Path, folder: &Path) -> Result<Vec<DebPackage>> {
     let changelog = |field: &str| {
         let list = format!("-l{TEMPLATES}/changelog");
         output(&mut program("dpkg-parsechangelog", &[&list, "-S", field])).map(|text| text.trim().to_owned())
@@ -53,12 +53,12 @@ pub(super) fn pack(machine: &Machine, built: &Path, folder: &Path) -> Result<Vec
 }
 
 /// Returns the staging folder of an architecture's packages; each package is a subfolder.
-pub(super) fn tree(folder: &Path, machine: &Machine) -> PathBuf {
+pub(super) fn tree(folder: &Path, machine: &DebArchitecture) -> PathBuf {
     folder.join("tree").join(machine.name)
 }
 
 /// Returns the shared library in an architecture's packages.
-pub(super) fn library(folder: &Path, machine: &Machine) -> PathBuf {
+pub(super) fn library(folder: &Path, machine: &DebArchitecture) -> PathBuf {
     let place = tree(folder, machine).join("libsiskin0/usr/lib").join(machine.multiarch);
     place.join(format!("libsiskin.so.{VERSION}"))
 }
@@ -70,14 +70,14 @@ pub(super) fn said(path: &Path) -> impl Fn(std::io::Error) -> String {
 
 /// Stages packages.
 struct Stage<'a> {
-    machine: &'a Machine,
+    machine: &'a DebArchitecture,
     built: &'a Path,
     /// The modification time of all files, in seconds.
     time: String,
 }
 
 impl Stage<'_> {
-    fn pack(&self, tree: &Path, to: &Path) -> Result<Vec<Package>> {
+    fn pack(&self, tree: &Path, to: &Path) -> Result<Vec<DebPackage>> {
         if tree.exists() {
             fs::remove_dir_all(tree).map_err(said(tree))?;
         }
@@ -135,7 +135,7 @@ impl Stage<'_> {
     }
 
     /// Adds the files that every package has, and builds the package.
-    fn close(&self, name: &'static str, tree: &Path, to: &Path) -> Result<Package> {
+    fn close(&self, name: &'static str, tree: &Path, to: &Path) -> Result<DebPackage> {
         let (templates, control) = (shell::root().join(TEMPLATES), tree.join("DEBIAN"));
         let documents = tree.join("usr/share/doc").join(name);
         install("644", &templates.join("copyright"), &documents.join("copyright"))?;
@@ -174,7 +174,7 @@ impl Stage<'_> {
         run(program("sh", &["-c", sums]).current_dir(tree))?;
         let file = self.make(name, tree, to)?;
         let bytes = fs::metadata(&file).map_err(said(&file))?.len();
-        Ok(Package { name, machine: self.machine.name, file, bytes, c_library })
+        Ok(DebPackage { name, machine: self.machine.name, file, bytes, c_library })
     }
 
     fn make(&self, name: &'static str, tree: &Path, to: &Path) -> Result<PathBuf> {
@@ -300,7 +300,7 @@ pub(super) fn install(mode: &str, from: &Path, to: &Path) -> Result {
 }
 
 /// Runs lintian on the packages, if it is installed.
-pub(super) fn lint(packages: &[Package]) -> Result {
+pub(super) fn lint(packages: &[DebPackage]) -> Result {
     if let Err(why) = tools::debian(&[("/usr/bin/lintian".to_owned(), "lintian")]) {
         println!("not looked at by lintian: {why}");
         return Ok(());

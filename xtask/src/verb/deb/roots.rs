@@ -1,8 +1,8 @@
 //! Fresh Debian 12 root file systems.
 
 use super::emulator::Emulator;
-use super::machine::Machine;
-use super::packages::{Package, Version, said};
+use super::machine::DebArchitecture;
+use super::packages::{DebPackage, Version, said};
 use crate::shell::{Result, output, program, run};
 use crate::tools;
 use std::fs;
@@ -18,7 +18,7 @@ const C_LIBRARY: Version = (2, 36);
 
 /// Checks that a root can be created for an architecture and that its packages can be installed there. Installs the
 /// tools for creating roots.
-pub(super) fn whether(machine: &Machine, folder: &Path, made: &[Package]) -> Result {
+pub(super) fn whether(machine: &DebArchitecture, folder: &Path, made: &[DebPackage]) -> Result {
     if output(&mut program("id", &["-u"]))?.trim() != "0" {
         return Err(format!(
             "only root makes systems in folders; run as root: cargo xtask deb {}",
@@ -76,7 +76,7 @@ pub(super) struct Root {
 }
 
 impl Root {
-    pub(super) fn make(machine: &Machine, folder: &Path) -> Result<Self> {
+    pub(super) fn make(machine: &DebArchitecture, folder: &Path) -> Result<Self> {
         let place = folder.join(format!("root-{}", machine.name));
         fs::create_dir_all(folder).map_err(said(folder))?;
         let root = Self { _emulator: Emulator::begin(machine)?, folder: place };

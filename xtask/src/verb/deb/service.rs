@@ -1,7 +1,7 @@
 //! Tests the service units: systemd's analysis of them, and an answer over a socket.
 
 use super::asking::ask;
-use super::machine::Machine;
+use super::machine::DebArchitecture;
 use super::packages::{install, said, tree};
 use crate::shell::{Result, output, program, run};
 use crate::tools;
@@ -14,7 +14,7 @@ const EXPOSURE: &str = "10";
 const UNITS: [&str; 2] = ["siskin.socket", "siskin@.service"];
 
 /// Checks the units of an architecture's packages.
-pub(super) fn check(machine: &Machine, folder: &Path) -> Result {
+pub(super) fn check(machine: &DebArchitecture, folder: &Path) -> Result {
     if let Err(why) = tools::debian(&[("/usr/bin/systemd-analyze".to_owned(), "systemd")]) {
         println!("units not looked at: {why}");
         return Ok(());

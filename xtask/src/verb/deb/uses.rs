@@ -1,8 +1,8 @@
 //! Tests installed packages, comparing their output to this machine's.
 
 use super::boot;
-use super::machine::Machine;
-use super::packages::{NAMES, Package, VERSION, said};
+use super::machine::DebArchitecture;
+use super::packages::{DebPackage, NAMES, VERSION, said};
 use super::roots::Root;
 use crate::shell::{self, Result, output, program, run};
 use std::fs;
@@ -25,11 +25,11 @@ const BOARDS: [(&str, &str, &str); 2] =
 const INPUTS: &str = "tests/data/golden/llama/io.safetensors";
 
 /// Installs the packages of an architecture in a fresh system, tests them and removes them.
-pub(super) fn check(machine: &Machine, folder: &Path, made: &[Package]) -> Result {
+pub(super) fn check(machine: &DebArchitecture, folder: &Path, made: &[DebPackage]) -> Result {
     let (models, reference) = (folder.join("models"), reference()?);
     let root = Root::make(machine, folder)?;
     let before = root.files()?;
-    let made: Vec<&Package> = made.iter().filter(|package| package.machine == machine.name).collect();
+    let made: Vec<&DebPackage> = made.iter().filter(|package| package.machine == machine.name).collect();
     let files = made.iter().map(|package| root.bring(&package.file)).collect::<Result<Vec<_>>>()?;
     let install = ["apt-get", "install", "-q", "-y", "--no-install-recommends"];
     run(root.program(&install).args(&files))?;
@@ -99,7 +99,7 @@ fn logits(root: &Root, models: &Path, reference: &Path) -> Result {
 }
 
 /// Checks that the kernels selected for boards give the bits of the reference.
-fn boards(machine: &Machine, root: &Root) -> Result {
+fn boards(machine: &DebArchitecture, root: &Root) -> Result {
     for (processor, pages, features) in BOARDS {
         let mut doctor = program(machine.emulator, &["-cpu", processor, "-p", pages, "-L"]);
         doctor.arg(&root.folder).arg(root.folder.join("usr/bin/siskin")).args(["doctor", "--quiet"]);
@@ -131,7 +131,7 @@ pub(super) fn models(folder: &Path) -> Result {
 }
 
 /// Compiles the first program of `docs/abi.md` with nothing but the files of the packages.
-fn first(machine: &Machine, folder: &Path, made: &[&Package]) -> Result<PathBuf> {
+fn first(machine: &DebArchitecture, folder: &Path, made: &[&DebPackage]) -> Result<PathBuf> {
     let files = folder.join(format!("files-{}", machine.name));
     run(program("rm", &["-rf"]).arg(&files))?;
     for package in made {

@@ -5,10 +5,10 @@
 //! bounded before the graph runs.
 
 use super::proto;
-use crate::import::onnx::model::{Node, Setting, short};
+use crate::import::onnx::model::{OnnxNode, Setting, short};
 use crate::import::onnx::tensor::MOST_DIMENSIONS;
-use crate::import::onnx::{Model, Size, Store};
-use siskin::external_backend::{NamedTensor, Numbers, Port};
+use crate::import::onnx::{ExternalData, OnnxDimension, OnnxModel};
+use siskin::external_backend::{NamedTensor, PortInfo, TensorElements};
 use siskin::{Error, ErrorKind, Result};
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind};
@@ -31,16 +31,16 @@ const MOST_BYTES: u64 = 4 << 30;
 type Form = (Vec<Vec<usize>>, Arc<TypedRunnableModel>);
 
 /// A graph.
-pub(super) struct Runner {
-    pub(super) inputs: Vec<Port>,
-    pub(super) outputs: Vec<Port>,
+pub(super) struct GeneralGraph {
+    pub(super) inputs: Vec<PortInfo>,
+    pub(super) outputs: Vec<PortInfo>,
     model: InferenceModel,
     /// The most recently used form is last.
     forms: Mutex<Vec<Form>>,
 }
 
-impl Runner {
-    pub(super) fn new(model: &Model<'_>, store: &mut Store) -> Result<Self> {
+impl GeneralGraph {
+    pub(super) fn new(model: &OnnxModel<'_>, store: &mut ExternalData) -> Result<Self> {
         check_operators(model)?;
         let proto = proto::model(model, store)?;
         let inference = guarded("reading the graph", || tract_onnx::onnx().model_for_proto_model(&proto))?;
@@ -70,7 +70,7 @@ impl Runner {
         self.outputs.iter().zip(outputs).map(|(port, value)| output(&port.name, &value)).collect()
     }
 
-    fn input(&self, port: &Port, inputs: &[NamedTensor]) -> Result<Tensor> {
+    fn input(&self, port: &PortInfo, inputs: &[NamedTensor]) -> Result<Tensor> {
         let given = inputs.iter().find(|input| input.name == port.name).ok_or_else(|| {
             let message = format!("is wanted, of shape {}", shape_text(port));
             Error::new(ErrorKind::Missing, format!("input {}", port.name), message)
@@ -81,8 +81,8 @@ impl Runner {
         });
         let count = given.shape.iter().try_fold(1_usize, |product, &size| product.checked_mul(size));
         let length = match &given.numbers {
-            Numbers::Floats(numbers) => numbers.len(),
-            Numbers::Integers(numbers) => numbers.len(),
+            TensorElements::Floats(numbers) => numbers.len(),
+            TensorElements::Integers(numbers) => numbers.len(),
         };
         if !fits || count != Some(length) {
             let message =
@@ -92,8 +92,8 @@ impl Runner {
         let index = self.inputs.iter().position(|other| other.name == port.name).unwrap_or(0);
         guarded("taking an input", || {
             let tensor = match &given.numbers {
-                Numbers::Floats(numbers) => Tensor::from_shape(&given.shape, numbers)?,
-                Numbers::Integers(numbers) => Tensor::from_shape(&given.shape, numbers)?,
+                TensorElements::Floats(numbers) => Tensor::from_shape(&given.shape, numbers)?,
+                TensorElements::Integers(numbers) => Tensor::from_shape(&given.shape, numbers)?,
             };
             let wanted = self.model.input_fact(index)?.datum_type.concretize().unwrap_or(tensor.datum_type());
             Ok(tensor.cast_to_dt(wanted)?.into_owned())
@@ -145,7 +145,7 @@ fn check_sizes(model: &TypedModel) -> Result<()> {
 }
 
 /// Returns an error if an operator is unsupported.
-fn check_operators(model: &Model<'_>) -> Result<()> {
+fn check_operators(model: &OnnxModel<'_>) -> Result<()> {
     let known = tract_onnx::onnx().op_register.0;
     for node in model.graph.all_nodes() {
         let own = match node.domain {
@@ -169,7 +169,7 @@ fn check_operators(model: &Model<'_>) -> Result<()> {
 
 /// Refuses settings that tract handles incorrectly: recurrent layers in reverse direction only, and out-of-range axes,
 /// up to which it would loop.
-fn check_settings(node: &Node<'_>) -> Result<()> {
+fn check_settings(node: &OnnxNode<'_>) -> Result<()> {
     for attribute in &node.attributes {
         match (attribute.name, &attribute.value) {
             ("direction", Setting::Text(b"reverse")) => {
@@ -237,17 +237,17 @@ fn guarded<T>(what: &str, work: impl FnOnce() -> TractResult<T>) -> Result<T> {
     }
 }
 
-fn port(port: &crate::import::onnx::Port<'_>) -> Port {
-    let size = |size: &Size<'_>| match size {
-        Size::Fixed(size) => usize::try_from(*size).ok(),
-        Size::Named(_) | Size::Unknown => None,
+fn port(port: &crate::import::onnx::OnnxPort<'_>) -> PortInfo {
+    let size = |size: &OnnxDimension<'_>| match size {
+        OnnxDimension::Fixed(size) => usize::try_from(*size).ok(),
+        OnnxDimension::Named(_) | OnnxDimension::Unknown => None,
     };
     let floats = matches!(port.kind, 1 | 10 | 11 | 16);
     let shape = port.shape.as_ref().map(|sizes| sizes.iter().map(size).collect());
-    Port { name: port.name.to_owned(), shape, integers: !floats }
+    PortInfo { name: port.name.to_owned(), shape, integers: !floats }
 }
 
-fn shape_text(port: &Port) -> String {
+fn shape_text(port: &PortInfo) -> String {
     let size = |size: &Option<usize>| size.map_or_else(|| "any".to_owned(), |size| size.to_string());
     match &port.shape {
         Some(sizes) => format!("[{}]", sizes.iter().map(size).collect::<Vec<_>>().join(", ")),
@@ -260,10 +260,10 @@ fn output(name: &str, value: &TValue) -> Result<NamedTensor> {
     let numbers = guarded("giving an output", || {
         Ok(if floats {
             let values = value.cast_to::<f32>()?;
-            Numbers::Floats(values.to_plain_array_view::<f32>()?.iter().copied().collect())
+            TensorElements::Floats(values.to_plain_array_view::<f32>()?.iter().copied().collect())
         } else {
             let values = value.cast_to::<i64>()?;
-            Numbers::Integers(values.to_plain_array_view::<i64>()?.iter().copied().collect())
+            TensorElements::Integers(values.to_plain_array_view::<i64>()?.iter().copied().collect())
         })
     })?;
     Ok(NamedTensor { name: name.to_owned(), shape: value.shape().to_vec(), numbers })

@@ -6,23 +6,23 @@ mod proto;
 mod text;
 
 use super::source::add_sentences;
-use super::{FORMAT, Folder, Model, Side, Store};
+use super::{ExternalData, FORMAT, GraphRole, OnnxFolder, OnnxModel};
 use crate::cache;
 use crate::import::hugging_face;
-use graph::Runner;
+use graph::GeneralGraph;
 pub(super) use graph::TRACT;
 use serde_json::{Map, Value};
-use siskin::arch::Config;
-use siskin::external_backend::{Engine, GENERAL, NamedTensor, Outline, Port, Rows};
-use siskin::file::{Bytes, File, Metadata, SectionKind, Writer};
+use siskin::arch::ConfigReader;
+use siskin::external_backend::{ExternalBackend, GENERAL, NamedTensor, Outline, PortInfo, RowCount};
+use siskin::file::{Bytes, File, FileWriter, Metadata, SectionKind};
 use siskin::{Error, Result};
 use std::path::Path;
 
 /// A model that runs through tract.
 pub struct General {
-    encoder: Option<Runner>,
+    encoder: Option<GeneralGraph>,
     /// The decoder, or the whole model.
-    main: Runner,
+    main: GeneralGraph,
     outline: Outline,
     note: String,
     /// The place for errors; empty for a model in memory.
@@ -33,7 +33,7 @@ impl General {
     /// Opens the model at `path`. `reason` is why it is not recognized as a known family.
     pub(crate) fn open(path: &Path, reason: &str) -> Result<(Self, File)> {
         let within = |error: Error| error.within(&path.display().to_string());
-        let folder = Folder::find(path).ok_or_else(|| {
+        let folder = OnnxFolder::find(path).ok_or_else(|| {
             Error::new(siskin::ErrorKind::Missing, path.display().to_string(), "has no graph")
         })?;
         let mut parts = Vec::new();
@@ -41,11 +41,11 @@ impl General {
         hugging_face::add_settings(&folder.home, &mut config).map_err(within)?;
         let identity = cache::identity(path, &FORMAT, None)?;
         for (side, file) in &folder.graphs {
-            let mut store = Store::open(file)?;
+            let mut store = ExternalData::open(file)?;
             let bytes = store.bytes.clone();
-            let model = Model::parse(&bytes).map_err(within)?;
+            let model = OnnxModel::parse(&bytes).map_err(within)?;
             add_sentences(&model, &mut config).map_err(within)?;
-            parts.push((*side, Runner::new(&model, &mut store).map_err(within)?));
+            parts.push((*side, GeneralGraph::new(&model, &mut store).map_err(within)?));
         }
         let mut general = Self::new(parts, &config, reason).map_err(within)?;
         general.place = path.display().to_string();
@@ -54,29 +54,31 @@ impl General {
 
     /// Builds a model from these graphs.
     pub(super) fn of_parts(
-        models: &[Model<'_>],
-        stores: &mut [(Side, Store)],
+        models: &[OnnxModel<'_>],
+        stores: &mut [(GraphRole, ExternalData)],
         config: &Map<String, Value>,
     ) -> Result<Self> {
-        let parts =
-            models.iter().zip(stores).map(|(model, (side, store))| Ok((*side, Runner::new(model, store)?)));
+        let parts = models
+            .iter()
+            .zip(stores)
+            .map(|(model, (side, store))| Ok((*side, GeneralGraph::new(model, store)?)));
         Self::new(parts.collect::<Result<_>>()?, config, "")
     }
 
     /// Builds a model from one graph in memory. External data files are looked up in `folder`.
     pub fn of_bytes(bytes: Vec<u8>, folder: &Path) -> Result<Self> {
         let bytes = Bytes::new(bytes);
-        let model = Model::parse(&bytes)?;
-        let runner = Runner::new(&model, &mut Store::of_bytes(bytes.clone(), folder))?;
-        Self::new(vec![(Side::Whole, runner)], &Map::new(), "nothing describes it")
+        let model = OnnxModel::parse(&bytes)?;
+        let runner = GeneralGraph::new(&model, &mut ExternalData::of_bytes(bytes.clone(), folder))?;
+        Self::new(vec![(GraphRole::Whole, runner)], &Map::new(), "nothing describes it")
     }
 
-    fn new(parts: Vec<(Side, Runner)>, config: &Map<String, Value>, reason: &str) -> Result<Self> {
+    fn new(parts: Vec<(GraphRole, GeneralGraph)>, config: &Map<String, Value>, reason: &str) -> Result<Self> {
         let (mut encoder, mut main) = (None, None);
         for (side, runner) in parts {
             match side {
-                Side::Encoder => encoder = Some(runner),
-                Side::Whole | Side::Decoder => main = Some(runner),
+                GraphRole::Encoder => encoder = Some(runner),
+                GraphRole::Whole | GraphRole::Decoder => main = Some(runner),
             }
         }
         let main = main.ok_or_else(|| Error::unsupported("graph", "there is none that gives outputs"))?;
@@ -84,7 +86,7 @@ impl General {
             "runs as a general graph through tract: not packed, slower, and with more memory ({reason})"
         );
         let mut general = Self { encoder, main, outline: Outline::default(), note, place: String::new() };
-        general.outline = text::outline(&general, &Config::new(config.clone()))?;
+        general.outline = text::outline(&general, &ConfigReader::new(config.clone()))?;
         Ok(general)
     }
 
@@ -101,7 +103,7 @@ impl General {
         segments: &[u32],
         head: bool,
         length: usize,
-    ) -> Result<Option<Rows>> {
+    ) -> Result<Option<RowCount>> {
         let reader = self.encoder.as_ref().unwrap_or(&self.main);
         match reader.takes("attention_mask") && !reader.takes("decoder_input_ids") {
             true => text::read(self, ids, segments, head, length).map(Some),
@@ -114,7 +116,7 @@ impl General {
 fn stand_in(home: &Path, config: Map<String, Value>, identity: Value) -> Result<File> {
     let name = config.get("_name_or_path").and_then(Value::as_str).filter(|name| !name.is_empty());
     let name = name.map(str::to_owned);
-    let mut writer = Writer::new(std::io::Cursor::new(Vec::new()))?;
+    let mut writer = FileWriter::new(std::io::Cursor::new(Vec::new()))?;
     if let Some(tokenizer) = hugging_face::tokenizer(home, &[])? {
         writer.section(SectionKind::Tokenizer, &tokenizer)?;
     }
@@ -127,7 +129,7 @@ fn stand_in(home: &Path, config: Map<String, Value>, identity: Value) -> Result<
     File::from_bytes(writer.finish(&metadata)?.into_inner())
 }
 
-impl Engine for General {
+impl ExternalBackend for General {
     fn outline(&self) -> Outline {
         self.outline.clone()
     }
@@ -136,19 +138,19 @@ impl Engine for General {
         self.note.clone()
     }
 
-    fn read(&self, ids: &[u32], segments: &[u32], head: bool) -> Result<Rows> {
+    fn read(&self, ids: &[u32], segments: &[u32], head: bool) -> Result<RowCount> {
         self.placed(text::read(self, ids, segments, head, ids.len()))
     }
 
-    fn write(&self, ids: &[u32], memory: Option<&Rows>) -> Result<Rows> {
+    fn write(&self, ids: &[u32], memory: Option<&RowCount>) -> Result<RowCount> {
         self.placed(text::write(self, ids, memory))
     }
 
-    fn inputs(&self) -> Vec<Port> {
+    fn inputs(&self) -> Vec<PortInfo> {
         self.main.inputs.clone()
     }
 
-    fn outputs(&self) -> Vec<Port> {
+    fn outputs(&self) -> Vec<PortInfo> {
         self.main.outputs.clone()
     }
 

@@ -1,7 +1,9 @@
 //! Converts a parsed model to tract's protobuf types: checked, with all data inline, and with f16 and bf16 widened to
 //! f32.
 
-use crate::import::onnx::{Graph, Model, Node, Port, Setting, Size, Store, Tensor};
+use crate::import::onnx::{
+    ExternalData, OnnxDimension, OnnxGraph, OnnxModel, OnnxNode, OnnxPort, OnnxTensor, Setting,
+};
 use siskin::{Error, Result};
 use siskin_kernels::quant::BlockType;
 use tract_onnx::pb;
@@ -22,7 +24,7 @@ fn widened(kind: u64) -> u64 {
 }
 
 /// Converts the model to tract's form.
-pub(super) fn model(model: &Model<'_>, store: &mut Store) -> Result<pb::ModelProto> {
+pub(super) fn model(model: &OnnxModel<'_>, store: &mut ExternalData) -> Result<pb::ModelProto> {
     if let Some(name) = model.functions.first() {
         let name = crate::import::onnx::model::short(name);
         return Err(Error::unsupported("functions", format!("the file's own function `{name}` is not run")));
@@ -35,7 +37,7 @@ pub(super) fn model(model: &Model<'_>, store: &mut Store) -> Result<pb::ModelPro
     })
 }
 
-fn graph(graph: &Graph<'_>, store: &mut Store) -> Result<pb::GraphProto> {
+fn graph(graph: &OnnxGraph<'_>, store: &mut ExternalData) -> Result<pb::GraphProto> {
     check_sizes(graph)?;
     let given: Vec<_> = graph.tensors.iter().map(|tensor| tensor.name).collect();
     let given: std::collections::HashSet<_> = given.into_iter().collect();
@@ -59,7 +61,7 @@ fn graph(graph: &Graph<'_>, store: &mut Store) -> Result<pb::GraphProto> {
 }
 
 /// Refuses graphs that request more elements than any machine has.
-fn check_sizes(graph: &Graph<'_>) -> Result<()> {
+fn check_sizes(graph: &OnnxGraph<'_>) -> Result<()> {
     let constant = |name: &str| -> Option<Vec<i64>> {
         let given = graph.tensors.iter().find(|tensor| tensor.name == name);
         let made = || {
@@ -83,7 +85,7 @@ fn check_sizes(graph: &Graph<'_>) -> Result<()> {
     Ok(())
 }
 
-fn node(node: &Node<'_>, store: &mut Store) -> Result<pb::NodeProto> {
+fn node(node: &OnnxNode<'_>, store: &mut ExternalData) -> Result<pb::NodeProto> {
     let texts = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
     let mut attributes = Vec::with_capacity(node.attributes.len());
     for attribute in &node.attributes {
@@ -139,7 +141,7 @@ fn node(node: &Node<'_>, store: &mut Store) -> Result<pb::NodeProto> {
     })
 }
 
-fn tensor(tensor: &Tensor<'_>, store: &mut Store) -> Result<pb::TensorProto> {
+fn tensor(tensor: &OnnxTensor<'_>, store: &mut ExternalData) -> Result<pb::TensorProto> {
     let data = store.data(tensor)?;
     let block = match tensor.kind {
         HALF => Some(BlockType::F16),
@@ -165,13 +167,13 @@ fn tensor(tensor: &Tensor<'_>, store: &mut Store) -> Result<pb::TensorProto> {
     })
 }
 
-fn port(port: &Port<'_>) -> pb::ValueInfoProto {
+fn port(port: &OnnxPort<'_>) -> pb::ValueInfoProto {
     use pb::tensor_shape_proto::{Dimension, dimension::Value};
-    let dimension = |size: &Size<'_>| {
+    let dimension = |size: &OnnxDimension<'_>| {
         let value = match size {
-            Size::Fixed(size) => Some(Value::DimValue(i64::try_from(*size).unwrap_or(-1))),
+            OnnxDimension::Fixed(size) => Some(Value::DimValue(i64::try_from(*size).unwrap_or(-1))),
             // Dynamic dimensions are given with each call.
-            Size::Named(_) | Size::Unknown => None,
+            OnnxDimension::Named(_) | OnnxDimension::Unknown => None,
         };
         Dimension { value, ..Default::default() }
     };

@@ -1,24 +1,24 @@
 //! Runs language-model graphs on token ids, by the input and output names that exporters use.
 
 use super::General;
-use super::graph::Runner;
-use siskin::arch::{Config, Family, Topology};
-use siskin::external_backend::{NamedTensor, Numbers, Outline, Rows};
-use siskin::graph::Head;
+use super::graph::GeneralGraph;
+use siskin::arch::{ConfigReader, Family, Topology};
+use siskin::external_backend::{NamedTensor, Outline, RowCount, TensorElements};
+use siskin::graph::OutputHead;
 use siskin::{Error, ErrorKind, Result};
 
 /// Suffixes of class names, and the output rows of their models.
-const CLASSES: &[(&str, Head)] = &[
-    ("ForMaskedLM", Head::Token),
-    ("ForPreTraining", Head::Token),
-    ("ForSequenceClassification", Head::Class),
-    ("ForTokenClassification", Head::Label),
-    ("ForQuestionAnswering", Head::Span),
-    ("ForCausalLM", Head::Next),
-    ("LMHeadModel", Head::Next),
-    ("ForConditionalGeneration", Head::Next),
-    ("MTModel", Head::Next),
-    ("Model", Head::Hidden),
+const CLASSES: &[(&str, OutputHead)] = &[
+    ("ForMaskedLM", OutputHead::Token),
+    ("ForPreTraining", OutputHead::Token),
+    ("ForSequenceClassification", OutputHead::Class),
+    ("ForTokenClassification", OutputHead::Label),
+    ("ForQuestionAnswering", OutputHead::Span),
+    ("ForCausalLM", OutputHead::Next),
+    ("LMHeadModel", OutputHead::Next),
+    ("ForConditionalGeneration", OutputHead::Next),
+    ("MTModel", OutputHead::Next),
+    ("Model", OutputHead::Hidden),
 ];
 /// Default context length of a model without a configuration.
 const USUAL_CONTEXT: usize = 512;
@@ -29,7 +29,7 @@ const MOST_IDS: usize = 1 << 24;
 const STEP: usize = 16;
 
 /// Returns the token-level interface of a model of these graphs; empty if its inputs have other names.
-pub(super) fn outline(general: &General, config: &Config) -> Result<Outline> {
+pub(super) fn outline(general: &General, config: &ConfigReader) -> Result<Outline> {
     let main = &general.main;
     if !main.inputs.iter().all(|port| is_known(&port.name))
         || !main.inputs.iter().any(|port| is_ids(&port.name))
@@ -54,18 +54,18 @@ pub(super) fn outline(general: &General, config: &Config) -> Result<Outline> {
         ..Outline::default()
     };
     let both = general.encoder.is_some() || main.takes("decoder_input_ids");
-    let head = if both { Head::Next } else { head(main, config) };
+    let head = if both { OutputHead::Next } else { head(main, config) };
     // A trial run takes precedence over any description of the outputs.
     let tried: &[u32] = &[0, 1_u32.min((outline.vocabulary as u32).saturating_sub(1))];
     let memory = if both {
         let rows = read_whole(general, tried, &[], tried.len())?;
-        outline.reads = Some(Head::Hidden);
+        outline.reads = Some(OutputHead::Hidden);
         (outline.columns, outline.hidden) = (rows.columns, Some(rows.columns));
         Some(rows)
     } else {
         None
     };
-    if head == Head::Next {
+    if head == OutputHead::Next {
         let rows = scores(general, tried, memory.as_ref())?;
         outline.writes = true;
         outline.vocabulary = rows.columns;
@@ -74,9 +74,9 @@ pub(super) fn outline(general: &General, config: &Config) -> Result<Outline> {
     outline.reads = Some(head);
     outline.columns = rows_of(general, tried, &[], head, tried.len())?.columns;
     outline.hidden = match head {
-        Head::Hidden => Some(outline.columns),
+        OutputHead::Hidden => Some(outline.columns),
         _ if main.outputs.iter().any(|port| port.name == "last_hidden_state") => {
-            Some(rows_of(general, tried, &[], Head::Hidden, tried.len())?.columns)
+            Some(rows_of(general, tried, &[], OutputHead::Hidden, tried.len())?.columns)
         }
         _ => None,
     };
@@ -111,32 +111,32 @@ fn is_past(name: &str) -> bool {
 }
 
 /// Returns the fixed length of the input ids, if the graph was exported for one.
-fn fixed_length(runner: &Runner) -> Option<usize> {
+fn fixed_length(runner: &GeneralGraph) -> Option<usize> {
     let port = runner.inputs.iter().find(|port| is_ids(&port.name))?;
     *port.shape.as_ref()?.get(1)?
 }
 
 /// Returns the kind of output rows of a model that is not an encoder–decoder.
-fn head(main: &Runner, config: &Config) -> Head {
+fn head(main: &GeneralGraph, config: &ConfigReader) -> OutputHead {
     let class = config.get("architectures/0").or_else(|| config.get("architectures")?.get(0));
     let class = class.and_then(|class| class.as_str()).unwrap_or_default();
     let known = CLASSES.iter().find(|(ending, _)| class.ends_with(ending)).map(|(_, head)| *head);
     let has = |name: &str| main.outputs.iter().any(|port| port.name == name);
     let scores = main.outputs.iter().find(|port| port.name == "logits");
     match (known, scores.and_then(|port| port.shape.as_ref())) {
-        _ if has("start_logits") && has("end_logits") => Head::Span,
-        (Some(Head::Hidden) | None, _) if has("last_hidden_state") => Head::Hidden,
+        _ if has("start_logits") && has("end_logits") => OutputHead::Span,
+        (Some(OutputHead::Hidden) | None, _) if has("last_hidden_state") => OutputHead::Hidden,
         (Some(head), _) => head,
-        _ if main.outputs.iter().any(|port| port.name.starts_with("present")) => Head::Next,
-        (None, Some(shape)) if shape.len() == 2 => Head::Class,
-        (None, Some(_)) if writes(config) => Head::Next,
-        (None, Some(_)) => Head::Token,
-        _ => Head::Hidden,
+        _ if main.outputs.iter().any(|port| port.name.starts_with("present")) => OutputHead::Next,
+        (None, Some(shape)) if shape.len() == 2 => OutputHead::Class,
+        (None, Some(_)) if writes(config) => OutputHead::Next,
+        (None, Some(_)) => OutputHead::Token,
+        _ => OutputHead::Hidden,
     }
 }
 
 /// Returns true if the configuration is that of a generative family.
-fn writes(config: &Config) -> bool {
+fn writes(config: &ConfigReader) -> bool {
     let family = config.word(&["model_type"]).ok().flatten().map(Family::of_hugging_face);
     matches!(family, Some(Ok(Family { form: Topology::Decoder(_), .. })))
 }
@@ -149,25 +149,25 @@ pub(super) fn read(
     segments: &[u32],
     head: bool,
     length: usize,
-) -> Result<Rows> {
+) -> Result<RowCount> {
     let reads = general.outline.reads.ok_or_else(not_text)?;
     if general.outline.writes {
         return read_whole(general, ids, segments, length);
     }
-    rows_of(general, ids, segments, if head { reads } else { Head::Hidden }, length)
+    rows_of(general, ids, segments, if head { reads } else { OutputHead::Hidden }, length)
 }
 
 /// Returns the decoder's input for a text: hidden states of the encoder, or the ids if the graph contains the encoder.
-fn read_whole(general: &General, ids: &[u32], segments: &[u32], length: usize) -> Result<Rows> {
+fn read_whole(general: &General, ids: &[u32], segments: &[u32], length: usize) -> Result<RowCount> {
     let Some(encoder) = &general.encoder else {
-        return Ok(Rows { columns: 1, values: ids.iter().map(|&id| id as f32).collect() });
+        return Ok(RowCount { columns: 1, values: ids.iter().map(|&id| id as f32).collect() });
     };
     let outputs = encoder.run(&text_inputs(encoder, ids, segments, None, length)?)?;
     rows(pick(&outputs, &["last_hidden_state", "encoder_hidden_states"])?, ids.len())
 }
 
 /// Returns the logits after each token.
-pub(super) fn write(general: &General, ids: &[u32], memory: Option<&Rows>) -> Result<Rows> {
+pub(super) fn write(general: &General, ids: &[u32], memory: Option<&RowCount>) -> Result<RowCount> {
     if !general.outline.writes {
         return Err(not_text());
     }
@@ -178,7 +178,7 @@ fn not_text() -> Error {
     Error::unsupported("model", "its inputs are not tokens of text; give it tensors by name")
 }
 
-fn scores(general: &General, ids: &[u32], memory: Option<&Rows>) -> Result<Rows> {
+fn scores(general: &General, ids: &[u32], memory: Option<&RowCount>) -> Result<RowCount> {
     let main = &general.main;
     // Causal attention: no token attends to the padding after it.
     let length = ids.len().next_multiple_of(STEP);
@@ -187,12 +187,18 @@ fn scores(general: &General, ids: &[u32], memory: Option<&Rows>) -> Result<Rows>
 }
 
 /// Returns one kind of output rows for a text.
-fn rows_of(general: &General, ids: &[u32], segments: &[u32], head: Head, length: usize) -> Result<Rows> {
+fn rows_of(
+    general: &General,
+    ids: &[u32],
+    segments: &[u32],
+    head: OutputHead,
+    length: usize,
+) -> Result<RowCount> {
     let main = &general.main;
     let mut inputs = text_inputs(main, ids, segments, None, length)?;
     // The first token has global attention if it gives the classes.
-    if head == Head::Class
-        && let Some(NamedTensor { shape, numbers: Numbers::Integers(seen), .. }) =
+    if head == OutputHead::Class
+        && let Some(NamedTensor { shape, numbers: TensorElements::Integers(seen), .. }) =
             inputs.iter_mut().find(|input| input.name == GLOBAL)
     {
         let length = shape.last().copied().unwrap_or(1).max(1);
@@ -200,13 +206,13 @@ fn rows_of(general: &General, ids: &[u32], segments: &[u32], head: Head, length:
     }
     let outputs = main.run(&inputs)?;
     match head {
-        Head::Span => {
+        OutputHead::Span => {
             let (starts, ends) = (pick(&outputs, &["start_logits"])?, pick(&outputs, &["end_logits"])?);
             let (starts, ends) = (floats(starts)?, floats(ends)?);
             let pairs = starts.iter().zip(ends).take(ids.len()).flat_map(|(start, end)| [*start, *end]);
-            Ok(Rows { columns: 2, values: pairs.collect() })
+            Ok(RowCount { columns: 2, values: pairs.collect() })
         }
-        Head::Hidden => rows(pick(&outputs, &["last_hidden_state"])?, ids.len()),
+        OutputHead::Hidden => rows(pick(&outputs, &["last_hidden_state"])?, ids.len()),
         _ => rows(pick(&outputs, &["logits"])?, ids.len()),
     }
 }
@@ -214,21 +220,21 @@ fn rows_of(general: &General, ids: &[u32], segments: &[u32], head: Head, length:
 /// Returns the first output with one of these names, otherwise the first float output.
 fn pick<'a>(outputs: &'a [NamedTensor], names: &[&str]) -> Result<&'a NamedTensor> {
     let named = outputs.iter().find(|output| names.contains(&output.name.as_str()));
-    let first = || outputs.iter().find(|output| matches!(output.numbers, Numbers::Floats(_)));
+    let first = || outputs.iter().find(|output| matches!(output.numbers, TensorElements::Floats(_)));
     named.or_else(first).ok_or_else(|| Error::new(ErrorKind::Missing, "output", "the graph gives no floats"))
 }
 
 fn floats(tensor: &NamedTensor) -> Result<&[f32]> {
     match &tensor.numbers {
-        Numbers::Floats(values) => Ok(values),
-        Numbers::Integers(_) => {
+        TensorElements::Floats(values) => Ok(values),
+        TensorElements::Integers(_) => {
             Err(Error::new(ErrorKind::Shape, format!("output {}", tensor.name), "is not a float tensor"))
         }
     }
 }
 
 /// Returns the rows of an output's first sequence: one for each of `count` tokens, or one for the sequence.
-fn rows(tensor: &NamedTensor, count: usize) -> Result<Rows> {
+fn rows(tensor: &NamedTensor, count: usize) -> Result<RowCount> {
     let values = floats(tensor)?;
     let (columns, count) = match tensor.shape[..] {
         [_, tokens, columns] if tokens >= count => (columns, count),
@@ -240,15 +246,15 @@ fn rows(tensor: &NamedTensor, count: usize) -> Result<Rows> {
         }
     };
     let values = values.get(..columns * count).unwrap_or_default().to_vec();
-    Ok(Rows { columns, values })
+    Ok(RowCount { columns, values })
 }
 
 /// Returns every input of a graph for a text of `ids`, padded to `length` tokens if the graph accepts any length.
 fn text_inputs(
-    runner: &Runner,
+    runner: &GeneralGraph,
     ids: &[u32],
     segments: &[u32],
-    memory: Option<&Rows>,
+    memory: Option<&RowCount>,
     length: usize,
 ) -> Result<Vec<NamedTensor>> {
     let length = fixed_length(runner).unwrap_or(length);
@@ -279,14 +285,22 @@ fn text_inputs(
             "use_cache_branch" | "cache_position" => {
                 let count = if port.name == "cache_position" { length as i64 } else { 1 };
                 let numbers = (0..count).collect::<Vec<i64>>();
-                inputs.push(tensor(port.name.clone(), vec![numbers.len()], Numbers::Integers(numbers)));
+                inputs.push(tensor(
+                    port.name.clone(),
+                    vec![numbers.len()],
+                    TensorElements::Integers(numbers),
+                ));
                 continue;
             }
             "encoder_hidden_states" => {
                 let memory =
                     memory.ok_or_else(|| Error::new(ErrorKind::State, "text", "nothing was read"))?;
                 let shape = vec![batch, read, memory.columns];
-                inputs.push(tensor(port.name.clone(), shape, Numbers::Floats(memory.values.repeat(batch))));
+                inputs.push(tensor(
+                    port.name.clone(),
+                    shape,
+                    TensorElements::Floats(memory.values.repeat(batch)),
+                ));
                 continue;
             }
             _ => {
@@ -295,17 +309,17 @@ fn text_inputs(
             }
         };
         let shape = vec![batch, numbers.len()];
-        inputs.push(tensor(port.name.clone(), shape, Numbers::Integers(numbers.repeat(batch))));
+        inputs.push(tensor(port.name.clone(), shape, TensorElements::Integers(numbers.repeat(batch))));
     }
     Ok(inputs)
 }
 
-fn tensor(name: String, shape: Vec<usize>, numbers: Numbers) -> NamedTensor {
+fn tensor(name: String, shape: Vec<usize>, numbers: TensorElements) -> NamedTensor {
     NamedTensor { name, shape, numbers }
 }
 
 /// Returns an empty KV cache: [batch, heads, 0, columns].
-fn nothing(port: &siskin::external_backend::Port) -> Result<NamedTensor> {
+fn nothing(port: &siskin::external_backend::PortInfo) -> Result<NamedTensor> {
     let shape = port.shape.as_deref().unwrap_or_default();
     let &[batch, heads, None, columns] = shape else {
         let message = "is an input of which nothing is known; give tensors by name";
@@ -316,5 +330,5 @@ fn nothing(port: &siskin::external_backend::Port) -> Result<NamedTensor> {
         return Err(Error::unsupported(format!("input {}", port.name), message));
     };
     let shape = vec![batch.unwrap_or(1), heads, 0, columns];
-    Ok(tensor(port.name.clone(), shape, Numbers::Floats(Vec::new())))
+    Ok(tensor(port.name.clone(), shape, TensorElements::Floats(Vec::new())))
 }

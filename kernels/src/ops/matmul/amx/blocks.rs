@@ -11,7 +11,7 @@ use super::super::run::MatmulShare;
 use super::super::simd::MatmulSimd;
 use super::super::tile::{self, LINE, QuantizedRow, scaled_sum, sixteen_groups};
 use super::{GROUP, groups};
-use crate::ops::quantize::Layout;
+use crate::ops::quantize::QuantizedRowLayout;
 use crate::ops::tiles::{self, Shapes, Tiles};
 use crate::panel::ROWS;
 use crate::simd::Avx512;
@@ -128,7 +128,7 @@ impl Group<'_> {
         scratch: *mut Scratch,
     ) {
         let Input::Quantized(words) = self.part.product.input else { return };
-        let layout = Layout::new(self.part.product.columns);
+        let layout = QuantizedRowLayout::new(self.part.product.columns);
         let count = (self.rows.len() - start).min(tiles::ROWS);
         // SAFETY: guaranteed by the caller.
         unsafe {
@@ -164,7 +164,7 @@ impl Group<'_> {
 /// Up to sixteen quantized rows.
 struct Rows {
     start: *const i32,
-    layout: Layout,
+    layout: QuantizedRowLayout,
     count: usize,
 }
 

@@ -11,8 +11,8 @@ use core::ops::Range;
 use super::formats::by_type;
 use super::row_types::{BookRow, ByteRow};
 use super::run::MatmulShare;
-use super::{Function, Output, Product, avx512};
-use crate::Features;
+use super::{Function, MatmulOperands, Output, avx512};
+use crate::CpuFeatures;
 use crate::ops::tiles::{self, Shapes, Tiles};
 use crate::ops::{Kernel, peak};
 use crate::panel::ROWS;
@@ -22,15 +22,15 @@ use crate::simd::Avx512;
 const LEAST_ROWS: usize = 9;
 
 pub(super) const KERNEL: Kernel<Function> =
-    Kernel::new("matmul-amx", Features::AVX512.with(Features::AMX), amx);
+    Kernel::new("matmul-amx", CpuFeatures::AVX512.with(CpuFeatures::AMX), amx);
 
-fn amx(product: &Product<'_>, rows: Range<usize>, panels: Range<usize>, out: Output<'_>) {
+fn amx(product: &MatmulOperands<'_>, rows: Range<usize>, panels: Range<usize>, out: Output<'_>) {
     // SAFETY: the kernel list selects this entry only if the processor has AVX-512 and AMX.
     unsafe { shell(product, rows, panels, out) }
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
-fn shell(product: &Product<'_>, rows: Range<usize>, panels: Range<usize>, out: Output<'_>) {
+fn shell(product: &MatmulOperands<'_>, rows: Range<usize>, panels: Range<usize>, out: Output<'_>) {
     let tiled = if product.panel.is_float() { 0 } else { tiled_rows(rows.len()) };
     let (with_tiles, with_vectors) = (rows.start..rows.start + tiled, rows.start + tiled..rows.end);
     // An empty range goes to the vector kernel too, which checks the arguments.

@@ -7,9 +7,9 @@ use super::super::row_types::{BookRow, ByteRow, RowScheme};
 use super::super::run::MatmulShare;
 use super::super::simd::MatmulSimd;
 use super::super::tile::{LINE, MacroBlockLines, QuantizedRow};
-use super::super::{Input, Product};
+use super::super::{Input, MatmulOperands};
 use super::{GROUP, groups};
-use crate::ops::quantize::Layout;
+use crate::ops::quantize::QuantizedRowLayout;
 use crate::ops::tiles::{self, Shapes, Tiles};
 use crate::panel::ROWS;
 use crate::simd::Avx512;
@@ -32,7 +32,7 @@ type Sums = [[[i32; ROWS]; tiles::ROWS]; 4];
 struct AllSums([Sums; GROUP / TWO]);
 
 /// A row type whose macro-blocks are available as lines of signed bytes.
-pub(super) trait Weights: RowScheme {
+pub(super) trait ByteLines: RowScheme {
     /// Whether the packed lines are used directly, without unpacking.
     const IN_PLACE: bool;
 
@@ -49,7 +49,7 @@ pub(super) trait Weights: RowScheme {
     unsafe fn prepare(l: Avx512, panel: *const u8, blocks: Range<usize>, chunk: *mut u8);
 }
 
-impl Weights for ByteRow {
+impl ByteLines for ByteRow {
     const IN_PLACE: bool = true;
 
     #[inline(always)]
@@ -62,7 +62,7 @@ impl Weights for ByteRow {
     unsafe fn prepare(_: Avx512, _: *const u8, _: Range<usize>, _: *mut u8) {}
 }
 
-impl Weights for BookRow {
+impl ByteLines for BookRow {
     const IN_PLACE: bool = false;
 
     #[inline(always)]
@@ -93,7 +93,7 @@ impl Weights for BookRow {
 /// The processor must have AMX, and the part must have been checked.
 #[inline(never)]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
-pub(super) unsafe fn run<W: Weights>(l: Avx512, part: &MatmulShare<'_>) {
+pub(super) unsafe fn run<W: ByteLines>(l: Avx512, part: &MatmulShare<'_>) {
     let near = W::IN_PLACE && part.product.columns <= NEAR;
     for rows in groups(part.rows.clone(), TWO, if near { TWO } else { GROUP }) {
         // SAFETY: guaranteed by the caller.
@@ -110,7 +110,7 @@ struct Group<'a> {
 
 impl Group<'_> {
     #[inline(always)]
-    unsafe fn run<W: Weights>(&self, l: Avx512) {
+    unsafe fn run<W: ByteLines>(&self, l: Avx512) {
         let first = self.rows.len().min(tiles::ROWS);
         let second = self.rows.len().min(TWO) - first;
         let mut shapes =
@@ -138,7 +138,7 @@ impl Group<'_> {
 
     /// Computes all rows times `P` panels from `panel` on, with `R` tiles of rows at a time.
     #[inline(always)]
-    unsafe fn panels<W: Weights, const R: usize, const P: usize>(
+    unsafe fn panels<W: ByteLines, const R: usize, const P: usize>(
         &self,
         l: Avx512,
         tiles: &Tiles,
@@ -271,16 +271,18 @@ impl Group<'_> {
 /// # Safety
 /// The product must have been checked, and must have the row.
 #[inline(always)]
-unsafe fn row_scale(product: &Product<'_>, row: usize) -> f32 {
+unsafe fn row_scale(product: &MatmulOperands<'_>, row: usize) -> f32 {
     // SAFETY: guaranteed by the caller.
-    unsafe { QuantizedRow::new(row_bytes(product, row).0.cast(), Layout::new(product.columns)).scale() }
+    unsafe {
+        QuantizedRow::new(row_bytes(product, row).0.cast(), QuantizedRowLayout::new(product.columns)).scale()
+    }
 }
 
 /// Returns the bytes of a row, and the distance between rows in bytes.
 #[inline(always)]
-fn row_bytes(product: &Product<'_>, row: usize) -> (*const u8, usize) {
+fn row_bytes(product: &MatmulOperands<'_>, row: usize) -> (*const u8, usize) {
     let Input::Rotated(words) = product.input else { return (core::ptr::null(), 0) };
-    let words_of_row = Layout::new(product.columns).words();
+    let words_of_row = QuantizedRowLayout::new(product.columns).words();
     (words.as_ptr().wrapping_add(row * words_of_row).cast(), 4 * words_of_row)
 }
 
