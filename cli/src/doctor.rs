@@ -8,7 +8,7 @@ use siskin::{
     Cpu, EncoderOptions, Error, ErrorKind, ExecutorKind, Model, ModelOptions, OutputRows, Result,
     SessionOptions,
 };
-use siskin_convert::Beside;
+use siskin_convert::AdapterSource;
 use std::path::{Path, PathBuf};
 
 /// Token ids of the self-test.
@@ -53,7 +53,7 @@ fn test(
     path: &Path,
     open: &OpenArgs,
     options: &ModelOptions,
-    beside: Option<Beside<'_>>,
+    beside: Option<AdapterSource<'_>>,
 ) -> Result<(Vec<&'static str>, Option<String>)> {
     let file = open.file(path)?;
     let adapter = beside.map(|beside| siskin_convert::open_adapter(beside, &file)).transpose()?;

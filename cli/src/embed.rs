@@ -1,11 +1,11 @@
 //! `siskin embed`: text embeddings.
 
-use crate::options::{MemoArgs, ModelArgs, OpenArgs, named};
+use crate::options::{ModelArgs, OpenArgs, ResultCacheArgs, named};
 use crate::output;
 use crate::texts::{LongArgs, OVERLAP, TextSourceArgs};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
-use siskin::encoder::{EmbedOptions, Long, Pooling, Prompt};
+use siskin::encoder::{EmbedOptions, LongTextMode, Pooling, Prompt};
 use siskin::{Encoder, EncoderOptions, Model, Result};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 512, value_name = "N")]
     batch: usize,
     #[command(flatten)]
-    memo: MemoArgs,
+    memo: ResultCacheArgs,
     #[command(flatten)]
     model_args: ModelArgs,
     /// Print a JSON object for each text
@@ -58,7 +58,7 @@ fn pooling<'a, D: Deserializer<'a>>(value: D) -> std::result::Result<Option<Pool
 }
 
 impl VectorArgs {
-    pub(crate) fn options(&self, model: &Model, long: Long) -> Result<EmbedOptions> {
+    pub(crate) fn options(&self, model: &Model, long: LongTextMode) -> Result<EmbedOptions> {
         let usual = EmbedOptions::of(model)?;
         let prompt = match self.prompt.as_deref() {
             None => Prompt::Usual,

@@ -4,7 +4,7 @@ use crate::options::{ModelArgs, OpenArgs};
 use crate::output;
 use crate::texts::TextSourceArgs;
 use serde_json::{Value, json};
-use siskin::encoder::Filling;
+use siskin::encoder::MaskPrediction;
 use siskin::{Encoder, EncoderOptions, Result};
 use std::path::PathBuf;
 
@@ -34,8 +34,8 @@ pub(crate) fn values(encoder: &mut Encoder, texts: &[String], top: usize) -> Res
     texts.iter().enumerate().map(each).collect()
 }
 
-fn value(index: usize, places: &[Vec<Filling>]) -> Value {
-    let filling = |filling: &Filling| json!({"id": filling.id, "text": filling.text, "probability": filling.probability});
+fn value(index: usize, places: &[Vec<MaskPrediction>]) -> Value {
+    let filling = |filling: &MaskPrediction| json!({"id": filling.id, "text": filling.text, "probability": filling.probability});
     let places: Vec<Vec<Value>> = places.iter().map(|place| place.iter().map(filling).collect()).collect();
     json!({"index": index, "places": places})
 }

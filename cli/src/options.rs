@@ -5,13 +5,13 @@ use crate::output::{self, Bar};
 use clap::ValueEnum;
 use siskin::file::File;
 use siskin::governor::ThrottleTarget;
-use siskin::result_cache::{Memo, MemoOptions};
+use siskin::result_cache::{ResultCache, ResultCacheOptions};
 use siskin::sample::SamplerOptions;
 use siskin::{
     CacheType, CpuFeatures, Encoder, EncoderOptions, Error, ExecutorKind, LayerSet, Model, ModelOptions,
     Result, SessionOptions, Window,
 };
-use siskin_convert::{Beside, OpenOptions, PackedCache};
+use siskin_convert::{AdapterSource, OpenOptions, PackedCache};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -154,9 +154,9 @@ impl ModelArgs {
     }
 
     /// Returns the adapter to apply, if one was given.
-    pub(crate) fn beside(&self) -> Option<Beside<'_>> {
+    pub(crate) fn beside(&self) -> Option<AdapterSource<'_>> {
         let path = self.adapter.as_deref()?;
-        Some(Beside { path, any_base: self.any_base })
+        Some(AdapterSource { path, any_base: self.any_base })
     }
 }
 
@@ -335,7 +335,7 @@ impl SamplerArgs {
 /// Result cache options.
 #[derive(clap::Args)]
 #[command(next_help_heading = "Memory of results")]
-pub(crate) struct MemoArgs {
+pub(crate) struct ResultCacheArgs {
     /// Cache results in this file: look them up before computing, and add computed ones
     #[arg(long, value_name = "FILE")]
     pub(crate) memo: Option<PathBuf>,
@@ -347,9 +347,9 @@ pub(crate) struct MemoArgs {
     memo_life: Option<u32>,
 }
 
-impl MemoArgs {
+impl ResultCacheArgs {
     /// Opens the result cache, if one was given.
-    pub(crate) fn open(&self) -> Result<Option<Memo>> {
+    pub(crate) fn open(&self) -> Result<Option<ResultCache>> {
         let Some(path) = &self.memo else { return Ok(None) };
         let life = self.memo_life.map(|hours| Duration::from_secs(3600 * u64::from(hours)));
         if self.memo_size == 0 {
@@ -357,11 +357,11 @@ impl MemoArgs {
             return Err(Error::argument("--memo-size", message));
         }
         let bytes = self.memo_size.saturating_mul(1 << 20);
-        Memo::open(path, MemoOptions { bytes, life, ..MemoOptions::default() }).map(Some)
+        ResultCache::open(path, ResultCacheOptions { bytes, life, ..ResultCacheOptions::default() }).map(Some)
     }
 
     /// Saves the result cache. A failure is only a warning: the results remain valid.
-    pub(crate) fn save(&self, memo: &Memo) {
+    pub(crate) fn save(&self, memo: &ResultCache) {
         if let Some(Err(error)) = self.memo.as_ref().map(|path| memo.save(path)) {
             output::warn(format_args!("results are not remembered: {error}"));
         }

@@ -1,12 +1,12 @@
 //! `siskin run`: one prompt, one answer.
 
 use crate::answer::TimedAnswer;
-use crate::options::{MemoArgs, ModelArgs, OpenArgs, TextArgs};
+use crate::options::{ModelArgs, OpenArgs, ResultCacheArgs, TextArgs};
 use crate::{embedded, interrupt, output};
 use serde_json::json;
 use siskin::encoder::EmbedOptions;
-use siskin::logits_processors::Rules;
-use siskin::result_cache::{Answered, Memo, Question};
+use siskin::logits_processors::LogitsProcessorOptions;
+use siskin::result_cache::{CacheQuery, CachedAnswer, ResultCache};
 use siskin::{EncoderOptions, Error, ErrorKind, GenerateOptions, Model, Result, SessionOptions};
 use std::path::{Path, PathBuf};
 
@@ -32,7 +32,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     text: TextArgs,
     #[command(flatten)]
-    memo: MemoArgs,
+    memo: ResultCacheArgs,
     /// Semantic cache: with this embedding model, return the earlier answer to a prompt with nearly the same meaning
     #[arg(long, value_name = "MODEL", requires = "memo", help_heading = "Memory of results")]
     memo_model: Option<PathBuf>,
@@ -60,17 +60,17 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
     }
     let model = open.model(&args.model()?, &args.model_args)?;
     if model.graphs().encoder.is_some() {
-        options.sampler.rules = Rules::of(&model)?;
+        options.sampler.rules = LogitsProcessorOptions::of(&model)?;
     }
     interrupt::listen()?;
     let Some(memo) = memo else { return answer(args, open, &model, options).map(drop) };
-    let mut question = Question::new(&model, &[], args.prompt(), &options, args.generate())?;
+    let mut question = CacheQuery::new(&model, &[], args.prompt(), &options, args.generate())?;
     match find(args, open, &memo, &mut question)? {
         Some((found, likeness)) => repeat(args, open, &found, likeness)?,
         None => {
             let TimedAnswer { text, tokens, ended, .. } = answer(args, open, &model, options)?;
             if let Some(ended) = ended {
-                memo.keep(&question, &Answered { text, tokens, ended })?;
+                memo.keep(&question, &CachedAnswer { text, tokens, ended })?;
             }
         }
     }
@@ -100,9 +100,9 @@ impl Args {
 fn find(
     args: &Args,
     open: &OpenArgs,
-    memo: &Memo,
-    question: &mut Question,
-) -> Result<Option<(Answered, f32)>> {
+    memo: &ResultCache,
+    question: &mut CacheQuery,
+) -> Result<Option<(CachedAnswer, f32)>> {
     if let Some(found) = memo.recall(question) {
         return Ok(Some((found, 1.0)));
     }
@@ -118,7 +118,7 @@ fn find(
 }
 
 /// Prints an earlier answer.
-fn repeat(args: &Args, open: &OpenArgs, found: &Answered, likeness: f32) -> Result<()> {
+fn repeat(args: &Args, open: &OpenArgs, found: &CachedAnswer, likeness: f32) -> Result<()> {
     if args.json {
         return output::json(&json!({"text": found.text, "tokens": found.tokens, "likeness": likeness}));
     }

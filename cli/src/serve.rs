@@ -5,22 +5,22 @@
 
 mod answers;
 mod base64;
-mod desk;
 mod fields;
-mod lines;
+mod json_lines;
 mod request;
-mod work;
+mod request_queue;
+mod worker;
 
 use crate::options::{ContextArgs, ModelArgs, OpenArgs};
 use answers::tell;
-use desk::Desk;
-use lines::{InputLine, InputLines};
-use request::{Heard, Refusal, Request};
+use json_lines::{InputLine, InputLines};
+use request::{ParsedLine, Refusal, Request};
+use request_queue::RequestQueue;
 use siskin::{Error, ErrorKind, Result};
 use std::io::Read;
 use std::path::PathBuf;
 use std::sync::Arc;
-use work::ModelState;
+use worker::ModelState;
 
 /// Answer requests: one JSON object per line, from standard input to standard output
 #[derive(clap::Args)]
@@ -48,7 +48,7 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
             return Err(error);
         }
     };
-    let desk = Arc::new(Desk::new(args.longest));
+    let desk = Arc::new(RequestQueue::new(args.longest));
     let (input, longest) = (Arc::clone(&desk), args.longest);
     std::thread::spawn(move || {
         read(std::io::stdin(), longest, &input);
@@ -64,7 +64,7 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
 }
 
 /// Reads requests from `input` into the queue until end of file.
-fn read(input: impl Read, longest: usize, desk: &Desk) {
+fn read(input: impl Read, longest: usize, desk: &RequestQueue) {
     let mut lines = InputLines::new(input, longest);
     let mut number = 0;
     loop {
@@ -92,8 +92,8 @@ fn read(input: impl Read, longest: usize, desk: &Desk) {
             },
         };
         match heard {
-            Ok(Heard::Stop(id)) => desk.stop(&id),
-            Ok(Heard::Request(request)) => desk.put(Ok(*request), lines.length()),
+            Ok(ParsedLine::Stop(id)) => desk.stop(&id),
+            Ok(ParsedLine::Request(request)) => desk.put(Ok(*request), lines.length()),
             Err(refusal) => desk.put(Err(refusal), lines.length()),
         }
     }

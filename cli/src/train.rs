@@ -148,7 +148,8 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
         output.create().map(drop)?;
     }
     if begun && trains && !resume {
-        let message = "holds the checkpoints of a run; go on with `siskin train resume CONFIG`, or remove it";
+        let message =
+            "holds the checkpoints of a run; continue it with `siskin train resume CONFIG`, or remove it";
         return Err(Error::argument(folder.display().to_string(), message));
     }
     let material = taught(Material::new(&config, base(&config, &folder, begun, open)?)?, &config, open)?;
@@ -184,7 +185,7 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
     watcher.bar.finish_and_clear();
     watcher.report();
     if ended == RunEnd::Stopped {
-        let message = format!("stopped after step {}; go on with `siskin train resume`", trained.steps());
+        let message = format!("stopped after step {}; continue with `siskin train resume`", trained.steps());
         return Err(Error::new(ErrorKind::Cancelled, "", message));
     }
     let (steps, chosen) = (trained.steps(), trained.choose()?);

@@ -3,7 +3,7 @@
 use crate::options::{ModelArgs, OpenArgs};
 use crate::output::{self, Bar};
 use serde_json::{Value, json};
-use siskin::audio::{RATE, Sound};
+use siskin::audio::{AudioSamples, RATE};
 use siskin::speech::{Segment, TranscribeOptions, Transcriber, Transcript};
 use siskin::{Error, Result};
 use std::io::Read;
@@ -118,23 +118,23 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
     Ok(())
 }
 
-fn sound(path: &Path) -> Result<Sound> {
+fn sound(path: &Path) -> Result<AudioSamples> {
     if path.as_os_str() == "-" {
         let mut bytes = Vec::new();
         std::io::stdin().lock().read_to_end(&mut bytes).map_err(|error| Error::io("", &error))?;
-        return Sound::from_pcm16(&bytes, RATE, 1);
+        return AudioSamples::from_pcm16(&bytes, RATE, 1);
     }
-    Sound::from_wav(&std::fs::read(path).map_err(|error| Error::io("", &error))?)
+    AudioSamples::from_wav(&std::fs::read(path).map_err(|error| Error::io("", &error))?)
 }
 
-fn seconds(sound: &Sound) -> f64 {
+fn seconds(sound: &AudioSamples) -> f64 {
     sound.samples.len() as f64 / f64::from(sound.rate.max(1))
 }
 
 /// The JSON output for a file.
 pub(crate) fn heard(
     transcriber: &mut Transcriber,
-    sound: &Sound,
+    sound: &AudioSamples,
     options: &TranscribeOptions,
 ) -> Result<Value> {
     Ok(value(seconds(sound), &transcriber.transcribe(sound, options)?))

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use siskin::beam_search::{EarlyStopping, SearchOptions};
 use siskin::seq2seq::GeneratedText;
 use siskin::tokenizer::EncodeOptions;
-use siskin::{Error, Model, Result, Seq2seq, WriterOptions, Writing};
+use siskin::{Error, Model, Result, Seq2seq, Seq2seqGenerateOptions, Seq2seqOptions};
 use std::path::PathBuf;
 
 /// Generation options of these commands.
@@ -128,7 +128,11 @@ fn spellings(model: &Model, option: &str, text: &str) -> Result<Vec<Vec<u32>>> {
 
 impl WritingArgs {
     /// Generates for all texts, and prints the results in input order. `task` returns the model's options for the task.
-    pub(crate) fn run(&self, open: &OpenArgs, task: impl FnOnce(&Model) -> Result<Writing>) -> Result<()> {
+    pub(crate) fn run(
+        &self,
+        open: &OpenArgs,
+        task: impl FnOnce(&Model) -> Result<Seq2seqGenerateOptions>,
+    ) -> Result<()> {
         let asks = self.sampler.asks();
         if asks && !self.sample {
             let message = "tokens are chosen by chance, as the options under Sampling say, with it alone; add it, or \
@@ -137,7 +141,7 @@ impl WritingArgs {
         }
         let long = self.long.read(0)?;
         let model = open.model(&self.model, &self.model_args)?;
-        let mut writing = Writing { long, ..task(&model)? };
+        let mut writing = Seq2seqGenerateOptions { long, ..task(&model)? };
         self.search.over(&model, &mut writing, self.sample || self.sampler.is_greedy())?;
         if self.sample {
             writing.sampler = self.sampler.options()?;
@@ -145,7 +149,7 @@ impl WritingArgs {
         }
         let cache = self.model_args.kv;
         let mut writer =
-            model.writer(WriterOptions { context: self.context, cache, ..WriterOptions::default() })?;
+            model.writer(Seq2seqOptions { context: self.context, cache, ..Seq2seqOptions::default() })?;
         self.texts.each_in_silence(open, |first, texts| {
             let all = write(&mut writer, texts, &writing, (first, open))?;
             for (index, candidates) in all.iter().enumerate() {
@@ -158,7 +162,12 @@ impl WritingArgs {
 
 impl SearchArgs {
     /// Overrides the task's options with those that were given. With `alone` there is one beam, regardless of them.
-    pub(crate) fn over(&self, model: &Model, writing: &mut Writing, alone: bool) -> Result<()> {
+    pub(crate) fn over(
+        &self,
+        model: &Model,
+        writing: &mut Seq2seqGenerateOptions,
+        alone: bool,
+    ) -> Result<()> {
         self.search(&mut writing.search, alone)?;
         let rules = &mut writing.search.rules;
         rules.no_repeat = self.no_repeat.unwrap_or(rules.no_repeat);
@@ -213,7 +222,7 @@ impl SearchArgs {
 fn write(
     writer: &mut Seq2seq,
     texts: &[String],
-    writing: &Writing,
+    writing: &Seq2seqGenerateOptions,
     (first, open): (usize, &OpenArgs),
 ) -> Result<Vec<Vec<GeneratedText>>> {
     let bar = Bar::of_texts(open, Some((first + texts.len()) as u64));
@@ -224,7 +233,11 @@ fn write(
 }
 
 /// The JSON output.
-pub(crate) fn values(writer: &mut Seq2seq, texts: &[String], writing: &Writing) -> Result<Vec<Value>> {
+pub(crate) fn values(
+    writer: &mut Seq2seq,
+    texts: &[String],
+    writing: &Seq2seqGenerateOptions,
+) -> Result<Vec<Value>> {
     let all = writer.write(texts, writing)?;
     Ok(all.iter().enumerate().map(|(index, candidates)| value(index, candidates)).collect())
 }

@@ -198,7 +198,7 @@ fn a_run_that_is_killed_or_asked_to_end_goes_on_to_the_same_bits() {
     wait_for(&folder, left + 3, &mut ended);
     assert!(Command::new("kill").args(["-TERM", &ended.id().to_string()]).status().unwrap().success());
     let ended = ended.wait_with_output().unwrap();
-    assert!(text(&ended.stderr).contains("go on with `siskin train resume`"), "{}", text(&ended.stderr));
+    assert!(text(&ended.stderr).contains("continue with `siskin train resume`"), "{}", text(&ended.stderr));
     assert!(!model.exists());
 
     // The model at the latest checkpoint can be exported.
@@ -261,7 +261,7 @@ fn a_batch_that_fits_is_found() {
 fn packed_texts_train_to_the_same_bits() {
     let place = Place::new("pack");
     place.write("");
-    std::fs::write(place.0.join("more.txt"), "The wren follows nobody.\n\nThe otter, too.\n").unwrap();
+    std::fs::write(place.0.join("more.txt"), "The wren follows no one.\n\nThe otter, too.\n").unwrap();
     let path = place.0.join("small.toml");
     let config = std::fs::read_to_string(&path).unwrap();
     let texts = config.replace("[\"texts\"]", "[\"texts\"]\nvalidation = [\"more.txt\"]");

@@ -10,7 +10,7 @@ use crate::open::{OpenOptions, open_any};
 
 /// An adapter to open a model with.
 #[derive(Clone, Copy, Debug)]
-pub struct Beside<'a> {
+pub struct AdapterSource<'a> {
     /// A `.siskin` file that holds an adapter, or a PEFT folder.
     pub path: &'a Path,
     /// Whether to accept an adapter that was trained with other base weights, such as the same model in another weight
@@ -22,7 +22,7 @@ pub struct Beside<'a> {
 ///
 /// # Errors
 /// If the adapter cannot be read, or was trained on another base model. PEFT folders do not record their base weights.
-pub fn open_adapter(beside: Beside<'_>, base: &File) -> Result<Adapter> {
+pub fn open_adapter(beside: AdapterSource<'_>, base: &File) -> Result<Adapter> {
     let within = |error: siskin::Error| error.within(&beside.path.display().to_string());
     if peft::is_there(beside.path) {
         return peft::open(beside.path, base).map_err(within);
@@ -37,7 +37,7 @@ pub fn open_adapter(beside: Beside<'_>, base: &File) -> Result<Adapter> {
 /// Opens a model like [`open_any`], to be run with an adapter.
 pub fn open_adapted(
     path: impl AsRef<Path>,
-    beside: Beside<'_>,
+    beside: AdapterSource<'_>,
     options: &OpenOptions<'_>,
     model_options: &ModelOptions,
 ) -> Result<Model> {

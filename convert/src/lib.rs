@@ -24,7 +24,7 @@ mod progress;
 mod rows;
 mod tokenizer;
 
-pub use adapter::{Beside, open_adapted, open_adapter};
+pub use adapter::{AdapterSource, open_adapted, open_adapter};
 pub use calibrate::Calibration;
 pub use open::{OpenOptions, PackedCache, open_any, open_model};
 pub use pack::{PackOptions, Recipe, WeightTarget, pack, pack_file};

@@ -2,17 +2,17 @@
 
 use std::ffi::c_char;
 
-use siskin::encoder::{EmbedOptions, Long, Pooling};
+use siskin::encoder::{EmbedOptions, LongTextMode, Pooling};
 use siskin::{Encoder, EncoderOptions};
 
 use crate::arguments::{SizedOutput, place, text};
 use crate::error::{Outcome, PendingError, siskin_error};
-use crate::found::{OwnedMatch, siskin_found};
 use crate::guard::{self, Handle, looking};
 use crate::model::siskin_model;
+use crate::predictions::{OwnedMatch, siskin_found};
 use crate::session_options::cache_type;
 use crate::stop::{Remote, siskin_stop, stop_now, stop_of};
-use crate::texts::siskin_texts;
+use crate::strings::siskin_texts;
 
 /// Encodes whole texts. One call at a time may use it, from any thread. Freed with `siskin_encoder_free`.
 pub struct siskin_encoder {
@@ -30,7 +30,7 @@ impl Handle for siskin_encoder {
 pub(crate) struct EncoderState {
     encoder: Encoder,
     embed: EmbedOptions,
-    long: Long,
+    long: LongTextMode,
     vectors: Vec<Vec<f32>>,
     found: Vec<Vec<OwnedMatch>>,
 }
@@ -56,11 +56,11 @@ pub const SISKIN_LONG_CUT: u32 = 1;
 pub const SISKIN_LONG_PARTS: u32 = 2;
 
 /// Converts a `SISKIN_LONG_…` constant.
-pub(crate) fn long(long: u32, overlap: usize) -> Outcome<Long> {
+pub(crate) fn long(long: u32, overlap: usize) -> Outcome<LongTextMode> {
     match long {
-        SISKIN_LONG_REFUSE => Ok(Long::Refuse),
-        SISKIN_LONG_CUT => Ok(Long::Cut),
-        SISKIN_LONG_PARTS => Ok(Long::Window { overlap }),
+        SISKIN_LONG_REFUSE => Ok(LongTextMode::Refuse),
+        SISKIN_LONG_CUT => Ok(LongTextMode::Cut),
+        SISKIN_LONG_PARTS => Ok(LongTextMode::Window { overlap }),
         other => Err(PendingError::argument("long", format!("{other} is not one of SISKIN_LONG_…"))),
     }
 }
@@ -91,7 +91,7 @@ pub unsafe extern "C" fn siskin_encoder_new(
             looking(model, |model| {
                 let encoder = model.encoder(options)?;
                 let remote = Remote::new(encoder.stop_handle());
-                let (embed, long) = (EmbedOptions::of(model)?, Long::Refuse);
+                let (embed, long) = (EmbedOptions::of(model)?, LongTextMode::Refuse);
                 Ok((EncoderState { encoder, embed, long, vectors: Vec::new(), found: Vec::new() }, remote))
             })
         })
@@ -408,7 +408,7 @@ pub unsafe extern "C" fn siskin_encoder_found_count(
     unsafe {
         guard::shared(encoder, |state| {
             let count = place("count", count)?;
-            let none = || PendingError::argument("index", format!("there is no text {index}"));
+            let none = || PendingError::argument("index", format!("text {index} is out of range"));
             count.write(state.found.get(index).ok_or_else(none)?.len());
             Ok(())
         })

@@ -60,7 +60,7 @@ pub struct siskin_error {
 
 /// The contents of a [`siskin_error`]. As with handles, its first field is a magic word.
 #[repr(C)]
-struct Told {
+struct ErrorObject {
     magic: [u8; 8],
     code: i32,
     /// Both are NUL-terminated.
@@ -70,7 +70,7 @@ struct Told {
 
 const MAGIC: [u8; 8] = *b"SISKerro";
 
-static OUT_OF_MEMORY: Told = Told {
+static OUT_OF_MEMORY: ErrorObject = ErrorObject {
     magic: MAGIC,
     code: SISKIN_ERROR_OUT_OF_MEMORY,
     message: Cow::Borrowed(b"there is no memory left, not even for an error\0"),
@@ -145,9 +145,9 @@ fn ended(text: String) -> Cow<'static, [u8]> {
 /// Allocates the error object of a failure.
 pub(crate) fn told(failure: PendingError) -> *mut siskin_error {
     let PendingError { code, place, message } = failure;
-    let object = Told { magic: MAGIC, code, message: ended(message), place: ended(place) };
+    let object = ErrorObject { magic: MAGIC, code, message: ended(message), place: ended(place) };
     // SAFETY: the size is not zero.
-    let memory = unsafe { std::alloc::alloc(std::alloc::Layout::new::<Told>()) }.cast::<Told>();
+    let memory = unsafe { std::alloc::alloc(std::alloc::Layout::new::<ErrorObject>()) }.cast::<ErrorObject>();
     if memory.is_null() {
         return (&raw const OUT_OF_MEMORY).cast_mut().cast();
     }
@@ -160,8 +160,8 @@ pub(crate) fn told(failure: PendingError) -> *mut siskin_error {
 ///
 /// # Safety
 /// The pointer is null, or an error of the library that was not freed.
-unsafe fn behind<'a>(error: *const siskin_error) -> Option<&'a Told> {
-    let told = error.cast::<Told>();
+unsafe fn behind<'a>(error: *const siskin_error) -> Option<&'a ErrorObject> {
+    let told = error.cast::<ErrorObject>();
     if told.is_null() || !told.is_aligned() {
         return None;
     }
@@ -215,7 +215,7 @@ pub unsafe extern "C" fn siskin_error_free(error: *mut siskin_error) {
     if is_static || unsafe { behind(error) }.is_none() {
         return;
     }
-    let told = error.cast::<Told>();
+    let told = error.cast::<ErrorObject>();
     // SAFETY: `told` allocated it with this layout, and the caller returns ownership.
     unsafe {
         (*told).magic = [0; 8];

@@ -9,24 +9,24 @@ mod arguments;
 mod callback;
 mod encoder;
 mod error;
-mod found;
 mod governor;
 mod guard;
 mod log;
 mod memory;
 mod model;
 mod model_options;
+mod predictions;
 mod sampler;
+mod seq2seq_options;
 mod session;
 mod session_options;
 mod session_state;
 mod stop;
+mod strings;
 #[cfg(feature = "ffi-testing")]
 mod testing;
 #[cfg(test)]
 mod tests;
-mod texts;
 mod transcriber;
 mod version;
 mod writer;
-mod writing;

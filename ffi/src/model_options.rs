@@ -40,12 +40,12 @@ pub(crate) struct Options {
     pub(crate) cache: siskin_convert::PackedCache,
     #[cfg(feature = "import")]
     pub(crate) recipe: Option<siskin_convert::Recipe>,
-    adapter: Option<Beside>,
+    adapter: Option<AdapterOption>,
     progress: Option<Progress>,
 }
 
 /// The adapter of a model.
-struct Beside {
+struct AdapterOption {
     adapter: Adapter,
     any_base: bool,
 }
@@ -59,7 +59,7 @@ impl Options {
 
     /// Opens the model in an open file.
     pub(crate) fn model(&self, file: File) -> siskin::Result<Model> {
-        let Some(Beside { adapter, any_base }) = &self.adapter else {
+        let Some(AdapterOption { adapter, any_base }) = &self.adapter else {
             return Model::from_file(file, &self.model);
         };
         if !any_base {
@@ -85,7 +85,7 @@ impl Handle for siskin_model_options {
 
 /// Reports packing progress to the host.
 #[cfg(feature = "import")]
-pub(crate) struct Teller<'a> {
+pub(crate) struct ProgressCallback<'a> {
     progress: Option<&'a Progress>,
     total: AtomicU64,
     done: AtomicU64,
@@ -94,14 +94,14 @@ pub(crate) struct Teller<'a> {
 
 #[cfg(feature = "import")]
 impl Options {
-    pub(crate) fn teller(&self) -> Teller<'_> {
+    pub(crate) fn teller(&self) -> ProgressCallback<'_> {
         let (total, done) = (AtomicU64::new(0), AtomicU64::new(0));
-        Teller { progress: self.progress.as_ref(), total, done, cancelled: AtomicBool::new(false) }
+        ProgressCallback { progress: self.progress.as_ref(), total, done, cancelled: AtomicBool::new(false) }
     }
 }
 
 #[cfg(feature = "import")]
-impl Teller<'_> {
+impl ProgressCallback<'_> {
     fn tell(&self) {
         let Some(Progress { function, foreign }) = self.progress else { return };
         let (done, total) = (self.done.load(Ordering::Relaxed), self.total.load(Ordering::Relaxed));
@@ -113,7 +113,7 @@ impl Teller<'_> {
 }
 
 #[cfg(feature = "import")]
-impl siskin_convert::ProgressSink for Teller<'_> {
+impl siskin_convert::ProgressSink for ProgressCallback<'_> {
     fn total(&self, bytes: u64) {
         self.total.store(bytes, Ordering::Relaxed);
         self.tell();
@@ -253,7 +253,7 @@ pub unsafe extern "C" fn siskin_model_options_set_adapter(
         guard::alone(options, |options, ()| {
             let path = text_or_none("path", path, length)?;
             let adapter = path.map(Adapter::open).transpose()?;
-            options.adapter = adapter.map(|adapter| Beside { adapter, any_base });
+            options.adapter = adapter.map(|adapter| AdapterOption { adapter, any_base });
             Ok(())
         })
     }

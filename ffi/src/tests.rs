@@ -2,10 +2,10 @@
 
 use std::mem::offset_of;
 
-use crate::found::siskin_found;
 use crate::governor::siskin_pace_stats;
 use crate::memory::siskin_memory;
 use crate::model::siskin_model_info;
+use crate::predictions::siskin_found;
 use crate::session::{siskin_choice, siskin_piece};
 use crate::session_state::siskin_stats;
 use crate::transcriber::siskin_segment;

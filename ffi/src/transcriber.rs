@@ -2,7 +2,7 @@
 
 use std::ffi::c_char;
 
-use siskin::audio::Sound;
+use siskin::audio::AudioSamples;
 use siskin::speech::{TranscribeOptions, Transcriber, Transcript};
 
 use crate::arguments::{SizedOutput, place, text_or_none, truth, values, whole};
@@ -178,7 +178,7 @@ pub unsafe extern "C" fn siskin_transcriber_hear(
         guard::alone(transcriber, |state, remote| {
             remote.check()?;
             let samples = values("samples", samples, count)?.to_vec();
-            state.hear(&Sound { rate, samples })
+            state.hear(&AudioSamples { rate, samples })
         })
     }
 }
@@ -200,7 +200,7 @@ pub unsafe extern "C" fn siskin_transcriber_hear_pcm16(
     unsafe {
         guard::alone(transcriber, |state, remote| {
             remote.check()?;
-            state.hear(&Sound::from_pcm16(values("bytes", bytes, length)?, rate, channels)?)
+            state.hear(&AudioSamples::from_pcm16(values("bytes", bytes, length)?, rate, channels)?)
         })
     }
 }
@@ -220,13 +220,13 @@ pub unsafe extern "C" fn siskin_transcriber_hear_wav(
     unsafe {
         guard::alone(transcriber, |state, remote| {
             remote.check()?;
-            state.hear(&Sound::from_wav(values("bytes", bytes, length)?)?)
+            state.hear(&AudioSamples::from_wav(values("bytes", bytes, length)?)?)
         })
     }
 }
 
 impl TranscriberState {
-    fn hear(&mut self, sound: &Sound) -> Outcome {
+    fn hear(&mut self, sound: &AudioSamples) -> Outcome {
         self.transcript = self.transcriber.transcribe(sound, &self.options)?;
         Ok(())
     }

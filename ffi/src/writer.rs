@@ -2,16 +2,16 @@
 
 use std::ffi::c_char;
 
-use siskin::seq2seq::{GeneratedText, Writing};
-use siskin::{Seq2seq, WriterOptions};
+use siskin::seq2seq::{GeneratedText, Seq2seqGenerateOptions};
+use siskin::{Seq2seq, Seq2seqOptions};
 
 use crate::arguments::{SizedOutput, place};
 use crate::error::{PendingError, siskin_error};
 use crate::guard::{self, Handle, looking};
 use crate::model::siskin_model;
+use crate::seq2seq_options::siskin_writing;
 use crate::stop::{Remote, siskin_stop, stop_now, stop_of};
-use crate::texts::siskin_texts;
-use crate::writing::siskin_writing;
+use crate::strings::siskin_texts;
 
 /// Generates a text for each text of a batch: translations, summaries, continuations. One call at a time may use it,
 /// from any thread. Freed with `siskin_writer_free`.
@@ -70,10 +70,10 @@ pub unsafe extern "C" fn siskin_writer_new(
     // SAFETY: guaranteed by the caller.
     unsafe {
         guard::made(out, || {
-            let usual = WriterOptions::default();
+            let usual = Seq2seqOptions::default();
             let rows = if rows == 0 { usual.rows } else { rows };
             let writer =
-                looking(model, |model| Ok(model.writer(WriterOptions { rows, context, ..usual })?))?;
+                looking(model, |model| Ok(model.writer(Seq2seqOptions { rows, context, ..usual })?))?;
             let remote = Remote::new(writer.stop_handle());
             Ok((WriterState { writer, written: Vec::new() }, remote))
         })
@@ -97,7 +97,7 @@ pub unsafe extern "C" fn siskin_writer_write(
         guard::alone(writer, |state, remote| {
             remote.check()?;
             let writing = match writing.is_null() {
-                true => Writing::of(state.writer.model())?,
+                true => Seq2seqGenerateOptions::of(state.writer.model())?,
                 false => looking(writing, |writing| Ok(writing.clone()))?,
             };
             looking(texts, |texts| {
@@ -123,7 +123,7 @@ pub unsafe extern "C" fn siskin_writer_count(
     unsafe {
         guard::shared(writer, |state| {
             let count = place("count", count)?;
-            let none = || PendingError::argument("index", format!("there is no text {index}"));
+            let none = || PendingError::argument("index", format!("text {index} is out of range"));
             count.write(state.written.get(index).ok_or_else(none)?.len());
             Ok(())
         })

@@ -7,7 +7,7 @@ use siskin_kernels::ops::matmul::Input;
 use siskin_kernels::ops::quantize::{QuantizedRowLayout, QuantizedRowReader};
 
 use crate::graph::Graph;
-use crate::plan::ProductPart;
+use crate::plan::MatmulPart;
 
 /// Receives the rows that are multiplied by weight matrices.
 pub trait Observer: Send {
@@ -28,7 +28,7 @@ pub(crate) struct Observation<'a> {
 
 impl Observation<'_> {
     /// Passes `count` rows of `input` to the observer.
-    pub(crate) fn show(self, parts: &[ProductPart], columns: usize, count: usize, input: Input<'_>) {
+    pub(crate) fn show(self, parts: &[MatmulPart], columns: usize, count: usize, input: Input<'_>) {
         let mut names: Vec<&str> =
             parts.iter().map(|part| self.graph.weights[part.weight].name.as_str()).collect();
         // The gate and up halves of one matrix are adjacent parts with the same name.

@@ -11,14 +11,14 @@ use std::sync::{Arc, Mutex};
 
 use crate::activation_observer::{Observation, Observer};
 use crate::cache::{CacheOptions, CacheShape, KvCache, Saved};
-use crate::exec::cpu::{Apart, Workspace};
+use crate::exec::cpu::{SequenceParallel, Workspace};
 use crate::exec::{self, Batch, Distances, TokenRow};
 use crate::external_backend::SequenceHistory;
 use crate::graph::{Attention, Graph, pass};
 use crate::model::Inner;
 use crate::plan::{Arena, BufferView, Plan, Weights};
 use crate::session::Window;
-use crate::thread_pool::Team;
+use crate::thread_pool::ThreadPool;
 use crate::{Error, ErrorKind, ExecutorKind, Result};
 
 /// Options for creating a context.
@@ -55,7 +55,7 @@ struct Stage {
     plan: Plan,
     workspace: Workspace,
     /// State for sequence parallelism, if the plan supports it.
-    apart: Option<Apart>,
+    apart: Option<SequenceParallel>,
     distances: Distances,
     /// Whether the graph reads the caller's global-attention marks.
     marks: bool,
@@ -81,7 +81,7 @@ impl Stage {
             Ok((plan, workspace, words))
         };
         let (plan, workspace, words) = planned(rows, threads)?;
-        let apart = Apart::new(&plan, threads, |rows| planned(rows, 1))?;
+        let apart = SequenceParallel::new(&plan, threads, |rows| planned(rows, 1))?;
         let words = apart.as_ref().map_or(0, |apart| apart.all_words(plan.wanted)).max(words);
         let distances = Distances::new(attentions.into_iter(), weights, reach);
         let (marks, looks_beside) = (graph.marks(), graph.looks_beside());
@@ -115,7 +115,7 @@ pub struct Context {
     outputs: BufferView,
     arena: Arena,
     cache: KvCache,
-    team: Team,
+    team: ThreadPool,
     batch: Batch,
     /// Outputs of backends without an arena: the reference and external backends.
     reference: Vec<Vec<f32>>,
@@ -179,7 +179,7 @@ impl Context {
         Ok(Self {
             arena: Arena::new(stages.words)?,
             cache: KvCache::new(stages.attentions(), stages.states(), options.cache)?,
-            team: Team::new(model.options.threads)?,
+            team: ThreadPool::new(model.options.threads)?,
             batch: Batch::with_capacity(rows, outputs),
             reference: Vec::new(),
             history: SequenceHistory::default(),

@@ -64,7 +64,7 @@ impl RowCount {
 
 /// What an external model computes.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Outline {
+pub struct BackendInterface {
     /// The meaning of the encoder's output rows; `None` if the model has no encoder.
     pub reads: Option<OutputHead>,
     /// Columns of these rows.
@@ -84,7 +84,7 @@ pub struct Outline {
 /// An external backend. [`Model::of_engine`](crate::Model::of_engine) creates a model from it.
 pub trait ExternalBackend: Send + Sync {
     /// Describes the model; must return the same on every call.
-    fn outline(&self) -> Outline;
+    fn outline(&self) -> BackendInterface;
 
     /// Returns a sentence on how the model runs, for the user.
     fn note(&self) -> String;
@@ -120,7 +120,7 @@ pub(crate) static FAMILY: Family = Family {
 };
 
 /// Returns hyper-parameters and empty graphs that match an outline.
-pub(crate) fn shape(outline: &Outline) -> (ModelConfig, Graphs) {
+pub(crate) fn shape(outline: &BackendInterface) -> (ModelConfig, Graphs) {
     let context = outline.context.clamp(1, 1 << 26);
     let hyper = ModelConfig {
         width: outline.hidden.unwrap_or(0),
@@ -154,19 +154,19 @@ pub(crate) fn shape(outline: &Outline) -> (ModelConfig, Graphs) {
 /// call.
 #[derive(Default)]
 pub(crate) struct SequenceHistory {
-    sequences: Vec<Seen>,
+    sequences: Vec<SequenceTokens>,
 }
 
 #[derive(Clone, Default)]
-struct Seen {
+struct SequenceTokens {
     tokens: Vec<u32>,
     memory: Option<Arc<RowCount>>,
 }
 
 impl SequenceHistory {
-    fn of(&mut self, sequence: usize) -> &mut Seen {
+    fn of(&mut self, sequence: usize) -> &mut SequenceTokens {
         if self.sequences.len() <= sequence {
-            self.sequences.resize(sequence + 1, Seen::default());
+            self.sequences.resize(sequence + 1, SequenceTokens::default());
         }
         &mut self.sequences[sequence]
     }
@@ -230,8 +230,8 @@ mod tests {
     struct Counts;
 
     impl ExternalBackend for Counts {
-        fn outline(&self) -> Outline {
-            Outline {
+        fn outline(&self) -> BackendInterface {
+            BackendInterface {
                 reads: Some(OutputHead::Hidden),
                 columns: 2,
                 hidden: Some(2),

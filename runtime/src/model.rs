@@ -20,7 +20,7 @@ use crate::governor::Governor;
 use crate::graph::Graph;
 use crate::graph::pass::{self, layers::LayerSet};
 use crate::plan::{Plan, Weights};
-use crate::seq2seq::{Seq2seq, WriterOptions};
+use crate::seq2seq::{Seq2seq, Seq2seqOptions};
 use crate::session::{Session, SessionMemory, SessionOptions};
 use crate::template::ChatTemplate;
 use crate::thread_pool;
@@ -440,7 +440,7 @@ impl Model {
     }
 
     /// Creates a sequence-to-sequence generator.
-    pub fn writer(&self, options: WriterOptions) -> Result<Seq2seq> {
+    pub fn writer(&self, options: Seq2seqOptions) -> Result<Seq2seq> {
         Seq2seq::new(self.clone(), options)
     }
 

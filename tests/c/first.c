@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
-// Says what went wrong, and lets go of it.
+// Prints an error and frees it.
 static int failed(siskin_error *error) {
     if (error == NULL) return 0;
     fprintf(stderr, "%s: %s\n", siskin_error_place(error), siskin_error_message(error));

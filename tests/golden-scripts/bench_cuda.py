@@ -11,7 +11,7 @@ does not depend on what they say. Masked tokens are 15 % on both sides; Transfor
 nonetheless, Siskin those of masked ones.
 
 `--sanitize` runs four steps of a model of two layers under compute-sanitizer instead, so that recorded graphs are played
-too: memcheck, racecheck and initcheck, in bf16, fp16, and bf16 with products of eight bits.
+too: memcheck, racecheck and initcheck, in bf16, fp16, and bf16 with fp8 matmuls.
 """
 import argparse
 import json

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes tiny models whose texts may leave early, and what models give without some of their layers.
+"""Writes tiny models with early exits, and the outputs of models with skipped layers.
 
 Usage: python3 tests/golden-scripts/make_exits.py tests/data
 

@@ -74,7 +74,7 @@ impl Emulated {
         };
         // fp8 matmuls require that the summed dimension is contiguous.
         if matrix.turned != (which == 1) || !matrix.stride.is_multiple_of(16) {
-            return Err(Error::argument("emulated device", format!("{matrix:?} of eight bits")));
+            return Err(Error::argument("emulated device", format!("{matrix:?} in fp8")));
         }
         let rows = shape[which];
         let mut bytes = vec![0; rows * matrix.stride];

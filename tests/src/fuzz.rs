@@ -117,13 +117,13 @@ fn reseal(data: &[u8]) -> Option<Vec<u8>> {
 
 /// Loads an untrusted result cache file: unchanged, and with a corrected hash.
 pub fn memo(data: &[u8]) {
-    use siskin::result_cache::{Key, Memo, MemoOptions};
+    use siskin::result_cache::{Key, ResultCache, ResultCacheOptions};
     let sealed = data.split_last_chunk::<32>().map(|(body, _)| {
         let hash = blake3::hash(body);
         [body, hash.as_bytes()].concat()
     });
     for data in std::iter::once(data).chain(sealed.as_deref()) {
-        let memo = Memo::new(MemoOptions { bytes: 4096, ..MemoOptions::default() });
+        let memo = ResultCache::new(ResultCacheOptions { bytes: 4096, ..ResultCacheOptions::default() });
         if memo.load(data).is_err() {
             continue;
         }
@@ -132,7 +132,7 @@ pub fn memo(data: &[u8]) {
         for key in keys {
             let _ = (memo.get(&key), memo.near(&key, &[1.0, 0.0, -1.0], 0.1));
         }
-        let again = Memo::new(MemoOptions { bytes: 4096, ..MemoOptions::default() });
+        let again = ResultCache::new(ResultCacheOptions { bytes: 4096, ..ResultCacheOptions::default() });
         assert!(again.load(&memo.to_bytes()).is_ok(), "what was read can be written");
         assert_eq!(again.to_bytes(), memo.to_bytes());
     }
@@ -159,8 +159,8 @@ pub fn documents(data: &[u8]) {
 /// Opens an untrusted file of packed tokens, reads it, and trains on it.
 pub fn tokens(data: &[u8]) {
     use siskin_trainer::data::task::{Causal, Packing, SpecialTokens};
-    use siskin_trainer::data::{Loader, LoaderOptions, PackedFile, Position, Records};
-    let Ok(packed) = PackedFile::from_bytes(siskin::file::Bytes::new(data.to_vec())) else { return };
+    use siskin_trainer::data::{Loader, LoaderOptions, PackedTokenFile, Position, Records};
+    let Ok(packed) = PackedTokenFile::from_bytes(siskin::file::Bytes::new(data.to_vec())) else { return };
     for record in 0..packed.count() {
         for part in 0..packed.parts() {
             let Ok(list) = packed.list(record, part) else { continue };
@@ -320,7 +320,7 @@ pub fn tokenizer_json(data: &[u8]) {
 
 /// Reads an untrusted WAVE file, at its own sample rate and at that of models.
 pub fn wav(data: &[u8]) {
-    let Ok(sound) = siskin::audio::Sound::from_wav(data) else { return };
+    let Ok(sound) = siskin::audio::AudioSamples::from_wav(data) else { return };
     assert!(sound.rate > 0 && sound.samples.iter().all(|sample| sample.is_finite()));
     let _ = sound.resampled();
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 use siskin::beam_search::{EarlyStopping, FinishedHypothesis, SearchOptions};
 use siskin::file::File;
-use siskin::logits_processors::Rules;
+use siskin::logits_processors::LogitsProcessorOptions;
 use siskin_convert::{OpenOptions, PackedCache, open_any};
 
 use crate::paths;
@@ -50,7 +50,7 @@ fn case(case: &Value) -> SearchCase {
     let options = &case["options"];
     let count = |key: &str, usual: u64| options[key].as_u64().unwrap_or(usual) as usize;
     let number = |key: &str, usual: f64| options[key].as_f64().unwrap_or(usual) as f32;
-    let rules = Rules {
+    let rules = LogitsProcessorOptions {
         ends: ids(&options["eos_token_id"]),
         repetition_penalty: number("repetition_penalty", 1.0),
         no_repeat: count("no_repeat_ngram_size", 0),

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use siskin::file::{Bytes, File};
 use siskin::{Adapter, AdapterPart, ErrorKind, ExecutorKind, Model, ModelOptions};
 use siskin_convert::import::{peft, safetensors};
-use siskin_convert::{Beside, open_adapter};
+use siskin_convert::{AdapterSource, open_adapter};
 use siskin_tests::{golden, gradients, paths};
 use siskin_trainer::adapters::{self, AdapterKind, AdapterOptions};
 use siskin_trainer::batch::TrainingBatch;
@@ -319,7 +319,7 @@ fn what_fits_no_model_is_refused() {
 fn adapters_of_peft_compute_what_pytorch_computes() {
     let golden = golden::load("qwen2");
     let folder = paths::data("adapters").join("peft");
-    let adapter = open_adapter(Beside { path: &folder, any_base: false }, &golden.file).unwrap();
+    let adapter = open_adapter(AdapterSource { path: &folder, any_base: false }, &golden.file).unwrap();
     assert_eq!((adapter.parts.len(), adapter.base), (6, None));
     let io = std::fs::read(folder.join("io.safetensors")).unwrap();
     let io = safetensors::parse(Bytes::new(io)).unwrap();

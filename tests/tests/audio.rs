@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot read its inputs fails")]
 
-use siskin::audio::{Mel, Sound, WindowFeatures};
+use siskin::audio::{AudioSamples, Mel, WindowFeatures};
 use siskin::file::Bytes;
 use siskin_convert::import::safetensors::{self, SafetensorsTensor};
 use siskin_tests::paths;
@@ -131,7 +131,7 @@ fn wave_files_hold_what_libsndfile_reads() {
             other => panic!("{other} is new"),
         };
         let bytes = std::fs::read(paths::data("audio").join(format!("{name}.wav"))).unwrap();
-        let sound = Sound::from_wav(&bytes).unwrap();
+        let sound = AudioSamples::from_wav(&bytes).unwrap();
         assert_eq!(sound.rate, rate, "{name}");
         let expected: Vec<_> =
             expected.data.as_chunks::<8>().0.iter().map(|bytes| f64::from_le_bytes(*bytes)).collect();

@@ -6,7 +6,7 @@
 mod adapters;
 #[path = "cuda/common.rs"]
 mod common;
-#[path = "cuda/eights.rs"]
+#[path = "cuda/fp8.rs"]
 mod eights;
 #[path = "cuda/losses.rs"]
 mod losses;

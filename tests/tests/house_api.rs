@@ -19,7 +19,7 @@ fn public_items_are_the_committed_ones() {
     }
     for path in tree.paths.iter().filter(|path| path.starts_with("tests/house/api-")) {
         if !apis.iter().any(|(package, _)| house::snapshot_path(package) == *path) {
-            breaches.push(format!("{path}:1: there is no such library crate"));
+            breaches.push(format!("{path}:1: the library crate does not exist"));
         }
     }
     house::assert_clean("Public items changed: if it is meant, run `cargo xtask api --bless`.", &breaches);

@@ -6,11 +6,13 @@ use std::path::Path;
 
 use serde_json::json;
 use siskin::beam_search::{FinishedHypothesis, SearchOptions};
-use siskin::encoder::{Long, Tokens};
+use siskin::encoder::{LongTextMode, Tokens};
 use siskin::file::File;
 use siskin::sample::SamplerOptions;
 use siskin::seq2seq::GeneratedText;
-use siskin::{CpuFeatures, ErrorKind, ExecutorKind, Model, SessionOptions, WriterOptions, Writing};
+use siskin::{
+    CpuFeatures, ErrorKind, ExecutorKind, Model, Seq2seqGenerateOptions, Seq2seqOptions, SessionOptions,
+};
 use siskin_convert::{OpenOptions, PackedCache, open_any};
 use siskin_tests::golden::model;
 use siskin_tests::paths;
@@ -104,11 +106,14 @@ fn texts_together_are_written_as_each_alone() {
         let mut first: Vec<Vec<Vec<GeneratedText>>> = Vec::new();
         for (threads, rows, batch) in [(1, 1, 1), (2, 40, 64), (2, 7, 1000)] {
             let model = opened(&file, threads);
-            let options = WriterOptions { rows, batch, context: 48, ..WriterOptions::default() };
+            let options = Seq2seqOptions { rows, batch, context: 48, ..Seq2seqOptions::default() };
             let mut writer = model.writer(options).expect("a writer opens");
             for (index, case) in cases.iter().enumerate() {
-                let writing =
-                    Writing { search: case.options.clone(), around: around.clone(), ..Writing::default() };
+                let writing = Seq2seqGenerateOptions {
+                    search: case.options.clone(),
+                    around: around.clone(),
+                    ..Seq2seqGenerateOptions::default()
+                };
                 let written = writer.write(&texts, &writing).expect("texts are written");
                 assert!(!differs(&found(&written[index]), &case.found), "{name}, case {index}: {written:?}");
                 match first.get(index) {
@@ -128,15 +133,15 @@ fn drawn_texts_are_the_same_for_a_seed_wherever_they_stand() {
     let model = opened(&file, 2);
     let search = SearchOptions { beams: 1, best: 3, max_tokens: 8, ..SearchOptions::default() };
     let sampler = SamplerOptions { seed: 5, ..SamplerOptions::default() };
-    let writing = Writing { search, sampler, ..Writing::default() };
-    let mut writer = model.writer(WriterOptions { rows: 7, ..WriterOptions::default() }).unwrap();
+    let writing = Seq2seqGenerateOptions { search, sampler, ..Seq2seqGenerateOptions::default() };
+    let mut writer = model.writer(Seq2seqOptions { rows: 7, ..Seq2seqOptions::default() }).unwrap();
     let texts = ["t4 t5 t6", "t9", "t30 t31 t32 t33", "t9"];
     let all = writer.write(&texts, &writing).unwrap();
     assert_eq!(all[1], all[3]);
     assert_ne!(all[0], all[1]);
     assert!(all[0][0] != all[0][1] && all[0].len() == 3, "each has a seed of its own");
     assert_eq!(writer.write(&texts[..1], &writing).unwrap()[0], all[0]);
-    let greedy = Writing { sampler: SamplerOptions::greedy(), ..writing };
+    let greedy = Seq2seqGenerateOptions { sampler: SamplerOptions::greedy(), ..writing };
     assert_eq!(writer.write(&texts, &greedy).unwrap_err().kind(), ErrorKind::Argument);
 }
 
@@ -145,33 +150,39 @@ fn long_texts_are_refused_cut_or_read_in_parts() {
     let file = spelled("long", "golden-texts/bart", &[], &json!({}));
     let model = opened(&file, 2);
     let search = SearchOptions { beams: 2, max_tokens: 5, ..SearchOptions::default() };
-    let mut writing = Writing { search, around: Some((vec![0], vec![2])), ..Writing::default() };
-    let mut writer = model.writer(WriterOptions { source: 8, ..WriterOptions::default() }).unwrap();
+    let mut writing = Seq2seqGenerateOptions {
+        search,
+        around: Some((vec![0], vec![2])),
+        ..Seq2seqGenerateOptions::default()
+    };
+    let mut writer = model.writer(Seq2seqOptions { source: 8, ..Seq2seqOptions::default() }).unwrap();
     let ids: Vec<u32> = (10..25).collect();
     let texts = [text(&ids)];
     let error = writer.write(&texts, &writing).unwrap_err();
     assert_eq!((error.kind(), error.place()), (ErrorKind::TooLong, "text 0: text"));
-    let parts = |writer: &mut siskin::Seq2seq, writing: &Writing, parts: &[&[u32]]| {
+    let parts = |writer: &mut siskin::Seq2seq, writing: &Seq2seqGenerateOptions, parts: &[&[u32]]| {
         let texts: Vec<String> = parts.iter().map(|ids| text(ids)).collect();
-        let all = writer.write(&texts, &Writing { long: Long::Refuse, ..writing.clone() }).unwrap();
+        let all = writer
+            .write(&texts, &Seq2seqGenerateOptions { long: LongTextMode::Refuse, ..writing.clone() })
+            .unwrap();
         let tokens: Vec<u32> = all.iter().flat_map(|one| one[0].tokens.clone()).collect();
         (tokens, all.iter().map(|one| &*one[0].text).collect::<Vec<_>>().join(" "))
     };
-    let got = |writer: &mut siskin::Seq2seq, writing: &Writing| {
+    let got = |writer: &mut siskin::Seq2seq, writing: &Seq2seqGenerateOptions| {
         let one = writer.write(&texts, writing).unwrap().remove(0).remove(0);
         (one.tokens, one.text)
     };
-    writing.long = Long::Cut;
+    writing.long = LongTextMode::Cut;
     assert_eq!(got(&mut writer, &writing), parts(&mut writer, &writing, &[&ids[..6]]));
-    writing.long = Long::Window { overlap: 0 };
+    writing.long = LongTextMode::Window { overlap: 0 };
     assert_eq!(
         got(&mut writer, &writing),
         parts(&mut writer, &writing, &[&ids[..6], &ids[6..12], &ids[12..]])
     );
-    writing.long = Long::Window { overlap: 2 };
+    writing.long = LongTextMode::Window { overlap: 2 };
     let want = parts(&mut writer, &writing, &[&ids[..6], &ids[4..10], &ids[8..14], &ids[12..]]);
     assert_eq!(got(&mut writer, &writing), want);
-    writing.long = Long::Window { overlap: 6 };
+    writing.long = LongTextMode::Window { overlap: 6 };
     assert_eq!(writer.write(&texts, &writing).unwrap_err().kind(), ErrorKind::TooLong);
 }
 
@@ -179,29 +190,35 @@ fn long_texts_are_refused_cut_or_read_in_parts() {
 fn languages_are_told_as_each_family_was_taught() {
     let words = &[(3, "__de__"), (4, "__en__"), (2, "</s>")];
     let m2m = opened(&spelled("m2m", "golden-texts/m2m", words, &json!({})), 2);
-    let writing = Writing::translation(&m2m, Some("de"), Some("en")).unwrap();
+    let writing = Seq2seqGenerateOptions::translation(&m2m, Some("de"), Some("en")).unwrap();
     assert_eq!(writing.around, Some((vec![3], vec![2])));
     assert_eq!(writing.search.rules.forced_first, Some(4));
-    assert_eq!(Writing::translation(&m2m, Some("de"), Some("fr")).unwrap_err().kind(), ErrorKind::Argument);
-    assert_eq!(Writing::translation(&m2m, None, Some("en")).unwrap_err().kind(), ErrorKind::Argument);
-    let mut writer = m2m.writer(WriterOptions::default()).unwrap();
+    assert_eq!(
+        Seq2seqGenerateOptions::translation(&m2m, Some("de"), Some("fr")).unwrap_err().kind(),
+        ErrorKind::Argument
+    );
+    assert_eq!(
+        Seq2seqGenerateOptions::translation(&m2m, None, Some("en")).unwrap_err().kind(),
+        ErrorKind::Argument
+    );
+    let mut writer = m2m.writer(Seq2seqOptions::default()).unwrap();
     let texts = writer.translate(&["t9 t10", "t11"], "de", "en").unwrap();
     assert!(texts.iter().all(|candidates| candidates[0].tokens[0] == 4));
 
     let words = &[(3, "de_DE"), (4, "en_XX"), (2, "</s>")];
     let fifty = opened(&spelled("mbart50", "golden-texts/mbart", words, &json!({})), 2);
-    let writing = Writing::translation(&fifty, Some("de"), Some("en_XX")).unwrap();
+    let writing = Seq2seqGenerateOptions::translation(&fifty, Some("de"), Some("en_XX")).unwrap();
     assert_eq!((writing.around, writing.search.rules.forced_first), (Some((vec![3], vec![2])), Some(4)));
     let first = spelled("mbart", "golden-texts/mbart", words, &json!({"decoder_start_token_id": 4}));
-    let writing = Writing::translation(&opened(&first, 1), Some("de"), Some("en")).unwrap();
+    let writing = Seq2seqGenerateOptions::translation(&opened(&first, 1), Some("de"), Some("en")).unwrap();
     assert_eq!((writing.around, writing.start), (Some((vec![], vec![2, 3])), vec![4]));
 
     let words = &[(3, ">>deu<<"), (4, ">>nld<<"), (0, "</s>")];
     let many = opened(&spelled("marian-many", "golden-texts/marian", words, &json!({})), 2);
-    let writing = Writing::translation(&many, None, Some("deu")).unwrap();
+    let writing = Seq2seqGenerateOptions::translation(&many, None, Some("deu")).unwrap();
     assert_eq!(writing.around.map(|around| around.0), Some(vec![3]));
     let one = opened(&spelled("marian", "golden-texts/marian", &[], &json!({})), 2);
-    assert_eq!(Writing::translation(&one, None, None).unwrap().around, None);
+    assert_eq!(Seq2seqGenerateOptions::translation(&one, None, None).unwrap().around, None);
 }
 
 #[test]
@@ -211,14 +228,14 @@ fn tasks_bring_their_prefix_and_their_settings() {
             "max_length": 200, "no_repeat_ngram_size": 3, "prefix": "summarize: "},
         "translation_en_to_de": {"num_beams": 3, "prefix": "translate English to German: "}}});
     let t5 = opened(&spelled("t5-tasks", "golden-texts/t5", &[], &tasks), 2);
-    let summary = Writing::summary(&t5).unwrap();
+    let summary = Seq2seqGenerateOptions::summary(&t5).unwrap();
     assert_eq!(summary.before, "summarize: ");
     let SearchOptions { beams, length_penalty, max_tokens, rules, .. } = &summary.search;
     assert_eq!((*beams, *length_penalty, *max_tokens), (4, 2.0, 199));
     assert_eq!((rules.min_length, rules.no_repeat, &rules.ends), (30, 3, &vec![1]));
-    let writing = Writing::translation(&t5, Some("en"), Some("de")).unwrap();
+    let writing = Seq2seqGenerateOptions::translation(&t5, Some("en"), Some("de")).unwrap();
     assert_eq!((&*writing.before, writing.search.beams), ("translate English to German: ", 3));
-    let writing = Writing::translation(&t5, Some("de"), Some("Dutch")).unwrap();
+    let writing = Seq2seqGenerateOptions::translation(&t5, Some("de"), Some("Dutch")).unwrap();
     assert_eq!((&*writing.before, writing.search.beams), ("translate German to Dutch: ", 1));
 }
 
@@ -245,8 +262,8 @@ fn what_cannot_be_searched_is_refused() {
         assert_eq!(kind(&mut session, &wrong), ErrorKind::Argument, "{wrong:?}");
     }
     assert_eq!(session.position(), 2, "a search leaves the session as it was");
-    let mut writer = model.writer(WriterOptions { context: 8, ..WriterOptions::default() }).unwrap();
-    let writing = Writing { search: fine, ..Writing::default() };
+    let mut writer = model.writer(Seq2seqOptions { context: 8, ..Seq2seqOptions::default() }).unwrap();
+    let writing = Seq2seqGenerateOptions { search: fine, ..Seq2seqGenerateOptions::default() };
     let long = text(&(10..18).collect::<Vec<_>>());
     assert_eq!(writer.write(&[long], &writing).unwrap_err().kind(), ErrorKind::TooLong);
     assert_eq!(writer.write(&[""], &writing).unwrap_err().kind(), ErrorKind::Argument);
@@ -256,13 +273,13 @@ fn what_cannot_be_searched_is_refused() {
 #[test]
 fn what_would_have_no_effect_is_refused() {
     let model = opened(&spelled("effects", "golden-texts/bart", &[], &json!({})), 1);
-    let mut writer = model.writer(WriterOptions::default()).unwrap();
-    let mut place = |writing: &Writing| {
+    let mut writer = model.writer(Seq2seqOptions::default()).unwrap();
+    let mut place = |writing: &Seq2seqGenerateOptions| {
         let error = writer.write(&["t4 t5"], writing).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Argument, "{error}");
         error.place().to_owned()
     };
-    let rules = |rules: siskin::logits_processors::Rules| SearchOptions {
+    let rules = |rules: siskin::logits_processors::LogitsProcessorOptions| SearchOptions {
         rules,
         max_tokens: 4,
         ..Default::default()
@@ -275,37 +292,63 @@ fn what_would_have_no_effect_is_refused() {
         (SearchOptions { beams: 2, diversity: 0.5, ..Default::default() }, "diversity"),
         (SearchOptions { beams: 2, best: 3, ..Default::default() }, "best"),
         (SearchOptions { beams: 1, best: 3, ..Default::default() }, "best"),
-        (rules(siskin::logits_processors::Rules { min_tokens: 5, ..Default::default() }), "min_tokens"),
         (
-            rules(siskin::logits_processors::Rules { suppress: vec![3, far], ..Default::default() }),
+            rules(siskin::logits_processors::LogitsProcessorOptions { min_tokens: 5, ..Default::default() }),
+            "min_tokens",
+        ),
+        (
+            rules(siskin::logits_processors::LogitsProcessorOptions {
+                suppress: vec![3, far],
+                ..Default::default()
+            }),
             "suppress",
         ),
         (
-            rules(siskin::logits_processors::Rules { bad_words: vec![vec![far]], ..Default::default() }),
+            rules(siskin::logits_processors::LogitsProcessorOptions {
+                bad_words: vec![vec![far]],
+                ..Default::default()
+            }),
             "bad_words",
         ),
         (
-            rules(siskin::logits_processors::Rules { forced_first: Some(far), ..Default::default() }),
+            rules(siskin::logits_processors::LogitsProcessorOptions {
+                forced_first: Some(far),
+                ..Default::default()
+            }),
             "forced_first",
         ),
     ] {
-        let writing = Writing { search: search.clone(), ..Writing::default() };
+        let writing = Seq2seqGenerateOptions { search: search.clone(), ..Seq2seqGenerateOptions::default() };
         assert_eq!(place(&writing), want, "{search:?}");
         let one = SearchOptions { beams: search.beams.min(1), ..search.clone() };
-        if search.rules != siskin::logits_processors::Rules::default() {
-            assert_eq!(place(&Writing { search: one, ..Writing::default() }), want, "{search:?}");
+        if search.rules != siskin::logits_processors::LogitsProcessorOptions::default() {
+            assert_eq!(
+                place(&Seq2seqGenerateOptions { search: one, ..Seq2seqGenerateOptions::default() }),
+                want,
+                "{search:?}"
+            );
         }
     }
     let search = SearchOptions { beams: 2, ..Default::default() };
-    let writing = Writing { search, sampler: SamplerOptions::default(), ..Writing::default() };
+    let writing = Seq2seqGenerateOptions {
+        search,
+        sampler: SamplerOptions::default(),
+        ..Seq2seqGenerateOptions::default()
+    };
     assert_eq!(place(&writing), "sampler");
     let search = SearchOptions { beams: 1, best: 5000, ..Default::default() };
-    let writing = Writing { search, sampler: SamplerOptions::default(), ..Writing::default() };
+    let writing = Seq2seqGenerateOptions {
+        search,
+        sampler: SamplerOptions::default(),
+        ..Seq2seqGenerateOptions::default()
+    };
     assert_eq!(place(&writing), "best");
     // Settings for tokens outside the vocabulary are ignored.
     let config = json!({"suppress_tokens": [5, far], "bad_words_ids": [[far], [6]]});
-    let rules =
-        Writing::of(&opened(&spelled("absent", "golden-texts/bart", &[], &config), 1)).unwrap().search.rules;
+    let rules = Seq2seqGenerateOptions::of(&opened(&spelled("absent", "golden-texts/bart", &[], &config), 1))
+        .unwrap()
+        .search
+        .rules;
     assert_eq!((rules.suppress, rules.bad_words), (vec![5], vec![vec![6]]));
 }
 
@@ -313,14 +356,18 @@ fn what_would_have_no_effect_is_refused() {
 fn parts_of_a_long_text_give_the_likeliest_wholes() {
     let model = opened(&spelled("wholes", "golden-texts/bart", &[], &json!({})), 2);
     let search = SearchOptions { beams: 3, best: 3, max_tokens: 5, ..SearchOptions::default() };
-    let mut writing = Writing { search, around: Some((vec![0], vec![2])), ..Writing::default() };
-    let mut writer = model.writer(WriterOptions { source: 8, ..WriterOptions::default() }).unwrap();
+    let mut writing = Seq2seqGenerateOptions {
+        search,
+        around: Some((vec![0], vec![2])),
+        ..Seq2seqGenerateOptions::default()
+    };
+    let mut writer = model.writer(Seq2seqOptions { source: 8, ..Seq2seqOptions::default() }).unwrap();
     let ids: Vec<u32> = (10..22).collect();
     let parts = writer.write(&[text(&ids[..6]), text(&ids[6..])], &writing).unwrap();
     let mut want: Vec<f64> =
         parts[0].iter().flat_map(|a| parts[1].iter().map(|b| (a.score + b.score) / 2.0)).collect();
     want.sort_by(|a, b| b.total_cmp(a));
-    writing.long = Long::Window { overlap: 0 };
+    writing.long = LongTextMode::Window { overlap: 0 };
     let got = writer.write(&[text(&ids)], &writing).unwrap().remove(0);
     let scores: Vec<f64> = got.iter().map(|one| one.score).collect();
     assert_eq!(scores, want[..3]);
@@ -339,10 +386,17 @@ fn a_session_reads_its_prompt_where_the_model_has_an_encoder() {
     };
     let (first, second) = (say("t9 t10 t11"), say("t40"));
     assert_eq!(say("t9 t10 t11"), first, "what was read before is forgotten");
-    let mut writer = model.writer(WriterOptions { context: 48, ..WriterOptions::default() }).unwrap();
-    let search = SearchOptions { beams: 1, max_tokens: 6, ..Writing::of(&model).unwrap().search };
-    let rules = siskin::logits_processors::Rules { ends: search.rules.ends.clone(), ..Default::default() };
-    let writing = Writing { search: SearchOptions { rules, ..search }, ..Writing::default() };
+    let mut writer = model.writer(Seq2seqOptions { context: 48, ..Seq2seqOptions::default() }).unwrap();
+    let search =
+        SearchOptions { beams: 1, max_tokens: 6, ..Seq2seqGenerateOptions::of(&model).unwrap().search };
+    let rules = siskin::logits_processors::LogitsProcessorOptions {
+        ends: search.rules.ends.clone(),
+        ..Default::default()
+    };
+    let writing = Seq2seqGenerateOptions {
+        search: SearchOptions { rules, ..search },
+        ..Seq2seqGenerateOptions::default()
+    };
     let all = writer.write(&["t9 t10 t11", "t40"], &writing).unwrap();
     let squeeze = |text: &str| text.split_whitespace().collect::<String>();
     assert_eq!([squeeze(&all[0][0].text), squeeze(&all[1][0].text)], [squeeze(&first), squeeze(&second)]);

@@ -1,6 +1,6 @@
 //! Speech with Whisper base, if downloaded by `cargo xtask model`: the same tokens as CTranslate2.
 
-use siskin::audio::{RATE, Sound};
+use siskin::audio::{AudioSamples, RATE};
 use siskin::speech::{TranscribeOptions, Transcriber};
 use siskin::{ErrorKind, Model, ModelOptions};
 use siskin_convert::{OpenOptions, PackedCache, Recipe, open_any};
@@ -13,9 +13,9 @@ fn model() -> Option<Model> {
     Some(Model::from_file(file, &ModelOptions::default()).expect("the model opens"))
 }
 
-fn sound(name: &str) -> Sound {
+fn sound(name: &str) -> AudioSamples {
     let bytes = std::fs::read(paths::data("speech").join(format!("{name}.wav"))).expect("the sound is there");
-    Sound::from_wav(&bytes).expect("the sound is read")
+    AudioSamples::from_wav(&bytes).expect("the sound is read")
 }
 
 #[test]
@@ -49,7 +49,7 @@ fn long_sounds_go_on_where_a_segment_ended_and_silence_says_nothing() {
     let Some(model) = model() else { return };
     let mut transcriber = Transcriber::new(&model, None).expect("the model listens");
     let once = sound("english");
-    let nothing = Sound { rate: RATE, samples: vec![0.0; 40 * RATE as usize] };
+    let nothing = AudioSamples { rate: RATE, samples: vec![0.0; 40 * RATE as usize] };
     let options = TranscribeOptions::default();
     assert_eq!(transcriber.transcribe(&nothing, &options).expect("silence is heard"), Default::default());
     let mut long = nothing;

@@ -11,8 +11,8 @@ use siskin_tests::golden;
 use siskin_tests::training::{Notes, TrainingFolder, base, material, run};
 use siskin_trainer::data::source::Body;
 use siskin_trainer::data::{
-    self, PackedFile, PackedWriter, Reading, Records, Sink, Split, SplitSide, TaskBatch, TokenizedDocument,
-    TrainingTask, packed,
+    self, PackedTokenFile, PackedWriter, Reading, Records, Sink, Split, SplitSide, TaskBatch,
+    TokenizedDocument, TrainingTask, packed,
 };
 use siskin_trainer::random::Random;
 use siskin_trainer::run::{Material, OpenedBase, Run, RunConfig, RunEnd, learned_tokenizer, measure};
@@ -511,7 +511,7 @@ fn texts_that_may_be_missing_need_no_name() {
         config.data.fields = fields.iter().map(|name| (*name).to_owned()).collect();
         let packed = place.0.join("a.tokens");
         siskin_trainer::run::pack(&config, &base(), &packed)?;
-        let packed = PackedFile::open(packed)?;
+        let packed = PackedTokenFile::open(packed)?;
         Ok::<_, siskin::Error>((packed.parts(), packed.list(0, packed.parts() - 1)?.is_empty()))
     };
     assert_eq!(pack(&["a", "b"]).unwrap(), (2, false));

@@ -12,7 +12,7 @@ pub(super) struct JsonFields<'a>(BTreeMap<String, &'a RawValue>);
 impl<'a> JsonFields<'a> {
     pub(super) fn read(line: &'a str) -> Result<Self> {
         let fields = serde_json::from_str(line).map(Self);
-        fields.map_err(|error| Error::argument("", format!("is no JSON object: {error}")))
+        fields.map_err(|error| Error::argument("", format!("is not a JSON object: {error}")))
     }
 
     pub(super) fn has(&self, name: &str) -> bool {

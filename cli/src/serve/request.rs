@@ -10,7 +10,7 @@ use crate::transcribe::HearingArgs;
 use crate::writing::SearchArgs;
 use serde::de::{Deserializer, Visitor};
 use serde::{Deserialize, Serialize};
-use siskin::encoder::Long;
+use siskin::encoder::LongTextMode;
 use siskin::template::Message;
 use siskin::{Error, ErrorKind, Result};
 
@@ -53,7 +53,7 @@ impl<'a> Deserialize<'a> for Id {
 /// A valid request.
 pub(super) struct Request {
     pub(super) id: Option<Id>,
-    pub(super) ask: Ask,
+    pub(super) ask: RequestKind,
 }
 
 /// An invalid request.
@@ -73,30 +73,30 @@ impl Refusal {
 }
 
 /// A parsed line.
-pub(super) enum Heard {
+pub(super) enum ParsedLine {
     Request(Box<Request>),
     /// Stop the requests with this id.
     Stop(Id),
 }
 
 /// Text generation options.
-pub(super) struct TextAsk {
+pub(super) struct TextRequest {
     pub(super) max_tokens: usize,
     pub(super) stop: Vec<String>,
     pub(super) sampler: SamplerArgs,
 }
 
 /// The task of a request.
-pub(super) enum Ask {
-    Chat { messages: Vec<Message>, text: TextAsk },
-    Prompt { prompt: String, special: bool, text: TextAsk },
-    Embed { texts: Vec<String>, vectors: VectorArgs, long: Long },
-    Rerank { texts: Vec<String>, question: String, long: Long },
-    Classify { texts: Vec<String>, long: Long },
-    Tag { texts: Vec<String>, long: Long },
-    Answer { texts: Vec<String>, question: String, long: Long },
+pub(super) enum RequestKind {
+    Chat { messages: Vec<Message>, text: TextRequest },
+    Prompt { prompt: String, special: bool, text: TextRequest },
+    Embed { texts: Vec<String>, vectors: VectorArgs, long: LongTextMode },
+    Rerank { texts: Vec<String>, question: String, long: LongTextMode },
+    Classify { texts: Vec<String>, long: LongTextMode },
+    Tag { texts: Vec<String>, long: LongTextMode },
+    Answer { texts: Vec<String>, question: String, long: LongTextMode },
     FillMask { texts: Vec<String>, top: usize },
-    Write { texts: Vec<String>, task: RequestTask, search: Box<SearchArgs>, long: Long },
+    Write { texts: Vec<String>, task: RequestTask, search: Box<SearchArgs>, long: LongTextMode },
     Transcribe { sound: Vec<u8>, hearing: HearingArgs },
     Stats,
 }
@@ -108,7 +108,7 @@ pub(super) enum RequestTask {
     Summarize,
 }
 
-type Reader = fn(&str, JsonFields<'_>) -> Result<Ask>;
+type Reader = fn(&str, JsonFields<'_>) -> Result<RequestKind>;
 
 /// The field that identifies each kind of request. If several are present the first wins: the others may be options.
 const KINDS: [(&str, Reader); 13] = [
@@ -131,19 +131,19 @@ const KINDS: [(&str, Reader); 13] = [
 const MOST_TEXTS: usize = 4096;
 
 impl Request {
-    pub(super) fn read(line: &str) -> std::result::Result<Heard, Refusal> {
+    pub(super) fn read(line: &str) -> std::result::Result<ParsedLine, Refusal> {
         let refused = |error| Refusal { id: None, error };
         let mut fields = JsonFields::read(line).map_err(refused)?;
         let id: Option<Id> = fields.take("id").map_err(refused)?;
         Self::of(&id, fields).map_err(|error| Refusal { id, error })
     }
 
-    fn of(id: &Option<Id>, mut fields: JsonFields<'_>) -> Result<Heard> {
+    fn of(id: &Option<Id>, mut fields: JsonFields<'_>) -> Result<ParsedLine> {
         if fields.has("stop") && !KINDS.iter().any(|(name, _)| fields.has(name)) {
             let stop = fields.need("stop")?;
             fields.end()?;
             return match id {
-                None => Ok(Heard::Stop(stop)),
+                None => Ok(ParsedLine::Stop(stop)),
                 Some(_) => Err(Error::argument("id", "a stop has no answer; leave its name out")),
             };
         }
@@ -152,7 +152,7 @@ impl Request {
             Error::argument("request", format!("has no task; give one of {}, stop", names.join(", ")))
         })?;
         let ask = kind.1(kind.0, fields)?;
-        Ok(Heard::Request(Box::new(Self { id: id.clone(), ask })))
+        Ok(ParsedLine::Request(Box::new(Self { id: id.clone(), ask })))
     }
 }
 
@@ -170,89 +170,89 @@ fn texts(name: &str, fields: &mut JsonFields<'_>) -> Result<Vec<String>> {
     }
 }
 
-fn long(fields: &mut JsonFields<'_>, overlap: usize) -> Result<Long> {
+fn long(fields: &mut JsonFields<'_>, overlap: usize) -> Result<LongTextMode> {
     fields.some::<LongArgs>(&["long", "overlap"])?.read(overlap)
 }
 
-fn chat(name: &str, mut fields: JsonFields<'_>) -> Result<Ask> {
+fn chat(name: &str, mut fields: JsonFields<'_>) -> Result<RequestKind> {
     let messages: Vec<Message> = fields.need(name)?;
     if messages.is_empty() {
         return Err(Error::argument(name, "has no messages; give one at least"));
     }
-    Ok(Ask::Chat { messages, text: text(fields)? })
+    Ok(RequestKind::Chat { messages, text: text(fields)? })
 }
 
-fn prompt(name: &str, mut fields: JsonFields<'_>) -> Result<Ask> {
+fn prompt(name: &str, mut fields: JsonFields<'_>) -> Result<RequestKind> {
     let (prompt, special) = (fields.need(name)?, fields.take("special")?.unwrap_or_default());
-    Ok(Ask::Prompt { prompt, special, text: text(fields)? })
+    Ok(RequestKind::Prompt { prompt, special, text: text(fields)? })
 }
 
-fn text(mut fields: JsonFields<'_>) -> Result<TextAsk> {
+fn text(mut fields: JsonFields<'_>) -> Result<TextRequest> {
     let max_tokens = fields.take("max_tokens")?.unwrap_or(usize::MAX);
     let stop = fields.take("stop")?.unwrap_or_default();
     let sampler: SamplerArgs = fields.rest()?;
     sampler.options()?;
-    Ok(TextAsk { max_tokens, stop, sampler })
+    Ok(TextRequest { max_tokens, stop, sampler })
 }
 
-fn embed(name: &str, mut fields: JsonFields<'_>) -> Result<Ask> {
+fn embed(name: &str, mut fields: JsonFields<'_>) -> Result<RequestKind> {
     let (texts, long) = (texts(name, &mut fields)?, long(&mut fields, OVERLAP)?);
-    Ok(Ask::Embed { texts, long, vectors: fields.rest()? })
+    Ok(RequestKind::Embed { texts, long, vectors: fields.rest()? })
 }
 
-fn rerank(name: &str, mut fields: JsonFields<'_>) -> Result<Ask> {
+fn rerank(name: &str, mut fields: JsonFields<'_>) -> Result<RequestKind> {
     let (texts, question) = (texts(name, &mut fields)?, fields.need("question")?);
     let long = fields.take::<LongText>("long")?.unwrap_or_default().whole()?;
     fields.end()?;
-    Ok(Ask::Rerank { texts, question, long })
+    Ok(RequestKind::Rerank { texts, question, long })
 }
 
-fn classify(name: &str, mut fields: JsonFields<'_>) -> Result<Ask> {
+fn classify(name: &str, mut fields: JsonFields<'_>) -> Result<RequestKind> {
     let texts = texts(name, &mut fields)?;
     let long = fields.take::<LongText>("long")?.unwrap_or_default().whole()?;
     fields.end()?;
-    Ok(Ask::Classify { texts, long })
+    Ok(RequestKind::Classify { texts, long })
 }
 
-fn tag(name: &str, mut fields: JsonFields<'_>) -> Result<Ask> {
+fn tag(name: &str, mut fields: JsonFields<'_>) -> Result<RequestKind> {
     let (texts, long) = (texts(name, &mut fields)?, long(&mut fields, OVERLAP)?);
     fields.end()?;
-    Ok(Ask::Tag { texts, long })
+    Ok(RequestKind::Tag { texts, long })
 }
 
-fn answer(name: &str, mut fields: JsonFields<'_>) -> Result<Ask> {
+fn answer(name: &str, mut fields: JsonFields<'_>) -> Result<RequestKind> {
     let (texts, question) = (texts(name, &mut fields)?, fields.need("question")?);
     let long = long(&mut fields, OVERLAP)?;
     fields.end()?;
-    Ok(Ask::Answer { texts, question, long })
+    Ok(RequestKind::Answer { texts, question, long })
 }
 
-fn fill_mask(name: &str, mut fields: JsonFields<'_>) -> Result<Ask> {
+fn fill_mask(name: &str, mut fields: JsonFields<'_>) -> Result<RequestKind> {
     let (texts, top) = (texts(name, &mut fields)?, fields.take("top")?.unwrap_or(fill_mask::TOP));
     fields.end()?;
-    Ok(Ask::FillMask { texts, top })
+    Ok(RequestKind::FillMask { texts, top })
 }
 
-fn write(name: &str, mut fields: JsonFields<'_>) -> Result<Ask> {
+fn write(name: &str, mut fields: JsonFields<'_>) -> Result<RequestKind> {
     let (texts, long) = (texts(name, &mut fields)?, long(&mut fields, 0)?);
     let task = match name {
         "translate" => RequestTask::Translate { from: fields.take("from")?, to: fields.take("to")? },
         "summarize" => RequestTask::Summarize,
         _ => RequestTask::Generate,
     };
-    Ok(Ask::Write { texts, task, search: Box::new(fields.rest()?), long })
+    Ok(RequestKind::Write { texts, task, search: Box::new(fields.rest()?), long })
 }
 
-fn transcribe(name: &str, mut fields: JsonFields<'_>) -> Result<Ask> {
+fn transcribe(name: &str, mut fields: JsonFields<'_>) -> Result<RequestKind> {
     let sound: String = fields.need(name)?;
-    Ok(Ask::Transcribe { sound: base64::decode(&sound)?, hearing: fields.rest()? })
+    Ok(RequestKind::Transcribe { sound: base64::decode(&sound)?, hearing: fields.rest()? })
 }
 
-fn stats(name: &str, mut fields: JsonFields<'_>) -> Result<Ask> {
+fn stats(name: &str, mut fields: JsonFields<'_>) -> Result<RequestKind> {
     let wanted: bool = fields.need(name)?;
     fields.end()?;
     match wanted {
-        true => Ok(Ask::Stats),
+        true => Ok(RequestKind::Stats),
         false => Err(Error::new(ErrorKind::Argument, name, "must be true")),
     }
 }

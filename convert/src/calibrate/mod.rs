@@ -3,10 +3,10 @@
 //! For block types, a column's squared error is weighted by the mean square of its activations. Row types use the full
 //! second moments as well: a rounding error is propagated to the columns that remain, as in GPTQ.
 
-mod guide;
+mod gptq;
 mod moments;
 
-pub(crate) use guide::{Guide, OutputErrors};
+pub(crate) use gptq::{Gptq, OutputErrors};
 
 use crate::progress::ProgressSink;
 use crate::{OpenOptions, PackedCache, open_any};
@@ -32,7 +32,7 @@ pub struct Calibration {
     /// Number of tokens processed.
     tokens: usize,
     /// The factors computed last: matrices with the same input follow each other.
-    last: Mutex<Option<(Arc<SecondMoments>, Arc<Guide>)>>,
+    last: Mutex<Option<(Arc<SecondMoments>, Arc<Gptq>)>>,
 }
 
 /// Collects moments while the model runs.
@@ -129,13 +129,13 @@ impl Calibration {
     }
 
     /// Returns the GPTQ factors of the matrix, for row types.
-    pub(crate) fn guide(&self, matrix: &str) -> Option<Arc<Guide>> {
+    pub(crate) fn guide(&self, matrix: &str) -> Option<Arc<Gptq>> {
         let moments = self.seen.get(matrix)?;
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         match &*last {
             Some((of, guide)) if Arc::ptr_eq(of, moments) => Some(Arc::clone(guide)),
             _ => {
-                let guide = Arc::new(Guide::new(moments)?);
+                let guide = Arc::new(Gptq::new(moments)?);
                 *last = Some((Arc::clone(moments), Arc::clone(&guide)));
                 Some(guide)
             }

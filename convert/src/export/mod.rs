@@ -6,7 +6,7 @@
 mod gguf;
 pub(crate) mod model;
 mod onnx;
-mod reread;
+mod round_trip;
 mod safetensors;
 mod settings;
 mod tensors;

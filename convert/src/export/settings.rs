@@ -1,7 +1,7 @@
 //! Hyper-parameters under the keys of Hugging Face.
 
 use super::model::ExportModel;
-use super::reread::{self, Told};
+use super::round_trip::{self, AcceptedDifferences};
 use crate::import::{BIDIRECTIONAL, defaults};
 use serde_json::{Map, Value, json};
 use siskin::arch::{ConfigReader, Family, ModelConfig, Topology};
@@ -217,7 +217,7 @@ fn check(model: &ExportModel<'_>, kind: &str, config: &Map<String, Value>) -> Re
     let has = |name: &str| model.file.tensor(name).is_some();
     let (_, own) = model.family.build(&model.config, &has)?;
     let read = Family::of_hugging_face(kind)?.build(&ConfigReader::new(config), &has);
-    reread::check(own, read, "safetensors", Told::default())
+    round_trip::check(own, read, "safetensors", AcceptedDifferences::default())
 }
 
 /// Returns true if the class has the number of KV heads in its configuration even if it equals the number of heads.

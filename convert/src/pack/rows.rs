@@ -1,7 +1,7 @@
 //! Rows of one tensor, read from the source and packed panel by panel.
 
 use super::target::WeightTarget;
-use crate::calibrate::{Guide, OutputErrors};
+use crate::calibrate::{Gptq, OutputErrors};
 use crate::import::SourceTensor;
 use siskin::arch::{ModelConfig, TensorTransform};
 use siskin::graph::{Weight, WeightRole};
@@ -52,7 +52,7 @@ pub(super) enum RoundingMethod {
     /// With a weight for each column's squared error.
     Weighted(Vec<f32>),
     /// With GPTQ, minimizing the error of the outputs.
-    Guided(Arc<Guide>),
+    Guided(Arc<Gptq>),
 }
 
 impl<'a> TensorRows<'a> {

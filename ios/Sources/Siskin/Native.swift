@@ -71,7 +71,7 @@ func number<T: FixedWidthInteger>(_ value: Int, _ place: String, as type: T.Type
 /// Returns the path of a file URL.
 func path(_ url: URL) throws(SiskinError) -> String {
     guard url.isFileURL else {
-        throw SiskinError(.argument, place: url.absoluteString, message: "is no file; models are never downloaded")
+        throw SiskinError(.argument, place: url.absoluteString, message: "is not a file; models are never downloaded")
     }
     return url.path(percentEncoded: false)
 }

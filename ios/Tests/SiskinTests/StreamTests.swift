@@ -69,7 +69,7 @@ final class StreamTests: XCTestCase {
             if taken.tokens.count == 5 { break }
         }
         let written = try await session.stats().tokens
-        XCTAssertEqual(written, 5, "nothing is computed that nobody takes")
+        XCTAssertEqual(written, 5, "tokens are computed on demand")
         while let piece = try await session.next() { taken.add(piece) }
         XCTAssertEqual(taken, expected)
         // The next prompt works as usual.

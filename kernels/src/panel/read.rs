@@ -14,7 +14,7 @@ use half::f16;
 pub struct SubBlock {
     /// The integers, after offset or codebook; zero from `count` on.
     pub values: [i16; 32],
-    /// Number of columns: 32 or 16, or 0 if there is no such sub-block.
+    /// Number of columns: 32 or 16, or 0 if the sub-block is out of range.
     pub count: usize,
     /// The scale.
     pub scale: f32,

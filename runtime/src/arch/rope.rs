@@ -2,7 +2,7 @@
 //! (arXiv:2402.13753) scaling.
 
 use super::{ConfigReader, ModelConfig};
-use crate::graph::{Growth, Rope, Stretch};
+use crate::graph::{Rope, RopeScaling, RopeScalingRule};
 use crate::{Error, Result};
 
 /// The source of the scaling parameters.
@@ -183,7 +183,7 @@ fn dynamic(scaling: &Scaling<'_>, hyper: &ModelConfig, plain: &[f64], base: f64)
         let message = format!("dynamic scaling by {factor} of {} pairs from {length} tokens", plain.len());
         return Err(Error::unsupported(format!("config.{}", scaling.object), message));
     }
-    let stretch = Some(Stretch { length, growth: Growth::Base { base, factor } });
+    let stretch = Some(RopeScaling { length, growth: RopeScalingRule::Base { base, factor } });
     Ok(Rope { frequencies: narrow(plain), magnitude: 1.0, stretch })
 }
 
@@ -272,7 +272,10 @@ fn longrope(scaling: &Scaling<'_>, hyper: &ModelConfig, plain: &[f64]) -> Result
     // LongRoPE: short factors up to the original length; beyond it, long factors for all tokens of the sequence.
     let frequencies = divided("short_factor")?;
     let stretch = match factor > 1.0 {
-        true => Some(Stretch { length: original as usize, growth: Growth::Other(divided("long_factor")?) }),
+        true => Some(RopeScaling {
+            length: original as usize,
+            growth: RopeScalingRule::Other(divided("long_factor")?),
+        }),
         false => None,
     };
     let factor = scaling.number("factor", "rope.scaling.factor")?.unwrap_or(factor);
@@ -369,7 +372,7 @@ mod tests {
         check(&long.frequencies, [0, 1, 2, 3, 4, 5, 6, 7].map(|pair| 5000_f64.powf(-f64::from(pair) / 8.0)));
         let stretch = long.stretch.unwrap();
         assert_eq!(stretch.length, 64);
-        let Growth::Other(frequencies) = stretch.growth else { panic!("{:?}", stretch.growth) };
+        let RopeScalingRule::Other(frequencies) = stretch.growth else { panic!("{:?}", stretch.growth) };
         check(
             &frequencies,
             [

@@ -1,6 +1,6 @@
 //! Audio input: WAVE files, resampling and log-mel features.
 //!
-//! A [`Sound`] is one channel at some sample rate. [`Sound::resampled`] converts it to [`RATE`], and [`Mel`] turns a
+//! A [`AudioSamples`] is one channel at some sample rate. [`AudioSamples::resampled`] converts it to [`RATE`], and [`Mel`] turns a
 //! window of it into the [`WindowFeatures`] that Whisper-like encoders take.
 //!
 //! Results are bit-identical on every machine: sums have a fixed order, and sines and logarithms come from `libm`.
@@ -23,14 +23,14 @@ pub const RATE: u32 = 16_000;
 
 /// Mono audio.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Sound {
+pub struct AudioSamples {
     /// The sample rate, in Hz.
     pub rate: u32,
     /// The samples, all finite; full scale is −1 to 1.
     pub samples: Vec<f32>,
 }
 
-impl Sound {
+impl AudioSamples {
     /// Decodes a WAVE file: PCM of 8, 16, 24 or 32 bits or floats of 32 or 64, with any number of channels, which are
     /// mixed to their mean.
     ///

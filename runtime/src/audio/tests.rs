@@ -21,7 +21,7 @@ fn file(chunks: &[Vec<u8>]) -> Vec<u8> {
 
 /// Returns the place and the kind of the error.
 fn refusal(bytes: &[u8]) -> (String, ErrorKind) {
-    let error = Sound::from_wav(bytes).unwrap_err();
+    let error = AudioSamples::from_wav(bytes).unwrap_err();
     (error.place().to_owned(), error.kind())
 }
 
@@ -37,8 +37,8 @@ fn codings_have_their_scale() {
     ];
     for (codec, bits, data, expected) in rows {
         let format = format(codec, 1, 7, bits / 8, bits);
-        let sound = Sound::from_wav(&file(&[format, chunk("data", data)])).unwrap();
-        assert_eq!(sound, Sound { rate: 7, samples: expected.to_vec() }, "codec {codec}, {bits} bits");
+        let sound = AudioSamples::from_wav(&file(&[format, chunk("data", data)])).unwrap();
+        assert_eq!(sound, AudioSamples { rate: 7, samples: expected.to_vec() }, "codec {codec}, {bits} bits");
     }
 }
 
@@ -47,11 +47,11 @@ fn channels_are_mixed_and_other_chunks_passed_over() {
     let data = [1_i16, 2, 6, -4, -4, 5].map(|sample| (sample * 1024).to_le_bytes()).concat();
     let chunks =
         [chunk("LIST", b"odd"), format(1, 3, 48_000, 6, 16), chunk("JUNK", b"x"), chunk("data", &data)];
-    let sound = Sound::from_wav(&file(&chunks)).unwrap();
+    let sound = AudioSamples::from_wav(&file(&chunks)).unwrap();
     assert_eq!(sound.samples, [3.0 / 32.0, -1.0 / 32.0]);
-    assert_eq!(Sound::from_pcm16(&data, 48_000, 3).unwrap(), sound);
+    assert_eq!(AudioSamples::from_pcm16(&data, 48_000, 3).unwrap(), sound);
     let loud = [i32::MAX.to_le_bytes(); 3].concat();
-    let sound = Sound::from_wav(&file(&[format(1, 3, 1, 12, 32), chunk("data", &loud)])).unwrap();
+    let sound = AudioSamples::from_wav(&file(&[format(1, 3, 1, 12, 32), chunk("data", &loud)])).unwrap();
     assert_eq!(sound.samples, [1.0]);
 }
 
@@ -61,7 +61,7 @@ fn a_length_that_the_writer_did_not_know_goes_to_the_end() {
     let length = bytes.len() - 12;
     for unknown in [u32::MAX, 0] {
         bytes[length..length + 4].copy_from_slice(&unknown.to_le_bytes());
-        assert_eq!(Sound::from_wav(&bytes).unwrap().samples, [0.5, 0.25, 0.5, 0.25]);
+        assert_eq!(AudioSamples::from_wav(&bytes).unwrap().samples, [0.5, 0.25, 0.5, 0.25]);
     }
 }
 
@@ -69,8 +69,8 @@ fn a_length_that_the_writer_did_not_know_goes_to_the_end() {
 fn an_empty_sound_is_a_sound() {
     let empty = [format(1, 2, 8_000, 4, 16), chunk("data", &[]), chunk("LIST", &[7; 12])];
     for chunks in [&empty[..2], &empty[..]] {
-        let sound = Sound::from_wav(&file(chunks)).unwrap().resampled().unwrap();
-        assert_eq!(sound, Sound { rate: RATE, samples: vec![] });
+        let sound = AudioSamples::from_wav(&file(chunks)).unwrap().resampled().unwrap();
+        assert_eq!(sound, AudioSamples { rate: RATE, samples: vec![] });
     }
 }
 
@@ -124,7 +124,7 @@ fn what_is_wrong_is_named() {
         assert_eq!(refusal(&bytes), (place.to_owned(), kind));
     }
     let place = |bytes: &[u8], rate, channels| {
-        Sound::from_pcm16(bytes, rate, channels).unwrap_err().place().to_owned()
+        AudioSamples::from_pcm16(bytes, rate, channels).unwrap_err().place().to_owned()
     };
     assert_eq!(place(&[0; 4], 0, 1), "pcm.rate");
     assert_eq!(place(&[0; 4], 1, 0), "pcm.channels");

@@ -4,7 +4,7 @@
 //! `fmt ` describes the samples in `data` and precedes it; all other chunks are skipped. The length after `RIFF` is
 //! ignored, as writers that cannot seek leave it wrong.
 
-use super::{Sound, room_for};
+use super::{AudioSamples, room_for};
 use crate::{Error, Result};
 
 const PCM: u16 = 1;
@@ -61,7 +61,7 @@ struct Format {
 }
 
 /// Parses the bytes of a file.
-pub(super) fn parse(bytes: &[u8]) -> Result<Sound> {
+pub(super) fn parse(bytes: &[u8]) -> Result<AudioSamples> {
     let mut rest = after_header(bytes)?;
     let mut format = None;
     let mut index = 0_usize;
@@ -92,7 +92,7 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Sound> {
 }
 
 /// Decodes raw 16-bit PCM and mixes the channels to their mean.
-pub(super) fn headerless(bytes: &[u8], rate: u32, channels: u16) -> Result<Sound> {
+pub(super) fn headerless(bytes: &[u8], rate: u32, channels: u16) -> Result<AudioSamples> {
     if rate == 0 {
         return Err(Error::argument("pcm.rate", "the rate is 0; give the samples in a second"));
     }
@@ -193,7 +193,7 @@ fn coding(codec: u16, bits: u16) -> Result<Coding> {
     }
 }
 
-fn decode(format: &Format, data: &[u8]) -> Result<Sound> {
+fn decode(format: &Format, data: &[u8]) -> Result<AudioSamples> {
     let channels = usize::from(format.channels);
     let frame = channels * format.coding.bytes();
     if !data.len().is_multiple_of(frame) {
@@ -208,7 +208,7 @@ fn decode(format: &Format, data: &[u8]) -> Result<Sound> {
         Coding::Float32 => mix(data, channels, f32::from_le_bytes),
         Coding::Float64 => mix(data, channels, |bytes| f64::from_le_bytes(bytes) as f32),
     }?;
-    Ok(Sound { rate: format.rate, samples })
+    Ok(AudioSamples { rate: format.rate, samples })
 }
 
 /// Converts a 32-bit integer sample to f32, with full scale 1.

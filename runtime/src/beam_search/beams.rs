@@ -7,7 +7,7 @@ use siskin_kernels::ops::Kernels;
 use super::scores::{BeamCandidate, Best, Scorer, When, normalize};
 use super::{EarlyStopping, FinishedHypothesis, SearchOptions};
 use crate::Result;
-use crate::logits_processors::{ProcessorContext, RuleList};
+use crate::logits_processors::{LogitsProcessorList, ProcessorContext};
 
 /// A running hypothesis.
 #[derive(Clone, Debug)]
@@ -45,7 +45,7 @@ impl BeamSettings {
     pub(crate) fn new(options: &SearchOptions, choices: usize, kernels: Kernels) -> Result<Arc<Self>> {
         options.validate()?;
         options.rules.validate_for(choices)?;
-        let scorer = Scorer { rules: RuleList::new(&options.rules)?, when: When::After, kernels };
+        let scorer = Scorer { rules: LogitsProcessorList::new(&options.rules)?, when: When::After, kernels };
         Ok(Arc::new(Self { options: options.clone(), scorer, choices, counts_end: true }))
     }
 
@@ -54,7 +54,7 @@ impl BeamSettings {
     pub(crate) fn with_rules(
         options: &SearchOptions,
         choices: usize,
-        rules: RuleList,
+        rules: LogitsProcessorList,
         kernels: Kernels,
     ) -> Result<Arc<Self>> {
         options.validate()?;

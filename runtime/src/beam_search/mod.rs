@@ -10,18 +10,18 @@
 //! [`Context`]: crate::Context
 
 mod beams;
-mod draws;
 mod run;
+mod sampling;
 mod scores;
 #[cfg(test)]
 mod tests;
 
 pub(crate) use beams::{BeamSettings, Beams};
-pub(crate) use draws::{Drawing, Draws};
-pub(crate) use run::{Hunt, feed};
+pub(crate) use run::{BeamSearch, feed};
+pub(crate) use sampling::{SampledTexts, SamplingSettings};
 pub(crate) use scores::normalize;
 
-use crate::logits_processors::Rules;
+use crate::logits_processors::LogitsProcessorOptions;
 use crate::{Error, Result};
 
 /// Early stopping: when a search ends.
@@ -58,7 +58,7 @@ pub struct SearchOptions {
     /// The maximum number of tokens of a text, the end token included.
     pub max_tokens: usize,
     /// Logits processors. They change log-probabilities here, which are not renormalized afterwards.
-    pub rules: Rules,
+    pub rules: LogitsProcessorOptions,
 }
 
 impl Default for SearchOptions {
@@ -71,7 +71,7 @@ impl Default for SearchOptions {
             early: EarlyStopping::default(),
             best: 1,
             max_tokens: usize::MAX,
-            rules: Rules::default(),
+            rules: LogitsProcessorOptions::default(),
         }
     }
 }

@@ -47,12 +47,12 @@ pub(crate) fn feed(
 }
 
 /// The beam search of one prompt, with its sequences of the context.
-pub(crate) struct Hunt {
+pub(crate) struct BeamSearch {
     beams: Beams,
     sequences: Vec<usize>,
 }
 
-impl Hunt {
+impl BeamSearch {
     /// Starts `beams` in `sequence`, whose last token gave these logits. Call [`settle`](Self::settle) before the next
     /// step.
     pub(crate) fn begin(mut beams: Beams, sequence: usize, logits: &[f32], scratch: &mut Vec<f32>) -> Self {

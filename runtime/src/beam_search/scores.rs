@@ -3,7 +3,7 @@
 use siskin_kernels::ops::Kernels;
 use siskin_kernels::ops::activation::ActivationFunction;
 
-use crate::logits_processors::{ProcessorContext, RuleList};
+use crate::logits_processors::{LogitsProcessorList, ProcessorContext};
 
 /// When logits processors are applied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,7 +56,7 @@ pub(crate) fn normalize(sum: f64, length: usize, power: f32) -> f64 {
 /// The logits processors, and when they are applied.
 #[derive(Clone)]
 pub(super) struct Scorer {
-    pub rules: RuleList,
+    pub rules: LogitsProcessorList,
     pub when: When,
     pub kernels: Kernels,
 }

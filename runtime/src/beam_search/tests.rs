@@ -55,7 +55,7 @@ fn found(options: SearchOptions, shares: &[f32], most: usize) -> Vec<(Vec<u32>, 
 
 #[test]
 fn the_likeliest_texts_are_found() {
-    let rules = Rules { ends: vec![2], ..Rules::default() };
+    let rules = LogitsProcessorOptions { ends: vec![2], ..LogitsProcessorOptions::default() };
     let options = SearchOptions {
         beams: 3,
         best: 3,

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::text::numbered;
-use super::{Encoder, Long, TextWindow, Tokens};
+use super::{Encoder, LongTextMode, TextWindow, Tokens};
 use crate::context::OutputRows;
 use crate::graph::OutputHead;
 use crate::model::Model;
@@ -91,7 +91,7 @@ impl Encoder {
     }
 
     /// Returns the classes of each text, most likely or largest first.
-    pub fn classify<T: AsRef<str>>(&mut self, texts: &[T], long: Long) -> Result<Vec<Vec<Scored>>> {
+    pub fn classify<T: AsRef<str>>(&mut self, texts: &[T], long: LongTextMode) -> Result<Vec<Vec<Scored>>> {
         self.needs(OutputHead::Class, "classes")?;
         let inputs = self.first_parts(texts, long)?;
         let scores = self.first_rows(&inputs)?;
@@ -112,7 +112,12 @@ impl Encoder {
 
     /// Returns the relevance score of each text for the question, as computed by a cross-encoder. Only the order of
     /// scores is meaningful.
-    pub fn rerank<T: AsRef<str>>(&mut self, question: &str, texts: &[T], long: Long) -> Result<Vec<f32>> {
+    pub fn rerank<T: AsRef<str>>(
+        &mut self,
+        question: &str,
+        texts: &[T],
+        long: LongTextMode,
+    ) -> Result<Vec<f32>> {
         self.needs(OutputHead::Class, "pairs of texts")?;
         let pair = |(index, text): (usize, &T)| {
             let pairs = self.pairs(question, text.as_ref(), long);
@@ -130,7 +135,7 @@ impl Encoder {
 
     /// Returns the entities of each text: spans with a label other than `O`. A span may extend over several windows of
     /// a long text.
-    pub fn tag<T: AsRef<str>>(&mut self, texts: &[T], long: Long) -> Result<Vec<Vec<Entity>>> {
+    pub fn tag<T: AsRef<str>>(&mut self, texts: &[T], long: LongTextMode) -> Result<Vec<Vec<Entity>>> {
         self.needs(OutputHead::Label, "labels")?;
         let (owners, parts): (Vec<usize>, Vec<TextWindow>) =
             self.all_parts(&numbered(texts), long)?.into_iter().unzip();
@@ -185,7 +190,7 @@ impl Encoder {
     }
 
     /// Returns the first window of each text.
-    fn first_parts<T: AsRef<str>>(&self, texts: &[T], long: Long) -> Result<Vec<Tokens>> {
+    fn first_parts<T: AsRef<str>>(&self, texts: &[T], long: LongTextMode) -> Result<Vec<Tokens>> {
         let parts = self.all_parts(&numbered(texts), long)?;
         if parts.len() != texts.len() {
             let message = "a text has one class: cut it instead of reading it in parts";

@@ -18,7 +18,7 @@ pub enum ExitCriterion {
 
 /// The predictions of the heads for a sequence so far.
 #[derive(Clone, Copy, Debug, Default)]
-struct Said {
+struct ExitPredictions {
     class: Option<usize>,
     /// How many consecutive heads agreed with the one before them.
     again: usize,
@@ -36,7 +36,7 @@ impl ExitCriterion {
     }
 
     /// Returns whether a sequence with these scores exits.
-    fn is_enough(self, scores: &[f32], said: &mut Said) -> bool {
+    fn is_enough(self, scores: &[f32], said: &mut ExitPredictions) -> bool {
         match self {
             Self::Confidence(least) => softmax(scores).into_iter().any(|probability| probability >= least),
             Self::Entropy(most) => {
@@ -48,7 +48,7 @@ impl ExitCriterion {
                     |best: usize, class: usize| if scores[class] > scores[best] { class } else { best };
                 let class = (0..scores.len()).reduce(best);
                 let again = if said.class.is_some() && said.class == class { said.again + 1 } else { 0 };
-                *said = Said { class, again };
+                *said = ExitPredictions { class, again };
                 again >= count
             }
         }
@@ -75,7 +75,7 @@ impl Encoder {
             let text =
                 |(&index, &sequence): (&usize, &usize)| text(&texts[index], sequence, OutputRows::First);
             let pieces: Vec<SequenceInput<'_>> = batch.iter().zip(&self.sequences).map(text).collect();
-            let mut said = vec![Said::default(); batch.len()];
+            let mut said = vec![ExitPredictions::default(); batch.len()];
             let layers = &mut self.layers;
             context.read_in_parts(&pieces, &mut |look| {
                 let leaves = early.is_enough(look.scores, &mut said[look.text]) || look.last;
@@ -105,7 +105,7 @@ mod tests {
     #[test]
     fn patience_counts_heads_that_agree() {
         let leaves_at = |early: ExitCriterion, scores: &[[f32; 2]]| {
-            let mut said = Said::default();
+            let mut said = ExitPredictions::default();
             scores.iter().position(|scores| early.is_enough(scores, &mut said))
         };
         let (a, b) = ([1.0, 0.0], [0.0, 1.0]);

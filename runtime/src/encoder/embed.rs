@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::sentence::{Dense, Prompt};
 use super::text::numbered;
-use super::{Encoder, Long, Pooling, Tokens};
+use super::{Encoder, LongTextMode, Pooling, Tokens};
 use crate::model::Model;
 use crate::result_cache::{self, Key};
 use crate::{Error, Result};
@@ -20,7 +20,7 @@ pub struct EmbedOptions {
     /// (arXiv:2205.13147); 0: all.
     pub columns: usize,
     /// How long texts are handled. The vectors of windows are averaged, weighted by their number of tokens.
-    pub long: Long,
+    pub long: LongTextMode,
     /// The prompt before each text.
     pub prompt: Prompt,
 }
@@ -40,7 +40,7 @@ impl EmbedOptions {
         };
         let normalize =
             config.get("sentence_transformers/normalize").and_then(Value::as_bool).unwrap_or(true);
-        Ok(Self { pooling, normalize, columns: 0, long: Long::Refuse, prompt: Prompt::Usual })
+        Ok(Self { pooling, normalize, columns: 0, long: LongTextMode::Refuse, prompt: Prompt::Usual })
     }
 
     /// Truncates and normalizes a vector.
@@ -65,7 +65,7 @@ impl Encoder {
         self.check(options)?;
         let prompt = options.prompt.text(&self.config)?;
         if !prompt.is_empty() {
-            if matches!(options.long, Long::Window { .. }) {
+            if matches!(options.long, LongTextMode::Window { .. }) {
                 let message =
                     "the parts of a long text would lack the prompt; cut texts, or ask for no prompt";
                 return Err(Error::unsupported("long", message));

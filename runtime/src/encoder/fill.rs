@@ -2,7 +2,7 @@
 
 use super::classify::softmax;
 use super::text::Pair;
-use super::{Encoder, Long, TextOutputs, Tokens};
+use super::{Encoder, LongTextMode, TextOutputs, Tokens};
 use crate::context::OutputRows;
 use crate::graph::OutputHead;
 use crate::tokenizer::EncodeOptions;
@@ -10,7 +10,7 @@ use crate::{Error, ErrorKind, Result};
 
 /// A prediction for a masked token.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Filling {
+pub struct MaskPrediction {
     /// Its id.
     pub id: u32,
     /// Its text.
@@ -35,7 +35,7 @@ const LONGEST_ANSWER: usize = 30;
 
 impl Encoder {
     /// Returns the `count` most likely tokens for each occurrence of the mask token in `text`.
-    pub fn fill_mask(&mut self, text: &str, count: usize) -> Result<Vec<Vec<Filling>>> {
+    pub fn fill_mask(&mut self, text: &str, count: usize) -> Result<Vec<Vec<MaskPrediction>>> {
         if self.head() != OutputHead::Token {
             return Err(Error::unsupported("model", "it has no head for masked tokens"));
         }
@@ -63,7 +63,7 @@ impl Encoder {
             let filling = |&id: &u32| {
                 let text = tokenizer.piece(id, true)?;
                 let text = String::from_utf8_lossy(&text).into_owned();
-                Ok(Filling { id, text, probability: row[id as usize] })
+                Ok(MaskPrediction { id, text, probability: row[id as usize] })
             };
             order.iter().take(count).map(filling).collect::<Result<Vec<_>>>()
         };
@@ -72,7 +72,7 @@ impl Encoder {
 
     /// Returns the most likely span of `text` that answers `question`; `long` says how a long text is handled. Each
     /// window is preceded by the question, and the most likely answer of all windows is returned.
-    pub fn answer(&mut self, question: &str, text: &str, long: Long) -> Result<AnswerSpan> {
+    pub fn answer(&mut self, question: &str, text: &str, long: LongTextMode) -> Result<AnswerSpan> {
         if self.head() != OutputHead::Span {
             return Err(Error::unsupported("model", "it has no head for answers"));
         }

@@ -11,10 +11,10 @@ mod text;
 pub use classify::{Entity, Scored};
 pub use early_exit::ExitCriterion;
 pub use embed::EmbedOptions;
-pub use fill::{AnswerSpan, Filling};
+pub use fill::{AnswerSpan, MaskPrediction};
 pub use pool::Pooling;
 pub use sentence::Prompt;
-pub use text::{Long, TextWindow};
+pub use text::{LongTextMode, TextWindow};
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ use crate::arch::ConfigReader;
 use crate::context::{Context, OutputRows, SequenceInput};
 use crate::graph::OutputHead;
 use crate::model::Model;
-use crate::result_cache::Memo;
+use crate::result_cache::ResultCache;
 use crate::session::StopHandle;
 use crate::{Error, ErrorKind, Result};
 
@@ -114,13 +114,13 @@ const MOST_ROWS: usize = 1 << 20;
 pub struct Encoder {
     model: Model,
     options: EncoderOptions,
-    facts: Facts,
+    facts: ModelProperties,
     context: Option<Context>,
     sequences: Vec<usize>,
     stop: StopHandle,
     work: EncoderWork,
     /// The cache of embeddings.
-    memo: Option<Arc<Memo>>,
+    memo: Option<Arc<ResultCache>>,
     /// How many layers each text passed, if early exit is enabled.
     layers: Vec<usize>,
     /// Dense layers after pooling.
@@ -131,7 +131,7 @@ pub struct Encoder {
 
 /// Properties of the model, looked up once.
 #[derive(Clone, Copy, Debug)]
-struct Facts {
+struct ModelProperties {
     head: OutputHead,
     columns: usize,
     /// Frames per row; 0 for token input.
@@ -144,7 +144,7 @@ struct Facts {
     exits: bool,
 }
 
-impl Facts {
+impl ModelProperties {
     fn of(model: &Model, config: &ConfigReader, with_head: bool) -> Option<Self> {
         let graph = model.graphs().encoder.as_ref()?;
         let made_for = config.count(&["sentence_transformers/most_tokens"]).ok().flatten();
@@ -166,7 +166,7 @@ impl Facts {
 impl Encoder {
     pub(crate) fn new(model: Model, options: EncoderOptions) -> Result<Self> {
         let config = model.config();
-        let Some(facts) = Facts::of(&model, &config, options.head) else {
+        let Some(facts) = ModelProperties::of(&model, &config, options.head) else {
             let message = "the model reads tokens one after the other; it has no encoder";
             return Err(Error::unsupported("model", message));
         };
@@ -244,7 +244,7 @@ impl Encoder {
 
     /// Sets a cache in which [`Encoder::embed`] looks up vectors before computing them and stores those that it
     /// computes. A cached vector has the same bits.
-    pub fn remember(&mut self, memo: Arc<Memo>) {
+    pub fn remember(&mut self, memo: Arc<ResultCache>) {
         self.memo = Some(memo);
     }
 

@@ -8,7 +8,7 @@ use crate::{Error, ErrorKind, Result};
 
 /// How a text with more tokens than the model accepts is handled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Long {
+pub enum LongTextMode {
     /// It is rejected.
     #[default]
     Refuse,
@@ -47,7 +47,7 @@ const SPECIAL: EncodeOptions = EncodeOptions { add_special: true, parse_special:
 
 impl Encoder {
     /// Returns the windows of a text: one, unless it is too long and `long` allows more.
-    pub fn parts(&self, text: &str, long: Long) -> Result<Vec<TextWindow>> {
+    pub fn parts(&self, text: &str, long: LongTextMode) -> Result<Vec<TextWindow>> {
         let tokenizer = self.model().tokenizer()?;
         let (whole, inner) = tokenizer.encode_apart(text, SPECIAL)?;
         let part = |tokens: &[TokenSpan], own: Range<usize>| TextWindow {
@@ -59,7 +59,7 @@ impl Encoder {
         if whole.len() <= most {
             return Ok(vec![part(&whole, inner)]);
         }
-        if long == Long::Refuse {
+        if long == LongTextMode::Refuse {
             let message =
                 format!("{} tokens; the model reads {most}: shorten it, or let it be cut", whole.len());
             return Err(Error::new(ErrorKind::TooLong, "text", message));
@@ -78,7 +78,11 @@ impl Encoder {
     }
 
     /// Returns the windows of all texts, and the index of the text of each. Errors name texts by their index.
-    pub(super) fn all_parts(&self, texts: &[(usize, &str)], long: Long) -> Result<Vec<(usize, TextWindow)>> {
+    pub(super) fn all_parts(
+        &self,
+        texts: &[(usize, &str)],
+        long: LongTextMode,
+    ) -> Result<Vec<(usize, TextWindow)>> {
         let mut all = Vec::with_capacity(texts.len());
         for (place, (number, text)) in texts.iter().enumerate() {
             let parts = self.parts(text, long).map_err(|error| error.within(&format!("text {number}")))?;
@@ -89,12 +93,12 @@ impl Encoder {
 
     /// Returns two texts as one input, such as a question and a passage. Only the second may be too long; each of its
     /// windows is paired with the whole first text.
-    pub(super) fn pairs(&self, first: &str, second: &str, long: Long) -> Result<Vec<Pair>> {
+    pub(super) fn pairs(&self, first: &str, second: &str, long: LongTextMode) -> Result<Vec<Pair>> {
         let tokenizer = self.model().tokenizer()?;
         let (tokens, segments, [before, inner]) = tokenizer.encode_pair_apart(first, second, SPECIAL)?;
         let segments = if self.model().hyper().segments > 1 { segments } else { Vec::new() };
         let (most, around) = (self.most_tokens(), tokens.len() - inner.len());
-        if tokens.len() > most && long == Long::Refuse {
+        if tokens.len() > most && long == LongTextMode::Refuse {
             let message = format!(
                 "{} tokens with what goes before it; the model reads {most}: shorten it, or let it be cut",
                 tokens.len()
@@ -121,7 +125,7 @@ impl Encoder {
     }
 }
 
-impl Long {
+impl LongTextMode {
     /// Splits `count` tokens into windows of up to `room` tokens, each with `around` other tokens around it.
     fn parts(self, count: usize, room: usize, around: usize) -> Result<Vec<Range<usize>>> {
         if room == 0 {
@@ -173,7 +177,7 @@ mod tests {
     #[test]
     fn each_token_is_the_own_of_the_part_that_sees_most_around_it() {
         for (count, room, overlap) in [(100, 22, 8), (100, 22, 21), (23, 22, 0), (45, 22, 9), (22, 22, 5)] {
-            let parts = Long::Window { overlap }.parts(count, room, 2).unwrap();
+            let parts = LongTextMode::Window { overlap }.parts(count, room, 2).unwrap();
             let owner: Vec<usize> =
                 (0..parts.len()).flat_map(|part| own(&parts, part).map(move |_| part)).collect();
             let all: Vec<usize> = (0..parts.len()).flat_map(|part| own(&parts, part)).collect();

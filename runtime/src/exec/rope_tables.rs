@@ -1,6 +1,6 @@
 //! RoPE tables.
 
-use crate::graph::{Growth, Rope};
+use crate::graph::{Rope, RopeScalingRule};
 use siskin_kernels::ops::rope;
 
 /// Writes all cosines, then all sines for `position` in a sequence of current or expected length `length`.
@@ -9,7 +9,9 @@ pub fn turns(table: &Rope, position: usize, length: usize, out: &mut [f32]) {
     let long = table.stretch.as_ref().filter(|stretch| length > stretch.length);
     match long.map(|stretch| (&stretch.growth, stretch.length)) {
         None => rope::turns(&table.frequencies, table.magnitude, position, out),
-        Some((Growth::Other(frequencies), _)) => rope::turns(frequencies, table.magnitude, position, out),
+        Some((RopeScalingRule::Other(frequencies), _)) => {
+            rope::turns(frequencies, table.magnitude, position, out)
+        }
         Some((growth, usual)) => {
             let base = growth.base_for(length, usual, out.len()).unwrap_or(1.0);
             let size = out.len() as f64;

@@ -11,7 +11,7 @@ mod used;
 
 pub use attention_mask::{QueryPosition, RUNS};
 pub use builder::Builder;
-pub use rope::{Growth, Rope, Stretch};
+pub use rope::{Rope, RopeScaling, RopeScalingRule};
 
 /// Index of a [`ValueShape`] in [`Graph::values`].
 pub type ValueId = usize;
@@ -514,7 +514,7 @@ impl Graph {
     pub(crate) fn switches(&self) -> Option<usize> {
         let stretches = self.ropes.iter().filter_map(|rope| rope.stretch.as_ref());
         stretches
-            .filter(|stretch| matches!(stretch.growth, Growth::Other(_)))
+            .filter(|stretch| matches!(stretch.growth, RopeScalingRule::Other(_)))
             .map(|stretch| stretch.length)
             .min()
     }

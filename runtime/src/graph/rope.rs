@@ -8,21 +8,21 @@ pub struct Rope {
     /// Factor on sine and cosine.
     pub magnitude: f32,
     /// How frequencies change for long sequences.
-    pub stretch: Option<Stretch>,
+    pub stretch: Option<RopeScaling>,
 }
 
 /// RoPE frequencies that depend on the length of the sequence.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Stretch {
+pub struct RopeScaling {
     /// The maximum length with unchanged frequencies.
     pub length: usize,
     /// The frequencies of longer sequences.
-    pub growth: Growth,
+    pub growth: RopeScalingRule,
 }
 
 /// The RoPE frequencies of long sequences.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Growth {
+pub enum RopeScalingRule {
     /// Dynamic NTK scaling: the base grows with the length.
     Base {
         /// The base for short sequences.
@@ -34,7 +34,7 @@ pub enum Growth {
     Other(Vec<f32>),
 }
 
-impl Growth {
+impl RopeScalingRule {
     /// Returns the base for a sequence of `length` tokens, more than the `usual` length, with `size` rotated columns
     /// per head; `None` if there is no base.
     pub fn base_for(&self, length: usize, usual: usize, size: usize) -> Option<f64> {

@@ -2,18 +2,18 @@
 
 use std::sync::Arc;
 
-use super::{LogitsProcessor, ProcessorContext, Rules};
+use super::{LogitsProcessor, LogitsProcessorOptions, ProcessorContext};
 
-struct Forced {
+struct ForcedTokens {
     first: Option<u32>,
     last: Vec<u32>,
 }
 
 /// Builds the processor if `rules` enable it.
-pub(super) fn build(rules: &Rules) -> Option<Arc<dyn LogitsProcessor>> {
-    let Rules { forced_first: first, ref forced_last, .. } = *rules;
+pub(super) fn build(rules: &LogitsProcessorOptions) -> Option<Arc<dyn LogitsProcessor>> {
+    let LogitsProcessorOptions { forced_first: first, ref forced_last, .. } = *rules;
     let is_on = first.is_some() || !forced_last.is_empty();
-    is_on.then(|| Arc::new(Forced { first, last: forced_last.clone() }) as Arc<dyn LogitsProcessor>)
+    is_on.then(|| Arc::new(ForcedTokens { first, last: forced_last.clone() }) as Arc<dyn LogitsProcessor>)
 }
 
 /// Allows only `ids`, all with the same score. If none of them is in the vocabulary, nothing changes.
@@ -29,7 +29,7 @@ fn force(scores: &mut [f32], ids: &[u32]) {
     }
 }
 
-impl LogitsProcessor for Forced {
+impl LogitsProcessor for ForcedTokens {
     fn apply(&self, scores: &mut [f32], place: &ProcessorContext<'_>) {
         if place.text.len() == 1 {
             force(scores, self.first.as_slice());

@@ -5,13 +5,13 @@
 //! search need no copies of it. The processors that a caller can enable are in `RULES`, in the order in which they are
 //! applied; to add one, add a file with a `build` function and a line in that list.
 
+mod bad_words;
 mod forced;
+mod min_length;
 mod ngrams;
+mod no_repeat_ngram;
 pub(crate) mod of;
-mod repeated;
-mod shortest;
-mod suppressed;
-mod words;
+mod suppress_tokens;
 
 #[cfg(test)]
 mod tests;
@@ -22,7 +22,7 @@ use crate::{Error, Result};
 
 /// Which tokens are forced, forbidden or made less likely. All processors are off by default.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Rules {
+pub struct LogitsProcessorOptions {
     /// The end tokens, to which rules about the length apply.
     pub ends: Vec<u32>,
     /// The divisor of scores of tokens in the text, prompt included, and their factor if they are negative; 1 is off.
@@ -47,7 +47,7 @@ pub struct Rules {
     pub suppress_first: Vec<u32>,
 }
 
-impl Default for Rules {
+impl Default for LogitsProcessorOptions {
     fn default() -> Self {
         Self {
             ends: Vec::new(),
@@ -65,7 +65,7 @@ impl Default for Rules {
     }
 }
 
-impl Rules {
+impl LogitsProcessorOptions {
     /// Checks that every rule is in its range.
     ///
     /// # Errors
@@ -99,7 +99,7 @@ impl Rules {
         ];
         for (name, ids) in named {
             if let Some(id) = ids.iter().find(|id| **id as usize >= vocabulary) {
-                let message = format!("there is no token {id}; give ids below {vocabulary}");
+                let message = format!("token id {id} is out of range; give ids below {vocabulary}");
                 return Err(Error::argument(name, message));
             }
         }
@@ -126,27 +126,27 @@ pub(crate) trait LogitsProcessor: Send + Sync {
     fn apply(&self, scores: &mut [f32], place: &ProcessorContext<'_>);
 }
 
-type Build = fn(&Rules) -> Option<Arc<dyn LogitsProcessor>>;
+type Build = fn(&LogitsProcessorOptions) -> Option<Arc<dyn LogitsProcessor>>;
 
 const RULES: &[Build] = &[
-    repeated::build,
+    no_repeat_ngram::build,
     ngrams::build,
     ngrams::build_source,
-    words::build,
-    shortest::build,
+    bad_words::build,
+    min_length::build,
     forced::build,
-    suppressed::build,
+    suppress_tokens::build,
 ];
 
 /// The enabled processors, in order.
 #[derive(Clone, Default)]
-pub(crate) struct RuleList {
+pub(crate) struct LogitsProcessorList {
     list: Vec<Arc<dyn LogitsProcessor>>,
 }
 
-impl RuleList {
+impl LogitsProcessorList {
     /// Builds the processors that `rules` enable.
-    pub(crate) fn new(rules: &Rules) -> Result<Self> {
+    pub(crate) fn new(rules: &LogitsProcessorOptions) -> Result<Self> {
         rules.validate()?;
         Ok(Self { list: RULES.iter().filter_map(|build| build(rules)).collect() })
     }

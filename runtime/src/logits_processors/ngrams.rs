@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{LogitsProcessor, ProcessorContext, Rules, forbid};
+use super::{LogitsProcessor, LogitsProcessorOptions, ProcessorContext, forbid};
 
 /// N-grams of the text itself, or of the encoder input.
 struct Groups {
@@ -11,13 +11,13 @@ struct Groups {
 }
 
 /// Builds the processor for the text if `rules` enable it.
-pub(super) fn build(rules: &Rules) -> Option<Arc<dyn LogitsProcessor>> {
+pub(super) fn build(rules: &LogitsProcessorOptions) -> Option<Arc<dyn LogitsProcessor>> {
     let size = rules.no_repeat;
     (size > 0).then(|| Arc::new(Groups { size, of_source: false }) as Arc<dyn LogitsProcessor>)
 }
 
 /// Builds the processor for the encoder input if `rules` enable it.
-pub(super) fn build_source(rules: &Rules) -> Option<Arc<dyn LogitsProcessor>> {
+pub(super) fn build_source(rules: &LogitsProcessorOptions) -> Option<Arc<dyn LogitsProcessor>> {
     let size = rules.no_repeat_source;
     (size > 0).then(|| Arc::new(Groups { size, of_source: true }) as Arc<dyn LogitsProcessor>)
 }

@@ -2,12 +2,12 @@
 
 use serde_json::Value;
 
-use super::Rules;
+use super::LogitsProcessorOptions;
 use crate::Result;
 use crate::arch::ConfigReader;
 use crate::model::Model;
 
-impl Rules {
+impl LogitsProcessorOptions {
     /// Returns the rules of the model's generation config, with its end tokens.
     pub fn of(model: &Model) -> Result<Self> {
         let config = model.config();

@@ -18,7 +18,7 @@ pub(crate) struct Arena {
 
 /// An arena or a part of it, shared by the workers of the thread pool.
 #[derive(Clone, Copy)]
-pub(crate) struct Room<'a> {
+pub(crate) struct ArenaView<'a> {
     lines: &'a [Line],
 }
 
@@ -52,12 +52,12 @@ impl Arena {
     }
 
     /// Returns a view of the whole arena.
-    pub(crate) fn room(&self) -> Room<'_> {
-        Room { lines: &self.lines }
+    pub(crate) fn room(&self) -> ArenaView<'_> {
+        ArenaView { lines: &self.lines }
     }
 }
 
-impl<'a> Room<'a> {
+impl<'a> ArenaView<'a> {
     /// Returns the cache lines that cover these words as a view of its own; its offsets count from the start of the
     /// first line.
     pub(crate) fn room(self, words: Range<usize>) -> Self {
@@ -120,7 +120,7 @@ impl<'a> Room<'a> {
     /// Returns `rows` rows as one slice of integer words.
     ///
     /// # Safety
-    /// As for [`Room::rows`].
+    /// As for [`ArenaView::rows`].
     pub(crate) unsafe fn word_rows(self, view: BufferView, rows: usize) -> &'a [i32] {
         // SAFETY: guaranteed by the caller; f32 and i32 have the same size and alignment.
         let floats = unsafe { self.rows(view, rows) };

@@ -1,8 +1,8 @@
 //! Schedules the graph's nodes into steps, assigns arena offsets to all values, and fuses operations.
 
 use super::arena_allocator::{ArenaRange, Places};
-use super::fusion::{self, Fusion, With};
-use super::{After, BufferView, Plan, PlanStep, ProductPart, RowOp, Weights, row_count, slot_words};
+use super::fusion::{self, FusedOp, Fusion};
+use super::{BufferView, Epilogue, MatmulPart, Plan, PlanStep, RowOp, Weights, row_count, slot_words};
 use crate::graph::{Attention, Graph, Node, Op, Routing, RowKind, ValueId, WeightId};
 use crate::{Error, ErrorKind, Result};
 use siskin_kernels::ops::elementwise::ElementwiseFunction;
@@ -304,7 +304,7 @@ impl<'a> Planner<'a> {
                 .filter(|&expert| kinds[expert] == Some(kind))
                 .map(|expert| {
                     let bias = biases.get(expert).copied();
-                    (expert, ProductPart { weight: weights[expert], bias, first: 0, to })
+                    (expert, MatmulPart { weight: weights[expert], bias, first: 0, to })
                 })
                 .collect();
             self.steps.push(PlanStep::ExpertProducts { routing, slots, input, kind, parts });
@@ -388,12 +388,12 @@ impl<'a> Planner<'a> {
                 self.absorbed.extend(fusion.nodes);
                 (after, fusion.output, fusion.turned)
             }
-            None => (After::Nothing, node.output, false),
+            None => (Epilogue::Nothing, node.output, false),
         };
         let to = self.allocate(output, self.steps.len());
         let whole = self.parts(parts, after, turned, to);
         for (kind, input) in inputs {
-            let of_kind = |part: &&ProductPart| kind_of(&(part.weight, None)) == Some(kind);
+            let of_kind = |part: &&MatmulPart| kind_of(&(part.weight, None)) == Some(kind);
             let parts = whole.iter().filter(of_kind).cloned().collect();
             self.steps.push(PlanStep::Products { rows, input, kind, parts, after });
         }
@@ -404,20 +404,20 @@ impl<'a> Planner<'a> {
     fn parts(
         &self,
         parts: &[(WeightId, Option<WeightId>)],
-        after: After,
+        after: Epilogue,
         turned: bool,
         to: BufferView,
-    ) -> Vec<ProductPart> {
-        if !matches!(after, After::Gate(_)) {
+    ) -> Vec<MatmulPart> {
+        if !matches!(after, Epilogue::Gate(_)) {
             let mut offset = to.offset;
             let part = |&(weight, bias): &(WeightId, _)| {
                 let view = BufferView { offset, columns: self.graph.weights[weight].rows, ..to };
                 offset += view.columns;
-                ProductPart { weight, bias, first: 0, to: view }
+                MatmulPart { weight, bias, first: 0, to: view }
             };
             return parts.iter().map(part).collect();
         }
-        let half = |&(weight, bias): &(WeightId, _), first| ProductPart { weight, bias, first, to };
+        let half = |&(weight, bias): &(WeightId, _), first| MatmulPart { weight, bias, first, to };
         let mut halves = match parts {
             [whole] => vec![half(whole, 0), half(whole, to.columns)],
             _ => parts.iter().map(|part| half(part, 0)).collect(),
@@ -452,13 +452,13 @@ impl<'a> Planner<'a> {
     }
 
     /// Returns the epilogue of a linear node and the nodes that it fuses.
-    fn after(&self, node: &Node, one_kind: bool) -> Option<(After, Fusion)> {
+    fn after(&self, node: &Node, one_kind: bool) -> Option<(Epilogue, Fusion)> {
         let fusion = fusion::of(self.graph, node)?;
         let after = match fusion.with {
-            With::Plus(other) => After::Plus(self.views[other]?),
-            With::Activate(kind) => After::Activate(kind),
-            With::Gate(kind) if one_kind => After::Gate(kind),
-            With::Gate(_) => return None,
+            FusedOp::Plus(other) => Epilogue::Plus(self.views[other]?),
+            FusedOp::Activate(kind) => Epilogue::Activate(kind),
+            FusedOp::Gate(kind) if one_kind => Epilogue::Gate(kind),
+            FusedOp::Gate(_) => return None,
         };
         Some((after, fusion))
     }

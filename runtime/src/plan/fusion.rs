@@ -5,7 +5,7 @@ use siskin_kernels::panel::ROWS;
 use crate::graph::{ActivationKind, Graph, Node, Op, ValueId, WeightId};
 
 /// The fused operation.
-pub(super) enum With {
+pub(super) enum FusedOp {
     /// Residual: adds a value that is already computed.
     Plus(ValueId),
     /// Applies an activation.
@@ -17,7 +17,7 @@ pub(super) enum With {
 
 /// Nodes that are fused into a matmul.
 pub(super) struct Fusion {
-    pub with: With,
+    pub with: FusedOp,
     /// The value that replaces the matmul's output.
     pub output: ValueId,
     pub nodes: Vec<usize>,
@@ -51,9 +51,9 @@ fn next(graph: &Graph, product: ValueId) -> Option<Fusion> {
         // Addition is commutative, bit for bit.
         (Op::Add, &[a, b]) => {
             let other = if a == product { b } else { a };
-            (graph.values[other].rows == graph.values[product].rows).then_some(With::Plus(other))?
+            (graph.values[other].rows == graph.values[product].rows).then_some(FusedOp::Plus(other))?
         }
-        (Op::Activate(kind), _) => With::Activate(*kind),
+        (Op::Activate(kind), _) => FusedOp::Activate(*kind),
         _ => return None,
     };
     Some(Fusion { with, output: node.output, nodes: vec![at], turned: false })
@@ -78,5 +78,5 @@ fn gate(graph: &Graph, product: ValueId) -> Option<Fusion> {
     let (Op::Gate(kind), true) = (&node.op, gate_at == same) else { return None };
     let starts_with = if node.inputs.first() == Some(&a) { first } else { second };
     let nodes = vec![at, other_at, gate_at];
-    Some(Fusion { with: With::Gate(*kind), output: node.output, nodes, turned: starts_with != 0 })
+    Some(Fusion { with: FusedOp::Gate(*kind), output: node.output, nodes, turned: starts_with != 0 })
 }

@@ -7,7 +7,7 @@ mod fusion;
 mod print;
 mod weights;
 
-pub(crate) use arena::{Arena, Room};
+pub(crate) use arena::{Arena, ArenaView};
 pub(crate) use weights::{BoundWeight, Weights};
 
 use crate::graph::{
@@ -97,7 +97,7 @@ pub(crate) const fn slot_words(routing: &Routing, rows: usize) -> usize {
 
 /// A matrix, or a range of its rows, and where its outputs go.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct ProductPart {
+pub(crate) struct MatmulPart {
     pub weight: WeightId,
     pub bias: Option<WeightId>,
     /// The first row, which begins a panel; 0 unless gate and up are one matrix.
@@ -107,7 +107,7 @@ pub(crate) struct ProductPart {
 
 /// The epilogue of a matmul.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum After {
+pub(crate) enum Epilogue {
     /// None.
     Nothing,
     /// Residual: adds a view.
@@ -125,7 +125,7 @@ pub(crate) enum PlanStep {
     /// Row-wise operations.
     Rows { rows: RowKind, ops: Vec<RowOp> },
     /// Matmuls of the same rows with some matrices. `input` has the input kind of these matrices.
-    Products { rows: RowKind, input: BufferView, kind: InputKind, parts: Vec<ProductPart>, after: After },
+    Products { rows: RowKind, input: BufferView, kind: InputKind, parts: Vec<MatmulPart>, after: Epilogue },
     /// Assigns an MoE slot to every selected expert of every row; `to` counts words, in one row.
     Arrange { routing: Routing, routed: BufferView, to: BufferView },
     /// Multiplies the slots of each expert by its matrix.
@@ -134,7 +134,7 @@ pub(crate) enum PlanStep {
         slots: BufferView,
         input: BufferView,
         kind: InputKind,
-        parts: Vec<(usize, ProductPart)>,
+        parts: Vec<(usize, MatmulPart)>,
     },
     /// Appends keys and values to the KV cache.
     Append { attention: Attention, keys: BufferView, values: BufferView },

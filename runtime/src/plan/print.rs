@@ -3,7 +3,7 @@
 use siskin_kernels::panel::InputKind;
 use std::fmt;
 
-use super::{After, Plan, PlanStep};
+use super::{Epilogue, Plan, PlanStep};
 use crate::graph::AttentionMask;
 
 impl fmt::Display for Plan {
@@ -34,10 +34,10 @@ impl fmt::Display for Plan {
                     };
                     let outputs: Vec<usize> = parts.iter().map(|part| part.to.columns).collect();
                     let after = match after {
-                        After::Nothing => String::new(),
-                        After::Plus(_) => " + residual".to_owned(),
-                        After::Activate(kind) => format!(", {kind:?}"),
-                        After::Gate(kind) => format!(", {kind:?} of the first times the second"),
+                        Epilogue::Nothing => String::new(),
+                        Epilogue::Plus(_) => " + residual".to_owned(),
+                        Epilogue::Activate(kind) => format!(", {kind:?}"),
+                        Epilogue::Gate(kind) => format!(", {kind:?} of the first times the second"),
                     };
                     writeln!(
                         f,

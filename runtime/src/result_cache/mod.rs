@@ -10,17 +10,17 @@
 //! about four million for 10 000 vectors of 384 columns.
 
 mod embedding;
+mod index;
 mod key;
-mod question;
+mod query;
 mod record;
-mod shelf;
 mod store;
 #[cfg(test)]
 mod tests;
 
 pub(crate) use embedding::{embedding_key, numbers_of};
 pub use key::Key;
-pub use question::{Answered, Question};
+pub use query::{CacheQuery, CachedAnswer};
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -31,7 +31,7 @@ use store::CacheStore;
 
 /// Capacity and lifetime of a cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct MemoOptions {
+pub struct ResultCacheOptions {
     /// The maximum number of entries.
     pub entries: usize,
     /// The maximum number of bytes of values, vectors and their overhead.
@@ -40,7 +40,7 @@ pub struct MemoOptions {
     pub life: Option<Duration>,
 }
 
-impl Default for MemoOptions {
+impl Default for ResultCacheOptions {
     fn default() -> Self {
         Self { entries: 100_000, bytes: 64 << 20, life: None }
     }
@@ -63,7 +63,7 @@ pub struct CacheStatistics {
 
 /// The result of a lookup by vector.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Near {
+pub struct SimilarityHit {
     /// The stored value.
     pub value: Arc<[u8]>,
     /// The cosine similarity of the vectors.
@@ -74,28 +74,31 @@ pub struct Near {
 type Clock = Box<dyn Fn() -> Duration + Send + Sync>;
 
 /// A cache of results by key. All methods may be called from several threads concurrently.
-pub struct Memo {
+pub struct ResultCache {
     store: Mutex<CacheStore>,
     clock: Clock,
 }
 
-impl Memo {
+impl ResultCache {
     /// Creates an empty cache that uses the system clock.
-    pub fn new(options: MemoOptions) -> Self {
+    pub fn new(options: ResultCacheOptions) -> Self {
         Self::with_clock(options, || SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default())
     }
 
     /// Creates an empty cache that reads the time since the beginning of 1970 from `clock`.
-    pub fn with_clock(options: MemoOptions, clock: impl Fn() -> Duration + Send + Sync + 'static) -> Self {
+    pub fn with_clock(
+        options: ResultCacheOptions,
+        clock: impl Fn() -> Duration + Send + Sync + 'static,
+    ) -> Self {
         Self { store: Mutex::new(CacheStore::new(options)), clock: Box::new(clock) }
     }
 
-    /// Opens the cache that [`Memo::save`] wrote to `path`, or an empty one if there is no such file.
+    /// Opens the cache that [`Memo::save`] wrote to `path`, or an empty one if the file does not exist.
     ///
     /// # Errors
     /// [`ErrorKind::Argument`](crate::ErrorKind::Argument) if the capacity is zero, so that saving the cache would
     /// empty the file; errors of reading the file.
-    pub fn open(path: impl AsRef<Path>, options: MemoOptions) -> Result<Self> {
+    pub fn open(path: impl AsRef<Path>, options: ResultCacheOptions) -> Result<Self> {
         for (name, most) in [("bytes", options.bytes), ("entries", options.entries)] {
             if most == 0 {
                 return Err(Error::argument(name, "is 0: nothing could be kept; give more"));
@@ -141,9 +144,9 @@ impl Memo {
 
     /// Returns the entry on `shelf` whose vector is most similar to `vector`, if their cosine similarity is at least
     /// `least`. NaN as `least` finds nothing.
-    pub fn near(&self, shelf: &Key, vector: &[f32], least: f32) -> Option<Near> {
+    pub fn near(&self, shelf: &Key, vector: &[f32], least: f32) -> Option<SimilarityHit> {
         let now = self.now();
-        let vector = shelf::unit(vector)?;
+        let vector = index::unit(vector)?;
         self.locked().near(shelf, &vector, least, now)
     }
 
@@ -156,7 +159,7 @@ impl Memo {
     /// Stores a value with a vector, on a shelf of vectors with the same number of columns.
     pub fn put_near(&self, key: Key, shelf: Key, vector: &[f32], value: &[u8]) -> Result<()> {
         let now = self.now();
-        let unit = shelf::unit(vector)
+        let unit = index::unit(vector)
             .ok_or_else(|| Error::argument("vector", "has no direction: it is empty, zero or not finite"))?;
         let mut store = self.locked();
         match store.columns(&shelf) {
@@ -181,7 +184,7 @@ impl Memo {
         self.len() == 0
     }
 
-    /// Returns the size as counted by [`MemoOptions::bytes`].
+    /// Returns the size as counted by [`ResultCacheOptions::bytes`].
     pub fn bytes(&self) -> usize {
         self.locked().bytes()
     }
@@ -206,7 +209,7 @@ impl Memo {
     }
 }
 
-impl std::fmt::Debug for Memo {
+impl std::fmt::Debug for ResultCache {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let (entries, bytes) = (self.len(), self.bytes());
         f.debug_struct("Memo").field("entries", &entries).field("bytes", &bytes).finish_non_exhaustive()

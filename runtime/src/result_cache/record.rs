@@ -10,7 +10,7 @@ use std::io::Read;
 use std::path::Path;
 
 use super::Key;
-use super::shelf::is_unit;
+use super::index::is_unit;
 use super::store::CacheStore;
 use crate::file::AtomicFile;
 use crate::{Error, ErrorKind, Result};

@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::shelf::Shelf;
-use super::{CacheStatistics, Key, MemoOptions, Near};
+use super::index::EmbeddingIndex;
+use super::{CacheStatistics, Key, ResultCacheOptions, SimilarityHit};
 
 /// The overhead of an entry besides its value and its vector, as counted.
 pub(super) const ENTRY_BYTES: usize = 192;
@@ -26,11 +26,11 @@ struct Entry {
 
 /// Entries within their capacity. Times are in milliseconds.
 pub(super) struct CacheStore {
-    options: MemoOptions,
+    options: ResultCacheOptions,
     entries: Vec<Option<Entry>>,
     free: Vec<usize>,
     index: HashMap<Key, usize>,
-    shelves: HashMap<Key, Shelf>,
+    shelves: HashMap<Key, EmbeddingIndex>,
     oldest: usize,
     newest: usize,
     bytes: usize,
@@ -38,7 +38,7 @@ pub(super) struct CacheStore {
 }
 
 impl CacheStore {
-    pub(super) fn new(options: MemoOptions) -> Self {
+    pub(super) fn new(options: ResultCacheOptions) -> Self {
         Self {
             options,
             entries: Vec::new(),
@@ -62,7 +62,7 @@ impl CacheStore {
 
     /// Returns the columns of the vectors on a shelf, if there are any.
     pub(super) fn columns(&self, shelf: &Key) -> Option<usize> {
-        self.shelves.get(shelf).map(Shelf::columns)
+        self.shelves.get(shelf).map(EmbeddingIndex::columns)
     }
 
     pub(super) fn clear(&mut self) {
@@ -92,7 +92,13 @@ impl CacheStore {
     }
 
     /// See [`Memo::near`](super::Memo::near); `vector` has unit length. Ties are broken by the smaller key.
-    pub(super) fn near(&mut self, shelf: &Key, vector: &[f32], least: f32, now: u64) -> Option<Near> {
+    pub(super) fn near(
+        &mut self,
+        shelf: &Key,
+        vector: &[f32],
+        least: f32,
+        now: u64,
+    ) -> Option<SimilarityHit> {
         let columns = self.columns(shelf)?;
         if columns != vector.len() {
             return None;
@@ -111,7 +117,7 @@ impl CacheStore {
             .max_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)))?;
         let (likeness, _, slot) = best;
         self.statistics.near += 1;
-        Some(Near { value: self.use_now(slot)?, likeness })
+        Some(SimilarityHit { value: self.use_now(slot)?, likeness })
     }
 
     /// Stores `value` with the time `stored`. The vector, if given, has unit length and the shelf's number of columns.
@@ -142,8 +148,11 @@ impl CacheStore {
             self.entries.len() - 1
         });
         let place = vector.map(|(shelf, vector)| {
-            let row =
-                self.shelves.entry(shelf).or_insert_with(|| Shelf::new(vector.len())).push(&vector, slot);
+            let row = self
+                .shelves
+                .entry(shelf)
+                .or_insert_with(|| EmbeddingIndex::new(vector.len()))
+                .push(&vector, slot);
             (shelf, row)
         });
         self.entries[slot] =

@@ -21,10 +21,10 @@ impl Numbers {
 }
 
 /// Creates a cache with a manual clock, in seconds.
-fn timed(options: MemoOptions) -> (Memo, Arc<AtomicU64>) {
+fn timed(options: ResultCacheOptions) -> (ResultCache, Arc<AtomicU64>) {
     let clock = Arc::new(AtomicU64::new(1000));
     let seconds = Arc::clone(&clock);
-    (Memo::with_clock(options, move || Duration::from_secs(seconds.load(Ordering::Relaxed))), clock)
+    (ResultCache::with_clock(options, move || Duration::from_secs(seconds.load(Ordering::Relaxed))), clock)
 }
 
 fn key(number: u64) -> Key {
@@ -48,7 +48,7 @@ fn keys_tell_apart_what_is_cut_otherwise() {
 /// A naive model of the same behavior: a list with the most recently used entry at its end.
 struct Plain {
     list: Vec<(u64, Vec<u8>, usize)>,
-    options: MemoOptions,
+    options: ResultCacheOptions,
 }
 
 impl Plain {
@@ -78,7 +78,7 @@ impl Plain {
 #[test]
 fn what_was_not_used_for_the_longest_time_goes_first() {
     for (entries, bytes) in [(1, 10_000), (7, 10_000), (100, 2000), (9, 1500), (0, 1000)] {
-        let options = MemoOptions { entries, bytes, life: None };
+        let options = ResultCacheOptions { entries, bytes, life: None };
         let (memo, _) = timed(options);
         let mut plain = Plain { list: Vec::new(), options };
         let mut numbers = Numbers(entries as u64);
@@ -92,7 +92,7 @@ fn what_was_not_used_for_the_longest_time_goes_first() {
                 }
                 1 => {
                     let (value, vector) = (number.to_le_bytes(), numbers.vector(4));
-                    if super::shelf::unit(&vector).is_some() {
+                    if super::index::unit(&vector).is_some() {
                         memo.put_near(key(number), key(1000 + number % 2), &vector, &value).unwrap();
                         plain.put(number, &value, 4);
                     }
@@ -114,7 +114,8 @@ fn what_was_not_used_for_the_longest_time_goes_first() {
 
 #[test]
 fn entries_expire_by_the_clock_that_was_given() {
-    let (memo, clock) = timed(MemoOptions { life: Some(Duration::from_secs(60)), ..MemoOptions::default() });
+    let (memo, clock) =
+        timed(ResultCacheOptions { life: Some(Duration::from_secs(60)), ..ResultCacheOptions::default() });
     let shelf = key(9);
     memo.put(key(1), b"one");
     memo.put_near(key(2), shelf, &[1.0, 0.0], b"two").unwrap();
@@ -128,7 +129,8 @@ fn entries_expire_by_the_clock_that_was_given() {
     let statistics = memo.statistics();
     assert_eq!((statistics.hits, statistics.near, statistics.misses, statistics.expired), (1, 1, 1, 1));
     // Entries with a time in the future count as stored now.
-    let (early, clock) = timed(MemoOptions { life: Some(Duration::from_secs(60)), ..MemoOptions::default() });
+    let (early, clock) =
+        timed(ResultCacheOptions { life: Some(Duration::from_secs(60)), ..ResultCacheOptions::default() });
     clock.store(10, Ordering::Relaxed);
     early.load(&saved).unwrap();
     clock.store(69, Ordering::Relaxed);
@@ -142,7 +144,7 @@ fn entries_expire_by_the_clock_that_was_given() {
 
 #[test]
 fn the_nearest_is_found_while_others_come_and_go() {
-    let options = MemoOptions { entries: 40, ..MemoOptions::default() };
+    let options = ResultCacheOptions { entries: 40, ..ResultCacheOptions::default() };
     let (memo, _) = timed(options);
     let mut numbers = Numbers(5);
     let mut kept: Vec<(u64, Vec<f32>)> = Vec::new();
@@ -181,11 +183,11 @@ fn the_nearest_is_found_while_others_come_and_go() {
 
 #[test]
 fn no_damaged_memo_is_read() {
-    let (memo, _) = timed(MemoOptions::default());
+    let (memo, _) = timed(ResultCacheOptions::default());
     memo.put(key(1), b"one");
     memo.put_near(key(2), key(9), &[0.5, -0.5, 1.5], b"two").unwrap();
     let good = memo.to_bytes();
-    let (other, _) = timed(MemoOptions::default());
+    let (other, _) = timed(ResultCacheOptions::default());
     other.put(key(3), b"three");
     for length in 0..good.len() {
         assert!(other.load(&good[..length]).is_err(), "{length} bytes");
@@ -220,31 +222,31 @@ fn no_damaged_memo_is_read() {
 #[test]
 fn files_are_found_again() {
     let path = std::env::temp_dir().join(format!("siskin-memo-{}", std::process::id()));
-    let options = MemoOptions::default();
-    let memo = Memo::open(&path, options).unwrap();
+    let options = ResultCacheOptions::default();
+    let memo = ResultCache::open(&path, options).unwrap();
     assert!(memo.is_empty());
     memo.put(key(1), b"one");
     memo.save(&path).unwrap();
-    let again = Memo::open(&path, options).unwrap();
+    let again = ResultCache::open(&path, options).unwrap();
     assert_eq!(again.get(&key(1)).as_deref(), Some(&b"one"[..]));
     // A smaller cache keeps the most recently used entries.
     memo.put(key(2), b"two");
     memo.get(&key(1));
     memo.save(&path).unwrap();
-    let small = Memo::open(&path, MemoOptions { entries: 1, ..options }).unwrap();
+    let small = ResultCache::open(&path, ResultCacheOptions { entries: 1, ..options }).unwrap();
     assert!(small.get(&key(1)).is_some() && small.len() == 1);
     std::fs::write(&path, b"SISKMEMO").unwrap();
-    assert_eq!(Memo::open(&path, options).unwrap_err().kind(), ErrorKind::Corrupt);
+    assert_eq!(ResultCache::open(&path, options).unwrap_err().kind(), ErrorKind::Corrupt);
     std::fs::remove_file(&path).unwrap();
-    assert_eq!(Memo::open(std::env::temp_dir(), options).unwrap_err().kind(), ErrorKind::Argument);
-    for none in [MemoOptions { bytes: 0, ..options }, MemoOptions { entries: 0, ..options }] {
-        assert_eq!(Memo::open(&path, none).unwrap_err().kind(), ErrorKind::Argument);
+    assert_eq!(ResultCache::open(std::env::temp_dir(), options).unwrap_err().kind(), ErrorKind::Argument);
+    for none in [ResultCacheOptions { bytes: 0, ..options }, ResultCacheOptions { entries: 0, ..options }] {
+        assert_eq!(ResultCache::open(&path, none).unwrap_err().kind(), ErrorKind::Argument);
     }
 }
 
 #[test]
 fn threads_share_a_memo() {
-    let memo = Memo::new(MemoOptions { entries: 50, ..MemoOptions::default() });
+    let memo = ResultCache::new(ResultCacheOptions { entries: 50, ..ResultCacheOptions::default() });
     std::thread::scope(|scope| {
         for thread in 0..4_u64 {
             let memo = &memo;

@@ -1,13 +1,13 @@
 //! The logits processors of [`crate::logits_processors`] as a step of the chain.
 
 use super::{Edit, SamplerOptions};
-use crate::logits_processors::{ProcessorContext, RuleList};
+use crate::logits_processors::{LogitsProcessorList, ProcessorContext};
 
 /// The initial capacity, in tokens.
 const ROOM: usize = 1 << 12;
 
 struct Step {
-    rules: RuleList,
+    rules: LogitsProcessorList,
     source: Vec<u32>,
     text: Vec<u32>,
     /// The length of the prompt, and the maximum number of tokens that may follow it.
@@ -16,7 +16,7 @@ struct Step {
 
 /// Builds the edit if `options` enable it.
 pub(super) fn build(options: &SamplerOptions, _vocabulary_size: usize) -> Option<Box<dyn Edit>> {
-    let rules = RuleList::new(&options.rules).ok().filter(|rules| !rules.is_empty())?;
+    let rules = LogitsProcessorList::new(&options.rules).ok().filter(|rules| !rules.is_empty())?;
     Some(Box::new(Step { rules, source: Vec::new(), text: Vec::with_capacity(ROOM), prompt: None }))
 }
 

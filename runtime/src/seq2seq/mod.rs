@@ -10,12 +10,12 @@ mod run;
 mod source;
 mod start;
 
-pub use options::{WriterOptions, Writing};
+pub use options::{Seq2seqGenerateOptions, Seq2seqOptions};
 pub(crate) use start::start_tokens;
 
 use crate::beam_search::FinishedHypothesis;
 use crate::context::Context;
-use crate::encoder::Long;
+use crate::encoder::LongTextMode;
 use crate::model::Model;
 use crate::session::StopHandle;
 use crate::tokenizer::DecodeOptions;
@@ -50,20 +50,20 @@ pub struct GeneratedText {
 /// ```
 pub struct Seq2seq {
     model: Model,
-    options: WriterOptions,
+    options: Seq2seqOptions,
     context: Option<Context>,
     stop: StopHandle,
 }
 
 impl Seq2seq {
-    pub(crate) fn new(model: Model, options: WriterOptions) -> Result<Self> {
+    pub(crate) fn new(model: Model, options: Seq2seqOptions) -> Result<Self> {
         if model.graphs().decoder.is_none() {
             let message = "it reads whole texts and does not write; use an encoder";
             return Err(Error::unsupported("model", message));
         }
         model.check_engine(options.cache, None)?;
         model.tokenizer()?;
-        let options = WriterOptions { batch: options.batch.clamp(1, MOST_ROWS), ..options };
+        let options = Seq2seqOptions { batch: options.batch.clamp(1, MOST_ROWS), ..options };
         Ok(Self { model, options, context: None, stop: StopHandle::new() })
     }
 
@@ -82,7 +82,7 @@ impl Seq2seq {
     pub fn write<T: AsRef<str>>(
         &mut self,
         texts: &[T],
-        writing: &Writing,
+        writing: &Seq2seqGenerateOptions,
     ) -> Result<Vec<Vec<GeneratedText>>> {
         self.write_with(texts, writing, &mut |_| Ok(()))
     }
@@ -94,13 +94,13 @@ impl Seq2seq {
         from: &str,
         to: &str,
     ) -> Result<Vec<Vec<GeneratedText>>> {
-        let writing = Writing::translation(&self.model, Some(from), Some(to))?;
+        let writing = Seq2seqGenerateOptions::translation(&self.model, Some(from), Some(to))?;
         self.write(texts, &writing)
     }
 
     /// Summarizes texts.
     pub fn summarize<T: AsRef<str>>(&mut self, texts: &[T]) -> Result<Vec<Vec<GeneratedText>>> {
-        let writing = Writing::summary(&self.model)?;
+        let writing = Seq2seqGenerateOptions::summary(&self.model)?;
         self.write(texts, &writing)
     }
 
@@ -108,7 +108,7 @@ impl Seq2seq {
     pub fn write_with<T: AsRef<str>>(
         &mut self,
         texts: &[T],
-        writing: &Writing,
+        writing: &Seq2seqGenerateOptions,
         each: &mut dyn FnMut(usize) -> Result<()>,
     ) -> Result<Vec<Vec<GeneratedText>>> {
         writing.validate()?;
@@ -141,7 +141,7 @@ impl Seq2seq {
     }
 
     /// Returns the model inputs for a source.
-    fn job(&self, source: Vec<u32>, writing: &Writing) -> Result<Seq2seqInput> {
+    fn job(&self, source: Vec<u32>, writing: &Seq2seqGenerateOptions) -> Result<Seq2seqInput> {
         let most = writing.search.max_tokens;
         if self.model.graphs().encoder.is_none() {
             let prompt = [source, writing.prefix.clone()].concat();
@@ -158,7 +158,7 @@ impl Seq2seq {
     fn candidate(
         &self,
         FinishedHypothesis { tokens, score }: FinishedHypothesis,
-        writing: &Writing,
+        writing: &Seq2seqGenerateOptions,
     ) -> Result<GeneratedText> {
         let ended = tokens.last().is_some_and(|last| writing.search.rules.ends.contains(last));
         let tokens = [writing.prefix.as_slice(), &tokens].concat();
@@ -172,9 +172,9 @@ impl Seq2seq {
     }
 
     /// Returns the sources of a text: one, unless it is too long.
-    fn sources(&self, text: &str, writing: &Writing) -> Result<Vec<Vec<u32>>> {
+    fn sources(&self, text: &str, writing: &Seq2seqGenerateOptions) -> Result<Vec<Vec<u32>>> {
         let reads = self.model.graphs().encoder.is_some();
-        if !reads && matches!(writing.long, Long::Window { .. }) {
+        if !reads && matches!(writing.long, LongTextMode::Window { .. }) {
             let message = "the model writes on from a text as a whole; refuse or cut texts that are too long";
             return Err(Error::unsupported("long", message));
         }

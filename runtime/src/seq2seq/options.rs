@@ -5,8 +5,8 @@ use siskin_kernels::ops::attention::CacheType;
 
 use crate::arch::ConfigReader;
 use crate::beam_search::{EarlyStopping, MOST_BEAMS, SearchOptions};
-use crate::encoder::Long;
-use crate::logits_processors::Rules;
+use crate::encoder::LongTextMode;
+use crate::logits_processors::LogitsProcessorOptions;
 use crate::logits_processors::of::place;
 use crate::model::Model;
 use crate::sample::SamplerOptions;
@@ -15,7 +15,7 @@ use crate::{Error, Result};
 
 /// Options for opening a [`Writer`](super::Writer).
 #[derive(Clone, Copy, Debug)]
-pub struct WriterOptions {
+pub struct Seq2seqOptions {
     /// The maximum number of beams of all texts that are decoded at the same time; a text with more beams enlarges it.
     pub rows: usize,
     /// The maximum number of source tokens per encoder batch; a longer text enlarges it.
@@ -28,7 +28,7 @@ pub struct WriterOptions {
     pub cache: Option<CacheType>,
 }
 
-impl Default for WriterOptions {
+impl Default for Seq2seqOptions {
     fn default() -> Self {
         Self { rows: 32, batch: 512, source: 0, context: 0, cache: None }
     }
@@ -36,7 +36,7 @@ impl Default for WriterOptions {
 
 /// Options of the generated texts.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Writing {
+pub struct Seq2seqGenerateOptions {
     /// Beams, logits processors and lengths. With one beam, tokens are chosen by the sampler, and `best` is the number
     /// of texts that are sampled per source; there must be one group then.
     pub search: SearchOptions,
@@ -54,10 +54,10 @@ pub struct Writing {
     /// The tokens that each generated text is forced to begin with.
     pub prefix: Vec<u32>,
     /// How texts that are too long for the model are handled. Parts end at sentence boundaries if there are any.
-    pub long: Long,
+    pub long: LongTextMode,
 }
 
-impl Default for Writing {
+impl Default for Seq2seqGenerateOptions {
     fn default() -> Self {
         Self {
             search: SearchOptions { beams: 1, ..SearchOptions::default() },
@@ -67,12 +67,12 @@ impl Default for Writing {
             around: None,
             start: Vec::new(),
             prefix: Vec::new(),
-            long: Long::Refuse,
+            long: LongTextMode::Refuse,
         }
     }
 }
 
-impl Writing {
+impl Seq2seqGenerateOptions {
     /// Returns the options of the model's generation config; greedy if it has none.
     pub fn of(model: &Model) -> Result<Self> {
         Self::read(&model.config(), model)
@@ -127,7 +127,7 @@ impl Writing {
             early,
             best: 1,
             max_tokens: count("max_new_tokens")?.or(longest).filter(|&most| most > 0).unwrap_or(usize::MAX),
-            rules: Rules::read(config, model.end_ids(), model.choices())?,
+            rules: LogitsProcessorOptions::read(config, model.end_ids(), model.choices())?,
         };
         Ok(Self { search, ..usual })
     }
@@ -150,7 +150,7 @@ impl Writing {
         if *groups != 1 {
             return Err(Error::argument("groups", format!("{groups} of one beam; ask for more beams")));
         }
-        if self.sampler.rules != Rules::default() {
+        if self.sampler.rules != LogitsProcessorOptions::default() {
             let message = "are those of the search; give them there";
             return Err(Error::argument("sampler.rules", message));
         }

@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
-use super::{Seq2seq, Writing};
-use crate::beam_search::{BeamSettings, Beams, Drawing, Draws, FinishedHypothesis, Hunt, feed};
+use super::{Seq2seq, Seq2seqGenerateOptions};
+use crate::beam_search::{
+    BeamSearch, BeamSettings, Beams, FinishedHypothesis, SampledTexts, SamplingSettings, feed,
+};
 use crate::cache::CacheOptions;
 use crate::context::{Context, OutputRows, SequenceInput};
 use crate::sample::SamplerOptions;
@@ -28,15 +30,15 @@ pub(super) struct Seq2seqInput {
 }
 
 /// The decoding method of a call.
-enum Manner {
+enum DecodingMethod {
     Search(Arc<BeamSettings>),
-    Draw(Arc<Drawing>),
+    Draw(Arc<SamplingSettings>),
 }
 
 /// A text that is being generated.
 enum Task {
-    Search(Hunt),
-    Draw(Draws),
+    Search(BeamSearch),
+    Draw(SampledTexts),
 }
 
 impl Task {
@@ -84,7 +86,7 @@ impl Seq2seq {
     }
 
     /// Returns the maximum number of tokens of a prompt that is continued.
-    pub(super) fn most_prompt(&self, writing: &Writing) -> usize {
+    pub(super) fn most_prompt(&self, writing: &Seq2seqGenerateOptions) -> usize {
         let context = self.most_context();
         let left = match writing.search.max_tokens {
             usize::MAX => LEAST_LEFT,
@@ -99,7 +101,7 @@ impl Seq2seq {
     pub(super) fn run(
         &mut self,
         jobs: &[Seq2seqInput],
-        writing: &Writing,
+        writing: &Seq2seqGenerateOptions,
         each: &mut dyn FnMut(usize, Vec<FinishedHypothesis>) -> Result<()>,
     ) -> Result<()> {
         if jobs.is_empty() {
@@ -116,15 +118,15 @@ impl Seq2seq {
         Ok(())
     }
 
-    fn manner(&self, writing: &Writing) -> Result<Manner> {
+    fn manner(&self, writing: &Seq2seqGenerateOptions) -> Result<DecodingMethod> {
         let choices = self.model.choices();
         let search = &writing.search;
         if search.beams > 1 {
-            return BeamSettings::new(search, choices, self.model.kernel_table()).map(Manner::Search);
+            return BeamSettings::new(search, choices, self.model.kernel_table()).map(DecodingMethod::Search);
         }
         let sampler = SamplerOptions { rules: search.rules.clone(), ..writing.sampler.clone() };
         let sampler = with_breakers(&sampler, &writing.dry_breakers, self.model.tokenizer()?)?;
-        Drawing::new(&sampler, search.best, choices, search.length_penalty).map(Manner::Draw)
+        SamplingSettings::new(&sampler, search.best, choices, search.length_penalty).map(DecodingMethod::Draw)
     }
 
     /// Creates a context for these jobs if necessary; returns the number of rows per batch.
@@ -168,7 +170,7 @@ impl Seq2seq {
 /// The waiting and running jobs of a call.
 struct Flow<'a> {
     jobs: &'a [Seq2seqInput],
-    manner: Manner,
+    manner: DecodingMethod,
     batch: usize,
     scratch: Vec<f32>,
 }
@@ -243,13 +245,14 @@ impl Flow<'_> {
             // The last token need not be processed.
             let most = job.most.min(room + 1 - job.prompt.len().min(room));
             let task = match manner {
-                Manner::Search(settings) => {
+                DecodingMethod::Search(settings) => {
                     let beams =
                         Beams::new(settings, sequence, &job.prompt, job.source.as_slice().into(), most);
-                    Ok(Task::Search(Hunt::begin(beams, sequence, logits, scratch)))
+                    Ok(Task::Search(BeamSearch::begin(beams, sequence, logits, scratch)))
                 }
-                Manner::Draw(drawing) => {
-                    Draws::begin(drawing, sequence, (&job.prompt, &job.source, most), logits).map(Task::Draw)
+                DecodingMethod::Draw(drawing) => {
+                    SampledTexts::begin(drawing, sequence, (&job.prompt, &job.source, most), logits)
+                        .map(Task::Draw)
                 }
             };
             match task {

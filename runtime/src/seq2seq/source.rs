@@ -1,7 +1,7 @@
 //! From texts to encoder input: whole, or in parts that end at sentence boundaries.
 
-use super::Writing;
-use crate::encoder::Long;
+use super::Seq2seqGenerateOptions;
+use crate::encoder::LongTextMode;
 use crate::tokenizer::{EncodeOptions, Tokenizer};
 use crate::{Error, ErrorKind, Result};
 
@@ -9,7 +9,7 @@ use crate::{Error, ErrorKind, Result};
 const ENDS: &[char] = &['.', '!', '?', '…', '。', '！', '？', '\n'];
 
 /// Returns the tokens of a text as encoder input.
-fn encode(tokenizer: &Tokenizer, text: &str, writing: &Writing) -> Result<Vec<u32>> {
+fn encode(tokenizer: &Tokenizer, text: &str, writing: &Seq2seqGenerateOptions) -> Result<Vec<u32>> {
     let text = format!("{}{text}", writing.before);
     let options = EncodeOptions { add_special: writing.around.is_none(), parse_special: false };
     let tokens = tokenizer.encode(&text, options)?;
@@ -23,7 +23,7 @@ fn encode(tokenizer: &Tokenizer, text: &str, writing: &Writing) -> Result<Vec<u3
 pub(super) fn parts(
     tokenizer: &Tokenizer,
     text: &str,
-    writing: &Writing,
+    writing: &Seq2seqGenerateOptions,
     most: usize,
 ) -> Result<Vec<Vec<u32>>> {
     let whole = encode(tokenizer, text, writing)?;
@@ -34,13 +34,13 @@ pub(super) fn parts(
         return Ok(vec![whole]);
     }
     let overlap = match writing.long {
-        Long::Refuse => {
+        LongTextMode::Refuse => {
             let message =
                 format!("{} tokens; there is room for {most}: cut it, or read it in parts", whole.len());
             return Err(Error::new(ErrorKind::TooLong, "text", message));
         }
-        Long::Cut => 0,
-        Long::Window { overlap } => overlap,
+        LongTextMode::Cut => 0,
+        LongTextMode::Window { overlap } => overlap,
     };
     let plain = EncodeOptions { add_special: false, parse_special: false };
     let spans: Vec<(usize, usize)> = tokenizer
@@ -60,7 +60,7 @@ pub(super) fn parts(
     while first < spans.len() {
         let (tokens, end) = part(tokenizer, text, writing, (&spans, first, room, most))?;
         parts.push(tokens);
-        if end >= spans.len() || writing.long == Long::Cut {
+        if end >= spans.len() || writing.long == LongTextMode::Cut {
             break;
         }
         // A part must start after the start of the one before it, or the loop would not terminate.
@@ -73,7 +73,7 @@ pub(super) fn parts(
 fn part(
     tokenizer: &Tokenizer,
     text: &str,
-    writing: &Writing,
+    writing: &Seq2seqGenerateOptions,
     (spans, first, room, most): (&[(usize, usize)], usize, usize, usize),
 ) -> Result<(Vec<u32>, usize)> {
     let from = text.floor_char_boundary(spans[first].0);
@@ -81,7 +81,7 @@ fn part(
     loop {
         let mut end = first + count;
         let mut to = spans.get(end).map_or(text.len(), |next| text.floor_char_boundary(next.0));
-        if writing.long != Long::Cut && end < spans.len() {
+        if writing.long != LongTextMode::Cut && end < spans.len() {
             let cut = sentence_end(&text[from..to.max(from)]).map_or(to, |length| from + length);
             // A token that extends past the cut, such as one that begins with a space, belongs to the next part.
             end = spans.partition_point(|span| span.1 <= cut).clamp(first + 1, end);

@@ -182,7 +182,7 @@ impl Session {
         let unread = self.unread.into_iter();
         let all: Vec<u32> = unread.chain(tokens.iter().copied()).collect();
         if self.tokens.is_empty() && all.is_empty() {
-            return Err(Error::new(ErrorKind::State, "session", "has no tokens to go on from; give some"));
+            return Err(Error::new(ErrorKind::State, "session", "has no tokens; prefill some first"));
         }
         self.prefill(&all)?;
         Ok(self.begun(stream, GenerateOptions { raw: true, ..options }))

@@ -42,7 +42,7 @@ impl Session {
         let stream = TextStream::new(&self.options.stop)?;
         let model = self.model.clone();
         let template = model.template()?.ok_or_else(|| {
-            Error::unsupported("model", "it has no chat template; give it a text to go on from")
+            Error::unsupported("model", "it has no chat template; use it for text completion")
         })?;
         if model.graphs().encoder.is_some() {
             return Err(Error::unsupported("model", "it makes a text of a text and does not chat"));

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::{Session, locked};
-use crate::beam_search::{BeamSettings, Beams, FinishedHypothesis, Hunt, SearchOptions};
-use crate::logits_processors::RuleList;
+use crate::beam_search::{BeamSearch, BeamSettings, Beams, FinishedHypothesis, SearchOptions};
+use crate::logits_processors::LogitsProcessorList;
 use crate::{Error, ErrorKind, Result};
 
 impl Session {
@@ -19,7 +19,7 @@ impl Session {
     pub(crate) fn search_with(
         &mut self,
         options: &SearchOptions,
-        rules: RuleList,
+        rules: LogitsProcessorList,
     ) -> Result<Vec<FinishedHypothesis>> {
         let settings =
             BeamSettings::with_rules(options, self.logits.len(), rules, self.model.kernel_table())?;
@@ -34,7 +34,7 @@ impl Session {
         prompt: &[u32],
     ) -> Result<Vec<FinishedHypothesis>> {
         if self.tokens.is_empty() {
-            return Err(Error::new(ErrorKind::State, "session", "has no tokens to go on from; prefill some"));
+            return Err(Error::new(ErrorKind::State, "session", "has no tokens; prefill some first"));
         }
         self.recover()?;
         let mut context = locked(&self.context);
@@ -49,7 +49,7 @@ impl Session {
         let root = context.fork(self.sequence)?;
         let beams = Beams::new(settings, root, prompt, source, most);
         let mut scratch = Vec::new();
-        let mut hunt = Hunt::begin(beams, root, &self.logits, &mut scratch);
+        let mut hunt = BeamSearch::begin(beams, root, &self.logits, &mut scratch);
         let mut outcome = hunt.settle(&mut context);
         while outcome.is_ok() && !hunt.is_over() {
             let pieces: Vec<_> = hunt.pieces().collect();

@@ -15,7 +15,7 @@ use std::borrow::Cow;
 
 use siskin_kernels::ops::attention::CacheType;
 
-use crate::audio::{Mel, RATE, Sound, resample};
+use crate::audio::{AudioSamples, Mel, RATE, resample};
 use crate::beam_search::MOST_BEAMS;
 use crate::encoder::Tokens;
 use crate::model::Model;
@@ -23,7 +23,7 @@ use crate::session::{Session, SessionOptions, StopHandle};
 use crate::tokenizer::{DecodeOptions, EncodeOptions};
 use crate::{Error, Result, features};
 use special::Special;
-use write::Written;
+use write::DecodedWindow;
 
 /// Frames per second; two of them per row of encoder output.
 const FRAMES: usize = 100;
@@ -165,7 +165,7 @@ impl Transcriber {
     }
 
     /// Returns the probabilities of the languages in the first window, most likely first.
-    pub fn detect_language(&mut self, sound: &Sound) -> Result<Vec<(String, f32)>> {
+    pub fn detect_language(&mut self, sound: &AudioSamples) -> Result<Vec<(String, f32)>> {
         if !features::AUDIO.is_there {
             return Err(features::AUDIO.missing());
         }
@@ -175,7 +175,7 @@ impl Transcriber {
     }
 
     /// Transcribes audio of any length.
-    pub fn transcribe(&mut self, sound: &Sound, options: &TranscribeOptions) -> Result<Transcript> {
+    pub fn transcribe(&mut self, sound: &AudioSamples, options: &TranscribeOptions) -> Result<Transcript> {
         self.transcribe_with(sound, options, &mut |_| Ok(()))
     }
 
@@ -183,7 +183,7 @@ impl Transcriber {
     /// that it returns ends the call.
     pub fn transcribe_with(
         &mut self,
-        sound: &Sound,
+        sound: &AudioSamples,
         options: &TranscribeOptions,
         each: &mut dyn FnMut(&Segment) -> Result<()>,
     ) -> Result<Transcript> {
@@ -280,7 +280,7 @@ impl Transcriber {
         &self,
         part: &segments::SegmentFrames<'_>,
         seek: usize,
-        written: &Written,
+        written: &DecodedWindow,
         text: &mut Vec<u8>,
     ) -> Result<Segment> {
         let said: Vec<u32> = part.ids.iter().copied().filter(|&id| id < self.special.end).collect();
@@ -306,7 +306,7 @@ fn is_audible(samples: &[f32], from: usize, count: usize) -> bool {
 }
 
 /// Returns the samples at the models' sample rate.
-fn at_rate(sound: &Sound) -> Result<Cow<'_, [f32]>> {
+fn at_rate(sound: &AudioSamples) -> Result<Cow<'_, [f32]>> {
     match sound.rate {
         RATE => Ok(Cow::Borrowed(&sound.samples)),
         rate => resample(&sound.samples, rate).map(Cow::Owned),

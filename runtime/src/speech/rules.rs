@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::special::Special;
 use crate::Result;
-use crate::logits_processors::{LogitsProcessor, ProcessorContext, RuleList};
+use crate::logits_processors::{LogitsProcessor, LogitsProcessorList, ProcessorContext};
 use crate::sample::random::SamplerRandom;
 
 /// The latest timestamp of the first segment of a window, in steps of 20 ms.
@@ -18,16 +18,16 @@ pub(super) struct ScoredToken {
 }
 
 /// Forbids task and language tokens after the prompt, and timestamps where they do not belong.
-pub(super) struct Times {
+pub(super) struct TimestampRules {
     pub end: usize,
     pub times: usize,
     pub wanted: bool,
 }
 
 /// Returns all logits processors of a window.
-pub(super) fn of(special: &Special, with_times: bool) -> Result<RuleList> {
-    let mut list = RuleList::new(&special.rules)?;
-    list.push(Arc::new(Times {
+pub(super) fn of(special: &Special, with_times: bool) -> Result<LogitsProcessorList> {
+    let mut list = LogitsProcessorList::new(&special.rules)?;
+    list.push(Arc::new(TimestampRules {
         end: special.end as usize,
         times: special.times as usize,
         wanted: with_times,
@@ -35,7 +35,7 @@ pub(super) fn of(special: &Special, with_times: bool) -> Result<RuleList> {
     Ok(list)
 }
 
-impl LogitsProcessor for Times {
+impl LogitsProcessor for TimestampRules {
     fn apply(&self, scores: &mut [f32], place: &ProcessorContext<'_>) {
         let Self { end, times, wanted } = *self;
         fill(scores, end + 1, times);

@@ -1,6 +1,6 @@
 //! The special tokens of a Whisper model, and those that are never generated.
 
-use crate::logits_processors::Rules;
+use crate::logits_processors::LogitsProcessorOptions;
 use crate::logits_processors::of::tokens;
 use crate::model::Model;
 use crate::{Error, ErrorKind, Result};
@@ -30,7 +30,7 @@ pub(super) struct Special {
     /// Language codes such as `en`, and their tokens; empty for models of one language.
     pub languages: Vec<(String, u32)>,
     /// Suppressed tokens, also those suppressed only as the first token, and the end token.
-    pub rules: Rules,
+    pub rules: LogitsProcessorOptions,
 }
 
 impl Special {
@@ -65,11 +65,11 @@ impl Special {
             no_times,
             times: no_times + 1,
             languages,
-            rules: Rules {
+            rules: LogitsProcessorOptions {
                 ends: vec![need("<|endoftext|>")?],
                 suppress: tokens(&config, "suppress_tokens"),
                 suppress_first: tokens(&config, "begin_suppress_tokens"),
-                ..Rules::default()
+                ..LogitsProcessorOptions::default()
             },
         })
     }

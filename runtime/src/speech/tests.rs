@@ -4,7 +4,7 @@ use super::rules::{self, choose, probability};
 use super::segments::{SegmentFrames, cut};
 use super::special::Special;
 use super::write::circle;
-use crate::logits_processors::{ProcessorContext, Rules};
+use crate::logits_processors::{LogitsProcessorOptions, ProcessorContext};
 use crate::sample::random::SamplerRandom;
 
 /// Ids 0 to 9 are text, 10 is the end token, 11 to 14 are control tokens, timestamps begin at 15.
@@ -16,7 +16,11 @@ fn special() -> Special {
         end: 10,
         start: 11,
         times: TIMES,
-        rules: Rules { suppress: vec![3, 900], suppress_first: vec![0, 10], ..Rules::default() },
+        rules: LogitsProcessorOptions {
+            suppress: vec![3, 900],
+            suppress_first: vec![0, 10],
+            ..LogitsProcessorOptions::default()
+        },
         ..Special::default()
     }
 }

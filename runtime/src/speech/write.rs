@@ -3,7 +3,7 @@
 use super::{SURE, TranscribeOptions, Transcriber};
 use crate::Result;
 use crate::beam_search::{EarlyStopping, SearchOptions};
-use crate::logits_processors::{ProcessorContext, RuleList};
+use crate::logits_processors::{LogitsProcessorList, ProcessorContext};
 use crate::sample::random::SamplerRandom;
 
 /// The sampling temperatures of the attempts, in order.
@@ -15,7 +15,7 @@ const TIMES: usize = 4;
 const LEAST_TOKENS: usize = 24;
 
 /// The decoded tokens of a window.
-pub(super) struct Written {
+pub(super) struct DecodedWindow {
     pub ids: Vec<u32>,
     /// The mean log-probability of the tokens.
     pub log_probability: f32,
@@ -34,7 +34,7 @@ impl Transcriber {
         with_times: bool,
         options: &TranscribeOptions,
         seed: u64,
-    ) -> Result<Written> {
+    ) -> Result<DecodedWindow> {
         let silence = self.special.silence;
         let silence = silence.map_or(0.0, |id| super::rules::probability(self.session.logits(), id, &[]));
         let task = if options.translate { self.special.translate } else { self.special.transcribe };
@@ -54,7 +54,7 @@ impl Transcriber {
         let most = options.max_tokens.min(half);
         let rules = super::rules::of(&self.special, with_times)?;
         let mut random = SamplerRandom::new(seed);
-        let mut best: Option<Written> = None;
+        let mut best: Option<DecodedWindow> = None;
         for &temperature in if options.again { TEMPERATURES } else { &TEMPERATURES[..1] } {
             let mut written = match options.beams {
                 2.. if temperature == 0.0 => self.search(&rules, most, options)?,
@@ -65,22 +65,22 @@ impl Transcriber {
             if !written.is_circle && (is_silent || written.log_probability >= SURE) {
                 return Ok(written);
             }
-            let rank = |written: &Written| (!written.is_circle, written.log_probability);
+            let rank = |written: &DecodedWindow| (!written.is_circle, written.log_probability);
             if best.as_ref().is_none_or(|best| rank(best) < rank(&written)) {
                 best = Some(written);
             }
         }
-        Ok(best.unwrap_or(Written { ids: Vec::new(), log_probability: 0.0, silence, is_circle: false }))
+        Ok(best.unwrap_or(DecodedWindow { ids: Vec::new(), log_probability: 0.0, silence, is_circle: false }))
     }
 
     /// Decodes after the prompt, whose length and logits are given.
     fn attempt(
         &mut self,
         begin: &(usize, Vec<f32>),
-        rules: &RuleList,
+        rules: &LogitsProcessorList,
         most: usize,
         (temperature, random): (f32, &mut SamplerRandom),
-    ) -> Result<Written> {
+    ) -> Result<DecodedWindow> {
         self.session.truncate(begin.0)?;
         self.scores.copy_from_slice(&begin.1);
         let (mut ids, mut sum, mut is_circle) = (Vec::with_capacity(most), 0.0, false);
@@ -105,11 +105,16 @@ impl Transcriber {
             }
         }
         let log_probability = sum / (ids.len() + 1) as f32;
-        Ok(Written { ids, log_probability, silence: 0.0, is_circle })
+        Ok(DecodedWindow { ids, log_probability, silence: 0.0, is_circle })
     }
 
     /// Decodes by beam search.
-    fn search(&mut self, rules: &RuleList, most: usize, options: &TranscribeOptions) -> Result<Written> {
+    fn search(
+        &mut self,
+        rules: &LogitsProcessorList,
+        most: usize,
+        options: &TranscribeOptions,
+    ) -> Result<DecodedWindow> {
         let search = SearchOptions {
             beams: options.beams,
             length_penalty: options.length_penalty,
@@ -125,7 +130,7 @@ impl Transcriber {
         let log_probability = (sum / (ids.len() + 1) as f64) as f32;
         let first = circle(&ids);
         ids.truncate(first.unwrap_or(ids.len()));
-        Ok(Written { ids, log_probability, silence: 0.0, is_circle: first.is_some() })
+        Ok(DecodedWindow { ids, log_probability, silence: 0.0, is_circle: first.is_some() })
     }
 }
 

@@ -222,7 +222,7 @@ pub(super) fn contains(whole: &TemplateValue, part: &TemplateValue, budget: &mut
     }
 }
 
-/// Computes `value[index]`; undefined if there is no such entry.
+/// Computes `value[index]`; undefined if the entry does not exist.
 pub(super) fn index(
     value: &TemplateValue,
     index: &TemplateValue,

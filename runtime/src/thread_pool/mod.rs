@@ -23,7 +23,7 @@ pub(crate) use cores::worth_using;
 use shared::{Job, Shared, WorkerTurn};
 
 /// The thread pool; runs one job at a time.
-pub(crate) struct Team {
+pub(crate) struct ThreadPool {
     shared: Arc<Shared>,
     members: Vec<JoinHandle<()>>,
     handles: Vec<Thread>,
@@ -44,7 +44,7 @@ pub(crate) struct Worker<'a> {
     pub index: usize,
 }
 
-impl Team {
+impl ThreadPool {
     /// Creates a pool of `size` threads, the calling thread included.
     pub(crate) fn new(size: usize) -> Result<Self> {
         Self::on(size, cores::usable)
@@ -101,7 +101,7 @@ impl Team {
     }
 }
 
-impl Drop for Team {
+impl Drop for ThreadPool {
     fn drop(&mut self) {
         self.shared.dismiss();
         self.handles.iter().for_each(Thread::unpark);

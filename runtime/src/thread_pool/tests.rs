@@ -1,11 +1,11 @@
-use super::Team;
+use super::ThreadPool;
 use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 /// A pool whose workers all take part, regardless of the number of cores.
-fn crowded(size: usize) -> Team {
-    Team::on(size, || usize::MAX).unwrap()
+fn crowded(size: usize) -> ThreadPool {
+    ThreadPool::on(size, || usize::MAX).unwrap()
 }
 
 /// Waits until other threads have counted this far.
@@ -99,7 +99,7 @@ fn a_job_has_no_more_threads_than_it_may() {
 #[test]
 fn members_without_a_core_stay_out_until_there_is_one() {
     static CORES: AtomicUsize = AtomicUsize::new(2);
-    let mut team = Team::on(4, || CORES.load(Ordering::Relaxed)).unwrap();
+    let mut team = ThreadPool::on(4, || CORES.load(Ordering::Relaxed)).unwrap();
     for (cores, present) in [(2, 2), (8, 4), (3, 3), (1, 2)] {
         CORES.store(cores, Ordering::Relaxed);
         let start = Instant::now();

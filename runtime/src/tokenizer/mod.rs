@@ -129,7 +129,7 @@ impl Tokenizer {
     /// Returns the kind of a token.
     pub fn kind(&self, id: u32) -> Result<TokenKind> {
         if id >= self.vocabulary_size() {
-            let message = format!("there is no token {id}, ids lie below {}", self.vocabulary_size());
+            let message = format!("token id {id} is out of range; ids are below {}", self.vocabulary_size());
             return Err(Error::argument("token", message));
         }
         Ok(TokenKind::from_number(self.view().attributes_of(id) & attribute::KIND))

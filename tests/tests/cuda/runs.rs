@@ -432,7 +432,7 @@ fn a_profile_shows_each_operation_of_a_device() {
     // A step has two micro-batches.
     assert!(forward.len() > 2 * 8 && again.len() > 2 * 4 && back.len() > 2 * 8, "{}", forward.len());
     assert!(products(&forward) > 0.0 && products(&back) >= 1.5 * products(&forward));
-    let heads = phases("forth and back");
+    let heads = phases("forward and backward");
     assert!(heads.len() == 2 && products(&heads) > 0.0, "{heads:?}");
     assert!(profile.events.iter().any(|event| event.name == "optimizer"));
     let seen = run.evaluate().unwrap().unwrap();

@@ -6,7 +6,7 @@ use siskin::ErrorKind;
 use siskin::file::Bytes;
 use siskin_trainer::data::packed::identity;
 use siskin_trainer::data::{
-    PackedFile, PackedWriter, Records, RecordsInMemory, Sink, Subset, TokenizedDocument,
+    PackedTokenFile, PackedWriter, Records, RecordsInMemory, Sink, Subset, TokenizedDocument,
 };
 use siskin_trainer::random::Random;
 
@@ -60,7 +60,7 @@ fn what_is_written_is_read() {
         let path = folder.join(format!("{vocabulary}.tokens"));
         let records = random_records(200, parts, vocabulary, labeled);
         write(&path, &records, vocabulary);
-        let packed = PackedFile::open(&path).unwrap();
+        let packed = PackedTokenFile::open(&path).unwrap();
         assert_same(&packed, &records);
         let tokens = records.iter().flat_map(|record| &record.parts).map(Vec::len).sum::<usize>();
         assert_eq!(
@@ -72,7 +72,7 @@ fn what_is_written_is_read() {
         let classes = if labeled { 4 * records.len() } else { 0 };
         let tables = 8 * (records.len() * parts + 1) + classes;
         assert_eq!(bytes.len(), 64 + (tokens * width).next_multiple_of(8) + tables);
-        assert_same(&PackedFile::from_bytes(Bytes::new(bytes)).unwrap(), &records);
+        assert_same(&PackedTokenFile::from_bytes(Bytes::new(bytes)).unwrap(), &records);
         let mut memory = RecordsInMemory::new(vocabulary, parts).unwrap();
         records.iter().for_each(|record| memory.push(record).unwrap());
         assert_same(&memory, &records);
@@ -84,7 +84,7 @@ fn what_is_written_is_read() {
     }
     let empty = folder.join("empty.tokens");
     PackedWriter::create(&empty, 10, 1, 0).unwrap().finish().unwrap();
-    assert_eq!(PackedFile::open(empty).unwrap().count(), 0);
+    assert_eq!(PackedTokenFile::open(empty).unwrap().count(), 0);
 }
 
 fn kept(records: &[TokenizedDocument], vocabulary: u32) -> RecordsInMemory {
@@ -115,7 +115,7 @@ fn other_records_have_another_fingerprint() {
     }
     // The same in a file; for older files without this entry, it is derived from the lengths.
     let mut bytes = bytes_of(&first, 300);
-    let open = |bytes: &[u8]| PackedFile::from_bytes(Bytes::new(bytes.to_vec())).unwrap().fingerprint();
+    let open = |bytes: &[u8]| PackedTokenFile::from_bytes(Bytes::new(bytes.to_vec())).unwrap().fingerprint();
     assert_eq!(open(&bytes), all[0]);
     bytes[52..60].fill(0);
     let mut other = bytes_of(&records([&[1], &[2, 3]], None), 300);
@@ -188,10 +188,10 @@ fn hostile_files_are_refused() {
     });
     let good = bytes_of(&records, 10);
     for length in 0..good.len() {
-        assert!(PackedFile::from_bytes(Bytes::new(good[..length].to_vec())).is_err(), "{length} bytes");
+        assert!(PackedTokenFile::from_bytes(Bytes::new(good[..length].to_vec())).is_err(), "{length} bytes");
     }
     let longer = [&good[..], &[0]].concat();
-    assert!(PackedFile::from_bytes(Bytes::new(longer)).is_err(), "one byte more");
+    assert!(PackedTokenFile::from_bytes(Bytes::new(longer)).is_err(), "one byte more");
     let starts = 64 + 16;
     let rows: [(usize, &[u8], ErrorKind, &str); 16] = [
         (0, b"X", ErrorKind::Corrupt, "header.magic"),
@@ -215,7 +215,7 @@ fn hostile_files_are_refused() {
         let mut bytes = good.clone();
         bytes[at..at + change.len()].copy_from_slice(change);
         let error =
-            PackedFile::from_bytes(Bytes::new(bytes)).err().unwrap_or_else(|| panic!("{what} at {at}"));
+            PackedTokenFile::from_bytes(Bytes::new(bytes)).err().unwrap_or_else(|| panic!("{what} at {at}"));
         assert_eq!(error.kind(), kind, "{error}");
         assert!(error.to_string().contains(what), "at {at}: {error}");
     }
@@ -229,7 +229,7 @@ fn ids_beyond_the_vocabulary_are_refused_when_they_are_read() {
         let mut bytes = bytes_of(&records, vocabulary);
         let width = if vocabulary == 10 { 2 } else { 4 };
         bytes[64 + 3 * width..64 + 4 * width].fill(0xFF);
-        let packed = PackedFile::from_bytes(Bytes::new(bytes)).unwrap();
+        let packed = PackedTokenFile::from_bytes(Bytes::new(bytes)).unwrap();
         assert_eq!(packed.list(0, 0).unwrap(), [1, 2]);
         let error = packed.list(1, 0).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Corrupt);
@@ -245,12 +245,12 @@ fn a_file_that_was_cut_off_while_open_gives_an_error() {
     let path = folder("cut").join("a.tokens");
     let records = random_records(20, 1, 1000, false);
     write(&path, &records, 1000);
-    let packed = PackedFile::open(&path).unwrap();
+    let packed = PackedTokenFile::open(&path).unwrap();
     std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(70).unwrap();
     let error = packed.list(1, 0).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Corrupt);
     assert!(error.to_string().contains("a.tokens: has 70 bytes, and had "), "{error}");
-    let folder = PackedFile::open(path.parent().unwrap()).err().unwrap();
+    let folder = PackedTokenFile::open(path.parent().unwrap()).err().unwrap();
     assert_eq!(folder.kind(), ErrorKind::Unsupported, "{folder}");
 }
 
@@ -263,7 +263,8 @@ fn tokens_of_another_tokenizer_are_known() {
     vocabulary.normalizers.clear();
     let other = siskin::tokenizer::Tokenizer::open(Bytes::new(vocabulary.write().unwrap())).unwrap();
     assert_ne!(identity(&other).unwrap(), own, "the same tokens, made otherwise");
-    let packed = PackedFile::from_bytes(Bytes::new(bytes_of(&random_records(3, 1, 10, false), 10))).unwrap();
+    let packed =
+        PackedTokenFile::from_bytes(Bytes::new(bytes_of(&random_records(3, 1, 10, false), 10))).unwrap();
     assert!(packed.expect(42).is_ok());
     let error = packed.expect(own).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Integrity);

@@ -7,8 +7,8 @@ use siskin::tokenizer::EncodeOptions;
 use siskin::{Error, ErrorKind};
 use siskin_trainer::data::source::{Body, Cut, Field, JsonLines, PlainText};
 use siskin_trainer::data::{
-    Divider, Document, Gathering, PackedFile, PackedWriter, Reading, Records, RecordsInMemory, Sink, Split,
-    SplitSide, Subset, TaskEntry, TokenizedDocument, Tokenizing, documents,
+    Divider, Document, Gathering, PackedTokenFile, PackedWriter, Reading, Records, RecordsInMemory, Sink,
+    Split, SplitSide, Subset, TaskEntry, TokenizedDocument, Tokenizing, documents,
 };
 
 use super::common::{folder, memory, random_documents, tokenizer, write_documents};
@@ -321,7 +321,7 @@ fn records_of_several_sources_come_in_order() {
     let empty = RecordsInMemory::new(100, 1).unwrap();
     all.add(std::sync::Arc::new(empty)).unwrap();
     push(&mut all, 0..4);
-    all.add(std::sync::Arc::new(PackedFile::open(&path).unwrap())).unwrap();
+    all.add(std::sync::Arc::new(PackedTokenFile::open(&path).unwrap())).unwrap();
     push(&mut all, 9..12);
     for (vocabulary, parts) in [(101, 1), (100, 2)] {
         let other = RecordsInMemory::new(vocabulary, parts).unwrap();

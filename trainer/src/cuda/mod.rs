@@ -7,17 +7,17 @@
 mod adapters;
 mod attention;
 mod average;
+mod batch_tables;
 mod device;
 #[cfg(feature = "cuda")]
 mod driver;
-mod eights;
 mod engine;
+mod fp8;
 mod loss;
 mod op;
 mod optimizer;
 mod routers;
 mod runner;
-mod sheet;
 mod tape;
 mod weights;
 

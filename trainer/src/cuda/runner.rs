@@ -20,13 +20,13 @@ use walk::Walk;
 use super::Precision;
 use super::adapters;
 use super::average::DeviceAverage;
+use super::batch_tables::{BatchTables, ListCache};
 use super::device::Device;
-use super::eights::Eights;
+use super::fp8::Fp8Matmuls;
 use super::loss::Objective;
 use super::op::{self, OpScratch, TapeBuilder};
 use super::optimizer::{Judged, Stepper};
 use super::routers::RouterLosses;
-use super::sheet::{ListCache, Sheet};
 use super::tape::{Place, Tape};
 use super::weights::DeviceWeights;
 use crate::adapters::{AdapterOptions, TrainedAdapter};
@@ -116,7 +116,7 @@ struct Plan {
 /// The observer of a batch.
 pub enum Watch<'a> {
     /// No observer: the tape may be a captured CUDA graph.
-    Nobody,
+    None,
     /// Receives the output of each node, bit-identical to an unobserved run.
     Outputs(&'a mut Show<'a>),
     /// Receives the duration of each piece of work; synchronizes after each.
@@ -223,7 +223,7 @@ impl<D: Device> DeviceRunner<D> {
         targets: &Targets,
         scale: f64,
     ) -> Result<()> {
-        self.run_watched(batch, loss, targets, scale, Watch::Nobody)
+        self.run_watched(batch, loss, targets, scale, Watch::None)
     }
 
     /// Like [`Self::run`], with an observer.
@@ -244,7 +244,7 @@ impl<D: Device> DeviceRunner<D> {
     fn forth_and_back(&mut self, batch: &TrainingBatch, goal: Goal<'_>, watch: Watch<'_>) -> Result<()> {
         if let Some(remember) = self.remember.clone().filter(|_| !self.remembers) {
             // Once to fill the amax history.
-            self.walk(batch, goal, true, Watch::Nobody)?;
+            self.walk(batch, goal, true, Watch::None)?;
             self.clear()?;
             self.device.run(&remember)?;
             self.remembers = true;
@@ -311,10 +311,10 @@ impl<D: Device> DeviceRunner<D> {
     /// If the device has no fp8 matmuls or is out of memory.
     pub fn eights(&mut self) -> Result<()> {
         if !self.device.has_eights() {
-            let message = "this device has no products of eight bits; leave fp8 out";
+            let message = "this device has no fp8 matmuls; train without fp8";
             return Err(Error::unsupported("fp8", message));
         }
-        let eights = Eights::new(&mut self.device, &self.program)?;
+        let eights = Fp8Matmuls::new(&mut self.device, &self.program)?;
         self.remember = Some(eights.remember(self.precision));
         self.weights.eights = Some(eights);
         Ok(())
@@ -325,7 +325,7 @@ impl<D: Device> DeviceRunner<D> {
     /// # Errors
     /// If the batch does not fit the program, or the device fails.
     pub fn evaluate(&mut self, batch: &TrainingBatch, loss: &Objective, targets: &Targets) -> Result<()> {
-        self.walk(batch, Goal { loss, targets, scale: 1.0 }, false, Watch::Nobody)
+        self.walk(batch, Goal { loss, targets, scale: 1.0 }, false, Watch::None)
     }
 
     /// Returns and resets the loss summed since the last call.
@@ -483,7 +483,7 @@ impl<D: Device> DeviceRunner<D> {
 
     /// Returns the tables that only a device keeps, as they are before the first step.
     pub(super) fn own_tables(&self) -> Vec<(String, TableData)> {
-        self.weights.eights.as_ref().map(Eights::empty).unwrap_or_default()
+        self.weights.eights.as_ref().map(Fp8Matmuls::empty).unwrap_or_default()
     }
 
     fn walk(&mut self, batch: &TrainingBatch, goal: Goal<'_>, back: bool, watch: Watch<'_>) -> Result<()> {
@@ -497,7 +497,7 @@ impl<D: Device> DeviceRunner<D> {
                 return match watch {
                     Watch::Outputs(show) => self.run_marked(&plan.tape, &plan.marks, show),
                     Watch::Times(tell) => self.run_timed(&plan.tape, &plan.bounds, tell),
-                    Watch::Nobody => self.device.run(&plan.tape),
+                    Watch::None => self.device.run(&plan.tape),
                 };
             }
         }
@@ -513,7 +513,7 @@ impl<D: Device> DeviceRunner<D> {
     ) -> Result<Plan> {
         let schedule = if back { &self.schedule } else { &self.forward };
         let mut tape = Tape::new(self.precision);
-        let mut sheet = Sheet::new(self.areas.sheet.place).with(&self.kept);
+        let mut sheet = BatchTables::new(self.areas.sheet.place).with(&self.kept);
         let mut scratch = OpScratch::new(self.areas.scratch.place);
         let mut walk = Walk {
             runner: self,

@@ -6,7 +6,7 @@ use siskin::graph::WeightRole;
 use siskin::{Error, Result};
 
 use super::device::Device;
-use super::eights::Eights;
+use super::fp8::Fp8Matmuls;
 use super::tape::{KernelArgument, Place, Tape};
 use super::{Precision, aligned};
 use crate::parameters::{ForwardWeights, Gradients, Parameter, Parameters};
@@ -31,7 +31,7 @@ pub(super) struct DeviceWeight {
 pub(super) struct DeviceWeights {
     pub(super) list: Vec<DeviceWeight>,
     /// The scaling state of fp8 matmuls, if any.
-    pub(super) eights: Option<Eights>,
+    pub(super) eights: Option<Fp8Matmuls>,
     precision: Precision,
 }
 

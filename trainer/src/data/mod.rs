@@ -23,7 +23,7 @@ mod windows;
 pub use joined::Gathering;
 pub use loader::{LoadedBatch, Loader, LoaderOptions, Position};
 pub use order::Order;
-pub use packed::{PackedFile, PackedWriter};
+pub use packed::{PackedTokenFile, PackedWriter};
 pub use prefetch::Prefetch;
 pub use records::{MOST_PARTS, Records, RecordsInMemory, Sink, Subset, TokenizedDocument};
 pub use source::{Document, Reading, documents};

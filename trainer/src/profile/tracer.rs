@@ -40,8 +40,12 @@ impl Tracer {
 
     /// Records the head and the loss of a chunk of rows, forward and backward, if they are one piece.
     pub(crate) fn head(&self, rows: usize, work: f64, when: [Instant; 2]) {
-        let node =
-            NodeWork { op: "Head and loss".to_owned(), phase: "forth and back", shape: [rows, 1], work };
+        let node = NodeWork {
+            op: "Head and loss".to_owned(),
+            phase: "forward and backward",
+            shape: [rows, 1],
+            work,
+        };
         self.recorder.add_until("head and loss", ProfiledThread::Steps, when, Some(node));
     }
 }

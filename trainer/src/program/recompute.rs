@@ -24,7 +24,7 @@ pub enum Recompute {
 
 /// What is dropped, and the segments in which backward traverses the program.
 #[derive(Clone, Debug)]
-pub struct Forgotten {
+pub struct RecomputePlan {
     /// The segment of each node.
     pub parts: Vec<usize>,
     /// Whether the output of a node is dropped.
@@ -33,7 +33,7 @@ pub struct Forgotten {
 
 impl Recompute {
     /// Chooses nodes of `program` before its head. Values that another segment reads are never dropped.
-    pub fn choose(self, program: &Program) -> Forgotten {
+    pub fn choose(self, program: &Program) -> RecomputePlan {
         let (layers, _) = layers(program);
         let width = if let Self::Layers(width) = self { width.max(1) } else { 1 };
         let parts: Vec<usize> =
@@ -54,7 +54,7 @@ impl Recompute {
         let forgets = |node: usize| {
             node < program.tail && parts[node] > 0 && chosen(node) && !leaves[program.nodes[node].output]
         };
-        Forgotten { nodes: (0..program.nodes.len()).map(forgets).collect(), parts }
+        RecomputePlan { nodes: (0..program.nodes.len()).map(forgets).collect(), parts }
     }
 }
 

@@ -3,7 +3,7 @@
 use siskin::Result;
 
 use super::Program;
-use super::recompute::{Forgotten, Recompute};
+use super::recompute::{Recompute, RecomputePlan};
 use crate::grad::rule;
 
 /// A buffer that lives for a part of a step.
@@ -57,7 +57,7 @@ pub struct Schedule {
     pub steep: Vec<bool>,
     /// Which weights need a gradient.
     pub trained: Vec<bool>,
-    forgotten: Forgotten,
+    forgotten: RecomputePlan,
     /// The node that produces each value.
     makers: Vec<usize>,
 }

@@ -342,7 +342,7 @@ impl Run {
                 }
             }
         }
-        let mut result = format!("{} rows go forth and back", done.join(", "));
+        let mut result = format!("forward and backward of {} rows", done.join(", "));
         if !refused.is_empty() {
             result.push_str(&format!("; the task makes none of {}", refused.join(", ")));
         }
@@ -361,7 +361,8 @@ impl Run {
         let longest = texts.iter().flat_map(|texts| &texts.spans).map(ExactSizeIterator::len).max();
         match self.pass(&step, None) {
             Ok(_) => {
-                let result = format!("{rows} rows, {} in a text, go forth and back", longest.unwrap_or(0));
+                let result =
+                    format!("forward and backward of {rows} rows, {} in a text", longest.unwrap_or(0));
                 Check::new(name, Outcome::Good, result, "")
             }
             Err(error) => Check::bad(name, &error, "see data.settings.length and batch.rows"),

@@ -3,8 +3,8 @@
 use siskin::Result;
 
 use super::config::RunConfig;
-use super::material::Material;
 use super::on_device::{self, OnDevice, Start};
+use super::setup::Material;
 use super::{MakeEngine, vectors};
 use crate::adapters;
 use crate::loss::{self, Loss, Sum};

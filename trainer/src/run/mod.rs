@@ -2,20 +2,20 @@
 
 mod check;
 mod config;
+mod fingerprint;
 pub(crate) mod folder;
 mod inputs;
-mod look;
-mod material;
 mod measure;
 mod memory;
 mod on_device;
 mod packing;
-mod same;
 mod samples;
 mod saving;
+mod setup;
 mod step;
 mod teacher;
 mod texts;
+mod validation;
 mod vectors;
 mod vocabulary;
 
@@ -26,11 +26,11 @@ pub use config::{
 };
 pub use folder::prepare as prepare_folder;
 pub use inputs::inputs;
-pub use material::{Material, OpenedBase};
 pub use measure::{measure, measure_with_engine};
 pub use on_device::Start;
 pub use packing::{PackedFile, pack};
 pub use samples::{ReportOptions, Sample};
+pub use setup::{Material, OpenedBase};
 pub use vocabulary::learned_tokenizer;
 
 use std::path::Path;
@@ -46,10 +46,10 @@ use crate::average::MovingAverage;
 use crate::checkpoint::{Checkpoint, CheckpointFolder};
 use crate::cuda::DeviceTraining;
 use crate::data::{Position, Prefetch};
+use crate::early_stopping::EarlyStopping;
 use crate::loss::{self, Loss};
 use crate::optimizer::Optimizer;
 use crate::parameters::{Gradients, Parameters};
-use crate::patience::Patience;
 use crate::profile::{Event, Recorder};
 use crate::quantize::QuantizedTraining;
 use crate::runner::Runner;
@@ -152,7 +152,7 @@ pub struct Run {
     loss: Box<dyn Loss<f32>>,
     rounding: Option<QuantizedTraining>,
     average: Option<MovingAverage>,
-    patience: Option<Patience>,
+    patience: Option<EarlyStopping>,
     folder: Option<CheckpointFolder>,
     device: Option<OnDevice>,
     step: u64,
@@ -243,9 +243,9 @@ impl Run {
             .with_routers(config.routers);
         let schedule = LearningRateSchedule::new(&config.schedule, config.steps)?;
         let loss = loss::named(&config.loss)?;
-        let patience = config.patience.as_ref().map(Patience::from_settings).transpose()?;
+        let patience = config.patience.as_ref().map(EarlyStopping::from_settings).transpose()?;
         if material.validation.is_none() {
-            look::check_unseen(&config)?;
+            validation::check_unseen(&config)?;
         }
         config.report.check(runner.program())?;
         let profiled = config.profile.window()?.map(Profiled::new);
@@ -454,7 +454,7 @@ impl Run {
             "best": self.best.map(f64::to_bits),
             "metric": self.metric(),
             "seed": self.config.seed,
-            "data": same::describe(&self.config, &self.material),
+            "data": fingerprint::describe(&self.config, &self.material),
         });
         Checkpoint { state, tables }
     }
@@ -468,7 +468,7 @@ impl Run {
             return Err(Error::argument("seed", "is not that of the run that the checkpoint belongs to"));
         }
         if let Some(data) = checkpoint.state.get("data") {
-            same::check(data, &same::describe(&self.config, &self.material))?;
+            fingerprint::check(data, &fingerprint::describe(&self.config, &self.material))?;
         }
         let (step, epoch, batch) = (number("/step")?, number("/position/epoch")?, number("/position/batch")?);
         let trained = self.parameters.list.iter_mut().zip(&self.gradients.list);

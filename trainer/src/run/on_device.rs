@@ -228,7 +228,7 @@ impl OnDevice {
             let watch = match (gradients.is_some(), recorder.is_some()) {
                 (true, _) => Watch::Outputs(&mut show),
                 (_, true) => Watch::Times(&mut tell),
-                _ => Watch::Nobody,
+                _ => Watch::None,
             };
             self.engine.run(&step.batch, &self.loss, &step.targets, scale / weight, watch)?;
         }

@@ -7,7 +7,7 @@ use siskin::tokenizer::Tokenizer;
 use siskin::{Error, ErrorKind, Result};
 
 use super::config::RunConfig;
-use super::material::OpenedBase;
+use super::setup::OpenedBase;
 use super::texts::{Sources, paths};
 use crate::data::{Divider, PackedWriter, Split, packed};
 

@@ -11,7 +11,7 @@ use super::config::RunConfig;
 use crate::data::source::{Cut, files, packed_records};
 use crate::data::task::{self, TASKS};
 use crate::data::{
-    self, Divider, Gathering, PackedFile, Reading, Records, Sink, Split, Subset, TaskBatch, TaskEntry,
+    self, Divider, Gathering, PackedTokenFile, Reading, Records, Sink, Split, Subset, TaskBatch, TaskEntry,
     TaskSettings, TokenizedDocument, Tokenizing, TrainingTask, documents, packed,
 };
 use crate::program::{Program, Side};
@@ -177,7 +177,7 @@ pub(super) struct Sources<'a> {
 
 /// Files of one kind: one file of packed tokens, or several of text.
 enum Source {
-    Packed(Arc<PackedFile>),
+    Packed(Arc<PackedTokenFile>),
     Texts(Vec<PathBuf>),
 }
 
@@ -194,7 +194,7 @@ impl Sources<'_> {
         for path in files(&paths(names)?)? {
             let packed = packed_records(&path, &reading)?;
             let (most, own) =
-                (self.tokenizer.vocabulary_size(), packed.as_ref().map_or(0, PackedFile::vocabulary));
+                (self.tokenizer.vocabulary_size(), packed.as_ref().map_or(0, PackedTokenFile::vocabulary));
             if own > most {
                 let message = format!(
                     "its tokens lie below {own}, those of the model below {most}; pack the texts again with the \

@@ -1,9 +1,9 @@
 //! Runs a program forward and backward on the CPU.
 
-mod carve;
+mod disjoint;
+mod lm_head;
 mod probe;
 mod routers;
-mod tail;
 
 pub use probe::{Phase, Piece, Probe};
 
@@ -13,7 +13,7 @@ use std::time::Instant;
 use siskin::graph::Op;
 use siskin::{Error, Result};
 
-use self::carve::carve;
+use self::disjoint::carve;
 pub use self::routers::RouterOptions;
 use self::routers::RouterStatistics;
 use crate::batch::TrainingBatch;
@@ -31,7 +31,7 @@ pub struct Runner<T> {
     forward: Schedule,
     forward_layouts: Layouts,
     arena: Vec<T>,
-    scratch: tail::HeadScratch<T>,
+    scratch: lm_head::HeadScratch<T>,
     routers: RouterOptions,
 }
 
@@ -61,7 +61,7 @@ impl<T: Real> Runner<T> {
             forward,
             forward_layouts: Layouts::default(),
             arena: Vec::new(),
-            scratch: tail::HeadScratch::default(),
+            scratch: lm_head::HeadScratch::default(),
             routers: RouterOptions::default(),
         })
     }
@@ -80,7 +80,7 @@ impl<T: Real> Runner<T> {
     /// Returns the bytes of the arena and of the head's scratch memory for a batch of this shape.
     pub fn memory(&self, batch: &TrainingBatch, parameters: &Parameters<T>) -> Result<[usize; 2]> {
         let layout = BufferLayout::new(&self.program, &self.schedule, batch, parameters)?;
-        let scratch = tail::HeadScratch::<T>::size(&self.program, batch);
+        let scratch = lm_head::HeadScratch::<T>::size(&self.program, batch);
         Ok([layout.size, scratch].map(|numbers| numbers * size_of::<T>()))
     }
 
@@ -106,11 +106,11 @@ impl<T: Real> Runner<T> {
     ) -> Result<Sum> {
         let outcome = self.walk(parameters, batch, goal, Some(gradients), None, probe);
         match outcome {
-            Err(error) if error.place() == tail::NOT_FINITE => {
+            Err(error) if error.place() == lm_head::NOT_FINITE => {
                 let found = self.find(parameters, batch)?;
                 let found =
                     found.unwrap_or_else(|| "only the output head produced NaN or infinity".to_owned());
-                Err(Error::argument(tail::NOT_FINITE, found))
+                Err(Error::argument(lm_head::NOT_FINITE, found))
             }
             outcome => outcome,
         }

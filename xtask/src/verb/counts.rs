@@ -107,7 +107,7 @@ fn compare(committed: &Counts, counted: &Counts, margin: f64) -> Vec<String> {
     let ran = |name: &str| counted.keys().any(|other| table(other) == table(name));
     for name in committed.keys().filter(|name| !counted.contains_key(*name)) {
         if ran(name) {
-            failures.push(format!("{name}: committed, but there is no such call"));
+            failures.push(format!("{name}: committed, but the call does not exist"));
         } else {
             println!("{name:<26} not counted: valgrind gives no such processor here");
         }

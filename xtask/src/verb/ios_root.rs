@@ -62,7 +62,7 @@ impl Swift {
             ));
         }
         if !succeeds(&mut program("unshare", &["--mount", "--propagation", "private", "true"])) {
-            return Err(format!("{advice}: nobody may mount anything here, so that none can be made"));
+            return Err(format!("{advice}: this user may not mount file systems"));
         }
         let root = folder.join("root");
         if !root.join(WHOLE).exists() {

@@ -3,10 +3,10 @@
 use super::Extra;
 use super::value::MetadataValue;
 use crate::export::model::ExportModel;
-use crate::export::reread::Told;
+use crate::export::round_trip::AcceptedDifferences;
 use crate::import::BIDIRECTIONAL;
 use serde_json::Value as Json;
-use siskin::graph::{AttentionMask, Graph, Growth, NormKind, Op, Rope, Stretch};
+use siskin::graph::{AttentionMask, Graph, NormKind, Op, Rope, RopeScaling, RopeScalingRule};
 use siskin::{Error, Result};
 use siskin_kernels::quant::BlockType;
 
@@ -111,7 +111,7 @@ fn note_what_is_left_out(model: &ExportModel<'_>, notes: &mut Vec<String>) -> Re
 }
 
 /// Returns the differences of llama.cpp that are accepted and reported as notes.
-pub(super) fn told(model: &ExportModel<'_>) -> Told {
+pub(super) fn told(model: &ExportModel<'_>) -> AcceptedDifferences {
     let (h, family) = (&model.hyper, model.family.name);
     let slides = h.windows.iter().any(Option::is_some);
     let known = [h.head_size, h.width / h.heads.max(1)].map(|size| 1.0 / (size as f32).sqrt());
@@ -119,8 +119,9 @@ pub(super) fn told(model: &ExportModel<'_>) -> Told {
     let mut attentions = main_graph(model).into_iter().flat_map(Graph::attentions);
     let is_gemma = GEMMAS.contains(&family);
     let ropes = main_graph(model).map_or(&[][..], |graph| &graph.ropes);
-    let grows = |rope: &Rope| matches!(&rope.stretch, Some(Stretch { growth: Growth::Base { .. }, .. }));
-    Told {
+    let grows =
+        |rope: &Rope| matches!(&rope.stretch, Some(RopeScaling { growth: RopeScalingRule::Base { .. }, .. }));
+    AcceptedDifferences {
         growth: ropes.iter().any(grows),
         windows: slides && (!SLIDING.contains(&family) || is_gemma && period(&h.windows, 1).is_none()),
         scales: is_gemma && attentions.any(|attention| !is_known(attention.scale)),

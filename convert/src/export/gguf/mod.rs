@@ -7,7 +7,7 @@ mod value;
 
 use super::model::ExportModel;
 use super::tensors::{self, Entry};
-use super::{Dtype, ExportFormat, ExportOptions, ExportReport, reread};
+use super::{Dtype, ExportFormat, ExportOptions, ExportReport, round_trip};
 use crate::import::{BIDIRECTIONAL, FACTORS};
 use serde_json::{Map, Value as Json};
 use siskin::arch::{ConfigReader, FAMILIES, Family, TensorRule};
@@ -130,7 +130,7 @@ fn check_keys(
     let (_, own) = model.family.build(&model.config, &has)?;
     let config = config_of(model, architecture, metadata, extras);
     let read = Family::of_gguf(architecture)?.build(&config, &has);
-    reread::check(own, read, "gguf", keys::told(model))
+    round_trip::check(own, read, "gguf", keys::told(model))
 }
 
 /// Returns the hyper-parameters as an importer would read them from the file.

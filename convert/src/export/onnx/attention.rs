@@ -1,7 +1,7 @@
 //! Attention as ONNX nodes: scores, position biases, attention masks and the weighted sum of values.
 
+use super::lower::{GraphLowering, unwritten};
 use super::proto::{AttributeValue, Element};
-use super::side::{GraphLowering, unwritten};
 use siskin::graph::{Attention, AttentionMask, Bias};
 use siskin::{Error, ErrorKind, Result};
 

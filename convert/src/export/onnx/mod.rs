@@ -4,19 +4,19 @@
 //! model's metadata properties, so that an importer need not infer them.
 
 mod attention;
+mod lower;
 mod nodes;
 mod places;
 mod proto;
-mod side;
 mod weights;
 
 use super::model::ExportModel;
 use super::tensors::{self, Entry};
 use super::{ExportFormat, ExportOptions, ExportReport, finish};
 use crate::import::onnx::SETTINGS;
+use lower::{GraphLowering, Inputs};
 use nodes::Nodes;
 use proto::{Dimension, Element, ProtoWriter};
-use side::{GraphLowering, Inputs};
 use siskin::graph::{Graph, OutputHead};
 use siskin::{Error, Result};
 use siskin_kernels::quant::BlockType;

@@ -1,8 +1,8 @@
 //! Positions of tokens, and what depends on them: RoPE and routing.
 
+use super::lower::GraphLowering;
 use super::proto::{AttributeValue, Element};
-use super::side::GraphLowering;
-use siskin::graph::{Growth, Rope, Routing, Stretch};
+use siskin::graph::{Rope, RopeScaling, RopeScalingRule, Routing};
 
 impl GraphLowering<'_, '_> {
     fn once(&mut self, word: &str, make: impl FnOnce(&mut Self) -> String) -> String {
@@ -91,7 +91,9 @@ impl GraphLowering<'_, '_> {
     /// Returns the frequencies of a RoPE table, for each sequence those of its length.
     fn frequencies(&mut self, table: &Rope) -> String {
         let usual = self.nodes.floats(&[table.frequencies.len()], &table.frequencies);
-        let Some(Stretch { length, growth: Growth::Other(long) }) = &table.stretch else { return usual };
+        let Some(RopeScaling { length, growth: RopeScalingRule::Other(long) }) = &table.stretch else {
+            return usual;
+        };
         let long = self.nodes.floats(&[long.len()], long);
         let positions = self.positions();
         let axes = [AttributeValue::Ints("axes", &[1]), AttributeValue::Int("keepdims", 1)];

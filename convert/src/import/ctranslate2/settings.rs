@@ -25,7 +25,7 @@ pub(super) fn settings(
     family: &str,
     zero_start: bool,
 ) -> Result<Map<String, Value>> {
-    let facts = Facts { folder, names };
+    let facts = ConversionSettings { folder, names };
     let mut config = folder.config.clone();
     for (theirs, ours) in RENAMED {
         if let Some(ids) = config.remove(*theirs) {
@@ -44,12 +44,12 @@ pub(super) fn settings(
     Ok(config)
 }
 
-struct Facts<'a> {
+struct ConversionSettings<'a> {
     folder: &'a Ctranslate2Folder,
     names: &'a Names,
 }
 
-impl Facts<'_> {
+impl ConversionSettings<'_> {
     fn number(&self, name: &str) -> Option<f64> {
         self.folder.container.number(name)
     }

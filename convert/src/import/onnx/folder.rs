@@ -212,7 +212,8 @@ impl ExternalData {
         }
         let path = self.folder.join(path);
         if !path.is_file() {
-            let message = format!("there is no file `{}` beside the graph", super::model::short(location));
+            let message =
+                format!("the file `{}` is missing in the folder of the graph", super::model::short(location));
             return Err(Error::new(siskin::ErrorKind::Missing, "location", message));
         }
         let file = map(&path)?;

@@ -14,12 +14,12 @@ mod wire;
 #[cfg(feature = "tract")]
 mod general;
 #[cfg(feature = "tract")]
-mod proof;
+mod verify;
 
 pub use folder::{ExternalData, GraphRole, OnnxFolder};
 pub(crate) use model::SETTINGS;
 pub use model::{OnnxAttribute, OnnxDimension, OnnxGraph, OnnxModel, OnnxNode, OnnxPort, Setting};
-pub use names::{Lie, Named, recover, weights};
+pub use names::{NamedTensorView, TensorOrder, recover, weights};
 pub use tensor::{OnnxTensor, TensorData};
 
 #[cfg(feature = "tract")]

@@ -13,7 +13,7 @@ const MOST_STEPS: usize = 8;
 
 /// The layout of a tensor relative to the original model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lie {
+pub enum TensorOrder {
     /// As in the model, or transposed.
     AsNamed {
         /// Whether rows and columns are swapped.
@@ -27,25 +27,25 @@ pub enum Lie {
 
 /// A tensor with a restored name.
 #[derive(Clone, Copy, Debug)]
-pub struct Named<'g, 'a> {
+pub struct NamedTensorView<'g, 'a> {
     /// The tensor.
     pub tensor: &'g OnnxTensor<'a>,
     /// Its layout.
-    pub lie: Lie,
+    pub lie: TensorOrder,
 }
 
 /// Returns the tensors of a graph by the names that they may have in the model. A tensor can occur more than once.
-pub fn recover<'g, 'a>(graph: &'g OnnxGraph<'a>) -> HashMap<String, Named<'g, 'a>> {
+pub fn recover<'g, 'a>(graph: &'g OnnxGraph<'a>) -> HashMap<String, NamedTensorView<'g, 'a>> {
     let links = Links::new(graph);
     let mut names = HashMap::new();
     for tensor in &links.tensors {
-        let named = Named { tensor, lie: Lie::AsNamed { flipped: false } };
+        let named = NamedTensorView { tensor, lie: TensorOrder::AsNamed { flipped: false } };
         names.entry(tensor.name.to_owned()).or_insert(named);
     }
     for node in &links.nodes {
         for output in &node.outputs {
             if let Some((tensor, flipped)) = links.tensor(output) {
-                let named = Named { tensor, lie: Lie::AsNamed { flipped } };
+                let named = NamedTensorView { tensor, lie: TensorOrder::AsNamed { flipped } };
                 names.entry((*output).to_owned()).or_insert(named);
             }
         }
@@ -116,7 +116,7 @@ impl<'g, 'a> Links<'g, 'a> {
     }
 
     /// Returns the matrix or table that a node uses.
-    fn operand(&self, node: &OnnxNode<'a>) -> Option<Named<'g, 'a>> {
+    fn operand(&self, node: &OnnxNode<'a>) -> Option<NamedTensorView<'g, 'a>> {
         let (value, outputs_first) = match node.operator {
             "MatMul" => (node.inputs.get(1)?, false),
             "Gemm" => (node.inputs.get(1)?, node.integer("transB").unwrap_or(0) != 0),
@@ -129,11 +129,11 @@ impl<'g, 'a> Links<'g, 'a> {
             return None;
         }
         let lie = match node.operator {
-            "Gather" => Lie::AsNamed { flipped },
-            _ if outputs_first != flipped => Lie::OutputsFirst,
-            _ => Lie::InputsFirst,
+            "Gather" => TensorOrder::AsNamed { flipped },
+            _ if outputs_first != flipped => TensorOrder::OutputsFirst,
+            _ => TensorOrder::InputsFirst,
         };
-        Some(Named { tensor, lie })
+        Some(NamedTensorView { tensor, lie })
     }
 
     /// Returns the possible names of a node's weight, the most reliable first.
@@ -187,10 +187,10 @@ mod tests {
         };
         let names = recover(&graph);
         for (name, tensor, lie) in [
-            ("encoder.layer.1.dense.weight", "onnx::MatMul_1", Lie::InputsFirst),
-            ("layer.2.dense.weight", "9", Lie::InputsFirst),
-            ("encoder.layer.0.query.weight", "val_87", Lie::InputsFirst),
-            ("layer.3.dense.bias", "layer.2.dense.bias", Lie::AsNamed { flipped: false }),
+            ("encoder.layer.1.dense.weight", "onnx::MatMul_1", TensorOrder::InputsFirst),
+            ("layer.2.dense.weight", "9", TensorOrder::InputsFirst),
+            ("encoder.layer.0.query.weight", "val_87", TensorOrder::InputsFirst),
+            ("layer.3.dense.bias", "layer.2.dense.bias", TensorOrder::AsNamed { flipped: false }),
         ] {
             assert_eq!((names[name].tensor.name, names[name].lie), (tensor, lie), "{name}");
         }

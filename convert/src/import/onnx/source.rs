@@ -1,6 +1,8 @@
 //! An ONNX model as a source, if it is recognized as an export of a known family.
 
-use super::{ExternalData, GraphRole, Lie, OnnxFolder, OnnxModel, OnnxTensor, SETTINGS, recover, weights};
+use super::{
+    ExternalData, GraphRole, OnnxFolder, OnnxModel, OnnxTensor, SETTINGS, TensorOrder, recover, weights,
+};
 use crate::import::hugging_face::{self, HuggingFace};
 use crate::import::read::MOST_VALUES;
 use crate::import::{ModelSource, SourceFormat, names, safetensors};
@@ -104,7 +106,7 @@ fn prove(
     stores: &mut [(GraphRole, ExternalData)],
     source: HuggingFace,
 ) -> Result<Opened> {
-    use super::proof::{Proof, prove};
+    use super::verify::{Proof, prove};
     match prove(models, stores, &source)? {
         Proof::Same => Ok(Opened::Recognized(Box::new(source))),
         Proof::Other(reason) => Ok(Opened::General(reason)),
@@ -180,11 +182,11 @@ fn known_name(family: &Family, name: &str, side: GraphRole) -> Option<(String, T
 }
 
 /// Returns true if the tensor is transposed relative to the Hugging Face model.
-fn is_flipped(lie: Lie, take: TensorTransform) -> bool {
+fn is_flipped(lie: TensorOrder, take: TensorTransform) -> bool {
     match lie {
-        Lie::AsNamed { flipped } => flipped,
-        Lie::InputsFirst => take != TensorTransform::Transposed,
-        Lie::OutputsFirst => take == TensorTransform::Transposed,
+        TensorOrder::AsNamed { flipped } => flipped,
+        TensorOrder::InputsFirst => take != TensorTransform::Transposed,
+        TensorOrder::OutputsFirst => take == TensorTransform::Transposed,
     }
 }
 

@@ -9,7 +9,7 @@ use crate::prefetch::LINE;
 use crate::simd::{LANES, Simd, instantiate, load_each};
 
 /// Writes the row in lane `lane` of a panel whose rows have as many columns as `out`. Writes nothing if the
-/// size of the panel does not match that number of columns, or if there is no such lane.
+/// size of the panel does not match that number of columns, or if the lane is out of range.
 pub type Function = fn(ty: PanelType, panel: &[u8], lane: usize, out: &mut [f32]);
 
 instantiate!(LIST: Function = "lookup" body(ty: PanelType, panel: &[u8], lane: usize, out: &mut [f32]));

@@ -272,7 +272,7 @@ impl MatmulShare<'_> {
                         self.tile::<L, 1, V1>(l, kind, shape, row, at);
                         at += V1;
                     } else {
-                        assert!(!is_even, "a panel is no whole number of tiles");
+                        assert!(!is_even, "a panel is not a whole number of tiles");
                         for row in row..row + rows {
                             self.tile::<L, 1, 1>(l, kind, shape, row, at);
                         }

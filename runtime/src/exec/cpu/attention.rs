@@ -5,7 +5,7 @@ use std::ops::Range;
 use siskin_kernels::ops::attention::{self as attend, CHUNK, KeySpan, QUERIES, Query};
 
 use super::CpuPass;
-use super::prefetch::Member;
+use super::prefetch::PrefetchingWorker;
 use crate::cache::CacheOptions;
 use crate::graph::{Attention, AttentionMask};
 use crate::plan::BufferView;
@@ -79,7 +79,7 @@ impl Workspace {
 impl CpuPass<'_> {
     pub(super) fn attend(
         &self,
-        worker: &Member<'_>,
+        worker: &PrefetchingWorker<'_>,
         attention: &Attention,
         queries: BufferView,
         to: BufferView,
@@ -142,7 +142,7 @@ impl Attend<'_> {
     }
 
     /// Many rows: a chunk of work is a block of rows that share loaded keys and values.
-    fn rows_together(&self, worker: &Member<'_>, rows: usize) -> bool {
+    fn rows_together(&self, worker: &PrefetchingWorker<'_>, rows: usize) -> bool {
         let kv_heads = self.attention.kv_heads;
         let fair = rows * kv_heads / (4 * worker.team);
         let together = fair.min(QUERIES / self.group().min(QUERIES)).max(1);
@@ -174,7 +174,7 @@ impl Attend<'_> {
     }
 
     /// Few rows with few keys: a chunk of work is one query, so that an odd number of heads is divided evenly.
-    fn query_by_query(&self, worker: &Member<'_>, rows: usize) -> bool {
+    fn query_by_query(&self, worker: &PrefetchingWorker<'_>, rows: usize) -> bool {
         self.forward.share(worker, rows * self.attention.heads, |piece| {
             let (row, head) = (piece / self.attention.heads, piece % self.attention.heads);
             let result = |row, head| self.result(row, head);
@@ -184,7 +184,7 @@ impl Attend<'_> {
 
     /// Split-K attention (Flash-Decoding), for few rows with many keys: a chunk of work is a chunk of the keys, and
     /// partial results are merged at the end.
-    fn chunk_by_chunk(&self, worker: &Member<'_>, rows: usize, most_chunks: usize) -> bool {
+    fn chunk_by_chunk(&self, worker: &PrefetchingWorker<'_>, rows: usize, most_chunks: usize) -> bool {
         let (heads, kv_heads) = (self.attention.heads, self.attention.kv_heads);
         let size = attend::part_size(self.attention.head_size);
         let parts = self.forward.workspace.parts;
@@ -236,7 +236,7 @@ impl Attend<'_> {
     /// and the row for a query's output.
     fn queries(
         &self,
-        worker: &Member<'_>,
+        worker: &PrefetchingWorker<'_>,
         kv_head: usize,
         chosen: &[(usize, usize)],
         span: KeySpan,

@@ -8,7 +8,7 @@ mod state;
 
 pub(crate) use attention::Workspace;
 pub(super) use products::scratch_size;
-pub(crate) use sequence_parallel::Apart;
+pub(crate) use sequence_parallel::SequenceParallel;
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,10 +24,10 @@ use super::{Batch, Distances, TokenRow, activation, marked_place};
 use crate::activation_observer::Observation;
 use crate::cache::KvCache;
 use crate::graph::{Attention, AttentionMask, NormKind, Routing, RowKind};
-use crate::plan::{BufferView, Plan, PlanStep, Room, RowOp, Weights, slot_words};
-use crate::thread_pool::Team;
+use crate::plan::{ArenaView, BufferView, Plan, PlanStep, RowOp, Weights, slot_words};
+use crate::thread_pool::ThreadPool;
 use crate::{Error, ErrorKind, Result};
-use prefetch::Member;
+use prefetch::PrefetchingWorker;
 
 /// Rows per chunk of row-wise work.
 const ROW_BLOCK: usize = 8;
@@ -39,10 +39,10 @@ pub(crate) struct CpuPass<'a> {
     pub plan: &'a Plan,
     pub weights: &'a Weights,
     pub kernels: &'a Kernels,
-    pub arena: Room<'a>,
+    pub arena: ArenaView<'a>,
     pub workspace: Workspace,
     /// State for sequence parallelism, if supported.
-    pub apart: Option<&'a Apart>,
+    pub apart: Option<&'a SequenceParallel>,
     pub cache: &'a KvCache,
     pub batch: &'a Batch,
     pub distances: &'a Distances,
@@ -57,14 +57,14 @@ pub(crate) struct CpuPass<'a> {
 impl CpuPass<'_> {
     /// Runs every step with up to `threads` threads, and returns where the outputs are. After an error the KV cache has
     /// tokens with invalid keys and values.
-    pub(crate) fn run(&self, team: &mut Team, threads: usize) -> Result<BufferView> {
+    pub(crate) fn run(&self, team: &mut ThreadPool, threads: usize) -> Result<BufferView> {
         let output = match self.dealt(team.size().min(threads)) {
             Some((apart, parts)) => {
                 team.run(threads, &|worker| self.share_apart(worker, apart, &parts))?;
                 apart.output()
             }
             None => {
-                team.run(threads, &|worker| self.steps(&Member::new(worker)))?;
+                team.run(threads, &|worker| self.steps(&PrefetchingWorker::new(worker)))?;
                 self.plan.output
             }
         };
@@ -75,7 +75,7 @@ impl CpuPass<'_> {
     }
 
     /// Runs a worker's share of all steps, until the end or cancellation.
-    fn steps(&self, member: &Member<'_>) {
+    fn steps(&self, member: &PrefetchingWorker<'_>) {
         for (number, step) in self.plan.steps.iter().enumerate() {
             member.begin(number);
             if !self.step(step, member) {
@@ -94,7 +94,7 @@ impl CpuPass<'_> {
     }
 
     /// Runs a phase in parallel. On cancellation the remaining chunks are skipped; false if the pass ends.
-    fn share(&self, worker: &Member<'_>, pieces: usize, work: impl Fn(usize)) -> bool {
+    fn share(&self, worker: &PrefetchingWorker<'_>, pieces: usize, work: impl Fn(usize)) -> bool {
         let unless_stopped = |piece| {
             if !self.is_stopped() {
                 work(piece);
@@ -113,7 +113,7 @@ impl CpuPass<'_> {
     }
 
     /// Runs a worker's share of a step; false if the pass ends.
-    fn step(&self, step: &PlanStep, worker: &Member<'_>) -> bool {
+    fn step(&self, step: &PlanStep, worker: &PrefetchingWorker<'_>) -> bool {
         match step {
             PlanStep::Rows { rows, ops } => {
                 let count = self.row_count(*rows);
@@ -307,7 +307,7 @@ impl CpuPass<'_> {
     /// rows, all heads of whole blocks of positions, so that rows are read sequentially.
     fn append(
         &self,
-        worker: &Member<'_>,
+        worker: &PrefetchingWorker<'_>,
         attention: &Attention,
         keys: BufferView,
         values: BufferView,

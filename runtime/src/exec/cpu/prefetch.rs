@@ -18,22 +18,22 @@ const MOST: usize = 128 << 10;
 const ONCE: usize = 64;
 
 /// A worker with its position in the plan.
-pub(super) struct Member<'a> {
+pub(super) struct PrefetchingWorker<'a> {
     worker: &'a Worker<'a>,
     /// The current step.
     step: Cell<usize>,
     /// The step whose weights are prefetched, and the ranges that remain.
-    ahead: Cell<(usize, [Wish; 2])>,
+    ahead: Cell<(usize, [PrefetchRange; 2])>,
 }
 
 /// A range of addresses to prefetch, line by line.
 #[derive(Clone, Copy)]
-struct Wish {
+struct PrefetchRange {
     at: *const u8,
     bytes: usize,
 }
 
-impl Wish {
+impl PrefetchRange {
     const NONE: Self = Self { at: std::ptr::null(), bytes: 0 };
 
     fn of(bytes: &[u8]) -> Self {
@@ -52,9 +52,9 @@ impl Wish {
     }
 }
 
-impl<'a> Member<'a> {
+impl<'a> PrefetchingWorker<'a> {
     pub(super) fn new(worker: &'a Worker<'a>) -> Self {
-        Self { worker, step: Cell::new(0), ahead: Cell::new((0, [Wish::NONE; 2])) }
+        Self { worker, step: Cell::new(0), ahead: Cell::new((0, [PrefetchRange::NONE; 2])) }
     }
 
     /// Begins a step.
@@ -63,7 +63,7 @@ impl<'a> Member<'a> {
     }
 }
 
-impl<'a> Deref for Member<'a> {
+impl<'a> Deref for PrefetchingWorker<'a> {
     type Target = Worker<'a>;
 
     fn deref(&self) -> &Worker<'a> {
@@ -73,7 +73,7 @@ impl<'a> Deref for Member<'a> {
 
 impl CpuPass<'_> {
     /// Prefetches some of the weights that the worker needs next; false if none are left.
-    pub(super) fn ask_ahead(&self, member: &Member<'_>) -> bool {
+    pub(super) fn ask_ahead(&self, member: &PrefetchingWorker<'_>) -> bool {
         if self.batch.rows.len() > FEW_ROWS {
             return false;
         }
@@ -90,7 +90,7 @@ impl CpuPass<'_> {
     }
 
     /// Returns the next matmul step and the beginning of the worker's weights for it.
-    fn next_weights(&self, member: &Member<'_>) -> (usize, [Wish; 2]) {
+    fn next_weights(&self, member: &PrefetchingWorker<'_>) -> (usize, [PrefetchRange; 2]) {
         let first = member.step.get() + 1;
         let rest = self.plan.steps.iter().enumerate().skip(first);
         for (step, what) in rest {
@@ -98,14 +98,17 @@ impl CpuPass<'_> {
                 PlanStep::Products { rows, parts, after, .. } => {
                     let begins = self.first_weights(member, self.row_count(*rows), parts, *after);
                     let count = begins.iter().filter(|part| !part.is_empty()).count().max(1);
-                    return (step, begins.map(|part| Wish::of(&part[..part.len().min(MOST / count)])));
+                    return (
+                        step,
+                        begins.map(|part| PrefetchRange::of(&part[..part.len().min(MOST / count)])),
+                    );
                 }
                 // The selected experts are not known yet.
-                PlanStep::ExpertProducts { .. } => return (step, [Wish::NONE; 2]),
+                PlanStep::ExpertProducts { .. } => return (step, [PrefetchRange::NONE; 2]),
                 _ => {}
             }
         }
-        (usize::MAX, [Wish::NONE; 2])
+        (usize::MAX, [PrefetchRange::NONE; 2])
     }
 }
 
@@ -116,10 +119,10 @@ mod tests {
     #[test]
     fn every_line_is_asked_for_once() {
         let bytes = [0_u8; 5 * LINE + 1];
-        let mut wish = Wish::of(&bytes);
+        let mut wish = PrefetchRange::of(&bytes);
         assert_eq!([wish.ask(4), wish.ask(4), wish.ask(4)], [4, 2, 0]);
         assert_eq!(wish.at.addr() - bytes.as_ptr().addr(), 6 * LINE);
-        let mut nothing = Wish::NONE;
+        let mut nothing = PrefetchRange::NONE;
         assert_eq!(nothing.ask(4), 0);
     }
 }

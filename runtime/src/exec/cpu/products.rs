@@ -7,11 +7,11 @@ use siskin_kernels::ops::matmul::{Input, MatmulOperands, Output};
 use siskin_kernels::panel::{InputKind, ROWS};
 
 use super::CpuPass;
-use super::prefetch::Member;
+use super::prefetch::PrefetchingWorker;
 use crate::activation_observer::Observation;
 use crate::exec::activation;
 use crate::graph::Routing;
-use crate::plan::{After, BufferView, Plan, PlanStep, ProductPart};
+use crate::plan::{BufferView, Epilogue, MatmulPart, Plan, PlanStep};
 
 /// Rows per matmul tile: their int8 activations fit in L2.
 pub(super) const PRODUCT_ROWS: usize = 128;
@@ -27,7 +27,7 @@ type Rows = (BufferView, InputKind);
 /// Returns the scratch words that a worker needs for matmul outputs before their epilogue.
 pub(in crate::exec) fn scratch_size(plan: &Plan) -> usize {
     let words = |step: &PlanStep| match step {
-        PlanStep::Products { rows, parts, after: After::Activate(_) | After::Gate(_), .. } => {
+        PlanStep::Products { rows, parts, after: Epilogue::Activate(_) | Epilogue::Gate(_), .. } => {
             let panels = parts.iter().map(panels_of).max().unwrap_or(0).min(NEAR_PANELS);
             plan.row_count(*rows).min(PRODUCT_ROWS) * parts.len() * panels * ROWS
         }
@@ -39,16 +39,16 @@ pub(in crate::exec) fn scratch_size(plan: &Plan) -> usize {
 impl CpuPass<'_> {
     pub(super) fn products(
         &self,
-        worker: &Member<'_>,
+        worker: &PrefetchingWorker<'_>,
         rows: usize,
         input: Rows,
-        parts: &[ProductPart],
-        after: After,
+        parts: &[MatmulPart],
+        after: Epilogue,
     ) -> bool {
         match after {
-            After::Nothing => self.plain_products(worker, rows, input, parts, None),
-            After::Plus(residual) => self.plain_products(worker, rows, input, parts, Some(residual)),
-            After::Activate(kind) | After::Gate(kind) => {
+            Epilogue::Nothing => self.plain_products(worker, rows, input, parts, None),
+            Epilogue::Plus(residual) => self.plain_products(worker, rows, input, parts, Some(residual)),
+            Epilogue::Activate(kind) | Epilogue::Gate(kind) => {
                 self.activated_products(worker, rows, input, parts, activation(kind))
             }
         }
@@ -56,10 +56,10 @@ impl CpuPass<'_> {
 
     fn plain_products(
         &self,
-        worker: &Member<'_>,
+        worker: &PrefetchingWorker<'_>,
         rows: usize,
         input: Rows,
-        parts: &[ProductPart],
+        parts: &[MatmulPart],
         residual: Option<BufferView>,
     ) -> bool {
         let (run, runs) = runs_of(parts, rows, worker, false);
@@ -74,12 +74,12 @@ impl CpuPass<'_> {
     /// begin; one slice for each of two gated matrices.
     pub(super) fn first_weights(
         &self,
-        worker: &Member<'_>,
+        worker: &PrefetchingWorker<'_>,
         rows: usize,
-        parts: &[ProductPart],
-        after: After,
+        parts: &[MatmulPart],
+        after: Epilogue,
     ) -> [&[u8]; 2] {
-        let near = matches!(after, After::Activate(_) | After::Gate(_));
+        let near = matches!(after, Epilogue::Activate(_) | Epilogue::Gate(_));
         let (run, runs) = runs_of(parts, rows, worker, near);
         let own = worker.own_pieces(runs);
         let mut begins: [&[u8]; 2] = [&[]; 2];
@@ -94,7 +94,7 @@ impl CpuPass<'_> {
     }
 
     /// Returns the bytes of up to `count` panels of a matrix.
-    fn weights_of(&self, part: &ProductPart, first: usize, count: usize) -> &[u8] {
+    fn weights_of(&self, part: &MatmulPart, first: usize, count: usize) -> &[u8] {
         let Some(tensor) = self.weights.matrix(part.weight) else { return &[] };
         let bytes = tensor.panel.panel_bytes(tensor.columns).unwrap_or(0);
         let from = tensor.data.get(first * bytes..).unwrap_or_default();
@@ -105,10 +105,10 @@ impl CpuPass<'_> {
     /// first gates the second.
     fn activated_products(
         &self,
-        worker: &Member<'_>,
+        worker: &PrefetchingWorker<'_>,
         rows: usize,
         input: Rows,
-        parts: &[ProductPart],
+        parts: &[MatmulPart],
         kind: ActivationFunction,
     ) -> bool {
         let Some(first) = parts.first() else { return true };
@@ -148,11 +148,11 @@ impl CpuPass<'_> {
     /// Multiplies each expert's matrix by its slots; matrices of unselected experts are not read.
     pub(super) fn expert_products(
         &self,
-        worker: &Member<'_>,
+        worker: &PrefetchingWorker<'_>,
         routing: &Routing,
         slots: BufferView,
         input: Rows,
-        parts: &[(usize, ProductPart)],
+        parts: &[(usize, MatmulPart)],
     ) -> bool {
         // SAFETY: the slots were written in an earlier step.
         let slots = unsafe { self.slots(routing, slots) };
@@ -184,7 +184,7 @@ impl CpuPass<'_> {
         }
     }
 
-    pub(super) fn show(&self, observation: Observation<'_>, parts: &[ProductPart], rows: usize, input: Rows) {
+    pub(super) fn show(&self, observation: Observation<'_>, parts: &[MatmulPart], rows: usize, input: Rows) {
         let columns =
             parts.iter().find_map(|part| self.weights.matrix(part.weight)).map(|tensor| tensor.columns);
         // SAFETY: the input was written in an earlier step, and this phase writes nothing.
@@ -194,7 +194,7 @@ impl CpuPass<'_> {
 
     fn product(
         &self,
-        part: &ProductPart,
+        part: &MatmulPart,
         rows: usize,
         input: Rows,
         residual: Option<BufferView>,
@@ -226,7 +226,7 @@ impl CpuPass<'_> {
     /// Multiplies some rows by some outputs of a matrix, starting at a panel, into the separate buffer `out`.
     fn product_apart(
         &self,
-        part: &ProductPart,
+        part: &MatmulPart,
         (input, kind): Rows,
         rows: Range<usize>,
         outputs: Range<usize>,
@@ -254,7 +254,7 @@ impl CpuPass<'_> {
     }
 }
 
-fn panels_of(part: &ProductPart) -> usize {
+fn panels_of(part: &MatmulPart) -> usize {
     part.to.columns.div_ceil(ROWS)
 }
 
@@ -264,7 +264,7 @@ fn block_of(block: usize, rows: usize) -> Range<usize> {
 }
 
 /// Returns the matrix and the panels of a tile without activation epilogue.
-fn plain_piece(parts: &[ProductPart], run: usize, piece: usize) -> Option<(&ProductPart, Range<usize>)> {
+fn plain_piece(parts: &[MatmulPart], run: usize, piece: usize) -> Option<(&MatmulPart, Range<usize>)> {
     let mut at = piece;
     for part in parts {
         let count = panels_of(part).div_ceil(run);
@@ -278,7 +278,7 @@ fn plain_piece(parts: &[ProductPart], run: usize, piece: usize) -> Option<(&Prod
 
 /// Returns the panels per tile, and the tiles per block of rows. With an activation epilogue (`near`), a tile covers
 /// all matrices at once.
-fn runs_of(parts: &[ProductPart], rows: usize, worker: &Member<'_>, near: bool) -> (usize, usize) {
+fn runs_of(parts: &[MatmulPart], rows: usize, worker: &PrefetchingWorker<'_>, near: bool) -> (usize, usize) {
     if near {
         let panels = parts.first().map_or(0, panels_of);
         let run = run_of(panels, rows, worker, NEAR_PANELS);
@@ -290,6 +290,6 @@ fn runs_of(parts: &[ProductPart], rows: usize, worker: &Member<'_>, near: bool) 
 
 /// Returns the panels per tile, of `total`: long enough to stream weights for few rows, enough tiles to balance the
 /// load for many rows.
-fn run_of(total: usize, rows: usize, worker: &Member<'_>, most: usize) -> usize {
+fn run_of(total: usize, rows: usize, worker: &PrefetchingWorker<'_>, most: usize) -> usize {
     (total * rows.div_ceil(PRODUCT_ROWS) / (worker.team * 8)).next_multiple_of(4).clamp(4, most)
 }

@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use super::super::Batch;
-use super::prefetch::Member;
+use super::prefetch::PrefetchingWorker;
 use super::products::PRODUCT_ROWS;
 use super::{CpuPass, Workspace};
 use crate::Result;
@@ -18,7 +18,7 @@ const LEAST_ROWS: usize = 64;
 const LEAST_PARTS: usize = 2;
 
 /// State for sequence parallelism.
-pub(crate) struct Apart {
+pub(crate) struct SequenceParallel {
     /// The plan for the rows of one share.
     plan: Plan,
     workspace: Workspace,
@@ -28,7 +28,7 @@ pub(crate) struct Apart {
     output: BufferView,
 }
 
-impl Apart {
+impl SequenceParallel {
     /// Creates the state for a thread pool that otherwise runs `whole` together; `None` if steps mix sequences, or if
     /// the shares would have too few rows. `plan` builds the same plan for one thread and this many rows.
     pub(crate) fn new(
@@ -114,13 +114,13 @@ impl SequenceShare {
 
 impl CpuPass<'_> {
     /// Returns the shares for `team` workers; `None` if running each step together is better.
-    pub(super) fn dealt(&self, team: usize) -> Option<(&Apart, Vec<SequenceShare>)> {
+    pub(super) fn dealt(&self, team: usize) -> Option<(&SequenceParallel, Vec<SequenceShare>)> {
         let apart = self.apart.filter(|_| self.observation.is_none())?;
         Some((apart, apart.cut(self.batch, team)?))
     }
 
-    /// Runs all steps for each share; the outputs are where [`Apart::output`] says.
-    pub(super) fn share_apart(&self, worker: &Worker<'_>, apart: &Apart, parts: &[SequenceShare]) {
+    /// Runs all steps for each share; the outputs are where [`SequenceParallel::output`] says.
+    pub(super) fn share_apart(&self, worker: &Worker<'_>, apart: &SequenceParallel, parts: &[SequenceShare]) {
         let columns = self.batch.carried.len() / self.batch.rows.len().max(1);
         let alone = |part: usize| {
             let part = &parts[part];
@@ -132,7 +132,7 @@ impl CpuPass<'_> {
                 apart: None,
                 ..*self
             };
-            forward.steps(&Member::new(&worker.alone()));
+            forward.steps(&PrefetchingWorker::new(&worker.alone()));
             for (from, to) in part.texts.iter().flat_map(|text| text.wanted.clone()).enumerate() {
                 // SAFETY: only this worker accesses the outputs of these sequences and its own arena.
                 unsafe {

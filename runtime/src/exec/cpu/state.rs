@@ -4,7 +4,7 @@ use siskin_kernels::ops::attention::padded;
 
 use super::super::state::{self, COLUMNS, LinearAttentionHead};
 use super::CpuPass;
-use super::prefetch::Member;
+use super::prefetch::PrefetchingWorker;
 use crate::graph::{Attention, Projection, Recurrence};
 use crate::plan::BufferView;
 
@@ -17,7 +17,7 @@ impl CpuPass<'_> {
 
     pub(super) fn convolve(
         &self,
-        worker: &Member<'_>,
+        worker: &PrefetchingWorker<'_>,
         (number, taps): (usize, usize),
         weights: &[f32],
         from: BufferView,
@@ -44,7 +44,7 @@ impl CpuPass<'_> {
 
     pub(super) fn recur(
         &self,
-        worker: &Member<'_>,
+        worker: &PrefetchingWorker<'_>,
         recurrence: &Recurrence,
         inputs: &[BufferView],
         to: BufferView,
@@ -72,7 +72,7 @@ impl CpuPass<'_> {
     /// Appends keys and values projected over the positions of each sequence (Linformer).
     pub(super) fn append_mixed(
         &self,
-        worker: &Member<'_>,
+        worker: &PrefetchingWorker<'_>,
         attention: &Attention,
         projection: Projection,
         [keys, values]: [BufferView; 2],

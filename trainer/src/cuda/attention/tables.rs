@@ -6,8 +6,8 @@ use std::ops::Range;
 use siskin::graph::{Attention, AttentionMask};
 
 use crate::batch::BatchSequences;
+use crate::cuda::batch_tables::Lists;
 use crate::cuda::op::{OpCall, TapeBuilder};
-use crate::cuda::sheet::Lists;
 use crate::cuda::tape::Place;
 use crate::grad::runs;
 

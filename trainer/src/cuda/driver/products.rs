@@ -34,16 +34,16 @@ struct Shape {
 }
 
 /// The descriptors and the algorithm of a matmul.
-struct Prepared {
-    product: Described,
+struct PreparedMatmul {
+    product: MatmulDescriptor,
     layouts: [Layout; 3],
     algorithm: sys::cublasLtMatmulAlgo_t,
 }
 
 /// A cuBLASLt matmul descriptor.
-struct Described(sys::cublasLtMatmulDesc_t);
+struct MatmulDescriptor(sys::cublasLtMatmulDesc_t);
 
-impl Drop for Described {
+impl Drop for MatmulDescriptor {
     fn drop(&mut self) {
         // SAFETY: it was created by cuBLASLt, and nothing else destroys it; enqueued work does not need it.
         let _ = unsafe { lt::destroy_matmul_desc(self.0) };
@@ -61,9 +61,9 @@ impl Drop for Layout {
 }
 
 /// A cuBLASLt matmul preference.
-struct Wishes(sys::cublasLtMatmulPreference_t);
+struct MatmulPreference(sys::cublasLtMatmulPreference_t);
 
-impl Drop for Wishes {
+impl Drop for MatmulPreference {
     fn drop(&mut self) {
         // SAFETY: it was created by cuBLASLt, and nothing else destroys it; chosen algorithms do not need it.
         let _ = unsafe { lt::destroy_matmul_pref(self.0) };
@@ -74,7 +74,7 @@ impl Drop for Wishes {
 pub(super) struct MatmulCache {
     handle: sys::cublasLtHandle_t,
     workspace: Place,
-    prepared: HashMap<Shape, Prepared>,
+    prepared: HashMap<Shape, PreparedMatmul>,
     /// Matmuls for which cuBLASLt has no GELU epilogue.
     without: HashSet<Shape>,
 }
@@ -131,7 +131,7 @@ fn operation(matrix: DeviceMatrix) -> i32 {
 }
 
 /// Sets an attribute of a matmul descriptor.
-fn say<T>(product: &Described, which: sys::cublasLtMatmulDescAttributes_t, value: &T) -> Result<()> {
+fn say<T>(product: &MatmulDescriptor, which: sys::cublasLtMatmulDescAttributes_t, value: &T) -> Result<()> {
     let place: *const c_void = std::ptr::from_ref(value).cast();
     // SAFETY: the descriptor was created and not destroyed; the value is read before this returns.
     check("describe a product", unsafe {
@@ -151,7 +151,7 @@ fn epilogue(shape: Shape) -> Option<sys::cublasLtEpilogue_t> {
 }
 
 /// Sets the pointers to bias, scales and pre-activation output of a matmul.
-fn say_places(described: &Described, product: &TapeMatmul) -> Result<()> {
+fn say_places(described: &MatmulDescriptor, product: &TapeMatmul) -> Result<()> {
     use sys::cublasLtMatmulDescAttributes_t as Says;
     if product.bias != 0 {
         say(described, Says::CUBLASLT_MATMUL_DESC_BIAS_POINTER, &product.bias)?;
@@ -167,7 +167,11 @@ fn say_places(described: &Described, product: &TapeMatmul) -> Result<()> {
 }
 
 /// Sets an attribute of a matmul preference.
-fn wish<T>(wishes: &Wishes, which: sys::cublasLtMatmulPreferenceAttributes_t, value: &T) -> Result<()> {
+fn wish<T>(
+    wishes: &MatmulPreference,
+    which: sys::cublasLtMatmulPreferenceAttributes_t,
+    value: &T,
+) -> Result<()> {
     let place: *const c_void = std::ptr::from_ref(value).cast();
     // SAFETY: the preference was created and not destroyed; the value is read before this returns.
     check("choose an algorithm", unsafe {
@@ -183,7 +187,7 @@ impl MatmulCache {
         Ok(Self { handle, workspace, prepared: HashMap::new(), without: HashSet::new() })
     }
 
-    fn prepare(&self, product: &TapeMatmul, shape: Shape) -> Result<Prepared> {
+    fn prepare(&self, product: &TapeMatmul, shape: Shape) -> Result<PreparedMatmul> {
         use sys::cublasLtMatmulDescAttributes_t as Says;
         use sys::cublasLtMatmulPreferenceAttributes_t as Wish;
         let [m, n, k] = product.shape;
@@ -191,7 +195,7 @@ impl MatmulCache {
         let of_out = if product.floats { sys::cudaDataType::CUDA_R_32F } else { own };
         let compute = sys::cublasComputeType_t::CUBLAS_COMPUTE_32F;
         let made = lt::create_matmul_desc(compute, sys::cudaDataType::CUDA_R_32F);
-        let described = check("describe a product", made).map(Described)?;
+        let described = check("describe a product", made).map(MatmulDescriptor)?;
         // outᵀ = bᵀ · aᵀ.
         say(&described, Says::CUBLASLT_MATMUL_DESC_TRANSA, &operation(product.b))?;
         say(&described, Says::CUBLASLT_MATMUL_DESC_TRANSB, &operation(product.a))?;
@@ -207,7 +211,7 @@ impl MatmulCache {
             layout(kind_of(own, shape.eights.map(|eights| eights[0])), product.a, [m, k])?,
             layout(of_out, product.out, [m, n])?,
         ];
-        let wishes = check("choose an algorithm", lt::create_matmul_pref()).map(Wishes)?;
+        let wishes = check("choose an algorithm", lt::create_matmul_pref()).map(MatmulPreference)?;
         wish(&wishes, Wish::CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &WORKSPACE)?;
         // Split-K partial sums stay in f32, and are reduced in an order that the shape fixes.
         let scheme = sys::cublasLtReductionScheme_t::CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE as u32;
@@ -222,7 +226,7 @@ impl MatmulCache {
         let found =
             unsafe { lt::get_matmul_algo_heuristic(self.handle, described.0, b, a, out, out, wishes.0) };
         let found = check(&format!("find an algorithm for {shape:?}"), found)?;
-        Ok(Prepared { product: described, layouts, algorithm: found.algo })
+        Ok(PreparedMatmul { product: described, layouts, algorithm: found.algo })
     }
 
     /// Returns true if there is an algorithm for a matmul.

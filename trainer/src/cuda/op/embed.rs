@@ -3,7 +3,7 @@
 use siskin::graph::Op;
 
 use super::{KernelArgument, OpBackward, OpCall, Place, TapeBuilder, whole};
-use crate::cuda::sheet::by_number;
+use crate::cuda::batch_tables::by_number;
 
 /// Blocks of the backward kernel, which loop over the rows of a table: as many as any device runs at once.
 const MOST_BLOCKS: usize = 2048;

@@ -17,8 +17,8 @@ use siskin::graph::Op;
 use siskin::{Error, Result};
 
 use super::attention;
-use super::eights::Known;
-use super::sheet::Sheet;
+use super::batch_tables::BatchTables;
+use super::fp8::Fp8Scaling;
 #[cfg(feature = "cuda")]
 use super::tape::TapeMatmul;
 use super::tape::{KernelArgument, Place, Tape};
@@ -30,7 +30,7 @@ use crate::program::{Program, ProgramNode, ProgramValue};
 /// The tape, scratch memory and batch tables that operations write to.
 pub(super) struct TapeBuilder<'a> {
     pub(super) tape: &'a mut Tape,
-    pub(super) sheet: &'a mut Sheet,
+    pub(super) sheet: &'a mut BatchTables,
     pub(super) scratch: &'a mut OpScratch,
 }
 
@@ -90,7 +90,7 @@ pub(super) struct OpCall<'a> {
 
 impl<'a> OpCall<'a> {
     /// Returns the scaling state of an fp8 matmul's tensors; `None` without fp8.
-    fn known(&self) -> Option<[Known; 3]> {
+    fn known(&self) -> Option<[Fp8Scaling; 3]> {
         self.weights.eights.as_ref()?.of(self.node)
     }
 

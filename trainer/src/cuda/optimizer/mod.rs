@@ -17,9 +17,9 @@ pub(super) use layout::{All, Held, StateTable, put, read_tables, write_tables};
 use siskin::{Error, Result};
 
 use super::Precision;
+use super::batch_tables::BatchTables;
 use super::device::Device;
 use super::op::{OpScratch, TapeBuilder};
-use super::sheet::Sheet;
 use super::tape::{KernelArgument, Place, Tape};
 use super::weights::DeviceWeights;
 use crate::optimizer::{Optimizer, OptimizerOptions, StepArguments};
@@ -214,7 +214,7 @@ pub(super) fn write_down<D: Device>(
     let mut places = [0; 2];
     loop {
         let mut tape = Tape::new(precision);
-        let (mut sheet, mut scratch) = (Sheet::new(places[0]), OpScratch::new(places[1]));
+        let (mut sheet, mut scratch) = (BatchTables::new(places[0]), OpScratch::new(places[1]));
         work(&mut TapeBuilder { tape: &mut tape, sheet: &mut sheet, scratch: &mut scratch });
         if places[0] != 0 {
             device.write(places[0], &sheet.bytes)?;

@@ -25,7 +25,7 @@
 mod read;
 mod write;
 
-pub use read::PackedFile;
+pub use read::PackedTokenFile;
 pub use write::PackedWriter;
 
 use siskin::tokenizer::Tokenizer;

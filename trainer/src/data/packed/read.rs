@@ -17,7 +17,7 @@ use crate::data::records::{RecordTable, Records};
 /// While it is open, the file must not be written to or truncated; replacing it by another file of the same name, as
 /// [`PackedWriter`](super::PackedWriter) does, is safe. A file that turns out to be shorter than it was gives an
 /// error.
-pub struct PackedFile {
+pub struct PackedTokenFile {
     bytes: Bytes,
     /// The mapped file.
     file: Option<File>,
@@ -26,7 +26,7 @@ pub struct PackedFile {
     table: RecordTable,
 }
 
-impl PackedFile {
+impl PackedTokenFile {
     /// Opens a file.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         let place = path.as_ref().display().to_string();
@@ -147,7 +147,7 @@ fn table(bytes: &[u8], header: &Header, layout: Layout) -> Result<RecordTable> {
     Ok(RecordTable { parts: header.parts as usize, starts, labels, fingerprint })
 }
 
-impl Records for PackedFile {
+impl Records for PackedTokenFile {
     fn count(&self) -> usize {
         self.table.count()
     }
@@ -195,7 +195,7 @@ impl Records for PackedFile {
     }
 }
 
-impl fmt::Debug for PackedFile {
+impl fmt::Debug for PackedTokenFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Packed({}, {} records, {} tokens)", self.place, self.table.count(), self.header.tokens)
     }

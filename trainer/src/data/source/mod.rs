@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 use siskin::{Error, Result};
 
 use super::hash;
-use super::packed::PackedFile;
+use super::packed::PackedTokenFile;
 
 /// The maximum size of a document or line, in bytes; longer ones are refused.
 pub const LONGEST: usize = 1 << 26;
@@ -144,7 +144,7 @@ pub fn documents(paths: &[PathBuf], reading: &Reading) -> Result<Documents> {
 }
 
 /// Returns the records of a file of packed tokens, which need no tokenization; `None` for other files.
-pub fn packed_records(path: &Path, reading: &Reading) -> Result<Option<PackedFile>> {
+pub fn packed_records(path: &Path, reading: &Reading) -> Result<Option<PackedTokenFile>> {
     let is_packed = source_of(path).is_some_and(|source| source.name() == PackedTokens.name());
     is_packed.then(|| packed::open(path, reading)).transpose()
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use siskin::{Error, Result};
 
 use super::{Body, DataFormat, Document, Documents, Reading};
-use crate::data::packed::PackedFile;
+use crate::data::packed::PackedTokenFile;
 use crate::data::records::Records;
 
 /// Files of packed tokens: each record is a document.
@@ -33,8 +33,8 @@ impl DataFormat for PackedTokens {
 }
 
 /// Opens the records of a file, with classes only if they are needed.
-pub(super) fn open(path: &Path, reading: &Reading) -> Result<PackedFile> {
-    let packed = PackedFile::open(path)?;
+pub(super) fn open(path: &Path, reading: &Reading) -> Result<PackedTokenFile> {
+    let packed = PackedTokenFile::open(path)?;
     let place = path.display().to_string();
     if reading.identity != 0 {
         packed.expect(reading.identity)?;

@@ -13,7 +13,7 @@ use graph::GeneralGraph;
 pub(super) use graph::TRACT;
 use serde_json::{Map, Value};
 use siskin::arch::ConfigReader;
-use siskin::external_backend::{ExternalBackend, GENERAL, NamedTensor, Outline, PortInfo, RowCount};
+use siskin::external_backend::{BackendInterface, ExternalBackend, GENERAL, NamedTensor, PortInfo, RowCount};
 use siskin::file::{Bytes, File, FileWriter, Metadata, SectionKind};
 use siskin::{Error, Result};
 use std::path::Path;
@@ -23,7 +23,7 @@ pub struct General {
     encoder: Option<GeneralGraph>,
     /// The decoder, or the whole model.
     main: GeneralGraph,
-    outline: Outline,
+    outline: BackendInterface,
     note: String,
     /// The place for errors; empty for a model in memory.
     place: String,
@@ -85,7 +85,8 @@ impl General {
         let note = format!(
             "runs as a general graph through tract: not packed, slower, and with more memory ({reason})"
         );
-        let mut general = Self { encoder, main, outline: Outline::default(), note, place: String::new() };
+        let mut general =
+            Self { encoder, main, outline: BackendInterface::default(), note, place: String::new() };
         general.outline = text::outline(&general, &ConfigReader::new(config.clone()))?;
         Ok(general)
     }
@@ -130,7 +131,7 @@ fn stand_in(home: &Path, config: Map<String, Value>, identity: Value) -> Result<
 }
 
 impl ExternalBackend for General {
-    fn outline(&self) -> Outline {
+    fn outline(&self) -> BackendInterface {
         self.outline.clone()
     }
 

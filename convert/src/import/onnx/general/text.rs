@@ -3,7 +3,7 @@
 use super::General;
 use super::graph::GeneralGraph;
 use siskin::arch::{ConfigReader, Family, Topology};
-use siskin::external_backend::{NamedTensor, Outline, RowCount, TensorElements};
+use siskin::external_backend::{BackendInterface, NamedTensor, RowCount, TensorElements};
 use siskin::graph::OutputHead;
 use siskin::{Error, ErrorKind, Result};
 
@@ -29,12 +29,12 @@ const MOST_IDS: usize = 1 << 24;
 const STEP: usize = 16;
 
 /// Returns the token-level interface of a model of these graphs; empty if its inputs have other names.
-pub(super) fn outline(general: &General, config: &ConfigReader) -> Result<Outline> {
+pub(super) fn outline(general: &General, config: &ConfigReader) -> Result<BackendInterface> {
     let main = &general.main;
     if !main.inputs.iter().all(|port| is_known(&port.name))
         || !main.inputs.iter().any(|port| is_ids(&port.name))
     {
-        return Ok(Outline::default());
+        return Ok(BackendInterface::default());
     }
     let context = config.count(&[
         "max_position_embeddings",
@@ -43,7 +43,7 @@ pub(super) fn outline(general: &General, config: &ConfigReader) -> Result<Outlin
         "max_seq_len",
         "seq_length",
     ])?;
-    let mut outline = Outline {
+    let mut outline = BackendInterface {
         vocabulary: config.count(&["vocab_size", "text_config/vocab_size"])?.unwrap_or(MOST_IDS),
         segments: if main.takes("token_type_ids") {
             config.count(&["type_vocab_size"])?.unwrap_or(2)
@@ -51,7 +51,7 @@ pub(super) fn outline(general: &General, config: &ConfigReader) -> Result<Outlin
             0
         },
         context: fixed_length(main).or(context).unwrap_or(USUAL_CONTEXT),
-        ..Outline::default()
+        ..BackendInterface::default()
     };
     let both = general.encoder.is_some() || main.takes("decoder_input_ids");
     let head = if both { OutputHead::Next } else { head(main, config) };

@@ -112,7 +112,7 @@ class CancelTest {
     }
 
     @Test
-    fun `what was done before a cancellation came is told`() = test {
+    fun `a cancellation reports the tokens before it`() = test {
         with("chat") { model ->
             model.greedy(4).use { session ->
                 var got: Int? = null

@@ -112,7 +112,7 @@ class ChatTest {
     }
 
     @Test
-    fun `choices and ends are told`() = test {
+    fun `tokens and finish reasons are reported`() = test {
         with("chat") { model ->
             val session = model.session {
                 sampler = Sampler().apply { seed = 7; topLogProbabilities = 5; biases = mapOf(0 to Float.NEGATIVE_INFINITY) }

@@ -89,7 +89,7 @@ class CloseTest {
     }
 
     @Test
-    fun `a handle nobody can reach is freed`() = test {
+    fun `an unreachable handle is freed`() = test {
         with("chat") { model ->
             val owner = model.greedy(8).owner
             // The session is unreachable, but its owner is observed from here.

@@ -60,7 +60,7 @@ class ModelTest {
         file.fd.javaClass.getDeclaredField("fd").apply { isAccessible = true }.getInt(file.fd)
 
     @Test
-    fun `progress is told, and may end it`() = test {
+    fun `progress is reported, and may abort`() = test {
         val source = given("siskin.models")!!.resolve("chat").path
         val calls = AtomicInteger()
         val quiet = ModelOptions().apply { cache = ModelOptions.Cache.OFF; recipe = "w4i" }

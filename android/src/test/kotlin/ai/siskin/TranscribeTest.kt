@@ -14,7 +14,7 @@ import org.junit.Test
 
 class TranscribeTest {
     @Test
-    fun `what is said is what CTranslate2 writes down`() = test {
+    fun `transcripts are those of CTranslate2`() = test {
         assumeNotNull(given("siskin.hears"))
         val truth = File(given("siskin.data"), "speech/speech.json").readText()
         val english = Regex("\"english\".*?\"plain\": *\\[([0-9, \n]*)]", RegexOption.DOT_MATCHES_ALL).find(truth)!!

@@ -8,14 +8,14 @@ use crate::context::{BatchEntry, Context};
 use crate::sample::{Sampler, SamplerOptions};
 
 /// Settings that all prompts share.
-pub(crate) struct Drawing {
+pub(crate) struct SamplingSettings {
     /// One per text of a prompt, alike except for their seeds. They report log-probabilities.
     pub samplers: Vec<Sampler>,
     pub ends: Vec<u32>,
     pub length_penalty: f32,
 }
 
-impl Drawing {
+impl SamplingSettings {
     /// Creates the settings for `count` texts per prompt.
     pub(crate) fn new(
         options: &SamplerOptions,
@@ -33,7 +33,7 @@ impl Drawing {
 }
 
 /// A running or finished text.
-struct Draw {
+struct SampledText {
     sampler: Sampler,
     sequence: usize,
     tokens: Vec<u32>,
@@ -42,17 +42,17 @@ struct Draw {
 }
 
 /// The texts of one prompt.
-pub(crate) struct Draws {
-    drawing: Arc<Drawing>,
-    draws: Vec<Draw>,
+pub(crate) struct SampledTexts {
+    drawing: Arc<SamplingSettings>,
+    draws: Vec<SampledText>,
     most: usize,
 }
 
-impl Draws {
+impl SampledTexts {
     /// Starts after `prompt`, which `sequence` holds and whose last token gave these logits, with up to `most` tokens.
     /// Call [`settle`](Self::settle) before the next step.
     pub(crate) fn begin(
-        drawing: &Arc<Drawing>,
+        drawing: &Arc<SamplingSettings>,
         sequence: usize,
         (prompt, source, most): (&[u32], &[u32], usize),
         logits: &[f32],
@@ -61,9 +61,9 @@ impl Draws {
             let mut sampler = sampler.clone();
             sampler.recall(prompt);
             sampler.begin(source, most);
-            Draw { sampler, sequence, tokens: Vec::new(), sum: 0.0, goes_on: true }
+            SampledText { sampler, sequence, tokens: Vec::new(), sum: 0.0, goes_on: true }
         };
-        let mut draws: Vec<Draw> = drawing.samplers.iter().map(draw).collect();
+        let mut draws: Vec<SampledText> = drawing.samplers.iter().map(draw).collect();
         draws.iter_mut().try_for_each(|draw| draw.take(logits, drawing, most))?;
         Ok(Self { drawing: Arc::clone(drawing), draws, most })
     }
@@ -75,7 +75,7 @@ impl Draws {
 
     /// Returns the last tokens, which must go through the model.
     pub(crate) fn pieces(&self) -> impl Iterator<Item = BatchEntry<'_>> {
-        let piece = |draw: &Draw| (draw.sequence, draw.tokens.len() - 1);
+        let piece = |draw: &SampledText| (draw.sequence, draw.tokens.len() - 1);
         self.draws.iter().filter(|draw| draw.goes_on).map(move |draw| {
             let (sequence, last) = piece(draw);
             BatchEntry { sequence, tokens: &draw.tokens[last..], all_logits: false }
@@ -106,7 +106,7 @@ impl Draws {
     pub(crate) fn finish(self, context: &mut Context) -> Vec<FinishedHypothesis> {
         let power = self.drawing.length_penalty;
         self.draws.iter().for_each(|draw| context.remove(draw.sequence));
-        let found = |draw: Draw| FinishedHypothesis {
+        let found = |draw: SampledText| FinishedHypothesis {
             score: normalize(draw.sum, draw.tokens.len(), power),
             tokens: draw.tokens,
         };
@@ -114,8 +114,8 @@ impl Draws {
     }
 }
 
-impl Draw {
-    fn take(&mut self, logits: &[f32], drawing: &Drawing, most: usize) -> Result<()> {
+impl SampledText {
+    fn take(&mut self, logits: &[f32], drawing: &SamplingSettings, most: usize) -> Result<()> {
         let choice = self.sampler.sample(&logits[..logits.len().min(self.sampler.vocabulary_size())])?;
         self.sampler.accept(choice.id);
         self.tokens.push(choice.id);

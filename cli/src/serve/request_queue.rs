@@ -9,7 +9,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 pub(super) type Job = std::result::Result<Request, Refusal>;
 
 /// The bounded queue between the reader thread and the worker.
-pub(super) struct Desk {
+pub(super) struct RequestQueue {
     state: Mutex<State>,
     changed: Condvar,
     most_bytes: usize,
@@ -47,7 +47,7 @@ impl Running {
 /// Maximum number of queued requests.
 const MOST_JOBS: usize = 1024;
 
-impl Desk {
+impl RequestQueue {
     pub(super) fn new(most_bytes: usize) -> Self {
         let (state, changed) = (Mutex::default(), Condvar::new());
         Self { state, changed, most_bytes, most_jobs: MOST_JOBS }

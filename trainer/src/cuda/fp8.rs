@@ -29,7 +29,7 @@ const SCALES: &str = "eights.scales";
 
 /// The fp8 matmuls, and the places of their tensors' scales.
 #[derive(Clone, Debug)]
-pub(super) struct Eights {
+pub(super) struct Fp8Matmuls {
     /// The weight matrices, by index.
     list: Vec<WeightId>,
     /// Per tensor: amax of this step, amax of past steps, scales, inverse scales, and the largest value of the
@@ -43,7 +43,7 @@ pub(super) struct Eights {
 
 /// The scaling state of one tensor of a matmul.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Known {
+pub(super) struct Fp8Scaling {
     largest: Place,
     scale: Place,
     inverse: Place,
@@ -52,7 +52,7 @@ pub(super) struct Known {
 
 /// A tensor to be cast to fp8.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Cast {
+pub(super) struct Fp8Cast {
     pub(super) from: Place,
     pub(super) rows: usize,
     pub(super) columns: usize,
@@ -78,7 +78,7 @@ fn matrix(program: &Program, number: usize) -> Option<WeightId> {
     (named && fits).then_some(weight)
 }
 
-impl Eights {
+impl Fp8Matmuls {
     pub(super) fn new<D: Device>(device: &mut D, program: &Program) -> Result<Self> {
         let mut list: Vec<WeightId> =
             (0..program.nodes.len()).filter_map(|number| matrix(program, number)).collect();
@@ -103,13 +103,13 @@ impl Eights {
     }
 
     /// Returns the scaling state of a matmul's tensors; `None` without fp8.
-    pub(super) fn of(&self, node: &ProgramNode) -> Option<[Known; TABLES]> {
+    pub(super) fn of(&self, node: &ProgramNode) -> Option<[Fp8Scaling; TABLES]> {
         let Op::Linear { parts } = &node.op else { return None };
         let [(weight, _)] = parts[..] else { return None };
         let first = TABLES * self.list.binary_search(&weight).ok()?;
         Some(std::array::from_fn(|index| {
             let at = |place: Place| place + 4 * (first + index) as Place;
-            Known {
+            Fp8Scaling {
                 largest: at(self.largest),
                 scale: at(self.scales),
                 inverse: at(self.inverses),
@@ -181,7 +181,7 @@ fn range(index: usize) -> Fp8Format {
     if index + 1 == TABLES { Fp8Format::Far } else { Fp8Format::Near }
 }
 
-impl Known {
+impl Fp8Scaling {
     /// Returns the fp8 operand of a matmul.
     pub(super) fn eight(self) -> Eight {
         Eight { range: self.range, inverse: self.inverse }
@@ -191,12 +191,12 @@ impl Known {
 /// Casts a tensor to fp8, as is and transposed as requested; `keep`: its amax is recorded.
 pub(super) fn cast(
     work: &mut TapeBuilder<'_>,
-    table: Cast,
-    known: Known,
+    table: Fp8Cast,
+    known: Fp8Scaling,
     [plain, turned]: [bool; 2],
     keep: bool,
 ) -> Fp8Tensor {
-    let Cast { from, rows, columns, stride } = table;
+    let Fp8Cast { from, rows, columns, stride } = table;
     let turned_stride = rows.next_multiple_of(MULTIPLE);
     let mut room = |wanted: bool, bytes: usize| if wanted { work.scratch.bytes(bytes) } else { 0 };
     let made = Fp8Tensor {

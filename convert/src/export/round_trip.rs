@@ -9,7 +9,7 @@ const CLOSE: f32 = 1e-5;
 
 /// Differences that are accepted because a note reports them.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Told {
+pub(super) struct AcceptedDifferences {
     /// Sliding windows of layers.
     pub(super) windows: bool,
     /// The attention scale.
@@ -24,7 +24,7 @@ pub(super) fn check(
     own: Graphs,
     read: Result<(ModelConfig, Graphs)>,
     format: &str,
-    told: Told,
+    told: AcceptedDifferences,
 ) -> Result<()> {
     let refused = |message: String| Error::unsupported(format, message);
     let (_, read) =
@@ -38,7 +38,7 @@ pub(super) fn check(
 }
 
 /// Returns the first difference, as both graphs have it.
-fn difference(own: Graphs, read: Graphs, told: Told) -> Option<(String, String)> {
+fn difference(own: Graphs, read: Graphs, told: AcceptedDifferences) -> Option<(String, String)> {
     let texts = |graph: &Graph| -> Vec<String> {
         let nodes = graph.nodes.iter().map(|node| match &node.op {
             Op::Attention(attention) => {
@@ -94,7 +94,7 @@ fn difference(own: Graphs, read: Graphs, told: Told) -> Option<(String, String)>
     None
 }
 
-fn alike(own: &Rope, read: &Rope, told: Told) -> bool {
+fn alike(own: &Rope, read: &Rope, told: AcceptedDifferences) -> bool {
     let close = |own: f32, read: f32| (own - read).abs() <= CLOSE * own.abs().max(read.abs());
     own.frequencies.len() == read.frequencies.len()
         && (told.growth || own.stretch.is_some() == read.stretch.is_some())

@@ -12,7 +12,7 @@ const METRICS: &[&str] = &["loss", "right"];
 /// The metric, and the patience.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct PatienceOptions {
+pub struct EarlyStoppingOptions {
     /// The monitored metric: `loss`, to be minimized, or `right`, the accuracy, to be maximized.
     pub metric: String,
     /// The minimum improvement over the best value that counts.
@@ -21,7 +21,7 @@ pub struct PatienceOptions {
     pub looks: u64,
 }
 
-impl Default for PatienceOptions {
+impl Default for EarlyStoppingOptions {
     fn default() -> Self {
         Self { metric: "loss".to_owned(), improvement: 0.0, looks: 3 }
     }
@@ -40,21 +40,21 @@ pub enum ValidationResult {
 
 /// The best value, and the number of validations since.
 #[derive(Clone, Debug)]
-pub struct Patience {
-    options: PatienceOptions,
+pub struct EarlyStopping {
+    options: EarlyStoppingOptions,
     best: f64,
     waited: u64,
     kept: TableData,
 }
 
-impl Patience {
+impl EarlyStopping {
     /// Creates the state from settings by name.
     pub fn from_settings(settings: &Settings) -> Result<Self> {
         Self::new(read("patience", settings)?)
     }
 
     /// Creates the state before the first validation.
-    pub fn new(options: PatienceOptions) -> Result<Self> {
+    pub fn new(options: EarlyStoppingOptions) -> Result<Self> {
         if !METRICS.contains(&options.metric.as_str()) {
             return Err(unknown("patience.metric", "number of a look", &options.metric, METRICS));
         }
@@ -116,7 +116,7 @@ impl Patience {
 
 const TABLE: &str = "patience.state";
 
-impl Checkpointed for Patience {
+impl Checkpointed for EarlyStopping {
     fn prefix(&self) -> &'static str {
         "patience."
     }
@@ -140,7 +140,7 @@ mod tests {
 
     #[test]
     fn it_ends_when_nothing_gets_better_by_enough() {
-        let options = PatienceOptions { improvement: 0.1, looks: 2, ..PatienceOptions::default() };
+        let options = EarlyStoppingOptions { improvement: 0.1, looks: 2, ..EarlyStoppingOptions::default() };
         let rows = [
             (f64::NAN, ValidationResult::Waits(1)),
             (2.0, ValidationResult::Better),
@@ -151,8 +151,10 @@ mod tests {
             (1.5, ValidationResult::Better),
         ];
         for (sign, metric) in [(1.0, "loss"), (-1.0, "right")] {
-            let new =
-                || Patience::new(PatienceOptions { metric: metric.to_owned(), ..options.clone() }).unwrap();
+            let new = || {
+                EarlyStopping::new(EarlyStoppingOptions { metric: metric.to_owned(), ..options.clone() })
+                    .unwrap()
+            };
             let mut patience = new();
             for (number, want) in rows {
                 let tables = save(&[&patience]);
@@ -164,7 +166,8 @@ mod tests {
             assert_eq!(patience.best(), Some(sign * 1.5));
             assert!(patience.prefers(sign * 1.4, sign * 1.5) && !patience.prefers(f64::NAN, sign));
         }
-        let error = Patience::new(PatienceOptions { metric: "rigth".to_owned(), ..options }).unwrap_err();
+        let error =
+            EarlyStopping::new(EarlyStoppingOptions { metric: "rigth".to_owned(), ..options }).unwrap_err();
         assert!(error.message().contains("did you mean `right`"), "{error}");
     }
 }

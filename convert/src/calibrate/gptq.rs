@@ -15,7 +15,7 @@ use std::ops::Range;
 const DAMPING: f64 = 0.01;
 
 /// The U·D·Uᵀ factors of a matrix's second moments.
-pub(crate) struct Guide {
+pub(crate) struct Gptq {
     /// D, the weight of each column's squared error.
     importance: Vec<f32>,
     blocks: Vec<Block>,
@@ -43,7 +43,7 @@ impl OutputErrors {
     }
 }
 
-impl Guide {
+impl Gptq {
     /// Factors the moments. Returns `None` if a sum is NaN or infinite.
     pub(super) fn new(moments: &SecondMoments) -> Option<Self> {
         if !moments.blocks.iter().all(|(_, sums)| sums.iter().all(|sum| sum.is_finite())) {
@@ -178,9 +178,9 @@ mod tests {
         }
     }
 
-    fn guide(size: usize) -> Guide {
+    fn guide(size: usize) -> Gptq {
         let (upper, importance) = factors(&moments(size), size);
-        Guide { importance, blocks: vec![Block { columns: 0..size, upper }] }
+        Gptq { importance, blocks: vec![Block { columns: 0..size, upper }] }
     }
 
     #[test]
@@ -210,9 +210,9 @@ mod tests {
     fn sums_beyond_all_numbers_guide_nothing() {
         let mut moments = SecondMoments::new(64);
         moments.add(&[1e18; 64]);
-        assert!(Guide::new(&moments).is_some());
+        assert!(Gptq::new(&moments).is_some());
         moments.add(&[1e19; 64]);
-        assert!(Guide::new(&moments).is_none());
+        assert!(Gptq::new(&moments).is_none());
     }
 
     #[test]

@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 use siskin::{Error, Result};
 
 use super::config::RunConfig;
-use super::material::Material;
+use super::setup::Material;
 
 /// Returns the data fingerprint that a checkpoint keeps.
 pub(super) fn describe(config: &RunConfig, material: &Material) -> Value {

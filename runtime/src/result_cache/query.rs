@@ -1,6 +1,6 @@
 //! Cached answers: looked up by the exact prompt, or by the similarity of its embedding (semantic cache).
 
-use super::{Key, Memo, Near};
+use super::{Key, ResultCache, SimilarityHit};
 use crate::encoder::{EmbedOptions, Encoder};
 use crate::model::Model;
 use crate::session::{FinishReason, GenerateOptions, SessionOptions, first_tokens};
@@ -12,7 +12,7 @@ use crate::{Error, Result};
 /// This includes sampling: to be found, a prompt must come with the same options and, unless the temperature is zero,
 /// with the same seed.
 #[derive(Clone, Debug)]
-pub struct Question {
+pub struct CacheQuery {
     prompt: String,
     /// The key of the prompt's tokens and everything below.
     key: Key,
@@ -24,7 +24,7 @@ pub struct Question {
 
 /// A cached answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Answered {
+pub struct CachedAnswer {
     /// Its text.
     pub text: String,
     /// The number of generated tokens.
@@ -33,7 +33,7 @@ pub struct Answered {
     pub ended: FinishReason,
 }
 
-impl Question {
+impl CacheQuery {
     /// Creates the lookup of `prompt` after `messages`, in a new session with these options.
     pub fn new(
         model: &Model,
@@ -72,22 +72,22 @@ impl Question {
     }
 }
 
-impl Memo {
+impl ResultCache {
     /// Returns the answer to exactly this prompt.
-    pub fn recall(&self, question: &Question) -> Option<Answered> {
-        Answered::from_bytes(&self.get(&question.key)?)
+    pub fn recall(&self, question: &CacheQuery) -> Option<CachedAnswer> {
+        CachedAnswer::from_bytes(&self.get(&question.key)?)
     }
 
     /// Returns the answer to the most similar prompt and their cosine similarity, if that is at least `least`. `None`
-    /// without [`Question::understand`].
-    pub fn recall_near(&self, question: &Question, least: f32) -> Option<(Answered, f32)> {
+    /// without [`CacheQuery::understand`].
+    pub fn recall_near(&self, question: &CacheQuery, least: f32) -> Option<(CachedAnswer, f32)> {
         let (shelf, vector) = question.meaning.as_ref()?;
-        let Near { value, likeness } = self.near(shelf, vector, least)?;
-        Some((Answered::from_bytes(&value)?, likeness))
+        let SimilarityHit { value, likeness } = self.near(shelf, vector, least)?;
+        Some((CachedAnswer::from_bytes(&value)?, likeness))
     }
 
     /// Stores the answer to a prompt.
-    pub fn keep(&self, question: &Question, answer: &Answered) -> Result<()> {
+    pub fn keep(&self, question: &CacheQuery, answer: &CachedAnswer) -> Result<()> {
         let value = answer.to_bytes();
         match &question.meaning {
             Some((shelf, vector)) => self.put_near(question.key, *shelf, vector, &value),
@@ -103,7 +103,7 @@ impl Memo {
 const ENDS: [FinishReason; 4] =
     [FinishReason::Model, FinishReason::StopText, FinishReason::Length, FinishReason::Context];
 
-impl Answered {
+impl CachedAnswer {
     fn to_bytes(&self) -> Vec<u8> {
         let ended = ENDS.iter().position(|ended| *ended == self.ended).unwrap_or(0);
         let mut bytes = vec![ended as u8];

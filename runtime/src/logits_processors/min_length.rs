@@ -2,22 +2,23 @@
 
 use std::sync::Arc;
 
-use super::{LogitsProcessor, ProcessorContext, Rules, forbid};
+use super::{LogitsProcessor, LogitsProcessorOptions, ProcessorContext, forbid};
 
-struct Shortest {
+struct MinLength {
     ends: Vec<u32>,
     length: usize,
     tokens: usize,
 }
 
 /// Builds the processor if `rules` enable it.
-pub(super) fn build(rules: &Rules) -> Option<Arc<dyn LogitsProcessor>> {
-    let Rules { min_length: length, min_tokens: tokens, .. } = *rules;
+pub(super) fn build(rules: &LogitsProcessorOptions) -> Option<Arc<dyn LogitsProcessor>> {
+    let LogitsProcessorOptions { min_length: length, min_tokens: tokens, .. } = *rules;
     let is_on = (length > 0 || tokens > 0) && !rules.ends.is_empty();
-    is_on.then(|| Arc::new(Shortest { ends: rules.ends.clone(), length, tokens }) as Arc<dyn LogitsProcessor>)
+    is_on
+        .then(|| Arc::new(MinLength { ends: rules.ends.clone(), length, tokens }) as Arc<dyn LogitsProcessor>)
 }
 
-impl LogitsProcessor for Shortest {
+impl LogitsProcessor for MinLength {
     fn apply(&self, scores: &mut [f32], place: &ProcessorContext<'_>) {
         let written = place.text.len() - place.prompt.min(place.text.len());
         if place.text.len() < self.length || written < self.tokens {

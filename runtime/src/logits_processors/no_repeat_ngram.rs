@@ -2,19 +2,19 @@
 
 use std::sync::Arc;
 
-use super::{LogitsProcessor, ProcessorContext, Rules};
+use super::{LogitsProcessor, LogitsProcessorOptions, ProcessorContext};
 
-struct Repeated {
+struct NoRepeatNgram {
     penalty: f32,
 }
 
 /// Builds the processor if `rules` enable it.
-pub(super) fn build(rules: &Rules) -> Option<Arc<dyn LogitsProcessor>> {
+pub(super) fn build(rules: &LogitsProcessorOptions) -> Option<Arc<dyn LogitsProcessor>> {
     let penalty = rules.repetition_penalty;
-    (penalty != 1.0).then(|| Arc::new(Repeated { penalty }) as Arc<dyn LogitsProcessor>)
+    (penalty != 1.0).then(|| Arc::new(NoRepeatNgram { penalty }) as Arc<dyn LogitsProcessor>)
 }
 
-impl LogitsProcessor for Repeated {
+impl LogitsProcessor for NoRepeatNgram {
     fn apply(&self, scores: &mut [f32], place: &ProcessorContext<'_>) {
         let mut known = place.text.to_vec();
         known.sort_unstable();

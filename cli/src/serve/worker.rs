@@ -2,17 +2,17 @@
 
 use super::Args;
 use super::answers::{Reply, tell};
-use super::desk::{Desk, Job};
-use super::request::{Ask, Id, Request, RequestTask, TextAsk};
+use super::request::{Id, Request, RequestKind, RequestTask, TextRequest};
+use super::request_queue::{Job, RequestQueue};
 use crate::options::SamplerArgs;
 use crate::{answer_question, classify, embed, fill_mask, memory, output, rerank, tag, transcribe, writing};
 use serde_json::{Value, json};
-use siskin::audio::Sound;
-use siskin::logits_processors::Rules;
+use siskin::audio::AudioSamples;
+use siskin::logits_processors::LogitsProcessorOptions;
 use siskin::speech::Transcriber;
 use siskin::{
     Encoder, EncoderOptions, Error, ErrorKind, FinishReason, GenerateOptions, Generation, Model, Result,
-    Seq2seq, Session, WriterOptions, Writing,
+    Seq2seq, Seq2seqGenerateOptions, Seq2seqOptions, Session,
 };
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Instant;
@@ -21,7 +21,7 @@ use std::time::Instant;
 pub(super) struct ModelState<'a> {
     model: Model,
     args: &'a Args,
-    desk: &'a Desk,
+    desk: &'a RequestQueue,
     made: Made,
     /// Number of requests so far.
     requests: usize,
@@ -62,7 +62,7 @@ impl From<Error> for Failed {
 type Answered<T = Value> = std::result::Result<T, Failed>;
 
 impl<'a> ModelState<'a> {
-    pub(super) fn new(model: Model, args: &'a Args, desk: &'a Desk) -> Self {
+    pub(super) fn new(model: Model, args: &'a Args, desk: &'a RequestQueue) -> Self {
         Self { model, args, desk, made: Made::default(), requests: 0 }
     }
 
@@ -92,10 +92,10 @@ impl<'a> ModelState<'a> {
         }
     }
 
-    fn ask(&mut self, id: Option<&Id>, ask: Ask) -> Answered {
+    fn ask(&mut self, id: Option<&Id>, ask: RequestKind) -> Answered {
         let results = match ask {
-            Ask::Stats => return Ok(self.stats()),
-            Ask::Chat { messages, text } => {
+            RequestKind::Stats => return Ok(self.stats()),
+            RequestKind::Chat { messages, text } => {
                 let (max_tokens, begun) = (self.most(&text), Instant::now());
                 let options = GenerateOptions { max_tokens, ..GenerateOptions::default() };
                 let anew = text.sampler.draws() && text.sampler.has_seed();
@@ -106,7 +106,7 @@ impl<'a> ModelState<'a> {
                 let outcome = session.converse(&messages, options);
                 return written(id, session, outcome, begun);
             }
-            Ask::Prompt { prompt, special, text } => {
+            RequestKind::Prompt { prompt, special, text } => {
                 let (max_tokens, begun) = (self.most(&text), Instant::now());
                 if text.sampler.draws() && !text.sampler.has_seed() {
                     // A session draws its random seed when it is created.
@@ -117,33 +117,33 @@ impl<'a> ModelState<'a> {
                 let outcome = session.begin(&prompt, GenerateOptions { max_tokens, raw: true, special });
                 return written(id, session, outcome, begun);
             }
-            Ask::Embed { texts, vectors, long } => {
+            RequestKind::Embed { texts, vectors, long } => {
                 let options = vectors.options(&self.model, long)?;
                 embed::values(self.encoder(false)?, &texts, &options)?
             }
-            Ask::Rerank { texts, question, long } => {
+            RequestKind::Rerank { texts, question, long } => {
                 rerank::values(self.encoder(true)?, &question, &texts, long)?
             }
-            Ask::Classify { texts, long } => classify::values(self.encoder(true)?, &texts, long)?,
-            Ask::Tag { texts, long } => tag::values(self.encoder(true)?, &texts, long)?,
-            Ask::Answer { texts, question, long } => {
+            RequestKind::Classify { texts, long } => classify::values(self.encoder(true)?, &texts, long)?,
+            RequestKind::Tag { texts, long } => tag::values(self.encoder(true)?, &texts, long)?,
+            RequestKind::Answer { texts, question, long } => {
                 answer_question::values(self.encoder(true)?, &question, &texts, long)?
             }
-            Ask::FillMask { texts, top } => fill_mask::values(self.encoder(true)?, &texts, top)?,
-            Ask::Write { texts, task, search, long } => {
+            RequestKind::FillMask { texts, top } => fill_mask::values(self.encoder(true)?, &texts, top)?,
+            RequestKind::Write { texts, task, search, long } => {
                 let writing = match &task {
-                    RequestTask::Generate => Writing::of(&self.model),
+                    RequestTask::Generate => Seq2seqGenerateOptions::of(&self.model),
                     RequestTask::Translate { from, to } => {
-                        Writing::translation(&self.model, from.as_deref(), to.as_deref())
+                        Seq2seqGenerateOptions::translation(&self.model, from.as_deref(), to.as_deref())
                     }
-                    RequestTask::Summarize => Writing::summary(&self.model),
+                    RequestTask::Summarize => Seq2seqGenerateOptions::summary(&self.model),
                 };
-                let mut writing = Writing { long, ..writing? };
+                let mut writing = Seq2seqGenerateOptions { long, ..writing? };
                 search.over(&self.model, &mut writing, false)?;
                 writing::values(self.writer()?, &texts, &writing)?
             }
-            Ask::Transcribe { sound, hearing } => {
-                let sound = Sound::from_wav(&sound)?;
+            RequestKind::Transcribe { sound, hearing } => {
+                let sound = AudioSamples::from_wav(&sound)?;
                 vec![transcribe::heard(self.transcriber()?, &sound, &hearing.options())?]
             }
         };
@@ -151,13 +151,13 @@ impl<'a> ModelState<'a> {
     }
 
     /// Returns the maximum number of tokens of an answer.
-    fn most(&self, text: &TextAsk) -> usize {
+    fn most(&self, text: &TextRequest) -> usize {
         text.max_tokens.min(self.args.max_tokens.unwrap_or(usize::MAX))
     }
 
     /// Returns the session, replaced by a new one if the settings changed.
-    fn session(&mut self, text: TextAsk) -> Result<&mut Session> {
-        let TextAsk { stop, sampler, .. } = text;
+    fn session(&mut self, text: TextRequest) -> Result<&mut Session> {
+        let TextRequest { stop, sampler, .. } = text;
         let settings = Settings { sampler, stop };
         let kept = self.made.session.take().filter(|(known, _)| *known == settings);
         let (_, session) = match kept {
@@ -166,7 +166,7 @@ impl<'a> ModelState<'a> {
                 let Settings { sampler, stop } = &settings;
                 let mut options = self.args.context.session(&self.args.model_args, sampler, stop)?;
                 if self.model.graphs().encoder.is_some() {
-                    options.sampler.rules = Rules::of(&self.model)?;
+                    options.sampler.rules = LogitsProcessorOptions::of(&self.model)?;
                 }
                 let session = self.model.session(options)?;
                 self.made.session.insert((settings, session))
@@ -195,7 +195,7 @@ impl<'a> ModelState<'a> {
             Some(writer) => writer,
             None => {
                 let (context, cache) = (self.args.context.context, self.args.model_args.kv);
-                self.model.writer(WriterOptions { context, cache, ..WriterOptions::default() })?
+                self.model.writer(Seq2seqOptions { context, cache, ..Seq2seqOptions::default() })?
             }
         };
         self.desk.stoppable(writer.stop_handle());

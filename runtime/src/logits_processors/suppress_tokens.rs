@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use super::{LogitsProcessor, ProcessorContext, Rules, forbid};
+use super::{LogitsProcessor, LogitsProcessorOptions, ProcessorContext, forbid};
 
-struct Suppressed {
+struct SuppressTokens {
     always: Vec<u32>,
     first: Vec<u32>,
     /// Whether a token is forced after a prompt of one token.
@@ -12,10 +12,10 @@ struct Suppressed {
 }
 
 /// Builds the processor if `rules` enable it.
-pub(super) fn build(rules: &Rules) -> Option<Arc<dyn LogitsProcessor>> {
-    let Rules { suppress, suppress_first, .. } = rules;
+pub(super) fn build(rules: &LogitsProcessorOptions) -> Option<Arc<dyn LogitsProcessor>> {
+    let LogitsProcessorOptions { suppress, suppress_first, .. } = rules;
     let is_on = !suppress.is_empty() || !suppress_first.is_empty();
-    let rule = || Suppressed {
+    let rule = || SuppressTokens {
         always: suppress.clone(),
         first: suppress_first.clone(),
         forces_first: rules.forced_first.is_some(),
@@ -23,7 +23,7 @@ pub(super) fn build(rules: &Rules) -> Option<Arc<dyn LogitsProcessor>> {
     is_on.then(|| Arc::new(rule()) as Arc<dyn LogitsProcessor>)
 }
 
-impl LogitsProcessor for Suppressed {
+impl LogitsProcessor for SuppressTokens {
     fn apply(&self, scores: &mut [f32], place: &ProcessorContext<'_>) {
         forbid(scores, self.always.iter().copied());
         let first = place.prompt + usize::from(self.forces_first && place.prompt == 1);

@@ -11,7 +11,7 @@ use super::tape::Place;
 
 /// Tables by name, one after the other.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Sheet {
+pub(super) struct BatchTables {
     /// The place of the first.
     base: Place,
     places: HashMap<String, Place>,
@@ -46,7 +46,7 @@ impl ListCache {
     }
 }
 
-impl Sheet {
+impl BatchTables {
     /// Creates an empty sheet at `base`.
     pub(super) fn new(base: Place) -> Self {
         Self { base, ..Self::default() }
@@ -127,7 +127,7 @@ mod tests {
 
     #[test]
     fn a_table_is_made_once() {
-        let mut sheet = Sheet::new(4096);
+        let mut sheet = BatchTables::new(4096);
         let first = sheet.whole("a", || vec![1, 2]);
         let second = sheet.floats("b", || vec![1.0]);
         assert_eq!((first, second), (4096, 4352));

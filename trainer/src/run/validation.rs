@@ -4,8 +4,8 @@ use siskin::{Error, ErrorKind, Result};
 
 use super::{Run, RunConfig, Validation, Watcher, measure};
 use crate::checkpoint::CheckpointFolder;
+use crate::early_stopping::{EarlyStopping, ValidationResult};
 use crate::loss::Sum;
-use crate::patience::{Patience, ValidationResult};
 use crate::profile::{ProfiledThread, timed};
 
 impl Run {
@@ -46,7 +46,7 @@ impl Run {
 
     /// Returns the name of the metric by which the best validation is chosen.
     pub(super) fn metric(&self) -> &str {
-        self.patience.as_ref().map_or("loss", Patience::metric)
+        self.patience.as_ref().map_or("loss", EarlyStopping::metric)
     }
 
     /// Returns the validation loss, with the averaged parameters if weights are averaged.

@@ -5,13 +5,13 @@ const LANES: usize = 16;
 
 /// Unit vectors with the same number of columns, and the entry that each belongs to.
 #[derive(Debug, Default)]
-pub(super) struct Shelf {
+pub(super) struct EmbeddingIndex {
     columns: usize,
     numbers: Vec<f32>,
     owners: Vec<usize>,
 }
 
-impl Shelf {
+impl EmbeddingIndex {
     /// Creates an empty shelf for vectors of `columns` columns.
     pub(super) fn new(columns: usize) -> Self {
         Self { columns, ..Self::default() }

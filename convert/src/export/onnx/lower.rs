@@ -4,7 +4,8 @@ use super::nodes::Nodes;
 use super::proto::{AttributeValue, Element};
 use super::weights::Initializers;
 use siskin::graph::{
-    ActivationKind, AttentionMask, Graph, Growth, Node, NormKind, Op, OutputHead, Stretch, ValueId, WeightId,
+    ActivationKind, AttentionMask, Graph, Node, NormKind, Op, OutputHead, RopeScaling, RopeScalingRule,
+    ValueId, WeightId,
 };
 use siskin::{Error, Result};
 use std::collections::HashMap;
@@ -75,7 +76,7 @@ impl<'a, 'b> GraphLowering<'a, 'b> {
     /// Writes all nodes and returns the name of the graph's output.
     pub(super) fn write(&mut self) -> Result<String> {
         let graph = self.graph;
-        let grows = |stretch: &Stretch| matches!(stretch.growth, Growth::Base { .. });
+        let grows = |stretch: &RopeScaling| matches!(stretch.growth, RopeScalingRule::Base { .. });
         if graph.ropes.iter().any(|rope| rope.stretch.as_ref().is_some_and(grows)) {
             return Err(unwritten("rotary frequencies that change with the length"));
         }
