@@ -7,7 +7,7 @@ mod adapters;
 #[path = "cuda/common.rs"]
 mod common;
 #[path = "cuda/fp8.rs"]
-mod eights;
+mod fp8;
 #[path = "cuda/losses.rs"]
 mod losses;
 #[path = "cuda/models.rs"]
