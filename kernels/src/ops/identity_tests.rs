@@ -247,7 +247,13 @@ fn lookups(name: &str, cases: &[Case], lines: &mut Lines<'_>) {
 #[test]
 fn every_kernel_gives_the_committed_bits() {
     let committed = std::fs::read_to_string(PATH).unwrap();
-    let tables = tables();
+    let mut tables = tables();
+    // In an emulator the portable table takes as long as all others together; other machines run it too.
+    let everything = std::env::var_os("SISKIN_TEST_ALL").is_some_and(|text| text == "1");
+    if cfg!(target_arch = "aarch64") && !everything && tables.len() > 1 {
+        println!("left out: 1 of {} kernel tables; `cargo xtask test --all` runs it", tables.len());
+        tables.pop();
+    }
     for (table, computed) in tables.iter().zip(lines(&tables)) {
         let known = |line: &&str| committed.lines().any(|known| known == *line);
         let differ: Vec<_> = computed.lines().filter(|line| !known(line)).collect();

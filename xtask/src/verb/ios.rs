@@ -45,9 +45,14 @@ pub(crate) fn need_tools() -> Result<Swift> {
     Swift::find(&folder()?)
 }
 
-/// Builds the library for phones as a check.
-pub(crate) fn check_library() -> Result {
-    ios_libraries::build(CHECKED, &folder()?, BuildPurpose::Checking).map(drop)
+/// Checks that the library compiles for phones; `all`: also that it has every function of the header.
+pub(crate) fn check_library(all: bool) -> Result {
+    if all {
+        return ios_libraries::build(CHECKED, &folder()?, BuildPurpose::Checking).map(drop);
+    }
+    ios_libraries::compiles(CHECKED)?;
+    println!("left out: the functions of the library for {CHECKED}; `cargo xtask test --all` looks for them");
+    Ok(())
 }
 
 fn libraries(targets: &[&str]) -> Result {

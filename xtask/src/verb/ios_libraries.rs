@@ -95,6 +95,12 @@ pub(super) fn build(target: &str, folder: &Path, purpose: BuildPurpose) -> Resul
     Ok(place)
 }
 
+/// Checks that the library compiles for a target.
+pub(crate) fn compiles(target: &str) -> Result {
+    let mut command = foreign::cargo("check", target, foreign::STANDARD);
+    run(command.args(["--package", "siskin-ffi", "--lib"]).envs(OLDEST))
+}
+
 /// Checks that a library has every function of the header. If unused code is stripped, also checks that it has no
 /// network function and no function that needs a reason which the privacy manifest lacks.
 fn check(library: &[u8], purpose: BuildPurpose) -> Result {
