@@ -113,14 +113,25 @@ struct f16 {
 inline float number(float x) { return x; }
 inline float number(bf16 x) { return of_word<float>((uint64_t)x.bits << 16); }
 
-inline float number(f16 x) {
-    int exponent = x.bits >> 10 & 31;
-    float digits = (float)(x.bits & 1023);
+inline float number_of_bits(unsigned bits) {
+    int exponent = bits >> 10 & 31;
+    float digits = (float)(bits & 1023);
     float size = exponent == 0    ? std::ldexp(digits, -24)
                  : exponent == 31 ? (digits == 0 ? INFINITY : NAN)
                                   : std::ldexp(1024 + digits, exponent - 25);
-    return x.bits & 0x8000 ? -size : size;
+    return bits & 0x8000 ? -size : size;
 }
+
+// Every f16 as a float.
+struct Numbers {
+    float all[1 << 16];
+    Numbers() {
+        for (unsigned bits = 0; bits < 1 << 16; bits++) all[bits] = number_of_bits(bits);
+    }
+};
+
+inline const Numbers numbers;
+inline float number(f16 x) { return numbers.all[x.bits]; }
 
 inline void set(float& to, float x) { to = x; }
 
@@ -199,16 +210,18 @@ inline void multiply_add(T, float (&sums)[4], const unsigned (&a)[4], unsigned b
     auto word = [](unsigned low, unsigned high) { return (uint64_t)high << 32 | low; };
     uint64_t(*left)[4] = leave("multiply_add", word(a[0], a[1]), word(a[2], a[3]), word(b0, b1));
     int own_row = lane() / 4, column = lane() % 4 * 2;
-    for (int i = 0; i < 4; i++) {
-        int row = i / 2, n = column + i % 2;
-        double sum = sums[i];
-        for (int k = 0; k < 16; k++) {
-            // Of a, words 0 and 1 hold the first 8 columns: word 0 the rows below 8, word 1 the others. Words 2 and 3
-            // hold the remaining columns.
-            uint64_t of_a = left[own_row * 4 + k % 8 / 2][k / 8] >> (32 * row);
-            uint64_t of_b = left[n * 4 + k % 8 / 2][2] >> (32 * (k / 8));
-            sum += (double)half_of<T>(of_a, k % 2) * half_of<T>(of_b, k % 2);
+    // The own rows of a, 8 apart, and the own columns of b. Of a, words 0 and 1 hold the first 8 columns: word 0 the
+    // rows below 8, word 1 the others. Words 2 and 3 hold the remaining columns.
+    double rows[2][16], columns[2][16];
+    for (int k = 0; k < 16; k++) {
+        for (int i = 0; i < 2; i++) {
+            rows[i][k] = half_of<T>(left[own_row * 4 + k % 8 / 2][k / 8] >> (32 * i), k % 2);
+            columns[i][k] = half_of<T>(left[(column + i) * 4 + k % 8 / 2][2] >> (32 * (k / 8)), k % 2);
         }
+    }
+    for (int i = 0; i < 4; i++) {
+        double sum = sums[i];
+        for (int k = 0; k < 16; k++) sum += rows[i / 2][k] * columns[i % 2][k];
         sums[i] = (float)sum;
     }
 }
