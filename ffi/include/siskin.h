@@ -733,7 +733,7 @@ typedef struct siskin_piece {
     float log_probability;
     /// Whether a token was sampled. Text that was held back until the end comes without one.
     bool has_token;
-    /// Whether the answer had already ended before this call: there is no text, and there will be no more.
+    /// Whether the answer had already ended before this call. Then the piece has no text, and no more will come.
     bool done;
     /// The finish reason, once it is known: one of `SISKIN_ENDED_...`.
     int32_t ended;

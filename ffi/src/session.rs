@@ -94,7 +94,7 @@ pub struct siskin_piece {
     pub log_probability: f32,
     /// Whether a token was sampled. Text that was held back until the end comes without one.
     pub has_token: bool,
-    /// Whether the answer had already ended before this call: there is no text, and there will be no more.
+    /// Whether the answer had already ended before this call. Then the piece has no text, and no more will come.
     pub done: bool,
     /// The finish reason, once it is known: one of `SISKIN_ENDED_…`.
     pub ended: i32,

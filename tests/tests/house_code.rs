@@ -46,3 +46,9 @@ fn every_file_of_tests_is_in_a_program() {
     }
     house::assert_clean("Every file of tests is run.", &lost);
 }
+
+#[test]
+fn types_have_names_of_their_own() {
+    let tree = house::Tree::read(&paths::root());
+    house::assert_clean("No two types that are visible outside their module share a name.", &house::type_names_unique(&tree));
+}

@@ -247,7 +247,7 @@ fn what_cannot_be_searched_is_refused() {
     let kind =
         |session: &mut siskin::Session, options: &SearchOptions| session.search(options).unwrap_err().kind();
     let fine = SearchOptions { beams: 2, max_tokens: 3, ..SearchOptions::default() };
-    assert_eq!(kind(&mut session, &fine), ErrorKind::State, "nothing to go on from");
+    assert_eq!(kind(&mut session, &fine), ErrorKind::State, "no tokens to continue");
     session.prefill(&[5, 6]).unwrap();
     assert_eq!(session.search(&fine).unwrap()[0].tokens.len(), 3);
     for wrong in [

@@ -126,8 +126,8 @@ impl HuggingFace {
         let untied = self.config.flag(&["tie_word_embeddings"])? == Some(false);
         let writes_alone = graphs.decoder.is_some() && graphs.encoder.is_none();
         if writes_alone && untied && !self.has("output.weight") {
-            let message = "the folder has no head that gives the scores of tokens, and config.tie_word_embeddings says \
-                           that the token table is none: it is no model that writes";
+            let message = "the folder has no LM head, and config.tie_word_embeddings says that the token embeddings are \
+                           not shared with it: the model cannot generate text";
             return Err(Error::new(ErrorKind::Missing, "output.weight", message));
         }
         let weights = graphs.weights();

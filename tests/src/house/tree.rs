@@ -7,7 +7,8 @@ use std::path::Path;
 const SKIPPED: [&str; 7] =
     [".git", ".models", ".venv", "target", "fuzz/artifacts", "fuzz/corpus", "node_modules"];
 /// Extensions of the files that the rules read.
-const KINDS: [&str; 12] = ["rs", "toml", "md", "txt", "py", "c", "h", "cu", "kt", "java", "swift", "yml"];
+const KINDS: [&str; 15] =
+    ["rs", "toml", "md", "txt", "py", "c", "cpp", "h", "cu", "cuh", "kt", "java", "swift", "yml", "1"];
 
 /// A text file.
 #[derive(Clone, Debug)]

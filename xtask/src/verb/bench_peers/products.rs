@@ -105,7 +105,7 @@ fn compare_with(python: &Path, engines: &[&str], threads: usize, rounds: usize) 
     println!(
         "The machine's int8 ceiling with this kernel's instructions: {ceiling:.0} GOPS. `reached`: of that ceiling;"
     );
-    println!("for M = 1 of the rate at which as many bytes are only read, which stands beside it.\n");
+    println!("for M = 1 of the bandwidth of only reading as many bytes, in the next column.\n");
     println!("| product | width | M | siskin | reached | ONNX Runtime | OpenVINO | siskin / best peer |");
     println!("|---|---|---|---|---|---|---|---|");
     println!("{}", rows.join("\n"));
