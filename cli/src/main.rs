@@ -16,6 +16,7 @@ mod generate;
 mod inspect;
 mod interrupt;
 mod logits;
+mod manual;
 mod memory;
 mod options;
 mod output;
@@ -72,6 +73,8 @@ enum Command {
     Bench(bench::Args),
     Train(train::Args),
     Eval(train::EvalArgs),
+    Completions(manual::CompletionArgs),
+    Man(manual::ManArgs),
 }
 
 fn main() -> ExitCode {
@@ -102,6 +105,8 @@ fn main() -> ExitCode {
         Command::Bench(args) => bench::command(args, &open),
         Command::Train(args) => train::command(args, &open),
         Command::Eval(args) => train::evaluate(args, &open),
+        Command::Completions(args) => manual::completions(args, Cli::command()),
+        Command::Man(args) => manual::man(args, Cli::command()),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

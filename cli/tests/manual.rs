@@ -1,44 +1,51 @@
-//! The manual page lists every command and option of the program.
+//! The manual page and the completions have every command and option of the program.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::process::Command;
 
-fn help() -> String {
-    let output = Command::new(env!("CARGO_BIN_EXE_siskin")).arg("help").output().unwrap();
+fn printed(arguments: &[&str]) -> String {
+    let output = Command::new(env!("CARGO_BIN_EXE_siskin")).args(arguments).output().unwrap();
+    assert!(output.status.success(), "{arguments:?}");
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Returns the names in the first column of a section of the help text.
-fn listed(help: &str, section: &str) -> Vec<String> {
-    let lines = help.lines().skip_while(|line| *line != section).skip(1).take_while(|line| !line.is_empty());
-    lines.map(|line| line.trim().split("  ").next().unwrap().to_owned()).collect()
-}
-
-/// Returns the items of a section of the manual page, without markup.
-fn described(section: &str) -> Vec<String> {
-    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../linux/debian/siskin.1");
-    let page = std::fs::read_to_string(page).unwrap();
-    let (_, rest) = page.split_once(&format!(".SH {section}\n")).unwrap();
-    let rest = rest.split("\n.SH ").next().unwrap();
-    let items = rest.split(".TP\n").skip(1).map(|item| item.lines().next().unwrap());
-    let plain = |item: &str| {
-        let (_, words) = item.split_once(' ').unwrap();
-        words.replace('\\', "").replace(['"', ' '], "")
-    };
-    items.map(plain).collect()
+/// Returns the commands in the help text.
+fn commands() -> Vec<String> {
+    let help = printed(&["help"]);
+    let lines =
+        help.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
+    let commands: Vec<String> =
+        lines.map(|line| line.split_whitespace().next().unwrap().to_owned()).collect();
+    assert!(commands.len() > 20, "{commands:?}");
+    commands
 }
 
 #[test]
-fn commands_are_those_of_the_program() {
-    let commands = listed(&help(), "Commands:");
-    assert!(commands.contains(&"serve".to_owned()) && commands.len() > 20, "{commands:?}");
-    assert_eq!(commands, described("COMMANDS"));
+fn the_manual_page_has_every_command() {
+    let page = printed(&["man"]).replace("\\-", "-");
+    for command in commands() {
+        assert!(page.contains(&format!("siskin-{command}(1)")), "{command}");
+    }
+    for section in ["NAME", "SYNOPSIS", "OPTIONS", "FILES", "EXIT STATUS", "EXAMPLES"] {
+        assert!(page.contains(section), "{section}");
+    }
+    assert!(page.contains("--no-cache"));
 }
 
 #[test]
-fn options_are_those_of_the_program() {
-    let plain = |option: String| option.replace(['<', '>', ' '], "");
-    let options: Vec<String> = listed(&help(), "Options:").into_iter().map(plain).collect();
-    assert!(options.contains(&"--no-cache".to_owned()), "{options:?}");
-    assert_eq!(options, described("OPTIONS"));
+fn a_command_has_a_page_with_its_options() {
+    let page = printed(&["man", "run"]).replace("\\-", "-");
+    assert!(page.contains("--max-tokens") && page.contains("--no-cache"), "{page}");
+    let unknown = Command::new(env!("CARGO_BIN_EXE_siskin")).args(["man", "walk"]).output().unwrap();
+    assert!(String::from_utf8(unknown.stderr).unwrap().contains("`walk` is not a command"));
+}
+
+#[test]
+fn completions_have_every_command() {
+    for shell in ["bash", "zsh", "fish", "powershell", "elvish"] {
+        let script = printed(&["completions", shell]);
+        for command in commands() {
+            assert!(script.contains(&command), "{shell}: {command}");
+        }
+    }
 }

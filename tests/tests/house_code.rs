@@ -50,5 +50,8 @@ fn every_file_of_tests_is_in_a_program() {
 #[test]
 fn types_have_names_of_their_own() {
     let tree = house::Tree::read(&paths::root());
-    house::assert_clean("No two types that are visible outside their module share a name.", &house::type_names_unique(&tree));
+    house::assert_clean(
+        "No two types that are visible outside their module share a name.",
+        &house::type_names_unique(&tree),
+    );
 }

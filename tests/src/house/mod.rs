@@ -6,11 +6,12 @@
 mod api;
 mod calls;
 mod crates;
+mod dependencies;
 mod docs;
 mod imports;
 mod language;
 mod licenses;
-mod rooms;
+
 mod rust;
 mod size;
 mod tree;
@@ -19,11 +20,11 @@ mod unsafety;
 pub use api::{library_apis, public_api, snapshot_path};
 pub use calls::calls_in_their_place;
 pub use crates::{Manifest, crate_directions, manifests};
+pub use dependencies::{declared_where_allowed, used_where_allowed};
 pub use docs::{adding_guides_exist, links_exist};
 pub use imports::module_directions;
 pub use language::{phrases_absent, type_names_unique};
 pub use licenses::{license_allowed, packages_allowed};
-pub use rooms::{declared_in_room, used_in_room};
 pub use rust::{Line, RustFile};
 pub use size::files_short;
 pub use tree::{SourceFile, Tree};

@@ -28,6 +28,14 @@ const TEMPLATES: &str = "linux/debian";
 const CONTROL: [(&str, &str); 5] =
     [("triggers", "644"), ("conffiles", "644"), ("postinst", "755"), ("prerm", "755"), ("postrm", "755")];
 
+/// What the command prints about itself, and where packages install it.
+const GENERATED: [(&[&str], &str); 4] = [
+    (&["man"], "usr/share/man/man1/siskin.1"),
+    (&["completions", "bash"], "usr/share/bash-completion/completions/siskin"),
+    (&["completions", "zsh"], "usr/share/zsh/vendor-completions/_siskin"),
+    (&["completions", "fish"], "usr/share/fish/vendor_completions.d/siskin.fish"),
+];
+
 /// Builds the packages of an architecture twice, and fails if they differ.
 pub(super) fn pack(machine: &DebArchitecture, built: &Path, folder: &Path) -> Result<Vec<DebPackage>> {
     let changelog = |field: &str| {
@@ -120,16 +128,19 @@ impl Stage<'_> {
             ("linux/systemd/siskin.socket", "lib/systemd/system/siskin.socket"),
             ("linux/systemd/siskin@.service", "lib/systemd/system/siskin@.service"),
             ("linux/debian/siskin.conf", "etc/siskin/siskin.conf"),
-            ("linux/debian/siskin.1", "usr/share/man/man1/siskin.1"),
             ("docs/cli.md", "usr/share/doc/siskin/cli.md"),
             ("docs/linux.md", "usr/share/doc/siskin/linux.md"),
         ];
         for (from, to) in rows {
             install("644", &root.join(from), &tree.join(to))?;
         }
-        let page = tree.join("usr/share/man/man1/siskin.1");
-        fill(&page, &[("@VERSION@", VERSION)])?;
-        run(program("gzip", &["-9n"]).arg(&page))?;
+        for (arguments, to) in GENERATED {
+            let (text, to) = (output(shell::member("siskin").args(*arguments))?, tree.join(to));
+            let folder = to.parent().unwrap_or(tree);
+            fs::create_dir_all(folder).map_err(said(folder))?;
+            fs::write(&to, text).map_err(said(&to))?;
+        }
+        run(program("gzip", &["-9n"]).arg(tree.join("usr/share/man/man1/siskin.1")))?;
         let models = tree.join("var/lib/siskin");
         fs::create_dir_all(&models).map_err(said(&models))
     }
