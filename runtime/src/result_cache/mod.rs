@@ -1,8 +1,8 @@
 //! The result cache: embeddings and answers, looked up by exact key or by similarity (semantic cache).
 //!
-//! A [`Memo`] maps a [`Key`] to bytes. A key is a hash of everything that the result depends on (the model's file, the
+//! A [`ResultCache`] maps a [`Key`] to bytes. A key is a hash of everything that the result depends on (the model's file, the
 //! version of this library, the operation, its options, the text), so that a result of another model, of other options
-//! or of another prompt template is never returned. Entries may also have a vector and a shelf: [`Memo::near`] returns
+//! or of another prompt template is never returned. Entries may also have a vector and a shelf: [`ResultCache::near`] returns
 //! the entry of a shelf whose vector is most similar to another.
 //!
 //! The number of entries and of bytes is bounded; the least recently used entry is evicted first. Entries may expire. A
@@ -93,7 +93,7 @@ impl ResultCache {
         Self { store: Mutex::new(CacheStore::new(options)), clock: Box::new(clock) }
     }
 
-    /// Opens the cache that [`Memo::save`] wrote to `path`, or an empty one if the file does not exist.
+    /// Opens the cache that [`ResultCache::save`] wrote to `path`, or an empty one if the file does not exist.
     ///
     /// # Errors
     /// [`ErrorKind::Argument`](crate::ErrorKind::Argument) if the capacity is zero, so that saving the cache would
@@ -111,7 +111,7 @@ impl ResultCache {
         Ok(memo)
     }
 
-    /// Adds the entries that [`Memo::to_bytes`] serialized. Invalid bytes change nothing.
+    /// Adds the entries that [`ResultCache::to_bytes`] serialized. Invalid bytes change nothing.
     pub fn load(&self, bytes: &[u8]) -> Result<()> {
         let records = record::parse(bytes)?;
         let now = self.now();

@@ -91,7 +91,7 @@ impl CacheStore {
         self.use_now(slot)
     }
 
-    /// See [`Memo::near`](super::Memo::near); `vector` has unit length. Ties are broken by the smaller key.
+    /// See [`ResultCache::near`](super::ResultCache::near); `vector` has unit length. Ties are broken by the smaller key.
     pub(super) fn near(
         &mut self,
         shelf: &Key,

@@ -13,7 +13,7 @@ use crate::sample::SamplerOptions;
 use crate::session::SessionOptions;
 use crate::{Error, Result};
 
-/// Options for opening a [`Writer`](super::Writer).
+/// Options for opening a [`Seq2seq`](super::Seq2seq).
 #[derive(Clone, Copy, Debug)]
 pub struct Seq2seqOptions {
     /// The maximum number of beams of all texts that are decoded at the same time; a text with more beams enlarges it.

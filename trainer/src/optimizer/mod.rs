@@ -130,7 +130,7 @@ impl OptimizerOptions {
 pub struct StepArguments {
     /// The learning rate.
     pub rate: f64,
-    /// The factor on gradients: [`Norm::factor`](crate::clip::Norm::factor).
+    /// The factor on gradients: [`Norm::factor`](crate::clip::GradientNorm::factor).
     pub factor: f64,
 }
 
