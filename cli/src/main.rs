@@ -18,6 +18,7 @@ mod interrupt;
 mod logits;
 mod manual;
 mod memory;
+mod model_path;
 mod options;
 mod output;
 mod perplexity;

@@ -111,7 +111,7 @@ fn one(mut program: Command, name: &str) -> Result<String> {
         return Err(Error::argument("man", format!("`{name}` is not a command; `siskin help` lists them")));
     };
     let title = format!("siskin-{name}");
-    let man = Man::new(command.clone().name(title.clone()).bin_name(format!("siskin {name}"))).title(title);
+    let man = Man::new(command.clone().display_name(title.clone())).title(title);
     rendered(|to| man.render(to))
 }
 

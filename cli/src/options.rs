@@ -1,7 +1,7 @@
 //! Arguments shared by several commands, and the models they open.
 
-use crate::embedded;
 use crate::output::{self, Bar};
+use crate::{embedded, model_path};
 use clap::ValueEnum;
 use siskin::file::File;
 use siskin::governor::ThrottleTarget;
@@ -20,13 +20,19 @@ use std::time::Duration;
 #[derive(clap::Args)]
 pub(crate) struct OpenArgs {
     /// Cache packed GGUF files and model folders in this folder, or `beside` the model; default ~/.cache/siskin
-    #[arg(long, global = true, value_name = "DIR|beside", conflicts_with = "no_cache")]
+    #[arg(
+        long,
+        global = true,
+        help_heading = "Global options",
+        value_name = "DIR|beside",
+        conflicts_with = "no_cache"
+    )]
     cache: Option<PathBuf>,
     /// Do not cache packed files: pack the model again on each run
-    #[arg(long, global = true)]
+    #[arg(long, global = true, help_heading = "Global options")]
     pub(crate) no_cache: bool,
     /// Print only the result and errors
-    #[arg(short, long, global = true)]
+    #[arg(short, long, global = true, help_heading = "Global options")]
     pub(crate) quiet: bool,
 }
 
@@ -42,6 +48,7 @@ pub(crate) fn files_of(path: &Path) -> Vec<PathBuf> {
 impl OpenArgs {
     /// Opens a model of any format that can be packed.
     pub(crate) fn file(&self, path: &Path) -> Result<File> {
+        model_path::check(path)?;
         if embedded::is_meant(path) {
             return embedded::file();
         }
@@ -62,6 +69,7 @@ impl OpenArgs {
     /// Opens a model of any format for inference.
     pub(crate) fn model(&self, path: &Path, args: &ModelArgs) -> Result<Model> {
         let model_options = args.options()?;
+        model_path::check(path)?;
         let model = if embedded::is_meant(path) {
             Self::embedded(args, &model_options)?
         } else {
@@ -105,9 +113,10 @@ pub(crate) enum Executor {
 
 /// Options for running models.
 #[derive(clap::Args, Clone, Default)]
+#[command(next_help_heading = "Model")]
 pub(crate) struct ModelArgs {
     /// Number of compute threads; 0: one per core that is about as fast as the fastest
-    #[arg(long, default_value_t = 0, value_name = "N")]
+    #[arg(short, long, default_value_t = 0, value_name = "N")]
     pub(crate) threads: usize,
     /// Implementation that runs the model
     #[arg(long, value_enum, default_value_t)]
@@ -116,7 +125,7 @@ pub(crate) struct ModelArgs {
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub(crate) cpu_features: Option<Vec<String>>,
     /// Data type of the KV cache: int8, f16 or f32; default f16, or f32 for f32 weights and for encoders
-    #[arg(long, value_name = "TYPE", value_parser = named(CacheType::NAMES))]
+    #[arg(long, value_name = "TYPE", value_parser = cache_type)]
     pub(crate) kv: Option<CacheType>,
     /// Skip these layers, such as 9,10, counted from 0: faster, less accurate
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
@@ -170,6 +179,14 @@ fn pace(text: &str) -> std::result::Result<ThrottleTarget, String> {
         (_, _, Some(rate)) => Ok(ThrottleTarget::TokensPerSecond(number(rate)?)),
         _ => Err(unknown()),
     }
+}
+
+/// Parses the data type of a KV cache.
+fn cache_type(name: &str) -> std::result::Result<CacheType, String> {
+    named(CacheType::NAMES)(name).map_err(|error| match name {
+        "q8_0" | "q8" | "i8" => format!("{error}; `int8` is the 8-bit cache"),
+        _ => error,
+    })
 }
 
 /// Returns a parser for values that have a name.
@@ -334,7 +351,7 @@ impl SamplerArgs {
 
 /// Result cache options.
 #[derive(clap::Args)]
-#[command(next_help_heading = "Memory of results")]
+#[command(next_help_heading = "Result cache")]
 pub(crate) struct ResultCacheArgs {
     /// Cache results in this file: look them up before computing, and add computed ones
     #[arg(long, value_name = "FILE")]
@@ -370,14 +387,15 @@ impl ResultCacheArgs {
 
 /// Text generation options.
 #[derive(clap::Args)]
+#[command(next_help_heading = "Generation")]
 pub(crate) struct TextArgs {
     #[command(flatten)]
     sampler: SamplerArgs,
     /// Stop string: end the answer before this text. May be given several times
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, value_name = "TEXT", help_heading = "Generation")]
     stop: Vec<String>,
     /// Maximum number of tokens to generate; default: until the model ends or the context is full
-    #[arg(long, value_name = "N")]
+    #[arg(short = 'n', long, value_name = "N", help_heading = "Generation")]
     pub(crate) max_tokens: Option<usize>,
     #[command(flatten)]
     context: ContextArgs,
@@ -385,9 +403,10 @@ pub(crate) struct TextArgs {
 
 /// Context options.
 #[derive(clap::Args)]
+#[command(next_help_heading = "Context")]
 pub(crate) struct ContextArgs {
     /// Context length in tokens; 0: the model's own, at most 2048, or 1024 for encoder-decoder models
-    #[arg(long, default_value_t = 0, value_name = "N")]
+    #[arg(short, long, default_value_t = 0, value_name = "N")]
     pub(crate) context: usize,
     /// Sliding window: attend only to the N newest tokens and the first ones; bounds the memory of the KV cache
     #[arg(long, value_name = "N")]

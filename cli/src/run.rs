@@ -2,25 +2,34 @@
 
 use crate::answer::TimedAnswer;
 use crate::options::{ModelArgs, OpenArgs, ResultCacheArgs, TextArgs};
-use crate::{embedded, interrupt, output};
+use crate::{embedded, interrupt, model_path, output};
 use serde_json::json;
 use siskin::encoder::EmbedOptions;
 use siskin::logits_processors::LogitsProcessorOptions;
 use siskin::result_cache::{CacheQuery, CachedAnswer, ResultCache};
+use siskin::template::Message;
 use siskin::{EncoderOptions, Error, ErrorKind, GenerateOptions, Model, Result, SessionOptions};
-use std::path::{Path, PathBuf};
+use std::io::IsTerminal;
+use std::path::PathBuf;
 
 /// Answer a prompt
 #[derive(clap::Args)]
-#[command(override_usage = "siskin run [OPTIONS] [MODEL] <PROMPT>")]
 pub(crate) struct Args {
-    /// A .siskin, GGUF or ONNX file, or a model folder; default: a small embedded model that writes in the style of
+    /// A .siskin, GGUF or ONNX file, a model folder, or `shakespeare`, a small embedded model that writes in the style of
     /// Shakespeare's plays
-    #[arg(value_name = "MODEL", allow_hyphen_values = true)]
-    first: String,
-    /// The prompt to answer, or with --raw, to continue
-    #[arg(value_name = "PROMPT", allow_hyphen_values = true)]
-    second: Option<String>,
+    model: PathBuf,
+    /// The prompt to answer, or with --raw, to continue; `-` or none: standard input
+    #[arg(allow_hyphen_values = true)]
+    prompt: Option<String>,
+    /// The prompt, as an option
+    #[arg(short, long = "prompt", value_name = "PROMPT", conflicts_with = "prompt")]
+    prompt_option: Option<String>,
+    /// Read the prompt from this file
+    #[arg(short, long, value_name = "FILE", conflicts_with_all = ["prompt", "prompt_option"])]
+    file: Option<PathBuf>,
+    /// The system prompt
+    #[arg(long, value_name = "TEXT", conflicts_with = "raw")]
+    system: Option<String>,
     /// Continue the prompt verbatim, without the model's chat template
     #[arg(long)]
     raw: bool,
@@ -34,11 +43,11 @@ pub(crate) struct Args {
     #[command(flatten)]
     memo: ResultCacheArgs,
     /// Semantic cache: with this embedding model, return the earlier answer to a prompt with nearly the same meaning
-    #[arg(long, value_name = "MODEL", requires = "memo", help_heading = "Memory of results")]
+    #[arg(long, value_name = "MODEL", requires = "memo", help_heading = "Result cache")]
     memo_model: Option<PathBuf>,
     /// Semantic cache: minimum cosine similarity of two prompts
     #[arg(long, default_value_t = 0.95, value_name = "VALUE", requires = "memo_model", value_parser = likeness)]
-    #[arg(help_heading = "Memory of results")]
+    #[arg(help_heading = "Result cache")]
     memo_likeness: f32,
     /// Print a JSON object at the end instead of streaming the text
     #[arg(long)]
@@ -58,17 +67,19 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
         let message = "the answer would be another each time; give --greedy or a --seed";
         return Err(Error::argument("--memo", message));
     }
-    let model = open.model(&args.model()?, &args.model_args)?;
+    let prompt = args.prompt()?;
+    let model = open.model(&args.model, &args.model_args)?;
     if model.graphs().encoder.is_some() {
         options.sampler.rules = LogitsProcessorOptions::of(&model)?;
     }
     interrupt::listen()?;
-    let Some(memo) = memo else { return answer(args, open, &model, options).map(drop) };
-    let mut question = CacheQuery::new(&model, &[], args.prompt(), &options, args.generate())?;
+    let Some(memo) = memo else { return answer(args, open, &model, &prompt, options).map(drop) };
+    let before: Vec<Message> = args.system.iter().map(|text| Message::new("system", text)).collect();
+    let mut question = CacheQuery::new(&model, &before, &prompt, &options, args.generate())?;
     match find(args, open, &memo, &mut question)? {
         Some((found, likeness)) => repeat(args, open, &found, likeness)?,
         None => {
-            let TimedAnswer { text, tokens, ended, .. } = answer(args, open, &model, options)?;
+            let TimedAnswer { text, tokens, ended, .. } = answer(args, open, &model, &prompt, options)?;
             if let Some(ended) = ended {
                 memo.keep(&question, &CachedAnswer { text, tokens, ended })?;
             }
@@ -79,15 +90,47 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
 }
 
 impl Args {
-    fn model(&self) -> Result<PathBuf> {
-        if self.second.is_none() && Path::new(&self.first).exists() {
-            return Err(Error::argument("PROMPT", "is missing: say what to answer"));
+    /// Returns the prompt, which is read from standard input if none is given.
+    fn prompt(&self) -> Result<String> {
+        let prompt = match (&self.file, self.prompt_option.as_ref().or(self.prompt.as_ref())) {
+            (Some(path), _) => {
+                let place = path.display().to_string();
+                std::fs::read_to_string(path).map_err(|error| Error::io(place, &error))?
+            }
+            (None, Some(text)) if text != "-" => text.clone(),
+            (None, None) if model_path::check(&self.model).is_err() || std::io::stdin().is_terminal() => {
+                return Err(self.without_prompt());
+            }
+            (None, _) => std::io::read_to_string(std::io::stdin().lock())
+                .map_err(|error| Error::io("standard input", &error))?,
+        };
+        match prompt.is_empty() {
+            true => Err(Error::argument("PROMPT", "is empty; give a text to answer")),
+            false => Ok(prompt),
         }
-        Ok(PathBuf::from(if self.second.is_some() { &self.first } else { embedded::NAME }))
     }
 
-    fn prompt(&self) -> &str {
-        self.second.as_ref().unwrap_or(&self.first)
+    /// Returns the error for a single argument: a model without a prompt, or a prompt without a model.
+    fn without_prompt(&self) -> Error {
+        match model_path::check(&self.model) {
+            Ok(()) => {
+                Error::argument("PROMPT", "is missing; give a text to answer, or pipe it to standard input")
+            }
+            Err(error) if self.looks_like_prompt() => {
+                let text = self.model.display().to_string();
+                let message = format!(
+                    "is not a model; to continue this text with the embedded model, type: siskin run {} {text:?}",
+                    embedded::NAME
+                );
+                Error::new(error.kind(), text, message)
+            }
+            Err(error) => error,
+        }
+    }
+
+    fn looks_like_prompt(&self) -> bool {
+        let text = self.model.to_string_lossy();
+        text.contains(char::is_whitespace) || text.ends_with(['?', ':', '!'])
     }
 
     fn generate(&self) -> GenerateOptions {
@@ -128,10 +171,19 @@ fn repeat(args: &Args, open: &OpenArgs, found: &CachedAnswer, likeness: f32) -> 
 }
 
 /// Generates an answer.
-fn answer(args: &Args, open: &OpenArgs, model: &Model, options: SessionOptions) -> Result<TimedAnswer> {
+fn answer(
+    args: &Args,
+    open: &OpenArgs,
+    model: &Model,
+    prompt: &str,
+    options: SessionOptions,
+) -> Result<TimedAnswer> {
     let seed = options.sampler.seed;
     let mut session = model.session(options)?;
-    let answer = TimedAnswer::generate(&mut session, args.prompt(), args.generate(), !args.json)?;
+    if let Some(system) = &args.system {
+        session.say("system", system);
+    }
+    let answer = TimedAnswer::generate(&mut session, prompt, args.generate(), !args.json)?;
     if args.json {
         output::json(&json!({
             "text": answer.text,

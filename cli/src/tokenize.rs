@@ -1,6 +1,6 @@
 //! `siskin tokenize`: text to token ids.
 
-use crate::output;
+use crate::{model_path, output};
 use siskin::tokenizer::EncodeOptions;
 use siskin::{Error, Result};
 use std::io::Read;
@@ -29,6 +29,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn command(args: &Args) -> Result<()> {
+    model_path::check(&args.model)?;
     let tokenizer = siskin_convert::open_tokenizer(&args.model)?;
     let text = match &args.text {
         Some(text) => text.clone().into_bytes(),

@@ -1,5 +1,6 @@
 //! `siskin verify`: checks a file against its hashes.
 
+use crate::model_path;
 use crate::options::OpenArgs;
 use crate::output::{self, Bar};
 use serde_json::json;
@@ -19,6 +20,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
+    model_path::check(&args.file)?;
     let place = args.file.display().to_string();
     let file = File::open(&args.file)?;
     {

@@ -59,8 +59,13 @@ fn exit_codes_tell_what_is_wrong() {
     for (arguments, code) in [
         (&["verify", bad][..], 3),
         (&["run", bad, "hello"], 3),
-        (&["run", "/no/such/model", "hello"], 1),
+        (&["run", "/no/such/model", "hello"], 3),
+        (&["verify", "/no/such/model"], 3),
+        (&["tokenize", "/no/such/model", "a"], 3),
+        (&["convert", "/no/such/model", "-o", "out.siskin"], 3),
         (&["run", bad], 2),
+        (&["run", bad, ""], 2),
+        (&["run", bad, "hello", "--kv", "q8_0"], 2),
         (&["run", bad, "hello", "--top-p", "7"], 2),
         (&["run", bad, "hello", "--logit-bias", "7"], 2),
         (&["bench", bad, "--cpu-features", "x"], 2),
@@ -317,20 +322,36 @@ fn texts_leave_early_and_layers_are_left_out() {
 }
 
 #[test]
-fn a_prompt_alone_goes_to_the_model_that_is_part_of_the_program() {
-    let run = |arguments: &[&str]| siskin(arguments, b"");
+fn the_embedded_model_runs_by_its_name() {
+    let path = file("prompt.txt", b"ROMEO:");
+    let options = ["--seed", "1", "-n", "24", "--quiet"];
+    let run = |arguments: &[&str], input: &[u8]| siskin(&[arguments, &options[..]].concat(), input);
     let text = |output: &Output| String::from_utf8(output.stdout.clone()).unwrap();
-    let first = run(&["run", "ROMEO:", "--seed", "1", "--max-tokens", "24", "--quiet"]);
-    assert!(first.status.success() && text(&first).trim().len() > 2, "{}", errors(&first));
-    let named = run(&["run", "shakespeare", "ROMEO:", "--seed", "1", "--max-tokens", "24", "--quiet"]);
-    assert_eq!(text(&named), text(&first), "{}", errors(&named));
-    let shown = run(&["inspect", "shakespeare", "--json"]);
+    let named = run(&["run", "shakespeare", "ROMEO:"], b"");
+    assert!(named.status.success() && text(&named).trim().len() > 2, "{}", errors(&named));
+    for (arguments, input) in [
+        (&["run", "shakespeare"][..], &b"ROMEO:"[..]),
+        (&["run", "shakespeare", "-"], b"ROMEO:"),
+        (&["run", "shakespeare", "-p", "ROMEO:"], b""),
+        (&["run", "shakespeare", "-f", path.to_str().unwrap()], b""),
+    ] {
+        let other = run(arguments, input);
+        assert_eq!(text(&other), text(&named), "{arguments:?}: {}", errors(&other));
+    }
+    let shown = siskin(&["inspect", "shakespeare", "--json"], b"");
     let shown: serde_json::Value = serde_json::from_slice(&shown.stdout).unwrap();
     assert_eq!(shown["architecture"], "llama");
-    let path = file("forgotten.siskin", b"no model at all");
-    let forgotten = run(&["run", path.to_str().unwrap()]);
-    assert_eq!(forgotten.status.code(), Some(2));
-    assert!(errors(&forgotten).contains("PROMPT"), "{}", errors(&forgotten));
+}
+
+#[test]
+fn a_missing_model_is_not_a_prompt() {
+    let found = siskin(&["run", "shakespear", "ROMEO:"], b"");
+    assert_eq!(found.status.code(), Some(3));
+    assert!(errors(&found).contains("did you mean `shakespeare`?"), "{}", errors(&found));
+    let found = siskin(&["run", "qwen3:0.6b"], b"");
+    assert_eq!((found.status.code(), found.stdout.len()), (Some(3), 0), "{}", errors(&found));
+    let found = siskin(&["run", "Why is the sky blue?"], b"");
+    assert!(errors(&found).contains("siskin run shakespeare \"Why"), "{}", errors(&found));
 }
 
 /// A small model with a tokenizer of the words w5 to w79, in its own folder.

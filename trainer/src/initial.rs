@@ -8,7 +8,7 @@ use siskin::graph::{Weight, WeightRole};
 use crate::parameters::Parameters;
 use crate::random::Random;
 use crate::real::Real;
-use crate::settings::{distance, unknown};
+use crate::settings::unknown;
 
 /// The tensor names of a family that can be initialized without a file; `{}` stands for the layer index, and a name
 /// without `.weight` and `.bias` for both.
@@ -172,7 +172,7 @@ fn check_names(config: &Map<String, Value>, asked: &[String]) -> Result<()> {
         key.len() == other.len()
             && matches!(apart[..], [one, next] if next == one + 1 && key[one] == other[next] && key[next] == other[one])
     };
-    let near = |key: &str, other: &str| distance(key, other) <= 1 || swapped(key, other);
+    let near = |key: &str, other: &str| strsim::levenshtein(key, other) <= 1 || swapped(key, other);
     let wrong = config
         .keys()
         .find(|key| !known.contains(&key.as_str()) && known.iter().any(|other| near(key, other)));

@@ -27,7 +27,7 @@ pub(crate) use sentence_transformers::{ACTIVATIONS, WAYS as POOLING_KEYS};
 use serde_json::{Map, Value};
 use siskin::arch::{ConfigReader, Family, TensorTransform};
 use siskin::file::{Bytes, MAGIC};
-use siskin::{Error, Result};
+use siskin::{Error, ErrorKind, Result};
 use siskin_kernels::quant::BlockType;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -105,7 +105,7 @@ pub fn format_of(path: &Path) -> Result<&'static SourceFormat> {
     FORMATS.iter().copied().find(|format| (format.detect)(path)).ok_or_else(|| {
         let place = path.display().to_string();
         if !path.exists() {
-            return Error::io(place, &std::io::ErrorKind::NotFound.into());
+            return Error::new(ErrorKind::Missing, place, "no such file or folder");
         }
         if is_packed(path) {
             let message = "is a .siskin file already; say with --quant which types its matrices are to have, or name a \
