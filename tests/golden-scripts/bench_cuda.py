@@ -10,7 +10,7 @@ third. Memory is the most that nvidia-smi saw taken beside what was taken before
 does not depend on what they say. Masked tokens are 15 % on both sides; Transformers computes the scores of all tokens
 nonetheless, Siskin those of masked ones.
 
-`--sanitize` runs four steps of a model of two layers under compute-sanitizer instead, so that recorded graphs are played
+`--sanitize` runs eight steps of a model of two layers under compute-sanitizer instead, so that recorded graphs are played
 too: memcheck, racecheck and initcheck, in bf16, fp16, and bf16 with fp8 matmuls.
 """
 import argparse
