@@ -190,12 +190,11 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
     }
     let (steps, chosen) = (trained.steps(), trained.choose()?);
     write(&mut trained, &output)?;
-    let last = watcher.last;
     let entries = vec![
         ("output", output.path.display().to_string().into()),
         ("steps", steps.into()),
         ("weights_of_step", chosen.into()),
-        ("loss", last.loss.into()),
+        ("loss", watcher.last.map_or(Value::Null, |last| last.loss.into())),
         ("validation_loss", watcher.seen.map_or(Value::Null, |seen| seen.loss.into())),
         ("ended", json!(format!("{ended:?}"))),
     ];

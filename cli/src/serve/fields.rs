@@ -69,8 +69,13 @@ fn wrong(name: &str, error: &serde_json::Error) -> Error {
     Error::argument(shortened(name), shortened(text))
 }
 
-/// Truncates text that quotes a request, which can be as long as the request.
-fn shortened(text: &str) -> &str {
-    const MOST: usize = 256;
-    &text[..text.floor_char_boundary(MOST)]
+/// Truncates text that quotes a request, which can be as long as the request: between words if it has words.
+fn shortened(text: &str) -> String {
+    const MOST: usize = 512;
+    if text.len() <= MOST {
+        return text.to_owned();
+    }
+    let start = &text[..text.floor_char_boundary(MOST)];
+    let words = start.rsplit_once(' ').map_or(start, |(words, _)| words);
+    format!("{words} …")
 }

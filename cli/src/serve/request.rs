@@ -156,9 +156,20 @@ impl Request {
     }
 }
 
-/// One text or a list of texts.
+/// A text, or a list of texts.
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "expected a text or a list of texts")]
+enum OneOrMany {
+    One(String),
+    Many(Vec<String>),
+}
+
+/// Takes one text or a list of texts.
 fn texts(name: &str, fields: &mut JsonFields<'_>) -> Result<Vec<String>> {
-    let texts: Vec<String> = fields.need(name)?;
+    let texts = match fields.need(name)? {
+        OneOrMany::One(text) => vec![text],
+        OneOrMany::Many(texts) => texts,
+    };
     match texts.len() {
         0 => Err(Error::argument(name, "has no texts; give some")),
         1..=MOST_TEXTS => Ok(texts),

@@ -62,7 +62,8 @@ pub(super) struct Terminal<'a> {
     ceiling: f64,
     lines: bool,
     last_line: Option<Instant>,
-    pub(super) last: StepReport,
+    /// The last step; `None` if the run was already complete.
+    pub(super) last: Option<StepReport>,
     pub(super) seen: Option<Validation>,
 }
 
@@ -87,7 +88,7 @@ impl<'a> Terminal<'a> {
             ceiling,
             lines: !terminal && !open.quiet,
             last_line: None,
-            last: StepReport::default(),
+            last: None,
             seen: None,
         })
     }
@@ -151,7 +152,7 @@ impl Watcher for Terminal<'_> {
             numbers.push(("mfu", progress.work / progress.seconds.max(1e-9) / self.ceiling));
         }
         self.write(&progress.json(), progress.step, &numbers);
-        self.last = *progress;
+        self.last = Some(*progress);
     }
 
     fn look(&mut self, seen: &Validation) {
