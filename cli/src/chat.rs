@@ -97,7 +97,7 @@ impl Chat<'_> {
         self.session.reset();
         self.transcript.clear();
         if let Some(system) = &self.system {
-            self.session.say("system", system);
+            self.session.add_message("system", system);
             self.transcript = format!("system: {system}\n");
         }
     }

@@ -76,7 +76,7 @@ fn test(
 
 /// Returns the outputs of the model for fixed tokens or audio, and its generated tokens.
 fn logits(model: &Model) -> Result<Vec<f32>> {
-    let hyper = model.hyper();
+    let hyper = model.config();
     let vocabulary = hyper.vocabulary.max(1);
     let ids = |count: usize| -> Vec<u32> {
         (0..count).map(|index| ((1000 + 7919 * index) % vocabulary) as u32).collect()

@@ -91,7 +91,7 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
     let mut encoder = open.encoder(&args.model, &args.model_args, wanted)?;
     let options = args.vectors.options(encoder.model(), long)?;
     let memo = args.memo.open()?.map(Arc::new);
-    memo.iter().for_each(|memo| encoder.remember(Arc::clone(memo)));
+    memo.iter().for_each(|memo| encoder.set_cache(Arc::clone(memo)));
     let outcome = args.texts.each(open, |first, texts| {
         for (index, vector) in encoder.embed(texts, &options)?.iter().enumerate() {
             if args.json {

@@ -50,6 +50,6 @@ impl Drop for Stoppable {
     fn drop(&mut self) {
         running().take();
         // Drop a cancellation that arrived after the last step, so that it does not cancel the next prompt.
-        self.0.withdraw();
+        self.0.reset();
     }
 }

@@ -71,7 +71,7 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
     let graphs = model.graphs();
     let input =
         || Input::read(&args.input, &model).map_err(|error| error.within(&args.input.display().to_string()));
-    if model.engine().is_some() && graphs.iter().next().is_none() {
+    if model.backend().is_some() && graphs.iter().next().is_none() {
         write_tables(&named::tables(&model, &args.input)?, &mut out, &io)?;
     } else if graphs.encoder.is_some() {
         let tables = encoded::tables(&model, &args.model_args, &input()?)?;
@@ -90,7 +90,7 @@ fn write_next(
     out: &mut impl Write,
     io: &dyn Fn(std::io::Error) -> Error,
 ) -> Result<()> {
-    let vocabulary = model.hyper().vocabulary;
+    let vocabulary = model.config().vocabulary;
     write_header(&[("logits", &[input.rows, input.columns, vocabulary])], out, io)?;
     let mut session = model.session(SessionOptions {
         context: input.columns,

@@ -79,7 +79,7 @@ impl OpenArgs {
             })?
         };
         if let Some(pace) = args.pace {
-            model.governor().hold(pace).map_err(|error| error.within("--pace"))?;
+            model.governor().set_target(pace).map_err(|error| error.within("--pace"))?;
         }
         for note in model.notes() {
             output::note(self, format!("note: {}: {note}", path.display()));

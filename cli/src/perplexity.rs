@@ -150,7 +150,7 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
 
 /// Returns `other` if its vocabulary size is that of `model`.
 fn same_tokens(other: Model, model: &Model, path: &Path) -> Result<Model> {
-    let (found, expected) = (other.hyper().vocabulary, model.hyper().vocabulary);
+    let (found, expected) = (other.config().vocabulary, model.config().vocabulary);
     if found == expected {
         return Ok(other);
     }

@@ -81,7 +81,7 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
         None => {
             let TimedAnswer { text, tokens, ended, .. } = answer(args, open, &model, &prompt, options)?;
             if let Some(ended) = ended {
-                memo.keep(&question, &CachedAnswer { text, tokens, ended })?;
+                memo.insert_answer(&question, &CachedAnswer { text, tokens, ended })?;
             }
         }
     }
@@ -146,17 +146,17 @@ fn find(
     memo: &ResultCache,
     question: &mut CacheQuery,
 ) -> Result<Option<(CachedAnswer, f32)>> {
-    if let Some(found) = memo.recall(question) {
+    if let Some(found) = memo.answer(question) {
         return Ok(Some((found, 1.0)));
     }
     let Some(path) = &args.memo_model else { return Ok(None) };
     let wanted = EncoderOptions { head: false, ..EncoderOptions::default() };
     let mut encoder = open.encoder(path, &args.model_args.alone(), wanted)?;
     let options = EmbedOptions::of(encoder.model())?;
-    match question.understand(&mut encoder, &options) {
+    match question.embed(&mut encoder, &options) {
         // The embedding would only cover a truncated prompt: not comparable.
         Err(error) if error.kind() == ErrorKind::TooLong => Ok(None),
-        outcome => outcome.map(|()| memo.recall_near(question, args.memo_likeness)),
+        outcome => outcome.map(|()| memo.similar_answer(question, args.memo_likeness)),
     }
 }
 
@@ -181,7 +181,7 @@ fn answer(
     let seed = options.sampler.seed;
     let mut session = model.session(options)?;
     if let Some(system) = &args.system {
-        session.say("system", system);
+        session.add_message("system", system);
     }
     let answer = TimedAnswer::generate(&mut session, prompt, args.generate(), !args.json)?;
     if args.json {

@@ -149,7 +149,7 @@ impl WritingArgs {
         }
         let cache = self.model_args.kv;
         let mut writer =
-            model.writer(Seq2seqOptions { context: self.context, cache, ..Seq2seqOptions::default() })?;
+            model.seq2seq(Seq2seqOptions { context: self.context, cache, ..Seq2seqOptions::default() })?;
         self.texts.each_in_silence(open, |first, texts| {
             let all = write(&mut writer, texts, &writing, (first, open))?;
             for (index, candidates) in all.iter().enumerate() {
@@ -226,7 +226,7 @@ fn write(
     (first, open): (usize, &OpenArgs),
 ) -> Result<Vec<Vec<GeneratedText>>> {
     let bar = Bar::of_texts(open, Some((first + texts.len()) as u64));
-    writer.write_with(texts, writing, &mut |done| {
+    writer.generate_with(texts, writing, &mut |done| {
         bar.set((first + done) as u64, (first + texts.len()) as u64);
         Ok(())
     })
@@ -238,7 +238,7 @@ pub(crate) fn values(
     texts: &[String],
     writing: &Seq2seqGenerateOptions,
 ) -> Result<Vec<Value>> {
-    let all = writer.write(texts, writing)?;
+    let all = writer.generate(texts, writing)?;
     Ok(all.iter().enumerate().map(|(index, candidates)| value(index, candidates)).collect())
 }
 

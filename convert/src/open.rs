@@ -71,7 +71,7 @@ pub fn open_model(
             Some(reason) => {
                 options.progress.message("making the graph ready");
                 let (engine, file) = import::onnx::General::open(path, &reason)?;
-                Model::of_engine(file, std::sync::Arc::new(engine), model_options).map_err(within)
+                Model::from_backend(file, std::sync::Arc::new(engine), model_options).map_err(within)
             }
         };
     }

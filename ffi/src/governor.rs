@@ -66,7 +66,7 @@ pub unsafe extern "C" fn siskin_model_set_pace(
                     ));
                 }
             };
-            Ok(model.governor().hold(target)?)
+            Ok(model.governor().set_target(target)?)
         })
     }
 }

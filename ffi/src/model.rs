@@ -292,7 +292,7 @@ pub unsafe extern "C" fn siskin_model_describe(
     unsafe {
         guard::shared(model, |model| {
             let frame = SizedOutput::new("out", out)?;
-            let (family, hyper) = (model.family(), model.hyper());
+            let (family, hyper) = (model.family(), model.config());
             frame.fill(&siskin_model_info {
                 struct_size: 0,
                 family: family.as_ptr().cast(),

@@ -235,7 +235,7 @@ pub unsafe extern "C" fn siskin_session_say(
             let (role, content) =
                 (text("role", role, role_length)?, text("content", content, content_length)?);
             state.leave();
-            state.session.say(role, content);
+            state.session.add_message(role, content);
             Ok(())
         })
     }

@@ -39,7 +39,7 @@ impl Remote {
     pub(crate) fn resume(&self) {
         // A stop that did not come from suspension stays in effect.
         if self.suspended.swap(false, Ordering::SeqCst) {
-            self.stop.withdraw();
+            self.stop.reset();
         }
     }
 
@@ -85,7 +85,7 @@ pub unsafe extern "C" fn siskin_stop_withdraw(stop: *const siskin_stop) -> *mut 
     // SAFETY: guaranteed by the caller.
     unsafe {
         guard::remote(stop, |stop| {
-            stop.withdraw();
+            stop.reset();
             Ok(())
         })
     }

@@ -73,7 +73,7 @@ pub unsafe extern "C" fn siskin_writer_new(
             let usual = Seq2seqOptions::default();
             let rows = if rows == 0 { usual.rows } else { rows };
             let writer =
-                looking(model, |model| Ok(model.writer(Seq2seqOptions { rows, context, ..usual })?))?;
+                looking(model, |model| Ok(model.seq2seq(Seq2seqOptions { rows, context, ..usual })?))?;
             let remote = Remote::new(writer.stop_handle());
             Ok((WriterState { writer, written: Vec::new() }, remote))
         })
@@ -101,7 +101,7 @@ pub unsafe extern "C" fn siskin_writer_write(
                 false => looking(writing, |writing| Ok(writing.clone()))?,
             };
             looking(texts, |texts| {
-                state.written = state.writer.write(texts, &writing)?;
+                state.written = state.writer.generate(texts, &writing)?;
                 Ok(())
             })
         })

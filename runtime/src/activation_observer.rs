@@ -12,11 +12,11 @@ use crate::plan::MatmulPart;
 /// Receives the rows that are multiplied by weight matrices.
 pub trait Observer: Send {
     /// Returns whether to observe the inputs of the matrix of this name.
-    fn wants(&self, matrix: &str) -> bool;
+    fn is_observed(&self, matrix: &str) -> bool;
 
     /// Called with `rows`, `columns` values each, which were multiplied by all of these matrices. If the matmul takes
     /// quantized activations, the values are the dequantized ones.
-    fn see(&mut self, matrices: &[&str], columns: usize, rows: &[f32]);
+    fn observe(&mut self, matrices: &[&str], columns: usize, rows: &[f32]);
 }
 
 /// An observer, with the graph that has the names of the matrices.
@@ -34,11 +34,11 @@ impl Observation<'_> {
         // The gate and up halves of one matrix are adjacent parts with the same name.
         names.dedup();
         let mut observer = self.observer.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        if !names.iter().any(|name| observer.wants(name)) {
+        if !names.iter().any(|name| observer.is_observed(name)) {
             return;
         }
         let rows: Vec<f32> = (0..count).flat_map(|row| row_of(input, row, columns)).collect();
-        observer.see(&names, columns, &rows);
+        observer.observe(&names, columns, &rows);
     }
 }
 

@@ -60,7 +60,7 @@ struct Stage {
     /// Whether the graph reads the caller's global-attention marks.
     marks: bool,
     /// True if the graph contains a convolution over token positions.
-    looks_beside: bool,
+    has_convolution: bool,
 }
 
 impl Stage {
@@ -84,8 +84,8 @@ impl Stage {
         let apart = SequenceParallel::new(&plan, threads, |rows| planned(rows, 1))?;
         let words = apart.as_ref().map_or(0, |apart| apart.all_words(plan.wanted)).max(words);
         let distances = Distances::new(attentions.into_iter(), weights, reach);
-        let (marks, looks_beside) = (graph.marks(), graph.looks_beside());
-        Ok((Self { graph, plan, workspace, apart, distances, marks, looks_beside }, words))
+        let (marks, has_convolution) = (graph.marks(), graph.has_convolution());
+        Ok((Self { graph, plan, workspace, apart, distances, marks, has_convolution }, words))
     }
 }
 
@@ -138,7 +138,7 @@ impl Stages {
         let ContextOptions { cache, window, wanted, read, head, exits } = *options;
         let encoder = model.graphs.encoder.as_ref().map(|graph| {
             let graph = if head { graph.clone() } else { graph.without_head() };
-            let graph = if cache.batch > 0 { graph } else { graph.without_memory() };
+            let graph = if cache.batch > 0 { graph } else { graph.without_cross_attention() };
             Stage::new(graph, &model.weights[0], &cache, threads, (cache.text, read, cache.text))
         });
         // An encoder-only context does not need the decoder.
@@ -317,7 +317,7 @@ impl Context {
 
     /// Declares that the following batches bring a sequence to `length` tokens. Models whose RoPE frequencies depend on
     /// the sequence length use those of `length` for all of these tokens; ignored by other models.
-    pub fn expect(&mut self, sequence: usize, length: usize) -> Result<()> {
+    pub fn reserve_positions(&mut self, sequence: usize, length: usize) -> Result<()> {
         self.cache.expect(sequence, length)
     }
 

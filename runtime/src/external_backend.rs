@@ -81,19 +81,19 @@ pub struct BackendInterface {
     pub context: usize,
 }
 
-/// An external backend. [`Model::of_engine`](crate::Model::of_engine) creates a model from it.
+/// An external backend. [`Model::from_backend`](crate::Model::from_backend) creates a model from it.
 pub trait ExternalBackend: Send + Sync {
     /// Describes the model; must return the same on every call.
-    fn outline(&self) -> BackendInterface;
+    fn interface(&self) -> BackendInterface;
 
     /// Returns a sentence on how the model runs, for the user.
     fn note(&self) -> String;
 
     /// Encodes a sequence: returns the rows of its head, or its hidden states.
-    fn read(&self, ids: &[u32], segments: &[u32], head: bool) -> Result<RowCount>;
+    fn encode(&self, ids: &[u32], segments: &[u32], head: bool) -> Result<RowCount>;
 
     /// Returns the logits of the token after each of `ids`, with cross-attention to `memory` if given.
-    fn write(&self, ids: &[u32], memory: Option<&RowCount>) -> Result<RowCount>;
+    fn decode(&self, ids: &[u32], memory: Option<&RowCount>) -> Result<RowCount>;
 
     /// Describes the inputs.
     fn inputs(&self) -> Vec<PortInfo>;
@@ -197,13 +197,13 @@ impl SequenceHistory {
             let seen = self.of(first.sequence);
             let (given, before) = if reads {
                 let segments: Vec<u32> = rows[..count].iter().map(|row| row.segment).collect();
-                let given = Arc::new(engine.read(&ids, &segments, head)?);
-                seen.memory = engine.outline().writes.then(|| Arc::clone(&given));
+                let given = Arc::new(engine.encode(&ids, &segments, head)?);
+                seen.memory = engine.interface().writes.then(|| Arc::clone(&given));
                 (given, 0)
             } else {
                 seen.tokens.truncate(first.position);
                 seen.tokens.extend(&ids);
-                (Arc::new(engine.write(&seen.tokens, seen.memory.as_deref())?), first.position)
+                (Arc::new(engine.decode(&seen.tokens, seen.memory.as_deref())?), first.position)
             };
             for &row in batch.wanted.iter().filter(|&&row| (start..start + count).contains(&row)) {
                 let row = given.row(before + row - start).ok_or_else(|| {
@@ -230,7 +230,7 @@ mod tests {
     struct Counts;
 
     impl ExternalBackend for Counts {
-        fn outline(&self) -> BackendInterface {
+        fn interface(&self) -> BackendInterface {
             BackendInterface {
                 reads: Some(OutputHead::Hidden),
                 columns: 2,
@@ -246,12 +246,12 @@ mod tests {
             "counts".to_owned()
         }
 
-        fn read(&self, ids: &[u32], segments: &[u32], _: bool) -> Result<RowCount> {
+        fn encode(&self, ids: &[u32], segments: &[u32], _: bool) -> Result<RowCount> {
             let pairs = ids.iter().zip(segments).flat_map(|(id, segment)| [*id as f32, *segment as f32]);
             Ok(RowCount { columns: 2, values: pairs.collect() })
         }
 
-        fn write(&self, ids: &[u32], memory: Option<&RowCount>) -> Result<RowCount> {
+        fn decode(&self, ids: &[u32], memory: Option<&RowCount>) -> Result<RowCount> {
             let read: Vec<f32> = memory.map(|rows| rows.values.iter().step_by(2).copied().collect()).unwrap();
             let mut values = Vec::new();
             for end in 1..=ids.len() {
@@ -280,7 +280,7 @@ mod tests {
         let writer = FileWriter::new(std::io::Cursor::new(Vec::new())).unwrap();
         let metadata = Metadata { architecture: GENERAL.to_owned(), ..Metadata::default() };
         let file = File::from_bytes(writer.finish(&metadata).unwrap().into_inner()).unwrap();
-        Model::of_engine(file, Arc::new(Counts), &ModelOptions::default()).unwrap()
+        Model::from_backend(file, Arc::new(Counts), &ModelOptions::default()).unwrap()
     }
 
     #[test]
@@ -313,7 +313,7 @@ mod tests {
     fn what_an_engine_cannot_heed_is_refused_or_told() {
         let open = |options: &ModelOptions| {
             let file = model().file().clone();
-            Model::of_engine(file, Arc::new(Counts), options)
+            Model::from_backend(file, Arc::new(Counts), options)
         };
         let usual = ModelOptions::default();
         for (place, options) in [

@@ -42,7 +42,7 @@ pub use adapter::{Adapter, AdapterPart};
 pub use context::{BatchEntry, Context, OutputRows, SequenceInput};
 pub use encoder::{Encoder, EncoderOptions};
 pub use error::{Error, ErrorKind, Result};
-pub use exec::turns;
+pub use exec::angles;
 pub use graph::pass::layers::LayerSet;
 pub use model::{ExecutorKind, Model, ModelOptions};
 pub use seq2seq::{Seq2seq, Seq2seqGenerateOptions, Seq2seqOptions};

@@ -163,7 +163,11 @@ impl Model {
 
     /// Creates a model that `engine` computes. `file` holds no tensors, only the configuration, tokenizer and chat
     /// template if there are any.
-    pub fn of_engine(file: File, engine: Arc<dyn ExternalBackend>, options: &ModelOptions) -> Result<Self> {
+    pub fn from_backend(
+        file: File,
+        engine: Arc<dyn ExternalBackend>,
+        options: &ModelOptions,
+    ) -> Result<Self> {
         let refusals = [
             (
                 options.skip != LayerSet::NONE,
@@ -184,7 +188,7 @@ impl Model {
         if options.threads > 1 {
             notes.push(format!("computes with one thread, not {}", options.threads));
         }
-        let (hyper, graphs) = external_backend::shape(&engine.outline());
+        let (hyper, graphs) = external_backend::shape(&engine.interface());
         let inner = Inner {
             family: &external_backend::FAMILY,
             hyper,
@@ -209,7 +213,7 @@ impl Model {
     }
 
     /// Returns the external backend that computes the model, if there is one.
-    pub fn engine(&self) -> Option<&Arc<dyn ExternalBackend>> {
+    pub fn backend(&self) -> Option<&Arc<dyn ExternalBackend>> {
         self.inner.engine.as_ref()
     }
 
@@ -236,7 +240,7 @@ impl Model {
     }
 
     /// Returns the configuration stored in the file.
-    pub(crate) fn config(&self) -> ConfigReader {
+    pub(crate) fn config_reader(&self) -> ConfigReader {
         ConfigReader::new(self.inner.file.metadata().config.clone())
     }
 
@@ -246,7 +250,7 @@ impl Model {
     }
 
     /// Returns the hyper-parameters.
-    pub fn hyper(&self) -> &ModelConfig {
+    pub fn config(&self) -> &ModelConfig {
         &self.inner.hyper
     }
 
@@ -277,7 +281,7 @@ impl Model {
     /// Returns how many token ids can be sampled: the smaller of the logits' size and the tokenizer's vocabulary, so
     /// that padding rows of the LM head are excluded.
     pub(crate) fn choices(&self) -> usize {
-        let head = self.hyper().vocabulary;
+        let head = self.config().vocabulary;
         let tokens =
             self.inner.tokenizer.as_ref().map(|tokenizer| tokenizer.vocabulary_size().max(1) as usize);
         tokens.map_or(head, |tokens| tokens.min(head))
@@ -334,7 +338,11 @@ impl Model {
 
     /// Returns an error if the options set a KV cache type or a sliding window that the external backend does not
     /// support.
-    pub(crate) fn check_engine(&self, cache: Option<CacheType>, window: Option<crate::Window>) -> Result<()> {
+    pub(crate) fn check_backend(
+        &self,
+        cache: Option<CacheType>,
+        window: Option<crate::Window>,
+    ) -> Result<()> {
         if self.inner.engine.is_none() {
             return Ok(());
         }
@@ -382,7 +390,7 @@ impl Model {
         sequences: usize,
         wanted: usize,
     ) -> Result<ContextOptions> {
-        self.check_engine(options.cache, options.window)?;
+        self.check_backend(options.cache, options.window)?;
         let model = &self.inner;
         let most = model.hyper.context.max(1);
         if options.context > most {
@@ -440,7 +448,7 @@ impl Model {
     }
 
     /// Creates a sequence-to-sequence generator.
-    pub fn writer(&self, options: Seq2seqOptions) -> Result<Seq2seq> {
+    pub fn seq2seq(&self, options: Seq2seqOptions) -> Result<Seq2seq> {
         Seq2seq::new(self.clone(), options)
     }
 

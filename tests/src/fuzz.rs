@@ -130,7 +130,7 @@ pub fn memo(data: &[u8]) {
         let bytes = |at: usize| data.get(at..).and_then(|bytes| bytes.first_chunk::<32>()).copied();
         let keys = [24, 72].map(|at| Key::from_bytes(bytes(at).unwrap_or_default()));
         for key in keys {
-            let _ = (memo.get(&key), memo.near(&key, &[1.0, 0.0, -1.0], 0.1));
+            let _ = (memo.get(&key), memo.similar(&key, &[1.0, 0.0, -1.0], 0.1));
         }
         let again = ResultCache::new(ResultCacheOptions { bytes: 4096, ..ResultCacheOptions::default() });
         assert!(again.load(&memo.to_bytes()).is_ok(), "what was read can be written");

@@ -213,7 +213,7 @@ fn remembered_vectors_have_the_same_bits() {
     let model = open("golden-texts/bert");
     let (mut plain, mut remembering) = (embedder(&model), embedder(&model));
     let memo = Arc::new(ResultCache::new(ResultCacheOptions::default()));
-    remembering.remember(Arc::clone(&memo));
+    remembering.set_cache(Arc::clone(&memo));
     let usual =
         EmbedOptions { long: LongTextMode::Window { overlap: 4 }, ..EmbedOptions::of(&model).unwrap() };
     let texts: Vec<String> = [5, 130, 1, 40, 62].iter().map(|&count| words(count, count)).collect();
@@ -233,7 +233,7 @@ fn remembered_vectors_have_the_same_bits() {
     let again = Arc::new(ResultCache::new(ResultCacheOptions::default()));
     again.load(&memo.to_bytes()).unwrap();
     let mut other = embedder(&model);
-    other.remember(again);
+    other.set_cache(again);
     assert_eq!(other.embed(&texts, &usual).unwrap(), all);
     assert_eq!(other.work().rows, 0);
     // Errors refer to texts by the caller's indices.
@@ -263,7 +263,7 @@ fn other_models_and_options_get_vectors_of_their_own() {
         (embedder(&same), false),
     ];
     for (mut encoder, differs) in encoders {
-        encoder.remember(Arc::clone(&memo));
+        encoder.set_cache(Arc::clone(&memo));
         let before = memo.len();
         let options = [
             usual,
@@ -298,12 +298,12 @@ fn answers_are_found_by_everything_they_depend_on() {
     };
     let answer = compute("w5 w6 w7", &session);
     assert_eq!((answer.tokens, answer.ended), (8, FinishReason::Length));
-    memo.keep(&ask("w5 w6 w7", &session, generate), &answer).unwrap();
-    let found = memo.recall(&ask("w5 w6 w7", &session, generate)).unwrap();
+    memo.insert_answer(&ask("w5 w6 w7", &session, generate), &answer).unwrap();
+    let found = memo.answer(&ask("w5 w6 w7", &session, generate)).unwrap();
     assert_eq!(found, compute("w5 w6 w7", &session));
     // The batch size is not part of the key; everything else is.
     let cut = SessionOptions { batch: 2, ..session.clone() };
-    assert!(memo.recall(&ask("w5 w6 w7", &cut, generate)).is_some());
+    assert!(memo.answer(&ask("w5 w6 w7", &cut, generate)).is_some());
     let sampled = |change: fn(&mut SamplerOptions)| {
         let mut session = session.clone();
         change(&mut session.sampler);
@@ -316,16 +316,16 @@ fn answers_are_found_by_everything_they_depend_on() {
         SessionOptions { stop: vec!["w9".to_owned()], ..session.clone() },
         SessionOptions { cache: Some(CacheType::Int8), ..session.clone() },
     ];
-    assert!(others.iter().all(|other| memo.recall(&ask("w5 w6 w7", other, generate)).is_none()));
-    assert!(memo.recall(&ask("w5 w6", &session, generate)).is_none());
-    assert!(memo.recall(&ask("w5 w6 w7", &session, GenerateOptions { max_tokens: 9, ..generate })).is_none());
+    assert!(others.iter().all(|other| memo.answer(&ask("w5 w6 w7", other, generate)).is_none()));
+    assert!(memo.answer(&ask("w5 w6", &session, generate)).is_none());
+    assert!(memo.answer(&ask("w5 w6 w7", &session, GenerateOptions { max_tokens: 9, ..generate })).is_none());
     // Greedy decoding does not use the seed.
     let greedy = |seed| SessionOptions {
         sampler: SamplerOptions { seed, ..SamplerOptions::greedy() },
         ..session.clone()
     };
-    memo.keep(&ask("w8", &greedy(1), generate), &answer).unwrap();
-    assert!(memo.recall(&ask("w8", &greedy(2), generate)).is_some());
+    memo.insert_answer(&ask("w8", &greedy(1), generate), &answer).unwrap();
+    assert!(memo.answer(&ask("w8", &greedy(2), generate)).is_some());
 }
 
 #[test]
@@ -339,8 +339,8 @@ fn answers_are_found_by_what_the_prompt_means() {
         let generate = GenerateOptions { max_tokens, ..generate };
         let mut question =
             CacheQuery::new(&model, &[], prompt, &SessionOptions::default(), generate).unwrap();
-        assert_eq!(memo.recall_near(&question, -1.0), None, "not understood yet");
-        question.understand(&mut encoder, &options).unwrap();
+        assert_eq!(memo.similar_answer(&question, -1.0), None, "not understood yet");
+        question.embed(&mut encoder, &options).unwrap();
         question
     };
     let [first, second] = ["one", "two"].map(|text| CachedAnswer {
@@ -349,15 +349,15 @@ fn answers_are_found_by_what_the_prompt_means() {
         ended: FinishReason::Model,
     });
     let prompts = [words(20, 1), words(20, 2)];
-    memo.keep(&ask(&prompts[0], 8), &first).unwrap();
-    memo.keep(&ask(&prompts[1], 8), &second).unwrap();
+    memo.insert_answer(&ask(&prompts[0], 8), &first).unwrap();
+    memo.insert_answer(&ask(&prompts[1], 8), &second).unwrap();
     // One word of twenty differs.
     let near = ask(&prompts[0].replacen("w6", "w7", 1), 8);
-    assert_eq!(memo.recall(&near), None);
-    let (found, likeness) = memo.recall_near(&near, 0.5).unwrap();
+    assert_eq!(memo.answer(&near), None);
+    let (found, likeness) = memo.similar_answer(&near, 0.5).unwrap();
     assert_eq!(found, first);
-    assert!(likeness < 0.999_99 && memo.recall_near(&near, likeness + 1e-4).is_none());
-    assert_eq!(memo.recall_near(&ask(&prompts[0], 9), -1.0), None, "other options");
+    assert!(likeness < 0.999_99 && memo.similar_answer(&near, likeness + 1e-4).is_none());
+    assert_eq!(memo.similar_answer(&ask(&prompts[0], 9), -1.0), None, "other options");
 }
 
 #[test]
@@ -402,7 +402,7 @@ fn a_memo_that_another_program_wrote_is_read() {
     memo.load(&bytes).unwrap();
     let key = |byte: u8| siskin::result_cache::Key::from_bytes([byte; 32]);
     assert_eq!(memo.get(&key(4)).as_deref(), Some(&b"four"[..]));
-    let near = memo.near(&key(7), &[6.0, 0.0, -8.0], 0.9).unwrap();
+    let near = memo.similar(&key(7), &[6.0, 0.0, -8.0], 0.9).unwrap();
     assert!(*near.value == *b"two" && (near.likeness - 1.0).abs() < 1e-6);
-    assert_eq!(memo.near(&key(7), &[0.0, 1.0, 0.0], 0.1), None);
+    assert_eq!(memo.similar(&key(7), &[0.0, 1.0, 0.0], 0.1), None);
 }

@@ -13,7 +13,7 @@ fn prefill_and_decode_allocate_nothing_after_the_first_call() {
         let golden = golden::load(name);
         for threads in [1, 2] {
             let model = golden::model(&golden.file, ExecutorKind::Cpu, threads, CpuFeatures::NONE);
-            let context = model.hyper().context.min(100);
+            let context = model.config().context.min(100);
             let mut session =
                 model.session(SessionOptions { context, batch: 8, ..Default::default() }).unwrap();
             session.prefill(&golden.ids[0][..3]).unwrap();

@@ -107,14 +107,14 @@ fn texts_together_are_written_as_each_alone() {
         for (threads, rows, batch) in [(1, 1, 1), (2, 40, 64), (2, 7, 1000)] {
             let model = opened(&file, threads);
             let options = Seq2seqOptions { rows, batch, context: 48, ..Seq2seqOptions::default() };
-            let mut writer = model.writer(options).expect("a writer opens");
+            let mut writer = model.seq2seq(options).expect("a writer opens");
             for (index, case) in cases.iter().enumerate() {
                 let writing = Seq2seqGenerateOptions {
                     search: case.options.clone(),
                     around: around.clone(),
                     ..Seq2seqGenerateOptions::default()
                 };
-                let written = writer.write(&texts, &writing).expect("texts are written");
+                let written = writer.generate(&texts, &writing).expect("texts are written");
                 assert!(!differs(&found(&written[index]), &case.found), "{name}, case {index}: {written:?}");
                 match first.get(index) {
                     None => first.push(written),
@@ -134,15 +134,15 @@ fn drawn_texts_are_the_same_for_a_seed_wherever_they_stand() {
     let search = SearchOptions { beams: 1, best: 3, max_tokens: 8, ..SearchOptions::default() };
     let sampler = SamplerOptions { seed: 5, ..SamplerOptions::default() };
     let writing = Seq2seqGenerateOptions { search, sampler, ..Seq2seqGenerateOptions::default() };
-    let mut writer = model.writer(Seq2seqOptions { rows: 7, ..Seq2seqOptions::default() }).unwrap();
+    let mut writer = model.seq2seq(Seq2seqOptions { rows: 7, ..Seq2seqOptions::default() }).unwrap();
     let texts = ["t4 t5 t6", "t9", "t30 t31 t32 t33", "t9"];
-    let all = writer.write(&texts, &writing).unwrap();
+    let all = writer.generate(&texts, &writing).unwrap();
     assert_eq!(all[1], all[3]);
     assert_ne!(all[0], all[1]);
     assert!(all[0][0] != all[0][1] && all[0].len() == 3, "each has a seed of its own");
-    assert_eq!(writer.write(&texts[..1], &writing).unwrap()[0], all[0]);
+    assert_eq!(writer.generate(&texts[..1], &writing).unwrap()[0], all[0]);
     let greedy = Seq2seqGenerateOptions { sampler: SamplerOptions::greedy(), ..writing };
-    assert_eq!(writer.write(&texts, &greedy).unwrap_err().kind(), ErrorKind::Argument);
+    assert_eq!(writer.generate(&texts, &greedy).unwrap_err().kind(), ErrorKind::Argument);
 }
 
 #[test]
@@ -155,21 +155,21 @@ fn long_texts_are_refused_cut_or_read_in_parts() {
         around: Some((vec![0], vec![2])),
         ..Seq2seqGenerateOptions::default()
     };
-    let mut writer = model.writer(Seq2seqOptions { source: 8, ..Seq2seqOptions::default() }).unwrap();
+    let mut writer = model.seq2seq(Seq2seqOptions { source: 8, ..Seq2seqOptions::default() }).unwrap();
     let ids: Vec<u32> = (10..25).collect();
     let texts = [text(&ids)];
-    let error = writer.write(&texts, &writing).unwrap_err();
+    let error = writer.generate(&texts, &writing).unwrap_err();
     assert_eq!((error.kind(), error.place()), (ErrorKind::TooLong, "text 0: text"));
     let parts = |writer: &mut siskin::Seq2seq, writing: &Seq2seqGenerateOptions, parts: &[&[u32]]| {
         let texts: Vec<String> = parts.iter().map(|ids| text(ids)).collect();
         let all = writer
-            .write(&texts, &Seq2seqGenerateOptions { long: LongTextMode::Refuse, ..writing.clone() })
+            .generate(&texts, &Seq2seqGenerateOptions { long: LongTextMode::Refuse, ..writing.clone() })
             .unwrap();
         let tokens: Vec<u32> = all.iter().flat_map(|one| one[0].tokens.clone()).collect();
         (tokens, all.iter().map(|one| &*one[0].text).collect::<Vec<_>>().join(" "))
     };
     let got = |writer: &mut siskin::Seq2seq, writing: &Seq2seqGenerateOptions| {
-        let one = writer.write(&texts, writing).unwrap().remove(0).remove(0);
+        let one = writer.generate(&texts, writing).unwrap().remove(0).remove(0);
         (one.tokens, one.text)
     };
     writing.long = LongTextMode::Cut;
@@ -183,7 +183,7 @@ fn long_texts_are_refused_cut_or_read_in_parts() {
     let want = parts(&mut writer, &writing, &[&ids[..6], &ids[4..10], &ids[8..14], &ids[12..]]);
     assert_eq!(got(&mut writer, &writing), want);
     writing.long = LongTextMode::Window { overlap: 6 };
-    assert_eq!(writer.write(&texts, &writing).unwrap_err().kind(), ErrorKind::TooLong);
+    assert_eq!(writer.generate(&texts, &writing).unwrap_err().kind(), ErrorKind::TooLong);
 }
 
 #[test]
@@ -201,7 +201,7 @@ fn languages_are_told_as_each_family_was_taught() {
         Seq2seqGenerateOptions::translation(&m2m, None, Some("en")).unwrap_err().kind(),
         ErrorKind::Argument
     );
-    let mut writer = m2m.writer(Seq2seqOptions::default()).unwrap();
+    let mut writer = m2m.seq2seq(Seq2seqOptions::default()).unwrap();
     let texts = writer.translate(&["t9 t10", "t11"], "de", "en").unwrap();
     assert!(texts.iter().all(|candidates| candidates[0].tokens[0] == 4));
 
@@ -262,20 +262,20 @@ fn what_cannot_be_searched_is_refused() {
         assert_eq!(kind(&mut session, &wrong), ErrorKind::Argument, "{wrong:?}");
     }
     assert_eq!(session.position(), 2, "a search leaves the session as it was");
-    let mut writer = model.writer(Seq2seqOptions { context: 8, ..Seq2seqOptions::default() }).unwrap();
+    let mut writer = model.seq2seq(Seq2seqOptions { context: 8, ..Seq2seqOptions::default() }).unwrap();
     let writing = Seq2seqGenerateOptions { search: fine, ..Seq2seqGenerateOptions::default() };
     let long = text(&(10..18).collect::<Vec<_>>());
-    assert_eq!(writer.write(&[long], &writing).unwrap_err().kind(), ErrorKind::TooLong);
-    assert_eq!(writer.write(&[""], &writing).unwrap_err().kind(), ErrorKind::Argument);
-    assert!(writer.write::<&str>(&[], &writing).unwrap().is_empty());
+    assert_eq!(writer.generate(&[long], &writing).unwrap_err().kind(), ErrorKind::TooLong);
+    assert_eq!(writer.generate(&[""], &writing).unwrap_err().kind(), ErrorKind::Argument);
+    assert!(writer.generate::<&str>(&[], &writing).unwrap().is_empty());
 }
 
 #[test]
 fn what_would_have_no_effect_is_refused() {
     let model = opened(&spelled("effects", "golden-texts/bart", &[], &json!({})), 1);
-    let mut writer = model.writer(Seq2seqOptions::default()).unwrap();
+    let mut writer = model.seq2seq(Seq2seqOptions::default()).unwrap();
     let mut place = |writing: &Seq2seqGenerateOptions| {
-        let error = writer.write(&["t4 t5"], writing).unwrap_err();
+        let error = writer.generate(&["t4 t5"], writing).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Argument, "{error}");
         error.place().to_owned()
     };
@@ -361,14 +361,14 @@ fn parts_of_a_long_text_give_the_likeliest_wholes() {
         around: Some((vec![0], vec![2])),
         ..Seq2seqGenerateOptions::default()
     };
-    let mut writer = model.writer(Seq2seqOptions { source: 8, ..Seq2seqOptions::default() }).unwrap();
+    let mut writer = model.seq2seq(Seq2seqOptions { source: 8, ..Seq2seqOptions::default() }).unwrap();
     let ids: Vec<u32> = (10..22).collect();
-    let parts = writer.write(&[text(&ids[..6]), text(&ids[6..])], &writing).unwrap();
+    let parts = writer.generate(&[text(&ids[..6]), text(&ids[6..])], &writing).unwrap();
     let mut want: Vec<f64> =
         parts[0].iter().flat_map(|a| parts[1].iter().map(|b| (a.score + b.score) / 2.0)).collect();
     want.sort_by(|a, b| b.total_cmp(a));
     writing.long = LongTextMode::Window { overlap: 0 };
-    let got = writer.write(&[text(&ids)], &writing).unwrap().remove(0);
+    let got = writer.generate(&[text(&ids)], &writing).unwrap().remove(0);
     let scores: Vec<f64> = got.iter().map(|one| one.score).collect();
     assert_eq!(scores, want[..3]);
     assert_eq!(got[0].tokens, [&*parts[0][0].tokens, &parts[1][0].tokens].concat());
@@ -386,7 +386,7 @@ fn a_session_reads_its_prompt_where_the_model_has_an_encoder() {
     };
     let (first, second) = (say("t9 t10 t11"), say("t40"));
     assert_eq!(say("t9 t10 t11"), first, "what was read before is forgotten");
-    let mut writer = model.writer(Seq2seqOptions { context: 48, ..Seq2seqOptions::default() }).unwrap();
+    let mut writer = model.seq2seq(Seq2seqOptions { context: 48, ..Seq2seqOptions::default() }).unwrap();
     let search =
         SearchOptions { beams: 1, max_tokens: 6, ..Seq2seqGenerateOptions::of(&model).unwrap().search };
     let rules = siskin::logits_processors::LogitsProcessorOptions {
@@ -397,7 +397,7 @@ fn a_session_reads_its_prompt_where_the_model_has_an_encoder() {
         search: SearchOptions { rules, ..search },
         ..Seq2seqGenerateOptions::default()
     };
-    let all = writer.write(&["t9 t10 t11", "t40"], &writing).unwrap();
+    let all = writer.generate(&["t9 t10 t11", "t40"], &writing).unwrap();
     let squeeze = |text: &str| text.split_whitespace().collect::<String>();
     assert_eq!([squeeze(&all[0][0].text), squeeze(&all[1][0].text)], [squeeze(&first), squeeze(&second)]);
 }

@@ -183,7 +183,7 @@ fn a_pace_changes_when_and_not_what() {
     for (target, most) in
         [(ThrottleTarget::Background, 1), (ThrottleTarget::DutyCycle(0.5), 3), (ThrottleTarget::Full, 1)]
     {
-        governor.hold(target).unwrap();
+        governor.set_target(target).unwrap();
         if target == ThrottleTarget::Full {
             governor.power(Power { saving: true, ..Power::default() });
             governor.thermal(Thermal::Severe);
@@ -194,7 +194,7 @@ fn a_pace_changes_when_and_not_what() {
         assert!(after.passes >= before.passes + 12 && after.waited > before.waited, "{target:?}: {after:?}");
         assert_eq!(after.threads, most, "{target:?}");
     }
-    governor.hold(ThrottleTarget::Off).unwrap();
+    governor.set_target(ThrottleTarget::Off).unwrap();
     let stats = governor.stats();
     assert_eq!((written(&model), governor.stats().passes), (free, stats.passes));
 }
@@ -212,7 +212,7 @@ fn a_saved_session_goes_on_as_if_it_had_not_been() {
             (0..6).map(|_| session.next_token().unwrap().map(|token| token.id)).collect()
         };
         let mut first = open();
-        first.say("system", "Be brief.");
+        first.add_message("system", "Be brief.");
         first.prefill(&golden.ids[0]).unwrap();
         next(&mut first);
         let saved = first.save().unwrap();

@@ -197,7 +197,7 @@ impl Beginning {
         let family = Family::named(architecture)?;
         let asked = ConfigReader::new(config.clone());
         let (hyper, graphs) = family.build(&asked, &|name| shape.has(head, name))?;
-        check_names(&config, &asked.asked())?;
+        check_names(&config, &asked.read_keys())?;
         Ok(Self { architecture: architecture.to_owned(), config, graphs, hyper, deviation: shape.deviation })
     }
 

@@ -12,7 +12,7 @@ const FRAMES: usize = 2;
 
 /// Encodes a text of `--prompt` tokens, or a whole audio window, and generates `--generate` tokens.
 pub(super) fn report(args: &Args, model: &Model, open_ms: f64, start: Instant) -> Result<()> {
-    let hyper = model.hyper();
+    let hyper = model.config();
     let source = match hyper.features {
         0 => Tokens::from(ids(args.prompt.clamp(1, hyper.text.max(1)), model)?),
         columns => Tokens { features: vec![0.0; FRAMES * hyper.text * columns], ..Tokens::default() },

@@ -9,7 +9,7 @@ use std::time::Instant;
 
 /// Encodes `--texts` texts of `--prompt` tokens, or of the lengths in `--lengths` in turn.
 pub(super) fn report(args: &Args, model: &Model, open_ms: f64, start: Instant) -> Result<()> {
-    let most = model.hyper().text.max(1);
+    let most = model.config().text.max(1);
     let lengths: &[usize] = if args.lengths.is_empty() { &[args.prompt] } else { &args.lengths };
     let text = |index: usize| {
         let count = lengths[index % lengths.len()].clamp(1, most);

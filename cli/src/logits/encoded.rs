@@ -60,7 +60,7 @@ fn read(model: &Model, args: &ModelArgs, input: &Input, rows: &[Row], texts: &[T
 
 /// Returns the logits after each token of `written`.
 fn write(model: &Model, args: &ModelArgs, written: &Input, texts: &[Tokens]) -> Result<Table> {
-    let columns = model.hyper().vocabulary;
+    let columns = model.config().vocabulary;
     let mut session = model.session(SessionOptions {
         context: written.columns,
         cache: args.kv,

@@ -124,7 +124,7 @@ impl RequestQueue {
     /// Ends the running request. Withdraws a stop that came after its last step, so that it does not stop the next one.
     pub(super) fn done(&self) {
         if let Some(handle) = self.state().running.take().and_then(|running| running.handle) {
-            handle.withdraw();
+            handle.reset();
         }
     }
 }

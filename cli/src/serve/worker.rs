@@ -195,7 +195,7 @@ impl<'a> ModelState<'a> {
             Some(writer) => writer,
             None => {
                 let (context, cache) = (self.args.context.context, self.args.model_args.kv);
-                self.model.writer(Seq2seqOptions { context, cache, ..Seq2seqOptions::default() })?
+                self.model.seq2seq(Seq2seqOptions { context, cache, ..Seq2seqOptions::default() })?
             }
         };
         self.desk.stoppable(writer.stop_handle());

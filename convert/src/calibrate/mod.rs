@@ -44,11 +44,11 @@ struct Collector {
 }
 
 impl Observer for Collector {
-    fn wants(&self, _: &str) -> bool {
+    fn is_observed(&self, _: &str) -> bool {
         true
     }
 
-    fn see(&mut self, matrices: &[&str], columns: usize, rows: &[f32]) {
+    fn observe(&mut self, matrices: &[&str], columns: usize, rows: &[f32]) {
         let known = matrices.iter().find_map(|name| self.names.get(*name).copied());
         let index = known.unwrap_or_else(|| {
             self.moments.push(SecondMoments::new(columns));
@@ -70,7 +70,7 @@ impl Calibration {
     pub fn collect(path: &Path, text: &str, progress: &dyn ProgressSink) -> Result<Self> {
         let model = open(path, progress)?;
         let tokens = model.tokenizer()?.encode(text, EncodeOptions::default())?;
-        let hyper = model.hyper();
+        let hyper = model.config();
         let most =
             if model.graphs().encoder.is_some() { hyper.text.min(hyper.context) } else { hyper.context };
         let size = CHUNK.min(most.max(1));
@@ -89,7 +89,7 @@ impl Calibration {
     }
 
     fn read(model: &Model, texts: &[Vec<u32>], progress: &dyn ProgressSink) -> Result<Self> {
-        if model.hyper().features > 0 {
+        if model.config().features > 0 {
             return Err(Error::unsupported("model", "it reads sound; calibration reads text"));
         }
         let longest = texts.iter().map(Vec::len).max().unwrap_or(0).max(1);

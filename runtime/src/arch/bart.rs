@@ -121,7 +121,7 @@ pub(super) fn encoder(
     }
     let hidden = layers.last_norm(&mut b, h, x);
     encoder_decoder::remember(&mut b, h, &decoder, hidden, decoder.attention_scale());
-    let hidden = b.pick(hidden);
+    let hidden = b.select_outputs(hidden);
     Ok(b.finish_with(OutputHead::Hidden, hidden, hidden))
 }
 
@@ -146,7 +146,7 @@ pub(super) fn decoder(
         );
         x = layers.feed(&mut b, h, layer, x);
     }
-    let wanted = b.pick(x);
+    let wanted = b.select_outputs(x);
     let hidden = layers.last_norm(&mut b, h, wanted);
     let logits = b.linear_of(hidden, encoder_decoder::head(&b), "output_bias", h.vocabulary);
     Ok(b.finish_with(OutputHead::Next, hidden, logits))

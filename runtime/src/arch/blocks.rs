@@ -135,7 +135,7 @@ pub(super) fn feed_forward(
 /// Logits of the output rows of `x` after the final norm, with `output`, or with tied embeddings if the source has no
 /// `output`.
 pub(super) fn logits(b: &mut Builder<'_>, hyper: &ModelConfig, norm: NormKind, x: ValueId) -> ValueId {
-    let wanted = b.pick(x);
+    let wanted = b.select_outputs(x);
     let normed = b.norm_of(norm, wanted, "output_norm", hyper.width, hyper.epsilon);
     let weight = if b.has("output.weight") { "output.weight" } else { "token_embd.weight" };
     b.linear_of(normed, weight, "output.bias", hyper.vocabulary)

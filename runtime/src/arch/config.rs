@@ -31,7 +31,7 @@ impl ConfigReader {
     }
 
     /// Returns the keys that were looked up so far, in this object and its clones, whether present or not.
-    pub fn asked(&self) -> Vec<String> {
+    pub fn read_keys(&self) -> Vec<String> {
         self.asked.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
     }
 

@@ -65,7 +65,7 @@ pub(super) fn remember(
     for layer in 0..decoder.layers {
         let k = b.linear(hidden, &block("dec", layer, "cross_attn_k"), decoder.kv_columns());
         let v = b.linear(hidden, &block("dec", layer, "cross_attn_v"), decoder.kv_columns());
-        b.remember(k, v, Attention { scale, ..attention_to_memory(encoder, decoder, layer) });
+        b.store_cross_kv(k, v, Attention { scale, ..attention_to_memory(encoder, decoder, layer) });
     }
 }
 
@@ -93,6 +93,6 @@ pub(super) fn attend_memory(
     x: ValueId,
 ) -> ValueId {
     let q = b.linear(x, &name("cross_attn_q"), h.query_columns());
-    let attended = b.attend_memory(q, attention);
+    let attended = b.cross_attention(q, attention);
     b.linear(attended, &name("cross_attn_o"), h.width)
 }

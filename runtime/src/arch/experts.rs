@@ -137,7 +137,7 @@ pub(super) fn mixture(
         Gate::Limited(limits) => {
             let gate = b.expert_linear(slots, routed, routing, &gate, widths.0);
             let up = b.expert_linear(slots, routed, routing, &up, widths.0);
-            b.gate_limited(limits, gate, up)
+            b.clamped_gate(limits, gate, up)
         }
     };
     let outer = b.expert_linear(inner, routed, routing, &down, widths.1);
@@ -168,7 +168,7 @@ fn shared_expert(
         return Ok(down);
     }
     let weight = b.linear(x, &block(layer, "ffn_gate_inp_shexp"), 1);
-    let weight = b.repeat(weight, h.width);
+    let weight = b.repeat_columns(weight, h.width);
     Ok(b.gate(ActivationKind::Sigmoid, weight, down))
 }
 

@@ -48,7 +48,7 @@ impl Heads {
         mut b: Builder<'_>,
         x: ValueId,
     ) -> Result<Graph> {
-        let hidden = b.pick(x);
+        let hidden = b.select_outputs(x);
         let classes = classes(config)?;
         let last_exit = b.exits().iter().find(|exit| exit.hidden == x).map(|exit| exit.output);
         let head = self.choose(config, &b, last_exit.is_some());
@@ -64,7 +64,7 @@ impl Heads {
                     } else {
                         x
                     };
-                    let picked = b.pick(x);
+                    let picked = b.select_outputs(x);
                     let before = self.before_scores(h, &mut b, picked);
                     b.linear(before, "cls.output", classes)
                 }
@@ -143,7 +143,7 @@ impl Heads {
                 false => ("cls", format!("exit.{layer}.shared_output")),
             };
             if b.has(&format!("{output}.weight")) && b.has(&format!("{pooled}.weight")) {
-                let hidden = b.pick(state);
+                let hidden = b.select_outputs(state);
                 let output = self.classes(h, b, hidden, pooled, &output, classes(config)?);
                 b.exit(layer + 1, state, output);
             }

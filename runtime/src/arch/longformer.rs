@@ -73,7 +73,7 @@ fn gather(h: &ModelConfig, b: &mut Builder<'_>, layer: usize, x: ValueId) -> Val
     // Keys and values of local and global attention use the same cache blocks, one after the other.
     let all =
         Attention { layer: h.layers + layer, attention_mask: AttentionMask::LongformerGlobal, ..attention };
-    b.attend_from_marked(ours, near, all)
+    b.attention_from_global(ours, near, all)
 }
 
 #[cfg(test)]

@@ -137,7 +137,7 @@ impl Shape {
         let architectures = config.architectures();
         let classes = architectures.iter().any(|name| name.ends_with("ForSequenceClassification"));
         if !pooled && classes && b.has("cls.output.weight") {
-            let hidden = b.pick(x);
+            let hidden = b.select_outputs(x);
             let scores = b.linear(hidden, "cls.output", heads::classes(config)?);
             return Ok(b.finish_with(OutputHead::Class, hidden, scores));
         }
@@ -158,7 +158,7 @@ impl Shape {
     fn embeddings(&self, h: &ModelConfig, b: &mut Builder<'_>) -> ValueId {
         let mut x = b.embed("token_embd.weight", h.vocabulary, self.embedding);
         if self.trigrams {
-            x = b.neighbors(x, &[1, 0, -1], 1);
+            x = b.im2col(x, &[1, 0, -1], 1);
         }
         if self.trigrams || self.embedding != h.width {
             x = b.linear(x, "embd_projection", h.width);

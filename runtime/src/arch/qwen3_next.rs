@@ -159,14 +159,14 @@ fn through_state(
     let gate = b.linear(x, &block(layer, "ssm_gate"), values);
     let rate = b.linear(x, &block(layer, "ssm_beta"), value_heads);
     let decay = b.linear(x, &block(layer, "ssm_alpha"), value_heads);
-    let mixed = b.convolve(mixed, taps, &block(layer, "ssm_conv1d.weight"));
+    let mixed = b.causal_conv1d(mixed, taps, &block(layer, "ssm_conv1d.weight"));
     let mixed = b.activate(activation, mixed);
     let (q, k) = (b.slice(mixed, 0, keys), b.slice(mixed, keys, keys));
     let v = b.slice(mixed, 2 * keys, values);
-    let q = b.unit(q, key_size, 1e-6, 1.0 / (key_size as f32).sqrt());
-    let k = b.unit(k, key_size, 1e-6, 1.0);
+    let q = b.l2_normalize(q, key_size, 1e-6, 1.0 / (key_size as f32).sqrt());
+    let k = b.l2_normalize(k, key_size, 1e-6, 1.0);
     let rate = b.activate(ActivationKind::Sigmoid, rate);
-    let decay = b.decay(decay, &block(layer, "ssm_a.weight"), &block(layer, "ssm_dt.bias"));
+    let decay = b.decay_gate(decay, &block(layer, "ssm_a.weight"), &block(layer, "ssm_dt.bias"));
     let recurrence = Recurrence {
         state: b.next_state(),
         heads: value_heads,
@@ -177,7 +177,7 @@ fn through_state(
         value_size,
         rule: RecurrenceRule::Delta,
     };
-    let read = b.recur(&[q, k, v, decay, rate], recurrence);
+    let read = b.linear_attention(&[q, k, v, decay, rate], recurrence);
     let normed = b.norm_of(NormKind::Rms, read, &block(layer, "ssm_norm"), value_size, h.epsilon);
     let gated = b.gate(ActivationKind::Silu, gate, normed);
     b.linear(gated, &block(layer, "ssm_out"), h.width)

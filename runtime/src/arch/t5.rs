@@ -107,7 +107,7 @@ fn encoder(config: &ConfigReader, mut b: Builder<'_>) -> Result<Graph> {
     if b.has(&block("dec", 0, "cross_attn_k.weight")) {
         encoder_decoder::remember(&mut b, &h, &decoder, hidden, SCALE);
     }
-    let hidden = b.pick(hidden);
+    let hidden = b.select_outputs(hidden);
     Ok(b.finish_with(OutputHead::Hidden, hidden, hidden))
 }
 
@@ -126,7 +126,7 @@ fn decoder(config: &ConfigReader, h: &ModelConfig, mut b: Builder<'_>) -> Result
         x = b.add(x, attended);
         x = feed(config, &mut b, h, "dec", layer, x)?;
     }
-    let wanted = b.pick(x);
+    let wanted = b.select_outputs(x);
     let hidden = b.rms_norm(wanted, "dec.output_norm", h.epsilon);
     let tied = !b.has("output.weight");
     let scales = match config.word(&["model_type"])? {

@@ -49,7 +49,7 @@ fn side(config: &ConfigReader, side: &str) -> Result<ModelConfig> {
 fn sound(h: &ModelConfig, b: &mut Builder<'_>) -> ValueId {
     let mut x = b.features(h.features);
     for (name, stride) in [("enc.conv1", 1), ("enc.conv2", 2)] {
-        let near = b.neighbors(x, &[-1, 0, 1], stride);
+        let near = b.im2col(x, &[-1, 0, 1], stride);
         x = b.linear(near, name, h.width);
         x = b.activate(ActivationKind::Gelu, x);
     }

@@ -13,7 +13,7 @@ pub(crate) fn feed(
 ) -> Result<()> {
     for &(sequence, tokens) in pieces {
         let length = context.length(sequence)?.saturating_add(tokens.len());
-        context.expect(sequence, length)?;
+        context.reserve_positions(sequence, length)?;
     }
     let (rows, wanted) = context.limits();
     let mut rest: Vec<(usize, usize, &[u32])> =

@@ -59,7 +59,7 @@ impl SampledTexts {
     ) -> Result<Self> {
         let draw = |sampler: &Sampler| {
             let mut sampler = sampler.clone();
-            sampler.recall(prompt);
+            sampler.set_history(prompt);
             sampler.begin(source, most);
             SampledText { sampler, sequence, tokens: Vec::new(), sum: 0.0, goes_on: true }
         };

@@ -39,7 +39,7 @@ impl ExitSegment {
         threads: usize,
         (layers, texts): (usize, usize),
     ) -> Result<(Vec<Self>, usize)> {
-        if graph.exits.is_empty() || graph.marks() || graph.looks_beside() || graph.frames_per_row() > 0 {
+        if graph.exits.is_empty() || graph.marks() || graph.has_convolution() || graph.frames_per_row() > 0 {
             return Err(Error::unsupported("exit", "the model has no heads on layers before the last"));
         }
         let rows = options.text;

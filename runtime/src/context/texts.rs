@@ -104,7 +104,7 @@ impl Context {
     pub(super) fn check_texts(&self, texts: &[SequenceInput<'_>]) -> Result<Vec<Listed>> {
         let stage = self.stage(Side::Encoder)?;
         let list = |text: &SequenceInput<'_>| {
-            let after = text.after.filter(|_| stage.looks_beside);
+            let after = text.after.filter(|_| stage.has_convolution);
             Ok(Listed { count: self.rows_of(stage, text)?, after })
         };
         let listed = texts.iter().map(list).collect::<Result<Vec<_>>>()?;

@@ -29,7 +29,7 @@ impl EmbedOptions {
     /// Returns the options that the model was trained for; mean pooling and L2 normalization unless its config says
     /// otherwise.
     pub fn of(model: &Model) -> Result<Self> {
-        let config = model.config();
+        let config = model.config_reader();
         let pooling = match config.word(&["sentence_transformers/pooling"])? {
             None => Pooling::default(),
             Some(name) => Pooling::NAMES
@@ -60,7 +60,7 @@ impl Encoder {
     /// Returns the embedding of each text, in order. The encoder must have been opened without its head, or the model
     /// must have none.
     ///
-    /// With an [embedding cache](Encoder::remember), only embeddings that it does not hold are computed.
+    /// With an [embedding cache](Encoder::set_cache), only embeddings that it does not hold are computed.
     pub fn embed<T: AsRef<str>>(&mut self, texts: &[T], options: &EmbedOptions) -> Result<Vec<Vec<f32>>> {
         self.check(options)?;
         let prompt = options.prompt.text(&self.config)?;
@@ -93,7 +93,7 @@ impl Encoder {
         missing.retain(|(number, _)| vectors[*number].is_none());
         for ((number, _), vector) in missing.iter().zip(self.compute(&missing, options)?) {
             let bytes: Vec<u8> = vector.iter().flat_map(|x| x.to_le_bytes()).collect();
-            memo.put(keys[*number], &bytes);
+            memo.insert(keys[*number], &bytes);
             vectors[*number] = Some(vector);
         }
         Ok(vectors.into_iter().flatten().collect())

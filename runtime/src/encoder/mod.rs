@@ -148,7 +148,7 @@ impl ModelProperties {
     fn of(model: &Model, config: &ConfigReader, with_head: bool) -> Option<Self> {
         let graph = model.graphs().encoder.as_ref()?;
         let made_for = config.count(&["sentence_transformers/most_tokens"]).ok().flatten();
-        let own = model.hyper().text;
+        let own = model.config().text;
         let columns = graph.values[if with_head { graph.output } else { graph.hidden }].columns;
         Some(Self {
             head: if with_head { graph.head } else { OutputHead::Hidden },
@@ -165,12 +165,12 @@ impl ModelProperties {
 
 impl Encoder {
     pub(crate) fn new(model: Model, options: EncoderOptions) -> Result<Self> {
-        let config = model.config();
+        let config = model.config_reader();
         let Some(facts) = ModelProperties::of(&model, &config, options.head) else {
             let message = "the model reads tokens one after the other; it has no encoder";
             return Err(Error::unsupported("model", message));
         };
-        model.check_engine(options.cache, None)?;
+        model.check_backend(options.cache, None)?;
         if let Some(early) = options.early {
             early.check()?;
             if !facts.exits {
@@ -178,7 +178,7 @@ impl Encoder {
                 return Err(Error::unsupported("model", message));
             }
         }
-        let bare = model.engine().is_none_or(|engine| engine.outline().hidden.is_some());
+        let bare = model.backend().is_none_or(|engine| engine.interface().hidden.is_some());
         if !options.head && !bare {
             let message = "its hidden states do not come out; it was exported with its head alone";
             return Err(Error::unsupported("model", message));
@@ -225,7 +225,7 @@ impl Encoder {
 
     /// Returns the maximum number of tokens of a text, special tokens included: the model's own, or the smaller value
     /// that it was trained for.
-    pub fn most_tokens(&self) -> usize {
+    pub fn max_tokens(&self) -> usize {
         self.facts.most_tokens
     }
 
@@ -233,7 +233,7 @@ impl Encoder {
     pub fn rows_of(&self, text: &Tokens) -> usize {
         match self.facts.frames_per_row {
             0 => text.ids.len(),
-            per_row => (text.features.len() / self.model.hyper().features.max(1)).div_ceil(per_row),
+            per_row => (text.features.len() / self.model.config().features.max(1)).div_ceil(per_row),
         }
     }
 
@@ -244,7 +244,7 @@ impl Encoder {
 
     /// Sets a cache in which [`Encoder::embed`] looks up vectors before computing them and stores those that it
     /// computes. A cached vector has the same bits.
-    pub fn remember(&mut self, memo: Arc<ResultCache>) {
+    pub fn set_cache(&mut self, memo: Arc<ResultCache>) {
         self.memo = Some(memo);
     }
 
@@ -273,7 +273,7 @@ impl Encoder {
 
     /// Returns the number of rows of each text; an error if a text is invalid or too long.
     fn lengths(&self, texts: &[Tokens]) -> Result<Vec<usize>> {
-        let most = self.model.hyper().text;
+        let most = self.model.config().text;
         let lengths: Vec<usize> = texts.iter().map(|text| self.rows_of(text)).collect();
         for (index, &rows) in lengths.iter().enumerate() {
             if rows > most {

@@ -22,7 +22,7 @@ pub enum Prompt {
 impl Prompt {
     /// Returns the model's prompt with the given name.
     pub fn named(model: &Model, name: &str) -> Result<Self> {
-        let prompts = prompts(&model.config())?;
+        let prompts = prompts(&model.config_reader())?;
         prompts.iter().position(|(known, _)| known == name).map(Self::Number).ok_or_else(|| {
             let names: Vec<_> = prompts.iter().map(|(name, _)| name.as_str()).collect();
             let known = if names.is_empty() { "none at all".to_owned() } else { names.join(", ") };

@@ -55,7 +55,7 @@ impl Encoder {
             spans: tokens.iter().map(|token| tokenizer.span(text, token)).collect(),
             own,
         };
-        let most = self.most_tokens();
+        let most = self.max_tokens();
         if whole.len() <= most {
             return Ok(vec![part(&whole, inner)]);
         }
@@ -96,8 +96,8 @@ impl Encoder {
     pub(super) fn pairs(&self, first: &str, second: &str, long: LongTextMode) -> Result<Vec<Pair>> {
         let tokenizer = self.model().tokenizer()?;
         let (tokens, segments, [before, inner]) = tokenizer.encode_pair_apart(first, second, SPECIAL)?;
-        let segments = if self.model().hyper().segments > 1 { segments } else { Vec::new() };
-        let (most, around) = (self.most_tokens(), tokens.len() - inner.len());
+        let segments = if self.model().config().segments > 1 { segments } else { Vec::new() };
+        let (most, around) = (self.max_tokens(), tokens.len() - inner.len());
         if tokens.len() > most && long == LongTextMode::Refuse {
             let message = format!(
                 "{} tokens with what goes before it; the model reads {most}: shorten it, or let it be cut",

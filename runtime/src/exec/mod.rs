@@ -11,7 +11,7 @@ mod rope_tables;
 mod state;
 
 pub(crate) use position_bias::Distances;
-pub use rope_tables::turns;
+pub use rope_tables::angles;
 
 use crate::cache::{KvCache, SequenceId};
 use crate::graph::{Attention, AttentionMask, Graph, Op, QueryPosition, RowKind};

@@ -150,7 +150,7 @@ impl ReferencePass<'_> {
                 each(&|row, out| {
                     let mut turns = vec![0.0; 2 * table.frequencies.len()];
                     let row_of = self.batch.rows[row];
-                    super::turns(table, row_of.position, row_of.length, &mut turns);
+                    super::angles(table, row_of.position, row_of.length, &mut turns);
                     rope::reference(&turns, *head_size, &input(0)[row], out);
                 })
             }

@@ -4,7 +4,7 @@ use crate::graph::{Rope, RopeScalingRule};
 use siskin_kernels::ops::rope;
 
 /// Writes all cosines, then all sines for `position` in a sequence of current or expected length `length`.
-pub fn turns(table: &Rope, position: usize, length: usize, out: &mut [f32]) {
+pub fn angles(table: &Rope, position: usize, length: usize, out: &mut [f32]) {
     let position = position as u32;
     let long = table.stretch.as_ref().filter(|stretch| length > stretch.length);
     match long.map(|stretch| (&stretch.growth, stretch.length)) {

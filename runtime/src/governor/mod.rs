@@ -2,7 +2,7 @@
 //! is low.
 //!
 //! A [`Governor`] belongs to a model and is shared by everything that computes with it. It is off until
-//! [`hold`](Governor::hold) sets a target. It limits the threads of a forward pass and delays the next pass; time that
+//! [`set_target`](Governor::set_target) sets a target. It limits the threads of a forward pass and delays the next pass; time that
 //! the app spends elsewhere counts as waiting. Results never depend on it.
 
 mod policy;
@@ -139,7 +139,7 @@ impl Governor {
     ///
     /// # Errors
     /// [`ErrorKind::Argument`](crate::ErrorKind::Argument) if the target is invalid; the previous one stays.
-    pub fn hold(&self, target: ThrottleTarget) -> Result<()> {
+    pub fn set_target(&self, target: ThrottleTarget) -> Result<()> {
         target.check()?;
         self.policy().hold(target);
         self.on.store(target != ThrottleTarget::Off, Ordering::Relaxed);

@@ -204,7 +204,7 @@ fn targets_that_make_no_sense_are_refused() {
         ThrottleTarget::DutyCycle(0.0),
         ThrottleTarget::DutyCycle(1.5),
     ] {
-        assert!(governor.hold(target).is_err(), "{target:?}");
+        assert!(governor.set_target(target).is_err(), "{target:?}");
     }
     assert_eq!(governor.target(), ThrottleTarget::Off);
     // Tiny rates are long waits, not overflows.
@@ -212,7 +212,7 @@ fn targets_that_make_no_sense_are_refused() {
         .into_iter()
         .flat_map(|least| [ThrottleTarget::TokensPerSecond(least), ThrottleTarget::DutyCycle(least)])
     {
-        governor.hold(target).unwrap();
+        governor.set_target(target).unwrap();
         let stop = AtomicBool::new(false);
         for _ in 0..3 {
             let pass = governor.begin(2, &stop);

@@ -133,7 +133,7 @@ impl<'a> Builder<'a> {
     }
 
     /// Im2col: concatenates the rows at `offsets` from each row, or from every `stride`th row.
-    pub fn neighbors(&mut self, x: ValueId, offsets: &[isize], stride: usize) -> ValueId {
+    pub fn im2col(&mut self, x: ValueId, offsets: &[isize], stride: usize) -> ValueId {
         let columns = offsets.len() * self.columns(x);
         self.node(Op::Im2col { offsets: offsets.to_vec(), stride }, &[x], columns)
     }
@@ -199,13 +199,13 @@ impl<'a> Builder<'a> {
     }
 
     /// Cross-attention of `q` over the stored encoder keys and values.
-    pub fn attend_memory(&mut self, q: ValueId, attention: Attention) -> ValueId {
+    pub fn cross_attention(&mut self, q: ValueId, attention: Attention) -> ValueId {
         let columns = attention.heads * attention.head_size;
         self.node(Op::Attention(attention), &[q], columns)
     }
 
     /// Attention of `q` over `k` and `v` for global tokens; other rows keep `base`. No other operation may read `base`.
-    pub fn attend_from_marked(
+    pub fn attention_from_global(
         &mut self,
         [q, k, v]: [ValueId; 3],
         base: ValueId,
@@ -216,7 +216,7 @@ impl<'a> Builder<'a> {
     }
 
     /// Stores `k` and `v` for the cross-attention of another graph.
-    pub fn remember(&mut self, k: ValueId, v: ValueId, attention: Attention) {
+    pub fn store_cross_kv(&mut self, k: ValueId, v: ValueId, attention: Attention) {
         self.node(Op::StoreCrossKv(attention), &[k, v], 0);
     }
 
@@ -231,23 +231,23 @@ impl<'a> Builder<'a> {
     }
 
     /// `g · sigmoid(slope · g) · (u + 1)` of clamped gate and up.
-    pub fn gate_limited(&mut self, limits: ClampLimits, gate: ValueId, up: ValueId) -> ValueId {
+    pub fn clamped_gate(&mut self, limits: ClampLimits, gate: ValueId, up: ValueId) -> ValueId {
         self.same(Op::GateLimited(limits), &[gate, up])
     }
 
     /// Repeats every column `times` times (`repeat_interleave`).
-    pub fn repeat(&mut self, x: ValueId, times: usize) -> ValueId {
+    pub fn repeat_columns(&mut self, x: ValueId, times: usize) -> ValueId {
         let columns = self.columns(x) * times;
         self.node(Op::RepeatColumns(times), &[x], columns)
     }
 
     /// Scales each group of `group` columns to the L2 norm `factor`.
-    pub fn unit(&mut self, x: ValueId, group: usize, epsilon: f32, factor: f32) -> ValueId {
+    pub fn l2_normalize(&mut self, x: ValueId, group: usize, epsilon: f32, factor: f32) -> ValueId {
         self.same(Op::L2Normalize { group, epsilon, factor }, &[x])
     }
 
     /// `exp(−exp(log) · softplus(x + bias))` with the vectors `log` and `bias`.
-    pub fn decay(&mut self, x: ValueId, log: &str, bias: &str) -> ValueId {
+    pub fn decay_gate(&mut self, x: ValueId, log: &str, bias: &str) -> ValueId {
         let columns = self.columns(x);
         let (log, bias) = (self.vector(log, columns), self.vector(bias, columns));
         self.same(Op::DecayGate { log, bias }, &[x])
@@ -259,14 +259,14 @@ impl<'a> Builder<'a> {
     }
 
     /// Causal conv1d of each column over the last `taps` tokens with the weights `weight`.
-    pub fn convolve(&mut self, x: ValueId, taps: usize, weight: &str) -> ValueId {
+    pub fn causal_conv1d(&mut self, x: ValueId, taps: usize, weight: &str) -> ValueId {
         let (state, columns) = (self.next_state(), self.columns(x));
         let weight = self.vector(weight, columns * taps);
         self.same(Op::CausalConv1d { state, taps, weight }, &[x])
     }
 
     /// Linear attention with a recurrent state of constant size.
-    pub fn recur(&mut self, inputs: &[ValueId], recurrence: Recurrence) -> ValueId {
+    pub fn linear_attention(&mut self, inputs: &[ValueId], recurrence: Recurrence) -> ValueId {
         let columns = recurrence.heads * recurrence.value_size;
         self.node(Op::LinearAttention(recurrence), inputs, columns)
     }
@@ -337,7 +337,7 @@ impl<'a> Builder<'a> {
     }
 
     /// Keeps only the output rows.
-    pub fn pick(&mut self, x: ValueId) -> ValueId {
+    pub fn select_outputs(&mut self, x: ValueId) -> ValueId {
         self.same(Op::SelectOutputs, &[x])
     }
 }

@@ -530,7 +530,7 @@ impl Graph {
     }
 
     /// Returns true if the graph contains a convolution over token positions.
-    pub fn looks_beside(&self) -> bool {
+    pub fn has_convolution(&self) -> bool {
         let beside = |node: &Node| {
             let of_tokens = |&value: &ValueId| self.values[value].rows == RowKind::Batch;
             matches!(node.op, Op::Im2col { .. }) && node.inputs.iter().all(of_tokens)
@@ -550,7 +550,7 @@ impl Graph {
     }
 
     /// Returns the graph without the nodes that only another graph needs (stored cross-attention keys and values).
-    pub fn without_memory(&self) -> Self {
+    pub fn without_cross_attention(&self) -> Self {
         let nodes = self.nodes.iter().filter(|node| !matches!(node.op, Op::StoreCrossKv(_)));
         Self { nodes: nodes.cloned().collect(), ..self.clone() }
     }

@@ -10,7 +10,7 @@ use crate::model::Model;
 impl LogitsProcessorOptions {
     /// Returns the rules of the model's generation config, with its end tokens.
     pub fn of(model: &Model) -> Result<Self> {
-        let config = model.config();
+        let config = model.config_reader();
         Self::read(&config, model.end_ids(), model.choices())
     }
 

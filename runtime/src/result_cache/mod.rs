@@ -2,7 +2,7 @@
 //!
 //! A [`ResultCache`] maps a [`Key`] to bytes. A key is a hash of everything that the result depends on (the model's file, the
 //! version of this library, the operation, its options, the text), so that a result of another model, of other options
-//! or of another prompt template is never returned. Entries may also have a vector and a shelf: [`ResultCache::near`] returns
+//! or of another prompt template is never returned. Entries may also have a vector and a shelf: [`ResultCache::similar`] returns
 //! the entry of a shelf whose vector is most similar to another.
 //!
 //! The number of entries and of bytes is bounded; the least recently used entry is evicted first. Entries may expire. A
@@ -144,20 +144,20 @@ impl ResultCache {
 
     /// Returns the entry on `shelf` whose vector is most similar to `vector`, if their cosine similarity is at least
     /// `least`. NaN as `least` finds nothing.
-    pub fn near(&self, shelf: &Key, vector: &[f32], least: f32) -> Option<SimilarityHit> {
+    pub fn similar(&self, shelf: &Key, vector: &[f32], least: f32) -> Option<SimilarityHit> {
         let now = self.now();
         let vector = index::unit(vector)?;
         self.locked().near(shelf, &vector, least, now)
     }
 
     /// Stores a value, replacing an existing one. A value that exceeds the capacity of the cache is not stored.
-    pub fn put(&self, key: Key, value: &[u8]) {
+    pub fn insert(&self, key: Key, value: &[u8]) {
         let now = self.now();
         self.locked().put(key, None, value, now, now);
     }
 
     /// Stores a value with a vector, on a shelf of vectors with the same number of columns.
-    pub fn put_near(&self, key: Key, shelf: Key, vector: &[f32], value: &[u8]) -> Result<()> {
+    pub fn insert_with_embedding(&self, key: Key, shelf: Key, vector: &[f32], value: &[u8]) -> Result<()> {
         let now = self.now();
         let unit = index::unit(vector)
             .ok_or_else(|| Error::argument("vector", "has no direction: it is empty, zero or not finite"))?;

@@ -62,7 +62,7 @@ impl CacheQuery {
 
     /// Computes the embedding of the prompt. Prompts are only compared if they are for the same model, options and
     /// previous messages, and were embedded by the same encoder with the same options.
-    pub fn understand(&mut self, encoder: &mut Encoder, options: &EmbedOptions) -> Result<()> {
+    pub fn embed(&mut self, encoder: &mut Encoder, options: &EmbedOptions) -> Result<()> {
         let by = Key::of_model(encoder.model());
         let options_text = format!("{:?} {options:?}", encoder.cache_type());
         let shelf = Key::of("meaning", &[self.around.bytes(), by.bytes(), options_text.as_bytes()]);
@@ -74,25 +74,25 @@ impl CacheQuery {
 
 impl ResultCache {
     /// Returns the answer to exactly this prompt.
-    pub fn recall(&self, question: &CacheQuery) -> Option<CachedAnswer> {
+    pub fn answer(&self, question: &CacheQuery) -> Option<CachedAnswer> {
         CachedAnswer::from_bytes(&self.get(&question.key)?)
     }
 
     /// Returns the answer to the most similar prompt and their cosine similarity, if that is at least `least`. `None`
-    /// without [`CacheQuery::understand`].
-    pub fn recall_near(&self, question: &CacheQuery, least: f32) -> Option<(CachedAnswer, f32)> {
+    /// without [`CacheQuery::embed`].
+    pub fn similar_answer(&self, question: &CacheQuery, least: f32) -> Option<(CachedAnswer, f32)> {
         let (shelf, vector) = question.meaning.as_ref()?;
-        let SimilarityHit { value, likeness } = self.near(shelf, vector, least)?;
+        let SimilarityHit { value, likeness } = self.similar(shelf, vector, least)?;
         Some((CachedAnswer::from_bytes(&value)?, likeness))
     }
 
     /// Stores the answer to a prompt.
-    pub fn keep(&self, question: &CacheQuery, answer: &CachedAnswer) -> Result<()> {
+    pub fn insert_answer(&self, question: &CacheQuery, answer: &CachedAnswer) -> Result<()> {
         let value = answer.to_bytes();
         match &question.meaning {
-            Some((shelf, vector)) => self.put_near(question.key, *shelf, vector, &value),
+            Some((shelf, vector)) => self.insert_with_embedding(question.key, *shelf, vector, &value),
             None => {
-                self.put(question.key, &value);
+                self.insert(question.key, &value);
                 Ok(())
             }
         }

@@ -91,7 +91,7 @@ impl CacheStore {
         self.use_now(slot)
     }
 
-    /// See [`ResultCache::near`](super::ResultCache::near); `vector` has unit length. Ties are broken by the smaller key.
+    /// See [`ResultCache::similar`](super::ResultCache::similar); `vector` has unit length. Ties are broken by the smaller key.
     pub(super) fn near(
         &mut self,
         shelf: &Key,

@@ -87,13 +87,14 @@ fn what_was_not_used_for_the_longest_time_goes_first() {
             match numbers.below(3) {
                 0 => {
                     let value = vec![number as u8; numbers.below(300) as usize];
-                    memo.put(key(number), &value);
+                    memo.insert(key(number), &value);
                     plain.put(number, &value, 0);
                 }
                 1 => {
                     let (value, vector) = (number.to_le_bytes(), numbers.vector(4));
                     if super::index::unit(&vector).is_some() {
-                        memo.put_near(key(number), key(1000 + number % 2), &vector, &value).unwrap();
+                        memo.insert_with_embedding(key(number), key(1000 + number % 2), &vector, &value)
+                            .unwrap();
                         plain.put(number, &value, 4);
                     }
                 }
@@ -117,15 +118,15 @@ fn entries_expire_by_the_clock_that_was_given() {
     let (memo, clock) =
         timed(ResultCacheOptions { life: Some(Duration::from_secs(60)), ..ResultCacheOptions::default() });
     let shelf = key(9);
-    memo.put(key(1), b"one");
-    memo.put_near(key(2), shelf, &[1.0, 0.0], b"two").unwrap();
+    memo.insert(key(1), b"one");
+    memo.insert_with_embedding(key(2), shelf, &[1.0, 0.0], b"two").unwrap();
     clock.store(1059, Ordering::Relaxed);
     assert_eq!(memo.get(&key(1)).as_deref(), Some(&b"one"[..]));
-    assert!(memo.near(&shelf, &[1.0, 0.1], 0.9).is_some());
+    assert!(memo.similar(&shelf, &[1.0, 0.1], 0.9).is_some());
     let saved = memo.to_bytes();
     clock.store(1060, Ordering::Relaxed);
     assert_eq!(memo.get(&key(1)), None, "being used keeps nothing alive");
-    assert_eq!(memo.near(&shelf, &[1.0, 0.1], 0.9), None);
+    assert_eq!(memo.similar(&shelf, &[1.0, 0.1], 0.9), None);
     let statistics = memo.statistics();
     assert_eq!((statistics.hits, statistics.near, statistics.misses, statistics.expired), (1, 1, 1, 1));
     // Entries with a time in the future count as stored now.
@@ -155,7 +156,7 @@ fn the_nearest_is_found_while_others_come_and_go() {
     };
     for number in 0..400 {
         let vector = numbers.vector(37);
-        memo.put_near(key(number), key(9), &vector, &number.to_le_bytes()).unwrap();
+        memo.insert_with_embedding(key(number), key(9), &vector, &number.to_le_bytes()).unwrap();
         kept.push((number, vector));
         if kept.len() > 40 {
             kept.remove(0);
@@ -164,19 +165,19 @@ fn the_nearest_is_found_while_others_come_and_go() {
         let best =
             kept.iter().max_by(|a, b| cosine(&a.1, &asked).total_cmp(&cosine(&b.1, &asked))).unwrap().clone();
         let want = cosine(&best.1, &asked);
-        let near = memo.near(&key(9), &asked, -1.0).unwrap();
+        let near = memo.similar(&key(9), &asked, -1.0).unwrap();
         assert_eq!(*near.value, best.0.to_le_bytes());
         assert!((f64::from(near.likeness) - want).abs() < 1e-5);
-        assert_eq!(memo.near(&key(9), &asked, want as f32 + 1e-4), None);
+        assert_eq!(memo.similar(&key(9), &asked, want as f32 + 1e-4), None);
         // The lookup made it the most recently used.
         let at = kept.iter().position(|(number, _)| *number == best.0).unwrap();
         let used = kept.remove(at);
         kept.push(used);
     }
-    assert_eq!(memo.near(&key(8), &[1.0; 37], -1.0), None, "another shelf");
-    assert_eq!(memo.near(&key(9), &[1.0; 36], -1.0), None);
+    assert_eq!(memo.similar(&key(8), &[1.0; 37], -1.0), None, "another shelf");
+    assert_eq!(memo.similar(&key(9), &[1.0; 36], -1.0), None);
     for vector in [vec![], vec![0.0; 37], vec![f32::NAN; 37], vec![1.0; 36]] {
-        let kind = memo.put_near(key(1), key(9), &vector, b"").unwrap_err().kind();
+        let kind = memo.insert_with_embedding(key(1), key(9), &vector, b"").unwrap_err().kind();
         assert_eq!(kind, ErrorKind::Argument);
     }
 }
@@ -184,11 +185,11 @@ fn the_nearest_is_found_while_others_come_and_go() {
 #[test]
 fn no_damaged_memo_is_read() {
     let (memo, _) = timed(ResultCacheOptions::default());
-    memo.put(key(1), b"one");
-    memo.put_near(key(2), key(9), &[0.5, -0.5, 1.5], b"two").unwrap();
+    memo.insert(key(1), b"one");
+    memo.insert_with_embedding(key(2), key(9), &[0.5, -0.5, 1.5], b"two").unwrap();
     let good = memo.to_bytes();
     let (other, _) = timed(ResultCacheOptions::default());
-    other.put(key(3), b"three");
+    other.insert(key(3), b"three");
     for length in 0..good.len() {
         assert!(other.load(&good[..length]).is_err(), "{length} bytes");
     }
@@ -225,12 +226,12 @@ fn files_are_found_again() {
     let options = ResultCacheOptions::default();
     let memo = ResultCache::open(&path, options).unwrap();
     assert!(memo.is_empty());
-    memo.put(key(1), b"one");
+    memo.insert(key(1), b"one");
     memo.save(&path).unwrap();
     let again = ResultCache::open(&path, options).unwrap();
     assert_eq!(again.get(&key(1)).as_deref(), Some(&b"one"[..]));
     // A smaller cache keeps the most recently used entries.
-    memo.put(key(2), b"two");
+    memo.insert(key(2), b"two");
     memo.get(&key(1));
     memo.save(&path).unwrap();
     let small = ResultCache::open(&path, ResultCacheOptions { entries: 1, ..options }).unwrap();
@@ -256,9 +257,14 @@ fn threads_share_a_memo() {
                     if let Some(value) = memo.get(&key(number)) {
                         assert_eq!(*value, number.to_le_bytes());
                     }
-                    memo.put_near(key(number), key(99), &[1.0, number as f32], &number.to_le_bytes())
-                        .unwrap();
-                    assert!(memo.near(&key(99), &[1.0, 3.0], 0.3).is_some());
+                    memo.insert_with_embedding(
+                        key(number),
+                        key(99),
+                        &[1.0, number as f32],
+                        &number.to_le_bytes(),
+                    )
+                    .unwrap();
+                    assert!(memo.similar(&key(99), &[1.0, 3.0], 0.3).is_some());
                 }
             });
         }

@@ -235,7 +235,7 @@ impl Sampler {
     }
 
     /// Replaces the history by `text`.
-    pub fn recall(&mut self, text: &[u32]) {
+    pub fn set_history(&mut self, text: &[u32]) {
         for edit in &mut self.edits {
             edit.reset();
             text.iter().for_each(|&id| edit.accept(id));

@@ -24,7 +24,7 @@ impl Seq2seqGenerateOptions {
     /// [`ErrorKind::Argument`] if the model does not have the language, or if it requires one and none is given.
     pub fn translation(model: &Model, from: Option<&str>, to: Option<&str>) -> Result<Self> {
         reads(model, "translate")?;
-        let config = model.config();
+        let config = model.config_reader();
         let tokenizer = model.tokenizer()?;
         match (model.family(), config.word(&["model_type"])?.unwrap_or_default()) {
             ("t5" | "switch", _) => by_name(model, tokenizer, from, to),

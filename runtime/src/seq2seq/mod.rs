@@ -61,7 +61,7 @@ impl Seq2seq {
             let message = "it reads whole texts and does not write; use an encoder";
             return Err(Error::unsupported("model", message));
         }
-        model.check_engine(options.cache, None)?;
+        model.check_backend(options.cache, None)?;
         model.tokenizer()?;
         let options = Seq2seqOptions { batch: options.batch.clamp(1, MOST_ROWS), ..options };
         Ok(Self { model, options, context: None, stop: StopHandle::new() })
@@ -79,12 +79,12 @@ impl Seq2seq {
 
     /// Returns the generated texts for each input, best first: the output of an encoder–decoder model, or the
     /// continuation by a decoder-only model.
-    pub fn write<T: AsRef<str>>(
+    pub fn generate<T: AsRef<str>>(
         &mut self,
         texts: &[T],
         writing: &Seq2seqGenerateOptions,
     ) -> Result<Vec<Vec<GeneratedText>>> {
-        self.write_with(texts, writing, &mut |_| Ok(()))
+        self.generate_with(texts, writing, &mut |_| Ok(()))
     }
 
     /// Translates. Languages are given by the model's own names for them, or by the code that such a name begins with.
@@ -95,17 +95,17 @@ impl Seq2seq {
         to: &str,
     ) -> Result<Vec<Vec<GeneratedText>>> {
         let writing = Seq2seqGenerateOptions::translation(&self.model, Some(from), Some(to))?;
-        self.write(texts, &writing)
+        self.generate(texts, &writing)
     }
 
     /// Summarizes texts.
     pub fn summarize<T: AsRef<str>>(&mut self, texts: &[T]) -> Result<Vec<Vec<GeneratedText>>> {
         let writing = Seq2seqGenerateOptions::summary(&self.model)?;
-        self.write(texts, &writing)
+        self.generate(texts, &writing)
     }
 
-    /// Like [`Seq2seq::write`]; calls `each` with the number of finished texts whenever one finishes.
-    pub fn write_with<T: AsRef<str>>(
+    /// Like [`Seq2seq::generate`]; calls `each` with the number of finished texts whenever one finishes.
+    pub fn generate_with<T: AsRef<str>>(
         &mut self,
         texts: &[T],
         writing: &Seq2seqGenerateOptions,

@@ -75,12 +75,12 @@ impl Default for Seq2seqGenerateOptions {
 impl Seq2seqGenerateOptions {
     /// Returns the options of the model's generation config; greedy if it has none.
     pub fn of(model: &Model) -> Result<Self> {
-        Self::read(&model.config(), model)
+        Self::read(&model.config_reader(), model)
     }
 
     /// Returns the options for the first of `names` that is a task of the model's config.
     pub fn task(model: &Model, names: &[&str]) -> Result<Self> {
-        let mut config = model.config().values().clone();
+        let mut config = model.config_reader().values().clone();
         let known = config.get("task_specific_params").and_then(Value::as_object);
         let task =
             known.and_then(|known| names.iter().find_map(|name| known.get(*name)?.as_object())).cloned();

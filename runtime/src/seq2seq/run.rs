@@ -75,13 +75,13 @@ impl Task {
 impl Seq2seq {
     /// Returns the maximum number of tokens of a source.
     pub(super) fn most_source(&self) -> usize {
-        let own = self.model.hyper().text;
+        let own = self.model.config().text;
         if self.options.source == 0 { own } else { self.options.source.min(own) }
     }
 
     /// Returns the maximum number of tokens of the decoder.
     fn most_context(&self) -> usize {
-        let own = self.model.hyper().context.max(1);
+        let own = self.model.config().context.max(1);
         if self.options.context == 0 { own.min(USUAL_CONTEXT) } else { self.options.context.min(own) }
     }
 
@@ -139,7 +139,7 @@ impl Seq2seq {
             return Err(Error::new(ErrorKind::TooLong, "prompt", message));
         }
         let source = longest(&|job| job.source.len());
-        let affordable = LOGIT_BYTES / (4 * self.model.hyper().vocabulary.max(1));
+        let affordable = LOGIT_BYTES / (4 * self.model.config().vocabulary.max(1));
         let texts = self.options.rows.min(affordable).div_euclid(width).max(1).min(jobs.len());
         let rows = texts * width;
         let reads = self.model.graphs().encoder.is_some();

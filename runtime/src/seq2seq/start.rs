@@ -7,7 +7,7 @@ use crate::{Error, ErrorKind};
 
 /// Returns the tokens that the decoder of an encoder–decoder model starts with.
 pub(crate) fn start_tokens(model: &Model) -> Result<Vec<u32>> {
-    let config = model.config();
+    let config = model.config_reader();
     let stated = ["decoder_start_token_id", "decoder.start_token_id", "bos_token_id"];
     let stated = stated.iter().map(|key| tokens(&config, key)).find(|ids| !ids.is_empty());
     let tokenizer = model.tokenizer().ok();

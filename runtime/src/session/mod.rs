@@ -131,7 +131,7 @@ impl StopHandle {
     }
 
     /// Resets a cancellation that no call has consumed yet.
-    pub fn withdraw(&self) {
+    pub fn reset(&self) {
         self.flag.store(false, Ordering::Relaxed);
     }
 }
@@ -313,7 +313,7 @@ impl Session {
         let switched = self.switch(tokens.len(), batch)?;
         let mut context = ready(&self.context, &self.model, &self.stop);
         let before = context.length(self.sequence)?;
-        context.expect(self.sequence, before + tokens.len())?;
+        context.reserve_positions(self.sequence, before + tokens.len())?;
         for (index, chunk) in tokens.chunks(batch).enumerate() {
             if index > 0 && self.model.governor().is_on() {
                 drop(context);
@@ -422,7 +422,7 @@ impl Session {
         self.unread = None;
         if length < self.tokens.len() {
             self.tokens.truncate(length);
-            self.sampler.recall(&self.tokens);
+            self.sampler.set_history(&self.tokens);
         }
         Ok(())
     }
@@ -508,7 +508,7 @@ impl Session {
     }
 
     /// Adds a message before the next prompt, such as a system prompt.
-    pub fn say(&mut self, role: &str, content: &str) {
+    pub fn add_message(&mut self, role: &str, content: &str) {
         self.turns.push(ConversationMessage::given(Message::new(role, content)));
     }
 
@@ -533,7 +533,7 @@ impl Session {
         self.empty();
         self.tokens.clear();
         self.lost = false;
-        self.sampler.recall(&[]);
+        self.sampler.set_history(&[]);
         Ok(tokens.to_vec())
     }
 }

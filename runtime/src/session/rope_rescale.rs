@@ -28,7 +28,7 @@ impl Session {
         }
         self.lose();
         let mut context = ready(&self.context, &self.model, &self.stop);
-        context.expect(self.sequence, end)?;
+        context.reserve_positions(self.sequence, end)?;
         let outcome = self
             .tokens
             .chunks(batch)

@@ -124,7 +124,7 @@ impl Session {
         self.tokens.clear();
         self.tokens.extend_from_slice(&parts.tokens);
         self.sampler.reset();
-        self.sampler.recall(&self.tokens);
+        self.sampler.set_history(&self.tokens);
         self.sampler.set_chance(parts.chance);
         self.logits.copy_from_slice(&parts.logits);
         (self.turns, self.unread, self.source) = (parts.turns, parts.unread, None);

@@ -142,7 +142,7 @@ impl Transcriber {
                 format!("a model of the family {} cannot transcribe audio; use whisper", model.family());
             return Err(Error::unsupported("model", message));
         }
-        let hyper = model.hyper();
+        let hyper = model.config();
         let frames = hyper.text.saturating_mul(ROW);
         if !frames.is_multiple_of(FRAMES) {
             let message = format!("windows of {frames} frames are not a whole number of seconds");

@@ -39,7 +39,7 @@ impl Special {
         let tokenizer = model.tokenizer()?;
         let find = |names: &[&str]| {
             let id = |name: &&str| tokenizer.token_to_id(name.as_bytes());
-            names.iter().find_map(id).filter(|&id| (id as usize) < model.hyper().vocabulary)
+            names.iter().find_map(id).filter(|&id| (id as usize) < model.config().vocabulary)
         };
         let need = |name: &str| {
             let message = format!("there is no {name}: this is not the tokenizer of a Whisper model");
@@ -47,14 +47,14 @@ impl Special {
         };
         let start = need("<|startoftranscript|>")?;
         let no_times = need("<|notimestamps|>")?;
-        let is_multilingual = model.hyper().vocabulary >= MULTILINGUAL;
+        let is_multilingual = model.config().vocabulary >= MULTILINGUAL;
         let translate = find(&["<|translate|>"]).filter(|_| is_multilingual);
         let code = |id: u32| {
             let text = std::str::from_utf8(tokenizer.token_text(id).ok()?).ok()?;
             Some((text.strip_prefix("<|")?.strip_suffix("|>")?.to_owned(), id))
         };
         let languages = (start + 1..translate.unwrap_or(0)).filter_map(code).collect();
-        let config = model.config();
+        let config = model.config_reader();
         Ok(Self {
             end: need("<|endoftext|>")?,
             start,

@@ -40,7 +40,7 @@ impl Transcriber {
         let task = if options.translate { self.special.translate } else { self.special.transcribe };
         let times = (!with_times).then_some(self.special.no_times);
         let rest: Vec<u32> = [language, language.and(task), times].into_iter().flatten().collect();
-        let half = self.session.model().hyper().context / 2;
+        let half = self.session.model().config().context / 2;
         match self.special.previous.filter(|_| !before.is_empty()) {
             Some(previous) => {
                 let kept = before.len().saturating_sub(half.saturating_sub(1));

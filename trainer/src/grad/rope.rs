@@ -15,7 +15,7 @@ fn turns<T: Real>(call: &RuleCall<'_, T>, rope: usize) -> (Vec<f32>, usize) {
     let texts = call.texts();
     let mut all = vec![0.0; texts.rows.len() * width];
     for (row, out) in texts.rows.iter().zip(all.chunks_mut(width.max(1))) {
-        siskin::turns(rope, row.position, texts.spans[row.text].len(), out);
+        siskin::angles(rope, row.position, texts.spans[row.text].len(), out);
     }
     (all, width)
 }

@@ -47,7 +47,7 @@ pub(super) fn prove(
         return Ok(Proof::Impossible("audio models cannot be verified".to_owned()));
     }
     let general = match General::of_parts(models, stores, source.config().values()) {
-        Ok(general) if general.outline().reads.is_some() || general.outline().writes => general,
+        Ok(general) if general.interface().reads.is_some() || general.interface().writes => general,
         Ok(_) => return Ok(Proof::Other("its inputs are not tokens by their names".to_owned())),
         Err(error) if error.place() == TRACT => return Ok(Proof::Impossible(error.to_string())),
         Err(error) => return Ok(Proof::Other(error.to_string())),
@@ -77,11 +77,11 @@ pub(super) fn prove(
 
 /// Returns the maximum difference of the outputs over random inputs.
 fn compare(general: &General, ours: &siskin::Model) -> Result<f32> {
-    let vocabulary = ours.hyper().vocabulary.max(1);
+    let vocabulary = ours.config().vocabulary.max(1);
     let mut number = 0x2545_F491_4F6C_DD1D_u64;
     let mut worst = 0.0_f32;
-    let hyper = ours.hyper();
-    let most = hyper.text.min(hyper.context).min(general.outline().context);
+    let hyper = ours.config();
+    let most = hyper.text.min(hyper.context).min(general.interface().context);
     // One input exceeds the sliding window.
     let windows = hyper.windows.iter().flatten().filter(|&&window| window <= MOST_WINDOW);
     let beyond = windows.max().map(|window| window + LENGTHS[0]);
@@ -102,9 +102,9 @@ fn compare(general: &General, ours: &siskin::Model) -> Result<f32> {
 }
 
 fn compare_text(general: &General, ours: &siskin::Model, ids: &[u32], written: &[u32]) -> Result<f32> {
-    let outline = general.outline();
+    let outline = general.interface();
     let graphs = ours.graphs();
-    let segments: Vec<u32> = match outline.segments.min(ours.hyper().segments) {
+    let segments: Vec<u32> = match outline.segments.min(ours.config().segments) {
         0 | 1 => Vec::new(),
         kinds => (0..ids.len()).map(|index| (index * kinds / ids.len()) as u32).collect(),
     };
@@ -115,13 +115,13 @@ fn compare_text(general: &General, ours: &siskin::Model, ids: &[u32], written: &
         let reads = outline.reads.ok_or_else(|| Error::unsupported("model", "it does not read texts"))?;
         // A graph that was exported without its head returns hidden states.
         let head = reads != OutputHead::Hidden;
-        let theirs = general.read(ids, &segments, head)?;
+        let theirs = general.encode(ids, &segments, head)?;
         if graphs.decoder.is_none() || theirs.columns > 1 {
             let got = read(ours, &text, head)?;
             let got = if theirs.count() == 1 { got.get(..theirs.columns).unwrap_or_default() } else { &got };
             worst = worst.max(difference(got, &theirs.values));
             if ids.len() < FILLED
-                && FILLED <= ours.hyper().text
+                && FILLED <= ours.config().text
                 && let Some(filled) = general.read_padded(ids, &segments, head, FILLED)?
             {
                 // Padding is token 0, which a convolution may read after the last token.
@@ -134,7 +134,7 @@ fn compare_text(general: &General, ours: &siskin::Model, ids: &[u32], written: &
     }
     if graphs.decoder.is_some() {
         let given = if memory.is_some() { written } else { ids };
-        let theirs = general.write(given, memory.as_ref())?;
+        let theirs = general.decode(given, memory.as_ref())?;
         let got = write(ours, memory.is_some().then_some(&text), given)?;
         worst = worst.max(difference(&got, &theirs.values));
     }

@@ -207,7 +207,7 @@ impl CpuPass<'_> {
                 }
                 RowOp::Turns { rope: index, to } => {
                     let (table, from) = (&self.plan.ropes[index], self.batch.rows[row]);
-                    super::turns(table, from.position, from.length, arena.row_mut(to, row));
+                    super::angles(table, from.position, from.length, arena.row_mut(to, row));
                 }
                 RowOp::Embed { table, to } => {
                     self.table_row(table, self.batch.rows[row].token as usize, arena.row_mut(to, row));

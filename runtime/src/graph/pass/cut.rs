@@ -38,7 +38,7 @@ mod tests {
         let first = b.embed("t", 10, 8);
         let second = b.linear(first, "a", 8);
         let third = b.linear(second, "b", 8);
-        let last = b.pick(third);
+        let last = b.select_outputs(third);
         let graph = b.finish(last);
         let begin = part(&graph, None, second);
         assert_eq!(begin.nodes[..2], graph.nodes[..2]);

@@ -100,9 +100,9 @@ mod tests {
         let x = b.embed("t", 10, 8);
         for layer in 0..2 {
             let [k, v] = ["k", "v"].map(|name| b.linear(x, &format!("{name}{layer}"), 8));
-            b.remember(k, v, memory(layer));
+            b.store_cross_kv(k, v, memory(layer));
         }
-        let hidden = b.pick(x);
+        let hidden = b.select_outputs(x);
         let graph = b.finish(hidden);
         assert_eq!(super::run(&graph).nodes, graph.nodes);
     }

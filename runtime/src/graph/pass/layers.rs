@@ -168,7 +168,7 @@ mod tests {
             let fed = b.linear(normed, &format!("u{layer}"), 8);
             x = b.add(x, fed);
         }
-        let x = b.pick(x);
+        let x = b.select_outputs(x);
         let x = b.norm_of(NormKind::Rms, x, "n", 8, 0.1);
         let x = b.linear(x, "o", 10);
         b.finish(x)

@@ -68,7 +68,7 @@ fn rope(work: &mut TapeBuilder<'_>, call: &OpCall<'_>, x: Place, to: To, back: b
         };
         let mut all = vec![0.0; places.len() * 2 * pairs];
         for ((position, length), out) in places.into_iter().zip(all.chunks_mut((2 * pairs).max(1))) {
-            siskin::turns(rope, position, length, out);
+            siskin::angles(rope, position, length, out);
         }
         all
     });

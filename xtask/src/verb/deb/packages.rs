@@ -135,7 +135,7 @@ impl Stage<'_> {
             install("644", &root.join(from), &tree.join(to))?;
         }
         for (arguments, to) in GENERATED {
-            let (text, to) = (output(shell::member("siskin").args(*arguments))?, tree.join(to));
+            let (text, to) = (output(shell::member("siskin").args(arguments))?, tree.join(to));
             let folder = to.parent().unwrap_or(tree);
             fs::create_dir_all(folder).map_err(said(folder))?;
             fs::write(&to, text).map_err(said(&to))?;

@@ -131,7 +131,7 @@ fn stand_in(home: &Path, config: Map<String, Value>, identity: Value) -> Result<
 }
 
 impl ExternalBackend for General {
-    fn outline(&self) -> BackendInterface {
+    fn interface(&self) -> BackendInterface {
         self.outline.clone()
     }
 
@@ -139,11 +139,11 @@ impl ExternalBackend for General {
         self.note.clone()
     }
 
-    fn read(&self, ids: &[u32], segments: &[u32], head: bool) -> Result<RowCount> {
+    fn encode(&self, ids: &[u32], segments: &[u32], head: bool) -> Result<RowCount> {
         self.placed(text::read(self, ids, segments, head, ids.len()))
     }
 
-    fn write(&self, ids: &[u32], memory: Option<&RowCount>) -> Result<RowCount> {
+    fn decode(&self, ids: &[u32], memory: Option<&RowCount>) -> Result<RowCount> {
         self.placed(text::write(self, ids, memory))
     }
 
