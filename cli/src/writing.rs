@@ -5,7 +5,7 @@ use crate::output::{self, Bar};
 use crate::texts::{LongArgs, TextSourceArgs};
 use clap::ValueEnum;
 use serde_json::{Value, json};
-use siskin::beam_search::{EarlyStopping, SearchOptions};
+use siskin::beam_search::{BeamEarlyStopping, SearchOptions};
 use siskin::seq2seq::GeneratedText;
 use siskin::tokenizer::EncodeOptions;
 use siskin::{Error, Model, Result, Seq2seq, Seq2seqGenerateOptions, Seq2seqOptions};
@@ -211,9 +211,9 @@ impl SearchArgs {
                     "is about several beams; ask for some with `--beams`",
                 ));
             }
-            Some(EarlyText::Full) => EarlyStopping::Full,
-            Some(EarlyText::Unlikely) => EarlyStopping::Unlikely,
-            Some(EarlyText::Never) => EarlyStopping::Never,
+            Some(EarlyText::Full) => BeamEarlyStopping::Full,
+            Some(EarlyText::Unlikely) => BeamEarlyStopping::Unlikely,
+            Some(EarlyText::Never) => BeamEarlyStopping::Never,
         };
         Ok(())
     }

@@ -233,7 +233,7 @@ pub(crate) unsafe fn free<T: Handle>(handle: *mut T) {
     if handle.is_null() {
         return;
     }
-    // A panic in the destructor ends here: there is no way to report it.
+    // A panic in the destructor ends here: it cannot be reported.
     let _ = catch_unwind(AssertUnwindSafe(|| {
         // SAFETY: guaranteed by the caller.
         let Ok(block) = (unsafe { block(handle.cast_const()) }) else { return };

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
-use siskin::beam_search::{EarlyStopping, FinishedHypothesis, SearchOptions};
+use siskin::beam_search::{BeamEarlyStopping, FinishedHypothesis, SearchOptions};
 use siskin::file::File;
 use siskin::logits_processors::LogitsProcessorOptions;
 use siskin_convert::{OpenOptions, PackedCache, open_any};
@@ -67,9 +67,9 @@ fn case(case: &Value) -> SearchCase {
         suppress_first: ids(&options["begin_suppress_tokens"]),
     };
     let early = match &options["early_stopping"] {
-        Value::Bool(true) => EarlyStopping::Full,
-        Value::String(_) => EarlyStopping::Never,
-        _ => EarlyStopping::Unlikely,
+        Value::Bool(true) => BeamEarlyStopping::Full,
+        Value::String(_) => BeamEarlyStopping::Never,
+        _ => BeamEarlyStopping::Unlikely,
     };
     let options = SearchOptions {
         beams: count("num_beams", 1),

@@ -286,7 +286,7 @@ fn what_is_not_known_or_out_of_range_is_refused() {
         (optimizer(json!({"name": "adanw"})), "did you mean `adamw`"),
         (
             optimizer(json!({"name": "adamw", "beta": 1})),
-            "adamw.beta: there is no setting `beta`; did you mean `betas`",
+            "adamw.beta: unknown setting `beta`; did you mean `betas`",
         ),
         (optimizer(json!({"name": "adamw", "betas": [0.9, 1.0]})), "adamw.betas[1]"),
         (optimizer(json!({"name": "muon", "adamw": {"beta": 1}})), "unknown field `beta`"),

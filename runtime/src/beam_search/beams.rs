@@ -5,7 +5,7 @@ use std::sync::Arc;
 use siskin_kernels::ops::Kernels;
 
 use super::scores::{BeamCandidate, Best, Scorer, When, normalize};
-use super::{EarlyStopping, FinishedHypothesis, SearchOptions};
+use super::{BeamEarlyStopping, FinishedHypothesis, SearchOptions};
 use crate::Result;
 use crate::logits_processors::{LogitsProcessorList, ProcessorContext};
 
@@ -216,7 +216,7 @@ impl Group {
 
     /// Returns whether enough hypotheses are finished.
     fn is_full(&self, size: usize, options: &SearchOptions) -> bool {
-        options.early == EarlyStopping::Full && self.done.len() >= size
+        options.early == BeamEarlyStopping::Full && self.done.len() >= size
     }
 
     /// Returns whether a running hypothesis could still beat the worst finished one.
@@ -238,7 +238,7 @@ impl Group {
             (2.., _, Some(step)) => step.sum,
             _ => return false,
         };
-        let may_grow = options.early == EarlyStopping::Never && options.length_penalty > 0.0;
+        let may_grow = options.early == BeamEarlyStopping::Never && options.length_penalty > 0.0;
         normalize(highest, if may_grow { most } else { written }, options.length_penalty) > worst
     }
 }

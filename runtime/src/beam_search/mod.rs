@@ -26,7 +26,7 @@ use crate::{Error, Result};
 
 /// Early stopping: when a search ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum EarlyStopping {
+pub enum BeamEarlyStopping {
     /// When there are as many finished hypotheses as beams, and no running one has a better score at its current length
     /// (`early_stopping=False` of Transformers).
     #[default]
@@ -52,7 +52,7 @@ pub struct SearchOptions {
     /// long texts, negative values short ones.
     pub length_penalty: f32,
     /// When the search ends.
-    pub early: EarlyStopping,
+    pub early: BeamEarlyStopping,
     /// The number of texts to return, best first; at most `beams`.
     pub best: usize,
     /// The maximum number of tokens of a text, the end token included.
@@ -68,7 +68,7 @@ impl Default for SearchOptions {
             groups: 1,
             diversity: 0.0,
             length_penalty: 1.0,
-            early: EarlyStopping::default(),
+            early: BeamEarlyStopping::default(),
             best: 1,
             max_tokens: usize::MAX,
             rules: LogitsProcessorOptions::default(),

@@ -60,7 +60,7 @@ fn the_likeliest_texts_are_found() {
         beams: 3,
         best: 3,
         length_penalty: 0.0,
-        early: EarlyStopping::Never,
+        early: BeamEarlyStopping::Never,
         rules,
         ..SearchOptions::default()
     };

@@ -4,7 +4,7 @@ use serde_json::Value;
 use siskin_kernels::ops::attention::CacheType;
 
 use crate::arch::ConfigReader;
-use crate::beam_search::{EarlyStopping, MOST_BEAMS, SearchOptions};
+use crate::beam_search::{BeamEarlyStopping, MOST_BEAMS, SearchOptions};
 use crate::encoder::LongTextMode;
 use crate::logits_processors::LogitsProcessorOptions;
 use crate::logits_processors::of::place;
@@ -108,9 +108,9 @@ impl Seq2seqGenerateOptions {
         let count = |key: &str| config.count(&[&place(config, key)]);
         let number = |key: &str| config.number(&[&place(config, key)]);
         let early = match config.get(&place(config, "early_stopping")) {
-            Some(Value::Bool(true)) => EarlyStopping::Full,
-            Some(Value::String(word)) if word == "never" => EarlyStopping::Never,
-            _ => EarlyStopping::Unlikely,
+            Some(Value::Bool(true)) => BeamEarlyStopping::Full,
+            Some(Value::String(word)) if word == "never" => BeamEarlyStopping::Never,
+            _ => BeamEarlyStopping::Unlikely,
         };
         let reads = model.graphs().encoder.is_some();
         // Decoder start tokens count toward `max_length`.

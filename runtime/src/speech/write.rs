@@ -2,7 +2,7 @@
 
 use super::{SURE, TranscribeOptions, Transcriber};
 use crate::Result;
-use crate::beam_search::{EarlyStopping, SearchOptions};
+use crate::beam_search::{BeamEarlyStopping, SearchOptions};
 use crate::logits_processors::{LogitsProcessorList, ProcessorContext};
 use crate::sample::random::SamplerRandom;
 
@@ -118,7 +118,7 @@ impl Transcriber {
         let search = SearchOptions {
             beams: options.beams,
             length_penalty: options.length_penalty,
-            early: EarlyStopping::Full,
+            early: BeamEarlyStopping::Full,
             max_tokens: most,
             rules: self.special.rules.clone(),
             ..SearchOptions::default()
