@@ -1,5 +1,6 @@
 //! `siskin convert`: converts a model of another format to a `.siskin` file.
 
+use crate::model_path;
 use crate::options::OpenArgs;
 use crate::output::{self, Bar};
 use serde_json::json;
@@ -31,6 +32,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
+    model_path::check(&args.source)?;
     let recipe = args.quant.as_deref().map(str::parse::<Recipe>).transpose()?;
     let start = Instant::now();
     {

@@ -227,12 +227,20 @@ fn requests_that_a_model_cannot_answer_are_refused() {
         json!({"id": 8, "embed": []}),
         json!({"id": 9, "embed": vec!["w"; 5000]}),
         json!({"id": 10, "transcribe": "UklGRg", "translate": true}),
-        json!({"id": 11, "embed": "w".repeat(10_000)}),
+        json!({"id": 11, "embed": {"text": "w".repeat(10_000)}}),
     ];
     let answers = ask(&bert, &requests);
     let codes: Vec<u64> = answers.iter().map(|answer| error(answer).0).collect();
     assert_eq!(codes, [102, 102, 102, 102, 101, 200, 201, 200, 201, 101, 200]);
     assert!(answers.iter().all(|answer| answer.to_string().len() < 1000), "a refusal repeats no request");
+}
+
+#[test]
+fn one_text_needs_no_list() {
+    let bert = model("golden-texts/bert");
+    let requests = [json!({"id": 1, "embed": ["w5"]}), json!({"id": 1, "embed": "w5"})];
+    let answers = ask(&bert, &requests);
+    assert_eq!(answers[0], answers[1]);
 }
 
 /// An interactive process.
@@ -404,10 +412,10 @@ fn who_does_not_listen_ends_it_quietly() {
 }
 
 #[test]
-fn who_asks_hears_that_there_is_no_model() {
+fn a_missing_model_is_an_error_line() {
     let output = siskin(&["serve", "/no/such/model"]).output().unwrap();
-    assert_eq!(output.status.code(), Some(1));
-    assert_eq!(values(&output)[0]["error"]["code"], 100);
+    assert_eq!(output.status.code(), Some(3));
+    assert_eq!(values(&output)[0]["error"]["code"], 104);
 }
 
 /// The speech model downloaded by `cargo xtask model whisper`.

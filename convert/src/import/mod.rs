@@ -105,7 +105,7 @@ pub fn format_of(path: &Path) -> Result<&'static SourceFormat> {
     FORMATS.iter().copied().find(|format| (format.detect)(path)).ok_or_else(|| {
         let place = path.display().to_string();
         if !path.exists() {
-            return Error::new(ErrorKind::Missing, place, "no such file or folder");
+            return Error::new(ErrorKind::Io, place, "no such file or folder");
         }
         if is_packed(path) {
             let message = "is a .siskin file already; say with --quant which types its matrices are to have, or name a \
