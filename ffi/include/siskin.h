@@ -152,12 +152,12 @@ const char *siskin_error_place(const siskin_error *error);
 /// Frees an error. Null is ignored.
 void siskin_error_free(siskin_error *error);
 
-// What callbacks bring --------------------------------------------------------------------------------
+// Callback arguments ----------------------------------------------------------------------------------
 
 /// Releases `user`. Called exactly once, from any thread; it must not call the library. May be null.
 typedef void (*siskin_release)(void *user);
 
-// Messages --------------------------------------------------------------------------------------------
+// Logging ---------------------------------------------------------------------------------------------
 
 /// Progress.
 #define SISKIN_LOG_INFO 1
@@ -178,7 +178,7 @@ siskin_error *siskin_log_set(siskin_log_function function,
                              void *user,
                              siskin_release release);
 
-// Stopping --------------------------------------------------------------------------------------------
+// Cancellation ----------------------------------------------------------------------------------------
 
 /// Stops the work of a session, encoder, writer or transcriber, from any thread and at any time, even after that was
 /// freed. Freed by its receiver with `siskin_stop_free`.
@@ -213,7 +213,7 @@ typedef struct siskin_memory {
     uint64_t mapped;
 } siskin_memory;
 
-// How models are opened -------------------------------------------------------------------------------
+// Model options ---------------------------------------------------------------------------------------
 
 /// The packed form of a model in another format is kept in the user's cache folder.
 #define SISKIN_CACHE_AUTO 0
@@ -452,7 +452,7 @@ SISKIN_NODISCARD siskin_error *siskin_model_verify(const siskin_model *model);
 /// Frees a model; objects created from it remain valid. Null is ignored.
 void siskin_model_free(siskin_model *model);
 
-// How fast models compute -----------------------------------------------------------------------------
+// Throttling ------------------------------------------------------------------------------------------
 
 /// No throttling: heat and power are recorded, but nothing is slowed down.
 #define SISKIN_PACE_OFF 0
@@ -519,7 +519,7 @@ SISKIN_NODISCARD
 siskin_error *siskin_model_pace_stats(const siskin_model *model,
                                       siskin_pace_stats *out);
 
-// How tokens are chosen -------------------------------------------------------------------------------
+// Sampling --------------------------------------------------------------------------------------------
 
 /// Temperature: the divisor of the logits; 0: greedy. Default: 0.8.
 #define SISKIN_SAMPLER_TEMPERATURE 1
@@ -611,7 +611,7 @@ siskin_error *siskin_sampler_add_bias(siskin_sampler *sampler,
 /// Frees it. Null is ignored.
 void siskin_sampler_free(siskin_sampler *sampler);
 
-// How sessions are opened -----------------------------------------------------------------------------
+// Session options -------------------------------------------------------------------------------------
 
 /// The default of the model.
 #define SISKIN_CACHE_TYPE_AUTO 0
@@ -812,7 +812,7 @@ siskin_error *siskin_session_stopper(const siskin_session *session,
 /// Frees a session. Null is ignored. A session that a call is using is not freed: stop that call and wait for it.
 void siskin_session_free(siskin_session *session);
 
-// What sessions hold ----------------------------------------------------------------------------------
+// Session state ---------------------------------------------------------------------------------------
 
 /// Releases memory that is not in use.
 #define SISKIN_TRIM_UNUSED 1
@@ -921,7 +921,7 @@ SISKIN_NODISCARD siskin_error *siskin_texts_clear(siskin_texts *texts);
 /// Frees a batch. Null is ignored.
 void siskin_texts_free(siskin_texts *texts);
 
-// What encoders find ----------------------------------------------------------------------------------
+// Predictions of encoders -----------------------------------------------------------------------------
 
 /// One result of an encoder: a class, a score, a labeled span, an answer or a token. Set `struct_size` before the call.
 typedef struct siskin_found {
@@ -1082,7 +1082,7 @@ siskin_error *siskin_encoder_stopper(const siskin_encoder *encoder,
 /// Frees an encoder. Null is ignored. An encoder that a call is using is not freed.
 void siskin_encoder_free(siskin_encoder *encoder);
 
-// How writers write -----------------------------------------------------------------------------------
+// Options of sequence-to-sequence generation ----------------------------------------------------------
 
 /// The number of beams of beam search; 1: greedy decoding or sampling with one beam.
 #define SISKIN_WRITING_BEAMS 1
