@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::error::{Failure, siskin_error};
+use crate::error::{PendingError, siskin_error};
 use crate::guard;
 use crate::session::siskin_session;
 
@@ -23,7 +23,7 @@ pub unsafe extern "C" fn siskin_testing_panic(session: *mut siskin_session) -> *
 pub extern "C" fn siskin_testing_error(code: i32) -> *mut siskin_error {
     guard::guarded(|| match code {
         0 => Ok(()),
-        code => Err(Failure::new(code, "testing", "as asked for")),
+        code => Err(PendingError::new(code, "testing", "as asked for")),
     })
 }
 
