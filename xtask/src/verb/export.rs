@@ -33,7 +33,9 @@ pub(super) fn need_tools() -> Result<PathBuf> {
 pub(super) fn check(python: &std::path::Path, folders: &[String]) -> Result {
     // The golden models are small enough for the test build.
     let (profile, folder) = if folders.is_empty() { ("dev", "debug") } else { ("release", "release") };
-    run(&mut cargo(&["build", "--workspace", "--locked", "--bin", "siskin", "--profile", profile]))?;
+    // All programs, as the tests build them: for one alone, cargo compiles its dependencies again, since the profile of
+    // build dependencies depends on which other packages share them.
+    run(&mut cargo(&["build", "--workspace", "--locked", "--bins", "--profile", profile]))?;
     let mut command = program(python, &[]);
     command.arg(root().join(SCRIPT)).arg(built(folder).join("siskin"));
     match folders {
