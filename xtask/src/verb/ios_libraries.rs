@@ -6,6 +6,7 @@ use crate::tools;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 /// The targets: iPhone and iPad, their simulator on Apple silicon, and Macs of both architectures.
 pub(super) const TARGETS: [&str; 4] =
@@ -64,14 +65,8 @@ pub(crate) fn need_tools() -> Result {
 
 /// Builds the library for a target, checks its imports, and returns its path.
 pub(super) fn build(target: &str, folder: &Path, purpose: BuildPurpose) -> Result<PathBuf> {
-    let mut command = if cfg!(target_os = "macos") {
-        let mut command = cargo(&["rustc", "--target", target, "--locked", "--target-dir"]);
-        command.arg(foreign::folder());
-        command
-    } else {
-        foreign::cargo("rustc", target, foreign::STANDARD)
-    };
-    command.args(["--package", "siskin-ffi", "--lib", "--crate-type", "staticlib"]).envs(OLDEST);
+    let mut command = cargo_for("rustc", target);
+    command.args(["--crate-type", "staticlib"]);
     match purpose {
         BuildPurpose::Shipping if cfg!(target_os = "macos") => command.args(["--profile", "ship"]),
         BuildPurpose::Shipping => command.args(["--profile", "ship", foreign::SMALL]),
@@ -97,8 +92,20 @@ pub(super) fn build(target: &str, folder: &Path, purpose: BuildPurpose) -> Resul
 
 /// Checks that the library compiles for a target.
 pub(crate) fn compiles(target: &str) -> Result {
-    let mut command = foreign::cargo("check", target, foreign::STANDARD);
-    run(command.args(["--package", "siskin-ffi", "--lib"]).envs(OLDEST))
+    run(&mut cargo_for("check", target))
+}
+
+/// Returns `cargo VERB` for the library on a target.
+fn cargo_for(verb: &str, target: &str) -> Command {
+    let mut command = if cfg!(target_os = "macos") {
+        let mut command = cargo(&[verb, "--target", target, "--locked", "--target-dir"]);
+        command.arg(foreign::folder());
+        command
+    } else {
+        foreign::cargo(verb, target, foreign::STANDARD)
+    };
+    command.args(["--package", "siskin-ffi", "--lib"]).envs(OLDEST);
+    command
 }
 
 /// Checks that a library has every function of the header. If unused code is stripped, also checks that it has no
