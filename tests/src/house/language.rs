@@ -1,5 +1,6 @@
 //! Checks the language of code and documents: phrases, and names of types.
 
+use super::rust::word_positions;
 use super::{RustFile, Tree};
 use std::collections::BTreeMap;
 
@@ -35,20 +36,12 @@ pub fn phrases_absent(tree: &Tree) -> Vec<String> {
     for file in tree.files.iter().filter(|file| read(&file.path)) {
         for (index, line) in file.text.lines().enumerate() {
             let line = line.to_lowercase();
-            for phrase in phrases.iter().filter(|phrase| has_words(&line, phrase)) {
+            for phrase in phrases.iter().filter(|phrase| word_positions(&line, phrase).next().is_some()) {
                 breaches.push(format!("{}:{}: `{phrase}`: use the term of the field", file.path, index + 1));
             }
         }
     }
     breaches
-}
-
-fn has_words(line: &str, words: &str) -> bool {
-    let inside = |c: char| c.is_alphanumeric() || c == '_';
-    line.match_indices(words).any(|(at, _)| {
-        !line[..at].chars().next_back().is_some_and(inside)
-            && !line[at + words.len()..].chars().next().is_some_and(inside)
-    })
 }
 
 /// Returns the types with any `pub` visibility whose name another such type has.
