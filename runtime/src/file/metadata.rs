@@ -18,7 +18,7 @@ fn fits(bytes: &[u8]) -> bool {
 pub struct Metadata {
     /// The name of the family that runs it; see [`Family::named`](crate::arch::Family::named).
     pub architecture: String,
-    /// The hyper-parameters, as [`Config::new`](crate::arch::ConfigReader::new) takes them.
+    /// The hyper-parameters, as [`ConfigReader::new`](crate::arch::ConfigReader::new) takes them.
     pub config: Map<String, Value>,
     /// The model's own name, if the source had one.
     pub name: Option<String>,

@@ -24,25 +24,8 @@ const CHECKS: &[(&str, Check)] = &[
     }),
     ("string", |value| matches!(value, TemplateValue::Text(_))),
     ("mapping", |value| matches!(value, TemplateValue::Map(_))),
-    ("sequence", |value| {
-        matches!(
-            value,
-            TemplateValue::Text(_)
-                | TemplateValue::List(_)
-                | TemplateValue::Map(_)
-                | TemplateValue::Undefined(_)
-        )
-    }),
-    ("iterable", |value| {
-        matches!(
-            value,
-            TemplateValue::Text(_)
-                | TemplateValue::List(_)
-                | TemplateValue::Map(_)
-                | TemplateValue::Undefined(_)
-                | TemplateValue::Loop(_)
-        )
-    }),
+    ("sequence", is_sequence),
+    ("iterable", |value| is_sequence(value) || matches!(value, TemplateValue::Loop(_))),
     ("callable", |value| {
         matches!(
             value,
@@ -56,6 +39,13 @@ const CHECKS: &[(&str, Check)] = &[
     ("upper", |value| value.as_text().is_some_and(|text| methods::is_cased(text, char::is_uppercase))),
     ("escaped", |_| false),
 ];
+
+fn is_sequence(value: &TemplateValue) -> bool {
+    matches!(
+        value,
+        TemplateValue::Text(_) | TemplateValue::List(_) | TemplateValue::Map(_) | TemplateValue::Undefined(_)
+    )
+}
 
 /// Tests that compare the value with the argument.
 const COMPARISONS: &[(&str, Comparison)] = &[
