@@ -26,7 +26,7 @@ pub(super) enum Reply<'a> {
 const PANIC: u16 = 999;
 
 #[derive(Serialize)]
-struct ErrorReply<'a> {
+struct ReplyLine<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     id: Option<&'a Id>,
     #[serde(flatten)]
@@ -43,7 +43,7 @@ fn panic<S: Serializer>(message: &str, to: S) -> std::result::Result<S::Ok, S::E
 
 /// Writes a line.
 pub(super) fn tell(id: Option<&Id>, answer: &Reply<'_>) -> Result<()> {
-    let line = serde_json::to_string(&ErrorReply { id, answer });
+    let line = serde_json::to_string(&ReplyLine { id, answer });
     output::line(line.map_err(|error| Error::io("stdout", &error.into()))?)
 }
 
@@ -53,7 +53,7 @@ mod tests {
     use siskin::ErrorKind;
 
     fn line(id: Option<&Id>, answer: &Reply<'_>) -> String {
-        serde_json::to_string(&ErrorReply { id, answer }).unwrap()
+        serde_json::to_string(&ReplyLine { id, answer }).unwrap()
     }
 
     #[test]
