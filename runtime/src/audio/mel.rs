@@ -24,10 +24,10 @@ const MOST_SECONDS: usize = 300;
 /// Computes log-mel features of windows of one length. It holds no state: the same samples give the same features.
 ///
 /// ```
-/// use siskin::audio::{Mel, Sound};
+/// use siskin::audio::{AudioSamples, Mel};
 ///
-/// let sound = Sound::from_pcm16(&[0; 3200], 16_000, 1)?;
-/// let features = Mel::new(80, 30)?.features(&sound.samples, 0);
+/// let audio = AudioSamples::from_pcm16(&[0; 3200], 16_000, 1)?;
+/// let features = Mel::new(80, 30)?.features(&audio.samples, 0);
 /// assert_eq!((features.frames, features.values.len()), (3000, 3000 * 80));
 /// # Ok::<(), siskin::Error>(())
 /// ```

@@ -17,9 +17,9 @@ const MOST_SECTIONS: usize = (TENSOR_ALIGNMENT as usize - HEADER_BYTES) / SECTIO
 /// Only one tensor's chunk is in memory at a time. After an error the writer refuses further calls.
 ///
 /// ```
-/// use siskin::file::{File, Metadata, TensorSpec, Writer};
+/// use siskin::file::{File, FileWriter, Metadata, TensorSpec};
 /// # fn main() -> siskin::Result<()> {
-/// let mut writer = Writer::new(std::io::Cursor::new(Vec::new()))?;
+/// let mut writer = FileWriter::new(std::io::Cursor::new(Vec::new()))?;
 /// let spec = TensorSpec::vector("output_norm.weight", 2);
 /// writer.tensor(&spec, |out| {
 ///     out.write(&1.0f32.to_le_bytes())?;

@@ -42,8 +42,8 @@ pub struct GeneratedText {
 ///
 /// ```no_run
 /// let model = siskin::Model::open("opus-mt-de-en.siskin")?;
-/// let mut writer = model.writer(Default::default())?;
-/// for candidates in writer.translate(&["Guten Morgen.", "Wie geht es dir?"], "de", "en")? {
+/// let mut seq2seq = model.seq2seq(Default::default())?;
+/// for candidates in seq2seq.translate(&["Guten Morgen.", "Wie geht es dir?"], "de", "en")? {
 ///     println!("{}", candidates[0].text);
 /// }
 /// # Ok::<(), siskin::Error>(())

@@ -110,12 +110,12 @@ pub struct Transcript {
 /// Transcribes speech.
 ///
 /// ```no_run
-/// use siskin::audio::Sound;
+/// use siskin::audio::AudioSamples;
 /// use siskin::speech::Transcriber;
 ///
 /// let model = siskin::Model::open("whisper.siskin")?;
-/// let sound = Sound::from_wav(&std::fs::read("talk.wav").unwrap())?;
-/// let transcript = Transcriber::new(&model, None)?.transcribe(&sound, &Default::default())?;
+/// let audio = AudioSamples::from_wav(&std::fs::read("talk.wav").unwrap())?;
+/// let transcript = Transcriber::new(&model, None)?.transcribe(&audio, &Default::default())?;
 /// println!("{}", transcript.text);
 /// # Ok::<(), siskin::Error>(())
 /// ```

@@ -57,10 +57,10 @@ impl Message {
 /// write tools to the prompt in the given order.
 ///
 /// ```
-/// use siskin::template::{Data, Message};
+/// use siskin::template::{Message, TemplateData};
 ///
-/// let messages = Data::from_json(r#"[{"role": "user", "content": "Hi"}]"#)?;
-/// assert_eq!(messages, Data::from(&[Message::new("user", "Hi")]));
+/// let messages = TemplateData::from_json(r#"[{"role": "user", "content": "Hi"}]"#)?;
+/// assert_eq!(messages, TemplateData::from(&[Message::new("user", "Hi")]));
 /// # Ok::<(), siskin::Error>(())
 /// ```
 #[derive(Clone, Debug)]
