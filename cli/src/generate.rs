@@ -2,7 +2,7 @@
 
 use crate::options::OpenArgs;
 use crate::writing::WritingArgs;
-use siskin::{Result, Seq2seqGenerateOptions};
+use siskin::{Result, Seq2SeqGenerateOptions};
 
 /// Generate a continuation of each text, or with an encoder-decoder model, its output for each text
 #[derive(clap::Args)]
@@ -12,5 +12,5 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
-    args.writing.run(open, Seq2seqGenerateOptions::of)
+    args.writing.run(open, Seq2SeqGenerateOptions::of)
 }

@@ -2,7 +2,7 @@
 
 use crate::options::OpenArgs;
 use crate::writing::WritingArgs;
-use siskin::{Result, Seq2seqGenerateOptions};
+use siskin::{Result, Seq2SeqGenerateOptions};
 
 /// Translate each text
 #[derive(clap::Args)]
@@ -19,5 +19,5 @@ pub(crate) struct Args {
 
 pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
     let (from, to) = (args.from.as_deref(), args.to.as_deref());
-    args.writing.run(open, |model| Seq2seqGenerateOptions::translation(model, from, to))
+    args.writing.run(open, |model| Seq2SeqGenerateOptions::translation(model, from, to))
 }

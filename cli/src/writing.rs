@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use siskin::beam_search::{BeamEarlyStopping, SearchOptions};
 use siskin::seq2seq::GeneratedText;
 use siskin::tokenizer::EncodeOptions;
-use siskin::{Error, Model, Result, Seq2seq, Seq2seqGenerateOptions, Seq2seqOptions};
+use siskin::{Error, Model, Result, Seq2Seq, Seq2SeqGenerateOptions, Seq2SeqOptions};
 use std::path::PathBuf;
 
 /// Generation options of these commands.
@@ -131,7 +131,7 @@ impl WritingArgs {
     pub(crate) fn run(
         &self,
         open: &OpenArgs,
-        task: impl FnOnce(&Model) -> Result<Seq2seqGenerateOptions>,
+        task: impl FnOnce(&Model) -> Result<Seq2SeqGenerateOptions>,
     ) -> Result<()> {
         let asks = self.sampler.asks();
         if asks && !self.sample {
@@ -141,7 +141,7 @@ impl WritingArgs {
         }
         let long = self.long.read(0)?;
         let model = open.model(&self.model, &self.model_args)?;
-        let mut writing = Seq2seqGenerateOptions { long, ..task(&model)? };
+        let mut writing = Seq2SeqGenerateOptions { long, ..task(&model)? };
         self.search.over(&model, &mut writing, self.sample || self.sampler.is_greedy())?;
         if self.sample {
             writing.sampler = self.sampler.options()?;
@@ -149,7 +149,7 @@ impl WritingArgs {
         }
         let cache = self.model_args.kv;
         let mut writer =
-            model.seq2seq(Seq2seqOptions { context: self.context, cache, ..Seq2seqOptions::default() })?;
+            model.seq2seq(Seq2SeqOptions { context: self.context, cache, ..Seq2SeqOptions::default() })?;
         self.texts.each_in_silence(open, |first, texts| {
             let all = write(&mut writer, texts, &writing, (first, open))?;
             for (index, candidates) in all.iter().enumerate() {
@@ -165,7 +165,7 @@ impl SearchArgs {
     pub(crate) fn over(
         &self,
         model: &Model,
-        writing: &mut Seq2seqGenerateOptions,
+        writing: &mut Seq2SeqGenerateOptions,
         alone: bool,
     ) -> Result<()> {
         self.search(&mut writing.search, alone)?;
@@ -220,9 +220,9 @@ impl SearchArgs {
 }
 
 fn write(
-    writer: &mut Seq2seq,
+    writer: &mut Seq2Seq,
     texts: &[String],
-    writing: &Seq2seqGenerateOptions,
+    writing: &Seq2SeqGenerateOptions,
     (first, open): (usize, &OpenArgs),
 ) -> Result<Vec<Vec<GeneratedText>>> {
     let bar = Bar::of_texts(open, Some((first + texts.len()) as u64));
@@ -234,9 +234,9 @@ fn write(
 
 /// The JSON output.
 pub(crate) fn values(
-    writer: &mut Seq2seq,
+    writer: &mut Seq2Seq,
     texts: &[String],
-    writing: &Seq2seqGenerateOptions,
+    writing: &Seq2SeqGenerateOptions,
 ) -> Result<Vec<Value>> {
     let all = writer.generate(texts, writing)?;
     Ok(all.iter().enumerate().map(|(index, candidates)| value(index, candidates)).collect())

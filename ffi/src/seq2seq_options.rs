@@ -2,7 +2,7 @@
 
 use std::ffi::c_char;
 
-use siskin::seq2seq::Seq2seqGenerateOptions;
+use siskin::seq2seq::Seq2SeqGenerateOptions;
 
 use crate::arguments::{text, text_or_none, whole};
 use crate::encoder::long;
@@ -17,7 +17,7 @@ pub struct siskin_writing {
 }
 
 impl Handle for siskin_writing {
-    type Inner = Seq2seqGenerateOptions;
+    type Inner = Seq2SeqGenerateOptions;
     type Remote = ();
     const MAGIC: [u8; 8] = *b"SISKwing";
     const NAME: &'static str = "writing";
@@ -36,7 +36,7 @@ pub const SISKIN_WRITING_GROUPS: u32 = 5;
 /// Diverse beam search: the penalty of a group for tokens that other groups chose.
 pub const SISKIN_WRITING_DIVERSITY: u32 = 6;
 
-fn set(writing: &mut Seq2seqGenerateOptions, option: u32, value: f64) -> Outcome {
+fn set(writing: &mut Seq2SeqGenerateOptions, option: u32, value: f64) -> Outcome {
     let search = &mut writing.search;
     match option {
         SISKIN_WRITING_BEAMS => search.beams = whole("value", value)?,
@@ -63,7 +63,7 @@ pub unsafe extern "C" fn siskin_writing_new(
     out: *mut *mut siskin_writing,
 ) -> *mut siskin_error {
     // SAFETY: guaranteed by the caller.
-    unsafe { guard::made(out, || looking(model, |model| Ok((Seq2seqGenerateOptions::of(model)?, ())))) }
+    unsafe { guard::made(out, || looking(model, |model| Ok((Seq2SeqGenerateOptions::of(model)?, ())))) }
 }
 
 /// Creates options for summarization.
@@ -77,7 +77,7 @@ pub unsafe extern "C" fn siskin_writing_new_summary(
     out: *mut *mut siskin_writing,
 ) -> *mut siskin_error {
     // SAFETY: guaranteed by the caller.
-    unsafe { guard::made(out, || looking(model, |model| Ok((Seq2seqGenerateOptions::summary(model)?, ())))) }
+    unsafe { guard::made(out, || looking(model, |model| Ok((Seq2SeqGenerateOptions::summary(model)?, ())))) }
 }
 
 /// Creates options for translation. Languages are given by the model's names for them, or by the language code that
@@ -100,7 +100,7 @@ pub unsafe extern "C" fn siskin_writing_new_translation(
         guard::made(out, || {
             let (from, to) = (text_or_none("from", from, from_length)?, text_or_none("to", to, to_length)?);
             looking(model, |model| {
-                Ok((Seq2seqGenerateOptions::translation(model, from.as_deref(), to.as_deref())?, ()))
+                Ok((Seq2SeqGenerateOptions::translation(model, from.as_deref(), to.as_deref())?, ()))
             })
         })
     }

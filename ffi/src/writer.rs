@@ -2,8 +2,8 @@
 
 use std::ffi::c_char;
 
-use siskin::seq2seq::{GeneratedText, Seq2seqGenerateOptions};
-use siskin::{Seq2seq, Seq2seqOptions};
+use siskin::seq2seq::{GeneratedText, Seq2SeqGenerateOptions};
+use siskin::{Seq2Seq, Seq2SeqOptions};
 
 use crate::arguments::{SizedOutput, place};
 use crate::error::{PendingError, siskin_error};
@@ -28,7 +28,7 @@ impl Handle for siskin_writer {
 
 /// The writer behind a handle, and its last results.
 pub(crate) struct WriterState {
-    writer: Seq2seq,
+    writer: Seq2Seq,
     written: Vec<Vec<GeneratedText>>,
 }
 
@@ -70,10 +70,10 @@ pub unsafe extern "C" fn siskin_writer_new(
     // SAFETY: guaranteed by the caller.
     unsafe {
         guard::made(out, || {
-            let usual = Seq2seqOptions::default();
+            let usual = Seq2SeqOptions::default();
             let rows = if rows == 0 { usual.rows } else { rows };
             let writer =
-                looking(model, |model| Ok(model.seq2seq(Seq2seqOptions { rows, context, ..usual })?))?;
+                looking(model, |model| Ok(model.seq2seq(Seq2SeqOptions { rows, context, ..usual })?))?;
             let remote = Remote::new(writer.stop_handle());
             Ok((WriterState { writer, written: Vec::new() }, remote))
         })
@@ -97,7 +97,7 @@ pub unsafe extern "C" fn siskin_writer_write(
         guard::alone(writer, |state, remote| {
             remote.check()?;
             let writing = match writing.is_null() {
-                true => Seq2seqGenerateOptions::of(state.writer.model())?,
+                true => Seq2SeqGenerateOptions::of(state.writer.model())?,
                 false => looking(writing, |writing| Ok(writing.clone()))?,
             };
             looking(texts, |texts| {

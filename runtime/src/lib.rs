@@ -45,7 +45,7 @@ pub use error::{Error, ErrorKind, Result};
 pub use exec::angles;
 pub use graph::pass::layers::LayerSet;
 pub use model::{ExecutorKind, Model, ModelOptions};
-pub use seq2seq::{Seq2seq, Seq2seqGenerateOptions, Seq2seqOptions};
+pub use seq2seq::{Seq2Seq, Seq2SeqGenerateOptions, Seq2SeqOptions};
 pub use session::{
     FinishReason, GenerateOptions, GeneratedToken, Generation, GenerationStep, Pieces, Session,
     SessionMemory, SessionOptions, StopHandle, Window,

@@ -20,7 +20,7 @@ use crate::governor::Governor;
 use crate::graph::Graph;
 use crate::graph::pass::{self, layers::LayerSet};
 use crate::plan::{Plan, Weights};
-use crate::seq2seq::{Seq2seq, Seq2seqOptions};
+use crate::seq2seq::{Seq2Seq, Seq2SeqOptions};
 use crate::session::{Session, SessionMemory, SessionOptions};
 use crate::template::ChatTemplate;
 use crate::thread_pool;
@@ -448,8 +448,8 @@ impl Model {
     }
 
     /// Creates a sequence-to-sequence generator.
-    pub fn seq2seq(&self, options: Seq2seqOptions) -> Result<Seq2seq> {
-        Seq2seq::new(self.clone(), options)
+    pub fn seq2seq(&self, options: Seq2SeqOptions) -> Result<Seq2Seq> {
+        Seq2Seq::new(self.clone(), options)
     }
 
     /// Creates an encoder for whole sequences.

@@ -11,7 +11,7 @@ use siskin::file::File;
 use siskin::sample::SamplerOptions;
 use siskin::seq2seq::GeneratedText;
 use siskin::{
-    CpuFeatures, ErrorKind, ExecutorKind, Model, Seq2seqGenerateOptions, Seq2seqOptions, SessionOptions,
+    CpuFeatures, ErrorKind, ExecutorKind, Model, Seq2SeqGenerateOptions, Seq2SeqOptions, SessionOptions,
 };
 use siskin_convert::{OpenOptions, PackedCache, open_any};
 use siskin_tests::golden::model;
@@ -106,13 +106,13 @@ fn texts_together_are_written_as_each_alone() {
         let mut first: Vec<Vec<Vec<GeneratedText>>> = Vec::new();
         for (threads, rows, batch) in [(1, 1, 1), (2, 40, 64), (2, 7, 1000)] {
             let model = opened(&file, threads);
-            let options = Seq2seqOptions { rows, batch, context: 48, ..Seq2seqOptions::default() };
+            let options = Seq2SeqOptions { rows, batch, context: 48, ..Seq2SeqOptions::default() };
             let mut writer = model.seq2seq(options).expect("a writer opens");
             for (index, case) in cases.iter().enumerate() {
-                let writing = Seq2seqGenerateOptions {
+                let writing = Seq2SeqGenerateOptions {
                     search: case.options.clone(),
                     around: around.clone(),
-                    ..Seq2seqGenerateOptions::default()
+                    ..Seq2SeqGenerateOptions::default()
                 };
                 let written = writer.generate(&texts, &writing).expect("texts are written");
                 assert!(!differs(&found(&written[index]), &case.found), "{name}, case {index}: {written:?}");
@@ -133,15 +133,15 @@ fn drawn_texts_are_the_same_for_a_seed_wherever_they_stand() {
     let model = opened(&file, 2);
     let search = SearchOptions { beams: 1, best: 3, max_tokens: 8, ..SearchOptions::default() };
     let sampler = SamplerOptions { seed: 5, ..SamplerOptions::default() };
-    let writing = Seq2seqGenerateOptions { search, sampler, ..Seq2seqGenerateOptions::default() };
-    let mut writer = model.seq2seq(Seq2seqOptions { rows: 7, ..Seq2seqOptions::default() }).unwrap();
+    let writing = Seq2SeqGenerateOptions { search, sampler, ..Seq2SeqGenerateOptions::default() };
+    let mut writer = model.seq2seq(Seq2SeqOptions { rows: 7, ..Seq2SeqOptions::default() }).unwrap();
     let texts = ["t4 t5 t6", "t9", "t30 t31 t32 t33", "t9"];
     let all = writer.generate(&texts, &writing).unwrap();
     assert_eq!(all[1], all[3]);
     assert_ne!(all[0], all[1]);
     assert!(all[0][0] != all[0][1] && all[0].len() == 3, "each has a seed of its own");
     assert_eq!(writer.generate(&texts[..1], &writing).unwrap()[0], all[0]);
-    let greedy = Seq2seqGenerateOptions { sampler: SamplerOptions::greedy(), ..writing };
+    let greedy = Seq2SeqGenerateOptions { sampler: SamplerOptions::greedy(), ..writing };
     assert_eq!(writer.generate(&texts, &greedy).unwrap_err().kind(), ErrorKind::Argument);
 }
 
@@ -150,25 +150,25 @@ fn long_texts_are_refused_cut_or_read_in_parts() {
     let file = spelled("long", "golden-texts/bart", &[], &json!({}));
     let model = opened(&file, 2);
     let search = SearchOptions { beams: 2, max_tokens: 5, ..SearchOptions::default() };
-    let mut writing = Seq2seqGenerateOptions {
+    let mut writing = Seq2SeqGenerateOptions {
         search,
         around: Some((vec![0], vec![2])),
-        ..Seq2seqGenerateOptions::default()
+        ..Seq2SeqGenerateOptions::default()
     };
-    let mut writer = model.seq2seq(Seq2seqOptions { source: 8, ..Seq2seqOptions::default() }).unwrap();
+    let mut writer = model.seq2seq(Seq2SeqOptions { source: 8, ..Seq2SeqOptions::default() }).unwrap();
     let ids: Vec<u32> = (10..25).collect();
     let texts = [text(&ids)];
     let error = writer.generate(&texts, &writing).unwrap_err();
     assert_eq!((error.kind(), error.place()), (ErrorKind::TooLong, "text 0: text"));
-    let parts = |writer: &mut siskin::Seq2seq, writing: &Seq2seqGenerateOptions, parts: &[&[u32]]| {
+    let parts = |writer: &mut siskin::Seq2Seq, writing: &Seq2SeqGenerateOptions, parts: &[&[u32]]| {
         let texts: Vec<String> = parts.iter().map(|ids| text(ids)).collect();
         let all = writer
-            .generate(&texts, &Seq2seqGenerateOptions { long: LongTextMode::Refuse, ..writing.clone() })
+            .generate(&texts, &Seq2SeqGenerateOptions { long: LongTextMode::Refuse, ..writing.clone() })
             .unwrap();
         let tokens: Vec<u32> = all.iter().flat_map(|one| one[0].tokens.clone()).collect();
         (tokens, all.iter().map(|one| &*one[0].text).collect::<Vec<_>>().join(" "))
     };
-    let got = |writer: &mut siskin::Seq2seq, writing: &Seq2seqGenerateOptions| {
+    let got = |writer: &mut siskin::Seq2Seq, writing: &Seq2SeqGenerateOptions| {
         let one = writer.generate(&texts, writing).unwrap().remove(0).remove(0);
         (one.tokens, one.text)
     };
@@ -190,35 +190,35 @@ fn long_texts_are_refused_cut_or_read_in_parts() {
 fn languages_are_told_as_each_family_was_taught() {
     let words = &[(3, "__de__"), (4, "__en__"), (2, "</s>")];
     let m2m = opened(&spelled("m2m", "golden-texts/m2m", words, &json!({})), 2);
-    let writing = Seq2seqGenerateOptions::translation(&m2m, Some("de"), Some("en")).unwrap();
+    let writing = Seq2SeqGenerateOptions::translation(&m2m, Some("de"), Some("en")).unwrap();
     assert_eq!(writing.around, Some((vec![3], vec![2])));
     assert_eq!(writing.search.rules.forced_first, Some(4));
     assert_eq!(
-        Seq2seqGenerateOptions::translation(&m2m, Some("de"), Some("fr")).unwrap_err().kind(),
+        Seq2SeqGenerateOptions::translation(&m2m, Some("de"), Some("fr")).unwrap_err().kind(),
         ErrorKind::Argument
     );
     assert_eq!(
-        Seq2seqGenerateOptions::translation(&m2m, None, Some("en")).unwrap_err().kind(),
+        Seq2SeqGenerateOptions::translation(&m2m, None, Some("en")).unwrap_err().kind(),
         ErrorKind::Argument
     );
-    let mut writer = m2m.seq2seq(Seq2seqOptions::default()).unwrap();
+    let mut writer = m2m.seq2seq(Seq2SeqOptions::default()).unwrap();
     let texts = writer.translate(&["t9 t10", "t11"], "de", "en").unwrap();
     assert!(texts.iter().all(|candidates| candidates[0].tokens[0] == 4));
 
     let words = &[(3, "de_DE"), (4, "en_XX"), (2, "</s>")];
     let fifty = opened(&spelled("mbart50", "golden-texts/mbart", words, &json!({})), 2);
-    let writing = Seq2seqGenerateOptions::translation(&fifty, Some("de"), Some("en_XX")).unwrap();
+    let writing = Seq2SeqGenerateOptions::translation(&fifty, Some("de"), Some("en_XX")).unwrap();
     assert_eq!((writing.around, writing.search.rules.forced_first), (Some((vec![3], vec![2])), Some(4)));
     let first = spelled("mbart", "golden-texts/mbart", words, &json!({"decoder_start_token_id": 4}));
-    let writing = Seq2seqGenerateOptions::translation(&opened(&first, 1), Some("de"), Some("en")).unwrap();
+    let writing = Seq2SeqGenerateOptions::translation(&opened(&first, 1), Some("de"), Some("en")).unwrap();
     assert_eq!((writing.around, writing.start), (Some((vec![], vec![2, 3])), vec![4]));
 
     let words = &[(3, ">>deu<<"), (4, ">>nld<<"), (0, "</s>")];
     let many = opened(&spelled("marian-many", "golden-texts/marian", words, &json!({})), 2);
-    let writing = Seq2seqGenerateOptions::translation(&many, None, Some("deu")).unwrap();
+    let writing = Seq2SeqGenerateOptions::translation(&many, None, Some("deu")).unwrap();
     assert_eq!(writing.around.map(|around| around.0), Some(vec![3]));
     let one = opened(&spelled("marian", "golden-texts/marian", &[], &json!({})), 2);
-    assert_eq!(Seq2seqGenerateOptions::translation(&one, None, None).unwrap().around, None);
+    assert_eq!(Seq2SeqGenerateOptions::translation(&one, None, None).unwrap().around, None);
 }
 
 #[test]
@@ -228,14 +228,14 @@ fn tasks_bring_their_prefix_and_their_settings() {
             "max_length": 200, "no_repeat_ngram_size": 3, "prefix": "summarize: "},
         "translation_en_to_de": {"num_beams": 3, "prefix": "translate English to German: "}}});
     let t5 = opened(&spelled("t5-tasks", "golden-texts/t5", &[], &tasks), 2);
-    let summary = Seq2seqGenerateOptions::summary(&t5).unwrap();
+    let summary = Seq2SeqGenerateOptions::summary(&t5).unwrap();
     assert_eq!(summary.before, "summarize: ");
     let SearchOptions { beams, length_penalty, max_tokens, rules, .. } = &summary.search;
     assert_eq!((*beams, *length_penalty, *max_tokens), (4, 2.0, 199));
     assert_eq!((rules.min_length, rules.no_repeat, &rules.ends), (30, 3, &vec![1]));
-    let writing = Seq2seqGenerateOptions::translation(&t5, Some("en"), Some("de")).unwrap();
+    let writing = Seq2SeqGenerateOptions::translation(&t5, Some("en"), Some("de")).unwrap();
     assert_eq!((&*writing.before, writing.search.beams), ("translate English to German: ", 3));
-    let writing = Seq2seqGenerateOptions::translation(&t5, Some("de"), Some("Dutch")).unwrap();
+    let writing = Seq2SeqGenerateOptions::translation(&t5, Some("de"), Some("Dutch")).unwrap();
     assert_eq!((&*writing.before, writing.search.beams), ("translate German to Dutch: ", 1));
 }
 
@@ -262,8 +262,8 @@ fn what_cannot_be_searched_is_refused() {
         assert_eq!(kind(&mut session, &wrong), ErrorKind::Argument, "{wrong:?}");
     }
     assert_eq!(session.position(), 2, "a search leaves the session as it was");
-    let mut writer = model.seq2seq(Seq2seqOptions { context: 8, ..Seq2seqOptions::default() }).unwrap();
-    let writing = Seq2seqGenerateOptions { search: fine, ..Seq2seqGenerateOptions::default() };
+    let mut writer = model.seq2seq(Seq2SeqOptions { context: 8, ..Seq2SeqOptions::default() }).unwrap();
+    let writing = Seq2SeqGenerateOptions { search: fine, ..Seq2SeqGenerateOptions::default() };
     let long = text(&(10..18).collect::<Vec<_>>());
     assert_eq!(writer.generate(&[long], &writing).unwrap_err().kind(), ErrorKind::TooLong);
     assert_eq!(writer.generate(&[""], &writing).unwrap_err().kind(), ErrorKind::Argument);
@@ -273,8 +273,8 @@ fn what_cannot_be_searched_is_refused() {
 #[test]
 fn what_would_have_no_effect_is_refused() {
     let model = opened(&spelled("effects", "golden-texts/bart", &[], &json!({})), 1);
-    let mut writer = model.seq2seq(Seq2seqOptions::default()).unwrap();
-    let mut place = |writing: &Seq2seqGenerateOptions| {
+    let mut writer = model.seq2seq(Seq2SeqOptions::default()).unwrap();
+    let mut place = |writing: &Seq2SeqGenerateOptions| {
         let error = writer.generate(&["t4 t5"], writing).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Argument, "{error}");
         error.place().to_owned()
@@ -318,34 +318,34 @@ fn what_would_have_no_effect_is_refused() {
             "forced_first",
         ),
     ] {
-        let writing = Seq2seqGenerateOptions { search: search.clone(), ..Seq2seqGenerateOptions::default() };
+        let writing = Seq2SeqGenerateOptions { search: search.clone(), ..Seq2SeqGenerateOptions::default() };
         assert_eq!(place(&writing), want, "{search:?}");
         let one = SearchOptions { beams: search.beams.min(1), ..search.clone() };
         if search.rules != siskin::logits_processors::LogitsProcessorOptions::default() {
             assert_eq!(
-                place(&Seq2seqGenerateOptions { search: one, ..Seq2seqGenerateOptions::default() }),
+                place(&Seq2SeqGenerateOptions { search: one, ..Seq2SeqGenerateOptions::default() }),
                 want,
                 "{search:?}"
             );
         }
     }
     let search = SearchOptions { beams: 2, ..Default::default() };
-    let writing = Seq2seqGenerateOptions {
+    let writing = Seq2SeqGenerateOptions {
         search,
         sampler: SamplerOptions::default(),
-        ..Seq2seqGenerateOptions::default()
+        ..Seq2SeqGenerateOptions::default()
     };
     assert_eq!(place(&writing), "sampler");
     let search = SearchOptions { beams: 1, best: 5000, ..Default::default() };
-    let writing = Seq2seqGenerateOptions {
+    let writing = Seq2SeqGenerateOptions {
         search,
         sampler: SamplerOptions::default(),
-        ..Seq2seqGenerateOptions::default()
+        ..Seq2SeqGenerateOptions::default()
     };
     assert_eq!(place(&writing), "best");
     // Settings for tokens outside the vocabulary are ignored.
     let config = json!({"suppress_tokens": [5, far], "bad_words_ids": [[far], [6]]});
-    let rules = Seq2seqGenerateOptions::of(&opened(&spelled("absent", "golden-texts/bart", &[], &config), 1))
+    let rules = Seq2SeqGenerateOptions::of(&opened(&spelled("absent", "golden-texts/bart", &[], &config), 1))
         .unwrap()
         .search
         .rules;
@@ -356,12 +356,12 @@ fn what_would_have_no_effect_is_refused() {
 fn parts_of_a_long_text_give_the_likeliest_wholes() {
     let model = opened(&spelled("wholes", "golden-texts/bart", &[], &json!({})), 2);
     let search = SearchOptions { beams: 3, best: 3, max_tokens: 5, ..SearchOptions::default() };
-    let mut writing = Seq2seqGenerateOptions {
+    let mut writing = Seq2SeqGenerateOptions {
         search,
         around: Some((vec![0], vec![2])),
-        ..Seq2seqGenerateOptions::default()
+        ..Seq2SeqGenerateOptions::default()
     };
-    let mut writer = model.seq2seq(Seq2seqOptions { source: 8, ..Seq2seqOptions::default() }).unwrap();
+    let mut writer = model.seq2seq(Seq2SeqOptions { source: 8, ..Seq2SeqOptions::default() }).unwrap();
     let ids: Vec<u32> = (10..22).collect();
     let parts = writer.generate(&[text(&ids[..6]), text(&ids[6..])], &writing).unwrap();
     let mut want: Vec<f64> =
@@ -386,16 +386,16 @@ fn a_session_reads_its_prompt_where_the_model_has_an_encoder() {
     };
     let (first, second) = (say("t9 t10 t11"), say("t40"));
     assert_eq!(say("t9 t10 t11"), first, "what was read before is forgotten");
-    let mut writer = model.seq2seq(Seq2seqOptions { context: 48, ..Seq2seqOptions::default() }).unwrap();
+    let mut writer = model.seq2seq(Seq2SeqOptions { context: 48, ..Seq2SeqOptions::default() }).unwrap();
     let search =
-        SearchOptions { beams: 1, max_tokens: 6, ..Seq2seqGenerateOptions::of(&model).unwrap().search };
+        SearchOptions { beams: 1, max_tokens: 6, ..Seq2SeqGenerateOptions::of(&model).unwrap().search };
     let rules = siskin::logits_processors::LogitsProcessorOptions {
         ends: search.rules.ends.clone(),
         ..Default::default()
     };
-    let writing = Seq2seqGenerateOptions {
+    let writing = Seq2SeqGenerateOptions {
         search: SearchOptions { rules, ..search },
-        ..Seq2seqGenerateOptions::default()
+        ..Seq2SeqGenerateOptions::default()
     };
     let all = writer.generate(&["t9 t10 t11", "t40"], &writing).unwrap();
     let squeeze = |text: &str| text.split_whitespace().collect::<String>();

@@ -101,7 +101,7 @@ pub(super) enum RequestKind {
     Stats,
 }
 
-/// Seq2seq tasks and text continuation.
+/// Seq2Seq tasks and text continuation.
 pub(super) enum RequestTask {
     Generate,
     Translate { from: Option<String>, to: Option<String> },

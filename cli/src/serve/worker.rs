@@ -12,7 +12,7 @@ use siskin::logits_processors::LogitsProcessorOptions;
 use siskin::speech::Transcriber;
 use siskin::{
     Encoder, EncoderOptions, Error, ErrorKind, FinishReason, GenerateOptions, Generation, Model, Result,
-    Seq2seq, Seq2seqGenerateOptions, Seq2seqOptions, Session,
+    Seq2Seq, Seq2SeqGenerateOptions, Seq2SeqOptions, Session,
 };
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Instant;
@@ -34,7 +34,7 @@ struct Made {
     /// Encoder without the model's head, for embeddings.
     bare: Option<Encoder>,
     encoder: Option<Encoder>,
-    writer: Option<Seq2seq>,
+    writer: Option<Seq2Seq>,
     transcriber: Option<Transcriber>,
 }
 
@@ -132,13 +132,13 @@ impl<'a> ModelState<'a> {
             RequestKind::FillMask { texts, top } => fill_mask::values(self.encoder(true)?, &texts, top)?,
             RequestKind::Write { texts, task, search, long } => {
                 let writing = match &task {
-                    RequestTask::Generate => Seq2seqGenerateOptions::of(&self.model),
+                    RequestTask::Generate => Seq2SeqGenerateOptions::of(&self.model),
                     RequestTask::Translate { from, to } => {
-                        Seq2seqGenerateOptions::translation(&self.model, from.as_deref(), to.as_deref())
+                        Seq2SeqGenerateOptions::translation(&self.model, from.as_deref(), to.as_deref())
                     }
-                    RequestTask::Summarize => Seq2seqGenerateOptions::summary(&self.model),
+                    RequestTask::Summarize => Seq2SeqGenerateOptions::summary(&self.model),
                 };
-                let mut writing = Seq2seqGenerateOptions { long, ..writing? };
+                let mut writing = Seq2SeqGenerateOptions { long, ..writing? };
                 search.over(&self.model, &mut writing, false)?;
                 writing::values(self.writer()?, &texts, &writing)?
             }
@@ -190,12 +190,12 @@ impl<'a> ModelState<'a> {
         Ok(place.insert(encoder))
     }
 
-    fn writer(&mut self) -> Result<&mut Seq2seq> {
+    fn writer(&mut self) -> Result<&mut Seq2Seq> {
         let writer = match self.made.writer.take() {
             Some(writer) => writer,
             None => {
                 let (context, cache) = (self.args.context.context, self.args.model_args.kv);
-                self.model.seq2seq(Seq2seqOptions { context, cache, ..Seq2seqOptions::default() })?
+                self.model.seq2seq(Seq2SeqOptions { context, cache, ..Seq2SeqOptions::default() })?
             }
         };
         self.desk.stoppable(writer.stop_handle());

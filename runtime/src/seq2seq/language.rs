@@ -1,6 +1,6 @@
 //! How languages are passed to translation models: by a task name or by language tokens.
 
-use super::Seq2seqGenerateOptions;
+use super::Seq2SeqGenerateOptions;
 use crate::arch::ConfigReader;
 use crate::logits_processors::of::tokens;
 use crate::model::Model;
@@ -16,7 +16,7 @@ const MOST_LISTED: usize = 200;
 /// How language tokens are spelled: around a code, or as a code followed by more.
 const SPELLINGS: &[(&str, &str)] = &[("", ""), ("__", "__"), (">>", "<<"), ("<2", ">")];
 
-impl Seq2seqGenerateOptions {
+impl Seq2SeqGenerateOptions {
     /// Returns the options for a translation. Languages are given by the model's own names (`de_DE`, `deu_Latn`,
     /// `German`), or by the code that such a name begins with. Models of a single language pair need none.
     ///
@@ -49,13 +49,13 @@ fn by_name(
     tokenizer: &Tokenizer,
     from: Option<&str>,
     to: Option<&str>,
-) -> Result<Seq2seqGenerateOptions> {
+) -> Result<Seq2SeqGenerateOptions> {
     let to = needed("to", to)?;
     if tokenizer.token_to_id(format!("<2{to}>").as_bytes()).is_some() {
         return by_first_token(model, tokenizer, Some(to));
     }
     let from = needed("from", from)?;
-    let writing = Seq2seqGenerateOptions::task(model, &[&format!("translation_{from}_to_{to}")])?;
+    let writing = Seq2SeqGenerateOptions::task(model, &[&format!("translation_{from}_to_{to}")])?;
     if !writing.before.is_empty() {
         return Ok(writing);
     }
@@ -63,20 +63,20 @@ fn by_name(
         let known = NAMES.iter().find(|(known, _)| *known == code);
         known.map_or_else(|| code.to_owned(), |(_, name)| (*name).to_owned())
     };
-    Ok(Seq2seqGenerateOptions { before: format!("translate {} to {}: ", name(from), name(to)), ..writing })
+    Ok(Seq2SeqGenerateOptions { before: format!("translate {} to {}: ", name(from), name(to)), ..writing })
 }
 
 /// Returns the options for Marian and others: a token of the target language precedes the text, if the model has
 /// such tokens.
-fn by_first_token(model: &Model, tokenizer: &Tokenizer, to: Option<&str>) -> Result<Seq2seqGenerateOptions> {
-    let writing = Seq2seqGenerateOptions::task(model, &["translation"])?;
+fn by_first_token(model: &Model, tokenizer: &Tokenizer, to: Option<&str>) -> Result<Seq2SeqGenerateOptions> {
+    let writing = Seq2SeqGenerateOptions::task(model, &["translation"])?;
     let known = languages(tokenizer, &|text| between(text, ">>", "<<").or(between(text, "<2", ">")));
     if known.is_empty() {
         return Ok(writing);
     }
     let id = language(tokenizer, "to", needed("to", to)?, &known)?;
     let end = tokenizer.eos().filter(|_| tokenizer.add_eos() || adds_end(tokenizer));
-    Ok(Seq2seqGenerateOptions { around: Some((vec![id], end.into_iter().collect())), ..writing })
+    Ok(Seq2SeqGenerateOptions { around: Some((vec![id], end.into_iter().collect())), ..writing })
 }
 
 /// Returns whether the tokenizer appends its EOS token.
@@ -93,8 +93,8 @@ fn by_tokens(
     tokenizer: &Tokenizer,
     from: Option<&str>,
     to: Option<&str>,
-) -> Result<Seq2seqGenerateOptions> {
-    let mut writing = Seq2seqGenerateOptions::task(model, &["translation"])?;
+) -> Result<Seq2SeqGenerateOptions> {
+    let mut writing = Seq2SeqGenerateOptions::task(model, &["translation"])?;
     let known =
         languages(tokenizer, &|text| between(text, "__", "__").or(Some(text).filter(|text| is_code(text))));
     let from = language(tokenizer, "from", needed("from", from)?, &known)?;

@@ -1,6 +1,6 @@
-//! Seq2seq: translations, summaries and continuations of many texts at once, returned in their order.
+//! Seq2Seq: translations, summaries and continuations of many texts at once, returned in their order.
 //!
-//! A [`Seq2seq`] tokenizes texts, encodes those of similar length together if the model has an encoder, and decodes all
+//! A [`Seq2Seq`] tokenizes texts, encodes those of similar length together if the model has an encoder, and decodes all
 //! of them in one batch; when a text is finished, the next one takes its place (continuous batching).
 
 mod join;
@@ -10,7 +10,7 @@ mod run;
 mod source;
 mod start;
 
-pub use options::{Seq2seqGenerateOptions, Seq2seqOptions};
+pub use options::{Seq2SeqGenerateOptions, Seq2SeqOptions};
 pub(crate) use start::start_tokens;
 
 use crate::beam_search::FinishedHypothesis;
@@ -20,7 +20,7 @@ use crate::model::Model;
 use crate::session::StopHandle;
 use crate::tokenizer::DecodeOptions;
 use crate::{Error, ErrorKind, Result};
-use run::Seq2seqInput;
+use run::Seq2SeqInput;
 
 /// The maximum number of rows per batch that a caller may set: sizes computed from it do not overflow.
 const MOST_ROWS: usize = 1 << 20;
@@ -48,22 +48,22 @@ pub struct GeneratedText {
 /// }
 /// # Ok::<(), siskin::Error>(())
 /// ```
-pub struct Seq2seq {
+pub struct Seq2Seq {
     model: Model,
-    options: Seq2seqOptions,
+    options: Seq2SeqOptions,
     context: Option<Context>,
     stop: StopHandle,
 }
 
-impl Seq2seq {
-    pub(crate) fn new(model: Model, options: Seq2seqOptions) -> Result<Self> {
+impl Seq2Seq {
+    pub(crate) fn new(model: Model, options: Seq2SeqOptions) -> Result<Self> {
         if model.graphs().decoder.is_none() {
             let message = "it reads whole texts and does not write; use an encoder";
             return Err(Error::unsupported("model", message));
         }
         model.check_backend(options.cache, None)?;
         model.tokenizer()?;
-        let options = Seq2seqOptions { batch: options.batch.clamp(1, MOST_ROWS), ..options };
+        let options = Seq2SeqOptions { batch: options.batch.clamp(1, MOST_ROWS), ..options };
         Ok(Self { model, options, context: None, stop: StopHandle::new() })
     }
 
@@ -82,7 +82,7 @@ impl Seq2seq {
     pub fn generate<T: AsRef<str>>(
         &mut self,
         texts: &[T],
-        writing: &Seq2seqGenerateOptions,
+        writing: &Seq2SeqGenerateOptions,
     ) -> Result<Vec<Vec<GeneratedText>>> {
         self.generate_with(texts, writing, &mut |_| Ok(()))
     }
@@ -94,21 +94,21 @@ impl Seq2seq {
         from: &str,
         to: &str,
     ) -> Result<Vec<Vec<GeneratedText>>> {
-        let writing = Seq2seqGenerateOptions::translation(&self.model, Some(from), Some(to))?;
+        let writing = Seq2SeqGenerateOptions::translation(&self.model, Some(from), Some(to))?;
         self.generate(texts, &writing)
     }
 
     /// Summarizes texts.
     pub fn summarize<T: AsRef<str>>(&mut self, texts: &[T]) -> Result<Vec<Vec<GeneratedText>>> {
-        let writing = Seq2seqGenerateOptions::summary(&self.model)?;
+        let writing = Seq2SeqGenerateOptions::summary(&self.model)?;
         self.generate(texts, &writing)
     }
 
-    /// Like [`Seq2seq::generate`]; calls `each` with the number of finished texts whenever one finishes.
+    /// Like [`Seq2Seq::generate`]; calls `each` with the number of finished texts whenever one finishes.
     pub fn generate_with<T: AsRef<str>>(
         &mut self,
         texts: &[T],
-        writing: &Seq2seqGenerateOptions,
+        writing: &Seq2SeqGenerateOptions,
         each: &mut dyn FnMut(usize) -> Result<()>,
     ) -> Result<Vec<Vec<GeneratedText>>> {
         writing.validate()?;
@@ -141,24 +141,24 @@ impl Seq2seq {
     }
 
     /// Returns the model inputs for a source.
-    fn job(&self, source: Vec<u32>, writing: &Seq2seqGenerateOptions) -> Result<Seq2seqInput> {
+    fn job(&self, source: Vec<u32>, writing: &Seq2SeqGenerateOptions) -> Result<Seq2SeqInput> {
         let most = writing.search.max_tokens;
         if self.model.graphs().encoder.is_none() {
             let prompt = [source, writing.prefix.clone()].concat();
-            return Ok(Seq2seqInput { source: Vec::new(), prompt, most });
+            return Ok(Seq2SeqInput { source: Vec::new(), prompt, most });
         }
         let start = match writing.start.is_empty() {
             true => start_tokens(&self.model)?,
             false => writing.start.clone(),
         };
-        Ok(Seq2seqInput { source, prompt: [start, writing.prefix.clone()].concat(), most })
+        Ok(Seq2SeqInput { source, prompt: [start, writing.prefix.clone()].concat(), most })
     }
 
     /// Decodes a hypothesis to text.
     fn candidate(
         &self,
         FinishedHypothesis { tokens, score }: FinishedHypothesis,
-        writing: &Seq2seqGenerateOptions,
+        writing: &Seq2SeqGenerateOptions,
     ) -> Result<GeneratedText> {
         let ended = tokens.last().is_some_and(|last| writing.search.rules.ends.contains(last));
         let tokens = [writing.prefix.as_slice(), &tokens].concat();
@@ -172,7 +172,7 @@ impl Seq2seq {
     }
 
     /// Returns the sources of a text: one, unless it is too long.
-    fn sources(&self, text: &str, writing: &Seq2seqGenerateOptions) -> Result<Vec<Vec<u32>>> {
+    fn sources(&self, text: &str, writing: &Seq2SeqGenerateOptions) -> Result<Vec<Vec<u32>>> {
         let reads = self.model.graphs().encoder.is_some();
         if !reads && matches!(writing.long, LongTextMode::Window { .. }) {
             let message = "the model writes on from a text as a whole; refuse or cut texts that are too long";

@@ -13,9 +13,9 @@ use crate::sample::SamplerOptions;
 use crate::session::SessionOptions;
 use crate::{Error, Result};
 
-/// Options for opening a [`Seq2seq`](super::Seq2seq).
+/// Options for opening a [`Seq2Seq`](super::Seq2Seq).
 #[derive(Clone, Copy, Debug)]
-pub struct Seq2seqOptions {
+pub struct Seq2SeqOptions {
     /// The maximum number of beams of all texts that are decoded at the same time; a text with more beams enlarges it.
     pub rows: usize,
     /// The maximum number of source tokens per encoder batch; a longer text enlarges it.
@@ -28,7 +28,7 @@ pub struct Seq2seqOptions {
     pub cache: Option<CacheType>,
 }
 
-impl Default for Seq2seqOptions {
+impl Default for Seq2SeqOptions {
     fn default() -> Self {
         Self { rows: 32, batch: 512, source: 0, context: 0, cache: None }
     }
@@ -36,7 +36,7 @@ impl Default for Seq2seqOptions {
 
 /// Options of the generated texts.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Seq2seqGenerateOptions {
+pub struct Seq2SeqGenerateOptions {
     /// Beams, logits processors and lengths. With one beam, tokens are chosen by the sampler, and `best` is the number
     /// of texts that are sampled per source; there must be one group then.
     pub search: SearchOptions,
@@ -57,7 +57,7 @@ pub struct Seq2seqGenerateOptions {
     pub long: LongTextMode,
 }
 
-impl Default for Seq2seqGenerateOptions {
+impl Default for Seq2SeqGenerateOptions {
     fn default() -> Self {
         Self {
             search: SearchOptions { beams: 1, ..SearchOptions::default() },
@@ -72,7 +72,7 @@ impl Default for Seq2seqGenerateOptions {
     }
 }
 
-impl Seq2seqGenerateOptions {
+impl Seq2SeqGenerateOptions {
     /// Returns the options of the model's generation config; greedy if it has none.
     pub fn of(model: &Model) -> Result<Self> {
         Self::read(&model.config_reader(), model)

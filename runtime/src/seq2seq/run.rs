@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Seq2seq, Seq2seqGenerateOptions};
+use super::{Seq2Seq, Seq2SeqGenerateOptions};
 use crate::beam_search::{
     BeamSearch, BeamSettings, Beams, FinishedHypothesis, SampledTexts, SamplingSettings, feed,
 };
@@ -20,7 +20,7 @@ const LEAST_LEFT: usize = 1;
 const LOGIT_BYTES: usize = 64 << 20;
 
 /// The model inputs of one text.
-pub(super) struct Seq2seqInput {
+pub(super) struct Seq2SeqInput {
     /// The encoder input; empty for decoder-only models.
     pub source: Vec<u32>,
     /// The tokens that the decoder starts with.
@@ -72,7 +72,7 @@ impl Task {
     }
 }
 
-impl Seq2seq {
+impl Seq2Seq {
     /// Returns the maximum number of tokens of a source.
     pub(super) fn most_source(&self) -> usize {
         let own = self.model.config().text;
@@ -86,7 +86,7 @@ impl Seq2seq {
     }
 
     /// Returns the maximum number of tokens of a prompt that is continued.
-    pub(super) fn most_prompt(&self, writing: &Seq2seqGenerateOptions) -> usize {
+    pub(super) fn most_prompt(&self, writing: &Seq2SeqGenerateOptions) -> usize {
         let context = self.most_context();
         let left = match writing.search.max_tokens {
             usize::MAX => LEAST_LEFT,
@@ -100,8 +100,8 @@ impl Seq2seq {
     /// hypotheses when it finishes.
     pub(super) fn run(
         &mut self,
-        jobs: &[Seq2seqInput],
-        writing: &Seq2seqGenerateOptions,
+        jobs: &[Seq2SeqInput],
+        writing: &Seq2SeqGenerateOptions,
         each: &mut dyn FnMut(usize, Vec<FinishedHypothesis>) -> Result<()>,
     ) -> Result<()> {
         if jobs.is_empty() {
@@ -118,7 +118,7 @@ impl Seq2seq {
         Ok(())
     }
 
-    fn manner(&self, writing: &Seq2seqGenerateOptions) -> Result<DecodingMethod> {
+    fn manner(&self, writing: &Seq2SeqGenerateOptions) -> Result<DecodingMethod> {
         let choices = self.model.choices();
         let search = &writing.search;
         if search.beams > 1 {
@@ -130,8 +130,8 @@ impl Seq2seq {
     }
 
     /// Creates a context for these jobs if necessary; returns the number of rows per batch.
-    fn make_room(&mut self, jobs: &[Seq2seqInput], width: usize) -> Result<usize> {
-        let longest = |length: &dyn Fn(&Seq2seqInput) -> usize| jobs.iter().map(length).max().unwrap_or(0);
+    fn make_room(&mut self, jobs: &[Seq2SeqInput], width: usize) -> Result<usize> {
+        let longest = |length: &dyn Fn(&Seq2SeqInput) -> usize| jobs.iter().map(length).max().unwrap_or(0);
         let prompt = longest(&|job| job.prompt.len());
         let context = longest(&|job| job.prompt.len().saturating_add(job.most)).min(self.most_context());
         if prompt > context || prompt == 0 {
@@ -169,7 +169,7 @@ impl Seq2seq {
 
 /// The waiting and running jobs of a call.
 struct Flow<'a> {
-    jobs: &'a [Seq2seqInput],
+    jobs: &'a [Seq2SeqInput],
     manner: DecodingMethod,
     batch: usize,
     scratch: Vec<f32>,

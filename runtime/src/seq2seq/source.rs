@@ -1,6 +1,6 @@
 //! From texts to encoder input: whole, or in parts that end at sentence boundaries.
 
-use super::Seq2seqGenerateOptions;
+use super::Seq2SeqGenerateOptions;
 use crate::encoder::LongTextMode;
 use crate::tokenizer::{EncodeOptions, Tokenizer};
 use crate::{Error, ErrorKind, Result};
@@ -9,7 +9,7 @@ use crate::{Error, ErrorKind, Result};
 const ENDS: &[char] = &['.', '!', '?', '…', '。', '！', '？', '\n'];
 
 /// Returns the tokens of a text as encoder input.
-fn encode(tokenizer: &Tokenizer, text: &str, writing: &Seq2seqGenerateOptions) -> Result<Vec<u32>> {
+fn encode(tokenizer: &Tokenizer, text: &str, writing: &Seq2SeqGenerateOptions) -> Result<Vec<u32>> {
     let text = format!("{}{text}", writing.before);
     let options = EncodeOptions { add_special: writing.around.is_none(), parse_special: false };
     let tokens = tokenizer.encode(&text, options)?;
@@ -23,7 +23,7 @@ fn encode(tokenizer: &Tokenizer, text: &str, writing: &Seq2seqGenerateOptions) -
 pub(super) fn parts(
     tokenizer: &Tokenizer,
     text: &str,
-    writing: &Seq2seqGenerateOptions,
+    writing: &Seq2SeqGenerateOptions,
     most: usize,
 ) -> Result<Vec<Vec<u32>>> {
     let whole = encode(tokenizer, text, writing)?;
@@ -73,7 +73,7 @@ pub(super) fn parts(
 fn part(
     tokenizer: &Tokenizer,
     text: &str,
-    writing: &Seq2seqGenerateOptions,
+    writing: &Seq2SeqGenerateOptions,
     (spans, first, room, most): (&[(usize, usize)], usize, usize, usize),
 ) -> Result<(Vec<u32>, usize)> {
     let from = text.floor_char_boundary(spans[first].0);
