@@ -1,5 +1,5 @@
 //! Compares results of golden models to committed hashes, so that machines of every kind give the same bits.
-//! `kernels/src/ops/identity_tests.rs` does this for each operation.
+//! `kernels/tests/kernels/identity.rs` does this for each operation.
 //!
 //! `tests/data/golden/hashes.txt` has one line per model and type. Changes of the numeric contract change the hashes:
 //! `cargo test -p siskin-tests --test bit_identity -- --ignored bless` rewrites the file.

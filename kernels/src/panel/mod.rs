@@ -10,8 +10,6 @@ mod blocks;
 mod layout;
 mod pack;
 mod read;
-#[cfg(test)]
-mod tests;
 mod types;
 mod unpack;
 

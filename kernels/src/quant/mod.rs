@@ -10,8 +10,6 @@ pub mod codebooks;
 mod grids;
 pub mod row;
 mod search;
-#[cfg(test)]
-pub(crate) mod tests;
 mod two_level;
 
 use crate::panel::PanelType;

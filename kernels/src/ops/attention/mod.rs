@@ -31,8 +31,6 @@ mod int8;
 mod reference;
 mod softmax;
 mod store;
-#[cfg(test)]
-pub(crate) mod tests;
 mod tile;
 
 use core::ops::Range;

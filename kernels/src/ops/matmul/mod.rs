@@ -44,8 +44,6 @@ mod neon_dot;
 #[cfg(target_arch = "aarch64")]
 mod neon_i8mm;
 mod scalar;
-#[cfg(test)]
-pub(crate) mod tests;
 
 use core::marker::PhantomData;
 use core::ops::Range;

@@ -10,8 +10,6 @@
 //! To add a type: one file with a `CODEC` and one line in the list below.
 
 mod search;
-#[cfg(test)]
-mod tests;
 mod w4i;
 mod w8r;
 

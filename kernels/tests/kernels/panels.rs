@@ -1,9 +1,9 @@
 //! Panels against golden blocks and against the byte layout written out by hand.
 
-use super::*;
-use crate::quant::row::RowType;
-use crate::quant::tests::{bits, block_types, floats, golden};
-use std::{vec, vec::Vec};
+use crate::codecs::{bits, block_types, floats, golden};
+use siskin_kernels::panel::*;
+use siskin_kernels::quant::BlockType;
+use siskin_kernels::quant::row::RowType;
 
 /// Packs `rows` (starting at source block 0, 1, …) and compares every weight with `values`.
 fn check(source: BlockType, blocks: &[u8], values: &[f32], rows: usize, k: usize) {

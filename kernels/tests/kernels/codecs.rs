@@ -1,7 +1,7 @@
 //! Codecs against the `gguf` Python package: `tests/data/codecs/` holds its output.
 
-use super::*;
-use std::{collections::HashMap, format, string::String, vec, vec::Vec};
+use siskin_kernels::quant::*;
+use std::collections::HashMap;
 
 /// Returns the tensors of a safetensors file of golden data, as bytes.
 pub(crate) fn golden(name: &str) -> HashMap<String, Vec<u8>> {

@@ -1,19 +1,19 @@
 //! Bit identity on every machine: the output bits of every kernel of every list against committed hashes.
 //!
 //! `kernels/tests/data/hashes.txt` has one line per operation and variant. A change of a contract changes
-//! them: `cargo test -p siskin-kernels --lib -- --ignored bless` rewrites the file.
+//! them: `cargo test -p siskin-kernels --test kernels -- --ignored bless` rewrites the file.
 
 use std::fmt::Write as _;
 
-use super::attention::{self, AttentionArguments, CacheType, Query};
-use super::matmul::tests::Case;
-use super::quantize::QuantizedRowLayout;
-use super::testing::{TestRandom, tables};
-use super::{Kernels, activation, elementwise, norm, recurrence, rope};
-use crate::Cpu;
-use crate::panel::ROWS;
-use crate::quant::BlockType;
-use crate::quant::row::RowType;
+use crate::common::{TestRandom, tables};
+use crate::matmul::Case;
+use siskin_kernels::Cpu;
+use siskin_kernels::ops::attention::{AttentionArguments, CacheType, Query};
+use siskin_kernels::ops::quantize::QuantizedRowLayout;
+use siskin_kernels::ops::{Kernels, activation, elementwise, norm, recurrence, rope};
+use siskin_kernels::panel::ROWS;
+use siskin_kernels::quant::BlockType;
+use siskin_kernels::quant::row::RowType;
 
 const PATH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/hashes.txt");
 
@@ -170,7 +170,7 @@ fn recurrences(random: &mut TestRandom, lines: &mut Lines<'_>) {
 fn attentions(cache: CacheType, random: &mut TestRandom, lines: &mut Lines<'_>) {
     let sizes = [(16, 5, 0.0, 0.0), (24, 70, 50.0, 0.0), (64, 600, 0.0, 0.25), (80, 257, 0.0, 0.0)];
     let cases = sizes.map(|(head_size, length, softcap, slope)| {
-        let (blocks, _) = attention::tests::cache(cache, head_size, length, random);
+        let (blocks, _) = crate::attention::cache(cache, head_size, length, random);
         let values: Vec<_> = (0..4).map(|_| random.vector(head_size, 2.0)).collect();
         (AttentionArguments { head_size, scale: 0.2, softcap, cache }, blocks, values, length, slope)
     });
@@ -180,7 +180,7 @@ fn attentions(cache: CacheType, random: &mut TestRandom, lines: &mut Lines<'_>) 
                 |(i, values)| Query { first: i / 2, slope: *slope, ..Query::at(length - 1 - i, values) };
             let queries: Vec<_> = values.iter().map(Vec::as_slice).enumerate().map(query).collect();
             for count in 1..=4 {
-                let out = attention::tests::run(table, arguments, &queries[..count], blocks);
+                let out = crate::attention::run(table, arguments, &queries[..count], blocks);
                 out.iter().for_each(|out| hash.floats(out));
             }
         }

@@ -1,12 +1,12 @@
-use super::{Input, MatmulOperands, Output, reference};
-use crate::Cpu;
-use crate::hadamard;
-use crate::ops::Kernels;
-use crate::ops::quantize::{self, QuantizedRowLayout};
-use crate::ops::testing::{TestRandom, bits, tables};
-use crate::panel::{self, InputKind, PanelType, ROWS};
-use crate::quant::BlockType;
-use crate::quant::row::RowType;
+use crate::common::{TestRandom, bits, tables};
+use siskin_kernels::Cpu;
+use siskin_kernels::hadamard;
+use siskin_kernels::ops::Kernels;
+use siskin_kernels::ops::matmul::{Input, MatmulOperands, Output, reference};
+use siskin_kernels::ops::quantize::{self, QuantizedRowLayout};
+use siskin_kernels::panel::{self, InputKind, PanelType, ROWS};
+use siskin_kernels::quant::BlockType;
+use siskin_kernels::quant::row::RowType;
 
 type Encode<'a> = dyn Fn(&[f32], &mut TestRandom) -> Vec<u8> + 'a;
 type Pack<'a> = dyn Fn(&[&[u8]], &mut [u8]) -> bool + 'a;

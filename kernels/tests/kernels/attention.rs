@@ -1,8 +1,8 @@
-use super::{
+use crate::common::{TestRandom, bits, tables};
+use siskin_kernels::ops::attention::{
     AttentionArguments, BLOCK, CHUNK, CacheType, HIDDEN, HeadCache, KeySpan, PANEL, QUERIES, Query,
     part_size, reference, scratch_size, sink_part, store,
 };
-use crate::ops::testing::{TestRandom, bits, tables};
 
 pub(crate) struct Blocks {
     keys: Vec<Vec<u32>>,
@@ -59,7 +59,7 @@ fn a_panel_is_stored_as_its_pairs_one_by_one() {
 }
 
 pub(crate) fn run(
-    table: &crate::ops::Kernels,
+    table: &siskin_kernels::ops::Kernels,
     arguments: &AttentionArguments,
     queries: &[Query<'_>],
     cache: &dyn HeadCache,
@@ -74,7 +74,7 @@ pub(crate) fn run(
 
 /// Computes the same with split-K, each chunk in a call of its own.
 fn chunk_by_chunk(
-    table: &crate::ops::Kernels,
+    table: &siskin_kernels::ops::Kernels,
     arguments: &AttentionArguments,
     queries: &[Query<'_>],
     cache: &dyn HeadCache,

@@ -1,8 +1,8 @@
-use super::*;
-use crate::hadamard;
-use crate::ops::testing::TestRandom;
-use crate::panel::{ROWS, pack_rows, row_values, sub_block};
-use crate::quant::BlockType;
+use crate::common::TestRandom;
+use siskin_kernels::hadamard;
+use siskin_kernels::panel::{ROWS, pack_rows, row_values, sub_block};
+use siskin_kernels::quant::BlockType;
+use siskin_kernels::quant::row::*;
 
 /// Returns approximately normal values, as in rotated rows: sums of many.
 fn normal(random: &mut TestRandom, count: usize) -> Vec<f32> {
