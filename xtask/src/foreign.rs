@@ -1,8 +1,10 @@
 //! Cross-compilation.
 //!
-//! Uses Debian's compiler, which builds the standard library from its sources: that needs Debian packages only.
+//! What ships is built by Debian's compiler, which builds the standard library from its sources, optimized for size.
+//! Checks use rustup's compiler if it has the target's standard library, since they take half of the time then.
 
-use crate::shell::{self, Result, output, program};
+use crate::shell::{self, Result, output, program, succeeds};
+use crate::tools;
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -40,6 +42,18 @@ pub(crate) fn cargo(verb: &str, triple: &str, standard: &str) -> Command {
     }
     command.envs([("RUSTC", "/usr/bin/rustc"), ("RUSTDOC", "/usr/bin/rustdoc"), ("RUSTC_BOOTSTRAP", "1")]);
     command
+}
+
+/// Returns `cargo VERB` for the target `triple` with the standard library of rustup; without it, Debian's, which builds
+/// `standard`.
+pub(crate) fn cargo_with_std(verb: &str, triple: &str, standard: &str) -> Result<Command> {
+    if !succeeds(&mut program("rustup", &["target", "add", triple])) {
+        tools::debian(&needs())?;
+        return Ok(cargo(verb, triple, standard));
+    }
+    let mut command = shell::cargo(&[verb, "--target", triple, "--locked", "--target-dir"]);
+    command.arg(folder());
+    Ok(command)
 }
 
 /// Sets the linker for the target `triple`.

@@ -43,13 +43,16 @@ struct Suite {
     arguments: &'static [&'static str],
 }
 
-const KERNELS: Suite = Suite { name: "kernels", arguments: &["--package", "siskin-kernels", "--lib"] };
+const KERNELS: Suite =
+    Suite { name: "kernels", arguments: &["--package", "siskin-kernels", "--test", "kernels"] };
 const GOLDENS: Suite = Suite {
     name: "goldens",
     arguments: &["--package", "siskin-tests", WITHOUT_TRACT, "--test", "bit_identity", "--test", "goldens"],
 };
-const KERNEL_HASHES: Suite =
-    Suite { name: "kernel hashes", arguments: &["--package", "siskin-kernels", "--lib", "identity_tests"] };
+const KERNEL_HASHES: Suite = Suite {
+    name: "kernel hashes",
+    arguments: &["--package", "siskin-kernels", "--test", "kernels", "identity"],
+};
 const MODEL_HASHES: Suite = Suite {
     name: "bit identity",
     arguments: &["--package", "siskin-tests", WITHOUT_TRACT, "--test", "bit_identity"],
@@ -109,7 +112,7 @@ pub(crate) fn identity(all_cases: bool) -> Result {
 
 /// Ensures that the tools are installed.
 pub(crate) fn need_tools() -> Result {
-    let mut needs = foreign::needs();
+    let mut needs = Vec::new();
     for target in &TARGETS {
         needs.push((format!("/usr/bin/{}-gcc", target.prefix), target.packages[0]));
         needs.push((format!("/usr/{}/include/stdio.h", target.prefix), target.packages[1]));
@@ -159,12 +162,12 @@ fn run_on(targets: &[&Target], extent: Extent, all_cases: bool) -> Result {
 
 /// Checks that the library compiles for a target.
 fn compiles(target: &Target) -> Result {
-    let mut command = foreign::cargo("check", target.triple, foreign::STANDARD);
+    let mut command = foreign::cargo_with_std("check", target.triple, foreign::STANDARD)?;
     shell::run(command.args(["--package", "siskin-ffi", "--lib"]).args(LIGHTLY))
 }
 
 fn run_suite(target: &Target, suite: &Suite, all_cases: bool) -> Result<Tests> {
-    let mut command = cargo_for(target);
+    let mut command = cargo_for(target)?;
     command.args(suite.arguments).args(["--", "--show-output"]).stderr(Stdio::inherit());
     if all_cases {
         command.env(ALL_CASES.0, ALL_CASES.1);
@@ -191,12 +194,12 @@ const LIGHTLY: [&str; 6] = [
     "--config=profile.dev.package.siskin-convert.debug=false",
 ];
 
-/// Returns Debian's cargo, which builds the standard library and tests for `target` and runs them in its emulator.
-fn cargo_for(target: &Target) -> Command {
+/// Returns the cargo command that builds tests for `target` and runs them in its emulator.
+fn cargo_for(target: &Target) -> Result<Command> {
     let Target { triple, prefix, emulator, .. } = target;
-    let mut command = foreign::cargo("test", triple, foreign::STANDARD_WITH_TESTS);
+    let mut command = foreign::cargo_with_std("test", triple, foreign::STANDARD_WITH_TESTS)?;
     command.arg("--no-fail-fast").args(LIGHTLY);
     foreign::link_with(&mut command, triple, &format!("{prefix}-gcc"));
     foreign::run_with(&mut command, triple, &format!("{emulator} -cpu max -L /usr/{prefix}"));
-    command
+    Ok(command)
 }

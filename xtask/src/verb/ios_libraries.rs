@@ -1,7 +1,7 @@
 //! Static libraries for Apple's systems. Building them needs nothing from Apple; linking them does.
 
 use crate::foreign;
-use crate::shell::{self, Result, cargo, program, run};
+use crate::shell::{self, Result, run};
 use crate::tools;
 use std::collections::BTreeSet;
 use std::fs;
@@ -55,17 +55,14 @@ pub(super) enum BuildPurpose {
     Checking,
 }
 
-/// Ensures that the tools are installed.
+/// Ensures that the tools for [`BuildPurpose::Shipping`] are installed.
 pub(crate) fn need_tools() -> Result {
-    if cfg!(target_os = "macos") {
-        return run(program("rustup", &["target", "add"]).args(TARGETS));
-    }
-    tools::debian(&foreign::needs())
+    if cfg!(target_os = "macos") { Ok(()) } else { tools::debian(&foreign::needs()) }
 }
 
 /// Builds the library for a target, checks its imports, and returns its path.
 pub(super) fn build(target: &str, folder: &Path, purpose: BuildPurpose) -> Result<PathBuf> {
-    let mut command = cargo_for("rustc", target);
+    let mut command = cargo_for("rustc", target, purpose)?;
     command.args(["--crate-type", "staticlib"]);
     match purpose {
         BuildPurpose::Shipping if cfg!(target_os = "macos") => command.args(["--profile", "ship"]),
@@ -92,20 +89,18 @@ pub(super) fn build(target: &str, folder: &Path, purpose: BuildPurpose) -> Resul
 
 /// Checks that the library compiles for a target.
 pub(crate) fn compiles(target: &str) -> Result {
-    run(&mut cargo_for("check", target))
+    run(&mut cargo_for("check", target, BuildPurpose::Checking)?)
 }
 
 /// Returns `cargo VERB` for the library on a target.
-fn cargo_for(verb: &str, target: &str) -> Command {
-    let mut command = if cfg!(target_os = "macos") {
-        let mut command = cargo(&[verb, "--target", target, "--locked", "--target-dir"]);
-        command.arg(foreign::folder());
-        command
+fn cargo_for(verb: &str, target: &str, purpose: BuildPurpose) -> Result<Command> {
+    let mut command = if purpose == BuildPurpose::Checking || cfg!(target_os = "macos") {
+        foreign::cargo_with_std(verb, target, foreign::STANDARD)?
     } else {
         foreign::cargo(verb, target, foreign::STANDARD)
     };
     command.args(["--package", "siskin-ffi", "--lib"]).envs(OLDEST);
-    command
+    Ok(command)
 }
 
 /// Checks that a library has every function of the header. If unused code is stripped, also checks that it has no
