@@ -12,6 +12,7 @@ use siskin::{CpuFeatures, Error, ErrorKind, ExecutorKind, Model, ModelOptions, R
 use siskin_convert::export::{self, ExportOptions};
 use siskin_convert::import::safetensors;
 use siskin_convert::{OpenOptions, PackedCache, open_any};
+use siskin_tests::extent::cases;
 use siskin_tests::{golden, paths, texts};
 
 /// Encoders with their output heads, and encoder–decoders.
@@ -259,7 +260,10 @@ fn what_gguf_has_keys_for_comes_back() {
 fn our_own_onnx_models_become_their_graphs_again() {
     let usual = ["longformer", "whisper"].map(|name| (name, paths::data("golden-texts").join(name)));
     let names = READERS.iter().map(|(name, _)| *name).chain(WRITERS.iter().copied());
-    for (name, folder) in names.map(|name| (name, folder(name))).chain(usual) {
+    let all = names.map(|name| (name, folder(name))).chain(usual);
+    // An encoder, an encoder–decoder, two decoders, and audio.
+    let stands = ["modernbert-labels", "t5-own-head", "olmo3", "qwen3-moe-window", "whisper"];
+    for (name, folder) in cases("models", all, |(name, _)| stands.contains(name)) {
         let file = packed(&folder).unwrap();
         let onnx = written(&file, "onnx", &format!("{name}.onnx")).unwrap();
         let beside = place().join(format!("{name}-onnx"));
