@@ -3,14 +3,13 @@
 use super::Tree;
 
 /// Our crates: the package, its folder, and our packages that it may depend on.
-const CRATES: [(&str, &str, &[&str]); 12] = [
+const CRATES: [(&str, &str, &[&str]); 11] = [
     ("siskin-kernels", "kernels", &[]),
     ("siskin", "runtime", &["siskin-kernels"]),
     ("siskin-convert", "convert", &["siskin", "siskin-kernels"]),
     ("siskin-trainer", "trainer", &["siskin", "siskin-kernels"]),
-    ("siskin-serve", "serve", &["siskin"]),
     ("siskin-ffi", "ffi", &["siskin", "siskin-convert"]),
-    ("siskin-cli", "cli", &["siskin", "siskin-convert", "siskin-serve", "siskin-trainer"]),
+    ("siskin-cli", "cli", &["siskin", "siskin-convert", "siskin-trainer"]),
     ("siskin-emulator", "emulator", &[]),
     (
         "siskin-tests",
@@ -21,7 +20,6 @@ const CRATES: [(&str, &str, &[&str]); 12] = [
             "siskin-convert",
             "siskin-emulator",
             "siskin-kernels",
-            "siskin-serve",
             "siskin-trainer",
             "siskin-ffi",
         ],
@@ -30,6 +28,11 @@ const CRATES: [(&str, &str, &[&str]); 12] = [
     ("siskin-fuzz", "fuzz", &["siskin-tests"]),
     ("xtask", "xtask", &[]),
 ];
+
+/// Returns the manifests of the crates in the table.
+pub(super) fn folders() -> Vec<String> {
+    CRATES.iter().map(|(_, folder, _)| format!("{folder}/Cargo.toml")).collect()
+}
 
 /// Our package that the tests of every crate may use.
 const FOR_TESTS: &str = "siskin-emulator";

@@ -31,6 +31,15 @@ const ALLOWED: [(&str, &[&str]); 23] = [
     ("tract-onnx", &["convert/src/import/onnx/general"]),
 ];
 
+/// Returns the folders in the table.
+pub(super) fn folders() -> Vec<String> {
+    let folders = ALLOWED.iter().flat_map(|(_, folders)| *folders);
+    // A crate is known by its manifest.
+    let path =
+        |folder: &str| if folder.contains('/') { folder.to_owned() } else { format!("{folder}/Cargo.toml") };
+    folders.map(|folder| path(folder)).collect()
+}
+
 /// Returns dependencies that a manifest declares outside their folders, or that have no folders.
 pub fn declared_where_allowed(tree: &Tree) -> Vec<String> {
     let mut breaches = Vec::new();

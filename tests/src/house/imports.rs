@@ -90,6 +90,13 @@ const FOREIGN: [(&str, &str, &str); 16] = [
     ("runtime/src/template", "siskin_kernels", "text needs no kernel"),
 ];
 
+/// Returns the modules and folders in the tables.
+pub(super) fn folders() -> Vec<String> {
+    let modules = OUT_OF_REACH.iter().flat_map(|(module, banned)| banned.iter().chain([module]));
+    let modules = modules.filter(|module| **module != "*").map(|module| format!("runtime/src/{module}"));
+    modules.chain(FOREIGN.iter().map(|(folder, ..)| (*folder).to_owned())).collect()
+}
+
 /// Returns disallowed imports inside the runtime and the kernels.
 pub fn module_directions(tree: &Tree) -> Vec<String> {
     let mut breaches = Vec::new();

@@ -25,6 +25,11 @@ const DATA: [&str; 4] = [
 /// Names that several types may have: the options of a command, and the results and errors of a crate.
 const COMMON: [&str; 4] = ["Args", "Options", "Error", "Result"];
 
+/// Returns the exempt files and folders.
+pub(super) fn exempt_paths() -> Vec<String> {
+    EXEMPT.iter().chain(&DATA).chain([&PHRASES]).map(|path| (*path).to_owned()).collect()
+}
+
 /// Returns the places of listed phrases.
 pub fn phrases_absent(tree: &Tree) -> Vec<String> {
     let list = tree.file(PHRASES).map_or("", |file| &file.text);

@@ -5,13 +5,14 @@
 
 mod api;
 mod calls;
+mod commits;
 mod crates;
 mod dependencies;
 mod docs;
 mod imports;
 mod language;
 mod licenses;
-
+mod named_paths;
 mod rust;
 mod size;
 mod tree;
@@ -19,12 +20,14 @@ mod unsafety;
 
 pub use api::{library_apis, public_api, snapshot_path};
 pub use calls::calls_in_their_place;
+pub use commits::subjects_fit;
 pub use crates::{Manifest, crate_directions, manifests};
 pub use dependencies::{declared_where_allowed, used_where_allowed};
 pub use docs::{adding_guides_exist, links_exist};
 pub use imports::module_directions;
 pub use language::{phrases_absent, type_names_unique};
 pub use licenses::{license_allowed, packages_allowed};
+pub use named_paths::{named_paths_exist, table_paths_exist};
 pub use rust::{Line, RustFile};
 pub use size::files_short;
 pub use tree::{SourceFile, Tree};
