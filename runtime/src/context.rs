@@ -303,7 +303,8 @@ impl Context {
     }
 
     /// Runs a forward pass over tokens of one or more sequences in one batch. [`Context::output`] then has one row for
-    /// each token whose logits were requested, in order. On an error the sequences are unchanged.
+    /// each token whose logits were requested, in order. On an error the sequences are unchanged, except that blocks which
+    /// left a sliding window stay dropped.
     pub fn forward(&mut self, pieces: &[BatchEntry<'_>]) -> Result<()> {
         self.batch.clear();
         let outcome = self.extend(pieces).and_then(|()| self.run(Side::Decoder));

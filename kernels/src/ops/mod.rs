@@ -3,6 +3,8 @@
 //! A kernel computes the part that the caller selects; it allocates nothing, starts no thread and keeps no
 //! state.
 //! All kernels of a list produce the same bits; the first one whose CPU features are available is selected.
+//! [`Kernels`] therefore only holds entries that the CPU supports, which is why calling them is sound. Slice lengths are
+//! checked before any unchecked access.
 
 pub mod activation;
 pub mod attention;

@@ -1,4 +1,7 @@
 //! Encoders: batches of texts of any length, with results in the order of the texts.
+//!
+//! A batch holds the rows of several texts one after the other, without padding. It is filled with the longest texts
+//! that still fit.
 
 mod classify;
 mod early_exit;

@@ -1,4 +1,7 @@
 //! The attention step: divides queries and keys among the workers.
+//!
+//! A chunk of work is one KV head with up to [`QUERIES`] queries. Few queries over many keys are divided by chunks of
+//! keys instead, and the partial results merged in order (split-K attention, as in Flash-Decoding).
 
 use std::ops::Range;
 
