@@ -1,7 +1,8 @@
 //! Writes ONNX models (opset 17): the graph as the family builds it, one function per operation.
 //!
 //! Initializers have the names and the layout of Hugging Face. The family and the configuration are stored in the
-//! model's metadata properties, so that an importer need not infer them.
+//! model's metadata properties. Our importer reads only the embedding settings from them: without a `config.json` in
+//! its folder, the file is an unrecognized graph.
 
 mod attention;
 mod lower;
