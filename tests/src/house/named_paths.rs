@@ -2,8 +2,6 @@
 
 use super::{Tree, calls, crates, dependencies, imports, language};
 
-/// Documents about the past, which name files by their names at that time.
-const HISTORIES: [&str; 1] = ["CHANGELOG.md"];
 /// Starts of paths that documents name and that a build or the user creates.
 const CREATED: [&str; 2] = ["target/", "android/sample/app/src/main/assets"];
 /// Extensions of sources. A file with one of them is ours, even if a document names only the end of its path.
@@ -16,9 +14,6 @@ const SOURCES: [&str; 6] = ["rs", "cu", "cuh", "kt", "java", "swift"];
 pub fn named_paths_exist(tree: &Tree) -> Vec<String> {
     let mut breaches = Vec::new();
     for file in tree.files.iter().filter(|file| file.path.ends_with(".md")) {
-        if HISTORIES.contains(&file.path.as_str()) {
-            continue;
-        }
         let mut fenced = false;
         for (index, line) in file.text.lines().enumerate() {
             if line.trim_start().starts_with("```") {
