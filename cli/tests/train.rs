@@ -295,7 +295,7 @@ fn packed_texts_train_to_the_same_bits() {
     // Packing fails atomically, and never overwrites its inputs.
     let before = std::fs::read(place.0.join("small.tokens")).unwrap();
     let over = place.siskin(&["train", "pack", "again.toml", "-o", "small.tokens"]);
-    assert!(text(&over.stderr).contains("one of the files that are read"), "{}", text(&over.stderr));
+    assert!(text(&over.stderr).contains("an input file"), "{}", text(&over.stderr));
     std::fs::write(place.0.join("texts/z.txt"), b"bad \xff").unwrap();
     let failed = place.siskin(&["train", "pack", "small.toml"]);
     assert!(text(&failed.stderr).contains("is not UTF-8"), "{}", text(&failed.stderr));
@@ -328,25 +328,25 @@ fn a_run_replaces_only_what_it_wrote() {
     let end = config.find("[data]").unwrap();
     let from = format!("{}from = \"base.siskin\"\n{}", &config[..start], &config[end..]);
     std::fs::write(path("base.toml"), &from).unwrap();
-    refused(&["train", "base.toml"], "is one of the files that are read");
+    refused(&["train", "base.toml"], "is an input file");
     assert!(!path("base.run/step-00000003.checkpoint").exists(), "refused before the work");
-    refused(&["train", "base.toml", "-o", "base.siskin"], "is one of the files that are read");
+    refused(&["train", "base.toml", "-o", "base.siskin"], "is an input file");
     assert_eq!(std::fs::read(path("base.siskin")).unwrap(), model);
 
     // Texts and configs are inputs, too.
     let texts = std::fs::read(path("texts/a.txt")).unwrap();
-    refused(&["train", "export", "small.toml", "-o", "texts/a.txt"], "is one of the files that are read");
-    refused(&["train", "export", "small.toml", "-o", "small.toml"], "is one of the files that are read");
+    refused(&["train", "export", "small.toml", "-o", "texts/a.txt"], "is an input file");
+    refused(&["train", "export", "small.toml", "-o", "small.toml"], "is an input file");
     assert_eq!(std::fs::read(path("texts/a.txt")).unwrap(), texts);
 
     // Under a name derived from the config, only a trained model is overwritten.
     std::fs::write(path("small.siskin"), b"notes").unwrap();
-    refused(&["train", "export", "small.toml"], "Siskin did not write it");
+    refused(&["train", "export", "small.toml"], "was not written by Siskin");
     assert_eq!(std::fs::read(path("small.siskin")).unwrap(), b"notes");
     std::fs::write(path("small.siskin"), &model).unwrap();
     assert!(place.siskin(&["train", "export", "small.toml"]).status.success());
     std::fs::write(path("small.tokens"), b"notes").unwrap();
-    refused(&["train", "pack", "small.toml"], "Siskin did not write it");
+    refused(&["train", "pack", "small.toml"], "was not written by Siskin");
 
     // An existing folder of the user is not a run folder.
     std::fs::create_dir(path("own")).unwrap();

@@ -202,9 +202,9 @@ impl Context {
     fn stage(&self, side: Side) -> Result<&Stage> {
         stage_of(&self.stages, &self.parts, side).ok_or_else(|| {
             let message = match side {
-                Side::Encoder => "the model reads tokens one after the other; it has no encoder",
-                Side::Decoder => "the model reads whole texts; it does not write",
-                Side::Body(_) | Side::Head(_) => "it is not read in parts",
+                Side::Encoder => "the model is decoder-only and has no encoder",
+                Side::Decoder => "the model is encoder-only and cannot generate text",
+                Side::Body(_) | Side::Head(_) => "the encoder was not split for early exit",
             };
             Error::unsupported("model", message)
         })
@@ -259,7 +259,7 @@ impl Context {
     /// bidirectionally) and its expected length.
     pub(crate) fn save(&self, sequence: usize, out: &mut Vec<u8>) -> Result<(usize, usize)> {
         if self.model.engine.is_some() {
-            return Err(Error::unsupported("session", "an engine keeps nothing of it that could be saved"));
+            return Err(Error::unsupported("session", "models of an external backend have no state to save"));
         }
         self.cache.save(sequence, out)
     }
@@ -350,7 +350,7 @@ impl Context {
         let plan = &self.stage(side)?.plan;
         if rows > plan.batch || wanted > plan.wanted {
             let message = format!(
-                "{rows} rows with {wanted} outputs; the context takes {} with {}",
+                "{rows} rows with {wanted} outputs; the context allows {} with {}",
                 plan.batch, plan.wanted
             );
             return Err(Error::argument("batch", message));
@@ -380,7 +380,7 @@ impl Context {
             self.check_tokens(piece.tokens)?;
             let start = self.cache.length(piece.sequence)?;
             if reads && self.cache.text(piece.sequence)? == 0 {
-                let message = "the sequence has read nothing yet; let it read a text first";
+                let message = "has no encoded input; encode a text first";
                 return Err(Error::new(ErrorKind::State, "sequence", message));
             }
             self.cache.extend(piece.sequence, piece.tokens.len())?;

@@ -98,7 +98,7 @@ impl Error {
         if numbers.iter().all(|number| number.is_finite()) {
             return Ok(());
         }
-        let message = "the model produced numbers that are not finite; verify the file";
+        let message = "the model produced NaN or infinity; verify the file";
         Err(Self::new(ErrorKind::Numeric, place, message))
     }
 

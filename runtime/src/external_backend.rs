@@ -115,7 +115,7 @@ pub(crate) static FAMILY: Family = Family {
     gguf: &[],
     hugging_face_rules: &[],
     gguf_rules: &[],
-    hyper: |_| Err(Error::unsupported("architecture", "is computed by an engine")),
+    hyper: |_| Err(Error::unsupported("architecture", "runs on an external backend")),
     form: Topology::Encoder(|_, _, b| Ok(b.finish(0))),
 };
 
@@ -207,7 +207,11 @@ impl SequenceHistory {
             };
             for &row in batch.wanted.iter().filter(|&&row| (start..start + count).contains(&row)) {
                 let row = given.row(before + row - start).ok_or_else(|| {
-                    Error::new(ErrorKind::Shape, "output", "the model gave fewer rows than there are tokens")
+                    Error::new(
+                        ErrorKind::Shape,
+                        "output",
+                        "the model returned fewer rows than there are tokens",
+                    )
                 })?;
                 outputs.push(row.to_vec());
             }

@@ -116,11 +116,11 @@ impl Model {
     pub(crate) fn made(file: File, adapter: Option<&Adapter>, options: &ModelOptions) -> Result<Self> {
         let metadata = file.metadata();
         if metadata.architecture == external_backend::GENERAL {
-            let message = "only stands in for a model of another format; open that";
+            let message = "is a placeholder for a model of another format; open that model";
             return Err(Error::unsupported("metadata.architecture", message));
         }
         if metadata.config.is_empty() && file.section(SectionKind::Adapter).is_some() {
-            let message = "holds an adapter and no model; open its base, and this beside it";
+            let message = "is an adapter without a model; open its base model with this adapter";
             return Err(Error::argument("file", message));
         }
         let family = Family::named(&metadata.architecture).map_err(|error| error.within("metadata"))?;
@@ -169,20 +169,15 @@ impl Model {
         options: &ModelOptions,
     ) -> Result<Self> {
         let refusals = [
-            (
-                options.skip != LayerSet::NONE,
-                "layers",
-                "it computes the model as it is: none can be left out",
-            ),
-            (
-                options.executor == ExecutorKind::Reference,
-                "executor",
-                "it computes the model itself: ask for no other",
-            ),
-            (options.without != CpuFeatures::NONE, "cpu_features", "it chooses its own: leave out none"),
+            (options.skip != LayerSet::NONE, "layers", "it cannot skip layers"),
+            (options.executor == ExecutorKind::Reference, "executor", "leave out the executor"),
+            (options.without != CpuFeatures::NONE, "cpu_features", "leave out the CPU features"),
         ];
         if let Some((_, place, message)) = refusals.into_iter().find(|(is_asked, ..)| *is_asked) {
-            return Err(Error::unsupported(place, format!("an engine runs the model; {message}")));
+            return Err(Error::unsupported(
+                place,
+                format!("the model runs on an external backend; {message}"),
+            ));
         }
         let mut notes = vec![engine.note()];
         if options.threads > 1 {
@@ -220,7 +215,10 @@ impl Model {
     /// Computes the outputs of an external backend's model from its inputs.
     pub fn run(&self, inputs: &[NamedTensor]) -> Result<Vec<NamedTensor>> {
         let engine = self.inner.engine.as_ref().ok_or_else(|| {
-            Error::unsupported("model", "it takes tokens, not tensors by name; use a session or an encoder")
+            Error::unsupported(
+                "model",
+                "the model takes tokens, not named tensors; use a session or an encoder",
+            )
         })?;
         engine.run(inputs)
     }
@@ -262,8 +260,8 @@ impl Model {
     /// Returns the tokenizer, or an error if the file has none.
     pub fn tokenizer(&self) -> Result<&Tokenizer> {
         self.inner.tokenizer.as_ref().ok_or_else(|| {
-            let message = "the file holds none, so that the model takes token ids alone and no text; \
-                put its tokenizer.json beside its weights, and open or convert them again";
+            let message = "is missing from the file, so the model only takes token ids; put its \
+                           tokenizer.json beside its weights, and open or convert them again";
             Error::new(ErrorKind::Missing, "tokenizer", message)
         })
     }
@@ -348,14 +346,15 @@ impl Model {
         }
         if let Some(asked) = cache.filter(|asked| *asked != CacheType::F32) {
             let message = format!(
-                "an engine runs the model and keeps no keys and values as {asked:?}; ask for no type"
+                "the model runs on an external backend without a KV cache; leave out the type {asked:?}"
             );
             return Err(Error::unsupported("cache", message));
         }
         match window {
             None => Ok(()),
             Some(_) => {
-                let message = "an engine runs the model, and its tokens see all before them; ask for none";
+                let message =
+                    "the model runs on an external backend with full causal attention; leave out the window";
                 Err(Error::unsupported("window", message))
             }
         }
@@ -397,7 +396,7 @@ impl Model {
             return Err(Error::new(
                 ErrorKind::TooLong,
                 "context",
-                format!("{} tokens; the model was made for {most}", options.context),
+                format!("{} tokens; the model supports {most}", options.context),
             ));
         }
         let context = if options.context == 0 { most.min(2048) } else { options.context };
@@ -414,7 +413,7 @@ impl Model {
             text,
         };
         if options.window.is_some_and(|window| window.recent == 0) {
-            return Err(Error::argument("window", "a token sees itself: give at least 1"));
+            return Err(Error::argument("window", "a token attends to itself: give at least 1"));
         }
         let window = options.window;
         Ok(ContextOptions { cache, window, wanted: wanted.max(1), read: 0, head: true, exits: false })
@@ -462,7 +461,7 @@ impl Model {
         if self.inner.graphs.decoder.is_none() {
             return Err(Error::unsupported(
                 "model",
-                "it reads whole texts and does not write; use an encoder",
+                "it is encoder-only and cannot generate text; use an encoder",
             ));
         }
         Session::new(self.clone(), options)

@@ -291,7 +291,7 @@ fn what_fits_no_model_is_refused() {
     let out = good.write(None, Default::default(), std::io::Cursor::new(Vec::new())).unwrap();
     let file = File::from_bytes(out.into_inner()).unwrap();
     let error = Model::from_file(file, &ModelOptions::default()).err().unwrap();
-    assert!(error.message().contains("an adapter and no model"), "{error}");
+    assert!(error.message().contains("an adapter without a model"), "{error}");
     // Can be used on request: the shapes fit.
     model(&packed.file, &good, ExecutorKind::Cpu, 1);
     let refused = |change: &dyn Fn(&mut AdapterPart)| {

@@ -164,7 +164,7 @@ fn layers_with_a_state_are_said_to_be_in_the_way() {
     let error = packed(&folder).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unsupported);
     assert!(
-        !error.place().contains("pooling") && error.message().contains("has layers with a state"),
+        !error.place().contains("pooling") && error.message().contains("has recurrent layers"),
         "{error}"
     );
 }

@@ -60,7 +60,7 @@ impl AdapterPart {
     fn check(&self) -> Result<()> {
         let place = || format!("adapter of {}", self.tensor);
         if !(1..=MOST_RANK).contains(&self.rank) {
-            let message = format!("rank {}; it is from 1 to {MOST_RANK}", self.rank);
+            let message = format!("rank {}; expected 1 to {MOST_RANK}", self.rank);
             return Err(Error::new(ErrorKind::Shape, place(), message));
         }
         let fits = self.columns.checked_mul(self.rank) == Some(self.first.len())
@@ -70,7 +70,8 @@ impl AdapterPart {
             && self.columns > 0;
         if !fits {
             let message = format!(
-                "its matrices have {} and {} numbers, its lengths {}; {} × {} at rank {} is not made so",
+                "its matrices have {} and {} values and its row norms {}, which does not match {} × {} at \
+                 rank {}",
                 self.first.len(),
                 self.second.len(),
                 self.lengths.len(),
@@ -142,13 +143,12 @@ impl Adapter {
     pub fn check_base(&self, file: &File) -> Result<()> {
         let architecture = &file.metadata().architecture;
         if *architecture != self.architecture {
-            let message = format!("belongs to a model of {}, not of {architecture}", self.architecture);
+            let message = format!("is for the family {}, not for {architecture}", self.architecture);
             return Err(Error::argument("adapter.architecture", message));
         }
         match self.base {
             Some(base) if base != file.digest() => {
-                let message = "was trained beside other weights than these; open it with its own base, or say that \
-                               any will do";
+                let message = "was trained on other weights; open it with its own base, or allow any base";
                 Err(Error::argument("adapter.base", message))
             }
             _ => Ok(()),

@@ -34,7 +34,7 @@ impl AdapterTensors {
                 let Weight { rows, columns, role, .. } = graph.weights[weight];
                 if (rows, columns, role) != (part.rows, part.columns, WeightRole::Matrix) {
                     let message = format!(
-                        "belongs to {} × {}, the model has {rows} × {columns}",
+                        "is for a matrix of {} × {}; the model has {rows} × {columns}",
                         part.rows, part.columns
                     );
                     return Err(Error::new(ErrorKind::Shape, place(), message));
@@ -47,7 +47,7 @@ impl AdapterTensors {
                 found |= insert(graph, weight, part);
             }
             if !found && all {
-                let message = "the model has no product with such a matrix";
+                let message = "the model has no linear layer with this matrix";
                 return Err(Error::new(ErrorKind::Missing, place(), message));
             }
             if found {
@@ -88,7 +88,7 @@ fn tensors(tensor: &str) -> [String; 4] {
 /// Packs a matrix in memory.
 fn pack(name: &str, numbers: &[f32], [rows, columns]: [usize; 2]) -> Result<BoundWeight> {
     let place = || format!("tensor {name}");
-    let too_large = || Error::new(ErrorKind::Memory, place(), "does not fit this machine's addresses");
+    let too_large = || Error::new(ErrorKind::Memory, place(), "exceeds the address space of this machine");
     let size = PanelType::F32.panel_bytes(columns).ok_or_else(too_large)?;
     let mut data = vec![0; PanelType::F32.tensor_bytes(rows, columns).ok_or_else(too_large)?];
     for (panel, rows) in data.chunks_mut(size).zip(numbers.chunks(ROWS * columns)) {
@@ -104,10 +104,14 @@ fn pack(name: &str, numbers: &[f32], [rows, columns]: [usize; 2]) -> Result<Boun
 fn lengthen(part: &AdapterPart, second: &[f32], file: &File) -> Result<Vec<f32>> {
     let place = || format!("tensor {}", part.tensor);
     let missing =
-        || Error::new(ErrorKind::Missing, place(), "the file does not hold it; convert the model again");
+        || Error::new(ErrorKind::Missing, place(), "is missing from the file; convert the model again");
     let tensor = file.tensor(&part.tensor).ok_or_else(missing)?;
     if (tensor.role, tensor.rows, tensor.columns) != (file::StorageRole::Matrix, part.rows, part.columns) {
-        return Err(Error::new(ErrorKind::Shape, place(), "is not what its adapter was made for"));
+        return Err(Error::new(
+            ErrorKind::Shape,
+            place(),
+            "does not have the shape that its adapter was trained for",
+        ));
     }
     let size = tensor.panel.panel_bytes(part.columns).unwrap_or(0);
     let mut row = vec![0.0; part.columns];

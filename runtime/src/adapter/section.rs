@@ -45,10 +45,10 @@ pub(super) fn read(bytes: &[u8], file: &File) -> Result<Adapter> {
     match value.get("version").and_then(Value::as_u64) {
         Some(version) if version == u64::from(VERSION) => {}
         Some(version) => {
-            let message = format!("version {version} is unknown, {VERSION} is read; update Siskin");
+            let message = format!("unknown version {version}, expected {VERSION}; update Siskin");
             return Err(Error::new(ErrorKind::Version, "adapter.version", message));
         }
-        None => return Err(Error::corrupt("adapter.version", "is missing or no number")),
+        None => return Err(Error::corrupt("adapter.version", "is missing or not a number")),
     }
     let whole: Whole = serde_json::from_value(value).map_err(|error| {
         Error::corrupt("adapter", format!("has the wrong type or an unknown field: {error}"))
@@ -63,7 +63,7 @@ pub(super) fn read(bytes: &[u8], file: &File) -> Result<Adapter> {
         }
         let mut take = |rows: usize, columns: usize| -> Result<Vec<f32>> {
             let count = rows.checked_mul(columns).filter(|&count| count <= rest.len()).ok_or_else(|| {
-                let message = format!("expected {rows} × {columns} values, {} are left", rest.len());
+                let message = format!("expected {rows} × {columns} values, but only {} are left", rest.len());
                 Error::new(ErrorKind::Shape, format!("adapter of {tensor}"), message)
             })?;
             let (taken, after) = rest.split_at(count);
@@ -77,10 +77,10 @@ pub(super) fn read(bytes: &[u8], file: &File) -> Result<Adapter> {
         parts.push(part);
     }
     if parts.is_empty() {
-        return Err(Error::corrupt("adapter.parts", "names no matrix"));
+        return Err(Error::corrupt("adapter.parts", "does not name a matrix"));
     }
     if !rest.is_empty() {
-        let message = format!("{} numbers belong to no part", rest.len());
+        let message = format!("{} values do not belong to any matrix", rest.len());
         return Err(Error::new(ErrorKind::Shape, format!("tensor {TENSOR}"), message));
     }
     let base = whole.base.as_deref().map(digest).transpose()?;
@@ -90,12 +90,12 @@ pub(super) fn read(bytes: &[u8], file: &File) -> Result<Adapter> {
 /// Reads the values of all parts.
 fn numbers(file: &File) -> Result<Vec<f32>> {
     let place = format!("tensor {TENSOR}");
-    let missing = "the file does not hold it; copy or train the adapter again";
+    let missing = "is missing from the file; copy or train the adapter again";
     let tensor = file.tensor(TENSOR).ok_or_else(|| Error::new(ErrorKind::Missing, &place, missing))?;
     match tensor.role {
         StorageRole::Vector => Ok(tensor.floats()),
         StorageRole::Matrix => {
-            Err(Error::new(ErrorKind::Shape, &place, "is packed; a list of numbers is wanted"))
+            Err(Error::new(ErrorKind::Shape, &place, "is a packed matrix; expected a vector"))
         }
     }
 }

@@ -63,10 +63,10 @@ const RULES: &[TensorRule] = &[
 fn shared(config: &ConfigReader, h: &ModelConfig) -> Result<usize> {
     let groups = config.count(&["num_hidden_groups"])?.unwrap_or(1).max(1);
     if config.count(&["inner_group_num"])?.unwrap_or(1) != 1 {
-        return Err(Error::unsupported("config.inner_group_num", "groups of different layers"));
+        return Err(Error::unsupported("config.inner_group_num", "more than one layer per group"));
     }
     if !h.layers.is_multiple_of(groups) {
-        let message = format!("{groups} groups of unlike numbers of the {} layers", h.layers);
+        let message = format!("{groups} groups for {} layers, which is not a multiple", h.layers);
         return Err(Error::unsupported("config.num_hidden_groups", message));
     }
     Ok(h.layers / groups)

@@ -91,7 +91,7 @@ fn embeddings(config: &ConfigReader, h: &ModelConfig, b: &mut Builder<'_>, side:
     if b.columns(positions) != h.width {
         return Err(Error::unsupported(
             "config (width)",
-            format!("{} is odd, and positions are sines", h.width),
+            format!("{} is odd, but sinusoidal position embeddings need an even width", h.width),
         ));
     }
     let x = b.add(tokens, positions);

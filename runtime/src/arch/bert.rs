@@ -74,13 +74,13 @@ pub(super) fn hyper_of(config: &ConfigReader, first: usize) -> Result<ModelConfi
 /// Refuses options that the reference implementation computes differently, or did when such models were trained.
 fn refuse_other_graphs(config: &ConfigReader) -> Result<()> {
     if config.flag(&["is_decoder"])? == Some(true) {
-        let message = "tokens of such a model see only those before them; it is read as an encoder alone";
+        let message = "BERT as a decoder, with causal attention, is not supported";
         return Err(Error::unsupported("config.is_decoder", message));
     }
     match config.word(&["position_embedding_type"])? {
         None | Some("absolute") => Ok(()),
         Some(other) => {
-            let message = format!("positions of kind '{other}'; absolute ones are known");
+            let message = format!("position embeddings of type '{other}'; only absolute ones are supported");
             Err(Error::unsupported("config.position_embedding_type", message))
         }
     }

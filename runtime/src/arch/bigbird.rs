@@ -50,7 +50,7 @@ fn attention_mask(config: &ConfigReader) -> Result<AttentionMask> {
             let size = config.count(&["block_size"])?.unwrap_or(64);
             let random = config.count(&["num_random_blocks"])?.unwrap_or(3);
             if size == 0 || size > MOST || random > MOST {
-                let message = format!("blocks of {size} with {random} at random");
+                let message = format!("blocks of {size} tokens with {random} random blocks are out of range");
                 return Err(Error::corrupt("config.block_size", message));
             }
             Ok(AttentionMask::BigBird { size, random })

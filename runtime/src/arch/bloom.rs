@@ -15,7 +15,7 @@ pub(super) static FAMILY: Family = Family {
         if config.flag(&["apply_residual_connection_post_layernorm"])?.unwrap_or(false) {
             return Err(Error::unsupported(
                 "config.apply_residual_connection_post_layernorm",
-                "only models whose residual skips the norm run",
+                "only models whose residual bypasses the norm are supported",
             ));
         }
         let x = b.embed("token_embd.weight", h.vocabulary, h.width);

@@ -34,8 +34,8 @@ impl View {
         let flagged = config.flag(&[FLAG])? == Some(true);
         if flagged && family != FLAGGED {
             let message = format!(
-                "Transformers passes over it in {family}: write \"is_causal\": false if tokens see those behind them, \
-                 and leave it out if not"
+                "Transformers ignores this key in {family}: set \"is_causal\": false for bidirectional \
+                 attention, or remove the key"
             );
             return Err(Error::unsupported(format!("config.{FLAG}"), message));
         }
@@ -56,8 +56,8 @@ impl View {
             (Self::LongHalves, Some(window)) => AttentionMask::LocalWindow(window / 2 + 1),
             (Self::Wholes, Some(window)) => AttentionMask::LocalWindow(window),
             (Self::All, Some(_)) => {
-                let message = "is false, and layers have a window, which llama.cpp puts only before such tokens; take \
-                               the model's Hugging Face folder";
+                let message = "is false, but layers have a sliding window, which llama.cpp only applies to \
+                               earlier tokens; open the model's Hugging Face folder";
                 return Err(Error::unsupported("config.attention.causal", message));
             }
         })
@@ -68,8 +68,8 @@ impl View {
 pub(super) fn of(family: &str, config: &ConfigReader, graph: &Graph) -> Result<Graph> {
     if graph.states().next().is_some() {
         let message = format!(
-            "the model is to read whole texts, by its pooling or its view of both sides, and {family} has layers with \
-             a state, which read token by token; leave both out to write with it"
+            "pooling or bidirectional attention makes this an embedding model, but {family} has recurrent \
+             layers, which process tokens in order; remove both to generate text with it"
         );
         return Err(Error::unsupported("config", message));
     }
@@ -93,7 +93,7 @@ fn scored(graph: &Graph) -> Result<usize> {
         match node.map(|node| (&node.op, node.inputs.as_slice())) {
             Some((Op::Softcap(_) | Op::Scale(_), &[input])) => value = input,
             Some((Op::Linear { .. }, &[input])) => return Ok(input),
-            _ => return Err(Error::unsupported("graph", "scores that no product gives")),
+            _ => return Err(Error::unsupported("graph", "logits that are not the output of a linear layer")),
         }
     }
 }

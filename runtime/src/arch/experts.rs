@@ -58,7 +58,7 @@ fn chosen(config: &ConfigReader, normalize: bool) -> Result<Routing> {
 /// Refuses numbers beyond the limits.
 pub(super) fn check(experts: usize, chosen: usize) -> Result<()> {
     if experts > MOST_EXPERTS || chosen > experts.min(MOST_CHOSEN) {
-        let message = format!("{chosen} of {experts} experts cannot be chosen");
+        let message = format!("cannot select {chosen} of {experts} experts");
         return Err(Error::corrupt("config.num_experts_per_tok", message));
     }
     Ok(())
@@ -68,7 +68,7 @@ pub(super) fn check(experts: usize, chosen: usize) -> Result<()> {
 fn check_all(b: &Builder<'_>, experts: usize, name: &dyn Fn(usize) -> String) -> Result<()> {
     match (0..experts).map(name).find(|name| !b.has(name)) {
         Some(name) => {
-            let message = format!("it is missing, and the configuration has {experts} experts");
+            let message = format!("is missing, but the configuration has {experts} experts");
             Err(Error::new(ErrorKind::Missing, format!("tensor {name}"), message))
         }
         None => Ok(()),

@@ -49,7 +49,10 @@ fn recurrence(attention: &Attention, state: usize) -> Result<Recurrence> {
     };
     let plain = attention.alibi.is_empty() && attention.bias.is_none() && attention.sinks.is_none();
     let Some(rule) = rule.filter(|_| plain && attention.softcap.is_none()) else {
-        let message = format!("with windows, biases, caps or sinks, as in layer {}", attention.layer);
+        let message = format!(
+            "cannot be combined with sliding windows, biases, softcaps or sinks, as in layer {}",
+            attention.layer
+        );
         return Err(Error::unsupported(format!("config.{FEATURE_MAP}"), message));
     };
     Ok(Recurrence {

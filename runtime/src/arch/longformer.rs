@@ -58,7 +58,7 @@ fn reaches(config: &ConfigReader, layers: usize) -> Result<Vec<usize>> {
     }
     let reach = |window: f64| match (2.0..=2_147_483_648.0).contains(&window) && window % 2.0 == 0.0 {
         true => Ok(window as usize / 2),
-        false => Err(Error::corrupt(place.clone(), format!("{window} is not even and above zero"))),
+        false => Err(Error::corrupt(place.clone(), format!("{window} is not a positive even number"))),
     };
     windows.into_iter().map(reach).collect()
 }

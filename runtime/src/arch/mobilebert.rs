@@ -18,7 +18,10 @@ pub(super) static FAMILY: Family = Family {
         hyper.epsilon = config.number(&["layer_norm_eps"])?.unwrap_or(1e-12) as f32;
         hyper.head_size = narrow(config, &hyper)? / hyper.heads;
         if hyper.head_size == 0 {
-            return Err(Error::corrupt("config.intra_bottleneck_size", "it is below the number of heads"));
+            return Err(Error::corrupt(
+                "config.intra_bottleneck_size",
+                "is smaller than the number of heads",
+            ));
         }
         Ok(hyper)
     },
@@ -105,7 +108,7 @@ impl Shape {
         let flag = |key: &str, default: bool| Ok::<_, Error>(config.flag(&[key])?.unwrap_or(default));
         let parts = config.count(&["num_feedforward_networks"])?.unwrap_or(4);
         if !(1..=MOST_PARTS).contains(&parts) {
-            let message = format!("{parts} parts; 1 to {MOST_PARTS} are known");
+            let message = format!("{parts} MLPs per layer; expected 1 to {MOST_PARTS}");
             return Err(Error::unsupported("config.num_feedforward_networks", message));
         }
         let plain = match config.word(&["normalization_type"])? {

@@ -168,7 +168,7 @@ impl Graphs {
             return Ok(self);
         }
         if self.encoder.is_some() && self.decoder.is_some() {
-            let message = "layers of models with an encoder and a decoder cannot be left out";
+            let message = "layers of encoder–decoder models cannot be skipped";
             return Err(Error::unsupported("skip", message));
         }
         let without = |graph: Option<Graph>| graph.map(|graph| layers::without(&graph, skipped)).transpose();
@@ -203,7 +203,10 @@ impl Family {
     fn find(name: &str, place: &str, matches: impl Fn(&Self) -> bool) -> Result<&'static Self> {
         FAMILIES.iter().copied().find(|family| matches(family)).ok_or_else(|| {
             let known: Vec<_> = FAMILIES.iter().map(|family| family.name).collect();
-            Error::unsupported(place, format!("no family '{name}'; there are {}", known.join(", ")))
+            Error::unsupported(
+                place,
+                format!("unknown family '{name}'; expected one of {}", known.join(", ")),
+            )
         })
     }
 

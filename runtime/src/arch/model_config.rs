@@ -170,7 +170,7 @@ impl ModelConfig {
         if self.kv_heads == 0 || !self.heads.is_multiple_of(self.kv_heads) {
             return Err(Error::corrupt(
                 "config (kv heads)",
-                format!("{} query heads cannot share {} kv heads evenly", self.heads, self.kv_heads),
+                format!("{} query heads are not a multiple of {} KV heads", self.heads, self.kv_heads),
             ));
         }
         Ok(())
@@ -221,7 +221,7 @@ impl ModelConfig {
                     other => {
                         return Err(Error::unsupported(
                             "config.layer_types",
-                            format!("attention kind '{other}'"),
+                            format!("attention type '{other}'"),
                         ));
                     }
                 },

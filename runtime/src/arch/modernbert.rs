@@ -66,7 +66,7 @@ fn graph(config: &ConfigReader, h: &ModelConfig, mut b: Builder<'_>) -> Result<G
         None | Some("cls") => HeadInput::Tokens,
         Some("mean") => HeadInput::MeanTokens,
         Some(other) => {
-            let message = format!("classes from '{other}' of a text; cls and mean are known");
+            let message = format!("classifier pooling '{other}'; cls and mean are supported");
             return Err(Error::unsupported("config.classifier_pooling", message));
         }
     };

@@ -15,7 +15,10 @@ pub(super) static FAMILY: Family = Family {
     hyper: |config| ModelConfig::read(config, |width| 4 * width),
     form: Topology::Decoder(|config, h, mut b| {
         if config.flag(&["attn_config/alibi"])? == Some(false) {
-            return Err(Error::unsupported("config.attn_config.alibi", "only models with ALiBi run"));
+            return Err(Error::unsupported(
+                "config.attn_config.alibi",
+                "only models with ALiBi are supported",
+            ));
         }
         let most = config.number(&["attn_config/alibi_bias_max", "attention.max_alibi_bias"])?.unwrap_or(8.0);
         let scale = config.number(&["attn_config/softmax_scale"])?.map(|scale| scale as f32);

@@ -50,14 +50,20 @@ const RULES: &[TensorRule] = &[
 fn refuse_other_blocks(config: &ConfigReader) -> Result<()> {
     for key in ["prenorm", "parallel_block", "use_rms_norm", "rotary_emb_interleaved", "causal"] {
         if config.flag(&[key])? == Some(true) {
-            return Err(Error::unsupported(format!("config.{key}"), "such blocks are not known"));
+            return Err(Error::unsupported(
+                format!("config.{key}"),
+                "blocks with this option are not supported",
+            ));
         }
     }
     for key in ["rotary_emb_fraction", "rotary_scaling_factor"] {
         if let Some(number) = config.number(&[key])?
             && number != 1.0
         {
-            return Err(Error::unsupported(format!("config.{key}"), format!("{number}; 1 is known")));
+            return Err(Error::unsupported(
+                format!("config.{key}"),
+                format!("{number}; only 1 is supported"),
+            ));
         }
     }
     Ok(())

@@ -47,7 +47,7 @@ fn hyper_of(config: &ConfigReader) -> Result<ModelConfig> {
         Some(Value::Array(list)) => {
             let slides: Option<Vec<bool>> = list.iter().map(Value::as_bool).collect();
             let slides = slides.filter(|slides| slides.len() == hyper.layers).ok_or_else(|| {
-                Error::corrupt(format!("config.{PATTERN}"), format!("expected {} truth values", hyper.layers))
+                Error::corrupt(format!("config.{PATTERN}"), format!("expected {} booleans", hyper.layers))
             })?;
             hyper.slide(config, |layer| slides[layer])?;
         }

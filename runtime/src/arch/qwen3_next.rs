@@ -80,7 +80,9 @@ pub(super) fn hyper_of(config: &ConfigReader) -> Result<ModelConfig> {
         || value_heads > MOST_HEADS
         || !value_heads.is_multiple_of(key_heads)
     {
-        let message = format!("{value_heads} of {value_size} columns over {key_heads} of {key_size}");
+        let message = format!(
+            "{value_heads} value heads of {value_size} columns for {key_heads} key heads of {key_size}"
+        );
         return Err(Error::corrupt("config (linear heads)", message));
     }
     hyper.state = sizes;
@@ -96,7 +98,7 @@ fn states(config: &ConfigReader, h: &ModelConfig) -> Result<Vec<bool>> {
     let known = |kind: &&str| match *kind {
         "linear_attention" => Ok(true),
         "full_attention" => Ok(false),
-        other => Err(Error::unsupported("config.layer_types", format!("attention kind '{other}'"))),
+        other => Err(Error::unsupported("config.layer_types", format!("attention type '{other}'"))),
     };
     match types.len() == h.layers {
         true => types.iter().map(known).collect(),
@@ -108,7 +110,10 @@ pub(super) fn graph(config: &ConfigReader, h: &ModelConfig, mut b: Builder<'_>) 
     let activation = model_config::activation(config, ActivationKind::Silu)?;
     let taps = config.count(&["linear_conv_kernel_dim"])?.unwrap_or(4);
     if taps == 0 || taps > MOST_TAPS {
-        return Err(Error::corrupt("config.linear_conv_kernel_dim", format!("{taps} is not possible")));
+        return Err(Error::corrupt(
+            "config.linear_conv_kernel_dim",
+            format!("{taps} is not a valid kernel size"),
+        ));
     }
     let rope = b.rope_table(rope::read(config, h)?);
     let mut x = b.embed("token_embd.weight", h.vocabulary, h.width);

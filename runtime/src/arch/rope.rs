@@ -131,7 +131,7 @@ pub(super) fn read_with(
         other => {
             return Err(Error::unsupported(
                 format!("config.{object}.rope_type"),
-                format!("rope kind '{other}'"),
+                format!("RoPE scaling '{other}'"),
             ));
         }
     };
@@ -180,7 +180,10 @@ fn dynamic(scaling: &Scaling<'_>, hyper: &ModelConfig, plain: &[f64], base: f64)
     let keys = ["max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "context_length"];
     let length = scaling.config.count(&keys)?.unwrap_or(hyper.context);
     if plain.len() < 2 || factor < 1.0 || length == 0 {
-        let message = format!("dynamic scaling by {factor} of {} pairs from {length} tokens", plain.len());
+        let message = format!(
+            "dynamic NTK scaling with factor {factor}, {} pairs and {length} original positions",
+            plain.len()
+        );
         return Err(Error::unsupported(format!("config.{}", scaling.object), message));
     }
     let stretch = Some(RopeScaling { length, growth: RopeScalingRule::Base { base, factor } });

@@ -38,7 +38,7 @@ fn hyper(config: &ConfigReader) -> Result<ModelConfig> {
         if let Some(other) = config.word(&[key])?.filter(|&word| word != known) {
             return Err(Error::unsupported(
                 format!("config.{key}"),
-                format!("'{other}'; only '{known}' runs"),
+                format!("'{other}'; only '{known}' is supported"),
             ));
         }
     }

@@ -201,7 +201,7 @@ fn switch(
     if let Some(other @ ("bfloat16" | "float16")) = config.word(&["router_dtype"])? {
         return Err(Error::unsupported(
             "config.router_dtype",
-            format!("{other}; experts are chosen in float32"),
+            format!("{other}; routers only run in float32"),
         ));
     }
     let experts = config.required(&["num_experts"])?;

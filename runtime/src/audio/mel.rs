@@ -57,10 +57,10 @@ impl Mel {
     /// empty or longer than 300 seconds.
     pub fn new(bands: usize, seconds: usize) -> Result<Self> {
         if !(1..=BINS).contains(&bands) {
-            return Err(Error::argument("bands", format!("{bands} mel bands; there may be 1 to {BINS}")));
+            return Err(Error::argument("bands", format!("{bands} mel bands; expected 1 to {BINS}")));
         }
         if !(1..=MOST_SECONDS).contains(&seconds) {
-            let message = format!("windows of {seconds} seconds; they may have 1 to {MOST_SECONDS}");
+            let message = format!("windows of {seconds} seconds; expected 1 to {MOST_SECONDS}");
             return Err(Error::argument("seconds", message));
         }
         let window = from_fn(|index| 0.5 - 0.5 * libm::cos(TAU * index as f64 / SIZE as f64));

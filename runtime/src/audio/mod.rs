@@ -74,7 +74,7 @@ impl AudioSamples {
 fn room_for(length: usize, place: &str) -> Result<Vec<f32>> {
     let mut samples = Vec::new();
     samples.try_reserve_exact(length).map_err(|_| {
-        let message = format!("no memory for {length} samples; use a shorter recording");
+        let message = format!("cannot allocate memory for {length} samples; use a shorter recording");
         Error::new(ErrorKind::Memory, place, message)
     })?;
     Ok(samples)

@@ -36,10 +36,10 @@ const LANES: usize = 8;
 /// [`ErrorKind::Memory`](crate::ErrorKind::Memory) if the result cannot be allocated.
 pub fn resample(samples: &[f32], rate: u32) -> Result<Vec<f32>> {
     if !(LOWEST..=HIGHEST).contains(&rate) {
-        let message = format!("{rate} samples in a second are not between {LOWEST} and {HIGHEST}");
+        let message = format!("a sample rate of {rate} Hz is not between {LOWEST} and {HIGHEST}");
         return Err(Error::argument("rate", message));
     }
-    let too_long = || Error::argument("samples", "the sound is too long; cut it into parts");
+    let too_long = || Error::argument("samples", "the audio is too long; split it");
     let length = (samples.len() as u64).checked_mul(u64::from(RATE)).ok_or_else(too_long)?;
     let length = usize::try_from(length.div_ceil(u64::from(rate))).map_err(|_| too_long())?;
     let mut output = room_for(length, "samples")?;

@@ -70,12 +70,12 @@ pub(super) fn parse(bytes: &[u8]) -> Result<AudioSamples> {
         let claimed = u32::from_le_bytes(length);
         let chunk = match (&[a, b, c, d], &format) {
             (b"data", None) => {
-                return Err(Error::corrupt(FORMAT, "this chunk has to come before `data`"));
+                return Err(Error::corrupt(FORMAT, "must precede the `data` chunk"));
             }
             (b"data", Some(format)) if is_unknown(claimed, body) => return decode(format, body),
             (b"data", Some(format)) => return decode(format, take(body, claimed, DATA)?),
             (b"fmt ", Some(_)) => {
-                return Err(Error::corrupt(FORMAT, "there are two of this chunk; one is allowed"));
+                return Err(Error::corrupt(FORMAT, "occurs twice"));
             }
             (b"fmt ", None) => {
                 let chunk = take(body, claimed, FORMAT)?;
@@ -88,16 +88,16 @@ pub(super) fn parse(bytes: &[u8]) -> Result<AudioSamples> {
         index += 1;
     }
     let missing = if format.is_some() { DATA } else { FORMAT };
-    Err(Error::corrupt(missing, "the file ends without this chunk; is it whole?"))
+    Err(Error::corrupt(missing, "is missing; is the file complete?"))
 }
 
 /// Decodes raw 16-bit PCM and mixes the channels to their mean.
 pub(super) fn headerless(bytes: &[u8], rate: u32, channels: u16) -> Result<AudioSamples> {
     if rate == 0 {
-        return Err(Error::argument("pcm.rate", "the rate is 0; give the samples in a second"));
+        return Err(Error::argument("pcm.rate", "is 0; give the samples per second"));
     }
     if channels == 0 {
-        return Err(Error::argument("pcm.channels", "there are no channels; give 1 or more"));
+        return Err(Error::argument("pcm.channels", "is 0; give at least 1"));
     }
     if !bytes.len().is_multiple_of(2 * usize::from(channels)) {
         let message =
@@ -111,15 +111,15 @@ pub(super) fn headerless(bytes: &[u8], rate: u32, channels: u16) -> Result<Audio
 fn after_header(bytes: &[u8]) -> Result<&[u8]> {
     let wrong = |message: &str| Err(Error::corrupt("wav.header", message));
     let Some((head, rest)) = bytes.split_first_chunk::<12>() else {
-        return wrong("a WAVE file has 12 bytes or more");
+        return wrong("is shorter than the 12 bytes of a WAVE header");
     };
     match (&head[..4], &head[8..]) {
         (b"RIFF", b"WAVE") => Ok(rest),
         (b"RF64" | b"RIFX" | b"BW64", b"WAVE") => {
-            let message = "of WAVE files, only little-endian `RIFF` is read; write the file anew as such";
+            let message = "is big-endian; convert the file to little-endian `RIFF`";
             Err(Error::unsupported("wav.header", message))
         }
-        _ => wrong("these are not the bytes of a WAVE file: `RIFF` and `WAVE` are missing"),
+        _ => wrong("is not a WAVE file: `RIFF` and `WAVE` are missing"),
     }
 }
 
@@ -127,14 +127,15 @@ fn after_header(bytes: &[u8]) -> Result<&[u8]> {
 fn take<'a>(body: &'a [u8], claimed: u32, place: &str) -> Result<&'a [u8]> {
     let chunk = usize::try_from(claimed).ok().and_then(|claimed| body.get(..claimed));
     chunk.ok_or_else(|| {
-        let message = format!("{claimed} bytes are claimed and {} are there; is the file whole?", body.len());
+        let message =
+            format!("claims {claimed} bytes, but only {} are left; is the file complete?", body.len());
         Error::corrupt(place, message)
     })
 }
 
 fn read_format(chunk: &[u8]) -> Result<Format> {
     let Some((head, rest)) = chunk.split_first_chunk::<16>() else {
-        return Err(Error::corrupt(FORMAT, format!("{} bytes are too few; it has 16 or more", chunk.len())));
+        return Err(Error::corrupt(FORMAT, format!("has {} bytes; expected at least 16", chunk.len())));
     };
     let short = |at: usize| u16::from_le_bytes([head[at], head[at + 1]]);
     let (mut codec, channels, frame, bits) = (short(0), short(2), short(12), short(14));
@@ -145,14 +146,14 @@ fn read_format(chunk: &[u8]) -> Result<Format> {
     let coding = coding(codec, bits)?;
     let wrong = |field: &str, message: String| Err(Error::corrupt(format!("{FORMAT}.{field}"), message));
     if channels == 0 {
-        return wrong("channels", "there are no channels; a sound has 1 or more".to_owned());
+        return wrong("channels", "is 0; expected at least 1".to_owned());
     }
     if rate == 0 {
-        return wrong("rate", "the rate is 0 samples in a second".to_owned());
+        return wrong("rate", "is 0; expected the samples per second".to_owned());
     }
     let expected = usize::from(channels) * coding.bytes();
     if usize::from(frame) != expected {
-        let message = format!("{frame} is not {expected}, the bytes of {channels} samples of {bits} bits");
+        let message = format!("{frame} is not {expected}, the size of {channels} samples of {bits} bits");
         return wrong("block_align", message);
     }
     Ok(Format { coding, channels, rate })
@@ -163,21 +164,18 @@ fn extended_codec(rest: &[u8]) -> Result<u16> {
     let place = "wav.fmt.sub_format";
     // Skips the size of the extension, the valid bits (the most significant ones), and the channel mask.
     let Some((name, _)) = rest.get(8..).and_then(<[u8]>::split_first_chunk::<16>) else {
-        return Err(Error::corrupt(place, "an extensible format has 40 bytes or more"));
+        return Err(Error::corrupt(place, "an extensible format needs at least 40 bytes"));
     };
     let [low, high, tail @ ..] = *name;
     if tail != CODEC_TAIL {
-        return Err(Error::unsupported(
-            place,
-            "this is neither PCM nor floats; write the file anew as 16-bit PCM",
-        ));
+        return Err(Error::unsupported(place, "is neither PCM nor float; convert the file to 16-bit PCM"));
     }
     Ok(u16::from_le_bytes([low, high]))
 }
 
 fn coding(codec: u16, bits: u16) -> Result<Coding> {
     let refuse = |field: &str, message: String| {
-        let message = format!("{message} is not read; write the file anew as 16-bit PCM");
+        let message = format!("{message} is not supported; convert the file to 16-bit PCM");
         Err(Error::unsupported(format!("{FORMAT}.{field}"), message))
     };
     match (codec, bits) {
@@ -187,8 +185,8 @@ fn coding(codec: u16, bits: u16) -> Result<Coding> {
         (PCM, 32) => Ok(Coding::Signed32),
         (FLOAT, 32) => Ok(Coding::Float32),
         (FLOAT, 64) => Ok(Coding::Float64),
-        (PCM, _) => refuse("bits", format!("PCM of {bits} bits")),
-        (FLOAT, _) => refuse("bits", format!("floats of {bits} bits")),
+        (PCM, _) => refuse("bits", format!("{bits}-bit PCM")),
+        (FLOAT, _) => refuse("bits", format!("{bits}-bit float")),
         _ => refuse("codec", format!("codec {codec:#06x}")),
     }
 }
@@ -229,7 +227,7 @@ fn mix<const N: usize>(data: &[u8], channels: usize, sample: impl Fn([u8; N]) ->
         None => Ok(samples),
         Some(at) => {
             let place = format!("{DATA}.samples[{at}]");
-            Err(Error::corrupt(place, "a sample is not finite; write the file anew"))
+            Err(Error::corrupt(place, "contains NaN or infinity; convert the file again"))
         }
     }
 }

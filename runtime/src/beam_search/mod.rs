@@ -90,7 +90,7 @@ impl SearchOptions {
             return Err(Error::argument("beams", format!("{beams}; give 1 to {MOST_BEAMS}")));
         }
         if groups == 0 || !beams.is_multiple_of(groups) {
-            let message = format!("{groups} groups of {beams} beams are not of one size");
+            let message = format!("{beams} beams cannot be divided evenly into {groups} groups");
             return Err(Error::argument("groups", message));
         }
         if !(1..=beams).contains(&best) {
@@ -102,11 +102,11 @@ impl SearchOptions {
             }
         }
         if self.diversity < 0.0 {
-            let message = format!("is {}; give a number from 0", self.diversity);
+            let message = format!("is {}; give a number of at least 0", self.diversity);
             return Err(Error::argument("diversity", message));
         }
         if self.diversity > 0.0 && groups == 1 {
-            let message = "sets groups apart, and there is one; ask for several groups of beams";
+            let message = "has no effect with one group; request several groups";
             return Err(Error::argument("diversity", message));
         }
         let (least, most) = (self.rules.min_tokens, self.max_tokens);
@@ -115,7 +115,7 @@ impl SearchOptions {
         }
         if least > most {
             let message =
-                format!("{least} tokens of a text that has up to {most}; ask for fewer, or allow more");
+                format!("{least} exceeds the maximum of {most} tokens; request fewer, or allow more");
             return Err(Error::argument("min_tokens", message));
         }
         self.rules.validate()

@@ -389,7 +389,7 @@ impl KvCache {
         if length < sequence.prefix && (length > 0 || count < sequence.prefix) {
             return Err(Error::argument(
                 "tokens",
-                format!("the prefix of {} tokens must go in at once; open a larger batch", sequence.prefix),
+                format!("the prefix of {} tokens must be in one batch; use a larger batch", sequence.prefix),
             ));
         }
         let states = self.kinds.iter_mut().zip(&mut sequence.blocks);
@@ -432,7 +432,7 @@ impl Sequence {
     /// Checks that all but the first `length` tokens can be dropped.
     fn check_cut(&self, kinds: &[Kind], length: usize) -> Result<()> {
         if length < self.prefix.min(self.length) {
-            let message = "the tokens before it have seen those after it; reset and prefill again";
+            let message = "is within the prefix, whose tokens attend to each other; reset and prefill again";
             return Err(Error::new(ErrorKind::State, "length", message));
         }
         for (kind, blocks) in kinds.iter().zip(&self.blocks) {
@@ -442,7 +442,7 @@ impl Sequence {
                     blocks.get(first..length.div_ceil(BLOCK)).is_none_or(|seen| !seen.contains(&NONE))
                 }
                 Keep::State if length != self.stated => {
-                    let message = "a state of constant size does not go back; reset and prefill again";
+                    let message = "recurrent states cannot be rewound; reset and prefill again";
                     return Err(Error::new(ErrorKind::State, "length", message));
                 }
                 _ => true,

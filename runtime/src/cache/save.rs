@@ -72,7 +72,7 @@ impl KvCache {
     pub(crate) fn save(&self, id: SequenceId, out: &mut Vec<u8>) -> Result<(usize, usize)> {
         let sequence = self.sequence(id)?;
         if sequence.text > 0 {
-            return Err(Error::unsupported("session", "it has read a text; save those that only write"));
+            return Err(Error::unsupported("session", "sessions with an encoded input cannot be saved"));
         }
         for (kind, blocks) in self.kinds.iter().zip(&sequence.blocks) {
             out.extend(kind.make().to_le_bytes());
@@ -116,16 +116,19 @@ impl KvCache {
         for (index, kind) in self.kinds.iter().enumerate() {
             let &[make, count] = take(2).ok_or_else(cut)? else { return Err(cut()) };
             if u32::from_le_bytes(make) != kind.make() {
-                let message = "it was saved with another type of cache, window or context; open one like it";
+                let message = "was saved with another cache type, window or context; open a session like it";
                 return Err(Error::new(ErrorKind::Unsupported, "saved.cache", message));
             }
             if u32::from_le_bytes(count) as usize != kind.blocks_of(saved.length) {
-                return Err(Error::corrupt("saved.cache", "has not as many blocks as its tokens take"));
+                return Err(Error::corrupt(
+                    "saved.cache",
+                    "the number of blocks does not match the number of tokens",
+                ));
             }
             for block in 0..kind.blocks_of(saved.length) {
                 let there = take(1).ok_or_else(cut)? == [PRESENT.to_le_bytes()];
                 if !there && !kind.may_lack(block, saved.length) {
-                    return Err(Error::corrupt("saved.cache", "lacks a block that its tokens see"));
+                    return Err(Error::corrupt("saved.cache", "lacks a block that its tokens attend to"));
                 }
                 let words = if there { kind.pool.block_words() } else { 0 };
                 each(index, there, take(words).ok_or_else(cut)?);

@@ -64,7 +64,7 @@ impl CacheShape {
             });
             let cached = options.types.of(keep);
             if attention.head_size > cached.most_columns() {
-                let message = format!("heads of {} columns do not go into it; use f16", attention.head_size);
+                let message = format!("does not support heads of {} columns; use f16", attention.head_size);
                 return Err(Error::unsupported("cache", message));
             }
             let head_words = cached.words(attention.head_size);

@@ -28,7 +28,7 @@ impl<'a> OutputRows<'a> {
         let mut sorted = list.to_vec();
         sorted.sort_unstable();
         match sorted.windows(2).find(|pair| pair[0] == pair[1]) {
-            Some(pair) => Err(Error::argument("wanted", format!("position {} is given twice", pair[0]))),
+            Some(pair) => Err(Error::argument("wanted", format!("position {} is requested twice", pair[0]))),
             None => Ok(()),
         }
     }
@@ -115,7 +115,7 @@ impl Context {
         self.check_batch(Side::Encoder, rows, wanted)?;
         for (index, text) in texts.iter().enumerate() {
             if texts[..index].iter().any(|other| other.sequence == text.sequence) {
-                return Err(Error::argument("texts", "two are for the same sequence"));
+                return Err(Error::argument("texts", "two of them name the same sequence"));
             }
         }
         Ok(listed)
@@ -133,20 +133,20 @@ impl Context {
         }
         let segments = self.model.hyper.segments;
         if let Some(segment) = text.segments.iter().find(|&&segment| segment as usize >= segments.max(1)) {
-            let message = format!("segment {segment}; the model knows {segments}");
+            let message = format!("segment {segment}; the model has {segments}");
             return Err(Error::argument("segments", message));
         }
         let most = self.model.hyper.text;
         if count > most {
-            let message = format!("{count} rows; the model was made for {most}");
+            let message = format!("{count} rows; the model supports {most}");
             return Err(Error::new(ErrorKind::TooLong, "text", message));
         }
         if !stage.marks && !text.global.is_empty() {
-            let message = "every token of the model sees all others; leave it empty";
+            let message = "is for models with local attention; leave it empty";
             return Err(Error::argument("global", message));
         }
         if let Some(position) = text.global.iter().find(|&&position| position >= count) {
-            let message = format!("position {position} of a text of {count} tokens");
+            let message = format!("position {position} is beyond the {count} tokens of the text");
             return Err(Error::argument("global", message));
         }
         Ok(())
@@ -156,8 +156,10 @@ impl Context {
     fn rows_of(&self, stage: &Stage, text: &SequenceInput<'_>) -> Result<usize> {
         match stage.plan.frames_per_row {
             0 if text.features.is_empty() => Ok(text.tokens.len()),
-            0 => Err(Error::argument("features", "the model reads tokens")),
-            _ if !text.tokens.is_empty() => Err(Error::argument("tokens", "the model reads features")),
+            0 => Err(Error::argument("features", "the model takes tokens; leave them empty")),
+            _ if !text.tokens.is_empty() => {
+                Err(Error::argument("tokens", "the model takes features; leave them empty"))
+            }
             per_row => {
                 let columns = self.model.hyper.features.max(1);
                 if !text.features.len().is_multiple_of(columns) {

@@ -126,7 +126,7 @@ impl Encoder {
         let pairs = texts.iter().enumerate().map(pair).collect::<Result<Vec<_>>>()?;
         let inputs: Vec<Tokens> = pairs.into_iter().flatten().map(|pair| pair.tokens).collect();
         if inputs.len() != texts.len() {
-            let message = "a text has one score: cut it instead of reading it in parts";
+            let message = "a text gets one score: truncate long texts instead of splitting them";
             return Err(Error::argument("long", message));
         }
         // Of two classes the second one means "relevant".
@@ -193,7 +193,7 @@ impl Encoder {
     fn first_parts<T: AsRef<str>>(&self, texts: &[T], long: LongTextMode) -> Result<Vec<Tokens>> {
         let parts = self.all_parts(&numbered(texts), long)?;
         if parts.len() != texts.len() {
-            let message = "a text has one class: cut it instead of reading it in parts";
+            let message = "a text gets one class: truncate long texts instead of splitting them";
             return Err(Error::argument("long", message));
         }
         Ok(parts.into_iter().map(|(_, part)| part.tokens).collect())

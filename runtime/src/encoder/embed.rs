@@ -67,7 +67,7 @@ impl Encoder {
         if !prompt.is_empty() {
             if matches!(options.long, LongTextMode::Window { .. }) {
                 let message =
-                    "the parts of a long text would lack the prompt; cut texts, or ask for no prompt";
+                    "windows of a long text would lack the prompt; truncate long texts, or use no prompt";
                 return Err(Error::unsupported("long", message));
             }
             let texts: Vec<String> = texts.iter().map(|text| format!("{prompt}{}", text.as_ref())).collect();
@@ -131,7 +131,7 @@ impl Encoder {
     /// Checks that the encoder supports the options.
     fn check(&self, options: &EmbedOptions) -> Result<()> {
         if self.head() != crate::graph::OutputHead::Hidden {
-            let message = "vectors are made of hidden states; open the encoder without its head";
+            let message = "embeddings are made of hidden states; open the encoder without its head";
             return Err(Error::argument("encoder", message));
         }
         let columns = self.embedding_columns();

@@ -43,12 +43,12 @@ impl Encoder {
         let tokenizer = model.tokenizer()?;
         let mask = tokenizer
             .mask()
-            .ok_or_else(|| Error::new(ErrorKind::Missing, "tokenizer", "has no token for masked places"))?;
+            .ok_or_else(|| Error::new(ErrorKind::Missing, "tokenizer", "has no mask token"))?;
         let ids = tokenizer.encode(text, EncodeOptions { add_special: true, parse_special: true })?;
         let places: Vec<usize> = (0..ids.len()).filter(|&place| ids[place] == mask).collect();
         if places.is_empty() {
             let spelling = String::from_utf8_lossy(tokenizer.token_text(mask)?).into_owned();
-            return Err(Error::argument("text", format!("has no masked place; write {spelling}")));
+            return Err(Error::argument("text", format!("has no mask token; insert {spelling}")));
         }
         let mut rows = Vec::new();
         self.read(&[ids.into()], OutputRows::At(&places), &mut |_, outputs| {

@@ -170,20 +170,20 @@ impl Encoder {
     pub(crate) fn new(model: Model, options: EncoderOptions) -> Result<Self> {
         let config = model.config_reader();
         let Some(facts) = ModelProperties::of(&model, &config, options.head) else {
-            let message = "the model reads tokens one after the other; it has no encoder";
+            let message = "the model is decoder-only and has no encoder";
             return Err(Error::unsupported("model", message));
         };
         model.check_backend(options.cache, None)?;
         if let Some(early) = options.early {
             early.check()?;
             if !facts.exits {
-                let message = "it has no heads on layers before the last that tell classes apart";
+                let message = "it has no classification heads on intermediate layers";
                 return Err(Error::unsupported("model", message));
             }
         }
         let bare = model.backend().is_none_or(|engine| engine.interface().hidden.is_some());
         if !options.head && !bare {
-            let message = "its hidden states do not come out; it was exported with its head alone";
+            let message = "it does not output hidden states; it was exported with its head";
             return Err(Error::unsupported("model", message));
         }
         let options = EncoderOptions { batch: options.batch.min(MOST_ROWS), ..options };
@@ -280,13 +280,13 @@ impl Encoder {
         let lengths: Vec<usize> = texts.iter().map(|text| self.rows_of(text)).collect();
         for (index, &rows) in lengths.iter().enumerate() {
             if rows > most {
-                let message = format!("{rows} rows; the model was made for {most}");
+                let message = format!("{rows} rows; the model supports {most}");
                 return Err(Error::new(ErrorKind::TooLong, format!("text {index}"), message));
             }
             if rows == 0 {
                 let message = match self.facts.frames_per_row {
-                    0 => "has no tokens, which the model reads",
-                    _ => "has no features, which the model reads in the place of tokens",
+                    0 => "has no tokens, which the model requires",
+                    _ => "has no features, which the model requires instead of tokens",
                 };
                 return Err(Error::argument(format!("text {index}"), message));
             }

@@ -25,7 +25,7 @@ impl Prompt {
         let prompts = prompts(&model.config_reader())?;
         prompts.iter().position(|(known, _)| known == name).map(Self::Number).ok_or_else(|| {
             let names: Vec<_> = prompts.iter().map(|(name, _)| name.as_str()).collect();
-            let known = if names.is_empty() { "none at all".to_owned() } else { names.join(", ") };
+            let known = if names.is_empty() { "no prompts".to_owned() } else { names.join(", ") };
             Error::argument("prompt", format!("unknown prompt `{name}`; the model has {known}"))
         })
     }
@@ -44,7 +44,7 @@ impl Prompt {
         let (_, text) = found.ok_or_else(|| Error::argument("prompt", "the model has no such prompt"))?;
         if !text.is_empty() && config.flag(&["sentence_transformers/include_prompt"])? == Some(false) {
             let message =
-                "the model leaves tokens of prompts out of its vectors, which is not done yet; ask for none";
+                "the model excludes prompt tokens from pooling, which is not supported; use no prompt";
             return Err(Error::unsupported("prompt", message));
         }
         Ok(text)
@@ -97,7 +97,7 @@ impl Dense {
                 layer.get(key).and_then(Value::as_u64).and_then(|size| usize::try_from(size).ok())
             };
             let (Some(inputs), Some(outputs)) = (size("inputs"), size("outputs")) else {
-                return Err(Error::corrupt(place, "does not say its sizes"));
+                return Err(Error::corrupt(place, "has no sizes"));
             };
             let activation = match layer.get("activation").and_then(Value::as_str) {
                 Some("identity") => Activation::Identity,
@@ -106,13 +106,13 @@ impl Dense {
                 other => return Err(Error::unsupported(place, format!("activation {other:?}"))),
             };
             if inputs != columns || outputs == 0 {
-                let message = format!("takes {inputs} columns and gives {outputs}; there are {columns}");
+                let message = format!("maps {inputs} columns to {outputs}, but its input has {columns}");
                 return Err(Error::new(ErrorKind::Shape, place, message));
             }
             let numbers =
                 |kind: &str, count: Option<usize>| numbers(model, &format!("sentence.{index}.{kind}"), count);
             let weight = numbers("weight", inputs.checked_mul(outputs))?.ok_or_else(|| {
-                Error::new(ErrorKind::Missing, format!("sentence.{index}.weight"), "is not in the file")
+                Error::new(ErrorKind::Missing, format!("sentence.{index}.weight"), "is missing from the file")
             })?;
             let bias = numbers("bias", Some(outputs))?.unwrap_or_default();
             layers.push(Self { inputs, outputs, weight, bias, activation });
@@ -146,7 +146,7 @@ impl Dense {
 fn numbers(model: &Model, name: &str, count: Option<usize>) -> Result<Option<Vec<f32>>> {
     let Some(tensor) = model.file().tensor(name) else { return Ok(None) };
     if tensor.role != StorageRole::Vector || Some(tensor.columns) != count {
-        let message = format!("has {} numbers, not {count:?}", tensor.columns);
+        let message = format!("has {} values, expected {count:?}", tensor.columns);
         return Err(Error::new(ErrorKind::Shape, name, message));
     }
     Ok(Some(tensor.floats()))

@@ -61,7 +61,7 @@ impl Encoder {
         }
         if long == LongTextMode::Refuse {
             let message =
-                format!("{} tokens; the model reads {most}: shorten it, or let it be cut", whole.len());
+                format!("{} tokens; the model takes {most}: shorten the text, or truncate it", whole.len());
             return Err(Error::new(ErrorKind::TooLong, "text", message));
         }
         // Each window gets the special tokens that surround the whole text.
@@ -100,7 +100,7 @@ impl Encoder {
         let (most, around) = (self.max_tokens(), tokens.len() - inner.len());
         if tokens.len() > most && long == LongTextMode::Refuse {
             let message = format!(
-                "{} tokens with what goes before it; the model reads {most}: shorten it, or let it be cut",
+                "{} tokens with the text before it; the model takes {most}: shorten the text, or truncate it",
                 tokens.len()
             );
             return Err(Error::new(ErrorKind::TooLong, "text", message));
@@ -129,12 +129,13 @@ impl LongTextMode {
     /// Splits `count` tokens into windows of up to `room` tokens, each with `around` other tokens around it.
     fn parts(self, count: usize, room: usize, around: usize) -> Result<Vec<Range<usize>>> {
         if room == 0 {
-            let message = format!("{around} tokens stand around every text; the model reads no more");
+            let message =
+                format!("the {around} special tokens around a text leave no room in the model's input");
             return Err(Error::new(ErrorKind::TooLong, "text", message));
         }
         let step = match self {
             Self::Window { overlap } if overlap >= room => {
-                let message = format!("{overlap} tokens; a part has {room}");
+                let message = format!("{overlap} tokens; a window has {room}");
                 return Err(Error::argument("overlap", message));
             }
             Self::Window { overlap } => room - overlap,

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Why a file is not replaced.
-const FOREIGN: &str = "is there, and Siskin did not write it; remove it or choose another place";
+const FOREIGN: &str = "exists and was not written by Siskin; remove it or choose another path";
 
 static NEXT: AtomicU64 = AtomicU64::new(0);
 /// Attempts before giving up on finding an unused temporary name.
@@ -82,7 +82,7 @@ impl AtomicFile {
 
     fn begin(target: PathBuf, private: bool) -> Result<Self> {
         let place = target.display().to_string();
-        let name = target.file_name().ok_or_else(|| Error::argument(&place, "is not the name of a file"))?;
+        let name = target.file_name().ok_or_else(|| Error::argument(&place, "is not a file name"))?;
         sweep(&target, name);
         let (temporary, file) = loop {
             let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -165,7 +165,7 @@ fn resolved(target: &Path, place: &str) -> Result<PathBuf> {
         let next = fs::read_link(&target).map_err(|error| Error::io(place, &error))?;
         target = target.parent().unwrap_or(Path::new("")).join(next);
     }
-    Err(Error::argument(place, "is a link that leads through too many others"))
+    Err(Error::argument(place, "is a chain of too many symbolic links"))
 }
 
 /// Refuses a target that must not be replaced.
@@ -176,13 +176,13 @@ fn check(target: &Path, inputs: &[PathBuf], place: &str) -> Result<()> {
         Err(error) => return Err(Error::io(place, &error)),
     };
     if !metadata.is_file() {
-        return Err(Error::argument(place, "is there and is not a regular file; write to another place"));
+        return Err(Error::argument(place, "exists and is not a regular file; choose another path"));
     }
     if inputs.iter().any(|input| is_same(input, target)) {
-        return Err(Error::argument(place, "is one of the files that are read; write to another place"));
+        return Err(Error::argument(place, "is an input file; choose another path"));
     }
     match metadata.permissions().readonly() {
-        true => Err(Error::argument(place, "is read-only; remove it or write to another place")),
+        true => Err(Error::argument(place, "is read-only; remove it or choose another path")),
         false => Ok(()),
     }
 }

@@ -116,7 +116,7 @@ impl<'a> FieldReader<'a> {
     pub(super) fn take(&mut self, length: usize, field: &str) -> Result<&'a [u8]> {
         let (taken, rest) = self.rest.split_at_checked(length).ok_or_else(|| {
             let left = self.rest.len();
-            self.corrupt(field, format!("needs {length} bytes, {left} are left; the file is incomplete"))
+            self.corrupt(field, format!("needs {length} bytes, but {left} are left; the file is incomplete"))
         })?;
         self.rest = rest;
         Ok(taken)
@@ -156,19 +156,19 @@ pub(super) fn sections(bytes: &[u8]) -> Result<Vec<Section>> {
     let (major, minor) = (fields.u16("major")?, fields.u16("minor")?);
     if major != MAJOR {
         let message =
-            format!("version {major}.{minor} is unknown, {MAJOR}.x is read; update Siskin or pack again");
+            format!("unknown version {major}.{minor}, expected {MAJOR}.x; update Siskin or pack again");
         return Err(Error::new(ErrorKind::Version, "header.major", message));
     }
     let count = fields.u32("sections")? as usize;
     let length = fields.u64("length")?;
     if length != bytes.len() as u64 {
-        let message = format!("says {length} bytes, the file has {}; copy it again", bytes.len());
+        let message = format!("is {length} bytes, but the file has {}; copy it again", bytes.len());
         return Err(fields.corrupt("length", message));
     }
     fields.take(8, "reserved")?;
     let hash: Hash = fields.array("hash")?;
     if count > MOST_SECTIONS || count > fields.rest.len() / SECTION_BYTES {
-        return Err(fields.corrupt("sections", format!("{count} sections are more than the file can hold")));
+        return Err(fields.corrupt("sections", format!("{count} sections do not fit into the file")));
     }
     let end = HEADER_BYTES + count * SECTION_BYTES;
     if header_hash(&bytes[..end]) != hash {
@@ -202,7 +202,7 @@ fn check_places(sections: &[Section], start: u64, file: u64) -> Result<()> {
             return Err(Error::corrupt(place("offset"), format!("is not a multiple of {alignment}")));
         }
         if section.offset < start {
-            return Err(Error::corrupt(place("offset"), "lies inside the header or section table"));
+            return Err(Error::corrupt(place("offset"), "overlaps the header or section table"));
         }
         let end = section.offset.checked_add(section.length).filter(|&end| end <= file);
         let end = end.ok_or_else(|| Error::corrupt(place("length"), "reaches past the end of the file"))?;
@@ -224,7 +224,10 @@ fn known(sections: Vec<Section>) -> Result<Vec<Section>> {
         let place = format!("section table: {}", section.name());
         match section.kind() {
             None if section.flags & REQUIRED != 0 => {
-                return Err(Error::unsupported(place, "the model needs this; update Siskin"));
+                return Err(Error::unsupported(
+                    place,
+                    "is required and unknown to this version; update Siskin",
+                ));
             }
             None | Some(SectionKind::Adapter) => {}
             Some(_) if sections[..index].iter().any(|other| other.number == section.number) => {

@@ -13,7 +13,7 @@ impl Bytes {
     pub fn map(file: &File) -> Result<Self> {
         let length = file.metadata().map_err(|error| Error::io("map", &error))?.len();
         let length = usize::try_from(length)
-            .map_err(|_| Error::new(ErrorKind::Memory, "map", "does not fit this machine's addresses"))?;
+            .map_err(|_| Error::new(ErrorKind::Memory, "map", "exceeds the address space of this machine"))?;
         // Empty files cannot be mapped.
         if length == 0 { Ok(Self::default()) } else { map(file, 0, length, "map") }
     }

@@ -41,13 +41,13 @@ impl Metadata {
             return Err(Error::corrupt("metadata", "is not a JSON object"));
         };
         if let Some(field) = RENAMED.into_iter().find(|field| object.contains_key(*field)) {
-            let message = "is the name of a field in an earlier version of the format; pack the model again";
+            let message = "is a field of an earlier version of the format; pack the model again";
             return Err(Error::new(ErrorKind::Version, place(field), message));
         }
         let mut text = |field: &str| match object.remove(field) {
             None | Some(Value::Null) => Ok(None),
             Some(Value::String(text)) => Ok(Some(text)),
-            Some(_) => Err(Error::corrupt(place(field), "is not a text")),
+            Some(_) => Err(Error::corrupt(place(field), "is not a string")),
         };
         let (architecture, name, license) = (text("architecture")?, text("name")?, text("license")?);
         let mut map = |field: &str| match object.remove(field) {
@@ -55,7 +55,7 @@ impl Metadata {
             Some(Value::Object(map)) => Ok(Some(map)),
             Some(_) => Err(Error::corrupt(place(field), "is not an object")),
         };
-        let missing = |field: &str| Error::new(ErrorKind::Missing, place(field), "the file does not say");
+        let missing = |field: &str| Error::new(ErrorKind::Missing, place(field), "is missing");
         Ok(Self {
             architecture: architecture.ok_or_else(|| missing("architecture"))?,
             config: map("config")?.ok_or_else(|| missing("config"))?,

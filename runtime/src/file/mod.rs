@@ -121,14 +121,15 @@ impl File {
         let file = file.into();
         let size = file.metadata().map_err(|error| Error::io("descriptor", &error))?.len();
         let rest = size.checked_sub(offset).ok_or_else(|| {
-            Error::argument("offset", format!("{offset} lies behind the file's {size} bytes"))
+            Error::argument("offset", format!("{offset} is beyond the file's {size} bytes"))
         })?;
         let length = length.unwrap_or(rest);
         if length > rest {
             return Err(Error::argument("length", format!("{length} bytes requested, {rest} available")));
         }
-        let length = usize::try_from(length)
-            .map_err(|_| Error::new(ErrorKind::Memory, "length", "does not fit this machine's addresses"))?;
+        let length = usize::try_from(length).map_err(|_| {
+            Error::new(ErrorKind::Memory, "length", "exceeds the address space of this machine")
+        })?;
         if length == 0 {
             return Err(Error::corrupt("header.magic", "the file is empty"));
         }
@@ -266,6 +267,6 @@ fn tensor(bytes: &Bytes, record: table::TensorRecord) -> Result<Tensor> {
         (Some(data), Some(rows), Some(columns)) => {
             Ok(Tensor { role, panel, rows, columns, data, offset, name })
         }
-        _ => Err(Error::corrupt(place(), "does not fit this machine's addresses")),
+        _ => Err(Error::corrupt(place(), "exceeds the address space of this machine")),
     }
 }

@@ -27,7 +27,7 @@ pub fn append_own(path: impl AsRef<Path>) -> Result<File> {
         use std::os::unix::fs::MetadataExt;
         let place = || path.display().to_string();
         if file.metadata().map_err(|error| Error::io(place(), &error))?.nlink() > 1 {
-            let message = "has another name, a hard link, which would change with it; remove it";
+            let message = "is a hard link, whose other name would change too; remove it";
             return Err(Error::argument(place(), message));
         }
     }
@@ -61,7 +61,7 @@ fn user() -> u32 {
 pub fn refuse_link(path: &Path) -> Result<()> {
     if path.is_symlink() {
         let message =
-            "is a symbolic link; links are not followed for files that Siskin names itself: remove it";
+            "is a symbolic link, which Siskin does not follow for files that it names itself; remove it";
         return Err(Error::argument(path.display().to_string(), message));
     }
     Ok(())

@@ -82,7 +82,7 @@ pub(super) fn parse(bytes: &[u8], data: std::ops::Range<u64>) -> Result<Vec<Tens
     let count = fields.u32("count")? as usize;
     fields.take(4, "reserved")?;
     if count > fields.rest.len() / RECORD_BYTES {
-        return Err(fields.corrupt("count", format!("{count} tensors are more than the section can hold")));
+        return Err(fields.corrupt("count", format!("{count} tensors do not fit into the section")));
     }
     let mut names = HashSet::with_capacity(count);
     let mut records: Vec<TensorRecord> = Vec::with_capacity(count);
@@ -96,24 +96,27 @@ pub(super) fn parse(bytes: &[u8], data: std::ops::Range<u64>) -> Result<Vec<Tens
         if record.spec.bytes() != Some(record.length) {
             let TensorSpec { rows, columns, .. } = record.spec;
             let message =
-                format!("{} bytes are not what {rows} x {columns} of this type takes", record.length);
+                format!("is {} bytes, which does not match {rows} x {columns} of this type", record.length);
             return Err(Error::corrupt(place("length"), message));
         }
         if !record.offset.is_multiple_of(TENSOR_ALIGNMENT) {
             return Err(Error::corrupt(place("offset"), format!("is not a multiple of {TENSOR_ALIGNMENT}")));
         }
         if record.offset < end {
-            return Err(Error::corrupt(place("offset"), "overlaps the tensor before or the section's start"));
+            return Err(Error::corrupt(
+                place("offset"),
+                "overlaps the previous tensor or the section's start",
+            ));
         }
         end = record
             .offset
             .checked_add(record.length)
             .filter(|&end| end <= data.end)
-            .ok_or_else(|| Error::corrupt(place("length"), "reaches past the tensor data section"))?;
+            .ok_or_else(|| Error::corrupt(place("length"), "extends past the tensor data section"))?;
         records.push(record);
     }
     if !fields.rest.is_empty() {
-        return Err(fields.corrupt("count", "bytes are left after the last tensor"));
+        return Err(fields.corrupt("count", "has trailing bytes after the last tensor"));
     }
     Ok(records)
 }

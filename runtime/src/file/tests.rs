@@ -255,7 +255,7 @@ fn wrong_tensor_records_have_their_errors() {
     assert!(number(first + 16, 0).starts_with("tensor table: blk.0.attn_q.weight.length"));
     assert!(number(first + 24, DATA as u64 + 64).starts_with("tensor table: blk.0.attn_q.weight.offset"));
     assert!(number(first + 24, 0).starts_with("tensor table: blk.0.attn_q.weight.offset"));
-    assert!(number(first + 24, u64::MAX - 16383).contains("reaches past the tensor data section"));
+    assert!(number(first + 24, u64::MAX - 16383).contains("extends past the tensor data section"));
     assert!(
         number(second + 24, DATA as u64).starts_with("tensor table: output_norm.weight.offset: overlaps")
     );
@@ -274,8 +274,8 @@ fn wrong_metadata_has_its_errors() {
         |text: &str| Metadata::parse(text.as_bytes()).map(|_| ()).expect_err("must be refused").to_string();
     assert!(parse("").starts_with("metadata: is not JSON"));
     assert!(parse("[]").starts_with("metadata: is not a JSON object"));
-    assert!(parse("{}").starts_with("metadata.architecture: the file does not say"));
-    assert!(parse(r#"{"architecture": 3}"#).starts_with("metadata.architecture: is not a text"));
+    assert!(parse("{}").starts_with("metadata.architecture: is missing"));
+    assert!(parse(r#"{"architecture": 3}"#).starts_with("metadata.architecture: is not a string"));
     assert!(
         parse(r#"{"architecture": "llama", "config": []}"#).starts_with("metadata.config: is not an object")
     );
@@ -431,7 +431,7 @@ fn what_must_stay_is_not_replaced() {
     let inputs = [folder.join("absent"), input.clone()];
     let round = folder.join("../").join(folder.file_name().unwrap()).join("input");
     for (target, words) in
-        [(&input, "are read"), (&round, "are read"), (&locked, "read-only"), (&folder, "regular")]
+        [(&input, "input file"), (&round, "input file"), (&locked, "read-only"), (&folder, "regular")]
     {
         let error = AtomicFile::create_from(target, &inputs).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Argument, "{error}");

@@ -54,7 +54,7 @@ impl TensorSink<'_> {
     pub fn write(&mut self, bytes: &[u8]) -> Result<()> {
         self.written = self.written.saturating_add(bytes.len() as u64);
         if self.written > self.length {
-            return Err(Error::argument("tensor", format!("gave more than its {} bytes", self.length)));
+            return Err(Error::argument("tensor", format!("wrote more than its {} bytes", self.length)));
         }
         self.hasher.update(bytes);
         self.out.write_all(bytes).map_err(|error| Error::io("tensor data", &error))
@@ -84,10 +84,10 @@ impl<W: Write + Seek + Send> FileWriter<W> {
         fill: impl FnOnce(&mut TensorSink<'_>) -> Result<()>,
     ) -> Result<()> {
         if !self.sections.is_empty() {
-            return Err(Error::new(ErrorKind::State, "writer", "tensors come before the other sections"));
+            return Err(Error::new(ErrorKind::State, "writer", "tensors must precede the other sections"));
         }
         if self.records.iter().any(|record| record.spec.name == spec.name) {
-            return Err(Error::argument("name", "there is a tensor of this name already"));
+            return Err(Error::argument("name", "a tensor of this name exists already"));
         }
         let length = table::check(spec)?;
         self.pad(TENSOR_ALIGNMENT)?;
@@ -96,7 +96,7 @@ impl<W: Write + Seek + Send> FileWriter<W> {
         fill(&mut sink)?;
         let (written, hash) = (sink.written, *sink.hasher.finalize().as_bytes());
         if written != length {
-            return Err(Error::argument("tensor", format!("gave {written} of its {length} bytes")));
+            return Err(Error::argument("tensor", format!("wrote only {written} of its {length} bytes")));
         }
         self.position += length;
         self.records.push(TensorRecord { spec: spec.clone(), offset, length, hash });
@@ -125,7 +125,7 @@ impl<W: Write + Seek + Send> FileWriter<W> {
         let bytes = metadata.encode();
         // Readers limit the size, the number of values and the depth.
         Metadata::parse(&bytes)
-            .map_err(|error| Error::argument("metadata", format!("could not be read again: {error}")))?;
+            .map_err(|error| Error::argument("metadata", format!("cannot be read back: {error}")))?;
         self.guarded(|writer| {
             writer.close_tensors()?;
             writer.add_section(SectionKind::Metadata, REQUIRED, &bytes)?;
@@ -140,7 +140,11 @@ impl<W: Write + Seek + Send> FileWriter<W> {
 
     fn guarded(&mut self, work: impl FnOnce(&mut Self) -> Result<()>) -> Result<()> {
         if self.failed {
-            return Err(Error::new(ErrorKind::State, "writer", "an earlier call failed; start again"));
+            return Err(Error::new(
+                ErrorKind::State,
+                "writer",
+                "an earlier call failed; write the file again",
+            ));
         }
         self.failed = true;
         work(self)?;
@@ -164,7 +168,7 @@ impl<W: Write + Seek + Send> FileWriter<W> {
         let number = kind as u32;
         let twice = self.sections.iter().any(|section| section.number == number);
         if (twice && kind != SectionKind::Adapter) || self.sections.len() == MOST_SECTIONS {
-            return Err(Error::argument(kind.name(), "there is one already, or there are too many sections"));
+            return Err(Error::argument(kind.name(), "exists already, or there are too many sections"));
         }
         self.pad(SECTION_ALIGNMENT)?;
         let (offset, length, hash) = (self.position, bytes.len() as u64, *blake3::hash(bytes).as_bytes());

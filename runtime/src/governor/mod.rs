@@ -41,7 +41,7 @@ impl ThrottleTarget {
     fn check(self) -> Result<()> {
         let message = match self {
             Self::TokensPerSecond(rate) if !(rate > 0.0 && rate.is_finite()) => {
-                format!("{rate} tokens a second: give a number above 0")
+                format!("{rate} tokens per second: give a number above 0")
             }
             Self::DutyCycle(duty) if !(duty > 0.0 && duty <= 1.0) => {
                 format!("a duty cycle of {duty}: give a number above 0, at most 1")

@@ -20,10 +20,10 @@ pub(super) fn check(budget: usize, wanted: usize, cost: &dyn Fn(usize) -> Result
         }
     }
     let advice = match fits * STEP {
-        0 => format!("even {STEP} tokens do not fit; lower the batch or allow more"),
+        0 => format!("even {STEP} tokens do not fit; use a smaller batch or a larger budget"),
         tokens => format!("a context of {tokens} tokens fits"),
     };
-    let message = format!("{wanted} tokens take {needed} bytes, {budget} are allowed; {advice}");
+    let message = format!("{wanted} tokens need {needed} bytes, but the budget is {budget}; {advice}");
     Err(Error::new(ErrorKind::Memory, "budget", message))
 }
 

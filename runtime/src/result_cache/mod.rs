@@ -101,7 +101,7 @@ impl ResultCache {
     pub fn open(path: impl AsRef<Path>, options: ResultCacheOptions) -> Result<Self> {
         for (name, most) in [("bytes", options.bytes), ("entries", options.entries)] {
             if most == 0 {
-                return Err(Error::argument(name, "is 0: nothing could be kept; give more"));
+                return Err(Error::argument(name, "is 0; give at least 1"));
             }
         }
         let memo = Self::new(options);
@@ -159,12 +159,12 @@ impl ResultCache {
     /// Stores a value with a vector, on a shelf of vectors with the same number of columns.
     pub fn insert_with_embedding(&self, key: Key, shelf: Key, vector: &[f32], value: &[u8]) -> Result<()> {
         let now = self.now();
-        let unit = index::unit(vector)
-            .ok_or_else(|| Error::argument("vector", "has no direction: it is empty, zero or not finite"))?;
+        let unit =
+            index::unit(vector).ok_or_else(|| Error::argument("vector", "is empty, zero or not finite"))?;
         let mut store = self.locked();
         match store.columns(&shelf) {
             Some(columns) if columns != unit.len() => {
-                let message = format!("{} columns; those on the shelf have {columns}", unit.len());
+                let message = format!("{} columns; the vectors on the shelf have {columns}", unit.len());
                 Err(Error::argument("vector", message))
             }
             _ => {

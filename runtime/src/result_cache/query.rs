@@ -43,7 +43,7 @@ impl CacheQuery {
         generate: GenerateOptions,
     ) -> Result<Self> {
         if model.graphs().encoder.is_some() {
-            return Err(Error::unsupported("model", "what it writes depends on a text that it reads first"));
+            return Err(Error::unsupported("model", "answers of encoder–decoder models cannot be cached"));
         }
         let tokens = first_tokens(model, messages, prompt, generate)?;
         let tokens: Vec<u8> = tokens.iter().flat_map(|token| token.to_le_bytes()).collect();

@@ -69,14 +69,14 @@ struct Reader<'a> {
 impl<'a> Reader<'a> {
     fn take(&mut self, count: usize, place: &str) -> Result<&'a [u8]> {
         let (taken, rest) =
-            self.rest.split_at_checked(count).ok_or_else(|| Error::corrupt(place, "the memo ends here"))?;
+            self.rest.split_at_checked(count).ok_or_else(|| Error::corrupt(place, "the file is cut off"))?;
         self.rest = rest;
         Ok(taken)
     }
 
     fn array<const N: usize>(&mut self, place: &str) -> Result<[u8; N]> {
         let bytes = self.take(N, place)?;
-        bytes.try_into().map_err(|_| Error::corrupt(place, "the memo ends here"))
+        bytes.try_into().map_err(|_| Error::corrupt(place, "the file is cut off"))
     }
 
     fn length(&mut self, place: &str) -> Result<usize> {
@@ -96,11 +96,11 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Vec<CacheRecord<'_>>> {
     reader.take(MAGIC.len(), "memo")?;
     let version = u32::from_le_bytes(reader.array("memo.version")?);
     if version != VERSION {
-        let message = format!("is {version}; this version knows {VERSION}: remove the file");
+        let message = format!("is {version}, expected {VERSION}; remove the file");
         return Err(Error::new(ErrorKind::Version, "memo.version", message));
     }
     if blake3::hash(body).as_bytes() != hash {
-        return Err(Error::new(ErrorKind::Integrity, "memo", "the hash differs: remove the file"));
+        return Err(Error::new(ErrorKind::Integrity, "memo", "does not match: remove the file"));
     }
     if u32::from_le_bytes(reader.array("memo.reserved")?) != 0 {
         return Err(Error::corrupt("memo.reserved", "is not zero"));
@@ -112,7 +112,7 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Vec<CacheRecord<'_>>> {
     }
     match reader.rest.is_empty() {
         true => Ok(records),
-        false => Err(Error::corrupt("memo.count", "there are bytes behind the last entry")),
+        false => Err(Error::corrupt("memo.count", "has trailing bytes")),
     }
 }
 
@@ -129,7 +129,7 @@ fn record<'a>(reader: &mut Reader<'a>, place: &str) -> Result<CacheRecord<'a>> {
             let vector: Vec<f32> =
                 bytes.as_chunks().0.iter().map(|&bytes| f32::from_le_bytes(bytes)).collect();
             if !is_unit(&vector) {
-                return Err(Error::corrupt(format!("{place}.vector"), "is not of length one"));
+                return Err(Error::corrupt(format!("{place}.vector"), "is not normalized"));
             }
             Some((shelf, vector))
         }

@@ -157,7 +157,7 @@ impl Sampler {
     /// NaN or positive infinity, or if all tokens are masked.
     pub fn sample(&mut self, logits: &[f32]) -> Result<SampledToken> {
         if logits.len() != self.vocabulary_size {
-            let message = format!("there are {}, not {}", logits.len(), self.vocabulary_size);
+            let message = format!("expected {} logits, found {}", self.vocabulary_size, logits.len());
             return Err(Error::argument("logits", message));
         }
         let raw_highest = highest(logits)?;
@@ -315,7 +315,7 @@ fn highest(logits: &[f32]) -> Result<f32> {
     }
     if wrong != [0; LANES] {
         let index = logits.iter().position(|value| is_wrong(*value)).unwrap_or_default();
-        let message = format!("is {}; the model produced numbers that are not finite", logits[index]);
+        let message = format!("is {}; the model produced NaN or infinity", logits[index]);
         return Err(Error::new(ErrorKind::Numeric, format!("logits[{index}]"), message));
     }
     let highest = lanes.into_iter().fold(f32::NEG_INFINITY, f32::max);

@@ -39,7 +39,7 @@ pub(super) fn reads(model: &Model, what: &str) -> Result<()> {
     if model.graphs().encoder.is_some() {
         return Ok(());
     }
-    let message = format!("it writes on from texts and was not made to {what} them; ask it in a prompt");
+    let message = format!("it is decoder-only and cannot {what} texts; ask for it in a prompt");
     Err(Error::unsupported("model", message))
 }
 
@@ -100,9 +100,11 @@ fn by_tokens(
     let from = language(tokenizer, "from", needed("from", from)?, &known)?;
     let to = language(tokenizer, "to", needed("to", to)?, &known)?;
     let ends = tokens(config, "eos_token_id");
-    let end = ends.first().copied().or(tokenizer.eos()).ok_or_else(|| {
-        Error::new(ErrorKind::Missing, "config.eos_token_id", "does not say which token ends a text")
-    })?;
+    let end = ends
+        .first()
+        .copied()
+        .or(tokenizer.eos())
+        .ok_or_else(|| Error::new(ErrorKind::Missing, "config.eos_token_id", "has no end token"))?;
     let start = tokens(config, "decoder_start_token_id");
     if start.first().is_none_or(|start| *start == end) {
         writing.around = Some((vec![from], vec![end]));
@@ -118,7 +120,7 @@ fn by_tokens(
 }
 
 fn needed<'a>(name: &str, code: Option<&'a str>) -> Result<&'a str> {
-    code.ok_or_else(|| Error::argument(name, "the model knows many languages; name one"))
+    code.ok_or_else(|| Error::argument(name, "the model supports several languages; name one"))
 }
 
 fn between<'a>(text: &'a str, before: &str, after: &str) -> Option<&'a str> {
@@ -158,9 +160,10 @@ fn language(tokenizer: &Tokenizer, name: &str, code: &str, known: &[(String, u32
     let mut alike = known.iter().filter(begins);
     match (alike.next(), alike.next()) {
         (Some((_, id)), None) => Ok(*id),
-        (Some((first, _)), Some((second, _))) => {
-            Err(Error::argument(name, format!("`{code}` may be {first}, {second} or others; name it whole")))
-        }
+        (Some((first, _)), Some((second, _))) => Err(Error::argument(
+            name,
+            format!("`{code}` is ambiguous ({first}, {second} or others); use the full code"),
+        )),
         (None, _) => {
             let mut codes: Vec<&str> = known.iter().map(|(code, _)| &**code).collect();
             codes.sort_unstable();

@@ -58,7 +58,7 @@ pub struct Seq2Seq {
 impl Seq2Seq {
     pub(crate) fn new(model: Model, options: Seq2SeqOptions) -> Result<Self> {
         if model.graphs().decoder.is_none() {
-            let message = "it reads whole texts and does not write; use an encoder";
+            let message = "it is encoder-only and cannot generate text; use an encoder";
             return Err(Error::unsupported("model", message));
         }
         model.check_backend(options.cache, None)?;
@@ -175,7 +175,8 @@ impl Seq2Seq {
     fn sources(&self, text: &str, writing: &Seq2SeqGenerateOptions) -> Result<Vec<Vec<u32>>> {
         let reads = self.model.graphs().encoder.is_some();
         if !reads && matches!(writing.long, LongTextMode::Window { .. }) {
-            let message = "the model writes on from a text as a whole; refuse or cut texts that are too long";
+            let message =
+                "a decoder-only model continues a whole text; refuse or truncate texts that are too long";
             return Err(Error::unsupported("long", message));
         }
         let most = match reads {
@@ -186,7 +187,7 @@ impl Seq2Seq {
             return Err(Error::new(
                 ErrorKind::TooLong,
                 "context",
-                "has no room for a text; open a larger one",
+                "has no room for a text; use a larger one",
             ));
         }
         source::parts(self.model.tokenizer()?, text, writing, most)

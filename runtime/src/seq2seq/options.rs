@@ -141,24 +141,26 @@ impl Seq2SeqGenerateOptions {
         let SearchOptions { beams, groups, best, .. } = &self.search;
         if *beams != 1 {
             if self.sampler != SamplerOptions::greedy() {
-                let message =
-                    "chooses tokens where there is one beam alone; ask for one, or leave it as it is";
+                let message = "cannot be combined with beam search; use one beam, or the default sampler";
                 return Err(Error::argument("sampler", message));
             }
             return self.search.validate();
         }
         if *groups != 1 {
-            return Err(Error::argument("groups", format!("{groups} of one beam; ask for more beams")));
+            return Err(Error::argument(
+                "groups",
+                format!("{groups} groups of one beam; request more beams"),
+            ));
         }
         if self.sampler.rules != LogitsProcessorOptions::default() {
-            let message = "are those of the search; give them there";
+            let message = "set them in the search options instead";
             return Err(Error::argument("sampler.rules", message));
         }
         if *best > MOST_BEAMS {
             return Err(Error::argument("best", format!("{best}; give 1 to {MOST_BEAMS}")));
         }
         if *best > 1 && self.sampler.temperature == 0.0 {
-            let message = "without beams or a temperature, all texts are the same; ask for as many beams";
+            let message = "all texts would be the same; use beams or a temperature";
             return Err(Error::argument("best", message));
         }
         SearchOptions { beams: self.width(), groups: 1, ..self.search.clone() }.validate()

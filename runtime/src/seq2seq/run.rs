@@ -135,7 +135,7 @@ impl Seq2Seq {
         let prompt = longest(&|job| job.prompt.len());
         let context = longest(&|job| job.prompt.len().saturating_add(job.most)).min(self.most_context());
         if prompt > context || prompt == 0 {
-            let message = format!("{prompt} tokens of a prompt; there is room for 1 to {context}");
+            let message = format!("the prompt has {prompt} tokens; expected 1 to {context}");
             return Err(Error::new(ErrorKind::TooLong, "prompt", message));
         }
         let source = longest(&|job| job.source.len());

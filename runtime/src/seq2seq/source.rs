@@ -36,7 +36,7 @@ pub(super) fn parts(
     let overlap = match writing.long {
         LongTextMode::Refuse => {
             let message =
-                format!("{} tokens; there is room for {most}: cut it, or read it in parts", whole.len());
+                format!("{} tokens; there is room for {most}: truncate the text, or split it", whole.len());
             return Err(Error::new(ErrorKind::TooLong, "text", message));
         }
         LongTextMode::Cut => 0,
@@ -50,9 +50,8 @@ pub(super) fn parts(
         .collect();
     let around = whole.len().saturating_sub(spans.len());
     let Some(room) = most.checked_sub(around).filter(|&room| room > overlap) else {
-        let message = format!(
-            "{around} tokens stand around every text, and parts share {overlap}; there is room for {most}"
-        );
+        let message =
+            format!("{around} special tokens and an overlap of {overlap} leave no room in {most} tokens");
         return Err(Error::new(ErrorKind::TooLong, "text", message));
     };
     let mut parts = Vec::new();
@@ -93,7 +92,7 @@ fn part(
             None | Some(0) => return Ok((tokens, end)),
             Some(_) if count == 1 => {
                 let message =
-                    format!("a part of one token becomes {}; there is room for {most}", tokens.len());
+                    format!("a part of one token becomes {} tokens; there is room for {most}", tokens.len());
                 return Err(Error::new(ErrorKind::TooLong, "text", message));
             }
             Some(excess) => count = count.saturating_sub(excess).max(1),

@@ -413,7 +413,7 @@ impl Session {
     pub fn truncate(&mut self, length: usize) -> Result<()> {
         match self.lost {
             true if length > self.tokens.len() => {
-                let message = format!("{length} tokens are to be kept of {}", self.tokens.len());
+                let message = format!("cannot keep {length} of {} tokens", self.tokens.len());
                 return Err(Error::argument("length", message));
             }
             true => {}
@@ -454,7 +454,7 @@ impl Session {
             return Ok(());
         }
         let last = *self.tokens.get(length - 1).ok_or_else(|| {
-            Error::argument("length", format!("{length} tokens are to be kept of {}", self.tokens.len()))
+            Error::argument("length", format!("cannot keep {length} of {} tokens", self.tokens.len()))
         })?;
         self.truncate(length - 1)?;
         self.turns.clear();

@@ -96,7 +96,7 @@ impl Session {
     pub fn restore(&mut self, bytes: &[u8]) -> Result<()> {
         let parts = Parts::read(bytes)?;
         if parts.identity != self.model.identity() || !parts.skips(self) {
-            let message = "it was saved with another model; open that";
+            let message = "was saved with another model; open that model";
             return Err(Error::new(ErrorKind::Unsupported, "saved.model", message));
         }
         let vocabulary = self.logits.len();
@@ -175,14 +175,14 @@ impl<'a> Parts<'a> {
             return Err(Error::new(
                 ErrorKind::Integrity,
                 "saved",
-                "its hash differs: it was changed or damaged",
+                "the hash does not match: it was changed or damaged",
             ));
         }
         let mut rest = Reader { rest: &body[8..] };
         match rest.word()? {
             VERSION => {}
             other => {
-                let message = format!("version {other} is not known; save the session again");
+                let message = format!("unknown version {other}; save the session again");
                 return Err(Error::new(ErrorKind::Version, "saved.version", message));
             }
         }
@@ -248,7 +248,7 @@ impl<'a> Reader<'a> {
         let ends: Vec<usize> = ends.into_iter().map(|end| end as usize).collect();
         let fits = ends.iter().all(|&end| message.content.is_char_boundary(end));
         if ids.len() != ends.len() || !ends.is_sorted() || !fits {
-            return Err(Error::corrupt("saved.messages", "have tokens that do not fit their text"));
+            return Err(Error::corrupt("saved.messages", "have tokens that do not match their text"));
         }
         Ok(ConversationMessage { message, generated: (!ids.is_empty()).then_some(Generated { ids, ends }) })
     }
@@ -261,8 +261,7 @@ impl<'a> Reader<'a> {
 }
 
 fn put(out: &mut Vec<u8>, count: usize) -> Result<()> {
-    let count = u32::try_from(count)
-        .map_err(|_| Error::unsupported("session", "a part of it is longer than can be saved"))?;
+    let count = u32::try_from(count).map_err(|_| Error::unsupported("session", "is too long to be saved"))?;
     out.extend(count.to_le_bytes());
     Ok(())
 }

@@ -192,7 +192,7 @@ impl Transcriber {
         }
         let mut language = options.language.as_deref().map(|code| self.special.language(code)).transpose()?;
         if options.translate && self.special.translate.is_none() {
-            return Err(Error::argument("translate", "the model knows English alone"));
+            return Err(Error::argument("translate", "the model only supports English"));
         }
         self.make_room(options.beams)?;
         let samples = at_rate(sound)?;

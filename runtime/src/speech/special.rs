@@ -42,7 +42,7 @@ impl Special {
             names.iter().find_map(id).filter(|&id| (id as usize) < model.config().vocabulary)
         };
         let need = |name: &str| {
-            let message = format!("there is no {name}: this is not the tokenizer of a Whisper model");
+            let message = format!("has no token {name}: it is not the tokenizer of a Whisper model");
             find(&[name]).ok_or_else(|| Error::new(ErrorKind::Missing, "tokenizer", message))
         };
         let start = need("<|startoftranscript|>")?;
@@ -80,7 +80,7 @@ impl Special {
         known.map(|(_, id)| *id).ok_or_else(|| {
             let codes: Vec<&str> = self.languages.iter().map(|(code, _)| &**code).collect();
             let message = match codes.is_empty() {
-                true => format!("`{code}`, but the model knows English alone; name no language"),
+                true => format!("`{code}`, but the model only supports English; leave out the language"),
                 false => format!("unknown language `{code}`; expected one of {}", codes.join(", ")),
             };
             Error::argument("language", message)

@@ -55,8 +55,8 @@ pub(super) fn call(
                 machine.budget.allocate(format.len().saturating_mul(16))?;
                 Ok(TemplateValue::Text(format.changed(now.format(format))))
             }
-            (None, _) => fail!("asks for the date, which was not given"),
-            _ => fail!("asks for the date without a format"),
+            (None, _) => fail!("uses the date, which was not passed"),
+            _ => fail!("uses the date without a format"),
         },
     }
 }
@@ -99,7 +99,9 @@ fn pairs(machine: &mut Interpreter<'_>, given: PassedArguments) -> Eval<Vec<(Tem
         Some(other) => {
             for pair in &machine.iterate(other)?.items {
                 let pair = machine.iterate(pair)?;
-                let [key, value] = &pair.items[..] else { fail!("makes a mapping of what are no pairs") };
+                let [key, value] = &pair.items[..] else {
+                    fail!("makes a mapping of values that are not pairs")
+                };
                 machine.budget.allocate(ELEMENT * 2)?;
                 pairs.push((key.clone(), value.clone()));
             }

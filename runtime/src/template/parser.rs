@@ -227,7 +227,7 @@ impl Parser {
             other if other.starts_with("end") => fail!("has '{{% {other} %}}' where no such block is open"),
             other => {
                 let other: String = other.chars().take(40).collect();
-                fail!("uses '{{% {other} %}}', which chat templates cannot")
+                fail!("uses '{{% {other} %}}', which is not supported")
             }
         };
         Ok(Some(action))

@@ -328,7 +328,7 @@ fn group(
     given: &PassedArguments,
 ) -> Eval<TemplateValue> {
     let items = machine.iterate(&value)?;
-    let Some(attribute) = given.get(0, "attribute") else { fail!("groups by no attribute") };
+    let Some(attribute) = given.get(0, "attribute") else { fail!("groups without an attribute") };
     let keys = keys_of(machine, &items, Some(attribute), true)?;
     let mut groups: Vec<(TemplateValue, Vec<TemplateValue>)> = Vec::new();
     for place in sort_by_keys(machine, &keys, false)? {

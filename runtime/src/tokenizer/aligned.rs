@@ -53,7 +53,7 @@ impl Aligned {
         match self.state {
             State::Whole => Ok(()),
             State::Grown => {
-                Err(Error::corrupt("tokenizer.normalizer", "the steps make the text grow without reason"))
+                Err(Error::corrupt("tokenizer.normalizer", "normalization makes the text grow too much"))
             }
             State::OutOfMemory => Err(room::short()),
         }

@@ -197,7 +197,7 @@ pub fn family(name: &str) -> Result<PreTokenizer> {
             let (_, patterns) = row.ok_or_else(|| {
                 Error::unsupported(
                     "tokenizer.ggml.pre",
-                    format!("the pre-tokenizer {name:?} is not known to this version; it is not guessed"),
+                    format!("unknown pre-tokenizer {name:?}; update Siskin"),
                 )
             })?;
             patterns.iter().map(|pattern| Splitter::isolated(pattern)).collect()

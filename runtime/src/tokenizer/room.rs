@@ -19,9 +19,5 @@ pub(super) fn reserve<T>(buffer: &mut Vec<T>, more: usize) -> Result<()> {
 /// Returns the error for failed allocations.
 #[cold]
 pub(super) fn short() -> Error {
-    Error::new(
-        ErrorKind::Memory,
-        "text",
-        "there is not enough memory for a text of this length; split it into parts",
-    )
+    Error::new(ErrorKind::Memory, "text", "cannot allocate memory for a text of this length; split it")
 }

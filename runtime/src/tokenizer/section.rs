@@ -124,13 +124,11 @@ impl TokenizerSection {
             return Err(Error::new(
                 ErrorKind::Version,
                 "tokenizer.header.version",
-                format!(
-                    "version {version} is unknown, this build reads {VERSION}; update Siskin or convert again"
-                ),
+                format!("unknown version {version}, expected {VERSION}; update Siskin or convert again"),
             ));
         }
         if u32_at(header, field::LENGTH / 4) != u32::try_from(bytes.len()).ok() {
-            return Err(corrupt("header.length", "the section's length differs from the one written in it"));
+            return Err(corrupt("header.length", "the length does not match the section"));
         }
         let mut tables: [Range<usize>; TABLES] = Default::default();
         for (index, table) in tables.iter_mut().enumerate() {
@@ -138,7 +136,7 @@ impl TokenizerSection {
             let length = u32_at(header, DIRECTORY / 4 + 2 * index + 1).unwrap_or(0) as usize;
             let end = start.checked_add(length).filter(|&end| end <= bytes.len());
             *table =
-                start..end.ok_or_else(|| corrupt(&format!("table[{index}]"), "lies outside the section"))?;
+                start..end.ok_or_else(|| corrupt(&format!("table[{index}]"), "is outside the section"))?;
         }
         let section = Self { bytes, tables };
         section.check_counts()?;
@@ -163,10 +161,7 @@ impl TokenizerSection {
             }
         }
         if self.field(field::FLAGS) & !flag::ALL != 0 {
-            return Err(Error::unsupported(
-                "tokenizer.header.flags",
-                "has flags that this build does not know",
-            ));
+            return Err(Error::unsupported("tokenizer.header.flags", "has unknown flags; update Siskin"));
         }
         Ok(())
     }

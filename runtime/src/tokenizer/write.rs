@@ -56,7 +56,7 @@ fn check(vocabulary: &Vocabulary) -> Result<()> {
     if count == 0 || count > MOST_TOKENS {
         return Err(Error::corrupt(
             "tokenizer.tokens",
-            format!("{count} tokens; from 1 to {MOST_TOKENS} are allowed"),
+            format!("{count} tokens; expected 1 to {MOST_TOKENS}"),
         ));
     }
     for (id, token) in vocabulary.tokens.iter().enumerate() {
@@ -166,7 +166,7 @@ fn scored_merges(symbols: &mut Symbols<'_>, vocabulary: &Vocabulary) -> Result<V
         }
         if text.len() > LONGEST_SCORED_TOKEN {
             let message =
-                format!("is {} bytes long; at most {LONGEST_SCORED_TOKEN} are supported here", text.len());
+                format!("is {} bytes long; at most {LONGEST_SCORED_TOKEN} are supported", text.len());
             return Err(Error::unsupported(format!("tokenizer.tokens[{id}]"), message));
         }
         let rank = scores.partition_point(|&score| score > token.score) as u32;

@@ -21,7 +21,7 @@ impl LayerSet {
         let mut set = Self::NONE;
         for &number in numbers {
             let word = set.0.get_mut(number / 64);
-            *word.ok_or_else(|| Error::argument("layers", format!("{number} is not below 256")))? |=
+            *word.ok_or_else(|| Error::argument("layers", format!("{number}; layers are below 256")))? |=
                 1 << (number % 64);
         }
         Ok(set)
@@ -102,14 +102,20 @@ pub fn without(graph: &Graph, skipped: LayerSet) -> Result<Graph> {
     let mut instead: Vec<ValueId> = (0..graph.values.len()).collect();
     let mut dropped = vec![false; graph.values.len()];
     if layers.is_empty() {
-        return Err(Error::unsupported("skip", "the model's layers cannot be told apart"));
+        return Err(Error::unsupported("skip", "the layers of this model cannot be identified"));
     }
     if skipped.numbers().count() >= layers.len() {
-        return Err(Error::argument("skip", format!("of {} layers none is left", layers.len())));
+        return Err(Error::argument(
+            "skip",
+            format!("all {} layers would be skipped; keep at least one", layers.len()),
+        ));
     }
     for number in skipped.numbers() {
         let layer = layers.get(number).ok_or_else(|| {
-            Error::argument("skip", format!("no layer {number}; they count from 0 to {}", layers.len() - 1))
+            Error::argument(
+                "skip",
+                format!("there is no layer {number}; layers are 0 to {}", layers.len() - 1),
+            )
         })?;
         instead[layer.output] = layer.input;
         body.nodes[layer.nodes.clone()].iter().for_each(|node| dropped[node.output] = true);
