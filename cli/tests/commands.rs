@@ -231,7 +231,7 @@ fn a_graph_of_no_family_runs_and_says_so() {
     assert!(String::from_utf8_lossy(&output.stdout).contains("[\"any\",3]"), "{}", errors(&output));
     let output = siskin(&["convert", folder, "-o", written.to_str().unwrap()], b"");
     assert!(
-        output.status.code() == Some(3) && errors(&output).contains("runs as it is"),
+        output.status.code() == Some(3) && errors(&output).contains("without conversion"),
         "{}",
         errors(&output)
     );

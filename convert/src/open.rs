@@ -69,7 +69,7 @@ pub fn open_model(
         return match general {
             None => Model::from_file(file?, model_options).map_err(within),
             Some(reason) => {
-                options.progress.message("making the graph ready");
+                options.progress.message("optimizing the graph");
                 let (engine, file) = import::onnx::General::open(path, &reason)?;
                 Model::from_backend(file, std::sync::Arc::new(engine), model_options).map_err(within)
             }
@@ -87,9 +87,10 @@ fn open_with(
     if is_packed(path) {
         return match options.recipe {
             None => File::open(path),
-            Some(_) => {
-                Err(Error::argument("quant", "a .siskin file keeps its types; open its source instead"))
-            }
+            Some(_) => Err(Error::argument(
+                "quant",
+                "a .siskin file cannot be re-encoded while it is opened; open its source instead",
+            )),
         };
     }
     let format = import::format_of(path)?;
@@ -108,7 +109,7 @@ fn open_with(
         Ok(out) => Ok((place, out)),
         Err(error) => {
             let message = format!(
-                "the packed model cannot be kept: {error}; choose another cache folder or open without a cache"
+                "cannot write the packed model: {error}; choose another cache folder or open without a cache"
             );
             Err(Error::new(ErrorKind::Io, path.display().to_string(), message))
         }
@@ -130,7 +131,7 @@ fn open_with(
     };
     let out = pack::pack_as(format, path, source.as_ref(), out, &options)?;
     if cache::identity(path, format, options.recipe)? != identity {
-        let message = "was changed while it was packed; open it again";
+        let message = "changed while it was packed; open it again";
         return Err(Error::new(ErrorKind::State, path.display().to_string(), message));
     }
     let file = out.commit_and_keep()?;
@@ -149,11 +150,9 @@ fn place(path: &Path, options: &OpenOptions<'_>, identity: &Value) -> Result<Cac
     match &options.cache {
         PackedCache::Beside => Ok(CachePath::beside(path, options.recipe)),
         PackedCache::Folder(folder) => Ok(within(folder)),
-        PackedCache::User | PackedCache::Off => {
-            knobs::user_cache().map(|folder| within(&folder)).ok_or_else(|| {
-                Error::new(ErrorKind::Missing, "HOME", "there is no user's cache folder: name one")
-            })
-        }
+        PackedCache::User | PackedCache::Off => knobs::user_cache()
+            .map(|folder| within(&folder))
+            .ok_or_else(|| Error::new(ErrorKind::Missing, "HOME", "the user has no cache folder: name one")),
     }
 }
 
@@ -207,5 +206,5 @@ fn nameless_file() -> Result<std::fs::File> {
             }
         }
     }
-    Err(Error::new(ErrorKind::Io, "temporary file", "no name is free"))
+    Err(Error::new(ErrorKind::Io, "temporary file", "all names are taken"))
 }

@@ -127,7 +127,7 @@ def main():
             )
             if done.returncode != 0:
                 # Operations without an ONNX equivalent are reported, and are not a failure.
-                refused = "cannot be written as ONNX" in done.stderr or "which is not written yet" in done.stderr
+                refused = "cannot be exported to ONNX" in done.stderr or "which cannot be exported" in done.stderr
                 failed |= not refused
                 print(f"{folder.name:20} {'refused: ' if refused else ''}{done.stderr.strip()}")
                 continue

@@ -183,7 +183,7 @@ fn what_llama_cpp_has_no_place_for_is_said() {
             .map(|(_, report)| report.notes.join("; "))
     };
     let notes = export_of("mean", json!({"max_seq_length": 40})).unwrap();
-    for part in ["keep their length", "at most 40 tokens", "without its sliding window"] {
+    for part in ["embeddings are not normalized", "at most 40 tokens", "without its sliding window"] {
         assert!(notes.contains(part), "{part}: {notes}");
     }
     for pooling in ["max", "weightedmean"] {
@@ -199,7 +199,7 @@ fn the_least_window_stays_one() {
         config["sentence_transformers"] = json!({"pooling": "mean"});
     });
     let (to, report) = exported(&packed(&folder).unwrap(), "gguf", "least-window.gguf").unwrap();
-    assert!(report.notes.iter().any(|note| note.contains("scale of attention")), "{:?}", report.notes);
+    assert!(report.notes.iter().any(|note| note.contains("attention scale")), "{:?}", report.notes);
     let sights = |path: &Path| -> Vec<AttentionMask> {
         let model = open(path);
         model

@@ -302,12 +302,12 @@ fn strange_gguf_tokenizers_are_refused_by_name() {
     let tokens = ("tokenizer.ggml.tokens", &["a", "b", "ab"][..], true);
     let merges = ("tokenizer.ggml.merges", &["a b"][..], true);
     for (pairs, place, words) in [
-        (vec![tokens], "tokenizer.ggml.model", "does not have"),
+        (vec![tokens], "tokenizer.ggml.model", "is missing"),
         (vec![("tokenizer.ggml.model", &["rwkv"][..], false), tokens], "tokenizer.ggml.model", "rwkv"),
         (vec![model, tokens, merges, ("tokenizer.ggml.pre", &["zorp"][..], false)], "pre", "zorp"),
-        (vec![model, merges], "tokenizer.ggml.tokens", "does not have"),
-        (vec![model, tokens], "tokenizer.ggml.merges", "no merges"),
-        (vec![model, tokens, ("tokenizer.ggml.merges", &["ab"][..], true)], "merges[0]", "two texts"),
+        (vec![model, merges], "tokenizer.ggml.tokens", "is missing"),
+        (vec![model, tokens], "tokenizer.ggml.merges", "needs merges"),
+        (vec![model, tokens, ("tokenizer.ggml.merges", &["ab"][..], true)], "merges[0]", "two strings"),
         (
             vec![model, tokens, merges, ("tokenizer.ggml.token_type", &["x"][..], true)],
             "token_type",

@@ -76,7 +76,7 @@ impl Calibration {
         let size = CHUNK.min(most.max(1));
         if tokens.len() < size {
             let message =
-                format!("gives {} tokens; give at least {size}, better {}", tokens.len(), size * CHUNKS);
+                format!("has {} tokens; give at least {size}, better {}", tokens.len(), size * CHUNKS);
             return Err(Error::new(ErrorKind::Argument, "calibrate", message));
         }
         let tokenizer = model.tokenizer()?;
@@ -90,7 +90,10 @@ impl Calibration {
 
     fn read(model: &Model, texts: &[Vec<u32>], progress: &dyn ProgressSink) -> Result<Self> {
         if model.config().features > 0 {
-            return Err(Error::unsupported("model", "it reads sound; calibration reads text"));
+            return Err(Error::unsupported(
+                "model",
+                "audio models cannot be calibrated; calibration needs text",
+            ));
         }
         let longest = texts.iter().map(Vec::len).max().unwrap_or(0).max(1);
         let options =

@@ -129,12 +129,14 @@ pub fn format_for(name: Option<&str>, to: &Path) -> Result<&'static ExportFormat
             let names: Vec<_> = FORMATS.iter().map(|format| format.name).collect();
             Error::argument("to", format!("unknown format '{name}'; expected one of {}", names.join(", ")))
         }),
-        None if has_ending("safetensors") => {
-            Err(Error::argument(to.display().to_string(), "safetensors are written as a folder: name one"))
-        }
-        None if has_ending("siskin") => {
-            Err(Error::argument(to.display().to_string(), "a .siskin file is what `siskin convert` writes"))
-        }
+        None if has_ending("safetensors") => Err(Error::argument(
+            to.display().to_string(),
+            "safetensors are exported as a folder: name a folder",
+        )),
+        None if has_ending("siskin") => Err(Error::argument(
+            to.display().to_string(),
+            "a .siskin file is not an export: use `siskin convert`",
+        )),
         None => {
             let known = FORMATS.iter().copied().find(ends);
             let folder = FORMATS.iter().copied().find(|format| format.ending.is_empty());
@@ -196,7 +198,7 @@ impl ExportOptions<'_> {
     /// Creates the file at `path`.
     fn create(&self, path: &Path) -> Result<AtomicFile> {
         if !self.force && path.symlink_metadata().is_ok() {
-            let message = "is there already; give another place, or --force to replace it";
+            let message = "exists; choose another path, or --force to replace it";
             return Err(Error::argument(path.display().to_string(), message));
         }
         AtomicFile::create_from(path, &self.inputs)
@@ -208,8 +210,7 @@ impl ExportOptions<'_> {
         let paths = names.into_iter().map(|name| folder.join(name));
         let there: Vec<_> = paths.filter(|path| path.symlink_metadata().is_ok()).collect();
         if let Some(path) = there.first().filter(|_| !self.force) {
-            let message =
-                "is of another model; give another place, or --force to remove what is left of that";
+            let message = "belongs to another model; choose another path, or --force to remove the leftovers";
             return Err(Error::argument(path.display().to_string(), message));
         }
         // A symbolic link among them is removed, not followed.

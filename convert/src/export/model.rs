@@ -9,7 +9,7 @@ use siskin_kernels::quant::BlockType;
 
 /// Returns the error for a missing tensor.
 pub(crate) fn missing(name: &str) -> Error {
-    Error::new(ErrorKind::Missing, name, "the model needs it, and the file lacks it")
+    Error::new(ErrorKind::Missing, name, "is required by the model and missing from the file")
 }
 
 /// The parts of a packed file that every format needs.
@@ -44,7 +44,7 @@ impl<'a> ExportModel<'a> {
     /// Returns the note of a format that does not support `key` of the embedding settings, if the model has that key.
     pub(super) fn note_without(&self, key: &str) -> Option<String> {
         self.config.get(&format!("sentence_transformers/{key}"))?;
-        Some(format!("the file does not keep the {key} of the model: vectors differ without"))
+        Some(format!("the file does not store the {key} of the model: embeddings differ without it"))
     }
 
     /// Returns the tensor of a weight and checks its shape.

@@ -28,11 +28,11 @@ pub(super) fn check(
 ) -> Result<()> {
     let refused = |message: String| Error::unsupported(format, message);
     let (_, read) =
-        read.map_err(|error| refused(format!("what is written could not be read again: {error}")))?;
+        read.map_err(|error| refused(format!("the exported configuration cannot be read back: {error}")))?;
     match difference(own, read, told) {
         None => Ok(()),
         Some((own, read)) => Err(refused(format!(
-            "the format has no key for a part of what the model computes: {own} would become {read}; take another one"
+            "the format has no key for a part of the model: {own} would become {read}; choose another format"
         ))),
     }
 }

@@ -124,7 +124,7 @@ fn is_t5(kind: &str) -> bool {
 }
 
 fn model_type(model: &ExportModel<'_>) -> Result<&'static str> {
-    let none = || Error::unsupported("config.model_type", "Hugging Face does not know the family");
+    let none = || Error::unsupported("config.model_type", "Hugging Face does not support the family");
     // Only these models have a position bias in each layer.
     if model.family.name == "t5" && model.file.tensor("dec.blk.1.attn_rel_b.weight").is_some() {
         return Ok("umt5");
@@ -204,7 +204,7 @@ fn translated(model: &ExportModel<'_>, notes: &mut Vec<String>) -> Result<Map<St
     }
     check(model, kind, &config)?;
     notes.push(
-        "config.json is made of GGUF's keys; compare it with the model's own where there is one".to_owned(),
+        "config.json is derived from GGUF keys; compare it with the model's own, if it has one".to_owned(),
     );
     Ok(config)
 }
@@ -405,7 +405,10 @@ fn rotation(
         match llama_3(theta, &factors) {
             Some(scaling) => keys.push(("rope_scaling".to_owned(), scaling)),
             None => {
-                notes.push("config.json keeps the factors of rotary frequencies under rope.factors, which only Siskin reads".to_owned());
+                notes.push(
+                    "config.json stores the RoPE factors under rope.factors, which only Siskin reads"
+                        .to_owned(),
+                );
                 keys.push(("rope.factors".to_owned(), json!(factors)));
             }
         }

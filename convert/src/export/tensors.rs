@@ -53,7 +53,7 @@ pub(super) fn entries<'a>(
             take,
             TensorTransform::Across { .. } | TensorTransform::HalfOfHeads(_) | TensorTransform::OfState(_)
         ) {
-            let message = format!("it is interleaved with others in {name}, which is not written yet");
+            let message = format!("is interleaved with others in {name}, which cannot be exported");
             return Err(Error::unsupported(&weight.name, message));
         }
         let tensor = model.tensor(weight)?;
@@ -61,7 +61,7 @@ pub(super) fn entries<'a>(
         match (places.get(&name), take) {
             (Some(&at), TensorTransform::Chunk(_)) => entries[at].parts.push(part),
             (Some(_), _) => {
-                return Err(Error::unsupported(&weight.name, format!("two tensors would be called {name}")));
+                return Err(Error::unsupported(&weight.name, format!("two tensors would be named {name}")));
             }
             (None, _) => {
                 places.insert(name.clone(), entries.len());
@@ -90,7 +90,7 @@ impl<'a> Entry<'a> {
             |part: &ModelTensor<'_>| if let TensorTransform::Chunk(chunk) = part.take { chunk } else { 0 };
         self.parts.sort_by_key(chunk);
         if self.parts.iter().enumerate().any(|(index, part)| self.parts.len() > 1 && chunk(part) != index) {
-            return Err(Error::unsupported(&self.name, "some of the tensors that stand in it are missing"));
+            return Err(Error::unsupported(&self.name, "some of its parts are missing"));
         }
         let Some(ModelTensor { tensor, take }) = self.parts.first() else { return Ok(()) };
         let (rows, columns) = (tensor.rows, tensor.columns);
@@ -297,10 +297,7 @@ impl<'a> Entry<'a> {
         if matches!(block, BlockType::F16)
             && values.iter().any(|x| x.is_finite() && x.abs() >= TOO_MUCH_FOR_F16)
         {
-            return Err(Error::unsupported(
-                &self.name,
-                "it has numbers beyond those of f16: export it as f32 or bf16",
-            ));
+            return Err(Error::unsupported(&self.name, "exceeds the range of f16: export as f32 or bf16"));
         }
         match block.encode_row(values, None, &mut out) {
             true => Ok(out),

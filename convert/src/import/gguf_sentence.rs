@@ -50,7 +50,7 @@ fn dense(gguf: &Gguf, architecture: &str) -> Result<Vec<Value>> {
         let layer = layer?;
         let (inputs, outputs) = layer.sizes()?;
         if let Some(columns) = columns.filter(|columns| *columns != inputs) {
-            let message = format!("takes vectors of {inputs} numbers; they have {columns}");
+            let message = format!("takes vectors of {inputs} values, but they have {columns}");
             return Err(Error::new(ErrorKind::Shape, place(layer.weight), message));
         }
         columns = Some(outputs);
@@ -90,7 +90,7 @@ fn layers(gguf: &Gguf) -> impl Iterator<Item = Result<Layer<'_>>> {
         match (tensor("weight"), tensor("bias")) {
             (Some(weight), bias) => Some(Ok(Layer { weight, bias })),
             (None, Some(bias)) => {
-                let message = "the layer has a bias and no matrix; convert the model again";
+                let message = "has a bias but no matrix; convert the model again";
                 Some(Err(Error::new(ErrorKind::Missing, place(bias), message)))
             }
             (None, None) => None,
@@ -109,7 +109,7 @@ impl Layer<'_> {
         if numbers.is_none_or(|numbers| !(1..=MOST_NUMBERS).contains(&numbers)) {
             return wrong(
                 self.weight,
-                &format!("is {inputs} x {outputs}; from 1 to {MOST_NUMBERS} numbers are read"),
+                &format!("is {inputs} x {outputs}; expected 1 to {MOST_NUMBERS} values"),
             );
         }
         match self.bias {

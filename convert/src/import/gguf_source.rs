@@ -64,9 +64,9 @@ struct GgufSource {
 
 impl GgufSource {
     fn new(gguf: Gguf) -> Result<Self> {
-        let architecture = gguf
-            .string("general.architecture")?
-            .ok_or_else(|| Error::new(ErrorKind::Missing, "general.architecture", "is not in the file"))?;
+        let architecture = gguf.string("general.architecture")?.ok_or_else(|| {
+            Error::new(ErrorKind::Missing, "general.architecture", "is missing from the file")
+        })?;
         let family = Family::of_gguf(architecture)?;
         let config = ConfigReader::new(config(&gguf, architecture)?);
         let tensors =
@@ -108,7 +108,7 @@ impl ModelSource for GgufSource {
     fn tensor(&self, name: &str) -> Result<SourceTensor> {
         let (info, take) = self
             .info(name)
-            .ok_or_else(|| Error::new(ErrorKind::Missing, name, "the file has no such tensor"))?;
+            .ok_or_else(|| Error::new(ErrorKind::Missing, name, "is missing from the file"))?;
         source_tensor(info, take)
     }
 
@@ -156,7 +156,7 @@ fn source_tensor(info: &TensorInfo, take: TensorTransform) -> Result<SourceTenso
     let place = || format!("tensors.{}", info.name);
     let block = BlockType::from_gguf(info.ggml_type).ok_or_else(|| {
         let name = type_name(info.ggml_type).unwrap_or("unknown");
-        Error::unsupported(place(), format!("weights of type {name} cannot be read"))
+        Error::unsupported(place(), format!("weights of type {name} are not supported"))
     })?;
     let size = |size: u64| usize::try_from(size).ok();
     let columns = info.dims.first().copied().map_or(Some(1), size);
@@ -171,7 +171,7 @@ fn config(gguf: &Gguf, architecture: &str) -> Result<Map<String, Value>> {
     let prefix = format!("{architecture}.");
     let ours = || gguf.metadata.iter().filter(|(key, _)| key.starts_with(&prefix));
     if ours().map(|(_, value)| 1 + length(value)).sum::<usize>() > MOST_VALUES {
-        return Err(Error::corrupt(prefix, format!("the keys hold more than {MOST_VALUES} values")));
+        return Err(Error::corrupt(prefix, format!("has more than {MOST_VALUES} values")));
     }
     let mut config: Map<String, Value> = gguf
         .metadata
@@ -222,7 +222,7 @@ pub(super) fn floats(info: &TensorInfo) -> Result<Vec<f32>> {
     }
     match values.iter().all(|value: &f32| value.is_finite()) {
         true => Ok(values),
-        false => Err(Error::corrupt(place(), "holds numbers that are not finite")),
+        false => Err(Error::corrupt(place(), "contains NaN or infinity")),
     }
 }
 

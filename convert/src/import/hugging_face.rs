@@ -99,7 +99,7 @@ impl HuggingFace {
         let segments = (self.family.hyper)(&self.config)?.segments;
         match names::apply(self.family.hugging_face_rules, SEGMENTS) {
             Some((source, _)) if segments > 0 && !self.has(SEGMENTS) => {
-                let message = format!("there is no {source}, and config.type_vocab_size is {segments}");
+                let message = format!("has no {source}, but config.type_vocab_size is {segments}");
                 Err(Error::new(ErrorKind::Missing, SEGMENTS, message))
             }
             _ => Ok(()),
@@ -119,8 +119,7 @@ impl HuggingFace {
         if let Some(class) = classes.first()
             && classes.iter().all(|class| headless(&class))
         {
-            let message =
-                format!("the folder's model is a {class}, whose head models of this family do not have here");
+            let message = format!("the model is a {class}, whose head is not supported for this family");
             return Err(Error::unsupported("config.architectures", message));
         }
         let untied = self.config.flag(&["tie_word_embeddings"])? == Some(false);
@@ -140,7 +139,7 @@ impl HuggingFace {
             let (known, other) = *biased.entry(kind).or_insert((has, stem));
             if known != has {
                 let lacking = if has { other } else { stem };
-                let message = "the folder has it for other layers, but not for this one";
+                let message = "exists for other layers, but not for this one";
                 return Err(Error::new(ErrorKind::Missing, format!("{lacking}.bias"), message));
             }
         }
@@ -226,7 +225,7 @@ impl ModelSource for HuggingFace {
             let expected = names::apply(self.family.hugging_face_rules, name);
             let message = match expected {
                 Some((source, _)) => format!("the folder has no {source}"),
-                None => format!("the family {} has no place for it", self.family.name),
+                None => format!("is not part of the family {}", self.family.name),
             };
             Error::new(ErrorKind::Missing, name, message)
         })?;
@@ -236,7 +235,10 @@ impl ModelSource for HuggingFace {
             "F16" => BlockType::F16,
             "BF16" => BlockType::BF16,
             other => {
-                return Err(Error::unsupported(place(), format!("weights of type {other} cannot be read")));
+                return Err(Error::unsupported(
+                    place(),
+                    format!("weights of type {other} are not supported"),
+                ));
             }
         };
         let size = |size: u64| usize::try_from(size).ok();
@@ -351,7 +353,7 @@ fn family_and_config(mut config: Map<String, Value>) -> Result<(&'static Family,
     let model_type =
         |config: &Map<String, Value>| config.get("model_type").and_then(Value::as_str).map(str::to_owned);
     let outer = model_type(&config)
-        .ok_or_else(|| Error::new(ErrorKind::Missing, "config.model_type", "config.json does not say"))?;
+        .ok_or_else(|| Error::new(ErrorKind::Missing, "config.model_type", "is missing from config.json"))?;
     let Some(Value::Object(text)) = config.remove("text_config") else {
         let family = Family::of_hugging_face(&outer)?;
         defaults::fill(&outer, &mut config)?;
@@ -375,7 +377,7 @@ fn read_tensors(folder: &Path) -> Result<HashMap<String, SafetensorsTensor>> {
     let index = folder.join("model.safetensors.index.json");
     if !index.is_file() {
         let message =
-            "there is neither this file nor model.safetensors.index.json; other weight files are not read";
+            "neither this file nor model.safetensors.index.json exists; other weight files are not supported";
         return Err(Error::new(ErrorKind::Missing, "model.safetensors", message));
     }
     let index = read_object(&index, MOST_VALUES)?;
@@ -387,14 +389,14 @@ fn read_tensors(folder: &Path) -> Result<HashMap<String, SafetensorsTensor>> {
         let plain = shard.as_str().filter(|shard| Path::new(shard).file_name() == Some(shard.as_ref()));
         shards.insert(plain.ok_or_else(|| {
             let place = format!("model.safetensors.index.json: weight_map.{name}");
-            Error::corrupt(place, "is not the name of a file in the folder")
+            Error::corrupt(place, "is not a file name of the folder")
         })?);
     }
     let mut tensors = HashMap::new();
     for shard in shards {
         for (name, tensor) in read_shard(&folder.join(shard))? {
             if tensors.insert(name.clone(), tensor).is_some() {
-                return Err(Error::corrupt(format!("{shard}: {name}"), "is in two shards"));
+                return Err(Error::corrupt(format!("{shard}: {name}"), "occurs in two shards"));
             }
         }
     }
@@ -420,8 +422,8 @@ fn read_text(path: &Path) -> Result<Option<String>> {
 
 fn read_object(path: &Path, most_values: usize) -> Result<Map<String, Value>> {
     let name = name_of(path);
-    let bytes =
-        read(path, &name)?.ok_or_else(|| Error::new(ErrorKind::Missing, &name, "is not in the folder"))?;
+    let bytes = read(path, &name)?
+        .ok_or_else(|| Error::new(ErrorKind::Missing, &name, "is missing from the folder"))?;
     parse_json(&bytes, &name, most_values)
 }
 

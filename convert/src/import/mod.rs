@@ -108,15 +108,18 @@ pub fn format_of(path: &Path) -> Result<&'static SourceFormat> {
             return Error::new(ErrorKind::Io, place, "no such file or folder");
         }
         if is_packed(path) {
-            let message = "is a .siskin file already; say with --quant which types its matrices are to have, or name a \
-                           model of another format";
+            let message = "is a .siskin file already; select weight types with --quant, or name a model of \
+                           another format";
             return Error::argument(place, message);
         }
         if !path.is_file() && !path.is_dir() {
             return Error::unsupported(place, "is neither a regular file nor a folder");
         }
         let known: Vec<_> = FORMATS.iter().map(|format| format.name).collect();
-        Error::unsupported(place, format!("has an unknown format; expected one of: .siskin, {}", known.join(", ")))
+        Error::unsupported(
+            place,
+            format!("has an unknown format; expected one of: .siskin, {}", known.join(", ")),
+        )
     })
 }
 

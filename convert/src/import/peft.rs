@@ -37,10 +37,10 @@ struct Module<'a> {
 /// another form.
 pub fn open(folder: &Path, base: &File) -> Result<Adapter> {
     let config = read(&folder.join(CONFIG), CONFIG)?
-        .ok_or_else(|| Error::new(ErrorKind::Missing, CONFIG, "the folder does not hold it"))?;
+        .ok_or_else(|| Error::new(ErrorKind::Missing, CONFIG, "is missing from the folder"))?;
     let config: Map<String, Value> = parse_json(&config, CONFIG, MOST_VALUES)?;
     if !folder.join(MODEL).is_file() {
-        let message = "the folder does not hold it; save the adapter as safetensors";
+        let message = "is missing from the folder; save the adapter as safetensors";
         return Err(Error::new(ErrorKind::Missing, MODEL, message));
     }
     let tensors = safetensors::parse(map(&folder.join(MODEL))?)?;
@@ -67,11 +67,12 @@ pub fn of(
             Error::new(
                 ErrorKind::Missing,
                 place(),
-                "the model has no such matrix; is this adapter made for it?",
+                "the model has no such matrix; was the adapter trained for this model?",
             )
         })?;
         if !matches!(take, TensorTransform::Whole | TensorTransform::Transposed) {
-            let message = "the model keeps this matrix in other parts; merge the adapter with its base first";
+            let message =
+                "the model stores this matrix in other parts; merge the adapter into its base first";
             return Err(Error::unsupported(place(), message));
         }
         let ((rank, columns), (rows, again)) = (shape(a, &module)?, shape(b, &module)?);
@@ -102,7 +103,7 @@ fn check(config: &Map<String, Value>) -> Result<()> {
     match config.get("peft_type").and_then(Value::as_str) {
         Some("LORA") => {}
         Some(other) => {
-            return refuse("peft_type", &format!("{other}; LORA can be read, with DoRA or without"));
+            return refuse("peft_type", &format!("{other}; only LORA is supported, with or without DoRA"));
         }
         None => return refuse("peft_type", "is missing"),
     }
@@ -120,15 +121,14 @@ fn check(config: &Map<String, Value>) -> Result<()> {
         "alora_invocation_tokens",
     ] {
         if config.get(key).is_some_and(|value| !empty(value)) {
-            return refuse(
-                key,
-                "changes more than the products of matrices; merge the adapter with its base first",
-            );
+            return refuse(key, "changes more than linear layers; merge the adapter into its base first");
         }
     }
     match config.get("bias").and_then(Value::as_str) {
         None | Some("none") => Ok(()),
-        Some(_) => refuse("bias", "biases are no part of an adapter here; merge it with its base first"),
+        Some(_) => {
+            refuse("bias", "biases in adapters are not supported; merge the adapter into its base first")
+        }
     }
 }
 
@@ -139,7 +139,10 @@ fn factor(config: &Map<String, Value>, module: &str, rank: usize) -> Result<f32>
     for (key, value) in config.get("alpha_pattern").and_then(Value::as_object).into_iter().flatten() {
         let place = || format!("{CONFIG}: alpha_pattern.{key}");
         if !key.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '.') {
-            return Err(Error::unsupported(place(), "only plain names of modules are read"));
+            return Err(Error::unsupported(
+                place(),
+                "regular expressions are not supported, only module names",
+            ));
         }
         if module == key || module.strip_suffix(key.as_str()).is_some_and(|front| front.ends_with('.')) {
             alpha = value.as_f64().ok_or_else(|| Error::corrupt(place(), "is not a number"))?;
@@ -205,12 +208,12 @@ fn numbers(tensor: &SafetensorsTensor, module: &str) -> Result<Vec<f32>> {
         "F16" => (BlockType::F16, 2),
         "BF16" => (BlockType::BF16, 2),
         other => {
-            return Err(Error::unsupported(place(), format!("numbers of type {other} cannot be read")));
+            return Err(Error::unsupported(place(), format!("values of type {other} are not supported")));
         }
     };
     let mut numbers = vec![0.0; tensor.data.len() / size];
     match block.decode_row(&tensor.data, &mut numbers) {
         true => Ok(numbers),
-        false => Err(Error::corrupt(place(), "has another length than its type says")),
+        false => Err(Error::corrupt(place(), "has a length that does not match its type")),
     }
 }

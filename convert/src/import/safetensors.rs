@@ -84,7 +84,7 @@ pub fn parse(bytes: Bytes) -> Result<HashMap<String, SafetensorsTensor>> {
     let length = length.ok_or_else(|| Error::corrupt("header.length", "the file is shorter than 8 bytes"))?;
     let header = usize::try_from(length).ok().filter(|_| length <= LONGEST_HEADER);
     let header = header.and_then(|length| bytes.get(8..)?.get(..length)).ok_or_else(|| {
-        Error::corrupt("header.length", format!("{length} bytes do not fit the file; is it complete?"))
+        Error::corrupt("header.length", format!("{length} bytes exceed the file; is it complete?"))
     })?;
     let Header(mut entries) = parse_json(header, "header", MOST_VALUES)?;
     entries.sort_by_key(|(_, entry)| entry.data_offsets);
@@ -106,7 +106,9 @@ pub fn parse(bytes: Bytes) -> Result<HashMap<String, SafetensorsTensor>> {
     }
     match end == data.len() as u64 {
         true => Ok(tensors),
-        false => Err(Error::corrupt("data", format!("has {} bytes, the tensors take {end}", data.len()))),
+        false => {
+            Err(Error::corrupt("data", format!("has {} bytes, but the tensors end at {end}", data.len())))
+        }
     }
 }
 
@@ -121,7 +123,8 @@ fn tensor(data: &Bytes, entry: Entry) -> Result<SafetensorsTensor> {
     let (from, to) = entry.data_offsets;
     let bytes = entry.shape.iter().try_fold(size, |product, &size| product.checked_mul(size));
     if bytes != Some(to - from) {
-        let message = format!("{} bytes are not what {dtype} of shape {:?} takes", to - from, entry.shape);
+        let message =
+            format!("has {} bytes, which does not match {dtype} of shape {:?}", to - from, entry.shape);
         return Err(Error::corrupt("data_offsets", message));
     }
     let range = usize::try_from(from).ok().zip(usize::try_from(to).ok());

@@ -61,7 +61,7 @@ pub(super) fn settings(folder: &Path) -> Result<Option<Value>> {
             "Dense" if pooled && !normalize => dense.push(layer(folder, text("path"))?),
             "Normalize" if pooled || modules.len() == 2 => normalize = true,
             "Transformer" | "Pooling" | "Dense" | "Normalize" => {
-                let message = format!("a module of type '{kind}' in place {index}");
+                let message = format!("a module of type '{kind}' at position {index}");
                 return Err(Error::unsupported("modules.json", message));
             }
             other => {
@@ -91,7 +91,8 @@ fn reading(folder: &Path) -> Result<Option<u64>> {
     let file = "sentence_bert_config.json";
     let Some(model) = object(folder, file)? else { return Ok(None) };
     if model.get("do_lower_case") == Some(&Value::Bool(true)) && !lowers(folder)? {
-        let message = "is true, and the tokenizer keeps capitals: give tokenizer.json a normalizer Lowercase";
+        let message =
+            "is true, but the tokenizer does not lowercase: add the normalizer Lowercase to tokenizer.json";
         return Err(Error::unsupported(format!("{file}: do_lower_case"), message));
     }
     match model.get("max_seq_length") {
@@ -129,14 +130,14 @@ fn layer(folder: &Path, path: &str) -> Result<Value> {
     let size =
         |key: &str| config.get(key).and_then(Value::as_u64).filter(|size| (1..=MOST_NUMBERS).contains(size));
     let (Some(inputs), Some(outputs)) = (size("in_features"), size("out_features")) else {
-        return Err(Error::corrupt(place(), "does not say how many features there are"));
+        return Err(Error::corrupt(place(), "has no number of features"));
     };
     let own = |key: &str, usual: &str| config.get(key).is_none_or(|name| name.is_null() || name == usual);
     if !own("module_input_name", "sentence_embedding") || !own("module_output_name", "sentence_embedding") {
-        return Err(Error::unsupported(place(), "a layer that is not for the vectors of texts"));
+        return Err(Error::unsupported(place(), "a dense layer that is not for sentence embeddings"));
     }
     if !matches!(config.get("use_residual"), None | Some(Value::Bool(false))) {
-        return Err(Error::unsupported(place(), "a layer that adds what goes into it (use_residual)"));
+        return Err(Error::unsupported(place(), "a dense layer with a residual connection (use_residual)"));
     }
     let word = match config.get("activation_function") {
         None => "torch.nn.modules.activation.Tanh",
@@ -144,7 +145,7 @@ fn layer(folder: &Path, path: &str) -> Result<Value> {
     };
     let activation = ACTIVATIONS.iter().find(|(name, _)| *name == word).map(|(_, ours)| *ours);
     let activation =
-        activation.ok_or_else(|| Error::unsupported(place(), format!("an activation by '{word}'")))?;
+        activation.ok_or_else(|| Error::unsupported(place(), format!("the activation '{word}'")))?;
     let bias = config.get("bias") != Some(&Value::Bool(false));
     Ok(json!({"path": path, "inputs": inputs, "outputs": outputs, "activation": activation, "bias": bias}))
 }
@@ -158,8 +159,8 @@ pub(super) fn numbers(folder: &Path, settings: Option<&Value>) -> Result<Vec<(St
         let place = format!("{path}/model.safetensors");
         let file = module(folder, path)?.0.join("model.safetensors");
         if !file.is_file() {
-            let message =
-                "is not in the folder; other weight files are not read: save the layer as safetensors";
+            let message = "is missing from the folder, and other weight files are not supported: save the \
+                           layer as safetensors";
             return Err(Error::new(ErrorKind::Missing, place, message));
         }
         let tensors = safetensors::parse(map(&file)?).map_err(|error| error.within(&place))?;
@@ -174,12 +175,12 @@ pub(super) fn numbers(folder: &Path, settings: Option<&Value>) -> Result<Vec<(St
                     return Err(Error::new(ErrorKind::Shape, place, message));
                 }
                 Some(_) if name == "bias" && !has_bias => {
-                    let message = format!("is there, and {path}/config.json says that there is none");
+                    let message = format!("exists, although {path}/config.json has no bias");
                     return Err(Error::corrupt(place, message));
                 }
                 Some(tensor) => all.push((format!("sentence.{index}.{name}"), floats(tensor, &place)?)),
                 None if name == "weight" || has_bias => {
-                    return Err(Error::new(ErrorKind::Missing, place, "is not there"));
+                    return Err(Error::new(ErrorKind::Missing, place, "is missing"));
                 }
                 None => {}
             }
@@ -192,12 +193,12 @@ fn floats(tensor: &safetensors::SafetensorsTensor, place: &str) -> Result<Vec<f3
     let block = [BlockType::F32, BlockType::F16, BlockType::BF16]
         .into_iter()
         .find(|block| block.name() == tensor.dtype);
-    let unread = || Error::unsupported(place, format!("weights of type {} cannot be read", tensor.dtype));
+    let unread = || Error::unsupported(place, format!("weights of type {} are not supported", tensor.dtype));
     let block = block.ok_or_else(unread)?;
     let mut numbers = vec![0.0; tensor.data.len() / block.codec().bytes];
     match block.decode_row(&tensor.data, &mut numbers) {
         true if numbers.iter().all(|number| number.is_finite()) => Ok(numbers),
-        true => Err(Error::corrupt(place, "holds numbers that are not finite")),
+        true => Err(Error::corrupt(place, "contains NaN or infinity")),
         false => Err(unread()),
     }
 }
@@ -207,7 +208,8 @@ fn module(folder: &Path, path: &str) -> Result<(PathBuf, Map<String, Value>)> {
     let inside = path.chars().all(|c| c.is_ascii_alphanumeric() || "_-".contains(c)) && !path.is_empty();
     let folder = folder.join(if inside { path } else { "" });
     let config = if inside { object(&folder, "config.json")? } else { None };
-    let missing = || Error::new(ErrorKind::Missing, format!("{path}/config.json"), "is not in the folder");
+    let missing =
+        || Error::new(ErrorKind::Missing, format!("{path}/config.json"), "is missing from the folder");
     Ok((folder, config.ok_or_else(missing)?))
 }
 
@@ -228,7 +230,7 @@ fn pooling(folder: &Path, path: &str) -> Result<(&'static str, bool)> {
     let known = Pooling::NAMES.iter().find(|(known, _)| Some(*known) == way).map(|(_, name)| *name);
     let unknown = || {
         let ways: Vec<_> = NAMES.iter().map(|(name, _)| *name).collect();
-        Error::unsupported(place, format!("other than one way of pooling: {}", ways.join(", ")))
+        Error::unsupported(place, format!("expected one pooling mode, found: {}", ways.join(", ")))
     };
     Ok((known.ok_or_else(unknown)?, with_prompt))
 }

@@ -24,7 +24,7 @@ pub fn vocabulary(gguf: &Gguf) -> Result<Vocabulary> {
         "bert" => word_piece(gguf)?,
         other => {
             let message = format!(
-                "the tokenizer model {other:?} is not supported; gpt2, llama, t5, bert and gemma4 are"
+                "the tokenizer model {other:?} is not supported; expected gpt2, llama, t5, bert or gemma4"
             );
             return Err(Error::unsupported("tokenizer.ggml.model", message));
         }
@@ -62,7 +62,7 @@ fn byte_pair(gguf: &Gguf, pre: &str) -> Result<Vocabulary> {
             Merges::FromScores
         }
         None => {
-            let message = "the file has no merges, this tokenizer needs them; convert the model again";
+            let message = "is missing, but this tokenizer needs merges; convert the model again";
             return Err(Error::new(ErrorKind::Missing, "tokenizer.ggml.merges", message));
         }
     };
@@ -95,7 +95,7 @@ fn listed_merges(
                 .ok_or_else(|| {
                     Error::corrupt(
                         format!("tokenizer.ggml.merges[{rank}]"),
-                        "is not two texts with a space between them",
+                        "is not two strings separated by a space",
                     )
                 })?;
             let part = |text: &[u8]| spell(text).unwrap_or_else(|| text.to_vec());

@@ -106,7 +106,7 @@ fn target(text: &str) -> Result<WeightTarget> {
         let known: Vec<_> = WeightTarget::all().map(|target| target.to_string()).collect();
         Error::argument(
             "quant",
-            format!("no type '{}' to write; there are {}", text.trim(), known.join(", ")),
+            format!("unknown weight type '{}'; expected one of {}", text.trim(), known.join(", ")),
         )
     })
 }

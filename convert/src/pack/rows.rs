@@ -97,7 +97,7 @@ impl<'a> TensorRows<'a> {
         }
         let row = source.block.row_bytes(source.columns);
         if row.and_then(|row| row.checked_mul(source.rows)) != Some(source.data.len()) {
-            return Err(Error::corrupt(&source.name, "has another length than its shape and type say"));
+            return Err(Error::corrupt(&source.name, "has a length that does not match its shape and type"));
         }
         check_take(&source, weight, hyper)?;
         let target = WeightTarget::Block(source.block);
@@ -201,7 +201,8 @@ impl<'a> TensorRows<'a> {
             values.resize(self.columns, 0.0);
             let decoded = self.source.block.decode_row(row, values);
             if !values.iter().all(|value| value.is_finite()) {
-                let message = "holds numbers that are not finite; without re-encoding they would be kept";
+                let message =
+                    "contains NaN or infinity, which cannot be re-encoded; convert without re-encoding";
                 return Err(Error::corrupt(&self.source.name, message));
             }
             // A rotation preserves the sums of squared errors.
@@ -304,7 +305,7 @@ impl<'a> TensorRows<'a> {
     }
 
     fn broken(&self) -> Error {
-        Error::corrupt(&self.source.name, "rows cannot be taken from the source")
+        Error::corrupt(&self.source.name, "cannot read rows of the source")
     }
 }
 

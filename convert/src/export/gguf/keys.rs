@@ -89,12 +89,12 @@ fn note_what_is_left_out(model: &ExportModel<'_>, notes: &mut Vec<String>) -> Re
     notes.extend(["dense", "prompts"].into_iter().filter_map(|key| model.note_without(key)));
     if model.config.flag(&["sentence_transformers/normalize"])? == Some(false) {
         notes.push(
-            "the file cannot say that vectors keep their length: most programs bring it to one".to_owned(),
+            "GGUF cannot store that embeddings are not normalized: most programs normalize them".to_owned(),
         );
     }
     if let Some(most) = model.config.count(&["sentence_transformers/most_tokens"])? {
         notes.push(format!(
-            "the file cannot say that texts have at most {most} tokens: cut longer ones yourself"
+            "GGUF cannot store that texts have at most {most} tokens: truncate longer ones yourself"
         ));
     }
     let told = told(model);
@@ -103,8 +103,7 @@ fn note_what_is_left_out(model: &ExportModel<'_>, notes: &mut Vec<String>) -> Re
     }
     if told.scales {
         notes.push(
-            "llama.cpp takes the size of a head for the scale of attention, which the model does not"
-                .to_owned(),
+            "llama.cpp derives the attention scale from the head size, which this model does not".to_owned(),
         );
     }
     Ok(())
@@ -281,7 +280,7 @@ fn rotation(
             float("rope.scaling.attn_factor", f64::from(magnitude));
         }
         "default" | "none" | "llama3" => {}
-        other => notes.push(format!("llama.cpp has no rotary positions of kind '{other}'")),
+        other => notes.push(format!("llama.cpp has no RoPE scaling of type '{other}'")),
     }
     if let Some(original) = original {
         keys.push((
@@ -314,8 +313,8 @@ fn reading(model: &ExportModel<'_>, keys: &mut Vec<(String, MetadataValue)>) -> 
         Some(_) if classes.is_some() => 0,
         Some(other) => {
             let message = format!(
-                "llama.cpp has no pooling by '{other}', and would make other vectors; it has mean, cls and last: \
-                 export safetensors"
+                "llama.cpp has no pooling '{other}' and would compute other embeddings; it has mean, cls \
+                 and last: export to safetensors"
             );
             return Err(Error::unsupported("sentence_transformers.pooling", message));
         }
@@ -342,7 +341,7 @@ fn own(
 ) -> Result<()> {
     let config = &model.config;
     if model.hyper.mixed > 0 || config.word(&["attention_feature_map"])?.is_some() {
-        let message = "llama.cpp has no such attention: it knows the softmax over all keys";
+        let message = "llama.cpp has no such attention: it only has softmax attention";
         return Err(Error::unsupported("attention", message));
     }
     let floats = [
@@ -381,7 +380,7 @@ fn own(
     }
     let push = |keys: &mut Vec<(String, MetadataValue)>, key: &str, value| keys.push((key.to_owned(), value));
     if HEADED.contains(&model.family.name) && model.file.tensor("output.weight").is_none() {
-        let message = "llama.cpp knows no such model whose token table gives the scores as well";
+        let message = "llama.cpp has no model of this family with tied embeddings";
         return Err(Error::unsupported("gguf", message));
     }
     match model.family.name {
@@ -389,7 +388,7 @@ fn own(
             Some(period) => {
                 push(keys, "attention.sliding_window_pattern", MetadataValue::Unsigned(period as u32));
             }
-            None => notes.push("llama.cpp knows no such pattern of layers with a window".to_owned()),
+            None => notes.push("llama.cpp has no such pattern of layers with a sliding window".to_owned()),
         },
         "modernbert" => {
             if let Some(period) = period(&model.hyper.windows, 0) {
@@ -405,11 +404,12 @@ fn own(
             };
             push(keys, "attention.sliding_window_pattern", pattern);
             if period(windows, 1) != Some(PERIOD) {
-                notes.push(format!("llama.cpp takes every layer but each {PERIOD}th for one with a window"));
+                notes
+                    .push(format!("llama.cpp applies the sliding window to every layer but each {PERIOD}th"));
             }
         }
         "phi" if model.file.tensor("blk.0.attn_q_norm.weight").is_some() => {
-            return Err(Error::unsupported("gguf", "llama.cpp knows no norms of queries and keys in phi2"));
+            return Err(Error::unsupported("gguf", "llama.cpp has no QK-norm in phi2"));
         }
         "gpt-neox" => {
             let parallel = config.flag(&["use_parallel_residual"])?.unwrap_or(true);
@@ -424,9 +424,7 @@ fn own(
             if let Some(farthest) = config.count(&["relative_attention_max_distance"])? {
                 push(keys, "relative_attention_max_distance", MetadataValue::Unsigned(farthest as u32));
                 if farthest != FARTHEST {
-                    notes.push(format!(
-                        "llama.cpp takes {FARTHEST} for the farthest distance, not {farthest}"
-                    ));
+                    notes.push(format!("llama.cpp uses a maximum distance of {FARTHEST}, not {farthest}"));
                 }
             }
             let nodes = model.graphs.decoder.iter().flat_map(|graph| &graph.nodes);
@@ -434,7 +432,8 @@ fn own(
             push(keys, "scale_decoder_outputs", MetadataValue::Bool(scales));
             if scales {
                 notes.push(
-                    "llama.cpp does not scale what goes into the head, which the model does: scores are larger there"
+                    "llama.cpp does not scale the input of the LM head, which this model does: its logits \
+                     are larger"
                         .to_owned(),
                 );
             }

@@ -38,10 +38,8 @@ fn architecture(model: &ExportModel<'_>) -> Result<(&'static str, &'static [Tens
         let known = BOTH_WAYS.iter().find(|(family, _)| *family == ours);
         let (_, architecture) = known.ok_or_else(|| {
             let known: Vec<_> = BOTH_WAYS.iter().map(|(name, _)| *name).collect();
-            let message = format!(
-                "llama.cpp does not know that tokens of {ours} see those behind them; it knows {}",
-                known.join(", ")
-            );
+            let message =
+                format!("llama.cpp has no bidirectional attention for {ours}, only for {}", known.join(", "));
             Error::unsupported("gguf", message)
         })?;
         return Ok((architecture, family.gguf_rules));
@@ -51,7 +49,8 @@ fn architecture(model: &ExportModel<'_>) -> Result<(&'static str, &'static [Tens
         let mut known: Vec<_> = known.chain(RUN_AS.iter().map(|(name, _)| *name)).collect();
         known.sort_unstable();
         known.dedup();
-        let message = format!("llama.cpp does not know the family {ours}; it knows {}", known.join(", "));
+        let message =
+            format!("llama.cpp does not support the family {ours}; it supports {}", known.join(", "));
         Error::unsupported("gguf", message)
     })?;
     Ok((architecture, family.gguf_rules))
@@ -74,14 +73,14 @@ fn write(model: &ExportModel<'_>, to: &Path, options: &ExportOptions<'_>) -> Res
             |name: &str| FOREIGN.iter().any(|part| name.starts_with(part)) || name == "output.weight";
         entries.retain(|entry| !foreign(&entry.name));
         if entries.len() < all {
-            report.notes.push("llama.cpp has no place for the model's head: it is left out".to_owned());
+            report.notes.push("llama.cpp does not support the model's head: it is omitted".to_owned());
         }
     }
     let types: Vec<_> = entries.iter().map(|entry| block(model, entry, options.dtype)).collect();
     let lost =
         entries.iter().zip(&types).filter(|(entry, block)| entry.native(model) != Some(**block)).count();
     if lost > 0 && options.dtype == Dtype::Keep {
-        report.notes.push(format!("{lost} tensors of types that are not packed as GGUF's blocks become F16"));
+        report.notes.push(format!("{lost} tensors whose types are not GGUF block types become F16"));
     }
     let mut metadata = keys::of(model, architecture, &types, &mut report.notes)?;
     metadata.extend(tokenizer::keys(model, &mut report.notes)?);

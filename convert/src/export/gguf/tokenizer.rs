@@ -31,7 +31,7 @@ pub(super) fn keys(model: &ExportModel<'_>, notes: &mut Vec<String>) -> Result<V
         None => None,
     };
     if vocabulary.as_ref().is_some_and(|vocabulary| vocabulary.model == ModelKind::WordLevel) {
-        notes.push("llama.cpp has no tokenizer of whole words: the tokenizer is left out".to_owned());
+        notes.push("llama.cpp has no word-level tokenizer: the tokenizer is omitted".to_owned());
     }
     let vocabulary = vocabulary.filter(|vocabulary| vocabulary.model != ModelKind::WordLevel);
     let Some(vocabulary) = vocabulary else {
@@ -127,15 +127,13 @@ pub(super) fn compare(model: &ExportModel<'_>, written: &Path, notes: &mut Vec<S
         Ok(Some(read)) => read,
         Ok(None) => return Ok(()),
         Err(error) => {
-            notes.push(format!("the file's tokenizer could not be read again: {error}"));
+            notes.push(format!("the file's tokenizer cannot be read back: {error}"));
             return Ok(());
         }
     };
     let ids = |tokenizer: &Tokenizer, text| tokenizer.encode(text, EncodeOptions::default()).ok();
     if let Some(text) = PROBES.iter().find(|text| ids(&own, text) != ids(&read, text)) {
-        notes.push(format!(
-            "GGUF has no key for a part of what the tokenizer does: {text:?} becomes other tokens there"
-        ));
+        notes.push(format!("GGUF has no key for a step of the tokenizer: {text:?} gets other tokens there"));
     }
     Ok(())
 }
@@ -167,7 +165,7 @@ fn pre(model: &ExportModel<'_>, vocabulary: &Vocabulary, kind: &str, notes: &mut
     family_like(&vocabulary.splitters, vocabulary.whole_first)
         .unwrap_or_else(|| {
             notes.push(
-                "llama.cpp has no pre-tokenizer that cuts text as this one does; the file names gpt-2"
+                "llama.cpp has no pre-tokenizer that splits text like this one; the file names gpt-2"
                     .to_owned(),
             );
             "gpt-2"

@@ -26,7 +26,7 @@ impl GraphLowering<'_, '_> {
             _ => return Err(Error::unsupported("graph", "attention without keys and values")),
         };
         if attention.sinks.is_some() {
-            return Err(unwritten("scores that take part in the softmax without a value"));
+            return Err(unwritten("learned attention sinks"));
         }
         let Attention { heads, kv_heads, head_size, .. } = *attention;
         let queries = self.heads(&inputs[0], head_size);
@@ -146,10 +146,10 @@ impl GraphLowering<'_, '_> {
                 })
             }
             AttentionMask::StreamingLlm { .. } => {
-                return Err(unwritten("a window that keeps the first tokens"));
+                return Err(unwritten("a sliding window with attention sinks"));
             }
-            AttentionMask::BigBird { .. } => return Err(unwritten("attention in blocks")),
-            AttentionMask::Linformer => return Err(unwritten("keys and values mixed over positions")),
+            AttentionMask::BigBird { .. } => return Err(unwritten("block-sparse attention")),
+            AttentionMask::Linformer => return Err(unwritten("keys and values projected over positions")),
             AttentionMask::LocalWindow(reach) => Some(self.within(reach)),
             AttentionMask::LongformerLocal(reach) => {
                 let near = self.within(reach);

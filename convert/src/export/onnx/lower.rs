@@ -78,7 +78,7 @@ impl<'a, 'b> GraphLowering<'a, 'b> {
         let graph = self.graph;
         let grows = |stretch: &RopeScaling| matches!(stretch.growth, RopeScalingRule::Base { .. });
         if graph.ropes.iter().any(|rope| rope.stretch.as_ref().is_some_and(grows)) {
-            return Err(unwritten("rotary frequencies that change with the length"));
+            return Err(unwritten("RoPE frequencies that depend on the sequence length"));
         }
         for node in &graph.nodes {
             let value = self.node(node)?;
@@ -91,7 +91,7 @@ impl<'a, 'b> GraphLowering<'a, 'b> {
     fn plain(&self, value: ValueId) -> Result<String> {
         match self.values.get(&value) {
             Some(OnnxValue::Plain(name)) => Ok(name.clone()),
-            _ => Err(Error::unsupported("graph", format!("value {value} is not one tensor here"))),
+            _ => Err(Error::unsupported("graph", format!("value {value} is not a single tensor here"))),
         }
     }
 
@@ -146,7 +146,7 @@ impl<'a, 'b> GraphLowering<'a, 'b> {
             }
             Op::ExpertLinear { weights, biases, .. } => {
                 let Some(OnnxValue::Experts(inputs)) = self.values.get(&node.inputs[0]).cloned() else {
-                    return Err(Error::unsupported("graph", "experts take what was dispatched to them"));
+                    return Err(Error::unsupported("graph", "the input of experts must be dispatched rows"));
                 };
                 let products = inputs.iter().zip(weights).enumerate();
                 let products = products
@@ -201,11 +201,11 @@ impl<'a, 'b> GraphLowering<'a, 'b> {
                 let x = input(self, 0)?;
                 self.repeat(&x, *times as i64, columns)
             }
-            Op::ExternalInput => return Err(unwritten("rows that another part of the model gave")),
-            Op::GateLimited(_) => return Err(unwritten("a gate with limits")),
-            Op::L2Normalize { .. } => return Err(unwritten("rows brought to length one")),
+            Op::ExternalInput => return Err(unwritten("the output of another part of the model")),
+            Op::GateLimited(_) => return Err(unwritten("a clamped gate")),
+            Op::L2Normalize { .. } => return Err(unwritten("L2 normalization of rows")),
             Op::DecayGate { .. } | Op::CausalConv1d { .. } | Op::LinearAttention(_) => {
-                return Err(unwritten("attention with a state of constant size"));
+                return Err(unwritten("linear attention"));
             }
             Op::SelectOutputs => {
                 let x = input(self, 0)?;
@@ -406,7 +406,7 @@ impl<'a, 'b> GraphLowering<'a, 'b> {
         let (Some(OnnxValue::Experts(parts)), Some(OnnxValue::Routed(shares))) =
             (self.values.get(&node.inputs[0]).cloned(), self.values.get(&node.inputs[1]).cloned())
         else {
-            return Err(Error::unsupported("graph", "what is combined must come from experts"));
+            return Err(Error::unsupported("graph", "the input of the combination must be expert outputs"));
         };
         let mut sum: Option<String> = None;
         for (expert, part) in parts.iter().enumerate() {
@@ -422,8 +422,12 @@ impl<'a, 'b> GraphLowering<'a, 'b> {
 
     /// Returns the global attention mask, or an error if the graph has no such input.
     pub(super) fn marks(&self) -> Result<String> {
-        let what =
-            || Error::unsupported("graph", format!("{:?} without marks", AttentionMask::LongformerGlobal));
+        let what = || {
+            Error::unsupported(
+                "graph",
+                format!("{:?} without marked tokens", AttentionMask::LongformerGlobal),
+            )
+        };
         self.inputs.marks.clone().ok_or_else(what)
     }
 }
@@ -438,5 +442,5 @@ fn half_of(nodes: &mut Nodes, x: &str, y: &str) -> String {
 
 /// Returns the error for an operation that cannot be exported.
 pub(super) fn unwritten(what: &str) -> Error {
-    Error::unsupported("graph", format!("{what} cannot be written as ONNX; export to safetensors"))
+    Error::unsupported("graph", format!("{what} cannot be exported to ONNX; export to safetensors"))
 }

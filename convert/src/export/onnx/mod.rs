@@ -95,8 +95,8 @@ fn note_what_is_left_out(model: &ExportModel<'_>, notes: &mut Vec<String>) {
         notes.push("the tokenizer is not part of an ONNX model: export a folder for it".to_owned());
     }
     if model.config.get("sentence_transformers").is_some() {
-        let message =
-            "pooling, normalizing and prompts are no part of the graph: only Siskin reads them in the file";
+        let message = "pooling, normalization and prompts are not part of the graph: only Siskin reads them \
+                       from the file";
         notes.push(message.to_owned());
         notes.extend(model.note_without("dense"));
     }

@@ -50,7 +50,7 @@ pub(super) static FORMAT: ExportFormat = ExportFormat { name: "safetensors", end
 
 fn write(model: &ExportModel<'_>, to: &Path, options: &ExportOptions<'_>) -> Result<ExportReport> {
     let entries = tensors::entries(model, model.family.hugging_face_rules, |weight| {
-        let message = format!("Hugging Face has no name for it in the family {}", model.family.name);
+        let message = format!("has no Hugging Face name in the family {}", model.family.name);
         Err(Error::unsupported(&weight.name, message))
     })?;
     let usual = tensors::usual_float(model, &entries);
@@ -59,15 +59,18 @@ fn write(model: &ExportModel<'_>, to: &Path, options: &ExportOptions<'_>) -> Res
     let mut report = ExportReport::default();
     let mut texts = files(model, options.dtype.block().unwrap_or(usual), &mut report.notes)?;
     if entries.iter().any(|entry| entry.native(model).is_none_or(|block| block.codec().elements != 1)) {
-        report.notes.push("quantized weights are written as floats".to_owned());
+        report.notes.push("quantized weights are exported as floats".to_owned());
     }
     if model.hyper.features > 0 {
-        let note = "preprocessor_config.json is not kept: take that of the model for other programs";
+        let note =
+            "preprocessor_config.json is not exported: copy that of the original model for other programs";
         report.notes.push(note.to_owned());
     }
     let leftovers = options.leftovers(to, others_in(to, &texts))?;
     let stays = STAY.iter().filter(|name| options.force && to.join(name).is_file());
-    report.notes.extend(stays.map(|name| format!("{name} was there and stays: is it of this model?")));
+    report
+        .notes
+        .extend(stays.map(|name| format!("{name} existed and is kept: does it belong to this model?")));
     std::fs::create_dir_all(to).map_err(|error| Error::io(to.display().to_string(), &error))?;
     // All files are created before the first is complete, so that existing files stop the export at once.
     let names = texts.iter().map(|(name, _)| name.as_str());
@@ -247,7 +250,7 @@ fn layer_file(model: &ExportModel<'_>, index: usize, layer: &Value) -> Result<Ve
                 header.insert(format!("linear.{kind}"), entry);
             }
             None if kind == "weight" => {
-                return Err(Error::new(ErrorKind::Missing, name, "the file lacks it"));
+                return Err(Error::new(ErrorKind::Missing, name, "is missing from the file"));
             }
             None => {}
         }

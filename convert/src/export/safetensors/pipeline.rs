@@ -135,7 +135,7 @@ fn normalizers(vocabulary: &Vocabulary, steps: &[Normalizer], notes: &mut Vec<St
                 json!({"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "}),
             ],
             other => {
-                notes.push(format!("tokenizer.json has no word for the step {other:?}: it is left out"));
+                notes.push(format!("tokenizer.json cannot express the step {other:?}: it is omitted"));
                 Vec::new()
             }
         };

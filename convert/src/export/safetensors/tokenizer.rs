@@ -48,7 +48,10 @@ fn spellings(vocabulary: &Vocabulary) -> Result<Vec<Option<String>>> {
     let spell = |(id, token): (usize, &VocabularyToken)| {
         let text = || {
             std::str::from_utf8(&token.text).map(str::to_owned).map_err(|_| {
-                Error::unsupported(format!("tokenizer.tokens[{id}]"), "is not UTF-8, as tokenizer.json is")
+                Error::unsupported(
+                    format!("tokenizer.tokens[{id}]"),
+                    "is not UTF-8, which tokenizer.json requires",
+                )
             })
         };
         let is_text = matches!(token.kind, TokenKind::Normal | TokenKind::Unused);
@@ -128,7 +131,7 @@ fn model(vocabulary: &Vocabulary, spellings: &[Option<String>], notes: &mut Vec<
     for (id, spelling) in spellings.iter().enumerate() {
         let Some(spelling) = spelling else { continue };
         if vocab.contains_key(spelling) {
-            notes.push(format!("token {id} has the spelling of another one and is left out"));
+            notes.push(format!("token {id} has the text of another token and is omitted"));
             continue;
         }
         vocab.insert(spelling.clone(), id.into());
@@ -151,8 +154,9 @@ fn merges(vocabulary: &Vocabulary, vocab: &Map<String, Value>) -> Result<Vec<Val
         if vocabulary.byte_level {
             return Ok(to_byte_level(text));
         }
-        let text = std::str::from_utf8(text)
-            .map_err(|_| Error::unsupported("tokenizer.merges", "are not UTF-8, as tokenizer.json is"))?;
+        let text = std::str::from_utf8(text).map_err(|_| {
+            Error::unsupported("tokenizer.merges", "are not UTF-8, which tokenizer.json requires")
+        })?;
         Ok(if vocabulary.spells_spaces { text.replace(' ', SPACE) } else { text.to_owned() })
     };
     match &vocabulary.merges {

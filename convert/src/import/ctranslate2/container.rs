@@ -194,10 +194,10 @@ pub(super) fn version_of(start: &[u8]) -> Option<u32> {
 fn parse(bytes: &Bytes) -> Result<Container> {
     let mut reader = Reader { bytes, view: bytes, offset: 0 };
     let version = version_of(bytes)
-        .ok_or_else(|| Error::corrupt("version", "this is not a CTranslate2 model, or it is damaged"))?;
+        .ok_or_else(|| Error::corrupt("version", "is not a CTranslate2 model, or is damaged"))?;
     if !(OLDEST..=NEWEST).contains(&version) {
         let message = format!(
-            "the container has version {version}, this program reads {OLDEST} to {NEWEST}: convert the model again"
+            "unknown container version {version}, expected {OLDEST} to {NEWEST}: convert the model again"
         );
         return Err(Error::new(ErrorKind::Version, "version", message));
     }
@@ -220,7 +220,7 @@ fn parse(bytes: &Bytes) -> Result<Container> {
         let name = reader.text(&place)?;
         let target = *index
             .get(&name)
-            .ok_or_else(|| Error::corrupt(&place, format!("leads to '{name}', which is not in the file")))?;
+            .ok_or_else(|| Error::corrupt(&place, format!("refers to '{name}', which is not in the file")))?;
         if index.insert(alias.clone(), target).is_some() {
             return Err(Error::corrupt(place, "occurs twice"));
         }
@@ -241,7 +241,10 @@ fn variable(reader: &mut Reader<'_>, version: u32, number: usize) -> Result<Vari
     let place = place(number, &name);
     let rank = usize::from(reader.u8(&place)?);
     if rank > MOST_DIMENSIONS {
-        return Err(Error::corrupt(place, format!("has {rank} sizes, more than {MOST_DIMENSIONS}")));
+        return Err(Error::corrupt(
+            place,
+            format!("has {rank} dimensions; at most {MOST_DIMENSIONS} are supported"),
+        ));
     }
     let dims = (0..rank).map(|_| reader.u32(&place)).collect::<Result<Vec<_>>>()?;
     let code = reader.u8(&place)?;
@@ -256,7 +259,7 @@ fn variable(reader: &mut Reader<'_>, version: u32, number: usize) -> Result<Vari
     let unit = if version >= TYPED { 1 } else { size };
     let length = usize::try_from(reader.u32(&place)?).ok().and_then(|length| length.checked_mul(unit));
     let length = length.filter(|_| length == bytes).ok_or_else(|| {
-        let message = format!("its length is not what {} of sizes {dims:?} takes", data_type.name());
+        let message = format!("has a length that does not match {} of shape {dims:?}", data_type.name());
         Error::corrupt(&place, message)
     })?;
     let data = reader.take(length, &place)?;
@@ -310,7 +313,7 @@ impl Reader<'_> {
         let count = self.u32(place)?;
         let most = self.remaining() / least;
         usize::try_from(count).ok().filter(|&count| count <= most).ok_or_else(|| {
-            Error::corrupt(place, format!("claims {count}, the file has room for at most {most}"))
+            Error::corrupt(place, format!("claims {count}, but the file has room for at most {most}"))
         })
     }
 
@@ -318,10 +321,10 @@ impl Reader<'_> {
         let length = u16::from_le_bytes(self.array(place)?);
         let bytes = self.take(usize::from(length), place)?;
         let Some((0, text)) = bytes.split_last() else {
-            return Err(Error::corrupt(place, "its name does not end in a zero byte"));
+            return Err(Error::corrupt(place, "has a name that does not end in a zero byte"));
         };
         let text = std::str::from_utf8(text);
         text.map(str::to_owned)
-            .map_err(|error| Error::corrupt(place, format!("its name is not UTF-8: {error}")))
+            .map_err(|error| Error::corrupt(place, format!("has a name that is not UTF-8: {error}")))
     }
 }

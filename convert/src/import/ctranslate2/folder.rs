@@ -84,7 +84,7 @@ impl Ctranslate2Folder {
     fn read_all(path: &Path) -> Result<Self> {
         let model = path.join(MODEL);
         if !is_there(&model, MODEL)? {
-            return Err(Error::new(ErrorKind::Missing, MODEL, "is not in the folder"));
+            return Err(Error::new(ErrorKind::Missing, MODEL, "is missing from the folder"));
         }
         let container = Container::parse(&map(&model)?)?;
         let config: Map<String, Value> = match read(&path.join(CONFIG), CONFIG)? {
@@ -94,8 +94,9 @@ impl Ctranslate2Folder {
         let packed =
             config.get("quantization_type").filter(|kind| kind.as_u64() != Some(0) && !kind.is_null());
         if let Some(kind) = packed {
-            let message =
-                format!("is {kind}: weights packed by other tools are not read; convert the original model");
+            let message = format!(
+                "is {kind}: weights packed by other tools are not supported; convert the original model"
+            );
             return Err(Error::unsupported("config.json: quantization_type", message));
         }
         let mut vocabularies = Vec::new();

@@ -54,7 +54,7 @@ impl Container {
 fn matrix(container: &Container, variable: &Variable) -> Result<VariableRows> {
     let companion = |suffix: &str| container.get(&format!("{}{suffix}", variable.name));
     if variable.data_type == DataType::Int32 || companion("_zero").is_some() {
-        let message = "the weights are packed in groups (AWQ), which is not read; convert the original model";
+        let message = "AWQ weights are not supported; convert the original model";
         return Err(Error::unsupported("type", message));
     }
     let (rows, columns) = match variable.dims.as_slice() {
@@ -95,19 +95,18 @@ fn whole_scale(variable: &Variable) -> Result<f32> {
 }
 
 fn row_scales(variable: Option<&Variable>, rows: usize) -> Result<Scales> {
-    let variable = variable
-        .ok_or_else(|| Error::new(ErrorKind::Missing, "scale", "int8 weights need scales; there are none"))?;
+    let variable =
+        variable.ok_or_else(|| Error::new(ErrorKind::Missing, "scale", "int8 weights have no scales"))?;
     let block = variable.data_type.block();
-    let block =
-        block.ok_or_else(|| Error::unsupported("scale", "scales that are not floats are not read"))?;
+    let block = block.ok_or_else(|| Error::unsupported("scale", "scales must be floats"))?;
     let size = variable.data_type.size();
     if rows.checked_mul(size) != Some(variable.data.len()) {
         let count = variable.data.len() / size;
-        return Err(Error::corrupt("scale", format!("there are {count} scales for {rows} rows")));
+        return Err(Error::corrupt("scale", format!("has {count} scales for {rows} rows")));
     }
     let scales = Scales::Rows(block, variable.data.clone());
     match (0..rows).find(|&row| !scales.of_row(row).is_some_and(is_scale)) {
-        Some(row) => Err(Error::corrupt("scale", format!("that of row {row} is not a positive number"))),
+        Some(row) => Err(Error::corrupt("scale", format!("row {row} has a scale that is not positive"))),
         None => Ok(scales),
     }
 }
@@ -143,7 +142,12 @@ impl VariableRows {
     /// Writes the `columns` values of a row to `out`.
     pub fn row_into(&self, row: usize, out: &mut [f32]) -> Result<()> {
         let bytes = self.row_bytes(row).filter(|_| out.len() == self.columns).ok_or_else(|| {
-            let message = format!("row {row} with {} values of {} × {}", out.len(), self.rows, self.columns);
+            let message = format!(
+                "cannot read row {row} with {} values of {} × {}",
+                out.len(),
+                self.rows,
+                self.columns
+            );
             Error::argument(&self.name, message)
         })?;
         let factor = self.scale(row).map_or(1.0, f32::recip);
@@ -161,7 +165,7 @@ impl VariableRows {
             _ => {
                 let block = self.data_type.block();
                 if !block.is_some_and(|block| block.decode_row(bytes, out)) {
-                    return Err(Error::unsupported(&self.name, "is of a type that cannot be read"));
+                    return Err(Error::unsupported(&self.name, "has an unsupported type"));
                 }
             }
         }

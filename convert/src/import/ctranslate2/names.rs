@@ -251,7 +251,10 @@ impl Names {
         let known = LAYOUTS.iter().find(|(spec, _)| *spec == container.spec);
         let &(_, layout) = known.ok_or_else(|| {
             let spec: String = container.spec.chars().take(40).collect();
-            Error::unsupported("model.bin specification", format!("models of '{spec}' are not read"))
+            Error::unsupported(
+                "model.bin specification",
+                format!("models of the specification '{spec}' are not supported"),
+            )
         })?;
         let gated =
             |side: &str| container.find(&format!("{side}/layer_0/ffn/linear_0_noact/weight")).is_some();
@@ -311,7 +314,7 @@ impl Names {
         let range = part.range(matrix.length(), heads);
         range.and_then(|range| matrix.slice(range)).ok_or_else(|| {
             let message = format!(
-                "its {} rows cannot be divided among {} heads of queries and {} of keys",
+                "{} rows cannot be divided among {} query heads and {} KV heads",
                 matrix.length(),
                 heads.0,
                 heads.1
@@ -369,6 +372,6 @@ fn heads(container: &Container, source: &str) -> Result<(usize, usize)> {
     let side = scope.split('/').next().unwrap_or_default();
     let place = format!("{side}/num_heads");
     let queries = count(&place)
-        .ok_or_else(|| Error::new(ErrorKind::Missing, &place, "model.bin does not say how many heads"))?;
+        .ok_or_else(|| Error::new(ErrorKind::Missing, &place, "model.bin has no number of heads"))?;
     Ok((queries, keys))
 }

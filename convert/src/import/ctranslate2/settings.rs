@@ -71,9 +71,9 @@ impl ConversionSettings<'_> {
     fn heads(&self, side: &str) -> Result<usize> {
         let place = format!("{side}/num_heads");
         let heads = self.number(&place).filter(|heads| (1.0..=4096.0).contains(heads));
-        heads.map(|heads| heads as usize).ok_or_else(|| {
-            Error::new(ErrorKind::Missing, &place, "model.bin does not say how many heads, or too many")
-        })
+        heads
+            .map(|heads| heads as usize)
+            .ok_or_else(|| Error::new(ErrorKind::Missing, &place, "model.bin has no valid number of heads"))
     }
 
     fn activation(&self, side: &str, default: &'static str) -> Result<&'static str> {
@@ -89,7 +89,7 @@ impl ConversionSettings<'_> {
         // Whisper's encoder has no setting of its own.
         match self.number("encoder/activation") {
             Some(_) if read != written => {
-                let message = format!("{written}, where the encoder has {read}");
+                let message = format!("{written}, but the encoder has {read}");
                 Err(Error::unsupported("decoder/activation", message))
             }
             _ => Ok(written),
@@ -101,14 +101,14 @@ impl ConversionSettings<'_> {
         for name in FOREIGN {
             let place = format!("{side}/{name}");
             if self.number(&place).is_some_and(|value| value != 0.0) {
-                let message = "models with it are not read; convert the original model";
+                let message = "is not supported; convert the original model";
                 return Err(Error::unsupported(place, message));
             }
         }
         let first = self.number(&format!("{side}/pre_norm")).is_none_or(|flag| flag != 0.0);
         let stem = if family == "bert" { "" } else { &format!("{}.", &side[..3]) };
         if first != self.has(&format!("{stem}output_norm.weight")) {
-            let message = "norms stand where no family has them; convert the original model";
+            let message = "the norms are placed as in no supported family; convert the original model";
             return Err(Error::unsupported(format!("{side}/pre_norm"), message));
         }
         let usual = if family == "t5" { 1.0 } else { (self.head_size(side, stem)? as f64).powf(-0.5) };
@@ -116,7 +116,7 @@ impl ConversionSettings<'_> {
         let scale = scale.unwrap_or_else(|| (self.head_size(side, stem).unwrap_or(1) as f64).powf(-0.5));
         if (scale - usual).abs() > 1e-6 {
             let place = format!("{side}/layer_0/self_attention/queries_scale");
-            return Err(Error::unsupported(place, format!("is {scale}, {family} has {usual}")));
+            return Err(Error::unsupported(place, format!("is {scale}, but {family} has {usual}")));
         }
         Ok(())
     }
@@ -161,18 +161,18 @@ impl ConversionSettings<'_> {
     /// Returns the settings of BART and similar models, or of Whisper.
     fn pair(&self, family: &str, zero_start: bool) -> Result<Map<String, Value>> {
         if self.epsilon().is_some_and(|epsilon| (epsilon - 1e-5).abs() > 1e-9) {
-            let message = "models of this kind have 1e-5";
+            let message = "this family has 1e-5";
             return Err(Error::unsupported("config.json: layer_norm_epsilon", message));
         }
         let (tokens, width) = self.shape("token_embd.weight")?;
         if self.has("dec.token_embd.weight") && self.rows("dec.token_embd.weight")? != tokens {
-            let message = "what is read and what is written have vocabularies of different sizes";
+            let message = "encoder and decoder vocabularies differ in size";
             return Err(Error::unsupported("decoder/embeddings", message));
         }
         let mut config = self.sides(width, tokens + usize::from(zero_start))?;
         let positions = |side: &str| {
             self.rows(&format!("{side}.position_embd.weight")).map_err(|_| {
-                let message = "positions that are not in model.bin are not computed";
+                let message = "positions that are not in model.bin are not supported";
                 Error::unsupported(format!("{side}.position_embd"), message)
             })
         };
@@ -187,7 +187,7 @@ impl ConversionSettings<'_> {
             }
         } else {
             if read != written {
-                let message = format!("there are {written}, {read} on the side that is read");
+                let message = format!("has {written} positions, but the encoder has {read}");
                 return Err(Error::unsupported("decoder/position_encodings", message));
             }
             config.insert("max_position_embeddings".to_owned(), json!(read));
@@ -204,7 +204,7 @@ impl ConversionSettings<'_> {
 
     fn t5(&self) -> Result<Map<String, Value>> {
         if self.has("dec.token_embd.weight") {
-            let message = "T5 reads and writes with one table";
+            let message = "T5 shares one embedding table";
             return Err(Error::unsupported("decoder/embeddings", message));
         }
         let (tokens, width) = self.shape("token_embd.weight")?;
@@ -266,7 +266,7 @@ impl ConversionSettings<'_> {
     fn encoder(&self) -> Result<Map<String, Value>> {
         let (tokens, width) = self.shape("token_embd.weight")?;
         let positions = self.rows("position_embd.weight").map_err(|_| {
-            let message = "positions that are not in model.bin are not computed";
+            let message = "positions that are not in model.bin are not supported";
             Error::unsupported("encoder/position_encodings", message)
         })?;
         if self.scaled_embeddings(width, &["encoder"])? || self.has("blk.0.ffn_gate.weight") {

@@ -40,7 +40,7 @@ impl CTranslate2 {
     fn new(folder: Ctranslate2Folder) -> Result<Self> {
         let names = Names::of(&folder.container)?;
         if let Some(unknown) = names.unmapped(&folder.container).next() {
-            let message = "nothing is known of this variable; convert the original model";
+            let message = "unknown variable; convert the original model";
             return Err(Error::unsupported(format!("model.bin: {unknown}"), message));
         }
         let has = |name: &str| names.find(&folder.container, name).is_some();
@@ -50,7 +50,7 @@ impl CTranslate2 {
             ModelTopology::EncoderDecoder => "bart",
             ModelTopology::Encoder => "bert",
             ModelTopology::Decoder => {
-                let message = "decoders alone are not read from CTranslate2; convert the original model";
+                let message = "decoder-only CTranslate2 models are not supported; convert the original model";
                 return Err(Error::unsupported("model.bin specification", message));
             }
         })?;
@@ -174,7 +174,7 @@ fn floats(matrix: &VariableRows, last: Option<f32>) -> Result<Bytes> {
     let most = matrix.rows.checked_add(1).and_then(|rows| rows.checked_mul(matrix.columns)?.checked_mul(4));
     let mut bytes = Vec::new();
     most.and_then(|most| bytes.try_reserve_exact(most).ok()).ok_or_else(|| {
-        Error::new(siskin::ErrorKind::Memory, &matrix.name, "there is too little for its numbers as floats")
+        Error::new(siskin::ErrorKind::Memory, &matrix.name, "cannot allocate memory for its values as floats")
     })?;
     let mut values = vec![0.0; matrix.columns];
     for row in 0..matrix.rows {

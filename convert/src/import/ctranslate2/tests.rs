@@ -101,14 +101,14 @@ fn wrong_files_have_their_errors() {
         (trailing, "1 bytes follow"),
         (huge, "model.bin: variables: claims 4294967295"),
         (one(made("x/y", &[2], 6, &[0; 8])), "variable 0 (x/y): has the unknown element type 6"),
-        (one(made("x/y", &[3], 0, &[0; 8])), "variable 0 (x/y): its length is not what float32 of sizes [3]"),
-        (one(made("x", &[u32::MAX; 8], 0, &[])), "its length is not"),
+        (one(made("x/y", &[3], 0, &[0; 8])), "variable 0 (x/y): has a length that does not match float32 of shape [3]"),
+        (one(made("x", &[u32::MAX; 8], 0, &[])), "has a length that does not match"),
         (one(made("x", &[1; 9], 1, &[0])), "has 9 sizes"),
         (
             file(6, "Some", &[made("x", &[], 1, &[0]), made("x", &[], 1, &[0])], &[]),
             "variable 1 (x): occurs twice",
         ),
-        (file(6, "Some", &[made("x", &[], 1, &[0])], &[("y", "w")]), "alias 0 (y): leads to 'w'"),
+        (file(6, "Some", &[made("x", &[], 1, &[0])], &[("y", "w")]), "alias 0 (y): refers to 'w'"),
         (file(6, "Some", &[made("x", &[], 1, &[0])], &[("x", "x")]), "alias 0 (x): occurs twice"),
     ] {
         let error = parse(bytes).unwrap_err().to_string();

@@ -45,7 +45,7 @@ impl Gguf {
     /// Returns the value of `key`, or an error that names the missing key.
     pub fn require(&self, key: &str) -> Result<&GgufValue> {
         self.get(key).ok_or_else(|| {
-            Error::new(ErrorKind::Missing, key, "the GGUF file does not have this key; convert it again")
+            Error::new(ErrorKind::Missing, key, "is missing from the GGUF file; convert it again")
         })
     }
 

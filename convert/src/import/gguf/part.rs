@@ -69,7 +69,7 @@ impl GgufPart {
 
 fn read_version(reader: &mut Reader<'_>) -> Result<u32> {
     if reader.take(4, "header.magic")? != MAGIC {
-        return Err(Error::corrupt("header.magic", "this is not a GGUF file"));
+        return Err(Error::corrupt("header.magic", "is not a GGUF file"));
     }
     let version = reader.u32("header.version")?;
     match version {
@@ -77,12 +77,12 @@ fn read_version(reader: &mut Reader<'_>) -> Result<u32> {
         1 => Err(Error::unsupported("header.version", "GGUF version 1 is obsolete; convert the model again")),
         _ if matches!(version.swap_bytes(), 1..=3) => Err(Error::unsupported(
             "header.version",
-            "this is a big-endian GGUF file; convert the model for a little-endian machine",
+            "is a big-endian GGUF file; convert the model for a little-endian machine",
         )),
         _ => Err(Error::new(
             ErrorKind::Version,
             "header.version",
-            format!("GGUF version {version} is unknown; versions 2 and 3 are read"),
+            format!("unknown GGUF version {version}; versions 2 and 3 are supported"),
         )),
     }
 }
@@ -130,7 +130,7 @@ fn read_entries(reader: &mut Reader<'_>, count: usize) -> Result<Vec<Entry>> {
         if rank > MOST_DIMENSIONS {
             return Err(Error::corrupt(
                 place,
-                format!("has {rank} dimensions, at most {MOST_DIMENSIONS} are allowed"),
+                format!("has {rank} dimensions; at most {MOST_DIMENSIONS} are allowed"),
             ));
         }
         let dims = (0..rank).map(|_| reader.u64(&place)).collect::<Result<Vec<_>>>()?;
@@ -143,12 +143,8 @@ fn read_entries(reader: &mut Reader<'_>, count: usize) -> Result<Vec<Entry>> {
 }
 
 fn byte_length(dims: &[u64], ggml_type: u32, place: &str) -> Result<u64> {
-    let (elements, bytes) = block_of(ggml_type).ok_or_else(|| {
-        Error::unsupported(
-            place,
-            format!("has the tensor type {ggml_type}, which this version does not know"),
-        )
-    })?;
+    let (elements, bytes) = block_of(ggml_type)
+        .ok_or_else(|| Error::unsupported(place, format!("has the unknown tensor type {ggml_type}")))?;
     let row = dims.first().copied().unwrap_or(1);
     if row % elements != 0 {
         let name = type_name(ggml_type).unwrap_or_default();
@@ -188,7 +184,7 @@ fn place_tensors(
             Error::corrupt(
                 place,
                 format!(
-                    "needs {} bytes at offset {} of the data; the file ends before that (is it complete?)",
+                    "needs {} bytes at offset {} of the data, beyond the end of the file; is it complete?",
                     entry.length, entry.offset
                 ),
             )

@@ -59,7 +59,7 @@ impl<'a> Reader<'a> {
     pub(super) fn bounded(&self, count: u64, least: usize, place: &str) -> Result<usize> {
         let most = self.remaining() / least.max(1);
         usize::try_from(count).ok().filter(|&count| count <= most).ok_or_else(|| {
-            Error::corrupt(place, format!("claims {count} entries, the file has room for at most {most}"))
+            Error::corrupt(place, format!("claims {count} entries, but the file has room for at most {most}"))
         })
     }
 

@@ -20,9 +20,7 @@ pub(super) fn open(path: &Path) -> Result<Gguf> {
     if number(&first, "split.no")? != Some(0) {
         return Err(Error::argument(
             name(path),
-            format!(
-                "this is a later part of a split model; open the part that ends in -00001-of-{count:05}.gguf"
-            ),
+            format!("is a later part of a split model; open the part that ends in -00001-of-{count:05}.gguf"),
         ));
     }
     let wanted = number(&first, "split.tensors.count")?;
@@ -43,7 +41,7 @@ pub(super) fn open(path: &Path) -> Result<Gguf> {
     if let Some(wanted) = wanted
         && wanted != tensors.len() as u64
     {
-        let message = format!("claims {wanted} tensors, the parts hold {}", tensors.len());
+        let message = format!("claims {wanted} tensors, but the parts hold {}", tensors.len());
         return Err(Error::corrupt("split.tensors.count", message).within(&name(path)));
     }
     Ok(Gguf { metadata: first.metadata, tensors })
@@ -74,7 +72,7 @@ fn check(part: GgufPart, index: u64, count: u64) -> Result<GgufPart> {
         (Some(no), Some(of)) if no == index && of == count => Ok(part),
         (no, of) => Err(Error::corrupt(
             "split.no",
-            format!("says part {no:?} of {of:?}, its file name says part {index} of {count}"),
+            format!("is part {no:?} of {of:?} by its metadata, but part {index} of {count} by its file name"),
         )),
     }
 }

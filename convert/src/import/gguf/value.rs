@@ -154,7 +154,9 @@ impl GgufValue {
                 let number = Number::of(kind).ok_or_else(|| {
                     Error::corrupt(
                         place,
-                        format!("has the unknown value type {kind}; the file is damaged or too new"),
+                        format!(
+                            "has the unknown value type {kind}; the file is damaged or needs a newer Siskin"
+                        ),
                     )
                 })?;
                 let chunk = reader.take(number.size(), place)?;

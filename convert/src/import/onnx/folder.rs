@@ -182,14 +182,17 @@ impl ExternalData {
                 let wanted = tensor.bytes()?;
                 let place = || format!("{}: external_data", super::model::short(tensor.name));
                 if length.is_some_and(|length| length != wanted) {
-                    return Err(Error::corrupt(place(), "is not as long as type and shape say"));
+                    return Err(Error::corrupt(
+                        place(),
+                        "has a length that does not match its type and shape",
+                    ));
                 }
                 let file = self.file(location).map_err(|error| error.within(&place()))?;
                 let range = usize::try_from(offset).ok().zip(usize::try_from(wanted).ok());
                 let range = range.and_then(|(start, length)| Some(start..start.checked_add(length)?));
                 range.and_then(|range| file.slice(range)).ok_or_else(|| {
                     let message = format!(
-                        "{wanted} bytes from {offset} on are not in `{}`, which has {}; is it complete?",
+                        "needs {wanted} bytes at offset {offset} of `{}`, which has {}; is it complete?",
                         super::model::short(location),
                         file.len()
                     );
@@ -212,8 +215,10 @@ impl ExternalData {
         }
         let path = self.folder.join(path);
         if !path.is_file() {
-            let message =
-                format!("the file `{}` is missing in the folder of the graph", super::model::short(location));
+            let message = format!(
+                "the file `{}` is missing from the folder of the graph",
+                super::model::short(location)
+            );
             return Err(Error::new(siskin::ErrorKind::Missing, "location", message));
         }
         let file = map(&path)?;

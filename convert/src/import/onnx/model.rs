@@ -168,7 +168,7 @@ impl<'a> OnnxModel<'a> {
     /// Parses a whole file. Total on any bytes.
     pub fn parse(bytes: &'a [u8]) -> Result<Self> {
         if bytes.len() > LONGEST {
-            return Err(Error::corrupt("file", "is longer than 2 GiB, which no ONNX file is"));
+            return Err(Error::corrupt("file", "is longer than 2 GiB, the limit of ONNX files"));
         }
         let mut model =
             Self { opset: 0, producer: "", functions: Vec::new(), settings: "", graph: OnnxGraph::default() };
@@ -196,11 +196,10 @@ impl<'a> OnnxModel<'a> {
                 _ => {}
             }
         }
-        let graph = graph.ok_or_else(|| {
-            Error::new(ErrorKind::Missing, "graph", "the file holds none; is it an ONNX model?")
-        })?;
+        let graph = graph
+            .ok_or_else(|| Error::new(ErrorKind::Missing, "graph", "is missing; is it an ONNX model?"))?;
         if model.opset == 0 {
-            let message = "does not say by which version of the operators it was written";
+            let message = "has no operator set version";
             return Err(Error::new(ErrorKind::Missing, "opset_import", message));
         }
         model.graph = OnnxGraph::parse(graph, 0, &mut parts).map_err(|error| error.within("graph"))?;
@@ -235,7 +234,7 @@ fn take(parts: &mut usize, count: usize) -> Result<()> {
 impl<'a> OnnxGraph<'a> {
     fn parse(bytes: &'a [u8], depth: usize, parts: &mut usize) -> Result<Self> {
         if depth > DEEPEST {
-            let message = format!("stand more than {DEEPEST} deep in each other");
+            let message = format!("are nested more than {DEEPEST} levels deep");
             return Err(Error::corrupt("graphs within nodes", message));
         }
         let [nodes, tensors, inputs, outputs] = [1, 5, 11, 12].map(|number| count(bytes, number));
@@ -263,7 +262,7 @@ impl<'a> OnnxGraph<'a> {
                 (11, wire) => graph.inputs.push(OnnxPort::parse(wire.bytes("input")?)?),
                 (12, wire) => graph.outputs.push(OnnxPort::parse(wire.bytes("output")?)?),
                 (15, _) => {
-                    return Err(Error::unsupported("sparse_initializer", "sparse tensors are not read"));
+                    return Err(Error::unsupported("sparse_initializer", "sparse tensors are not supported"));
                 }
                 _ => {}
             }
@@ -350,7 +349,7 @@ impl<'a> OnnxAttribute<'a> {
                 (10 | 11 | 22 | 23, _) => {
                     return Err(Error::unsupported(
                         attribute.name,
-                        "lists of tensors or graphs are not read",
+                        "lists of tensors or graphs are not supported",
                     ));
                 }
                 _ => {}
@@ -444,7 +443,7 @@ fn check_order<'a>(graph: &OnnxGraph<'a>, known: &mut HashSet<&'a str>) -> Resul
     for (index, node) in graph.nodes.iter().enumerate() {
         let place = || format!("node[{index}] ({})", node.operator.chars().take(40).collect::<String>());
         if let Some(unknown) = node.inputs.iter().find(|name| !name.is_empty() && !known.contains(*name)) {
-            let message = format!("uses `{}`, which nothing before it makes", short(unknown));
+            let message = format!("uses `{}`, which no earlier node produces", short(unknown));
             return Err(Error::corrupt(place(), message));
         }
         for inner in node.graphs() {
@@ -452,13 +451,13 @@ fn check_order<'a>(graph: &OnnxGraph<'a>, known: &mut HashSet<&'a str>) -> Resul
         }
         for output in node.outputs.iter().filter(|name| !name.is_empty()) {
             if !known.insert(*output) {
-                return Err(Error::corrupt(place(), format!("makes `{}` once more", short(output))));
+                return Err(Error::corrupt(place(), format!("produces `{}` a second time", short(output))));
             }
             made.push(*output);
         }
     }
     if let Some(port) = graph.outputs.iter().find(|port| !known.contains(port.name)) {
-        return Err(Error::corrupt("output", format!("`{}` is made by nothing", short(port.name))));
+        return Err(Error::corrupt("output", format!("no node produces `{}`", short(port.name))));
     }
     for name in before.into_iter().chain(made) {
         known.remove(name);

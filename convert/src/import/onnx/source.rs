@@ -21,8 +21,8 @@ pub(in crate::import) static FORMAT: SourceFormat = SourceFormat {
         Opened::Recognized(source) => Ok(source),
         Opened::General(reason) => {
             let message = format!(
-                "is not recognized as a model of a known family, so it cannot be packed ({reason}); it runs as it is, \
-                 without being converted"
+                "is not recognized as a model of a known family ({reason}), so it cannot be packed; run the \
+                 file directly, without conversion"
             );
             Err(Error::unsupported(path.display().to_string(), message))
         }
@@ -91,8 +91,8 @@ pub(super) fn add_sentences(model: &OnnxModel<'_>, config: &mut Map<String, Valu
     let mut inside: Map<String, Value> = parse_json(model.settings.as_bytes(), SETTINGS, MOST_VALUES)?;
     let Some(settings) = inside.remove("sentence_transformers") else { return Ok(()) };
     if settings.get("dense").is_some() {
-        let message = "the layers behind pooling are not part of an ONNX model, and vectors would differ without: open \
-                       the model that it was exported from";
+        let message = "the dense layers after pooling are not part of an ONNX model, and embeddings would \
+                       differ without them: open the model that it was exported from";
         return Err(Error::unsupported(format!("{SETTINGS}.sentence_transformers.dense"), message));
     }
     config.insert("sentence_transformers".to_owned(), settings);
@@ -112,7 +112,9 @@ fn prove(
         Proof::Other(reason) => Ok(Opened::General(reason)),
         Proof::Impossible(reason) => match nothing_left(models, stores, &source) {
             Ok(()) => Ok(Opened::Recognized(Box::new(source))),
-            Err(error) => Ok(Opened::General(format!("{error}; and it was not compared, as {reason}"))),
+            Err(error) => {
+                Ok(Opened::General(format!("{error}; the graphs were not compared, because {reason}")))
+            }
         },
     }
 }

@@ -93,7 +93,7 @@ impl<'a> OnnxTensor<'a> {
                         return Err(Error::corrupt("dims", message));
                     }
                 }
-                (3, _) => return Err(Error::unsupported("segment", "tensors in segments are not read")),
+                (3, _) => return Err(Error::unsupported("segment", "segmented tensors are not supported")),
                 (9, wire) => tensor.data = TensorData::Here(Cow::Borrowed(wire.bytes("raw_data")?)),
                 (4 | 5 | 7 | 10 | 11, wire) => tensor.append(wire)?,
                 (13, wire) if beside => entries.push(wire.bytes("external_data")?),
@@ -142,7 +142,7 @@ impl<'a> OnnxTensor<'a> {
             true => Ok(()),
             false => {
                 let message = format!(
-                    "{} bytes are not the {wanted} that {} of shape {:?} takes",
+                    "has {} bytes, expected {wanted} for {} of shape {:?}",
                     found.unwrap_or(0),
                     self.type_name(),
                     self.shape

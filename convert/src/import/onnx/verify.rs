@@ -41,14 +41,14 @@ pub(super) fn prove(
     let tensors = models.iter().flat_map(|model| model.graph.all_tensors());
     let bytes = tensors.fold(0_u64, |sum, tensor| sum.saturating_add(tensor.count().saturating_mul(4)));
     if bytes > MOST_BYTES {
-        return Ok(Proof::Impossible("it is too large to be tried".to_owned()));
+        return Ok(Proof::Impossible("it is too large for a trial run".to_owned()));
     }
     if (source.family().hyper)(source.config())?.features > 0 {
         return Ok(Proof::Impossible("audio models cannot be verified".to_owned()));
     }
     let general = match General::of_parts(models, stores, source.config().values()) {
         Ok(general) if general.interface().reads.is_some() || general.interface().writes => general,
-        Ok(_) => return Ok(Proof::Other("its inputs are not tokens by their names".to_owned())),
+        Ok(_) => return Ok(Proof::Other("its inputs do not have the names of token inputs".to_owned())),
         Err(error) if error.place() == TRACT => return Ok(Proof::Impossible(error.to_string())),
         Err(error) => return Ok(Proof::Other(error.to_string())),
     };
@@ -66,7 +66,7 @@ pub(super) fn prove(
     match compare(&general, &ours) {
         Ok(worst) if worst <= CLOSE => Ok(Proof::Same),
         Ok(worst) => Ok(Proof::Other(format!(
-            "its outputs are not those of the family {}: {worst:.1e} apart",
+            "its outputs differ from those of the family {} by {worst:.1e}",
             source.family().name
         ))),
         Err(error) if error.place() == TRACT => Ok(Proof::Impossible(error.to_string())),
@@ -112,7 +112,7 @@ fn compare_text(general: &General, ours: &siskin::Model, ids: &[u32], written: &
     let mut worst = 0.0_f32;
     let mut memory = None;
     if graphs.encoder.is_some() {
-        let reads = outline.reads.ok_or_else(|| Error::unsupported("model", "it does not read texts"))?;
+        let reads = outline.reads.ok_or_else(|| Error::unsupported("model", "it does not take text"))?;
         // A graph that was exported without its head returns hidden states.
         let head = reads != OutputHead::Hidden;
         let theirs = general.encode(ids, &segments, head)?;

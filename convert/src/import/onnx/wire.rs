@@ -20,7 +20,7 @@ impl<'a> Wire<'a> {
     pub(super) fn bytes(self, place: &str) -> Result<&'a [u8]> {
         match self {
             Self::Bytes(bytes) => Ok(bytes),
-            _ => Err(Error::corrupt(place, "is a number where a message or text belongs")),
+            _ => Err(Error::corrupt(place, "is a number, but a message or string is expected")),
         }
     }
 
@@ -34,7 +34,7 @@ impl<'a> Wire<'a> {
     pub(super) fn number(self, place: &str) -> Result<u64> {
         match self {
             Self::Number(number) => Ok(number),
-            _ => Err(Error::corrupt(place, "is of another wire type than a number")),
+            _ => Err(Error::corrupt(place, "does not have the wire type of a number")),
         }
     }
 
@@ -49,7 +49,7 @@ impl<'a> Wire<'a> {
                     rest = after;
                 }
             }
-            _ => return Err(Error::corrupt(place, "is of another wire type than a list of numbers")),
+            _ => return Err(Error::corrupt(place, "does not have the wire type of a list of numbers")),
         }
         Ok(())
     }

@@ -29,9 +29,8 @@ impl<'a> JsonValue<'a> {
     }
 
     pub(super) fn require(&self, name: &str) -> Result<JsonValue<'a>> {
-        self.get(name).ok_or_else(|| {
-            Error::new(ErrorKind::Missing, format!("{}.{name}", self.path), "the field is missing")
-        })
+        self.get(name)
+            .ok_or_else(|| Error::new(ErrorKind::Missing, format!("{}.{name}", self.path), "is missing"))
     }
 
     /// Returns the component's `type`.

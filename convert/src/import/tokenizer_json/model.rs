@@ -39,7 +39,7 @@ pub(super) fn read(root: &JsonValue<'_>, spelling: Spelling) -> Result<Vocabular
 fn listed(model: &JsonValue<'_>, spelling: Spelling) -> Result<Vec<VocabularyToken>> {
     let vocab = model.require("vocab")?;
     let entries =
-        vocab.value.as_object().ok_or_else(|| vocab.corrupt("expected an object of spellings and ids"))?;
+        vocab.value.as_object().ok_or_else(|| vocab.corrupt("expected an object of token texts and ids"))?;
     let mut ids = Vec::with_capacity(entries.len());
     for (text, id) in entries {
         let id = id.as_u64().and_then(|id| usize::try_from(id).ok());
@@ -104,11 +104,11 @@ fn unknown(model: &JsonValue<'_>, vocabulary: &Vocabulary) -> Result<Option<u32>
 fn byte_pair(model: &JsonValue<'_>, spelling: Spelling) -> Result<Vocabulary> {
     for name in ["continuing_subword_prefix", "end_of_word_suffix"] {
         if let Some(place) = model.get(name).filter(|place| place.value.as_str() != Some("")) {
-            return Err(place.unsupported("marks at the edges of words are not supported"));
+            return Err(place.unsupported("prefixes and suffixes of words are not supported"));
         }
     }
     if let Some(place) = model.get("dropout").filter(|place| place.value.as_f64() != Some(0.0)) {
-        return Err(place.unsupported("random merging is not supported; remove the dropout"));
+        return Err(place.unsupported("BPE dropout is not supported; remove it"));
     }
     let mut vocabulary = Vocabulary::new(ModelKind::Bpe, listed(model, spelling)?);
     byte_fallback(model, &mut vocabulary)?;
@@ -123,13 +123,13 @@ fn byte_pair(model: &JsonValue<'_>, spelling: Spelling) -> Result<Vocabulary> {
             Some(_) => None,
             None => place.text()?.split_once(' '),
         }
-        .ok_or_else(|| place.corrupt("is not a pair of texts"))?;
+        .ok_or_else(|| place.corrupt("is not a pair of strings"))?;
         for part in [left, right, &format!("{left}{right}")] {
             if vocab.value.get(part).is_none() {
                 return Err(place.corrupt(format!("{part:?} is not in the vocabulary")));
             }
         }
-        let bytes = |text| spelling.read(text).ok_or_else(|| place.corrupt("is not spelled in bytes"));
+        let bytes = |text| spelling.read(text).ok_or_else(|| place.corrupt("is not a byte-level text"));
         merges.push((bytes(left)?, bytes(right)?));
     }
     vocabulary.merges = Merges::Listed(merges);
@@ -141,9 +141,9 @@ fn unigram(model: &JsonValue<'_>, spelling: Spelling) -> Result<Vocabulary> {
     let mut lowest = f64::INFINITY;
     for place in model.require("vocab")?.list()? {
         let pair = place.value.as_array().map(Vec::as_slice);
-        let Some([text, score]) = pair else { return Err(place.corrupt("is not a spelling and a score")) };
+        let Some([text, score]) = pair else { return Err(place.corrupt("is not a token text and a score")) };
         let (Some(text), Some(score)) = (text.as_str(), score.as_f64()) else {
-            return Err(place.corrupt("is not a spelling and a score"));
+            return Err(place.corrupt("is not a token text and a score"));
         };
         lowest = lowest.min(score);
         tokens.push(VocabularyToken { score: score as f32, ..token(text, spelling) });
@@ -167,7 +167,7 @@ fn word_piece(model: &JsonValue<'_>, spelling: Spelling) -> Result<Vocabulary> {
     let prefix = model.text_of("continuing_subword_prefix")?.unwrap_or("##");
     if prefix.is_empty() {
         return Err(
-            model.unsupported("tokens that continue a word need a mark: continuing_subword_prefix is empty")
+            model.unsupported("continuing_subword_prefix is empty, but tokens that continue a word need it")
         );
     }
     no_bytes(&mut vocabulary);

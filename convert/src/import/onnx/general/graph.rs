@@ -72,7 +72,7 @@ impl GeneralGraph {
 
     fn input(&self, port: &PortInfo, inputs: &[NamedTensor]) -> Result<Tensor> {
         let given = inputs.iter().find(|input| input.name == port.name).ok_or_else(|| {
-            let message = format!("is wanted, of shape {}", shape_text(port));
+            let message = format!("is missing; expected shape {}", shape_text(port));
             Error::new(ErrorKind::Missing, format!("input {}", port.name), message)
         })?;
         let fits = port.shape.as_ref().is_none_or(|shape| {
@@ -86,7 +86,7 @@ impl GeneralGraph {
         };
         if !fits || count != Some(length) {
             let message =
-                format!("{length} numbers of shape {:?}; wanted is {}", given.shape, shape_text(port));
+                format!("{length} values of shape {:?}; expected {}", given.shape, shape_text(port));
             return Err(Error::new(ErrorKind::Shape, format!("input {}", port.name), message));
         }
         let index = self.inputs.iter().position(|other| other.name == port.name).unwrap_or(0);
@@ -109,7 +109,7 @@ impl GeneralGraph {
             forms.push(known);
             return Ok(form);
         }
-        let made = guarded("making the graph ready", || {
+        let made = guarded("optimizing the graph", || {
             let mut model = self.model.clone();
             for (index, input) in inputs.iter().enumerate() {
                 let fact = InferenceFact::dt_shape_from_tensor(input);
@@ -118,7 +118,7 @@ impl GeneralGraph {
             model.into_typed()
         })?;
         check_sizes(&made)?;
-        let made = guarded("making the graph ready", || made.into_optimized()?.into_runnable())?;
+        let made = guarded("optimizing the graph", || made.into_optimized()?.into_runnable())?;
         if forms.len() == MOST_FORMS {
             forms.remove(0);
         }
@@ -159,7 +159,7 @@ fn check_operators(model: &OnnxModel<'_>) -> Result<()> {
             let whose = if own { format!(" of {domain}") } else { String::new() };
             return Err(Error::unsupported(
                 short(node.name),
-                format!("the operator {operator}{whose} is not run"),
+                format!("the operator {operator}{whose} is not supported"),
             ));
         }
         check_settings(node)?;
@@ -173,7 +173,7 @@ fn check_settings(node: &OnnxNode<'_>) -> Result<()> {
     for attribute in &node.attributes {
         match (attribute.name, &attribute.value) {
             ("direction", Setting::Text(b"reverse")) => {
-                let message = format!("{} from the end to the beginning is not run", short(node.operator));
+                let message = format!("{} in reverse direction only is not supported", short(node.operator));
                 return Err(Error::unsupported(short(node.name), message));
             }
             ("axis", Setting::Integer(axis)) if !AXES.contains(axis) => {
@@ -233,7 +233,7 @@ fn guarded<T>(what: &str, work: impl FnOnce() -> TractResult<T>) -> Result<T> {
             let text: String = format!("{error:#}").chars().take(400).collect();
             Err(Error::unsupported(TRACT, format!("{what} in tract: {text}")))
         }
-        Err(_) => Err(Error::unsupported(TRACT, format!("{what} in tract failed badly; is the file whole?"))),
+        Err(_) => Err(Error::unsupported(TRACT, format!("{what} in tract panicked; is the file complete?"))),
     }
 }
 
@@ -257,7 +257,7 @@ fn shape_text(port: &PortInfo) -> String {
 
 fn output(name: &str, value: &TValue) -> Result<NamedTensor> {
     let floats = matches!(value.datum_type(), DatumType::F16 | DatumType::F32 | DatumType::F64);
-    let numbers = guarded("giving an output", || {
+    let numbers = guarded("converting an output", || {
         Ok(if floats {
             let values = value.cast_to::<f32>()?;
             TensorElements::Floats(values.to_plain_array_view::<f32>()?.iter().copied().collect())

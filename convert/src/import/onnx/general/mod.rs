@@ -70,7 +70,7 @@ impl General {
         let bytes = Bytes::new(bytes);
         let model = OnnxModel::parse(&bytes)?;
         let runner = GeneralGraph::new(&model, &mut ExternalData::of_bytes(bytes.clone(), folder))?;
-        Self::new(vec![(GraphRole::Whole, runner)], &Map::new(), "nothing describes it")
+        Self::new(vec![(GraphRole::Whole, runner)], &Map::new(), "it has no configuration")
     }
 
     fn new(parts: Vec<(GraphRole, GeneralGraph)>, config: &Map<String, Value>, reason: &str) -> Result<Self> {
@@ -81,7 +81,7 @@ impl General {
                 GraphRole::Whole | GraphRole::Decoder => main = Some(runner),
             }
         }
-        let main = main.ok_or_else(|| Error::unsupported("graph", "there is none that gives outputs"))?;
+        let main = main.ok_or_else(|| Error::unsupported("graph", "no graph has outputs"))?;
         let note = format!(
             "runs as a general graph through tract: not packed, slower, and with more memory ({reason})"
         );

@@ -27,7 +27,10 @@ fn widened(kind: u64) -> u64 {
 pub(super) fn model(model: &OnnxModel<'_>, store: &mut ExternalData) -> Result<pb::ModelProto> {
     if let Some(name) = model.functions.first() {
         let name = crate::import::onnx::model::short(name);
-        return Err(Error::unsupported("functions", format!("the file's own function `{name}` is not run")));
+        return Err(Error::unsupported(
+            "functions",
+            format!("the model-local function `{name}` is not supported"),
+        ));
     }
     let version = i64::try_from(model.opset).unwrap_or(0);
     Ok(pb::ModelProto {
@@ -78,7 +81,7 @@ fn check_sizes(graph: &OnnxGraph<'_>) -> Result<()> {
         let Some(sizes) = node.inputs.get(*input).and_then(|name| constant(name)) else { continue };
         let count = sizes.iter().try_fold(1_i64, |product, &size| product.checked_mul(size.max(1)));
         if count.is_none_or(|count| count > MOST_NUMBERS) {
-            let message = format!("asks for {sizes:?} numbers");
+            let message = format!("requests {sizes:?} values");
             return Err(Error::corrupt(node.operator, message));
         }
     }
@@ -153,7 +156,7 @@ fn tensor(tensor: &OnnxTensor<'_>, store: &mut ExternalData) -> Result<pb::Tenso
         Some(block) => {
             let mut floats = vec![0.0; data.len() / 2];
             if !block.decode_row(&data, &mut floats) {
-                return Err(Error::corrupt("numbers", "are not as many as they should be"));
+                return Err(Error::corrupt("numbers", "have the wrong count"));
             }
             floats.into_iter().flat_map(f32::to_le_bytes).collect()
         }

@@ -142,7 +142,7 @@ fn writes(config: &ConfigReader) -> bool {
 }
 
 /// Encodes a text, padded to `length` tokens that the attention mask hides; see
-/// [`siskin::external_backend::Engine::read`].
+/// [`siskin::external_backend::ExternalBackend::read`].
 pub(super) fn read(
     general: &General,
     ids: &[u32],
@@ -175,7 +175,7 @@ pub(super) fn write(general: &General, ids: &[u32], memory: Option<&RowCount>) -
 }
 
 fn not_text() -> Error {
-    Error::unsupported("model", "its inputs are not tokens of text; give it tensors by name")
+    Error::unsupported("model", "its inputs are not token ids; pass named tensors")
 }
 
 fn scores(general: &General, ids: &[u32], memory: Option<&RowCount>) -> Result<RowCount> {
@@ -221,7 +221,9 @@ fn rows_of(
 fn pick<'a>(outputs: &'a [NamedTensor], names: &[&str]) -> Result<&'a NamedTensor> {
     let named = outputs.iter().find(|output| names.contains(&output.name.as_str()));
     let first = || outputs.iter().find(|output| matches!(output.numbers, TensorElements::Floats(_)));
-    named.or_else(first).ok_or_else(|| Error::new(ErrorKind::Missing, "output", "the graph gives no floats"))
+    named
+        .or_else(first)
+        .ok_or_else(|| Error::new(ErrorKind::Missing, "output", "the graph has no float output"))
 }
 
 fn floats(tensor: &NamedTensor) -> Result<&[f32]> {
@@ -294,7 +296,7 @@ fn text_inputs(
             }
             "encoder_hidden_states" => {
                 let memory =
-                    memory.ok_or_else(|| Error::new(ErrorKind::State, "text", "nothing was read"))?;
+                    memory.ok_or_else(|| Error::new(ErrorKind::State, "text", "no text was encoded"))?;
                 let shape = vec![batch, read, memory.columns];
                 inputs.push(tensor(
                     port.name.clone(),
@@ -322,11 +324,11 @@ fn tensor(name: String, shape: Vec<usize>, numbers: TensorElements) -> NamedTens
 fn nothing(port: &siskin::external_backend::PortInfo) -> Result<NamedTensor> {
     let shape = port.shape.as_deref().unwrap_or_default();
     let &[batch, heads, None, columns] = shape else {
-        let message = "is an input of which nothing is known; give tensors by name";
+        let message = "is an unknown input; pass named tensors";
         return Err(Error::unsupported(format!("input {}", port.name), message));
     };
     let (Some(heads), Some(columns)) = (heads, columns) else {
-        let message = "does not say how many heads and columns it has";
+        let message = "has no fixed number of heads and columns";
         return Err(Error::unsupported(format!("input {}", port.name), message));
     };
     let shape = vec![batch.unwrap_or(1), heads, 0, columns];
