@@ -324,7 +324,7 @@ impl Model {
     }
 
     /// Returns the element types of the KV cache: `asked`, or the default for this model. A model with f32 weights
-    /// caches f32. Passing keys and values, which are dropped after their layer, stay f32: packing them does not pay
+    /// caches f32. Transient keys and values, which are dropped after their layer, stay f32: packing them does not pay
     /// off.
     pub(crate) fn cache_types(&self, asked: Option<CacheType>) -> CacheTypes {
         let kept = match self.inner.weights.iter().any(Weights::any_full_precision) {

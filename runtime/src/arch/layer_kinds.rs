@@ -21,7 +21,7 @@ pub(super) fn apply(config: &ConfigReader, graph: Graph) -> Result<Graph> {
     }
 }
 
-/// Linear attention (arXiv:2006.16236) with the feature map elu(x) + 1, as a recurrent state of constant size.
+/// Linear attention with the feature map elu(x) + 1, as a recurrent state of constant size.
 fn linear(mut graph: Graph) -> Result<Graph> {
     let nodes = std::mem::take(&mut graph.nodes);
     let mut state = graph.states().map(|(state, _)| state + 1).max().unwrap_or(0);

@@ -1,4 +1,4 @@
-//! Qwen3-Next: gated delta net (arXiv:2412.06464) in most layers, gated attention in every fourth; MoE with a shared
+//! Qwen3-Next: gated delta net in most layers, gated attention in every fourth; MoE with a shared
 //! expert.
 
 use super::blocks::{self, block, taken, whole};

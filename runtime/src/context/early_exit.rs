@@ -1,4 +1,4 @@
-//! Early exit (DeeBERT, arXiv:2004.12993): the encoder is split at its exits, each with a head whose scores may be
+//! Early exit (DeeBERT): the encoder is split at its exits, each with a head whose scores may be
 //! confident enough.
 
 use super::texts::SequenceInput;

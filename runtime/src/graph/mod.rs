@@ -116,11 +116,11 @@ pub enum AttentionMask {
     Full,
     /// Bidirectional: positions up to this distance on either side.
     LocalWindow(usize),
-    /// Longformer (arXiv:2004.05150), local part: positions up to this distance on either side, and the global tokens.
+    /// Longformer, local part: positions up to this distance on either side, and the global tokens.
     LongformerLocal(usize),
     /// Longformer, global part: global tokens attend to the whole sequence; other rows are skipped.
     LongformerGlobal,
-    /// BigBird (arXiv:2007.14062), block-sparse: the first and the last block, the query's own and its two neighbors.
+    /// BigBird, block-sparse: the first and the last block, the query's own and its two neighbors.
     /// Queries of the first and the last block attend to everything, as do all queries of short sequences.
     BigBird {
         /// Tokens per block.
@@ -177,7 +177,7 @@ pub enum RecurrenceRule {
     Sum,
     /// The same, bidirectional: the state takes the whole sequence before the first query.
     WholeSum,
-    /// Gated delta rule (arXiv:2412.06464): the state decays, then a fraction of its value for the key is replaced.
+    /// Gated delta rule: the state decays, then a fraction of its value for the key is replaced.
     /// Inputs: q, k, v, and the decay and the fraction (beta) of each head.
     Delta,
 }
@@ -198,7 +198,7 @@ impl Recurrence {
     }
 }
 
-/// Relative position bias (T5, arXiv:1910.10683): a term of the attention score by distance, bucketed more coarsely for
+/// Relative position bias (T5): a term of the attention score by distance, bucketed more coarsely for
 /// larger distances.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bias {
@@ -253,7 +253,7 @@ pub struct Attention {
     pub attention_mask: AttentionMask,
     /// Softcap: scores become `cap · tanh(score / cap)`.
     pub softcap: Option<f32>,
-    /// ALiBi (arXiv:2108.12409): one slope per query head; `slope · (key position − query position)` is added to the
+    /// ALiBi: one slope per query head; `slope · (key position − query position)` is added to the
     /// score. Empty: none.
     pub alibi: Vec<f32>,
     /// Relative position bias.

@@ -1,6 +1,6 @@
 //! RoPE tables.
 
-/// Rotary position embedding (RoPE, arXiv:2104.09864).
+/// Rotary position embedding (RoPE).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rope {
     /// One angular frequency per rotated pair: pair i is columns i and i + pairs of each head.
@@ -30,7 +30,7 @@ pub enum RopeScalingRule {
         /// Factor by which the context is extended.
         factor: f64,
     },
-    /// LongRoPE (arXiv:2402.13753): another set of frequencies, the same for all long sequences.
+    /// LongRoPE: another set of frequencies, the same for all long sequences.
     Other(Vec<f32>),
 }
 

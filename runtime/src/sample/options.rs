@@ -57,7 +57,7 @@ pub struct SamplerOptions {
     pub dry_last_n: usize,
     /// Token sequences that DRY does not match across, such as those of a line break or a quote.
     pub dry_sequence_breakers: Vec<Vec<u32>>,
-    /// Replaces top-k, top-p, min-p, typical and XTC by Mirostat 2 (arXiv:2007.14966).
+    /// Replaces top-k, top-p, min-p, typical and XTC by Mirostat 2.
     pub mirostat: bool,
     /// The target surprise of Mirostat, in bits.
     pub mirostat_tau: f32,

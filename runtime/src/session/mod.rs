@@ -72,7 +72,7 @@ impl Default for SessionOptions {
     }
 }
 
-/// A sliding window with attention sinks (StreamingLLM, arXiv:2309.17453): the newest tokens of a sequence and its
+/// A sliding window with attention sinks (StreamingLLM): the newest tokens of a sequence and its
 /// first, all at their true positions.
 ///
 /// A window does not extend what a model was trained for, but a model that was trained with full attention keeps its

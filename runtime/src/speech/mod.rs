@@ -1,4 +1,4 @@
-//! Speech to text with Whisper models (arXiv:2212.04356).
+//! Speech to text with Whisper models.
 //!
 //! A [`Transcriber`] processes audio in windows: the log-mel features of 30 seconds are encoded once, and the decoder
 //! generates their text, greedily or by beam search, with temperature fallback if the result is repetitive or unlikely.

@@ -18,7 +18,7 @@ pub enum ModelKind {
     /// Byte-pair encoding: the best pair of neighbors is merged until none is left. Includes SentencePiece's BPE, whose
     /// scores are converted to ranks.
     Bpe,
-    /// The most likely sequence of tokens (arXiv:1804.10959).
+    /// The most likely sequence of tokens.
     Unigram,
     /// Greedy longest match inside words.
     WordPiece,

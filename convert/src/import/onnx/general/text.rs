@@ -142,7 +142,7 @@ fn writes(config: &ConfigReader) -> bool {
 }
 
 /// Encodes a text, padded to `length` tokens that the attention mask hides; see
-/// [`siskin::external_backend::ExternalBackend::read`].
+/// [`siskin::external_backend::ExternalBackend::encode`].
 pub(super) fn read(
     general: &General,
     ids: &[u32],
