@@ -27,6 +27,11 @@ fn phrases_are_those_of_the_field() {
 fn named_paths_exist() {
     let tree = house::Tree::read(&paths::root());
     house::assert_clean("Paths in documents exist.", &house::named_paths_exist(&tree));
+}
+
+#[test]
+fn paths_in_tables_of_rules_exist() {
+    let tree = house::Tree::read(&paths::root());
     house::assert_clean("Paths in the tables of rules exist.", &house::table_paths_exist(&tree));
 }
 
