@@ -48,7 +48,7 @@ fn products_take_in_what_follows_them() {
     {
         let plan = model(&load(name).file, ExecutorKind::Cpu, 1, CpuFeatures::NONE).plan_text().unwrap();
         let layers = plan.lines().filter(|line| line.contains("attend layer")).count();
-        let products = plan.lines().filter(|line| line.contains("products") && line.contains(words)).count();
+        let products = plan.lines().filter(|line| line.contains("matmul") && line.contains(words)).count();
         assert!(layers > 0 && products == layers, "{name}:\n{plan}");
         let apart = plan.contains(" Gate") || plan.contains(" Activate");
         assert!(!apart, "{name} gates or activates rows:\n{plan}");

@@ -11,7 +11,7 @@ impl fmt::Display for Plan {
         let (batch, wanted) = (self.batch, self.wanted);
         writeln!(
             f,
-            "batch {batch} rows, {wanted} wanted; arena {} KiB; {} steps",
+            "batch of {batch} rows, {wanted} output rows; arena {} KiB; {} steps",
             self.words / 256,
             self.steps.len()
         )?;
@@ -37,23 +37,19 @@ impl fmt::Display for Plan {
                         Epilogue::Nothing => String::new(),
                         Epilogue::Plus(_) => " + residual".to_owned(),
                         Epilogue::Activate(kind) => format!(", {kind:?}"),
-                        Epilogue::Gate(kind) => format!(", {kind:?} of the first times the second"),
+                        Epilogue::Gate(kind) => format!(", gated: {kind:?} of the first times the second"),
                     };
-                    writeln!(
-                        f,
-                        "products ({rows:?}): {kind} input of {} → {outputs:?}{after}",
-                        input.columns
-                    )?;
+                    writeln!(f, "matmul ({rows:?}): {kind} input of {} → {outputs:?}{after}", input.columns)?;
                 }
                 PlanStep::Arrange { routing, .. } => {
-                    writeln!(f, "arrange rows by {} of {} experts", routing.chosen, routing.experts)?
+                    writeln!(f, "dispatch rows to {} of {} experts", routing.chosen, routing.experts)?
                 }
                 PlanStep::ExpertProducts { input, parts, .. } => {
                     let outputs = parts.first().map_or(0, |(_, part)| part.to.columns);
-                    writeln!(f, "products of experts: input of {} → {outputs}", input.columns)?;
+                    writeln!(f, "expert matmul: input of {} → {outputs}", input.columns)?;
                 }
                 PlanStep::Append { attention, .. } => {
-                    writeln!(f, "append keys and values of layer {}", attention.layer)?
+                    writeln!(f, "store keys and values of layer {}", attention.layer)?
                 }
                 PlanStep::Attend { attention, .. } => {
                     let (heads, kv, size) = (attention.heads, attention.kv_heads, attention.head_size);
@@ -63,17 +59,17 @@ impl fmt::Display for Plan {
                             format!(", window {window}")
                         }
                         AttentionMask::StreamingLlm { window, first } => {
-                            format!(", window {window} and the first {first}")
+                            format!(", window {window} and {first} attention sinks")
                         }
-                        AttentionMask::BigBird { size, .. } => format!(", blocks of {size}"),
-                        AttentionMask::Linformer => ", the whole text, mixed".to_owned(),
-                        AttentionMask::Full => ", the whole text".to_owned(),
-                        AttentionMask::LocalWindow(reach) => format!(", {reach} to either side"),
+                        AttentionMask::BigBird { size, .. } => format!(", BigBird blocks of {size}"),
+                        AttentionMask::Linformer => ", full, projected positions".to_owned(),
+                        AttentionMask::Full => ", full".to_owned(),
+                        AttentionMask::LocalWindow(reach) => format!(", local, {reach} to either side"),
                         AttentionMask::LongformerLocal(reach) => {
-                            format!(", {reach} to either side and what is marked")
+                            format!(", local, {reach} to either side and global tokens")
                         }
-                        AttentionMask::LongformerGlobal => ", the whole text, from what is marked".to_owned(),
-                        AttentionMask::CrossAttention => ", what was remembered".to_owned(),
+                        AttentionMask::LongformerGlobal => ", full, from global tokens".to_owned(),
+                        AttentionMask::CrossAttention => ", cross-attention".to_owned(),
                     };
                     writeln!(
                         f,
@@ -82,12 +78,12 @@ impl fmt::Display for Plan {
                     )?;
                 }
                 PlanStep::Convolve { taps, to, .. } => {
-                    writeln!(f, "sums over {taps} tokens of {} columns", to.columns)?
+                    writeln!(f, "causal conv1d over {taps} tokens of {} columns", to.columns)?
                 }
                 PlanStep::Recur { recurrence, .. } => {
                     let (heads, keys, values) =
                         (recurrence.heads, recurrence.key_size, recurrence.value_size);
-                    writeln!(f, "go through a state: {heads} heads of {keys} × {values}")?;
+                    writeln!(f, "linear attention: {heads} heads of {keys} × {values}")?;
                 }
             }
         }
