@@ -36,9 +36,9 @@ const RULES: [Rule; 6] = [
     Rule {
         calls: &["process::exit", "process::abort"],
         places: &["cli/src/", "xtask/src/", "tests/src/bin/"],
-        why: "a library never ends its host",
+        why: "a library never ends its host process",
     },
-    Rule { calls: &["mem::transmute"], places: &[], why: "there is a checked way to say this" },
+    Rule { calls: &["mem::transmute"], places: &[], why: "use a checked conversion" },
     Rule { calls: &["TcpStream", "TcpListener", "UdpSocket"], places: &[], why: "no crate has network code" },
 ];
 

@@ -72,22 +72,22 @@ const OUT_OF_REACH: [(&str, &[&str]); 13] = [
 
 /// Paths that a folder's code must not use, and why.
 const FOREIGN: [(&str, &str, &str); 16] = [
-    ("kernels/src", "siskin", "kernels know nothing of the runtime"),
+    ("kernels/src", "siskin", "kernels do not depend on the runtime"),
     ("kernels/src", "alloc", "kernels allocate nothing"),
-    ("kernels/src", "std::thread", "kernels start nothing"),
+    ("kernels/src", "std::thread", "kernels start no threads"),
     ("kernels/src", "std::fs", "kernels are pure compute"),
     ("kernels/src", "std::io", "kernels are pure compute"),
     ("kernels/src", "std::env", "kernels are pure compute"),
     ("kernels/src", "std::vec", "kernels allocate nothing"),
     ("kernels/src", "std::collections", "kernels allocate nothing"),
     ("runtime/src", "std::net", "the runtime has no network code"),
-    ("runtime/src", "siskin_convert", "arrows point down"),
-    ("runtime/src/arch", "siskin_kernels::ops", "a family names no kernel"),
-    ("runtime/src/arch", "siskin_kernels::simd", "a family names no kernel"),
-    ("runtime/src/graph", "siskin_kernels::ops", "a graph names no kernel"),
-    ("runtime/src/graph", "siskin_kernels::simd", "a graph names no kernel"),
-    ("runtime/src/tokenizer", "siskin_kernels", "text needs no kernel"),
-    ("runtime/src/template", "siskin_kernels", "text needs no kernel"),
+    ("runtime/src", "siskin_convert", "the runtime does not depend on the converter"),
+    ("runtime/src/arch", "siskin_kernels::ops", "families do not use kernels"),
+    ("runtime/src/arch", "siskin_kernels::simd", "families do not use kernels"),
+    ("runtime/src/graph", "siskin_kernels::ops", "graphs do not use kernels"),
+    ("runtime/src/graph", "siskin_kernels::simd", "graphs do not use kernels"),
+    ("runtime/src/tokenizer", "siskin_kernels", "text processing does not use kernels"),
+    ("runtime/src/template", "siskin_kernels", "text processing does not use kernels"),
 ];
 
 /// Returns the modules and folders in the tables.
@@ -117,7 +117,7 @@ pub fn module_directions(tree: &Tree) -> Vec<String> {
             if file.path.starts_with(&format!("{folder}/")) {
                 let found = foreign_positions(&code, path);
                 breaches.extend(
-                    found.map(|at| format!("{}:{}: `{path}` is named: {why}", file.path, numbers[at])),
+                    found.map(|at| format!("{}:{}: `{path}` is used: {why}", file.path, numbers[at])),
                 );
             }
         }

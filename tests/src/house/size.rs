@@ -26,14 +26,14 @@ pub fn files_short(tree: &Tree) -> Vec<String> {
             long.push(file.path.as_str());
             if !listed.contains(&file.path) {
                 breaches.push(format!(
-                    "{}:{lines}: {lines} lines without tests; a room is missing (budget {BUDGET})",
+                    "{}:{lines}: {lines} lines without tests; split it (limit {BUDGET})",
                     file.path
                 ));
             }
         }
     }
     let stale = listed.iter().filter(|path| !long.contains(&path.as_str()));
-    breaches.extend(stale.map(|path| format!("{LIST}:1: `{path}` is not over the budget any more")));
+    breaches.extend(stale.map(|path| format!("{LIST}:1: `{path}` is within the limit")));
     breaches
 }
 
