@@ -218,9 +218,9 @@ fn a_graph_of_no_family_runs_and_says_so() {
     assert!(errors(&output).contains("runs as a general graph through tract"), "{}", errors(&output));
     assert!(std::fs::read(&written).unwrap().windows(3).any(|part| part == b"\"y\""));
     for (options, code, words) in [
-        (&["--executor", "reference"][..], 3, "executor: an engine runs the model"),
-        (&["--cpu-features", "scalar"], 3, "cpu_features: an engine runs the model"),
-        (&["--skip-layers", "0"], 3, "layers: an engine runs the model"),
+        (&["--executor", "reference"][..], 3, "executor: the model runs on an external backend"),
+        (&["--cpu-features", "scalar"], 3, "cpu_features: the model runs on an external backend"),
+        (&["--skip-layers", "0"], 3, "layers: the model runs on an external backend"),
         (&["--threads", "3"], 0, "computes with one thread, not 3"),
     ] {
         let output = siskin(&[&model[..], options].concat(), b"");

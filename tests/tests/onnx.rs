@@ -103,7 +103,7 @@ fn what_computes_something_else_runs_as_it_is() {
     assert_eq!(model.family(), "general");
     let note = &model.notes()[0];
     assert!(
-        note.contains("general graph through tract") && note.contains("not those of the family bert"),
+        note.contains("general graph through tract") && note.contains("differ from those of the family bert"),
         "{note}"
     );
     let (ids, logits) = io("bert-tanh");

@@ -225,9 +225,7 @@ fn wrong_headers_and_sections_have_their_errors() {
     let entry =
         |index: usize, field: usize, value: u64| changed(64 + 64 * index + field, &value.to_le_bytes());
     assert!(error_of(&entry(0, 16, u64::MAX)).starts_with("section table: tensor data.length: reaches past"));
-    assert!(
-        error_of(&entry(0, 8, 0)).starts_with("section table: tensor data.offset: lies inside the header")
-    );
+    assert!(error_of(&entry(0, 8, 0)).starts_with("section table: tensor data.offset: overlaps the header"));
     assert!(error_of(&entry(0, 8, 64)).starts_with("section table: tensor data.offset: is not a multiple"));
     assert!(error_of(&entry(2, 8, DATA as u64)).contains("overlaps"));
     assert!(error_of(&entry(2, 8, 3)).starts_with("section table: tokenizer.offset: is not a multiple of 8"));
@@ -265,7 +263,7 @@ fn wrong_tensor_records_have_their_errors() {
     assert!(error_of(&changed(first, &[0, 0])).starts_with("tensor table.tensor[0].name length"));
     assert!(error_of(&changed(first + 72, &[0xff])).starts_with("tensor table.tensor[0].name: is not UTF-8"));
     assert!(error_of(&changed(first - 8, &[0xff; 4])).starts_with("tensor table.count"));
-    assert!(error_of(&changed(first - 8, &[1])).starts_with("tensor table.count: bytes are left"));
+    assert!(error_of(&changed(first - 8, &[1])).starts_with("tensor table.count: has trailing bytes"));
 }
 
 #[test]

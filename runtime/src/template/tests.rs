@@ -126,10 +126,10 @@ fn failures_name_the_line() {
     );
     assert_eq!(
         place("a\r\nb\n{% foo %}"),
-        ("chat template, line 3".into(), "uses '{% foo %}', which chat templates cannot".into())
+        ("chat template, line 3".into(), "uses '{% foo %}', which is not supported".into())
     );
     assert_eq!(place("{#\n\n#}{{ 'a\nb' }}\n{{ 1 | nope }}").0, "chat template, line 5");
-    assert_eq!(place("{% include 'x' %}").1, "uses '{% include %}', which chat templates cannot");
+    assert_eq!(place("{% include 'x' %}").1, "uses '{% include %}', which is not supported");
     assert!(place("{% macro f() %}{% break %}{% endmacro %}").1.contains("outside of a loop"));
 }
 

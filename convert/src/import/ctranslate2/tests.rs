@@ -101,7 +101,10 @@ fn wrong_files_have_their_errors() {
         (trailing, "1 bytes follow"),
         (huge, "model.bin: variables: claims 4294967295"),
         (one(made("x/y", &[2], 6, &[0; 8])), "variable 0 (x/y): has the unknown element type 6"),
-        (one(made("x/y", &[3], 0, &[0; 8])), "variable 0 (x/y): has a length that does not match float32 of shape [3]"),
+        (
+            one(made("x/y", &[3], 0, &[0; 8])),
+            "variable 0 (x/y): has a length that does not match float32 of shape [3]",
+        ),
         (one(made("x", &[u32::MAX; 8], 0, &[])), "has a length that does not match"),
         (one(made("x", &[1; 9], 1, &[0])), "has 9 sizes"),
         (
