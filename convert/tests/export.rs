@@ -370,7 +370,7 @@ fn what_is_left_of_another_model_stops_the_export_or_goes() {
     let report = written(&file, &to, &ExportOptions { inputs: Vec::new(), ..forced }).unwrap();
     assert!(others.iter().all(|name| !to.join(name).exists()), "nothing of the other is left");
     assert!(to.join("notes.md").is_file() && to.join("vocab.txt").is_file());
-    assert!(report.notes.iter().any(|note| note.starts_with("vocab.txt was there")), "{:?}", report.notes);
+    assert!(report.notes.iter().any(|note| note.starts_with("vocab.txt existed")), "{:?}", report.notes);
     assert_same_tensors(&file, &packed(&to, &Folder::new("export-leftovers-again")), "llama");
     // External data next to an ONNX model that has none.
     let graph = folder.join("MODEL.ONNX");

@@ -163,11 +163,12 @@ mod tests {
         assert!(error("[]", 0).starts_with("header: has the wrong type"));
         assert!(error(r#"{"a":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}}"#, 8).contains("gap"));
         assert!(
-            error(r#"{"a":{"dtype":"F32","shape":[2],"data_offsets":[0,4]}}"#, 4).contains("not what F32")
+            error(r#"{"a":{"dtype":"F32","shape":[2],"data_offsets":[0,4]}}"#, 4)
+                .contains("does not match F32")
         );
         assert!(error(r#"{"a":{"dtype":"F99","shape":[1],"data_offsets":[0,4]}}"#, 4).contains("F99"));
         let huge = r#"{"a":{"dtype":"F32","shape":[4294967296,4294967296],"data_offsets":[0,4]}}"#;
-        assert!(error(huge, 4).contains("not what F32"));
+        assert!(error(huge, 4).contains("does not match F32"));
         let twice = r#"{"a":{"dtype":"F32","shape":[0],"data_offsets":[0,0]},
             "a":{"dtype":"F32","shape":[0],"data_offsets":[0,0]}}"#;
         assert!(error(twice, 0).contains("occurs twice"));

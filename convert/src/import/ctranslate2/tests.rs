@@ -96,8 +96,8 @@ fn wrong_files_have_their_errors() {
     huge[15..19].copy_from_slice(&u32::MAX.to_le_bytes());
     for (bytes, words) in [
         (b"GGUFGGUF".to_vec(), "not a CTranslate2 model"),
-        (file(7, "Some", &[], &[]), "has version 7"),
-        (file(2, "Some", &[], &[]), "has version 2"),
+        (file(7, "Some", &[], &[]), "container version 7"),
+        (file(2, "Some", &[], &[]), "container version 2"),
         (trailing, "1 bytes follow"),
         (huge, "model.bin: variables: claims 4294967295"),
         (one(made("x/y", &[2], 6, &[0; 8])), "variable 0 (x/y): has the unknown element type 6"),
@@ -106,7 +106,7 @@ fn wrong_files_have_their_errors() {
             "variable 0 (x/y): has a length that does not match float32 of shape [3]",
         ),
         (one(made("x", &[u32::MAX; 8], 0, &[])), "has a length that does not match"),
-        (one(made("x", &[1; 9], 1, &[0])), "has 9 sizes"),
+        (one(made("x", &[1; 9], 1, &[0])), "has 9 dimensions"),
         (
             file(6, "Some", &[made("x", &[], 1, &[0]), made("x", &[], 1, &[0])], &[]),
             "variable 1 (x): occurs twice",
