@@ -47,7 +47,7 @@ impl TimedAnswer {
             }
             text.push_str(&piece);
         }
-        let (tokens, ended) = (generation.tokens(), generation.ended());
+        let (tokens, ended) = (generation.tokens(), generation.finish_reason());
         drop(generation);
         drop(stoppable);
         let seconds = start.elapsed().as_secs_f64() - prompt_seconds;

@@ -4,7 +4,7 @@ use crate::options::{ModelArgs, OpenArgs};
 use crate::output;
 use crate::texts::{LongArgs, OVERLAP, TextSourceArgs};
 use serde_json::{Value, json};
-use siskin::encoder::{AnswerSpan, LongTextMode};
+use siskin::encoder::{AnswerSpan, OverflowMode};
 use siskin::{Encoder, EncoderOptions, Result};
 use std::path::PathBuf;
 
@@ -31,7 +31,7 @@ pub(crate) fn values(
     encoder: &mut Encoder,
     question: &str,
     texts: &[String],
-    long: LongTextMode,
+    long: OverflowMode,
 ) -> Result<Vec<Value>> {
     let each =
         |(index, text): (usize, &String)| Ok(value(index, &encoder.answer(question, text, long)?, text));

@@ -4,7 +4,7 @@ use crate::options::{ModelArgs, OpenArgs};
 use crate::output;
 use crate::texts::{LongText, TextSourceArgs};
 use serde_json::{Value, json};
-use siskin::encoder::{ExitCriterion, LongTextMode, Scored};
+use siskin::encoder::{ExitCriterion, OverflowMode, Scored};
 use siskin::{Encoder, EncoderOptions, Result};
 use std::path::PathBuf;
 
@@ -44,7 +44,7 @@ fn early(text: &str) -> std::result::Result<ExitCriterion, String> {
 }
 
 /// The JSON output.
-pub(crate) fn values(encoder: &mut Encoder, texts: &[String], long: LongTextMode) -> Result<Vec<Value>> {
+pub(crate) fn values(encoder: &mut Encoder, texts: &[String], long: OverflowMode) -> Result<Vec<Value>> {
     let all = encoder.classify(texts, long)?;
     Ok(all.iter().enumerate().map(|(index, classes)| value(index, classes)).collect())
 }

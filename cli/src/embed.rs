@@ -5,7 +5,7 @@ use crate::output;
 use crate::texts::{LongArgs, OVERLAP, TextSourceArgs};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
-use siskin::encoder::{EmbedOptions, LongTextMode, Pooling, Prompt};
+use siskin::encoder::{EmbedOptions, OverflowMode, Pooling, Prompt};
 use siskin::{Encoder, EncoderOptions, Model, Result};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -58,7 +58,7 @@ fn pooling<'a, D: Deserializer<'a>>(value: D) -> std::result::Result<Option<Pool
 }
 
 impl VectorArgs {
-    pub(crate) fn options(&self, model: &Model, long: LongTextMode) -> Result<EmbedOptions> {
+    pub(crate) fn options(&self, model: &Model, long: OverflowMode) -> Result<EmbedOptions> {
         let usual = EmbedOptions::of(model)?;
         let prompt = match self.prompt.as_deref() {
             None => Prompt::Usual,
@@ -69,7 +69,7 @@ impl VectorArgs {
             pooling: self.pooling.unwrap_or(usual.pooling),
             normalize: usual.normalize && !self.no_normalize,
             columns: self.columns,
-            long,
+            overflow: long,
             prompt,
         })
     }

@@ -1,21 +1,21 @@
 //! Ctrl-C and other termination signals cancel a running generation; otherwise they end the program.
 
 use crate::output::exit_code;
-use siskin::{Error, ErrorKind, Result, Session, StopHandle};
+use siskin::{CancelHandle, Error, ErrorKind, Result, Session};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The session that is generating.
-static RUNNING: Mutex<Option<StopHandle>> = Mutex::new(None);
+static RUNNING: Mutex<Option<CancelHandle>> = Mutex::new(None);
 
-fn running() -> MutexGuard<'static, Option<StopHandle>> {
+fn running() -> MutexGuard<'static, Option<CancelHandle>> {
     RUNNING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Installs the Ctrl-C handler. A second Ctrl-C during a generation ends the program.
 pub(crate) fn listen() -> Result<()> {
     let heard = || match running().take() {
-        Some(session) => session.stop(),
+        Some(session) => session.cancel(),
         None => std::process::exit(i32::from(exit_code(ErrorKind::Cancelled))),
     };
     on_interrupt(heard)
@@ -36,11 +36,11 @@ pub(crate) fn listen_for(stop: &'static AtomicBool) -> Result<()> {
 }
 
 /// While this guard lives, Ctrl-C cancels its session.
-pub(crate) struct Stoppable(StopHandle);
+pub(crate) struct Stoppable(CancelHandle);
 
 impl Stoppable {
     pub(crate) fn new(session: &Session) -> Self {
-        let handle = session.stop_handle();
+        let handle = session.cancel_handle();
         *running() = Some(handle.clone());
         Self(handle)
     }

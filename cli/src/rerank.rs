@@ -4,7 +4,7 @@ use crate::options::{ModelArgs, OpenArgs};
 use crate::output;
 use crate::texts::{LongText, TextSourceArgs};
 use serde_json::{Value, json};
-use siskin::encoder::LongTextMode;
+use siskin::encoder::OverflowMode;
 use siskin::{Encoder, EncoderOptions, Result};
 use std::path::PathBuf;
 
@@ -61,7 +61,7 @@ pub(crate) fn values(
     encoder: &mut Encoder,
     question: &str,
     texts: &[String],
-    long: LongTextMode,
+    long: OverflowMode,
 ) -> Result<Vec<Value>> {
     let mut scored: Vec<(f32, usize)> = encoder.rerank(question, texts, long)?.into_iter().zip(0..).collect();
     scored.sort_by(|a, b| b.0.total_cmp(&a.0));

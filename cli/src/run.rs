@@ -81,7 +81,7 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
         None => {
             let TimedAnswer { text, tokens, ended, .. } = answer(args, open, &model, &prompt, options)?;
             if let Some(ended) = ended {
-                memo.insert_answer(&question, &CachedAnswer { text, tokens, ended })?;
+                memo.insert_answer(&question, &CachedAnswer { text, tokens, finish_reason: ended })?;
             }
         }
     }

@@ -4,7 +4,7 @@ use crate::options::{ModelArgs, OpenArgs};
 use crate::output;
 use crate::texts::{LongArgs, OVERLAP, TextSourceArgs};
 use serde_json::{Value, json};
-use siskin::encoder::{Entity, LongTextMode};
+use siskin::encoder::{Entity, OverflowMode};
 use siskin::{Encoder, EncoderOptions, Result};
 use std::path::PathBuf;
 
@@ -25,7 +25,7 @@ pub(crate) struct Args {
 }
 
 /// The JSON output.
-pub(crate) fn values(encoder: &mut Encoder, texts: &[String], long: LongTextMode) -> Result<Vec<Value>> {
+pub(crate) fn values(encoder: &mut Encoder, texts: &[String], long: OverflowMode) -> Result<Vec<Value>> {
     let all = encoder.tag(texts, long)?;
     let rows = all.iter().zip(texts).enumerate();
     Ok(rows

@@ -2,7 +2,7 @@
 
 use crate::options::OpenArgs;
 use crate::output::Bar;
-use siskin::encoder::LongTextMode;
+use siskin::encoder::OverflowMode;
 use siskin::{Error, Result};
 use siskin_convert::ProgressSink;
 use std::io::{BufRead, BufReader, IsTerminal};
@@ -109,16 +109,16 @@ pub(crate) enum LongText {
 
 impl LongText {
     /// Returns the library's value, with windows that overlap by `overlap` tokens.
-    fn with(self, overlap: usize) -> LongTextMode {
+    fn with(self, overlap: usize) -> OverflowMode {
         match self {
-            Self::Refuse => LongTextMode::Refuse,
-            Self::Cut => LongTextMode::Cut,
-            Self::Window => LongTextMode::Window { overlap },
+            Self::Refuse => OverflowMode::Error,
+            Self::Cut => OverflowMode::Truncate,
+            Self::Window => OverflowMode::Window { overlap },
         }
     }
 
     /// Returns the library's value for commands that do not support windows.
-    pub(crate) fn whole(self) -> Result<LongTextMode> {
+    pub(crate) fn whole(self) -> Result<OverflowMode> {
         match self {
             Self::Window => {
                 Err(Error::argument("--long", "parts have no answer of their own here; cut texts"))
@@ -145,7 +145,7 @@ pub(crate) struct LongArgs {
 
 impl LongArgs {
     /// Returns the library's value; `usual` is the default overlap.
-    pub(crate) fn read(&self, usual: usize) -> Result<LongTextMode> {
+    pub(crate) fn read(&self, usual: usize) -> Result<OverflowMode> {
         if self.overlap.is_some() && self.long != LongText::Window {
             return Err(Error::argument(
                 "--overlap",

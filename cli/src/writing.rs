@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use siskin::beam_search::{BeamEarlyStopping, SearchOptions};
 use siskin::seq2seq::GeneratedText;
 use siskin::tokenizer::EncodeOptions;
-use siskin::{Error, Model, Result, Seq2Seq, Seq2SeqGenerateOptions, Seq2SeqOptions};
+use siskin::{Error, FinishReason, Model, Result, Seq2Seq, Seq2SeqGenerateOptions, Seq2SeqOptions};
 use std::path::PathBuf;
 
 /// Generation options of these commands.
@@ -141,7 +141,7 @@ impl WritingArgs {
         }
         let long = self.long.read(0)?;
         let model = open.model(&self.model, &self.model_args)?;
-        let mut writing = Seq2SeqGenerateOptions { long, ..task(&model)? };
+        let mut writing = Seq2SeqGenerateOptions { overflow: long, ..task(&model)? };
         self.search.over(&model, &mut writing, self.sample || self.sampler.is_greedy())?;
         if self.sample {
             writing.sampler = self.sampler.options()?;
@@ -179,7 +179,8 @@ impl SearchArgs {
             rules.bad_words.extend(spellings(model, "--never", text)?);
         }
         if let Some(prefix) = &self.prefix {
-            writing.prefix = spellings(model, "--prefix", prefix)?.into_iter().next().unwrap_or_default();
+            writing.decoder_prefix =
+                spellings(model, "--prefix", prefix)?.into_iter().next().unwrap_or_default();
         }
         Ok(())
     }
@@ -245,7 +246,7 @@ pub(crate) fn values(
 fn value(index: usize, candidates: &[GeneratedText]) -> Value {
     let one = |candidate: &GeneratedText| {
         json!({"text": candidate.text, "score": output::round(candidate.score, 6), "ids": candidate.tokens,
-            "ended": candidate.ended})
+            "ended": candidate.finish_reason == FinishReason::Eos})
     };
     let all: Vec<Value> = candidates.iter().map(one).collect();
     let text = candidates.first().map(|best| best.text.clone());

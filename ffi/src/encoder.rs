@@ -2,7 +2,7 @@
 
 use std::ffi::c_char;
 
-use siskin::encoder::{EmbedOptions, LongTextMode, Pooling};
+use siskin::encoder::{EmbedOptions, OverflowMode, Pooling};
 use siskin::{Encoder, EncoderOptions};
 
 use crate::arguments::{SizedOutput, place, text};
@@ -30,7 +30,7 @@ impl Handle for siskin_encoder {
 pub(crate) struct EncoderState {
     encoder: Encoder,
     embed: EmbedOptions,
-    long: LongTextMode,
+    long: OverflowMode,
     vectors: Vec<Vec<f32>>,
     found: Vec<Vec<OwnedMatch>>,
 }
@@ -56,11 +56,11 @@ pub const SISKIN_LONG_CUT: u32 = 1;
 pub const SISKIN_LONG_PARTS: u32 = 2;
 
 /// Converts a `SISKIN_LONG_…` constant.
-pub(crate) fn long(long: u32, overlap: usize) -> Outcome<LongTextMode> {
+pub(crate) fn long(long: u32, overlap: usize) -> Outcome<OverflowMode> {
     match long {
-        SISKIN_LONG_REFUSE => Ok(LongTextMode::Refuse),
-        SISKIN_LONG_CUT => Ok(LongTextMode::Cut),
-        SISKIN_LONG_PARTS => Ok(LongTextMode::Window { overlap }),
+        SISKIN_LONG_REFUSE => Ok(OverflowMode::Error),
+        SISKIN_LONG_CUT => Ok(OverflowMode::Truncate),
+        SISKIN_LONG_PARTS => Ok(OverflowMode::Window { overlap }),
         other => Err(PendingError::argument("long", format!("{other} is not one of SISKIN_LONG_…"))),
     }
 }
@@ -90,8 +90,8 @@ pub unsafe extern "C" fn siskin_encoder_new(
             let options = EncoderOptions { head, batch, cache: cache_type(cache)?, ..usual };
             looking(model, |model| {
                 let encoder = model.encoder(options)?;
-                let remote = Remote::new(encoder.stop_handle());
-                let (embed, long) = (EmbedOptions::of(model)?, LongTextMode::Refuse);
+                let remote = Remote::new(encoder.cancel_handle());
+                let (embed, long) = (EmbedOptions::of(model)?, OverflowMode::Error);
                 Ok((EncoderState { encoder, embed, long, vectors: Vec::new(), found: Vec::new() }, remote))
             })
         })
@@ -186,7 +186,7 @@ pub unsafe extern "C" fn siskin_encoder_embed(
     // SAFETY: guaranteed by the caller.
     unsafe {
         with_texts(encoder, texts, |state, texts| {
-            let options = EmbedOptions { long: state.long, ..state.embed };
+            let options = EmbedOptions { overflow: state.long, ..state.embed };
             state.vectors = state.encoder.embed(texts, &options)?;
             state.found.clear();
             Ok(())

@@ -1,6 +1,6 @@
 //! The pace of a model: what the app requests, and the state of the device.
 
-use siskin::governor::{Power, Thermal, ThrottleTarget};
+use siskin::governor::{PowerState, ThermalState, ThrottleTarget};
 
 use crate::arguments::SizedOutput;
 use crate::error::{PendingError, siskin_error};
@@ -84,10 +84,13 @@ pub unsafe extern "C" fn siskin_model_set_heat(model: *const siskin_model, level
     // SAFETY: guaranteed by the caller.
     unsafe {
         guard::shared(model, |model| {
-            let thermal = Thermal::ALL.get(level as usize).ok_or_else(|| {
-                PendingError::argument("level", format!("{level}; the hottest is {}", Thermal::ALL.len() - 1))
+            let thermal = ThermalState::ALL.get(level as usize).ok_or_else(|| {
+                PendingError::argument(
+                    "level",
+                    format!("{level}; the hottest is {}", ThermalState::ALL.len() - 1),
+                )
             })?;
-            model.governor().thermal(*thermal);
+            model.governor().set_thermal_state(*thermal);
             Ok(())
         })
     }
@@ -112,7 +115,7 @@ pub unsafe extern "C" fn siskin_model_set_power(
     unsafe {
         guard::shared(model, |model| {
             let battery = (battery >= 0.0).then_some(battery);
-            model.governor().power(Power { saving, on_battery, battery });
+            model.governor().set_power_state(PowerState { saving, on_battery, battery });
             Ok(())
         })
     }

@@ -135,7 +135,7 @@ pub unsafe extern "C" fn siskin_writing_set_long(
     // SAFETY: guaranteed by the caller.
     unsafe {
         guard::alone(writing, |writing, ()| {
-            writing.long = self::long(long, overlap)?;
+            writing.overflow = self::long(long, overlap)?;
             Ok(())
         })
     }
@@ -155,7 +155,7 @@ pub unsafe extern "C" fn siskin_writing_set_before(
     // SAFETY: guaranteed by the caller.
     unsafe {
         guard::alone(writing, |writing, ()| {
-            writing.before = text("before", before, length)?.to_owned();
+            writing.prefix = text("before", before, length)?.to_owned();
             Ok(())
         })
     }

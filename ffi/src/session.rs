@@ -152,7 +152,7 @@ impl SessionState {
             log_probability: token.map_or(f32::NAN, |token| token.log_probability),
             has_token: token.is_some(),
             done: step.is_none(),
-            ended: ended(generation.ended()),
+            ended: ended(generation.finish_reason()),
         })
     }
 
@@ -172,7 +172,7 @@ impl SessionState {
 fn ended(ended: Option<FinishReason>) -> i32 {
     match ended {
         None => SISKIN_ENDED_NOT,
-        Some(FinishReason::StopText) => SISKIN_ENDED_STOP,
+        Some(FinishReason::Stop) => SISKIN_ENDED_STOP,
         Some(FinishReason::Length) => SISKIN_ENDED_LENGTH,
         Some(FinishReason::Context) => SISKIN_ENDED_CONTEXT,
         Some(_) => SISKIN_ENDED_MODEL,
@@ -201,7 +201,7 @@ pub unsafe extern "C" fn siskin_session_new(
         guard::made(out, || {
             let options = looking_or_default(options, |options| Ok(options.clone()))?;
             let session = looking(model, |model| Ok(model.session(options.session)?))?;
-            let remote = Remote::new(session.stop_handle());
+            let remote = Remote::new(session.cancel_handle());
             let state = SessionState {
                 session,
                 saved: Vec::new(),

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use siskin::StopHandle;
+use siskin::CancelHandle;
 
 use crate::error::{Outcome, PendingError, SISKIN_ERROR_SUSPENDED, siskin_error};
 use crate::guard::{self, Handle};
@@ -15,25 +15,25 @@ pub struct siskin_stop {
 
 impl Handle for siskin_stop {
     type Inner = ();
-    type Remote = StopHandle;
+    type Remote = CancelHandle;
     const MAGIC: [u8; 8] = *b"SISKstop";
     const NAME: &'static str = "stop";
 }
 
 /// The operations on a running object that any thread may do.
 pub(crate) struct Remote {
-    pub stop: StopHandle,
+    pub stop: CancelHandle,
     suspended: AtomicBool,
 }
 
 impl Remote {
-    pub(crate) fn new(stop: StopHandle) -> Self {
+    pub(crate) fn new(stop: CancelHandle) -> Self {
         Self { stop, suspended: AtomicBool::new(false) }
     }
 
     pub(crate) fn suspend(&self) {
         self.suspended.store(true, Ordering::SeqCst);
-        self.stop.stop();
+        self.stop.cancel();
     }
 
     pub(crate) fn resume(&self) {
@@ -67,7 +67,7 @@ pub unsafe extern "C" fn siskin_stop_now(stop: *const siskin_stop) -> *mut siski
     // SAFETY: guaranteed by the caller.
     unsafe {
         guard::remote(stop, |stop| {
-            stop.stop();
+            stop.cancel();
             Ok(())
         })
     }
@@ -109,7 +109,7 @@ pub(crate) unsafe fn stop_now<T: Handle<Remote = Remote>>(handle: *const T) -> *
     // SAFETY: guaranteed by the caller.
     unsafe {
         guard::remote(handle, |remote| {
-            remote.stop.stop();
+            remote.stop.cancel();
             Ok(())
         })
     }

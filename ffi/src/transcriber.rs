@@ -99,7 +99,7 @@ pub unsafe extern "C" fn siskin_transcriber_new(
     unsafe {
         guard::made(out, || {
             let transcriber = looking(model, |model| Ok(Transcriber::new(model, None)?))?;
-            let remote = Remote::new(transcriber.stop_handle());
+            let remote = Remote::new(transcriber.cancel_handle());
             let options = TranscribeOptions::default();
             Ok((TranscriberState { transcriber, options, transcript: Transcript::default() }, remote))
         })

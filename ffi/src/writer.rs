@@ -74,7 +74,7 @@ pub unsafe extern "C" fn siskin_writer_new(
             let rows = if rows == 0 { usual.rows } else { rows };
             let writer =
                 looking(model, |model| Ok(model.seq2seq(Seq2SeqOptions { rows, context, ..usual })?))?;
-            let remote = Remote::new(writer.stop_handle());
+            let remote = Remote::new(writer.cancel_handle());
             Ok((WriterState { writer, written: Vec::new() }, remote))
         })
     }
@@ -157,7 +157,7 @@ pub unsafe extern "C" fn siskin_writer_written(
                 tokens: written.tokens.as_ptr(),
                 token_count: written.tokens.len(),
                 score: written.score,
-                ended: written.ended,
+                ended: written.finish_reason == siskin::FinishReason::Eos,
             });
             Ok(())
         })

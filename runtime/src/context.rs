@@ -121,7 +121,7 @@ pub struct Context {
     reference: Vec<Vec<f32>>,
     /// Tokens of each sequence, which a stateless external backend needs again for every pass.
     history: SequenceHistory,
-    stop: Arc<AtomicBool>,
+    cancel_flag: Arc<AtomicBool>,
     observer: Option<Arc<Mutex<dyn Observer>>>,
 }
 
@@ -183,7 +183,7 @@ impl Context {
             batch: Batch::with_capacity(rows, outputs),
             reference: Vec::new(),
             history: SequenceHistory::default(),
-            stop: Arc::new(AtomicBool::new(false)),
+            cancel_flag: Arc::new(AtomicBool::new(false)),
             observer: None,
             outputs: BufferView { offset: 0, stride: 0, columns: 0 },
             stages: stages.both,
@@ -282,14 +282,14 @@ impl Context {
         (self.arena.bytes() + vector_bytes(&self.model), self.cache.bytes())
     }
 
-    /// Returns the flag that cancels a pass; see [`StopHandle`](crate::StopHandle).
-    pub(crate) fn stop_flag(&self) -> &Arc<AtomicBool> {
-        &self.stop
+    /// Returns the flag that cancels a pass; see [`CancelHandle`](crate::CancelHandle).
+    pub(crate) fn cancel_flag(&self) -> &Arc<AtomicBool> {
+        &self.cancel_flag
     }
 
     /// Replaces the flag that cancels a pass.
-    pub(crate) fn listen_to(&mut self, stop: &Arc<AtomicBool>) {
-        self.stop = Arc::clone(stop);
+    pub(crate) fn set_cancel_flag(&mut self, cancel_flag: &Arc<AtomicBool>) {
+        self.cancel_flag = Arc::clone(cancel_flag);
     }
 
     /// Returns the maximum length of a sequence in tokens.
@@ -341,7 +341,7 @@ impl Context {
     /// Resets the cancel flag only if it was what ended the pass, not on another error.
     fn settle(&mut self, outcome: Result<()>) -> Result<()> {
         if outcome.as_ref().is_err_and(|error| error.kind() == ErrorKind::Cancelled) {
-            self.stop.store(false, Ordering::Relaxed);
+            self.cancel_flag.store(false, Ordering::Relaxed);
         }
         outcome
     }
@@ -399,7 +399,7 @@ impl Context {
 
     /// Runs the batch once the model's governor allows it.
     fn run(&mut self, side: Side) -> Result<()> {
-        let pass = self.model.governor.begin(self.model.options.threads, &self.stop);
+        let pass = self.model.governor.begin(self.model.options.threads, &self.cancel_flag);
         let outcome = self.compute(side, pass.threads);
         self.model.governor.end(pass, outcome.is_ok() && side == Side::Decoder && self.batch.writes());
         outcome
@@ -412,7 +412,7 @@ impl Context {
         match model.options.executor {
             _ if let Some(engine) = &model.engine => {
                 let what = (side == Side::Encoder, stage.graph.output != stage.graph.hidden);
-                self.reference = self.history.run(&**engine, &self.batch, what, &self.stop)?;
+                self.reference = self.history.run(&**engine, &self.batch, what, &self.cancel_flag)?;
             }
             ExecutorKind::Reference => {
                 let forward = exec::reference::ReferencePass {
@@ -422,7 +422,7 @@ impl Context {
                     batch: &self.batch,
                     distances: &stage.distances,
                     scalar: &model.scalar,
-                    stop: &self.stop,
+                    stop: &self.cancel_flag,
                 };
                 self.reference = forward.run()?;
             }
@@ -437,7 +437,7 @@ impl Context {
                     cache: &self.cache,
                     batch: &self.batch,
                     distances: &stage.distances,
-                    stop: &self.stop,
+                    stop: &self.cancel_flag,
                     stopped: &AtomicBool::new(false),
                     observation: self
                         .observer

@@ -307,7 +307,7 @@ mod tests {
         assert_eq!(scores, [(0, 1.0), (1, 2.0)]);
         assert_eq!(session.prefill(&[4]).unwrap_err().kind(), ErrorKind::Argument);
         assert_eq!(session.prefill(&[0; 8]).unwrap_err().kind(), ErrorKind::TooLong);
-        session.stop_handle().stop();
+        session.cancel_handle().cancel();
         assert_eq!(session.prefill(&[0]).unwrap_err().kind(), ErrorKind::Cancelled);
         session.prefill(&[0]).unwrap();
         assert_eq!(session.logits()[0], 3.0);

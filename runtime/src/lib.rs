@@ -47,8 +47,8 @@ pub use graph::pass::layers::LayerSet;
 pub use model::{ExecutorKind, Model, ModelOptions};
 pub use seq2seq::{Seq2Seq, Seq2SeqGenerateOptions, Seq2SeqOptions};
 pub use session::{
-    FinishReason, GenerateOptions, GeneratedToken, Generation, GenerationStep, Pieces, Session,
-    SessionMemory, SessionOptions, StopHandle, Window,
+    CancelHandle, FinishReason, GenerateOptions, GeneratedToken, Generation, GenerationStep, Session,
+    SessionMemory, SessionOptions, TextChunks, Window,
 };
 pub use siskin_kernels::ops::attention::CacheType;
 pub use siskin_kernels::{Cpu, CpuFeatures};

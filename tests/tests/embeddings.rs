@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
-use siskin::encoder::{EmbedOptions, Encoder, EncoderOptions, LongTextMode, Pooling, Prompt, Tokens};
+use siskin::encoder::{EmbedOptions, Encoder, EncoderOptions, OverflowMode, Pooling, Prompt, Tokens};
 use siskin::file::{Bytes, File};
 use siskin::{ErrorKind, Model, ModelOptions, Result};
 use siskin_convert::export::{self, ExportOptions};
@@ -131,7 +131,7 @@ fn prompts_stand_before_texts() {
     let spelled = embed("w5 w6 w7", usual).expect("it runs");
     assert_eq!(embed("w7", with(query)).expect("it runs"), spelled);
     assert_ne!(embed("w7", usual).expect("it runs"), spelled, "the model has no usual prompt");
-    let parts = EmbedOptions { long: LongTextMode::Window { overlap: 0 }, ..with(query) };
+    let parts = EmbedOptions { overflow: OverflowMode::Window { overlap: 0 }, ..with(query) };
     assert_eq!(embed("w7", parts).expect_err("parts lack it").kind(), ErrorKind::Unsupported);
     change(&folder, "config_sentence_transformers.json", |config| {
         config["default_prompt_name"] = json!("query")

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use siskin::encoder::{EmbedOptions, LongTextMode, Pooling, TextOutputs, Tokens};
+use siskin::encoder::{EmbedOptions, OverflowMode, Pooling, TextOutputs, Tokens};
 use siskin::result_cache::{CacheQuery, CachedAnswer, ResultCache, ResultCacheOptions};
 use siskin::sample::SamplerOptions;
 use siskin::tokenizer::to_byte_level;
@@ -36,26 +36,26 @@ fn answers_in_long_texts_are_those_of_transformers() {
     let question = expected["question"].as_str().unwrap();
     for case in expected["cases"].as_array().unwrap() {
         let text = case["text"].as_str().unwrap();
-        let answer = encoder.answer(question, text, LongTextMode::Window { overlap: 32 }).unwrap();
+        let answer = encoder.answer(question, text, OverflowMode::Window { overlap: 32 }).unwrap();
         let place = (answer.start as u64, answer.end as u64);
         assert_eq!(place, (case["start"].as_u64().unwrap(), case["end"].as_u64().unwrap()));
         assert!((f64::from(answer.probability) / case["probability"].as_f64().unwrap() - 1.0).abs() < 1e-3);
         assert_eq!(
-            encoder.answer(question, text, LongTextMode::Refuse).unwrap_err().kind(),
+            encoder.answer(question, text, OverflowMode::Error).unwrap_err().kind(),
             ErrorKind::TooLong
         );
         // Truncation keeps the beginning: 64 tokens less the question and three special ones.
         let cut: Vec<&str> = text.split(' ').take(57).collect();
-        let beginning = encoder.answer(question, &cut.join(" "), LongTextMode::Refuse).unwrap();
-        assert_eq!(encoder.answer(question, text, LongTextMode::Cut).unwrap(), beginning);
+        let beginning = encoder.answer(question, &cut.join(" "), OverflowMode::Error).unwrap();
+        assert_eq!(encoder.answer(question, text, OverflowMode::Truncate).unwrap(), beginning);
         assert_eq!(
-            encoder.answer(question, &cut.join(" "), LongTextMode::Window { overlap: 5 }).unwrap(),
+            encoder.answer(question, &cut.join(" "), OverflowMode::Window { overlap: 5 }).unwrap(),
             beginning
         );
-        let wide = encoder.answer(question, text, LongTextMode::Window { overlap: 57 }).unwrap_err();
+        let wide = encoder.answer(question, text, OverflowMode::Window { overlap: 57 }).unwrap_err();
         assert_eq!(wide.kind(), ErrorKind::Argument);
     }
-    assert_eq!(encoder.answer(question, "", LongTextMode::Refuse).unwrap_err().kind(), ErrorKind::Argument);
+    assert_eq!(encoder.answer(question, "", OverflowMode::Error).unwrap_err().kind(), ErrorKind::Argument);
 }
 
 #[test]
@@ -63,14 +63,14 @@ fn labels_do_not_depend_on_the_other_texts() {
     let model = open("golden-texts/bert-labels");
     let mut encoder = model.encoder(EncoderOptions::default()).unwrap();
     let texts: Vec<String> = [150, 3, 61, 62, 200].iter().map(|&count| words(count, count)).collect();
-    let long = LongTextMode::Window { overlap: 10 };
+    let long = OverflowMode::Window { overlap: 10 };
     let together = encoder.tag(&texts, long).unwrap();
     for (text, together) in texts.iter().zip(&together) {
         assert_eq!(&encoder.tag(&[text], long).unwrap()[0], together);
     }
     assert!(together[0].windows(2).all(|pair| pair[0].end <= pair[1].start));
     assert!(together[0].last().is_some_and(|entity| entity.end > texts[0].len() / 2), "later parts count");
-    assert!(encoder.tag(&texts, LongTextMode::Refuse).unwrap_err().place().starts_with("text 0"));
+    assert!(encoder.tag(&texts, OverflowMode::Error).unwrap_err().place().starts_with("text 0"));
 }
 
 /// Returns a model whose labels depend on each token alone, regardless of the other tokens.
@@ -91,7 +91,7 @@ fn labels_of_tokens(labels: [&str; 5], change: impl FnOnce(&Path)) -> Encoder {
 fn runs_that_parts_cut_are_found_whole() {
     let mut encoder = labels_of_tokens(["O", "I-A", "I-A", "O", "O"], |_| {});
     let vocabulary: Vec<String> = (5..80).map(|number| format!("w{number}")).collect();
-    let alone = encoder.tag(&vocabulary, LongTextMode::Refuse).unwrap();
+    let alone = encoder.tag(&vocabulary, OverflowMode::Error).unwrap();
     let word = |named: bool| {
         let all = vocabulary.iter().zip(&alone).filter(|(word, _)| word.len() == 3);
         all.clone().find(|(_, found)| found.is_empty() != named).unwrap().0.as_str()
@@ -100,7 +100,7 @@ fn runs_that_parts_cut_are_found_whole() {
     for (length, overlap) in [(1, 0), (2, 0), (6, 8), (12, 8), (12, 61), (100, 8)] {
         for before in (0..70).chain(110..130) {
             let words = [vec![other; before], vec![named; length], vec![other; 40]].concat();
-            let found = encoder.tag(&[words.join(" ")], LongTextMode::Window { overlap }).unwrap().remove(0);
+            let found = encoder.tag(&[words.join(" ")], OverflowMode::Window { overlap }).unwrap().remove(0);
             let spans: Vec<(usize, usize)> = found.iter().map(|entity| (entity.start, entity.end)).collect();
             let want = (before * 4, (before + length) * 4 - 1);
             assert_eq!(spans, [want], "{length} words behind {before}, {overlap} shared");
@@ -152,7 +152,7 @@ fn spans_of_bytes_are_those_of_transformers() {
         };
         let spans = |label: &str| -> Vec<(usize, usize)> {
             let found =
-                labels_of_tokens([label; 5], with).tag(&[text], LongTextMode::Refuse).unwrap().remove(0);
+                labels_of_tokens([label; 5], with).tag(&[text], OverflowMode::Error).unwrap().remove(0);
             found.iter().map(|entity| (entity.start, entity.end)).collect()
         };
         assert_eq!(spans("B-A"), want, "{processor}");
@@ -161,7 +161,7 @@ fn spans_of_bytes_are_those_of_transformers() {
         let model = Model::from_file(file, &ModelOptions { threads: 2, ..ModelOptions::default() }).unwrap();
         let mut encoder = model.encoder(EncoderOptions::default()).unwrap();
         for text in ["東京", "in 京\n", " 東 京"] {
-            let answer = encoder.answer("in", text, LongTextMode::Refuse).unwrap();
+            let answer = encoder.answer("in", text, OverflowMode::Error).unwrap();
             assert!(text.get(answer.start..answer.end).is_some_and(|found| !found.is_empty()), "{answer:?}");
         }
     }
@@ -178,14 +178,14 @@ fn classes_are_told_as_transformers_tells_them() {
         let model = Model::from_file(file, &ModelOptions { threads: 2, ..ModelOptions::default() }).unwrap();
         let mut encoder = model.encoder(EncoderOptions::default()).unwrap();
         let text = words(20, 3);
-        let ids = encoder.parts(&text, LongTextMode::Refuse).unwrap().remove(0).tokens;
+        let ids = encoder.parts(&text, OverflowMode::Error).unwrap().remove(0).tokens;
         let mut raw = Vec::new();
         let keep = &mut |_: usize, outputs: TextOutputs<'_>| {
             raw = outputs.row(0).to_vec();
             Ok(())
         };
         encoder.read(&[ids], OutputRows::First, keep).unwrap();
-        let found = encoder.classify(&[text], LongTextMode::Refuse).unwrap().remove(0);
+        let found = encoder.classify(&[text], OverflowMode::Error).unwrap().remove(0);
         (raw, found.into_iter().map(|class| class.probability).collect::<Vec<f32>>())
     };
     let descending = |mut all: Vec<f32>| {
@@ -215,7 +215,7 @@ fn remembered_vectors_have_the_same_bits() {
     let memo = Arc::new(ResultCache::new(ResultCacheOptions::default()));
     remembering.set_cache(Arc::clone(&memo));
     let usual =
-        EmbedOptions { long: LongTextMode::Window { overlap: 4 }, ..EmbedOptions::of(&model).unwrap() };
+        EmbedOptions { overflow: OverflowMode::Window { overlap: 4 }, ..EmbedOptions::of(&model).unwrap() };
     let texts: Vec<String> = [5, 130, 1, 40, 62].iter().map(|&count| words(count, count)).collect();
     let all = plain.embed(&texts, &usual).unwrap();
     for (text, vector) in texts.iter().zip(&all) {
@@ -237,7 +237,7 @@ fn remembered_vectors_have_the_same_bits() {
     assert_eq!(other.embed(&texts, &usual).unwrap(), all);
     assert_eq!(other.work().rows, 0);
     // Errors refer to texts by the caller's indices.
-    let refused = EmbedOptions { long: LongTextMode::Refuse, ..usual };
+    let refused = EmbedOptions { overflow: OverflowMode::Error, ..usual };
     assert_eq!(remembering.embed(&texts, &refused).unwrap_err().place(), "text 1: text");
 }
 
@@ -294,10 +294,10 @@ fn answers_are_found_by_everything_they_depend_on() {
         let mut session = model.session(session.clone()).unwrap();
         let mut pieces = session.generate(prompt, generate).unwrap();
         let text: String = pieces.by_ref().map(Result::unwrap).collect();
-        CachedAnswer { text, tokens: pieces.tokens(), ended: pieces.ended().unwrap() }
+        CachedAnswer { text, tokens: pieces.tokens(), finish_reason: pieces.finish_reason().unwrap() }
     };
     let answer = compute("w5 w6 w7", &session);
-    assert_eq!((answer.tokens, answer.ended), (8, FinishReason::Length));
+    assert_eq!((answer.tokens, answer.finish_reason), (8, FinishReason::Length));
     memo.insert_answer(&ask("w5 w6 w7", &session, generate), &answer).unwrap();
     let found = memo.answer(&ask("w5 w6 w7", &session, generate)).unwrap();
     assert_eq!(found, compute("w5 w6 w7", &session));
@@ -346,7 +346,7 @@ fn answers_are_found_by_what_the_prompt_means() {
     let [first, second] = ["one", "two"].map(|text| CachedAnswer {
         text: text.to_owned(),
         tokens: 1,
-        ended: FinishReason::Model,
+        finish_reason: FinishReason::Eos,
     });
     let prompts = [words(20, 1), words(20, 2)];
     memo.insert_answer(&ask(&prompts[0], 8), &first).unwrap();

@@ -139,7 +139,7 @@ fn a_stopped_session_is_as_it_was() {
     let model = golden::model(&golden.file, ExecutorKind::Cpu, 2, CpuFeatures::NONE);
     let mut session = session(&model, 64);
     session.prefill(&golden.ids[0][..6]).unwrap();
-    session.stop_handle().stop();
+    session.cancel_handle().cancel();
     let error = session.prefill(&golden.ids[0][6..]).unwrap_err();
     assert_eq!(error.kind(), siskin::ErrorKind::Cancelled);
     assert_eq!(session.position(), 6);

@@ -146,7 +146,7 @@ fn states_are_forked_and_reset_and_do_not_go_back() {
         fork.prefill(&ids[..2]).unwrap();
         let longer: Vec<u32> = other.iter().chain(&ids[..2]).copied().collect();
         assert_eq!(fork.logits(), whole(&longer), "{name}: after a refused truncation");
-        fork.stop_handle().stop();
+        fork.cancel_handle().cancel();
         assert_eq!(fork.prefill(&ids[2..5]).unwrap_err().kind(), ErrorKind::Cancelled);
         fork.prefill(&ids[2..5]).unwrap();
         let longer: Vec<u32> = longer.iter().chain(&ids[2..5]).copied().collect();
@@ -234,7 +234,7 @@ fn a_stop_while_the_past_is_computed_again_loses_nothing() {
         for (index, id) in golden.ids[0].iter().enumerate() {
             // The seventeenth token exceeds the original length.
             if stops && index >= 15 {
-                session.stop_handle().stop();
+                session.cancel_handle().cancel();
                 assert_eq!(session.prefill(&[*id]).unwrap_err().kind(), ErrorKind::Cancelled);
                 assert_eq!(session.position(), index);
             }

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot read its inputs fails")]
 
 use serde_json::Value;
-use siskin::encoder::{ExitCriterion, LongTextMode, Scored, Tokens};
+use siskin::encoder::{ExitCriterion, OverflowMode, Scored, Tokens};
 use siskin::file::Bytes;
 use siskin::{EncoderOptions, ErrorKind, ExecutorKind, LayerSet, Model, ModelOptions, OutputRows};
 use siskin_convert::import::safetensors;
@@ -54,7 +54,7 @@ fn texts_leave_where_pytorch_lets_them() {
                 for batch in [1, 60, 1000] {
                     let options = EncoderOptions { batch, early: Some(early), ..EncoderOptions::default() };
                     let mut encoder = model.encoder(options).unwrap();
-                    let got = encoder.classify(&texts, LongTextMode::Refuse).unwrap();
+                    let got = encoder.classify(&texts, OverflowMode::Error).unwrap();
                     assert_eq!(encoder.layers(), layers, "{name}: {early:?}, {batch} rows, {executor:?}");
                     for (got, want) in got.iter().zip(run["probabilities"].as_array().unwrap()) {
                         let want: Vec<f32> =
@@ -80,7 +80,7 @@ fn texts_that_never_leave_early_have_the_bits_of_a_plain_run() {
         let texts = words(&expected["texts"]);
         let classify = |early| {
             let mut encoder = model.encoder(EncoderOptions { early, ..EncoderOptions::default() }).unwrap();
-            (encoder.classify(&texts, LongTextMode::Refuse).unwrap(), encoder.layers().to_vec())
+            (encoder.classify(&texts, OverflowMode::Error).unwrap(), encoder.layers().to_vec())
         };
         let (plain, none) = classify(None);
         let (patient, layers) = classify(Some(ExitCriterion::Patience(5)));

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use serde_json::json;
 use siskin::beam_search::{FinishedHypothesis, SearchOptions};
-use siskin::encoder::{LongTextMode, Tokens};
+use siskin::encoder::{OverflowMode, Tokens};
 use siskin::file::File;
 use siskin::sample::SamplerOptions;
 use siskin::seq2seq::GeneratedText;
@@ -163,7 +163,7 @@ fn long_texts_are_refused_cut_or_read_in_parts() {
     let parts = |writer: &mut siskin::Seq2Seq, writing: &Seq2SeqGenerateOptions, parts: &[&[u32]]| {
         let texts: Vec<String> = parts.iter().map(|ids| text(ids)).collect();
         let all = writer
-            .generate(&texts, &Seq2SeqGenerateOptions { long: LongTextMode::Refuse, ..writing.clone() })
+            .generate(&texts, &Seq2SeqGenerateOptions { overflow: OverflowMode::Error, ..writing.clone() })
             .unwrap();
         let tokens: Vec<u32> = all.iter().flat_map(|one| one[0].tokens.clone()).collect();
         (tokens, all.iter().map(|one| &*one[0].text).collect::<Vec<_>>().join(" "))
@@ -172,17 +172,17 @@ fn long_texts_are_refused_cut_or_read_in_parts() {
         let one = writer.generate(&texts, writing).unwrap().remove(0).remove(0);
         (one.tokens, one.text)
     };
-    writing.long = LongTextMode::Cut;
+    writing.overflow = OverflowMode::Truncate;
     assert_eq!(got(&mut writer, &writing), parts(&mut writer, &writing, &[&ids[..6]]));
-    writing.long = LongTextMode::Window { overlap: 0 };
+    writing.overflow = OverflowMode::Window { overlap: 0 };
     assert_eq!(
         got(&mut writer, &writing),
         parts(&mut writer, &writing, &[&ids[..6], &ids[6..12], &ids[12..]])
     );
-    writing.long = LongTextMode::Window { overlap: 2 };
+    writing.overflow = OverflowMode::Window { overlap: 2 };
     let want = parts(&mut writer, &writing, &[&ids[..6], &ids[4..10], &ids[8..14], &ids[12..]]);
     assert_eq!(got(&mut writer, &writing), want);
-    writing.long = LongTextMode::Window { overlap: 6 };
+    writing.overflow = OverflowMode::Window { overlap: 6 };
     assert_eq!(writer.generate(&texts, &writing).unwrap_err().kind(), ErrorKind::TooLong);
 }
 
@@ -229,14 +229,14 @@ fn tasks_bring_their_prefix_and_their_settings() {
         "translation_en_to_de": {"num_beams": 3, "prefix": "translate English to German: "}}});
     let t5 = opened(&spelled("t5-tasks", "golden-texts/t5", &[], &tasks), 2);
     let summary = Seq2SeqGenerateOptions::summary(&t5).unwrap();
-    assert_eq!(summary.before, "summarize: ");
+    assert_eq!(summary.prefix, "summarize: ");
     let SearchOptions { beams, length_penalty, max_tokens, rules, .. } = &summary.search;
     assert_eq!((*beams, *length_penalty, *max_tokens), (4, 2.0, 199));
     assert_eq!((rules.min_length, rules.no_repeat, &rules.ends), (30, 3, &vec![1]));
     let writing = Seq2SeqGenerateOptions::translation(&t5, Some("en"), Some("de")).unwrap();
-    assert_eq!((&*writing.before, writing.search.beams), ("translate English to German: ", 3));
+    assert_eq!((&*writing.prefix, writing.search.beams), ("translate English to German: ", 3));
     let writing = Seq2SeqGenerateOptions::translation(&t5, Some("de"), Some("Dutch")).unwrap();
-    assert_eq!((&*writing.before, writing.search.beams), ("translate German to Dutch: ", 1));
+    assert_eq!((&*writing.prefix, writing.search.beams), ("translate German to Dutch: ", 1));
 }
 
 #[test]
@@ -367,7 +367,7 @@ fn parts_of_a_long_text_give_the_likeliest_wholes() {
     let mut want: Vec<f64> =
         parts[0].iter().flat_map(|a| parts[1].iter().map(|b| (a.score + b.score) / 2.0)).collect();
     want.sort_by(|a, b| b.total_cmp(a));
-    writing.long = LongTextMode::Window { overlap: 0 };
+    writing.overflow = OverflowMode::Window { overlap: 0 };
     let got = writer.generate(&[text(&ids)], &writing).unwrap().remove(0);
     let scores: Vec<f64> = got.iter().map(|one| one.score).collect();
     assert_eq!(scores, want[..3]);

@@ -71,14 +71,14 @@ fn a_generation_says_why_it_ended() {
     let mut session = greedy(&model, 64);
     let mut pieces = session.generate("Tell me a long story.", tokens(usize::MAX)).unwrap();
     let whole: String = pieces.by_ref().map(|piece| piece.unwrap()).collect();
-    assert_eq!(pieces.ended(), Some(FinishReason::Context));
+    assert_eq!(pieces.finish_reason(), Some(FinishReason::Context));
     let told = pieces.tokens();
     drop(pieces);
     assert!(session.position() == 64 && told > 10);
     let mut session = greedy(&model, 512);
     let mut pieces = session.generate("Tell me a long story.", tokens(5)).unwrap();
     let part: String = pieces.by_ref().map(|piece| piece.unwrap()).collect();
-    assert_eq!((pieces.ended(), pieces.tokens()), (Some(FinishReason::Length), 5));
+    assert_eq!((pieces.finish_reason(), pieces.tokens()), (Some(FinishReason::Length), 5));
     assert!(whole.starts_with(&part) && !part.is_empty());
 }
 
@@ -109,7 +109,7 @@ fn every_session_has_its_own_stop() {
         let mut first = session(&model(&golden.file, executor, 2, CpuFeatures::NONE), 64);
         first.prefill(&golden.ids[0][..4]).unwrap();
         let mut second = first.fork().unwrap();
-        first.stop_handle().stop();
+        first.cancel_handle().cancel();
         second.prefill(&golden.ids[0][4..6]).unwrap();
         // Another error does not consume the cancellation.
         assert_eq!(first.prefill(&[u32::MAX]).unwrap_err().kind(), ErrorKind::Argument);
@@ -169,7 +169,7 @@ fn a_breaker_as_long_as_a_book_is_refused() {
 
 #[test]
 fn a_pace_changes_when_and_not_what() {
-    use siskin::governor::{Power, Thermal, ThrottleTarget};
+    use siskin::governor::{PowerState, ThermalState, ThrottleTarget};
 
     let model = model(&load("llama").file, ExecutorKind::Cpu, 3, CpuFeatures::NONE);
     let written = |model: &Model| {
@@ -185,8 +185,8 @@ fn a_pace_changes_when_and_not_what() {
     {
         governor.set_target(target).unwrap();
         if target == ThrottleTarget::Full {
-            governor.power(Power { saving: true, ..Power::default() });
-            governor.thermal(Thermal::Severe);
+            governor.set_power_state(PowerState { saving: true, ..PowerState::default() });
+            governor.set_thermal_state(ThermalState::Severe);
         }
         let before = governor.stats();
         assert_eq!(written(&model), free, "{target:?}");
@@ -279,7 +279,7 @@ fn a_step_that_was_stopped_can_be_taken_again() {
         let mut text = String::new();
         loop {
             if stops {
-                session.stop_handle().stop();
+                session.cancel_handle().cancel();
             }
             match generation.step(&mut session, &mut text) {
                 Ok(Some(siskin::GenerationStep::Token(token))) => ids.push(token.id),

@@ -10,7 +10,7 @@ use crate::transcribe::HearingArgs;
 use crate::writing::SearchArgs;
 use serde::de::{Deserializer, Visitor};
 use serde::{Deserialize, Serialize};
-use siskin::encoder::LongTextMode;
+use siskin::encoder::OverflowMode;
 use siskin::template::Message;
 use siskin::{Error, ErrorKind, Result};
 
@@ -90,13 +90,13 @@ pub(super) struct TextRequest {
 pub(super) enum RequestKind {
     Chat { messages: Vec<Message>, text: TextRequest },
     Prompt { prompt: String, special: bool, text: TextRequest },
-    Embed { texts: Vec<String>, vectors: VectorArgs, long: LongTextMode },
-    Rerank { texts: Vec<String>, question: String, long: LongTextMode },
-    Classify { texts: Vec<String>, long: LongTextMode },
-    Tag { texts: Vec<String>, long: LongTextMode },
-    Answer { texts: Vec<String>, question: String, long: LongTextMode },
+    Embed { texts: Vec<String>, vectors: VectorArgs, long: OverflowMode },
+    Rerank { texts: Vec<String>, question: String, long: OverflowMode },
+    Classify { texts: Vec<String>, long: OverflowMode },
+    Tag { texts: Vec<String>, long: OverflowMode },
+    Answer { texts: Vec<String>, question: String, long: OverflowMode },
     FillMask { texts: Vec<String>, top: usize },
-    Write { texts: Vec<String>, task: RequestTask, search: Box<SearchArgs>, long: LongTextMode },
+    Write { texts: Vec<String>, task: RequestTask, search: Box<SearchArgs>, long: OverflowMode },
     Transcribe { sound: Vec<u8>, hearing: HearingArgs },
     Stats,
 }
@@ -181,7 +181,7 @@ fn texts(name: &str, fields: &mut JsonFields<'_>) -> Result<Vec<String>> {
     }
 }
 
-fn long(fields: &mut JsonFields<'_>, overlap: usize) -> Result<LongTextMode> {
+fn long(fields: &mut JsonFields<'_>, overlap: usize) -> Result<OverflowMode> {
     fields.some::<LongArgs>(&["long", "overlap"])?.read(overlap)
 }
 

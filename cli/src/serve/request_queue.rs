@@ -1,7 +1,7 @@
 //! The request queue, and the running request.
 
 use super::request::{Id, Refusal, Request};
-use siskin::StopHandle;
+use siskin::CancelHandle;
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
@@ -33,14 +33,14 @@ struct Waiting {
 /// The running request.
 struct Running {
     id: Option<Id>,
-    handle: Option<StopHandle>,
+    handle: Option<CancelHandle>,
     stopped: bool,
 }
 
 impl Running {
     fn stop(&mut self) {
         self.stopped = true;
-        self.handle.iter().for_each(StopHandle::stop);
+        self.handle.iter().for_each(CancelHandle::cancel);
     }
 }
 
@@ -112,10 +112,10 @@ impl RequestQueue {
     }
 
     /// Sets the handle that stops the running request.
-    pub(super) fn stoppable(&self, handle: StopHandle) {
+    pub(super) fn stoppable(&self, handle: CancelHandle) {
         if let Some(running) = &mut self.state().running {
             if running.stopped {
-                handle.stop();
+                handle.cancel();
             }
             running.handle = Some(handle);
         }

@@ -138,7 +138,7 @@ impl<'a> ModelState<'a> {
                     }
                     RequestTask::Summarize => Seq2SeqGenerateOptions::summary(&self.model),
                 };
-                let mut writing = Seq2SeqGenerateOptions { long, ..writing? };
+                let mut writing = Seq2SeqGenerateOptions { overflow: long, ..writing? };
                 search.over(&self.model, &mut writing, false)?;
                 writing::values(self.writer()?, &texts, &writing)?
             }
@@ -172,7 +172,7 @@ impl<'a> ModelState<'a> {
                 self.made.session.insert((settings, session))
             }
         };
-        self.desk.stoppable(session.stop_handle());
+        self.desk.stoppable(session.cancel_handle());
         Ok(session)
     }
 
@@ -186,7 +186,7 @@ impl<'a> ModelState<'a> {
                 self.model.encoder(EncoderOptions { head, cache, ..EncoderOptions::default() })?
             }
         };
-        self.desk.stoppable(encoder.stop_handle());
+        self.desk.stoppable(encoder.cancel_handle());
         Ok(place.insert(encoder))
     }
 
@@ -198,7 +198,7 @@ impl<'a> ModelState<'a> {
                 self.model.seq2seq(Seq2SeqOptions { context, cache, ..Seq2SeqOptions::default() })?
             }
         };
-        self.desk.stoppable(writer.stop_handle());
+        self.desk.stoppable(writer.cancel_handle());
         Ok(self.made.writer.insert(writer))
     }
 
@@ -207,7 +207,7 @@ impl<'a> ModelState<'a> {
             Some(transcriber) => transcriber,
             None => Transcriber::new(&self.model, self.args.model_args.kv)?,
         };
-        self.desk.stoppable(transcriber.stop_handle());
+        self.desk.stoppable(transcriber.cancel_handle());
         Ok(self.made.transcriber.insert(transcriber))
     }
 
@@ -245,7 +245,7 @@ fn written(id: Option<&Id>, session: &mut Session, outcome: Result<Generation>, 
         match generation.step(session, &mut text) {
             Ok(Some(_)) if text.is_empty() => {}
             Ok(Some(_)) => tell(id, &Reply::Text(&text)).map_err(Failed::Output)?,
-            Ok(None) => break generation.ended().map_or("model", name),
+            Ok(None) => break generation.finish_reason().map_or("model", name),
             Err(error) => {
                 // A partial match of a stop string at the end is text.
                 generation.rest(&mut text);
@@ -277,7 +277,7 @@ fn told(ended: &str, tokens: usize, session: &Session, prompt_seconds: f64, seco
 
 fn name(ended: FinishReason) -> &'static str {
     match ended {
-        FinishReason::StopText => "stop",
+        FinishReason::Stop => "stop",
         FinishReason::Length => "length",
         FinishReason::Context => "context",
         _ => "model",

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::text::numbered;
-use super::{Encoder, LongTextMode, TextWindow, Tokens};
+use super::{Encoder, OverflowMode, TextWindow, Tokens};
 use crate::context::OutputRows;
 use crate::graph::OutputHead;
 use crate::model::Model;
@@ -91,9 +91,13 @@ impl Encoder {
     }
 
     /// Returns the classes of each text, most likely or largest first.
-    pub fn classify<T: AsRef<str>>(&mut self, texts: &[T], long: LongTextMode) -> Result<Vec<Vec<Scored>>> {
+    pub fn classify<T: AsRef<str>>(
+        &mut self,
+        texts: &[T],
+        overflow: OverflowMode,
+    ) -> Result<Vec<Vec<Scored>>> {
         self.needs(OutputHead::Class, "classes")?;
-        let inputs = self.first_parts(texts, long)?;
+        let inputs = self.first_parts(texts, overflow)?;
         let scores = self.first_rows(&inputs)?;
         let classes = |row: Vec<f32>| {
             let probabilities = match ClassOutputs::of(self.model(), row.len()) {
@@ -116,18 +120,18 @@ impl Encoder {
         &mut self,
         question: &str,
         texts: &[T],
-        long: LongTextMode,
+        overflow: OverflowMode,
     ) -> Result<Vec<f32>> {
         self.needs(OutputHead::Class, "pairs of texts")?;
         let pair = |(index, text): (usize, &T)| {
-            let pairs = self.pairs(question, text.as_ref(), long);
+            let pairs = self.pairs(question, text.as_ref(), overflow);
             pairs.map_err(|error| error.within(&format!("text {index}")))
         };
         let pairs = texts.iter().enumerate().map(pair).collect::<Result<Vec<_>>>()?;
         let inputs: Vec<Tokens> = pairs.into_iter().flatten().map(|pair| pair.tokens).collect();
         if inputs.len() != texts.len() {
             let message = "a text gets one score: truncate long texts instead of splitting them";
-            return Err(Error::argument("long", message));
+            return Err(Error::argument("overflow", message));
         }
         // Of two classes the second one means "relevant".
         Ok(self.first_rows(&inputs)?.into_iter().filter_map(|row| row.last().copied()).collect())
@@ -135,10 +139,10 @@ impl Encoder {
 
     /// Returns the entities of each text: spans with a label other than `O`. A span may extend over several windows of
     /// a long text.
-    pub fn tag<T: AsRef<str>>(&mut self, texts: &[T], long: LongTextMode) -> Result<Vec<Vec<Entity>>> {
+    pub fn tag<T: AsRef<str>>(&mut self, texts: &[T], overflow: OverflowMode) -> Result<Vec<Vec<Entity>>> {
         self.needs(OutputHead::Label, "labels")?;
         let (owners, parts): (Vec<usize>, Vec<TextWindow>) =
-            self.all_parts(&numbered(texts), long)?.into_iter().unzip();
+            self.all_parts(&numbered(texts), overflow)?.into_iter().unzip();
         let (inputs, shown): (Vec<Tokens>, Vec<_>) =
             parts.into_iter().map(|part| (part.tokens, (part.own, part.spans))).unzip();
         let mut found = vec![Vec::new(); inputs.len()];
@@ -190,11 +194,11 @@ impl Encoder {
     }
 
     /// Returns the first window of each text.
-    fn first_parts<T: AsRef<str>>(&self, texts: &[T], long: LongTextMode) -> Result<Vec<Tokens>> {
-        let parts = self.all_parts(&numbered(texts), long)?;
+    fn first_parts<T: AsRef<str>>(&self, texts: &[T], overflow: OverflowMode) -> Result<Vec<Tokens>> {
+        let parts = self.all_parts(&numbered(texts), overflow)?;
         if parts.len() != texts.len() {
             let message = "a text gets one class: truncate long texts instead of splitting them";
-            return Err(Error::argument("long", message));
+            return Err(Error::argument("overflow", message));
         }
         Ok(parts.into_iter().map(|(_, part)| part.tokens).collect())
     }

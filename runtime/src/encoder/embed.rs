@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::sentence::{Dense, Prompt};
 use super::text::numbered;
-use super::{Encoder, LongTextMode, Pooling, Tokens};
+use super::{Encoder, OverflowMode, Pooling, Tokens};
 use crate::model::Model;
 use crate::result_cache::{self, Key};
 use crate::{Error, Result};
@@ -20,7 +20,7 @@ pub struct EmbedOptions {
     /// (arXiv:2205.13147); 0: all.
     pub columns: usize,
     /// How long texts are handled. The vectors of windows are averaged, weighted by their number of tokens.
-    pub long: LongTextMode,
+    pub overflow: OverflowMode,
     /// The prompt before each text.
     pub prompt: Prompt,
 }
@@ -40,7 +40,7 @@ impl EmbedOptions {
         };
         let normalize =
             config.get("sentence_transformers/normalize").and_then(Value::as_bool).unwrap_or(true);
-        Ok(Self { pooling, normalize, columns: 0, long: LongTextMode::Refuse, prompt: Prompt::Usual })
+        Ok(Self { pooling, normalize, columns: 0, overflow: OverflowMode::Error, prompt: Prompt::Usual })
     }
 
     /// Truncates and normalizes a vector.
@@ -65,10 +65,10 @@ impl Encoder {
         self.check(options)?;
         let prompt = options.prompt.text(&self.config)?;
         if !prompt.is_empty() {
-            if matches!(options.long, LongTextMode::Window { .. }) {
+            if matches!(options.overflow, OverflowMode::Window { .. }) {
                 let message =
                     "windows of a long text would lack the prompt; truncate long texts, or use no prompt";
-                return Err(Error::unsupported("long", message));
+                return Err(Error::unsupported("overflow", message));
             }
             let texts: Vec<String> = texts.iter().map(|text| format!("{prompt}{}", text.as_ref())).collect();
             return self.embed_prompted(&texts, options);
@@ -101,7 +101,7 @@ impl Encoder {
 
     /// Computes the embeddings of texts; those of windows are averaged, weighted by their number of tokens.
     fn compute(&mut self, texts: &[(usize, &str)], options: &EmbedOptions) -> Result<Vec<Vec<f32>>> {
-        let parts = self.all_parts(texts, options.long)?;
+        let parts = self.all_parts(texts, options.overflow)?;
         let (owners, inputs): (Vec<usize>, Vec<Tokens>) =
             parts.into_iter().map(|(owner, part)| (owner, part.tokens)).unzip();
         if inputs.len() == texts.len() {

@@ -2,7 +2,7 @@
 
 use super::classify::softmax;
 use super::text::Pair;
-use super::{Encoder, LongTextMode, TextOutputs, Tokens};
+use super::{Encoder, OverflowMode, TextOutputs, Tokens};
 use crate::context::OutputRows;
 use crate::graph::OutputHead;
 use crate::tokenizer::EncodeOptions;
@@ -70,13 +70,13 @@ impl Encoder {
         rows.into_iter().map(fillings).collect()
     }
 
-    /// Returns the most likely span of `text` that answers `question`; `long` says how a long text is handled. Each
+    /// Returns the most likely span of `text` that answers `question`; `overflow` says how a long text is handled. Each
     /// window is preceded by the question, and the most likely answer of all windows is returned.
-    pub fn answer(&mut self, question: &str, text: &str, long: LongTextMode) -> Result<AnswerSpan> {
+    pub fn answer(&mut self, question: &str, text: &str, overflow: OverflowMode) -> Result<AnswerSpan> {
         if self.head() != OutputHead::Span {
             return Err(Error::unsupported("model", "it has no head for answers"));
         }
-        let mut pairs = self.pairs(question, text, long)?;
+        let mut pairs = self.pairs(question, text, overflow)?;
         if self.facts.marks {
             // Longformer models were trained with global attention on the question, special tokens before it included.
             pairs.iter_mut().for_each(|pair| pair.tokens.global = (0..pair.places[0].end).collect());

@@ -17,7 +17,7 @@ pub use embed::EmbedOptions;
 pub use fill::{AnswerSpan, MaskPrediction};
 pub use pool::Pooling;
 pub use sentence::Prompt;
-pub use text::{LongTextMode, TextWindow};
+pub use text::{OverflowMode, TextWindow};
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ use crate::context::{Context, OutputRows, SequenceInput};
 use crate::graph::OutputHead;
 use crate::model::Model;
 use crate::result_cache::ResultCache;
-use crate::session::StopHandle;
+use crate::session::CancelHandle;
 use crate::{Error, ErrorKind, Result};
 
 /// Options for opening an encoder.
@@ -120,7 +120,7 @@ pub struct Encoder {
     facts: ModelProperties,
     context: Option<Context>,
     sequences: Vec<usize>,
-    stop: StopHandle,
+    cancel: CancelHandle,
     work: EncoderWork,
     /// The cache of embeddings.
     memo: Option<Arc<ResultCache>>,
@@ -199,7 +199,7 @@ impl Encoder {
             facts,
             context: None,
             sequences: Vec::new(),
-            stop: StopHandle::new(),
+            cancel: CancelHandle::new(),
             work: EncoderWork::default(),
             memo: None,
             layers: Vec::new(),
@@ -252,8 +252,8 @@ impl Encoder {
     }
 
     /// Returns a handle that cancels a running call from any thread.
-    pub fn stop_handle(&self) -> StopHandle {
-        self.stop.clone()
+    pub fn cancel_handle(&self) -> CancelHandle {
+        self.cancel.clone()
     }
 
     /// Returns the amount of work so far.
@@ -371,7 +371,7 @@ impl Encoder {
             self.context = None;
             self.sequences.clear();
             let mut context = self.model.reading_context(&self.options, rows, outputs)?;
-            context.listen_to(self.stop.flag());
+            context.set_cancel_flag(self.cancel.flag());
             self.context = Some(context);
         }
         Ok(())

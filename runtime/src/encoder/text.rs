@@ -8,12 +8,12 @@ use crate::{Error, ErrorKind, Result};
 
 /// How a text with more tokens than the model accepts is handled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum LongTextMode {
+pub enum OverflowMode {
     /// It is rejected.
     #[default]
-    Refuse,
+    Error,
     /// It is truncated.
-    Cut,
+    Truncate,
     /// It is split into overlapping windows.
     Window {
         /// The number of tokens that two consecutive windows share.
@@ -46,8 +46,8 @@ pub(super) struct Pair {
 const SPECIAL: EncodeOptions = EncodeOptions { add_special: true, parse_special: false };
 
 impl Encoder {
-    /// Returns the windows of a text: one, unless it is too long and `long` allows more.
-    pub fn parts(&self, text: &str, long: LongTextMode) -> Result<Vec<TextWindow>> {
+    /// Returns the windows of a text: one, unless it is too long and `overflow` allows more.
+    pub fn parts(&self, text: &str, overflow: OverflowMode) -> Result<Vec<TextWindow>> {
         let tokenizer = self.model().tokenizer()?;
         let (whole, inner) = tokenizer.encode_apart(text, SPECIAL)?;
         let part = |tokens: &[TokenSpan], own: Range<usize>| TextWindow {
@@ -59,7 +59,7 @@ impl Encoder {
         if whole.len() <= most {
             return Ok(vec![part(&whole, inner)]);
         }
-        if long == LongTextMode::Refuse {
+        if overflow == OverflowMode::Error {
             let message =
                 format!("{} tokens; the model takes {most}: shorten the text, or truncate it", whole.len());
             return Err(Error::new(ErrorKind::TooLong, "text", message));
@@ -67,7 +67,7 @@ impl Encoder {
         // Each window gets the special tokens that surround the whole text.
         let (prefix, suffix) = (&whole[..inner.start], &whole[inner.end..]);
         let around = prefix.len() + suffix.len();
-        let parts = long.parts(inner.len(), most.saturating_sub(around), around)?;
+        let parts = overflow.parts(inner.len(), most.saturating_sub(around), around)?;
         let whole_part = |index: usize| {
             let Range { start, end } = own(&parts, index);
             let (range, shift) = (parts[index].clone(), parts[index].start);
@@ -81,11 +81,12 @@ impl Encoder {
     pub(super) fn all_parts(
         &self,
         texts: &[(usize, &str)],
-        long: LongTextMode,
+        overflow: OverflowMode,
     ) -> Result<Vec<(usize, TextWindow)>> {
         let mut all = Vec::with_capacity(texts.len());
         for (place, (number, text)) in texts.iter().enumerate() {
-            let parts = self.parts(text, long).map_err(|error| error.within(&format!("text {number}")))?;
+            let parts =
+                self.parts(text, overflow).map_err(|error| error.within(&format!("text {number}")))?;
             all.extend(parts.into_iter().map(|part| (place, part)));
         }
         Ok(all)
@@ -93,12 +94,12 @@ impl Encoder {
 
     /// Returns two texts as one input, such as a question and a passage. Only the second may be too long; each of its
     /// windows is paired with the whole first text.
-    pub(super) fn pairs(&self, first: &str, second: &str, long: LongTextMode) -> Result<Vec<Pair>> {
+    pub(super) fn pairs(&self, first: &str, second: &str, overflow: OverflowMode) -> Result<Vec<Pair>> {
         let tokenizer = self.model().tokenizer()?;
         let (tokens, segments, [before, inner]) = tokenizer.encode_pair_apart(first, second, SPECIAL)?;
         let segments = if self.model().config().segments > 1 { segments } else { Vec::new() };
         let (most, around) = (self.max_tokens(), tokens.len() - inner.len());
-        if tokens.len() > most && long == LongTextMode::Refuse {
+        if tokens.len() > most && overflow == OverflowMode::Error {
             let message = format!(
                 "{} tokens with the text before it; the model takes {most}: shorten the text, or truncate it",
                 tokens.len()
@@ -108,7 +109,7 @@ impl Encoder {
         let room = most.saturating_sub(around);
         let parts = match tokens.len() <= most {
             true => std::iter::once(0..inner.len()).collect(),
-            false => long.parts(inner.len(), room, around)?,
+            false => overflow.parts(inner.len(), room, around)?,
         };
         let pair = |part: Range<usize>| {
             let part = inner.start + part.start..inner.start + part.end;
@@ -125,7 +126,7 @@ impl Encoder {
     }
 }
 
-impl LongTextMode {
+impl OverflowMode {
     /// Splits `count` tokens into windows of up to `room` tokens, each with `around` other tokens around it.
     fn parts(self, count: usize, room: usize, around: usize) -> Result<Vec<Range<usize>>> {
         if room == 0 {
@@ -139,7 +140,7 @@ impl LongTextMode {
                 return Err(Error::argument("overlap", message));
             }
             Self::Window { overlap } => room - overlap,
-            Self::Refuse | Self::Cut => count.max(1),
+            Self::Error | Self::Truncate => count.max(1),
         };
         let mut parts = Vec::new();
         for start in (0..count).step_by(step) {
@@ -178,7 +179,7 @@ mod tests {
     #[test]
     fn each_token_is_the_own_of_the_part_that_sees_most_around_it() {
         for (count, room, overlap) in [(100, 22, 8), (100, 22, 21), (23, 22, 0), (45, 22, 9), (22, 22, 5)] {
-            let parts = LongTextMode::Window { overlap }.parts(count, room, 2).unwrap();
+            let parts = OverflowMode::Window { overlap }.parts(count, room, 2).unwrap();
             let owner: Vec<usize> =
                 (0..parts.len()).flat_map(|part| own(&parts, part).map(move |_| part)).collect();
             let all: Vec<usize> = (0..parts.len()).flat_map(|part| own(&parts, part)).collect();

@@ -55,7 +55,7 @@ impl ThrottleTarget {
 /// The thermal status of a device, as in Android's `PowerManager`; iOS's nominal, fair, serious and critical are
 /// `None`, `Light`, `Severe` and `Critical`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Thermal {
+pub enum ThermalState {
     /// Not throttled.
     #[default]
     None,
@@ -73,7 +73,7 @@ pub enum Thermal {
     Shutdown,
 }
 
-impl Thermal {
+impl ThermalState {
     /// All values, coolest first.
     pub const ALL: [Self; 7] = [
         Self::None,
@@ -88,7 +88,7 @@ impl Thermal {
 
 /// The power state of the device.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Power {
+pub struct PowerState {
     /// Whether power saving mode is on.
     pub saving: bool,
     /// Whether it runs on battery.
@@ -157,14 +157,14 @@ impl Governor {
     }
 
     /// Sets the thermal status. When the device cools down, the speed rises step by step, to avoid oscillation.
-    pub fn thermal(&self, thermal: Thermal) {
+    pub fn set_thermal_state(&self, thermal: ThermalState) {
         let now = self.start.elapsed();
-        self.policy().thermal(thermal, now);
+        self.policy().set_thermal_state(thermal, now);
     }
 
     /// Sets the power state.
-    pub fn power(&self, power: Power) {
-        self.policy().power(power);
+    pub fn set_power_state(&self, power: PowerState) {
+        self.policy().set_power_state(power);
     }
 
     /// Returns the statistics so far.

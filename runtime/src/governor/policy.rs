@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{GovernorStats, Power, Thermal, ThrottleTarget};
+use super::{GovernorStats, PowerState, ThermalState, ThrottleTarget};
 
 /// For each thermal status, the allowed duty cycle and fraction of the threads; at least one thread is allowed.
 const HEAT: [(f32, f32); 7] =
@@ -30,11 +30,11 @@ pub(super) struct Policy {
     /// Threads of the model.
     most: usize,
     target: ThrottleTarget,
-    power: Power,
+    power: PowerState,
     /// The last reported thermal status.
-    said: Thermal,
+    said: ThermalState,
     /// The assumed thermal status, and since when.
-    believed: (Thermal, Duration),
+    believed: (ThermalState, Duration),
     /// No pass begins before this time.
     rest_until: Duration,
     /// When the next token is due.
@@ -54,9 +54,9 @@ impl Policy {
         Self {
             most,
             target: ThrottleTarget::Off,
-            power: Power::default(),
-            said: Thermal::None,
-            believed: (Thermal::None, Duration::ZERO),
+            power: PowerState::default(),
+            said: ThermalState::None,
+            believed: (ThermalState::None, Duration::ZERO),
             rest_until: Duration::ZERO,
             due: Duration::ZERO,
             threads: most,
@@ -76,11 +76,11 @@ impl Policy {
         (self.threads, self.cost, self.too_few) = (self.most, (0.0, 0), (0, Duration::ZERO));
     }
 
-    pub(super) fn power(&mut self, power: Power) {
+    pub(super) fn set_power_state(&mut self, power: PowerState) {
         self.power = power;
     }
 
-    pub(super) fn thermal(&mut self, thermal: Thermal, now: Duration) {
+    pub(super) fn set_thermal_state(&mut self, thermal: ThermalState, now: Duration) {
         self.cool(now);
         if self.said == self.believed.0 {
             // The reported status was that high until now.
@@ -100,7 +100,7 @@ impl Policy {
     /// Lowers the assumed status by one for every [`COOLING`] since it was last reported.
     fn cool(&mut self, now: Duration) {
         while self.believed.0 > self.said && now.saturating_sub(self.believed.1) >= COOLING {
-            let lower = Thermal::ALL[(self.believed.0 as usize).saturating_sub(1)];
+            let lower = ThermalState::ALL[(self.believed.0 as usize).saturating_sub(1)];
             self.believed = (lower, self.believed.1 + COOLING);
         }
     }

@@ -125,9 +125,9 @@ fn the_background_is_slow() {
 fn heat_slows_down_at_once_and_passes_slowly() {
     let mut device = Device::new(4, 0.04, ThrottleTarget::Full);
     assert_eq!(device.pass(true), 4);
-    device.policy.thermal(Thermal::Critical, device.now);
+    device.policy.set_thermal_state(ThermalState::Critical, device.now);
     assert_eq!((device.pass(true), device.policy.stats(device.now).duty), (1, 0.15));
-    device.policy.thermal(Thermal::None, device.now);
+    device.policy.set_thermal_state(ThermalState::None, device.now);
     assert_eq!(device.pass(true), 1, "still believed");
     device.goes_by(Duration::from_secs(11), 0);
     assert_eq!((device.pass(true), device.policy.stats(device.now).duty), (2, 0.4));
@@ -140,12 +140,12 @@ fn heat_that_lasted_is_remembered_from_its_end() {
     let mut policy = Policy::new(4);
     policy.hold(ThrottleTarget::Full);
     let at = Duration::from_secs;
-    policy.thermal(Thermal::Critical, at(1));
-    policy.thermal(Thermal::None, at(120));
+    policy.set_thermal_state(ThermalState::Critical, at(1));
+    policy.set_thermal_state(ThermalState::None, at(120));
     assert_eq!(policy.stats(at(121)).duty, 0.15);
     assert_eq!(policy.stats(at(131)).duty, 0.4);
     // The status does not fall below a lower one that was reported in the meantime.
-    policy.thermal(Thermal::Moderate, at(132));
+    policy.set_thermal_state(ThermalState::Moderate, at(132));
     assert_eq!((policy.stats(at(145)).duty, policy.stats(at(500)).duty), (0.7, 0.7));
 }
 
@@ -167,13 +167,13 @@ fn a_device_stays_below_what_it_bears() {
     let mut hottest: f32 = 0.0;
     device.run(600.0, |device| {
         let level = match device.heat {
-            heat if heat < 25.0 => Thermal::None,
-            heat if heat < 35.0 => Thermal::Light,
-            heat if heat < 42.0 => Thermal::Moderate,
-            heat if heat < 50.0 => Thermal::Severe,
-            _ => Thermal::Critical,
+            heat if heat < 25.0 => ThermalState::None,
+            heat if heat < 35.0 => ThermalState::Light,
+            heat if heat < 42.0 => ThermalState::Moderate,
+            heat if heat < 50.0 => ThermalState::Severe,
+            _ => ThermalState::Critical,
         };
-        device.policy.thermal(level, device.now);
+        device.policy.set_thermal_state(level, device.now);
         hottest = hottest.max(device.heat);
     });
     assert!(hottest > 35.0 && hottest < 52.0, "{hottest}");
@@ -184,13 +184,13 @@ fn a_device_stays_below_what_it_bears() {
 #[test]
 fn power_matters_where_something_is_held() {
     let mut policy = Policy::new(4);
-    policy.power(Power { saving: true, ..Power::default() });
+    policy.set_power_state(PowerState { saving: true, ..PowerState::default() });
     assert_eq!(policy.begin(Duration::ZERO), 4, "off");
     policy.hold(ThrottleTarget::Full);
     assert_eq!(policy.begin(Duration::ZERO), 2);
-    policy.power(Power { saving: false, on_battery: true, battery: Some(0.1) });
+    policy.set_power_state(PowerState { saving: false, on_battery: true, battery: Some(0.1) });
     assert_eq!(policy.stats(Duration::ZERO).duty, 0.5);
-    policy.power(Power { saving: false, on_battery: false, battery: Some(0.1) });
+    policy.set_power_state(PowerState { saving: false, on_battery: false, battery: Some(0.1) });
     assert_eq!(policy.stats(Duration::ZERO).duty, 1.0);
 }
 

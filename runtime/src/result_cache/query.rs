@@ -30,7 +30,7 @@ pub struct CachedAnswer {
     /// The number of generated tokens.
     pub tokens: usize,
     /// The finish reason.
-    pub ended: FinishReason,
+    pub finish_reason: FinishReason,
 }
 
 impl CacheQuery {
@@ -101,24 +101,24 @@ impl ResultCache {
 
 /// Finish reasons by number.
 const ENDS: [FinishReason; 4] =
-    [FinishReason::Model, FinishReason::StopText, FinishReason::Length, FinishReason::Context];
+    [FinishReason::Eos, FinishReason::Stop, FinishReason::Length, FinishReason::Context];
 
 impl CachedAnswer {
     fn to_bytes(&self) -> Vec<u8> {
-        let ended = ENDS.iter().position(|ended| *ended == self.ended).unwrap_or(0);
-        let mut bytes = vec![ended as u8];
+        let reason = ENDS.iter().position(|reason| *reason == self.finish_reason).unwrap_or(0);
+        let mut bytes = vec![reason as u8];
         bytes.extend((self.tokens as u64).to_le_bytes());
         bytes.extend(self.text.as_bytes());
         bytes
     }
 
     fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        let (&ended, rest) = bytes.split_first()?;
+        let (&reason, rest) = bytes.split_first()?;
         let (tokens, text) = rest.split_first_chunk::<8>()?;
         Some(Self {
             text: std::str::from_utf8(text).ok()?.to_owned(),
             tokens: usize::try_from(u64::from_le_bytes(*tokens)).ok()?,
-            ended: *ENDS.get(usize::from(ended))?,
+            finish_reason: *ENDS.get(usize::from(reason))?,
         })
     }
 }

@@ -1,6 +1,7 @@
 //! Joins the candidates of the parts of a long source to whole texts.
 
 use super::GeneratedText;
+use crate::session::FinishReason;
 
 /// Joins the candidates of each part to the `best` texts, best first. Beam search results are joined to the
 /// combinations with the highest mean score; sampled ones are joined draw by draw, as each draw is a text of its own.
@@ -35,7 +36,11 @@ fn behind(before: &GeneratedText, after: &GeneratedText) -> GeneratedText {
         text: format!("{} {}", before.text, after.text).trim().to_owned(),
         tokens: [before.tokens.as_slice(), &after.tokens].concat(),
         score: before.score + after.score,
-        ended: before.ended && after.ended,
+        finish_reason: if before.finish_reason == FinishReason::Eos {
+            after.finish_reason
+        } else {
+            before.finish_reason
+        },
     }
 }
 
@@ -48,7 +53,7 @@ mod tests {
             text: text.to_owned(),
             tokens: vec![text.len() as u32],
             score,
-            ended: text != "B",
+            finish_reason: if text == "B" { FinishReason::Length } else { FinishReason::Eos },
         };
         scores.iter().map(one).collect()
     }
@@ -68,6 +73,7 @@ mod tests {
     fn drawn_parts_become_a_text_for_each_draw() {
         let want = [("A c", -1.5), ("B d", -3.75)];
         assert_eq!(joined(false, 2), want.map(|(text, score)| (text.to_owned(), score)));
-        assert!(!join(vec![part(&[("B", -1.0)]), part(&[("c", -1.0)])], false, 1)[0].ended);
+        let joined = join(vec![part(&[("B", -1.0)]), part(&[("c", -1.0)])], false, 1);
+        assert_eq!(joined[0].finish_reason, FinishReason::Length);
     }
 }

@@ -56,14 +56,14 @@ fn by_name(
     }
     let from = needed("from", from)?;
     let writing = Seq2SeqGenerateOptions::task(model, &[&format!("translation_{from}_to_{to}")])?;
-    if !writing.before.is_empty() {
+    if !writing.prefix.is_empty() {
         return Ok(writing);
     }
     let name = |code: &str| {
         let known = NAMES.iter().find(|(known, _)| *known == code);
         known.map_or_else(|| code.to_owned(), |(_, name)| (*name).to_owned())
     };
-    Ok(Seq2SeqGenerateOptions { before: format!("translate {} to {}: ", name(from), name(to)), ..writing })
+    Ok(Seq2SeqGenerateOptions { prefix: format!("translate {} to {}: ", name(from), name(to)), ..writing })
 }
 
 /// Returns the options for Marian and others: a token of the target language precedes the text, if the model has

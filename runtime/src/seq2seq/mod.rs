@@ -15,9 +15,9 @@ pub(crate) use start::start_tokens;
 
 use crate::beam_search::FinishedHypothesis;
 use crate::context::Context;
-use crate::encoder::LongTextMode;
+use crate::encoder::OverflowMode;
 use crate::model::Model;
-use crate::session::StopHandle;
+use crate::session::{CancelHandle, FinishReason};
 use crate::tokenizer::DecodeOptions;
 use crate::{Error, ErrorKind, Result};
 use run::Seq2SeqInput;
@@ -34,8 +34,8 @@ pub struct GeneratedText {
     pub tokens: Vec<u32>,
     /// The sum of the log-probabilities of its tokens, divided by a power of its length; the mean over parts.
     pub score: f64,
-    /// Whether the model ended it; otherwise the maximum length was reached.
-    pub ended: bool,
+    /// Why it ended: [`FinishReason::Eos`] or [`FinishReason::Length`].
+    pub finish_reason: FinishReason,
 }
 
 /// Generates texts from texts.
@@ -52,7 +52,7 @@ pub struct Seq2Seq {
     model: Model,
     options: Seq2SeqOptions,
     context: Option<Context>,
-    stop: StopHandle,
+    cancel: CancelHandle,
 }
 
 impl Seq2Seq {
@@ -64,7 +64,7 @@ impl Seq2Seq {
         model.check_backend(options.cache, None)?;
         model.tokenizer()?;
         let options = Seq2SeqOptions { batch: options.batch.clamp(1, MOST_ROWS), ..options };
-        Ok(Self { model, options, context: None, stop: StopHandle::new() })
+        Ok(Self { model, options, context: None, cancel: CancelHandle::new() })
     }
 
     /// Returns the model.
@@ -73,8 +73,8 @@ impl Seq2Seq {
     }
 
     /// Returns a handle that cancels a running call from any thread.
-    pub fn stop_handle(&self) -> StopHandle {
-        self.stop.clone()
+    pub fn cancel_handle(&self) -> CancelHandle {
+        self.cancel.clone()
     }
 
     /// Returns the generated texts for each input, best first: the output of an encoder–decoder model, or the
@@ -144,14 +144,14 @@ impl Seq2Seq {
     fn job(&self, source: Vec<u32>, writing: &Seq2SeqGenerateOptions) -> Result<Seq2SeqInput> {
         let most = writing.search.max_tokens;
         if self.model.graphs().encoder.is_none() {
-            let prompt = [source, writing.prefix.clone()].concat();
+            let prompt = [source, writing.decoder_prefix.clone()].concat();
             return Ok(Seq2SeqInput { source: Vec::new(), prompt, most });
         }
         let start = match writing.start.is_empty() {
             true => start_tokens(&self.model)?,
             false => writing.start.clone(),
         };
-        Ok(Seq2SeqInput { source, prompt: [start, writing.prefix.clone()].concat(), most })
+        Ok(Seq2SeqInput { source, prompt: [start, writing.decoder_prefix.clone()].concat(), most })
     }
 
     /// Decodes a hypothesis to text.
@@ -161,23 +161,24 @@ impl Seq2Seq {
         writing: &Seq2SeqGenerateOptions,
     ) -> Result<GeneratedText> {
         let ended = tokens.last().is_some_and(|last| writing.search.rules.ends.contains(last));
-        let tokens = [writing.prefix.as_slice(), &tokens].concat();
+        let finish_reason = if ended { FinishReason::Eos } else { FinishReason::Length };
+        let tokens = [writing.decoder_prefix.as_slice(), &tokens].concat();
         let bytes = self.model.tokenizer()?.decode(&tokens, DecodeOptions { skip_special: true })?;
         let text = String::from_utf8_lossy(&bytes).into_owned();
         let text = match self.model.graphs().encoder {
             Some(_) => text.trim().to_owned(),
             None => text,
         };
-        Ok(GeneratedText { text, tokens, score, ended })
+        Ok(GeneratedText { text, tokens, score, finish_reason })
     }
 
     /// Returns the sources of a text: one, unless it is too long.
     fn sources(&self, text: &str, writing: &Seq2SeqGenerateOptions) -> Result<Vec<Vec<u32>>> {
         let reads = self.model.graphs().encoder.is_some();
-        if !reads && matches!(writing.long, LongTextMode::Window { .. }) {
+        if !reads && matches!(writing.overflow, OverflowMode::Window { .. }) {
             let message =
                 "a decoder-only model continues a whole text; refuse or truncate texts that are too long";
-            return Err(Error::unsupported("long", message));
+            return Err(Error::unsupported("overflow", message));
         }
         let most = match reads {
             true => self.most_source(),

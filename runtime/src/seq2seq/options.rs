@@ -5,7 +5,7 @@ use siskin_kernels::ops::attention::CacheType;
 
 use crate::arch::ConfigReader;
 use crate::beam_search::{BeamEarlyStopping, MOST_BEAMS, SearchOptions};
-use crate::encoder::LongTextMode;
+use crate::encoder::OverflowMode;
 use crate::logits_processors::LogitsProcessorOptions;
 use crate::logits_processors::of::place;
 use crate::model::Model;
@@ -46,15 +46,15 @@ pub struct Seq2SeqGenerateOptions {
     /// DRY sequence breakers, as text.
     pub dry_breakers: Vec<String>,
     /// A prefix of each text, such as a task name.
-    pub before: String,
+    pub prefix: String,
     /// The tokens before and after each source, instead of the special tokens that the tokenizer adds.
     pub around: Option<(Vec<u32>, Vec<u32>)>,
     /// The decoder start tokens; empty: the model's own.
     pub start: Vec<u32>,
     /// The tokens that each generated text is forced to begin with.
-    pub prefix: Vec<u32>,
+    pub decoder_prefix: Vec<u32>,
     /// How texts that are too long for the model are handled. Parts end at sentence boundaries if there are any.
-    pub long: LongTextMode,
+    pub overflow: OverflowMode,
 }
 
 impl Default for Seq2SeqGenerateOptions {
@@ -63,11 +63,11 @@ impl Default for Seq2SeqGenerateOptions {
             search: SearchOptions { beams: 1, ..SearchOptions::default() },
             sampler: SamplerOptions::greedy(),
             dry_breakers: SessionOptions::default().dry_breakers,
-            before: String::new(),
+            prefix: String::new(),
             around: None,
             start: Vec::new(),
-            prefix: Vec::new(),
-            long: LongTextMode::Refuse,
+            decoder_prefix: Vec::new(),
+            overflow: OverflowMode::Error,
         }
     }
 }
@@ -84,23 +84,23 @@ impl Seq2SeqGenerateOptions {
         let known = config.get("task_specific_params").and_then(Value::as_object);
         let task =
             known.and_then(|known| names.iter().find_map(|name| known.get(*name)?.as_object())).cloned();
-        let before = task.as_ref().and_then(|task| task.get("prefix")).and_then(Value::as_str);
-        let before = before.unwrap_or_default().to_owned();
+        let prefix = task.as_ref().and_then(|task| task.get("prefix")).and_then(Value::as_str);
+        let prefix = prefix.unwrap_or_default().to_owned();
         if let Some(task) = task {
             match config.get_mut("generation").and_then(Value::as_object_mut) {
                 Some(generation) => generation.extend(task),
                 None => config.extend(task),
             }
         }
-        Ok(Self { before, ..Self::read(&ConfigReader::new(config), model)? })
+        Ok(Self { prefix, ..Self::read(&ConfigReader::new(config), model)? })
     }
 
     /// Returns the options for a summary from the model's config.
     pub fn summary(model: &Model) -> Result<Self> {
         super::language::reads(model, "summarize")?;
         let writing = Self::task(model, &["summarization"])?;
-        let asks = matches!(model.family(), "t5" | "switch") && writing.before.is_empty();
-        Ok(if asks { Self { before: "summarize: ".to_owned(), ..writing } } else { writing })
+        let asks = matches!(model.family(), "t5" | "switch") && writing.prefix.is_empty();
+        Ok(if asks { Self { prefix: "summarize: ".to_owned(), ..writing } } else { writing })
     }
 
     fn read(config: &ConfigReader, model: &Model) -> Result<Self> {

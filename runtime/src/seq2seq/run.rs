@@ -93,7 +93,7 @@ impl Seq2Seq {
             // The last token need not be processed. At most half of the context is reserved for the text.
             most => (most - 1).min(context / 2),
         };
-        context.saturating_sub(left + writing.prefix.len())
+        context.saturating_sub(left + writing.decoder_prefix.len())
     }
 
     /// Generates the texts of all `jobs`, the longest first, and calls `each` with the index of each job and its
@@ -160,7 +160,7 @@ impl Seq2Seq {
                 text,
             };
             let mut context = self.model.writing_context(cache, rows)?;
-            context.listen_to(self.stop.flag());
+            context.set_cancel_flag(self.cancel.flag());
             self.context = Some(context);
         }
         Ok(rows)

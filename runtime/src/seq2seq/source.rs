@@ -1,7 +1,7 @@
 //! From texts to encoder input: whole, or in parts that end at sentence boundaries.
 
 use super::Seq2SeqGenerateOptions;
-use crate::encoder::LongTextMode;
+use crate::encoder::OverflowMode;
 use crate::tokenizer::{EncodeOptions, Tokenizer};
 use crate::{Error, ErrorKind, Result};
 
@@ -10,7 +10,7 @@ const ENDS: &[char] = &['.', '!', '?', '…', '。', '！', '？', '\n'];
 
 /// Returns the tokens of a text as encoder input.
 fn encode(tokenizer: &Tokenizer, text: &str, writing: &Seq2SeqGenerateOptions) -> Result<Vec<u32>> {
-    let text = format!("{}{text}", writing.before);
+    let text = format!("{}{text}", writing.prefix);
     let options = EncodeOptions { add_special: writing.around.is_none(), parse_special: false };
     let tokens = tokenizer.encode(&text, options)?;
     Ok(match &writing.around {
@@ -33,14 +33,14 @@ pub(super) fn parts(
     if whole.len() <= most {
         return Ok(vec![whole]);
     }
-    let overlap = match writing.long {
-        LongTextMode::Refuse => {
+    let overlap = match writing.overflow {
+        OverflowMode::Error => {
             let message =
                 format!("{} tokens; there is room for {most}: truncate the text, or split it", whole.len());
             return Err(Error::new(ErrorKind::TooLong, "text", message));
         }
-        LongTextMode::Cut => 0,
-        LongTextMode::Window { overlap } => overlap,
+        OverflowMode::Truncate => 0,
+        OverflowMode::Window { overlap } => overlap,
     };
     let plain = EncodeOptions { add_special: false, parse_special: false };
     let spans: Vec<(usize, usize)> = tokenizer
@@ -59,7 +59,7 @@ pub(super) fn parts(
     while first < spans.len() {
         let (tokens, end) = part(tokenizer, text, writing, (&spans, first, room, most))?;
         parts.push(tokens);
-        if end >= spans.len() || writing.long == LongTextMode::Cut {
+        if end >= spans.len() || writing.overflow == OverflowMode::Truncate {
             break;
         }
         // A part must start after the start of the one before it, or the loop would not terminate.
@@ -80,7 +80,7 @@ fn part(
     loop {
         let mut end = first + count;
         let mut to = spans.get(end).map_or(text.len(), |next| text.floor_char_boundary(next.0));
-        if writing.long != LongTextMode::Cut && end < spans.len() {
+        if writing.overflow != OverflowMode::Truncate && end < spans.len() {
             let cut = sentence_end(&text[from..to.max(from)]).map_or(to, |length| from + length);
             // A token that extends past the cut, such as one that begins with a space, belongs to the next part.
             end = spans.partition_point(|span| span.1 <= cut).clamp(first + 1, end);

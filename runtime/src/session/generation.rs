@@ -11,9 +11,9 @@ use crate::{Error, ErrorKind, Result};
 #[non_exhaustive]
 pub enum FinishReason {
     /// The model produced an end token.
-    Model,
+    Eos,
     /// One of the stop strings in [`SessionOptions::stop`](super::SessionOptions::stop) occurred.
-    StopText,
+    Stop,
     /// The maximum number of tokens was reached.
     Length,
     /// The context is full.
@@ -30,7 +30,7 @@ pub enum GenerationStep {
     Rest,
 }
 
-/// A running generation, started by [`Session::begin`]; [`Pieces`](super::Pieces) is the iterator over it.
+/// A running generation, started by [`Session::begin`]; [`TextChunks`](super::TextChunks) is the iterator over it.
 ///
 /// It does not borrow the session, so that both can be stored in one struct. It must be used with the session that
 /// started it, and the session must not have been changed in the meantime.
@@ -44,7 +44,7 @@ pub struct Generation {
     options: GenerateOptions,
     /// A token that was returned but has not been processed by the model yet.
     last: Option<u32>,
-    ended: Option<FinishReason>,
+    finish_reason: Option<FinishReason>,
     /// The generation has ended, and all text before its end was returned.
     over: bool,
 }
@@ -59,7 +59,7 @@ impl Generation {
             tokens: 0,
             options,
             last: None,
-            ended: None,
+            finish_reason: None,
             over: false,
         }
     }
@@ -70,8 +70,8 @@ impl Generation {
     }
 
     /// Returns the finish reason, once the generation has ended.
-    pub fn ended(&self) -> Option<FinishReason> {
-        self.ended
+    pub fn finish_reason(&self) -> Option<FinishReason> {
+        self.finish_reason
     }
 
     /// Returns the bytes of the last token, which may be a part of a character.
@@ -102,7 +102,7 @@ impl Generation {
             session.prefill(&[last])?;
             self.last = None;
         }
-        let Some(token) = session.choose()? else { return Ok(self.end(FinishReason::Model, text)) };
+        let Some(token) = session.choose()? else { return Ok(self.end(FinishReason::Eos, text)) };
         self.bytes.clear();
         // Without a tokenizer there are only token ids.
         if let Ok(tokenizer) = session.model.tokenizer() {
@@ -113,7 +113,7 @@ impl Generation {
         let step = self.stream.push(&self.bytes);
         if step.stopped {
             self.over = true;
-            self.ended = Some(FinishReason::StopText);
+            self.finish_reason = Some(FinishReason::Stop);
         }
         text.clear();
         text.push_str(step.text);
@@ -122,8 +122,8 @@ impl Generation {
         Ok(Some(GenerationStep::Token(token)))
     }
 
-    fn end(&mut self, ended: FinishReason, text: &mut String) -> Option<GenerationStep> {
-        self.ended = Some(ended);
+    fn end(&mut self, finish_reason: FinishReason, text: &mut String) -> Option<GenerationStep> {
+        self.finish_reason = Some(finish_reason);
         self.rest(text);
         (!text.is_empty()).then_some(GenerationStep::Rest)
     }
@@ -155,7 +155,7 @@ impl Generation {
             session.unread = self.last;
             return;
         }
-        let complete = self.over && self.ended != Some(FinishReason::StopText);
+        let complete = self.over && self.finish_reason != Some(FinishReason::Stop);
         let generated = self.generated.first(self.answer.len(), complete);
         let message = Message::new("assistant", self.answer.as_str());
         session.turns.push(ConversationMessage { message, generated: Some(generated) });

@@ -2,17 +2,17 @@
 
 mod dry_breakers;
 mod generation;
-mod pieces;
 mod prompt;
 mod rope_rescale;
 mod save;
 mod search;
+mod text_chunks;
 mod turn;
 
 pub(crate) use dry_breakers::with_breakers;
 pub use generation::{FinishReason, Generation, GenerationStep};
-pub use pieces::Pieces;
 pub(crate) use prompt::first_tokens;
+pub use text_chunks::TextChunks;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -111,11 +111,11 @@ pub struct SessionMemory {
 ///
 /// Each session has its own, forks included.
 #[derive(Clone, Debug)]
-pub struct StopHandle {
+pub struct CancelHandle {
     flag: Arc<AtomicBool>,
 }
 
-impl StopHandle {
+impl CancelHandle {
     /// Creates a handle in the not-cancelled state.
     pub(crate) fn new() -> Self {
         Self { flag: Arc::new(AtomicBool::new(false)) }
@@ -126,7 +126,7 @@ impl StopHandle {
     }
 
     /// Cancels the running call, or the next one.
-    pub fn stop(&self) {
+    pub fn cancel(&self) {
         self.flag.store(true, Ordering::Relaxed);
     }
 
@@ -173,14 +173,14 @@ pub struct Session {
     unread: Option<u32>,
     /// The KV cache does not hold the tokens: recomputing them was cancelled.
     lost: bool,
-    stop: StopHandle,
+    cancel: CancelHandle,
 }
 
 /// Locks the context once the model's governor admits a pass; a fork is not blocked while another session is throttled.
-fn ready<'a>(context: &'a Mutex<Context>, model: &Model, stop: &StopHandle) -> MutexGuard<'a, Context> {
-    model.governor().wait(&stop.flag);
+fn ready<'a>(context: &'a Mutex<Context>, model: &Model, cancel: &CancelHandle) -> MutexGuard<'a, Context> {
+    model.governor().wait(&cancel.flag);
     let mut context = locked(context);
-    context.listen_to(&stop.flag);
+    context.set_cancel_flag(&cancel.flag);
     context
 }
 
@@ -208,7 +208,7 @@ impl Session {
             Err(_) => Sampler::new(&options.sampler, context.vocabulary())?,
         };
         let sequence = context.create();
-        let stop = StopHandle { flag: Arc::clone(context.stop_flag()) };
+        let cancel = CancelHandle { flag: Arc::clone(context.cancel_flag()) };
         let logits = vec![0.0; context.vocabulary()];
         let tokens = Vec::with_capacity(context.most_tokens());
         let context = Arc::new(Mutex::new(context));
@@ -224,7 +224,7 @@ impl Session {
             source: None,
             unread: None,
             lost: false,
-            stop,
+            cancel,
         })
     }
 
@@ -239,8 +239,8 @@ impl Session {
     }
 
     /// Replaces the handle that cancels the session.
-    pub(crate) fn stop_by(&mut self, stop: StopHandle) {
-        self.stop = stop;
+    pub(crate) fn set_cancel_handle(&mut self, cancel: CancelHandle) {
+        self.cancel = cancel;
     }
 
     /// Returns the number of tokens so far.
@@ -262,7 +262,7 @@ impl Session {
     /// Sets `text` as the encoder input of the sequence.
     fn hear(&mut self, text: &Tokens) -> Result<()> {
         let mut context = locked(&self.context);
-        context.listen_to(&self.stop.flag);
+        context.set_cancel_flag(&self.cancel.flag);
         let Tokens { ids, segments, features, global, after } = text;
         let (sequence, wanted) = (self.sequence, OutputRows::None);
         context.read(&[SequenceInput {
@@ -311,13 +311,13 @@ impl Session {
         each: &mut dyn FnMut(&mut [f32], usize, &Context),
     ) -> Result<()> {
         let switched = self.switch(tokens.len(), batch)?;
-        let mut context = ready(&self.context, &self.model, &self.stop);
+        let mut context = ready(&self.context, &self.model, &self.cancel);
         let before = context.length(self.sequence)?;
         context.reserve_positions(self.sequence, before + tokens.len())?;
         for (index, chunk) in tokens.chunks(batch).enumerate() {
             if index > 0 && self.model.governor().is_on() {
                 drop(context);
-                context = ready(&self.context, &self.model, &self.stop);
+                context = ready(&self.context, &self.model, &self.cancel);
             }
             if let Err(error) =
                 context.forward(&[BatchEntry { sequence: self.sequence, tokens: chunk, all_logits }])
@@ -482,13 +482,13 @@ impl Session {
             source: self.source.clone(),
             unread: self.unread,
             lost: self.lost,
-            stop: StopHandle { flag: Arc::default() },
+            cancel: CancelHandle { flag: Arc::default() },
         })
     }
 
     /// Returns a handle that cancels this session from another thread.
-    pub fn stop_handle(&self) -> StopHandle {
-        self.stop.clone()
+    pub fn cancel_handle(&self) -> CancelHandle {
+        self.cancel.clone()
     }
 
     /// Returns the memory that the session holds.
@@ -503,7 +503,7 @@ impl Session {
     }
 
     /// Adds `prompt` as a user message and generates the answer with the default options.
-    pub fn ask(&mut self, prompt: &str) -> Result<Pieces<'_>> {
+    pub fn ask(&mut self, prompt: &str) -> Result<TextChunks<'_>> {
         self.generate(prompt, GenerateOptions::default())
     }
 
@@ -514,9 +514,9 @@ impl Session {
 
     /// Generates a text: the answer to `prompt` if the model has a chat template and `raw` is off, otherwise its
     /// continuation. An encoder–decoder model encodes the prompt in place of the previous one and generates a new text.
-    pub fn generate(&mut self, prompt: &str, options: GenerateOptions) -> Result<Pieces<'_>> {
+    pub fn generate(&mut self, prompt: &str, options: GenerateOptions) -> Result<TextChunks<'_>> {
         let generation = self.begin(prompt, options)?;
-        Ok(Pieces::new(self, generation))
+        Ok(TextChunks::new(self, generation))
     }
 
     /// Truncates the sequence to the common prefix with `tokens` and returns the tokens that must follow: at least one.

@@ -27,7 +27,7 @@ impl Session {
             return Ok(false);
         }
         self.lose();
-        let mut context = ready(&self.context, &self.model, &self.stop);
+        let mut context = ready(&self.context, &self.model, &self.cancel);
         context.reserve_positions(self.sequence, end)?;
         let outcome = self
             .tokens

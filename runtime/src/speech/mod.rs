@@ -19,7 +19,7 @@ use crate::audio::{AudioSamples, Mel, RATE, resample};
 use crate::beam_search::MOST_BEAMS;
 use crate::encoder::Tokens;
 use crate::model::Model;
-use crate::session::{Session, SessionOptions, StopHandle};
+use crate::session::{CancelHandle, Session, SessionOptions};
 use crate::tokenizer::{DecodeOptions, EncodeOptions};
 use crate::{Error, Result, features};
 use special::Special;
@@ -160,8 +160,8 @@ impl Transcriber {
     }
 
     /// Returns a handle that cancels a transcription from another thread.
-    pub fn stop_handle(&self) -> StopHandle {
-        self.session.stop_handle()
+    pub fn cancel_handle(&self) -> CancelHandle {
+        self.session.cancel_handle()
     }
 
     /// Returns the probabilities of the languages in the first window, most likely first.
@@ -243,10 +243,10 @@ impl Transcriber {
         }
         let options = self.session.options();
         if beams > 1 && options.forks < beams {
-            let (options, stop) =
-                (SessionOptions { forks: beams, ..options.clone() }, self.session.stop_handle());
+            let (options, cancel) =
+                (SessionOptions { forks: beams, ..options.clone() }, self.session.cancel_handle());
             self.session = self.session.model().session(options)?;
-            self.session.stop_by(stop);
+            self.session.set_cancel_handle(cancel);
         }
         Ok(())
     }

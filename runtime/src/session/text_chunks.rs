@@ -3,15 +3,15 @@
 use super::{FinishReason, Generation, Session};
 use crate::{Error, Result};
 
-/// The text of a generation, in pieces of whole characters.
-pub struct Pieces<'a> {
+/// The text of a generation, in chunks of whole characters.
+pub struct TextChunks<'a> {
     session: &'a mut Session,
     generation: Generation,
     /// An error that is returned after the text that was held back.
     failed: Option<Error>,
 }
 
-impl Iterator for Pieces<'_> {
+impl Iterator for TextChunks<'_> {
     type Item = Result<String>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -34,7 +34,7 @@ impl Iterator for Pieces<'_> {
     }
 }
 
-impl<'a> Pieces<'a> {
+impl<'a> TextChunks<'a> {
     pub(super) fn new(session: &'a mut Session, generation: Generation) -> Self {
         Self { session, generation, failed: None }
     }
@@ -45,12 +45,12 @@ impl<'a> Pieces<'a> {
     }
 
     /// Returns the finish reason, once the generation has ended.
-    pub fn ended(&self) -> Option<FinishReason> {
-        self.generation.ended()
+    pub fn finish_reason(&self) -> Option<FinishReason> {
+        self.generation.finish_reason()
     }
 }
 
-impl Drop for Pieces<'_> {
+impl Drop for TextChunks<'_> {
     fn drop(&mut self) {
         self.generation.leave(self.session);
     }
