@@ -1,5 +1,6 @@
 //! The one error type: what went wrong, where, and its stable number.
 
+use std::borrow::Cow;
 use std::fmt;
 
 /// A result whose error is [`Error`].
@@ -63,14 +64,14 @@ impl ErrorKind {
 #[derive(Clone, PartialEq, Eq)]
 pub struct Error {
     kind: ErrorKind,
-    place: String,
-    message: String,
+    place: Cow<'static, str>,
+    message: Cow<'static, str>,
 }
 
 impl Error {
     /// Creates an error of `kind` at `place` (a file, section and field, or the name of an argument).
     pub fn new(kind: ErrorKind, place: impl Into<String>, message: impl Into<String>) -> Self {
-        Self { kind, place: place.into(), message: message.into() }
+        Self { kind, place: Cow::Owned(place.into()), message: Cow::Owned(message.into()) }
     }
 
     /// Returns [`ErrorKind::Corrupt`] at `place`.
@@ -86,6 +87,12 @@ impl Error {
     /// Returns [`ErrorKind::Argument`] at `place`.
     pub fn argument(place: impl Into<String>, message: impl Into<String>) -> Self {
         Self::new(ErrorKind::Argument, place, message)
+    }
+
+    /// Returns [`ErrorKind::Cancelled`] at `place`, without allocating.
+    pub const fn cancelled(place: &'static str) -> Self {
+        let message = Cow::Borrowed("cancelled by the caller");
+        Self { kind: ErrorKind::Cancelled, place: Cow::Borrowed(place), message }
     }
 
     /// Returns [`ErrorKind::Io`] at `place`.
@@ -105,8 +112,8 @@ impl Error {
     /// Prefixes the place with `outer`, for a caller one level up.
     #[must_use]
     pub fn within(mut self, outer: &str) -> Self {
-        self.place =
-            if self.place.is_empty() { outer.to_owned() } else { format!("{outer}: {}", self.place) };
+        let place = if self.place.is_empty() { outer.to_owned() } else { format!("{outer}: {}", self.place) };
+        self.place = Cow::Owned(place);
         self
     }
 
@@ -128,7 +135,7 @@ impl Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.place.as_str() {
+        match self.place() {
             "" => f.write_str(&self.message),
             place => write!(f, "{place}: {}", self.message),
         }

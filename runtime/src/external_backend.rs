@@ -189,7 +189,7 @@ impl SequenceHistory {
         let mut start = 0;
         while let Some(first) = batch.rows.get(start) {
             if stop.load(Ordering::Relaxed) {
-                return Err(Error::new(ErrorKind::Cancelled, "", "stopped by the caller"));
+                return Err(Error::cancelled(""));
             }
             let rows = &batch.rows[start..];
             let count = rows.iter().take_while(|row| row.sequence == first.sequence).count();

@@ -110,7 +110,7 @@ impl Calibration {
             outcome?;
             progress.advance(1);
             if progress.cancelled() {
-                return Err(Error::new(ErrorKind::Cancelled, "", "stopped by the caller"));
+                return Err(Error::cancelled(""));
             }
         }
         drop(context);

@@ -205,7 +205,7 @@ impl<'a> Entry<'a> {
             sink(bytes)?;
             progress.advance(bytes.len() as u64);
             match progress.cancelled() {
-                true => Err(Error::new(siskin::ErrorKind::Cancelled, "", "stopped by the caller")),
+                true => Err(Error::cancelled("")),
                 false => Ok(()),
             }
         })

@@ -233,7 +233,7 @@ impl<'a> Tensor<'a> {
                 squares.add(part);
             }
             if progress.cancelled() {
-                return Err(Error::new(ErrorKind::Cancelled, "", "stopped by the caller"));
+                return Err(Error::cancelled(""));
             }
             std::mem::swap(&mut ready, &mut next);
         }

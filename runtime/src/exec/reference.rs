@@ -17,7 +17,7 @@ use crate::graph::{
     Attention, AttentionMask, Graph, Node, NormKind, Op, Projection, Recurrence, Routing, RowKind, WeightId,
 };
 use crate::plan::{Weights, slot_words};
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, Result};
 
 /// A value as a list of rows.
 type Table = Vec<Vec<f32>>;
@@ -41,7 +41,7 @@ impl ReferencePass<'_> {
         let mut values: Vec<Table> = vec![Table::new(); self.graph.values.len()];
         for node in &self.graph.nodes {
             if self.stop.load(Ordering::Relaxed) {
-                return Err(Error::new(ErrorKind::Cancelled, "", "stopped by the caller"));
+                return Err(Error::cancelled(""));
             }
             values[node.output] = self.node(node, &values);
         }

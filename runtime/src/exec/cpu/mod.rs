@@ -26,7 +26,7 @@ use crate::cache::KvCache;
 use crate::graph::{Attention, AttentionMask, NormKind, Routing, RowKind};
 use crate::plan::{ArenaView, BufferView, Plan, PlanStep, RowOp, Weights, slot_words};
 use crate::thread_pool::ThreadPool;
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, Result};
 use prefetch::PrefetchingWorker;
 
 /// Rows per chunk of row-wise work.
@@ -69,7 +69,7 @@ impl CpuPass<'_> {
             }
         };
         if self.stopped.load(Ordering::Relaxed) {
-            return Err(Error::new(ErrorKind::Cancelled, "", "stopped by the caller"));
+            return Err(Error::cancelled(""));
         }
         Ok(output)
     }
