@@ -130,7 +130,7 @@ impl Encoder {
         let pairs = texts.iter().enumerate().map(pair).collect::<Result<Vec<_>>>()?;
         let inputs: Vec<Tokens> = pairs.into_iter().flatten().map(|pair| pair.tokens).collect();
         if inputs.len() != texts.len() {
-            let message = "a text gets one score: truncate long texts instead of splitting them";
+            let message = "windows are not supported: each text has one score; use error or truncate";
             return Err(Error::argument("overflow", message));
         }
         // Of two classes the second one means "relevant".
@@ -197,7 +197,7 @@ impl Encoder {
     fn first_parts<T: AsRef<str>>(&self, texts: &[T], overflow: OverflowMode) -> Result<Vec<Tokens>> {
         let parts = self.all_parts(&numbered(texts), overflow)?;
         if parts.len() != texts.len() {
-            let message = "a text gets one class: truncate long texts instead of splitting them";
+            let message = "windows are not supported: each text has one result; use error or truncate";
             return Err(Error::argument("overflow", message));
         }
         Ok(parts.into_iter().map(|(_, part)| part.tokens).collect())

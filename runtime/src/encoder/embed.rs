@@ -66,8 +66,7 @@ impl Encoder {
         let prompt = options.prompt.text(&self.config)?;
         if !prompt.is_empty() {
             if matches!(options.overflow, OverflowMode::Window { .. }) {
-                let message =
-                    "windows of a long text would lack the prompt; truncate long texts, or use no prompt";
+                let message = "windows of a text would lack the prompt; truncate texts, or use no prompt";
                 return Err(Error::unsupported("overflow", message));
             }
             let texts: Vec<String> = texts.iter().map(|text| format!("{prompt}{}", text.as_ref())).collect();

@@ -61,7 +61,7 @@ impl Encoder {
         }
         if overflow == OverflowMode::Error {
             let message =
-                format!("{} tokens; the model takes {most}: shorten the text, or truncate it", whole.len());
+                format!("{} tokens, but the model accepts {most}: shorten or truncate it", whole.len());
             return Err(Error::new(ErrorKind::TooLong, "text", message));
         }
         // Each window gets the special tokens that surround the whole text.
@@ -101,7 +101,7 @@ impl Encoder {
         let (most, around) = (self.max_tokens(), tokens.len() - inner.len());
         if tokens.len() > most && overflow == OverflowMode::Error {
             let message = format!(
-                "{} tokens with the text before it; the model takes {most}: shorten the text, or truncate it",
+                "{} tokens with the first text, but the model accepts {most}: shorten or truncate it",
                 tokens.len()
             );
             return Err(Error::new(ErrorKind::TooLong, "text", message));
@@ -130,13 +130,12 @@ impl OverflowMode {
     /// Splits `count` tokens into windows of up to `room` tokens, each with `around` other tokens around it.
     fn parts(self, count: usize, room: usize, around: usize) -> Result<Vec<Range<usize>>> {
         if room == 0 {
-            let message =
-                format!("the {around} special tokens around a text leave no room in the model's input");
+            let message = format!("the {around} tokens around each text leave no room for it");
             return Err(Error::new(ErrorKind::TooLong, "text", message));
         }
         let step = match self {
             Self::Window { overlap } if overlap >= room => {
-                let message = format!("{overlap} tokens; a window has {room}");
+                let message = format!("{overlap} tokens, but a window has only {room}");
                 return Err(Error::argument("overlap", message));
             }
             Self::Window { overlap } => room - overlap,

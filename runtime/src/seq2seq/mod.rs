@@ -176,8 +176,7 @@ impl Seq2Seq {
     fn sources(&self, text: &str, writing: &Seq2SeqGenerateOptions) -> Result<Vec<Vec<u32>>> {
         let reads = self.model.graphs().encoder.is_some();
         if !reads && matches!(writing.overflow, OverflowMode::Window { .. }) {
-            let message =
-                "a decoder-only model continues a whole text; refuse or truncate texts that are too long";
+            let message = "a decoder-only model continues whole texts and does not support windows; use error or truncate";
             return Err(Error::unsupported("overflow", message));
         }
         let most = match reads {

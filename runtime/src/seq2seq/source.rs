@@ -35,8 +35,10 @@ pub(super) fn parts(
     }
     let overlap = match writing.overflow {
         OverflowMode::Error => {
-            let message =
-                format!("{} tokens; there is room for {most}: truncate the text, or split it", whole.len());
+            let message = format!(
+                "{} tokens, but only {most} fit: shorten it, truncate it, or split it into windows",
+                whole.len()
+            );
             return Err(Error::new(ErrorKind::TooLong, "text", message));
         }
         OverflowMode::Truncate => 0,
@@ -50,8 +52,9 @@ pub(super) fn parts(
         .collect();
     let around = whole.len().saturating_sub(spans.len());
     let Some(room) = most.checked_sub(around).filter(|&room| room > overlap) else {
-        let message =
-            format!("{around} special tokens and an overlap of {overlap} leave no room in {most} tokens");
+        let message = format!(
+            "each window has {around} special tokens and shares {overlap} with the next one, but only {most} fit"
+        );
         return Err(Error::new(ErrorKind::TooLong, "text", message));
     };
     let mut parts = Vec::new();
