@@ -1,15 +1,15 @@
 //! Conversion of C pointers and doubles to Rust values.
 
-use std::ffi::c_char;
+use std::ffi::{CStr, c_char};
 use std::mem::MaybeUninit;
 
 use crate::error::{Outcome, PendingError, SISKIN_ERROR_NULL, SISKIN_ERROR_STRUCT_SIZE, SISKIN_ERROR_UTF8};
 
-/// No struct of the header is larger, in any version.
+/// The upper bound of `struct_size`.
 const LARGEST_STRUCT: usize = 1 << 16;
 
 /// Rejects a pointer that cannot refer to `count` values. If `count` is zero, the pointer is ignored.
-pub(crate) fn room<T>(name: &str, start: *const T, count: usize) -> Outcome {
+pub(crate) fn check_pointer<T>(name: &str, start: *const T, count: usize) -> Outcome {
     if count == 0 {
         return Ok(());
     }
@@ -17,7 +17,7 @@ pub(crate) fn room<T>(name: &str, start: *const T, count: usize) -> Outcome {
         return Err(PendingError::new(
             SISKIN_ERROR_NULL,
             name,
-            format!("is {start:p}, and {count} values are to be there"),
+            format!("is {start:p}, but must point to {count} values"),
         ));
     }
     if count.checked_mul(size_of::<T>().max(1)).is_none_or(|bytes| isize::try_from(bytes).is_err()) {
@@ -31,7 +31,7 @@ pub(crate) fn room<T>(name: &str, start: *const T, count: usize) -> Outcome {
 /// # Safety
 /// The pointer is null or valid for reads of `count` values, which are not modified during `'a`.
 pub(crate) unsafe fn values<'a, T>(name: &str, start: *const T, count: usize) -> Outcome<&'a [T]> {
-    room(name, start, count)?;
+    check_pointer(name, start, count)?;
     if count == 0 {
         return Ok(&[]);
     }
@@ -39,20 +39,30 @@ pub(crate) unsafe fn values<'a, T>(name: &str, start: *const T, count: usize) ->
     Ok(unsafe { std::slice::from_raw_parts(start, count) })
 }
 
-/// Returns a UTF-8 string of `length` bytes. If `length` is zero, the pointer is ignored.
+/// The length of a text that ends at its first zero byte: `SISKIN_NUL_TERMINATED` of the header.
+const NUL_TERMINATED: usize = usize::MAX;
+
+/// Returns a UTF-8 string of `length` bytes, or up to its first zero byte if `length` is [`NUL_TERMINATED`]. If
+/// `length` is zero, the pointer is ignored.
 ///
 /// # Safety
-/// As for [`values`].
+/// As for [`values`]; with [`NUL_TERMINATED`], the bytes are valid up to and including a zero byte.
 pub(crate) unsafe fn text<'a>(name: &str, start: *const c_char, length: usize) -> Outcome<&'a str> {
-    // SAFETY: guaranteed by the caller.
-    let bytes = unsafe { values(name, start.cast::<u8>(), length) }?;
+    let bytes = if length == NUL_TERMINATED {
+        check_pointer(name, start, 1)?;
+        // SAFETY: guaranteed by the caller.
+        unsafe { CStr::from_ptr(start) }.to_bytes()
+    } else {
+        // SAFETY: guaranteed by the caller.
+        unsafe { values(name, start.cast::<u8>(), length) }?
+    };
     std::str::from_utf8(bytes).map_err(|error| PendingError::new(SISKIN_ERROR_UTF8, name, error.to_string()))
 }
 
 /// Returns a UTF-8 string, or `None` if it is empty.
 ///
 /// # Safety
-/// As for [`values`].
+/// As for [`text`].
 pub(crate) unsafe fn text_or_none(
     name: &str,
     start: *const c_char,
@@ -64,18 +74,18 @@ pub(crate) unsafe fn text_or_none(
 }
 
 /// 2⁵³: up to this value, every integer has an exact double.
-const MOST_WHOLE: f64 = 9_007_199_254_740_992.0;
+const MAX_EXACT_INTEGER: f64 = 9_007_199_254_740_992.0;
 
 /// Returns a reference to an output parameter.
 ///
 /// # Safety
 /// The pointer is null or valid for writes, with no other access during `'a`.
-pub(crate) unsafe fn place<'a, T>(name: &str, out: *mut T) -> Outcome<&'a mut MaybeUninit<T>> {
+pub(crate) unsafe fn output<'a, T>(name: &str, out: *mut T) -> Outcome<&'a mut MaybeUninit<T>> {
     if out.is_null() || !out.is_aligned() {
         return Err(PendingError::new(
             SISKIN_ERROR_NULL,
             name,
-            format!("is {out:p}; give the address of a variable"),
+            format!("is {out:p}; pass the address of a variable"),
         ));
     }
     // SAFETY: guaranteed by the caller.
@@ -95,7 +105,7 @@ impl<T: Copy> SizedOutput<T> {
     /// The pointer is null, or points to a struct whose first field is its size in bytes.
     pub(crate) unsafe fn new(name: &str, out: *mut T) -> Outcome<Self> {
         // SAFETY: guaranteed by the caller.
-        let size = unsafe { place(name, out.cast::<usize>())?.assume_init() };
+        let size = unsafe { output(name, out.cast::<usize>())?.assume_init() };
         if !(size_of::<usize>()..=LARGEST_STRUCT).contains(&size) {
             let message = format!("is {size}; set it to the size of the struct");
             return Err(PendingError::new(SISKIN_ERROR_STRUCT_SIZE, &format!("{name}.struct_size"), message));
@@ -107,30 +117,30 @@ impl<T: Copy> SizedOutput<T> {
     ///
     /// # Safety
     /// The struct is valid for writes of its size, with no other access meanwhile.
-    pub(crate) unsafe fn fill(self, value: &T) {
-        let (head, known) = (size_of::<usize>(), size_of::<T>().min(self.size));
+    pub(crate) unsafe fn write(self, value: &T) {
+        let (first, end) = (size_of::<usize>(), size_of::<T>().min(self.size));
         let from = std::ptr::from_ref(value).cast::<u8>();
         // SAFETY: guaranteed by the caller; both are at least as long as their first field.
         unsafe {
-            std::ptr::copy_nonoverlapping(from.add(head), self.out.cast::<u8>().add(head), known - head)
+            std::ptr::copy_nonoverlapping(from.add(first), self.out.cast::<u8>().add(first), end - first)
         };
     }
 }
 
 /// Converts a double to an integer.
-pub(crate) fn whole(name: &str, value: f64) -> Outcome<usize> {
-    if (0.0..=MOST_WHOLE).contains(&value) && value.fract() == 0.0 {
+pub(crate) fn integer(name: &str, value: f64) -> Outcome<usize> {
+    if (0.0..=MAX_EXACT_INTEGER).contains(&value) && value.fract() == 0.0 {
         return Ok(value as usize);
     }
-    Err(PendingError::argument(name, format!("is {value}; give a whole number from 0")))
+    Err(PendingError::argument(name, format!("is {value}; must be an integer from 0")))
 }
 
 /// Converts a double, 0 or 1, to a boolean.
-pub(crate) fn truth(name: &str, value: f64) -> Outcome<bool> {
+pub(crate) fn boolean(name: &str, value: f64) -> Outcome<bool> {
     match value {
         0.0 => Ok(false),
         1.0 => Ok(true),
-        _ => Err(PendingError::argument(name, format!("is {value}; give 0 or 1"))),
+        _ => Err(PendingError::argument(name, format!("is {value}; must be 0 or 1"))),
     }
 }
 
@@ -140,25 +150,45 @@ mod tests {
 
     #[repr(C)]
     #[derive(Clone, Copy)]
-    struct Two {
+    struct Example {
         struct_size: usize,
         a: u32,
         b: u32,
     }
 
     #[test]
-    fn a_struct_is_filled_as_far_as_both_know_it() {
-        let known = Two { struct_size: 0, a: 1, b: 2 };
-        for (size, wanted) in [(size_of::<Two>(), (1, 2)), (12, (1, 9)), (8, (9, 9)), (4096, (1, 2))] {
-            let mut out = Two { struct_size: size, a: 9, b: 9 };
-            // SAFETY: no more is written than the size of `known`.
-            unsafe { SizedOutput::new("out", &raw mut out).ok().unwrap().fill(&known) };
-            assert_eq!((out.struct_size, (out.a, out.b)), (size, wanted));
+    fn fields_beyond_the_size_of_the_caller_are_not_written() {
+        let value = Example { struct_size: 0, a: 1, b: 2 };
+        for (size, expected) in [(size_of::<Example>(), (1, 2)), (12, (1, 9)), (8, (9, 9)), (4096, (1, 2))] {
+            let mut out = Example { struct_size: size, a: 9, b: 9 };
+            // SAFETY: no more is written than the size of `value`.
+            unsafe { SizedOutput::new("out", &raw mut out).ok().unwrap().write(&value) };
+            assert_eq!((out.struct_size, (out.a, out.b)), (size, expected));
         }
         for size in [0, 7, usize::MAX] {
-            let mut out = Two { struct_size: size, a: 9, b: 9 };
+            let mut out = Example { struct_size: size, a: 9, b: 9 };
             // SAFETY: the struct is valid.
             assert!(unsafe { SizedOutput::new("out", &raw mut out) }.is_err());
+        }
+    }
+
+    #[test]
+    fn a_text_may_end_at_a_zero_byte() {
+        let code = |outcome: Outcome<&str>| crate::error::into_object(outcome.err().unwrap());
+        // SAFETY: the bytes are valid up to a zero byte.
+        unsafe {
+            assert_eq!(text("t", c"a\u{e9}".as_ptr(), NUL_TERMINATED).ok(), Some("a\u{e9}"));
+            assert_eq!(text("t", b"ab\0cd\0".as_ptr().cast(), NUL_TERMINATED).ok(), Some("ab"));
+            assert_eq!(text_or_none("t", c"".as_ptr(), NUL_TERMINATED).ok(), Some(None));
+            for (start, expected) in
+                [(std::ptr::null(), SISKIN_ERROR_NULL), (c"\xff".as_ptr(), SISKIN_ERROR_UTF8)]
+            {
+                let error = code(text("t", start, NUL_TERMINATED));
+                assert_eq!(crate::error::siskin_error_code(error), expected);
+                crate::error::siskin_error_free(error);
+            }
+            // Only texts may end at a zero byte.
+            assert!(values("v", c"a".as_ptr(), NUL_TERMINATED).is_err());
         }
     }
 
@@ -169,7 +199,7 @@ mod tests {
             assert_eq!(text("t", std::ptr::null(), 0).ok(), Some(""));
             assert!(text("t", std::ptr::null(), 1).is_err());
             assert!(text("t", b"\xff".as_ptr().cast(), 1).is_err());
-            assert!(text("t", c"a".as_ptr(), usize::MAX).is_err());
+            assert!(text("t", c"a".as_ptr(), usize::MAX - 1).is_err());
         }
     }
 }

@@ -1,27 +1,27 @@
-//! Pointers owned by the host, with the function that releases them.
+//! Pointers of the host, with the functions that release them.
 
 use std::ffi::c_void;
 
-use crate::guard::calling_back;
+use crate::guard::in_callback;
 
-/// Releases `user`. Called exactly once, from any thread; it must not call the library. May be null.
-pub type siskin_release = Option<unsafe extern "C" fn(user: *mut c_void)>;
+/// Releases `user`. It is called exactly once, from any thread, and must not call the library. May be null.
+pub type siskin_release_function = Option<unsafe extern "C" fn(user: *mut c_void)>;
 
-/// A pointer owned by the host. Dropping it calls the host's release function.
-pub(crate) struct Foreign {
+/// A pointer of the host. Dropping it calls its release function.
+pub(crate) struct HostPointer {
     user: *mut c_void,
-    release: siskin_release,
+    release: siskin_release_function,
 }
 
 // SAFETY: the header states that the `user` pointer of a callback or buffer is used and released from any thread.
-unsafe impl Send for Foreign {}
+unsafe impl Send for HostPointer {}
 // SAFETY: as above; the library itself never dereferences the pointer.
-unsafe impl Sync for Foreign {}
+unsafe impl Sync for HostPointer {}
 
-impl Foreign {
+impl HostPointer {
     /// # Safety
     /// `release` may be called once with `user`.
-    pub(crate) unsafe fn new(user: *mut c_void, release: siskin_release) -> Self {
+    pub(crate) unsafe fn new(user: *mut c_void, release: siskin_release_function) -> Self {
         Self { user, release }
     }
 
@@ -30,11 +30,11 @@ impl Foreign {
     }
 }
 
-impl Drop for Foreign {
+impl Drop for HostPointer {
     fn drop(&mut self) {
         if let Some(release) = self.release {
             // SAFETY: guaranteed by the caller of `new`.
-            calling_back(|| unsafe { release(self.user) });
+            in_callback(|| unsafe { release(self.user) });
         }
     }
 }

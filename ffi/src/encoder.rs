@@ -1,27 +1,28 @@
-//! Encoders: embeddings, classes, scores, labels and answers for batches of texts.
+//! Encoders: embeddings and predictions for batches of texts.
 
 use std::ffi::c_char;
 
 use siskin::encoder::{EmbedOptions, OverflowMode, Pooling};
 use siskin::{Encoder, EncoderOptions};
 
-use crate::arguments::{SizedOutput, place, text};
+use crate::arguments::{SizedOutput, output, text};
+use crate::cancel_handle::{RunControl, cancel, cancel_handle_of, siskin_cancel_handle};
 use crate::error::{Outcome, PendingError, siskin_error};
-use crate::guard::{self, Handle, looking};
+use crate::guard::{self, Handle, borrow};
 use crate::model::siskin_model;
-use crate::predictions::{OwnedMatch, siskin_found};
-use crate::session_options::cache_type;
-use crate::stop::{Remote, siskin_stop, stop_now, stop_of};
-use crate::strings::siskin_texts;
+use crate::predictions::{OwnedPrediction, siskin_prediction};
+use crate::session_options::{kv_cache_type, siskin_kv_cache_type};
+use crate::strings::siskin_strings;
 
-/// Encodes whole texts. One call at a time may use it, from any thread. Freed with `siskin_encoder_free`.
+/// Computes embeddings and predictions for whole texts. One call at a time may use it, from any thread. Freed with
+/// `siskin_encoder_free`.
 pub struct siskin_encoder {
     _opaque: [u8; 0],
 }
 
 impl Handle for siskin_encoder {
     type Inner = EncoderState;
-    type Remote = Remote;
+    type Control = RunControl;
     const MAGIC: [u8; 8] = *b"SISKenco";
     const NAME: &'static str = "encoder";
 }
@@ -30,44 +31,47 @@ impl Handle for siskin_encoder {
 pub(crate) struct EncoderState {
     encoder: Encoder,
     embed: EmbedOptions,
-    long: OverflowMode,
-    vectors: Vec<Vec<f32>>,
-    found: Vec<Vec<OwnedMatch>>,
+    overflow: OverflowMode,
+    embeddings: Vec<Vec<f32>>,
+    predictions: Vec<Vec<OwnedPrediction>>,
 }
 
-/// The model's own pooling.
-pub const SISKIN_POOLING_AUTO: u32 = 0;
+/// How the hidden states of a text are pooled to its embedding.
+pub type siskin_pooling = u32;
+/// The default of the model.
+pub const SISKIN_POOLING_AUTO: siskin_pooling = 0;
 /// The mean over all tokens.
-pub const SISKIN_POOLING_MEAN: u32 = 1;
+pub const SISKIN_POOLING_MEAN: siskin_pooling = 1;
 /// The first token (CLS).
-pub const SISKIN_POOLING_FIRST: u32 = 2;
+pub const SISKIN_POOLING_FIRST: siskin_pooling = 2;
 /// The last token.
-pub const SISKIN_POOLING_LAST: u32 = 3;
-/// The maximum of each column.
-pub const SISKIN_POOLING_MAX: u32 = 4;
+pub const SISKIN_POOLING_LAST: siskin_pooling = 3;
+/// The maximum of each dimension.
+pub const SISKIN_POOLING_MAX: siskin_pooling = 4;
 /// The mean, weighted by position: 1, 2, 3, …
-pub const SISKIN_POOLING_WEIGHTED: u32 = 5;
+pub const SISKIN_POOLING_WEIGHTED: siskin_pooling = 5;
 
-/// A text with too many tokens is rejected.
-pub const SISKIN_LONG_REFUSE: u32 = 0;
-/// A text is truncated to the model's maximum length.
-pub const SISKIN_LONG_CUT: u32 = 1;
-/// A text is split into overlapping windows.
-pub const SISKIN_LONG_PARTS: u32 = 2;
+/// What happens to texts that are longer than the model accepts.
+pub type siskin_overflow_mode = u32;
+/// The call returns `SISKIN_ERROR_TOO_LONG`.
+pub const SISKIN_OVERFLOW_ERROR: siskin_overflow_mode = 0;
+/// They are truncated.
+pub const SISKIN_OVERFLOW_TRUNCATE: siskin_overflow_mode = 1;
+/// They are split into overlapping windows. Not supported by calls that need one result for each text.
+pub const SISKIN_OVERFLOW_WINDOW: siskin_overflow_mode = 2;
 
-/// Converts a `SISKIN_LONG_…` constant.
-pub(crate) fn long(long: u32, overlap: usize) -> Outcome<OverflowMode> {
-    match long {
-        SISKIN_LONG_REFUSE => Ok(OverflowMode::Error),
-        SISKIN_LONG_CUT => Ok(OverflowMode::Truncate),
-        SISKIN_LONG_PARTS => Ok(OverflowMode::Window { overlap }),
-        other => Err(PendingError::argument("long", format!("{other} is not one of SISKIN_LONG_…"))),
+/// Converts an overflow mode.
+pub(crate) fn overflow_mode(mode: siskin_overflow_mode, overlap: usize) -> Outcome<OverflowMode> {
+    match mode {
+        SISKIN_OVERFLOW_ERROR => Ok(OverflowMode::Error),
+        SISKIN_OVERFLOW_TRUNCATE => Ok(OverflowMode::Truncate),
+        SISKIN_OVERFLOW_WINDOW => Ok(OverflowMode::Window { overlap }),
+        other => Err(PendingError::argument("mode", format!("{other} is not a siskin_overflow_mode"))),
     }
 }
 
-/// Creates an encoder. `head` enables the model's head: required for classes, labels, scores and answers, not allowed
-/// for embeddings. `batch` is the maximum number of tokens of one forward pass, 0: 512; `cache` is one of
-/// `SISKIN_CACHE_TYPE_…`.
+/// Creates an encoder. `use_classifier` adds the head of the model: predictions need it, embeddings must not have it.
+/// `batch_tokens` is the maximum number of tokens of a forward pass; 0: 512.
 ///
 /// Threads: any.
 ///
@@ -77,50 +81,52 @@ pub(crate) fn long(long: u32, overlap: usize) -> Outcome<OverflowMode> {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_encoder_new(
     model: *const siskin_model,
-    head: bool,
-    batch: usize,
-    cache: u32,
+    use_classifier: bool,
+    batch_tokens: usize,
+    kv_cache_type: siskin_kv_cache_type,
     out: *mut *mut siskin_encoder,
 ) -> *mut siskin_error {
     // SAFETY: guaranteed by the caller.
     unsafe {
-        guard::made(out, || {
-            let usual = EncoderOptions::default();
-            let batch = if batch == 0 { usual.batch } else { batch };
-            let options = EncoderOptions { head, batch, cache: cache_type(cache)?, ..usual };
-            looking(model, |model| {
+        guard::create(out, || {
+            let defaults = EncoderOptions::default();
+            let batch = if batch_tokens == 0 { defaults.batch } else { batch_tokens };
+            let cache = self::kv_cache_type(kv_cache_type)?;
+            let options = EncoderOptions { head: use_classifier, batch, cache, ..defaults };
+            borrow(model, |model| {
                 let encoder = model.encoder(options)?;
-                let remote = Remote::new(encoder.cancel_handle());
-                let (embed, long) = (EmbedOptions::of(model)?, OverflowMode::Error);
-                Ok((EncoderState { encoder, embed, long, vectors: Vec::new(), found: Vec::new() }, remote))
+                let control = RunControl::new(encoder.cancel_handle());
+                let (embed, overflow) = (EmbedOptions::of(model)?, OverflowMode::Error);
+                let (embeddings, predictions) = (Vec::new(), Vec::new());
+                Ok((EncoderState { encoder, embed, overflow, embeddings, predictions }, control))
             })
         })
     }
 }
 
-/// Sets how texts with more tokens than the model's maximum are handled: `SISKIN_LONG_…`; windows overlap by `overlap`
-/// tokens.
+/// Sets what happens to texts that are longer than the model accepts. Windows overlap by `overlap` tokens; other modes
+/// ignore `overlap`. Default: `SISKIN_OVERFLOW_ERROR`.
 ///
 /// # Safety
 /// Pointers are valid.
 #[must_use]
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn siskin_encoder_set_long(
+pub unsafe extern "C" fn siskin_encoder_set_overflow(
     encoder: *mut siskin_encoder,
-    long: u32,
+    mode: siskin_overflow_mode,
     overlap: usize,
 ) -> *mut siskin_error {
     // SAFETY: guaranteed by the caller.
     unsafe {
-        guard::alone(encoder, |state, _| {
-            state.long = self::long(long, overlap)?;
+        guard::exclusive(encoder, |state, _| {
+            state.overflow = overflow_mode(mode, overlap)?;
             Ok(())
         })
     }
 }
 
-/// Sets how hidden states are pooled to one vector: `SISKIN_POOLING_…`; whether it is normalized to unit length; and
-/// how many of its dimensions are kept, for Matryoshka models, 0: all.
+/// Sets how embeddings are computed: the pooling, whether they are normalized to unit length, and for Matryoshka models
+/// the number of dimensions that are kept, 0: all.
 ///
 /// # Safety
 /// Pointers are valid.
@@ -128,13 +134,13 @@ pub unsafe extern "C" fn siskin_encoder_set_long(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_encoder_set_pooling(
     encoder: *mut siskin_encoder,
-    pooling: u32,
+    pooling: siskin_pooling,
     normalize: bool,
-    columns: usize,
+    dimensions: usize,
 ) -> *mut siskin_error {
     // SAFETY: guaranteed by the caller.
     unsafe {
-        guard::alone(encoder, |state, _| {
+        guard::exclusive(encoder, |state, _| {
             let pooling = match pooling {
                 SISKIN_POOLING_AUTO => EmbedOptions::of(state.encoder.model())?.pooling,
                 SISKIN_POOLING_MEAN => Pooling::Mean,
@@ -145,11 +151,11 @@ pub unsafe extern "C" fn siskin_encoder_set_pooling(
                 other => {
                     return Err(PendingError::argument(
                         "pooling",
-                        format!("{other} is not one of SISKIN_POOLING_…"),
+                        format!("{other} is not a siskin_pooling"),
                     ));
                 }
             };
-            state.embed = EmbedOptions { pooling, normalize, columns, ..state.embed };
+            state.embed = EmbedOptions { pooling, normalize, columns: dimensions, ..state.embed };
             Ok(())
         })
     }
@@ -158,22 +164,22 @@ pub unsafe extern "C" fn siskin_encoder_set_pooling(
 /// Runs `work` with an encoder and a batch of texts.
 ///
 /// # Safety
-/// As for every function of the header.
+/// As for every exported function.
 unsafe fn with_texts(
     encoder: *mut siskin_encoder,
-    texts: *const siskin_texts,
+    texts: *const siskin_strings,
     work: impl FnOnce(&mut EncoderState, &[String]) -> Outcome,
 ) -> *mut siskin_error {
     // SAFETY: guaranteed by the caller.
     unsafe {
-        guard::alone(encoder, |state, remote| {
-            remote.check()?;
-            looking(texts, |texts| work(state, texts))
+        guard::exclusive(encoder, |state, control| {
+            control.check()?;
+            borrow(texts, |texts| work(state, texts))
         })
     }
 }
 
-/// Computes the embedding of each text; read the results with `siskin_encoder_vector`.
+/// Computes the embedding of each text. `siskin_encoder_embedding` returns the results.
 ///
 /// # Safety
 /// Pointers are valid.
@@ -181,26 +187,26 @@ unsafe fn with_texts(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_encoder_embed(
     encoder: *mut siskin_encoder,
-    texts: *const siskin_texts,
+    texts: *const siskin_strings,
 ) -> *mut siskin_error {
     // SAFETY: guaranteed by the caller.
     unsafe {
         with_texts(encoder, texts, |state, texts| {
-            let options = EmbedOptions { overflow: state.long, ..state.embed };
-            state.vectors = state.encoder.embed(texts, &options)?;
-            state.found.clear();
+            let options = EmbedOptions { overflow: state.overflow, ..state.embed };
+            state.embeddings = state.encoder.embed(texts, &options)?;
+            state.predictions.clear();
             Ok(())
         })
     }
 }
 
-/// Returns the embedding of text `index`, valid until the next call that changes the encoder.
+/// Returns the embedding of text `index`. It is valid until the next call that modifies the encoder.
 ///
 /// # Safety
 /// Pointers are valid.
 #[must_use]
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn siskin_encoder_vector(
+pub unsafe extern "C" fn siskin_encoder_embedding(
     encoder: *const siskin_encoder,
     index: usize,
     values: *mut *const f32,
@@ -209,11 +215,14 @@ pub unsafe extern "C" fn siskin_encoder_vector(
     // SAFETY: guaranteed by the caller.
     unsafe {
         guard::shared(encoder, |state| {
-            let (values, count) = (place("values", values)?, place("count", count)?);
+            let (values, count) = (output("values", values)?, output("count", count)?);
             let none = || {
-                PendingError::argument("index", format!("there is no vector {index}; embed the texts first"))
+                PendingError::argument(
+                    "index",
+                    format!("there is no embedding {index}; embed the texts first"),
+                )
             };
-            let vector = state.vectors.get(index).ok_or_else(none)?;
+            let vector = state.embeddings.get(index).ok_or_else(none)?;
             values.write(vector.as_ptr());
             count.write(vector.len());
             Ok(())
@@ -221,7 +230,7 @@ pub unsafe extern "C" fn siskin_encoder_vector(
     }
 }
 
-/// Classifies each text, with the most probable class first; read the results with `siskin_encoder_found`.
+/// Classifies each text. `siskin_encoder_prediction` returns its classes, most probable first.
 ///
 /// # Safety
 /// Pointers are valid.
@@ -229,17 +238,17 @@ pub unsafe extern "C" fn siskin_encoder_vector(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_encoder_classify(
     encoder: *mut siskin_encoder,
-    texts: *const siskin_texts,
+    texts: *const siskin_strings,
 ) -> *mut siskin_error {
     // SAFETY: guaranteed by the caller.
     unsafe {
         with_texts(encoder, texts, |state, texts| {
-            let classes = state.encoder.classify(texts, state.long)?;
+            let classes = state.encoder.classify(texts, state.overflow)?;
             state.keep(classes.into_iter().map(|all| {
-                all.into_iter().map(|class| OwnedMatch {
+                all.into_iter().map(|class| OwnedPrediction {
                     text: class.label,
                     score: class.probability,
-                    ..OwnedMatch::default()
+                    ..OwnedPrediction::default()
                 })
             }));
             Ok(())
@@ -247,9 +256,8 @@ pub unsafe extern "C" fn siskin_encoder_classify(
     }
 }
 
-/// Scores the relevance of each text to a query with a cross-encoder: only the order is meaningful.
-/// `siskin_encoder_found` returns the scores, in the order of the texts. A text that is too long is rejected, or
-/// truncated if `siskin_encoder_set_long` says so; pairs cannot be scored in windows.
+/// Scores the relevance of each text for a query with a cross-encoder. `siskin_encoder_prediction` returns the scores,
+/// in the order of the texts; only their order is meaningful. `SISKIN_OVERFLOW_WINDOW` is not supported.
 ///
 /// # Safety
 /// Pointers are valid.
@@ -257,21 +265,23 @@ pub unsafe extern "C" fn siskin_encoder_classify(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_encoder_rerank(
     encoder: *mut siskin_encoder,
-    question: *const c_char,
-    length: usize,
-    texts: *const siskin_texts,
+    query: *const c_char,
+    query_length: usize,
+    texts: *const siskin_strings,
 ) -> *mut siskin_error {
     // SAFETY: guaranteed by the caller.
     unsafe {
         with_texts(encoder, texts, |state, texts| {
-            let scores = state.encoder.rerank(text("question", question, length)?, texts, state.long)?;
-            state.keep(scores.into_iter().map(|score| [OwnedMatch { score, ..OwnedMatch::default() }]));
+            let scores = state.encoder.rerank(text("query", query, query_length)?, texts, state.overflow)?;
+            state.keep(
+                scores.into_iter().map(|score| [OwnedPrediction { score, ..OwnedPrediction::default() }]),
+            );
             Ok(())
         })
     }
 }
 
-/// Finds the labeled spans of each text, such as named entities; read the results with `siskin_encoder_found`.
+/// Finds the labeled spans of each text, such as named entities. `siskin_encoder_prediction` returns the spans.
 ///
 /// # Safety
 /// Pointers are valid.
@@ -279,18 +289,18 @@ pub unsafe extern "C" fn siskin_encoder_rerank(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_encoder_tag(
     encoder: *mut siskin_encoder,
-    texts: *const siskin_texts,
+    texts: *const siskin_strings,
 ) -> *mut siskin_error {
     // SAFETY: guaranteed by the caller.
     unsafe {
         with_texts(encoder, texts, |state, texts| {
-            let entities = state.encoder.tag(texts, state.long)?;
+            let entities = state.encoder.tag(texts, state.overflow)?;
             state.keep(entities.into_iter().map(|all| {
-                all.into_iter().map(|run| OwnedMatch {
-                    text: run.label,
-                    score: run.probability,
-                    span: (run.start, run.end),
-                    ..OwnedMatch::default()
+                all.into_iter().map(|entity| OwnedPrediction {
+                    text: entity.label,
+                    score: entity.probability,
+                    span: (entity.start, entity.end),
+                    ..OwnedPrediction::default()
                 })
             }));
             Ok(())
@@ -298,8 +308,8 @@ pub unsafe extern "C" fn siskin_encoder_tag(
     }
 }
 
-/// Finds the most probable span of each text that answers a question (extractive question answering); read the results
-/// with `siskin_encoder_found`.
+/// Finds the most probable answer to a question in each text: extractive question answering.
+/// `siskin_encoder_prediction` returns the spans.
 ///
 /// # Safety
 /// Pointers are valid.
@@ -308,24 +318,22 @@ pub unsafe extern "C" fn siskin_encoder_tag(
 pub unsafe extern "C" fn siskin_encoder_answer(
     encoder: *mut siskin_encoder,
     question: *const c_char,
-    length: usize,
-    texts: *const siskin_texts,
+    question_length: usize,
+    texts: *const siskin_strings,
 ) -> *mut siskin_error {
     // SAFETY: guaranteed by the caller.
     unsafe {
         with_texts(encoder, texts, |state, texts| {
-            let question = text("question", question, length)?;
+            let question = text("question", question, question_length)?;
             let mut answers = Vec::with_capacity(texts.len());
             for (index, text) in texts.iter().enumerate() {
-                let answer = state.encoder.answer(question, text, state.long);
+                let answer = state.encoder.answer(question, text, state.overflow);
                 let answer = answer.map_err(|error| error.within(&format!("text {index}")))?;
-                let words = text.get(answer.start..answer.end).unwrap_or_default().to_owned();
-                let span = (answer.start, answer.end);
-                answers.push([OwnedMatch {
-                    text: words,
+                answers.push([OwnedPrediction {
+                    text: text.get(answer.start..answer.end).unwrap_or_default().to_owned(),
                     score: answer.probability,
-                    span,
-                    ..OwnedMatch::default()
+                    span: (answer.start, answer.end),
+                    ..OwnedPrediction::default()
                 }]);
             }
             state.keep(answers.into_iter());
@@ -334,9 +342,8 @@ pub unsafe extern "C" fn siskin_encoder_answer(
     }
 }
 
-/// Predicts the `count` most probable tokens for each mask token of a text. Read the results with
-/// `siskin_encoder_found`, whose text index is the index of the mask; `siskin_encoder_found_places` returns the number
-/// of masks.
+/// Predicts the `count` most probable tokens for each mask token of a text. `siskin_encoder_prediction` returns the
+/// tokens; its `index` is that of the mask, and `siskin_encoder_result_count` returns the number of masks.
 ///
 /// # Safety
 /// Pointers are valid.
@@ -350,15 +357,15 @@ pub unsafe extern "C" fn siskin_encoder_fill_mask(
 ) -> *mut siskin_error {
     // SAFETY: guaranteed by the caller.
     unsafe {
-        guard::alone(encoder, |state, remote| {
-            remote.check()?;
-            let places = state.encoder.fill_mask(self::text("text", text, length)?, count)?;
-            state.keep(places.into_iter().map(|all| {
-                all.into_iter().map(|filling| OwnedMatch {
-                    text: filling.text,
-                    score: filling.probability,
-                    token: Some(filling.id),
-                    ..OwnedMatch::default()
+        guard::exclusive(encoder, |state, control| {
+            control.check()?;
+            let masks = state.encoder.fill_mask(self::text("text", text, length)?, count)?;
+            state.keep(masks.into_iter().map(|all| {
+                all.into_iter().map(|token| OwnedPrediction {
+                    text: token.text,
+                    score: token.probability,
+                    token: Some(token.id),
+                    ..OwnedPrediction::default()
                 })
             }));
             Ok(())
@@ -367,39 +374,39 @@ pub unsafe extern "C" fn siskin_encoder_fill_mask(
 }
 
 impl EncoderState {
-    fn keep(&mut self, found: impl Iterator<Item = impl IntoIterator<Item = OwnedMatch>>) {
-        self.vectors.clear();
-        self.found = found.map(|all| all.into_iter().collect()).collect();
+    fn keep(&mut self, predictions: impl Iterator<Item = impl IntoIterator<Item = OwnedPrediction>>) {
+        self.embeddings.clear();
+        self.predictions = predictions.map(|all| all.into_iter().collect()).collect();
     }
 }
 
-/// Returns the number of texts that the last call has results for; after `siskin_encoder_fill_mask`, the number of
-/// masks in the text. 0 after `siskin_encoder_embed`.
+/// Returns the number of results of the last call: one for each text, or after `siskin_encoder_fill_mask` one for each
+/// mask; 0 after `siskin_encoder_embed`.
 ///
 /// # Safety
 /// Pointers are valid.
 #[must_use]
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn siskin_encoder_found_places(
+pub unsafe extern "C" fn siskin_encoder_result_count(
     encoder: *const siskin_encoder,
     count: *mut usize,
 ) -> *mut siskin_error {
     // SAFETY: guaranteed by the caller.
     unsafe {
         guard::shared(encoder, |state| {
-            place("count", count)?.write(state.found.len());
+            output("count", count)?.write(state.predictions.len());
             Ok(())
         })
     }
 }
 
-/// Returns the number of results for text `index`.
+/// Returns the number of predictions of result `index`.
 ///
 /// # Safety
 /// Pointers are valid.
 #[must_use]
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn siskin_encoder_found_count(
+pub unsafe extern "C" fn siskin_encoder_prediction_count(
     encoder: *const siskin_encoder,
     index: usize,
     count: *mut usize,
@@ -407,41 +414,40 @@ pub unsafe extern "C" fn siskin_encoder_found_count(
     // SAFETY: guaranteed by the caller.
     unsafe {
         guard::shared(encoder, |state| {
-            let count = place("count", count)?;
-            let none = || PendingError::argument("index", format!("text {index} is out of range"));
-            count.write(state.found.get(index).ok_or_else(none)?.len());
+            let count = output("count", count)?;
+            let none = || PendingError::argument("index", format!("there is no result {index}"));
+            count.write(state.predictions.get(index).ok_or_else(none)?.len());
             Ok(())
         })
     }
 }
 
-/// Returns result `rank` of text `index`. Its text is valid until the next call that changes the encoder.
+/// Returns prediction `rank` of result `index`, best first; labeled spans are in the order of the text. The text of
+/// the prediction is valid until the next call that modifies the encoder.
 ///
 /// # Safety
 /// Pointers are valid.
 #[must_use]
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn siskin_encoder_found(
+pub unsafe extern "C" fn siskin_encoder_prediction(
     encoder: *const siskin_encoder,
     index: usize,
     rank: usize,
-    out: *mut siskin_found,
+    out: *mut siskin_prediction,
 ) -> *mut siskin_error {
     // SAFETY: guaranteed by the caller.
     unsafe {
         guard::shared(encoder, |state| {
-            let frame = SizedOutput::new("out", out)?;
-            let none = || {
-                PendingError::argument("rank", format!("nothing of rank {rank} was found for text {index}"))
-            };
-            let found = state.found.get(index).and_then(|all| all.get(rank)).ok_or_else(none)?;
-            frame.fill(&found.view());
+            let result = SizedOutput::new("out", out)?;
+            let none = || PendingError::argument("rank", format!("result {index} has no prediction {rank}"));
+            let prediction = state.predictions.get(index).and_then(|all| all.get(rank)).ok_or_else(none)?;
+            result.write(&prediction.view());
             Ok(())
         })
     }
 }
 
-/// Stops the running call, or the next one, within milliseconds: it returns `SISKIN_ERROR_CANCELLED`.
+/// Cancels the running call, or the next one: it returns `SISKIN_ERROR_CANCELLED` within milliseconds.
 ///
 /// Threads: any, at any time during the encoder's lifetime.
 ///
@@ -449,12 +455,12 @@ pub unsafe extern "C" fn siskin_encoder_found(
 /// Pointers are valid.
 #[must_use]
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn siskin_encoder_stop(encoder: *const siskin_encoder) -> *mut siskin_error {
+pub unsafe extern "C" fn siskin_encoder_cancel(encoder: *const siskin_encoder) -> *mut siskin_error {
     // SAFETY: guaranteed by the caller.
-    unsafe { stop_now(encoder) }
+    unsafe { cancel(encoder) }
 }
 
-/// Creates a handle that stops the encoder and may outlive it.
+/// Creates a handle that cancels calls of the encoder and may outlive it.
 ///
 /// Threads: any, at any time during the encoder's lifetime.
 ///
@@ -462,15 +468,15 @@ pub unsafe extern "C" fn siskin_encoder_stop(encoder: *const siskin_encoder) -> 
 /// Pointers are valid.
 #[must_use]
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn siskin_encoder_stopper(
+pub unsafe extern "C" fn siskin_encoder_cancel_handle(
     encoder: *const siskin_encoder,
-    out: *mut *mut siskin_stop,
+    out: *mut *mut siskin_cancel_handle,
 ) -> *mut siskin_error {
     // SAFETY: guaranteed by the caller.
-    unsafe { stop_of(encoder, out) }
+    unsafe { cancel_handle_of(encoder, out) }
 }
 
-/// Frees an encoder. Null is ignored. An encoder that a call is using is not freed.
+/// Frees an encoder. Null is ignored. An encoder that another call is using is not freed.
 ///
 /// # Safety
 /// Pointers are valid, and the handle is not used afterwards.

@@ -1,4 +1,4 @@
-//! Errors as objects: a stable number, a message and a location.
+//! Error objects: a stable code, a message and a place.
 
 use std::any::Any;
 use std::borrow::Cow;
@@ -6,90 +6,111 @@ use std::ffi::c_char;
 
 use siskin::ErrorKind;
 
+/// What kind of error occurred. Codes are stable: 100 to 199 loading, 200 to 299 arguments, 300 to 399 state, 400 to
+/// 499 memory.
+pub type siskin_error_kind = u32;
 /// A file or folder could not be read or written.
-pub const SISKIN_ERROR_IO: i32 = 100;
+pub const SISKIN_ERROR_IO: siskin_error_kind = 100;
 /// The data is not in the format that it claims to be in.
-pub const SISKIN_ERROR_CORRUPT: i32 = 101;
-/// The format or the request is valid, but unsupported by this version or this model.
-pub const SISKIN_ERROR_UNSUPPORTED: i32 = 102;
-/// The file's major version is unknown.
-pub const SISKIN_ERROR_VERSION: i32 = 103;
+pub const SISKIN_ERROR_CORRUPT: siskin_error_kind = 101;
+/// The format or the request is valid, but this version or this model does not support it.
+pub const SISKIN_ERROR_UNSUPPORTED: siskin_error_kind = 102;
+/// The major version of the file is unknown.
+pub const SISKIN_ERROR_VERSION: siskin_error_kind = 103;
 /// The file lacks something that the model needs.
-pub const SISKIN_ERROR_MISSING: i32 = 104;
+pub const SISKIN_ERROR_MISSING: siskin_error_kind = 104;
 /// A tensor has a shape or type that the architecture does not allow.
-pub const SISKIN_ERROR_SHAPE: i32 = 105;
-/// A hash mismatch: the file was modified or damaged.
-pub const SISKIN_ERROR_INTEGRITY: i32 = 106;
+pub const SISKIN_ERROR_SHAPE: siskin_error_kind = 105;
+/// A hash does not match: the file was modified or damaged.
+pub const SISKIN_ERROR_INTEGRITY: siskin_error_kind = 106;
 /// A value is out of range or contradicts another.
-pub const SISKIN_ERROR_ARGUMENT: i32 = 200;
+pub const SISKIN_ERROR_ARGUMENT: siskin_error_kind = 200;
 /// The text or tokens are longer than the context.
-pub const SISKIN_ERROR_TOO_LONG: i32 = 201;
+pub const SISKIN_ERROR_TOO_LONG: siskin_error_kind = 201;
 /// The chat template failed or rejected the messages.
-pub const SISKIN_ERROR_TEMPLATE: i32 = 202;
+pub const SISKIN_ERROR_TEMPLATE: siskin_error_kind = 202;
 /// A pointer is null or misaligned.
-pub const SISKIN_ERROR_NULL: i32 = 210;
+pub const SISKIN_ERROR_NULL: siskin_error_kind = 210;
 /// A handle is of another type.
-pub const SISKIN_ERROR_HANDLE: i32 = 211;
+pub const SISKIN_ERROR_HANDLE: siskin_error_kind = 211;
 /// A text is not UTF-8.
-pub const SISKIN_ERROR_UTF8: i32 = 212;
+pub const SISKIN_ERROR_UTF8: siskin_error_kind = 212;
 /// A struct's `struct_size` was not set to its size.
-pub const SISKIN_ERROR_STRUCT_SIZE: i32 = 213;
-/// The handle is in a state that does not allow the call.
-pub const SISKIN_ERROR_STATE: i32 = 300;
-/// The call was cancelled. It can be made again.
-pub const SISKIN_ERROR_CANCELLED: i32 = 301;
+pub const SISKIN_ERROR_STRUCT_SIZE: siskin_error_kind = 213;
+/// The state of the handle does not allow the call.
+pub const SISKIN_ERROR_STATE: siskin_error_kind = 300;
+/// The call was cancelled, and can be repeated. The error is static: it need not be freed.
+pub const SISKIN_ERROR_CANCELLED: siskin_error_kind = 301;
 /// The model produced NaN or infinity.
-pub const SISKIN_ERROR_NUMERIC: i32 = 302;
-/// Another call is using the handle, or the call came from a callback.
-pub const SISKIN_ERROR_BUSY: i32 = 310;
-/// An earlier call panicked inside the handle: free it.
-pub const SISKIN_ERROR_POISONED: i32 = 311;
-/// The session is suspended: resume it first.
-pub const SISKIN_ERROR_SUSPENDED: i32 = 312;
-/// A memory limit does not allow the request.
-pub const SISKIN_ERROR_MEMORY: i32 = 400;
-/// There was not enough memory to allocate an error.
-pub const SISKIN_ERROR_OUT_OF_MEMORY: i32 = 401;
-/// An internal error of the library: please report it.
-pub const SISKIN_ERROR_PANIC: i32 = 999;
+pub const SISKIN_ERROR_NUMERIC: siskin_error_kind = 302;
+/// Another call is using the handle, or the call came from a callback. The error is static: it need not be freed.
+pub const SISKIN_ERROR_BUSY: siskin_error_kind = 310;
+/// An earlier call on the handle panicked: it can only be freed.
+pub const SISKIN_ERROR_POISONED: siskin_error_kind = 311;
+/// The session is paused: resume it first.
+pub const SISKIN_ERROR_PAUSED: siskin_error_kind = 312;
+/// The request exceeds a memory limit.
+pub const SISKIN_ERROR_MEMORY: siskin_error_kind = 400;
+/// Out of memory: even the error could not be allocated. The error is static: it need not be freed.
+pub const SISKIN_ERROR_OUT_OF_MEMORY: siskin_error_kind = 401;
+/// Internal error: please report it.
+pub const SISKIN_ERROR_PANIC: siskin_error_kind = 999;
 
-/// An error. Freed by its receiver with `siskin_error_free`. Any threads may read it at the same time.
+/// An error. The caller frees it with `siskin_error_free`. Any number of threads may read it concurrently.
 pub struct siskin_error {
     _opaque: [u8; 0],
 }
 
-/// The contents of a [`siskin_error`]. As with handles, its first field is a magic word.
+/// The contents of a [`siskin_error`]. Like a handle, it begins with a magic number.
 #[repr(C)]
 struct ErrorObject {
     magic: [u8; 8],
-    code: i32,
-    /// Both are NUL-terminated.
+    code: siskin_error_kind,
+    /// NUL-terminated, as is `place`.
     message: Cow<'static, [u8]>,
     place: Cow<'static, [u8]>,
 }
 
 const MAGIC: [u8; 8] = *b"SISKerro";
 
-static OUT_OF_MEMORY: ErrorObject = ErrorObject {
-    magic: MAGIC,
-    code: SISKIN_ERROR_OUT_OF_MEMORY,
-    message: Cow::Borrowed(b"there is no memory left, not even for an error\0"),
-    place: Cow::Borrowed(b"\0"),
-};
+/// Errors that need no allocation: those that are control flow, and the one for a failed allocation.
+static STATIC_ERRORS: [ErrorObject; 3] = [
+    static_error(SISKIN_ERROR_OUT_OF_MEMORY, b"out of memory: the error itself could not be allocated\0"),
+    static_error(SISKIN_ERROR_CANCELLED, b"the call was cancelled; it can be repeated\0"),
+    static_error(
+        SISKIN_ERROR_BUSY,
+        b"another call is using the handle, or a callback called the library; wait for that call, or cancel it\0",
+    ),
+];
 
-/// An error before it becomes an object.
+const fn static_error(code: siskin_error_kind, message: &'static [u8]) -> ErrorObject {
+    ErrorObject { magic: MAGIC, code, message: Cow::Borrowed(message), place: Cow::Borrowed(b"\0") }
+}
+
+/// Returns the static error with this code.
+fn static_object(code: siskin_error_kind) -> Option<*mut siskin_error> {
+    let object = STATIC_ERRORS.iter().find(|object| object.code == code)?;
+    Some(std::ptr::from_ref(object).cast_mut().cast())
+}
+
+/// An error that has not become an object yet.
 pub(crate) struct PendingError {
-    code: i32,
+    code: siskin_error_kind,
     place: String,
     message: String,
 }
 
-/// The result of a function of the interface.
+/// The result of the work of an exported function.
 pub(crate) type Outcome<T = ()> = Result<T, PendingError>;
 
 impl PendingError {
-    pub(crate) fn new(code: i32, place: &str, message: impl Into<String>) -> Self {
+    pub(crate) fn new(code: siskin_error_kind, place: &str, message: impl Into<String>) -> Self {
         Self { code, place: place.to_owned(), message: message.into() }
+    }
+
+    /// Another call is using the handle. Does not allocate: the object of this error is static.
+    pub(crate) const fn busy() -> Self {
+        Self { code: SISKIN_ERROR_BUSY, place: String::new(), message: String::new() }
     }
 
     pub(crate) fn argument(place: &str, message: impl Into<String>) -> Self {
@@ -97,8 +118,8 @@ impl PendingError {
     }
 }
 
-/// Every error kind of the runtime, and its constant.
-const KINDS: [(ErrorKind, i32); 14] = [
+/// Every error kind of the runtime, and its code.
+const KINDS: [(ErrorKind, siskin_error_kind); 14] = [
     (ErrorKind::Io, SISKIN_ERROR_IO),
     (ErrorKind::Corrupt, SISKIN_ERROR_CORRUPT),
     (ErrorKind::Unsupported, SISKIN_ERROR_UNSUPPORTED),
@@ -117,22 +138,25 @@ const KINDS: [(ErrorKind, i32); 14] = [
 
 impl From<siskin::Error> for PendingError {
     fn from(error: siskin::Error) -> Self {
+        if error.kind() == ErrorKind::Cancelled {
+            // The object of this error is static.
+            return Self { code: SISKIN_ERROR_CANCELLED, place: String::new(), message: String::new() };
+        }
         let known = KINDS.iter().find(|(kind, _)| *kind == error.kind());
-        let code = known.map_or(i32::from(error.kind().code()), |(_, code)| *code);
+        let code = known.map_or(u32::from(error.kind().code()), |(_, code)| *code);
         Self::new(code, error.place(), error.message())
     }
 }
 
-/// Converts a panic payload to a failure.
-pub(crate) fn thrown(payload: &(dyn Any + Send)) -> PendingError {
+/// Converts a panic payload to an error.
+pub(crate) fn panic_error(payload: &(dyn Any + Send)) -> PendingError {
     let text = payload.downcast_ref::<&str>().copied();
-    let text =
-        text.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("it gave no reason");
-    PendingError::new(SISKIN_ERROR_PANIC, "library", format!("failed inside, please report it: {text}"))
+    let text = text.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message");
+    PendingError::new(SISKIN_ERROR_PANIC, "library", format!("internal error, please report it: {text}"))
 }
 
-/// Returns the bytes of a text, NUL-terminated and without inner NULs.
-fn ended(text: String) -> Cow<'static, [u8]> {
+/// Returns the bytes of a text without NULs, and NUL-terminated.
+fn nul_terminated(text: String) -> Cow<'static, [u8]> {
     let mut bytes = text.into_bytes();
     bytes.retain(|&byte| byte != 0);
     if bytes.try_reserve_exact(1).is_err() {
@@ -142,17 +166,20 @@ fn ended(text: String) -> Cow<'static, [u8]> {
     Cow::Owned(bytes)
 }
 
-/// Allocates the error object of a failure.
-pub(crate) fn told(failure: PendingError) -> *mut siskin_error {
-    let PendingError { code, place, message } = failure;
-    let object = ErrorObject { magic: MAGIC, code, message: ended(message), place: ended(place) };
+/// Converts an error to its object: a static one, or one on the heap.
+pub(crate) fn into_object(error: PendingError) -> *mut siskin_error {
+    let PendingError { code, place, message } = error;
+    if let Some(object) = static_object(code) {
+        return object;
+    }
+    let (message, place) = (nul_terminated(message), nul_terminated(place));
     // SAFETY: the size is not zero.
     let memory = unsafe { std::alloc::alloc(std::alloc::Layout::new::<ErrorObject>()) }.cast::<ErrorObject>();
     if memory.is_null() {
-        return (&raw const OUT_OF_MEMORY).cast_mut().cast();
+        return static_object(SISKIN_ERROR_OUT_OF_MEMORY).unwrap_or(std::ptr::null_mut());
     }
     // SAFETY: the memory was allocated for this.
-    unsafe { memory.write(object) };
+    unsafe { memory.write(ErrorObject { magic: MAGIC, code, message, place }) };
     memory.cast()
 }
 
@@ -160,97 +187,123 @@ pub(crate) fn told(failure: PendingError) -> *mut siskin_error {
 ///
 /// # Safety
 /// The pointer is null, or an error of the library that was not freed.
-unsafe fn behind<'a>(error: *const siskin_error) -> Option<&'a ErrorObject> {
-    let told = error.cast::<ErrorObject>();
-    if told.is_null() || !told.is_aligned() {
+unsafe fn object_of<'a>(error: *const siskin_error) -> Option<&'a ErrorObject> {
+    let object = error.cast::<ErrorObject>();
+    if object.is_null() || !object.is_aligned() {
         return None;
     }
-    // SAFETY: every object that the library hands out begins with a magic word; no other field is read before it
-    // matches.
-    let right = unsafe { (*told).magic } == MAGIC;
-    // SAFETY: the magic word identifies an error, and the caller guarantees that it was not freed.
-    right.then(|| unsafe { &*told })
+    // SAFETY: every object of the library begins with a magic number; no other field is read before it matches.
+    let is_error = unsafe { (*object).magic } == MAGIC;
+    // SAFETY: the magic number identifies an error, and the caller guarantees that it was not freed.
+    is_error.then(|| unsafe { &*object })
 }
 
-/// Returns the stable number of an error, one of `SISKIN_ERROR_…`; 0 for null.
+/// Returns the code of an error; 0 for null.
 ///
 /// # Safety
 /// Pointers are valid.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn siskin_error_code(error: *const siskin_error) -> i32 {
+pub unsafe extern "C" fn siskin_error_code(error: *const siskin_error) -> siskin_error_kind {
     // SAFETY: guaranteed by the caller.
-    unsafe { behind(error) }.map_or(0, |told| told.code)
+    unsafe { object_of(error) }.map_or(0, |object| object.code)
 }
 
-/// Returns what went wrong and what to do about it, NUL-terminated. The text lives as long as the error; it is empty
-/// for null.
+/// Returns what went wrong and what to do about it, NUL-terminated; empty for null. The text is valid until the error
+/// is freed.
 ///
 /// # Safety
 /// Pointers are valid.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_error_message(error: *const siskin_error) -> *const c_char {
     // SAFETY: guaranteed by the caller.
-    unsafe { behind(error) }.map_or(c"".as_ptr(), |told| told.message.as_ptr().cast())
+    unsafe { object_of(error) }.map_or(c"".as_ptr(), |object| object.message.as_ptr().cast())
 }
 
-/// Returns the location of the error, NUL-terminated: a file, section and field, or the name of an argument. The text
-/// lives as long as the error; it is empty for null.
+/// Returns where the error occurred, NUL-terminated: a file, section and field, or the name of an argument; may be
+/// empty, and is empty for null. The text is valid until the error is freed.
 ///
 /// # Safety
 /// Pointers are valid.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_error_place(error: *const siskin_error) -> *const c_char {
     // SAFETY: guaranteed by the caller.
-    unsafe { behind(error) }.map_or(c"".as_ptr(), |told| told.place.as_ptr().cast())
+    unsafe { object_of(error) }.map_or(c"".as_ptr(), |object| object.place.as_ptr().cast())
 }
 
-/// Frees an error. Null is ignored.
+/// Frees an error. Does nothing if it is null or static: the errors `SISKIN_ERROR_CANCELLED`, `SISKIN_ERROR_BUSY` and
+/// `SISKIN_ERROR_OUT_OF_MEMORY` are static.
 ///
 /// # Safety
 /// Pointers are valid, and the error is not used afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_error_free(error: *mut siskin_error) {
-    let is_static = std::ptr::eq(error.cast_const().cast(), &raw const OUT_OF_MEMORY);
+    let is_static = STATIC_ERRORS.as_ptr_range().contains(&error.cast_const().cast());
     // SAFETY: guaranteed by the caller.
-    if is_static || unsafe { behind(error) }.is_none() {
+    if is_static || unsafe { object_of(error) }.is_none() {
         return;
     }
-    let told = error.cast::<ErrorObject>();
-    // SAFETY: `told` allocated it with this layout, and the caller returns ownership.
+    let object = error.cast::<ErrorObject>();
+    // SAFETY: `into_object` allocated it with this layout, and the caller gives up ownership.
     unsafe {
-        (*told).magic = [0; 8];
-        drop(Box::from_raw(told));
+        (*object).magic = [0; 8];
+        drop(Box::from_raw(object));
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tests::counting::measure;
+    use siskin::Error;
+    use std::ffi::CStr;
 
     #[test]
-    fn every_kind_has_its_constant() {
+    fn every_error_kind_has_a_code() {
         assert_eq!(KINDS.map(|(kind, _)| kind), ErrorKind::ALL);
         for (kind, code) in KINDS {
-            assert_eq!(code, i32::from(kind.code()), "{kind:?}");
+            assert_eq!(code, u32::from(kind.code()), "{kind:?}");
         }
     }
 
     #[test]
-    fn errors_say_what_they_were_told() {
-        let failure = PendingError::from(siskin::Error::new(ErrorKind::TooLong, "a\0b", "much too long"));
-        let error = told(failure);
+    fn an_object_has_the_code_message_and_place_of_its_error() {
+        let error = PendingError::from(Error::new(ErrorKind::TooLong, "a\0b", "much too long"));
+        let error = into_object(error);
         // SAFETY: the error was just allocated, and is freed once.
         unsafe {
-            assert_eq!(siskin_error_code(error), 201);
-            assert_eq!(std::ffi::CStr::from_ptr(siskin_error_message(error)), c"much too long");
-            assert_eq!(std::ffi::CStr::from_ptr(siskin_error_place(error)), c"ab");
+            assert_eq!(siskin_error_code(error), SISKIN_ERROR_TOO_LONG);
+            assert_eq!(CStr::from_ptr(siskin_error_message(error)), c"much too long");
+            assert_eq!(CStr::from_ptr(siskin_error_place(error)), c"ab");
             siskin_error_free(error);
-            let memory = (&raw const OUT_OF_MEMORY).cast_mut().cast();
-            assert_eq!(siskin_error_code(memory), SISKIN_ERROR_OUT_OF_MEMORY);
-            siskin_error_free(memory);
             siskin_error_free(std::ptr::null_mut());
-            assert_eq!(siskin_error_code(memory), SISKIN_ERROR_OUT_OF_MEMORY);
             assert_eq!(siskin_error_code(std::ptr::null()), 0);
         }
+    }
+
+    #[test]
+    fn static_errors_are_not_allocated_and_survive_being_freed() {
+        let cancelled = || PendingError::from(Error::cancelled("text"));
+        let memory = || PendingError { code: SISKIN_ERROR_OUT_OF_MEMORY, ..PendingError::busy() };
+        let rows: [(siskin_error_kind, &dyn Fn() -> PendingError); 3] = [
+            (SISKIN_ERROR_CANCELLED, &cancelled),
+            (SISKIN_ERROR_BUSY, &PendingError::busy),
+            (SISKIN_ERROR_OUT_OF_MEMORY, &memory),
+        ];
+        for (code, pending) in rows {
+            let (error, usage) = measure(|| into_object(pending()));
+            assert_eq!(usage.count, 0, "{code}");
+            for _ in 0..2 {
+                // SAFETY: freeing a static error does nothing.
+                unsafe {
+                    siskin_error_free(error);
+                    assert_eq!(siskin_error_code(error), code);
+                    assert!(!CStr::from_ptr(siskin_error_message(error)).is_empty(), "{code}");
+                }
+            }
+        }
+        let (error, usage) = measure(|| into_object(PendingError::argument("a", "b")));
+        assert!(usage.count > 0, "allocations are counted");
+        // SAFETY: the error was just allocated, and is freed once.
+        unsafe { siskin_error_free(error) };
     }
 }

@@ -1,4 +1,4 @@
-//! The pace of a model: what the app requests, and the state of the device.
+//! Throttling of a model: the target of the app, and the state of the device.
 
 use siskin::governor::{PowerState, ThermalState, ThrottleTarget};
 
@@ -7,37 +7,39 @@ use crate::error::{PendingError, siskin_error};
 use crate::guard;
 use crate::model::siskin_model;
 
-/// No throttling: heat and power are recorded, but nothing is slowed down.
-pub const SISKIN_PACE_OFF: u32 = 0;
-/// As fast as heat and power allow.
-pub const SISKIN_PACE_FULL: u32 = 1;
-/// A fixed number of tokens per second for each sequence, with no more threads than that takes.
-pub const SISKIN_PACE_TOKENS: u32 = 2;
-/// The duty cycle: the fraction of the time spent computing, above 0, at most 1.
-pub const SISKIN_PACE_DUTY: u32 = 3;
+/// How the computation of a model is throttled.
+pub type siskin_throttle_mode = u32;
+/// No throttling: the thermal and power states are recorded, but have no effect.
+pub const SISKIN_THROTTLE_OFF: siskin_throttle_mode = 0;
+/// As fast as the thermal and power states allow.
+pub const SISKIN_THROTTLE_FULL: siskin_throttle_mode = 1;
+/// At most this many tokens per second for each sequence, with no more threads than that takes.
+pub const SISKIN_THROTTLE_TOKENS_PER_SECOND: siskin_throttle_mode = 2;
+/// Duty cycle: the fraction of the time spent computing, above 0, at most 1.
+pub const SISKIN_THROTTLE_DUTY_CYCLE: siskin_throttle_mode = 3;
 /// Background work: one thread, a quarter of the time.
-pub const SISKIN_PACE_BACKGROUND: u32 = 4;
+pub const SISKIN_THROTTLE_BACKGROUND: siskin_throttle_mode = 4;
 
 /// Statistics of throttled computation. Set `struct_size` before the call.
 #[repr(C)]
 #[derive(Clone, Copy)]
-pub struct siskin_pace_stats {
-    /// `sizeof(siskin_pace_stats)`.
+pub struct siskin_throttle_stats {
+    /// `sizeof(siskin_throttle_stats)`.
     pub struct_size: usize,
-    /// Forward passes of the model.
+    /// The number of forward passes of the model.
     pub passes: u64,
     /// The time spent in them.
-    pub worked_nanoseconds: u64,
+    pub compute_nanoseconds: u64,
     /// The time spent waiting before them.
-    pub waited_nanoseconds: u64,
-    /// Threads of the last pass; 0 before the first one.
+    pub wait_nanoseconds: u64,
+    /// The number of threads of the last pass; 0 before the first one.
     pub threads: u32,
     /// The current duty cycle.
-    pub duty: f32,
+    pub duty_cycle: f32,
 }
 
-/// Sets the pace of all computation with the model, `SISKIN_PACE_…`; `value` is the parameter of the pace, if it has
-/// one. Results do not depend on it. A call that is waiting can be stopped like any other.
+/// Throttles all computation with the model. `value` is the number of tokens per second or the duty cycle; other modes
+/// ignore it. Results do not depend on the mode. A call that waits can be cancelled.
 ///
 /// Threads: any, at any time.
 ///
@@ -45,24 +47,24 @@ pub struct siskin_pace_stats {
 /// Pointers are valid.
 #[must_use]
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn siskin_model_set_pace(
+pub unsafe extern "C" fn siskin_model_set_throttle(
     model: *const siskin_model,
-    pace: u32,
+    mode: siskin_throttle_mode,
     value: f32,
 ) -> *mut siskin_error {
     // SAFETY: guaranteed by the caller.
     unsafe {
         guard::shared(model, |model| {
-            let target = match pace {
-                SISKIN_PACE_OFF => ThrottleTarget::Off,
-                SISKIN_PACE_FULL => ThrottleTarget::Full,
-                SISKIN_PACE_TOKENS => ThrottleTarget::TokensPerSecond(value),
-                SISKIN_PACE_DUTY => ThrottleTarget::DutyCycle(value),
-                SISKIN_PACE_BACKGROUND => ThrottleTarget::Background,
+            let target = match mode {
+                SISKIN_THROTTLE_OFF => ThrottleTarget::Off,
+                SISKIN_THROTTLE_FULL => ThrottleTarget::Full,
+                SISKIN_THROTTLE_TOKENS_PER_SECOND => ThrottleTarget::TokensPerSecond(value),
+                SISKIN_THROTTLE_DUTY_CYCLE => ThrottleTarget::DutyCycle(value),
+                SISKIN_THROTTLE_BACKGROUND => ThrottleTarget::Background,
                 other => {
                     return Err(PendingError::argument(
-                        "pace",
-                        format!("{other} is not one of SISKIN_PACE_…"),
+                        "mode",
+                        format!("{other} is not a siskin_throttle_mode"),
                     ));
                 }
             };
@@ -71,8 +73,9 @@ pub unsafe extern "C" fn siskin_model_set_pace(
     }
 }
 
-/// Sets the thermal state of the device, from 0 to 6 as in Android's thermal status; iOS's nominal, fair, serious and
-/// critical are 0, 1, 3 and 4. When the device cools down, the pace rises step by step.
+/// Sets the thermal state of the device, from 0 (not throttled) to 6 (shutting down), as in the thermal status of
+/// Android's `PowerManager`; nominal, fair, serious and critical of iOS are 0, 1, 3 and 4. When the device cools down,
+/// the speed rises step by step.
 ///
 /// Threads: any, at any time.
 ///
@@ -80,14 +83,17 @@ pub unsafe extern "C" fn siskin_model_set_pace(
 /// Pointers are valid.
 #[must_use]
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn siskin_model_set_heat(model: *const siskin_model, level: u32) -> *mut siskin_error {
+pub unsafe extern "C" fn siskin_model_set_thermal_state(
+    model: *const siskin_model,
+    state: u32,
+) -> *mut siskin_error {
     // SAFETY: guaranteed by the caller.
     unsafe {
         guard::shared(model, |model| {
-            let thermal = ThermalState::ALL.get(level as usize).ok_or_else(|| {
+            let thermal = ThermalState::ALL.get(state as usize).ok_or_else(|| {
                 PendingError::argument(
-                    "level",
-                    format!("{level}; the hottest is {}", ThermalState::ALL.len() - 1),
+                    "state",
+                    format!("is {state}; must be 0 to {}", ThermalState::ALL.len() - 1),
                 )
             })?;
             model.governor().set_thermal_state(*thermal);
@@ -96,8 +102,8 @@ pub unsafe extern "C" fn siskin_model_set_heat(model: *const siskin_model, level
     }
 }
 
-/// Sets the power state of the device: whether power saving is on, whether it runs on battery, and the battery level
-/// from 0 to 1, negative if unknown.
+/// Sets the power state of the device: whether its power saving mode is on, whether it runs on battery, and the battery
+/// level from 0 to 1; a negative level is unknown.
 ///
 /// Threads: any, at any time.
 ///
@@ -105,17 +111,17 @@ pub unsafe extern "C" fn siskin_model_set_heat(model: *const siskin_model, level
 /// Pointers are valid.
 #[must_use]
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn siskin_model_set_power(
+pub unsafe extern "C" fn siskin_model_set_power_state(
     model: *const siskin_model,
-    saving: bool,
+    power_saving: bool,
     on_battery: bool,
-    battery: f32,
+    battery_level: f32,
 ) -> *mut siskin_error {
     // SAFETY: guaranteed by the caller.
     unsafe {
         guard::shared(model, |model| {
-            let battery = (battery >= 0.0).then_some(battery);
-            model.governor().set_power_state(PowerState { saving, on_battery, battery });
+            let battery = (battery_level >= 0.0).then_some(battery_level);
+            model.governor().set_power_state(PowerState { saving: power_saving, on_battery, battery });
             Ok(())
         })
     }
@@ -129,23 +135,23 @@ pub unsafe extern "C" fn siskin_model_set_power(
 /// Pointers are valid.
 #[must_use]
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn siskin_model_pace_stats(
+pub unsafe extern "C" fn siskin_model_throttle_stats(
     model: *const siskin_model,
-    out: *mut siskin_pace_stats,
+    out: *mut siskin_throttle_stats,
 ) -> *mut siskin_error {
     // SAFETY: guaranteed by the caller.
     unsafe {
         guard::shared(model, |model| {
-            let frame = SizedOutput::new("out", out)?;
+            let result = SizedOutput::new("out", out)?;
             let stats = model.governor().stats();
             let nanoseconds = |time: std::time::Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-            frame.fill(&siskin_pace_stats {
+            result.write(&siskin_throttle_stats {
                 struct_size: 0,
                 passes: stats.passes,
-                worked_nanoseconds: nanoseconds(stats.worked),
-                waited_nanoseconds: nanoseconds(stats.waited),
+                compute_nanoseconds: nanoseconds(stats.worked),
+                wait_nanoseconds: nanoseconds(stats.waited),
                 threads: stats.threads as u32,
-                duty: stats.duty,
+                duty_cycle: stats.duty,
             });
             Ok(())
         })

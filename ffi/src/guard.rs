@@ -1,25 +1,25 @@
-//! Guards of every function of the interface: checks the handle, enforces exclusive access, catches panics.
+//! Guards of every exported function: check the handle, lock it, catch panics.
 //!
-//! A handle is a block of memory that begins with a magic word. `const` functions may access it concurrently; all
-//! others need exclusive access, and calls meanwhile return [`SISKIN_ERROR_BUSY`]. A panic during a mutable call
-//! poisons the handle: it can only be freed.
+//! A handle is a block of memory that begins with a magic number. `const` functions may use it concurrently; all others
+//! need exclusive access, and concurrent calls return `SISKIN_ERROR_BUSY`. A panic during an exclusive call poisons the
+//! handle: it can only be freed.
 
 use std::cell::{Cell, UnsafeCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 
 use crate::error::{
-    Outcome, PendingError, SISKIN_ERROR_BUSY, SISKIN_ERROR_HANDLE, SISKIN_ERROR_NULL, SISKIN_ERROR_POISONED,
-    siskin_error, thrown, told,
+    Outcome, PendingError, SISKIN_ERROR_HANDLE, SISKIN_ERROR_NULL, SISKIN_ERROR_POISONED, into_object,
+    panic_error, siskin_error,
 };
 
 /// An opaque type of the header, and its contents.
 pub(crate) trait Handle {
-    /// The state that its functions work on.
+    /// The state that its functions read and modify.
     type Inner: Send + Sync;
-    /// The state that any thread may use at any time, including during a call.
-    type Remote: Send + Sync;
-    /// The first word of its memory.
+    /// The state that any thread may use at any time, also during an exclusive call.
+    type Control: Send + Sync;
+    /// The magic number at the start of its memory.
     const MAGIC: [u8; 8];
     /// Its name in errors.
     const NAME: &'static str;
@@ -32,42 +32,41 @@ struct Block<T: Handle> {
     /// The number of shared users; −1: one exclusive user.
     users: AtomicI32,
     poisoned: AtomicBool,
-    remote: T::Remote,
+    control: T::Control,
     inner: UnsafeCell<T::Inner>,
 }
 
 /// A lock on a handle, released on drop.
-struct Turn<'a, T: Handle> {
+struct HandleLock<'a, T: Handle> {
     block: &'a Block<T>,
-    alone: bool,
+    exclusive: bool,
 }
 
-impl<'a, T: Handle> Turn<'a, T> {
-    fn take(block: &'a Block<T>, alone: bool) -> Outcome<Self> {
-        let enter = |users: i32| match (users, alone) {
+impl<'a, T: Handle> HandleLock<'a, T> {
+    fn take(block: &'a Block<T>, exclusive: bool) -> Outcome<Self> {
+        let enter = |users: i32| match (users, exclusive) {
             (0, true) => Some(-1),
             (0.., false) => users.checked_add(1),
             _ => None,
         };
         if block.users.fetch_update(Ordering::Acquire, Ordering::Relaxed, enter).is_err() {
-            let message = "another call is at work on it; wait for that, or stop it first";
-            return Err(PendingError::new(SISKIN_ERROR_BUSY, T::NAME, message));
+            return Err(PendingError::busy());
         }
-        let turn = Self { block, alone };
+        let lock = Self { block, exclusive };
         if block.poisoned.load(Ordering::Relaxed) {
-            let message = "an earlier call failed inside; free it and make another";
+            let message = "an earlier call panicked; free the handle and create another";
             return Err(PendingError::new(SISKIN_ERROR_POISONED, T::NAME, message));
         }
-        Ok(turn)
+        Ok(lock)
     }
 }
 
-impl<T: Handle> Drop for Turn<'_, T> {
+impl<T: Handle> Drop for HandleLock<'_, T> {
     fn drop(&mut self) {
-        if self.alone && std::thread::panicking() {
+        if self.exclusive && std::thread::panicking() {
             self.block.poisoned.store(true, Ordering::Relaxed);
         }
-        if self.alone {
+        if self.exclusive {
             self.block.users.store(0, Ordering::Release);
         } else {
             self.block.users.fetch_sub(1, Ordering::Release);
@@ -77,33 +76,32 @@ impl<T: Handle> Drop for Turn<'_, T> {
 
 thread_local! {
     /// Whether this thread is inside a callback of the host.
-    static CALLING_BACK: Cell<bool> = const { Cell::new(false) };
+    static IN_CALLBACK: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Calls a callback of the host. Until it returns, this thread may not call the library.
-pub(crate) fn calling_back<R>(call: impl FnOnce() -> R) -> R {
-    let before = CALLING_BACK.replace(true);
+/// Calls a callback of the host. Calls of the library from this thread are rejected until it returns.
+pub(crate) fn in_callback<R>(call: impl FnOnce() -> R) -> R {
+    let before = IN_CALLBACK.replace(true);
     let result = call();
-    CALLING_BACK.set(before);
+    IN_CALLBACK.set(before);
     result
 }
 
-/// Runs `work` and converts failures and panics to an error object.
+/// Runs `work` and converts its error or panic to an error object.
 pub(crate) fn guarded(work: impl FnOnce() -> Outcome) -> *mut siskin_error {
     let mut work = Some(work);
-    // There are more than a hundred functions: the panic handler is compiled once, not per function.
+    // A trait object, so that the panic handler is compiled once instead of for each exported function.
     run_guarded(&mut || work.take().map_or(Ok(()), |work| work()))
 }
 
 fn run_guarded(work: &mut dyn FnMut() -> Outcome) -> *mut siskin_error {
-    if CALLING_BACK.get() {
-        let message = "a callback may not call the library; return from it first";
-        return told(PendingError::new(SISKIN_ERROR_BUSY, "callback", message));
+    if IN_CALLBACK.get() {
+        return into_object(PendingError::busy());
     }
     match catch_unwind(AssertUnwindSafe(work)) {
         Ok(Ok(())) => std::ptr::null_mut(),
-        Ok(Err(failure)) => told(failure),
-        Err(payload) => told(thrown(&*payload)),
+        Ok(Err(error)) => into_object(error),
+        Err(payload) => into_object(panic_error(&*payload)),
     }
 }
 
@@ -116,69 +114,69 @@ unsafe fn block<'a, T: Handle>(handle: *const T) -> Outcome<&'a Block<T>> {
     if block.is_null() {
         return Err(PendingError::new(SISKIN_ERROR_NULL, T::NAME, "is null"));
     }
-    // SAFETY: every handle of the library begins with a magic word; a misaligned address is not a handle.
-    let right = block.is_aligned()
+    // SAFETY: every object of the library begins with a magic number; a misaligned address is not a handle.
+    let is_handle = block.is_aligned()
         && unsafe { (*block.cast::<AtomicU64>()).load(Ordering::Relaxed) } == u64::from_le_bytes(T::MAGIC);
-    if !right {
+    if !is_handle {
         return Err(PendingError::new(
             SISKIN_ERROR_HANDLE,
             T::NAME,
-            "is a handle of another kind, or was freed",
+            "is a handle of another type, or was freed",
         ));
     }
-    // SAFETY: the magic word identifies the block type, and the caller guarantees that it is alive.
+    // SAFETY: the magic number identifies the block type, and the caller guarantees that it is alive.
     Ok(unsafe { &*block })
 }
 
 /// Runs `work` with exclusive access to a handle.
 ///
 /// # Safety
-/// As for every function of the header: a handle is null or one of the library's that was not freed.
-pub(crate) unsafe fn alone<T: Handle>(
+/// As for every exported function: a handle is null, or one of the library's that was not freed.
+pub(crate) unsafe fn exclusive<T: Handle>(
     handle: *mut T,
-    work: impl FnOnce(&mut T::Inner, &T::Remote) -> Outcome,
+    work: impl FnOnce(&mut T::Inner, &T::Control) -> Outcome,
 ) -> *mut siskin_error {
     guarded(|| {
         // SAFETY: guaranteed by the caller.
         let block = unsafe { block(handle.cast_const()) }?;
-        let _turn = Turn::take(block, true)?;
-        // SAFETY: access is exclusive while the `Turn` lives.
-        work(unsafe { &mut *block.inner.get() }, &block.remote)
+        let _lock = HandleLock::take(block, true)?;
+        // SAFETY: access is exclusive while the `HandleLock` lives.
+        work(unsafe { &mut *block.inner.get() }, &block.control)
     })
 }
 
 /// Runs `work` with shared access to a handle.
 ///
 /// # Safety
-/// As for [`alone`].
+/// As for [`exclusive`].
 pub(crate) unsafe fn shared<T: Handle>(
     handle: *const T,
     work: impl FnOnce(&T::Inner) -> Outcome,
 ) -> *mut siskin_error {
     // SAFETY: guaranteed by the caller.
-    guarded(|| unsafe { looking(handle, work) })
+    guarded(|| unsafe { borrow(handle, work) })
 }
 
-/// The same inside another guarded function.
+/// Like [`shared`], inside another guarded function.
 ///
 /// # Safety
-/// As for [`alone`].
-pub(crate) unsafe fn looking<T: Handle, R>(
+/// As for [`exclusive`].
+pub(crate) unsafe fn borrow<T: Handle, R>(
     handle: *const T,
     work: impl FnOnce(&T::Inner) -> Outcome<R>,
 ) -> Outcome<R> {
     // SAFETY: guaranteed by the caller.
     let block = unsafe { block(handle) }?;
-    let _turn = Turn::take(block, false)?;
-    // SAFETY: the contents are not modified while the `Turn` lives; concurrent `const` functions only read.
+    let _lock = HandleLock::take(block, false)?;
+    // SAFETY: the contents are not modified while the `HandleLock` lives; concurrent `const` functions only read.
     work(unsafe { &*block.inner.get() })
 }
 
 /// Runs `work` on the options behind a pointer, or returns the default of `R` if it is null.
 ///
 /// # Safety
-/// As for [`alone`].
-pub(crate) unsafe fn looking_or_default<T: Handle, R: Default>(
+/// As for [`exclusive`].
+pub(crate) unsafe fn borrow_or_default<T: Handle, R: Default>(
     handle: *const T,
     work: impl FnOnce(&T::Inner) -> Outcome<R>,
 ) -> Outcome<R> {
@@ -186,38 +184,38 @@ pub(crate) unsafe fn looking_or_default<T: Handle, R: Default>(
         return Ok(R::default());
     }
     // SAFETY: guaranteed by the caller.
-    unsafe { looking(handle, work) }
+    unsafe { borrow(handle, work) }
 }
 
-/// Uses the state that any thread may use at any time.
+/// Runs `work` on the state that any thread may use at any time.
 ///
 /// # Safety
-/// As for [`alone`].
-pub(crate) unsafe fn remote<T: Handle>(
+/// As for [`exclusive`].
+pub(crate) unsafe fn control<T: Handle>(
     handle: *const T,
-    work: impl FnOnce(&T::Remote) -> Outcome,
+    work: impl FnOnce(&T::Control) -> Outcome,
 ) -> *mut siskin_error {
     // SAFETY: guaranteed by the caller.
-    guarded(|| work(&unsafe { block(handle) }?.remote))
+    guarded(|| work(&unsafe { block(handle) }?.control))
 }
 
 /// Creates a handle and writes it to `out`.
 ///
 /// # Safety
 /// `out` is null or valid for writes.
-pub(crate) unsafe fn made<T: Handle>(
+pub(crate) unsafe fn create<T: Handle>(
     out: *mut *mut T,
-    work: impl FnOnce() -> Outcome<(T::Inner, T::Remote)>,
+    work: impl FnOnce() -> Outcome<(T::Inner, T::Control)>,
 ) -> *mut siskin_error {
     guarded(|| {
         // SAFETY: guaranteed by the caller.
-        let out = unsafe { crate::arguments::place("out", out) }?;
-        let (inner, remote) = work()?;
+        let out = unsafe { crate::arguments::output("out", out) }?;
+        let (inner, control) = work()?;
         let block = Block::<T> {
             magic: AtomicU64::new(u64::from_le_bytes(T::MAGIC)),
             users: AtomicI32::new(0),
             poisoned: AtomicBool::new(false),
-            remote,
+            control,
             inner: UnsafeCell::new(inner),
         };
         out.write(Box::into_raw(Box::new(block)).cast());
@@ -228,7 +226,7 @@ pub(crate) unsafe fn made<T: Handle>(
 /// Frees a handle. Null is ignored; a handle that is in use, or of another type, is not freed.
 ///
 /// # Safety
-/// As for [`alone`], and the handle is not used afterwards.
+/// As for [`exclusive`], and the handle is not used afterwards.
 pub(crate) unsafe fn free<T: Handle>(handle: *mut T) {
     if handle.is_null() {
         return;
@@ -241,7 +239,7 @@ pub(crate) unsafe fn free<T: Handle>(handle: *mut T) {
             return;
         }
         block.magic.store(0, Ordering::Relaxed);
-        // SAFETY: `made` allocated it as a box, no call is inside, and none can enter any more.
+        // SAFETY: `create` allocated it as a box; no call is using it, and none can begin any more.
         drop(unsafe { Box::from_raw(handle.cast::<Block<T>>()) });
     }));
 }

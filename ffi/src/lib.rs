@@ -1,27 +1,28 @@
-//! The C interface of Siskin: `include/siskin.h` is generated from this crate, which is not meant for Rust programs.
+//! The C API of Siskin. `include/siskin.h` is generated from this crate; Rust programs use `siskin`.
 //!
-//! One file for each handle. Every function goes through `guard.rs`: handles are validated before use, concurrent calls
-//! on a handle are rejected as busy, and panics are caught.
+//! One file for each handle. Every function goes through `guard.rs`, which checks handles, rejects concurrent calls
+//! that are not allowed, and catches panics.
 #![allow(non_camel_case_types, reason = "the names are those of the C header")]
-#![allow(unreachable_pub, reason = "what the header shows is public; nothing else is")]
+#![allow(unreachable_pub, reason = "public items are those of the header")]
 
 mod arguments;
 mod callback;
+mod cancel_handle;
 mod encoder;
 mod error;
 mod governor;
 mod guard;
 mod log;
-mod memory;
+mod memory_usage;
 mod model;
 mod model_options;
 mod predictions;
 mod sampler;
+mod seq2seq;
 mod seq2seq_options;
 mod session;
 mod session_options;
 mod session_state;
-mod stop;
 mod strings;
 #[cfg(feature = "ffi-testing")]
 mod testing;
@@ -29,4 +30,3 @@ mod testing;
 mod tests;
 mod transcriber;
 mod version;
-mod writer;

@@ -1,44 +1,47 @@
-//! Log messages of the library: notes on models, and progress while a model is opened.
+//! Log messages: warnings about models, and progress of packing.
 
 use std::ffi::{c_char, c_void};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::callback::{Foreign, siskin_release};
+use crate::callback::{HostPointer, siskin_release_function};
 use crate::error::siskin_error;
-use crate::guard::{calling_back, guarded};
+use crate::guard::{guarded, in_callback};
 
+/// The severity of a log message.
+pub type siskin_log_level = u32;
 /// Progress.
-#[cfg_attr(not(feature = "import"), expect(dead_code, reason = "only packing takes long enough to tell of"))]
-pub const SISKIN_LOG_INFO: i32 = 1;
-/// Something that could be better.
-pub const SISKIN_LOG_WARNING: i32 = 2;
+#[cfg_attr(not(feature = "import"), expect(dead_code, reason = "only packing reports progress"))]
+pub const SISKIN_LOG_INFO: siskin_log_level = 1;
+/// A condition that makes the library slower or less accurate than it could be.
+pub const SISKIN_LOG_WARNING: siskin_log_level = 2;
 
-/// Receives a message: its level, and a text of `length` bytes that is valid during the call. Called from the threads
-/// that call the library, possibly several at once. It must not call the library.
-pub type siskin_log_function =
-    Option<unsafe extern "C" fn(user: *mut c_void, level: i32, text: *const c_char, length: usize)>;
+/// Receives a log message. The text has `length` bytes and is valid during the call. Several threads may call it at the
+/// same time. It must not call the library.
+pub type siskin_log_function = Option<
+    unsafe extern "C" fn(user: *mut c_void, level: siskin_log_level, text: *const c_char, length: usize),
+>;
 
 struct Logger {
-    function: unsafe extern "C" fn(*mut c_void, i32, *const c_char, usize),
-    foreign: Foreign,
+    function: unsafe extern "C" fn(*mut c_void, siskin_log_level, *const c_char, usize),
+    host: HostPointer,
 }
 
 static LOGGER: Mutex<Option<Arc<Logger>>> = Mutex::new(None);
 
 /// Sends a message to the registered log function.
-pub(crate) fn tell(level: i32, text: &str) {
+pub(crate) fn log(level: siskin_log_level, text: &str) {
     let logger = LOGGER.lock().unwrap_or_else(PoisonError::into_inner).clone();
     if let Some(logger) = logger {
         let call = || {
             // SAFETY: the host guarantees that the function may be called with its pointer until that is released.
-            unsafe { (logger.function)(logger.foreign.user(), level, text.as_ptr().cast(), text.len()) }
+            unsafe { (logger.function)(logger.host.user(), level, text.as_ptr().cast(), text.len()) }
         };
-        calling_back(call);
+        in_callback(call);
     }
 }
 
-/// Sends the messages of the whole library to `function`, replacing the previous one; null disables logging. The
-/// library prints nothing by itself. `release` is called with `user` when the function is no longer used.
+/// Sets the function that receives the log messages of the library, in place of the previous one; null disables
+/// logging. The library itself prints nothing. `release` is called with `user` when the function is no longer used.
 ///
 /// Threads: any.
 ///
@@ -49,15 +52,15 @@ pub(crate) fn tell(level: i32, text: &str) {
 pub unsafe extern "C" fn siskin_log_set(
     function: siskin_log_function,
     user: *mut c_void,
-    release: siskin_release,
+    release: siskin_release_function,
 ) -> *mut siskin_error {
-    // Constructed first, so that it is released if the call is rejected.
+    // Constructed first, so that it is released if the call fails.
     // SAFETY: guaranteed by the caller.
-    let foreign = unsafe { Foreign::new(user, release) };
+    let host = unsafe { HostPointer::new(user, release) };
     guarded(|| {
-        let logger = function.map(|function| Arc::new(Logger { function, foreign }));
-        let before = std::mem::replace(&mut *LOGGER.lock().unwrap_or_else(PoisonError::into_inner), logger);
-        drop(before);
+        let logger = function.map(|function| Arc::new(Logger { function, host }));
+        let previous = std::mem::replace(&mut *LOGGER.lock().unwrap_or_else(PoisonError::into_inner), logger);
+        drop(previous);
         Ok(())
     })
 }

@@ -7,114 +7,116 @@ use siskin::file::File;
 use siskin::graph::OutputHead;
 use siskin::tokenizer::EncodeOptions;
 
-use crate::arguments::{SizedOutput, place, room, text, values};
-use crate::callback::{Foreign, siskin_release};
+use crate::arguments::{SizedOutput, check_pointer, output, text, values};
+use crate::callback::{HostPointer, siskin_release_function};
 use crate::error::{Outcome, PendingError, siskin_error};
-use crate::guard::{self, Handle, looking_or_default};
-use crate::log::{SISKIN_LOG_WARNING, tell};
-use crate::memory::siskin_memory;
+use crate::guard::{self, Handle, borrow_or_default};
+use crate::log::{SISKIN_LOG_WARNING, log};
+use crate::memory_usage::siskin_memory_usage;
 use crate::model_options::{Options, siskin_model_options};
 use crate::session_options::siskin_session_options;
 
-/// A loaded model. Any threads may use it concurrently; objects created from it keep it alive, so that it may be freed
-/// first. Freed with `siskin_model_free`.
+/// A loaded model. Any number of threads may use it concurrently. Objects that are created from it keep it alive: it
+/// may be freed before them. Freed with `siskin_model_free`.
 pub struct siskin_model {
     _opaque: [u8; 0],
 }
 
 impl Handle for siskin_model {
     type Inner = Model;
-    type Remote = ();
+    type Control = ();
     const MAGIC: [u8; 8] = *b"SISKmodl";
     const NAME: &'static str = "model";
 }
 
-/// The model generates text: it supports sessions and writers.
-pub const SISKIN_MODEL_WRITES: u32 = 1;
-/// The model encodes whole texts: it supports encoders, or writers if it also generates.
-pub const SISKIN_MODEL_READS: u32 = 2;
-/// The model has a chat template.
-pub const SISKIN_MODEL_CHATS: u32 = 4;
-/// The model has a tokenizer: it accepts text.
-pub const SISKIN_MODEL_TAKES_TEXT: u32 = 8;
-/// The model transcribes speech: it supports transcribers.
-pub const SISKIN_MODEL_LISTENS: u32 = 16;
-/// The model has a classification head: `siskin_encoder_classify`, `siskin_encoder_rerank`.
-pub const SISKIN_MODEL_CLASSIFIES: u32 = 32;
-/// The model has a token classification head: `siskin_encoder_tag`.
-pub const SISKIN_MODEL_TAGS: u32 = 64;
-/// The model has an extractive question answering head: `siskin_encoder_answer`.
-pub const SISKIN_MODEL_ANSWERS: u32 = 128;
-/// The model has a fill-mask head: `siskin_encoder_fill_mask`.
-pub const SISKIN_MODEL_FILLS: u32 = 256;
+/// What a model can do: flags.
+pub type siskin_capability = u32;
+/// Generates text: `siskin_session_new` and `siskin_seq2seq_new`.
+pub const SISKIN_CAPABILITY_GENERATE: siskin_capability = 1;
+/// Encodes whole texts: `siskin_encoder_new`, or `siskin_seq2seq_new` if it also generates text.
+pub const SISKIN_CAPABILITY_ENCODE: siskin_capability = 2;
+/// Has a chat template: prompts are messages of a conversation.
+pub const SISKIN_CAPABILITY_CHAT: siskin_capability = 4;
+/// Has a tokenizer: it accepts text.
+pub const SISKIN_CAPABILITY_TOKENIZE: siskin_capability = 8;
+/// Transcribes speech: `siskin_transcriber_new`.
+pub const SISKIN_CAPABILITY_TRANSCRIBE: siskin_capability = 16;
+/// Has a classification head: `siskin_encoder_classify` and `siskin_encoder_rerank`.
+pub const SISKIN_CAPABILITY_CLASSIFY: siskin_capability = 32;
+/// Has a token classification head: `siskin_encoder_tag`.
+pub const SISKIN_CAPABILITY_TAG: siskin_capability = 64;
+/// Has an extractive question answering head: `siskin_encoder_answer`.
+pub const SISKIN_CAPABILITY_ANSWER: siskin_capability = 128;
+/// Has a fill-mask head: `siskin_encoder_fill_mask`.
+pub const SISKIN_CAPABILITY_FILL_MASK: siskin_capability = 256;
 
-/// Properties of a model. Set `struct_size` before the call. Texts live as long as the model.
+/// Properties of a model. Set `struct_size` before the call. Texts are valid until the model is freed.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct siskin_model_info {
     /// `sizeof(siskin_model_info)`.
     pub struct_size: usize,
-    /// The name of its family.
+    /// The name of the model family, such as `llama`: UTF-8, not NUL-terminated.
     pub family: *const c_char,
-    /// Its length in bytes.
+    /// The length of `family` in bytes.
     pub family_length: usize,
-    /// The context length that it was trained for, in tokens.
-    pub context: u64,
+    /// The context length of the training, in tokens.
+    pub context_length: u64,
     /// The vocabulary size.
-    pub vocabulary: u64,
+    pub vocabulary_size: u64,
     /// The hidden size.
-    pub width: u64,
-    /// The size of its file in bytes.
-    pub bytes: u64,
+    pub hidden_size: u64,
+    /// The size of the file in bytes.
+    pub file_size: u64,
     /// The number of worker threads.
     pub threads: u32,
-    /// Its capabilities: bits of `SISKIN_MODEL_…`.
-    pub abilities: u32,
-    /// The number of notes on how it runs: `siskin_model_note`.
-    pub notes: usize,
+    /// The capabilities: a bitwise or of `siskin_capability`.
+    pub capabilities: u32,
+    /// The number of warnings: `siskin_model_warning` returns them.
+    pub warning_count: usize,
 }
 
-/// Opens a model with `open` and the caller's options.
+/// Opens a model with `open` and the options of the caller.
 ///
 /// # Safety
-/// As for every function of the header.
-unsafe fn opened(
+/// As for every exported function.
+unsafe fn open_with(
     options: *const siskin_model_options,
     out: *mut *mut siskin_model,
     open: impl FnOnce() -> Outcome<File>,
 ) -> *mut siskin_error {
     // SAFETY: guaranteed by the caller.
     unsafe {
-        guard::made(out, || {
+        guard::create(out, || {
             // Report an invalid handle before opening files.
-            looking_or_default(options, |_: &Options| Ok(()))?;
-            Ok((noted(model_of(open()?, options)?), ()))
+            borrow_or_default(options, |_: &Options| Ok(()))?;
+            Ok((with_warnings_logged(model_of(open()?, options)?), ()))
         })
     }
 }
 
 /// # Safety
-/// As for every function of the header.
+/// As for every exported function.
 unsafe fn model_of(file: File, options: *const siskin_model_options) -> Outcome<Model> {
     if options.is_null() {
         return Ok(Options::default().model(file)?);
     }
     // SAFETY: guaranteed by the caller.
-    unsafe { guard::looking(options, |options: &Options| Ok(options.model(file)?)) }
+    unsafe { guard::borrow(options, |options: &Options| Ok(options.model(file)?)) }
 }
 
-/// Logs the notes of a model.
-fn noted(model: Model) -> Model {
-    model.notes().iter().for_each(|note| tell(SISKIN_LOG_WARNING, note));
+/// Logs the warnings of a model.
+fn with_warnings_logged(model: Model) -> Model {
+    model.notes().iter().for_each(|note| log(SISKIN_LOG_WARNING, note));
     model
 }
 
-/// Opens the model at a path of `length` bytes: a `.siskin` file; if the library was built with `import`, also a GGUF
-/// file, a folder of safetensors or an ONNX model, which is packed once and then opened from the packed cache.
-/// `options` may be null.
+/// Opens the model at a path: a `.siskin` file; if the library was built with the feature `import`, also a GGUF file, a
+/// folder of safetensors or an ONNX model, which is packed once and then opened from the packed cache. `options` may be
+/// null.
 ///
-/// The file is memory-mapped: it must not be written to or truncated while the model or anything created from it
-/// exists. Replacing it by renaming another file over it is safe.
+/// The file is memory-mapped: it must not be modified or truncated while the model or an object created from it exists.
+/// It may be replaced by renaming another file over it.
 ///
 /// Threads: any.
 ///
@@ -129,17 +131,21 @@ pub unsafe extern "C" fn siskin_model_open(
     out: *mut *mut siskin_model,
 ) -> *mut siskin_error {
     // SAFETY: guaranteed by the caller.
-    unsafe { guard::made(out, || Ok((noted(open_path(text("path", path, length)?, options)?), ()))) }
+    unsafe {
+        guard::create(out, || {
+            Ok((with_warnings_logged(open_path(text("path", path, length)?, options)?), ()))
+        })
+    }
 }
 
 /// # Safety
-/// As for every function of the header.
+/// As for every exported function.
 #[cfg(feature = "import")]
 unsafe fn open_path(path: &str, options: *const siskin_model_options) -> Outcome<Model> {
     let open = |options: &Options| {
-        let teller = options.teller();
+        let progress = options.progress_callback();
         let (cache, recipe) = (options.cache.clone(), options.recipe);
-        let open = siskin_convert::OpenOptions { cache, recipe, progress: &teller };
+        let open = siskin_convert::OpenOptions { cache, recipe, progress: &progress };
         if options.has_adapter() {
             let file = siskin_convert::open_any(path, &open)?;
             return Ok(options.model(file).map_err(|error| error.within(path))?);
@@ -150,25 +156,25 @@ unsafe fn open_path(path: &str, options: *const siskin_model_options) -> Outcome
         return open(&Options::default());
     }
     // SAFETY: guaranteed by the caller.
-    unsafe { guard::looking(options, open) }
+    unsafe { guard::borrow(options, open) }
 }
 
 /// # Safety
-/// As for every function of the header.
+/// As for every exported function.
 #[cfg(not(feature = "import"))]
 unsafe fn open_path(path: &str, options: *const siskin_model_options) -> Outcome<Model> {
     // SAFETY: guaranteed by the caller.
     unsafe {
-        looking_or_default(options, |_: &Options| Ok(()))?;
+        borrow_or_default(options, |_: &Options| Ok(()))?;
         model_of(File::open(path)?, options)
     }
 }
 
-/// Opens a model from `length` bytes of an open file starting at `offset`, such as an uncompressed asset of an Android
-/// package; 0 bytes: up to the end of the file. The descriptor remains the caller's and may be closed afterwards. It
-/// must be a `.siskin` file; tensors are best aligned if the offset is a multiple of 16384.
+/// Opens a `.siskin` model in `length` bytes of an open file from `offset` on, such as an uncompressed asset of an
+/// Android package; length 0: to the end of the file. The descriptor stays open and belongs to the caller, which may
+/// close it. Tensors are aligned best if the offset is a multiple of 16384.
 ///
-/// Only on systems with file descriptors. Threads: any.
+/// Returns `SISKIN_ERROR_UNSUPPORTED` on systems without file descriptors. Threads: any.
 ///
 /// # Safety
 /// Pointers are valid, and the descriptor is open.
@@ -183,7 +189,7 @@ pub unsafe extern "C" fn siskin_model_open_descriptor(
 ) -> *mut siskin_error {
     // SAFETY: guaranteed by the caller.
     unsafe {
-        opened(options, out, || {
+        open_with(options, out, || {
             let length = Some(length).filter(|&length| length > 0);
             mapped(descriptor, offset, length)
         })
@@ -196,7 +202,10 @@ pub unsafe extern "C" fn siskin_model_open_descriptor(
 unsafe fn mapped(descriptor: i32, offset: u64, length: Option<u64>) -> Outcome<File> {
     use std::os::fd::BorrowedFd;
     if descriptor < 0 {
-        return Err(PendingError::argument("descriptor", format!("is {descriptor}; open the file first")));
+        return Err(PendingError::argument(
+            "descriptor",
+            format!("is {descriptor}; must be an open file descriptor"),
+        ));
     }
     // SAFETY: guaranteed by the caller; −1, which is never a valid descriptor, was rejected.
     let own = unsafe { BorrowedFd::borrow_raw(descriptor) }.try_clone_to_owned();
@@ -208,11 +217,11 @@ unsafe fn mapped(descriptor: i32, offset: u64, length: Option<u64>) -> Outcome<F
 /// No requirements.
 #[cfg(not(unix))]
 unsafe fn mapped(_: i32, _: u64, _: Option<u64>) -> Outcome<File> {
-    let message = "this system has none; open the file by its path";
+    let message = "this system has no file descriptors; open the model by its path";
     Err(siskin::Error::unsupported("descriptor", message).into())
 }
 
-/// Opens a `.siskin` model in memory, and copies it.
+/// Opens a copy of a `.siskin` model in memory.
 ///
 /// Threads: any.
 ///
@@ -227,30 +236,31 @@ pub unsafe extern "C" fn siskin_model_open_copy(
     out: *mut *mut siskin_model,
 ) -> *mut siskin_error {
     // SAFETY: guaranteed by the caller.
-    unsafe { opened(options, out, || Ok(File::from_bytes(values("bytes", bytes, length)?.to_vec())?)) }
+    unsafe { open_with(options, out, || Ok(File::from_bytes(values("bytes", bytes, length)?.to_vec())?)) }
 }
 
 /// Memory of the host that contains a model.
-struct Lent {
+struct BorrowedMemory {
     start: *const u8,
     length: usize,
-    _foreign: Foreign,
+    _host: HostPointer,
 }
 
 // SAFETY: the host guarantees that the memory is not modified until it is released.
-unsafe impl Send for Lent {}
+unsafe impl Send for BorrowedMemory {}
 // SAFETY: as above.
-unsafe impl Sync for Lent {}
+unsafe impl Sync for BorrowedMemory {}
 
-impl AsRef<[u8]> for Lent {
+impl AsRef<[u8]> for BorrowedMemory {
     fn as_ref(&self) -> &[u8] {
         // SAFETY: the host guarantees that the memory is valid until it is released; `values` checked the pointer.
         unsafe { std::slice::from_raw_parts(self.start, self.length) }
     }
 }
 
-/// Opens a `.siskin` model in memory of the caller, without a copy; the memory must neither move nor change. `release`
-/// is called with `user` when the model and everything created from it are freed, and immediately if opening fails.
+/// Opens a `.siskin` model in memory of the caller, without a copy: the memory must not move or change. `release` is
+/// called with `user` once the model and everything created from it are freed, or before this function returns an
+/// error.
 ///
 /// Threads: any.
 ///
@@ -262,16 +272,16 @@ pub unsafe extern "C" fn siskin_model_open_memory(
     bytes: *const u8,
     length: usize,
     user: *mut c_void,
-    release: siskin_release,
+    release: siskin_release_function,
     options: *const siskin_model_options,
     out: *mut *mut siskin_model,
 ) -> *mut siskin_error {
     // SAFETY: guaranteed by the caller.
     unsafe {
-        let foreign = Foreign::new(user, release);
-        opened(options, out, || {
+        let host = HostPointer::new(user, release);
+        open_with(options, out, || {
             let start = values("bytes", bytes, length)?.as_ptr();
-            Ok(File::from_bytes(Lent { start, length, _foreign: foreign })?)
+            Ok(File::from_bytes(BorrowedMemory { start, length, _host: host })?)
         })
     }
 }
@@ -291,43 +301,44 @@ pub unsafe extern "C" fn siskin_model_describe(
     // SAFETY: guaranteed by the caller.
     unsafe {
         guard::shared(model, |model| {
-            let frame = SizedOutput::new("out", out)?;
-            let (family, hyper) = (model.family(), model.config());
-            frame.fill(&siskin_model_info {
+            let result = SizedOutput::new("out", out)?;
+            let (family, config) = (model.family(), model.config());
+            result.write(&siskin_model_info {
                 struct_size: 0,
                 family: family.as_ptr().cast(),
                 family_length: family.len(),
-                context: hyper.context.max(hyper.text) as u64,
-                vocabulary: hyper.vocabulary as u64,
-                width: hyper.width as u64,
-                bytes: model.file().bytes().len() as u64,
+                context_length: config.context.max(config.text) as u64,
+                vocabulary_size: config.vocabulary as u64,
+                hidden_size: config.width as u64,
+                file_size: model.file().bytes().len() as u64,
                 threads: u32::try_from(model.threads()).unwrap_or(u32::MAX),
-                abilities: abilities(model),
-                notes: model.notes().len(),
+                capabilities: capabilities(model),
+                warning_count: model.notes().len(),
             });
             Ok(())
         })
     }
 }
 
-fn abilities(model: &Model) -> u32 {
+fn capabilities(model: &Model) -> u32 {
     let graphs = model.graphs();
     let head = graphs.encoder.as_ref().map(|graph| graph.head);
     let bits = [
-        (SISKIN_MODEL_WRITES, graphs.decoder.is_some()),
-        (SISKIN_MODEL_READS, graphs.encoder.is_some()),
-        (SISKIN_MODEL_CHATS, model.file().template().is_some()),
-        (SISKIN_MODEL_TAKES_TEXT, model.tokenizer().is_ok()),
-        (SISKIN_MODEL_LISTENS, model.family() == "whisper"),
-        (SISKIN_MODEL_CLASSIFIES, head == Some(OutputHead::Class)),
-        (SISKIN_MODEL_TAGS, head == Some(OutputHead::Label)),
-        (SISKIN_MODEL_ANSWERS, head == Some(OutputHead::Span)),
-        (SISKIN_MODEL_FILLS, head == Some(OutputHead::Token)),
+        (SISKIN_CAPABILITY_GENERATE, graphs.decoder.is_some()),
+        (SISKIN_CAPABILITY_ENCODE, graphs.encoder.is_some()),
+        (SISKIN_CAPABILITY_CHAT, model.file().template().is_some()),
+        (SISKIN_CAPABILITY_TOKENIZE, model.tokenizer().is_ok()),
+        (SISKIN_CAPABILITY_TRANSCRIBE, model.family() == "whisper"),
+        (SISKIN_CAPABILITY_CLASSIFY, head == Some(OutputHead::Class)),
+        (SISKIN_CAPABILITY_TAG, head == Some(OutputHead::Label)),
+        (SISKIN_CAPABILITY_ANSWER, head == Some(OutputHead::Span)),
+        (SISKIN_CAPABILITY_FILL_MASK, head == Some(OutputHead::Token)),
     ];
     bits.iter().filter(|(_, there)| *there).fold(0, |all, (bit, _)| all | bit)
 }
 
-/// Returns a note on how the model runs, such as that it is slower than possible. The text lives as long as the model.
+/// Returns a warning about the model, such as that it runs slower than it could: UTF-8, not NUL-terminated. The text is
+/// valid until the model is freed.
 ///
 /// Threads: any.
 ///
@@ -335,7 +346,7 @@ fn abilities(model: &Model) -> u32 {
 /// Pointers are valid.
 #[must_use]
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn siskin_model_note(
+pub unsafe extern "C" fn siskin_model_warning(
     model: *const siskin_model,
     index: usize,
     text: *mut *const c_char,
@@ -344,17 +355,17 @@ pub unsafe extern "C" fn siskin_model_note(
     // SAFETY: guaranteed by the caller.
     unsafe {
         guard::shared(model, |model| {
-            let (text, length) = (place("text", text)?, place("length", length)?);
-            let none = || PendingError::argument("index", format!("there is no note {index}"));
-            let note = model.notes().get(index).ok_or_else(none)?;
-            text.write(note.as_ptr().cast());
-            length.write(note.len());
+            let (text, length) = (output("text", text)?, output("length", length)?);
+            let none = || PendingError::argument("index", format!("there is no warning {index}"));
+            let warning = model.notes().get(index).ok_or_else(none)?;
+            text.write(warning.as_ptr().cast());
+            length.write(warning.len());
             Ok(())
         })
     }
 }
 
-/// Returns the memory that a session with these options would use, without allocating it. `options` may be null.
+/// Returns the memory usage of a session with these options, without creating one. `options` may be null.
 ///
 /// Threads: any.
 ///
@@ -362,25 +373,25 @@ pub unsafe extern "C" fn siskin_model_note(
 /// Pointers are valid.
 #[must_use]
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn siskin_model_plan(
+pub unsafe extern "C" fn siskin_model_session_memory(
     model: *const siskin_model,
     options: *const siskin_session_options,
-    out: *mut siskin_memory,
+    out: *mut siskin_memory_usage,
 ) -> *mut siskin_error {
     // SAFETY: guaranteed by the caller.
     unsafe {
         guard::shared(model, |model| {
-            let frame = SizedOutput::new("out", out)?;
-            let options = looking_or_default(options, |options| Ok(options.session.clone()))?;
-            frame.fill(&model.memory(&options)?.into());
+            let result = SizedOutput::new("out", out)?;
+            let options = borrow_or_default(options, |options| Ok(options.session.clone()))?;
+            result.write(&model.memory(&options)?.into());
             Ok(())
         })
     }
 }
 
-/// Tokenizes a text. `count` receives the number of tokens; up to `capacity` of them are written to `ids`, which may be
-/// null if `capacity` is 0. `special` adds the special tokens that the model expects around a text; control tokens
-/// spelled out in the text are always tokenized as plain text.
+/// Tokenizes a text. `count` receives the number of tokens; the first `capacity` of them are written to `ids`, which
+/// may be null if `capacity` is 0. `add_special` adds the special tokens that the model expects around a text. Control
+/// tokens that are spelled in the text are tokenized as plain text.
 ///
 /// Threads: any.
 ///
@@ -392,7 +403,7 @@ pub unsafe extern "C" fn siskin_model_tokenize(
     model: *const siskin_model,
     text: *const c_char,
     length: usize,
-    special: bool,
+    add_special: bool,
     ids: *mut u32,
     capacity: usize,
     count: *mut usize,
@@ -400,20 +411,20 @@ pub unsafe extern "C" fn siskin_model_tokenize(
     // SAFETY: guaranteed by the caller.
     unsafe {
         guard::shared(model, |model| {
-            let (text, count) = (self::text("text", text, length)?, place("count", count)?);
-            room("ids", ids, capacity)?;
-            let options = EncodeOptions { add_special: special, parse_special: false };
-            let found = model.tokenizer()?.encode(text, options)?;
-            for (index, &id) in found.iter().take(capacity).enumerate() {
+            let (text, count) = (self::text("text", text, length)?, output("count", count)?);
+            check_pointer("ids", ids, capacity)?;
+            let options = EncodeOptions { add_special, parse_special: false };
+            let tokens = model.tokenizer()?.encode(text, options)?;
+            for (index, &id) in tokens.iter().take(capacity).enumerate() {
                 ids.add(index).write(id);
             }
-            count.write(found.len());
+            count.write(tokens.len());
             Ok(())
         })
     }
 }
 
-/// Returns the bytes of a token, which may be a partial character. They live as long as the model.
+/// Returns the bytes of a token, which may be a part of a character. They are valid until the model is freed.
 ///
 /// Threads: any.
 ///
@@ -421,7 +432,7 @@ pub unsafe extern "C" fn siskin_model_tokenize(
 /// Pointers are valid.
 #[must_use]
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn siskin_model_token(
+pub unsafe extern "C" fn siskin_model_token_bytes(
     model: *const siskin_model,
     id: u32,
     bytes: *mut *const u8,
@@ -430,16 +441,16 @@ pub unsafe extern "C" fn siskin_model_token(
     // SAFETY: guaranteed by the caller.
     unsafe {
         guard::shared(model, |model| {
-            let (bytes, length) = (place("bytes", bytes)?, place("length", length)?);
-            let found = model.tokenizer()?.token_text(id)?;
-            bytes.write(found.as_ptr());
-            length.write(found.len());
+            let (bytes, length) = (output("bytes", bytes)?, output("length", length)?);
+            let token = model.tokenizer()?.token_text(id)?;
+            bytes.write(token.as_ptr());
+            length.write(token.len());
             Ok(())
         })
     }
 }
 
-/// Verifies all hashes of the model's file, which reads all of it.
+/// Verifies the hashes of the model file. Reads the whole file.
 ///
 /// Threads: any.
 ///
@@ -452,7 +463,7 @@ pub unsafe extern "C" fn siskin_model_verify(model: *const siskin_model) -> *mut
     unsafe { guard::shared(model, |model| Ok(model.file().verify(&mut |_, _| true)?)) }
 }
 
-/// Frees a model; objects created from it remain valid. Null is ignored.
+/// Frees a model. Objects that were created from it stay valid. Null is ignored.
 ///
 /// # Safety
 /// Pointers are valid, and the handle is not used afterwards.

@@ -10,25 +10,27 @@ use siskin::file::File;
 use siskin::{Adapter, CpuFeatures, ExecutorKind, LayerSet, Model, ModelOptions};
 
 use crate::arguments::{text, text_or_none, values};
-use crate::callback::{Foreign, siskin_release};
+use crate::callback::{HostPointer, siskin_release_function};
 use crate::error::{PendingError, siskin_error};
 #[cfg(feature = "import")]
-use crate::guard::calling_back;
+use crate::guard::in_callback;
 use crate::guard::{self, Handle};
 
-/// The packed form of a model in another format is kept in the user's cache folder.
-pub const SISKIN_CACHE_AUTO: u32 = 0;
-/// No packed cache: the model is packed each time.
-pub const SISKIN_CACHE_OFF: u32 = 1;
+/// Whether the packed form of a model in another format is cached.
+pub type siskin_cache_mode = u32;
+/// In the cache folder of the user.
+pub const SISKIN_CACHE_AUTO: siskin_cache_mode = 0;
+/// Not at all: the model is packed whenever it is opened.
+pub const SISKIN_CACHE_OFF: siskin_cache_mode = 1;
 
 /// Options of opening a model. Null stands for the defaults. Freed with `siskin_model_options_free`.
 pub struct siskin_model_options {
     _opaque: [u8; 0],
 }
 
-/// Receives the number of bytes of the packed form written so far; `total` is 0 while it is unknown. Returns whether to
-/// continue. Calls come one at a time for each model that is opened, from threads of the library while the opening call
-/// blocks, and must not call the library.
+/// Receives the progress of packing: the number of bytes written so far, and the total, which is 0 while it is unknown.
+/// Returns whether to continue. It is called from threads of the library, one call at a time, while the function that
+/// opens the model blocks. It must not call the library.
 pub type siskin_progress_function =
     Option<unsafe extern "C" fn(user: *mut c_void, done: u64, total: u64) -> bool>;
 
@@ -70,15 +72,15 @@ impl Options {
 }
 
 struct Progress {
-    #[cfg_attr(not(feature = "import"), expect(dead_code, reason = "without import, nothing takes long"))]
+    #[cfg_attr(not(feature = "import"), expect(dead_code, reason = "only packing reports progress"))]
     function: unsafe extern "C" fn(*mut c_void, u64, u64) -> bool,
-    #[cfg_attr(not(feature = "import"), expect(dead_code, reason = "without import, nothing takes long"))]
-    foreign: Foreign,
+    #[cfg_attr(not(feature = "import"), expect(dead_code, reason = "only packing reports progress"))]
+    host: HostPointer,
 }
 
 impl Handle for siskin_model_options {
     type Inner = Options;
-    type Remote = ();
+    type Control = ();
     const MAGIC: [u8; 8] = *b"SISKmopt";
     const NAME: &'static str = "options";
 }
@@ -94,7 +96,7 @@ pub(crate) struct ProgressCallback<'a> {
 
 #[cfg(feature = "import")]
 impl Options {
-    pub(crate) fn teller(&self) -> ProgressCallback<'_> {
+    pub(crate) fn progress_callback(&self) -> ProgressCallback<'_> {
         let (total, done) = (AtomicU64::new(0), AtomicU64::new(0));
         ProgressCallback { progress: self.progress.as_ref(), total, done, cancelled: AtomicBool::new(false) }
     }
@@ -102,11 +104,11 @@ impl Options {
 
 #[cfg(feature = "import")]
 impl ProgressCallback<'_> {
-    fn tell(&self) {
-        let Some(Progress { function, foreign }) = self.progress else { return };
+    fn report(&self) {
+        let Some(Progress { function, host }) = self.progress else { return };
         let (done, total) = (self.done.load(Ordering::Relaxed), self.total.load(Ordering::Relaxed));
         // SAFETY: the host guarantees that the function may be called with its pointer until that is released.
-        if !calling_back(|| unsafe { function(foreign.user(), done, total) }) {
+        if !in_callback(|| unsafe { function(host.user(), done, total) }) {
             self.cancelled.store(true, Ordering::Relaxed);
         }
     }
@@ -116,20 +118,20 @@ impl ProgressCallback<'_> {
 impl siskin_convert::ProgressSink for ProgressCallback<'_> {
     fn total(&self, bytes: u64) {
         self.total.store(bytes, Ordering::Relaxed);
-        self.tell();
+        self.report();
     }
 
     fn advance(&self, bytes: u64) {
         self.done.fetch_add(bytes, Ordering::Relaxed);
-        self.tell();
+        self.report();
     }
 
     fn message(&self, text: &str) {
-        crate::log::tell(crate::log::SISKIN_LOG_INFO, text);
+        crate::log::log(crate::log::SISKIN_LOG_INFO, text);
     }
 
     fn note(&self, text: &str) {
-        crate::log::tell(crate::log::SISKIN_LOG_WARNING, text);
+        crate::log::log(crate::log::SISKIN_LOG_WARNING, text);
     }
 
     fn cancelled(&self) -> bool {
@@ -145,10 +147,10 @@ impl siskin_convert::ProgressSink for ProgressCallback<'_> {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_model_options_new(out: *mut *mut siskin_model_options) -> *mut siskin_error {
     // SAFETY: guaranteed by the caller.
-    unsafe { guard::made(out, || Ok((Options::default(), ()))) }
+    unsafe { guard::create(out, || Ok((Options::default(), ()))) }
 }
 
-/// Sets the number of worker threads; 0, the default: one for each core that is about as fast as the fastest.
+/// Sets the number of worker threads. 0, the default: one for each core that is about as fast as the fastest core.
 ///
 /// # Safety
 /// Pointers are valid.
@@ -160,27 +162,27 @@ pub unsafe extern "C" fn siskin_model_options_set_threads(
 ) -> *mut siskin_error {
     // SAFETY: guaranteed by the caller.
     unsafe {
-        guard::alone(options, |options, ()| {
+        guard::exclusive(options, |options, ()| {
             options.model.threads = threads as usize;
             Ok(())
         })
     }
 }
 
-/// Sets the CPU features that are not used, by name and separated by commas: `avx512,amx`. Results are bit-identical.
+/// Disables CPU features: their names, separated by commas, such as `avx512,amx`. Results are bit-identical.
 ///
 /// # Safety
 /// Pointers are valid.
 #[must_use]
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn siskin_model_options_set_without(
+pub unsafe extern "C" fn siskin_model_options_set_disabled_cpu_features(
     options: *mut siskin_model_options,
     names: *const c_char,
     length: usize,
 ) -> *mut siskin_error {
     // SAFETY: guaranteed by the caller.
     unsafe {
-        guard::alone(options, |options, ()| {
+        guard::exclusive(options, |options, ()| {
             let names = text("names", names, length)?;
             let mut without = CpuFeatures::NONE;
             for name in names.split(',').map(str::trim).filter(|name| !name.is_empty()) {
@@ -193,39 +195,39 @@ pub unsafe extern "C" fn siskin_model_options_set_without(
     }
 }
 
-/// Computes with the scalar reference kernels on one thread, slowly: for comparison.
+/// Sets whether the model runs on the reference backend: scalar kernels on one thread, slow, for comparison.
 ///
 /// # Safety
 /// Pointers are valid.
 #[must_use]
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn siskin_model_options_set_reference(
+pub unsafe extern "C" fn siskin_model_options_set_reference_backend(
     options: *mut siskin_model_options,
-    reference: bool,
+    enabled: bool,
 ) -> *mut siskin_error {
     // SAFETY: guaranteed by the caller.
     unsafe {
-        guard::alone(options, |options, ()| {
-            options.model.executor = if reference { ExecutorKind::Reference } else { ExecutorKind::Cpu };
+        guard::exclusive(options, |options, ()| {
+            options.model.executor = if enabled { ExecutorKind::Reference } else { ExecutorKind::Cpu };
             Ok(())
         })
     }
 }
 
-/// Skips layers, by index from 0.
+/// Sets the layers that are skipped, by index from 0.
 ///
 /// # Safety
 /// Pointers are valid.
 #[must_use]
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn siskin_model_options_set_skip(
+pub unsafe extern "C" fn siskin_model_options_set_skip_layers(
     options: *mut siskin_model_options,
     layers: *const u32,
     count: usize,
 ) -> *mut siskin_error {
     // SAFETY: guaranteed by the caller.
     unsafe {
-        guard::alone(options, |options, ()| {
+        guard::exclusive(options, |options, ()| {
             let layers: Vec<usize> =
                 values("layers", layers, count)?.iter().map(|&layer| layer as usize).collect();
             options.model.skip = LayerSet::of(&layers)?;
@@ -234,9 +236,9 @@ pub unsafe extern "C" fn siskin_model_options_set_skip(
     }
 }
 
-/// Adds the LoRA or DoRA adapter in the `.siskin` file at a path of `length` bytes to models that are opened with these
-/// options; an empty path, the default: no adapter. It is read immediately. A model whose weights differ from those
-/// that the adapter was trained on is rejected, unless `any_base` is set.
+/// Applies the LoRA or DoRA adapter in a `.siskin` file to the models that are opened with these options; an empty
+/// path, the default: no adapter. The adapter is read immediately. Opening a model whose weights differ from those that
+/// the adapter was trained on fails, unless `any_base` is set.
 ///
 /// # Safety
 /// Pointers are valid.
@@ -250,7 +252,7 @@ pub unsafe extern "C" fn siskin_model_options_set_adapter(
 ) -> *mut siskin_error {
     // SAFETY: guaranteed by the caller.
     unsafe {
-        guard::alone(options, |options, ()| {
+        guard::exclusive(options, |options, ()| {
             let path = text_or_none("path", path, length)?;
             let adapter = path.map(Adapter::open).transpose()?;
             options.adapter = adapter.map(|adapter| AdapterOption { adapter, any_base });
@@ -259,26 +261,26 @@ pub unsafe extern "C" fn siskin_model_options_set_adapter(
     }
 }
 
-/// Sets where the packed form of a model in another format is kept: `SISKIN_CACHE_…`.
+/// Sets whether the packed form of a model in another format is cached.
 ///
 /// # Safety
 /// Pointers are valid.
 #[must_use]
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn siskin_model_options_set_cache(
+pub unsafe extern "C" fn siskin_model_options_set_cache_mode(
     options: *mut siskin_model_options,
-    cache: u32,
+    mode: siskin_cache_mode,
 ) -> *mut siskin_error {
     // SAFETY: guaranteed by the caller.
     unsafe {
-        guard::alone(options, |options, ()| {
-            let cache = match cache {
+        guard::exclusive(options, |options, ()| {
+            let cache = match mode {
                 SISKIN_CACHE_AUTO => true,
                 SISKIN_CACHE_OFF => false,
                 other => {
                     return Err(PendingError::argument(
-                        "cache",
-                        format!("{other} is not one of SISKIN_CACHE_…"),
+                        "mode",
+                        format!("{other} is not a siskin_cache_mode"),
                     ));
                 }
             };
@@ -287,7 +289,7 @@ pub unsafe extern "C" fn siskin_model_options_set_cache(
     }
 }
 
-/// Keeps the packed form of a model in another format in this folder, which is created if it does not exist. On a
+/// Caches the packed form of a model in another format in this folder, which is created if it does not exist. On a
 /// phone, use a folder of the app.
 ///
 /// # Safety
@@ -300,11 +302,11 @@ pub unsafe extern "C" fn siskin_model_options_set_cache_folder(
     length: usize,
 ) -> *mut siskin_error {
     // SAFETY: guaranteed by the caller.
-    unsafe { guard::alone(options, |options, ()| keep_in(options, text("path", path, length)?)) }
+    unsafe { guard::exclusive(options, |options, ()| keep_in(options, text("path", path, length)?)) }
 }
 
 /// Sets the weight types that the matrices of a model in another format are converted to, such as `w4i` or `q4_k`;
-/// empty, the default: those of the source, exactly.
+/// empty, the default: the weight types of the source.
 ///
 /// # Safety
 /// Pointers are valid.
@@ -316,11 +318,11 @@ pub unsafe extern "C" fn siskin_model_options_set_recipe(
     length: usize,
 ) -> *mut siskin_error {
     // SAFETY: guaranteed by the caller.
-    unsafe { guard::alone(options, |options, ()| pack_as(options, text("recipe", recipe, length)?)) }
+    unsafe { guard::exclusive(options, |options, ()| pack_as(options, text("recipe", recipe, length)?)) }
 }
 
-/// Reports packing progress to `function`; null disables it. `release` is called with `user` when the options are freed
-/// or the function is replaced.
+/// Sets the function that receives the progress of packing; null: none. `release` is called with `user` when the
+/// options are freed or the function is replaced.
 ///
 /// # Safety
 /// Pointers are valid.
@@ -330,14 +332,14 @@ pub unsafe extern "C" fn siskin_model_options_set_progress(
     options: *mut siskin_model_options,
     function: siskin_progress_function,
     user: *mut c_void,
-    release: siskin_release,
+    release: siskin_release_function,
 ) -> *mut siskin_error {
     // SAFETY: guaranteed by the caller.
     unsafe {
-        // Constructed first, so that it is released if the call is rejected.
-        let foreign = Foreign::new(user, release);
-        guard::alone(options, |options, ()| {
-            options.progress = function.map(|function| Progress { function, foreign });
+        // Constructed first, so that it is released if the call fails.
+        let host = HostPointer::new(user, release);
+        guard::exclusive(options, |options, ()| {
+            options.progress = function.map(|function| Progress { function, host });
             Ok(())
         })
     }
@@ -381,7 +383,7 @@ mod packing {
     use crate::error::Outcome;
 
     fn refusal<T>() -> Outcome<T> {
-        let message = "this build of the library opens .siskin files alone; convert the model before";
+        let message = "this build of the library opens only .siskin files; convert the model first";
         Err(siskin::Error::unsupported("import", message).into())
     }
 

@@ -2,7 +2,7 @@
 
 use siskin::sample::SamplerOptions;
 
-use crate::arguments::{truth, whole};
+use crate::arguments::{boolean, integer};
 use crate::error::{Outcome, PendingError, siskin_error};
 use crate::guard::{self, Handle};
 
@@ -13,67 +13,70 @@ pub struct siskin_sampler {
 
 impl Handle for siskin_sampler {
     type Inner = SamplerOptions;
-    type Remote = ();
+    type Control = ();
     const MAGIC: [u8; 8] = *b"SISKsamp";
     const NAME: &'static str = "sampler";
 }
 
+/// A sampling option.
+pub type siskin_sampler_option = u32;
 /// Temperature: the divisor of the logits; 0: greedy. Default: 0.8.
-pub const SISKIN_SAMPLER_TEMPERATURE: u32 = 1;
-/// Top-k: keep this many of the most probable tokens; 0 is off. Default: 40.
-pub const SISKIN_SAMPLER_TOP_K: u32 = 2;
-/// Top-p: keep the fewest most probable tokens whose probabilities sum to this; 1 is off. Default: 0.95.
-pub const SISKIN_SAMPLER_TOP_P: u32 = 3;
-/// Min-p: keep tokens with at least this fraction of the most probable token's probability; 0 is off. Default: 0.05.
-pub const SISKIN_SAMPLER_MIN_P: u32 = 4;
-/// Locally typical sampling: keep the tokens nearest to the expected surprise up to this probability mass; 1 is off.
-pub const SISKIN_SAMPLER_TYPICAL_P: u32 = 5;
-/// XTC: the probability with which top choices are excluded; 0 is off.
-pub const SISKIN_SAMPLER_XTC_PROBABILITY: u32 = 6;
-/// XTC: the probability from which a token is a top choice.
-pub const SISKIN_SAMPLER_XTC_THRESHOLD: u32 = 7;
-/// Dynamic temperature: how far the temperature may move in either direction; 0 is off.
-pub const SISKIN_SAMPLER_DYNAMIC_RANGE: u32 = 8;
+pub const SISKIN_SAMPLER_TEMPERATURE: siskin_sampler_option = 1;
+/// Top-k: keep this many of the most probable tokens; 0: off. Default: 40.
+pub const SISKIN_SAMPLER_TOP_K: siskin_sampler_option = 2;
+/// Top-p: keep the fewest most probable tokens whose probabilities sum to this; 1: off. Default: 0.95.
+pub const SISKIN_SAMPLER_TOP_P: siskin_sampler_option = 3;
+/// Min-p: keep tokens with at least this fraction of the most probable token's probability; 0: off. Default: 0.05.
+pub const SISKIN_SAMPLER_MIN_P: siskin_sampler_option = 4;
+/// Locally typical sampling: keep the tokens whose information is nearest to the entropy, up to this probability mass;
+/// 1: off.
+pub const SISKIN_SAMPLER_TYPICAL_P: siskin_sampler_option = 5;
+/// XTC: the probability with which top choices are excluded; 0: off.
+pub const SISKIN_SAMPLER_XTC_PROBABILITY: siskin_sampler_option = 6;
+/// XTC: the minimum probability of a top choice.
+pub const SISKIN_SAMPLER_XTC_THRESHOLD: siskin_sampler_option = 7;
+/// Dynamic temperature: how far the temperature may move in either direction; 0: off.
+pub const SISKIN_SAMPLER_DYNAMIC_TEMPERATURE_RANGE: siskin_sampler_option = 8;
 /// Dynamic temperature: the exponent of the normalized entropy.
-pub const SISKIN_SAMPLER_DYNAMIC_EXPONENT: u32 = 9;
-/// Repetition penalty: the divisor of logits of tokens in the history; 1 is off.
-pub const SISKIN_SAMPLER_REPETITION_PENALTY: u32 = 10;
-/// Frequency penalty: subtracted from a logit for each occurrence of its token in the history; 0 is off.
-pub const SISKIN_SAMPLER_FREQUENCY_PENALTY: u32 = 11;
-/// Presence penalty: subtracted from a logit if its token is in the history; 0 is off.
-pub const SISKIN_SAMPLER_PRESENCE_PENALTY: u32 = 12;
+pub const SISKIN_SAMPLER_DYNAMIC_TEMPERATURE_EXPONENT: siskin_sampler_option = 9;
+/// Repetition penalty: the divisor of the logits of past tokens; 1: off.
+pub const SISKIN_SAMPLER_REPETITION_PENALTY: siskin_sampler_option = 10;
+/// Frequency penalty: subtracted from a logit for each past occurrence of its token; 0: off.
+pub const SISKIN_SAMPLER_FREQUENCY_PENALTY: siskin_sampler_option = 11;
+/// Presence penalty: subtracted from the logits of past tokens; 0: off.
+pub const SISKIN_SAMPLER_PRESENCE_PENALTY: siskin_sampler_option = 12;
 /// The number of past tokens that the three penalties consider.
-pub const SISKIN_SAMPLER_PENALTY_LAST: u32 = 13;
-/// DRY: the scale of the penalty for continuing a repetition; 0 is off.
-pub const SISKIN_SAMPLER_DRY_MULTIPLIER: u32 = 14;
+pub const SISKIN_SAMPLER_PENALTY_LAST_N: siskin_sampler_option = 13;
+/// DRY: the scale of the penalty for continuing a repetition; 0: off.
+pub const SISKIN_SAMPLER_DRY_MULTIPLIER: siskin_sampler_option = 14;
 /// DRY: the factor by which the penalty grows for each further repeated token.
-pub const SISKIN_SAMPLER_DRY_BASE: u32 = 15;
+pub const SISKIN_SAMPLER_DRY_BASE: siskin_sampler_option = 15;
 /// DRY: the length up to which repetitions are not penalized.
-pub const SISKIN_SAMPLER_DRY_ALLOWED: u32 = 16;
+pub const SISKIN_SAMPLER_DRY_ALLOWED_LENGTH: siskin_sampler_option = 16;
 /// DRY: the number of past tokens that are considered.
-pub const SISKIN_SAMPLER_DRY_LAST: u32 = 17;
-/// 1: Mirostat 2 instead of top-k, top-p, min-p, typical and XTC.
-pub const SISKIN_SAMPLER_MIROSTAT: u32 = 18;
+pub const SISKIN_SAMPLER_DRY_LAST_N: siskin_sampler_option = 17;
+/// 1: Mirostat 2 replaces top-k, top-p, min-p, locally typical sampling and XTC. 0: off.
+pub const SISKIN_SAMPLER_MIROSTAT: siskin_sampler_option = 18;
 /// Mirostat: the target surprise, in bits.
-pub const SISKIN_SAMPLER_MIROSTAT_TAU: u32 = 19;
+pub const SISKIN_SAMPLER_MIROSTAT_TAU: siskin_sampler_option = 19;
 /// Mirostat: the learning rate.
-pub const SISKIN_SAMPLER_MIROSTAT_ETA: u32 = 20;
-/// 1: report the log-probability of each token.
-pub const SISKIN_SAMPLER_LOG_PROBABILITIES: u32 = 21;
+pub const SISKIN_SAMPLER_MIROSTAT_ETA: siskin_sampler_option = 20;
+/// 1: report the log-probability of each token. 0: do not.
+pub const SISKIN_SAMPLER_LOG_PROBABILITIES: siskin_sampler_option = 21;
 /// Also report the log-probabilities of this many of the most probable tokens.
-pub const SISKIN_SAMPLER_TOP_LOG_PROBABILITIES: u32 = 22;
+pub const SISKIN_SAMPLER_TOP_LOG_PROBABILITIES: siskin_sampler_option = 22;
 
-fn set(sampler: &mut SamplerOptions, option: u32, value: f64) -> Outcome {
-    let count = || whole("value", value);
-    let number = match option {
+fn set(sampler: &mut SamplerOptions, option: siskin_sampler_option, value: f64) -> Outcome {
+    let count = || integer("value", value);
+    let field = match option {
         SISKIN_SAMPLER_TEMPERATURE => &mut sampler.temperature,
         SISKIN_SAMPLER_TOP_P => &mut sampler.top_p,
         SISKIN_SAMPLER_MIN_P => &mut sampler.min_p,
         SISKIN_SAMPLER_TYPICAL_P => &mut sampler.typical_p,
         SISKIN_SAMPLER_XTC_PROBABILITY => &mut sampler.xtc_probability,
         SISKIN_SAMPLER_XTC_THRESHOLD => &mut sampler.xtc_threshold,
-        SISKIN_SAMPLER_DYNAMIC_RANGE => &mut sampler.dynamic_temperature_range,
-        SISKIN_SAMPLER_DYNAMIC_EXPONENT => &mut sampler.dynamic_temperature_exponent,
+        SISKIN_SAMPLER_DYNAMIC_TEMPERATURE_RANGE => &mut sampler.dynamic_temperature_range,
+        SISKIN_SAMPLER_DYNAMIC_TEMPERATURE_EXPONENT => &mut sampler.dynamic_temperature_exponent,
         SISKIN_SAMPLER_REPETITION_PENALTY => &mut sampler.repetition_penalty,
         SISKIN_SAMPLER_FREQUENCY_PENALTY => &mut sampler.frequency_penalty,
         SISKIN_SAMPLER_PRESENCE_PENALTY => &mut sampler.presence_penalty,
@@ -81,22 +84,22 @@ fn set(sampler: &mut SamplerOptions, option: u32, value: f64) -> Outcome {
         SISKIN_SAMPLER_DRY_BASE => &mut sampler.dry_base,
         SISKIN_SAMPLER_MIROSTAT_TAU => &mut sampler.mirostat_tau,
         SISKIN_SAMPLER_MIROSTAT_ETA => &mut sampler.mirostat_eta,
-        SISKIN_SAMPLER_MIROSTAT => return truth("value", value).map(|on| sampler.mirostat = on),
+        SISKIN_SAMPLER_MIROSTAT => return boolean("value", value).map(|on| sampler.mirostat = on),
         SISKIN_SAMPLER_LOG_PROBABILITIES => {
-            return truth("value", value).map(|on| sampler.log_probabilities = on);
+            return boolean("value", value).map(|on| sampler.log_probabilities = on);
         }
         SISKIN_SAMPLER_TOP_K => return count().map(|count| sampler.top_k = count),
-        SISKIN_SAMPLER_PENALTY_LAST => return count().map(|count| sampler.penalty_last_n = count),
-        SISKIN_SAMPLER_DRY_ALLOWED => return count().map(|count| sampler.dry_allowed_length = count),
-        SISKIN_SAMPLER_DRY_LAST => return count().map(|count| sampler.dry_last_n = count),
+        SISKIN_SAMPLER_PENALTY_LAST_N => return count().map(|count| sampler.penalty_last_n = count),
+        SISKIN_SAMPLER_DRY_ALLOWED_LENGTH => return count().map(|count| sampler.dry_allowed_length = count),
+        SISKIN_SAMPLER_DRY_LAST_N => return count().map(|count| sampler.dry_last_n = count),
         SISKIN_SAMPLER_TOP_LOG_PROBABILITIES => {
             return count().map(|count| sampler.top_log_probabilities = count);
         }
         other => {
-            return Err(PendingError::argument("option", format!("{other} is not one of SISKIN_SAMPLER_…")));
+            return Err(PendingError::argument("option", format!("{other} is not a siskin_sampler_option")));
         }
     };
-    *number = value as f32;
+    *field = value as f32;
     Ok(())
 }
 
@@ -108,10 +111,10 @@ fn set(sampler: &mut SamplerOptions, option: u32, value: f64) -> Outcome {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_sampler_new(out: *mut *mut siskin_sampler) -> *mut siskin_error {
     // SAFETY: guaranteed by the caller.
-    unsafe { guard::made(out, || Ok((SamplerOptions::default(), ()))) }
+    unsafe { guard::create(out, || Ok((SamplerOptions::default(), ()))) }
 }
 
-/// Sets one of `SISKIN_SAMPLER_…`. A value out of its range is rejected.
+/// Sets an option. Options that are counts or flags take integers. A value that is out of range is rejected.
 ///
 /// # Safety
 /// Pointers are valid.
@@ -119,12 +122,12 @@ pub unsafe extern "C" fn siskin_sampler_new(out: *mut *mut siskin_sampler) -> *m
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_sampler_set(
     sampler: *mut siskin_sampler,
-    option: u32,
+    option: siskin_sampler_option,
     value: f64,
 ) -> *mut siskin_error {
     // SAFETY: guaranteed by the caller.
     unsafe {
-        guard::alone(sampler, |sampler, ()| {
+        guard::exclusive(sampler, |sampler, ()| {
             let mut changed = sampler.clone();
             set(&mut changed, option, value)?;
             changed.validate()?;
@@ -134,7 +137,8 @@ pub unsafe extern "C" fn siskin_sampler_set(
     }
 }
 
-/// Sets the random seed: the same seed, options, model and prompt give the same text on every machine.
+/// Sets the seed of the random number generator. The same seed, options, model and prompt give the same text on every
+/// machine.
 ///
 /// # Safety
 /// Pointers are valid.
@@ -146,7 +150,7 @@ pub unsafe extern "C" fn siskin_sampler_set_seed(
 ) -> *mut siskin_error {
     // SAFETY: guaranteed by the caller.
     unsafe {
-        guard::alone(sampler, |sampler, ()| {
+        guard::exclusive(sampler, |sampler, ()| {
             sampler.seed = seed;
             Ok(())
         })
@@ -166,11 +170,11 @@ pub unsafe extern "C" fn siskin_sampler_add_bias(
 ) -> *mut siskin_error {
     // SAFETY: guaranteed by the caller.
     unsafe {
-        guard::alone(sampler, |sampler, ()| {
+        guard::exclusive(sampler, |sampler, ()| {
             if bias.is_nan() || bias == f32::INFINITY {
                 return Err(PendingError::argument(
                     "bias",
-                    format!("is {bias}; give a number, or minus infinity"),
+                    format!("is {bias}; must be a number or negative infinity"),
                 ));
             }
             sampler.logit_bias.push((token, bias));
@@ -179,7 +183,7 @@ pub unsafe extern "C" fn siskin_sampler_add_bias(
     }
 }
 
-/// Frees it. Null is ignored.
+/// Frees sampling options. Null is ignored.
 ///
 /// # Safety
 /// Pointers are valid, and the handle is not used afterwards.

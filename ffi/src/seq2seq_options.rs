@@ -1,191 +1,196 @@
-//! Generation options of writers.
+//! Options of seq2seq generation.
 
 use std::ffi::c_char;
 
 use siskin::seq2seq::Seq2SeqGenerateOptions;
 
-use crate::arguments::{text, text_or_none, whole};
-use crate::encoder::long;
+use crate::arguments::{integer, text, text_or_none};
+use crate::encoder::{overflow_mode, siskin_overflow_mode};
 use crate::error::{Outcome, PendingError, siskin_error};
-use crate::guard::{self, Handle, looking};
+use crate::guard::{self, Handle, borrow};
 use crate::model::siskin_model;
 use crate::sampler::siskin_sampler;
 
-/// Generation options of a writer. Freed with `siskin_writing_free`.
-pub struct siskin_writing {
+/// Options of seq2seq generation. Freed with `siskin_seq2seq_options_free`.
+pub struct siskin_seq2seq_options {
     _opaque: [u8; 0],
 }
 
-impl Handle for siskin_writing {
+impl Handle for siskin_seq2seq_options {
     type Inner = Seq2SeqGenerateOptions;
-    type Remote = ();
-    const MAGIC: [u8; 8] = *b"SISKwing";
-    const NAME: &'static str = "writing";
+    type Control = ();
+    const MAGIC: [u8; 8] = *b"SISKs2so";
+    const NAME: &'static str = "options";
 }
 
-/// The number of beams of beam search; 1: greedy decoding or sampling with one beam.
-pub const SISKIN_WRITING_BEAMS: u32 = 1;
-/// The number of texts returned for each input, best first.
-pub const SISKIN_WRITING_BEST: u32 = 2;
+/// A seq2seq option.
+pub type siskin_seq2seq_option = u32;
+/// The number of beams of beam search; 1: no beam search, but greedy decoding or sampling.
+pub const SISKIN_SEQ2SEQ_BEAMS: siskin_seq2seq_option = 1;
+/// The number of texts that are returned for each input, best first.
+pub const SISKIN_SEQ2SEQ_BEST: siskin_seq2seq_option = 2;
 /// The maximum number of tokens of a text.
-pub const SISKIN_WRITING_MAX_TOKENS: u32 = 3;
-/// Length penalty: the exponent of a text's length by which its score is divided.
-pub const SISKIN_WRITING_LENGTH_PENALTY: u32 = 4;
+pub const SISKIN_SEQ2SEQ_MAX_TOKENS: siskin_seq2seq_option = 3;
+/// Length penalty: the score of a text is divided by its length to the power of this.
+pub const SISKIN_SEQ2SEQ_LENGTH_PENALTY: siskin_seq2seq_option = 4;
 /// Diverse beam search: the number of groups that the beams are divided into.
-pub const SISKIN_WRITING_GROUPS: u32 = 5;
+pub const SISKIN_SEQ2SEQ_BEAM_GROUPS: siskin_seq2seq_option = 5;
 /// Diverse beam search: the penalty of a group for tokens that other groups chose.
-pub const SISKIN_WRITING_DIVERSITY: u32 = 6;
+pub const SISKIN_SEQ2SEQ_DIVERSITY_PENALTY: siskin_seq2seq_option = 6;
 
-fn set(writing: &mut Seq2SeqGenerateOptions, option: u32, value: f64) -> Outcome {
-    let search = &mut writing.search;
+fn set(options: &mut Seq2SeqGenerateOptions, option: siskin_seq2seq_option, value: f64) -> Outcome {
+    let search = &mut options.search;
     match option {
-        SISKIN_WRITING_BEAMS => search.beams = whole("value", value)?,
-        SISKIN_WRITING_BEST => search.best = whole("value", value)?,
-        SISKIN_WRITING_MAX_TOKENS => search.max_tokens = whole("value", value)?,
-        SISKIN_WRITING_LENGTH_PENALTY => search.length_penalty = value as f32,
-        SISKIN_WRITING_GROUPS => search.groups = whole("value", value)?,
-        SISKIN_WRITING_DIVERSITY => search.diversity = value as f32,
+        SISKIN_SEQ2SEQ_BEAMS => search.beams = integer("value", value)?,
+        SISKIN_SEQ2SEQ_BEST => search.best = integer("value", value)?,
+        SISKIN_SEQ2SEQ_MAX_TOKENS => search.max_tokens = integer("value", value)?,
+        SISKIN_SEQ2SEQ_LENGTH_PENALTY => search.length_penalty = value as f32,
+        SISKIN_SEQ2SEQ_BEAM_GROUPS => search.groups = integer("value", value)?,
+        SISKIN_SEQ2SEQ_DIVERSITY_PENALTY => search.diversity = value as f32,
         other => {
-            return Err(PendingError::argument("option", format!("{other} is not one of SISKIN_WRITING_…")));
+            return Err(PendingError::argument("option", format!("{other} is not a siskin_seq2seq_option")));
         }
     }
     Ok(())
 }
 
-/// Creates options from the model's own configuration.
+/// Creates the default options of a model.
 ///
 /// # Safety
 /// Pointers are valid.
 #[must_use]
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn siskin_writing_new(
+pub unsafe extern "C" fn siskin_seq2seq_options_new(
     model: *const siskin_model,
-    out: *mut *mut siskin_writing,
+    out: *mut *mut siskin_seq2seq_options,
 ) -> *mut siskin_error {
     // SAFETY: guaranteed by the caller.
-    unsafe { guard::made(out, || looking(model, |model| Ok((Seq2SeqGenerateOptions::of(model)?, ())))) }
+    unsafe { guard::create(out, || borrow(model, |model| Ok((Seq2SeqGenerateOptions::of(model)?, ())))) }
 }
 
-/// Creates options for summarization.
+/// Creates the options of a model for summarization.
 ///
 /// # Safety
 /// Pointers are valid.
 #[must_use]
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn siskin_writing_new_summary(
+pub unsafe extern "C" fn siskin_seq2seq_options_new_summary(
     model: *const siskin_model,
-    out: *mut *mut siskin_writing,
+    out: *mut *mut siskin_seq2seq_options,
 ) -> *mut siskin_error {
     // SAFETY: guaranteed by the caller.
-    unsafe { guard::made(out, || looking(model, |model| Ok((Seq2SeqGenerateOptions::summary(model)?, ())))) }
+    unsafe { guard::create(out, || borrow(model, |model| Ok((Seq2SeqGenerateOptions::summary(model)?, ())))) }
 }
 
-/// Creates options for translation. Languages are given by the model's names for them, or by the language code that
-/// such a name begins with; empty if the model supports a single language pair.
+/// Creates the options of a model for translation. A language is the name that the model has for it, such as
+/// `deu_Latn`, or the language code that this name begins with; empty if the model supports a single language pair.
 ///
 /// # Safety
 /// Pointers are valid.
 #[must_use]
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn siskin_writing_new_translation(
+pub unsafe extern "C" fn siskin_seq2seq_options_new_translation(
     model: *const siskin_model,
-    from: *const c_char,
-    from_length: usize,
-    to: *const c_char,
-    to_length: usize,
-    out: *mut *mut siskin_writing,
+    source_language: *const c_char,
+    source_language_length: usize,
+    target_language: *const c_char,
+    target_language_length: usize,
+    out: *mut *mut siskin_seq2seq_options,
 ) -> *mut siskin_error {
     // SAFETY: guaranteed by the caller.
     unsafe {
-        guard::made(out, || {
-            let (from, to) = (text_or_none("from", from, from_length)?, text_or_none("to", to, to_length)?);
-            looking(model, |model| {
-                Ok((Seq2SeqGenerateOptions::translation(model, from.as_deref(), to.as_deref())?, ()))
+        guard::create(out, || {
+            let source = text_or_none("source_language", source_language, source_language_length)?;
+            let target = text_or_none("target_language", target_language, target_language_length)?;
+            borrow(model, |model| {
+                let (source, target) = (source.as_deref(), target.as_deref());
+                Ok((Seq2SeqGenerateOptions::translation(model, source, target)?, ()))
             })
         })
     }
 }
 
-/// Sets one of `SISKIN_WRITING_…`. Values are validated when the options are used.
+/// Sets an option. Counts take integers. Values are checked when the options are used.
 ///
 /// # Safety
 /// Pointers are valid.
 #[must_use]
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn siskin_writing_set(
-    writing: *mut siskin_writing,
-    option: u32,
+pub unsafe extern "C" fn siskin_seq2seq_options_set(
+    options: *mut siskin_seq2seq_options,
+    option: siskin_seq2seq_option,
     value: f64,
 ) -> *mut siskin_error {
     // SAFETY: guaranteed by the caller.
-    unsafe { guard::alone(writing, |writing, ()| set(writing, option, value)) }
+    unsafe { guard::exclusive(options, |options, ()| set(options, option, value)) }
 }
 
-/// Sets how texts that are too long for the model are handled: `SISKIN_LONG_…`. Windows end at sentence boundaries.
+/// Sets what happens to texts that are longer than the model accepts. Windows end at sentence boundaries and overlap by
+/// `overlap` tokens; other modes ignore `overlap`. Default: `SISKIN_OVERFLOW_ERROR`.
 ///
 /// # Safety
 /// Pointers are valid.
 #[must_use]
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn siskin_writing_set_long(
-    writing: *mut siskin_writing,
-    long: u32,
+pub unsafe extern "C" fn siskin_seq2seq_options_set_overflow(
+    options: *mut siskin_seq2seq_options,
+    mode: siskin_overflow_mode,
     overlap: usize,
 ) -> *mut siskin_error {
     // SAFETY: guaranteed by the caller.
     unsafe {
-        guard::alone(writing, |writing, ()| {
-            writing.overflow = self::long(long, overlap)?;
+        guard::exclusive(options, |options, ()| {
+            options.overflow = overflow_mode(mode, overlap)?;
             Ok(())
         })
     }
 }
 
-/// Sets the prefix of each text, such as the name of a task.
+/// Sets the text before each input, such as `summarize: `.
 ///
 /// # Safety
 /// Pointers are valid.
 #[must_use]
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn siskin_writing_set_before(
-    writing: *mut siskin_writing,
-    before: *const c_char,
+pub unsafe extern "C" fn siskin_seq2seq_options_set_prefix(
+    options: *mut siskin_seq2seq_options,
+    prefix: *const c_char,
     length: usize,
 ) -> *mut siskin_error {
     // SAFETY: guaranteed by the caller.
     unsafe {
-        guard::alone(writing, |writing, ()| {
-            writing.prefix = text("before", before, length)?.to_owned();
+        guard::exclusive(options, |options, ()| {
+            options.prefix = text("prefix", prefix, length)?.to_owned();
             Ok(())
         })
     }
 }
 
-/// Sets the sampling options for a single beam, which are copied.
+/// Sets the sampling options, which are copied. They are used with one beam.
 ///
 /// # Safety
 /// Pointers are valid.
 #[must_use]
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn siskin_writing_set_sampler(
-    writing: *mut siskin_writing,
+pub unsafe extern "C" fn siskin_seq2seq_options_set_sampler(
+    options: *mut siskin_seq2seq_options,
     sampler: *const siskin_sampler,
 ) -> *mut siskin_error {
     // SAFETY: guaranteed by the caller.
     unsafe {
-        guard::alone(writing, |writing, ()| {
-            writing.sampler = looking(sampler, |sampler| Ok(sampler.clone()))?;
+        guard::exclusive(options, |options, ()| {
+            options.sampler = borrow(sampler, |sampler| Ok(sampler.clone()))?;
             Ok(())
         })
     }
 }
 
-/// Frees it. Null is ignored.
+/// Frees options. Null is ignored.
 ///
 /// # Safety
 /// Pointers are valid, and the handle is not used afterwards.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn siskin_writing_free(writing: *mut siskin_writing) {
+pub unsafe extern "C" fn siskin_seq2seq_options_free(options: *mut siskin_seq2seq_options) {
     // SAFETY: guaranteed by the caller.
-    unsafe { guard::free(writing) }
+    unsafe { guard::free(options) }
 }

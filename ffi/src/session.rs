@@ -1,4 +1,4 @@
-//! Sessions: prompts in, text out, token by token.
+//! Sessions: generation of text, token by token.
 
 use std::ffi::c_char;
 use std::time::Instant;
@@ -7,21 +7,21 @@ use siskin::template::Message;
 use siskin::{FinishReason, GenerateOptions, Generation, GenerationStep, Session};
 
 use crate::arguments::{SizedOutput, text, values};
+use crate::cancel_handle::{RunControl, cancel, cancel_handle_of, siskin_cancel_handle};
 use crate::error::{Outcome, PendingError, SISKIN_ERROR_STATE, siskin_error};
-use crate::guard::{self, Handle, looking, looking_or_default};
+use crate::guard::{self, Handle, borrow, borrow_or_default};
 use crate::model::siskin_model;
 use crate::session_options::siskin_session_options;
-use crate::stop::{Remote, siskin_stop, stop_now, stop_of};
 
-/// One conversation or sequence with its KV cache. One call at a time may use it, from any thread; concurrent calls
-/// return `SISKIN_ERROR_BUSY`. Freed with `siskin_session_free`.
+/// A conversation or text with its KV cache. One call at a time may use it, from any thread; concurrent calls return
+/// `SISKIN_ERROR_BUSY`. Freed with `siskin_session_free`.
 pub struct siskin_session {
     _opaque: [u8; 0],
 }
 
 impl Handle for siskin_session {
     type Inner = SessionState;
-    type Remote = Remote;
+    type Control = RunControl;
     const MAGIC: [u8; 8] = *b"SISKsess";
     const NAME: &'static str = "session";
 }
@@ -33,9 +33,10 @@ pub(crate) struct SessionState {
     pub(crate) stats: Counts,
     pub(crate) generation: Option<Generation>,
     max_tokens: usize,
-    /// The text of the last piece, NUL-terminated.
+    /// The text of the last chunk, NUL-terminated.
     text: String,
-    top: Vec<siskin_choice>,
+    /// The candidates of the last chunk.
+    top: Vec<siskin_candidate>,
 }
 
 /// Counters of the session.
@@ -43,65 +44,67 @@ pub(crate) struct SessionState {
 pub(crate) struct Counts {
     pub(crate) prompt_tokens: u64,
     pub(crate) prompt_nanoseconds: u64,
-    pub(crate) tokens: u64,
-    pub(crate) nanoseconds: u64,
+    pub(crate) generated_tokens: u64,
+    pub(crate) generation_nanoseconds: u64,
 }
 
-/// Generation has not ended.
-pub const SISKIN_ENDED_NOT: i32 = 0;
-/// The model ended it with an end-of-sequence token.
-pub const SISKIN_ENDED_MODEL: i32 = 1;
-/// A stop string occurred.
-pub const SISKIN_ENDED_STOP: i32 = 2;
+/// Why the generation of an answer ended.
+pub type siskin_finish_reason = u32;
+/// It has not ended.
+pub const SISKIN_FINISH_REASON_NONE: siskin_finish_reason = 0;
+/// The model generated an end-of-sequence token.
+pub const SISKIN_FINISH_REASON_EOS: siskin_finish_reason = 1;
+/// The text contained a stop string.
+pub const SISKIN_FINISH_REASON_STOP: siskin_finish_reason = 2;
 /// The maximum number of tokens was reached.
-pub const SISKIN_ENDED_LENGTH: i32 = 3;
+pub const SISKIN_FINISH_REASON_LENGTH: siskin_finish_reason = 3;
 /// The context is full.
-pub const SISKIN_ENDED_CONTEXT: i32 = 4;
+pub const SISKIN_FINISH_REASON_CONTEXT: siskin_finish_reason = 4;
 
-/// A candidate token.
+/// A candidate for the next token.
 #[repr(C)]
 #[derive(Clone, Copy)]
-pub struct siskin_choice {
+pub struct siskin_candidate {
     /// The token id.
     pub token: u32,
     /// Its log-probability.
     pub log_probability: f32,
 }
 
-/// A piece of an answer. Set `struct_size` before the call. Pointers are valid until the next call that changes the
-/// session.
+/// A chunk of an answer: a token, and the text that it completes. Set `struct_size` before the call. Pointers are valid
+/// until the next call that modifies the session.
 #[repr(C)]
 #[derive(Clone, Copy)]
-pub struct siskin_piece {
-    /// `sizeof(siskin_piece)`.
+pub struct siskin_text_chunk {
+    /// `sizeof(siskin_text_chunk)`.
     pub struct_size: usize,
-    /// Text: whole UTF-8 characters, NUL-terminated. Empty while a character is incomplete, or while the text may be
-    /// the beginning of a stop string.
+    /// The text in whole characters: UTF-8, NUL-terminated. It is empty while a character is incomplete, and while the
+    /// text may be the beginning of a stop string.
     pub text: *const c_char,
-    /// Its length in bytes, without the NUL.
+    /// The length of `text` in bytes, without the NUL.
     pub length: usize,
-    /// The bytes of the token, which may be a partial character.
+    /// The bytes of the token, which may be a part of a character.
     pub bytes: *const u8,
-    /// The number of bytes.
+    /// The number of elements of `bytes`.
     pub byte_count: usize,
-    /// The most probable tokens at this position, if the sampler reports them.
-    pub top: *const siskin_choice,
-    /// The number of candidate tokens.
+    /// The most probable tokens at this position, if `SISKIN_SAMPLER_TOP_LOG_PROBABILITIES` is set.
+    pub top: *const siskin_candidate,
+    /// The number of elements of `top`.
     pub top_count: usize,
     /// The token id, if `has_token`.
     pub token: u32,
-    /// Its log-probability; NaN unless the sampler reports it.
+    /// The log-probability of `token`; NaN unless `SISKIN_SAMPLER_LOG_PROBABILITIES` is set.
     pub log_probability: f32,
-    /// Whether a token was sampled. Text that was held back until the end comes without one.
+    /// Whether the chunk has a token. The text that was held back until the end has none.
     pub has_token: bool,
-    /// Whether the answer had already ended before this call. Then the piece has no text, and no more will come.
+    /// Whether the answer ended before this call. Such a chunk has no text, and no more will follow.
     pub done: bool,
-    /// The finish reason, once it is known: one of `SISKIN_ENDED_…`.
-    pub ended: i32,
+    /// The finish reason, once it is known.
+    pub finish_reason: siskin_finish_reason,
 }
 
 impl SessionState {
-    /// Begins a new answer, which replaces the current one.
+    /// Begins an answer. It replaces the current one.
     fn begin(
         &mut self,
         begin: impl FnOnce(&mut Session, GenerateOptions) -> siskin::Result<Generation>,
@@ -109,30 +112,30 @@ impl SessionState {
         if let Some(generation) = self.generation.take() {
             generation.finish(&mut self.session);
         }
-        let (before, start) = (self.session.position(), Instant::now());
+        let (position, start) = (self.session.position(), Instant::now());
         let options = GenerateOptions { max_tokens: self.max_tokens, ..GenerateOptions::default() };
         let begun = begin(&mut self.session, options);
         self.stats.prompt_nanoseconds += nanoseconds(start);
         self.generation = Some(begun?);
-        self.stats.prompt_tokens += self.session.position().saturating_sub(before) as u64;
+        self.stats.prompt_tokens += self.session.position().saturating_sub(position) as u64;
         Ok(())
     }
 
-    fn next(&mut self) -> Outcome<siskin_piece> {
+    fn next(&mut self) -> Outcome<siskin_text_chunk> {
         let generation = self.generation.as_mut().ok_or_else(|| {
-            PendingError::new(SISKIN_ERROR_STATE, "session", "writes nothing; give it a prompt first")
+            PendingError::new(SISKIN_ERROR_STATE, "session", "has no prompt; begin an answer with one first")
         })?;
         let start = Instant::now();
         let step = generation.step(&mut self.session, &mut self.text)?;
-        self.stats.nanoseconds += nanoseconds(start);
+        self.stats.generation_nanoseconds += nanoseconds(start);
         let token = match step {
             Some(GenerationStep::Token(token)) => Some(token),
             _ => None,
         };
-        self.stats.tokens += u64::from(token.is_some());
+        self.stats.generated_tokens += u64::from(token.is_some());
         self.top.clear();
         let choices = token.iter().flat_map(|_| self.session.top());
-        let choice = |choice: &siskin::sample::SampledToken| siskin_choice {
+        let choice = |choice: &siskin::sample::SampledToken| siskin_candidate {
             token: choice.id,
             log_probability: choice.log_probability,
         };
@@ -140,7 +143,7 @@ impl SessionState {
         let length = self.text.len();
         self.text.push('\0');
         let bytes = if token.is_some() { generation.bytes() } else { &[] };
-        Ok(siskin_piece {
+        Ok(siskin_text_chunk {
             struct_size: 0,
             text: self.text.as_ptr().cast(),
             length,
@@ -152,12 +155,12 @@ impl SessionState {
             log_probability: token.map_or(f32::NAN, |token| token.log_probability),
             has_token: token.is_some(),
             done: step.is_none(),
-            ended: ended(generation.finish_reason()),
+            finish_reason: finish_reason(generation.finish_reason()),
         })
     }
 
     /// Ends the current answer and keeps its tokens.
-    pub(crate) fn leave(&mut self) {
+    pub(crate) fn finish_answer(&mut self) {
         if let Some(generation) = self.generation.take() {
             generation.finish(&mut self.session);
         }
@@ -169,13 +172,13 @@ impl SessionState {
     }
 }
 
-fn ended(ended: Option<FinishReason>) -> i32 {
-    match ended {
-        None => SISKIN_ENDED_NOT,
-        Some(FinishReason::Stop) => SISKIN_ENDED_STOP,
-        Some(FinishReason::Length) => SISKIN_ENDED_LENGTH,
-        Some(FinishReason::Context) => SISKIN_ENDED_CONTEXT,
-        Some(_) => SISKIN_ENDED_MODEL,
+pub(crate) fn finish_reason(reason: Option<FinishReason>) -> siskin_finish_reason {
+    match reason {
+        None => SISKIN_FINISH_REASON_NONE,
+        Some(FinishReason::Stop) => SISKIN_FINISH_REASON_STOP,
+        Some(FinishReason::Length) => SISKIN_FINISH_REASON_LENGTH,
+        Some(FinishReason::Context) => SISKIN_FINISH_REASON_CONTEXT,
+        Some(_) => SISKIN_FINISH_REASON_EOS,
     }
 }
 
@@ -183,7 +186,7 @@ fn nanoseconds(start: Instant) -> u64 {
     u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Creates a session. `options` may be null. Its memory is reserved here; decoding does not allocate.
+/// Creates a session. `options` may be null. Its memory is reserved here: decoding does not allocate.
 ///
 /// Threads: any.
 ///
@@ -198,10 +201,10 @@ pub unsafe extern "C" fn siskin_session_new(
 ) -> *mut siskin_error {
     // SAFETY: guaranteed by the caller.
     unsafe {
-        guard::made(out, || {
-            let options = looking_or_default(options, |options| Ok(options.clone()))?;
-            let session = looking(model, |model| Ok(model.session(options.session)?))?;
-            let remote = Remote::new(session.cancel_handle());
+        guard::create(out, || {
+            let options = borrow_or_default(options, |options| Ok(options.clone()))?;
+            let session = borrow(model, |model| Ok(model.session(options.session)?))?;
+            let control = RunControl::new(session.cancel_handle());
             let state = SessionState {
                 session,
                 saved: Vec::new(),
@@ -211,18 +214,18 @@ pub unsafe extern "C" fn siskin_session_new(
                 text: String::new(),
                 top: Vec::new(),
             };
-            Ok((state, remote))
+            Ok((state, control))
         })
     }
 }
 
-/// Adds a message before the next prompt, such as one of the role `system`.
+/// Adds a message to the conversation, such as one with the role `system`, before the next prompt.
 ///
 /// # Safety
 /// Pointers are valid.
 #[must_use]
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn siskin_session_say(
+pub unsafe extern "C" fn siskin_session_add_message(
     session: *mut siskin_session,
     role: *const c_char,
     role_length: usize,
@@ -231,22 +234,22 @@ pub unsafe extern "C" fn siskin_session_say(
 ) -> *mut siskin_error {
     // SAFETY: guaranteed by the caller.
     unsafe {
-        guard::alone(session, |state, _| {
+        guard::exclusive(session, |state, _| {
             let (role, content) =
                 (text("role", role, role_length)?, text("content", content, content_length)?);
-            state.leave();
+            state.finish_answer();
             state.session.add_message(role, content);
             Ok(())
         })
     }
 }
 
-/// Submits a text: as a user message if the model has a chat template, as a plain continuation if it has none, and as
-/// the encoder input of an encoder–decoder model; `siskin_session_next` then returns the answer. The prefix that the
-/// prompt shares with the KV cache is not computed again. An unfinished answer is left as it is.
+/// Begins the answer to a prompt, which `siskin_session_next` then generates. The prompt becomes a user message if the
+/// model has a chat template, the encoder input if it is an encoder-decoder model, and otherwise a text to continue.
+/// Tokens that are in the KV cache already are not computed again. An unfinished answer is kept as it is.
 ///
-/// Control tokens spelled out in the text are tokenized as plain text. After `SISKIN_ERROR_CANCELLED`, the text was not
-/// added.
+/// Control tokens that are spelled in the prompt are tokenized as plain text. After `SISKIN_ERROR_CANCELLED`, the
+/// prompt has not been added.
 ///
 /// # Safety
 /// Pointers are valid.
@@ -259,16 +262,16 @@ pub unsafe extern "C" fn siskin_session_prompt(
 ) -> *mut siskin_error {
     // SAFETY: guaranteed by the caller.
     unsafe {
-        guard::alone(session, |state, remote| {
-            remote.check()?;
+        guard::exclusive(session, |state, control| {
+            control.check()?;
             let text = self::text("text", text, length)?;
             state.begin(|session, options| session.begin(text, options))
         })
     }
 }
 
-/// Continues a raw text, without the chat template. `special` says whether control tokens spelled out in it are parsed:
-/// do not enable it for untrusted text. An empty text continues where the last one ended.
+/// Begins the continuation of a text, without the chat template. `parse_special` parses control tokens that are spelled
+/// in the text: do not set it for untrusted text. An empty text continues the previous one.
 ///
 /// # Safety
 /// Pointers are valid.
@@ -278,22 +281,22 @@ pub unsafe extern "C" fn siskin_session_prompt_raw(
     session: *mut siskin_session,
     text: *const c_char,
     length: usize,
-    special: bool,
+    parse_special: bool,
 ) -> *mut siskin_error {
     // SAFETY: guaranteed by the caller.
     unsafe {
-        guard::alone(session, |state, remote| {
-            remote.check()?;
+        guard::exclusive(session, |state, control| {
+            control.check()?;
             let text = self::text("text", text, length)?;
             state.begin(|session, options| {
-                session.begin(text, GenerateOptions { raw: true, special, ..options })
+                session.begin(text, GenerateOptions { raw: true, special: parse_special, ..options })
             })
         })
     }
 }
 
-/// Answers a conversation: a JSON array of objects with the strings `role` and `content`. It replaces the previous
-/// conversation; a shared prefix is not computed again.
+/// Begins the answer to a conversation: a JSON array of objects with the strings `role` and `content`. It replaces the
+/// conversation of the session; their common prefix is not computed again.
 ///
 /// # Safety
 /// Pointers are valid.
@@ -306,15 +309,15 @@ pub unsafe extern "C" fn siskin_session_prompt_messages(
 ) -> *mut siskin_error {
     // SAFETY: guaranteed by the caller.
     unsafe {
-        guard::alone(session, |state, remote| {
-            remote.check()?;
+        guard::exclusive(session, |state, control| {
+            control.check()?;
             let messages = Message::list_from_json(text("json", json, length)?)?;
             state.begin(|session, options| session.converse(&messages, options))
         })
     }
 }
 
-/// Continues from token ids, appended to those of the session.
+/// Begins the continuation of the tokens of the session and the given tokens.
 ///
 /// # Safety
 /// Pointers are valid.
@@ -327,17 +330,17 @@ pub unsafe extern "C" fn siskin_session_prompt_tokens(
 ) -> *mut siskin_error {
     // SAFETY: guaranteed by the caller.
     unsafe {
-        guard::alone(session, |state, remote| {
-            remote.check()?;
+        guard::exclusive(session, |state, control| {
+            control.check()?;
             let ids = values("ids", ids, count)?;
             state.begin(|session, options| session.begin_tokens(ids, options))
         })
     }
 }
 
-/// Returns the next token of the answer and its text. After the last one, `done` is set on every call.
+/// Generates the next chunk of the answer. After the last chunk, `done` is set.
 ///
-/// After `SISKIN_ERROR_CANCELLED` the answer is unchanged: the call can be made again.
+/// After `SISKIN_ERROR_CANCELLED`, the answer is unchanged and the call can be repeated.
 ///
 /// # Safety
 /// Pointers are valid.
@@ -345,20 +348,20 @@ pub unsafe extern "C" fn siskin_session_prompt_tokens(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_session_next(
     session: *mut siskin_session,
-    out: *mut siskin_piece,
+    out: *mut siskin_text_chunk,
 ) -> *mut siskin_error {
     // SAFETY: guaranteed by the caller.
     unsafe {
-        guard::alone(session, |state, remote| {
-            let frame = SizedOutput::new("out", out)?;
-            remote.check()?;
-            frame.fill(&state.next()?);
+        guard::exclusive(session, |state, control| {
+            let result = SizedOutput::new("out", out)?;
+            control.check()?;
+            result.write(&state.next()?);
             Ok(())
         })
     }
 }
 
-/// Sets the maximum number of tokens of the answers that begin from now on; 0: as many as the context has room for.
+/// Sets the maximum number of tokens of the answers that begin after this call; 0: limited by the context only.
 ///
 /// # Safety
 /// Pointers are valid.
@@ -370,14 +373,14 @@ pub unsafe extern "C" fn siskin_session_set_max_tokens(
 ) -> *mut siskin_error {
     // SAFETY: guaranteed by the caller.
     unsafe {
-        guard::alone(session, |state, _| {
+        guard::exclusive(session, |state, _| {
             state.max_tokens = if tokens == 0 { usize::MAX } else { tokens };
             Ok(())
         })
     }
 }
 
-/// Stops the running call, or the next one, within milliseconds: it returns `SISKIN_ERROR_CANCELLED`.
+/// Cancels the running call, or the next one: it returns `SISKIN_ERROR_CANCELLED` within milliseconds.
 ///
 /// Threads: any, at any time during the session's lifetime.
 ///
@@ -385,12 +388,12 @@ pub unsafe extern "C" fn siskin_session_set_max_tokens(
 /// Pointers are valid.
 #[must_use]
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn siskin_session_stop(session: *const siskin_session) -> *mut siskin_error {
+pub unsafe extern "C" fn siskin_session_cancel(session: *const siskin_session) -> *mut siskin_error {
     // SAFETY: guaranteed by the caller.
-    unsafe { stop_now(session) }
+    unsafe { cancel(session) }
 }
 
-/// Creates a handle that stops the session and may outlive it.
+/// Creates a handle that cancels calls of the session and may outlive it.
 ///
 /// Threads: any, at any time during the session's lifetime.
 ///
@@ -398,15 +401,16 @@ pub unsafe extern "C" fn siskin_session_stop(session: *const siskin_session) -> 
 /// Pointers are valid.
 #[must_use]
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn siskin_session_stopper(
+pub unsafe extern "C" fn siskin_session_cancel_handle(
     session: *const siskin_session,
-    out: *mut *mut siskin_stop,
+    out: *mut *mut siskin_cancel_handle,
 ) -> *mut siskin_error {
     // SAFETY: guaranteed by the caller.
-    unsafe { stop_of(session, out) }
+    unsafe { cancel_handle_of(session, out) }
 }
 
-/// Frees a session. Null is ignored. A session that a call is using is not freed: stop that call and wait for it.
+/// Frees a session. Null is ignored. A session that another call is using is not freed: cancel that call and wait for
+/// it first.
 ///
 /// # Safety
 /// Pointers are valid, and the handle is not used afterwards.

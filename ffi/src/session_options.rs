@@ -1,4 +1,4 @@
-//! Options of sessions.
+//! Session options.
 
 use std::ffi::c_char;
 
@@ -6,10 +6,10 @@ use siskin::{CacheType, SessionOptions, Window};
 
 use crate::arguments::text;
 use crate::error::{Outcome, PendingError, siskin_error};
-use crate::guard::{self, Handle, looking};
+use crate::guard::{self, Handle, borrow};
 use crate::sampler::siskin_sampler;
 
-/// Options of a session. Null stands for the defaults. Freed with `siskin_session_options_free`.
+/// Session options. Null stands for the defaults. Freed with `siskin_session_options_free`.
 pub struct siskin_session_options {
     _opaque: [u8; 0],
 }
@@ -29,28 +29,32 @@ impl Default for Options {
 
 impl Handle for siskin_session_options {
     type Inner = Options;
-    type Remote = ();
+    type Control = ();
     const MAGIC: [u8; 8] = *b"SISKsopt";
     const NAME: &'static str = "options";
 }
 
+/// The element type of the KV cache.
+pub type siskin_kv_cache_type = u32;
 /// The default of the model.
-pub const SISKIN_CACHE_TYPE_AUTO: u32 = 0;
+pub const SISKIN_KV_CACHE_AUTO: siskin_kv_cache_type = 0;
 /// int8 with scales: half the memory of f16.
-pub const SISKIN_CACHE_TYPE_INT8: u32 = 1;
+pub const SISKIN_KV_CACHE_INT8: siskin_kv_cache_type = 1;
 /// f16.
-pub const SISKIN_CACHE_TYPE_F16: u32 = 2;
+pub const SISKIN_KV_CACHE_F16: siskin_kv_cache_type = 2;
 /// f32.
-pub const SISKIN_CACHE_TYPE_F32: u32 = 3;
+pub const SISKIN_KV_CACHE_F32: siskin_kv_cache_type = 3;
 
-/// Converts a `SISKIN_CACHE_TYPE_…` constant.
-pub(crate) fn cache_type(kind: u32) -> Outcome<Option<CacheType>> {
+/// Converts a KV cache type.
+pub(crate) fn kv_cache_type(kind: siskin_kv_cache_type) -> Outcome<Option<CacheType>> {
     match kind {
-        SISKIN_CACHE_TYPE_AUTO => Ok(None),
-        SISKIN_CACHE_TYPE_INT8 => Ok(Some(CacheType::Int8)),
-        SISKIN_CACHE_TYPE_F16 => Ok(Some(CacheType::F16)),
-        SISKIN_CACHE_TYPE_F32 => Ok(Some(CacheType::F32)),
-        other => Err(PendingError::argument("type", format!("{other} is not one of SISKIN_CACHE_TYPE_…"))),
+        SISKIN_KV_CACHE_AUTO => Ok(None),
+        SISKIN_KV_CACHE_INT8 => Ok(Some(CacheType::Int8)),
+        SISKIN_KV_CACHE_F16 => Ok(Some(CacheType::F16)),
+        SISKIN_KV_CACHE_F32 => Ok(Some(CacheType::F32)),
+        other => {
+            Err(PendingError::argument("kv_cache_type", format!("{other} is not a siskin_kv_cache_type")))
+        }
     }
 }
 
@@ -64,11 +68,11 @@ pub unsafe extern "C" fn siskin_session_options_new(
     out: *mut *mut siskin_session_options,
 ) -> *mut siskin_error {
     // SAFETY: guaranteed by the caller.
-    unsafe { guard::made(out, || Ok((Options::default(), ()))) }
+    unsafe { guard::create(out, || Ok((Options::default(), ()))) }
 }
 
-/// Sets the context length: the maximum number of tokens of the conversation or sequence; 0, the default: the model's
-/// own, but no more than 2048.
+/// Sets the context length: the maximum number of tokens of the conversation or text. 0, the default: that of the
+/// model, at most 2048.
 ///
 /// # Safety
 /// Pointers are valid.
@@ -82,8 +86,8 @@ pub unsafe extern "C" fn siskin_session_options_set_context(
     unsafe { change(options, |options| options.session.context = tokens) }
 }
 
-/// Sets the maximum number of tokens of one prefill batch. A larger batch is faster and takes more memory; the
-/// generated text is the same. Default: 256.
+/// Sets the maximum number of tokens of a prefill batch. Larger batches are faster and take more memory; the generated
+/// text is the same. Default: 256.
 ///
 /// # Safety
 /// Pointers are valid.
@@ -97,14 +101,14 @@ pub unsafe extern "C" fn siskin_session_options_set_batch(
     unsafe { change(options, |options| options.session.batch = tokens) }
 }
 
-/// Sets the maximum size of activations and KV cache together, in bytes: a session that would take more is rejected
-/// with `SISKIN_ERROR_MEMORY`, whose message names the longest context that fits. 0, the default: no limit.
+/// Limits the memory of activations and KV cache, in bytes: creating a session that needs more fails with
+/// `SISKIN_ERROR_MEMORY`, whose message names the longest context that fits. 0, the default: no limit.
 ///
 /// # Safety
 /// Pointers are valid.
 #[must_use]
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn siskin_session_options_set_budget(
+pub unsafe extern "C" fn siskin_session_options_set_memory_budget(
     options: *mut siskin_session_options,
     bytes: u64,
 ) -> *mut siskin_error {
@@ -114,8 +118,8 @@ pub unsafe extern "C" fn siskin_session_options_set_budget(
     unsafe { change(options, |options| options.session.budget = budget) }
 }
 
-/// Limits attention to a sliding window of the `recent` newest tokens and the `first` oldest ones (attention sinks), so
-/// that the KV cache is smaller. 0 and 0: the model's own attention mask.
+/// Limits attention to a sliding window of the `recent` newest tokens and the `sinks` oldest ones (attention sinks),
+/// which makes the KV cache smaller. 0 and 0, the default: the attention mask of the model.
 ///
 /// # Safety
 /// Pointers are valid.
@@ -124,33 +128,33 @@ pub unsafe extern "C" fn siskin_session_options_set_budget(
 pub unsafe extern "C" fn siskin_session_options_set_window(
     options: *mut siskin_session_options,
     recent: usize,
-    first: usize,
+    sinks: usize,
 ) -> *mut siskin_error {
-    let window = Some(Window { recent, first }).filter(|_| recent > 0 || first > 0);
+    let window = Some(Window { recent, first: sinks }).filter(|_| recent > 0 || sinks > 0);
     // SAFETY: guaranteed by the caller.
     unsafe { change(options, |options| options.session.window = window) }
 }
 
-/// Sets the type of the KV cache: one of `SISKIN_CACHE_TYPE_…`.
+/// Sets the element type of the KV cache.
 ///
 /// # Safety
 /// Pointers are valid.
 #[must_use]
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn siskin_session_options_set_cache_type(
+pub unsafe extern "C" fn siskin_session_options_set_kv_cache_type(
     options: *mut siskin_session_options,
-    kind: u32,
+    kv_cache_type: siskin_kv_cache_type,
 ) -> *mut siskin_error {
     // SAFETY: guaranteed by the caller.
     unsafe {
-        guard::alone(options, |options, ()| {
-            options.session.cache = cache_type(kind)?;
+        guard::exclusive(options, |options, ()| {
+            options.session.cache = self::kv_cache_type(kv_cache_type)?;
             Ok(())
         })
     }
 }
 
-/// Sets the maximum number of tokens of an answer; 0, the default: as many as the context has room for.
+/// Sets the maximum number of tokens of an answer. 0, the default: limited by the context only.
 ///
 /// # Safety
 /// Pointers are valid.
@@ -176,33 +180,33 @@ pub unsafe extern "C" fn siskin_session_options_set_sampler(
 ) -> *mut siskin_error {
     // SAFETY: guaranteed by the caller.
     unsafe {
-        guard::alone(options, |options, ()| {
+        guard::exclusive(options, |options, ()| {
             options.session.sampler = match sampler.is_null() {
                 true => siskin::sample::SamplerOptions::default(),
-                false => looking(sampler, |sampler| Ok(sampler.clone()))?,
+                false => borrow(sampler, |sampler| Ok(sampler.clone()))?,
             };
             Ok(())
         })
     }
 }
 
-/// Adds a stop string: it ends an answer where it occurs, and is not a part of it.
+/// Adds a stop string, which ends an answer before its first occurrence.
 ///
 /// # Safety
 /// Pointers are valid.
 #[must_use]
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn siskin_session_options_add_stop(
+pub unsafe extern "C" fn siskin_session_options_add_stop_string(
     options: *mut siskin_session_options,
-    stop: *const c_char,
+    stop_string: *const c_char,
     length: usize,
 ) -> *mut siskin_error {
     // SAFETY: guaranteed by the caller.
     unsafe {
-        guard::alone(options, |options, ()| {
-            let stop = text("stop", stop, length)?;
+        guard::exclusive(options, |options, ()| {
+            let stop = text("stop_string", stop_string, length)?;
             if stop.is_empty() {
-                return Err(PendingError::argument("stop", "is empty: every text would end at once"));
+                return Err(PendingError::argument("stop_string", "must not be empty"));
             }
             options.session.stop.push(stop.to_owned());
             Ok(())
@@ -221,14 +225,14 @@ pub unsafe extern "C" fn siskin_session_options_free(options: *mut siskin_sessio
 }
 
 /// # Safety
-/// As for every function of the header.
+/// As for every exported function.
 unsafe fn change(
     options: *mut siskin_session_options,
     change: impl FnOnce(&mut Options),
 ) -> *mut siskin_error {
     // SAFETY: guaranteed by the caller.
     unsafe {
-        guard::alone(options, |options, ()| {
+        guard::exclusive(options, |options, ()| {
             change(options);
             Ok(())
         })

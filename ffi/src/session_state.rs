@@ -1,13 +1,13 @@
-//! State of a session: rolling back, saving, and trimming memory.
+//! State of sessions: counters, rewinding, saving, pausing and trimming memory.
 
 use std::ffi::c_char;
 
 use siskin::ErrorKind;
 
-use crate::arguments::{SizedOutput, place, text, values};
+use crate::arguments::{SizedOutput, output, text, values};
 use crate::error::{PendingError, siskin_error};
 use crate::guard;
-use crate::memory::siskin_memory;
+use crate::memory_usage::siskin_memory_usage;
 use crate::session::siskin_session;
 
 /// Counters of a session. Set `struct_size` before the call.
@@ -16,16 +16,16 @@ use crate::session::siskin_session;
 pub struct siskin_stats {
     /// `sizeof(siskin_stats)`.
     pub struct_size: usize,
-    /// Tokens in the KV cache.
+    /// The number of tokens in the KV cache.
     pub position: u64,
-    /// Prompt tokens that were computed; tokens that were already in the KV cache are not counted.
+    /// The number of prompt tokens that were computed, without those that were in the KV cache already.
     pub prompt_tokens: u64,
     /// The time spent in prefill.
     pub prompt_nanoseconds: u64,
-    /// Tokens that were generated.
-    pub tokens: u64,
-    /// The time spent in prefill.
-    pub nanoseconds: u64,
+    /// The number of generated tokens.
+    pub generated_tokens: u64,
+    /// The time spent generating them.
+    pub generation_nanoseconds: u64,
 }
 
 /// Returns the counters of the session.
@@ -41,21 +41,21 @@ pub unsafe extern "C" fn siskin_session_stats(
     // SAFETY: guaranteed by the caller.
     unsafe {
         guard::shared(session, |state| {
-            let frame = SizedOutput::new("out", out)?;
-            frame.fill(&siskin_stats {
+            let result = SizedOutput::new("out", out)?;
+            result.write(&siskin_stats {
                 struct_size: 0,
                 position: state.session.position() as u64,
                 prompt_tokens: state.stats.prompt_tokens,
                 prompt_nanoseconds: state.stats.prompt_nanoseconds,
-                tokens: state.stats.tokens,
-                nanoseconds: state.stats.nanoseconds,
+                generated_tokens: state.stats.generated_tokens,
+                generation_nanoseconds: state.stats.generation_nanoseconds,
             });
             Ok(())
         })
     }
 }
 
-/// Returns the memory that the session uses.
+/// Returns the memory usage of the session.
 ///
 /// # Safety
 /// Pointers are valid.
@@ -63,20 +63,20 @@ pub unsafe extern "C" fn siskin_session_stats(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_session_memory(
     session: *const siskin_session,
-    out: *mut siskin_memory,
+    out: *mut siskin_memory_usage,
 ) -> *mut siskin_error {
     // SAFETY: guaranteed by the caller.
     unsafe {
         guard::shared(session, |state| {
-            let frame = SizedOutput::new("out", out)?;
-            frame.fill(&state.session.memory().into());
+            let result = SizedOutput::new("out", out)?;
+            result.write(&state.session.memory().into());
             Ok(())
         })
     }
 }
 
-/// Returns the logits of the next token, one for each token of the vocabulary; zeros before the first token. They are
-/// valid until the next call that changes the session.
+/// Returns the logits of the next token, one for each token of the vocabulary; zeros before the first prompt. They are
+/// valid until the next call that modifies the session.
 ///
 /// # Safety
 /// Pointers are valid.
@@ -90,7 +90,7 @@ pub unsafe extern "C" fn siskin_session_logits(
     // SAFETY: guaranteed by the caller.
     unsafe {
         guard::shared(session, |state| {
-            let (logits, count) = (place("logits", logits)?, place("count", count)?);
+            let (logits, count) = (output("logits", logits)?, output("count", count)?);
             logits.write(state.session.logits().as_ptr());
             count.write(state.session.logits().len());
             Ok(())
@@ -98,16 +98,16 @@ pub unsafe extern "C" fn siskin_session_logits(
     }
 }
 
-/// Clears the session: all messages and tokens. The current answer is dropped.
+/// Removes all messages and tokens, and the current answer.
 ///
 /// # Safety
 /// Pointers are valid.
 #[must_use]
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn siskin_session_forget(session: *mut siskin_session) -> *mut siskin_error {
+pub unsafe extern "C" fn siskin_session_reset(session: *mut siskin_session) -> *mut siskin_error {
     // SAFETY: guaranteed by the caller.
     unsafe {
-        guard::alone(session, |state, _| {
+        guard::exclusive(session, |state, _| {
             state.drop_answer();
             state.session.reset();
             Ok(())
@@ -115,8 +115,8 @@ pub unsafe extern "C" fn siskin_session_forget(session: *mut siskin_session) -> 
     }
 }
 
-/// Truncates the session to the first `position` tokens, and drops all messages: generation continues after those
-/// tokens. The current answer is dropped.
+/// Truncates the session to its first `position` tokens. Removes all messages and the current answer: a new prompt
+/// continues after those tokens.
 ///
 /// # Safety
 /// Pointers are valid.
@@ -128,7 +128,7 @@ pub unsafe extern "C" fn siskin_session_rewind(
 ) -> *mut siskin_error {
     // SAFETY: guaranteed by the caller.
     unsafe {
-        guard::alone(session, |state, _| {
+        guard::exclusive(session, |state, _| {
             let outcome = state.session.rewind(position);
             if outcome.as_ref().err().is_none_or(|error| error.kind() != ErrorKind::Argument) {
                 state.drop_answer();
@@ -138,9 +138,9 @@ pub unsafe extern "C" fn siskin_session_rewind(
     }
 }
 
-/// Saves the state of the session to a file, which is renamed into place when it is complete. The file contains the
-/// conversation in readable form: protect it. An unfinished answer continues afterwards; in the file it ends here.
-/// Saving temporarily takes as much memory again as the tokens of the session.
+/// Saves the session to a file, which is replaced atomically. The file contains the conversation in readable form:
+/// protect it. An unfinished answer continues in this session, but ends here in the file. Saving temporarily needs
+/// as much memory as the tokens of the session.
 ///
 /// # Safety
 /// Pointers are valid.
@@ -153,7 +153,7 @@ pub unsafe extern "C" fn siskin_session_save(
 ) -> *mut siskin_error {
     // SAFETY: guaranteed by the caller.
     unsafe {
-        guard::alone(session, |state, _| {
+        guard::exclusive(session, |state, _| {
             let path = text("path", path, length)?;
             match &state.generation {
                 Some(generation) => state.session.save_during_to(generation, path)?,
@@ -164,21 +164,21 @@ pub unsafe extern "C" fn siskin_session_save(
     }
 }
 
-/// Saves the state to memory, which is valid until the next call that changes the session.
+/// Saves the session to memory that is valid until the next call that modifies the session.
 ///
 /// # Safety
 /// Pointers are valid.
 #[must_use]
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn siskin_session_save_memory(
+pub unsafe extern "C" fn siskin_session_save_to_memory(
     session: *mut siskin_session,
     bytes: *mut *const u8,
     length: *mut usize,
 ) -> *mut siskin_error {
     // SAFETY: guaranteed by the caller.
     unsafe {
-        guard::alone(session, |state, _| {
-            let (bytes, length) = (place("bytes", bytes)?, place("length", length)?);
+        guard::exclusive(session, |state, _| {
+            let (bytes, length) = (output("bytes", bytes)?, output("length", length)?);
             state.saved = match &state.generation {
                 Some(generation) => state.session.save_during(generation)?,
                 None => state.session.save()?,
@@ -190,8 +190,8 @@ pub unsafe extern "C" fn siskin_session_save_memory(
     }
 }
 
-/// Restores what `siskin_session_save` wrote, replacing the state of the session. It must come from the same model, and
-/// from a session with the same cache type and window. Generation continues exactly as it would have there.
+/// Restores a session that was saved to a file, in place of the state of this one. It must have been saved with the
+/// same model, KV cache type and window. Generation continues with identical results.
 ///
 /// # Safety
 /// Pointers are valid.
@@ -204,7 +204,7 @@ pub unsafe extern "C" fn siskin_session_restore(
 ) -> *mut siskin_error {
     // SAFETY: guaranteed by the caller.
     unsafe {
-        guard::alone(session, |state, _| {
+        guard::exclusive(session, |state, _| {
             state.session.restore_from(text("path", path, length)?)?;
             state.drop_answer();
             Ok(())
@@ -212,20 +212,20 @@ pub unsafe extern "C" fn siskin_session_restore(
     }
 }
 
-/// Restores the state from memory.
+/// Restores a session that was saved to memory, like `siskin_session_restore`.
 ///
 /// # Safety
 /// Pointers are valid.
 #[must_use]
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn siskin_session_restore_memory(
+pub unsafe extern "C" fn siskin_session_restore_from_memory(
     session: *mut siskin_session,
     bytes: *const u8,
     length: usize,
 ) -> *mut siskin_error {
     // SAFETY: guaranteed by the caller.
     unsafe {
-        guard::alone(session, |state, _| {
+        guard::exclusive(session, |state, _| {
             state.session.restore(values("bytes", bytes, length)?)?;
             state.drop_answer();
             Ok(())
@@ -233,8 +233,8 @@ pub unsafe extern "C" fn siskin_session_restore_memory(
     }
 }
 
-/// Suspends the session, for when an app goes to the background: a running call ends within milliseconds with
-/// `SISKIN_ERROR_CANCELLED`, and later calls are rejected with `SISKIN_ERROR_SUSPENDED`. Nothing is lost: once resumed,
+/// Pauses the session, as when an app goes to the background: a running call returns `SISKIN_ERROR_CANCELLED` within
+/// milliseconds, and later calls return `SISKIN_ERROR_PAUSED`. No token is lost: after `siskin_session_resume`,
 /// `siskin_session_next` continues the answer.
 ///
 /// Threads: any, at any time during the session's lifetime.
@@ -243,17 +243,17 @@ pub unsafe extern "C" fn siskin_session_restore_memory(
 /// Pointers are valid.
 #[must_use]
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn siskin_session_suspend(session: *const siskin_session) -> *mut siskin_error {
+pub unsafe extern "C" fn siskin_session_pause(session: *const siskin_session) -> *mut siskin_error {
     // SAFETY: guaranteed by the caller.
     unsafe {
-        guard::remote(session, |remote| {
-            remote.suspend();
+        guard::control(session, |control| {
+            control.pause();
             Ok(())
         })
     }
 }
 
-/// Resumes the session, and clears stops that have not affected a call yet.
+/// Resumes a paused session, and clears cancellations that have not ended a call yet.
 ///
 /// Threads: any, at any time during the session's lifetime.
 ///
@@ -264,28 +264,33 @@ pub unsafe extern "C" fn siskin_session_suspend(session: *const siskin_session) 
 pub unsafe extern "C" fn siskin_session_resume(session: *const siskin_session) -> *mut siskin_error {
     // SAFETY: guaranteed by the caller.
     unsafe {
-        guard::remote(session, |remote| {
-            remote.resume();
+        guard::control(session, |control| {
+            control.resume();
             Ok(())
         })
     }
 }
 
-/// Releases memory that is not in use.
-pub const SISKIN_TRIM_UNUSED: u32 = 1;
-/// Also clears all messages and tokens: save the session before.
-pub const SISKIN_TRIM_ALL: u32 = 2;
+/// How much memory is returned to the system.
+pub type siskin_trim_level = u32;
+/// Memory that is not in use.
+pub const SISKIN_TRIM_UNUSED: siskin_trim_level = 1;
+/// Also the messages and tokens, which are removed: save the session before.
+pub const SISKIN_TRIM_ALL: siskin_trim_level = 2;
 
-/// Returns memory to the system; it is committed again on demand: `SISKIN_TRIM_…`.
+/// Returns memory to the system. It is committed again when it is needed.
 ///
 /// # Safety
 /// Pointers are valid.
 #[must_use]
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn siskin_session_trim(session: *mut siskin_session, level: u32) -> *mut siskin_error {
+pub unsafe extern "C" fn siskin_session_trim(
+    session: *mut siskin_session,
+    level: siskin_trim_level,
+) -> *mut siskin_error {
     // SAFETY: guaranteed by the caller.
     unsafe {
-        guard::alone(session, |state, _| {
+        guard::exclusive(session, |state, _| {
             match level {
                 SISKIN_TRIM_UNUSED => {}
                 SISKIN_TRIM_ALL => {
@@ -295,7 +300,7 @@ pub unsafe extern "C" fn siskin_session_trim(session: *mut siskin_session, level
                 other => {
                     return Err(PendingError::argument(
                         "level",
-                        format!("{other} is not one of SISKIN_TRIM_…"),
+                        format!("{other} is not a siskin_trim_level"),
                     ));
                 }
             }

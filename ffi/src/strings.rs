@@ -1,95 +1,95 @@
-//! A batch of texts.
+//! Lists of strings.
 
 use std::ffi::c_char;
 
-use crate::arguments::{place, text};
+use crate::arguments::{output, text};
 use crate::error::siskin_error;
 use crate::guard::{self, Handle};
 
-/// A batch of texts that are encoded or generated for together. Freed with `siskin_texts_free`.
-pub struct siskin_texts {
+/// A list of strings: a batch of texts, which a call processes together. Freed with `siskin_strings_free`.
+pub struct siskin_strings {
     _opaque: [u8; 0],
 }
 
-impl Handle for siskin_texts {
+impl Handle for siskin_strings {
     type Inner = Vec<String>;
-    type Remote = ();
-    const MAGIC: [u8; 8] = *b"SISKtext";
-    const NAME: &'static str = "texts";
+    type Control = ();
+    const MAGIC: [u8; 8] = *b"SISKstrs";
+    const NAME: &'static str = "strings";
 }
 
-/// Creates an empty batch.
+/// Creates an empty list.
 ///
 /// # Safety
 /// Pointers are valid.
 #[must_use]
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn siskin_texts_new(out: *mut *mut siskin_texts) -> *mut siskin_error {
+pub unsafe extern "C" fn siskin_strings_new(out: *mut *mut siskin_strings) -> *mut siskin_error {
     // SAFETY: guaranteed by the caller.
-    unsafe { guard::made(out, || Ok((Vec::new(), ()))) }
+    unsafe { guard::create(out, || Ok((Vec::new(), ()))) }
 }
 
-/// Adds a text of `length` bytes of UTF-8, which is copied.
+/// Appends a copy of a text.
 ///
 /// # Safety
 /// Pointers are valid.
 #[must_use]
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn siskin_texts_add(
-    texts: *mut siskin_texts,
+pub unsafe extern "C" fn siskin_strings_add(
+    strings: *mut siskin_strings,
     text: *const c_char,
     length: usize,
 ) -> *mut siskin_error {
     // SAFETY: guaranteed by the caller.
     unsafe {
-        guard::alone(texts, |texts, ()| {
-            texts.push(self::text("text", text, length)?.to_owned());
+        guard::exclusive(strings, |strings, ()| {
+            strings.push(self::text("text", text, length)?.to_owned());
             Ok(())
         })
     }
 }
 
-/// Returns the number of texts.
+/// Returns the number of strings.
 ///
 /// # Safety
 /// Pointers are valid.
 #[must_use]
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn siskin_texts_count(
-    texts: *const siskin_texts,
+pub unsafe extern "C" fn siskin_strings_count(
+    strings: *const siskin_strings,
     count: *mut usize,
 ) -> *mut siskin_error {
     // SAFETY: guaranteed by the caller.
     unsafe {
-        guard::shared(texts, |texts| {
-            place("count", count)?.write(texts.len());
+        guard::shared(strings, |strings| {
+            output("count", count)?.write(strings.len());
             Ok(())
         })
     }
 }
 
-/// Removes all texts.
+/// Removes all strings.
 ///
 /// # Safety
 /// Pointers are valid.
 #[must_use]
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn siskin_texts_clear(texts: *mut siskin_texts) -> *mut siskin_error {
+pub unsafe extern "C" fn siskin_strings_clear(strings: *mut siskin_strings) -> *mut siskin_error {
     // SAFETY: guaranteed by the caller.
     unsafe {
-        guard::alone(texts, |texts, ()| {
-            texts.clear();
+        guard::exclusive(strings, |strings, ()| {
+            strings.clear();
             Ok(())
         })
     }
 }
 
-/// Frees a batch. Null is ignored.
+/// Frees a list. Null is ignored.
 ///
 /// # Safety
 /// Pointers are valid, and the handle is not used afterwards.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn siskin_texts_free(texts: *mut siskin_texts) {
+pub unsafe extern "C" fn siskin_strings_free(strings: *mut siskin_strings) {
     // SAFETY: guaranteed by the caller.
-    unsafe { guard::free(texts) }
+    unsafe { guard::free(strings) }
 }

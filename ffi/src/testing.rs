@@ -1,8 +1,8 @@
-//! Functions that panic, fail and block, for tests of the bindings. Not part of shipped libraries.
+//! Functions that panic, fail and block, for tests of bindings. Released libraries do not contain them.
 
 use std::time::{Duration, Instant};
 
-use crate::error::{PendingError, siskin_error};
+use crate::error::{PendingError, siskin_error, siskin_error_kind};
 use crate::guard;
 use crate::session::siskin_session;
 
@@ -14,16 +14,16 @@ use crate::session::siskin_session;
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_testing_panic(session: *mut siskin_session) -> *mut siskin_error {
     // SAFETY: guaranteed by the caller.
-    unsafe { guard::alone(session, |_, _| panic!("as asked for")) }
+    unsafe { guard::exclusive(session, |_, _| panic!("requested by the test")) }
 }
 
 /// Fails with the given code; 0 does not fail.
 #[must_use]
 #[unsafe(no_mangle)]
-pub extern "C" fn siskin_testing_error(code: i32) -> *mut siskin_error {
+pub extern "C" fn siskin_testing_error(code: siskin_error_kind) -> *mut siskin_error {
     guard::guarded(|| match code {
         0 => Ok(()),
-        code => Err(PendingError::new(code, "testing", "as asked for")),
+        code => Err(PendingError::new(code, "testing", "requested by the test")),
     })
 }
 
@@ -40,7 +40,7 @@ pub unsafe extern "C" fn siskin_testing_hold(
     let until = Instant::now() + Duration::from_millis(u64::from(milliseconds));
     // SAFETY: guaranteed by the caller.
     unsafe {
-        guard::alone(session, |_, _| {
+        guard::exclusive(session, |_, _| {
             while Instant::now() < until {
                 std::thread::sleep(Duration::from_millis(1));
             }

@@ -1,15 +1,15 @@
-//! Transcribers: speech to text.
+//! Transcribers: speech-to-text.
 
 use std::ffi::c_char;
 
 use siskin::audio::AudioSamples;
 use siskin::speech::{TranscribeOptions, Transcriber, Transcript};
 
-use crate::arguments::{SizedOutput, place, text_or_none, truth, values, whole};
+use crate::arguments::{SizedOutput, boolean, integer, output, text_or_none, values};
+use crate::cancel_handle::{RunControl, cancel, cancel_handle_of, siskin_cancel_handle};
 use crate::error::{Outcome, PendingError, siskin_error};
-use crate::guard::{self, Handle, looking};
+use crate::guard::{self, Handle, borrow};
 use crate::model::siskin_model;
-use crate::stop::{Remote, siskin_stop, stop_now, stop_of};
 
 /// Transcribes speech. One call at a time may use it, from any thread. Freed with `siskin_transcriber_free`.
 pub struct siskin_transcriber {
@@ -18,8 +18,8 @@ pub struct siskin_transcriber {
 
 impl Handle for siskin_transcriber {
     type Inner = TranscriberState;
-    type Remote = Remote;
-    const MAGIC: [u8; 8] = *b"SISKhear";
+    type Control = RunControl;
+    const MAGIC: [u8; 8] = *b"SISKtran";
     const NAME: &'static str = "transcriber";
 }
 
@@ -30,60 +30,62 @@ pub(crate) struct TranscriberState {
     transcript: Transcript,
 }
 
-/// A segment of the audio, and its transcript. Set `struct_size` before the call. The text is valid until the next call
-/// that changes the transcriber.
+/// A segment of the audio and its text. Set `struct_size` before the call. The text is valid until the next call that
+/// modifies the transcriber.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct siskin_segment {
     /// `sizeof(siskin_segment)`.
     pub struct_size: usize,
-    /// The transcript; UTF-8, not NUL-terminated.
+    /// The text: UTF-8, not NUL-terminated.
     pub text: *const c_char,
-    /// Its length in bytes.
+    /// The length of `text` in bytes.
     pub length: usize,
-    /// Its start, in seconds.
+    /// The start in seconds.
     pub start: f64,
-    /// Its end, in seconds.
+    /// The end in seconds.
     pub end: f64,
-    /// The mean log-probability of the tokens of its window.
+    /// The mean log-probability of the tokens of the window.
     pub log_probability: f32,
-    /// The probability that its window contains no speech.
-    pub silence: f32,
+    /// The probability that the window contains no speech.
+    pub no_speech_probability: f32,
 }
 
-/// 1: translate to English.
-pub const SISKIN_TRANSCRIBE_TRANSLATE: u32 = 1;
-/// 1: split the text into segments with timestamps.
-pub const SISKIN_TRANSCRIBE_TIMESTAMPS: u32 = 2;
+/// A transcription option.
+pub type siskin_transcribe_option = u32;
+/// 1: translate to English. 0: do not.
+pub const SISKIN_TRANSCRIBE_TRANSLATE: siskin_transcribe_option = 1;
+/// 1: divide the text into segments with timestamps. 0: do not.
+pub const SISKIN_TRANSCRIBE_TIMESTAMPS: siskin_transcribe_option = 2;
 /// The number of beams of beam search.
-pub const SISKIN_TRANSCRIBE_BEAMS: u32 = 3;
-/// 1: condition on the text of the previous windows.
-pub const SISKIN_TRANSCRIBE_PREVIOUS: u32 = 4;
-/// The no-speech probability from which a window is treated as silent, unless its text is likely.
-pub const SISKIN_TRANSCRIBE_SILENCE: u32 = 5;
+pub const SISKIN_TRANSCRIBE_BEAMS: siskin_transcribe_option = 3;
+/// 1: the text of the previous window is the prompt of the next one. 0: it is not.
+pub const SISKIN_TRANSCRIBE_CONDITION_ON_PREVIOUS_TEXT: siskin_transcribe_option = 4;
+/// The no-speech probability from which a window is skipped as silent, unless its text is probable.
+pub const SISKIN_TRANSCRIBE_NO_SPEECH_THRESHOLD: siskin_transcribe_option = 5;
 /// The maximum number of tokens of a window.
-pub const SISKIN_TRANSCRIBE_MAX_TOKENS: u32 = 6;
+pub const SISKIN_TRANSCRIBE_MAX_TOKENS: siskin_transcribe_option = 6;
 
-fn set(options: &mut TranscribeOptions, option: u32, value: f64) -> Outcome {
+fn set(options: &mut TranscribeOptions, option: siskin_transcribe_option, value: f64) -> Outcome {
     match option {
-        SISKIN_TRANSCRIBE_TRANSLATE => options.translate = truth("value", value)?,
-        SISKIN_TRANSCRIBE_TIMESTAMPS => options.timestamps = truth("value", value)?,
-        SISKIN_TRANSCRIBE_BEAMS => options.beams = whole("value", value)?,
-        SISKIN_TRANSCRIBE_PREVIOUS => options.previous = truth("value", value)?,
-        SISKIN_TRANSCRIBE_SILENCE if !value.is_nan() => options.silence = value as f32,
-        SISKIN_TRANSCRIBE_MAX_TOKENS => options.max_tokens = whole("value", value)?,
-        SISKIN_TRANSCRIBE_SILENCE => return Err(PendingError::argument("value", "is not a number")),
+        SISKIN_TRANSCRIBE_TRANSLATE => options.translate = boolean("value", value)?,
+        SISKIN_TRANSCRIBE_TIMESTAMPS => options.timestamps = boolean("value", value)?,
+        SISKIN_TRANSCRIBE_BEAMS => options.beams = integer("value", value)?,
+        SISKIN_TRANSCRIBE_CONDITION_ON_PREVIOUS_TEXT => options.previous = boolean("value", value)?,
+        SISKIN_TRANSCRIBE_NO_SPEECH_THRESHOLD if !value.is_nan() => options.silence = value as f32,
+        SISKIN_TRANSCRIBE_MAX_TOKENS => options.max_tokens = integer("value", value)?,
+        SISKIN_TRANSCRIBE_NO_SPEECH_THRESHOLD => return Err(PendingError::argument("value", "is NaN")),
         other => {
             return Err(PendingError::argument(
                 "option",
-                format!("{other} is not one of SISKIN_TRANSCRIBE_…"),
+                format!("{other} is not a siskin_transcribe_option"),
             ));
         }
     }
     Ok(())
 }
 
-/// Creates a transcriber, for speech-to-text models.
+/// Creates a transcriber. The model must have `SISKIN_CAPABILITY_TRANSCRIBE`.
 ///
 /// Threads: any.
 ///
@@ -97,16 +99,16 @@ pub unsafe extern "C" fn siskin_transcriber_new(
 ) -> *mut siskin_error {
     // SAFETY: guaranteed by the caller.
     unsafe {
-        guard::made(out, || {
-            let transcriber = looking(model, |model| Ok(Transcriber::new(model, None)?))?;
-            let remote = Remote::new(transcriber.cancel_handle());
+        guard::create(out, || {
+            let transcriber = borrow(model, |model| Ok(Transcriber::new(model, None)?))?;
+            let control = RunControl::new(transcriber.cancel_handle());
             let options = TranscribeOptions::default();
-            Ok((TranscriberState { transcriber, options, transcript: Transcript::default() }, remote))
+            Ok((TranscriberState { transcriber, options, transcript: Transcript::default() }, control))
         })
     }
 }
 
-/// Sets one of `SISKIN_TRANSCRIBE_…`.
+/// Sets an option. Options that are counts or flags take integers.
 ///
 /// # Safety
 /// Pointers are valid.
@@ -114,14 +116,14 @@ pub unsafe extern "C" fn siskin_transcriber_new(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_transcriber_set(
     transcriber: *mut siskin_transcriber,
-    option: u32,
+    option: siskin_transcribe_option,
     value: f64,
 ) -> *mut siskin_error {
     // SAFETY: guaranteed by the caller.
-    unsafe { guard::alone(transcriber, |state, _| set(&mut state.options, option, value)) }
+    unsafe { guard::exclusive(transcriber, |state, _| set(&mut state.options, option, value)) }
 }
 
-/// Sets the spoken language, such as `en`; empty, the default: detect it.
+/// Sets the spoken language, such as `en`; empty, the default: it is detected.
 ///
 /// # Safety
 /// Pointers are valid.
@@ -134,14 +136,14 @@ pub unsafe extern "C" fn siskin_transcriber_set_language(
 ) -> *mut siskin_error {
     // SAFETY: guaranteed by the caller.
     unsafe {
-        guard::alone(transcriber, |state, _| {
+        guard::exclusive(transcriber, |state, _| {
             state.options.language = text_or_none("language", language, length)?;
             Ok(())
         })
     }
 }
 
-/// Sets a prompt: names and words that are likely to occur in the audio. Empty: none.
+/// Sets a prompt, such as names and words that are likely to occur in the audio; empty, the default: none.
 ///
 /// # Safety
 /// Pointers are valid.
@@ -154,86 +156,90 @@ pub unsafe extern "C" fn siskin_transcriber_set_prompt(
 ) -> *mut siskin_error {
     // SAFETY: guaranteed by the caller.
     unsafe {
-        guard::alone(transcriber, |state, _| {
+        guard::exclusive(transcriber, |state, _| {
             state.options.prompt = text_or_none("prompt", prompt, length)?;
             Ok(())
         })
     }
 }
 
-/// Transcribes one channel of audio at `rate` samples per second, with full scale from −1 to 1.
+/// Transcribes single-channel audio: samples from −1 to 1, at `sample_rate` samples per second.
 ///
 /// # Safety
 /// Pointers are valid.
 #[must_use]
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn siskin_transcriber_hear(
+pub unsafe extern "C" fn siskin_transcriber_transcribe(
     transcriber: *mut siskin_transcriber,
     samples: *const f32,
     count: usize,
-    rate: u32,
+    sample_rate: u32,
 ) -> *mut siskin_error {
     // SAFETY: guaranteed by the caller.
     unsafe {
-        guard::alone(transcriber, |state, remote| {
-            remote.check()?;
+        guard::exclusive(transcriber, |state, control| {
+            control.check()?;
             let samples = values("samples", samples, count)?.to_vec();
-            state.hear(&AudioSamples { rate, samples })
+            state.transcribe(&AudioSamples { rate: sample_rate, samples })
         })
     }
 }
 
-/// Transcribes little-endian 16-bit samples with `channels` interleaved channels.
+/// Transcribes little-endian 16-bit PCM with `channels` interleaved channels, at `sample_rate` samples per second.
 ///
 /// # Safety
 /// Pointers are valid.
 #[must_use]
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn siskin_transcriber_hear_pcm16(
+pub unsafe extern "C" fn siskin_transcriber_transcribe_pcm16(
     transcriber: *mut siskin_transcriber,
     bytes: *const u8,
     length: usize,
-    rate: u32,
+    sample_rate: u32,
     channels: u16,
 ) -> *mut siskin_error {
     // SAFETY: guaranteed by the caller.
     unsafe {
-        guard::alone(transcriber, |state, remote| {
-            remote.check()?;
-            state.hear(&AudioSamples::from_pcm16(values("bytes", bytes, length)?, rate, channels)?)
+        guard::exclusive(transcriber, |state, control| {
+            control.check()?;
+            state.transcribe(&AudioSamples::from_pcm16(
+                values("bytes", bytes, length)?,
+                sample_rate,
+                channels,
+            )?)
         })
     }
 }
 
-/// Transcribes the bytes of a WAVE file.
+/// Transcribes a WAVE file in memory.
 ///
 /// # Safety
 /// Pointers are valid.
 #[must_use]
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn siskin_transcriber_hear_wav(
+pub unsafe extern "C" fn siskin_transcriber_transcribe_wav(
     transcriber: *mut siskin_transcriber,
     bytes: *const u8,
     length: usize,
 ) -> *mut siskin_error {
     // SAFETY: guaranteed by the caller.
     unsafe {
-        guard::alone(transcriber, |state, remote| {
-            remote.check()?;
-            state.hear(&AudioSamples::from_wav(values("bytes", bytes, length)?)?)
+        guard::exclusive(transcriber, |state, control| {
+            control.check()?;
+            state.transcribe(&AudioSamples::from_wav(values("bytes", bytes, length)?)?)
         })
     }
 }
 
 impl TranscriberState {
-    fn hear(&mut self, sound: &AudioSamples) -> Outcome {
-        self.transcript = self.transcriber.transcribe(sound, &self.options)?;
+    fn transcribe(&mut self, audio: &AudioSamples) -> Outcome {
+        self.transcript = self.transcriber.transcribe(audio, &self.options)?;
         Ok(())
     }
 }
 
-/// Returns the whole text, and the spoken language, which is empty if unknown. Both are valid until the next call that
-/// changes the transcriber.
+/// Returns the text of all segments, and the spoken language, which is empty if unknown. Both are valid until the next
+/// call that modifies the transcriber.
 ///
 /// # Safety
 /// Pointers are valid.
@@ -249,9 +255,9 @@ pub unsafe extern "C" fn siskin_transcriber_text(
     // SAFETY: guaranteed by the caller.
     unsafe {
         guard::shared(transcriber, |state| {
-            let (text, length) = (place("text", text)?, place("length", length)?);
+            let (text, length) = (output("text", text)?, output("length", length)?);
             let (language, language_length) =
-                (place("language", language)?, place("language_length", language_length)?);
+                (output("language", language)?, output("language_length", language_length)?);
             let spoken = state.transcript.language.as_deref().unwrap_or("");
             text.write(state.transcript.text.as_ptr().cast());
             length.write(state.transcript.text.len());
@@ -268,20 +274,20 @@ pub unsafe extern "C" fn siskin_transcriber_text(
 /// Pointers are valid.
 #[must_use]
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn siskin_transcriber_count(
+pub unsafe extern "C" fn siskin_transcriber_segment_count(
     transcriber: *const siskin_transcriber,
     count: *mut usize,
 ) -> *mut siskin_error {
     // SAFETY: guaranteed by the caller.
     unsafe {
         guard::shared(transcriber, |state| {
-            place("count", count)?.write(state.transcript.segments.len());
+            output("count", count)?.write(state.transcript.segments.len());
             Ok(())
         })
     }
 }
 
-/// Returns segment `index`, in order of time.
+/// Returns segment `index`. Segments are in chronological order.
 ///
 /// # Safety
 /// Pointers are valid.
@@ -295,24 +301,24 @@ pub unsafe extern "C" fn siskin_transcriber_segment(
     // SAFETY: guaranteed by the caller.
     unsafe {
         guard::shared(transcriber, |state| {
-            let frame = SizedOutput::new("out", out)?;
+            let result = SizedOutput::new("out", out)?;
             let none = || PendingError::argument("index", format!("there is no segment {index}"));
             let segment = state.transcript.segments.get(index).ok_or_else(none)?;
-            frame.fill(&siskin_segment {
+            result.write(&siskin_segment {
                 struct_size: 0,
                 text: segment.text.as_ptr().cast(),
                 length: segment.text.len(),
                 start: segment.start,
                 end: segment.end,
                 log_probability: segment.log_probability,
-                silence: segment.silence,
+                no_speech_probability: segment.silence,
             });
             Ok(())
         })
     }
 }
 
-/// Stops the running call, or the next one, within milliseconds: it returns `SISKIN_ERROR_CANCELLED`.
+/// Cancels the running call, or the next one: it returns `SISKIN_ERROR_CANCELLED` within milliseconds.
 ///
 /// Threads: any, at any time during the transcriber's lifetime.
 ///
@@ -320,14 +326,14 @@ pub unsafe extern "C" fn siskin_transcriber_segment(
 /// Pointers are valid.
 #[must_use]
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn siskin_transcriber_stop(
+pub unsafe extern "C" fn siskin_transcriber_cancel(
     transcriber: *const siskin_transcriber,
 ) -> *mut siskin_error {
     // SAFETY: guaranteed by the caller.
-    unsafe { stop_now(transcriber) }
+    unsafe { cancel(transcriber) }
 }
 
-/// Creates a handle that stops the transcriber and may outlive it.
+/// Creates a handle that cancels calls of the transcriber and may outlive it.
 ///
 /// Threads: any, at any time during the transcriber's lifetime.
 ///
@@ -335,15 +341,15 @@ pub unsafe extern "C" fn siskin_transcriber_stop(
 /// Pointers are valid.
 #[must_use]
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn siskin_transcriber_stopper(
+pub unsafe extern "C" fn siskin_transcriber_cancel_handle(
     transcriber: *const siskin_transcriber,
-    out: *mut *mut siskin_stop,
+    out: *mut *mut siskin_cancel_handle,
 ) -> *mut siskin_error {
     // SAFETY: guaranteed by the caller.
-    unsafe { stop_of(transcriber, out) }
+    unsafe { cancel_handle_of(transcriber, out) }
 }
 
-/// Frees a transcriber. Null is ignored. A transcriber that a call is using is not freed.
+/// Frees a transcriber. Null is ignored. A transcriber that another call is using is not freed.
 ///
 /// # Safety
 /// Pointers are valid, and the handle is not used afterwards.

@@ -2,18 +2,18 @@
 
 use std::ffi::c_char;
 
-/// The version of the interface that this header describes. Functions and values are only ever added, each time with a
-/// higher number; a breaking change gets another library name.
+/// The ABI version of this header. It increases when functions, constants or struct fields are added. Nothing is ever
+/// removed or changed; a breaking change would get another library name.
 pub const SISKIN_ABI_VERSION: u32 = 1;
 
-/// Returns the version of the interface that the library implements. A program runs with a library whose number is not
-/// below the `SISKIN_ABI_VERSION` that it was compiled with.
+/// Returns the ABI version of the library. A program can use the library if this is at least the `SISKIN_ABI_VERSION`
+/// that the program was compiled with.
 #[unsafe(no_mangle)]
 pub extern "C" fn siskin_abi_version() -> u32 {
     SISKIN_ABI_VERSION
 }
 
-/// Returns the version of the library, such as `0.1.0`, as a NUL-terminated text with static lifetime.
+/// Returns the version of the library, such as `0.1.0`: a static, NUL-terminated text.
 #[unsafe(no_mangle)]
 pub extern "C" fn siskin_version() -> *const c_char {
     concat!(env!("CARGO_PKG_VERSION"), "\0").as_ptr().cast()

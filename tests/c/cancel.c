@@ -1,4 +1,4 @@
-// Measures the latency of canceling a long prompt. Arguments: the model, and the maximum in milliseconds.
+// Measures the latency of cancelling a long prompt. Arguments: the model, and the maximum in milliseconds.
 #include "check.h"
 #include <pthread.h>
 #include <time.h>
@@ -12,16 +12,16 @@ static double seconds(void) {
 }
 
 struct request {
-    const siskin_stop *stop;
+    const siskin_cancel_handle *cancel_handle;
     long nanoseconds;
     double at;
 };
 
-static void *stop_later(void *given) {
+static void *cancel_later(void *given) {
     struct request *request = given;
     nanosleep(&(struct timespec){.tv_nsec = request->nanoseconds}, NULL);
     request->at = seconds();
-    OK(siskin_stop_now(request->stop));
+    OK(siskin_cancel_handle_cancel(request->cancel_handle));
     return NULL;
 }
 
@@ -35,19 +35,19 @@ int main(int count, char **arguments) {
     siskin_model *model = NULL;
     siskin_session_options *options = NULL;
     siskin_session *session = NULL;
-    siskin_stop *stop = NULL;
+    siskin_cancel_handle *cancel_handle = NULL;
     OK(siskin_model_open(TEXT(arguments[1]), NULL, &model));
     OK(siskin_session_options_new(&options));
     OK(siskin_session_options_set_context(options, TOKENS + 64));
     OK(siskin_session_new(model, options, &session));
-    OK(siskin_session_stopper(session, &stop));
+    OK(siskin_session_cancel_handle(session, &cancel_handle));
     static uint32_t ids[TOKENS];
     for (size_t i = 0; i < TOKENS; i++) ids[i] = 1000 + (uint32_t)(i * 7919 % 20000);
     double took[ROUNDS];
     for (int round = 0; round < ROUNDS; round++) {
-        struct request request = {.stop = stop, .nanoseconds = 50000000L + 37000000L * round};
+        struct request request = {.cancel_handle = cancel_handle, .nanoseconds = 50000000L + 37000000L * round};
         pthread_t other;
-        CHECK(pthread_create(&other, NULL, stop_later, &request) == 0);
+        CHECK(pthread_create(&other, NULL, cancel_later, &request) == 0);
         siskin_error *error = siskin_session_prompt_tokens(session, ids, TOKENS);
         double end = seconds();
         CHECK(pthread_join(other, NULL) == 0);
@@ -60,10 +60,10 @@ int main(int count, char **arguments) {
     }
     qsort(took, ROUNDS, sizeof *took, by_size);
     double middle = took[ROUNDS / 2] * 1e3;
-    printf("cancel: of %d stops the middle one took %.1f ms, the slowest %.1f\n", ROUNDS, middle, took[ROUNDS - 1] * 1e3);
+    printf("cancel: of %d cancellations, the median took %.1f ms, the slowest %.1f\n", ROUNDS, middle, took[ROUNDS - 1] * 1e3);
     // On a busy machine, single calls may be late.
     CHECK(middle <= atof(arguments[2]));
-    siskin_stop_free(stop);
+    siskin_cancel_handle_free(cancel_handle);
     siskin_session_free(session);
     siskin_session_options_free(options);
     siskin_model_free(model);

@@ -1,4 +1,4 @@
-// What the C tests share: checks that say where they failed, and models to work with.
+// Helpers of the C tests: checks that print where they failed, and models.
 #ifndef SISKIN_TESTS_CHECK_H
 #define SISKIN_TESTS_CHECK_H
 
@@ -15,12 +15,12 @@
         }                                                                                 \
     } while (0)
 
-// It went well.
+// Checks that a call succeeded.
 #define OK(call) ok((call), __FILE__, __LINE__)
-// It failed with this code.
+// Checks that a call failed with this code.
 #define FAILS(code, call) fails((code), (call), __FILE__, __LINE__)
-// A text and its length.
-#define TEXT(text) (text), strlen(text)
+// A NUL-terminated text argument and its length.
+#define TEXT(text) (text), SISKIN_NUL_TERMINATED
 
 static inline void ok(siskin_error *error, const char *file, int line) {
     if (error == NULL) return;
@@ -30,17 +30,17 @@ static inline void ok(siskin_error *error, const char *file, int line) {
     exit(1);
 }
 
-static inline void fails(int code, siskin_error *error, const char *file, int line) {
+static inline void fails(siskin_error_kind code, siskin_error *error, const char *file, int line) {
     if (siskin_error_code(error) != code) {
         fprintf(stderr, "%s:%d: error %d (%s), not %d\n", file, line, (int)siskin_error_code(error),
-                siskin_error_message(error), code);
+                siskin_error_message(error), (int)code);
         exit(1);
     }
     CHECK(code == 0 || strlen(siskin_error_message(error)) > 0);
     siskin_error_free(error);
 }
 
-// The path of one of the models in the folder that is the program's first argument.
+// Returns the path of a model in the folder that is the first argument of the program.
 static inline const char *model_path(char **arguments, const char *name) {
     static char path[4096];
     snprintf(path, sizeof path, "%s/%s.siskin", arguments[1], name);
@@ -58,8 +58,8 @@ static inline siskin_model *open_model(char **arguments, const char *name) {
     return model;
 }
 
-// A session that always chooses the likeliest token, and writes so many at most.
-static inline siskin_session *greedy(const siskin_model *model, size_t most) {
+// Creates a session with greedy decoding that generates at most `max_tokens` tokens for an answer.
+static inline siskin_session *greedy(const siskin_model *model, size_t max_tokens) {
     siskin_sampler *sampler = NULL;
     siskin_session_options *options = NULL;
     siskin_session *session = NULL;
@@ -67,14 +67,14 @@ static inline siskin_session *greedy(const siskin_model *model, size_t most) {
     OK(siskin_sampler_set(sampler, SISKIN_SAMPLER_TEMPERATURE, 0));
     OK(siskin_session_options_new(&options));
     OK(siskin_session_options_set_sampler(options, sampler));
-    OK(siskin_session_options_set_max_tokens(options, most));
+    OK(siskin_session_options_set_max_tokens(options, max_tokens));
     OK(siskin_session_new(model, options, &session));
     siskin_session_options_free(options);
     siskin_sampler_free(sampler);
     return session;
 }
 
-// Whether bytes are whole characters of UTF-8.
+// Returns whether the bytes are whole characters of UTF-8.
 static inline bool is_utf8(const char *text, size_t length) {
     const unsigned char *bytes = (const unsigned char *)text;
     size_t at = 0;
@@ -89,20 +89,20 @@ static inline bool is_utf8(const char *text, size_t length) {
     return true;
 }
 
-// Puts the rest of an answer behind what `text` holds, and its tokens into `ids`; gives how many tokens.
+// Writes the rest of an answer to `text` and its tokens to `ids`. Returns the number of tokens.
 static inline size_t take_answer(siskin_session *session, char *text, size_t room, uint32_t *ids) {
-    siskin_piece piece = {.struct_size = sizeof piece};
+    siskin_text_chunk chunk = {.struct_size = sizeof chunk};
     size_t count = 0, length = 0;
     for (;;) {
-        OK(siskin_session_next(session, &piece));
-        if (piece.done) break;
-        CHECK(is_utf8(piece.text, piece.length) && piece.text[piece.length] == 0);
-        CHECK(length + piece.length < room);
-        memcpy(text + length, piece.text, piece.length + 1);
-        length += piece.length;
-        if (piece.has_token) ids[count++] = piece.token;
+        OK(siskin_session_next(session, &chunk));
+        if (chunk.done) break;
+        CHECK(is_utf8(chunk.text, chunk.length) && chunk.text[chunk.length] == 0);
+        CHECK(length + chunk.length < room);
+        memcpy(text + length, chunk.text, chunk.length + 1);
+        length += chunk.length;
+        if (chunk.has_token) ids[count++] = chunk.token;
     }
-    CHECK(piece.length == 0 && piece.ended != SISKIN_ENDED_NOT);
+    CHECK(chunk.length == 0 && chunk.finish_reason != SISKIN_FINISH_REASON_NONE);
     text[length] = 0;
     return count;
 }

@@ -1,6 +1,5 @@
 #include <siskin.h>
 #include <stdio.h>
-#include <string.h>
 
 // Prints an error and frees it.
 static int failed(siskin_error *error) {
@@ -14,14 +13,14 @@ int main(int count, char **arguments) {
     if (count < 3) return 2;
     siskin_model *model = NULL;
     siskin_session *session = NULL;
-    siskin_piece piece = {.struct_size = sizeof piece};
+    siskin_text_chunk chunk = {.struct_size = sizeof chunk};
     const char *path = arguments[1], *question = arguments[2];
 
-    int bad = failed(siskin_model_open(path, strlen(path), NULL, &model))
+    int bad = failed(siskin_model_open(path, SISKIN_NUL_TERMINATED, NULL, &model))
         || failed(siskin_session_new(model, NULL, &session))
-        || failed(siskin_session_prompt(session, question, strlen(question)));
-    while (!bad && !(bad = failed(siskin_session_next(session, &piece))) && !piece.done) {
-        fwrite(piece.text, 1, piece.length, stdout);
+        || failed(siskin_session_prompt(session, question, SISKIN_NUL_TERMINATED));
+    while (!bad && !(bad = failed(siskin_session_next(session, &chunk))) && !chunk.done) {
+        fwrite(chunk.text, 1, chunk.length, stdout);
         fflush(stdout);
     }
     siskin_session_free(session);

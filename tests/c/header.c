@@ -7,6 +7,6 @@
 #endif
 
 // An ignored result is a compiler warning.
-siskin_error *unused(siskin_texts **texts);
+siskin_error *unused(siskin_strings **texts);
 
-siskin_error *unused(siskin_texts **texts) { return siskin_texts_new(texts); }
+siskin_error *unused(siskin_strings **texts) { return siskin_strings_new(texts); }

@@ -24,7 +24,7 @@ static uint8_t *bytes_of(const char *path, size_t shift, size_t *length) {
     return bytes;
 }
 
-static void writes(const siskin_model *model, char *text) {
+static void generate(const siskin_model *model, char *text) {
     uint32_t ids[8];
     siskin_session *session = greedy(model, 8);
     OK(siskin_session_prompt_raw(session, TEXT("hello"), false));
@@ -37,14 +37,14 @@ static void sources(char **arguments) {
     const char *path = model_path(arguments, "chat");
     siskin_model *model = NULL;
     OK(siskin_model_open(TEXT(path), NULL, &model));
-    writes(model, from_path);
+    generate(model, from_path);
     siskin_model_free(model);
 
     size_t length = 0;
     uint8_t *bytes = bytes_of(path, 0, &length);
     OK(siskin_model_open_copy(bytes, length, NULL, &model));
     bytes[0] ^= 1;
-    writes(model, text);
+    generate(model, text);
     CHECK(strcmp(text, from_path) == 0);
     siskin_model_free(model);
     FAILS(SISKIN_ERROR_CORRUPT, siskin_model_open_copy(bytes, length, NULL, &model));
@@ -84,7 +84,7 @@ static void sources(char **arguments) {
     FAILS(SISKIN_ERROR_ARGUMENT, siskin_model_open_descriptor(descriptor, SHIFT, length + 7, NULL, &none));
     FAILS(SISKIN_ERROR_ARGUMENT, siskin_model_open_descriptor(-1, 0, 0, NULL, &none));
     close(descriptor);
-    writes(model, text);
+    generate(model, text);
     CHECK(strcmp(text, from_path) == 0 && none == NULL);
     siskin_model_free(model);
     unlink(packed);
@@ -94,38 +94,38 @@ static void sources(char **arguments) {
 static void order(char **arguments) {
     siskin_model *chat = open_model(arguments, "chat"), *classes = open_model(arguments, "classes");
     siskin_session *session = greedy(chat, 4);
-    siskin_stop *stop = NULL, *other = NULL;
-    OK(siskin_session_stopper(session, &stop));
+    siskin_cancel_handle *session_cancel = NULL, *encoder_cancel = NULL;
+    OK(siskin_session_cancel_handle(session, &session_cancel));
     siskin_encoder *encoder = NULL;
-    siskin_texts *texts = NULL;
-    OK(siskin_texts_new(&texts));
-    OK(siskin_texts_add(texts, TEXT("a b")));
-    OK(siskin_encoder_new(classes, true, 0, SISKIN_CACHE_TYPE_AUTO, &encoder));
-    OK(siskin_encoder_stopper(encoder, &other));
+    siskin_strings *texts = NULL;
+    OK(siskin_strings_new(&texts));
+    OK(siskin_strings_add(texts, TEXT("a b")));
+    OK(siskin_encoder_new(classes, true, 0, SISKIN_KV_CACHE_AUTO, &encoder));
+    OK(siskin_encoder_cancel_handle(encoder, &encoder_cancel));
     siskin_model_free(chat);
     siskin_model_free(classes);
     OK(siskin_encoder_classify(encoder, texts));
-    siskin_texts_free(texts);
-    siskin_found found = {.struct_size = sizeof found};
-    OK(siskin_encoder_found(encoder, 0, 0, &found));
-    CHECK(found.length > 0);
+    siskin_strings_free(texts);
+    siskin_prediction prediction = {.struct_size = sizeof prediction};
+    OK(siskin_encoder_prediction(encoder, 0, 0, &prediction));
+    CHECK(prediction.length > 0);
     siskin_encoder_free(encoder);
     OK(siskin_session_prompt(session, TEXT("hi")));
     siskin_session_free(session);
-    // A cancel handle outlives the handle that it cancels.
-    OK(siskin_stop_now(stop));
-    OK(siskin_stop_now(other));
-    siskin_stop_free(other);
-    siskin_stop_free(stop);
+    // A cancel handle may outlive its target.
+    OK(siskin_cancel_handle_cancel(session_cancel));
+    OK(siskin_cancel_handle_cancel(encoder_cancel));
+    siskin_cancel_handle_free(encoder_cancel);
+    siskin_cancel_handle_free(session_cancel);
 }
 
 static int messages;
 
-static void listen(void *user, int32_t level, const char *text, size_t length) {
+static void receive_log(void *user, siskin_log_level level, const char *text, size_t length) {
     CHECK(user == &messages && level >= SISKIN_LOG_INFO && is_utf8(text, length));
     // Library calls are not allowed in this callback.
-    siskin_texts *texts = NULL;
-    FAILS(SISKIN_ERROR_BUSY, siskin_texts_new(&texts));
+    siskin_strings *texts = NULL;
+    FAILS(SISKIN_ERROR_BUSY, siskin_strings_new(&texts));
     CHECK(texts == NULL);
     messages++;
 }
@@ -150,20 +150,20 @@ static void packing(char **arguments) {
     siskin_model *model = NULL;
     siskin_model_options *options = NULL;
     snprintf(folder, sizeof folder, "%s/chat", arguments[1]);
-    OK(siskin_log_set(listen, &messages, count_release));
+    OK(siskin_log_set(receive_log, &messages, count_release));
     OK(siskin_model_options_new(&options));
-    OK(siskin_model_options_set_cache(options, SISKIN_CACHE_OFF));
+    OK(siskin_model_options_set_cache_mode(options, SISKIN_CACHE_OFF));
     OK(siskin_model_options_set_progress(options, go_on, &steps, NULL));
     OK(siskin_model_options_set_recipe(options, TEXT("w8r")));
     OK(siskin_model_open(TEXT(folder), options, &model));
     CHECK(steps > 1);
     char text[256];
-    writes(model, text);
+    generate(model, text);
     siskin_model_free(model);
     OK(siskin_model_options_set_progress(options, give_up, NULL, NULL));
     FAILS(SISKIN_ERROR_CANCELLED, siskin_model_open(TEXT(folder), options, &model));
-    FAILS(SISKIN_ERROR_ARGUMENT, siskin_model_options_set_without(options, TEXT("mmx")));
-    OK(siskin_model_options_set_without(options, TEXT("avx512, amx")));
+    FAILS(SISKIN_ERROR_ARGUMENT, siskin_model_options_set_disabled_cpu_features(options, TEXT("mmx")));
+    OK(siskin_model_options_set_disabled_cpu_features(options, TEXT("avx512, amx")));
     siskin_model_options_free(options);
     int before = released;
     OK(siskin_log_set(NULL, NULL, NULL));

@@ -7,17 +7,17 @@ static void prompts(const siskin_model *model) {
     char text[ROOM] = "", again[ROOM] = "";
     uint32_t ids[MOST], others[MOST];
     siskin_session *session = greedy(model, MOST);
-    OK(siskin_session_say(session, TEXT("system"), TEXT("Be brief.")));
+    OK(siskin_session_add_message(session, TEXT("system"), TEXT("Be brief.")));
     OK(siskin_session_prompt(session, TEXT("Why is the sky blue? \xf0\x9f\x98\x80")));
     size_t count = take_answer(session, text, ROOM, ids);
     CHECK(count > 0 && count <= MOST);
-    // The end stays the end.
-    siskin_piece piece = {.struct_size = sizeof piece};
-    OK(siskin_session_next(session, &piece));
-    CHECK(piece.done && !piece.has_token);
+    // Calls after the end report the end again.
+    siskin_text_chunk chunk = {.struct_size = sizeof chunk};
+    OK(siskin_session_next(session, &chunk));
+    CHECK(chunk.done && !chunk.has_token);
     siskin_stats stats = {.struct_size = sizeof stats};
     OK(siskin_session_stats(session, &stats));
-    CHECK(stats.tokens == count && stats.prompt_tokens > 0 && stats.position > 0);
+    CHECK(stats.generated_tokens == count && stats.prompt_tokens > 0 && stats.position > 0);
     siskin_session_free(session);
 
     session = greedy(model, MOST);
@@ -41,12 +41,15 @@ static void tokens(const siskin_model *model) {
     OK(siskin_model_tokenize(model, TEXT("Once upon"), true, NULL, 0, &count));
     CHECK(count > 0 && count <= 64);
     size_t same = 0;
+    OK(siskin_model_tokenize(model, "Once upon a time", strlen("Once upon"), true, NULL, 0, &same));
+    CHECK(same == count);
+    FAILS(SISKIN_ERROR_NULL, siskin_model_tokenize(model, TEXT(NULL), true, NULL, 0, &same));
     OK(siskin_model_tokenize(model, TEXT("Once upon"), true, prompt, 64, &same));
     CHECK(same == count);
     siskin_session *session = greedy(model, 8);
     OK(siskin_session_prompt_raw(session, TEXT("Once upon"), false));
     size_t written = take_answer(session, text, ROOM, ids);
-    OK(siskin_session_forget(session));
+    OK(siskin_session_reset(session));
     OK(siskin_session_prompt_tokens(session, prompt, count));
     CHECK(take_answer(session, again, ROOM, others) == written && strcmp(text, again) == 0);
     FAILS(SISKIN_ERROR_ARGUMENT, siskin_session_prompt_tokens(session, &(uint32_t){4000000000u}, 1));
@@ -62,11 +65,11 @@ static void saving(char **arguments, const siskin_model *model) {
     take_answer(first, whole, ROOM, ids);
     const uint8_t *bytes = NULL;
     size_t length = 0;
-    OK(siskin_session_save_memory(first, &bytes, &length));
+    OK(siskin_session_save_to_memory(first, &bytes, &length));
     CHECK(length > 100);
     siskin_session *second = greedy(model, 6), *third = greedy(model, 6);
-    OK(siskin_session_restore_memory(second, bytes, length));
-    FAILS(SISKIN_ERROR_CORRUPT, siskin_session_restore_memory(second, bytes, 5));
+    OK(siskin_session_restore_from_memory(second, bytes, length));
+    FAILS(SISKIN_ERROR_CORRUPT, siskin_session_restore_from_memory(second, bytes, 5));
     snprintf(path, sizeof path, "%s/session.saved", arguments[1]);
     OK(siskin_session_save(first, TEXT(path)));
     OK(siskin_session_restore(third, TEXT(path)));
@@ -85,15 +88,15 @@ static void saving(char **arguments, const siskin_model *model) {
 
 static void going_back(const siskin_model *model) {
     siskin_session *session = greedy(model, 4);
-    siskin_piece piece = {.struct_size = sizeof piece};
-    FAILS(SISKIN_ERROR_STATE, siskin_session_next(session, &piece));
+    siskin_text_chunk chunk = {.struct_size = sizeof chunk};
+    FAILS(SISKIN_ERROR_STATE, siskin_session_next(session, &chunk));
     OK(siskin_session_prompt_raw(session, TEXT("abcdef"), false));
-    OK(siskin_session_next(session, &piece));
+    OK(siskin_session_next(session, &chunk));
     OK(siskin_session_rewind(session, 3));
     siskin_stats stats = {.struct_size = sizeof stats};
     OK(siskin_session_stats(session, &stats));
     CHECK(stats.position == 3);
-    FAILS(SISKIN_ERROR_STATE, siskin_session_next(session, &piece));
+    FAILS(SISKIN_ERROR_STATE, siskin_session_next(session, &chunk));
     FAILS(SISKIN_ERROR_ARGUMENT, siskin_session_rewind(session, 1000));
     const float *logits = NULL;
     size_t count = 0;
@@ -101,61 +104,61 @@ static void going_back(const siskin_model *model) {
     CHECK(count == 256 && logits[0] == logits[0]);
     OK(siskin_session_trim(session, SISKIN_TRIM_UNUSED));
     OK(siskin_session_trim(session, SISKIN_TRIM_ALL));
-    FAILS(SISKIN_ERROR_ARGUMENT, siskin_session_trim(session, 77));
+    FAILS(SISKIN_ERROR_ARGUMENT, siskin_session_trim(session, (siskin_trim_level)77));
     OK(siskin_session_stats(session, &stats));
     CHECK(stats.position == 0);
     siskin_session_free(session);
 }
 
 // Throttling changes timing, not results.
-static void pace(const siskin_model *model) {
+static void throttling(const siskin_model *model) {
     char free_text[ROOM] = "", held_text[ROOM] = "";
     uint32_t ids[MOST], others[MOST];
     siskin_session *session = greedy(model, 8);
     OK(siskin_session_prompt(session, TEXT("hello")));
     size_t count = take_answer(session, free_text, ROOM, ids);
     siskin_session_free(session);
-    FAILS(SISKIN_ERROR_ARGUMENT, siskin_model_set_pace(model, 77, 1));
-    FAILS(SISKIN_ERROR_ARGUMENT, siskin_model_set_pace(model, SISKIN_PACE_DUTY, 0));
-    FAILS(SISKIN_ERROR_ARGUMENT, siskin_model_set_heat(model, 7));
-    OK(siskin_model_set_heat(model, 2));
-    OK(siskin_model_set_power(model, false, true, -1));
-    OK(siskin_model_set_pace(model, SISKIN_PACE_BACKGROUND, 0));
+    FAILS(SISKIN_ERROR_ARGUMENT, siskin_model_set_throttle(model, (siskin_throttle_mode)77, 1));
+    FAILS(SISKIN_ERROR_ARGUMENT, siskin_model_set_throttle(model, SISKIN_THROTTLE_DUTY_CYCLE, 0));
+    FAILS(SISKIN_ERROR_ARGUMENT, siskin_model_set_thermal_state(model, 7));
+    OK(siskin_model_set_thermal_state(model, 2));
+    OK(siskin_model_set_power_state(model, false, true, -1));
+    OK(siskin_model_set_throttle(model, SISKIN_THROTTLE_BACKGROUND, 0));
     session = greedy(model, 8);
     OK(siskin_session_prompt(session, TEXT("hello")));
     CHECK(take_answer(session, held_text, ROOM, others) == count && strcmp(free_text, held_text) == 0);
     siskin_session_free(session);
-    siskin_pace_stats stats = {.struct_size = sizeof stats};
-    OK(siskin_model_pace_stats(model, &stats));
-    CHECK(stats.threads == 1 && stats.duty == 0.25f && stats.passes > 0 && stats.waited_nanoseconds > 0);
-    OK(siskin_model_set_pace(model, SISKIN_PACE_OFF, 0));
+    siskin_throttle_stats stats = {.struct_size = sizeof stats};
+    OK(siskin_model_throttle_stats(model, &stats));
+    CHECK(stats.threads == 1 && stats.duty_cycle == 0.25f && stats.passes > 0 && stats.wait_nanoseconds > 0);
+    OK(siskin_model_set_throttle(model, SISKIN_THROTTLE_OFF, 0));
 }
 
 static void memory(const siskin_model *model) {
     siskin_session_options *options = NULL;
     siskin_session *session = NULL;
-    siskin_memory plan = {.struct_size = sizeof plan}, held = {.struct_size = sizeof held};
+    siskin_memory_usage plan = {.struct_size = sizeof plan}, held = {.struct_size = sizeof held};
     OK(siskin_session_options_new(&options));
     OK(siskin_session_options_set_context(options, 128));
     OK(siskin_session_options_set_batch(options, 32));
-    OK(siskin_session_options_set_cache_type(options, SISKIN_CACHE_TYPE_F16));
-    OK(siskin_model_plan(model, options, &plan));
-    CHECK(plan.activations > 0 && plan.cache > 0 && plan.mapped > 0);
-    OK(siskin_session_options_set_budget(options, plan.activations + plan.cache - 1));
+    OK(siskin_session_options_set_kv_cache_type(options, SISKIN_KV_CACHE_F16));
+    OK(siskin_model_session_memory(model, options, &plan));
+    CHECK(plan.activations > 0 && plan.kv_cache > 0 && plan.mapped > 0);
+    OK(siskin_session_options_set_memory_budget(options, plan.activations + plan.kv_cache - 1));
     FAILS(SISKIN_ERROR_MEMORY, siskin_session_new(model, options, &session));
     CHECK(session == NULL);
-    OK(siskin_session_options_set_budget(options, plan.activations + plan.cache));
+    OK(siskin_session_options_set_memory_budget(options, plan.activations + plan.kv_cache));
     OK(siskin_session_new(model, options, &session));
     OK(siskin_session_memory(session, &held));
-    CHECK(held.activations == plan.activations && held.cache == plan.cache && held.mapped == plan.mapped);
+    CHECK(held.activations == plan.activations && held.kv_cache == plan.kv_cache && held.mapped == plan.mapped);
     // Older programs pass smaller structs, newer ones larger structs.
-    struct { siskin_memory known; uint64_t later; } newer = {.known = {.struct_size = sizeof newer}, .later = 7};
+    struct { siskin_memory_usage known; uint64_t later; } newer = {.known = {.struct_size = sizeof newer}, .later = 7};
     OK(siskin_session_memory(session, &newer.known));
     CHECK(newer.known.mapped == plan.mapped && newer.later == 7);
-    siskin_memory older = {.struct_size = offsetof(siskin_memory, cache), .cache = 5};
+    siskin_memory_usage older = {.struct_size = offsetof(siskin_memory_usage, kv_cache), .kv_cache = 5};
     OK(siskin_session_memory(session, &older));
-    CHECK(older.activations == plan.activations && older.cache == 5);
-    FAILS(SISKIN_ERROR_STRUCT_SIZE, siskin_session_memory(session, &(siskin_memory){0}));
+    CHECK(older.activations == plan.activations && older.kv_cache == 5);
+    FAILS(SISKIN_ERROR_STRUCT_SIZE, siskin_session_memory(session, &(siskin_memory_usage){0}));
     siskin_session_free(session);
     siskin_session_options_free(options);
 }
@@ -170,22 +173,22 @@ static void choices(const siskin_model *model) {
     OK(siskin_sampler_add_bias(sampler, 0, -1.0f / 0.0f));
     FAILS(SISKIN_ERROR_ARGUMENT, siskin_sampler_set(sampler, SISKIN_SAMPLER_TOP_P, 2));
     FAILS(SISKIN_ERROR_ARGUMENT, siskin_sampler_set(sampler, SISKIN_SAMPLER_TOP_K, 0.5));
-    FAILS(SISKIN_ERROR_ARGUMENT, siskin_sampler_set(sampler, 4711, 1));
+    FAILS(SISKIN_ERROR_ARGUMENT, siskin_sampler_set(sampler, (siskin_sampler_option)4711, 1));
     OK(siskin_session_options_new(&options));
     OK(siskin_session_options_set_sampler(options, sampler));
     OK(siskin_session_options_set_window(options, 40, 4));
-    OK(siskin_session_options_add_stop(options, TEXT("\n\nUser:")));
+    OK(siskin_session_options_add_stop_string(options, TEXT("\n\nUser:")));
     OK(siskin_session_new(model, options, &session));
     OK(siskin_session_set_max_tokens(session, 3));
     OK(siskin_session_prompt_raw(session, TEXT("x"), false));
-    siskin_piece piece = {.struct_size = sizeof piece};
+    siskin_text_chunk chunk = {.struct_size = sizeof chunk};
     for (int i = 0; i < 3; i++) {
-        OK(siskin_session_next(session, &piece));
-        CHECK(piece.has_token && piece.token != 0 && piece.byte_count == 1 && piece.top_count == 5);
-        CHECK(piece.log_probability <= 0 && piece.top[0].log_probability >= piece.top[4].log_probability);
+        OK(siskin_session_next(session, &chunk));
+        CHECK(chunk.has_token && chunk.token != 0 && chunk.byte_count == 1 && chunk.top_count == 5);
+        CHECK(chunk.log_probability <= 0 && chunk.top[0].log_probability >= chunk.top[4].log_probability);
     }
-    while (!piece.done) OK(siskin_session_next(session, &piece));
-    CHECK(piece.ended == SISKIN_ENDED_LENGTH);
+    while (!chunk.done) OK(siskin_session_next(session, &chunk));
+    CHECK(chunk.finish_reason == SISKIN_FINISH_REASON_LENGTH);
     siskin_session_free(session);
     siskin_session_options_free(options);
     siskin_sampler_free(sampler);
@@ -213,7 +216,7 @@ static void adapters(char **arguments, const siskin_model *plain) {
     CHECK(other != count || memcmp(ids, others, count * sizeof *ids) != 0);
     siskin_session_free(session);
     siskin_model_free(model);
-    OK(siskin_model_options_set_adapter(options, NULL, 0, false));
+    OK(siskin_model_options_set_adapter(options, TEXT(""), false));
     OK(siskin_model_open(TEXT(model_path(arguments, "vectors")), options, &model));
     siskin_model_free(model);
     siskin_model_options_free(options);
@@ -225,14 +228,14 @@ int main(int count, char **arguments) {
     siskin_model *model = open_model(arguments, "chat");
     siskin_model_info info = {.struct_size = sizeof info};
     OK(siskin_model_describe(model, &info));
-    CHECK(info.vocabulary == 256 && strncmp(info.family, "llama", info.family_length) == 0);
-    CHECK(info.abilities == (SISKIN_MODEL_WRITES | SISKIN_MODEL_CHATS | SISKIN_MODEL_TAKES_TEXT));
+    CHECK(info.vocabulary_size == 256 && strncmp(info.family, "llama", info.family_length) == 0);
+    CHECK(info.capabilities == (SISKIN_CAPABILITY_GENERATE | SISKIN_CAPABILITY_CHAT | SISKIN_CAPABILITY_TOKENIZE));
     OK(siskin_model_verify(model));
     prompts(model);
     tokens(model);
     adapters(arguments, model);
     saving(arguments, model);
-    pace(model);
+    throttling(model);
     going_back(model);
     memory(model);
     choices(model);

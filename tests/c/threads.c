@@ -29,14 +29,14 @@ static void either(siskin_error *error) {
 static void *use_session(void *given) {
     siskin_session *session = given;
     for (int round = 0; round < ROUNDS; round++) {
-        siskin_piece piece = {.struct_size = sizeof piece};
+        siskin_text_chunk chunk = {.struct_size = sizeof chunk};
         siskin_stats stats = {.struct_size = sizeof stats};
         either(siskin_session_prompt_raw(session, TEXT("ab"), false));
-        either(siskin_session_next(session, &piece));
+        either(siskin_session_next(session, &chunk));
         either(siskin_session_stats(session, &stats));
         either(siskin_session_trim(session, SISKIN_TRIM_UNUSED));
-        if (round % 16 == 0) either(siskin_session_stop(session));
-        if (round % 32 == 0) either(siskin_session_forget(session));
+        if (round % 16 == 0) either(siskin_session_cancel(session));
+        if (round % 32 == 0) either(siskin_session_reset(session));
     }
     return NULL;
 }
@@ -61,59 +61,59 @@ static void both(void *(*work)(void *), void *given) {
     CHECK(pthread_join(other, NULL) == 0);
 }
 
-static void *stop_after(void *given) {
-    const siskin_stop *stop = given;
+static void *cancel_after(void *given) {
+    const siskin_cancel_handle *cancel_handle = given;
     nanosleep(&(struct timespec){.tv_nsec = 30000000}, NULL);
-    OK(siskin_stop_now(stop));
+    OK(siskin_cancel_handle_cancel(cancel_handle));
     return NULL;
 }
 
-static void *suspend_after(void *given) {
+static void *pause_after(void *given) {
     const siskin_session *session = given;
     nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
-    OK(siskin_session_suspend(session));
+    OK(siskin_session_pause(session));
     return NULL;
 }
 
 // Canceling a long answer takes effect; the text so far stays, and generation can continue.
-static void stopping(const siskin_model *model) {
+static void cancelling(const siskin_model *model) {
     siskin_session *session = greedy(model, 0);
-    siskin_stop *stop = NULL;
-    siskin_piece piece = {.struct_size = sizeof piece};
+    siskin_cancel_handle *cancel_handle = NULL;
+    siskin_text_chunk chunk = {.struct_size = sizeof chunk};
     pthread_t other;
-    OK(siskin_session_stopper(session, &stop));
+    OK(siskin_session_cancel_handle(session, &cancel_handle));
     OK(siskin_session_prompt(session, TEXT("go on for ever")));
-    CHECK(pthread_create(&other, NULL, stop_after, stop) == 0);
+    CHECK(pthread_create(&other, NULL, cancel_after, cancel_handle) == 0);
     siskin_error *error = NULL;
     double end = seconds() + 120;
     while (error == NULL && seconds() < end) {
-        error = siskin_session_next(session, &piece);
-        if (error == NULL && piece.done) error = siskin_session_prompt(session, TEXT("and on"));
+        error = siskin_session_next(session, &chunk);
+        if (error == NULL && chunk.done) error = siskin_session_prompt(session, TEXT("and on"));
         if (siskin_error_code(error) == SISKIN_ERROR_TOO_LONG) {
             siskin_error_free(error);
             error = NULL;
-            OK(siskin_session_forget(session));
+            OK(siskin_session_reset(session));
             error = siskin_session_prompt(session, TEXT("again"));
         }
     }
     FAILS(SISKIN_ERROR_CANCELLED, error);
     CHECK(pthread_join(other, NULL) == 0);
-    OK(siskin_session_forget(session));
+    OK(siskin_session_reset(session));
     OK(siskin_session_prompt(session, TEXT("hi")));
-    OK(siskin_session_next(session, &piece));
-    // Suspended, then resumed.
-    CHECK(pthread_create(&other, NULL, suspend_after, session) == 0);
+    OK(siskin_session_next(session, &chunk));
+    // Paused, then resumed.
+    CHECK(pthread_create(&other, NULL, pause_after, session) == 0);
     CHECK(pthread_join(other, NULL) == 0);
-    FAILS(SISKIN_ERROR_SUSPENDED, siskin_session_next(session, &piece));
-    FAILS(SISKIN_ERROR_SUSPENDED, siskin_session_prompt(session, TEXT("hi")));
+    FAILS(SISKIN_ERROR_PAUSED, siskin_session_next(session, &chunk));
+    FAILS(SISKIN_ERROR_PAUSED, siskin_session_prompt(session, TEXT("hi")));
     OK(siskin_session_resume(session));
-    OK(siskin_session_next(session, &piece));
-    CHECK(piece.has_token || piece.done);
-    // A cancel without a following call is withdrawn.
-    OK(siskin_stop_now(stop));
-    OK(siskin_stop_withdraw(stop));
-    OK(siskin_session_next(session, &piece));
-    siskin_stop_free(stop);
+    OK(siskin_session_next(session, &chunk));
+    CHECK(chunk.has_token || chunk.done);
+    // A cancellation that has not ended a call is cleared.
+    OK(siskin_cancel_handle_cancel(cancel_handle));
+    OK(siskin_cancel_handle_reset(cancel_handle));
+    OK(siskin_session_next(session, &chunk));
+    siskin_cancel_handle_free(cancel_handle);
     siskin_session_free(session);
 }
 
@@ -125,8 +125,8 @@ int main(int count, char **arguments) {
     both(use_session, session);
     siskin_session_free(session);
     CHECK(done > 0);
-    stopping(model);
+    cancelling(model);
     siskin_model_free(model);
-    printf("threads: ok (%d done, %d busy, %d stopped)\n", (int)done, (int)busy, (int)cancelled);
+    printf("threads: ok (%d done, %d busy, %d cancelled)\n", (int)done, (int)busy, (int)cancelled);
     return 0;
 }

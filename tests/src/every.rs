@@ -25,16 +25,16 @@ enum Parameter {
 
 /// The code that creates a handle, by type name.
 const HANDLES: [(&str, &str); 11] = [
-    ("siskin_texts", "OK(siskin_texts_new(&siskin_texts_));"),
+    ("siskin_strings", "OK(siskin_strings_new(&siskin_strings_));"),
     ("siskin_sampler", "OK(siskin_sampler_new(&siskin_sampler_));"),
     ("siskin_model", "siskin_model_ = open_model(arguments, \"translates\");"),
     ("siskin_model_options", "OK(siskin_model_options_new(&siskin_model_options_));"),
     ("siskin_session_options", "OK(siskin_session_options_new(&siskin_session_options_));"),
     ("siskin_session", "siskin_session_ = greedy(siskin_model_, 2);"),
-    ("siskin_stop", "OK(siskin_session_stopper(siskin_session_, &siskin_stop_));"),
+    ("siskin_cancel_handle", "OK(siskin_session_cancel_handle(siskin_session_, &siskin_cancel_handle_));"),
     ("siskin_encoder", "OK(siskin_encoder_new(siskin_model_, false, 0, 0, &siskin_encoder_));"),
-    ("siskin_writing", "OK(siskin_writing_new(siskin_model_, &siskin_writing_));"),
-    ("siskin_writer", "OK(siskin_writer_new(siskin_model_, 0, 0, &siskin_writer_));"),
+    ("siskin_seq2seq_options", "OK(siskin_seq2seq_options_new(siskin_model_, &siskin_seq2seq_options_));"),
+    ("siskin_seq2seq", "OK(siskin_seq2seq_new(siskin_model_, 0, 0, &siskin_seq2seq_));"),
     // Speech models are too large for this test.
     ("siskin_transcriber", ""),
 ];
@@ -54,8 +54,8 @@ pub fn program(header: &str) -> String {
             |parameter: &Parameter| matches!(parameter, Parameter::Handle(kind) if kind != "siskin_error");
         let nothing = call(&|_| "0".to_owned());
         let wrong = call(&|parameter| match parameter {
-            Parameter::Handle(kind) if kind == "siskin_texts" => "(void *)siskin_sampler_".to_owned(),
-            Parameter::Handle(_) => "(void *)siskin_texts_".to_owned(),
+            Parameter::Handle(kind) if kind == "siskin_strings" => "(void *)siskin_sampler_".to_owned(),
+            Parameter::Handle(_) => "(void *)siskin_strings_".to_owned(),
             Parameter::Out => "(void *)room".to_owned(),
             Parameter::Input => "(void *)input".to_owned(),
             Parameter::Plain => "0".to_owned(),
@@ -82,7 +82,7 @@ pub fn program(header: &str) -> String {
     let make = |(_, make): &(&str, &str)| format!("    {make}\n");
     let free = |(kind, _): &(&str, &str)| format!("    {kind}_free({kind}_);\n");
     format!(
-        "// Made of the header by tests/src/every.rs.\n#include \"check.h\"\n\n\
+        "// Generated from the header by tests/src/every.rs.\n#include \"check.h\"\n\n\
          int main(int count, char **arguments) {{\n    CHECK(count == 2);\n    \
          static uint64_t room[512];\n    static const char input[8] = \"a\";\n    room[0] = sizeof room;\n\
          {}{}{calls}{}    puts(\"every: ok\");\n    return 0;\n}}\n",

@@ -15,8 +15,8 @@ const CHAPTERS: &[(&str, &str)] = &[
     ("error", "Errors"),
     ("callback", "Callback arguments"),
     ("log", "Logging"),
-    ("stop", "Cancellation"),
-    ("memory", "Memory"),
+    ("cancel_handle", "Cancellation"),
+    ("memory_usage", "Memory usage"),
     ("model_options", "Model options"),
     ("model", "Models"),
     ("governor", "Throttling"),
@@ -24,16 +24,17 @@ const CHAPTERS: &[(&str, &str)] = &[
     ("session_options", "Session options"),
     ("session", "Sessions"),
     ("session_state", "Session state"),
-    ("strings", "Batches of texts"),
-    ("predictions", "Predictions of encoders"),
+    ("strings", "Lists of strings"),
+    ("predictions", "Predictions"),
     ("encoder", "Encoders"),
-    ("seq2seq_options", "Options of sequence-to-sequence generation"),
-    ("writer", "Writers"),
+    ("seq2seq_options", "Seq2seq options"),
+    ("seq2seq", "Seq2seq"),
     ("transcriber", "Transcribers"),
 ];
 
-/// Types that are not used by any function of their own chapter.
-const SHARED: &[&str] = &["siskin_release", "siskin_memory", "siskin_found"];
+/// Types that no function of their own chapter uses.
+const SHARED: &[&str] =
+    &["siskin_release_function", "siskin_memory_usage", "siskin_prediction", "siskin_capability"];
 
 const PREFACE: &str = include_str!("header.txt");
 
@@ -43,7 +44,7 @@ const PREFACE: &str = include_str!("header.txt");
 /// If a source is missing or gives no header: they are part of the repository.
 pub fn generated() -> String {
     let chapters: Vec<(&str, String)> =
-        CHAPTERS.iter().map(|(file, title)| (*title, without_safety(&fragment(file)))).collect();
+        CHAPTERS.iter().map(|(file, title)| (*title, chapter(file))).collect();
     let opaque = |line: &&str| line.starts_with("typedef struct") && !line.contains('{');
     let mut forward: Vec<&str> = chapters.iter().flat_map(|(_, text)| text.lines()).filter(opaque).collect();
     forward.sort_unstable();
@@ -72,7 +73,56 @@ fn function(line: &str) -> Option<&str> {
         .then_some(name)
 }
 
-/// Generates the part of the header for one file.
+/// Returns the enum constants that the header declares, and their values, in order.
+pub fn constants(header: &str) -> Vec<(&str, u32)> {
+    let members =
+        header.lines().filter_map(|line| line.strip_prefix("    ")?.strip_suffix(',')?.split_once(" = "));
+    let members = members.filter(|(name, _)| name.starts_with("SISKIN_"));
+    members.filter_map(|(name, value)| Some((name, value.parse().ok()?))).collect()
+}
+
+/// Generates the chapter of one file.
+fn chapter(file: &str) -> String {
+    let source = std::fs::read_to_string(source(file)).expect("a chapter has a source");
+    with_enums(&without_safety(&fragment(file)), &source)
+}
+
+fn source(file: &str) -> std::path::PathBuf {
+    paths::root().join("ffi/src").join(format!("{file}.rs"))
+}
+
+/// Turns constants of integer types into enums, which begin the chapter.
+///
+/// In Rust they are integers, since C code may pass values that are not in an enum. A constant belongs to the enum that
+/// is its type in the source.
+fn with_enums(text: &str, source: &str) -> String {
+    let type_of = |constant: &str| {
+        let line = source.lines().find_map(|line| line.strip_prefix(&format!("pub const {constant}: ")))?;
+        line.split_once(" = ").map(|(name, _)| name).filter(|name| name.starts_with("siskin_"))
+    };
+    let (mut enums, mut constants, mut rest) = (Vec::new(), Vec::new(), Vec::new());
+    for block in text.split("\n\n").map(str::trim) {
+        let (docs, code) = block.rsplit_once('\n').unwrap_or(("", block));
+        let constant = code.strip_prefix("#define ").and_then(|code| code.split_once(' '));
+        let alias = code.strip_prefix("typedef uint32_t ").and_then(|code| code.strip_suffix(';'));
+        match (constant.map(|(name, value)| (name, value, type_of(name))), alias) {
+            (Some((name, value, Some(kind))), _) => constants.push((kind, docs, name, value)),
+            (_, Some(name)) => enums.push((name, docs)),
+            _ => rest.push(block.to_owned()),
+        }
+    }
+    let declared = enums.into_iter().map(|(name, docs)| {
+        let mut text = format!("{docs}\ntypedef enum {name} {{\n");
+        for (_, docs, constant, value) in constants.iter().filter(|(kind, ..)| *kind == name) {
+            docs.lines().for_each(|line| text.push_str(&format!("    {line}\n")));
+            text.push_str(&format!("    {constant} = {value},\n"));
+        }
+        text + &format!("}} {name};")
+    });
+    declared.chain(rest).collect::<Vec<_>>().join("\n\n")
+}
+
+/// Generates the declarations of one file.
 fn fragment(file: &str) -> String {
     let mut config = Config {
         language: Language::C,
@@ -87,9 +137,11 @@ fn fragment(file: &str) -> String {
     // Types that functions of other chapters use.
     config.export.include = SHARED.iter().map(|name| (*name).to_owned()).collect();
     config.function.must_use = Some("SISKIN_NODISCARD".to_owned());
-    let source = paths::root().join("ffi/src").join(format!("{file}.rs"));
-    let made =
-        Builder::new().with_src(&source).with_config(config).generate().expect("the sources make a header");
+    let made = Builder::new()
+        .with_src(source(file))
+        .with_config(config)
+        .generate()
+        .expect("the sources make a header");
     let mut text = Vec::new();
     made.write(&mut text);
     String::from_utf8(text).expect("headers are text")
@@ -116,4 +168,21 @@ fn without_safety(text: &str) -> String {
 fn plain(line: &str) -> String {
     let line = line.replace('…', "...").replace('−', "-");
     if line.starts_with("typedef") { line } else { line.replace("struct siskin_", "siskin_") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn constants_become_enums_of_their_types() {
+        let source =
+            "pub type siskin_a = u32;\npub const SISKIN_A_X: siskin_a = 1;\npub const SISKIN_B: u32 = 2;\n";
+        let text =
+            "/// X.\n#define SISKIN_A_X 1\n\n#define SISKIN_B 2\n\n/// A.\ntypedef uint32_t siskin_a;\n";
+        let header = with_enums(text, source);
+        let expected = "/// A.\ntypedef enum siskin_a {\n    /// X.\n    SISKIN_A_X = 1,\n} siskin_a;\n\n#define SISKIN_B 2";
+        assert_eq!(header, expected);
+        assert_eq!(constants(&header), [("SISKIN_A_X", 1)]);
+    }
 }

@@ -1,5 +1,6 @@
 //! The Android package covers the whole header, maps every error, and its page shows programs that are compiled.
 
+use siskin_tests::header::constants;
 use siskin_tests::{house, paths};
 
 fn tree() -> house::Tree {
@@ -51,12 +52,8 @@ fn every_error_has_its_number() {
     let kotlin = read("android/src/main/kotlin/ai/siskin/SiskinException.kt");
     let mut wrong = Vec::new();
     let mut count = 0;
-    for line in read("ffi/include/siskin.h").lines() {
-        let Some((name, number)) =
-            line.strip_prefix("#define SISKIN_ERROR_").and_then(|rest| rest.split_once(' '))
-        else {
-            continue;
-        };
+    for (name, number) in constants(&read("ffi/include/siskin.h")) {
+        let Some(name) = name.strip_prefix("SISKIN_ERROR_") else { continue };
         count += 1;
         if !kotlin.contains(&format!("const val SISKIN_ERROR_{name}: Int = {number}\n")) {
             wrong.push(format!("SISKIN_ERROR_{name} is not {number} in Kotlin"));
@@ -76,21 +73,18 @@ fn lists_have_the_order_of_the_header() {
     let kotlin = texts(&tree, "android/src/main/kotlin/", ".kt").join("\n");
     let header = read("ffi/include/siskin.h");
     let lists = [
-        ("SISKIN_MODEL_", "enum class Ability"),
-        ("SISKIN_CACHE_TYPE_", "enum class CacheType"),
-        ("SISKIN_ENDED_", "enum class Ended"),
+        ("SISKIN_CAPABILITY_", "enum class Ability"),
+        ("SISKIN_KV_CACHE_", "enum class CacheType"),
+        ("SISKIN_FINISH_REASON_", "enum class Ended"),
         ("SISKIN_TRIM_", "enum class Trim"),
-        ("SISKIN_LONG_", "enum class LongTexts"),
+        ("SISKIN_OVERFLOW_", "enum class LongTexts"),
         ("SISKIN_POOLING_", "enum class Pooling"),
         ("SISKIN_LOG_", "enum class LogLevel"),
     ];
     let mut wrong = Vec::new();
     for (prefix, list) in lists {
-        let theirs: Vec<&str> = header
-            .lines()
-            .filter_map(|line| line.strip_prefix("#define ")?.strip_prefix(prefix)?.split(' ').next())
-            .filter(|name| *name != "NOT")
-            .collect();
+        let theirs = constants(&header).into_iter().filter_map(|(name, _)| name.strip_prefix(prefix));
+        let theirs: Vec<&str> = theirs.filter(|name| *name != "NONE").collect();
         let body =
             kotlin.split(list).nth(1).and_then(|rest| rest.split_once('{')).map_or("", |(_, rest)| rest);
         let ours: Vec<&str> = body
@@ -113,7 +107,7 @@ fn options_have_the_order_of_the_header() {
     let header = read("ffi/include/siskin.h");
     let tables = [
         ("SISKIN_SAMPLER_", "Sampler.kt", "listOf(\n"),
-        ("SISKIN_WRITING_", "Writer.kt", "listOf<Number?>("),
+        ("SISKIN_SEQ2SEQ_", "Writer.kt", "listOf<Number?>("),
         ("SISKIN_TRANSCRIBE_", "Transcriber.kt", "listOf(translate"),
     ];
     let mut wrong = Vec::new();
@@ -128,11 +122,8 @@ fn options_have_the_order_of_the_header() {
             .take_while(|name| !name.starts_with('.'))
             .filter(|name| !name.is_empty())
             .collect();
-        let theirs: Vec<String> = header
-            .lines()
-            .filter_map(|line| line.strip_prefix("#define ")?.strip_prefix(prefix)?.split(' ').next())
-            .map(|name| name.replace('_', "").to_lowercase())
-            .collect();
+        let theirs = constants(&header).into_iter().filter_map(|(name, _)| name.strip_prefix(prefix));
+        let theirs: Vec<String> = theirs.map(|name| name.replace('_', "").to_lowercase()).collect();
         if ours.get(..theirs.len()) != Some(&theirs[..]) {
             wrong.push(format!("{file}: {ours:?} are not {theirs:?}"));
         }

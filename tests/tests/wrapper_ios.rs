@@ -1,6 +1,7 @@
 //! The Swift package covers the whole header, maps every error and constant, and its page shows programs that are
 //! compiled.
 
+use siskin_tests::header::constants;
 use siskin_tests::{house, paths};
 
 /// Returns the texts of the Swift files below a folder.
@@ -20,13 +21,6 @@ fn read(path: &str) -> String {
 /// Returns the words of a text with this prefix.
 fn words<'a>(text: &'a str, prefix: &'a str) -> impl Iterator<Item = &'a str> {
     text.split(|c: char| !c.is_alphanumeric() && c != '_').filter(move |word| word.starts_with(prefix))
-}
-
-/// Returns the header's constants and their values.
-fn constants(header: &str) -> Vec<(&str, &str)> {
-    let lines = header.lines().filter_map(|line| line.strip_prefix("#define "));
-    let pairs = lines.filter_map(|line| line.split_once(' '));
-    pairs.filter(|(name, number)| name.starts_with("SISKIN_") && number.parse::<i32>().is_ok()).collect()
 }
 
 #[test]

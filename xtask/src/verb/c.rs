@@ -14,7 +14,7 @@ pub(crate) const VERB: Verb = Verb {
 };
 
 /// Programs that need only the models of `c_models`; `every` is one of its models.
-const PROGRAMS: [&str; 6] = ["session", "order", "readers", "threads", "inside", "every"];
+const PROGRAMS: [&str; 6] = ["session", "order", "encoders", "threads", "inside", "every"];
 /// Flags for every compiler.
 const FLAGS: [&str; 6] = ["-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", "-g", "-Iffi/include"];
 /// Sanitizers that detect memory errors, leaks and undefined behavior.
@@ -127,17 +127,17 @@ impl Place {
     /// Runs the programs for real models, if `cargo xtask model` downloaded them.
     fn real_models(&self) -> Result {
         let chat = shell::models()?.join("smollm2.gguf");
-        let hears = shell::models()?.join("whisper");
-        for model in [&chat, &hears].into_iter().filter(|model| !model.exists()) {
+        let speech = shell::models()?.join("whisper");
+        for model in [&chat, &speech].into_iter().filter(|model| !model.exists()) {
             println!("skipped: {} is not there; `cargo xtask model` brings it", model.display());
         }
         if chat.exists() {
             let cancel = self.compile("gcc", "cancel", false)?;
             run(program(cancel, &[]).arg(chat).arg(PATIENCE))?;
         }
-        if hears.exists() {
-            let hear = self.compile("gcc", "hear", false)?;
-            run(program(hear, &[]).arg(hears).arg("tests/data/speech/english.wav"))?;
+        if speech.exists() {
+            let transcriber = self.compile("gcc", "transcriber", false)?;
+            run(program(transcriber, &[]).arg(speech).arg("tests/data/speech/english.wav"))?;
         }
         Ok(())
     }

@@ -1,4 +1,4 @@
-// Speech to text. Arguments: a speech model, and a WAVE file with English speech.
+// Speech-to-text. Arguments: a speech model, and a WAVE file with English speech.
 #include "check.h"
 
 int main(int count, char **arguments) {
@@ -8,28 +8,28 @@ int main(int count, char **arguments) {
     OK(siskin_model_open(TEXT(arguments[1]), NULL, &model));
     siskin_model_info info = {.struct_size = sizeof info};
     OK(siskin_model_describe(model, &info));
-    CHECK(info.abilities & SISKIN_MODEL_LISTENS);
+    CHECK(info.capabilities & SISKIN_CAPABILITY_TRANSCRIBE);
     OK(siskin_transcriber_new(model, &transcriber));
     siskin_model_free(model);
     OK(siskin_transcriber_set(transcriber, SISKIN_TRANSCRIBE_TIMESTAMPS, 1));
     OK(siskin_transcriber_set_prompt(transcriber, NULL, 0));
     FAILS(SISKIN_ERROR_ARGUMENT, siskin_transcriber_set(transcriber, SISKIN_TRANSCRIBE_BEAMS, -1));
-    FAILS(SISKIN_ERROR_CORRUPT, siskin_transcriber_hear_wav(transcriber, (const uint8_t *)"RIFF", 4));
+    FAILS(SISKIN_ERROR_CORRUPT, siskin_transcriber_transcribe_wav(transcriber, (const uint8_t *)"RIFF", 4));
     static uint8_t bytes[8 << 20];
     FILE *file = fopen(arguments[2], "rb");
     CHECK(file != NULL);
     size_t length = fread(bytes, 1, sizeof bytes, file);
     fclose(file);
-    OK(siskin_transcriber_stop(transcriber));
-    FAILS(SISKIN_ERROR_CANCELLED, siskin_transcriber_hear_wav(transcriber, bytes, length));
-    OK(siskin_transcriber_hear_wav(transcriber, bytes, length));
+    OK(siskin_transcriber_cancel(transcriber));
+    FAILS(SISKIN_ERROR_CANCELLED, siskin_transcriber_transcribe_wav(transcriber, bytes, length));
+    OK(siskin_transcriber_transcribe_wav(transcriber, bytes, length));
     const char *text = NULL, *language = NULL;
     size_t text_length = 0, language_length = 0, segments = 0;
     OK(siskin_transcriber_text(transcriber, &text, &text_length, &language, &language_length));
     CHECK(text_length > 10 && is_utf8(text, text_length));
     CHECK(language_length == 2 && memcmp(language, "en", 2) == 0);
-    printf("hear: ok (%.*s)\n", (int)text_length, text);
-    OK(siskin_transcriber_count(transcriber, &segments));
+    printf("transcriber: ok (%.*s)\n", (int)text_length, text);
+    OK(siskin_transcriber_segment_count(transcriber, &segments));
     double before = 0;
     for (size_t index = 0; index < segments; index++) {
         siskin_segment segment = {.struct_size = sizeof segment};
@@ -41,9 +41,9 @@ int main(int count, char **arguments) {
     // Silence, sample by sample.
     static const float silence[16000];
     OK(siskin_transcriber_set_language(transcriber, TEXT("en")));
-    OK(siskin_transcriber_hear(transcriber, silence, 16000, 16000));
-    OK(siskin_transcriber_hear_pcm16(transcriber, (const uint8_t *)silence, 16000, 8000, 1));
-    OK(siskin_transcriber_count(transcriber, &segments));
+    OK(siskin_transcriber_transcribe(transcriber, silence, 16000, 16000));
+    OK(siskin_transcriber_transcribe_pcm16(transcriber, (const uint8_t *)silence, 16000, 8000, 1));
+    OK(siskin_transcriber_segment_count(transcriber, &segments));
     CHECK(segments == 0);
     siskin_transcriber_free(transcriber);
     return 0;

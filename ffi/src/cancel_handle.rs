@@ -1,0 +1,141 @@
+//! Cancellation from any thread.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use siskin::CancelHandle;
+
+use crate::error::{Outcome, PendingError, SISKIN_ERROR_PAUSED, siskin_error};
+use crate::guard::{self, Handle};
+
+/// Cancels the calls of a session, an encoder, a seq2seq or a transcriber. It may outlive its target. Freed with
+/// `siskin_cancel_handle_free`.
+pub struct siskin_cancel_handle {
+    _opaque: [u8; 0],
+}
+
+impl Handle for siskin_cancel_handle {
+    type Inner = ();
+    type Control = CancelHandle;
+    const MAGIC: [u8; 8] = *b"SISKcanc";
+    const NAME: &'static str = "cancel_handle";
+}
+
+/// The operations on a running object that any thread may do.
+pub(crate) struct RunControl {
+    cancel: CancelHandle,
+    paused: AtomicBool,
+}
+
+impl RunControl {
+    pub(crate) fn new(cancel: CancelHandle) -> Self {
+        Self { cancel, paused: AtomicBool::new(false) }
+    }
+
+    pub(crate) fn pause(&self) {
+        self.paused.store(true, Ordering::SeqCst);
+        self.cancel.cancel();
+    }
+
+    pub(crate) fn resume(&self) {
+        // A cancellation that does not come from a pause stays in effect.
+        if self.paused.swap(false, Ordering::SeqCst) {
+            self.cancel.reset();
+        }
+    }
+
+    /// Returns an error while the object is paused.
+    pub(crate) fn check(&self) -> Outcome {
+        match self.paused.load(Ordering::SeqCst) {
+            false => Ok(()),
+            true => Err(PendingError::new(SISKIN_ERROR_PAUSED, "session", "is paused; resume it first")),
+        }
+    }
+}
+
+/// Cancels the running call of the target, or its next one: the call returns `SISKIN_ERROR_CANCELLED` within
+/// milliseconds, and the target is in the state before the call. Does nothing once the target is freed.
+///
+/// Threads: any, at any time.
+///
+/// # Safety
+/// Pointers are valid.
+#[must_use]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn siskin_cancel_handle_cancel(
+    cancel_handle: *const siskin_cancel_handle,
+) -> *mut siskin_error {
+    // SAFETY: guaranteed by the caller.
+    unsafe {
+        guard::control(cancel_handle, |handle| {
+            handle.cancel();
+            Ok(())
+        })
+    }
+}
+
+/// Clears a cancellation that has not ended a call yet.
+///
+/// Threads: any, at any time.
+///
+/// # Safety
+/// Pointers are valid.
+#[must_use]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn siskin_cancel_handle_reset(
+    cancel_handle: *const siskin_cancel_handle,
+) -> *mut siskin_error {
+    // SAFETY: guaranteed by the caller.
+    unsafe {
+        guard::control(cancel_handle, |handle| {
+            handle.reset();
+            Ok(())
+        })
+    }
+}
+
+/// Frees a cancel handle. Does not affect its target. Null is ignored.
+///
+/// # Safety
+/// Pointers are valid, and the handle is not used afterwards.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn siskin_cancel_handle_free(cancel_handle: *mut siskin_cancel_handle) {
+    // SAFETY: guaranteed by the caller.
+    unsafe { guard::free(cancel_handle) }
+}
+
+/// Cancels the running call of `handle`, or its next one.
+///
+/// # Safety
+/// As for every exported function.
+pub(crate) unsafe fn cancel<T: Handle<Control = RunControl>>(handle: *const T) -> *mut siskin_error {
+    // SAFETY: guaranteed by the caller.
+    unsafe {
+        guard::control(handle, |control| {
+            control.cancel.cancel();
+            Ok(())
+        })
+    }
+}
+
+/// Creates a cancel handle for `handle`.
+///
+/// # Safety
+/// As for every exported function.
+pub(crate) unsafe fn cancel_handle_of<T: Handle<Control = RunControl>>(
+    handle: *const T,
+    out: *mut *mut siskin_cancel_handle,
+) -> *mut siskin_error {
+    let mut cancel = None;
+    // SAFETY: guaranteed by the caller.
+    let error = unsafe {
+        guard::control(handle, |control| {
+            cancel = Some(control.cancel.clone());
+            Ok(())
+        })
+    };
+    match cancel {
+        // SAFETY: guaranteed by the caller.
+        Some(cancel) => unsafe { guard::create(out, || Ok(((), cancel))) },
+        None => error,
+    }
+}
