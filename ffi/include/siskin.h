@@ -716,7 +716,7 @@ typedef struct siskin_text_chunk {
     siskin_finish_reason finish_reason;
 } siskin_text_chunk;
 
-/// Creates a session. `options` may be null. All memory is reserved here: generation does not allocate.
+/// Creates a session. `options` may be null. Its memory is reserved here: decoding does not allocate.
 ///
 /// Threads: any.
 SISKIN_NODISCARD
@@ -733,8 +733,8 @@ siskin_error *siskin_session_add_message(siskin_session *session,
                                          size_t content_length);
 
 /// Begins the answer to a prompt, which `siskin_session_next` then generates. The prompt becomes a user message if the
-/// model has a chat template, the encoder input if it is an encoder-decoder model, and otherwise a text to
-/// continue. Tokens that are in the KV cache already are not computed again. An unfinished answer is kept as it is.
+/// model has a chat template, the encoder input if it is an encoder-decoder model, and otherwise a text to continue.
+/// Tokens that are in the KV cache already are not computed again. An unfinished answer is kept as it is.
 ///
 /// Control tokens that are spelled in the prompt are tokenized as plain text. After `SISKIN_ERROR_CANCELLED`, the
 /// prompt has not been added.
@@ -1216,7 +1216,7 @@ typedef enum siskin_transcribe_option {
     SISKIN_TRANSCRIBE_BEAMS = 3,
     /// 1: the text of the previous window is the prompt of the next one. 0: it is not.
     SISKIN_TRANSCRIBE_CONDITION_ON_PREVIOUS_TEXT = 4,
-    /// The no-speech probability above which a window is skipped as silent, unless its text is probable.
+    /// The no-speech probability from which a window is skipped as silent, unless its text is probable.
     SISKIN_TRANSCRIBE_NO_SPEECH_THRESHOLD = 5,
     /// The maximum number of tokens of a window.
     SISKIN_TRANSCRIBE_MAX_TOKENS = 6,
