@@ -21,8 +21,8 @@ const SOURCES: &str = "kernels/cuda";
 pub(crate) const COMPILED: &str = "cuda";
 /// Ampere, Ampere in Jetson Orin, and Hopper.
 const DEVICES: [u32; 3] = [80, 87, 90];
-/// Those that `cargo xtask test` compiles for: each takes the same time again.
-const USUAL: [u32; 1] = [87];
+/// Those that `cargo xtask test` compiles for; each further device takes as long again.
+const DEFAULT_DEVICES: [u32; 1] = [87];
 /// The compiler and the tools that it calls, of one release.
 const PACKAGES: [&str; 5] = [
     "nvidia-cuda-nvcc==13.0.*",
@@ -60,7 +60,7 @@ pub(crate) fn need_tools() -> Result<PathBuf> {
 
 /// Compiles changed sources, for one device or for all. Fails if a kernel compiles with warnings or spills registers.
 pub(crate) fn check(nvcc: &Path, all: bool) -> Result {
-    let devices: &[u32] = if all { &DEVICES } else { &USUAL };
+    let devices: &[u32] = if all { &DEVICES } else { &DEFAULT_DEVICES };
     let target = built(COMPILED);
     std::fs::create_dir_all(&target).map_err(|error| format!("{}: {error}", target.display()))?;
     let mut kernels = Vec::new();
@@ -73,11 +73,11 @@ pub(crate) fn check(nvcc: &Path, all: bool) -> Result {
     let spilling = kernels.iter().filter(|kernel| kernel.spills());
     let names: Vec<&str> = spilling.map(|kernel| kernel.name.as_str()).collect();
     if !names.is_empty() {
-        return Err(format!("registers of {} spill; give them fewer numbers to hold", names.join(", ")));
+        return Err(format!("registers of {} spill; keep fewer values live", names.join(", ")));
     }
     println!("{} kernels for {devices:?} in {}", kernels.len(), target.display());
     if !all {
-        let more = DEVICES.len() - USUAL.len();
+        let more = DEVICES.len() - DEFAULT_DEVICES.len();
         println!("left out: {more} of {} devices; `cargo xtask test --all` compiles for them", DEVICES.len());
     }
     driver(nvcc)
@@ -126,26 +126,26 @@ fn compile(nvcc: &Path, devices: &[u32], source: &Path, shared: &str, target: &P
     let out = target.join(source.file_name().unwrap_or_default()).with_extension("fatbin");
     let record = out.with_extension("txt");
     command.arg("-Xptxas").arg("-v,-warn-lmem-usage").arg("-o").arg(&out).arg(source);
-    let made_of = format!("{}\n{shared}{}", shown(&command), text_of(&[source.to_owned()])?);
+    let inputs = format!("{}\n{shared}{}", shown(&command), text_of(&[source.to_owned()])?);
     let known = std::fs::read_to_string(&record).unwrap_or_default();
-    if let Some(said) = known.strip_prefix(&made_of).filter(|_| out.exists()) {
-        return kernels(devices, said);
+    if let Some(log) = known.strip_prefix(&inputs).filter(|_| out.exists()) {
+        return kernels(devices, log);
     }
     println!("$ {}", shown(&command));
-    let said = said(&mut command)?;
-    std::fs::write(&record, made_of + &said).map_err(|error| format!("{}: {error}", record.display()))?;
-    kernels(devices, &said)
+    let log = compile_log(&mut command)?;
+    std::fs::write(&record, inputs + &log).map_err(|error| format!("{}: {error}", record.display()))?;
+    kernels(devices, &log)
 }
 
 /// Returns a program's standard error if it succeeds.
-fn said(command: &mut Command) -> Result<String> {
+fn compile_log(command: &mut Command) -> Result<String> {
     let answer = command.output().map_err(|error| format!("`{}`: {error}", shown(command)))?;
-    let said = String::from_utf8_lossy(&answer.stderr);
+    let log = String::from_utf8_lossy(&answer.stderr);
     if answer.status.success() {
-        return Ok(said.into_owned());
+        return Ok(log.into_owned());
     }
     let printed = String::from_utf8_lossy(&answer.stdout);
-    Err(format!("`{}` ended with {}\n{}{}", shown(command), answer.status, printed, said.trim_end()))
+    Err(format!("`{}` ended with {}\n{}{}", shown(command), answer.status, printed, log.trim_end()))
 }
 
 /// Resources of a kernel on each device that it was compiled for.
@@ -166,10 +166,10 @@ impl Kernel {
 }
 
 /// Parses the output of ptxas about each kernel.
-fn kernels(devices: &[u32], said: &str) -> Result<Vec<Kernel>> {
+fn kernels(devices: &[u32], log: &str) -> Result<Vec<Kernel>> {
     let mut kernels: Vec<Kernel> = Vec::new();
     let mut at = None;
-    for line in said.lines() {
+    for line in log.lines() {
         if let Some(rest) = line.split_once("Compiling entry function '").map(|(_, rest)| rest) {
             at = Some(entry(devices, &mut kernels, rest)?);
             continue;
@@ -189,7 +189,7 @@ fn kernels(devices: &[u32], said: &str) -> Result<Vec<Kernel>> {
     }
     let unknown = kernels.iter().find(|kernel| kernel.registers.contains(&0));
     if let Some(kernel) = unknown {
-        return Err(format!("nvcc says nothing of the registers of {} on some device", kernel.name));
+        return Err(format!("nvcc did not report the registers of {} for every device", kernel.name));
     }
     Ok(kernels)
 }
@@ -200,7 +200,8 @@ fn entry(devices: &[u32], kernels: &mut Vec<Kernel>, rest: &str) -> Result<(usiz
     let name = words.next().unwrap_or_default();
     let device = words.nth(1).and_then(|device| device.strip_prefix("sm_")).unwrap_or_default();
     let place = devices.iter().position(|known| known.to_string() == device);
-    let device = place.ok_or_else(|| format!("nvcc compiles `{name}` for `{device}`"))?;
+    let device =
+        place.ok_or_else(|| format!("nvcc compiled `{name}` for `{device}`, which was not requested"))?;
     let known = kernels.iter().position(|kernel| kernel.name == name);
     let kernel = known.unwrap_or_else(|| {
         let none = vec![0; devices.len()];
@@ -231,7 +232,7 @@ fn print(devices: &[u32], kernels: &[Kernel]) {
 mod tests {
     use super::*;
 
-    const SAID: &str = "ptxas info    : 0 bytes gmem
+    const PTXAS_LOG: &str = "ptxas info    : 0 bytes gmem
 ptxas info    : Compiling entry function 'add_f32' for 'sm_90'
 ptxas info    : Function properties for add_f32
     8 bytes stack frame, 4 bytes spill stores, 12 bytes spill loads
@@ -244,8 +245,8 @@ ptxas info    : Compiling entry function 'add_f32' for 'sm_87'
 ptxas info    : Used 29 registers, used 0 barriers, 384 bytes cmem[0]";
 
     #[test]
-    fn what_ptxas_says_is_read() {
-        let read = kernels(&DEVICES, SAID).unwrap();
+    fn ptxas_resource_usage_is_parsed() {
+        let read = kernels(&DEVICES, PTXAS_LOG).unwrap();
         let want = Kernel {
             name: "add_f32".to_owned(),
             registers: vec![28, 29, 30],
@@ -254,11 +255,11 @@ ptxas info    : Used 29 registers, used 0 barriers, 384 bytes cmem[0]";
         };
         assert_eq!(read, [want]);
         assert!(read[0].spills());
-        let half = SAID.split("ptxas info    : Compiling entry function 'add_f32' for 'sm_80'").next();
+        let half = PTXAS_LOG.split("ptxas info    : Compiling entry function 'add_f32' for 'sm_80'").next();
         assert!(
             kernels(&DEVICES, half.unwrap()).unwrap_err().contains("add_f32"),
-            "what is not said is no zero"
+            "a missing device is an error"
         );
-        assert!(kernels(&DEVICES, &SAID.replace("sm_90", "sm_100")).unwrap_err().contains("100"));
+        assert!(kernels(&DEVICES, &PTXAS_LOG.replace("sm_90", "sm_100")).unwrap_err().contains("100"));
     }
 }
