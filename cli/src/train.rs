@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use siskin::file::{AtomicFile, File};
 use siskin::{Adapter, Error, ErrorKind, Result};
 use siskin_trainer::checkpoint::CheckpointFolder;
-use siskin_trainer::run::{self, Material, OpenedBase, Run, RunConfig, RunEnd, Watcher};
+use siskin_trainer::run::{self, OpenedBase, Run, RunCallbacks, RunConfig, RunEnd, RunSetup};
 use siskin_trainer::{export as files, report};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
@@ -74,12 +74,12 @@ struct RunArgs {
     /// Profile N steps: writes trace.json and profile.txt to the run's folder
     #[arg(long, value_name = "N")]
     profile: Option<u64>,
-    /// Find the largest `batch.rows` that fits into free memory, without training
+    /// Find the largest `batch.max_tokens` that fits into free memory, without training
     #[arg(long)]
-    find_batch: bool,
-    /// With --find-batch: use this memory limit in MiB instead of free memory
-    #[arg(long, value_name = "MIB", requires = "find_batch")]
-    within: Option<u64>,
+    find_batch_size: bool,
+    /// With --find-batch-size: use this memory limit in MiB instead of free memory
+    #[arg(long, value_name = "MIB", requires = "find_batch_size")]
+    memory_limit: Option<u64>,
     /// Print a JSON object
     #[arg(long)]
     json: bool,
@@ -112,7 +112,7 @@ pub(crate) struct EvalArgs {
     /// The model; default: the output of the config's run
     #[arg(short, long)]
     model: Option<PathBuf>,
-    /// Number of batches to evaluate, 0: all; default: evaluate.batches of the config
+    /// Number of batches to evaluate, 0: all; default: validation.batches of the config
     #[arg(long, value_name = "N")]
     batches: Option<usize>,
     /// Device: cpu or cuda, regardless of the device that the config trains on; the CPU computes in f32
@@ -141,34 +141,38 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
     let (checked, steps) = (config.check, config.steps);
     let folder = run_folder(run.folder.as_deref(), &run.config)?;
     let output = Output::of(run.output.as_deref(), &run.config, &config, &folder)?;
-    let begun = has_begun(&folder)?;
-    let trains = !run.memory && !run.check && !run.find_batch;
+    let has_checkpoints = has_checkpoints(&folder)?;
+    let trains = !run.memory && !run.check && !run.find_batch_size;
     if trains {
         // Fail before training, not after it.
         output.create().map(drop)?;
     }
-    if begun && trains && !resume {
+    if has_checkpoints && trains && !resume {
         let message =
             "holds the checkpoints of a run; continue it with `siskin train resume CONFIG`, or remove it";
         return Err(Error::argument(folder.display().to_string(), message));
     }
-    let material = taught(Material::new(&config, base(&config, &folder, begun, open)?)?, &config, open)?;
-    let mut trained = Run::new(config, material, trains.then_some(folder.as_path()))?;
-    if run.find_batch {
-        let limit = run.within.map(|limit| usize::try_from(limit << 20).unwrap_or(usize::MAX));
+    let setup =
+        with_teacher(RunSetup::new(&config, base(&config, &folder, has_checkpoints, open)?)?, &config, open)?;
+    let mut trained = Run::new(config, setup, trains.then_some(folder.as_path()))?;
+    if run.find_batch_size {
+        let limit = run.memory_limit.map(|limit| usize::try_from(limit << 20).unwrap_or(usize::MAX));
         let place = run.config.display().to_string();
-        let (rows, parts) = trained.find_batch(limit).map_err(|error| error.within(&place))?;
-        return output::report(vec![("rows", rows.into()), ("bytes", parts.total().into())], run.json);
+        let (max_tokens, parts) = trained.find_batch_size(limit).map_err(|error| error.within(&place))?;
+        return output::report(
+            vec![("max_tokens", max_tokens.into()), ("bytes", parts.total().into())],
+            run.json,
+        );
     }
     if run.memory {
         return output::report(memory(&trained)?, run.json);
     }
     if run.check {
-        return checks::whole(&mut trained, run.json);
+        return checks::full(&mut trained, run.json);
     }
-    let ceiling = trained.ceiling()?;
-    let mut watcher = Terminal::new(open, &folder, ceiling)?;
-    if resume && !trained.resume(&mut watcher)? {
+    let peak_flops = trained.peak_flops()?;
+    let mut callbacks = Terminal::new(open, &folder, peak_flops)?;
+    if resume && !trained.resume(&mut callbacks)? {
         let message = "holds no checkpoint; start with `siskin train CONFIG`";
         return Err(Error::new(ErrorKind::Missing, folder.display().to_string(), message));
     }
@@ -179,24 +183,24 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
         // Skip the first step, which runs with cold caches.
         trained.profile(trained.steps() + 2, count);
     }
-    report::describe(&folder, &text, &trained.memory()?, ceiling, steps)?;
+    report::describe(&folder, &text, &trained.memory()?, peak_flops, steps)?;
     interrupt::listen_for(&STOP)?;
-    let ended = trained.train(&STOP, &mut watcher)?;
-    watcher.bar.finish_and_clear();
-    watcher.report();
-    if ended == RunEnd::Stopped {
+    let ended = trained.train(&STOP, &mut callbacks)?;
+    callbacks.bar.finish_and_clear();
+    callbacks.report();
+    if ended == RunEnd::Interrupted {
         let message = format!("stopped after step {}; continue with `siskin train resume`", trained.steps());
         return Err(Error::new(ErrorKind::Cancelled, "", message));
     }
-    let (steps, chosen) = (trained.steps(), trained.choose()?);
+    let (steps, chosen) = (trained.steps(), trained.load_export_weights()?);
     write(&mut trained, &output)?;
     let entries = vec![
         ("output", output.path.display().to_string().into()),
         ("steps", steps.into()),
-        ("weights_of_step", chosen.into()),
-        ("loss", watcher.last.map_or(Value::Null, |last| last.loss.into())),
-        ("validation_loss", watcher.seen.map_or(Value::Null, |seen| seen.loss.into())),
-        ("ended", json!(format!("{ended:?}"))),
+        ("exported_step", chosen.into()),
+        ("loss", callbacks.last.map_or(Value::Null, |last| last.loss.into())),
+        ("validation_loss", callbacks.validation.map_or(Value::Null, |validation| validation.loss.into())),
+        ("end_reason", json!(ended.name())),
     ];
     output::report(entries, run.json)
 }
@@ -211,26 +215,26 @@ fn export(args: &ExportArgs, open: &OpenArgs) -> Result<()> {
     let output = Output::of(args.output.as_deref(), &args.config, &config, &folder)?;
     output.create().map(drop)?;
     if !folder.is_dir() {
-        let message = "is missing; train first, or name the run's folder by --folder";
+        let message = "is missing; train first, or name the run's folder with --folder";
         return Err(Error::new(ErrorKind::Missing, folder.display().to_string(), message));
     }
-    let material = taught(Material::new(&config, base(&config, &folder, true, open)?)?, &config, open)?;
-    let mut run = Run::new(config, material, Some(&folder))?;
+    let setup = with_teacher(RunSetup::new(&config, base(&config, &folder, true, open)?)?, &config, open)?;
+    let mut run = Run::new(config, setup, Some(&folder))?;
     if !run.resume(&mut Warnings)? {
         let message = "holds no checkpoint; start with `siskin train CONFIG`";
         return Err(Error::new(ErrorKind::Missing, folder.display().to_string(), message));
     }
-    let chosen = run.choose()?;
+    let chosen = run.load_export_weights()?;
     write(&mut run, &output)?;
     let path = output.path.display().to_string();
-    output::report(vec![("output", path.into()), ("weights_of_step", chosen.into())], args.json)
+    output::report(vec![("output", path.into()), ("exported_step", chosen.into())], args.json)
 }
 
 /// Prints warnings only.
 struct Warnings;
 
-impl Watcher for Warnings {
-    fn note(&mut self, text: &str) {
+impl RunCallbacks for Warnings {
+    fn warning(&mut self, text: &str) {
         output::warn(text);
     }
 }
@@ -244,7 +248,7 @@ fn pack(args: &PackArgs, open: &OpenArgs) -> Result<()> {
         return Err(Error::argument(output.display().to_string(), message));
     }
     let folder = args.config.with_extension("run");
-    let base = base(&config, &folder, has_begun(&folder)?, open)?;
+    let base = base(&config, &folder, has_checkpoints(&folder)?, open)?;
     let (training, validation) = run::pack(&config, &base, &output)?;
     let mut entries = vec![
         ("output", training.path.display().to_string().into()),
@@ -288,12 +292,12 @@ impl Output {
             Error::new(error.kind(), error.place(), message)
         };
         AtomicFile::check(&self.path, &self.inputs).map_err(another)?;
-        AtomicFile::create_own(&self.path, is_trained).map_err(another)
+        AtomicFile::create_own(&self.path, is_trainer_output).map_err(another)
     }
 }
 
 /// Returns true if the file is a model written by the trainer.
-fn is_trained(file: std::fs::File) -> bool {
+fn is_trainer_output(file: std::fs::File) -> bool {
     let tool = |file: File| file.metadata().provenance.get("tool").and_then(Value::as_str).map(str::to_owned);
     let tool = File::open_descriptor(file, 0, None).ok().and_then(tool);
     tool.is_some_and(|tool| tool.starts_with("siskin-trainer "))
@@ -303,14 +307,14 @@ fn is_trained(file: std::fs::File) -> bool {
 fn run_folder(named: Option<&Path>, config: &Path) -> Result<PathBuf> {
     let path = named.map_or_else(|| config.with_extension("run"), Path::to_owned);
     if named.is_none() && path.is_symlink() {
-        let message = "is a symbolic link; remove it, or follow it by --folder";
+        let message = "is a symbolic link; remove it, or name it with --folder to follow it";
         return Err(Error::argument(path.display().to_string(), message));
     }
     Ok(path)
 }
 
 /// Returns true if the folder holds checkpoints of a run.
-fn has_begun(folder: &Path) -> Result<bool> {
+fn has_checkpoints(folder: &Path) -> Result<bool> {
     Ok(folder.is_dir() && CheckpointFolder::new(folder, 1)?.steps()?.last().is_some())
 }
 
@@ -319,12 +323,12 @@ fn write(run: &mut Run, output: &Output) -> Result<()> {
     let out = output.create()?;
     match run.adapter()? {
         Some(adapter) => {
-            let frame = &run.material().frame;
-            adapter.write(frame.name.as_deref(), frame.provenance.clone(), out)?.commit()
+            let contents = &run.setup().file_contents;
+            adapter.write(contents.name.as_deref(), contents.provenance.clone(), out)?.commit()
         }
         None => {
             let parameters = run.result()?;
-            files::write(&run.material().frame, &parameters, out)?.commit()
+            files::write(&run.setup().file_contents, &parameters, out)?.commit()
         }
     }
 }
@@ -332,31 +336,31 @@ fn write(run: &mut Run, output: &Output) -> Result<()> {
 pub(crate) fn evaluate(args: &EvalArgs, open: &OpenArgs) -> Result<()> {
     let (mut config, _) = read(&args.config)?;
     let model = args.model.clone().unwrap_or_else(|| args.config.with_extension("siskin"));
-    config.evaluate.batches = args.batches.unwrap_or(config.evaluate.batches);
+    config.validation.batches = args.batches.unwrap_or(config.validation.batches);
     match args.device.as_deref() {
         Some("cpu") => config.use_cpu(),
         Some(other) => config.device = other.to_owned(),
         None => {}
     }
     // The file of a model trained with QAT already holds rounded weights.
-    config.quantize = None;
+    config.qat = None;
     let adapter = if config.export.adapter { Some(Adapter::open(&model)?) } else { None };
     if adapter.is_none() {
         config.model.from = Some(model.display().to_string());
     }
-    let material = Material::to_measure(&config, base(&config, Path::new(""), false, open)?)?;
-    let material = taught(material, &config, open)?;
-    let sum = run::measure(&config, &material, adapter.as_ref()).map_err(|error| match adapter {
+    let setup = RunSetup::for_evaluation(&config, base(&config, Path::new(""), false, open)?)?;
+    let setup = with_teacher(setup, &config, open)?;
+    let sum = run::evaluate(&config, &setup, adapter.as_ref()).map_err(|error| match adapter {
         Some(_) => error.within(&model.display().to_string()),
         None => error,
     })?;
     let sum = sum.ok_or_else(|| {
-        Error::argument("data", "names no validation texts; give data.validation or data.share")
+        Error::argument("data", "names no validation texts; set data.validation or data.validation_split")
     })?;
     let entries = vec![
         ("loss", output::round(sum.mean(), 6).into()),
         ("perplexity", output::round(sum.mean().exp(), 4).into()),
-        ("right", output::round(sum.right / sum.weight, 6).into()),
+        ("accuracy", output::round(sum.correct / sum.weight, 6).into()),
         ("targets", sum.weight.into()),
     ];
     output::report(entries, args.json)
@@ -367,43 +371,43 @@ fn read(path: &Path) -> Result<(RunConfig, String)> {
     let place = path.display().to_string();
     let text = std::fs::read_to_string(path).map_err(|error| Error::io(&place, &error))?;
     let mut config = RunConfig::parse(&text).map_err(|error| error.within(&place))?;
-    let home = path.parent().unwrap_or(Path::new(""));
-    let seen = |name: &mut String| *name = home.join(&*name).display().to_string();
-    config.model.from.iter_mut().chain(&mut config.model.tokenizer).for_each(seen);
-    config.teacher.iter_mut().map(|teacher| &mut teacher.from).for_each(seen);
-    config.data.training.iter_mut().chain(&mut config.data.validation).for_each(seen);
+    let folder = path.parent().unwrap_or(Path::new(""));
+    let resolve = |name: &mut String| *name = folder.join(&*name).display().to_string();
+    config.model.from.iter_mut().chain(&mut config.model.tokenizer).for_each(resolve);
+    config.teacher.iter_mut().map(|teacher| &mut teacher.from).for_each(resolve);
+    config.data.train.iter_mut().chain(&mut config.data.validation).for_each(resolve);
     Ok((config, text))
 }
 
 /// Opens the teacher model, if the config names one.
-fn taught(material: Material, config: &RunConfig, open: &OpenArgs) -> Result<Material> {
+fn with_teacher(setup: RunSetup, config: &RunConfig, open: &OpenArgs) -> Result<RunSetup> {
     match &config.teacher {
-        Some(teacher) => material.taught_by(&open.file(Path::new(&teacher.from))?),
-        None => Ok(material),
+        Some(teacher) => setup.with_teacher(&open.file(Path::new(&teacher.from))?),
+        None => Ok(setup),
     }
 }
 
-/// Opens the base of a config; a tokenizer learned from its texts is kept in `folder`.
-fn base(config: &RunConfig, folder: &Path, goes_on: bool, open: &OpenArgs) -> Result<OpenedBase> {
+/// Opens the base of a config; a tokenizer trained on its texts is stored in `folder`.
+fn base(config: &RunConfig, folder: &Path, resumes: bool, open: &OpenArgs) -> Result<OpenedBase> {
     let model = &config.model;
     match (&model.from, &model.family) {
         (Some(path), _) => Ok(OpenedBase::File(Box::new(open.file(Path::new(path))?))),
         (None, Some(_)) => {
-            Ok(OpenedBase::New { tokenizer: new_tokenizer(config, folder, goes_on)?, template: None })
+            Ok(OpenedBase::New { tokenizer: new_tokenizer(config, folder, resumes)?, template: None })
         }
         (None, None) => {
-            let message =
-                "says neither `from`, a model, nor `family`, for one that begins with random numbers";
+            let message = "has neither `from` (a model to fine-tune) nor `family` (for a new model with \
+                           random weights)";
             Err(Error::argument("model", message))
         }
     }
 }
 
 /// Returns the tokenizer of a model that starts from random weights.
-fn new_tokenizer(config: &RunConfig, folder: &Path, goes_on: bool) -> Result<Vec<u8>> {
+fn new_tokenizer(config: &RunConfig, folder: &Path, resumes: bool) -> Result<Vec<u8>> {
     match &config.model.tokenizer {
         Some(path) => Ok(siskin_convert::tokenizer_section(path)?.to_vec()),
-        None => siskin_convert::tokenizer_of_json(&run::learned_tokenizer(config, folder, goes_on)?),
+        None => siskin_convert::tokenizer_of_json(&run::trained_tokenizer(config, folder, resumes)?),
     }
 }
 

@@ -28,8 +28,8 @@ impl Place {
     /// Writes a config that trains on the text.
     fn config(&self, name: &str, model: &str, more: &str) -> PathBuf {
         let text = format!(
-            "steps = 8\n[model]\n{model}\n[data]\ntask = \"causal\"\ntraining = [\"text.txt\"]\nshare = 0.2\n\
-             settings = {{ length = 32 }}\n[batch]\nrows = 256\n[schedule]\nrate = 1e-2\n{more}\n"
+            "steps = 8\n[model]\n{model}\n[data]\ntask = \"causal_lm\"\ntrain = [\"text.txt\"]\nvalidation_split = 0.2\n\
+             settings = {{ max_length = 32 }}\n[batch]\nmax_tokens = 256\n[schedule]\nlearning_rate = 1e-2\n{more}\n"
         );
         let path = self.0.join(name);
         std::fs::write(&path, text).unwrap();
@@ -56,7 +56,7 @@ fn an_adapter_is_trained_measured_and_run() {
     let place = Place::new();
     let tiny = "family = \"gpt2\"\nvocabulary = 280\nconfig = { vocab_size = 280, n_embd = 32, n_layer = 2, n_head = 4, \
                 n_positions = 64 }";
-    let base = place.config("base.toml", tiny, "[quantize]\ntype = \"W8r\"");
+    let base = place.config("base.toml", tiny, "[qat]\nweight_type = \"W8r\"");
     report(&["train", of(&base), "--json"]);
     let adapters = "[adapters]\nmethod = \"dora\"\nrank = 4";
     let from = "from = \"base.siskin\"";

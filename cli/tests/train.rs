@@ -21,11 +21,11 @@ impl Place {
 
     fn write(&self, more: &str) {
         let config = format!(
-            "steps = 6\n{more}\n[model]\nfamily = \"gpt2\"\nvocabulary = 270\nconfig = {{ vocab_size = 270, \
-             n_embd = 16, n_layer = 1, n_head = 2, n_positions = 32 }}\n[data]\ntask = \"causal\"\n\
-             training = [\"texts\"]\nshare = 0.2\nsettings = {{ length = 16 }}\n[evaluate]\nevery = 2\n\
-             [checkpoint]\nevery = 3\n[schedule]\nrate = 5e-3\n[batch]\nrows = 64\n\
-             [statistics]\nevery = 3\n[report]\nprompts = [\"<b>The\"]\ntokens = 4\n"
+            "steps = 6\n{more}\n[model]\nfamily = \"gpt2\"\ntokenizer_vocab_size = 270\nconfig = {{ vocab_size = 270, \
+             n_embd = 16, n_layer = 1, n_head = 2, n_positions = 32 }}\n[data]\ntask = \"causal_lm\"\n\
+             train = [\"texts\"]\nvalidation_split = 0.2\nsettings = {{ max_length = 16 }}\n[validation]\nevery_n_steps = 2\n\
+             [checkpoint]\nevery_n_steps = 3\n[schedule]\nlearning_rate = 5e-3\n[batch]\nmax_tokens = 64\n\
+             [statistics]\nevery_n_steps = 3\n[report]\nprompts = [\"<b>The\"]\nmax_new_tokens = 4\n"
         );
         std::fs::write(self.0.join("small.toml"), config).unwrap();
     }
@@ -62,31 +62,37 @@ fn a_run_is_checked_profiled_and_reported() {
     let check = place.siskin(&["train", "--check", "small.toml"]);
     let table = text(&check.stdout);
     assert!(check.status.success(), "{table}{}", text(&check.stderr));
-    for name in
-        ["first loss", "gradients", "attention", "same bits", "learns a batch", "short texts", "full batch"]
-    {
+    for name in [
+        "initial loss",
+        "gradients",
+        "attention",
+        "determinism",
+        "overfits a batch",
+        "short sequences",
+        "largest batch",
+    ] {
         let line = table.lines().find(|line| line.starts_with(name));
-        assert!(line.is_some_and(|line| line.contains(" good ")), "{name} in {table}");
+        assert!(line.is_some_and(|line| line.contains(" pass ")), "{name} in {table}");
     }
     assert!(!place.0.join("small.siskin").exists());
     let tokenizer = std::fs::read(place.run().join("tokenizer.json")).unwrap();
 
     let trained = place.siskin(&["train", "small.toml", "--profile", "2", "--json"]);
     assert!(trained.status.success(), "{}", text(&trained.stderr));
-    let told = text(&trained.stderr);
+    let stderr = text(&trained.stderr);
     // Without a terminal: lines instead of a progress bar.
     assert!(
-        told.contains("step 6/6: loss ") && told.contains(" tokens/s, ") && told.contains("% MFU"),
-        "{told}"
+        stderr.contains("step 6/6: loss ") && stderr.contains(" tokens/s, ") && stderr.contains("% MFU"),
+        "{stderr}"
     );
-    assert!(told.contains("GFLOP/s") && told.contains("trace.json"), "{told}");
+    assert!(stderr.contains("GFLOP/s") && stderr.contains("trace.json"), "{stderr}");
     let report: Value = serde_json::from_slice(&trained.stdout).unwrap();
     assert_eq!(report["steps"], 6);
 
     let log = lines(&place.run().join("log.jsonl"));
     assert_eq!(log.iter().filter(|line| line.get("loss").is_some()).count(), 6);
     assert_eq!(log.iter().filter(|line| line.get("validation_loss").is_some()).count(), 3);
-    assert!(log[0]["work"].as_f64().unwrap() > 0.0);
+    assert!(log[0]["flops"].as_f64().unwrap() > 0.0);
     let steps: Vec<Value> =
         lines(&place.run().join("statistics.jsonl")).iter().map(|line| line["step"].clone()).collect();
     assert_eq!(steps, [3, 6]);
@@ -100,7 +106,7 @@ fn a_run_is_checked_profiled_and_reported() {
     let html = std::fs::read_to_string(&path).unwrap();
     assert!(html.contains("<title>training</title>") && html.contains("<title>validation</title>"));
     assert!(html.contains("<b>&lt;b&gt;The</b>") && html.contains("Step 6 of 6"), "{html}");
-    assert!(html.contains("Numbers of step 6") && html.contains("<td>parameters</td>"));
+    assert!(html.contains("Tensor statistics of step 6") && html.contains("<td>parameters</td>"));
     std::fs::remove_file(&path).unwrap();
     let again = place.siskin(&["train", "report", "small.run"]);
     assert!(again.status.success(), "{}", text(&again.stderr));
@@ -128,12 +134,12 @@ fn a_run_that_fails_its_check_does_not_begin() {
     let place = Place::new("refused");
     place.write("");
     let config = std::fs::read_to_string(place.0.join("small.toml")).unwrap();
-    let config = config.replace("length = 16", "length = 40, across = true");
+    let config = config.replace("max_length = 16", "max_length = 40, packing = true");
     std::fs::write(place.0.join("small.toml"), config).unwrap();
     let refused = place.siskin(&["train", "small.toml"]);
     assert!(!refused.status.success());
-    let told = text(&refused.stderr);
-    assert!(told.contains("before the first step") && told.contains("position 39"), "{told}");
+    let stderr = text(&refused.stderr);
+    assert!(stderr.contains("before the first step") && stderr.contains("position 39"), "{stderr}");
     assert!(!place.0.join("small.siskin").exists());
     let missing = place.siskin(&["train", "report", "nowhere.run"]);
     assert!(text(&missing.stderr).contains("name the folder of a run"), "{}", text(&missing.stderr));
@@ -145,8 +151,10 @@ fn long(place: &Place, steps: u64) -> PathBuf {
     let path = place.0.join("small.toml");
     let config = std::fs::read_to_string(&path).unwrap();
     let config = config.replace("steps = 6", &format!("steps = {steps}\ncheck = false"));
-    let config = config.replace("n_embd = 16", "n_embd = 64").replace("every = 2", "every = 0");
-    let config = config.replace("prompts = [\"<b>The\"]\n", "").replace("[statistics]\nevery = 3\n", "");
+    let config =
+        config.replace("n_embd = 16", "n_embd = 64").replace("every_n_steps = 2", "every_n_steps = 0");
+    let config =
+        config.replace("prompts = [\"<b>The\"]\n", "").replace("[statistics]\nevery_n_steps = 3\n", "");
     std::fs::write(&path, config).unwrap();
     place.run()
 }
@@ -204,7 +212,7 @@ fn a_run_that_is_killed_or_asked_to_end_goes_on_to_the_same_bits() {
     // The model at the latest checkpoint can be exported.
     let part = place.siskin(&["train", "export", "small.toml", "-o", "part.siskin", "--json"]);
     let part: Value = serde_json::from_slice(&part.stdout).unwrap();
-    assert_eq!(part["weights_of_step"], *kept(&folder).last().unwrap(), "SIGTERM keeps the last step");
+    assert_eq!(part["exported_step"], *kept(&folder).last().unwrap(), "SIGTERM keeps the last step");
     assert_ne!(std::fs::read(place.0.join("part.siskin")).unwrap(), want);
 
     let rest = place.siskin(&["train", "resume", "small.toml"]);
@@ -227,9 +235,12 @@ fn a_full_disk_is_told_and_leaves_the_last_checkpoint() {
     let line =
         format!("trap '' XFSZ; ulimit -f 128; exec {} train resume small.toml", env!("CARGO_BIN_EXE_siskin"));
     let full = Command::new("sh").args(["-c", &line]).current_dir(&place.0).output().unwrap();
-    let told = text(&full.stderr);
-    assert!(!full.status.success() && !place.0.join("small.siskin").exists(), "{told}");
-    assert!(told.contains("a checkpoint could not be written") && told.contains("File too large"), "{told}");
+    let stderr = text(&full.stderr);
+    assert!(!full.status.success() && !place.0.join("small.siskin").exists(), "{stderr}");
+    assert!(
+        stderr.contains("a checkpoint could not be written") && stderr.contains("File too large"),
+        "{stderr}"
+    );
     assert_eq!(kept(&folder), [3, 6, 9]);
     let names = std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().file_name());
     let left: Vec<_> = names.filter(|name| name.to_string_lossy().contains("tmp")).collect();
@@ -243,18 +254,18 @@ fn a_batch_that_fits_is_found() {
     let place = Place::new("fits");
     place.write("");
     let find = |more: &[&str]| -> Value {
-        let found = place.siskin(&[&["train", "--find-batch", "--json", "small.toml"], more].concat());
+        let found = place.siskin(&[&["train", "--find-batch-size", "--json", "small.toml"], more].concat());
         assert!(found.status.success(), "{}", text(&found.stderr));
         serde_json::from_slice(&found.stdout).unwrap()
     };
-    let [small, large] = ["2", "8"].map(|limit| find(&["--within", limit]));
+    let [small, large] = ["2", "8"].map(|limit| find(&["--memory-limit", limit]));
     let number = |value: &Value, name: &str| value[name].as_u64().unwrap();
     assert!(number(&small, "bytes") <= 2 << 20 && number(&large, "bytes") <= 8 << 20, "{small} {large}");
-    assert!(number(&small, "rows") < number(&large, "rows"), "{small} {large}");
+    assert!(number(&small, "max_tokens") < number(&large, "max_tokens"), "{small} {large}");
     #[cfg(target_os = "linux")]
-    assert!(number(&find(&[]), "rows") >= number(&large, "rows"));
-    let none = place.siskin(&["train", "--find-batch", "small.toml", "--within", "0"]);
-    assert!(text(&none.stderr).contains("even a batch of one row"), "{}", text(&none.stderr));
+    assert!(number(&find(&[]), "max_tokens") >= number(&large, "max_tokens"));
+    let none = place.siskin(&["train", "--find-batch-size", "small.toml", "--memory-limit", "0"]);
+    assert!(text(&none.stderr).contains("even a batch of one token"), "{}", text(&none.stderr));
 }
 
 #[test]
@@ -278,8 +289,8 @@ fn packed_texts_train_to_the_same_bits() {
     let tokens = texts
         .replace("[\"texts\"]", "[\"small.tokens\"]")
         .replace("more.txt", "small.validation.tokens")
-        .replace("share = 0.2\n", "")
-        .replace("vocabulary = 270", "tokenizer = \"small.run/tokenizer.json\"");
+        .replace("validation_split = 0.2\n", "")
+        .replace("tokenizer_vocab_size = 270", "tokenizer = \"small.run/tokenizer.json\"");
     std::fs::write(place.0.join("again.toml"), tokens).unwrap();
     let again = place.siskin(&["train", "again.toml"]);
     assert!(again.status.success(), "{}", text(&again.stderr));
@@ -329,7 +340,7 @@ fn a_run_replaces_only_what_it_wrote() {
     let from = format!("{}from = \"base.siskin\"\n{}", &config[..start], &config[end..]);
     std::fs::write(path("base.toml"), &from).unwrap();
     refused(&["train", "base.toml"], "is an input file");
-    assert!(!path("base.run/step-00000003.checkpoint").exists(), "refused before the work");
+    assert!(!path("base.run/step-00000003.checkpoint").exists(), "refused before training");
     refused(&["train", "base.toml", "-o", "base.siskin"], "is an input file");
     assert_eq!(std::fs::read(path("base.siskin")).unwrap(), model);
 

@@ -15,25 +15,25 @@ Group block_group;
 unsigned char* shared_memory;
 size_t shared_size;
 
-static const size_t STACK = 128 << 10;
-static const size_t MOST_SHARED = 227 << 10;
-static const int MOST_THREADS = 1024;
+static const size_t STACK_SIZE = 128 << 10;
+static const size_t MAX_SHARED = 227 << 10;
+static const int MAX_THREADS = 1024;
 
 struct Fiber {
     Thread thread;
     jmp_buf place;
     ucontext_t start;
     unsigned char* stack = nullptr;
-    bool begun = false;
+    bool started = false;
     bool done = true;
 };
 
-static Fiber fibers[MOST_THREADS];
+static Fiber fibers[MAX_THREADS];
 static jmp_buf scheduler;
 static const Entry* kernel;
 static const uint64_t* arguments;
 static std::string failure;
-static bool backwards;
+static bool reverse_order;
 
 void yield() {
     if (!_setjmp(fibers[current->number].place)) _longjmp(scheduler, 1);
@@ -61,7 +61,7 @@ static void fiber_main() {
         kernel->call(arguments);
         Fiber& own = fibers[current->number];
         own.done = true;
-        if (own_warp().arrived > 0) fail("a thread leaves while others of its warp wait for it");
+        if (own_warp().arrived > 0) fail("a thread returns while others of its warp wait for it");
         leave_group(own_warp());
         leave_group(block_group);
         yield();
@@ -72,20 +72,20 @@ static void resume(int number) {
     Fiber& fiber = fibers[number];
     current = &fiber.thread;
     threadIdx = {(unsigned)number, 0, 0};
-    if (int way = _setjmp(scheduler); way != 0) return;
-    if (fiber.begun) _longjmp(fiber.place, 1);
-    fiber.begun = true;
+    if (int result = _setjmp(scheduler); result != 0) return;
+    if (fiber.started) _longjmp(fiber.place, 1);
+    fiber.started = true;
     getcontext(&fiber.start);
-    if (!fiber.stack) fiber.stack = (unsigned char*)malloc(STACK);
+    if (!fiber.stack) fiber.stack = (unsigned char*)malloc(STACK_SIZE);
     fiber.start.uc_stack.ss_sp = fiber.stack;
-    fiber.start.uc_stack.ss_size = STACK;
+    fiber.start.uc_stack.ss_size = STACK_SIZE;
     fiber.start.uc_link = nullptr;
     makecontext(&fiber.start, fiber_main, 0);
     setcontext(&fiber.start);
 }
 
 static void run_block(int threads) {
-    static Warp warps[MOST_THREADS / 32];
+    static Warp warps[MAX_THREADS / 32];
     warps_of_block = warps;
     memset(shared_memory, 0xff, shared_size);
     block_group = Group();
@@ -107,19 +107,19 @@ static void run_block(int threads) {
     while (block_group.alive > 0 && failure.empty()) {
         uint64_t before = progress();
         for (int i = 0; i < threads && failure.empty(); i++) {
-            int number = backwards ? threads - 1 - i : i;
+            int number = reverse_order ? threads - 1 - i : i;
             if (!fibers[number].done) resume(number);
         }
         if (failure.empty() && block_group.alive > 0 && progress() == before) {
             for (int i = 0; i < threads; i++) {
                 if (!fibers[i].done) current = &fibers[i].thread;
             }
-            failure = std::string(kernel->name) + ": threads wait for others that never come";
+            failure = std::string(kernel->name) + ": deadlock: threads wait at a barrier that others never reach";
         }
     }
     // The fibers of a failed block are suspended midway.
     if (!failure.empty()) {
-        for (Fiber& fiber : fibers) fiber.begun = false;
+        for (Fiber& fiber : fibers) fiber.started = false;
     }
 }
 
@@ -167,11 +167,11 @@ static void launch() {
     failure.clear();
     kernel = Entry::first;
     while (kernel && name != kernel->name) kernel = kernel->next;
-    if (!kernel) return answer_text("no kernel is called " + name);
+    if (!kernel) return answer_text("no kernel is named " + name);
     if ((size_t)kernel->count != words.size()) {
         return answer_text(name + " takes " + std::to_string(kernel->count) + " arguments, not " + std::to_string(words.size()));
     }
-    if (threads == 0 || threads > (uint64_t)kernel->threads || shared > MOST_SHARED) {
+    if (threads == 0 || threads > (uint64_t)kernel->threads || shared > MAX_SHARED) {
         return answer_text(name + ": blocks of " + std::to_string(threads) + " threads and " + std::to_string(shared) + " bytes");
     }
     arguments = words.data();
@@ -180,16 +180,16 @@ static void launch() {
     blockDim = {(unsigned)threads, 1, 1};
     uint64_t blocks = grid[0] * grid[1] * grid[2];
     for (uint64_t i = 0; i < blocks && failure.empty(); i++) {
-        uint64_t block = backwards ? blocks - 1 - i : i;
+        uint64_t block = reverse_order ? blocks - 1 - i : i;
         blockIdx = {(unsigned)(block % grid[0]), (unsigned)(block / grid[0] % grid[1]), (unsigned)(block / grid[0] / grid[1])};
         run_block((int)threads);
     }
     answer_text(failure);
 }
 
-static void beyond(int) {
+static void on_fault(int) {
     static char text[200];
-    int length = snprintf(text, sizeof text, "%s touches memory that is not its own (block %u %u %u, thread %d)\n",
+    int length = snprintf(text, sizeof text, "%s accesses memory out of bounds (block %u %u %u, thread %d)\n",
                           kernel ? kernel->name : "the host", blockIdx.x, blockIdx.y, blockIdx.z,
                           current ? current->number : 0);
     (void)!::write(2, text, (size_t)length);
@@ -197,14 +197,14 @@ static void beyond(int) {
 }
 
 int main() {
-    shared_memory = (unsigned char*)aligned_alloc(128, (MOST_SHARED + 127) / 128 * 128);
-    static unsigned char signals[64 << 10];
+    shared_memory = (unsigned char*)aligned_alloc(128, (MAX_SHARED + 127) / 128 * 128);
+    static unsigned char signal_stack[64 << 10];
     stack_t stack = {};
-    stack.ss_sp = signals;
-    stack.ss_size = sizeof signals;
+    stack.ss_sp = signal_stack;
+    stack.ss_size = sizeof signal_stack;
     sigaltstack(&stack, nullptr);
     struct sigaction action = {};
-    action.sa_handler = beyond;
+    action.sa_handler = on_fault;
     action.sa_flags = SA_ONSTACK;
     sigaction(SIGSEGV, &action, nullptr);
     sigaction(SIGBUS, &action, nullptr);
@@ -231,7 +231,7 @@ int main() {
             memset(to, byte, read_word());
             break;
         }
-        case 'o': backwards = read_word() != 0; break;
+        case 'o': reverse_order = read_word() != 0; break;
         case 'l': launch(); break;
         default: return 1;
         }

@@ -18,28 +18,28 @@
 #define __forceinline__ inline
 #define __restrict__
 
-struct Three {
+struct Dim3 {
     unsigned x, y, z;
 };
 
-inline Three threadIdx, blockIdx, blockDim, gridDim;
+inline Dim3 threadIdx, blockIdx, blockDim, gridDim;
 
 // Threads that share a barrier.
 struct Group {
     int alive = 0;
     int arrived = 0;
     unsigned generation = 0;
-    const char* what = nullptr;
+    const char* barrier = nullptr;
 };
 
 struct Warp : Group {
-    uint64_t left[2][32][4];
+    uint64_t words[2][32][4];
 };
 
 struct Copy {
     void* to;
     const void* from;
-    bool there;
+    bool valid;
 };
 
 struct Thread {
@@ -56,9 +56,9 @@ extern size_t shared_size;
 void yield();
 [[noreturn]] void fail(const char* what);
 
-inline void meet_in(Group& group, const char* what) {
-    if (group.arrived > 0 && strcmp(group.what, what) != 0) fail("threads part ways: they wait at different places");
-    group.what = what;
+inline void wait_in(Group& group, const char* barrier) {
+    if (group.arrived > 0 && strcmp(group.barrier, barrier) != 0) fail("divergence: threads wait at different barriers");
+    group.barrier = barrier;
     group.arrived++;
     if (group.arrived == group.alive) {
         group.arrived = 0;
@@ -71,18 +71,18 @@ inline void meet_in(Group& group, const char* what) {
 
 inline int lane() { return current->number & 31; }
 inline Warp& own_warp() { return warps_of_block[current->number / 32]; }
-inline void meet() { meet_in(block_group, "block"); }
-inline void meet_warp() { meet_in(own_warp(), "warp"); }
+inline void sync_block() { wait_in(block_group, "block"); }
+inline void sync_warp() { wait_in(own_warp(), "warp"); }
 
 // Publishes words to the other lanes of the warp and returns the words of all lanes.
-template <class... X> inline uint64_t (*leave(const char* what, X... words))[4] {
+template <class... X> inline uint64_t (*exchange(const char* what, X... words))[4] {
     Warp& warp = own_warp();
-    uint64_t(*left)[4] = warp.left[warp.generation & 1];
+    uint64_t(*words_of_lanes)[4] = warp.words[warp.generation & 1];
     uint64_t all[] = {(uint64_t)words...};
-    if (warp.alive != 32) fail("a lane of a warp that works together has left");
-    for (size_t i = 0; i < sizeof...(words); i++) left[lane()][i] = all[i];
-    meet_in(warp, what);
-    return left;
+    if (warp.alive != 32) fail("a lane of a warp-wide operation has returned");
+    for (size_t i = 0; i < sizeof...(words); i++) words_of_lanes[lane()][i] = all[i];
+    wait_in(warp, what);
+    return words_of_lanes;
 }
 
 template <class X> inline uint64_t as_word(X x) {
@@ -97,9 +97,9 @@ template <class X> inline X of_word(uint64_t word) {
     return x;
 }
 
-template <class X> inline X from_lane(X x, int from) { return of_word<X>(leave("lane", as_word(x))[from & 31][0]); }
-template <class X> inline X across(X x, int mask) {
-    return of_word<X>(leave("across", as_word(x))[(lane() ^ mask) & 31][0]);
+template <class X> inline X shuffle(X x, int from) { return of_word<X>(exchange("shuffle", as_word(x))[from & 31][0]); }
+template <class X> inline X shuffle_xor(X x, int mask) {
+    return of_word<X>(exchange("shuffle_xor", as_word(x))[(lane() ^ mask) & 31][0]);
 }
 
 struct bf16 {
@@ -110,10 +110,10 @@ struct f16 {
     unsigned short bits;
 };
 
-inline float number(float x) { return x; }
-inline float number(bf16 x) { return of_word<float>((uint64_t)x.bits << 16); }
+inline float to_f32(float x) { return x; }
+inline float to_f32(bf16 x) { return of_word<float>((uint64_t)x.bits << 16); }
 
-inline float number_of_bits(unsigned bits) {
+inline float f32_of_f16(unsigned bits) {
     int exponent = bits >> 10 & 31;
     float digits = (float)(bits & 1023);
     float size = exponent == 0    ? std::ldexp(digits, -24)
@@ -123,19 +123,19 @@ inline float number_of_bits(unsigned bits) {
 }
 
 // Every f16 as a float.
-struct Numbers {
+struct F16Table {
     float all[1 << 16];
-    Numbers() {
-        for (unsigned bits = 0; bits < 1 << 16; bits++) all[bits] = number_of_bits(bits);
+    F16Table() {
+        for (unsigned bits = 0; bits < 1 << 16; bits++) all[bits] = f32_of_f16(bits);
     }
 };
 
-inline const Numbers numbers;
-inline float number(f16 x) { return numbers.all[x.bits]; }
+inline const F16Table f16_table;
+inline float to_f32(f16 x) { return f16_table.all[x.bits]; }
 
-inline void set(float& to, float x) { to = x; }
+inline void from_f32(float& to, float x) { to = x; }
 
-inline void set(bf16& to, float x) {
+inline void from_f32(bf16& to, float x) {
     uint32_t bits = (uint32_t)as_word(x);
     if (std::isnan(x)) {
         to.bits = 0x7fff;
@@ -144,7 +144,7 @@ inline void set(bf16& to, float x) {
     to.bits = (unsigned short)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
-inline void set(f16& to, float x) {
+inline void from_f32(f16& to, float x) {
     unsigned sign = std::signbit(x) ? 0x8000 : 0;
     float size = std::fabs(x);
     if (std::isnan(x)) {
@@ -161,38 +161,38 @@ inline void set(f16& to, float x) {
     }
 }
 
-template <class T> inline unsigned pair(T, float low, float high) {
+template <class T> inline unsigned pack_pair(T, float low, float high) {
     T both[2];
-    set(both[0], low);
-    set(both[1], high);
+    from_f32(both[0], low);
+    from_f32(both[1], high);
     return both[0].bits | (unsigned)both[1].bits << 16;
 }
 
-inline float power_of_two(float x) { return std::exp2(x); }
-inline unsigned char* shared_bytes() { return shared_memory; }
+inline float exp2_approx(float x) { return std::exp2(x); }
+inline unsigned char* dynamic_shared_memory() { return shared_memory; }
 
 // Rows of four matrices, of all lanes.
 inline uint64_t (*matrix_rows(const char* what, const void* row))[4] {
     const unsigned char* place = (const unsigned char*)row;
-    if ((uint64_t)place % 16 != 0) fail("a row of a matrix does not begin at a multiple of 16 bytes");
-    if (place < shared_memory || place + 16 > shared_memory + shared_size) fail("a matrix is not in shared memory");
-    return leave(what, row);
+    if ((uint64_t)place % 16 != 0) fail("a matrix row is not aligned to 16 bytes");
+    if (place < shared_memory || place + 16 > shared_memory + shared_size) fail("a matrix row is not in shared memory");
+    return exchange(what, row);
 }
 
 inline unsigned short matrix_number(uint64_t (*rows)[4], int matrix, int row, int column) {
     return ((const unsigned short*)rows[8 * matrix + row][0])[column];
 }
 
-inline void read_matrices(unsigned (&to)[4], const void* row) {
-    uint64_t(*rows)[4] = matrix_rows("read_matrices", row);
+inline void ldmatrix(unsigned (&to)[4], const void* row) {
+    uint64_t(*rows)[4] = matrix_rows("ldmatrix", row);
     int own_row = lane() / 4, column = lane() % 4 * 2;
     for (int i = 0; i < 4; i++) {
         to[i] = matrix_number(rows, i, own_row, column) | (unsigned)matrix_number(rows, i, own_row, column + 1) << 16;
     }
 }
 
-inline void read_turned_matrices(unsigned (&to)[4], const void* row) {
-    uint64_t(*rows)[4] = matrix_rows("read_turned_matrices", row);
+inline void ldmatrix_transposed(unsigned (&to)[4], const void* row) {
+    uint64_t(*rows)[4] = matrix_rows("ldmatrix_transposed", row);
     int own_row = lane() / 4, column = lane() % 4 * 2;
     for (int i = 0; i < 4; i++) {
         to[i] = matrix_number(rows, i, column, own_row) | (unsigned)matrix_number(rows, i, column + 1, own_row) << 16;
@@ -202,21 +202,21 @@ inline void read_turned_matrices(unsigned (&to)[4], const void* row) {
 template <class T> inline float half_of(uint64_t word, int which) {
     T x;
     x.bits = (unsigned short)(word >> (16 * which));
-    return number(x);
+    return to_f32(x);
 }
 
 template <class T>
-inline void multiply_add(T, float (&sums)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
+inline void mma(T, float (&sums)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
     auto word = [](unsigned low, unsigned high) { return (uint64_t)high << 32 | low; };
-    uint64_t(*left)[4] = leave("multiply_add", word(a[0], a[1]), word(a[2], a[3]), word(b0, b1));
+    uint64_t(*lanes)[4] = exchange("mma", word(a[0], a[1]), word(a[2], a[3]), word(b0, b1));
     int own_row = lane() / 4, column = lane() % 4 * 2;
     // The own rows of a, 8 apart, and the own columns of b. Of a, words 0 and 1 hold the first 8 columns: word 0 the
     // rows below 8, word 1 the others. Words 2 and 3 hold the remaining columns.
     double rows[2][16], columns[2][16];
     for (int k = 0; k < 16; k++) {
         for (int i = 0; i < 2; i++) {
-            rows[i][k] = half_of<T>(left[own_row * 4 + k % 8 / 2][k / 8] >> (32 * i), k % 2);
-            columns[i][k] = half_of<T>(left[(column + i) * 4 + k % 8 / 2][2] >> (32 * (k / 8)), k % 2);
+            rows[i][k] = half_of<T>(lanes[own_row * 4 + k % 8 / 2][k / 8] >> (32 * i), k % 2);
+            columns[i][k] = half_of<T>(lanes[(column + i) * 4 + k % 8 / 2][2] >> (32 * (k / 8)), k % 2);
         }
     }
     for (int i = 0; i < 4; i++) {
@@ -226,23 +226,23 @@ inline void multiply_add(T, float (&sums)[4], const unsigned (&a)[4], unsigned b
     }
 }
 
-inline void begin_copy(void* to, const void* from, bool there) {
-    if ((uint64_t)to % 16 != 0 || (there && (uint64_t)from % 16 != 0)) fail("a copy of 16 bytes does not begin at a multiple of 16");
+inline void cp_async(void* to, const void* from, bool valid) {
+    if ((uint64_t)to % 16 != 0 || (valid && (uint64_t)from % 16 != 0)) fail("a 16-byte copy is not aligned to 16 bytes");
     if (current->copies.empty()) current->copies.emplace_back();
-    current->copies.back().push_back({to, from, there});
+    current->copies.back().push_back({to, from, valid});
 }
 
-inline void close_copies() {
+inline void cp_async_commit() {
     if (current->copies.empty()) current->copies.emplace_back();
     current->copies.emplace_back();
 }
 
 // The last group is still open.
-template <int LEFT> inline void wait_for_copies() {
+template <int LEFT> inline void cp_async_wait() {
     auto& groups = current->copies;
     while (groups.size() > LEFT + 1) {
         for (Copy& copy : groups.front()) {
-            if (copy.there) memcpy(copy.to, copy.from, 16);
+            if (copy.valid) memcpy(copy.to, copy.from, 16);
             else memset(copy.to, 0, 16);
         }
         groups.erase(groups.begin());
@@ -282,4 +282,4 @@ template <class... X, void (*KERNEL)(X...)> struct Called<KERNEL> {
     static void name parameters { body; } \
     static Entry entry_##name(#name, THREADS, Called<name>::call, Called<name>::count);
 
-#define ENTRY_OF_MANY(name, THREADS, BLOCKS, parameters, body) ENTRY(name, THREADS, parameters, body)
+#define ENTRY_WITH_BLOCKS(name, THREADS, BLOCKS, parameters, body) ENTRY(name, THREADS, parameters, body)

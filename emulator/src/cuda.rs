@@ -11,9 +11,9 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum EmulatedArgument {
     /// An address in emulated memory; 0 is null.
-    Place(u64),
+    Ptr(u64),
     /// An integer of any width.
-    Whole(i64),
+    Int(i64),
     /// A float.
     Float(f32),
 }
@@ -55,13 +55,13 @@ pub fn compile(sources: &Path, folder: &Path) -> Result<Option<PathBuf>, String>
         .iter()
         .map(|file| folder.join(file.file_name().unwrap_or_default()).with_extension("o"))
         .collect();
-    let begin = |(file, object): (&PathBuf, &PathBuf)| {
+    let spawn = |(file, object): (&PathBuf, &PathBuf)| {
         let mut command = Command::new(compiler);
         command.args(FLAGS).arg("-I").arg(&own).args(["-c", "-x", "c++"]).arg(file).arg("-o").arg(object);
         let child = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn();
         child.map_err(|error| format!("{compiler}: {error}"))
     };
-    let compiling = files.iter().zip(&objects).map(begin).collect::<Result<Vec<Child>, String>>()?;
+    let compiling = files.iter().zip(&objects).map(spawn).collect::<Result<Vec<Child>, String>>()?;
     for child in compiling {
         finish(child)?;
     }
@@ -81,7 +81,7 @@ fn finish(child: Child) -> Result<(), String> {
 ///
 /// # Panics
 /// If a matrix is too short.
-pub fn product([m, n, k]: [usize; 3], a: (&[f32], [usize; 2]), b: (&[f32], [usize; 2])) -> Vec<f32> {
+pub fn matmul([m, n, k]: [usize; 3], a: (&[f32], [usize; 2]), b: (&[f32], [usize; 2])) -> Vec<f32> {
     let mut out = Vec::with_capacity(m * n);
     for row in 0..m {
         for column in 0..n {
@@ -124,26 +124,26 @@ impl CudaEmulator {
         let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
         let mut child = child.map_err(|error| format!("{}: {error}", program.display()))?;
         let (Some(requests), Some(answers)) = (child.stdin.take(), child.stdout.take()) else {
-            return Err("the machine cannot be spoken to".to_owned());
+            return Err("the emulator has no pipes".to_owned());
         };
         Ok(Self { child, requests, answers: BufReader::new(answers) })
     }
 
-    fn say(&mut self, request: u8, numbers: &[u64], bytes: &[u8]) -> Result<(), String> {
+    fn send(&mut self, request: u8, numbers: &[u64], bytes: &[u8]) -> Result<(), String> {
         let mut message = vec![request];
         numbers.iter().for_each(|number| message.extend(number.to_le_bytes()));
         message.extend_from_slice(bytes);
         let sent = self.requests.write_all(&message).and_then(|()| self.requests.flush());
-        sent.map_err(|error| format!("the machine has ended: {error}"))
+        sent.map_err(|error| format!("the emulator has ended: {error}"))
     }
 
-    fn hear(&mut self, bytes: &mut [u8]) -> Result<(), String> {
-        self.answers.read_exact(bytes).map_err(|error| format!("the machine has ended: {error}"))
+    fn receive(&mut self, bytes: &mut [u8]) -> Result<(), String> {
+        self.answers.read_exact(bytes).map_err(|error| format!("the emulator has ended: {error}"))
     }
 
-    fn hear_number(&mut self) -> Result<u64, String> {
+    fn receive_u64(&mut self) -> Result<u64, String> {
         let mut bytes = [0; 8];
-        self.hear(&mut bytes)?;
+        self.receive(&mut bytes)?;
         Ok(u64::from_le_bytes(bytes))
     }
 
@@ -152,33 +152,33 @@ impl CudaEmulator {
     /// # Errors
     /// If the emulator has ended.
     pub fn allocate(&mut self, bytes: usize) -> Result<u64, String> {
-        self.say(b'a', &[bytes as u64], &[])?;
-        self.hear_number()
+        self.send(b'a', &[bytes as u64], &[])?;
+        self.receive_u64()
     }
 
     /// Writes to memory.
     ///
     /// # Errors
     /// If the emulator has ended.
-    pub fn write(&mut self, place: u64, bytes: &[u8]) -> Result<(), String> {
-        self.say(b'w', &[place, bytes.len() as u64], bytes)
+    pub fn write(&mut self, ptr: u64, bytes: &[u8]) -> Result<(), String> {
+        self.send(b'w', &[ptr, bytes.len() as u64], bytes)
     }
 
     /// Reads memory.
     ///
     /// # Errors
     /// If the emulator has ended.
-    pub fn read(&mut self, place: u64, bytes: &mut [u8]) -> Result<(), String> {
-        self.say(b'r', &[place, bytes.len() as u64], &[])?;
-        self.hear(bytes)
+    pub fn read(&mut self, ptr: u64, bytes: &mut [u8]) -> Result<(), String> {
+        self.send(b'r', &[ptr, bytes.len() as u64], &[])?;
+        self.receive(bytes)
     }
 
     /// Sets `count` bytes to `byte`.
     ///
     /// # Errors
     /// If the emulator has ended.
-    pub fn fill(&mut self, place: u64, byte: u8, count: usize) -> Result<(), String> {
-        self.say(b'f', &[place, u64::from(byte), count as u64], &[])
+    pub fn fill(&mut self, ptr: u64, byte: u8, count: usize) -> Result<(), String> {
+        self.send(b'f', &[ptr, u64::from(byte), count as u64], &[])
     }
 
     /// Sets whether threads and blocks run from last to first. The results of correctly synchronized kernels do not
@@ -186,8 +186,8 @@ impl CudaEmulator {
     ///
     /// # Errors
     /// If the emulator has ended.
-    pub fn run_backwards(&mut self, backwards: bool) -> Result<(), String> {
-        self.say(b'o', &[u64::from(backwards)], &[])
+    pub fn set_reverse_order(&mut self, reverse: bool) -> Result<(), String> {
+        self.send(b'o', &[u64::from(reverse)], &[])
     }
 
     /// Runs a kernel to completion.
@@ -197,25 +197,25 @@ impl CudaEmulator {
     pub fn launch(
         &mut self,
         kernel: &str,
-        shape: LaunchConfig,
+        config: LaunchConfig,
         arguments: &[EmulatedArgument],
     ) -> Result<(), String> {
         let word = |argument: &EmulatedArgument| match *argument {
-            EmulatedArgument::Place(place) => place,
-            EmulatedArgument::Whole(number) => number as u64,
+            EmulatedArgument::Ptr(ptr) => ptr,
+            EmulatedArgument::Int(number) => number as u64,
             EmulatedArgument::Float(number) => u64::from(number.to_bits()),
         };
         let words: Vec<u8> = arguments.iter().flat_map(|argument| word(argument).to_le_bytes()).collect();
-        self.say(b'l', &[kernel.len() as u64], kernel.as_bytes())?;
-        let [x, y, z] = shape.grid;
-        let numbers = [x, y, z, shape.threads, shape.shared].map(|number| u64::from(number).to_le_bytes());
+        self.send(b'l', &[kernel.len() as u64], kernel.as_bytes())?;
+        let [x, y, z] = config.grid;
+        let numbers = [x, y, z, config.threads, config.shared].map(|number| u64::from(number).to_le_bytes());
         let count = (arguments.len() as u64).to_le_bytes();
         let rest: Vec<u8> = numbers.into_iter().flatten().chain(count).chain(words).collect();
         let sent = self.requests.write_all(&rest).and_then(|()| self.requests.flush());
-        sent.map_err(|error| format!("the machine has ended: {error}"))?;
-        let mut said = vec![0; self.hear_number()? as usize];
-        self.hear(&mut said)?;
-        if said.is_empty() { Ok(()) } else { Err(String::from_utf8_lossy(&said).into_owned()) }
+        sent.map_err(|error| format!("the emulator has ended: {error}"))?;
+        let mut failure = vec![0; self.receive_u64()? as usize];
+        self.receive(&mut failure)?;
+        if failure.is_empty() { Ok(()) } else { Err(String::from_utf8_lossy(&failure).into_owned()) }
     }
 }
 

@@ -16,15 +16,15 @@ fn machine() -> Option<CudaEmulator> {
     program.as_ref().map(|program| CudaEmulator::start(program).unwrap())
 }
 
-fn put(machine: &mut CudaEmulator, numbers: &[f32]) -> EmulatedArgument {
+fn upload(machine: &mut CudaEmulator, numbers: &[f32]) -> EmulatedArgument {
     let place = machine.allocate(4 * numbers.len()).unwrap();
     let bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
     machine.write(place, &bytes).unwrap();
-    EmulatedArgument::Place(place)
+    EmulatedArgument::Ptr(place)
 }
 
-fn get(machine: &mut CudaEmulator, place: EmulatedArgument, count: usize) -> Vec<f32> {
-    let EmulatedArgument::Place(place) = place else { panic!("no place") };
+fn download(machine: &mut CudaEmulator, place: EmulatedArgument, count: usize) -> Vec<f32> {
+    let EmulatedArgument::Ptr(place) = place else { panic!("not a pointer") };
     let mut bytes = vec![0; 4 * count];
     machine.read(place, &mut bytes).unwrap();
     bytes.chunks(4).map(|bytes| f32::from_le_bytes(bytes.try_into().unwrap())).collect()
@@ -36,59 +36,61 @@ const BLOCK: LaunchConfig = LaunchConfig { grid: [1, 1, 1], threads: 64, shared:
 fn a_block_adds_up() {
     let Some(mut machine) = machine() else { return };
     let numbers: Vec<f32> = (0..192).map(|i| i as f32).collect();
-    let x = put(&mut machine, &numbers);
-    for backwards in [false, true] {
-        machine.run_backwards(backwards).unwrap();
-        let out = put(&mut machine, &[0.0; 3]);
+    let x = upload(&mut machine, &numbers);
+    for reverse in [false, true] {
+        machine.set_reverse_order(reverse).unwrap();
+        let out = upload(&mut machine, &[0.0; 3]);
         machine.launch("sum", LaunchConfig { grid: [3, 1, 1], ..BLOCK }, &[x, out]).unwrap();
         let want: Vec<f32> = numbers.chunks(64).map(|numbers| numbers.iter().sum()).collect();
-        assert_eq!(get(&mut machine, out, 3), want);
+        assert_eq!(download(&mut machine, out, 3), want);
     }
 }
 
 #[test]
 fn what_is_wrong_is_said() {
-    for (kernel, word) in [("parted", "part ways"), ("left_alone", "leaves"), ("nothing", "no kernel")] {
+    for (kernel, word) in
+        [("divergent_barriers", "divergence"), ("early_return", "returns"), ("nothing", "no kernel")]
+    {
         let Some(mut machine) = machine() else { return };
         // The waiting threads run first.
-        machine.run_backwards(true).unwrap();
-        let out = put(&mut machine, &[0.0; 64]);
-        let said = machine.launch(kernel, BLOCK, &[out]).unwrap_err();
-        assert!(said.contains(word), "{said}");
+        machine.set_reverse_order(true).unwrap();
+        let out = upload(&mut machine, &[0.0; 64]);
+        let error = machine.launch(kernel, BLOCK, &[out]).unwrap_err();
+        assert!(error.contains(word), "{error}");
     }
     let Some(mut machine) = machine() else { return };
-    let said = machine.launch("sum", BLOCK, &[]).unwrap_err();
-    assert!(said.contains("takes 2 arguments"), "{said}");
-    let said = machine
-        .launch("sum", LaunchConfig { threads: 65, ..BLOCK }, &[EmulatedArgument::Place(0); 2])
+    let error = machine.launch("sum", BLOCK, &[]).unwrap_err();
+    assert!(error.contains("takes 2 arguments"), "{error}");
+    let error = machine
+        .launch("sum", LaunchConfig { threads: 65, ..BLOCK }, &[EmulatedArgument::Ptr(0); 2])
         .unwrap_err();
-    assert!(said.contains("65 threads"), "{said}");
+    assert!(error.contains("65 threads"), "{error}");
 }
 
 /// Data that was not waited for is NaN or depends on the order of threads.
 #[test]
 fn who_does_not_wait_is_found() {
     let Some(mut machine) = machine() else { return };
-    let x = put(&mut machine, &[1.0; 256]);
-    let out = put(&mut machine, &[0.0; 256]);
-    machine.launch("not_copied", BLOCK, &[x, out]).unwrap();
-    assert!(get(&mut machine, out, 256).iter().all(|number| number.is_nan()));
-    let results = [false, true].map(|backwards| {
-        machine.run_backwards(backwards).unwrap();
-        machine.launch("too_early", BLOCK, &[x, out]).unwrap();
-        get(&mut machine, out, 64)
+    let x = upload(&mut machine, &[1.0; 256]);
+    let out = upload(&mut machine, &[0.0; 256]);
+    machine.launch("missing_wait", BLOCK, &[x, out]).unwrap();
+    assert!(download(&mut machine, out, 256).iter().all(|number| number.is_nan()));
+    let results = [false, true].map(|reverse| {
+        machine.set_reverse_order(reverse).unwrap();
+        machine.launch("missing_barrier", BLOCK, &[x, out]).unwrap();
+        download(&mut machine, out, 64)
     });
-    let no_numbers = results.iter().flatten().filter(|number| number.is_nan()).count();
-    assert!(no_numbers > 0, "{results:?}");
+    let nan_count = results.iter().flatten().filter(|number| number.is_nan()).count();
+    assert!(nan_count > 0, "{results:?}");
 }
 
 #[test]
 fn what_lies_beyond_a_table_ends_the_machine() {
     let Some(mut machine) = machine() else { return };
-    let out = put(&mut machine, &[0.0; 8]);
-    machine.launch("beyond", BLOCK, &[out, EmulatedArgument::Whole(7)]).unwrap();
-    let said = machine.launch("beyond", BLOCK, &[out, EmulatedArgument::Whole(8)]).unwrap_err();
-    assert!(said.contains("ended"), "{said}");
+    let out = upload(&mut machine, &[0.0; 8]);
+    machine.launch("out_of_bounds", BLOCK, &[out, EmulatedArgument::Int(7)]).unwrap();
+    let error = machine.launch("out_of_bounds", BLOCK, &[out, EmulatedArgument::Int(8)]).unwrap_err();
+    assert!(error.contains("ended"), "{error}");
 }
 
 #[test]
@@ -111,9 +113,9 @@ fn halves_are_rounded_to_the_nearest() {
     let mut numbers = rows.map(|row| row.0).to_vec();
     numbers.resize(64, f32::NAN);
     let (x, brain, half) =
-        (put(&mut machine, &numbers), put(&mut machine, &[0.0; 64]), put(&mut machine, &[0.0; 64]));
+        (upload(&mut machine, &numbers), upload(&mut machine, &[0.0; 64]), upload(&mut machine, &[0.0; 64]));
     machine.launch("round_trip", BLOCK, &[x, brain, half]).unwrap();
-    let (brain, half) = (get(&mut machine, brain, 64), get(&mut machine, half, 64));
+    let (brain, half) = (download(&mut machine, brain, 64), download(&mut machine, half, 64));
     for (i, (x, of_brain, of_half)) in rows.into_iter().enumerate() {
         assert_eq!((brain[i], half[i]), (of_brain, of_half), "{x}");
     }
@@ -125,10 +127,10 @@ fn matrices_are_multiplied() {
     let Some(mut machine) = machine() else { return };
     let a: Vec<f32> = (0..256).map(|i| (i % 23) as f32 - 11.0).collect();
     let b: Vec<f32> = (0..128).map(|i| (i % 7) as f32 - 3.0).collect();
-    let (of_a, of_b) = (put(&mut machine, &a), put(&mut machine, &b));
-    let out = put(&mut machine, &[0.0; 128]);
-    machine.launch("product", LaunchConfig { threads: 32, ..BLOCK }, &[of_a, of_b, out]).unwrap();
-    let got = get(&mut machine, out, 128);
+    let (of_a, of_b) = (upload(&mut machine, &a), upload(&mut machine, &b));
+    let out = upload(&mut machine, &[0.0; 128]);
+    machine.launch("matmul", LaunchConfig { threads: 32, ..BLOCK }, &[of_a, of_b, out]).unwrap();
+    let got = download(&mut machine, out, 128);
     for row in 0..16 {
         for column in 0..8 {
             let want: f32 = (0..16).map(|k| a[row * 16 + k] * b[k * 8 + column]).sum();

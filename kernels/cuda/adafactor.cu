@@ -3,17 +3,17 @@
 #include "optimizer.cuh"
 
 enum OfAdafactor {
-    OF_SHARE,
-    OF_LEAST,
+    OF_WEIGHT,
+    OF_MIN_SQUARE,
     OF_EPSILON,
-    OF_LEAST_SIZE,
+    OF_MIN_RMS,
     OF_LIMIT,
     OF_DECAY,
     // Whether steps are scaled by the RMS of the tensor.
-    OF_SIZE,
+    OF_SCALE_PARAMETER,
     // The relative learning rate, or 0 to use the given one; then the maximum of the given one.
     OF_RELATIVE,
-    OF_MOST
+    OF_MAX_RATE
 };
 
 // The rows of a matrix, or all elements of a vector, that a block processes.
@@ -22,14 +22,14 @@ struct Rows {
     int first;
     int end;
     // Offset of the partial sums of its columns.
-    int room;
+    int partials;
 };
 
 // Some columns of a matrix, and the number of their partial sums.
 struct Columns {
     int tensor;
     int first;
-    int room;
+    int partials;
     int parts;
 };
 
@@ -47,16 +47,16 @@ __device__ __forceinline__ double square_of(float gradient, float factor) {
 }
 
 // Updates the row averages of the squares, and accumulates partial column sums.
-__device__ __forceinline__ void squares_of_rows(const Tensor* tensors, const Rows* parts, const Step* step, double* room) {
+__device__ __forceinline__ void row_squares(const Tensor* tensors, const Rows* parts, const Step* step, double* partials) {
     const Rows part = parts[blockIdx.x];
     const Tensor tensor = tensors[part.tensor];
     if (step->finite == 0) return;
-    float share = (float)step->said[OF_SHARE], factor = (float)step->factor;
+    float gradient_weight = (float)step->values[OF_WEIGHT], factor = (float)step->factor;
     float* averages = (float*)tensor.slots[0];
     if (!tensor.slots[1]) {
         for (long long i = threadIdx.x; i < tensor.count; i += PART_THREADS) {
             float gradient = tensor.gradient[i] * factor;
-            averages[i] = between(averages[i], gradient * gradient, share);
+            averages[i] = interpolate(averages[i], gradient * gradient, gradient_weight);
         }
         return;
     }
@@ -64,22 +64,22 @@ __device__ __forceinline__ void squares_of_rows(const Tensor* tensors, const Row
         const float* gradient = tensor.gradient + (long long)row * tensor.columns;
         double sum = 0;
         for (int i = lane(); i < tensor.columns; i += LANES) sum += square_of(gradient[i], factor);
-        sum = sum_of_warp(sum);
-        if (lane() == 0) averages[row] = between(averages[row], (float)(sum / tensor.columns), share);
+        sum = warp_sum(sum);
+        if (lane() == 0) averages[row] = interpolate(averages[row], (float)(sum / tensor.columns), gradient_weight);
     }
     for (int column = threadIdx.x; column < tensor.columns; column += PART_THREADS) {
         double sum = 0;
         for (int row = part.first; row < part.end; row++) {
             sum += square_of(tensor.gradient[(long long)row * tensor.columns + column], factor);
         }
-        room[part.room + column] = sum;
+        partials[part.partials + column] = sum;
     }
 }
 
 // Updates the column averages from the partial sums; the first block of a matrix computes the mean of its
 // rows.
-__device__ __forceinline__ void squares_of_columns(const Tensor* tensors, const Columns* parts, const Step* step,
-                                                   const double* room, double* means) {
+__device__ __forceinline__ void column_squares(const Tensor* tensors, const Columns* parts, const Step* step,
+                                                   const double* partials, double* means) {
     __shared__ double of_warps[PART_THREADS / LANES];
     const Columns part = parts[blockIdx.x];
     const Tensor tensor = tensors[part.tensor];
@@ -87,26 +87,26 @@ __device__ __forceinline__ void squares_of_columns(const Tensor* tensors, const 
     int column = part.first + threadIdx.x;
     if (column < tensor.columns) {
         double sum = 0;
-        for (int i = 0; i < part.parts; i++) sum += room[part.room + (long long)i * tensor.columns + column];
+        for (int i = 0; i < part.parts; i++) sum += partials[part.partials + (long long)i * tensor.columns + column];
         float* average = (float*)tensor.slots[1] + column;
-        *average = between(*average, (float)(sum / tensor.rows), (float)step->said[OF_SHARE]);
+        *average = interpolate(*average, (float)(sum / tensor.rows), (float)step->values[OF_WEIGHT]);
     }
     if (part.first > 0) return;
     const float* rows = (const float*)tensor.slots[0];
     double sum = 0;
     for (int i = threadIdx.x; i < tensor.rows; i += PART_THREADS) sum += rows[i];
-    sum = sum_of_block(sum, of_warps);
+    sum = block_sum(sum, of_warps);
     if (threadIdx.x == 0) means[part.tensor] = sum / tensor.rows;
 }
 
 // Calls work(index, update) for the elements of a part.
 template <class Work>
-__device__ __forceinline__ void for_each_change(const Tensor& tensor, const Rows& part, const Step* step,
+__device__ __forceinline__ void for_each_update(const Tensor& tensor, const Rows& part, const Step* step,
                                                 const double* means, Work work) {
-    float factor = (float)step->factor, least = (float)step->said[OF_LEAST];
+    float factor = (float)step->factor, least = (float)step->values[OF_MIN_SQUARE];
     const float* rows = (const float*)tensor.slots[0];
     const float* columns = (const float*)tensor.slots[1];
-    float mean = columns ? max((float)means[part.tensor], (float)step->said[OF_EPSILON]) : 0;
+    float mean = columns ? max((float)means[part.tensor], (float)step->values[OF_EPSILON]) : 0;
     long long end = columns ? (long long)part.end * tensor.columns : tensor.count;
     long long first = columns ? (long long)part.first * tensor.columns : 0;
     for (long long at = first + threadIdx.x; at < end; at += PART_THREADS) {
@@ -116,59 +116,59 @@ __device__ __forceinline__ void for_each_change(const Tensor& tensor, const Rows
 }
 
 // Accumulates the sums of squares of updates and of weights.
-__device__ __forceinline__ void sizes(const Tensor* tensors, const Rows* parts, const Step* step, const double* means,
+__device__ __forceinline__ void sum_squares(const Tensor* tensors, const Rows* parts, const Step* step, const double* means,
                                       double* sums) {
     __shared__ double of_warps[PART_THREADS / LANES];
     const Rows part = parts[blockIdx.x];
     const Tensor tensor = tensors[part.tensor];
     if (step->finite == 0) return;
-    double of_changes = 0, of_numbers = 0;
-    for_each_change(tensor, part, step, means, [&](long long at, float change) {
-        of_changes += (double)change * change;
-        of_numbers += (double)tensor.numbers[at] * tensor.numbers[at];
+    double of_updates = 0, of_weights = 0;
+    for_each_update(tensor, part, step, means, [&](long long at, float change) {
+        of_updates += (double)change * change;
+        of_weights += (double)tensor.data[at] * tensor.data[at];
     });
-    of_changes = sum_of_block(of_changes, of_warps);
-    of_numbers = sum_of_block(of_numbers, of_warps);
+    of_updates = block_sum(of_updates, of_warps);
+    of_weights = block_sum(of_weights, of_warps);
     if (threadIdx.x > 0) return;
-    sums[2 * blockIdx.x] = of_changes;
-    sums[2 * blockIdx.x + 1] = of_numbers;
+    sums[2 * blockIdx.x] = of_updates;
+    sums[2 * blockIdx.x + 1] = of_weights;
 }
 
 // Computes the step size of each tensor, one block each.
-__device__ __forceinline__ void paces(const Tensor* tensors, const Whole* all, const Step* step, const double* sums,
-                                      double* paces) {
+__device__ __forceinline__ void step_sizes(const Tensor* tensors, const Whole* all, const Step* step, const double* sums,
+                                      double* step_sizes) {
     __shared__ double of_warps[PART_THREADS / LANES];
     const Whole whole = all[blockIdx.x];
     const Tensor tensor = tensors[whole.tensor];
     if (step->finite == 0) return;
-    double of_changes = 0, of_numbers = 0;
+    double of_updates = 0, of_weights = 0;
     for (int i = threadIdx.x; i < whole.parts; i += PART_THREADS) {
-        of_changes += sums[2 * (whole.first + i)];
-        of_numbers += sums[2 * (whole.first + i) + 1];
+        of_updates += sums[2 * (whole.first + i)];
+        of_weights += sums[2 * (whole.first + i) + 1];
     }
-    of_changes = sum_of_block(of_changes, of_warps);
-    of_numbers = sum_of_block(of_numbers, of_warps);
+    of_updates = block_sum(of_updates, of_warps);
+    of_weights = block_sum(of_weights, of_warps);
     if (threadIdx.x > 0) return;
-    const double* said = step->said;
-    double given = step->rate * tensor.rate;
-    double rate = said[OF_RELATIVE] > 0 ? said[OF_RELATIVE] : min(given, said[OF_MOST]);
-    double size = said[OF_SIZE] != 0 ? sqrt(of_numbers / tensor.count) : 1;
-    double pace = max(size, said[OF_LEAST_SIZE]) * rate;
-    paces[whole.tensor] = pace / max(sqrt(of_changes / tensor.count) / said[OF_LIMIT], 1.0);
+    const double* values = step->values;
+    double given = step->learning_rate * tensor.lr_factor;
+    double rate = values[OF_RELATIVE] > 0 ? values[OF_RELATIVE] : min(given, values[OF_MAX_RATE]);
+    double size = values[OF_SCALE_PARAMETER] != 0 ? sqrt(of_weights / tensor.count) : 1;
+    double base_step = max(size, values[OF_MIN_RMS]) * rate;
+    step_sizes[whole.tensor] = base_step / max(sqrt(of_updates / tensor.count) / values[OF_LIMIT], 1.0);
 }
 
 template <class T>
 __device__ void adafactor(const Tensor* tensors, const Rows* parts, const Step* step, const double* means,
-                          const double* paces) {
+                          const double* step_sizes) {
     const Rows part = parts[blockIdx.x];
     const Tensor tensor = tensors[part.tensor];
     bool finite = step->finite != 0;
-    double rate = step->said[OF_RELATIVE] > 0 ? step->said[OF_RELATIVE] : step->rate * tensor.rate;
-    float keep = (float)(1 - rate * step->said[OF_DECAY] * tensor.decay);
-    float pace = finite ? (float)paces[part.tensor] : 0;
+    double rate = step->values[OF_RELATIVE] > 0 ? step->values[OF_RELATIVE] : step->learning_rate * tensor.lr_factor;
+    float keep = (float)(1 - rate * step->values[OF_DECAY] * tensor.weight_decay_factor);
+    float base_step = finite ? (float)step_sizes[part.tensor] : 0;
     if (finite) {
-        for_each_change(tensor, part, step, means, [&](long long at, float far) {
-            change<T>(tensor, at, tensor.numbers[at] * keep - pace * far);
+        for_each_update(tensor, part, step, means, [&](long long at, float step_size) {
+            set_weight<T>(tensor, at, tensor.data[at] * keep - base_step * step_size);
         });
     }
     long long end = tensor.slots[1] ? (long long)part.end * tensor.columns : tensor.count;
@@ -176,20 +176,20 @@ __device__ void adafactor(const Tensor* tensors, const Rows* parts, const Step* 
     for (long long at = first + threadIdx.x; at < end; at += PART_THREADS) tensor.gradient[at] = 0;
 }
 
-ENTRY(adafactor_rows, PART_THREADS, (const Tensor* tensors, const Rows* parts, const Step* step, double* room),
-      squares_of_rows(tensors, parts, step, room))
+ENTRY(adafactor_rows, PART_THREADS, (const Tensor* tensors, const Rows* parts, const Step* step, double* partials),
+      row_squares(tensors, parts, step, partials))
 ENTRY(adafactor_columns, PART_THREADS,
-      (const Tensor* tensors, const Columns* parts, const Step* step, const double* room, double* means),
-      squares_of_columns(tensors, parts, step, room, means))
-ENTRY(adafactor_sizes, PART_THREADS,
+      (const Tensor* tensors, const Columns* parts, const Step* step, const double* partials, double* means),
+      column_squares(tensors, parts, step, partials, means))
+ENTRY(adafactor_rms, PART_THREADS,
       (const Tensor* tensors, const Rows* parts, const Step* step, const double* means, double* sums),
-      sizes(tensors, parts, step, means, sums))
-ENTRY(adafactor_paces, PART_THREADS,
+      sum_squares(tensors, parts, step, means, sums))
+ENTRY(adafactor_step_sizes, PART_THREADS,
       (const Tensor* tensors, const Whole* all, const Step* step, const double* sums, double* to),
-      paces(tensors, all, step, sums, to))
+      step_sizes(tensors, all, step, sums, to))
 
 #define KERNELS(T, type)                                                                                              \
     ENTRY(adafactor_##type, PART_THREADS,                                                                             \
-          (const Tensor* tensors, const Rows* parts, const Step* step, const double* means, const double* paces),     \
-          adafactor<T>(tensors, parts, step, means, paces))
+          (const Tensor* tensors, const Rows* parts, const Step* step, const double* means, const double* step_sizes),     \
+          adafactor<T>(tensors, parts, step, means, step_sizes))
 FOR_EACH_TYPE(KERNELS)

@@ -12,58 +12,58 @@
 template <int SIZE> __device__ constexpr int plain_step() { return SIZE > 64 ? 32 : 64; }
 
 // Copies rows of a head to a tile, zero-padded beyond `rows` and beyond the head's columns. Complete after
-// wait_for_copies.
+// cp_async_wait.
 template <int SIZE, int ROWS, class T>
-__device__ __forceinline__ void begin_rows(T* tile, Heads<T> heads, long long first, int rows) {
-    using P = Plan<T, SIZE>;
-    constexpr int WIDE = wide<T>(), PACKS = SIZE / WIDE;
-    const T* from = heads.numbers + first * heads.width;
+__device__ __forceinline__ void load_rows(T* tile, Heads<T> heads, long long first, int rows) {
+    using P = TileConfig<T, SIZE>;
+    constexpr int WIDE = vector_len<T>(), PACKS = SIZE / WIDE;
+    const T* from = heads.data + first * heads.width;
 #pragma unroll
     for (int i = 0; i < ROWS * PACKS / P::threads; i++) {
         int pack = i * P::threads + threadIdx.x, row = pack / PACKS, column = pack % PACKS * WIDE;
         bool there = row < rows && column < heads.size;
-        begin_copy(tile + row * P::stride + column, there ? from + row * heads.width + column : from, there);
+        cp_async(tile + row * P::stride + column, there ? from + row * heads.width + column : from, there);
     }
 }
 
 // Key ranges of some queries: the keys that all of them attend to, and those from the first to the last that
 // any attends to.
-struct Reach {
+struct VisibleRange {
     int all_first;
     int all_end;
     int any_first;
     int any_end;
 };
 
-__device__ __forceinline__ Reach reach_of(int first, int end) { return {first, end, first < end ? first : 0x7fffffff, end}; }
+__device__ __forceinline__ VisibleRange visible_range(int first, int end) { return {first, end, first < end ? first : 0x7fffffff, end}; }
 
-__device__ __forceinline__ Reach reach_of_both(const Reach& a, const Reach& b) {
+__device__ __forceinline__ VisibleRange merge_ranges(const VisibleRange& a, const VisibleRange& b) {
     return {max(a.all_first, b.all_first), min(a.all_end, b.all_end), min(a.any_first, b.any_first),
             max(a.any_end, b.any_end)};
 }
 
-__device__ __forceinline__ Reach reach_of_warp(Reach own) {
+__device__ __forceinline__ VisibleRange warp_range(VisibleRange own) {
 #pragma unroll
     for (int mask = LANES / 2; mask > 0; mask /= 2) {
-        Reach other = {across(own.all_first, mask), across(own.all_end, mask), across(own.any_first, mask),
-                       across(own.any_end, mask)};
-        own = reach_of_both(own, other);
+        VisibleRange other = {shuffle_xor(own.all_first, mask), shuffle_xor(own.all_end, mask), shuffle_xor(own.any_first, mask),
+                       shuffle_xor(own.any_end, mask)};
+        own = merge_ranges(own, other);
     }
     return own;
 }
 
-__device__ __forceinline__ bool is_seen_by_all(const Reach& reach, int first, int end) {
-    return reach.all_first <= first && end <= reach.all_end;
+__device__ __forceinline__ bool all_visible(const VisibleRange& visible, int first, int end) {
+    return visible.all_first <= first && end <= visible.all_end;
 }
 
-__device__ __forceinline__ bool is_seen_by_any(const Reach& reach, int first, int end) {
-    return reach.any_first < end && first < reach.any_end;
+__device__ __forceinline__ bool any_visible(const VisibleRange& visible, int first, int end) {
+    return visible.any_first < end && first < visible.any_end;
 }
 
 // Masks keys: sets the scores of keys outside a query's range to −infinity. Rows are queries, columns are
 // keys from `first` on.
 template <int STEP>
-__device__ __forceinline__ void hide_keys(float (&scores)[STEP / 8][4], int first, const int (&begin)[2],
+__device__ __forceinline__ void mask_keys(float (&scores)[STEP / 8][4], int first, const int (&begin)[2],
                                           const int (&end)[2]) {
 #pragma unroll
     for (int n = 0; n < STEP / 8; n++) {
@@ -77,4 +77,4 @@ __device__ __forceinline__ void hide_keys(float (&scores)[STEP / 8][4], int firs
 
 // Converts a query's log-sum-exp to base two. If the query attends to no key, all probabilities are zero,
 // whatever the value.
-__device__ __forceinline__ float logarithm_of(float total) { return total == -infinity() ? 0 : total * LOG2_E; }
+__device__ __forceinline__ float to_base_two(float log_sum_exp) { return log_sum_exp == -infinity() ? 0 : log_sum_exp * LOG2_E; }

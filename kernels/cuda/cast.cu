@@ -1,8 +1,8 @@
 // Converts f32 to other element types: parameters and host data.
 #include "common.cuh"
 
-template <class T> __device__ void from_floats(const float* from, T* to, long long count) {
-    for_each_run<T>(count, is_wide(from, 0) && is_wide(to, 0), [&](long long at, auto size) {
+template <class T> __device__ void cast_from_f32(const float* from, T* to, long long count) {
+    for_each_element<T>(count, is_aligned(from, 0) && is_aligned(to, 0), [&](long long at, auto size) {
         constexpr int COUNT = decltype(size)::value;
         float x[COUNT];
 #pragma unroll
@@ -12,5 +12,5 @@ template <class T> __device__ void from_floats(const float* from, T* to, long lo
 }
 
 #define KERNELS(T, type) \
-    ENTRY(from_floats_##type, 256, (const float* from, T* to, long long count), from_floats(from, to, count))
+    ENTRY(cast_from_f32_##type, 256, (const float* from, T* to, long long count), cast_from_f32(from, to, count))
 FOR_EACH_TYPE(KERNELS)

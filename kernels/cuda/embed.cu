@@ -3,8 +3,8 @@
 #include "common.cuh"
 
 template <class T> __device__ void embed(const int* numbers, const T* table, T* out, int rows, int columns) {
-    bool all_wide = is_wide(table, columns) && is_wide(out, columns);
-    for_each_cell<T>(rows, columns, all_wide, [&](int row, int column, auto size) {
+    bool aligned = is_aligned(table, columns) && is_aligned(out, columns);
+    for_each_element_2d<T>(rows, columns, aligned, [&](int row, int column, auto size) {
         constexpr int COUNT = decltype(size)::value;
         *reinterpret_cast<Pack<T, COUNT>*>(out + (long long)row * columns + column) =
             *reinterpret_cast<const Pack<T, COUNT>*>(table + (long long)numbers[row] * columns + column);
@@ -18,7 +18,7 @@ template <class T> __device__ void embed(const int* numbers, const T* table, T* 
 template <int COUNT, class T>
 __device__ __forceinline__ void add_rows(const int* numbers, const int* starts, const int* order, int count,
                                          const T* gradient, float* to, int columns) {
-    constexpr int OF_BLOCK = LANES * wide<T>();
+    constexpr int OF_BLOCK = LANES * vector_len<T>();
     __shared__ float sums[ROW_LANES][LANES * COUNT];
     int all = min(columns, (int)(blockIdx.y + 1) * OF_BLOCK);
     for (int n = blockIdx.x; n < count; n += gridDim.x) {
@@ -34,10 +34,10 @@ __device__ __forceinline__ void add_rows(const int* numbers, const int* starts, 
                     for (int j = 0; j < COUNT; j++) sum[j] += x[j];
                 }
             }
-            meet();
+            sync_block();
 #pragma unroll
             for (int j = 0; j < COUNT; j++) sums[warp()][lane() * COUNT + j] = sum[j];
-            meet();
+            sync_block();
             if (warp() > 0 || column >= all) continue;
             for (int i = 1; i < min(ROW_LANES, end - first); i++) {
 #pragma unroll
@@ -54,18 +54,18 @@ __device__ __forceinline__ void add_rows(const int* numbers, const int* starts, 
 }
 
 template <class T>
-__device__ void embed_back(const int* numbers, const int* starts, const int* order, const int* count,
+__device__ void embed_backward(const int* numbers, const int* starts, const int* order, const int* count,
                            const T* gradient, float* to, int columns) {
-    bool all_wide = is_wide(gradient, columns) && is_wide(to, columns);
-    if (all_wide) add_rows<wide<T>()>(numbers, starts, order, *count, gradient, to, columns);
+    bool aligned = is_aligned(gradient, columns) && is_aligned(to, columns);
+    if (aligned) add_rows<vector_len<T>()>(numbers, starts, order, *count, gradient, to, columns);
     else add_rows<1>(numbers, starts, order, *count, gradient, to, columns);
 }
 
 #define KERNELS(T, type)                                                                                 \
     ENTRY(embed_##type, 256, (const int* numbers, const T* table, T* out, int rows, int columns),        \
           embed(numbers, table, out, rows, columns))                                                     \
-    ENTRY(embed_back_##type, ROW_LANES* LANES,                                                           \
+    ENTRY(embed_backward_##type, ROW_LANES* LANES,                                                           \
           (const int* numbers, const int* starts, const int* order, const int* count, const T* gradient, \
            float* to, int columns),                                                                      \
-          embed_back(numbers, starts, order, count, gradient, to, columns))
+          embed_backward(numbers, starts, order, count, gradient, to, columns))
 FOR_EACH_TYPE(KERNELS)

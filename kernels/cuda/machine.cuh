@@ -13,38 +13,38 @@ struct f16 {
     unsigned short bits;
 };
 
-__device__ __forceinline__ float number(float x) { return x; }
+__device__ __forceinline__ float to_f32(float x) { return x; }
 
-__device__ __forceinline__ float number(bf16 x) { return __uint_as_float((unsigned)x.bits << 16); }
+__device__ __forceinline__ float to_f32(bf16 x) { return __uint_as_float((unsigned)x.bits << 16); }
 
-__device__ __forceinline__ float number(f16 x) {
+__device__ __forceinline__ float to_f32(f16 x) {
     float y;
     asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(x.bits));
     return y;
 }
 
 // Conversions round to nearest, ties to even.
-__device__ __forceinline__ void set(float& to, float x) { to = x; }
+__device__ __forceinline__ void from_f32(float& to, float x) { to = x; }
 
-__device__ __forceinline__ void set(bf16& to, float x) { asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(to.bits) : "f"(x)); }
+__device__ __forceinline__ void from_f32(bf16& to, float x) { asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(to.bits) : "f"(x)); }
 
-__device__ __forceinline__ void set(f16& to, float x) { asm("cvt.rn.f16.f32 %0, %1;" : "=h"(to.bits) : "f"(x)); }
+__device__ __forceinline__ void from_f32(f16& to, float x) { asm("cvt.rn.f16.f32 %0, %1;" : "=h"(to.bits) : "f"(x)); }
 
 // Two packed 16-bit floats.
-__device__ __forceinline__ unsigned pair(bf16, float low, float high) {
+__device__ __forceinline__ unsigned pack_pair(bf16, float low, float high) {
     unsigned both;
     asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
     return both;
 }
 
-__device__ __forceinline__ unsigned pair(f16, float low, float high) {
+__device__ __forceinline__ unsigned pack_pair(f16, float low, float high) {
     unsigned both;
     asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
     return both;
 }
 
 // Returns 2^x.
-__device__ __forceinline__ float power_of_two(float x) {
+__device__ __forceinline__ float exp2_approx(float x) {
     float y;
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
     return y;
@@ -53,54 +53,54 @@ __device__ __forceinline__ float power_of_two(float x) {
 __device__ __forceinline__ int lane() { return threadIdx.x & 31; }
 
 // Returns the value of lane `from` (warp shuffle).
-template <class X> __device__ __forceinline__ X from_lane(X x, int from) { return __shfl_sync(~0u, x, from); }
+template <class X> __device__ __forceinline__ X shuffle(X x, int from) { return __shfl_sync(~0u, x, from); }
 
 // Returns the value of the lane whose index differs in the bits of `mask` (butterfly shuffle).
-template <class X> __device__ __forceinline__ X across(X x, int mask) { return __shfl_xor_sync(~0u, x, mask); }
+template <class X> __device__ __forceinline__ X shuffle_xor(X x, int mask) { return __shfl_xor_sync(~0u, x, mask); }
 
 // Synchronizes the warp, which makes its writes to shared memory visible.
-__device__ __forceinline__ void meet_warp() { __syncwarp(); }
+__device__ __forceinline__ void sync_warp() { __syncwarp(); }
 
 // Synchronizes the block.
-__device__ __forceinline__ void meet() { __syncthreads(); }
+__device__ __forceinline__ void sync_block() { __syncthreads(); }
 
 // Returns the dynamic shared memory of the block.
-__device__ __forceinline__ unsigned char* shared_bytes() {
+__device__ __forceinline__ unsigned char* dynamic_shared_memory() {
     extern __shared__ __align__(16) unsigned char bytes[];
     return bytes;
 }
 
-__device__ __forceinline__ unsigned shared_place(const void* place) {
+__device__ __forceinline__ unsigned shared_address(const void* place) {
     return (unsigned)__cvta_generic_to_shared(place);
 }
 
 // ldmatrix: loads four 8 × 8 matrices of 16-bit elements. Lane n passes the address of row n % 8 of matrix n
 // / 8, and receives from each matrix two adjacent elements of row lane / 4: columns 2 · (lane % 4) and the
 // next.
-__device__ __forceinline__ void read_matrices(unsigned (&to)[4], const void* row) {
+__device__ __forceinline__ void ldmatrix(unsigned (&to)[4], const void* row) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
-                 : "r"(shared_place(row))
+                 : "r"(shared_address(row))
                  : "memory");
 }
 
 // Loads the matrices transposed.
-__device__ __forceinline__ void read_turned_matrices(unsigned (&to)[4], const void* row) {
+__device__ __forceinline__ void ldmatrix_transposed(unsigned (&to)[4], const void* row) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
-                 : "r"(shared_place(row))
+                 : "r"(shared_address(row))
                  : "memory");
 }
 
 // mma: sums (16 × 8) += a (16 × 16) · b (16 × 8). Each lane holds columns 2 · (lane % 4) and the next of the
 // sums, of rows lane / 4 (first two) and lane / 4 + 8 (last two).
-__device__ __forceinline__ void multiply_add(bf16, float (&sums)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
+__device__ __forceinline__ void mma(bf16, float (&sums)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
     asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
         : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-__device__ __forceinline__ void multiply_add(f16, float (&sums)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
+__device__ __forceinline__ void mma(f16, float (&sums)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
     asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
         : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
@@ -108,19 +108,19 @@ __device__ __forceinline__ void multiply_add(f16, float (&sums)[4], const unsign
 
 // Starts an asynchronous copy of 16 bytes to shared memory; writes zeros if not `there`. Both addresses are
 // aligned to 16.
-__device__ __forceinline__ void begin_copy(void* to, const void* from, bool there) {
+__device__ __forceinline__ void cp_async(void* to, const void* from, bool there) {
     int bytes = there ? 16 : 0;
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
                  :
-                 : "r"(shared_place(to)), "l"(__cvta_generic_to_global(from)), "r"(bytes)
+                 : "r"(shared_address(to)), "l"(__cvta_generic_to_global(from)), "r"(bytes)
                  : "memory");
 }
 
 // Commits the copies started since the last call as a group.
-__device__ __forceinline__ void close_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+__device__ __forceinline__ void cp_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 
 // Waits until at most LEFT of this thread's newest copy groups are pending.
-template <int LEFT> __device__ __forceinline__ void wait_for_copies() {
+template <int LEFT> __device__ __forceinline__ void cp_async_wait() {
     asm volatile("cp.async.wait_group %0;" ::"n"(LEFT) : "memory");
 }
 
@@ -131,5 +131,5 @@ template <int LEFT> __device__ __forceinline__ void wait_for_copies() {
 
 // Defines a kernel with at least BLOCKS blocks resident per multiprocessor, which leaves each thread fewer
 // registers.
-#define ENTRY_OF_MANY(name, THREADS, BLOCKS, parameters, body) \
+#define ENTRY_WITH_BLOCKS(name, THREADS, BLOCKS, parameters, body) \
     extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) name parameters { body; }

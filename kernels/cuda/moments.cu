@@ -15,10 +15,10 @@ template <class T> __device__ void moments(const Tensor* tensors, const Part* pa
         tensor.gradient[at] = 0;
         if (!finite) continue;
         float first = firsts[at], second = seconds[at];
-        float now = adam_step(adam, tensor.numbers[at], gradient, first, second);
+        float now = adam_step(adam, tensor.data[at], gradient, first, second);
         firsts[at] = first;
         seconds[at] = second;
-        change<T>(tensor, at, now);
+        set_weight<T>(tensor, at, now);
     }
 }
 

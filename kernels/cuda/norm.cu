@@ -16,7 +16,7 @@ template <int COUNT, class T> __device__ __forceinline__ Moments moments(const T
 #pragma unroll
             for (int j = 0; j < COUNT; j++) sum += x_of[j];
         }
-        sum = sum_of_warp(sum);
+        sum = warp_sum(sum);
     }
     float mean = sum / size;
     for (int i = lane() * COUNT; i < size; i += LANES * COUNT) {
@@ -24,11 +24,11 @@ template <int COUNT, class T> __device__ __forceinline__ Moments moments(const T
 #pragma unroll
         for (int j = 0; j < COUNT; j++) square += (x_of[j] - mean) * (x_of[j] - mean);
     }
-    return {mean, 1 / sqrtf(sum_of_warp(square) / size + epsilon)};
+    return {mean, 1 / sqrtf(warp_sum(square) / size + epsilon)};
 }
 
 template <int COUNT, class T>
-__device__ __forceinline__ void norm_run(const T* x, T* out, const float* weight, const float* bias, int size,
+__device__ __forceinline__ void norm_group(const T* x, T* out, const float* weight, const float* bias, int size,
                                          bool centered, float epsilon) {
     Moments own = moments<COUNT>(x, size, centered, epsilon);
     for (int i = lane() * COUNT; i < size; i += LANES * COUNT) {
@@ -42,7 +42,7 @@ __device__ __forceinline__ void norm_run(const T* x, T* out, const float* weight
     }
 }
 
-template <int COUNT, class T> __device__ __forceinline__ void add_run(const T* a, const T* b, T* sum, int size) {
+template <int COUNT, class T> __device__ __forceinline__ void add_group(const T* a, const T* b, T* sum, int size) {
     for (int i = lane() * COUNT; i < size; i += LANES * COUNT) {
         float x[COUNT], y[COUNT];
         read<COUNT>(x, a + i);
@@ -55,43 +55,43 @@ template <int COUNT, class T> __device__ __forceinline__ void add_run(const T* a
 
 // If `other` is given, x is first added to it (residual), and the sum is stored in `sum`.
 template <class T>
-__device__ void norm(const T* x, const T* other, T* sum, T* out, const float* weight, const float* bias, int runs,
+__device__ void norm(const T* x, const T* other, T* sum, T* out, const float* weight, const float* bias, int groups,
                      int size, int weights, int centered, float epsilon) {
-    int run = blockIdx.x * warps() + warp();
-    if (run >= runs) return;
-    long long at = (long long)run * size;
+    int group = blockIdx.x * warps() + warp();
+    if (group >= groups) return;
+    long long at = (long long)group * size;
     int first = (int)(at % weights);
-    bool all_wide = is_wide(x, size) && is_wide(out, size) && is_wide(other, size) && is_wide(sum, size) &&
-        is_wide(weight, size) && is_wide(bias, size);
+    bool aligned = is_aligned(x, size) && is_aligned(out, size) && is_aligned(other, size) && is_aligned(sum, size) &&
+        is_aligned(weight, size) && is_aligned(bias, size);
     if (other) {
-        if (all_wide) add_run<wide<T>()>(x + at, other + at, sum + at, size);
-        else add_run<1>(x + at, other + at, sum + at, size);
-        meet_warp();
+        if (aligned) add_group<vector_len<T>()>(x + at, other + at, sum + at, size);
+        else add_group<1>(x + at, other + at, sum + at, size);
+        sync_warp();
         x = sum;
     }
     const float* terms = bias ? bias + first : nullptr;
-    if (all_wide) norm_run<wide<T>()>(x + at, out + at, weight + first, terms, size, centered, epsilon);
-    else norm_run<1>(x + at, out + at, weight + first, terms, size, centered, epsilon);
+    if (aligned) norm_group<vector_len<T>()>(x + at, out + at, weight + first, terms, size, centered, epsilon);
+    else norm_group<1>(x + at, out + at, weight + first, terms, size, centered, epsilon);
 }
 
 template <int COUNT, class T>
-__device__ __forceinline__ Moments norm_back_run(const T* x, const T* gradient, T* to, const float* weight, int size,
+__device__ __forceinline__ Moments norm_backward_group(const T* x, const T* gradient, T* to, const float* weight, int size,
                                                  bool centered, float epsilon, bool add) {
     Moments own = moments<COUNT>(x, size, centered, epsilon);
-    float x_of[COUNT], g[COUNT], factors[COUNT], sum = 0, along = 0;
+    float x_of[COUNT], g[COUNT], factors[COUNT], sum = 0, inner = 0;
     for (int i = lane() * COUNT; i < size; i += LANES * COUNT) {
         read<COUNT>(x_of, x + i);
         read<COUNT>(g, gradient + i);
         read_floats<COUNT>(factors, weight + i);
 #pragma unroll
         for (int j = 0; j < COUNT; j++) {
-            float steep = g[j] * factors[j];
-            sum += steep;
-            along += steep * (x_of[j] - own.mean) * own.factor;
+            float weighted = g[j] * factors[j];
+            sum += weighted;
+            inner += weighted * (x_of[j] - own.mean) * own.factor;
         }
     }
-    sum = centered ? sum_of_warp(sum) / size : 0;
-    along = sum_of_warp(along) / size;
+    sum = centered ? warp_sum(sum) / size : 0;
+    inner = warp_sum(inner) / size;
     if (!to) return own;
     for (int i = lane() * COUNT; i < size; i += LANES * COUNT) {
         read<COUNT>(x_of, x + i);
@@ -100,9 +100,9 @@ __device__ __forceinline__ Moments norm_back_run(const T* x, const T* gradient, 
 #pragma unroll
         for (int j = 0; j < COUNT; j++) {
             float z = (x_of[j] - own.mean) * own.factor;
-            g[j] = own.factor * (g[j] * factors[j] - sum - z * along);
+            g[j] = own.factor * (g[j] * factors[j] - sum - z * inner);
         }
-        give<COUNT>(to + i, g, add);
+        store_or_accumulate<COUNT>(to + i, g, add);
     }
     return own;
 }
@@ -110,66 +110,66 @@ __device__ __forceinline__ Moments norm_back_run(const T* x, const T* gradient, 
 // Computes the gradient of x, if needed; the mean and factor of each group are stored in `left` for the
 // gradients of the weights.
 template <class T>
-__device__ void norm_back(const T* x, const T* gradient, T* to, const float* weight, float* left, int add, int runs,
+__device__ void norm_backward(const T* x, const T* gradient, T* to, const float* weight, float* saved, int add, int groups,
                           int size, int weights, int centered, float epsilon) {
-    int run = blockIdx.x * warps() + warp();
-    if (run >= runs) return;
-    long long at = (long long)run * size;
+    int group = blockIdx.x * warps() + warp();
+    if (group >= groups) return;
+    long long at = (long long)group * size;
     const float* factors = weight + at % weights;
-    bool all_wide = is_wide(x, size) && is_wide(gradient, size) && is_wide(to, size) && is_wide(weight, size);
+    bool aligned = is_aligned(x, size) && is_aligned(gradient, size) && is_aligned(to, size) && is_aligned(weight, size);
     T* own_to = to ? to + at : nullptr;
-    Moments own = all_wide
-        ? norm_back_run<wide<T>()>(x + at, gradient + at, own_to, factors, size, centered, epsilon, add)
-        : norm_back_run<1>(x + at, gradient + at, own_to, factors, size, centered, epsilon, add);
+    Moments own = aligned
+        ? norm_backward_group<vector_len<T>()>(x + at, gradient + at, own_to, factors, size, centered, epsilon, add)
+        : norm_backward_group<1>(x + at, gradient + at, own_to, factors, size, centered, epsilon, add);
     if (lane() == 0) {
-        left[2 * run] = own.mean;
-        left[2 * run + 1] = own.factor;
+        saved[2 * group] = own.mean;
+        saved[2 * group + 1] = own.factor;
     }
 }
 
 // Normalizes each group of columns to L2 norm `factor`.
-template <class T> __device__ void unit(const T* x, T* out, int runs, int size, float epsilon, float factor) {
-    int run = blockIdx.x * warps() + warp();
-    if (run >= runs) return;
-    x += (long long)run * size;
-    out += (long long)run * size;
+template <class T> __device__ void l2_normalize(const T* x, T* out, int groups, int size, float epsilon, float factor) {
+    int group = blockIdx.x * warps() + warp();
+    if (group >= groups) return;
+    x += (long long)group * size;
+    out += (long long)group * size;
     float square = 0;
-    for (int i = lane(); i < size; i += LANES) square += number(x[i]) * number(x[i]);
-    float scale = factor / sqrtf(sum_of_warp(square) + epsilon);
-    for (int i = lane(); i < size; i += LANES) set(out[i], number(x[i]) * scale);
+    for (int i = lane(); i < size; i += LANES) square += to_f32(x[i]) * to_f32(x[i]);
+    float scale = factor / sqrtf(warp_sum(square) + epsilon);
+    for (int i = lane(); i < size; i += LANES) from_f32(out[i], to_f32(x[i]) * scale);
 }
 
 template <class T>
-__device__ void unit_back(const T* x, const T* gradient, T* to, int add, int runs, int size, float epsilon,
+__device__ void l2_normalize_backward(const T* x, const T* gradient, T* to, int add, int groups, int size, float epsilon,
                           float factor) {
-    int run = blockIdx.x * warps() + warp();
-    if (run >= runs) return;
-    x += (long long)run * size;
-    gradient += (long long)run * size;
-    to += (long long)run * size;
-    float square = 0, along = 0;
+    int group = blockIdx.x * warps() + warp();
+    if (group >= groups) return;
+    x += (long long)group * size;
+    gradient += (long long)group * size;
+    to += (long long)group * size;
+    float square = 0, inner = 0;
     for (int i = lane(); i < size; i += LANES) {
-        square += number(x[i]) * number(x[i]);
-        along += number(x[i]) * number(gradient[i]);
+        square += to_f32(x[i]) * to_f32(x[i]);
+        inner += to_f32(x[i]) * to_f32(gradient[i]);
     }
-    square = sum_of_warp(square) + epsilon;
-    along = sum_of_warp(along) / square;
+    square = warp_sum(square) + epsilon;
+    inner = warp_sum(inner) / square;
     float scale = factor / sqrtf(square);
-    for (int i = lane(); i < size; i += LANES) give(to[i], scale * (number(gradient[i]) - number(x[i]) * along), add);
+    for (int i = lane(); i < size; i += LANES) store_or_accumulate(to[i], scale * (to_f32(gradient[i]) - to_f32(x[i]) * inner), add);
 }
 
 #define KERNELS(T, type)                                                                                           \
     ENTRY(norm_##type, 256,                                                                                        \
-          (const T* x, const T* other, T* sum, T* out, const float* weight, const float* bias, int runs, int size, \
+          (const T* x, const T* other, T* sum, T* out, const float* weight, const float* bias, int groups, int size, \
            int weights, int centered, float epsilon),                                                               \
-          norm(x, other, sum, out, weight, bias, runs, size, weights, centered, epsilon))                           \
-    ENTRY(norm_back_##type, 256,                                                                                   \
-          (const T* x, const T* gradient, T* to, const float* weight, float* left, int add, int runs, int size,    \
+          norm(x, other, sum, out, weight, bias, groups, size, weights, centered, epsilon))                           \
+    ENTRY(norm_backward_##type, 256,                                                                                   \
+          (const T* x, const T* gradient, T* to, const float* weight, float* saved, int add, int groups, int size,    \
            int weights, int centered, float epsilon),                                                               \
-          norm_back(x, gradient, to, weight, left, add, runs, size, weights, centered, epsilon))                    \
-    ENTRY(unit_##type, 256, (const T* x, T* out, int runs, int size, float epsilon, float factor),                 \
-          unit(x, out, runs, size, epsilon, factor))                                                               \
-    ENTRY(unit_back_##type, 256,                                                                                   \
-          (const T* x, const T* gradient, T* to, int add, int runs, int size, float epsilon, float factor),        \
-          unit_back(x, gradient, to, add, runs, size, epsilon, factor))
+          norm_backward(x, gradient, to, weight, saved, add, groups, size, weights, centered, epsilon))                    \
+    ENTRY(l2_normalize_##type, 256, (const T* x, T* out, int groups, int size, float epsilon, float factor),                 \
+          l2_normalize(x, out, groups, size, epsilon, factor))                                                               \
+    ENTRY(l2_normalize_backward_##type, 256,                                                                                   \
+          (const T* x, const T* gradient, T* to, int add, int groups, int size, float epsilon, float factor),        \
+          l2_normalize_backward(x, gradient, to, add, groups, size, epsilon, factor))
 FOR_EACH_TYPE(KERNELS)

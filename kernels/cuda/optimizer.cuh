@@ -6,7 +6,7 @@
 
 // Layout as in trainer/src/cuda/optimizer/layout.rs.
 struct Tensor {
-    float* numbers;
+    float* data;
     // A copy in the precision of matmuls; null if that is f32.
     void* copy;
     float* gradient;
@@ -16,21 +16,21 @@ struct Tensor {
     int rows;
     int columns;
     // Multipliers of the learning rate and the weight decay of this tensor.
-    float rate;
-    float decay;
+    float lr_factor;
+    float weight_decay_factor;
 };
 
 struct Step {
     // Set by the host: values for all optimizers, then those of the current one, by index.
-    double rate;
-    double limit;
-    double scale;
+    double learning_rate;
+    double max_grad_norm;
+    double loss_scale;
     // Interpolation weight of the moving average of the weights (EMA).
-    double follow;
-    double said[16];
+    double ema_weight;
+    double values[16];
     // Computed on the device: the norm of the scaled gradient, the factor on gradients, and whether they are
     // finite. If they are not, the step changes nothing.
-    double length;
+    double grad_norm;
     double factor;
     double finite;
 };
@@ -41,60 +41,60 @@ struct Part {
     int number;
 };
 
-#define PART_NUMBERS 16384
+#define PART_SIZE 16384
 #define PART_THREADS 256
 
 // The first element of a part, and the number of elements.
-__device__ __forceinline__ long long first_of(const Part& part) { return (long long)part.number * PART_NUMBERS; }
+__device__ __forceinline__ long long first_of(const Part& part) { return (long long)part.number * PART_SIZE; }
 
 __device__ __forceinline__ int count_of(const Part& part, const Tensor& tensor) {
-    return (int)min(tensor.count - first_of(part), (long long)PART_NUMBERS);
+    return (int)min(tensor.count - first_of(part), (long long)PART_SIZE);
 }
 
-// Linear interpolation: returns `from + share · (to - from)`.
-__device__ __forceinline__ float between(float from, float to, float share) {
-    return share < 0.5f ? from + share * (to - from) : to - (to - from) * (1 - share);
+// Linear interpolation: returns `from + t · (to - from)`.
+__device__ __forceinline__ float interpolate(float from, float to, float t) {
+    return t < 0.5f ? from + t * (to - from) : to - (to - from) * (1 - t);
 }
 
 // Writes a weight and its low-precision copy.
-template <class T> __device__ __forceinline__ void change(const Tensor& tensor, long long at, float now) {
-    tensor.numbers[at] = now;
-    if (tensor.copy) set(((T*)tensor.copy)[at], now);
+template <class T> __device__ __forceinline__ void set_weight(const Tensor& tensor, long long at, float now) {
+    tensor.data[at] = now;
+    if (tensor.copy) from_f32(((T*)tensor.copy)[at], now);
 }
 
 // Indices of the step values of Adam and related optimizers.
-enum OfMoments { SHARE, STAY, COME, ROOT, EPSILON, CORRECTION, DECAY, DECOUPLED };
+enum OfMoments { FIRST_WEIGHT, SECOND_DECAY, SECOND_WEIGHT, ROOT, EPSILON, CORRECTION, DECAY, DECOUPLED };
 
 struct Adam {
     float factor;
     float keep;
     float decay;
-    float far;
-    float share;
-    float stay;
-    float come;
+    float step_size;
+    float first_weight;
+    float second_decay;
+    float second_weight;
     float root;
     float epsilon;
 };
 
 __device__ __forceinline__ Adam adam_of(const Step* step, const Tensor& tensor) {
-    double rate = step->rate * tensor.rate, decay = step->said[DECAY] * tensor.decay;
-    bool decoupled = step->said[DECOUPLED] != 0;
+    double rate = step->learning_rate * tensor.lr_factor, decay = step->values[DECAY] * tensor.weight_decay_factor;
+    bool decoupled = step->values[DECOUPLED] != 0;
     return {(float)step->factor,
             decoupled ? (float)(1 - rate * decay) : 1,
             decoupled ? 0 : (float)decay,
-            (float)(rate / step->said[CORRECTION]),
-            (float)step->said[SHARE],
-            (float)step->said[STAY],
-            (float)step->said[COME],
-            (float)step->said[ROOT],
-            (float)step->said[EPSILON]};
+            (float)(rate / step->values[CORRECTION]),
+            (float)step->values[FIRST_WEIGHT],
+            (float)step->values[SECOND_DECAY],
+            (float)step->values[SECOND_WEIGHT],
+            (float)step->values[ROOT],
+            (float)step->values[EPSILON]};
 }
 
 // Returns the weight after a step; updates both averages.
 __device__ __forceinline__ float adam_step(const Adam& adam, float number, float gradient, float& first, float& second) {
     gradient = gradient * adam.factor + adam.decay * number;
-    first = between(first, gradient, adam.share);
-    second = second * adam.stay + adam.come * gradient * gradient;
-    return number * adam.keep - adam.far * first / (sqrtf(second) / adam.root + adam.epsilon);
+    first = interpolate(first, gradient, adam.first_weight);
+    second = second * adam.second_decay + adam.second_weight * gradient * gradient;
+    return number * adam.keep - adam.step_size * first / (sqrtf(second) / adam.root + adam.epsilon);
 }

@@ -7,18 +7,18 @@
 template <class T>
 __device__ void rope(const T* x, const float* turns, const int* turn_of, T* out, int back, int add, int rows,
                      int columns, int head_size, int pairs) {
-    for_each_cell<T>(rows, columns, false, [&](int row, int column, auto) {
+    for_each_element_2d<T>(rows, columns, false, [&](int row, int column, auto) {
         int place = column % head_size;
         long long at = (long long)row * columns + column;
         if (place >= pairs) {
-            if (place >= 2 * pairs) give(out[at], number(x[at]), add);
+            if (place >= 2 * pairs) store_or_accumulate(out[at], to_f32(x[at]), add);
             return;
         }
         const float* turn = turns + (long long)turn_of[row] * 2 * pairs;
         float cosine = turn[place], sine = back ? -turn[pairs + place] : turn[pairs + place];
-        float a = number(x[at]), b = number(x[at + pairs]);
-        give(out[at], a * cosine - b * sine, add);
-        give(out[at + pairs], b * cosine + a * sine, add);
+        float a = to_f32(x[at]), b = to_f32(x[at + pairs]);
+        store_or_accumulate(out[at], a * cosine - b * sine, add);
+        store_or_accumulate(out[at + pairs], b * cosine + a * sine, add);
     });
 }
 

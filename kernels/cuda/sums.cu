@@ -13,7 +13,7 @@ __device__ __forceinline__ void sum_some_rows(const T* x, int rows, int columns,
 template <class T>
 __device__ void sum_rows(const T* x, int rows, int columns, int width, int start, int part, float* parts) {
     x += start;
-    if (is_wide(x, width) && columns % wide<T>() == 0) sum_some_rows<wide<T>()>(x, rows, columns, width, part, parts);
+    if (is_aligned(x, width) && columns % vector_len<T>() == 0) sum_some_rows<vector_len<T>()>(x, rows, columns, width, part, parts);
     else sum_some_rows<1>(x, rows, columns, width, part, parts);
 }
 
@@ -22,40 +22,40 @@ template <class T>
 __device__ void sum_products(const T* x, const T* gradient, int rows, int columns, int part, float* parts) {
     sum_part<1>(rows, columns, part, parts, [&](int row, int column, float (&product)[1]) {
         long long at = (long long)row * columns + column;
-        product[0] = number(x[at]) * number(gradient[at]);
+        product[0] = to_f32(x[at]) * to_f32(gradient[at]);
     });
 }
 
 // Column sums of gradient · normalized x: `left` has the mean and factor of each group of `size` elements. A
 // row is a whole number of groups.
 template <int COUNT, class T>
-__device__ __forceinline__ void sum_some_normalized(const T* x, const T* gradient, const float* left, int size, int rows,
+__device__ __forceinline__ void sum_some_normalized(const T* x, const T* gradient, const float* saved, int size, int rows,
                                                     int columns, int part, float* parts) {
-    int runs = columns / size;
+    int groups = columns / size;
     sum_part<COUNT>(rows, columns, part, parts, [&](int row, int column, float (&products)[COUNT]) {
         long long at = (long long)row * columns + column;
-        long long run = columns == size ? row : (long long)row * runs + column / size;
+        long long group = columns == size ? row : (long long)row * groups + column / size;
         float of_x[COUNT], moments[2];
         read<COUNT>(of_x, x + at);
         read<COUNT>(products, gradient + at);
-        read<2>(moments, left + 2 * run);
+        read<2>(moments, saved + 2 * group);
 #pragma unroll
         for (int i = 0; i < COUNT; i++) products[i] = products[i] * (of_x[i] - moments[0]) * moments[1];
     });
 }
 
 template <class T>
-__device__ void sum_normalized(const T* x, const T* gradient, const float* left, int size, int rows, int columns,
+__device__ void sum_normalized(const T* x, const T* gradient, const float* saved, int size, int rows, int columns,
                                int part, float* parts) {
-    if (is_wide(x, size) && is_wide(gradient, size)) {
-        sum_some_normalized<wide<T>()>(x, gradient, left, size, rows, columns, part, parts);
+    if (is_aligned(x, size) && is_aligned(gradient, size)) {
+        sum_some_normalized<vector_len<T>()>(x, gradient, saved, size, rows, columns, part, parts);
     } else {
-        sum_some_normalized<1>(x, gradient, left, size, rows, columns, part, parts);
+        sum_some_normalized<1>(x, gradient, saved, size, rows, columns, part, parts);
     }
 }
 
 // Adds all partial sums to `to`.
-__device__ __forceinline__ void add_all_parts(const float* parts, int count, int columns, float* to) {
+__device__ __forceinline__ void add_partial_sums(const float* parts, int count, int columns, float* to) {
     __shared__ float sums[LANES][LANES];
     int column = blockIdx.x * LANES + lane();
     float sum = 0;
@@ -63,7 +63,7 @@ __device__ __forceinline__ void add_all_parts(const float* parts, int count, int
         for (int i = warp(); i < count; i += LANES) sum += parts[(long long)i * columns + column];
     }
     sums[warp()][lane()] = sum;
-    meet();
+    sync_block();
     if (warp() == 0 && column < columns) {
         for (int i = 1; i < LANES; i++) sum += sums[i][lane()];
         to[column] += sum;
@@ -78,9 +78,9 @@ __device__ __forceinline__ void add_all_parts(const float* parts, int count, int
           (const T* x, const T* gradient, int rows, int columns, int part, float* parts),                         \
           sum_products(x, gradient, rows, columns, part, parts))                                                  \
     ENTRY(sum_normalized_##type, ROW_LANES* LANES,                                                                \
-          (const T* x, const T* gradient, const float* left, int size, int rows, int columns, int part, float* parts), \
-          sum_normalized(x, gradient, left, size, rows, columns, part, parts))
+          (const T* x, const T* gradient, const float* saved, int size, int rows, int columns, int part, float* parts), \
+          sum_normalized(x, gradient, saved, size, rows, columns, part, parts))
 FOR_EACH_TYPE(KERNELS)
 
-ENTRY(add_parts, LANES* LANES, (const float* parts, int count, int columns, float* to),
-      add_all_parts(parts, count, columns, to))
+ENTRY(reduce_parts, LANES* LANES, (const float* parts, int count, int columns, float* to),
+      add_partial_sums(parts, count, columns, to))

@@ -23,10 +23,10 @@ __device__ __forceinline__ void sum_part(int rows, int columns, int part, float*
                 for (int i = 0; i < COUNT; i++) sum[i] += x[i];
             }
         }
-        meet();
+        sync_block();
 #pragma unroll
         for (int i = 0; i < COUNT; i++) sums[warp()][lane() * COUNT + i] = sum[i];
-        meet();
+        sync_block();
         if (warp() > 0 || column >= columns) continue;
         for (int n = 1; n < ROW_LANES; n++) {
 #pragma unroll

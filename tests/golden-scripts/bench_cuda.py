@@ -1,6 +1,6 @@
 """Training on a CUDA device, compared with PyTorch on the same device: tokens/s and memory, as Markdown tables.
 
-usage: bench_cuda.py [--models gpt2,bert] [--steps N] [--rows R] [--siskin PATH] [--sanitize]
+usage: bench_cuda.py [--models gpt2,bert] [--steps N] [--max-tokens N] [--siskin PATH] [--sanitize]
 
 Needs a device, torch with CUDA, and `cargo build --release -p siskin-cli --features cuda`. The first table has every model
 in bf16, beside PyTorch with torch.compile, scaled_dot_product_attention and fused AdamW. Then comes a table for each model
@@ -27,23 +27,23 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 SHAPES = {
-    "gpt2": {"family": "gpt2", "length": 1024, "task": "causal", "settings": ", across = true", "vocabulary": 50304,
-             "layers": "n_layer", "config": {
+    "gpt2": {"family": "gpt2", "length": 1024, "task": "causal_lm", "settings": ", packing = true",
+             "vocabulary": 50304, "layers": "n_layer", "config": {
                  "vocab_size": 50304, "n_embd": 768, "n_layer": 12, "n_head": 12, "n_positions": 1024}},
-    "bert": {"family": "bert", "length": 512, "task": "masked", "settings": "", "vocabulary": 30528, "head": "tokens",
-             "layers": "num_hidden_layers", "config": {
+    "bert": {"family": "bert", "length": 512, "task": "masked_lm", "settings": "", "vocabulary": 30528,
+             "head": "masked_lm", "layers": "num_hidden_layers", "config": {
                  "vocab_size": 30528, "hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12,
                  "intermediate_size": 3072, "max_position_embeddings": 512, "type_vocab_size": 2}},
 }
 # Name, precision, recomputed activations, batch-size factor, and PyTorch's attention implementation.
 STEPS = [
-    ("baseline: floats", "f32", "nothing", 1, "eager"),
-    ("+ mixed precision", "bf16", "nothing", 1, "eager"),
+    ("baseline: floats", "f32", "none", 1, "eager"),
+    ("+ mixed precision", "bf16", "none", 1, "eager"),
     ("+ recompute", "bf16", "layers", 1, "eager"),
     ("+ four times the batch", "bf16", "layers", 4, "eager"),
     ("+ flash attention (Siskin's is in tiles in every row)", "bf16", "layers", 4, "sdpa"),
 ]
-FASTEST = ("bf16", "bf16", "nothing", 1, "sdpa")
+FASTEST = ("bf16", "bf16", "none", 1, "sdpa")
 SANITIZED = [("bf16", "bf16", ""), ("fp16", "fp16", ""), ("bf16 and fp8", "bf16", "fp8 = true")]
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 # This many words make three whole windows of 512 tokens, including the two special tokens around each.
@@ -84,10 +84,11 @@ def config(folder, name, text, shape, row, arguments, extra=""):
         f"steps = {arguments.steps}", 'device = "cuda"', f'precision = "{precision}"', f'recompute = "{recompute}"',
         extra,
         "[model]", *model, f"config = {{ {numbers} }}",
-        "[data]", f'task = "{shape["task"]}"', f'training = ["{text}"]',
-        f'settings = {{ length = {shape["length"]}{shape["settings"]} }}',
-        "[batch]", f"rows = {arguments.rows * times}",
-        "[schedule]", "rate = 1e-4", "[evaluate]", "every = 0", "batches = 1", "[checkpoint]", "every = 0",
+        "[data]", f'task = "{shape["task"]}"', f'train = ["{text}"]',
+        f'settings = {{ max_length = {shape["length"]}{shape["settings"]} }}',
+        "[batch]", f"max_tokens = {arguments.max_tokens * times}",
+        "[schedule]", "learning_rate = 1e-4", "[validation]", "every_n_steps = 0", "batches = 1", "[checkpoint]",
+        "every_n_steps = 0",
     ]
     path = folder / f"{name}.toml"
     path.write_text("\n".join(lines))
@@ -131,17 +132,17 @@ def forget(path):
     path.with_suffix(".siskin").unlink(missing_ok=True)
 
 
-def rate(folder):
+def tokens_per_second(folder):
     """Tokens/s of the median step in a run's log, without the first third."""
     steps = [json.loads(line) for line in folder.joinpath("log.jsonl").open()]
     steps = [step for step in steps if "seconds" in step]
-    return statistics.median(step["rows"] / step["seconds"] for step in steps[len(steps) // 3:])
+    return statistics.median(step["tokens"] / step["seconds"] for step in steps[len(steps) // 3:])
 
 
 def ours(path, arguments):
     """Tokens/s and peak memory; or None, and the error."""
     _, failed, most = watched([arguments.siskin, "train", str(path)])
-    outcome = (None, failed) if failed else (rate(path.with_suffix(".run")), most)
+    outcome = (None, failed) if failed else (tokens_per_second(path.with_suffix(".run")), most)
     forget(path)
     return outcome
 
@@ -149,7 +150,7 @@ def ours(path, arguments):
 def torchs(model, row, compiled, arguments):
     """The same for PyTorch."""
     command = [sys.executable, __file__, "--torch", json.dumps([model, row, compiled]),
-               "--steps", str(arguments.steps), "--rows", str(arguments.rows)]
+               "--steps", str(arguments.steps), "--max-tokens", str(arguments.max_tokens)]
     printed, failed, most = watched(command)
     return (None, failed) if failed else (float(printed.split()[-1]), most)
 
@@ -172,7 +173,7 @@ def train_torch(model_name, row, compiled, arguments):
     if compiled:
         model = torch.compile(model)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
-    count = arguments.rows * times // shape["length"]
+    count = arguments.max_tokens * times // shape["length"]
     tokens = torch.randint(shape["vocabulary"], (count, shape["length"]), device="cuda")
     labels = tokens
     if shape["task"] == "masked":
@@ -201,7 +202,7 @@ def compare(folder, text, models, arguments):
     """Prints the tables."""
     print(f"{asked('name')}, driver {asked('driver_version')};",
           ", ".join(f"{name} {version(name)}" for name in ["torch", "transformers"]))
-    print(f"Batches of {arguments.rows} tokens, median of {arguments.steps - arguments.steps // 3} steps.", end="\n\n")
+    print(f"Batches of {arguments.max_tokens} tokens, median of {arguments.steps - arguments.steps // 3} steps.", end="\n\n")
     head = "Siskin, tokens/s | GiB | PyTorch, tokens/s | GiB |\n|---|---|---|---|---|"
     print(f"| bf16; PyTorch compiled | {head}")
     for model in models:
@@ -224,10 +225,10 @@ def sanitize(folder, text, models, arguments):
     kinds = [kind for kind in SANITIZED if capable or "fp8" not in kind[2]]
     for model in models:
         shape = SHAPES[model] | {"config": SHAPES[model]["config"] | {SHAPES[model]["layers"]: 2}}
-        arguments.rows = shape["length"]
+        arguments.max_tokens = shape["length"]
         for tool in ["memcheck", "racecheck", "initcheck"]:
             for number, (name, precision, extra) in enumerate(kinds):
-                row = (name, precision, "nothing", 1, "sdpa")
+                row = (name, precision, "none", 1, "sdpa")
                 path = config(folder, f"{model}-{tool}-{number}", text, shape, row, arguments, extra)
                 command = ["compute-sanitizer", "--tool", tool, "--error-exitcode", "9", arguments.siskin, "train"]
                 code = subprocess.run([*command, str(path)]).returncode
@@ -241,7 +242,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", default=",".join(SHAPES), help="which, with commas between them")
     parser.add_argument("--steps", type=int, default=30, help="at least 6: the first third is not counted")
-    parser.add_argument("--rows", type=int, default=8192, help="tokens of a batch")
+    parser.add_argument("--max-tokens", type=int, default=8192, help="tokens per batch")
     parser.add_argument("--siskin", default=str(ROOT / "target/release/siskin"))
     parser.add_argument("--sanitize", action="store_true")
     parser.add_argument("--torch", help=argparse.SUPPRESS)

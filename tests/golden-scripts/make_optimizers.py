@@ -2,19 +2,19 @@
 
 usage: make_optimizers.py OUT_DIR
 
-OUT_DIR/NAME.json has a training of 100 steps of the small network below: settings by the names that the trainer has
-for them, the loss, the rate and a sum over all parameters of each step, and the parameters after the last.
-OUT_DIR/schedules.json has the rates of schedules.
+OUT_DIR/NAME.json has a run of 100 steps of the small network below: the settings under the
+trainer's names, the loss, the learning rate and a checksum of all parameters of each step, and the parameters after
+the last step. OUT_DIR/schedules.json has the learning rates of schedules.
 
-The network is computed in doubles, parameters and gradients are floats, so that what is compared is the optimizer:
+The network is computed in doubles, parameters and gradients are floats, so that mostly the optimizer is compared:
 
     x[r]   = token_embd[token(r)] + 0.5 · sin(0.4 r + 0.2 j)
     out[r] = down · tanh(up · x[r] + up_bias) + down_bias
     loss   = mean of (out[r, c] - cos(0.9 token(r) + 1.3 c))²
 
-with token(r) = (3 r + 5 step + r²) mod 8. Number i of tensor t begins as 0.3 · sin(1.7 i + t).
+with token(r) = (3 r + 5 step + r²) mod 8. Element i of tensor t is initialized to 0.3 · sin(1.7 i + t).
 
-Lion and AdamW with 8-bit state are in no library that is used here and are written out.
+Lion and AdamW with 8-bit state are implemented here: neither library has them.
 """
 import json
 import math
@@ -37,7 +37,7 @@ def vector(name):
     return name.endswith("bias")
 
 
-def begin():
+def initial_model():
     model = torch.nn.ParameterDict()
     for t, (name, rows, columns) in enumerate(TENSORS):
         numbers = torch.sin(1.7 * torch.arange(rows * columns, dtype=torch.double) + t) * 0.3
@@ -56,7 +56,7 @@ def loss_of(model, step):
     return ((out - torch.cos(0.9 * token.double()[:, None] + 1.3 * c)) ** 2).mean()
 
 
-def print_of(model):
+def checksum(model):
     """A checksum that depends on every parameter."""
     total = 0.0
     for t, parameter in enumerate(model.parameters()):
@@ -110,17 +110,17 @@ class Bytes:
         return torch.cat([self.codes[bytes] * scale for bytes, scale in self.blocks])
 
 
-class AdamW8(torch.optim.Optimizer):
-    def __init__(self, parameters, betas, eps, smallest, lr=1e-3, weight_decay=1e-2):
+class AdamW8bit(torch.optim.Optimizer):
+    def __init__(self, parameters, betas, eps, min_8bit_size, lr=1e-3, weight_decay=1e-2):
         super().__init__(parameters, dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay))
-        self.smallest = smallest
+        self.min_8bit_size = min_8bit_size
 
     @torch.no_grad()
     def step(self):
         for group in self.param_groups:
             (one, two), lr = group["betas"], group["lr"]
             for p in group["params"]:
-                state, small = self.state[p], p.numel() < self.smallest
+                state, small = self.state[p], p.numel() < self.min_8bit_size
                 if not state:
                     state["count"] = 0
                     state["first"] = torch.zeros(p.numel()) if small else Bytes(p.numel(), True)
@@ -165,33 +165,33 @@ def groups_of(model, rate, decay, groups, which=lambda name: True):
     return lists
 
 
-def train(out, name, make, schedule, *, optimizer, schedule_options, rate, decay, clip=None, scaling=None,
-          average=None, groups=None):
-    model = begin()
+def train(out, name, make, schedule, *, optimizer, schedule_options, rate, decay, max_grad_norm=None, scaling=None,
+          ema=None, groups=None):
+    model = initial_model()
     optimizers = make(lambda rate=rate, decay=decay, **more: groups_of(model, rate, decay, groups or {}, **more))
     schedulers = [schedule(optimizer) for optimizer in optimizers]
     scaler = scaling and torch.amp.GradScaler(
-        "cpu", init_scale=scaling["initial"], growth_factor=scaling["growth"], backoff_factor=scaling["backoff"],
-        growth_interval=scaling["interval"])
-    mean = average and AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(average["decay"]))
+        "cpu", init_scale=scaling["init_scale"], growth_factor=scaling["growth_factor"],
+        backoff_factor=scaling["backoff_factor"], growth_interval=scaling["growth_interval"])
+    mean = ema and AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(ema["decay"]))
     if mean:
         mean.update_parameters(model)
-    kept = dict(losses=[], rates=[], prints=[], scales=[], averages=[])
+    kept = dict(losses=[], learning_rates=[], checksums=[], loss_scales=[], ema_checksums=[])
     for step in range(STEPS):
         model.zero_grad(set_to_none=False)
         loss = loss_of(model, step)
         loss.backward()
         if scaler:
             scale = float(scaler.scale(torch.tensor(1.0)))
-            kept["scales"].append(scale)
+            kept["loss_scales"].append(scale)
             for p in model.parameters():
                 p.grad.mul_(scale)
                 p.grad[p.grad.abs() > 65504] = math.inf
             scaler.unscale_(optimizers[0])
-        if clip:
-            torch.nn.utils.clip_grad_norm_(model.parameters(), clip)
+        if max_grad_norm:
+            torch.nn.utils.clip_grad_norm_(model.parameters(), max_grad_norm)
         kept["losses"].append(float(f"{loss.item():.12g}"))
-        kept["rates"].append(float(f"{schedulers[0].get_last_lr()[0]:.12g}"))
+        kept["learning_rates"].append(float(f"{schedulers[0].get_last_lr()[0]:.12g}"))
         for optimizer_ in optimizers:
             if scaler:
                 scaler.step(optimizer_)
@@ -200,14 +200,14 @@ def train(out, name, make, schedule, *, optimizer, schedule_options, rate, decay
                 optimizer_.step()
         for scheduler in schedulers:
             scheduler.step()
-        kept["prints"].append(float(f"{print_of(model):.10g}"))
+        kept["checksums"].append(float(f"{checksum(model):.10g}"))
         if mean:
             mean.update_parameters(model)
-            kept["averages"].append(float(f"{print_of(mean.module):.10g}"))
+            kept["ema_checksums"].append(float(f"{checksum(mean.module):.10g}"))
     final = {name: [float(f"{x:.9g}") for x in parameter.detach().flatten().tolist()]
              for (name, _, _), parameter in zip(TENSORS, model.parameters())}
-    settings = dict(optimizer=optimizer, schedule=dict(rate=rate, **schedule_options), clip=clip, scaler=scaling,
-                    average=average)
+    settings = dict(optimizer=optimizer, schedule=dict(learning_rate=rate, **schedule_options),
+                    max_grad_norm=max_grad_norm, grad_scaler=scaling, ema=ema)
     write(out / f"{name}.json", settings | {key: row for key, row in kept.items() if row} | dict(final=final))
     print(f"{name}: {kept['losses'][0]:.4f} to {kept['losses'][-1]:.4f}")
 
@@ -217,7 +217,7 @@ def write(path, value):
 
 
 def one(kind, **options):
-    plain = {} if kind in (Lion, AdamW8, optimization.Adafactor) else dict(foreach=False)
+    plain = {} if kind in (Lion, AdamW8bit, optimization.Adafactor) else dict(foreach=False)
     return lambda groups: [kind(groups(), **options, **plain)]
 
 
@@ -230,31 +230,32 @@ def muon(**options):
 
 
 def trainings(out):
-    cosine = dict(name="cosine", warm_up=10), lambda o: optimization.get_cosine_schedule_with_warmup(o, 10, STEPS)
+    cosine = dict(name="cosine", warmup_steps=10), lambda o: optimization.get_cosine_schedule_with_warmup(o, 10, STEPS)
     constant = dict(name="constant"), lambda o: ConstantLR(o, factor=1.0)
-    linear = dict(name="linear", last=0.1), lambda o: LinearLR(o, 1.0, 0.1, STEPS)
-    root = (dict(name="inverse_root", warm_up=10),
+    linear = dict(name="linear", min_lr_ratio=0.1), lambda o: LinearLR(o, 1.0, 0.1, STEPS)
+    root = (dict(name="inverse_sqrt", warmup_steps=10),
             lambda o: optimization.get_inverse_sqrt_schedule(o, 10))
-    stable = (dict(name="warm_up_stable_decay", warm_up=10, decay=30, last=0.1, fall="linear"),
+    stable = (dict(name="warmup_stable_decay", warmup_steps=10, decay_steps=30, min_lr_ratio=0.1, decay_type="linear"),
               lambda o: optimization.get_wsd_schedule(o, 10, 30, STEPS, decay_type="linear", min_lr_ratio=0.1))
     cycle = (dict(name="one_cycle"),
              lambda o: OneCycleLR(o, [g["lr"] for g in o.param_groups], STEPS + 1, pct_start=30 / (STEPS + 1),
                                   cycle_momentum=False))
-    restarts = (dict(name="cosine_restarts", warm_up=10, cycles=3),
+    restarts = (dict(name="cosine_with_restarts", warmup_steps=10, num_cycles=3),
                 lambda o: optimization.get_cosine_with_hard_restarts_schedule_with_warmup(o, 10, STEPS, 3))
 
     def case(name, make, schedule, rate, decay, optimizer, **more):
         train(out, name, make, schedule[1], optimizer=optimizer, schedule_options=schedule[0], rate=rate, decay=decay,
               **more)
 
-    case("adamw", one(torch.optim.AdamW), cosine, 0.01, 0.1, dict(name="adamw", weight_decay=0.1), clip=0.2,
-         average=dict(decay=0.9))
+    case("adamw", one(torch.optim.AdamW), cosine, 0.01, 0.1, dict(name="adamw", weight_decay=0.1), max_grad_norm=0.2,
+         ema=dict(decay=0.9))
     case("adamw_groups", one(torch.optim.AdamW, betas=(0.8, 0.95), eps=1e-4), stable, 0.01, 0.2,
          dict(name="adamw", betas=[0.8, 0.95], eps=1e-4, weight_decay=0.2,
-              groups=[dict(tensors="blk.*", rate=0.5), dict(tensors="*.down.*", decay=2.0)]),
+              groups=[dict(tensors="blk.*", lr_factor=0.5), dict(tensors="*.down.*", weight_decay_factor=2.0)]),
          groups={"blk.": (0.5, None), ".down.": (None, 2.0)})
-    scaling = dict(initial=2.0 ** 24, growth=4.0, backoff=0.5, interval=7)
-    case("adamw_scaled", one(torch.optim.AdamW), linear, 0.01, 0.01, dict(name="adamw"), clip=0.2, scaling=scaling)
+    scaling = dict(init_scale=2.0 ** 24, growth_factor=4.0, backoff_factor=0.5, growth_interval=7)
+    case("adamw_scaled", one(torch.optim.AdamW), linear, 0.01, 0.01, dict(name="adamw"), max_grad_norm=0.2,
+         scaling=scaling)
     case("adam", one(torch.optim.Adam), linear, 0.01, 0.02, dict(name="adam", weight_decay=0.02))
     case("sgd", one(torch.optim.SGD), constant, 0.2, 0.01, dict(name="sgd", weight_decay=0.01))
     case("sgd_momentum", one(torch.optim.SGD, momentum=0.9, dampening=0.3), root, 0.05, 0.01,
@@ -265,43 +266,43 @@ def trainings(out):
     case("adafactor", one(torch.optim.Adafactor), root, 0.05, 0.1, dict(name="adafactor", weight_decay=0.1))
     case("adafactor_relative", one(optimization.Adafactor), constant, 1.0, 0.0,
          dict(name="adafactor", relative_step=True))
-    eights = dict(betas=(0.9, 0.999), eps=1e-8)
-    case("adamw8", one(AdamW8, **eights, smallest=20), cosine, 0.01, 0.1,
-         dict(name="adamw8", weight_decay=0.1, smallest=20))
-    others = dict(others_rate=0.3, adamw=dict(weight_decay=0.02))
+    eight_bit = dict(betas=(0.9, 0.999), eps=1e-8)
+    case("adamw_8bit", one(AdamW8bit, **eight_bit, min_8bit_size=20), cosine, 0.01, 0.1,
+         dict(name="adamw_8bit", weight_decay=0.1, min_8bit_size=20))
+    others = dict(adamw_lr_factor=0.3, adamw=dict(weight_decay=0.02))
     case("muon_bfloat16", muon(), stable, 0.02, 0.1, dict(name="muon", **others))
     torch.optim._muon._zeropower_via_newtonschulz = newton_schulz
     case("muon", muon(), stable, 0.02, 0.1, dict(name="muon", **others))
     case("muon_matched", muon(nesterov=False, adjust_lr_fn="match_rms_adamw"), stable, 0.02, 0.1,
-         dict(name="muon", nesterov=False, adjust="match_rms_adamw", **others))
+         dict(name="muon", nesterov=False, adjust_lr_fn="match_rms_adamw", **others))
 
 
 def schedules(out):
     kinds = optimization
     rows = [
         ("constant", {}, lambda o: kinds.get_constant_schedule(o)),
-        ("constant", dict(warm_up=8), lambda o: kinds.get_constant_schedule_with_warmup(o, 8)),
+        ("constant", dict(warmup_steps=8), lambda o: kinds.get_constant_schedule_with_warmup(o, 8)),
         ("linear", {}, lambda o: kinds.get_linear_schedule_with_warmup(o, 0, 60)),
-        ("linear", dict(warm_up=8), lambda o: kinds.get_linear_schedule_with_warmup(o, 8, 60)),
-        ("linear", dict(last=0.25), lambda o: LinearLR(o, 1.0, 0.25, 60)),
-        ("cosine", dict(warm_up=8), lambda o: kinds.get_cosine_schedule_with_warmup(o, 8, 60)),
-        ("cosine", dict(warm_up=8, last=0.2),
+        ("linear", dict(warmup_steps=8), lambda o: kinds.get_linear_schedule_with_warmup(o, 8, 60)),
+        ("linear", dict(min_lr_ratio=0.25), lambda o: LinearLR(o, 1.0, 0.25, 60)),
+        ("cosine", dict(warmup_steps=8), lambda o: kinds.get_cosine_schedule_with_warmup(o, 8, 60)),
+        ("cosine", dict(warmup_steps=8, min_lr_ratio=0.2),
          lambda o: kinds.get_cosine_with_min_lr_schedule_with_warmup(o, 8, 60, min_lr_rate=0.2)),
-        ("cosine", dict(last=0.1), lambda o: CosineAnnealingLR(o, 60, eta_min=0.0003)),
-        ("cosine_restarts", dict(warm_up=8, cycles=3),
+        ("cosine", dict(min_lr_ratio=0.1), lambda o: CosineAnnealingLR(o, 60, eta_min=0.0003)),
+        ("cosine_with_restarts", dict(warmup_steps=8, num_cycles=3),
          lambda o: kinds.get_cosine_with_hard_restarts_schedule_with_warmup(o, 8, 60, 3)),
-        ("cosine_restarts", dict(last=0.1, cycles=4),
+        ("cosine_with_restarts", dict(min_lr_ratio=0.1, num_cycles=4),
          lambda o: CosineAnnealingWarmRestarts(o, 15, eta_min=0.0003)),
         ("one_cycle", {}, lambda o: OneCycleLR(o, 0.003, 60)),
-        ("one_cycle", dict(warm_up=15, first=0.1, last=0.001),
+        ("one_cycle", dict(warmup_steps=15, initial_lr_ratio=0.1, min_lr_ratio=0.001),
          lambda o: OneCycleLR(o, 0.003, 60, pct_start=0.25, div_factor=10, final_div_factor=100)),
-        ("inverse_root", {}, lambda o: kinds.get_inverse_sqrt_schedule(o, 0)),
-        ("inverse_root", dict(warm_up=8), lambda o: kinds.get_inverse_sqrt_schedule(o, 8)),
-        ("inverse_root", dict(warm_up=8, timescale=20), lambda o: kinds.get_inverse_sqrt_schedule(o, 8, 20)),
-        ("warm_up_stable_decay", dict(warm_up=8, decay=20), lambda o: kinds.get_wsd_schedule(o, 8, 20, 60)),
-        ("warm_up_stable_decay", dict(warm_up=8, decay=20, last=0.1, fall="linear"),
+        ("inverse_sqrt", {}, lambda o: kinds.get_inverse_sqrt_schedule(o, 0)),
+        ("inverse_sqrt", dict(warmup_steps=8), lambda o: kinds.get_inverse_sqrt_schedule(o, 8)),
+        ("inverse_sqrt", dict(warmup_steps=8, timescale=20), lambda o: kinds.get_inverse_sqrt_schedule(o, 8, 20)),
+        ("warmup_stable_decay", dict(warmup_steps=8, decay_steps=20), lambda o: kinds.get_wsd_schedule(o, 8, 20, 60)),
+        ("warmup_stable_decay", dict(warmup_steps=8, decay_steps=20, min_lr_ratio=0.1, decay_type="linear"),
          lambda o: kinds.get_wsd_schedule(o, 8, 20, 60, decay_type="linear", min_lr_ratio=0.1)),
-        ("warm_up_stable_decay", dict(decay=20, last=0.1, fall="root"),
+        ("warmup_stable_decay", dict(decay_steps=20, min_lr_ratio=0.1, decay_type="1-sqrt"),
          lambda o: kinds.get_wsd_schedule(o, 0, 20, 60, decay_type="1-sqrt", min_lr_ratio=0.1)),
     ]
     kept = []
@@ -314,7 +315,7 @@ def schedules(out):
             optimizer.step()
             if len(rates) < 60:
                 scheduler.step()
-        kept.append(dict(schedule=dict(name=name, rate=0.003, **settings), steps=60, rates=rates))
+        kept.append(dict(schedule=dict(name=name, learning_rate=0.003, **settings), steps=60, learning_rates=rates))
     write(out / "schedules.json", kept)
 
 

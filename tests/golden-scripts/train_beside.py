@@ -20,13 +20,13 @@ def lines(path):
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def share(step, settings, steps):
+def lr_ratio(step, settings, steps):
     """The schedule `cosine` of docs/training.md: linear warmup, then cosine decay."""
-    warm_up, last = settings.get("warm_up", 0), settings.get("last", 0.0)
-    if step < warm_up:
-        return step / warm_up
-    progress = min((step - warm_up) / max(steps - warm_up, 1), 1.0)
-    return last + (1 - last) * 0.5 * (1 + math.cos(math.pi * progress))
+    warmup_steps, min_lr_ratio = settings.get("warmup_steps", 0), settings.get("min_lr_ratio", 0.0)
+    if step < warmup_steps:
+        return step / warmup_steps
+    progress = min((step - warmup_steps) / max(steps - warmup_steps, 1), 1.0)
+    return min_lr_ratio + (1 - min_lr_ratio) * 0.5 * (1 + math.cos(math.pi * progress))
 
 
 def loss_of(model, batch):
@@ -41,7 +41,7 @@ def loss_of(model, batch):
         for (first, _), numbers in zip(texts, logits):
             for row in range(length):
                 rows[first + row] = numbers[row]
-    outputs = torch.stack([rows[row] for row in batch["wanted"]])
+    outputs = torch.stack([rows[row] for row in batch["output_rows"]])
     losses = torch.nn.functional.cross_entropy(outputs, torch.tensor(batch["targets"]), reduction="none")
     weights = torch.tensor(batch["weights"])
     return (losses * weights).sum(), weights.sum()
@@ -51,7 +51,7 @@ def main():
     config, folder = tomllib.loads(Path(sys.argv[1]).read_text()), Path(sys.argv[2])
     torch.set_num_threads(int(sys.argv[3]) if len(sys.argv) > 3 else 2)
     schedule, optimizer = config["schedule"], config["optimizer"]
-    assert schedule["name"] == "cosine" and optimizer["name"] == "adamw", "only these are written here"
+    assert schedule["name"] == "cosine" and optimizer["name"] == "adamw", "only these are supported here"
     model = AutoModelForCausalLM.from_pretrained(folder / "start", dtype=torch.float32, attn_implementation="sdpa")
     model.train()
     for module in model.modules():
@@ -64,13 +64,14 @@ def main():
     decay = optimizer.get("weight_decay", 0.01)
     groups = [{"params": [p for p in model.parameters() if p.dim() > 1], "weight_decay": decay},
               {"params": [p for p in model.parameters() if p.dim() < 2], "weight_decay": 0.0}]
-    adamw = torch.optim.AdamW(groups, lr=schedule["rate"], betas=tuple(optimizer.get("betas", (0.9, 0.999))),
+    adamw = torch.optim.AdamW(groups, lr=schedule["learning_rate"], betas=tuple(optimizer.get("betas", (0.9, 0.999))),
                               eps=optimizer.get("eps", 1e-8))
     steps = config["steps"]
-    rates = torch.optim.lr_scheduler.LambdaLR(adamw, lambda step: share(step, schedule, steps))
-    batches, accumulate = lines(folder / "batches.jsonl"), config.get("batch", {}).get("accumulate", 1)
-    looks = lines(folder / "validation.jsonl") if (folder / "validation.jsonl").exists() else []
-    every = config.get("evaluate", {}).get("every", 250)
+    scheduler = torch.optim.lr_scheduler.LambdaLR(adamw, lambda step: lr_ratio(step, schedule, steps))
+    batches = lines(folder / "batches.jsonl")
+    accumulate = config.get("batch", {}).get("gradient_accumulation_steps", 1)
+    validation = lines(folder / "validation.jsonl") if (folder / "validation.jsonl").exists() else []
+    every = config.get("validation", {}).get("every_n_steps", 250)
     with (folder / "pytorch.jsonl").open("w") as log:
         for step in range(steps):
             parts = batches[step * accumulate:(step + 1) * accumulate]
@@ -81,13 +82,13 @@ def main():
                 loss, _ = loss_of(model, part)
                 (loss / weight).backward()
                 total += loss.item()
-            norm = torch.nn.utils.clip_grad_norm_(model.parameters(), config.get("clip", 1.0)).item()
+            norm = torch.nn.utils.clip_grad_norm_(model.parameters(), config.get("max_grad_norm", 1.0)).item()
             adamw.step()
-            rates.step()
-            print(json.dumps({"step": step + 1, "loss": total / weight, "norm": norm}), file=log, flush=True)
-            if looks and ((every and (step + 1) % every == 0) or step + 1 == steps):
+            scheduler.step()
+            print(json.dumps({"step": step + 1, "loss": total / weight, "grad_norm": norm}), file=log, flush=True)
+            if validation and ((every and (step + 1) % every == 0) or step + 1 == steps):
                 with torch.no_grad():
-                    sums = [loss_of(model, look) for look in looks]
+                    sums = [loss_of(model, batch) for batch in validation]
                 mean = sum(s.item() for s, _ in sums) / sum(w.item() for _, w in sums)
                 print(json.dumps({"step": step + 1, "validation_loss": mean}), file=log, flush=True)
     ours, theirs = lines(folder / "siskin.jsonl"), lines(folder / "pytorch.jsonl")
@@ -111,9 +112,9 @@ def compare(ours, theirs):
 def drawing(ours, theirs, width=720, height=360, margin=44):
     """Losses over steps: Siskin's wide and light, PyTorch's thin and dark on top of it; circles are validation."""
     curves = [[(line["step"], line["loss"]) for line in log if "loss" in line] for log in (ours, theirs)]
-    looks = [[(line["step"], line["validation_loss"]) for line in log if "validation_loss" in line]
+    validations = [[(line["step"], line["validation_loss"]) for line in log if "validation_loss" in line]
              for log in (ours, theirs)]
-    points = [point for curve in curves + looks for point in curve]
+    points = [point for curve in curves + validations for point in curve]
     last, low, high = max(p[0] for p in points), min(p[1] for p in points), max(p[1] for p in points)
     x = lambda step: margin + (width - 2 * margin) * step / last
     y = lambda loss: height - margin - (height - 2 * margin) * (loss - low) / (high - low)
@@ -125,11 +126,11 @@ def drawing(ours, theirs, width=720, height=360, margin=44):
     for share in range(0, 5):
         step = last * share // 4
         parts.append(f'<text x="{x(step):.1f}" y="{height - margin + 18}" text-anchor="middle">{step}</text>')
-    for curve, look, color, stroke in zip(curves, looks, ("#7fb6e8", "#222222"), (5, 1)):
+    for curve, validation, color, stroke in zip(curves, validations, ("#7fb6e8", "#222222"), (5, 1)):
         path = "L".join(f"{x(step):.1f} {y(loss):.1f}" for step, loss in curve)
         parts.append(f'<path d="M{path}" fill="none" stroke="{color}" stroke-width="{stroke}"/>')
         parts += [f'<circle cx="{x(step):.1f}" cy="{y(loss):.1f}" r="{2 + stroke}" fill="none" stroke="{color}" '
-                  'stroke-width="2"/>' for step, loss in look]
+                  'stroke-width="2"/>' for step, loss in validation]
     for row, (name, color) in enumerate([("Siskin", "#7fb6e8"), ("PyTorch", "#222222")]):
         parts.append(f'<text x="{width - margin}" y="{margin + 18 * row}" text-anchor="end" fill="{color}">{name}</text>')
     parts.append(f'<text x="{width / 2}" y="{height - 8}" text-anchor="middle">step; circles: validation</text></svg>')

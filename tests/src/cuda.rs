@@ -8,14 +8,15 @@ use half::{bf16, f16};
 use siskin::{Error, Result};
 use siskin_emulator::cuda::{self, CudaEmulator, LaunchConfig};
 use siskin_trainer::cuda::{
-    Command, Device, DeviceMatrix, Eight, Fp8Format, KernelArgument, Place, Precision, Tape, TapeMatmul,
+    Command, Device, DeviceMatrix, DevicePtr, Fp8Format, Fp8Operand, KernelArgument, Precision, Tape,
+    TapeMatmul,
 };
 
 use crate::paths;
 
 /// The emulated device.
 pub struct Emulated {
-    machine: CudaEmulator,
+    emulator: CudaEmulator,
 }
 
 /// Compiles `kernels/cuda/`, once per process, and returns the program, or `None` if there is no compiler.
@@ -26,7 +27,7 @@ pub fn program(folder: &Path) -> Option<&'static Path> {
     static PROGRAM: OnceLock<Option<PathBuf>> = OnceLock::new();
     let compile = || {
         cuda::compile(&paths::root().join("kernels/cuda"), folder)
-            .unwrap_or_else(|said| panic!("the kernels are no C++:\n{said}"))
+            .unwrap_or_else(|error| panic!("the kernels do not compile as C++:\n{error}"))
     };
     PROGRAM.get_or_init(compile).as_deref()
 }
@@ -37,15 +38,15 @@ impl Emulated {
     /// # Panics
     /// If it does not start.
     pub fn new(program: &Path) -> Self {
-        Self { machine: CudaEmulator::start(program).unwrap_or_else(|said| panic!("{said}")) }
+        Self { emulator: CudaEmulator::start(program).unwrap_or_else(|error| panic!("{error}")) }
     }
 
     /// Sets whether threads run from last to first.
     ///
     /// # Errors
     /// If the emulator has ended.
-    pub fn run_backwards(&mut self, backwards: bool) -> Result<()> {
-        said(self.machine.run_backwards(backwards))
+    pub fn set_reverse_order(&mut self, reverse: bool) -> Result<()> {
+        emulated(self.emulator.set_reverse_order(reverse))
     }
 
     fn table(
@@ -54,10 +55,10 @@ impl Emulated {
         matrix: DeviceMatrix,
         [rows, columns]: [usize; 2],
     ) -> Result<Vec<f32>> {
-        let [rows, columns] = if matrix.turned { [columns, rows] } else { [rows, columns] };
+        let [rows, columns] = if matrix.transposed { [columns, rows] } else { [rows, columns] };
         let count = if rows == 0 || columns == 0 { 0 } else { (rows - 1) * matrix.stride + columns };
         let mut bytes = vec![0; count * precision.bytes()];
-        said(self.machine.read(matrix.place, &mut bytes))?;
+        emulated(self.emulator.read(matrix.ptr, &mut bytes))?;
         Ok(decode(precision, &bytes))
     }
 
@@ -69,58 +70,60 @@ impl Emulated {
         matrix: DeviceMatrix,
         shape: [usize; 2],
     ) -> Result<Vec<f32>> {
-        let Some(Eight { range, inverse }) = own.eights.map(|eights| eights[which]) else {
+        let Some(Fp8Operand { format: range, inverse_scale: inverse }) = own.fp8.map(|fp8| fp8[which]) else {
             return self.table(own.precision, matrix, shape);
         };
         // fp8 matmuls require that the summed dimension is contiguous.
-        if matrix.turned != (which == 1) || !matrix.stride.is_multiple_of(16) {
+        if matrix.transposed != (which == 1) || !matrix.stride.is_multiple_of(16) {
             return Err(Error::argument("emulated device", format!("{matrix:?} in fp8")));
         }
         let rows = shape[which];
         let mut bytes = vec![0; rows * matrix.stride];
-        said(self.machine.read(matrix.place, &mut bytes))?;
+        emulated(self.emulator.read(matrix.ptr, &mut bytes))?;
         let mut scale = [0; 4];
-        said(self.machine.read(inverse, &mut scale))?;
-        Ok(bytes.into_iter().map(|byte| eight(range, byte) * f32::from_le_bytes(scale)).collect())
+        emulated(self.emulator.read(inverse, &mut scale))?;
+        Ok(bytes.into_iter().map(|byte| decode_fp8(range, byte) * f32::from_le_bytes(scale)).collect())
     }
 
     fn multiply(&mut self, product: &TapeMatmul) -> Result<()> {
         let [m, n, k] = product.shape;
-        let own = Matrices { precision: product.precision, eights: product.eights };
+        let own = Matrices { precision: product.precision, fp8: product.fp8 };
         let a = self.factor(own, 0, product.a, [m, k])?;
         let b = self.factor(own, 1, product.b, [k, n])?;
-        let kept = if product.floats { Precision::F32 } else { product.precision };
+        let kept = if product.f32_output { Precision::F32 } else { product.precision };
         let mut out = self.table(kept, product.out, [m, n])?;
         let bias = match product.bias {
             0 => vec![0.0; n],
-            place => {
-                self.table(product.precision, DeviceMatrix { place, stride: n, turned: false }, [1, n])?
-            }
+            place => self.table(
+                product.precision,
+                DeviceMatrix { ptr: place, stride: n, transposed: false },
+                [1, n],
+            )?,
         };
-        let at = |matrix: DeviceMatrix, row: usize, column: usize| match matrix.turned {
+        let at = |matrix: DeviceMatrix, row: usize, column: usize| match matrix.transposed {
             true => column * matrix.stride + row,
             false => row * matrix.stride + column,
         };
         let mut before = vec![0.0; out.len()];
         let steps =
-            |matrix: DeviceMatrix| if matrix.turned { [1, matrix.stride] } else { [matrix.stride, 1] };
-        let sums = cuda::product(product.shape, (&a, steps(product.a)), (&b, steps(product.b)));
+            |matrix: DeviceMatrix| if matrix.transposed { [1, matrix.stride] } else { [matrix.stride, 1] };
+        let sums = cuda::matmul(product.shape, (&a, steps(product.a)), (&b, steps(product.b)));
         for row in 0..m {
             for column in 0..n {
                 let sum = sums[row * n + column];
                 let place = at(product.out, row, column);
-                let was = if product.add { out[place] } else { 0.0 };
+                let was = if product.accumulate { out[place] } else { 0.0 };
                 before[place] = was + sum + bias[column];
-                out[place] = if product.before > 0 { gelu(before[place]) } else { before[place] };
+                out[place] = if product.pre_activation > 0 { gelu(before[place]) } else { before[place] };
             }
         }
         // The gaps between rows are not written.
         for row in 0..m {
             let start = row * product.out.stride;
-            for (base, numbers) in [(product.out.place, &out), (product.before, &before)] {
+            for (base, numbers) in [(product.out.ptr, &out), (product.pre_activation, &before)] {
                 if base > 0 {
-                    let place = base + (start * kept.bytes()) as Place;
-                    said(self.machine.write(place, &encode(kept, &numbers[start..start + n])))?;
+                    let place = base + (start * kept.bytes()) as DevicePtr;
+                    emulated(self.emulator.write(place, &encode(kept, &numbers[start..start + n])))?;
                 }
             }
         }
@@ -135,26 +138,26 @@ fn gelu(x: f32) -> f32 {
     (0.5 * x * (1.0 + inner.tanh())) as f32
 }
 
-fn said<T>(outcome: std::result::Result<T, String>) -> Result<T> {
+fn emulated<T>(outcome: std::result::Result<T, String>) -> Result<T> {
     outcome.map_err(|message| Error::argument("emulated device", message))
 }
 
 impl Device for Emulated {
-    fn allocate(&mut self, bytes: usize) -> Result<Place> {
+    fn allocate(&mut self, bytes: usize) -> Result<DevicePtr> {
         // The allocation ends at an inaccessible page and begins where a real device would begin it.
-        said(self.machine.allocate(bytes.next_multiple_of(256)))
+        emulated(self.emulator.allocate(bytes.next_multiple_of(256)))
     }
 
-    fn free(&mut self, _: Place) -> Result<()> {
+    fn free(&mut self, _: DevicePtr) -> Result<()> {
         Ok(())
     }
 
-    fn write(&mut self, place: Place, bytes: &[u8]) -> Result<()> {
-        said(self.machine.write(place, bytes))
+    fn write(&mut self, place: DevicePtr, bytes: &[u8]) -> Result<()> {
+        emulated(self.emulator.write(place, bytes))
     }
 
-    fn read(&mut self, place: Place, bytes: &mut [u8]) -> Result<()> {
-        said(self.machine.read(place, bytes))
+    fn read(&mut self, place: DevicePtr, bytes: &mut [u8]) -> Result<()> {
+        emulated(self.emulator.read(place, bytes))
     }
 
     fn is_timed(&self) -> bool {
@@ -164,14 +167,14 @@ impl Device for Emulated {
     fn run(&mut self, tape: &Tape) -> Result<()> {
         for command in &tape.commands {
             match command {
-                Command::Multiply(product) => self.multiply(product)?,
-                Command::Clear { place, bytes } => said(self.machine.fill(*place, 0, *bytes))?,
+                Command::Matmul(product) => self.multiply(product)?,
+                Command::Clear { place, bytes } => emulated(self.emulator.fill(*place, 0, *bytes))?,
                 Command::Launch(launch) => {
                     let shape =
                         LaunchConfig { grid: launch.grid, threads: launch.threads, shared: launch.shared };
                     let arguments: Vec<cuda::EmulatedArgument> =
                         launch.arguments.iter().map(as_word).collect();
-                    said(self.machine.launch(&launch.kernel, shape, &arguments))?;
+                    emulated(self.emulator.launch(&launch.kernel, shape, &arguments))?;
                 }
             }
         }
@@ -181,9 +184,9 @@ impl Device for Emulated {
 
 fn as_word(argument: &KernelArgument) -> cuda::EmulatedArgument {
     match *argument {
-        KernelArgument::Place(place) => cuda::EmulatedArgument::Place(place),
-        KernelArgument::Whole(number) => cuda::EmulatedArgument::Whole(i64::from(number)),
-        KernelArgument::Long(number) => cuda::EmulatedArgument::Whole(number),
+        KernelArgument::Ptr(place) => cuda::EmulatedArgument::Ptr(place),
+        KernelArgument::Int(number) => cuda::EmulatedArgument::Int(i64::from(number)),
+        KernelArgument::Long(number) => cuda::EmulatedArgument::Int(number),
         KernelArgument::Float(number) => cuda::EmulatedArgument::Float(number),
     }
 }
@@ -192,20 +195,20 @@ fn as_word(argument: &KernelArgument) -> cuda::EmulatedArgument {
 #[derive(Clone, Copy)]
 struct Matrices {
     precision: Precision,
-    eights: Option<[Eight; 2]>,
+    fp8: Option<[Fp8Operand; 2]>,
 }
 
 /// Decodes an fp8 byte.
-pub fn eight(range: Fp8Format, byte: u8) -> f32 {
-    let (digits, bias) = match range {
-        Fp8Format::Near => (3, 7),
-        Fp8Format::Far => (2, 15),
+pub fn decode_fp8(format: Fp8Format, byte: u8) -> f32 {
+    let (digits, bias) = match format {
+        Fp8Format::E4M3 => (3, 7),
+        Fp8Format::E5M2 => (2, 15),
     };
     let (exponent, rest) = (i32::from(byte & 0x7f) >> digits, f32::from(byte & ((1 << digits) - 1)));
     let one = f32::from(1_u8 << digits);
-    let size = match (exponent, range) {
-        (15, Fp8Format::Near) if byte & 7 == 7 => f32::NAN,
-        (31, Fp8Format::Far) => f32::NAN,
+    let size = match (exponent, format) {
+        (15, Fp8Format::E4M3) if byte & 7 == 7 => f32::NAN,
+        (31, Fp8Format::E5M2) => f32::NAN,
         (0, _) => rest / one * 2.0_f32.powi(1 - bias),
         _ => (1.0 + rest / one) * 2.0_f32.powi(exponent - bias),
     };

@@ -140,11 +140,13 @@ pub fn memo(data: &[u8]) {
 
 /// Reads an untrusted training text: as plain text, cut in every way, and as JSON lines.
 pub fn documents(data: &[u8]) {
-    use siskin_trainer::data::source::{Cut, JsonLines, PlainText};
-    use siskin_trainer::data::{Reading, TaskEntry};
+    use siskin_trainer::data::source::{DocumentSeparator, JsonLines, PlainText};
+    use siskin_trainer::data::{ReadOptions, TaskEntry};
     let input = || Box::new(std::io::Cursor::new(data.to_vec()));
-    for cut in [Cut::Blank, Cut::Whole, Cut::Separator("|".to_owned())] {
-        let reading = Reading { cut, ..Reading::default() };
+    for cut in
+        [DocumentSeparator::BlankLines, DocumentSeparator::Files, DocumentSeparator::Text("|".to_owned())]
+    {
+        let reading = ReadOptions { separator: cut, ..ReadOptions::default() };
         let Ok(documents) = PlainText.documents(input(), "text", &reading) else { continue };
         let found = documents.map(|document| usize::from(document.is_ok())).sum::<usize>();
         assert!(found <= data.len(), "documents of nothing");
@@ -158,7 +160,7 @@ pub fn documents(data: &[u8]) {
 
 /// Opens an untrusted file of packed tokens, reads it, and trains on it.
 pub fn tokens(data: &[u8]) {
-    use siskin_trainer::data::task::{Causal, Packing, SpecialTokens};
+    use siskin_trainer::data::task::{CausalLm, Packing, SpecialTokens};
     use siskin_trainer::data::{Loader, LoaderOptions, PackedTokenFile, Position, Records};
     let Ok(packed) = PackedTokenFile::from_bytes(siskin::file::Bytes::new(data.to_vec())) else { return };
     for record in 0..packed.count() {
@@ -169,10 +171,10 @@ pub fn tokens(data: &[u8]) {
         let _ = packed.label(record);
     }
     let records = std::sync::Arc::new(packed);
-    for packing in [Packing::Apart, Packing::Across] {
+    for packing in [Packing::PerDocument, Packing::Packed] {
         let frame = SpecialTokens { before: vec![0], after: Vec::new() };
-        let Ok(task) = Causal::new(records.clone(), frame, 16, packing) else { continue };
-        let options = LoaderOptions { rows: 64, pool: 8, epochs: 1, ..LoaderOptions::default() };
+        let Ok(task) = CausalLm::new(records.clone(), frame, 16, packing) else { continue };
+        let options = LoaderOptions { max_tokens: 64, pool_size: 8, epochs: 1, ..LoaderOptions::default() };
         let Ok(loader) = Loader::new(std::sync::Arc::new(task), options, Position::default()) else {
             continue;
         };

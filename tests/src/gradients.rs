@@ -8,7 +8,7 @@ use siskin::graph::{OutputHead, RowKind};
 use siskin_convert::import::safetensors;
 use siskin_convert::{OpenOptions, PackedCache, open_any};
 use siskin_trainer::batch::{BatchSequences, TrainingBatch};
-use siskin_trainer::loss::{Loss, LossRows, Sum, Targets};
+use siskin_trainer::loss::{Loss, LossRows, LossSum, Targets};
 use siskin_trainer::{Parameters, Program, Real};
 
 use crate::{golden, paths, texts};
@@ -58,33 +58,33 @@ pub fn load(name: &str) -> GradientCase {
     let (file, outputs);
     if golden::NAMES.contains(&name) {
         let golden = golden::load(name);
-        golden.ids.iter().for_each(|ids| batch.writer.push(ids, &[]));
+        golden.ids.iter().for_each(|ids| batch.decoder.push(ids, &[]));
         (file, outputs) = (golden.file, golden.logits.concat());
     } else {
         let golden = texts::load(name, None);
         for text in &golden.texts {
-            let first = batch.reader.rows.len();
-            batch.reader.push(&text.ids, &text.segments);
-            batch.reader.marked.resize(batch.reader.rows.len(), false);
-            text.global.iter().for_each(|&place| batch.reader.marked[first + place] = true);
+            let first = batch.encoder.rows.len();
+            batch.encoder.push(&text.ids, &text.segments);
+            batch.encoder.marked.resize(batch.encoder.rows.len(), false);
+            text.global.iter().for_each(|&place| batch.encoder.marked[first + place] = true);
         }
-        golden.written.iter().for_each(|ids| batch.writer.push(ids, &[]));
+        golden.written.iter().for_each(|ids| batch.decoder.push(ids, &[]));
         outputs = if golden.written.is_empty() { golden.read.concat() } else { golden.scores.concat() };
         file = golden.file;
         let features: Vec<&[f32]> = golden.texts.iter().map(|text| &text.features[..]).collect();
         if features.iter().any(|features| !features.is_empty()) {
-            listen(&file, &features, &mut batch.reader);
+            listen(&file, &features, &mut batch.encoder);
         }
     }
     let program = Program::of_file(&file).expect("the model has a program");
     let wanted = program.side();
-    let side = if batch.writer.rows.is_empty() { &mut batch.reader } else { &mut batch.writer };
+    let side = if batch.decoder.rows.is_empty() { &mut batch.encoder } else { &mut batch.decoder };
     if program.head == OutputHead::Class {
-        side.wanted = side.spans.iter().map(|span| span.start).collect();
+        side.output_rows = side.spans.iter().map(|span| span.start).collect();
     } else {
-        side.want_all();
+        side.output_all();
     }
-    assert_eq!(program.values[program.output].row_count(&batch), wanted.texts(&batch).wanted.len());
+    assert_eq!(program.values[program.output].row_count(&batch), wanted.sequences(&batch).output_rows.len());
     GradientCase { file, program, batch, outputs }
 }
 
@@ -119,7 +119,7 @@ impl<T: Real> Loss<T> for Direction {
         _: &Targets,
         scale: f64,
         gradient: &mut [T],
-    ) -> siskin::Result<Sum> {
+    ) -> siskin::Result<LossSum> {
         let mut loss = 0.0;
         for (index, (gradient, x)) in gradient.iter_mut().zip(outputs.numbers).enumerate() {
             let (row, column) = (outputs.first + index / outputs.columns, index % outputs.columns);
@@ -127,7 +127,7 @@ impl<T: Real> Loss<T> for Direction {
             *gradient = T::of(factor * scale);
             loss += factor * x.f64();
         }
-        Ok(Sum { loss, weight: 1.0, ..Sum::default() })
+        Ok(LossSum { loss, weight: 1.0, ..LossSum::default() })
     }
 }
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use siskin_trainer::run::{Material, OpenedBase, Run, RunConfig, StepReport, Validation, Watcher};
+use siskin_trainer::run::{OpenedBase, Run, RunCallbacks, RunConfig, RunSetup, StepReport, Validation};
 use siskin_trainer::statistics::StepStatistics;
 use siskin_trainer::tokenizer;
 
@@ -26,8 +26,8 @@ impl TrainingFolder {
         let text = self.0.join("text.txt").display().to_string();
         let base = format!(
             "steps = 12\n{more}\n[model]\nfamily = \"gpt2\"\nconfig = {{ vocab_size = {VOCABULARY}, n_embd = 32, \
-             n_layer = 2, n_head = 4, n_positions = 64 }}\n[data]\ntask = \"causal\"\ntraining = [{text:?}]\n\
-             share = 0.2\nsettings = {{ length = 32 }}\n[evaluate]\nevery = 6\n"
+             n_layer = 2, n_head = 4, n_positions = 64 }}\n[data]\ntask = \"causal_lm\"\ntrain = [{text:?}]\n\
+             validation_split = 0.2\nsettings = {{ max_length = 32 }}\n[validation]\nevery_n_steps = 6\n"
         );
         RunConfig::parse(&base).unwrap()
     }
@@ -52,22 +52,22 @@ fn text() -> String {
     (0..160).map(sentence).collect()
 }
 
-/// Returns a new model, with a tokenizer learned from the text.
+/// Returns a new model, with a tokenizer trained on the text.
 pub fn base() -> OpenedBase {
-    let learned = tokenizer::learn([&*text()].into_iter(), VOCABULARY, &["<|endoftext|>"]).unwrap();
+    let learned = tokenizer::train([&*text()].into_iter(), VOCABULARY, &["<|endoftext|>"]).unwrap();
     let tokenizer = siskin_convert::tokenizer_of_json(learned.to_string().as_bytes()).unwrap();
     OpenedBase::New { tokenizer, template: None }
 }
 
 /// Returns the inputs of a run of the new model.
-pub fn material(config: &RunConfig) -> Material {
-    Material::new(config, base()).unwrap()
+pub fn setup(config: &RunConfig) -> RunSetup {
+    RunSetup::new(config, base()).unwrap()
 }
 
 /// Creates a run of the new model, which writes its files to the folder.
 pub fn run(config: RunConfig, folder: Option<&Path>) -> Run {
-    let material = material(&config);
-    Run::new(config, material, folder).unwrap()
+    let setup = setup(&config);
+    Run::new(config, setup, folder).unwrap()
 }
 
 /// Records progress reports, and stops the run after a step.
@@ -76,7 +76,7 @@ pub struct Notes {
     /// The losses of all steps.
     pub losses: Vec<f64>,
     /// The validation results.
-    pub seen: Vec<Validation>,
+    pub validations: Vec<Validation>,
     /// The statistics of steps.
     pub statistics: Vec<StepStatistics>,
     /// The step after which it stops the run.
@@ -85,7 +85,7 @@ pub struct Notes {
     pub stop: Arc<AtomicBool>,
 }
 
-impl Watcher for Notes {
+impl RunCallbacks for Notes {
     fn step(&mut self, progress: &StepReport) {
         self.losses.push(progress.loss);
         if self.stop_after == Some(progress.step) {
@@ -93,8 +93,8 @@ impl Watcher for Notes {
         }
     }
 
-    fn look(&mut self, seen: &Validation) {
-        self.seen.push(*seen);
+    fn validation(&mut self, validation: &Validation) {
+        self.validations.push(*validation);
     }
 
     fn statistics(&mut self, statistics: &StepStatistics) {

@@ -11,17 +11,19 @@ use siskin_tests::{golden, gradients, paths};
 use siskin_trainer::adapters::{self, AdapterKind, AdapterOptions};
 use siskin_trainer::batch::TrainingBatch;
 use siskin_trainer::loss::{CrossEntropy, Targets};
-use siskin_trainer::{ForwardWeights, Goal, Gradients, Parameters, Program, Real, Recompute, Runner, export};
+use siskin_trainer::{
+    ForwardWeights, Gradients, Parameters, Program, Real, Recompute, Runner, TrainingObjective, export,
+};
 
 /// Returns the tokens of a golden model, each with the next one as target.
 fn texts(ids: &[Vec<u32>]) -> (TrainingBatch, Targets) {
     let (mut batch, mut targets) = (TrainingBatch::default(), Targets::default());
     for ids in ids {
-        batch.writer.push(ids, &[]);
+        batch.decoder.push(ids, &[]);
         targets.ids.extend(ids[1..].iter().chain([&0]));
         targets.weights.extend((1..=ids.len()).map(|place| if place < ids.len() { 1.0 } else { 0.0 }));
     }
-    batch.writer.want_all();
+    batch.decoder.output_all();
     (batch, targets)
 }
 
@@ -38,19 +40,19 @@ impl<T: Real> Adapted<T> {
     fn new(file: &File, method: AdapterKind, packed: bool) -> Self {
         let tensors = ["*attn_q.weight", "*attn_v.weight", "*ffn_down.weight"];
         let tensors = tensors.map(str::to_owned).to_vec();
-        let options = AdapterOptions { method, rank: 4, scale: 8.0, tensors };
+        let options = AdapterOptions { method, rank: 4, alpha: 8.0, tensors };
         let mut program = Program::of_file(file).unwrap();
         let own = program.weights.len();
-        let adapters = adapters::adapt(&mut program, &options).unwrap();
-        let mut parameters = Parameters::read_but(&program.weights[..own], file, |_| packed).unwrap();
-        adapters::begin(&program, &adapters, &options, &mut parameters, 3);
+        let adapters = adapters::insert_adapters(&mut program, &options).unwrap();
+        let mut parameters = Parameters::read_with_packed(&program.weights[..own], file, |_| packed).unwrap();
+        adapters::initialize(&program, &adapters, &options, &mut parameters, 3);
         Self { program, own, parameters, adapters, options }
     }
 
     fn runner(&self) -> (Runner<T>, Gradients<T>) {
         let gradients = Gradients::zeros(&self.parameters, |tensor| adapters::is_trained(&tensor.name));
         let trains = |weight| gradients.has(weight);
-        (Runner::new(self.program.clone(), Recompute::Nothing, trains).unwrap(), gradients)
+        (Runner::new(self.program.clone(), Recompute::None, trains).unwrap(), gradients)
     }
 
     /// Returns the loss and computes its gradients.
@@ -58,7 +60,7 @@ impl<T: Real> Adapted<T> {
         let (batch, targets) = texts(ids);
         let loss = CrossEntropy::default();
         let scale = 1.0 / f64::from(targets.weights.iter().sum::<f32>());
-        let goal = Goal { loss: &loss, targets: &targets, scale };
+        let goal = TrainingObjective { loss: &loss, targets: &targets, scale };
         run.1.clear();
         run.0.run(&self.parameters, &batch, goal, &mut run.1).unwrap().mean()
     }
@@ -70,7 +72,7 @@ impl<T: Real> Adapted<T> {
                 *x -= T::of(rate * g.f64());
             }
         }
-        adapters::renew(&mut self.parameters, &self.adapters, &self.options);
+        adapters::update_norms(&mut self.parameters, &self.adapters, &self.options);
     }
 
     fn train(&mut self, ids: &[Vec<u32>], steps: usize) -> Vec<f64> {
@@ -90,7 +92,7 @@ impl<T: Real> Adapted<T> {
         let loss = CrossEntropy::default();
         let mut all = Vec::new();
         let mut see = |_, numbers: &[T]| all.extend(numbers.iter().map(|x| x.f64() as f32));
-        let goal = Goal { loss: &loss, targets: &targets, scale: 1.0 };
+        let goal = TrainingObjective { loss: &loss, targets: &targets, scale: 1.0 };
         self.runner().0.evaluate(&self.parameters, &batch, goal, Some(&mut see)).unwrap();
         all
     }
@@ -98,7 +100,7 @@ impl<T: Real> Adapted<T> {
 
 impl Adapted<f32> {
     fn apart(&self, base: &File) -> Adapter {
-        adapters::apart(&self.parameters, &self.adapters, &self.options, base)
+        adapters::extract(&self.parameters, &self.adapters, &self.options, base)
     }
 
     fn merged(&self, base: &File) -> File {
@@ -144,7 +146,7 @@ fn learned_lengths_are_trained_as_pytorch_trains_them() {
     let mut adapted = Adapted::<f64>::new(&golden.file, AdapterKind::Dora, false);
     // The reference numbers adapters by layer: queries, values, down projection.
     for (number, adapter) in adapted.adapters.iter().enumerate() {
-        let first = &mut adapted.parameters.list[adapter.first];
+        let first = &mut adapted.parameters.list[adapter.a];
         let columns = first.columns;
         for (index, x) in first.numbers.iter_mut().enumerate() {
             let (i, j) = ((index / columns) as f64, (index % columns) as f64);
@@ -160,7 +162,7 @@ fn learned_lengths_are_trained_as_pytorch_trains_them() {
     assert_eq!(losses.len(), want["losses"].len());
     let mut seen = 0;
     for adapter in &adapted.adapters {
-        let name = &adapted.parameters.list[adapter.beside].name;
+        let name = &adapted.parameters.list[adapter.base].name;
         let mut parts = name.split('.');
         let (layer, kind) = (parts.nth(1).unwrap(), parts.next().unwrap());
         let kind = match kind {
@@ -168,8 +170,8 @@ fn learned_lengths_are_trained_as_pytorch_trains_them() {
             "attn_v" => "v_proj",
             _ => "down_proj",
         };
-        let lengths = adapter.lengths.unwrap();
-        for (part, weight) in [("a", adapter.first), ("b", adapter.second), ("m", lengths.wanted)] {
+        let lengths = adapter.dora.unwrap();
+        for (part, weight) in [("a", adapter.a), ("b", adapter.b), ("m", lengths.magnitude)] {
             let key = format!("{layer}.{kind}.{part}");
             let gradient = run.1.list[weight].as_ref().unwrap();
             for (key, got) in
@@ -246,7 +248,7 @@ fn bases_stay_as_they_are_packed() {
             .parameters
             .list
             .iter()
-            .filter(|tensor| matches!(tensor.seen, ForwardWeights::Packed(_)))
+            .filter(|tensor| matches!(tensor.forward, ForwardWeights::Packed(_)))
             .count()
     };
     assert!(stays(&packed) > 10 && stays(&plain) == 0, "{}", stays(&packed));
@@ -259,7 +261,7 @@ fn bases_stay_as_they_are_packed() {
     let mut kept = 0;
     for tensor in golden.file.tensors() {
         let now = merged.tensor(&tensor.name).unwrap();
-        let changed = packed.adapters.iter().any(|a| packed.parameters.list[a.beside].name == tensor.name);
+        let changed = packed.adapters.iter().any(|a| packed.parameters.list[a.base].name == tensor.name);
         let same = now.panel == tensor.panel && now.data[..] == tensor.data[..];
         assert_eq!(same, !changed, "{}", tensor.name);
         kept += usize::from(same);

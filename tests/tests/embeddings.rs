@@ -10,7 +10,7 @@ use siskin_convert::export::{self, ExportOptions};
 use siskin_convert::import::safetensors;
 use siskin_convert::{OpenOptions, PackedCache, open_any};
 use siskin_tests::paths;
-use siskin_trainer::run::{Material, OpenedBase, RunConfig};
+use siskin_trainer::run::{OpenedBase, RunConfig, RunSetup};
 
 /// Returns the cosine similarities of the re-encoded model's sentence embeddings with PyTorch's.
 fn cosines(recipe: Option<&str>) -> Option<Vec<f64>> {
@@ -250,22 +250,26 @@ fn what_a_layer_or_the_texts_should_have_is_looked_at() {
 #[test]
 fn training_keeps_layers_behind_pooling_and_refuses_tasks_that_do_not_fit() {
     let file = packed(&layered("trained")).expect("the model packs");
-    let material = |task: &str| {
-        let config = format!("steps = 1\n[schedule]\nrate = 1e-3\n[data]\ntask = {task:?}\n");
-        Material::to_measure(
+    let setup = |task: &str| {
+        let config = format!("steps = 1\n[schedule]\nlearning_rate = 1e-3\n[data]\ntask = {task:?}\n");
+        RunSetup::for_evaluation(
             &RunConfig::parse(&config).expect("it is a config"),
             OpenedBase::File(Box::new(file.clone())),
         )
     };
-    for task in ["causal", "classes", "contrast", "spans", "seq2seq"] {
-        let error = material(task).err().expect("it does not fit");
-        assert!(error.place() == "data.task" && error.message().contains("what fits: masked"), "{error}");
+    for task in ["causal_lm", "sequence_classification", "contrastive", "span_corruption", "seq2seq"] {
+        let error = setup(task).err().expect("it does not fit");
+        assert!(
+            error.place() == "data.task" && error.message().contains("tasks that fit: masked_lm"),
+            "{error}"
+        );
     }
-    let material = material("masked").expect("it fits");
-    let parameters = material.parameters(1).expect("the weights are read");
+    let setup = setup("masked_lm").expect("it fits");
+    let parameters = setup.parameters(1).expect("the weights are read");
     let out = std::io::Cursor::new(Vec::new());
-    let out =
-        siskin_trainer::export::write(&material.frame, &parameters, out).expect("it is written").into_inner();
+    let out = siskin_trainer::export::write(&setup.file_contents, &parameters, out)
+        .expect("it is written")
+        .into_inner();
     let vectors = |file: &File| {
         let mut encoder = embedder(file);
         let options = EmbedOptions::of(encoder.model()).expect("the model says how");

@@ -4,7 +4,7 @@
 use siskin_tests::gradients::{Direction, GradientCase, UNTRAINED, WITHOUT, bless, load, reference, sample};
 use siskin_tests::{golden, texts};
 use siskin_trainer::loss::Targets;
-use siskin_trainer::{Goal, Gradients, Parameters, Real, Recompute, Runner};
+use siskin_trainer::{Gradients, Parameters, Real, Recompute, Runner, TrainingObjective};
 
 fn names() -> impl Iterator<Item = &'static str> {
     golden::NAMES.iter().chain(texts::NAMES).copied()
@@ -16,7 +16,7 @@ fn run<T: Real>(case: &GradientCase, recompute: Recompute) -> (Vec<Vec<T>>, Vec<
     let mut gradients = Gradients::zeros(&parameters, |_| true);
     let mut runner = Runner::new(case.program.clone(), recompute, |_| true).unwrap();
     let targets = Targets::default();
-    let goal = Goal { loss: &Direction, targets: &targets, scale: 1.0 };
+    let goal = TrainingObjective { loss: &Direction, targets: &targets, scale: 1.0 };
     let mut outputs = Vec::new();
     let mut see = |_, numbers: &[T]| outputs.extend_from_slice(numbers);
     runner.evaluate(&parameters, &case.batch, goal, Some(&mut see)).unwrap();
@@ -27,7 +27,7 @@ fn run<T: Real>(case: &GradientCase, recompute: Recompute) -> (Vec<Vec<T>>, Vec<
 /// Returns the differences of outputs and gradients from PyTorch's beyond `limit`, one per line.
 fn compare<T: Real>(name: &str, limit: f64) -> String {
     let case = load(name);
-    let (gradients, outputs) = run::<T>(&case, Recompute::Nothing);
+    let (gradients, outputs) = run::<T>(&case, Recompute::None);
     let mut report = String::new();
     let outputs: Vec<f32> = outputs.iter().map(|x| x.f64() as f32).collect();
     let error = golden::relative_error(&outputs, &case.outputs);
@@ -67,7 +67,7 @@ fn gradients_are_those_of_pytorch() {
 fn what_is_computed_again_changes_no_bit() {
     for name in ["llama", "gemma2", "mixtral", "bert", "t5", "qwen3-next", "longformer"] {
         let case = load(name);
-        let want = run::<f32>(&case, Recompute::Nothing).0;
+        let want = run::<f32>(&case, Recompute::None).0;
         for recompute in [
             Recompute::Layers(1),
             Recompute::Layers(2),
@@ -88,11 +88,11 @@ fn forgetting_takes_less_memory() {
         let runner = Runner::<f32>::new(case.program.clone(), recompute, |_| true).unwrap();
         runner.memory(&case.batch, &parameters).unwrap()[0]
     };
-    let all = bytes(Recompute::Nothing);
+    let all = bytes(Recompute::None);
     for recompute in [Recompute::Layers(1), Recompute::Attention, Recompute::Cost(0), Recompute::Cost(64)] {
         assert!(bytes(recompute) < all, "{recompute:?}: {} of {all}", bytes(recompute));
     }
-    assert!(bytes(Recompute::Cost(64)) < bytes(Recompute::Cost(0)), "products are computed again as well");
+    assert!(bytes(Recompute::Cost(64)) < bytes(Recompute::Cost(0)), "matmuls are recomputed as well");
 }
 
 /// Iterates over the models whose gradients are compared to finite differences: together they use every gradient rule.
@@ -133,9 +133,13 @@ fn every_rule_is_held_against_differences_and_pytorch() {
         }
         left
     };
-    assert_eq!(missing(&mut differed()), Vec::<String>::new(), "no model is differed that has these");
+    assert_eq!(
+        missing(&mut differed()),
+        Vec::<String>::new(),
+        "these operations are not compared with finite differences"
+    );
     let known = missing(&mut names().filter(|name| !WITHOUT.contains(name)));
-    assert_eq!(known, Vec::<String>::new(), "no model is held against PyTorch that has these");
+    assert_eq!(known, Vec::<String>::new(), "these operations are not compared with PyTorch");
 }
 
 /// Central differences of some elements of every tensor.
@@ -144,10 +148,10 @@ fn gradients_are_how_the_loss_changes() {
     for name in differed() {
         let case = load(name);
         let mut parameters = Parameters::<f64>::read(&case.program.weights, &case.file).unwrap();
-        let gradients = run::<f64>(&case, Recompute::Nothing).0;
-        let mut runner = Runner::new(case.program.clone(), Recompute::Nothing, |_| true).unwrap();
+        let gradients = run::<f64>(&case, Recompute::None).0;
+        let mut runner = Runner::new(case.program.clone(), Recompute::None, |_| true).unwrap();
         let targets = Targets::default();
-        let goal = Goal { loss: &Direction, targets: &targets, scale: 1.0 };
+        let goal = TrainingObjective { loss: &Direction, targets: &targets, scale: 1.0 };
         let most = |gradient: &Vec<f64>| gradient.iter().map(|x| x.abs()).fold(0.0, f64::max);
         let whole = gradients.iter().map(most).fold(0.0, f64::max);
         for (weight, gradient) in gradients.iter().enumerate() {

@@ -3,13 +3,13 @@
 mod adapters;
 mod audio;
 mod configurations;
+mod diagnostics;
 mod embeddings;
 mod encoders;
 mod expert_pages;
 mod gguf_readers;
 mod gradients;
 mod layers;
-mod looking;
 mod onnx;
 mod onnx_hostile;
 mod real_models;

@@ -7,17 +7,17 @@ use siskin::file::Bytes;
 use siskin_convert::import::safetensors;
 use siskin_tests::gradients::{GradientCase, load};
 use siskin_tests::{golden, paths};
-use siskin_trainer::loss::{CrossEntropy, Sum, Targets};
-use siskin_trainer::{Goal, Gradients, Parameters, Real, Recompute, RouterOptions, Runner};
+use siskin_trainer::loss::{CrossEntropy, LossSum, Targets};
+use siskin_trainer::{Gradients, Parameters, Real, Recompute, RouterOptions, Runner, TrainingObjective};
 
-const BOTH: RouterOptions = RouterOptions { balance: 0.3, z: 0.05 };
+const BOTH: RouterOptions = RouterOptions { aux_loss_coef: 0.3, z_loss_coef: 0.05 };
 
 /// Returns the next token of each token as target; the last token of a sequence has none.
 fn targets(case: &GradientCase) -> Targets {
     let mut targets = Targets::default();
-    for span in &case.batch.writer.spans {
+    for span in &case.batch.decoder.spans {
         for row in span.clone() {
-            let next = case.batch.writer.rows.get(row + 1).map_or(0, |row| row.token);
+            let next = case.batch.decoder.rows.get(row + 1).map_or(0, |row| row.token);
             targets.ids.push(next);
             targets.weights.push(if row + 1 < span.end { 1.0 } else { 0.0 });
         }
@@ -31,12 +31,12 @@ fn run<T: Real>(
     parameters: &Parameters<T>,
     options: RouterOptions,
     recompute: Recompute,
-) -> (Sum, Gradients<T>) {
+) -> (LossSum, Gradients<T>) {
     let mut gradients = Gradients::zeros(parameters, |_| true);
     let runner = Runner::new(case.program.clone(), recompute, |_| true).unwrap();
     let targets = targets(case);
     let scale = 1.0 / f64::from(targets.weights.iter().sum::<f32>());
-    let goal = Goal { loss: &CrossEntropy::default(), targets: &targets, scale };
+    let goal = TrainingObjective { loss: &CrossEntropy::default(), targets: &targets, scale };
     let sum = runner.with_routers(options).run(parameters, &case.batch, goal, &mut gradients).unwrap();
     (sum, gradients)
 }
@@ -54,11 +54,11 @@ fn routers_learn_what_pytorch_says() {
     assert!(golden::NAMES.contains(&"mixtral"));
     let (case, want) = (load("mixtral"), reference());
     let parameters = Parameters::<f64>::read(&case.program.weights, &case.file).unwrap();
-    let (sum, gradients) = run(&case, &parameters, BOTH, Recompute::Nothing);
+    let (sum, gradients) = run(&case, &parameters, BOTH, Recompute::None);
     let [cross, balance, square] = want["losses"][..] else { panic!("three losses") };
     let near = |got: f64, want: f64| assert!((got - want).abs() < 1e-5 * want.abs(), "{got} and {want}");
     near(sum.mean(), cross);
-    near(sum.routers / sum.weight, 0.3 * balance + 0.05 * square);
+    near(sum.router_loss / sum.weight, 0.3 * balance + 0.05 * square);
     let mut seen = 0;
     for (weight, gradient) in case.program.weights.iter().zip(&gradients.list) {
         let mut parts = weight.name.split('.');
@@ -83,8 +83,8 @@ fn gradients_of_routers_are_how_losses_change() {
     for name in ["switch", "qwen2-moe"] {
         let case = load(name);
         let mut parameters = Parameters::<f64>::read(&case.program.weights, &case.file).unwrap();
-        let (sum, gradients) = run(&case, &parameters, BOTH, Recompute::Nothing);
-        assert!(sum.routers > 0.0);
+        let (sum, gradients) = run(&case, &parameters, BOTH, Recompute::None);
+        assert!(sum.router_loss > 0.0);
         for (weight, gradient) in gradients.list.iter().enumerate() {
             if !case.program.weights[weight].name.contains("ffn_gate_inp.weight") {
                 continue;
@@ -95,9 +95,9 @@ fn gradients_of_routers_are_how_losses_change() {
                 let mut loss = |change: f64| {
                     let was = parameters.list[weight].numbers[place];
                     parameters.list[weight].numbers[place] = was + change;
-                    let (sum, _) = run(&case, &parameters, BOTH, Recompute::Nothing);
+                    let (sum, _) = run(&case, &parameters, BOTH, Recompute::None);
                     parameters.list[weight].numbers[place] = was;
-                    (sum.loss + sum.routers) / sum.weight
+                    (sum.loss + sum.router_loss) / sum.weight
                 };
                 let slope = (loss(1e-6) - loss(-1e-6)) / 2e-6;
                 let error = (slope - gradient[place]).abs() / largest;
@@ -111,11 +111,11 @@ fn gradients_of_routers_are_how_losses_change() {
 fn routers_are_computed_again_to_the_bit_and_left_alone_where_nothing_is_asked() {
     let case = load("mixtral");
     let parameters = Parameters::<f32>::read(&case.program.weights, &case.file).unwrap();
-    let want = run(&case, &parameters, BOTH, Recompute::Nothing);
+    let want = run(&case, &parameters, BOTH, Recompute::None);
     for recompute in [Recompute::Layers(1), Recompute::Cost(0)] {
         assert!(run(&case, &parameters, BOTH, recompute) == want, "{recompute:?}");
     }
-    let (sum, plain) = run(&case, &parameters, RouterOptions::default(), Recompute::Nothing);
-    assert_eq!((sum.routers, sum.loss), (0.0, want.0.loss));
+    let (sum, plain) = run(&case, &parameters, RouterOptions::default(), Recompute::None);
+    assert_eq!((sum.router_loss, sum.loss), (0.0, want.0.loss));
     assert_ne!(plain, want.1);
 }

@@ -8,25 +8,25 @@ use siskin::file::{Bytes, File};
 use siskin::tokenizer::{EncodeOptions, Tokenizer};
 use siskin::{CpuFeatures, ExecutorKind};
 use siskin_tests::golden;
-use siskin_tests::training::{Notes, TrainingFolder, base, material, run};
+use siskin_tests::training::{Notes, TrainingFolder, base, run, setup};
 use siskin_trainer::data::source::Body;
 use siskin_trainer::data::{
-    self, PackedTokenFile, PackedWriter, Reading, Records, Sink, Split, SplitSide, TaskBatch,
+    self, PackedTokenFile, PackedWriter, ReadOptions, Records, Sink, Split, SplitSide, TaskBatch,
     TokenizedDocument, TrainingTask, packed,
 };
 use siskin_trainer::random::Random;
-use siskin_trainer::run::{Material, OpenedBase, Run, RunConfig, RunEnd, learned_tokenizer, measure};
+use siskin_trainer::run::{OpenedBase, Run, RunConfig, RunEnd, RunSetup, evaluate, trained_tokenizer};
 use siskin_trainer::{Parameters, export, tokenizer};
 
 /// Trains to the end and returns the reports.
 fn train(run: &mut Run) -> Notes {
     let mut notes = Notes::default();
     let stop = notes.stop.clone();
-    assert_eq!(run.train(&stop, &mut notes).unwrap(), RunEnd::Done);
+    assert_eq!(run.train(&stop, &mut notes).unwrap(), RunEnd::Completed);
     notes
 }
 
-const ADAMW: &str = "[schedule]\nrate = 5e-3\nwarm_up = 4\n[batch]\nrows = 256\n";
+const ADAMW: &str = "[schedule]\nlearning_rate = 5e-3\nwarmup_steps = 4\n[batch]\nmax_tokens = 256\n";
 
 #[test]
 fn what_is_learned_is_seen_on_other_texts() {
@@ -36,16 +36,16 @@ fn what_is_learned_is_seen_on_other_texts() {
     let notes = train(&mut run(config, None));
     let (first, last) = (notes.losses[0], notes.losses[59]);
     assert!(first > 5.0 && last < 2.6, "{first} to {last}");
-    let (early, late) = (notes.seen[0].loss, notes.seen.last().unwrap().loss);
+    let (early, late) = (notes.validations[0].loss, notes.validations.last().unwrap().loss);
     assert!(late < 0.6 * early, "{early} to {late}");
 }
 
 #[test]
 fn a_run_goes_on_where_it_was_stopped_to_the_bit() {
-    let more = "[average]\ndecay = 0.9\n[checkpoint]\nevery = 4\nkeep = 2\n";
+    let more = "[ema]\ndecay = 0.9\n[checkpoint]\nevery_n_steps = 4\nkeep_last = 2\n";
     let adapters = "[adapters]\nrank = 2\nmethod = \"dora\"\n";
-    let rounded = "[quantize]\ntype = \"W8r\"\n";
-    for (optimizer, besides) in [("adamw", adapters), ("adamw8", ""), ("muon", ""), ("adam", rounded)] {
+    let qat = "[qat]\nweight_type = \"W8r\"\n";
+    for (optimizer, besides) in [("adamw", adapters), ("adamw_8bit", ""), ("muon", ""), ("adam", qat)] {
         let place = TrainingFolder::new(optimizer);
         let config = || place.config(&format!("{ADAMW}{more}{besides}[optimizer]\nname = {optimizer:?}\n"));
         let mut whole = run(config(), None);
@@ -54,7 +54,7 @@ fn a_run_goes_on_where_it_was_stopped_to_the_bit() {
         let mut first = run(config(), Some(&folder));
         let mut notes = Notes { stop_after: Some(7), ..Notes::default() };
         let stop = notes.stop.clone();
-        assert_eq!(first.train(&stop, &mut notes).unwrap(), RunEnd::Stopped);
+        assert_eq!(first.train(&stop, &mut notes).unwrap(), RunEnd::Interrupted);
         let mut second = run(config(), Some(&folder));
         assert!(second.resume(&mut notes).unwrap());
         assert_eq!(second.steps(), 7);
@@ -81,25 +81,41 @@ fn a_run_goes_on_with_what_it_began_with() {
         old.state.as_object_mut().unwrap().remove("data").unwrap();
         other.restore(&old).unwrap();
     };
-    refused(&|config| config.batch.rows = 128, "batch.rows", "was 256 in the run before and is 128 now");
-    refused(&|config| config.batch.examples = 3, "batch.examples", "was 0 in the run before and is 3 now");
-    refused(&|config| config.batch.pool = 9, "batch.pool", "was 4096 in the run before and is 9 now");
-    refused(&|config| config.batch.by_length = false, "batch.by_length", "was true");
+    refused(
+        &|config| config.batch.max_tokens = 128,
+        "batch.max_tokens",
+        "was 256 when the run began and is 128 now",
+    );
+    refused(
+        &|config| config.batch.max_examples = 3,
+        "batch.max_examples",
+        "was 0 when the run began and is 3 now",
+    );
+    refused(
+        &|config| config.batch.pool_size = 9,
+        "batch.pool_size",
+        "was 4096 when the run began and is 9 now",
+    );
+    refused(&|config| config.batch.group_by_length = false, "batch.group_by_length", "was true");
     refused(&|config| config.batch.shuffle = false, "batch.shuffle", "was true");
-    refused(&|config| config.data.settings.length = 16, "data", "examples in the run before");
-    refused(&|config| config.data.share = 0.3, "data.training", "other texts than in the run before");
+    refused(&|config| config.data.settings.max_length = 16, "data", "examples");
+    refused(
+        &|config| config.data.validation_split = 0.3,
+        "data.train",
+        "differs from the texts that the run began with",
+    );
     // Another text of as many tokens.
     let path = place.0.join("text.txt");
     let text = std::fs::read_to_string(&path).unwrap();
     std::fs::write(&path, text.replacen("The siskin sings", "The siskin sungs", 1)).unwrap();
-    refused(&|_| {}, "data.training", "other texts than in the run before");
+    refused(&|_| {}, "data.train", "differs from the texts that the run began with");
     std::fs::write(&path, text).unwrap();
     assert!(run(place.config(ADAMW), None).restore(&state).is_ok());
     // As packed tokens, the texts are the same.
     let mut config = place.config(ADAMW);
     let packed = place.0.join("a.tokens");
     siskin_trainer::run::pack(&config, &base(), &packed).unwrap();
-    (config.data.training, config.data.share) = (vec![packed.display().to_string()], 0.0);
+    (config.data.train, config.data.validation_split) = (vec![packed.display().to_string()], 0.0);
     assert!(run(config, None).restore(&state).is_ok());
 }
 
@@ -133,24 +149,24 @@ fn packed_tokens_stay_in_their_files_and_train_alike() {
     }
     let config = |training: &[&str], share: f64| {
         let mut config = place.config(ADAMW);
-        config.data.training = training.iter().map(|name| path(name)).collect();
-        (config.data.share, config.data.validation) = (share, vec![path("a.txt")]);
+        config.data.train = training.iter().map(|name| path(name)).collect();
+        (config.data.validation_split, config.data.validation) = (share, vec![path("a.txt")]);
         config
     };
     let texts = train(&mut run(config(&["text.txt"], 0.0), None));
     let mixed = train(&mut run(config(&["a.txt", "b.tokens", "c.txt", "d.txt"], 0.0), None));
-    assert_eq!((texts.losses, texts.seen), (mixed.losses, mixed.seen));
+    assert_eq!((texts.losses, texts.validations), (mixed.losses, mixed.validations));
     // The split of packed records is the same as that of documents read one by one.
     let mut config = config(&["b.tokens"], 0.3);
     config.data.validation.clear();
     // Long enough that each document is one example.
-    config.data.settings.length = 1000;
-    let divided = material(&config);
+    config.data.settings.max_length = 1000;
+    let divided = setup(&config);
     let rows =
         |task: &dyn TrainingTask| (0..task.count()).map(|example| task.rows(example)).collect::<Vec<_>>();
-    let split = Split { share: 0.3, seed: config.seed };
+    let split = Split { validation_split: 0.3, seed: config.seed };
     let mut wanted = [Vec::new(), Vec::new()];
-    for document in data::documents(&[place.0.join("b.tokens")], &Reading::default()).unwrap() {
+    for document in data::documents(&[place.0.join("b.tokens")], &ReadOptions::default()).unwrap() {
         let document = document.unwrap();
         let Body::Tokens(parts) = &document.body else { panic!("texts") };
         // One row per token: the end token is only a target.
@@ -165,22 +181,22 @@ fn tokens_of_another_tokenizer_are_refused() {
     let place = TrainingFolder::new("foreign");
     let mut config = place.config(ADAMW);
     let path = place.0.join("a.tokens");
-    config.data.training = vec![path.display().to_string()];
+    config.data.train = vec![path.display().to_string()];
     let refused = |what: &str| {
-        let error = Material::new(&config, base()).err().unwrap();
+        let error = RunSetup::new(&config, base()).err().unwrap();
         assert!(error.to_string().contains(what) && error.place().contains("a.tokens"), "{error}");
     };
-    let other = tokenizer::learn(["other words than these"].into_iter(), 280, &["<|endoftext|>"]).unwrap();
+    let other = tokenizer::train(["other words than these"].into_iter(), 280, &["<|endoftext|>"]).unwrap();
     let other = siskin_convert::tokenizer_of_json(other.to_string().as_bytes()).unwrap();
     let other = Tokenizer::open(Bytes::new(other)).unwrap();
     pack(&path, &["one", "two"], packed::identity(&other).unwrap());
-    refused("another tokenizer made these tokens");
+    refused("another tokenizer");
     let size = own_tokenizer().vocabulary_size();
     PackedWriter::create(&path, size + 1, 1, 0).unwrap().finish().unwrap();
     refused("pack the texts again with the model's tokenizer");
     let writer = PackedWriter::create(&path, size, 2, 0).unwrap();
     writer.finish().unwrap();
-    refused("have 2 lists of tokens, wanted are 1");
+    refused("have 2 token lists");
 }
 
 #[test]
@@ -188,10 +204,11 @@ fn batches_that_are_accumulated_make_the_same_step() {
     let place = TrainingFolder::new("accumulate");
     let step = |examples: usize, accumulate: usize| -> Parameters<f32> {
         let mut config = place.config(
-            "[schedule]\nname = \"constant\"\nrate = 1.0\n[optimizer]\nname = \"sgd\"\n[batch]\nrows = 100000\n",
+            "[schedule]\nname = \"constant\"\nlearning_rate = 1.0\n[optimizer]\nname = \
+             \"sgd\"\n[batch]\nmax_tokens = 100000\n",
         );
-        (config.steps, config.clip, config.batch.shuffle) = (1, None, false);
-        (config.batch.examples, config.batch.accumulate, config.batch.by_length) =
+        (config.steps, config.max_grad_norm, config.batch.shuffle) = (1, None, false);
+        (config.batch.max_examples, config.batch.gradient_accumulation_steps, config.batch.group_by_length) =
             (examples, accumulate, false);
         let mut run = run(config, None);
         train(&mut run);
@@ -214,27 +231,27 @@ fn the_file_that_comes_out_says_what_was_trained() {
     let parameters = run.parameters().unwrap();
     let path = place.0.join("model.siskin");
     let out = siskin::file::AtomicFile::create(&path).unwrap();
-    export::write(&run.material().frame, &parameters, out).unwrap().commit().unwrap();
+    export::write(&run.setup().file_contents, &parameters, out).unwrap().commit().unwrap();
     let file = File::open(&path).unwrap();
-    let read = Parameters::<f32>::read(&run.material().program.weights, &file).unwrap();
+    let read = Parameters::<f32>::read(&run.setup().program.weights, &file).unwrap();
     assert_eq!(read, parameters);
     // The runtime's loss of a text is the trainer's.
     let model = golden::model(&file, ExecutorKind::Cpu, 2, CpuFeatures::NONE);
     let ids: Vec<u32> = (0..24).map(|i| 97 + i % 17).collect();
     let logits = golden::score(&model, &ids, 32);
     let mut batch = siskin_trainer::batch::TrainingBatch::default();
-    batch.writer.push(&ids, &[]);
-    batch.writer.want_all();
+    batch.decoder.push(&ids, &[]);
+    batch.decoder.output_all();
     let targets = siskin_trainer::loss::Targets {
         ids: ids.clone(),
         weights: vec![1.0; ids.len()],
         ..Default::default()
     };
     let loss = siskin_trainer::loss::CrossEntropy::default();
-    let goal = siskin_trainer::Goal { loss: &loss, targets: &targets, scale: 1.0 };
+    let goal = siskin_trainer::TrainingObjective { loss: &loss, targets: &targets, scale: 1.0 };
     let mut own = Vec::new();
     let mut see = |_, numbers: &[f32]| own.extend_from_slice(numbers);
-    let program = run.material().program.clone();
+    let program = run.setup().program.clone();
     let mut runner = siskin_trainer::Runner::new(program, Default::default(), |_| false).unwrap();
     runner.evaluate(&parameters, &batch, goal, Some(&mut see)).unwrap();
     assert!(golden::relative_error(&own, &logits) < 1e-5);
@@ -253,7 +270,7 @@ fn every_example_can_be_read() {
         siskin_trainer::LearningRateSchedule::new(&config.schedule, config.steps).unwrap();
         if let Some(family) = &config.model.family {
             let (head, config) = (config.model.head.as_deref(), config.model.config.clone());
-            siskin_trainer::Beginning::new(family, head, config).unwrap();
+            siskin_trainer::InitialModel::new(family, head, config).unwrap();
         }
         count += 1;
     }
@@ -268,19 +285,19 @@ fn adapters_learn_and_become_part_of_what_they_stand_beside() {
     let mut tuned = run(place.config(&format!("{ADAMW}{ADAPTERS}")), None);
     let begun = tuned.evaluate().unwrap().unwrap();
     let plain = run(place.config(ADAMW), None).evaluate().unwrap().unwrap();
-    assert_eq!(begun, plain, "adapters begin as nothing");
+    assert_eq!(begun, plain, "initial adapters change nothing");
     train(&mut tuned);
     let after = tuned.parameters().unwrap();
-    assert_eq!(after.list[..before.list.len()], before.list[..], "the model itself stays");
+    assert_eq!(after.list[..before.list.len()], before.list[..], "base weights do not change");
     let want = tuned.evaluate().unwrap().unwrap();
     assert!(want.mean() < begun.mean() - 0.05, "{} to {}", begun.mean(), want.mean());
     let merged = tuned.result().unwrap();
     let path = place.0.join("merged.siskin");
     let out = siskin::file::AtomicFile::create(&path).unwrap();
-    export::write(&tuned.material().frame, &merged, out).unwrap().commit().unwrap();
+    export::write(&tuned.setup().file_contents, &merged, out).unwrap().commit().unwrap();
     let config = place.config(ADAMW);
-    let material = Material::new(&config, OpenedBase::File(Box::new(File::open(&path).unwrap()))).unwrap();
-    let got = Run::new(config, material, None).unwrap().evaluate().unwrap().unwrap();
+    let setup = RunSetup::new(&config, OpenedBase::File(Box::new(File::open(&path).unwrap()))).unwrap();
+    let got = Run::new(config, setup, None).unwrap().evaluate().unwrap().unwrap();
     assert!((got.mean() - want.mean()).abs() < 1e-5, "{} and {}", got.mean(), want.mean());
 }
 
@@ -289,20 +306,20 @@ fn file_of(place: &TrainingFolder, run: &mut Run) -> File {
     let result = run.result().unwrap();
     let path = place.0.join("result.siskin");
     let out = siskin::file::AtomicFile::create(&path).unwrap();
-    export::write(&run.material().frame, &result, out).unwrap().commit().unwrap();
+    export::write(&run.setup().file_contents, &result, out).unwrap().commit().unwrap();
     File::open(&path).unwrap()
 }
 
 fn of_file(config: RunConfig, file: &File) -> Run {
-    let material = Material::new(&config, OpenedBase::File(Box::new(file.clone()))).unwrap();
-    Run::new(config, material, None).unwrap()
+    let setup = RunSetup::new(&config, OpenedBase::File(Box::new(file.clone()))).unwrap();
+    Run::new(config, setup, None).unwrap()
 }
 
 #[test]
 fn weights_that_are_rounded_are_those_of_the_file() {
     for kind in ["W4i", "W8r", "Q4_0"] {
         let place = TrainingFolder::new(&format!("rounded-{kind}"));
-        let mut config = place.config(&format!("{ADAMW}[quantize]\ntype = {kind:?}\n"));
+        let mut config = place.config(&format!("{ADAMW}[qat]\nweight_type = {kind:?}\n"));
         config.steps = 30;
         let mut rounded = run(config, None);
         let begun = rounded.evaluate().unwrap().unwrap().mean();
@@ -313,7 +330,7 @@ fn weights_that_are_rounded_are_those_of_the_file() {
         assert!(want.mean() < begun - 1.0, "{kind}: {begun} to {}", want.mean());
         let result = rounded.result().unwrap();
         let file = file_of(&place, &mut rounded);
-        let read = Parameters::<f32>::read(&rounded.material().program.weights, &file).unwrap();
+        let read = Parameters::<f32>::read(&rounded.setup().program.weights, &file).unwrap();
         let mut packed = 0;
         for (trained, read) in result.list.iter().zip(&read.list) {
             assert_eq!(trained.part(0..trained.rows)[..], read.numbers[..], "{kind}: {}", read.name);
@@ -332,16 +349,16 @@ fn types_that_do_not_fit_are_refused() {
     let place = TrainingFolder::new("types");
     let refused = |more: &str| {
         let config = place.config(&format!("{ADAMW}{more}"));
-        let material = material(&config);
-        Run::new(config, material, None).err().unwrap()
+        let setup = setup(&config);
+        Run::new(config, setup, None).err().unwrap()
     };
-    let error = refused("[quantize]\ntype = \"W4j\"\n");
+    let error = refused("[qat]\nweight_type = \"W4j\"\n");
     assert!(error.message().contains("did you mean `W4i`"), "{error}");
-    let error = refused("[quantize]\ntype = \"Q4_K\"\n");
+    let error = refused("[qat]\nweight_type = \"Q4_K\"\n");
     assert!(error.message().contains("has 32 columns"), "{error}");
-    let error = refused("[quantize]\ntype = \"W8r\"\ntensors = [\"none\"]\n");
-    assert_eq!(error.place(), "quantize.tensors");
-    assert_eq!(refused("[quantize]\ntype = \"W8r\"\n[adapters]\nrank = 2\n").place(), "quantize");
+    let error = refused("[qat]\nweight_type = \"W8r\"\ntensors = [\"none\"]\n");
+    assert_eq!(error.place(), "qat.tensors");
+    assert_eq!(refused("[qat]\nweight_type = \"W8r\"\n[adapters]\nrank = 2\n").place(), "qat");
     let apart = "[export]\nadapter = true\n";
     assert_eq!(refused(apart).place(), "export.adapter");
     assert_eq!(refused(&format!("{apart}[adapters]\nrank = 2\n")).place(), "export.adapter");
@@ -350,12 +367,13 @@ fn types_that_do_not_fit_are_refused() {
 #[test]
 fn adapters_learn_beside_packed_weights_and_come_out_by_themselves() {
     let place = TrainingFolder::new("packed");
-    let mut first = run(place.config(&format!("{ADAMW}[quantize]\ntype = \"W8r\"\n")), None);
+    let mut first = run(place.config(&format!("{ADAMW}[qat]\nweight_type = \"W8r\"\n")), None);
     train(&mut first);
     let base = file_of(&place, &mut first);
     for method in ["lora", "dora"] {
         let more = format!(
-            "{ADAMW}[export]\nadapter = true\n[adapters]\nrank = 4\nmethod = {method:?}\ntensors = [\"*ffn_up*\"]\n"
+            "{ADAMW}[export]\nadapter = true\n[adapters]\nrank = 4\nmethod = {method:?}\ntensors = \
+             [\"*ffn_up*\"]\n"
         );
         let mut tuned = of_file(place.config(&more), &base);
         let whole = of_file(place.config(ADAMW), &base);
@@ -371,11 +389,11 @@ fn adapters_learn_beside_packed_weights_and_come_out_by_themselves() {
         let adapter = tuned.adapter().unwrap().unwrap();
         adapter.check_base(&base).unwrap();
         let mut again = of_file(place.config(&more), &base);
-        again.take_adapter(&adapter).unwrap();
+        again.load_adapter(&adapter).unwrap();
         assert_eq!(again.evaluate().unwrap().unwrap(), want, "{method}");
         let mut other = adapter.clone();
         other.parts.pop();
-        assert!(again.take_adapter(&other).is_err());
+        assert!(again.load_adapter(&other).is_err());
     }
 }
 
@@ -383,16 +401,16 @@ fn adapters_learn_beside_packed_weights_and_come_out_by_themselves() {
 fn what_is_no_number_is_named() {
     let place = TrainingFolder::new("finder");
     let config = place.config(ADAMW);
-    let material = material(&config);
-    let mut parameters = material.parameters(1).unwrap();
+    let setup = setup(&config);
+    let mut parameters = setup.parameters(1).unwrap();
     let broken = parameters.list.iter_mut().find(|parameter| parameter.name == "blk.1.ffn_up.weight");
     broken.unwrap().numbers[7] = f32::INFINITY;
     let mut batch = siskin_trainer::batch::TrainingBatch::default();
-    batch.writer.push(&[97, 98, 99], &[]);
-    batch.writer.want_all();
-    let program = material.program.clone();
+    batch.decoder.push(&[97, 98, 99], &[]);
+    batch.decoder.output_all();
+    let program = setup.program.clone();
     let mut runner = siskin_trainer::Runner::new(program, Default::default(), |_| true).unwrap();
-    let found = runner.find(&parameters, &batch).unwrap().unwrap();
+    let found = runner.find_non_finite(&parameters, &batch).unwrap().unwrap();
     assert!(found.contains("Linear with blk.1.ffn_up.weight"), "{found}");
 }
 
@@ -403,26 +421,26 @@ fn a_learned_tokenizer_stays_that_of_its_run() {
     std::fs::create_dir_all(&folder).unwrap();
     std::fs::write(folder.join("one.txt"), "a siskin sings\n\na siskin sings again").unwrap();
     let mut config = place.config(ADAMW);
-    config.data.training = vec![place.0.join("texts").display().to_string()];
-    config.model.vocabulary = Some(270);
+    config.data.train = vec![place.0.join("texts").display().to_string()];
+    config.model.tokenizer_vocab_size = Some(270);
     let kept = place.0.join("run");
-    let learn = |config: &RunConfig, goes_on: bool| learned_tokenizer(config, &kept, goes_on).unwrap();
+    let learn = |config: &RunConfig, goes_on: bool| trained_tokenizer(config, &kept, goes_on).unwrap();
     let first = learn(&config, false);
     assert!(siskin_convert::tokenizer_of_json(&first).is_ok());
     let own = ["a siskin sings", "a siskin sings again"];
-    let want = tokenizer::learn(own.into_iter(), 270, &["<|endoftext|>"]).unwrap();
-    assert_eq!(first, want.to_string().into_bytes(), "folders are read as sources read them");
-    // The tokenizer in the folder is used, not learned again.
+    let want = tokenizer::train(own.into_iter(), 270, &["<|endoftext|>"]).unwrap();
+    assert_eq!(first, want.to_string().into_bytes(), "folders are read recursively");
+    // The tokenizer in the folder is used, not trained again.
     std::fs::write(kept.join("tokenizer.json"), b"kept").unwrap();
     assert_eq!(learn(&config, false), b"kept");
     std::fs::write(folder.join("two.txt"), "a wren waits, a wren waits").unwrap();
-    assert_eq!(learn(&config, true), b"kept", "a run that goes on has the one that it began with");
+    assert_eq!(learn(&config, true), b"kept", "a resumed run keeps its tokenizer");
     let other = learn(&config, false);
-    assert!(other != b"kept" && other != first, "other texts have another");
+    assert!(other != b"kept" && other != first, "other texts give another tokenizer");
     std::fs::write(kept.join("tokenizer.json"), b"kept").unwrap();
-    config.data.fields = vec!["body".to_owned()];
-    assert_eq!(learn(&config, false), other, "other fields may be other texts");
-    config.model.vocabulary = Some(265);
+    config.data.text_fields = vec!["body".to_owned()];
+    assert_eq!(learn(&config, false), other, "other fields give another tokenizer");
+    config.model.tokenizer_vocab_size = Some(265);
     assert_ne!(learn(&config, false), other);
 }
 
@@ -438,19 +456,21 @@ fn classes(place: &TrainingFolder, data: &str) -> RunConfig {
     std::fs::write(&path, lines).unwrap();
     let path = path.display().to_string();
     let text = format!(
-        "steps = 3\n[model]\nfamily = \"bert\"\nhead = \"classes\"\nconfig = {{ vocab_size = 280, hidden_size = 32, \
-         num_hidden_layers = 1, num_attention_heads = 2, intermediate_size = 64, max_position_embeddings = 64, \
-         num_labels = 3 }}\n[data]\ntask = \"classes\"\ntraining = [{path:?}]\n{data}\n[schedule]\nrate = 1e-3\n"
+        "steps = 3\n[model]\nfamily = \"bert\"\nhead = \"sequence_classification\"\n\
+         config = {{ vocab_size = 280, hidden_size = 32, num_hidden_layers = 1, num_attention_heads = 2, \
+         intermediate_size = 64, max_position_embeddings = 64, num_labels = 3 }}\n[data]\n\
+         task = \"sequence_classification\"\ntrain = [{path:?}]\n{data}\n[schedule]\nlearning_rate = 1e-3\n"
     );
     RunConfig::parse(&text).unwrap()
 }
 
-const NAMED: &str = "fields = [\"body\"]\nlabel = \"kind\"\nclasses = [\"no\", \"yes\", \"perhaps\"]";
+const NAMED: &str =
+    "text_fields = [\"body\"]\nlabel_field = \"kind\"\nclass_names = [\"no\", \"yes\", \"perhaps\"]";
 
 #[test]
 fn fields_and_classes_can_be_named() {
     let place = TrainingFolder::new("named");
-    let named = material(&classes(&place, NAMED));
+    let named = setup(&classes(&place, NAMED));
     let mut made = TaskBatch::default();
     let mut random = Random::new(1, &[]);
     (0..24).for_each(|example| named.training.add(example, &mut random, &mut made).unwrap());
@@ -462,38 +482,45 @@ fn fields_and_classes_can_be_named() {
     assert_eq!(written.documents, 24);
     let of_tokens = |data: &str| {
         let mut config = classes(&place, data);
-        config.data.training = vec![packed.display().to_string()];
+        config.data.train = vec![packed.display().to_string()];
         config
     };
     let texts = train(&mut run(config, None));
     assert_eq!(texts.losses, train(&mut run(of_tokens(NAMED), None)).losses);
 
     let refused = |config: &RunConfig, key: &str, what: &str| {
-        let error = Material::new(config, base()).err().unwrap_or_else(|| panic!("{what}"));
+        let error = RunSetup::new(config, base()).err().unwrap_or_else(|| panic!("{what}"));
         let text = error.to_string();
         assert!(text.contains(key) && text.contains(what), "{error}");
     };
-    let (two, fewer) = ("fields = [\"a\", \"b\"]", NAMED.replace(", \"perhaps\"", ""));
+    let (two, fewer) = ("text_fields = [\"a\", \"b\"]", NAMED.replace(", \"perhaps\"", ""));
     for (data, key, what) in [
-        ("", "data.fields", "no such field"),
-        (two, "data.fields", "names 2, where classes has text"),
-        ("fields = [\"body\"]", "data.label", "no such field"),
-        ("fields = [\"body\"]\nlabel = \"kind\"", "data.classes", "no class is called \"yes\""),
-        (&fewer, "data.classes", "no class is called \"perhaps\""),
-        (&NAMED.replace("perhaps", "no"), "data.classes", "names \"no\" twice"),
-        (&format!("{NAMED}\nsettings = {{ classes = 4 }}"), "data.settings.classes", "data.classes: names 3"),
+        ("", "data.text_fields", "no such field"),
+        (two, "data.text_fields", "has 2 names, but sequence_classification has the fields text"),
+        ("text_fields = [\"body\"]", "data.label_field", "no such field"),
+        (
+            "text_fields = [\"body\"]\nlabel_field = \"kind\"",
+            "data.class_names",
+            "no class is called \"yes\"",
+        ),
+        (&fewer, "data.class_names", "no class is called \"perhaps\""),
+        (&NAMED.replace("perhaps", "no"), "data.class_names", "contains \"no\" twice"),
+        (&format!("{NAMED}\nsettings = {{ num_classes = 4 }}"), "data.class_names", "has 3 names"),
     ] {
         refused(&classes(&place, data), key, what);
     }
-    refused(&of_tokens(&fewer), "data.classes", "record 16: is of another class than the 2");
+    refused(&of_tokens(&fewer), "data.class_names", "record 16: its class is out of range for the 2 classes");
     let mut causal = place.config(ADAMW);
-    causal.data.label = Some("kind".to_owned());
-    refused(&causal, "data.label", "the texts of causal have no classes");
-    causal.data.label = None;
-    causal.data.classes = vec!["no".to_owned()];
-    refused(&causal, "data.classes", "the texts of causal have no classes");
-    let error = RunConfig::parse("[schedule]\nrate = 1\n[data]\nfield = [\"a\"]").unwrap_err();
-    assert!(error.place() == "data.field" && error.message().contains("did you mean `fields`"), "{error}");
+    causal.data.label_field = Some("kind".to_owned());
+    refused(&causal, "data.label_field", "the task causal_lm has no classes");
+    causal.data.label_field = None;
+    causal.data.class_names = vec!["no".to_owned()];
+    refused(&causal, "data.class_names", "the task causal_lm has no classes");
+    let error = RunConfig::parse("[schedule]\nlearning_rate = 1\n[data]\ntext_field = [\"a\"]").unwrap_err();
+    assert!(
+        error.place() == "data.text_field" && error.message().contains("did you mean `text_fields`"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -505,10 +532,10 @@ fn texts_that_may_be_missing_need_no_name() {
     std::fs::write(&path, lines).unwrap();
     let pack = |fields: &[&str]| {
         let mut config = place.config(ADAMW);
-        config.data.task = "contrast".to_owned();
-        config.data.share = 0.0;
-        config.data.training = vec![path.display().to_string()];
-        config.data.fields = fields.iter().map(|name| (*name).to_owned()).collect();
+        config.data.task = "contrastive".to_owned();
+        config.data.validation_split = 0.0;
+        config.data.train = vec![path.display().to_string()];
+        config.data.text_fields = fields.iter().map(|name| (*name).to_owned()).collect();
         let packed = place.0.join("a.tokens");
         siskin_trainer::run::pack(&config, &base(), &packed)?;
         let packed = PackedTokenFile::open(packed)?;
@@ -520,7 +547,7 @@ fn texts_that_may_be_missing_need_no_name() {
     for wrong in [&["a"][..], &["a", "b", "c", "d"]] {
         let error = pack(wrong).unwrap_err();
         assert!(
-            error.place() == "data.fields" && error.message().contains("anchor, positive, negative"),
+            error.place() == "data.text_fields" && error.message().contains("anchor, positive, negative"),
             "{error}"
         );
     }
@@ -534,10 +561,10 @@ fn measuring_builds_what_it_needs() {
     // Evaluation needs neither gradients nor an optimizer: training with these settings would be refused.
     let mut config = config;
     config.optimizer.name = "none".to_owned();
-    config.model.train = vec!["no such tensor".to_owned()];
-    let material = Material::to_measure(&config, base()).unwrap();
-    assert_eq!(material.training.count(), 0, "what is trained on is not kept");
-    assert_eq!(measure(&config, &material, None).unwrap().unwrap(), want);
+    config.model.trainable = vec!["no such tensor".to_owned()];
+    let setup = RunSetup::for_evaluation(&config, base()).unwrap();
+    assert_eq!(setup.training.count(), 0, "training data is not loaded");
+    assert_eq!(evaluate(&config, &setup, None).unwrap().unwrap(), want);
 }
 
 /// Returns a config that overfits one text and validates on another.
@@ -545,38 +572,39 @@ fn by_heart(place: &TrainingFolder, more: &str) -> RunConfig {
     let other: String =
         (0..40).map(|i| format!("Newt {i} otter heron {} wren badger.\n\n", i * 7 % 11)).collect();
     std::fs::write(place.0.join("other.txt"), other).unwrap();
-    let mut config = place.config(&format!("[schedule]\nname = \"constant\"\nrate = 1e-2\n{more}"));
+    let mut config = place.config(&format!("[schedule]\nname = \"constant\"\nlearning_rate = 1e-2\n{more}"));
     config.data.validation = vec![place.0.join("other.txt").display().to_string()];
-    (config.data.share, config.steps, config.evaluate.every) = (0.0, 120, 3);
-    (config.batch.rows, config.evaluate.batches) = (256, 0);
+    (config.data.validation_split, config.steps, config.validation.every_n_steps) = (0.0, 120, 3);
+    (config.batch.max_tokens, config.validation.batches) = (256, 0);
     config
 }
 
 #[test]
 fn the_best_weights_are_those_that_come_out() {
     let place = TrainingFolder::new("best");
-    for (metric, larger) in [("loss", false), ("right", true)] {
+    for (metric, larger) in [("loss", false), ("accuracy", true)] {
         let folder = place.0.join(format!("run-{metric}"));
-        let more = format!("[patience]\nmetric = {metric:?}\nlooks = 4\n[checkpoint]\nkeep = 1\n");
+        let more =
+            format!("[early_stopping]\nmetric = {metric:?}\npatience = 4\n[checkpoint]\nkeep_last = 1\n");
         let mut stopped = run(by_heart(&place, &more), Some(&folder));
         let mut notes = Notes::default();
         let stop = notes.stop.clone();
-        assert_eq!(stopped.train(&stop, &mut notes).unwrap(), RunEnd::NoBetter, "{metric}");
-        let number = |seen: &siskin_trainer::run::Validation| if larger { -seen.right } else { seen.loss };
-        let best = notes.seen.iter().min_by(|a, b| number(a).total_cmp(&number(b))).unwrap();
+        assert_eq!(stopped.train(&stop, &mut notes).unwrap(), RunEnd::EarlyStopped, "{metric}");
+        let number = |seen: &siskin_trainer::run::Validation| if larger { -seen.accuracy } else { seen.loss };
+        let best = notes.validations.iter().min_by(|a, b| number(a).total_cmp(&number(b))).unwrap();
         let last = stopped.steps();
         assert!(best.step + 3 * 4 <= last && best.best, "{metric}: {best:?} of {last}");
         let after = stopped.evaluate().unwrap().unwrap();
         assert_ne!(after.mean(), best.loss, "{metric}");
-        assert_eq!(stopped.choose().unwrap(), best.step, "{metric}");
+        assert_eq!(stopped.load_export_weights().unwrap(), best.step, "{metric}");
         assert_eq!(stopped.evaluate().unwrap().unwrap().mean(), best.loss, "{metric}");
         let mut again = run(by_heart(&place, "[export]\nweights = \"last\"\n"), Some(&folder));
         assert!(again.resume(&mut notes).unwrap());
-        assert_eq!(again.choose().unwrap(), last, "{metric}: the newest stays where it was");
+        assert_eq!(again.load_export_weights().unwrap(), last, "{metric}: the newest stays where it was");
     }
     // When a run is resumed, another metric may be watched, or a metric for the first time: the best value is reset.
     let folder = place.0.join("run-loss");
-    for more in ["[patience]\nmetric = \"right\"\nlooks = 4\n", ""] {
+    for more in ["[early_stopping]\nmetric = \"accuracy\"\npatience = 4\n", ""] {
         let mut config = by_heart(&place, more);
         config.steps = 200;
         let mut on = run(config, Some(&folder));
@@ -584,16 +612,16 @@ fn the_best_weights_are_those_that_come_out() {
         assert!(on.resume(&mut notes).unwrap());
         notes.stop_after = Some(on.steps() + 3);
         let stop = notes.stop.clone();
-        assert_eq!(on.train(&stop, &mut notes).unwrap(), RunEnd::Stopped);
-        assert!(notes.seen[0].best, "{more:?}: {:?}", notes.seen);
+        assert_eq!(on.train(&stop, &mut notes).unwrap(), RunEnd::Interrupted);
+        assert!(notes.validations[0].best, "{more:?}: {:?}", notes.validations);
     }
     let blind = |more: &str| {
         let mut config = place.config(&format!("{ADAMW}{more}"));
-        config.data.share = 0.0;
-        let material = material(&config);
-        Run::new(config, material, None).err().map(|error| error.place().to_owned())
+        config.data.validation_split = 0.0;
+        let setup = setup(&config);
+        Run::new(config, setup, None).err().map(|error| error.place().to_owned())
     };
-    assert_eq!(blind("[patience]\nlooks = 2\n").as_deref(), Some("patience"));
+    assert_eq!(blind("[early_stopping]\npatience = 2\n").as_deref(), Some("early_stopping"));
     assert_eq!(blind("[export]\nweights = \"best\"\n").as_deref(), Some("export.weights"));
     assert_eq!(blind(""), None);
 }
@@ -605,20 +633,22 @@ fn a_look_is_at_texts_of_all_lengths() {
     std::fs::write(place.0.join("other.txt"), text).unwrap();
     let mut config = place.config(ADAMW);
     config.data.validation = vec![place.0.join("other.txt").display().to_string()];
-    (config.data.share, config.batch.rows, config.evaluate.batches) = (0.0, 64, 12);
-    let material = material(&config);
+    (config.data.validation_split, config.batch.max_tokens, config.validation.batches) = (0.0, 64, 12);
+    let setup = setup(&config);
     let rows = || -> Vec<Vec<usize>> {
-        let batches = material.validation_batches(&config).unwrap().unwrap();
-        batches.map(|step| step.unwrap().batch.writer.spans.iter().map(|span| span.len()).collect()).collect()
+        let batches = setup.validation_batches(&config).unwrap().unwrap();
+        batches
+            .map(|step| step.unwrap().batch.decoder.spans.iter().map(|span| span.len()).collect())
+            .collect()
     };
     let seen = rows();
-    assert_eq!((seen.len(), &seen), (12, &rows()), "each look is at the same");
-    config.evaluate.batches = 0;
-    let all: Vec<usize> = material
+    assert_eq!((seen.len(), &seen), (12, &rows()), "each validation has the same batches");
+    config.validation.batches = 0;
+    let all: Vec<usize> = setup
         .validation_batches(&config)
         .unwrap()
         .unwrap()
-        .flat_map(|step| step.unwrap().batch.writer.spans)
+        .flat_map(|step| step.unwrap().batch.decoder.spans)
         .map(|span| span.len())
         .collect();
     let (longest, shortest) = (all.iter().max().unwrap(), all.iter().min().unwrap());
@@ -633,7 +663,7 @@ struct Thief<'a> {
     notes: Vec<String>,
 }
 
-impl siskin_trainer::run::Watcher for Thief<'_> {
+impl siskin_trainer::run::RunCallbacks for Thief<'_> {
     fn step(&mut self, progress: &siskin_trainer::run::StepReport) {
         // Steps continue while a checkpoint is written: the third step's has time to succeed, and the sixth step's to
         // fail.
@@ -654,7 +684,7 @@ impl siskin_trainer::run::Watcher for Thief<'_> {
         }
     }
 
-    fn note(&mut self, text: &str) {
+    fn warning(&mut self, text: &str) {
         self.notes.push(text.to_owned());
     }
 }
@@ -663,12 +693,12 @@ impl siskin_trainer::run::Watcher for Thief<'_> {
 fn a_checkpoint_that_cannot_be_written_is_told_and_ends_nothing() {
     let place = TrainingFolder::new("unwritten");
     let folder = place.0.join("run");
-    let mut config = place.config(&format!("{ADAMW}[checkpoint]\nevery = 3\nkeep = 9\n"));
-    config.evaluate.every = 0;
+    let mut config = place.config(&format!("{ADAMW}[checkpoint]\nevery_n_steps = 3\nkeep_last = 9\n"));
+    config.validation.every_n_steps = 0;
     let mut thief = Thief { folder: &folder, notes: Vec::new() };
     let mut whole = run(config.clone(), Some(&folder));
     let stop = std::sync::atomic::AtomicBool::new(false);
-    assert_eq!(whole.train(&stop, &mut thief).unwrap(), RunEnd::Done);
+    assert_eq!(whole.train(&stop, &mut thief).unwrap(), RunEnd::Completed);
     assert_eq!(thief.notes.len(), 1, "{:?}", thief.notes);
     assert!(thief.notes[0].contains("a checkpoint could not be written"), "{:?}", thief.notes);
     let steps = siskin_trainer::checkpoint::CheckpointFolder::new(&folder, 9).unwrap().steps().unwrap();
@@ -683,33 +713,35 @@ fn scores_of_another_model_are_learned() {
     let mut teacher = run(config, None);
     train(&mut teacher);
     let file = file_of(&place, &mut teacher);
-    let distil = "[loss]\nname = \"distil\"\nshare = 1.0\ntemperature = 1.0\n";
+    let distil = "[loss]\nname = \"distillation\"\nkd_ratio = 1.0\ntemperature = 1.0\n";
     let mut config = place.config(&format!("{ADAMW}{distil}"));
     (config.steps, config.seed) = (60, 5);
-    let taught = |config: &RunConfig| material(config).taught_by(&file).unwrap();
+    let taught = |config: &RunConfig| setup(config).with_teacher(&file).unwrap();
     let mut learner = Run::new(config.clone(), taught(&config), None).unwrap();
     let notes = train(&mut learner);
-    let (first, last) = (notes.seen[0].loss, notes.seen.last().unwrap().loss);
+    let (first, last) = (notes.validations[0].loss, notes.validations.last().unwrap().loss);
     assert!(last < 0.3 * first, "{first} to {last}: how far the one is from the other");
     // The teacher has zero divergence from itself.
-    let own =
-        Material::new(&config, OpenedBase::File(Box::new(file.clone()))).unwrap().taught_by(&file).unwrap();
-    let own = measure(&config, &own, None).unwrap().unwrap();
+    let own = RunSetup::new(&config, OpenedBase::File(Box::new(file.clone())))
+        .unwrap()
+        .with_teacher(&file)
+        .unwrap();
+    let own = evaluate(&config, &own, None).unwrap().unwrap();
     assert!(own.mean().abs() < 1e-6 && own.weight > 0.0, "{own:?}");
-    let measured = measure(&config, &taught(&config), None).unwrap().unwrap();
+    let measured = evaluate(&config, &taught(&config), None).unwrap().unwrap();
     assert!(measured.mean() > first, "before its first step: {}", measured.mean());
 
-    let alone = Run::new(config.clone(), material(&config), None).err().unwrap();
+    let alone = Run::new(config.clone(), setup(&config), None).err().unwrap();
     assert!(alone.place() == "loss" && alone.message().contains("[teacher]"), "{alone}");
     let plain = place.config(ADAMW);
     assert_eq!(Run::new(plain.clone(), taught(&plain), None).err().unwrap().place(), "teacher");
     let mut wider = place.config(ADAMW);
     wider.model.config.insert("vocab_size".to_owned(), 300.into());
-    let error = material(&wider).taught_by(&file).err().unwrap();
-    assert!(error.place() == "teacher.from" && error.message().contains("280 scores"), "{error}");
-    let other = tokenizer::learn(["another text"].into_iter(), 280, &["<|endoftext|>"]).unwrap();
+    let error = setup(&wider).with_teacher(&file).err().unwrap();
+    assert!(error.place() == "teacher.from" && error.message().contains("280 logits"), "{error}");
+    let other = tokenizer::train(["another text"].into_iter(), 280, &["<|endoftext|>"]).unwrap();
     let tokenizer = siskin_convert::tokenizer_of_json(other.to_string().as_bytes()).unwrap();
-    let other = Material::new(&plain, OpenedBase::New { tokenizer, template: None }).unwrap();
-    let error = other.taught_by(&file).err().unwrap();
+    let other = RunSetup::new(&plain, OpenedBase::New { tokenizer, template: None }).unwrap();
+    let error = other.with_teacher(&file).err().unwrap();
     assert!(error.message().contains("another tokenizer"), "{error}");
 }

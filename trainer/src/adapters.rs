@@ -1,5 +1,5 @@
-//! Low-rank adapters of frozen matrices: LoRA, `W x + (scale / rank) · B A x` (arXiv:2106.09685), and DoRA, with
-//! learned row norms, `m · (W + (scale / rank) · B A) x / ‖W + (scale / rank) · B A‖` (arXiv:2402.09353).
+//! Low-rank adapters of frozen matrices: LoRA, `W x + (alpha / rank) · B A x` (arXiv:2106.09685), and DoRA, with
+//! trained row norms, `m · (W + (alpha / rank) · B A) x / ‖W + (alpha / rank) · B A‖` (arXiv:2402.09353).
 //!
 //! An adapter is a few additional nodes, so that training and recomputation need no rules for it. The row norms of
 //! DoRA are constants of the backward pass, and are recomputed after each step. At the end of a run, adapters are
@@ -10,7 +10,7 @@ use siskin::file::File;
 use siskin::graph::{Op, Weight, WeightRole};
 use siskin::{AdapterPart, Error, ErrorKind, Result};
 
-use crate::gemm::{MatrixOutput, MatrixView, multiply_together};
+use crate::gemm::{MatrixOutput, MatrixView, multiply_parallel};
 use crate::parameters::{ForwardWeights, Parameter, Parameters};
 use crate::program::{Program, ProgramNode, ProgramValue};
 use crate::random::Random;
@@ -18,7 +18,7 @@ use crate::real::Real;
 use crate::settings::{fits, within};
 
 /// The name of the random stream of initial adapters.
-const BEGINNING: u64 = 0x6164_6170_7465_7200;
+const INITIAL_ADAPTERS: u64 = 0x6164_6170_7465_7200;
 
 /// The infix between the name of a matrix and that of an adapter tensor.
 const MARK: &str = ".adapter_";
@@ -30,7 +30,7 @@ pub enum AdapterKind {
     /// LoRA: adds a product of two low-rank matrices.
     #[default]
     Lora,
-    /// DoRA: the same, and normalizes each row to a learned norm.
+    /// DoRA: the same, and normalizes each row to a trained norm.
     Dora,
 }
 
@@ -42,8 +42,8 @@ pub struct AdapterOptions {
     pub method: AdapterKind,
     /// The rank.
     pub rank: usize,
-    /// Alpha: the factor on the adapter's output, times the rank.
-    pub scale: f64,
+    /// The adapter's output is scaled by alpha / rank.
+    pub alpha: f64,
     /// The matrices: names in which `*` matches any characters.
     pub tensors: Vec<String>,
 }
@@ -52,14 +52,14 @@ impl Default for AdapterOptions {
     fn default() -> Self {
         let tensors = ["*attn_q.weight", "*attn_v.weight", "*attn_qkv.weight"];
         let tensors = tensors.map(str::to_owned).to_vec();
-        Self { method: AdapterKind::default(), rank: 8, scale: 16.0, tensors }
+        Self { method: AdapterKind::default(), rank: 8, alpha: 16.0, tensors }
     }
 }
 
 impl AdapterOptions {
     /// Returns the factor on the adapter's output.
     pub fn factor(&self) -> f64 {
-        self.scale / self.rank as f64
+        self.alpha / self.rank as f64
     }
 }
 
@@ -67,40 +67,40 @@ impl AdapterOptions {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TrainedAdapter {
     /// The frozen matrix.
-    pub beside: usize,
+    pub base: usize,
     /// A: from the input columns to the rank.
-    pub first: usize,
+    pub a: usize,
     /// B: from the rank to the outputs.
-    pub second: usize,
+    pub b: usize,
     /// The row norms, with [`AdapterKind::Dora`].
-    pub lengths: Option<Lengths>,
+    pub dora: Option<DoraVectors>,
 }
 
 /// Vectors with one element per row of a matrix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Lengths {
-    /// The learned row norms.
-    pub wanted: usize,
-    /// The inverse of the current row norms: a constant of the backward pass, updated by [`renew`] before each step.
-    pub inverse: usize,
+pub struct DoraVectors {
+    /// The trained row norms.
+    pub magnitude: usize,
+    /// The inverse of the current row norms: a constant of the backward pass, updated by [`update_norms`] before each step.
+    pub inverse_norm: usize,
     /// Zeros.
     pub zeros: usize,
 }
 
 /// Returns true if a tensor of this name belongs to an adapter and is trained.
 pub fn is_trained(name: &str) -> bool {
-    name.rsplit_once(MARK).is_some_and(|(_, part)| ["a", "b", "length"].contains(&part))
+    name.rsplit_once(MARK).is_some_and(|(_, part)| ["a", "b", "magnitude"].contains(&part))
 }
 
 /// Adds adapters to the linear layers of a program; their tensors are appended to the program's.
-pub fn adapt(program: &mut Program, options: &AdapterOptions) -> Result<Vec<TrainedAdapter>> {
+pub fn insert_adapters(program: &mut Program, options: &AdapterOptions) -> Result<Vec<TrainedAdapter>> {
     within("adapters.rank", options.rank as f64, 1.0..=4096.0)?;
     let mut adapters: Vec<TrainedAdapter> = Vec::new();
     let nodes = std::mem::take(&mut program.nodes);
-    let (tail, has_head) = (program.tail, program.tail < nodes.len());
+    let (tail, has_head) = (program.head_start, program.head_start < nodes.len());
     for (index, node) in nodes.into_iter().enumerate() {
         if index == tail {
-            program.tail = program.nodes.len();
+            program.head_start = program.nodes.len();
         }
         let beside = match &node.op {
             Op::Linear { parts } if index < tail => match parts[..] {
@@ -121,9 +121,9 @@ pub fn adapt(program: &mut Program, options: &AdapterOptions) -> Result<Vec<Trai
         }
     }
     // A program with an empty head ends with its last node.
-    program.tail = if has_head { program.tail } else { program.nodes.len() };
+    program.head_start = if has_head { program.head_start } else { program.nodes.len() };
     if adapters.is_empty() {
-        let message = "fit no matrix; `siskin inspect` lists the names";
+        let message = "match no matrix; `siskin inspect` lists the names";
         return Err(Error::argument("adapters.tensors", message));
     }
     Ok(adapters)
@@ -136,7 +136,7 @@ fn adapter(
     adapters: &mut Vec<TrainedAdapter>,
     beside: usize,
 ) -> TrainedAdapter {
-    if let Some(known) = adapters.iter().find(|adapter| adapter.beside == beside) {
+    if let Some(known) = adapters.iter().find(|adapter| adapter.base == beside) {
         return *known;
     }
     let Weight { name, rows, columns, .. } = program.weights[beside].clone();
@@ -149,12 +149,12 @@ fn adapter(
         add("a", WeightRole::Matrix, options.rank, columns),
         add("b", WeightRole::Matrix, rows, options.rank),
     );
-    let lengths = (options.method == AdapterKind::Dora).then(|| Lengths {
-        wanted: add("length", WeightRole::Vector, 1, rows),
-        inverse: add("inverse", WeightRole::Vector, 1, rows),
+    let lengths = (options.method == AdapterKind::Dora).then(|| DoraVectors {
+        magnitude: add("magnitude", WeightRole::Vector, 1, rows),
+        inverse_norm: add("inverse_norm", WeightRole::Vector, 1, rows),
         zeros: add("zeros", WeightRole::Vector, 1, rows),
     });
-    let adapter = TrainedAdapter { beside, first, second, lengths };
+    let adapter = TrainedAdapter { base: beside, a: first, b: second, dora: lengths };
     adapters.push(adapter);
     adapter
 }
@@ -173,21 +173,21 @@ fn insert(
     };
     let (plain, small, wide, scaled) =
         (value(shape.columns), value(options.rank), value(shape.columns), value(shape.columns));
-    let sum = if adapter.lengths.is_some() { value(shape.columns) } else { output };
+    let sum = if adapter.dora.is_some() { value(shape.columns) } else { output };
     node.output = plain;
-    if adapter.lengths.is_some() {
+    if adapter.dora.is_some() {
         // The bias is not part of the normalized product.
-        node.op = Op::Linear { parts: vec![(adapter.beside, None)] };
+        node.op = Op::Linear { parts: vec![(adapter.base, None)] };
     }
     let linear = |weight: usize| Op::Linear { parts: vec![(weight, None)] };
     program.nodes.extend([
         node,
-        ProgramNode { op: linear(adapter.first), inputs: vec![input], output: small },
-        ProgramNode { op: linear(adapter.second), inputs: vec![small], output: wide },
+        ProgramNode { op: linear(adapter.a), inputs: vec![input], output: small },
+        ProgramNode { op: linear(adapter.b), inputs: vec![small], output: wide },
         ProgramNode { op: Op::Scale(options.factor() as f32), inputs: vec![wide], output: scaled },
         ProgramNode { op: Op::Add, inputs: vec![plain, scaled], output: sum },
     ]);
-    if let Some(Lengths { wanted, inverse, zeros }) = adapter.lengths {
+    if let Some(DoraVectors { magnitude: wanted, inverse_norm: inverse, zeros }) = adapter.dora {
         program.values.push(ProgramValue { ..shape });
         let unit = program.values.len() - 1;
         let affine = |weight: usize, bias: usize| Op::Affine { weight, bias };
@@ -200,7 +200,7 @@ fn insert(
 
 /// Appends the initial values of the adapters' tensors: A uniform in ± 1/√columns, B zero, norms those of the rows,
 /// so that the model initially computes the same as without adapters.
-pub fn begin<T: Real>(
+pub fn initialize<T: Real>(
     program: &Program,
     adapters: &[TrainedAdapter],
     options: &AdapterOptions,
@@ -208,33 +208,37 @@ pub fn begin<T: Real>(
     seed: u64,
 ) {
     for (number, adapter) in adapters.iter().enumerate() {
-        let Weight { rows, columns, .. } = program.weights[adapter.first];
-        let mut random = Random::new(seed, &[BEGINNING, number as u64]);
+        let Weight { rows, columns, .. } = program.weights[adapter.a];
+        let mut random = Random::new(seed, &[INITIAL_ADAPTERS, number as u64]);
         let bound = (columns as f64).powf(-0.5);
         let even = |_| T::of(f64::from((bound * (2.0 * random.unit() - 1.0)) as f32));
         let first: Vec<T> = (0..rows * columns).map(even).collect();
         let mut push = |weight: usize, numbers: Vec<T>| {
-            debug_assert_eq!(weight, parameters.list.len(), "tensors in the order of their numbers");
+            debug_assert_eq!(weight, parameters.list.len(), "tensors in index order");
             parameters.list.push(Parameter::new(&program.weights[weight], numbers));
         };
-        push(adapter.first, first);
-        let second = &program.weights[adapter.second];
-        push(adapter.second, vec![T::ZERO; second.rows * second.columns]);
-        if let Some(Lengths { wanted, inverse, zeros }) = adapter.lengths {
+        push(adapter.a, first);
+        let second = &program.weights[adapter.b];
+        push(adapter.b, vec![T::ZERO; second.rows * second.columns]);
+        if let Some(DoraVectors { magnitude: wanted, inverse_norm: inverse, zeros }) = adapter.dora {
             for weight in [wanted, inverse, zeros] {
                 push(weight, vec![T::ZERO; second.rows]);
             }
-            parameters.list[wanted].numbers = lengths(parameters, adapter, options);
+            parameters.list[wanted].numbers = row_norms(parameters, adapter, options);
         }
     }
-    renew(parameters, adapters, options);
+    update_norms(parameters, adapters, options);
 }
 
 /// Recomputes row norms after adapters have changed.
-pub fn renew<T: Real>(parameters: &mut Parameters<T>, adapters: &[TrainedAdapter], options: &AdapterOptions) {
+pub fn update_norms<T: Real>(
+    parameters: &mut Parameters<T>,
+    adapters: &[TrainedAdapter],
+    options: &AdapterOptions,
+) {
     for adapter in adapters {
-        let Some(Lengths { inverse, .. }) = adapter.lengths else { continue };
-        let lengths = lengths(parameters, adapter, options);
+        let Some(DoraVectors { inverse_norm: inverse, .. }) = adapter.dora else { continue };
+        let lengths = row_norms(parameters, adapter, options);
         // A row of zeros has no direction.
         let over = |length: T| if length == T::ZERO { T::ZERO } else { T::ONE / length };
         parameters.list[inverse].numbers = lengths.into_iter().map(over).collect();
@@ -242,15 +246,15 @@ pub fn renew<T: Real>(parameters: &mut Parameters<T>, adapters: &[TrainedAdapter
 }
 
 /// Returns the row norms of a matrix plus its adapter.
-fn lengths<T: Real>(
+fn row_norms<T: Real>(
     parameters: &Parameters<T>,
     adapter: &TrainedAdapter,
     options: &AdapterOptions,
 ) -> Vec<T> {
-    let matrix = &parameters.list[adapter.beside];
+    let matrix = &parameters.list[adapter.base];
     let mut lengths = Vec::with_capacity(matrix.rows);
     for rows in matrix.parts() {
-        let sum = together(parameters, adapter, options, rows);
+        let sum = merged_rows(parameters, adapter, options, rows);
         let length = |row: &[T]| T::of(row.iter().map(|x| x.f64() * x.f64()).sum::<f64>().sqrt());
         lengths.extend(sum.chunks(matrix.columns.max(1)).map(length));
     }
@@ -258,18 +262,18 @@ fn lengths<T: Real>(
 }
 
 /// Returns some rows of a matrix plus the product of its adapter.
-fn together<T: Real>(
+fn merged_rows<T: Real>(
     parameters: &Parameters<T>,
     adapter: &TrainedAdapter,
     options: &AdapterOptions,
     rows: std::ops::Range<usize>,
 ) -> Vec<T> {
-    let (first, second) = (&parameters.list[adapter.first], &parameters.list[adapter.second]);
-    let mut sum = parameters.list[adapter.beside].part(rows.clone()).into_owned();
+    let (first, second) = (&parameters.list[adapter.a], &parameters.list[adapter.b]);
+    let mut sum = parameters.list[adapter.base].part(rows.clone()).into_owned();
     let (rank, columns) = (first.rows, first.columns);
     let a = MatrixView::new(&first.numbers, rank, columns, columns);
     let b = MatrixView::new(&second.numbers[rows.start * rank..], rows.len(), rank, rank);
-    multiply_together(T::of(options.factor()), b, a, true, MatrixOutput::new(&mut sum, columns));
+    multiply_parallel(T::of(options.factor()), b, a, true, MatrixOutput::new(&mut sum, columns));
     sum
 }
 
@@ -282,23 +286,23 @@ pub fn merge(
 ) -> Parameters<f32> {
     let mut merged = Parameters { list: parameters.list[..count].to_vec() };
     for adapter in adapters {
-        let rows = parameters.list[adapter.beside].rows;
-        let mut sum = together(parameters, adapter, options, 0..rows);
-        if let Some(Lengths { wanted, inverse, .. }) = adapter.lengths {
+        let rows = parameters.list[adapter.base].rows;
+        let mut sum = merged_rows(parameters, adapter, options, 0..rows);
+        if let Some(DoraVectors { magnitude: wanted, inverse_norm: inverse, .. }) = adapter.dora {
             let factors = parameters.list[wanted].numbers.iter().zip(&parameters.list[inverse].numbers);
-            let columns = parameters.list[adapter.beside].columns.max(1);
+            let columns = parameters.list[adapter.base].columns.max(1);
             for (row, (wanted, inverse)) in sum.chunks_mut(columns).zip(factors) {
                 row.iter_mut().for_each(|x| *x = *x * inverse * wanted);
             }
         }
-        let matrix = &mut merged.list[adapter.beside];
-        (matrix.numbers, matrix.seen) = (sum, ForwardWeights::Numbers);
+        let matrix = &mut merged.list[adapter.base];
+        (matrix.numbers, matrix.forward) = (sum, ForwardWeights::Numbers);
     }
     merged
 }
 
 /// Returns the adapters alone, for the model in `base`.
-pub fn apart(
+pub fn extract(
     parameters: &Parameters<f32>,
     adapters: &[TrainedAdapter],
     options: &AdapterOptions,
@@ -306,16 +310,16 @@ pub fn apart(
 ) -> siskin::Adapter {
     let part = |adapter: &TrainedAdapter| {
         let numbers = |weight: usize| parameters.list[weight].numbers.clone();
-        let Parameter { name, rows, columns, .. } = &parameters.list[adapter.beside];
+        let Parameter { name, rows, columns, .. } = &parameters.list[adapter.base];
         AdapterPart {
             tensor: name.clone(),
             rows: *rows,
             columns: *columns,
-            rank: parameters.list[adapter.first].rows,
+            rank: parameters.list[adapter.a].rows,
             factor: options.factor() as f32,
-            first: numbers(adapter.first),
-            second: numbers(adapter.second),
-            lengths: adapter.lengths.map(|lengths| numbers(lengths.wanted)).unwrap_or_default(),
+            first: numbers(adapter.a),
+            second: numbers(adapter.b),
+            lengths: adapter.dora.map(|lengths| numbers(lengths.magnitude)).unwrap_or_default(),
         }
     };
     siskin::Adapter {
@@ -325,11 +329,11 @@ pub fn apart(
     }
 }
 
-/// Loads adapters that [`apart`] returned.
+/// Loads adapters that [`extract`] returned.
 ///
 /// # Errors
 /// If the tensors do not match these adapters; nothing is changed then.
-pub fn take(
+pub fn load(
     parameters: &mut Parameters<f32>,
     adapters: &[TrainedAdapter],
     options: &AdapterOptions,
@@ -337,24 +341,24 @@ pub fn take(
 ) -> Result<()> {
     let fits = |adapter: &TrainedAdapter, part: &AdapterPart| {
         let size = |weight: usize| parameters.list[weight].numbers.len();
-        part.tensor == parameters.list[adapter.beside].name
-            && part.first.len() == size(adapter.first)
-            && part.second.len() == size(adapter.second)
-            && part.lengths.len() == adapter.lengths.map_or(0, |lengths| size(lengths.wanted))
+        part.tensor == parameters.list[adapter.base].name
+            && part.first.len() == size(adapter.a)
+            && part.second.len() == size(adapter.b)
+            && part.lengths.len() == adapter.dora.map_or(0, |lengths| size(lengths.magnitude))
             && part.factor == options.factor() as f32
     };
     let all = adapters.len() == from.parts.len();
     if !all || !adapters.iter().zip(&from.parts).all(|(adapter, part)| fits(adapter, part)) {
-        let message = "has other matrices, another rank or another scale than the config says";
+        let message = "does not match the config: it has other matrices, another rank or another alpha";
         return Err(Error::new(ErrorKind::Shape, "adapter", message));
     }
     for (adapter, part) in adapters.iter().zip(&from.parts) {
-        parameters.list[adapter.first].numbers = part.first.clone();
-        parameters.list[adapter.second].numbers = part.second.clone();
-        if let Some(lengths) = adapter.lengths {
-            parameters.list[lengths.wanted].numbers = part.lengths.clone();
+        parameters.list[adapter.a].numbers = part.first.clone();
+        parameters.list[adapter.b].numbers = part.second.clone();
+        if let Some(lengths) = adapter.dora {
+            parameters.list[lengths.magnitude].numbers = part.lengths.clone();
         }
     }
-    renew(parameters, adapters, options);
+    update_norms(parameters, adapters, options);
     Ok(())
 }

@@ -6,7 +6,7 @@ use std::ops::Range;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BatchRow {
     /// The index of its sequence.
-    pub text: usize,
+    pub sequence: usize,
     /// Its position in the sequence.
     pub position: usize,
     /// The token id.
@@ -23,7 +23,7 @@ pub struct BatchSequences {
     /// The rows of each sequence.
     pub spans: Vec<Range<usize>>,
     /// The output rows: the rows that go to the head.
-    pub wanted: Vec<usize>,
+    pub output_rows: Vec<usize>,
     /// The length of each sequence's prefix, which attends in both directions (prefix LM); empty: none.
     pub prefixes: Vec<usize>,
     /// Which rows are marked, for attention masks with marked tokens; empty: none.
@@ -39,7 +39,7 @@ impl BatchSequences {
     pub fn push(&mut self, tokens: &[u32], segments: &[u32]) {
         let (first, text) = (self.rows.len(), self.spans.len());
         self.rows.extend(tokens.iter().enumerate().map(|(position, &token)| BatchRow {
-            text,
+            sequence: text,
             position,
             token,
             segment: segments.get(position).copied().unwrap_or(0),
@@ -48,8 +48,8 @@ impl BatchSequences {
     }
 
     /// Makes all rows output rows.
-    pub fn want_all(&mut self) {
-        self.wanted = (0..self.rows.len()).collect();
+    pub fn output_all(&mut self) {
+        self.output_rows = (0..self.rows.len()).collect();
     }
 
     /// Returns the number of frames.
@@ -62,7 +62,7 @@ impl BatchSequences {
 #[derive(Clone, Debug, Default)]
 pub struct TrainingBatch {
     /// The encoder's.
-    pub reader: BatchSequences,
+    pub encoder: BatchSequences,
     /// The decoder's.
-    pub writer: BatchSequences,
+    pub decoder: BatchSequences,
 }

@@ -13,10 +13,10 @@ const CHUNK: usize = 1 << 14;
 #[derive(Clone, Debug, PartialEq)]
 pub struct GradientNorm {
     /// The square root of the sum of all squares, in f64.
-    pub length: f64,
+    pub norm: f64,
     /// The last tensor whose gradient has NaN or infinity: the backward pass starts at the end of a model, so those
     /// of earlier tensors follow from it.
-    pub broken: Option<usize>,
+    pub non_finite: Option<usize>,
 }
 
 impl GradientNorm {
@@ -25,42 +25,43 @@ impl GradientNorm {
         let (mut sum, mut broken) = (0.0, None);
         for (index, gradient) in gradients.list.iter().enumerate() {
             let Some(gradient) = gradient else { continue };
-            let square = square(gradient);
+            let square = sum_of_squares(gradient);
             if !square.is_finite() {
                 broken = Some(index);
             }
             sum += square;
         }
-        Self { length: sum.sqrt(), broken }
+        Self { norm: sum.sqrt(), non_finite: broken }
     }
 
     /// Returns true if all gradients are finite.
     pub fn is_finite(&self) -> bool {
-        self.broken.is_none()
+        self.non_finite.is_none()
     }
 
     /// Returns the factor on gradients that were scaled by `scale` and are clipped to the norm `limit`; `None`: no
     /// clipping.
     pub fn factor(&self, scale: f64, limit: Option<f64>) -> f64 {
-        let short = limit.map_or(1.0, |limit| (limit / (self.length / scale + 1e-6)).min(1.0));
+        let short = limit.map_or(1.0, |limit| (limit / (self.norm / scale + 1e-6)).min(1.0));
         short / scale
     }
 
     /// Returns the error for a non-finite gradient, with the tensor's name; `None` if all are finite.
     pub fn error<T>(&self, parameters: &Parameters<T>) -> Option<Error> {
-        let name = parameters.list.get(self.broken?).map_or("?", |parameter| parameter.name.as_str());
+        let name = parameters.list.get(self.non_finite?).map_or("?", |parameter| parameter.name.as_str());
         Some(not_finite(name))
     }
 }
 
 /// Returns the error for the gradient of this tensor.
 fn not_finite(name: &str) -> Error {
-    let message = "is not finite, where all outputs are; train with a lower rate, or look at [statistics] of the steps before";
+    let message = "contains NaN or infinity, although all activations are finite; lower the learning rate, or \
+                   inspect the [statistics] of earlier steps";
     Error::new(ErrorKind::Numeric, format!("gradient of {name}"), message)
 }
 
 /// Returns the sum of squares, added in order.
-pub(crate) fn square<T: Real>(numbers: &[T]) -> f64 {
+pub(crate) fn sum_of_squares<T: Real>(numbers: &[T]) -> f64 {
     let square = |chunk: &[T]| chunk.iter().map(|number| number.f64() * number.f64()).sum::<f64>();
     let sums: Vec<f64> = numbers.par_chunks(CHUNK).map(square).collect();
     sums.iter().sum()
@@ -77,7 +78,7 @@ mod tests {
     fn the_norm_is_that_of_all_tensors() {
         let gradients = Gradients { list: vec![Some(vec![3.0_f32; 40_000]), None, Some(vec![-4.0; 40_000])] };
         let norm = GradientNorm::of(&gradients);
-        assert_eq!(norm, GradientNorm { length: 1000.0, broken: None });
+        assert_eq!(norm, GradientNorm { norm: 1000.0, non_finite: None });
         assert_eq!(norm.factor(1.0, None), 1.0);
         assert!((norm.factor(1.0, Some(1.0)) * 1000.0 - 1.0).abs() < 1e-6);
         assert!(
@@ -96,7 +97,7 @@ mod tests {
             columns: 2,
             role: WeightRole::Vector,
             numbers: vec![0.0_f32; 2],
-            seen: Default::default(),
+            forward: Default::default(),
         };
         let parameters = Parameters { list: names.iter().map(parameter).collect() };
         for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {

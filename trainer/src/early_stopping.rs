@@ -7,23 +7,23 @@ use crate::settings::{Settings, read, unknown, within};
 use crate::state::{Checkpointed, TableData, TableView, Tables, bytes_of, words};
 
 /// The metrics that can be monitored.
-const METRICS: &[&str] = &["loss", "right"];
+const METRICS: &[&str] = &["loss", "accuracy"];
 
 /// The metric, and the patience.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct EarlyStoppingOptions {
-    /// The monitored metric: `loss`, to be minimized, or `right`, the accuracy, to be maximized.
+    /// The monitored metric: `loss`, to be minimized, or `accuracy`, to be maximized.
     pub metric: String,
     /// The minimum improvement over the best value that counts.
-    pub improvement: f64,
+    pub min_delta: f64,
     /// The number of consecutive validations without improvement after which training stops.
-    pub looks: u64,
+    pub patience: u64,
 }
 
 impl Default for EarlyStoppingOptions {
     fn default() -> Self {
-        Self { metric: "loss".to_owned(), improvement: 0.0, looks: 3 }
+        Self { metric: "loss".to_owned(), min_delta: 0.0, patience: 3 }
     }
 }
 
@@ -31,9 +31,9 @@ impl Default for EarlyStoppingOptions {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ValidationResult {
     /// The best so far.
-    Better,
+    Improved,
     /// No improvement, for this many consecutive validations.
-    Waits(u64),
+    NotImproved(u64),
     /// No improvement for too long: stop.
     Stop,
 }
@@ -43,26 +43,27 @@ pub enum ValidationResult {
 pub struct EarlyStopping {
     options: EarlyStoppingOptions,
     best: f64,
-    waited: u64,
+    bad_validations: u64,
     kept: TableData,
 }
 
 impl EarlyStopping {
     /// Creates the state from settings by name.
     pub fn from_settings(settings: &Settings) -> Result<Self> {
-        Self::new(read("patience", settings)?)
+        Self::new(read("early_stopping", settings)?)
     }
 
     /// Creates the state before the first validation.
     pub fn new(options: EarlyStoppingOptions) -> Result<Self> {
         if !METRICS.contains(&options.metric.as_str()) {
-            return Err(unknown("patience.metric", "number of a look", &options.metric, METRICS));
+            return Err(unknown("early_stopping.metric", "metric", &options.metric, METRICS));
         }
-        within("patience.improvement", options.improvement, 0.0..=f64::MAX)?;
-        if options.looks == 0 {
-            return Err(Error::argument("patience.looks", "is 0; give at least 1"));
+        within("early_stopping.min_delta", options.min_delta, 0.0..=f64::MAX)?;
+        if options.patience == 0 {
+            return Err(Error::argument("early_stopping.patience", "is 0; set at least 1"));
         }
-        let mut patience = Self { options, best: f64::NAN, waited: 0, kept: TableData::Bytes(Vec::new()) };
+        let mut patience =
+            Self { options, best: f64::NAN, bad_validations: 0, kept: TableData::Bytes(Vec::new()) };
         patience.keep();
         Ok(patience)
     }
@@ -73,18 +74,18 @@ impl EarlyStopping {
     }
 
     /// Returns how much better the first value is than the other.
-    fn gain(&self, number: f64, other: f64) -> f64 {
-        if self.options.metric == "right" { number - other } else { other - number }
+    fn improvement(&self, number: f64, other: f64) -> f64 {
+        if self.options.metric == "accuracy" { number - other } else { other - number }
     }
 
     /// Returns the monitored one of a validation's loss and accuracy.
-    pub fn watched(&self, loss: f64, right: f64) -> f64 {
-        if self.options.metric == "right" { right } else { loss }
+    pub fn metric_value(&self, loss: f64, accuracy: f64) -> f64 {
+        if self.options.metric == "accuracy" { accuracy } else { loss }
     }
 
     /// Returns true if a value is better than another, by any amount.
-    pub fn prefers(&self, number: f64, other: f64) -> bool {
-        self.gain(number, other) > 0.0
+    pub fn is_better(&self, number: f64, other: f64) -> bool {
+        self.improvement(number, other) > 0.0
     }
 
     /// Returns the best value, if any.
@@ -93,32 +94,32 @@ impl EarlyStopping {
     }
 
     /// Adds the value of the next validation. NaN is never better.
-    pub fn look(&mut self, number: f64) -> ValidationResult {
-        let better =
-            self.gain(number, self.best) > self.options.improvement || self.best.is_nan() && !number.is_nan();
+    pub fn update(&mut self, number: f64) -> ValidationResult {
+        let better = self.improvement(number, self.best) > self.options.min_delta
+            || self.best.is_nan() && !number.is_nan();
         if better {
-            (self.best, self.waited) = (number, 0);
+            (self.best, self.bad_validations) = (number, 0);
         } else {
-            self.waited += 1;
+            self.bad_validations += 1;
         }
         self.keep();
-        match self.waited {
-            0 => ValidationResult::Better,
-            waited if waited >= self.options.looks => ValidationResult::Stop,
-            waited => ValidationResult::Waits(waited),
+        match self.bad_validations {
+            0 => ValidationResult::Improved,
+            waited if waited >= self.options.patience => ValidationResult::Stop,
+            waited => ValidationResult::NotImproved(waited),
         }
     }
 
     fn keep(&mut self) {
-        self.kept = TableData::Bytes(bytes_of([self.best.to_bits(), self.waited]));
+        self.kept = TableData::Bytes(bytes_of([self.best.to_bits(), self.bad_validations]));
     }
 }
 
-const TABLE: &str = "patience.state";
+const TABLE: &str = "early_stopping.state";
 
 impl Checkpointed for EarlyStopping {
     fn prefix(&self) -> &'static str {
-        "patience."
+        "early_stopping."
     }
 
     fn tables(&self) -> Vec<(String, TableView<'_>)> {
@@ -127,7 +128,7 @@ impl Checkpointed for EarlyStopping {
 
     fn take(&mut self, tables: &Tables) -> Result<()> {
         let [best, waited] = words(tables, TABLE)?;
-        (self.best, self.waited) = (f64::from_bits(best), waited);
+        (self.best, self.bad_validations) = (f64::from_bits(best), waited);
         self.keep();
         Ok(())
     }
@@ -140,17 +141,17 @@ mod tests {
 
     #[test]
     fn it_ends_when_nothing_gets_better_by_enough() {
-        let options = EarlyStoppingOptions { improvement: 0.1, looks: 2, ..EarlyStoppingOptions::default() };
+        let options = EarlyStoppingOptions { min_delta: 0.1, patience: 2, ..EarlyStoppingOptions::default() };
         let rows = [
-            (f64::NAN, ValidationResult::Waits(1)),
-            (2.0, ValidationResult::Better),
-            (1.95, ValidationResult::Waits(1)),
-            (1.89, ValidationResult::Better),
-            (f64::NAN, ValidationResult::Waits(1)),
+            (f64::NAN, ValidationResult::NotImproved(1)),
+            (2.0, ValidationResult::Improved),
+            (1.95, ValidationResult::NotImproved(1)),
+            (1.89, ValidationResult::Improved),
+            (f64::NAN, ValidationResult::NotImproved(1)),
             (1.80, ValidationResult::Stop),
-            (1.5, ValidationResult::Better),
+            (1.5, ValidationResult::Improved),
         ];
-        for (sign, metric) in [(1.0, "loss"), (-1.0, "right")] {
+        for (sign, metric) in [(1.0, "loss"), (-1.0, "accuracy")] {
             let new = || {
                 EarlyStopping::new(EarlyStoppingOptions { metric: metric.to_owned(), ..options.clone() })
                     .unwrap()
@@ -160,14 +161,14 @@ mod tests {
                 let tables = save(&[&patience]);
                 let mut other = new();
                 restore(&mut other, &tables).unwrap();
-                assert_eq!(patience.look(sign * number), want, "{number}");
-                assert_eq!(other.look(sign * number), want, "{number}, restored");
+                assert_eq!(patience.update(sign * number), want, "{number}");
+                assert_eq!(other.update(sign * number), want, "{number}, restored");
             }
             assert_eq!(patience.best(), Some(sign * 1.5));
-            assert!(patience.prefers(sign * 1.4, sign * 1.5) && !patience.prefers(f64::NAN, sign));
+            assert!(patience.is_better(sign * 1.4, sign * 1.5) && !patience.is_better(f64::NAN, sign));
         }
         let error =
-            EarlyStopping::new(EarlyStoppingOptions { metric: "rigth".to_owned(), ..options }).unwrap_err();
-        assert!(error.message().contains("did you mean `right`"), "{error}");
+            EarlyStopping::new(EarlyStoppingOptions { metric: "acuracy".to_owned(), ..options }).unwrap_err();
+        assert!(error.message().contains("did you mean `accuracy`"), "{error}");
     }
 }

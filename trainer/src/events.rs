@@ -80,8 +80,8 @@ fn scalar(name: &str, value: f64) -> Vec<u8> {
 fn histogram(name: &str, statistics: &ValueStatistics) -> Vec<u8> {
     let mut content = Vec::new();
     let [least, most] = statistics.bounds;
-    let count = (statistics.count - statistics.broken) as f64;
-    for (field, value) in (1_u8..).zip([least, most, count, statistics.sum, statistics.squares]) {
+    let count = (statistics.count - statistics.non_finite) as f64;
+    for (field, value) in (1_u8..).zip([least, most, count, statistics.sum, statistics.sum_of_squares]) {
         content.push(field << 3 | 1);
         content.extend(value.to_le_bytes());
     }
@@ -130,7 +130,7 @@ impl Events {
         let mut values = Vec::new();
         for (name, statistics) in all.all() {
             for (what, number) in
-                [("mean", statistics.mean()), ("rms", statistics.rms()), ("most", statistics.most())]
+                [("mean", statistics.mean()), ("rms", statistics.rms()), ("max_abs", statistics.max_abs())]
             {
                 values.push(scalar(&format!("{what}/{name}"), number));
             }

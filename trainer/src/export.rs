@@ -11,7 +11,7 @@ use siskin_kernels::panel::ROWS;
 use siskin_kernels::quant::BlockType;
 
 use crate::parameters::{ForwardWeights, Parameters};
-use crate::quantize::WeightType;
+use crate::qat::WeightType;
 
 /// The content of a file besides the tensors.
 #[derive(Clone, Debug, Default)]
@@ -31,7 +31,7 @@ pub struct FileContents {
     /// The chat template.
     pub template: Option<String>,
     /// f32 lists besides the trained tensors, by name: layers after pooling.
-    pub lists: Vec<(String, Vec<f32>)>,
+    pub vectors: Vec<(String, Vec<f32>)>,
 }
 
 /// Writes a `.siskin` file to `out`, which must be empty, and returns it.
@@ -42,7 +42,7 @@ pub fn write<W: Write + Seek + Send>(
 ) -> Result<W> {
     let mut writer = FileWriter::new(out)?;
     let bytes = |numbers: &[f32]| -> Vec<u8> { numbers.iter().flat_map(|x| x.to_le_bytes()).collect() };
-    for (name, numbers) in &frame.lists {
+    for (name, numbers) in &frame.vectors {
         let spec = TensorSpec::vector(name, numbers.len() as u64);
         writer.tensor(&spec, |sink| sink.write(&bytes(numbers)))?;
     }
@@ -54,12 +54,12 @@ pub fn write<W: Write + Seek + Send>(
                 writer.tensor(&spec, |sink| sink.write(&bytes(&parameter.numbers)))?;
             }
             WeightRole::Matrix => {
-                if let ForwardWeights::Packed(packed) = &parameter.seen {
+                if let ForwardWeights::Packed(packed) = &parameter.forward {
                     let spec = TensorSpec::matrix(&parameter.name, packed.panel(), rows, columns);
                     writer.tensor(&spec, |sink| sink.write(packed.bytes()))?;
                     continue;
                 }
-                let kind = match &parameter.seen {
+                let kind = match &parameter.forward {
                     ForwardWeights::Rounded { kind, .. } => *kind,
                     _ => WeightType::Block(BlockType::F32),
                 };

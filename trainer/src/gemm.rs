@@ -20,13 +20,13 @@ impl<'a, T> MatrixView<'a, T> {
     /// # Panics
     /// If the slice is too short.
     pub fn new(numbers: &'a [T], rows: usize, columns: usize, stride: usize) -> Self {
-        assert!(fits(numbers.len(), rows, columns, [stride, 1]), "a matrix beyond its numbers");
+        assert!(fits(numbers.len(), rows, columns, [stride, 1]), "matrix out of bounds");
         Self { numbers, rows, columns, strides: [stride, 1] }
     }
 
     /// Returns the transpose.
     #[must_use]
-    pub fn turned(self) -> Self {
+    pub fn transposed(self) -> Self {
         Self { rows: self.columns, columns: self.rows, strides: [self.strides[1], self.strides[0]], ..self }
     }
 
@@ -66,8 +66,8 @@ pub fn multiply<T: Real>(
     out: MatrixOutput<'_, T>,
 ) {
     let (m, k, n) = (a.rows, a.columns, b.columns);
-    assert!(b.rows == k && (m < 2 || out.stride >= n), "products of matrices that do not fit");
-    assert!(fits(out.numbers.len(), m, n, [out.stride, 1]), "a product beyond its place");
+    assert!(b.rows == k && (m < 2 || out.stride >= n), "matrix shapes do not match");
+    assert!(fits(out.numbers.len(), m, n, [out.stride, 1]), "output out of bounds");
     assert!(fits(a.numbers.len(), m, k, a.strides) && fits(b.numbers.len(), k, n, b.strides));
     let signed = |strides: [usize; 2]| strides.map(|stride| stride as isize);
     let beta = if add { T::ONE } else { T::ZERO };
@@ -91,7 +91,7 @@ const ROWS: usize = 192;
 ///
 /// # Panics
 /// If the shapes do not match.
-pub fn multiply_together<T: Real>(
+pub fn multiply_parallel<T: Real>(
     factor: T,
     a: MatrixView<'_, T>,
     b: MatrixView<'_, T>,
@@ -102,7 +102,7 @@ pub fn multiply_together<T: Real>(
     if rows <= ROWS {
         return multiply(factor, a, b, add, out);
     }
-    assert!(fits(out.numbers.len(), rows, b.columns, [stride, 1]), "a product beyond its place");
+    assert!(fits(out.numbers.len(), rows, b.columns, [stride, 1]), "output out of bounds");
     out.numbers.par_chunks_mut(ROWS * stride).enumerate().for_each(|(index, numbers)| {
         let first = index * ROWS;
         let count = ROWS.min(rows.saturating_sub(first));
@@ -124,10 +124,10 @@ mod tests {
             let b: Vec<f64> = (0..n * k).map(|i| number(i + 3)).collect();
             let mut out = vec![1.0; m * (n + 2)];
             let b = MatrixView::new(&b, n, k, k);
-            multiply_together(
+            multiply_parallel(
                 2.0,
                 MatrixView::new(&a, m, k, k),
-                b.turned(),
+                b.transposed(),
                 true,
                 MatrixOutput::new(&mut out, n + 2),
             );

@@ -9,11 +9,11 @@ use siskin::graph::{Weight, WeightRole};
 use siskin::{Error, ErrorKind, Result};
 use siskin_kernels::panel::{self, PanelType, ROWS};
 
-use crate::quantize::WeightType;
+use crate::qat::WeightType;
 use crate::real::Real;
 
 /// Elements that are unpacked at a time.
-const MOST: usize = 1 << 20;
+const MAX_ELEMENTS: usize = 1 << 20;
 
 /// A tensor in row-major order.
 #[derive(Clone, Debug, PartialEq)]
@@ -29,7 +29,7 @@ pub struct Parameter<T> {
     /// The values; empty for a packed matrix.
     pub numbers: Vec<T>,
     /// What steps compute with.
-    pub seen: ForwardWeights<T>,
+    pub forward: ForwardWeights<T>,
 }
 
 /// What a step computes with.
@@ -85,13 +85,13 @@ impl<T: Real> Parameter<T> {
     /// Creates a tensor with these values.
     pub fn new(weight: &Weight, numbers: Vec<T>) -> Self {
         let Weight { name, rows, columns, role } = weight.clone();
-        Self { name, rows, columns, role, numbers, seen: ForwardWeights::Numbers }
+        Self { name, rows, columns, role, numbers, forward: ForwardWeights::Numbers }
     }
 
     /// Returns some rows as steps compute with them.
     pub fn part(&self, rows: Range<usize>) -> Cow<'_, [T]> {
         let places = rows.start * self.columns..rows.end * self.columns;
-        match &self.seen {
+        match &self.forward {
             ForwardWeights::Numbers => Cow::Borrowed(&self.numbers[places]),
             ForwardWeights::Rounded { numbers, .. } => Cow::Borrowed(&numbers[places]),
             ForwardWeights::Packed(packed) => {
@@ -115,8 +115,8 @@ impl<T: Real> Parameter<T> {
     /// Returns ranges that cover all rows, each unpacked at once.
     pub fn parts(&self) -> impl Iterator<Item = Range<usize>> + use<T> {
         let rows = self.rows;
-        let step = match self.seen {
-            ForwardWeights::Packed(_) => (MOST / self.columns.max(1)).next_multiple_of(ROWS),
+        let step = match self.forward {
+            ForwardWeights::Packed(_) => (MAX_ELEMENTS / self.columns.max(1)).next_multiple_of(ROWS),
             _ => rows.max(1),
         };
         (0..rows).step_by(step).map(move |first| first..rows.min(first + step))
@@ -124,7 +124,7 @@ impl<T: Real> Parameter<T> {
 
     /// Writes row `row` as steps compute with it.
     pub fn row(&self, row: usize, out: &mut [T]) {
-        match &self.seen {
+        match &self.forward {
             ForwardWeights::Packed(packed) => {
                 let mut values = vec![0.0; self.columns];
                 packed.row(row, &mut values);
@@ -136,12 +136,12 @@ impl<T: Real> Parameter<T> {
 
     /// Returns the bytes in memory; packed matrices are memory-mapped.
     pub fn bytes(&self) -> usize {
-        let seen = match &self.seen {
+        let forward_bytes = match &self.forward {
             ForwardWeights::Numbers => 0,
             ForwardWeights::Packed(packed) => packed.bytes().len(),
             ForwardWeights::Rounded { numbers, .. } => size_of_val(&numbers[..]),
         };
-        size_of_val(&self.numbers[..]) + seen
+        size_of_val(&self.numbers[..]) + forward_bytes
     }
 }
 
@@ -161,15 +161,15 @@ impl<T: Real> Parameters<T> {
 
     /// Reads the tensors of `weights` from a file and unpacks them.
     pub fn read(weights: &[Weight], file: &File) -> Result<Self> {
-        Self::read_but(weights, file, |_| false)
+        Self::read_with_packed(weights, file, |_| false)
     }
 
     /// Like [`Self::read`], but matrices that are not f32 stay packed if `stays` returns true for their index.
-    pub fn read_but(weights: &[Weight], file: &File, stays: impl Fn(usize) -> bool) -> Result<Self> {
+    pub fn read_with_packed(weights: &[Weight], file: &File, stays: impl Fn(usize) -> bool) -> Result<Self> {
         let list = weights.iter().enumerate().map(|(number, weight)| {
             let tensor = file.tensor(&weight.name).ok_or_else(|| {
                 let place = format!("tensor {}", weight.name);
-                Error::new(ErrorKind::Missing, place, "the file does not hold it; convert the model again")
+                Error::new(ErrorKind::Missing, place, "the file does not contain it; convert the model again")
             })?;
             if (tensor.rows, tensor.columns) != (weight.rows, weight.columns) {
                 let message = format!(
@@ -183,10 +183,10 @@ impl<T: Real> Parameters<T> {
                 return Ok(Parameter::new(weight, floats.collect()));
             }
             let mut parameter = Parameter::new(weight, Vec::new());
-            parameter.seen = ForwardWeights::Packed(PackedPanels(tensor.clone()));
+            parameter.forward = ForwardWeights::Packed(PackedPanels(tensor.clone()));
             if tensor.panel == PanelType::F32 || !stays(number) {
                 parameter.numbers = parameter.part(0..weight.rows).into_owned();
-                parameter.seen = ForwardWeights::Numbers;
+                parameter.forward = ForwardWeights::Numbers;
             }
             Ok(parameter)
         });
@@ -196,7 +196,7 @@ impl<T: Real> Parameters<T> {
     /// Returns the values that steps compute with; the tensor must not be packed.
     pub fn numbers(&self, weight: usize) -> &[T] {
         match &self.list[weight] {
-            Parameter { seen: ForwardWeights::Rounded { numbers, .. }, .. } => numbers,
+            Parameter { forward: ForwardWeights::Rounded { numbers, .. }, .. } => numbers,
             Parameter { numbers, .. } => numbers,
         }
     }

@@ -4,7 +4,7 @@ use std::fmt::Debug;
 use std::iter::Sum;
 use std::ops::{Add, AddAssign, Div, DivAssign, Mul, MulAssign, Neg, Sub, SubAssign};
 
-use crate::functions;
+use crate::fast_math;
 
 /// A floating-point type.
 pub trait Real:
@@ -138,5 +138,5 @@ macro_rules! real {
     };
 }
 
-real!(f32, sgemm, functions::exp, functions::tanh, libm::erff);
+real!(f32, sgemm, fast_math::exp, fast_math::tanh, libm::erff);
 real!(f64, dgemm, f64::exp, f64::tanh, libm::erf);

@@ -26,7 +26,10 @@ pub(crate) fn read<S: Default + Serialize + DeserializeOwned>(place: &str, given
 /// Returns the error for a name that is not in a list.
 pub(crate) fn unknown(place: &str, what: &str, name: &str, known: &[&str]) -> Error {
     let list = known.join(", ");
-    let similar = |other: &&&str| levenshtein(name, other) <= name.chars().count().max(3) / 2;
+    let similar = |other: &&&str| {
+        levenshtein(name, other) <= name.chars().count().max(3) / 2
+            || name.len() >= 3 && other.starts_with(name)
+    };
     let message = match known.iter().filter(similar).min_by_key(|other| levenshtein(name, other)) {
         Some(nearest) => {
             format!("unknown {what} `{name}`; did you mean `{nearest}`? Expected one of: {list}")

@@ -79,7 +79,7 @@ pub fn save(states: &[&dyn Checkpointed]) -> Tables {
 }
 
 /// Returns true if the tables contain something of a state; a state that the checkpoint lacks starts fresh.
-pub(crate) fn is_kept(state: &dyn Checkpointed, tables: &Tables) -> bool {
+pub(crate) fn is_in(state: &dyn Checkpointed, tables: &Tables) -> bool {
     tables.keys().any(|name| name.starts_with(state.prefix()))
 }
 
@@ -92,7 +92,7 @@ pub fn restore(state: &mut dyn Checkpointed, tables: &Tables) -> Result<()> {
     for (name, view) in &wanted {
         let place = || format!("table {name}");
         let Some(data) = tables.get(name) else {
-            let message = "the checkpoint does not hold it; train on with the settings that it was made with";
+            let message = "is missing in the checkpoint; resume with the settings that the run began with";
             return Err(Error::new(ErrorKind::Missing, place(), message));
         };
         if data.view().shape() != view.shape() {
@@ -105,7 +105,7 @@ pub fn restore(state: &mut dyn Checkpointed, tables: &Tables) -> Result<()> {
     if own().count() > wanted.len()
         && let Some(name) = own().find(|name| !known(name))
     {
-        let message = "belongs to nothing here; train on with the settings that the checkpoint was made with";
+        let message = "is not part of this run; resume with the settings that the run began with";
         return Err(Error::argument(format!("table {name}"), message));
     }
     drop(wanted);

@@ -6,13 +6,13 @@ use serde_json::{Value, json};
 use crate::parameters::{Gradients, Parameters};
 use crate::program::Program;
 use crate::real::Real;
-use crate::runner::{Phase, Piece, Probe};
+use crate::runner::{NodeEvent, Phase, Probe};
 
 /// The range of exponents in a histogram: smaller magnitudes count as zero, larger ones as the last power of two.
-const LEAST: i32 = -32;
-const MOST: i32 = 16;
+const MIN_EXPONENT: i32 = -32;
+const MAX_EXPONENT: i32 = 16;
 /// The number of exponents.
-const POWERS: usize = (MOST - LEAST + 1) as usize;
+const POWERS: usize = (MAX_EXPONENT - MIN_EXPONENT + 1) as usize;
 /// Elements that are processed sequentially: fixed, so that sums do not depend on the number of threads.
 const CHUNK: usize = 1 << 14;
 
@@ -24,16 +24,16 @@ pub struct ValueStatistics {
     /// The sum of the finite values.
     pub sum: f64,
     /// The sum of their squares.
-    pub squares: f64,
+    pub sum_of_squares: f64,
     /// The smallest and the largest of them.
     pub bounds: [f64; 2],
     /// The number of zeros.
     pub zeros: u64,
     /// The number of non-finite values.
-    pub broken: u64,
+    pub non_finite: u64,
     /// The histogram: counts of negative values by exponent, of nearly zero values, and of positive values by
     /// exponent.
-    spread: [[u64; POWERS]; 2],
+    histogram: [[u64; POWERS]; 2],
     small: u64,
 }
 
@@ -42,11 +42,11 @@ impl Default for ValueStatistics {
         Self {
             count: 0,
             sum: 0.0,
-            squares: 0.0,
+            sum_of_squares: 0.0,
             bounds: [f64::INFINITY, f64::NEG_INFINITY],
             zeros: 0,
-            broken: 0,
-            spread: [[0; POWERS]; 2],
+            non_finite: 0,
+            histogram: [[0; POWERS]; 2],
             small: 0,
         }
     }
@@ -74,19 +74,20 @@ impl ValueStatistics {
     fn push(&mut self, number: f64) {
         self.count += 1;
         if !number.is_finite() {
-            self.broken += 1;
+            self.non_finite += 1;
             return;
         }
         self.zeros += u64::from(number == 0.0);
         self.sum += number;
-        self.squares += number * number;
+        self.sum_of_squares += number * number;
         self.bounds = [self.bounds[0].min(number), self.bounds[1].max(number)];
         // The exponent of an f64; that of zero is far below all others.
         let power = (number.to_bits() >> 52 & 0x7ff) as i32 - 1023;
-        match power < LEAST {
+        match power < MIN_EXPONENT {
             true => self.small += 1,
             false => {
-                self.spread[usize::from(number > 0.0)][(power.min(MOST) - LEAST) as usize] += 1;
+                self.histogram[usize::from(number > 0.0)]
+                    [(power.min(MAX_EXPONENT) - MIN_EXPONENT) as usize] += 1;
             }
         }
     }
@@ -95,18 +96,18 @@ impl ValueStatistics {
     pub fn merge(&mut self, other: &Self) {
         self.count += other.count;
         self.sum += other.sum;
-        self.squares += other.squares;
+        self.sum_of_squares += other.sum_of_squares;
         self.bounds = [self.bounds[0].min(other.bounds[0]), self.bounds[1].max(other.bounds[1])];
         self.zeros += other.zeros;
-        self.broken += other.broken;
+        self.non_finite += other.non_finite;
         self.small += other.small;
-        for (own, other) in self.spread.iter_mut().flatten().zip(other.spread.iter().flatten()) {
+        for (own, other) in self.histogram.iter_mut().flatten().zip(other.histogram.iter().flatten()) {
             *own += other;
         }
     }
 
     fn finite(&self) -> f64 {
-        (self.count - self.broken).max(1) as f64
+        (self.count - self.non_finite).max(1) as f64
     }
 
     /// Returns the mean of the finite values.
@@ -116,29 +117,29 @@ impl ValueStatistics {
 
     /// Returns their root mean square.
     pub fn rms(&self) -> f64 {
-        (self.squares / self.finite()).sqrt()
+        (self.sum_of_squares / self.finite()).sqrt()
     }
 
     /// Returns the largest magnitude.
-    pub fn most(&self) -> f64 {
-        if self.count == self.broken { 0.0 } else { self.bounds[0].abs().max(self.bounds[1].abs()) }
+    pub fn max_abs(&self) -> f64 {
+        if self.count == self.non_finite { 0.0 } else { self.bounds[0].abs().max(self.bounds[1].abs()) }
     }
 
     /// Returns the fraction of zeros.
-    pub fn zero_share(&self) -> f64 {
+    pub fn zero_fraction(&self) -> f64 {
         self.zeros as f64 / self.count.max(1) as f64
     }
 
     /// Returns the fraction of non-finite values.
-    pub fn broken_share(&self) -> f64 {
-        self.broken as f64 / self.count.max(1) as f64
+    pub fn non_finite_fraction(&self) -> f64 {
+        self.non_finite as f64 / self.count.max(1) as f64
     }
 
     /// Returns the statistics as a value of a log.
     pub fn json(&self) -> Value {
         json!({
-            "mean": self.mean(), "rms": self.rms(), "most": self.most(), "zero": self.zero_share(),
-            "not_finite": self.broken_share(),
+            "mean": self.mean(), "rms": self.rms(), "max_abs": self.max_abs(),
+            "zero_fraction": self.zero_fraction(), "non_finite_fraction": self.non_finite_fraction(),
         })
     }
 
@@ -146,11 +147,15 @@ impl ValueStatistics {
     /// empty bins are omitted, except one at the start.
     pub fn histogram(&self) -> Vec<(f64, u64)> {
         let limit = |power: i32| 2.0_f64.powi(power);
-        let powers = LEAST..=MOST;
-        let negative =
-            powers.clone().rev().map(|power| (-limit(power), self.spread[0][(power - LEAST) as usize]));
-        let positive = powers.map(|power| (limit(power + 1), self.spread[1][(power - LEAST) as usize]));
-        let all: Vec<(f64, u64)> = negative.chain([(limit(LEAST), self.small)]).chain(positive).collect();
+        let powers = MIN_EXPONENT..=MAX_EXPONENT;
+        let negative = powers
+            .clone()
+            .rev()
+            .map(|power| (-limit(power), self.histogram[0][(power - MIN_EXPONENT) as usize]));
+        let positive =
+            powers.map(|power| (limit(power + 1), self.histogram[1][(power - MIN_EXPONENT) as usize]));
+        let all: Vec<(f64, u64)> =
+            negative.chain([(limit(MIN_EXPONENT), self.small)]).chain(positive).collect();
         let full = |(_, count): &(f64, u64)| *count > 0;
         let (Some(first), Some(last)) = (all.iter().position(full), all.iter().rposition(full)) else {
             return Vec::new();
@@ -219,7 +224,7 @@ impl OutputStatistics {
 }
 
 impl<T: Real> Probe<T> for OutputStatistics {
-    fn piece(&mut self, piece: &Piece<'_, T>) {
+    fn node(&mut self, piece: &NodeEvent<'_, T>) {
         if piece.phase == Phase::Forward {
             self.add(piece.number, piece.output);
         }
@@ -234,25 +239,27 @@ mod tests {
     fn numbers_are_what_they_are_like() {
         let numbers = [0.0_f32, -0.0, 3.0, -4.0, f32::NAN, f32::NEG_INFINITY, 1e-20, 1e30];
         let mut own = ValueStatistics::of(&numbers[..4]);
-        assert_eq!((own.count, own.zeros, own.broken), (4, 2, 0));
-        assert_eq!((own.mean(), own.rms(), own.most(), own.zero_share()), (-0.25, 2.5, 4.0, 0.5));
+        assert_eq!((own.count, own.zeros, own.non_finite), (4, 2, 0));
+        assert_eq!((own.mean(), own.rms(), own.max_abs(), own.zero_fraction()), (-0.25, 2.5, 4.0, 0.5));
         own.add(&numbers[4..6]);
         assert_eq!(
-            (own.count, own.broken, own.mean(), own.most()),
+            (own.count, own.non_finite, own.mean(), own.max_abs()),
             (6, 2, -0.25, 4.0),
             "what is finite counts"
         );
-        assert_eq!(own.broken_share(), 2.0 / 6.0);
+        assert_eq!(own.non_finite_fraction(), 2.0 / 6.0);
         own.add(&numbers[6..]);
         let histogram = own.histogram();
         assert!(histogram.windows(2).all(|pair| pair[0].0 < pair[1].0), "{histogram:?}");
         assert_eq!(histogram.iter().map(|(_, count)| count).sum::<u64>(), 6, "all that are finite");
-        for (limit, count) in [(-4.0, 1), (2.0_f64.powi(LEAST), 3), (4.0, 1), (2.0_f64.powi(MOST + 1), 1)] {
+        for (limit, count) in
+            [(-4.0, 1), (2.0_f64.powi(MIN_EXPONENT), 3), (4.0, 1), (2.0_f64.powi(MAX_EXPONENT + 1), 1)]
+        {
             let found = histogram.iter().find(|(own, _)| *own == limit);
             assert_eq!(found, Some(&(limit, count)));
         }
         assert!(ValueStatistics::default().histogram().is_empty());
-        assert_eq!((ValueStatistics::default().most(), ValueStatistics::default().rms()), (0.0, 0.0));
+        assert_eq!((ValueStatistics::default().max_abs(), ValueStatistics::default().rms()), (0.0, 0.0));
     }
 
     #[test]

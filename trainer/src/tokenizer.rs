@@ -69,19 +69,19 @@ fn characters() -> Vec<char> {
 }
 
 /// Trains a tokenizer of `vocabulary` ids on `texts`; the last ids are `special`.
-pub fn learn<'a>(texts: impl Iterator<Item = &'a str>, vocabulary: usize, special: &[&str]) -> Result<Value> {
-    let mut words = Words::default();
+pub fn train<'a>(texts: impl Iterator<Item = &'a str>, vocabulary: usize, special: &[&str]) -> Result<Value> {
+    let mut words = WordCounts::default();
     texts.for_each(|text| words.add(text));
-    words.learn(vocabulary, special)
+    words.train(vocabulary, special)
 }
 
 /// Word counts of the training text: all that the training of a tokenizer depends on.
 #[derive(Clone, Debug, Default)]
-pub struct Words {
+pub struct WordCounts {
     counts: BTreeMap<String, u64>,
 }
 
-impl Words {
+impl WordCounts {
     /// Counts the words of a text.
     pub fn add(&mut self, text: &str) {
         for word in words(text) {
@@ -95,17 +95,17 @@ impl Words {
     }
 
     /// Trains a tokenizer of `vocabulary` ids; the last ids are `special`.
-    pub fn learn(self, vocabulary: usize, special: &[&str]) -> Result<Value> {
-        let room = vocabulary.checked_sub(BYTES + special.len()).ok_or_else(|| {
+    pub fn train(self, vocabulary: usize, special: &[&str]) -> Result<Value> {
+        let max_merges = vocabulary.checked_sub(BYTES + special.len()).ok_or_else(|| {
             let least = BYTES + special.len();
             Error::argument(
-                "tokenizer.vocabulary",
-                format!("{vocabulary}, but bytes and special ids take {least}"),
+                "model.tokenizer_vocab_size",
+                format!("is {vocabulary}; set at least {least}, for all bytes and the special tokens"),
             )
         })?;
-        let mut learner = Learner::new(self.counts);
+        let mut learner = BpeTrainer::new(self.counts);
         let mut merges = Vec::new();
-        while merges.len() < room {
+        while merges.len() < max_merges {
             let Some(pair) = learner.best() else { break };
             merges.push(pair);
             learner.join(pair, (BYTES + merges.len() - 1) as u32);
@@ -117,7 +117,7 @@ impl Words {
 /// A pair of ids.
 type Pair = (u32, u32);
 
-struct Learner {
+struct BpeTrainer {
     /// The words as ids, and their counts.
     words: Vec<(Vec<u32>, u64)>,
     /// The count of each pair, and the words that it has occurred in.
@@ -126,7 +126,7 @@ struct Learner {
     pieces: Vec<Vec<u8>>,
 }
 
-impl Learner {
+impl BpeTrainer {
     fn new(counts: BTreeMap<String, u64>) -> Self {
         let words: Vec<(Vec<u32>, u64)> =
             counts.into_iter().map(|(word, count)| (word.bytes().map(u32::from).collect(), count)).collect();
@@ -246,12 +246,12 @@ mod tests {
 
     #[test]
     fn the_commonest_pairs_are_joined_first() {
-        let made = learn(["low low low lower lowest"].into_iter(), 262, &["<end>"]).unwrap();
+        let made = train(["low low low lower lowest"].into_iter(), 262, &["<end>"]).unwrap();
         let merges = made["model"]["merges"].as_array().unwrap();
         assert_eq!(merges[0], json!(["l", "o"]));
         assert_eq!(merges[1], json!(["lo", "w"]));
         assert_eq!(merges[2], json!(["Ġ", "low"]));
         assert_eq!(made["added_tokens"][0]["id"], 256 + merges.len());
-        assert!(learn([""].into_iter(), 200, &[]).is_err());
+        assert!(train([""].into_iter(), 200, &[]).is_err());
     }
 }

@@ -8,14 +8,14 @@ use siskin_trainer::run::{Check, Depth, Outcome, Run};
 
 fn word(outcome: Outcome) -> &'static str {
     match outcome {
-        Outcome::Good => "good",
-        Outcome::Odd => "odd",
-        Outcome::Bad => "bad",
+        Outcome::Pass => "pass",
+        Outcome::Warning => "warn",
+        Outcome::Fail => "fail",
     }
 }
 
 /// Runs all checks and prints a table. A failed check is an error.
-pub(super) fn whole(run: &mut Run, as_json: bool) -> Result<()> {
+pub(super) fn full(run: &mut Run, as_json: bool) -> Result<()> {
     let checks = run.check(Depth::Full)?;
     if as_json {
         let entry = |check: &Check| {
@@ -40,7 +40,7 @@ pub(super) fn whole(run: &mut Run, as_json: bool) -> Result<()> {
 /// Runs the quick checks and prints only warnings.
 pub(super) fn brief(run: &mut Run, open: &OpenArgs) -> Result<()> {
     let checks = run.check(Depth::Brief)?;
-    for check in checks.iter().filter(|check| check.outcome == Outcome::Odd) {
+    for check in checks.iter().filter(|check| check.outcome == Outcome::Warning) {
         output::note(open, format!("note: {}: {}; {}", check.name, check.result, check.advice));
     }
     Check::refuse(&checks).map_err(|error| error.within("before the first step"))

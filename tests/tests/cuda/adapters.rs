@@ -7,7 +7,8 @@ use siskin_trainer::batch::TrainingBatch;
 use siskin_trainer::cuda::{DeviceRunner as Device, Objective, Precision};
 use siskin_trainer::loss::CrossEntropy;
 use siskin_trainer::{
-    Goal, Gradients, Optimizer, OptimizerOptions, Parameters, Program, Recompute, Runner, StepArguments,
+    Gradients, Optimizer, OptimizerOptions, Parameters, Program, Recompute, Runner, StepArguments,
+    TrainingObjective,
 };
 
 use super::common::{device, error, targets};
@@ -18,17 +19,17 @@ fn apart(recipe: Option<&str>, method: AdapterKind, precision: Precision) -> Opt
     let golden = golden::load_as("llama", recipe.map(|recipe| recipe.parse().unwrap()));
     let tensors = ["*attn_q.weight", "*attn_v.weight", "*ffn_down.weight"];
     let tensors = tensors.map(str::to_owned).to_vec();
-    let options = AdapterOptions { method, rank: 4, scale: 8.0, tensors };
+    let options = AdapterOptions { method, rank: 4, alpha: 8.0, tensors };
     let mut program = Program::of_file(&golden.file).unwrap();
     let own = program.weights.len();
-    let adapters = adapters::adapt(&mut program, &options).unwrap();
+    let adapters = adapters::insert_adapters(&mut program, &options).unwrap();
     let takes = program.takes_packed();
     let mut parameters =
-        Parameters::read_but(&program.weights[..own], &golden.file, |weight| takes[weight]).unwrap();
-    adapters::begin(&program, &adapters, &options, &mut parameters, 3);
+        Parameters::read_with_packed(&program.weights[..own], &golden.file, |weight| takes[weight]).unwrap();
+    adapters::initialize(&program, &adapters, &options, &mut parameters, 3);
     let mut batch = TrainingBatch::default();
-    golden.ids.iter().for_each(|ids| batch.writer.push(ids, &[]));
-    batch.writer.want_all();
+    golden.ids.iter().for_each(|ids| batch.decoder.push(ids, &[]));
+    batch.decoder.output_all();
     let output = program.values[program.output];
     let targets = targets(output.row_count(&batch), output.columns);
     let mut gradients = Gradients::zeros(&parameters, |tensor| adapters::is_trained(&tensor.name));
@@ -38,20 +39,22 @@ fn apart(recipe: Option<&str>, method: AdapterKind, precision: Precision) -> Opt
     let trains: Vec<bool> = (0..program.weights.len()).map(|weight| gradients.has(weight)).collect();
     let trains = |weight: usize| trains[weight];
     let mut runner =
-        Device::new(device()?, precision, program.clone(), Recompute::Nothing, &parameters, trains).unwrap();
-    runner.optimize(&optimizer, &cpu_optimizer).unwrap();
-    runner.adapt(&adapters, &options).unwrap();
-    let mut cpu = Runner::new(program, Recompute::Nothing, trains).unwrap();
+        Device::new(device()?, precision, program.clone(), Recompute::None, &parameters, trains).unwrap();
+    runner.set_optimizer(&optimizer, &cpu_optimizer).unwrap();
+    runner.set_adapters(&adapters, &options).unwrap();
+    let mut cpu = Runner::new(program, Recompute::None, trains).unwrap();
     let rate = 5e-3;
     let mut fetched = parameters.clone();
     let loss = CrossEntropy::default();
     let mut worst = 0.0_f32;
     for _ in 0..3 {
         gradients.clear();
-        let goal = Goal { loss: &loss, targets: &targets, scale: 1.0 };
+        let goal = TrainingObjective { loss: &loss, targets: &targets, scale: 1.0 };
         let want = cpu.run(&parameters, &batch, goal, &mut gradients).unwrap();
-        cpu_optimizer.step(&mut parameters, &gradients, StepArguments { rate, factor: 1.0 }).unwrap();
-        adapters::renew(&mut parameters, &adapters, &options);
+        cpu_optimizer
+            .step(&mut parameters, &gradients, StepArguments { learning_rate: rate, grad_factor: 1.0 })
+            .unwrap();
+        adapters::update_norms(&mut parameters, &adapters, &options);
         runner.run(&batch, &Objective::default(), &targets, 1.0).unwrap();
         let sum = runner.take_sum().unwrap();
         assert!(runner.step(rate, 1.0, None).unwrap().finite);
@@ -63,7 +66,7 @@ fn apart(recipe: Option<&str>, method: AdapterKind, precision: Precision) -> Opt
     }
     runner.read(&mut fetched).unwrap();
     for (own, want) in fetched.list.iter().zip(&parameters.list) {
-        assert_eq!(own.seen, want.seen, "{}", own.name);
+        assert_eq!(own.forward, want.forward, "{}", own.name);
         if !want.numbers.is_empty() {
             worst = worst.max(error(&own.numbers, &want.numbers, 1e-2));
         }

@@ -1,6 +1,6 @@
 //! fp8 matmuls.
 
-use siskin_tests::cuda::eight;
+use siskin_tests::cuda::decode_fp8;
 use siskin_tests::extent::cases;
 use siskin_tests::gradients::load;
 use siskin_trainer::cuda::{
@@ -8,25 +8,25 @@ use siskin_trainer::cuda::{
     Tape,
 };
 use siskin_trainer::loss::CrossEntropy;
-use siskin_trainer::{Goal, Gradients, Parameters, Recompute, Runner};
+use siskin_trainer::{Gradients, Parameters, Recompute, Runner, TrainingObjective};
 
 use super::common::{device, numbers, targets};
 
 /// Rounds to nearest, ties to even, by exhaustive search.
 fn nearest(range: Fp8Format, x: f32) -> f32 {
-    let all = (0..=0x7f_u8).filter(|byte| eight(range, *byte).is_finite());
-    let apart = |byte: &u8| (eight(range, *byte) - x.abs()).abs();
+    let all = (0..=0x7f_u8).filter(|byte| decode_fp8(range, *byte).is_finite());
+    let apart = |byte: &u8| (decode_fp8(range, *byte) - x.abs()).abs();
     let best = all.min_by(|a, b| apart(a).total_cmp(&apart(b)).then((a % 2).cmp(&(b % 2)))).unwrap();
-    eight(range, best).copysign(x)
+    decode_fp8(range, best).copysign(x)
 }
 
 /// Checks all fp8 values, the midpoints between neighbors, and values out of range.
 #[test]
 fn numbers_are_rounded_to_the_nearest() {
-    for (far, range) in [Fp8Format::Near, Fp8Format::Far].into_iter().enumerate() {
+    for (far, range) in [Fp8Format::E4M3, Fp8Format::E5M2].into_iter().enumerate() {
         let Some(mut device) = device() else { return };
         let mut list: Vec<f32> =
-            (0..=0xff_u8).map(|byte| eight(range, byte)).filter(|x| x.is_finite()).collect();
+            (0..=0xff_u8).map(|byte| decode_fp8(range, byte)).filter(|x| x.is_finite()).collect();
         list.sort_by(f32::total_cmp);
         let halfway: Vec<f32> = list.windows(2).map(|pair| (pair[0] + pair[1]) / 2.0).collect();
         let beyond = [1e5, -1e5, 449.0, 1e-9, -1e-9];
@@ -39,21 +39,21 @@ fn numbers_are_rounded_to_the_nearest() {
             .map(|size| device.allocate(size).unwrap());
         device.write(from, &bytes).unwrap();
         device.write(scale, &1.0_f32.to_le_bytes()).unwrap();
-        let whole = |number: usize| KernelArgument::Whole(number as i32);
+        let whole = |number: usize| KernelArgument::Int(number as i32);
         let launch = Launch {
-            kernel: "to_eight_f32".to_owned(),
+            kernel: "to_fp8_f32".to_owned(),
             grid: [1, turned_stride.div_ceil(32) as u32, 1],
             threads: 256,
             shared: 0,
             arguments: [
-                &[KernelArgument::Place(from), whole(rows), whole(columns), whole(columns)][..],
+                &[KernelArgument::Ptr(from), whole(rows), whole(columns), whole(columns)][..],
                 &[
-                    KernelArgument::Place(scale),
+                    KernelArgument::Ptr(scale),
                     whole(far),
-                    KernelArgument::Place(plain),
-                    KernelArgument::Place(turned),
+                    KernelArgument::Ptr(plain),
+                    KernelArgument::Ptr(turned),
                 ],
-                &[whole(turned_stride), KernelArgument::Place(parts)],
+                &[whole(turned_stride), KernelArgument::Ptr(parts)],
             ]
             .concat(),
         };
@@ -63,7 +63,7 @@ fn numbers_are_rounded_to_the_nearest() {
         device.read(plain, &mut got).unwrap();
         device.read(turned, &mut columns_of).unwrap();
         for (index, (byte, x)) in got.iter().zip(&list).enumerate() {
-            let (own, want) = (eight(range, *byte), nearest(range, *x));
+            let (own, want) = (decode_fp8(range, *byte), nearest(range, *x));
             assert!(own == want, "{range:?}: {x} became {own}, not {want}");
             let (row, column) = (index / columns, index % columns);
             assert_eq!(columns_of[column * turned_stride + row], *byte, "columns as rows");
@@ -86,18 +86,18 @@ fn eights_are_near_floats() {
         let output = case.program.values[case.program.output];
         let targets = targets(output.row_count(&case.batch), output.columns);
         let loss = CrossEntropy::default();
-        let mut cpu = Runner::new(case.program.clone(), Recompute::Nothing, |_| true).unwrap();
+        let mut cpu = Runner::new(case.program.clone(), Recompute::None, |_| true).unwrap();
         let mut want = Gradients::zeros(&parameters, |_| true);
-        let goal = Goal { loss: &loss, targets: &targets, scale: 0.25 };
+        let goal = TrainingObjective { loss: &loss, targets: &targets, scale: 0.25 };
         let cpu_sum = cpu.run(&parameters, &case.batch, goal, &mut want).unwrap();
         let mut all = Vec::new();
         for eights in [false, true] {
             let (Some(device), program) = (device(), case.program.clone()) else { return };
             let mut runner =
-                Device::new(device, Precision::Bf16, program, Recompute::Nothing, &parameters, |_| true)
+                Device::new(device, Precision::Bf16, program, Recompute::None, &parameters, |_| true)
                     .unwrap();
             if eights {
-                runner.eights().unwrap();
+                runner.enable_fp8().unwrap();
             }
             let mut own = Gradients::zeros(&parameters, |_| true);
             runner.run(&case.batch, &Objective::default(), &targets, 0.25).unwrap();

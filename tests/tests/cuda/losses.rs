@@ -3,9 +3,9 @@
 use siskin_tests::gradients::load;
 use siskin_trainer::batch::TrainingBatch;
 use siskin_trainer::cuda::{DeviceRunner as Device, Objective, Precision};
-use siskin_trainer::loss::{Contrastive, Distil, Loss, LossPooling, Sum, Targets};
+use siskin_trainer::loss::{Contrastive, Distillation, Loss, LossPooling, LossSum, Targets};
 use siskin_trainer::program::Side;
-use siskin_trainer::{Goal, Gradients, Parameters, Program, Recompute, Runner};
+use siskin_trainer::{Gradients, Parameters, Program, Recompute, Runner, TrainingObjective};
 
 use super::common::{device, error, numbers, targets};
 
@@ -13,14 +13,14 @@ use super::common::{device, error, numbers, targets};
 fn batch(program: &Program) -> TrainingBatch {
     let mut batch = TrainingBatch::default();
     let texts = match program.side() {
-        Side::Reader => &mut batch.reader,
-        Side::Writer => &mut batch.writer,
+        Side::Encoder => &mut batch.encoder,
+        Side::Decoder => &mut batch.decoder,
     };
     for (text, length) in [3_u32, 5, 2, 4, 7].into_iter().enumerate() {
         let tokens: Vec<u32> = (0..length).map(|place| (text as u32 * 7 + place * 3) % 20 + 1).collect();
         texts.push(&tokens, &[]);
     }
-    texts.want_all();
+    texts.output_all();
     batch
 }
 
@@ -42,8 +42,7 @@ where
     let objective = Objective::from(loss.clone());
     let mut own = Gradients::zeros(&parameters, |_| true);
     let mut runner =
-        Device::new(device()?, precision, program.clone(), Recompute::Nothing, &parameters, |_| true)
-            .unwrap();
+        Device::new(device()?, precision, program.clone(), Recompute::None, &parameters, |_| true).unwrap();
     runner.evaluate(&batch, &objective, &targets).unwrap();
     let alone = runner.take_sum().unwrap();
     runner.run(&batch, &objective, &targets, 0.25).unwrap();
@@ -53,13 +52,13 @@ where
         assert_eq!(alone, sum, "{name}: a look gives another loss than a step");
     }
     runner.gradients(&mut own).unwrap();
-    let mut cpu = Runner::new(program, Recompute::Nothing, |_| true).unwrap();
+    let mut cpu = Runner::new(program, Recompute::None, |_| true).unwrap();
     let mut want = Gradients::zeros(&parameters, |_| true);
-    let goal = Goal { loss, targets: &targets, scale: 0.25 };
-    let cpu_sum: Sum = cpu.run(&parameters, &batch, goal, &mut want).unwrap();
+    let goal = TrainingObjective { loss, targets: &targets, scale: 0.25 };
+    let cpu_sum: LossSum = cpu.run(&parameters, &batch, goal, &mut want).unwrap();
     assert_eq!(sum.weight, cpu_sum.weight, "{name}");
     if precision == Precision::F32 {
-        assert_eq!(sum.right, cpu_sum.right, "{name}");
+        assert_eq!(sum.correct, cpu_sum.correct, "{name}");
     }
     let largest = want.list.iter().flatten().flatten().fold(0.0_f32, |most, x| most.max(x.abs()));
     let mut worst = ((sum.loss - cpu_sum.loss) / cpu_sum.loss).abs() as f32;
@@ -75,14 +74,18 @@ const PRECISIONS: [(Precision, f32); 3] =
 #[test]
 fn texts_that_belong_together() {
     let plain = Contrastive { scale: 5.0, ..Contrastive::default() };
-    let of = |pooling, widths: &[usize]| Contrastive { pooling, widths: widths.to_vec(), ..plain.clone() };
+    let of = |pooling, widths: &[usize]| Contrastive {
+        pooling,
+        matryoshka_dims: widths.to_vec(),
+        ..plain.clone()
+    };
     // Two examples, of which the first has a negative.
     let targets = |_: [usize; 2]| Targets { weights: vec![1.0, 0.0, 0.0, 1.0, 0.0], ..Targets::default() };
     let mut report = String::new();
     for name in ["bert", "gpt2"] {
         for (loss, limited) in [
             (of(LossPooling::Mean, &[]), false),
-            (of(LossPooling::First, &[]), true),
+            (of(LossPooling::Cls, &[]), true),
             (of(LossPooling::Last, &[4, 9, 16]), true),
         ] {
             for (precision, limit) in PRECISIONS.into_iter().take(if limited { 1 } else { 3 }) {
@@ -105,7 +108,7 @@ fn scores_of_a_teacher() {
     let mut report = String::new();
     for (temperature, share) in [(2.0, 0.5), (1.0, 1.0), (3.0, 0.2)] {
         for (precision, limit) in PRECISIONS {
-            let loss = Distil { temperature, share };
+            let loss = Distillation { temperature, kd_ratio: share };
             let Some(apart) = apart("gpt2", &loss, teacher, precision) else { return };
             if apart.is_nan() || apart > limit {
                 report += &format!("{loss:?} {precision:?}: {apart:.1e}\n");
@@ -124,14 +127,14 @@ fn what_would_read_beyond_tables_is_refused() {
     let output = program.values[program.output];
     let (rows, columns) = (output.row_count(&batch), output.columns);
     let mut runner =
-        Device::new(device, Precision::F32, program, Recompute::Nothing, &parameters, |_| true).unwrap();
+        Device::new(device, Precision::F32, program, Recompute::None, &parameters, |_| true).unwrap();
     let mut refused = |loss: Objective, targets: Targets| {
         runner.run(&batch, &loss, &targets, 1.0).unwrap_err().place().to_owned()
     };
-    let wide = Contrastive { group: 5, widths: vec![columns + 1], ..Contrastive::default() };
-    assert_eq!(refused(wide.into(), Targets::default()), "loss.widths");
+    let wide = Contrastive { group_size: 5, matryoshka_dims: vec![columns + 1], ..Contrastive::default() };
+    assert_eq!(refused(wide.into(), Targets::default()), "loss.matryoshka_dims");
     assert_eq!(refused(Contrastive::default().into(), Targets::default()), "batch");
-    assert_eq!(refused(Distil::default().into(), targets(rows, columns)), "targets.numbers");
+    assert_eq!(refused(Distillation::default().into(), targets(rows, columns)), "targets.numbers");
     assert_eq!(refused(Objective::default(), targets(rows - 1, columns)), "targets");
     let beyond = Targets { ids: vec![columns as u32; rows], ..targets(rows, columns) };
     assert_eq!(refused(Objective::default(), beyond), "targets");

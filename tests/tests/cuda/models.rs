@@ -5,20 +5,24 @@ use std::collections::BTreeSet;
 use siskin_tests::extent::cases;
 use siskin_tests::gradients::load;
 use siskin_tests::{golden, texts};
-use siskin_trainer::cuda::{Command, DeviceRunner as Device, KernelArgument, Objective, Precision, Watch};
-use siskin_trainer::loss::{CrossEntropy, Sum};
+use siskin_trainer::cuda::{
+    Command, DeviceRunner as Device, KernelArgument, Objective, Precision, StepObserver,
+};
+use siskin_trainer::loss::{CrossEntropy, LossSum};
 use siskin_trainer::program::ProgramNode;
-use siskin_trainer::{Goal, Gradients, Parameters, Phase, Piece, Probe, Recompute, RouterOptions, Runner};
+use siskin_trainer::{
+    Gradients, NodeEvent, Parameters, Phase, Probe, Recompute, RouterOptions, Runner, TrainingObjective,
+};
 
 use super::common::{device, error, targets};
 
 /// Returns loss and gradients of a golden model on both devices, or `None` if there is no C++ compiler.
-fn both(name: &str, precision: Precision, recompute: Recompute) -> Option<[(Sum, Vec<Vec<f32>>); 2]> {
+fn both(name: &str, precision: Precision, recompute: Recompute) -> Option<[(LossSum, Vec<Vec<f32>>); 2]> {
     let case = load(name);
     let parameters = Parameters::<f32>::read(&case.program.weights, &case.file).unwrap();
     let output = case.program.values[case.program.output];
     let targets = targets(output.row_count(&case.batch), output.columns);
-    let loss = CrossEntropy { smoothing: 0.1 };
+    let loss = CrossEntropy { label_smoothing: 0.1 };
     let scale = 0.25;
     let mut own = Gradients::zeros(&parameters, |_| true);
     let runner = Device::new(device()?, precision, case.program.clone(), recompute, &parameters, |_| true);
@@ -26,16 +30,16 @@ fn both(name: &str, precision: Precision, recompute: Recompute) -> Option<[(Sum,
     runner.run(&case.batch, &loss.into(), &targets, scale).unwrap_or_else(|error| panic!("{name}: {error}"));
     let sum = runner.take_sum().unwrap();
     runner.gradients(&mut own).unwrap();
-    let mut cpu = Runner::new(case.program.clone(), Recompute::Nothing, |_| true).unwrap();
+    let mut cpu = Runner::new(case.program.clone(), Recompute::None, |_| true).unwrap();
     let mut want = Gradients::zeros(&parameters, |_| true);
-    let goal = Goal { loss: &loss, targets: &targets, scale };
+    let goal = TrainingObjective { loss: &loss, targets: &targets, scale };
     let cpu_sum = cpu.run(&parameters, &case.batch, goal, &mut want).unwrap();
     let list = |gradients: Gradients<f32>| gradients.list.into_iter().flatten().collect();
     Some([(sum, list(own)), (cpu_sum, list(want))])
 }
 
 fn compare(name: &str, precision: Precision, limit: f32) -> Option<String> {
-    let [(sum, own), (cpu_sum, want)] = both(name, precision, Recompute::Nothing)?;
+    let [(sum, own), (cpu_sum, want)] = both(name, precision, Recompute::None)?;
     let mut report = String::new();
     let apart = (sum.mean() - cpu_sum.mean()).abs() / cpu_sum.mean().max(1e-9);
     if apart.is_nan() || apart > f64::from(limit) || sum.weight != cpu_sum.weight {
@@ -85,7 +89,7 @@ impl Given {
 }
 
 impl Probe<f32> for Given {
-    fn piece(&mut self, piece: &Piece<'_, f32>) {
+    fn node(&mut self, piece: &NodeEvent<'_, f32>) {
         if piece.phase == Phase::Forward {
             self.add(piece.number, piece.output);
         }
@@ -109,12 +113,12 @@ fn what_operations_give_is_shown() {
             Device::new(device, Precision::F32, program, recompute, &parameters, |_| true).unwrap();
         let mut own = Given::default();
         let show = &mut |node: usize, numbers: &[f32]| own.add(node, numbers);
-        runner.run_watched(&case.batch, &loss.into(), &targets, 1.0, Watch::Outputs(show)).unwrap();
+        runner.run_observed(&case.batch, &loss.into(), &targets, 1.0, StepObserver::Outputs(show)).unwrap();
         let mut want = Given::default();
-        let mut cpu = Runner::new(case.program.clone(), Recompute::Nothing, |_| true).unwrap();
+        let mut cpu = Runner::new(case.program.clone(), Recompute::None, |_| true).unwrap();
         let mut gradients = Gradients::zeros(&parameters, |_| true);
-        let goal = Goal { loss: &loss, targets: &targets, scale: 1.0 };
-        cpu.run_shown(&parameters, &case.batch, goal, &mut gradients, Some(&mut want)).unwrap();
+        let goal = TrainingObjective { loss: &loss, targets: &targets, scale: 1.0 };
+        cpu.run_probed(&parameters, &case.batch, goal, &mut gradients, Some(&mut want)).unwrap();
         assert_eq!(own.0.len(), want.0.len(), "{name}");
         for (node, (own, want)) in case.program.nodes.iter().zip(own.0.iter().zip(&want.0)) {
             let error = error(own, want, 1e-3);
@@ -141,7 +145,7 @@ fn halves_are_near_floats() {
 #[test]
 fn what_is_computed_again_changes_no_bit() {
     for name in ["llama", "t5"] {
-        let Some([want, _]) = both(name, Precision::F32, Recompute::Nothing) else { return };
+        let Some([want, _]) = both(name, Precision::F32, Recompute::None) else { return };
         for recompute in [Recompute::Layers(1), Recompute::Attention, Recompute::Cost(0), Recompute::Cost(64)]
         {
             assert!(
@@ -162,11 +166,11 @@ fn sums_and_norms_are_one_kernel() {
     let targets = targets(rows, case.program.values[case.program.output].columns);
     let program = case.program;
     let runner =
-        Device::new(device, Precision::F32, program, Recompute::Nothing, &parameters, |_| true).unwrap();
+        Device::new(device, Precision::F32, program, Recompute::None, &parameters, |_| true).unwrap();
     let (tape, bytes) = runner.plan(&case.batch, &Objective::default(), &targets).unwrap();
     let of_sums = tape.commands.iter().filter(|command| match command {
         Command::Launch(launch) => {
-            launch.kernel == "norm_f32" && launch.arguments[2] != KernelArgument::Place(0)
+            launch.kernel == "norm_f32" && launch.arguments[2] != KernelArgument::Ptr(0)
         }
         _ => false,
     });
@@ -185,16 +189,17 @@ fn products_and_gelu_are_one() {
     {
         let (Some(device), program) = (device(), case.program.clone()) else { return };
         let mut runner =
-            Device::new(device, precision, program, Recompute::Nothing, &parameters, |_| true).unwrap();
+            Device::new(device, precision, program, Recompute::None, &parameters, |_| true).unwrap();
         let loss = Objective::default();
         // Memory is allocated by the first batch; before that, all addresses are zero.
         runner.run(&case.batch, &loss, &targets, 1.0).unwrap();
         let (tape, _) = runner.plan(&case.batch, &loss, &targets).unwrap();
         let count = |which: &dyn Fn(&Command) -> bool| tape.commands.iter().filter(|c| which(c)).count();
-        let products = count(&|command| matches!(command, Command::Multiply(product) if product.before > 0));
+        let products =
+            count(&|command| matches!(command, Command::Matmul(product) if product.pre_activation > 0));
         let alone = count(&|command| match command {
             Command::Launch(launch) => {
-                launch.kernel.starts_with("activate_") && !launch.kernel.starts_with("activate_back")
+                launch.kernel.starts_with("activate_") && !launch.kernel.starts_with("activate_backward")
             }
             _ => false,
         });
@@ -212,21 +217,21 @@ fn routers_are_told_what_they_are_on_the_cpu() {
         let output = case.program.values[case.program.output];
         let (targets, loss) =
             (targets(output.row_count(&case.batch), output.columns), CrossEntropy::default());
-        let (options, scale) = (RouterOptions { balance: 0.3, z: 0.05 }, 0.25);
-        let mut cpu = Runner::new(case.program.clone(), Recompute::Nothing, |_| true).unwrap();
+        let (options, scale) = (RouterOptions { aux_loss_coef: 0.3, z_loss_coef: 0.05 }, 0.25);
+        let mut cpu = Runner::new(case.program.clone(), Recompute::None, |_| true).unwrap();
         cpu = cpu.with_routers(options);
         let mut want = Gradients::zeros(&parameters, |_| true);
-        let goal = Goal { loss: &loss, targets: &targets, scale };
+        let goal = TrainingObjective { loss: &loss, targets: &targets, scale };
         let cpu_sum = cpu.run(&parameters, &case.batch, goal, &mut want).unwrap();
-        for recompute in [Recompute::Nothing, Recompute::Layers(1)] {
+        for recompute in [Recompute::None, Recompute::Layers(1)] {
             let (Some(device), program) = (device(), case.program.clone()) else { return };
             let mut runner =
                 Device::new(device, Precision::F32, program, recompute, &parameters, |_| true).unwrap();
-            runner.route(options).unwrap();
+            runner.set_router_losses(options).unwrap();
             runner.run(&case.batch, &loss.into(), &targets, scale).unwrap();
             let (sum, mut own) = (runner.take_sum().unwrap(), Gradients::zeros(&parameters, |_| true));
             runner.gradients(&mut own).unwrap();
-            if (sum.routers / cpu_sum.routers - 1.0).abs() > 1e-5 || cpu_sum.routers == 0.0 {
+            if (sum.router_loss / cpu_sum.router_loss - 1.0).abs() > 1e-5 || cpu_sum.router_loss == 0.0 {
                 report += &format!("{name}: {sum:?}, not {cpu_sum:?}\n");
             }
             let whole = want.list.iter().flatten().flatten().fold(0.0_f32, |most, x| most.max(x.abs()));

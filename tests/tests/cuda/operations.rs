@@ -7,9 +7,9 @@ use siskin::graph::{
 use siskin_tests::cuda::{Emulated, decode, encode};
 use siskin_trainer::batch::TrainingBatch;
 use siskin_trainer::cuda::{DeviceRunner as Device, Objective, Precision};
-use siskin_trainer::loss::{CrossEntropy, Sum};
+use siskin_trainer::loss::{CrossEntropy, LossSum};
 use siskin_trainer::program::{ProgramNode, ProgramValue, Side};
-use siskin_trainer::{Goal, Gradients, Parameters, Program, Recompute, Runner};
+use siskin_trainer::{Gradients, Parameters, Program, Recompute, Runner, TrainingObjective};
 
 use super::common::{device, error, numbers, targets};
 
@@ -32,10 +32,10 @@ impl One {
             // Every other row has its own token; the others share some.
             let tokens: Vec<u32> =
                 (first..first + length as u32).map(|row| if row % 2 == 0 { row } else { row % 7 }).collect();
-            batch.writer.push(&tokens, &[]);
+            batch.decoder.push(&tokens, &[]);
             first += length as u32;
         }
-        let value = |columns| ProgramValue { rows: RowKind::Batch, columns, side: Side::Writer };
+        let value = |columns| ProgramValue { rows: RowKind::Batch, columns, side: Side::Decoder };
         let weight = |name: &str, rows, columns, role| Weight { name: name.to_owned(), rows, columns, role };
         let mut all: Vec<Weight> =
             weights.iter().map(|&count| weight("own", 1, count, WeightRole::Vector)).collect();
@@ -72,7 +72,7 @@ impl One {
             ropes: ropes(),
             output,
             head: OutputHead::Token,
-            tail,
+            head_start: tail,
             hidden,
         };
         Self { program, batch, parameters }
@@ -86,10 +86,10 @@ impl One {
             parameter.numbers = parameter.numbers.iter().map(round).collect();
         }
         let (own, sum) = self.run(device, precision, &parameters);
-        let mut cpu = Runner::new(self.program.clone(), Recompute::Nothing, |_| true).unwrap();
+        let mut cpu = Runner::new(self.program.clone(), Recompute::None, |_| true).unwrap();
         let mut want = Gradients::zeros(&parameters, |_| true);
-        let targets = targets(self.batch.writer.rows.len(), SCORES);
-        let goal = Goal { loss: &CrossEntropy::default(), targets: &targets, scale: 1.0 };
+        let targets = targets(self.batch.decoder.rows.len(), SCORES);
+        let goal = TrainingObjective { loss: &CrossEntropy::default(), targets: &targets, scale: 1.0 };
         let cpu_sum = cpu.run(&parameters, &self.batch, goal, &mut want).unwrap();
         let mut worst = ((sum.mean() - cpu_sum.mean()) / cpu_sum.mean()).abs() as f32;
         for (own, want) in own.list.iter().zip(&want.list) {
@@ -103,11 +103,11 @@ impl One {
         device: Emulated,
         precision: Precision,
         parameters: &Parameters<f32>,
-    ) -> (Gradients<f32>, Sum) {
-        let targets = targets(self.batch.writer.rows.len(), SCORES);
+    ) -> (Gradients<f32>, LossSum) {
+        let targets = targets(self.batch.decoder.rows.len(), SCORES);
         let mut own = Gradients::zeros(parameters, |_| true);
         let mut runner =
-            Device::new(device, precision, self.program.clone(), Recompute::Nothing, parameters, |_| true)
+            Device::new(device, precision, self.program.clone(), Recompute::None, parameters, |_| true)
                 .unwrap();
         runner.run(&self.batch, &Objective::default(), &targets, 1.0).unwrap();
         runner.gradients(&mut own).unwrap();
@@ -296,9 +296,9 @@ fn the_order_of_threads_changes_no_bit() {
     let attending = [attend(&[150, 7], description, &[16]), attend(&[150, 7], plain, &[])];
     for case in attending.into_iter().chain([recur(RecurrenceRule::Delta, [6, 37])]) {
         for precision in [Precision::F32, Precision::Bf16] {
-            let results = [false, true].map(|backwards| {
+            let results = [false, true].map(|reverse| {
                 let mut device = device()?;
-                device.run_backwards(backwards).unwrap();
+                device.set_reverse_order(reverse).unwrap();
                 Some(case.run(device, precision, &case.parameters))
             });
             assert!(results[0] == results[1], "{precision:?}");
@@ -313,8 +313,7 @@ fn batches_of_like_shape_give_the_same_tape() {
     let (one, other) = (attend(&[60, 70], description(), &[]), attend(&[70, 60], description(), &[]));
     let Some(device) = device() else { return };
     let (precision, program) = (Precision::Bf16, one.program.clone());
-    let runner =
-        Device::new(device, precision, program, Recompute::Nothing, &one.parameters, |_| true).unwrap();
+    let runner = Device::new(device, precision, program, Recompute::None, &one.parameters, |_| true).unwrap();
     let (targets, loss) = (targets(130, SCORES), Objective::default());
     let tapes = [&one, &other].map(|case| runner.plan(&case.batch, &loss, &targets).unwrap());
     assert!(tapes[0] == tapes[1]);

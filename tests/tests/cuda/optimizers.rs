@@ -34,8 +34,8 @@ impl Both {
         let optimizer = Optimizer::new(&options, &parameters, &gradients).unwrap();
         let program = case.program.clone();
         let mut runner =
-            Device::new(device, Precision::F32, program, Recompute::Nothing, &parameters, |_| true).unwrap();
-        runner.optimize(&options, &optimizer).unwrap();
+            Device::new(device, Precision::F32, program, Recompute::None, &parameters, |_| true).unwrap();
+        runner.set_optimizer(&options, &optimizer).unwrap();
         Self { case, targets, gradients, parameters, optimizer, runner }
     }
 
@@ -49,10 +49,10 @@ impl Both {
         self.runner.gradients(&mut self.gradients).unwrap();
         let norm = GradientNorm::of(&self.gradients);
         let factor = norm.factor(scale, Some(0.5));
-        let arguments = StepArguments { rate, factor };
+        let arguments = StepArguments { learning_rate: rate, grad_factor: factor };
         self.optimizer.step(&mut self.parameters, &self.gradients, arguments).unwrap();
         let judged = self.runner.step(rate, scale, Some(0.5)).unwrap();
-        assert!(judged.finite && (judged.length * scale / norm.length - 1.0).abs() < 1e-9, "{judged:?}");
+        assert!(judged.finite && (judged.grad_norm * scale / norm.norm - 1.0).abs() < 1e-9, "{judged:?}");
         assert_eq!(judged.count, self.optimizer.count());
         self.runner.gradients(&mut self.gradients).unwrap();
         let zero = self.gradients.list.iter().flatten().flatten().all(|x| *x == 0.0);
@@ -62,7 +62,7 @@ impl Both {
     /// Returns the current state of the device.
     fn fetch(&mut self) -> (Parameters<f32>, Tables) {
         let (mut parameters, mut tables) = (self.parameters.clone(), Tables::new());
-        self.runner.fetch(&mut parameters, &mut tables).unwrap();
+        self.runner.copy_from_device(&mut parameters, &mut tables).unwrap();
         (parameters, tables)
     }
 
@@ -98,7 +98,7 @@ impl Both {
     /// Exchanges the states of the two devices.
     fn exchange(&mut self) {
         let (parameters, tables) = self.fetch();
-        self.runner.put(&self.parameters, &save(&[&self.optimizer])).unwrap();
+        self.runner.copy_to_device(&self.parameters, &save(&[&self.optimizer])).unwrap();
         self.parameters = parameters;
         restore(&mut self.optimizer, &tables).unwrap();
     }
@@ -106,7 +106,7 @@ impl Both {
 
 /// Returns settings of every optimizer, and the tolerance of its steps.
 fn optimizers() -> Vec<(serde_json::Value, f32)> {
-    let groups = serde_json::json!([{ "tensors": "blk.0.*", "rate": 0.5, "decay": 2.0 }]);
+    let groups = serde_json::json!([{ "tensors": "blk.0.*", "lr_factor": 0.5, "weight_decay_factor": 2.0 }]);
     let of = |name: &str, more: serde_json::Value, limit: f32| {
         let mut settings = serde_json::json!({ "name": name, "groups": groups });
         settings.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
@@ -121,9 +121,9 @@ fn optimizers() -> Vec<(serde_json::Value, f32)> {
         of("lion", serde_json::json!({ "weight_decay": 0.1 }), 1e-5),
         of("adafactor", serde_json::json!({ "weight_decay": 0.1 }), 1e-5),
         of("adafactor", serde_json::json!({ "relative_step": true, "scale_parameter": false }), 1e-5),
-        of("muon", serde_json::json!({ "others_rate": 0.3, "adjust": "match_rms_adamw" }), 1e-4),
+        of("muon", serde_json::json!({ "adamw_lr_factor": 0.3, "adjust_lr_fn": "match_rms_adamw" }), 1e-4),
         of("muon", serde_json::json!({ "nesterov": false, "ns_steps": 4 }), 1e-4),
-        of("adamw8", serde_json::json!({ "weight_decay": 0.1, "smallest": 300 }), 1e-5),
+        of("adamw_8bit", serde_json::json!({ "weight_decay": 0.1, "min_8bit_size": 300 }), 1e-5),
     ]
 }
 
@@ -162,7 +162,7 @@ fn each() -> impl Iterator<Item = serde_json::Value> {
 
 /// Returns true for the optimizers with special state tables, and for the one with the most kernels.
 fn stands(settings: &serde_json::Value) -> bool {
-    ["adafactor", "adamw8", "muon"].iter().any(|name| settings["name"] == *name)
+    ["adafactor", "adamw_8bit", "muon"].iter().any(|name| settings["name"] == *name)
 }
 
 #[test]
@@ -187,9 +187,9 @@ fn what_is_not_finite_changes_nothing() {
 #[test]
 fn the_order_of_threads_changes_no_step() {
     for settings in cases("optimizers", each(), stands) {
-        let results = [false, true].map(|backwards| {
+        let results = [false, true].map(|reverse| {
             let mut device = device()?;
-            device.run_backwards(backwards).unwrap();
+            device.set_reverse_order(reverse).unwrap();
             let mut both = Both::new(&settings, device);
             both.step(1e-2, 8.0);
             Some(both.fetch())

@@ -7,18 +7,18 @@ use siskin::{Error, ErrorKind};
 use siskin_tests::cuda::Emulated;
 use siskin_tests::extent::cases;
 use siskin_tests::training::Notes;
-use siskin_trainer::cuda::{Device, DeviceTraining, Place, Tape};
+use siskin_trainer::cuda::{Device, DevicePtr, DeviceTraining, Tape};
 use siskin_trainer::profile::Event;
 use siskin_trainer::run::{
-    Depth, Material, OpenedBase, Outcome, Run, RunConfig, RunEnd, Start, StepReport, Watcher,
-    measure_with_engine,
+    Depth, EngineArguments, OpenedBase, Outcome, Run, RunCallbacks, RunConfig, RunEnd, RunSetup, StepReport,
+    evaluate_with_engine,
 };
 use siskin_trainer::statistics::{StepStatistics, ValueStatistics};
 use siskin_trainer::{Parameters, tokenizer};
 
 use super::common::{device, error};
 
-/// A temporary folder with texts, and a tokenizer learned from them.
+/// A temporary folder with texts, and a tokenizer trained on them.
 struct Small {
     place: PathBuf,
     tokenizer: String,
@@ -38,7 +38,7 @@ impl Small {
         };
         let pairs: String = (0..40).map(|i| format!("{}\n", pair(i))).collect();
         std::fs::write(place.join("pairs.jsonl"), pairs).unwrap();
-        let learned = tokenizer::learn([&*text].into_iter(), 270, &["<|endoftext|>"]).unwrap();
+        let learned = tokenizer::train([&*text].into_iter(), 270, &["<|endoftext|>"]).unwrap();
         Self { place, tokenizer: learned.to_string() }
     }
 
@@ -47,33 +47,33 @@ impl Small {
         let path = |name: &str| self.place.join(name).display().to_string();
         let causal = format!(
             "[model]\nfamily = \"gpt2\"\nconfig = {{ vocab_size = 270, n_embd = 16, n_layer = 1, n_head = 2, \
-             n_positions = 32 }}\n[data]\ntask = \"causal\"\ntraining = [{:?}]\nshare = 0.2\n\
-             settings = {{ length = 24 }}\n",
+             n_positions = 32 }}\n[data]\ntask = \"causal_lm\"\ntrain = [{:?}]\nvalidation_split = 0.2\n\
+             settings = {{ max_length = 24 }}\n",
             path("text.txt")
         );
         let contrast = format!(
             "[model]\nfamily = \"bert\"\nhead = \"none\"\nconfig = {{ vocab_size = 270, hidden_size = 16, \
              num_hidden_layers = 1, num_attention_heads = 2, intermediate_size = 32, \
-             max_position_embeddings = 32, type_vocab_size = 2 }}\n[data]\ntask = \"contrast\"\n\
-             training = [{:?}]\nshare = 0.2\nsettings = {{ length = 24 }}\n",
+             max_position_embeddings = 32, type_vocab_size = 2 }}\n[data]\ntask = \"contrastive\"\n\
+             train = [{:?}]\nvalidation_split = 0.2\nsettings = {{ max_length = 24 }}\n",
             path("pairs.jsonl")
         );
         let task = if sections.contains("contrastive") { contrast } else { causal };
         let text = format!(
-            "steps = 6\n{settings}\n{task}[evaluate]\nbatches = 1\n[schedule]\nrate = 1e-2\n[batch]\n\
-             rows = 96\naccumulate = 2\n{sections}"
+            "steps = 6\n{settings}\n{task}[validation]\nbatches = 1\n[schedule]\nlearning_rate = 1e-2\n[batch]\n\
+             max_tokens = 96\ngradient_accumulation_steps = 2\n{sections}"
         );
         RunConfig::parse(&text).unwrap()
     }
 
-    fn material(&self, config: &RunConfig) -> Material {
+    fn setup(&self, config: &RunConfig) -> RunSetup {
         let tokenizer = siskin_convert::tokenizer_of_json(self.tokenizer.as_bytes()).unwrap();
-        Material::new(config, OpenedBase::New { tokenizer, template: None }).unwrap()
+        RunSetup::new(config, OpenedBase::New { tokenizer, template: None }).unwrap()
     }
 
     /// Creates a run on the device that its config names, or returns `None` if there is none.
     fn run(&self, config: &RunConfig, folder: &Path) -> Option<Run> {
-        let engine = |start: &Start<'_>| -> siskin::Result<Option<Box<dyn DeviceTraining>>> {
+        let engine = |start: &EngineArguments<'_>| -> siskin::Result<Option<Box<dyn DeviceTraining>>> {
             match device().filter(|_| start.config.device == "cuda") {
                 Some(device) => start.on(device).map(Some),
                 None => Ok(None),
@@ -82,7 +82,7 @@ impl Small {
         if config.device == "cuda" && device().is_none() {
             return None;
         }
-        Some(Run::with_engine(config.clone(), self.material(config), Some(folder), &engine).unwrap())
+        Some(Run::with_engine(config.clone(), self.setup(config), Some(folder), &engine).unwrap())
     }
 }
 
@@ -99,26 +99,26 @@ impl Fragile {
                 self.left = left;
                 Ok(())
             }
-            None => Err(Error::unsupported("device", "it is gone")),
+            None => Err(Error::unsupported("device", "the device is lost")),
         }
     }
 }
 
 impl Device for Fragile {
-    fn allocate(&mut self, bytes: usize) -> siskin::Result<Place> {
+    fn allocate(&mut self, bytes: usize) -> siskin::Result<DevicePtr> {
         self.device.allocate(bytes)
     }
 
-    fn free(&mut self, place: Place) -> siskin::Result<()> {
+    fn free(&mut self, place: DevicePtr) -> siskin::Result<()> {
         self.device.free(place)
     }
 
-    fn write(&mut self, place: Place, bytes: &[u8]) -> siskin::Result<()> {
+    fn write(&mut self, place: DevicePtr, bytes: &[u8]) -> siskin::Result<()> {
         self.touch()?;
         self.device.write(place, bytes)
     }
 
-    fn read(&mut self, place: Place, bytes: &mut [u8]) -> siskin::Result<()> {
+    fn read(&mut self, place: DevicePtr, bytes: &mut [u8]) -> siskin::Result<()> {
         self.touch()?;
         self.device.read(place, bytes)
     }
@@ -143,7 +143,7 @@ impl Drop for Small {
 #[derive(Debug, PartialEq)]
 struct Trained {
     losses: Vec<f64>,
-    looks: Vec<f64>,
+    validation_losses: Vec<f64>,
     parameters: Parameters<f32>,
     statistics: Vec<StepStatistics>,
 }
@@ -157,41 +157,46 @@ fn train(devices: &[&str], precision: &str, sections: &str) -> Option<Trained> {
     let stop = notes.stop.clone();
     for (number, name) in devices.iter().enumerate() {
         let kind = if *name == "cuda" { precision } else { "f32" };
-        let eights = if *name == "cuda" && sections == EIGHTS { "\nfp8 = true" } else { "" };
-        let config = small.config(&format!("device = {name:?}\nprecision = {kind:?}{eights}"), sections);
+        let fp8 = if *name == "cuda" && sections == FP8 { "\nfp8 = true" } else { "" };
+        let config = small.config(&format!("device = {name:?}\nprecision = {kind:?}{fp8}"), sections);
         let mut run = small.run(&config, &folder)?;
         assert_eq!(run.resume(&mut notes).unwrap(), number > 0);
         notes.stop_after = (number + 1 < devices.len()).then_some(3);
         stop.store(false, Ordering::Relaxed);
         let ended = run.train(&stop, &mut notes).unwrap();
         if notes.stop_after.is_some() {
-            assert_eq!(ended, RunEnd::Stopped);
+            assert_eq!(ended, RunEnd::Interrupted);
             continue;
         }
-        assert_eq!(ended, RunEnd::Done);
+        assert_eq!(ended, RunEnd::Completed);
         let parameters = run.parameters().unwrap();
-        let looks = notes.seen.iter().map(|seen| seen.loss).collect();
-        return Some(Trained { losses: notes.losses, looks, parameters, statistics: notes.statistics });
+        let validation_losses = notes.validations.iter().map(|seen| seen.loss).collect();
+        return Some(Trained {
+            losses: notes.losses,
+            validation_losses,
+            parameters,
+            statistics: notes.statistics,
+        });
     }
     None
 }
 
 /// Marks sections for fp8 matmuls.
-const EIGHTS: &str = "# fp8\n";
+const FP8: &str = "# fp8\n";
 
 /// The name of a run, its sections, and its precisions.
 type Sections = (&'static str, &'static str, &'static [&'static str]);
 
 const RUNS: &[Sections] = &[
     ("plain", "", &["f32", "bf16", "fp16"]),
-    ("average", "[average]\ndecay = 0.8\nwarm_up = true\n", &["f32"]),
-    ("adapters", "[adapters]\nrank = 2\nmethod = \"dora\"\n[average]\ndecay = 0.5\n", &["f32", "bf16"]),
+    ("ema", "[ema]\ndecay = 0.8\nwarmup = true\n", &["f32"]),
+    ("adapters", "[adapters]\nrank = 2\nmethod = \"dora\"\n[ema]\ndecay = 0.5\n", &["f32", "bf16"]),
     ("muon", "[optimizer]\nname = \"muon\"\n", &["f32"]),
-    ("rounded", "[quantize]\ntype = \"W8r\"\n", &["f32", "bf16"]),
-    ("rounded average", "[quantize]\ntype = \"W8r\"\n[average]\ndecay = 0.5\n", &["f32"]),
+    ("qat", "[qat]\nweight_type = \"W8r\"\n", &["f32", "bf16"]),
+    ("qat with ema", "[qat]\nweight_type = \"W8r\"\n[ema]\ndecay = 0.5\n", &["f32"]),
     (
         "contrastive",
-        "[loss]\nname = \"contrastive\"\nwidths = [8, 16]\n[optimizer]\nname = \"adafactor\"\n",
+        "[loss]\nname = \"contrastive\"\nmatryoshka_dims = [8, 16]\n[optimizer]\nname = \"adafactor\"\n",
         &["f32", "fp16"],
     ),
 ];
@@ -199,7 +204,11 @@ const RUNS: &[Sections] = &[
 /// Returns the differences of losses and, in f32, of parameters.
 fn apart(own: &Trained, want: &Trained, limit: f64, numbers: bool) -> String {
     let mut report = String::new();
-    let losses = own.losses.iter().chain(&own.looks).zip(want.losses.iter().chain(&want.looks));
+    let losses = own
+        .losses
+        .iter()
+        .chain(&own.validation_losses)
+        .zip(want.losses.iter().chain(&want.validation_losses));
     for (step, (own, want)) in losses.enumerate() {
         if (own - want).abs() >= limit * want {
             report += &format!("loss {step}: {own}, not {want}\n");
@@ -213,7 +222,10 @@ fn apart(own: &Trained, want: &Trained, limit: f64, numbers: bool) -> String {
             report += &format!("{}: {trained:.1e}, seen {seen:.1e}\n", parameter.name);
         }
     }
-    assert_eq!([own.losses.len(), own.looks.len()], [want.losses.len(), want.looks.len()]);
+    assert_eq!(
+        [own.losses.len(), own.validation_losses.len()],
+        [want.losses.len(), want.validation_losses.len()]
+    );
     report
 }
 
@@ -274,7 +286,7 @@ fn either_device_goes_on_from_the_others_checkpoint() {
 /// fp8 scaling state is part of checkpoints; the CPU resumes without it.
 #[test]
 fn eight_bits_go_on_where_they_were() {
-    let section = EIGHTS;
+    let section = FP8;
     let Some(want) = train(&["cuda"], "bf16", section) else { return };
     assert!(train(&["cuda", "cuda"], "bf16", section).unwrap() == want, "to the bit");
     let floats = train(&["cpu"], "f32", "").unwrap();
@@ -287,7 +299,7 @@ fn eight_bits_go_on_where_they_were() {
 
 #[test]
 fn statistics_are_those_of_the_cpu_and_change_no_bit() {
-    let section = "[statistics]\nevery = 3\n";
+    let section = "[statistics]\nevery_n_steps = 3\n";
     let all = [("f32", 1e-3), ("bf16", 0.1), ("fp16", 0.02)];
     for (precision, limit) in cases("precisions", all, |case| case.0 == "fp16") {
         let Some(own) = train(&["cuda"], precision, section) else { return };
@@ -299,7 +311,7 @@ fn statistics_are_those_of_the_cpu_and_change_no_bit() {
             let names = |of: &StepStatistics| of.all().map(|(name, _)| name).collect::<Vec<_>>();
             assert_eq!(names(own), names(want), "{precision}");
             for ((name, own), (_, want)) in own.all().zip(want.all()) {
-                let counts = |of: &ValueStatistics| [of.count, of.broken];
+                let counts = |of: &ValueStatistics| [of.count, of.non_finite];
                 assert_eq!(counts(own), counts(want), "{precision}: {name}");
                 let apart = (own.rms() - want.rms()).abs() / want.rms();
                 assert!(apart < limit, "{precision}: {name} has {}, not {}", own.rms(), want.rms());
@@ -310,7 +322,7 @@ fn statistics_are_those_of_the_cpu_and_change_no_bit() {
 
 #[test]
 fn a_device_that_is_lost_costs_no_more_than_the_steps_since_the_last_checkpoint() {
-    let section = "[checkpoint]\nevery = 2\n";
+    let section = "[checkpoint]\nevery_n_steps = 2\n";
     let Some(want) = train(&["cuda"], "f32", section) else { return };
     let small = Small::new();
     let folder = small.place.join("run");
@@ -319,9 +331,10 @@ fn a_device_that_is_lost_costs_no_more_than_the_steps_since_the_last_checkpoint(
     let (mut losses, mut ended, mut lost) = (Vec::new(), None, 0);
     // The numbers of tapes are small enough that the device fails in the middle of the run.
     for left in [150, 200, usize::MAX] {
-        let engine =
-            |start: &Start<'_>| device().map(|device| start.on(Fragile { device, left })).transpose();
-        let Ok(mut run) = Run::with_engine(config.clone(), small.material(&config), Some(&folder), &engine)
+        let engine = |start: &EngineArguments<'_>| {
+            device().map(|device| start.on(Fragile { device, left })).transpose()
+        };
+        let Ok(mut run) = Run::with_engine(config.clone(), small.setup(&config), Some(&folder), &engine)
         else {
             panic!("{left} tapes are too few to begin")
         };
@@ -332,14 +345,14 @@ fn a_device_that_is_lost_costs_no_more_than_the_steps_since_the_last_checkpoint(
         match run.train(&stop, &mut notes) {
             Ok(end) => ended = Some((end, run.parameters().unwrap())),
             Err(error) => {
-                assert_eq!(error.message(), "it is gone");
+                assert_eq!(error.message(), "the device is lost");
                 lost += 1;
             }
         }
         losses.extend(notes.losses);
     }
     let (end, parameters) = ended.unwrap();
-    assert!(end == RunEnd::Done && lost > 0, "{lost} times");
+    assert!(end == RunEnd::Completed && lost > 0, "{lost} times");
     assert!(losses == want.losses && parameters == want.parameters, "to the bit");
 }
 
@@ -349,7 +362,7 @@ fn what_is_no_number_on_a_device_is_named() {
         let small = Small::new();
         let settings = format!("device = \"cuda\"\nprecision = {precision:?}");
         let mut config = small.config(&settings, "");
-        config.schedule.rate = 1e30;
+        config.schedule.learning_rate = 1e30;
         config.schedule.name = "constant".to_owned();
         let Some(mut run) = small.run(&config, &small.place.join("run")) else { return };
         let mut notes = Notes::default();
@@ -357,10 +370,10 @@ fn what_is_no_number_on_a_device_is_named() {
         assert_eq!(error.kind(), ErrorKind::Numeric, "{precision}: {error}");
         assert!(error.place().contains("step 2") && error.message().contains("operation "), "{error}");
     }
-    // fp16 values that no loss scale makes finite: nothing is learned, and that is reported.
+    // fp16 values that no loss scale makes finite: every step is skipped, and the run ends with an error.
     let small = Small::new();
     let settings = "device = \"cuda\"\nprecision = \"fp16\"";
-    let config = small.config(settings, "[scaler]\ninitial = 1e30\nleast = 1e29\n");
+    let config = small.config(settings, "[grad_scaler]\ninit_scale = 1e30\nmin_scale = 1e29\n");
     let Some(mut run) = small.run(&config, &small.place.join("run")) else { return };
     let mut notes = Notes::default();
     let error = run.train(&AtomicBool::new(false), &mut notes).unwrap_err();
@@ -370,29 +383,29 @@ fn what_is_no_number_on_a_device_is_named() {
 
 #[test]
 fn a_device_is_held_against_the_processor_before_a_run() {
-    let all = [("f32", ""), ("bf16", ""), ("fp16", ""), ("bf16", EIGHTS)];
-    for (precision, sections) in cases("precisions", all, |case| case.0 == "f32" || case.1 == EIGHTS) {
+    let all = [("f32", ""), ("bf16", ""), ("fp16", ""), ("bf16", FP8)];
+    for (precision, sections) in cases("precisions", all, |case| case.0 == "f32" || case.1 == FP8) {
         let small = Small::new();
-        let eights = if sections == EIGHTS { "\nfp8 = true" } else { "" };
-        let config = small.config(&format!("device = \"cuda\"\nprecision = {precision:?}{eights}"), sections);
+        let fp8 = if sections == FP8 { "\nfp8 = true" } else { "" };
+        let config = small.config(&format!("device = \"cuda\"\nprecision = {precision:?}{fp8}"), sections);
         let Some(mut run) = small.run(&config, &small.place.join("run")) else { return };
         let checks = run.check(Depth::Brief).unwrap();
         let own = checks.iter().find(|check| check.name == "device").unwrap();
-        assert_eq!(own.outcome, Outcome::Good, "{precision}{eights}: {own:?}");
+        assert_eq!(own.outcome, Outcome::Pass, "{precision}{fp8}: {own:?}");
         let mut notes = Notes::default();
         run.train(&AtomicBool::new(false), &mut notes).unwrap();
         let mut other = small.run(&config, &small.place.join("unchecked")).unwrap();
         let mut unchecked = Notes::default();
         other.train(&AtomicBool::new(false), &mut unchecked).unwrap();
-        assert_eq!(notes.losses, unchecked.losses, "{precision}{eights}: a check changes nothing");
-        assert!(run.checkpoint() == other.checkpoint(), "{precision}{eights}: nor what is remembered");
+        assert_eq!(notes.losses, unchecked.losses, "{precision}{fp8}: the check changes no loss");
+        assert!(run.checkpoint() == other.checkpoint(), "{precision}{fp8}: the check changes no state");
         let parts = run.memory().unwrap();
         let trained: usize = run.parameters().unwrap().list.iter().map(|own| own.numbers.len()).sum();
         let each = if precision == "f32" { 4 } else { 6 };
         assert!(parts.parameters >= each * trained && parts.gradients >= 4 * trained, "{parts:?}");
-        let (rows, found) = run.find_batch(Some(parts.total() + (1 << 20))).unwrap();
+        let (rows, found) = run.find_batch_size(Some(parts.total() + (1 << 20))).unwrap();
         assert!(rows > 96 && found.total() <= parts.total() + (1 << 20), "{rows} rows, {found:?}");
-        assert!(run.find_batch(Some(parts.parameters)).is_err());
+        assert!(run.find_batch_size(Some(parts.parameters)).is_err());
     }
 }
 
@@ -403,7 +416,7 @@ struct Profile {
     events: Vec<Event>,
 }
 
-impl Watcher for Profile {
+impl RunCallbacks for Profile {
     fn step(&mut self, progress: &StepReport) {
         self.losses.push(progress.loss);
     }
@@ -426,12 +439,12 @@ fn a_profile_shows_each_operation_of_a_device() {
         profile.events.iter().filter(of).collect()
     };
     let products = |events: &[&Event]| -> f64 {
-        events.iter().flat_map(|event| &event.node).map(|node| node.work).sum()
+        events.iter().flat_map(|event| &event.node).map(|node| node.flops).sum()
     };
-    let [forward, again, back] = ["forward", "again", "backward"].map(phases);
+    let [forward, recompute, backward] = ["forward", "recompute", "backward"].map(phases);
     // A step has two micro-batches.
-    assert!(forward.len() > 2 * 8 && again.len() > 2 * 4 && back.len() > 2 * 8, "{}", forward.len());
-    assert!(products(&forward) > 0.0 && products(&back) >= 1.5 * products(&forward));
+    assert!(forward.len() > 2 * 8 && recompute.len() > 2 * 4 && backward.len() > 2 * 8, "{}", forward.len());
+    assert!(products(&forward) > 0.0 && products(&backward) >= 1.5 * products(&forward));
     let heads = phases("forward and backward");
     assert!(heads.len() == 2 && products(&heads) > 0.0, "{heads:?}");
     assert!(profile.events.iter().any(|event| event.name == "optimizer"));
@@ -439,14 +452,14 @@ fn a_profile_shows_each_operation_of_a_device() {
     let path = small.place.join("trained.siskin");
     let out = siskin::file::AtomicFile::create(&path).unwrap();
     let result = run.result().unwrap();
-    siskin_trainer::export::write(&run.material().frame, &result, out).unwrap().commit().unwrap();
+    siskin_trainer::export::write(&run.setup().file_contents, &result, out).unwrap().commit().unwrap();
     let file = siskin::file::File::open(&path).unwrap();
-    let material = Material::to_measure(&config, OpenedBase::File(Box::new(file))).unwrap();
-    let engine = |start: &Start<'_>| device().map(|device| start.on(device)).transpose();
-    let measured = measure_with_engine(&config, &material, None, &engine).unwrap().unwrap();
-    assert_eq!(measured, seen, "a model is measured on the device that its config names");
+    let setup = RunSetup::for_evaluation(&config, OpenedBase::File(Box::new(file))).unwrap();
+    let engine = |start: &EngineArguments<'_>| device().map(|device| start.on(device)).transpose();
+    let measured = evaluate_with_engine(&config, &setup, None, &engine).unwrap().unwrap();
+    assert_eq!(measured, seen, "evaluation uses the device of the config");
     let unseen = train(&["cuda"], "f32", "").unwrap();
-    assert_eq!(profile.losses, unseen.losses, "neither a profile nor computing again changes anything");
+    assert_eq!(profile.losses, unseen.losses, "neither profiling nor recomputation changes the losses");
 }
 
 #[test]
@@ -462,8 +475,8 @@ fn what_a_device_does_not_do_is_refused() {
     ];
     for (line, place) in cases {
         let config = small.config(line, "");
-        let material = small.material(&config);
-        match Run::new(config, material, None) {
+        let setup = small.setup(&config);
+        match Run::new(config, setup, None) {
             Ok(_) => panic!("{line} is taken"),
             Err(error) => assert_eq!(error.place(), place, "{line}: {error}"),
         }

@@ -11,7 +11,7 @@ use siskin_convert::import::tokenizer_json;
 use siskin_tests::paths;
 use siskin_trainer::data::task::TaskEntry;
 use siskin_trainer::data::{
-    Records, RecordsInMemory, Sink, TaskSettings, TokenizedDocument, Tokenizing, TrainingTask, source,
+    DocumentTokenizer, Records, RecordsInMemory, Sink, TaskSettings, TokenizedDocument, TrainingTask, source,
 };
 use siskin_trainer::random::Random;
 
@@ -96,7 +96,7 @@ pub fn records(kind: &TaskEntry, count: usize) -> Arc<dyn Records> {
     let tokenizer = tokenizer();
     let documents = source::documents(&[path], &kind.reading()).unwrap();
     let mut memory = RecordsInMemory::new(tokenizer.vocabulary_size(), kind.fields.len()).unwrap();
-    let tokenizing = Tokenizing { tokenizer: &tokenizer, threads: 1, parse_special: false };
+    let tokenizing = DocumentTokenizer { tokenizer: &tokenizer, threads: 1, parse_special: false };
     assert_eq!(tokenizing.run(documents, &mut memory).unwrap(), count as u64);
     Arc::new(memory)
 }
@@ -108,6 +108,7 @@ pub fn task(kind: &TaskEntry, count: usize) -> Arc<dyn TrainingTask> {
 
 /// Returns the same with another sequence length.
 pub fn task_of(kind: &TaskEntry, count: usize, length: usize) -> Arc<dyn TrainingTask> {
-    let settings = TaskSettings { length, decoder_start: Some(0), ..TaskSettings::default() };
+    let settings =
+        TaskSettings { max_length: length, decoder_start_token_id: Some(0), ..TaskSettings::default() };
     (kind.make)(&settings, &tokenizer(), records(kind, count)).unwrap()
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::common::task;
 
 fn options() -> LoaderOptions {
-    LoaderOptions { seed: 3, rows: 150, pool: 16, epochs: 3, ..LoaderOptions::default() }
+    LoaderOptions { seed: 3, max_tokens: 150, pool_size: 16, epochs: 3, ..LoaderOptions::default() }
 }
 
 fn load(task: &Arc<dyn TrainingTask>, from: Position) -> Vec<LoadedBatch> {
@@ -63,7 +63,7 @@ fn every_epoch_has_every_example_once_in_another_order() {
 
 #[test]
 fn masks_differ_between_epochs_and_not_between_runs() {
-    let task = task(siskin_trainer::data::TaskEntry::of("masked").unwrap(), 1);
+    let task = task(siskin_trainer::data::TaskEntry::of("masked_lm").unwrap(), 1);
     let alone = LoaderOptions { epochs: 20, ..options() };
     let steps: Vec<LoadedBatch> =
         Loader::new(task, alone, Position::default()).unwrap().map(Result::unwrap).collect();
@@ -75,14 +75,20 @@ fn masks_differ_between_epochs_and_not_between_runs() {
 fn batches_keep_to_their_size_and_hold_texts_of_like_length() {
     for kind in TASKS {
         let task = task(kind, 200);
-        let spread = |by_length| {
-            let options =
-                LoaderOptions { rows: 120, examples: 5, pool: 200, by_length, epochs: 1, ..options() };
+        let spread = |group_by_length| {
+            let options = LoaderOptions {
+                max_tokens: 120,
+                max_examples: 5,
+                pool_size: 200,
+                group_by_length,
+                epochs: 1,
+                ..options()
+            };
             let loader = Loader::new(task.clone(), options, Position::default()).unwrap();
             let mut spread = 0;
             for step in loader.map(Result::unwrap) {
                 let rows: Vec<usize> = step.examples.iter().map(|&example| task.rows(example)).collect();
-                let sum = step.batch.reader.rows.len() + step.batch.writer.rows.len();
+                let sum = step.batch.encoder.rows.len() + step.batch.decoder.rows.len();
                 assert_eq!(rows.iter().sum::<usize>(), sum);
                 assert!(sum <= 120 || rows.len() == 1, "{}: {rows:?}", kind.name);
                 assert!(rows.len() <= 5);
@@ -97,7 +103,7 @@ fn batches_keep_to_their_size_and_hold_texts_of_like_length() {
 #[test]
 fn without_shuffling_examples_come_as_they_are() {
     let task = task(&TASKS[0], 50);
-    let plain = LoaderOptions { shuffle: false, by_length: false, epochs: 1, ..options() };
+    let plain = LoaderOptions { shuffle: false, group_by_length: false, epochs: 1, ..options() };
     let steps = Loader::new(task.clone(), plain, Position::default()).unwrap();
     let order: Vec<usize> = steps.flat_map(|step| step.unwrap().examples).collect();
     assert_eq!(order, (0..task.count()).collect::<Vec<_>>());
@@ -110,7 +116,7 @@ fn a_position_beyond_the_data_is_refused() {
     let beyond = Position { batch: last.batch + 1, ..last };
     let error = Loader::new(task.clone(), options(), beyond).err().unwrap();
     assert!(error.to_string().contains("position"), "{error}");
-    assert!(Loader::new(task, LoaderOptions { rows: 0, ..options() }, last).is_err());
+    assert!(Loader::new(task, LoaderOptions { max_tokens: 0, ..options() }, last).is_err());
 }
 
 /// A task with a failing example.

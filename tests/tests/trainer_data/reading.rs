@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 
 use siskin::tokenizer::EncodeOptions;
 use siskin::{Error, ErrorKind};
-use siskin_trainer::data::source::{Body, Cut, Field, JsonLines, PlainText};
+use siskin_trainer::data::source::{Body, DocumentSeparator, Field, JsonLines, PlainText};
 use siskin_trainer::data::{
-    Divider, Document, Gathering, PackedTokenFile, PackedWriter, Reading, Records, RecordsInMemory, Sink,
-    Split, SplitSide, Subset, TaskEntry, TokenizedDocument, Tokenizing, documents,
+    Divider, Document, DocumentTokenizer, PackedTokenFile, PackedWriter, ReadOptions, RecordList, Records,
+    RecordsInMemory, Sink, Split, SplitSide, Subset, TaskEntry, TokenizedDocument, documents,
 };
 
 use super::common::{folder, memory, random_documents, tokenizer, write_documents};
@@ -22,45 +22,45 @@ fn texts(documents: impl Iterator<Item = siskin::Result<Document>>) -> Vec<(Vec<
     documents.map(texts).collect()
 }
 
-fn plain(text: &'static str, cut: Cut) -> Vec<(String, String)> {
-    let reading = Reading { cut, ..Reading::default() };
+fn plain(text: &'static str, cut: DocumentSeparator) -> Vec<(String, String)> {
+    let reading = ReadOptions { separator: cut, ..ReadOptions::default() };
     let documents = PlainText.documents(Box::new(text.as_bytes()), "f", &reading).unwrap();
     texts(documents).into_iter().map(|(mut texts, place)| (texts.remove(0), place)).collect()
 }
 
 /// A text, where it is cut, and the documents with their places.
-type Cutting<'a> = (&'static str, Cut, &'a [(&'a str, &'a str)]);
+type Cutting<'a> = (&'static str, DocumentSeparator, &'a [(&'a str, &'a str)]);
 
 #[test]
 fn plain_text_is_cut_where_it_is_wanted() {
     let owned = |list: &[(&str, &str)]| -> Vec<(String, String)> {
         list.iter().map(|(text, place)| ((*text).to_owned(), (*place).to_owned())).collect()
     };
-    let bar = || Cut::Separator("|".to_owned());
+    let bar = || DocumentSeparator::Text("|".to_owned());
     let rows: [Cutting<'_>; 10] = [
-        ("", Cut::Blank, &[]),
-        ("a\nb\n \t\n\nc", Cut::Blank, &[("a\nb", "f:1"), ("c", "f:5")]),
-        ("\n\r\na\r\nb\r\n\r\nc\r\n", Cut::Blank, &[("a\nb", "f:3"), ("c", "f:6")]),
-        ("\u{FEFF}a\n", Cut::Blank, &[("a", "f:1")]),
-        ("\n\u{FEFF}a\n", Cut::Blank, &[("\u{FEFF}a", "f:2")]),
+        ("", DocumentSeparator::BlankLines, &[]),
+        ("a\nb\n \t\n\nc", DocumentSeparator::BlankLines, &[("a\nb", "f:1"), ("c", "f:5")]),
+        ("\n\r\na\r\nb\r\n\r\nc\r\n", DocumentSeparator::BlankLines, &[("a\nb", "f:3"), ("c", "f:6")]),
+        ("\u{FEFF}a\n", DocumentSeparator::BlankLines, &[("a", "f:1")]),
+        ("\n\u{FEFF}a\n", DocumentSeparator::BlankLines, &[("\u{FEFF}a", "f:2")]),
         ("a|b|\nc\n\nd\n|e", bar(), &[("a", "f:1"), ("b", "f:1"), ("c\n\nd", "f:2"), ("e", "f:5")]),
         ("||\n|a|||", bar(), &[("a", "f:2")]),
-        ("a\n\n|b\n", Cut::Whole, &[("a\n\n|b", "f:1")]),
-        (" \n\n", Cut::Whole, &[]),
-        ("  a  \n", Cut::Whole, &[("  a  ", "f:1")]),
+        ("a\n\n|b\n", DocumentSeparator::Files, &[("a\n\n|b", "f:1")]),
+        (" \n\n", DocumentSeparator::Files, &[]),
+        ("  a  \n", DocumentSeparator::Files, &[("  a  ", "f:1")]),
     ];
     for (text, cut, wanted) in rows {
         assert_eq!(plain(text, cut.clone()), owned(wanted), "{text:?} {cut:?}");
     }
 }
 
-fn json(text: &'static str, reading: &Reading) -> Vec<siskin::Result<Document>> {
+fn json(text: &'static str, reading: &ReadOptions) -> Vec<siskin::Result<Document>> {
     JsonLines.documents(Box::new(text.as_bytes()), "f", reading).unwrap().collect()
 }
 
 #[test]
 fn lines_of_json_give_their_fields() {
-    let pairs = TaskEntry::of("contrast").unwrap().reading();
+    let pairs = TaskEntry::of("contrastive").unwrap().reading();
     let lines = "{\"anchor\": \"a\\n\", \"positive\": \"b\", \"other\": [1, {\"x\": 2}]}\n\n\
                  {\"negative\": null, \"positive\": \"\\u00e9\", \"anchor\": \"c\"}\r\n\
                  {\"anchor\": \"d\", \"positive\": \"e\", \"negative\": \"g\"}";
@@ -70,10 +70,10 @@ fn lines_of_json_give_their_fields() {
         .map(|(a, b, c, place)| ([*a, *b, *c].map(str::to_owned).to_vec(), (*place).to_owned()))
         .collect();
     assert_eq!(texts(json(lines, &pairs).into_iter()), wanted);
-    let classes = Reading {
+    let classes = ReadOptions {
         label: Some("y".to_owned()),
         classes: vec!["no".to_owned(), "yes".to_owned()],
-        ..Reading::default()
+        ..ReadOptions::default()
     };
     let found = json("{\"text\": \"a\", \"y\": \"yes\"}\n{\"text\": \"b\", \"y\": 0}", &classes);
     let labels: Vec<_> = found.into_iter().map(|document| document.unwrap().label).collect();
@@ -82,13 +82,13 @@ fn lines_of_json_give_their_fields() {
 
 #[test]
 fn bad_lines_are_named_and_end_the_reading() {
-    let plain = Reading::default();
-    let classes = Reading {
+    let plain = ReadOptions::default();
+    let classes = ReadOptions {
         label: Some("y".to_owned()),
         classes: vec!["no".to_owned(), "yes".to_owned()],
-        ..Reading::default()
+        ..ReadOptions::default()
     };
-    let rows: [(&'static str, &Reading, &str); 10] = [
+    let rows: [(&'static str, &ReadOptions, &str); 10] = [
         ("{", &plain, "is not an object of JSON"),
         ("[]", &plain, "is not an object of JSON"),
         ("{\"text\": \"a\"} x", &plain, "is not an object of JSON"),
@@ -115,18 +115,20 @@ fn bad_lines_are_named_and_end_the_reading() {
     let found: Vec<_> = PlainText.documents(Box::new(bytes), "f", &plain).unwrap().collect();
     let error = found[1].as_ref().unwrap_err();
     assert!(found.len() == 2 && error.to_string().starts_with("f:3: is not UTF-8 from byte 1"), "{error}");
-    let pair = Reading { fields: vec![Field::new("a"), Field::new("b")], ..Reading::default() };
+    let pair = ReadOptions { fields: vec![Field::new("a"), Field::new("b")], ..ReadOptions::default() };
     let error = PlainText.documents(Box::new(&b""[..]), "f", &pair).err().unwrap();
     assert!(error.to_string().contains("plain text has no a, b"), "{error}");
-    let none = Reading { cut: Cut::Separator(String::new()), ..Reading::default() };
+    let none = ReadOptions { separator: DocumentSeparator::Text(String::new()), ..ReadOptions::default() };
     assert!(PlainText.documents(Box::new(&b""[..]), "f", &none).is_err());
 }
 
 /// Endless text without line ends is refused before it fills the memory.
 #[test]
 fn endless_documents_are_refused() {
-    for cut in [Cut::Blank, Cut::Whole, Cut::Separator("|".to_owned())] {
-        let reading = Reading { cut, ..Reading::default() };
+    for cut in
+        [DocumentSeparator::BlankLines, DocumentSeparator::Files, DocumentSeparator::Text("|".to_owned())]
+    {
+        let reading = ReadOptions { separator: cut, ..ReadOptions::default() };
         for end in ["x", "\n"] {
             let input = Endless("x".repeat(4000) + end);
             let error =
@@ -160,7 +162,7 @@ fn folders_are_read_by_name() {
     ] {
         std::fs::write(root.join(name), text).unwrap();
     }
-    let read = |paths: &[PathBuf]| documents(paths, &Reading::default());
+    let read = |paths: &[PathBuf]| documents(paths, &ReadOptions::default());
     let found: Vec<String> =
         texts(read(std::slice::from_ref(&root)).unwrap()).into_iter().map(|(mut t, _)| t.remove(0)).collect();
     assert_eq!(found, ["one", "two", "three", "four"]);
@@ -189,10 +191,10 @@ impl Sink for Kept {
     }
 }
 
-fn tokenized(path: &Path, reading: &Reading, threads: usize) -> Vec<TokenizedDocument> {
+fn tokenized(path: &Path, reading: &ReadOptions, threads: usize) -> Vec<TokenizedDocument> {
     let tokenizer = tokenizer();
     let mut kept = Kept::default();
-    let count = Tokenizing { tokenizer: &tokenizer, threads, parse_special: false }
+    let count = DocumentTokenizer { tokenizer: &tokenizer, threads, parse_special: false }
         .run(documents(&[path.to_owned()], reading).unwrap(), &mut kept)
         .unwrap();
     assert_eq!(count, kept.0.len() as u64);
@@ -201,7 +203,7 @@ fn tokenized(path: &Path, reading: &Reading, threads: usize) -> Vec<TokenizedDoc
 
 #[test]
 fn tokens_do_not_depend_on_threads() {
-    let kind = TaskEntry::of("contrast").unwrap();
+    let kind = TaskEntry::of("contrastive").unwrap();
     let path = folder("threads").join("documents.jsonl");
     // More than two chunks.
     write_documents(kind, 700, &path);
@@ -223,7 +225,7 @@ fn spelled_out_control_tokens_are_text() {
     let path = folder("control").join("a.txt");
     std::fs::write(&path, "a [MASK] b").unwrap();
     let mask = tokenizer().mask().unwrap();
-    assert!(!tokenized(&path, &Reading::default(), 1)[0].parts[0].contains(&mask));
+    assert!(!tokenized(&path, &ReadOptions::default(), 1)[0].parts[0].contains(&mask));
 }
 
 /// A record sink that accepts nothing.
@@ -240,21 +242,21 @@ fn what_fails_is_told_with_its_place() {
     let path = folder("fails").join("a.txt");
     std::fs::write(&path, "one\n\ntwo").unwrap();
     let tokenizer = tokenizer();
-    let documents = documents(&[path], &Reading::default()).unwrap();
-    let tokenizing = Tokenizing { tokenizer: &tokenizer, threads: 1, parse_special: false };
+    let documents = documents(&[path], &ReadOptions::default()).unwrap();
+    let tokenizing = DocumentTokenizer { tokenizer: &tokenizer, threads: 1, parse_special: false };
     let error = tokenizing.run(documents, &mut Full).unwrap_err();
     assert!(error.to_string().contains("a.txt:1: disk: is full"), "{error}");
 }
 
 #[test]
 fn splits_are_apart_and_stay() {
-    let split = Split { share: 0.2, seed: 1 };
+    let split = Split { validation_split: 0.2, seed: 1 };
     let path = folder("split").join("a.txt");
     let text: String = (0..2000).map(|number| format!("the bird {number} sings\n\n")).collect();
     std::fs::write(&path, &text).unwrap();
     let divide = |path: &Path| {
         let (mut training, mut validation) = (Kept::default(), Kept::default());
-        for record in tokenized(path, &Reading::default(), 1) {
+        for record in tokenized(path, &ReadOptions::default(), 1) {
             let mut divider = Divider { split, training: &mut training, validation: &mut validation };
             divider.push(&record).unwrap();
         }
@@ -287,7 +289,7 @@ const KEPT: [u32; 12] = [1, 4, 6, 12, 14, 16, 18, 19, 20, 28, 33, 34];
 fn subsets_are_apart() {
     let documents = random_documents(500, 20, 0, 100);
     let all = memory(100, &documents);
-    let split = Split { share: 0.3, seed: 2 };
+    let split = Split { validation_split: 0.3, seed: 2 };
     let [training, validation] = [SplitSide::Training, SplitSide::Validation]
         .map(|side| Subset::new(all.clone(), |hash| split.side(hash) == side).unwrap());
     assert_eq!(training.count() + validation.count(), 500);
@@ -317,7 +319,7 @@ fn records_of_several_sources_come_in_order() {
     let mut writer = PackedWriter::create(&path, 90, 1, 7).unwrap();
     push(&mut writer, 4..9);
     writer.finish().unwrap();
-    let mut all = Gathering::new(100, 1).unwrap();
+    let mut all = RecordList::new(100, 1).unwrap();
     let empty = RecordsInMemory::new(100, 1).unwrap();
     all.add(std::sync::Arc::new(empty)).unwrap();
     push(&mut all, 0..4);
@@ -347,23 +349,26 @@ fn packed_tokens_are_a_source() {
         writer.push(&TokenizedDocument { parts, ..TokenizedDocument::default() }).unwrap();
     }
     writer.finish().unwrap();
-    let read = |reading: &Reading| {
+    let read = |reading: &ReadOptions| {
         documents(std::slice::from_ref(&path), reading).unwrap().collect::<Result<Vec<_>, _>>()
     };
     let found: Vec<Body> =
-        read(&Reading::default()).unwrap().into_iter().map(|document| document.body).collect();
+        read(&ReadOptions::default()).unwrap().into_iter().map(|document| document.body).collect();
     assert_eq!(found, [vec![1, 2], vec![], vec![3]].map(|list| Body::Tokens(vec![list])));
-    let refused = |reading: Reading, what: &str| {
+    let refused = |reading: ReadOptions, what: &str| {
         let error = read(&reading).unwrap_err();
         assert!(error.to_string().contains(what), "{error}");
     };
-    refused(Reading { identity: 8, ..Reading::default() }, "another tokenizer");
-    refused(Reading { label: Some("label".to_owned()), ..Reading::default() }, "record 0: has no class");
+    refused(ReadOptions { identity: 8, ..ReadOptions::default() }, "another tokenizer");
+    refused(
+        ReadOptions { label: Some("label".to_owned()), ..ReadOptions::default() },
+        "record 0: has no class",
+    );
     refused(TaskEntry::of("seq2seq").unwrap().reading(), "have 1 lists of tokens, wanted are 2");
     // Tokens outside a smaller vocabulary are refused there.
     let tokenizer = tokenizer();
-    let tokenizing = Tokenizing { tokenizer: &tokenizer, threads: 1, parse_special: false };
-    let documents = documents(&[path], &Reading::default()).unwrap();
+    let tokenizing = DocumentTokenizer { tokenizer: &tokenizer, threads: 1, parse_special: false };
+    let documents = documents(&[path], &ReadOptions::default()).unwrap();
     let error = tokenizing.run(documents, &mut RecordsInMemory::new(3, 1).unwrap()).unwrap_err();
-    assert!(error.to_string().contains("token 3, ids lie below 3"), "{error}");
+    assert!(error.to_string().contains("token 3, beyond the vocabulary of 3"), "{error}");
 }

@@ -2,8 +2,8 @@
 
 use siskin_trainer::batch::BatchSequences;
 use siskin_trainer::data::task::{
-    Causal, ClassificationTask, Contrast, Masked, Packing, Sentinels, Seq2Seq, Spans, SpecialTokens, TASKS,
-    TaskEntry,
+    CausalLm, ClassificationTask, ContrastiveTask, MaskedLm, Packing, Sentinels, Seq2Seq, SpanCorruption,
+    SpecialTokens, TASKS, TaskEntry,
 };
 use siskin_trainer::data::{RecordsInMemory, Sink, TaskBatch, TaskSettings, TokenizedDocument, TrainingTask};
 use siskin_trainer::random::Random;
@@ -16,7 +16,7 @@ fn examples(task: &dyn TrainingTask) -> Vec<TaskBatch> {
     let make = |example| {
         let mut made = TaskBatch::default();
         task.add(example, &mut Random::new(9, &[example as u64]), &mut made).unwrap();
-        let rows = made.batch.reader.rows.len() + made.batch.writer.rows.len();
+        let rows = made.batch.encoder.rows.len() + made.batch.decoder.rows.len();
         assert_eq!(rows, task.rows(example), "example {example}");
         assert_eq!(made.targets.ids.len(), made.targets.weights.len());
         made
@@ -34,7 +34,7 @@ fn seen(made: &[TaskBatch]) -> Vec<(Vec<u32>, Vec<Option<u32>>)> {
         let pairs = made.targets.ids.iter().zip(&made.targets.weights);
         pairs.map(|(&id, &weight)| (weight > 0.0).then_some(id)).collect()
     };
-    made.iter().map(|made| (ids(&made.batch.writer), targets(made))).collect()
+    made.iter().map(|made| (ids(&made.batch.decoder), targets(made))).collect()
 }
 
 #[test]
@@ -43,11 +43,11 @@ fn causal_texts_are_documents_or_run_on() {
     let records = memory(20, &[vec![5, 6, 7, 8], vec![], vec![9], vec![10, 11]]);
     let made = |before: &[u32], after: &[u32], packing| {
         let frame = SpecialTokens { before: before.to_vec(), after: after.to_vec() };
-        seen(&examples(&Causal::new(records.clone(), frame, 3, packing).unwrap()))
+        seen(&examples(&CausalLm::new(records.clone(), frame, 3, packing).unwrap()))
     };
     // The end token is a target, and never an input.
     assert_eq!(
-        made(&[], &[1], Packing::Apart),
+        made(&[], &[1], Packing::PerDocument),
         [
             (vec![5, 6, 7], some(&[6, 7, 8])),
             (vec![8], some(&[1])),
@@ -57,7 +57,7 @@ fn causal_texts_are_documents_or_run_on() {
     );
     // Without an end token, the last token has no target.
     assert_eq!(
-        made(&[2], &[], Packing::Apart),
+        made(&[2], &[], Packing::PerDocument),
         [
             (vec![2, 5, 6], some(&[5, 6, 7])),
             (vec![7, 8], vec![Some(8), None]),
@@ -66,7 +66,7 @@ fn causal_texts_are_documents_or_run_on() {
         ]
     );
     assert_eq!(
-        made(&[], &[1], Packing::Across),
+        made(&[], &[1], Packing::Packed),
         [
             (vec![5, 6, 7], some(&[6, 7, 8])),
             (vec![8, 1, 9], some(&[1, 9, 1])),
@@ -85,7 +85,7 @@ fn packing_loses_no_token() {
             let frame = SpecialTokens { before: before.clone(), after: after.clone() };
             let framed: Vec<Vec<u32>> =
                 documents.iter().filter(|text| !text.is_empty()).map(|text| frame.around(text)).collect();
-            let apart = Causal::new(records.clone(), frame.clone(), length, Packing::Apart).unwrap();
+            let apart = CausalLm::new(records.clone(), frame.clone(), length, Packing::PerDocument).unwrap();
             let made = seen(&examples(&apart));
             assert!(made.iter().all(|(text, _)| (1..=length).contains(&text.len())));
             let went_in: Vec<u32> = made.iter().flat_map(|(text, _)| text.clone()).collect();
@@ -93,7 +93,7 @@ fn packing_loses_no_token() {
             assert_eq!(went_in, framed.iter().flat_map(inner).collect::<Vec<_>>());
             let wanted: Vec<u32> = made.iter().flat_map(|(_, targets)| targets).flatten().copied().collect();
             assert_eq!(wanted, framed.iter().flat_map(|text| text[1..].to_vec()).collect::<Vec<_>>());
-            let across = Causal::new(records.clone(), frame, length, Packing::Across).unwrap();
+            let across = CausalLm::new(records.clone(), frame, length, Packing::Packed).unwrap();
             let made = seen(&examples(&across));
             let stream = framed.concat();
             let went_in: Vec<u32> = made.iter().flat_map(|(text, _)| text.clone()).collect();
@@ -112,14 +112,14 @@ fn masks_have_their_shares_and_targets_restore_the_text() {
     // Ids below ten are special.
     let ordinary: Vec<bool> = (0..1000).map(|id| id >= 10).collect();
     let frame = SpecialTokens { before: vec![1], after: vec![2] };
-    let task = Masked::new(memory(1000, &documents), frame, 62, MASK, ordinary).unwrap();
+    let task = MaskedLm::new(memory(1000, &documents), frame, 62, MASK, ordinary).unwrap();
     let (mut maskable, mut chosen, mut masked, mut same) = (0_u64, 0_u64, 0_u64, 0_u64);
     let mut restored = Vec::new();
     for made in examples(&task) {
-        let reader = &made.batch.reader;
+        let reader = &made.batch.encoder;
         let mut text = ids(reader);
         assert_eq!((text[0], text[text.len() - 1]), (1, 2), "the frame stays");
-        for (&row, &id) in reader.wanted.iter().zip(&made.targets.ids) {
+        for (&row, &id) in reader.output_rows.iter().zip(&made.targets.ids) {
             assert!(id >= 10, "special token {id} was chosen");
             assert!(text[row] == MASK || text[row] >= 10, "special token {} was put in", text[row]);
             masked += u64::from(text[row] == MASK);
@@ -127,10 +127,10 @@ fn masks_have_their_shares_and_targets_restore_the_text() {
             text[row] = id;
         }
         let able = text.iter().filter(|&&id| id >= 10).count() as u64;
-        assert!(able == 0 || !reader.wanted.is_empty(), "a text without a target");
-        assert!(reader.wanted.is_sorted_by(|a, b| a < b));
+        assert!(able == 0 || !reader.output_rows.is_empty(), "a text without a target");
+        assert!(reader.output_rows.is_sorted_by(|a, b| a < b));
         maskable += able;
-        chosen += reader.wanted.len() as u64;
+        chosen += reader.output_rows.len() as u64;
         restored.extend_from_slice(&text[1..text.len() - 1]);
     }
     assert_eq!(restored, documents.concat());
@@ -153,17 +153,18 @@ fn masks_have_their_shares_and_targets_restore_the_text() {
 fn spans_and_their_texts_make_the_original() {
     let documents = random_documents(300, 200, 3, 900);
     let sentinels = Sentinels::top(1000, 100);
-    let settings = TaskSettings { length: 64, decoder_start: Some(0), ..TaskSettings::default() };
-    let task = Spans::new(memory(1000, &documents), &settings, sentinels, 1).unwrap();
+    let settings =
+        TaskSettings { max_length: 64, decoder_start_token_id: Some(0), ..TaskSettings::default() };
+    let task = SpanCorruption::new(memory(1000, &documents), &settings, sentinels, 1).unwrap();
     let mut rebuilt = Vec::new();
     for made in examples(&task) {
-        let (source, target) = (ids(&made.batch.reader), &made.targets.ids);
+        let (source, target) = (ids(&made.batch.encoder), &made.targets.ids);
         assert!(source.len() <= 64);
         assert_eq!((source.last(), target.last()), (Some(&1), Some(&1)));
         let mut shifted = vec![0];
         shifted.extend(&target[..target.len() - 1]);
-        assert_eq!(ids(&made.batch.writer), shifted);
-        assert_eq!(made.batch.writer.wanted, (0..target.len()).collect::<Vec<_>>());
+        assert_eq!(ids(&made.batch.decoder), shifted);
+        assert_eq!(made.batch.decoder.output_rows, (0..target.len()).collect::<Vec<_>>());
         let (mut spans, mut hidden) = (0, 0);
         for &id in &source[..source.len() - 1] {
             if id < 900 {
@@ -212,8 +213,8 @@ fn batch(task: &dyn TrainingTask) -> TaskBatch {
 fn classes_want_first_rows() {
     let records = filled(1, &[(&[&[5, 6, 7, 8]], Some(2)), (&[&[9]], Some(0)), (&[&[]], Some(1))]);
     let made = batch(&ClassificationTask::new(records.clone(), frame(), 5, 3).unwrap());
-    assert_eq!(ids(&made.batch.reader), [1, 5, 6, 7, 2, 1, 9, 2, 1, 2]);
-    assert_eq!(made.batch.reader.wanted, [0, 5, 8]);
+    assert_eq!(ids(&made.batch.encoder), [1, 5, 6, 7, 2, 1, 9, 2, 1, 2]);
+    assert_eq!(made.batch.encoder.output_rows, [0, 5, 8]);
     assert_eq!((made.targets.ids, made.targets.weights), (vec![2, 0, 1], vec![1.0; 3]));
     let error = ClassificationTask::new(records, frame(), 5, 2).err().unwrap();
     assert!(error.to_string().contains("record 0") && error.to_string().contains("class 2"), "{error}");
@@ -222,27 +223,31 @@ fn classes_want_first_rows() {
 #[test]
 fn contrast_puts_texts_that_go_together_side_by_side() {
     let records = filled(3, &[(&[&[5], &[6, 7], &[8]], None), (&[&[9], &[10], &[]], None)]);
-    let made = batch(&Contrast::new(records, frame(), 8).unwrap());
+    let made = batch(&ContrastiveTask::new(records, frame(), 8).unwrap());
     let texts: Vec<_> =
-        made.batch.reader.spans.iter().map(|span| ids(&made.batch.reader)[span.clone()].to_vec()).collect();
+        made.batch.encoder.spans.iter().map(|span| ids(&made.batch.encoder)[span.clone()].to_vec()).collect();
     assert_eq!(texts, [vec![1, 5, 2], vec![1, 6, 7, 2], vec![1, 8, 2], vec![1, 9, 2], vec![1, 10, 2]]);
     assert_eq!(made.targets.ids, [0, 0, 0, 1, 1]);
     assert_eq!(made.targets.weights, [1.0, 0.0, 0.0, 1.0, 0.0]);
-    assert_eq!(made.batch.reader.wanted, (0..16).collect::<Vec<_>>());
+    assert_eq!(made.batch.encoder.output_rows, (0..16).collect::<Vec<_>>());
 }
 
 #[test]
 fn written_texts_see_what_is_before() {
     let records = filled(2, &[(&[&[5, 6], &[7, 8, 9]], None), (&[&[10], &[11]], None)]);
-    let settings =
-        TaskSettings { length: 8, target_length: 3, decoder_start: Some(0), ..TaskSettings::default() };
+    let settings = TaskSettings {
+        max_length: 8,
+        max_target_length: 3,
+        decoder_start_token_id: Some(0),
+        ..TaskSettings::default()
+    };
     let target = SpecialTokens { before: vec![], after: vec![2] };
     let made = batch(&Seq2Seq::new(records, &settings, [frame(), target]).unwrap());
-    assert_eq!(ids(&made.batch.reader), [1, 5, 6, 2, 1, 10, 2]);
-    assert_eq!(ids(&made.batch.writer), [0, 7, 8, 0, 11]);
+    assert_eq!(ids(&made.batch.encoder), [1, 5, 6, 2, 1, 10, 2]);
+    assert_eq!(ids(&made.batch.decoder), [0, 7, 8, 0, 11]);
     assert_eq!(made.targets.ids, [7, 8, 2, 11, 2]);
-    assert_eq!(made.batch.writer.wanted, [0, 1, 2, 3, 4]);
-    assert!(made.batch.reader.wanted.is_empty());
+    assert_eq!(made.batch.decoder.output_rows, [0, 1, 2, 3, 4]);
+    assert!(made.batch.encoder.output_rows.is_empty());
 }
 
 /// Rows have their sequence and position, and output rows have targets.
@@ -252,22 +257,22 @@ fn batches_of_every_task_are_whole() {
         let task = task(kind, 40);
         let made = batch(&*task);
         let mut wanted = 0;
-        for texts in [&made.batch.reader, &made.batch.writer] {
+        for texts in [&made.batch.encoder, &made.batch.decoder] {
             assert_eq!(texts.spans.iter().map(|span| span.len()).sum::<usize>(), texts.rows.len());
             for (text, span) in texts.spans.iter().enumerate() {
                 let place = |(position, row): (usize, &siskin_trainer::batch::BatchRow)| {
-                    (row.text, row.position) == (text, position)
+                    (row.sequence, row.position) == (text, position)
                 };
                 assert!(texts.rows[span.clone()].iter().enumerate().all(place), "{}", kind.name);
                 assert!(!span.is_empty(), "{}: text {text} is empty", kind.name);
             }
-            wanted += texts.wanted.len();
+            wanted += texts.output_rows.len();
         }
         let targets = made.targets.ids.len();
-        let by_text = kind.name == "contrast";
-        assert_eq!(targets, if by_text { made.batch.reader.spans.len() } else { wanted }, "{}", kind.name);
+        let by_text = kind.name == "contrastive";
+        assert_eq!(targets, if by_text { made.batch.encoder.spans.len() } else { wanted }, "{}", kind.name);
         assert_eq!((0..task.count()).map(|example| task.rows(example)).sum::<usize>(), {
-            made.batch.reader.rows.len() + made.batch.writer.rows.len()
+            made.batch.encoder.rows.len() + made.batch.decoder.rows.len()
         });
     }
 }
@@ -284,7 +289,7 @@ fn no_length_is_too_long() {
     }
     let records = memory(20, &[vec![5, 6], vec![7]]);
     let frame = SpecialTokens { before: Vec::new(), after: vec![1] };
-    let across = Causal::new(records, frame, usize::MAX, Packing::Across).unwrap();
+    let across = CausalLm::new(records, frame, usize::MAX, Packing::Packed).unwrap();
     assert_eq!(seen(&examples(&across))[0].0, [5, 6, 1, 7]);
 }
 
@@ -294,19 +299,24 @@ fn tasks_say_what_they_miss() {
     let tokenizer = tokenizer();
     let frame = SpecialTokens::of(&tokenizer).unwrap();
     assert_eq!((&frame.before[..], &frame.after[..]), (&[2][..], &[3][..]), "[CLS] and [SEP]");
-    let settings = TaskSettings { length: 24, ..TaskSettings::default() };
+    let settings = TaskSettings { max_length: 24, ..TaskSettings::default() };
     let refused = |name: &str, of: &str, settings: &TaskSettings, what: &str| {
         let kind = TaskEntry::of(name).unwrap();
         let error = (kind.make)(settings, &tokenizer, records(TaskEntry::of(of).unwrap(), 3)).err().unwrap();
         assert!(error.to_string().contains(what), "{name}: {error}");
     };
-    refused("seq2seq", "causal", &settings, "have 1 lists");
-    refused("causal", "seq2seq", &settings, "the task wants one");
-    refused("seq2seq", "seq2seq", &settings, "decoder_start");
-    refused("spans", "spans", &settings, "decoder_start");
-    refused("classes", "causal", &settings, "has no class");
-    refused("masked", "masked", &TaskSettings { rate: 1.0, ..settings.clone() }, "rate");
-    refused("masked", "masked", &TaskSettings { length: 2, ..settings.clone() }, "length");
+    refused("seq2seq", "causal_lm", &settings, "have 1 token lists");
+    refused("causal_lm", "seq2seq", &settings, "the task needs one");
+    refused("seq2seq", "seq2seq", &settings, "decoder_start_token_id");
+    refused("span_corruption", "span_corruption", &settings, "decoder_start_token_id");
+    refused("sequence_classification", "causal_lm", &settings, "has no class");
+    refused(
+        "masked_lm",
+        "masked_lm",
+        &TaskSettings { mlm_probability: 1.0, ..settings.clone() },
+        "mlm_probability",
+    );
+    refused("masked_lm", "masked_lm", &TaskSettings { max_length: 2, ..settings.clone() }, "max_length");
     let unknown = TaskEntry::of("poetry").err().unwrap();
-    assert!(unknown.to_string().contains("causal, masked, spans"), "{unknown}");
+    assert!(unknown.to_string().contains("causal_lm, masked_lm, span_corruption"), "{unknown}");
 }

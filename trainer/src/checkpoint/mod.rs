@@ -18,10 +18,10 @@ use siskin::{Error, ErrorKind, Result};
 
 use crate::state::{TableData, Tables};
 
-const MAGIC: [u8; 8] = *b"SISKTRN1";
+const MAGIC: [u8; 8] = *b"SISKTRN2";
 /// The maximum size of a header: names and a few numbers.
-const MOST_HEADER: u64 = 64 << 20;
-const MOST_VALUES: usize = 1 << 22;
+const MAX_HEADER_BYTES: u64 = 64 << 20;
+const MAX_VALUES: usize = 1 << 22;
 
 /// A table: its name, whether it holds f32, and its bytes.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
@@ -55,11 +55,11 @@ impl Checkpoint {
         match self.tables.get(name) {
             Some(TableData::Numbers(numbers)) if numbers.len() == count => Ok(numbers.clone()),
             Some(other) => {
-                let message = format!("{} bytes, where {count} numbers belong", other.view().bytes());
+                let message = format!("has {} bytes; expected {count} f32 values", other.view().bytes());
                 Err(Error::new(ErrorKind::Shape, place(), message))
             }
             None => {
-                let message = "the checkpoint does not hold it; it belongs to another run";
+                let message = "is missing in the checkpoint; it belongs to another run";
                 Err(Error::new(ErrorKind::Missing, place(), message))
             }
         }
@@ -77,7 +77,7 @@ impl Checkpoint {
         let header = Header { state: self.state.clone(), tables: self.tables.iter().map(entry).collect() };
         let header = serde_json::to_vec(&header)
             .map_err(|error| Error::argument("checkpoint", format!("cannot be written: {error}")))?;
-        let mut sum = Sum::default();
+        let mut sum = Checksum::default();
         let mut write = |bytes: &[u8]| {
             sum.add(bytes);
             file.write_all(bytes).map_err(io)
@@ -108,7 +108,7 @@ impl Checkpoint {
 
     /// Reads `length` bytes.
     pub fn read(from: &mut dyn Read, length: u64) -> Result<Self> {
-        let mut sum = Sum::default();
+        let mut sum = Checksum::default();
         let mut left = length;
         let mut read = |count: u64| -> Result<Vec<u8>> {
             left = left.checked_sub(count).ok_or_else(|| Error::corrupt("checkpoint", "ends too early"))?;
@@ -119,16 +119,16 @@ impl Checkpoint {
         };
         let magic = read(8)?;
         if magic != MAGIC {
-            return Err(Error::corrupt("checkpoint", "is not a checkpoint of the trainer"));
+            return Err(Error::corrupt("checkpoint", "is not a checkpoint of this version"));
         }
         let size = read(8)?;
         let header_length = u64::from_le_bytes(size[..].try_into().unwrap_or_default());
-        if header_length > MOST_HEADER {
+        if header_length > MAX_HEADER_BYTES {
             return Err(Error::corrupt("checkpoint.header", format!("of {header_length} bytes")));
         }
         let bytes = read(header_length)?;
         [&magic, &size, &bytes].into_iter().for_each(|part| sum.add(part));
-        let header: Header = parse_json(&bytes, "checkpoint.header", MOST_VALUES)?;
+        let header: Header = parse_json(&bytes, "checkpoint.header", MAX_VALUES)?;
         let mut tables = Tables::new();
         for entry in header.tables {
             let bytes = read(entry.bytes)?;
@@ -139,16 +139,19 @@ impl Checkpoint {
                     TableData::Numbers(words.iter().map(|word| f32::from_le_bytes(*word)).collect())
                 }
                 (true, _) => {
-                    return Err(Error::corrupt(format!("checkpoint.{}", entry.name), "holds half a number"));
+                    return Err(Error::corrupt(
+                        format!("checkpoint.{}", entry.name),
+                        "is not a whole number of f32 values",
+                    ));
                 }
             };
             if tables.insert(entry.name.clone(), data).is_some() {
-                return Err(Error::corrupt(format!("checkpoint.{}", entry.name), "is there twice"));
+                return Err(Error::corrupt(format!("checkpoint.{}", entry.name), "occurs twice"));
             }
         }
         let want = u64::from_le_bytes(read(8)?[..].try_into().unwrap_or_default());
         if want != sum.value() {
-            let message = "its bytes are not those that were written; take an earlier one";
+            let message = "the checksum does not match; use an earlier checkpoint";
             return Err(Error::corrupt("checkpoint", message));
         }
         Ok(Self { state: header.state, tables })
@@ -156,18 +159,18 @@ impl Checkpoint {
 }
 
 /// FNV-1a over words: it detects corruption, not tampering.
-struct Sum {
+struct Checksum {
     value: u64,
     pending: Vec<u8>,
 }
 
-impl Default for Sum {
+impl Default for Checksum {
     fn default() -> Self {
         Self { value: 0xcbf2_9ce4_8422_2325, pending: Vec::with_capacity(8) }
     }
 }
 
-impl Sum {
+impl Checksum {
     fn word(&mut self, word: u64) {
         self.value = (self.value ^ word).wrapping_mul(0x0000_0100_0000_01b3).rotate_left(23);
     }

@@ -4,61 +4,61 @@ use siskin::Result;
 
 use super::Precision;
 use super::device::Device;
-use super::optimizer::write_down;
-use super::tape::{DeviceMatrix, KernelArgument, Place, Tape, TapeMatmul};
+use super::optimizer::permanent_tape;
+use super::tape::{DeviceMatrix, DevicePtr, KernelArgument, Tape, TapeMatmul};
 use super::weights::DeviceWeights;
-use crate::adapters::{Lengths, TrainedAdapter};
+use crate::adapters::{DoraVectors, TrainedAdapter};
 use crate::program::Program;
 
 /// Elements of a matrix that are processed at once.
-const MOST: usize = 1 << 24;
+const MAX_ELEMENTS: usize = 1 << 24;
 
 /// Builds the tape that updates the inverse row norms of each matrix plus its adapter, some rows at a time. Empty
 /// without DoRA adapters.
-pub(super) fn renew<D: Device>(
+pub(super) fn row_norms_tape<D: Device>(
     device: &mut D,
     precision: Precision,
     program: &Program,
     weights: &DeviceWeights,
     (adapters, factor): (&[TrainedAdapter], f64),
 ) -> Result<Tape> {
-    write_down(device, precision, |work| {
+    permanent_tape(device, precision, |work| {
         for adapter in adapters {
-            let Some(Lengths { inverse, .. }) = adapter.lengths else { continue };
+            let Some(DoraVectors { inverse_norm: inverse, .. }) = adapter.dora else { continue };
             let [matrix, first, second, inverse] =
-                [adapter.beside, adapter.first, adapter.second, inverse].map(|weight| weights.list[weight]);
-            let (all, columns) =
-                (program.weights[adapter.beside].rows, program.weights[adapter.beside].columns);
-            let rank = program.weights[adapter.first].rows;
-            let step = (MOST / columns.max(1)).clamp(1, all.max(1));
+                [adapter.base, adapter.a, adapter.b, inverse].map(|weight| weights.list[weight]);
+            let (all, columns) = (program.weights[adapter.base].rows, program.weights[adapter.base].columns);
+            let rank = program.weights[adapter.a].rows;
+            let step = (MAX_ELEMENTS / columns.max(1)).clamp(1, all.max(1));
             work.scratch.clear();
             let sum = work.scratch.floats(step * columns);
             for start in (0..all).step_by(step) {
                 let rows = step.min(all - start);
-                let table = |place: Place, stride: usize| DeviceMatrix { place, stride, turned: false };
-                work.tape.multiply(TapeMatmul {
+                let table =
+                    |place: DevicePtr, stride: usize| DeviceMatrix { ptr: place, stride, transposed: false };
+                work.tape.matmul(TapeMatmul {
                     precision: Precision::F32,
                     shape: [rows, columns, rank],
-                    a: table(second.floats + (4 * start * rank) as Place, rank),
-                    b: table(first.floats, columns),
+                    a: table(second.f32 + (4 * start * rank) as DevicePtr, rank),
+                    b: table(first.f32, columns),
                     out: table(sum, columns),
-                    floats: true,
-                    add: false,
+                    f32_output: true,
+                    accumulate: false,
                     bias: 0,
-                    before: 0,
-                    eights: None,
+                    pre_activation: 0,
+                    fp8: None,
                 });
-                let numbers = matrix.numbers + (start * columns * precision.bytes()) as Place;
-                let to = inverse.floats + 4 * start as Place;
+                let numbers = matrix.compute + (start * columns * precision.bytes()) as DevicePtr;
+                let to = inverse.f32 + 4 * start as DevicePtr;
                 let arguments = [
-                    KernelArgument::Place(numbers),
-                    KernelArgument::Place(sum),
+                    KernelArgument::Ptr(numbers),
+                    KernelArgument::Ptr(sum),
                     KernelArgument::Float(factor as f32),
-                    KernelArgument::Place(to),
-                    KernelArgument::Whole(rows as i32),
-                    KernelArgument::Whole(columns as i32),
+                    KernelArgument::Ptr(to),
+                    KernelArgument::Int(rows as i32),
+                    KernelArgument::Int(columns as i32),
                 ];
-                work.tape.warps("inverse_lengths", rows, &arguments);
+                work.tape.warp_per_item("inverse_row_norms", rows, &arguments);
             }
         }
     })

@@ -7,23 +7,23 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::aligned;
-use super::tape::Place;
+use super::tape::DevicePtr;
 
 /// Tables by name, one after the other.
 #[derive(Clone, Debug, Default)]
 pub(super) struct BatchTables {
     /// The place of the first.
-    base: Place,
-    places: HashMap<String, Place>,
+    base: DevicePtr,
+    offsets: HashMap<String, DevicePtr>,
     pub(super) bytes: Vec<u8>,
-    pub(super) kept: ListCache,
+    pub(super) cache: ListCache,
 }
 
 /// The work lists of an attention over some sequences.
-pub(super) type Lists = [Vec<i32>; 3];
+pub(super) type AttentionLists = [Vec<i32>; 3];
 
 /// Lists by name, the newest first.
-type Known = VecDeque<(String, Arc<Lists>)>;
+type Known = VecDeque<(String, Arc<AttentionLists>)>;
 
 /// A cache of lists that depend on the lengths of sequences alone, for recent batches.
 #[derive(Clone, Debug, Default)]
@@ -31,16 +31,16 @@ pub(super) struct ListCache(Arc<Mutex<Known>>);
 
 impl ListCache {
     /// The maximum number of cached entries.
-    const MOST: usize = 16;
+    const MAX_LISTS: usize = 16;
 
     /// Returns the lists of this name, calling `make` on a cache miss.
-    pub(super) fn find(&self, name: String, make: impl FnOnce() -> Lists) -> Arc<Lists> {
+    pub(super) fn find(&self, name: String, make: impl FnOnce() -> AttentionLists) -> Arc<AttentionLists> {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, lists)) = known.iter().find(|(known, _)| *known == name) {
             return lists.clone();
         }
         let lists = Arc::new(make());
-        known.truncate(Self::MOST - 1);
+        known.truncate(Self::MAX_LISTS - 1);
         known.push_front((name, lists.clone()));
         lists
     }
@@ -48,41 +48,41 @@ impl ListCache {
 
 impl BatchTables {
     /// Creates an empty sheet at `base`.
-    pub(super) fn new(base: Place) -> Self {
+    pub(super) fn new(base: DevicePtr) -> Self {
         Self { base, ..Self::default() }
     }
 
     /// Shares the cache of other sheets.
     pub(super) fn with(self, kept: &ListCache) -> Self {
-        Self { kept: kept.clone(), ..self }
+        Self { cache: kept.clone(), ..self }
     }
 
     /// Returns the place of a table, calling `make` when the name is first used.
-    pub(super) fn table(&mut self, name: &str, make: impl FnOnce() -> Vec<u8>) -> Place {
-        if let Some(&known) = self.places.get(name) {
+    pub(super) fn table(&mut self, name: &str, make: impl FnOnce() -> Vec<u8>) -> DevicePtr {
+        if let Some(&known) = self.offsets.get(name) {
             return known;
         }
-        let place = self.base + self.bytes.len() as Place;
+        let place = self.base + self.bytes.len() as DevicePtr;
         self.bytes.extend(make());
         self.bytes.resize(aligned(self.bytes.len()), 0);
-        self.places.insert(name.to_owned(), place);
+        self.offsets.insert(name.to_owned(), place);
         place
     }
 
     /// Like [`Self::table`], for integers.
-    pub(super) fn whole(&mut self, name: &str, make: impl FnOnce() -> Vec<i32>) -> Place {
+    pub(super) fn ints(&mut self, name: &str, make: impl FnOnce() -> Vec<i32>) -> DevicePtr {
         self.table(name, || make().into_iter().flat_map(i32::to_le_bytes).collect())
     }
 
     /// Like [`Self::table`], for floats.
-    pub(super) fn floats(&mut self, name: &str, make: impl FnOnce() -> Vec<f32>) -> Place {
+    pub(super) fn floats(&mut self, name: &str, make: impl FnOnce() -> Vec<f32>) -> DevicePtr {
         self.table(name, || make().into_iter().flat_map(f32::to_le_bytes).collect())
     }
 }
 
 /// Groups rows by their index, for the gradient of an embedding table: the distinct indices, where the rows of each
 /// begin in the sorted list, the sorted list of rows, and the number of distinct indices.
-pub(super) fn by_number(numbers: &[i32]) -> [Vec<i32>; 4] {
+pub(super) fn group_by_index(numbers: &[i32]) -> [Vec<i32>; 4] {
     let mut order: Vec<i32> = (0..numbers.len() as i32).collect();
     order.sort_by_key(|&row| numbers[row as usize]);
     let (mut distinct, mut starts) = (Vec::new(), Vec::new());
@@ -106,12 +106,12 @@ mod tests {
 
     #[test]
     fn rows_stand_by_their_number() {
-        let [distinct, starts, order, count] = by_number(&[7, 2, 7, 2, 9]);
+        let [distinct, starts, order, count] = group_by_index(&[7, 2, 7, 2, 9]);
         assert_eq!(distinct, [2, 7, 9, 0, 0]);
         assert_eq!(starts, [0, 2, 4, 5, 5, 5]);
         assert_eq!(order, [1, 3, 0, 2, 4]);
         assert_eq!(count, [3]);
-        assert_eq!(by_number(&[])[1], [0]);
+        assert_eq!(group_by_index(&[])[1], [0]);
     }
 
     #[test]
@@ -127,11 +127,11 @@ mod tests {
 
     #[test]
     fn a_table_is_made_once() {
-        let mut sheet = BatchTables::new(4096);
-        let first = sheet.whole("a", || vec![1, 2]);
-        let second = sheet.floats("b", || vec![1.0]);
+        let mut tables = BatchTables::new(4096);
+        let first = tables.ints("a", || vec![1, 2]);
+        let second = tables.floats("b", || vec![1.0]);
         assert_eq!((first, second), (4096, 4352));
-        assert_eq!(sheet.whole("a", || panic!("it is known")), 4096);
-        assert_eq!(sheet.bytes.len(), 512);
+        assert_eq!(tables.ints("a", || panic!("it is known")), 4096);
+        assert_eq!(tables.bytes.len(), 512);
     }
 }

@@ -2,21 +2,21 @@
 
 use siskin::Result;
 
-use super::tape::{Place, Tape};
+use super::tape::{DevicePtr, Tape};
 
 /// Device memory, and execution of tapes.
 pub trait Device {
     /// Allocates memory, aligned to 256 bytes. Its contents are undefined.
-    fn allocate(&mut self, bytes: usize) -> Result<Place>;
+    fn allocate(&mut self, bytes: usize) -> Result<DevicePtr>;
 
     /// Frees memory.
-    fn free(&mut self, place: Place) -> Result<()>;
+    fn free(&mut self, place: DevicePtr) -> Result<()>;
 
     /// Writes to memory, after all previous work. `bytes` may be reused when this returns.
-    fn write(&mut self, place: Place, bytes: &[u8]) -> Result<()>;
+    fn write(&mut self, place: DevicePtr, bytes: &[u8]) -> Result<()>;
 
     /// Reads memory, after all previous work.
-    fn read(&mut self, place: Place, bytes: &mut [u8]) -> Result<()>;
+    fn read(&mut self, place: DevicePtr, bytes: &mut [u8]) -> Result<()>;
 
     /// Returns the free bytes; `None` if only the memory of the process limits them.
     fn free_bytes(&self) -> Result<Option<usize>> {
@@ -24,7 +24,7 @@ pub trait Device {
     }
 
     /// Returns the bytes that the device keeps as workspace.
-    fn own_bytes(&self) -> usize {
+    fn workspace_bytes(&self) -> usize {
         0
     }
 
@@ -39,7 +39,7 @@ pub trait Device {
     }
 
     /// Returns true if the device has fp8 matmuls.
-    fn has_eights(&self) -> bool {
+    fn has_fp8(&self) -> bool {
         true
     }
 
@@ -47,7 +47,7 @@ pub trait Device {
     fn run(&mut self, tape: &Tape) -> Result<()>;
 
     /// Executes a tape without capturing it.
-    fn once(&mut self, tape: &Tape) -> Result<()> {
+    fn run_uncaptured(&mut self, tape: &Tape) -> Result<()> {
         self.run(tape)
     }
 }

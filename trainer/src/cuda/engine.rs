@@ -4,16 +4,16 @@ use siskin::Result;
 
 use super::device::Device;
 use super::loss::Objective;
-use super::optimizer::Judged;
-use super::runner::{DeviceRunner, Watch};
+use super::optimizer::OptimizerResult;
+use super::runner::{DeviceRunner, StepObserver};
 use crate::batch::TrainingBatch;
-use crate::loss::{Sum, Targets};
+use crate::loss::{LossSum, Targets};
 use crate::parameters::{Gradients, Parameters};
 use crate::state::{TableData, Tables};
 
 /// Weights and an optimizer outside the memory of the process.
 pub trait DeviceTraining {
-    /// Runs a batch forward and backward: see [`DeviceRunner::run_watched`].
+    /// Runs a batch forward and backward: see [`DeviceRunner::run_observing`].
     ///
     /// # Errors
     /// If the batch does not fit, or the device fails.
@@ -23,21 +23,22 @@ pub trait DeviceTraining {
         loss: &Objective,
         targets: &Targets,
         scale: f64,
-        watch: Watch<'_>,
+        observer: StepObserver<'_>,
     ) -> Result<()>;
 
-    /// Computes the loss of a batch and its gradients, and restores the state afterwards: see [`DeviceRunner::try_out`].
+    /// Computes the loss of a batch and its gradients, and restores the state afterwards: see
+    /// [`DeviceRunner::dry_run`].
     ///
     /// # Errors
     /// If the batch does not fit, or the device fails.
-    fn try_out(
+    fn dry_run(
         &mut self,
         batch: &TrainingBatch,
         loss: &Objective,
         targets: &Targets,
         scale: f64,
         gradients: &mut Gradients<f32>,
-    ) -> Result<Sum>;
+    ) -> Result<LossSum>;
 
     /// Copies the gradients of the device to `gradients`.
     ///
@@ -55,34 +56,34 @@ pub trait DeviceTraining {
     ///
     /// # Errors
     /// If the device fails.
-    fn take_sum(&mut self) -> Result<Sum>;
+    fn take_sum(&mut self) -> Result<LossSum>;
 
     /// Applies the optimizer: see [`DeviceRunner::step`].
     ///
     /// # Errors
     /// If the device fails.
-    fn step(&mut self, rate: f64, scale: f64, limit: Option<f64>) -> Result<Judged>;
+    fn step(&mut self, rate: f64, scale: f64, limit: Option<f64>) -> Result<OptimizerResult>;
 
     /// Swaps the averaged and the current weights: see [`DeviceRunner::swap`].
     ///
     /// # Errors
     /// If the device fails.
-    fn swap(&mut self) -> Result<()>;
+    fn swap_ema(&mut self) -> Result<()>;
 
     /// Copies the weights, and the tables of optimizer and average, from the device to `parameters` and `tables`.
     ///
     /// # Errors
     /// If the device fails.
-    fn fetch(&mut self, parameters: &mut Parameters<f32>, tables: &mut Tables) -> Result<()>;
+    fn copy_from_device(&mut self, parameters: &mut Parameters<f32>, tables: &mut Tables) -> Result<()>;
 
     /// Copies `parameters`, and the tables of optimizer and average, to the device.
     ///
     /// # Errors
     /// If the device fails.
-    fn put(&mut self, parameters: &Parameters<f32>, tables: &Tables) -> Result<()>;
+    fn copy_to_device(&mut self, parameters: &Parameters<f32>, tables: &Tables) -> Result<()>;
 
     /// Returns the tables of a checkpoint that only a device keeps, as they are before the first step.
-    fn own_tables(&self) -> Vec<(String, TableData)>;
+    fn device_tables(&self) -> Vec<(String, TableData)>;
 
     /// Returns the bytes that a batch takes besides the weights: activations, and scratch memory of operations.
     ///
@@ -91,7 +92,7 @@ pub trait DeviceTraining {
     fn memory(&self, batch: &TrainingBatch, loss: &Objective, targets: &Targets) -> Result<[usize; 2]>;
 
     /// Returns the bytes of all tensors, and of their gradients.
-    fn held(&self) -> [usize; 2];
+    fn resident_bytes(&self) -> [usize; 2];
 
     /// Returns the free bytes of the device; `None` if only the memory of the process limits them.
     ///
@@ -104,7 +105,7 @@ pub trait DeviceTraining {
     ///
     /// # Errors
     /// If the device fails, or has no memory for a matmul.
-    fn ceiling(&mut self) -> Result<Option<f64>>;
+    fn peak_flops(&mut self) -> Result<Option<f64>>;
 }
 
 impl<D: Device> DeviceTraining for DeviceRunner<D> {
@@ -114,20 +115,20 @@ impl<D: Device> DeviceTraining for DeviceRunner<D> {
         loss: &Objective,
         targets: &Targets,
         scale: f64,
-        watch: Watch<'_>,
+        observer: StepObserver<'_>,
     ) -> Result<()> {
-        self.run_watched(batch, loss, targets, scale, watch)
+        self.run_observed(batch, loss, targets, scale, observer)
     }
 
-    fn try_out(
+    fn dry_run(
         &mut self,
         batch: &TrainingBatch,
         loss: &Objective,
         targets: &Targets,
         scale: f64,
         gradients: &mut Gradients<f32>,
-    ) -> Result<Sum> {
-        DeviceRunner::try_out(self, batch, loss, targets, scale, gradients)
+    ) -> Result<LossSum> {
+        DeviceRunner::dry_run(self, batch, loss, targets, scale, gradients)
     }
 
     fn gradients(&mut self, gradients: &mut Gradients<f32>) -> Result<()> {
@@ -138,45 +139,45 @@ impl<D: Device> DeviceTraining for DeviceRunner<D> {
         DeviceRunner::evaluate(self, batch, loss, targets)
     }
 
-    fn take_sum(&mut self) -> Result<Sum> {
+    fn take_sum(&mut self) -> Result<LossSum> {
         DeviceRunner::take_sum(self)
     }
 
-    fn step(&mut self, rate: f64, scale: f64, limit: Option<f64>) -> Result<Judged> {
+    fn step(&mut self, rate: f64, scale: f64, limit: Option<f64>) -> Result<OptimizerResult> {
         DeviceRunner::step(self, rate, scale, limit)
     }
 
-    fn swap(&mut self) -> Result<()> {
-        DeviceRunner::swap(self)
+    fn swap_ema(&mut self) -> Result<()> {
+        DeviceRunner::swap_ema(self)
     }
 
-    fn fetch(&mut self, parameters: &mut Parameters<f32>, tables: &mut Tables) -> Result<()> {
+    fn copy_from_device(&mut self, parameters: &mut Parameters<f32>, tables: &mut Tables) -> Result<()> {
         self.read(parameters)?;
         self.read_tables(tables)
     }
 
-    fn put(&mut self, parameters: &Parameters<f32>, tables: &Tables) -> Result<()> {
+    fn copy_to_device(&mut self, parameters: &Parameters<f32>, tables: &Tables) -> Result<()> {
         self.write(parameters)?;
         self.write_tables(tables)
     }
 
-    fn own_tables(&self) -> Vec<(String, TableData)> {
-        DeviceRunner::own_tables(self)
+    fn device_tables(&self) -> Vec<(String, TableData)> {
+        DeviceRunner::device_tables(self)
     }
 
     fn memory(&self, batch: &TrainingBatch, loss: &Objective, targets: &Targets) -> Result<[usize; 2]> {
         Ok(self.plan(batch, loss, targets)?.1)
     }
 
-    fn held(&self) -> [usize; 2] {
-        DeviceRunner::held(self)
+    fn resident_bytes(&self) -> [usize; 2] {
+        DeviceRunner::resident_bytes(self)
     }
 
     fn free_bytes(&self) -> Result<Option<usize>> {
         DeviceRunner::free_bytes(self)
     }
 
-    fn ceiling(&mut self) -> Result<Option<f64>> {
-        DeviceRunner::ceiling(self)
+    fn peak_flops(&mut self) -> Result<Option<f64>> {
+        DeviceRunner::peak_flops(self)
     }
 }

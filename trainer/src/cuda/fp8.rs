@@ -8,8 +8,8 @@ use siskin::Result;
 use siskin::graph::{Op, WeightId};
 
 use super::device::Device;
-use super::op::{TapeBuilder, whole};
-use super::tape::{Eight, Fp8Format, KernelArgument, Place, Tape};
+use super::op::{TapeBuilder, int};
+use super::tape::{DevicePtr, Fp8Format, Fp8Operand, KernelArgument, Tape};
 use super::{Precision, aligned};
 use crate::program::{Program, ProgramNode};
 use crate::state::{TableData, Tables};
@@ -24,8 +24,8 @@ const MULTIPLE: usize = 16;
 const TABLES: usize = 3;
 
 /// The names of the tables of a checkpoint.
-const HISTORY: &str = "eights.history";
-const SCALES: &str = "eights.scales";
+const HISTORY: &str = "fp8.history";
+const SCALES: &str = "fp8.scales";
 
 /// The fp8 matmuls, and the places of their tensors' scales.
 #[derive(Clone, Debug)]
@@ -34,26 +34,26 @@ pub(super) struct Fp8Matmuls {
     list: Vec<WeightId>,
     /// Per tensor: amax of this step, amax of past steps, scales, inverse scales, and the largest value of the
     /// format.
-    largest: Place,
-    history: Place,
-    scales: Place,
-    inverses: Place,
-    limits: Place,
+    amax: DevicePtr,
+    history: DevicePtr,
+    scales: DevicePtr,
+    inverse_scales: DevicePtr,
+    limits: DevicePtr,
 }
 
 /// The scaling state of one tensor of a matmul.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Fp8Scaling {
-    largest: Place,
-    scale: Place,
-    inverse: Place,
-    range: Fp8Format,
+    amax: DevicePtr,
+    scale: DevicePtr,
+    inverse_scale: DevicePtr,
+    format: Fp8Format,
 }
 
 /// A tensor to be cast to fp8.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Fp8Cast {
-    pub(super) from: Place,
+    pub(super) from: DevicePtr,
     pub(super) rows: usize,
     pub(super) columns: usize,
     /// Elements from a row to the next.
@@ -63,9 +63,9 @@ pub(super) struct Fp8Cast {
 /// The places of the fp8 tensor: as is, and transposed with rows padded to a multiple of 16.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Fp8Tensor {
-    pub(super) plain: Place,
-    pub(super) turned: Place,
-    pub(super) turned_stride: usize,
+    pub(super) plain: DevicePtr,
+    pub(super) transposed: DevicePtr,
+    pub(super) transposed_stride: usize,
 }
 
 /// Returns the weight matrix of a node that can use fp8: those of feed-forward layers, and the last.
@@ -85,19 +85,19 @@ impl Fp8Matmuls {
         list.sort_unstable();
         list.dedup();
         let count = TABLES * list.len();
-        let mut room = |numbers: Vec<f32>| -> Result<Place> {
+        let mut alloc = |numbers: Vec<f32>| -> Result<DevicePtr> {
             let bytes: Vec<u8> = numbers.into_iter().flat_map(f32::to_le_bytes).collect();
             let place = device.allocate(aligned(bytes.len()))?;
             device.write(place, &bytes)?;
             Ok(place)
         };
-        let limit = |index: usize| range(index % TABLES).limit();
+        let limit = |index: usize| range(index % TABLES).max();
         Ok(Self {
-            largest: room(vec![0.0; count])?,
-            history: room(vec![0.0; STEPS * count])?,
-            scales: room(vec![1.0; count])?,
-            inverses: room(vec![1.0; count])?,
-            limits: room((0..count).map(limit).collect())?,
+            amax: alloc(vec![0.0; count])?,
+            history: alloc(vec![0.0; STEPS * count])?,
+            scales: alloc(vec![1.0; count])?,
+            inverse_scales: alloc(vec![1.0; count])?,
+            limits: alloc((0..count).map(limit).collect())?,
             list,
         })
     }
@@ -108,29 +108,29 @@ impl Fp8Matmuls {
         let [(weight, _)] = parts[..] else { return None };
         let first = TABLES * self.list.binary_search(&weight).ok()?;
         Some(std::array::from_fn(|index| {
-            let at = |place: Place| place + 4 * (first + index) as Place;
+            let at = |place: DevicePtr| place + 4 * (first + index) as DevicePtr;
             Fp8Scaling {
-                largest: at(self.largest),
+                amax: at(self.amax),
                 scale: at(self.scales),
-                inverse: at(self.inverses),
-                range: range(index),
+                inverse_scale: at(self.inverse_scales),
+                format: range(index),
             }
         }))
     }
 
     /// Returns the tape that updates the history after a step, or after the batch that only fills it.
-    pub(super) fn remember(&self, precision: Precision) -> Tape {
+    pub(super) fn amax_update_tape(&self, precision: Precision) -> Tape {
         let mut tape = Tape::new(precision);
         let count = TABLES * self.list.len();
-        let places = [self.largest, self.history, self.scales, self.inverses, self.limits];
-        let arguments = [&places.map(KernelArgument::Place)[..], &[count, STEPS].map(whole)].concat();
-        tape.kernel("remember_largest", [count.div_ceil(256), 1, 1], 256, 0, &arguments);
+        let places = [self.amax, self.history, self.scales, self.inverse_scales, self.limits];
+        let arguments = [&places.map(KernelArgument::Ptr)[..], &[count, STEPS].map(int)].concat();
+        tape.kernel("update_fp8_scales", [count.div_ceil(256), 1, 1], 256, 0, &arguments);
         tape
     }
 
     /// Resets the amax values of the current step.
-    pub(super) fn forget<D: Device>(&self, device: &mut D) -> Result<()> {
-        device.write(self.largest, &vec![0; 4 * TABLES * self.list.len()])
+    pub(super) fn reset<D: Device>(&self, device: &mut D) -> Result<()> {
+        device.write(self.amax, &vec![0; 4 * TABLES * self.list.len()])
     }
 
     /// Copies the history into the tables of a checkpoint.
@@ -156,20 +156,20 @@ impl Fp8Matmuls {
             device.write(place, &bytes(numbers))?;
             if name == SCALES {
                 let inverses: Vec<f32> = numbers.iter().map(|scale| 1.0 / scale).collect();
-                device.write(self.inverses, &bytes(&inverses))?;
+                device.write(self.inverse_scales, &bytes(&inverses))?;
             }
         }
         Ok(true)
     }
 
-    fn tables(&self) -> [(&'static str, Place, usize); 2] {
+    fn tables(&self) -> [(&'static str, DevicePtr, usize); 2] {
         let count = TABLES * self.list.len();
         [(HISTORY, self.history, STEPS * count), (SCALES, self.scales, count)]
     }
 
     /// Returns the tables of a checkpoint, as they are before the first step.
     pub(super) fn empty(&self) -> Vec<(String, TableData)> {
-        let table = |(name, _, count): (&str, Place, usize)| {
+        let table = |(name, _, count): (&str, DevicePtr, usize)| {
             (name.to_owned(), TableData::Numbers(vec![if name == SCALES { 1.0 } else { 0.0 }; count]))
         };
         self.tables().into_iter().map(table).collect()
@@ -178,13 +178,13 @@ impl Fp8Matmuls {
 
 /// Returns the fp8 format: gradients have more exponent and fewer mantissa bits.
 fn range(index: usize) -> Fp8Format {
-    if index + 1 == TABLES { Fp8Format::Far } else { Fp8Format::Near }
+    if index + 1 == TABLES { Fp8Format::E5M2 } else { Fp8Format::E4M3 }
 }
 
 impl Fp8Scaling {
     /// Returns the fp8 operand of a matmul.
-    pub(super) fn eight(self) -> Eight {
-        Eight { range: self.range, inverse: self.inverse }
+    pub(super) fn fp8(self) -> Fp8Operand {
+        Fp8Operand { format: self.format, inverse_scale: self.inverse_scale }
     }
 }
 
@@ -193,31 +193,30 @@ pub(super) fn cast(
     work: &mut TapeBuilder<'_>,
     table: Fp8Cast,
     known: Fp8Scaling,
-    [plain, turned]: [bool; 2],
+    [plain, transposed]: [bool; 2],
     keep: bool,
 ) -> Fp8Tensor {
     let Fp8Cast { from, rows, columns, stride } = table;
-    let turned_stride = rows.next_multiple_of(MULTIPLE);
-    let mut room = |wanted: bool, bytes: usize| if wanted { work.scratch.bytes(bytes) } else { 0 };
+    let transposed_stride = rows.next_multiple_of(MULTIPLE);
+    let mut alloc = |wanted: bool, bytes: usize| if wanted { work.scratch.bytes(bytes) } else { 0 };
     let made = Fp8Tensor {
-        plain: room(plain, rows * columns),
-        turned: room(turned, columns * turned_stride),
-        turned_stride,
+        plain: alloc(plain, rows * columns),
+        transposed: alloc(transposed, columns * transposed_stride),
+        transposed_stride,
     };
-    let grid = [columns.div_ceil(SIDE), turned_stride.div_ceil(SIDE), 1];
+    let grid = [columns.div_ceil(SIDE), transposed_stride.div_ceil(SIDE), 1];
     let parts = work.scratch.floats(grid[0] * grid[1]);
     let arguments = [
-        &[KernelArgument::Place(from), whole(rows), whole(columns), whole(stride)][..],
-        &[KernelArgument::Place(known.scale), whole(known.range as usize)],
-        &[made.plain, made.turned].map(KernelArgument::Place),
-        &[whole(turned_stride), KernelArgument::Place(parts)],
+        &[KernelArgument::Ptr(from), int(rows), int(columns), int(stride)][..],
+        &[KernelArgument::Ptr(known.scale), int(known.format as usize)],
+        &[made.plain, made.transposed].map(KernelArgument::Ptr),
+        &[int(transposed_stride), KernelArgument::Ptr(parts)],
     ];
-    let name = work.tape.named("to_eight");
+    let name = work.tape.kernel_name("to_fp8");
     work.tape.kernel(&name, grid, 256, 0, &arguments.concat());
     if keep {
-        let arguments =
-            [KernelArgument::Place(parts), whole(grid[0] * grid[1]), KernelArgument::Place(known.largest)];
-        work.tape.kernel("keep_largest_of_parts", [1, 1, 1], 256, 0, &arguments);
+        let arguments = [KernelArgument::Ptr(parts), int(grid[0] * grid[1]), KernelArgument::Ptr(known.amax)];
+        work.tape.kernel("update_amax", [1, 1, 1], 256, 0, &arguments);
     }
     made
 }

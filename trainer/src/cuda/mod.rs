@@ -6,11 +6,11 @@
 
 mod adapters;
 mod attention;
-mod average;
 mod batch_tables;
 mod device;
 #[cfg(feature = "cuda")]
 mod driver;
+mod ema;
 mod engine;
 mod fp8;
 mod loss;
@@ -26,9 +26,11 @@ pub use device::Device;
 pub use driver::Cuda;
 pub use engine::DeviceTraining;
 pub use loss::Objective;
-pub use optimizer::Judged;
-pub use runner::{DeviceRunner, Show, Tell, Timed, Watch};
-pub use tape::{Command, DeviceMatrix, Eight, Fp8Format, KernelArgument, Launch, Place, Tape, TapeMatmul};
+pub use optimizer::OptimizerResult;
+pub use runner::{DeviceRunner, OutputObserver, StepObserver, Timed, TimingObserver};
+pub use tape::{
+    Command, DeviceMatrix, DevicePtr, Fp8Format, Fp8Operand, KernelArgument, Launch, Tape, TapeMatmul,
+};
 
 use serde::{Deserialize, Serialize};
 use siskin_kernels::quant::BlockType;

@@ -5,8 +5,8 @@ use siskin::Result;
 use siskin::graph::{Op, Routing};
 
 use super::device::Device;
-use super::op::{TapeBuilder, whole};
-use super::tape::{KernelArgument, Place};
+use super::op::{TapeBuilder, int};
+use super::tape::{DevicePtr, KernelArgument};
 use crate::batch::TrainingBatch;
 use crate::program::{Program, Side};
 use crate::runner::RouterOptions;
@@ -18,7 +18,7 @@ const THREADS: usize = 256;
 pub(super) struct RouterLosses {
     options: RouterOptions,
     /// Those of both sides, each for up to `most` experts.
-    sums: Place,
+    sums: DevicePtr,
     most: usize,
 }
 
@@ -51,19 +51,19 @@ impl RouterLosses {
         2 * 8 * (2 * self.most + 1)
     }
 
-    fn sums_of(&self, side: Side) -> Place {
+    fn sums_of(&self, side: Side) -> DevicePtr {
         let first = match side {
-            Side::Reader => 0,
-            Side::Writer => self.bytes() / 2,
+            Side::Encoder => 0,
+            Side::Decoder => self.bytes() / 2,
         };
-        self.sums + first as Place
+        self.sums + first as DevicePtr
     }
 
     /// Writes the host values of a batch with the total weight `weight` and the gradient scale `scale`.
-    fn said(&self, work: &mut TapeBuilder<'_>, [scale, weight]: [f64; 2]) -> KernelArgument {
-        let said = [self.options.balance, self.options.z, scale * weight, weight];
-        let bytes = || said.into_iter().flat_map(f64::to_le_bytes).collect();
-        KernelArgument::Place(work.sheet.table("routers", bytes))
+    fn write_arguments(&self, work: &mut TapeBuilder<'_>, [scale, weight]: [f64; 2]) -> KernelArgument {
+        let scalars = [self.options.aux_loss_coef, self.options.z_loss_coef, scale * weight, weight];
+        let bytes = || scalars.into_iter().flat_map(f64::to_le_bytes).collect();
+        KernelArgument::Ptr(work.tables.table("routers", bytes))
     }
 
     /// Starts a batch.
@@ -72,19 +72,19 @@ impl RouterLosses {
     }
 
     /// Accumulates the decisions of a router, if the node is one.
-    pub(super) fn see(
+    pub(super) fn accumulate(
         &self,
         work: &mut TapeBuilder<'_>,
         program: &Program,
         node: usize,
-        call: (usize, [Place; 2]),
+        call: (usize, [DevicePtr; 2]),
     ) {
         let Some((routing, side)) = of(program, node) else { return };
         let (rows, [scores, routed]) = call;
         let left = logarithms(work, scores, [rows, routing.experts]);
-        let places = [scores, routed, left, self.sums_of(side)].map(KernelArgument::Place);
-        let arguments = [&places[..], &[rows, routing.experts, routing.chosen].map(whole)].concat();
-        let name = work.tape.named("router_sums");
+        let places = [scores, routed, left, self.sums_of(side)].map(KernelArgument::Ptr);
+        let arguments = [&places[..], &[rows, routing.experts, routing.chosen].map(int)].concat();
+        let name = work.tape.kernel_name("router_sums");
         work.tape.kernel(&name, [routing.experts + 1, 1, 1], THREADS, 0, &arguments);
     }
 
@@ -94,17 +94,17 @@ impl RouterLosses {
         work: &mut TapeBuilder<'_>,
         (program, batch): (&Program, &TrainingBatch),
         factors: [f64; 2],
-        to: Place,
+        to: DevicePtr,
     ) {
-        let said = self.said(work, factors);
-        for side in [Side::Reader, Side::Writer] {
+        let scalars = self.write_arguments(work, factors);
+        for side in [Side::Encoder, Side::Decoder] {
             let Some((experts, rows)) = shape(program, batch, side) else { continue };
             let arguments = [
-                said,
-                KernelArgument::Place(self.sums_of(side)),
+                scalars,
+                KernelArgument::Ptr(self.sums_of(side)),
                 KernelArgument::Long(rows as i64),
-                whole(experts),
-                KernelArgument::Place(to),
+                int(experts),
+                KernelArgument::Ptr(to),
             ];
             work.tape.kernel("router_loss", [1, 1, 1], THREADS, 0, &arguments);
         }
@@ -117,18 +117,18 @@ impl RouterLosses {
         (program, batch): (&Program, &TrainingBatch),
         node: usize,
         factors: [f64; 2],
-        (rows, [scores, to]): (usize, [Place; 2]),
+        (rows, [scores, to]): (usize, [DevicePtr; 2]),
     ) {
         let Some((routing, side)) = of(program, node) else { return };
         let Some((experts, all)) = shape(program, batch, side) else { return };
-        let said = self.said(work, factors);
+        let scalars = self.write_arguments(work, factors);
         let left = logarithms(work, scores, [rows, routing.experts]);
         let arguments = [
-            &[scores, left].map(KernelArgument::Place)[..],
-            &[said, KernelArgument::Place(self.sums_of(side)), KernelArgument::Place(to)],
-            &[KernelArgument::Long(all as i64), whole(rows), whole(experts)],
+            &[scores, left].map(KernelArgument::Ptr)[..],
+            &[scalars, KernelArgument::Ptr(self.sums_of(side)), KernelArgument::Ptr(to)],
+            &[KernelArgument::Long(all as i64), int(rows), int(experts)],
         ];
-        let name = work.tape.named("router_back");
+        let name = work.tape.kernel_name("router_backward");
         work.tape.kernel(&name, [rows.div_ceil(THREADS), 1, 1], THREADS, 0, &arguments.concat());
     }
 }
@@ -144,11 +144,11 @@ fn shape(program: &Program, batch: &TrainingBatch, side: Side) -> Option<(usize,
 }
 
 /// Computes the log-sum-exp of scores, row by row.
-fn logarithms(work: &mut TapeBuilder<'_>, scores: Place, [rows, experts]: [usize; 2]) -> Place {
+fn logarithms(work: &mut TapeBuilder<'_>, scores: DevicePtr, [rows, experts]: [usize; 2]) -> DevicePtr {
     work.scratch.clear();
     let left = work.scratch.floats(rows);
-    let arguments = [&[scores, left].map(KernelArgument::Place)[..], &[rows, experts].map(whole)].concat();
-    let name = work.tape.named("router_logarithms");
+    let arguments = [&[scores, left].map(KernelArgument::Ptr)[..], &[rows, experts].map(int)].concat();
+    let name = work.tape.kernel_name("router_log_sum_exp");
     work.tape.kernel(&name, [rows.div_ceil(THREADS), 1, 1], THREADS, 0, &arguments);
     left
 }

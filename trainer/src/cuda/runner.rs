@@ -1,42 +1,42 @@
 //! Builds and executes the tape of a program's schedule on a device.
 
 mod head;
-mod lay;
-mod measure;
-mod shown;
+mod layout;
+mod lower;
+mod observed;
+mod resources;
 mod timed;
-mod walk;
 
 use std::collections::HashSet;
 
 use siskin::{Error, Result};
 
-use shown::Mark;
-pub use shown::Show;
+use lower::TapePass;
+use observed::ObservedOutput;
+pub use observed::OutputObserver;
 use timed::StepEnd;
-pub use timed::{Tell, Timed};
-use walk::Walk;
+pub use timed::{Timed, TimingObserver};
 
 use super::Precision;
 use super::adapters;
-use super::average::DeviceAverage;
 use super::batch_tables::{BatchTables, ListCache};
 use super::device::Device;
+use super::ema::DeviceEma;
 use super::fp8::Fp8Matmuls;
 use super::loss::Objective;
 use super::op::{self, OpScratch, TapeBuilder};
-use super::optimizer::{Judged, Stepper};
+use super::optimizer::{DeviceOptimizer, OptimizerResult};
 use super::routers::RouterLosses;
-use super::tape::{Place, Tape};
+use super::tape::{DevicePtr, Tape};
 use super::weights::DeviceWeights;
 use crate::adapters::{AdapterOptions, TrainedAdapter};
-use crate::average;
 use crate::batch::TrainingBatch;
-use crate::loss::{Sum, Targets};
+use crate::ema;
+use crate::loss::{LossSum, Targets};
 use crate::optimizer::{Optimizer, OptimizerOptions, StepArguments};
 use crate::parameters::{Gradients, Parameters};
 use crate::program::{BufferLayout, Layouts, Program, Recompute, Schedule, ScheduleStep};
-use crate::quantize::QuantizedTraining;
+use crate::qat::QuantizationAware;
 use crate::runner::{RouterOptions, check};
 use crate::state::{TableData, Tables};
 
@@ -45,12 +45,12 @@ const SUMS: usize = 32;
 
 /// Device memory that grows on demand.
 #[derive(Clone, Copy, Debug, Default)]
-struct Area {
-    place: Place,
+struct GrowableMemory {
+    place: DevicePtr,
     size: usize,
 }
 
-impl Area {
+impl GrowableMemory {
     /// Grows to `bytes` bytes; returns true if it was reallocated.
     fn grow<D: Device>(&mut self, device: &mut D, bytes: usize) -> Result<bool> {
         if bytes <= self.size {
@@ -72,22 +72,23 @@ impl Area {
 
 /// The memory of a step.
 #[derive(Clone, Copy, Debug, Default)]
-struct Areas {
+struct StepMemory {
     /// Activations, their gradients, and what forward keeps for backward.
-    arena: Area,
+    arena: GrowableMemory,
     /// Scratch memory of an operation.
-    scratch: Area,
+    scratch: GrowableMemory,
     /// The head's buffers for a chunk of rows.
-    head: Area,
+    head: GrowableMemory,
     /// Tables of the batch.
-    sheet: Area,
+    tables: GrowableMemory,
 }
 
-impl Areas {
+impl StepMemory {
     /// Grows the areas to these sizes, in order; returns true if one was reallocated. If an allocation fails, all are
     /// freed, since the next batch may need less.
     fn grow<D: Device>(&mut self, device: &mut D, bytes: [usize; 4]) -> Result<bool> {
-        let grow = |moved: bool, (area, bytes): (&mut Area, usize)| Ok(moved | area.grow(device, bytes)?);
+        let grow =
+            |moved: bool, (area, bytes): (&mut GrowableMemory, usize)| Ok(moved | area.grow(device, bytes)?);
         let moved = self.all().into_iter().zip(bytes).try_fold(false, grow);
         if moved.is_err() {
             let freed = self.all().into_iter().try_for_each(|area| area.free(device));
@@ -96,36 +97,36 @@ impl Areas {
         moved
     }
 
-    fn all(&mut self) -> [&mut Area; 4] {
-        [&mut self.arena, &mut self.scratch, &mut self.head, &mut self.sheet]
+    fn all(&mut self) -> [&mut GrowableMemory; 4] {
+        [&mut self.arena, &mut self.scratch, &mut self.head, &mut self.tables]
     }
 }
 
 /// The execution plan of a batch.
-struct Plan {
+struct BatchPlan {
     tape: Tape,
-    sheet: Vec<u8>,
+    tables: Vec<u8>,
     /// Bytes of the areas, in order.
     bytes: [usize; 4],
     /// The observed outputs; empty without an observer.
-    marks: Vec<Mark>,
+    marks: Vec<ObservedOutput>,
     /// Where the commands of each step of the schedule end.
     bounds: Vec<StepEnd>,
 }
 
 /// The observer of a batch.
-pub enum Watch<'a> {
+pub enum StepObserver<'a> {
     /// No observer: the tape may be a captured CUDA graph.
     None,
     /// Receives the output of each node, bit-identical to an unobserved run.
-    Outputs(&'a mut Show<'a>),
+    Outputs(&'a mut OutputObserver<'a>),
     /// Receives the duration of each piece of work; synchronizes after each.
-    Times(&'a mut Tell<'a>),
+    Times(&'a mut TimingObserver<'a>),
 }
 
 /// The training objective.
 #[derive(Clone, Copy)]
-struct Goal<'a> {
+struct DeviceObjective<'a> {
     loss: &'a Objective,
     targets: &'a Targets,
     scale: f64,
@@ -141,24 +142,24 @@ pub struct DeviceRunner<D> {
     /// Layouts of recent batches: forward and backward, and forward only.
     layouts: [Layouts; 2],
     /// Tables of batches with equal sequence lengths.
-    kept: ListCache,
+    list_cache: ListCache,
     /// Whether GELU is fused into the matmul before it. Recomputation starts from the kept pre-activation, which is
     /// rounded, and must give the same bits.
-    bends: bool,
+    fuses_gelu: bool,
     weights: DeviceWeights,
-    areas: Areas,
+    areas: StepMemory,
     /// Loss, weight, accuracy and router loss, as f64.
-    sums: Place,
+    sums: DevicePtr,
     routers: Option<RouterLosses>,
-    optimizer: Option<Stepper>,
-    average: Option<DeviceAverage>,
+    optimizer: Option<DeviceOptimizer>,
+    ema: Option<DeviceEma>,
     /// The tape that updates the fp8 amax history after each step, and whether the history is filled.
-    remember: Option<Tape>,
-    remembers: bool,
+    amax_update: Option<Tape>,
+    has_amax_history: bool,
     /// The tape that updates what is derived from the weights.
-    renew: Option<Tape>,
+    derived_weights: Option<Tape>,
     /// Which weights matmuls read in rounded form (quantization-aware training).
-    rounding: Option<QuantizedTraining>,
+    qat: Option<QuantizationAware>,
 }
 
 impl<D: Device> DeviceRunner<D> {
@@ -188,18 +189,18 @@ impl<D: Device> DeviceRunner<D> {
             schedule,
             forward,
             layouts: Default::default(),
-            kept: ListCache::default(),
-            bends: recompute == Recompute::Nothing,
+            list_cache: ListCache::default(),
+            fuses_gelu: recompute == Recompute::None,
             weights,
-            areas: Areas::default(),
+            areas: StepMemory::default(),
             sums,
             routers: None,
             optimizer: None,
-            average: None,
-            remember: None,
-            remembers: false,
-            renew: None,
-            rounding: None,
+            ema: None,
+            amax_update: None,
+            has_amax_history: false,
+            derived_weights: None,
+            qat: None,
         })
     }
 
@@ -207,7 +208,7 @@ impl<D: Device> DeviceRunner<D> {
     ///
     /// # Errors
     /// If the device is out of memory.
-    pub fn route(&mut self, options: RouterOptions) -> Result<()> {
+    pub fn set_router_losses(&mut self, options: RouterOptions) -> Result<()> {
         self.routers = RouterLosses::new(&mut self.device, &self.program, options)?;
         Ok(())
     }
@@ -223,33 +224,38 @@ impl<D: Device> DeviceRunner<D> {
         targets: &Targets,
         scale: f64,
     ) -> Result<()> {
-        self.run_watched(batch, loss, targets, scale, Watch::None)
+        self.run_observed(batch, loss, targets, scale, StepObserver::None)
     }
 
     /// Like [`Self::run`], with an observer.
     ///
     /// # Errors
     /// If the batch does not fit the program, or the device fails.
-    pub fn run_watched(
+    pub fn run_observed(
         &mut self,
         batch: &TrainingBatch,
         loss: &Objective,
         targets: &Targets,
         scale: f64,
-        watch: Watch<'_>,
+        observer: StepObserver<'_>,
     ) -> Result<()> {
-        self.forth_and_back(batch, Goal { loss, targets, scale }, watch)
+        self.forward_backward(batch, DeviceObjective { loss, targets, scale }, observer)
     }
 
-    fn forth_and_back(&mut self, batch: &TrainingBatch, goal: Goal<'_>, watch: Watch<'_>) -> Result<()> {
-        if let Some(remember) = self.remember.clone().filter(|_| !self.remembers) {
+    fn forward_backward(
+        &mut self,
+        batch: &TrainingBatch,
+        goal: DeviceObjective<'_>,
+        observer: StepObserver<'_>,
+    ) -> Result<()> {
+        if let Some(amax_update_tape) = self.amax_update.clone().filter(|_| !self.has_amax_history) {
             // Once to fill the amax history.
-            self.walk(batch, goal, true, Watch::None)?;
+            self.pass(batch, goal, true, StepObserver::None)?;
             self.clear()?;
-            self.device.run(&remember)?;
-            self.remembers = true;
+            self.device.run(&amax_update_tape)?;
+            self.has_amax_history = true;
         }
-        self.walk(batch, goal, true, watch)
+        self.pass(batch, goal, true, observer)
     }
 
     /// Computes the loss of a batch and its gradients, and restores the state afterwards: gradients and sums are
@@ -257,25 +263,25 @@ impl<D: Device> DeviceRunner<D> {
     ///
     /// # Errors
     /// If the batch does not fit the program, or the device fails.
-    pub fn try_out(
+    pub fn dry_run(
         &mut self,
         batch: &TrainingBatch,
         loss: &Objective,
         targets: &Targets,
         scale: f64,
         gradients: &mut Gradients<f32>,
-    ) -> Result<Sum> {
-        let remembers = self.remembers;
+    ) -> Result<LossSum> {
+        let remembers = self.has_amax_history;
         let mut tables = Tables::default();
-        if let Some(eights) = &self.weights.eights {
-            eights.read(&mut self.device, &mut tables)?;
+        if let Some(fp8) = &self.weights.fp8 {
+            fp8.read(&mut self.device, &mut tables)?;
         }
         let tried = self.run(batch, loss, targets, scale).and_then(|()| {
             self.gradients(gradients)?;
             self.take_sum()
         });
         let restored = self.restore(&tables);
-        self.remembers = remembers;
+        self.has_amax_history = remembers;
         // The first error is returned.
         let sum = tried?;
         restored.map(|()| sum)
@@ -284,9 +290,9 @@ impl<D: Device> DeviceRunner<D> {
     /// Zeroes gradients and sums, and restores the fp8 amax history.
     fn restore(&mut self, tables: &Tables) -> Result<()> {
         self.clear()?;
-        if let Some(eights) = &self.weights.eights {
-            eights.forget(&mut self.device)?;
-            eights.write(&mut self.device, tables)?;
+        if let Some(fp8) = &self.weights.fp8 {
+            fp8.reset(&mut self.device)?;
+            fp8.write(&mut self.device, tables)?;
         }
         Ok(())
     }
@@ -309,14 +315,14 @@ impl<D: Device> DeviceRunner<D> {
     ///
     /// # Errors
     /// If the device has no fp8 matmuls or is out of memory.
-    pub fn eights(&mut self) -> Result<()> {
-        if !self.device.has_eights() {
-            let message = "this device has no fp8 matmuls; train without fp8";
+    pub fn enable_fp8(&mut self) -> Result<()> {
+        if !self.device.has_fp8() {
+            let message = "this GPU has no fp8 matmuls; set fp8 = false";
             return Err(Error::unsupported("fp8", message));
         }
-        let eights = Fp8Matmuls::new(&mut self.device, &self.program)?;
-        self.remember = Some(eights.remember(self.precision));
-        self.weights.eights = Some(eights);
+        let fp8 = Fp8Matmuls::new(&mut self.device, &self.program)?;
+        self.amax_update = Some(fp8.amax_update_tape(self.precision));
+        self.weights.fp8 = Some(fp8);
         Ok(())
     }
 
@@ -325,14 +331,14 @@ impl<D: Device> DeviceRunner<D> {
     /// # Errors
     /// If the batch does not fit the program, or the device fails.
     pub fn evaluate(&mut self, batch: &TrainingBatch, loss: &Objective, targets: &Targets) -> Result<()> {
-        self.walk(batch, Goal { loss, targets, scale: 1.0 }, false, Watch::None)
+        self.pass(batch, DeviceObjective { loss, targets, scale: 1.0 }, false, StepObserver::None)
     }
 
     /// Returns and resets the loss summed since the last call.
     ///
     /// # Errors
     /// If the device fails.
-    pub fn take_sum(&mut self) -> Result<Sum> {
+    pub fn take_sum(&mut self) -> Result<LossSum> {
         let mut bytes = [0; SUMS];
         self.device.read(self.sums, &mut bytes)?;
         self.device.write(self.sums, &[0; SUMS])?;
@@ -341,7 +347,7 @@ impl<D: Device> DeviceRunner<D> {
             own.copy_from_slice(&bytes[8 * index..8 * index + 8]);
             f64::from_le_bytes(own)
         };
-        Ok(Sum { loss: number(0), weight: number(1), right: number(2), routers: number(3) })
+        Ok(LossSum { loss: number(0), weight: number(1), correct: number(2), router_loss: number(3) })
     }
 
     /// Applies the optimizer, and zeroes the gradients. Gradients, which were scaled by `scale`, are clipped to the
@@ -349,19 +355,20 @@ impl<D: Device> DeviceRunner<D> {
     ///
     /// # Errors
     /// If there is no optimizer, or the device fails.
-    pub fn step(&mut self, rate: f64, scale: f64, limit: Option<f64>) -> Result<Judged> {
+    pub fn step(&mut self, rate: f64, scale: f64, limit: Option<f64>) -> Result<OptimizerResult> {
         let Some(optimizer) = &mut self.optimizer else {
-            return Err(Error::argument("optimizer", "the device has none yet"));
+            return Err(Error::argument("optimizer", "is not set on the device"));
         };
-        let (follow, share) = match &self.average {
-            Some(average) => (Some(average.follow()), average.share()),
+        let (ema_tape, ema_weight) = match &self.ema {
+            Some(ema) => (Some(ema.update_tape()), ema.update_weight()),
             None => (None, 0.0),
         };
-        let after: Vec<&Tape> = self.renew.iter().chain(follow).chain(&self.remember).collect();
-        let arguments = StepArguments { rate, factor: scale };
-        let judged = optimizer.step(&mut self.device, arguments, limit, (&after[..], share))?;
-        if let Some(average) = self.average.as_mut().filter(|_| judged.finite) {
-            average.count();
+        let after: Vec<&Tape> =
+            self.derived_weights.iter().chain(ema_tape).chain(&self.amax_update).collect();
+        let arguments = StepArguments { learning_rate: rate, grad_factor: scale };
+        let judged = optimizer.step(&mut self.device, arguments, limit, (&after[..], ema_weight))?;
+        if let Some(ema) = self.ema.as_mut().filter(|_| judged.finite) {
+            ema.count();
         }
         self.round()?;
         Ok(judged)
@@ -371,9 +378,9 @@ impl<D: Device> DeviceRunner<D> {
     ///
     /// # Errors
     /// If the device is out of memory.
-    pub fn optimize(&mut self, options: &OptimizerOptions, own: &Optimizer) -> Result<()> {
+    pub fn set_optimizer(&mut self, options: &OptimizerOptions, own: &Optimizer) -> Result<()> {
         let (device, program) = (&mut self.device, &self.program);
-        let stepper = Stepper::new(device, self.precision, program, &self.weights, options, own)?;
+        let stepper = DeviceOptimizer::new(device, self.precision, program, &self.weights, options, own)?;
         self.optimizer = Some(stepper);
         Ok(())
     }
@@ -382,12 +389,12 @@ impl<D: Device> DeviceRunner<D> {
     ///
     /// # Errors
     /// If there is no optimizer yet, or the device is out of memory.
-    pub fn follow(&mut self, own: &average::MovingAverage) -> Result<()> {
+    pub fn set_ema(&mut self, own: &ema::ExponentialMovingAverage) -> Result<()> {
         let Some(optimizer) = &self.optimizer else {
-            return Err(Error::argument("average", "follows an optimizer, and the device has none yet"));
+            return Err(Error::argument("average", "needs an optimizer on the device"));
         };
         let step = optimizer.place();
-        self.average = Some(DeviceAverage::new(&mut self.device, self.precision, &self.weights, own, step)?);
+        self.ema = Some(DeviceEma::new(&mut self.device, self.precision, &self.weights, own, step)?);
         Ok(())
     }
 
@@ -395,32 +402,33 @@ impl<D: Device> DeviceRunner<D> {
     ///
     /// # Errors
     /// If the device is out of memory.
-    pub fn adapt(&mut self, adapters: &[TrainedAdapter], options: &AdapterOptions) -> Result<()> {
+    pub fn set_adapters(&mut self, adapters: &[TrainedAdapter], options: &AdapterOptions) -> Result<()> {
         let (device, program) = (&mut self.device, &self.program);
         let all = (adapters, options.factor());
-        self.renew = Some(adapters::renew(device, self.precision, program, &self.weights, all)?);
-        self.renew()
+        self.derived_weights =
+            Some(adapters::row_norms_tape(device, self.precision, program, &self.weights, all)?);
+        self.update_derived_weights()
     }
 
-    /// Enables quantization-aware training: matmuls read some weights as a file will hold them. They are rounded
-    /// here, by the codecs that pack files, whenever they change; the parameters that the runner was created with are
-    /// rounded by the same codecs. Must be called before [`DeviceRunner::optimize`].
+    /// Enables quantization-aware training: matmuls read weights as the exported file will hold them. The
+    /// codecs that write model files round them whenever they change; the parameters that the runner was created with are
+    /// rounded by the same codecs. Must be called before [`DeviceRunner::set_optimizer`].
     ///
     /// # Errors
     /// If the device fails.
-    pub fn quantize(&mut self, rounding: QuantizedTraining) -> Result<()> {
-        self.rounding = Some(rounding);
+    pub fn set_qat(&mut self, rounding: QuantizationAware) -> Result<()> {
+        self.qat = Some(rounding);
         self.round()
     }
 
     fn round(&mut self) -> Result<()> {
-        let Some(rounding) = &self.rounding else { return Ok(()) };
+        let Some(rounding) = &self.qat else { return Ok(()) };
         self.weights.round(&mut self.device, rounding, &self.program)
     }
 
     /// Updates what is derived from the weights, as after each step.
-    fn renew(&mut self) -> Result<()> {
-        self.renew.as_ref().map_or(Ok(()), |tape| self.device.run(tape))?;
+    fn update_derived_weights(&mut self) -> Result<()> {
+        self.derived_weights.as_ref().map_or(Ok(()), |tape| self.device.run(tape))?;
         self.round()
     }
 
@@ -428,10 +436,10 @@ impl<D: Device> DeviceRunner<D> {
     ///
     /// # Errors
     /// If the device fails.
-    pub fn swap(&mut self) -> Result<()> {
-        let Some(average) = &self.average else { return Ok(()) };
-        average.swap(&mut self.device)?;
-        self.renew()
+    pub fn swap_ema(&mut self) -> Result<()> {
+        let Some(ema) = &self.ema else { return Ok(()) };
+        ema.swap(&mut self.device)?;
+        self.update_derived_weights()
     }
 
     /// Copies the weights to `parameters`, as f32.
@@ -448,7 +456,7 @@ impl<D: Device> DeviceRunner<D> {
     /// If the device fails.
     pub fn write(&mut self, parameters: &Parameters<f32>) -> Result<()> {
         self.weights.write(&mut self.device, parameters)?;
-        self.renew()
+        self.update_derived_weights()
     }
 
     /// Copies the gradients of all trained weights to `gradients`.
@@ -464,10 +472,10 @@ impl<D: Device> DeviceRunner<D> {
         if let Some(optimizer) = &self.optimizer {
             optimizer.read(&mut self.device, tables)?;
         }
-        if let Some(eights) = &self.weights.eights {
-            eights.read(&mut self.device, tables)?;
+        if let Some(fp8) = &self.weights.fp8 {
+            fp8.read(&mut self.device, tables)?;
         }
-        self.average.as_ref().map_or(Ok(()), |average| average.read(&mut self.device, tables))
+        self.ema.as_ref().map_or(Ok(()), |ema| ema.read(&mut self.device, tables))
     }
 
     /// Loads them from a checkpoint.
@@ -475,60 +483,66 @@ impl<D: Device> DeviceRunner<D> {
         if let Some(optimizer) = &mut self.optimizer {
             optimizer.write(&mut self.device, tables)?;
         }
-        if let Some(eights) = &self.weights.eights {
-            self.remembers = eights.write(&mut self.device, tables)?;
+        if let Some(fp8) = &self.weights.fp8 {
+            self.has_amax_history = fp8.write(&mut self.device, tables)?;
         }
-        self.average.as_mut().map_or(Ok(()), |average| average.write(&mut self.device, tables))
+        self.ema.as_mut().map_or(Ok(()), |ema| ema.write(&mut self.device, tables))
     }
 
     /// Returns the tables that only a device keeps, as they are before the first step.
-    pub(super) fn own_tables(&self) -> Vec<(String, TableData)> {
-        self.weights.eights.as_ref().map(Fp8Matmuls::empty).unwrap_or_default()
+    pub(super) fn device_tables(&self) -> Vec<(String, TableData)> {
+        self.weights.fp8.as_ref().map(Fp8Matmuls::empty).unwrap_or_default()
     }
 
-    fn walk(&mut self, batch: &TrainingBatch, goal: Goal<'_>, back: bool, watch: Watch<'_>) -> Result<()> {
+    fn pass(
+        &mut self,
+        batch: &TrainingBatch,
+        goal: DeviceObjective<'_>,
+        back: bool,
+        observer: StepObserver<'_>,
+    ) -> Result<()> {
         check(&self.program, batch)?;
         let layout = self.known_layout(batch, back)?;
         loop {
-            let shown = matches!(watch, Watch::Outputs(_));
-            let plan = self.write_down(batch, goal, &layout, back, shown)?;
+            let shown = matches!(observer, StepObserver::Outputs(_));
+            let plan = self.build_tape(batch, goal, &layout, back, shown)?;
             if !self.areas.grow(&mut self.device, plan.bytes)? {
-                self.device.write(self.areas.sheet.place, &plan.sheet)?;
-                return match watch {
-                    Watch::Outputs(show) => self.run_marked(&plan.tape, &plan.marks, show),
-                    Watch::Times(tell) => self.run_timed(&plan.tape, &plan.bounds, tell),
-                    Watch::None => self.device.run(&plan.tape),
+                self.device.write(self.areas.tables.place, &plan.tables)?;
+                return match observer {
+                    StepObserver::Outputs(show) => self.run_observing(&plan.tape, &plan.marks, show),
+                    StepObserver::Times(tell) => self.run_timed(&plan.tape, &plan.bounds, tell),
+                    StepObserver::None => self.device.run(&plan.tape),
                 };
             }
         }
     }
 
-    fn write_down(
+    fn build_tape(
         &self,
         batch: &TrainingBatch,
-        goal: Goal<'_>,
+        goal: DeviceObjective<'_>,
         layout: &BufferLayout,
         back: bool,
         shown: bool,
-    ) -> Result<Plan> {
+    ) -> Result<BatchPlan> {
         let schedule = if back { &self.schedule } else { &self.forward };
         let mut tape = Tape::new(self.precision);
-        let mut sheet = BatchTables::new(self.areas.sheet.place).with(&self.kept);
+        let mut tables = BatchTables::new(self.areas.tables.place).with(&self.list_cache);
         let mut scratch = OpScratch::new(self.areas.scratch.place);
-        let mut walk = Walk {
+        let mut walk = TapePass {
             runner: self,
             schedule,
             layout,
             batch,
-            work: TapeBuilder { tape: &mut tape, sheet: &mut sheet, scratch: &mut scratch },
+            builder: TapeBuilder { tape: &mut tape, tables: &mut tables, scratch: &mut scratch },
             written: HashSet::new(),
-            back,
+            computes_gradients: back,
             routers: self.routers.filter(|_| back),
             factors: [goal.scale, goal.loss.loss().weight(batch, goal.targets)],
             marks: shown.then(Vec::new),
         };
         if let Some(routers) = walk.routers {
-            routers.begin(&mut walk.work);
+            routers.begin(&mut walk.builder);
         }
         let mut head = 0;
         let mut done = None;
@@ -538,18 +552,18 @@ impl<D: Device> DeviceRunner<D> {
                 ScheduleStep::Forward { node, .. } if done == Some(node) => {}
                 ScheduleStep::Forward { node, .. } => done = walk.forward(index, node)?,
                 ScheduleStep::Backward { node } => walk.backward(index, node)?,
-                ScheduleStep::Tail => {
+                ScheduleStep::Head => {
                     if let Some(routers) = walk.routers {
                         let to = self.sums + 24;
-                        routers.add_loss(&mut walk.work, (&self.program, batch), walk.factors, to);
+                        routers.add_loss(&mut walk.builder, (&self.program, batch), walk.factors, to);
                     }
                     head = walk.head(goal, back)?;
                 }
             }
-            bounds.push(StepEnd { commands: walk.work.tape.commands.len(), step });
+            bounds.push(StepEnd { commands: walk.builder.tape.commands.len(), step });
         }
         let marks = walk.marks.unwrap_or_default();
-        let bytes = [layout.size, scratch.most, head, sheet.bytes.len()];
-        Ok(Plan { tape, sheet: sheet.bytes, bytes, marks, bounds })
+        let bytes = [layout.size, scratch.most, head, tables.bytes.len()];
+        Ok(BatchPlan { tape, tables: tables.bytes, bytes, marks, bounds })
     }
 }

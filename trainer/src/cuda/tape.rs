@@ -3,15 +3,15 @@
 use super::Precision;
 
 /// An address in the memory of a device; 0: none.
-pub type Place = u64;
+pub type DevicePtr = u64;
 
 /// An argument of a kernel.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum KernelArgument {
     /// An address.
-    Place(Place),
+    Ptr(DevicePtr),
     /// A 32-bit integer.
-    Whole(i32),
+    Int(i32),
     /// A 64-bit integer.
     Long(i64),
     /// An f32.
@@ -37,11 +37,11 @@ pub struct Launch {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct DeviceMatrix {
     /// Its first element.
-    pub place: Place,
+    pub ptr: DevicePtr,
     /// Elements from a row to the next.
     pub stride: usize,
     /// Whether it is transposed.
-    pub turned: bool,
+    pub transposed: bool,
 }
 
 /// A matmul `out = a · b + bias`, optionally accumulated into `out`.
@@ -58,44 +58,44 @@ pub struct TapeMatmul {
     /// The output, never transposed.
     pub out: DeviceMatrix,
     /// Whether the output is f32, whatever a and b are.
-    pub floats: bool,
+    pub f32_output: bool,
     /// Whether the output is accumulated into.
-    pub add: bool,
+    pub accumulate: bool,
     /// One element per column; 0: none.
-    pub bias: Place,
+    pub bias: DevicePtr,
     /// Where the pre-activation is stored if the output is tanh-GELU of it, with rows like those of the output; 0: no
     /// GELU epilogue.
-    pub before: Place,
+    pub pre_activation: DevicePtr,
     /// The formats of a and b if they are fp8: neither a nor the rows of b are transposed then.
-    pub eights: Option<[Eight; 2]>,
+    pub fp8: Option<[Fp8Operand; 2]>,
 }
 
 /// The fp8 formats ([arXiv:2209.05433](https://arxiv.org/abs/2209.05433)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Fp8Format {
     /// E4M3: up to 448, with three mantissa bits.
-    Near,
+    E4M3,
     /// E5M2: up to 57344, with two mantissa bits.
-    Far,
+    E5M2,
 }
 
 impl Fp8Format {
     /// Returns the largest finite value.
-    pub fn limit(self) -> f32 {
+    pub fn max(self) -> f32 {
         match self {
-            Self::Near => 448.0,
-            Self::Far => 57344.0,
+            Self::E4M3 => 448.0,
+            Self::E5M2 => 57344.0,
         }
     }
 }
 
 /// An fp8 operand.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Eight {
+pub struct Fp8Operand {
     /// Its format.
-    pub range: Fp8Format,
+    pub format: Fp8Format,
     /// The place of its inverse scale, an f32 that values are multiplied by.
-    pub inverse: Place,
+    pub inverse_scale: DevicePtr,
 }
 
 /// One command.
@@ -104,11 +104,11 @@ pub enum Command {
     /// A kernel launch.
     Launch(Launch),
     /// A matmul.
-    Multiply(TapeMatmul),
+    Matmul(TapeMatmul),
     /// A memset to zero.
     Clear {
         /// The first byte.
-        place: Place,
+        place: DevicePtr,
         /// The number of bytes.
         bytes: usize,
     },
@@ -126,9 +126,9 @@ pub struct Tape {
 /// Threads per block of elementwise kernels.
 const THREADS: usize = 256;
 /// The maximum grid size of such kernels along x: as many blocks as any device runs at once.
-const MOST_BLOCKS: usize = 4096;
+const MAX_BLOCKS: usize = 4096;
 /// The maximum grid size along y and z.
-const MOST_ROWS: usize = 65_535;
+const MAX_GRID_ROWS: usize = 65_535;
 
 impl Tape {
     /// Creates an empty tape.
@@ -163,39 +163,45 @@ impl Tape {
     }
 
     /// Returns the name of a kernel for this precision.
-    pub(super) fn named(&self, name: &str) -> String {
+    pub(super) fn kernel_name(&self, name: &str) -> String {
         format!("{name}_{}", self.precision.suffix())
     }
 
     /// Appends an elementwise kernel over `count` elements; the count is its last argument.
-    pub(super) fn numbers(&mut self, name: &str, count: usize, arguments: &[KernelArgument]) {
-        let blocks = count.div_ceil(THREADS * self.precision.wide()).min(MOST_BLOCKS);
+    pub(super) fn elementwise(&mut self, name: &str, count: usize, arguments: &[KernelArgument]) {
+        let blocks = count.div_ceil(THREADS * self.precision.wide()).min(MAX_BLOCKS);
         let arguments = [arguments, &[KernelArgument::Long(count as i64)]].concat();
-        self.kernel(&self.named(name), [blocks, 1, 1], THREADS, 0, &arguments);
+        self.kernel(&self.kernel_name(name), [blocks, 1, 1], THREADS, 0, &arguments);
     }
 
     /// Appends a kernel over the elements of a table, row by row.
-    pub(super) fn cells(&mut self, name: &str, rows: usize, columns: usize, arguments: &[KernelArgument]) {
-        let across = columns.div_ceil(self.precision.wide());
-        let threads = across.next_multiple_of(32).min(THREADS);
-        let grid = [across.div_ceil(threads), rows.min(MOST_ROWS), 1];
-        self.kernel(&self.named(name), grid, threads, 0, arguments);
+    pub(super) fn elementwise_2d(
+        &mut self,
+        name: &str,
+        rows: usize,
+        columns: usize,
+        arguments: &[KernelArgument],
+    ) {
+        let vectors = columns.div_ceil(self.precision.wide());
+        let threads = vectors.next_multiple_of(32).min(THREADS);
+        let grid = [vectors.div_ceil(threads), rows.min(MAX_GRID_ROWS), 1];
+        self.kernel(&self.kernel_name(name), grid, threads, 0, arguments);
     }
 
     /// Appends a kernel with one warp per item, of `count` items.
-    pub(super) fn warps(&mut self, name: &str, count: usize, arguments: &[KernelArgument]) {
-        self.kernel(&self.named(name), [count.div_ceil(THREADS / 32), 1, 1], THREADS, 0, arguments);
+    pub(super) fn warp_per_item(&mut self, name: &str, count: usize, arguments: &[KernelArgument]) {
+        self.kernel(&self.kernel_name(name), [count.div_ceil(THREADS / 32), 1, 1], THREADS, 0, arguments);
     }
 
     /// Appends a matmul; no-op for an empty output.
-    pub(super) fn multiply(&mut self, product: TapeMatmul) {
+    pub(super) fn matmul(&mut self, product: TapeMatmul) {
         if product.shape[0] > 0 && product.shape[1] > 0 {
-            self.commands.push(Command::Multiply(product));
+            self.commands.push(Command::Matmul(product));
         }
     }
 
     /// Appends a memset to zero.
-    pub(super) fn clear(&mut self, place: Place, bytes: usize) {
+    pub(super) fn clear(&mut self, place: DevicePtr, bytes: usize) {
         if bytes > 0 {
             self.commands.push(Command::Clear { place, bytes });
         }

@@ -7,21 +7,21 @@ use siskin::{Error, Result};
 
 use super::device::Device;
 use super::fp8::Fp8Matmuls;
-use super::tape::{KernelArgument, Place, Tape};
+use super::tape::{DevicePtr, KernelArgument, Tape};
 use super::{Precision, aligned};
 use crate::parameters::{ForwardWeights, Gradients, Parameter, Parameters};
 use crate::program::Program;
-use crate::quantize::QuantizedTraining;
+use crate::qat::QuantizationAware;
 
 /// The places of a tensor's values.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct DeviceWeight {
     /// As f32; 0: only kept in the precision of matmuls.
-    pub(super) floats: Place,
+    pub(super) f32: DevicePtr,
     /// In the precision of matmuls: the same place if that is f32 and nothing is rounded.
-    pub(super) numbers: Place,
+    pub(super) compute: DevicePtr,
     /// The gradient, as f32; 0: not trained.
-    pub(super) gradient: Place,
+    pub(super) gradient: DevicePtr,
     /// The number of elements.
     pub(super) count: usize,
 }
@@ -31,7 +31,7 @@ pub(super) struct DeviceWeight {
 pub(super) struct DeviceWeights {
     pub(super) list: Vec<DeviceWeight>,
     /// The scaling state of fp8 matmuls, if any.
-    pub(super) eights: Option<Fp8Matmuls>,
+    pub(super) fp8: Option<Fp8Matmuls>,
     precision: Precision,
 }
 
@@ -49,7 +49,7 @@ impl DeviceWeights {
         // Places are counted from 1 here, since 0 means none.
         let mut next = |bytes: usize| {
             size += aligned(bytes);
-            (size - aligned(bytes)) as Place + 1
+            (size - aligned(bytes)) as DevicePtr + 1
         };
         let mut list: Vec<DeviceWeight> = Vec::with_capacity(parameters.list.len());
         for (index, parameter) in parameters.list.iter().enumerate() {
@@ -57,11 +57,11 @@ impl DeviceWeights {
             let stays = parameter.role == WeightRole::Matrix && products[index] && !trains(index);
             let mut weight = DeviceWeight { count, ..DeviceWeight::default() };
             if precision == Precision::F32 || !stays {
-                weight.floats = next(4 * count);
+                weight.f32 = next(4 * count);
             }
-            let rounded = matches!(parameter.seen, ForwardWeights::Rounded { .. });
-            weight.numbers = match precision == Precision::F32 && !rounded {
-                true => weight.floats,
+            let rounded = matches!(parameter.forward, ForwardWeights::Rounded { .. });
+            weight.compute = match precision == Precision::F32 && !rounded {
+                true => weight.f32,
                 false => next(precision.bytes() * count),
             };
             weight.gradient = if trains(index) { next(4 * count) } else { 0 };
@@ -70,7 +70,7 @@ impl DeviceWeights {
         let base = device.allocate(size)?;
         let mut tape = Tape::new(precision);
         for weight in &mut list {
-            for place in [&mut weight.floats, &mut weight.numbers, &mut weight.gradient] {
+            for place in [&mut weight.f32, &mut weight.compute, &mut weight.gradient] {
                 *place = if *place > 0 { *place - 1 + base } else { 0 };
             }
             if weight.gradient > 0 {
@@ -78,7 +78,7 @@ impl DeviceWeights {
             }
         }
         device.run(&tape)?;
-        let weights = Self { list, eights: None, precision };
+        let weights = Self { list, fp8: None, precision };
         weights.send(device, parameters, |_, _| true)?;
         Ok(weights)
     }
@@ -88,10 +88,10 @@ impl DeviceWeights {
         let mut sums = [0; 2];
         for weight in &self.list {
             let table =
-                |place: Place, bytes: usize| if place > 0 { aligned(bytes * weight.count) } else { 0 };
-            sums[0] += table(weight.floats, 4);
-            if weight.numbers != weight.floats {
-                sums[0] += table(weight.numbers, self.precision.bytes());
+                |place: DevicePtr, bytes: usize| if place > 0 { aligned(bytes * weight.count) } else { 0 };
+            sums[0] += table(weight.f32, 4);
+            if weight.compute != weight.f32 {
+                sums[0] += table(weight.compute, self.precision.bytes());
             }
             sums[1] += table(weight.gradient, 4);
         }
@@ -100,7 +100,7 @@ impl DeviceWeights {
 
     /// Replaces the values of tensors by `parameters`; frozen matrices are unchanged.
     pub(super) fn write<D: Device>(&self, device: &mut D, parameters: &Parameters<f32>) -> Result<()> {
-        self.send(device, parameters, moves)
+        self.send(device, parameters, may_change)
     }
 
     fn send<D: Device>(
@@ -112,14 +112,14 @@ impl DeviceWeights {
         let pairs = self.list.iter().zip(&parameters.list);
         let chosen: Vec<_> = pairs.filter(|(weight, parameter)| which(weight, parameter)).collect();
         let largest = |parameter: &Parameter<f32>| parameter.parts().map(|rows| rows.len()).max();
-        let without = chosen.iter().filter(|(weight, _)| weight.floats == 0);
-        let room =
+        let without = chosen.iter().filter(|(weight, _)| weight.f32 == 0);
+        let staging_bytes =
             without.map(|(_, parameter)| 4 * largest(parameter).unwrap_or(0) * parameter.columns).max();
-        let staging = room.map(|bytes| device.allocate(bytes)).transpose()?;
+        let staging = staging_bytes.map(|bytes| device.allocate(bytes)).transpose()?;
         for (weight, parameter) in chosen {
             for rows in parameter.parts() {
                 let start = rows.start * parameter.columns;
-                let numbers = match parameter.seen {
+                let numbers = match parameter.forward {
                     // The trained values are those before rounding.
                     ForwardWeights::Rounded { .. } if weight.gradient > 0 => {
                         Cow::Borrowed(&parameter.numbers[start..rows.end * parameter.columns])
@@ -127,15 +127,15 @@ impl DeviceWeights {
                     _ => parameter.part(rows),
                 };
                 let bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
-                let floats = match weight.floats {
+                let floats = match weight.f32 {
                     0 => staging.unwrap_or_default(),
-                    place => place + 4 * start as Place,
+                    place => place + 4 * start as DevicePtr,
                 };
                 device.write(floats, &bytes)?;
-                if weight.numbers != weight.floats {
-                    let to = weight.numbers + (self.precision.bytes() * start) as Place;
+                if weight.compute != weight.f32 {
+                    let to = weight.compute + (self.precision.bytes() * start) as DevicePtr;
                     let mut tape = Tape::new(self.precision);
-                    tape.numbers("from_floats", numbers.len(), &[floats, to].map(KernelArgument::Place));
+                    tape.elementwise("cast_from_f32", numbers.len(), &[floats, to].map(KernelArgument::Ptr));
                     device.run(&tape)?;
                 }
             }
@@ -146,8 +146,8 @@ impl DeviceWeights {
     /// Copies the values of tensors to `parameters`; frozen matrices are unchanged.
     pub(super) fn read<D: Device>(&self, device: &mut D, parameters: &mut Parameters<f32>) -> Result<()> {
         for (weight, parameter) in self.list.iter().zip(&mut parameters.list) {
-            if moves(weight, parameter) {
-                read_floats(device, weight.floats, &mut parameter.numbers)?;
+            if may_change(weight, parameter) {
+                read_floats(device, weight.f32, &mut parameter.numbers)?;
             }
         }
         Ok(())
@@ -157,25 +157,25 @@ impl DeviceWeights {
     pub(super) fn round<D: Device>(
         &self,
         device: &mut D,
-        rounding: &QuantizedTraining,
+        rounding: &QuantizationAware,
         program: &Program,
     ) -> Result<()> {
-        for &number in rounding.chosen() {
+        for &number in rounding.weights() {
             let weight = self.list[number];
             if weight.gradient == 0 {
                 continue;
             }
-            if weight.numbers == weight.floats {
+            if weight.compute == weight.f32 {
                 let name = &program.weights[number].name;
-                let message = format!("{name} was not rounded when it was brought to the device");
+                let message = format!("{name} was not rounded when it was uploaded");
                 return Err(Error::argument("quantize", message));
             }
             let mut numbers = vec![0.0; weight.count];
-            read_floats(device, weight.floats, &mut numbers)?;
+            read_floats(device, weight.f32, &mut numbers)?;
             let numbers = rounding.rounded(&numbers, program.weights[number].columns);
             let mut bytes = vec![0; numbers.len() * self.precision.bytes()];
             self.precision.block().encode_row(&numbers, None, &mut bytes);
-            device.write(weight.numbers, &bytes)?;
+            device.write(weight.compute, &bytes)?;
         }
         Ok(())
     }
@@ -196,12 +196,12 @@ impl DeviceWeights {
 }
 
 /// Returns true if the values of a tensor may change: vectors that are not trained may be derived from others.
-fn moves(weight: &DeviceWeight, parameter: &Parameter<f32>) -> bool {
-    weight.floats > 0 && (weight.gradient > 0 || parameter.role == WeightRole::Vector)
+fn may_change(weight: &DeviceWeight, parameter: &Parameter<f32>) -> bool {
+    weight.f32 > 0 && (weight.gradient > 0 || parameter.role == WeightRole::Vector)
 }
 
 /// Reads f32 values.
-pub(super) fn read_floats<D: Device>(device: &mut D, place: Place, out: &mut [f32]) -> Result<()> {
+pub(super) fn read_floats<D: Device>(device: &mut D, place: DevicePtr, out: &mut [f32]) -> Result<()> {
     let mut bytes = vec![0; 4 * out.len()];
     device.read(place, &mut bytes)?;
     for (out, bytes) in out.iter_mut().zip(bytes.chunks_exact(4)) {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use siskin::{Error, Result};
 
-use super::order::Order;
+use super::permutation::Permutation;
 use super::task::{TaskBatch, TrainingTask};
 use crate::batch::TrainingBatch;
 use crate::loss::Targets;
@@ -26,14 +26,14 @@ pub struct LoaderOptions {
     /// The seed of shuffling and of the tasks' random numbers.
     pub seed: u64,
     /// The maximum number of rows of a batch, of encoder and decoder together. A longer example is a batch by itself.
-    pub rows: usize,
+    pub max_tokens: usize,
     /// The maximum number of examples of a batch; 0: no limit.
-    pub examples: usize,
+    pub max_examples: usize,
     /// The number of examples of a shuffle pool, which are cut into batches together. The last batch of each pool may
     /// be smaller than the others.
-    pub pool: usize,
+    pub pool_size: usize,
     /// Whether the examples of a pool are first sorted by length, so that those of a batch have similar lengths.
-    pub by_length: bool,
+    pub group_by_length: bool,
     /// Whether each epoch is shuffled; otherwise examples stay in order.
     pub shuffle: bool,
     /// The number of epochs; 0: unlimited.
@@ -42,7 +42,15 @@ pub struct LoaderOptions {
 
 impl Default for LoaderOptions {
     fn default() -> Self {
-        Self { seed: 0, rows: 4096, examples: 0, pool: 4096, by_length: true, shuffle: true, epochs: 0 }
+        Self {
+            seed: 0,
+            max_tokens: 4096,
+            max_examples: 0,
+            pool_size: 4096,
+            group_by_length: true,
+            shuffle: true,
+            epochs: 0,
+        }
     }
 }
 
@@ -75,27 +83,27 @@ pub struct Loader {
     options: LoaderOptions,
     /// The position of the next batch.
     position: Position,
-    order: Option<Order>,
+    order: Option<Permutation>,
     /// The next pool of this epoch.
     pool: usize,
     /// Batches of the previous pool that were not returned yet.
     planned: VecDeque<Vec<usize>>,
     /// Applied to each batch.
-    then: Option<Box<Then>>,
+    transform: Option<Box<BatchTransform>>,
 }
 
 /// Adds something to a batch.
-type Then = dyn Fn(&mut LoadedBatch) -> Result<()> + Send + Sync;
+type BatchTransform = dyn Fn(&mut LoadedBatch) -> Result<()> + Send + Sync;
 
 impl Loader {
     /// Creates a loader that starts at a position.
     pub fn new(task: Arc<dyn TrainingTask>, options: LoaderOptions, from: Position) -> Result<Self> {
         if task.count() == 0 {
-            return Err(Error::argument("data", "there are no examples; give texts that are not empty"));
+            return Err(Error::argument("data", "contains no examples; add texts that are not empty"));
         }
-        for (name, value) in [("rows", options.rows), ("pool", options.pool)] {
+        for (name, value) in [("max_tokens", options.max_tokens), ("pool_size", options.pool_size)] {
             if value == 0 {
-                return Err(Error::argument(name, "0, at least 1 is wanted"));
+                return Err(Error::argument(name, "is 0; set at least 1"));
             }
         }
         let start = Position { epoch: from.epoch, batch: 0 };
@@ -106,13 +114,14 @@ impl Loader {
             order: None,
             pool: 0,
             planned: VecDeque::new(),
-            then: None,
+            transform: None,
         };
         loader.begin(from.epoch);
         while loader.position.batch < from.batch {
             if loader.planned.is_empty() && !loader.plan() {
                 let message = format!(
-                    "batch {} of an epoch that has {}; the data or the options are not those of the run before",
+                    "batch {} of an epoch with {} batches; the data or the batch settings differ from \
+                     those that the run began with",
                     from.batch, loader.position.batch
                 );
                 return Err(Error::argument("position", message));
@@ -126,7 +135,7 @@ impl Loader {
 
     /// Applies a function to each batch before it is returned.
     pub fn and_then(mut self, then: impl Fn(&mut LoadedBatch) -> Result<()> + Send + Sync + 'static) -> Self {
-        self.then = Some(Box::new(then));
+        self.transform = Some(Box::new(then));
         self
     }
 
@@ -140,14 +149,14 @@ impl Loader {
         self.pool = 0;
         self.order = self.options.shuffle.then(|| {
             let mut random = Random::new(self.options.seed, &[stream::ORDER, epoch]);
-            Order::new(self.task.count() as u64, &mut random)
+            Permutation::new(self.task.count() as u64, &mut random)
         });
     }
 
     /// Plans the batches of the next pool. Returns false at the end of the epoch.
     fn plan(&mut self) -> bool {
-        let first = self.pool.saturating_mul(self.options.pool);
-        let last = first.saturating_add(self.options.pool).min(self.task.count());
+        let first = self.pool.saturating_mul(self.options.pool_size);
+        let last = first.saturating_add(self.options.pool_size).min(self.task.count());
         if first >= last {
             return false;
         }
@@ -157,7 +166,7 @@ impl Loader {
         };
         let measured = |place: usize| (self.task.rows(at(place)), at(place));
         let mut examples: Vec<(usize, usize)> = (first..last).map(measured).collect();
-        if self.options.by_length {
+        if self.options.group_by_length {
             // A stable sort: examples of the same length stay in order.
             examples.sort_by_key(|&(rows, _)| rows);
         }
@@ -173,10 +182,10 @@ impl Loader {
 
     /// Splits examples, given with their rows, into batches.
     fn cut(&self, examples: &[(usize, usize)]) -> Vec<Vec<usize>> {
-        let most = if self.options.examples == 0 { usize::MAX } else { self.options.examples };
+        let most = if self.options.max_examples == 0 { usize::MAX } else { self.options.max_examples };
         let (mut batches, mut batch, mut sum) = (Vec::new(), Vec::new(), 0);
         for &(rows, example) in examples {
-            if !batch.is_empty() && (sum + rows > self.options.rows || batch.len() == most) {
+            if !batch.is_empty() && (sum + rows > self.options.max_tokens || batch.len() == most) {
                 batches.push(std::mem::take(&mut batch));
                 sum = 0;
             }
@@ -215,7 +224,7 @@ impl Loader {
         }
         let next = Position { batch: self.position.batch + 1, ..self.position };
         let mut step = LoadedBatch { batch: made.batch, targets: made.targets, examples, next };
-        self.then.as_ref().map_or(Ok(()), |then| then(&mut step))?;
+        self.transform.as_ref().map_or(Ok(()), |then| then(&mut step))?;
         Ok(step)
     }
 }

@@ -51,7 +51,7 @@ impl Iterator for Prefetch {
         }
         self.steps = None;
         let panicked = self.thread.take()?.join().is_err();
-        panicked.then(|| Err(Error::new(ErrorKind::State, "data", "the thread that makes batches panicked")))
+        panicked.then(|| Err(Error::new(ErrorKind::State, "data", "the data loader thread panicked")))
     }
 }
 

@@ -7,7 +7,7 @@ use siskin::{Error, ErrorKind, Result};
 use super::hash::fold;
 
 /// The maximum number of token lists of a record.
-pub const MOST_PARTS: usize = 8;
+pub const MAX_PARTS: usize = 8;
 
 /// A tokenized document.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -72,8 +72,8 @@ pub(super) struct RecordTable {
 impl RecordTable {
     /// Creates an empty table for records with `parts` token lists each.
     pub(super) fn new(parts: usize) -> Result<Self> {
-        if !(1..=MOST_PARTS).contains(&parts) {
-            let message = format!("{parts}, but a record has from 1 to {MOST_PARTS} lists of tokens");
+        if !(1..=MAX_PARTS).contains(&parts) {
+            let message = format!("{parts}, but a record has from 1 to {MAX_PARTS} lists of tokens");
             return Err(Error::argument("parts", message));
         }
         Ok(Self { parts, starts: vec![0], labels: Vec::new(), fingerprint: 0 })
@@ -92,13 +92,18 @@ impl RecordTable {
             return Err(Error::argument(place(), message));
         }
         if let Some(id) = record.parts.iter().flatten().find(|&&id| id >= vocabulary) {
-            let message = format!("holds token {id}, ids lie below {vocabulary}; use the model's tokenizer");
+            let message = format!(
+                "contains token {id}, beyond the vocabulary of {vocabulary}; use the model's tokenizer"
+            );
             return Err(Error::argument(place(), message));
         }
         let labeled = !self.labels.is_empty();
         if self.count() > 0 && labeled != record.label.is_some() {
-            let what =
-                if labeled { "no class, those before have one" } else { "a class, those before have none" };
+            let what = if labeled {
+                "no class, but earlier ones have one"
+            } else {
+                "a class, but earlier ones have none"
+            };
             return Err(Error::argument(place(), format!("has {what}; give all records one, or none")));
         }
         self.labels.extend(record.label);
@@ -180,7 +185,8 @@ impl Records for RecordsInMemory {
         let range = self.table.part(record, part, &range)?;
         let tokens = self.tokens.get(range.start as usize..range.end as usize);
         out.extend_from_slice(
-            tokens.ok_or_else(|| Error::new(ErrorKind::State, "records", "lost their tokens"))?,
+            tokens
+                .ok_or_else(|| Error::new(ErrorKind::State, "records", "tokens are no longer available"))?,
         );
         Ok(())
     }

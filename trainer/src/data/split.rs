@@ -19,7 +19,7 @@ pub enum SplitSide {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Split {
     /// The fraction of documents that is held out for validation, from 0 to 1.
-    pub share: f64,
+    pub validation_split: f64,
     /// The seed of the split.
     pub seed: u64,
 }
@@ -28,7 +28,7 @@ impl Split {
     /// Returns the side of a document with this hash.
     pub fn side(&self, hash: u64) -> SplitSide {
         let unit = (mix(hash ^ mix(self.seed)) >> 11) as f64 / (1_u64 << 53) as f64;
-        if unit < self.share { SplitSide::Validation } else { SplitSide::Training }
+        if unit < self.validation_split { SplitSide::Validation } else { SplitSide::Training }
     }
 }
 

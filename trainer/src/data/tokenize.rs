@@ -14,7 +14,7 @@ const CHUNK_BYTES: usize = 1 << 22;
 
 /// How text is tokenized.
 #[derive(Clone, Copy, Debug)]
-pub struct Tokenizing<'a> {
+pub struct DocumentTokenizer<'a> {
     /// The model's tokenizer.
     pub tokenizer: &'a Tokenizer,
     /// The number of threads; 0 for the shared thread pool, one thread per core.
@@ -23,7 +23,7 @@ pub struct Tokenizing<'a> {
     pub parse_special: bool,
 }
 
-impl Tokenizing<'_> {
+impl DocumentTokenizer<'_> {
     /// Passes the records of documents to `sink`, in order for any number of threads, and returns their number.
     /// Special tokens are not added.
     ///

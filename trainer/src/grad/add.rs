@@ -23,7 +23,7 @@ impl<T: Real> GradientRule<T> for Add {
 
     fn backward(&self, call: &RuleCall<'_, T>, back: RuleBackward<'_, '_, T>) {
         let columns = call.columns();
-        for to in back.to.iter_mut().flatten() {
+        for to in back.input_gradients.iter_mut().flatten() {
             table::each(to, columns, |row, to| {
                 let from = table::row(back.gradient, columns, row);
                 to.iter_mut().zip(from).for_each(|(to, from)| *to += *from);
@@ -50,19 +50,19 @@ impl<T: Real> GradientRule<T> for Affine {
         let Op::Affine { weight, bias } = call.node.op else { return };
         let columns = call.columns();
         let gradient = |row| table::row(back.gradient, columns, row);
-        if let Some(to) = &mut back.to[0] {
+        if let Some(to) = &mut back.input_gradients[0] {
             let factors = call.weight(weight);
             table::each(to, columns, |row, to| {
                 to.iter_mut().zip(gradient(row)).zip(factors).for_each(|((to, g), w)| *to += *g * *w);
             });
         }
-        if let Some(sums) = back.weights.of(weight) {
+        if let Some(sums) = back.weight_gradients.of(weight) {
             table::sum_rows(call.rows, sums, |row, sums| {
                 let x = table::row(back.inputs[0], columns, row);
                 sums.iter_mut().zip(gradient(row)).zip(x).for_each(|((sum, g), x)| *sum += *g * *x);
             });
         }
-        if let Some(sums) = back.weights.of(bias) {
+        if let Some(sums) = back.weight_gradients.of(bias) {
             table::sum_rows(call.rows, sums, |row, sums| {
                 sums.iter_mut().zip(gradient(row)).for_each(|(sum, g)| *sum += *g);
             });

@@ -6,9 +6,9 @@ use super::{GradientRule, Reads, RuleBackward, RuleCall, table};
 use crate::real::Real;
 
 /// A slice of adjacent columns.
-pub(super) struct Columns;
+pub(super) struct SliceColumns;
 
-impl<T: Real> GradientRule<T> for Columns {
+impl<T: Real> GradientRule<T> for SliceColumns {
     fn reads(&self) -> Reads {
         Reads::NOTHING
     }
@@ -24,7 +24,7 @@ impl<T: Real> GradientRule<T> for Columns {
     fn backward(&self, call: &RuleCall<'_, T>, back: RuleBackward<'_, '_, T>) {
         let Op::SliceColumns { start } = call.node.op else { return };
         let (wide, columns) = (call.input(0).columns, call.columns());
-        if let Some(to) = &mut back.to[0] {
+        if let Some(to) = &mut back.input_gradients[0] {
             table::each(to, wide, |row, to| {
                 let from = table::row(back.gradient, columns, row);
                 to[start..start + columns].iter_mut().zip(from).for_each(|(to, from)| *to += *from);
@@ -34,18 +34,18 @@ impl<T: Real> GradientRule<T> for Columns {
 }
 
 /// Repeats each column the same number of times, side by side.
-pub(super) struct Repeat;
+pub(super) struct RepeatColumns;
 
-impl<T: Real> GradientRule<T> for Repeat {
+impl<T: Real> GradientRule<T> for RepeatColumns {
     fn reads(&self) -> Reads {
         Reads::NOTHING
     }
 
     fn forward(&self, call: &RuleCall<'_, T>, inputs: &[&[T]], out: &mut [T], _: &mut [T]) {
         let Op::RepeatColumns(times) = call.node.op else { return };
-        let narrow = call.input(0).columns;
+        let input_columns = call.input(0).columns;
         table::each(out, call.columns(), |row, out| {
-            let x = table::row(inputs[0], narrow, row);
+            let x = table::row(inputs[0], input_columns, row);
             out.chunks_mut(times).zip(x).for_each(|(out, x)| out.fill(*x));
         });
     }
@@ -53,7 +53,7 @@ impl<T: Real> GradientRule<T> for Repeat {
     fn backward(&self, call: &RuleCall<'_, T>, back: RuleBackward<'_, '_, T>) {
         let Op::RepeatColumns(times) = call.node.op else { return };
         let columns = call.columns();
-        if let Some(to) = &mut back.to[0] {
+        if let Some(to) = &mut back.input_gradients[0] {
             table::each(to, call.input(0).columns, |row, to| {
                 let from = table::row(back.gradient, columns, row);
                 to.iter_mut()
@@ -65,15 +65,15 @@ impl<T: Real> GradientRule<T> for Repeat {
 }
 
 /// Gathers the output rows.
-pub(super) struct Pick;
+pub(super) struct SelectOutputs;
 
-impl<T: Real> GradientRule<T> for Pick {
+impl<T: Real> GradientRule<T> for SelectOutputs {
     fn reads(&self) -> Reads {
         Reads::NOTHING
     }
 
     fn forward(&self, call: &RuleCall<'_, T>, inputs: &[&[T]], out: &mut [T], _: &mut [T]) {
-        let (wanted, columns) = (&call.texts().wanted, call.columns());
+        let (wanted, columns) = (&call.sequences().output_rows, call.columns());
         table::each(out, columns, |row, out| {
             out.copy_from_slice(table::row(inputs[0], columns, wanted[row]));
         });
@@ -81,8 +81,8 @@ impl<T: Real> GradientRule<T> for Pick {
 
     fn backward(&self, call: &RuleCall<'_, T>, back: RuleBackward<'_, '_, T>) {
         let columns = call.columns();
-        if let Some(to) = &mut back.to[0] {
-            for (row, &wanted) in call.texts().wanted.iter().enumerate() {
+        if let Some(to) = &mut back.input_gradients[0] {
+            for (row, &wanted) in call.sequences().output_rows.iter().enumerate() {
                 let from = table::row(back.gradient, columns, row);
                 let to = &mut to[wanted * columns..(wanted + 1) * columns];
                 to.iter_mut().zip(from).for_each(|(to, from)| *to += *from);

@@ -10,7 +10,7 @@ pub(super) struct Embed;
 
 /// Returns the table, and a function from a row of the batch to its row of the table.
 fn place<T: Real>(call: &RuleCall<'_, T>) -> Option<(usize, impl Fn(usize) -> usize + Sync)> {
-    let rows = &call.texts().rows;
+    let rows = &call.sequences().rows;
     let (table, kind, offset) = match call.node.op {
         Op::Embed { table } => (table, 0, 0),
         Op::EmbedSegment { table } => (table, 1, 0),
@@ -38,7 +38,7 @@ impl<T: Real> GradientRule<T> for Embed {
     fn backward(&self, call: &RuleCall<'_, T>, back: RuleBackward<'_, '_, T>) {
         let Some((weight, number)) = place(call) else { return };
         let columns = call.columns();
-        let Some(to) = back.weights.of(weight) else { return };
+        let Some(to) = back.weight_gradients.of(weight) else { return };
         for row in 0..call.rows {
             let from = table::row(back.gradient, columns, row);
             let to = &mut to[number(row) * columns..][..columns];
@@ -59,7 +59,7 @@ impl<T: Real> GradientRule<T> for Sine {
         let Op::EmbedSine { rope, offset } = call.node.op else { return };
         let (table, columns) = (&call.program.ropes[rope], call.columns());
         let mut turns = vec![0.0; columns];
-        for (row, out) in call.texts().rows.iter().zip(out.chunks_mut(columns.max(1))) {
+        for (row, out) in call.sequences().rows.iter().zip(out.chunks_mut(columns.max(1))) {
             siskin_kernels::ops::rope::turns(
                 &table.frequencies,
                 table.magnitude,
@@ -83,7 +83,7 @@ impl<T: Real> GradientRule<T> for SuppliedFeatures {
     }
 
     fn forward(&self, call: &RuleCall<'_, T>, _: &[&[T]], out: &mut [T], _: &mut [T]) {
-        let features = &call.texts().features;
+        let features = &call.sequences().features;
         out.iter_mut().zip(features).for_each(|(out, feature)| *out = T::of(f64::from(*feature)));
     }
 

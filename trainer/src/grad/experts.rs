@@ -6,7 +6,7 @@
 use siskin::graph::{Op, Routing};
 
 use super::{GradientRule, RuleBackward, RuleCall, table};
-use crate::gemm::{MatrixOutput, MatrixView, multiply_together};
+use crate::gemm::{MatrixOutput, MatrixView, multiply_parallel};
 use crate::real::Real;
 
 /// The weights and indices of the experts that a row chooses.
@@ -15,10 +15,10 @@ pub(super) struct Route;
 /// Returns the softmax of a row's scores.
 fn softmax<T: Real>(scores: &[T]) -> Vec<T> {
     let most = scores.iter().copied().fold(scores[0], T::max);
-    let mut shares: Vec<T> = scores.iter().map(|score| (*score - most).exp()).collect();
-    let sum: T = shares.iter().copied().sum();
-    shares.iter_mut().for_each(|share| *share /= sum);
-    shares
+    let mut probabilities: Vec<T> = scores.iter().map(|score| (*score - most).exp()).collect();
+    let sum: T = probabilities.iter().copied().sum();
+    probabilities.iter_mut().for_each(|probability| *probability /= sum);
+    probabilities
 }
 
 impl<T: Real> GradientRule<T> for Route {
@@ -26,14 +26,14 @@ impl<T: Real> GradientRule<T> for Route {
         let Op::Route(routing) = call.node.op else { return };
         table::each(out, call.columns(), |row, out| {
             let scores = table::row(inputs[0], routing.experts, row);
-            let shares = softmax(scores);
+            let probabilities = softmax(scores);
             let (weights, numbers) = out.split_at_mut(routing.chosen);
             for choice in 0..routing.chosen {
                 let taken = |expert: &usize| numbers[..choice].iter().any(|n| n.f64() == *expert as f64);
                 let better =
                     |best: usize, expert: usize| if scores[expert] > scores[best] { expert } else { best };
                 let expert = (0..scores.len()).filter(|expert| !taken(expert)).reduce(better).unwrap_or(0);
-                weights[choice] = shares[expert];
+                weights[choice] = probabilities[expert];
                 numbers[choice] = T::of(expert as f64);
             }
             if routing.normalize {
@@ -50,22 +50,29 @@ impl<T: Real> GradientRule<T> for Route {
     fn backward(&self, call: &RuleCall<'_, T>, back: RuleBackward<'_, '_, T>) {
         let Op::Route(routing) = call.node.op else { return };
         let columns = call.columns();
-        let Some(to) = &mut back.to[0] else { return };
+        let Some(to) = &mut back.input_gradients[0] else { return };
         table::each(to, routing.experts, |row, to| {
-            let shares = softmax(table::row(back.inputs[0], routing.experts, row));
+            let probabilities = softmax(table::row(back.inputs[0], routing.experts, row));
             let chosen = &table::row(back.output, columns, row)[routing.chosen..];
             let gradient = table::row(back.gradient, columns, row);
             // The gradients of the probabilities.
-            let mut steep = vec![T::ZERO; routing.experts];
+            let mut probability_gradient = vec![T::ZERO; routing.experts];
             let place = |choice: usize| chosen[choice].f64() as usize;
-            let sum: T = (0..routing.chosen).map(|choice| shares[place(choice)]).sum();
-            let along: T = (0..routing.chosen).map(|c| gradient[c] * shares[place(c)]).sum();
+            let sum: T = (0..routing.chosen).map(|choice| probabilities[place(choice)]).sum();
+            let inner: T = (0..routing.chosen).map(|c| gradient[c] * probabilities[place(c)]).sum();
             for (choice, g) in gradient.iter().enumerate().take(routing.chosen) {
-                steep[place(choice)] = if routing.normalize { *g / sum - along / (sum * sum) } else { *g };
+                probability_gradient[place(choice)] =
+                    if routing.normalize { *g / sum - inner / (sum * sum) } else { *g };
             }
-            let along: T = steep.iter().zip(&shares).map(|(steep, share)| *steep * *share).sum();
-            for ((to, share), steep) in to.iter_mut().zip(&shares).zip(&steep) {
-                *to += *share * (*steep - along);
+            let inner: T = probability_gradient
+                .iter()
+                .zip(&probabilities)
+                .map(|(probability_gradient, probability)| *probability_gradient * *probability)
+                .sum();
+            for ((to, probability), probability_gradient) in
+                to.iter_mut().zip(&probabilities).zip(&probability_gradient)
+            {
+                *to += *probability * (*probability_gradient - inner);
             }
         });
     }
@@ -83,7 +90,7 @@ struct Slots {
 
 impl Slots {
     fn new<T: Real>(call: &RuleCall<'_, T>, routing: &Routing, routed: &[T]) -> Self {
-        let rows = &call.texts().rows;
+        let rows = &call.sequences().rows;
         let number = |index: usize| {
             let (row, choice) = (index / routing.chosen, index % routing.chosen);
             routed[row * 2 * routing.chosen + routing.chosen + choice].f64() as usize
@@ -130,7 +137,7 @@ impl<T: Real> GradientRule<T> for Dispatch {
     fn backward(&self, call: &RuleCall<'_, T>, back: RuleBackward<'_, '_, T>) {
         let Op::Dispatch(routing) = call.node.op else { return };
         let (slots, columns) = (Slots::new(call, &routing, back.inputs[1]), call.columns());
-        let Some(to) = &mut back.to[0] else { return };
+        let Some(to) = &mut back.input_gradients[0] else { return };
         table::each(to, columns, |row, to| {
             let places = &slots.places[row * routing.chosen..(row + 1) * routing.chosen];
             for slot in places.iter().flatten() {
@@ -145,7 +152,7 @@ impl<T: Real> GradientRule<T> for Dispatch {
 pub(super) struct ExpertLinear;
 
 impl<T: Real> GradientRule<T> for ExpertLinear {
-    fn work(&self, call: &RuleCall<'_, T>) -> f64 {
+    fn flops(&self, call: &RuleCall<'_, T>) -> f64 {
         2.0 * call.rows as f64 * call.columns() as f64 * call.input(0).columns as f64
     }
 
@@ -163,7 +170,7 @@ impl<T: Real> GradientRule<T> for ExpertLinear {
             let numbers = call.matrix(weight).part(0..columns);
             let w = MatrixView::new(&numbers, columns, depth, depth);
             let out = &mut out[first * columns..end * columns];
-            multiply_together(T::ONE, x, w.turned(), false, MatrixOutput::new(out, columns));
+            multiply_parallel(T::ONE, x, w.transposed(), false, MatrixOutput::new(out, columns));
             if let Some(&bias) = biases.get(expert) {
                 let bias = call.weight(bias);
                 let add = |out: &mut [T]| out.iter_mut().zip(bias).for_each(|(out, bias)| *out += *bias);
@@ -184,16 +191,16 @@ impl<T: Real> GradientRule<T> for ExpertLinear {
             let x = MatrixView::new(&back.inputs[0][first * depth..], end - first, depth, depth);
             let gradient = &back.gradient[first * columns..end * columns];
             let g = MatrixView::new(gradient, end - first, columns, columns);
-            if let Some(to) = &mut back.to[0] {
+            if let Some(to) = &mut back.input_gradients[0] {
                 let numbers = call.matrix(weight).part(0..columns);
                 let w = MatrixView::new(&numbers, columns, depth, depth);
                 let to = MatrixOutput::new(&mut to[first * depth..end * depth], depth);
-                multiply_together(T::ONE, g, w, true, to);
+                multiply_parallel(T::ONE, g, w, true, to);
             }
-            if let Some(to) = back.weights.of(weight) {
-                multiply_together(T::ONE, g.turned(), x, true, MatrixOutput::new(to, depth));
+            if let Some(to) = back.weight_gradients.of(weight) {
+                multiply_parallel(T::ONE, g.transposed(), x, true, MatrixOutput::new(to, depth));
             }
-            if let Some(sums) = biases.get(expert).and_then(|&bias| back.weights.of(bias)) {
+            if let Some(sums) = biases.get(expert).and_then(|&bias| back.weight_gradients.of(bias)) {
                 for from in gradient.chunks(columns) {
                     sums.iter_mut().zip(from).for_each(|(sum, from)| *sum += *from);
                 }
@@ -224,7 +231,7 @@ impl<T: Real> GradientRule<T> for Combine {
         let Op::Combine(routing) = call.node.op else { return };
         let (slots, columns) = (Slots::new(call, &routing, back.inputs[1]), call.columns());
         let wide = 2 * routing.chosen;
-        let [given, routed] = back.to else { return };
+        let [given, routed] = back.input_gradients else { return };
         if let Some(to) = given {
             table::each(to, columns, |slot, to| {
                 let Some(&index) = slots.owners.get(slot) else { return };

@@ -3,14 +3,14 @@
 use siskin::graph::Op;
 
 use super::{GradientRule, RuleBackward, RuleCall, table};
-use crate::gemm::{MatrixOutput, MatrixView, multiply_together};
+use crate::gemm::{MatrixOutput, MatrixView, multiply_parallel};
 use crate::real::Real;
 
 /// Products with one or more matrices, with their outputs side by side.
 pub(super) struct Linear;
 
 impl<T: Real> GradientRule<T> for Linear {
-    fn work(&self, call: &RuleCall<'_, T>) -> f64 {
+    fn flops(&self, call: &RuleCall<'_, T>) -> f64 {
         2.0 * call.rows as f64 * call.columns() as f64 * call.input(0).columns as f64
     }
 
@@ -25,7 +25,7 @@ impl<T: Real> GradientRule<T> for Linear {
                 let numbers = matrix.part(part.clone());
                 let w = MatrixView::new(&numbers, part.len(), depth, depth);
                 let to = MatrixOutput::new(&mut out[start + part.start..], columns);
-                multiply_together(T::ONE, x, w.turned(), false, to);
+                multiply_parallel(T::ONE, x, w.transposed(), false, to);
             }
             if let Some(bias) = bias {
                 let bias = call.weight(bias);
@@ -48,20 +48,20 @@ impl<T: Real> GradientRule<T> for Linear {
         for &(weight, bias) in parts {
             let width = call.program.weights[weight].rows;
             let gradient = MatrixView::new(&back.gradient[start..], call.rows, width, columns);
-            if let Some(to) = &mut back.to[0] {
+            if let Some(to) = &mut back.input_gradients[0] {
                 let matrix = call.matrix(weight);
                 for part in matrix.parts() {
                     let numbers = matrix.part(part.clone());
                     let w = MatrixView::new(&numbers, part.len(), depth, depth);
-                    let steep = &back.gradient[start + part.start..];
-                    let steep = MatrixView::new(steep, call.rows, part.len(), columns);
-                    multiply_together(T::ONE, steep, w, true, MatrixOutput::new(to, depth));
+                    let output_gradient = &back.gradient[start + part.start..];
+                    let output_gradient = MatrixView::new(output_gradient, call.rows, part.len(), columns);
+                    multiply_parallel(T::ONE, output_gradient, w, true, MatrixOutput::new(to, depth));
                 }
             }
-            if let Some(to) = back.weights.of(weight) {
-                multiply_together(T::ONE, gradient.turned(), x, true, MatrixOutput::new(to, depth));
+            if let Some(to) = back.weight_gradients.of(weight) {
+                multiply_parallel(T::ONE, gradient.transposed(), x, true, MatrixOutput::new(to, depth));
             }
-            if let Some(sums) = bias.and_then(|bias| back.weights.of(bias)) {
+            if let Some(sums) = bias.and_then(|bias| back.weight_gradients.of(bias)) {
                 table::sum_rows(call.rows, sums, |row, sums| {
                     let from = &table::row(back.gradient, columns, row)[start..];
                     sums.iter_mut().zip(from).for_each(|(sum, from)| *sum += *from);

@@ -6,18 +6,18 @@
 mod add;
 mod attention;
 mod columns;
+mod elementwise;
 mod embed;
 mod experts;
+mod im2col;
 mod linear;
-mod map;
-mod neighbors;
+mod linear_attention;
 mod norm;
-mod recurrence;
 mod rope;
 mod table;
 
 pub(crate) use attention::runs;
-pub(crate) use neighbors::neighbor;
+pub(crate) use im2col::im2col_row;
 
 use siskin::graph::Op;
 use siskin::{Error, Result};
@@ -59,8 +59,8 @@ impl<'a, T: Real> RuleCall<'a, T> {
     }
 
     /// Returns the sequences that the rows belong to.
-    pub fn texts(&self) -> &'a BatchSequences {
-        self.output().side.texts(self.batch)
+    pub fn sequences(&self) -> &'a BatchSequences {
+        self.output().side.sequences(self.batch)
     }
 
     /// Returns the values of a weight that is not packed.
@@ -82,13 +82,13 @@ pub struct RuleBackward<'a, 'b, T> {
     /// The output; empty if the rule does not need it.
     pub output: &'b [T],
     /// What the forward pass kept.
-    pub kept: &'b [T],
+    pub saved: &'b [T],
     /// The gradient of the output.
     pub gradient: &'b [T],
     /// The gradients of the inputs, accumulated into; `None` if not needed.
-    pub to: &'a mut [Option<&'b mut [T]>],
+    pub input_gradients: &'a mut [Option<&'b mut [T]>],
     /// The gradients of the weights, accumulated into.
-    pub weights: &'a mut Gradients<T>,
+    pub weight_gradients: &'a mut Gradients<T>,
 }
 
 /// What backward reads from forward.
@@ -114,12 +114,12 @@ pub trait GradientRule<T: Real>: Sync {
     }
 
     /// Returns the number of elements that forward keeps for backward.
-    fn keeps(&self, _: &RuleCall<'_, T>) -> usize {
+    fn saved_len(&self, _: &RuleCall<'_, T>) -> usize {
         0
     }
 
     /// Returns the matmul FLOPs of a forward pass; backward does as many for the inputs, and as many for the weights.
-    fn work(&self, _: &RuleCall<'_, T>) -> f64 {
+    fn flops(&self, _: &RuleCall<'_, T>) -> f64 {
         0.0
     }
 
@@ -145,32 +145,32 @@ pub fn rule<T: Real>(op: &Op) -> Result<&'static dyn GradientRule<T>> {
         Op::Embed { .. } | Op::EmbedSegment { .. } | Op::EmbedPosition { .. } => &embed::Embed,
         Op::EmbedSine { .. } => &embed::Sine,
         Op::Features => &embed::SuppliedFeatures,
-        Op::Im2col { .. } => &neighbors::Neighbors,
+        Op::Im2col { .. } => &im2col::Im2col,
         Op::Norm { .. } => &norm::NormRule,
         Op::Linear { .. } => &linear::Linear,
         Op::Route(_) => &experts::Route,
         Op::Dispatch(_) => &experts::Dispatch,
         Op::ExpertLinear { .. } => &experts::ExpertLinear,
         Op::Combine(_) => &experts::Combine,
-        Op::SliceColumns { .. } => &columns::Columns,
-        Op::RepeatColumns(_) => &columns::Repeat,
-        Op::SelectOutputs => &columns::Pick,
+        Op::SliceColumns { .. } => &columns::SliceColumns,
+        Op::RepeatColumns(_) => &columns::RepeatColumns,
+        Op::SelectOutputs => &columns::SelectOutputs,
         Op::Rope { .. } => &rope::RopeRule,
         Op::Attention(_) => &attention::AttentionRule,
-        Op::Activate(_) => &map::Activate,
-        Op::Gate(_) => &map::Gate,
-        Op::GateLimited(_) => &map::GateLimited,
-        Op::Scale(_) => &map::Scale,
-        Op::Softcap(_) => &map::Softcap,
-        Op::Clamp(_) => &map::Clamp,
+        Op::Activate(_) => &elementwise::Activate,
+        Op::Gate(_) => &elementwise::Gate,
+        Op::GateLimited(_) => &elementwise::GateLimited,
+        Op::Scale(_) => &elementwise::Scale,
+        Op::Softcap(_) => &elementwise::Softcap,
+        Op::Clamp(_) => &elementwise::Clamp,
         Op::Add => &add::Add,
         Op::Affine { .. } => &add::Affine,
-        Op::L2Normalize { .. } => &norm::Unit,
-        Op::DecayGate { .. } => &recurrence::Decay,
-        Op::CausalConv1d { .. } => &recurrence::Convolve,
-        Op::LinearAttention(_) => &recurrence::Recur,
+        Op::L2Normalize { .. } => &norm::L2Normalize,
+        Op::DecayGate { .. } => &linear_attention::DecayGate,
+        Op::CausalConv1d { .. } => &linear_attention::CausalConv1d,
+        Op::LinearAttention(_) => &linear_attention::LinearAttention,
         Op::ExternalInput | Op::StoreCrossKv(_) => {
-            return Err(Error::unsupported("graph", "this part of a graph cannot be trained by itself"));
+            return Err(Error::unsupported("graph", "this operation has no gradient rule"));
         }
     })
 }

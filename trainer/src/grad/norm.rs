@@ -44,7 +44,7 @@ impl<T: Real> GradientRule<T> for NormRule {
         let (columns, epsilon) = (call.columns(), T::of(f64::from(epsilon)));
         let factors = call.weight(weight);
         let (inputs, gradient) = (back.inputs, back.gradient);
-        if let Some(to) = &mut back.to[0] {
+        if let Some(to) = &mut back.input_gradients[0] {
             table::each(to, columns, |row, to| {
                 let runs = table::row(inputs[0], columns, row).chunks(group);
                 let runs = runs.zip(table::row(gradient, columns, row).chunks(group));
@@ -54,7 +54,7 @@ impl<T: Real> GradientRule<T> for NormRule {
                 }
             });
         }
-        if let Some(sums) = back.weights.of(weight) {
+        if let Some(sums) = back.weight_gradients.of(weight) {
             table::sum_rows(call.rows, sums, |row, sums| {
                 let runs = table::row(inputs[0], columns, row).chunks(group);
                 for (run, (x, g)) in runs.zip(table::row(gradient, columns, row).chunks(group)).enumerate() {
@@ -66,7 +66,7 @@ impl<T: Real> GradientRule<T> for NormRule {
                 }
             });
         }
-        if let Some(sums) = bias.and_then(|bias| back.weights.of(bias)) {
+        if let Some(sums) = bias.and_then(|bias| back.weight_gradients.of(bias)) {
             let width = sums.len();
             table::sum_rows(call.rows, sums, |row, sums| {
                 for (i, g) in table::row(gradient, columns, row).iter().enumerate() {
@@ -81,22 +81,22 @@ impl<T: Real> GradientRule<T> for NormRule {
 fn run_backward<T: Real>(kind: NormKind, epsilon: T, weight: &[T], [x, g]: [&[T]; 2], to: &mut [T]) {
     let count = T::of(x.len() as f64);
     let (mean, factor) = moments(kind, epsilon, x);
-    let (mut sum, mut along) = (T::ZERO, T::ZERO);
+    let (mut sum, mut inner) = (T::ZERO, T::ZERO);
     for ((x, g), w) in x.iter().zip(g).zip(weight) {
         sum += *g * *w;
-        along += *g * *w * (*x - mean) * factor;
+        inner += *g * *w * (*x - mean) * factor;
     }
     let sum = if kind == NormKind::Layer { sum / count } else { T::ZERO };
-    let along = along / count;
+    let inner = inner / count;
     for (((to, x), g), w) in to.iter_mut().zip(x).zip(g).zip(weight) {
-        *to += factor * (*g * *w - sum - (*x - mean) * factor * along);
+        *to += factor * (*g * *w - sum - (*x - mean) * factor * inner);
     }
 }
 
 /// L2 normalization of each group of columns, times a factor.
-pub(super) struct Unit;
+pub(super) struct L2Normalize;
 
-impl<T: Real> GradientRule<T> for Unit {
+impl<T: Real> GradientRule<T> for L2Normalize {
     fn forward(&self, call: &RuleCall<'_, T>, inputs: &[&[T]], out: &mut [T], _: &mut [T]) {
         let Op::L2Normalize { group, epsilon, factor } = call.node.op else { return };
         let (columns, epsilon, factor) =
@@ -116,17 +116,17 @@ impl<T: Real> GradientRule<T> for Unit {
         let (columns, epsilon, factor) =
             (call.columns(), T::of(f64::from(epsilon)), T::of(f64::from(factor)));
         let (inputs, gradient) = (back.inputs, back.gradient);
-        let Some(to) = &mut back.to[0] else { return };
+        let Some(to) = &mut back.input_gradients[0] else { return };
         table::each(to, columns, |row, to| {
             let runs = table::row(inputs[0], columns, row).chunks(group);
             let runs = runs.zip(table::row(gradient, columns, row).chunks(group));
             for ((x, g), to) in runs.zip(to.chunks_mut(group)) {
                 let square: T = x.iter().map(|x| *x * *x).sum();
                 let length = (square + epsilon).sqrt();
-                let along: T = x.iter().zip(g).map(|(x, g)| *x * *g).sum();
-                let along = along / (square + epsilon);
+                let inner: T = x.iter().zip(g).map(|(x, g)| *x * *g).sum();
+                let inner = inner / (square + epsilon);
                 for ((to, x), g) in to.iter_mut().zip(x).zip(g) {
-                    *to += factor / length * (*g - *x * along);
+                    *to += factor / length * (*g - *x * inner);
                 }
             }
         });

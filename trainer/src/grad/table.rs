@@ -5,7 +5,7 @@ use rayon::prelude::*;
 use crate::real::Real;
 
 /// Below this many elements, one thread is enough.
-const MANY: usize = 1 << 14;
+const PARALLEL_MIN: usize = 1 << 14;
 /// Rows that one task sums: fixed, so that results do not depend on the number of threads.
 const RUN: usize = 64;
 
@@ -14,10 +14,10 @@ pub(super) fn each<T: Real>(out: &mut [T], columns: usize, work: impl Fn(usize, 
     if columns == 0 {
         return;
     }
-    if out.len() < MANY {
+    if out.len() < PARALLEL_MIN {
         out.chunks_mut(columns).enumerate().for_each(|(row, out)| work(row, out));
     } else {
-        let run = (MANY / 4).div_ceil(columns);
+        let run = (PARALLEL_MIN / 4).div_ceil(columns);
         out.par_chunks_mut(run * columns).enumerate().for_each(|(index, out)| {
             out.chunks_mut(columns).enumerate().for_each(|(row, out)| work(index * run + row, out));
         });

@@ -5,7 +5,7 @@ use std::ops::Range;
 use serde::{Deserialize, Serialize};
 use siskin::{Error, Result};
 
-use super::{Loss, LossRows, Sum, Targets};
+use super::{Loss, LossRows, LossSum, Targets};
 use crate::batch::{BatchSequences, TrainingBatch};
 use crate::gemm::{MatrixOutput, MatrixView, multiply};
 use crate::real::Real;
@@ -18,7 +18,7 @@ pub enum LossPooling {
     #[default]
     Mean,
     /// The first row.
-    First,
+    Cls,
     /// The last row.
     Last,
 }
@@ -37,14 +37,14 @@ pub struct Contrastive {
     /// How a sequence becomes an embedding.
     pub pooling: LossPooling,
     /// Sequences of each example; 0: all up to the next anchor.
-    pub group: usize,
+    pub group_size: usize,
     /// The widths that embeddings are truncated to; empty: all columns.
-    pub widths: Vec<usize>,
+    pub matryoshka_dims: Vec<usize>,
 }
 
 impl Default for Contrastive {
     fn default() -> Self {
-        Self { scale: 20.0, pooling: LossPooling::Mean, group: 0, widths: Vec::new() }
+        Self { scale: 20.0, pooling: LossPooling::Mean, group_size: 0, matryoshka_dims: Vec::new() }
     }
 }
 
@@ -63,26 +63,26 @@ impl<T: Real> Loss<T> for Contrastive {
         targets: &Targets,
         scale: f64,
         gradient: &mut [T],
-    ) -> Result<Sum> {
-        let (texts, columns) = (texts_of(outputs.batch), outputs.columns);
+    ) -> Result<LossSum> {
+        let (sequences, columns) = (texts_of(outputs.batch), outputs.columns);
         let (anchors, widths) = self.examples(outputs.batch, targets, columns)?;
         gradient.fill(T::ZERO);
-        let pooled: Vec<T> = texts
+        let pooled: Vec<T> = sequences
             .spans
             .iter()
             .flat_map(|span| self.pool(&outputs.numbers[span.start * columns..span.end * columns], columns))
             .collect();
-        let mut steep = vec![T::ZERO; pooled.len()];
-        let mut sum = Sum::default();
+        let mut pooled_gradient = vec![T::ZERO; pooled.len()];
+        let mut sum = LossSum::default();
         for &width in &widths {
-            let share = scale / widths.len() as f64;
-            let part = self.width(&pooled, [columns, width], &anchors, share, &mut steep);
+            let row_weight = scale / widths.len() as f64;
+            let part = self.width(&pooled, [columns, width], &anchors, row_weight, &mut pooled_gradient);
             sum.loss += part.loss / widths.len() as f64;
             sum.weight += part.weight / widths.len() as f64;
-            sum.right += part.right / widths.len() as f64;
+            sum.correct += part.correct / widths.len() as f64;
         }
-        for (span, steep) in texts.spans.iter().zip(steep.chunks(columns)) {
-            self.unpool(span.clone(), steep, gradient);
+        for (span, pooled_gradient) in sequences.spans.iter().zip(pooled_gradient.chunks(columns)) {
+            self.unpool(span.clone(), pooled_gradient, gradient);
         }
         Ok(sum)
     }
@@ -90,23 +90,23 @@ impl<T: Real> Loss<T> for Contrastive {
 
 /// Returns the sequences that become embeddings.
 pub(crate) fn texts_of(batch: &TrainingBatch) -> &BatchSequences {
-    if batch.writer.rows.is_empty() { &batch.reader } else { &batch.writer }
+    if batch.decoder.rows.is_empty() { &batch.encoder } else { &batch.decoder }
 }
 
 /// Refuses examples without a match.
-fn check(anchors: &[usize], texts: usize) -> Result<()> {
-    let ends = anchors.iter().skip(1).copied().chain([texts]);
+fn check(anchors: &[usize], sequences: usize) -> Result<()> {
+    let ends = anchors.iter().skip(1).copied().chain([sequences]);
     let alone = anchors.iter().zip(ends).find(|(anchor, end)| **anchor + 1 >= *end);
     match (anchors.first(), alone) {
         (Some(0), None) => Ok(()),
-        (None, _) if texts == 0 => Ok(()),
+        (None, _) if sequences == 0 => Ok(()),
         (_, Some((anchor, _))) => {
-            let message = format!("text {anchor} begins an example and has no match after it");
+            let message = format!("sequence {anchor} is an anchor without a positive after it");
             Err(Error::argument("batch", message))
         }
         _ => {
-            let message = "the first text begins no example: anchors have the weight 1, all others 0; the task \
-                           `contrast` makes such batches";
+            let message = "the first sequence is not an anchor: anchors have weight 1, all others 0; the task \
+                           `contrastive` makes such batches";
             Err(Error::argument("batch", message))
         }
     }
@@ -123,17 +123,18 @@ impl Contrastive {
         targets: &Targets,
         columns: usize,
     ) -> Result<(Vec<usize>, Vec<usize>)> {
-        let texts = texts_of(batch);
-        if texts.wanted.len() != texts.rows.len() {
-            return Err(Error::argument("batch", "vectors are made of all rows of texts; want them all"));
+        let sequences = texts_of(batch);
+        if sequences.output_rows.len() != sequences.rows.len() {
+            return Err(Error::argument("batch", "embeddings need all rows of a sequence as output rows"));
         }
-        let anchors = self.anchors(texts.spans.len(), targets);
-        check(&anchors, texts.spans.len())?;
-        let widths = if self.widths.is_empty() { vec![columns] } else { self.widths.clone() };
+        let anchors = self.anchors(sequences.spans.len(), targets);
+        check(&anchors, sequences.spans.len())?;
+        let widths =
+            if self.matryoshka_dims.is_empty() { vec![columns] } else { self.matryoshka_dims.clone() };
         match widths.iter().find(|&&width| width == 0 || width > columns) {
             Some(width) => {
-                let message = format!("{width}, but vectors have {columns} columns");
-                Err(Error::argument("loss.widths", message))
+                let message = format!("{width} is out of range for embeddings of {columns} dimensions");
+                Err(Error::argument("loss.matryoshka_dims", message))
             }
             None => Ok((anchors, widths)),
         }
@@ -142,7 +143,7 @@ impl Contrastive {
     fn pool<T: Real>(&self, rows: &[T], columns: usize) -> Vec<T> {
         let count = rows.len() / columns;
         match self.pooling {
-            LossPooling::First => rows[..columns].to_vec(),
+            LossPooling::Cls => rows[..columns].to_vec(),
             LossPooling::Last => rows[(count - 1) * columns..].to_vec(),
             LossPooling::Mean => {
                 let mut sum = vec![T::ZERO; columns];
@@ -155,23 +156,25 @@ impl Contrastive {
         }
     }
 
-    fn unpool<T: Real>(&self, span: Range<usize>, steep: &[T], gradient: &mut [T]) {
-        let columns = steep.len();
-        let (rows, share) = match self.pooling {
-            LossPooling::First => (span.start..span.start + 1, T::ONE),
+    fn unpool<T: Real>(&self, span: Range<usize>, pooled_gradient: &[T], gradient: &mut [T]) {
+        let columns = pooled_gradient.len();
+        let (rows, row_weight) = match self.pooling {
+            LossPooling::Cls => (span.start..span.start + 1, T::ONE),
             LossPooling::Last => (span.end - 1..span.end, T::ONE),
             LossPooling::Mean => (span.clone(), T::ONE / T::of(span.len() as f64)),
         };
         for row in gradient[rows.start * columns..rows.end * columns].chunks_mut(columns) {
-            row.iter_mut().zip(steep).for_each(|(to, from)| *to += *from * share);
+            row.iter_mut().zip(pooled_gradient).for_each(|(to, from)| *to += *from * row_weight);
         }
     }
 
     /// Returns the indices of the anchors.
-    fn anchors(&self, texts: usize, targets: &Targets) -> Vec<usize> {
-        match self.group {
-            0 => (0..texts).filter(|&text| targets.weights.get(text).is_some_and(|x| *x > 0.0)).collect(),
-            group => (0..texts).step_by(group).collect(),
+    fn anchors(&self, sequences: usize, targets: &Targets) -> Vec<usize> {
+        match self.group_size {
+            0 => (0..sequences)
+                .filter(|&sequence| targets.weights.get(sequence).is_some_and(|x| *x > 0.0))
+                .collect(),
+            group => (0..sequences).step_by(group).collect(),
         }
     }
 
@@ -182,23 +185,24 @@ impl Contrastive {
         [columns, width]: [usize; 2],
         anchors: &[usize],
         scale: f64,
-        steep: &mut [T],
-    ) -> Sum {
-        let texts = pooled.len() / columns;
-        let lengths: Vec<T> = pooled
+        pooled_gradient: &mut [T],
+    ) -> LossSum {
+        let sequences = pooled.len() / columns;
+        let norms: Vec<T> = pooled
             .chunks(columns)
             .map(|x| x[..width].iter().map(|x| *x * *x).sum::<T>().sqrt().max(T::of(1e-12)))
             .collect();
         let units: Vec<T> = pooled
             .chunks(columns)
-            .zip(&lengths)
-            .flat_map(|(x, length)| x[..width].iter().map(|x| *x / *length))
+            .zip(&norms)
+            .flat_map(|(x, norm)| x[..width].iter().map(|x| *x / *norm))
             .collect();
         let pick = |is_anchor: bool| -> (Vec<usize>, Vec<T>) {
-            let wanted = |text: &usize| anchors.binary_search(text).is_ok() == is_anchor;
-            let places: Vec<usize> = (0..texts).filter(wanted).collect();
-            let rows =
-                places.iter().flat_map(|&text| units[text * width..(text + 1) * width].iter().copied());
+            let wanted = |sequence: &usize| anchors.binary_search(sequence).is_ok() == is_anchor;
+            let places: Vec<usize> = (0..sequences).filter(wanted).collect();
+            let rows = places
+                .iter()
+                .flat_map(|&sequence| units[sequence * width..(sequence + 1) * width].iter().copied());
             let rows = rows.collect();
             (places, rows)
         };
@@ -207,21 +211,21 @@ impl Contrastive {
         let mut scores = vec![T::ZERO; rows * count];
         let (left, right) =
             (MatrixView::new(&left, rows, width, width), MatrixView::new(&right, count, width, width));
-        multiply(T::of(self.scale), left, right.turned(), false, MatrixOutput::new(&mut scores, count));
-        let mut sum = Sum::default();
+        multiply(T::of(self.scale), left, right.transposed(), false, MatrixOutput::new(&mut scores, count));
+        let mut sum = LossSum::default();
         for (row, scores) in scores.chunks_mut(count).enumerate() {
             // The index of the match among the sequences that are not anchors.
             let own = anchors[row] - row;
-            let most = scores.iter().copied().fold(scores[0], T::max);
-            let total = most + scores.iter().map(|x| (*x - most).exp()).sum::<T>().ln();
+            let maximum = scores.iter().copied().fold(scores[0], T::max);
+            let total = maximum + scores.iter().map(|x| (*x - maximum).exp()).sum::<T>().ln();
             sum.loss += (total - scores[own]).f64();
             sum.weight += 1.0;
-            sum.right += f64::from(u8::from(scores[own] >= most));
+            sum.correct += f64::from(u8::from(scores[own] >= maximum));
             scores.iter_mut().for_each(|x| *x = (*x - total).exp() * T::of(scale));
             scores[own] -= T::of(scale);
         }
         let scores = MatrixView::new(&scores, rows, count, count);
-        let mut of_units = vec![T::ZERO; texts * width];
+        let mut of_units = vec![T::ZERO; sequences * width];
         let mut spread = |places: &[usize], from: Vec<T>| {
             for (place, from) in places.iter().zip(from.chunks(width)) {
                 of_units[place * width..(place + 1) * width].copy_from_slice(from);
@@ -231,14 +235,24 @@ impl Contrastive {
         multiply(T::of(self.scale), scores, right, false, MatrixOutput::new(&mut of_left, width));
         spread(&anchors, of_left);
         let mut of_right = vec![T::ZERO; count * width];
-        multiply(T::of(self.scale), scores.turned(), left, false, MatrixOutput::new(&mut of_right, width));
+        multiply(
+            T::of(self.scale),
+            scores.transposed(),
+            left,
+            false,
+            MatrixOutput::new(&mut of_right, width),
+        );
         spread(&others, of_right);
-        for text in 0..texts {
-            let (unit, g) =
-                (&units[text * width..(text + 1) * width], &of_units[text * width..(text + 1) * width]);
-            let along: T = unit.iter().zip(g).map(|(u, g)| *u * *g).sum();
-            for (i, to) in steep[text * columns..text * columns + width].iter_mut().enumerate() {
-                *to += (g[i] - unit[i] * along) / lengths[text];
+        for sequence in 0..sequences {
+            let (unit, g) = (
+                &units[sequence * width..(sequence + 1) * width],
+                &of_units[sequence * width..(sequence + 1) * width],
+            );
+            let inner: T = unit.iter().zip(g).map(|(u, g)| *u * *g).sum();
+            for (i, to) in
+                pooled_gradient[sequence * columns..sequence * columns + width].iter_mut().enumerate()
+            {
+                *to += (g[i] - unit[i] * inner) / norms[sequence];
             }
         }
         sum

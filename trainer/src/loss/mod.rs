@@ -2,14 +2,14 @@
 
 mod contrastive;
 mod cross_entropy;
-mod distil;
+mod distillation;
 #[cfg(test)]
 mod tests;
 
 pub(crate) use contrastive::texts_of;
 pub use contrastive::{Contrastive, LossPooling};
 pub use cross_entropy::CrossEntropy;
-pub use distil::Distil;
+pub use distillation::Distillation;
 
 use siskin::Result;
 
@@ -24,7 +24,7 @@ type Build = fn(&Settings) -> Result<Box<dyn Loss<f32>>>;
 const LOSSES: &[(&str, Build)] = &[
     ("cross_entropy", |settings| Ok(Box::new(read::<CrossEntropy>("loss", settings)?))),
     ("contrastive", |settings| Ok(Box::new(read::<Contrastive>("loss", settings)?))),
-    ("distil", |settings| Ok(Box::new(read::<Distil>("loss", settings)?))),
+    ("distillation", |settings| Ok(Box::new(read::<Distillation>("loss", settings)?))),
 ];
 
 /// Returns the loss that `settings` name, with its own settings.
@@ -63,24 +63,24 @@ pub struct LossRows<'a, T> {
 
 /// A sum of losses.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Sum {
+pub struct LossSum {
     /// The weighted sum over all rows.
     pub loss: f64,
     /// The sum of the weights.
     pub weight: f64,
     /// The weight of rows whose highest-scored column is the target.
-    pub right: f64,
+    pub correct: f64,
     /// The auxiliary losses of routers, each times the weight of its batch.
-    pub routers: f64,
+    pub router_loss: f64,
 }
 
-impl Sum {
+impl LossSum {
     /// Adds another sum.
     pub fn add(&mut self, other: &Self) {
         self.loss += other.loss;
         self.weight += other.weight;
-        self.right += other.right;
-        self.routers += other.routers;
+        self.correct += other.correct;
+        self.router_loss += other.router_loss;
     }
 
     /// Returns the loss per unit of weight.
@@ -108,5 +108,5 @@ pub trait Loss<T: Real>: Sync {
         targets: &Targets,
         scale: f64,
         gradient: &mut [T],
-    ) -> Result<Sum>;
+    ) -> Result<LossSum>;
 }

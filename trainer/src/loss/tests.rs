@@ -11,13 +11,13 @@ fn number(i: usize) -> f64 {
 fn batch(texts: usize, rows: usize) -> TrainingBatch {
     let mut reader = BatchSequences::default();
     (0..texts).for_each(|_| reader.push(&vec![0; rows], &[]));
-    reader.want_all();
-    TrainingBatch { reader, ..TrainingBatch::default() }
+    reader.output_all();
+    TrainingBatch { encoder: reader, ..TrainingBatch::default() }
 }
 
 /// Checks the gradient against finite differences.
 fn check(loss: &dyn Loss<f64>, batch: &TrainingBatch, columns: usize, targets: &Targets) -> f64 {
-    let rows = batch.reader.wanted.len();
+    let rows = batch.encoder.output_rows.len();
     let mut numbers: Vec<f64> = (0..rows * columns).map(number).collect();
     let mut gradient = vec![f64::NAN; numbers.len()];
     let run = |numbers: &[f64], gradient: &mut [f64]| {
@@ -51,14 +51,15 @@ fn targets(rows: usize, columns: usize) -> Targets {
 fn gradients_of_losses_are_how_they_change() {
     let batch = batch(4, 3);
     for smoothing in [0.0, 0.1] {
-        check(&CrossEntropy { smoothing }, &batch, 7, &targets(12, 7));
+        check(&CrossEntropy { label_smoothing: smoothing }, &batch, 7, &targets(12, 7));
     }
-    check(&Distil { temperature: 2.0, share: 0.7 }, &batch, 7, &targets(12, 7));
-    for pooling in [LossPooling::Mean, LossPooling::First, LossPooling::Last] {
-        let loss = Contrastive { scale: 20.0, pooling, group: 2, widths: vec![4, 8] };
+    check(&Distillation { temperature: 2.0, kd_ratio: 0.7 }, &batch, 7, &targets(12, 7));
+    for pooling in [LossPooling::Mean, LossPooling::Cls, LossPooling::Last] {
+        let loss = Contrastive { scale: 20.0, pooling, group_size: 2, matryoshka_dims: vec![4, 8] };
         check(&loss, &batch, 8, &Targets::default());
     }
-    let loss = Contrastive { scale: 5.0, pooling: LossPooling::Mean, group: 4, widths: Vec::new() };
+    let loss =
+        Contrastive { scale: 5.0, pooling: LossPooling::Mean, group_size: 4, matryoshka_dims: Vec::new() };
     check(&loss, &batch, 8, &Targets::default());
 }
 
@@ -77,7 +78,7 @@ fn examples_with_and_without_negatives_stand_together() {
     assert_eq!(Loss::<f64>::weight(&loss, &mixed, &targets), 3.0);
     // With equally many negatives for each anchor, the result is that of fixed groups.
     let even = Targets { weights: [1.0, 0.0, 0.0, 0.0].repeat(2), ..Targets::default() };
-    let fixed = Contrastive { group: 4, ..loss.clone() };
+    let fixed = Contrastive { group_size: 4, ..loss.clone() };
     assert_eq!(check(&loss, &mixed, 8, &even), check(&fixed, &mixed, 8, &Targets::default()));
 }
 
@@ -90,9 +91,9 @@ fn examples_without_a_match_are_refused() {
         let error = Contrastive::default().add(&outputs, &targets, 1.0, &mut [0.0; 8]).unwrap_err();
         error.message().to_owned()
     };
-    assert!(refused([1.0, 0.0, 0.0, 1.0]).contains("text 3"));
-    assert!(refused([1.0, 1.0, 0.0, 0.0]).contains("text 0"));
-    assert!(refused([0.0, 1.0, 0.0, 0.0]).contains("begins no example"));
+    assert!(refused([1.0, 0.0, 0.0, 1.0]).contains("sequence 3"));
+    assert!(refused([1.0, 1.0, 0.0, 0.0]).contains("sequence 0"));
+    assert!(refused([0.0, 1.0, 0.0, 0.0]).contains("is not an anchor"));
 }
 
 #[test]
@@ -104,7 +105,7 @@ fn rows_in_parts_give_what_they_give_together() {
         let mut gradient = vec![0.0; rows.len() * columns];
         let part = &numbers[rows.start * columns..rows.end * columns];
         let outputs = LossRows { first: rows.start, columns, numbers: part, batch: &batch };
-        let loss = Distil { temperature: 3.0, share: 0.5 };
+        let loss = Distillation { temperature: 3.0, kd_ratio: 0.5 };
         (loss.add(&outputs, &targets, 1.0, &mut gradient).unwrap(), gradient)
     };
     let (all, gradient) = run(0..12);

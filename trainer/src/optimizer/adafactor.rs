@@ -6,7 +6,7 @@ use siskin::Result;
 use siskin::graph::WeightRole;
 
 use super::{Settings, StepTensor, TableData, TensorShape, UpdateRule, lerp, zeros};
-use crate::clip::square;
+use crate::clip::sum_of_squares;
 use crate::settings::{read, within};
 
 /// Settings of `adafactor`.
@@ -52,12 +52,12 @@ pub(super) fn build(settings: &Settings) -> Result<Box<dyn UpdateRule>> {
 
 /// The estimated second moments.
 #[derive(Clone, Copy)]
-enum Squares<'a> {
+enum SecondMoments<'a> {
     Each(&'a [f32]),
     Factors { rows: &'a [f32], columns: &'a [f32], mean: f32 },
 }
 
-impl Squares<'_> {
+impl SecondMoments<'_> {
     fn at(&self, row: usize, column: usize) -> f32 {
         match self {
             Self::Each(numbers) => numbers[column],
@@ -70,7 +70,7 @@ impl Squares<'_> {
 const TASKS: usize = 64;
 
 /// Returns the rows of one task.
-fn rows_of_task(rows: usize) -> usize {
+fn rows_per_task(rows: usize) -> usize {
     rows.div_ceil(TASKS).max(16)
 }
 
@@ -83,28 +83,32 @@ impl UpdateRule for AdafactorOptions {
     }
 
     fn step(&self, tensor: StepTensor<'_>, state: &mut [TableData]) {
-        let share = (tensor.count as f64).powf(self.beta2_decay) as f32;
+        let gradient_weight = (tensor.step as f64).powf(self.beta2_decay) as f32;
         let least = (self.eps[0] * self.eps[0]) as f32;
-        let (columns, factor) = (tensor.shape.columns.max(1), tensor.factor);
+        let (columns, factor) = (tensor.shape.columns.max(1), tensor.grad_factor);
         let squares = match state {
             [TableData::Numbers(second)] => {
                 for (second, gradient) in second.iter_mut().zip(tensor.gradient) {
                     let gradient = gradient * factor;
-                    *second = lerp(*second, gradient * gradient, share);
+                    *second = lerp(*second, gradient * gradient, gradient_weight);
                 }
-                Squares::Each(second)
+                SecondMoments::Each(second)
             }
             [TableData::Numbers(rows), TableData::Numbers(of_columns)] => {
-                average(tensor.gradient, factor, share, rows, of_columns);
+                average(tensor.gradient, factor, gradient_weight, rows, of_columns);
                 let mean = rows.iter().map(|row| f64::from(*row)).sum::<f64>() / rows.len().max(1) as f64;
-                Squares::Factors { rows, columns: of_columns, mean: (mean as f32).max(self.eps[0] as f32) }
+                SecondMoments::Factors {
+                    rows,
+                    columns: of_columns,
+                    mean: (mean as f32).max(self.eps[0] as f32),
+                }
             }
-            _ => unreachable!("one or two tables of numbers"),
+            _ => unreachable!("one or two tables of values"),
         };
         let change = |row: usize, column: usize, gradient: f32| {
             gradient * factor * (1.0 / squares.at(row, column).max(least).sqrt())
         };
-        let task = rows_of_task(tensor.shape.rows);
+        let task = rows_per_task(tensor.shape.rows);
         let sums: Vec<f64> = tensor
             .gradient
             .par_chunks(task * columns)
@@ -118,9 +122,10 @@ impl UpdateRule for AdafactorOptions {
             .collect();
         let count = tensor.numbers.len().max(1) as f64;
         let size = (sums.iter().sum::<f64>() / count).sqrt();
-        let alpha = self.pace(&tensor) / (size / self.clip_threshold).max(1.0);
-        let rate = if self.relative_step { self.relative(tensor.count) } else { tensor.rate };
-        let keep = (1.0 - rate * self.weight_decay * tensor.decay) as f32;
+        let alpha = self.step_size(&tensor) / (size / self.clip_threshold).max(1.0);
+        let rate =
+            if self.relative_step { self.relative_step_size(tensor.step) } else { tensor.learning_rate };
+        let keep = (1.0 - rate * self.weight_decay * tensor.weight_decay_factor) as f32;
         let alpha = alpha as f32;
         let chunks =
             tensor.numbers.par_chunks_mut(task * columns).zip(tensor.gradient.par_chunks(task * columns));
@@ -134,26 +139,26 @@ impl UpdateRule for AdafactorOptions {
 }
 
 impl AdafactorOptions {
-    fn relative(&self, count: u64) -> f64 {
+    fn relative_step_size(&self, count: u64) -> f64 {
         (count as f64).sqrt().recip().min(0.01)
     }
 
     /// Returns the step size for an update of RMS 1.
-    fn pace(&self, tensor: &StepTensor<'_>) -> f64 {
+    fn step_size(&self, tensor: &StepTensor<'_>) -> f64 {
         let rate = match self.relative_step {
-            true => self.relative(tensor.count),
-            false => tensor.rate.min((tensor.count as f64).sqrt().recip()),
+            true => self.relative_step_size(tensor.step),
+            false => tensor.learning_rate.min((tensor.step as f64).sqrt().recip()),
         };
         let count = tensor.numbers.len().max(1) as f64;
-        let size = if self.scale_parameter { (square(tensor.numbers) / count).sqrt() } else { 1.0 };
+        let size = if self.scale_parameter { (sum_of_squares(tensor.numbers) / count).sqrt() } else { 1.0 };
         size.max(self.eps[1]) * rate
     }
 }
 
 /// Updates the row and column averages with the squared gradient.
-fn average(gradient: &[f32], factor: f32, share: f32, rows: &mut [f32], columns: &mut [f32]) {
+fn average(gradient: &[f32], factor: f32, gradient_weight: f32, rows: &mut [f32], columns: &mut [f32]) {
     let (height, width) = (rows.len(), columns.len().max(1));
-    let task = rows_of_task(height);
+    let task = rows_per_task(height);
     let parts = gradient.par_chunks(task * width).zip(rows.par_chunks_mut(task));
     let sums: Vec<Vec<f64>> = parts
         .map(|(gradient, rows)| {
@@ -165,13 +170,13 @@ fn average(gradient: &[f32], factor: f32, share: f32, rows: &mut [f32], columns:
                     sum += square;
                     *column += square;
                 }
-                *row = lerp(*row, (sum / width as f64) as f32, share);
+                *row = lerp(*row, (sum / width as f64) as f32, gradient_weight);
             }
             sums
         })
         .collect();
     for (index, column) in columns.iter_mut().enumerate() {
         let sum: f64 = sums.iter().map(|sums| sums[index]).sum();
-        *column = lerp(*column, (sum / height.max(1) as f64) as f32, share);
+        *column = lerp(*column, (sum / height.max(1) as f64) as f32, gradient_weight);
     }
 }

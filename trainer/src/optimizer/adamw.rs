@@ -44,7 +44,7 @@ impl UpdateRule for AdamSettings {
 
     fn step(&self, tensor: StepTensor<'_>, state: &mut [TableData]) {
         let [TableData::Numbers(first), TableData::Numbers(second)] = state else {
-            unreachable!("two tables of numbers")
+            unreachable!("two tables of values")
         };
         self.step(tensor, first, second);
     }

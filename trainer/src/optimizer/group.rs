@@ -15,31 +15,31 @@ pub struct Group {
     pub tensors: String,
     /// The factor on their learning rate.
     #[serde(default)]
-    pub rate: Option<f64>,
+    pub lr_factor: Option<f64>,
     /// The factor on their weight decay.
     #[serde(default)]
-    pub decay: Option<f64>,
+    pub weight_decay_factor: Option<f64>,
 }
 
 /// The factors on the learning rate and the weight decay of a tensor.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Factors {
+pub struct GroupFactors {
     /// The learning rate.
-    pub rate: f64,
+    pub lr: f64,
     /// The weight decay: by default 1 for matrices and 0 for vectors (norms and biases).
-    pub decay: f64,
+    pub weight_decay: f64,
 }
 
 /// Returns the factors of a tensor.
-pub(super) fn factors(groups: &[Group], parameter: &Parameter<f32>) -> Factors {
+pub(super) fn factors(groups: &[Group], parameter: &Parameter<f32>) -> GroupFactors {
     let decay = match parameter.role {
         WeightRole::Matrix => 1.0,
         WeightRole::Vector => 0.0,
     };
-    let mut factors = Factors { rate: 1.0, decay };
+    let mut factors = GroupFactors { lr: 1.0, weight_decay: decay };
     for group in groups.iter().filter(|group| fits(&group.tensors, &parameter.name)) {
-        factors.rate = group.rate.unwrap_or(factors.rate);
-        factors.decay = group.decay.unwrap_or(factors.decay);
+        factors.lr = group.lr_factor.unwrap_or(factors.lr);
+        factors.weight_decay = group.weight_decay_factor.unwrap_or(factors.weight_decay);
     }
     factors
 }
@@ -52,14 +52,18 @@ pub(super) fn check(
 ) -> Result<()> {
     for (index, group) in groups.iter().enumerate() {
         let place = format!("optimizer.groups[{index}]");
-        within(&format!("{place}.rate"), group.rate.unwrap_or(1.0), 0.0..=f64::MAX)?;
-        within(&format!("{place}.decay"), group.decay.unwrap_or(1.0), 0.0..=f64::MAX)?;
+        within(&format!("{place}.lr_factor"), group.lr_factor.unwrap_or(1.0), 0.0..=f64::MAX)?;
+        within(
+            &format!("{place}.weight_decay_factor"),
+            group.weight_decay_factor.unwrap_or(1.0),
+            0.0..=f64::MAX,
+        )?;
         let fits = |(index, parameter): (usize, &Parameter<f32>)| {
             trained(index) && fits(&group.tensors, &parameter.name)
         };
         if !parameters.list.iter().enumerate().any(fits) {
             let message =
-                format!("no tensor that is trained fits `{}`; `*` stands for any letters", group.tensors);
+                format!("no trainable tensor matches `{}`; `*` matches any characters", group.tensors);
             return Err(Error::argument(format!("{place}.tensors"), message));
         }
     }

@@ -38,18 +38,18 @@ impl UpdateRule for LionOptions {
     }
 
     fn step(&self, tensor: StepTensor<'_>, state: &mut [TableData]) {
-        let [TableData::Numbers(average)] = state else { unreachable!("one table of numbers") };
-        let (rate, factor) = (tensor.rate as f32, tensor.factor);
-        let keep = (1.0 - tensor.rate * self.weight_decay * tensor.decay) as f32;
-        let [ahead, behind] = self.betas.map(|beta| [beta as f32, (1.0 - beta) as f32]);
+        let [TableData::Numbers(average)] = state else { unreachable!("one table of values") };
+        let (rate, factor) = (tensor.learning_rate as f32, tensor.grad_factor);
+        let keep = (1.0 - tensor.learning_rate * self.weight_decay * tensor.weight_decay_factor) as f32;
+        let [beta1, beta2] = self.betas.map(|beta| [beta as f32, (1.0 - beta) as f32]);
         let chunks = tensor.numbers.par_chunks_mut(CHUNK).zip(tensor.gradient.par_chunks(CHUNK));
         chunks.zip(average.par_chunks_mut(CHUNK)).for_each(|((numbers, gradients), average)| {
             for ((number, gradient), average) in numbers.iter_mut().zip(gradients).zip(average) {
                 let gradient = gradient * factor;
-                let direction = *average * ahead[0] + gradient * ahead[1];
+                let direction = *average * beta1[0] + gradient * beta1[1];
                 let sign = if direction == 0.0 { 0.0 } else { direction.signum() };
                 *number = *number * keep - rate * sign;
-                *average = *average * behind[0] + gradient * behind[1];
+                *average = *average * beta2[0] + gradient * beta2[1];
             }
         });
     }

@@ -8,8 +8,8 @@
 mod adafactor;
 mod adam;
 mod adamw;
-mod adamw8;
-mod codes;
+mod adamw_8bit;
+mod dynamic_codebook;
 mod group;
 mod lion;
 mod moments;
@@ -21,17 +21,17 @@ mod tests;
 pub use adafactor::AdafactorOptions;
 pub use adam::AdamOptions;
 pub use adamw::AdamWOptions;
-pub use adamw8::AdamW8Options;
-pub use group::{Factors, Group};
+pub use adamw_8bit::AdamW8bitOptions;
+pub use group::{Group, GroupFactors};
 pub use lion::LionOptions;
 pub(crate) use moments::AdamSettings;
-pub(crate) use muon::FACTORS;
-pub use muon::{Adjust, MuonOptions};
+pub(crate) use muon::NEWTON_SCHULZ;
+pub use muon::{AdjustLearningRate, MuonOptions};
 pub use sgd::SgdOptions;
 
-/// Returns the codebook of `adamw8`, and the midpoints, each padded to 256 elements: signed or unsigned.
-pub(crate) fn codes_of_bytes(signed: bool) -> Vec<f32> {
-    codes::Codes::new(signed).table()
+/// Returns the codebook of `adamw_8bit`, and the midpoints, each padded to 256 elements: signed or unsigned.
+pub(crate) fn dynamic_codebook(signed: bool) -> Vec<f32> {
+    dynamic_codebook::DynamicCodebook::new(signed).table()
 }
 
 use serde::{Deserialize, Serialize};
@@ -52,7 +52,7 @@ const OPTIMIZERS: &[(&str, Build)] = &[
     ("lion", lion::build),
     ("adafactor", adafactor::build),
     ("muon", muon::build),
-    ("adamw8", adamw8::build),
+    ("adamw_8bit", adamw_8bit::build),
 ];
 
 /// Returns the names of all optimizers.
@@ -87,13 +87,13 @@ pub(crate) struct StepTensor<'a> {
     gradient: &'a [f32],
     shape: TensorShape<'a>,
     /// The learning rate of this tensor.
-    rate: f64,
+    learning_rate: f64,
     /// The factor on its weight decay.
-    decay: f64,
+    weight_decay_factor: f64,
     /// The factor on its gradient.
-    factor: f32,
+    grad_factor: f32,
     /// The number of this step; the first is 1.
-    count: u64,
+    step: u64,
 }
 
 /// An update rule.
@@ -129,14 +129,14 @@ impl OptimizerOptions {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StepArguments {
     /// The learning rate.
-    pub rate: f64,
+    pub learning_rate: f64,
     /// The factor on gradients: [`Norm::factor`](crate::clip::GradientNorm::factor).
-    pub factor: f64,
+    pub grad_factor: f64,
 }
 
-struct Trained {
+struct OptimizedTensor {
     name: String,
-    factors: Factors,
+    factors: GroupFactors,
     count: usize,
     slots: Vec<&'static str>,
     state: Vec<TableData>,
@@ -145,10 +145,10 @@ struct Trained {
 /// An optimizer and its state.
 pub struct Optimizer {
     name: &'static str,
-    method: Box<dyn UpdateRule>,
+    rule: Box<dyn UpdateRule>,
     count: u64,
     steps: TableData,
-    list: Vec<Option<Trained>>,
+    list: Vec<Option<OptimizedTensor>>,
 }
 
 impl Optimizer {
@@ -172,7 +172,7 @@ impl Optimizer {
             trained(index).then(|| {
                 let (slots, state) = method.slots(&TensorShape::of(parameter)).into_iter().unzip();
                 let factors = group::factors(&options.groups, parameter);
-                Trained {
+                OptimizedTensor {
                     name: parameter.name.clone(),
                     factors,
                     count: parameter.numbers.len(),
@@ -182,7 +182,7 @@ impl Optimizer {
             })
         };
         let list = parameters.list.iter().enumerate().map(of).collect();
-        Ok(Self { name, method, count: 0, steps: TableData::Bytes(bytes_of([0])), list })
+        Ok(Self { name, rule: method, count: 0, steps: TableData::Bytes(bytes_of([0])), list })
     }
 
     /// Updates parameters. Gradients are read once if the method allows, and do not change.
@@ -206,12 +206,12 @@ impl Optimizer {
                 numbers,
                 gradient,
                 shape: TensorShape { name, rows: *rows, columns: *columns, role: *role },
-                rate: step.rate * trained.factors.rate,
-                decay: trained.factors.decay,
-                factor: step.factor as f32,
-                count: self.count,
+                learning_rate: step.learning_rate * trained.factors.lr,
+                weight_decay_factor: trained.factors.weight_decay,
+                grad_factor: step.grad_factor as f32,
+                step: self.count,
             };
-            self.method.step(tensor, &mut trained.state);
+            self.rule.step(tensor, &mut trained.state);
         }
         Ok(())
     }
@@ -219,7 +219,7 @@ impl Optimizer {
     fn check(&self, parameters: &Parameters<f32>, gradients: &Gradients<f32>) -> Result<()> {
         let counts = [parameters.list.len(), gradients.list.len()];
         if counts != [self.list.len(); 2] {
-            let message = format!("was made for {} tensors, not for {counts:?}", self.list.len());
+            let message = format!("was created for {} tensors, not for {counts:?}", self.list.len());
             return Err(Error::new(ErrorKind::Shape, "optimizer", message));
         }
         let pairs = parameters.list.iter().zip(&gradients.list);
@@ -228,7 +228,7 @@ impl Optimizer {
             let counts = [parameter.numbers.len(), gradient.as_ref().map_or(0, Vec::len)];
             if counts != [trained.count; 2] {
                 let message = format!(
-                    "was trained with {} numbers, now has {} and {} of its gradient",
+                    "has {} elements in the optimizer, {} now, and {} in its gradient",
                     trained.count, counts[0], counts[1]
                 );
                 return Err(Error::new(ErrorKind::Shape, format!("tensor {}", trained.name), message));
@@ -243,7 +243,7 @@ impl Optimizer {
     }
 
     /// Returns the group factors of a tensor; `None` if it is not trained.
-    pub fn factors(&self, weight: usize) -> Option<Factors> {
+    pub fn factors(&self, weight: usize) -> Option<GroupFactors> {
         Some(self.list.get(weight)?.as_ref()?.factors)
     }
 
@@ -264,7 +264,7 @@ impl Optimizer {
     }
 }
 
-impl Trained {
+impl OptimizedTensor {
     fn table(&self, optimizer: &str, slot: &str) -> String {
         format!("optimizer.{optimizer}.{slot}.{}", self.name)
     }
@@ -305,9 +305,9 @@ fn zeros(count: usize) -> TableData {
 }
 
 /// Interpolates linearly between two numbers.
-pub(crate) fn lerp(from: f32, to: f32, share: f32) -> f32 {
-    match share < 0.5 {
-        true => from + share * (to - from),
-        false => to - (to - from) * (1.0 - share),
+pub(crate) fn lerp(from: f32, to: f32, t: f32) -> f32 {
+    match t < 0.5 {
+        true => from + t * (to - from),
+        false => to - (to - from) * (1.0 - t),
     }
 }

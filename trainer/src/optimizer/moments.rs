@@ -30,20 +30,20 @@ impl AdamSettings {
     }
 
     /// Returns the scalars of a step.
-    pub(super) fn scalars(&self, tensor: &StepTensor<'_>) -> Scalars {
+    pub(super) fn scalars(&self, tensor: &StepTensor<'_>) -> MomentScalars {
         let [first, second] = self.betas;
-        let count = i32::try_from(tensor.count).unwrap_or(i32::MAX);
-        let decay = self.weight_decay * tensor.decay;
+        let count = i32::try_from(tensor.step).unwrap_or(i32::MAX);
+        let decay = self.weight_decay * tensor.weight_decay_factor;
         let correction = [1.0 - first.powi(count), 1.0 - second.powi(count)];
-        Scalars {
-            factor: tensor.factor,
-            keep: if self.decoupled { (1.0 - tensor.rate * decay) as f32 } else { 1.0 },
+        MomentScalars {
+            factor: tensor.grad_factor,
+            keep: if self.decoupled { (1.0 - tensor.learning_rate * decay) as f32 } else { 1.0 },
             decay: if self.decoupled { 0.0 } else { decay as f32 },
             first: (1.0 - first) as f32,
             second: [second as f32, (1.0 - second) as f32],
             root: correction[1].sqrt() as f32,
             eps: self.eps as f32,
-            rate: (tensor.rate / correction[0]) as f32,
+            rate: (tensor.learning_rate / correction[0]) as f32,
         }
     }
 
@@ -60,7 +60,7 @@ impl AdamSettings {
 
 /// The scalar factors of a step.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Scalars {
+pub(super) struct MomentScalars {
     factor: f32,
     keep: f32,
     decay: f32,
@@ -71,7 +71,7 @@ pub(super) struct Scalars {
     rate: f32,
 }
 
-impl Scalars {
+impl MomentScalars {
     /// Updates parameters and moments.
     pub(super) fn apply(&self, numbers: &mut [f32], gradient: &[f32], first: &mut [f32], second: &mut [f32]) {
         let averages = first.iter_mut().zip(second);

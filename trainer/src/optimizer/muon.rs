@@ -8,8 +8,8 @@ use siskin::graph::WeightRole;
 
 use super::moments::{ALMOST_ONE, AdamSettings};
 use super::{AdamWOptions, CHUNK, Settings, StepTensor, TableData, TensorShape, UpdateRule, lerp, zeros};
-use crate::clip::square;
-use crate::gemm::{MatrixOutput, MatrixView, multiply_together};
+use crate::clip::sum_of_squares;
+use crate::gemm::{MatrixOutput, MatrixView, multiply_parallel};
 use crate::settings::{fits, read, within};
 
 /// Settings of `muon`.
@@ -27,11 +27,11 @@ pub struct MuonOptions {
     /// The number of Newton–Schulz iterations.
     pub ns_steps: usize,
     /// The factor on the learning rate of a matrix.
-    pub adjust: Adjust,
+    pub adjust_lr_fn: AdjustLearningRate,
     /// Matrices that use AdamW: names in which `*` matches any characters. By default embedding tables and heads.
-    pub others: Vec<String>,
+    pub adamw_tensors: Vec<String>,
     /// The learning rate of AdamW, relative to that of Muon.
-    pub others_rate: f64,
+    pub adamw_lr_factor: f64,
     /// Settings of AdamW.
     pub adamw: AdamWOptions,
 }
@@ -39,7 +39,7 @@ pub struct MuonOptions {
 /// The factor on the learning rate of a matrix with R rows and C columns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Adjust {
+pub enum AdjustLearningRate {
     /// √(R / C), at least 1.
     #[default]
     Original,
@@ -49,7 +49,7 @@ pub enum Adjust {
     SpectralUnclamped,
 }
 
-impl Adjust {
+impl AdjustLearningRate {
     /// Returns the factor of a matrix.
     pub(crate) fn factor(self, rows: usize, columns: usize) -> f64 {
         let ratio = rows as f64 / columns.max(1) as f64;
@@ -70,9 +70,9 @@ impl Default for MuonOptions {
             weight_decay: 0.1,
             eps: 1e-7,
             ns_steps: 5,
-            adjust: Adjust::Original,
-            others: others.map(str::to_owned).to_vec(),
-            others_rate: 1.0,
+            adjust_lr_fn: AdjustLearningRate::Original,
+            adamw_tensors: others.map(str::to_owned).to_vec(),
+            adamw_lr_factor: 1.0,
             adamw: AdamWOptions::default(),
         }
     }
@@ -84,7 +84,7 @@ pub(super) fn build(settings: &Settings) -> Result<Box<dyn UpdateRule>> {
     within("muon.weight_decay", options.weight_decay, 0.0..=f64::MAX)?;
     within("muon.eps", options.eps, f64::from(f32::MIN_POSITIVE)..=1.0)?;
     within("muon.ns_steps", options.ns_steps as f64, 1.0..=99.0)?;
-    within("muon.others_rate", options.others_rate, 0.0..=f64::MAX)?;
+    within("muon.adamw_lr_factor", options.adamw_lr_factor, 0.0..=f64::MAX)?;
     let moments = options.adamw.moments("muon.adamw")?;
     Ok(Box::new(Muon { options, moments }))
 }
@@ -96,7 +96,7 @@ struct Muon {
 
 impl UpdateRule for Muon {
     fn slots(&self, shape: &TensorShape<'_>) -> Vec<(&'static str, TableData)> {
-        let other = self.options.others.iter().any(|pattern| fits(pattern, shape.name));
+        let other = self.options.adamw_tensors.iter().any(|pattern| fits(pattern, shape.name));
         match shape.role {
             WeightRole::Matrix if !other => vec![("momentum", zeros(shape.count()))],
             _ => self.moments.slots(shape),
@@ -105,24 +105,25 @@ impl UpdateRule for Muon {
 
     fn step(&self, mut tensor: StepTensor<'_>, state: &mut [TableData]) {
         let [TableData::Numbers(average)] = state else {
-            tensor.rate *= self.options.others_rate;
+            tensor.learning_rate *= self.options.adamw_lr_factor;
             return UpdateRule::step(&self.moments, tensor, state);
         };
         let (rows, columns) = (tensor.shape.rows, tensor.shape.columns);
-        let (factor, momentum) = (tensor.factor, self.options.momentum as f32);
-        let share = (1.0 - self.options.momentum) as f32;
+        let (factor, momentum) = (tensor.grad_factor, self.options.momentum as f32);
+        let gradient_weight = (1.0 - self.options.momentum) as f32;
         let mut change = vec![0.0; rows * columns];
         let chunks = change.par_chunks_mut(CHUNK).zip(tensor.gradient.par_chunks(CHUNK));
         chunks.zip(average.par_chunks_mut(CHUNK)).for_each(|((change, gradient), average)| {
             for ((change, gradient), average) in change.iter_mut().zip(gradient).zip(average) {
                 let gradient = gradient * factor;
-                *average = lerp(*average, gradient, share);
+                *average = lerp(*average, gradient, gradient_weight);
                 *change = if self.options.nesterov { lerp(gradient, *average, momentum) } else { *average };
             }
         });
-        let change = orthogonal(change, rows, columns, self.options.ns_steps, self.options.eps);
-        let rate = (tensor.rate * self.options.adjust.factor(rows, columns)) as f32;
-        let keep = (1.0 - tensor.rate * self.options.weight_decay * tensor.decay) as f32;
+        let change = newton_schulz(change, rows, columns, self.options.ns_steps, self.options.eps);
+        let rate = (tensor.learning_rate * self.options.adjust_lr_fn.factor(rows, columns)) as f32;
+        let keep =
+            (1.0 - tensor.learning_rate * self.options.weight_decay * tensor.weight_decay_factor) as f32;
         let chunks = tensor.numbers.par_chunks_mut(CHUNK).zip(change.par_chunks(CHUNK));
         chunks.for_each(|(numbers, change)| {
             numbers
@@ -135,37 +136,37 @@ impl UpdateRule for Muon {
 
 /// The coefficients of X, (XXᵀ)X and (XXᵀ)²X in a Newton–Schulz iteration: they increase small singular values
 /// quickly, and bring all to between 0.7 and 1.2.
-pub(crate) const FACTORS: [f32; 3] = [3.4445, -4.7750, 2.0315];
+pub(crate) const NEWTON_SCHULZ: [f32; 3] = [3.4445, -4.7750, 2.0315];
 
 /// Returns a matrix with the same singular vectors and singular values near 1.
-fn orthogonal(numbers: Vec<f32>, rows: usize, columns: usize, steps: usize, eps: f64) -> Vec<f32> {
+fn newton_schulz(numbers: Vec<f32>, rows: usize, columns: usize, steps: usize, eps: f64) -> Vec<f32> {
     let tall = rows > columns;
     let (height, width) = if tall { (columns, rows) } else { (rows, columns) };
-    let mut x = if tall { turned(&numbers, rows, columns) } else { numbers };
-    let length = square(&x).sqrt().max(eps) as f32;
+    let mut x = if tall { transposed(&numbers, rows, columns) } else { numbers };
+    let length = sum_of_squares(&x).sqrt().max(eps) as f32;
     x.iter_mut().for_each(|number| *number /= length);
     let mut next = vec![0.0; x.len()];
     let (mut gram, mut update) = (vec![0.0; height * height], vec![0.0; height * height]);
-    let [a, b, c] = FACTORS;
+    let [a, b, c] = NEWTON_SCHULZ;
     for _ in 0..steps {
         let wide = MatrixView::new(&x, height, width, width);
-        multiply_together(1.0, wide, wide.turned(), false, MatrixOutput::new(&mut gram, height));
+        multiply_parallel(1.0, wide, wide.transposed(), false, MatrixOutput::new(&mut gram, height));
         update.iter_mut().zip(&gram).for_each(|(update, gram)| *update = b * gram);
         let square = MatrixView::new(&gram, height, height, height);
-        multiply_together(c, square, square, true, MatrixOutput::new(&mut update, height));
+        multiply_parallel(c, square, square, true, MatrixOutput::new(&mut update, height));
         next.iter_mut().zip(&x).for_each(|(next, x)| *next = a * x);
         let update = MatrixView::new(&update, height, height, height);
-        multiply_together(1.0, update, wide, true, MatrixOutput::new(&mut next, width));
+        multiply_parallel(1.0, update, wide, true, MatrixOutput::new(&mut next, width));
         std::mem::swap(&mut x, &mut next);
     }
-    if tall { turned(&x, height, width) } else { x }
+    if tall { transposed(&x, height, width) } else { x }
 }
 
 /// Returns the transpose.
-fn turned(numbers: &[f32], rows: usize, columns: usize) -> Vec<f32> {
-    let mut turned = vec![0.0; numbers.len()];
-    turned.par_chunks_mut(rows.max(1)).enumerate().for_each(|(column, out)| {
+fn transposed(numbers: &[f32], rows: usize, columns: usize) -> Vec<f32> {
+    let mut result = vec![0.0; numbers.len()];
+    result.par_chunks_mut(rows.max(1)).enumerate().for_each(|(column, out)| {
         out.iter_mut().enumerate().for_each(|(row, out)| *out = numbers[row * columns + column]);
     });
-    turned
+    result
 }

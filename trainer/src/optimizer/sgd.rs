@@ -41,9 +41,9 @@ impl UpdateRule for SgdOptions {
     }
 
     fn step(&self, tensor: StepTensor<'_>, state: &mut [TableData]) {
-        let rate = tensor.rate as f32;
-        let decay = (self.weight_decay * tensor.decay) as f32;
-        let gradient = |number: f32, gradient: f32| gradient * tensor.factor + decay * number;
+        let rate = tensor.learning_rate as f32;
+        let decay = (self.weight_decay * tensor.weight_decay_factor) as f32;
+        let gradient = |number: f32, gradient: f32| gradient * tensor.grad_factor + decay * number;
         let chunks = tensor.numbers.par_chunks_mut(CHUNK).zip(tensor.gradient.par_chunks(CHUNK));
         let [TableData::Numbers(velocity)] = state else {
             return chunks.for_each(|(numbers, gradients)| {
@@ -53,11 +53,11 @@ impl UpdateRule for SgdOptions {
             });
         };
         let momentum = self.momentum as f32;
-        let share = if tensor.count == 1 { 1.0 } else { (1.0 - self.dampening) as f32 };
+        let gradient_weight = if tensor.step == 1 { 1.0 } else { (1.0 - self.dampening) as f32 };
         chunks.zip(velocity.par_chunks_mut(CHUNK)).for_each(|((numbers, gradients), velocity)| {
             for ((number, given), velocity) in numbers.iter_mut().zip(gradients).zip(velocity) {
                 let gradient = gradient(*number, *given);
-                *velocity = *velocity * momentum + share * gradient;
+                *velocity = *velocity * momentum + gradient_weight * gradient;
                 *number -= rate * if self.nesterov { gradient + momentum * *velocity } else { *velocity };
             }
         });

@@ -11,7 +11,7 @@ fn tensors() -> (Parameters<f32>, Gradients<f32>) {
         columns,
         role: if rows == 1 { WeightRole::Vector } else { WeightRole::Matrix },
         numbers: (0..rows * columns).map(|i| ((i * 7 + index) as f32).sin()).collect(),
-        seen: Default::default(),
+        forward: Default::default(),
     };
     let shapes = [
         ("token_embd.weight", 700, 60),
@@ -38,7 +38,7 @@ fn steps(
                 *number = ((i * 3 + step * 11 + index) as f32).cos() * 1e-2;
             }
         }
-        let arguments = StepArguments { rate: 0.01 / (step + 1) as f64, factor: 0.5 };
+        let arguments = StepArguments { learning_rate: 0.01 / (step + 1) as f64, grad_factor: 0.5 };
         optimizer.step(parameters, gradients, arguments).unwrap();
     }
 }
@@ -61,7 +61,7 @@ fn the_number_of_threads_changes_no_bit() {
                 let (mut parameters, mut gradients) = tensors();
                 let mut optimizer = Optimizer::new(&options(name), &parameters, &gradients).unwrap();
                 steps(&mut optimizer, &mut parameters, &mut gradients, 0);
-                let norm = crate::clip::GradientNorm::of(&gradients).length;
+                let norm = crate::clip::GradientNorm::of(&gradients).norm;
                 (parameters, save(&[&optimizer]), norm)
             })
         });
@@ -116,8 +116,7 @@ fn tables_that_do_not_fit_are_refused_by_name() {
         assert_eq!((error.kind(), error.place()), (kind, &*format!("table {place}")));
         assert_eq!(other.count(), 0, "the state stays as it was");
     }
-    let others =
-        change(&|tables| drop(tables.insert("average.steps".to_owned(), TableData::Bytes(Vec::new()))));
+    let others = change(&|tables| drop(tables.insert("ema.steps".to_owned(), TableData::Bytes(Vec::new()))));
     restore(&mut optimizer, &others).unwrap();
     let mut lion = Optimizer::new(&options("lion"), &parameters, &gradients).unwrap();
     assert_eq!(restore(&mut lion, &tables).unwrap_err().kind(), ErrorKind::Missing);
@@ -128,7 +127,7 @@ fn other_tensors_are_refused() {
     let (mut parameters, mut gradients) = tensors();
     let mut optimizer = Optimizer::new(&options("sgd"), &parameters, &gradients).unwrap();
     gradients.list[1] = None;
-    let arguments = StepArguments { rate: 0.1, factor: 1.0 };
+    let arguments = StepArguments { learning_rate: 0.1, grad_factor: 1.0 };
     let error = optimizer.step(&mut parameters, &gradients, arguments).unwrap_err();
     assert_eq!((error.kind(), error.place()), (ErrorKind::Shape, "tensor up.weight"));
     gradients.list.pop();
@@ -143,10 +142,14 @@ fn groups_say_what_decays() {
     let mut options = options("adamw");
     let decays = |options: &OptimizerOptions| {
         let optimizer = Optimizer::new(options, &parameters, &gradients).unwrap();
-        (0..5).map(|weight| optimizer.factors(weight).map(|factors| factors.decay)).collect::<Vec<_>>()
+        (0..5).map(|weight| optimizer.factors(weight).map(|factors| factors.weight_decay)).collect::<Vec<_>>()
     };
     assert_eq!(decays(&options), [Some(1.0), Some(1.0), Some(0.0), Some(1.0), None]);
-    let group = |tensors: &str, decay| Group { tensors: tensors.to_owned(), decay: Some(decay), rate: None };
+    let group = |tensors: &str, decay| Group {
+        tensors: tensors.to_owned(),
+        weight_decay_factor: Some(decay),
+        lr_factor: None,
+    };
     options.groups = vec![group("*", 0.5), group("token_*", 0.0), group("norm.*", 2.0)];
     assert_eq!(decays(&options), [Some(0.0), Some(0.5), Some(2.0), Some(0.5), None]);
     options.groups = vec![group("still.*", 0.5)];
@@ -167,7 +170,7 @@ fn state_takes_what_it_is_known_to_take() {
         ("lion", 4 * all),
         ("adafactor", 4 * (700 + 60 + 301 + 130 + 20 + 300 + norm)),
         ("muon", 4 * (up + down) + 8 * (embd + norm)),
-        ("adamw8", 2 * all + 8 * blocks),
+        ("adamw_8bit", 2 * all + 8 * blocks),
     ] {
         let optimizer = Optimizer::new(&options(name), &parameters, &gradients).unwrap();
         assert_eq!(optimizer.bytes(), want, "{name}");

@@ -20,7 +20,7 @@ use siskin::{Error, Result};
 /// The event name of a whole step.
 pub(crate) const STEP: &str = "step";
 /// The maximum number of recorded events.
-const MOST: usize = 1 << 20;
+const MAX_EVENTS: usize = 1 << 20;
 
 /// Which steps are profiled.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -82,7 +82,7 @@ pub struct NodeWork {
     /// Rows and columns of the output.
     pub shape: [usize; 2],
     /// FLOPs.
-    pub work: f64,
+    pub flops: f64,
 }
 
 /// A timed event.
@@ -102,10 +102,10 @@ pub struct Event {
 
 /// Records events of all threads.
 #[derive(Clone, Debug)]
-pub struct Recorder(Arc<Inner>);
+pub struct Recorder(Arc<RecorderState>);
 
 #[derive(Debug)]
-struct Inner {
+struct RecorderState {
     start: Instant,
     on: AtomicBool,
     events: Mutex<Vec<Event>>,
@@ -114,13 +114,13 @@ struct Inner {
 impl Default for Recorder {
     fn default() -> Self {
         let events = Mutex::new(Vec::new());
-        Self(Arc::new(Inner { start: Instant::now(), on: AtomicBool::new(false), events }))
+        Self(Arc::new(RecorderState { start: Instant::now(), on: AtomicBool::new(false), events }))
     }
 }
 
 impl Recorder {
     /// Switches recording on or off.
-    pub fn turn(&self, on: bool) {
+    pub fn set_on(&self, on: bool) {
         self.0.on.store(on, Ordering::Relaxed);
     }
 
@@ -153,7 +153,7 @@ impl Recorder {
         }
         let (length, begin) = (end.duration_since(begin), begin.duration_since(self.0.start));
         let mut events = self.0.events.lock().unwrap_or_else(PoisonError::into_inner);
-        if events.len() < MOST {
+        if events.len() < MAX_EVENTS {
             events.push(Event { name: name.into(), worker, begin, length, node });
         }
     }
@@ -189,7 +189,7 @@ pub fn trace(events: &[Event]) -> Value {
     let complete = events.iter().map(|event| {
         let (category, args) = match &event.node {
             Some(node) => {
-                let rate = node.work / event.length.as_secs_f64().max(1e-9) / 1e9;
+                let rate = node.flops / event.length.as_secs_f64().max(1e-9) / 1e9;
                 let [rows, columns] = node.shape;
                 let args = json!({"op": node.op, "rows": rows, "columns": columns, "gflop_per_second": rate});
                 (node.phase, args)
@@ -213,9 +213,9 @@ mod tests {
         let recorder = Recorder::default();
         let work = |name: &str| timed(Some(&recorder), name, ProfiledThread::Batches, || 7);
         assert_eq!(work("before"), 7);
-        recorder.turn(true);
+        recorder.set_on(true);
         assert_eq!(work("within"), 7);
-        recorder.turn(false);
+        recorder.set_on(false);
         work("after");
         let names: Vec<String> = recorder.events().into_iter().map(|event| event.name).collect();
         assert_eq!(names, ["within"]);
@@ -223,7 +223,7 @@ mod tests {
 
     #[test]
     fn a_trace_has_complete_events_and_the_names_of_threads() {
-        let node = NodeWork { op: "Linear".to_owned(), phase: "forward", shape: [4, 8], work: 2e6 };
+        let node = NodeWork { op: "Linear".to_owned(), phase: "forward", shape: [4, 8], flops: 2e6 };
         let event = |name: &str, worker, begin, node| Event {
             name: name.to_owned(),
             worker,

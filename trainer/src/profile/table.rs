@@ -37,7 +37,7 @@ impl ProfileRow {
             row.name = name;
             row.calls += 1;
             row.milliseconds += event.length.as_secs_f64() * 1e3;
-            *work += event.node.as_ref().map_or(0.0, |node| node.work);
+            *work += event.node.as_ref().map_or(0.0, |node| node.flops);
         }
         let total: f64 = rows.values().map(|(row, _)| row.milliseconds).sum();
         let finish = |(mut row, work): (Self, f64)| {
@@ -82,7 +82,7 @@ mod tests {
             worker,
             begin: Duration::ZERO,
             length: Duration::from_millis(milliseconds),
-            node: op.map(|op| NodeWork { op: op.to_owned(), phase: "forward", shape: [1, 1], work: 3e6 }),
+            node: op.map(|op| NodeWork { op: op.to_owned(), phase: "forward", shape: [1, 1], flops: 3e6 }),
         };
         let events = [
             event("000.Linear.a", Some("Linear"), ProfiledThread::Steps, 2),

@@ -6,7 +6,7 @@ use super::{NodeWork, ProfiledThread, Recorder};
 use crate::grad::{RuleCall, rule};
 use crate::program::{Program, op_name};
 use crate::real::Real;
-use crate::runner::{Phase, Piece, Probe};
+use crate::runner::{NodeEvent, Phase, Probe};
 
 /// A probe that records all work.
 pub(crate) struct Tracer {
@@ -20,43 +20,43 @@ impl Tracer {
         Self { recorder, names: program.names() }
     }
 
-    /// Records the work of a node.
-    pub(crate) fn node<T: Real>(
+    /// Records a node.
+    pub(crate) fn add_node<T: Real>(
         &self,
         number: usize,
         phase: Phase,
         call: &RuleCall<'_, T>,
-        when: [Instant; 2],
+        interval: [Instant; 2],
     ) {
         let op = &call.node.op;
         // Backward has two matmuls, for inputs and for weights: twice the work.
         let times = if phase == Phase::Backward { 2.0 } else { 1.0 };
-        let work = rule::<T>(op).map_or(0.0, |rule| times * rule.work(call));
+        let flops = rule::<T>(op).map_or(0.0, |rule| times * rule.flops(call));
         let node =
-            NodeWork { op: op_name(op), phase: phase.name(), shape: [call.rows, call.columns()], work };
+            NodeWork { op: op_name(op), phase: phase.name(), shape: [call.rows, call.columns()], flops };
         let name = self.names.get(number).cloned().unwrap_or_default();
-        self.recorder.add_until(name, ProfiledThread::Steps, when, Some(node));
+        self.recorder.add_until(name, ProfiledThread::Steps, interval, Some(node));
     }
 
     /// Records the head and the loss of a chunk of rows, forward and backward, if they are one piece.
-    pub(crate) fn head(&self, rows: usize, work: f64, when: [Instant; 2]) {
+    pub(crate) fn head(&self, rows: usize, flops: f64, interval: [Instant; 2]) {
         let node = NodeWork {
             op: "Head and loss".to_owned(),
             phase: "forward and backward",
             shape: [rows, 1],
-            work,
+            flops,
         };
-        self.recorder.add_until("head and loss", ProfiledThread::Steps, when, Some(node));
+        self.recorder.add_until("head and loss", ProfiledThread::Steps, interval, Some(node));
     }
 }
 
 impl<T: Real> Probe<T> for Tracer {
-    fn piece(&mut self, piece: &Piece<'_, T>) {
-        self.node(piece.number, piece.phase, piece.call, [piece.begin, piece.end]);
+    fn node(&mut self, piece: &NodeEvent<'_, T>) {
+        self.add_node(piece.number, piece.phase, piece.call, [piece.begin, piece.end]);
     }
 
     fn loss(&mut self, rows: usize, begin: Instant, end: Instant) {
-        let node = NodeWork { op: "Loss".to_owned(), phase: "and gradient", shape: [rows, 1], work: 0.0 };
+        let node = NodeWork { op: "Loss".to_owned(), phase: "and gradient", shape: [rows, 1], flops: 0.0 };
         self.recorder.add_until("loss", ProfiledThread::Steps, [begin, end], Some(node));
     }
 }

@@ -15,9 +15,9 @@ use crate::real::Real;
 /// The offsets of all buffers of a step.
 #[derive(Clone, Debug, Default)]
 pub struct BufferLayout {
-    places: HashMap<Buffer, Range<usize>>,
+    offsets: HashMap<Buffer, Range<usize>>,
     /// Gradients that must be zeroed before each step.
-    pub fresh: Vec<Vec<Range<usize>>>,
+    pub zeroed: Vec<Vec<Range<usize>>>,
     /// Elements of the arena.
     pub size: usize,
 }
@@ -30,8 +30,8 @@ pub struct BatchShape([usize; 6]);
 impl BatchShape {
     /// Returns the key of a batch.
     pub fn of(batch: &TrainingBatch) -> Self {
-        let [reader, writer] = [&batch.reader, &batch.writer]
-            .map(|texts| [texts.rows.len(), texts.wanted.len(), texts.frame_count()]);
+        let [reader, writer] = [&batch.encoder, &batch.decoder]
+            .map(|texts| [texts.rows.len(), texts.output_rows.len(), texts.frame_count()]);
         Self([reader[0], reader[1], reader[2], writer[0], writer[1], writer[2]])
     }
 }
@@ -44,7 +44,7 @@ pub struct Layouts {
 
 impl Layouts {
     /// The maximum number of cached layouts.
-    const MOST: usize = 8;
+    const MAX_LAYOUTS: usize = 8;
 
     /// Returns the layout of a batch.
     pub fn find<T: Real>(
@@ -68,7 +68,7 @@ impl Layouts {
             return Ok(layout.clone());
         }
         let layout = Arc::new(make()?);
-        self.known.truncate(Self::MOST - 1);
+        self.known.truncate(Self::MAX_LAYOUTS - 1);
         self.known.push_front((shape, layout.clone()));
         Ok(layout)
     }
@@ -108,7 +108,7 @@ impl MemoryByPart {
 }
 
 /// A buffer, and the first and the last step that use it.
-struct Life {
+struct Lifetime {
     buffer: Buffer,
     steps: Range<usize>,
     size: usize,
@@ -127,36 +127,36 @@ impl BufferLayout {
 
     /// Computes the layout for the buffer sizes that `size` returns.
     pub fn of_sizes(schedule: &Schedule, size: impl Fn(Buffer) -> Result<usize>) -> Result<Self> {
-        let mut lives: Vec<Life> = Vec::new();
+        let mut lifetimes: Vec<Lifetime> = Vec::new();
         let mut known: HashMap<Buffer, usize> = HashMap::new();
         let mut first_added = Vec::with_capacity(schedule.steps.len());
         for (index, &step) in schedule.steps.iter().enumerate() {
             let mut added = Vec::new();
             for buffer in schedule.uses[index].all() {
-                if let Some(&life) = known.get(&buffer) {
-                    lives[life].steps.end = index + 1;
+                if let Some(&lifetime) = known.get(&buffer) {
+                    lifetimes[lifetime].steps.end = index + 1;
                     continue;
                 }
-                known.insert(buffer, lives.len());
+                known.insert(buffer, lifetimes.len());
                 let size = size(buffer)?;
-                lives.push(Life { buffer, steps: index..index + 1, size });
+                lifetimes.push(Lifetime { buffer, steps: index..index + 1, size });
                 if matches!(step, ScheduleStep::Backward { .. }) && matches!(buffer, Buffer::Gradient(_)) {
                     added.push(buffer);
                 }
             }
             first_added.push(added);
         }
-        let (places, size) = place(&mut lives);
+        let (places, size) = place(&mut lifetimes);
         // Empty buffers have no offset.
         let find =
             |added: Vec<Buffer>| added.iter().filter_map(|buffer| places.get(buffer).cloned()).collect();
         let fresh = first_added.into_iter().map(find).collect();
-        Ok(Self { places, fresh, size })
+        Ok(Self { offsets: places, zeroed: fresh, size })
     }
 
     /// Returns the range of a buffer in the arena.
     pub fn place(&self, buffer: Buffer) -> Range<usize> {
-        self.places.get(&buffer).cloned().unwrap_or(0..0)
+        self.offsets.get(&buffer).cloned().unwrap_or(0..0)
     }
 }
 
@@ -172,36 +172,37 @@ fn size<T: Real>(
     };
     Ok(match buffer {
         Buffer::Value { value, .. } | Buffer::Gradient(value) => of_value(value),
-        Buffer::Kept { node, .. } => {
+        Buffer::Saved { node, .. } => {
             let node = &program.nodes[node];
             let rows = program.values[node.output].row_count(batch);
-            rule(&node.op)?.keeps(&RuleCall { program, node, batch, parameters, rows })
+            rule(&node.op)?.saved_len(&RuleCall { program, node, batch, parameters, rows })
         }
     })
 }
 
 /// Assigns offsets greedily: the largest buffer first, each at the lowest offset that is free for its whole lifetime.
-fn place(lives: &mut Vec<Life>) -> (HashMap<Buffer, Range<usize>>, usize) {
-    lives.retain(|life| life.size > 0);
-    lives.sort_by_key(|life| (std::cmp::Reverse(life.size), life.steps.start));
-    let mut placed: Vec<(Range<usize>, Range<usize>)> = Vec::with_capacity(lives.len());
+fn place(lifetimes: &mut Vec<Lifetime>) -> (HashMap<Buffer, Range<usize>>, usize) {
+    lifetimes.retain(|lifetime| lifetime.size > 0);
+    lifetimes.sort_by_key(|lifetime| (std::cmp::Reverse(lifetime.size), lifetime.steps.start));
+    let mut placed: Vec<(Range<usize>, Range<usize>)> = Vec::with_capacity(lifetimes.len());
     let mut places = HashMap::new();
     let mut size = 0;
-    for life in lives.iter() {
-        let meets = |steps: &Range<usize>| steps.start < life.steps.end && life.steps.start < steps.end;
+    for lifetime in lifetimes.iter() {
+        let overlaps =
+            |steps: &Range<usize>| steps.start < lifetime.steps.end && lifetime.steps.start < steps.end;
         let mut taken: Vec<&Range<usize>> =
-            placed.iter().filter(|(steps, _)| meets(steps)).map(|(_, place)| place).collect();
+            placed.iter().filter(|(steps, _)| overlaps(steps)).map(|(_, place)| place).collect();
         taken.sort_by_key(|place| place.start);
         let mut start = 0;
         for place in taken {
-            if place.start >= start + life.size {
+            if place.start >= start + lifetime.size {
                 break;
             }
             start = start.max(place.end);
         }
-        size = size.max(start + life.size);
-        placed.push((life.steps.clone(), start..start + life.size));
-        places.insert(life.buffer, start..start + life.size);
+        size = size.max(start + lifetime.size);
+        placed.push((lifetime.steps.clone(), start..start + lifetime.size));
+        places.insert(lifetime.buffer, start..start + lifetime.size);
     }
     (places, size)
 }
@@ -211,33 +212,33 @@ mod tests {
     use super::*;
     use crate::program::Recompute;
 
-    fn small() -> (Program, Parameters<f32>, Schedule) {
+    fn small_program() -> (Program, Parameters<f32>, Schedule) {
         let config = serde_json::from_value(serde_json::json!({
             "vocab_size": 50, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 40,
         }));
-        let beginning = crate::Beginning::new("gpt2", None, config.unwrap()).unwrap();
+        let beginning = crate::InitialModel::new("gpt2", None, config.unwrap()).unwrap();
         let program = Program::new(&beginning.graphs).unwrap();
         let parameters = beginning.parameters::<f32>(&program.weights, 1);
-        let schedule = Schedule::new(&program, Recompute::Nothing, |_| true).unwrap();
+        let schedule = Schedule::new(&program, Recompute::None, |_| true).unwrap();
         (program, parameters, schedule)
     }
 
     #[test]
     fn a_batch_of_nothing_takes_nothing() {
-        let (program, parameters, schedule) = small();
+        let (program, parameters, schedule) = small_program();
         let layout = BufferLayout::new(&program, &schedule, &TrainingBatch::default(), &parameters).unwrap();
-        assert_eq!((layout.size, layout.fresh.concat()), (0, Vec::new()));
+        assert_eq!((layout.size, layout.zeroed.concat()), (0, Vec::new()));
     }
 
     #[test]
     fn a_layout_is_kept_for_batches_of_the_same_shape() {
         let batch = |tokens: &[u32], wanted: usize| {
             let mut batch = TrainingBatch::default();
-            batch.writer.push(tokens, &[]);
-            batch.writer.wanted = (0..wanted).collect();
+            batch.decoder.push(tokens, &[]);
+            batch.decoder.output_rows = (0..wanted).collect();
             batch
         };
-        let (program, parameters, schedule) = small();
+        let (program, parameters, schedule) = small_program();
         let mut layouts = Layouts::default();
         let mut find = |batch: &TrainingBatch| layouts.find(&program, &schedule, batch, &parameters).unwrap();
         let first = find(&batch(&[1, 2, 3], 3));
@@ -247,11 +248,11 @@ mod tests {
             let own = find(other);
             assert!(!Arc::ptr_eq(&first, &own));
             let fresh = BufferLayout::new(&program, &schedule, other, &parameters).unwrap();
-            assert_eq!((own.size, &own.fresh), (fresh.size, &fresh.fresh));
+            assert_eq!((own.size, &own.zeroed), (fresh.size, &fresh.zeroed));
         }
-        (5..5 + Layouts::MOST as u32).for_each(|length| {
+        (5..5 + Layouts::MAX_LAYOUTS as u32).for_each(|length| {
             find(&batch(&(0..length).collect::<Vec<_>>(), 1));
         });
-        assert!(!Arc::ptr_eq(&first, &find(&batch(&[1, 2, 3], 3))), "the oldest are forgotten");
+        assert!(!Arc::ptr_eq(&first, &find(&batch(&[1, 2, 3], 3))), "the oldest are dropped");
     }
 }

@@ -9,11 +9,11 @@ mod schedule;
 pub use memory::{BatchShape, BufferLayout, Layouts, MemoryByPart};
 pub use names::{layer_of, of_op as op_name};
 pub use recompute::Recompute;
-pub use schedule::{Buffer, Schedule, ScheduleStep, Uses};
+pub use schedule::{Buffer, BufferUses, Schedule, ScheduleStep};
 
 use std::collections::HashMap;
 
-use siskin::arch::{ConfigReader, Family, Graphs};
+use siskin::arch::{ConfigReader, Family, Graphs, ModelConfig};
 use siskin::file::File;
 use siskin::graph::{AttentionMask, Graph, Op, OutputHead, Rope, RowKind, Weight, WeightId};
 use siskin::{Error, Result};
@@ -25,17 +25,17 @@ use crate::grad::takes_packed;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
     /// Those of the encoder.
-    Reader,
+    Encoder,
     /// Those of the decoder.
-    Writer,
+    Decoder,
 }
 
 impl Side {
     /// Returns the sequences of this side.
-    pub fn texts(self, batch: &TrainingBatch) -> &BatchSequences {
+    pub fn sequences(self, batch: &TrainingBatch) -> &BatchSequences {
         match self {
-            Self::Reader => &batch.reader,
-            Self::Writer => &batch.writer,
+            Self::Encoder => &batch.encoder,
+            Self::Decoder => &batch.decoder,
         }
     }
 }
@@ -54,10 +54,10 @@ pub struct ProgramValue {
 impl ProgramValue {
     /// Returns its number of rows in a batch.
     pub fn row_count(&self, batch: &TrainingBatch) -> usize {
-        let texts = self.side.texts(batch);
+        let texts = self.side.sequences(batch);
         match self.rows {
             RowKind::Batch => texts.rows.len(),
-            RowKind::Outputs => texts.wanted.len(),
+            RowKind::Outputs => texts.output_rows.len(),
             RowKind::Frames => texts.frame_count(),
             RowKind::Slots(chosen) => texts.rows.len() * chosen,
         }
@@ -91,7 +91,7 @@ pub struct Program {
     /// What the rows of the output are.
     pub head: OutputHead,
     /// The first node of the head: from here on, each row is computed independently of other rows, from one value.
-    pub tail: usize,
+    pub head_start: usize,
     /// The value that enters the head.
     pub hidden: usize,
 }
@@ -99,31 +99,28 @@ pub struct Program {
 impl Program {
     /// Builds the program of a model's graphs, with their heads.
     pub fn new(graphs: &Graphs) -> Result<Self> {
-        let mut join = Join::default();
+        let mut join = GraphJoin::default();
         let mut last = None;
-        for (side, graph) in [(Side::Reader, &graphs.encoder), (Side::Writer, &graphs.decoder)] {
+        for (side, graph) in [(Side::Encoder, &graphs.encoder), (Side::Decoder, &graphs.decoder)] {
             if let Some(graph) = graph {
                 last = Some((join.append(side, graph)?, graph));
             }
         }
         let Some((values, graph)) = last else {
-            return Err(Error::unsupported("model", "it has no graph that could be trained"));
+            return Err(Error::unsupported("model", "has no graph to train"));
         };
         let output = values[graph.output];
-        let Join { nodes, values, weights, ropes, .. } = join;
+        let GraphJoin { nodes, values, weights, ropes, .. } = join;
         let mut program =
-            Self { nodes, values, weights, ropes, output, head: graph.head, tail: 0, hidden: 0 };
+            Self { nodes, values, weights, ropes, output, head: graph.head, head_start: 0, hidden: 0 };
         program.drop_unused();
-        (program.tail, program.hidden) = program.find_tail();
+        (program.head_start, program.hidden) = program.find_head();
         Ok(program)
     }
 
     /// Builds the program of the model in a file.
     pub fn of_file(file: &File) -> Result<Self> {
-        let metadata = file.metadata();
-        let family = Family::named(&metadata.architecture).map_err(|error| error.within("metadata"))?;
-        let config = ConfigReader::new(metadata.config.clone());
-        let (_, graphs) = family.build(&config, &|name| file.tensor(name).is_some())?;
+        let (_, graphs) = graphs_of(file)?;
         Self::new(&graphs)
     }
 
@@ -167,7 +164,7 @@ impl Program {
     }
 
     /// Finds the first node of the head, and the value that enters it.
-    fn find_tail(&self) -> (usize, usize) {
+    fn find_head(&self) -> (usize, usize) {
         let alone = |op: &Op| {
             matches!(
                 op,
@@ -202,19 +199,27 @@ impl Program {
     }
 }
 
+/// Builds the graphs of the model in a file.
+pub(crate) fn graphs_of(file: &File) -> Result<(ModelConfig, Graphs)> {
+    let metadata = file.metadata();
+    let family = Family::named(&metadata.architecture).map_err(|error| error.within("metadata"))?;
+    let config = ConfigReader::new(metadata.config.clone());
+    family.build(&config, &|name| file.tensor(name).is_some())
+}
+
 /// Graphs while they are joined into one program.
 #[derive(Default)]
-struct Join {
+struct GraphJoin {
     nodes: Vec<ProgramNode>,
     values: Vec<ProgramValue>,
     weights: Vec<Weight>,
     known: HashMap<Weight, WeightId>,
     ropes: Vec<Rope>,
     /// The encoder keys and values that each layer of the decoder attends to.
-    remembered: HashMap<usize, [usize; 2]>,
+    cross_kv: HashMap<usize, [usize; 2]>,
 }
 
-impl Join {
+impl GraphJoin {
     /// Appends a graph; returns the new indices of its values.
     fn append(&mut self, side: Side, graph: &Graph) -> Result<Vec<usize>> {
         let values: Vec<usize> = (self.values.len()..).take(graph.values.len()).collect();
@@ -233,12 +238,15 @@ impl Join {
             match &mut op {
                 Op::Rope { rope, .. } | Op::EmbedSine { rope, .. } => *rope += ropes,
                 Op::StoreCrossKv(attention) => {
-                    self.remembered.insert(attention.layer, [inputs[0], inputs[1]]);
+                    self.cross_kv.insert(attention.layer, [inputs[0], inputs[1]]);
                     continue;
                 }
                 Op::Attention(attention) if attention.attention_mask == AttentionMask::CrossAttention => {
-                    let remembered = self.remembered.get(&attention.layer).ok_or_else(|| {
-                        let message = format!("layer {} looks at what nothing remembers", attention.layer);
+                    let remembered = self.cross_kv.get(&attention.layer).ok_or_else(|| {
+                        let message = format!(
+                            "cross-attention in layer {} has no encoder keys and values",
+                            attention.layer
+                        );
                         Error::unsupported("graph", message)
                     })?;
                     inputs.truncate(1);

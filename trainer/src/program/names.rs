@@ -2,7 +2,7 @@
 
 use siskin::graph::Op;
 
-use super::{Program, recompute};
+use super::{Program, Side, recompute};
 
 /// Returns the name of an operation without its parameters.
 pub fn of_op(op: &Op) -> String {
@@ -24,9 +24,9 @@ impl Program {
         let name = |(number, (node, layer)): (usize, (&super::ProgramNode, &Option<usize>))| {
             let op = of_op(&node.op);
             let tensor = node.op.weights().first().map(|&weight| self.weights[weight].name.as_str());
-            let beside = tensor.or_else(|| layer.map(|layer| names[layer].as_str()));
-            match beside {
-                Some(beside) => format!("{number:03}.{op}.{beside}"),
+            let subject = tensor.or_else(|| layer.map(|layer| names[layer].as_str()));
+            match subject {
+                Some(subject) => format!("{number:03}.{op}.{subject}"),
                 None => format!("{number:03}.{op}"),
             }
         };
@@ -42,10 +42,12 @@ impl Program {
         format!("operation {number}, {}{with}", of_op(op))
     }
 
-    /// Returns the longest sequence that all position tables cover; `None` without position tables.
-    pub fn longest(&self) -> Option<usize> {
+    /// Returns the longest sequence that the position tables of a side cover; `None` without position tables.
+    pub fn max_positions(&self, side: Side) -> Option<usize> {
         let limit = |node: &super::ProgramNode| match node.op {
-            Op::EmbedPosition { table, offset } => Some(self.weights[table].rows.saturating_sub(offset)),
+            Op::EmbedPosition { table, offset } if self.values[node.output].side == side => {
+                Some(self.weights[table].rows.saturating_sub(offset))
+            }
             _ => None,
         };
         self.nodes.iter().filter_map(limit).min()

@@ -11,7 +11,7 @@ use super::names::layer_of;
 pub enum Recompute {
     /// Nothing: all activations that backward reads are kept.
     #[default]
-    Nothing,
+    None,
     /// Everything within segments of this many layers, of which only inputs and outputs are kept.
     Layers(usize),
     /// Attention.
@@ -26,9 +26,9 @@ pub enum Recompute {
 #[derive(Clone, Debug)]
 pub struct RecomputePlan {
     /// The segment of each node.
-    pub parts: Vec<usize>,
+    pub segments: Vec<usize>,
     /// Whether the output of a node is dropped.
-    pub nodes: Vec<bool>,
+    pub dropped: Vec<bool>,
 }
 
 impl Recompute {
@@ -39,7 +39,7 @@ impl Recompute {
         let parts: Vec<usize> =
             layers.iter().map(|layer| layer.map_or(0, |layer| layer / width + 1)).collect();
         let chosen = |node: usize| match self {
-            Self::Nothing => false,
+            Self::None => false,
             Self::Layers(_) => true,
             Self::Attention => matches!(program.nodes[node].op, Op::Attention(_)),
             Self::Cost(most) => cost(program, &program.nodes[node].op).is_some_and(|cost| cost <= most),
@@ -51,10 +51,13 @@ impl Recompute {
             node.inputs.iter().for_each(|&input| leaves[input] |= made[input] != *part);
             made[node.output] = *part;
         }
-        let forgets = |node: usize| {
-            node < program.tail && parts[node] > 0 && chosen(node) && !leaves[program.nodes[node].output]
+        let is_dropped = |node: usize| {
+            node < program.head_start
+                && parts[node] > 0
+                && chosen(node)
+                && !leaves[program.nodes[node].output]
         };
-        RecomputePlan { nodes: (0..program.nodes.len()).map(forgets).collect(), parts }
+        RecomputePlan { dropped: (0..program.nodes.len()).map(is_dropped).collect(), segments: parts }
     }
 }
 

@@ -14,14 +14,14 @@ pub enum Buffer {
         /// The value.
         value: usize,
         /// Recomputed.
-        again: bool,
+        recomputed: bool,
     },
     /// What a node keeps for backward.
-    Kept {
+    Saved {
         /// The node.
         node: usize,
         /// Recomputed.
-        again: bool,
+        recomputed: bool,
     },
     /// The gradient of a value.
     Gradient(usize),
@@ -35,10 +35,10 @@ pub enum ScheduleStep {
         /// The node.
         node: usize,
         /// Recomputed.
-        again: bool,
+        recomputed: bool,
     },
     /// The head, the loss, and the head's backward pass, a chunk of rows at a time.
-    Tail,
+    Head,
     /// The backward pass of a node.
     Backward {
         /// The node.
@@ -52,14 +52,14 @@ pub struct Schedule {
     /// The units of work.
     pub steps: Vec<ScheduleStep>,
     /// The buffers that each step reads and writes.
-    pub uses: Vec<Uses>,
+    pub uses: Vec<BufferUses>,
     /// Which values need a gradient.
-    pub steep: Vec<bool>,
+    pub requires_grad: Vec<bool>,
     /// Which weights need a gradient.
     pub trained: Vec<bool>,
-    forgotten: RecomputePlan,
+    recompute: RecomputePlan,
     /// The node that produces each value.
-    makers: Vec<usize>,
+    producers: Vec<usize>,
 }
 
 impl Schedule {
@@ -69,26 +69,30 @@ impl Schedule {
         schedule.trained = (0..program.weights.len()).map(&trains).collect();
         for node in &program.nodes {
             let own = node.op.weights().into_iter().any(&trains);
-            schedule.steep[node.output] = own || node.inputs.iter().any(|&input| schedule.steep[input]);
+            schedule.requires_grad[node.output] =
+                own || node.inputs.iter().any(|&input| schedule.requires_grad[input]);
         }
-        schedule.forgotten = recompute.choose(program);
-        let mut end = program.tail;
+        schedule.recompute = recompute.choose(program);
+        let mut end = program.head_start;
         while end > 0 {
-            let part = schedule.forgotten.parts[end - 1];
-            let start = (0..end).rev().take_while(|&node| schedule.forgotten.parts[node] == part).last();
+            let part = schedule.recompute.segments[end - 1];
+            let start = (0..end).rev().take_while(|&node| schedule.recompute.segments[node] == part).last();
             let start = start.unwrap_or(0);
-            let again = schedule.again(program, start..end)?;
-            schedule.steps.extend(again.into_iter().map(|node| ScheduleStep::Forward { node, again: true }));
-            let backward = (start..end).rev().filter(|&node| schedule.steep[program.nodes[node].output]);
+            let again = schedule.recomputed_nodes(program, start..end)?;
+            schedule
+                .steps
+                .extend(again.into_iter().map(|node| ScheduleStep::Forward { node, recomputed: true }));
+            let backward =
+                (start..end).rev().filter(|&node| schedule.requires_grad[program.nodes[node].output]);
             schedule.steps.extend(backward.map(|node| ScheduleStep::Backward { node }));
             end = start;
         }
-        schedule.complete(program)
+        schedule.with_uses(program)
     }
 
     /// Builds a schedule without a backward pass.
     pub fn forward(program: &Program) -> Result<Self> {
-        Self::of_forward(program).complete(program)
+        Self::of_forward(program).with_uses(program)
     }
 
     /// Returns how often the matmuls of a node run in a step, without recomputation: forward, and backward for its
@@ -96,7 +100,7 @@ impl Schedule {
     pub fn passes(&self, program: &Program, node: usize) -> f64 {
         let node = &program.nodes[node];
         let weights = node.op.weights();
-        let reads = node.inputs.iter().any(|&input| self.steep[input]);
+        let reads = node.inputs.iter().any(|&input| self.requires_grad[input]);
         let trains = match weights.is_empty() {
             true => reads,
             false => weights.iter().any(|&weight| self.trained[weight]),
@@ -105,82 +109,92 @@ impl Schedule {
     }
 
     /// Fills in the buffers of all steps.
-    fn complete(mut self, program: &Program) -> Result<Self> {
+    fn with_uses(mut self, program: &Program) -> Result<Self> {
         let uses = self.steps.iter().map(|&step| self.uses_of(program, step));
         self.uses = uses.collect::<Result<_>>()?;
         Ok(self)
     }
 
     fn of_forward(program: &Program) -> Self {
-        let mut makers = vec![usize::MAX; program.values.len()];
-        program.nodes.iter().enumerate().for_each(|(number, node)| makers[node.output] = number);
-        let forward = (0..program.tail).map(|node| ScheduleStep::Forward { node, again: false });
+        let mut producers = vec![usize::MAX; program.values.len()];
+        program.nodes.iter().enumerate().for_each(|(number, node)| producers[node.output] = number);
+        let forward = (0..program.head_start).map(|node| ScheduleStep::Forward { node, recomputed: false });
         Self {
-            steps: forward.chain([ScheduleStep::Tail]).collect(),
+            steps: forward.chain([ScheduleStep::Head]).collect(),
             uses: Vec::new(),
-            steep: vec![false; program.values.len()],
+            requires_grad: vec![false; program.values.len()],
             trained: vec![false; program.weights.len()],
-            forgotten: Recompute::Nothing.choose(program),
-            makers,
+            recompute: Recompute::None.choose(program),
+            producers,
         }
     }
 
     /// Returns the nodes of a segment that are recomputed for its backward pass.
-    fn again(&self, program: &Program, part: std::ops::Range<usize>) -> Result<Vec<usize>> {
-        let forgotten = |value: usize| {
-            let maker = self.makers[value];
-            self.forgotten.nodes.get(maker).copied().unwrap_or(false).then_some(maker)
+    fn recomputed_nodes(&self, program: &Program, part: std::ops::Range<usize>) -> Result<Vec<usize>> {
+        let dropped = |value: usize| {
+            let producer = self.producers[value];
+            self.recompute.dropped.get(producer).copied().unwrap_or(false).then_some(producer)
         };
         let mut needed = vec![false; program.nodes.len()];
         for node in part.clone() {
             let of = &program.nodes[node];
-            if !self.steep[of.output] {
+            if !self.requires_grad[of.output] {
                 continue;
             }
             let reads = rule::<f32>(&of.op)?.reads();
             let inputs = of.inputs.iter().copied().filter(|_| reads.inputs);
             let values = inputs.chain(reads.output.then_some(of.output));
-            values.filter_map(forgotten).for_each(|maker| needed[maker] = true);
+            values.filter_map(dropped).for_each(|producer| needed[producer] = true);
         }
         for node in (0..part.end).rev().filter(|&node| node >= part.start) {
             if needed[node] {
-                program.inputs(node).filter_map(forgotten).for_each(|maker| needed[maker] = true);
+                program.inputs(node).filter_map(dropped).for_each(|producer| needed[producer] = true);
             }
         }
         Ok(part.filter(|&node| needed[node]).collect())
     }
 
     /// Returns the buffer in which backward or recomputation finds a value.
-    fn late(&self, value: usize) -> Buffer {
-        Buffer::Value { value, again: self.forgotten.nodes.get(self.makers[value]).copied().unwrap_or(false) }
+    fn backward_buffer(&self, value: usize) -> Buffer {
+        Buffer::Value {
+            value,
+            recomputed: self.recompute.dropped.get(self.producers[value]).copied().unwrap_or(false),
+        }
     }
 
-    fn uses_of(&self, program: &Program, step: ScheduleStep) -> Result<Uses> {
-        let mut uses = Uses::default();
+    fn uses_of(&self, program: &Program, step: ScheduleStep) -> Result<BufferUses> {
+        let mut uses = BufferUses::default();
         match step {
-            ScheduleStep::Forward { node, again } => {
-                let find = |value| if again { self.late(value) } else { Buffer::Value { value, again } };
+            ScheduleStep::Forward { node, recomputed: again } => {
+                let find = |value| {
+                    if again {
+                        self.backward_buffer(value)
+                    } else {
+                        Buffer::Value { value, recomputed: again }
+                    }
+                };
                 uses.inputs = program.inputs(node).map(find).collect();
                 uses.writes = vec![
-                    Buffer::Value { value: program.nodes[node].output, again },
-                    Buffer::Kept { node, again },
+                    Buffer::Value { value: program.nodes[node].output, recomputed: again },
+                    Buffer::Saved { node, recomputed: again },
                 ];
             }
-            ScheduleStep::Tail => {
-                uses.inputs = vec![Buffer::Value { value: program.hidden, again: false }];
+            ScheduleStep::Head => {
+                uses.inputs = vec![Buffer::Value { value: program.hidden, recomputed: false }];
                 uses.writes = vec![Buffer::Gradient(program.hidden)];
             }
             ScheduleStep::Backward { node } => {
                 let of = &program.nodes[node];
                 let reads = rule::<f32>(&of.op)?.reads();
                 if reads.inputs {
-                    uses.inputs = of.inputs.iter().map(|&input| self.late(input)).collect();
+                    uses.inputs = of.inputs.iter().map(|&input| self.backward_buffer(input)).collect();
                 }
-                uses.output = reads.output.then(|| self.late(of.output));
-                uses.kept = Some(Buffer::Kept { node, again: self.forgotten.nodes[node] });
+                uses.output = reads.output.then(|| self.backward_buffer(of.output));
+                uses.saved = Some(Buffer::Saved { node, recomputed: self.recompute.dropped[node] });
                 uses.gradient = Some(Buffer::Gradient(of.output));
-                let steep = |&input: &usize| self.steep[input].then_some(Buffer::Gradient(input));
-                uses.to = of.inputs.iter().map(steep).collect();
+                let needs_grad =
+                    |&input: &usize| self.requires_grad[input].then_some(Buffer::Gradient(input));
+                uses.input_gradients = of.inputs.iter().map(needs_grad).collect();
             }
         }
         Ok(uses)
@@ -189,26 +203,26 @@ impl Schedule {
 
 /// The buffers of a step.
 #[derive(Clone, Debug, Default)]
-pub struct Uses {
+pub struct BufferUses {
     /// Inputs, if they are needed.
     pub inputs: Vec<Buffer>,
     /// The output, if backward needs it.
     pub output: Option<Buffer>,
     /// What forward kept for backward.
-    pub kept: Option<Buffer>,
+    pub saved: Option<Buffer>,
     /// The gradient of the output.
     pub gradient: Option<Buffer>,
     /// Buffers that are overwritten.
     pub writes: Vec<Buffer>,
     /// Gradients that are accumulated into, one for each input.
-    pub to: Vec<Option<Buffer>>,
+    pub input_gradients: Vec<Option<Buffer>>,
 }
 
-impl Uses {
+impl BufferUses {
     /// Returns all of them.
     pub fn all(&self) -> impl Iterator<Item = Buffer> + '_ {
-        let single = [self.output, self.kept, self.gradient].into_iter().flatten();
-        let to = self.to.iter().copied().flatten();
+        let single = [self.output, self.saved, self.gradient].into_iter().flatten();
+        let to = self.input_gradients.iter().copied().flatten();
         self.inputs.iter().chain(&self.writes).copied().chain(single).chain(to)
     }
 }

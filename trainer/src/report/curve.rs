@@ -8,26 +8,31 @@ use super::page::escape;
 const WIDTH: f64 = 720.0;
 const HEIGHT: f64 = 220.0;
 /// The margins: left, for axis labels; top and right; bottom, for axis labels.
-const LEFT: f64 = 64.0;
+const LEFT_MARGIN: f64 = 64.0;
 const EDGE: f64 = 12.0;
-const BELOW: f64 = 26.0;
+const BOTTOM_MARGIN: f64 = 26.0;
 /// The maximum number of points of a curve; longer ones are averaged in groups.
-const MOST: usize = 4000;
+const MAX_POINTS: usize = 4000;
 /// The colors of the first curves.
 const COLORS: [&str; 3] = ["#2563eb", "#dc2626", "#059669"];
 
 /// Draws some curves with common axes; empty if there are no points.
 pub(super) fn chart(title: &str, curves: &[(&str, &Points)]) -> String {
-    let thinned: Vec<(&str, Points)> = curves.iter().map(|(name, points)| (*name, thin(points))).collect();
+    let thinned: Vec<(&str, Points)> =
+        curves.iter().map(|(name, points)| (*name, downsample(points))).collect();
     let all = || thinned.iter().flat_map(|(_, points)| points);
     let Some(first) = all().next() else { return String::new() };
     let bounds = |of: fn(&(f64, f64)) -> f64| {
         all().map(of).fold([of(first); 2], |[least, most], x| [least.min(x), most.max(x)])
     };
     let (steps, numbers) = (bounds(|point| point.0), padded(bounds(|point| point.1)));
-    let x = |step: f64| LEFT + (step - steps[0]) / (steps[1] - steps[0]).max(1e-12) * (WIDTH - LEFT - EDGE);
+    let x = |step: f64| {
+        LEFT_MARGIN + (step - steps[0]) / (steps[1] - steps[0]).max(1e-12) * (WIDTH - LEFT_MARGIN - EDGE)
+    };
     let y = |number: f64| {
-        HEIGHT - BELOW - (number - numbers[0]) / (numbers[1] - numbers[0]) * (HEIGHT - BELOW - EDGE)
+        HEIGHT
+            - BOTTOM_MARGIN
+            - (number - numbers[0]) / (numbers[1] - numbers[0]) * (HEIGHT - BOTTOM_MARGIN - EDGE)
     };
     let mut out =
         format!("<h2>{}</h2>\n<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\">\n", escape(title));
@@ -35,12 +40,12 @@ pub(super) fn chart(title: &str, curves: &[(&str, &Points)]) -> String {
         let at = y(number);
         let _ = writeln!(
             out,
-            "<line class=\"grid\" x1=\"{LEFT}\" y1=\"{at:.1}\" x2=\"{:.1}\" y2=\"{at:.1}\"/>\
+            "<line class=\"grid\" x1=\"{LEFT_MARGIN}\" y1=\"{at:.1}\" x2=\"{:.1}\" y2=\"{at:.1}\"/>\
              <text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
             WIDTH - EDGE,
-            LEFT - 6.0,
+            LEFT_MARGIN - 6.0,
             at + 4.0,
-            short(number)
+            format_number(number)
         );
     }
     for step in ticks(steps, 6) {
@@ -49,7 +54,7 @@ pub(super) fn chart(title: &str, curves: &[(&str, &Points)]) -> String {
             "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>",
             x(step),
             HEIGHT - 8.0,
-            short(step)
+            format_number(step)
         );
     }
     for ((name, points), color) in thinned.iter().zip(COLORS.iter().cycle()) {
@@ -77,7 +82,12 @@ pub(super) fn chart(title: &str, curves: &[(&str, &Points)]) -> String {
     out.push_str("</svg>\n<p class=\"legend\">");
     for ((name, points), color) in curves.iter().zip(COLORS.iter().cycle()) {
         if let Some((_, last)) = points.last() {
-            let _ = write!(out, "<span style=\"color:{color}\">{} {}</span> ", escape(name), short(*last));
+            let _ = write!(
+                out,
+                "<span style=\"color:{color}\">{} {}</span> ",
+                escape(name),
+                format_number(*last)
+            );
         }
     }
     out.push_str("</p>\n");
@@ -85,8 +95,8 @@ pub(super) fn chart(title: &str, curves: &[(&str, &Points)]) -> String {
 }
 
 /// Reduces a curve to a displayable number of points.
-fn thin(points: &Points) -> Points {
-    let each = points.len().div_ceil(MOST).max(1);
+fn downsample(points: &Points) -> Points {
+    let each = points.len().div_ceil(MAX_POINTS).max(1);
     let mean = |part: &[(f64, f64)]| {
         let sum = part.iter().fold((0.0, 0.0), |sum, point| (sum.0 + point.0, sum.1 + point.1));
         (sum.0 / part.len() as f64, sum.1 / part.len() as f64)
@@ -117,7 +127,7 @@ fn ticks([least, most]: [f64; 2], count: usize) -> Vec<f64> {
 }
 
 /// Formats a number with few digits.
-pub(super) fn short(number: f64) -> String {
+pub(super) fn format_number(number: f64) -> String {
     let size = number.abs();
     match size {
         _ if number == 0.0 => "0".to_owned(),
@@ -148,15 +158,15 @@ mod tests {
     fn numbers_have_few_digits() {
         let cases = [(0.0, "0"), (1.0, "1"), (1234.6, "1235"), (0.012346, "0.01235"), (6e-4, "6.00e-4")];
         for (number, want) in cases {
-            assert_eq!(short(number), want);
+            assert_eq!(format_number(number), want);
         }
     }
 
     #[test]
     fn long_curves_are_thinned_to_means() {
         let long: Points = (0..10_000).map(|step| (f64::from(step), 1.0)).collect();
-        let thinned = thin(&long);
-        assert!(thinned.len() <= MOST && thinned.len() > MOST / 2, "{}", thinned.len());
+        let thinned = downsample(&long);
+        assert!(thinned.len() <= MAX_POINTS && thinned.len() > MAX_POINTS / 2, "{}", thinned.len());
         assert!(thinned.iter().all(|point| point.1 == 1.0));
         assert_eq!(chart("nothing", &[("a", &Points::new())]), "");
     }

@@ -30,7 +30,7 @@ pub const RUN: &str = "run.json";
 pub const REPORT: &str = "report.html";
 
 /// The maximum length of a line; longer ones are skipped.
-const LONGEST: u64 = 1 << 26;
+const MAX_LOG_BYTES: u64 = 1 << 26;
 
 /// Points of a curve: step and value.
 pub type Points = Vec<(f64, f64)>;
@@ -43,7 +43,7 @@ pub struct RunReport {
     /// Memory in bytes, by part.
     pub memory: Vec<(String, u64)>,
     /// The peak FLOP/s of the training device; 0 if unknown.
-    pub ceiling: f64,
+    pub peak_flops: f64,
     /// The total number of steps.
     pub steps: u64,
     /// The loss of each step.
@@ -51,24 +51,30 @@ pub struct RunReport {
     /// The loss of each validation.
     pub validation: Points,
     /// The learning rate of each step.
-    pub rate: Points,
+    pub learning_rate: Points,
     /// The gradient norm of each step.
-    pub norm: Points,
+    pub grad_norm: Points,
     /// Tokens per second of each step.
-    pub speed: Points,
+    pub tokens_per_second: Points,
     /// The MFU of each step, in percent.
-    pub share: Points,
+    pub mfu: Points,
     /// The step of the last statistics, and the values of each name.
     pub statistics: Option<(u64, Vec<(String, Value)>)>,
     /// The step of each validation, and its sample generations.
     pub samples: Vec<(u64, Vec<Sample>)>,
 }
 
-/// Writes the description of a run into its folder: what a report shows besides curves. `ceiling` is the peak FLOP/s
+/// Writes the description of a run into its folder: what a report shows besides curves. `peak_flops` is the peak FLOP/s
 /// of the training device; 0 if unknown.
-pub fn describe(folder: &Path, config: &str, memory: &MemoryByPart, ceiling: f64, steps: u64) -> Result<()> {
+pub fn describe(
+    folder: &Path,
+    config: &str,
+    memory: &MemoryByPart,
+    peak_flops: f64,
+    steps: u64,
+) -> Result<()> {
     let memory: Vec<Value> = memory.list().into_iter().map(|(name, bytes)| json!([name, bytes])).collect();
-    let value = json!({"config": config, "memory": memory, "ceiling": ceiling, "steps": steps});
+    let value = json!({"config": config, "memory": memory, "peak_flops": peak_flops, "steps": steps});
     write(&folder.join(RUN), value.to_string().as_bytes())
 }
 
@@ -107,7 +113,7 @@ impl RunReport {
 
     fn describe(&mut self, run: &Value) {
         self.config = run["config"].as_str().unwrap_or_default().to_owned();
-        self.ceiling = run["ceiling"].as_f64().unwrap_or(0.0);
+        self.peak_flops = run["peak_flops"].as_f64().unwrap_or(0.0);
         self.steps = run["steps"].as_u64().unwrap_or(0);
         let part = |part: &Value| Some((part[0].as_str()?.to_owned(), part[1].as_u64()?));
         self.memory = run["memory"].as_array().into_iter().flatten().filter_map(part).collect();
@@ -123,15 +129,15 @@ impl RunReport {
         }
         if self.training.last().is_some_and(|(last, _)| step <= *last) {
             // The run was resumed from a checkpoint: validations from this step on are repeated.
-            self.validation.retain(|(looked, _)| *looked < step);
+            self.validation.retain(|(validated, _)| *validated < step);
         }
         put(&mut self.training, step, number("loss"));
-        put(&mut self.rate, step, number("rate"));
-        put(&mut self.norm, step, number("norm"));
+        put(&mut self.learning_rate, step, number("learning_rate"));
+        put(&mut self.grad_norm, step, number("grad_norm"));
         let per_second = |name| Some(number(name)? / number("seconds").filter(|seconds| *seconds > 0.0)?);
-        put(&mut self.speed, step, per_second("rows"));
-        if self.ceiling > 0.0 {
-            put(&mut self.share, step, per_second("work").map(|rate| 100.0 * rate / self.ceiling));
+        put(&mut self.tokens_per_second, step, per_second("tokens"));
+        if self.peak_flops > 0.0 {
+            put(&mut self.mfu, step, per_second("flops").map(|rate| 100.0 * rate / self.peak_flops));
         }
     }
 
@@ -169,7 +175,8 @@ fn lines(path: &Path) -> Result<Option<impl Iterator<Item = Value> + use<>>> {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(Error::io(&place, &error)),
     };
-    let parse = |line: Vec<u8>| (line.len() as u64 <= LONGEST).then(|| serde_json::from_slice(&line).ok())?;
+    let parse =
+        |line: Vec<u8>| (line.len() as u64 <= MAX_LOG_BYTES).then(|| serde_json::from_slice(&line).ok())?;
     Ok(Some(BufReader::new(file).split(b'\n').map_while(std::io::Result::ok).filter_map(parse)))
 }
 

@@ -5,10 +5,10 @@ use std::fmt::Write;
 use serde_json::Value;
 
 use super::RunReport;
-use super::curve::{chart, short};
+use super::curve::{chart, format_number};
 
 /// The number of validations whose samples are shown.
-const LOOKS: usize = 8;
+const SHOWN_VALIDATIONS: usize = 8;
 
 const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;max-width:760px;margin:2em auto;padding:0 1em;\
 color:#1f2937;background:#fff}h1{font-size:1.5em}h2{font-size:1.1em;margin:1.6em 0 .3em}svg{width:100%}\
@@ -49,11 +49,10 @@ impl RunReport {
         );
         self.summary(&mut out);
         out.push_str(&chart("Loss", &[("training", &self.training), ("validation", &self.validation)]));
-        out.push_str(&chart("Rate", &[("rate", &self.rate)]));
-        out.push_str(&chart("Length of the gradient", &[("gradient", &self.norm)]));
-        out.push_str(&chart("Tokens a second", &[("tokens a second", &self.speed)]));
-        let used = "Products, % of what the processor can do";
-        out.push_str(&chart(used, &[("%", &self.share)]));
+        out.push_str(&chart("Learning rate", &[("learning rate", &self.learning_rate)]));
+        out.push_str(&chart("Gradient norm", &[("gradient norm", &self.grad_norm)]));
+        out.push_str(&chart("Tokens per second", &[("tokens per second", &self.tokens_per_second)]));
+        out.push_str(&chart("Model FLOPs utilization (%)", &[("MFU", &self.mfu)]));
         self.show_samples(&mut out);
         self.show_memory(&mut out);
         self.show_statistics(&mut out);
@@ -66,14 +65,14 @@ impl RunReport {
 
     fn summary(&self, out: &mut String) {
         let Some((step, loss)) = self.training.last() else {
-            out.push_str("<p>No step was done.</p>\n");
+            out.push_str("<p>No steps yet.</p>\n");
             return;
         };
         let of = if self.steps > 0 { format!(" of {}", self.steps) } else { String::new() };
-        let _ = write!(out, "<p>Step {step}{of}, training loss {}", short(*loss));
+        let _ = write!(out, "<p>Step {step}{of}, training loss {}", format_number(*loss));
         let best = self.validation.iter().min_by(|one, other| one.1.total_cmp(&other.1));
         if let Some((step, loss)) = best {
-            let _ = write!(out, "; best validation loss {} after step {step}", short(*loss));
+            let _ = write!(out, "; best validation loss {} after step {step}", format_number(*loss));
         }
         out.push_str(".</p>\n");
     }
@@ -82,8 +81,8 @@ impl RunReport {
         if self.samples.is_empty() {
             return;
         }
-        out.push_str("<h2>What the model writes</h2>\n");
-        for (step, samples) in self.samples.iter().rev().take(LOOKS) {
+        out.push_str("<h2>Samples</h2>\n");
+        for (step, samples) in self.samples.iter().rev().take(SHOWN_VALIDATIONS) {
             let _ = writeln!(out, "<h3>After step {step}</h3>");
             for sample in samples {
                 let (prompt, text) = (escape(&sample.prompt), escape(&sample.text));
@@ -110,19 +109,19 @@ impl RunReport {
 
     fn show_statistics(&self, out: &mut String) {
         let Some((step, rows)) = &self.statistics else { return };
-        let _ = write!(out, "<h2>Numbers of step {step}</h2>\n<table>\n<tr><th>table</th>");
-        let columns = ["mean", "rms", "most", "zero", "not_finite"];
-        for name in ["mean", "root mean square", "largest", "zeros", "not finite"] {
+        let _ = write!(out, "<h2>Tensor statistics of step {step}</h2>\n<table>\n<tr><th>tensor</th>");
+        let columns = ["mean", "rms", "max_abs", "zero_fraction", "non_finite_fraction"];
+        for name in ["mean", "root mean square", "largest magnitude", "zeros", "non-finite"] {
             let _ = write!(out, "<th>{name}</th>");
         }
         out.push_str("</tr>\n");
         for (name, row) in rows {
-            let broken = row["not_finite"].as_f64().is_some_and(|share| share > 0.0);
-            let class = if broken { " class=\"bad\"" } else { "" };
+            let non_finite = row["non_finite_fraction"].as_f64().is_some_and(|fraction| fraction > 0.0);
+            let class = if non_finite { " class=\"bad\"" } else { "" };
             let _ = write!(out, "<tr{class}><td>{}</td>", escape(name));
             for column in columns {
                 let number = row.get(column).and_then(Value::as_f64);
-                let _ = write!(out, "<td>{}</td>", number.map(short).unwrap_or_default());
+                let _ = write!(out, "<td>{}</td>", number.map(format_number).unwrap_or_default());
             }
             out.push_str("</tr>\n");
         }

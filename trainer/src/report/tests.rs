@@ -25,12 +25,12 @@ impl Drop for Folder {
 }
 
 fn step(step: u64) -> Value {
-    json!({"step": step, "loss": 5.0 / step as f64, "norm": 1.0, "rate": 1e-3, "rows": 256, "seconds": 0.5,
-        "work": 2e9})
+    json!({"step": step, "loss": 5.0 / step as f64, "grad_norm": 1.0, "learning_rate": 1e-3, "tokens": 256, "seconds": 0.5,
+        "flops": 2e9})
 }
 
-fn look(step: u64) -> Value {
-    json!({"step": step, "validation_loss": 6.0 / step as f64, "right": 0.5})
+fn validation_line(step: u64) -> Value {
+    json!({"step": step, "validation_loss": 6.0 / step as f64, "validation_accuracy": 0.5})
 }
 
 /// Checks that tags are balanced, attributes are quoted, and no special character is unescaped.
@@ -69,17 +69,20 @@ fn points(html: &str, name: &str) -> usize {
 fn curves_have_a_point_for_each_line() {
     let folder = Folder::new("curves");
     let log: Vec<Value> =
-        (1..=30).flat_map(|n| [Some(step(n)), (n % 10 == 0).then(|| look(n))]).flatten().collect();
+        (1..=30).flat_map(|n| [Some(step(n)), (n % 10 == 0).then(|| validation_line(n))]).flatten().collect();
     folder.write(LOG, &log);
     let parts = MemoryByPart { parameters: 1 << 20, ..MemoryByPart::default() };
     describe(&folder.0, "steps = 30 # <config>", &parts, 1e9, 30).unwrap();
-    let numbers = json!({"mean": 0.5, "rms": 1.5, "most": 3.0, "zero": 0.0, "not_finite": 0.25});
+    let numbers =
+        json!({"mean": 0.5, "rms": 1.5, "max_abs": 3.0, "zero_fraction": 0.0, "non_finite_fraction": 0.25});
     let own = |step: u64| json!({"step": step, "outputs": {"000.Embed": numbers}, "gradients": {"a.weight": numbers}});
     folder.write(STATISTICS, &[own(10), own(20)]);
     let path = make(&folder.0).unwrap();
     let html = std::fs::read_to_string(path).unwrap();
     well_formed(&html);
-    for (name, count) in [("training", 30), ("validation", 3), ("rate", 30), ("gradient", 30), ("%", 30)] {
+    for (name, count) in
+        [("training", 30), ("validation", 3), ("learning rate", 30), ("gradient norm", 30), ("MFU", 30)]
+    {
         assert_eq!(points(&html, name), count, "{name}");
     }
     for part in [
@@ -87,7 +90,7 @@ fn curves_have_a_point_for_each_line() {
         "best validation loss 0.2 after step 30",
         "steps = 30 # &lt;config&gt;",
         "<td>parameters</td><td>1.0</td>",
-        "Numbers of step 20",
+        "Tensor statistics of step 20",
         "<tr class=\"bad\"><td>output 000.Embed</td>",
         "gradient a.weight",
         " 512</span>",
@@ -118,7 +121,7 @@ fn what_a_model_writes_is_no_markup() {
 fn what_a_checkpoint_forgot_is_no_part_of_the_run() {
     let folder = Folder::new("resumed");
     let mut log: Vec<Value> = (1..=12).map(step).collect();
-    log.extend([look(10), look(12)]);
+    log.extend([validation_line(10), validation_line(12)]);
     log.extend((9..=11).map(step));
     folder.write(LOG, &log);
     // The last line of a killed run.
@@ -144,5 +147,5 @@ fn a_folder_of_no_run_is_refused() {
     std::fs::write(folder.0.join(RUN), b"{}").unwrap();
     let html = std::fs::read_to_string(make(&folder.0).unwrap()).unwrap();
     well_formed(&html);
-    assert!(html.contains("No step was done"));
+    assert!(html.contains("No steps yet"));
 }

@@ -10,11 +10,11 @@ use crate::adapters;
 use crate::clip::{self, GradientNorm};
 use crate::data::{LoadedBatch, Loader, LoaderOptions, Position, TaskSettings};
 use crate::grad::rule;
-use crate::loss::Sum;
+use crate::loss::LossSum;
 use crate::optimizer::{Optimizer, OptimizerOptions, StepArguments};
 use crate::program::layer_of;
 use crate::real::Real;
-use crate::runner::{Goal, Phase, Piece, Probe};
+use crate::runner::{NodeEvent, Phase, Probe, TrainingObjective};
 
 /// Rows of the checked batch, where examples are not longer.
 const ROWS: usize = 256;
@@ -41,11 +41,11 @@ pub enum Depth {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// As expected.
-    Good,
+    Pass,
     /// Suspicious, but possibly intended.
-    Odd,
+    Warning,
     /// Training cannot succeed.
-    Bad,
+    Fail,
 }
 
 /// The result of one check.
@@ -63,17 +63,17 @@ pub struct Check {
 
 impl Check {
     fn new(name: &'static str, outcome: Outcome, result: impl Into<String>, advice: &str) -> Self {
-        let advice = if outcome == Outcome::Good { "" } else { advice };
+        let advice = if outcome == Outcome::Pass { "" } else { advice };
         Self { name, outcome, result: result.into(), advice: advice.to_owned() }
     }
 
-    fn bad(name: &'static str, error: &Error, advice: &str) -> Self {
-        Self::new(name, Outcome::Bad, error.to_string(), advice)
+    fn fail(name: &'static str, error: &Error, advice: &str) -> Self {
+        Self::new(name, Outcome::Fail, error.to_string(), advice)
     }
 
     /// Returns the error of the first check with a bad outcome.
     pub fn refuse(checks: &[Self]) -> Result<()> {
-        match checks.iter().find(|check| check.outcome == Outcome::Bad) {
+        match checks.iter().find(|check| check.outcome == Outcome::Fail) {
             Some(Self { name, result, advice, .. }) => {
                 Err(Error::new(ErrorKind::Numeric, format!("check: {name}"), format!("{result}; {advice}")))
             }
@@ -83,99 +83,111 @@ impl Check {
 }
 
 /// The advice for data and model errors, worded like the error of a run.
-const SEE_DATA: &str = "see the settings of data and model";
+const CHECK_DATA: &str = "check [data] and [model]";
 
 impl Run {
     /// Checks whether the run can be expected to learn. The state of the run does not change.
     pub fn check(&mut self, depth: Depth) -> Result<Vec<Check>> {
         let step = self.example(self.loader_of(ROWS, 0))?;
-        let mut shares = Shares::default();
-        let first = match self.pass(&step, Some(&mut shares)) {
+        let mut sums = AttentionSums::default();
+        let first = match self.pass(&step, Some(&mut sums)) {
             Ok(sum) => sum,
-            Err(error) => return Ok(vec![Check::bad("one batch", &error, SEE_DATA)]),
+            Err(error) => return Ok(vec![Check::fail("one batch", &error, CHECK_DATA)]),
         };
         let bits = self.bits(&first);
         let mut missing = self.without_gradient();
-        let mut checks = vec![self.begins_even(&first), shares.check()];
-        checks.extend(self.device_agrees(&step, &first));
+        let mut checks = vec![self.initial_loss(&first), sums.check()];
+        checks.extend(self.device_check(&step, &first));
         let norms = self.norms();
         checks.push(match self.pass(&step, None) {
             Ok(sum) if self.bits(&sum) == bits => {
-                Check::new("same bits", Outcome::Good, "two passes agree", "")
+                Check::new("determinism", Outcome::Pass, "two passes over a batch give the same bits", "")
             }
             Ok(_) => {
-                let advice = "runs of this model cannot be repeated; report it with the config";
-                Check::new("same bits", Outcome::Bad, "two passes over a batch differ", advice)
+                let advice = "training is not deterministic; report this as a bug, with the config";
+                Check::new(
+                    "determinism",
+                    Outcome::Fail,
+                    "two passes over a batch give different bits",
+                    advice,
+                )
             }
-            Err(error) => Check::bad("same bits", &error, SEE_DATA),
+            Err(error) => Check::fail("determinism", &error, CHECK_DATA),
         });
         if depth == Depth::Full {
-            let (learns, still_missing) = self.learns(&step, &first)?;
+            let (learns, still_missing) = self.overfits(&step, &first)?;
             missing.retain(|name| still_missing.contains(name));
-            checks.extend([learns, self.lengths(), self.longest()]);
+            checks.extend([learns, self.short_sequences(), self.largest_batch_check()]);
         } else {
             // The second matrix of an adapter is initialized to zero, so the first has no gradient yet.
             missing.retain(|name| !adapters::is_trained(name));
         }
-        checks.insert(1, self.gradients_reach(norms, &missing, depth));
+        checks.insert(1, self.gradient_check(norms, &missing, depth));
         self.gradients.clear();
         Ok(checks)
     }
 
     /// Loader options for small batches.
     fn loader_of(&self, rows: usize, examples: usize) -> LoaderOptions {
-        let options = self.material.loader(&self.config, true);
-        LoaderOptions { rows: rows.min(options.rows), examples, ..options }
+        let options = self.setup.loader(&self.config, true);
+        LoaderOptions { max_tokens: rows.min(options.max_tokens), max_examples: examples, ..options }
     }
 
     fn example(&self, options: LoaderOptions) -> Result<LoadedBatch> {
-        let loader = self.material.training_batches(options, Position::default())?;
+        let loader = self.setup.training_batches(options, Position::default())?;
         let batches = loader.take(BATCHES).collect::<Result<Vec<_>>>()?;
         let most = batches.into_iter().max_by_key(|step| step.examples.len());
         most.ok_or_else(|| Error::argument("data", "there are no batches"))
     }
 
-    pub(super) fn pass(&mut self, step: &LoadedBatch, probe: Option<&mut dyn Probe<f32>>) -> Result<Sum> {
+    pub(super) fn pass(&mut self, step: &LoadedBatch, probe: Option<&mut dyn Probe<f32>>) -> Result<LossSum> {
         self.gradients.clear();
         let weight = self.loss.weight(&step.batch, &step.targets);
         if weight <= 0.0 {
-            return Err(Error::argument("data", "a batch has no targets; see the settings of the task"));
+            return Err(Error::argument("data", "a batch has no targets; check data.settings"));
         }
-        let goal = Goal { loss: self.loss.as_ref(), targets: &step.targets, scale: 1.0 / weight };
-        self.runner.run_shown(&self.parameters, &step.batch, goal, &mut self.gradients, probe)
+        let goal =
+            TrainingObjective { loss: self.loss.as_ref(), targets: &step.targets, scale: 1.0 / weight };
+        self.runner.run_probed(&self.parameters, &step.batch, goal, &mut self.gradients, probe)
     }
 
     /// Compares a device with the CPU, which has just processed the same batch.
-    fn device_agrees(&mut self, step: &LoadedBatch, here: &Sum) -> Option<Check> {
+    fn device_check(&mut self, step: &LoadedBatch, cpu: &LossSum) -> Option<Check> {
         let device = self.device.as_mut()?;
-        let (name, advice) = ("device", "the device computes something else; report it with the config");
-        let mut there = self.gradients.clone();
-        let factor = 1.0 / here.weight.max(f64::MIN_POSITIVE);
-        let sum = match device.pass(step, factor, &mut there) {
+        let (name, advice) =
+            ("device", "the device computes a different result; report this as a bug, with the config");
+        let mut device_gradients = self.gradients.clone();
+        let factor = 1.0 / cpu.weight.max(f64::MIN_POSITIVE);
+        let sum = match device.pass(step, factor, &mut device_gradients) {
             Ok(sum) => sum,
-            Err(error) => return Some(Check::bad(name, &error, SEE_DATA)),
+            Err(error) => return Some(Check::fail(name, &error, CHECK_DATA)),
         };
-        let (mut apart, mut length) = (0.0, 0.0);
-        let lists = self.gradients.list.iter().flatten().zip(there.list.iter().flatten());
-        for (here, there) in lists.flat_map(|(here, there)| here.iter().zip(there)) {
-            let (here, there) = (f64::from(*here), f64::from(*there));
-            apart += (here - there) * (here - there);
-            length += here * here;
+        let (mut gradient_error, mut length) = (0.0, 0.0);
+        let lists = self.gradients.list.iter().flatten().zip(device_gradients.list.iter().flatten());
+        for (cpu, device) in lists.flat_map(|(cpu, device)| cpu.iter().zip(device)) {
+            let (cpu, device) = (f64::from(*cpu), f64::from(*device));
+            gradient_error += (cpu - device) * (cpu - device);
+            length += cpu * cpu;
         }
-        let apart = (apart / length.max(f64::MIN_POSITIVE)).sqrt();
-        let losses = (sum.mean() - here.mean()).abs() / here.mean().abs().max(f64::MIN_POSITIVE);
-        let result = format!("loss {losses:.1e} and gradient {apart:.1e} from the processor's");
+        let gradient_error = (gradient_error / length.max(f64::MIN_POSITIVE)).sqrt();
+        let losses = (sum.mean() - cpu.mean()).abs() / cpu.mean().abs().max(f64::MIN_POSITIVE);
+        let result =
+            format!("relative difference to the CPU: loss {losses:.1e}, gradient {gradient_error:.1e}");
         let exact = self.config.precision == "f32";
-        let outcome = match (losses, apart) {
-            (losses, apart) if losses <= 1e-3 && apart <= if exact { 1e-2 } else { 0.2 } => Outcome::Good,
-            (losses, apart) if losses <= 0.1 && apart <= 0.7 && !exact => Outcome::Odd,
-            _ => Outcome::Bad,
+        let outcome = match (losses, gradient_error) {
+            (losses, gradient_error)
+                if losses <= 1e-3 && gradient_error <= if exact { 1e-2 } else { 0.2 } =>
+            {
+                Outcome::Pass
+            }
+            (losses, gradient_error) if losses <= 0.1 && gradient_error <= 0.7 && !exact => Outcome::Warning,
+            _ => Outcome::Fail,
         };
         Some(Check::new(name, outcome, result, advice))
     }
 
     /// Returns a hash of the bits of a loss and of all gradients.
-    fn bits(&self, sum: &Sum) -> u64 {
+    fn bits(&self, sum: &LossSum) -> u64 {
         let mix = |state: u64, word: u64| {
             (state ^ word).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29).wrapping_add(word)
         };
@@ -194,19 +206,18 @@ impl Run {
     }
 
     /// Checks that an untrained model assigns all tokens or classes about the same probability.
-    fn begins_even(&self, sum: &Sum) -> Check {
-        let name = "first loss";
+    fn initial_loss(&self, sum: &LossSum) -> Check {
+        let name = "initial loss";
         let entropy = self.config.loss.get("name").and_then(|name| name.as_str()) == Some("cross_entropy");
         let columns = self.runner.program().values[self.runner.program().output].columns;
         let (loss, even) = (sum.mean(), (columns.max(1) as f64).ln());
-        if !entropy || !self.material.is_new() || self.step > 0 {
-            return Check::new(name, Outcome::Good, format!("{loss:.4}"), "");
+        if !entropy || !self.setup.is_random() || self.step > 0 {
+            return Check::new(name, Outcome::Pass, format!("{loss:.4}"), "");
         }
-        let result = format!("{loss:.4}, and ln({columns}) is {even:.4}");
-        let near = (loss - even).abs() <= (0.1 * even).max(0.3);
-        let advice =
-            "a model that knows nothing should be near that: see how its numbers begin, and the targets";
-        Check::new(name, if near { Outcome::Good } else { Outcome::Odd }, result, advice)
+        let result = format!("{loss:.4}; expected about ln({columns}) = {even:.4}");
+        let is_close = (loss - even).abs() <= (0.1 * even).max(0.3);
+        let advice = "check the initialization and the targets";
+        Check::new(name, if is_close { Outcome::Pass } else { Outcome::Warning }, result, advice)
     }
 
     /// Returns the gradient norm of each layer.
@@ -216,36 +227,35 @@ impl Run {
             if let Some(gradient) = gradient {
                 let name = &parameter.name;
                 let part = layer_of(name).unwrap_or_else(|| name.split('.').next().unwrap_or(name));
-                *squares.entry(part.to_owned()).or_default() += clip::square(gradient);
+                *squares.entry(part.to_owned()).or_default() += clip::sum_of_squares(gradient);
             }
         }
         squares.into_iter().map(|(layer, square)| (layer, square.sqrt())).collect()
     }
 
-    fn gradients_reach(&self, norms: BTreeMap<String, f64>, missing: &[String], depth: Depth) -> Check {
+    fn gradient_check(&self, norms: BTreeMap<String, f64>, missing: &[String], depth: Depth) -> Check {
         let name = "gradients";
         if let Some((layer, norm)) = norms.iter().find(|(_, norm)| !norm.is_finite()) {
-            let advice = "see what the model begins with; `siskin inspect` shows its tensors";
-            return Check::new(name, Outcome::Bad, format!("{norm} in {layer}"), advice);
+            let advice = "check the initial weights; `siskin inspect` lists them";
+            return Check::new(name, Outcome::Fail, format!("{norm} in {layer}"), advice);
         }
         let least = norms.iter().min_by(|one, other| one.1.total_cmp(other.1));
         let most = norms.iter().max_by(|one, other| one.1.total_cmp(other.1));
         let (Some(least), Some(most)) = (least, most) else {
-            return Check::new(name, Outcome::Bad, "nothing is trained", "see model.train");
+            return Check::new(name, Outcome::Fail, "no tensor is trained", "check model.trainable");
         };
-        let result = format!("from {:.2e} in {} to {:.2e} in {}", least.1, least.0, most.1, most.0);
+        let result = format!("norms from {:.2e} in {} to {:.2e} in {}", least.1, least.0, most.1, most.0);
         if missing.is_empty() {
-            return Check::new(name, Outcome::Good, result, "");
+            return Check::new(name, Outcome::Pass, result, "");
         }
         // Tensors that no node reads, and experts that no row of a small batch chose, may have no gradient by design.
         let excused = |name: &String| self.unused_or_expert(name);
-        let bad = depth == Depth::Full && !missing.iter().all(excused);
+        let fail = depth == Depth::Full && !missing.iter().all(excused);
         let most: Vec<&str> = missing.iter().take(6).map(String::as_str).collect();
         let more = if missing.len() > most.len() { ", …" } else { "" };
-        let result =
-            format!("none for {} tensors: {}{more}; others {result}", missing.len(), most.join(", "));
-        let advice = "leave them out with model.train, or see why nothing depends on them";
-        Check::new(name, if bad { Outcome::Bad } else { Outcome::Odd }, result, advice)
+        let result = format!("zero for {} tensors: {}{more}; other {result}", missing.len(), most.join(", "));
+        let advice = "exclude them with model.trainable, or find out why the loss does not depend on them";
+        Check::new(name, if fail { Outcome::Fail } else { Outcome::Warning }, result, advice)
     }
 
     fn unused_or_expert(&self, name: &str) -> bool {
@@ -260,7 +270,7 @@ impl Run {
     }
 
     /// Overfits a copy of the model on one batch; also returns the tensors that have no gradient even then.
-    fn learns(&mut self, step: &LoadedBatch, first: &Sum) -> Result<(Check, Vec<String>)> {
+    fn overfits(&mut self, step: &LoadedBatch, first: &LossSum) -> Result<(Check, Vec<String>)> {
         let kept = self.parameters.clone();
         let (mut best, mut missing) = (f64::INFINITY, self.without_gradient());
         let mut failed = None;
@@ -277,18 +287,18 @@ impl Run {
             }
         }
         self.parameters = kept;
-        let name = "learns a batch";
+        let name = "overfits a batch";
         if let Some(error) = failed.filter(|_| best.is_infinite()) {
-            return Ok((Check::bad(name, &error, "see what the model begins with"), missing));
+            return Ok((Check::fail(name, &error, "check the initial weights"), missing));
         }
-        let result = format!("{:.4} to {best:.4} in {STEPS} steps", first.mean());
+        let result = format!("loss from {:.4} to {best:.4} in {STEPS} steps", first.mean());
         let outcome = match best / first.mean().max(1e-9) {
-            _ if first.mean() < 0.05 => Outcome::Good,
-            share if share < 0.7 => Outcome::Good,
-            share if share < 0.98 => Outcome::Odd,
-            _ => Outcome::Bad,
+            _ if first.mean() < 0.05 => Outcome::Pass,
+            ratio if ratio < 0.7 => Outcome::Pass,
+            ratio if ratio < 0.98 => Outcome::Warning,
+            _ => Outcome::Fail,
         };
-        let advice = "see which tensors are trained (model.train), and that targets go with their texts";
+        let advice = "check which tensors are trained (model.trainable), and that targets match their texts";
         Ok((Check::new(name, outcome, result, advice), missing))
     }
 
@@ -303,21 +313,21 @@ impl Run {
             if let Some(error) = norm.error(&self.parameters) {
                 return Err(error);
             }
-            let arguments = StepArguments { rate, factor: norm.factor(1.0, Some(1.0)) };
+            let arguments = StepArguments { learning_rate: rate, grad_factor: norm.factor(1.0, Some(1.0)) };
             optimizer.step(&mut self.parameters, &self.gradients, arguments)?;
-            self.renew();
+            self.update_derived_weights();
         }
         Ok(best)
     }
 
     /// Runs forward and backward on short sequences.
-    fn lengths(&mut self) -> Check {
+    fn short_sequences(&mut self) -> Check {
         let (mut done, mut refused) = (Vec::new(), Vec::new());
         for length in LENGTHS {
             let settings =
-                TaskSettings { length, target_length: length, ..self.config.data.settings.clone() };
+                TaskSettings { max_length: length, max_target_length: length, ..self.setup.settings.clone() };
             let options = self.loader_of(ROWS, 4);
-            let task = self.material.texts.training_with(&settings);
+            let task = self.setup.texts.training(&settings);
             let step =
                 task.and_then(|task| Loader::new(task, options, Position::default())?.next().transpose());
             // A batch that the task cannot make here does not occur in the run either.
@@ -328,44 +338,46 @@ impl Run {
             match self.pass(&step, None) {
                 Ok(_) if GradientNorm::of(&self.gradients).is_finite() => done.push(length.to_string()),
                 Ok(_) => {
-                    let result = format!("a text of {length} rows has gradients that are not finite");
+                    let result = format!("a sequence of {length} tokens gives NaN or infinite gradients");
                     return Check::new(
-                        "short texts",
-                        Outcome::Bad,
+                        "short sequences",
+                        Outcome::Fail,
                         result,
-                        "leave out such texts, and report it",
+                        "remove such texts from the data, and report this as a bug",
                     );
                 }
                 Err(error) => {
-                    let error = error.within(&format!("a text of {length} rows"));
-                    return Check::bad("short texts", &error, SEE_DATA);
+                    let error = error.within(&format!("a sequence of {length} tokens"));
+                    return Check::fail("short sequences", &error, CHECK_DATA);
                 }
             }
         }
-        let mut result = format!("forward and backward of {} rows", done.join(", "));
+        let mut result = format!("forward and backward of {} tokens", done.join(", "));
         if !refused.is_empty() {
-            result.push_str(&format!("; the task makes none of {}", refused.join(", ")));
+            result.push_str(&format!("; the task makes no sequences of {}", refused.join(", ")));
         }
-        Check::new("short texts", Outcome::Good, result, "")
+        Check::new("short sequences", Outcome::Pass, result, "")
     }
 
     /// Runs forward and backward on the largest of the first batches.
-    fn longest(&mut self) -> Check {
-        let name = "full batch";
-        let step = match self.material.longest(&self.config, self.config.batch.rows) {
+    fn largest_batch_check(&mut self) -> Check {
+        let name = "largest batch";
+        let step = match self.setup.largest_batch(&self.config, self.config.batch.max_tokens) {
             Ok(step) => step,
-            Err(error) => return Check::bad(name, &error, SEE_DATA),
+            Err(error) => return Check::fail(name, &error, CHECK_DATA),
         };
-        let texts = [&step.batch.reader, &step.batch.writer];
+        let texts = [&step.batch.encoder, &step.batch.decoder];
         let rows: usize = texts.iter().map(|texts| texts.rows.len()).sum();
         let longest = texts.iter().flat_map(|texts| &texts.spans).map(ExactSizeIterator::len).max();
         match self.pass(&step, None) {
             Ok(_) => {
-                let result =
-                    format!("forward and backward of {rows} rows, {} in a text", longest.unwrap_or(0));
-                Check::new(name, Outcome::Good, result, "")
+                let result = format!(
+                    "forward and backward of {rows} tokens, up to {} in a sequence",
+                    longest.unwrap_or(0)
+                );
+                Check::new(name, Outcome::Pass, result, "")
             }
-            Err(error) => Check::bad(name, &error, "see data.settings.length and batch.rows"),
+            Err(error) => Check::fail(name, &error, "lower data.settings.max_length or batch.max_tokens"),
         }
     }
 }
@@ -373,31 +385,32 @@ impl Run {
 /// Checks that the attention weights of each query sum to one: with all values set to one, the output of attention is
 /// ones.
 #[derive(Default)]
-struct Shares {
+struct AttentionSums {
     worst: f64,
     place: String,
-    looked: usize,
+    operation_count: usize,
 }
 
-impl Shares {
+impl AttentionSums {
     fn check(&self) -> Check {
         // Sums of thousands of f32 are not exact; a real defect is far larger.
         const LIMIT: f64 = 1e-3;
         let name = "attention";
-        if self.looked == 0 {
-            return Check::new(name, Outcome::Good, "none whose shares must sum to one", "");
+        if self.operation_count == 0 {
+            return Check::new(name, Outcome::Pass, "no attention weights to check", "");
         }
-        let result = format!("rows of {} operations sum to one within {:.1e}", self.looked, self.worst);
+        let result =
+            format!("weights of {} operations sum to one within {:.1e}", self.operation_count, self.worst);
         if self.worst <= LIMIT {
-            return Check::new(name, Outcome::Good, result, "");
+            return Check::new(name, Outcome::Pass, result, "");
         }
-        let result = format!("rows of {} are {:.1e} from one", self.place, self.worst);
-        Check::new(name, Outcome::Bad, result, "a fault of the operation; report it with the config")
+        let result = format!("the weights of {} differ from a sum of one by {:.1e}", self.place, self.worst);
+        Check::new(name, Outcome::Fail, result, "this is a bug in the operation; report it, with the config")
     }
 }
 
-impl<T: Real> Probe<T> for Shares {
-    fn piece(&mut self, piece: &Piece<'_, T>) {
+impl<T: Real> Probe<T> for AttentionSums {
+    fn node(&mut self, piece: &NodeEvent<'_, T>) {
         let Op::Attention(attention) = &piece.call.node.op else { return };
         // Where values are projected over positions (Linformer), ones do not stay ones.
         if piece.phase != Phase::Forward || attention.projection.is_some() {
@@ -408,7 +421,7 @@ impl<T: Real> Probe<T> for Shares {
         let mut inputs = piece.inputs.to_vec();
         inputs.iter_mut().zip(&ones).skip(2).for_each(|(input, ones)| *input = ones);
         let mut out = vec![T::ZERO; piece.output.len()];
-        let mut kept = vec![T::ZERO; rule.keeps(piece.call)];
+        let mut kept = vec![T::ZERO; rule.saved_len(piece.call)];
         rule.forward(piece.call, &inputs, &mut out, &mut kept);
         // An attention sink takes a share of the softmax and contributes no value.
         let off = |sum: f64| match attention.sinks {
@@ -417,7 +430,7 @@ impl<T: Real> Probe<T> for Shares {
             None => (sum - 1.0).abs(),
         };
         let worst = out.iter().map(|sum| off(sum.f64())).fold(0.0, f64::max);
-        self.looked += 1;
+        self.operation_count += 1;
         if worst > self.worst {
             self.worst = worst;
             self.place = format!("operation {}", piece.number);
@@ -432,21 +445,24 @@ mod tests {
     #[test]
     fn the_first_that_is_bad_ends_the_run() {
         let check = |name, outcome| Check::new(name, outcome, "it is so", "do this");
-        let good = [check("one", Outcome::Good), check("two", Outcome::Odd)];
-        assert!(Check::refuse(&good).is_ok());
-        assert!(good[0].advice.is_empty() && good[1].advice == "do this");
-        let error = Check::refuse(&[check("one", Outcome::Odd), check("two", Outcome::Bad)]).unwrap_err();
+        let passing = [check("one", Outcome::Pass), check("two", Outcome::Warning)];
+        assert!(Check::refuse(&passing).is_ok());
+        assert!(passing[0].advice.is_empty() && passing[1].advice == "do this");
+        let error =
+            Check::refuse(&[check("one", Outcome::Warning), check("two", Outcome::Fail)]).unwrap_err();
         assert_eq!((error.kind(), error.place()), (ErrorKind::Numeric, "check: two"));
         assert_eq!(error.message(), "it is so; do this");
     }
 
     #[test]
     fn shares_that_do_not_sum_to_one_are_bad() {
-        let outcome = |worst, looked| Shares { worst, place: String::new(), looked }.check().outcome;
+        let outcome = |worst, operation_count| {
+            AttentionSums { worst, place: String::new(), operation_count }.check().outcome
+        };
         assert_eq!(
             [outcome(1e-6, 3), outcome(0.01, 3), outcome(f64::INFINITY, 1)],
-            [Outcome::Good, Outcome::Bad, Outcome::Bad]
+            [Outcome::Pass, Outcome::Fail, Outcome::Fail]
         );
-        assert_eq!(outcome(0.0, 0), Outcome::Good, "models without attention");
+        assert_eq!(outcome(0.0, 0), Outcome::Pass, "models without attention");
     }
 }

@@ -11,7 +11,7 @@ use crate::data::task;
 use crate::optimizer::OptimizerOptions;
 use crate::profile::ProfileOptions;
 use crate::program::Recompute;
-use crate::quantize::QuantizeOptions;
+use crate::qat::QatOptions;
 use crate::runner::RouterOptions;
 use crate::schedule::ScheduleOptions;
 use crate::settings::{Settings, read, unknown, within};
@@ -31,9 +31,9 @@ pub struct ModelOrigin {
     /// The tokenizer of a randomly initialized model: a model file that has it, or a `tokenizer.json`.
     pub tokenizer: Option<String>,
     /// Trains a tokenizer with this vocabulary size on the training text instead.
-    pub vocabulary: Option<usize>,
+    pub tokenizer_vocab_size: Option<usize>,
     /// The tensors to train: names in which `*` matches any characters. Empty: all.
-    pub train: Vec<String>,
+    pub trainable: Vec<String>,
     /// The name of the exported model.
     pub name: Option<String>,
 }
@@ -45,19 +45,19 @@ pub struct DataOptions {
     /// The name of the task.
     pub task: String,
     /// Training files and folders.
-    pub training: Vec<String>,
+    pub train: Vec<String>,
     /// Validation files and folders.
     pub validation: Vec<String>,
     /// The fraction of the training documents that is held out for validation instead.
-    pub share: f64,
+    pub validation_split: f64,
     /// How plain text is split into documents: `blank_lines`, `files`, or a separator.
-    pub cut: Option<String>,
+    pub document_separator: Option<String>,
     /// The fields of JSON lines that hold the text, in place of the task's own. Empty: the task's own.
-    pub fields: Vec<String>,
+    pub text_fields: Vec<String>,
     /// The field that holds the class, in place of the task's own.
-    pub label: Option<String>,
+    pub label_field: Option<String>,
     /// The class names, by index; if empty, classes are given by index.
-    pub classes: Vec<String>,
+    pub class_names: Vec<String>,
     /// The task's own settings.
     pub settings: task::TaskSettings,
 }
@@ -74,40 +74,47 @@ pub struct TeacherOptions {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct BatchOptions {
-    /// The maximum number of rows of a batch.
-    pub rows: usize,
+    /// The maximum number of tokens of a batch, of encoder and decoder together.
+    pub max_tokens: usize,
     /// The maximum number of examples of a batch; 0: no limit.
-    pub examples: usize,
+    pub max_examples: usize,
     /// Micro-batches per step (gradient accumulation).
-    pub accumulate: usize,
+    pub gradient_accumulation_steps: usize,
     /// The number of examples in a pool, which are sorted by length before they are cut into batches.
-    pub pool: usize,
+    pub pool_size: usize,
     /// Whether the examples of a pool are sorted by length.
-    pub by_length: bool,
+    pub group_by_length: bool,
     /// Whether each epoch is shuffled.
     pub shuffle: bool,
 }
 
 impl Default for BatchOptions {
     fn default() -> Self {
-        let LoaderOptions { rows, examples, pool, by_length, shuffle, .. } = LoaderOptions::default();
-        Self { rows, examples, accumulate: 1, pool, by_length, shuffle }
+        let loader = LoaderOptions::default();
+        Self {
+            max_tokens: loader.max_tokens,
+            max_examples: loader.max_examples,
+            gradient_accumulation_steps: 1,
+            pool_size: loader.pool_size,
+            group_by_length: loader.group_by_length,
+            shuffle: loader.shuffle,
+        }
     }
 }
 
 /// When the run is validated.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct EvaluateOptions {
+pub struct ValidationOptions {
     /// Steps between two validations; 0: only at the end.
-    pub every: u64,
+    pub every_n_steps: u64,
     /// Batches per validation; 0: all.
     pub batches: usize,
 }
 
-impl Default for EvaluateOptions {
+impl Default for ValidationOptions {
     fn default() -> Self {
-        Self { every: 250, batches: 50 }
+        Self { every_n_steps: 250, batches: 50 }
     }
 }
 
@@ -116,14 +123,14 @@ impl Default for EvaluateOptions {
 #[serde(default, deny_unknown_fields)]
 pub struct CheckpointOptions {
     /// Steps between two checkpoints; 0: only at the end.
-    pub every: u64,
+    pub every_n_steps: u64,
     /// How many of the newest checkpoints are kept, in addition to the best.
-    pub keep: usize,
+    pub keep_last: usize,
 }
 
 impl Default for CheckpointOptions {
     fn default() -> Self {
-        Self { every: 500, keep: 3 }
+        Self { every_n_steps: 500, keep_last: 3 }
     }
 }
 
@@ -132,7 +139,7 @@ impl Default for CheckpointOptions {
 #[serde(default, deny_unknown_fields)]
 pub struct StatisticsOptions {
     /// Steps between two computations of statistics; 0: never.
-    pub every: u64,
+    pub every_n_steps: u64,
 }
 
 /// What a run exports.
@@ -154,8 +161,8 @@ pub struct RunConfig {
     /// The number of steps.
     pub steps: u64,
     /// The maximum gradient norm (gradient clipping); 0 in a file: no clipping.
-    pub clip: Option<f64>,
-    /// What is recomputed: `nothing`, `attention`, `cheap`, `cost:N`, or `layers` or `layers:N`.
+    pub max_grad_norm: Option<f64>,
+    /// What is recomputed: `none`, `attention`, `cheap`, `cost:N`, or `layers` or `layers:N`.
     pub recompute: String,
     /// Whether a batch is checked before the first step.
     pub check: bool,
@@ -180,19 +187,19 @@ pub struct RunConfig {
     /// The loss: its `name` and settings.
     pub loss: Settings,
     /// The auxiliary losses of MoE routers.
-    pub routers: RouterOptions,
+    pub router: RouterOptions,
     /// Loss scaling in fp16.
-    pub scaler: Option<Settings>,
+    pub grad_scaler: Option<Settings>,
     /// LoRA or DoRA adapters.
     pub adapters: Option<AdapterOptions>,
     /// Quantization-aware training: rounds weights in each step as the exported file will hold them.
-    pub quantize: Option<QuantizeOptions>,
+    pub qat: Option<QatOptions>,
     /// Weight averaging: a moving average of the parameters.
-    pub average: Option<Settings>,
+    pub ema: Option<Settings>,
     /// Early stopping.
-    pub patience: Option<Settings>,
+    pub early_stopping: Option<Settings>,
     /// Validation.
-    pub evaluate: EvaluateOptions,
+    pub validation: ValidationOptions,
     /// Checkpoints.
     pub checkpoint: CheckpointOptions,
     /// Statistics of tensors.
@@ -208,10 +215,10 @@ pub struct RunConfig {
 /// The top-level keys and the sections of a config file.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(default)]
-struct Whole {
+struct TopLevel {
     seed: u64,
     steps: u64,
-    clip: Option<f64>,
+    max_grad_norm: Option<f64>,
     recompute: String,
     check: bool,
     device: String,
@@ -219,10 +226,19 @@ struct Whole {
     fp8: bool,
 }
 
-impl Default for Whole {
+impl Default for TopLevel {
     fn default() -> Self {
-        let [recompute, device, precision] = ["nothing", "cpu", "f32"].map(str::to_owned);
-        Self { seed: 1, steps: 1000, clip: Some(1.0), recompute, check: true, device, precision, fp8: false }
+        let [recompute, device, precision] = ["none", "cpu", "f32"].map(str::to_owned);
+        Self {
+            seed: 1,
+            steps: 1000,
+            max_grad_norm: Some(1.0),
+            recompute,
+            check: true,
+            device,
+            precision,
+            fp8: false,
+        }
     }
 }
 
@@ -234,13 +250,13 @@ const SECTIONS: &[&str] = &[
     "optimizer",
     "schedule",
     "loss",
-    "routers",
-    "scaler",
+    "router",
+    "grad_scaler",
     "adapters",
-    "quantize",
-    "average",
-    "patience",
-    "evaluate",
+    "qat",
+    "ema",
+    "early_stopping",
+    "validation",
     "checkpoint",
     "statistics",
     "profile",
@@ -266,15 +282,15 @@ impl RunConfig {
                 None => None,
             };
         }
-        let known = ["seed", "steps", "clip", "recompute", "check", "device", "precision", "fp8"];
+        let known = ["seed", "steps", "max_grad_norm", "recompute", "check", "device", "precision", "fp8"];
         if let Some(name) = all.keys().find(|name| !known.contains(&name.as_str())) {
             let all: Vec<&str> = known.into_iter().chain(SECTIONS.iter().copied()).collect();
             return Err(unknown(name, "setting", name, &all));
         }
-        let whole: Whole = read("config", &all)?;
-        let clip = whole.clip.filter(|clip| *clip != 0.0);
-        if let Some(clip) = clip {
-            within("clip", clip, f64::MIN_POSITIVE..=f64::MAX)?;
+        let whole: TopLevel = read("config", &all)?;
+        let max_grad_norm = whole.max_grad_norm.filter(|norm| *norm != 0.0);
+        if let Some(norm) = max_grad_norm {
+            within("max_grad_norm", norm, f64::MIN_POSITIVE..=f64::MAX)?;
         }
         let mut section = |name: &str| match sections.remove(name) {
             Some(Value::Object(section)) => Some(section),
@@ -282,16 +298,16 @@ impl RunConfig {
         };
         let optimizer = section("optimizer").unwrap_or_else(|| named("adamw"));
         let mut schedule = section("schedule").unwrap_or_default();
-        if !schedule.contains_key("rate") {
-            let message = "is missing; say the largest rate, such as 3e-4";
-            return Err(Error::argument("schedule.rate", message));
+        if !schedule.contains_key("learning_rate") {
+            let message = "is missing; set the peak learning rate, such as 3e-4";
+            return Err(Error::argument("schedule.learning_rate", message));
         }
         schedule.entry("name").or_insert_with(|| "cosine".into());
         let typed = |place: &str, error: serde_json::Error| Error::argument(place, error.to_string());
         Ok(Self {
             seed: whole.seed,
             steps: whole.steps,
-            clip,
+            max_grad_norm,
             recompute: whole.recompute,
             check: whole.check,
             device: whole.device,
@@ -304,13 +320,13 @@ impl RunConfig {
             optimizer: serde_json::from_value(optimizer.into()).map_err(|error| typed("optimizer", error))?,
             schedule: serde_json::from_value(schedule.into()).map_err(|error| typed("schedule", error))?,
             loss: section("loss").unwrap_or_else(|| named("cross_entropy")),
-            routers: read("routers", &section("routers").unwrap_or_default())?,
-            scaler: section("scaler"),
+            router: read("router", &section("router").unwrap_or_default())?,
+            grad_scaler: section("grad_scaler"),
             adapters: section("adapters").map(|section| read("adapters", &section)).transpose()?,
-            quantize: section("quantize").map(|section| read("quantize", &section)).transpose()?,
-            average: section("average"),
-            patience: section("patience"),
-            evaluate: read("evaluate", &section("evaluate").unwrap_or_default())?,
+            qat: section("qat").map(|section| read("qat", &section)).transpose()?,
+            ema: section("ema"),
+            early_stopping: section("early_stopping"),
+            validation: read("validation", &section("validation").unwrap_or_default())?,
             checkpoint: read("checkpoint", &section("checkpoint").unwrap_or_default())?,
             statistics: read("statistics", &section("statistics").unwrap_or_default())?,
             profile: read("profile", &section("profile").unwrap_or_default())?,
@@ -322,7 +338,7 @@ impl RunConfig {
     /// Returns true if the weights of the best validation are exported.
     pub fn exports_best(&self) -> Result<bool> {
         match self.export.weights.as_deref() {
-            None => Ok(self.patience.is_some()),
+            None => Ok(self.early_stopping.is_some()),
             Some("best") => Ok(true),
             Some("last") => Ok(false),
             Some(other) => Err(unknown("export.weights", "choice", other, &["last", "best"])),
@@ -332,14 +348,14 @@ impl RunConfig {
     /// Moves the run to the CPU and f32.
     pub fn use_cpu(&mut self) {
         (self.device, self.precision) = ("cpu".to_owned(), "f32".to_owned());
-        (self.fp8, self.scaler) = (false, None);
+        (self.fp8, self.grad_scaler) = (false, None);
     }
 
     /// Returns what is recomputed.
     pub fn recompute(&self) -> Result<Recompute> {
         let number = |prefix: &str| self.recompute.strip_prefix(prefix).and_then(|rest| rest.parse().ok());
         match self.recompute.as_str() {
-            "nothing" => Ok(Recompute::Nothing),
+            "none" => Ok(Recompute::None),
             "attention" => Ok(Recompute::Attention),
             "cheap" => Ok(Recompute::Cost(0)),
             "layers" => Ok(Recompute::Layers(1)),
@@ -347,8 +363,8 @@ impl RunConfig {
                 (Some(count), _) => Ok(Recompute::Layers(count)),
                 (_, Some(most)) => Ok(Recompute::Cost(most)),
                 _ => {
-                    let known = ["nothing", "attention", "cheap", "cost:1024", "layers", "layers:2"];
-                    Err(unknown("recompute", "way", other, &known))
+                    let known = ["none", "attention", "cheap", "cost:1024", "layers", "layers:2"];
+                    Err(unknown("recompute", "choice", other, &known))
                 }
             },
         }
@@ -363,14 +379,14 @@ fn named(name: &str) -> Settings {
 mod tests {
     use super::*;
 
-    const SMALL: &str = "steps = 10\n[schedule]\nrate = 1e-3\n[data]\ntask = \"causal\"\n";
+    const SMALL: &str = "steps = 10\n[schedule]\nlearning_rate = 1e-3\n[data]\ntask = \"causal_lm\"\n";
 
     #[test]
     fn what_is_not_said_is_as_usual() {
         let config = RunConfig::parse(SMALL).unwrap();
-        assert_eq!((config.steps, config.seed, config.clip), (10, 1, Some(1.0)));
+        assert_eq!((config.steps, config.seed, config.max_grad_norm), (10, 1, Some(1.0)));
         assert_eq!((config.schedule.name.as_str(), config.optimizer.name.as_str()), ("cosine", "adamw"));
-        assert_eq!(config.recompute().unwrap(), Recompute::Nothing);
+        assert_eq!(config.recompute().unwrap(), Recompute::None);
         assert!(!config.exports_best().unwrap());
         let recompute = |word: &str| {
             let config = RunConfig::parse(&format!("recompute = {word:?}\n{SMALL}")).unwrap();
@@ -386,11 +402,12 @@ mod tests {
 
     #[test]
     fn what_makes_no_sense_is_refused() {
-        let clip =
-            |value: &str| RunConfig::parse(&format!("clip = {value}\n{SMALL}")).map(|config| config.clip);
-        assert_eq!((clip("0").unwrap(), clip("0.5").unwrap()), (None, Some(0.5)));
+        let parse = |value: &str| {
+            RunConfig::parse(&format!("max_grad_norm = {value}\n{SMALL}")).map(|config| config.max_grad_norm)
+        };
+        assert_eq!((parse("0").unwrap(), parse("0.5").unwrap()), (None, Some(0.5)));
         for bad in ["-1", "-1e-9"] {
-            assert_eq!(clip(bad).unwrap_err().place(), "clip", "{bad}");
+            assert_eq!(parse(bad).unwrap_err().place(), "max_grad_norm", "{bad}");
         }
         let config = RunConfig::parse(&format!("{SMALL}[export]\nweights = \"bets\"\n")).unwrap();
         assert!(config.exports_best().unwrap_err().message().contains("did you mean `best`"));
@@ -400,14 +417,14 @@ mod tests {
     fn errors_name_the_key_and_the_nearest() {
         let cases = [
             ("stepz = 3", "stepz", "steps"),
-            ("[shedule]\nrate = 1", "shedule", "schedule"),
-            ("[data]\ntaks = \"causal\"", "data.taks", "task"),
-            ("[batch]\nrow = 3", "batch.row", "rows"),
+            ("[shedule]\nlearning_rate = 1", "shedule", "schedule"),
+            ("[data]\ntaks = \"causal_lm\"", "data.taks", "task"),
+            ("[batch]\nmax_token = 3", "batch.max_token", "max_tokens"),
             ("recompute = \"layer\"", "recompute", "layers"),
         ];
         for (line, place, nearest) in cases {
             let text = if line.starts_with('[') {
-                format!("{SMALL}{line}").replacen("[data]\ntask = \"causal\"\n[data]", "[data]", 1)
+                format!("{SMALL}{line}").replacen("[data]\ntask = \"causal_lm\"\n[data]", "[data]", 1)
             } else {
                 format!("{line}\n{SMALL}")
             };
@@ -417,6 +434,6 @@ mod tests {
             assert!(error.message().contains(&format!("did you mean `{nearest}`")), "{error}");
         }
         assert!(RunConfig::parse("steps = ").unwrap_err().message().contains("line 1"));
-        assert!(RunConfig::parse("steps = 1").unwrap_err().place().contains("schedule.rate"));
+        assert!(RunConfig::parse("steps = 1").unwrap_err().place().contains("schedule.learning_rate"));
     }
 }

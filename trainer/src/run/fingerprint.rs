@@ -4,19 +4,19 @@ use serde_json::{Map, Value, json};
 use siskin::{Error, Result};
 
 use super::config::RunConfig;
-use super::setup::Material;
+use super::setup::RunSetup;
 
 /// Returns the data fingerprint that a checkpoint keeps.
-pub(super) fn describe(config: &RunConfig, material: &Material) -> Value {
-    let loader = material.loader(config, true);
+pub(super) fn describe(config: &RunConfig, setup: &RunSetup) -> Value {
+    let loader = setup.loader(config, true);
     json!({
-        "records": material.texts.fingerprint(),
-        "examples": material.training.count(),
+        "records": setup.texts.fingerprint(),
+        "examples": setup.training.count(),
         "batch": {
-            "rows": loader.rows,
-            "examples": loader.examples,
-            "pool": loader.pool,
-            "by_length": loader.by_length,
+            "max_tokens": loader.max_tokens,
+            "max_examples": loader.max_examples,
+            "pool_size": loader.pool_size,
+            "group_by_length": loader.group_by_length,
             "shuffle": loader.shuffle,
         },
     })
@@ -30,21 +30,21 @@ pub(super) fn check(before: &Value, now: &Value) -> Result<()> {
     for (name, value) in &options {
         if let Some(own) = own.get(name).filter(|own| *own != value) {
             let message = format!(
-                "was {value} in the run before and is {own} now; set it back, or begin a run in another folder"
+                "was {value} when the run began and is {own} now; restore it, or start a run in another folder"
             );
             return Err(Error::argument(format!("batch.{name}"), message));
         }
     }
     let differs = |name: &str| before.get(name).zip(now.get(name)).filter(|(before, now)| before != now);
     if differs("records").is_some() {
-        let message = "are other texts than in the run before; name the same files, unchanged and in the same \
-                       order, or begin a run in another folder";
-        return Err(Error::argument("data.training", message));
+        let message = "differs from the texts that the run began with; use the same files, unchanged and in the \
+                       same order, or start a run in another folder";
+        return Err(Error::argument("data.train", message));
     }
     if let Some((before, now)) = differs("examples") {
         let message = format!(
-            "the texts made {before} examples in the run before and make {now} now; set `task` and `settings` back, \
-             or begin a run in another folder"
+            "gives {now} examples, and gave {before} when the run began; restore `task` and `settings`, or start a run \
+             in another folder"
         );
         return Err(Error::argument("data", message));
     }
@@ -57,16 +57,16 @@ mod tests {
 
     #[test]
     fn what_differs_is_named() {
-        let before = json!({"records": 7, "examples": 20, "batch": {"rows": 1024, "shuffle": true}});
+        let before = json!({"records": 7, "examples": 20, "batch": {"max_tokens": 1024, "shuffle": true}});
         assert!(check(&before, &before).is_ok());
         for old in [Value::Null, json!({}), json!({"examples": 20}), json!({"batch": {"gone": 1}})] {
             assert!(check(&old, &before).is_ok(), "{old}");
         }
         for (change, place, what) in [
-            ("/batch/rows", "batch.rows", "was 1024 in the run before and is 2048 now"),
-            ("/batch/shuffle", "batch.shuffle", "was true in the run before and is 2048 now"),
-            ("/records", "data.training", "other texts"),
-            ("/examples", "data", "made 20 examples in the run before and make 2048 now"),
+            ("/batch/max_tokens", "batch.max_tokens", "was 1024 when the run began and is 2048 now"),
+            ("/batch/shuffle", "batch.shuffle", "was true when the run began and is 2048 now"),
+            ("/records", "data.train", "differs from the texts"),
+            ("/examples", "data", "gives 2048 examples, and gave 20 when the run began"),
         ] {
             let mut now = before.clone();
             if let Some(value) = now.pointer_mut(change) {

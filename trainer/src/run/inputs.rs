@@ -10,7 +10,7 @@ use crate::data::source::files;
 /// Returns the models, tokenizers and text files that a config names. A model or a tokenizer may be a folder.
 pub fn inputs(config: &RunConfig) -> Result<Vec<PathBuf>> {
     let texts: Vec<PathBuf> =
-        config.data.training.iter().chain(&config.data.validation).map(PathBuf::from).collect();
+        config.data.train.iter().chain(&config.data.validation).map(PathBuf::from).collect();
     let mut inputs: Vec<PathBuf> = files(&texts)?.into();
     let models = [&config.model.from, &config.model.tokenizer].into_iter().flatten();
     inputs.extend(models.map(PathBuf::from));

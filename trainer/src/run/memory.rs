@@ -3,49 +3,49 @@
 use siskin::{Error, ErrorKind, Result};
 
 use super::Run;
-use crate::average::MovingAverage;
+use crate::ema::ExponentialMovingAverage;
 use crate::parameters::Parameter;
 use crate::program::MemoryByPart;
 
 /// The maximum number of rows of a batch that is tried.
-const MOST: usize = 1 << 20;
+const MAX_TOKENS: usize = 1 << 20;
 /// The fraction of free memory that batches may use; the system and the driver need the rest.
 const SHARE: f64 = 0.95;
 
 impl Run {
     /// Returns the memory of the run, by part, for its longest batch; for a run on a device, the device memory.
     pub fn memory(&self) -> Result<MemoryByPart> {
-        self.memory_with(self.config.batch.rows)
+        self.memory_with(self.config.batch.max_tokens)
     }
 
     /// Like [`Self::memory`], with another `batch.rows`.
     pub fn memory_with(&self, rows: usize) -> Result<MemoryByPart> {
-        let step = self.material.longest(&self.config, rows)?;
+        let step = self.setup.largest_batch(&self.config, rows)?;
         let ([activations, scratch], [parameters, gradients]) = match &self.device {
-            Some(device) => (device.memory(&step)?, device.held()),
-            None => (self.runner.memory(&step.batch, &self.parameters)?, self.held()),
+            Some(device) => (device.memory(&step)?, device.resident_bytes()),
+            None => (self.runner.memory(&step.batch, &self.parameters)?, self.resident_bytes()),
         };
         Ok(MemoryByPart {
             parameters,
             gradients,
-            optimizer: self.optimizer.bytes() + self.average.as_ref().map_or(0, MovingAverage::bytes),
+            optimizer: self.optimizer.bytes() + self.ema.as_ref().map_or(0, ExponentialMovingAverage::bytes),
             activations,
             scratch,
         })
     }
 
     /// Returns the bytes of all tensors, and of their gradients.
-    fn held(&self) -> [usize; 2] {
+    fn resident_bytes(&self) -> [usize; 2] {
         let gradients = self.gradients.list.iter().flatten().map(Vec::len).sum::<usize>();
         [self.parameters.list.iter().map(Parameter::bytes).sum(), gradients * size_of::<f32>()]
     }
 
     /// Returns the largest `batch.rows` whose run takes at most `limit` bytes, and the memory it takes. The default
     /// limit is the free memory. The result is verified by running a batch.
-    pub fn find_batch(&mut self, limit: Option<usize>) -> Result<(usize, MemoryByPart)> {
+    pub fn find_batch_size(&mut self, limit: Option<usize>) -> Result<(usize, MemoryByPart)> {
         let free = match limit {
             Some(_) => None,
-            None => Some((SHARE * self.free()? as f64) as usize),
+            None => Some((SHARE * self.free_memory()? as f64) as usize),
         };
         let fits = |run: &Self, rows: usize| -> Result<bool> {
             let parts = run.memory_with(rows)?;
@@ -53,7 +53,7 @@ impl Run {
             let batch = parts.activations + parts.scratch;
             Ok(limit.is_none_or(|limit| parts.total() <= limit) && free.is_none_or(|free| batch <= free))
         };
-        let (mut rows, mut too_many) = (0, MOST);
+        let (mut rows, mut too_many) = (0, MAX_TOKENS);
         while too_many - rows > 1.max(rows / 64) {
             let middle = rows + (too_many - rows) / 2;
             if fits(self, middle)? { rows = middle } else { too_many = middle }
@@ -67,22 +67,22 @@ impl Run {
         }
         Err(Error::new(
             ErrorKind::Memory,
-            "batch.rows",
-            "even a batch of one row takes more memory than there is",
+            "batch.max_tokens",
+            "even a batch of one token does not fit into memory",
         ))
     }
 
     /// Returns the peak FLOP/s of the training device; 0 if unknown.
-    pub fn ceiling(&mut self) -> Result<f64> {
+    pub fn peak_flops(&mut self) -> Result<f64> {
         match &mut self.device {
-            Some(device) => Ok(device.ceiling()?.unwrap_or(0.0)),
+            Some(device) => Ok(device.peak_flops()?.unwrap_or(0.0)),
             None => Ok(crate::ceiling()),
         }
     }
 
     /// Runs forward and backward on the longest batch, and restores the state.
     fn try_batch(&mut self, rows: usize) -> Result<()> {
-        let step = self.material.longest(&self.config, rows)?;
+        let step = self.setup.largest_batch(&self.config, rows)?;
         match &mut self.device {
             Some(device) => device.pass(&step, 1.0, &mut self.gradients)?,
             None => self.pass(&step, None)?,
@@ -92,20 +92,20 @@ impl Run {
     }
 
     /// Returns the number of free bytes.
-    fn free(&self) -> Result<usize> {
+    fn free_memory(&self) -> Result<usize> {
         let unknown = || {
-            let message = "cannot be asked for here; say how many MiB a run may take";
+            let message = "cannot be determined on this system; pass a memory limit";
             Error::unsupported("free memory", message)
         };
         match &self.device {
             Some(device) => device.free_bytes()?.ok_or_else(unknown),
-            None => free_here().ok_or_else(unknown),
+            None => free_host_memory().ok_or_else(unknown),
         }
     }
 }
 
 /// Returns the bytes that processes can allocate without swapping.
-fn free_here() -> Option<usize> {
+fn free_host_memory() -> Option<usize> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
     line.trim().strip_suffix("kB")?.trim().parse::<usize>().ok()?.checked_mul(1024)
@@ -116,6 +116,6 @@ mod tests {
     #[cfg(target_os = "linux")]
     #[test]
     fn free_memory_is_known() {
-        assert!(super::free_here().is_some_and(|bytes| bytes > 1 << 20));
+        assert!(super::free_host_memory().is_some_and(|bytes| bytes > 1 << 20));
     }
 }

@@ -4,30 +4,32 @@ use std::borrow::Cow;
 
 use siskin::{Error, ErrorKind, Result};
 
-use super::{Material, RunConfig};
+use super::{RunConfig, RunSetup};
 use crate::adapters::TrainedAdapter;
-use crate::average::MovingAverage;
 use crate::batch::TrainingBatch;
 use crate::clip::GradientNorm;
-use crate::cuda::{Device, DeviceRunner, DeviceTraining, Judged, Objective, Precision, Timed, Watch};
+use crate::cuda::{
+    Device, DeviceRunner, DeviceTraining, Objective, OptimizerResult, Precision, StepObserver, Timed,
+};
 use crate::data::LoadedBatch;
-use crate::loss::{Sum, Targets};
+use crate::ema::ExponentialMovingAverage;
+use crate::grad_scaler::GradScaler;
+use crate::loss::{LossSum, Targets};
 use crate::optimizer::Optimizer;
 use crate::parameters::{Gradients, Parameters};
 use crate::profile::{ProfiledThread, Recorder, timed};
 use crate::program::Program;
-use crate::quantize::QuantizedTraining;
-use crate::scaler::Scaler;
+use crate::qat::QuantizationAware;
 use crate::settings::unknown;
 use crate::state::{self, Checkpointed, TableData, TableView, Tables, fill};
 use crate::statistics::OutputStatistics;
 
 /// The number of buckets for the count of output rows within a factor of two.
-const EVEN: usize = 8;
+const PADDING_BUCKETS: usize = 8;
 
 /// What a device is prepared with.
 #[derive(Clone, Copy)]
-pub struct Start<'a> {
+pub struct EngineArguments<'a> {
     /// The config of the run.
     pub config: &'a RunConfig,
     /// The program to train.
@@ -39,14 +41,14 @@ pub struct Start<'a> {
     /// The optimizer, as on the CPU.
     pub optimizer: &'a Optimizer,
     /// The weight average, if any.
-    pub average: Option<&'a MovingAverage>,
+    pub ema: Option<&'a ExponentialMovingAverage>,
     /// The adapters.
     pub adapters: &'a [TrainedAdapter],
     /// Which weights are rounded (quantization-aware training), if any.
-    pub rounding: Option<&'a QuantizedTraining>,
+    pub qat: Option<&'a QuantizationAware>,
 }
 
-impl Start<'_> {
+impl EngineArguments<'_> {
     /// Prepares a device.
     ///
     /// # Errors
@@ -57,26 +59,26 @@ impl Start<'_> {
         let trains = |weight| self.gradients.has(weight);
         let program = self.program.clone();
         let mut runner = DeviceRunner::new(device, precision, program, recompute, self.parameters, trains)?;
-        runner.route(config.routers)?;
+        runner.set_router_losses(config.router)?;
         if config.fp8 {
-            runner.eights()?;
+            runner.enable_fp8()?;
         }
-        if let Some(rounding) = self.rounding {
-            runner.quantize(rounding.clone())?;
+        if let Some(rounding) = self.qat {
+            runner.set_qat(rounding.clone())?;
         }
-        runner.optimize(&config.optimizer, self.optimizer)?;
-        if let Some(average) = self.average {
-            runner.follow(average)?;
+        runner.set_optimizer(&config.optimizer, self.optimizer)?;
+        if let Some(ema) = self.ema {
+            runner.set_ema(ema)?;
         }
         if let Some(options) = &config.adapters {
-            runner.adapt(self.adapters, options)?;
+            runner.set_adapters(self.adapters, options)?;
         }
         Ok(Box::new(runner))
     }
 }
 
 /// Receives the timing of each piece of work of a batch.
-pub(super) type Times<'a> = dyn FnMut(&TrainingBatch, Timed) + 'a;
+pub(super) type TimingCallback<'a> = dyn FnMut(&TrainingBatch, Timed) + 'a;
 
 /// Observers of a step: of outputs and gradients, which are copied back for it, or else of timings; and host work
 /// that overlaps with the device.
@@ -84,8 +86,8 @@ pub(super) type Times<'a> = dyn FnMut(&TrainingBatch, Timed) + 'a;
 pub(super) struct StepObservers<'a> {
     pub(super) outputs: Option<&'a mut OutputStatistics>,
     pub(super) gradients: Option<&'a mut Gradients<f32>>,
-    pub(super) times: Option<&'a mut Times<'a>>,
-    pub(super) meanwhile: Option<&'a mut dyn FnMut()>,
+    pub(super) timings: Option<&'a mut TimingCallback<'a>>,
+    pub(super) host_work: Option<&'a mut dyn FnMut()>,
 }
 
 /// A device, and the state that a run keeps with it.
@@ -93,9 +95,9 @@ pub(super) struct OnDevice {
     engine: Box<dyn DeviceTraining>,
     loss: Objective,
     /// Loss scaling for fp16 gradients.
-    pub(super) scaler: Option<Scaler>,
+    pub(super) grad_scaler: Option<GradScaler>,
     /// The state that only the device keeps.
-    pub(super) kept: Option<DeviceTables>,
+    pub(super) device_tables: Option<DeviceTables>,
 }
 
 /// Tables of a checkpoint that only a device keeps.
@@ -103,7 +105,7 @@ pub(super) struct DeviceTables(Vec<(String, TableData)>);
 
 impl Checkpointed for DeviceTables {
     fn prefix(&self) -> &'static str {
-        "eights."
+        "fp8."
     }
 
     fn tables(&self) -> Vec<(String, TableView<'_>)> {
@@ -127,16 +129,16 @@ fn precision(config: &RunConfig) -> Result<Precision> {
 }
 
 /// Opens the device that a config names; `None` for the CPU.
-pub(super) fn open(start: &Start<'_>) -> Result<Option<Box<dyn DeviceTraining>>> {
+pub(super) fn open(start: &EngineArguments<'_>) -> Result<Option<Box<dyn DeviceTraining>>> {
     let precision = precision(start.config)?;
     if start.config.fp8 && (start.config.device.as_str(), precision) != ("cuda", Precision::Bf16) {
-        let message = "goes with device = \"cuda\" and precision = \"bf16\" alone; set both, or leave it out";
+        let message = "requires device = \"cuda\" and precision = \"bf16\"; set both, or remove it";
         return Err(Error::argument("fp8", message));
     }
     match start.config.device.as_str() {
         "cpu" if precision == Precision::F32 => Ok(None),
         "cpu" => {
-            Err(Error::argument("precision", "the CPU trains in f32; set device = \"cuda\", or leave it out"))
+            Err(Error::argument("precision", "the CPU trains in f32; set device = \"cuda\", or remove it"))
         }
         "cuda" => cuda(start).map(Some),
         other => Err(unknown("device", "device", other, &["cpu", "cuda"])),
@@ -144,13 +146,14 @@ pub(super) fn open(start: &Start<'_>) -> Result<Option<Box<dyn DeviceTraining>>>
 }
 
 #[cfg(feature = "cuda")]
-fn cuda(start: &Start<'_>) -> Result<Box<dyn DeviceTraining>> {
+fn cuda(start: &EngineArguments<'_>) -> Result<Box<dyn DeviceTraining>> {
     start.on(crate::cuda::Cuda::new(0)?)
 }
 
 #[cfg(not(feature = "cuda"))]
-fn cuda(_: &Start<'_>) -> Result<Box<dyn DeviceTraining>> {
-    let message = "this build has no CUDA; build with --features cuda, or set device = \"cpu\" (of `siskin eval`: --device cpu)";
+fn cuda(_: &EngineArguments<'_>) -> Result<Box<dyn DeviceTraining>> {
+    let message = "this build has no CUDA; build with --features cuda, or set device = \"cpu\" (of \
+                   `siskin eval`: --device cpu)";
     Err(Error::unsupported("device", message))
 }
 
@@ -159,31 +162,31 @@ impl OnDevice {
     pub(super) fn new(config: &RunConfig, engine: Box<dyn DeviceTraining>) -> Result<Self> {
         let loss = Objective::named(&config.loss)?;
         let halves = precision(config)? == Precision::Fp16;
-        let scaler = match (&config.scaler, halves) {
+        let scaler = match (&config.grad_scaler, halves) {
             (Some(_), false) => {
-                let message = "goes with precision = \"fp16\" alone; leave the section out";
-                return Err(Error::argument("scaler", message));
+                let message = "requires precision = \"fp16\"; remove the section";
+                return Err(Error::argument("grad_scaler", message));
             }
             (settings, _) => {
                 let settings = settings.clone().unwrap_or_default();
-                halves.then(|| Scaler::from_settings(&settings)).transpose()?
+                halves.then(|| GradScaler::from_settings(&settings)).transpose()?
             }
         };
-        let own = engine.own_tables();
+        let own = engine.device_tables();
         let kept = (!own.is_empty()).then_some(DeviceTables(own));
-        Ok(Self { engine, loss, scaler, kept })
+        Ok(Self { engine, loss, grad_scaler: scaler, device_tables: kept })
     }
 
     /// Returns the bytes that the batch of a step takes besides the weights: activations, and scratch memory of
     /// operations.
     pub(super) fn memory(&self, step: &LoadedBatch) -> Result<[usize; 2]> {
-        let step = &*evened(step);
+        let step = &*pad_output_rows(step);
         self.engine.memory(&step.batch, &self.loss, &step.targets)
     }
 
     /// Returns the bytes of all tensors, and of their gradients.
-    pub(super) fn held(&self) -> [usize; 2] {
-        self.engine.held()
+    pub(super) fn resident_bytes(&self) -> [usize; 2] {
+        self.engine.resident_bytes()
     }
 
     /// Returns the free bytes of the device, if it reports them.
@@ -192,8 +195,8 @@ impl OnDevice {
     }
 
     /// Returns the FLOP/s that the matmuls of the device reach; `None` if it is emulated on the CPU.
-    pub(super) fn ceiling(&mut self) -> Result<Option<f64>> {
-        self.engine.ceiling()
+    pub(super) fn peak_flops(&mut self) -> Result<Option<f64>> {
+        self.engine.peak_flops()
     }
 
     /// Computes the loss of a batch and its gradients, with `factor` on the loss. The state is restored afterwards.
@@ -202,8 +205,8 @@ impl OnDevice {
         step: &LoadedBatch,
         factor: f64,
         gradients: &mut Gradients<f32>,
-    ) -> Result<Sum> {
-        self.engine.try_out(&step.batch, &self.loss, &step.targets, factor, gradients)
+    ) -> Result<LossSum> {
+        self.engine.dry_run(&step.batch, &self.loss, &step.targets, factor, gradients)
     }
 
     /// Runs one step over some micro-batches; returns the loss and the state of the gradient.
@@ -212,28 +215,28 @@ impl OnDevice {
         steps: &[LoadedBatch],
         weight: f64,
         (rate, limit): (f64, Option<f64>),
-        look: StepObservers<'_>,
+        observers: StepObservers<'_>,
         recorder: Option<&Recorder>,
-    ) -> Result<(Sum, Judged)> {
+    ) -> Result<(LossSum, OptimizerResult)> {
         let scale = self.scale();
-        let StepObservers { mut outputs, gradients, mut times, meanwhile } = look;
+        let StepObservers { mut outputs, gradients, mut timings, host_work } = observers;
         for step in steps {
-            let step = &*evened(step);
-            let mut show = |node: usize, numbers: &[f32]| {
+            let step = &*pad_output_rows(step);
+            let mut record = |node: usize, numbers: &[f32]| {
                 outputs.iter_mut().for_each(|outputs| outputs.add(node, numbers));
             };
-            let mut tell = |timed: Timed| {
-                times.iter_mut().for_each(|times| times(&step.batch, timed));
+            let mut report = |timed: Timed| {
+                timings.iter_mut().for_each(|callback| callback(&step.batch, timed));
             };
-            let watch = match (gradients.is_some(), recorder.is_some()) {
-                (true, _) => Watch::Outputs(&mut show),
-                (_, true) => Watch::Times(&mut tell),
-                _ => Watch::None,
+            let observer = match (gradients.is_some(), recorder.is_some()) {
+                (true, _) => StepObserver::Outputs(&mut record),
+                (_, true) => StepObserver::Times(&mut report),
+                _ => StepObserver::None,
             };
-            self.engine.run(&step.batch, &self.loss, &step.targets, scale / weight, watch)?;
+            self.engine.run(&step.batch, &self.loss, &step.targets, scale / weight, observer)?;
         }
-        if let Some(meanwhile) = meanwhile {
-            meanwhile();
+        if let Some(host_work) = host_work {
+            host_work();
         }
         if let Some(gradients) = gradients {
             self.engine.gradients(gradients)?;
@@ -241,30 +244,34 @@ impl OnDevice {
         }
         // One synchronization per step, at the end. A non-finite loss has non-finite gradients, so the weights do not
         // change.
-        let judged =
+        let result =
             timed(recorder, "optimizer", ProfiledThread::Steps, || self.engine.step(rate, scale, limit))?;
         let sum = finite(self.engine.take_sum()?)?;
-        let spent = match &mut self.scaler {
+        let failed = match &mut self.grad_scaler {
             Some(scaler) => {
-                scaler.update(judged.finite);
-                scaler.is_spent()
+                scaler.update(result.finite);
+                scaler.is_below_minimum()
             }
-            None => !judged.finite,
+            None => !result.finite,
         };
-        match spent {
-            true => Err(Error::new(ErrorKind::Numeric, "gradient", "is not finite; train with a lower rate")),
-            false => Ok((sum, judged)),
+        match failed {
+            true => Err(Error::new(
+                ErrorKind::Numeric,
+                "gradient",
+                "is NaN or infinity; use a lower learning rate",
+            )),
+            false => Ok((sum, result)),
         }
     }
 
     /// Returns the loss scale of the next step; 1 without loss scaling.
     pub(super) fn scale(&self) -> f64 {
-        self.scaler.as_ref().map_or(1.0, Scaler::scale)
+        self.grad_scaler.as_ref().map_or(1.0, GradScaler::scale)
     }
 
     /// Repeats a step with observers and returns the error for the first NaN or infinity; `None` if all values are
     /// finite.
-    pub(super) fn find(
+    pub(super) fn find_non_finite(
         &mut self,
         steps: &[LoadedBatch],
         factor: f64,
@@ -274,13 +281,20 @@ impl OnDevice {
     ) -> Result<Option<Error>> {
         for step in steps {
             let mut found = None;
-            let mut look = |node: usize, numbers: &[f32]| {
-                let bad = numbers.iter().find(|number| !number.is_finite());
-                found = found.take().or(bad.map(|number| (node, *number)));
+            let mut find = |node: usize, numbers: &[f32]| {
+                let value = numbers.iter().find(|number| !number.is_finite());
+                found = found.take().or(value.map(|number| (node, *number)));
             };
-            self.engine.run(&step.batch, &self.loss, &step.targets, factor, Watch::Outputs(&mut look))?;
+            self.engine.run(
+                &step.batch,
+                &self.loss,
+                &step.targets,
+                factor,
+                StepObserver::Outputs(&mut find),
+            )?;
             if let Some((node, number)) = found {
-                let message = format!("{} gives {number:?}; train with a lower rate", program.title(node));
+                let message =
+                    format!("{} produced {number:?}; use a lower learning rate", program.title(node));
                 return Ok(Some(Error::new(ErrorKind::Numeric, "loss", message)));
             }
         }
@@ -290,27 +304,27 @@ impl OnDevice {
 
     /// Returns the validation loss, with the averaged weights if weights are averaged; `None` without validation
     /// data.
-    pub(super) fn look(&mut self, config: &RunConfig, material: &Material) -> Result<Option<Sum>> {
-        let Some(loader) = material.validation_batches(config)? else { return Ok(None) };
-        self.engine.swap()?;
+    pub(super) fn evaluate(&mut self, config: &RunConfig, setup: &RunSetup) -> Result<Option<LossSum>> {
+        let Some(loader) = setup.validation_batches(config)? else { return Ok(None) };
+        self.engine.swap_ema()?;
         for step in loader {
             let step = step?;
             self.engine.evaluate(&step.batch, &self.loss, &step.targets)?;
         }
-        self.engine.swap()?;
+        self.engine.swap_ema()?;
         finite(self.engine.take_sum()?).map(Some)
     }
 
     /// Copies parameters, and the states of optimizer and average, from the device.
-    pub(super) fn fetch(
+    pub(super) fn copy_from_device(
         &mut self,
         parameters: &mut Parameters<f32>,
         optimizer: &mut Optimizer,
-        average: Option<&mut MovingAverage>,
+        average: Option<&mut ExponentialMovingAverage>,
     ) -> Result<()> {
         let mut tables = state::save(&states(optimizer, average.as_deref()));
-        self.engine.fetch(parameters, &mut tables)?;
-        if let Some(kept) = &mut self.kept {
+        self.engine.copy_from_device(parameters, &mut tables)?;
+        if let Some(kept) = &mut self.device_tables {
             state::restore(kept, &tables)?;
         }
         state::restore(optimizer, &tables)?;
@@ -319,42 +333,44 @@ impl OnDevice {
 
     /// Copies parameters, and the states of optimizer and average, to the device, and the state that only the device
     /// keeps, if the tables of a checkpoint have it.
-    pub(super) fn put(
+    pub(super) fn copy_to_device(
         &mut self,
         parameters: &Parameters<f32>,
         optimizer: &Optimizer,
-        average: Option<&MovingAverage>,
+        average: Option<&ExponentialMovingAverage>,
         tables: &Tables,
     ) -> Result<()> {
         let mut all = state::save(&states(optimizer, average));
-        if let Some(kept) =
-            self.kept.as_mut().filter(|kept| kept.0.iter().all(|(name, _)| tables.contains_key(name)))
+        if let Some(kept) = self
+            .device_tables
+            .as_mut()
+            .filter(|kept| kept.0.iter().all(|(name, _)| tables.contains_key(name)))
         {
             state::restore(kept, tables)?;
             all.extend(state::save(&[&*kept]));
         }
-        self.engine.put(parameters, &all)
+        self.engine.copy_to_device(parameters, &all)
     }
 }
 
 /// Returns the batch with its output rows padded to one of few counts, so that batches of masked tokens give the same
 /// tapes. The added rows have weight zero.
-fn evened(step: &LoadedBatch) -> Cow<'_, LoadedBatch> {
-    let texts = |batch: &'_ TrainingBatch| batch.writer.wanted.is_empty();
-    let side = if texts(&step.batch) { &step.batch.reader } else { &step.batch.writer };
-    let (count, rows) = (side.wanted.len(), side.rows.len());
+fn pad_output_rows(step: &LoadedBatch) -> Cow<'_, LoadedBatch> {
+    let texts = |batch: &'_ TrainingBatch| batch.decoder.output_rows.is_empty();
+    let side = if texts(&step.batch) { &step.batch.encoder } else { &step.batch.decoder };
+    let (count, rows) = (side.output_rows.len(), side.rows.len());
     let Targets { ids, weights, numbers } = &step.targets;
-    let even = count.next_multiple_of((count.next_power_of_two() / EVEN).max(1)).min(rows);
+    let even = count.next_multiple_of((count.next_power_of_two() / PADDING_BUCKETS).max(1)).min(rows);
     if even == count || count == 0 || [ids.len(), weights.len()] != [count; 2] {
         return Cow::Borrowed(step);
     }
     let mut step = step.clone();
     let columns = numbers.len() / count;
-    let side = if texts(&step.batch) { &mut step.batch.reader } else { &mut step.batch.writer };
+    let side = if texts(&step.batch) { &mut step.batch.encoder } else { &mut step.batch.decoder };
     let mut free = vec![true; rows];
-    side.wanted.iter().for_each(|&row| free[row] = false);
-    side.wanted.extend((0..rows).filter(|&row| free[row]).take(even - count));
-    let even = side.wanted.len();
+    side.output_rows.iter().for_each(|&row| free[row] = false);
+    side.output_rows.extend((0..rows).filter(|&row| free[row]).take(even - count));
+    let even = side.output_rows.len();
     step.targets.ids.resize(even, 0);
     step.targets.weights.resize(even, 0.0);
     step.targets.numbers.resize(even * columns, 0.0);
@@ -362,14 +378,17 @@ fn evened(step: &LoadedBatch) -> Cow<'_, LoadedBatch> {
 }
 
 /// Refuses NaN and infinite losses.
-fn finite(sum: Sum) -> Result<Sum> {
+fn finite(sum: LossSum) -> Result<LossSum> {
     match sum.loss.is_finite() {
         true => Ok(sum),
         false => Err(Error::new(ErrorKind::Numeric, "loss", "is NaN or infinity; use a lower learning rate")),
     }
 }
 
-fn states<'a>(optimizer: &'a Optimizer, average: Option<&'a MovingAverage>) -> Vec<&'a dyn Checkpointed> {
+fn states<'a>(
+    optimizer: &'a Optimizer,
+    average: Option<&'a ExponentialMovingAverage>,
+) -> Vec<&'a dyn Checkpointed> {
     let average = average.map(|average| average as &dyn Checkpointed);
     [optimizer as &dyn Checkpointed].into_iter().chain(average).collect()
 }
@@ -383,8 +402,8 @@ mod tests {
     fn rows_that_count_nothing_even_batches_out() {
         let step = |count: usize, rows: u32| {
             let mut batch = TrainingBatch::default();
-            batch.reader.push(&(0..rows).collect::<Vec<_>>(), &[]);
-            batch.reader.wanted = (0..count).map(|index| 2 * index).collect();
+            batch.encoder.push(&(0..rows).collect::<Vec<_>>(), &[]);
+            batch.encoder.output_rows = (0..count).map(|index| 2 * index).collect();
             let targets =
                 Targets { ids: vec![3; count], weights: vec![1.0; count], numbers: vec![0.5; 2 * count] };
             LoadedBatch { batch, targets, examples: vec![0], next: Position::default() }
@@ -393,14 +412,14 @@ mod tests {
             [(100, 300, 112), (97, 300, 112), (128, 300, 128), (9, 18, 10), (9, 17, 10)]
         {
             let step = step(count, rows);
-            let even = evened(&step);
-            let wanted = &even.batch.reader.wanted;
+            let even = pad_output_rows(&step);
+            let wanted = &even.batch.encoder.output_rows;
             assert_eq!(wanted.len(), want, "{count} of {rows}");
-            assert_eq!(wanted[..count], step.batch.reader.wanted[..]);
+            assert_eq!(wanted[..count], step.batch.encoder.output_rows[..]);
             let mut once = wanted.clone();
             once.sort_unstable();
             once.dedup();
-            assert_eq!(once.len(), want, "no row is wanted twice");
+            assert_eq!(once.len(), want, "no output row is duplicated");
             let sum: f32 = even.targets.weights.iter().sum();
             assert_eq!(
                 (sum, even.targets.ids.len(), even.targets.numbers.len()),
@@ -409,6 +428,10 @@ mod tests {
         }
         let mut other = step(100, 300);
         other.targets.weights.clear();
-        assert_eq!(evened(&other).batch.reader.wanted.len(), 100, "what is not row by row stays");
+        assert_eq!(
+            pad_output_rows(&other).batch.encoder.output_rows.len(),
+            100,
+            "what is not row by row stays"
+        );
     }
 }

@@ -7,8 +7,8 @@ use siskin::tokenizer::Tokenizer;
 use siskin::{Error, ErrorKind, Result};
 
 use super::config::RunConfig;
+use super::dataset::{Sources, paths};
 use super::setup::OpenedBase;
-use super::texts::{Sources, paths};
 use crate::data::{Divider, PackedWriter, Split, packed};
 
 /// A file that was written.
@@ -26,7 +26,7 @@ pub struct PackedFile {
 /// `.validation.tokens`. Returns both files.
 ///
 /// Text is streamed and not kept in memory. Each file appears under its name when it is complete. A run over both
-/// files, without `data.share`, has the same examples as a run over the text.
+/// files, without `data.validation_split`, has the same examples as a run over the text.
 pub fn pack(
     config: &RunConfig,
     base: &OpenedBase,
@@ -44,12 +44,12 @@ pub fn pack(
         PackedWriter::create_from(path, &inputs, tokenizer.vocabulary_size(), reading.fields.len(), identity)
     };
     let mut training = create(output)?;
-    let has_validation = data.share > 0.0 || !data.validation.is_empty();
+    let has_validation = data.validation_split > 0.0 || !data.validation.is_empty();
     let mut validation = has_validation.then(|| create(&kept)).transpose()?;
-    let trained = paths(&data.training)?;
+    let trained = paths(&data.train)?;
     match &mut validation {
         Some(validation) => {
-            let split = Split { share: data.share, seed: config.seed };
+            let split = Split { validation_split: data.validation_split, seed: config.seed };
             let mut divider = Divider { split, training: &mut training, validation };
             sources.tokenize(&trained, &reading, &mut divider)?;
         }
@@ -59,7 +59,7 @@ pub fn pack(
         sources.tokenize(&paths(&data.validation)?, &reading, validation)?;
     }
     if training.documents() == 0 {
-        return Err(Error::argument("data.training", "holds no documents; give texts that are not empty"));
+        return Err(Error::argument("data.train", "contains no documents; add texts that are not empty"));
     }
     let validation = validation.map(|validation| finish(validation, &kept)).transpose()?;
     Ok((finish(training, output)?, validation))
@@ -78,6 +78,6 @@ fn tokenizer(base: &OpenedBase) -> Result<Tokenizer> {
         OpenedBase::New { tokenizer, .. } => Some(Bytes::new(tokenizer.clone())),
     };
     Tokenizer::open(section.ok_or_else(|| {
-        Error::new(ErrorKind::Missing, "model", "it has no tokenizer; pack with a model that has one")
+        Error::new(ErrorKind::Missing, "model", "has no tokenizer; use a model that has one")
     })?)
 }

@@ -10,7 +10,7 @@ use crate::batch::TrainingBatch;
 use crate::loss::{CrossEntropy, Targets};
 use crate::program::{Program, Side};
 use crate::random::Random;
-use crate::runner::Goal;
+use crate::runner::TrainingObjective;
 use crate::settings::within;
 
 /// The name of the random stream of sampling.
@@ -23,14 +23,14 @@ pub struct ReportOptions {
     /// Prompts that the model continues at each validation.
     pub prompts: Vec<String>,
     /// Tokens per sample.
-    pub tokens: usize,
+    pub max_new_tokens: usize,
     /// The sampling temperature; 0 for greedy decoding.
     pub temperature: f64,
 }
 
 impl Default for ReportOptions {
     fn default() -> Self {
-        Self { prompts: Vec::new(), tokens: 80, temperature: 0.8 }
+        Self { prompts: Vec::new(), max_new_tokens: 80, temperature: 0.8 }
     }
 }
 
@@ -38,12 +38,12 @@ impl ReportOptions {
     /// Refuses prompts for models that do not generate text.
     pub(super) fn check(&self, program: &Program) -> Result<()> {
         within("report.temperature", self.temperature, 0.0..=100.0)?;
-        let writes =
-            program.head == OutputHead::Next && program.values.iter().all(|value| value.side == Side::Writer);
+        let writes = program.head == OutputHead::Next
+            && program.values.iter().all(|value| value.side == Side::Decoder);
         if self.prompts.is_empty() || writes {
             return Ok(());
         }
-        let message = "are given, but only models that write on from a text have samples; leave them out";
+        let message = "only causal language models generate samples; remove the prompts";
         Err(Error::argument("report.prompts", message))
     }
 }
@@ -65,13 +65,13 @@ impl Run {
         if self.config.report.prompts.is_empty() {
             return Ok(Vec::new());
         }
-        self.fetch()?;
-        self.averaged(Self::write_on)?
+        self.copy_from_device()?;
+        self.with_ema(Self::generate)?
     }
 
-    fn write_on(&mut self) -> Result<Vec<Sample>> {
+    fn generate(&mut self) -> Result<Vec<Sample>> {
         let options = self.config.report.clone();
-        let tokenizer = &self.material.texts.tokenizer;
+        let tokenizer = &self.setup.texts.tokenizer;
         let start = tokenizer.bos().or(tokenizer.eos());
         let encode = |prompt: &String| {
             let mut ids =
@@ -82,24 +82,24 @@ impl Run {
             Ok(ids)
         };
         let mut texts = options.prompts.iter().map(encode).collect::<Result<Vec<_>>>()?;
-        let begun: Vec<usize> = texts.iter().map(Vec::len).collect();
-        let longest = self.runner.program().longest().unwrap_or(usize::MAX);
+        let prompt_lengths: Vec<usize> = texts.iter().map(Vec::len).collect();
+        let longest = self.runner.program().max_positions(Side::Decoder).unwrap_or(usize::MAX);
         let ended = |text: &Vec<u32>| text.last().is_some_and(|last| tokenizer.end_ids().contains(last));
         let mut going: Vec<usize> = (0..texts.len()).filter(|&text| !texts[text].is_empty()).collect();
-        for count in 0..options.tokens {
+        for count in 0..options.max_new_tokens {
             going.retain(|&text| texts[text].len() < longest && (count == 0 || !ended(&texts[text])));
             if going.is_empty() {
                 break;
             }
             let mut batch = TrainingBatch::default();
             for &text in &going {
-                batch.writer.push(&texts[text], &[]);
-                batch.writer.wanted.push(batch.writer.rows.len() - 1);
+                batch.decoder.push(&texts[text], &[]);
+                batch.decoder.output_rows.push(batch.decoder.rows.len() - 1);
             }
             // All targets have weight zero: only the scores are needed.
             let targets =
                 Targets { ids: vec![0; going.len()], weights: vec![0.0; going.len()], ..Targets::default() };
-            let goal = Goal { loss: &CrossEntropy::default(), targets: &targets, scale: 1.0 };
+            let goal = TrainingObjective { loss: &CrossEntropy::default(), targets: &targets, scale: 1.0 };
             let mut scores = Vec::new();
             let mut see = |_, numbers: &[f32]| scores.extend_from_slice(numbers);
             self.runner.evaluate(&self.parameters, &batch, goal, Some(&mut see))?;
@@ -112,11 +112,11 @@ impl Run {
                 texts[text].push(choose(&scores[..known], options.temperature, unit));
             }
         }
-        let sample = |(prompt, (text, begun)): (&String, (&Vec<u32>, &usize))| {
-            let bytes = tokenizer.decode(&text[*begun..], DecodeOptions { skip_special: true })?;
+        let sample = |(prompt, (text, prompt_length)): (&String, (&Vec<u32>, &usize))| {
+            let bytes = tokenizer.decode(&text[*prompt_length..], DecodeOptions { skip_special: true })?;
             Ok(Sample { prompt: prompt.clone(), text: String::from_utf8_lossy(&bytes).into_owned() })
         };
-        options.prompts.iter().zip(texts.iter().zip(&begun)).map(sample).collect()
+        options.prompts.iter().zip(texts.iter().zip(&prompt_lengths)).map(sample).collect()
     }
 }
 
@@ -127,10 +127,10 @@ fn choose(scores: &[f32], temperature: f64, unit: f64) -> u32 {
     if temperature == 0.0 {
         return best as u32;
     }
-    let share = |score: &f32| (f64::from(score - scores[best]) / temperature).exp();
-    let mut left = unit * scores.iter().map(share).sum::<f64>();
+    let unnormalized = |score: &f32| (f64::from(score - scores[best]) / temperature).exp();
+    let mut left = unit * scores.iter().map(unnormalized).sum::<f64>();
     for (id, score) in scores.iter().enumerate() {
-        left -= share(score);
+        left -= unnormalized(score);
         if left < 0.0 {
             return id as u32;
         }

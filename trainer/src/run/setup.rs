@@ -9,12 +9,12 @@ use siskin::graph::Weight;
 use siskin::{Error, ErrorKind, Result};
 
 use super::config::RunConfig;
+use super::dataset::{DataPurpose, TokenizedData, check_task};
 use super::teacher::Teacher;
-use super::texts::{Purpose, TokenizedData, check_task};
 use crate::adapters::{self, AdapterOptions, TrainedAdapter};
-use crate::data::{LoadedBatch, Loader, LoaderOptions, Position, TrainingTask};
+use crate::data::{LoadedBatch, Loader, LoaderOptions, Position, TaskSettings, TrainingTask};
 use crate::export::FileContents;
-use crate::initial::Beginning;
+use crate::initialization::InitialModel;
 use crate::parameters::Parameters;
 use crate::program::Program;
 
@@ -31,52 +31,54 @@ pub enum OpenedBase {
     },
 }
 
-enum Origin {
+enum ParameterSource {
     File(Box<File>),
-    New(Box<Beginning>),
+    New(Box<InitialModel>),
 }
 
 /// The inputs of a run.
-pub struct Material {
+pub struct RunSetup {
     /// The program to train.
     pub program: Program,
     /// The training task.
     pub training: Arc<dyn TrainingTask>,
     /// The validation task.
     pub validation: Option<Arc<dyn TrainingTask>>,
+    /// The settings of the task.
+    pub(super) settings: TaskSettings,
     /// The tokenized text of both.
     pub(super) texts: TokenizedData,
     /// What goes into the exported file besides the tensors.
-    pub frame: FileContents,
+    pub file_contents: FileContents,
     pub(super) adapters: Vec<TrainedAdapter>,
     pub(super) options: AdapterOptions,
     /// The number of tensors of the program without adapters.
-    pub(super) own: usize,
-    origin: Origin,
+    pub(super) base_weights: usize,
+    origin: ParameterSource,
     teacher: Option<Arc<Teacher>>,
 }
 
-impl Material {
+impl RunSetup {
     /// Builds the program and reads the data.
     pub fn new(config: &RunConfig, base: OpenedBase) -> Result<Self> {
-        Self::of(config, base, Purpose::Training)
+        Self::of(config, base, DataPurpose::Training)
     }
 
     /// Like [`Self::new`], for evaluation only: training data is not kept.
-    pub fn to_measure(config: &RunConfig, base: OpenedBase) -> Result<Self> {
-        Self::of(config, base, Purpose::Measuring)
+    pub fn for_evaluation(config: &RunConfig, base: OpenedBase) -> Result<Self> {
+        Self::of(config, base, DataPurpose::Evaluation)
     }
 
-    fn of(config: &RunConfig, base: OpenedBase, purpose: Purpose) -> Result<Self> {
+    fn of(config: &RunConfig, base: OpenedBase, purpose: DataPurpose) -> Result<Self> {
         let (origin, mut program, frame) = match base {
             OpenedBase::File(file) => {
                 let (program, frame) = (Program::of_file(&file)?, frame_of(&file, config));
-                (Origin::File(file), program, frame)
+                (ParameterSource::File(file), program, frame)
             }
             OpenedBase::New { tokenizer, template } => {
                 let family = config.model.family.as_deref().unwrap_or_default();
                 let beginning =
-                    Beginning::new(family, config.model.head.as_deref(), config.model.config.clone())?;
+                    InitialModel::new(family, config.model.head.as_deref(), config.model.config.clone())?;
                 let program = Program::new(&beginning.graphs)?;
                 let frame = FileContents {
                     architecture: beginning.architecture.clone(),
@@ -86,30 +88,33 @@ impl Material {
                     provenance: provenance(config),
                     tokenizer: Some(tokenizer),
                     template,
-                    lists: Vec::new(),
+                    vectors: Vec::new(),
                 };
-                (Origin::New(Box::new(beginning)), program, frame)
+                (ParameterSource::New(Box::new(beginning)), program, frame)
             }
         };
         check_task(config, &program)?;
         let section = frame.tokenizer.clone().ok_or_else(|| {
-            Error::new(ErrorKind::Missing, "model", "it has no tokenizer; train a model that has one")
+            Error::new(ErrorKind::Missing, "model", "has no tokenizer; use a model that has one")
         })?;
         let texts = TokenizedData::read(config, section, purpose)?;
-        let (training, validation) = (texts.training(config)?, texts.validation(config)?);
+        let settings = config.data.settings.clone();
+        let (training, validation) = (texts.training(&settings)?, texts.validation(&settings)?);
         let own = program.weights.len();
-        let adapters = config.adapters.as_ref().map(|options| adapters::adapt(&mut program, options));
+        let adapters =
+            config.adapters.as_ref().map(|options| adapters::insert_adapters(&mut program, options));
         let adapters = adapters.transpose()?.unwrap_or_default();
         let options = config.adapters.clone().unwrap_or_default();
         Ok(Self {
             program,
             training,
             validation,
+            settings,
             texts,
-            frame,
+            file_contents: frame,
             adapters,
             options,
-            own,
+            base_weights: own,
             origin,
             teacher: None,
         })
@@ -118,47 +123,49 @@ impl Material {
     /// Adds a teacher model, which computes the scores of each batch for distillation losses.
     ///
     /// # Errors
-    /// If the teacher has other output rows or other kinds of scores, or uses another tokenizer.
-    pub fn taught_by(mut self, file: &File) -> Result<Self> {
+    /// If the teacher has another head, another number of logits, or another tokenizer.
+    pub fn with_teacher(mut self, file: &File) -> Result<Self> {
         self.teacher = Some(Arc::new(Teacher::new(file, &self)?));
         Ok(self)
     }
 
     /// Returns true if there is a teacher model.
-    pub(super) fn is_taught(&self) -> bool {
+    pub(super) fn has_teacher(&self) -> bool {
         self.teacher.is_some()
     }
 
     /// Returns the initial parameters of the run.
     pub fn parameters(&self, seed: u64) -> Result<Parameters<f32>> {
-        self.parameters_but(seed, |_| false)
+        self.parameters_with_packed(seed, |_| false)
     }
 
     /// Like [`Self::parameters`], but matrices for which `stays` returns true stay packed if every operation that
     /// reads them takes them packed.
-    pub fn parameters_but(&self, seed: u64, stays: impl Fn(&str) -> bool) -> Result<Parameters<f32>> {
-        let weights: &[Weight] = &self.program.weights[..self.own];
+    pub fn parameters_with_packed(&self, seed: u64, stays: impl Fn(&str) -> bool) -> Result<Parameters<f32>> {
+        let weights: &[Weight] = &self.program.weights[..self.base_weights];
         let mut parameters = match &self.origin {
-            Origin::File(file) => {
+            ParameterSource::File(file) => {
                 let takes = self.program.takes_packed();
-                Parameters::read_but(weights, file, |weight| takes[weight] && stays(&weights[weight].name))?
+                Parameters::read_with_packed(weights, file, |weight| {
+                    takes[weight] && stays(&weights[weight].name)
+                })?
             }
-            Origin::New(beginning) => beginning.parameters(weights, seed),
+            ParameterSource::New(beginning) => beginning.parameters(weights, seed),
         };
-        adapters::begin(&self.program, &self.adapters, &self.options, &mut parameters, seed);
+        adapters::initialize(&self.program, &self.adapters, &self.options, &mut parameters, seed);
         Ok(parameters)
     }
 
     /// Returns true if the model is randomly initialized.
-    pub(super) fn is_new(&self) -> bool {
-        matches!(self.origin, Origin::New(_))
+    pub(super) fn is_random(&self) -> bool {
+        matches!(self.origin, ParameterSource::New(_))
     }
 
     /// Returns the model file that the run started from, if any.
     pub(super) fn base(&self) -> Option<&File> {
         match &self.origin {
-            Origin::File(file) => Some(file),
-            Origin::New(_) => None,
+            ParameterSource::File(file) => Some(file),
+            ParameterSource::New(_) => None,
         }
     }
 
@@ -171,17 +178,17 @@ impl Material {
     /// data.
     pub fn validation_batches(&self, config: &RunConfig) -> Result<Option<Take<Loader>>> {
         let Some(task) = self.validation.clone() else { return Ok(None) };
-        let most = if config.evaluate.batches == 0 { usize::MAX } else { config.evaluate.batches };
+        let most = if config.validation.batches == 0 { usize::MAX } else { config.validation.batches };
         let loader = Loader::new(task, self.loader(config, false), Position::default())?;
-        Ok(Some(self.taught(loader).take(most)))
+        Ok(Some(self.with_teacher_scores(loader).take(most)))
     }
 
     /// Returns the training batches with other loader options than the config's.
     pub(super) fn training_batches(&self, options: LoaderOptions, position: Position) -> Result<Loader> {
-        Ok(self.taught(Loader::new(self.training.clone(), options, position)?))
+        Ok(self.with_teacher_scores(Loader::new(self.training.clone(), options, position)?))
     }
 
-    fn taught(&self, loader: Loader) -> Loader {
+    fn with_teacher_scores(&self, loader: Loader) -> Loader {
         match self.teacher.clone() {
             Some(teacher) => loader.and_then(move |step| teacher.add(step)),
             None => loader,
@@ -192,10 +199,10 @@ impl Material {
     pub(super) fn loader(&self, config: &RunConfig, training: bool) -> LoaderOptions {
         LoaderOptions {
             seed: config.seed,
-            rows: config.batch.rows,
-            examples: config.batch.examples,
-            pool: config.batch.pool,
-            by_length: config.batch.by_length,
+            max_tokens: config.batch.max_tokens,
+            max_examples: config.batch.max_examples,
+            pool_size: config.batch.pool_size,
+            group_by_length: config.batch.group_by_length,
             // Without shuffling, a validation on some batches would only cover the first documents, and of these the
             // shortest.
             shuffle: !training || config.batch.shuffle,
@@ -205,8 +212,8 @@ impl Material {
 
     /// Returns the batch with the most rows of the first epoch, with batches of up to `rows` rows; it contains the
     /// longest example. Its teacher scores are zeros.
-    pub(super) fn longest(&self, config: &RunConfig, rows: usize) -> Result<LoadedBatch> {
-        let options = LoaderOptions { rows, ..self.loader(config, true) };
+    pub(super) fn largest_batch(&self, config: &RunConfig, rows: usize) -> Result<LoadedBatch> {
+        let options = LoaderOptions { max_tokens: rows, ..self.loader(config, true) };
         let loader = Loader::new(self.training.clone(), options, Position::default())?;
         let none = || Err(Error::argument("data", "there are no batches"));
         let mut step = loader.largest().unwrap_or_else(none)?;
@@ -228,7 +235,7 @@ fn frame_of(file: &File, config: &RunConfig) -> FileContents {
         provenance: history,
         tokenizer: file.section(SectionKind::Tokenizer).map(|bytes| bytes.to_vec()),
         template: file.template().map(str::to_owned),
-        lists: lists_of(file),
+        vectors: lists_of(file),
     }
 }
 

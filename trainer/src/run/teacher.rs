@@ -5,12 +5,12 @@ use std::sync::{Mutex, PoisonError};
 use siskin::file::{File, SectionKind};
 use siskin::{Error, Result};
 
-use super::Material;
+use super::RunSetup;
 use crate::data::LoadedBatch;
 use crate::loss::CrossEntropy;
 use crate::parameters::Parameters;
 use crate::program::{Program, Recompute, Side};
-use crate::runner::{Goal, Runner};
+use crate::runner::{Runner, TrainingObjective};
 
 /// A teacher that computes the scores of each batch. It runs on the CPU, ahead of the steps; its matrices stay
 /// packed.
@@ -21,33 +21,34 @@ pub(super) struct Teacher {
 }
 
 impl Teacher {
-    /// Loads the teacher in `file`, for a run over `material`.
+    /// Loads the teacher in `file`, for the run of `setup`.
     ///
     /// # Errors
-    /// If the teacher has other output rows or other kinds of scores, or uses another tokenizer.
-    pub(super) fn new(file: &File, material: &Material) -> Result<Self> {
-        let (program, own) = (Program::of_file(file)?, &material.program);
+    /// If the teacher has another head, another number of logits, or another tokenizer.
+    pub(super) fn new(file: &File, setup: &RunSetup) -> Result<Self> {
+        let (program, own) = (Program::of_file(file)?, &setup.program);
         let columns = |program: &Program| program.values[program.output].columns;
-        let sides = |program: &Program| [Side::Reader, Side::Writer].map(|side| program.has(side));
+        let sides = |program: &Program| [Side::Encoder, Side::Decoder].map(|side| program.has(side));
         let refuse = |message: String| Err(Error::argument("teacher.from", message));
         if program.head != own.head || sides(&program) != sides(own) {
             return refuse(
-                "says something else of texts than the model that is trained; take one of its kind".into(),
+                "has another head or architecture type than the trained model; use a teacher of the same \
+                 kind"
+                    .into(),
             );
         }
         if columns(&program) != columns(own) {
             let [theirs, own] = [columns(&program), columns(own)];
-            return refuse(format!("gives {theirs} scores for a row, and the model that is trained {own}"));
+            return refuse(format!("has {theirs} logits per row, but the trained model has {own}"));
         }
-        if file.section(SectionKind::Tokenizer).as_deref() != material.frame.tokenizer.as_deref() {
-            let message = "reads texts by another tokenizer than the model that is trained; give that model the \
-                           teacher's (model.tokenizer)";
+        if file.section(SectionKind::Tokenizer).as_deref() != setup.file_contents.tokenizer.as_deref() {
+            let message = "uses another tokenizer than the trained model; set model.tokenizer to the teacher";
             return refuse(message.into());
         }
         let takes = program.takes_packed();
-        let parameters = Parameters::read_but(&program.weights, file, |weight| takes[weight])?;
+        let parameters = Parameters::read_with_packed(&program.weights, file, |weight| takes[weight])?;
         let columns = columns(&program);
-        let runner = Runner::new(program, Recompute::Nothing, |_| false)?;
+        let runner = Runner::new(program, Recompute::None, |_| false)?;
         Ok(Self { parts: Mutex::new((runner, parameters)), columns })
     }
 
@@ -57,7 +58,7 @@ impl Teacher {
         let (runner, parameters) = &mut *parts;
         let mut numbers = Vec::new();
         let mut see = |_: std::ops::Range<usize>, scores: &[f32]| numbers.extend_from_slice(scores);
-        let goal = Goal { loss: &CrossEntropy::default(), targets: &step.targets, scale: 1.0 };
+        let goal = TrainingObjective { loss: &CrossEntropy::default(), targets: &step.targets, scale: 1.0 };
         let done = runner.evaluate(parameters, &step.batch, goal, Some(&mut see));
         done.map_err(|error| error.within("teacher"))?;
         step.targets.numbers = numbers;

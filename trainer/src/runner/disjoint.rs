@@ -6,7 +6,7 @@ use std::ops::Range;
 ///
 /// # Panics
 /// If they overlap, or lie beyond the slice.
-pub(super) fn carve<'a, T>(whole: &'a mut [T], places: &[Range<usize>]) -> Vec<Option<&'a mut [T]>> {
+pub(super) fn split_disjoint<'a, T>(whole: &'a mut [T], places: &[Range<usize>]) -> Vec<Option<&'a mut [T]>> {
     let mut order: Vec<usize> = (0..places.len()).collect();
     order.sort_by_key(|&index| (places[index].start, places[index].end));
     let mut parts: Vec<Option<&mut [T]>> = places.iter().map(|_| None).collect();
@@ -17,7 +17,7 @@ pub(super) fn carve<'a, T>(whole: &'a mut [T], places: &[Range<usize>]) -> Vec<O
             parts[index] = Some(&mut []);
             continue;
         }
-        assert!(place.start >= at, "tables of a step overlap");
+        assert!(place.start >= at, "buffers of a step overlap");
         let (_, after) = rest.split_at_mut(place.start - at);
         let (part, after) = after.split_at_mut(place.len());
         parts[index] = Some(part);
@@ -28,12 +28,12 @@ pub(super) fn carve<'a, T>(whole: &'a mut [T], places: &[Range<usize>]) -> Vec<O
 
 #[cfg(test)]
 mod tests {
-    use super::carve;
+    use super::split_disjoint;
 
     #[test]
     fn parts_come_in_the_order_of_their_places() {
         let mut whole: Vec<usize> = (0..10).collect();
-        let parts = carve(&mut whole, &[6..8, 0..0, 1..3, 9..10]);
+        let parts = split_disjoint(&mut whole, &[6..8, 0..0, 1..3, 9..10]);
         let parts: Vec<Vec<usize>> = parts.into_iter().flatten().map(|part| part.to_vec()).collect();
         assert_eq!(parts, [vec![6, 7], vec![], vec![1, 2], vec![9]]);
     }
@@ -41,6 +41,6 @@ mod tests {
     #[test]
     #[should_panic(expected = "overlap")]
     fn what_overlaps_is_refused() {
-        carve(&mut [0; 4], &[0..2, 1..3]);
+        split_disjoint(&mut [0; 4], &[0..2, 1..3]);
     }
 }

@@ -5,10 +5,10 @@ use std::time::Instant;
 
 use siskin::{Error, Result};
 
-use super::{Goal, Phase, Piece, Probe, Shown, Walk, probe};
+use super::{HeadOutputs, NodeEvent, Pass, Phase, Probe, TrainingObjective, probe};
 use crate::batch::TrainingBatch;
 use crate::grad::{RuleBackward, rule};
-use crate::loss::{LossRows, Sum};
+use crate::loss::{LossRows, LossSum};
 use crate::parameters::Gradients;
 use crate::program::{Buffer, Program};
 use crate::real::Real;
@@ -16,7 +16,7 @@ use crate::real::Real;
 /// The place in the error for a NaN or infinite loss.
 pub(super) const NOT_FINITE: &str = "loss";
 /// The maximum number of elements of the widest buffer of a chunk.
-const MOST: usize = 1 << 22;
+const MAX_LOGITS: usize = 1 << 22;
 
 /// The buffers of the head's values, and of their gradients.
 #[derive(Debug, Default)]
@@ -26,9 +26,10 @@ pub(super) struct HeadScratch<T> {
 }
 
 /// Returns the rows of a chunk.
-fn part_rows(program: &Program, rows: usize) -> usize {
-    let widest = program.nodes[program.tail..].iter().map(|node| program.values[node.output].columns).max();
-    (MOST / widest.unwrap_or(1).max(1)).clamp(16, rows.max(16))
+fn chunk_rows(program: &Program, rows: usize) -> usize {
+    let widest =
+        program.nodes[program.head_start..].iter().map(|node| program.values[node.output].columns).max();
+    (MAX_LOGITS / widest.unwrap_or(1).max(1)).clamp(16, rows.max(16))
 }
 
 impl<T: Real> HeadScratch<T> {
@@ -36,35 +37,35 @@ impl<T: Real> HeadScratch<T> {
     pub(super) fn size(program: &Program, batch: &TrainingBatch) -> usize {
         let rows = program.values[program.hidden].row_count(batch);
         let columns: usize =
-            program.nodes[program.tail..].iter().map(|node| program.values[node.output].columns).sum();
-        2 * columns * part_rows(program, rows).min(rows)
+            program.nodes[program.head_start..].iter().map(|node| program.values[node.output].columns).sum();
+        2 * columns * chunk_rows(program, rows).min(rows)
     }
 }
 
-impl<T: Real> Walk<'_, T> {
+impl<T: Real> Pass<'_, T> {
     /// Runs the head and the loss on all rows, and backward if `gradients` is set.
-    pub(super) fn tail(
+    pub(super) fn head(
         &self,
-        goal: Goal<'_, T>,
+        goal: TrainingObjective<'_, T>,
         arena: &mut [T],
         scratch: &mut HeadScratch<T>,
-        shown: Shown<'_, '_, '_, T>,
-    ) -> Result<Sum> {
-        let Shown { back: mut gradients, mut see, mut probe } = shown;
+        shown: HeadOutputs<'_, '_, '_, T>,
+    ) -> Result<LossSum> {
+        let HeadOutputs { mut gradients, on_output: mut see, mut probe } = shown;
         let program = self.program;
         let (rows, columns) =
             (program.values[program.hidden].row_count(self.batch), program.values[program.hidden].columns);
-        let step = if goal.loss.by_rows() { part_rows(program, rows) } else { rows.max(1) };
-        let nodes = program.nodes.len() - program.tail;
+        let step = if goal.loss.by_rows() { chunk_rows(program, rows) } else { rows.max(1) };
+        let nodes = program.nodes.len() - program.head_start;
         scratch.values.resize(nodes, Vec::new());
         scratch.gradients.resize(nodes, Vec::new());
         let places =
-            [Buffer::Value { value: program.hidden, again: false }, Buffer::Gradient(program.hidden)]
+            [Buffer::Value { value: program.hidden, recomputed: false }, Buffer::Gradient(program.hidden)]
                 .map(|buffer| self.layout.place(buffer));
-        let mut parts = super::carve(arena, &places).into_iter();
+        let mut parts = super::split_disjoint(arena, &places).into_iter();
         let hidden = parts.next().flatten().unwrap_or_default();
-        let steep = parts.next().flatten().unwrap_or_default();
-        let mut sum = Sum::default();
+        let hidden_gradient = parts.next().flatten().unwrap_or_default();
+        let mut sum = LossSum::default();
         for start in (0..rows).step_by(step) {
             let part = start..rows.min(start + step);
             let numbers = part.start * columns..part.end * columns;
@@ -87,14 +88,14 @@ impl<T: Real> Walk<'_, T> {
             }
             sum.add(&added);
             if !added.loss.is_finite() {
-                return Err(Error::argument(NOT_FINITE, "it is not finite"));
+                return Err(Error::argument(NOT_FINITE, "is not finite"));
             }
             if let Some(see) = see.as_deref_mut() {
                 see(part.clone(), output);
             }
             if let Some(gradients) = gradients.as_deref_mut() {
                 head.backward(scratch, &mut own, &mut of_hidden, gradients, probe.as_deref_mut())?;
-                steep[numbers].copy_from_slice(&of_hidden);
+                hidden_gradient[numbers].copy_from_slice(&of_hidden);
             }
             scratch.gradients = own;
         }
@@ -104,19 +105,19 @@ impl<T: Real> Walk<'_, T> {
 
 /// The head on a chunk of rows.
 struct Head<'a, T> {
-    walk: &'a Walk<'a, T>,
+    walk: &'a Pass<'a, T>,
     rows: usize,
     hidden: &'a [T],
 }
 
 impl<T: Real> Head<'_, T> {
     /// Returns the index of the node that produces a value; `None` for the input of the head.
-    fn maker(&self, value: usize) -> Option<usize> {
-        self.walk.program.nodes[self.walk.program.tail..].iter().position(|node| node.output == value)
+    fn producer(&self, value: usize) -> Option<usize> {
+        self.walk.program.nodes[self.walk.program.head_start..].iter().position(|node| node.output == value)
     }
 
     fn value<'b>(&'b self, values: &'b [Vec<T>], value: usize) -> &'b [T] {
-        self.maker(value).map_or(self.hidden, |maker| &values[maker])
+        self.producer(value).map_or(self.hidden, |producer| &values[producer])
     }
 
     fn forward(
@@ -125,18 +126,18 @@ impl<T: Real> Head<'_, T> {
         mut probe: Option<&mut (dyn Probe<T> + '_)>,
     ) -> Result<()> {
         let program = self.walk.program;
-        for (index, node) in program.nodes[program.tail..].iter().enumerate() {
+        for (index, node) in program.nodes[program.head_start..].iter().enumerate() {
             let mut out = std::mem::take(&mut scratch.values[index]);
             out.resize(self.rows * program.values[node.output].columns, T::ZERO);
             let inputs: Vec<&[T]> =
                 node.inputs.iter().map(|&input| self.value(&scratch.values, input)).collect();
-            let call = self.walk.call(program.tail + index, Some(self.rows));
+            let call = self.walk.call(program.head_start + index, Some(self.rows));
             let begin = probe::now(probe.as_ref());
             rule(&node.op)?.forward(&call, &inputs, &mut out, &mut []);
             if let (Some(probe), Some(begin)) = (probe.as_deref_mut(), begin) {
-                let (number, phase, end) = (program.tail + index, Phase::Forward, Instant::now());
+                let (number, phase, end) = (program.head_start + index, Phase::Forward, Instant::now());
                 let call = &call;
-                probe.piece(&Piece { number, phase, call, inputs: &inputs, output: &out, begin, end });
+                probe.node(&NodeEvent { number, phase, call, inputs: &inputs, output: &out, begin, end });
             }
             scratch.values[index] = out;
         }
@@ -153,7 +154,7 @@ impl<T: Real> Head<'_, T> {
         mut probe: Option<&mut (dyn Probe<T> + '_)>,
     ) -> Result<()> {
         let program = self.walk.program;
-        let nodes = &program.nodes[program.tail..];
+        let nodes = &program.nodes[program.head_start..];
         let last = nodes.len().saturating_sub(1);
         for (values, gradient) in scratch.values.iter().zip(&mut own[..last]) {
             gradient.clear();
@@ -162,29 +163,31 @@ impl<T: Real> Head<'_, T> {
         for (index, node) in nodes.iter().enumerate().rev() {
             let inputs: Vec<&[T]> =
                 node.inputs.iter().map(|&input| self.value(&scratch.values, input)).collect();
-            let call = self.walk.call(program.tail + index, Some(self.rows));
+            let call = self.walk.call(program.head_start + index, Some(self.rows));
             let gradient = std::mem::take(&mut own[index]);
-            let mut given: Vec<Vec<T>> = inputs.iter().map(|input| vec![T::ZERO; input.len()]).collect();
-            let mut to: Vec<Option<&mut [T]>> = given.iter_mut().map(|given| Some(&mut given[..])).collect();
+            let mut input_gradients: Vec<Vec<T>> =
+                inputs.iter().map(|input| vec![T::ZERO; input.len()]).collect();
+            let mut to: Vec<Option<&mut [T]>> =
+                input_gradients.iter_mut().map(|input_gradients| Some(&mut input_gradients[..])).collect();
             let back = RuleBackward {
                 inputs: &inputs,
                 output: &scratch.values[index],
-                kept: &[],
+                saved: &[],
                 gradient: &gradient,
-                to: &mut to,
-                weights: gradients,
+                input_gradients: &mut to,
+                weight_gradients: gradients,
             };
             let begin = probe::now(probe.as_ref());
             rule(&node.op)?.backward(&call, back);
             if let (Some(probe), Some(begin)) = (probe.as_deref_mut(), begin) {
-                let (number, phase, end) = (program.tail + index, Phase::Backward, Instant::now());
+                let (number, phase, end) = (program.head_start + index, Phase::Backward, Instant::now());
                 let call = &call;
-                probe.piece(&Piece { number, phase, call, inputs: &inputs, output: &[], begin, end });
+                probe.node(&NodeEvent { number, phase, call, inputs: &inputs, output: &[], begin, end });
             }
             own[index] = gradient;
-            for (&input, given) in node.inputs.iter().zip(given) {
-                let to = self.maker(input).map_or(&mut *of_hidden, |maker| &mut own[maker]);
-                to.iter_mut().zip(given).for_each(|(to, from)| *to += from);
+            for (&input, input_gradients) in node.inputs.iter().zip(input_gradients) {
+                let to = self.producer(input).map_or(&mut *of_hidden, |producer| &mut own[producer]);
+                to.iter_mut().zip(input_gradients).for_each(|(to, from)| *to += from);
             }
         }
         Ok(())

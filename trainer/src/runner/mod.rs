@@ -5,7 +5,7 @@ mod lm_head;
 mod probe;
 mod routers;
 
-pub use probe::{Phase, Piece, Probe};
+pub use probe::{NodeEvent, Phase, Probe};
 
 use std::ops::Range;
 use std::time::Instant;
@@ -13,12 +13,12 @@ use std::time::Instant;
 use siskin::graph::Op;
 use siskin::{Error, Result};
 
-use self::disjoint::carve;
+use self::disjoint::split_disjoint;
 pub use self::routers::RouterOptions;
 use self::routers::RouterStatistics;
 use crate::batch::TrainingBatch;
 use crate::grad::{RuleBackward, RuleCall, rule};
-use crate::loss::{Loss, Sum, Targets};
+use crate::loss::{Loss, LossSum, Targets};
 use crate::parameters::{Gradients, Parameters};
 use crate::program::{Buffer, BufferLayout, Layouts, Program, Recompute, Schedule, ScheduleStep};
 use crate::real::Real;
@@ -36,11 +36,11 @@ pub struct Runner<T> {
 }
 
 /// Receives the output of the program, for a range of rows.
-pub type See<'a, T> = &'a mut dyn FnMut(Range<usize>, &[T]);
+pub type OutputCallback<'a, T> = &'a mut dyn FnMut(Range<usize>, &[T]);
 
 /// The training objective.
 #[derive(Clone, Copy)]
-pub struct Goal<'a, T> {
+pub struct TrainingObjective<'a, T> {
     /// The loss.
     pub loss: &'a dyn Loss<T>,
     /// The targets.
@@ -89,25 +89,25 @@ impl<T: Real> Runner<T> {
         &mut self,
         parameters: &Parameters<T>,
         batch: &TrainingBatch,
-        goal: Goal<'_, T>,
+        goal: TrainingObjective<'_, T>,
         gradients: &mut Gradients<T>,
-    ) -> Result<Sum> {
-        self.run_shown(parameters, batch, goal, gradients, None)
+    ) -> Result<LossSum> {
+        self.run_probed(parameters, batch, goal, gradients, None)
     }
 
     /// Like [`Self::run`], and passes each piece of work to `probe`.
-    pub fn run_shown(
+    pub fn run_probed(
         &mut self,
         parameters: &Parameters<T>,
         batch: &TrainingBatch,
-        goal: Goal<'_, T>,
+        goal: TrainingObjective<'_, T>,
         gradients: &mut Gradients<T>,
         probe: Option<&mut (dyn Probe<T> + '_)>,
-    ) -> Result<Sum> {
-        let outcome = self.walk(parameters, batch, goal, Some(gradients), None, probe);
+    ) -> Result<LossSum> {
+        let outcome = self.pass(parameters, batch, goal, Some(gradients), None, probe);
         match outcome {
             Err(error) if error.place() == lm_head::NOT_FINITE => {
-                let found = self.find(parameters, batch)?;
+                let found = self.find_non_finite(parameters, batch)?;
                 let found =
                     found.unwrap_or_else(|| "only the output head produced NaN or infinity".to_owned());
                 Err(Error::argument(lm_head::NOT_FINITE, found))
@@ -122,28 +122,28 @@ impl<T: Real> Runner<T> {
         &mut self,
         parameters: &Parameters<T>,
         batch: &TrainingBatch,
-        goal: Goal<'_, T>,
-        see: Option<See<'_, T>>,
-    ) -> Result<Sum> {
-        self.walk(parameters, batch, goal, None, see, None)
+        goal: TrainingObjective<'_, T>,
+        on_output: Option<OutputCallback<'_, T>>,
+    ) -> Result<LossSum> {
+        self.pass(parameters, batch, goal, None, on_output, None)
     }
 
     /// Returns the FLOPs of the matmuls of a step with this batch; recomputation does not count.
-    pub fn work(&self, parameters: &Parameters<T>, batch: &TrainingBatch) -> Result<f64> {
-        self.work_from(0, parameters, batch)
+    pub fn flops(&self, parameters: &Parameters<T>, batch: &TrainingBatch) -> Result<f64> {
+        self.flops_from(0, parameters, batch)
     }
 
     /// Like [`Self::work`], for the head alone.
-    pub(crate) fn head_work(&self, parameters: &Parameters<T>, batch: &TrainingBatch) -> Result<f64> {
-        self.work_from(self.program.tail, parameters, batch)
+    pub(crate) fn head_flops(&self, parameters: &Parameters<T>, batch: &TrainingBatch) -> Result<f64> {
+        self.flops_from(self.program.head_start, parameters, batch)
     }
 
-    fn work_from(&self, first: usize, parameters: &Parameters<T>, batch: &TrainingBatch) -> Result<f64> {
+    fn flops_from(&self, first: usize, parameters: &Parameters<T>, batch: &TrainingBatch) -> Result<f64> {
         let program = &self.program;
         let mut sum = 0.0;
         for (number, node) in program.nodes.iter().enumerate().skip(first) {
             let call = self.call(number, parameters, batch);
-            sum += self.schedule.passes(program, number) * rule(&node.op)?.work(&call);
+            sum += self.schedule.passes(program, number) * rule(&node.op)?.flops(&call);
         }
         Ok(sum)
     }
@@ -161,38 +161,42 @@ impl<T: Real> Runner<T> {
 
     /// Returns the first operation before the head that produces NaN or infinity, and where; `None` if all values are
     /// finite.
-    pub fn find(&mut self, parameters: &Parameters<T>, batch: &TrainingBatch) -> Result<Option<String>> {
+    pub fn find_non_finite(
+        &mut self,
+        parameters: &Parameters<T>,
+        batch: &TrainingBatch,
+    ) -> Result<Option<String>> {
         let layout = self.forward_layouts.find(&self.program, &self.forward, batch, parameters)?;
         if self.arena.len() < layout.size {
             self.arena.resize(layout.size, T::ZERO);
         }
-        let walk =
-            Walk { program: &self.program, schedule: &self.forward, layout: &layout, batch, parameters };
+        let pass =
+            Pass { program: &self.program, schedule: &self.forward, layout: &layout, batch, parameters };
         for (index, &step) in self.forward.steps.iter().enumerate() {
-            let ScheduleStep::Forward { node, again } = step else { continue };
-            walk.forward(index, node, &mut self.arena, None)?;
+            let ScheduleStep::Forward { node, recomputed: again } = step else { continue };
+            pass.forward(index, node, &mut self.arena, None)?;
             let made = &self.program.nodes[node];
-            let place = layout.place(Buffer::Value { value: made.output, again });
+            let place = layout.place(Buffer::Value { value: made.output, recomputed: again });
             let bad = self.arena[place].iter().enumerate().find(|(_, number)| !number.is_finite());
             if let Some((index, number)) = bad {
                 let columns = self.program.values[made.output].columns;
                 let (row, column) = (index / columns, index % columns);
                 let title = self.program.title(node);
-                return Ok(Some(format!("{title}, gives {number:?} in row {row}, column {column}")));
+                return Ok(Some(format!("{title}, produced {number:?} in row {row}, column {column}")));
             }
         }
         Ok(None)
     }
 
-    fn walk(
+    fn pass(
         &mut self,
         parameters: &Parameters<T>,
         batch: &TrainingBatch,
-        goal: Goal<'_, T>,
+        goal: TrainingObjective<'_, T>,
         mut gradients: Option<&mut Gradients<T>>,
-        mut see: Option<See<'_, T>>,
+        mut on_output: Option<OutputCallback<'_, T>>,
         mut probe: Option<&mut (dyn Probe<T> + '_)>,
-    ) -> Result<Sum> {
+    ) -> Result<LossSum> {
         check(&self.program, batch)?;
         let (schedule, layouts) = match gradients {
             Some(_) => (&self.schedule, &mut self.layouts),
@@ -202,49 +206,54 @@ impl<T: Real> Runner<T> {
         if self.arena.len() < layout.size {
             self.arena.resize(layout.size, T::ZERO);
         }
-        let mut sum = Sum::default();
+        let mut sum = LossSum::default();
         let mut nothing = Gradients::default();
         let mut routers = gradients.as_ref().and_then(|_| RouterStatistics::new(self.routers));
         let weight = goal.loss.weight(batch, goal.targets);
-        let walk = Walk { program: &self.program, schedule, layout: &layout, batch, parameters };
+        let pass = Pass { program: &self.program, schedule, layout: &layout, batch, parameters };
         for (index, &step) in schedule.steps.iter().enumerate() {
-            layout.fresh[index].iter().for_each(|place| self.arena[place.clone()].fill(T::ZERO));
+            layout.zeroed[index].iter().for_each(|place| self.arena[place.clone()].fill(T::ZERO));
             match step {
-                ScheduleStep::Forward { node, again } => {
-                    walk.forward(index, node, &mut self.arena, probe.as_deref_mut())?;
+                ScheduleStep::Forward { node, recomputed: again } => {
+                    pass.forward(index, node, &mut self.arena, probe.as_deref_mut())?;
                     if let Some(routers) = routers.as_mut().filter(|_| !again) {
-                        walk.see_router(index, node, &self.arena, routers)?;
+                        pass.record_router(index, node, &self.arena, routers)?;
                     }
                 }
                 ScheduleStep::Backward { node } => {
                     let gradients = gradients.as_deref_mut().unwrap_or(&mut nothing);
-                    walk.backward(index, node, &mut self.arena, gradients, probe.as_deref_mut())?;
+                    pass.backward(index, node, &mut self.arena, gradients, probe.as_deref_mut())?;
                     if let Some(routers) = &routers {
-                        walk.add_router(index, node, &mut self.arena, routers, goal.scale * weight)?;
+                        pass.add_router(index, node, &mut self.arena, routers, goal.scale * weight)?;
                     }
                 }
-                ScheduleStep::Tail => {
+                ScheduleStep::Head => {
                     let back = gradients.as_deref_mut();
-                    let see = see.take();
+                    let on_output = on_output.take();
                     let probe = probe.as_deref_mut();
-                    sum = walk.tail(goal, &mut self.arena, &mut self.scratch, Shown { back, see, probe })?;
+                    sum = pass.head(
+                        goal,
+                        &mut self.arena,
+                        &mut self.scratch,
+                        HeadOutputs { gradients: back, on_output, probe },
+                    )?;
                 }
             }
         }
-        sum.routers = routers.map_or(0.0, |routers| routers.loss() * weight);
+        sum.router_loss = routers.map_or(0.0, |routers| routers.loss() * weight);
         Ok(sum)
     }
 }
 
 /// The optional outputs of the head besides the loss.
-struct Shown<'a, 's, 'p, T> {
-    back: Option<&'a mut Gradients<T>>,
-    see: Option<See<'s, T>>,
+struct HeadOutputs<'a, 's, 'p, T> {
+    gradients: Option<&'a mut Gradients<T>>,
+    on_output: Option<OutputCallback<'s, T>>,
     probe: Option<&'a mut (dyn Probe<T> + 'p)>,
 }
 
 /// The shared state of a pass over the schedule.
-struct Walk<'a, T> {
+struct Pass<'a, T> {
     program: &'a Program,
     schedule: &'a Schedule,
     layout: &'a BufferLayout,
@@ -252,7 +261,7 @@ struct Walk<'a, T> {
     parameters: &'a Parameters<T>,
 }
 
-impl<'a, T: Real> Walk<'a, T> {
+impl<'a, T: Real> Pass<'a, T> {
     fn call(&self, node: usize, rows: Option<usize>) -> RuleCall<'a, T> {
         let node = &self.program.nodes[node];
         let rows = rows.unwrap_or_else(|| self.program.values[node.output].row_count(self.batch));
@@ -267,7 +276,7 @@ impl<'a, T: Real> Walk<'a, T> {
         probe: Option<&mut (dyn Probe<T> + '_)>,
     ) -> Result<()> {
         let uses = &self.schedule.uses[step];
-        let mut tables = Tables::new(arena, self.layout, uses.all());
+        let mut tables = StepBuffers::new(arena, self.layout, uses.all());
         let (out, kept) = (tables.take(uses.writes[0]), tables.take(uses.writes[1]));
         let inputs: Vec<&[T]> = uses.inputs.iter().map(|buffer| tables.read(*buffer)).collect();
         let call = self.call(node, None);
@@ -275,10 +284,10 @@ impl<'a, T: Real> Walk<'a, T> {
         let begin = probe::now(probe.as_ref());
         rule(&call.node.op)?.forward(&call, &inputs, out, kept);
         if let (Some(probe), Some(begin)) = (probe, begin) {
-            let again = matches!(self.schedule.steps[step], ScheduleStep::Forward { again: true, .. });
-            let phase = if again { Phase::Again } else { Phase::Forward };
+            let again = matches!(self.schedule.steps[step], ScheduleStep::Forward { recomputed: true, .. });
+            let phase = if again { Phase::Recompute } else { Phase::Forward };
             let (call, end) = (&call, Instant::now());
-            probe.piece(&Piece { number: node, phase, call, inputs: &inputs, output: out, begin, end });
+            probe.node(&NodeEvent { number: node, phase, call, inputs: &inputs, output: out, begin, end });
         }
         Ok(())
     }
@@ -292,18 +301,18 @@ impl<'a, T: Real> Walk<'a, T> {
         probe: Option<&mut (dyn Probe<T> + '_)>,
     ) -> Result<()> {
         let uses = &self.schedule.uses[step];
-        let mut tables = Tables::new(arena, self.layout, uses.all());
+        let mut tables = StepBuffers::new(arena, self.layout, uses.all());
         // A value that is read twice by a node has one gradient; the second contribution is added afterwards.
-        let mut twice = vec![Vec::new(); uses.to.len()];
-        let mut to: Vec<Option<&mut [T]>> = Vec::with_capacity(uses.to.len());
-        for ((index, buffer), twice) in uses.to.iter().enumerate().zip(&mut twice) {
+        let mut second = vec![Vec::new(); uses.input_gradients.len()];
+        let mut to: Vec<Option<&mut [T]>> = Vec::with_capacity(uses.input_gradients.len());
+        for ((index, buffer), second) in uses.input_gradients.iter().enumerate().zip(&mut second) {
             let Some(buffer) = *buffer else {
                 to.push(None);
                 continue;
             };
-            if uses.to[..index].contains(&Some(buffer)) {
-                twice.resize(self.layout.place(buffer).len(), T::ZERO);
-                to.push(Some(twice));
+            if uses.input_gradients[..index].contains(&Some(buffer)) {
+                second.resize(self.layout.place(buffer).len(), T::ZERO);
+                to.push(Some(second));
             } else {
                 to.push(tables.take(buffer));
             }
@@ -314,28 +323,30 @@ impl<'a, T: Real> Walk<'a, T> {
         let back = RuleBackward {
             inputs: &inputs,
             output: read(uses.output),
-            kept: read(uses.kept),
+            saved: read(uses.saved),
             gradient: read(uses.gradient),
-            to: &mut to,
-            weights: gradients,
+            input_gradients: &mut to,
+            weight_gradients: gradients,
         };
         let begin = probe::now(probe.as_ref());
         rule(&call.node.op)?.backward(&call, back);
         if let (Some(probe), Some(begin)) = (probe, begin) {
             let (phase, call, end) = (Phase::Backward, &call, Instant::now());
-            probe.piece(&Piece { number: node, phase, call, inputs: &inputs, output: &[], begin, end });
+            probe.node(&NodeEvent { number: node, phase, call, inputs: &inputs, output: &[], begin, end });
         }
-        for (buffer, twice) in uses.to.iter().zip(twice).filter(|(_, twice)| !twice.is_empty()) {
+        for (buffer, second) in
+            uses.input_gradients.iter().zip(second).filter(|(_, second)| !second.is_empty())
+        {
             let place = buffer.map_or(0..0, |buffer| self.layout.place(buffer));
-            arena[place].iter_mut().zip(twice).for_each(|(to, from)| *to += from);
+            arena[place].iter_mut().zip(second).for_each(|(to, from)| *to += from);
         }
         Ok(())
     }
 }
 
-impl<T: Real> Walk<'_, T> {
+impl<T: Real> Pass<'_, T> {
     /// Records the decisions of a router, if the node is one.
-    fn see_router(
+    fn record_router(
         &self,
         step: usize,
         node: usize,
@@ -345,7 +356,7 @@ impl<T: Real> Walk<'_, T> {
         let Some(router) = RouterStatistics::of(self.program, node) else { return Ok(()) };
         let uses = &self.schedule.uses[step];
         let [scores, routed] = [uses.inputs[0], uses.writes[0]].map(|buffer| self.layout.place(buffer));
-        routers.see(router, &arena[scores], &arena[routed]);
+        routers.record(router, &arena[scores], &arena[routed]);
         Ok(())
     }
 
@@ -360,9 +371,9 @@ impl<T: Real> Walk<'_, T> {
     ) -> Result<()> {
         let Some(router) = RouterStatistics::of(self.program, node) else { return Ok(()) };
         let uses = &self.schedule.uses[step];
-        let Some(to) = uses.to[0] else { return Ok(()) };
+        let Some(to) = uses.input_gradients[0] else { return Ok(()) };
         let places = [uses.inputs[0], to].map(|buffer| self.layout.place(buffer));
-        if let [Some(scores), Some(to)] = &mut carve(arena, &places)[..] {
+        if let [Some(scores), Some(to)] = &mut split_disjoint(arena, &places)[..] {
             routers.add(router, scores, factor, to);
         }
         Ok(())
@@ -370,11 +381,11 @@ impl<T: Real> Walk<'_, T> {
 }
 
 /// The buffers of a step, as slices of the arena.
-struct Tables<'a, T> {
+struct StepBuffers<'a, T> {
     pieces: Vec<(Buffer, Option<&'a mut [T]>)>,
 }
 
-impl<'a, T> Tables<'a, T> {
+impl<'a, T> StepBuffers<'a, T> {
     fn new(arena: &'a mut [T], layout: &BufferLayout, buffers: impl Iterator<Item = Buffer>) -> Self {
         let mut wanted: Vec<Buffer> = Vec::new();
         for buffer in buffers {
@@ -383,7 +394,7 @@ impl<'a, T> Tables<'a, T> {
             }
         }
         let places: Vec<_> = wanted.iter().map(|&buffer| layout.place(buffer)).collect();
-        Self { pieces: wanted.into_iter().zip(carve(arena, &places)).collect() }
+        Self { pieces: wanted.into_iter().zip(split_disjoint(arena, &places)).collect() }
     }
 
     /// Returns a buffer for writing.
@@ -400,7 +411,7 @@ impl<'a, T> Tables<'a, T> {
 /// Refuses token ids, segments and positions that are out of range of their tables.
 pub(crate) fn check(program: &Program, batch: &TrainingBatch) -> Result<()> {
     for node in &program.nodes {
-        let texts = program.values[node.output].side.texts(batch);
+        let texts = program.values[node.output].side.sequences(batch);
         let rows = texts.rows.iter();
         let (table, most, what) = match node.op {
             Op::Embed { table } => (table, rows.map(|row| row.token as usize).max(), "token"),
@@ -412,7 +423,8 @@ pub(crate) fn check(program: &Program, batch: &TrainingBatch) -> Result<()> {
         };
         let limit = program.weights[table].rows;
         if let Some(most) = most.filter(|&most| most >= limit) {
-            let message = format!("{what} {most}, but {} has {limit} rows", program.weights[table].name);
+            let message =
+                format!("{what} {most} is out of range: {} has {limit} rows", program.weights[table].name);
             return Err(Error::argument("batch", message));
         }
     }

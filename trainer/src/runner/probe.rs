@@ -10,7 +10,7 @@ pub enum Phase {
     /// Forward.
     Forward,
     /// Forward, recomputed.
-    Again,
+    Recompute,
     /// Backward: gradients of its inputs and weights.
     Backward,
 }
@@ -20,7 +20,7 @@ impl Phase {
     pub fn name(self) -> &'static str {
         match self {
             Self::Forward => "forward",
-            Self::Again => "again",
+            Self::Recompute => "recompute",
             Self::Backward => "backward",
         }
     }
@@ -28,7 +28,7 @@ impl Phase {
 
 /// A completed piece of a node's work.
 #[derive(Clone, Copy, Debug)]
-pub struct Piece<'a, T> {
+pub struct NodeEvent<'a, T> {
     /// The index of the node.
     pub number: usize,
     /// The phase.
@@ -48,7 +48,7 @@ pub struct Piece<'a, T> {
 /// Observes the work of a step.
 pub trait Probe<T> {
     /// Called after each piece of work.
-    fn piece(&mut self, piece: &Piece<'_, T>);
+    fn node(&mut self, piece: &NodeEvent<'_, T>);
 
     /// Called after the loss of a chunk of rows.
     fn loss(&mut self, _rows: usize, _begin: Instant, _end: Instant) {}
@@ -56,8 +56,8 @@ pub trait Probe<T> {
 
 /// Calls each probe in turn.
 impl<T> Probe<T> for Vec<&mut dyn Probe<T>> {
-    fn piece(&mut self, piece: &Piece<'_, T>) {
-        self.iter_mut().for_each(|probe| probe.piece(piece));
+    fn node(&mut self, piece: &NodeEvent<'_, T>) {
+        self.iter_mut().for_each(|probe| probe.node(piece));
     }
 
     fn loss(&mut self, rows: usize, begin: Instant, end: Instant) {

@@ -15,35 +15,35 @@ use crate::real::Real;
 pub struct RouterOptions {
     /// The load-balancing loss of Switch Transformers (arXiv:2101.03961): experts · Σ over experts of the fraction of
     /// choices that it gets · its mean probability.
-    pub balance: f64,
+    pub aux_loss_coef: f64,
     /// The router z-loss of ST-MoE (arXiv:2202.08906): the mean of the squared log-sum-exp of the scores.
-    pub z: f64,
+    pub z_loss_coef: f64,
 }
 
 /// Router statistics of one side over a batch.
 #[derive(Clone, Debug)]
-struct Seen {
+struct SideStatistics {
     side: Side,
     rows: f64,
     chosen: Vec<f64>,
-    shares: Vec<f64>,
-    squares: f64,
+    probabilities: Vec<f64>,
+    squared_log_sums: f64,
 }
 
 /// The statistics of all routers over a batch.
 #[derive(Clone, Debug)]
 pub(super) struct RouterStatistics {
     options: RouterOptions,
-    sides: Vec<Seen>,
+    sides: Vec<SideStatistics>,
 }
 
 /// Returns the softmax of a row's scores, and their log-sum-exp.
 fn softmax<T: Real>(scores: &[T]) -> (Vec<f64>, f64) {
     let most = scores.iter().map(|x| x.f64()).fold(f64::NEG_INFINITY, f64::max);
-    let mut shares: Vec<f64> = scores.iter().map(|x| (x.f64() - most).exp()).collect();
-    let sum: f64 = shares.iter().sum();
-    shares.iter_mut().for_each(|share| *share /= sum);
-    (shares, most + sum.ln())
+    let mut probabilities: Vec<f64> = scores.iter().map(|x| (x.f64() - most).exp()).collect();
+    let sum: f64 = probabilities.iter().sum();
+    probabilities.iter_mut().for_each(|probability| *probability /= sum);
+    (probabilities, most + sum.ln())
 }
 
 impl RouterStatistics {
@@ -61,21 +61,31 @@ impl RouterStatistics {
     }
 
     /// Adds the scores of a layer and the chosen experts.
-    pub(super) fn see<T: Real>(&mut self, (routing, side): (Routing, Side), scores: &[T], routed: &[T]) {
-        let place = self.sides.iter().position(|seen| seen.side == side).unwrap_or_else(|| {
+    pub(super) fn record<T: Real>(&mut self, (routing, side): (Routing, Side), scores: &[T], routed: &[T]) {
+        let place = self.sides.iter().position(|statistics| statistics.side == side).unwrap_or_else(|| {
             let zeros = vec![0.0; routing.experts];
-            self.sides.push(Seen { side, rows: 0.0, chosen: zeros.clone(), shares: zeros, squares: 0.0 });
+            self.sides.push(SideStatistics {
+                side,
+                rows: 0.0,
+                chosen: zeros.clone(),
+                probabilities: zeros,
+                squared_log_sums: 0.0,
+            });
             self.sides.len() - 1
         });
-        let seen = &mut self.sides[place];
+        let statistics = &mut self.sides[place];
         let rows = scores.chunks_exact(routing.experts).zip(routed.chunks_exact(2 * routing.chosen));
         for (scores, routed) in rows {
-            let (shares, logarithm) = softmax(scores);
-            seen.rows += 1.0;
-            seen.shares.iter_mut().zip(shares).for_each(|(sum, share)| *sum += share);
-            seen.squares += logarithm * logarithm;
+            let (probabilities, logarithm) = softmax(scores);
+            statistics.rows += 1.0;
+            statistics
+                .probabilities
+                .iter_mut()
+                .zip(probabilities)
+                .for_each(|(sum, probability)| *sum += probability);
+            statistics.squared_log_sums += logarithm * logarithm;
             for number in &routed[routing.chosen..] {
-                if let Some(count) = seen.chosen.get_mut(number.f64() as usize) {
+                if let Some(count) = statistics.chosen.get_mut(number.f64() as usize) {
                     *count += 1.0;
                 }
             }
@@ -84,11 +94,17 @@ impl RouterStatistics {
 
     /// Returns the auxiliary loss of all routers.
     pub(super) fn loss(&self) -> f64 {
-        let of = |seen: &Seen| {
-            let rows = seen.rows.max(1.0);
-            let along: f64 = seen.chosen.iter().zip(&seen.shares).map(|(count, share)| count * share).sum();
-            let balance = seen.chosen.len() as f64 * along / (rows * rows);
-            self.options.balance * balance + self.options.z * seen.squares / rows
+        let of = |statistics: &SideStatistics| {
+            let rows = statistics.rows.max(1.0);
+            let inner: f64 = statistics
+                .chosen
+                .iter()
+                .zip(&statistics.probabilities)
+                .map(|(count, probability)| count * probability)
+                .sum();
+            let balance = statistics.chosen.len() as f64 * inner / (rows * rows);
+            self.options.aux_loss_coef * balance
+                + self.options.z_loss_coef * statistics.squared_log_sums / rows
         };
         self.sides.iter().map(of).sum()
     }
@@ -101,16 +117,22 @@ impl RouterStatistics {
         factor: f64,
         to: &mut [T],
     ) {
-        let Some(seen) = self.sides.iter().find(|seen| seen.side == side) else { return };
-        let rows = seen.rows.max(1.0);
-        let balance = factor * self.options.balance * routing.experts as f64 / (rows * rows);
-        let steep: Vec<f64> = seen.chosen.iter().map(|count| balance * count).collect();
-        let z = 2.0 * factor * self.options.z / rows;
+        let Some(statistics) = self.sides.iter().find(|statistics| statistics.side == side) else { return };
+        let rows = statistics.rows.max(1.0);
+        let balance = factor * self.options.aux_loss_coef * routing.experts as f64 / (rows * rows);
+        let probability_gradient: Vec<f64> = statistics.chosen.iter().map(|count| balance * count).collect();
+        let z = 2.0 * factor * self.options.z_loss_coef / rows;
         for (scores, to) in scores.chunks_exact(routing.experts).zip(to.chunks_exact_mut(routing.experts)) {
-            let (shares, logarithm) = softmax(scores);
-            let along: f64 = shares.iter().zip(&steep).map(|(share, steep)| share * steep).sum();
-            for ((to, share), steep) in to.iter_mut().zip(&shares).zip(&steep) {
-                *to += T::of(share * (steep - along + z * logarithm));
+            let (probabilities, logarithm) = softmax(scores);
+            let inner: f64 = probabilities
+                .iter()
+                .zip(&probability_gradient)
+                .map(|(probability, probability_gradient)| probability * probability_gradient)
+                .sum();
+            for ((to, probability), probability_gradient) in
+                to.iter_mut().zip(&probabilities).zip(&probability_gradient)
+            {
+                *to += T::of(probability * (probability_gradient - inner + z * logarithm));
             }
         }
     }

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use siskin::Result;
 
-use super::{Curve, Settings, check, rising};
+use super::{RelativeSchedule, Settings, check, warmup};
 use crate::settings::read;
 
 /// Settings of `constant`.
@@ -11,17 +11,17 @@ use crate::settings::read;
 #[serde(default, deny_unknown_fields)]
 pub struct ConstantOptions {
     /// Warmup steps, in which the rate rises linearly from zero.
-    pub warm_up: u64,
+    pub warmup_steps: u64,
 }
 
-pub(super) fn build(settings: &Settings, steps: u64) -> Result<Box<dyn Curve>> {
+pub(super) fn build(settings: &Settings, steps: u64) -> Result<Box<dyn RelativeSchedule>> {
     let options: ConstantOptions = read("constant", settings)?;
-    check("constant", options.warm_up, 1.0, steps)?;
+    check("constant", options.warmup_steps, 1.0, steps)?;
     Ok(Box::new(options))
 }
 
-impl Curve for ConstantOptions {
-    fn share(&self, step: u64) -> f64 {
-        rising(step, self.warm_up).unwrap_or(1.0)
+impl RelativeSchedule for ConstantOptions {
+    fn ratio(&self, step: u64) -> f64 {
+        warmup(step, self.warmup_steps).unwrap_or(1.0)
     }
 }

@@ -1,15 +1,15 @@
 //! Attention on a device: which keys each query attends to, and the tiles that blocks process.
 
-mod mixed;
+mod linformer;
 mod tables;
 
 use siskin::graph::{Attention, AttentionMask};
 use siskin::{Error, Result};
 
 use super::Precision;
-use super::op::{OpBackward, OpCall, TapeBuilder, To, flag, whole};
-use super::tape::{KernelArgument, Place, Tape};
-use tables::{SequenceTables, is_marked, tables, texts_of_keys};
+use super::op::{GradientTarget, OpBackward, OpCall, TapeBuilder, flag, int};
+use super::tape::{DevicePtr, KernelArgument, Tape};
+use tables::{SequenceTables, is_marked, key_sequences, tables};
 
 /// The head sizes that kernels are compiled for; smaller heads are padded with zeros.
 const SIZES: [usize; 3] = [64, 128, 256];
@@ -24,7 +24,7 @@ pub(super) fn check(description: &Attention, precision: Precision, shared: usize
         );
         return Err(Error::unsupported("device", message));
     }
-    let most = Measures::new(precision, description).most();
+    let most = AttentionConfig::new(precision, description).max_bytes();
     if most > shared {
         let message = format!(
             "heads of {} columns take {most} bytes of shared memory in this precision, and this device has {shared}; \
@@ -51,26 +51,26 @@ fn is_plain(precision: Precision, description: &Attention) -> bool {
     precision != Precision::F32 && one_run && alone && product && fits
 }
 
-/// The tile sizes and shared memory of the attention kernels: `Plan` in `kernels/cuda/attention.cuh`, `plain_step` in
-/// `attention_plain.cuh`.
+/// The tile sizes and shared memory of the attention kernels: `TileConfig` in `kernels/cuda/attention.cuh`,
+/// `plain_step` in `attention_plain.cuh`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Measures {
+struct AttentionConfig {
     /// Whether the kernels of plain attention are used.
     plain: bool,
     /// Whether gradients of scores are kept for a bias table.
-    table: bool,
+    bias_table: bool,
     /// The head size that kernels are compiled for.
     size: usize,
     /// Rows that a block owns.
     tile: usize,
     /// Keys that it processes at a time, and queries.
     step: usize,
-    step_of_queries: usize,
+    query_step: usize,
     bytes: usize,
     stride: usize,
 }
 
-impl Measures {
+impl AttentionConfig {
     fn new(precision: Precision, description: &Attention) -> Self {
         let fits = |size: &usize| description.head_size <= *size;
         let size = SIZES.into_iter().find(fits).unwrap_or(SIZES[SIZES.len() - 1]);
@@ -78,7 +78,7 @@ impl Measures {
         let plain = is_plain(precision, description);
         Self {
             plain,
-            table: description.bias.is_some(),
+            bias_table: description.bias.is_some(),
             size,
             tile: if floats && size > 128 { 32 } else { 64 },
             step: match (floats, size) {
@@ -87,7 +87,7 @@ impl Measures {
                 (false, 128) if plain => 32,
                 _ => 64,
             },
-            step_of_queries: match (floats, size) {
+            query_step: match (floats, size) {
                 (true, 256) => 16,
                 (_, 128 | 256) => 32,
                 _ => 64,
@@ -102,9 +102,9 @@ impl Measures {
     }
 
     /// Returns the name of a forward or backward kernel.
-    fn name(&self, tape: &Tape, way: &str, kind: &str) -> String {
+    fn name(&self, tape: &Tape, direction: &str, kind: &str) -> String {
         let plain = if self.plain { "_plain" } else { "" };
-        format!("{}_{}", tape.named(&format!("{way}{plain}{kind}")), self.size)
+        format!("{}_{}", tape.kernel_name(&format!("{direction}{plain}{kind}")), self.size)
     }
 
     /// Returns the bytes of this many rows.
@@ -118,29 +118,31 @@ impl Measures {
     }
 
     /// Returns the shared memory of the forward kernel.
-    fn of_forward(&self) -> usize {
+    fn forward_bytes(&self) -> usize {
         self.shared(self.tile + self.rows(self.step))
     }
 
     /// Returns the shared memory of the backward kernel for queries, which may keep the gradients of a tile's scores.
-    fn of_queries(&self, keeps_scores: bool) -> usize {
+    fn query_backward_bytes(&self, keeps_scores: bool) -> usize {
         let scores = if keeps_scores { 4 * self.tile * (self.step + 1) } else { 0 };
         self.shared(2 * self.tile + self.rows(self.step)) + scores
     }
 
     /// Returns the static shared memory of the plain backward kernel for keys, with per-query values for its warps.
-    fn told(&self) -> usize {
-        if self.plain { 40 * self.step_of_queries } else { 0 }
+    fn static_bytes_for_keys(&self) -> usize {
+        if self.plain { 40 * self.query_step } else { 0 }
     }
 
     /// Returns the dynamic shared memory of the backward kernels for keys.
-    fn of_keys(&self) -> usize {
-        self.shared(2 * self.tile + self.rows(self.step_of_queries))
+    fn key_backward_bytes(&self) -> usize {
+        self.shared(2 * self.tile + self.rows(self.query_step))
     }
 
     /// Returns the shared memory of the kernel that needs the most.
-    fn most(&self) -> usize {
-        self.of_forward().max(self.of_queries(self.table)).max(self.of_keys() + self.told())
+    fn max_bytes(&self) -> usize {
+        self.forward_bytes()
+            .max(self.query_backward_bytes(self.bias_table))
+            .max(self.key_backward_bytes() + self.static_bytes_for_keys())
     }
 }
 
@@ -152,95 +154,100 @@ fn scores(
     description: &Attention,
     tables: &SequenceTables,
     plain: bool,
-) -> (Vec<KernelArgument>, Place, usize) {
+) -> (Vec<KernelArgument>, DevicePtr, usize) {
     let scale = KernelArgument::Float(description.scale);
     if plain {
-        return (vec![KernelArgument::Place(tables.seen), whole(description.heads), scale], 0, 0);
+        return (vec![KernelArgument::Ptr(tables.visible), int(description.heads), scale], 0, 0);
     }
-    let (queries, keys) = (call.texts(), texts_of_keys(call, description));
-    let reach = queries.spans.iter().chain(&keys.spans).map(ExactSizeIterator::len).max().unwrap_or(0);
+    let (queries, keys) = (call.sequences(), key_sequences(call, description));
+    let max_distance = queries.spans.iter().chain(&keys.spans).map(ExactSizeIterator::len).max().unwrap_or(0);
     let slopes = match description.alibi.is_empty() {
         true => 0,
-        false => work.sheet.floats(&format!("slopes {:?}", description.alibi), || description.alibi.clone()),
+        false => work.tables.floats(&format!("slopes {:?}", description.alibi), || description.alibi.clone()),
     };
     let (mut bias, mut steps) = (0, 0);
     if let Some(table) = description.bias {
-        let last = reach as i64 - 1;
-        bias = call.weight(table.table).floats;
-        steps = work.sheet.whole(&format!("steps {table:?} {reach}"), || {
+        let last = max_distance as i64 - 1;
+        bias = call.weight(table.table).f32;
+        steps = work.tables.ints(&format!("steps {table:?} {max_distance}"), || {
             (-last..=last).map(|distance| table.bucket(distance) as i32).collect()
         });
     }
     let cap = KernelArgument::Float(description.softcap.unwrap_or(0.0));
-    let places = [slopes, bias, steps].map(KernelArgument::Place);
+    let places = [slopes, bias, steps].map(KernelArgument::Ptr);
     let (many_end, many) = match description.attention_mask {
         AttentionMask::BigBird { size, random } => (size, ((1 + random) as f32).ln()),
         _ => (0, 0.0),
     };
     let arguments = [
-        &[KernelArgument::Place(tables.seen), whole(tables.runs)],
+        &[KernelArgument::Ptr(tables.visible), int(tables.runs)],
         &places[..],
-        &[whole(reach), whole(description.heads), scale, cap],
-        &[whole(many_end), KernelArgument::Float(many)],
+        &[int(max_distance), int(description.heads), scale, cap],
+        &[int(many_end), KernelArgument::Float(many)],
     ];
-    (arguments.concat(), steps, reach)
+    (arguments.concat(), steps, max_distance)
 }
 
 /// Returns the place of the attention-sink scores; 0: none.
-fn sinks(call: &OpCall<'_>, description: &Attention) -> Place {
-    description.sinks.map_or(0, |sinks| call.weight(sinks).floats)
+fn sinks(call: &OpCall<'_>, description: &Attention) -> DevicePtr {
+    description.sinks.map_or(0, |sinks| call.weight(sinks).f32)
 }
 
 pub(super) fn forward(
     work: &mut TapeBuilder<'_>,
     call: &OpCall<'_>,
     description: &Attention,
-    inputs: &[Place],
-    out: Place,
-    kept: Place,
+    inputs: &[DevicePtr],
+    out: DevicePtr,
+    kept: DevicePtr,
 ) {
-    let measures = Measures::new(work.tape.precision, description);
-    let tables = tables(work, call, description, measures.tile);
-    let (mut scores, _, _) = scores(work, call, description, &tables, measures.plain);
-    if !measures.plain {
-        scores.push(KernelArgument::Place(sinks(call, description)));
+    let config = AttentionConfig::new(work.tape.precision, description);
+    let tables = tables(work, call, description, config.tile);
+    let (mut scores, _, _) = scores(work, call, description, &tables, config.plain);
+    if !config.plain {
+        scores.push(KernelArgument::Ptr(sinks(call, description)));
     }
     let widths = [call.input(0).columns, call.input(1).columns, call.input(2).columns, description.head_size];
     let [keys, values] = match &description.projection {
-        Some(projection) => mixed::mix(work, call, projection, [inputs[1], inputs[2]]),
+        Some(projection) => linformer::project(work, call, projection, [inputs[1], inputs[2]]),
         None => [inputs[1], inputs[2]],
     };
     let arguments = [
-        &[inputs[0], keys, values].map(KernelArgument::Place)[..],
-        &widths.map(whole),
-        &[KernelArgument::Place(out), whole(call.columns())],
-        &[kept, tables.query_tiles].map(KernelArgument::Place),
+        &[inputs[0], keys, values].map(KernelArgument::Ptr)[..],
+        &widths.map(int),
+        &[KernelArgument::Ptr(out), int(call.columns())],
+        &[kept, tables.query_tiles].map(KernelArgument::Ptr),
         &scores,
-        &[whole(description.kv_heads)],
+        &[int(description.kv_heads)],
     ];
-    let name = measures.name(work.tape, "attention", "");
+    let name = config.name(work.tape, "attention", "");
     let grid = [tables.query_count, description.heads, 1];
-    work.tape.kernel(&name, grid, measures.threads(), measures.of_forward(), &arguments.concat());
+    work.tape.kernel(&name, grid, config.threads(), config.forward_bytes(), &arguments.concat());
     if let Some(&others) = inputs.get(3) {
-        pass_on(work, call, others, To { place: out, add: true });
+        copy_non_attending_rows(work, call, others, GradientTarget { ptr: out, accumulate: true });
     }
 }
 
 /// Passes through the rows that do not attend, where only marked rows attend.
-fn pass_on(work: &mut TapeBuilder<'_>, call: &OpCall<'_>, from: Place, to: To) {
-    let texts = call.texts();
-    let rows = work.sheet.whole(&call.name("rows without a mark"), || {
+fn copy_non_attending_rows(
+    work: &mut TapeBuilder<'_>,
+    call: &OpCall<'_>,
+    from: DevicePtr,
+    to: GradientTarget,
+) {
+    let texts = call.sequences();
+    let rows = work.tables.ints(&call.name("non-attending rows"), || {
         let without = |row: usize| if is_marked(texts, row) { -1 } else { row as i32 };
         (0..texts.rows.len()).map(without).collect()
     });
     let places = [
-        KernelArgument::Place(from),
-        KernelArgument::Place(rows),
-        KernelArgument::Place(to.place),
-        flag(to.add),
+        KernelArgument::Ptr(from),
+        KernelArgument::Ptr(rows),
+        KernelArgument::Ptr(to.ptr),
+        flag(to.accumulate),
     ];
-    let arguments = [&places[..], &[whole(call.rows), whole(call.columns())]].concat();
-    work.tape.cells("move_rows", call.rows, call.columns(), &arguments);
+    let arguments = [&places[..], &[int(call.rows), int(call.columns())]].concat();
+    work.tape.elementwise_2d("gather_rows", call.rows, call.columns(), &arguments);
 }
 
 pub(super) fn backward(
@@ -249,103 +256,102 @@ pub(super) fn backward(
     description: &Attention,
     back: &OpBackward<'_>,
 ) {
-    let measures = Measures::new(work.tape.precision, description);
-    let tables = tables(work, call, description, measures.tile);
-    let (scores, steps, reach) = scores(work, call, description, &tables, measures.plain);
-    let along = work.scratch.floats(call.rows * description.heads);
-    let places = [back.output, back.gradient].map(KernelArgument::Place);
-    let numbers = [whole(call.columns()), whole(description.head_size), KernelArgument::Place(along)];
-    let heads = [whole(call.rows), whole(description.heads)];
+    let config = AttentionConfig::new(work.tape.precision, description);
+    let tables = tables(work, call, description, config.tile);
+    let (scores, steps, max_distance) = scores(work, call, description, &tables, config.plain);
+    let delta = work.scratch.floats(call.rows * description.heads);
+    let places = [back.output, back.gradient].map(KernelArgument::Ptr);
+    let numbers = [int(call.columns()), int(description.head_size), KernelArgument::Ptr(delta)];
+    let heads = [int(call.rows), int(description.heads)];
     let arguments = [&places[..], &numbers, &heads].concat();
-    work.tape.warps("attention_along", call.rows * description.heads, &arguments);
+    work.tape.warp_per_item("attention_delta", call.rows * description.heads, &arguments);
 
     let projection = description.projection.as_ref();
     let [keys, values] = match projection {
-        Some(projection) => mixed::mix(work, call, projection, [back.inputs[1], back.inputs[2]]),
+        Some(projection) => linformer::project(work, call, projection, [back.inputs[1], back.inputs[2]]),
         None => [back.inputs[1], back.inputs[2]],
     };
-    let inputs = [back.inputs[0], keys, values, back.gradient].map(KernelArgument::Place);
-    let widths = [0, 1, 2]
-        .map(|input| call.input(input).columns)
-        .map(whole)
-        .into_iter()
-        .chain([whole(call.columns())]);
+    let inputs = [back.inputs[0], keys, values, back.gradient].map(KernelArgument::Ptr);
+    let widths =
+        [0, 1, 2].map(|input| call.input(input).columns).map(int).into_iter().chain([int(call.columns())]);
     let mut common = inputs.to_vec();
     common.extend(widths);
-    common.push(whole(description.head_size));
-    common.extend([back.kept, along].map(KernelArgument::Place));
+    common.push(int(description.head_size));
+    common.extend([back.saved, delta].map(KernelArgument::Ptr));
 
     let to_bias = description.bias.map_or(0, |bias| call.weight(bias.table).gradient);
-    let to_queries = back.to[0];
+    let to_queries = back.input_gradients[0];
     if to_queries.is_some() || to_bias > 0 {
         let mut diagonals = 0;
         if to_bias > 0 {
-            let count = tables.query_count * description.heads * (reach + measures.tile);
+            let count = tables.query_count * description.heads * (max_distance + config.tile);
             diagonals = work.scratch.floats(count);
             work.tape.clear(diagonals, 4 * count);
         }
         // If the gradient of queries is not needed, it is written to scratch memory.
         let to = to_queries.map_or_else(
             || (work.scratch.floats(call.rows * call.columns()), false),
-            |to| (to.place, to.add),
+            |to| (to.ptr, to.accumulate),
         );
         let arguments = [
             &common[..],
-            &[KernelArgument::Place(to.0), flag(to.1), KernelArgument::Place(tables.query_tiles)],
+            &[KernelArgument::Ptr(to.0), flag(to.1), KernelArgument::Ptr(tables.query_tiles)],
             &scores,
-            &[whole(description.kv_heads), KernelArgument::Place(diagonals)]
-                [..if measures.plain { 1 } else { 2 }],
+            &[int(description.kv_heads), KernelArgument::Ptr(diagonals)][..if config.plain { 1 } else { 2 }],
         ];
-        let name = measures.name(work.tape, "attention_back", "_queries");
+        let name = config.name(work.tape, "attention_backward", "_queries");
         let grid = [tables.query_count, description.heads, 1];
-        let shared = measures.of_queries(diagonals > 0);
-        work.tape.kernel(&name, grid, measures.threads(), shared, &arguments.concat());
+        let shared = config.query_backward_bytes(diagonals > 0);
+        work.tape.kernel(&name, grid, config.threads(), shared, &arguments.concat());
         if let Some(bias) = description.bias.filter(|_| to_bias > 0) {
             let arguments = [
-                &[diagonals, tables.query_tiles].map(KernelArgument::Place)[..],
-                &[whole(tables.query_count), whole(measures.tile), KernelArgument::Place(steps)],
-                &[whole(reach), whole(description.heads), KernelArgument::Place(to_bias)],
+                &[diagonals, tables.query_tiles].map(KernelArgument::Ptr)[..],
+                &[int(tables.query_count), int(config.tile), KernelArgument::Ptr(steps)],
+                &[int(max_distance), int(description.heads), KernelArgument::Ptr(to_bias)],
             ];
             let grid = [bias.buckets, description.heads, 1];
-            work.tape.kernel("attention_back_bias", grid, 256, 0, &arguments.concat());
+            work.tape.kernel("attention_backward_bias", grid, 256, 0, &arguments.concat());
         }
     }
-    let mut to = [back.to[1], back.to[2]];
+    let mut to = [back.input_gradients[1], back.input_gradients[2]];
     if let Some(projection) = projection {
         for (which, to) in to.iter_mut().enumerate() {
-            let wanted = mixed::is_wanted(call, projection, which, *to);
-            *to = wanted.then(|| To { place: mixed::room(work, call, projection), add: false });
+            let wanted = linformer::needs_gradient(call, projection, which, *to);
+            *to = wanted.then(|| GradientTarget {
+                ptr: linformer::allocate_projected(work, call, projection),
+                accumulate: false,
+            });
         }
     }
-    keys_back(work, &measures, &tables, description, (&common, &scores), to);
+    keys_backward(work, &config, &tables, description, (&common, &scores), to);
     if let Some(projection) = projection {
         for (which, given) in to.into_iter().enumerate() {
             let Some(given) = given else { continue };
-            let part = (which, back.inputs[1 + which], given.place);
-            mixed::unmix(work, call, projection, part, back.to[1 + which]);
+            let part = (which, back.inputs[1 + which], given.ptr);
+            linformer::project_backward(work, call, projection, part, back.input_gradients[1 + which]);
         }
     }
-    if let Some(Some(to)) = back.to.get(3) {
-        pass_on(work, call, back.gradient, *to);
+    if let Some(Some(to)) = back.input_gradients.get(3) {
+        copy_non_attending_rows(work, call, back.gradient, *to);
     }
     let to_sinks = description.sinks.map_or(0, |sinks| call.weight(sinks).gradient);
     if to_sinks > 0 {
-        let places = [sinks(call, description), back.kept, along].map(KernelArgument::Place);
-        let arguments = [&places[..], &heads, &[KernelArgument::Place(to_sinks)]].concat();
-        work.tape.kernel("attention_back_sinks", [description.heads, 1, 1], 256, 0, &arguments);
+        let places = [sinks(call, description), back.saved, delta].map(KernelArgument::Ptr);
+        let arguments = [&places[..], &heads, &[KernelArgument::Ptr(to_sinks)]].concat();
+        work.tape.kernel("attention_backward_sinks", [description.heads, 1, 1], 256, 0, &arguments);
     }
 }
 
-fn keys_back(
+fn keys_backward(
     work: &mut TapeBuilder<'_>,
-    measures: &Measures,
+    config: &AttentionConfig,
     tables: &SequenceTables,
     description: &Attention,
     (common, scores): (&[KernelArgument], &[KernelArgument]),
-    all: [Option<To>; 2],
+    all: [Option<GradientTarget>; 2],
 ) {
     // For wide heads, both accumulators do not fit into registers.
-    let kinds: &[(&str, [bool; 2])] = match measures.size {
+    let kinds: &[(&str, [bool; 2])] = match config.size {
         256 => &[("_keys", [true, false]), ("_values", [false, true])],
         _ => &[("_both", [true, true])],
     };
@@ -354,19 +360,19 @@ fn keys_back(
         if to == [None, None] {
             continue;
         }
-        let places = to.map(|to| KernelArgument::Place(to.map_or(0, |to| to.place)));
-        let adds = to.map(|to| flag(to.is_some_and(|to| to.add)));
+        let places = to.map(|to| KernelArgument::Ptr(to.map_or(0, |to| to.ptr)));
+        let adds = to.map(|to| flag(to.is_some_and(|to| to.accumulate)));
         let arguments = [
             common,
             &places,
             &adds,
-            &[KernelArgument::Place(tables.key_tiles)],
+            &[KernelArgument::Ptr(tables.key_tiles)],
             scores,
-            &[whole(description.kv_heads)],
+            &[int(description.kv_heads)],
         ];
-        let name = measures.name(work.tape, "attention_back", kind);
+        let name = config.name(work.tape, "attention_backward", kind);
         let grid = [tables.key_count, description.kv_heads, 1];
-        work.tape.kernel(&name, grid, measures.threads(), measures.of_keys(), &arguments.concat());
+        work.tape.kernel(&name, grid, config.threads(), config.key_backward_bytes(), &arguments.concat());
     }
 }
 
@@ -374,7 +380,7 @@ fn keys_back(
 mod tests {
     use siskin::graph::Bias;
 
-    use super::tables::{NUMBERS, seen, tiles};
+    use super::tables::{TILE_FIELDS, tiles, visible_runs};
     use super::*;
     use crate::batch::BatchSequences;
 
@@ -409,9 +415,9 @@ mod tests {
             AttentionMask::LocalWindow(3),
         ] {
             let texts = texts(&[1, 65, 200]);
-            let seen = seen(&attention(attention_mask), &texts, &texts);
+            let seen = visible_runs(&attention(attention_mask), &texts, &texts);
             let [of_queries, of_keys] = tiles(64, &seen, &texts, &texts);
-            let rows = |tiles: &[[i32; NUMBERS]]| tiles.iter().map(|tile| tile[1]).sum::<i32>();
+            let rows = |tiles: &[[i32; TILE_FIELDS]]| tiles.iter().map(|tile| tile[1]).sum::<i32>();
             assert_eq!([rows(&of_queries), rows(&of_keys)], [266, 266], "every row once");
             for tile in of_queries {
                 let [first, count, base, _, key_first, key_end, ..] = tile.map(|number| number as usize);
@@ -434,10 +440,10 @@ mod tests {
                 let own = first - base..first - base + count;
                 let length = tile[6] as usize;
                 for row in 0..length {
-                    let looks =
+                    let visible_here =
                         seen[query_base + row].iter().any(|run| run.start < own.end && own.start < run.end);
                     let inside = (query_first..query_end).contains(&row);
-                    assert!(!looks || inside, "{attention_mask:?} {tile:?} {row}");
+                    assert!(!visible_here || inside, "{attention_mask:?} {tile:?} {row}");
                 }
             }
         }
@@ -446,7 +452,7 @@ mod tests {
     #[test]
     fn the_longest_tiles_come_first() {
         let texts = texts(&[300]);
-        let seen = seen(&attention(AttentionMask::Causal(None)), &texts, &texts);
+        let seen = visible_runs(&attention(AttentionMask::Causal(None)), &texts, &texts);
         let [of_queries, _] = tiles(64, &seen, &texts, &texts);
         assert!(of_queries.is_sorted_by_key(|tile| std::cmp::Reverse(tile[5] - tile[4])));
     }
@@ -472,11 +478,11 @@ mod tests {
             (Attention { scale: -1.0, ..whole() }, false),
         ];
         for (description, plain) in cases {
-            let measures = Measures::new(Precision::Bf16, &description);
-            let name = measures.name(&Tape::new(Precision::Bf16), "attention_back", "_queries");
-            assert_eq!(measures.plain, plain, "{description:?}");
-            assert_eq!(name.starts_with("attention_back_plain_queries_bf16_"), plain, "{name}");
-            assert!(!Measures::new(Precision::F32, &description).plain, "{description:?}");
+            let config = AttentionConfig::new(Precision::Bf16, &description);
+            let name = config.name(&Tape::new(Precision::Bf16), "attention_backward", "_queries");
+            assert_eq!(config.plain, plain, "{description:?}");
+            assert_eq!(name.starts_with("attention_backward_plain_queries_bf16_"), plain, "{name}");
+            assert!(!AttentionConfig::new(Precision::F32, &description).plain, "{description:?}");
         }
     }
 
@@ -487,7 +493,8 @@ mod tests {
             for size in [1, 32, 64, 65, 128, 129, 256] {
                 let with_table = |bias| {
                     let description = attention(AttentionMask::Full);
-                    Measures::new(precision, &Attention { head_size: size, bias, ..description }).most()
+                    AttentionConfig::new(precision, &Attention { head_size: size, bias, ..description })
+                        .max_bytes()
                 };
                 assert!(with_table(None) <= 99 << 10, "{precision:?} {size}: {}", with_table(None));
                 let wide = if precision == Precision::F32 { 64 } else { 128 };

@@ -14,7 +14,7 @@ use super::check;
 use crate::knobs;
 
 /// Included headers, in order of dependency.
-const SHARED: [&str; 6] = [
+const HEADERS: [&str; 6] = [
     include_str!("../../../../kernels/cuda/machine.cuh"),
     include_str!("../../../../kernels/cuda/common.cuh"),
     include_str!("../../../../kernels/cuda/sums.cuh"),
@@ -32,42 +32,42 @@ macro_rules! files {
 /// All kernel files, and their source.
 const FILES: [(&str, &str); 30] = files![
     "adafactor",
-    "adamw8",
+    "adamw_8bit",
     "attention",
-    "attention_along",
-    "attention_back",
-    "attention_back_plain",
+    "attention_backward",
+    "attention_backward_plain",
+    "attention_delta",
     "attention_plain",
-    "average",
     "cast",
-    "columns",
+    "causal_conv1d",
     "contrastive",
-    "convolve",
     "cross_entropy",
-    "distil",
-    "eights",
+    "distillation",
+    "elementwise",
+    "ema",
     "embed",
     "experts",
-    "lengths",
+    "fp8",
+    "im2col",
+    "indexing",
+    "linear_attention",
     "lion",
-    "map",
     "moments",
     "muon",
-    "neighbors",
     "norm",
     "optimizer",
-    "recur",
     "rope",
     "routers",
+    "row_norms",
     "sgd",
     "sums"
 ];
 
 /// The shared memory that a block may use without opting in to more, in bytes.
-const USUAL_SHARED: u32 = 48 << 10;
+const DEFAULT_SHARED_BYTES: u32 = 48 << 10;
 
 /// The PTX target where NVRTC does not know the device: the newest that all supported releases know.
-const NEWEST: &str = "compute_90";
+const FALLBACK_TARGET: &str = "compute_90";
 
 /// The loaded modules.
 pub(super) struct LoadedModules {
@@ -80,7 +80,7 @@ pub(super) struct LoadedModules {
 /// Returns the file of a kernel: its entries begin with the kernel's name without suffixes for types and sizes.
 fn file_of(kernel: &str) -> Option<(&'static str, &'static str)> {
     let named = |name: &str, text: &str| {
-        ["ENTRY(", "ENTRY_OF_MANY("].iter().any(|entry| {
+        ["ENTRY(", "ENTRY_WITH_BLOCKS("].iter().any(|entry| {
             text.contains(&format!("{entry}{name},")) || text.contains(&format!("{entry}{name}_##"))
         })
     };
@@ -96,24 +96,24 @@ fn file_of(kernel: &str) -> Option<(&'static str, &'static str)> {
 /// Returns a file and its includes as one source text.
 fn source(text: &str) -> String {
     let own = |line: &&str| !line.starts_with("#include \"") && *line != "#pragma once";
-    let lines = SHARED.iter().flat_map(|shared| shared.lines()).chain(text.lines()).filter(own);
+    let lines = HEADERS.iter().flat_map(|shared| shared.lines()).chain(text.lines()).filter(own);
     lines.flat_map(|line| [line, "\n"]).collect()
 }
 
 /// An NVRTC program, destroyed on drop.
-struct Source {
+struct NvrtcProgram {
     program: nvrtc_sys::nvrtcProgram,
     _text: CString,
 }
 
-impl Drop for Source {
+impl Drop for NvrtcProgram {
     fn drop(&mut self) {
         // SAFETY: it was created by NVRTC, and nothing else destroys it.
         let _ = unsafe { nvrtc::destroy_program(self.program) };
     }
 }
 
-impl Source {
+impl NvrtcProgram {
     fn new(text: &str) -> Result<Self> {
         let text = CString::new(source(text)).map_err(|error| super::failed("read kernels", error))?;
         let program = check("compile kernels", nvrtc::create_program(&text, None))?;
@@ -129,15 +129,15 @@ impl Source {
     }
 
     /// Returns the compiler log.
-    fn said(&self) -> String {
+    fn log(&self) -> String {
         // SAFETY: the program lives as long as `self`.
-        let said = unsafe { nvrtc::get_program_log(self.program) }.unwrap_or_default();
-        let said: Vec<u8> = said.iter().map(|&byte| byte as u8).collect();
-        String::from_utf8_lossy(&said).trim_end_matches('\0').to_owned()
+        let log = unsafe { nvrtc::get_program_log(self.program) }.unwrap_or_default();
+        let log: Vec<u8> = log.iter().map(|&byte| byte as u8).collect();
+        String::from_utf8_lossy(&log).trim_end_matches('\0').to_owned()
     }
 
     /// Returns the cubin for a device.
-    fn binary(&self) -> Result<Vec<u8>> {
+    fn cubin(&self) -> Result<Vec<u8>> {
         let mut size = 0;
         // SAFETY: the program lives as long as `self`; the buffer has as many bytes as NVRTC says that it writes.
         unsafe {
@@ -152,7 +152,7 @@ impl Source {
     }
 
     /// Returns the PTX for a compute capability and later ones, zero-terminated.
-    fn assembly(&self) -> Result<Vec<u8>> {
+    fn ptx(&self) -> Result<Vec<u8>> {
         // SAFETY: the program lives as long as `self`.
         let code = check("compile kernels", unsafe { nvrtc::get_ptx(self.program) })?;
         Ok(code.iter().map(|&byte| byte as u8).collect())
@@ -162,17 +162,17 @@ impl Source {
 /// Compiles a file for a device. A driver may be older than NVRTC and refuse its PTX but accept a cubin; NVRTC may be
 /// older than the device and not know it, and then only PTX is available.
 fn compile(name: &str, text: &str, device: i32) -> Result<Vec<u8>> {
-    let wrong = |source: &Source, error| {
-        let message = format!("{name}.cu does not compile ({error:?}): {}", source.said());
+    let wrong = |source: &NvrtcProgram, error| {
+        let message = format!("{name}.cu does not compile ({error:?}): {}", source.log());
         Error::unsupported("device", message)
     };
-    let source = Source::new(text)?;
+    let source = NvrtcProgram::new(text)?;
     match source.compile(&format!("sm_{device}")) {
-        Ok(()) => source.binary(),
+        Ok(()) => source.cubin(),
         Err(nvrtc::NvrtcError(nvrtc_sys::nvrtcResult::NVRTC_ERROR_INVALID_OPTION)) => {
-            let source = Source::new(text)?;
-            source.compile(NEWEST).map_err(|error| wrong(&source, error))?;
-            source.assembly()
+            let source = NvrtcProgram::new(text)?;
+            source.compile(FALLBACK_TARGET).map_err(|error| wrong(&source, error))?;
+            source.ptx()
         }
         Err(error) => Err(wrong(&source, error)),
     }
@@ -196,19 +196,19 @@ impl LoadedModules {
         // SAFETY: modules stay loaded as long as `self` lives.
         let function =
             check(&format!("find kernel {kernel}"), unsafe { driver::module::get_function(module, name) })?;
-        if shared > USUAL_SHARED {
+        if shared > DEFAULT_SHARED_BYTES {
             let which = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
             // SAFETY: the function was just returned by the driver.
             let outcome = unsafe { driver::function::set_function_attribute(function, which, shared as i32) };
-            check(&format!("give {kernel} {shared} bytes of shared memory"), outcome)?;
+            check(&format!("configure {kernel} with {shared} bytes of shared memory"), outcome)?;
         }
-        self.functions.insert(kernel.to_owned(), (function, shared.max(USUAL_SHARED)));
+        self.functions.insert(kernel.to_owned(), (function, shared.max(DEFAULT_SHARED_BYTES)));
         Ok(function)
     }
 
     fn module(&mut self, kernel: &str) -> Result<sys::CUmodule> {
         let Some((name, text)) = file_of(kernel) else {
-            return Err(Error::unsupported("device", format!("no file has the kernel {kernel}")));
+            return Err(Error::unsupported("device", format!("no file contains the kernel {kernel}")));
         };
         if let Some(&module) = self.modules.get(name) {
             return Ok(module);
@@ -246,35 +246,35 @@ mod tests {
     fn kernels_are_found_in_their_files() {
         let rows = [
             ("attention_bf16_64", "attention"),
-            ("attention_back_both_f32_128", "attention_back"),
-            ("attention_along_bf16", "attention_along"),
-            ("attention_back_bias", "attention_back"),
+            ("attention_backward_both_f32_128", "attention_backward"),
+            ("attention_delta_bf16", "attention_delta"),
+            ("attention_backward_bias", "attention_backward"),
             ("attention_plain_bf16_64", "attention_plain"),
-            ("attention_back_plain_queries_bf16_64", "attention_back_plain"),
-            ("attention_back_plain_both_f16_128", "attention_back_plain"),
-            ("norm_back_f16", "norm"),
-            ("add_parts", "sums"),
-            ("add_results", "cross_entropy"),
-            ("add_f32", "map"),
-            ("squares_of_all", "optimizer"),
+            ("attention_backward_plain_queries_bf16_64", "attention_backward_plain"),
+            ("attention_backward_plain_both_f16_128", "attention_backward_plain"),
+            ("norm_backward_f16", "norm"),
+            ("reduce_parts", "sums"),
+            ("sum_results", "cross_entropy"),
+            ("add_f32", "elementwise"),
+            ("grad_squares", "optimizer"),
             ("moments_bf16", "moments"),
-            ("adamw8_f16", "adamw8"),
+            ("adamw_8bit_f16", "adamw_8bit"),
             ("adafactor_f32", "adafactor"),
             ("adafactor_rows", "adafactor"),
             ("muon_bf16", "muon"),
-            ("muon_units", "muon"),
-            ("swap_numbers_f32", "average"),
-            ("unpool_texts_bf16", "contrastive"),
-            ("distil_f32", "distil"),
-            ("to_eight_bf16", "eights"),
-            ("expert_weights_back_bf16", "experts"),
-            ("place_choices_in_order", "experts"),
+            ("muon_normalize", "muon"),
+            ("ema_swap_f32", "ema"),
+            ("unpool_sequences_bf16", "contrastive"),
+            ("distillation_f32", "distillation"),
+            ("to_fp8_bf16", "fp8"),
+            ("expert_linear_weights_backward_bf16", "experts"),
+            ("assign_slots", "experts"),
             ("router_sums_f32", "routers"),
-            ("inverse_lengths_f16", "lengths"),
-            ("from_floats_f32", "cast"),
+            ("inverse_row_norms_f16", "row_norms"),
+            ("cast_from_f32_f32", "cast"),
             ("rope_f32", "rope"),
-            ("embed_back_f32", "embed"),
-            ("move_rows_f32", "columns"),
+            ("embed_backward_f32", "embed"),
+            ("gather_rows_f32", "indexing"),
         ];
         for (kernel, file) in rows {
             assert_eq!(file_of(kernel).map(|(name, _)| name), Some(file), "{kernel}");

@@ -2,7 +2,7 @@
 //! the first call, and everything builds without them.
 
 mod kernels;
-mod products;
+mod matmul;
 
 use std::collections::HashSet;
 use std::ffi::c_void;
@@ -12,44 +12,44 @@ use cudarc::driver::sys;
 use siskin::{Error, ErrorKind, Result};
 
 use self::kernels::LoadedModules;
-use self::products::MatmulCache;
+use self::matmul::MatmulCache;
 use super::device::Device;
 use super::op;
-use super::tape::{Command, DeviceMatrix, KernelArgument, Launch, Place, Tape, TapeMatmul};
+use super::tape::{Command, DeviceMatrix, DevicePtr, KernelArgument, Launch, Tape, TapeMatmul};
 
 /// The maximum number of cached CUDA graphs.
-const MOST_GRAPHS: usize = 32;
+const MAX_GRAPHS: usize = 32;
 
 /// One device.
 pub struct Cuda {
     context: sys::CUcontext,
     /// The compute capability, such as 90.
-    kind: i32,
+    compute_capability: i32,
     /// The maximum shared memory of a block, in bytes.
     shared: usize,
     stream: sys::CUstream,
     kernels: LoadedModules,
-    products: MatmulCache,
+    matmuls: MatmulCache,
     staging: Staging,
-    graphs: Vec<Recorded>,
+    graphs: Vec<CachedTape>,
     /// Allocated memory that was not freed.
-    places: HashSet<Place>,
+    allocations: HashSet<DevicePtr>,
 }
 
 /// A tape that was run before.
-struct Recorded {
+struct CachedTape {
     tape: Tape,
-    graph: Graph,
+    graph: CaptureState,
 }
 
 /// The CUDA graph of a tape.
-enum Graph {
+enum CaptureState {
     /// The tape was run once.
-    NotYet,
+    NotCaptured,
     /// It was run twice and could not be captured: it is launched command by command.
-    Never,
+    Uncapturable,
     /// It was captured.
-    Ready(sys::CUgraphExec),
+    Captured(sys::CUgraphExec),
 }
 
 /// Pinned host memory, which the device reads directly.
@@ -96,9 +96,9 @@ fn need_libraries() -> Result<()> {
 }
 
 /// Makes the context of a device current in this thread.
-fn here(context: sys::CUcontext) -> Result<()> {
+fn set_current(context: sys::CUcontext) -> Result<()> {
     // SAFETY: the context was returned by the driver, and is never released.
-    check("use the device", unsafe { driver::ctx::set_current(context) })
+    check("set the current context", unsafe { driver::ctx::set_current(context) })
 }
 
 impl Cuda {
@@ -112,11 +112,11 @@ impl Cuda {
         let number = i32::try_from(number).unwrap_or(i32::MAX);
         let device = check(&format!("find device {number}"), driver::device::get(number))?;
         // SAFETY: the device was returned by the driver.
-        let context = check("take the device", unsafe { driver::primary_ctx::retain(device) })?;
-        here(context)?;
+        let context = check("retain the primary context", unsafe { driver::primary_ctx::retain(device) })?;
+        set_current(context)?;
         let of = |which| {
             // SAFETY: the device was returned by the driver.
-            check("ask the device", unsafe { driver::device::get_attribute(device, which) })
+            check("query the device", unsafe { driver::device::get_attribute(device, which) })
         };
         let major = of(sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?;
         let minor = of(sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?;
@@ -125,33 +125,34 @@ impl Cuda {
             let message = format!("device {number} is sm_{major}{minor}; the kernels need sm_80 or newer");
             return Err(Error::unsupported("device", message));
         }
-        let stream = check("make a stream", driver::stream::create(driver::stream::StreamKind::NonBlocking))?;
+        let stream =
+            check("create a stream", driver::stream::create(driver::stream::StreamKind::NonBlocking))?;
         let flags = sys::CUevent_flags::CU_EVENT_DISABLE_TIMING;
-        let copied = check("make an event", driver::event::create(flags))?;
+        let copied = check("create an event", driver::event::create(flags))?;
         Ok(Self {
             context,
-            kind: 10 * major + minor,
+            compute_capability: 10 * major + minor,
             shared: usize::try_from(shared).unwrap_or(0),
             stream,
             kernels: LoadedModules::new(10 * major + minor),
-            products: MatmulCache::new()?,
+            matmuls: MatmulCache::new()?,
             staging: Staging { place: std::ptr::null_mut(), size: 0, copied },
             graphs: Vec::new(),
-            places: HashSet::new(),
+            allocations: HashSet::new(),
         })
     }
 
-    fn wait(&self) -> Result<()> {
+    fn synchronize(&self) -> Result<()> {
         // SAFETY: the stream lives as long as `self`.
-        check("finish its work", unsafe { driver::stream::synchronize(self.stream) })
+        check("synchronize the stream", unsafe { driver::stream::synchronize(self.stream) })
     }
 
     /// Enqueues the commands of a tape on the stream.
-    fn play(&mut self, tape: &Tape) -> Result<()> {
+    fn enqueue(&mut self, tape: &Tape) -> Result<()> {
         for command in &tape.commands {
             match command {
                 Command::Launch(launch) => self.launch(launch)?,
-                Command::Multiply(product) => self.multiply(product)?,
+                Command::Matmul(product) => self.multiply(product)?,
                 Command::Clear { place, bytes } => {
                     // SAFETY: tapes are written for memory that was allocated here, with the sizes that they name.
                     let outcome = unsafe { driver::memset_d8_async(*place, 0, *bytes, self.stream) };
@@ -164,12 +165,12 @@ impl Cuda {
 
     /// Enqueues a matmul; if cuBLASLt has no GELU epilogue for it, a kernel applies GELU afterwards.
     fn multiply(&mut self, product: &TapeMatmul) -> Result<()> {
-        if product.before == 0 || self.products.has(product) {
-            return self.products.multiply(product, self.stream);
+        if product.pre_activation == 0 || self.matmuls.has(product) {
+            return self.matmuls.multiply(product, self.stream);
         }
-        let out = DeviceMatrix { place: product.before, ..product.out };
-        self.products.multiply(&TapeMatmul { out, before: 0, ..*product }, self.stream)?;
-        self.play(&op::gelu_alone(product))
+        let out = DeviceMatrix { ptr: product.pre_activation, ..product.out };
+        self.matmuls.multiply(&TapeMatmul { out, pre_activation: 0, ..*product }, self.stream)?;
+        self.enqueue(&op::gelu_kernel(product))
     }
 
     fn launch(&mut self, launch: &Launch) -> Result<()> {
@@ -179,8 +180,8 @@ impl Cuda {
             .arguments
             .iter()
             .map(|argument| match *argument {
-                KernelArgument::Place(place) => place,
-                KernelArgument::Whole(number) => u64::from(number as u32),
+                KernelArgument::Ptr(place) => place,
+                KernelArgument::Int(number) => u64::from(number as u32),
                 KernelArgument::Long(number) => number as u64,
                 KernelArgument::Float(number) => u64::from(number.to_bits()),
             })
@@ -198,33 +199,34 @@ impl Cuda {
     }
 
     /// Captures the commands of a tape as a CUDA graph.
-    fn record(&mut self, tape: &Tape) -> Result<sys::CUgraphExec> {
+    fn capture(&mut self, tape: &Tape) -> Result<sys::CUgraphExec> {
         let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
         // SAFETY: the stream lives; nothing synchronizes with it during the capture.
         check("record", unsafe { driver::stream::begin_capture(self.stream, mode) })?;
-        let played = self.play(tape);
+        let played = self.enqueue(tape);
         // SAFETY: the capture was begun above, and is ended whatever happened in between.
         let graph = check("record", unsafe { driver::stream::end_capture(self.stream) })?;
         let flags = sys::CUgraphInstantiate_flags_enum::CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH;
         // SAFETY: the graph was just returned, and is not used after this.
         unsafe {
-            let ready = played.and_then(|()| check("make a graph", driver::graph::instantiate(graph, flags)));
+            let ready =
+                played.and_then(|()| check("capture a graph", driver::graph::instantiate(graph, flags)));
             let _ = driver::graph::destroy(graph);
             ready
         }
     }
 
     /// Evicts the first `count` tapes.
-    fn forget(&mut self, count: usize) -> Result<()> {
-        let graph = |recorded: Recorded| match recorded.graph {
-            Graph::Ready(graph) => Some(graph),
-            Graph::NotYet | Graph::Never => None,
+    fn evict(&mut self, count: usize) -> Result<()> {
+        let graph = |recorded: CachedTape| match recorded.graph {
+            CaptureState::Captured(graph) => Some(graph),
+            CaptureState::NotCaptured | CaptureState::Uncapturable => None,
         };
         let graphs: Vec<_> = self.graphs.drain(..count).filter_map(graph).collect();
-        let mut outcome = if graphs.is_empty() { Ok(()) } else { self.wait() };
+        let mut outcome = if graphs.is_empty() { Ok(()) } else { self.synchronize() };
         for graph in graphs {
             // SAFETY: the graph was created here; all work that it launched is done, or the device is lost.
-            let destroyed = check("forget a graph", unsafe { driver::graph::exec_destroy(graph) });
+            let destroyed = check("destroy a graph", unsafe { driver::graph::exec_destroy(graph) });
             outcome = outcome.and(destroyed);
         }
         outcome
@@ -232,36 +234,38 @@ impl Cuda {
 }
 
 impl Device for Cuda {
-    fn allocate(&mut self, bytes: usize) -> Result<Place> {
-        here(self.context)?;
+    fn allocate(&mut self, bytes: usize) -> Result<DevicePtr> {
+        set_current(self.context)?;
         // SAFETY: tapes never read uninitialized memory.
         let outcome = unsafe { driver::malloc_sync(bytes.max(256)) };
         let place = outcome.map_err(|error| match error.0 {
             sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY => {
-                let message = format!("has no {bytes} bytes left; take smaller batches or recompute more");
+                let message = format!(
+                    "cannot allocate {bytes} bytes; use a smaller batch.max_tokens, or set recompute"
+                );
                 Error::new(ErrorKind::Memory, "device", message)
             }
             _ => failed(&format!("allocate {bytes} bytes"), error),
         })?;
-        self.places.insert(place);
+        self.allocations.insert(place);
         Ok(place)
     }
 
-    fn free(&mut self, place: Place) -> Result<()> {
-        here(self.context)?;
+    fn free(&mut self, place: DevicePtr) -> Result<()> {
+        set_current(self.context)?;
         // Captured graphs and pending work may refer to the memory.
-        self.wait()?;
-        self.forget(self.graphs.len())?;
-        self.places.remove(&place);
+        self.synchronize()?;
+        self.evict(self.graphs.len())?;
+        self.allocations.remove(&place);
         // SAFETY: the memory was allocated here, and no pending work refers to it.
-        check("give memory back", unsafe { driver::free_sync(place) })
+        check("free memory", unsafe { driver::free_sync(place) })
     }
 
-    fn write(&mut self, place: Place, bytes: &[u8]) -> Result<()> {
+    fn write(&mut self, place: DevicePtr, bytes: &[u8]) -> Result<()> {
         if bytes.is_empty() {
             return Ok(());
         }
-        here(self.context)?;
+        set_current(self.context)?;
         let staging = &mut self.staging;
         // SAFETY: the staging memory is written only when the last copy from it is done, and is as long as `size`
         // says.
@@ -269,7 +273,7 @@ impl Device for Cuda {
             check("wait for a copy", driver::event::synchronize(staging.copied))?;
             if staging.size < bytes.len() {
                 if staging.size > 0 {
-                    check("give memory back", driver::free_host(staging.place))?;
+                    check("free memory", driver::free_host(staging.place))?;
                     staging.size = 0;
                 }
                 let size = bytes.len().next_power_of_two();
@@ -283,71 +287,72 @@ impl Device for Cuda {
         }
     }
 
-    fn read(&mut self, place: Place, bytes: &mut [u8]) -> Result<()> {
+    fn read(&mut self, place: DevicePtr, bytes: &mut [u8]) -> Result<()> {
         if bytes.is_empty() {
             return Ok(());
         }
-        here(self.context)?;
-        self.wait()?;
+        set_current(self.context)?;
+        self.synchronize()?;
         // SAFETY: `bytes` is borrowed until the copy is done; the memory was allocated here.
         check("copy from the device", unsafe { driver::memcpy_dtoh_sync(bytes, place) })
     }
 
     fn free_bytes(&self) -> Result<Option<usize>> {
-        here(self.context)?;
-        let (free, _) = check("ask for its memory", driver::mem_get_info())?;
+        set_current(self.context)?;
+        let (free, _) = check("query its memory", driver::mem_get_info())?;
         Ok(Some(free))
     }
 
-    fn own_bytes(&self) -> usize {
-        products::WORKSPACE
+    fn workspace_bytes(&self) -> usize {
+        matmul::WORKSPACE
     }
 
     fn shared_bytes(&self) -> usize {
         self.shared
     }
 
-    fn has_eights(&self) -> bool {
-        self.kind >= 89
+    fn has_fp8(&self) -> bool {
+        self.compute_capability >= 89
     }
 
     fn run(&mut self, tape: &Tape) -> Result<()> {
-        here(self.context)?;
+        set_current(self.context)?;
         let known = self.graphs.iter().position(|recorded| recorded.tape == *tape);
         let Some(known) = known else {
-            if self.graphs.len() == MOST_GRAPHS {
-                self.forget(1)?;
+            if self.graphs.len() == MAX_GRAPHS {
+                self.evict(1)?;
             }
-            self.graphs.push(Recorded { tape: tape.clone(), graph: Graph::NotYet });
-            return self.play(tape);
+            self.graphs.push(CachedTape { tape: tape.clone(), graph: CaptureState::NotCaptured });
+            return self.enqueue(tape);
         };
         // The first is the least recently used.
         self.graphs[known..].rotate_left(1);
         let last = self.graphs.len() - 1;
-        if matches!(self.graphs[last].graph, Graph::NotYet) {
+        if matches!(self.graphs[last].graph, CaptureState::NotCaptured) {
             // A failure that is not one of capturing occurs again in the launch, and is reported then.
-            self.graphs[last].graph = self.record(tape).map_or(Graph::Never, Graph::Ready);
+            self.graphs[last].graph =
+                self.capture(tape).map_or(CaptureState::Uncapturable, CaptureState::Captured);
         }
-        let Graph::Ready(graph) = self.graphs[last].graph else { return self.play(tape) };
+        let CaptureState::Captured(graph) = self.graphs[last].graph else { return self.enqueue(tape) };
         // SAFETY: the graph was created for this stream's device, from memory that is still allocated.
         check("launch a graph", unsafe { driver::graph::launch(graph, self.stream) })
     }
 
-    fn once(&mut self, tape: &Tape) -> Result<()> {
-        here(self.context)?;
-        self.play(tape)
+    fn run_uncaptured(&mut self, tape: &Tape) -> Result<()> {
+        set_current(self.context)?;
+        self.enqueue(tape)
     }
 }
 
 impl Drop for Cuda {
     fn drop(&mut self) {
         // The process may be about to end, and the device with it.
-        let _ = here(self.context);
-        let _ = self.wait();
-        let _ = self.forget(self.graphs.len());
+        let _ = set_current(self.context);
+        let _ = self.synchronize();
+        let _ = self.evict(self.graphs.len());
         // SAFETY: all work is done, and nothing refers to these any more.
         unsafe {
-            for place in self.places.drain() {
+            for place in self.allocations.drain() {
                 let _ = driver::free_sync(place);
             }
             if self.staging.size > 0 {

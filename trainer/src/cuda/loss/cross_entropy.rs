@@ -3,7 +3,7 @@
 use siskin::Result;
 
 use super::{
-    DeviceLoss, DeviceOutputs, KernelArgument, THREADS, TapeBuilder, add_results, check_rows, lists, whole,
+    DeviceLoss, DeviceOutputs, KernelArgument, THREADS, TapeBuilder, add_results, check_rows, int, lists,
 };
 use crate::batch::TrainingBatch;
 use crate::cuda::op::flag;
@@ -14,19 +14,19 @@ impl DeviceLoss for CrossEntropy {
         check_rows(targets, shape)
     }
 
-    fn write_down(&self, work: &mut TapeBuilder<'_>, outputs: &DeviceOutputs<'_>) {
+    fn build_tape(&self, work: &mut TapeBuilder<'_>, outputs: &DeviceOutputs<'_>) {
         let [ids, weights] = lists(work, outputs);
         let arguments = [
             &[
-                KernelArgument::Place(outputs.place),
+                KernelArgument::Ptr(outputs.place),
                 ids,
                 weights,
-                KernelArgument::Float(self.smoothing as f32),
+                KernelArgument::Float(self.label_smoothing as f32),
             ][..],
-            &[outputs.scale, outputs.results].map(KernelArgument::Place),
-            &[whole(outputs.columns), whole(outputs.stride), flag(outputs.back)],
+            &[outputs.scale, outputs.results].map(KernelArgument::Ptr),
+            &[int(outputs.columns), int(outputs.stride), flag(outputs.back)],
         ];
-        let name = work.tape.named("cross_entropy");
+        let name = work.tape.kernel_name("cross_entropy");
         work.tape.kernel(&name, [outputs.rows, 1, 1], THREADS, 0, &arguments.concat());
         add_results(work, outputs, [outputs.rows, 1]);
     }

@@ -2,14 +2,14 @@
 
 mod contrastive;
 mod cross_entropy;
-mod distil;
+mod distillation;
 
 use siskin::{Error, Result};
 
-use super::op::{TapeBuilder, whole};
-use super::tape::{KernelArgument, Place};
+use super::op::{TapeBuilder, int};
+use super::tape::{DevicePtr, KernelArgument};
 use crate::batch::TrainingBatch;
-use crate::loss::{self, Contrastive, CrossEntropy, Distil, Targets};
+use crate::loss::{self, Contrastive, CrossEntropy, Distillation, Targets};
 use crate::settings::{Settings, read, unknown};
 
 type Build = fn(&Settings) -> Result<Objective>;
@@ -18,7 +18,7 @@ type Build = fn(&Settings) -> Result<Objective>;
 const LOSSES: &[(&str, Build)] = &[
     ("cross_entropy", |settings| Ok(read::<CrossEntropy>("loss", settings)?.into())),
     ("contrastive", |settings| Ok(read::<Contrastive>("loss", settings)?.into())),
-    ("distil", |settings| Ok(read::<Distil>("loss", settings)?.into())),
+    ("distillation", |settings| Ok(read::<Distillation>("loss", settings)?.into())),
 ];
 
 /// Threads of kernels with one row per block.
@@ -64,7 +64,7 @@ macro_rules! objectives {
     )*};
 }
 
-objectives!(CrossEntropy, Contrastive, Distil);
+objectives!(CrossEntropy, Contrastive, Distillation);
 
 /// A range of output rows, which are replaced by their gradient.
 #[derive(Clone, Copy)]
@@ -75,13 +75,13 @@ pub(super) struct DeviceOutputs<'a> {
     pub(super) columns: usize,
     /// Elements from a row to the next.
     pub(super) stride: usize,
-    pub(super) place: Place,
+    pub(super) place: DevicePtr,
     /// Three f32 per row: loss, weight and accuracy.
-    pub(super) results: Place,
+    pub(super) results: DevicePtr,
     /// Three f64, to which the results are added.
-    pub(super) sums: Place,
+    pub(super) sums: DevicePtr,
     /// The factor on gradients, an f64.
-    pub(super) scale: Place,
+    pub(super) scale: DevicePtr,
     pub(super) batch: &'a TrainingBatch,
     pub(super) targets: &'a Targets,
     /// Whether gradients are computed.
@@ -94,17 +94,17 @@ pub(super) trait DeviceLoss: loss::Loss<f32> {
     fn check(&self, batch: &TrainingBatch, targets: &Targets, shape: [usize; 2]) -> Result<()>;
 
     /// Appends the loss of rows to the tape.
-    fn write_down(&self, work: &mut TapeBuilder<'_>, outputs: &DeviceOutputs<'_>);
+    fn build_tape(&self, work: &mut TapeBuilder<'_>, outputs: &DeviceOutputs<'_>);
 }
 
 /// Refuses fewer than `rows` targets, and targets out of range of the columns.
 fn check_rows(targets: &Targets, [rows, columns]: [usize; 2]) -> Result<()> {
     if targets.ids.len() < rows || targets.weights.len() < rows {
-        return Err(Error::argument("targets", "fewer than rows"));
+        return Err(Error::argument("targets", "there are fewer targets than output rows"));
     }
     let mut counted = targets.ids.iter().zip(&targets.weights);
     if let Some((id, _)) = counted.find(|(id, weight)| **weight != 0.0 && **id as usize >= columns) {
-        return Err(Error::argument("targets", format!("{id} is beyond the {columns} columns")));
+        return Err(Error::argument("targets", format!("target {id} is out of range for {columns} classes")));
     }
     Ok(())
 }
@@ -112,19 +112,15 @@ fn check_rows(targets: &Targets, [rows, columns]: [usize; 2]) -> Result<()> {
 /// Returns the places of the targets of rows, and of their weights.
 fn lists(work: &mut TapeBuilder<'_>, outputs: &DeviceOutputs<'_>) -> [KernelArgument; 2] {
     let Targets { ids, weights, .. } = outputs.targets;
-    let after = 4 * outputs.first as Place;
-    let ids = work.sheet.whole("targets", || ids.iter().map(|&id| id as i32).collect());
-    let weights = work.sheet.floats("weights of targets", || weights.clone());
-    [ids + after, weights + after].map(KernelArgument::Place)
+    let after = 4 * outputs.first as DevicePtr;
+    let ids = work.tables.ints("targets", || ids.iter().map(|&id| id as i32).collect());
+    let weights = work.tables.floats("weights of targets", || weights.clone());
+    [ids + after, weights + after].map(KernelArgument::Ptr)
 }
 
 /// Adds up the results of rows, in `parts` parts.
 fn add_results(work: &mut TapeBuilder<'_>, outputs: &DeviceOutputs<'_>, [rows, parts]: [usize; 2]) {
-    let arguments = [
-        KernelArgument::Place(outputs.results),
-        whole(rows),
-        whole(parts),
-        KernelArgument::Place(outputs.sums),
-    ];
-    work.tape.kernel("add_results", [1, 1, 1], THREADS, 0, &arguments);
+    let arguments =
+        [KernelArgument::Ptr(outputs.results), int(rows), int(parts), KernelArgument::Ptr(outputs.sums)];
+    work.tape.kernel("sum_results", [1, 1, 1], THREADS, 0, &arguments);
 }

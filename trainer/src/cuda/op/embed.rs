@@ -2,15 +2,15 @@
 
 use siskin::graph::Op;
 
-use super::{KernelArgument, OpBackward, OpCall, Place, TapeBuilder, whole};
-use crate::cuda::batch_tables::by_number;
+use super::{DevicePtr, KernelArgument, OpBackward, OpCall, TapeBuilder, int};
+use crate::cuda::batch_tables::group_by_index;
 
 /// Blocks of the backward kernel, which loop over the rows of a table: as many as any device runs at once.
-const MOST_BLOCKS: usize = 2048;
+const MAX_BLOCKS: usize = 2048;
 
 /// Returns the table, the name of the index list, and the list of the table row of each row of the batch.
 fn numbers(call: &OpCall<'_>) -> Option<(usize, String, Vec<i32>)> {
-    let rows = &call.texts().rows;
+    let rows = &call.sequences().rows;
     let (table, name, list): (usize, String, Vec<usize>) = match call.node.op {
         Op::Embed { table } => {
             (table, "tokens".to_owned(), rows.iter().map(|row| row.token as usize).collect())
@@ -26,12 +26,12 @@ fn numbers(call: &OpCall<'_>) -> Option<(usize, String, Vec<i32>)> {
     Some((table, call.name(&name), list.into_iter().map(|number| number as i32).collect()))
 }
 
-pub(super) fn forward(work: &mut TapeBuilder<'_>, call: &OpCall<'_>, out: Place) {
+pub(super) fn forward(work: &mut TapeBuilder<'_>, call: &OpCall<'_>, out: DevicePtr) {
     let Some((table, name, list)) = numbers(call) else { return };
-    let list = work.sheet.whole(&name, || list);
-    let places = [list, call.weight(table).numbers, out].map(KernelArgument::Place);
-    let arguments = [&places[..], &[whole(call.rows), whole(call.columns())]].concat();
-    work.tape.cells("embed", call.rows, call.columns(), &arguments);
+    let list = work.tables.ints(&name, || list);
+    let places = [list, call.weight(table).compute, out].map(KernelArgument::Ptr);
+    let arguments = [&places[..], &[int(call.rows), int(call.columns())]].concat();
+    work.tape.elementwise_2d("embed", call.rows, call.columns(), &arguments);
 }
 
 pub(super) fn backward(work: &mut TapeBuilder<'_>, call: &OpCall<'_>, back: &OpBackward<'_>) {
@@ -40,37 +40,37 @@ pub(super) fn backward(work: &mut TapeBuilder<'_>, call: &OpCall<'_>, back: &OpB
     if to == 0 {
         return;
     }
-    let parts = by_number(&list);
+    let parts = group_by_index(&list);
     let names = ["distinct", "starts", "order", "count"].map(|what| format!("{what} {name}"));
     let mut places = Vec::new();
     for (name, part) in names.iter().zip(parts) {
-        places.push(KernelArgument::Place(work.sheet.whole(name, || part)));
+        places.push(KernelArgument::Ptr(work.tables.ints(name, || part)));
     }
-    places.extend([back.gradient, to].map(KernelArgument::Place));
-    places.push(whole(call.columns()));
-    let kernel = work.tape.named("embed_back");
-    let across = call.columns().div_ceil(32 * work.tape.precision.wide());
-    work.tape.kernel(&kernel, [call.rows.min(MOST_BLOCKS), across, 1], 256, 0, &places);
+    places.extend([back.gradient, to].map(KernelArgument::Ptr));
+    places.push(int(call.columns()));
+    let kernel = work.tape.kernel_name("embed_backward");
+    let column_blocks = call.columns().div_ceil(32 * work.tape.precision.wide());
+    work.tape.kernel(&kernel, [call.rows.min(MAX_BLOCKS), column_blocks, 1], 256, 0, &places);
 }
 
 /// Sinusoidal position embedding: sines, then cosines of a position's angles.
-pub(super) fn sines(work: &mut TapeBuilder<'_>, call: &OpCall<'_>, out: Place) {
+pub(super) fn sines(work: &mut TapeBuilder<'_>, call: &OpCall<'_>, out: DevicePtr) {
     let Op::EmbedSine { rope, offset } = call.node.op else { return };
     let (table, columns) = (&call.program.ropes[rope], call.columns());
-    let floats = work.sheet.floats(&call.name(&format!("sines {rope} {offset}")), || {
+    let floats = work.tables.floats(&call.name(&format!("sines {rope} {offset}")), || {
         let mut all = vec![0.0; call.count()];
-        for (row, out) in call.texts().rows.iter().zip(all.chunks_mut(columns.max(1))) {
+        for (row, out) in call.sequences().rows.iter().zip(all.chunks_mut(columns.max(1))) {
             let position = (row.position + offset) as u32;
             siskin_kernels::ops::rope::turns(&table.frequencies, table.magnitude, position, out);
             out.rotate_left(columns / 2);
         }
         all
     });
-    work.tape.numbers("from_floats", call.count(), &[floats, out].map(KernelArgument::Place));
+    work.tape.elementwise("cast_from_f32", call.count(), &[floats, out].map(KernelArgument::Ptr));
 }
 
 /// The features that the caller supplied.
-pub(super) fn features(work: &mut TapeBuilder<'_>, call: &OpCall<'_>, out: Place) {
-    let floats = work.sheet.floats(&call.name("features"), || call.texts().features.clone());
-    work.tape.numbers("from_floats", call.count(), &[floats, out].map(KernelArgument::Place));
+pub(super) fn features(work: &mut TapeBuilder<'_>, call: &OpCall<'_>, out: DevicePtr) {
+    let floats = work.tables.floats(&call.name("features"), || call.sequences().features.clone());
+    work.tape.elementwise("cast_from_f32", call.count(), &[floats, out].map(KernelArgument::Ptr));
 }

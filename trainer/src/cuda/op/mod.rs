@@ -1,17 +1,17 @@
 //! The kernels and matmuls of each operation, forward and backward: the device counterpart of the rules in
 //! [`grad`](crate::grad).
 
-mod eight;
+mod elementwise;
 mod embed;
 mod experts;
+mod fp8_linear;
+mod im2col;
+mod indexing;
 mod linear;
-mod map;
-mod neighbors;
+mod linear_attention;
 mod norm;
-mod place;
-mod recur;
 
-pub(super) use recur::is_logarithm;
+pub(super) use linear_attention::is_logarithm;
 
 use siskin::graph::Op;
 use siskin::{Error, Result};
@@ -21,7 +21,7 @@ use super::batch_tables::BatchTables;
 use super::fp8::Fp8Scaling;
 #[cfg(feature = "cuda")]
 use super::tape::TapeMatmul;
-use super::tape::{KernelArgument, Place, Tape};
+use super::tape::{DevicePtr, KernelArgument, Tape};
 use super::weights::{DeviceWeight, DeviceWeights};
 use super::{Precision, aligned};
 use crate::batch::{BatchSequences, TrainingBatch};
@@ -30,14 +30,14 @@ use crate::program::{Program, ProgramNode, ProgramValue};
 /// The tape, scratch memory and batch tables that operations write to.
 pub(super) struct TapeBuilder<'a> {
     pub(super) tape: &'a mut Tape,
-    pub(super) sheet: &'a mut BatchTables,
+    pub(super) tables: &'a mut BatchTables,
     pub(super) scratch: &'a mut OpScratch,
 }
 
 /// Scratch memory of an operation.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct OpScratch {
-    base: Place,
+    base: DevicePtr,
     used: usize,
     /// The maximum that any operation used.
     pub(super) most: usize,
@@ -45,25 +45,25 @@ pub(super) struct OpScratch {
 
 impl OpScratch {
     /// Scratch memory that begins at `base`.
-    pub(super) fn new(base: Place) -> Self {
+    pub(super) fn new(base: DevicePtr) -> Self {
         Self { base, used: 0, most: 0 }
     }
 
     /// Allocates f32 elements, until the next operation begins.
-    pub(super) fn floats(&mut self, count: usize) -> Place {
-        let place = self.base + self.used as Place;
+    pub(super) fn floats(&mut self, count: usize) -> DevicePtr {
+        let place = self.base + self.used as DevicePtr;
         self.used += aligned(4 * count);
         self.most = self.most.max(self.used);
         place
     }
 
     /// Like [`Self::floats`], in bytes.
-    pub(super) fn bytes(&mut self, count: usize) -> Place {
+    pub(super) fn bytes(&mut self, count: usize) -> DevicePtr {
         self.floats(count.div_ceil(4))
     }
 
     /// Like [`Self::floats`], for f64 elements.
-    pub(super) fn doubles(&mut self, count: usize) -> Place {
+    pub(super) fn doubles(&mut self, count: usize) -> DevicePtr {
         self.floats(2 * count)
     }
 
@@ -85,13 +85,13 @@ pub(super) struct OpCall<'a> {
     /// Elements from a row of the output to the next: the columns, except where the output of a matmul is padded.
     pub(super) stride: usize,
     /// Whether the amax of fp8 tensors is recorded.
-    pub(super) keeps: bool,
+    pub(super) records_amax: bool,
 }
 
 impl<'a> OpCall<'a> {
     /// Returns the scaling state of an fp8 matmul's tensors; `None` without fp8.
-    fn known(&self) -> Option<[Fp8Scaling; 3]> {
-        self.weights.eights.as_ref()?.of(self.node)
+    fn fp8_scaling(&self) -> Option<[Fp8Scaling; 3]> {
+        self.weights.fp8.as_ref()?.of(self.node)
     }
 
     fn output(&self) -> ProgramValue {
@@ -112,8 +112,8 @@ impl<'a> OpCall<'a> {
     }
 
     /// Returns the sequences that the rows belong to.
-    pub(super) fn texts(&self) -> &'a BatchSequences {
-        self.output().side.texts(self.batch)
+    pub(super) fn sequences(&self) -> &'a BatchSequences {
+        self.output().side.sequences(self.batch)
     }
 
     /// Returns a name for tables that all operations on these sequences share.
@@ -128,38 +128,38 @@ impl<'a> OpCall<'a> {
 
 /// The gradient of an input, and whether it is accumulated into.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct To {
-    pub(super) place: Place,
-    pub(super) add: bool,
+pub(super) struct GradientTarget {
+    pub(super) ptr: DevicePtr,
+    pub(super) accumulate: bool,
 }
 
-impl To {
+impl GradientTarget {
     /// Returns the arguments of a kernel.
     fn arguments(self) -> [KernelArgument; 2] {
-        [KernelArgument::Place(self.place), flag(self.add)]
+        [KernelArgument::Ptr(self.ptr), flag(self.accumulate)]
     }
 }
 
 /// The inputs and outputs of a backward pass. Places of unused tensors are 0.
 pub(super) struct OpBackward<'a> {
-    pub(super) inputs: &'a [Place],
-    pub(super) output: Place,
-    pub(super) kept: Place,
-    pub(super) gradient: Place,
+    pub(super) inputs: &'a [DevicePtr],
+    pub(super) output: DevicePtr,
+    pub(super) saved: DevicePtr,
+    pub(super) gradient: DevicePtr,
     /// One for each input; `None` if not needed.
-    pub(super) to: &'a [Option<To>],
+    pub(super) input_gradients: &'a [Option<GradientTarget>],
 }
 
 pub(super) fn flag(on: bool) -> KernelArgument {
-    KernelArgument::Whole(i32::from(on))
+    KernelArgument::Int(i32::from(on))
 }
 
-pub(super) fn whole(number: usize) -> KernelArgument {
-    KernelArgument::Whole(i32::try_from(number).unwrap_or(i32::MAX))
+pub(super) fn int(number: usize) -> KernelArgument {
+    KernelArgument::Int(i32::try_from(number).unwrap_or(i32::MAX))
 }
 
 /// Returns the f32 elements that forward keeps for backward.
-pub(super) fn keeps(node: &ProgramNode, rows: usize) -> usize {
+pub(super) fn saved_len(node: &ProgramNode, rows: usize) -> usize {
     match &node.op {
         Op::Attention(attention) => rows * attention.heads,
         _ => 0,
@@ -176,11 +176,12 @@ pub(super) fn check(program: &Program, precision: Precision, shared: usize) -> R
             }
             Op::Route(routing) if routing.experts > experts::most(precision) => {
                 let most = experts::most(precision);
-                let message =
-                    format!("more than {most} experts have no numbers of their own in this precision");
+                let message = format!(
+                    "more than {most} experts are not supported in this precision; use precision = \"f32\""
+                );
                 return Err(Error::unsupported("precision", message));
             }
-            Op::LinearAttention(recurrence) => recurrence.key_size <= recur::MOST_KEYS,
+            Op::LinearAttention(recurrence) => recurrence.key_size <= linear_attention::MAX_KEYS,
             Op::ExternalInput | Op::StoreCrossKv(_) => false,
             _ => true,
         };
@@ -198,9 +199,9 @@ pub(super) fn check(program: &Program, precision: Precision, shared: usize) -> R
 pub(super) fn forward(
     work: &mut TapeBuilder<'_>,
     call: &OpCall<'_>,
-    inputs: &[Place],
-    out: Place,
-    kept: Place,
+    inputs: &[DevicePtr],
+    out: DevicePtr,
+    kept: DevicePtr,
 ) {
     work.scratch.clear();
     match &call.node.op {
@@ -212,17 +213,17 @@ pub(super) fn forward(
         Op::Norm { .. } | Op::L2Normalize { .. } => norm::forward(work, call, inputs[0], out),
         Op::Linear { .. } => linear::forward(work, call, inputs[0], [out, 0]),
         Op::SliceColumns { .. } | Op::RepeatColumns(_) | Op::SelectOutputs | Op::Rope { .. } => {
-            place::forward(work, call, inputs[0], out)
+            indexing::forward(work, call, inputs[0], out)
         }
         Op::Attention(description) => attention::forward(work, call, description, inputs, out, kept),
         Op::Route(_) | Op::Dispatch(_) | Op::ExpertLinear { .. } | Op::Combine(_) => {
             experts::forward(work, call, inputs, out)
         }
-        Op::Im2col { .. } => neighbors::forward(work, call, inputs[0], out),
+        Op::Im2col { .. } => im2col::forward(work, call, inputs[0], out),
         Op::DecayGate { .. } | Op::CausalConv1d { .. } | Op::LinearAttention(_) => {
-            recur::forward(work, call, inputs, out)
+            linear_attention::forward(work, call, inputs, out)
         }
-        _ => map::forward(work, call, inputs, out),
+        _ => elementwise::forward(work, call, inputs, out),
     }
 }
 
@@ -237,41 +238,50 @@ pub(super) fn backward(work: &mut TapeBuilder<'_>, call: &OpCall<'_>, back: &OpB
         Op::Norm { .. } | Op::L2Normalize { .. } => norm::backward(work, call, back),
         Op::Linear { .. } => linear::backward(work, call, back),
         Op::SliceColumns { .. } | Op::RepeatColumns(_) | Op::SelectOutputs | Op::Rope { .. } => {
-            place::backward(work, call, back)
+            indexing::backward(work, call, back)
         }
         Op::Attention(description) => attention::backward(work, call, description, back),
         Op::Route(_) | Op::Dispatch(_) | Op::ExpertLinear { .. } | Op::Combine(_) => {
             experts::backward(work, call, back)
         }
-        Op::Im2col { .. } => neighbors::backward(work, call, back),
+        Op::Im2col { .. } => im2col::backward(work, call, back),
         Op::DecayGate { .. } | Op::CausalConv1d { .. } | Op::LinearAttention(_) => {
-            recur::backward(work, call, back)
+            linear_attention::backward(work, call, back)
         }
-        _ => map::backward(work, call, back),
+        _ => elementwise::backward(work, call, back),
     }
 }
 
 /// Appends the fused norm of a sum of two values: `sum` is the node before, whose output is `places[2]`.
-pub(super) fn add_and_norm(work: &mut TapeBuilder<'_>, call: &OpCall<'_>, places: [Place; 4]) {
+pub(super) fn add_and_norm(work: &mut TapeBuilder<'_>, call: &OpCall<'_>, places: [DevicePtr; 4]) {
     work.scratch.clear();
     norm::of_sum(work, call, places);
 }
 
 /// Returns true if GELU can be fused into the epilogue of a matmul, whose call this is.
-pub(super) fn bends(call: &OpCall<'_>, precision: Precision) -> bool {
-    call.known().is_none() && linear::bends(precision, call.node, call.columns())
+pub(super) fn fuses_gelu(call: &OpCall<'_>, precision: Precision) -> bool {
+    call.fp8_scaling().is_none() && linear::fuses_gelu(precision, call.node, call.columns())
 }
 
 /// GELU as a separate kernel, for matmuls without the epilogue.
 #[cfg(feature = "cuda")]
-pub(super) fn gelu_alone(product: &TapeMatmul) -> Tape {
+pub(super) fn gelu_kernel(product: &TapeMatmul) -> Tape {
     let mut tape = Tape::new(product.precision);
-    map::gelu(&mut tape, product.shape[0] * product.shape[1], [product.before, product.out.place]);
+    elementwise::gelu(
+        &mut tape,
+        product.shape[0] * product.shape[1],
+        [product.pre_activation, product.out.ptr],
+    );
     tape
 }
 
 /// Appends a matmul with a GELU epilogue.
-pub(super) fn multiply_and_bend(work: &mut TapeBuilder<'_>, call: &OpCall<'_>, x: Place, places: [Place; 2]) {
+pub(super) fn linear_gelu(
+    work: &mut TapeBuilder<'_>,
+    call: &OpCall<'_>,
+    x: DevicePtr,
+    places: [DevicePtr; 2],
+) {
     work.scratch.clear();
     linear::forward(work, call, x, places);
 }
@@ -286,22 +296,21 @@ fn sum_rows(
     kernel: &str,
     [rows, columns]: [usize; 2],
     arguments: &[KernelArgument],
-    to: Place,
+    to: DevicePtr,
 ) {
     let parts = rows.div_ceil(PART);
     let sums = work.scratch.floats(parts * columns);
-    let arguments = [arguments, &[whole(PART), KernelArgument::Place(sums)]].concat();
-    let name = work.tape.named(kernel);
+    let arguments = [arguments, &[int(PART), KernelArgument::Ptr(sums)]].concat();
+    let name = work.tape.kernel_name(kernel);
     let blocks = columns.div_ceil(32 * work.tape.precision.wide());
     work.tape.kernel(&name, [parts, blocks, 1], 256, 0, &arguments);
     if parts > 0 {
-        let arguments =
-            [KernelArgument::Place(sums), whole(parts), whole(columns), KernelArgument::Place(to)];
-        work.tape.kernel("add_parts", [columns.div_ceil(32), 1, 1], 1024, 0, &arguments);
+        let arguments = [KernelArgument::Ptr(sums), int(parts), int(columns), KernelArgument::Ptr(to)];
+        work.tape.kernel("reduce_parts", [columns.div_ceil(32), 1, 1], 1024, 0, &arguments);
     }
 }
 
 /// Returns the padded width of table rows with `columns` columns.
-pub(super) fn width_of(precision: Precision, columns: usize) -> usize {
+pub(super) fn padded_width(precision: Precision, columns: usize) -> usize {
     columns.next_multiple_of(precision.wide())
 }

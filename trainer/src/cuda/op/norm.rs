@@ -2,7 +2,9 @@
 
 use siskin::graph::{NormKind, Op};
 
-use super::{KernelArgument, OpBackward, OpCall, Place, TapeBuilder, To, flag, sum_rows, whole};
+use super::{
+    DevicePtr, GradientTarget, KernelArgument, OpBackward, OpCall, TapeBuilder, flag, int, sum_rows,
+};
 
 /// Returns the shape arguments of a norm: groups, elements per group, factors, whether it is centered, and epsilon.
 fn shape(
@@ -14,59 +16,63 @@ fn shape(
 ) -> [KernelArgument; 5] {
     let factors = call.weight(weight).count;
     let centered = flag(kind == NormKind::Layer);
-    [whole(call.count() / group), whole(group), whole(factors), centered, KernelArgument::Float(epsilon)]
+    [int(call.count() / group), int(group), int(factors), centered, KernelArgument::Float(epsilon)]
 }
 
-pub(super) fn forward(work: &mut TapeBuilder<'_>, call: &OpCall<'_>, x: Place, out: Place) {
+pub(super) fn forward(work: &mut TapeBuilder<'_>, call: &OpCall<'_>, x: DevicePtr, out: DevicePtr) {
     if let Op::L2Normalize { group, epsilon, factor } = call.node.op {
         let runs = call.count() / group;
-        let numbers =
-            [whole(runs), whole(group), KernelArgument::Float(epsilon), KernelArgument::Float(factor)];
-        let arguments = [&[x, out].map(KernelArgument::Place)[..], &numbers].concat();
-        work.tape.warps("unit", runs, &arguments);
+        let numbers = [int(runs), int(group), KernelArgument::Float(epsilon), KernelArgument::Float(factor)];
+        let arguments = [&[x, out].map(KernelArgument::Ptr)[..], &numbers].concat();
+        work.tape.warp_per_item("l2_normalize", runs, &arguments);
         return;
     }
     of_sum(work, call, [x, 0, 0, out]);
 }
 
 /// The norm of x, or of the sum of x and another value (fused residual); the sum is kept.
-pub(super) fn of_sum(work: &mut TapeBuilder<'_>, call: &OpCall<'_>, [x, other, sum, out]: [Place; 4]) {
+pub(super) fn of_sum(work: &mut TapeBuilder<'_>, call: &OpCall<'_>, [x, other, sum, out]: [DevicePtr; 4]) {
     let Op::Norm { kind, weight, bias, epsilon, group } = call.node.op else { return };
-    let bias = bias.map_or(0, |bias| call.weight(bias).floats);
-    let places = [x, other, sum, out, call.weight(weight).floats, bias].map(KernelArgument::Place);
+    let bias = bias.map_or(0, |bias| call.weight(bias).f32);
+    let places = [x, other, sum, out, call.weight(weight).f32, bias].map(KernelArgument::Ptr);
     let arguments = [&places[..], &shape(call, weight, group, kind, epsilon)].concat();
-    work.tape.warps("norm", call.count() / group, &arguments);
+    work.tape.warp_per_item("norm", call.count() / group, &arguments);
 }
 
 pub(super) fn backward(work: &mut TapeBuilder<'_>, call: &OpCall<'_>, back: &OpBackward<'_>) {
     let x = back.inputs[0];
-    if let (Op::L2Normalize { group, epsilon, factor }, Some(to)) = (&call.node.op, back.to[0]) {
+    if let (Op::L2Normalize { group, epsilon, factor }, Some(to)) = (&call.node.op, back.input_gradients[0]) {
         let runs = call.count() / group;
         let numbers =
-            [whole(runs), whole(*group), KernelArgument::Float(*epsilon), KernelArgument::Float(*factor)];
-        let places = [x, back.gradient].map(KernelArgument::Place);
-        work.tape.warps("unit_back", runs, &[&places[..], &to.arguments(), &numbers].concat());
+            [int(runs), int(*group), KernelArgument::Float(*epsilon), KernelArgument::Float(*factor)];
+        let places = [x, back.gradient].map(KernelArgument::Ptr);
+        work.tape.warp_per_item(
+            "l2_normalize_backward",
+            runs,
+            &[&places[..], &to.arguments(), &numbers].concat(),
+        );
     }
     let Op::Norm { kind, weight, bias, epsilon, group } = call.node.op else { return };
     let runs = call.count() / group;
     let left = work.scratch.floats(2 * runs);
-    let to = back.to[0].unwrap_or(To { place: 0, add: false });
-    let places = [x, back.gradient, to.place, call.weight(weight).floats, left].map(KernelArgument::Place);
-    let arguments = [&places[..], &[flag(to.add)], &shape(call, weight, group, kind, epsilon)].concat();
-    work.tape.warps("norm_back", runs, &arguments);
+    let to = back.input_gradients[0].unwrap_or(GradientTarget { ptr: 0, accumulate: false });
+    let places = [x, back.gradient, to.ptr, call.weight(weight).f32, left].map(KernelArgument::Ptr);
+    let arguments =
+        [&places[..], &[flag(to.accumulate)], &shape(call, weight, group, kind, epsilon)].concat();
+    work.tape.warp_per_item("norm_backward", runs, &arguments);
     // Factors repeat across groups: rows of the sums are as wide as there are factors.
     let columns = call.weight(weight).count;
     let rows = call.count() / columns;
     let to = call.weight(weight).gradient;
     if to > 0 {
-        let places = [x, back.gradient, left].map(KernelArgument::Place);
-        let arguments = [&places[..], &[whole(group), whole(rows), whole(columns)]].concat();
+        let places = [x, back.gradient, left].map(KernelArgument::Ptr);
+        let arguments = [&places[..], &[int(group), int(rows), int(columns)]].concat();
         sum_rows(work, "sum_normalized", [rows, columns], &arguments, to);
     }
     let to = bias.map_or(0, |bias| call.weight(bias).gradient);
     if to > 0 {
-        let numbers = [rows, columns, columns, 0].map(whole);
-        let arguments = [&[KernelArgument::Place(back.gradient)], &numbers[..]].concat();
+        let numbers = [rows, columns, columns, 0].map(int);
+        let arguments = [&[KernelArgument::Ptr(back.gradient)], &numbers[..]].concat();
         sum_rows(work, "sum_rows", [rows, columns], &arguments, to);
     }
 }

@@ -4,7 +4,7 @@ use siskin::Result;
 
 use crate::cuda::device::Device;
 use crate::cuda::op::TapeBuilder;
-use crate::cuda::tape::{KernelArgument, Place};
+use crate::cuda::tape::{DevicePtr, KernelArgument};
 use crate::cuda::weights::{DeviceWeight, read_floats};
 use crate::state::{TableData, Tables, fill};
 
@@ -16,7 +16,7 @@ const SLOTS: usize = 4;
 
 /// A trained tensor, and its state tables.
 #[derive(Clone, Debug)]
-pub(in crate::cuda) struct Held {
+pub(in crate::cuda) struct OptimizedWeight {
     pub(in crate::cuda) weight: DeviceWeight,
     pub(in crate::cuda) rows: usize,
     pub(in crate::cuda) columns: usize,
@@ -31,7 +31,7 @@ pub(in crate::cuda) struct Held {
 pub(in crate::cuda) struct StateTable {
     /// Its name in a checkpoint.
     pub(in crate::cuda) name: String,
-    pub(in crate::cuda) place: Place,
+    pub(in crate::cuda) place: DevicePtr,
     pub(in crate::cuda) bytes: usize,
     /// Whether its elements are f32.
     pub(in crate::cuda) floats: bool,
@@ -69,7 +69,7 @@ impl StateTable {
 
 /// Copies all state tables into those of a checkpoint.
 pub(in crate::cuda) fn read_tables<D: Device>(
-    list: &[Held],
+    list: &[OptimizedWeight],
     device: &mut D,
     tables: &mut Tables,
 ) -> Result<()> {
@@ -80,21 +80,25 @@ pub(in crate::cuda) fn read_tables<D: Device>(
 }
 
 /// Loads them from a checkpoint.
-pub(in crate::cuda) fn write_tables<D: Device>(list: &[Held], device: &mut D, tables: &Tables) -> Result<()> {
+pub(in crate::cuda) fn write_tables<D: Device>(
+    list: &[OptimizedWeight],
+    device: &mut D,
+    tables: &Tables,
+) -> Result<()> {
     list.iter().flat_map(|held| &held.tables).try_for_each(|table| table.write(device, tables))
 }
 
 /// Writes tensor descriptors for kernels: `Tensor` in `kernels/cuda/optimizer.cuh`.
 pub(in crate::cuda) fn put<D: Device>(
     device: &mut D,
-    list: &[Held],
-    rate: impl Fn(&Held) -> f64,
-) -> Result<Place> {
+    list: &[OptimizedWeight],
+    rate: impl Fn(&OptimizedWeight) -> f64,
+) -> Result<DevicePtr> {
     let mut bytes: Vec<u8> = Vec::new();
     for held in list {
-        let Held { weight, rows, columns, decay, tables, .. } = held;
-        let copy = if weight.numbers == weight.floats { 0 } else { weight.numbers };
-        let mut words = vec![weight.floats, copy, weight.gradient];
+        let OptimizedWeight { weight, rows, columns, decay, tables, .. } = held;
+        let copy = if weight.compute == weight.f32 { 0 } else { weight.compute };
+        let mut words = vec![weight.f32, copy, weight.gradient];
         words.extend((0..SLOTS).map(|slot| tables.get(slot).map_or(0, |table| table.place)));
         words.push(weight.count as u64);
         bytes.extend(words.into_iter().flat_map(u64::to_le_bytes));
@@ -109,27 +113,30 @@ pub(in crate::cuda) fn put<D: Device>(
 
 /// All tensors, their descriptors, and the place of the step data.
 #[derive(Clone, Copy)]
-pub(in crate::cuda) struct All<'a> {
-    pub(in crate::cuda) list: &'a [Held],
-    pub(in crate::cuda) tensors: Place,
-    pub(in crate::cuda) step: Place,
+pub(in crate::cuda) struct AllTensors<'a> {
+    pub(in crate::cuda) list: &'a [OptimizedWeight],
+    pub(in crate::cuda) tensors: DevicePtr,
+    pub(in crate::cuda) step: DevicePtr,
 }
 
 /// A work list of tensor parts: its place and length.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::cuda) struct TensorParts {
-    pub(in crate::cuda) place: Place,
+    pub(in crate::cuda) place: DevicePtr,
     pub(in crate::cuda) count: usize,
 }
 
 /// Returns the number of parts of a tensor.
-pub(super) fn parts_of(held: &Held) -> usize {
+pub(super) fn parts_of(held: &OptimizedWeight) -> usize {
     held.weight.count.div_ceil(PART)
 }
 
-impl All<'_> {
+impl AllTensors<'_> {
     /// Returns the tensors for which `takes` returns true, with their indices.
-    pub(super) fn of(&self, takes: impl Fn(&Held) -> bool) -> impl Iterator<Item = (usize, &Held)> {
+    pub(super) fn of(
+        &self,
+        takes: impl Fn(&OptimizedWeight) -> bool,
+    ) -> impl Iterator<Item = (usize, &OptimizedWeight)> {
         self.list.iter().enumerate().filter(move |(_, held)| takes(held))
     }
 
@@ -138,14 +145,14 @@ impl All<'_> {
         &self,
         work: &mut TapeBuilder<'_>,
         name: &str,
-        takes: impl Fn(&Held) -> bool,
+        takes: impl Fn(&OptimizedWeight) -> bool,
     ) -> TensorParts {
-        let of = |(tensor, held): (usize, &Held)| {
+        let of = |(tensor, held): (usize, &OptimizedWeight)| {
             (0..parts_of(held)).flat_map(move |part| [tensor as i32, part as i32])
         };
         let list: Vec<i32> = self.of(takes).flat_map(of).collect();
         let count = list.len() / 2;
-        TensorParts { place: work.sheet.whole(&format!("parts of {name}"), || list), count }
+        TensorParts { place: work.tables.ints(&format!("parts of {name}"), || list), count }
     }
 
     /// Appends a kernel by its full name, with one block per part; its arguments are tensors, parts, the step, and
@@ -157,7 +164,7 @@ impl All<'_> {
         parts: TensorParts,
         more: &[KernelArgument],
     ) {
-        let own = [self.tensors, parts.place, self.step].map(KernelArgument::Place);
+        let own = [self.tensors, parts.place, self.step].map(KernelArgument::Ptr);
         work.tape.kernel(kernel, [parts.count, 1, 1], THREADS, 0, &[&own[..], more].concat());
     }
 
@@ -169,7 +176,7 @@ impl All<'_> {
         parts: TensorParts,
         more: &[KernelArgument],
     ) {
-        let own = [self.tensors, parts.place].map(KernelArgument::Place);
+        let own = [self.tensors, parts.place].map(KernelArgument::Ptr);
         work.tape.kernel(kernel, [parts.count, 1, 1], THREADS, 0, &[&own[..], more].concat());
     }
 }

@@ -2,7 +2,7 @@
 
 use siskin::Result;
 
-use super::{All, DeviceUpdateRule, TapeBuilder};
+use super::{AllTensors, DeviceUpdateRule, TapeBuilder};
 use crate::optimizer::LionOptions;
 use crate::settings::{Settings, read};
 
@@ -12,14 +12,14 @@ pub(super) fn build(settings: &Settings) -> Result<Box<dyn DeviceUpdateRule>> {
 
 impl DeviceUpdateRule for LionOptions {
     /// Returns the values in the order of `OfLion` in `kernels/cuda/lion.cu`.
-    fn says(&self, _: u64) -> Vec<f64> {
-        let [ahead, behind] = self.betas;
-        vec![ahead, 1.0 - ahead, behind, 1.0 - behind, self.weight_decay]
+    fn step_values(&self, _: u64) -> Vec<f64> {
+        let [beta1, beta2] = self.betas;
+        vec![beta1, 1.0 - beta1, beta2, 1.0 - beta2, self.weight_decay]
     }
 
-    fn write_down(&self, work: &mut TapeBuilder<'_>, all: &All<'_>) {
+    fn build_tape(&self, work: &mut TapeBuilder<'_>, all: &AllTensors<'_>) {
         let parts = all.parts(work, "all", |_| true);
-        let name = work.tape.named("lion");
+        let name = work.tape.kernel_name("lion");
         all.run(work, &name, parts, &[]);
     }
 }

@@ -1,18 +1,18 @@
 //! Optimizers on a device: all tensors in one launch where the update rule allows it, after the norm of their
 //! gradients.
 //!
-//! An optimizer is a file with a type that implements `DeviceUpdateRule`, and a line in `METHODS`. The state tables of each
-//! tensor, and so the contents of a checkpoint, are those of the CPU optimizer of that name.
+//! An optimizer is a file with a type that implements `DeviceUpdateRule`, and a line in `OPTIMIZERS`. The state tables of
+//! each tensor, and so the contents of a checkpoint, are those of the CPU optimizer of that name.
 
 mod adafactor;
-mod adamw8;
+mod adamw_8bit;
 mod layout;
 mod lion;
 mod moments;
 mod muon;
 mod sgd;
 
-pub(super) use layout::{All, Held, StateTable, put, read_tables, write_tables};
+pub(super) use layout::{AllTensors, OptimizedWeight, StateTable, put, read_tables, write_tables};
 
 use siskin::{Error, Result};
 
@@ -20,7 +20,7 @@ use super::Precision;
 use super::batch_tables::BatchTables;
 use super::device::Device;
 use super::op::{OpScratch, TapeBuilder};
-use super::tape::{KernelArgument, Place, Tape};
+use super::tape::{DevicePtr, KernelArgument, Tape};
 use super::weights::DeviceWeights;
 use crate::optimizer::{Optimizer, OptimizerOptions, StepArguments};
 use crate::program::Program;
@@ -30,35 +30,35 @@ use crate::state::{TableData, TableView, Tables, bytes_of, words};
 type Build = fn(&Settings) -> Result<Box<dyn DeviceUpdateRule>>;
 
 /// All device optimizers: name, and constructor from settings.
-const METHODS: &[(&str, Build)] = &[
+const OPTIMIZERS: &[(&str, Build)] = &[
     ("adamw", moments::adamw),
     ("adam", moments::adam),
     ("sgd", sgd::build),
     ("lion", lion::build),
     ("adafactor", adafactor::build),
     ("muon", muon::build),
-    ("adamw8", adamw8::build),
+    ("adamw_8bit", adamw_8bit::build),
 ];
 
 /// An update rule.
 pub(super) trait DeviceUpdateRule {
     /// Returns what its kernels read of a step, by index; `count` is the number of the step, from 1.
-    fn says(&self, count: u64) -> Vec<f64>;
+    fn step_values(&self, count: u64) -> Vec<f64>;
 
     /// Returns a factor on the learning rate of a tensor, in addition to that of groups.
-    fn rate(&self, _: &Held) -> f64 {
+    fn lr_factor(&self, _: &OptimizedWeight) -> f64 {
         1.0
     }
 
     /// Appends the update with gradients of known norm, and the zeroing of gradients.
-    fn write_down(&self, work: &mut TapeBuilder<'_>, all: &All<'_>);
+    fn build_tape(&self, work: &mut TapeBuilder<'_>, all: &AllTensors<'_>);
 }
 
 /// The norm of a step's gradients, as the device computed it.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Judged {
+pub struct OptimizerResult {
     /// The global norm, without the loss scale.
-    pub length: f64,
+    pub grad_norm: f64,
     /// Whether all gradients are finite: otherwise the weights did not change.
     pub finite: bool,
     /// Successful steps so far.
@@ -67,22 +67,22 @@ pub struct Judged {
 
 /// The f64 fields of `Step` in `kernels/cuda/optimizer.cuh`: host values common to all optimizers, host values of
 /// this one, and results of the device.
-const GENERAL: usize = 4;
-const SAID: usize = 16;
-const FOUND: usize = 3;
+const COMMON_SCALARS: usize = 4;
+const METHOD_SCALARS: usize = 16;
+const RESULT_SCALARS: usize = 3;
 
 /// An optimizer, and the places of its states.
-pub(super) struct Stepper {
+pub(super) struct DeviceOptimizer {
     method: Box<dyn DeviceUpdateRule>,
-    list: Vec<Held>,
-    step: Place,
+    list: Vec<OptimizedWeight>,
+    step: DevicePtr,
     tape: Tape,
     /// Successful steps so far, and the name of their table.
     count: u64,
     table: String,
 }
 
-impl Stepper {
+impl DeviceOptimizer {
     /// Creates the states of the weights that have gradients; `own` is the same optimizer on the CPU.
     pub(super) fn new<D: Device>(
         device: &mut D,
@@ -92,37 +92,37 @@ impl Stepper {
         options: &OptimizerOptions,
         own: &Optimizer,
     ) -> Result<Self> {
-        let Some((_, build)) = METHODS.iter().find(|(name, _)| *name == options.name) else {
-            let known: Vec<_> = METHODS.iter().map(|(name, _)| *name).collect();
+        let Some((_, build)) = OPTIMIZERS.iter().find(|(name, _)| *name == options.name) else {
+            let known: Vec<_> = OPTIMIZERS.iter().map(|(name, _)| *name).collect();
             return Err(unknown("optimizer.name", "optimizer", &options.name, &known));
         };
         let method = build(&options.settings).map_err(|error| error.within("optimizer"))?;
-        let list = hold(device, precision, program, weights, own)?;
-        let tensors = put(device, &list, |held| method.rate(held))?;
-        let step = device.allocate(8 * (GENERAL + SAID + FOUND))?;
-        device.write(step, &[0; 8 * (GENERAL + SAID + FOUND)])?;
-        let tape = write_down(device, precision, |work| {
-            let all = All { list: &list, tensors, step };
+        let list = allocate_states(device, precision, program, weights, own)?;
+        let tensors = put(device, &list, |held| method.lr_factor(held))?;
+        let step = device.allocate(8 * (COMMON_SCALARS + METHOD_SCALARS + RESULT_SCALARS))?;
+        device.write(step, &[0; 8 * (COMMON_SCALARS + METHOD_SCALARS + RESULT_SCALARS)])?;
+        let tape = permanent_tape(device, precision, |work| {
+            let all = AllTensors { list: &list, tensors, step };
             let parts = all.parts(work, "all", |_| true);
             let sums = work.scratch.doubles(parts.count);
-            let count = KernelArgument::Whole(parts.count as i32);
-            let to = KernelArgument::Place(sums);
-            all.launch(work, "squares_of_all", parts, &[to]);
+            let count = KernelArgument::Int(parts.count as i32);
+            let to = KernelArgument::Ptr(sums);
+            all.launch(work, "grad_squares", parts, &[to]);
             work.tape.kernel(
-                "judge_step",
+                "grad_norm",
                 [1, 1, 1],
                 layout::THREADS,
                 0,
-                &[to, count, KernelArgument::Place(step)],
+                &[to, count, KernelArgument::Ptr(step)],
             );
             work.scratch.clear();
-            method.write_down(work, &all);
+            method.build_tape(work, &all);
         })?;
         Ok(Self { method, list, step, tape, count: 0, table: own.step_table() })
     }
 
     /// Returns the place of the step data.
-    pub(super) fn place(&self) -> Place {
+    pub(super) fn place(&self) -> DevicePtr {
         self.step
     }
 
@@ -134,18 +134,18 @@ impl Stepper {
         arguments: StepArguments,
         limit: Option<f64>,
         (after, follow): (&[&Tape], f64),
-    ) -> Result<Judged> {
-        let mut said = vec![arguments.rate, limit.unwrap_or(0.0), arguments.factor, follow];
-        said.extend(self.method.says(self.count + 1));
-        said.resize(GENERAL + SAID, 0.0);
-        let bytes: Vec<u8> = said.into_iter().flat_map(f64::to_le_bytes).collect();
+    ) -> Result<OptimizerResult> {
+        let mut scalars = vec![arguments.learning_rate, limit.unwrap_or(0.0), arguments.grad_factor, follow];
+        scalars.extend(self.method.step_values(self.count + 1));
+        scalars.resize(COMMON_SCALARS + METHOD_SCALARS, 0.0);
+        let bytes: Vec<u8> = scalars.into_iter().flat_map(f64::to_le_bytes).collect();
         device.write(self.step, &bytes)?;
         device.run(&self.tape)?;
         for tape in after {
             device.run(tape)?;
         }
-        let mut bytes = [0; 8 * FOUND];
-        device.read(self.step + 8 * (GENERAL + SAID) as Place, &mut bytes)?;
+        let mut bytes = [0; 8 * RESULT_SCALARS];
+        device.read(self.step + 8 * (COMMON_SCALARS + METHOD_SCALARS) as DevicePtr, &mut bytes)?;
         let number = |index: usize| {
             let mut own = [0; 8];
             own.copy_from_slice(&bytes[8 * index..8 * index + 8]);
@@ -153,7 +153,7 @@ impl Stepper {
         };
         let finite = number(2) != 0.0;
         self.count += u64::from(finite);
-        Ok(Judged { length: number(0) / arguments.factor, finite, count: self.count })
+        Ok(OptimizerResult { grad_norm: number(0) / arguments.grad_factor, finite, count: self.count })
     }
 
     /// Copies all tables and the step count into those of a checkpoint.
@@ -172,18 +172,18 @@ impl Stepper {
 }
 
 /// Allocates the state tables of all trained tensors, initially zero.
-fn hold<D: Device>(
+fn allocate_states<D: Device>(
     device: &mut D,
     precision: Precision,
     program: &Program,
     weights: &DeviceWeights,
     own: &Optimizer,
-) -> Result<Vec<Held>> {
+) -> Result<Vec<OptimizedWeight>> {
     let mut list = Vec::new();
     let mut clear = Tape::new(precision);
     for (index, weight) in weights.list.iter().enumerate().filter(|(_, weight)| weight.gradient > 0) {
         let factors = own.factors(index).ok_or_else(|| {
-            Error::argument("optimizer", format!("tensor {index} is trained, but not known to it"))
+            Error::argument("optimizer", format!("tensor {index} is trained, but has no optimizer state"))
         })?;
         let mut tables = Vec::new();
         for (name, view) in own.tables_of(index) {
@@ -192,12 +192,12 @@ fn hold<D: Device>(
             tables.push(StateTable { name, place, bytes, floats: matches!(view, TableView::Numbers(_)) });
         }
         let of = &program.weights[index];
-        list.push(Held {
+        list.push(OptimizedWeight {
             weight: *weight,
             rows: of.rows,
             columns: of.columns,
-            rate: factors.rate,
-            decay: factors.decay,
+            rate: factors.lr,
+            decay: factors.weight_decay,
             tables,
         });
     }
@@ -206,7 +206,7 @@ fn hold<D: Device>(
 }
 
 /// Builds a tape whose lists and scratch are allocated permanently.
-pub(super) fn write_down<D: Device>(
+pub(super) fn permanent_tape<D: Device>(
     device: &mut D,
     precision: Precision,
     work: impl Fn(&mut TapeBuilder<'_>),
@@ -214,12 +214,12 @@ pub(super) fn write_down<D: Device>(
     let mut places = [0; 2];
     loop {
         let mut tape = Tape::new(precision);
-        let (mut sheet, mut scratch) = (BatchTables::new(places[0]), OpScratch::new(places[1]));
-        work(&mut TapeBuilder { tape: &mut tape, sheet: &mut sheet, scratch: &mut scratch });
+        let (mut tables, mut scratch) = (BatchTables::new(places[0]), OpScratch::new(places[1]));
+        work(&mut TapeBuilder { tape: &mut tape, tables: &mut tables, scratch: &mut scratch });
         if places[0] != 0 {
-            device.write(places[0], &sheet.bytes)?;
+            device.write(places[0], &tables.bytes)?;
             return Ok(tape);
         }
-        places = [device.allocate(sheet.bytes.len())?, device.allocate(scratch.most)?];
+        places = [device.allocate(tables.bytes.len())?, device.allocate(scratch.most)?];
     }
 }

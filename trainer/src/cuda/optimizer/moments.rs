@@ -2,7 +2,7 @@
 
 use siskin::Result;
 
-use super::{All, DeviceUpdateRule, TapeBuilder};
+use super::{AllTensors, DeviceUpdateRule, TapeBuilder};
 use crate::optimizer::{AdamOptions, AdamSettings, AdamWOptions};
 use crate::settings::{Settings, read};
 
@@ -16,7 +16,7 @@ pub(super) fn adam(settings: &Settings) -> Result<Box<dyn DeviceUpdateRule>> {
 
 impl DeviceUpdateRule for AdamSettings {
     /// Returns the values in the order of `OfMoments` in `kernels/cuda/optimizer.cuh`.
-    fn says(&self, count: u64) -> Vec<f64> {
+    fn step_values(&self, count: u64) -> Vec<f64> {
         let [first, second] = self.betas;
         let count = i32::try_from(count).unwrap_or(i32::MAX);
         let root = (1.0 - second.powi(count)).sqrt();
@@ -32,9 +32,9 @@ impl DeviceUpdateRule for AdamSettings {
         ]
     }
 
-    fn write_down(&self, work: &mut TapeBuilder<'_>, all: &All<'_>) {
+    fn build_tape(&self, work: &mut TapeBuilder<'_>, all: &AllTensors<'_>) {
         let parts = all.parts(work, "moments", |held| held.tables.len() == 2);
-        let name = work.tape.named("moments");
+        let name = work.tape.kernel_name("moments");
         all.run(work, &name, parts, &[]);
     }
 }

@@ -2,11 +2,11 @@
 
 use siskin::Result;
 
-use super::layout::{Held, TensorParts, parts_of};
-use super::{All, DeviceUpdateRule, KernelArgument, Place, TapeBuilder};
+use super::layout::{OptimizedWeight, TensorParts, parts_of};
+use super::{AllTensors, DevicePtr, DeviceUpdateRule, KernelArgument, TapeBuilder};
 use crate::cuda::Precision;
 use crate::cuda::tape::{DeviceMatrix, TapeMatmul};
-use crate::optimizer::{AdamSettings, FACTORS, MuonOptions};
+use crate::optimizer::{AdamSettings, MuonOptions, NEWTON_SCHULZ};
 use crate::settings::{Settings, read};
 
 pub(super) fn build(settings: &Settings) -> Result<Box<dyn DeviceUpdateRule>> {
@@ -21,29 +21,29 @@ struct Muon {
 }
 
 /// Returns true if updates are orthogonalized; all other tensors use AdamW.
-fn is_matrix(held: &Held) -> bool {
+fn is_matrix(held: &OptimizedWeight) -> bool {
     held.tables.len() == 1
 }
 
 /// Returns the smaller dimension.
-fn height(held: &Held) -> usize {
+fn height(held: &OptimizedWeight) -> usize {
     held.rows.min(held.columns)
 }
 
 impl DeviceUpdateRule for Muon {
     /// Returns what the other optimizers read, then the values in the order of `OfMuon` in `kernels/cuda/muon.cu`.
-    fn says(&self, count: u64) -> Vec<f64> {
+    fn step_values(&self, count: u64) -> Vec<f64> {
         let MuonOptions { momentum, nesterov, weight_decay, eps, .. } = self.options;
         let own = [momentum, 1.0 - momentum, f64::from(u8::from(nesterov)), weight_decay, eps];
-        [self.moments.says(count), own.to_vec()].concat()
+        [self.moments.step_values(count), own.to_vec()].concat()
     }
 
-    fn rate(&self, held: &Held) -> f64 {
-        if is_matrix(held) { 1.0 } else { self.options.others_rate }
+    fn lr_factor(&self, held: &OptimizedWeight) -> f64 {
+        if is_matrix(held) { 1.0 } else { self.options.adamw_lr_factor }
     }
 
-    fn write_down(&self, work: &mut TapeBuilder<'_>, all: &All<'_>) {
-        self.moments.write_down(work, all);
+    fn build_tape(&self, work: &mut TapeBuilder<'_>, all: &AllTensors<'_>) {
+        self.moments.build_tape(work, all);
         let parts = all.parts(work, "matrices", is_matrix);
         let (mut whole, mut first) = (Vec::new(), 0);
         for (tensor, held) in all.of(is_matrix) {
@@ -51,51 +51,52 @@ impl DeviceUpdateRule for Muon {
             first += parts_of(held);
         }
         let count = whole.len() / 4;
-        let whole = work.sheet.whole("whole matrices", || whole);
-        let sums = KernelArgument::Place(work.scratch.doubles(parts.count));
-        let lengths = KernelArgument::Place(work.scratch.doubles(all.list.len()));
-        all.run(work, "muon_changes", parts, &[sums]);
-        let arguments = [KernelArgument::Place(whole), KernelArgument::Place(all.step), sums, lengths];
-        work.tape.kernel("muon_lengths", [count, 1, 1], 256, 0, &arguments);
-        all.run(work, "muon_units", parts, &[lengths]);
-        let most =
-            |size: fn(&Held) -> usize| all.of(is_matrix).map(|(_, held)| size(held)).max().unwrap_or(0);
-        let room = Room {
+        let whole = work.tables.ints("whole matrices", || whole);
+        let sums = KernelArgument::Ptr(work.scratch.doubles(parts.count));
+        let lengths = KernelArgument::Ptr(work.scratch.doubles(all.list.len()));
+        all.run(work, "muon_momentum", parts, &[sums]);
+        let arguments = [KernelArgument::Ptr(whole), KernelArgument::Ptr(all.step), sums, lengths];
+        work.tape.kernel("muon_norms", [count, 1, 1], 256, 0, &arguments);
+        all.run(work, "muon_normalize", parts, &[lengths]);
+        let most = |size: fn(&OptimizedWeight) -> usize| {
+            all.of(is_matrix).map(|(_, held)| size(held)).max().unwrap_or(0)
+        };
+        let temporaries = NewtonSchulzScratch {
             next: work.scratch.floats(most(|held| held.weight.count)),
             squares: [(); 3].map(|()| work.scratch.floats(most(|held| height(held) * height(held)))),
         };
         let mut place = parts.place;
         for (_, held) in all.of(is_matrix) {
-            let changes = self.orthogonal(work, held, &room);
+            let changes = self.newton_schulz(work, held, &temporaries);
             let own = TensorParts { place, count: parts_of(held) };
-            place += 8 * own.count as Place;
-            let adjust = self.options.adjust.factor(held.rows, held.columns);
-            let name = work.tape.named("muon");
-            all.run(
-                work,
-                &name,
-                own,
-                &[KernelArgument::Place(changes), KernelArgument::Float(adjust as f32)],
-            );
+            place += 8 * own.count as DevicePtr;
+            let adjust = self.options.adjust_lr_fn.factor(held.rows, held.columns);
+            let name = work.tape.kernel_name("muon");
+            all.run(work, &name, own, &[KernelArgument::Ptr(changes), KernelArgument::Float(adjust as f32)]);
         }
     }
 }
 
 /// The scratch memory of the Newton–Schulz iteration, reused for each matrix.
-struct Room {
-    next: Place,
-    squares: [Place; 3],
+struct NewtonSchulzScratch {
+    next: DevicePtr,
+    squares: [DevicePtr; 3],
 }
 
 impl Muon {
     /// Orthogonalizes the matrix in the place of the gradient: brings its singular values near 1. Returns the place
     /// of the result.
-    fn orthogonal(&self, work: &mut TapeBuilder<'_>, held: &Held, room: &Room) -> Place {
+    fn newton_schulz(
+        &self,
+        work: &mut TapeBuilder<'_>,
+        held: &OptimizedWeight,
+        temporaries: &NewtonSchulzScratch,
+    ) -> DevicePtr {
         let (height, stride) = (height(held), held.columns);
         let wide = held.rows <= held.columns;
-        let [gram, sum, scaled] = room.squares;
-        let table = |place: Place, turned: bool| DeviceMatrix { place, stride, turned };
-        let square = |place: Place| DeviceMatrix { place, stride: height, turned: false };
+        let [gram, sum, scaled] = temporaries.squares;
+        let table = |place: DevicePtr, transposed: bool| DeviceMatrix { ptr: place, stride, transposed };
+        let square = |place: DevicePtr| DeviceMatrix { ptr: place, stride: height, transposed: false };
         let product =
             |shape: [usize; 3], a: DeviceMatrix, b: DeviceMatrix, out: DeviceMatrix, add: bool| TapeMatmul {
                 precision: Precision::F32,
@@ -103,33 +104,30 @@ impl Muon {
                 a,
                 b,
                 out,
-                floats: true,
-                add,
+                f32_output: true,
+                accumulate: add,
                 bias: 0,
-                before: 0,
-                eights: None,
+                pre_activation: 0,
+                fp8: None,
             };
-        let [a, b, c] = FACTORS.map(KernelArgument::Float);
+        let [a, b, c] = NEWTON_SCHULZ.map(KernelArgument::Float);
         let blocks = (height * height).div_ceil(256).clamp(1, 4096);
-        let (mut own, mut next) = (held.weight.gradient, room.next);
+        let (mut own, mut next) = (held.weight.gradient, temporaries.next);
         for _ in 0..self.options.ns_steps {
             let depth = held.rows.max(held.columns);
             // X Xᵀ, where X is the matrix, or its transpose if it is tall.
             let (left, right) = (table(own, !wide), table(own, wide));
-            work.tape.multiply(product([height, height, depth], left, right, square(gram), false));
-            let places = [sum, scaled].map(KernelArgument::Place);
-            let arguments = [
-                &[KernelArgument::Place(gram), a, b, c],
-                &places[..],
-                &[KernelArgument::Whole(height as i32)],
-            ]
-            .concat();
+            work.tape.matmul(product([height, height, depth], left, right, square(gram), false));
+            let places = [sum, scaled].map(KernelArgument::Ptr);
+            let arguments =
+                [&[KernelArgument::Ptr(gram), a, b, c], &places[..], &[KernelArgument::Int(height as i32)]]
+                    .concat();
             work.tape.kernel("muon_polynomial", [blocks, 1, 1], 256, 0, &arguments);
             let shape = [height, height, height];
-            work.tape.multiply(product(shape, square(scaled), square(gram), square(sum), true));
+            work.tape.matmul(product(shape, square(scaled), square(gram), square(sum), true));
             let (x, out) = (table(own, false), table(next, false));
             let (left, right) = if wide { (square(sum), x) } else { (x, square(sum)) };
-            work.tape.multiply(product([held.rows, held.columns, height], left, right, out, false));
+            work.tape.matmul(product([held.rows, held.columns, height], left, right, out, false));
             (own, next) = (next, own);
         }
         own

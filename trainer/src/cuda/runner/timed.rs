@@ -25,24 +25,29 @@ pub struct Timed {
 }
 
 /// Receives the timing of each piece.
-pub type Tell<'a> = dyn FnMut(Timed) + 'a;
+pub type TimingObserver<'a> = dyn FnMut(Timed) + 'a;
 
 impl<D: Device> DeviceRunner<D> {
     /// Executes a tape, and reports how long each piece took.
-    pub(super) fn run_timed(&mut self, tape: &Tape, bounds: &[StepEnd], tell: &mut Tell<'_>) -> Result<()> {
+    pub(super) fn run_timed(
+        &mut self,
+        tape: &Tape,
+        bounds: &[StepEnd],
+        observer: &mut TimingObserver<'_>,
+    ) -> Result<()> {
         self.wait()?;
         let mut done = 0;
         for bound in bounds {
             // A step that is fused with the one before has no commands of its own.
             if bound.commands > done {
                 let begin = Instant::now();
-                self.device.once(&tape.part(done..bound.commands))?;
+                self.device.run_uncaptured(&tape.part(done..bound.commands))?;
                 self.wait()?;
                 done = bound.commands;
-                tell(Timed { step: bound.step, begin, end: Instant::now() });
+                observer(Timed { step: bound.step, begin, end: Instant::now() });
             }
         }
-        self.device.once(&tape.part(done..tape.commands.len()))
+        self.device.run_uncaptured(&tape.part(done..tape.commands.len()))
     }
 
     /// Returns when all work so far is done.

@@ -31,7 +31,7 @@ pub use write::PackedWriter;
 use siskin::tokenizer::Tokenizer;
 use siskin::{Error, ErrorKind, Result};
 
-use super::records::MOST_PARTS;
+use super::records::MAX_PARTS;
 
 const MAGIC: [u8; 8] = *b"SISKINTK";
 const VERSION: u32 = 1;
@@ -95,14 +95,14 @@ impl Header {
         if width != 2 && width != 4 {
             return wrong("width", format!("{width}, a token has 2 or 4 bytes"));
         }
-        if !(1..=MOST_PARTS as u32).contains(&parts) {
-            return wrong("parts", format!("{parts}, a record has from 1 to {MOST_PARTS} lists"));
+        if !(1..=MAX_PARTS as u32).contains(&parts) {
+            return wrong("parts", format!("{parts}, a record has from 1 to {MAX_PARTS} lists"));
         }
         if word(48) > 1 {
-            return wrong("labels", format!("{}, wanted is 0 or 1", word(48)));
+            return wrong("labels", format!("is {}; expected 0 or 1", word(48)));
         }
         if bytes[60..].iter().any(|&byte| byte != 0) {
-            return wrong("reserved", "what is not used must be zero".to_owned());
+            return wrong("reserved", "reserved bytes must be zero".to_owned());
         }
         let (identity, records, tokens) = (long(24), long(32), long(40));
         let (labels, fingerprint) = (word(48) == 1, long(52));

@@ -47,13 +47,13 @@ impl PackedTokenFile {
     fn parse(bytes: Bytes, file: Option<File>, place: &str) -> Result<Self> {
         let length = bytes.len();
         let header = bytes.first_chunk::<HEADER>().ok_or_else(|| {
-            Error::corrupt("header", format!("the file has {length} bytes, the header {HEADER}"))
+            Error::corrupt("header", format!("the file has {length} bytes, less than the header of {HEADER}"))
         })?;
         let header = Header::parse(header)?;
         let layout = header.layout().filter(|layout| layout.end == length as u64).ok_or_else(|| {
             let message = format!(
-                "{} records and {} tokens do not fill the file's {length} bytes; it was cut off or changed, pack \
-                 the texts again",
+                "{} records and {} tokens do not fill the file's {length} bytes; it was truncated or \
+                 changed; pack the texts again",
                 header.records, header.tokens
             );
             Error::corrupt("header", message)
@@ -95,13 +95,13 @@ impl PackedTokenFile {
             return Ok(());
         }
         let message = format!(
-            "has {length} bytes, and had {} when it was opened; leave it as it is while it is used",
+            "has {length} bytes, and had {} when it was opened; do not modify it while it is in use",
             self.bytes.len()
         );
         Err(Error::corrupt(&self.place, message))
     }
 
-    fn wrong(&self, record: usize, part: usize, message: String) -> Error {
+    fn corrupt_record(&self, record: usize, part: usize, message: String) -> Error {
         Error::corrupt(format!("{}: record {record}, part {part}", self.place), message)
     }
 }
@@ -118,7 +118,7 @@ fn numbers<const N: usize, T>(
     let mut numbers = Vec::new();
     numbers
         .try_reserve_exact(count)
-        .map_err(|_| Error::new(ErrorKind::Memory, place, format!("{count} numbers do not fit in memory")))?;
+        .map_err(|_| Error::new(ErrorKind::Memory, place, format!("{count} values do not fit in memory")))?;
     numbers.extend(found.as_chunks::<N>().0.iter().map(|&bytes| of(bytes)));
     Ok(numbers)
 }
@@ -126,15 +126,15 @@ fn numbers<const N: usize, T>(
 fn table(bytes: &[u8], header: &Header, layout: Layout) -> Result<RecordTable> {
     let lists = header.records * u64::from(header.parts) + 1;
     let starts = numbers(bytes, "starts", (layout.starts, lists), u64::from_le_bytes)?;
-    let wrong = |list: usize, message: &str| Err(Error::corrupt(format!("starts[{list}]"), message));
+    let corrupt_record = |list: usize, message: &str| Err(Error::corrupt(format!("starts[{list}]"), message));
     if starts.first() != Some(&0) {
-        return wrong(0, "the first list starts with the first token");
+        return corrupt_record(0, "the first list must start at the first token");
     }
     if let Some(list) = starts.windows(2).position(|pair| pair[0] > pair[1]) {
-        return wrong(list + 1, "lies before the list before");
+        return corrupt_record(list + 1, "is less than the previous start");
     }
     if starts.last() != Some(&header.tokens) {
-        return wrong(starts.len() - 1, "the last list does not end with the last token");
+        return corrupt_record(starts.len() - 1, "the last list must end at the last token");
     }
     let classes = if header.labels { header.records } else { 0 };
     let labels = numbers(bytes, "labels", (layout.labels, classes), u32::from_le_bytes)?;
@@ -181,7 +181,7 @@ impl Records for PackedTokenFile {
                 "token {id} is beyond the vocabulary of {}; pack the texts again",
                 self.header.vocabulary
             );
-            return Err(self.wrong(record, part, message));
+            return Err(self.corrupt_record(record, part, message));
         }
         Ok(())
     }

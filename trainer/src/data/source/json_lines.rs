@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 use siskin::{Error, Result};
 
 use super::lines::NumberedLines;
-use super::{Body, DataFormat, Document, Documents, Field, Reading, open};
+use super::{Body, DataFormat, Document, Documents, Field, ReadOptions, open};
 
 /// Files with a JSON object on each line, whose fields are the texts and the class of a document. Other fields are
 /// ignored. Empty lines are skipped.
@@ -21,7 +21,7 @@ impl JsonLines {
         &self,
         input: Box<dyn Read + Send>,
         place: &str,
-        reading: &Reading,
+        reading: &ReadOptions,
     ) -> Result<Documents> {
         let (mut lines, reading) = (NumberedLines::new(input, place), reading.clone());
         Ok(Box::new(std::iter::from_fn(move || {
@@ -56,7 +56,7 @@ impl DataFormat for JsonLines {
         &["jsonl", "ndjson"]
     }
 
-    fn read(&self, path: &Path, reading: &Reading) -> Result<Documents> {
+    fn read(&self, path: &Path, reading: &ReadOptions) -> Result<Documents> {
         let (input, place) = open(path)?;
         self.documents(input, &place, reading)
     }
@@ -65,9 +65,9 @@ impl DataFormat for JsonLines {
 /// The fields of a line. Values stay unparsed until they are needed.
 type Fields<'a> = HashMap<String, &'a RawValue>;
 
-fn document(line: &str, reading: &Reading) -> Result<Document> {
+fn document(line: &str, reading: &ReadOptions) -> Result<Document> {
     let fields: Fields<'_> = serde_json::from_str(line).map_err(|error| {
-        let message = format!("is not an object of JSON: {error}; write one object on each line");
+        let message = format!("is not a JSON object: {error}; write one object per line");
         Error::corrupt("", message)
     })?;
     let texts = reading.fields.iter().map(|field| text(&fields, field)).collect::<Result<_>>()?;
@@ -86,35 +86,36 @@ fn value<'a>(fields: &Fields<'a>, name: &str) -> Option<&'a str> {
 fn missing(fields: &Fields<'_>, name: &str, key: &str) -> Error {
     let mut names: Vec<&str> = fields.keys().map(String::as_str).take(16).collect();
     names.sort_unstable();
-    let message = format!("the line has no such field, but {names:?}; name the one that holds it in `{key}`");
+    let message = format!("the line has no such field; it has {names:?}; set `{key}`");
     Error::corrupt(format!("field {name}"), message)
 }
 
 fn text(fields: &Fields<'_>, field: &Field) -> Result<String> {
     match value(fields, &field.name) {
         None if field.optional => Ok(String::new()),
-        None => Err(missing(fields, &field.name, "data.fields")),
-        Some(value) => serde_json::from_str(value).map_err(|_| {
-            Error::corrupt(format!("field {}", field.name), "is not a text; write it in quotes")
-        }),
+        None => Err(missing(fields, &field.name, "data.text_fields")),
+        Some(value) => serde_json::from_str(value)
+            .map_err(|_| Error::corrupt(format!("field {}", field.name), "is not a string")),
     }
 }
 
 fn class(fields: &Fields<'_>, name: &str, classes: &[String]) -> Result<u32> {
     let place = || format!("field {name}");
-    let value = value(fields, name).ok_or_else(|| missing(fields, name, "data.label"))?;
+    let value = value(fields, name).ok_or_else(|| missing(fields, name, "data.label_field"))?;
     if let Ok(number) = serde_json::from_str::<u32>(value) {
         if !classes.is_empty() && number as usize >= classes.len() {
-            let message =
-                format!("class {number}, but there are {}; list all in `data.classes`", classes.len());
+            let message = format!(
+                "class {number} is out of range for {} classes; list all classes in `data.class_names`",
+                classes.len()
+            );
             return Err(Error::corrupt(place(), message));
         }
         return Ok(number);
     }
     let name: String = serde_json::from_str(value)
-        .map_err(|_| Error::corrupt(place(), "is neither the number nor the name of a class"))?;
+        .map_err(|_| Error::corrupt(place(), "is neither a class index nor a class name"))?;
     let number = classes.iter().position(|class| *class == name).ok_or_else(|| {
-        let message = format!("no class is called {name:?}; list it in `data.classes`, or give numbers");
+        let message = format!("unknown class {name:?}; list it in `data.class_names`, or use class indices");
         Error::corrupt(place(), message)
     })?;
     Ok(number as u32)

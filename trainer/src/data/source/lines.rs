@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Read};
 
 use siskin::{Error, ErrorKind, Result};
 
-use super::LONGEST;
+use super::MAX_DOCUMENT_BYTES;
 
 /// Lines without line ends, with their line numbers. An error ends the stream.
 pub(super) struct NumberedLines {
@@ -32,7 +32,7 @@ impl NumberedLines {
         let Some(input) = &mut self.input else { return Ok(None) };
         self.number += 1;
         let mut bytes = Vec::new();
-        let read = input.take(LONGEST as u64 + 2).read_until(b'\n', &mut bytes);
+        let read = input.take(MAX_DOCUMENT_BYTES as u64 + 2).read_until(b'\n', &mut bytes);
         read.map_err(|error| Error::io(self.place(), &error))?;
         if bytes.is_empty() {
             return Ok(None);
@@ -41,13 +41,15 @@ impl NumberedLines {
             bytes.pop();
             bytes.pop_if(|byte| *byte == b'\r');
         }
-        if bytes.len() > LONGEST {
-            let message = format!("the line is longer than {LONGEST} bytes; cut it into several documents");
+        if bytes.len() > MAX_DOCUMENT_BYTES {
+            let message = format!(
+                "the line is longer than {MAX_DOCUMENT_BYTES} bytes; split it into several documents"
+            );
             return Err(Error::new(ErrorKind::TooLong, self.place(), message));
         }
         let mut line = String::from_utf8(bytes).map_err(|error| {
             let from = error.utf8_error().valid_up_to();
-            let message = format!("is not UTF-8 from byte {from} of the line on; convert the file to UTF-8");
+            let message = format!("is not UTF-8 at byte {from} of the line; convert the file to UTF-8");
             Error::corrupt(self.place(), message)
         })?;
         if self.number == 1 && line.starts_with('\u{FEFF}') {

@@ -10,7 +10,7 @@ mod text;
 
 pub use json_lines::JsonLines;
 pub use packed::PackedTokens;
-pub use text::{Cut, PlainText};
+pub use text::{DocumentSeparator, PlainText};
 
 use std::collections::VecDeque;
 use std::fs;
@@ -23,9 +23,9 @@ use super::hash;
 use super::packed::PackedTokenFile;
 
 /// The maximum size of a document or line, in bytes; longer ones are refused.
-pub const LONGEST: usize = 1 << 26;
+pub const MAX_DOCUMENT_BYTES: usize = 1 << 26;
 /// The maximum depth of folders.
-const DEEPEST: usize = 64;
+const MAX_DEPTH: usize = 64;
 
 /// The content of a document.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -79,9 +79,9 @@ impl Field {
 
 /// How sources are read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Reading {
+pub struct ReadOptions {
     /// Where plain text is split.
-    pub cut: Cut,
+    pub separator: DocumentSeparator,
     /// The texts of a document.
     pub fields: Vec<Field>,
     /// The field that holds its class, if needed.
@@ -92,10 +92,10 @@ pub struct Reading {
     pub identity: u64,
 }
 
-impl Default for Reading {
+impl Default for ReadOptions {
     fn default() -> Self {
         Self {
-            cut: Cut::default(),
+            separator: DocumentSeparator::default(),
             fields: vec![Field::new("text")],
             label: None,
             classes: Vec::new(),
@@ -104,7 +104,7 @@ impl Default for Reading {
     }
 }
 
-impl Reading {
+impl ReadOptions {
     /// Refuses plain text if documents need several texts or a class.
     fn plain(&self, place: &str) -> Result<()> {
         if self.fields.len() == 1 && self.label.is_none() {
@@ -112,8 +112,10 @@ impl Reading {
         }
         let names: Vec<&str> =
             self.fields.iter().map(|field| field.name.as_str()).chain(self.label.as_deref()).collect();
-        let message =
-            format!("plain text has no {}; give lines of JSON (.jsonl) with these fields", names.join(", "));
+        let message = format!(
+            "plain text has no fields {}; use JSON lines (.jsonl) with these fields",
+            names.join(", ")
+        );
         Err(Error::argument(place, message))
     }
 }
@@ -127,7 +129,7 @@ pub trait DataFormat: Sync {
     fn extensions(&self) -> &'static [&'static str];
 
     /// Returns the documents of a file.
-    fn read(&self, path: &Path, reading: &Reading) -> Result<Documents>;
+    fn read(&self, path: &Path, reading: &ReadOptions) -> Result<Documents>;
 }
 
 /// Every format. Files with other extensions are read as the first.
@@ -139,12 +141,12 @@ fn source_of(path: &Path) -> Option<&'static dyn DataFormat> {
 }
 
 /// Returns the documents of files and folders.
-pub fn documents(paths: &[PathBuf], reading: &Reading) -> Result<Documents> {
-    Ok(Box::new(Chain { files: files(paths)?, reading: reading.clone(), open: None }))
+pub fn documents(paths: &[PathBuf], reading: &ReadOptions) -> Result<Documents> {
+    Ok(Box::new(ChainedDocuments { files: files(paths)?, reading: reading.clone(), open: None }))
 }
 
 /// Returns the records of a file of packed tokens, which need no tokenization; `None` for other files.
-pub fn packed_records(path: &Path, reading: &Reading) -> Result<Option<PackedTokenFile>> {
+pub fn packed_records(path: &Path, reading: &ReadOptions) -> Result<Option<PackedTokenFile>> {
     let is_packed = source_of(path).is_some_and(|source| source.name() == PackedTokens.name());
     is_packed.then(|| packed::open(path, reading)).transpose()
 }
@@ -163,7 +165,10 @@ pub fn files(paths: &[PathBuf]) -> Result<VecDeque<PathBuf>> {
         walk(path, 0, &mut files)?;
         if files.len() == before {
             let known: Vec<&str> = SOURCES.iter().flat_map(|source| source.extensions()).copied().collect();
-            return Err(Error::argument(place, format!("holds no file that ends in .{}", known.join(", ."))));
+            return Err(Error::argument(
+                place,
+                format!("contains no file with the extension .{}", known.join(", .")),
+            ));
         }
     }
     Ok(files)
@@ -171,8 +176,8 @@ pub fn files(paths: &[PathBuf]) -> Result<VecDeque<PathBuf>> {
 
 fn walk(folder: &Path, depth: usize, files: &mut VecDeque<PathBuf>) -> Result<()> {
     let place = folder.display().to_string();
-    if depth > DEEPEST {
-        return Err(Error::argument(place, format!("lies more than {DEEPEST} folders deep")));
+    if depth > MAX_DEPTH {
+        return Err(Error::argument(place, format!("is nested more than {MAX_DEPTH} folders deep")));
     }
     let io = |error: io::Error| Error::io(&place, &error);
     let mut entries = fs::read_dir(folder).map_err(io)?.collect::<io::Result<Vec<_>>>().map_err(io)?;
@@ -191,13 +196,13 @@ fn walk(folder: &Path, depth: usize, files: &mut VecDeque<PathBuf>) -> Result<()
 }
 
 /// The documents of one file after the other.
-struct Chain {
+struct ChainedDocuments {
     files: VecDeque<PathBuf>,
-    reading: Reading,
+    reading: ReadOptions,
     open: Option<Documents>,
 }
 
-impl Iterator for Chain {
+impl Iterator for ChainedDocuments {
     type Item = Result<Document>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -217,7 +222,7 @@ impl Iterator for Chain {
     }
 }
 
-impl Chain {
+impl ChainedDocuments {
     fn end(&mut self, error: Error) -> Error {
         self.files.clear();
         self.open = None;

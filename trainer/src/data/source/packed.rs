@@ -4,7 +4,7 @@ use std::path::Path;
 
 use siskin::{Error, Result};
 
-use super::{Body, DataFormat, Document, Documents, Reading};
+use super::{Body, DataFormat, Document, Documents, ReadOptions};
 use crate::data::packed::PackedTokenFile;
 use crate::data::records::Records;
 
@@ -21,7 +21,7 @@ impl DataFormat for PackedTokens {
         &["tokens"]
     }
 
-    fn read(&self, path: &Path, reading: &Reading) -> Result<Documents> {
+    fn read(&self, path: &Path, reading: &ReadOptions) -> Result<Documents> {
         let packed = open(path, reading)?;
         let place = path.display().to_string();
         Ok(Box::new((0..packed.count()).map(move |record| {
@@ -33,7 +33,7 @@ impl DataFormat for PackedTokens {
 }
 
 /// Opens the records of a file, with classes only if they are needed.
-pub(super) fn open(path: &Path, reading: &Reading) -> Result<PackedTokenFile> {
+pub(super) fn open(path: &Path, reading: &ReadOptions) -> Result<PackedTokenFile> {
     let packed = PackedTokenFile::open(path)?;
     let place = path.display().to_string();
     if reading.identity != 0 {
@@ -41,7 +41,7 @@ pub(super) fn open(path: &Path, reading: &Reading) -> Result<PackedTokenFile> {
     }
     if packed.parts() != reading.fields.len() {
         let message = format!(
-            "its records have {} lists of tokens, wanted are {}; pack the texts again for this task",
+            "its records have {} token lists, the task needs {}; pack the texts again for this task",
             packed.parts(),
             reading.fields.len()
         );
@@ -51,13 +51,15 @@ pub(super) fn open(path: &Path, reading: &Reading) -> Result<PackedTokenFile> {
         return Ok(packed.without_labels());
     }
     if packed.count() > 0 && packed.label(0).is_none() {
-        let message = "has no class; pack the texts again with their classes";
+        let message = "has no class; pack the texts again with classes";
         return Err(Error::argument(format!("{place}: record 0"), message));
     }
     let most = if reading.classes.is_empty() { u32::MAX } else { reading.classes.len() as u32 };
     let beyond = |record: &usize| packed.label(*record).is_some_and(|label| label >= most);
     if let Some(record) = (0..packed.count()).find(beyond) {
-        let message = format!("is of another class than the {most} of `data.classes`; list all");
+        let message = format!(
+            "its class is out of range for the {most} classes of `data.class_names`; list all classes"
+        );
         return Err(Error::argument(format!("{place}: record {record}"), message));
     }
     Ok(packed)

@@ -6,18 +6,18 @@ use std::path::Path;
 use siskin::{Error, ErrorKind, Result};
 
 use super::lines::NumberedLines;
-use super::{Body, DataFormat, Document, Documents, LONGEST, Reading, open};
+use super::{Body, DataFormat, Document, Documents, MAX_DOCUMENT_BYTES, ReadOptions, open};
 
 /// Where plain text is split into documents.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Cut {
+pub enum DocumentSeparator {
     /// At lines that are empty or only white space.
     #[default]
-    Blank,
+    BlankLines,
     /// At each occurrence of this string within a line.
-    Separator(String),
+    Text(String),
     /// Not at all: each file is a document.
-    Whole,
+    Files,
 }
 
 /// Plain text files. Lines of a document are joined with line feeds; it neither starts nor ends with one. Documents
@@ -31,17 +31,21 @@ impl PlainText {
         &self,
         input: Box<dyn Read + Send>,
         place: &str,
-        reading: &Reading,
+        reading: &ReadOptions,
     ) -> Result<Documents> {
         reading.plain(place)?;
-        if let Cut::Separator(separator) = &reading.cut
+        if let DocumentSeparator::Text(separator) = &reading.separator
             && (separator.is_empty() || separator.contains(['\n', '\r']))
         {
             let message =
-                "must not be empty or hold the end of a line; documents between empty lines need none";
-            return Err(Error::argument("separator", message));
+                "must not be empty or contain a line break; use `blank_lines` to split at empty lines";
+            return Err(Error::argument("data.document_separator", message));
         }
-        Ok(Box::new(Pieces { lines: NumberedLines::new(input, place), cut: reading.cut.clone(), held: None }))
+        Ok(Box::new(SeparatedText {
+            lines: NumberedLines::new(input, place),
+            cut: reading.separator.clone(),
+            held: None,
+        }))
     }
 }
 
@@ -54,35 +58,36 @@ impl DataFormat for PlainText {
         &["txt", "text", "md"]
     }
 
-    fn read(&self, path: &Path, reading: &Reading) -> Result<Documents> {
+    fn read(&self, path: &Path, reading: &ReadOptions) -> Result<Documents> {
         let (input, place) = open(path)?;
         self.documents(input, &place, reading)
     }
 }
 
-struct Pieces {
+struct SeparatedText {
     lines: NumberedLines,
-    cut: Cut,
+    cut: DocumentSeparator,
     /// A line that contains a separator, and the offset after it.
     held: Option<(String, usize)>,
 }
 
 /// A document that is being read.
 #[derive(Default)]
-struct Piece {
+struct DocumentBuilder {
     text: String,
     lines: usize,
     place: String,
 }
 
-impl Piece {
+impl DocumentBuilder {
     fn push(&mut self, line: &str, lines: &NumberedLines) -> Result<()> {
         if self.text.is_empty() && !line.is_empty() {
             self.place = lines.place();
         }
-        if self.text.len() + line.len() >= LONGEST {
+        if self.text.len() + line.len() >= MAX_DOCUMENT_BYTES {
             let message = format!(
-                "the document is longer than {LONGEST} bytes; separate documents by empty lines, or give the separator"
+                "the document is longer than {MAX_DOCUMENT_BYTES} bytes; separate documents with blank lines, or set \
+                 data.document_separator"
             );
             return Err(Error::new(ErrorKind::TooLong, lines.place(), message));
         }
@@ -104,7 +109,7 @@ impl Piece {
     }
 }
 
-impl Pieces {
+impl SeparatedText {
     /// Returns the next line, or the rest of one, and whether the document ends with it.
     fn line(&mut self) -> Option<Result<(String, bool)>> {
         let (line, start) = match self.held.take() {
@@ -115,12 +120,12 @@ impl Pieces {
             },
         };
         Some(Ok(match &self.cut {
-            Cut::Blank => {
+            DocumentSeparator::BlankLines => {
                 let ends = line.trim().is_empty();
                 (if ends { String::new() } else { line }, ends)
             }
-            Cut::Whole => (line, false),
-            Cut::Separator(separator) => match line[start..].find(separator.as_str()) {
+            DocumentSeparator::Files => (line, false),
+            DocumentSeparator::Text(separator) => match line[start..].find(separator.as_str()) {
                 None => (line[start..].to_owned(), false),
                 Some(at) => {
                     let piece = line[start..start + at].to_owned();
@@ -132,11 +137,11 @@ impl Pieces {
     }
 }
 
-impl Iterator for Pieces {
+impl Iterator for SeparatedText {
     type Item = Result<Document>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let mut piece = Piece::default();
+        let mut piece = DocumentBuilder::default();
         loop {
             let ends = match self.line() {
                 None => return (!piece.is_empty()).then(|| Ok(piece.document())),
@@ -153,7 +158,7 @@ impl Iterator for Pieces {
                 return Some(Ok(piece.document()));
             }
             if ends {
-                piece = Piece::default();
+                piece = DocumentBuilder::default();
             }
         }
     }

@@ -4,21 +4,21 @@
 //! any example can be made at any time. Several examples form a batch: their sequences are concatenated, and no
 //! sequence attends to another.
 
-mod causal;
-mod classes;
-mod contrast;
-mod frame;
-mod masked;
+mod causal_lm;
+mod classification;
+mod contrastive;
+mod masked_lm;
 mod seq2seq;
-mod spans;
+mod span_corruption;
+mod special_tokens;
 
-pub use causal::{Causal, Packing};
-pub use classes::ClassificationTask;
-pub use contrast::Contrast;
-pub use frame::SpecialTokens;
-pub use masked::Masked;
+pub use causal_lm::{CausalLm, Packing};
+pub use classification::ClassificationTask;
+pub use contrastive::ContrastiveTask;
+pub use masked_lm::MaskedLm;
 pub use seq2seq::Seq2Seq;
-pub use spans::{Sentinels, Spans};
+pub use span_corruption::{Sentinels, SpanCorruption};
+pub use special_tokens::SpecialTokens;
 
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ use siskin::tokenizer::Tokenizer;
 use siskin::{Error, ErrorKind, Result};
 
 use super::records::Records;
-use super::source::{Field, Reading};
+use super::source::{Field, ReadOptions};
 use crate::batch::{BatchSequences, TrainingBatch};
 use crate::loss::Targets;
 use crate::random::Random;
@@ -55,16 +55,16 @@ impl TaskBatch {
         let mut tokens = vec![start];
         tokens.extend(&labels[..labels.len().saturating_sub(1)]);
         tokens.truncate(labels.len());
-        push_wanted(&mut self.batch.writer, &tokens);
+        push_with_outputs(&mut self.batch.decoder, &tokens);
         labels.iter().for_each(|&label| self.target(label, 1.0));
     }
 }
 
 /// Appends a sequence all of whose rows are output rows.
-fn push_wanted(texts: &mut BatchSequences, tokens: &[u32]) {
+fn push_with_outputs(texts: &mut BatchSequences, tokens: &[u32]) {
     let first = texts.rows.len();
     texts.push(tokens, &[]);
-    texts.wanted.extend(first..texts.rows.len());
+    texts.output_rows.extend(first..texts.rows.len());
 }
 
 /// Makes examples of records.
@@ -83,47 +83,48 @@ pub trait TrainingTask: Send + Sync {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct TaskSettings {
-    /// The maximum number of rows of a sequence.
-    pub length: usize,
-    /// The maximum number of rows of a decoder sequence with an encoder; 0: the same as `length`.
-    pub target_length: usize,
-    /// For causal: whether sequences continue across documents, with the end token between.
-    pub across: bool,
-    /// The fraction of tokens that is masked.
-    pub rate: f64,
-    /// For spans: the mean number of tokens of a masked span.
-    pub span: f64,
-    /// For classes: the number of classes; 0: as many as the records name.
-    pub classes: u32,
-    /// The token that a decoder sequence starts with, for encoder–decoders.
-    pub decoder_start: Option<u32>,
+    /// The maximum number of tokens of a sequence.
+    pub max_length: usize,
+    /// The maximum number of tokens of a decoder sequence with an encoder; 0: the same as `max_length`.
+    pub max_target_length: usize,
+    /// For `causal_lm`: whether sequences continue across documents, with the end-of-text token between.
+    pub packing: bool,
+    /// For `masked_lm` and `span_corruption`: the fraction of tokens that is masked.
+    pub mlm_probability: f64,
+    /// For `span_corruption`: the mean number of tokens of a masked span.
+    pub mean_noise_span_length: f64,
+    /// For `sequence_classification`: the number of classes; 0: as many as the records have.
+    pub num_classes: u32,
+    /// For encoder–decoders: the id of the token that a decoder sequence starts with.
+    pub decoder_start_token_id: Option<u32>,
 }
 
 impl Default for TaskSettings {
     fn default() -> Self {
         Self {
-            length: 512,
-            target_length: 0,
-            across: false,
-            rate: 0.15,
-            span: 3.0,
-            classes: 0,
-            decoder_start: None,
+            max_length: 512,
+            max_target_length: 0,
+            packing: false,
+            mlm_probability: 0.15,
+            mean_noise_span_length: 3.0,
+            num_classes: 0,
+            decoder_start_token_id: None,
         }
     }
 }
 
 impl TaskSettings {
-    fn target_length(&self) -> usize {
-        if self.target_length == 0 { self.length } else { self.target_length }
+    /// Returns the maximum number of tokens of a decoder sequence with an encoder.
+    pub fn max_target_length(&self) -> usize {
+        if self.max_target_length == 0 { self.max_length } else { self.max_target_length }
     }
 
-    fn decoder_start(&self, vocabulary: u32) -> Result<u32> {
-        let start = self.decoder_start.ok_or_else(|| {
-            let message = "is missing; name the token that the model's written texts start with";
-            Error::new(ErrorKind::Missing, "decoder_start", message)
+    fn decoder_start_token_id(&self, vocabulary: u32) -> Result<u32> {
+        let start = self.decoder_start_token_id.ok_or_else(|| {
+            let message = "is missing; set the id of the token that decoder sequences start with";
+            Error::new(ErrorKind::Missing, "decoder_start_token_id", message)
         })?;
-        in_vocabulary("decoder_start", start, vocabulary)
+        in_vocabulary("decoder_start_token_id", start, vocabulary)
     }
 }
 
@@ -147,8 +148,14 @@ pub struct TaskEntry {
 }
 
 /// Every task.
-pub const TASKS: &[TaskEntry] =
-    &[causal::KIND, masked::KIND, spans::KIND, classes::KIND, contrast::KIND, seq2seq::KIND];
+pub const TASKS: &[TaskEntry] = &[
+    causal_lm::KIND,
+    masked_lm::KIND,
+    span_corruption::KIND,
+    classification::KIND,
+    contrastive::KIND,
+    seq2seq::KIND,
+];
 
 impl TaskEntry {
     /// Returns the task of this name.
@@ -165,12 +172,12 @@ impl TaskEntry {
     }
 
     /// Returns how its sources are read.
-    pub fn reading(&self) -> Reading {
+    pub fn reading(&self) -> ReadOptions {
         let field = |&(name, optional): &(&str, bool)| Field { name: name.to_owned(), optional };
-        Reading {
+        ReadOptions {
             fields: self.fields.iter().map(field).collect(),
             label: self.label.map(str::to_owned),
-            ..Reading::default()
+            ..ReadOptions::default()
         }
     }
 }
@@ -179,11 +186,11 @@ impl TaskEntry {
 pub(crate) fn rows_of(head: OutputHead) -> &'static str {
     match head {
         OutputHead::Hidden => "hidden states",
-        OutputHead::Next => "scores of the token that comes next",
-        OutputHead::Token => "scores of the token that stands there",
-        OutputHead::Class => "scores of classes",
-        OutputHead::Label => "scores of labels",
-        OutputHead::Span => "scores of answers",
+        OutputHead::Next => "next-token logits",
+        OutputHead::Token => "masked-token logits",
+        OutputHead::Class => "sequence classes",
+        OutputHead::Label => "token labels",
+        OutputHead::Span => "answer spans",
     }
 }
 
@@ -192,7 +199,7 @@ fn check_parts(records: &dyn Records, wanted: std::ops::RangeInclusive<usize>, w
     if wanted.contains(&records.parts()) {
         return Ok(());
     }
-    let message = format!("have {} lists of tokens each, the task wants {what}", records.parts());
+    let message = format!("have {} token lists each, the task needs {what}", records.parts());
     Err(Error::argument("records", message))
 }
 
@@ -203,15 +210,15 @@ fn in_vocabulary(name: &str, id: u32, vocabulary: u32) -> Result<u32> {
     Err(Error::argument(name, format!("token {id} is beyond the vocabulary of {vocabulary}")))
 }
 
-fn check_rate(rate: f64) -> Result<()> {
-    if rate > 0.0 && rate < 1.0 {
+fn check_mlm_probability(probability: f64) -> Result<()> {
+    if probability > 0.0 && probability < 1.0 {
         return Ok(());
     }
-    Err(Error::argument("rate", format!("{rate}, the share of hidden tokens lies between 0 and 1")))
+    Err(Error::argument("mlm_probability", format!("is {probability}; set a number between 0 and 1")))
 }
 
 fn missing(token: &str, why: &str) -> Error {
-    Error::new(ErrorKind::Missing, "tokenizer", format!("it has no {token} token; {why}"))
+    Error::new(ErrorKind::Missing, "tokenizer", format!("has no {token} token; {why}"))
 }
 
 /// Returns a list, truncated to `most` tokens.

@@ -29,7 +29,7 @@ pub(super) const KIND: TaskEntry = TaskEntry {
 pub struct Seq2Seq {
     records: Arc<dyn Records>,
     frames: [SpecialTokens; 2],
-    rooms: [usize; 2],
+    max_content: [usize; 2],
     start: u32,
 }
 
@@ -41,17 +41,25 @@ impl Seq2Seq {
         frames: [SpecialTokens; 2],
     ) -> Result<Self> {
         check_parts(&*records, 2..=2, "two")?;
-        let rooms = [frames[0].room(settings.length)?, frames[1].room(settings.target_length())?];
+        let max_content = [
+            frames[0].max_content(settings.max_length)?,
+            frames[1].max_content(settings.max_target_length())?,
+        ];
         let empty =
             |record: &usize| (0..2).any(|part| records.length(*record, part) == 0 && frames[part].is_empty());
         if let Some(record) = (0..records.count()).find(empty) {
             return Err(Error::argument(format!("record {record}"), "has an empty text; leave it out"));
         }
-        Ok(Self { start: settings.decoder_start(records.vocabulary())?, records, frames, rooms })
+        Ok(Self {
+            start: settings.decoder_start_token_id(records.vocabulary())?,
+            records,
+            frames,
+            max_content,
+        })
     }
 
     fn text(&self, example: usize, part: usize) -> Result<Vec<u32>> {
-        Ok(self.frames[part].around(&beginning(&*self.records, example, part, self.rooms[part])?))
+        Ok(self.frames[part].around(&beginning(&*self.records, example, part, self.max_content[part])?))
     }
 }
 
@@ -61,14 +69,15 @@ impl TrainingTask for Seq2Seq {
     }
 
     fn rows(&self, example: usize) -> usize {
-        let rows =
-            |part: usize| self.records.length(example, part).min(self.rooms[part]) + self.frames[part].len();
+        let rows = |part: usize| {
+            self.records.length(example, part).min(self.max_content[part]) + self.frames[part].len()
+        };
         rows(0) + rows(1)
     }
 
     fn add(&self, example: usize, _: &mut Random, made: &mut TaskBatch) -> Result<()> {
         let (source, target) = (self.text(example, 0)?, self.text(example, 1)?);
-        made.batch.reader.push(&source, &[]);
+        made.batch.encoder.push(&source, &[]);
         made.write(self.start, &target);
         Ok(())
     }

@@ -9,7 +9,7 @@ pub(crate) use mask::runs;
 use rayon::prelude::*;
 use siskin::graph::{Attention as Description, AttentionMask, Op};
 
-use self::head::{HeadGradients, KvHead, Mix, Terms};
+use self::head::{HeadGradients, KvHead, PositionProjection, ScoreTerms};
 use super::{GradientRule, Reads, RuleBackward, RuleCall, table};
 use crate::batch::BatchSequences;
 use crate::parameters::Gradients;
@@ -19,13 +19,13 @@ use crate::real::Real;
 pub(super) struct AttentionRule;
 
 /// The shared inputs of a node's heads.
-struct Work<'a, 'b, T> {
+struct AttentionCall<'a, 'b, T> {
     description: &'a Description,
     queries: &'a BatchSequences,
     keys: &'a BatchSequences,
-    terms: Terms<'a, T>,
+    terms: ScoreTerms<'a, T>,
     /// The projections of keys and values over positions (Linformer), if any.
-    mixes: Option<[Mix<'a, T>; 2]>,
+    projections: Option<[PositionProjection<'a, T>; 2]>,
     inputs: [&'b [T]; 3],
     /// Columns of a row of queries, and of keys.
     widths: [usize; 2],
@@ -35,10 +35,10 @@ struct Work<'a, 'b, T> {
     numbers: Vec<Option<usize>>,
 }
 
-impl<'a, 'b, T: Real> Work<'a, 'b, T> {
+impl<'a, 'b, T: Real> AttentionCall<'a, 'b, T> {
     fn new(call: &RuleCall<'a, T>, inputs: &[&'b [T]]) -> Option<Self> {
         let Op::Attention(description) = &call.node.op else { return None };
-        let (queries, keys) = (call.texts(), call.input(1).side.texts(call.batch));
+        let (queries, keys) = (call.sequences(), call.input(1).side.sequences(call.batch));
         let marked = |row: usize| queries.marked.get(row).copied().unwrap_or(false);
         let attends =
             |row: usize| description.attention_mask != AttentionMask::LongformerGlobal || marked(row);
@@ -50,9 +50,10 @@ impl<'a, 'b, T: Real> Work<'a, 'b, T> {
         for (span, rows) in queries.spans.iter().zip(&attending) {
             rows.iter().enumerate().for_each(|(number, row)| numbers[span.start + row] = Some(number));
         }
-        let reach = queries.spans.iter().chain(&keys.spans).map(ExactSizeIterator::len).max().unwrap_or(0);
+        let max_distance =
+            queries.spans.iter().chain(&keys.spans).map(ExactSizeIterator::len).max().unwrap_or(0);
         let mixes = description.projection.map(|projection| {
-            [projection.keys, projection.values].map(|weight| Mix {
+            [projection.keys, projection.values].map(|weight| PositionProjection {
                 weights: call.weight(weight),
                 count: projection.count,
                 positions: projection.positions,
@@ -62,8 +63,8 @@ impl<'a, 'b, T: Real> Work<'a, 'b, T> {
             description,
             queries,
             keys,
-            terms: Terms::new(description, |weight| call.weight(weight), reach),
-            mixes,
+            terms: ScoreTerms::new(description, |weight| call.weight(weight), max_distance),
+            projections: mixes,
             inputs: [inputs[0], inputs[1], inputs[2]],
             widths: [call.input(0).columns, call.input(1).columns],
             attending,
@@ -93,11 +94,12 @@ impl<'a, 'b, T: Real> Work<'a, 'b, T> {
             rows.flat_map(|row| &row[kv_head * size..(kv_head + 1) * size]).copied().collect()
         };
         let (keys, values) = (part(1), part(2));
-        let queries = self.columns_of_heads(self.inputs[0], text, kv_head);
-        let mixed = self.mixes.as_ref().map(|[k, v]| [k.mix(size, &keys), v.mix(size, &values)]);
-        let (k, v) = mixed.as_ref().map_or((&keys, &values), |[k, v]| (k, v));
+        let queries = self.head_columns(self.inputs[0], text, kv_head);
+        let projected =
+            self.projections.as_ref().map(|[k, v]| [k.project(size, &keys), v.project(size, &values)]);
+        let (k, v) = projected.as_ref().map_or((&keys, &values), |[k, v]| (k, v));
         let rows = &self.attending[text];
-        let seen: Vec<_> = rows
+        let visible: Vec<_> = rows
             .iter()
             .map(|&row| mask::runs(self.description, self.queries, self.keys, text, row))
             .collect();
@@ -107,16 +109,16 @@ impl<'a, 'b, T: Real> Work<'a, 'b, T> {
             group: self.group(),
             size,
             rows,
-            seen: &seen,
+            visible: &visible,
             queries: &queries,
             keys: k,
             values: v,
-            unmixed: [&keys, &values],
+            unprojected: [&keys, &values],
         })
     }
 
     /// Returns the columns of a KV head's query heads, head by head, for the attending rows.
-    fn columns_of_heads(&self, from: &[T], text: usize, kv_head: usize) -> Vec<T> {
+    fn head_columns(&self, from: &[T], text: usize, kv_head: usize) -> Vec<T> {
         let (size, group, first) = (self.description.head_size, self.group(), self.queries.spans[text].start);
         let head = |head: usize| {
             let start = (kv_head * group + head) * size;
@@ -128,10 +130,10 @@ impl<'a, 'b, T: Real> Work<'a, 'b, T> {
     }
 
     /// Calls `set` with the columns of each attending row and the matching rows of the heads' tables.
-    fn spread(&self, out: &mut [T], of: impl Fn(usize) -> &'b [T] + Sync, add: bool) {
+    fn scatter_queries(&self, out: &mut [T], of: impl Fn(usize) -> &'b [T] + Sync, add: bool) {
         let (size, group, heads) = (self.description.head_size, self.group(), self.description.kv_heads);
         table::each(out, self.widths[0], |row, out| {
-            let (text, Some(number)) = (self.queries.rows[row].text, self.numbers[row]) else { return };
+            let (text, Some(number)) = (self.queries.rows[row].sequence, self.numbers[row]) else { return };
             let count = self.attending[text].len();
             for (head, out) in out.chunks_mut(size).enumerate() {
                 let from = of(text * heads + head / group);
@@ -141,12 +143,12 @@ impl<'a, 'b, T: Real> Work<'a, 'b, T> {
     }
 
     /// Adds the heads' tables to rows of keys or values.
-    fn spread_keys(&self, out: &mut [T], of: impl Fn(usize) -> &'b [T] + Sync) {
+    fn scatter_keys(&self, out: &mut [T], of: impl Fn(usize) -> &'b [T] + Sync) {
         let (size, heads) = (self.description.head_size, self.description.kv_heads);
         table::each(out, self.widths[1], |row, out| {
             let place = self.keys.rows[row];
             for (head, out) in out.chunks_mut(size).enumerate() {
-                copy(table::row(of(place.text * heads + head), size, place.position), out, true);
+                copy(table::row(of(place.sequence * heads + head), size, place.position), out, true);
             }
         });
     }
@@ -165,29 +167,29 @@ impl<T: Real> GradientRule<T> for AttentionRule {
         Reads::BOTH
     }
 
-    fn keeps(&self, call: &RuleCall<'_, T>) -> usize {
+    fn saved_len(&self, call: &RuleCall<'_, T>) -> usize {
         let Op::Attention(description) = &call.node.op else { return 0 };
         call.rows * description.heads
     }
 
-    fn work(&self, call: &RuleCall<'_, T>) -> f64 {
+    fn flops(&self, call: &RuleCall<'_, T>) -> f64 {
         let Op::Attention(description) = &call.node.op else { return 0.0 };
-        let (queries, keys) = (call.texts(), call.input(1).side.texts(call.batch));
-        let seen = |text| mask::pairs(description, queries, keys, text);
-        let pairs: usize = (0..queries.spans.len()).map(seen).sum();
+        let (queries, keys) = (call.sequences(), call.input(1).side.sequences(call.batch));
+        let visible = |text| mask::pairs(description, queries, keys, text);
+        let pairs: usize = (0..queries.spans.len()).map(visible).sum();
         4.0 * pairs as f64 * (description.heads * description.head_size) as f64
     }
 
     fn forward(&self, call: &RuleCall<'_, T>, inputs: &[&[T]], out: &mut [T], kept: &mut [T]) {
-        let Some(work) = Work::new(call, inputs) else { return };
+        let Some(work) = AttentionCall::new(call, inputs) else { return };
         if let Some(others) = inputs.get(3) {
             out.copy_from_slice(others);
         }
         let results = work.each(|_, head| head.forward());
-        work.spread(out, |task| &results[task].0, false);
+        work.scatter_queries(out, |task| &results[task].0, false);
         let (heads, group) = (work.description.heads, work.group());
         table::each(kept, heads, |row, kept| {
-            let (text, Some(number)) = (work.queries.rows[row].text, work.numbers[row]) else { return };
+            let (text, Some(number)) = (work.queries.rows[row].sequence, work.numbers[row]) else { return };
             let count = work.attending[text].len();
             for (head, kept) in kept.iter_mut().enumerate() {
                 *kept =
@@ -197,39 +199,39 @@ impl<T: Real> GradientRule<T> for AttentionRule {
     }
 
     fn backward(&self, call: &RuleCall<'_, T>, back: RuleBackward<'_, '_, T>) {
-        let Some(work) = Work::new(call, back.inputs) else { return };
+        let Some(work) = AttentionCall::new(call, back.inputs) else { return };
         let (heads, group) = (work.description.heads, work.group());
         let results = work.each(|text, head| {
             let kv_head = head.first / group;
-            let totals = (0..group).flat_map(|own| {
+            let log_sum_exps = (0..group).flat_map(|own| {
                 let first = work.queries.spans[text].start;
-                head.rows.iter().map(move |row| back.kept[(first + row) * heads + head.first + own])
+                head.rows.iter().map(move |row| back.saved[(first + row) * heads + head.first + own])
             });
-            let totals: Vec<T> = totals.collect();
-            let gradient = work.columns_of_heads(back.gradient, text, kv_head);
-            let output = work.columns_of_heads(back.output, text, kv_head);
-            let mut given = head.backward(&gradient, &output, &totals);
-            if let Some(mixes) = &work.mixes {
-                given.unmix(mixes, head);
+            let log_sum_exps: Vec<T> = log_sum_exps.collect();
+            let gradient = work.head_columns(back.gradient, text, kv_head);
+            let output = work.head_columns(back.output, text, kv_head);
+            let mut gradients = head.backward(&gradient, &output, &log_sum_exps);
+            if let Some(mixes) = &work.projections {
+                gradients.project_backward(mixes, head);
             }
-            given
+            gradients
         });
-        if let Some(to) = &mut back.to[0] {
-            work.spread(to, |task| &results[task].queries, true);
+        if let Some(to) = &mut back.input_gradients[0] {
+            work.scatter_queries(to, |task| &results[task].queries, true);
         }
-        for (input, to) in back.to.iter_mut().enumerate().skip(1).take(2) {
+        for (input, to) in back.input_gradients.iter_mut().enumerate().skip(1).take(2) {
             if let Some(to) = to {
-                work.spread_keys(to, |task| &results[task].keys_and_values[input - 1]);
+                work.scatter_keys(to, |task| &results[task].keys_and_values[input - 1]);
             }
         }
-        if let Some(Some(to)) = back.to.get_mut(3) {
+        if let Some(Some(to)) = back.input_gradients.get_mut(3) {
             table::each(to, call.columns(), |row, to| {
                 if work.numbers[row].is_none() {
                     copy(table::row(back.gradient, call.columns(), row), to, true);
                 }
             });
         }
-        weights(work.description, group, &results, back.weights);
+        weights(work.description, group, &results, back.weight_gradients);
     }
 }
 
@@ -243,17 +245,17 @@ fn weights<T: Real>(
     if let Some(bias) = description.bias
         && let Some(to) = weights.of(bias.table)
     {
-        results.iter().for_each(|given| copy(&given.bias, to, true));
+        results.iter().for_each(|gradients| copy(&gradients.bias, to, true));
     }
     if let Some(to) = description.sinks.and_then(|sinks| weights.of(sinks)) {
-        for (task, given) in results.iter().enumerate() {
-            copy(&given.sinks, &mut to[task % description.kv_heads * group..][..group], true);
+        for (task, gradients) in results.iter().enumerate() {
+            copy(&gradients.sinks, &mut to[task % description.kv_heads * group..][..group], true);
         }
     }
     if let Some(projection) = description.projection {
         for (which, weight) in [projection.keys, projection.values].into_iter().enumerate() {
             if let Some(to) = weights.of(weight) {
-                results.iter().for_each(|given| copy(&given.mixes[which], to, true));
+                results.iter().for_each(|gradients| copy(&gradients.projections[which], to, true));
             }
         }
     }

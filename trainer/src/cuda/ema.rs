@@ -1,0 +1,99 @@
+//! The moving average of trained weights, on a device.
+
+use siskin::Result;
+
+use super::Precision;
+use super::device::Device;
+use super::optimizer::{
+    AllTensors, OptimizedWeight, StateTable, permanent_tape, put, read_tables, write_tables,
+};
+use super::tape::{DevicePtr, KernelArgument, Tape};
+use super::weights::DeviceWeights;
+use crate::ema::{self, EmaOptions};
+use crate::state::{TableData, Tables, bytes_of, words};
+
+/// The average: slot 0 of each tensor, as in `kernels/cuda/ema.cu`.
+pub(super) struct DeviceEma {
+    options: EmaOptions,
+    count: u64,
+    list: Vec<OptimizedWeight>,
+    update: Tape,
+    swap: Tape,
+}
+
+impl DeviceEma {
+    /// Initializes the average with the weights; `step` is the place of the optimizer's step data.
+    pub(super) fn new<D: Device>(
+        device: &mut D,
+        precision: Precision,
+        weights: &DeviceWeights,
+        own: &ema::ExponentialMovingAverage,
+        step: DevicePtr,
+    ) -> Result<Self> {
+        let mut list = Vec::new();
+        let mut begin = Tape::new(Precision::F32);
+        for (index, weight) in weights.list.iter().enumerate() {
+            let Some(name) = own.table_of(index).filter(|_| weight.gradient > 0) else { continue };
+            let bytes = 4 * weight.count;
+            let place = device.allocate(bytes)?;
+            let arguments =
+                [KernelArgument::Ptr(weight.f32), KernelArgument::Ptr(place), KernelArgument::Int(0)];
+            begin.elementwise("copy_or_accumulate", weight.count, &arguments);
+            let tables = vec![StateTable { name, place, bytes, floats: true }];
+            list.push(OptimizedWeight {
+                weight: *weight,
+                rows: 1,
+                columns: weight.count,
+                rate: 1.0,
+                decay: 1.0,
+                tables,
+            });
+        }
+        device.run(&begin)?;
+        let all = AllTensors { list: &list, tensors: put(device, &list, |_| 1.0)?, step };
+        let follow = permanent_tape(device, precision, |work| {
+            let parts = all.parts(work, "all", |_| true);
+            all.run(work, "ema_update", parts, &[]);
+        })?;
+        let swap = permanent_tape(device, precision, |work| {
+            let parts = all.parts(work, "all", |_| true);
+            let name = work.tape.kernel_name("ema_swap");
+            all.launch(work, &name, parts, &[]);
+        })?;
+        Ok(Self { options: own.options().clone(), count: 0, list, update: follow, swap })
+    }
+
+    /// Returns the tape that updates the average after a successful step.
+    pub(super) fn update_tape(&self) -> &Tape {
+        &self.update
+    }
+
+    /// Returns the interpolation weight of the update, an argument of the step.
+    pub(super) fn update_weight(&self) -> f64 {
+        f64::from(self.options.update_weight(self.count))
+    }
+
+    /// Counts a successful step.
+    pub(super) fn count(&mut self) {
+        self.count += 1;
+    }
+
+    /// Swaps the average and the weights; a second call restores them.
+    pub(super) fn swap<D: Device>(&self, device: &mut D) -> Result<()> {
+        device.run(&self.swap)
+    }
+
+    /// Copies all tables and the step count into those of a checkpoint.
+    pub(super) fn read<D: Device>(&self, device: &mut D, tables: &mut Tables) -> Result<()> {
+        read_tables(&self.list, device, tables)?;
+        tables.insert(ema::STEPS.to_owned(), TableData::Bytes(bytes_of([self.count])));
+        Ok(())
+    }
+
+    /// Loads them from a checkpoint.
+    pub(super) fn write<D: Device>(&mut self, device: &mut D, tables: &Tables) -> Result<()> {
+        write_tables(&self.list, device, tables)?;
+        [self.count] = words(tables, ema::STEPS)?;
+        Ok(())
+    }
+}

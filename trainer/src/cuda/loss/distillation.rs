@@ -1,0 +1,38 @@
+//! Knowledge distillation: the KL divergence from a teacher's scores, which the host sends with each batch.
+
+use siskin::{Error, Result};
+
+use super::{
+    DeviceLoss, DeviceOutputs, DevicePtr, KernelArgument, THREADS, TapeBuilder, add_results, check_rows, int,
+    lists,
+};
+use crate::batch::TrainingBatch;
+use crate::cuda::op::flag;
+use crate::loss::{Distillation, Targets};
+
+impl DeviceLoss for Distillation {
+    fn check(&self, _: &TrainingBatch, targets: &Targets, shape: [usize; 2]) -> Result<()> {
+        check_rows(targets, shape)?;
+        match targets.numbers.len() < shape[0] * shape[1] {
+            true => {
+                Err(Error::argument("targets.numbers", "there are fewer teacher logits than student logits"))
+            }
+            false => Ok(()),
+        }
+    }
+
+    fn build_tape(&self, work: &mut TapeBuilder<'_>, outputs: &DeviceOutputs<'_>) {
+        let [ids, weights] = lists(work, outputs);
+        let teacher = work.tables.floats("teacher", || outputs.targets.numbers.clone());
+        let teacher = teacher + (4 * outputs.first * outputs.columns) as DevicePtr;
+        let arguments = [
+            &[KernelArgument::Ptr(outputs.place), ids, weights, KernelArgument::Ptr(teacher)][..],
+            &[self.temperature, self.kd_ratio].map(|number| KernelArgument::Float(number as f32)),
+            &[outputs.scale, outputs.results].map(KernelArgument::Ptr),
+            &[int(outputs.columns), int(outputs.stride), flag(outputs.back)],
+        ];
+        let name = work.tape.kernel_name("distillation");
+        work.tape.kernel(&name, [outputs.rows, 1, 1], THREADS, 0, &arguments.concat());
+        add_results(work, outputs, [outputs.rows, 1]);
+    }
+}

@@ -1,0 +1,97 @@
+//! fp8 linear layers: forward, and backward for input and weight. Sums are f32; the output has the dtype of values.
+
+use super::{DevicePtr, KernelArgument, OpBackward, OpCall, TapeBuilder, int, sum_rows};
+use crate::cuda::fp8::{Fp8Cast, Fp8Scaling, cast};
+use crate::cuda::tape::{DeviceMatrix, TapeMatmul};
+
+/// An fp8 matrix with contiguous rows.
+fn table(place: DevicePtr, stride: usize, transposed: bool) -> DeviceMatrix {
+    DeviceMatrix { ptr: place, stride, transposed }
+}
+
+/// Returns the weight and its bias, and the shape.
+fn parts(call: &OpCall<'_>) -> Option<(usize, Option<usize>, [usize; 2])> {
+    let siskin::graph::Op::Linear { parts } = &call.node.op else { return None };
+    let &(weight, bias) = parts.first()?;
+    Some((weight, bias, [call.program.weights[weight].rows, call.input(0).columns]))
+}
+
+pub(super) fn forward(
+    work: &mut TapeBuilder<'_>,
+    call: &OpCall<'_>,
+    [x, out]: [DevicePtr; 2],
+    known: [Fp8Scaling; 3],
+) {
+    let Some((weight, bias, [width, depth])) = parts(call) else { return };
+    let own = Fp8Cast { from: x, rows: call.rows, columns: depth, stride: depth };
+    let x = cast(work, own, known[0], [true, false], call.records_amax);
+    let matrix = Fp8Cast { from: call.weight(weight).compute, rows: width, columns: depth, stride: depth };
+    let matrix = cast(work, matrix, known[1], [true, false], call.records_amax);
+    work.tape.matmul(TapeMatmul {
+        precision: work.tape.precision,
+        shape: [call.rows, width, depth],
+        a: table(x.plain, depth, false),
+        b: table(matrix.plain, depth, true),
+        out: table(out, call.stride, false),
+        f32_output: false,
+        accumulate: false,
+        bias: bias.map_or(0, |bias| call.weight(bias).compute),
+        pre_activation: 0,
+        fp8: Some([known[0], known[1]].map(Fp8Scaling::fp8)),
+    });
+}
+
+/// Every operand is contiguous along the summed dimension, as fp8 matmuls require.
+pub(super) fn backward(
+    work: &mut TapeBuilder<'_>,
+    call: &OpCall<'_>,
+    back: &OpBackward<'_>,
+    known: [Fp8Scaling; 3],
+) {
+    let Some((weight, bias, [width, depth])) = parts(call) else { return };
+    let (rows, stride, precision) = (call.rows, call.stride, work.tape.precision);
+    if rows == 0 {
+        return;
+    }
+    let to = call.weight(weight).gradient;
+    let gradient = Fp8Cast { from: back.gradient, rows, columns: width, stride };
+    let gradient =
+        cast(work, gradient, known[2], [back.input_gradients[0].is_some(), to > 0], call.records_amax);
+    let product = |shape: [usize; 3], a: DeviceMatrix, b: DeviceMatrix, out: DeviceMatrix| TapeMatmul {
+        precision,
+        shape,
+        a,
+        b,
+        out,
+        f32_output: false,
+        accumulate: true,
+        bias: 0,
+        pre_activation: 0,
+        fp8: None,
+    };
+    if let Some(into) = back.input_gradients[0] {
+        let matrix =
+            Fp8Cast { from: call.weight(weight).compute, rows: width, columns: depth, stride: depth };
+        let matrix = cast(work, matrix, known[1], [false, true], false);
+        let (a, b) =
+            (table(gradient.plain, width, false), table(matrix.transposed, matrix.transposed_stride, true));
+        let own = product([rows, depth, width], a, b, table(into.ptr, depth, false));
+        let fp8 = Some([known[2], known[1]].map(Fp8Scaling::fp8));
+        work.tape.matmul(TapeMatmul { accumulate: into.accumulate, fp8: fp8, ..own });
+    }
+    if to > 0 {
+        let x = Fp8Cast { from: back.inputs[0], rows, columns: depth, stride: depth };
+        let x = cast(work, x, known[0], [false, true], false);
+        let stride = x.transposed_stride;
+        let (a, b) = (table(gradient.transposed, stride, false), table(x.transposed, stride, true));
+        let own = product([width, depth, stride], a, b, table(to, depth, false));
+        let fp8 = Some([known[2], known[0]].map(Fp8Scaling::fp8));
+        work.tape.matmul(TapeMatmul { f32_output: true, fp8: fp8, ..own });
+    }
+    let to = bias.map_or(0, |bias| call.weight(bias).gradient);
+    if to > 0 {
+        let numbers = [rows, width, stride, 0].map(int);
+        let arguments = [&[KernelArgument::Ptr(back.gradient)], &numbers[..]].concat();
+        sum_rows(work, "sum_rows", [rows, width], &arguments, to);
+    }
+}

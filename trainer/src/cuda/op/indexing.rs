@@ -1,0 +1,118 @@
+//! Slicing, gathering and repeating, and rotary position embedding.
+
+use siskin::graph::Op;
+
+use super::{DevicePtr, GradientTarget, KernelArgument, OpBackward, OpCall, TapeBuilder, flag, int};
+
+pub(super) fn forward(work: &mut TapeBuilder<'_>, call: &OpCall<'_>, x: DevicePtr, out: DevicePtr) {
+    let to = GradientTarget { ptr: out, accumulate: false };
+    let (rows, columns) = (call.rows, call.columns());
+    match call.node.op {
+        Op::SliceColumns { start } => {
+            let widths = [call.input(0).columns, start, columns, 0];
+            move_columns(work, [x, out], false, [rows, columns], widths);
+        }
+        Op::RepeatColumns(times) => {
+            let input_columns = call.input(0).columns;
+            let numbers = [int(times), int(rows), int(input_columns)];
+            work.tape.elementwise_2d(
+                "repeat_columns",
+                rows,
+                columns,
+                &[&[x, out].map(KernelArgument::Ptr)[..], &numbers].concat(),
+            );
+        }
+        Op::SelectOutputs => {
+            let wanted = &call.sequences().output_rows;
+            let places =
+                work.tables.ints(&call.name("wanted"), || wanted.iter().map(|&row| row as i32).collect());
+            move_rows(work, x, places, to, [rows, columns]);
+        }
+        _ => rope(work, call, x, to, false),
+    }
+}
+
+fn move_columns(
+    work: &mut TapeBuilder<'_>,
+    places: [DevicePtr; 2],
+    add: bool,
+    [rows, columns]: [usize; 2],
+    widths: [usize; 4],
+) {
+    let numbers = [[rows, columns].map(int).to_vec(), widths.map(int).to_vec()].concat();
+    let arguments = [&places.map(KernelArgument::Ptr)[..], &[flag(add)], &numbers].concat();
+    work.tape.elementwise_2d("copy_columns", rows, columns, &arguments);
+}
+
+fn move_rows(
+    work: &mut TapeBuilder<'_>,
+    from: DevicePtr,
+    places: DevicePtr,
+    to: GradientTarget,
+    [rows, columns]: [usize; 2],
+) {
+    let arguments =
+        [&[from, places].map(KernelArgument::Ptr)[..], &to.arguments(), &[int(rows), int(columns)]].concat();
+    work.tape.elementwise_2d("gather_rows", rows, columns, &arguments);
+}
+
+/// Rotates by the angles of each row: tables of cosines and sines, and the table row of each row.
+fn rope(work: &mut TapeBuilder<'_>, call: &OpCall<'_>, x: DevicePtr, to: GradientTarget, back: bool) {
+    let Op::Rope { rope: index, head_size } = call.node.op else { return };
+    let (rope, texts) = (&call.program.ropes[index], call.sequences());
+    let pairs = rope.frequencies.len();
+    let longest = texts.spans.iter().map(ExactSizeIterator::len).max().unwrap_or(0);
+    // If angles do not depend on the sequence length, tables are per position, otherwise per row.
+    let by_row = rope.stretch.is_some();
+    let turns = work.tables.floats(&call.name(&format!("turns {index}")), || {
+        let of_rows = texts.rows.iter().map(|row| (row.position, texts.spans[row.sequence].len()));
+        let places: Vec<(usize, usize)> = if by_row {
+            of_rows.collect()
+        } else {
+            (0..longest).map(|position| (position, longest)).collect()
+        };
+        let mut all = vec![0.0; places.len() * 2 * pairs];
+        for ((position, length), out) in places.into_iter().zip(all.chunks_mut((2 * pairs).max(1))) {
+            siskin::angles(rope, position, length, out);
+        }
+        all
+    });
+    let name = if by_row { "rows" } else { "gathered rows by position" };
+    let turn_of = work.tables.ints(&call.name(name), || {
+        let of_row =
+            |(number, row): (usize, &crate::batch::BatchRow)| if by_row { number } else { row.position };
+        texts.rows.iter().enumerate().map(|row| of_row(row) as i32).collect()
+    });
+    let places = [x, turns, turn_of, to.ptr].map(KernelArgument::Ptr);
+    let numbers = [call.rows, call.columns(), head_size, pairs].map(int);
+    let arguments = [&places[..], &[flag(back), flag(to.accumulate)], &numbers].concat();
+    work.tape.elementwise_2d("rope", call.rows, call.columns(), &arguments);
+}
+
+pub(super) fn backward(work: &mut TapeBuilder<'_>, call: &OpCall<'_>, back: &OpBackward<'_>) {
+    let Some(to) = back.input_gradients[0] else { return };
+    let (rows, columns, wide) = (call.rows, call.columns(), call.input(0).columns);
+    match call.node.op {
+        Op::SliceColumns { start } => {
+            if !to.accumulate {
+                work.tape.clear(to.ptr, rows * wide * work.tape.precision.bytes());
+            }
+            move_columns(work, [back.gradient, to.ptr], true, [rows, columns], [columns, 0, wide, start]);
+        }
+        Op::RepeatColumns(times) => {
+            let numbers = [int(times), int(rows), int(wide)];
+            let arguments = [&[KernelArgument::Ptr(back.gradient)], &to.arguments()[..], &numbers].concat();
+            work.tape.elementwise_2d("repeat_columns_backward", rows, wide, &arguments);
+        }
+        Op::SelectOutputs => {
+            let texts = call.sequences();
+            let places = work.tables.ints(&call.name("output rows"), || {
+                let mut places = vec![-1; texts.rows.len()];
+                texts.output_rows.iter().enumerate().for_each(|(place, &row)| places[row] = place as i32);
+                places
+            });
+            move_rows(work, back.gradient, places, to, [texts.rows.len(), columns]);
+        }
+        _ => rope(work, call, back.gradient, to, true),
+    }
+}

@@ -1,0 +1,30 @@
+//! 8-bit AdamW (arXiv:2110.02861) on a device; small tensors keep f32 averages.
+
+use siskin::Result;
+
+use super::{AllTensors, DeviceUpdateRule, KernelArgument, TapeBuilder};
+use crate::optimizer::{AdamSettings, AdamW8bitOptions, dynamic_codebook};
+use crate::settings::{Settings, read};
+
+pub(super) fn build(settings: &Settings) -> Result<Box<dyn DeviceUpdateRule>> {
+    Ok(Box::new(DeviceAdamW8bit { moments: read::<AdamW8bitOptions>("adamw_8bit", settings)?.moments()? }))
+}
+
+struct DeviceAdamW8bit {
+    moments: AdamSettings,
+}
+
+impl DeviceUpdateRule for DeviceAdamW8bit {
+    fn step_values(&self, count: u64) -> Vec<f64> {
+        self.moments.step_values(count)
+    }
+
+    fn build_tape(&self, work: &mut TapeBuilder<'_>, all: &AllTensors<'_>) {
+        self.moments.build_tape(work, all);
+        let parts = all.parts(work, "bytes", |held| held.tables.len() == 4);
+        let codes =
+            work.tables.floats("codes", || [true, false].into_iter().flat_map(dynamic_codebook).collect());
+        let name = work.tape.kernel_name("adamw_8bit");
+        all.run(work, &name, parts, &[KernelArgument::Ptr(codes)]);
+    }
+}

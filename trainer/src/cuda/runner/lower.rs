@@ -1,0 +1,168 @@
+//! The steps of a schedule, one by one: the buffers that each reads and writes, and which are fused.
+
+use std::collections::HashSet;
+
+use siskin::Result;
+use siskin::graph::{ActivationKind, Op};
+
+use super::{DeviceRunner, ObservedOutput};
+use crate::batch::TrainingBatch;
+use crate::cuda::device::Device;
+use crate::cuda::op::{self, GradientTarget, OpBackward, OpCall, TapeBuilder};
+use crate::cuda::routers::RouterLosses;
+use crate::cuda::tape::DevicePtr;
+use crate::program::{Buffer, BufferLayout, Schedule, ScheduleStep};
+
+/// The shared state of a pass over the schedule.
+pub(super) struct TapePass<'a, D> {
+    pub(super) runner: &'a DeviceRunner<D>,
+    pub(super) schedule: &'a Schedule,
+    pub(super) layout: &'a BufferLayout,
+    pub(super) batch: &'a TrainingBatch,
+    pub(super) builder: TapeBuilder<'a>,
+    /// The values whose gradients have been written.
+    pub(super) written: HashSet<usize>,
+    /// Whether gradients are computed.
+    pub(super) computes_gradients: bool,
+    /// The auxiliary losses of routers, if enabled, and the factors on their gradients and losses.
+    pub(super) routers: Option<RouterLosses>,
+    pub(super) factors: [f64; 2],
+    /// The observed outputs, if there is an observer.
+    pub(super) marks: Option<Vec<ObservedOutput>>,
+}
+
+impl<'a, D: Device> TapePass<'a, D> {
+    /// Marks the output of a node that was just computed for the observer.
+    pub(super) fn mark(&mut self, node: usize, place: DevicePtr, rows: usize, stride: usize) {
+        let columns = self.runner.program.values[self.runner.program.nodes[node].output].columns;
+        if let Some(marks) = &mut self.marks {
+            marks.push(ObservedOutput {
+                commands: self.builder.tape.commands.len(),
+                node,
+                place,
+                shape: [rows, columns, stride],
+            });
+        }
+    }
+
+    pub(super) fn call(&self, node: usize, rows: Option<usize>) -> OpCall<'a> {
+        let program = &self.runner.program;
+        let node = &program.nodes[node];
+        let value = program.values[node.output];
+        let rows = rows.unwrap_or_else(|| value.row_count(self.batch));
+        OpCall {
+            program,
+            node,
+            batch: self.batch,
+            weights: &self.runner.weights,
+            rows,
+            stride: value.columns,
+            records_amax: self.computes_gradients,
+        }
+    }
+
+    pub(super) fn place(&self, buffer: Buffer) -> DevicePtr {
+        self.runner.areas.arena.place + self.layout.place(buffer).start as DevicePtr
+    }
+
+    /// Appends a node's forward pass; returns the node that was fused with it, if any.
+    pub(super) fn forward(&mut self, index: usize, node: usize) -> Result<Option<usize>> {
+        let schedule = self.schedule;
+        let uses = &schedule.uses[index];
+        let inputs: Vec<DevicePtr> = uses.inputs.iter().map(|&buffer| self.place(buffer)).collect();
+        if let Some((norm, out)) = self.norm_of_sum(index, node)? {
+            let call = self.call(norm, None);
+            let places = [inputs[0], inputs[1], self.place(uses.writes[0]), out];
+            op::add_and_norm(&mut self.builder, &call, places);
+            return Ok(Some(norm));
+        }
+        let (out, kept) = (self.place(uses.writes[0]), self.place(uses.writes[1]));
+        let call = self.call(node, None);
+        if let Some((gelu, activated)) = self.gelu_of_product(index, &call) {
+            op::linear_gelu(&mut self.builder, &call, inputs[0], [out, activated]);
+            for (node, place) in [(node, out), (gelu, activated)] {
+                self.mark(node, place, call.rows, call.columns());
+            }
+            return Ok(Some(gelu));
+        }
+        op::forward(&mut self.builder, &call, &inputs, out, kept);
+        let again = matches!(self.schedule.steps[index], ScheduleStep::Forward { recomputed: true, .. });
+        if !again {
+            self.mark(node, out, call.rows, call.columns());
+        }
+        if let Some(routers) = self.routers.filter(|_| !again) {
+            let places = [inputs.first().copied().unwrap_or_default(), out];
+            routers.accumulate(&mut self.builder, &self.runner.program, node, (call.rows, places));
+        }
+        Ok(None)
+    }
+
+    /// Returns the norm that comes next and reads only this sum, and the place of its output, if both can be fused:
+    /// not if the output overlaps the operands, unless row by row, and not if the sum is observed. The bits are the
+    /// same.
+    fn norm_of_sum(&self, index: usize, node: usize) -> Result<Option<(usize, DevicePtr)>> {
+        let program = &self.runner.program;
+        if self.marks.is_some() {
+            return Ok(None);
+        }
+        let Some(&next) = self.schedule.steps.get(index + 1) else { return Ok(None) };
+        let ScheduleStep::Forward { node: norm, .. } = next else { return Ok(None) };
+        let sum = &program.nodes[node];
+        let follows = sum.op == Op::Add
+            && matches!(program.nodes[norm].op, Op::Norm { .. })
+            && program.nodes[norm].inputs == [sum.output];
+        if !follows {
+            return Ok(None);
+        }
+        let own = &self.schedule.uses[index];
+        let out = self.schedule.uses[index + 1].writes[0];
+        let taken = self.layout.place(out);
+        let meets = |buffer: &Buffer| {
+            let place = self.layout.place(*buffer);
+            place.start < taken.end && taken.start < place.end && place.start != taken.start
+        };
+        let over = own.inputs.iter().any(meets);
+        Ok((!over).then(|| (norm, self.place(out))))
+    }
+
+    /// Returns the GELU that comes next and reads only this matmul, and the place of its output, if both can be
+    /// fused: not if the output overlaps the input of the matmul.
+    fn gelu_of_product(&self, index: usize, call: &OpCall<'_>) -> Option<(usize, DevicePtr)> {
+        let (own, next) = (&self.schedule.uses[index], self.schedule.uses.get(index + 1)?);
+        let ScheduleStep::Forward { node, .. } = self.schedule.steps[index + 1] else { return None };
+        let gelu = self.runner.program.nodes[node].op == Op::Activate(ActivationKind::GeluTanh);
+        if !gelu || !self.runner.fuses_gelu || next.inputs != own.writes[..1] {
+            return None;
+        }
+        if !op::fuses_gelu(call, self.runner.precision) {
+            return None;
+        }
+        let (taken, read) = (self.layout.place(next.writes[0]), self.layout.place(own.inputs[0]));
+        let over = read.start < taken.end && taken.start < read.end;
+        (!over).then(|| (node, self.place(next.writes[0])))
+    }
+
+    /// Returns where the gradient of an input goes, and marks it as written.
+    fn to(&mut self, buffer: Buffer) -> GradientTarget {
+        let Buffer::Gradient(value) = buffer else { return GradientTarget { ptr: 0, accumulate: false } };
+        GradientTarget { ptr: self.place(buffer), accumulate: !self.written.insert(value) }
+    }
+
+    pub(super) fn backward(&mut self, index: usize, node: usize) -> Result<()> {
+        let schedule = self.schedule;
+        let uses = &schedule.uses[index];
+        let place = |buffer: Option<Buffer>| buffer.map_or(0, |buffer| self.place(buffer));
+        let inputs: Vec<DevicePtr> = uses.inputs.iter().map(|&buffer| self.place(buffer)).collect();
+        let (output, kept, gradient) = (place(uses.output), place(uses.saved), place(uses.gradient));
+        let to: Vec<Option<GradientTarget>> =
+            uses.input_gradients.iter().map(|buffer| buffer.map(|buffer| self.to(buffer))).collect();
+        let call = self.call(node, None);
+        let back = OpBackward { inputs: &inputs, output, saved: kept, gradient, input_gradients: &to };
+        op::backward(&mut self.builder, &call, &back);
+        if let (Some(routers), Some(Some(to)), Some(&scores)) = (self.routers, to.first(), inputs.first()) {
+            let all = (&self.runner.program, self.batch);
+            routers.add(&mut self.builder, all, node, self.factors, (call.rows, [scores, to.ptr]));
+        }
+        Ok(())
+    }
+}

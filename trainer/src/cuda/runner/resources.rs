@@ -1,0 +1,94 @@
+//! The memory and the peak throughput of a device.
+
+use std::time::Instant;
+
+use siskin::Result;
+
+use super::{Device, DeviceObjective, DeviceRunner, Tape};
+use crate::batch::TrainingBatch;
+use crate::cuda::loss::Objective;
+use crate::cuda::tape::{DeviceMatrix, DevicePtr, TapeMatmul};
+use crate::loss::Targets;
+
+/// Rows and columns of the benchmark matmul: enough to occupy the whole device.
+const SIDE: usize = 4096;
+/// The number of timed repetitions.
+const ROUNDS: usize = 16;
+
+impl<D: Device> DeviceRunner<D> {
+    /// Returns the tape of a batch, and the bytes that it takes besides the weights: activations, and scratch memory
+    /// of operations.
+    ///
+    /// # Errors
+    /// If the batch does not fit the program.
+    pub fn plan(
+        &self,
+        batch: &TrainingBatch,
+        loss: &Objective,
+        targets: &Targets,
+    ) -> Result<(Tape, [usize; 2])> {
+        let goal = DeviceObjective { loss, targets, scale: 1.0 };
+        let plan = self.build_tape(batch, goal, &self.layout(batch, true)?, true, false)?;
+        let [arena, work @ ..] = plan.bytes;
+        Ok((plan.tape, [arena, work.iter().sum::<usize>() + self.device.workspace_bytes()]))
+    }
+
+    /// Returns the bytes of all tensors, and of their gradients.
+    pub fn resident_bytes(&self) -> [usize; 2] {
+        self.weights.bytes()
+    }
+
+    /// Returns the free bytes of the device; `None` if only the memory of the process limits them.
+    ///
+    /// # Errors
+    /// If the device fails.
+    pub fn free_bytes(&self) -> Result<Option<usize>> {
+        self.device.free_bytes()
+    }
+
+    /// Returns the FLOP/s that the device's matmuls reach in the current precision; `None` if it is emulated on the
+    /// CPU.
+    ///
+    /// # Errors
+    /// If the device fails, or has no memory for a matmul.
+    pub fn peak_flops(&mut self) -> Result<Option<f64>> {
+        if !self.device.is_timed() {
+            return Ok(None);
+        }
+        let bytes = SIDE * SIDE * self.precision.bytes();
+        let base = self.device.allocate(3 * bytes)?;
+        let matrix = |number: usize| DeviceMatrix {
+            ptr: base + (number * bytes) as DevicePtr,
+            stride: SIDE,
+            transposed: false,
+        };
+        let mut tape = Tape::new(self.precision);
+        tape.clear(base, 3 * bytes);
+        self.device.run_uncaptured(&tape)?;
+        let mut tape = Tape::new(self.precision);
+        tape.matmul(TapeMatmul {
+            precision: self.precision,
+            shape: [SIDE; 3],
+            a: matrix(0),
+            b: matrix(1),
+            out: matrix(2),
+            f32_output: false,
+            accumulate: false,
+            bias: 0,
+            pre_activation: 0,
+            fp8: None,
+        });
+        // The first run chooses the algorithm. The timed runs are enqueued without synchronization in between, so
+        // that they execute back to back.
+        self.device.run_uncaptured(&tape)?;
+        self.wait()?;
+        let begin = Instant::now();
+        for _ in 0..ROUNDS {
+            self.device.run_uncaptured(&tape)?;
+        }
+        self.wait()?;
+        let each = begin.elapsed().as_secs_f64() / ROUNDS as f64;
+        self.device.free(base)?;
+        Ok(Some(2.0 * (SIDE as f64).powi(3) / each.max(f64::MIN_POSITIVE)))
+    }
+}

@@ -1,0 +1,73 @@
+//! im2col over positions: neighboring rows, side by side.
+
+use siskin::graph::{Op, RowKind};
+
+use super::{GradientRule, Reads, RuleBackward, RuleCall, table};
+use crate::batch::BatchSequences;
+use crate::real::Real;
+
+/// Rows at some offsets; zeros beyond the ends of a sequence.
+pub(super) struct Im2col;
+
+/// Returns the input row at `offset` from the one that matches output row `row`; `from` and `to` describe the rows of
+/// input and output.
+pub(crate) fn im2col_row(
+    texts: &BatchSequences,
+    (from, to): (RowKind, RowKind),
+    row: usize,
+    offset: isize,
+    stride: usize,
+) -> Option<usize> {
+    let (span, center) = match (from, to) {
+        (RowKind::Frames, RowKind::Frames) => {
+            (texts.frames.iter().find(|span| span.contains(&row))?.clone(), row)
+        }
+        (RowKind::Frames, _) => {
+            let place = texts.rows.get(row)?;
+            let span = texts.frames.get(place.sequence)?.clone();
+            let center = span.start + place.position * stride;
+            (span, center)
+        }
+        _ => (texts.spans[texts.rows.get(row)?.sequence].clone(), row),
+    };
+    center.checked_add_signed(offset).filter(|other| span.contains(other))
+}
+
+/// Like [`im2col_row`], for a node.
+fn of_call<T: Real>(call: &RuleCall<'_, T>, row: usize, offset: isize, stride: usize) -> Option<usize> {
+    im2col_row(call.sequences(), (call.input(0).rows, call.output().rows), row, offset, stride)
+}
+
+impl<T: Real> GradientRule<T> for Im2col {
+    fn reads(&self) -> Reads {
+        Reads::NOTHING
+    }
+
+    fn forward(&self, call: &RuleCall<'_, T>, inputs: &[&[T]], out: &mut [T], _: &mut [T]) {
+        let Op::Im2col { offsets, stride } = &call.node.op else { return };
+        let input_columns = call.input(0).columns;
+        table::each(out, call.columns(), |row, out| {
+            for (offset, out) in offsets.iter().zip(out.chunks_mut(input_columns)) {
+                match of_call(call, row, *offset, *stride) {
+                    Some(other) => out.copy_from_slice(table::row(inputs[0], input_columns, other)),
+                    None => out.fill(T::ZERO),
+                }
+            }
+        });
+    }
+
+    fn backward(&self, call: &RuleCall<'_, T>, back: RuleBackward<'_, '_, T>) {
+        let Op::Im2col { offsets, stride } = &call.node.op else { return };
+        let (input_columns, columns) = (call.input(0).columns, call.columns());
+        let Some(to) = &mut back.input_gradients[0] else { return };
+        for row in 0..call.rows {
+            let gradient = table::row(back.gradient, columns, row);
+            for (offset, from) in offsets.iter().zip(gradient.chunks(input_columns)) {
+                if let Some(other) = of_call(call, row, *offset, *stride) {
+                    let to = &mut to[other * input_columns..(other + 1) * input_columns];
+                    to.iter_mut().zip(from).for_each(|(to, from)| *to += *from);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,317 @@
+//! Random initialization: the tensors of each family, and the distribution of their initial values.
+
+use serde_json::{Map, Value};
+use siskin::arch::{ConfigReader, Family, Graphs, ModelConfig};
+use siskin::graph::{Weight, WeightRole};
+use siskin::{Error, Result};
+
+use crate::parameters::Parameters;
+use crate::random::Random;
+use crate::real::Real;
+use crate::settings::unknown;
+
+/// The tensor names of a family that can be initialized without a file; `{}` stands for the layer index, and a name
+/// without `.weight` and `.bias` for both.
+struct FamilyTensors {
+    family: &'static str,
+    tensors: &'static [&'static str],
+    /// The standard deviation of a tensor's initial values.
+    deviation: fn(&Weight, &ModelConfig) -> f64,
+}
+
+/// The name of the random stream of initial parameters.
+const INITIAL_PARAMETERS: u64 = 0x6265_6769_6e00;
+
+/// The default standard deviation; that of projections into the residual stream falls with the number of layers, as
+/// in GPT-2.
+fn gpt2(weight: &Weight, hyper: &ModelConfig) -> f64 {
+    let adds = ["attn_output.", "ffn_down."].iter().any(|name| weight.name.contains(name));
+    if adds { 0.02 / (2.0 * hyper.layers as f64).sqrt() } else { 0.02 }
+}
+
+fn constant(_: &Weight, _: &ModelConfig) -> f64 {
+    0.02
+}
+
+/// T5 initialization: attention scores are not scaled, so queries start small.
+fn t5(weight: &Weight, hyper: &ModelConfig) -> f64 {
+    let (width, inner) = (hyper.width as f64, weight.columns as f64);
+    match weight.name.rsplit_once("attn_").map(|(_, rest)| rest) {
+        Some(rest) if rest.starts_with("q.") => (width * hyper.head_size as f64).powf(-0.5),
+        Some(rest) if rest.starts_with("rel_b") => width.powf(-0.5),
+        _ if weight.name.starts_with("token_embd") => 1.0,
+        _ => inner.powf(-0.5),
+    }
+}
+
+/// Every family that can be randomly initialized.
+const FAMILIES: &[FamilyTensors] = &[
+    FamilyTensors {
+        family: "gpt2",
+        tensors: &[
+            "token_embd.weight",
+            "position_embd.weight",
+            "blk.{}.attn_norm",
+            "blk.{}.attn_qkv",
+            "blk.{}.attn_output",
+            "blk.{}.ffn_norm",
+            "blk.{}.ffn_up",
+            "blk.{}.ffn_down",
+            "output_norm",
+        ],
+        deviation: gpt2,
+    },
+    FamilyTensors {
+        family: "llama",
+        tensors: &[
+            "token_embd.weight",
+            "blk.{}.attn_norm.weight",
+            "blk.{}.attn_q.weight",
+            "blk.{}.attn_k.weight",
+            "blk.{}.attn_v.weight",
+            "blk.{}.attn_output.weight",
+            "blk.{}.ffn_norm.weight",
+            "blk.{}.ffn_gate.weight",
+            "blk.{}.ffn_up.weight",
+            "blk.{}.ffn_down.weight",
+            "output_norm.weight",
+        ],
+        deviation: gpt2,
+    },
+    FamilyTensors {
+        family: "bert",
+        tensors: &[
+            "token_embd.weight",
+            "position_embd.weight",
+            "token_types.weight",
+            "token_embd_norm",
+            "blk.{}.attn_q",
+            "blk.{}.attn_k",
+            "blk.{}.attn_v",
+            "blk.{}.attn_output",
+            "blk.{}.attn_output_norm",
+            "blk.{}.ffn_up",
+            "blk.{}.ffn_down",
+            "blk.{}.layer_output_norm",
+        ],
+        deviation: constant,
+    },
+    FamilyTensors {
+        family: "t5",
+        tensors: &[
+            "token_embd.weight",
+            "{side}.blk.{}.attn_norm.weight",
+            "{side}.blk.{}.attn_q.weight",
+            "{side}.blk.{}.attn_k.weight",
+            "{side}.blk.{}.attn_v.weight",
+            "{side}.blk.{}.attn_o.weight",
+            "{side}.blk.{}.attn_rel_b.weight",
+            "{side}.blk.{}.ffn_norm.weight",
+            "{side}.blk.{}.ffn_up.weight",
+            "{side}.blk.{}.ffn_down.weight",
+            "{side}.output_norm.weight",
+            "dec.blk.{}.cross_attn_norm.weight",
+            "dec.blk.{}.cross_attn_q.weight",
+            "dec.blk.{}.cross_attn_k.weight",
+            "dec.blk.{}.cross_attn_v.weight",
+            "dec.blk.{}.cross_attn_o.weight",
+        ],
+        deviation: t5,
+    },
+];
+
+/// The heads of encoders that can be randomly initialized.
+const HEADS: &[(&str, &[&str])] = &[
+    ("masked_lm", &["tokens", "tokens_norm", "output.bias"]),
+    ("sequence_classification", &["cls", "cls.output"]),
+    ("token_classification", &["labels"]),
+    ("question_answering", &["answer"]),
+    ("none", &[]),
+];
+
+/// Returns a tensor name with `{}` for the layer index.
+fn pattern(name: &str) -> String {
+    let is_number = |part: &&str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
+    let parts = name.split('.').map(|part| if is_number(&part) { "{}" } else { part });
+    parts.collect::<Vec<_>>().join(".")
+}
+
+impl FamilyTensors {
+    fn has(&self, head: &[&str], name: &str) -> bool {
+        let pattern = pattern(name);
+        let stem = pattern.strip_suffix(".weight").or_else(|| pattern.strip_suffix(".bias"));
+        let matches = |known: &str| known == pattern || Some(known) == stem;
+        self.tensors.iter().chain(head).any(|known| {
+            matches(known)
+                || ["enc", "dec"]
+                    .iter()
+                    .any(|side| known.contains("{side}") && matches(&known.replace("{side}", side)))
+        })
+    }
+}
+
+/// A randomly initialized model.
+pub struct InitialModel {
+    /// The name of its family.
+    pub architecture: String,
+    /// Its hyper-parameters, with the names of Hugging Face's `config.json`.
+    pub config: Map<String, Value>,
+    /// Its graphs.
+    pub graphs: Graphs,
+    hyper: ModelConfig,
+    deviation: fn(&Weight, &ModelConfig) -> f64,
+}
+
+/// Refuses unused hyper-parameters whose name is a likely misspelling of a used one. Others are allowed: a copied
+/// `config.json` contains more than a graph needs.
+fn check_names(config: &Map<String, Value>, asked: &[String]) -> Result<()> {
+    let known: Vec<&str> = asked.iter().map(String::as_str).collect();
+    let swapped = |key: &str, other: &str| {
+        let (key, other) = (key.as_bytes(), other.as_bytes());
+        let different: Vec<usize> =
+            (0..key.len().min(other.len())).filter(|&at| key[at] != other[at]).collect();
+        key.len() == other.len()
+            && matches!(different[..], [one, next] if next == one + 1 && key[one] == other[next] && key[next] == other[one])
+    };
+    let is_similar = |key: &str, other: &str| strsim::levenshtein(key, other) <= 1 || swapped(key, other);
+    let wrong = config
+        .keys()
+        .find(|key| !known.contains(&key.as_str()) && known.iter().any(|other| is_similar(key, other)));
+    match wrong {
+        Some(key) => Err(unknown(&format!("model.config.{key}"), "hyper-parameter", key, &known)),
+        None => Ok(()),
+    }
+}
+
+impl InitialModel {
+    /// Builds the graphs of a family, with a head if it is an encoder.
+    pub fn new(architecture: &str, head: Option<&str>, config: Map<String, Value>) -> Result<Self> {
+        let shape = FAMILIES.iter().find(|shape| shape.family == architecture).ok_or_else(|| {
+            let known: Vec<&str> = FAMILIES.iter().map(|shape| shape.family).collect();
+            unknown("model.family", "family with random initialization", architecture, &known)
+        })?;
+        let head = head.unwrap_or("none");
+        let (_, head) = HEADS.iter().find(|(name, _)| *name == head).ok_or_else(|| {
+            let known: Vec<&str> = HEADS.iter().map(|(name, _)| *name).collect();
+            unknown("model.head", "head", head, &known)
+        })?;
+        let family = Family::named(architecture)?;
+        let asked = ConfigReader::new(config.clone());
+        let (hyper, graphs) = family.build(&asked, &|name| shape.has(head, name))?;
+        check_names(&config, &asked.read_keys())?;
+        Ok(Self { architecture: architecture.to_owned(), config, graphs, hyper, deviation: shape.deviation })
+    }
+
+    /// Returns the initial values of `weights`: norm factors one, biases zero, matrices normally distributed.
+    pub fn parameters<T: Real>(&self, weights: &[Weight], seed: u64) -> Parameters<T> {
+        let mut stream = 0;
+        Parameters::new(weights, |weight| {
+            stream += 1;
+            let count = weight.rows * weight.columns;
+            let table = weight.name.contains("attn_rel_b");
+            if weight.role == WeightRole::Vector && !table {
+                let first = if weight.name.ends_with(".bias") { T::ZERO } else { T::ONE };
+                return vec![first; count];
+            }
+            let deviation = (self.deviation)(weight, &self.hyper);
+            let mut random = Random::new(seed, &[INITIAL_PARAMETERS, stream]);
+            (0..count).map(|_| T::of(random.normal() * deviation)).collect()
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn unknown_families_and_heads_are_refused_with_the_nearest() {
+        for (family, head, place, nearest) in
+            [("gpt3", None, "model.family", "gpt2"), ("bert", Some("masked_ml"), "model.head", "masked_lm")]
+        {
+            let error = InitialModel::new(family, head, Map::new()).err().unwrap();
+            assert_eq!(error.place(), place);
+            assert!(error.message().contains(&format!("did you mean `{nearest}`?")), "{error}");
+        }
+    }
+
+    #[test]
+    fn hyper_parameters_that_are_misspelled_are_refused() {
+        let config = |key: &str| {
+            let whole = json!({
+                "vocab_size": 50, "n_embd": 32, "n_layer": 1, "n_head": 4, "n_positions": 40, "n_inner": 64,
+                "resid_pdrop": 0.1, "summary_type": "cls_index", "architectures": ["GPT2LMHeadModel"],
+            });
+            let Value::Object(mut config) = whole else { return Map::new() };
+            if let Some(value) = config.remove("n_inner") {
+                config.insert(key.to_owned(), value);
+            }
+            config
+        };
+        assert!(InitialModel::new("gpt2", None, config("n_inner")).is_ok());
+        for wrong in ["n_iner", "n_ninner", "n_innre"] {
+            let error = InitialModel::new("gpt2", None, config(wrong)).err().unwrap();
+            assert_eq!(error.place(), format!("model.config.{wrong}"));
+            assert!(error.message().contains("did you mean `n_inner`?"), "{error}");
+        }
+    }
+
+    /// A `config.json` has more keys than its graph uses, and some resemble used ones.
+    #[test]
+    fn what_files_of_models_say_besides_is_let_through() {
+        let sizes = json!({
+            "vocab_size": 50, "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 4,
+            "intermediate_size": 64, "max_position_embeddings": 40, "n_embd": 32, "n_layer": 1, "n_head": 4,
+            "n_positions": 40, "d_model": 32, "d_kv": 8, "d_ff": 64, "num_layers": 1, "num_heads": 4,
+            "type_vocab_size": 2,
+        });
+        let other_keys = "architectures add_cross_attention attention_probs_dropout_prob attention_dropout attn_pdrop \
+            bos_token_id chunk_size_feed_forward classifier_dropout decoder_start_token_id directionality \
+            dropout_rate dtype embd_pdrop eos_token_id gradient_checkpointing hidden_dropout_prob id2label \
+            initializer_factor initializer_range is_decoder label2id model_type n_ctx output_attentions \
+            output_hidden_states output_past pad_token_id pooler_fc_size pooler_num_fc_layers \
+            position_embedding_type pretraining_tp problem_type resid_pdrop return_dict sep_token_id \
+            summary_first_dropout summary_type task_specific_params tie_word_embeddings torch_dtype \
+            transformers_version use_cache";
+        let Value::Object(sizes) = sizes else { return };
+        let other_keys: Map<_, _> =
+            other_keys.split(' ').map(|name| (name.to_owned(), Value::Null)).collect();
+        for shape in FAMILIES {
+            let head = (shape.family == "bert").then_some("sequence_classification");
+            let config = sizes.clone().into_iter().chain(other_keys.clone()).collect();
+            assert_eq!(InitialModel::new(shape.family, head, config).err(), None, "{}", shape.family);
+        }
+    }
+
+    #[test]
+    fn every_shape_begins_with_all_that_its_graph_names() {
+        let config = json!({
+            "vocab_size": 50, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4,
+            "intermediate_size": 64, "max_position_embeddings": 40, "n_embd": 32, "n_layer": 2, "n_head": 4,
+            "n_positions": 40, "d_model": 32, "d_kv": 8, "d_ff": 64, "num_layers": 2, "num_heads": 4,
+            "type_vocab_size": 2,
+        });
+        let Value::Object(config) = config else { return };
+        for shape in FAMILIES {
+            let head = (shape.family == "bert").then_some("masked_lm");
+            let beginning = InitialModel::new(shape.family, head, config.clone()).unwrap();
+            let weights: Vec<Weight> = beginning.graphs.weights().into_iter().cloned().collect();
+            let absent = weights.iter().find(|weight| {
+                let head: &[&str] =
+                    HEADS.iter().find(|(name, _)| Some(*name) == head).map_or(&[], |(_, h)| h);
+                !shape.has(head, &weight.name)
+            });
+            assert_eq!(absent, None, "{}", shape.family);
+            let known: Vec<String> = weights.iter().map(|weight| pattern(&weight.name)).collect();
+            for tensor in shape.tensors {
+                let sides = ["enc", "dec"].map(|side| tensor.replace("{side}", side));
+                let there = sides.iter().any(|tensor| known.iter().any(|known| known.starts_with(tensor)));
+                assert!(there, "{}: nothing needs {tensor}", shape.family);
+            }
+            let parameters = beginning.parameters::<f32>(&weights, 7);
+            assert_eq!(parameters, beginning.parameters::<f32>(&weights, 7));
+            assert_ne!(parameters, beginning.parameters::<f32>(&weights, 8));
+        }
+    }
+}
