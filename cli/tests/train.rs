@@ -56,7 +56,7 @@ fn lines(path: &Path) -> Vec<Value> {
 }
 
 #[test]
-fn a_run_is_checked_profiled_and_reported() {
+fn runs_are_checked_profiled_and_reported() {
     let place = Place::new("whole");
     place.write("");
     let check = place.siskin(&["train", "--check", "small.toml"]);
@@ -130,7 +130,7 @@ fn a_run_is_checked_profiled_and_reported() {
 }
 
 #[test]
-fn a_run_that_fails_its_check_does_not_begin() {
+fn runs_that_fail_the_check_do_not_start() {
     let place = Place::new("refused");
     place.write("");
     let config = std::fs::read_to_string(place.0.join("small.toml")).unwrap();
@@ -179,7 +179,7 @@ fn wait_for(folder: &Path, step: u64, child: &mut Child) {
 
 #[cfg(unix)]
 #[test]
-fn a_run_that_is_killed_or_asked_to_end_goes_on_to_the_same_bits() {
+fn killed_and_terminated_runs_resume_bit_identically() {
     /// Enough steps that the run is still training when it is killed.
     const STEPS: u64 = 240;
     let place = Place::new("killed");
@@ -224,7 +224,7 @@ fn a_run_that_is_killed_or_asked_to_end_goes_on_to_the_same_bits() {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn a_full_disk_is_told_and_leaves_the_last_checkpoint() {
+fn a_full_disk_is_reported_and_keeps_the_last_checkpoint() {
     let place = Place::new("full");
     let folder = long(&place, 9);
     let begun = place.siskin(&["train", "small.toml", "-o", "first.siskin"]);
@@ -250,7 +250,7 @@ fn a_full_disk_is_told_and_leaves_the_last_checkpoint() {
 }
 
 #[test]
-fn a_batch_that_fits_is_found() {
+fn find_batch_size_reports_the_largest_batch_that_fits() {
     let place = Place::new("fits");
     place.write("");
     let find = |more: &[&str]| -> Value {
@@ -269,7 +269,7 @@ fn a_batch_that_fits_is_found() {
 }
 
 #[test]
-fn packed_texts_train_to_the_same_bits() {
+fn packed_texts_train_bit_identically() {
     let place = Place::new("pack");
     place.write("");
     std::fs::write(place.0.join("more.txt"), "The wren follows no one.\n\nThe otter, too.\n").unwrap();
@@ -319,7 +319,7 @@ fn packed_texts_train_to_the_same_bits() {
 
 /// A run overwrites neither its inputs nor other files of the user.
 #[test]
-fn a_run_replaces_only_what_it_wrote() {
+fn runs_only_overwrite_their_own_files() {
     let place = Place::new("replaces");
     place.write("");
     let path = |name: &str| place.0.join(name);
@@ -370,7 +370,7 @@ fn a_run_replaces_only_what_it_wrote() {
 /// A downloaded config may come with symbolic links under the output names of a run.
 #[test]
 #[cfg(unix)]
-fn a_run_follows_no_links() {
+fn runs_do_not_follow_symbolic_links() {
     use std::os::unix::fs::symlink;
     let place = Place::new("links");
     place.write("");

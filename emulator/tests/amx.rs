@@ -79,7 +79,7 @@ fn ask_for_tiles() {
 }
 
 #[test]
-fn products_are_those_of_plain_loops() {
+fn products_match_naive_loops() {
     ask_for_tiles();
     assert!(siskin_emulator::install());
     for (seed, shape) in SHAPES.into_iter().enumerate() {

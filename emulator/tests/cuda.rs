@@ -33,7 +33,7 @@ fn download(machine: &mut CudaEmulator, place: EmulatedArgument, count: usize) -
 const BLOCK: LaunchConfig = LaunchConfig { grid: [1, 1, 1], threads: 64, shared: 1024 };
 
 #[test]
-fn a_block_adds_up() {
+fn block_reductions_are_correct() {
     let Some(mut machine) = machine() else { return };
     let numbers: Vec<f32> = (0..192).map(|i| i as f32).collect();
     let x = upload(&mut machine, &numbers);
@@ -47,7 +47,7 @@ fn a_block_adds_up() {
 }
 
 #[test]
-fn what_is_wrong_is_said() {
+fn kernel_faults_are_reported() {
     for (kernel, word) in
         [("divergent_barriers", "divergence"), ("early_return", "returns"), ("nothing", "no kernel")]
     {
@@ -69,7 +69,7 @@ fn what_is_wrong_is_said() {
 
 /// Data that was not waited for is NaN or depends on the order of threads.
 #[test]
-fn who_does_not_wait_is_found() {
+fn missing_barriers_are_detected() {
     let Some(mut machine) = machine() else { return };
     let x = upload(&mut machine, &[1.0; 256]);
     let out = upload(&mut machine, &[0.0; 256]);
@@ -85,7 +85,7 @@ fn who_does_not_wait_is_found() {
 }
 
 #[test]
-fn what_lies_beyond_a_table_ends_the_machine() {
+fn out_of_bounds_accesses_end_the_emulator() {
     let Some(mut machine) = machine() else { return };
     let out = upload(&mut machine, &[0.0; 8]);
     machine.launch("out_of_bounds", BLOCK, &[out, EmulatedArgument::Int(7)]).unwrap();
@@ -94,7 +94,7 @@ fn what_lies_beyond_a_table_ends_the_machine() {
 }
 
 #[test]
-fn halves_are_rounded_to_the_nearest() {
+fn halves_are_rounded_to_nearest() {
     let Some(mut machine) = machine() else { return };
     // Ties, the limits of each type, overflow and underflow; in pairs of bf16 and f16.
     let (smallest, largest) = (1.0 / 16_777_216.0, f32::from_bits(0x7f7f_0000));
@@ -123,7 +123,7 @@ fn halves_are_rounded_to_the_nearest() {
 }
 
 #[test]
-fn matrices_are_multiplied() {
+fn matrix_multiplies_are_correct() {
     let Some(mut machine) = machine() else { return };
     let a: Vec<f32> = (0..256).map(|i| (i % 23) as f32 - 11.0).collect();
     let b: Vec<f32> = (0..128).map(|i| (i % 7) as f32 - 3.0).collect();

@@ -140,7 +140,7 @@ fn reference() -> HashMap<String, Vec<f64>> {
 }
 
 #[test]
-fn learned_lengths_are_trained_as_pytorch_trains_them() {
+fn dora_magnitudes_match_pytorch() {
     let golden = golden::load("qwen2");
     let want = reference();
     let mut adapted = Adapted::<f64>::new(&golden.file, AdapterKind::Dora, false);
@@ -189,7 +189,7 @@ fn learned_lengths_are_trained_as_pytorch_trains_them() {
 }
 
 #[test]
-fn adapters_begin_as_nothing() {
+fn initial_adapters_change_nothing() {
     let golden = golden::load("qwen2");
     for method in [AdapterKind::Lora, AdapterKind::Dora] {
         let adapted = Adapted::<f32>::new(&golden.file, method, false);
@@ -202,7 +202,7 @@ fn adapters_begin_as_nothing() {
 }
 
 #[test]
-fn models_compute_with_adapters_what_was_trained() {
+fn inference_with_adapters_matches_training() {
     for (name, recipe) in [("qwen2", None), ("qwen2", Some("q8_0")), ("llama", Some("w4i")), ("gemma2", None)]
     {
         for method in [AdapterKind::Lora, AdapterKind::Dora] {
@@ -239,7 +239,7 @@ fn models_compute_with_adapters_what_was_trained() {
 }
 
 #[test]
-fn bases_stay_as_they_are_packed() {
+fn base_weights_stay_packed() {
     let golden = quantized("qwen2", "q8_0");
     let mut packed = Adapted::<f32>::new(&golden.file, AdapterKind::Dora, true);
     let mut plain = Adapted::<f32>::new(&golden.file, AdapterKind::Dora, false);
@@ -270,7 +270,7 @@ fn bases_stay_as_they_are_packed() {
 }
 
 #[test]
-fn frozen_weights_have_neither_gradients_nor_a_state() {
+fn frozen_weights_have_no_gradients_or_optimizer_state() {
     let golden = quantized("qwen2", "q8_0");
     let adapted = Adapted::<f32>::new(&golden.file, AdapterKind::Lora, true);
     let (_, gradients) = adapted.runner();
@@ -282,7 +282,7 @@ fn frozen_weights_have_neither_gradients_nor_a_state() {
 }
 
 #[test]
-fn what_fits_no_model_is_refused() {
+fn adapters_that_fit_no_model_are_refused() {
     let golden = golden::load("llama");
     let good = in_file(&Adapted::<f32>::new(&golden.file, AdapterKind::Lora, true).apart(&golden.file));
     let other = golden::load("mistral");
@@ -318,7 +318,7 @@ fn what_fits_no_model_is_refused() {
 }
 
 #[test]
-fn adapters_of_peft_compute_what_pytorch_computes() {
+fn peft_adapters_match_pytorch() {
     let golden = golden::load("qwen2");
     let folder = paths::data("adapters").join("peft");
     let adapter = open_adapter(AdapterSource { path: &folder, any_base: false }, &golden.file).unwrap();
@@ -336,7 +336,7 @@ fn adapters_of_peft_compute_what_pytorch_computes() {
 }
 
 #[test]
-fn the_fuzzer_begins_with_adapters() {
+fn the_fuzzer_has_adapter_seeds() {
     let base = File::open(paths::data("fuzz/container/small.bin")).unwrap();
     let adapter = Adapter::open(paths::data("fuzz/adapter/small.bin")).unwrap();
     adapter.check_base(&base).unwrap();
@@ -351,7 +351,7 @@ fn the_fuzzer_begins_with_adapters() {
 }
 
 #[test]
-fn adapters_of_peft_that_do_more_are_refused() {
+fn peft_adapters_with_unsupported_settings_are_refused() {
     let golden = golden::load("qwen2");
     let folder = paths::data("adapters").join("peft");
     let text = std::fs::read(folder.join("adapter_config.json")).unwrap();
@@ -397,7 +397,7 @@ fn adapters_of_peft_that_do_more_are_refused() {
 }
 
 #[test]
-fn adapters_are_computed_again_to_the_bit() {
+fn adapters_recompute_bit_identically() {
     let case = gradients::load("llama");
     let mut adapted = Adapted::<f32>::new(&case.file, AdapterKind::Dora, true);
     let ids = golden::load("llama").ids;

@@ -69,7 +69,7 @@ fn find<'a>(checks: &'a [Check], name: &str) -> &'a Check {
 }
 
 #[test]
-fn a_model_that_can_learn_passes_every_check_and_stays_as_it_is() {
+fn sound_runs_pass_all_checks_and_keep_their_state() {
     let place = TrainingFolder::new("good");
     for more in ["", "[adapters]\nrank = 4\n"] {
         let mut checked = run(short(&place, more));
@@ -115,7 +115,7 @@ fn changed(place: &TrainingFolder, config: &RunConfig, tensor: &str, number: f32
 }
 
 #[test]
-fn what_cannot_learn_is_told_with_advice() {
+fn defective_runs_fail_with_advice() {
     let place = TrainingFolder::new("bad");
     // Gradients of the trained tensors are zero.
     let mut config = short(&place, "");
@@ -150,7 +150,7 @@ fn what_cannot_learn_is_told_with_advice() {
 }
 
 #[test]
-fn weights_that_are_rounded_learn_a_batch() {
+fn qat_models_overfit_a_batch() {
     let place = TrainingFolder::new("rounded");
     let mut config = short(&place, "[qat]\nweight_type = \"W8r\"\n");
     config.model.trainable = ["up", "down"].map(|name| format!("blk.*.ffn_{name}.weight")).to_vec();
@@ -160,7 +160,7 @@ fn weights_that_are_rounded_learn_a_batch() {
 }
 
 #[test]
-fn statistics_are_those_of_what_they_name() {
+fn statistics_cover_every_operation_and_change_no_bit() {
     let place = TrainingFolder::new("statistics");
     let mut watched = run(short(&place, "[statistics]\nevery_n_steps = 2\n"));
     let notes = train(&mut watched);
@@ -184,7 +184,7 @@ fn statistics_are_those_of_what_they_name() {
 }
 
 #[test]
-fn a_profile_has_every_piece_of_the_steps_that_it_names() {
+fn profiles_contain_every_operation_of_their_steps() {
     let place = TrainingFolder::new("profile");
     let more = "[profile]\nsteps = [2, 2]\n";
     let mut watched = run(short(&place, more));
@@ -223,7 +223,7 @@ fn a_profile_has_every_piece_of_the_steps_that_it_names() {
 }
 
 #[test]
-fn the_work_of_a_step_is_counted_from_the_graph() {
+fn flops_of_a_step_match_a_count_by_hand() {
     let place = TrainingFolder::new("work");
     let config = short(&place, "");
     let setup = setup(&config);
@@ -242,7 +242,7 @@ fn the_work_of_a_step_is_counted_from_the_graph() {
 }
 
 #[test]
-fn samples_are_what_the_exported_model_writes() {
+fn samples_match_the_exported_model() {
     let place = TrainingFolder::new("samples");
     let more =
         "[report]\nprompts = [\"The siskin\", \"The otter waits\"]\nmax_new_tokens = 12\ntemperature = 0\n";
@@ -277,7 +277,7 @@ fn samples_are_what_the_exported_model_writes() {
 }
 
 #[test]
-fn samples_have_only_tokens_that_there_are() {
+fn samples_contain_only_tokens_of_the_vocabulary() {
     let place = TrainingFolder::new("rows");
     let more = "[report]\nprompts = [\"The\", \"a text that is longer than all of the positions: \
                 0123456789 0123456789 0123456789 0123456789 0123456789\"]\nmax_new_tokens = \
@@ -292,7 +292,7 @@ fn samples_have_only_tokens_that_there_are() {
 }
 
 #[test]
-fn prompts_are_for_models_that_write() {
+fn prompts_are_refused_for_encoders() {
     let place = TrainingFolder::new("prompts");
     let mut config = short(&place, "[report]\nprompts = [\"x\"]\n");
     config.model.family = Some("bert".to_owned());
@@ -311,7 +311,7 @@ fn prompts_are_for_models_that_write() {
 }
 
 #[test]
-fn other_tasks_and_models_of_two_sides_pass_too() {
+fn checks_pass_for_every_kind_of_task() {
     let place = TrainingFolder::new("tasks");
     let words = ["siskin", "wren", "heron", "otter", "badger", "newt"];
     let line = |i: usize| {

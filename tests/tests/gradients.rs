@@ -58,13 +58,13 @@ fn compare<T: Real>(name: &str, limit: f64) -> String {
 }
 
 #[test]
-fn gradients_are_those_of_pytorch() {
+fn gradients_match_pytorch() {
     let report: String = names().map(|name| compare::<f32>(name, 1e-4)).collect();
     assert!(report.is_empty(), "beyond 1e-4:\n{report}");
 }
 
 #[test]
-fn what_is_computed_again_changes_no_bit() {
+fn recomputation_is_bit_identical() {
     for name in ["llama", "gemma2", "mixtral", "bert", "t5", "qwen3-next", "longformer"] {
         let case = load(name);
         let want = run::<f32>(&case, Recompute::None).0;
@@ -81,7 +81,7 @@ fn what_is_computed_again_changes_no_bit() {
 }
 
 #[test]
-fn forgetting_takes_less_memory() {
+fn recomputation_takes_less_memory() {
     let case = load("llama");
     let parameters = Parameters::<f32>::read(&case.program.weights, &case.file).unwrap();
     let bytes = |recompute| {
@@ -117,7 +117,7 @@ fn ruled() -> Vec<String> {
 }
 
 #[test]
-fn every_rule_is_held_against_differences_and_pytorch() {
+fn every_backward_rule_is_tested_by_finite_differences_and_pytorch() {
     let rules = ruled();
     assert!(rules.len() > 25 && rules.contains(&"Attention".to_owned()), "{rules:?}");
     let missing = |names: &mut dyn Iterator<Item = &'static str>| -> Vec<String> {
@@ -144,7 +144,7 @@ fn every_rule_is_held_against_differences_and_pytorch() {
 
 /// Central differences of some elements of every tensor.
 #[test]
-fn gradients_are_how_the_loss_changes() {
+fn gradients_match_finite_differences() {
     for name in differed() {
         let case = load(name);
         let mut parameters = Parameters::<f64>::read(&case.program.weights, &case.file).unwrap();

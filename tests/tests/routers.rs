@@ -50,7 +50,7 @@ fn reference() -> HashMap<String, Vec<f64>> {
 }
 
 #[test]
-fn routers_learn_what_pytorch_says() {
+fn router_losses_match_pytorch() {
     assert!(golden::NAMES.contains(&"mixtral"));
     let (case, want) = (load("mixtral"), reference());
     let parameters = Parameters::<f64>::read(&case.program.weights, &case.file).unwrap();
@@ -79,7 +79,7 @@ fn routers_learn_what_pytorch_says() {
 /// Only router weights select experts: small changes keep the selection, and the total loss changes as its gradient
 /// predicts.
 #[test]
-fn gradients_of_routers_are_how_losses_change() {
+fn router_gradients_match_finite_differences() {
     for name in ["switch", "qwen2-moe"] {
         let case = load(name);
         let mut parameters = Parameters::<f64>::read(&case.program.weights, &case.file).unwrap();
@@ -108,7 +108,7 @@ fn gradients_of_routers_are_how_losses_change() {
 }
 
 #[test]
-fn routers_are_computed_again_to_the_bit_and_left_alone_where_nothing_is_asked() {
+fn router_losses_recompute_bit_identically_and_default_to_none() {
     let case = load("mixtral");
     let parameters = Parameters::<f32>::read(&case.program.weights, &case.file).unwrap();
     let want = run(&case, &parameters, BOTH, Recompute::None);

@@ -29,7 +29,7 @@ fn train(run: &mut Run) -> Notes {
 const ADAMW: &str = "[schedule]\nlearning_rate = 5e-3\nwarmup_steps = 4\n[batch]\nmax_tokens = 256\n";
 
 #[test]
-fn what_is_learned_is_seen_on_other_texts() {
+fn training_lowers_the_validation_loss() {
     let place = TrainingFolder::new("learn");
     let mut config = place.config(ADAMW);
     config.steps = 60;
@@ -41,7 +41,7 @@ fn what_is_learned_is_seen_on_other_texts() {
 }
 
 #[test]
-fn a_run_goes_on_where_it_was_stopped_to_the_bit() {
+fn interrupted_runs_resume_bit_identically() {
     let more = "[ema]\ndecay = 0.9\n[checkpoint]\nevery_n_steps = 4\nkeep_last = 2\n";
     let adapters = "[adapters]\nrank = 2\nmethod = \"dora\"\n";
     let qat = "[qat]\nweight_type = \"W8r\"\n";
@@ -65,7 +65,7 @@ fn a_run_goes_on_where_it_was_stopped_to_the_bit() {
 }
 
 #[test]
-fn a_run_goes_on_with_what_it_began_with() {
+fn resuming_with_changed_data_settings_is_refused() {
     let place = TrainingFolder::new("same");
     let mut first = run(place.config(ADAMW), None);
     let state = first.checkpoint();
@@ -137,7 +137,7 @@ fn pack(path: &Path, documents: &[&str], identity: u64) {
 }
 
 #[test]
-fn packed_tokens_stay_in_their_files_and_train_alike() {
+fn packed_token_files_train_like_their_texts() {
     let place = TrainingFolder::new("mapped");
     let text = std::fs::read_to_string(place.0.join("text.txt")).unwrap();
     let documents: Vec<&str> = text.split("\n\n").filter(|document| !document.is_empty()).collect();
@@ -200,7 +200,7 @@ fn tokens_of_another_tokenizer_are_refused() {
 }
 
 #[test]
-fn batches_that_are_accumulated_make_the_same_step() {
+fn gradient_accumulation_matches_one_large_batch() {
     let place = TrainingFolder::new("accumulate");
     let step = |examples: usize, accumulate: usize| -> Parameters<f32> {
         let mut config = place.config(
@@ -224,7 +224,7 @@ fn batches_that_are_accumulated_make_the_same_step() {
 }
 
 #[test]
-fn the_file_that_comes_out_says_what_was_trained() {
+fn exported_files_contain_the_trained_weights() {
     let place = TrainingFolder::new("export");
     let mut run = run(place.config(ADAMW), None);
     train(&mut run);
@@ -258,7 +258,7 @@ fn the_file_that_comes_out_says_what_was_trained() {
 }
 
 #[test]
-fn every_example_can_be_read() {
+fn every_example_config_is_valid() {
     let folder = siskin_tests::paths::root().join("examples/train");
     let mut count = 0;
     for entry in std::fs::read_dir(folder).unwrap() {
@@ -278,7 +278,7 @@ fn every_example_can_be_read() {
 }
 
 #[test]
-fn adapters_learn_and_become_part_of_what_they_stand_beside() {
+fn merged_adapters_match_separate_adapters() {
     const ADAPTERS: &str = "[adapters]\nrank = 4\ntensors = [\"*attn_qkv*\", \"*ffn_up*\"]\n";
     let place = TrainingFolder::new("adapters");
     let before = run(place.config(ADAMW), None).parameters().unwrap();
@@ -316,7 +316,7 @@ fn of_file(config: RunConfig, file: &File) -> Run {
 }
 
 #[test]
-fn weights_that_are_rounded_are_those_of_the_file() {
+fn qat_weights_equal_the_exported_quantized_weights() {
     for kind in ["W4i", "W8r", "Q4_0"] {
         let place = TrainingFolder::new(&format!("rounded-{kind}"));
         let mut config = place.config(&format!("{ADAMW}[qat]\nweight_type = {kind:?}\n"));
@@ -345,7 +345,7 @@ fn weights_that_are_rounded_are_those_of_the_file() {
 }
 
 #[test]
-fn types_that_do_not_fit_are_refused() {
+fn unsuitable_qat_and_export_settings_are_refused() {
     let place = TrainingFolder::new("types");
     let refused = |more: &str| {
         let config = place.config(&format!("{ADAMW}{more}"));
@@ -365,7 +365,7 @@ fn types_that_do_not_fit_are_refused() {
 }
 
 #[test]
-fn adapters_learn_beside_packed_weights_and_come_out_by_themselves() {
+fn adapters_train_on_quantized_bases_and_export_separately() {
     let place = TrainingFolder::new("packed");
     let mut first = run(place.config(&format!("{ADAMW}[qat]\nweight_type = \"W8r\"\n")), None);
     train(&mut first);
@@ -398,7 +398,7 @@ fn adapters_learn_beside_packed_weights_and_come_out_by_themselves() {
 }
 
 #[test]
-fn what_is_no_number_is_named() {
+fn non_finite_values_are_reported() {
     let place = TrainingFolder::new("finder");
     let config = place.config(ADAMW);
     let setup = setup(&config);
@@ -415,7 +415,7 @@ fn what_is_no_number_is_named() {
 }
 
 #[test]
-fn a_learned_tokenizer_stays_that_of_its_run() {
+fn trained_tokenizers_are_kept_in_the_run_folder() {
     let place = TrainingFolder::new("learned");
     let folder = place.0.join("texts/deeper");
     std::fs::create_dir_all(&folder).unwrap();
@@ -468,7 +468,7 @@ const NAMED: &str =
     "text_fields = [\"body\"]\nlabel_field = \"kind\"\nclass_names = [\"no\", \"yes\", \"perhaps\"]";
 
 #[test]
-fn fields_and_classes_can_be_named() {
+fn text_fields_and_class_names_can_be_set() {
     let place = TrainingFolder::new("named");
     let named = setup(&classes(&place, NAMED));
     let mut made = TaskBatch::default();
@@ -524,7 +524,7 @@ fn fields_and_classes_can_be_named() {
 }
 
 #[test]
-fn texts_that_may_be_missing_need_no_name() {
+fn optional_text_fields_may_be_omitted() {
     let place = TrainingFolder::new("pairs");
     let lines: String =
         (0..6).map(|n| format!("{{\"a\": \"bird {n}\", \"b\": \"sings\", \"c\": \"x\"}}\n")).collect();
@@ -554,7 +554,7 @@ fn texts_that_may_be_missing_need_no_name() {
 }
 
 #[test]
-fn measuring_builds_what_it_needs() {
+fn evaluation_needs_no_optimizer_or_training_data() {
     let place = TrainingFolder::new("measure");
     let config = place.config(ADAMW);
     let want = run(config.clone(), None).evaluate().unwrap().unwrap();
@@ -580,7 +580,7 @@ fn by_heart(place: &TrainingFolder, more: &str) -> RunConfig {
 }
 
 #[test]
-fn the_best_weights_are_those_that_come_out() {
+fn the_best_weights_are_exported() {
     let place = TrainingFolder::new("best");
     for (metric, larger) in [("loss", false), ("accuracy", true)] {
         let folder = place.0.join(format!("run-{metric}"));
@@ -627,7 +627,7 @@ fn the_best_weights_are_those_that_come_out() {
 }
 
 #[test]
-fn a_look_is_at_texts_of_all_lengths() {
+fn validation_samples_all_lengths() {
     let place = TrainingFolder::new("lengths");
     let text: String = (0..300).map(|i| format!("{}\n\n", "wren ".repeat(1 + i % 12))).collect();
     std::fs::write(place.0.join("other.txt"), text).unwrap();
@@ -690,7 +690,7 @@ impl siskin_trainer::run::RunCallbacks for Thief<'_> {
 }
 
 #[test]
-fn a_checkpoint_that_cannot_be_written_is_told_and_ends_nothing() {
+fn unwritable_checkpoints_are_reported_and_do_not_end_the_run() {
     let place = TrainingFolder::new("unwritten");
     let folder = place.0.join("run");
     let mut config = place.config(&format!("{ADAMW}[checkpoint]\nevery_n_steps = 3\nkeep_last = 9\n"));
@@ -706,7 +706,7 @@ fn a_checkpoint_that_cannot_be_written_is_told_and_ends_nothing() {
 }
 
 #[test]
-fn scores_of_another_model_are_learned() {
+fn distillation_lowers_the_divergence_from_the_teacher() {
     let place = TrainingFolder::new("taught");
     let mut config = place.config(ADAMW);
     config.steps = 40;

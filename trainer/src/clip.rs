@@ -75,7 +75,7 @@ mod tests {
     use crate::parameters::Parameter;
 
     #[test]
-    fn the_norm_is_that_of_all_tensors() {
+    fn the_norm_covers_all_tensors() {
         let gradients = Gradients { list: vec![Some(vec![3.0_f32; 40_000]), None, Some(vec![-4.0; 40_000])] };
         let norm = GradientNorm::of(&gradients);
         assert_eq!(norm, GradientNorm { norm: 1000.0, non_finite: None });
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_finite_is_named() {
+    fn errors_name_the_tensor_with_non_finite_gradients() {
         let names = ["first", "second", "third"];
         let parameter = |name: &&str| Parameter {
             name: (*name).to_owned(),

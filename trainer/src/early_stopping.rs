@@ -140,7 +140,7 @@ mod tests {
     use crate::state::{restore, save};
 
     #[test]
-    fn it_ends_when_nothing_gets_better_by_enough() {
+    fn training_stops_after_patience_validations_without_improvement() {
         let options = EarlyStoppingOptions { min_delta: 0.1, patience: 2, ..EarlyStoppingOptions::default() };
         let rows = [
             (f64::NAN, ValidationResult::NotImproved(1)),

@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn it_begins_fast_where_it_warms_up() {
+    fn warmup_starts_with_a_low_decay() {
         let gradients = Gradients::zeros(&one(0.0), |parameter| parameter.name == "moves");
         let options = EmaOptions { decay: 0.25, warmup: true };
         let mut average = ExponentialMovingAverage::new(options.clone(), &one(0.0), &gradients).unwrap();

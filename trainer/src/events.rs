@@ -151,13 +151,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sums_are_those_of_the_standard() {
+    fn checksums_match_the_crc32c_test_vectors() {
         assert_eq!(sum(b"123456789"), 0xe306_9283);
         assert_eq!(sum(&[0; 32]), 0x8a91_36aa);
     }
 
     #[test]
-    fn a_record_holds_what_its_sums_say() {
+    fn records_have_valid_checksums() {
         let event = event(300, &[scalar("loss", 1.5)]);
         let summary = [&[10, 11, 10, 4][..], b"loss", &[21], &1.5_f32.to_le_bytes()].concat();
         assert_eq!(event[9..], [&[16, 0xac, 2, 42, 13][..], &summary].concat());
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_histogram_holds_every_number_once() {
+    fn histograms_count_every_value_once() {
         let value = histogram("x", &ValueStatistics::of(&[0.0_f32, 1.0, 1.5, -3.0]));
         let double = |number: f64| number.to_le_bytes().to_vec();
         let mut content: Vec<u8> = Vec::new();

@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn they_are_close_to_doubles() {
+    fn functions_are_close_to_f64() {
         let cases = [
             ("exp", max_error(-86.9, 88.6, exp, f64::exp), 2.0),
             ("exp near 0", max_error(-1.0, 1.0, exp, f64::exp), 2.0),
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn the_ends_are_what_they_should_be() {
+    fn extreme_inputs_give_the_limits() {
         assert_eq!(exp(-100.0), 0.0);
         assert_eq!(exp(f32::NEG_INFINITY), 0.0);
         assert_eq!(exp(f32::INFINITY), f32::INFINITY);

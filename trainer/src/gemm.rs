@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn products_are_those_of_plain_loops() {
+    fn results_match_naive_loops() {
         for (m, k, n) in [(1, 1, 1), (3, 5, 7), (400, 33, 20), (193, 64, 65)] {
             let number = |i: usize| ((i * 37 % 101) as f64 - 50.0) / 50.0;
             let a: Vec<f64> = (0..m * k).map(number).collect();

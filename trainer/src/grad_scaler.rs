@@ -130,7 +130,7 @@ mod tests {
     use crate::state::{restore, save};
 
     #[test]
-    fn it_grows_after_good_steps_and_shrinks_after_bad_ones() {
+    fn the_scale_grows_after_finite_steps_and_backs_off_after_overflows() {
         let options =
             GradScalerOptions { init_scale: 8.0, growth_interval: 3, ..GradScalerOptions::default() };
         let mut scaler = GradScaler::new(options.clone()).unwrap();

@@ -226,7 +226,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn unknown_families_and_heads_are_refused_with_the_nearest() {
+    fn errors_for_unknown_families_and_heads_suggest_the_nearest() {
         for (family, head, place, nearest) in
             [("gpt3", None, "model.family", "gpt2"), ("bert", Some("masked_ml"), "model.head", "masked_lm")]
         {
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn hyper_parameters_that_are_misspelled_are_refused() {
+    fn misspelled_hyperparameters_are_refused() {
         let config = |key: &str| {
             let whole = json!({
                 "vocab_size": 50, "n_embd": 32, "n_layer": 1, "n_head": 4, "n_positions": 40, "n_inner": 64,
@@ -259,7 +259,7 @@ mod tests {
 
     /// A `config.json` has more keys than its graph uses, and some resemble used ones.
     #[test]
-    fn what_files_of_models_say_besides_is_let_through() {
+    fn unrelated_keys_of_hub_configs_are_accepted() {
         let sizes = json!({
             "vocab_size": 50, "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 4,
             "intermediate_size": 64, "max_position_embeddings": 40, "n_embd": 32, "n_layer": 1, "n_head": 4,
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn every_shape_begins_with_all_that_its_graph_names() {
+    fn every_family_initializes_all_tensors_of_its_graph() {
         let config = json!({
             "vocab_size": 50, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4,
             "intermediate_size": 64, "max_position_embeddings": 40, "n_embd": 32, "n_layer": 2, "n_head": 4,

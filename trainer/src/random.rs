@@ -105,7 +105,7 @@ mod tests {
 
     /// Test vectors of Philox's authors.
     #[test]
-    fn numbers_are_those_of_the_authors() {
+    fn numbers_match_the_reference_implementation() {
         let rows = [
             ([0; 2], [0; 4], [0x6627_e8d5, 0xe169_c58d, 0xbc57_ac4c, 0x9b00_dbd8]),
             ([u32::MAX; 2], [u32::MAX; 4], [0x408f_276d, 0x41c8_3b0e, 0xa20b_c7c6, 0x6d54_51fd]),
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn streams_have_names() {
+    fn streams_are_selected_by_their_names() {
         let first = |seed, name: &[u64]| Random::new(seed, name).next_u64();
         assert_eq!(first(1, &[2, 3]), first(1, &[2, 3]));
         let all = [
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_below_a_limit_are_even() {
+    fn bounded_numbers_are_uniform() {
         let mut random = Random::new(7, &[]);
         let mut counts = [0_u32; 7];
         for _ in 0..70_000 {
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shuffle_keeps_everything() {
+    fn shuffles_are_permutations() {
         let mut list: Vec<u32> = (0..100).collect();
         Random::new(1, &[5]).shuffle(&mut list);
         assert_ne!(list, (0..100).collect::<Vec<_>>());

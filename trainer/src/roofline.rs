@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_product_is_faster() {
+    fn the_peak_is_not_exceeded_by_a_matmul() {
         let (m, n) = (256, 256);
         let numbers = vec![1.0_f32; m * n];
         let mut out = vec![0.0; m * n];

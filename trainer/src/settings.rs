@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn patterns_fit_names() {
+    fn patterns_match_names() {
         for (pattern, name, want) in [
             ("a.b", "a.b", true),
             ("a.b", "a.bc", false),
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn the_nearest_name_is_named() {
+    fn errors_suggest_the_nearest_name() {
         let error = unknown("optimizer", "optimizer", "adamv", &["sgd", "adamw", "lion"]);
         assert!(error.message().contains("did you mean `adamw`?"), "{error}");
         assert!(error.message().contains("sgd, adamw, lion"), "{error}");

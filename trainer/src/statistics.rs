@@ -236,7 +236,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_what_they_are_like() {
+    fn statistics_match_a_direct_computation() {
         let numbers = [0.0_f32, -0.0, 3.0, -4.0, f32::NAN, f32::NEG_INFINITY, 1e-20, 1e30];
         let mut own = ValueStatistics::of(&numbers[..4]);
         assert_eq!((own.count, own.zeros, own.non_finite), (4, 2, 0));
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_together_are_the_whole() {
+    fn merged_statistics_equal_those_of_the_whole() {
         let numbers: Vec<f32> = (0..40_000).map(|i| (i * 37 % 101) as f32 - 50.0).collect();
         let whole = ValueStatistics::of(&numbers);
         let mut parts = ValueStatistics::of(&numbers[..CHUNK]);

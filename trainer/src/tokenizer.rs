@@ -233,7 +233,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn texts_are_cut_as_gpt_2_cuts_them() {
+    fn pre_tokenization_matches_gpt2() {
         let cut = |text| words(text).collect::<Vec<_>>();
         assert_eq!(
             cut("I'll be  there, 42 times!\n\nOK "),
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn the_commonest_pairs_are_joined_first() {
+    fn the_most_frequent_pairs_are_merged_first() {
         let made = train(["low low low lower lowest"].into_iter(), 262, &["<end>"]).unwrap();
         let merges = made["model"]["merges"].as_array().unwrap();
         assert_eq!(merges[0], json!(["l", "o"]));

@@ -210,7 +210,7 @@ const CASES: [(&str, f64); 14] = [
 ];
 
 #[test]
-fn trainings_are_those_of_pytorch() {
+fn optimizers_match_pytorch() {
     let mut report = String::new();
     for (name, limit) in CASES {
         let worst = compare(name);
@@ -224,7 +224,7 @@ fn trainings_are_those_of_pytorch() {
 }
 
 #[test]
-fn every_training_that_is_kept_is_compared() {
+fn every_reference_run_is_compared() {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../tests/data/optimizers");
     let mut names: Vec<String> = std::fs::read_dir(folder)
         .unwrap()
@@ -245,7 +245,7 @@ fn every_training_that_is_kept_is_compared() {
 }
 
 #[test]
-fn rates_are_those_of_pytorch_and_transformers() {
+fn schedules_match_pytorch_and_transformers() {
     let cases: Vec<ReferenceSchedule> = serde_json::from_str(&read("schedules.json")).unwrap();
     for name in siskin_trainer::schedule::names() {
         assert!(cases.iter().any(|case| case.schedule.name == name), "{name} has no reference");
@@ -261,7 +261,7 @@ fn rates_are_those_of_pytorch_and_transformers() {
 }
 
 #[test]
-fn rates_stay_as_they_are_after_the_last_step() {
+fn learning_rates_are_constant_after_the_last_step() {
     for name in siskin_trainer::schedule::names().filter(|name| !["constant", "inverse_sqrt"].contains(name))
     {
         let settings: Settings =
@@ -282,7 +282,7 @@ fn rates_stay_as_they_are_after_the_last_step() {
 }
 
 #[test]
-fn what_is_not_known_or_out_of_range_is_refused() {
+fn unknown_and_out_of_range_settings_are_refused() {
     let parameters = initial_parameters();
     let gradients = Gradients::zeros(&parameters, |_| true);
     let optimizer = |options: Value| {

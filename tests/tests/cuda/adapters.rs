@@ -75,7 +75,7 @@ fn apart(recipe: Option<&str>, method: AdapterKind, precision: Precision) -> Opt
 }
 
 #[test]
-fn adapters_are_trained_as_on_the_cpu() {
+fn adapter_training_matches_the_cpu() {
     let mut report = String::new();
     let [floats, halves] = [(Precision::F32, 1e-3), (Precision::Bf16, 0.02)];
     let all = [

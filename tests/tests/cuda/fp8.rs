@@ -22,7 +22,7 @@ fn nearest(range: Fp8Format, x: f32) -> f32 {
 
 /// Checks all fp8 values, the midpoints between neighbors, and values out of range.
 #[test]
-fn numbers_are_rounded_to_the_nearest() {
+fn values_are_rounded_to_the_nearest_fp8() {
     for (far, range) in [Fp8Format::E4M3, Fp8Format::E5M2].into_iter().enumerate() {
         let Some(mut device) = device() else { return };
         let mut list: Vec<f32> =
@@ -77,7 +77,7 @@ fn numbers_are_rounded_to_the_nearest() {
 
 /// fp8 results are close to f32 results, and not equal.
 #[test]
-fn eights_are_near_floats() {
+fn fp8_gradients_are_close_to_f32() {
     let mut report = String::new();
     let names = ["gpt2", "llama", "bert", "t5"];
     for name in cases("models", names, |name| ["llama", "t5"].contains(name)) {

@@ -72,7 +72,7 @@ const PRECISIONS: [(Precision, f32); 3] =
     [(Precision::F32, 1e-4), (Precision::Bf16, 0.12), (Precision::Fp16, 0.02)];
 
 #[test]
-fn texts_that_belong_together() {
+fn contrastive_loss_matches_the_cpu() {
     let plain = Contrastive { scale: 5.0, ..Contrastive::default() };
     let of = |pooling, widths: &[usize]| Contrastive {
         pooling,
@@ -100,7 +100,7 @@ fn texts_that_belong_together() {
 }
 
 #[test]
-fn scores_of_a_teacher() {
+fn distillation_loss_matches_the_cpu() {
     let teacher = |[rows, columns]: [usize; 2]| Targets {
         numbers: numbers(rows * columns, 3).into_iter().map(|x| 4.0 * x).collect(),
         ..targets(rows, columns)
@@ -119,7 +119,7 @@ fn scores_of_a_teacher() {
 }
 
 #[test]
-fn what_would_read_beyond_tables_is_refused() {
+fn out_of_bounds_targets_are_refused() {
     let case = load("gpt2");
     let parameters = Parameters::<f32>::read(&case.program.weights, &case.file).unwrap();
     let Some(device) = device() else { return };

@@ -65,7 +65,7 @@ fn operations(name: &str) -> BTreeSet<String> {
 }
 
 #[test]
-fn gradients_are_those_of_the_cpu() {
+fn gradients_match_the_cpu() {
     let mut known = BTreeSet::new();
     let mut is_new = |name: &&&str| {
         let count = known.len();
@@ -99,7 +99,7 @@ impl Probe<f32> for Given {
 /// Watched outputs are those of the CPU's operations, including sums that are fused with norms and the logarithms of
 /// decays.
 #[test]
-fn what_operations_give_is_shown() {
+fn operation_outputs_are_observable() {
     let mut report = String::new();
     for name in ["qwen3-next", "bart", "mixtral", "gpt2"] {
         let case = load(name);
@@ -132,7 +132,7 @@ fn what_operations_give_is_shown() {
 
 /// Results in 16-bit precision are close to f32 results.
 #[test]
-fn halves_are_near_floats() {
+fn half_precision_is_close_to_f32() {
     let names = ["gpt2", "llama", "gemma2", "bert", "bart", "mixtral", "longformer", "bert-mixed"];
     let report: String = cases("models", names, |name| ["gemma2", "bart", "mixtral"].contains(name))
         .into_iter()
@@ -143,7 +143,7 @@ fn halves_are_near_floats() {
 }
 
 #[test]
-fn what_is_computed_again_changes_no_bit() {
+fn recomputation_is_bit_identical() {
     for name in ["llama", "t5"] {
         let Some([want, _]) = both(name, Precision::F32, Recompute::None) else { return };
         for recompute in [Recompute::Layers(1), Recompute::Attention, Recompute::Cost(0), Recompute::Cost(64)]
@@ -158,7 +158,7 @@ fn what_is_computed_again_changes_no_bit() {
 
 /// Residual additions and the norms after them are fused into one kernel.
 #[test]
-fn sums_and_norms_are_one_kernel() {
+fn residual_adds_and_norms_are_fused() {
     let case = load("gpt2");
     let parameters = Parameters::<f32>::read(&case.program.weights, &case.file).unwrap();
     let Some(device) = device() else { return };
@@ -180,7 +180,7 @@ fn sums_and_norms_are_one_kernel() {
 
 /// GELU is a matmul epilogue where cuBLASLt supports it, in the forward pass only.
 #[test]
-fn products_and_gelu_are_one() {
+fn matmul_and_gelu_are_fused() {
     let case = load("gpt2");
     let parameters = Parameters::<f32>::read(&case.program.weights, &case.file).unwrap();
     let output = case.program.values[case.program.output];
@@ -209,7 +209,7 @@ fn products_and_gelu_are_one() {
 
 /// Router losses are the same as on the CPU, for decoders and encoder–decoders.
 #[test]
-fn routers_are_told_what_they_are_on_the_cpu() {
+fn router_losses_match_the_cpu() {
     let mut report = String::new();
     for name in ["mixtral", "switch"] {
         let case = load(name);

@@ -161,7 +161,7 @@ fn attend(lengths: &[usize], description: Attention, weights: &[usize]) -> One {
 }
 
 #[test]
-fn attention_of_every_length_and_sight() {
+fn attention_matches_for_all_lengths_and_masks() {
     check(
         "attention",
         [
@@ -179,7 +179,7 @@ fn attention_of_every_length_and_sight() {
 }
 
 #[test]
-fn attention_with_what_is_added_to_scores() {
+fn attention_with_score_bias_matches() {
     let whole = || attention(2, 1, 8, AttentionMask::Causal(None));
     let bias = Bias { table: 0, buckets: 8, farthest: 20, both_ways: true };
     check(
@@ -198,7 +198,7 @@ fn attention_with_what_is_added_to_scores() {
 }
 
 #[test]
-fn norms_and_units() {
+fn norms_match() {
     let norm = |kind, bias, group| Op::Norm { kind, weight: 0, bias, epsilon: 1e-5, group };
     check(
         "norm",
@@ -213,7 +213,7 @@ fn norms_and_units() {
 }
 
 #[test]
-fn functions_of_numbers() {
+fn elementwise_functions_match() {
     let kinds = [
         ActivationKind::Silu,
         ActivationKind::Gelu,
@@ -239,7 +239,7 @@ fn functions_of_numbers() {
 }
 
 #[test]
-fn columns_and_angles() {
+fn slices_and_rotary_embeddings_match() {
     check(
         "place",
         [
@@ -272,7 +272,7 @@ fn recur(rule: RecurrenceRule, [key_size, value_size]: [usize; 2]) -> One {
 }
 
 #[test]
-fn states() {
+fn recurrent_states_match() {
     check(
         "state",
         [
@@ -289,7 +289,7 @@ fn states() {
 
 /// Correctly synchronized kernels give the same bits in any order of threads.
 #[test]
-fn the_order_of_threads_changes_no_bit() {
+fn thread_order_changes_no_bit() {
     let bias = Bias { table: 0, buckets: 8, farthest: 20, both_ways: true };
     let description = Attention { bias: Some(bias), ..attention(2, 1, 24, AttentionMask::Causal(None)) };
     let plain = attention(2, 1, 24, AttentionMask::Causal(None));
@@ -308,7 +308,7 @@ fn the_order_of_threads_changes_no_bit() {
 
 /// A tape that was recorded for one batch can be replayed for the other.
 #[test]
-fn batches_of_like_shape_give_the_same_tape() {
+fn batches_of_equal_shape_reuse_the_tape() {
     let description = || attention(2, 1, 8, AttentionMask::Causal(None));
     let (one, other) = (attend(&[60, 70], description(), &[]), attend(&[70, 60], description(), &[]));
     let Some(device) = device() else { return };

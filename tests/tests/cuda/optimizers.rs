@@ -128,7 +128,7 @@ fn optimizers() -> Vec<(serde_json::Value, f32)> {
 }
 
 #[test]
-fn optimizers_step_as_on_the_cpu() {
+fn optimizer_steps_match_the_cpu() {
     let missing: Vec<&str> =
         names().filter(|name| !optimizers().iter().any(|(settings, _)| settings["name"] == *name)).collect();
     assert!(missing.is_empty(), "no case has {missing:?}");
@@ -166,7 +166,7 @@ fn stands(settings: &serde_json::Value) -> bool {
 }
 
 #[test]
-fn what_is_not_finite_changes_nothing() {
+fn steps_with_non_finite_gradients_are_skipped() {
     for settings in cases("optimizers", each(), stands) {
         let Some(device) = device() else { return };
         let mut both = Both::new(&settings, device);
@@ -185,7 +185,7 @@ fn what_is_not_finite_changes_nothing() {
 
 /// The result does not depend on the order of threads.
 #[test]
-fn the_order_of_threads_changes_no_step() {
+fn thread_order_changes_no_step() {
     for settings in cases("optimizers", each(), stands) {
         let results = [false, true].map(|reverse| {
             let mut device = device()?;

@@ -230,7 +230,7 @@ fn apart(own: &Trained, want: &Trained, limit: f64, numbers: bool) -> String {
 }
 
 #[test]
-fn a_run_goes_as_on_the_cpu() {
+fn runs_match_the_cpu() {
     let mut report = String::new();
     // Each in its last precision, without settings that another case covers.
     let stand = ["plain", "adapters", "muon", "contrastive"];
@@ -260,7 +260,7 @@ fn a_run_goes_as_on_the_cpu() {
 }
 
 #[test]
-fn a_run_on_a_device_goes_on_where_it_was_stopped_to_the_bit() {
+fn device_runs_resume_bit_identically() {
     let stand = ["plain", "adapters", "contrastive"];
     for (name, sections, precisions) in cases("runs", RUNS, |run| stand.contains(&run.0)) {
         let precision = precisions[precisions.len() - 1];
@@ -270,7 +270,7 @@ fn a_run_on_a_device_goes_on_where_it_was_stopped_to_the_bit() {
 }
 
 #[test]
-fn either_device_goes_on_from_the_others_checkpoint() {
+fn checkpoints_resume_on_the_other_device() {
     let mut report = String::new();
     for (name, sections, _) in cases("runs", RUNS, |run| ["plain", "muon"].contains(&run.0)) {
         let want = train(&["cpu"], "f32", sections).unwrap();
@@ -285,7 +285,7 @@ fn either_device_goes_on_from_the_others_checkpoint() {
 
 /// fp8 scaling state is part of checkpoints; the CPU resumes without it.
 #[test]
-fn eight_bits_go_on_where_they_were() {
+fn fp8_runs_resume_bit_identically() {
     let section = FP8;
     let Some(want) = train(&["cuda"], "bf16", section) else { return };
     assert!(train(&["cuda", "cuda"], "bf16", section).unwrap() == want, "to the bit");
@@ -298,7 +298,7 @@ fn eight_bits_go_on_where_they_were() {
 }
 
 #[test]
-fn statistics_are_those_of_the_cpu_and_change_no_bit() {
+fn statistics_match_the_cpu_and_change_no_bit() {
     let section = "[statistics]\nevery_n_steps = 3\n";
     let all = [("f32", 1e-3), ("bf16", 0.1), ("fp16", 0.02)];
     for (precision, limit) in cases("precisions", all, |case| case.0 == "fp16") {
@@ -321,7 +321,7 @@ fn statistics_are_those_of_the_cpu_and_change_no_bit() {
 }
 
 #[test]
-fn a_device_that_is_lost_costs_no_more_than_the_steps_since_the_last_checkpoint() {
+fn runs_resume_from_the_last_checkpoint_after_device_loss() {
     let section = "[checkpoint]\nevery_n_steps = 2\n";
     let Some(want) = train(&["cuda"], "f32", section) else { return };
     let small = Small::new();
@@ -357,7 +357,7 @@ fn a_device_that_is_lost_costs_no_more_than_the_steps_since_the_last_checkpoint(
 }
 
 #[test]
-fn what_is_no_number_on_a_device_is_named() {
+fn non_finite_values_on_a_device_are_reported() {
     for precision in cases("precisions", ["f32", "bf16", "fp16"], |precision| *precision == "fp16") {
         let small = Small::new();
         let settings = format!("device = \"cuda\"\nprecision = {precision:?}");
@@ -382,7 +382,7 @@ fn what_is_no_number_on_a_device_is_named() {
 }
 
 #[test]
-fn a_device_is_held_against_the_processor_before_a_run() {
+fn the_device_check_compares_with_the_cpu() {
     let all = [("f32", ""), ("bf16", ""), ("fp16", ""), ("bf16", FP8)];
     for (precision, sections) in cases("precisions", all, |case| case.0 == "f32" || case.1 == FP8) {
         let small = Small::new();
@@ -427,7 +427,7 @@ impl RunCallbacks for Profile {
 }
 
 #[test]
-fn a_profile_shows_each_operation_of_a_device() {
+fn profiles_contain_every_operation_of_a_device() {
     let small = Small::new();
     let config = small.config("device = \"cuda\"\nrecompute = \"layers\"", "");
     let Some(mut run) = small.run(&config, &small.place.join("run")) else { return };
@@ -463,7 +463,7 @@ fn a_profile_shows_each_operation_of_a_device() {
 }
 
 #[test]
-fn what_a_device_does_not_do_is_refused() {
+fn unsupported_device_settings_are_refused() {
     let small = Small::new();
     let cases = [
         ("device = \"cuda\"", "device"),

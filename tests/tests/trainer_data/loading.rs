@@ -21,7 +21,7 @@ fn text(step: &LoadedBatch) -> String {
 }
 
 #[test]
-fn a_run_that_goes_on_sees_what_one_without_a_break_sees() {
+fn resumed_loaders_yield_the_same_batches() {
     for kind in TASKS {
         let task = task(kind, 50);
         let whole = load(&task, Position::default());
@@ -40,7 +40,7 @@ fn a_run_that_goes_on_sees_what_one_without_a_break_sees() {
 }
 
 #[test]
-fn every_epoch_has_every_example_once_in_another_order() {
+fn epochs_are_different_permutations() {
     for kind in TASKS {
         let task = task(kind, 50);
         let steps = load(&task, Position::default());
@@ -62,7 +62,7 @@ fn every_epoch_has_every_example_once_in_another_order() {
 }
 
 #[test]
-fn masks_differ_between_epochs_and_not_between_runs() {
+fn masks_differ_between_epochs() {
     let task = task(siskin_trainer::data::TaskEntry::of("masked_lm").unwrap(), 1);
     let alone = LoaderOptions { epochs: 20, ..options() };
     let steps: Vec<LoadedBatch> =
@@ -72,7 +72,7 @@ fn masks_differ_between_epochs_and_not_between_runs() {
 }
 
 #[test]
-fn batches_keep_to_their_size_and_hold_texts_of_like_length() {
+fn batches_respect_their_limits_and_group_by_length() {
     for kind in TASKS {
         let task = task(kind, 200);
         let spread = |group_by_length| {
@@ -101,7 +101,7 @@ fn batches_keep_to_their_size_and_hold_texts_of_like_length() {
 }
 
 #[test]
-fn without_shuffling_examples_come_as_they_are() {
+fn without_shuffling_examples_are_in_order() {
     let task = task(&TASKS[0], 50);
     let plain = LoaderOptions { shuffle: false, group_by_length: false, epochs: 1, ..options() };
     let steps = Loader::new(task.clone(), plain, Position::default()).unwrap();
@@ -110,7 +110,7 @@ fn without_shuffling_examples_come_as_they_are() {
 }
 
 #[test]
-fn a_position_beyond_the_data_is_refused() {
+fn positions_beyond_the_data_are_refused() {
     let task = task(&TASKS[0], 50);
     let last = load(&task, Position::default()).last().unwrap().next;
     let beyond = Position { batch: last.batch + 1, ..last };
@@ -145,7 +145,7 @@ impl TrainingTask for Failing {
 }
 
 #[test]
-fn batches_made_ahead_are_the_same() {
+fn prefetched_batches_are_the_same() {
     let task = task(&TASKS[1], 50);
     let whole = load(&task, Position::default());
     for ahead in [0, 1, 4, 1000] {

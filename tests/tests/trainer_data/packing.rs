@@ -52,7 +52,7 @@ fn assert_same(packed: &dyn Records, records: &[TokenizedDocument]) {
 }
 
 #[test]
-fn what_is_written_is_read() {
+fn packed_files_round_trip() {
     let folder = folder("packed");
     for (vocabulary, parts, labeled) in
         [(100, 1, false), (65_536, 3, true), (65_537, 2, false), (u32::MAX, 1, true)]
@@ -94,7 +94,7 @@ fn kept(records: &[TokenizedDocument], vocabulary: u32) -> RecordsInMemory {
 }
 
 #[test]
-fn other_records_have_another_fingerprint() {
+fn fingerprints_depend_on_the_records() {
     let records = |lists: [&[u32]; 2], label: Option<u32>| {
         lists.map(|list| TokenizedDocument { parts: vec![list.to_vec(), vec![]], label, hash: 0 })
     };
@@ -125,7 +125,7 @@ fn other_records_have_another_fingerprint() {
 
 /// Checks the format byte by byte.
 #[test]
-fn a_small_file_is_as_it_is_described() {
+fn the_file_layout_is_as_documented() {
     let path = folder("bytes").join("a.tokens");
     let records = [(vec![1, 258], 3), (vec![2], 4)].map(|(list, label)| TokenizedDocument {
         parts: vec![list],
@@ -148,7 +148,7 @@ fn a_small_file_is_as_it_is_described() {
 }
 
 #[test]
-fn a_file_appears_when_it_is_complete() {
+fn files_appear_only_when_complete() {
     let path = folder("atomic").join("a.tokens");
     let mut writer = PackedWriter::create(&path, 10, 1, 0).unwrap();
     writer.push(&TokenizedDocument { parts: vec![vec![1]], ..TokenizedDocument::default() }).unwrap();
@@ -222,7 +222,7 @@ fn hostile_files_are_refused() {
 }
 
 #[test]
-fn ids_beyond_the_vocabulary_are_refused_when_they_are_read() {
+fn ids_outside_the_vocabulary_are_refused_on_read() {
     for vocabulary in [10, 100_000] {
         let records = [vec![1, 2], vec![3, 4]]
             .map(|list| TokenizedDocument { parts: vec![list], ..TokenizedDocument::default() });
@@ -241,7 +241,7 @@ fn ids_beyond_the_vocabulary_are_refused_when_they_are_read() {
 }
 
 #[test]
-fn a_file_that_was_cut_off_while_open_gives_an_error() {
+fn files_truncated_while_open_give_an_error() {
     let path = folder("cut").join("a.tokens");
     let records = random_records(20, 1, 1000, false);
     write(&path, &records, 1000);
@@ -255,7 +255,7 @@ fn a_file_that_was_cut_off_while_open_gives_an_error() {
 }
 
 #[test]
-fn tokens_of_another_tokenizer_are_known() {
+fn tokens_of_another_tokenizer_are_detected() {
     let tokenizer = tokenizer();
     let own = identity(&tokenizer).unwrap();
     assert_eq!(identity(&tokenizer.clone()).unwrap(), own);

@@ -32,7 +32,7 @@ fn plain(text: &'static str, cut: DocumentSeparator) -> Vec<(String, String)> {
 type Cutting<'a> = (&'static str, DocumentSeparator, &'a [(&'a str, &'a str)]);
 
 #[test]
-fn plain_text_is_cut_where_it_is_wanted() {
+fn plain_text_is_split_at_the_separator() {
     let owned = |list: &[(&str, &str)]| -> Vec<(String, String)> {
         list.iter().map(|(text, place)| ((*text).to_owned(), (*place).to_owned())).collect()
     };
@@ -59,7 +59,7 @@ fn json(text: &'static str, reading: &ReadOptions) -> Vec<siskin::Result<Documen
 }
 
 #[test]
-fn lines_of_json_give_their_fields() {
+fn json_lines_are_read_by_field() {
     let pairs = TaskEntry::of("contrastive").unwrap().reading();
     let lines = "{\"anchor\": \"a\\n\", \"positive\": \"b\", \"other\": [1, {\"x\": 2}]}\n\n\
                  {\"negative\": null, \"positive\": \"\\u00e9\", \"anchor\": \"c\"}\r\n\
@@ -81,7 +81,7 @@ fn lines_of_json_give_their_fields() {
 }
 
 #[test]
-fn bad_lines_are_named_and_end_the_reading() {
+fn invalid_lines_are_reported_and_end_the_reading() {
     let plain = ReadOptions::default();
     let classes = ReadOptions {
         label: Some("y".to_owned()),
@@ -124,7 +124,7 @@ fn bad_lines_are_named_and_end_the_reading() {
 
 /// Endless text without line ends is refused before it fills the memory.
 #[test]
-fn endless_documents_are_refused() {
+fn oversized_documents_are_refused() {
     for cut in
         [DocumentSeparator::BlankLines, DocumentSeparator::Files, DocumentSeparator::Text("|".to_owned())]
     {
@@ -149,7 +149,7 @@ impl std::io::Read for Endless {
 }
 
 #[test]
-fn folders_are_read_by_name() {
+fn folders_are_read_in_name_order() {
     let root = folder("folders");
     std::fs::create_dir_all(root.join("b/.hidden")).unwrap();
     for (name, text) in [
@@ -238,7 +238,7 @@ impl Sink for Full {
 }
 
 #[test]
-fn what_fails_is_told_with_its_place() {
+fn read_errors_name_the_file_and_line() {
     let path = folder("fails").join("a.txt");
     std::fs::write(&path, "one\n\ntwo").unwrap();
     let tokenizer = tokenizer();
@@ -249,7 +249,7 @@ fn what_fails_is_told_with_its_place() {
 }
 
 #[test]
-fn splits_are_apart_and_stay() {
+fn splits_are_disjoint_and_stable() {
     let split = Split { validation_split: 0.2, seed: 1 };
     let path = folder("split").join("a.txt");
     let text: String = (0..2000).map(|number| format!("the bird {number} sings\n\n")).collect();
@@ -286,7 +286,7 @@ fn splits_are_apart_and_stay() {
 const KEPT: [u32; 12] = [1, 4, 6, 12, 14, 16, 18, 19, 20, 28, 33, 34];
 
 #[test]
-fn subsets_are_apart() {
+fn subsets_are_disjoint() {
     let documents = random_documents(500, 20, 0, 100);
     let all = memory(100, &documents);
     let split = Split { validation_split: 0.3, seed: 2 };
@@ -307,7 +307,7 @@ fn subsets_are_apart() {
 }
 
 #[test]
-fn records_of_several_sources_come_in_order() {
+fn records_of_several_sources_are_in_order() {
     let lists = |numbers: std::ops::Range<u32>| numbers.map(|number| vec![number; number as usize % 4]);
     let push = |to: &mut dyn Sink, numbers: std::ops::Range<u32>| {
         for list in lists(numbers) {

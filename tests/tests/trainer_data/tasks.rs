@@ -38,7 +38,7 @@ fn seen(made: &[TaskBatch]) -> Vec<(Vec<u32>, Vec<Option<u32>>)> {
 }
 
 #[test]
-fn causal_texts_are_documents_or_run_on() {
+fn causal_lm_sequences_are_documents_or_packed() {
     let some = |ids: &[u32]| ids.iter().map(|&id| Some(id)).collect::<Vec<_>>();
     let records = memory(20, &[vec![5, 6, 7, 8], vec![], vec![9], vec![10, 11]]);
     let made = |before: &[u32], after: &[u32], packing| {
@@ -76,7 +76,7 @@ fn causal_texts_are_documents_or_run_on() {
 }
 
 #[test]
-fn packing_loses_no_token() {
+fn packing_keeps_every_token() {
     let documents = random_documents(200, 40, 3, 50);
     let records = memory(50, &documents);
     for (before, after) in [(vec![], vec![]), (vec![1], vec![]), (vec![], vec![2]), (vec![1, 1], vec![0, 2])]
@@ -106,7 +106,7 @@ fn packing_loses_no_token() {
 }
 
 #[test]
-fn masks_have_their_shares_and_targets_restore_the_text() {
+fn masking_follows_its_probabilities_and_targets_restore_the_text() {
     const MASK: u32 = 4;
     let documents = random_documents(2000, 100, 3, 1000);
     // Ids below ten are special.
@@ -150,7 +150,7 @@ fn masks_have_their_shares_and_targets_restore_the_text() {
 }
 
 #[test]
-fn spans_and_their_texts_make_the_original() {
+fn corrupted_spans_restore_the_original() {
     let documents = random_documents(300, 200, 3, 900);
     let sentinels = Sentinels::top(1000, 100);
     let settings =
@@ -210,7 +210,7 @@ fn batch(task: &dyn TrainingTask) -> TaskBatch {
 }
 
 #[test]
-fn classes_want_first_rows() {
+fn classification_outputs_the_first_row() {
     let records = filled(1, &[(&[&[5, 6, 7, 8]], Some(2)), (&[&[9]], Some(0)), (&[&[]], Some(1))]);
     let made = batch(&ClassificationTask::new(records.clone(), frame(), 5, 3).unwrap());
     assert_eq!(ids(&made.batch.encoder), [1, 5, 6, 7, 2, 1, 9, 2, 1, 2]);
@@ -221,7 +221,7 @@ fn classes_want_first_rows() {
 }
 
 #[test]
-fn contrast_puts_texts_that_go_together_side_by_side() {
+fn contrastive_batches_have_the_positive_after_its_anchor() {
     let records = filled(3, &[(&[&[5], &[6, 7], &[8]], None), (&[&[9], &[10], &[]], None)]);
     let made = batch(&ContrastiveTask::new(records, frame(), 8).unwrap());
     let texts: Vec<_> =
@@ -233,7 +233,7 @@ fn contrast_puts_texts_that_go_together_side_by_side() {
 }
 
 #[test]
-fn written_texts_see_what_is_before() {
+fn seq2seq_targets_are_shifted_by_one() {
     let records = filled(2, &[(&[&[5, 6], &[7, 8, 9]], None), (&[&[10], &[11]], None)]);
     let settings = TaskSettings {
         max_length: 8,
@@ -252,7 +252,7 @@ fn written_texts_see_what_is_before() {
 
 /// Rows have their sequence and position, and output rows have targets.
 #[test]
-fn batches_of_every_task_are_whole() {
+fn batches_of_every_task_are_consistent() {
     for kind in TASKS {
         let task = task(kind, 40);
         let made = batch(&*task);
@@ -279,7 +279,7 @@ fn batches_of_every_task_are_whole() {
 
 /// Without truncation, each document is one example.
 #[test]
-fn no_length_is_too_long() {
+fn any_maximum_length_is_accepted() {
     for kind in TASKS {
         for length in [100_000, usize::MAX / 2, usize::MAX] {
             let task = task_of(kind, 10, length);
@@ -295,7 +295,7 @@ fn no_length_is_too_long() {
 
 /// Each list is what the task needs, and errors name missing fields.
 #[test]
-fn tasks_say_what_they_miss() {
+fn task_errors_name_what_is_missing() {
     let tokenizer = tokenizer();
     let frame = SpecialTokens::of(&tokenizer).unwrap();
     assert_eq!((&frame.before[..], &frame.after[..]), (&[2][..], &[3][..]), "[CLS] and [SEP]");

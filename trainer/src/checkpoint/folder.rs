@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_newest_and_the_best_stay() {
+    fn the_newest_and_the_best_checkpoints_are_kept() {
         let path = std::env::temp_dir().join(format!("siskin-checkpoints-{}", std::process::id()));
         let folder = CheckpointFolder::new(&path, 2).unwrap();
         assert!(folder.best().unwrap().is_none());
@@ -114,7 +114,7 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn the_best_is_written_once() {
+    fn the_best_checkpoint_is_written_once() {
         use std::os::unix::fs::MetadataExt;
         let path = std::env::temp_dir().join(format!("siskin-best-{}", std::process::id()));
         let folder = CheckpointFolder::new(&path, 2).unwrap();

@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_is_read_again() {
+    fn checkpoints_round_trip() {
         let bytes = bytes();
         let checkpoint = Checkpoint::read(&mut &bytes[..], bytes.len() as u64).unwrap();
         assert_eq!(checkpoint, example());
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn no_byte_can_change_or_be_missing() {
+    fn changed_or_truncated_files_are_refused() {
         let bytes = bytes();
         for place in 0..bytes.len() {
             let mut damaged = bytes.clone();

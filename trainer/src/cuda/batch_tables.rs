@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_stand_by_their_number() {
+    fn rows_are_grouped_by_index() {
         let [distinct, starts, order, count] = group_by_index(&[7, 2, 7, 2, 9]);
         assert_eq!(distinct, [2, 7, 9, 0, 0]);
         assert_eq!(starts, [0, 2, 4, 5, 5, 5]);
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_lists_are_kept() {
+    fn the_most_recent_tables_are_cached() {
         let kept = ListCache::default();
         let make = |number: i32| move || [vec![number], Vec::new(), Vec::new()];
         for number in 0..20 {
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_is_made_once() {
+    fn tables_are_built_once() {
         let mut tables = BatchTables::new(4096);
         let first = tables.ints("a", || vec![1, 2]);
         let second = tables.floats("b", || vec![1.0]);

@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hashes_stay_what_they_are() {
+    fn hashes_are_stable() {
         assert_eq!(
             mix(0x9E37_79B9_7F4A_7C15),
             0xE220_A839_7B1D_CDAF,

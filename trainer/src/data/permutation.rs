@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_number_comes_once() {
+    fn permutations_are_bijective() {
         for count in [0, 1, 2, 3, 4, 5, 16, 17, 1000, 4097] {
             let order = Permutation::new(count, &mut Random::new(3, &[count]));
             let mut outputs: Vec<u64> = (0..count).map(|place| order.at(place)).collect();
@@ -60,7 +60,7 @@ mod tests {
 
     /// For four elements, each of the 24 permutations is about equally frequent.
     #[test]
-    fn orders_are_even() {
+    fn permutations_are_uniform() {
         let mut counts = std::collections::HashMap::new();
         for seed in 0..24_000 {
             let order = Permutation::new(4, &mut Random::new(seed, &[]));

@@ -48,7 +48,7 @@ fn targets(rows: usize, columns: usize) -> Targets {
 }
 
 #[test]
-fn gradients_of_losses_are_how_they_change() {
+fn gradients_match_finite_differences() {
     let batch = batch(4, 3);
     for smoothing in [0.0, 0.1] {
         check(&CrossEntropy { label_smoothing: smoothing }, &batch, 7, &targets(12, 7));
@@ -68,7 +68,7 @@ fn gradients_of_losses_are_how_they_change() {
 const MIXED: f64 = 7.449_864_276_316_124_5;
 
 #[test]
-fn examples_with_and_without_negatives_stand_together() {
+fn examples_with_and_without_negatives_can_be_mixed() {
     let mixed = batch(8, 1);
     let weights = [1.0, 0.0, 1.0, 0.0, 0.0, 1.0, 0.0, 0.0].to_vec();
     let targets = Targets { weights, ..Targets::default() };
@@ -83,7 +83,7 @@ fn examples_with_and_without_negatives_stand_together() {
 }
 
 #[test]
-fn examples_without_a_match_are_refused() {
+fn anchors_without_a_positive_are_refused() {
     let batch = batch(4, 1);
     let refused = |weights: [f32; 4]| {
         let targets = Targets { weights: weights.to_vec(), ..Targets::default() };
@@ -97,7 +97,7 @@ fn examples_without_a_match_are_refused() {
 }
 
 #[test]
-fn rows_in_parts_give_what_they_give_together() {
+fn losses_of_row_chunks_sum_to_the_whole() {
     let batch = batch(4, 3);
     let (columns, targets) = (7, targets(12, 7));
     let numbers: Vec<f64> = (0..12 * columns).map(number).collect();

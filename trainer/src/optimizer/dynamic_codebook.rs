@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_are_the_nearest_numbers() {
+    fn values_are_quantized_to_the_nearest_code() {
         for signed in [true, false] {
             let codes = DynamicCodebook::new(signed);
             assert!(codes.codes.windows(2).all(|pair| pair[0] < pair[1]), "256 different numbers");
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn zeros_stay_zeros() {
+    fn zero_blocks_round_trip() {
         let codes = DynamicCodebook::new(true);
         let (mut bytes, mut back) = ([9; 4], [9.0; 4]);
         let scale = codes.quantize(&[0.0; 4], &mut bytes);

@@ -53,7 +53,7 @@ fn options(name: &str) -> OptimizerOptions {
 }
 
 #[test]
-fn the_number_of_threads_changes_no_bit() {
+fn steps_are_bit_identical_for_any_thread_count() {
     for name in names() {
         let results = [1, 3].map(|threads| {
             let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
@@ -70,7 +70,7 @@ fn the_number_of_threads_changes_no_bit() {
 }
 
 #[test]
-fn training_goes_on_where_it_was_saved() {
+fn restored_state_continues_bit_identically() {
     for name in names() {
         let (mut parameters, mut gradients) = tensors();
         let still = parameters.list[4].clone();
@@ -89,7 +89,7 @@ fn training_goes_on_where_it_was_saved() {
 }
 
 #[test]
-fn tables_that_do_not_fit_are_refused_by_name() {
+fn state_of_the_wrong_size_is_refused_by_name() {
     let (mut parameters, mut gradients) = tensors();
     let mut optimizer = Optimizer::new(&options("adamw"), &parameters, &gradients).unwrap();
     steps(&mut optimizer, &mut parameters, &mut gradients, 0);
@@ -123,7 +123,7 @@ fn tables_that_do_not_fit_are_refused_by_name() {
 }
 
 #[test]
-fn other_tensors_are_refused() {
+fn steps_with_other_tensors_are_refused() {
     let (mut parameters, mut gradients) = tensors();
     let mut optimizer = Optimizer::new(&options("sgd"), &parameters, &gradients).unwrap();
     gradients.list[1] = None;
@@ -137,7 +137,7 @@ fn other_tensors_are_refused() {
 }
 
 #[test]
-fn groups_say_what_decays() {
+fn groups_set_the_weight_decay() {
     let (parameters, gradients) = tensors();
     let mut options = options("adamw");
     let decays = |options: &OptimizerOptions| {
@@ -158,7 +158,7 @@ fn groups_say_what_decays() {
 }
 
 #[test]
-fn state_takes_what_it_is_known_to_take() {
+fn state_sizes_are_exact() {
     let (parameters, gradients) = tensors();
     let [embd, up, norm, down] = [700 * 60, 301 * 130, 40_000, 20 * 300];
     let all = embd + up + norm + down;

@@ -209,7 +209,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_happens_while_it_is_on_is_recorded() {
+    fn events_are_only_recorded_while_the_profiler_is_on() {
         let recorder = Recorder::default();
         let work = |name: &str| timed(Some(&recorder), name, ProfiledThread::Batches, || 7);
         assert_eq!(work("before"), 7);
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trace_has_complete_events_and_the_names_of_threads() {
+    fn traces_contain_complete_events_and_thread_names() {
         let node = NodeWork { op: "Linear".to_owned(), phase: "forward", shape: [4, 8], flops: 2e6 };
         let event = |name: &str, worker, begin, node| Event {
             name: name.to_owned(),
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_is_a_step_and_a_count() {
+    fn the_profile_window_starts_at_a_step_and_has_a_count() {
         let window = |steps: &[u64]| ProfileOptions { steps: steps.to_vec() }.window();
         assert_eq!(window(&[]).unwrap(), None);
         assert_eq!(window(&[2, 3]).unwrap(), Some([2, 5]));

@@ -76,7 +76,7 @@ mod tests {
     use crate::profile::NodeWork;
 
     #[test]
-    fn rows_add_up_what_belongs_together() {
+    fn rows_sum_the_events_of_an_operation() {
         let event = |name: &str, op: Option<&str>, worker, milliseconds| Event {
             name: name.to_owned(),
             worker,

@@ -224,14 +224,14 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_of_nothing_takes_nothing() {
+    fn empty_batches_take_no_memory() {
         let (program, parameters, schedule) = small_program();
         let layout = BufferLayout::new(&program, &schedule, &TrainingBatch::default(), &parameters).unwrap();
         assert_eq!((layout.size, layout.zeroed.concat()), (0, Vec::new()));
     }
 
     #[test]
-    fn a_layout_is_kept_for_batches_of_the_same_shape() {
+    fn layouts_are_reused_for_batches_of_the_same_shape() {
         let batch = |tokens: &[u32], wanted: usize| {
             let mut batch = TrainingBatch::default();
             batch.decoder.push(tokens, &[]);

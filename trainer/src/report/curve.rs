@@ -148,14 +148,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ticks_are_round_and_within() {
+    fn ticks_are_round_numbers_within_the_range() {
         assert_eq!(ticks([0.0, 10.0], 5), [0.0, 2.0, 4.0, 6.0, 8.0, 10.0]);
         assert_eq!(ticks([3.3, 3.3], 5), [3.3]);
         assert!(ticks([-0.013, 0.052], 5).contains(&0.0));
     }
 
     #[test]
-    fn numbers_have_few_digits() {
+    fn labels_have_few_digits() {
         let cases = [(0.0, "0"), (1.0, "1"), (1234.6, "1235"), (0.012346, "0.01235"), (6e-4, "6.00e-4")];
         for (number, want) in cases {
             assert_eq!(format_number(number), want);
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn long_curves_are_thinned_to_means() {
+    fn long_curves_are_downsampled_to_means() {
         let long: Points = (0..10_000).map(|step| (f64::from(step), 1.0)).collect();
         let thinned = downsample(&long);
         assert!(thinned.len() <= MAX_POINTS && thinned.len() > MAX_POINTS / 2, "{}", thinned.len());

@@ -66,7 +66,7 @@ fn points(html: &str, name: &str) -> usize {
 }
 
 #[test]
-fn curves_have_a_point_for_each_line() {
+fn curves_have_one_point_per_log_line() {
     let folder = Folder::new("curves");
     let log: Vec<Value> =
         (1..=30).flat_map(|n| [Some(step(n)), (n % 10 == 0).then(|| validation_line(n))]).flatten().collect();
@@ -101,7 +101,7 @@ fn curves_have_a_point_for_each_line() {
 }
 
 #[test]
-fn what_a_model_writes_is_no_markup() {
+fn generated_text_is_escaped() {
     let folder = Folder::new("hostile");
     let hostile = "</pre><script>alert(1)</script>\" onload='x' &amp; \u{0} \u{202e}<!-- \u{1b}[31m ]]>";
     folder.write(LOG, &[step(1)]);
@@ -118,7 +118,7 @@ fn what_a_model_writes_is_no_markup() {
 }
 
 #[test]
-fn what_a_checkpoint_forgot_is_no_part_of_the_run() {
+fn steps_discarded_by_a_resume_are_excluded() {
     let folder = Folder::new("resumed");
     let mut log: Vec<Value> = (1..=12).map(step).collect();
     log.extend([validation_line(10), validation_line(12)]);
@@ -136,7 +136,7 @@ fn what_a_checkpoint_forgot_is_no_part_of_the_run() {
 }
 
 #[test]
-fn a_folder_of_no_run_is_refused() {
+fn folders_without_a_run_are_refused() {
     let folder = Folder::new("empty");
     let error = make(&folder.0).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Missing);

@@ -443,7 +443,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_that_is_bad_ends_the_run() {
+    fn the_first_failed_check_ends_the_run() {
         let check = |name, outcome| Check::new(name, outcome, "it is so", "do this");
         let passing = [check("one", Outcome::Pass), check("two", Outcome::Warning)];
         assert!(Check::refuse(&passing).is_ok());
@@ -455,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn shares_that_do_not_sum_to_one_are_bad() {
+    fn attention_weights_that_do_not_sum_to_one_fail() {
         let outcome = |worst, operation_count| {
             AttentionSums { worst, place: String::new(), operation_count }.check().outcome
         };

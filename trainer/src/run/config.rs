@@ -382,7 +382,7 @@ mod tests {
     const SMALL: &str = "steps = 10\n[schedule]\nlearning_rate = 1e-3\n[data]\ntask = \"causal_lm\"\n";
 
     #[test]
-    fn what_is_not_said_is_as_usual() {
+    fn absent_settings_have_defaults() {
         let config = RunConfig::parse(SMALL).unwrap();
         assert_eq!((config.steps, config.seed, config.max_grad_norm), (10, 1, Some(1.0)));
         assert_eq!((config.schedule.name.as_str(), config.optimizer.name.as_str()), ("cosine", "adamw"));
@@ -401,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused() {
+    fn invalid_values_are_refused() {
         let parse = |value: &str| {
             RunConfig::parse(&format!("max_grad_norm = {value}\n{SMALL}")).map(|config| config.max_grad_norm)
         };
@@ -414,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_name_the_key_and_the_nearest() {
+    fn errors_for_unknown_settings_suggest_the_nearest() {
         let cases = [
             ("stepz = 3", "stepz", "steps"),
             ("[shedule]\nlearning_rate = 1", "shedule", "schedule"),

@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_differs_is_named() {
+    fn errors_name_the_setting_that_differs() {
         let before = json!({"records": 7, "examples": 20, "batch": {"max_tokens": 1024, "shuffle": true}});
         assert!(check(&before, &before).is_ok());
         for old in [Value::Null, json!({}), json!({"examples": 20}), json!({"batch": {"gone": 1}})] {

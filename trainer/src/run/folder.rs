@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_new_and_empty_folders_become_those_of_runs() {
+    fn only_new_and_empty_folders_become_run_folders() {
         let folder = std::env::temp_dir().join(format!("siskin-run-folder-{}", std::process::id()));
         let _ = fs::remove_dir_all(&folder);
         assert!(check(&folder).is_err());

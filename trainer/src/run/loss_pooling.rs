@@ -49,7 +49,7 @@ mod tests {
     }
 
     #[test]
-    fn a_contrastive_loss_pools_as_the_model_does() {
+    fn the_contrastive_loss_uses_the_pooling_of_the_model() {
         let contrastive = || json!({"name": "contrastive"});
         let own = |pooling_mode: &str| pooling(contrastive(), json!({"pooling": pooling_mode}));
         assert_eq!(own("last"), Ok(Some("last".to_owned())));

@@ -115,7 +115,7 @@ fn free_host_memory() -> Option<usize> {
 mod tests {
     #[cfg(target_os = "linux")]
     #[test]
-    fn free_memory_is_known() {
+    fn free_memory_is_detected() {
         assert!(super::free_host_memory().is_some_and(|bytes| bytes > 1 << 20));
     }
 }

@@ -399,7 +399,7 @@ mod tests {
     use crate::data::Position;
 
     #[test]
-    fn rows_that_count_nothing_even_batches_out() {
+    fn padding_output_rows_have_no_weight() {
         let step = |count: usize, rows: u32| {
             let mut batch = TrainingBatch::default();
             batch.encoder.push(&(0..rows).collect::<Vec<_>>(), &[]);

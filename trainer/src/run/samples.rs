@@ -143,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tokens_are_drawn_by_their_shares() {
+    fn tokens_are_sampled_by_their_probabilities() {
         let scores = [0.0, (3.0_f32).ln(), f32::NEG_INFINITY, 0.0];
         let draw = |temperature, unit| choose(&scores, temperature, unit);
         assert_eq!([draw(0.0, 0.0), draw(0.0, 0.99)], [1, 1]);

@@ -31,7 +31,7 @@ mod tests {
     use super::split_disjoint;
 
     #[test]
-    fn parts_come_in_the_order_of_their_places() {
+    fn slices_are_returned_in_the_order_of_their_ranges() {
         let mut whole: Vec<usize> = (0..10).collect();
         let parts = split_disjoint(&mut whole, &[6..8, 0..0, 1..3, 9..10]);
         let parts: Vec<Vec<usize>> = parts.into_iter().flatten().map(|part| part.to_vec()).collect();
@@ -40,7 +40,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "overlap")]
-    fn what_overlaps_is_refused() {
+    fn overlapping_ranges_are_refused() {
         split_disjoint(&mut [0; 4], &[0..2, 1..3]);
     }
 }

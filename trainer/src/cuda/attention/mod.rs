@@ -407,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn tiles_cover_what_is_seen_and_no_more() {
+    fn tiles_cover_exactly_the_visible_pairs() {
         for attention_mask in [
             AttentionMask::Causal(None),
             AttentionMask::Causal(Some(5)),
@@ -450,7 +450,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_tiles_come_first() {
+    fn the_longest_tiles_are_launched_first() {
         let texts = texts(&[300]);
         let seen = visible_runs(&attention(AttentionMask::Causal(None)), &texts, &texts);
         let [of_queries, _] = tiles(64, &seen, &texts, &texts);
@@ -458,7 +458,7 @@ mod tests {
     }
 
     #[test]
-    fn plain_attention_has_kernels_of_its_own() {
+    fn plain_kernels_are_used_where_they_apply() {
         let whole = || Attention { head_size: 64, ..attention(AttentionMask::Full) };
         let bias = Bias { table: 0, buckets: 8, farthest: 20, both_ways: true };
         let cases = [
@@ -487,7 +487,7 @@ mod tests {
     }
 
     #[test]
-    fn shared_memory_fits_every_device() {
+    fn shared_memory_fits_all_devices() {
         let bias = Bias { table: 0, buckets: 8, farthest: 20, both_ways: true };
         for precision in [Precision::F32, Precision::Bf16, Precision::Fp16] {
             for size in [1, 32, 64, 65, 128, 129, 256] {

@@ -243,7 +243,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kernels_are_found_in_their_files() {
+    fn every_kernel_is_found_in_its_file() {
         let rows = [
             ("attention_bf16_64", "attention"),
             ("attention_backward_both_f32_128", "attention_backward"),
@@ -284,7 +284,7 @@ mod tests {
 
     /// NVRTC needs no device.
     #[test]
-    fn every_file_compiles_at_run_time() {
+    fn every_file_compiles_with_nvrtc() {
         // SAFETY: opens the library, whose initializers have no other side effects.
         if !unsafe { cudarc::nvrtc::sys::is_culib_present() } {
             eprintln!("skipped: no NVRTC");

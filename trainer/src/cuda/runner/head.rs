@@ -198,7 +198,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_are_few_and_alike() {
+    fn chunks_are_few_and_of_similar_size() {
         let parts = |rows: usize, bytes| {
             let most = chunk_rows(rows, bytes);
             (0..rows).step_by(most).map(|start| most.min(rows - start)).collect::<Vec<_>>()
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn more_rows_need_no_less_memory() {
+    fn memory_bounds_are_monotonic() {
         for bytes in [2 * 50304, 4 * 128_256, 2 * 262_144, 1 << 30] {
             let room = |rows| max_rows(rows, bytes);
             assert!((0..4000).all(|rows| chunk_rows(rows, bytes) <= room(rows)), "{bytes}");

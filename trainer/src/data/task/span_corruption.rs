@@ -225,7 +225,7 @@ mod tests {
 
     /// The result of T5's own code for these spans, worked out by hand.
     #[test]
-    fn spans_become_sentinels() {
+    fn spans_are_replaced_by_sentinels() {
         let text: Vec<u32> = (1..=9).collect();
         let [source, target] = corrupt(&text, &[2, 4], &[2, 1], 99);
         assert_eq!(source, [1, 2, 99, 5, 6, 7, 8, 98]);
@@ -235,7 +235,7 @@ mod tests {
     /// With a masked fraction of 0.15 and spans of 3, T5 takes 568 tokens for 512 encoder rows, and has 114 decoder
     /// rows.
     #[test]
-    fn lengths_are_those_of_t5() {
+    fn noise_and_span_counts_match_t5() {
         let shape = NoiseSchedule { mlm_probability: 0.15, mean_noise_span_length: 3.0, most: 100 };
         assert_eq!(shape.longest([512, 512], 10_000), 568);
         assert_eq!(shape.longest([512, 512], 100), 100);
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn every_cut_is_as_likely() {
+    fn segmentations_are_uniform() {
         let mut counts = std::collections::HashMap::new();
         let mut random = Random::new(1, &[]);
         for _ in 0..10_000 {

@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pairs_are_what_runs_hold() {
+    fn pair_counts_match_the_visible_ranges() {
         let sights = [
             AttentionMask::Causal(None),
             AttentionMask::Causal(Some(5)),
