@@ -183,6 +183,29 @@ fn check_names(config: &Map<String, Value>, asked: &[String]) -> Result<()> {
     }
 }
 
+/// Returns the nonzero dropout probabilities of a config.
+pub(crate) fn dropout(config: &Map<String, Value>) -> impl Iterator<Item = (&String, f64)> {
+    let names = |key: &str| key.contains("dropout") || key.ends_with("pdrop") || key.contains("layerdrop");
+    // The dropout of GPT-2's summary head, which no graph has.
+    let applies = move |key: &str| names(key) && !key.starts_with("summary_");
+    let nonzero = |value: &Value| value.as_f64().filter(|value| *value != 0.0);
+    config
+        .iter()
+        .filter(move |(key, _)| applies(key))
+        .filter_map(move |(key, value)| Some((key, nonzero(value)?)))
+}
+
+/// Refuses dropout, which training does not have.
+pub(crate) fn check_dropout(place: &str, config: &Map<String, Value>) -> Result<()> {
+    match dropout(config).next() {
+        Some((key, value)) => {
+            let message = format!("is {value}, but training has no dropout yet; set it to 0");
+            Err(Error::unsupported(format!("{place}.{key}"), message))
+        }
+        None => Ok(()),
+    }
+}
+
 impl InitialModel {
     /// Builds the graphs of a family, with a head if it is an encoder.
     pub fn new(architecture: &str, head: Option<&str>, config: Map<String, Value>) -> Result<Self> {
@@ -199,6 +222,7 @@ impl InitialModel {
         let asked = ConfigReader::new(config.clone());
         let (hyper, graphs) = family.build(&asked, &|name| shape.has(head, name))?;
         check_names(&config, &asked.read_keys())?;
+        check_dropout("model.config", &config)?;
         Ok(Self { architecture: architecture.to_owned(), config, graphs, hyper, deviation: shape.deviation })
     }
 
@@ -224,6 +248,7 @@ impl InitialModel {
 mod tests {
     use super::*;
     use serde_json::json;
+    use siskin::ErrorKind;
 
     #[test]
     fn errors_for_unknown_families_and_heads_suggest_the_nearest() {
@@ -241,7 +266,7 @@ mod tests {
         let config = |key: &str| {
             let whole = json!({
                 "vocab_size": 50, "n_embd": 32, "n_layer": 1, "n_head": 4, "n_positions": 40, "n_inner": 64,
-                "resid_pdrop": 0.1, "summary_type": "cls_index", "architectures": ["GPT2LMHeadModel"],
+                "resid_pdrop": 0.0, "summary_type": "cls_index", "architectures": ["GPT2LMHeadModel"],
             });
             let Value::Object(mut config) = whole else { return Map::new() };
             if let Some(value) = config.remove("n_inner") {
@@ -255,6 +280,23 @@ mod tests {
             assert_eq!(error.place(), format!("model.config.{wrong}"));
             assert!(error.message().contains("did you mean `n_inner`?"), "{error}");
         }
+    }
+
+    #[test]
+    fn nonzero_dropout_is_refused() {
+        let config = |dropout: Value| {
+            let whole = json!({
+                "vocab_size": 50, "n_embd": 32, "n_layer": 1, "n_head": 4, "n_positions": 40,
+                "summary_first_dropout": 0.1, "resid_pdrop": dropout,
+            });
+            whole.as_object().cloned().unwrap_or_default()
+        };
+        for zero in [json!(0), json!(0.0), Value::Null] {
+            assert_eq!(InitialModel::new("gpt2", None, config(zero)).err(), None);
+        }
+        let error = InitialModel::new("gpt2", None, config(json!(0.1))).err().unwrap();
+        assert_eq!((error.kind(), error.place()), (ErrorKind::Unsupported, "model.config.resid_pdrop"));
+        assert!(error.message().contains("no dropout"), "{error}");
     }
 
     /// A `config.json` has more keys than its graph uses, and some resemble used ones.

@@ -123,8 +123,17 @@ impl Run {
             missing.retain(|name| !adapters::is_trained(name));
         }
         checks.insert(1, self.gradient_check(norms, &missing, depth));
+        checks.extend(self.check_dropout());
         self.gradients.clear();
         Ok(checks)
+    }
+
+    /// Warns of dropout in the config of the model that the run started from.
+    fn check_dropout(&self) -> Option<Check> {
+        let ignored = self.setup.ignored_dropout();
+        let result = format!("the model's config sets {}, which training does not apply", ignored.join(", "));
+        let advice = "regularize with weight decay and early stopping";
+        (!ignored.is_empty()).then(|| Check::new("dropout", Outcome::Warning, result, advice))
     }
 
     /// Loader options for small batches.

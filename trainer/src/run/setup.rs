@@ -14,7 +14,7 @@ use super::teacher::Teacher;
 use crate::adapters::{self, AdapterOptions, TrainedAdapter};
 use crate::data::{LoadedBatch, Loader, LoaderOptions, Position, TaskSettings, TrainingTask};
 use crate::export::FileContents;
-use crate::initialization::InitialModel;
+use crate::initialization::{InitialModel, check_dropout, dropout};
 use crate::parameters::Parameters;
 use crate::program::Program;
 
@@ -72,6 +72,7 @@ impl RunSetup {
     fn of(config: &RunConfig, base: OpenedBase, purpose: DataPurpose) -> Result<Self> {
         let (origin, mut program, frame) = match base {
             OpenedBase::File(file) => {
+                check_dropout("model.config", &config.model.config)?;
                 let (program, frame) = (Program::of_file(&file)?, frame_of(&file, config));
                 (ParameterSource::File(file), program, frame)
             }
@@ -159,6 +160,16 @@ impl RunSetup {
     /// Returns true if the model is randomly initialized.
     pub(super) fn is_random(&self) -> bool {
         matches!(self.origin, ParameterSource::New(_))
+    }
+
+    /// Returns the dropout settings of the model that the run started from, which the trainer does not apply.
+    pub(super) fn ignored_dropout(&self) -> Vec<String> {
+        match &self.origin {
+            ParameterSource::File(file) => {
+                dropout(&file.metadata().config).map(|(key, _)| key.clone()).collect()
+            }
+            ParameterSource::New(_) => Vec::new(),
+        }
     }
 
     /// Returns the model file that the run started from, if any.
