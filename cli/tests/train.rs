@@ -134,12 +134,15 @@ fn runs_that_fail_the_check_do_not_start() {
     let place = Place::new("refused");
     place.write("");
     let config = std::fs::read_to_string(place.0.join("small.toml")).unwrap();
-    let config = config.replace("max_length = 16", "max_length = 40, packing = true");
+    let config = config.replace("max_length = 16", "max_length = 40");
     std::fs::write(place.0.join("small.toml"), config).unwrap();
     let refused = place.siskin(&["train", "small.toml"]);
     assert!(!refused.status.success());
     let stderr = text(&refused.stderr);
-    assert!(stderr.contains("before the first step") && stderr.contains("position 39"), "{stderr}");
+    assert!(
+        stderr.contains("before the first step") && stderr.contains("data.settings.max_length is 40"),
+        "{stderr}"
+    );
     assert!(!place.0.join("small.siskin").exists());
     let missing = place.siskin(&["train", "report", "nowhere.run"]);
     assert!(text(&missing.stderr).contains("name the folder of a run"), "{}", text(&missing.stderr));

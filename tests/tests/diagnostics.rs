@@ -142,11 +142,31 @@ fn defective_runs_fail_with_advice() {
     assert!(checks[0].result.contains("blk.0.ffn_up.weight"), "{checks:?}");
 
     // Sequences longer than the table of positions.
-    let mut too_long = short(&place, "");
-    (too_long.data.settings.max_length, too_long.data.settings.packing) = (100, true);
-    let checks = run(too_long).check(Depth::Full).unwrap();
-    let error = Check::refuse(&checks).unwrap_err();
-    assert!(error.message().contains("position 99"), "{error}");
+    for packing in [true, false] {
+        let mut too_long = short(&place, "");
+        (too_long.data.settings.max_length, too_long.data.settings.packing) = (65, packing);
+        let checks = run(too_long).check(Depth::Brief).unwrap();
+        let error = Check::refuse(&checks).unwrap_err();
+        assert_eq!(error.place(), "check: maximum length");
+        assert!(error.message().contains("data.settings.max_length is 65"), "{error}");
+        assert!(error.message().contains("the model has 64 positions"), "{error}");
+    }
+}
+
+#[test]
+fn the_default_maximum_length_is_the_context_of_the_model() {
+    let place = TrainingFolder::new("context");
+    for (max_length, want) in [(0, 64), (16, 16)] {
+        let mut config = short(&place, "");
+        (config.data.settings.max_length, config.data.settings.packing) = (max_length, true);
+        let mut packed = run(config);
+        let lengths: Vec<usize> = (0..packed.setup().training.count())
+            .map(|example| packed.setup().training.rows(example))
+            .collect();
+        assert_eq!(lengths.iter().max(), Some(&want), "{lengths:?}");
+        assert!(Check::refuse(&packed.check(Depth::Brief).unwrap()).is_ok());
+        train(&mut packed);
+    }
 }
 
 #[test]
@@ -336,7 +356,7 @@ fn checks_pass_for_every_kind_of_task() {
             "sequence_classification",
             bert,
             "cross_entropy",
-            "max_length = 32, num_classes = 3",
+            "num_classes = 3",
         ),
         ("contrastive", "bert", "none", bert, "contrastive", "max_length = 32"),
         ("seq2seq", "t5", "none", t5, "cross_entropy", "max_length = 32, decoder_start_token_id = 279"),

@@ -207,6 +207,11 @@ pub(crate) fn check_dropout(place: &str, config: &Map<String, Value>) -> Result<
 }
 
 impl InitialModel {
+    /// Returns the maximum number of tokens of a sequence.
+    pub(crate) fn context(&self) -> usize {
+        self.hyper.context
+    }
+
     /// Builds the graphs of a family, with a head if it is an encoder.
     pub fn new(architecture: &str, head: Option<&str>, config: Map<String, Value>) -> Result<Self> {
         let shape = FAMILIES.iter().find(|shape| shape.family == architecture).ok_or_else(|| {

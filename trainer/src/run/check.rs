@@ -12,7 +12,7 @@ use crate::data::{LoadedBatch, Loader, LoaderOptions, Position, TaskSettings};
 use crate::grad::rule;
 use crate::loss::LossSum;
 use crate::optimizer::{Optimizer, OptimizerOptions, StepArguments};
-use crate::program::layer_of;
+use crate::program::{Side, layer_of};
 use crate::real::Real;
 use crate::runner::{NodeEvent, Phase, Probe, TrainingObjective};
 
@@ -88,6 +88,9 @@ const CHECK_DATA: &str = "check [data] and [model]";
 impl Run {
     /// Checks whether the run can be expected to learn. The state of the run does not change.
     pub fn check(&mut self, depth: Depth) -> Result<Vec<Check>> {
+        if let Some(too_long) = self.check_max_length() {
+            return Ok(vec![too_long]);
+        }
         let step = self.example(self.loader_of(ROWS, 0))?;
         let mut sums = AttentionSums::default();
         let first = match self.pass(&step, Some(&mut sums)) {
@@ -126,6 +129,24 @@ impl Run {
         checks.extend(self.check_dropout());
         self.gradients.clear();
         Ok(checks)
+    }
+
+    /// Fails if sequences may be longer than the position tables of the model.
+    fn check_max_length(&self) -> Option<Check> {
+        let (program, settings) = (self.runner.program(), &self.setup.settings);
+        let of_decoder = match program.has(Side::Encoder) {
+            true => ("data.settings.max_target_length", settings.max_target_length()),
+            false => ("data.settings.max_length", settings.max_length),
+        };
+        let lengths =
+            [(Side::Encoder, ("data.settings.max_length", settings.max_length)), (Side::Decoder, of_decoder)];
+        let too_long = |(side, (name, length)): (Side, (&str, usize))| {
+            let positions = program.max_positions(side).filter(|positions| length > *positions)?;
+            let result = format!("{name} is {length}, but the model has {positions} positions");
+            let advice = format!("set {name} to {positions} or less, or remove it");
+            Some(Check::new("maximum length", Outcome::Fail, result, &advice))
+        };
+        lengths.into_iter().find_map(too_long)
     }
 
     /// Warns of dropout in the config of the model that the run started from.

@@ -16,7 +16,7 @@ use crate::data::{LoadedBatch, Loader, LoaderOptions, Position, TaskSettings, Tr
 use crate::export::FileContents;
 use crate::initialization::{InitialModel, check_dropout, dropout};
 use crate::parameters::Parameters;
-use crate::program::Program;
+use crate::program::{self, Program, Side};
 
 /// The model or tokenizer that the caller opened for a run.
 pub enum OpenedBase {
@@ -44,7 +44,7 @@ pub struct RunSetup {
     pub training: Arc<dyn TrainingTask>,
     /// The validation task.
     pub validation: Option<Arc<dyn TrainingTask>>,
-    /// The settings of the task.
+    /// The settings of the task; the maximum length defaults to the model's context.
     pub(super) settings: TaskSettings,
     /// The tokenized text of both.
     pub(super) texts: TokenizedData,
@@ -70,11 +70,12 @@ impl RunSetup {
     }
 
     fn of(config: &RunConfig, base: OpenedBase, purpose: DataPurpose) -> Result<Self> {
-        let (origin, mut program, frame) = match base {
+        let (origin, mut program, frame, context) = match base {
             OpenedBase::File(file) => {
                 check_dropout("model.config", &config.model.config)?;
-                let (program, frame) = (Program::of_file(&file)?, frame_of(&file, config));
-                (ParameterSource::File(file), program, frame)
+                let (hyper, graphs) = program::graphs_of(&file)?;
+                let (program, frame) = (Program::new(&graphs)?, frame_of(&file, config));
+                (ParameterSource::File(file), program, frame, hyper.context)
             }
             OpenedBase::New { tokenizer, template } => {
                 let family = config.model.family.as_deref().unwrap_or_default();
@@ -91,7 +92,8 @@ impl RunSetup {
                     template,
                     vectors: Vec::new(),
                 };
-                (ParameterSource::New(Box::new(beginning)), program, frame)
+                let context = beginning.context();
+                (ParameterSource::New(Box::new(beginning)), program, frame, context)
             }
         };
         check_task(config, &program)?;
@@ -99,7 +101,11 @@ impl RunSetup {
             Error::new(ErrorKind::Missing, "model", "has no tokenizer; use a model that has one")
         })?;
         let texts = TokenizedData::read(config, section, purpose)?;
-        let settings = config.data.settings.clone();
+        // A longer sequence would be a batch by itself.
+        let positions =
+            [Side::Encoder, Side::Decoder].into_iter().filter_map(|side| program.max_positions(side));
+        let context = positions.min().unwrap_or(context).min(config.batch.max_tokens.max(1));
+        let settings = config.data.settings.clone().with_context(context);
         let (training, validation) = (texts.training(&settings)?, texts.validation(&settings)?);
         let own = program.weights.len();
         let adapters =

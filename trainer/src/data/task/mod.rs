@@ -83,7 +83,7 @@ pub trait TrainingTask: Send + Sync {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct TaskSettings {
-    /// The maximum number of tokens of a sequence.
+    /// The maximum number of tokens of a sequence; 0: the model's context, see [`Self::with_context`].
     pub max_length: usize,
     /// The maximum number of tokens of a decoder sequence with an encoder; 0: the same as `max_length`.
     pub max_target_length: usize,
@@ -102,7 +102,7 @@ pub struct TaskSettings {
 impl Default for TaskSettings {
     fn default() -> Self {
         Self {
-            max_length: 512,
+            max_length: 0,
             max_target_length: 0,
             packing: false,
             mlm_probability: 0.15,
@@ -114,6 +114,12 @@ impl Default for TaskSettings {
 }
 
 impl TaskSettings {
+    /// Returns the settings with `context` as the maximum length if none is set.
+    #[must_use]
+    pub fn with_context(self, context: usize) -> Self {
+        Self { max_length: if self.max_length == 0 { context } else { self.max_length }, ..self }
+    }
+
     /// Returns the maximum number of tokens of a decoder sequence with an encoder.
     pub fn max_target_length(&self) -> usize {
         if self.max_target_length == 0 { self.max_length } else { self.max_target_length }
