@@ -3,13 +3,13 @@
 use super::rust::Abi;
 use crate::knobs;
 use crate::shell::{Result, program};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// The minimum API level of the package: Android 5.0.
 const OLDEST: u32 = 21;
 
-/// An NDK for Linux.
+/// An NDK for this system.
 pub(super) struct Ndk {
     clang: PathBuf,
 }
@@ -25,13 +25,13 @@ impl Ndk {
             },
             (None, None) => return Ok(None),
         };
-        let clang = home.join("toolchains/llvm/prebuilt/linux-x86_64/bin/clang");
+        let clang = clang(&home, std::env::consts::OS);
         if clang.exists() {
             println!("NDK: {}", home.display());
             return Ok(Some(Self { clang }));
         }
         Err(format!(
-            "{} is not there: ANDROID_NDK_HOME must be the folder of an NDK, 23 or later",
+            "{} does not exist; set ANDROID_NDK_HOME to the folder of an NDK for this system, version 23 or later",
             clang.display()
         ))
     }
@@ -44,8 +44,18 @@ impl Ndk {
     }
 }
 
-/// Returns the folder named with the highest version.
-fn newest(folder: &std::path::Path) -> Option<PathBuf> {
+/// Returns the path of clang in an NDK for a host system. NDKs for macOS are universal despite the folder's name.
+fn clang(home: &Path, system: &str) -> PathBuf {
+    let (host, name) = match system {
+        "macos" => ("darwin-x86_64", "clang"),
+        "windows" => ("windows-x86_64", "clang.exe"),
+        _ => ("linux-x86_64", "clang"),
+    };
+    home.join("toolchains/llvm/prebuilt").join(host).join("bin").join(name)
+}
+
+/// Returns the subfolder with the highest version as its name.
+fn newest(folder: &Path) -> Option<PathBuf> {
     let entries = std::fs::read_dir(folder).ok()?;
     let version = |path: &PathBuf| -> Vec<u32> {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
@@ -59,10 +69,22 @@ mod tests {
     use super::*;
 
     #[test]
+    fn clang_is_found_on_each_host() {
+        let prebuilt = Path::new("ndk/toolchains/llvm/prebuilt");
+        for (system, path) in [
+            ("linux", "linux-x86_64/bin/clang"),
+            ("macos", "darwin-x86_64/bin/clang"),
+            ("windows", "windows-x86_64/bin/clang.exe"),
+        ] {
+            assert_eq!(clang(Path::new("ndk"), system), prebuilt.join(path));
+        }
+    }
+
+    #[test]
     fn the_highest_version_is_the_newest() {
         let folder = std::env::temp_dir().join("siskin-ndk-versions");
         for name in ["9.2.1", "26.1.10909125", "26.3.1"] {
-            std::fs::create_dir_all(folder.join(name)).expect("a folder is made");
+            std::fs::create_dir_all(folder.join(name)).expect("the folder is created");
         }
         assert_eq!(newest(&folder), Some(folder.join("26.3.1")));
         assert_eq!(newest(&folder.join("nothing")), None);
