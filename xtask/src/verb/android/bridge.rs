@@ -31,7 +31,7 @@ const LINK: [&str; 6] = [
     "-Wl,--version-script=android/src/main/cpp/exports.map",
 ];
 
-/// Builds the library for this machine's Java, with test functions or as it ships.
+/// Builds the library for this machine's JVM, with or without test functions.
 pub(super) fn host(place: &BuildFolders, archive: &Path, name: &str, testing: bool) -> Result<PathBuf> {
     let headers = java_headers()?;
     let mut objects = Vec::new();

@@ -12,7 +12,7 @@ pub(super) struct Jars {
 
 /// A line of the list: use, coordinates, and SHA-256.
 struct Jar {
-    what_for: String,
+    purpose: String,
     group: String,
     name: String,
     version: String,
@@ -38,16 +38,16 @@ impl Jars {
             jars.fetch(place)?;
         }
         match jars.wrong() {
-            Some(why) => Err(format!("{why}\nTake target/android/jars away and try again")),
+            Some(why) => Err(format!("{why}\nDelete target/android/jars and try again")),
             None => Ok(jars),
         }
     }
 
     /// Returns the class path of the jars for any of these uses.
     pub(super) fn path(&self, uses: &[&str]) -> String {
-        let wanted = self.jars.iter().filter(|jar| uses.contains(&jar.what_for.as_str()));
+        let matching = self.jars.iter().filter(|jar| uses.contains(&jar.purpose.as_str()));
         let paths: Vec<_> =
-            wanted.map(|jar| self.folder.join(jar.file()).to_string_lossy().into_owned()).collect();
+            matching.map(|jar| self.folder.join(jar.file()).to_string_lossy().into_owned()).collect();
         paths.join(":")
     }
 
@@ -89,11 +89,11 @@ impl Jars {
 
 fn parse(line: &str) -> Option<Jar> {
     let mut words = line.split(' ');
-    let (what_for, coordinates, hash) = (words.next()?, words.next()?, words.next()?);
+    let (purpose, coordinates, hash) = (words.next()?, words.next()?, words.next()?);
     let mut parts = coordinates.split(':');
     let (group, name, version) = (parts.next()?, parts.next()?, parts.next()?);
-    let [what_for, group, name, version, hash] = [what_for, group, name, version, hash].map(str::to_owned);
-    Some(Jar { what_for, group, name, version, hash })
+    let [purpose, group, name, version, hash] = [purpose, group, name, version, hash].map(str::to_owned);
+    Some(Jar { purpose, group, name, version, hash })
 }
 
 fn option(name: &str, path: &Path) -> String {
@@ -107,7 +107,7 @@ mod tests {
     #[test]
     fn lines_are_read() {
         let jar = parse("test junit:junit:4.13.2 8e49").expect("the line is one");
-        assert_eq!((jar.what_for.as_str(), jar.group.as_str(), jar.hash.as_str()), ("test", "junit", "8e49"));
+        assert_eq!((jar.purpose.as_str(), jar.group.as_str(), jar.hash.as_str()), ("test", "junit", "8e49"));
         assert_eq!(jar.file(), "junit-4.13.2.jar");
         assert!(parse("test junit:junit 8e49").is_none() && parse("").is_none());
     }

@@ -1,7 +1,7 @@
-//! `android`: the package for Android apps, and its tests on this machine's Java.
+//! `android`: the package for Android apps, and its tests on this machine's JVM.
 //!
 //! Everything is built in `target/android/`. With an NDK, the package has libraries for every Android ABI. Without one,
-//! Rust's static libraries are built for them, and a package for this machine alone, which the tests use.
+//! only static Rust libraries are built for them. The tests run a package with a library for this machine.
 
 mod bridge;
 mod jars;
@@ -18,8 +18,8 @@ use std::path::{Path, PathBuf};
 pub(crate) const VERB: Verb = Verb {
     name: "android",
     usage: "[--host]",
-    about: "build the Android package, with an NDK for every ABI, and run its tests on this machine's Java; \
-        --host: that alone",
+    about: "build the Android package for every ABI (needs an NDK), and test it on this machine's JVM; \
+        --host: only for this machine's JVM",
     run: android,
 };
 
@@ -120,8 +120,8 @@ fn devices(place: &BuildFolders) -> Result {
     }
     if found.is_none() {
         println!(
-            "No NDK was found, so that the libraries stay static. Set ANDROID_NDK_HOME to one, or ANDROID_HOME to an \
-            SDK that has one, and run this again for a package with all ABIs."
+            "No NDK found: built static libraries only. Set ANDROID_NDK_HOME to an NDK, or ANDROID_HOME to an SDK \
+            that contains one, and run this command again to build the package for all ABIs."
         );
         return Ok(());
     }

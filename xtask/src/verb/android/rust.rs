@@ -47,7 +47,7 @@ pub(super) fn static_library(place: &BuildFolders, abi: &Abi) -> Result<PathBuf>
     command.args(["--profile", "ship", "--package", "siskin-ffi", "--lib", "--crate-type", "staticlib"]);
     run(&mut command)?;
     let built = foreign::folder().join(abi.triple).join("ship/libsiskin_ffi.a");
-    looks_right(&built, abi)?;
+    check_objects(&built, abi)?;
     let kept = place.at("static").join(abi.name);
     make_folder(&kept)?;
     let kept = kept.join("libsiskin.a");
@@ -56,14 +56,14 @@ pub(super) fn static_library(place: &BuildFolders, abi: &Abi) -> Result<PathBuf>
 }
 
 /// Checks that the archive has objects, and that all of them are for the ABI.
-fn looks_right(archive: &Path, abi: &Abi) -> Result {
-    let said = output(program("readelf", &["-h", "-W"]).arg(archive))?;
+fn check_objects(archive: &Path, abi: &Abi) -> Result {
+    let headers = output(program("readelf", &["-h", "-W"]).arg(archive))?;
     for (field, expected) in [("Class:", abi.elf[0]), ("Machine:", abi.elf[1])] {
         let values: Vec<_> =
-            said.lines().filter_map(|line| line.trim().strip_prefix(field)).map(str::trim).collect();
+            headers.lines().filter_map(|line| line.trim().strip_prefix(field)).map(str::trim).collect();
         match values.iter().find(|value| **value != expected) {
-            _ if values.is_empty() => return Err(format!("{}: has no objects", archive.display())),
-            Some(other) => return Err(format!("{}: {other}, and not {expected}", archive.display())),
+            _ if values.is_empty() => return Err(format!("{}: contains no objects", archive.display())),
+            Some(other) => return Err(format!("{}: expected {expected}, found {other}", archive.display())),
             None => {}
         }
     }
