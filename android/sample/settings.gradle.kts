@@ -10,7 +10,7 @@ dependencyResolutionManagement {
     repositories {
         google()
         mavenCentral()
-        // What `cargo xtask android` makes.
+        // The output of `cargo xtask android`.
         maven { url = uri("../../target/android/maven") }
     }
 }

@@ -1,4 +1,4 @@
-//! The Android package covers the whole header, maps every error, and its page shows programs that are compiled.
+//! The Android package wraps the whole header and maps every error, and the code of its page is compiled.
 
 use siskin_tests::header::constants;
 use siskin_tests::{house, paths};
@@ -14,7 +14,7 @@ fn texts<'a>(tree: &'a house::Tree, folder: &str, ending: &str) -> Vec<&'a str> 
 }
 
 fn read(path: &str) -> String {
-    std::fs::read_to_string(paths::root().join(path)).expect("the file is there")
+    std::fs::read_to_string(paths::root().join(path)).expect("the file exists")
 }
 
 /// Returns true if a name occurs in a text as a whole word.
@@ -26,29 +26,29 @@ fn has_word(text: &str, word: &str) -> bool {
 }
 
 #[test]
-fn every_function_is_reached() {
+fn every_function_is_wrapped_or_listed() {
     let tree = tree();
     let bridge = texts(&tree, "android/src/main/cpp/", ".c");
     let left_out = read("android/not-wrapped.txt");
     let mut wrong = Vec::new();
     for name in read("ffi/exports.txt").lines() {
-        let reached = bridge.iter().any(|text| has_word(text, name));
+        let wrapped = bridge.iter().any(|text| has_word(text, name));
         let listed = left_out
             .lines()
             .any(|line| line.split_once(": ").is_some_and(|(known, why)| known == name && why.len() > 10));
-        if reached == listed {
-            wrong.push(format!("{name}: reached {reached}, listed in android/not-wrapped.txt {listed}"));
+        if wrapped == listed {
+            wrong.push(format!("{name}: wrapped: {wrapped}, listed in android/not-wrapped.txt: {listed}"));
         }
     }
     let exported = read("ffi/exports.txt");
     let stale =
         left_out.lines().filter(|line| !exported.lines().any(|name| line.starts_with(&format!("{name}: "))));
     wrong.extend(stale.map(|line| format!("android/not-wrapped.txt: {line}")));
-    house::assert_clean("Kotlin reaches every function of the header.", &wrong);
+    house::assert_clean("Kotlin wraps every function of the header.", &wrong);
 }
 
 #[test]
-fn every_error_has_its_number() {
+fn every_error_has_an_exception() {
     let kotlin = read("android/src/main/kotlin/ai/siskin/SiskinException.kt");
     let mut wrong = Vec::new();
     let mut count = 0;
@@ -59,105 +59,235 @@ fn every_error_has_its_number() {
             wrong.push(format!("SISKIN_ERROR_{name} is not {number} in Kotlin"));
         }
         if !kotlin.contains(&format!("SISKIN_ERROR_{name} -> ")) {
-            wrong.push(format!("SISKIN_ERROR_{name} makes no exception"));
+            wrong.push(format!("SISKIN_ERROR_{name} has no exception"));
         }
     }
-    assert!(count > 20, "the header's errors are not read");
+    assert!(count > 20, "no errors were found in the header");
     house::assert_clean("Kotlin has every error of the header.", &wrong);
 }
 
-/// Kotlin's enums have the order of the header: an entry's index is its number.
+/// A list of constants of the header, and the Kotlin enum or sealed class for it.
+struct ConstantList {
+    prefix: &'static str,
+    kotlin: &'static str,
+    /// Each constant without its prefix, and the Kotlin name.
+    names: &'static [(&'static str, &'static str)],
+    /// Constants that are `null` in Kotlin.
+    null: &'static [&'static str],
+}
+
+const LISTS: [ConstantList; 8] = [
+    ConstantList {
+        prefix: "SISKIN_MODEL_",
+        kotlin: "enum class Capability",
+        names: &[
+            ("WRITES", "GENERATE"),
+            ("READS", "ENCODE"),
+            ("CHATS", "CHAT"),
+            ("TAKES_TEXT", "TOKENIZE"),
+            ("LISTENS", "TRANSCRIBE"),
+            ("CLASSIFIES", "CLASSIFY"),
+            ("TAGS", "TAG"),
+            ("ANSWERS", "ANSWER"),
+            ("FILLS", "FILL_MASK"),
+        ],
+        null: &[],
+    },
+    ConstantList {
+        prefix: "SISKIN_CACHE_TYPE_",
+        kotlin: "enum class KvCacheType",
+        names: &[("INT8", "INT8"), ("F16", "F16"), ("F32", "F32")],
+        null: &["AUTO"],
+    },
+    ConstantList {
+        prefix: "SISKIN_ENDED_",
+        kotlin: "enum class FinishReason",
+        names: &[("MODEL", "EOS"), ("STOP", "STOP"), ("LENGTH", "LENGTH"), ("CONTEXT", "CONTEXT")],
+        null: &["NOT"],
+    },
+    ConstantList {
+        prefix: "SISKIN_TRIM_",
+        kotlin: "enum class TrimLevel",
+        names: &[("UNUSED", "UNUSED"), ("ALL", "ALL")],
+        null: &[],
+    },
+    ConstantList {
+        prefix: "SISKIN_POOLING_",
+        kotlin: "enum class Pooling",
+        names: &[
+            ("MEAN", "MEAN"),
+            ("FIRST", "FIRST"),
+            ("LAST", "LAST"),
+            ("MAX", "MAX"),
+            ("WEIGHTED", "WEIGHTED"),
+        ],
+        null: &["AUTO"],
+    },
+    ConstantList {
+        prefix: "SISKIN_LOG_",
+        kotlin: "enum class LogLevel",
+        names: &[("INFO", "INFO"), ("WARNING", "WARNING")],
+        null: &[],
+    },
+    ConstantList {
+        prefix: "SISKIN_LONG_",
+        kotlin: "sealed class OverflowMode",
+        names: &[("REFUSE", "Error"), ("CUT", "Truncate"), ("PARTS", "Window")],
+        null: &[],
+    },
+    ConstantList {
+        prefix: "SISKIN_PACE_",
+        kotlin: "sealed class Throttle",
+        names: &[
+            ("OFF", "Off"),
+            ("FULL", "Full"),
+            ("TOKENS", "TokensPerSecond"),
+            ("DUTY", "DutyCycle"),
+            ("BACKGROUND", "Background"),
+        ],
+        null: &[],
+    },
+];
+
+/// Returns the names of the header's constants with this prefix, in order.
+fn constants<'a>(header: &'a str, prefix: &str) -> Vec<&'a str> {
+    header
+        .lines()
+        .filter_map(|line| line.strip_prefix("#define ")?.strip_prefix(prefix)?.split(' ').next())
+        .collect()
+}
+
+/// Returns the entries of an enum, or the subclasses of a sealed class, in order.
+fn entries<'a>(kotlin: &'a str, list: &str) -> Vec<&'a str> {
+    let body = kotlin.split(list).nth(1).and_then(|rest| rest.split_once('{')).map_or("", |(_, rest)| rest);
+    let body = body.split("\n}").next().unwrap_or_default();
+    let is_entry =
+        |name: &str| name.chars().all(|c| c.is_ascii_uppercase() || c == '_' || c.is_ascii_digit());
+    let entry = |line: &'a str| match list.starts_with("enum") {
+        true => line.strip_suffix(',').filter(|name| is_entry(name)),
+        false => line
+            .strip_prefix("public data object ")
+            .or_else(|| line.strip_prefix("public data class "))?
+            .split([' ', '('])
+            .next(),
+    };
+    body.lines().filter_map(|line| entry(line.trim())).collect()
+}
+
+/// Kotlin passes the index of an enum's entry to the library.
 #[test]
 fn lists_have_the_order_of_the_header() {
     let tree = tree();
     let kotlin = texts(&tree, "android/src/main/kotlin/", ".kt").join("\n");
     let header = read("ffi/include/siskin.h");
-    let lists = [
-        ("SISKIN_CAPABILITY_", "enum class Ability"),
-        ("SISKIN_KV_CACHE_", "enum class CacheType"),
-        ("SISKIN_FINISH_REASON_", "enum class Ended"),
-        ("SISKIN_TRIM_", "enum class Trim"),
-        ("SISKIN_OVERFLOW_", "enum class LongTexts"),
-        ("SISKIN_POOLING_", "enum class Pooling"),
-        ("SISKIN_LOG_", "enum class LogLevel"),
-    ];
     let mut wrong = Vec::new();
-    for (prefix, list) in lists {
-        let theirs = constants(&header).into_iter().filter_map(|(name, _)| name.strip_prefix(prefix));
-        let theirs: Vec<&str> = theirs.filter(|name| *name != "NONE").collect();
-        let body =
-            kotlin.split(list).nth(1).and_then(|rest| rest.split_once('{')).map_or("", |(_, rest)| rest);
-        let ours: Vec<&str> = body
-            .split('}')
-            .next()
-            .unwrap_or_default()
-            .lines()
-            .filter_map(|line| line.trim().strip_suffix(','))
-            .filter(|name| name.chars().all(|c| c.is_ascii_uppercase() || c == '_' || c.is_ascii_digit()))
-            .collect();
-        if ours != theirs || ours.is_empty() {
-            wrong.push(format!("{list}: {ours:?} are not {theirs:?}"));
+    for ConstantList { prefix, kotlin: list, names, null } in LISTS {
+        let theirs: Vec<&str> =
+            constants(&header, prefix).into_iter().filter(|name| !null.contains(name)).collect();
+        let mut ours = entries(&kotlin, list);
+        // `cancel` is Kotlin's own reason: the C call returns an error instead.
+        ours.retain(|name| *name != "CANCELLED");
+        let (expected, expected_kotlin): (Vec<&str>, Vec<&str>) = names.iter().copied().unzip();
+        if theirs != expected {
+            wrong.push(format!("{prefix}: the header has {theirs:?}, and this test {expected:?}"));
+        }
+        if ours != expected_kotlin {
+            wrong.push(format!("{list}: Kotlin has {ours:?}, and this test {expected_kotlin:?}"));
         }
     }
-    house::assert_clean("Kotlin's lists are in the order of the header's numbers.", &wrong);
+    house::assert_clean("Kotlin's lists have the order of the header.", &wrong);
+}
+
+/// Subclasses of sealed classes pass the number of their constant, which is that of their place in the list.
+#[test]
+fn sealed_classes_are_numbered() {
+    let tree = tree();
+    let kotlin = texts(&tree, "android/src/main/kotlin/", ".kt").join("\n");
+    for list in ["OverflowMode", "Throttle"] {
+        let count = entries(&kotlin, &format!("sealed class {list}")).len();
+        let numbers: Vec<usize> = kotlin
+            .split(&format!(": {list}("))
+            .skip(1)
+            .filter_map(|rest| rest.split([',', ')']).next()?.parse().ok())
+            .collect();
+        assert_eq!(numbers, (0..count).collect::<Vec<_>>(), "{list}");
+    }
 }
 
 #[test]
 fn options_have_the_order_of_the_header() {
+    // Options whose names in Kotlin are not those of the header.
+    let renamed = [
+        ("dynamicrange", "dynamictemperaturerange"),
+        ("dynamicexponent", "dynamictemperatureexponent"),
+        ("penaltylast", "penaltylastn"),
+        ("dryallowed", "dryallowedlength"),
+        ("drylast", "drylastn"),
+        ("best", "returnsequences"),
+        ("groups", "beamgroups"),
+        ("diversity", "diversitypenalty"),
+        ("previous", "conditiononprevioustext"),
+        ("silence", "nospeechthreshold"),
+    ];
     let header = read("ffi/include/siskin.h");
     let tables = [
         ("SISKIN_SAMPLER_", "Sampler.kt", "listOf(\n"),
-        ("SISKIN_SEQ2SEQ_", "Writer.kt", "listOf<Number?>("),
-        ("SISKIN_TRANSCRIBE_", "Transcriber.kt", "listOf(translate"),
+        ("SISKIN_WRITING_", "Seq2Seq.kt", "listOf<Number?>("),
+        ("SISKIN_TRANSCRIBE_", "Transcriber.kt", "listOf(\n"),
     ];
     let mut wrong = Vec::new();
     for (prefix, file, begin) in tables {
         let kotlin = read(&format!("android/src/main/kotlin/ai/siskin/{file}"));
-        let from = kotlin.find(begin).expect("the list is there");
-        let list = &kotlin[from..][kotlin[from..].find('(').unwrap_or(0) + 1..];
-        let list = list.split("\n    )").next().unwrap_or_default().replace("?.number()", "");
-        let ours: Vec<String> = list
-            .split([',', ')', '\n'])
-            .map(|name| name.trim().to_lowercase())
-            .take_while(|name| !name.starts_with('.'))
-            .filter(|name| !name.is_empty())
+        let start = kotlin.find(begin).expect("the list exists");
+        let list = &kotlin[start..][kotlin[start..].find('(').unwrap_or(0) + 1..];
+        let list = list.replace("?.toInt()", "");
+        let list = list.split(')').next().unwrap_or_default();
+        let ours: Vec<String> =
+            list.split(',').map(|name| name.trim().to_lowercase()).filter(|name| !name.is_empty()).collect();
+        let theirs: Vec<String> = constants(&header, prefix)
+            .into_iter()
+            .map(|name| name.replace('_', "").to_lowercase())
+            .map(|name| {
+                let kotlin = renamed.iter().find(|(header, _)| *header == name);
+                kotlin.map_or(name, |(_, kotlin)| (*kotlin).to_owned())
+            })
             .collect();
-        let theirs = constants(&header).into_iter().filter_map(|(name, _)| name.strip_prefix(prefix));
-        let theirs: Vec<String> = theirs.map(|name| name.replace('_', "").to_lowercase()).collect();
-        if ours.get(..theirs.len()) != Some(&theirs[..]) {
-            wrong.push(format!("{file}: {ours:?} are not {theirs:?}"));
+        if ours != theirs || ours.is_empty() {
+            wrong.push(format!("{file}: Kotlin has {ours:?}, and the header {theirs:?}"));
         }
     }
-    house::assert_clean("Kotlin's options are in the order of the header's numbers.", &wrong);
+    house::assert_clean("Kotlin's options have the order of the header.", &wrong);
 }
 
 #[test]
-fn the_handles_need_no_android() {
+fn handles_do_not_depend_on_android() {
     let tree = tree();
     for text in texts(&tree, "android/src/main/kotlin/", ".kt") {
-        assert!(!text.contains("import android."), "what needs Android stands in android/src/android");
+        assert!(!text.contains("import android."), "Android-specific code belongs in android/src/android");
     }
 }
 
 #[test]
-fn programs_of_the_page_are_compiled() {
+fn code_of_the_page_is_compiled() {
     let tree = tree();
     let flat = |text: &str| -> String { text.lines().map(str::trim).collect::<Vec<_>>().join("\n") };
-    let sources: Vec<String> = texts(&tree, "android/", ".kt").into_iter().map(flat).collect();
+    let files = [texts(&tree, "android/", ".kt"), texts(&tree, "android/", ".java")].concat();
+    let sources: Vec<String> = files.into_iter().map(flat).collect();
     let gradle: Vec<String> = ["settings.gradle.kts", "app/build.gradle.kts"]
         .iter()
         .map(|name| flat(&read(&format!("android/sample/{name}"))))
         .collect();
     let page = read("docs/android.md");
     let mut count = 0;
-    for block in page.split("```kotlin\n").skip(1) {
+    let blocks = ["```kotlin\n", "```java\n"].map(|fence| page.split(fence).skip(1));
+    for block in blocks.into_iter().flatten() {
         let block = flat(block.split("```").next().unwrap_or_default());
         let block = block.trim();
         assert!(
             sources.iter().chain(&gradle).any(|source| source.contains(block)),
-            "docs/android.md shows what no file of android/ has:\n{block}"
+            "docs/android.md shows code that is in no file of android/:\n{block}"
         );
         count += 1;
     }
-    assert!(count >= 3, "the page's programs are not read");
+    assert!(count >= 3, "no code was found on the page");
 }

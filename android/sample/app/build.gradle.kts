@@ -14,7 +14,7 @@ android {
         versionCode = 1
         versionName = "1"
     }
-    // Models are opened where they lie in the package.
+    // Assets can only be mapped from the package if they are not compressed.
     androidResources { noCompress += "siskin" }
     kotlinOptions { jvmTarget = "1.8" }
     compileOptions {

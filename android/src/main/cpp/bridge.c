@@ -4,71 +4,72 @@
 #include "bridge.h"
 #include <string.h>
 
-struct known known;
+struct jvm jvm;
 
 static const struct natives *const TABLES[] = {
-    &natives_encoder,         &natives_governor,      &natives_log,     &natives_model,
-    &natives_model_options,   &natives_sampler,       &natives_session, &natives_session_options,
-    &natives_session_state,   &natives_stop,          &natives_transcriber, &natives_version,
-    &natives_writer,          &natives_writing,
+    &natives_cancel_handle, &natives_encoder,         &natives_log,           &natives_model,
+    &natives_model_options, &natives_sampler,         &natives_seq2seq,       &natives_seq2seq_options,
+    &natives_session,       &natives_session_options, &natives_session_state, &natives_throttle,
+    &natives_transcriber,   &natives_version,
 #ifdef SISKIN_TESTING
     &natives_testing,
 #endif
 };
 
-bool failed(JNIEnv *env, siskin_error *error) {
+bool throw_if_error(JNIEnv *env, siskin_error *error) {
     if (error == NULL) return false;
     jint code = siskin_error_code(error);
     const char *place = siskin_error_place(error), *message = siskin_error_message(error);
-    jbyteArray where = give_bytes(env, place, strlen(place));
-    jbyteArray what = where == NULL ? NULL : give_bytes(env, message, strlen(message));
+    jbyteArray place_bytes = new_byte_array(env, place, strlen(place));
+    jbyteArray message_bytes = place_bytes == NULL ? NULL : new_byte_array(env, message, strlen(message));
     siskin_error_free(error);
-    if (what == NULL) return true;
-    jobject exception = (*env)->CallStaticObjectMethod(env, known.errors, known.errors_of, code, where, what);
+    if (message_bytes == NULL) return true;
+    jobject exception =
+        (*env)->CallStaticObjectMethod(env, jvm.errors, jvm.create_error, code, place_bytes, message_bytes);
     if (!(*env)->ExceptionCheck(env) && exception != NULL) (*env)->Throw(env, exception);
-    (*env)->DeleteLocalRef(env, where);
-    (*env)->DeleteLocalRef(env, what);
+    (*env)->DeleteLocalRef(env, place_bytes);
+    (*env)->DeleteLocalRef(env, message_bytes);
     return true;
 }
 
-void no_memory(JNIEnv *env) {
-    jclass type = (*env)->FindClass(env, "java/lang/OutOfMemoryError");
-    if (type != NULL) (*env)->ThrowNew(env, type, "no memory for a call of the library");
+void throw_out_of_memory(JNIEnv *env) {
+    jclass class = (*env)->FindClass(env, "java/lang/OutOfMemoryError");
+    if (class != NULL) (*env)->ThrowNew(env, class, "cannot allocate native memory for a call of Siskin");
 }
 
-// The headers of Android and the JDK differ in the parameter type of `AttachCurrentThread`.
+// The headers of Android and the JDK differ in the parameter type of `AttachCurrentThreadAsDaemon`.
 #ifdef __ANDROID__
-#define PLACE(environment) (environment)
+#define ENV_OUT(env) (env)
 #else
-#define PLACE(environment) ((void **)(environment))
+#define ENV_OUT(env) ((void **)(env))
 #endif
 
 JNIEnv *attach(bool *attached) {
     JNIEnv *env = NULL;
     *attached = false;
-    if ((*known.vm)->GetEnv(known.vm, (void **)&env, JNI_VERSION_1_6) == JNI_OK) return env;
-    if ((*known.vm)->AttachCurrentThreadAsDaemon(known.vm, PLACE(&env), NULL) != JNI_OK) return NULL;
+    if ((*jvm.vm)->GetEnv(jvm.vm, (void **)&env, JNI_VERSION_1_6) == JNI_OK) return env;
+    if ((*jvm.vm)->AttachCurrentThreadAsDaemon(jvm.vm, ENV_OUT(&env), NULL) != JNI_OK) return NULL;
     *attached = true;
     return env;
 }
 
 void detach(bool attached) {
-    if (attached) (*known.vm)->DetachCurrentThread(known.vm);
+    if (attached) (*jvm.vm)->DetachCurrentThread(jvm.vm);
 }
 
-void *hold(JNIEnv *env, jobject object) {
+void *retain_object(JNIEnv *env, jobject object) {
     return (*env)->NewGlobalRef(env, object);
 }
 
-void let_go(void *held) {
+void release_object(void *object) {
     bool attached;
-    if (held == NULL) return;
+    if (object == NULL) return;
     JNIEnv *env = attach(&attached);
-    if (env != NULL) (*env)->DeleteGlobalRef(env, held);
+    if (env != NULL) (*env)->DeleteGlobalRef(env, object);
     detach(attached);
 }
 
-static jclass find(JNIEnv *env, const char *name) {
+static jclass find_class(JNIEnv *env, const char *name) {
     jclass local = (*env)->FindClass(env, name);
     if (local == NULL) return NULL;
     jclass global = (*env)->NewGlobalRef(env, local);
@@ -76,41 +77,44 @@ static jclass find(JNIEnv *env, const char *name) {
     return global;
 }
 
-// Looks up an interface method. The class stays loaded as long as this library.
-static jmethodID method(JNIEnv *env, const char *type, const char *name, const char *signature) {
-    jclass local = (*env)->FindClass(env, type);
+// Looks up an instance method. The class stays loaded as long as this library.
+static jmethodID find_method(JNIEnv *env, const char *class, const char *name, const char *signature) {
+    jclass local = (*env)->FindClass(env, class);
     if (local == NULL) return NULL;
-    jmethodID found = (*env)->GetMethodID(env, local, name, signature);
+    jmethodID method = (*env)->GetMethodID(env, local, name, signature);
     (*env)->DeleteLocalRef(env, local);
-    return found;
+    return method;
 }
 
-static bool find_known(JNIEnv *env) {
-    known.errors = find(env, "ai/siskin/NativeErrors");
-    if (known.errors == NULL) return false;
-    known.errors_of = (*env)->GetStaticMethodID(env, known.errors, "of", "(I[B[B)Ljava/lang/Throwable;");
-    known.floats = find(env, "[F");
-    known.progress = method(env, "ai/siskin/ProgressSink", "progress", "(JJ)Z");
-    known.message = method(env, "ai/siskin/LogSink", "message", "(I[B)V");
-    return known.errors_of != NULL && known.floats != NULL && known.progress != NULL && known.message != NULL;
+static bool find_all(JNIEnv *env) {
+    jvm.errors = find_class(env, "ai/siskin/NativeErrors");
+    if (jvm.errors == NULL) return false;
+    jvm.create_error = (*env)->GetStaticMethodID(env, jvm.errors, "create", "(I[B[B)Ljava/lang/Throwable;");
+    if (jvm.create_error == NULL) return false;
+    jvm.float_array = find_class(env, "[F");
+    if (jvm.float_array == NULL) return false;
+    jvm.on_progress = find_method(env, "ai/siskin/ProgressSink", "onProgress", "(JJ)Z");
+    if (jvm.on_progress == NULL) return false;
+    jvm.on_log_message = find_method(env, "ai/siskin/LogSink", "onLogMessage", "(I[B)V");
+    return jvm.on_log_message != NULL;
 }
 
-static bool enrol(JNIEnv *env, const struct natives *table) {
-    jclass type = (*env)->FindClass(env, table->type);
-    if (type == NULL) return false;
-    jint answer = (*env)->RegisterNatives(env, type, table->methods, (jint)table->count);
-    (*env)->DeleteLocalRef(env, type);
-    return answer == JNI_OK;
+static bool register_natives(JNIEnv *env, const struct natives *table) {
+    jclass class = (*env)->FindClass(env, table->class);
+    if (class == NULL) return false;
+    jint result = (*env)->RegisterNatives(env, class, table->methods, (jint)table->count);
+    (*env)->DeleteLocalRef(env, class);
+    return result == JNI_OK;
 }
 
 JNIEXPORT jint JNICALL JNI_OnLoad(JavaVM *vm, __attribute__((unused)) void *reserved) {
     JNIEnv *env = NULL;
     if ((*vm)->GetEnv(vm, (void **)&env, JNI_VERSION_1_6) != JNI_OK) return JNI_ERR;
     if (siskin_abi_version() < SISKIN_ABI_VERSION) return JNI_ERR;
-    known.vm = vm;
-    if (!find_known(env)) return JNI_ERR;
+    jvm.vm = vm;
+    if (!find_all(env)) return JNI_ERR;
     for (size_t i = 0; i < LENGTH(TABLES); i++) {
-        if (!enrol(env, TABLES[i])) return JNI_ERR;
+        if (!register_natives(env, TABLES[i])) return JNI_ERR;
     }
     return JNI_VERSION_1_6;
 }

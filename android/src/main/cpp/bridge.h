@@ -1,92 +1,94 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //
-// Shared declarations of the bridge. One file per handle, as in ffi/src, with a table of its native methods at its end;
-// bridge.c lists the tables. Every Kotlin `external` function is registered when the library is loaded, so that a wrong
-// name or signature fails there.
+// Declarations shared by the files of the JNI bridge. There is one file per handle, which ends with a table of its
+// native methods; bridge.c lists the tables and registers them when the library is loaded, so that a wrong name or
+// signature fails there.
 //
-// Handles are `jlong`: Kotlin's `Owner` keeps them and guarantees that no call gets a freed one. Texts are passed as
-// `byte[]` of UTF-8 in both directions. Compound results are one `byte[]`: written by `packer`, read by Kotlin's
-// `Unpacker`. A function that fails throws, and its return value is then meaningless.
+// Handles are passed as `jlong`. Kotlin's `NativePointer` owns them and guarantees that no call receives a freed one.
+// Strings are passed as `byte[]` of UTF-8 in both directions. Compound results are one `byte[]`, written by `struct
+// packer` and read by Kotlin's `Unpacker`. The return value of a function that throws is ignored.
 #ifndef SISKIN_BRIDGE_H
 #define SISKIN_BRIDGE_H
 
 #include <jni.h>
 #include <siskin.h>
 
-// The class parameter of a static native method, which is unused.
-#define TYPE __attribute__((unused)) jclass type
-#define HANDLE(kind, value) ((kind *)(intptr_t)(value))
+// The parameters of static native methods that a function does not use.
+#define UNUSED_ENV __attribute__((unused)) JNIEnv *env
+#define CLASS __attribute__((unused)) jclass class
+#define HANDLE(type, value) ((type *)(intptr_t)(value))
 #define LENGTH(array) (sizeof(array) / sizeof *(array))
 #define METHOD(name, signature, function) {(char *)(name), (char *)(signature), (void *)(function)}
 
 // The native methods of one Kotlin class.
 struct natives {
-    const char *type;
+    const char *class;
     const JNINativeMethod *methods;
     size_t count;
 };
 
-#define NATIVES(name, java, methods) const struct natives name = {"ai/siskin/" java, methods, LENGTH(methods)}
+#define NATIVES(name, class, methods) const struct natives name = {"ai/siskin/" class, methods, LENGTH(methods)}
 
-extern const struct natives natives_encoder, natives_governor, natives_log, natives_model, natives_model_options,
-    natives_sampler, natives_session, natives_session_options, natives_session_state, natives_stop,
-    natives_testing, natives_transcriber, natives_version, natives_writer, natives_writing;
+extern const struct natives natives_cancel_handle, natives_encoder, natives_log, natives_model, natives_model_options,
+    natives_sampler, natives_seq2seq, natives_seq2seq_options, natives_session, natives_session_options,
+    natives_session_state, natives_testing, natives_throttle, natives_transcriber, natives_version;
 
-// JVM classes and methods, looked up when the library is loaded.
-struct known {
+// Classes and methods of the JVM, looked up when the library is loaded.
+struct jvm {
     JavaVM *vm;
     jclass errors;
-    jmethodID errors_of;
-    jclass floats;
-    jmethodID progress;
-    jmethodID message;
+    jmethodID create_error;
+    jclass float_array;
+    jmethodID on_progress;
+    jmethodID on_log_message;
 };
 
-extern struct known known;
+extern struct jvm jvm;
 
 // bridge.c: errors
 
-// Returns whether the call failed; if so, the Kotlin exception is thrown and the error freed.
-bool failed(JNIEnv *env, siskin_error *error);
+// Throws the exception for an error and frees the error. Returns whether there was one.
+bool throw_if_error(JNIEnv *env, siskin_error *error);
 
 // Throws `OutOfMemoryError`.
-void no_memory(JNIEnv *env);
+void throw_out_of_memory(JNIEnv *env);
 
-// bridge.c: library threads, which may not be attached to the JVM
+// bridge.c: threads of the library, which are not attached to the JVM
 
 // Returns the JNI environment of this thread. `attached` is set if `detach` must follow.
 JNIEnv *attach(bool *attached);
 
 void detach(bool attached);
 
-// Creates a global reference that keeps an object alive until `let_go`, which fits `siskin_release`.
-void *hold(JNIEnv *env, jobject object);
+// Returns a global reference, which keeps an object reachable until `release_object`.
+void *retain_object(JNIEnv *env, jobject object);
 
-void let_go(void *held);
+// A `siskin_release`.
+void release_object(void *object);
 
 // values.c: arguments
 
-// The bytes of an array. `data` is null, and must not be freed, if the array is empty.
+// The bytes of an array. `data` is null if the array is empty.
 struct bytes {
     void *data;
     size_t length;
-    char small[256];
+    char inline_data[256];
 };
 
-// Copies an array, which may be null. Returns false if it threw.
-bool take_bytes(JNIEnv *env, jbyteArray array, struct bytes *bytes);
+// Copies an array, which may be null. Returns false if it threw; otherwise `free_bytes` must follow.
+bool read_bytes(JNIEnv *env, jbyteArray array, struct bytes *bytes);
 
-void drop_bytes(struct bytes *bytes);
+void free_bytes(struct bytes *bytes);
 
-// Copies the ids of an array. Freed with `free`. Returns false if it threw.
-bool take_ids(JNIEnv *env, jintArray array, uint32_t **ids, size_t *count);
+// Copies an array of token ids, which the caller frees with `free`. Returns false if it threw.
+bool read_ids(JNIEnv *env, jintArray array, uint32_t **ids, size_t *count);
 
-// Copies an array of texts to a batch; null if it threw.
-siskin_texts *take_texts(JNIEnv *env, jobjectArray array);
+// Copies an array of strings. Returns null if it threw.
+siskin_texts *read_strings(JNIEnv *env, jobjectArray array);
 
-// Returns the memory of a direct buffer: `length` bytes from `offset`. Null if it is too short or not direct; then it
-// threw.
-const uint8_t *direct_bytes(JNIEnv *env, jobject buffer, jlong offset, jlong length);
+// Returns the memory of a direct buffer, `length` bytes from `offset`. Throws and returns null if the buffer is not
+// direct or too short.
+const uint8_t *direct_buffer(JNIEnv *env, jobject buffer, jlong offset, jlong length);
 
 // values.c: results
 
@@ -96,7 +98,7 @@ struct packer {
     size_t length;
     size_t capacity;
     bool failed;
-    uint8_t small[512];
+    uint8_t inline_data[512];
 };
 
 void pack_begin(struct packer *packer);
@@ -108,16 +110,16 @@ void pack_f64(struct packer *packer, double value);
 void pack_bytes(struct packer *packer, const void *bytes, size_t length);
 // Packs ids, preceded by their count.
 void pack_ids(struct packer *packer, const uint32_t *ids, size_t count);
-// Returns the packed values as an array and frees the packer; null if it threw.
+// Returns the packed values as an array, and frees the packer. Returns null if it threw.
 jbyteArray pack_end(JNIEnv *env, struct packer *packer);
 // Frees the packer.
-void pack_drop(struct packer *packer);
+void pack_free(struct packer *packer);
 
-jbyteArray give_bytes(JNIEnv *env, const void *bytes, size_t length);
-jintArray give_ids(JNIEnv *env, const uint32_t *ids, size_t count);
-jfloatArray give_floats(JNIEnv *env, const float *values, size_t count);
+jbyteArray new_byte_array(JNIEnv *env, const void *bytes, size_t length);
+jintArray new_int_array(JNIEnv *env, const uint32_t *ids, size_t count);
+jfloatArray new_float_array(JNIEnv *env, const float *values, size_t count);
 
-// Packs the memory use of a plan or session.
-jbyteArray give_memory(JNIEnv *env, const siskin_memory *memory);
+// Packs the memory usage of a plan or session.
+jbyteArray new_memory_usage(JNIEnv *env, const siskin_memory *memory);
 
 #endif

@@ -1,38 +1,38 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //
-// Encoders. Every function encodes the texts and returns all results.
+// Encoders. Each task is one call, which returns all results.
 #include "bridge.h"
 
 #define ENCODER(value) HANDLE(siskin_encoder, value)
 
-static jlong encoder_new(JNIEnv *env, TYPE, jlong model, jboolean head, jint batch, jint cache) {
+static jlong encoder_new(JNIEnv *env, CLASS, jlong model, jboolean use_head, jint batch, jint cache_type) {
     siskin_encoder *encoder = NULL;
-    const siskin_model *of = HANDLE(const siskin_model, model);
-    failed(env, siskin_encoder_new(of, head, (size_t)batch, (uint32_t)cache, &encoder));
+    throw_if_error(env, siskin_encoder_new(HANDLE(const siskin_model, model), use_head, (size_t)batch,
+                                           (uint32_t)cache_type, &encoder));
     return (jlong)(intptr_t)encoder;
 }
 
-static jlong encoder_stopper(JNIEnv *env, TYPE, jlong encoder) {
-    siskin_stop *stop = NULL;
-    failed(env, siskin_encoder_stopper(ENCODER(encoder), &stop));
-    return (jlong)(intptr_t)stop;
+static jlong encoder_cancel_handle(JNIEnv *env, CLASS, jlong encoder) {
+    siskin_stop *handle = NULL;
+    throw_if_error(env, siskin_encoder_stopper(ENCODER(encoder), &handle));
+    return (jlong)(intptr_t)handle;
 }
 
-static void set_long(JNIEnv *env, TYPE, jlong encoder, jint kind, jint overlap) {
-    failed(env, siskin_encoder_set_long(ENCODER(encoder), (uint32_t)kind, (size_t)overlap));
+static void set_overflow_mode(JNIEnv *env, CLASS, jlong encoder, jint mode, jint overlap) {
+    throw_if_error(env, siskin_encoder_set_long(ENCODER(encoder), (uint32_t)mode, (size_t)overlap));
 }
 
-static void set_pooling(JNIEnv *env, TYPE, jlong encoder, jint pooling, jboolean normalize, jint columns) {
-    failed(env, siskin_encoder_set_pooling(ENCODER(encoder), (uint32_t)pooling, normalize, (size_t)columns));
+static void set_pooling(JNIEnv *env, CLASS, jlong encoder, jint pooling, jboolean normalize, jint dimensions) {
+    throw_if_error(env, siskin_encoder_set_pooling(ENCODER(encoder), (uint32_t)pooling, normalize, (size_t)dimensions));
 }
 
-static jobjectArray vectors(JNIEnv *env, siskin_encoder *encoder, jsize count) {
-    jobjectArray all = (*env)->NewObjectArray(env, count, known.floats, NULL);
+static jobjectArray new_vectors(JNIEnv *env, siskin_encoder *encoder, jsize count) {
+    jobjectArray all = (*env)->NewObjectArray(env, count, jvm.float_array, NULL);
     for (jsize i = 0; all != NULL && i < count; i++) {
         const float *values = NULL;
-        size_t columns = 0;
-        if (failed(env, siskin_encoder_vector(encoder, (size_t)i, &values, &columns))) return NULL;
-        jfloatArray vector = give_floats(env, values, columns);
+        size_t dimensions = 0;
+        if (throw_if_error(env, siskin_encoder_vector(encoder, (size_t)i, &values, &dimensions))) return NULL;
+        jfloatArray vector = new_float_array(env, values, dimensions);
         if (vector == NULL) return NULL;
         (*env)->SetObjectArrayElement(env, all, i, vector);
         (*env)->DeleteLocalRef(env, vector);
@@ -40,99 +40,100 @@ static jobjectArray vectors(JNIEnv *env, siskin_encoder *encoder, jsize count) {
     return all;
 }
 
-static jobjectArray embed(JNIEnv *env, TYPE, jlong encoder, jobjectArray array) {
-    siskin_texts *texts = take_texts(env, array);
+static jobjectArray embed(JNIEnv *env, CLASS, jlong encoder, jobjectArray array) {
+    siskin_texts *texts = read_strings(env, array);
     if (texts == NULL) return NULL;
-    bool bad = failed(env, siskin_encoder_embed(ENCODER(encoder), texts));
+    bool threw = throw_if_error(env, siskin_encoder_embed(ENCODER(encoder), texts));
     siskin_texts_free(texts);
-    return bad ? NULL : vectors(env, ENCODER(encoder), (*env)->GetArrayLength(env, array));
+    return threw ? NULL : new_vectors(env, ENCODER(encoder), (*env)->GetArrayLength(env, array));
 }
 
-// Packs the results of one text. Returns false if it threw.
-static bool pack_found(JNIEnv *env, struct packer *packer, const siskin_encoder *encoder, size_t index, size_t count) {
+// Packs the predictions for one text. Returns false if it threw.
+static bool pack_predictions(JNIEnv *env, struct packer *packer, const siskin_encoder *encoder, size_t index,
+                             size_t count) {
     pack_u32(packer, (uint32_t)count);
     for (size_t rank = 0; rank < count; rank++) {
-        siskin_found found = {.struct_size = sizeof found};
-        if (failed(env, siskin_encoder_found(encoder, index, rank, &found))) return false;
-        pack_bytes(packer, found.text, found.length);
-        pack_u32(packer, (uint32_t)found.start);
-        pack_u32(packer, (uint32_t)found.end);
-        pack_f32(packer, found.score);
-        pack_u32(packer, found.token);
+        siskin_found prediction = {.struct_size = sizeof prediction};
+        if (throw_if_error(env, siskin_encoder_found(encoder, index, rank, &prediction))) return false;
+        pack_bytes(packer, prediction.text, prediction.length);
+        pack_u32(packer, (uint32_t)prediction.start);
+        pack_u32(packer, (uint32_t)prediction.end);
+        pack_f32(packer, prediction.score);
+        pack_u32(packer, prediction.token);
     }
     return true;
 }
 
-// Packs the results of all texts, preceded by their count.
-static jbyteArray all_found(JNIEnv *env, const siskin_encoder *encoder, size_t texts) {
+// Returns the predictions for all texts, preceded by the number of texts.
+static jbyteArray new_predictions(JNIEnv *env, const siskin_encoder *encoder, size_t texts) {
     struct packer packer;
     pack_begin(&packer);
     pack_u32(&packer, (uint32_t)texts);
     for (size_t index = 0; index < texts; index++) {
         size_t count = 0;
-        if (failed(env, siskin_encoder_found_count(encoder, index, &count)) ||
-            !pack_found(env, &packer, encoder, index, count)) {
-            pack_drop(&packer);
+        if (throw_if_error(env, siskin_encoder_found_count(encoder, index, &count)) ||
+            !pack_predictions(env, &packer, encoder, index, count)) {
+            pack_free(&packer);
             return NULL;
         }
     }
     return pack_end(env, &packer);
 }
 
-static jbyteArray find(JNIEnv *env, jlong encoder, jobjectArray array,
-                       siskin_error *(*read)(siskin_encoder *, const siskin_texts *)) {
-    siskin_texts *texts = take_texts(env, array);
+static jbyteArray run(JNIEnv *env, jlong encoder, jobjectArray array,
+                      siskin_error *(*task)(siskin_encoder *, const siskin_texts *)) {
+    siskin_texts *texts = read_strings(env, array);
     if (texts == NULL) return NULL;
-    bool bad = failed(env, read(ENCODER(encoder), texts));
+    bool threw = throw_if_error(env, task(ENCODER(encoder), texts));
     siskin_texts_free(texts);
-    return bad ? NULL : all_found(env, ENCODER(encoder), (size_t)(*env)->GetArrayLength(env, array));
+    return threw ? NULL : new_predictions(env, ENCODER(encoder), (size_t)(*env)->GetArrayLength(env, array));
 }
 
-static jbyteArray ask(JNIEnv *env, jlong encoder, jbyteArray question, jobjectArray array,
-                      siskin_error *(*read)(siskin_encoder *, const char *, size_t, const siskin_texts *)) {
-    struct bytes asked;
-    if (!take_bytes(env, question, &asked)) return NULL;
-    siskin_texts *texts = take_texts(env, array);
-    bool bad = texts == NULL || failed(env, read(ENCODER(encoder), asked.data, asked.length, texts));
+static jbyteArray run_with_query(JNIEnv *env, jlong encoder, jbyteArray query_array, jobjectArray array,
+                                 siskin_error *(*task)(siskin_encoder *, const char *, size_t, const siskin_texts *)) {
+    struct bytes query;
+    if (!read_bytes(env, query_array, &query)) return NULL;
+    siskin_texts *texts = read_strings(env, array);
+    bool threw = texts == NULL || throw_if_error(env, task(ENCODER(encoder), query.data, query.length, texts));
     siskin_texts_free(texts);
-    drop_bytes(&asked);
-    return bad ? NULL : all_found(env, ENCODER(encoder), (size_t)(*env)->GetArrayLength(env, array));
+    free_bytes(&query);
+    return threw ? NULL : new_predictions(env, ENCODER(encoder), (size_t)(*env)->GetArrayLength(env, array));
 }
 
-static jbyteArray classify(JNIEnv *env, TYPE, jlong encoder, jobjectArray texts) {
-    return find(env, encoder, texts, siskin_encoder_classify);
+static jbyteArray classify(JNIEnv *env, CLASS, jlong encoder, jobjectArray texts) {
+    return run(env, encoder, texts, siskin_encoder_classify);
 }
 
-static jbyteArray tag(JNIEnv *env, TYPE, jlong encoder, jobjectArray texts) {
-    return find(env, encoder, texts, siskin_encoder_tag);
+static jbyteArray tag(JNIEnv *env, CLASS, jlong encoder, jobjectArray texts) {
+    return run(env, encoder, texts, siskin_encoder_tag);
 }
 
-static jbyteArray rerank(JNIEnv *env, TYPE, jlong encoder, jbyteArray question, jobjectArray texts) {
-    return ask(env, encoder, question, texts, siskin_encoder_rerank);
+static jbyteArray rerank(JNIEnv *env, CLASS, jlong encoder, jbyteArray query, jobjectArray documents) {
+    return run_with_query(env, encoder, query, documents, siskin_encoder_rerank);
 }
 
-static jbyteArray answer(JNIEnv *env, TYPE, jlong encoder, jbyteArray question, jobjectArray texts) {
-    return ask(env, encoder, question, texts, siskin_encoder_answer);
+static jbyteArray answer(JNIEnv *env, CLASS, jlong encoder, jbyteArray question, jobjectArray contexts) {
+    return run_with_query(env, encoder, question, contexts, siskin_encoder_answer);
 }
 
-static jbyteArray fill_mask(JNIEnv *env, TYPE, jlong encoder, jbyteArray array, jint count) {
+static jbyteArray fill_mask(JNIEnv *env, CLASS, jlong encoder, jbyteArray array, jint count) {
     struct bytes text;
-    if (!take_bytes(env, array, &text)) return NULL;
-    bool bad = failed(env, siskin_encoder_fill_mask(ENCODER(encoder), text.data, text.length, (size_t)count));
-    drop_bytes(&text);
-    size_t places = 0;
-    bad = bad || failed(env, siskin_encoder_found_places(ENCODER(encoder), &places));
-    return bad ? NULL : all_found(env, ENCODER(encoder), places);
+    if (!read_bytes(env, array, &text)) return NULL;
+    bool threw = throw_if_error(env, siskin_encoder_fill_mask(ENCODER(encoder), text.data, text.length, (size_t)count));
+    free_bytes(&text);
+    size_t masks = 0;
+    threw = threw || throw_if_error(env, siskin_encoder_found_places(ENCODER(encoder), &masks));
+    return threw ? NULL : new_predictions(env, ENCODER(encoder), masks);
 }
 
-static void encoder_free(__attribute__((unused)) JNIEnv *env, TYPE, jlong encoder) {
+static void encoder_free(UNUSED_ENV, CLASS, jlong encoder) {
     siskin_encoder_free(ENCODER(encoder));
 }
 
 static const JNINativeMethod METHODS[] = {
     METHOD("create", "(JZII)J", encoder_new),
-    METHOD("stopper", "(J)J", encoder_stopper),
-    METHOD("setLong", "(JII)V", set_long),
+    METHOD("cancelHandle", "(J)J", encoder_cancel_handle),
+    METHOD("setOverflowMode", "(JII)V", set_overflow_mode),
     METHOD("setPooling", "(JIZI)V", set_pooling),
     METHOD("embed", "(J[[B)[[F", embed),
     METHOD("classify", "(J[[B)[B", classify),

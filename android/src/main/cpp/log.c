@@ -1,24 +1,23 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //
-// Log messages of the whole library.
+// Log messages.
 #include "bridge.h"
 
 static void on_message(void *user, int32_t level, const char *text, size_t length) {
     bool attached;
     JNIEnv *env = attach(&attached);
     if (env == NULL) return;
-    jbyteArray bytes = give_bytes(env, text, length);
-    if (bytes != NULL) (*env)->CallVoidMethod(env, user, known.message, (jint)level, bytes);
-    // The sink stores exceptions of its listener; any other exception is cleared, since there is no caller to receive
-    // it.
+    jbyteArray bytes = new_byte_array(env, text, length);
+    if (bytes != NULL) (*env)->CallVoidMethod(env, user, jvm.on_log_message, (jint)level, bytes);
+    // The sink catches exceptions of its listener. Any other exception has no caller to propagate to.
     (*env)->ExceptionClear(env);
     if (bytes != NULL) (*env)->DeleteLocalRef(env, bytes);
     detach(attached);
 }
 
-static void log_set(JNIEnv *env, TYPE, jobject sink) {
-    void *held = sink == NULL ? NULL : hold(env, sink);
-    failed(env, siskin_log_set(held == NULL ? NULL : on_message, held, let_go));
+static void log_set(JNIEnv *env, CLASS, jobject sink) {
+    void *retained = sink == NULL ? NULL : retain_object(env, sink);
+    throw_if_error(env, siskin_log_set(retained == NULL ? NULL : on_message, retained, release_object));
 }
 
 static const JNINativeMethod METHODS[] = {

@@ -1,94 +1,95 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //
-// Options of opening a model.
+// Options for opening a model.
 #include "bridge.h"
 #include <stdlib.h>
 
 #define OPTIONS(value) HANDLE(siskin_model_options, value)
 
-static jlong options_new(JNIEnv *env, TYPE) {
+static jlong options_new(JNIEnv *env, CLASS) {
     siskin_model_options *options = NULL;
-    failed(env, siskin_model_options_new(&options));
+    throw_if_error(env, siskin_model_options_new(&options));
     return (jlong)(intptr_t)options;
 }
 
-static void set_threads(JNIEnv *env, TYPE, jlong options, jint threads) {
-    failed(env, siskin_model_options_set_threads(OPTIONS(options), (uint32_t)threads));
+static void set_threads(JNIEnv *env, CLASS, jlong options, jint threads) {
+    throw_if_error(env, siskin_model_options_set_threads(OPTIONS(options), (uint32_t)threads));
 }
 
-static void set_reference(JNIEnv *env, TYPE, jlong options, jboolean reference) {
-    failed(env, siskin_model_options_set_reference(OPTIONS(options), reference));
+static void set_reference_backend(JNIEnv *env, CLASS, jlong options, jboolean reference) {
+    throw_if_error(env, siskin_model_options_set_reference(OPTIONS(options), reference));
 }
 
-static void set_skip(JNIEnv *env, TYPE, jlong options, jintArray layers) {
+static void set_skip_layers(JNIEnv *env, CLASS, jlong options, jintArray layers) {
     uint32_t *ids;
     size_t count;
-    if (!take_ids(env, layers, &ids, &count)) return;
-    failed(env, siskin_model_options_set_skip(OPTIONS(options), ids, count));
+    if (!read_ids(env, layers, &ids, &count)) return;
+    throw_if_error(env, siskin_model_options_set_skip(OPTIONS(options), ids, count));
     free(ids);
 }
 
-static void set_adapter(JNIEnv *env, TYPE, jlong options, jbyteArray path, jboolean any_base) {
+static void set_adapter(JNIEnv *env, CLASS, jlong options, jbyteArray path, jboolean any_base) {
     struct bytes text;
-    if (!take_bytes(env, path, &text)) return;
-    failed(env, siskin_model_options_set_adapter(OPTIONS(options), text.data, text.length, any_base));
-    drop_bytes(&text);
+    if (!read_bytes(env, path, &text)) return;
+    throw_if_error(env, siskin_model_options_set_adapter(OPTIONS(options), text.data, text.length, any_base));
+    free_bytes(&text);
 }
 
-static void set_cache(JNIEnv *env, TYPE, jlong options, jint cache) {
-    failed(env, siskin_model_options_set_cache(OPTIONS(options), (uint32_t)cache));
+static void set_cache(JNIEnv *env, CLASS, jlong options, jint cache) {
+    throw_if_error(env, siskin_model_options_set_cache(OPTIONS(options), (uint32_t)cache));
 }
 
-// Sets one of the three text options.
-static void set_text(JNIEnv *env, jlong options, jbyteArray array,
-                     siskin_error *(*set)(siskin_model_options *, const char *, size_t)) {
+// Sets one of the string options.
+static void set_string(JNIEnv *env, jlong options, jbyteArray array,
+                       siskin_error *(*set)(siskin_model_options *, const char *, size_t)) {
     struct bytes text;
-    if (!take_bytes(env, array, &text)) return;
-    failed(env, set(OPTIONS(options), text.data, text.length));
-    drop_bytes(&text);
+    if (!read_bytes(env, array, &text)) return;
+    throw_if_error(env, set(OPTIONS(options), text.data, text.length));
+    free_bytes(&text);
 }
 
-static void set_without(JNIEnv *env, TYPE, jlong options, jbyteArray names) {
-    set_text(env, options, names, siskin_model_options_set_without);
+static void set_disabled_cpu_features(JNIEnv *env, CLASS, jlong options, jbyteArray names) {
+    set_string(env, options, names, siskin_model_options_set_without);
 }
 
-static void set_cache_folder(JNIEnv *env, TYPE, jlong options, jbyteArray path) {
-    set_text(env, options, path, siskin_model_options_set_cache_folder);
+static void set_cache_folder(JNIEnv *env, CLASS, jlong options, jbyteArray path) {
+    set_string(env, options, path, siskin_model_options_set_cache_folder);
 }
 
-static void set_recipe(JNIEnv *env, TYPE, jlong options, jbyteArray recipe) {
-    set_text(env, options, recipe, siskin_model_options_set_recipe);
+static void set_recipe(JNIEnv *env, CLASS, jlong options, jbyteArray recipe) {
+    set_string(env, options, recipe, siskin_model_options_set_recipe);
 }
 
 static bool on_progress(void *user, uint64_t done, uint64_t total) {
     bool attached;
     JNIEnv *env = attach(&attached);
     if (env == NULL) return false;
-    jboolean on = (*env)->CallBooleanMethod(env, user, known.progress, (jlong)done, (jlong)total);
-    // The sink stores exceptions of its listener; any other exception ends the work.
+    jboolean continues = (*env)->CallBooleanMethod(env, user, jvm.on_progress, (jlong)done, (jlong)total);
+    // The sink stores exceptions of its listener. Any other exception aborts packing.
     if ((*env)->ExceptionCheck(env)) {
         (*env)->ExceptionClear(env);
-        on = JNI_FALSE;
+        continues = JNI_FALSE;
     }
     detach(attached);
-    return on;
+    return continues;
 }
 
-static void set_progress(JNIEnv *env, TYPE, jlong options, jobject sink) {
-    void *held = sink == NULL ? NULL : hold(env, sink);
-    failed(env, siskin_model_options_set_progress(OPTIONS(options), held == NULL ? NULL : on_progress, held, let_go));
+static void set_progress(JNIEnv *env, CLASS, jlong options, jobject sink) {
+    void *retained = sink == NULL ? NULL : retain_object(env, sink);
+    siskin_progress_function function = retained == NULL ? NULL : on_progress;
+    throw_if_error(env, siskin_model_options_set_progress(OPTIONS(options), function, retained, release_object));
 }
 
-static void options_free(__attribute__((unused)) JNIEnv *env, TYPE, jlong options) {
+static void options_free(UNUSED_ENV, CLASS, jlong options) {
     siskin_model_options_free(OPTIONS(options));
 }
 
 static const JNINativeMethod METHODS[] = {
     METHOD("create", "()J", options_new),
     METHOD("setThreads", "(JI)V", set_threads),
-    METHOD("setWithout", "(J[B)V", set_without),
-    METHOD("setReference", "(JZ)V", set_reference),
-    METHOD("setSkip", "(J[I)V", set_skip),
+    METHOD("setDisabledCpuFeatures", "(J[B)V", set_disabled_cpu_features),
+    METHOD("setReferenceBackend", "(JZ)V", set_reference_backend),
+    METHOD("setSkipLayers", "(J[I)V", set_skip_layers),
     METHOD("setAdapter", "(J[BZ)V", set_adapter),
     METHOD("setCache", "(JI)V", set_cache),
     METHOD("setCacheFolder", "(J[B)V", set_cache_folder),

@@ -1,96 +1,97 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //
-// Sessions: prompts, and pieces of answers.
+// Sessions: prompts, and generation token by token.
 #include "bridge.h"
 #include <stdlib.h>
 
 #define SESSION(value) HANDLE(siskin_session, value)
 
-static jlong session_new(JNIEnv *env, TYPE, jlong model, jlong options) {
+static jlong session_new(JNIEnv *env, CLASS, jlong model, jlong options) {
     siskin_session *session = NULL;
-    const siskin_session_options *how = HANDLE(const siskin_session_options, options);
-    failed(env, siskin_session_new(HANDLE(const siskin_model, model), how, &session));
+    throw_if_error(env, siskin_session_new(HANDLE(const siskin_model, model),
+                                           HANDLE(const siskin_session_options, options), &session));
     return (jlong)(intptr_t)session;
 }
 
-static jlong session_stopper(JNIEnv *env, TYPE, jlong session) {
-    siskin_stop *stop = NULL;
-    failed(env, siskin_session_stopper(SESSION(session), &stop));
-    return (jlong)(intptr_t)stop;
+static jlong session_cancel_handle(JNIEnv *env, CLASS, jlong session) {
+    siskin_stop *handle = NULL;
+    throw_if_error(env, siskin_session_stopper(SESSION(session), &handle));
+    return (jlong)(intptr_t)handle;
 }
 
-static void session_say(JNIEnv *env, TYPE, jlong session, jbyteArray role, jbyteArray content) {
-    struct bytes who, what;
-    if (!take_bytes(env, role, &who)) return;
-    if (take_bytes(env, content, &what)) {
-        failed(env, siskin_session_say(SESSION(session), who.data, who.length, what.data, what.length));
-        drop_bytes(&what);
+static void session_add_message(JNIEnv *env, CLASS, jlong session, jbyteArray role_array,
+                                jbyteArray content_array) {
+    struct bytes role, content;
+    if (!read_bytes(env, role_array, &role)) return;
+    if (read_bytes(env, content_array, &content)) {
+        throw_if_error(env, siskin_session_say(SESSION(session), role.data, role.length, content.data, content.length));
+        free_bytes(&content);
     }
-    drop_bytes(&who);
+    free_bytes(&role);
 }
 
-static void session_prompt(JNIEnv *env, TYPE, jlong session, jbyteArray array) {
+static void session_prompt(JNIEnv *env, CLASS, jlong session, jbyteArray array) {
     struct bytes text;
-    if (!take_bytes(env, array, &text)) return;
-    failed(env, siskin_session_prompt(SESSION(session), text.data, text.length));
-    drop_bytes(&text);
+    if (!read_bytes(env, array, &text)) return;
+    throw_if_error(env, siskin_session_prompt(SESSION(session), text.data, text.length));
+    free_bytes(&text);
 }
 
-static void session_prompt_raw(JNIEnv *env, TYPE, jlong session, jbyteArray array, jboolean special) {
+static void session_prompt_raw(JNIEnv *env, CLASS, jlong session, jbyteArray array, jboolean parse_special) {
     struct bytes text;
-    if (!take_bytes(env, array, &text)) return;
-    failed(env, siskin_session_prompt_raw(SESSION(session), text.data, text.length, special));
-    drop_bytes(&text);
+    if (!read_bytes(env, array, &text)) return;
+    throw_if_error(env, siskin_session_prompt_raw(SESSION(session), text.data, text.length, parse_special));
+    free_bytes(&text);
 }
 
-static void session_prompt_messages(JNIEnv *env, TYPE, jlong session, jbyteArray json) {
+static void session_prompt_messages(JNIEnv *env, CLASS, jlong session, jbyteArray json) {
     struct bytes text;
-    if (!take_bytes(env, json, &text)) return;
-    failed(env, siskin_session_prompt_messages(SESSION(session), text.data, text.length));
-    drop_bytes(&text);
+    if (!read_bytes(env, json, &text)) return;
+    throw_if_error(env, siskin_session_prompt_messages(SESSION(session), text.data, text.length));
+    free_bytes(&text);
 }
 
-static void session_prompt_tokens(JNIEnv *env, TYPE, jlong session, jintArray array) {
+static void session_prompt_tokens(JNIEnv *env, CLASS, jlong session, jintArray array) {
     uint32_t *ids;
     size_t count;
-    if (!take_ids(env, array, &ids, &count)) return;
-    failed(env, siskin_session_prompt_tokens(SESSION(session), ids, count));
+    if (!read_ids(env, array, &ids, &count)) return;
+    throw_if_error(env, siskin_session_prompt_tokens(SESSION(session), ids, count));
     free(ids);
 }
 
-// Packs the numbers, the text, the bytes, and the most probable tokens.
-static jbyteArray session_next(JNIEnv *env, TYPE, jlong session) {
-    siskin_piece piece = {.struct_size = sizeof piece};
+// Packs the flags and numbers, the text, the bytes, and the most probable tokens.
+static jbyteArray session_next(JNIEnv *env, CLASS, jlong session) {
+    siskin_piece chunk = {.struct_size = sizeof chunk};
     struct packer packer;
-    if (failed(env, siskin_session_next(SESSION(session), &piece))) return NULL;
+    if (throw_if_error(env, siskin_session_next(SESSION(session), &chunk))) return NULL;
     pack_begin(&packer);
-    pack_u32(&packer, piece.done);
-    pack_u32(&packer, (uint32_t)piece.ended);
-    pack_u32(&packer, piece.has_token);
-    pack_u32(&packer, piece.token);
-    pack_f32(&packer, piece.log_probability);
-    pack_bytes(&packer, piece.text, piece.length);
-    pack_bytes(&packer, piece.bytes, piece.byte_count);
-    pack_u32(&packer, (uint32_t)piece.top_count);
-    for (size_t i = 0; i < piece.top_count; i++) {
-        pack_u32(&packer, piece.top[i].token);
-        pack_f32(&packer, piece.top[i].log_probability);
+    pack_u32(&packer, chunk.done);
+    pack_u32(&packer, (uint32_t)chunk.ended);
+    pack_u32(&packer, chunk.has_token);
+    pack_u32(&packer, chunk.token);
+    pack_f32(&packer, chunk.log_probability);
+    pack_bytes(&packer, chunk.text, chunk.length);
+    pack_bytes(&packer, chunk.bytes, chunk.byte_count);
+    pack_u32(&packer, (uint32_t)chunk.top_count);
+    for (size_t i = 0; i < chunk.top_count; i++) {
+        pack_u32(&packer, chunk.top[i].token);
+        pack_f32(&packer, chunk.top[i].log_probability);
     }
     return pack_end(env, &packer);
 }
 
-static void session_set_max_tokens(JNIEnv *env, TYPE, jlong session, jint tokens) {
-    failed(env, siskin_session_set_max_tokens(SESSION(session), (size_t)tokens));
+static void session_set_max_tokens(JNIEnv *env, CLASS, jlong session, jint tokens) {
+    throw_if_error(env, siskin_session_set_max_tokens(SESSION(session), (size_t)tokens));
 }
 
-static void session_free(__attribute__((unused)) JNIEnv *env, TYPE, jlong session) {
+static void session_free(UNUSED_ENV, CLASS, jlong session) {
     siskin_session_free(SESSION(session));
 }
 
 static const JNINativeMethod METHODS[] = {
     METHOD("create", "(JJ)J", session_new),
-    METHOD("stopper", "(J)J", session_stopper),
-    METHOD("say", "(J[B[B)V", session_say),
+    METHOD("cancelHandle", "(J)J", session_cancel_handle),
+    METHOD("addMessage", "(J[B[B)V", session_add_message),
     METHOD("prompt", "(J[B)V", session_prompt),
     METHOD("promptRaw", "(J[BZ)V", session_prompt_raw),
     METHOD("promptMessages", "(J[B)V", session_prompt_messages),

@@ -1,77 +1,77 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //
-// Conversion of JVM arrays.
+// Conversion between JVM arrays and native values.
 #include "bridge.h"
 #include <stdlib.h>
 #include <string.h>
 
-bool take_bytes(JNIEnv *env, jbyteArray array, struct bytes *bytes) {
+bool read_bytes(JNIEnv *env, jbyteArray array, struct bytes *bytes) {
     bytes->data = NULL;
     bytes->length = array == NULL ? 0 : (size_t)(*env)->GetArrayLength(env, array);
     if (bytes->length == 0) return true;
-    bytes->data = bytes->length <= sizeof bytes->small ? bytes->small : malloc(bytes->length);
+    bytes->data = bytes->length <= sizeof bytes->inline_data ? bytes->inline_data : malloc(bytes->length);
     if (bytes->data == NULL) {
-        no_memory(env);
+        throw_out_of_memory(env);
         return false;
     }
     (*env)->GetByteArrayRegion(env, array, 0, (jsize)bytes->length, bytes->data);
     return true;
 }
 
-void drop_bytes(struct bytes *bytes) {
-    if (bytes->data != bytes->small) free(bytes->data);
+void free_bytes(struct bytes *bytes) {
+    if (bytes->data != bytes->inline_data) free(bytes->data);
 }
 
-bool take_ids(JNIEnv *env, jintArray array, uint32_t **ids, size_t *count) {
+bool read_ids(JNIEnv *env, jintArray array, uint32_t **ids, size_t *count) {
     *ids = NULL;
     *count = array == NULL ? 0 : (size_t)(*env)->GetArrayLength(env, array);
     if (*count == 0) return true;
     *ids = malloc(*count * sizeof **ids);
     if (*ids == NULL) {
-        no_memory(env);
+        throw_out_of_memory(env);
         return false;
     }
     (*env)->GetIntArrayRegion(env, array, 0, (jsize)*count, (jint *)*ids);
     return true;
 }
 
-static bool add_text(JNIEnv *env, siskin_texts *texts, jobjectArray array, jsize index) {
+static bool add_string(JNIEnv *env, siskin_texts *texts, jobjectArray array, jsize index) {
     struct bytes text;
     jbyteArray element = (*env)->GetObjectArrayElement(env, array, index);
-    if ((*env)->ExceptionCheck(env) || !take_bytes(env, element, &text)) return false;
-    bool added = !failed(env, siskin_texts_add(texts, text.data, text.length));
-    drop_bytes(&text);
+    if ((*env)->ExceptionCheck(env) || !read_bytes(env, element, &text)) return false;
+    bool added = !throw_if_error(env, siskin_texts_add(texts, text.data, text.length));
+    free_bytes(&text);
     (*env)->DeleteLocalRef(env, element);
     return added;
 }
 
-siskin_texts *take_texts(JNIEnv *env, jobjectArray array) {
+siskin_texts *read_strings(JNIEnv *env, jobjectArray array) {
     siskin_texts *texts = NULL;
-    if (failed(env, siskin_texts_new(&texts))) return NULL;
+    if (throw_if_error(env, siskin_texts_new(&texts))) return NULL;
     jsize count = (*env)->GetArrayLength(env, array);
     for (jsize i = 0; i < count; i++) {
-        if (add_text(env, texts, array, i)) continue;
+        if (add_string(env, texts, array, i)) continue;
         siskin_texts_free(texts);
         return NULL;
     }
     return texts;
 }
 
-const uint8_t *direct_bytes(JNIEnv *env, jobject buffer, jlong offset, jlong length) {
+const uint8_t *direct_buffer(JNIEnv *env, jobject buffer, jlong offset, jlong length) {
     const uint8_t *start = (*env)->GetDirectBufferAddress(env, buffer);
     jlong capacity = (*env)->GetDirectBufferCapacity(env, buffer);
     if (start != NULL && offset >= 0 && length >= 0 && offset <= capacity && length <= capacity - offset) {
         return start + offset;
     }
-    jclass type = (*env)->FindClass(env, "java/lang/IllegalArgumentException");
-    if (type != NULL) (*env)->ThrowNew(env, type, "the buffer is not a direct one, or too short");
+    jclass class = (*env)->FindClass(env, "java/lang/IllegalArgumentException");
+    if (class != NULL) (*env)->ThrowNew(env, class, "the buffer is not direct, or too short");
     return NULL;
 }
 
 void pack_begin(struct packer *packer) {
-    packer->data = packer->small;
+    packer->data = packer->inline_data;
     packer->length = 0;
-    packer->capacity = sizeof packer->small;
+    packer->capacity = sizeof packer->inline_data;
     packer->failed = false;
 }
 
@@ -80,12 +80,12 @@ static void pack(struct packer *packer, const void *bytes, size_t length) {
     if (length > packer->capacity - packer->length) {
         size_t capacity = packer->capacity;
         while (length > capacity - packer->length && capacity <= SIZE_MAX / 2) capacity *= 2;
-        bool moves = packer->data == packer->small;
-        uint8_t *more = length > capacity - packer->length ? NULL : realloc(moves ? NULL : packer->data, capacity);
-        packer->failed = more == NULL;
+        bool is_inline = packer->data == packer->inline_data;
+        uint8_t *grown = length > capacity - packer->length ? NULL : realloc(is_inline ? NULL : packer->data, capacity);
+        packer->failed = grown == NULL;
         if (packer->failed) return;
-        if (moves) memcpy(more, packer->small, packer->length);
-        packer->data = more;
+        if (is_inline) memcpy(grown, packer->inline_data, packer->length);
+        packer->data = grown;
         packer->capacity = capacity;
     }
     memcpy(packer->data + packer->length, bytes, length);
@@ -123,47 +123,47 @@ void pack_ids(struct packer *packer, const uint32_t *ids, size_t count) {
 jbyteArray pack_end(JNIEnv *env, struct packer *packer) {
     jbyteArray array = NULL;
     if (packer->failed) {
-        no_memory(env);
+        throw_out_of_memory(env);
     } else {
-        array = give_bytes(env, packer->data, packer->length);
+        array = new_byte_array(env, packer->data, packer->length);
     }
-    pack_drop(packer);
+    pack_free(packer);
     return array;
 }
 
-void pack_drop(struct packer *packer) {
-    if (packer->data != packer->small) free(packer->data);
-    packer->data = packer->small;
+void pack_free(struct packer *packer) {
+    if (packer->data != packer->inline_data) free(packer->data);
+    packer->data = packer->inline_data;
 }
 
-// Returns whether `count` elements fit into an array.
+// Throws unless `count` elements fit into an array. Returns whether they fit.
 static bool fits(JNIEnv *env, size_t count) {
-    if (count > INT32_MAX) no_memory(env);
+    if (count > INT32_MAX) throw_out_of_memory(env);
     return count <= INT32_MAX;
 }
 
-jbyteArray give_bytes(JNIEnv *env, const void *bytes, size_t length) {
+jbyteArray new_byte_array(JNIEnv *env, const void *bytes, size_t length) {
     if (!fits(env, length)) return NULL;
     jbyteArray array = (*env)->NewByteArray(env, (jsize)length);
     if (array != NULL && length > 0) (*env)->SetByteArrayRegion(env, array, 0, (jsize)length, bytes);
     return array;
 }
 
-jintArray give_ids(JNIEnv *env, const uint32_t *ids, size_t count) {
+jintArray new_int_array(JNIEnv *env, const uint32_t *ids, size_t count) {
     if (!fits(env, count)) return NULL;
     jintArray array = (*env)->NewIntArray(env, (jsize)count);
     if (array != NULL && count > 0) (*env)->SetIntArrayRegion(env, array, 0, (jsize)count, (const jint *)ids);
     return array;
 }
 
-jfloatArray give_floats(JNIEnv *env, const float *values, size_t count) {
+jfloatArray new_float_array(JNIEnv *env, const float *values, size_t count) {
     if (!fits(env, count)) return NULL;
     jfloatArray array = (*env)->NewFloatArray(env, (jsize)count);
     if (array != NULL && count > 0) (*env)->SetFloatArrayRegion(env, array, 0, (jsize)count, values);
     return array;
 }
 
-jbyteArray give_memory(JNIEnv *env, const siskin_memory *memory) {
+jbyteArray new_memory_usage(JNIEnv *env, const siskin_memory *memory) {
     struct packer packer;
     pack_begin(&packer);
     pack_u64(&packer, memory->activations);

@@ -4,13 +4,13 @@
 #include "bridge.h"
 #include <string.h>
 
-static jint abi_version(__attribute__((unused)) JNIEnv *env, TYPE) {
+static jint abi_version(UNUSED_ENV, CLASS) {
     return (jint)siskin_abi_version();
 }
 
-static jbyteArray version(JNIEnv *env, TYPE) {
+static jbyteArray version(JNIEnv *env, CLASS) {
     const char *text = siskin_version();
-    return give_bytes(env, text, strlen(text));
+    return new_byte_array(env, text, strlen(text));
 }
 
 static const JNINativeMethod METHODS[] = {

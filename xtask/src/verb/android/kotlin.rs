@@ -10,10 +10,10 @@ use std::time::Instant;
 
 /// Compiler flags of the package's classes: Java 8, as older Android versions need, and explicit visibilities.
 const STRICT: [&str; 3] = ["-Xjdk-release=1.8", "-Xexplicit-api=strict", "-Werror"];
-/// Maximum median time in milliseconds for calls to stop. The target is below 20; busy cores must not fail the check,
-/// and a prompt that does not stop takes seconds.
-const PATIENCE: &str = "100";
-/// Java's messages if the bridge violates a JNI rule.
+/// The maximum median time of cancellations, in milliseconds. The target is below 20; the check must not fail on busy
+/// cores, and a prompt that is not cancelled takes seconds.
+const CANCEL_MILLISECONDS: &str = "100";
+/// Messages of `-Xcheck:jni` if the bridge violates a JNI rule.
 const BROKEN_RULES: [&str; 3] = ["WARNING in native method", "FATAL ERROR in native method", "WARNING: JNI"];
 
 /// What is tested.
@@ -28,7 +28,7 @@ pub(super) struct Tested<'a> {
 /// Compiles the package's classes.
 pub(super) fn compile(place: &BuildFolders, jars: &Jars) -> Result<PathBuf> {
     let (stubs, classes) = (place.at("stubs"), place.at("classes"));
-    java(&stubs, &[], "src/stubs/java")?;
+    java(&stubs, "", "src/stubs/java")?;
     let path = format!("{}:{}", stubs.display(), jars.path(&["library", "android"]));
     let mut compiler = kotlinc(jars, &path, &classes)?;
     compiler.args(STRICT).args(["-module-name", "siskin"]);
@@ -52,8 +52,9 @@ pub(super) fn sample(place: &BuildFolders, jars: &Jars, classes: &Path) -> Resul
 /// test functions with the library that has them.
 pub(super) fn test(place: &BuildFolders, jars: &Jars, tested: &Tested<'_>) -> Result {
     let (stubs, fakes, tests) = (place.at("stubs"), place.at("fakes"), place.at("tests"));
-    java(&fakes, &[&stubs], "src/test/java")?;
     let classes = tested.package.classes();
+    let libraries = jars.path(&["library"]);
+    java(&fakes, &format!("{}:{}:{libraries}", stubs.display(), classes.display()), "src/test/java")?;
     let [stubs, fakes, tests, classes] =
         [&stubs, &fakes, &tests, &classes].map(|path| path.display().to_string());
     let path = format!("{stubs}:{fakes}:{classes}:{}", jars.path(&["library", "test", "android"]));
@@ -77,15 +78,15 @@ fn properties(tested: &Tested<'_>, library: &Path) -> Result<Vec<String>> {
     let paths = [
         ("library", library.to_owned()),
         ("models", tested.models.clone()),
-        ("archive", tested.package.archive.clone()),
+        ("package", tested.package.archive.clone()),
         ("data", root.join("tests/data")),
         ("header", root.join("ffi/include/siskin.h")),
-        ("chat", models.join("smollm2.gguf")),
-        ("vectors", models.join("minilm")),
-        ("hears", models.join("whisper")),
+        ("smollm2", models.join("smollm2.gguf")),
+        ("minilm", models.join("minilm")),
+        ("whisper", models.join("whisper")),
     ];
-    let told = paths.iter().map(|(name, path)| format!("-Dsiskin.{name}={}", path.display()));
-    Ok(told.chain([format!("-Dsiskin.patience={PATIENCE}")]).collect())
+    let paths = paths.iter().map(|(name, path)| format!("-Dsiskin.{name}={}", path.display()));
+    Ok(paths.chain([format!("-Dsiskin.cancel.milliseconds={CANCEL_MILLISECONDS}")]).collect())
 }
 
 /// Returns the test classes, one per file: those that need test functions, and the others.
@@ -108,10 +109,10 @@ fn run_strictly(command: &mut Command) -> Result {
         .stderr(Stdio::inherit())
         .output()
         .map_err(|error| format!("`{}`: {error}", shown(command)))?;
-    let said = String::from_utf8_lossy(&answer.stdout);
-    println!("{said}");
-    if let Some(rule) = BROKEN_RULES.iter().find(|rule| said.contains(**rule)) {
-        return Err(format!("Java says `{rule}`: see above"));
+    let printed = String::from_utf8_lossy(&answer.stdout);
+    println!("{printed}");
+    if let Some(rule) = BROKEN_RULES.iter().find(|rule| printed.contains(**rule)) {
+        return Err(format!("`-Xcheck:jni` reports `{rule}`; see above"));
     }
     if answer.status.success() { Ok(()) } else { Err("tests of the Android package failed".to_owned()) }
 }
@@ -134,13 +135,10 @@ fn kotlinc(jars: &Jars, path: &str, out: &Path) -> Result<Command> {
     Ok(command)
 }
 
-/// Compiles the Java sources of a folder of `android/`.
-fn java(out: &Path, path: &[&Path], folder: &str) -> Result {
+/// Compiles the Java sources of a folder of `android/` with the given class path.
+fn java(out: &Path, path: &str, folder: &str) -> Result {
     empty_folder(out)?;
     let mut command = program("javac", &["--release", "8", "-nowarn", "-Xlint:-options", "-d"]);
-    command.arg(out);
-    if let [path] = path {
-        command.arg("-cp").arg(path);
-    }
+    command.arg(out).args(["-cp", path]);
     quietly(command.args(sources(folder, ".java")?), folder)
 }

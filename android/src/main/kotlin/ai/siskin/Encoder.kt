@@ -1,41 +1,42 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 package ai.siskin
 
-/** Options of an encoder. */
+import kotlinx.coroutines.runBlocking
+
+/** Options of an encoder. `null` is the default. */
 public class EncoderOptions {
     /**
-     * Whether to use the model's head: required for classes, labels, scores and answers, not allowed for embeddings.
+     * Whether to use the classification head or another task head: required by all tasks but embeddings, which do not
+     * allow it.
      */
-    public var head: Boolean = false
+    public var useClassifier: Boolean = false
 
-    /** The maximum number of tokens of one forward pass; 0: 512. */
-    public var batch: Int = 0
+    /** The maximum number of tokens of one forward pass. Default: 512. */
+    public var batch: Int? = null
 
-    /** The type of the KV cache. */
-    public var cacheType: CacheType = CacheType.AUTO
+    /** The type of the KV cache. Default: the model's own. */
+    public var kvCacheType: KvCacheType? = null
 
-    /** How texts with more tokens than the model's maximum are handled. */
-    public var long: LongTexts = LongTexts.REFUSE
+    /** What happens to texts with more tokens than the model supports. Default: [OverflowMode.Error]. */
+    public var onOverflow: OverflowMode? = null
 
-    /** The overlap of the windows of [LongTexts.PARTS], in tokens. */
-    public var overlap: Int = 0
-
-    /** How hidden states are pooled to one vector. */
-    public var pooling: Pooling = Pooling.AUTO
+    /** How hidden states are pooled to one vector. Default: the model's own pooling. */
+    public var pooling: Pooling? = null
 
     /**
-     * Whether embeddings are normalized to unit length; `null`: the model's own setting, or `true` if [pooling] or
-     * [columns] is set.
+     * Whether embeddings are normalized to unit length. Default: the model's own setting, or `true` if [pooling] or
+     * [dimensions] is set.
      */
     public var normalize: Boolean? = null
 
-    /** How many dimensions of embeddings are kept, for Matryoshka models; 0: all. */
-    public var columns: Int = 0
+    /** How many of the first dimensions of embeddings are kept, for Matryoshka models. Default: all. */
+    public var dimensions: Int? = null
 
-    internal fun open(model: Long): Encoder {
-        val encoder = Encoder(NativeEncoder.create(model, head, natural("batch", batch), cacheType.ordinal))
+    internal fun create(model: Long): Encoder {
+        val batch = batch?.let { positive("batch", it) } ?: 0
+        val encoder = Encoder(NativeEncoder.create(model, useClassifier, batch, kvCacheType?.code ?: 0))
         try {
-            encoder.owner.lend(::fill)
+            encoder.native.withPointer(::copyTo)
         } catch (error: Throwable) {
             encoder.close()
             throw error
@@ -43,31 +44,34 @@ public class EncoderOptions {
         return encoder
     }
 
-    private fun fill(encoder: Long) {
-        NativeEncoder.setLong(encoder, long.ordinal, natural("overlap", overlap))
-        if (pooling != Pooling.AUTO || normalize != null || columns != 0) {
-            NativeEncoder.setPooling(encoder, pooling.ordinal, normalize ?: true, natural("columns", columns))
+    private fun copyTo(encoder: Long) {
+        onOverflow?.let { NativeEncoder.setOverflowMode(encoder, it.code, it.overlapTokens()) }
+        if (pooling != null || normalize != null || dimensions != null) {
+            val dimensions = dimensions?.let { positive("dimensions", it) } ?: 0
+            NativeEncoder.setPooling(encoder, pooling?.code ?: 0, normalize ?: true, dimensions)
         }
     }
 }
 
-/** How texts with more tokens than the model's maximum are handled. */
-public enum class LongTexts {
-    /** Rejected. */
-    REFUSE,
+/** What happens to texts with more tokens than the model supports. */
+public sealed class OverflowMode(internal val code: Int) {
+    /** The call throws [SiskinException.TooLong]. */
+    public data object Error : OverflowMode(0)
 
-    /** Truncated to the model's maximum length. */
-    CUT,
+    /** Texts are truncated to the maximum length. */
+    public data object Truncate : OverflowMode(1)
 
-    /** Split into overlapping windows. */
-    PARTS,
+    /** Texts are split into overlapping windows. Tasks that need one result for a text do not support it. */
+    public data class Window(
+        /** The number of tokens that adjacent windows share. */
+        public val overlap: Int = 0,
+    ) : OverflowMode(2)
+
+    internal fun overlapTokens(): Int = if (this is Window) nonNegative("overlap", overlap) else 0
 }
 
 /** How hidden states are pooled to one vector. */
 public enum class Pooling {
-    /** The model's own pooling. */
-    AUTO,
-
     /** The mean over all tokens. */
     MEAN,
 
@@ -77,129 +81,166 @@ public enum class Pooling {
     /** The last token. */
     LAST,
 
-    /** The maximum of each column. */
+    /** The maximum of each dimension. */
     MAX,
 
     /** The mean, weighted by position: 1, 2, 3, ... */
     WEIGHTED,
+    ;
+
+    /** The native constant. */
+    internal val code: Int
+        get() = ordinal + 1
 }
 
 /** One result of an encoder: a class, a labeled span, an answer or a token. */
-public class Found internal constructor(
-    /** The name of the class or label, the text of the answer or of the token. */
+@ConsistentCopyVisibility
+public data class Prediction internal constructor(
+    /** The name of the class or label, or the text of the answer or token. */
     public val text: String,
-    /** The offset of its start in the text, in UTF-16 code units of the `String`. */
-    public val start: Int,
-    /** The offset of its end, exclusive. */
-    public val end: Int,
-    /** Its probability; the predicted value of a regression model. */
+    /** The range of the span in the input `String`; `null` if the result is not a span. */
+    public val range: IntRange?,
+    /** The probability, or the predicted value of a regression model. */
     public val score: Float,
-    /** The token id, if the result is a token. */
+    /** The token id; `null` if the result is not a token. */
     public val token: Int?,
-) {
-    override fun toString(): String = "$text ($score)"
-}
+)
 
-/** Encodes whole texts in batches. */
+/** Encodes texts in batches. */
 public class Encoder internal constructor(pointer: Long) :
-    WorkingHandle(Owner("encoder", pointer, NativeEncoder.stopper(pointer), NativeEncoder::free)) {
+    CancellableHandle(NativePointer("encoder", pointer, NativeEncoder.cancelHandle(pointer), NativeEncoder::free)) {
     /** Returns the embedding of each text. */
     public suspend fun embed(texts: List<String>): List<FloatArray> =
-        work { NativeEncoder.embed(it, texts.encoded()).asList() }
+        call { NativeEncoder.embed(it, texts.encodeToByteArrays()).asList() }
 
     /** Returns the embedding of a text. */
     public suspend fun embed(text: String): FloatArray = embed(listOf(text)).single()
 
-    /** Classifies each text, with the most probable class first. */
-    public suspend fun classify(texts: List<String>): List<List<Found>> =
-        work { read(texts, NativeEncoder.classify(it, texts.encoded())) }
+    /** Returns the classes of each text, the most probable first. */
+    public suspend fun classify(texts: List<String>): List<List<Prediction>> =
+        call { read(texts, NativeEncoder.classify(it, texts.encodeToByteArrays())) }
 
-    /** Classifies a text, with the most probable class first. */
-    public suspend fun classify(text: String): List<Found> = classify(listOf(text)).single()
+    /** Returns the classes of a text, the most probable first. */
+    public suspend fun classify(text: String): List<Prediction> = classify(listOf(text)).single()
 
     /**
-     * Scores the relevance of each text to a query with a cross-encoder, in the order of the texts. Only the order of
-     * the scores is meaningful.
+     * Scores the relevance of each document to a query with a cross-encoder. Only the order of the scores is
+     * meaningful.
      */
-    public suspend fun rerank(question: String, texts: List<String>): List<Float> = work { pointer ->
-        val found = NativeEncoder.rerank(pointer, question.encodeToByteArray(), texts.encoded())
-        read(texts, found).map { it.first().score }
+    public suspend fun rerank(query: String, documents: List<String>): List<Float> = call { pointer ->
+        val scores = NativeEncoder.rerank(pointer, query.encodeToByteArray(), documents.encodeToByteArrays())
+        read(documents, scores).map { it.first().score }
     }
 
-    /** Finds the labeled spans of each text, such as named entities. */
-    public suspend fun tag(texts: List<String>): List<List<Found>> =
-        work { read(texts, NativeEncoder.tag(it, texts.encoded())) }
+    /** Returns the labeled spans of each text, such as named entities. */
+    public suspend fun tag(texts: List<String>): List<List<Prediction>> =
+        call { read(texts, NativeEncoder.tag(it, texts.encodeToByteArrays())) }
 
-    /** Finds the labeled spans of a text. */
-    public suspend fun tag(text: String): List<Found> = tag(listOf(text)).single()
+    /** Returns the labeled spans of a text. */
+    public suspend fun tag(text: String): List<Prediction> = tag(listOf(text)).single()
 
-    /** Finds the most probable span of each text that answers a question; `null` if there is none. */
-    public suspend fun answer(question: String, texts: List<String>): List<Found?> = work { pointer ->
-        val found = NativeEncoder.answer(pointer, question.encodeToByteArray(), texts.encoded())
-        read(texts, found).map { it.firstOrNull() }
+    /**
+     * Returns the most probable span of each context that answers the question (extractive question answering); `null`
+     * if there is none.
+     */
+    public suspend fun answer(question: String, contexts: List<String>): List<Prediction?> = call { pointer ->
+        val spans = NativeEncoder.answer(pointer, question.encodeToByteArray(), contexts.encodeToByteArrays())
+        read(contexts, spans).map { it.firstOrNull() }
     }
 
-    /** Predicts the [count] most probable tokens for each mask token of a text. */
-    public suspend fun fillMask(text: String, count: Int = 5): List<List<Found>> = work { pointer ->
-        read(null, NativeEncoder.fillMask(pointer, text.encodeToByteArray(), natural("count", count)))
+    /** Returns the [count] most probable tokens for each mask token of a text. */
+    public suspend fun fillMask(text: String, count: Int = 5): List<List<Prediction>> = call { pointer ->
+        read(null, NativeEncoder.fillMask(pointer, text.encodeToByteArray(), positive("count", count)))
     }
 
-    /** Reads the results of each text. Converts UTF-8 byte offsets of the library to UTF-16 offsets of strings. */
-    private fun read(texts: List<String>?, bytes: ByteArray): List<List<Found>> = Unpacker(bytes).run {
+    /** Blocking form of [embed], for Java. Interrupting the thread cancels the call. */
+    @Throws(InterruptedException::class)
+    public fun embedBlocking(texts: List<String>): List<FloatArray> = runBlocking { embed(texts) }
+
+    /** Blocking form of [classify], for Java. Interrupting the thread cancels the call. */
+    @Throws(InterruptedException::class)
+    public fun classifyBlocking(texts: List<String>): List<List<Prediction>> = runBlocking { classify(texts) }
+
+    /** Blocking form of [rerank], for Java. Interrupting the thread cancels the call. */
+    @Throws(InterruptedException::class)
+    public fun rerankBlocking(query: String, documents: List<String>): List<Float> =
+        runBlocking { rerank(query, documents) }
+
+    /** Blocking form of [tag], for Java. Interrupting the thread cancels the call. */
+    @Throws(InterruptedException::class)
+    public fun tagBlocking(texts: List<String>): List<List<Prediction>> = runBlocking { tag(texts) }
+
+    /** Blocking form of [answer], for Java. Interrupting the thread cancels the call. */
+    @Throws(InterruptedException::class)
+    public fun answerBlocking(question: String, contexts: List<String>): List<Prediction?> =
+        runBlocking { answer(question, contexts) }
+
+    /** Blocking form of [fillMask], for Java. Interrupting the thread cancels the call. */
+    @JvmOverloads
+    @Throws(InterruptedException::class)
+    public fun fillMaskBlocking(text: String, count: Int = 5): List<List<Prediction>> =
+        runBlocking { fillMask(text, count) }
+
+    /** Reads the predictions of each text, and converts their UTF-8 offsets to ranges of the `String`. */
+    private fun read(texts: List<String>?, bytes: ByteArray): List<List<Prediction>> = Unpacker(bytes).run {
         List(int()) { index ->
-            val places = lazy(LazyThreadSafetyMode.NONE) { Places(texts?.get(index) ?: "") }
+            val offsets = lazy(LazyThreadSafetyMode.NONE) { Utf16Offsets(texts?.get(index) ?: "") }
             list {
-                val text = text()
-                val (start, end) = int() to int()
-                val score = float()
-                val token = int().takeIf { it != -1 }
-                val isRun = texts != null && end > start
-                Found(text, if (isRun) places.value[start] else 0, if (isRun) places.value[end] else 0, score, token)
+                val text = string()
+                val start = int()
+                val end = int()
+                val isSpan = texts != null && end > start
+                val range = if (isSpan) offsets.value[start] until offsets.value[end] else null
+                Prediction(text, range, score = float(), token = int().takeIf { it != NO_TOKEN })
             }
         }
+    }
+
+    private companion object {
+        const val NO_TOKEN = -1
     }
 }
 
 /** Maps UTF-8 byte offsets of a text to UTF-16 offsets. */
-internal class Places(text: String) {
-    private val places: IntArray
+internal class Utf16Offsets(text: String) {
+    private val offsets: IntArray
 
     init {
         var bytes = 0
-        val found = IntArray(text.length * 3 + 1)
-        var at = 0
-        while (at < text.length) {
-            val size = Character.charCount(text.codePointAt(at))
-            val width = text.substring(at, at + size).encodeToByteArray().size
-            found.fill(at, bytes, bytes + width)
+        val all = IntArray(text.length * 3 + 1)
+        var offset = 0
+        while (offset < text.length) {
+            val size = Character.charCount(text.codePointAt(offset))
+            val width = text.substring(offset, offset + size).encodeToByteArray().size
+            all.fill(offset, bytes, bytes + width)
             bytes += width
-            at += size
+            offset += size
         }
-        found[bytes] = at
-        places = found.copyOf(bytes + 1)
+        all[bytes] = offset
+        offsets = all.copyOf(bytes + 1)
     }
 
-    operator fun get(byte: Int): Int = places[byte.coerceIn(places.indices)]
+    operator fun get(byte: Int): Int = offsets[byte.coerceIn(offsets.indices)]
 }
 
 internal object NativeEncoder {
-    @JvmStatic external fun create(model: Long, head: Boolean, batch: Int, cache: Int): Long
+    @JvmStatic external fun create(model: Long, useHead: Boolean, batch: Int, kvCacheType: Int): Long
 
-    @JvmStatic external fun stopper(encoder: Long): Long
+    @JvmStatic external fun cancelHandle(encoder: Long): Long
 
-    @JvmStatic external fun setLong(encoder: Long, kind: Int, overlap: Int)
+    @JvmStatic external fun setOverflowMode(encoder: Long, mode: Int, overlap: Int)
 
-    @JvmStatic external fun setPooling(encoder: Long, pooling: Int, normalize: Boolean, columns: Int)
+    @JvmStatic external fun setPooling(encoder: Long, pooling: Int, normalize: Boolean, dimensions: Int)
 
     @JvmStatic external fun embed(encoder: Long, texts: Array<ByteArray>): Array<FloatArray>
 
     @JvmStatic external fun classify(encoder: Long, texts: Array<ByteArray>): ByteArray
 
-    @JvmStatic external fun rerank(encoder: Long, question: ByteArray, texts: Array<ByteArray>): ByteArray
+    @JvmStatic external fun rerank(encoder: Long, query: ByteArray, documents: Array<ByteArray>): ByteArray
 
     @JvmStatic external fun tag(encoder: Long, texts: Array<ByteArray>): ByteArray
 
-    @JvmStatic external fun answer(encoder: Long, question: ByteArray, texts: Array<ByteArray>): ByteArray
+    @JvmStatic external fun answer(encoder: Long, question: ByteArray, contexts: Array<ByteArray>): ByteArray
 
     @JvmStatic external fun fillMask(encoder: Long, text: ByteArray, count: Int): ByteArray
 

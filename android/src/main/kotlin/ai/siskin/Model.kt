@@ -2,73 +2,128 @@
 package ai.siskin
 
 import java.nio.ByteBuffer
+import kotlinx.coroutines.runBlocking
 
 /**
- * A loaded model. Any threads may use it concurrently. Objects created from it keep what they need, so that it may be
- * closed first.
+ * A loaded model. Thread-safe. Objects created from it keep its memory alive, so that it may be closed before them.
+ *
+ * ```
+ * Model.open(path).use { model -> model.session().use { session -> ... } }
+ * ```
  */
-public class Model internal constructor(pointer: Long) : Handle(Owner("model", pointer, 0, NativeModel::free)) {
+public class Model internal constructor(pointer: Long) : Handle(NativePointer("model", pointer, 0, NativeModel::free)) {
     /** The properties of the model. */
     public val info: ModelInfo = ModelInfo.read(NativeModel.describe(pointer))
 
+    /**
+     * How fast the model may compute. Applies to everything created from it, at any time. When the device cools down
+     * after throttling, the duty cycle rises step by step.
+     */
+    public var throttle: Throttle = Throttle.Off
+        @Synchronized get
+        @Synchronized set(value) {
+            native.withPointer { NativeThrottle.setMode(it, value.mode, value.value) }
+            field = value
+        }
+
+    /** Sets the thermal state of the device, which [throttle] takes into account. */
+    public fun updateThermalState(state: ThermalState): Unit =
+        native.withPointer { NativeThrottle.setThermalState(it, state.ordinal) }
+
+    /** Sets the power state of the device, which [throttle] takes into account. */
+    public fun updatePowerState(state: PowerState): Unit = native.withPointer {
+        NativeThrottle.setPowerState(it, state.isPowerSaveMode, state.isOnBattery, state.batteryLevel ?: -1f)
+    }
+
+    /** Returns statistics of throttled computation. */
+    public fun throttleStats(): ThrottleStats = ThrottleStats.read(native.withPointer(NativeThrottle::stats))
+
     /** Creates a session: one conversation or sequence. */
-    public suspend fun session(options: SessionOptions): Session = make { pointer ->
-        options.lend { how -> Session(NativeSession.create(pointer, how), Ability.CHATS in info.abilities) }
+    public suspend fun session(options: SessionOptions): Session = create { pointer ->
+        val hasChatTemplate = Capability.CHAT in info.capabilities
+        options.withNative { Session(NativeSession.create(pointer, it), hasChatTemplate) }
     }
 
     /** Creates a session: `model.session { context = 4096 }`. */
     public suspend fun session(options: SessionOptions.() -> Unit = {}): Session =
         session(SessionOptions().apply(options))
 
-    /** Creates an encoder, for models that encode whole texts. */
-    public suspend fun encoder(options: EncoderOptions): Encoder = make { pointer -> options.open(pointer) }
+    /** Creates an encoder. */
+    public suspend fun encoder(options: EncoderOptions): Encoder = create { options.create(it) }
 
-    /** Creates an encoder: `model.encoder { head = true }`. */
+    /** Creates an encoder: `model.encoder { useClassifier = true }`. */
     public suspend fun encoder(options: EncoderOptions.() -> Unit = {}): Encoder =
         encoder(EncoderOptions().apply(options))
 
     /**
-     * Creates a writer, for translations and summaries. [rows] is the number of sequences or beams that are generated
-     * at the same time, 0: 32; [context] the maximum number of tokens of a text, 0: the model's own, but no more than
-     * 1024.
+     * Creates a generator for encoder–decoder models, for translation and summarization. [batch] is the maximum number
+     * of sequences that are generated at the same time, counting every beam; by default 32. [context] is the maximum
+     * number of tokens of a text; by default the model's own, capped at 1024.
      */
-    public suspend fun writer(rows: Int = 0, context: Int = 0): Writer = make { pointer ->
-        Writer(this, NativeWriter.create(pointer, natural("rows", rows), natural("context", context)))
+    public suspend fun seq2Seq(batch: Int? = null, context: Int? = null): Seq2Seq = create { pointer ->
+        val batchOrDefault = batch?.let { positive("batch", it) } ?: 0
+        val contextOrDefault = context?.let { positive("context", it) } ?: 0
+        Seq2Seq(this, NativeSeq2Seq.create(pointer, batchOrDefault, contextOrDefault))
     }
 
     /** Creates a transcriber, for speech-to-text models. */
-    public suspend fun transcriber(options: TranscriberOptions): Transcriber = make { pointer -> options.open(pointer) }
+    public suspend fun transcriber(options: TranscriberOptions): Transcriber = create { options.create(it) }
 
     /** Creates a transcriber: `model.transcriber { timestamps = true }`. */
     public suspend fun transcriber(options: TranscriberOptions.() -> Unit = {}): Transcriber =
         transcriber(TranscriberOptions().apply(options))
 
     /** Returns the memory that a session with these options would use, without allocating it. */
-    public fun plan(options: SessionOptions): Memory = owner.lend { pointer ->
-        options.lend { how -> Memory.read(NativeModel.plan(pointer, how)) }
+    public fun planMemory(options: SessionOptions): MemoryUsage = native.withPointer { pointer ->
+        options.withNative { MemoryUsage.read(NativeModel.planMemory(pointer, it)) }
     }
 
-    /** The same: `model.plan { context = 4096 }`. */
-    public fun plan(options: SessionOptions.() -> Unit = {}): Memory = plan(SessionOptions().apply(options))
+    /** Returns the memory that a session would use: `model.planMemory { context = 4096 }`. */
+    public fun planMemory(options: SessionOptions.() -> Unit = {}): MemoryUsage =
+        planMemory(SessionOptions().apply(options))
 
     /**
-     * Tokenizes a text. [special] adds the special tokens that the model expects around a text; control tokens spelled
-     * out in the text are always tokenized as plain text.
+     * Tokenizes a text. [addSpecial] adds the special tokens that the model expects around a text. Control tokens in
+     * the text itself are always tokenized as plain text.
      */
-    public fun tokenize(text: String, special: Boolean = true): IntArray =
-        owner.lend { NativeModel.tokenize(it, text.encodeToByteArray(), special) }
+    @JvmOverloads
+    public fun tokenize(text: String, addSpecial: Boolean = true): IntArray =
+        native.withPointer { NativeModel.tokenize(it, text.encodeToByteArray(), addSpecial) }
 
     /** Returns the bytes of a token, which may be a partial character. */
-    public fun tokenBytes(token: Int): ByteArray = owner.lend { NativeModel.token(it, token) }
+    public fun tokenBytes(token: Int): ByteArray = native.withPointer { NativeModel.tokenBytes(it, token) }
 
     /**
-     * Verifies all hashes of the model's file, which reads all of it. It cannot be stopped: cancellation waits until it
-     * ends, and closing the model lets it run to its end.
+     * Verifies all hashes of the model's file, which reads the whole file. It cannot be interrupted: a cancelled
+     * coroutine resumes when it has ended, and closing the model does not stop it.
      */
-    public suspend fun verify(): Unit = aside({}, null) { owner.lend(NativeModel::verify) }
+    public suspend fun verify(): Unit = runInBackground({}, null) { native.withPointer(NativeModel::verify) }
 
-    /** Creates an object from the model, or frees it if the waiting coroutine was cancelled. */
-    private suspend fun <T : Handle> make(open: (Long) -> T): T = aside({}, Handle::close) { owner.lend(open) }
+    /** Blocking form of [session], for Java. */
+    @JvmOverloads
+    @Throws(InterruptedException::class)
+    public fun sessionBlocking(options: SessionOptions = SessionOptions()): Session = runBlocking { session(options) }
+
+    /** Blocking form of [encoder], for Java. */
+    @JvmOverloads
+    @Throws(InterruptedException::class)
+    public fun encoderBlocking(options: EncoderOptions = EncoderOptions()): Encoder = runBlocking { encoder(options) }
+
+    /** Blocking form of [seq2Seq], for Java. */
+    @JvmOverloads
+    @Throws(InterruptedException::class)
+    public fun seq2SeqBlocking(batch: Int? = null, context: Int? = null): Seq2Seq =
+        runBlocking { seq2Seq(batch, context) }
+
+    /** Blocking form of [transcriber], for Java. */
+    @JvmOverloads
+    @Throws(InterruptedException::class)
+    public fun transcriberBlocking(options: TranscriberOptions = TranscriberOptions()): Transcriber =
+        runBlocking { transcriber(options) }
+
+    /** Creates a handle in the background, and closes it if the coroutine was cancelled meanwhile. */
+    private suspend fun <T : Handle> create(create: (Long) -> T): T =
+        runInBackground({}, Handle::close) { native.withPointer(create) }
 
     /** Opens models. */
     public companion object {
@@ -79,139 +134,93 @@ public class Model internal constructor(pointer: Long) : Handle(Owner("model", p
         public suspend fun open(path: String, options: ModelOptions = ModelOptions()): Model =
             open(options) { NativeModel.open(path.encodeToByteArray(), it) }
 
-        /** The same: `Model.open(path) { threads = 2 }`. */
+        /** Opens the model at a path: `Model.open(path) { threads = 2 }`. */
         public suspend fun open(path: String, options: ModelOptions.() -> Unit): Model =
             open(path, ModelOptions().apply(options))
 
-        /**
-         * Opens a `.siskin` model from [length] bytes of an open file starting at [offset]; 0 bytes: up to the end of
-         * the file. The descriptor remains the caller's and may be closed afterwards.
-         */
-        public suspend fun openDescriptor(
-            descriptor: Int,
-            offset: Long = 0,
-            length: Long = 0,
-            options: ModelOptions = ModelOptions(),
-        ): Model = open(options) {
-            NativeModel.openDescriptor(descriptor, natural("offset", offset), natural("length", length), it)
-        }
-
-        /** Opens a `.siskin` model in memory, and copies it. */
-        public suspend fun openCopy(bytes: ByteArray, options: ModelOptions = ModelOptions()): Model =
+        /** Opens a copy of a `.siskin` model in memory. */
+        public suspend fun open(bytes: ByteArray, options: ModelOptions = ModelOptions()): Model =
             open(options) { NativeModel.openCopy(bytes, it) }
 
         /**
          * Opens a `.siskin` model in a direct buffer, from its position to its limit, without a copy. Its contents must
          * not change while the model or anything created from it is open; both keep a reference to the buffer.
          */
-        public suspend fun openMemory(buffer: ByteBuffer, options: ModelOptions = ModelOptions()): Model {
-            val (from, length) = buffer.position().toLong() to buffer.remaining().toLong()
-            return open(options) { NativeModel.openMemory(buffer, from, length, it) }
+        public suspend fun open(buffer: ByteBuffer, options: ModelOptions = ModelOptions()): Model {
+            val offset = buffer.position().toLong()
+            val length = buffer.remaining().toLong()
+            return open(options) { NativeModel.openBuffer(buffer, offset, length, it) }
         }
+
+        /**
+         * Opens a `.siskin` model that is [length] bytes of an open file, starting at [offset]; by default up to the
+         * end of the file. The descriptor remains the caller's and may be closed afterwards.
+         */
+        public suspend fun openFileDescriptor(
+            descriptor: Int,
+            offset: Long = 0,
+            length: Long? = null,
+            options: ModelOptions = ModelOptions(),
+        ): Model {
+            val start = nonNegative("offset", offset)
+            val lengthOrRest = length?.let { positive("length", it) } ?: 0
+            return open(options) { NativeModel.openFileDescriptor(descriptor, start, lengthOrRest, it) }
+        }
+
+        /** Blocking form of [open], for Java. Interrupting the thread cancels the call. */
+        @JvmStatic
+        @JvmOverloads
+        @Throws(InterruptedException::class)
+        public fun openBlocking(path: String, options: ModelOptions = ModelOptions()): Model =
+            runBlocking { open(path, options) }
+
+        /** Blocking form of [openFileDescriptor], for Java. Interrupting the thread cancels the call. */
+        @JvmStatic
+        @JvmOverloads
+        @Throws(InterruptedException::class)
+        public fun openFileDescriptorBlocking(
+            descriptor: Int,
+            offset: Long = 0,
+            length: Long? = null,
+            options: ModelOptions = ModelOptions(),
+        ): Model = runBlocking { openFileDescriptor(descriptor, offset, length, options) }
 
         private suspend fun open(options: ModelOptions, open: (Long) -> Long): Model {
             Library.load()
             val opening = Opening()
-            return aside(opening::cancel, Handle::close) {
-                Model(options.open({ opening.isWanted }, open))
+            return runInBackground(opening::cancel, Handle::close) {
+                Model(options.open({ opening.isActive }, open))
             }
         }
     }
 
-    /** Whether the coroutine that opens a model is still waiting for it. */
+    /** Whether the coroutine that opens a model is still active. */
     private class Opening {
         @Volatile
-        var isWanted = true
+        var isActive = true
 
         fun cancel() {
-            isWanted = false
+            isActive = false
         }
     }
-}
-
-/** Properties of a model. */
-public class ModelInfo internal constructor(
-    /** The name of its family, such as `llama`. */
-    public val family: String,
-    /** The context length that it was trained for, in tokens. */
-    public val context: Long,
-    /** The vocabulary size. */
-    public val vocabulary: Long,
-    /** The hidden size. */
-    public val width: Long,
-    /** The size of its file in bytes. */
-    public val bytes: Long,
-    /** The number of worker threads. */
-    public val threads: Int,
-    /** Its capabilities. */
-    public val abilities: Set<Ability>,
-    /** Notes on how it runs, such as that it is slower than possible. */
-    public val notes: List<String>,
-) {
-    override fun toString(): String = "ModelInfo($family, context=$context, bytes=$bytes, $abilities)"
-
-    internal companion object {
-        fun read(bytes: ByteArray): ModelInfo = Unpacker(bytes).run {
-            ModelInfo(
-                family = text(),
-                context = long(),
-                vocabulary = long(),
-                width = long(),
-                bytes = long(),
-                threads = int(),
-                abilities = int().let { bits -> Ability.entries.filter { bits shr it.ordinal and 1 != 0 }.toSet() },
-                notes = list { text() },
-            )
-        }
-    }
-}
-
-/** Capabilities of a model. */
-public enum class Ability {
-    /** Text generation: sessions and writers. */
-    WRITES,
-
-    /** Encoding of whole texts: encoders, or writers if it also generates. */
-    READS,
-
-    /** A chat template. */
-    CHATS,
-
-    /** A tokenizer: it accepts text. */
-    TAKES_TEXT,
-
-    /** Speech to text: transcribers. */
-    LISTENS,
-
-    /** A classification head, which also scores pairs. */
-    CLASSIFIES,
-
-    /** A token classification head. */
-    TAGS,
-
-    /** An extractive question answering head. */
-    ANSWERS,
-
-    /** A fill-mask head. */
-    FILLS,
 }
 
 internal object NativeModel {
     @JvmStatic external fun open(path: ByteArray, options: Long): Long
 
-    @JvmStatic external fun openDescriptor(descriptor: Int, offset: Long, length: Long, options: Long): Long
+    @JvmStatic external fun openFileDescriptor(descriptor: Int, offset: Long, length: Long, options: Long): Long
 
     @JvmStatic external fun openCopy(bytes: ByteArray, options: Long): Long
 
-    @JvmStatic external fun openMemory(buffer: ByteBuffer, offset: Long, length: Long, options: Long): Long
+    @JvmStatic external fun openBuffer(buffer: ByteBuffer, offset: Long, length: Long, options: Long): Long
 
     @JvmStatic external fun describe(model: Long): ByteArray
 
-    @JvmStatic external fun plan(model: Long, options: Long): ByteArray
+    @JvmStatic external fun planMemory(model: Long, options: Long): ByteArray
 
-    @JvmStatic external fun tokenize(model: Long, text: ByteArray, special: Boolean): IntArray
+    @JvmStatic external fun tokenize(model: Long, text: ByteArray, addSpecial: Boolean): IntArray
 
-    @JvmStatic external fun token(model: Long, token: Int): ByteArray
+    @JvmStatic external fun tokenBytes(model: Long, token: Int): ByteArray
 
     @JvmStatic external fun verify(model: Long)
 

@@ -1,74 +1,79 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 package ai.siskin
 
-/** Options of opening a model. */
+/** Options for opening a model. `null` is the default. */
 public class ModelOptions {
-    /** The number of worker threads; 0: one for each core that is about as fast as the fastest. */
-    public var threads: Int = 0
+    /** The number of worker threads. Default: one for each core that is about as fast as the fastest one. */
+    public var threads: Int? = null
 
-    /** CPU features that are not used, by name, such as `avx512`. Results are bit-identical. */
-    public var without: List<String> = emptyList()
+    /** CPU features that are not used, by name, such as `avx512`. Results are bit-identical without them. */
+    public var disabledCpuFeatures: List<String> = emptyList()
 
-    /** Computes with the scalar reference kernels on one thread, slowly: for comparison. */
-    public var reference: Boolean = false
+    /** Whether to compute with the reference backend: scalar code on one thread. Slow; for comparison. */
+    public var useReferenceBackend: Boolean = false
 
     /** Layers to skip, by index from 0. */
-    public var skip: List<Int> = emptyList()
+    public var skipLayers: List<Int> = emptyList()
 
     /** The path of a LoRA or DoRA adapter that `siskin train` wrote. */
     public var adapter: String? = null
 
-    /** Whether to accept the adapter for other base weights than those that it was trained on. */
-    public var anyBase: Boolean = false
-
-    /** Whether the packed form of a model in another format is cached. */
-    public var cache: Cache = Cache.AUTO
-
-    /** The packed cache folder, such as one in `Context.getCacheDir()`; created if it does not exist. */
-    public var cacheFolder: String? = null
+    /** Whether to accept the adapter for base weights other than those that it was trained on. */
+    public var allowAnyBase: Boolean = false
 
     /**
-     * The weight types that the matrices of a model in another format are converted to, such as `w4i`; empty: those of
-     * the source.
+     * Whether the packed form of a model in another format is kept in [packedCacheFolder]. Otherwise the model is
+     * packed each time it is opened.
      */
-    public var recipe: String = ""
+    public var usePackedCache: Boolean = true
 
-    /** Receives packing progress. */
-    public var progress: ProgressListener? = null
+    /**
+     * The folder of the packed cache, which is created if it does not exist. Default: the user's cache folder, which
+     * apps do not have: set a folder in `Context.getCacheDir()`.
+     */
+    public var packedCacheFolder: String? = null
 
-    /** Where the packed form of a model in another format is kept. */
-    public enum class Cache {
-        /** In the user's cache folder. */
-        AUTO,
+    /**
+     * The recipe: the weight types that the matrices of a model in another format are converted to, such as `w4i`.
+     * Default: those of the source.
+     */
+    public var recipe: String? = null
 
-        /** No cache: the model is packed each time. */
-        OFF,
-    }
+    /** Receives progress while a model in another format is packed. */
+    public var progressListener: ProgressListener? = null
 
-    /** Calls [open] with the native form of these options; progress callbacks also poll [isWanted]. */
-    internal fun open(isWanted: () -> Boolean, open: (Long) -> Long): Long {
-        val sink = ProgressSink(progress, isWanted)
-        val answer = lent(NativeModelOptions.create(), NativeModelOptions::free) { options ->
-            fill(options, sink)
+    /** Calls [open] with the native form of these options. Opening ends early when [isActive] becomes false. */
+    internal fun open(isActive: () -> Boolean, open: (Long) -> Long): Long {
+        val sink = ProgressSink(progressListener, isActive)
+        val model = useNative(NativeModelOptions.create(), NativeModelOptions::free) { options ->
+            copyTo(options, sink)
             runCatching { open(options) }
         }
-        sink.thrown?.let { thrown ->
-            answer.onSuccess(NativeModel::free)
-            throw thrown
+        sink.exception?.let { exception ->
+            model.onSuccess(NativeModel::free)
+            throw exception
         }
-        return answer.getOrThrow()
+        return model.getOrThrow()
     }
 
-    private fun fill(options: Long, sink: ProgressSink) {
-        NativeModelOptions.setThreads(options, natural("threads", threads))
-        NativeModelOptions.setWithout(options, without.joinToString(",").encodeToByteArray())
-        NativeModelOptions.setReference(options, reference)
-        NativeModelOptions.setSkip(options, IntArray(skip.size) { natural("skip", skip[it]) })
-        adapter?.let { NativeModelOptions.setAdapter(options, it.encodeToByteArray(), anyBase) }
-        NativeModelOptions.setCache(options, cache.ordinal)
-        cacheFolder?.let { NativeModelOptions.setCacheFolder(options, it.encodeToByteArray()) }
-        NativeModelOptions.setRecipe(options, recipe.encodeToByteArray())
+    private fun copyTo(options: Long, sink: ProgressSink) {
+        threads?.let { NativeModelOptions.setThreads(options, positive("threads", it)) }
+        val features = disabledCpuFeatures.joinToString(",")
+        NativeModelOptions.setDisabledCpuFeatures(options, features.encodeToByteArray())
+        NativeModelOptions.setReferenceBackend(options, useReferenceBackend)
+        val layers = IntArray(skipLayers.size) { nonNegative("skipLayers", skipLayers[it]) }
+        NativeModelOptions.setSkipLayers(options, layers)
+        adapter?.let { NativeModelOptions.setAdapter(options, it.encodeToByteArray(), allowAnyBase) }
+        NativeModelOptions.setCache(options, if (usePackedCache) CACHE_AUTO else CACHE_OFF)
+        val folder = packedCacheFolder.takeIf { usePackedCache }
+        folder?.let { NativeModelOptions.setCacheFolder(options, it.encodeToByteArray()) }
+        recipe?.let { NativeModelOptions.setRecipe(options, it.encodeToByteArray()) }
         NativeModelOptions.setProgress(options, sink)
+    }
+
+    private companion object {
+        const val CACHE_AUTO = 0
+        const val CACHE_OFF = 1
     }
 }
 
@@ -77,21 +82,22 @@ public fun interface ProgressListener {
     /**
      * Receives the number of bytes of the packed form written so far; [total] is 0 while it is unknown. Returns whether
      * to continue. Calls come one at a time, from threads of the library, and must not use the library. An exception
-     * ends the opening, which rethrows it.
+     * aborts opening, which then throws it.
      */
-    public fun progress(done: Long, total: Long): Boolean
+    public fun onProgress(done: Long, total: Long): Boolean
 }
 
-/** Receives the bridge's progress callbacks. */
-internal class ProgressSink(private val listener: ProgressListener?, private val isWanted: () -> Boolean) {
+/** Receives the progress callbacks of the JNI bridge. */
+internal class ProgressSink(private val listener: ProgressListener?, private val isActive: () -> Boolean) {
+    /** What the listener threw. */
     @Volatile
-    var thrown: Throwable? = null
+    var exception: Throwable? = null
 
-    fun progress(done: Long, total: Long): Boolean = Callbacks.inside {
+    fun onProgress(done: Long, total: Long): Boolean = Callbacks.enter {
         try {
-            isWanted() && listener?.progress(done, total) != false
+            isActive() && listener?.onProgress(done, total) != false
         } catch (error: Throwable) {
-            thrown = error
+            exception = error
             false
         }
     }
@@ -102,11 +108,11 @@ internal object NativeModelOptions {
 
     @JvmStatic external fun setThreads(options: Long, threads: Int)
 
-    @JvmStatic external fun setWithout(options: Long, names: ByteArray)
+    @JvmStatic external fun setDisabledCpuFeatures(options: Long, names: ByteArray)
 
-    @JvmStatic external fun setReference(options: Long, reference: Boolean)
+    @JvmStatic external fun setReferenceBackend(options: Long, reference: Boolean)
 
-    @JvmStatic external fun setSkip(options: Long, layers: IntArray)
+    @JvmStatic external fun setSkipLayers(options: Long, layers: IntArray)
 
     @JvmStatic external fun setAdapter(options: Long, path: ByteArray, anyBase: Boolean)
 

@@ -2,7 +2,7 @@
 package ai.siskin
 
 /**
- * Sampling options. `null` means the default, or off. A value out of its range is rejected when the options are used.
+ * Sampling options. `null` is the library's default. A value out of range is rejected when the options are used.
  */
 public class Sampler {
     /** Temperature: the divisor of the logits; 0: greedy. Default: 0.8. */
@@ -31,10 +31,10 @@ public class Sampler {
     public var xtcThreshold: Double? = null
 
     /** Dynamic temperature: how far the temperature may move in either direction; 0 is off. */
-    public var dynamicRange: Double? = null
+    public var dynamicTemperatureRange: Double? = null
 
     /** Dynamic temperature: the exponent of the normalized entropy. */
-    public var dynamicExponent: Double? = null
+    public var dynamicTemperatureExponent: Double? = null
 
     /** Repetition penalty: the divisor of logits of tokens in the history; 1 is off. */
     public var repetitionPenalty: Double? = null
@@ -46,7 +46,7 @@ public class Sampler {
     public var presencePenalty: Double? = null
 
     /** The number of past tokens that the three penalties consider. */
-    public var penaltyLast: Int? = null
+    public var penaltyLastN: Int? = null
 
     /** DRY: the scale of the penalty for continuing a repetition; 0 is off. */
     public var dryMultiplier: Double? = null
@@ -55,12 +55,12 @@ public class Sampler {
     public var dryBase: Double? = null
 
     /** DRY: the length up to which repetitions are not penalized. */
-    public var dryAllowed: Int? = null
+    public var dryAllowedLength: Int? = null
 
     /** DRY: the number of past tokens that are considered. */
-    public var dryLast: Int? = null
+    public var dryLastN: Int? = null
 
-    /** Mirostat 2 instead of top-k, top-p, min-p, typical and XTC. */
+    /** Whether to use Mirostat 2 instead of top-k, top-p, min-p, typical and XTC. */
     public var mirostat: Boolean? = null
 
     /** Mirostat: the target surprise, in bits. */
@@ -69,33 +69,36 @@ public class Sampler {
     /** Mirostat: the learning rate. */
     public var mirostatEta: Double? = null
 
-    /** Report the log-probability of each token. */
+    /** Whether to report the log-probability of each token. */
     public var logProbabilities: Boolean? = null
 
-    /** Also report the log-probabilities of this many of the most probable tokens. */
+    /** The number of most probable tokens whose log-probabilities are reported at each position. */
     public var topLogProbabilities: Int? = null
 
     /** The random seed: the same seed, options, model and prompt give the same text on every machine. */
     public var seed: Long? = null
 
     /** Logit biases by token id; negative infinity forbids a token. */
-    public var biases: Map<Int, Float> = emptyMap()
+    public var logitBias: Map<Int, Float> = emptyMap()
 
-    /** The options in the order of their native constants, which begin with 1. */
+    /** The options in the order of the native constants, which begin with 1. */
     private fun options(): List<Number?> = listOf(
-        temperature, topK, topP, minP, typicalP, xtcProbability, xtcThreshold, dynamicRange, dynamicExponent,
-        repetitionPenalty, frequencyPenalty, presencePenalty, penaltyLast, dryMultiplier, dryBase, dryAllowed, dryLast,
-        mirostat?.number(), mirostatTau, mirostatEta, logProbabilities?.number(), topLogProbabilities,
+        temperature, topK, topP, minP, typicalP, xtcProbability, xtcThreshold,
+        dynamicTemperatureRange, dynamicTemperatureExponent,
+        repetitionPenalty, frequencyPenalty, presencePenalty, penaltyLastN,
+        dryMultiplier, dryBase, dryAllowedLength, dryLastN,
+        mirostat?.toInt(), mirostatTau, mirostatEta, logProbabilities?.toInt(), topLogProbabilities,
     )
 
-    internal fun <T> lend(use: (Long) -> T): T = lent(NativeSampler.create(), NativeSampler::free) { sampler ->
-        options().forEachIndexed { index, value ->
-            if (value != null) NativeSampler.set(sampler, index + 1, value.toDouble())
+    internal fun <T> withNative(use: (Long) -> T): T =
+        useNative(NativeSampler.create(), NativeSampler::free) { sampler ->
+            options().forEachIndexed { index, value ->
+                if (value != null) NativeSampler.set(sampler, index + 1, value.toDouble())
+            }
+            seed?.let { NativeSampler.setSeed(sampler, it) }
+            logitBias.forEach { (token, bias) -> NativeSampler.addLogitBias(sampler, token, bias) }
+            use(sampler)
         }
-        seed?.let { NativeSampler.setSeed(sampler, it) }
-        biases.forEach { (token, bias) -> NativeSampler.addBias(sampler, token, bias) }
-        use(sampler)
-    }
 
     /** Presets. */
     public companion object {
@@ -105,8 +108,6 @@ public class Sampler {
     }
 }
 
-internal fun Boolean.number(): Int = if (this) 1 else 0
-
 internal object NativeSampler {
     @JvmStatic external fun create(): Long
 
@@ -114,7 +115,7 @@ internal object NativeSampler {
 
     @JvmStatic external fun setSeed(sampler: Long, seed: Long)
 
-    @JvmStatic external fun addBias(sampler: Long, token: Int, bias: Float)
+    @JvmStatic external fun addLogitBias(sampler: Long, token: Int, bias: Float)
 
     @JvmStatic external fun free(sampler: Long)
 }

@@ -6,300 +6,351 @@ import kotlinx.coroutines.flow.FlowCollector
 import kotlinx.coroutines.flow.MutableStateFlow
 import kotlinx.coroutines.flow.combine
 import kotlinx.coroutines.flow.first
+import kotlinx.coroutines.runBlocking
 
 /**
- * One conversation or sequence with its KV cache. Calls run one after the other, and change the conversation in that
- * order.
+ * One conversation or sequence with its KV cache. Calls run one at a time, in the order in which they were made.
  *
  * ```
  * session.chat("Why is the sky blue?").collect { print(it) }
  * ```
  *
- * A cancelled flow loses nothing: the next flow begins with what its collector did not receive. Operators that buffer,
- * such as `flowOn`, `buffer` and `collectLatest`, lose their buffers when they are cancelled.
+ * Flows are cold: nothing is computed before collection, and one token at a time during it. If a collector is
+ * cancelled, no token is lost: the next flow begins with what the collector did not receive. Operators that buffer,
+ * such as `flowOn`, `buffer` and `collectLatest`, lose their buffers.
  */
-public class Session internal constructor(pointer: Long, private val chats: Boolean) :
-    WorkingHandle(Owner("session", pointer, NativeSession.stopper(pointer), NativeSession::free)) {
-    private val held = MutableStateFlow(false)
+public class Session internal constructor(pointer: Long, private val hasChatTemplate: Boolean) :
+    CancellableHandle(NativePointer("session", pointer, NativeSession.cancelHandle(pointer), NativeSession::free)) {
+    private val isPaused = MutableStateFlow(false)
 
     /**
-     * How many of the stops took effect, or came before the answer began; the others end its next piece. Guarded by the
-     * turn.
+     * How many of the cancellations took effect, or preceded the answer; a later one ends the answer before its next
+     * token. Guarded by the lock of calls.
      */
-    private var stopsDone = 0
+    private var cancellationsSeen = 0
 
-    /** Whether an answer has begun and has not ended. Guarded by the turn. */
+    /** Whether an answer has begun and has not finished. Guarded by the lock of calls. */
     private var isAnswering = false
 
-    /** A piece that was computed for a collector that was cancelled. Guarded by the turn. */
-    private var kept: Piece? = null
+    /** A chunk that was generated for a collector that was cancelled. Guarded by the lock of calls. */
+    private var undelivered: TextChunk? = null
 
-    /** The finish reason of the answer; `null` until it has ended. */
+    /** Why the last answer ended; `null` while it is being generated. */
     @Volatile
-    public var ended: Ended? = null
+    public var finishReason: FinishReason? = null
         private set
 
-    /** Adds a message before the next prompt, such as one of the role `system`. */
-    public suspend fun say(role: String, content: String): Unit =
-        briefly { NativeSession.say(it, role.encodeToByteArray(), content.encodeToByteArray()) }
+    /** Adds a message to the conversation, before the next prompt, such as one of the role `system`. */
+    public suspend fun addMessage(role: String, content: String): Unit =
+        shortCall { NativeSession.addMessage(it, role.encodeToByteArray(), content.encodeToByteArray()) }
 
     /**
-     * Adds a user message and streams the answer in whole characters. Nothing is computed before the flow is collected.
-     * Canceling the collection stops the answer; [pieces] or [texts] continue it.
+     * Adds a user message and streams the answer in whole characters. Canceling the collection stops the generation;
+     * [generateText] continues it. The flow completes early if [cancel] is called: see [finishReason].
      */
-    public fun chat(text: String): Flow<String> = texts { prompt(text) }
+    public fun chat(text: String): Flow<String> = textFlow { prompt(text) }
 
-    /** Answers a conversation, which replaces the previous one; a shared prefix is not computed again. */
-    public fun chat(messages: List<Message>): Flow<String> = texts { prompt(messages) }
+    /** Answers a conversation, which replaces the previous one. A shared prefix is not computed again. */
+    public fun chat(messages: List<Message>): Flow<String> = textFlow { prompt(messages) }
 
     /** Continues a raw text, without the chat template, and streams the continuation in whole characters. */
-    public fun complete(text: String, special: Boolean = false): Flow<String> = texts {
-        again { since -> readRaw(text, special, since) }
+    public fun complete(text: String, parseSpecial: Boolean = false): Flow<String> = textFlow {
+        repeatAfterPause { since -> promptRaw(text, parseSpecial, since) }
     }
 
-    /** Streams the rest of the answer in whole characters. While the session is suspended, the flow waits. */
-    public fun texts(): Flow<String> = texts {}
+    /** Streams the rest of the answer in whole characters. The flow is suspended while the session is paused. */
+    public fun generateText(): Flow<String> = textFlow {}
 
-    /** Streams the rest of the answer token by token. While the session is suspended, the flow waits. */
-    public fun pieces(): Flow<Piece> = direct {
+    /** Streams the rest of the answer token by token. The flow is suspended while the session is paused. */
+    public fun generateChunks(): Flow<TextChunk> = unbufferedFlow {
         while (true) emit(next() ?: break)
     }
 
-    private inline fun texts(crossinline begin: suspend () -> Unit): Flow<String> = direct {
-        begin()
-        while (true) {
-            val text = (next() ?: break).text
-            if (text.isNotEmpty()) emit(text)
+    private inline fun textFlow(crossinline prompt: suspend () -> Unit): Flow<String> = unbufferedFlow {
+        generate({ prompt() }) { if (it.text.isNotEmpty()) emit(it.text) }
+    }
+
+    /** Submits a prompt and generates the answer, until it ends or [cancel] is called. */
+    private suspend inline fun generate(prompt: () -> Unit, emit: (TextChunk) -> Unit) {
+        try {
+            prompt()
+        } catch (_: SiskinException.Cancelled) {
+            return
         }
+        while (true) emit(next() ?: break)
     }
 
     /**
-     * Submits a text: as a user message if the model has a chat template, as a plain continuation if it has none, and
-     * as the encoder input of an encoder–decoder model. Control tokens spelled out in it are tokenized as plain text.
-     * After a cancellation, the text was not added. Waits while the session is suspended.
+     * Submits a text: as a user message if the model has a chat template, as a raw continuation if it has none, and as
+     * the encoder input of an encoder–decoder model. Control tokens in the text are tokenized as plain text. Suspends
+     * while the session is paused. After a cancellation, the text is not part of the conversation.
      */
-    public suspend fun prompt(text: String): Unit = again { since ->
-        begin(rereads = chats, since) { NativeSession.prompt(it, text.encodeToByteArray()) }
+    public suspend fun prompt(text: String): Unit = repeatAfterPause { since ->
+        begin(comparesPrefix = hasChatTemplate, since) { NativeSession.prompt(it, text.encodeToByteArray()) }
     }
 
-    /** Answers a conversation: see [chat]. Waits while the session is suspended. */
-    public suspend fun prompt(messages: List<Message>): Unit = again { since ->
-        begin(rereads = true, since) { NativeSession.promptMessages(it, messages.json().encodeToByteArray()) }
+    /** Answers a conversation: see [chat]. Suspends while the session is paused. */
+    public suspend fun prompt(messages: List<Message>): Unit = repeatAfterPause { since ->
+        begin(comparesPrefix = true, since) { NativeSession.promptMessages(it, messages.json().encodeToByteArray()) }
     }
 
     /**
-     * Continues a raw text. [special] says whether control tokens spelled out in it are parsed: do not enable it for
-     * untrusted text. An empty text continues where the last one ended.
+     * Continues a raw text. [parseSpecial] recognizes control tokens in it: do not enable it for untrusted text. An
+     * empty text continues the sequence as it is. Throws [SiskinException.Paused] if the session is or becomes paused.
      */
-    public suspend fun promptRaw(text: String, special: Boolean = false): Unit = readRaw(text, special, stops.value)
+    public suspend fun promptRaw(text: String, parseSpecial: Boolean = false): Unit =
+        promptRaw(text, parseSpecial, cancelCount.value)
 
-    /** Continues from token ids, appended to those of the session. */
+    /**
+     * Continues from token ids, appended to those of the session. Throws [SiskinException.Paused] if the session is or
+     * becomes paused.
+     */
     public suspend fun promptTokens(tokens: IntArray): Unit =
-        begin(rereads = false, stops.value) { NativeSession.promptTokens(it, tokens) }
+        begin(comparesPrefix = false, cancelCount.value) { NativeSession.promptTokens(it, tokens) }
 
     /**
-     * Returns the next token of the answer and its text; `null` after the last one. After a cancellation the answer is
-     * unchanged, and nothing is lost. Waits while the session is suspended.
+     * Returns the next token of the answer and its text, or `null` if the answer has ended: [finishReason] says why.
+     * After [cancel], or if the coroutine is cancelled, the answer is unchanged, and the next call continues it.
+     * Suspends while the session is paused.
      */
-    public suspend fun next(): Piece? = again { since ->
-        work({ lost: Piece? -> kept = lost }) { pointer ->
-            if (isAnswering && stops.value != stopsDone || stops.value != since) {
-                stopsDone = stops.value
-                throw stopped()
-            }
-            kept?.also { kept = null } ?: Piece.read(NativeSession.next(pointer)) {
-                ended = it
-                isAnswering = false
-            }
+    public suspend fun next(): TextChunk? = repeatAfterPause { since ->
+        val keep = { chunk: TextChunk? -> if (chunk != null) undelivered = chunk }
+        try {
+            call(keep, ::onAnswerCancelled) { nextChunk(it, since) }
+        } catch (_: SiskinException.Cancelled) {
+            null
         }
     }
 
-    /**
-     * Sets the maximum number of tokens of the answers that begin from now on; 0: as many as the context has room for.
-     */
-    public suspend fun setMaxTokens(tokens: Int): Unit =
-        briefly { NativeSession.setMaxTokens(it, natural("tokens", tokens)) }
+    private fun nextChunk(pointer: Long, since: Int): TextChunk? {
+        val count = cancelCount.value
+        if (isAnswering && count != cancellationsSeen || count != since) {
+            cancellationsSeen = count
+            onAnswerCancelled()
+            return null
+        }
+        finishReason = finishReason.takeUnless { it == FinishReason.CANCELLED }
+        undelivered?.let { chunk ->
+            undelivered = null
+            return chunk
+        }
+        val next = NextChunk.read(NativeSession.next(pointer))
+        if (next.chunk == null) {
+            finishReason = next.finishReason
+            isAnswering = false
+        }
+        return next.chunk
+    }
+
+    /** Sets the maximum number of tokens of later answers; `null`: as many as the context has room for. */
+    public suspend fun setMaxTokens(tokens: Int?): Unit =
+        shortCall { NativeSession.setMaxTokens(it, tokens?.let { count -> positive("tokens", count) } ?: 0) }
 
     /** Returns the counters of the session. */
-    public suspend fun stats(): Stats = briefly { Stats.read(NativeSessionState.stats(it)) }
+    public suspend fun stats(): SessionStats = shortCall { SessionStats.read(NativeSessionState.stats(it)) }
 
     /** Returns the memory that the session uses. */
-    public suspend fun memory(): Memory = briefly { Memory.read(NativeSessionState.memory(it)) }
+    public suspend fun memoryUsage(): MemoryUsage = shortCall { MemoryUsage.read(NativeSessionState.memory(it)) }
 
     /** Returns the logits of the next token, one for each token of the vocabulary; zeros before the first token. */
-    public suspend fun logits(): FloatArray = briefly(NativeSessionState::logits)
+    public suspend fun logits(): FloatArray = shortCall(NativeSessionState::logits)
 
-    /** Clears the session: all messages and tokens. The current answer is dropped. */
-    public suspend fun forget(): Unit = drop(NativeSessionState::forget)
+    /** Removes all messages and tokens, and drops the current answer. */
+    public suspend fun reset(): Unit = dropAnswer(NativeSessionState::reset)
 
     /**
-     * Truncates the session to the first [position] tokens, and drops all messages: generation continues after those
-     * tokens. The current answer is dropped.
+     * Truncates the sequence to its first [position] tokens, removes all messages, and drops the current answer.
+     * Prompts continue after those tokens.
      */
     public suspend fun rewind(position: Int): Unit =
-        drop { NativeSessionState.rewind(it, natural("position", position)) }
+        dropAnswer { NativeSessionState.rewind(it, nonNegative("position", position)) }
 
     /**
      * Saves the state of the session to a file, which is renamed into place when it is complete. The file contains the
-     * conversation in readable form: protect it.
+     * conversation unencrypted: protect it.
      */
-    public suspend fun save(path: String): Unit = work { NativeSessionState.save(it, path.encodeToByteArray()) }
+    public suspend fun save(path: String): Unit = call { NativeSessionState.save(it, path.encodeToByteArray()) }
 
     /** Saves the state to memory. */
-    public suspend fun save(): ByteArray = work(block = NativeSessionState::saveMemory)
+    public suspend fun save(): ByteArray = call(block = NativeSessionState::saveMemory)
 
     /**
      * Restores what [save] wrote, replacing the state of the session. It must come from the same model, and from a
-     * session with the same cache type and window.
+     * session with the same cache type and sliding window.
      */
     public suspend fun restore(path: String): Unit =
-        drop { NativeSessionState.restore(it, path.encodeToByteArray()) }
+        dropAnswer { NativeSessionState.restore(it, path.encodeToByteArray()) }
 
     /** Restores the state from memory. */
     public suspend fun restore(bytes: ByteArray): Unit =
-        drop { NativeSessionState.restoreMemory(it, bytes) }
+        dropAnswer { NativeSessionState.restoreMemory(it, bytes) }
 
-    /** Returns memory to the system; it is committed again on demand. Waits for a running call. */
-    public suspend fun trim(level: Trim): Unit = work { pointer ->
+    /** Returns memory to the system, which commits it again on demand. Waits for a running call. */
+    public suspend fun trimMemory(level: TrimLevel): Unit = call { pointer ->
         NativeSessionState.trim(pointer, level.ordinal + 1)
-        if (level == Trim.ALL) kept = null
+        if (level == TrimLevel.ALL) undelivered = null
     }
 
     /**
-     * Suspends the session, for when an app goes to the background: a running call ends within milliseconds, and
-     * nothing is lost. [next], [prompt] and the flows wait, and continue once the session is resumed; they throw
-     * [SiskinException.Cancelled] if they are stopped, and [SiskinException.Closed] if it is closed. [promptRaw] and
-     * [promptTokens] throw [SiskinException.Suspended], or [SiskinException.Cancelled] if they were running. A
-     * suspended session can be saved and trimmed.
+     * Pauses the session, for when the app goes to the background. A running call ends within milliseconds, and nothing
+     * is lost. [next], [prompt] and all flows are suspended until [resume]; they still end if they are cancelled, and
+     * throw [SiskinException.Closed] if the session is closed. [promptRaw] and [promptTokens] throw
+     * [SiskinException.Paused]. A paused session can be saved and trimmed.
      */
-    public fun suspend(): Unit = synchronized(held) {
-        held.value = true
+    public fun pause(): Unit = synchronized(isPaused) {
+        isPaused.value = true
         try {
-            owner.lend(NativeSessionState::suspend)
+            native.withPointer(NativeSessionState::pause)
         } catch (error: Throwable) {
-            held.value = false
+            isPaused.value = false
             throw error
         }
     }
 
-    /** Resumes the session. */
-    public fun resume(): Unit = synchronized(held) {
-        owner.lend { pointer ->
+    /** Resumes the session after [pause]. */
+    public fun resume(): Unit = synchronized(isPaused) {
+        native.withPointer { pointer ->
             NativeSessionState.resume(pointer)
-            stopAgain()
+            repeatCancellation()
         }
-        held.value = false
+        isPaused.value = false
     }
 
     override fun close() {
         try {
             super.close()
         } finally {
-            held.value = false
+            isPaused.value = false
         }
-    }
-
-    override fun stopsEnded(since: Int) {
-        // A stop that came between two pieces still ends the next piece.
-        if (stopsDone == since) stopsDone = stops.value
     }
 
     /**
-     * Begins an answer. A call that [rereads] compares the session with the whole prompt, so that it can be repeated
-     * after any cancellation; other calls can only be repeated if they read nothing. The answer does not begin if a
-     * stop came after the first [since] ones.
+     * Blocking form of [chat], for Java. Passes each chunk of the answer to [listener], and returns the whole answer.
+     * Interrupting the thread cancels the call; an exception of the listener ends it.
      */
-    private suspend fun begin(rereads: Boolean, since: Int, call: (Long) -> Unit): Unit = work { pointer ->
-        if (stops.value != since) throw stopped()
-        val before = position(pointer)
-        try {
-            call(pointer)
-        } catch (cancelled: SiskinException.Cancelled) {
-            cancelled.isFinal = !rereads && position(pointer) != before
-            throw cancelled
+    @JvmOverloads
+    @Throws(InterruptedException::class)
+    public fun chatBlocking(text: String, listener: TextChunkListener? = null): String =
+        collectBlocking(listener) { prompt(text) }
+
+    /** Blocking form of [chat] with a whole conversation, for Java. */
+    @JvmOverloads
+    @Throws(InterruptedException::class)
+    public fun chatBlocking(messages: List<Message>, listener: TextChunkListener? = null): String =
+        collectBlocking(listener) { prompt(messages) }
+
+    /** Blocking form of [complete], for Java. */
+    @JvmOverloads
+    @Throws(InterruptedException::class)
+    public fun completeBlocking(text: String, listener: TextChunkListener? = null): String =
+        collectBlocking(listener) { repeatAfterPause { since -> promptRaw(text, parseSpecial = false, since) } }
+
+    /** Blocking form of [generateChunks], for Java: generates the rest of the answer. */
+    @JvmOverloads
+    @Throws(InterruptedException::class)
+    public fun generateBlocking(listener: TextChunkListener? = null): String = collectBlocking(listener) {}
+
+    private inline fun collectBlocking(
+        listener: TextChunkListener?,
+        crossinline prompt: suspend () -> Unit,
+    ): String = runBlocking {
+        val answer = StringBuilder()
+        generate({ prompt() }) { chunk ->
+            answer.append(chunk.text)
+            listener?.onTextChunk(chunk)
         }
-        renew(isAnswering = true)
-        stopsDone = since
+        answer.toString()
     }
 
-    private suspend fun readRaw(text: String, special: Boolean, since: Int): Unit =
-        begin(rereads = false, since) { NativeSession.promptRaw(it, text.encodeToByteArray(), special) }
-
-    /** Runs a call that drops the answer. */
-    private suspend fun drop(call: (Long) -> Unit): Unit = work { pointer ->
-        call(pointer)
-        renew(isAnswering = false)
+    override fun onCallCancelled(since: Int) {
+        // If an earlier cancellation is still pending, it ends the answer before its next token.
+        if (cancellationsSeen == since) cancellationsSeen = cancelCount.value
     }
 
-    /** Resets the state of the last answer, including an undelivered piece. */
-    private fun renew(isAnswering: Boolean) {
-        kept = null
-        ended = null
+    private fun onAnswerCancelled() {
+        finishReason = FinishReason.CANCELLED
+    }
+
+    /**
+     * Begins an answer, unless [cancel] was called after the first [since] times. A call that [comparesPrefix] compares
+     * the session with the whole prompt, so that it can be repeated after any interruption; other calls can only be
+     * repeated if they processed no token.
+     */
+    private suspend fun begin(comparesPrefix: Boolean, since: Int, prompt: (Long) -> Unit): Unit =
+        call(cancelled = ::onAnswerCancelled) { pointer ->
+            if (cancelCount.value != since) {
+                onAnswerCancelled()
+                throw cancelledPrompt()
+            }
+            val before = position(pointer)
+            try {
+                prompt(pointer)
+            } catch (interrupted: SiskinException.Cancelled) {
+                val isUnchanged = comparesPrefix || position(pointer) == before
+                throw if (isUnchanged) interrupted else pausedMidPrompt()
+            }
+            clearAnswer(isAnswering = true)
+            cancellationsSeen = since
+        }
+
+    private suspend fun promptRaw(text: String, parseSpecial: Boolean, since: Int): Unit =
+        begin(comparesPrefix = false, since) { NativeSession.promptRaw(it, text.encodeToByteArray(), parseSpecial) }
+
+    private suspend fun dropAnswer(block: (Long) -> Unit): Unit = call { pointer ->
+        block(pointer)
+        clearAnswer(isAnswering = false)
+    }
+
+    private fun clearAnswer(isAnswering: Boolean) {
+        undelivered = null
+        finishReason = null
         this.isAnswering = isAnswering
     }
 
-    private fun stopped() = SiskinException.Cancelled(owner.name, "was stopped; call it again to go on", isFinal = true)
+    private fun cancelledPrompt() =
+        SiskinException.Cancelled(native.name, "the prompt was cancelled; submit it again", isByCaller = true)
 
-    private fun position(pointer: Long) = Stats.read(NativeSessionState.stats(pointer)).position
+    private fun pausedMidPrompt() = SiskinException.Paused(
+        native.name,
+        "was paused after it had processed a part of the prompt; resume and rewind it, and submit the prompt again",
+        isRepeatable = false,
+    )
+
+    private fun position(pointer: Long) = SessionStats.read(NativeSessionState.stats(pointer)).position
 
     /**
-     * Runs a call, and repeats it after a suspension ended or rejected it, once the session is resumed or stopped.
-     * `call` receives the number of earlier stops, and throws if there are more.
+     * Runs [call], and repeats it whenever a pause ended or rejected it, once the session is resumed or [cancel] is
+     * called. [call] receives the number of earlier cancellations, and ends if there are more.
      */
-    private suspend inline fun <T> again(call: (Int) -> T): T {
-        val since = stops.value
+    private suspend inline fun <T> repeatAfterPause(call: (Int) -> T): T {
+        val since = cancelCount.value
         while (true) {
             try {
                 return call(since)
-            } catch (error: SiskinException) {
-                val isHeld = error is SiskinException.Suspended || error is SiskinException.Cancelled && !error.isFinal
-                if (!isHeld) throw error
+            } catch (paused: SiskinException.Paused) {
+                if (!paused.isRepeatable) throw paused
             }
-            combine(held, stops) { isHeld, now -> !isHeld || now != since }.first { it }
+            combine(isPaused, cancelCount) { paused, count -> !paused || count != since }.first { it }
         }
     }
 }
 
-/** A flow whose pieces go straight to the collector, without an intermediate step that could be cancelled. */
-private inline fun <T> direct(crossinline block: suspend FlowCollector<T>.() -> Unit): Flow<T> = object : Flow<T> {
-    override suspend fun collect(collector: FlowCollector<T>) = collector.block()
-}
-
-/** A message of a conversation. */
-public class Message(
-    /** The role of its author, such as `system`, `user` or `assistant`. */
-    public val role: String,
-    /** Its text. */
-    public val content: String,
-)
-
-/** Serializes the list as JSON. */
-internal fun List<Message>.json(): String = joinToString(",", "[", "]") {
-    "{\"role\":${it.role.quoted()},\"content\":${it.content.quoted()}}"
-}
-
-private fun String.quoted(): String = buildString {
-    append('"')
-    for (character in this@quoted) {
-        when {
-            character == '"' || character == '\\' -> append('\\').append(character)
-            character < ' ' -> append("\\u").append(character.code.toString(16).padStart(4, '0'))
-            else -> append(character)
-        }
+/** A flow whose values go straight to the collector, without a buffer that a cancellation could lose. */
+private inline fun <T> unbufferedFlow(crossinline block: suspend FlowCollector<T>.() -> Unit): Flow<T> =
+    object : Flow<T> {
+        override suspend fun collect(collector: FlowCollector<T>) = collector.block()
     }
-    append('"')
-}
 
 internal object NativeSession {
     @JvmStatic external fun create(model: Long, options: Long): Long
 
-    @JvmStatic external fun stopper(session: Long): Long
+    @JvmStatic external fun cancelHandle(session: Long): Long
 
-    @JvmStatic external fun say(session: Long, role: ByteArray, content: ByteArray)
+    @JvmStatic external fun addMessage(session: Long, role: ByteArray, content: ByteArray)
 
     @JvmStatic external fun prompt(session: Long, text: ByteArray)
 
-    @JvmStatic external fun promptRaw(session: Long, text: ByteArray, special: Boolean)
+    @JvmStatic external fun promptRaw(session: Long, text: ByteArray, parseSpecial: Boolean)
 
     @JvmStatic external fun promptMessages(session: Long, json: ByteArray)
 

@@ -1,71 +1,66 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 package ai.siskin
 
-/** Options of a session. */
+/** Options of a session. `null` is the default. */
 public class SessionOptions {
     /**
-     * The context length: the maximum number of tokens of the conversation or sequence; 0: the model's own, but no more
-     * than 2048.
+     * The context length: the maximum number of tokens of the conversation or sequence. Default: the model's own,
+     * capped at 2048.
      */
-    public var context: Int = 0
+    public var context: Int? = null
 
-    /** The maximum number of tokens of one prefill batch; `null`: the default, 256. */
+    /** The maximum number of tokens of one prefill batch. Default: 256. */
     public var batch: Int? = null
 
     /**
-     * The maximum size of activations and KV cache together, in bytes; 0: no limit. A session that takes more is
-     * rejected.
+     * The maximum size of activations and KV cache together, in bytes. A session that needs more is rejected with
+     * [SiskinException.Memory]. Default: no limit.
      */
-    public var budget: Long = 0
+    public var memoryBudget: Long? = null
 
     /**
-     * Sliding window: attention is limited to this many of the newest tokens and [windowFirst] of the oldest; 0: the
-     * model's own attention mask.
+     * Sliding window: attention is limited to this many of the newest tokens, and to [attentionSinks] of the oldest.
+     * Default: the model's own attention mask.
      */
-    public var windowRecent: Int = 0
+    public var slidingWindow: Int? = null
 
-    /** Attention sinks: how many of the oldest tokens remain visible if [windowRecent] is set. */
-    public var windowFirst: Int = 0
+    /** Attention sinks: how many of the oldest tokens remain visible beside [slidingWindow]. Default: none. */
+    public var attentionSinks: Int? = null
 
-    /** The type of the KV cache. */
-    public var cacheType: CacheType = CacheType.AUTO
+    /** The type of the KV cache. Default: f16, or f32 for models with f32 weights. */
+    public var kvCacheType: KvCacheType? = null
 
-    /** The maximum number of tokens of an answer; 0: as many as the context has room for. */
-    public var maxTokens: Int = 0
+    /** The maximum number of tokens of an answer. Default: as many as the context has room for. */
+    public var maxTokens: Int? = null
 
-    /** The sampling options; `null`: the defaults. */
+    /** Sampling options. */
     public var sampler: Sampler? = null
 
-    /** Stop strings: they end an answer where they occur, and are not a part of it. */
-    public var stops: List<String> = emptyList()
+    /** Stop strings: an answer ends where one occurs, and does not include it. */
+    public var stopStrings: List<String> = emptyList()
 
-    internal fun <T> lend(use: (Long) -> T): T =
-        lent(NativeSessionOptions.create(), NativeSessionOptions::free) { options ->
-            fill(options)
+    internal fun <T> withNative(use: (Long) -> T): T =
+        useNative(NativeSessionOptions.create(), NativeSessionOptions::free) { options ->
+            copyTo(options)
             use(options)
         }
 
-    private fun fill(options: Long) {
-        NativeSessionOptions.setContext(options, natural("context", context))
-        batch?.let { NativeSessionOptions.setBatch(options, natural("batch", it)) }
-        NativeSessionOptions.setBudget(options, natural("budget", budget))
-        NativeSessionOptions.setWindow(
-            options,
-            natural("windowRecent", windowRecent),
-            natural("windowFirst", windowFirst),
-        )
-        NativeSessionOptions.setCacheType(options, cacheType.ordinal)
-        NativeSessionOptions.setMaxTokens(options, natural("maxTokens", maxTokens))
-        sampler?.lend { NativeSessionOptions.setSampler(options, it) }
-        stops.forEach { NativeSessionOptions.addStop(options, it.encodeToByteArray()) }
+    private fun copyTo(options: Long) {
+        context?.let { NativeSessionOptions.setContext(options, positive("context", it)) }
+        batch?.let { NativeSessionOptions.setBatch(options, positive("batch", it)) }
+        memoryBudget?.let { NativeSessionOptions.setMemoryBudget(options, positive("memoryBudget", it)) }
+        val window = slidingWindow?.let { positive("slidingWindow", it) } ?: 0
+        val sinks = attentionSinks?.let { nonNegative("attentionSinks", it) } ?: 0
+        NativeSessionOptions.setWindow(options, window, sinks)
+        kvCacheType?.let { NativeSessionOptions.setKvCacheType(options, it.code) }
+        maxTokens?.let { NativeSessionOptions.setMaxTokens(options, positive("maxTokens", it)) }
+        sampler?.withNative { NativeSessionOptions.setSampler(options, it) }
+        stopStrings.forEach { NativeSessionOptions.addStopString(options, it.encodeToByteArray()) }
     }
 }
 
 /** The type of the KV cache. */
-public enum class CacheType {
-    /** The default of the model. */
-    AUTO,
-
+public enum class KvCacheType {
     /** int8 with scales: half the memory of [F16]. */
     INT8,
 
@@ -74,6 +69,11 @@ public enum class CacheType {
 
     /** f32. */
     F32,
+    ;
+
+    /** The native constant. */
+    internal val code: Int
+        get() = ordinal + 1
 }
 
 internal object NativeSessionOptions {
@@ -83,17 +83,17 @@ internal object NativeSessionOptions {
 
     @JvmStatic external fun setBatch(options: Long, tokens: Int)
 
-    @JvmStatic external fun setBudget(options: Long, bytes: Long)
+    @JvmStatic external fun setMemoryBudget(options: Long, bytes: Long)
 
-    @JvmStatic external fun setWindow(options: Long, recent: Int, first: Int)
+    @JvmStatic external fun setWindow(options: Long, window: Int, sinks: Int)
 
-    @JvmStatic external fun setCacheType(options: Long, kind: Int)
+    @JvmStatic external fun setKvCacheType(options: Long, type: Int)
 
     @JvmStatic external fun setMaxTokens(options: Long, tokens: Int)
 
     @JvmStatic external fun setSampler(options: Long, sampler: Long)
 
-    @JvmStatic external fun addStop(options: Long, stop: ByteArray)
+    @JvmStatic external fun addStopString(options: Long, text: ByteArray)
 
     @JvmStatic external fun free(options: Long)
 }

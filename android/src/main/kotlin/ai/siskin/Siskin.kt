@@ -3,7 +3,7 @@ package ai.siskin
 
 /** Functions of the whole library. */
 public object Siskin {
-    /** Its version, such as `0.1.0`. */
+    /** The version of the library, such as `0.1.0`. */
     @JvmStatic
     public val version: String
         get() {
@@ -11,7 +11,7 @@ public object Siskin {
             return NativeVersion.version().decodeToString()
         }
 
-    /** The version of the interface that it implements, which only grows. */
+    /** The version of the C interface that the library implements. */
     @JvmStatic
     public val abiVersion: Int
         get() {
@@ -20,12 +20,12 @@ public object Siskin {
         }
 
     /**
-     * Sends the messages of the library to [listener], replacing the previous one; `null` disables logging. The library
-     * prints nothing by itself. Calls come from the calling and worker threads, possibly several at once, and the
+     * Sends the log messages of the library to [listener], replacing the previous one; `null` disables logging. The
+     * library prints nothing by itself. Calls come from calling and worker threads, possibly several at once, and the
      * listener must not use the library.
      */
     @JvmStatic
-    public fun setLog(listener: LogListener?) {
+    public fun setLogListener(listener: LogListener?) {
         Library.load()
         NativeLog.set(listener?.let(::LogSink))
     }
@@ -34,30 +34,34 @@ public object Siskin {
 /** Receives log messages of the library. */
 public fun interface LogListener {
     /** Receives one message. Exceptions are ignored. */
-    public fun message(level: LogLevel, text: String)
+    public fun onLogMessage(level: LogLevel, message: String)
 }
 
-/** The severity of a message. */
+/** The severity of a log message. */
 public enum class LogLevel {
     /** Progress. */
     INFO,
 
-    /** Something that could be better. */
+    /** A problem that does not prevent the call from succeeding. */
     WARNING,
 }
 
-/** Receives the bridge's log callbacks. */
+/** Receives the log callbacks of the JNI bridge. */
 internal class LogSink(private val listener: LogListener) {
-    fun message(level: Int, text: ByteArray): Unit = Callbacks.inside {
-        val grave = if (level >= 2) LogLevel.WARNING else LogLevel.INFO
-        runCatching { listener.message(grave, text.decodeToString()) }
+    fun onLogMessage(level: Int, message: ByteArray): Unit = Callbacks.enter {
+        val severity = if (level >= WARNING) LogLevel.WARNING else LogLevel.INFO
+        runCatching { listener.onLogMessage(severity, message.decodeToString()) }
+    }
+
+    private companion object {
+        const val WARNING = 2
     }
 }
 
-/** Loads the bridge, once. */
+/** Loads the native library, once. */
 internal object Library {
     init {
-        // Desktop tests give the path of the library; apps load it by name.
+        // Tests on a desktop JVM set the path of the library; apps load it by name.
         when (val path = System.getProperty("siskin.library")) {
             null -> System.loadLibrary("siskin_jni")
             else -> System.load(path)
@@ -65,8 +69,8 @@ internal object Library {
     }
 
     /**
-     * Called first by everything that creates handles. The native classes must not call it: the bridge looks them up
-     * while it loads.
+     * Must be called before any native function. The `Native...` objects cannot call it themselves: `JNI_OnLoad` looks
+     * them up.
      */
     fun load() {}
 }

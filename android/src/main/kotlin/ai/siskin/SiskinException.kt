@@ -2,11 +2,11 @@
 package ai.siskin
 
 /**
- * An error of the library. [code] never changes its meaning, [place] is the location (a file, section and field, or the
- * name of an argument), and [message] says what went wrong and what to do.
+ * An error of the library. [code] is stable, [place] is the location (a file, section and field, or the name of an
+ * argument), and [message] says what went wrong and what to do.
  */
 public sealed class SiskinException(
-    /** The stable number of the error. */
+    /** The stable error code. */
     public val code: Int,
     /** The location of the error; may be empty. */
     public val place: String,
@@ -60,11 +60,11 @@ public sealed class SiskinException(
     public class WrongHandle internal constructor(place: String, message: String) :
         SiskinException(SISKIN_ERROR_HANDLE, place, message)
 
-    /** A text is not UTF-8. */
+    /** A string is not valid UTF-8. */
     public class Utf8 internal constructor(place: String, message: String) :
         SiskinException(SISKIN_ERROR_UTF8, place, message)
 
-    /** A struct's size was not set. */
+    /** The size of a struct was not set. */
     public class StructSize internal constructor(place: String, message: String) :
         SiskinException(SISKIN_ERROR_STRUCT_SIZE, place, message)
 
@@ -72,16 +72,19 @@ public sealed class SiskinException(
     public open class State internal constructor(place: String, message: String) :
         SiskinException(SISKIN_ERROR_STATE, place, message)
 
-    /** The handle was closed. */
+    /** The handle is closed. */
     public class Closed internal constructor(place: String) :
-        State(place, "was closed; open another")
+        State(place, "is closed; create a new one")
 
-    /** The call was stopped by [WorkingHandle.stop] and can be made again. */
+    /**
+     * The call was cancelled by [CancellableHandle.cancel], or by a [ProgressListener]; it can be repeated. A call
+     * whose coroutine is cancelled throws a `CancellationException` instead.
+     */
     public class Cancelled internal constructor(
         place: String,
         message: String,
-        /** Whether the call must not be repeated internally, only by the caller. */
-        internal var isFinal: Boolean = false,
+        /** Whether [CancellableHandle.cancel] is known to be the cause. The library reports pauses as cancelled too. */
+        internal val isByCaller: Boolean = false,
     ) : SiskinException(SISKIN_ERROR_CANCELLED, place, message)
 
     /** The model produced NaN or infinity. */
@@ -96,9 +99,13 @@ public sealed class SiskinException(
     public class Poisoned internal constructor(place: String, message: String) :
         SiskinException(SISKIN_ERROR_POISONED, place, message)
 
-    /** The session is suspended: resume it first. */
-    public class Suspended internal constructor(place: String, message: String) :
-        SiskinException(SISKIN_ERROR_SUSPENDED, place, message)
+    /** The session is paused: resume it first. */
+    public class Paused internal constructor(
+        place: String,
+        message: String,
+        /** Whether the session is unchanged, so that the call can be repeated once the session is resumed. */
+        internal val isRepeatable: Boolean = true,
+    ) : SiskinException(SISKIN_ERROR_SUSPENDED, place, message)
 
     /** A memory limit does not allow the request. */
     public class Memory internal constructor(place: String, message: String) :
@@ -144,13 +151,13 @@ internal const val SISKIN_ERROR_MEMORY: Int = 400
 internal const val SISKIN_ERROR_OUT_OF_MEMORY: Int = 401
 internal const val SISKIN_ERROR_PANIC: Int = 999
 
-/** Creates exceptions for the bridge. */
+/** Called by the JNI bridge to create exceptions. */
 internal object NativeErrors {
     @JvmStatic
-    fun of(code: Int, place: ByteArray, message: ByteArray): Throwable =
-        of(code, place.decodeToString(), message.decodeToString())
+    fun create(code: Int, place: ByteArray, message: ByteArray): Throwable =
+        create(code, place.decodeToString(), message.decodeToString())
 
-    private fun of(code: Int, place: String, message: String): SiskinException = when (code) {
+    private fun create(code: Int, place: String, message: String): SiskinException = when (code) {
         SISKIN_ERROR_IO -> SiskinException.Io(place, message)
         SISKIN_ERROR_CORRUPT -> SiskinException.Corrupt(place, message)
         SISKIN_ERROR_UNSUPPORTED -> SiskinException.Unsupported(place, message)
@@ -170,7 +177,7 @@ internal object NativeErrors {
         SISKIN_ERROR_NUMERIC -> SiskinException.Numeric(place, message)
         SISKIN_ERROR_BUSY -> SiskinException.Busy(place, message)
         SISKIN_ERROR_POISONED -> SiskinException.Poisoned(place, message)
-        SISKIN_ERROR_SUSPENDED -> SiskinException.Suspended(place, message)
+        SISKIN_ERROR_SUSPENDED -> SiskinException.Paused(place, message)
         SISKIN_ERROR_MEMORY -> SiskinException.Memory(place, message)
         SISKIN_ERROR_OUT_OF_MEMORY -> SiskinException.OutOfMemory(place, message)
         SISKIN_ERROR_PANIC -> SiskinException.Panic(place, message)

@@ -2,37 +2,40 @@
 package ai.siskin
 
 import java.nio.ByteBuffer
+import kotlinx.coroutines.runBlocking
 
-/** Options of a transcriber. `null` means the default. */
+/** Options of a transcriber. `null` is the default. */
 public class TranscriberOptions {
-    /** Translate to English. */
+    /** Whether to translate to English. Default: no. */
     public var translate: Boolean? = null
 
-    /** Split the text into segments with timestamps. */
+    /** Whether to split the text into segments with timestamps. Default: no. */
     public var timestamps: Boolean? = null
 
-    /** The number of beams of beam search. */
+    /** The number of beams of beam search. Default: 1. */
     public var beams: Int? = null
 
-    /** Condition on the text of the previous windows. */
-    public var previous: Boolean? = null
+    /** Whether to condition on the text of the previous windows. Default: no. */
+    public var conditionOnPreviousText: Boolean? = null
 
-    /** The no-speech probability from which a window is treated as silent, unless its text is likely. */
-    public var silence: Double? = null
+    /**
+     * The no-speech probability from which a window is treated as silent, unless its text is likely. Default: 0.6.
+     */
+    public var noSpeechThreshold: Double? = null
 
     /** The maximum number of tokens of a window. */
     public var maxTokens: Int? = null
 
-    /** The spoken language, such as `en`; empty: detect it. */
-    public var language: String = ""
+    /** The spoken language, such as `en`. Default: it is detected. */
+    public var language: String? = null
 
     /** A prompt: names and words that are likely to occur in the audio. */
-    public var prompt: String = ""
+    public var prompt: String? = null
 
-    internal fun open(model: Long): Transcriber {
+    internal fun create(model: Long): Transcriber {
         val transcriber = Transcriber(NativeTranscriber.create(model))
         try {
-            transcriber.owner.lend(::fill)
+            transcriber.native.withPointer(::copyTo)
         } catch (error: Throwable) {
             transcriber.close()
             throw error
@@ -40,104 +43,131 @@ public class TranscriberOptions {
         return transcriber
     }
 
-    private fun fill(transcriber: Long) {
-        // In the order of their native constants, which begin with 1.
-        listOf(translate?.number(), timestamps?.number(), beams, previous?.number(), silence, maxTokens)
-            .forEachIndexed { index, value ->
-                if (value != null) NativeTranscriber.set(transcriber, index + 1, value.toDouble())
-            }
-        NativeTranscriber.setLanguage(transcriber, language.encodeToByteArray())
-        NativeTranscriber.setPrompt(transcriber, prompt.encodeToByteArray())
+    private fun copyTo(transcriber: Long) {
+        // In the order of the native constants, which begin with 1.
+        val numbers = listOf(
+            translate?.toInt(), timestamps?.toInt(), beams, conditionOnPreviousText?.toInt(), noSpeechThreshold,
+            maxTokens,
+        )
+        numbers.forEachIndexed { index, value ->
+            if (value != null) NativeTranscriber.set(transcriber, index + 1, value.toDouble())
+        }
+        language?.let { NativeTranscriber.setLanguage(transcriber, it.encodeToByteArray()) }
+        prompt?.let { NativeTranscriber.setPrompt(transcriber, it.encodeToByteArray()) }
     }
 }
 
 /** A segment of the audio, and its transcript. */
-public class Segment internal constructor(
-    /** Its text. */
+@ConsistentCopyVisibility
+public data class Segment internal constructor(
+    /** The transcript. */
     public val text: String,
-    /** Its start, in seconds. */
+    /** The start, in seconds. */
     public val start: Double,
-    /** Its end, in seconds. */
+    /** The end, in seconds. */
     public val end: Double,
     /** The mean log-probability of the tokens of its window. */
     public val logProbability: Float,
     /** The probability that its window contains no speech. */
-    public val silence: Float,
-) {
-    override fun toString(): String = "$start to $end: $text"
-}
+    public val noSpeechProbability: Float,
+)
 
 /** A transcript of audio. */
-public class Transcript internal constructor(
+@ConsistentCopyVisibility
+public data class Transcript internal constructor(
     /** The whole text. */
     public val text: String,
-    /** The spoken language; empty if unknown. */
-    public val language: String,
-    /** Its segments, in order of time. */
+    /** The spoken language; `null` if it is unknown. */
+    public val language: String?,
+    /** The segments, in order of time. */
     public val segments: List<Segment>,
 ) {
-    override fun toString(): String = text
-
     internal companion object {
         fun read(bytes: ByteArray): Transcript = Unpacker(bytes).run {
-            Transcript(text(), text(), list { Segment(text(), double(), double(), float(), float()) })
+            val text = string()
+            val language = string().ifEmpty { null }
+            Transcript(text, language, list { Segment(string(), double(), double(), float(), float()) })
         }
     }
 }
 
 /** Transcribes speech. */
 public class Transcriber internal constructor(pointer: Long) :
-    WorkingHandle(Owner("transcriber", pointer, NativeTranscriber.stopper(pointer), NativeTranscriber::free)) {
-    /** Transcribes one channel of audio at [rate] samples per second, with full scale from -1 to 1. */
-    public suspend fun transcribe(samples: FloatArray, rate: Int = 16_000): Transcript =
-        work { Transcript.read(NativeTranscriber.hear(it, samples, natural("rate", rate))) }
+    CancellableHandle(
+        NativePointer("transcriber", pointer, NativeTranscriber.cancelHandle(pointer), NativeTranscriber::free),
+    ) {
+    /** Transcribes one channel of audio at [sampleRate] samples per second, with full scale from -1 to 1. */
+    public suspend fun transcribe(samples: FloatArray, sampleRate: Int = 16_000): Transcript =
+        call { Transcript.read(NativeTranscriber.transcribe(it, samples, positive("sampleRate", sampleRate))) }
 
     /**
      * Transcribes little-endian 16-bit samples with [channels] interleaved channels, from the buffer's position to its
      * limit. A direct buffer is not copied, and must not change until the call ends.
      */
-    public suspend fun transcribePcm16(pcm: ByteBuffer, rate: Int, channels: Int = 1): Transcript {
-        if (channels !in 0..0xffff) throw SiskinException.Argument("channels", "is $channels; give 1 or a few")
-        val sound = direct(pcm)
-        return work {
-            val (from, length) = sound.position().toLong() to sound.remaining().toLong()
-            Transcript.read(NativeTranscriber.hearPcm16(it, sound, from, length, natural("rate", rate), channels))
+    public suspend fun transcribePcm16(pcm: ByteBuffer, sampleRate: Int, channels: Int = 1): Transcript {
+        if (channels !in 1..MAX_CHANNELS) {
+            throw SiskinException.Argument("channels", "is $channels; must be from 1 to $MAX_CHANNELS")
+        }
+        val rate = positive("sampleRate", sampleRate)
+        val audio = directView(pcm)
+        return call { pointer ->
+            val offset = audio.position().toLong()
+            val length = audio.remaining().toLong()
+            Transcript.read(NativeTranscriber.transcribePcm16(pointer, audio, offset, length, rate, channels))
         }
     }
 
-    /** Transcribes the bytes of a WAVE file. */
+    /**
+     * Transcribes the bytes of a WAVE file, from the buffer's position to its limit. A direct buffer is not copied, and
+     * must not change until the call ends.
+     */
     public suspend fun transcribeWav(wav: ByteBuffer): Transcript {
-        val sound = direct(wav)
-        return work {
-            val (from, length) = sound.position().toLong() to sound.remaining().toLong()
-            Transcript.read(NativeTranscriber.hearWav(it, sound, from, length))
+        val audio = directView(wav)
+        return call { pointer ->
+            val offset = audio.position().toLong()
+            val length = audio.remaining().toLong()
+            Transcript.read(NativeTranscriber.transcribeWav(pointer, audio, offset, length))
         }
     }
 
     /** Transcribes the bytes of a WAVE file. */
     public suspend fun transcribeWav(wav: ByteArray): Transcript = transcribeWav(ByteBuffer.wrap(wav))
 
-    /** The spoken language, such as `en`; empty: detect it. */
-    public suspend fun setLanguage(language: String): Unit =
-        briefly { NativeTranscriber.setLanguage(it, language.encodeToByteArray()) }
+    /** Sets the spoken language, such as `en`; `null` detects it. */
+    public suspend fun setLanguage(language: String?): Unit =
+        shortCall { NativeTranscriber.setLanguage(it, language.orEmpty().encodeToByteArray()) }
 
-    /** Sets a prompt: names and words that are likely to occur in the audio. Empty: none. */
-    public suspend fun setPrompt(prompt: String): Unit =
-        briefly { NativeTranscriber.setPrompt(it, prompt.encodeToByteArray()) }
+    /** Sets a prompt: names and words that are likely to occur in the audio. */
+    public suspend fun setPrompt(prompt: String?): Unit =
+        shortCall { NativeTranscriber.setPrompt(it, prompt.orEmpty().encodeToByteArray()) }
 
-    /** Returns the buffer with its own position, copied if it is not a direct one. */
-    private fun direct(buffer: ByteBuffer): ByteBuffer {
+    /** Blocking form of [transcribe], for Java. Interrupting the thread cancels the call. */
+    @JvmOverloads
+    @Throws(InterruptedException::class)
+    public fun transcribeBlocking(samples: FloatArray, sampleRate: Int = 16_000): Transcript =
+        runBlocking { transcribe(samples, sampleRate) }
+
+    /** Blocking form of [transcribeWav], for Java. Interrupting the thread cancels the call. */
+    @Throws(InterruptedException::class)
+    public fun transcribeWavBlocking(wav: ByteArray): Transcript = runBlocking { transcribeWav(wav) }
+
+    /** Returns a direct buffer with the remaining bytes: a view of the buffer, or a copy if that is not direct. */
+    private fun directView(buffer: ByteBuffer): ByteBuffer {
         if (buffer.isDirect) return buffer.duplicate()
         val copy = ByteBuffer.allocateDirect(buffer.remaining())
         copy.put(buffer.duplicate())
         return copy.apply { (this as java.nio.Buffer).flip() }
+    }
+
+    private companion object {
+        const val MAX_CHANNELS = 0xffff
     }
 }
 
 internal object NativeTranscriber {
     @JvmStatic external fun create(model: Long): Long
 
-    @JvmStatic external fun stopper(transcriber: Long): Long
+    @JvmStatic external fun cancelHandle(transcriber: Long): Long
 
     @JvmStatic external fun set(transcriber: Long, option: Int, value: Double)
 
@@ -145,18 +175,18 @@ internal object NativeTranscriber {
 
     @JvmStatic external fun setPrompt(transcriber: Long, prompt: ByteArray)
 
-    @JvmStatic external fun hear(transcriber: Long, samples: FloatArray, rate: Int): ByteArray
+    @JvmStatic external fun transcribe(transcriber: Long, samples: FloatArray, sampleRate: Int): ByteArray
 
-    @JvmStatic external fun hearPcm16(
+    @JvmStatic external fun transcribePcm16(
         transcriber: Long,
         pcm: ByteBuffer,
         offset: Long,
         length: Long,
-        rate: Int,
+        sampleRate: Int,
         channels: Int,
     ): ByteArray
 
-    @JvmStatic external fun hearWav(transcriber: Long, wav: ByteBuffer, offset: Long, length: Long): ByteArray
+    @JvmStatic external fun transcribeWav(transcriber: Long, wav: ByteBuffer, offset: Long, length: Long): ByteArray
 
     @JvmStatic external fun free(transcriber: Long)
 }

@@ -4,7 +4,7 @@ package android.os;
 import java.util.ArrayList;
 import java.util.List;
 
-/** Declares the APIs that are newer than the stub classes on Maven Central; simulates a device in tests. */
+/** Declares APIs that are newer than the stub classes on Maven Central, and simulates a device in tests. */
 public final class PowerManager {
     public static final String ACTION_POWER_SAVE_MODE_CHANGED = "android.os.action.POWER_SAVE_MODE_CHANGED";
 
@@ -14,10 +14,10 @@ public final class PowerManager {
 
     final List<OnThermalStatusChangedListener> listeners = new ArrayList<>();
     int status;
-    boolean saving;
+    boolean isPowerSaveMode;
 
     public boolean isPowerSaveMode() {
-        return saving;
+        return isPowerSaveMode;
     }
 
     public void addThermalStatusListener(OnThermalStatusChangedListener listener) {

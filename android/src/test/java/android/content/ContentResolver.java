@@ -6,7 +6,7 @@ import android.os.ParcelFileDescriptor;
 import java.io.FileNotFoundException;
 import java.io.IOException;
 
-/** Documents that are files. */
+/** A fake content resolver, whose documents are files. */
 public class ContentResolver {
     public final ParcelFileDescriptor openFileDescriptor(Uri uri, String mode) throws FileNotFoundException {
         try {

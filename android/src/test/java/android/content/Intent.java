@@ -4,7 +4,7 @@ package android.content;
 import java.util.HashMap;
 import java.util.Map;
 
-/** A fake broadcast with integer extras. */
+/** A fake intent with integer extras. */
 public class Intent {
     public static final String ACTION_BATTERY_CHANGED = "android.intent.action.BATTERY_CHANGED";
 
@@ -24,7 +24,7 @@ public class Intent {
         return this;
     }
 
-    public int getIntExtra(String name, int otherwise) {
-        return extras.getOrDefault(name, otherwise);
+    public int getIntExtra(String name, int defaultValue) {
+        return extras.getOrDefault(name, defaultValue);
     }
 }

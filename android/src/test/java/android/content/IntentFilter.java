@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 package android.content;
 
-/** A fake filter of broadcasts. */
+/** A fake intent filter. */
 public class IntentFilter {
     public IntentFilter(String action) {}
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 package android.net;
 
-/** The path of a file. */
+/** A fake document: the path of a file. */
 public class Uri {
     private final String path;
 

@@ -6,15 +6,15 @@ import java.io.IOException;
 import java.io.RandomAccessFile;
 import java.lang.reflect.Field;
 
-/** A file descriptor on the desktop. */
+/** A fake file descriptor, for a desktop JVM. */
 public class ParcelFileDescriptor {
-    public static int open;
+    public static int openCount;
 
     private final RandomAccessFile file;
 
     public ParcelFileDescriptor(String path) throws IOException {
         file = new RandomAccessFile(path, "r");
-        open++;
+        openCount++;
     }
 
     public int getFd() {
@@ -29,6 +29,6 @@ public class ParcelFileDescriptor {
 
     public void close() throws IOException {
         file.close();
-        open--;
+        openCount--;
     }
 }

@@ -1,53 +1,57 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 package ai.siskin
 
+import java.util.concurrent.CopyOnWriteArrayList
+import kotlin.coroutines.cancellation.CancellationException
 import kotlinx.coroutines.CoroutineStart
 import kotlinx.coroutines.Dispatchers
 import kotlinx.coroutines.async
 import kotlinx.coroutines.cancelAndJoin
+import kotlinx.coroutines.coroutineScope
 import kotlinx.coroutines.delay
 import kotlinx.coroutines.flow.collect
 import kotlinx.coroutines.flow.toList
+import kotlinx.coroutines.isActive
 import kotlinx.coroutines.joinAll
 import kotlinx.coroutines.launch
+import kotlinx.coroutines.yield
 import org.junit.Assert.assertEquals
+import org.junit.Assert.assertNull
 import org.junit.Assert.assertTrue
 import org.junit.Assume.assumeNotNull
 import org.junit.Test
 
 class CancelTest {
-    /**
-     * Starts [begin] and cancels it after increasing delays; returns how long the cancellations took, in milliseconds.
-     */
-    private suspend fun took(rounds: Int, what: String, begin: suspend () -> Unit, check: suspend () -> Unit) {
+    /** Cancels [call] after increasing delays, and checks the median time that cancellation takes. */
+    private suspend fun measure(rounds: Int, name: String, call: suspend () -> Unit, check: suspend () -> Unit) {
         val times = List(rounds) { round ->
-            kotlinx.coroutines.coroutineScope {
-                val job = launch { begin() }
+            coroutineScope {
+                val job = launch { call() }
                 delay(30L + 17 * round)
-                assertTrue("$what: was over before it was cancelled", job.isActive)
-                val before = System.nanoTime()
+                assertTrue("$name ended before it was cancelled", job.isActive)
+                val start = System.nanoTime()
                 job.cancelAndJoin()
                 check()
-                (System.nanoTime() - before) / 1e6
+                (System.nanoTime() - start) / 1e6
             }
         }.sorted()
-        val (middle, slowest) = times[rounds / 2] to times.last()
-        println("cancel: $what: of $rounds the middle one took %.1f ms, the slowest %.1f".format(middle, slowest))
+        val median = times[rounds / 2]
+        println("cancel: $name: median of $rounds %.1f ms, maximum %.1f ms".format(median, times.last()))
         // Other processes can delay single measurements, so the median is checked.
-        assertTrue("$middle ms", middle <= System.getProperty("siskin.patience", "100").toDouble())
+        assertFast(median)
     }
 
     @Test
-    fun `a long prompt ends within milliseconds`() = test {
-        assumeNotNull(given("siskin.chat"))
-        Model.open(given("siskin.chat")!!.path).use { model ->
+    fun `cancelling a coroutine takes milliseconds`() = runTest {
+        assumeNotNull(resource("siskin.smollm2"))
+        Model.open(resource("siskin.smollm2")!!.path).use { model ->
             model.session { context = 4096 + 64; sampler = Sampler.greedy() }.use { session ->
                 val ids = IntArray(4096) { 1000 + it * 7919 % 20000 }
-                took(16, "a prompt of 4096 tokens", { session.promptTokens(ids) }) {
+                measure(16, "a prompt of 4096 tokens", { session.promptTokens(ids) }) {
                     assertEquals(0, session.stats().position)
                 }
-                took(16, "an answer", { session.chat("Tell me a long story.").toList(); error("ended") }) {
-                    session.forget()
+                measure(16, "an answer", { session.chat("Tell me a long story.").toList(); error("ended") }) {
+                    session.reset()
                 }
                 session.setMaxTokens(8)
                 assertTrue(session.chat("Why is the sky blue?").toList().joinToString("").length > 10)
@@ -56,148 +60,238 @@ class CancelTest {
     }
 
     @Test
-    fun `nothing is lost by a cancellation`() = test {
-        with("chat") { model ->
-            model.greedy(96).use { session ->
-                val all = session.apply { promptRaw("abc") }.pieces().toList().mapNotNull { it.token }
+    fun `a cancelled coroutine throws CancellationException`() = runTest {
+        withModel("chat") { model ->
+            model.greedySession(null).use { session ->
+                var thrown: Throwable? = null
+                val job = launch(Dispatchers.IO) {
+                    try {
+                        while (true) {
+                            session.reset()
+                            session.complete("abc").collect()
+                        }
+                    } catch (error: Throwable) {
+                        thrown = error
+                        throw error
+                    }
+                }
+                delay(20)
+                job.cancelAndJoin()
+                assertTrue("$thrown", thrown is CancellationException && job.isCancelled)
+            }
+        }
+    }
+
+    @Test
+    fun `a cancelled next loses no token`() = runTest {
+        withModel("chat") { model ->
+            model.greedySession(96).use { session ->
+                val expected = session.apply { promptRaw("abc") }.generateChunks().toList().mapNotNull { it.token }
                 var cancelled = 0
                 repeat(40) {
-                    session.forget()
+                    session.reset()
                     session.promptRaw("abc")
-                    val parts = java.util.concurrent.CopyOnWriteArrayList<Int>()
+                    val tokens = CopyOnWriteArrayList<Int>()
                     do {
-                        val job = launch(Dispatchers.IO) { while (true) parts += (session.next() ?: break).token ?: continue }
-                        val most = parts.size + (1..9).random()
-                        while (parts.size < most && job.isActive) Thread.onSpinWait()
+                        val job = launch(Dispatchers.IO) {
+                            while (true) tokens += (session.next() ?: break).token ?: continue
+                        }
+                        val target = tokens.size + (1..9).random()
+                        while (tokens.size < target && job.isActive) Thread.onSpinWait()
                         cancelled += if (job.isActive) 1 else 0
                         job.cancelAndJoin()
-                    } while (session.ended == null)
-                    assertEquals(all, parts)
+                    } while (session.finishReason == null)
+                    assertEquals(expected, tokens)
                 }
-                println("cancel: $cancelled times inside forty answers of ${all.size} tokens")
+                println("cancel: $cancelled cancellations in forty answers of ${expected.size} tokens")
                 assertTrue(cancelled > 5)
             }
         }
     }
 
     @Test
-    fun `nothing is lost by a cancelled flow`() = test {
-        with("chat") { model ->
-            model.greedy(96).use { session ->
-                val all = session.apply { promptRaw("abc") }.pieces().toList().mapNotNull { it.token }
-                val text = session.run { forget(); complete("abc").toList() }.joinToString("")
+    fun `a cancelled collector loses no token`() = runTest {
+        withModel("chat") { model ->
+            model.greedySession(96).use { session ->
+                val expected = session.apply { promptRaw("abc") }.generateChunks().toList().mapNotNull { it.token }
+                val expectedText = session.run { reset(); complete("abc").toList() }.joinToString("")
                 var cancelled = 0
                 repeat(60) { round ->
-                    session.forget()
-                    val tokens = java.util.concurrent.CopyOnWriteArrayList<Int>()
-                    val texts = java.util.concurrent.CopyOnWriteArrayList<String>()
+                    session.reset()
+                    val tokens = CopyOnWriteArrayList<Int>()
+                    val texts = CopyOnWriteArrayList<String>()
                     session.promptRaw("abc")
                     do {
                         val job = launch(Dispatchers.IO) {
-                            if (round % 2 == 0) session.pieces().collect { piece -> piece.token?.let(tokens::add) }
-                            else session.texts().collect { texts += it }
+                            if (round % 2 == 0) session.generateChunks().collect { it.token?.let(tokens::add) }
+                            else session.generateText().collect { texts += it }
                         }
-                        val most = tokens.size + texts.size + (1..5).random()
-                        while (tokens.size + texts.size < most && job.isActive) Thread.onSpinWait()
+                        val target = tokens.size + texts.size + (1..5).random()
+                        while (tokens.size + texts.size < target && job.isActive) Thread.onSpinWait()
                         repeat((0..200).random()) { Thread.onSpinWait() }
                         cancelled += if (job.isActive) 1 else 0
                         job.cancelAndJoin()
-                    } while (session.ended == null)
-                    if (round % 2 == 0) assertEquals(all, tokens) else assertEquals(text, texts.joinToString(""))
+                    } while (session.finishReason == null)
+                    if (round % 2 == 0) assertEquals(expected, tokens) else assertEquals(expectedText, texts.joinToString(""))
                 }
-                println("cancel: $cancelled times inside the flows of sixty answers")
+                println("cancel: $cancelled cancellations of the flows of sixty answers")
                 assertTrue(cancelled > 5)
             }
         }
     }
 
     @Test
-    fun `a cancellation reports the tokens before it`() = test {
-        with("chat") { model ->
-            model.greedy(4).use { session ->
-                var got: Int? = null
+    fun `a result that was computed before the cancellation is delivered`() = runTest {
+        withModel("chat") { model ->
+            model.greedySession(4).use { session ->
+                var result: Int? = null
                 val job = launch(Dispatchers.IO) {
-                    got = session.work { pointer -> hold(session, pointer).let { 7 } }
-                    kotlinx.coroutines.yield()
-                    got = null
+                    result = session.call { pointer -> hold(session, pointer).let { 7 } }
+                    yield()
+                    result = null
                 }
                 delay(30)
                 job.cancelAndJoin()
-                assertEquals(7, got)
+                assertEquals(7, result)
             }
         }
     }
 
     @Test
-    fun `a stop between two pieces stops the next one`() = test {
-        with("chat") { model ->
-            model.greedy(12).use { session ->
-                val all = session.apply { promptRaw("abc") }.pieces().toList().map { it.token }
-                session.stop()
-                session.forget()
+    fun `a cancelled answer completes its flow and can be continued`() = runTest {
+        withModel("chat") { model ->
+            model.greedySession(12).use { session ->
+                val expected = session.apply { promptRaw("abc") }.generateChunks().toList().map { it.token }
+                assertEquals(FinishReason.LENGTH, session.finishReason)
+                session.cancel()
+                assertEquals(FinishReason.LENGTH, session.finishReason)
+                session.reset()
                 session.promptRaw("abc")
-                val parts = mutableListOf<Int?>()
-                fails<SiskinException.Cancelled> {
-                    session.pieces().collect {
-                        parts += it.token
-                        if (parts.size == 3) session.stop()
-                    }
+                val tokens = mutableListOf<Int?>()
+                session.generateChunks().collect {
+                    tokens += it.token
+                    if (tokens.size == 3) session.cancel()
                 }
-                assertEquals(3, parts.size)
-                session.stop()
-                session.stop()
-                fails<SiskinException.Cancelled> { session.next() }
-                session.pieces().collect { parts += it.token }
-                assertEquals(all, parts)
-                // A stop belongs to the current answer.
-                session.forget()
-                session.promptRaw("abc")
-                session.stop()
-                session.forget()
-                session.promptRaw("abc")
-                assertEquals(all.first(), session.next()!!.token)
+                assertEquals(3, tokens.size)
+                assertEquals(FinishReason.CANCELLED, session.finishReason)
+                session.cancel()
+                session.cancel()
+                assertNull(session.next())
+                tokens += session.next()!!.token
+                assertNull(session.finishReason)
+                session.generateChunks().collect { tokens += it.token }
+                assertEquals(expected, tokens)
+                assertEquals(FinishReason.LENGTH, session.finishReason)
             }
         }
     }
 
     @Test
-    fun `a stop that comes too late stops nothing`() = test {
-        with("chat") { model ->
-            model.greedy(1).use { session ->
-                repeat(300) {
-                    session.forget()
-                    val job = launch(Dispatchers.IO) { runCatching { session.promptRaw("abcdefgh") } }
-                    if (it % 3 == 0) kotlinx.coroutines.yield()
-                    session.stop()
-                    job.cancelAndJoin()
-                    session.stop()
-                    session.forget()
-                    session.promptRaw("ab")
-                    session.next()
+    fun `cancelling during a token loses none`() = runTest {
+        withModel("chat") { model ->
+            model.greedySession(96).use { session ->
+                val expected = session.complete("abc").toList().joinToString("")
+                var cancelled = 0
+                repeat(40) {
+                    session.reset()
+                    session.promptRaw("abc")
+                    val text = StringBuffer()
+                    do {
+                        val flow = async(Dispatchers.IO) { session.generateText().collect { text.append(it) } }
+                        val target = text.length + (1..9).random()
+                        while (text.length < target && flow.isActive) Thread.onSpinWait()
+                        repeat((0..20_000).random()) { Thread.onSpinWait() }
+                        session.cancel()
+                        flow.await()
+                        if (session.finishReason == FinishReason.CANCELLED) cancelled++
+                    } while (session.finishReason == FinishReason.CANCELLED)
+                    assertEquals(expected, "$text")
                 }
+                println("cancel: $cancelled of the flows of forty answers completed early")
+                assertTrue(cancelled > 5)
             }
         }
     }
 
     @Test
-    fun `a stop is an error and no cancellation`() = test {
-        with("chat") { model ->
-            model.session().use { session ->
-                val held = async(Dispatchers.IO) { runCatching { session.work { hold(session, it) } } }
+    fun `a cancelled prompt completes its flow without text`() = runTest {
+        withModel("chat") { model ->
+            model.greedySession(4).use { session ->
+                val expected = session.complete("abc").toList()
+                session.reset()
+                // Both prompts wait for their turn while another call runs.
+                val running = launch(Dispatchers.IO, CoroutineStart.UNDISPATCHED) { session.call { hold(session, it) } }
                 delay(30)
-                session.stop()
-                val next = runCatching { session.promptRaw("abc") }
-                assertTrue("${held.await()}", held.await().isSuccess && next.isSuccess)
+                val flow = async(start = CoroutineStart.UNDISPATCHED) { session.complete("abc").toList() }
+                val prompt = async(start = CoroutineStart.UNDISPATCHED) { runCatching { session.promptRaw("abc") } }
+                session.cancel()
+                assertEquals(emptyList<String>(), flow.await())
+                assertTrue("$prompt", prompt.await().exceptionOrNull() is SiskinException.Cancelled)
+                assertEquals(FinishReason.CANCELLED, session.finishReason)
+                assertEquals(0, session.stats().position)
+                running.join()
+                assertEquals(expected, session.complete("abc").toList())
             }
-            model.session { maxTokens = 0 }.use { session ->
-                val forever = async(Dispatchers.IO) {
-                    runCatching { while (true) { session.forget(); session.complete("abc").toList() } }
+        }
+    }
+
+    @Test
+    fun `a cancellation belongs to the current answer`() = runTest {
+        withModel("chat") { model ->
+            model.greedySession(12).use { session ->
+                session.promptRaw("abc")
+                val first = session.next()!!.token
+                session.reset()
+                session.promptRaw("abc")
+                session.cancel()
+                session.reset()
+                session.promptRaw("abc")
+                assertEquals(first, session.next()!!.token)
+            }
+        }
+    }
+
+    @Test
+    fun `a late cancellation does not affect later calls`() = runTest {
+        withModel("chat") { model ->
+            model.greedySession(1).use { session ->
+                repeat(300) {
+                    session.reset()
+                    val job = launch(Dispatchers.IO) { runCatching { session.promptRaw("abcdefgh") } }
+                    if (it % 3 == 0) yield()
+                    session.cancel()
+                    job.cancelAndJoin()
+                    session.cancel()
+                    session.reset()
+                    session.promptRaw("ab")
+                    assertTrue(session.next() != null)
                 }
-                while (forever.isActive) {
-                    delay(5)
-                    session.stop()
+            }
+        }
+    }
+
+    @Test
+    fun `cancel ends the call but not the coroutine`() = runTest {
+        withModel("chat") { model ->
+            model.session().use { session ->
+                // A call that cannot be interrupted returns its result.
+                val running = async(Dispatchers.IO) { runCatching { session.call { hold(session, it) } } }
+                delay(30)
+                session.cancel()
+                val next = runCatching { session.promptRaw("abc") }
+                assertTrue("${running.await()}", running.await().isSuccess && next.isSuccess)
+            }
+            model.session().use { session ->
+                val outcome = async(Dispatchers.IO) {
+                    repeat(20) {
+                        session.reset()
+                        session.promptRaw("abc")
+                        session.generateChunks().collect { session.cancel() }
+                        assertEquals(FinishReason.CANCELLED, session.finishReason)
+                    }
+                    coroutineContext.isActive
                 }
-                assertTrue("${forever.await()}", forever.await().exceptionOrNull() is SiskinException.Cancelled)
+                assertTrue(outcome.await())
             }
         }
     }
@@ -208,22 +302,22 @@ class CancelTest {
     }
 
     @Test
-    fun `calls of many coroutines run one after the other`() = test {
-        with("chat") { model ->
-            model.greedy(4).use { session ->
+    fun `calls of many coroutines run one at a time`() = runTest {
+        withModel("chat") { model ->
+            model.greedySession(4).use { session ->
                 List(16) {
                     launch(Dispatchers.Default) {
-                        session.forget()
+                        session.reset()
                         session.stats()
                         session.save()
                     }
                 }.joinAll()
-                // Waiting for a turn can be cancelled.
-                val first = launch(Dispatchers.IO, CoroutineStart.UNDISPATCHED) { session.work { hold(session, it) } }
-                val second = launch(start = CoroutineStart.UNDISPATCHED) { session.forget() }
-                val before = System.nanoTime()
+                // A call that waits for its turn can be cancelled.
+                val first = launch(Dispatchers.IO, CoroutineStart.UNDISPATCHED) { session.call { hold(session, it) } }
+                val second = launch(start = CoroutineStart.UNDISPATCHED) { session.reset() }
+                val start = System.nanoTime()
                 second.cancelAndJoin()
-                assertTrue((System.nanoTime() - before) / 1e6 < 60)
+                assertTrue((System.nanoTime() - start) / 1e6 < 60)
                 first.join()
             }
         }

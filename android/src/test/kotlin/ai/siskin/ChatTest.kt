@@ -14,19 +14,19 @@ import org.junit.Test
 
 class ChatTest {
     @Test
-    fun `an answer streams`() = test {
-        with("chat") { model ->
+    fun `answers are streamed and conversations can be repeated`() = runTest {
+        withModel("chat") { model ->
             assertEquals("llama", model.info.family)
-            assertEquals(256, model.info.vocabulary)
-            assertEquals(setOf(Ability.WRITES, Ability.CHATS, Ability.TAKES_TEXT), model.info.abilities)
-            model.greedy(24).use { session ->
-                session.say("system", "Be brief.")
+            assertEquals(256, model.info.vocabularySize)
+            assertEquals(setOf(Capability.GENERATE, Capability.CHAT, Capability.TOKENIZE), model.info.capabilities)
+            model.greedySession(24).use { session ->
+                session.addMessage("system", "Be brief.")
                 val answer = session.chat("Why is the sky blue? \uD83D\uDE00").toList().joinToString("")
                 val stats = session.stats()
-                assertEquals(24, stats.tokens)
+                assertEquals(24, stats.generatedTokens)
                 assertTrue(stats.promptTokens > 0 && stats.position > 0)
                 assertNull(session.next())
-                session.forget()
+                session.reset()
                 val messages = listOf(Message("system", "Be brief."), Message("user", "Why is the sky blue? \uD83D\uDE00"))
                 assertEquals(answer, session.chat(messages).toList().joinToString(""))
             }
@@ -34,12 +34,12 @@ class ChatTest {
     }
 
     @Test
-    fun `numbers are those of PyTorch`() = test {
-        val golden = Tensors(File(given("siskin.data"), "golden/llama/io.safetensors"))
+    fun `logits match PyTorch`() = runTest {
+        val golden = Tensors(File(resource("siskin.data"), "golden/llama/io.safetensors"))
         val ids = golden.longs("input_ids")
         val logits = golden.floats("logits")
-        with("chat") { model ->
-            for (row in 0..1) model.greedy(1).use { session ->
+        withModel("chat") { model ->
+            for (row in 0..1) model.greedySession(1).use { session ->
                 session.promptTokens(IntArray(23) { ids[row * 23 + it].toInt() })
                 val expected = logits.copyOfRange((row * 23 + 22) * 256, (row * 23 + 23) * 256)
                 val largest = expected.maxOf { kotlin.math.abs(it) }
@@ -50,89 +50,90 @@ class ChatTest {
     }
 
     @Test
-    fun `characters come whole`() = test {
+    fun `characters are never split`() = runTest {
         // Tokens are bytes: sampling only these produces an emoji, a Chinese character or an accented letter every now
         // and then.
-        val wanted = "\uD83D\uDE00日é".encodeToByteArray().map { it.toInt() and 0xff }.toSet()
-        with("chat") { model ->
-            val biases = (0..255).filter { it !in wanted }.associateWith { Float.NEGATIVE_INFINITY }
-            var whole = 0
+        val allowed = "\uD83D\uDE00日é".encodeToByteArray().map { it.toInt() and 0xff }.toSet()
+        withModel("chat") { model ->
+            val bias = (0..255).filter { it !in allowed }.associateWith { Float.NEGATIVE_INFINITY }
+            var count = 0
             for (start in 1L..40L) {
                 val options = SessionOptions().apply {
-                    sampler = Sampler().apply { this.biases = biases; seed = start; temperature = 3.0; topK = 0; topP = 1.0; minP = 0.0 }
+                    sampler = Sampler().apply { logitBias = bias; seed = start; temperature = 3.0; topK = 0; topP = 1.0; minP = 0.0 }
                 }
                 model.session(options).use { session ->
                     session.promptRaw("x")
-                    val pieces = session.pieces().toList()
-                    val bytes = pieces.flatMap { it.bytes.asList() }.toByteArray()
-                    val text = pieces.joinToString("") { it.text }
+                    val chunks = session.generateChunks().toList()
+                    val bytes = chunks.flatMap { it.bytes.asList() }.toByteArray()
+                    val text = chunks.joinToString("") { it.text }
                     assertEquals(String(bytes, Charsets.UTF_8), text)
-                    pieces.forEach { assertFalse(it.text, it.text.lonely()) }
-                    whole += Regex("\uD83D\uDE00|日|é").findAll(text).count()
+                    chunks.forEach { assertFalse(it.text, it.text.hasUnpairedSurrogate()) }
+                    count += Regex("\uD83D\uDE00|日|é").findAll(text).count()
                 }
             }
-            println("characters: $whole came whole")
-            assertTrue(whole > 20)
+            println("characters: $count were generated")
+            assertTrue(count > 20)
         }
     }
 
     @Test
-    fun `emoji and CJK of a real model stream whole`() = test {
-        assumeNotNull(given("siskin.chat"))
-        Model.open(given("siskin.chat")!!.path).use { model ->
-            model.greedy(48).use { session ->
+    fun `emoji and CJK of a real model are never split`() = runTest {
+        assumeNotNull(resource("siskin.smollm2"))
+        Model.open(resource("siskin.smollm2")!!.path).use { model ->
+            model.greedySession(48).use { session ->
                 for (start in listOf("\uD83D\uDE00\uD83D\uDE02\uD83D\uDE00\uD83D\uDE02\uD83D\uDE00\uD83D\uDE02", "日本語、中国語、日本語、中国語、")) {
-                    session.forget()
+                    session.reset()
                     session.promptRaw(start)
-                    val pieces = session.pieces().toList()
-                    val text = pieces.joinToString("") { it.text }
-                    println("$start goes on: ${text.take(40)}")
-                    assertEquals(String(pieces.flatMap { it.bytes.asList() }.toByteArray()), text)
-                    pieces.forEach { assertFalse(it.text, it.text.lonely() || '\uFFFD' in it.text) }
-                    assertTrue(text.any { it.code > 0x2000 } && pieces.any { it.text.isEmpty() })
+                    val chunks = session.generateChunks().toList()
+                    val text = chunks.joinToString("") { it.text }
+                    println("$start continues: ${text.take(40)}")
+                    assertEquals(String(chunks.flatMap { it.bytes.asList() }.toByteArray()), text)
+                    chunks.forEach { assertFalse(it.text, it.text.hasUnpairedSurrogate() || '\uFFFD' in it.text) }
+                    assertTrue(text.any { it.code > 0x2000 } && chunks.any { it.text.isEmpty() })
                 }
             }
         }
     }
 
     @Test
-    fun `who stops collecting stops the answer, which goes on`() = test {
-        with("chat") { model ->
-            model.greedy(24).use { session ->
+    fun `an answer stops with its collector and can be continued`() = runTest {
+        withModel("chat") { model ->
+            model.greedySession(24).use { session ->
                 val all = session.complete("Once upon").toList().joinToString("")
-                session.forget()
-                val before = session.stats().tokens
+                session.reset()
+                val before = session.stats().generatedTokens
                 val first = session.complete("Once upon").take(2).toList()
                 assertEquals(2, first.size)
-                val tokens = session.stats().tokens - before
+                val tokens = session.stats().generatedTokens - before
                 assertTrue("$tokens", tokens in 2..12)
-                assertEquals(all, first.joinToString("") + session.texts().toList().joinToString(""))
+                assertEquals(all, first.joinToString("") + session.generateText().toList().joinToString(""))
             }
         }
     }
 
     @Test
-    fun `tokens and finish reasons are reported`() = test {
-        with("chat") { model ->
+    fun `tokens and finish reasons are reported`() = runTest {
+        withModel("chat") { model ->
             val session = model.session {
-                sampler = Sampler().apply { seed = 7; topLogProbabilities = 5; biases = mapOf(0 to Float.NEGATIVE_INFINITY) }
-                windowRecent = 40
-                windowFirst = 4
-                stops = listOf("\n\nUser:")
+                sampler = Sampler().apply { seed = 7; topLogProbabilities = 5; logitBias = mapOf(0 to Float.NEGATIVE_INFINITY) }
+                slidingWindow = 40
+                attentionSinks = 4
+                stopStrings = listOf("\n\nUser:")
             }
             session.use {
                 session.setMaxTokens(3)
-                val pieces = session.apply { promptRaw("x") }.pieces().toList()
-                for (piece in pieces.take(3)) {
-                    assertTrue(piece.token != 0 && piece.bytes.size == 1 && piece.top.size == 5)
-                    assertTrue(piece.logProbability!! <= 0 && piece.top[0].logProbability >= piece.top[4].logProbability)
+                val chunks = session.apply { promptRaw("x") }.generateChunks().toList()
+                for (chunk in chunks.take(3)) {
+                    val top = chunk.topLogProbabilities
+                    assertTrue(chunk.token != 0 && chunk.bytes.size == 1 && top.size == 5)
+                    assertTrue(chunk.logProbability!! <= 0 && top[0].logProbability >= top[4].logProbability)
                 }
-                assertEquals(3, pieces.count { it.token != null })
-                assertEquals(Ended.LENGTH, session.ended)
+                assertEquals(3, chunks.count { it.token != null })
+                assertEquals(FinishReason.LENGTH, session.finishReason)
             }
         }
     }
 }
 
 /** Whether the string contains an unpaired surrogate. */
-private fun String.lonely(): Boolean = this != String(encodeToByteArray(), Charsets.UTF_8)
+private fun String.hasUnpairedSurrogate(): Boolean = this != String(encodeToByteArray(), Charsets.UTF_8)

@@ -18,15 +18,15 @@ import org.junit.Test
 
 class CloseTest {
     @Test
-    fun `closing stops an answer and waits`() = test {
-        with("chat") { model ->
+    fun `closing cancels an answer and waits`() = runTest {
+        withModel("chat") { model ->
             repeat(50) { round ->
-                val session = model.greedy(0)
+                val session = model.greedySession(null)
                 val begun = CountDownLatch(1)
                 val answer = async(Dispatchers.IO) {
                     runCatching {
                         while (true) {
-                            session.forget()
+                            session.reset()
                             session.complete("go on").collect { begun.countDown() }
                         }
                     }
@@ -42,88 +42,88 @@ class CloseTest {
     }
 
     @Test
-    fun `closing stops a long prompt`() = test {
-        assumeNotNull(given("siskin.chat"))
-        Model.open(given("siskin.chat")!!.path).use { model ->
+    fun `closing cancels a long prompt`() = runTest {
+        assumeNotNull(resource("siskin.smollm2"))
+        Model.open(resource("siskin.smollm2")!!.path).use { model ->
             val session = model.session { context = 4096 + 64 }
             val prompt = async(Dispatchers.IO) { runCatching { session.promptTokens(IntArray(4096) { 1000 + it }) } }
             delay(100)
-            val before = System.nanoTime()
+            val start = System.nanoTime()
             session.close()
-            val took = (System.nanoTime() - before) / 1e6
+            val milliseconds = (System.nanoTime() - start) / 1e6
             assertTrue("${prompt.await()}", prompt.await().exceptionOrNull() is SiskinException.Closed)
-            println("close: a prompt of 4096 tokens took %.1f ms to close".format(took))
-            assertTrue("$took ms", took < 500)
+            println("close: closing during a prompt of 4096 tokens took %.1f ms".format(milliseconds))
+            assertTrue("$milliseconds ms", milliseconds < 500)
         }
     }
 
     @Test
-    fun `what cannot be stopped is not waited for`() = test {
-        val model = Model.open(small("chat"))
-        val (begun, over) = List(2) { CountDownLatch(1) }
-        val use = async(Dispatchers.IO) { model.owner.lend { begun.countDown(); over.await(5, TimeUnit.SECONDS) } }
+    fun `closing does not wait for calls that cannot be cancelled`() = runTest {
+        val model = Model.open(smallModel("chat"))
+        val (begun, end) = List(2) { CountDownLatch(1) }
+        val use = async(Dispatchers.IO) { model.native.withPointer { begun.countDown(); end.await(5, TimeUnit.SECONDS) } }
         begun.await()
         model.close()
-        over.countDown()
+        end.countDown()
         assertTrue("closing waited", use.await())
-        fails<SiskinException.Closed> { model.verify() }
+        assertThrows<SiskinException.Closed> { model.verify() }
     }
 
     @Test
-    fun `what is closed refuses`() = test {
-        val model = Model.open(small("chat"))
-        val session = model.greedy(8)
+    fun `calls on closed handles throw`() = runTest {
+        val model = Model.open(smallModel("chat"))
+        val session = model.greedySession(8)
         model.close()
         model.close()
         assertTrue(model.isClosed)
-        fails<SiskinException.Closed> { model.session() }
-        fails<SiskinException.Closed> { model.tokenize("a") }
-        fails<SiskinException.Closed> { model.setHeat(1) }
+        assertThrows<SiskinException.Closed> { model.session() }
+        assertThrows<SiskinException.Closed> { model.tokenize("a") }
+        assertThrows<SiskinException.Closed> { model.throttle = Throttle.Full }
         // Objects created from a model outlive it.
         assertTrue(session.chat("hello").toList().isNotEmpty())
         session.close()
-        fails<SiskinException.Closed> { session.next() }
-        fails<SiskinException.Closed> { session.suspend() }
-        fails<SiskinException.Closed> { session.stats() }
-        session.stop()
+        assertThrows<SiskinException.Closed> { session.next() }
+        assertThrows<SiskinException.Closed> { session.pause() }
+        assertThrows<SiskinException.Closed> { session.stats() }
+        session.cancel()
     }
 
     @Test
-    fun `an unreachable handle is freed`() = test {
-        with("chat") { model ->
-            val owner = model.greedy(8).owner
-            // The session is unreachable, but its owner is observed from here.
-            val end = System.nanoTime() + 20_000_000_000
-            while (!owner.isClosed && System.nanoTime() < end) {
+    fun `an unreachable handle is freed`() = runTest {
+        withModel("chat") { model ->
+            val native = model.greedySession(8).native
+            // The session is unreachable, but its native pointer is not.
+            val deadline = System.nanoTime() + 20_000_000_000
+            while (!native.isClosed && System.nanoTime() < deadline) {
                 System.gc()
                 delay(20)
-                model.greedy(8).close()
+                model.greedySession(8).close()
             }
-            assertTrue(owner.isClosed)
+            assertTrue(native.isClosed)
         }
     }
 
-    /** A leak of the library grows with every thousand; memory of the JIT compilers only with the first few. */
+    /** A leak grows with every thousand; memory of the JIT compilers only with the first few. */
     @Test
-    fun `a thousand rounds take no memory`() = test {
-        val taken = mutableListOf<Long>()
-        var before = resident()
+    fun `opening and closing a thousand times leaks no memory`() = runTest {
+        val growth = mutableListOf<Long>()
+        var before = residentBytes()
         do {
             repeat(1000) {
-                with("chat") { model ->
-                    model.greedy(4).use { session -> assertTrue(session.chat("hello").toList().size <= 4) }
+                withModel("chat") { model ->
+                    model.greedySession(4).use { session -> assertTrue(session.chat("hello").toList().size <= 4) }
                 }
             }
-            val after = resident()
-            taken += (after - before) shr 10
+            val after = residentBytes()
+            growth += (after - before) shr 10
             before = after
-        } while (taken.last() > 400 && taken.size < 12)
-        println("memory: each thousand rounds took so many KiB more: $taken")
-        assertTrue("$taken KiB", taken.last() <= 400)
+        } while (growth.last() > 400 && growth.size < 12)
+        println("memory: growth for each thousand, in KiB: $growth")
+        assertTrue("$growth KiB", growth.last() <= 400)
     }
 
     /** Returns the resident memory of the process, after a garbage collection. */
-    private suspend fun resident(): Long {
+    private suspend fun residentBytes(): Long {
         repeat(3) {
             System.gc()
             delay(50)

@@ -3,7 +3,7 @@ package ai.siskin.android
 
 import ai.siskin.Session
 import ai.siskin.SiskinException
-import ai.siskin.Trim
+import ai.siskin.TrimLevel
 import android.content.ComponentCallbacks2
 import android.content.res.Configuration
 import java.util.Collections
@@ -14,9 +14,11 @@ import kotlinx.coroutines.ensureActive
 import kotlinx.coroutines.launch
 
 /**
- * Trims sessions on Android's memory callbacks: unused memory when memory is low or the app is no longer visible, and
- * from [forgetFrom] on also messages and tokens, after [beforeForgetting], which may save them; if that fails, nothing
- * is forgotten. Android passes the level; by default nothing is forgotten.
+ * Trims sessions on Android's memory callbacks. When memory is low or the app is no longer visible, unused memory is
+ * returned to the system.
+ *
+ * From the trim level [resetFrom] on, sessions are also reset, which removes all messages and tokens. [beforeReset]
+ * runs first and can save them; if it throws, the session is not reset. By default sessions are never reset.
  *
  * ```
  * val memory = MemoryCallbacks(scope)
@@ -26,8 +28,8 @@ import kotlinx.coroutines.launch
  */
 public class MemoryCallbacks(
     private val scope: CoroutineScope,
-    private val forgetFrom: Int = Int.MAX_VALUE,
-    private val beforeForgetting: suspend (Session) -> Unit = {},
+    private val resetFrom: Int? = null,
+    private val beforeReset: suspend (Session) -> Unit = {},
 ) : ComponentCallbacks2 {
     private val sessions = Collections.synchronizedMap(WeakHashMap<Session, Unit>())
 
@@ -42,9 +44,9 @@ public class MemoryCallbacks(
     }
 
     override fun onTrimMemory(level: Int) {
-        val trim = trimFor(level, forgetFrom) ?: return
+        val trimLevel = trimLevel(level, resetFrom) ?: return
         for (session in synchronized(sessions) { sessions.keys.toList() }) {
-            scope.launch { trim(session, trim) }
+            scope.launch { trim(session, trimLevel) }
         }
     }
 
@@ -55,19 +57,19 @@ public class MemoryCallbacks(
 
     override fun onConfigurationChanged(configuration: Configuration) {}
 
-    private suspend fun trim(session: Session, trim: Trim) {
+    private suspend fun trim(session: Session, level: TrimLevel) {
         try {
-            val forgets = trim == Trim.ALL && isReady(session)
-            session.trim(if (forgets) Trim.ALL else Trim.UNUSED)
+            val resets = level == TrimLevel.ALL && runBeforeReset(session)
+            session.trimMemory(if (resets) TrimLevel.ALL else TrimLevel.UNUSED)
         } catch (error: SiskinException) {
-            // Others keep their memory until Android's next callback.
+            // After any other error, the session is trimmed again on Android's next callback.
             if (error is SiskinException.Closed || error is SiskinException.Poisoned) remove(session)
         }
     }
 
-    /** Whether a session may be cleared. */
-    private suspend fun isReady(session: Session): Boolean = try {
-        beforeForgetting(session)
+    /** Returns whether the session may be reset. */
+    private suspend fun runBeforeReset(session: Session): Boolean = try {
+        beforeReset(session)
         true
     } catch (_: Exception) {
         currentCoroutineContext().ensureActive()
@@ -75,9 +77,9 @@ public class MemoryCallbacks(
     }
 }
 
-/** What is trimmed at a level of `ComponentCallbacks2`; `null`: nothing. */
-internal fun trimFor(level: Int, forgetFrom: Int): Trim? = when {
-    level >= forgetFrom && level >= ComponentCallbacks2.TRIM_MEMORY_BACKGROUND -> Trim.ALL
-    level >= ComponentCallbacks2.TRIM_MEMORY_RUNNING_LOW -> Trim.UNUSED
+/** Maps a trim level of `ComponentCallbacks2`; `null`: nothing is trimmed. */
+internal fun trimLevel(level: Int, resetFrom: Int?): TrimLevel? = when {
+    resetFrom != null && level >= resetFrom && level >= ComponentCallbacks2.TRIM_MEMORY_BACKGROUND -> TrimLevel.ALL
+    level >= ComponentCallbacks2.TRIM_MEMORY_RUNNING_LOW -> TrimLevel.UNUSED
     else -> null
 }

@@ -4,7 +4,7 @@ package android.content.res;
 import android.os.ParcelFileDescriptor;
 import java.io.IOException;
 
-/** A part of a file. */
+/** A fake asset: a part of a file. */
 public class AssetFileDescriptor {
     public static final long UNKNOWN_LENGTH = -1;
 

@@ -11,33 +11,33 @@ import kotlinx.coroutines.CoroutineScope
 import kotlinx.coroutines.Job
 import kotlinx.coroutines.launch
 
-/** Questions and answers. A tap on the button while an answer is being written stops it. */
+/** A chat. While an answer is generated, the button stops it. */
 class ChatScreen(private val activity: Activity, private val scope: CoroutineScope) {
     private val lines = activity.column()
     private val page = ScrollView(activity).apply { addView(lines) }
     private val question = activity.field("Ask something")
     private val button = activity.button("Ask", ::onTap)
-    private var answering: Job? = null
+    private var job: Job? = null
 
     var session: Session? = null
-    val view: View = activity.column(page.filling(), LinearLayout(activity).apply {
-        addView(question.sharing())
+    val view: View = activity.column(page.fillColumn(), LinearLayout(activity).apply {
+        addView(question.fillRow())
         addView(button)
     })
 
-    /** Shows a line of the app's own. */
-    fun say(text: String) {
+    /** Shows a message that is not part of the conversation. */
+    fun showStatus(text: String) {
         lines.addView(activity.label(text, 14f, FAINT))
     }
 
     private fun onTap() {
-        val running = answering
+        val running = job
         if (running?.isActive == true) return running.cancel()
-        val session = session ?: return say("The model is not open yet.")
+        val session = session ?: return showStatus("The model is still loading.")
         val text = question.text.toString().trim().ifEmpty { return }
         question.setText("")
         lines.addView(activity.label(text, 16f, ACCENT))
-        answering = scope.launch { answer(session, text) }
+        job = scope.launch { answer(session, text) }
     }
 
     private suspend fun answer(session: Session, text: String) {
@@ -45,15 +45,15 @@ class ChatScreen(private val activity: Activity, private val scope: CoroutineSco
         lines.addView(line)
         button.text = "Stop"
         try {
-            session.chat(text).collect { piece ->
-                line.append(piece)
+            session.chat(text).collect { chunk ->
+                line.append(chunk)
                 page.fullScroll(View.FOCUS_DOWN)
             }
         } catch (error: SiskinException.TooLong) {
-            session.forget()
-            say("The conversation was full, and begins anew.")
+            session.reset()
+            showStatus("The context was full. The conversation starts over.")
         } catch (error: SiskinException) {
-            say(error.message)
+            showStatus(error.message)
         } finally {
             button.text = "Ask"
         }

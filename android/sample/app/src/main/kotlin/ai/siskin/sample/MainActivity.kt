@@ -2,12 +2,11 @@
 package ai.siskin.sample
 
 import ai.siskin.Model
-import ai.siskin.Pace
 import ai.siskin.SiskinException
-import ai.siskin.android.DeviceWatch
+import ai.siskin.Throttle
+import ai.siskin.android.DeviceStateObserver
 import ai.siskin.android.MemoryCallbacks
 import ai.siskin.android.open
-import ai.siskin.setPace
 import android.app.Activity
 import android.os.Bundle
 import android.view.View
@@ -17,7 +16,7 @@ import kotlinx.coroutines.MainScope
 import kotlinx.coroutines.cancel
 import kotlinx.coroutines.launch
 
-/** Two screens: a chat, and a search by meaning. Their models are the assets `chat.siskin` and `search.siskin`. */
+/** Two screens: a chat, and a semantic search. Their models are the assets `chat.siskin` and `search.siskin`. */
 class MainActivity : Activity() {
     private val scope = MainScope()
     private val open = mutableListOf<AutoCloseable>()
@@ -26,12 +25,11 @@ class MainActivity : Activity() {
     override fun onCreate(state: Bundle?) {
         super.onCreate(state)
         content = FrameLayout(this)
-        setContentView(column(row(tab("Chat", ::showChat), tab("Search", ::showSearch)), content.filling()))
+        setContentView(column(row(tab("Chat", ::showChat), tab("Search", ::showSearch)), content.fillColumn()))
         showChat()
     }
 
     override fun onDestroy() {
-        // What is being done is stopped, and its memory given back.
         scope.cancel()
         open.asReversed().forEach(AutoCloseable::close)
         super.onDestroy()
@@ -39,7 +37,7 @@ class MainActivity : Activity() {
 
     private val chat by lazy {
         ChatScreen(this, scope).also { screen ->
-            bring("chat.siskin", screen::say) { model ->
+            openModel("chat.siskin", screen::showStatus) { model ->
                 val session = model.session { context = 2048 }.also(open::add)
                 val memory = MemoryCallbacks(scope).apply { add(session) }
                 registerComponentCallbacks(memory)
@@ -51,19 +49,21 @@ class MainActivity : Activity() {
 
     private val search by lazy {
         SearchScreen(this, scope).also { screen ->
-            bring("search.siskin", screen::say) { model -> screen.notes = Notes.read(model.encoder().also(open::add)) }
+            openModel("search.siskin", screen::showStatus) { model ->
+                screen.notes = Notes.embed(model.encoder().also(open::add))
+            }
         }
     }
 
-    /** Opens a model where it lies in the package, and slows it down when the device is hot. */
-    private fun bring(asset: String, say: (String) -> Unit, use: suspend (Model) -> Unit) = scope.launch {
+    /** Opens a model from an asset, and throttles it when the device is hot or its battery is low. */
+    private fun openModel(asset: String, showStatus: (String) -> Unit, use: suspend (Model) -> Unit) = scope.launch {
         try {
             val model = Model.open(assets, asset).also(open::add)
-            open += DeviceWatch(this@MainActivity, model)
-            model.setPace(Pace.Full)
+            open += DeviceStateObserver(this@MainActivity, model)
+            model.throttle = Throttle.Full
             use(model)
         } catch (error: SiskinException) {
-            say("${error.place}: ${error.message}")
+            showStatus("${error.place}: ${error.message}")
         }
     }
 
@@ -77,7 +77,7 @@ class MainActivity : Activity() {
     }
 
     private fun tab(title: String, show: () -> Unit): View =
-        label(title, 16f, INK).apply { setOnClickListener { show() } }.sharing()
+        label(title, 16f, INK).apply { setOnClickListener { show() } }.fillRow()
 
     private fun row(vararg views: View) = LinearLayout(this).apply { views.forEach(::addView) }
 }

@@ -2,14 +2,13 @@
 package ai.siskin.sample
 
 import ai.siskin.Encoder
+import ai.siskin.topK
 
-/** Texts that are found by what they mean. */
+/** Texts that are searched by meaning: by the similarity of their embeddings to that of a query. */
 class Notes(private val encoder: Encoder, private val texts: List<String>, private val vectors: List<FloatArray>) {
-    /** The texts and how near each is to what is looked for, the nearest first. */
-    suspend fun find(wanted: String): List<Pair<String, Float>> {
-        val vector = encoder.embed(wanted)
-        return texts.indices.map { texts[it] to vectors[it].dot(vector) }.sortedByDescending { it.second }
-    }
+    /** Returns the texts and their similarity to the query, the most similar first. */
+    suspend fun search(query: String): List<Pair<String, Float>> =
+        vectors.topK(encoder.embed(query), k = texts.size).map { match -> texts[match.index] to match.score }
 
     companion object {
         private val EXAMPLES = listOf(
@@ -20,10 +19,7 @@ class Notes(private val encoder: Encoder, private val texts: List<String>, priva
             "The dentist moved to the house beside the library.",
         )
 
-        suspend fun read(encoder: Encoder, texts: List<String> = EXAMPLES): Notes =
+        suspend fun embed(encoder: Encoder, texts: List<String> = EXAMPLES): Notes =
             Notes(encoder, texts, encoder.embed(texts))
     }
 }
-
-/** Vectors have length one, so that this is the cosine of the angle between them. */
-private fun FloatArray.dot(other: FloatArray): Float = indices.sumOf { (this[it] * other[it]).toDouble() }.toFloat()

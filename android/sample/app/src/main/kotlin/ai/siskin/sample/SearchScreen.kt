@@ -8,36 +8,36 @@ import kotlinx.coroutines.CoroutineScope
 import kotlinx.coroutines.Job
 import kotlinx.coroutines.launch
 
-/** Notes in the order of how near they are to what is looked for. */
+/** A semantic search over notes. */
 class SearchScreen(private val activity: Activity, private val scope: CoroutineScope) {
     private val lines = activity.column()
-    private val wanted = activity.field("Look for a meaning")
-    private var searching: Job? = null
+    private val query = activity.field("Search by meaning")
+    private var job: Job? = null
 
     var notes: Notes? = null
-    val view: View = activity.column(wanted, activity.button("Search", ::onTap), lines)
+    val view: View = activity.column(query, activity.button("Search", ::onTap), lines)
 
-    /** Shows a line of the app's own. */
-    fun say(text: String) {
+    /** Shows a message that is not a result. */
+    fun showStatus(text: String) {
         lines.addView(activity.label(text, 14f, FAINT))
     }
 
     private fun onTap() {
-        val notes = notes ?: return say("The model is not open yet.")
-        searching?.cancel()
-        searching = scope.launch {
+        val notes = notes ?: return showStatus("The model is still loading.")
+        job?.cancel()
+        job = scope.launch {
             try {
-                show(notes.find(wanted.text.toString()))
+                show(notes.search(query.text.toString()))
             } catch (error: SiskinException) {
-                say(error.message)
+                showStatus(error.message)
             }
         }
     }
 
-    private fun show(found: List<Pair<String, Float>>) {
+    private fun show(matches: List<Pair<String, Float>>) {
         lines.removeAllViews()
-        for ((text, nearness) in found) {
-            lines.addView(activity.label("%s  %.2f".format(text, nearness), 16f, if (nearness > 0.3) INK else FAINT))
+        for ((text, score) in matches) {
+            lines.addView(activity.label("%s  %.2f".format(text, score), 16f, if (score > 0.3) INK else FAINT))
         }
     }
 }

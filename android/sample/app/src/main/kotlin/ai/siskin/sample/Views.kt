@@ -20,12 +20,12 @@ fun Context.column(vararg views: View): LinearLayout = LinearLayout(this).apply 
     views.forEach(::addView)
 }
 
-fun Context.label(words: String, size: Float, color: Int): TextView = TextView(this).apply {
-    val space = (12 * resources.displayMetrics.density).toInt()
-    setPadding(space, space, space, 0)
+fun Context.label(value: String, size: Float, color: Int): TextView = TextView(this).apply {
+    val padding = (12 * resources.displayMetrics.density).toInt()
+    setPadding(padding, padding, padding, 0)
     setTextColor(color)
     textSize = size
-    text = words
+    text = value
 }
 
 fun Context.field(hint: String): EditText = EditText(this).apply {
@@ -33,13 +33,13 @@ fun Context.field(hint: String): EditText = EditText(this).apply {
     setSingleLine()
 }
 
-fun Context.button(words: String, tapped: () -> Unit): Button = Button(this).apply {
-    text = words
-    setOnClickListener { tapped() }
+fun Context.button(title: String, onTap: () -> Unit): Button = Button(this).apply {
+    text = title
+    setOnClickListener { onTap() }
 }
 
-/** Takes what is left of a column. */
-fun <T : View> T.filling(): T = apply { layoutParams = LinearLayout.LayoutParams(MATCH_PARENT, 0, 1f) }
+/** Lets the view take the remaining height of a column. */
+fun <T : View> T.fillColumn(): T = apply { layoutParams = LinearLayout.LayoutParams(MATCH_PARENT, 0, 1f) }
 
-/** Takes a fair part of a row. */
-fun <T : View> T.sharing(): T = apply { layoutParams = LinearLayout.LayoutParams(0, WRAP_CONTENT, 1f) }
+/** Lets the view share the width of a row equally. */
+fun <T : View> T.fillRow(): T = apply { layoutParams = LinearLayout.LayoutParams(0, WRAP_CONTENT, 1f) }

@@ -13,13 +13,13 @@ import org.junit.Assert.assertTrue
 import org.junit.Test
 
 /** Checks the contents of the package. */
-class ArchiveTest {
-    private val files: Map<String, ByteArray> = ZipFile(given("siskin.archive")!!).use { zip ->
+class PackageTest {
+    private val files: Map<String, ByteArray> = ZipFile(resource("siskin.package")!!).use { zip ->
         zip.entries().asSequence().filterNot { it.isDirectory }.associate { it.name to zip.getInputStream(it).readBytes() }
     }
 
     @Test
-    fun `it has what Gradle looks for`() {
+    fun `it contains the files of an AAR`() {
         val expected = setOf(
             "AndroidManifest.xml", "R.txt", "classes.jar", "proguard.txt",
             "META-INF/com/android/build/gradle/aar-metadata.properties",
@@ -30,7 +30,7 @@ class ArchiveTest {
     }
 
     @Test
-    fun `its classes are ours, and old enough for every Android`() {
+    fun `its classes are in our package and target Java 8`() {
         val classes = classes()
         assertTrue(classes.size > 50)
         for ((name, bytes) in classes) {
@@ -39,7 +39,7 @@ class ArchiveTest {
             val input = DataInputStream(ByteArrayInputStream(bytes))
             assertEquals(0xCAFEBABE.toInt(), input.readInt())
             input.readShort()
-            assertEquals("$name is for Java 8", 52, input.readShort().toInt())
+            assertEquals("class file version of $name", 52, input.readShort().toInt())
         }
         assertFalse(classes.keys.any { "Testing" in it })
         // Kotlin callers need this metadata for top-level functions.
@@ -47,18 +47,18 @@ class ArchiveTest {
     }
 
     private fun classes(): Map<String, ByteArray> {
-        val found = mutableMapOf<String, ByteArray>()
+        val classes = mutableMapOf<String, ByteArray>()
         ZipInputStream(ByteArrayInputStream(files.getValue("classes.jar"))).use { zip ->
             while (true) {
                 val entry = zip.nextEntry ?: break
-                if (!entry.isDirectory) found[entry.name] = zip.readBytes()
+                if (!entry.isDirectory) classes[entry.name] = zip.readBytes()
             }
         }
-        return found
+        return classes
     }
 
     @Test
-    fun `what the bridge looks up is kept by name`() {
+    fun `shrinker rules keep the names that the JNI bridge looks up`() {
         val rules = files.getValue("proguard.txt").decodeToString()
         for (name in listOf("Native*", "NativeErrors", "LogSink", "ProgressSink")) {
             assertTrue(name, "class ai.siskin.$name {" in rules)
@@ -66,59 +66,62 @@ class ArchiveTest {
     }
 
     @Test
-    fun `its libraries are aligned and give away one name`() {
+    fun `its libraries are aligned to 16 KB pages and export one symbol`() {
         val libraries = files.filterKeys { it.endsWith(".so") }
         for ((name, bytes) in libraries) {
             val elf = Elf(bytes)
             assertTrue(name, elf.alignments.isNotEmpty() && elf.alignments.all { it >= 16384 })
             assertEquals(name, listOf("JNI_OnLoad"), elf.exports)
-            println("$name: ${bytes.size shr 10} KiB, aligned to ${elf.alignments.min()}, gives away ${elf.exports}")
+            println("$name: ${bytes.size shr 10} KiB, aligned to ${elf.alignments.min()}, exports ${elf.exports}")
         }
     }
 }
 
-/** The checked parts of a 32-bit or 64-bit ELF library. */
+/** Reads segments and symbols of a 32-bit or 64-bit ELF library. */
 internal class Elf(bytes: ByteArray) {
     private val data = ByteBuffer.wrap(bytes).order(ByteOrder.LITTLE_ENDIAN)
-    private val wide = bytes[4].toInt() == 2
+    private val is64Bit = bytes[4].toInt() == 2
 
-    private fun word(at: Int): Long = if (wide) data.getLong(at) else data.getInt(at).toLong() and 0xffffffff
+    private fun word(offset: Int): Long =
+        if (is64Bit) data.getLong(offset) else data.getInt(offset).toLong() and 0xffffffff
 
-    private fun half(at: Int): Int = data.getShort(at).toInt() and 0xffff
+    private fun half(offset: Int): Int = data.getShort(offset).toInt() and 0xffff
 
-    /** The alignments of the loaded segments. */
+    /** The alignments of the loadable segments. */
     val alignments: List<Long>
         get() {
-            val (table, size, count) = if (wide) Triple(word(32), half(54), half(56)) else Triple(word(28), half(42), half(44))
+            val (table, size, count) =
+                if (is64Bit) Triple(word(32), half(54), half(56)) else Triple(word(28), half(42), half(44))
             return List(count) { table.toInt() + it * size }.filter { data.getInt(it) == 1 }
-                .map { word(it + if (wide) 48 else 28) }
+                .map { word(it + if (is64Bit) 48 else 28) }
         }
 
-    /** The offsets of its sections. */
+    /** The offsets of the section headers. */
     private val sections: List<Int>
         get() {
-            val (table, size, count) = if (wide) Triple(word(40), half(58), half(60)) else Triple(word(32), half(46), half(48))
+            val (table, size, count) =
+                if (is64Bit) Triple(word(40), half(58), half(60)) else Triple(word(32), half(46), half(48))
             return List(count) { table.toInt() + it * size }
         }
 
-    private fun place(section: Int): Int = word(section + if (wide) 24 else 16).toInt()
+    private fun start(section: Int): Int = word(section + if (is64Bit) 24 else 16).toInt()
 
-    private fun length(section: Int): Int = word(section + if (wide) 32 else 20).toInt()
+    private fun length(section: Int): Int = word(section + if (is64Bit) 32 else 20).toInt()
 
     /** The names of the defined dynamic symbols. */
     val exports: List<String>
         get() {
             val symbols = sections.single { data.getInt(it + 4) == 11 }
-            val names = place(sections[data.getInt(symbols + if (wide) 40 else 24)])
-            val size = if (wide) 24 else 16
-            return List(length(symbols) / size) { place(symbols) + it * size }
-                .filter { half(it + if (wide) 6 else 14) != 0 }
+            val names = start(sections[data.getInt(symbols + if (is64Bit) 40 else 24)])
+            val size = if (is64Bit) 24 else 16
+            return List(length(symbols) / size) { start(symbols) + it * size }
+                .filter { half(it + if (is64Bit) 6 else 14) != 0 }
                 .map { text(names + data.getInt(it)) }
                 .filter { it.isNotEmpty() }
         }
 
-    private fun text(at: Int): String = buildString {
-        var next = at
+    private fun text(offset: Int): String = buildString {
+        var next = offset
         while (data.get(next).toInt() != 0) append(data.get(next++).toInt().toChar())
     }
 }

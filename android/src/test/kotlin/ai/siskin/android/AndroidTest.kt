@@ -2,16 +2,15 @@
 package ai.siskin.android
 
 import ai.siskin.Model
-import ai.siskin.Pace
+import ai.siskin.Session
 import ai.siskin.SiskinException
-import ai.siskin.Trim
-import ai.siskin.fails
-import ai.siskin.greedy
-import ai.siskin.paceStats
-import ai.siskin.setPace
-import ai.siskin.small
-import ai.siskin.test
-import ai.siskin.with
+import ai.siskin.Throttle
+import ai.siskin.TrimLevel
+import ai.siskin.assertThrows
+import ai.siskin.greedySession
+import ai.siskin.runTest
+import ai.siskin.smallModel
+import ai.siskin.withModel
 import android.content.ComponentCallbacks2
 import android.content.ContentResolver
 import android.content.Context
@@ -20,7 +19,7 @@ import android.content.res.AssetManager
 import android.net.Uri
 import android.os.BatteryManager
 import android.os.Build
-import android.os.Devices
+import android.os.FakeDevice
 import android.os.ParcelFileDescriptor
 import android.os.PowerManager
 import java.io.File
@@ -31,56 +30,57 @@ import org.junit.Assert.assertNull
 import org.junit.Assert.assertTrue
 import org.junit.Test
 
-class DeviceTest {
+class AndroidTest {
     @Test
-    fun `models open where they lie`() = test {
-        val expected = with("chat") { says(it) }
-        val bytes = File(small("chat")).readBytes()
+    fun `models open from assets, descriptors and documents`() = runTest {
+        val expected = withModel("chat") { answer(it) }
+        val bytes = File(smallModel("chat")).readBytes()
         val apk = File.createTempFile("app", ".apk")
         apk.writeBytes(ByteArray(16384) + bytes)
         for (length in listOf(bytes.size.toLong(), -1)) {
             val assets = AssetManager(apk.path, 16384, length)
-            Model.open(assets, "chat.siskin").use { assertEquals(expected, says(it)) }
-            val error = fails<SiskinException.Io> { Model.open(assets, "other.siskin") }
+            Model.open(assets, "chat.siskin").use { assertEquals(expected, answer(it)) }
+            val error = assertThrows<SiskinException.Io> { Model.open(assets, "other.siskin") }
             assertTrue("noCompress" in error.message && error.place == "other.siskin" && error.cause != null)
         }
         apk.delete()
-        val file = ParcelFileDescriptor(small("chat"))
+        val file = ParcelFileDescriptor(smallModel("chat"))
         Model.open(file).use { model ->
             file.close()
-            assertEquals(expected, says(model))
+            assertEquals(expected, answer(model))
         }
-        Model.open(ContentResolver(), Uri(small("chat"))).use { assertEquals(expected, says(it)) }
-        fails<SiskinException.Io> { Model.open(ContentResolver(), Uri("/nowhere/at/all")) }
-        assertEquals("descriptors are left open", 0, ParcelFileDescriptor.open)
+        Model.open(ContentResolver(), Uri(smallModel("chat"))).use { assertEquals(expected, answer(it)) }
+        assertThrows<SiskinException.Io> { Model.open(ContentResolver(), Uri("/nowhere/at/all")) }
+        assertEquals(expected, answer(openAssetBlocking(AssetManager(smallModel("chat"), 0, -1), "chat.siskin")))
+        assertEquals("descriptors are left open", 0, ParcelFileDescriptor.openCount)
     }
 
-    private suspend fun says(model: Model): List<String> = model.greedy(8).use { it.chat("hello").toList() }
+    private suspend fun answer(model: Model): List<String> = model.greedySession(8).use { it.chat("hello").toList() }
 
     @Test
-    fun `heat and power reach the governor`() = test {
+    fun `the device state throttles models`() = runTest {
         val context = Context()
         context.battery = battery(level = 80, plugged = 1)
-        with("chat") { model ->
-            model.setPace(Pace.Full)
-            val watch = DeviceWatch(context, model)
-            val cool = model.paceStats().duty
-            Devices.heat(context.power, 4)
-            val hot = model.paceStats().duty
-            Devices.heat(context.power, 0)
-            println("governor: duty $cool when cool, $hot when hot")
+        withModel("chat") { model ->
+            model.throttle = Throttle.Full
+            val observer = DeviceStateObserver(context, model)
+            val cool = model.throttleStats().dutyCycle
+            FakeDevice.setThermalStatus(context.power, 4)
+            val hot = model.throttleStats().dutyCycle
+            FakeDevice.setThermalStatus(context.power, 0)
+            println("throttle: duty cycle $cool when cool, $hot when hot")
             assertTrue(cool == 1f && hot < cool)
-            Devices.save(context.power, true)
+            FakeDevice.setPowerSaveMode(context.power, true)
             context.receiver.onReceive(context, Intent(PowerManager.ACTION_POWER_SAVE_MODE_CHANGED))
             context.receiver.onReceive(context, battery(level = 5, plugged = 0))
-            watch.close()
+            observer.close()
             assertNull(context.receiver)
-            assertEquals(0, Devices.listeners(context.power))
+            assertEquals(0, FakeDevice.listenerCount(context.power))
         }
-        val closed = with("chat") { it }
-        DeviceWatch(context, closed).use { Devices.heat(context.power, 3) }
+        val closed = withModel("chat") { it }
+        DeviceStateObserver(context, closed).use { FakeDevice.setThermalStatus(context.power, 3) }
         Build.VERSION.SDK_INT = 28
-        DeviceWatch(context, closed).use { assertEquals(0, Devices.listeners(context.power)) }
+        DeviceStateObserver(context, closed).use { assertEquals(0, FakeDevice.listenerCount(context.power)) }
         Build.VERSION.SDK_INT = 34
     }
 
@@ -90,16 +90,16 @@ class DeviceTest {
         .putExtra(BatteryManager.EXTRA_PLUGGED, plugged)
 
     @Test
-    fun `memory is given back when Android asks`() = test {
+    fun `sessions are trimmed on memory callbacks`() = runTest {
         val levels = listOf(5, 10, 15, 20, 40, 60, 80)
-        val unused = Trim.UNUSED
-        assertEquals(listOf(null, unused, unused, unused, unused, unused, unused), levels.map { trimFor(it, Int.MAX_VALUE) })
-        assertEquals(listOf(null, unused, unused, unused, unused, Trim.ALL, Trim.ALL), levels.map { trimFor(it, 60) })
-        with("chat") { model ->
-            val session = model.greedy(4)
+        val unused = TrimLevel.UNUSED
+        assertEquals(listOf(null, unused, unused, unused, unused, unused, unused), levels.map { trimLevel(it, null) })
+        assertEquals(listOf(null, unused, unused, unused, unused, TrimLevel.ALL, TrimLevel.ALL), levels.map { trimLevel(it, 60) })
+        withModel("chat") { model ->
+            val session = model.greedySession(4)
             session.chat("hello").toList()
             val saved = mutableListOf<ByteArray>()
-            session.suspend()
+            session.pause()
             trim(session, saved, ComponentCallbacks2.TRIM_MEMORY_UI_HIDDEN)
             assertTrue(saved.isEmpty() && session.stats().position > 0)
             trim(session, saved, ComponentCallbacks2.TRIM_MEMORY_COMPLETE)
@@ -112,13 +112,13 @@ class DeviceTest {
                 memory.add(session)
                 memory.onTrimMemory(ComponentCallbacks2.TRIM_MEMORY_COMPLETE)
             }
-            assertTrue("forgot what was not saved", session.stats().position > 0)
+            assertTrue("reset without having been saved", session.stats().position > 0)
             session.close()
             trim(session, saved, ComponentCallbacks2.TRIM_MEMORY_COMPLETE)
         }
     }
 
-    private suspend fun trim(session: ai.siskin.Session, saved: MutableList<ByteArray>, level: Int) = coroutineScope {
+    private suspend fun trim(session: Session, saved: MutableList<ByteArray>, level: Int) = coroutineScope {
         val memory = MemoryCallbacks(this, ComponentCallbacks2.TRIM_MEMORY_MODERATE) { saved += it.save() }
         memory.add(session)
         memory.onTrimMemory(level)

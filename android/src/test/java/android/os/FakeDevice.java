@@ -2,21 +2,21 @@
 package android.os;
 
 /** Changes the state of the fake device in tests. */
-public final class Devices {
-    private Devices() {}
+public final class FakeDevice {
+    private FakeDevice() {}
 
-    public static void heat(PowerManager manager, int status) {
+    public static void setThermalStatus(PowerManager manager, int status) {
         manager.status = status;
         for (PowerManager.OnThermalStatusChangedListener listener : manager.listeners) {
             listener.onThermalStatusChanged(status);
         }
     }
 
-    public static void save(PowerManager manager, boolean saving) {
-        manager.saving = saving;
+    public static void setPowerSaveMode(PowerManager manager, boolean isPowerSaveMode) {
+        manager.isPowerSaveMode = isPowerSaveMode;
     }
 
-    public static int listeners(PowerManager manager) {
+    public static int listenerCount(PowerManager manager) {
         return manager.listeners.size();
     }
 }

@@ -5,7 +5,7 @@ import java.io.File
 import java.nio.ByteBuffer
 import java.nio.ByteOrder
 
-/** The tensors of a safetensors file with PyTorch's results. */
+/** The tensors of a safetensors file with results of PyTorch. */
 internal class Tensors(file: File) {
     private val bytes = ByteBuffer.wrap(file.readBytes()).order(ByteOrder.LITTLE_ENDIAN)
     private val header = String(bytes.array(), 8, bytes.getLong(0).toInt())
@@ -16,19 +16,19 @@ internal class Tensors(file: File) {
     fun longs(name: String): LongArray = slice(name).asLongBuffer().let { LongArray(it.remaining()).also(it::get) }
 
     private fun slice(name: String): ByteBuffer {
-        val place = Regex("\"$name\":\\{[^}]*\"data_offsets\":\\[(\\d+),(\\d+)]").find(header.replace(" ", ""))!!
-        val (start, end) = place.destructured
+        val offsets = Regex("\"$name\":\\{[^}]*\"data_offsets\":\\[(\\d+),(\\d+)]").find(header.replace(" ", ""))!!
+        val (start, end) = offsets.destructured
         return ByteBuffer.wrap(bytes.array(), data + start.toInt(), end.toInt() - start.toInt()).slice()
             .order(ByteOrder.LITTLE_ENDIAN)
     }
 }
 
-/** Parses a list of strings or numbers in simple JSON. */
+/** Parses a JSON list of strings. */
 internal fun jsonStrings(json: String): List<String> =
-    Regex("\"((?:[^\"\\\\]|\\\\.)*)\"").findAll(json).map { unescaped(it.groupValues[1]) }.toList()
+    Regex("\"((?:[^\"\\\\]|\\\\.)*)\"").findAll(json).map { unescape(it.groupValues[1]) }.toList()
 
-private fun unescaped(text: String): String =
-    Regex("\\\\(u[0-9a-fA-F]{4}|.)").replace(text) { found ->
-        val what = found.groupValues[1]
-        if (what.length > 1) what.drop(1).toInt(16).toChar().toString() else if (what == "n") "\n" else what
+private fun unescape(text: String): String =
+    Regex("\\\\(u[0-9a-fA-F]{4}|.)").replace(text) { match ->
+        val escape = match.groupValues[1]
+        if (escape.length > 1) escape.drop(1).toInt(16).toChar().toString() else if (escape == "n") "\n" else escape
     }

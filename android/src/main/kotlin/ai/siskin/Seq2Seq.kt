@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+package ai.siskin
+
+import kotlinx.coroutines.runBlocking
+
+/** What an encoder–decoder model does with its input. */
+public sealed class Seq2SeqTask {
+    internal abstract fun createOptions(model: Long): Long
+
+    /** Summarization. */
+    public data object Summarize : Seq2SeqTask() {
+        override fun createOptions(model: Long): Long = NativeSeq2SeqOptions.createSummary(model)
+    }
+
+    /**
+     * Translation. Languages are given by the model's names for them, or by the language code that such a name begins
+     * with. Models that support a single language pair need none.
+     */
+    public data class Translate
+    @JvmOverloads
+    constructor(
+        /** The source language. */
+        public val from: String? = null,
+        /** The target language. */
+        public val to: String? = null,
+    ) : Seq2SeqTask() {
+        override fun createOptions(model: Long): Long = NativeSeq2SeqOptions.createTranslation(
+            model,
+            from.orEmpty().encodeToByteArray(),
+            to.orEmpty().encodeToByteArray(),
+        )
+    }
+}
+
+/** Generation options of a [Seq2Seq]. `null` is the default of the model's configuration. */
+public class Seq2SeqOptions {
+    /** The task. Default: the input is passed to the model as it is, after [prefix]. */
+    public var task: Seq2SeqTask? = null
+
+    /** The number of beams of beam search; 1: greedy decoding, or sampling if [sampler] is set. */
+    public var beams: Int? = null
+
+    /** The number of texts returned for each input, best first. */
+    public var returnSequences: Int? = null
+
+    /** The maximum number of tokens of a generated text. */
+    public var maxTokens: Int? = null
+
+    /** Length penalty: the exponent of a text's length by which its score is divided. */
+    public var lengthPenalty: Double? = null
+
+    /** Diverse beam search: the number of groups that the beams are divided into. */
+    public var beamGroups: Int? = null
+
+    /** Diverse beam search: the penalty of a group for tokens that other groups chose. */
+    public var diversityPenalty: Double? = null
+
+    /** What happens to texts with more tokens than the model supports. Windows end at sentence boundaries. */
+    public var onOverflow: OverflowMode? = null
+
+    /** The prefix of each input, such as the name of a task. */
+    public var prefix: String? = null
+
+    /** Sampling options, for one beam. */
+    public var sampler: Sampler? = null
+
+    internal fun <T> withNative(model: Model, use: (Long) -> T): T =
+        useNative(model.native.withPointer(::create), NativeSeq2SeqOptions::free) { options ->
+            copyTo(options)
+            use(options)
+        }
+
+    private fun create(model: Long): Long = task?.createOptions(model) ?: NativeSeq2SeqOptions.create(model)
+
+    private fun copyTo(options: Long) {
+        // In the order of the native constants, which begin with 1.
+        val numbers = listOf<Number?>(beams, returnSequences, maxTokens, lengthPenalty, beamGroups, diversityPenalty)
+        numbers.forEachIndexed { index, value ->
+            if (value != null) NativeSeq2SeqOptions.set(options, index + 1, value.toDouble())
+        }
+        onOverflow?.let { NativeSeq2SeqOptions.setOverflowMode(options, it.code, it.overlapTokens()) }
+        prefix?.let { NativeSeq2SeqOptions.setPrefix(options, it.encodeToByteArray()) }
+        sampler?.withNative { NativeSeq2SeqOptions.setSampler(options, it) }
+    }
+}
+
+/** A generated text. */
+public class GeneratedText internal constructor(
+    /** The text. */
+    public val text: String,
+    /** Its token ids. */
+    public val tokens: IntArray,
+    /** Its length-penalized score: higher is better. */
+    public val score: Double,
+    /** [FinishReason.EOS], or [FinishReason.LENGTH] if the text reached the length limit. */
+    public val finishReason: FinishReason,
+) {
+    override fun equals(other: Any?): Boolean = this === other ||
+        other is GeneratedText && text == other.text && tokens.contentEquals(other.tokens) &&
+        score == other.score && finishReason == other.finishReason
+
+    override fun hashCode(): Int = 31 * (31 * text.hashCode() + tokens.contentHashCode()) + score.hashCode()
+
+    override fun toString(): String = text
+}
+
+/** Generates texts from texts with an encoder–decoder model, in batches: translations, summaries. */
+public class Seq2Seq internal constructor(private val model: Model, pointer: Long) :
+    CancellableHandle(NativePointer("seq2seq", pointer, NativeSeq2Seq.cancelHandle(pointer), NativeSeq2Seq::free)) {
+    /**
+     * Generates [Seq2SeqOptions.returnSequences] texts for each input, best first. The model must still be open if
+     * [options] are given.
+     */
+    public suspend fun generate(texts: List<String>, options: Seq2SeqOptions? = null): List<List<GeneratedText>> =
+        call { pointer ->
+            val inputs = texts.encodeToByteArrays()
+            val outputs = when (options) {
+                null -> NativeSeq2Seq.generate(pointer, inputs, 0)
+                else -> options.withNative(model) { NativeSeq2Seq.generate(pointer, inputs, it) }
+            }
+            Unpacker(outputs).run { list { list { readText() } } }
+        }
+
+    /** Generates the best text for one input. */
+    public suspend fun generate(text: String, options: Seq2SeqOptions? = null): GeneratedText =
+        generate(listOf(text), options).single().first()
+
+    /** Generates the best text for one input: `seq2Seq.generate(text) { task = Seq2SeqTask.Summarize }`. */
+    public suspend fun generate(text: String, options: Seq2SeqOptions.() -> Unit): GeneratedText =
+        generate(text, Seq2SeqOptions().apply(options))
+
+    /** Blocking form of [generate], for Java. Interrupting the thread cancels the call. */
+    @JvmOverloads
+    @Throws(InterruptedException::class)
+    public fun generateBlocking(texts: List<String>, options: Seq2SeqOptions? = null): List<List<GeneratedText>> =
+        runBlocking { generate(texts, options) }
+
+    private fun Unpacker.readText() =
+        GeneratedText(string(), ints(), double(), if (boolean()) FinishReason.EOS else FinishReason.LENGTH)
+}
+
+internal object NativeSeq2SeqOptions {
+    @JvmStatic external fun create(model: Long): Long
+
+    @JvmStatic external fun createSummary(model: Long): Long
+
+    @JvmStatic external fun createTranslation(model: Long, from: ByteArray, to: ByteArray): Long
+
+    @JvmStatic external fun set(options: Long, option: Int, value: Double)
+
+    @JvmStatic external fun setOverflowMode(options: Long, mode: Int, overlap: Int)
+
+    @JvmStatic external fun setPrefix(options: Long, prefix: ByteArray)
+
+    @JvmStatic external fun setSampler(options: Long, sampler: Long)
+
+    @JvmStatic external fun free(options: Long)
+}
+
+internal object NativeSeq2Seq {
+    @JvmStatic external fun create(model: Long, batch: Int, context: Int): Long
+
+    @JvmStatic external fun cancelHandle(seq2Seq: Long): Long
+
+    @JvmStatic external fun generate(seq2Seq: Long, texts: Array<ByteArray>, options: Long): ByteArray
+
+    @JvmStatic external fun free(seq2Seq: Long)
+}

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+package ai.siskin
+
+suspend fun printAnswer(path: String, question: String) {
+    Model.open(path).use { model ->
+        model.session { context = 4096 }.use { session ->
+            session.chat(question).collect { print(it) }
+        }
+    }
+}
+
+suspend fun nearest(encoder: Encoder, texts: List<String>, query: String): List<String> {
+    val vectors = encoder.embed(texts)
+    return vectors.topK(encoder.embed(query), k = 3).map { texts[it.index] }
+}
+
+suspend fun translate(model: Model, text: String): String = model.seq2Seq().use { seq2Seq ->
+    seq2Seq.generate(text) { task = Seq2SeqTask.Translate(from = "en", to = "de") }.text
+}
