@@ -3,27 +3,27 @@ import Foundation
 
 /// The native library.
 public enum Library {
-    /// Its version, such as `0.1.0`.
+    /// The version of the library, such as `0.1.0`.
     public static var version: String { String(cString: siskin_version()) }
 
-    /// The version of its C interface.
+    /// The version of the C interface that the library implements.
     public static var abiVersion: UInt32 { siskin_abi_version() }
 
-    /// The severity of a message.
+    /// The severity of a log message.
     public enum LogLevel: Sendable, Hashable {
         /// Progress.
         case info
-        /// Something that could be better.
+        /// A suboptimal condition.
         case warning
     }
 
-    /// Sends the messages of the whole library to `function`, replacing the previous one; `nil` disables logging. The
-    /// library prints nothing by itself. Calls come from any thread, possibly several at once, and must not call the
-    /// library.
-    public static func log(_ function: (@Sendable (LogLevel, String) -> Void)?) throws(SiskinError) {
-        guard let function else { return try check(siskin_log_set(nil, nil, nil)) }
-        let user = Unmanaged.passRetained(Log(function)).toOpaque()
-        let forward: siskin_log_function = { user, level, bytes, length in
+    /// Sets the handler for the log messages of the library, replacing the previous one; `nil` disables logging, which
+    /// is the default. The library never prints. The handler is called from any thread, possibly from several at once,
+    /// and must not use this package.
+    public static func setLogHandler(_ handler: (@Sendable (LogLevel, String) -> Void)?) throws(SiskinError) {
+        guard let handler else { return try check(siskin_log_set(nil, nil, nil)) }
+        let user = Unmanaged.passRetained(LogHandler(handler)).toOpaque()
+        let callback: siskin_log_function = { user, level, bytes, length in
             guard let user else { return }
             let level: LogLevel =
                 switch level {
@@ -31,23 +31,23 @@ public enum Library {
                 case SISKIN_LOG_WARNING: .warning
                 default: .warning
                 }
-            Unmanaged<Log>.fromOpaque(user).takeUnretainedValue().function(level, text(bytes, length))
+            Unmanaged<LogHandler>.fromOpaque(user).takeUnretainedValue().call(level, string(bytes, length))
         }
-        try check(siskin_log_set(forward, user) { user in
-            if let user { Unmanaged<Log>.fromOpaque(user).release() }
+        try check(siskin_log_set(callback, user) { user in
+            if let user { Unmanaged<LogHandler>.fromOpaque(user).release() }
         })
     }
 
-    /// Rejects a library that is older than this package.
+    /// Throws if the library is older than this package.
     static func checkVersion() throws(SiskinError) {
         guard abiVersion >= UInt32(SISKIN_ABI_VERSION) else {
-            let message = "has interface \(abiVersion), and this package needs \(SISKIN_ABI_VERSION); link a newer one"
+            let message = "has interface version \(abiVersion); link version \(SISKIN_ABI_VERSION) or later"
             throw SiskinError(.version, place: "library", message: message)
         }
     }
 
-    private final class Log: Sendable {
-        let function: @Sendable (LogLevel, String) -> Void
-        init(_ function: @escaping @Sendable (LogLevel, String) -> Void) { self.function = function }
+    private final class LogHandler: Sendable {
+        let call: @Sendable (LogLevel, String) -> Void
+        init(_ call: @escaping @Sendable (LogLevel, String) -> Void) { self.call = call }
     }
 }

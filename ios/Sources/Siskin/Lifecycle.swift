@@ -1,159 +1,133 @@
 import Foundation
 
-/// Keeps sessions and models in step with the app and the device.
+/// Adapts sessions and models to the app's life cycle and the state of the device.
 ///
-/// Followed sessions are suspended in the background, resumed in the foreground, and trimmed of unused memory when
-/// memory is low. Followed models receive the thermal and power state, and slow down accordingly if they have a pace:
-/// `try model.setPace(.full)`.
+/// Managed sessions are paused in the background, resumed in the foreground, and release unused memory when memory is
+/// low. Managed models receive the thermal and power state, and slow down accordingly if they are throttled:
+/// `try model.setThrottle(.full)`.
 ///
-/// On Apple platforms it observes all of this automatically during its lifetime. Elsewhere, the app must call it.
+/// On Apple platforms, a lifecycle observes the system until it is deinitialized. On other platforms, the app calls its
+/// methods.
 public final class Lifecycle: Sendable {
-    private let state = State()
+    private let state = LifecycleState()
     #if canImport(Darwin)
-    private let signals = Signals()
+    private let observers = SystemObservers()
     #endif
 
-    /// Starts observing.
+    /// Creates a lifecycle that observes the system, on Apple platforms.
     public init() {
         #if canImport(Darwin)
-        signals.tell(self)
+        observers.start(reportingTo: self)
         #endif
     }
 
-    /// Follows a session during its lifetime.
-    public func follow(_ session: Session) {
-        if state.add(session) { try? session.suspend() }
+    /// Manages a session, without keeping it alive.
+    public func manage(_ session: Session) {
+        if state.add(session) { try? session.pause() }
     }
 
-    /// Follows a model during its lifetime.
-    public func follow(_ model: Model) { tell([model], state.add(model)) }
+    /// Manages a model, without keeping it alive.
+    public func manage(_ model: Model) { apply(state.add(model), to: [model]) }
 
-    /// The app entered the background.
+    /// Pauses all sessions: the app entered the background.
     public func enterBackground() {
-        for session in state.move(background: true) { try? session.suspend() }
+        for session in state.setInBackground(true) { try? session.pause() }
     }
 
-    /// The app returns to the foreground.
+    /// Resumes all sessions that `enterBackground()` paused: the app enters the foreground.
     public func enterForeground() {
-        for session in state.move(background: false) { try? session.resume() }
+        for session in state.setInBackground(false) { try? session.resume() }
     }
 
-    /// Memory is low. Sessions return unused memory, each as soon as its running call has ended.
-    public func memoryIsShort() {
+    /// Releases the unused memory of all sessions, of each as soon as its running call has ended.
+    public func handleMemoryWarning() {
         for session in state.sessions {
             Task { try? await session.trim(.unused) }
         }
     }
 
-    /// Sets the thermal state of the device.
-    public func heatIs(_ heat: Heat) { tell(state.models, state.change { $0.heat = heat }) }
-
-    /// Sets the power state of the device.
-    public func powerIs(_ power: Power) { tell(state.models, state.change { $0.power = power }) }
-
-    /// Sets whether power saving is on; the rest of the power state is unchanged.
-    func savingIs(_ saving: Bool) { tell(state.models, state.change { $0.power.saving = saving }) }
-
-    /// Sets the battery state; the rest of the power state is unchanged.
-    func batteryIs(_ battery: Float?, onBattery: Bool) {
-        tell(state.models, state.change { ($0.power.battery, $0.power.onBattery) = (battery, onBattery) })
+    /// Updates the thermal state of all models.
+    public func update(thermalState: ThermalState) {
+        apply(state.updateDevice { $0.thermal = thermalState }, to: state.models)
     }
 
-    private func tell(_ models: [Model], _ device: Device) {
+    /// Updates the power state of all models.
+    public func update(powerState: PowerState) {
+        apply(state.updateDevice { $0.power = powerState }, to: state.models)
+    }
+
+    /// Updates low power mode, and leaves the rest of the power state unchanged.
+    func update(isLowPowerModeEnabled: Bool) {
+        apply(state.updateDevice { $0.power.isLowPowerModeEnabled = isLowPowerModeEnabled }, to: state.models)
+    }
+
+    /// Updates the battery state, and leaves the rest of the power state unchanged.
+    func update(batteryLevel: Float?, isOnBattery: Bool) {
+        let device = state.updateDevice {
+            ($0.power.batteryLevel, $0.power.isOnBattery) = (batteryLevel, isOnBattery)
+        }
+        apply(device, to: state.models)
+    }
+
+    private func apply(_ device: DeviceState, to models: [Model]) {
         for model in models {
-            try? model.setHeat(device.heat.level)
-            try? model.setPower(saving: device.power.saving, onBattery: device.power.onBattery, battery: device.power.battery)
+            try? model.setThermalState(device.thermal)
+            try? model.setPowerState(device.power)
         }
     }
 }
 
-/// The thermal state of a device, as on Apple platforms.
-public enum Heat: Sendable, Hashable {
-    /// Normal.
-    case nominal
-    /// Slightly elevated.
-    case fair
-    /// High: the system throttles.
-    case serious
-    /// Critical.
-    case critical
-
-    /// The corresponding level of the library.
-    var level: Int {
-        switch self {
-        case .nominal: 0
-        case .fair: 1
-        case .serious: 3
-        case .critical: 4
-        }
-    }
+/// The last reported state of the device.
+private struct DeviceState {
+    var thermal = ThermalState.nominal
+    var power = PowerState()
 }
 
-/// The power state of a device.
-public struct Power: Sendable, Hashable {
-    /// Whether power saving is on.
-    public var saving: Bool
-    /// Whether it runs on battery.
-    public var onBattery: Bool
-    /// The battery level from 0 to 1, if known.
-    public var battery: Float?
-
-    /// Creates a power state.
-    public init(saving: Bool = false, onBattery: Bool = false, battery: Float? = nil) {
-        (self.saving, self.onBattery, self.battery) = (saving, onBattery, battery)
-    }
-}
-
-/// The known state of the device.
-private struct Device {
-    var heat = Heat.nominal
-    var power = Power()
-}
-
-/// The followed objects, and the known state.
-private final class State: @unchecked Sendable {
+/// The managed objects, and the last reported state.
+private final class LifecycleState: @unchecked Sendable {
     private struct Weak<T: AnyObject> {
         weak var value: T?
     }
 
     private let lock = NSLock()
     // Guarded by the lock.
-    private var followedSessions: [Weak<Session>] = []
-    private var followedModels: [Weak<Model>] = []
-    private var isBackground = false
-    private var device = Device()
+    private var managedSessions: [Weak<Session>] = []
+    private var managedModels: [Weak<Model>] = []
+    private var isInBackground = false
+    private var device = DeviceState()
 
-    var sessions: [Session] { lock.withLock { followedSessions.compactMap(\.value) } }
-    var models: [Model] { lock.withLock { followedModels.compactMap(\.value) } }
+    var sessions: [Session] { lock.withLock { managedSessions.compactMap(\.value) } }
+    var models: [Model] { lock.withLock { managedModels.compactMap(\.value) } }
 
     /// Adds a session; returns whether the app is in the background.
     func add(_ session: Session) -> Bool {
         lock.withLock {
-            followedSessions.removeAll { $0.value == nil || $0.value === session }
-            followedSessions.append(Weak(value: session))
-            return isBackground
+            managedSessions.removeAll { $0.value == nil || $0.value === session }
+            managedSessions.append(Weak(value: session))
+            return isInBackground
         }
     }
 
-    /// Adds a model; returns the known state of the device.
-    func add(_ model: Model) -> Device {
+    /// Adds a model; returns the last reported state of the device.
+    func add(_ model: Model) -> DeviceState {
         lock.withLock {
-            followedModels.removeAll { $0.value == nil || $0.value === model }
-            followedModels.append(Weak(value: model))
+            managedModels.removeAll { $0.value == nil || $0.value === model }
+            managedModels.append(Weak(value: model))
             return device
         }
     }
 
-    /// Records whether the app is in the background; returns the sessions that this affects.
-    func move(background: Bool) -> [Session] {
+    /// Records whether the app is in the background; returns the sessions if that is a change.
+    func setInBackground(_ isInBackground: Bool) -> [Session] {
         lock.withLock {
-            guard isBackground != background else { return [] }
-            isBackground = background
-            return followedSessions.compactMap(\.value)
+            guard self.isInBackground != isInBackground else { return [] }
+            self.isInBackground = isInBackground
+            return managedSessions.compactMap(\.value)
         }
     }
 
-    func change(_ change: (inout Device) -> Void) -> Device {
+    /// Changes the state of the device, and returns it.
+    func updateDevice(_ change: (inout DeviceState) -> Void) -> DeviceState {
         lock.withLock {
             change(&device)
             return device

@@ -1,157 +1,150 @@
 import CSiskin
 import Foundation
 
-/// A loaded model. Any tasks may use it concurrently; objects created from it keep it alive, so that it may be closed
-/// first.
+/// A loaded model. Any number of tasks may use it concurrently.
+///
+/// Sessions, encoders, seq2seq generators and transcribers keep their model loaded, so it may be closed or released
+/// before them.
 public final class Model: Sendable {
-    let owner: Owner
+    let handle: NativeHandle
 
-    init(_ owner: Owner) { self.owner = owner }
+    init(handle: NativeHandle) { self.handle = handle }
 
-    /// Releases the model now; later calls throw. Objects created from it keep working. Otherwise it is freed with its
-    /// last user.
-    public func close() { owner.close() }
+    /// Closes the model; later calls throw. Objects that were created from it keep working, and keep it in memory until
+    /// the last of them is closed or deinitialized.
+    public func close() { handle.close() }
 
     /// Returns the properties of the model.
     public func info() throws(SiskinError) -> ModelInfo {
-        try owner.lend { model throws(SiskinError) in
-            ModelInfo(try filled(siskin_model_info(), \.struct_size) { siskin_model_describe(model, &$0) })
+        try handle.use { model throws(SiskinError) in
+            ModelInfo(try readStruct(siskin_model_info(), \.struct_size) { siskin_model_describe(model, &$0) })
         }
     }
 
-    /// Returns notes on how the model runs, such as that it is slower than possible.
+    /// Returns notes on how the model runs, such as that it is slower than it could be.
     public func notes() throws(SiskinError) -> [String] {
-        try owner.lend { model throws(SiskinError) in
-            let info = try filled(siskin_model_info(), \.struct_size) { siskin_model_describe(model, &$0) }
+        try handle.use { model throws(SiskinError) in
+            let info = try readStruct(siskin_model_info(), \.struct_size) { siskin_model_describe(model, &$0) }
             var notes: [String] = []
             for index in 0..<info.notes {
                 var start: UnsafePointer<CChar>?
                 var length = 0
                 try check(siskin_model_note(model, index, &start, &length))
-                notes.append(text(start, length))
+                notes.append(string(start, length))
             }
             return notes
         }
     }
 
     /// Returns the memory that a session with these options would use, without allocating it.
-    public func plan(_ options: SessionOptions = SessionOptions()) throws(SiskinError) -> Memory {
-        let options = try options.native()
-        return try owner.lend { model throws(SiskinError) in
-            try options.lend { options throws(SiskinError) in
-                Memory(try filled(siskin_memory(), \.struct_size) { siskin_model_plan(model, options, &$0) })
+    public func memoryUsage(for options: SessionOptions = SessionOptions()) throws(SiskinError) -> MemoryUsage {
+        let options = try options.makeNative()
+        return try handle.use { model throws(SiskinError) in
+            try options.use { options throws(SiskinError) in
+                MemoryUsage(try readStruct(siskin_memory(), \.struct_size) { siskin_model_plan(model, options, &$0) })
             }
         }
     }
 
-    /// Tokenizes a text. `special` adds the special tokens that the model expects around a text; control tokens spelled
-    /// out in the text are always tokenized as plain text.
-    public func tokenize(_ text: String, special: Bool = true) throws(SiskinError) -> [UInt32] {
-        try owner.lend { model throws(SiskinError) in
+    /// Tokenizes a text. Control tokens spelled out in the text are always tokenized as plain text.
+    ///
+    /// - Parameter addingSpecialTokens: Whether to add the special tokens that the model expects around a text.
+    public func tokenize(_ text: String, addingSpecialTokens: Bool = true) throws(SiskinError) -> [UInt32] {
+        try handle.use { model throws(SiskinError) in
             // The number of tokens rarely exceeds the number of bytes plus a few.
             var ids = [UInt32](repeating: 0, count: text.utf8.count + 8)
             while true {
-                let room = ids.count
+                let capacity = ids.count
                 var count = 0
-                try check(withText(text) { siskin_model_tokenize(model, $0, $1, special, &ids, room, &count) })
-                if count <= room { return Array(ids[..<count]) }
+                try check(
+                    withUTF8(text) { siskin_model_tokenize(model, $0, $1, addingSpecialTokens, &ids, capacity, &count) }
+                )
+                if count <= capacity { return Array(ids[..<count]) }
                 ids = [UInt32](repeating: 0, count: count)
             }
         }
     }
 
     /// Returns the bytes of a token, which may be a partial character.
-    public func token(_ id: UInt32) throws(SiskinError) -> [UInt8] {
-        try owner.lend { model throws(SiskinError) in
+    public func bytes(ofToken id: UInt32) throws(SiskinError) -> [UInt8] {
+        try handle.use { model throws(SiskinError) in
             var bytes: UnsafePointer<UInt8>?
             var length = 0
             try check(siskin_model_token(model, id, &bytes, &length))
-            return values(bytes, length)
+            return array(bytes, length)
         }
     }
 
-    /// Creates a session: for models that generate text.
-    public func session(_ options: SessionOptions = SessionOptions()) async throws(SiskinError) -> Session {
-        try await Session(self, options: options)
-    }
-
-    /// Creates an encoder: for models that encode whole texts.
-    public func encoder(_ options: EncoderOptions = EncoderOptions()) async throws(SiskinError) -> Encoder {
-        try await Encoder(self, options: options)
-    }
-
-    /// Creates a writer: for text-to-text models.
-    public func writer(rows: Int = 0, context: Int = 0) async throws(SiskinError) -> Writer {
-        try await Writer(self, rows: rows, context: context)
-    }
-
-    /// Creates a transcriber: for speech-to-text models.
-    public func transcriber(
-        _ options: TranscriberOptions = TranscriberOptions()
-    ) async throws(SiskinError) -> Transcriber {
-        try await Transcriber(self, options: options)
-    }
-
-    /// Verifies all hashes of the model's file, which reads all of it.
+    /// Verifies all hashes of the model file, which reads the whole file.
     public func verify() async throws(SiskinError) {
-        try await aside { _ throws(SiskinError) in
-            try self.owner.lend { model throws(SiskinError) in try check(siskin_model_verify(model)) }
+        try await runInBackground { _ throws(SiskinError) in
+            try self.handle.use { model throws(SiskinError) in try check(siskin_model_verify(model)) }
         }
     }
 }
 
 /// Properties of a model.
 public struct ModelInfo: Sendable, Hashable {
-    /// The name of its family.
+    /// The name of the model family, such as `llama`.
     public let family: String
-    /// The context length that it was trained for, in tokens.
-    public let context: Int
+    /// The context length that the model was trained for, in tokens.
+    public let contextLength: Int
     /// The vocabulary size.
-    public let vocabulary: Int
+    public let vocabularySize: Int
     /// The hidden size.
-    public let width: Int
-    /// The size of its file in bytes.
-    public let bytes: UInt64
+    public let hiddenSize: Int
+    /// The size of the model file in bytes.
+    public let fileSize: Int
     /// The number of worker threads.
     public let threads: Int
-    /// Its capabilities.
-    public let abilities: Abilities
+    /// What the model can do.
+    public let capabilities: Set<Capability>
 
     init(_ info: siskin_model_info) {
-        family = text(info.family, info.family_length)
-        context = Int(clamping: info.context)
-        vocabulary = Int(clamping: info.vocabulary)
-        width = Int(clamping: info.width)
-        bytes = info.bytes
+        family = string(info.family, info.family_length)
+        contextLength = Int(clamping: info.context)
+        vocabularySize = Int(clamping: info.vocabulary)
+        hiddenSize = Int(clamping: info.width)
+        fileSize = Int(clamping: info.bytes)
         threads = Int(info.threads)
-        abilities = Abilities(rawValue: info.abilities)
+        capabilities = Set(Capability.allCases.filter { info.abilities & $0.flag != 0 })
     }
+}
 
-    /// Capabilities of models.
-    public struct Abilities: OptionSet, Sendable, Hashable {
-        /// The bits of the header.
-        public let rawValue: UInt32
-        /// Creates a set from bits.
-        public init(rawValue: UInt32) { self.rawValue = rawValue }
-        private init(_ bit: Int32) { rawValue = UInt32(bit) }
+/// What a model can do.
+public enum Capability: Sendable, Hashable, CaseIterable {
+    /// Generates text: `Session`, `Seq2Seq`.
+    case generate
+    /// Encodes whole texts: `TextEncoder`; with `generate`, `Seq2Seq`.
+    case encode
+    /// Has a chat template.
+    case chat
+    /// Has a tokenizer: accepts text.
+    case tokenize
+    /// Transcribes speech: `Transcriber`.
+    case transcribe
+    /// Has a classification head: `TextEncoder.classify(_:)`, `TextEncoder.rerank(_:for:)`.
+    case classify
+    /// Has a token classification head: `TextEncoder.tag(_:)`.
+    case tag
+    /// Has an extractive question answering head: `TextEncoder.answer(_:in:)`.
+    case answer
+    /// Has a fill-mask head: `TextEncoder.fillMasks(in:count:)`.
+    case fillMask
 
-        /// Text generation: sessions and writers.
-        public static let writes = Abilities(SISKIN_MODEL_WRITES)
-        /// Encoding of whole texts: encoders, or writers if it also generates.
-        public static let reads = Abilities(SISKIN_MODEL_READS)
-        /// A chat template.
-        public static let chats = Abilities(SISKIN_MODEL_CHATS)
-        /// A tokenizer: it accepts text.
-        public static let takesText = Abilities(SISKIN_MODEL_TAKES_TEXT)
-        /// Speech to text: transcribers.
-        public static let listens = Abilities(SISKIN_MODEL_LISTENS)
-        /// A classification head, which also scores pairs.
-        public static let classifies = Abilities(SISKIN_MODEL_CLASSIFIES)
-        /// A token classification head.
-        public static let tags = Abilities(SISKIN_MODEL_TAGS)
-        /// An extractive question answering head.
-        public static let answers = Abilities(SISKIN_MODEL_ANSWERS)
-        /// A fill-mask head.
-        public static let fills = Abilities(SISKIN_MODEL_FILLS)
+    fileprivate var flag: UInt32 {
+        let flag =
+            switch self {
+            case .generate: SISKIN_MODEL_WRITES
+            case .encode: SISKIN_MODEL_READS
+            case .chat: SISKIN_MODEL_CHATS
+            case .tokenize: SISKIN_MODEL_TAKES_TEXT
+            case .transcribe: SISKIN_MODEL_LISTENS
+            case .classify: SISKIN_MODEL_CLASSIFIES
+            case .tag: SISKIN_MODEL_TAGS
+            case .answer: SISKIN_MODEL_ANSWERS
+            case .fillMask: SISKIN_MODEL_FILLS
+            }
+        return UInt32(flag)
     }
 }

@@ -1,86 +1,117 @@
 import CSiskin
 import Foundation
 
-/// Options of opening a model.
+/// Options of loading a model. `nil` means the default.
 public struct ModelOptions: Sendable {
-    /// The number of worker threads; 0: one for each core that is about as fast as the fastest.
-    public var threads = 0
+    /// The number of worker threads. Default: one for each core that is about as fast as the fastest.
+    public var threads: Int?
     /// CPU features that are not used, such as `dotprod`. Results are bit-identical.
-    public var without: [String] = []
-    /// Computes with the scalar reference kernels on one thread, slowly: for comparison.
-    public var reference = false
+    public var disabledCPUFeatures: [String]
+    /// Whether to compute with the scalar reference kernels on one thread, slowly: for comparison.
+    public var useReferenceKernels: Bool
     /// Layers to skip, by index from 0.
-    public var skip: [Int] = []
-    /// A LoRA or DoRA adapter that `siskin train` wrote.
+    public var skippedLayers: [Int]
+    /// A LoRA or DoRA adapter written by `siskin train`.
     public var adapter: URL?
-    /// Whether to accept the adapter for other base weights than those that it was trained on.
-    public var anyBase = false
+    /// Whether to accept an adapter that was trained on other base weights.
+    public var allowAnyBase: Bool
     /// Where the packed form of a model in another format is kept.
-    public var cache = Cache.auto
-    /// The weight types that the matrices of a model in another format are converted to, such as `w4i`; empty: those of
-    /// the source, exactly.
-    public var recipe = ""
-    /// Receives the number of bytes of the packed form written so far, and the total, `nil` while it is unknown.
-    /// Returns whether to continue. Calls come from threads of the library and must not call it.
-    public var progress: (@Sendable (UInt64, UInt64?) -> Bool)?
+    public var packedCache: PackedCache
+    /// The weight types that the matrices of a model in another format are converted to, such as `w4i`. Default: those
+    /// of the source, exactly.
+    public var recipe: String?
+    /// Reports packing progress: the number of bytes written so far, and the total number of bytes, `nil` while it is
+    /// unknown. Returns whether to continue. It is called from threads of the library, and must not use this package.
+    public var onProgress: (@Sendable (_ written: Int, _ total: Int?) -> Bool)?
 
     /// Where packed forms are kept.
-    public enum Cache: Sendable, Hashable {
+    public enum PackedCache: Sendable, Hashable {
         /// In the user's cache folder.
-        case auto
-        /// No cache: the model is packed each time.
-        case off
+        case userCache
+        /// Nowhere: the model is packed each time.
+        case disabled
         /// In this folder, which is created if it does not exist.
         case folder(URL)
     }
 
-    /// The defaults.
-    public init() {}
+    /// Creates options.
+    public init(
+        threads: Int? = nil,
+        disabledCPUFeatures: [String] = [],
+        useReferenceKernels: Bool = false,
+        skippedLayers: [Int] = [],
+        adapter: URL? = nil,
+        allowAnyBase: Bool = false,
+        packedCache: PackedCache = .userCache,
+        recipe: String? = nil,
+        onProgress: (@Sendable (_ written: Int, _ total: Int?) -> Bool)? = nil
+    ) {
+        self.threads = threads
+        self.disabledCPUFeatures = disabledCPUFeatures
+        self.useReferenceKernels = useReferenceKernels
+        self.skippedLayers = skippedLayers
+        self.adapter = adapter
+        self.allowAnyBase = allowAnyBase
+        self.packedCache = packedCache
+        self.recipe = recipe
+        self.onProgress = onProgress
+    }
 
-    /// Creates the native form of these options. `isStopped` is polled while a model is packed.
-    func native(isStopped: @escaping @Sendable () -> Bool) throws(SiskinError) -> Owner {
-        let owner = Owner(try made { siskin_model_options_new(&$0) }, "model options", free: { siskin_model_options_free($0) })
-        try owner.lend { native throws(SiskinError) in
-            try check(siskin_model_options_set_threads(native, try number(threads, "threads")))
-            try check(withText(without.joined(separator: ",")) { siskin_model_options_set_without(native, $0, $1) })
-            try check(siskin_model_options_set_reference(native, reference))
+    /// Creates the native form of these options. `isCancelled` is polled while a model is packed.
+    func makeNative(isCancelled: @escaping @Sendable () -> Bool) throws(SiskinError) -> NativeHandle {
+        let handle = NativeHandle(
+            try makeHandle { siskin_model_options_new(&$0) },
+            "model options",
+            free: { siskin_model_options_free($0) }
+        )
+        try handle.use { options throws(SiskinError) in
+            if let threads { try check(siskin_model_options_set_threads(options, try native(threads, "threads"))) }
+            let features = disabledCPUFeatures.joined(separator: ",")
+            try check(withUTF8(features) { siskin_model_options_set_without(options, $0, $1) })
+            try check(siskin_model_options_set_reference(options, useReferenceKernels))
             var layers: [UInt32] = []
-            for layer in skip { layers.append(try number(layer, "skip")) }
-            try check(siskin_model_options_set_skip(native, layers, layers.count))
+            for layer in skippedLayers { layers.append(try native(layer, "skippedLayers")) }
+            try check(siskin_model_options_set_skip(options, layers, layers.count))
             if let adapter {
-                let file = try path(adapter)
-                try check(withText(file) { siskin_model_options_set_adapter(native, $0, $1, anyBase) })
+                let path = try filePath(adapter)
+                try check(withUTF8(path) { siskin_model_options_set_adapter(options, $0, $1, allowAnyBase) })
             }
-            try setCache(native)
-            try check(withText(recipe) { siskin_model_options_set_recipe(native, $0, $1) })
-            try setProgress(native, isStopped)
+            try setPackedCache(options)
+            if let recipe { try check(withUTF8(recipe) { siskin_model_options_set_recipe(options, $0, $1) }) }
+            try setProgress(options, isCancelled)
         }
-        return owner
+        return handle
     }
 
-    private func setCache(_ native: OpaquePointer) throws(SiskinError) {
-        switch cache {
-        case .auto: try check(siskin_model_options_set_cache(native, UInt32(SISKIN_CACHE_AUTO)))
-        case .off: try check(siskin_model_options_set_cache(native, UInt32(SISKIN_CACHE_OFF)))
+    private func setPackedCache(_ options: OpaquePointer) throws(SiskinError) {
+        switch packedCache {
+        case .userCache: try check(siskin_model_options_set_cache(options, UInt32(SISKIN_CACHE_AUTO)))
+        case .disabled: try check(siskin_model_options_set_cache(options, UInt32(SISKIN_CACHE_OFF)))
         case .folder(let folder):
-            try check(withText(try path(folder)) { siskin_model_options_set_cache_folder(native, $0, $1) })
+            try check(withUTF8(try filePath(folder)) { siskin_model_options_set_cache_folder(options, $0, $1) })
         }
     }
 
-    private func setProgress(_ native: OpaquePointer, _ isStopped: @escaping @Sendable () -> Bool) throws(SiskinError) {
-        let told = Told { [progress] done, total in !isStopped() && progress?(done, total) ?? true }
-        let forward: siskin_progress_function = { user, done, total in
-            guard let user else { return true }
-            return Unmanaged<Told>.fromOpaque(user).takeUnretainedValue().function(done, total == 0 ? nil : total)
+    private func setProgress(
+        _ options: OpaquePointer,
+        _ isCancelled: @escaping @Sendable () -> Bool
+    ) throws(SiskinError) {
+        let handler = ProgressHandler { [onProgress] written, total in
+            !isCancelled() && onProgress?(written, total) ?? true
         }
-        let user = Unmanaged.passRetained(told).toOpaque()
-        try check(siskin_model_options_set_progress(native, forward, user) { user in
-            if let user { Unmanaged<Told>.fromOpaque(user).release() }
+        let callback: siskin_progress_function = { user, written, total in
+            guard let user else { return true }
+            let handler = Unmanaged<ProgressHandler>.fromOpaque(user).takeUnretainedValue()
+            return handler.call(Int(clamping: written), total == 0 ? nil : Int(clamping: total))
+        }
+        let user = Unmanaged.passRetained(handler).toOpaque()
+        try check(siskin_model_options_set_progress(options, callback, user) { user in
+            if let user { Unmanaged<ProgressHandler>.fromOpaque(user).release() }
         })
     }
 
-    private final class Told: Sendable {
-        let function: @Sendable (UInt64, UInt64?) -> Bool
-        init(_ function: @escaping @Sendable (UInt64, UInt64?) -> Bool) { self.function = function }
+    private final class ProgressHandler: Sendable {
+        let call: @Sendable (Int, Int?) -> Bool
+        init(_ call: @escaping @Sendable (Int, Int?) -> Bool) { self.call = call }
     }
 }

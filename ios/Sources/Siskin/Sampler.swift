@@ -11,59 +11,95 @@ public struct Sampler: Sendable, Hashable {
     /// Min-p: keep tokens with at least this fraction of the most probable token's probability; 0 is off. Default:
     /// 0.05.
     public var minP: Double?
-    /// Locally typical sampling: keep the tokens nearest to the expected surprise up to this probability mass; 1 is
-    /// off.
+    /// Locally typical sampling: keep the tokens nearest to the expected surprise up to this probability mass; 1, the
+    /// default, is off.
     public var typicalP: Double?
-    /// XTC: the probability with which top choices are excluded; 0 is off.
+    /// XTC: the probability with which top choices are excluded; 0, the default, is off.
     public var xtcProbability: Double?
     /// XTC: the probability from which a token is a top choice.
     public var xtcThreshold: Double?
-    /// Dynamic temperature: how far the temperature may move in either direction; 0 is off.
-    public var dynamicRange: Double?
+    /// Dynamic temperature: how far the temperature may move in either direction; 0, the default, is off.
+    public var dynamicTemperatureRange: Double?
     /// Dynamic temperature: the exponent of the normalized entropy.
-    public var dynamicExponent: Double?
+    public var dynamicTemperatureExponent: Double?
     /// Repetition penalty: the divisor of logits of tokens in the history; 1 is off.
     public var repetitionPenalty: Double?
     /// Frequency penalty: subtracted from a logit for each occurrence of its token in the history; 0 is off.
     public var frequencyPenalty: Double?
     /// Presence penalty: subtracted from a logit if its token is in the history; 0 is off.
     public var presencePenalty: Double?
-    /// The number of past tokens that the three penalties consider.
-    public var penaltyLast: Int?
-    /// DRY: the scale of the penalty for continuing a repetition; 0 is off.
+    /// The length of the history that the three penalties consider, in tokens.
+    public var penaltyLastN: Int?
+    /// DRY: the multiplier of the penalty for continuing a repetition; 0, the default, is off.
     public var dryMultiplier: Double?
     /// DRY: the factor by which the penalty grows for each further repeated token.
     public var dryBase: Double?
     /// DRY: the length up to which repetitions are not penalized.
-    public var dryAllowed: Int?
-    /// DRY: the number of past tokens that are considered.
-    public var dryLast: Int?
-    /// Mirostat 2 instead of top-k, top-p, min-p, typical and XTC.
+    public var dryAllowedLength: Int?
+    /// DRY: the length of the history that is considered, in tokens.
+    public var dryLastN: Int?
+    /// Whether to use Mirostat 2 instead of top-k, top-p, min-p, typical and XTC. Default: `false`.
     public var mirostat: Bool?
     /// Mirostat: the target surprise, in bits.
     public var mirostatTau: Double?
     /// Mirostat: the learning rate.
     public var mirostatEta: Double?
-    /// Report the log-probability of each token.
+    /// Whether to report the log-probability of each token. Default: `false`.
     public var logProbabilities: Bool?
-    /// Also report the log-probabilities of this many of the most probable tokens.
+    /// How many of the most probable tokens to report with their log-probabilities. Default: 0.
     public var topLogProbabilities: Int?
     /// The random seed: the same seed, options, model and prompt give the same text on every machine.
     public var seed: UInt64?
     /// Logit biases by token id; negative infinity forbids a token.
-    public var bias: [UInt32: Float] = [:]
+    public var logitBias: [UInt32: Float]
 
-    /// The defaults.
-    public init() {}
-
-    /// Greedy decoding: always the most probable token.
-    public static var greedy: Sampler {
-        var sampler = Sampler()
-        sampler.temperature = 0
-        return sampler
+    /// Creates sampling options.
+    public init(
+        temperature: Double? = nil,
+        topK: Int? = nil,
+        topP: Double? = nil,
+        minP: Double? = nil,
+        typicalP: Double? = nil,
+        xtcProbability: Double? = nil,
+        xtcThreshold: Double? = nil,
+        dynamicTemperatureRange: Double? = nil,
+        dynamicTemperatureExponent: Double? = nil,
+        repetitionPenalty: Double? = nil,
+        frequencyPenalty: Double? = nil,
+        presencePenalty: Double? = nil,
+        penaltyLastN: Int? = nil,
+        dryMultiplier: Double? = nil,
+        dryBase: Double? = nil,
+        dryAllowedLength: Int? = nil,
+        dryLastN: Int? = nil,
+        mirostat: Bool? = nil,
+        mirostatTau: Double? = nil,
+        mirostatEta: Double? = nil,
+        logProbabilities: Bool? = nil,
+        topLogProbabilities: Int? = nil,
+        seed: UInt64? = nil,
+        logitBias: [UInt32: Float] = [:]
+    ) {
+        (self.temperature, self.topK, self.topP, self.minP) = (temperature, topK, topP, minP)
+        (self.typicalP, self.xtcProbability, self.xtcThreshold) = (typicalP, xtcProbability, xtcThreshold)
+        self.dynamicTemperatureRange = dynamicTemperatureRange
+        self.dynamicTemperatureExponent = dynamicTemperatureExponent
+        self.repetitionPenalty = repetitionPenalty
+        self.frequencyPenalty = frequencyPenalty
+        self.presencePenalty = presencePenalty
+        self.penaltyLastN = penaltyLastN
+        (self.dryMultiplier, self.dryBase) = (dryMultiplier, dryBase)
+        (self.dryAllowedLength, self.dryLastN) = (dryAllowedLength, dryLastN)
+        (self.mirostat, self.mirostatTau, self.mirostatEta) = (mirostat, mirostatTau, mirostatEta)
+        self.logProbabilities = logProbabilities
+        self.topLogProbabilities = topLogProbabilities
+        (self.seed, self.logitBias) = (seed, logitBias)
     }
 
-    private var numbers: [(Int32, Double?)] {
+    /// Greedy decoding: always the most probable token.
+    public static let greedy = Sampler(temperature: 0)
+
+    private var values: [(Int32, Double?)] {
         [
             (SISKIN_SAMPLER_TEMPERATURE, temperature),
             (SISKIN_SAMPLER_TOP_K, topK.map(Double.init)),
@@ -72,16 +108,16 @@ public struct Sampler: Sendable, Hashable {
             (SISKIN_SAMPLER_TYPICAL_P, typicalP),
             (SISKIN_SAMPLER_XTC_PROBABILITY, xtcProbability),
             (SISKIN_SAMPLER_XTC_THRESHOLD, xtcThreshold),
-            (SISKIN_SAMPLER_DYNAMIC_RANGE, dynamicRange),
-            (SISKIN_SAMPLER_DYNAMIC_EXPONENT, dynamicExponent),
+            (SISKIN_SAMPLER_DYNAMIC_RANGE, dynamicTemperatureRange),
+            (SISKIN_SAMPLER_DYNAMIC_EXPONENT, dynamicTemperatureExponent),
             (SISKIN_SAMPLER_REPETITION_PENALTY, repetitionPenalty),
             (SISKIN_SAMPLER_FREQUENCY_PENALTY, frequencyPenalty),
             (SISKIN_SAMPLER_PRESENCE_PENALTY, presencePenalty),
-            (SISKIN_SAMPLER_PENALTY_LAST, penaltyLast.map(Double.init)),
+            (SISKIN_SAMPLER_PENALTY_LAST, penaltyLastN.map(Double.init)),
             (SISKIN_SAMPLER_DRY_MULTIPLIER, dryMultiplier),
             (SISKIN_SAMPLER_DRY_BASE, dryBase),
-            (SISKIN_SAMPLER_DRY_ALLOWED, dryAllowed.map(Double.init)),
-            (SISKIN_SAMPLER_DRY_LAST, dryLast.map(Double.init)),
+            (SISKIN_SAMPLER_DRY_ALLOWED, dryAllowedLength.map(Double.init)),
+            (SISKIN_SAMPLER_DRY_LAST, dryLastN.map(Double.init)),
             (SISKIN_SAMPLER_MIROSTAT, mirostat.map { $0 ? 1 : 0 }),
             (SISKIN_SAMPLER_MIROSTAT_TAU, mirostatTau),
             (SISKIN_SAMPLER_MIROSTAT_ETA, mirostatEta),
@@ -90,16 +126,20 @@ public struct Sampler: Sendable, Hashable {
         ]
     }
 
-    /// Creates the native form.
-    func native() throws(SiskinError) -> Owner {
-        let owner = Owner(try made { siskin_sampler_new(&$0) }, "sampler", free: { siskin_sampler_free($0) })
-        try owner.lend { native throws(SiskinError) in
-            for case (let option, let value?) in numbers {
-                try check(siskin_sampler_set(native, UInt32(option), value))
+    /// Creates the native form of these options.
+    func makeNative() throws(SiskinError) -> NativeHandle {
+        let handle = NativeHandle(
+            try makeHandle { siskin_sampler_new(&$0) },
+            "sampler",
+            free: { siskin_sampler_free($0) }
+        )
+        try handle.use { sampler throws(SiskinError) in
+            for case (let option, let value?) in values {
+                try check(siskin_sampler_set(sampler, UInt32(option), value))
             }
-            if let seed { try check(siskin_sampler_set_seed(native, seed)) }
-            for (token, value) in bias { try check(siskin_sampler_add_bias(native, token, value)) }
+            if let seed { try check(siskin_sampler_set_seed(sampler, seed)) }
+            for (token, bias) in logitBias { try check(siskin_sampler_add_bias(sampler, token, bias)) }
         }
-        return owner
+        return handle
     }
 }

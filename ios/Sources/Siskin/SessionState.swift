@@ -2,85 +2,85 @@ import CSiskin
 import Foundation
 
 /// Counters of a session.
-public struct Stats: Sendable, Hashable {
-    /// Tokens in the KV cache.
+public struct SessionStats: Sendable, Hashable {
+    /// The number of tokens in the KV cache.
     public let position: Int
-    /// Prompt tokens that were computed; tokens that were already in the KV cache are not counted.
+    /// The number of prompt tokens that were computed; tokens that were already in the KV cache are not counted.
     public let promptTokens: Int
     /// The time spent in prefill.
     public let promptTime: Duration
-    /// Tokens that were generated.
-    public let tokens: Int
-    /// The time spent in prefill.
-    public let time: Duration
+    /// The number of generated tokens.
+    public let generatedTokens: Int
+    /// The time spent generating them.
+    public let generationTime: Duration
 
     init(_ stats: siskin_stats) {
         position = Int(clamping: stats.position)
         promptTokens = Int(clamping: stats.prompt_tokens)
         promptTime = .nanoseconds(Int64(clamping: stats.prompt_nanoseconds))
-        tokens = Int(clamping: stats.tokens)
-        time = .nanoseconds(Int64(clamping: stats.nanoseconds))
+        generatedTokens = Int(clamping: stats.tokens)
+        generationTime = .nanoseconds(Int64(clamping: stats.nanoseconds))
     }
 }
 
-/// How much memory is returned to the system.
-public enum Trim: Sendable, Hashable {
+/// How much memory a session releases.
+public enum TrimLevel: Sendable, Hashable {
     /// Memory that is not in use.
     case unused
     /// All memory, including messages and tokens: save the session before.
     case all
 }
 
-/// State of sessions, and suspension.
+/// The state of sessions, and pausing.
 extension Session {
     /// Returns the counters of the session.
-    public func stats() throws(SiskinError) -> Stats {
-        try worker.owner.lend { session throws(SiskinError) in
-            Stats(try filled(siskin_stats(), \.struct_size) { siskin_session_stats(session, &$0) })
+    public func stats() throws(SiskinError) -> SessionStats {
+        try runner.handle.use { session throws(SiskinError) in
+            SessionStats(try readStruct(siskin_stats(), \.struct_size) { siskin_session_stats(session, &$0) })
         }
     }
 
     /// Returns the memory that the session uses.
-    public func memory() throws(SiskinError) -> Memory {
-        try worker.owner.lend { session throws(SiskinError) in
-            Memory(try filled(siskin_memory(), \.struct_size) { siskin_session_memory(session, &$0) })
+    public func memoryUsage() throws(SiskinError) -> MemoryUsage {
+        try runner.handle.use { session throws(SiskinError) in
+            MemoryUsage(try readStruct(siskin_memory(), \.struct_size) { siskin_session_memory(session, &$0) })
         }
     }
 
     /// Returns the logits of the next token, one for each token of the vocabulary; zeros before the first token.
     public func logits() throws(SiskinError) -> [Float] {
-        try worker.owner.lend { session throws(SiskinError) in
+        try runner.handle.use { session throws(SiskinError) in
             var logits: UnsafePointer<Float>?
             var count = 0
             try check(siskin_session_logits(session, &logits, &count))
-            return values(logits, count)
+            return array(logits, count)
         }
     }
 
-    /// Clears the session: all messages and tokens. The current answer is dropped.
-    public func forget() throws(SiskinError) {
-        try worker.owner.lend { session throws(SiskinError) in try check(siskin_session_forget(session)) }
+    /// Removes all messages and tokens. The current answer is dropped.
+    public func reset() throws(SiskinError) {
+        try runner.handle.use { session throws(SiskinError) in try check(siskin_session_forget(session)) }
     }
 
-    /// Truncates the session to the first `position` tokens, and drops all messages: generation continues after those
+    /// Truncates the session to its first `position` tokens, and removes all messages: generation continues after those
     /// tokens. The current answer is dropped.
     public func rewind(to position: Int) throws(SiskinError) {
-        let position: Int = try number(position, "position")
-        try worker.owner.lend { session throws(SiskinError) in try check(siskin_session_rewind(session, position)) }
+        let position: Int = try native(position, "position")
+        try runner.handle.use { session throws(SiskinError) in try check(siskin_session_rewind(session, position)) }
     }
 
     /// Saves the state of the session to a file, which is renamed into place when it is complete. The file contains the
-    /// conversation in readable form: protect it. An unfinished answer continues afterwards; in the file it ends here.
-    public func save(to file: URL) throws(SiskinError) {
-        let path = try path(file)
-        try worker.owner.lend { session throws(SiskinError) in
-            try check(withText(path) { siskin_session_save(session, $0, $1) })
+    /// conversation in readable form: protect it. The current answer continues afterwards; in the file it ends here.
+    public func save(to url: URL) throws(SiskinError) {
+        let path = try filePath(url)
+        try runner.handle.use { session throws(SiskinError) in
+            try check(withUTF8(path) { siskin_session_save(session, $0, $1) })
         }
     }
 
-    /// Returns the saved state as data.
-    public func saved() throws(SiskinError) -> Data {
-        try worker.owner.lend { session throws(SiskinError) in
+    /// Returns the state of the session, with the contents of a file that `save(to:)` writes.
+    public func savedState() throws(SiskinError) -> Data {
+        try runner.handle.use { session throws(SiskinError) in
             var bytes: UnsafePointer<UInt8>?
             var length = 0
             try check(siskin_session_save_memory(session, &bytes, &length))
@@ -88,42 +88,42 @@ extension Session {
         }
     }
 
-    /// Restores what `save(to:)` wrote, replacing the state of the session. It must come from the same model, and from
-    /// a session with the same cache type and window. Generation continues exactly as it would have there.
-    public func restore(from file: URL) throws(SiskinError) {
-        let path = try path(file)
-        try worker.owner.lend { session throws(SiskinError) in
-            try check(withText(path) { siskin_session_restore(session, $0, $1) })
+    /// Replaces the state of the session by one that `save(to:)` wrote. It must come from the same model, and from a
+    /// session with the same type of KV cache and the same window. Generation continues exactly as it would have there.
+    public func restore(from url: URL) throws(SiskinError) {
+        let path = try filePath(url)
+        try runner.handle.use { session throws(SiskinError) in
+            try check(withUTF8(path) { siskin_session_restore(session, $0, $1) })
         }
     }
 
-    /// Restores what `saved()` returned.
-    public func restore(from data: Data) throws(SiskinError) {
-        try worker.owner.lend { session throws(SiskinError) in
-            try check(withBytes(data) { siskin_session_restore_memory(session, $0, $1) })
+    /// Replaces the state of the session by one that `savedState()` returned.
+    public func restore(from state: Data) throws(SiskinError) {
+        try runner.handle.use { session throws(SiskinError) in
+            try check(withBytes(state) { siskin_session_restore_memory(session, $0, $1) })
         }
     }
 
     /// Returns memory to the system; it is committed again on demand.
-    public func trim(_ level: Trim = .unused) throws(SiskinError) {
+    public func trim(_ level: TrimLevel = .unused) throws(SiskinError) {
         let level = UInt32(level == .all ? SISKIN_TRIM_ALL : SISKIN_TRIM_UNUSED)
-        try worker.owner.lend { session throws(SiskinError) in try check(siskin_session_trim(session, level)) }
+        try runner.handle.use { session throws(SiskinError) in try check(siskin_session_trim(session, level)) }
     }
 
-    /// Suspends the session, for when an app goes to the background: a running call ends within milliseconds with
-    /// `SiskinError.Code.cancelled`, and later calls are rejected with `suspended`. Nothing is lost: streams of answers
-    /// wait, and continue once it is resumed.
-    public nonisolated func suspend() throws(SiskinError) {
-        try suspension.begin { () throws(SiskinError) in
-            try worker.owner.lend { session throws(SiskinError) in try check(siskin_session_suspend(session)) }
+    /// Pauses the session, for when an app goes to the background: a running call ends within milliseconds with
+    /// `SiskinError.Code.cancelled`, and later calls fail with `SiskinError.Code.paused`. Nothing is lost: streams
+    /// wait, and continue once the session is resumed.
+    public nonisolated func pause() throws(SiskinError) {
+        try pauseGate.pause { () throws(SiskinError) in
+            try runner.handle.use { session throws(SiskinError) in try check(siskin_session_suspend(session)) }
         }
     }
 
     /// Resumes the session.
     public nonisolated func resume() throws(SiskinError) {
-        try suspension.end { () throws(SiskinError) in
-            try worker.owner.lend { session throws(SiskinError) in try check(siskin_session_resume(session)) }
-            worker.stopAgain()
+        try pauseGate.resume { () throws(SiskinError) in
+            try runner.handle.use { session throws(SiskinError) in try check(siskin_session_resume(session)) }
+            runner.repeatCancel()
         }
     }
 }

@@ -3,27 +3,26 @@ import Foundation
 
 /// An error: what went wrong, where, and what to do.
 public struct SiskinError: Error, Sendable, Hashable {
-    /// The kind of error.
+    /// The code of the error.
     public let code: Code
     /// The location of the error: a file, section and field, or the name of an argument.
     public let place: String
     /// What went wrong and what to do.
     public let message: String
 
-    /// Creates an error, for the package itself and for tests.
+    /// Creates an error, such as for tests.
     public init(_ code: Code, place: String, message: String) {
         self.code = code
         self.place = place
         self.message = message
     }
 
-    /// Whether the work was cancelled rather than failed: by its task, by `stop()`, or because its handle was suspended
-    /// or closed.
+    /// Whether the call was canceled: by its task, by `cancel()`, or because its object was paused or closed.
     public var isCancellation: Bool { code == .cancelled }
 }
 
 extension SiskinError {
-    /// The kinds of errors. Their numbers never change their meaning.
+    /// Error codes. Their numbers never change their meaning.
     public enum Code: Sendable, Hashable {
         /// A file or folder could not be read or written.
         case io
@@ -39,7 +38,7 @@ extension SiskinError {
         case shape
         /// A hash mismatch: the file was modified or damaged.
         case integrity
-        /// A value is out of range or contradicts another.
+        /// An argument is out of range or contradicts another one.
         case argument
         /// The text or tokens are longer than the context.
         case tooLong
@@ -53,31 +52,31 @@ extension SiskinError {
         case utf8
         /// A struct does not have the size that the library expects: never caused by this package.
         case structSize
-        /// The handle is in a state that does not allow the call; for example, it was closed.
+        /// The object is in a state that does not allow the call; for example, it was closed.
         case state
-        /// The work was cancelled. The call can be made again.
+        /// The call was canceled. It can be made again.
         case cancelled
         /// The model produced NaN or infinity.
         case numeric
-        /// Another call is using the handle, or the call came from a callback.
+        /// Another call is using the object, or the call came from a callback.
         case busy
-        /// An earlier call panicked inside the handle: close it.
+        /// An earlier call failed with `panic`: close the object.
         case poisoned
-        /// The session is suspended: resume it first.
-        case suspended
+        /// The session is paused: resume it first.
+        case paused
         /// A memory limit does not allow the request.
         case memory
         /// There was not enough memory to allocate an error.
         case outOfMemory
         /// An internal error of the library: please report it.
         case panic
-        /// A number of a newer library that this package does not know.
+        /// A code that this version of the package does not know.
         case unknown(Int32)
     }
 }
 
 extension SiskinError.Code {
-    /// Every kind with its number in the header.
+    /// Every code with its number in the header.
     static let numbers: [(SiskinError.Code, Int32)] = [
         (.io, SISKIN_ERROR_IO),  // 100
         (.corrupt, SISKIN_ERROR_CORRUPT),  // 101
@@ -98,18 +97,18 @@ extension SiskinError.Code {
         (.numeric, SISKIN_ERROR_NUMERIC),  // 302
         (.busy, SISKIN_ERROR_BUSY),  // 310
         (.poisoned, SISKIN_ERROR_POISONED),  // 311
-        (.suspended, SISKIN_ERROR_SUSPENDED),  // 312
+        (.paused, SISKIN_ERROR_SUSPENDED),  // 312
         (.memory, SISKIN_ERROR_MEMORY),  // 400
         (.outOfMemory, SISKIN_ERROR_OUT_OF_MEMORY),  // 401
         (.panic, SISKIN_ERROR_PANIC),  // 999
     ]
 
-    /// Creates the kind with a number.
+    /// Creates the code with a number of the header.
     public init(number: Int32) {
         self = Self.numbers.first { $0.1 == number }?.0 ?? .unknown(number)
     }
 
-    /// Its number, as in the header.
+    /// The number of the code in the header.
     public var number: Int32 {
         if case .unknown(let number) = self { return number }
         return Self.numbers.first { $0.0 == self }?.1 ?? 0
@@ -117,9 +116,9 @@ extension SiskinError.Code {
 }
 
 extension SiskinError: CustomStringConvertible, LocalizedError {
-    /// Place and message.
+    /// The place and the message.
     public var description: String { place.isEmpty ? message : "\(place): \(message)" }
 
-    /// The same, for alerts.
+    /// The place and the message, which `localizedDescription` returns.
     public var errorDescription: String? { description }
 }

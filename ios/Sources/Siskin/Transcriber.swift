@@ -1,137 +1,109 @@
 import CSiskin
 import Foundation
 
-/// Options of a transcriber. `nil` means the default.
-public struct TranscriberOptions: Sendable, Hashable {
-    /// Translate to English.
-    public var translate: Bool?
-    /// Split the text into segments with timestamps.
-    public var timestamps: Bool?
-    /// The number of beams of beam search.
-    public var beams: Int?
-    /// Condition on the text of the previous windows.
-    public var previous: Bool?
-    /// The no-speech probability from which a window is treated as silent, unless its text is likely.
-    public var silence: Double?
-    /// The maximum number of tokens of a window.
-    public var maxTokens: Int?
-    /// The spoken language, such as `en`; empty: detect it.
-    public var language = ""
-    /// A prompt: names and words that are likely to occur in the audio.
-    public var prompt = ""
-
-    /// The defaults.
-    public init() {}
-
-    private var numbers: [(Int32, Double?)] {
-        [
-            (SISKIN_TRANSCRIBE_TRANSLATE, translate.map { $0 ? 1 : 0 }),
-            (SISKIN_TRANSCRIBE_TIMESTAMPS, timestamps.map { $0 ? 1 : 0 }),
-            (SISKIN_TRANSCRIBE_BEAMS, beams.map(Double.init)),
-            (SISKIN_TRANSCRIBE_PREVIOUS, previous.map { $0 ? 1 : 0 }),
-            (SISKIN_TRANSCRIBE_SILENCE, silence),
-            (SISKIN_TRANSCRIBE_MAX_TOKENS, maxTokens.map(Double.init)),
-        ]
-    }
-
-    func tell(_ transcriber: OpaquePointer) throws(SiskinError) {
-        for case (let option, let value?) in numbers {
-            try check(siskin_transcriber_set(transcriber, UInt32(option), value))
-        }
-        try check(withText(language) { siskin_transcriber_set_language(transcriber, $0, $1) })
-        try check(withText(prompt) { siskin_transcriber_set_prompt(transcriber, $0, $1) })
-    }
-}
-
 /// A transcript of audio.
 public struct Transcript: Sendable, Hashable {
     /// The whole text.
     public let text: String
     /// The spoken language, such as `en`; `nil` if unknown.
     public let language: String?
-    /// Its segments, in order of time.
+    /// The segments, in order of time.
     public let segments: [Segment]
-}
 
-/// A segment of the audio, and its transcript.
-public struct Segment: Sendable, Hashable {
-    /// Its text.
-    public let text: String
-    /// Its time range, in seconds.
-    public let seconds: Range<Double>
-    /// The mean log-probability of the tokens of its window.
-    public let logProbability: Float
-    /// The probability that its window contains no speech.
-    public let silence: Float
+    /// A segment of the audio, and its transcript.
+    public struct Segment: Sendable, Hashable {
+        /// The text.
+        public let text: String
+        /// The time range in the audio, in seconds.
+        public let timeRange: Range<TimeInterval>
+        /// The mean log-probability of the tokens of the window that the segment is in.
+        public let averageLogProbability: Float
+        /// The probability that the window contains no speech.
+        public let noSpeechProbability: Float
 
-    init(_ segment: siskin_segment) {
-        text = Siskin.text(segment.text, segment.length)
-        seconds = segment.start..<max(segment.start, segment.end)
-        logProbability = segment.log_probability
-        silence = segment.silence
+        init(_ segment: siskin_segment) {
+            text = string(segment.text, segment.length)
+            timeRange = segment.start..<max(segment.start, segment.end)
+            averageLogProbability = segment.log_probability
+            noSpeechProbability = segment.silence
+        }
     }
 }
 
 /// Transcribes speech. Calls run one after the other, on a thread of the transcriber; canceling the task of a call
-/// stops it.
+/// cancels the call.
 public actor Transcriber {
-    private let worker: Worker
-    private let queue = Queue("transcriber")
+    private let runner: CallRunner
+    private let executor = SerialQueueExecutor("transcriber")
 
-    /// Calls run here.
-    public nonisolated var unownedExecutor: UnownedSerialExecutor { queue.asUnownedSerialExecutor() }
+    /// The executor of the transcriber, which has a thread of its own.
+    public nonisolated var unownedExecutor: UnownedSerialExecutor { executor.asUnownedSerialExecutor() }
 
     /// Creates a transcriber, for speech-to-text models.
-    public init(_ model: Model, options: TranscriberOptions = TranscriberOptions()) async throws(SiskinError) {
-        worker = try await aside { _ throws(SiskinError) in
-            let transcriber = try model.owner.lend { model throws(SiskinError) in
-                try made { siskin_transcriber_new(model, &$0) }
+    public init(model: Model, options: TranscriberOptions = TranscriberOptions()) async throws(SiskinError) {
+        runner = try await runInBackground { _ throws(SiskinError) in
+            let transcriber = try model.handle.use { model throws(SiskinError) in
+                try makeHandle { siskin_transcriber_new(model, &$0) }
             }
-            let owner = Owner(transcriber, "transcriber", free: { siskin_transcriber_free($0) })
-            try owner.lend { transcriber throws(SiskinError) in try options.tell(transcriber) }
-            return try Worker(owner, stopper: { siskin_transcriber_stopper($0, &$1) })
+            let handle = NativeHandle(transcriber, "transcriber", free: { siskin_transcriber_free($0) })
+            try handle.use { transcriber throws(SiskinError) in try options.apply(to: transcriber) }
+            return try CallRunner(handle, makeCancelHandle: { siskin_transcriber_stopper($0, &$1) })
         }
     }
 
-    /// Changes the options of later calls. Options that are `nil` remain unchanged.
-    public func set(_ options: TranscriberOptions) throws(SiskinError) {
-        try worker.owner.lend { transcriber throws(SiskinError) in try options.tell(transcriber) }
+    /// Replaces the options, for later calls.
+    public func setOptions(_ options: TranscriberOptions) throws(SiskinError) {
+        try runner.handle.use { transcriber throws(SiskinError) in try options.apply(to: transcriber) }
     }
 
-    /// Stops the running call within milliseconds.
-    public nonisolated func stop() { worker.stop() }
+    /// Cancels the running call and those that wait for their turn, within milliseconds.
+    public nonisolated func cancel() { runner.cancel() }
 
-    /// Stops the running call, waits for it, and releases the transcriber; later calls throw. May be called again.
+    /// Cancels the running call, waits for it, and closes the transcriber; later calls throw. May be called repeatedly.
     public nonisolated func close() async {
-        worker.close()
-        await settle()
+        runner.close()
+        await waitForRunningCall()
     }
 
-    private func settle() {}
+    private func waitForRunningCall() {}
 
-    /// Transcribes one channel of audio at `rate` samples per second, with full scale from -1 to 1.
-    public func transcribe(_ samples: [Float], rate: Int = 16000) async throws(SiskinError) -> Transcript {
-        let rate: UInt32 = try number(rate, "rate")
-        return try await transcribed { siskin_transcriber_hear($0, samples, samples.count, rate) }
+    /// Transcribes one channel of audio, with full scale from -1 to 1. The sample rate is a whole number of hertz.
+    public func transcribe(_ samples: [Float], sampleRate: Double = 16000) async throws(SiskinError) -> Transcript {
+        let rate = try nativeSampleRate(sampleRate)
+        return try await transcript { siskin_transcriber_hear($0, samples, samples.count, rate) }
     }
 
-    /// Transcribes little-endian 16-bit samples with `channels` interleaved channels.
-    public func transcribe(pcm16 bytes: Data, rate: Int, channels: Int = 1) async throws(SiskinError) -> Transcript {
-        let rate: UInt32 = try number(rate, "rate")
-        let channels: UInt16 = try number(channels, "channels")
-        return try await transcribed { transcriber in
-            withBytes(bytes) { siskin_transcriber_hear_pcm16(transcriber, $0, $1, rate, channels) }
+    /// Transcribes little-endian 16-bit samples with interleaved channels. The sample rate is a whole number of hertz.
+    public func transcribe(
+        pcm16 data: Data,
+        sampleRate: Double,
+        channels: Int = 1
+    ) async throws(SiskinError) -> Transcript {
+        let rate = try nativeSampleRate(sampleRate)
+        let channels: UInt16 = try native(channels, "channels")
+        return try await transcript { transcriber in
+            withBytes(data) { siskin_transcriber_hear_pcm16(transcriber, $0, $1, rate, channels) }
         }
     }
 
-    /// Transcribes a WAVE file.
-    public func transcribe(wav bytes: Data) async throws(SiskinError) -> Transcript {
-        try await transcribed { transcriber in withBytes(bytes) { siskin_transcriber_hear_wav(transcriber, $0, $1) } }
+    /// Transcribes the contents of a WAVE file.
+    public func transcribe(wav data: Data) async throws(SiskinError) -> Transcript {
+        try await transcript { transcriber in withBytes(data) { siskin_transcriber_hear_wav(transcriber, $0, $1) } }
     }
 
-    private func transcribed(_ read: @Sendable (OpaquePointer) -> OpaquePointer?) async throws(SiskinError) -> Transcript {
-        try await worker.run { transcriber throws(SiskinError) in
-            try check(read(transcriber))
+    private func nativeSampleRate(_ rate: Double) throws(SiskinError) -> UInt32 {
+        guard let converted = UInt32(exactly: rate) else {
+            let message = "\(rate) Hz is not supported; pass a whole number"
+            throw SiskinError(.argument, place: "sampleRate", message: message)
+        }
+        return converted
+    }
+
+    private func transcript(
+        _ transcribe: @Sendable (OpaquePointer) -> OpaquePointer?
+    ) async throws(SiskinError) -> Transcript {
+        try await runner.run { transcriber throws(SiskinError) in
+            try check(transcribe(transcriber))
             var start: UnsafePointer<CChar>?
             var length = 0
             var languageStart: UnsafePointer<CChar>?
@@ -139,15 +111,15 @@ public actor Transcriber {
             try check(siskin_transcriber_text(transcriber, &start, &length, &languageStart, &languageLength))
             var count = 0
             try check(siskin_transcriber_count(transcriber, &count))
-            var segments: [Segment] = []
+            var segments: [Transcript.Segment] = []
             for index in 0..<count {
-                let segment = try filled(siskin_segment(), \.struct_size) {
+                let segment = try readStruct(siskin_segment(), \.struct_size) {
                     siskin_transcriber_segment(transcriber, index, &$0)
                 }
-                segments.append(Segment(segment))
+                segments.append(Transcript.Segment(segment))
             }
-            let language = languageLength == 0 ? nil : Siskin.text(languageStart, languageLength)
-            return Transcript(text: Siskin.text(start, length), language: language, segments: segments)
+            let language = languageLength == 0 ? nil : string(languageStart, languageLength)
+            return Transcript(text: string(start, length), language: language, segments: segments)
         }
     }
 }

@@ -4,101 +4,101 @@ import XCTest
 @testable import Siskin
 
 final class CloseTests: XCTestCase {
-    func testClosingWhileAnotherTaskGenerates() async throws {
+    func testClosingDuringGeneration() async throws {
         let model = try await chatModel()
         for round in 0..<60 {
-            let session = try await Session(model, options: greedy(100))
-            let count = Shared(0)
-            let writing = Task {
-                for try await _ in session.answer(to: "Why?") { count.change { $0 += 1 } }
+            let session = try await Session(model: model, options: greedy(100))
+            let count = Locked(0)
+            let generation = Task {
+                for try await _ in session.answer(to: "Why?") { count.withLock { $0 += 1 } }
             }
             while count.value < round % 7 { await Task.yield() }
             await session.close()
             do {
-                try await writing.value
+                try await generation.value
             } catch let error as SiskinError {
                 XCTAssertTrue([.cancelled, .state].contains(error.code), "\(error)")
             }
             await session.close()
-            await assertFails(.state) { try await session.next() }
-            await assertFails(.state) { try await session.prompt("x") }
-            await assertFails(.state) { try await session.stats() }
-            await assertFails(.state) { try session.suspend() }
-            session.stop()
+            await assertThrows(.state) { try await session.next() }
+            await assertThrows(.state) { try await session.submit("x") }
+            await assertThrows(.state) { try await session.stats() }
+            await assertThrows(.state) { try session.pause() }
+            session.cancel()
         }
     }
 
-    func testClosingWaitsForALongCall() async throws {
+    func testClosingCancelsLongPrompt() async throws {
         let model = try await realModel("smollm2.gguf")
         let clock = ContinuousClock()
-        var took: [Duration] = []
+        var latencies: [Duration] = []
         for _ in 0..<5 {
-            let session = try await Session(model, options: greedy(4, context: 4096 + 64))
-            let ids = (0..<4096).map { 1000 + UInt32($0 * 7919 % 20000) }
-            let reading = Task { try await session.prompt(tokens: ids) }
+            let session = try await Session(model: model, options: longPromptOptions)
+            let prefill = Task { try await session.submit(tokens: longPrompt) }
             try await Task.sleep(for: .milliseconds(100))
-            let begun = clock.now
+            let start = clock.now
             await session.close()
-            took.append(clock.now - begun)
-            await assertFails(.cancelled) { try await reading.value }
+            latencies.append(clock.now - start)
+            await assertThrows(.cancelled) { try await prefill.value }
         }
-        XCTAssertLessThan(report("closing inside a prompt", took).middle, patience)
+        XCTAssertLessThan(report("closing during a prompt", latencies).median, maxCancellationLatency)
     }
 
-    func testManyTasksMayCloseAtOnce() async throws {
+    func testConcurrentClosing() async throws {
         let model = try await chatModel()
         for _ in 0..<20 {
-            let session = try await Session(model, options: greedy(50))
+            let session = try await Session(model: model, options: greedy(50))
             await withTaskGroup(of: Void.self) { group in
-                for _ in 0..<4 { group.addTask { _ = try? await whole(session.answer(to: "x")) } }
+                for _ in 0..<4 { group.addTask { _ = try? await collect(session.answer(to: "x")) } }
                 for _ in 0..<4 { group.addTask { await session.close() } }
-                for _ in 0..<4 { group.addTask { session.stop() } }
+                for _ in 0..<4 { group.addTask { session.cancel() } }
             }
-            await assertFails(.state) { try await session.stats() }
+            await assertThrows(.state) { try await session.stats() }
         }
     }
 
-    func testEveryKindOfHandleClosesTwiceAndSaysSo() async throws {
-        let encoder = try await Encoder(try await Model.open(try small("vectors")))
+    func testClosingEncoderAndSeq2SeqTwice() async throws {
+        let encoder = try await TextEncoder(model: Model(contentsOf: try smallModelURL("vectors")))
         await encoder.close()
         await encoder.close()
-        await assertFails(.state) { try await encoder.embed("x") }
-        let writer = try await Writer(try await Model.open(try small("translates")), rows: 8, context: 64)
-        await writer.close()
-        await writer.close()
-        await assertFails(.state) { try await writer.write(["x"]) }
+        await assertThrows(.state) { try await encoder.embed("x") }
+        let model = try await Model(contentsOf: try smallModelURL("translates"))
+        let seq2seq = try await Seq2Seq(model: model, maxSequences: 8, context: 64)
+        await seq2seq.close()
+        await seq2seq.close()
+        await assertThrows(.state) { try await seq2seq.generate(["x"]) }
     }
 
-    func testHandlesThatNobodyClosedAreFreed() async throws {
-        weak var gone: Owner?
+    func testUnclosedHandleIsFreed() async throws {
+        weak var handle: NativeHandle?
         do {
-            let session = try await Session(try await chatModel(), options: greedy(2))
-            gone = await session.worker.owner
-            _ = try await whole(session.answer(to: "x"))
-            XCTAssertNotNil(gone)
+            let session = try await Session(model: try await chatModel(), options: greedy(2))
+            handle = await session.runner.handle
+            _ = try await collect(session.answer(to: "x"))
+            XCTAssertNotNil(handle)
         }
-        for _ in 0..<100 where gone != nil { try await Task.sleep(for: .milliseconds(10)) }
-        XCTAssertNil(gone)
+        for _ in 0..<100 where handle != nil { try await Task.sleep(for: .milliseconds(10)) }
+        XCTAssertNil(handle)
     }
 
-    func testAThousandRoundsTakeNoMemory() async throws {
-        func round(_ number: Int) async throws {
+    func testRepeatedUseDoesNotLeakMemory() async throws {
+        func runRound(_ number: Int) async throws {
             let model = try await chatModel()
-            let session = try await Session(model, options: greedy(4))
+            let session = try await Session(model: model, options: greedy(4))
             for try await _ in session.answer(to: "Why?") {}
-            // Every second one is freed by its deinitializer.
+            // In every other round, the deinitializers free the handles.
             if number % 2 == 0 {
                 await session.close()
                 model.close()
             }
         }
-        for number in 0..<100 { try await round(number) }
-        let before = resident()
+        for number in 0..<100 { try await runRound(number) }
+        let before = residentMemory()
         let clock = ContinuousClock()
-        let begun = clock.now
-        for number in 0..<1000 { try await round(number) }
-        let grown = resident() - before
-        print("1,000 rounds took \(clock.now - begun); \(before >> 10) KiB before, \(grown >> 10) KiB more after")
-        XCTAssertLessThan(grown, 4 << 20)
+        let start = clock.now
+        for number in 0..<1000 { try await runRound(number) }
+        let growth = residentMemory() - before
+        print("1,000 rounds: \(clock.now - start); \(before >> 10) KiB before, \(growth >> 10) KiB more after")
+        XCTAssertLessThan(growth, 4 << 20)
     }
 }

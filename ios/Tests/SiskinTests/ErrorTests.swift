@@ -4,9 +4,9 @@ import XCTest
 @testable import Siskin
 
 final class ErrorTests: XCTestCase {
-    /// The names and values of the header.
-    private func codes() throws -> [(name: String, number: Int32)] {
-        let header = try String(decoding: data("../../ffi/include/siskin.h"), as: UTF8.self)
+    /// Returns the names and values of the error codes in the header.
+    private func headerCodes() throws -> [(name: String, number: Int32)] {
+        let header = try String(decoding: testData("../../ffi/include/siskin.h"), as: UTF8.self)
         return header.split(separator: "\n").compactMap { line in
             let words = line.split(separator: " ")
             guard words.count == 3, words[0] == "#define", words[1].hasPrefix("SISKIN_ERROR_") else { return nil }
@@ -14,70 +14,69 @@ final class ErrorTests: XCTestCase {
         }
     }
 
-    func testEveryCodeOfTheHeaderHasItsCase() throws {
-        let codes = try codes()
+    func testEveryCodeOfHeaderHasCase() throws {
+        let codes = try headerCodes()
         XCTAssertGreaterThan(codes.count, 20)
         XCTAssertEqual(codes.count, SiskinError.Code.numbers.count)
         for (name, number) in codes {
             let code = SiskinError.Code(number: number)
             XCTAssertEqual(code.number, number, name)
-            // `SISKIN_ERROR_TOO_LONG` becomes `tooLong`.
+            // `SISKIN_ERROR_TOO_LONG` is `tooLong`.
             let words = name.dropFirst("SISKIN_ERROR_".count).lowercased().split(separator: "_")
-            let camel = words[0] + words.dropFirst().map(\.capitalized).joined()
-            XCTAssertEqual("\(code)", String(camel))
+            let camelCase = words[0] + words.dropFirst().map(\.capitalized).joined()
+            XCTAssertEqual("\(code)", name == "SISKIN_ERROR_SUSPENDED" ? "paused" : String(camelCase))
         }
         XCTAssertEqual(SiskinError.Code(number: 12345), .unknown(12345))
         XCTAssertEqual(SiskinError.Code.unknown(12345).number, 12345)
     }
 
-    func testEveryCodeComesThroughTheLibrary() throws {
-        for number in try codes().map(\.number) + [12345] {
-            let error = try Testing.error(number)
-            XCTAssertThrowsError(try check(error)) { thrown in
-                guard let thrown = thrown as? SiskinError else { return XCTFail("\(thrown)") }
-                XCTAssertEqual(thrown.code.number, number)
-                XCTAssertEqual(thrown.place, "testing")
-                XCTAssertEqual(thrown.message, "as asked for")
-                XCTAssertEqual(thrown.localizedDescription, "testing: as asked for")
+    func testErrorsOfLibraryAreThrown() throws {
+        for number in try headerCodes().map(\.number) + [12345] {
+            let pointer = try TestingLibrary.makeError(number)
+            XCTAssertThrowsError(try check(pointer)) { error in
+                guard let error = error as? SiskinError else { return XCTFail("\(error)") }
+                XCTAssertEqual(error.code.number, number)
+                XCTAssertEqual(error.place, "testing")
+                XCTAssertEqual(error.message, "as asked for")
+                XCTAssertEqual(error.localizedDescription, "testing: as asked for")
             }
         }
-        XCTAssertNoThrow(try check(try Testing.error(0)))
+        XCTAssertNoThrow(try check(try TestingLibrary.makeError(0)))
     }
 
-    func testAPanicIsAnErrorAndTheModelLivesOn() async throws {
-        _ = try Testing.error(0)
+    func testPanicPoisonsSessionOnly() async throws {
+        try TestingLibrary.require()
         let model = try await chatModel()
-        let session = try await Session(model, options: greedy(4))
-        await assertFails(.panic) { try await session.panic() }
-        await assertFails(.poisoned) { try await session.prompt("x") }
-        await assertFails(.poisoned) { try await session.stats() }
+        let session = try await Session(model: model, options: greedy(4))
+        await assertThrows(.panic) { try await session.panic() }
+        await assertThrows(.poisoned) { try await session.submit("x") }
+        await assertThrows(.poisoned) { try await session.stats() }
         await session.close()
-        let other = try await Session(model, options: greedy(4))
-        let answer = try await whole(other.answer(to: "x"))
+        let other = try await Session(model: model, options: greedy(4))
+        let answer = try await collect(other.answer(to: "x"))
         XCTAssertFalse(answer.tokens.isEmpty)
     }
 
-    func testWhoeverComesMeanwhileWaits() async throws {
-        _ = try Testing.error(0)
-        let session = try await Session(try await chatModel(), options: greedy(4))
+    func testConcurrentCallsWaitForTheirTurn() async throws {
+        try TestingLibrary.require()
+        let session = try await Session(model: try await chatModel(), options: greedy(4))
         try await withThrowingTaskGroup(of: Void.self) { group in
-            for _ in 0..<8 { group.addTask { try await session.hold(20) } }
-            for _ in 0..<4 { group.addTask { try await session.prompt("x") } }
+            for _ in 0..<8 { group.addTask { try await session.blockThread(milliseconds: 20) } }
+            for _ in 0..<4 { group.addTask { try await session.submit("x") } }
             for _ in 0..<8 { group.addTask { _ = try await session.stats() } }
             try await group.waitForAll()
         }
     }
 
-    func testTheLibraryIsTheOneOfTheHeader() throws {
+    func testLibraryVersion() throws {
         XCTAssertNoThrow(try Library.checkVersion())
         XCTAssertGreaterThanOrEqual(Library.abiVersion, 1)
         XCTAssertEqual(Library.version.split(separator: ".").count, 3)
     }
 
-    func testStructsHaveTheSizesOfC() throws {
-        // As in tests/c/layout.h.
-        let layout = try String(decoding: data("../c/layout.h"), as: UTF8.self)
-        for (name, size) in sizes {
+    func testStructSizesMatchC() throws {
+        let layout = try String(decoding: testData("../c/layout.h"), as: UTF8.self)
+        for (name, size) in structSizes {
             XCTAssertTrue(layout.contains("sizeof(\(name)) == \(size)"), "\(name) has \(size) bytes in Swift")
         }
     }

@@ -4,7 +4,7 @@ import XCTest
 
 @testable import Siskin
 
-/// A folder that `cargo xtask ios` passes. A test that needs it is skipped without it.
+/// Returns a folder that `cargo xtask ios` passes; skips the test without it.
 private func folder(_ variable: String) throws -> URL {
     guard let path = ProcessInfo.processInfo.environment[variable], !path.isEmpty else {
         throw XCTSkip("\(variable) is not set; run `cargo xtask ios`")
@@ -12,71 +12,75 @@ private func folder(_ variable: String) throws -> URL {
     return URL(fileURLWithPath: path, isDirectory: true)
 }
 
-/// The path of one of the small models that `cargo xtask ios` packs.
-func small(_ name: String) throws -> URL { try folder("SISKIN_TEST_MODELS").appending(path: "\(name).siskin") }
+/// Returns the path of one of the small models that `cargo xtask ios` packs.
+func smallModelURL(_ name: String) throws -> URL {
+    try folder("SISKIN_TEST_MODELS").appending(path: "\(name).siskin")
+}
 
-/// A model downloaded by `cargo xtask model`.
-func real(_ name: String) throws -> URL {
+/// Returns the path of a model that `cargo xtask model` downloads; skips the test without it.
+func realModelURL(_ name: String) throws -> URL {
     let url = try folder("SISKIN_REAL_MODELS").appending(path: name)
     guard FileManager.default.fileExists(atPath: url.path) else {
-        throw XCTSkip("\(name) is not there; `cargo xtask model` brings it")
+        throw XCTSkip("\(name) is missing; run `cargo xtask model`")
     }
     return url
 }
 
-/// A file of `tests/data`.
-func data(_ path: String) throws -> Data { try Data(contentsOf: try folder("SISKIN_TEST_DATA").appending(path: path)) }
+/// Returns the contents of a file in `tests/data`.
+func testData(_ path: String) throws -> Data {
+    try Data(contentsOf: try folder("SISKIN_TEST_DATA").appending(path: path))
+}
 
-/// An empty folder for one test.
-func scratch(_ name: String) throws -> URL {
+/// Creates an empty folder for one test.
+func makeTemporaryFolder(_ name: String) throws -> URL {
     let url = FileManager.default.temporaryDirectory.appending(path: "siskin-\(name)-\(UUID().uuidString)")
     try FileManager.default.createDirectory(at: url, withIntermediateDirectories: true)
     return url
 }
 
-/// The small chat model, with one token per byte.
+/// Loads the small chat model, which has one token per byte.
 func chatModel() async throws -> Model {
-    var options = ModelOptions()
-    options.threads = 2
-    return try await Model.open(try small("chat"), options: options)
+    try await Model(contentsOf: try smallModelURL("chat"), options: ModelOptions(threads: 2))
 }
 
-/// A model of another format, packed next to its source if it is not yet packed.
-func realModel(_ name: String) async throws -> Model { try await Model.open(try real(name)) }
+/// Loads a model of another format, which is packed into the user's cache folder if it is not packed yet.
+func realModel(_ name: String) async throws -> Model { try await Model(contentsOf: try realModelURL(name)) }
 
-/// Greedy sampling, with a maximum number of tokens.
-func greedy(_ most: Int = 24, context: Int = 0) -> SessionOptions {
-    var options = SessionOptions()
-    options.sampler = .greedy
-    options.maxTokens = most
-    options.context = context
-    return options
+/// Greedy decoding, with a maximum number of tokens.
+func greedy(_ maxTokens: Int? = 24, context: Int? = nil) -> SessionOptions {
+    SessionOptions(context: context, maxTokens: maxTokens, sampler: .greedy)
 }
 
-/// Returns the whole answer.
-struct Whole: Equatable {
+/// A prompt of 4,096 tokens of SmolLM2, whose prefill takes seconds.
+let longPrompt = (0..<4096).map { 1000 + UInt32($0 * 7919 % 20000) }
+
+/// Options of a session that has space for `longPrompt`.
+let longPromptOptions = greedy(4, context: 4096 + 64)
+
+/// The chunks of an answer, joined.
+struct Answer: Equatable {
     var text = ""
     var tokens: [UInt32] = []
     var bytes: [UInt8] = []
-    var ended: Ended?
+    var finishReason: FinishReason?
 
-    mutating func add(_ piece: Piece) {
-        text += piece.text
-        bytes += piece.bytes
-        if let token = piece.token { tokens.append(token) }
-        if let ended = piece.ended { self.ended = ended }
+    mutating func append(_ chunk: TextChunk) {
+        text += chunk.text
+        bytes += chunk.bytes
+        if let token = chunk.token { tokens.append(token) }
+        if let finishReason = chunk.finishReason { self.finishReason = finishReason }
     }
 }
 
 /// Consumes a stream to its end.
-func whole(_ stream: AsyncThrowingStream<Piece, any Error>) async throws -> Whole {
-    var whole = Whole()
-    for try await piece in stream { whole.add(piece) }
-    return whole
+func collect(_ stream: AsyncThrowingStream<TextChunk, any Error>) async throws -> Answer {
+    var answer = Answer()
+    for try await chunk in stream { answer.append(chunk) }
+    return answer
 }
 
-/// Asserts that a call throws this error.
-func assertFails<T>(
+/// Asserts that a call throws a `SiskinError` with this code.
+func assertThrows<T>(
     _ code: SiskinError.Code,
     line: UInt = #line,
     file: StaticString = #filePath,
@@ -84,7 +88,7 @@ func assertFails<T>(
 ) async {
     do {
         _ = try await call()
-        XCTFail("did not fail", file: file, line: line)
+        XCTFail("did not throw", file: file, line: line)
     } catch let error as SiskinError {
         XCTAssertEqual(error.code, code, "\(error)", file: file, line: line)
         XCTAssertFalse(error.message.isEmpty, file: file, line: line)
@@ -118,51 +122,55 @@ struct Tensors {
     }
 }
 
-/// Returns and prints the median and the maximum of some times, in milliseconds.
-func report(_ what: String, _ times: [Duration]) -> (middle: Double, worst: Double) {
-    let sorted = times.map { Double($0.components.attoseconds) / 1e15 + Double($0.components.seconds) * 1e3 }.sorted()
-    let (middle, worst) = (sorted[sorted.count / 2], sorted[sorted.count - 1])
-    print(String(format: "%@: of %d the middle one took %.2f ms, the slowest %.2f", what, sorted.count, middle, worst))
-    return (middle, worst)
+/// Prints and returns the median and the maximum of some latencies, in milliseconds.
+func report(_ name: String, _ latencies: [Duration]) -> (median: Double, maximum: Double) {
+    let milliseconds = latencies.map { $0 / .milliseconds(1) }
+    let sorted = milliseconds.sorted()
+    let (median, maximum) = (sorted[sorted.count / 2], sorted[sorted.count - 1])
+    print(String(format: "%@: median %.2f ms, maximum %.2f ms of %d", name, median, maximum, sorted.count))
+    return (median, maximum)
 }
 
-/// Maximum median latency of a cancelled call, in milliseconds. The target is below 20, but a busy machine must not
-/// fail the test, and a prompt that is not cancelled takes seconds.
-let patience = 100.0
+/// The maximum median latency of a cancellation, in milliseconds. The target is below 20, but a busy machine must not
+/// fail the test, and a prompt that is not canceled takes seconds.
+let maxCancellationLatency = 100.0
 
-/// Resident memory of this process in bytes; 0 where the system has no such file.
-func resident() -> Int {
+/// Returns the resident memory of this process in bytes; 0 where `/proc` does not exist.
+func residentMemory() -> Int {
     guard let text = try? String(contentsOfFile: "/proc/self/statm", encoding: .utf8) else { return 0 }
     let pages = text.split(separator: " ").dropFirst().first.flatMap { Int($0) } ?? 0
     return pages * 4096
 }
 
-/// A collection that several tasks may append to.
-final class Shared<T: Sendable>: @unchecked Sendable {
+/// A value that several tasks may change.
+final class Locked<T: Sendable>: @unchecked Sendable {
     private let lock = NSLock()
     private var inner: T
     init(_ value: T) { inner = value }
     var value: T { lock.withLock { inner } }
-    func change<R>(_ change: (inout T) -> R) -> R { lock.withLock { change(&inner) } }
+    func withLock<R>(_ body: (inout T) -> R) -> R { lock.withLock { body(&inner) } }
 }
 
 /// Functions that only test builds of the library export.
-enum Testing {
+enum TestingLibrary {
     private static func symbol(_ name: String) throws -> UnsafeMutableRawPointer {
         // `RTLD_DEFAULT`, which Swift does not import from C.
         #if canImport(Darwin)
-        let everywhere = UnsafeMutableRawPointer(bitPattern: -2)
+        let allLibraries = UnsafeMutableRawPointer(bitPattern: -2)
         #else
-        let everywhere = UnsafeMutableRawPointer(bitPattern: 0)
+        let allLibraries = UnsafeMutableRawPointer(bitPattern: 0)
         #endif
-        guard let symbol = dlsym(everywhere, name) else {
+        guard let symbol = dlsym(allLibraries, name) else {
             throw XCTSkip("the library has no \(name); build it with the feature `ffi-testing`")
         }
         return symbol
     }
 
-    /// Fails with a code.
-    static func error(_ code: Int32) throws -> OpaquePointer? {
+    /// Skips the test if the library is not a test build.
+    static func require() throws { _ = try symbol("siskin_testing_error") }
+
+    /// Returns an error with a code; null for 0.
+    static func makeError(_ code: Int32) throws -> OpaquePointer? {
         typealias Function = @convention(c) (Int32) -> OpaquePointer?
         return unsafeBitCast(try symbol("siskin_testing_error"), to: Function.self)(code)
     }
@@ -181,22 +189,24 @@ enum Testing {
 }
 
 extension Session {
-    /// Keeps the session's thread busy for this many milliseconds.
-    func hold(_ milliseconds: UInt32) throws {
-        try worker.owner.lend { session throws(SiskinError) in
-            try check((try? Testing.hold(session, milliseconds)) ?? nil)
+    /// Keeps the session's thread busy for this many milliseconds, with work that is not a call.
+    func blockThread(milliseconds: UInt32) throws {
+        try runner.handle.use { session throws(SiskinError) in
+            try check((try? TestingLibrary.hold(session, milliseconds)) ?? nil)
         }
     }
 
-    /// The same with work that ignores cancellation.
-    func work(_ milliseconds: UInt32) async throws {
-        try await worker.run { session throws(SiskinError) in
-            try check((try? Testing.hold(session, milliseconds)) ?? nil)
+    /// Makes a call of this many milliseconds that ignores cancellation.
+    func runUncancellableCall(milliseconds: UInt32) async throws {
+        try await runner.run { session throws(SiskinError) in
+            try check((try? TestingLibrary.hold(session, milliseconds)) ?? nil)
         }
     }
 
-    /// Makes the library fail internally.
+    /// Panics inside the library.
     func panic() throws {
-        try worker.owner.lend { session throws(SiskinError) in try check((try? Testing.panic(session)) ?? nil) }
+        try runner.handle.use { session throws(SiskinError) in
+            try check((try? TestingLibrary.panic(session)) ?? nil)
+        }
     }
 }

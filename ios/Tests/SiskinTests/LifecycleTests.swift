@@ -4,67 +4,77 @@ import XCTest
 @testable import Siskin
 
 final class LifecycleTests: XCTestCase {
-    func testSessionsHoldStillInTheBackground() async throws {
+    func testSessionsArePausedInBackground() async throws {
         let model = try await chatModel()
         let lifecycle = Lifecycle()
-        let (first, second) = (try await Session(model, options: greedy()), try await Session(model, options: greedy()))
-        lifecycle.follow(first)
+        let first = try await Session(model: model, options: greedy())
+        let second = try await Session(model: model, options: greedy())
+        lifecycle.manage(first)
         lifecycle.enterBackground()
         lifecycle.enterBackground()
-        // A model that is followed later is suspended as well.
-        lifecycle.follow(second)
-        for session in [first, second] { await assertFails(.suspended) { try await session.prompt("x") } }
+        // A session that is added in the background is paused as well.
+        lifecycle.manage(second)
+        for session in [first, second] { await assertThrows(.paused) { try await session.submit("x") } }
         lifecycle.enterForeground()
         for session in [first, second] {
-            let answer = try await whole(session.answer(to: "x"))
+            let answer = try await collect(session.answer(to: "x"))
             XCTAssertEqual(answer.tokens.count, 24)
         }
-        // A suspension by the app itself is not lifted by an event without a preceding background phase.
-        try first.suspend()
+        // Entering the foreground without a preceding background phase does not resume a session that the app paused.
+        try first.pause()
         lifecycle.enterForeground()
-        await assertFails(.suspended) { try await first.prompt("x") }
+        await assertThrows(.paused) { try await first.submit("x") }
     }
 
-    func testMemoryIsGivenBack() async throws {
+    func testMemoryWarningKeepsResults() async throws {
         let lifecycle = Lifecycle()
-        let session = try await Session(try await chatModel(), options: greedy(4))
-        lifecycle.follow(session)
-        let before = try await whole(session.answer(to: "x"))
-        lifecycle.memoryIsShort()
+        let session = try await Session(model: try await chatModel(), options: greedy(4))
+        lifecycle.manage(session)
+        let before = try await collect(session.answer(to: "x"))
+        lifecycle.handleMemoryWarning()
         try await Task.sleep(for: .milliseconds(20))
-        try await session.forget()
-        let after = try await whole(session.answer(to: "x"))
+        try await session.reset()
+        let after = try await collect(session.answer(to: "x"))
         XCTAssertEqual(before, after)
     }
 
-    func testModelsHearOfHeatAndPower() async throws {
+    func testModelsReceiveDeviceState() async throws {
         let model = try await chatModel()
         let lifecycle = Lifecycle()
-        lifecycle.heatIs(.critical)
-        lifecycle.follow(model)
-        try model.setPace(.full)
-        let hot = try model.paceStats().duty
+        lifecycle.update(thermalState: .critical)
+        lifecycle.manage(model)
+        try model.setThrottle(.full)
+        let hot = try model.throttleStats().dutyCycle
         XCTAssertLessThan(hot, 1)
-        let cool = try await chatModel()
-        try cool.setPace(.full)
-        XCTAssertEqual(try cool.paceStats().duty, 1)
-        lifecycle.follow(cool)
-        XCTAssertEqual(try cool.paceStats().duty, hot)
-        lifecycle.powerIs(Power(saving: true, onBattery: true, battery: 0.1))
-        lifecycle.savingIs(false)
-        lifecycle.batteryIs(0.5, onBattery: true)
-        // The header's levels for iOS.
-        XCTAssertEqual([Heat.nominal, .fair, .serious, .critical].map(\.level), [0, 1, 3, 4])
+        let other = try await chatModel()
+        try other.setThrottle(.full)
+        XCTAssertEqual(try other.throttleStats().dutyCycle, 1)
+        lifecycle.manage(other)
+        XCTAssertEqual(try other.throttleStats().dutyCycle, hot)
+        // The levels that the header gives for iOS.
+        XCTAssertEqual([ThermalState.nominal, .fair, .serious, .critical].map(\.level), [0, 1, 3, 4])
     }
 
-    func testWhatIsFollowedIsNotKept() async throws {
+    func testPowerStateThrottlesModels() async throws {
+        let model = try await chatModel()
         let lifecycle = Lifecycle()
-        weak var gone: Model?
+        lifecycle.manage(model)
+        try model.setThrottle(.full)
+        lifecycle.update(powerState: PowerState(isLowPowerModeEnabled: true, isOnBattery: true, batteryLevel: 0.1))
+        XCTAssertLessThan(try model.throttleStats().dutyCycle, 1)
+        lifecycle.update(isLowPowerModeEnabled: false)
+        lifecycle.update(batteryLevel: 1, isOnBattery: false)
+        XCTAssertEqual(try model.throttleStats().dutyCycle, 1)
+    }
+
+    func testLifecycleDoesNotKeepModelsAlive() async throws {
+        let lifecycle = Lifecycle()
+        weak var reference: Model?
         do {
             let model = try await chatModel()
-            lifecycle.follow(model)
-            gone = model
+            lifecycle.manage(model)
+            reference = model
         }
-        XCTAssertNil(gone)
+        XCTAssertNil(reference)
     }
 }

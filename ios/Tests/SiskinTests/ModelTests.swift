@@ -4,203 +4,203 @@ import XCTest
 @testable import Siskin
 
 final class ModelTests: XCTestCase {
-    /// A model gives the same answer regardless of how it was opened.
-    private func answer(_ model: Model) async throws -> Whole {
-        try await whole(try await Session(model, options: greedy()).answer(to: "Why is the sky blue?"))
+    private func answer(_ model: Model) async throws -> Answer {
+        let session = try await Session(model: model, options: greedy())
+        return try await collect(session.answer(to: "Why is the sky blue?"))
     }
 
-    func testEveryWayToOpenGivesTheSameModel() async throws {
-        let url = try small("chat")
-        let expected = try await answer(try await Model.open(url))
+    func testAllInitializersLoadSameModel() async throws {
+        let url = try smallModelURL("chat")
+        let expected = try await answer(try await Model(contentsOf: url))
         XCTAssertFalse(expected.tokens.isEmpty)
-        let bytes = try Data(contentsOf: url)
+        let data = try Data(contentsOf: url)
         let mapped = try Data(contentsOf: url, options: .alwaysMapped)
-        var answers: [Whole] = []
-        answers.append(try await answer(try await Model.open(bytes)))
-        answers.append(try await answer(try await Model.open(mapped)))
-        answers.append(try await answer(try await Model.open(bytes, copying: true)))
-        answers.append(try await answer(try await Model.open(Data([7, 7, 7]) + bytes.dropFirst(0), slice: 3)))
+        // Its first byte has an odd address.
+        let slice = (Data([7, 7, 7]) + data).dropFirst(3)
         let bundle = try XCTUnwrap(Bundle(path: url.deletingLastPathComponent().path))
-        answers.append(try await answer(try await Model.open(resource: "chat", in: bundle)))
-        answers.append(try await answer(try await Model.open(FileHandle(forReadingFrom: url))))
-        for answer in answers { XCTAssertEqual(answer, expected) }
+        let models = [
+            try await Model(data: data), try await Model(data: mapped), try await Model(data: slice),
+            try await Model(data: data, copying: true), try await Model(resource: "chat", in: bundle),
+            try await Model(fileHandle: FileHandle(forReadingFrom: url)),
+        ]
+        for model in models {
+            let answer = try await answer(model)
+            XCTAssertEqual(answer, expected)
+        }
     }
 
-    func testAPartOfAFileIsAModel() async throws {
-        let folder = try scratch("part")
+    func testLoadingPartOfFile() async throws {
+        let folder = try makeTemporaryFolder("part")
         defer { try? FileManager.default.removeItem(at: folder) }
-        let bytes = try Data(contentsOf: try small("chat"))
-        let package = folder.appending(path: "package")
-        try (Data(repeating: 1, count: 16384) + bytes + Data(repeating: 2, count: 100)).write(to: package)
-        let file = try FileHandle(forReadingFrom: package)
-        let model = try await Model.open(file, offset: 16384, length: UInt64(bytes.count))
+        let data = try Data(contentsOf: try smallModelURL("chat"))
+        let archive = folder.appending(path: "archive")
+        try (Data(repeating: 1, count: 16384) + data + Data(repeating: 2, count: 100)).write(to: archive)
+        let file = try FileHandle(forReadingFrom: archive)
+        let model = try await Model(fileHandle: file, offset: 16384, length: UInt64(data.count))
         try file.close()
         let expected = try await answer(try await chatModel())
         let answer = try await answer(model)
         XCTAssertEqual(answer, expected)
-        let again = try FileHandle(forReadingFrom: package)
-        await assertFails(.argument) { try await Model.open(again, offset: 0, length: 0) }
-        await assertFails(.corrupt) { try await Model.open(again, offset: 1, length: 1000) }
+        let other = try FileHandle(forReadingFrom: archive)
+        await assertThrows(.argument) { try await Model(fileHandle: other, offset: 0, length: 0) }
+        await assertThrows(.corrupt) { try await Model(fileHandle: other, offset: 1, length: 1000) }
     }
 
-    func testAModelInMemoryLivesAsLongAsItIsNeeded() async throws {
-        let session = try await Session(try await Model.open(try Data(contentsOf: try small("chat"))), options: greedy())
-        // Fills freed memory, so that a use after free is detected.
-        let noise = (0..<64).map { Data(repeating: UInt8($0), count: 1 << 20) }
-        let answer = try await whole(session.answer(to: "Why is the sky blue?"))
+    func testSessionKeepsModelDataAlive() async throws {
+        let session = try await Session(
+            model: Model(data: try Data(contentsOf: try smallModelURL("chat"))),
+            options: greedy()
+        )
+        // Overwrites freed memory, so that a use after free is detected.
+        let garbage = (0..<64).map { Data(repeating: UInt8($0), count: 1 << 20) }
+        let answer = try await collect(session.answer(to: "Why is the sky blue?"))
         let expected = try await self.answer(try await chatModel())
         XCTAssertEqual(answer, expected)
-        XCTAssertEqual(noise.count, 64)
+        XCTAssertEqual(garbage.count, 64)
     }
 
-    func testWhatCannotBeOpenedSaysWhy() async throws {
-        await assertFails(.io) { try await Model.open(URL(fileURLWithPath: "/nowhere/at/all.siskin")) }
-        await assertFails(.argument) { try await Model.open(URL(string: "https://example.org/model.siskin")!) }
-        await assertFails(.io) { try await Model.open(resource: "absent") }
-        await assertFails(.corrupt) { try await Model.open(Data("no model".utf8)) }
-        await assertFails(.corrupt) { try await Model.open(Data("no model".utf8), copying: true) }
-        await assertFails(.corrupt) { try await Model.open(Data()) }
-        var options = ModelOptions()
-        options.without = ["warp"]
-        await assertFails(.argument) { [options] in try await Model.open(try small("chat"), options: options) }
-        options = ModelOptions()
-        options.threads = -1
-        await assertFails(.argument) { [options] in try await Model.open(try small("chat"), options: options) }
+    func testLoadingErrors() async throws {
+        await assertThrows(.io) { try await Model(contentsOf: URL(fileURLWithPath: "/missing/model.siskin")) }
+        await assertThrows(.argument) { try await Model(contentsOf: URL(string: "https://example.org/model.siskin")!) }
+        await assertThrows(.io) { try await Model(resource: "missing") }
+        await assertThrows(.corrupt) { try await Model(data: Data("garbage".utf8)) }
+        await assertThrows(.corrupt) { try await Model(data: Data("garbage".utf8), copying: true) }
+        await assertThrows(.corrupt) { try await Model(data: Data()) }
+        let url = try smallModelURL("chat")
+        for options in [ModelOptions(disabledCPUFeatures: ["warp"]), ModelOptions(threads: -1)] {
+            await assertThrows(.argument) { try await Model(contentsOf: url, options: options) }
+        }
     }
 
-    func testAClosedModelSaysSo() async throws {
+    func testClosedModel() async throws {
         let model = try await chatModel()
-        let session = try await Session(model, options: greedy(4))
+        let session = try await Session(model: model, options: greedy(4))
         model.close()
         model.close()
-        await assertFails(.state) { try model.info() }
-        await assertFails(.state) { try await Session(model) }
-        await assertFails(.state) { try await model.verify() }
-        // Objects created from it continue to work.
-        let answer = try await whole(session.answer(to: "x"))
+        await assertThrows(.state) { try model.info() }
+        await assertThrows(.state) { try await Session(model: model) }
+        await assertThrows(.state) { try await model.verify() }
+        // Objects that were created from it keep working.
+        let answer = try await collect(session.answer(to: "x"))
         XCTAssertFalse(answer.tokens.isEmpty)
     }
 
-    func testWhatAModelSaysOfItself() async throws {
+    func testInfo() async throws {
         let model = try await chatModel()
         let info = try model.info()
         // As in its config.json.
         XCTAssertEqual(info.family, "llama")
-        XCTAssertEqual(info.context, 128)
-        XCTAssertEqual(info.vocabulary, 256)
-        XCTAssertEqual(info.width, 64)
+        XCTAssertEqual(info.contextLength, 128)
+        XCTAssertEqual(info.vocabularySize, 256)
+        XCTAssertEqual(info.hiddenSize, 64)
         XCTAssertEqual(info.threads, 2)
-        XCTAssertEqual(info.bytes, UInt64(try Data(contentsOf: try small("chat")).count))
-        XCTAssertEqual(info.abilities, [.writes, .chats, .takesText])
+        XCTAssertEqual(info.fileSize, try Data(contentsOf: try smallModelURL("chat")).count)
+        XCTAssertEqual(info.capabilities, [.generate, .chat, .tokenize])
         XCTAssertNoThrow(try model.notes())
         try await model.verify()
+        let encoder = try await Model(contentsOf: try smallModelURL("vectors"))
+        XCTAssertEqual(try encoder.info().capabilities, [.encode, .tokenize, .fillMask])
+    }
+
+    func testTokenization() async throws {
+        let model = try await chatModel()
         // One token per byte.
         let text = "Grüße, 世界 😀"
-        XCTAssertEqual(try model.tokenize(text, special: false), text.utf8.map(UInt32.init))
-        XCTAssertEqual(try model.token(0xF0), [0xF0])
-        await assertFails(.argument) { try model.token(256) }
-        XCTAssertEqual(try model.tokenize("", special: false), [])
-        // More tokens than bytes: one each way for each of the special ones, and parts of letters.
-        let reads = try await Model.open(try small("vectors"))
-        XCTAssertEqual(try reads.tokenize("a"), [2, 5, 3])
-        XCTAssertEqual(try reads.info().abilities, [.reads, .takesText, .fills])
+        XCTAssertEqual(try model.tokenize(text, addingSpecialTokens: false), text.utf8.map(UInt32.init))
+        XCTAssertEqual(try model.tokenize("", addingSpecialTokens: false), [])
+        XCTAssertEqual(try model.bytes(ofToken: 0xF0), [0xF0])
+        await assertThrows(.argument) { try model.bytes(ofToken: 256) }
+        // CLS and SEP around one token.
+        let encoder = try await Model(contentsOf: try smallModelURL("vectors"))
+        XCTAssertEqual(try encoder.tokenize("a"), [2, 5, 3])
+        XCTAssertEqual(try encoder.tokenize("a", addingSpecialTokens: false), [5])
     }
 
-    func testAnAdapterChangesWhatItsBaseSays() async throws {
-        let plain = try await answer(try await chatModel())
-        var options = ModelOptions()
-        options.adapter = try small("adapter")
-        let changed = try await answer(try await Model.open(try small("chat"), options: options))
-        XCTAssertNotEqual(changed, plain)
-        await assertFails(.argument) { [options] in try await Model.open(try small("vectors"), options: options) }
-        // Another base of the same family accepts it if forced.
-        let source = try small("chat").deletingPathExtension()
-        options.cache = .off
+    func testAdapter() async throws {
+        let expected = try await answer(try await chatModel())
+        let chat = try smallModelURL("chat")
+        var options = ModelOptions(adapter: try smallModelURL("adapter"))
+        let adapted = try await answer(try await Model(contentsOf: chat, options: options))
+        XCTAssertNotEqual(adapted, expected)
+        await assertThrows(.argument) { [options] in
+            try await Model(contentsOf: try smallModelURL("vectors"), options: options)
+        }
+        // Other weights of the same architecture are accepted on request only.
+        let source = chat.deletingPathExtension()
+        options.packedCache = .disabled
         options.recipe = "w8r"
-        await assertFails(.argument) { [options] in try await Model.open(source, options: options) }
-        options.anyBase = true
-        _ = try await Model.open(source, options: options)
-        options.adapter = try small("chat")
-        await assertFails(.missing) { [options] in try await Model.open(try small("chat"), options: options) }
+        await assertThrows(.argument) { [options] in try await Model(contentsOf: source, options: options) }
+        options.allowAnyBase = true
+        _ = try await Model(contentsOf: source, options: options)
+        options.adapter = chat
+        await assertThrows(.missing) { [options] in try await Model(contentsOf: chat, options: options) }
     }
 
-    func testPackingTellsHowFarItIsAndStops() async throws {
-        let source = try small("chat").deletingPathExtension()
-        let folder = try scratch("cache")
+    func testPackingReportsProgress() async throws {
+        let source = try smallModelURL("chat").deletingPathExtension()
+        let folder = try makeTemporaryFolder("cache")
         defer { try? FileManager.default.removeItem(at: folder) }
-        let told = Shared<[UInt64]>([])
-        var options = ModelOptions()
-        options.cache = .folder(folder.appending(path: "inner"))
-        options.recipe = "f32"
-        options.progress = { done, _ in
-            told.change { $0.append(done) }
+        let cache = folder.appending(path: "inner")
+        let progress = Locked<[Int]>([])
+        let options = ModelOptions(packedCache: .folder(cache), recipe: "f32") { written, _ in
+            progress.withLock { $0.append(written) }
             return true
         }
-        let model = try await Model.open(source, options: options)
+        let model = try await Model(contentsOf: source, options: options)
         XCTAssertEqual(try model.info().family, "llama")
-        XCTAssertEqual(told.value, told.value.sorted())
-        XCTAssertGreaterThan(told.value.last ?? 0, 100_000)
-        XCTAssertFalse(try FileManager.default.contentsOfDirectory(atPath: folder.appending(path: "inner").path).isEmpty)
-        options.cache = .off
-        options.progress = { _, _ in false }
-        await assertFails(.cancelled) { [options] in try await Model.open(source, options: options) }
+        XCTAssertEqual(progress.value, progress.value.sorted())
+        XCTAssertGreaterThan(progress.value.last ?? 0, 100_000)
+        XCTAssertFalse(try FileManager.default.contentsOfDirectory(atPath: cache.path).isEmpty)
+        let canceling = ModelOptions(packedCache: .disabled, recipe: "f32") { _, _ in false }
+        await assertThrows(.cancelled) { try await Model(contentsOf: source, options: canceling) }
     }
 
-    func testOpeningIsCancelledWithItsTask() async throws {
-        let source = try small("chat").deletingPathExtension()
-        var options = ModelOptions()
-        options.cache = .off
-        let entered = Shared(false)
-        options.progress = { _, _ in
-            entered.change { $0 = true }
+    func testCancelingTaskCancelsLoading() async throws {
+        let source = try smallModelURL("chat").deletingPathExtension()
+        let hasBegun = Locked(false)
+        let options = ModelOptions(packedCache: .disabled) { _, _ in
+            hasBegun.withLock { $0 = true }
             Thread.sleep(forTimeInterval: 0.05)
             return true
         }
-        let opening = Task { [options] in try await Model.open(source, options: options) }
-        while !entered.value { try await Task.sleep(for: .milliseconds(1)) }
-        opening.cancel()
-        await assertFails(.cancelled) { try await opening.value }
-        let never = Task { [options] in
+        let loading = Task { try await Model(contentsOf: source, options: options) }
+        while !hasBegun.value { try await Task.sleep(for: .milliseconds(1)) }
+        loading.cancel()
+        await assertThrows(.cancelled) { try await loading.value }
+        let canceled = Task {
             withUnsafeCurrentTask { $0?.cancel() }
-            return try await Model.open(source, options: options)
+            return try await Model(contentsOf: source, options: options)
         }
-        await assertFails(.cancelled) { try await never.value }
+        await assertThrows(.cancelled) { try await canceled.value }
     }
 
-    func testMessagesComeToWhoAsks() async throws {
-        let messages = Shared<[String]>([])
-        try Library.log { _, text in messages.change { $0.append(text) } }
+    func testRemovedLogHandlerIsNotCalled() async throws {
+        let messages = Locked<[String]>([])
+        try Library.setLogHandler { _, message in messages.withLock { $0.append(message) } }
         _ = try await answer(try await chatModel())
-        try Library.log(nil)
+        try Library.setLogHandler(nil)
         let count = messages.value.count
         _ = try await answer(try await chatModel())
         XCTAssertEqual(messages.value.count, count)
     }
 
-    func testAPaceChangesWhenAndNotWhat() async throws {
+    func testThrottlingKeepsResults() async throws {
         let model = try await chatModel()
         let expected = try await answer(model)
-        try model.setHeat(2)
-        try model.setPower(saving: false, onBattery: true)
-        try model.setPace(.background)
-        let held = try await answer(model)
-        XCTAssertEqual(held, expected)
-        let stats = try model.paceStats()
+        XCTAssertEqual(try model.throttleStats().dutyCycle, 1)
+        try model.setThermalState(.fair)
+        try model.setPowerState(PowerState(isOnBattery: true))
+        try model.setThrottle(.background)
+        let throttled = try await answer(model)
+        XCTAssertEqual(throttled, expected)
+        let stats = try model.throttleStats()
         XCTAssertEqual(stats.threads, 1)
-        XCTAssertEqual(stats.duty, 0.25)
-        XCTAssertGreaterThan(stats.passes, 0)
-        XCTAssertGreaterThan(stats.waited, .zero)
-        try model.setPace(.tokens(perSecond: 1000))
-        try model.setPace(.off)
-        await assertFails(.argument) { try model.setPace(.duty(0)) }
-        await assertFails(.argument) { try model.setHeat(7) }
-        await assertFails(.argument) { try model.setHeat(-1) }
-    }
-}
-
-extension Model {
-    /// Opens data at an offset of one byte, so that its first byte has an odd address.
-    fileprivate static func open(_ data: Data, slice start: Int) async throws -> Model {
-        try await open(data.dropFirst(start))
+        XCTAssertEqual(stats.dutyCycle, 0.25)
+        XCTAssertGreaterThan(stats.forwardPasses, 0)
+        XCTAssertGreaterThan(stats.waitTime, .zero)
+        try model.setThrottle(.tokensPerSecond(1000))
+        try model.setThrottle(.off)
+        await assertThrows(.argument) { try model.setThrottle(.dutyCycle(0)) }
+        await assertThrows(.argument) { try model.setThrottle(.tokensPerSecond(-1)) }
     }
 }

@@ -1,58 +1,50 @@
 import Foundation
+import Observation
 import Siskin
 
 /// The view model of a conversation.
 @MainActor
+@Observable
 public final class Chat {
-    /// The state to display.
-    public struct State: Sendable, Equatable {
-        /// The messages so far; the last one may still be streaming.
-        public var messages: [Message] = []
-        /// Whether an answer is being generated.
-        public var isWriting = false
-        /// The last error, as a message for the user.
-        public var problem: String?
-    }
-
-    /// The current state.
-    public private(set) var state = State() {
-        didSet { changed?(state) }
-    }
-    /// Called whenever the state changes.
-    public var changed: ((State) -> Void)?
+    /// The messages so far. The content of the last one grows while `isGenerating`.
+    public private(set) var messages: [Message] = []
+    /// Whether an answer is being generated.
+    public private(set) var isGenerating = false
+    /// A description of the last error.
+    public private(set) var errorMessage: String?
 
     private let session: Session
-    private var writing: Task<Void, Never>?
+    private var generation: Task<Void, Never>?
 
-    /// Creates a conversation with a model that follows the app's lifecycle.
-    public init(_ model: Model, following lifecycle: Lifecycle, options: SessionOptions = SessionOptions()) async throws {
-        session = try await Session(model, options: options)
-        lifecycle.follow(model)
-        lifecycle.follow(session)
+    /// Creates a conversation with a model. The lifecycle manages both.
+    public init(model: Model, lifecycle: Lifecycle, options: SessionOptions = SessionOptions()) async throws {
+        session = try await Session(model: model, options: options)
+        lifecycle.manage(model)
+        lifecycle.manage(session)
     }
 
-    /// Sends a message, and streams the answer.
-    public func say(_ text: String) {
-        guard !state.isWriting, !text.isEmpty else { return }
-        state.messages += [Message(role: "user", content: text), Message(role: "assistant", content: "")]
-        (state.isWriting, state.problem) = (true, nil)
-        writing = Task {
+    /// Sends a message of the user, and streams the answer. Does nothing while an answer is being generated.
+    public func send(_ text: String) {
+        guard !isGenerating, !text.isEmpty else { return }
+        messages += [Message(role: .user, content: text), Message(role: .assistant, content: "")]
+        (isGenerating, errorMessage) = (true, nil)
+        generation = Task {
             do {
-                for try await piece in session.answer(to: text) {
-                    state.messages[state.messages.count - 1].content += piece.text
+                for try await chunk in session.answer(to: text) {
+                    messages[messages.count - 1].content += chunk.text
                 }
             } catch let error as SiskinError where error.isCancellation {
-                // The user cancelled: the text so far stays.
+                // The text that was generated so far stays.
             } catch {
-                state.problem = error.localizedDescription
+                errorMessage = error.localizedDescription
             }
-            state.isWriting = false
+            isGenerating = false
         }
     }
 
-    /// Cancels the answer; the text so far stays.
-    public func stop() { writing?.cancel() }
+    /// Cancels the answer. The text that was generated so far stays.
+    public func cancel() { generation?.cancel() }
 
-    /// Waits for the running answer.
-    public func finish() async { await writing?.value }
+    /// Waits until no answer is being generated.
+    public func waitUntilIdle() async { await generation?.value }
 }

@@ -1,7 +1,7 @@
 import CSiskin
 
 /// The structs that the library fills in, and their sizes in Swift.
-let sizes: [(String, Int)] = [
+let structSizes: [(name: String, size: Int)] = [
     ("siskin_memory", MemoryLayout<siskin_memory>.stride),
     ("siskin_model_info", MemoryLayout<siskin_model_info>.stride),
     ("siskin_pace_stats", MemoryLayout<siskin_pace_stats>.stride),

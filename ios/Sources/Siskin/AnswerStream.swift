@@ -1,0 +1,97 @@
+import Foundation
+
+/// Generation as streams.
+///
+/// A stream computes its prompt when its first chunk is requested, and each chunk when it is requested; it never
+/// computes ahead. Breaking out of the iteration leaves the answer as it is: `next()` or another prompt continues from
+/// there. Canceling the iterating task cancels the running call.
+///
+/// While the session is paused, its streams wait.
+extension Session {
+    /// Adds a user message and streams the answer: `submit(_:)`, and `next()` to the end.
+    public nonisolated func answer(to text: String) -> AsyncThrowingStream<TextChunk, any Error> {
+        stream(.text(text))
+    }
+
+    /// Streams the answer to a conversation, which replaces the previous one.
+    public nonisolated func answer(to messages: [Message]) -> AsyncThrowingStream<TextChunk, any Error> {
+        stream(.messages(messages))
+    }
+
+    /// Streams the continuation of a raw text, without the chat template.
+    ///
+    /// - Parameter parsingControlTokens: Whether control tokens spelled out in the text are parsed. Do not enable it
+    ///   for untrusted text.
+    public nonisolated func completion(
+        of text: String,
+        parsingControlTokens: Bool = false
+    ) -> AsyncThrowingStream<TextChunk, any Error> {
+        stream(.raw(text, parsingControlTokens: parsingControlTokens))
+    }
+
+    /// Streams the continuation of token ids.
+    public nonisolated func completion(of tokens: [UInt32]) -> AsyncThrowingStream<TextChunk, any Error> {
+        stream(.tokens(tokens))
+    }
+
+    private nonisolated func stream(_ prompt: Prompt) -> AsyncThrowingStream<TextChunk, any Error> {
+        let answer = Answer(prompt)
+        return AsyncThrowingStream { try await self.nextChunk(of: answer, self.runner.register()) }
+    }
+
+    private func nextChunk(of answer: Answer, _ call: UInt64) async throws(SiskinError) -> TextChunk? {
+        if answer.number == nil {
+            answer.number = try await retryAfterPause(call, canRepeat: canRepeat(answer.prompt)) {
+                session throws(SiskinError) in
+                try await session.submit(answer.prompt, call)
+            }
+        }
+        return try await retryAfterPause(call, canRepeat: true) { session throws(SiskinError) in
+            guard let number = answer.number, session.isCurrent(number) else {
+                let message = "another prompt was submitted; iterate over its answer"
+                throw SiskinError(.state, place: "session", message: message)
+            }
+            return try await session.next(call)
+        }
+    }
+
+    /// Whether a prompt contains the whole conversation, so that it can be repeated after a part of it was computed.
+    private func canRepeat(_ prompt: Prompt) -> Bool {
+        switch prompt {
+        case .messages: true
+        case .text: !capabilities.isDisjoint(with: [.chat, .encode])
+        case .raw: capabilities.contains(.encode)
+        case .tokens: false
+        }
+    }
+
+    /// Makes a registered call. If the session is paused before or during it, waits and repeats it. A canceled call
+    /// ends, and so does one that computed a part of its prompt if that cannot be repeated.
+    private func retryAfterPause<T: Sendable>(
+        _ call: UInt64,
+        canRepeat: Bool,
+        _ body: (isolated Session) async throws(SiskinError) -> T
+    ) async throws(SiskinError) -> T {
+        while true {
+            let before = try stats().position
+            do {
+                return try await body(self)
+            } catch {
+                // A cancellation that came neither from the task nor from `cancel()` came from a pause.
+                guard [.paused, .cancelled].contains(error.code), !Task.isCancelled else { throw error }
+                if error.code == .cancelled, runner.isCancelled(call) { throw error }
+                // A call that failed with `.paused` has not begun.
+                if error.code == .cancelled, !canRepeat, try stats().position != before { throw error }
+                await pauseGate.wait { runner.isCancelled(call) }
+            }
+        }
+    }
+}
+
+/// An answer that is read chunk by chunk. Only jobs of its session access it.
+private final class Answer: @unchecked Sendable {
+    let prompt: Prompt
+    /// The number of the prompt; `nil` until it is submitted.
+    var number: Int?
+    init(_ prompt: Prompt) { self.prompt = prompt }
+}

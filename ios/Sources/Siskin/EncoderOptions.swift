@@ -1,0 +1,93 @@
+import CSiskin
+
+/// Options of a text encoder. `nil` means the default.
+public struct EncoderOptions: Sendable, Hashable {
+    /// Whether to use the classification head of the model: required for `classify`, `rerank`, `tag` and `answer`, not
+    /// allowed for `embed`.
+    public var useClassifier: Bool
+    /// The maximum number of tokens of one forward pass. Default: 512.
+    public var batchSize: Int?
+    /// The type of the KV cache. Default: that of the model.
+    public var kvCacheType: KVCacheType?
+    /// How texts with more tokens than the model accepts are handled.
+    public var onOverflow: OverflowMode
+    /// How hidden states are pooled to an embedding. Default: as the model was trained.
+    public var pooling: Pooling?
+
+    /// Creates options.
+    public init(
+        useClassifier: Bool = false,
+        batchSize: Int? = nil,
+        kvCacheType: KVCacheType? = nil,
+        onOverflow: OverflowMode = .error,
+        pooling: Pooling? = nil
+    ) {
+        self.useClassifier = useClassifier
+        self.batchSize = batchSize
+        self.kvCacheType = kvCacheType
+        self.onOverflow = onOverflow
+        self.pooling = pooling
+    }
+}
+
+/// How texts with more tokens than the model accepts are handled.
+public enum OverflowMode: Sendable, Hashable {
+    /// Throws an error with the code `tooLong`.
+    case error
+    /// Truncates the text to the maximum length.
+    case truncate
+    /// Splits the text into windows that overlap by a number of tokens. Not for tasks that need one result for each
+    /// text, such as `rerank`.
+    case window(overlap: Int)
+
+    func makeNative() throws(SiskinError) -> (mode: UInt32, overlap: Int) {
+        switch self {
+        case .error: (UInt32(SISKIN_LONG_REFUSE), 0)
+        case .truncate: (UInt32(SISKIN_LONG_CUT), 0)
+        case .window(let overlap): (UInt32(SISKIN_LONG_PARTS), try native(overlap, "overlap"))
+        }
+    }
+}
+
+/// How hidden states are pooled to an embedding.
+public struct Pooling: Sendable, Hashable {
+    /// The pooling operation; `nil`: the one that the model was trained with.
+    public var operation: Operation?
+    /// Whether embeddings are normalized to unit length.
+    public var normalize: Bool
+    /// The number of leading dimensions to keep, for Matryoshka models; `nil`: all.
+    public var dimensions: Int?
+
+    /// Creates a pooling.
+    public init(_ operation: Operation? = nil, normalize: Bool = true, dimensions: Int? = nil) {
+        (self.operation, self.normalize, self.dimensions) = (operation, normalize, dimensions)
+    }
+
+    /// Pooling operations.
+    public enum Operation: Sendable, Hashable {
+        /// The mean over all tokens.
+        case mean
+        /// The first token (CLS).
+        case cls
+        /// The last token.
+        case lastToken
+        /// The maximum over all tokens.
+        case max
+        /// The mean over all tokens, weighted by position: 1, 2, 3, …
+        case weightedMean
+    }
+
+    func apply(to encoder: OpaquePointer) throws(SiskinError) {
+        let operation =
+            switch operation {
+            case nil: SISKIN_POOLING_AUTO
+            case .mean: SISKIN_POOLING_MEAN
+            case .cls: SISKIN_POOLING_FIRST
+            case .lastToken: SISKIN_POOLING_LAST
+            case .max: SISKIN_POOLING_MAX
+            case .weightedMean: SISKIN_POOLING_WEIGHTED
+            }
+        let dimensions: Int = try native(dimensions ?? 0, "dimensions")
+        try check(siskin_encoder_set_pooling(encoder, UInt32(operation), normalize, dimensions))
+    }
+}

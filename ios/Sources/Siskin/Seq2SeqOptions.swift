@@ -1,0 +1,107 @@
+import CSiskin
+
+/// Tasks of sequence-to-sequence models.
+public enum Seq2SeqTask: Sendable, Hashable {
+    /// The task of the model's configuration.
+    case `default`
+    /// Summarization.
+    case summarize
+    /// Translation. Languages are given by the model's names for them, or by the language code that such a name begins
+    /// with; `nil` if the model supports a single language pair.
+    case translate(from: String? = nil, to: String? = nil)
+}
+
+/// Options of sequence-to-sequence generation. `nil` means the default of the model's configuration for the task.
+public struct Seq2SeqOptions: Sendable, Hashable {
+    /// The task.
+    public var task: Seq2SeqTask
+    /// The number of beams of beam search; 1: greedy decoding or sampling.
+    public var beams: Int?
+    /// The number of texts to return for each input, best first.
+    public var returnedTexts: Int?
+    /// The maximum number of tokens of a generated text.
+    public var maxTokens: Int?
+    /// Length penalty: the exponent of a text's length by which its score is divided.
+    public var lengthPenalty: Double?
+    /// Diverse beam search: the number of groups that the beams are divided into.
+    public var beamGroups: Int?
+    /// Diverse beam search: the penalty of a group for tokens that other groups chose.
+    public var diversityPenalty: Double?
+    /// How texts with more tokens than the model accepts are handled. Windows end at sentence boundaries.
+    public var onOverflow: OverflowMode?
+    /// The text before each input, such as the name of a task.
+    public var prefix: String?
+    /// The sampling options, for a single beam.
+    public var sampler: Sampler?
+
+    /// Creates options.
+    public init(
+        task: Seq2SeqTask = .default,
+        beams: Int? = nil,
+        returnedTexts: Int? = nil,
+        maxTokens: Int? = nil,
+        lengthPenalty: Double? = nil,
+        beamGroups: Int? = nil,
+        diversityPenalty: Double? = nil,
+        onOverflow: OverflowMode? = nil,
+        prefix: String? = nil,
+        sampler: Sampler? = nil
+    ) {
+        self.task = task
+        self.beams = beams
+        self.returnedTexts = returnedTexts
+        self.maxTokens = maxTokens
+        self.lengthPenalty = lengthPenalty
+        self.beamGroups = beamGroups
+        self.diversityPenalty = diversityPenalty
+        self.onOverflow = onOverflow
+        self.prefix = prefix
+        self.sampler = sampler
+    }
+
+    private var values: [(Int32, Double?)] {
+        [
+            (SISKIN_WRITING_BEAMS, beams.map(Double.init)),
+            (SISKIN_WRITING_BEST, returnedTexts.map(Double.init)),
+            (SISKIN_WRITING_MAX_TOKENS, maxTokens.map(Double.init)),
+            (SISKIN_WRITING_LENGTH_PENALTY, lengthPenalty),
+            (SISKIN_WRITING_GROUPS, beamGroups.map(Double.init)),
+            (SISKIN_WRITING_DIVERSITY, diversityPenalty),
+        ]
+    }
+
+    /// Creates the native form of these options, for a model.
+    func makeNative(for model: Model) throws(SiskinError) -> NativeHandle {
+        let pointer = try model.handle.use { model throws(SiskinError) in try makeTaskOptions(model) }
+        let handle = NativeHandle(pointer, "seq2seq options", free: { siskin_writing_free($0) })
+        let sampler = try sampler?.makeNative()
+        try handle.use { options throws(SiskinError) in
+            for case (let option, let value?) in values {
+                try check(siskin_writing_set(options, UInt32(option), value))
+            }
+            if let (mode, overlap) = try onOverflow?.makeNative() {
+                try check(siskin_writing_set_long(options, mode, overlap))
+            }
+            if let prefix { try check(withUTF8(prefix) { siskin_writing_set_before(options, $0, $1) }) }
+            try sampler?.use { sampler throws(SiskinError) in
+                try check(siskin_writing_set_sampler(options, sampler))
+            }
+        }
+        return handle
+    }
+
+    private func makeTaskOptions(_ model: OpaquePointer) throws(SiskinError) -> OpaquePointer {
+        switch task {
+        case .default: try makeHandle { siskin_writing_new(model, &$0) }
+        case .summarize: try makeHandle { siskin_writing_new_summary(model, &$0) }
+        case .translate(let source, let target):
+            try makeHandle { out in
+                withUTF8(source ?? "") { source, sourceLength in
+                    withUTF8(target ?? "") {
+                        siskin_writing_new_translation(model, source, sourceLength, $0, $1, &out)
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,63 @@
+import CSiskin
+
+/// A chunk of generated text.
+public struct TextChunk: Sendable, Hashable {
+    /// Text: whole characters. Empty while a character is incomplete, or while the text may be the beginning of a stop
+    /// string.
+    public let text: String
+    /// The bytes of the token, which may be a partial character.
+    public let bytes: [UInt8]
+    /// The token id; `nil` for text that was held back until the end, and for a chunk that only reports the finish
+    /// reason.
+    public let token: UInt32?
+    /// The log-probability of the token; `nil` unless `Sampler.logProbabilities` is set.
+    public let logProbability: Float?
+    /// The most probable tokens at this position; empty unless `Sampler.topLogProbabilities` is set.
+    public let topLogProbabilities: [TokenLogProbability]
+    /// Why generation ended: set in the last chunk, and only there.
+    public let finishReason: FinishReason?
+
+    init(_ chunk: siskin_piece) {
+        text = string(chunk.text, chunk.length)
+        bytes = array(chunk.bytes, chunk.byte_count)
+        token = chunk.has_token ? chunk.token : nil
+        logProbability = chunk.log_probability.isNaN ? nil : chunk.log_probability
+        topLogProbabilities = array(chunk.top, chunk.top_count).map {
+            TokenLogProbability(token: $0.token, logProbability: $0.log_probability)
+        }
+        finishReason = FinishReason(chunk.ended)
+    }
+}
+
+/// A token and its log-probability.
+public struct TokenLogProbability: Sendable, Hashable {
+    /// The token id.
+    public let token: UInt32
+    /// Its log-probability.
+    public let logProbability: Float
+}
+
+/// Why generation ended.
+public enum FinishReason: Sendable, Hashable {
+    /// The model generated an end-of-sequence token.
+    case eos
+    /// A stop string occurred.
+    case stop
+    /// The maximum number of tokens was reached.
+    case length
+    /// The context is full.
+    case context
+    /// A reason that this version of the package does not know.
+    case unknown(Int32)
+
+    init?(_ native: Int32) {
+        switch native {
+        case SISKIN_ENDED_NOT: return nil
+        case SISKIN_ENDED_MODEL: self = .eos
+        case SISKIN_ENDED_STOP: self = .stop
+        case SISKIN_ENDED_LENGTH: self = .length
+        case SISKIN_ENDED_CONTEXT: self = .context
+        default: self = .unknown(native)
+        }
+    }
+}

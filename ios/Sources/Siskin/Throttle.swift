@@ -1,0 +1,77 @@
+import CSiskin
+
+/// How computation with a model is throttled.
+public enum Throttle: Sendable, Hashable {
+    /// No throttling: thermal and power state are recorded, but have no effect.
+    case off
+    /// As fast as the thermal and power state allow.
+    case full
+    /// A fixed number of tokens per second for each sequence, with as few threads as that requires.
+    case tokensPerSecond(Double)
+    /// A duty cycle: the fraction of the time spent computing, above 0, at most 1.
+    case dutyCycle(Double)
+    /// Background work: one thread, a quarter of the time.
+    case background
+
+    var native: (mode: UInt32, value: Float) {
+        switch self {
+        case .off: (UInt32(SISKIN_PACE_OFF), 0)
+        case .full: (UInt32(SISKIN_PACE_FULL), 0)
+        case .tokensPerSecond(let rate): (UInt32(SISKIN_PACE_TOKENS), Float(rate))
+        case .dutyCycle(let fraction): (UInt32(SISKIN_PACE_DUTY), Float(fraction))
+        case .background: (UInt32(SISKIN_PACE_BACKGROUND), 0)
+        }
+    }
+}
+
+/// Statistics of throttled computation.
+public struct ThrottleStats: Sendable, Hashable {
+    /// The number of forward passes.
+    public let forwardPasses: Int
+    /// The time spent in forward passes.
+    public let computeTime: Duration
+    /// The time spent waiting before forward passes.
+    public let waitTime: Duration
+    /// The number of threads of the last forward pass; `nil` before the first one.
+    public let threads: Int?
+    /// The current duty cycle.
+    public let dutyCycle: Double
+
+    init(_ stats: siskin_pace_stats) {
+        forwardPasses = Int(clamping: stats.passes)
+        computeTime = .nanoseconds(Int64(clamping: stats.worked_nanoseconds))
+        waitTime = .nanoseconds(Int64(clamping: stats.waited_nanoseconds))
+        threads = stats.threads == 0 ? nil : Int(stats.threads)
+        dutyCycle = Double(stats.duty)
+    }
+}
+
+/// Throttling. These functions may be called at any time, including while the model computes.
+extension Model {
+    /// Sets how all computation with the model is throttled. Results do not depend on it.
+    public func setThrottle(_ throttle: Throttle) throws(SiskinError) {
+        let (mode, value) = throttle.native
+        try handle.use { model throws(SiskinError) in try check(siskin_model_set_pace(model, mode, value)) }
+    }
+
+    /// Sets the thermal state of the device. `Lifecycle` does so automatically. When the device cools down, speed
+    /// rises step by step.
+    public func setThermalState(_ state: ThermalState) throws(SiskinError) {
+        try handle.use { model throws(SiskinError) in try check(siskin_model_set_heat(model, state.level)) }
+    }
+
+    /// Sets the power state of the device. `Lifecycle` does so automatically.
+    public func setPowerState(_ state: PowerState) throws(SiskinError) {
+        try handle.use { model throws(SiskinError) in
+            let level = state.batteryLevel ?? -1
+            try check(siskin_model_set_power(model, state.isLowPowerModeEnabled, state.isOnBattery, level))
+        }
+    }
+
+    /// Returns the statistics of throttled computation.
+    public func throttleStats() throws(SiskinError) -> ThrottleStats {
+        try handle.use { model throws(SiskinError) in
+            ThrottleStats(try readStruct(siskin_pace_stats(), \.struct_size) { siskin_model_pace_stats(model, &$0) })
+        }
+    }
+}
