@@ -4,13 +4,18 @@ import PackageDescription
 let package = Package(
     name: "Sample",
     platforms: [.iOS(.v17), .macOS(.v14)],
-    products: [.library(name: "Sample", targets: ["Sample"])],
+    products: [
+        .library(name: "Sample", targets: ["Sample"]),
+        .executable(name: "SampleApp", targets: ["SampleApp"]),
+    ],
     dependencies: [.package(name: "Siskin", path: "..")],
     targets: [
-        // The app's logic without UI: builds and is tested on every platform.
+        // View models, which build and are tested on every platform.
         .target(name: "SampleModel", dependencies: ["Siskin"]),
-        // The UI, in SwiftUI.
+        // SwiftUI views.
         .target(name: "Sample", dependencies: ["SampleModel"]),
+        // The app, for Macs.
+        .executableTarget(name: "SampleApp", dependencies: ["Sample"]),
         .testTarget(name: "SampleModelTests", dependencies: ["SampleModel"]),
     ],
     swiftLanguageModes: [.v6]
