@@ -1,28 +1,28 @@
 // swift-tools-version: 6.0
 import PackageDescription
 
-// Where the sources are, seen from this file.
+// Paths relative to this file. A release moves the manifest to the root of the repository.
 let sources = "Sources"
 let tests = "Tests"
 
 #if os(macOS)
-// `cargo xtask ios` makes it.
-let library: [Target] = [.binaryTarget(name: "SiskinLibrary", path: "SiskinLibrary.xcframework")]
-let libraryOfTarget: [Target.Dependency] = ["SiskinLibrary"]
+// Built by `cargo xtask ios xcframework`.
+let libraryTargets: [Target] = [.binaryTarget(name: "SiskinLibrary", path: "SiskinLibrary.xcframework")]
+let libraryDependency: [Target.Dependency] = ["SiskinLibrary"]
 #else
-// Elsewhere the linker finds `libsiskin` as it finds other libraries.
-let library: [Target] = []
-let libraryOfTarget: [Target.Dependency] = []
+// On Linux, the linker finds `libsiskin` on its search path.
+let libraryTargets: [Target] = []
+let libraryDependency: [Target.Dependency] = []
 #endif
 
 let package = Package(
     name: "Siskin",
     platforms: [.iOS(.v17), .macOS(.v14)],
     products: [.library(name: "Siskin", targets: ["Siskin"])],
-    targets: library + [
+    targets: libraryTargets + [
         .target(
             name: "CSiskin",
-            dependencies: libraryOfTarget,
+            dependencies: libraryDependency,
             path: "\(sources)/CSiskin",
             linkerSettings: [.linkedLibrary("siskin", .when(platforms: [.linux]))]
         ),
