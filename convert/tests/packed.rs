@@ -5,6 +5,7 @@ use crate::common::{Folder, data};
 use siskin::ErrorKind;
 use siskin::file::{File, SectionKind, Tensor};
 use siskin_convert::{PackOptions, Recipe, pack_file};
+use siskin_kernels::panel::PanelType;
 use std::path::{Path, PathBuf};
 
 fn packed(from: &Path, to: &Path, recipe: Option<&str>) -> siskin::Result<File> {
@@ -51,4 +52,27 @@ fn without_other_types_there_is_nothing_to_pack() {
     assert_eq!(error.kind(), ErrorKind::Argument);
     assert!(error.to_string().contains("--quant"), "{error}");
     assert!(packed(&exact, &exact, Some("w8r")).is_err(), "the source stays");
+}
+
+#[test]
+fn a_mix_gives_sensitive_matrices_more_bits() {
+    let folder = Folder::new("packed-mix");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../cli/models/shakespeare.siskin");
+    let pack = |recipe: &str| packed(&source, &folder.join("mix.siskin"), Some(recipe)).unwrap();
+    let file = pack("q4_k_m,always");
+    assert_eq!(file.metadata().quantization["recipe"], "q4_k_m,always");
+    let panels = |file: &File, part: &str| -> Vec<PanelType> {
+        (0..5).map(|layer| file.tensor(&format!("blk.{layer}.{part}.weight")).unwrap().panel).collect()
+    };
+    let (q4, q6) = (PanelType::Q4K, PanelType::Q6K);
+    assert_eq!(panels(&file, "attn_v"), [q4, q4, q6, q4, q6]);
+    assert_eq!(panels(&file, "attn_q"), [q4; 5]);
+    // 640 columns are not whole blocks of 256: Q5_0 in place of Q4_K, and Q8_0 in place of Q6_K.
+    let (q5, q8) = (PanelType::Q5, PanelType::Q8);
+    assert_eq!(panels(&file, "ffn_down"), [q5, q5, q8, q5, q8]);
+    assert_eq!(file.tensor("token_embd.weight").unwrap().panel, q6, "also the output matrix");
+    let file = pack("q4_k_m,always,tables=q8_0");
+    assert_eq!(file.tensor("token_embd.weight").unwrap().panel, q8);
+    assert_eq!(panels(&pack("q4_k,always"), "attn_v"), [q4; 5]);
+    assert!("q4_k_x".parse::<Recipe>().unwrap_err().to_string().contains("q4_k_m"));
 }

@@ -1,15 +1,18 @@
 //! Writes the model of a source as a `.siskin` file, tensor by tensor.
 
+mod mix;
 mod recipe;
 mod rows;
 mod target;
 
+pub use mix::QuantMix;
 pub use recipe::Recipe;
 pub use target::WeightTarget;
 
 use crate::calibrate::Calibration;
 use crate::import::{self, ModelSource, SourceFormat};
 use crate::progress::{NoProgress, ProgressSink};
+use mix::MixLayout;
 use rayon::prelude::*;
 use rows::{PackScratch, RoundingMethod, Squares, TensorRows};
 use serde_json::{Map, Value, json};
@@ -88,7 +91,8 @@ pub fn pack<W: Write + Seek + Send>(
     let (hyper, graphs) = family.build(source.config(), &|name| source.has(name))?;
     let weights = graphs.weights();
     check_names(&weights)?;
-    let tensors = weights.iter().map(|weight| Tensor::new(source, weight, &hyper, options));
+    let layout = MixLayout::new(family.name, &hyper, &weights);
+    let tensors = weights.iter().map(|weight| Tensor::new(source, weight, (&hyper, &layout), options));
     let tensors = tensors.collect::<Result<Vec<_>>>()?;
     progress.message("packing");
     progress.total(tensors.iter().filter_map(|tensor| tensor.spec.bytes()).sum());
@@ -157,7 +161,7 @@ impl<'a> Tensor<'a> {
     fn new(
         source: &dyn ModelSource,
         weight: &Weight,
-        hyper: &'a ModelConfig,
+        (hyper, layout): (&'a ModelConfig, &MixLayout),
         options: &PackOptions<'_>,
     ) -> Result<Self> {
         let mut rows = TensorRows::new(source.tensor(&weight.name)?, weight, hyper)
@@ -166,7 +170,8 @@ impl<'a> Tensor<'a> {
             WeightRole::Vector => TensorSpec::vector(&weight.name, weight.columns as u64),
             WeightRole::Matrix => {
                 if let Some(recipe) = options.recipe {
-                    rows.encode_as(recipe.choose(&weight.name, rows.source_type(), weight.columns));
+                    let source = rows.source_type();
+                    rows.encode_as(recipe.choose(&weight.name, source, weight.columns, layout));
                 }
                 TensorSpec::matrix(
                     &weight.name,

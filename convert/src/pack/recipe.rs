@@ -1,5 +1,6 @@
 //! Recipes: which weight type each matrix is stored as.
 
+use super::mix::{MixLayout, QuantMix};
 use super::target::WeightTarget;
 use siskin::{Error, Result};
 use siskin_kernels::quant::BlockType;
@@ -11,11 +12,14 @@ use std::str::FromStr;
 /// kept.
 ///
 /// Token and position embeddings and the output matrix stay at 8 bits or more unless `tables` is set. Written as `q4_k`
-/// or `q4_k,tables=q6_k`; with `,always`, matrices of fewer bits are re-encoded too.
+/// or `q4_k,tables=q6_k`; with `,always`, matrices of fewer bits are re-encoded too. A mix such as `q4_k_m` chooses the
+/// types of embeddings and output matrix itself, and quantizes neither position nor segment embeddings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Recipe {
     /// The weight type of matrices.
     pub matrices: WeightTarget,
+    /// A mix, in which sensitive matrices get more bits than `matrices`.
+    pub mix: Option<QuantMix>,
     /// The weight type of token and position embeddings and of the output matrix.
     pub tables: Option<WeightTarget>,
     /// Whether matrices of fewer bits are re-encoded too.
@@ -41,15 +45,22 @@ const ROUTER: &str = "ffn_gate_inp";
 
 impl Recipe {
     /// Returns the weight type of the matrix `name`, whose source has type `source` and rows of `columns`.
-    pub(super) fn choose(&self, name: &str, source: BlockType, columns: usize) -> WeightTarget {
+    pub(super) fn choose(
+        &self,
+        name: &str,
+        source: BlockType,
+        columns: usize,
+        layout: &MixLayout,
+    ) -> WeightTarget {
         let part = name.rsplit('.').nth(1).unwrap_or_default();
         if part == ROUTER {
             return WeightTarget::Block(source);
         }
         let table = TABLES.contains(&part);
         let bits = |target: WeightTarget| target.bits(columns);
-        let wanted = match (table, self.tables) {
-            (true, Some(tables)) => tables,
+        let mixed = self.mix.map(|mix| WeightTarget::Block(mix.choose(name, source, layout)));
+        let wanted = match (table, self.tables.filter(|_| table).or(mixed)) {
+            (_, Some(chosen)) => chosen,
             (true, None) if bits(self.matrices) < 8.0 => match self.matrices {
                 WeightTarget::Block(_) => WeightTarget::Block(BlockType::Q8_0),
                 WeightTarget::Row(_) => WeightTarget::Row(RowType::W8R),
@@ -85,8 +96,10 @@ impl FromStr for Recipe {
 
     fn from_str(text: &str) -> Result<Self> {
         let mut parts = text.split(',').map(str::trim);
-        let mut recipe =
-            Self { matrices: target(parts.next().unwrap_or_default())?, tables: None, always: false };
+        let name = parts.next().unwrap_or_default();
+        let mix = QuantMix::from_name(name);
+        let matrices = mix.map_or_else(|| target(name), |mix| Ok(WeightTarget::Block(mix.base())))?;
+        let mut recipe = Self { matrices, mix, tables: None, always: false };
         for part in parts {
             match part.strip_prefix("tables=") {
                 Some(tables) => recipe.tables = Some(target(tables)?),
@@ -103,17 +116,19 @@ impl FromStr for Recipe {
 
 fn target(text: &str) -> Result<WeightTarget> {
     WeightTarget::from_name(text.trim()).ok_or_else(|| {
-        let known: Vec<_> = WeightTarget::all().map(|target| target.to_string()).collect();
-        Error::argument(
-            "quant",
-            format!("unknown weight type '{}'; expected one of {}", text.trim(), known.join(", ")),
-        )
+        let types = WeightTarget::all().map(|target| target.to_string());
+        let known: Vec<_> = types.chain(QuantMix::names().map(str::to_owned)).collect();
+        let message = format!("unknown weight type `{}`; expected one of {}", text.trim(), known.join(", "));
+        Error::argument("quant", message)
     })
 }
 
 impl fmt::Display for Recipe {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.matrices)?;
+        match self.mix {
+            Some(mix) => f.write_str(mix.name())?,
+            None => write!(f, "{}", self.matrices)?,
+        }
         if let Some(tables) = self.tables {
             write!(f, ",tables={tables}")?;
         }
