@@ -45,7 +45,7 @@ impl CacheQuery {
         if model.graphs().encoder.is_some() {
             return Err(Error::unsupported("model", "answers of encoder–decoder models cannot be cached"));
         }
-        let tokens = first_tokens(model, messages, prompt, generate)?;
+        let tokens = first_tokens(model, messages, prompt, (&session.template, generate))?;
         let tokens: Vec<u8> = tokens.iter().flat_map(|token| token.to_le_bytes()).collect();
         // Batch sizes do not affect answers, and greedy decoding does not use the seed.
         let mut session = SessionOptions { batch: 0, text: 0, ..session.clone() };

@@ -2,6 +2,7 @@
 
 mod dry_breakers;
 mod generation;
+mod messages;
 mod prompt;
 mod rope_rescale;
 mod save;
@@ -23,7 +24,7 @@ use crate::context::{BatchEntry, Context, OutputRows, SequenceInput};
 use crate::encoder::Tokens;
 use crate::model::Model;
 use crate::sample::{Sampler, SamplerOptions};
-use crate::template::Message;
+use crate::template::RenderOptions;
 use crate::{Error, ErrorKind, Result};
 use turn::ConversationMessage;
 
@@ -53,6 +54,8 @@ pub struct SessionOptions {
     pub stop: Vec<String>,
     /// DRY sequence breakers as text, added to the sampler's own. Ignored without a tokenizer.
     pub dry_breakers: Vec<String>,
+    /// Variables of the chat template. BOS, EOS and date that are `None` are those of the model and of today.
+    pub template: RenderOptions,
 }
 
 impl Default for SessionOptions {
@@ -68,6 +71,7 @@ impl Default for SessionOptions {
             sampler: SamplerOptions::default(),
             stop: Vec::new(),
             dry_breakers: ["\n", ":", "\"", "*"].map(str::to_owned).to_vec(),
+            template: RenderOptions::default(),
         }
     }
 }
@@ -249,6 +253,11 @@ impl Session {
             true => self.tokens.len(),
             false => locked(&self.context).length(self.sequence).unwrap_or(0),
         }
+    }
+
+    /// Returns the context length: the maximum number of tokens of the sequence.
+    pub fn context_length(&self) -> usize {
+        locked(&self.context).most_tokens()
     }
 
     /// Encodes a text, for encoder–decoder models, and resets the decoder's sequence.
@@ -505,11 +514,6 @@ impl Session {
     /// Adds `prompt` as a user message and generates the answer with the default options.
     pub fn ask(&mut self, prompt: &str) -> Result<TextChunks<'_>> {
         self.generate(prompt, GenerateOptions::default())
-    }
-
-    /// Adds a message before the next prompt, such as a system prompt.
-    pub fn add_message(&mut self, role: &str, content: &str) {
-        self.turns.push(ConversationMessage::given(Message::new(role, content)));
     }
 
     /// Generates a text: the answer to `prompt` if the model has a chat template and `raw` is off, otherwise its

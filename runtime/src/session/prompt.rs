@@ -29,7 +29,7 @@ impl Session {
             return Ok(tokens);
         };
         self.turns.push(ConversationMessage::given(Message::new("user", prompt)));
-        let tokens = conversation(tokenizer, &template, &self.turns)?;
+        let tokens = conversation(tokenizer, (&template, &self.options.template), &self.turns)?;
         self.keep_common(&tokens)
     }
 
@@ -48,7 +48,7 @@ impl Session {
             return Err(Error::unsupported("model", "it makes a text of a text and does not chat"));
         }
         let turns = ConversationMessage::all(messages);
-        let tokens = conversation(model.tokenizer()?, &template, &turns)?;
+        let tokens = conversation(model.tokenizer()?, (&template, &self.options.template), &turns)?;
         let rest = self.keep_common(&tokens)?;
         self.prefill(&rest)?;
         self.turns = turns;
@@ -61,14 +61,14 @@ pub(crate) fn first_tokens(
     model: &Model,
     messages: &[Message],
     prompt: &str,
-    options: GenerateOptions,
+    (variables, options): (&RenderOptions, GenerateOptions),
 ) -> Result<Vec<u32>> {
     let tokenizer = model.tokenizer()?;
     let template = if options.raw { None } else { model.template()? };
     match template {
         Some(template) => {
             let messages = [messages, &[Message::new("user", prompt)]].concat();
-            conversation(tokenizer, &template, &ConversationMessage::all(&messages))
+            conversation(tokenizer, (&template, variables), &ConversationMessage::all(&messages))
         }
         None => tokenizer.encode(prompt, EncodeOptions { add_special: true, parse_special: options.special }),
     }
@@ -78,17 +78,17 @@ pub(crate) fn first_tokens(
 /// the text of messages; generated messages keep their tokens.
 fn conversation(
     tokenizer: &Tokenizer,
-    template: &ChatTemplate,
+    (template, variables): (&ChatTemplate, &RenderOptions),
     turns: &[ConversationMessage],
 ) -> Result<Vec<u32>> {
     let text = |id: Option<u32>| {
         id.and_then(|id| tokenizer.token_text(id).ok()).map(|text| String::from_utf8_lossy(text).into_owned())
     };
     let options = RenderOptions {
-        bos_token: text(tokenizer.bos()),
-        eos_token: text(tokenizer.eos()),
-        now: Some(Date::now()),
-        ..RenderOptions::default()
+        bos_token: variables.bos_token.clone().or_else(|| text(tokenizer.bos())),
+        eos_token: variables.eos_token.clone().or_else(|| text(tokenizer.eos())),
+        now: Some(variables.now.unwrap_or_else(Date::now)),
+        ..variables.clone()
     };
     let messages = TemplateData::messages(turns.iter().map(|turn| &turn.message));
     let (prompt, spans) = template.render_with_spans(&messages, &options)?;
@@ -139,7 +139,9 @@ mod tests {
     }
 
     fn tokens(template: &str, turns: &[ConversationMessage], normalized: bool) -> Vec<u32> {
-        conversation(&tokenizer(normalized), &ChatTemplate::new(template).unwrap(), turns).unwrap()
+        let variables = RenderOptions::default();
+        let template = ChatTemplate::new(template).unwrap();
+        conversation(&tokenizer(normalized), (&template, &variables), turns).unwrap()
     }
 
     fn control(tokens: &[u32]) -> Vec<&'static str> {
@@ -220,7 +222,9 @@ mod tests {
         vocabulary.tokens.push(VocabularyToken::new("b<", TokenKind::UserDefined));
         let tokenizer = Tokenizer::open(Bytes::new(vocabulary.write().unwrap())).unwrap();
         let template = ChatTemplate::new("{{ messages[0].content }}<|a|>").unwrap();
-        let ids = |content: &str| conversation(&tokenizer, &template, &[user(content)]).unwrap();
+        let variables = RenderOptions::default();
+        let ids =
+            |content: &str| conversation(&tokenizer, (&template, &variables), &[user(content)]).unwrap();
         assert_eq!(control(&ids("ab")), ["<|a|>"]);
         assert_eq!(ids("ab< b")[..2], [97, 263]);
     }

@@ -127,6 +127,11 @@ impl ChatTemplate {
         Ok(Self { parsed: Arc::new(parsed) })
     }
 
+    /// Returns whether the name occurs in the template: a variable whose name does not occur has no effect.
+    pub fn uses(&self, name: &str) -> bool {
+        self.parsed.names.iter().any(|known| **known == *name)
+    }
+
     /// Renders the prompt for `messages`.
     ///
     /// # Errors
