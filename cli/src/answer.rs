@@ -21,12 +21,12 @@ pub(crate) struct TimedAnswer {
 }
 
 impl TimedAnswer {
-    /// Generates an answer, and prints it as it is generated if `stream` is set. Ctrl-C cancels it.
+    /// Generates an answer, and passes its text to `print` as it is generated. Ctrl-C cancels it.
     pub(crate) fn generate(
         session: &mut Session,
         prompt: &str,
         options: GenerateOptions,
-        stream: bool,
+        print: &mut dyn FnMut(&str) -> Result<()>,
     ) -> Result<Self> {
         let stoppable = Stoppable::new(session);
         let start = Instant::now();
@@ -42,9 +42,7 @@ impl TimedAnswer {
                 }
                 piece => piece?,
             };
-            if stream {
-                output::write(&piece)?;
-            }
+            print(&piece)?;
             text.push_str(&piece);
         }
         let (tokens, ended) = (generation.tokens(), generation.finish_reason());

@@ -1,21 +1,22 @@
 //! `siskin chat`: an interactive conversation.
 
+mod commands;
+mod input;
+mod markdown;
+mod settings;
+mod transcript;
+
 use crate::answer::TimedAnswer;
 use crate::options::{ModelArgs, OpenArgs, TextArgs, files_of};
+use crate::terminal::{DIM, Palette, RED};
 use crate::{interrupt, output};
-use rustyline::error::ReadlineError;
-use rustyline::{DefaultEditor, history::History as _};
-use siskin::file::AtomicFile;
-use siskin::{Error, ErrorKind, GenerateOptions, Result, Session};
+use input::ChatInput;
+use markdown::MarkdownStream;
+use settings::ChatSettings;
+use siskin::{Error, ErrorKind, GenerateOptions, Model, Result, Session};
 use std::io::IsTerminal;
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
-
-const HELP: &str = "/help          this list
-/system TEXT   begin again with this system prompt
-/reset         begin again
-/save FILE     write the conversation to a file
-/stats         memory, tokens in context, speed of the last answer
-/exit          end (as Ctrl-D does)";
 
 /// Chat with a model
 #[derive(clap::Args)]
@@ -25,6 +26,9 @@ pub(crate) struct Args {
     /// The system prompt
     #[arg(long, value_name = "TEXT")]
     system: Option<String>,
+    /// Do not load or save the history of messages for the arrow keys
+    #[arg(long)]
+    no_history: bool,
     #[command(flatten)]
     model_args: ModelArgs,
     #[command(flatten)]
@@ -32,130 +36,207 @@ pub(crate) struct Args {
 }
 
 struct Chat<'a> {
-    session: Session,
-    system: Option<String>,
-    transcript: String,
-    last: Option<String>,
-    max_tokens: usize,
+    args: &'a Args,
     open: &'a OpenArgs,
-    /// The files of the model, which a transcript must not overwrite.
+    session: Session,
+    /// The path of the model.
+    path: PathBuf,
+    /// The files of the model, which must not be overwritten.
     inputs: Vec<PathBuf>,
+    settings: ChatSettings,
+    system: Option<String>,
+    /// The number of messages and of tokens before each message of the user, for `/undo`.
+    marks: Vec<(usize, usize)>,
+    /// The text that the next input begins with.
+    draft: String,
+    /// The summary of the last answer.
+    last: Option<String>,
+    is_interactive: bool,
 }
 
 pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
-    let options = args.text.session(&args.model_args)?;
-    let model = open.model(&args.model, &args.model_args)?;
+    let settings = ChatSettings {
+        sampler: args.text.sampler().clone(),
+        stop: args.text.stop().to_vec(),
+        max_tokens: args.text.max_tokens,
+    };
+    let session = open_session(args, open, &args.model, &args.model_args, &settings)?;
+    let mut chat = Chat {
+        args,
+        open,
+        session,
+        path: args.model.clone(),
+        inputs: [Some(args.model.as_path()), args.model_args.adapter()]
+            .into_iter()
+            .flatten()
+            .flat_map(files_of)
+            .collect(),
+        settings,
+        system: args.system.clone(),
+        marks: Vec::new(),
+        draft: String::new(),
+        last: None,
+        is_interactive: std::io::stdin().is_terminal(),
+    };
+    interrupt::listen()?;
+    chat.begin();
+    match chat.is_interactive {
+        true => chat.converse(),
+        false => chat.read_lines(),
+    }
+}
+
+/// Opens a model that can chat, and a session.
+fn open_session(
+    args: &Args,
+    open: &OpenArgs,
+    path: &Path,
+    model_args: &ModelArgs,
+    settings: &ChatSettings,
+) -> Result<Session> {
+    let options = args.text.context().session(model_args, &settings.sampler, &settings.stop)?;
+    let model: Model = open.model(path, model_args)?;
     if model.template()?.is_none() {
         let message = "the model has none and cannot chat; `siskin run` continues texts";
         return Err(Error::new(ErrorKind::Missing, "chat template", message));
     }
-    let paths = [Some(args.model.as_path()), args.model_args.adapter()];
-    let mut chat = Chat {
-        session: model.session(options)?,
-        system: args.system.clone(),
-        transcript: String::new(),
-        last: None,
-        max_tokens: args.text.max_tokens.unwrap_or(usize::MAX),
-        open,
-        inputs: paths.into_iter().flatten().flat_map(files_of).collect(),
-    };
-    interrupt::listen()?;
-    chat.begin();
-    if std::io::stdin().is_terminal() {
-        output::note(open, "/help lists the commands");
-        return chat.interactive();
-    }
-    for line in std::io::stdin().lines() {
-        if !chat.hear(&line.map_err(|error| Error::io("standard input", &error))?)? {
-            break;
-        }
-    }
-    Ok(())
+    model.session(options)
 }
 
 impl Chat<'_> {
-    fn interactive(&mut self) -> Result<()> {
-        let failed = |error: ReadlineError| Error::new(ErrorKind::Io, "terminal", error.to_string());
-        let mut editor = DefaultEditor::new().map_err(failed)?;
-        loop {
-            match editor.readline("> ") {
-                Ok(line) => {
-                    // A failure to add to the line history is not fatal.
-                    let _ = editor.history_mut().add(&line);
-                    if !self.hear(&line)? {
-                        return Ok(());
-                    }
-                }
-                Err(ReadlineError::Interrupted) => {}
-                Err(ReadlineError::Eof) => return Ok(()),
-                Err(error) => return Err(failed(error)),
+    /// Reads messages and commands from the terminal.
+    fn converse(&mut self) -> Result<()> {
+        let mut input = ChatInput::open(!self.args.no_history)?;
+        self.note("/help lists the commands");
+        while let Some(text) = input.next(&std::mem::take(&mut self.draft))? {
+            if self.take(&text)?.is_break() {
+                break;
             }
+        }
+        Ok(())
+    }
+
+    /// Reads a message or a command from each line of standard input.
+    fn read_lines(&mut self) -> Result<()> {
+        for line in std::io::stdin().lines() {
+            let line = line.map_err(|error| Error::io("standard input", &error))?;
+            if self.take(&line)?.is_break() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Executes a command or answers a message. Errors of commands and messages do not end the conversation.
+    fn take(&mut self, text: &str) -> Result<ControlFlow<()>> {
+        let outcome = match commands::parse(text) {
+            Some((name, argument)) => commands::run(self, name, argument),
+            None if text.trim().is_empty() => return Ok(ControlFlow::Continue(())),
+            None => self.answer(text.trim()).map(ControlFlow::Continue),
+        };
+        match outcome {
+            Err(error) if output::is_of_stdout(&error) => Err(error),
+            Err(error) => {
+                let label = Palette::of_stderr().paint(RED, "error:");
+                output::to_stderr(format!("{label} {error}"));
+                Ok(ControlFlow::Continue(()))
+            }
+            flow => flow,
         }
     }
 
+    /// Begins a new conversation.
     fn begin(&mut self) {
         self.session.reset();
-        self.transcript.clear();
+        self.marks.clear();
         if let Some(system) = &self.system {
             self.session.add_message("system", system);
-            self.transcript = format!("system: {system}\n");
         }
     }
 
-    /// Writes the transcript.
-    fn save(&self, path: &Path) -> Result<()> {
-        AtomicFile::create_from(path, &self.inputs)?.commit_bytes(self.transcript.as_bytes())
+    /// Adjusts to the messages of a loaded conversation.
+    fn loaded(&mut self) {
+        self.marks.clear();
+        let first = self.session.messages().next();
+        self.system = first.filter(|first| first.role == "system").map(|first| first.content.clone());
     }
 
-    /// Executes an input line. Returns false when the conversation ends.
-    fn hear(&mut self, line: &str) -> Result<bool> {
-        let line = line.trim();
-        let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
-        match word {
-            "" => {}
-            "/exit" | "/quit" => return Ok(false),
-            "/help" => output::line(HELP)?,
-            "/reset" => self.begin(),
-            "/system" => {
-                self.system = Some(rest.trim().to_owned()).filter(|text| !text.is_empty());
-                self.begin();
+    /// Applies other settings to the session.
+    fn apply(&mut self, settings: ChatSettings) -> Result<()> {
+        let context = self.args.text.context();
+        let options = context.session(&self.args.model_args, &settings.sampler, &settings.stop)?;
+        self.session.set_stop(options.stop)?;
+        self.session.set_sampler(options.sampler, options.dry_breakers)?;
+        self.settings = settings;
+        Ok(())
+    }
+
+    /// Continues the conversation with the model at `path`. The adapter is not applied to it.
+    fn switch_model(&mut self, path: &Path) -> Result<()> {
+        let model_args = self.args.model_args.alone();
+        let mut session = open_session(self.args, self.open, path, &model_args, &self.settings)?;
+        for message in self.session.messages() {
+            session.add_message(&message.role, &message.content);
+        }
+        self.session = session;
+        self.marks.clear();
+        self.path = path.to_owned();
+        self.inputs.extend(files_of(path));
+        self.note(format!("the next answer comes from {}", path.display()));
+        Ok(())
+    }
+
+    /// Removes the last message of the user and what follows, and returns its text.
+    fn undo(&mut self, command: &str) -> Result<String> {
+        let last = self.session.messages().enumerate().filter(|(_, message)| message.role == "user").last();
+        let Some((count, prompt)) = last.map(|(count, message)| (count, message.content.clone())) else {
+            return Err(Error::new(ErrorKind::State, format!("/{command}"), "there is no message yet"));
+        };
+        self.session.truncate_messages(count);
+        while let Some((messages, tokens)) = self.marks.pop_if(|(messages, _)| *messages >= count) {
+            // Otherwise, as with a sliding window, the next prompt is processed from its beginning.
+            if messages == count {
+                let _ = self.session.truncate(tokens);
             }
-            "/stats" => self.stats()?,
-            "/save" => match self.save(Path::new(rest.trim())) {
-                Ok(()) => output::note(self.open, format!("saved to {}", rest.trim())),
-                Err(error) => output::line(format!("cannot write: {error}"))?,
-            },
-            _ if word.starts_with('/') => output::line(format!("no command {word}; /help lists them"))?,
-            _ => self.answer(line)?,
         }
-        Ok(true)
+        Ok(prompt)
     }
 
     fn answer(&mut self, prompt: &str) -> Result<()> {
-        let options = GenerateOptions { max_tokens: self.max_tokens, ..GenerateOptions::default() };
-        match TimedAnswer::generate(&mut self.session, prompt, options, true) {
+        let max_tokens = self.settings.max_tokens.unwrap_or(usize::MAX);
+        let options = GenerateOptions { max_tokens, ..GenerateOptions::default() };
+        self.marks.push((self.session.messages().len(), self.session.position()));
+        let mut markdown = MarkdownStream::for_stdout(Palette::of_stdout());
+        let mut print = |text: &str| output::write(&markdown.push(text));
+        match TimedAnswer::generate(&mut self.session, prompt, options, &mut print) {
             Ok(answer) => {
-                output::line("")?;
-                self.transcript += &format!("user: {prompt}\nassistant: {}\n", answer.text);
-                output::note(self.open, answer.summary());
+                output::line(markdown.finish())?;
+                self.note(answer.summary());
                 self.last = Some(answer.summary());
                 Ok(())
             }
-            // The conversation can continue in a new context.
-            Err(error) if error.kind() == ErrorKind::TooLong => {
-                output::line(format!("\n{error}; /reset begins again"))
+            Err(error) => {
+                // An answer that fails in its middle may have printed styles and no line break.
+                let rest = markdown.finish();
+                if !rest.is_empty() {
+                    output::line(rest)?;
+                }
+                self.marks.pop();
+                Err(match error.kind() {
+                    ErrorKind::TooLong => Error::new(
+                        error.kind(),
+                        error.place(),
+                        format!("{}; /undo or /clear makes room", error.message()),
+                    ),
+                    ErrorKind::Cancelled => Error::new(error.kind(), "chat", "stopped before the answer"),
+                    _ => error,
+                })
             }
-            Err(error) if error.kind() == ErrorKind::Cancelled => output::line("\nstopped before the answer"),
-            Err(error) => Err(error),
         }
     }
 
-    fn stats(&self) -> Result<()> {
-        let memory = self.session.memory();
-        let [arena, cache, mapped] =
-            [memory.arena, memory.cache, memory.mapped].map(|count| output::bytes(count as u64));
-        output::line(format!("tokens in context: {}", self.session.position()))?;
-        output::line(format!("memory: work {arena}, cache {cache} reserved, model {mapped} mapped"))?;
-        self.last.as_ref().map_or(Ok(()), output::line)
+    /// Prints a note to standard error.
+    fn note(&self, text: impl std::fmt::Display) {
+        output::note(self.open, Palette::of_stderr().paint(DIM, text));
     }
 }

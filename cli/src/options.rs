@@ -220,7 +220,7 @@ fn all_but(names: &[String]) -> Result<CpuFeatures> {
 }
 
 /// Sampling options.
-#[derive(clap::Args, serde::Deserialize, Clone, Default, PartialEq)]
+#[derive(clap::Args, serde::Deserialize, serde::Serialize, Clone, Default, PartialEq)]
 #[serde(default, deny_unknown_fields)]
 #[command(next_help_heading = "Sampling")]
 pub(crate) struct SamplerArgs {
@@ -284,11 +284,12 @@ pub(crate) struct SamplerArgs {
     #[arg(long, value_name = "VALUE")]
     mirostat_eta: Option<f32>,
     /// Add a bias to a token's logit; -inf forbids the token. May be given several times
-    #[arg(long, value_name = "ID=VALUE", value_parser = bias)]
+    #[arg(long, value_name = "ID=VALUE", value_parser = parse_bias)]
     logit_bias: Vec<(u32, f32)>,
 }
 
-fn bias(text: &str) -> std::result::Result<(u32, f32), String> {
+/// Parses a logit bias, `ID=VALUE`.
+pub(crate) fn parse_bias(text: &str) -> std::result::Result<(u32, f32), String> {
     let parsed = text.split_once('=').and_then(|(id, value)| Some((id.parse().ok()?, value.parse().ok()?)));
     parsed.ok_or_else(|| "give ID=VALUE, such as 42=-1.5".to_owned())
 }
@@ -320,6 +321,16 @@ impl SamplerArgs {
         };
         options.validate()?;
         Ok(options)
+    }
+
+    /// Adds a logit bias.
+    pub(crate) fn add_bias(&mut self, bias: (u32, f32)) {
+        self.logit_bias.push(bias);
+    }
+
+    /// Replaces the logit biases by those of `other`.
+    pub(crate) fn copy_biases(&mut self, other: &Self) {
+        self.logit_bias.clone_from(&other.logit_bias);
     }
 
     /// Returns true for greedy sampling.
@@ -422,6 +433,18 @@ impl TextArgs {
         self.sampler.has_seed() || !self.sampler.draws()
     }
 
+    pub(crate) fn sampler(&self) -> &SamplerArgs {
+        &self.sampler
+    }
+
+    pub(crate) fn stop(&self) -> &[String] {
+        &self.stop
+    }
+
+    pub(crate) fn context(&self) -> &ContextArgs {
+        &self.context
+    }
+
     pub(crate) fn session(&self, model: &ModelArgs) -> Result<SessionOptions> {
         self.context.session(model, &self.sampler, &self.stop)
     }
@@ -475,8 +498,8 @@ mod tests {
 
     #[test]
     fn biases_are_pairs() {
-        assert_eq!(bias("7=-1.5"), Ok((7, -1.5)));
-        assert_eq!(bias("7=-inf"), Ok((7, f32::NEG_INFINITY)));
-        assert!(bias("7").is_err() && bias("x=1").is_err() && bias("7=").is_err());
+        assert_eq!(parse_bias("7=-1.5"), Ok((7, -1.5)));
+        assert_eq!(parse_bias("7=-inf"), Ok((7, f32::NEG_INFINITY)));
+        assert!(parse_bias("7").is_err() && parse_bias("x=1").is_err() && parse_bias("7=").is_err());
     }
 }

@@ -66,6 +66,20 @@ pub(crate) fn fail(error: &Error, has: &dyn Fn(&str) -> bool) -> ExitCode {
 
 /// The place of an error for a closed pipe, such as one to `head`, which is not a failure.
 const CLOSED_PIPE: &str = "stdout (closed by its reader)";
+/// The place of other errors of standard output.
+const STDOUT: &str = "stdout";
+
+/// Returns true for an error of standard output: nothing more can be printed.
+pub(crate) fn is_of_stdout(error: &Error) -> bool {
+    error.place() == CLOSED_PIPE || error.place() == STDOUT
+}
+
+/// Returns the name that is most similar to `text`, if one is similar enough to be meant.
+pub(crate) fn nearest<'a>(text: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let distances = names.into_iter().map(|name| (strsim::damerau_levenshtein(text, name), name));
+    let limit = (text.chars().count() / 3).max(1);
+    distances.filter(|(distance, _)| *distance <= limit).min().map(|(_, name)| name)
+}
 
 /// Prints a warning to standard error; the result remains valid.
 pub(crate) fn warn(text: impl std::fmt::Display) {
@@ -77,7 +91,7 @@ pub(crate) fn write(text: &str) -> Result<()> {
     let mut out = std::io::stdout().lock();
     out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(|error| match error.kind() {
         std::io::ErrorKind::BrokenPipe => Error::io(CLOSED_PIPE, &error),
-        _ => Error::io("stdout", &error),
+        _ => Error::io(STDOUT, &error),
     })
 }
 
@@ -110,7 +124,7 @@ pub(crate) fn text(value: &Value) -> String {
 }
 
 /// Prints a line to standard error. A closed standard error cannot be reported.
-fn to_stderr(line: impl std::fmt::Display) {
+pub(crate) fn to_stderr(line: impl std::fmt::Display) {
     let _ = writeln!(std::io::stderr(), "{line}");
 }
 

@@ -2,6 +2,7 @@
 
 use crate::answer::TimedAnswer;
 use crate::options::{ModelArgs, OpenArgs, ResultCacheArgs, TextArgs};
+use crate::terminal::printable;
 use crate::{embedded, interrupt, model_path, output};
 use serde_json::json;
 use siskin::encoder::EmbedOptions;
@@ -183,7 +184,13 @@ fn answer(
     if let Some(system) = &args.system {
         session.add_message("system", system);
     }
-    let answer = TimedAnswer::generate(&mut session, prompt, args.generate(), !args.json)?;
+    let is_terminal = std::io::stdout().is_terminal();
+    let mut print = |text: &str| match (args.json, is_terminal) {
+        (true, _) => Ok(()),
+        (false, true) => output::write(&printable(text)),
+        (false, false) => output::write(text),
+    };
+    let answer = TimedAnswer::generate(&mut session, prompt, args.generate(), &mut print)?;
     if args.json {
         output::json(&json!({
             "text": answer.text,

@@ -2,6 +2,7 @@
 
 mod adapters;
 mod bench;
+mod chat;
 mod commands;
 mod manual;
 mod serve;

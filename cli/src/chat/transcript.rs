@@ -1,0 +1,144 @@
+//! Conversations in files: saved sessions, and exports as Markdown and JSON.
+//!
+//! A file is only replaced if Siskin wrote it in the same format, and symbolic links are not followed.
+
+use serde::Deserialize;
+use serde_json::json;
+use siskin::file::AtomicFile;
+use siskin::template::Message;
+use siskin::{Error, ErrorKind, Result, Session};
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+/// The first line of a Markdown export.
+const MARKDOWN_MARK: &str = "<!-- siskin chat -->\n";
+/// The value of `format` in a JSON export.
+const JSON_FORMAT: &str = "siskin-chat";
+/// The start of a JSON export.
+const JSON_MARK: &str = "{\n  \"format\": \"siskin-chat\"";
+/// Maximum size of an exported conversation in bytes.
+const MOST_BYTES: u64 = 64 << 20;
+
+/// Saves a session. Fails if the path is one of the model's files, or another file that is not a saved session.
+pub(super) fn save(session: &mut Session, path: &Path, inputs: &[PathBuf]) -> Result<()> {
+    AtomicFile::check(path, inputs)?;
+    let bytes = session.save()?;
+    let mark = &bytes[..8.min(bytes.len())];
+    AtomicFile::create_own(path, |file| starts_with(file, mark))?.commit_bytes(&bytes)
+}
+
+/// Replaces the state of the session by that of a saved session, or its messages by those of a JSON export.
+pub(super) fn load(session: &mut Session, path: &Path) -> Result<()> {
+    crate::model_path::check(path)?;
+    let io = |error| Error::io(path.display().to_string(), &error);
+    let metadata = std::fs::metadata(path).map_err(io)?;
+    if !metadata.is_file() {
+        return Err(Error::argument(path.display().to_string(), "is not a regular file"));
+    }
+    let is_json = starts_with(File::open(path).map_err(io)?, b"{");
+    if !is_json {
+        return session.restore_from(path);
+    }
+    if metadata.len() > MOST_BYTES {
+        return Err(Error::new(ErrorKind::TooLong, path.display().to_string(), "has more than 64 MiB"));
+    }
+    let messages = read_json(&std::fs::read_to_string(path).map_err(io)?)
+        .map_err(|error| error.within(&path.display().to_string()))?;
+    session.reset();
+    messages.iter().for_each(|message| session.add_message(&message.role, &message.content));
+    Ok(())
+}
+
+/// Writes a conversation as Markdown or JSON, by the extension of the path.
+pub(super) fn export(messages: &[Message], model: &Path, path: &Path) -> Result<()> {
+    let (mark, text) = match path.extension().and_then(|extension| extension.to_str()) {
+        Some("md") => (MARKDOWN_MARK, markdown(messages, model)),
+        Some("json") => (JSON_MARK, as_json(messages, model)?),
+        _ => {
+            let message = "has an unknown extension; give a file that ends in .md or .json";
+            return Err(Error::argument(path.display().to_string(), message));
+        }
+    };
+    AtomicFile::create_own(path, |file| starts_with(file, mark.as_bytes()))?.commit_bytes(text.as_bytes())
+}
+
+fn starts_with(file: File, mark: &[u8]) -> bool {
+    let mut start = Vec::new();
+    file.take(mark.len() as u64).read_to_end(&mut start).is_ok() && start == mark
+}
+
+fn markdown(messages: &[Message], model: &Path) -> String {
+    let mut text = format!("{MARKDOWN_MARK}# Chat with {}\n", model.display());
+    for Message { role, content } in messages {
+        let mut title = role.clone();
+        if let Some(first) = title.get_mut(..1) {
+            first.make_ascii_uppercase();
+        }
+        text.push_str(&format!("\n## {title}\n\n{}\n", content.trim_end()));
+    }
+    text
+}
+
+fn as_json(messages: &[Message], model: &Path) -> Result<String> {
+    let messages: Vec<_> =
+        messages.iter().map(|message| json!({"role": message.role, "content": message.content})).collect();
+    let value = json!({"format": JSON_FORMAT, "model": model.display().to_string(), "messages": messages});
+    let text = serde_json::to_string_pretty(&value).map_err(|error| Error::io("export", &error.into()))?;
+    Ok(text + "\n")
+}
+
+/// An exported conversation. Other fields, such as those of other programs, are ignored.
+#[derive(Deserialize)]
+struct ExportedChat {
+    messages: Vec<Message>,
+}
+
+fn read_json(text: &str) -> Result<Vec<Message>> {
+    let chat: ExportedChat = serde_json::from_str(text)
+        .map_err(|error| Error::argument("messages", format!("cannot be read: {error}")))?;
+    Ok(chat.messages)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn messages() -> [Message; 2] {
+        [Message::new("user", "Hi **you**\n"), Message::new("assistant", "\"Hello\"")]
+    }
+
+    #[test]
+    fn exports_are_read_back() {
+        let text = as_json(&messages(), Path::new("a.gguf")).unwrap();
+        assert!(text.starts_with(JSON_MARK), "{text}");
+        assert_eq!(read_json(&text).unwrap(), messages());
+        assert!(read_json("{\"messages\": 5}").is_err());
+        let expected = "<!-- siskin chat -->\n# Chat with a.gguf\n\n## User\n\nHi **you**\n\n## Assistant\n\n\"Hello\"\n";
+        assert_eq!(markdown(&messages(), Path::new("a.gguf")), expected);
+    }
+
+    #[test]
+    fn only_own_files_are_replaced() {
+        let folder = std::env::temp_dir().join(format!("siskin-transcript-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        for extension in ["md", "json"] {
+            let path = folder.join(format!("chat.{extension}"));
+            let write = |path: &Path| export(&messages(), Path::new("a.gguf"), path);
+            write(&path).unwrap();
+            write(&path).unwrap();
+            std::fs::write(&path, "{}").unwrap();
+            assert_eq!(write(&path).unwrap_err().kind(), ErrorKind::Argument);
+            assert_eq!(std::fs::read(&path).unwrap(), b"{}");
+            #[cfg(unix)]
+            {
+                let link = folder.join(format!("link.{extension}"));
+                std::os::unix::fs::symlink(folder.join("elsewhere"), &link).unwrap();
+                assert_eq!(write(&link).unwrap_err().kind(), ErrorKind::Argument);
+                assert!(!folder.join("elsewhere").exists());
+            }
+        }
+        assert!(export(&[], Path::new("a"), &folder.join("chat.txt")).is_err());
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+}
