@@ -2,7 +2,7 @@
 
 use crate::interrupt::Stoppable;
 use crate::output;
-use siskin::{ErrorKind, FinishReason, GenerateOptions, Result, Session};
+use siskin::{ErrorKind, FinishReason, GenerateOptions, GeneratedToken, GenerationStep, Result, Session};
 use std::time::Instant;
 
 /// An answer and its timing.
@@ -21,33 +21,46 @@ pub(crate) struct TimedAnswer {
 }
 
 impl TimedAnswer {
-    /// Generates an answer, and passes its text to `print` as it is generated. Ctrl-C cancels it.
+    /// Generates an answer. Passes its text to `print` and its tokens to `on_token` as they are generated. Ctrl-C
+    /// cancels it.
     pub(crate) fn generate(
         session: &mut Session,
         prompt: &str,
         options: GenerateOptions,
         print: &mut dyn FnMut(&str) -> Result<()>,
+        on_token: &mut dyn FnMut(&Session, GeneratedToken) -> Result<()>,
     ) -> Result<Self> {
         let stoppable = Stoppable::new(session);
         let start = Instant::now();
-        let mut text = String::new();
-        let mut stopped = false;
-        let mut generation = session.generate(prompt, options)?;
+        let mut generation = session.begin(prompt, options)?;
         let prompt_seconds = start.elapsed().as_secs_f64();
-        for piece in &mut generation {
-            let piece = match piece {
-                Err(error) if error.kind() == ErrorKind::Cancelled => {
-                    stopped = true;
-                    break;
+        let (mut text, mut piece) = (String::new(), String::new());
+        let outcome = loop {
+            let outcome = match generation.step(session, &mut piece) {
+                Ok(None) => break Ok(()),
+                Ok(Some(GenerationStep::Token(token))) => on_token(session, token),
+                Ok(Some(GenerationStep::Rest)) => Ok(()),
+                Err(error) => {
+                    // A partial match of a stop string at the end is text.
+                    generation.rest(&mut piece);
+                    Err(error)
                 }
-                piece => piece?,
             };
-            print(&piece)?;
-            text.push_str(&piece);
-        }
+            if !piece.is_empty() {
+                print(&piece)?;
+                text.push_str(&piece);
+            }
+            if outcome.is_err() {
+                break outcome;
+            }
+        };
         let (tokens, ended) = (generation.tokens(), generation.finish_reason());
-        drop(generation);
+        generation.finish(session);
         drop(stoppable);
+        let stopped = match outcome {
+            Err(error) if error.kind() == ErrorKind::Cancelled => true,
+            outcome => outcome.map(|()| false)?,
+        };
         let seconds = start.elapsed().as_secs_f64() - prompt_seconds;
         Ok(Self { text, position: session.position(), tokens, prompt_seconds, seconds, stopped, ended })
     }

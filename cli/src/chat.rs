@@ -208,7 +208,7 @@ impl Chat<'_> {
         self.marks.push((self.session.messages().len(), self.session.position()));
         let mut markdown = MarkdownStream::for_stdout(Palette::of_stdout());
         let mut print = |text: &str| output::write(&markdown.push(text));
-        match TimedAnswer::generate(&mut self.session, prompt, options, &mut print) {
+        match TimedAnswer::generate(&mut self.session, prompt, options, &mut print, &mut |_, _| Ok(())) {
             Ok(answer) => {
                 output::line(markdown.finish())?;
                 self.note(answer.summary());

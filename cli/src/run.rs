@@ -4,12 +4,14 @@ use crate::answer::TimedAnswer;
 use crate::options::{ModelArgs, OpenArgs, ResultCacheArgs, TextArgs};
 use crate::terminal::printable;
 use crate::{embedded, interrupt, model_path, output};
-use serde_json::json;
+use serde_json::{Value, json};
 use siskin::encoder::EmbedOptions;
 use siskin::logits_processors::LogitsProcessorOptions;
 use siskin::result_cache::{CacheQuery, CachedAnswer, ResultCache};
 use siskin::template::Message;
-use siskin::{EncoderOptions, Error, ErrorKind, GenerateOptions, Model, Result, SessionOptions};
+use siskin::{
+    EncoderOptions, Error, ErrorKind, GenerateOptions, GeneratedToken, Model, Result, Session, SessionOptions,
+};
 use std::io::IsTerminal;
 use std::path::PathBuf;
 
@@ -53,6 +55,12 @@ pub(crate) struct Args {
     /// Print a JSON object at the end instead of streaming the text
     #[arg(long)]
     json: bool,
+    /// With --json, add the log-probability of each token
+    #[arg(long, requires = "json", conflicts_with = "memo")]
+    logprobs: bool,
+    /// With --json, add the N most likely tokens at each position, with their log-probabilities
+    #[arg(long, value_name = "N", requires = "json", conflicts_with = "memo")]
+    top_logprobs: Option<usize>,
 }
 
 /// Default minimum cosine similarity of prompts with the same meaning.
@@ -73,6 +81,8 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
     if model.graphs().encoder.is_some() {
         options.sampler.rules = LogitsProcessorOptions::of(&model)?;
     }
+    options.sampler.log_probabilities = args.logprobs || args.top_logprobs.is_some();
+    options.sampler.top_log_probabilities = args.top_logprobs.unwrap_or(0);
     interrupt::listen()?;
     let Some(memo) = memo else { return answer(args, open, &model, &prompt, options).map(drop) };
     let before: Vec<Message> = args.system.iter().map(|text| Message::new("system", text)).collect();
@@ -171,6 +181,23 @@ fn repeat(args: &Args, open: &OpenArgs, found: &CachedAnswer, likeness: f32) -> 
     Ok(())
 }
 
+/// Returns a token with its log-probability, in the form of llama.cpp's server.
+fn logprob(session: &Session, token: GeneratedToken, with_top: bool) -> Result<Value> {
+    let tokenizer = session.model().tokenizer()?;
+    let one = |id: u32, log_probability: f32| -> Result<Value> {
+        let bytes = tokenizer.piece(id, true)?;
+        let text = String::from_utf8_lossy(&bytes);
+        let logprob = output::round(f64::from(log_probability), 6);
+        Ok(json!({"id": id, "token": text, "bytes": &*bytes, "logprob": logprob}))
+    };
+    let mut value = one(token.id, token.log_probability)?;
+    if with_top {
+        let top = session.top().iter().map(|token| one(token.id, token.log_probability));
+        value["top_logprobs"] = top.collect::<Result<Vec<_>>>()?.into();
+    }
+    Ok(value)
+}
+
 /// Generates an answer.
 fn answer(
     args: &Args,
@@ -190,9 +217,16 @@ fn answer(
         (false, true) => output::write(&printable(text)),
         (false, false) => output::write(text),
     };
-    let answer = TimedAnswer::generate(&mut session, prompt, args.generate(), &mut print)?;
+    let (mut logprobs, reported) = (Vec::new(), args.logprobs || args.top_logprobs.is_some());
+    let mut on_token = |session: &Session, token: GeneratedToken| {
+        if reported {
+            logprobs.push(logprob(session, token, args.top_logprobs.is_some())?);
+        }
+        Ok(())
+    };
+    let answer = TimedAnswer::generate(&mut session, prompt, args.generate(), &mut print, &mut on_token)?;
     if args.json {
-        output::json(&json!({
+        let mut value = json!({
             "text": answer.text,
             "seed": seed,
             "tokens": answer.tokens,
@@ -201,7 +235,11 @@ fn answer(
             "seconds": output::round(answer.seconds, 4),
             "tokens_per_second": answer.rate(),
             "stopped": answer.stopped,
-        }))?;
+        });
+        if reported {
+            value["logprobs"] = logprobs.into();
+        }
+        output::json(&value)?;
     } else {
         output::line("")?;
         output::note(open, answer.summary());

@@ -5,5 +5,6 @@ mod bench;
 mod chat;
 mod commands;
 mod manual;
+mod run;
 mod serve;
 mod train;
