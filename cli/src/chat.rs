@@ -8,6 +8,7 @@ mod transcript;
 
 use crate::answer::TimedAnswer;
 use crate::options::{ModelArgs, OpenArgs, TextArgs, files_of};
+use crate::template_args::TemplateArgs;
 use crate::terminal::{DIM, Palette, RED};
 use crate::{interrupt, output};
 use input::ChatInput;
@@ -29,6 +30,8 @@ pub(crate) struct Args {
     /// Do not load or save the history of messages for the arrow keys
     #[arg(long)]
     no_history: bool,
+    #[command(flatten)]
+    template: TemplateArgs,
     #[command(flatten)]
     model_args: ModelArgs,
     #[command(flatten)]
@@ -94,12 +97,13 @@ fn open_session(
     model_args: &ModelArgs,
     settings: &ChatSettings,
 ) -> Result<Session> {
-    let options = args.text.context().session(model_args, &settings.sampler, &settings.stop)?;
+    let mut options = args.text.context().session(model_args, &settings.sampler, &settings.stop)?;
     let model: Model = open.model(path, model_args)?;
     if model.template()?.is_none() {
         let message = "the model has none and cannot chat; `siskin run` continues texts";
         return Err(Error::new(ErrorKind::Missing, "chat template", message));
     }
+    options.template = args.template.options(&model)?;
     model.session(options)
 }
 

@@ -28,6 +28,7 @@ mod run;
 mod serve;
 mod summarize;
 mod tag;
+mod template_args;
 mod terminal;
 mod texts;
 mod tokenize;

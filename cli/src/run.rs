@@ -2,6 +2,7 @@
 
 use crate::answer::TimedAnswer;
 use crate::options::{ModelArgs, OpenArgs, ResultCacheArgs, TextArgs};
+use crate::template_args::TemplateArgs;
 use crate::terminal::printable;
 use crate::{embedded, interrupt, model_path, output};
 use serde_json::{Value, json};
@@ -40,6 +41,8 @@ pub(crate) struct Args {
     #[arg(long, requires = "raw")]
     special: bool,
     #[command(flatten)]
+    template: TemplateArgs,
+    #[command(flatten)]
     model_args: ModelArgs,
     #[command(flatten)]
     text: TextArgs,
@@ -76,11 +79,16 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
         let message = "the answer would be another each time; give --greedy or a --seed";
         return Err(Error::argument("--memo", message));
     }
+    if args.raw && args.template.are_given() {
+        let message = "--raw uses no chat template; leave one of them out";
+        return Err(Error::argument("--template-var, --tools, --documents", message));
+    }
     let prompt = args.prompt()?;
     let model = open.model(&args.model, &args.model_args)?;
     if model.graphs().encoder.is_some() {
         options.sampler.rules = LogitsProcessorOptions::of(&model)?;
     }
+    options.template = args.template.options(&model)?;
     options.sampler.log_probabilities = args.logprobs || args.top_logprobs.is_some();
     options.sampler.top_log_probabilities = args.top_logprobs.unwrap_or(0);
     interrupt::listen()?;

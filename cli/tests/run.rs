@@ -1,6 +1,7 @@
-//! `siskin run`: log-probabilities.
+//! `siskin run`: log-probabilities, and variables of the chat template.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+use super::chat::with_template;
 use serde_json::Value;
 use std::process::{Command, Output};
 
@@ -39,4 +40,42 @@ fn tokens_have_log_probabilities() {
     assert_eq!(report["logprobs"][3]["logprob"], tokens[3]["logprob"]);
     assert!(report["logprobs"][3].get("top_logprobs").is_none());
     assert_eq!(siskin(&["run", "shakespeare", "a", "--logprobs"]).status.code(), Some(2), "without --json");
+}
+
+#[test]
+fn variables_reach_the_chat_template() {
+    let template = "{% for tool in tools or [] %}{{ tool.name }} {% endfor %}\
+                    {% if enable_thinking is not false %}w7 {% endif %}\
+                    {% for document in documents or [] %}{{ document }} {% endfor %}\
+                    {{ messages[-1].content }}";
+    let folder = with_template("run-variables", template);
+    let tools = folder.with_file_name("run-tools.list");
+    std::fs::write(&tools, r#"[{"name": "w8"}, {"name": "w9"}]"#).unwrap();
+    let (folder, tools) = (folder.to_str().unwrap(), tools.to_str().unwrap());
+    let run = |more: &[&str]| {
+        let arguments = ["run", folder, "w5", "--no-cache", "--greedy", "-n", "0", "--json"];
+        siskin(&[&arguments[..], more].concat())
+    };
+    for (options, tokens) in [
+        (&[][..], 2),
+        (&["--template-var", "enable_thinking=false"], 1),
+        (&["--template-var", "enable_thinking=\"false\""], 2),
+        (&["--tools", tools], 4),
+    ] {
+        assert_eq!(value(&run(options))["context_tokens"], tokens, "{options:?}");
+    }
+    let unused = run(&["--template-var", "thinking=false"]);
+    assert!(errors(&unused).contains("warning: the chat template of the model does not use `thinking`"));
+    for (options, code, words) in [
+        (&["--tools", "/no/such/file"][..], 3, "no such file"),
+        (&["--tools", tools, "--raw"], 2, "--raw uses no chat template"),
+        (&["--template-var", "messages=[]"], 2, "cannot be set"),
+        (&["--documents", concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml")], 2, "JSON"),
+    ] {
+        let output = run(options);
+        assert_eq!(output.status.code(), Some(code), "{options:?}: {}", errors(&output));
+        assert!(errors(&output).contains(words), "{options:?}: {}", errors(&output));
+    }
+    let none = siskin(&["run", "shakespeare", "a", "--template-var", "a=1"]);
+    assert!(none.status.code() == Some(2) && errors(&none).contains("has no chat template"));
 }

@@ -366,6 +366,34 @@ fn a_chat_goes_on_as_if_it_were_asked_as_a_whole() {
     }
 }
 
+#[test]
+fn template_variables_come_with_the_request() {
+    let template = "{% for tool in tools or [] %}{{ tool }} {% endfor %}{% if enable_thinking %}w7 {% endif %}\
+                    {% for document in documents or [] %}{{ document }} {% endfor %}\
+                    {{ messages[-1].content }}";
+    let llama = super::chat::with_template("serve-variables", template);
+    let llama = llama.to_str().unwrap();
+    let chat = |more: Value| {
+        let mut request = json!({"chat": [{"role": "user", "content": "w5"}], "max_tokens": 0});
+        request.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        request
+    };
+    let answers = ask(
+        llama,
+        &[
+            chat(json!({})),
+            chat(json!({"tools": ["w6", "w8"]})),
+            chat(json!({"documents": ["w6"], "chat_template_kwargs": {"enable_thinking": true}})),
+            chat(json!({})),
+            chat(json!({"chat_template_kwargs": {"messages": []}})),
+            chat(json!({"chat_template_kwargs": 5})),
+        ],
+    );
+    let tokens: Vec<_> = answers.iter().map(|answer| answer["done"]["context_tokens"].as_u64()).collect();
+    assert_eq!(tokens, [Some(1), Some(3), Some(3), Some(1), None, None]);
+    assert_eq!(answers[4]["error"]["place"], "chat_template_kwargs");
+}
+
 /// The chat model downloaded by `cargo xtask model smollm2`.
 #[test]
 fn what_was_said_is_not_read_again() {

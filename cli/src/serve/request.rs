@@ -11,8 +11,9 @@ use crate::writing::SearchArgs;
 use serde::de::{Deserializer, Visitor};
 use serde::{Deserialize, Serialize};
 use siskin::encoder::OverflowMode;
-use siskin::template::Message;
+use siskin::template::{Message, RenderOptions, TemplateData};
 use siskin::{Error, ErrorKind, Result};
+use std::collections::BTreeMap;
 
 /// The client's id of a request: a string or an integer.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -88,7 +89,7 @@ pub(super) struct TextRequest {
 
 /// The task of a request.
 pub(super) enum RequestKind {
-    Chat { messages: Vec<Message>, text: TextRequest },
+    Chat { messages: Vec<Message>, template: Box<RenderOptions>, text: TextRequest },
     Prompt { prompt: String, special: bool, text: TextRequest },
     Embed { texts: Vec<String>, vectors: VectorArgs, long: OverflowMode },
     Rerank { texts: Vec<String>, question: String, long: OverflowMode },
@@ -190,7 +191,23 @@ fn chat(name: &str, mut fields: JsonFields<'_>) -> Result<RequestKind> {
     if messages.is_empty() {
         return Err(Error::argument(name, "has no messages; give one at least"));
     }
-    Ok(RequestKind::Chat { messages, text: text(fields)? })
+    let template = Box::new(template(&mut fields)?);
+    Ok(RequestKind::Chat { messages, template, text: text(fields)? })
+}
+
+/// Takes the variables of the chat template.
+fn template(fields: &mut JsonFields<'_>) -> Result<RenderOptions> {
+    let extra: BTreeMap<String, TemplateData> = fields.take("chat_template_kwargs")?.unwrap_or_default();
+    if extra.contains_key("messages") {
+        let message = "messages are those of the conversation; give them as `chat`";
+        return Err(Error::argument("chat_template_kwargs", message));
+    }
+    Ok(RenderOptions {
+        tools: fields.take("tools")?,
+        documents: fields.take("documents")?,
+        extra: extra.into_iter().collect(),
+        ..RenderOptions::default()
+    })
 }
 
 fn prompt(name: &str, mut fields: JsonFields<'_>) -> Result<RequestKind> {

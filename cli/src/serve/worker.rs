@@ -95,7 +95,7 @@ impl<'a> ModelState<'a> {
     fn ask(&mut self, id: Option<&Id>, ask: RequestKind) -> Answered {
         let results = match ask {
             RequestKind::Stats => return Ok(self.stats()),
-            RequestKind::Chat { messages, text } => {
+            RequestKind::Chat { messages, template, text } => {
                 let (max_tokens, begun) = (self.most(&text), Instant::now());
                 let options = GenerateOptions { max_tokens, ..GenerateOptions::default() };
                 let anew = text.sampler.draws() && text.sampler.has_seed();
@@ -103,6 +103,7 @@ impl<'a> ModelState<'a> {
                 if anew {
                     session.reset();
                 }
+                session.set_template_options(*template);
                 let outcome = session.converse(&messages, options);
                 return written(id, session, outcome, begun);
             }
