@@ -2,7 +2,7 @@
 
 use crate::options::{ModelArgs, OpenArgs};
 use crate::output;
-use crate::texts::{LongArgs, OVERLAP, TextSourceArgs};
+use crate::texts::{OVERLAP, OverflowArgs, TextSourceArgs};
 use serde_json::{Value, json};
 use siskin::encoder::{AnswerSpan, OverflowMode};
 use siskin::{Encoder, EncoderOptions, Result};
@@ -18,12 +18,12 @@ pub(crate) struct Args {
     #[command(flatten)]
     texts: TextSourceArgs,
     #[command(flatten)]
-    long: LongArgs,
-    #[command(flatten)]
-    model_args: ModelArgs,
+    overflow: OverflowArgs,
     /// Print a JSON object for each text
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    model_args: ModelArgs,
 }
 
 /// The JSON output.
@@ -48,7 +48,7 @@ fn spanned<'a>(answer: &AnswerSpan, text: &'a str) -> &'a str {
 }
 
 pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
-    let long = args.long.read(OVERLAP)?;
+    let long = args.overflow.mode(OVERLAP)?;
     let mut encoder = open.encoder(&args.model, &args.model_args, EncoderOptions::default())?;
     args.texts.each(open, |first, texts| {
         for (index, text) in texts.iter().enumerate() {

@@ -2,7 +2,7 @@
 
 use crate::options::{ModelArgs, OpenArgs};
 use crate::output;
-use crate::texts::{LongText, TextSourceArgs};
+use crate::texts::{TextSourceArgs, WholeOverflow};
 use serde_json::{Value, json};
 use siskin::encoder::{ExitCriterion, OverflowMode, Scored};
 use siskin::{Encoder, EncoderOptions, Result};
@@ -15,21 +15,21 @@ pub(crate) struct Args {
     model: PathBuf,
     #[command(flatten)]
     texts: TextSourceArgs,
-    /// Handling of texts that are too long for the model: refuse or cut
-    #[arg(long, value_enum, default_value_t)]
-    long: LongText,
-    /// Early exit, for models with a classifier on each layer: confidence=P (exit at this top probability),
-    /// entropy=NATS (exit below this entropy) or patience=N (exit after N consecutive equal predictions)
-    #[arg(long, value_name = "RULE", value_parser = early)]
-    early: Option<ExitCriterion>,
-    #[command(flatten)]
-    model_args: ModelArgs,
+    /// What to do with a text that is too long for the model
+    #[arg(long, value_enum, default_value_t, value_name = "MODE")]
+    overflow: WholeOverflow,
+    /// Early exit, for models with a classifier on each layer: `confidence=P` (at this top probability), `entropy=NATS`
+    /// (below this entropy) or `patience=N` (after N consecutive equal predictions)
+    #[arg(long, value_name = "CRITERION", value_parser = exit_criterion)]
+    early_exit: Option<ExitCriterion>,
     /// Print a JSON object for each text, with the scores of all classes
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    model_args: ModelArgs,
 }
 
-fn early(text: &str) -> std::result::Result<ExitCriterion, String> {
+fn exit_criterion(text: &str) -> std::result::Result<ExitCriterion, String> {
     let rule = text.split_once('=').and_then(|(name, value)| {
         Some(match name {
             "confidence" => ExitCriterion::Confidence(value.parse().ok()?),
@@ -38,9 +38,7 @@ fn early(text: &str) -> std::result::Result<ExitCriterion, String> {
             _ => return None,
         })
     });
-    rule.ok_or_else(|| {
-        "give confidence=0.9, entropy=0.3 or patience=2, with a number that suits you".to_owned()
-    })
+    rule.ok_or_else(|| "give a criterion such as confidence=0.9, entropy=0.3 or patience=2".to_owned())
 }
 
 /// The JSON output.
@@ -55,8 +53,8 @@ fn value(index: usize, classes: &[Scored]) -> Value {
 }
 
 pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
-    let long = args.long.whole()?;
-    let wanted = EncoderOptions { early: args.early, ..EncoderOptions::default() };
+    let long = args.overflow.mode();
+    let wanted = EncoderOptions { early: args.early_exit, ..EncoderOptions::default() };
     let mut encoder = open.encoder(&args.model, &args.model_args, wanted)?;
     args.texts.each(open, |first, texts| {
         let all = encoder.classify(texts, long)?;

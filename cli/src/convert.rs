@@ -1,7 +1,7 @@
 //! `siskin convert`: converts a model of another format to a `.siskin` file.
 
 use crate::model_path;
-use crate::options::OpenArgs;
+use crate::options::{NoPackedFiles, OpenArgs};
 use crate::output::{self, Bar};
 use serde_json::json;
 use siskin::file::File;
@@ -17,10 +17,11 @@ pub(crate) struct Args {
     /// The GGUF file (first part of a split model), the folder, or with --quant a .siskin file
     source: PathBuf,
     /// The .siskin file to write; created atomically
-    #[arg(short, long)]
+    #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
-    /// Quantize matrices to this type: w8r, w4i, q8_0, q4_k …; `q4_k,tables=q6_k` sets another type for embedding
-    /// tables, `q4_k,always` also re-encodes smaller types. Without it, the conversion is lossless
+    /// Quantize: a weight type such as q8_0, w8r, q4_k or w4i, or one of llama.cpp's mixes such as q4_k_m.
+    /// `,tables=TYPE` sets another type for the embeddings and the output matrix; `,always` also re-encodes weights that
+    /// already have fewer bits. Without --quant, the conversion is lossless
     #[arg(long, value_name = "TYPE")]
     quant: Option<String>,
     /// Calibrate on this text: round weights with GPTQ to minimize the output error on its activations
@@ -29,6 +30,8 @@ pub(crate) struct Args {
     /// Print a JSON object
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    _packed: NoPackedFiles,
 }
 
 pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {

@@ -2,7 +2,7 @@
 
 use crate::options::{ModelArgs, OpenArgs, ResultCacheArgs, named};
 use crate::output;
-use crate::texts::{LongArgs, OVERLAP, TextSourceArgs};
+use crate::texts::{OVERLAP, OverflowArgs, TextSourceArgs};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
 use siskin::encoder::{EmbedOptions, OverflowMode, Pooling, Prompt};
@@ -20,17 +20,17 @@ pub(crate) struct Args {
     #[command(flatten)]
     vectors: VectorArgs,
     #[command(flatten)]
-    long: LongArgs,
+    overflow: OverflowArgs,
     /// Batch size in tokens
     #[arg(long, default_value_t = 512, value_name = "N")]
-    batch: usize,
-    #[command(flatten)]
-    memo: ResultCacheArgs,
-    #[command(flatten)]
-    model_args: ModelArgs,
+    batch_size: usize,
     /// Print a JSON object for each text
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    cache: ResultCacheArgs,
+    #[command(flatten)]
+    model_args: ModelArgs,
 }
 
 /// Embedding options.
@@ -38,18 +38,18 @@ pub(crate) struct Args {
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct VectorArgs {
     /// Pooling: mean, cls, last, max or weighted; default: as the model was trained
-    #[arg(long, value_name = "WAY", value_parser = named(Pooling::NAMES))]
+    #[arg(long, value_name = "MODE", value_parser = named(Pooling::NAMES))]
     #[serde(deserialize_with = "pooling")]
     pooling: Option<Pooling>,
-    /// Prompt before each text: the name of one of the model's prompts, or `none`; default: the model's default prompt
+    /// Prepend one of the model's prompts to each text, by its name; `none` for no prompt; default: the model's default
     #[arg(long, value_name = "NAME")]
-    prompt: Option<String>,
-    /// Do not normalize vectors
+    prompt_name: Option<String>,
+    /// Do not L2-normalize the vectors
     #[arg(long)]
     no_normalize: bool,
     /// Truncate vectors to N dimensions, for models trained for it (Matryoshka); 0: all
     #[arg(long, default_value_t = 0, value_name = "N")]
-    columns: usize,
+    dimensions: usize,
 }
 
 fn pooling<'a, D: Deserializer<'a>>(value: D) -> std::result::Result<Option<Pooling>, D::Error> {
@@ -60,7 +60,7 @@ fn pooling<'a, D: Deserializer<'a>>(value: D) -> std::result::Result<Option<Pool
 impl VectorArgs {
     pub(crate) fn options(&self, model: &Model, long: OverflowMode) -> Result<EmbedOptions> {
         let usual = EmbedOptions::of(model)?;
-        let prompt = match self.prompt.as_deref() {
+        let prompt = match self.prompt_name.as_deref() {
             None => Prompt::Usual,
             Some("none") => Prompt::None,
             Some(name) => Prompt::named(model, name)?,
@@ -68,7 +68,7 @@ impl VectorArgs {
         Ok(EmbedOptions {
             pooling: self.pooling.unwrap_or(usual.pooling),
             normalize: usual.normalize && !self.no_normalize,
-            columns: self.columns,
+            columns: self.dimensions,
             overflow: long,
             prompt,
         })
@@ -86,12 +86,12 @@ fn value(index: usize, vector: &[f32]) -> Value {
 }
 
 pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
-    let long = args.long.read(OVERLAP)?;
-    let wanted = EncoderOptions { batch: args.batch, head: false, ..EncoderOptions::default() };
+    let long = args.overflow.mode(OVERLAP)?;
+    let wanted = EncoderOptions { batch: args.batch_size, head: false, ..EncoderOptions::default() };
     let mut encoder = open.encoder(&args.model, &args.model_args, wanted)?;
     let options = args.vectors.options(encoder.model(), long)?;
-    let memo = args.memo.open()?.map(Arc::new);
-    memo.iter().for_each(|memo| encoder.set_cache(Arc::clone(memo)));
+    let cache = args.cache.open()?.map(Arc::new);
+    cache.iter().for_each(|cache| encoder.set_cache(Arc::clone(cache)));
     let outcome = args.texts.each(open, |first, texts| {
         for (index, vector) in encoder.embed(texts, &options)?.iter().enumerate() {
             if args.json {
@@ -103,10 +103,10 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
         }
         Ok(())
     });
-    if let Some(memo) = memo {
-        let siskin::result_cache::CacheStatistics { hits, misses, .. } = memo.statistics();
-        output::note(open, format_args!("[{hits} vectors remembered, {misses} computed]"));
-        args.memo.save(&memo);
+    if let Some(cache) = cache {
+        let siskin::result_cache::CacheStatistics { hits, misses, .. } = cache.statistics();
+        output::note(open, format_args!("[{hits} cached, {misses} computed]"));
+        args.cache.save(&cache);
     }
     outcome
 }

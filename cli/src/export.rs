@@ -14,11 +14,11 @@ pub(crate) struct Args {
     /// The model, in any supported format
     model: PathBuf,
     /// Output file, or output folder for safetensors; files are created atomically
-    #[arg(short, long)]
+    #[arg(short, long, value_name = "PATH")]
     output: PathBuf,
     /// Output format: safetensors, gguf or onnx; default: by the extension of the output, or safetensors without one
     #[arg(long, value_name = "FORMAT")]
-    to: Option<String>,
+    format: Option<String>,
     /// Data type of the weights: f32, f16, bf16, or keep: the model's own type where the format supports it
     #[arg(long, value_name = "TYPE", default_value = "keep")]
     dtype: String,
@@ -31,7 +31,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
-    let format = export::format_for(args.to.as_deref(), &args.output)?;
+    let format = export::format_for(args.format.as_deref(), &args.output)?;
     let dtype = args.dtype.parse::<Dtype>()?;
     let start = Instant::now();
     let file = open.file(&args.model)?;

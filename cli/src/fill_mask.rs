@@ -9,7 +9,7 @@ use siskin::{Encoder, EncoderOptions, Result};
 use std::path::PathBuf;
 
 /// Default number of predictions.
-pub(crate) const TOP: usize = 5;
+pub(crate) const TOP_K: usize = 5;
 
 /// Predict the tokens at the mask tokens of each text, such as [MASK]
 #[derive(clap::Args)]
@@ -19,18 +19,18 @@ pub(crate) struct Args {
     #[command(flatten)]
     texts: TextSourceArgs,
     /// Number of predictions for each mask
-    #[arg(long, default_value_t = TOP, value_name = "N")]
-    top: usize,
-    #[command(flatten)]
-    model_args: ModelArgs,
+    #[arg(long, default_value_t = TOP_K, value_name = "N")]
+    top_k: usize,
     /// Print a JSON object for each text
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    model_args: ModelArgs,
 }
 
 /// The JSON output.
-pub(crate) fn values(encoder: &mut Encoder, texts: &[String], top: usize) -> Result<Vec<Value>> {
-    let each = |(index, text): (usize, &String)| Ok(value(index, &encoder.fill_mask(text, top)?));
+pub(crate) fn values(encoder: &mut Encoder, texts: &[String], top_k: usize) -> Result<Vec<Value>> {
+    let each = |(index, text): (usize, &String)| Ok(value(index, &encoder.fill_mask(text, top_k)?));
     texts.iter().enumerate().map(each).collect()
 }
 
@@ -44,7 +44,7 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
     let mut encoder = open.encoder(&args.model, &args.model_args, EncoderOptions::default())?;
     args.texts.each(open, |first, texts| {
         for (index, text) in texts.iter().enumerate() {
-            let places = encoder.fill_mask(text, args.top)?;
+            let places = encoder.fill_mask(text, args.top_k)?;
             if args.json {
                 output::json(&value(first + index, &places))?;
                 continue;

@@ -26,6 +26,7 @@ mod perplexity;
 mod rerank;
 mod run;
 mod serve;
+mod suggestions;
 mod summarize;
 mod tag;
 mod template_args;
@@ -82,7 +83,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let matches = Cli::command().get_matches();
+    let matches = Cli::command().try_get_matches().unwrap_or_else(|error| suggestions::explain(error).exit());
     let Cli { open, command } = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     let outcome = match &command {
         Command::Run(args) => run::command(args, &open),
@@ -120,8 +121,13 @@ fn main() -> ExitCode {
 
 /// Returns true if the given command has this option.
 fn has(matches: &ArgMatches, option: &str) -> bool {
+    matches.subcommand_name().is_some_and(|name| command_has(name, option))
+}
+
+/// Returns true if the command `name` has this option.
+fn command_has(name: &str, option: &str) -> bool {
     let program = Cli::command();
-    let command = matches.subcommand_name().and_then(|name| program.find_subcommand(name));
+    let command = program.find_subcommand(name);
     command.is_some_and(|command| command.get_arguments().any(|known| known.get_long() == Some(option)))
 }
 

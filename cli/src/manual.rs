@@ -1,6 +1,7 @@
 //! `siskin man` and `siskin completions`: the manual page and the shell completions, both made from the arguments of
 //! the program.
 
+use crate::options::NoPackedFiles;
 use crate::output;
 use clap::Command;
 use clap_complete::Shell;
@@ -13,12 +14,17 @@ use std::io;
 pub(crate) struct ManArgs {
     /// The command to describe instead of the whole program
     command: Option<String>,
+    #[command(flatten)]
+    _packed: NoPackedFiles,
 }
 
 /// Print a completion script for a shell
 #[derive(clap::Args)]
 pub(crate) struct CompletionArgs {
+    /// The shell
     shell: Shell,
+    #[command(flatten)]
+    _packed: NoPackedFiles,
 }
 
 /// The sections that arguments do not describe.

@@ -19,7 +19,7 @@ use std::time::Duration;
 /// Options for opening models.
 #[derive(clap::Args)]
 pub(crate) struct OpenArgs {
-    /// Cache packed GGUF files and model folders in this folder, or `beside` the model; default ~/.cache/siskin
+    /// Folder for packed models, or `beside` to keep them beside the source; default ~/.cache/siskin
     #[arg(
         long,
         global = true,
@@ -28,12 +28,21 @@ pub(crate) struct OpenArgs {
         conflicts_with = "no_cache"
     )]
     cache: Option<PathBuf>,
-    /// Do not cache packed files: pack the model again on each run
+    /// Pack the model for this run only
     #[arg(long, global = true, help_heading = "Global options")]
     pub(crate) no_cache: bool,
     /// Print only the result and errors
     #[arg(short, long, global = true, help_heading = "Global options")]
     pub(crate) quiet: bool,
+}
+
+/// Hides the global options for packed files in the help of commands that pack no model.
+#[derive(clap::Args)]
+pub(crate) struct NoPackedFiles {
+    #[arg(long = "cache", id = "cache", hide = true)]
+    _cache: Option<PathBuf>,
+    #[arg(long = "no-cache", id = "no_cache", hide = true)]
+    _no_cache: bool,
 }
 
 /// Returns the files that a model, an adapter or a tokenizer at `path` is read from; all files if it is a folder.
@@ -78,8 +87,8 @@ impl OpenArgs {
                 Some(beside) => siskin_convert::open_adapted(path, beside, options, &model_options),
             })?
         };
-        if let Some(pace) = args.pace {
-            model.governor().set_target(pace).map_err(|error| error.within("--pace"))?;
+        if let Some(target) = args.throttle {
+            model.governor().set_target(target).map_err(|error| error.within("--throttle"))?;
         }
         for note in model.notes() {
             output::note(self, format!("note: {}: {note}", path.display()));
@@ -119,7 +128,7 @@ pub(crate) struct ModelArgs {
     #[arg(short, long, default_value_t = 0, value_name = "N")]
     pub(crate) threads: usize,
     /// Implementation that runs the model
-    #[arg(long, value_enum, default_value_t)]
+    #[arg(long, value_enum, default_value_t, value_name = "NAME")]
     pub(crate) executor: Executor,
     /// Use only these CPU features: scalar, or a list such as avx2,avx512
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
@@ -136,9 +145,9 @@ pub(crate) struct ModelArgs {
     /// Apply the adapter even if it was trained on other base weights
     #[arg(long, requires = "adapter")]
     any_base: bool,
-    /// Throttle to this pace: `background`, a duty cycle such as 50%, or generated tokens per second such as 12/s
-    #[arg(long, value_name = "PACE", value_parser = pace)]
-    pace: Option<ThrottleTarget>,
+    /// Limit the speed: `background`, a duty cycle such as 50%, or generated tokens per second such as 12/s
+    #[arg(long, value_name = "LIMIT", value_parser = throttle)]
+    throttle: Option<ThrottleTarget>,
 }
 
 impl ModelArgs {
@@ -169,9 +178,9 @@ impl ModelArgs {
     }
 }
 
-/// Parses a pace: `background`, a duty cycle in percent, or tokens per second.
-fn pace(text: &str) -> std::result::Result<ThrottleTarget, String> {
-    let unknown = || "is neither `background`, nor like 50% or 12/s".to_owned();
+/// Parses a throttle target: `background`, a duty cycle in percent, or tokens per second.
+fn throttle(text: &str) -> std::result::Result<ThrottleTarget, String> {
+    let unknown = || "expected `background`, or a limit such as 50% or 12/s".to_owned();
     let number = |text: &str| text.trim().parse::<f32>().map_err(|_| unknown());
     match (text, text.strip_suffix('%'), text.strip_suffix("/s")) {
         ("background", ..) => Ok(ThrottleTarget::Background),
@@ -225,7 +234,7 @@ fn all_but(names: &[String]) -> Result<CpuFeatures> {
 #[command(next_help_heading = "Sampling")]
 pub(crate) struct SamplerArgs {
     /// Random seed; default: a new one on each run
-    #[arg(long)]
+    #[arg(long, value_name = "N")]
     seed: Option<u64>,
     /// Temperature; 0 is --greedy [default: 0.8]
     #[arg(long, value_name = "VALUE")]
@@ -245,13 +254,13 @@ pub(crate) struct SamplerArgs {
     /// Locally typical sampling: keep the tokens closest to the entropy with this total probability; 1 is off [default:
     /// 1]
     #[arg(long, value_name = "VALUE")]
-    typical: Option<f32>,
+    typical_p: Option<f32>,
     /// Repetition penalty: divide the logits of repeated tokens by this; 1 is off [default: 1]
     #[arg(long, value_name = "VALUE")]
     repeat_penalty: Option<f32>,
     /// Number of last tokens that the penalties apply to [default: 64]
     #[arg(long, value_name = "N")]
-    repeat_last: Option<usize>,
+    repeat_last_n: Option<usize>,
     /// Frequency penalty: subtracted from a token's logit for each occurrence; 0 is off [default: 0]
     #[arg(long, value_name = "VALUE", allow_negative_numbers = true)]
     frequency_penalty: Option<f32>,
@@ -270,7 +279,7 @@ pub(crate) struct SamplerArgs {
     /// DRY: sequence breaker, a text that repetitions do not cross; `none` for no breakers. May be given several times
     /// [default: line break, colon, quote, star]
     #[arg(long, value_name = "TEXT")]
-    dry_breaker: Option<Vec<String>>,
+    dry_sequence_breaker: Option<Vec<String>>,
     /// XTC: probability of excluding top choices; 0 is off [default: 0]
     #[arg(long, value_name = "VALUE")]
     xtc_probability: Option<f32>,
@@ -303,9 +312,9 @@ impl SamplerArgs {
             top_k: self.top_k.unwrap_or(usual.top_k),
             top_p: self.top_p.unwrap_or(usual.top_p),
             min_p: self.min_p.unwrap_or(usual.min_p),
-            typical_p: self.typical.unwrap_or(usual.typical_p),
+            typical_p: self.typical_p.unwrap_or(usual.typical_p),
             repetition_penalty: self.repeat_penalty.unwrap_or(usual.repetition_penalty),
-            penalty_last_n: self.repeat_last.unwrap_or(usual.penalty_last_n),
+            penalty_last_n: self.repeat_last_n.unwrap_or(usual.penalty_last_n),
             frequency_penalty: self.frequency_penalty.unwrap_or(usual.frequency_penalty),
             presence_penalty: self.presence_penalty.unwrap_or(usual.presence_penalty),
             dry_multiplier: self.dry_multiplier.unwrap_or(usual.dry_multiplier),
@@ -355,7 +364,7 @@ impl SamplerArgs {
 
     /// Returns the DRY sequence breakers, if any were given.
     pub(crate) fn dry_breakers(&self) -> Option<Vec<String>> {
-        let given = self.dry_breaker.clone()?;
+        let given = self.dry_sequence_breaker.clone()?;
         Some(given.into_iter().filter(|text| text != "none").collect())
     }
 }
@@ -366,32 +375,32 @@ impl SamplerArgs {
 pub(crate) struct ResultCacheArgs {
     /// Cache results in this file: look them up before computing, and add computed ones
     #[arg(long, value_name = "FILE")]
-    pub(crate) memo: Option<PathBuf>,
-    /// Maximum size of the result cache in megabytes; the least recently used results are evicted first
-    #[arg(long, default_value_t = 64, value_name = "N", requires = "memo")]
-    memo_size: usize,
-    /// Lifetime of a cached result in hours; default: unlimited
-    #[arg(long, value_name = "HOURS", requires = "memo")]
-    memo_life: Option<u32>,
+    pub(crate) result_cache: Option<PathBuf>,
+    /// Maximum size of the result cache; the least recently used results are evicted first
+    #[arg(long, default_value_t = 64, value_name = "MB", requires = "result_cache")]
+    result_cache_size: usize,
+    /// Time to live of a cached result; default: unlimited
+    #[arg(long, value_name = "HOURS", requires = "result_cache")]
+    result_cache_ttl: Option<u32>,
 }
 
 impl ResultCacheArgs {
     /// Opens the result cache, if one was given.
     pub(crate) fn open(&self) -> Result<Option<ResultCache>> {
-        let Some(path) = &self.memo else { return Ok(None) };
-        let life = self.memo_life.map(|hours| Duration::from_secs(3600 * u64::from(hours)));
-        if self.memo_size == 0 {
-            let message = "nothing can be kept in 0 MB, and what the file holds would go; give at least 1";
-            return Err(Error::argument("--memo-size", message));
+        let Some(path) = &self.result_cache else { return Ok(None) };
+        let life = self.result_cache_ttl.map(|hours| Duration::from_secs(3600 * u64::from(hours)));
+        if self.result_cache_size == 0 {
+            let message = "must be at least 1: with 0 MB the results in the file would be lost";
+            return Err(Error::argument("--result-cache-size", message));
         }
-        let bytes = self.memo_size.saturating_mul(1 << 20);
+        let bytes = self.result_cache_size.saturating_mul(1 << 20);
         ResultCache::open(path, ResultCacheOptions { bytes, life, ..ResultCacheOptions::default() }).map(Some)
     }
 
     /// Saves the result cache. A failure is only a warning: the results remain valid.
-    pub(crate) fn save(&self, memo: &ResultCache) {
-        if let Some(Err(error)) = self.memo.as_ref().map(|path| memo.save(path)) {
-            output::warn(format_args!("results are not remembered: {error}"));
+    pub(crate) fn save(&self, cache: &ResultCache) {
+        if let Some(Err(error)) = self.result_cache.as_ref().map(|path| cache.save(path)) {
+            output::warn(format_args!("the result cache was not written: {error}"));
         }
     }
 }
@@ -419,12 +428,12 @@ pub(crate) struct ContextArgs {
     /// Context length in tokens; 0: the model's own, at most 2048, or 1024 for encoder-decoder models
     #[arg(short, long, default_value_t = 0, value_name = "N")]
     pub(crate) context: usize,
-    /// Sliding window: attend only to the N newest tokens and the first ones; bounds the memory of the KV cache
+    /// Sliding window: attend only to the N newest tokens and the attention sinks; bounds the memory of the KV cache
     #[arg(long, value_name = "N")]
-    recent: Option<usize>,
-    /// Attention sinks: number of first tokens that stay in the window of `--recent`
-    #[arg(long, default_value_t = 4, value_name = "N", requires = "recent")]
-    keep_first: usize,
+    window: Option<usize>,
+    /// With --window, the number of first tokens that stay visible (StreamingLLM)
+    #[arg(long, default_value_t = 4, value_name = "N", requires = "window")]
+    attention_sinks: usize,
 }
 
 impl TextArgs {
@@ -461,7 +470,7 @@ impl ContextArgs {
         let usual = SessionOptions::default();
         Ok(SessionOptions {
             context: self.context,
-            window: self.recent.map(|recent| Window { recent, first: self.keep_first }),
+            window: self.window.map(|recent| Window { recent, first: self.attention_sinks }),
             cache: model.kv,
             sampler: sampler.options()?,
             stop: stop.to_vec(),

@@ -32,20 +32,17 @@ fn hint(error: &Error, has: &dyn Fn(&str) -> bool) -> Option<&'static str> {
         ErrorKind::Corrupt => "the file may be incomplete: compare its size with the source, or get it again",
         ErrorKind::Integrity => "the file was changed or damaged: convert or copy it again",
         ErrorKind::Version => "a newer siskin wrote this file: convert the model again, or update siskin",
-        ErrorKind::TooLong if has("context") => {
-            "shorten the text, or set --context to what is needed, at most the model's own"
-        }
-        ErrorKind::TooLong if has("long") => "shorten the text, or say with --long that it may be cut",
+        ErrorKind::TooLong if has("context") => "shorten the text, or raise --context, up to the model's own",
+        ErrorKind::TooLong if has("overflow") => "shorten the text, or set --overflow truncate",
         ErrorKind::TooLong => "shorten the text",
         ErrorKind::Memory if has("context") => {
             "give a smaller --context, or convert the model with a smaller --quant"
         }
-        ErrorKind::Memory if has("batch") => {
-            "give a smaller --batch, or convert the model with a smaller --quant"
+        ErrorKind::Memory if has("batch-size") => {
+            "give a smaller --batch-size, or convert the model with a smaller --quant"
         }
         ErrorKind::Memory => "convert the model with a smaller --quant",
         ErrorKind::Template => "try `siskin run --raw`, which uses no chat template",
-        ErrorKind::Argument => "`siskin help` and `siskin help COMMAND` list what can be given",
         _ => return None,
     })
 }
@@ -230,16 +227,16 @@ mod tests {
     #[test]
     fn hints_name_options_that_the_command_has() {
         for (kind, options, words) in [
-            (ErrorKind::TooLong, &["context", "long"][..], "--context"),
-            (ErrorKind::TooLong, &["long"], "--long"),
-            (ErrorKind::Memory, &["context", "batch"], "--context"),
-            (ErrorKind::Memory, &["batch"], "--batch"),
+            (ErrorKind::TooLong, &["context", "overflow"][..], "--context"),
+            (ErrorKind::TooLong, &["overflow"], "--overflow"),
+            (ErrorKind::Memory, &["context", "batch-size"], "--context"),
+            (ErrorKind::Memory, &["batch-size"], "--batch-size"),
         ] {
             let hint = |options: &[&str]| {
                 hint(&Error::new(kind, "", ""), &|option| options.contains(&option)).unwrap()
             };
             assert!(hint(options).contains(words), "{}", hint(options));
-            let others = ["--context", "--long", "--batch"].iter().filter(|other| **other != words);
+            let others = ["--context", "--overflow", "--batch-size"].iter().filter(|other| **other != words);
             assert!(others.clone().all(|other| !hint(options).contains(other)), "{}", hint(options));
             assert!(others.chain([&words]).all(|option| !hint(&[]).contains(option)), "{}", hint(&[]));
         }

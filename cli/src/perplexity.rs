@@ -29,11 +29,11 @@ pub(crate) struct Args {
     /// A model with the same vocabulary, such as the unquantized one, to compare predictions with
     #[arg(long, value_name = "MODEL")]
     against: Option<PathBuf>,
-    #[command(flatten)]
-    model_args: ModelArgs,
     /// Print a JSON object
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    model_args: ModelArgs,
 }
 
 /// Running sums of the negative log-likelihood.

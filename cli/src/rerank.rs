@@ -1,38 +1,38 @@
-//! `siskin rerank`: ranks texts by relevance to a question.
+//! `siskin rerank`: ranks texts by relevance to a query.
 
 use crate::options::{ModelArgs, OpenArgs};
 use crate::output;
-use crate::texts::{LongText, TextSourceArgs};
+use crate::texts::{TextSourceArgs, WholeOverflow};
 use serde_json::{Value, json};
 use siskin::encoder::OverflowMode;
 use siskin::{Encoder, EncoderOptions, Result};
 use std::path::PathBuf;
 
-/// Rank texts by relevance to a question
+/// Rank texts by relevance to a query
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// A cross-encoder: a .siskin file or a Hugging Face folder
     model: PathBuf,
-    /// The question
-    question: String,
+    /// The query
+    query: String,
     #[command(flatten)]
     texts: TextSourceArgs,
-    /// Handling of texts that together with the question are too long for the model: refuse or cut
-    #[arg(long, value_enum, default_value_t)]
-    long: LongText,
-    #[command(flatten)]
-    model_args: ModelArgs,
+    /// What to do with a text that, together with the query, is too long for the model
+    #[arg(long, value_enum, default_value_t, value_name = "MODE")]
+    overflow: WholeOverflow,
     /// Print a JSON object for each text
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    model_args: ModelArgs,
 }
 
 pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
-    let long = args.long.whole()?;
+    let long = args.overflow.mode();
     let mut encoder = open.encoder(&args.model, &args.model_args, EncoderOptions::default())?;
     let mut scored: Vec<(f32, usize, String)> = Vec::new();
     args.texts.gather(open, |first, texts| {
-        let scores = encoder.rerank(&args.question, texts, long)?;
+        let scores = encoder.rerank(&args.query, texts, long)?;
         scored.extend(
             scores
                 .into_iter()
@@ -59,11 +59,11 @@ fn value(score: f32, index: usize) -> Value {
 /// The JSON output.
 pub(crate) fn values(
     encoder: &mut Encoder,
-    question: &str,
+    query: &str,
     texts: &[String],
     long: OverflowMode,
 ) -> Result<Vec<Value>> {
-    let mut scored: Vec<(f32, usize)> = encoder.rerank(question, texts, long)?.into_iter().zip(0..).collect();
+    let mut scored: Vec<(f32, usize)> = encoder.rerank(query, texts, long)?.into_iter().zip(0..).collect();
     scored.sort_by(|a, b| b.0.total_cmp(&a.0));
     Ok(scored.into_iter().map(|(score, index)| value(score, index)).collect())
 }

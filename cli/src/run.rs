@@ -22,11 +22,17 @@ pub(crate) struct Args {
     /// A .siskin, GGUF or ONNX file, a model folder, or `shakespeare`, a small embedded model that writes in the style of
     /// Shakespeare's plays
     model: PathBuf,
-    /// The prompt to answer, or with --raw, to continue; `-` or none: standard input
-    #[arg(allow_hyphen_values = true)]
+    /// The prompt to answer, or with --raw to continue; without it or with `-`, standard input
+    #[arg(allow_negative_numbers = true)]
     prompt: Option<String>,
-    /// The prompt, as an option
-    #[arg(short, long = "prompt", value_name = "PROMPT", conflicts_with = "prompt")]
+    /// The prompt, which may begin with a hyphen
+    #[arg(
+        short,
+        long = "prompt",
+        value_name = "PROMPT",
+        conflicts_with = "prompt",
+        allow_hyphen_values = true
+    )]
     prompt_option: Option<String>,
     /// Read the prompt from this file
     #[arg(short, long, value_name = "FILE", conflicts_with_all = ["prompt", "prompt_option"])]
@@ -34,12 +40,21 @@ pub(crate) struct Args {
     /// The system prompt
     #[arg(long, value_name = "TEXT", conflicts_with = "raw")]
     system: Option<String>,
-    /// Continue the prompt verbatim, without the model's chat template
+    /// Continue the prompt as it is, without the chat template
     #[arg(long)]
     raw: bool,
     /// With --raw, parse control tokens in the prompt
     #[arg(long, requires = "raw")]
     special: bool,
+    /// Print a JSON object at the end instead of streaming the text
+    #[arg(long)]
+    json: bool,
+    /// With --json, add the log-probability of each token
+    #[arg(long, requires = "json", conflicts_with = "result_cache")]
+    logprobs: bool,
+    /// With --json, add the N most likely tokens at each position, with their log-probabilities
+    #[arg(long, value_name = "N", requires = "json", conflicts_with = "result_cache")]
+    top_logprobs: Option<usize>,
     #[command(flatten)]
     template: TemplateArgs,
     #[command(flatten)]
@@ -47,37 +62,28 @@ pub(crate) struct Args {
     #[command(flatten)]
     text: TextArgs,
     #[command(flatten)]
-    memo: ResultCacheArgs,
+    cache: ResultCacheArgs,
     /// Semantic cache: with this embedding model, return the earlier answer to a prompt with nearly the same meaning
-    #[arg(long, value_name = "MODEL", requires = "memo", help_heading = "Result cache")]
-    memo_model: Option<PathBuf>,
+    #[arg(long, value_name = "MODEL", requires = "result_cache", help_heading = "Result cache")]
+    semantic_cache_model: Option<PathBuf>,
     /// Semantic cache: minimum cosine similarity of two prompts
-    #[arg(long, default_value_t = 0.95, value_name = "VALUE", requires = "memo_model", value_parser = likeness)]
+    #[arg(long, default_value_t = 0.95, value_name = "VALUE", requires = "semantic_cache_model", value_parser = similarity)]
     #[arg(help_heading = "Result cache")]
-    memo_likeness: f32,
-    /// Print a JSON object at the end instead of streaming the text
-    #[arg(long)]
-    json: bool,
-    /// With --json, add the log-probability of each token
-    #[arg(long, requires = "json", conflicts_with = "memo")]
-    logprobs: bool,
-    /// With --json, add the N most likely tokens at each position, with their log-probabilities
-    #[arg(long, value_name = "N", requires = "json", conflicts_with = "memo")]
-    top_logprobs: Option<usize>,
+    semantic_cache_threshold: f32,
 }
 
-/// Default minimum cosine similarity of prompts with the same meaning.
-fn likeness(text: &str) -> std::result::Result<f32, String> {
+/// Parses a cosine similarity.
+fn similarity(text: &str) -> std::result::Result<f32, String> {
     let value = text.parse::<f32>().ok().filter(|value| (0.0..=1.0).contains(value));
     value.ok_or_else(|| "give a number from 0 to 1, such as 0.95".to_owned())
 }
 
 pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
     let mut options = args.text.session(&args.model_args)?;
-    let memo = args.memo.open()?;
-    if memo.is_some() && !args.text.repeats() {
-        let message = "the answer would be another each time; give --greedy or a --seed";
-        return Err(Error::argument("--memo", message));
+    let cache = args.cache.open()?;
+    if cache.is_some() && !args.text.repeats() {
+        let message = "needs an answer that repeats; add --greedy or --seed";
+        return Err(Error::argument("--result-cache", message));
     }
     if args.raw && args.template.are_given() {
         let message = "--raw uses no chat template; leave one of them out";
@@ -92,19 +98,19 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
     options.sampler.log_probabilities = args.logprobs || args.top_logprobs.is_some();
     options.sampler.top_log_probabilities = args.top_logprobs.unwrap_or(0);
     interrupt::listen()?;
-    let Some(memo) = memo else { return answer(args, open, &model, &prompt, options).map(drop) };
+    let Some(cache) = cache else { return answer(args, open, &model, &prompt, options).map(drop) };
     let before: Vec<Message> = args.system.iter().map(|text| Message::new("system", text)).collect();
     let mut question = CacheQuery::new(&model, &before, &prompt, &options, args.generate())?;
-    match find(args, open, &memo, &mut question)? {
-        Some((found, likeness)) => repeat(args, open, &found, likeness)?,
+    match find(args, open, &cache, &mut question)? {
+        Some((found, similarity)) => repeat(args, open, &found, similarity)?,
         None => {
             let TimedAnswer { text, tokens, ended, .. } = answer(args, open, &model, &prompt, options)?;
             if let Some(ended) = ended {
-                memo.insert_answer(&question, &CachedAnswer { text, tokens, finish_reason: ended })?;
+                cache.insert_answer(&question, &CachedAnswer { text, tokens, finish_reason: ended })?;
             }
         }
     }
-    args.memo.save(&memo);
+    args.cache.save(&cache);
     Ok(())
 }
 
@@ -162,30 +168,33 @@ impl Args {
 fn find(
     args: &Args,
     open: &OpenArgs,
-    memo: &ResultCache,
+    cache: &ResultCache,
     question: &mut CacheQuery,
 ) -> Result<Option<(CachedAnswer, f32)>> {
-    if let Some(found) = memo.answer(question) {
+    if let Some(found) = cache.answer(question) {
         return Ok(Some((found, 1.0)));
     }
-    let Some(path) = &args.memo_model else { return Ok(None) };
+    let Some(path) = &args.semantic_cache_model else { return Ok(None) };
     let wanted = EncoderOptions { head: false, ..EncoderOptions::default() };
     let mut encoder = open.encoder(path, &args.model_args.alone(), wanted)?;
     let options = EmbedOptions::of(encoder.model())?;
     match question.embed(&mut encoder, &options) {
         // The embedding would only cover a truncated prompt: not comparable.
         Err(error) if error.kind() == ErrorKind::TooLong => Ok(None),
-        outcome => outcome.map(|()| memo.similar_answer(question, args.memo_likeness)),
+        outcome => outcome.map(|()| cache.similar_answer(question, args.semantic_cache_threshold)),
     }
 }
 
 /// Prints an earlier answer.
-fn repeat(args: &Args, open: &OpenArgs, found: &CachedAnswer, likeness: f32) -> Result<()> {
+fn repeat(args: &Args, open: &OpenArgs, found: &CachedAnswer, similarity: f32) -> Result<()> {
     if args.json {
-        return output::json(&json!({"text": found.text, "tokens": found.tokens, "likeness": likeness}));
+        return output::json(&json!({"text": found.text, "tokens": found.tokens, "similarity": similarity}));
     }
     output::line(&found.text)?;
-    output::note(open, format_args!("[{} tokens remembered, prompts alike by {likeness:.3}]", found.tokens));
+    output::note(
+        open,
+        format_args!("[{} tokens from the cache, similarity of the prompts {similarity:.3}]", found.tokens),
+    );
     Ok(())
 }
 

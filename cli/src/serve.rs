@@ -27,10 +27,10 @@ use worker::ModelState;
 pub(crate) struct Args {
     /// A .siskin, GGUF or ONNX file, or a model folder
     model: PathBuf,
-    /// Maximum size of a request in bytes; longer ones are rejected unread. Also bounds the bytes of the request queue
+    /// Maximum size of a request in bytes: longer lines are skipped. Also the size of the request queue
     #[arg(long, default_value_t = 16 << 20, value_name = "BYTES")]
-    longest: usize,
-    /// Maximum number of tokens of an answer, regardless of the request
+    max_request_bytes: usize,
+    /// Upper limit of max_tokens of every request
     #[arg(long, value_name = "N")]
     max_tokens: Option<usize>,
     #[command(flatten)]
@@ -48,8 +48,8 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
             return Err(error);
         }
     };
-    let desk = Arc::new(RequestQueue::new(args.longest));
-    let (input, longest) = (Arc::clone(&desk), args.longest);
+    let desk = Arc::new(RequestQueue::new(args.max_request_bytes));
+    let (input, longest) = (Arc::clone(&desk), args.max_request_bytes);
     std::thread::spawn(move || {
         read(std::io::stdin(), longest, &input);
         input.end();
@@ -81,7 +81,7 @@ fn read(input: impl Read, longest: usize, desk: &RequestQueue) {
                 return;
             }
             Ok(Some(InputLine::TooLong)) => {
-                refused(ErrorKind::TooLong, format!("has more than {longest} bytes; see --longest"))
+                refused(ErrorKind::TooLong, format!("has more than {longest} bytes; see --max-request-bytes"))
             }
             Ok(Some(InputLine::Whole(bytes))) => match std::str::from_utf8(bytes) {
                 Ok(text) if text.trim().is_empty() => continue,

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 #[derive(clap::Args)]
 pub(crate) struct TextSourceArgs {
     /// The texts
-    #[arg(required_unless_present_any = ["file", "stdin"])]
+    #[arg(value_name = "TEXT", required_unless_present_any = ["file", "stdin"])]
     texts: Vec<String>,
     /// Read texts from this file, one per line
     #[arg(long, value_name = "FILE", conflicts_with_all = ["texts", "stdin"])]
@@ -94,64 +94,65 @@ impl TextSourceArgs {
     }
 }
 
-/// Handling of texts that are too long.
-#[derive(Clone, Copy, Default, PartialEq, clap::ValueEnum, serde::Deserialize)]
+/// Handling of texts that are too long, for commands that need one result for a whole text.
+#[derive(Clone, Copy, Default, clap::ValueEnum, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum LongText {
+pub(crate) enum WholeOverflow {
     /// Fail with an error
     #[default]
-    Refuse,
+    Error,
     /// Truncate to the model's maximum length
-    Cut,
-    /// Split into overlapping windows
-    Window,
+    Truncate,
 }
 
-impl LongText {
-    /// Returns the library's value, with windows that overlap by `overlap` tokens.
-    fn with(self, overlap: usize) -> OverflowMode {
+impl WholeOverflow {
+    /// Returns the library's value.
+    pub(crate) fn mode(self) -> OverflowMode {
         match self {
-            Self::Refuse => OverflowMode::Error,
-            Self::Cut => OverflowMode::Truncate,
-            Self::Window => OverflowMode::Window { overlap },
+            Self::Error => OverflowMode::Error,
+            Self::Truncate => OverflowMode::Truncate,
         }
     }
+}
 
-    /// Returns the library's value for commands that do not support windows.
-    pub(crate) fn whole(self) -> Result<OverflowMode> {
-        match self {
-            Self::Window => {
-                Err(Error::argument("--long", "parts have no answer of their own here; cut texts"))
-            }
-            other => Ok(other.with(0)),
-        }
-    }
+/// Handling of texts that are too long, for commands that support windows.
+#[derive(Clone, Copy, Default, PartialEq, clap::ValueEnum, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum WindowOverflow {
+    /// Fail with an error
+    #[default]
+    Error,
+    /// Truncate to the model's maximum length
+    Truncate,
+    /// Split into overlapping windows
+    Window,
 }
 
 /// Default overlap of windows in tokens, for commands that encode each window on its own.
 pub(crate) const OVERLAP: usize = 32;
 
-/// Handling of texts that are too long, for commands that support windows.
+/// Options for texts that are too long.
 #[derive(clap::Args, serde::Deserialize, Default)]
 #[serde(default, deny_unknown_fields)]
-pub(crate) struct LongArgs {
-    /// Handling of texts that are too long for the model
-    #[arg(long, value_enum, default_value_t)]
-    long: LongText,
-    /// With `--long window`, overlap of windows in tokens [default: 32; 0 for generation]
+pub(crate) struct OverflowArgs {
+    /// What to do with a text that is too long for the model
+    #[arg(long, value_enum, default_value_t, value_name = "MODE")]
+    overflow: WindowOverflow,
+    /// With --overflow window, the number of tokens that neighboring windows share [default: 32; 0 for generation]
     #[arg(long, value_name = "N")]
     overlap: Option<usize>,
 }
 
-impl LongArgs {
+impl OverflowArgs {
     /// Returns the library's value; `usual` is the default overlap.
-    pub(crate) fn read(&self, usual: usize) -> Result<OverflowMode> {
-        if self.overlap.is_some() && self.long != LongText::Window {
-            return Err(Error::argument(
-                "--overlap",
-                "parts share tokens with `--long window` alone; add it",
-            ));
+    pub(crate) fn mode(&self, usual: usize) -> Result<OverflowMode> {
+        if self.overlap.is_some() && self.overflow != WindowOverflow::Window {
+            return Err(Error::argument("--overlap", "has no effect without --overflow window; add that"));
         }
-        Ok(self.long.with(self.overlap.unwrap_or(usual)))
+        Ok(match self.overflow {
+            WindowOverflow::Error => OverflowMode::Error,
+            WindowOverflow::Truncate => OverflowMode::Truncate,
+            WindowOverflow::Window => OverflowMode::Window { overlap: self.overlap.unwrap_or(usual) },
+        })
     }
 }

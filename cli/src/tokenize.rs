@@ -1,5 +1,6 @@
 //! `siskin tokenize`: text to token ids.
 
+use crate::options::NoPackedFiles;
 use crate::{model_path, output};
 use siskin::tokenizer::EncodeOptions;
 use siskin::{Error, Result};
@@ -26,6 +27,8 @@ pub(crate) struct Args {
     /// Print a JSON object
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    _packed: NoPackedFiles,
 }
 
 pub(crate) fn command(args: &Args) -> Result<()> {

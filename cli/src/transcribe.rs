@@ -15,21 +15,21 @@ pub(crate) struct Args {
     /// A Whisper model: a .siskin file, or a CTranslate2 or Hugging Face folder
     model: PathBuf,
     /// WAVE files; `-` for raw 16-bit samples at 16 kHz on standard input
-    #[arg(required = true)]
+    #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
-    #[command(flatten)]
-    hearing: HearingArgs,
-    #[command(flatten)]
-    model_args: ModelArgs,
     /// Print a JSON object for each file
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    transcription: TranscriptionArgs,
+    #[command(flatten)]
+    model_args: ModelArgs,
 }
 
 /// Transcription options.
 #[derive(clap::Args, serde::Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub(crate) struct HearingArgs {
+pub(crate) struct TranscriptionArgs {
     /// Spoken language, such as en; default: detected at the start
     #[arg(long, value_name = "CODE")]
     language: Option<String>,
@@ -42,13 +42,13 @@ pub(crate) struct HearingArgs {
     /// Initial prompt: text that could precede the speech, with names and words to expect
     #[arg(long, value_name = "TEXT")]
     prompt: Option<String>,
-    /// Condition on the text of the previous 30 seconds
+    /// Condition each 30-second window on the text of the previous one
     #[arg(long)]
-    previous: bool,
-    /// Number of beams; the result is the likeliest after length normalization; 1: greedy
+    condition_on_previous_text: bool,
+    /// Beam search with N beams and length normalization; 1: greedy decoding
     #[arg(long, default_value_t = 1, value_name = "N")]
     beams: usize,
-    /// Always choose the most likely token, even when the output loops
+    /// Always choose the most likely token: no temperature fallback when the output is repetitive
     #[arg(long)]
     greedy: bool,
     /// Maximum number of tokens per 30 seconds; default: half the model's context
@@ -56,15 +56,24 @@ pub(crate) struct HearingArgs {
     max_tokens: Option<usize>,
 }
 
-impl Default for HearingArgs {
+impl Default for TranscriptionArgs {
     fn default() -> Self {
         let (language, prompt, max_tokens) = (None, None, None);
-        let [translate, timestamps, previous, greedy] = [false; 4];
-        Self { language, translate, timestamps, prompt, previous, beams: 1, greedy, max_tokens }
+        let [translate, timestamps, condition_on_previous_text, greedy] = [false; 4];
+        Self {
+            language,
+            translate,
+            timestamps,
+            prompt,
+            condition_on_previous_text,
+            beams: 1,
+            greedy,
+            max_tokens,
+        }
     }
 }
 
-impl HearingArgs {
+impl TranscriptionArgs {
     pub(crate) fn options(&self) -> TranscribeOptions {
         let usual = TranscribeOptions::default();
         TranscribeOptions {
@@ -73,7 +82,7 @@ impl HearingArgs {
             timestamps: self.timestamps,
             max_tokens: self.max_tokens.unwrap_or(usual.max_tokens),
             prompt: self.prompt.clone(),
-            previous: self.previous,
+            previous: self.condition_on_previous_text,
             beams: self.beams,
             again: !self.greedy,
             ..usual
@@ -85,11 +94,11 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
     let model = open.model(&args.model, &args.model_args)?;
     let mut transcriber = Transcriber::new(&model, args.model_args.kv)
         .map_err(|error| error.within(&args.model.display().to_string()))?;
-    let options = args.hearing.options();
+    let options = args.transcription.options();
     for path in &args.files {
         let place = path.display().to_string();
         let sound = sound(path).map_err(|error| error.within(&place))?;
-        let shows_segments = args.hearing.timestamps && !args.json;
+        let shows_segments = args.transcription.timestamps && !args.json;
         // Lines printed as they are ready already show the progress.
         let bar = (!shows_segments).then(|| Bar::of_seconds(open));
         let seconds = seconds(&sound);

@@ -1,7 +1,7 @@
 //! `siskin verify`: checks a file against its hashes.
 
 use crate::model_path;
-use crate::options::OpenArgs;
+use crate::options::{NoPackedFiles, OpenArgs};
 use crate::output::{self, Bar};
 use serde_json::json;
 use siskin::Result;
@@ -17,6 +17,8 @@ pub(crate) struct Args {
     /// Print a JSON object
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    _packed: NoPackedFiles,
 }
 
 pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {

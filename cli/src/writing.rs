@@ -2,7 +2,7 @@
 
 use crate::options::{ModelArgs, OpenArgs, SamplerArgs};
 use crate::output::{self, Bar};
-use crate::texts::{LongArgs, TextSourceArgs};
+use crate::texts::{OverflowArgs, TextSourceArgs};
 use clap::ValueEnum;
 use serde_json::{Value, json};
 use siskin::beam_search::{BeamEarlyStopping, SearchOptions};
@@ -18,96 +18,110 @@ pub(crate) struct WritingArgs {
     model: PathBuf,
     #[command(flatten)]
     texts: TextSourceArgs,
-    #[command(flatten)]
-    search: SearchArgs,
-    /// With one beam, sample tokens with the options under Sampling
-    #[arg(long, conflicts_with = "greedy")]
-    sample: bool,
+    /// Print a JSON object for each text
+    #[arg(long)]
+    json: bool,
     /// Maximum number of decoder tokens; 0: the model's own, at most 1024
-    #[arg(long, default_value_t = 0, value_name = "N")]
+    #[arg(short, long, default_value_t = 0, value_name = "N")]
     context: usize,
     #[command(flatten)]
-    long: LongArgs,
+    overflow: OverflowArgs,
+    #[command(flatten)]
+    search: SearchArgs,
+    /// Sample tokens, with the options under Sampling, in place of greedy decoding and beam search
+    #[arg(long, conflicts_with = "greedy", help_heading = "Decoding")]
+    sample: bool,
     #[command(flatten)]
     sampler: SamplerArgs,
     #[command(flatten)]
     model_args: ModelArgs,
-    /// Print a JSON object for each text
-    #[arg(long, help_heading = "Options")]
-    json: bool,
 }
 
 /// Search options.
 #[derive(clap::Args, serde::Deserialize)]
 #[serde(default, deny_unknown_fields)]
+#[command(next_help_heading = "Decoding")]
 pub(crate) struct SearchArgs {
-    /// Number of beams; 1: greedy search. Default: as in the model's generation config
+    /// Beam search with N beams; 1: greedy decoding; default: as in the model's generation config
     #[arg(long, value_name = "N", conflicts_with_all = ["sample", "greedy"])]
     beams: Option<usize>,
-    /// Number of sequences to return, best first
+    /// Number of candidates to print for each text, best first
     #[arg(long, default_value_t = 1, value_name = "N")]
-    best: usize,
+    n_best: usize,
     /// Diverse beam search: number of groups of beams
     #[arg(long, value_name = "N", conflicts_with_all = ["sample", "greedy"])]
-    groups: Option<usize>,
+    beam_groups: Option<usize>,
     /// Diverse beam search: penalty on a token's score for each beam of an earlier group that chose it
     #[arg(long, value_name = "VALUE", conflicts_with_all = ["sample", "greedy"])]
-    diversity: Option<f32>,
+    diversity_penalty: Option<f32>,
     /// Length penalty: a score is divided by the length to this power; higher values prefer longer texts
     #[arg(long, value_name = "VALUE", allow_negative_numbers = true)]
     length_penalty: Option<f32>,
-    /// Early stopping: when to end a search that has as many finished texts as beams
+    /// When to end a beam search that has as many finished candidates as beams
     #[arg(long, value_enum, value_name = "WHEN", conflicts_with_all = ["sample", "greedy"])]
-    early: Option<EarlyText>,
-    /// No-repeat n-grams: never repeat an n-gram of this size; 0 is off
+    early_stopping: Option<EarlyStoppingArg>,
+    /// Never repeat an n-gram of N tokens; 0 is off
     #[arg(long, value_name = "N")]
-    no_repeat: Option<usize>,
-    /// Minimum number of tokens of a text
+    no_repeat_ngram_size: Option<usize>,
+    /// Minimum number of tokens to generate
     #[arg(long, value_name = "N")]
-    min: Option<usize>,
-    /// Maximum number of tokens of a text
-    #[arg(long, value_name = "N")]
-    max: Option<usize>,
-    /// Never generate this text (bad words). May be given several times
+    min_tokens: Option<usize>,
+    /// Maximum number of tokens to generate; default: as in the model's generation config
+    #[arg(short = 'n', long, value_name = "N")]
+    max_tokens: Option<usize>,
+    /// Never generate this text. May be given several times
     #[arg(long, value_name = "TEXT")]
-    never: Vec<String>,
-    /// Never generate this token id. May be given several times
+    bad_words: Vec<String>,
+    /// Never generate this token. May be given several times
     #[arg(long, value_name = "ID")]
-    suppress: Vec<u32>,
-    /// Start every text with this prefix
+    suppress_tokens: Vec<u32>,
+    /// Start every output with this text
     #[arg(long, value_name = "TEXT")]
-    prefix: Option<String>,
+    target_prefix: Option<String>,
 }
 
 impl Default for SearchArgs {
     fn default() -> Self {
         Self {
             beams: None,
-            best: 1,
-            groups: None,
-            diversity: None,
+            n_best: 1,
+            beam_groups: None,
+            diversity_penalty: None,
             length_penalty: None,
-            early: None,
-            no_repeat: None,
-            min: None,
-            max: None,
-            never: Vec::new(),
-            suppress: Vec::new(),
-            prefix: None,
+            early_stopping: None,
+            no_repeat_ngram_size: None,
+            min_tokens: None,
+            max_tokens: None,
+            bad_words: Vec::new(),
+            suppress_tokens: Vec::new(),
+            target_prefix: None,
         }
     }
 }
 
-/// Early stopping of beam search.
+/// Early stopping of beam search, by the values of Transformers.
 #[derive(Clone, Copy, ValueEnum, serde::Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum EarlyText {
+#[serde(try_from = "serde_json::Value")]
+enum EarlyStoppingArg {
     /// Immediately
-    Full,
+    True,
     /// When no running beam has a better score at its current length
-    Unlikely,
+    False,
     /// When no running beam can reach a better score
     Never,
+}
+
+impl TryFrom<Value> for EarlyStoppingArg {
+    type Error = String;
+
+    fn try_from(value: Value) -> std::result::Result<Self, String> {
+        match (value.as_bool(), value.as_str()) {
+            (Some(true), _) => Ok(Self::True),
+            (Some(false), _) => Ok(Self::False),
+            (_, Some("never")) => Ok(Self::Never),
+            _ => Err("expected true, false or \"never\"".to_owned()),
+        }
+    }
 }
 
 /// Tokenizes the text of `option`, both at the start of a text and after a space.
@@ -139,7 +153,7 @@ impl WritingArgs {
                 leave those out";
             return Err(Error::argument("--sample", message));
         }
-        let long = self.long.read(0)?;
+        let long = self.overflow.mode(0)?;
         let model = open.model(&self.model, &self.model_args)?;
         let mut writing = Seq2SeqGenerateOptions { overflow: long, ..task(&model)? };
         self.search.over(&model, &mut writing, self.sample || self.sampler.is_greedy())?;
@@ -170,17 +184,17 @@ impl SearchArgs {
     ) -> Result<()> {
         self.search(&mut writing.search, alone)?;
         let rules = &mut writing.search.rules;
-        rules.no_repeat = self.no_repeat.unwrap_or(rules.no_repeat);
-        if let Some(min) = self.min {
+        rules.no_repeat = self.no_repeat_ngram_size.unwrap_or(rules.no_repeat);
+        if let Some(min) = self.min_tokens {
             (rules.min_tokens, rules.min_length) = (min, 0);
         }
-        rules.suppress.extend(&self.suppress);
-        for text in &self.never {
-            rules.bad_words.extend(spellings(model, "--never", text)?);
+        rules.suppress.extend(&self.suppress_tokens);
+        for text in &self.bad_words {
+            rules.bad_words.extend(spellings(model, "--bad-words", text)?);
         }
-        if let Some(prefix) = &self.prefix {
+        if let Some(prefix) = &self.target_prefix {
             writing.decoder_prefix =
-                spellings(model, "--prefix", prefix)?.into_iter().next().unwrap_or_default();
+                spellings(model, "--target-prefix", prefix)?.into_iter().next().unwrap_or_default();
         }
         Ok(())
     }
@@ -188,33 +202,30 @@ impl SearchArgs {
     /// Does the same for the options of beams and lengths.
     fn search(&self, search: &mut SearchOptions, alone: bool) -> Result<()> {
         let usual = SearchOptions::default();
-        search.best = self.best;
+        search.best = self.n_best;
         search.beams = self.beams.unwrap_or(search.beams);
         if alone {
             (search.beams, search.groups) = (1, 1);
         } else if self.beams.is_none() {
             // Returning several sequences needs at least as many beams.
-            let groups = self.groups.unwrap_or(1).max(1);
-            let beams = search.beams.max(self.best);
+            let groups = self.beam_groups.unwrap_or(1).max(1);
+            let beams = search.beams.max(self.n_best);
             search.beams = beams.checked_next_multiple_of(groups).unwrap_or(usize::MAX);
         }
         let fits = search.beams.is_multiple_of(search.groups);
-        search.groups = self.groups.unwrap_or(if fits { search.groups } else { usual.groups });
+        search.groups = self.beam_groups.unwrap_or(if fits { search.groups } else { usual.groups });
         let own = if search.groups == 1 { usual.diversity } else { search.diversity };
-        search.diversity = self.diversity.unwrap_or(own);
+        search.diversity = self.diversity_penalty.unwrap_or(own);
         search.length_penalty = self.length_penalty.unwrap_or(search.length_penalty);
-        search.max_tokens = self.max.unwrap_or(search.max_tokens);
-        search.early = match self.early {
+        search.max_tokens = self.max_tokens.unwrap_or(search.max_tokens);
+        search.early = match self.early_stopping {
             None => search.early,
             Some(_) if search.beams == 1 => {
-                return Err(Error::argument(
-                    "--early",
-                    "is about several beams; ask for some with `--beams`",
-                ));
+                return Err(Error::argument("--early-stopping", "has no effect with one beam; set --beams"));
             }
-            Some(EarlyText::Full) => BeamEarlyStopping::Full,
-            Some(EarlyText::Unlikely) => BeamEarlyStopping::Unlikely,
-            Some(EarlyText::Never) => BeamEarlyStopping::Never,
+            Some(EarlyStoppingArg::True) => BeamEarlyStopping::Full,
+            Some(EarlyStoppingArg::False) => BeamEarlyStopping::Unlikely,
+            Some(EarlyStoppingArg::Never) => BeamEarlyStopping::Never,
         };
         Ok(())
     }

@@ -86,13 +86,14 @@ fn options_without_effect_are_refused() {
     for (arguments, words) in [
         (&["generate", model, "a", "--top-k", "5"][..], "--sample: "),
         (&["translate", model, "a", "--logit-bias", "7=1"], "--sample: "),
-        (&["summarize", model, "a", "--dry-breaker", "."], "--sample: "),
-        (&["generate", model, "a", "--sample", "--early", "full"], "cannot be used with"),
+        (&["summarize", model, "a", "--dry-sequence-breaker", "."], "--sample: "),
+        (&["generate", model, "a", "--sample", "--early-stopping", "true"], "cannot be used with"),
         (&["generate", model, "a", "--greedy", "--beams", "3"], "cannot be used with"),
         (&["generate", model, "a", "--overlap", "3"], "--overlap: "),
-        (&["embed", model, "a", "--overlap", "3", "--long", "cut"], "--overlap: "),
+        (&["embed", model, "a", "--overlap", "3", "--overflow", "truncate"], "--overlap: "),
         (&["tag", model, "a", "--overlap", "3"], "--overlap: "),
-        (&["classify", model, "a", "--long", "window"], "--long: "),
+        (&["classify", model, "a", "--overflow", "window"], "[possible values: error, truncate]"),
+        (&["rerank", model, "a", "b", "--overflow", "window"], "[possible values: error, truncate]"),
     ] {
         let found = siskin(arguments, b"");
         assert_eq!(found.status.code(), Some(2), "{arguments:?}: {}", errors(&found));
@@ -269,29 +270,37 @@ fn results_are_remembered() {
     let memo = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("results.memo");
     let _ = std::fs::remove_file(&memo);
     let memo = memo.to_str().unwrap();
-    let embed = ["embed", &bert, "w5 w6", "w7", "--no-cache", "--memo", memo];
+    let embed = ["embed", &bert, "w5 w6", "w7", "--no-cache", "--result-cache", memo];
     let (first, second) = (siskin(&embed, b""), siskin(&embed, b""));
     assert_eq!(text(&first), text(&second));
-    assert!(errors(&first).contains("[0 vectors remembered, 2 computed]"), "{}", errors(&first));
-    assert!(errors(&second).contains("[2 vectors remembered, 0 computed]"), "{}", errors(&second));
-    let run = ["run", &llama, "w5 w6", "--raw", "--max-tokens", "5", "--no-cache", "--memo", memo];
+    assert!(errors(&first).contains("[0 cached, 2 computed]"), "{}", errors(&first));
+    assert!(errors(&second).contains("[2 cached, 0 computed]"), "{}", errors(&second));
+    let run = ["run", &llama, "w5 w6", "--raw", "--max-tokens", "5", "--no-cache", "--result-cache", memo];
     assert_eq!(siskin(&run, b"").status.code(), Some(2), "another answer each time");
     let greedy = [&run[..], &["--greedy"]].concat();
     let (first, second) = (siskin(&greedy, b""), siskin(&greedy, b""));
     assert_eq!(text(&first), text(&second));
-    assert!(errors(&second).contains("tokens remembered, prompts alike by 1.000"), "{}", errors(&second));
-    let like = [&greedy[..], &["--memo-model", &bert, "--memo-likeness", "0.2"]].concat();
+    assert!(
+        errors(&second).contains("tokens from the cache, similarity of the prompts 1.000"),
+        "{}",
+        errors(&second)
+    );
+    let like =
+        [&greedy[..], &["--semantic-cache-model", &bert, "--semantic-cache-threshold", "0.2"]].concat();
     let asked =
         |prompt| like.iter().map(|&word| if word == "w5 w6" { prompt } else { word }).collect::<Vec<_>>();
     assert!(
-        !errors(&siskin(&asked("w8 w9 w10"), b"")).contains("remembered"),
+        !errors(&siskin(&asked("w8 w9 w10"), b"")).contains("from the cache"),
         "the first that is understood"
     );
     let near = siskin(&asked("w8 w9 w11"), b"");
-    assert!(errors(&near).contains("prompts alike by 0."), "{}", errors(&near));
+    assert!(errors(&near).contains("similarity of the prompts 0."), "{}", errors(&near));
     std::fs::write(memo, b"SISKMEMO and more").unwrap();
     assert_eq!(siskin(&embed, b"").status.code(), Some(3));
-    for wrong in [&["--memo-size", "0"][..], &["--memo-model", &bert, "--memo-likeness", "nan"]] {
+    for wrong in [
+        &["--result-cache-size", "0"][..],
+        &["--semantic-cache-model", &bert, "--semantic-cache-threshold", "nan"],
+    ] {
         assert_eq!(siskin(&[&greedy[..], wrong].concat(), b"").status.code(), Some(2), "{wrong:?}");
     }
     // Results are printed even if the cache cannot be written.
@@ -314,9 +323,9 @@ fn texts_leave_early_and_layers_are_left_out() {
         value["layers"].as_u64()
     };
     assert_eq!(layers(&[]), None);
-    assert_eq!(layers(&["--early", "confidence=0.1"]), Some(1));
-    assert_eq!(layers(&["--early", "patience=5"]), Some(5));
-    assert_eq!(with(&["--early", "patience"]).status.code(), Some(2));
+    assert_eq!(layers(&["--early-exit", "confidence=0.1"]), Some(1));
+    assert_eq!(layers(&["--early-exit", "patience=5"]), Some(5));
+    assert_eq!(with(&["--early-exit", "patience"]).status.code(), Some(2));
     assert_ne!(text(&with(&["--skip-layers", "1,3"])), text(&with(&[])));
     assert_eq!(with(&["--skip-layers", "5"]).status.code(), Some(2));
 }
@@ -381,14 +390,14 @@ fn what_is_said_of_long_texts_can_be_done() {
         let found = ask(arguments);
         assert_eq!(found.status.code(), Some(4), "{arguments:?}: {}", errors(&found));
         let errors = errors(&found);
-        assert!(errors.contains("--long") && !errors.contains("--context"), "{arguments:?}: {errors}");
+        assert!(errors.contains("--overflow") && !errors.contains("--context"), "{arguments:?}: {errors}");
         assert!(!errors.contains("parts"), "{arguments:?}: {errors}");
     }
     // The question and three special tokens leave room for sixty words.
     let short = ask(&["rerank", classes, "w5", "w7 ".repeat(60).trim(), "--json"]);
-    let long = ask(&["rerank", classes, "w5", &long, "--long", "cut", "--json"]);
+    let long = ask(&["rerank", classes, "w5", &long, "--overflow", "truncate", "--json"]);
     assert_eq!(short.stdout, long.stdout, "{}", errors(&short));
-    let window = ask(&["rerank", classes, "w5", "w7", "--long", "window"]);
+    let window = ask(&["rerank", classes, "w5", "w7", "--overflow", "window"]);
     assert_eq!(window.status.code(), Some(2), "{}", errors(&window));
 }
 

@@ -114,11 +114,21 @@ fn texts_are_those_of_the_command() {
 fn results_are_what_the_commands_print() {
     let rows = [
         ("golden-texts/bert", "embed", vec!["w5 w6", "w7"], json!({})),
-        ("golden-texts/bert", "embed", vec!["w5 w6", "w7"], json!({"pooling": "cls", "columns": 3})),
+        ("golden-texts/bert", "embed", vec!["w5 w6", "w7"], json!({"pooling": "cls", "dimensions": 3})),
         ("golden-texts/bert-classes", "classify", vec!["w5 w6", "w7"], json!({})),
-        ("golden-texts/bert-labels", "tag", vec!["w5 w6", "w7"], json!({"long": "window", "overlap": 1})),
-        ("golden-texts/bart", "generate", vec!["w5 w6", "w7"], json!({"beams": 3, "best": 2, "max": 6})),
-        ("golden-texts/bart", "summarize", vec!["w5 w6"], json!({"max": 5, "early": "never", "beams": 2})),
+        ("golden-texts/bert-labels", "tag", vec!["w5 w6", "w7"], json!({"overflow": "window", "overlap": 1})),
+        (
+            "golden-texts/bart",
+            "generate",
+            vec!["w5 w6", "w7"],
+            json!({"beams": 3, "n_best": 2, "max_tokens": 6}),
+        ),
+        (
+            "golden-texts/bart",
+            "summarize",
+            vec!["w5 w6"],
+            json!({"max_tokens": 5, "early_stopping": "never", "beams": 2}),
+        ),
     ];
     for (folder, command, texts, options) in rows {
         let model = model(folder);
@@ -149,12 +159,12 @@ fn questions_are_answered_about_texts() {
     let expected = printed(&["answer", &answers, "w5", texts[0], texts[1]]);
     assert_eq!(found[0]["done"]["results"], json!(expected));
     let (classes, long) = (model("golden-texts/bert-classes"), "w7 ".repeat(70));
-    let found = ask(&classes, &[json!({"rerank": ["w6", long], "question": "w5", "long": "cut"})]);
-    let expected = printed(&["rerank", &classes, "w5", "w6", &long, "--long", "cut"]);
+    let found = ask(&classes, &[json!({"rerank": ["w6", long], "query": "w5", "overflow": "truncate"})]);
+    let expected = printed(&["rerank", &classes, "w5", "w6", &long, "--overflow", "truncate"]);
     assert_eq!(found[0]["done"]["results"], json!(expected));
     let bert = model("golden-texts/bert");
-    let found = ask(&bert, &[json!({"fill_mask": ["w5 [MASK] w6"], "top": 2})]);
-    let expected = printed(&["fill-mask", &bert, "w5 [MASK] w6", "--top", "2"]);
+    let found = ask(&bert, &[json!({"fill_mask": ["w5 [MASK] w6"], "top_k": 2})]);
+    let expected = printed(&["fill-mask", &bert, "w5 [MASK] w6", "--top-k", "2"]);
     assert_eq!(found[0]["done"]["results"], json!(expected));
 }
 
@@ -200,7 +210,7 @@ fn bad_lines_are_answered_and_the_next_one_is_read() {
     let mut lines = rows.map(|row| row.0).join(&b'\n');
     // An empty line is ignored; the last line has no line ending.
     lines.extend(b"\n\n{\"id\": 16, \"prompt\": \"w5 w6\", \"greedy\": true, \"max_tokens\": 1}");
-    let answers = serve(&llama, &["--longest", "1000"], &lines);
+    let answers = serve(&llama, &["--max-request-bytes", "1000"], &lines);
     for ((line, code, place), (number, answer)) in rows.iter().zip((1..).zip(&answers)) {
         let line = String::from_utf8_lossy(&line[..line.len().min(80)]);
         assert_eq!(error(answer), (*code, *place), "{line}: {answer}");
@@ -222,7 +232,7 @@ fn requests_that_a_model_cannot_answer_are_refused() {
         json!({"id": 3, "classify": ["w5"]}),
         json!({"id": 4, "translate": ["w5"]}),
         json!({"id": 5, "transcribe": "UklGRg"}),
-        json!({"id": 6, "embed": ["w5"], "prompt": "no such prompt"}),
+        json!({"id": 6, "embed": ["w5"], "prompt_name": "no such prompt"}),
         json!({"id": 7, "embed": ["w5 ".repeat(4000)]}),
         json!({"id": 8, "embed": []}),
         json!({"id": 9, "embed": vec!["w"; 5000]}),
@@ -281,7 +291,7 @@ impl Running {
 #[test]
 fn a_request_is_stopped_while_it_runs_and_while_it_waits() {
     // Throttled so that no answer ends within a minute by itself.
-    let mut running = Running::start(&model("golden/llama"), &["--pace", "0.5/s"]);
+    let mut running = Running::start(&model("golden/llama"), &["--throttle", "0.5/s"]);
     let begun = std::time::Instant::now();
     for id in ["first", "second", "third"] {
         running.say(&json!({"id": id, "prompt": "w5 w6", "temperature": 0, "max_tokens": 50}));
@@ -312,7 +322,7 @@ fn a_stopped_request_gives_what_might_have_begun_a_stop_text() {
     let (beginning, _) = whole(&ask(&llama, &[request(12)]), &json!(1));
     let mut held = request(50);
     held["stop"] = json!([beginning + "never"]);
-    let mut running = Running::start(&llama, &["--pace", "4/s"]);
+    let mut running = Running::start(&llama, &["--throttle", "4/s"]);
     let mut patience = std::time::Duration::from_millis(500);
     // There is no signal that a token has arrived: a busy machine needs retries.
     let (text, tokens) = loop {

@@ -94,8 +94,8 @@ fn with_field(sampler: &SamplerArgs, name: &str, value: &str) -> Result<SamplerA
     let value = match (name, value) {
         (_, DEFAULT) => usual.clone(),
         ("greedy", "") => Value::Bool(true),
-        ("dry_breaker", text) => {
-            let mut texts = fields["dry_breaker"].as_array().cloned().unwrap_or_default();
+        ("dry_sequence_breaker", text) => {
+            let mut texts = fields["dry_sequence_breaker"].as_array().cloned().unwrap_or_default();
             texts.push(unquoted(text).into());
             texts.into()
         }

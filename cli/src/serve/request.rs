@@ -5,8 +5,8 @@ use super::fields::JsonFields;
 use crate::embed::VectorArgs;
 use crate::fill_mask;
 use crate::options::SamplerArgs;
-use crate::texts::{LongArgs, LongText, OVERLAP};
-use crate::transcribe::HearingArgs;
+use crate::texts::{OVERLAP, OverflowArgs, WholeOverflow};
+use crate::transcribe::TranscriptionArgs;
 use crate::writing::SearchArgs;
 use serde::de::{Deserializer, Visitor};
 use serde::{Deserialize, Serialize};
@@ -92,13 +92,13 @@ pub(super) enum RequestKind {
     Chat { messages: Vec<Message>, template: Box<RenderOptions>, text: TextRequest },
     Prompt { prompt: String, special: bool, text: TextRequest },
     Embed { texts: Vec<String>, vectors: VectorArgs, long: OverflowMode },
-    Rerank { texts: Vec<String>, question: String, long: OverflowMode },
+    Rerank { texts: Vec<String>, query: String, long: OverflowMode },
     Classify { texts: Vec<String>, long: OverflowMode },
     Tag { texts: Vec<String>, long: OverflowMode },
     Answer { texts: Vec<String>, question: String, long: OverflowMode },
-    FillMask { texts: Vec<String>, top: usize },
+    FillMask { texts: Vec<String>, top_k: usize },
     Write { texts: Vec<String>, task: RequestTask, search: Box<SearchArgs>, long: OverflowMode },
-    Transcribe { sound: Vec<u8>, hearing: HearingArgs },
+    Transcribe { sound: Vec<u8>, options: TranscriptionArgs },
     Stats,
 }
 
@@ -182,8 +182,8 @@ fn texts(name: &str, fields: &mut JsonFields<'_>) -> Result<Vec<String>> {
     }
 }
 
-fn long(fields: &mut JsonFields<'_>, overlap: usize) -> Result<OverflowMode> {
-    fields.some::<LongArgs>(&["long", "overlap"])?.read(overlap)
+fn overflow(fields: &mut JsonFields<'_>, overlap: usize) -> Result<OverflowMode> {
+    fields.some::<OverflowArgs>(&["overflow", "overlap"])?.mode(overlap)
 }
 
 fn chat(name: &str, mut fields: JsonFields<'_>) -> Result<RequestKind> {
@@ -224,45 +224,45 @@ fn text(mut fields: JsonFields<'_>) -> Result<TextRequest> {
 }
 
 fn embed(name: &str, mut fields: JsonFields<'_>) -> Result<RequestKind> {
-    let (texts, long) = (texts(name, &mut fields)?, long(&mut fields, OVERLAP)?);
+    let (texts, long) = (texts(name, &mut fields)?, overflow(&mut fields, OVERLAP)?);
     Ok(RequestKind::Embed { texts, long, vectors: fields.rest()? })
 }
 
 fn rerank(name: &str, mut fields: JsonFields<'_>) -> Result<RequestKind> {
-    let (texts, question) = (texts(name, &mut fields)?, fields.need("question")?);
-    let long = fields.take::<LongText>("long")?.unwrap_or_default().whole()?;
+    let (texts, query) = (texts(name, &mut fields)?, fields.need("query")?);
+    let long = fields.take::<WholeOverflow>("overflow")?.unwrap_or_default().mode();
     fields.end()?;
-    Ok(RequestKind::Rerank { texts, question, long })
+    Ok(RequestKind::Rerank { texts, query, long })
 }
 
 fn classify(name: &str, mut fields: JsonFields<'_>) -> Result<RequestKind> {
     let texts = texts(name, &mut fields)?;
-    let long = fields.take::<LongText>("long")?.unwrap_or_default().whole()?;
+    let long = fields.take::<WholeOverflow>("overflow")?.unwrap_or_default().mode();
     fields.end()?;
     Ok(RequestKind::Classify { texts, long })
 }
 
 fn tag(name: &str, mut fields: JsonFields<'_>) -> Result<RequestKind> {
-    let (texts, long) = (texts(name, &mut fields)?, long(&mut fields, OVERLAP)?);
+    let (texts, long) = (texts(name, &mut fields)?, overflow(&mut fields, OVERLAP)?);
     fields.end()?;
     Ok(RequestKind::Tag { texts, long })
 }
 
 fn answer(name: &str, mut fields: JsonFields<'_>) -> Result<RequestKind> {
     let (texts, question) = (texts(name, &mut fields)?, fields.need("question")?);
-    let long = long(&mut fields, OVERLAP)?;
+    let long = overflow(&mut fields, OVERLAP)?;
     fields.end()?;
     Ok(RequestKind::Answer { texts, question, long })
 }
 
 fn fill_mask(name: &str, mut fields: JsonFields<'_>) -> Result<RequestKind> {
-    let (texts, top) = (texts(name, &mut fields)?, fields.take("top")?.unwrap_or(fill_mask::TOP));
+    let (texts, top_k) = (texts(name, &mut fields)?, fields.take("top_k")?.unwrap_or(fill_mask::TOP_K));
     fields.end()?;
-    Ok(RequestKind::FillMask { texts, top })
+    Ok(RequestKind::FillMask { texts, top_k })
 }
 
 fn write(name: &str, mut fields: JsonFields<'_>) -> Result<RequestKind> {
-    let (texts, long) = (texts(name, &mut fields)?, long(&mut fields, 0)?);
+    let (texts, long) = (texts(name, &mut fields)?, overflow(&mut fields, 0)?);
     let task = match name {
         "translate" => RequestTask::Translate { from: fields.take("from")?, to: fields.take("to")? },
         "summarize" => RequestTask::Summarize,
@@ -273,7 +273,7 @@ fn write(name: &str, mut fields: JsonFields<'_>) -> Result<RequestKind> {
 
 fn transcribe(name: &str, mut fields: JsonFields<'_>) -> Result<RequestKind> {
     let sound: String = fields.need(name)?;
-    Ok(RequestKind::Transcribe { sound: base64::decode(&sound)?, hearing: fields.rest()? })
+    Ok(RequestKind::Transcribe { sound: base64::decode(&sound)?, options: fields.rest()? })
 }
 
 fn stats(name: &str, mut fields: JsonFields<'_>) -> Result<RequestKind> {

@@ -122,15 +122,15 @@ impl<'a> ModelState<'a> {
                 let options = vectors.options(&self.model, long)?;
                 embed::values(self.encoder(false)?, &texts, &options)?
             }
-            RequestKind::Rerank { texts, question, long } => {
-                rerank::values(self.encoder(true)?, &question, &texts, long)?
+            RequestKind::Rerank { texts, query, long } => {
+                rerank::values(self.encoder(true)?, &query, &texts, long)?
             }
             RequestKind::Classify { texts, long } => classify::values(self.encoder(true)?, &texts, long)?,
             RequestKind::Tag { texts, long } => tag::values(self.encoder(true)?, &texts, long)?,
             RequestKind::Answer { texts, question, long } => {
                 answer_question::values(self.encoder(true)?, &question, &texts, long)?
             }
-            RequestKind::FillMask { texts, top } => fill_mask::values(self.encoder(true)?, &texts, top)?,
+            RequestKind::FillMask { texts, top_k } => fill_mask::values(self.encoder(true)?, &texts, top_k)?,
             RequestKind::Write { texts, task, search, long } => {
                 let writing = match &task {
                     RequestTask::Generate => Seq2SeqGenerateOptions::of(&self.model),
@@ -143,9 +143,9 @@ impl<'a> ModelState<'a> {
                 search.over(&self.model, &mut writing, false)?;
                 writing::values(self.writer()?, &texts, &writing)?
             }
-            RequestKind::Transcribe { sound, hearing } => {
+            RequestKind::Transcribe { sound, options } => {
                 let sound = AudioSamples::from_wav(&sound)?;
-                vec![transcribe::heard(self.transcriber()?, &sound, &hearing.options())?]
+                vec![transcribe::heard(self.transcriber()?, &sound, &options.options())?]
             }
         };
         Ok(json!({ "results": results }))

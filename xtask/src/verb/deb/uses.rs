@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 const QUESTIONS: [(&str, &[&str]); 4] = [
     ("chat", &["run", "MODEL", "Why?", "--greedy", "--max-tokens", "24", "--quiet"]),
     ("vectors", &["embed", "MODEL", "a siskin", "sings", "--quiet"]),
-    ("translates", &["generate", "MODEL", "a siskin", "--beams", "3", "--max", "12", "--quiet"]),
+    ("translates", &["generate", "MODEL", "a siskin", "--beams", "3", "--max-tokens", "12", "--quiet"]),
     ("chat", SPOKEN),
 ];
 /// The command equivalent to `first.c`.
