@@ -6,6 +6,7 @@ mod reading;
 use crate::memory;
 use crate::options::{ModelArgs, OpenArgs};
 use crate::output::{self, round};
+use crate::table::{self, ReportField};
 use serde_json::{Value, json};
 use siskin::{Error, Model, Result, Session, SessionOptions};
 use std::path::PathBuf;
@@ -13,6 +14,21 @@ use std::time::Instant;
 
 /// Prompt length for the time to first token.
 const FIRST_PROMPT: usize = 8;
+
+/// The entries of the report, by their keys in JSON.
+const FIELDS: &[ReportField] = &[
+    ("open_ms", "load time", "ms"),
+    ("first_token_ms", "time to first token", "ms"),
+    ("first_read_ms", "time to first result", "ms"),
+    ("depth", "KV cache depth", "tokens"),
+    ("prompt_tok_s", "prefill", "tokens/s"),
+    ("generate_tok_s", "decode", "tokens/s"),
+    ("read_ms", "encode", "ms"),
+    ("read_tok_s", "encode", "tokens/s"),
+    ("padding", "padding of rows", ""),
+    ("anonymous_mib", "memory, anonymous", "MiB"),
+    ("mapped_mib", "memory, mapped files", "MiB"),
+];
 
 /// Measure the speed of a model
 #[derive(clap::Args)]
@@ -106,7 +122,7 @@ fn finish(args: &Args, model: &Model, mut report: Vec<(&'static str, Value)>) ->
         ("mapped_mib", json!(resident.map(|(_, files)| round(files, 1)))),
         ("kernels", json!(model.kernels())),
     ]);
-    output::report(report, args.json)
+    table::print(report, FIELDS, args.json)
 }
 
 /// Returns token ids spread over the vocabulary.

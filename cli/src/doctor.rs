@@ -1,7 +1,7 @@
 //! `siskin doctor`: hardware report and self-test.
 
 use crate::options::{ModelArgs, OpenArgs};
-use crate::output;
+use crate::table::{self, ReportField};
 use serde_json::{Value, json};
 use siskin::encoder::Tokens;
 use siskin::{
@@ -14,16 +14,19 @@ use std::path::{Path, PathBuf};
 /// Token ids of the self-test.
 const TOKENS: usize = 12;
 
+/// The entries of the report, by their keys in JSON.
+const FIELDS: &[ReportField] = &[("cpu_features", "CPU features", ""), ("self_test", "self-test", "")];
+
 /// Show the CPU features of this machine, and test a model on it
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// A model to test: its logits must be bit-identical with the optimized kernels and the reference
     model: Option<PathBuf>,
-    #[command(flatten)]
-    model_args: ModelArgs,
     /// Print a JSON object
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    model_args: ModelArgs,
 }
 
 pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
@@ -41,7 +44,7 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
         different = outcome;
         add("self_test", different.clone().unwrap_or_else(|| "same bits".to_owned()).into());
     }
-    output::report(report, args.json)?;
+    table::print(report, FIELDS, args.json)?;
     match different {
         None => Ok(()),
         Some(message) => Err(Error::new(ErrorKind::Numeric, "self-test", message)),

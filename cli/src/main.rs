@@ -28,6 +28,7 @@ mod run;
 mod serve;
 mod suggestions;
 mod summarize;
+mod table;
 mod tag;
 mod template_args;
 mod terminal;

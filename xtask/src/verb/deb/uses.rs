@@ -107,7 +107,7 @@ fn boards(machine: &DebArchitecture, root: &Root) -> Result {
         let says = |name: &str, value: &str| {
             said.lines().any(|line| line.strip_prefix(name).is_some_and(|rest| rest.trim() == value))
         };
-        if !says("cpu_features", features) || !says("self_test", "same bits") {
+        if !says("CPU features", features) || !says("self-test", "same bits") {
             return Err(format!("siskin doctor says on {processor}\n{said}"));
         }
         println!("{processor}: {features}, the reference's bits");
