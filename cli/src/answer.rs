@@ -73,7 +73,7 @@ impl TimedAnswer {
     /// Returns a human-readable summary.
     pub(crate) fn summary(&self) -> String {
         format!(
-            "[prompt {:.2} s, {} tokens in {:.2} s, {} tokens a second, {} in context]",
+            "[prompt {:.2} s, {} tokens in {:.2} s, {} tokens/s, {} in context]",
             self.prompt_seconds,
             self.tokens,
             self.seconds,

@@ -1,8 +1,8 @@
 //! `siskin convert`: converts a model of another format to a `.siskin` file.
 
-use crate::model_path;
 use crate::options::{NoPackedFiles, OpenArgs};
 use crate::output::{self, Bar};
+use crate::{embedded, input_path};
 use serde_json::json;
 use siskin::file::File;
 use siskin::{Error, Result};
@@ -10,8 +10,7 @@ use siskin_convert::{Calibration, PackOptions, Recipe};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-/// Convert a GGUF file or a Hugging Face or CTranslate2 folder to a .siskin file, or quantize a .siskin file with
-/// --quant
+/// Convert a model to a .siskin file, or quantize it
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The GGUF file (first part of a split model), the folder, or with --quant a .siskin file
@@ -35,7 +34,11 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
-    model_path::check(&args.source)?;
+    if embedded::is_meant(&args.source) {
+        let message = "is the embedded model and not a file; give a file or a folder";
+        return Err(Error::argument(embedded::NAME, message));
+    }
+    input_path::check_model(&args.source)?;
     let recipe = args.quant.as_deref().map(str::parse::<Recipe>).transpose()?;
     let start = Instant::now();
     {
@@ -67,7 +70,5 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
 }
 
 fn calibrate(source: &Path, text: &Path, progress: &Bar) -> Result<Calibration> {
-    let text =
-        std::fs::read_to_string(text).map_err(|error| Error::io(text.display().to_string(), &error))?;
-    Calibration::collect(source, &text, progress)
+    Calibration::collect(source, &input_path::read_text(text)?, progress)
 }

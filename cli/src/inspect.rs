@@ -2,7 +2,7 @@
 
 use crate::options::{ModelArgs, OpenArgs};
 use crate::verify::identity;
-use crate::{embedded, model_path, output};
+use crate::{embedded, input_path, output};
 use serde_json::{Value, json};
 use siskin::external_backend::PortInfo;
 use siskin::file::{File, StorageRole};
@@ -27,7 +27,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
-    model_path::check(&args.file)?;
+    input_path::check_model(&args.file)?;
     let mut report = match import::format_of(&args.file) {
         Ok(format) if args.file.extension().is_none_or(|ending| !ending.eq_ignore_ascii_case("siskin")) => {
             match (format.open)(&args.file) {

@@ -3,6 +3,7 @@
 mod encoded;
 mod named;
 
+use crate::input_path;
 use crate::options::{ModelArgs, OpenArgs};
 use serde_json::json;
 use siskin::file::{AtomicFile, Bytes};
@@ -64,6 +65,7 @@ struct Features {
 }
 
 pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
+    input_path::check_file(&args.input)?;
     let place = args.output.display().to_string();
     let io = |error: std::io::Error| Error::io(&place, &error);
     let mut out = BufWriter::new(AtomicFile::create_from(&args.output, &args.inputs())?);

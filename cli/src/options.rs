@@ -1,7 +1,7 @@
 //! Arguments shared by several commands, and the models they open.
 
 use crate::output::{self, Bar};
-use crate::{embedded, model_path};
+use crate::{embedded, input_path};
 use clap::ValueEnum;
 use siskin::file::File;
 use siskin::governor::ThrottleTarget;
@@ -57,7 +57,7 @@ pub(crate) fn files_of(path: &Path) -> Vec<PathBuf> {
 impl OpenArgs {
     /// Opens a model of any format that can be packed.
     pub(crate) fn file(&self, path: &Path) -> Result<File> {
-        model_path::check(path)?;
+        input_path::check_model(path)?;
         if embedded::is_meant(path) {
             return embedded::file();
         }
@@ -78,7 +78,7 @@ impl OpenArgs {
     /// Opens a model of any format for inference.
     pub(crate) fn model(&self, path: &Path, args: &ModelArgs) -> Result<Model> {
         let model_options = args.options()?;
-        model_path::check(path)?;
+        input_path::check_model(path)?;
         let model = if embedded::is_meant(path) {
             Self::embedded(args, &model_options)?
         } else {

@@ -1,5 +1,6 @@
 //! `siskin perplexity`: the perplexity of a model on a text, by llama.cpp's method.
 
+use crate::input_path;
 use crate::options::{ModelArgs, OpenArgs};
 use crate::output;
 use serde_json::json;
@@ -106,7 +107,7 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
         return Err(Error::argument("--ctx", "is too small; give at least 4"));
     }
     let place = args.file.display().to_string();
-    let text = std::fs::read(&args.file).map_err(|error| Error::io(&place, &error))?;
+    let text = input_path::read(&args.file)?;
     let model = open.model(&args.model, &args.model_args)?;
     let tokenizer = model.tokenizer()?;
     let options = EncodeOptions { add_special: true, parse_special: false };

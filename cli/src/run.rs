@@ -4,7 +4,7 @@ use crate::answer::TimedAnswer;
 use crate::options::{ModelArgs, OpenArgs, ResultCacheArgs, TextArgs};
 use crate::template_args::TemplateArgs;
 use crate::terminal::printable;
-use crate::{embedded, interrupt, model_path, output};
+use crate::{embedded, input_path, interrupt, output};
 use serde_json::{Value, json};
 use siskin::encoder::EmbedOptions;
 use siskin::logits_processors::LogitsProcessorOptions;
@@ -45,7 +45,7 @@ pub(crate) struct Args {
     raw: bool,
     /// With --raw, parse control tokens in the prompt
     #[arg(long, requires = "raw")]
-    special: bool,
+    parse_special: bool,
     /// Print a JSON object at the end instead of streaming the text
     #[arg(long)]
     json: bool,
@@ -118,12 +118,11 @@ impl Args {
     /// Returns the prompt, which is read from standard input if none is given.
     fn prompt(&self) -> Result<String> {
         let prompt = match (&self.file, self.prompt_option.as_ref().or(self.prompt.as_ref())) {
-            (Some(path), _) => {
-                let place = path.display().to_string();
-                std::fs::read_to_string(path).map_err(|error| Error::io(place, &error))?
-            }
+            (Some(path), _) => input_path::read_text(path)?,
             (None, Some(text)) if text != "-" => text.clone(),
-            (None, None) if model_path::check(&self.model).is_err() || std::io::stdin().is_terminal() => {
+            (None, None)
+                if input_path::check_model(&self.model).is_err() || std::io::stdin().is_terminal() =>
+            {
                 return Err(self.without_prompt());
             }
             (None, _) => std::io::read_to_string(std::io::stdin().lock())
@@ -137,7 +136,7 @@ impl Args {
 
     /// Returns the error for a single argument: a model without a prompt, or a prompt without a model.
     fn without_prompt(&self) -> Error {
-        match model_path::check(&self.model) {
+        match input_path::check_model(&self.model) {
             Ok(()) => {
                 Error::argument("PROMPT", "is missing; give a text to answer, or pipe it to standard input")
             }
@@ -160,7 +159,7 @@ impl Args {
 
     fn generate(&self) -> GenerateOptions {
         let max_tokens = self.text.max_tokens.unwrap_or(usize::MAX);
-        GenerateOptions { max_tokens, raw: self.raw, special: self.special }
+        GenerateOptions { max_tokens, raw: self.raw, special: self.parse_special }
     }
 }
 

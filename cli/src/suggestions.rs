@@ -30,7 +30,7 @@ const FOREIGN_NAMES: &[(&str, &str)] = &[
     ("truncation", "overflow"),
 ];
 
-/// Adds the name of the option that was probably meant to an error about an unknown one.
+/// Names the option that was probably meant in an error about an unknown one.
 pub(crate) fn explain(mut error: clap::Error) -> clap::Error {
     if error.kind() != ErrorKind::UnknownArgument {
         return error;
@@ -41,10 +41,13 @@ pub(crate) fn explain(mut error: clap::Error) -> clap::Error {
     let known = FOREIGN_NAMES.iter().find(|(foreign, _)| *foreign == name);
     let mut arguments = std::env::args_os().skip(1).filter_map(|argument| argument.into_string().ok());
     let command = arguments.find(|argument| !argument.starts_with('-'));
-    if let Some((_, ours)) =
-        known.filter(|(_, ours)| command.is_some_and(|name| crate::command_has(&name, ours)))
-    {
+    let has = |option: &str| command.as_deref().is_some_and(|command| crate::command_has(command, option));
+    if let Some((_, ours)) = known.filter(|(_, ours)| has(ours)) {
         error.insert(ContextKind::SuggestedArg, ContextValue::String(format!("--{ours}")));
+    }
+    if error.get(ContextKind::SuggestedArg).is_some() {
+        // The advice to pass it as a value, after `--`.
+        error.remove(ContextKind::Suggested);
     }
     error
 }

@@ -51,7 +51,8 @@ mod tests {
 
     #[test]
     fn columns_are_aligned() {
-        let fields = [("open_ms", "load time", "ms"), ("tok_s", "decode", "tokens/s"), ("mib", "memory", "MiB")];
+        let fields =
+            [("open_ms", "load time", "ms"), ("tok_s", "decode", "tokens/s"), ("mib", "memory", "MiB")];
         let entries = [
             ("model", json!("a.gguf")),
             ("open_ms", json!(0.25)),

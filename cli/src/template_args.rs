@@ -1,6 +1,6 @@
 //! Variables of chat templates: `--template-var`, `--tools` and `--documents`.
 
-use crate::{model_path, output};
+use crate::{input_path, output};
 use siskin::template::{RenderOptions, TemplateData};
 use siskin::{Error, Model, Result};
 use std::path::{Path, PathBuf};
@@ -69,9 +69,8 @@ fn data(text: &str) -> TemplateData {
 
 /// Reads a file with a JSON list.
 fn list(path: &Path) -> Result<TemplateData> {
-    model_path::check(path)?;
     let place = path.display().to_string();
-    let text = std::fs::read_to_string(path).map_err(|error| Error::io(&place, &error))?;
+    let text = input_path::read_text(path)?;
     if !text.trim_start().starts_with('[') {
         return Err(Error::argument(place, "is not a JSON list"));
     }

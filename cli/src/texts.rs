@@ -1,5 +1,6 @@
 //! Texts from arguments, files and standard input.
 
+use crate::input_path;
 use crate::options::OpenArgs;
 use crate::output::Bar;
 use siskin::encoder::OverflowMode;
@@ -69,6 +70,7 @@ impl TextSourceArgs {
         let (reader, total) = match (&self.file, self.stdin) {
             (Some(path), _) => {
                 let io = |error| Error::io(path.display().to_string(), &error);
+                input_path::check_file(path)?;
                 let file = std::fs::File::open(path).map_err(io)?;
                 let total = file.metadata().map_err(io)?.len();
                 (Box::new(BufReader::new(file)) as Box<dyn BufRead>, Some(total))

@@ -1,8 +1,8 @@
 //! `siskin tokenize`: text to token ids.
 
 use crate::options::NoPackedFiles;
-use crate::{model_path, output};
-use siskin::tokenizer::EncodeOptions;
+use crate::{embedded, input_path, output};
+use siskin::tokenizer::{EncodeOptions, Tokenizer};
 use siskin::{Error, Result};
 use std::io::Read;
 use std::path::PathBuf;
@@ -32,8 +32,11 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn command(args: &Args) -> Result<()> {
-    model_path::check(&args.model)?;
-    let tokenizer = siskin_convert::open_tokenizer(&args.model)?;
+    input_path::check_model(&args.model)?;
+    let tokenizer = match embedded::is_meant(&args.model) {
+        true => Tokenizer::open(embedded::file()?.tokenizer().unwrap_or_default())?,
+        false => siskin_convert::open_tokenizer(&args.model)?,
+    };
     let text = match &args.text {
         Some(text) => text.clone().into_bytes(),
         None => {

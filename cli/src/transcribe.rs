@@ -1,5 +1,6 @@
 //! `siskin transcribe`: speech to text.
 
+use crate::input_path;
 use crate::options::{ModelArgs, OpenArgs};
 use crate::output::{self, Bar};
 use serde_json::{Value, json};
@@ -97,7 +98,7 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
     let options = args.transcription.options();
     for path in &args.files {
         let place = path.display().to_string();
-        let sound = sound(path).map_err(|error| error.within(&place))?;
+        let sound = sound(path)?;
         let shows_segments = args.transcription.timestamps && !args.json;
         // Lines printed as they are ready already show the progress.
         let bar = (!shows_segments).then(|| Bar::of_seconds(open));
@@ -130,10 +131,14 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
 fn sound(path: &Path) -> Result<AudioSamples> {
     if path.as_os_str() == "-" {
         let mut bytes = Vec::new();
-        std::io::stdin().lock().read_to_end(&mut bytes).map_err(|error| Error::io("", &error))?;
+        std::io::stdin()
+            .lock()
+            .read_to_end(&mut bytes)
+            .map_err(|error| Error::io("standard input", &error))?;
         return AudioSamples::from_pcm16(&bytes, RATE, 1);
     }
-    AudioSamples::from_wav(&std::fs::read(path).map_err(|error| Error::io("", &error))?)
+    let place = path.display().to_string();
+    AudioSamples::from_wav(&input_path::read(path)?).map_err(|error| error.within(&place))
 }
 
 fn seconds(sound: &AudioSamples) -> f64 {

@@ -1,8 +1,8 @@
 //! `siskin verify`: checks a file against its hashes.
 
-use crate::model_path;
 use crate::options::{NoPackedFiles, OpenArgs};
 use crate::output::{self, Bar};
+use crate::{embedded, input_path};
 use serde_json::json;
 use siskin::Result;
 use siskin::file::File;
@@ -22,9 +22,12 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
-    model_path::check(&args.file)?;
+    input_path::check_model(&args.file)?;
     let place = args.file.display().to_string();
-    let file = File::open(&args.file)?;
+    let file = match embedded::is_meant(&args.file) {
+        true => embedded::file()?,
+        false => File::open(&args.file)?,
+    };
     {
         let bar = Bar::new(open);
         file.verify(&mut |done, total| {

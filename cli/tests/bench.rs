@@ -32,7 +32,8 @@ fn people_get_a_table() {
     let bench = ["bench", "shakespeare", "--prompt", "8", "--generate", "4", "--repeat", "1"];
     let output = Command::new(env!("CARGO_BIN_EXE_siskin")).args(bench).output().unwrap();
     let printed = String::from_utf8(output.stdout).unwrap();
-    let line = |name: &str| printed.lines().find(|line| line.starts_with(name)).unwrap_or_default().to_owned();
+    let line =
+        |name: &str| printed.lines().find(|line| line.starts_with(name)).unwrap_or_default().to_owned();
     assert!(line("prefill  ").ends_with(" tokens/s"), "{printed}");
     assert!(line("time to first token  ").ends_with(" ms"), "{printed}");
     assert!(line("threads  ").ends_with(|c: char| c.is_ascii_digit()), "{printed}");

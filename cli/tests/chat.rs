@@ -56,8 +56,8 @@ fn lines_are_messages_and_answers_are_plain() {
     let shown = text(&output);
     assert_eq!(shown.lines().count(), 2, "{shown}");
     assert!(!shown.contains('\x1b') && !errors(&output).contains('\x1b'));
-    assert!(errors(&output).contains("tokens a second"));
-    assert!(!errors(&chat(&folder, &["--quiet"], "w5\n")).contains("tokens a second"));
+    assert!(errors(&output).contains("tokens/s"));
+    assert!(!errors(&chat(&folder, &["--quiet"], "w5\n")).contains("tokens/s"));
 }
 
 #[test]
@@ -114,7 +114,9 @@ fn conversations_are_saved_loaded_and_exported() {
 fn options_and_models_change_during_a_conversation() {
     let folder = model("settings");
     let output = chat(&folder, &[], "/set max_tokens 2\n/set\nw5 w6\n/set temprature 1\n/set top_p 7\n");
-    assert!(text(&output).contains("max_tokens          2\n"), "{}", text(&output));
+    let listed = text(&output);
+    let line = listed.lines().find(|line| line.starts_with("max_tokens ")).unwrap();
+    assert!(line.ends_with(" 2"), "{line}");
     assert!(errors(&output).contains("did you mean `temperature`?"), "{}", errors(&output));
     assert!(errors(&output).contains(" 2 tokens in") && errors(&output).contains("error: /set top_p"));
     let other = model("settings-other");

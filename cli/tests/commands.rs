@@ -69,13 +69,25 @@ fn exit_codes_tell_what_is_wrong() {
         (&["run", bad, "hello", "--top-p", "7"], 2),
         (&["run", bad, "hello", "--logit-bias", "7"], 2),
         (&["bench", bad, "--cpu-features", "x"], 2),
-        (&["logits", bad, "--input", "/no/such/file", "--output", "/no/such/file"], 1),
+        (&["run", "shakespeare", "-f", "/no/such/file"], 3),
+        (&["perplexity", "shakespeare", "/no/such/file"], 3),
+        (&["inspect", "/no/such/model"], 3),
+        (&["chat", "/no/such/model"], 3),
+        (&["export", "/no/such/model", "-o", "out.gguf"], 3),
+        (&["verify", "shakespeare"], 0),
+        (&["tokenize", "shakespeare", "ROMEO:"], 0),
+        (&["convert", "shakespeare", "-o", "out.siskin"], 2),
+        (&["run", "shakespeare", "a", "--contxt", "9"], 2),
+        (&["logits", bad, "--input", "/no/such/file", "--output", "/no/such/file"], 3),
         (&["doctor"], 0),
         (&["help"], 0),
     ] {
         let found = siskin(arguments, b"");
         assert_eq!(found.status.code(), Some(code), "{arguments:?}: {}", errors(&found));
         assert!(code == 0 || errors(&found).starts_with("error: "), "{arguments:?}");
+        let missing = arguments.iter().any(|argument| argument.starts_with("/no/such/"));
+        assert!(!missing || errors(&found).contains("no such file"), "{arguments:?}: {}", errors(&found));
+        assert!(!errors(&found).contains("siskin help"), "{arguments:?}: {}", errors(&found));
     }
 }
 
@@ -206,7 +218,7 @@ fn an_interrupt_ends_the_answer_and_leaves_what_was_said() {
     assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(130));
-    assert!(errors(&output).contains("tokens a second") && errors(&output).contains("Ctrl-C"));
+    assert!(errors(&output).contains("tokens/s") && errors(&output).contains("Ctrl-C"));
 }
 
 #[test]

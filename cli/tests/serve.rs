@@ -171,7 +171,7 @@ fn questions_are_answered_about_texts() {
 #[test]
 fn who_asks_for_more_than_there_is_room_for_gets_what_there_is() {
     let llama = model("golden/llama");
-    let lines = b"{\"generate\": [\"w5 w6\", \"w7\"], \"max\": 5000, \"min\": 5000}";
+    let lines = b"{\"generate\": [\"w5 w6\", \"w7\"], \"max_tokens\": 5000, \"min_tokens\": 5000}";
     for (options, room) in [(&["--context", "16"][..], 16), (&["--context", "24"], 24)] {
         let answers = serve(&llama, options, lines);
         let lengths = answers[0]["done"]["results"].as_array().unwrap().iter();
@@ -401,7 +401,7 @@ fn template_variables_come_with_the_request() {
     );
     let tokens: Vec<_> = answers.iter().map(|answer| answer["done"]["context_tokens"].as_u64()).collect();
     assert_eq!(tokens, [Some(1), Some(3), Some(3), Some(1), None, None]);
-    assert_eq!(answers[4]["error"]["place"], "chat_template_kwargs");
+    assert!(answers[4]["error"]["place"].as_str().unwrap().ends_with("chat_template_kwargs"), "{answers:?}");
 }
 
 /// The chat model downloaded by `cargo xtask model smollm2`.

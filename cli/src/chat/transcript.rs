@@ -30,9 +30,10 @@ pub(super) fn save(session: &mut Session, path: &Path, inputs: &[PathBuf]) -> Re
 
 /// Replaces the state of the session by that of a saved session, or its messages by those of a JSON export.
 pub(super) fn load(session: &mut Session, path: &Path) -> Result<()> {
-    crate::model_path::check(path)?;
+    crate::input_path::check_file(path)?;
     let io = |error| Error::io(path.display().to_string(), &error);
     let metadata = std::fs::metadata(path).map_err(io)?;
+    // A FIFO would block.
     if !metadata.is_file() {
         return Err(Error::argument(path.display().to_string(), "is not a regular file"));
     }

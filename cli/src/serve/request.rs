@@ -211,7 +211,7 @@ fn template(fields: &mut JsonFields<'_>) -> Result<RenderOptions> {
 }
 
 fn prompt(name: &str, mut fields: JsonFields<'_>) -> Result<RequestKind> {
-    let (prompt, special) = (fields.need(name)?, fields.take("special")?.unwrap_or_default());
+    let (prompt, special) = (fields.need(name)?, fields.take("parse_special")?.unwrap_or_default());
     Ok(RequestKind::Prompt { prompt, special, text: text(fields)? })
 }
 

@@ -1,0 +1,88 @@
+//! Paths of models and of other input files: errors for those that do not exist, with a suggestion.
+
+use crate::embedded;
+use crate::output;
+use siskin::{Error, ErrorKind, Result};
+use std::path::Path;
+
+/// Fails if there is neither a file nor a folder at `path`, and it is not the name of the embedded model.
+pub(crate) fn check_model(path: &Path) -> Result<()> {
+    match path.exists() || embedded::is_meant(path) {
+        true => Ok(()),
+        false => Err(missing(path, "no such file or folder", true)),
+    }
+}
+
+/// Fails if there is no file at `path`.
+pub(crate) fn check_file(path: &Path) -> Result<()> {
+    match std::fs::metadata(path) {
+        Ok(metadata) if metadata.is_dir() => {
+            Err(Error::argument(path.display().to_string(), "is a folder; give a file"))
+        }
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            Err(missing(path, "no such file", false))
+        }
+        // Other errors are reported when it is opened.
+        _ => Ok(()),
+    }
+}
+
+/// Reads an input file.
+pub(crate) fn read(path: &Path) -> Result<Vec<u8>> {
+    check_file(path)?;
+    std::fs::read(path).map_err(|error| Error::io(path.display().to_string(), &error))
+}
+
+/// Reads an input file of text.
+pub(crate) fn read_text(path: &Path) -> Result<String> {
+    String::from_utf8(read(path)?).map_err(|error| {
+        let message = format!("is not UTF-8 at byte {}", error.utf8_error().valid_up_to());
+        Error::argument(path.display().to_string(), message)
+    })
+}
+
+fn missing(path: &Path, what: &str, is_model: bool) -> Error {
+    let message = match nearest(path, is_model) {
+        Some(name) => format!("{what}; did you mean `{name}`?"),
+        None => what.to_owned(),
+    };
+    Error::new(ErrorKind::Missing, path.display().to_string(), message)
+}
+
+/// Returns an existing path with a similar name in the same folder, or for a model the name of the embedded one.
+fn nearest(path: &Path, is_model: bool) -> Option<String> {
+    let name = path.file_name()?.to_str()?;
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let entries = std::fs::read_dir(folder.unwrap_or(Path::new("."))).into_iter().flatten().flatten();
+    let names: Vec<String> = entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
+    let embedded = (is_model && folder.is_none()).then_some(embedded::NAME);
+    let near = output::nearest(name, names.iter().map(String::as_str).chain(embedded))?;
+    Some(match folder {
+        Some(folder) => folder.join(near).display().to_string(),
+        None => near.to_owned(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn missing_models_are_named_with_the_nearest_match() {
+        let folder = std::env::temp_dir().join(format!("siskin-input-path-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(folder.join("smollm2-q4.gguf"), b"").unwrap();
+        let message = |path: &Path| check_model(path).unwrap_err().message().to_owned();
+        assert!(message(&folder.join("smollm-q4.gguf")).contains("smollm2-q4.gguf`?"));
+        assert_eq!(message(&folder.join("other.gguf")), "no such file or folder");
+        assert!(message(Path::new("shakespear")).contains("`shakespeare`"));
+        assert!(check_model(Path::new("shakespeare")).is_ok() && check_model(&folder).is_ok());
+        let message = |path: &Path| check_file(path).unwrap_err().message().to_owned();
+        assert!(message(&folder.join("smolm2-q4.gguf")).contains("no such file; did you mean"));
+        assert_eq!(message(&folder), "is a folder; give a file");
+        std::fs::write(folder.join("latin1.txt"), b"caf\xe9").unwrap();
+        let error = read_text(&folder.join("latin1.txt")).unwrap_err();
+        assert!(error.kind() == ErrorKind::Argument && error.message().contains("byte 3"), "{error}");
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+}
