@@ -72,7 +72,7 @@ fn lines(wanted: &[Line], without: CpuFeatures, batch: usize) -> String {
 }
 
 fn recipe(form: &str) -> Option<Recipe> {
-    WeightTarget::from_name(form).map(|matrices| Recipe { matrices, tables: None, always: false })
+    WeightTarget::from_name(form).map(|matrices| Recipe { matrices, tables: None, always: false, mix: None })
 }
 
 #[test]

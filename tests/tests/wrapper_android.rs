@@ -1,7 +1,6 @@
 //! The Android package wraps the whole header and maps every error, and the code of its page is compiled.
 
-use siskin_tests::header::constants;
-use siskin_tests::{house, paths};
+use siskin_tests::{header, house, paths};
 
 fn tree() -> house::Tree {
     house::Tree::read(&paths::root())
@@ -52,7 +51,7 @@ fn every_error_has_an_exception() {
     let kotlin = read("android/src/main/kotlin/ai/siskin/SiskinException.kt");
     let mut wrong = Vec::new();
     let mut count = 0;
-    for (name, number) in constants(&read("ffi/include/siskin.h")) {
+    for (name, number) in header::constants(&read("ffi/include/siskin.h")) {
         let Some(name) = name.strip_prefix("SISKIN_ERROR_") else { continue };
         count += 1;
         if !kotlin.contains(&format!("const val SISKIN_ERROR_{name}: Int = {number}\n")) {
@@ -78,32 +77,32 @@ struct ConstantList {
 
 const LISTS: [ConstantList; 8] = [
     ConstantList {
-        prefix: "SISKIN_MODEL_",
+        prefix: "SISKIN_CAPABILITY_",
         kotlin: "enum class Capability",
         names: &[
-            ("WRITES", "GENERATE"),
-            ("READS", "ENCODE"),
-            ("CHATS", "CHAT"),
-            ("TAKES_TEXT", "TOKENIZE"),
-            ("LISTENS", "TRANSCRIBE"),
-            ("CLASSIFIES", "CLASSIFY"),
-            ("TAGS", "TAG"),
-            ("ANSWERS", "ANSWER"),
-            ("FILLS", "FILL_MASK"),
+            ("GENERATE", "GENERATE"),
+            ("ENCODE", "ENCODE"),
+            ("CHAT", "CHAT"),
+            ("TOKENIZE", "TOKENIZE"),
+            ("TRANSCRIBE", "TRANSCRIBE"),
+            ("CLASSIFY", "CLASSIFY"),
+            ("TAG", "TAG"),
+            ("ANSWER", "ANSWER"),
+            ("FILL_MASK", "FILL_MASK"),
         ],
         null: &[],
     },
     ConstantList {
-        prefix: "SISKIN_CACHE_TYPE_",
+        prefix: "SISKIN_KV_CACHE_",
         kotlin: "enum class KvCacheType",
         names: &[("INT8", "INT8"), ("F16", "F16"), ("F32", "F32")],
         null: &["AUTO"],
     },
     ConstantList {
-        prefix: "SISKIN_ENDED_",
+        prefix: "SISKIN_FINISH_REASON_",
         kotlin: "enum class FinishReason",
-        names: &[("MODEL", "EOS"), ("STOP", "STOP"), ("LENGTH", "LENGTH"), ("CONTEXT", "CONTEXT")],
-        null: &["NOT"],
+        names: &[("EOS", "EOS"), ("STOP", "STOP"), ("LENGTH", "LENGTH"), ("CONTEXT", "CONTEXT")],
+        null: &["NONE"],
     },
     ConstantList {
         prefix: "SISKIN_TRIM_",
@@ -130,31 +129,28 @@ const LISTS: [ConstantList; 8] = [
         null: &[],
     },
     ConstantList {
-        prefix: "SISKIN_LONG_",
+        prefix: "SISKIN_OVERFLOW_",
         kotlin: "sealed class OverflowMode",
-        names: &[("REFUSE", "Error"), ("CUT", "Truncate"), ("PARTS", "Window")],
+        names: &[("ERROR", "Error"), ("TRUNCATE", "Truncate"), ("WINDOW", "Window")],
         null: &[],
     },
     ConstantList {
-        prefix: "SISKIN_PACE_",
+        prefix: "SISKIN_THROTTLE_",
         kotlin: "sealed class Throttle",
         names: &[
             ("OFF", "Off"),
             ("FULL", "Full"),
-            ("TOKENS", "TokensPerSecond"),
-            ("DUTY", "DutyCycle"),
+            ("TOKENS_PER_SECOND", "TokensPerSecond"),
+            ("DUTY_CYCLE", "DutyCycle"),
             ("BACKGROUND", "Background"),
         ],
         null: &[],
     },
 ];
 
-/// Returns the names of the header's constants with this prefix, in order.
+/// Returns the names of the header's constants with this prefix, without it, in order.
 fn constants<'a>(header: &'a str, prefix: &str) -> Vec<&'a str> {
-    header
-        .lines()
-        .filter_map(|line| line.strip_prefix("#define ")?.strip_prefix(prefix)?.split(' ').next())
-        .collect()
+    header::constants(header).into_iter().filter_map(|(name, _)| name.strip_prefix(prefix)).collect()
 }
 
 /// Returns the entries of an enum, or the subclasses of a sealed class, in order.
@@ -217,22 +213,11 @@ fn sealed_classes_are_numbered() {
 #[test]
 fn options_have_the_order_of_the_header() {
     // Options whose names in Kotlin are not those of the header.
-    let renamed = [
-        ("dynamicrange", "dynamictemperaturerange"),
-        ("dynamicexponent", "dynamictemperatureexponent"),
-        ("penaltylast", "penaltylastn"),
-        ("dryallowed", "dryallowedlength"),
-        ("drylast", "drylastn"),
-        ("best", "returnsequences"),
-        ("groups", "beamgroups"),
-        ("diversity", "diversitypenalty"),
-        ("previous", "conditiononprevioustext"),
-        ("silence", "nospeechthreshold"),
-    ];
+    let renamed = [("best", "returnsequences")];
     let header = read("ffi/include/siskin.h");
     let tables = [
         ("SISKIN_SAMPLER_", "Sampler.kt", "listOf(\n"),
-        ("SISKIN_WRITING_", "Seq2Seq.kt", "listOf<Number?>("),
+        ("SISKIN_SEQ2SEQ_", "Seq2Seq.kt", "listOf<Number?>("),
         ("SISKIN_TRANSCRIBE_", "Transcriber.kt", "listOf(\n"),
     ];
     let mut wrong = Vec::new();

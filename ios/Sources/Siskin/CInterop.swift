@@ -7,7 +7,7 @@ func check(_ error: OpaquePointer?) throws(SiskinError) {
     guard let error else { return }
     defer { siskin_error_free(error) }
     throw SiskinError(
-        SiskinError.Code(number: siskin_error_code(error)),
+        SiskinError.Code(number: Int32(siskin_error_code(error).rawValue)),
         place: String(cString: siskin_error_place(error)),
         message: String(cString: siskin_error_message(error))
     )

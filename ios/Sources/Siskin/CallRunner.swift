@@ -79,7 +79,7 @@ final class CallRunner: @unchecked Sendable {
     ) throws(SiskinError) {
         self.handle = handle
         let pointer = try handle.use { handle throws(SiskinError) in try makeHandle { makeCancelHandle(handle, &$0) } }
-        cancelHandle = NativeHandle(pointer, "cancel handle", free: { siskin_stop_free($0) })
+        cancelHandle = NativeHandle(pointer, "cancel handle", free: { siskin_cancel_handle_free($0) })
     }
 
     /// Registers a call, and returns its number. `cancel()` affects it from now on, including while it waits for its
@@ -188,10 +188,10 @@ final class CallRunner: @unchecked Sendable {
 
     private func requestCancel() {
         isCancelRequested = true
-        try? cancelHandle.use { cancel throws(SiskinError) in try check(siskin_stop_now(cancel)) }
+        try? cancelHandle.use { cancel throws(SiskinError) in try check(siskin_cancel_handle_cancel(cancel)) }
     }
 
     private func resetCancel() {
-        try? cancelHandle.use { cancel throws(SiskinError) in try check(siskin_stop_withdraw(cancel)) }
+        try? cancelHandle.use { cancel throws(SiskinError) in try check(siskin_cancel_handle_reset(cancel)) }
     }
 }

@@ -40,11 +40,11 @@ public enum OverflowMode: Sendable, Hashable {
     /// text, such as `rerank`.
     case window(overlap: Int)
 
-    func makeNative() throws(SiskinError) -> (mode: UInt32, overlap: Int) {
+    func makeNative() throws(SiskinError) -> (mode: siskin_overflow_mode, overlap: Int) {
         switch self {
-        case .error: (UInt32(SISKIN_LONG_REFUSE), 0)
-        case .truncate: (UInt32(SISKIN_LONG_CUT), 0)
-        case .window(let overlap): (UInt32(SISKIN_LONG_PARTS), try native(overlap, "overlap"))
+        case .error: (SISKIN_OVERFLOW_ERROR, 0)
+        case .truncate: (SISKIN_OVERFLOW_TRUNCATE, 0)
+        case .window(let overlap): (SISKIN_OVERFLOW_WINDOW, try native(overlap, "overlap"))
         }
     }
 }
@@ -88,6 +88,6 @@ public struct Pooling: Sendable, Hashable {
             case .weightedMean: SISKIN_POOLING_WEIGHTED
             }
         let dimensions: Int = try native(dimensions ?? 0, "dimensions")
-        try check(siskin_encoder_set_pooling(encoder, UInt32(operation), normalize, dimensions))
+        try check(siskin_encoder_set_pooling(encoder, operation, normalize, dimensions))
     }
 }

@@ -9,9 +9,9 @@ public struct MemoryUsage: Sendable, Hashable {
     /// The memory-mapped model file: clean pages, which the system may evict and read again.
     public let mappedFile: Int
 
-    init(_ memory: siskin_memory) {
+    init(_ memory: siskin_memory_usage) {
         activations = Int(clamping: memory.activations)
-        kvCache = Int(clamping: memory.cache)
+        kvCache = Int(clamping: memory.kv_cache)
         mappedFile = Int(clamping: memory.mapped)
     }
 }

@@ -26,10 +26,10 @@ public final class Model: Sendable {
         try handle.use { model throws(SiskinError) in
             let info = try readStruct(siskin_model_info(), \.struct_size) { siskin_model_describe(model, &$0) }
             var notes: [String] = []
-            for index in 0..<info.notes {
+            for index in 0..<info.warning_count {
                 var start: UnsafePointer<CChar>?
                 var length = 0
-                try check(siskin_model_note(model, index, &start, &length))
+                try check(siskin_model_warning(model, index, &start, &length))
                 notes.append(string(start, length))
             }
             return notes
@@ -41,7 +41,7 @@ public final class Model: Sendable {
         let options = try options.makeNative()
         return try handle.use { model throws(SiskinError) in
             try options.use { options throws(SiskinError) in
-                MemoryUsage(try readStruct(siskin_memory(), \.struct_size) { siskin_model_plan(model, options, &$0) })
+                MemoryUsage(try readStruct(siskin_memory_usage(), \.struct_size) { siskin_model_session_memory(model, options, &$0) })
             }
         }
     }
@@ -70,7 +70,7 @@ public final class Model: Sendable {
         try handle.use { model throws(SiskinError) in
             var bytes: UnsafePointer<UInt8>?
             var length = 0
-            try check(siskin_model_token(model, id, &bytes, &length))
+            try check(siskin_model_token_bytes(model, id, &bytes, &length))
             return array(bytes, length)
         }
     }
@@ -102,12 +102,12 @@ public struct ModelInfo: Sendable, Hashable {
 
     init(_ info: siskin_model_info) {
         family = string(info.family, info.family_length)
-        contextLength = Int(clamping: info.context)
-        vocabularySize = Int(clamping: info.vocabulary)
-        hiddenSize = Int(clamping: info.width)
-        fileSize = Int(clamping: info.bytes)
+        contextLength = Int(clamping: info.context_length)
+        vocabularySize = Int(clamping: info.vocabulary_size)
+        hiddenSize = Int(clamping: info.hidden_size)
+        fileSize = Int(clamping: info.file_size)
         threads = Int(info.threads)
-        capabilities = Set(Capability.allCases.filter { info.abilities & $0.flag != 0 })
+        capabilities = Set(Capability.allCases.filter { info.capabilities & $0.flag != 0 })
     }
 }
 
@@ -135,16 +135,16 @@ public enum Capability: Sendable, Hashable, CaseIterable {
     fileprivate var flag: UInt32 {
         let flag =
             switch self {
-            case .generate: SISKIN_MODEL_WRITES
-            case .encode: SISKIN_MODEL_READS
-            case .chat: SISKIN_MODEL_CHATS
-            case .tokenize: SISKIN_MODEL_TAKES_TEXT
-            case .transcribe: SISKIN_MODEL_LISTENS
-            case .classify: SISKIN_MODEL_CLASSIFIES
-            case .tag: SISKIN_MODEL_TAGS
-            case .answer: SISKIN_MODEL_ANSWERS
-            case .fillMask: SISKIN_MODEL_FILLS
+            case .generate: SISKIN_CAPABILITY_GENERATE
+            case .encode: SISKIN_CAPABILITY_ENCODE
+            case .chat: SISKIN_CAPABILITY_CHAT
+            case .tokenize: SISKIN_CAPABILITY_TOKENIZE
+            case .transcribe: SISKIN_CAPABILITY_TRANSCRIBE
+            case .classify: SISKIN_CAPABILITY_CLASSIFY
+            case .tag: SISKIN_CAPABILITY_TAG
+            case .answer: SISKIN_CAPABILITY_ANSWER
+            case .fillMask: SISKIN_CAPABILITY_FILL_MASK
             }
-        return UInt32(flag)
+        return flag.rawValue
     }
 }

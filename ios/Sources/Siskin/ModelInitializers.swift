@@ -52,7 +52,7 @@ extension Model {
             let kept = data as NSData
             let user = Unmanaged.passRetained(kept).toOpaque()
             let bytes = kept.bytes.assumingMemoryBound(to: UInt8.self)
-            let release: siskin_release = { user in
+            let release: siskin_release_function = { user in
                 if let user { Unmanaged<NSData>.fromOpaque(user).release() }
             }
             return siskin_model_open_memory(bytes, kept.length, user, release, options, &out)

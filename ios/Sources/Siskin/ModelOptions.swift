@@ -67,11 +67,11 @@ public struct ModelOptions: Sendable {
         try handle.use { options throws(SiskinError) in
             if let threads { try check(siskin_model_options_set_threads(options, try native(threads, "threads"))) }
             let features = disabledCPUFeatures.joined(separator: ",")
-            try check(withUTF8(features) { siskin_model_options_set_without(options, $0, $1) })
-            try check(siskin_model_options_set_reference(options, useReferenceKernels))
+            try check(withUTF8(features) { siskin_model_options_set_disabled_cpu_features(options, $0, $1) })
+            try check(siskin_model_options_set_reference_backend(options, useReferenceKernels))
             var layers: [UInt32] = []
             for layer in skippedLayers { layers.append(try native(layer, "skippedLayers")) }
-            try check(siskin_model_options_set_skip(options, layers, layers.count))
+            try check(siskin_model_options_set_skip_layers(options, layers, layers.count))
             if let adapter {
                 let path = try filePath(adapter)
                 try check(withUTF8(path) { siskin_model_options_set_adapter(options, $0, $1, allowAnyBase) })
@@ -85,8 +85,8 @@ public struct ModelOptions: Sendable {
 
     private func setPackedCache(_ options: OpaquePointer) throws(SiskinError) {
         switch packedCache {
-        case .userCache: try check(siskin_model_options_set_cache(options, UInt32(SISKIN_CACHE_AUTO)))
-        case .disabled: try check(siskin_model_options_set_cache(options, UInt32(SISKIN_CACHE_OFF)))
+        case .userCache: try check(siskin_model_options_set_cache_mode(options, SISKIN_CACHE_AUTO))
+        case .disabled: try check(siskin_model_options_set_cache_mode(options, SISKIN_CACHE_OFF))
         case .folder(let folder):
             try check(withUTF8(try filePath(folder)) { siskin_model_options_set_cache_folder(options, $0, $1) })
         }

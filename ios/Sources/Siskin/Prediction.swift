@@ -11,7 +11,7 @@ public struct Prediction: Sendable, Hashable {
     /// The token id; `nil` unless the prediction is a token.
     public let token: UInt32?
 
-    init(_ prediction: siskin_found) {
+    init(_ prediction: siskin_prediction) {
         text = string(prediction.text, prediction.length)
         utf8Range = prediction.start < prediction.end ? prediction.start..<prediction.end : nil
         score = prediction.score

@@ -99,7 +99,7 @@ public struct Sampler: Sendable, Hashable {
     /// Greedy decoding: always the most probable token.
     public static let greedy = Sampler(temperature: 0)
 
-    private var values: [(Int32, Double?)] {
+    private var values: [(siskin_sampler_option, Double?)] {
         [
             (SISKIN_SAMPLER_TEMPERATURE, temperature),
             (SISKIN_SAMPLER_TOP_K, topK.map(Double.init)),
@@ -108,16 +108,16 @@ public struct Sampler: Sendable, Hashable {
             (SISKIN_SAMPLER_TYPICAL_P, typicalP),
             (SISKIN_SAMPLER_XTC_PROBABILITY, xtcProbability),
             (SISKIN_SAMPLER_XTC_THRESHOLD, xtcThreshold),
-            (SISKIN_SAMPLER_DYNAMIC_RANGE, dynamicTemperatureRange),
-            (SISKIN_SAMPLER_DYNAMIC_EXPONENT, dynamicTemperatureExponent),
+            (SISKIN_SAMPLER_DYNAMIC_TEMPERATURE_RANGE, dynamicTemperatureRange),
+            (SISKIN_SAMPLER_DYNAMIC_TEMPERATURE_EXPONENT, dynamicTemperatureExponent),
             (SISKIN_SAMPLER_REPETITION_PENALTY, repetitionPenalty),
             (SISKIN_SAMPLER_FREQUENCY_PENALTY, frequencyPenalty),
             (SISKIN_SAMPLER_PRESENCE_PENALTY, presencePenalty),
-            (SISKIN_SAMPLER_PENALTY_LAST, penaltyLastN.map(Double.init)),
+            (SISKIN_SAMPLER_PENALTY_LAST_N, penaltyLastN.map(Double.init)),
             (SISKIN_SAMPLER_DRY_MULTIPLIER, dryMultiplier),
             (SISKIN_SAMPLER_DRY_BASE, dryBase),
-            (SISKIN_SAMPLER_DRY_ALLOWED, dryAllowedLength.map(Double.init)),
-            (SISKIN_SAMPLER_DRY_LAST, dryLastN.map(Double.init)),
+            (SISKIN_SAMPLER_DRY_ALLOWED_LENGTH, dryAllowedLength.map(Double.init)),
+            (SISKIN_SAMPLER_DRY_LAST_N, dryLastN.map(Double.init)),
             (SISKIN_SAMPLER_MIROSTAT, mirostat.map { $0 ? 1 : 0 }),
             (SISKIN_SAMPLER_MIROSTAT_TAU, mirostatTau),
             (SISKIN_SAMPLER_MIROSTAT_ETA, mirostatEta),
@@ -135,7 +135,7 @@ public struct Sampler: Sendable, Hashable {
         )
         try handle.use { sampler throws(SiskinError) in
             for case (let option, let value?) in values {
-                try check(siskin_sampler_set(sampler, UInt32(option), value))
+                try check(siskin_sampler_set(sampler, option, value))
             }
             if let seed { try check(siskin_sampler_set_seed(sampler, seed)) }
             for (token, bias) in logitBias { try check(siskin_sampler_add_bias(sampler, token, bias)) }

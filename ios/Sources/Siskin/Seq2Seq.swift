@@ -11,11 +11,11 @@ public struct GeneratedText: Sendable, Hashable {
     /// Why generation ended: `eos` or `length`.
     public let finishReason: FinishReason
 
-    init(_ generated: siskin_written) {
+    init(_ generated: siskin_generated_text) {
         text = string(generated.text, generated.length)
         tokens = array(generated.tokens, generated.token_count)
         score = generated.score
-        finishReason = generated.ended ? .eos : .length
+        finishReason = generated.finish_reason == SISKIN_FINISH_REASON_EOS ? .eos : .length
     }
 }
 
@@ -42,10 +42,10 @@ public actor Seq2Seq {
             let maxSequences: Int = try native(maxSequences ?? 0, "maxSequences")
             let context: Int = try native(context ?? 0, "context")
             let seq2seq = try model.handle.use { model throws(SiskinError) in
-                try makeHandle { siskin_writer_new(model, maxSequences, context, &$0) }
+                try makeHandle { siskin_seq2seq_new(model, maxSequences, context, &$0) }
             }
-            let handle = NativeHandle(seq2seq, "seq2seq", free: { siskin_writer_free($0) })
-            return try CallRunner(handle, makeCancelHandle: { siskin_writer_stopper($0, &$1) })
+            let handle = NativeHandle(seq2seq, "seq2seq", free: { siskin_seq2seq_free($0) })
+            return try CallRunner(handle, makeCancelHandle: { siskin_seq2seq_cancel_handle($0, &$1) })
         }
     }
 
@@ -71,9 +71,9 @@ public actor Seq2Seq {
         let options = try options?.makeNative(for: model)
         return try await runner.run { seq2seq throws(SiskinError) in
             try strings.handle.use { texts throws(SiskinError) in
-                guard let options else { return try check(siskin_writer_write(seq2seq, texts, nil)) }
+                guard let options else { return try check(siskin_seq2seq_generate(seq2seq, texts, nil)) }
                 try options.use { options throws(SiskinError) in
-                    try check(siskin_writer_write(seq2seq, texts, options))
+                    try check(siskin_seq2seq_generate(seq2seq, texts, options))
                 }
             }
             var results: [[GeneratedText]] = []
@@ -85,11 +85,11 @@ public actor Seq2Seq {
     /// Returns all texts that were generated for an input.
     private static func generatedTexts(_ seq2seq: OpaquePointer, _ index: Int) throws(SiskinError) -> [GeneratedText] {
         var count = 0
-        try check(siskin_writer_count(seq2seq, index, &count))
+        try check(siskin_seq2seq_text_count(seq2seq, index, &count))
         var texts: [GeneratedText] = []
         for rank in 0..<count {
-            let text = try readStruct(siskin_written(), \.struct_size) {
-                siskin_writer_written(seq2seq, index, rank, &$0)
+            let text = try readStruct(siskin_generated_text(), \.struct_size) {
+                siskin_seq2seq_text(seq2seq, index, rank, &$0)
             }
             texts.append(GeneratedText(text))
         }

@@ -59,32 +59,32 @@ public struct Seq2SeqOptions: Sendable, Hashable {
         self.sampler = sampler
     }
 
-    private var values: [(Int32, Double?)] {
+    private var values: [(siskin_seq2seq_option, Double?)] {
         [
-            (SISKIN_WRITING_BEAMS, beams.map(Double.init)),
-            (SISKIN_WRITING_BEST, returnedTexts.map(Double.init)),
-            (SISKIN_WRITING_MAX_TOKENS, maxTokens.map(Double.init)),
-            (SISKIN_WRITING_LENGTH_PENALTY, lengthPenalty),
-            (SISKIN_WRITING_GROUPS, beamGroups.map(Double.init)),
-            (SISKIN_WRITING_DIVERSITY, diversityPenalty),
+            (SISKIN_SEQ2SEQ_BEAMS, beams.map(Double.init)),
+            (SISKIN_SEQ2SEQ_BEST, returnedTexts.map(Double.init)),
+            (SISKIN_SEQ2SEQ_MAX_TOKENS, maxTokens.map(Double.init)),
+            (SISKIN_SEQ2SEQ_LENGTH_PENALTY, lengthPenalty),
+            (SISKIN_SEQ2SEQ_BEAM_GROUPS, beamGroups.map(Double.init)),
+            (SISKIN_SEQ2SEQ_DIVERSITY_PENALTY, diversityPenalty),
         ]
     }
 
     /// Creates the native form of these options, for a model.
     func makeNative(for model: Model) throws(SiskinError) -> NativeHandle {
         let pointer = try model.handle.use { model throws(SiskinError) in try makeTaskOptions(model) }
-        let handle = NativeHandle(pointer, "seq2seq options", free: { siskin_writing_free($0) })
+        let handle = NativeHandle(pointer, "seq2seq options", free: { siskin_seq2seq_options_free($0) })
         let sampler = try sampler?.makeNative()
         try handle.use { options throws(SiskinError) in
             for case (let option, let value?) in values {
-                try check(siskin_writing_set(options, UInt32(option), value))
+                try check(siskin_seq2seq_options_set(options, option, value))
             }
             if let (mode, overlap) = try onOverflow?.makeNative() {
-                try check(siskin_writing_set_long(options, mode, overlap))
+                try check(siskin_seq2seq_options_set_overflow(options, mode, overlap))
             }
-            if let prefix { try check(withUTF8(prefix) { siskin_writing_set_before(options, $0, $1) }) }
+            if let prefix { try check(withUTF8(prefix) { siskin_seq2seq_options_set_prefix(options, $0, $1) }) }
             try sampler?.use { sampler throws(SiskinError) in
-                try check(siskin_writing_set_sampler(options, sampler))
+                try check(siskin_seq2seq_options_set_sampler(options, sampler))
             }
         }
         return handle
@@ -92,13 +92,13 @@ public struct Seq2SeqOptions: Sendable, Hashable {
 
     private func makeTaskOptions(_ model: OpaquePointer) throws(SiskinError) -> OpaquePointer {
         switch task {
-        case .default: try makeHandle { siskin_writing_new(model, &$0) }
-        case .summarize: try makeHandle { siskin_writing_new_summary(model, &$0) }
+        case .default: try makeHandle { siskin_seq2seq_options_new(model, &$0) }
+        case .summarize: try makeHandle { siskin_seq2seq_options_new_summary(model, &$0) }
         case .translate(let source, let target):
             try makeHandle { out in
                 withUTF8(source ?? "") { source, sourceLength in
                     withUTF8(target ?? "") {
-                        siskin_writing_new_translation(model, source, sourceLength, $0, $1, &out)
+                        siskin_seq2seq_options_new_translation(model, source, sourceLength, $0, $1, &out)
                     }
                 }
             }

@@ -30,7 +30,7 @@ public actor Session {
                 }
             }
             let handle = NativeHandle(session, "session", free: { siskin_session_free($0) })
-            return try CallRunner(handle, makeCancelHandle: { siskin_session_stopper($0, &$1) })
+            return try CallRunner(handle, makeCancelHandle: { siskin_session_cancel_handle($0, &$1) })
         }
     }
 
@@ -54,7 +54,7 @@ public actor Session {
     public func add(_ message: Message) throws(SiskinError) {
         try runner.handle.use { session throws(SiskinError) in
             try check(withUTF8(message.role.rawValue) { role, roleLength in
-                withUTF8(message.content) { siskin_session_say(session, role, roleLength, $0, $1) }
+                withUTF8(message.content) { siskin_session_add_message(session, role, roleLength, $0, $1) }
             })
         }
     }
@@ -91,7 +91,7 @@ public actor Session {
     /// Generates the next token, for a registered call.
     func next(_ call: UInt64) async throws(SiskinError) -> TextChunk? {
         let chunk = try await runner.run(call, continuesAnswer: true) { session throws(SiskinError) in
-            TextChunk(try readStruct(siskin_piece(), \.struct_size) { siskin_session_next(session, &$0) })
+            TextChunk(try readStruct(siskin_text_chunk(), \.struct_size) { siskin_session_next(session, &$0) })
         }
         let wasFinished = isFinished
         isFinished = chunk.finishReason != nil

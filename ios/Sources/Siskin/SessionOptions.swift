@@ -12,12 +12,12 @@ public enum KVCacheType: Sendable, Hashable {
 
 extension KVCacheType? {
     /// The constant of the header; `nil` is the default of the model.
-    var native: UInt32 {
+    var native: siskin_kv_cache_type {
         switch self {
-        case nil: UInt32(SISKIN_CACHE_TYPE_AUTO)
-        case .int8: UInt32(SISKIN_CACHE_TYPE_INT8)
-        case .f16: UInt32(SISKIN_CACHE_TYPE_F16)
-        case .f32: UInt32(SISKIN_CACHE_TYPE_F32)
+        case nil: SISKIN_KV_CACHE_AUTO
+        case .int8: SISKIN_KV_CACHE_INT8
+        case .f16: SISKIN_KV_CACHE_F16
+        case .f32: SISKIN_KV_CACHE_F32
         }
     }
 }
@@ -90,17 +90,17 @@ public struct SessionOptions: Sendable, Hashable {
                 try check(siskin_session_options_set_batch(options, try native(batchSize, "batchSize")))
             }
             if let memoryBudget {
-                try check(siskin_session_options_set_budget(options, try native(memoryBudget, "memoryBudget")))
+                try check(siskin_session_options_set_memory_budget(options, try native(memoryBudget, "memoryBudget")))
             }
             if let window {
                 let recent: Int = try native(window.recent, "recent")
                 try check(siskin_session_options_set_window(options, recent, try native(window.sinks, "sinks")))
             }
-            try check(siskin_session_options_set_cache_type(options, kvCacheType.native))
+            try check(siskin_session_options_set_kv_cache_type(options, kvCacheType.native))
             if let maxTokens {
                 try check(siskin_session_options_set_max_tokens(options, try native(maxTokens, "maxTokens")))
             }
-            for stop in stopStrings { try check(withUTF8(stop) { siskin_session_options_add_stop(options, $0, $1) }) }
+            for stop in stopStrings { try check(withUTF8(stop) { siskin_session_options_add_stop_string(options, $0, $1) }) }
             try sampler.use { sampler throws(SiskinError) in
                 try check(siskin_session_options_set_sampler(options, sampler))
             }

@@ -18,8 +18,8 @@ public struct SessionStats: Sendable, Hashable {
         position = Int(clamping: stats.position)
         promptTokens = Int(clamping: stats.prompt_tokens)
         promptTime = .nanoseconds(Int64(clamping: stats.prompt_nanoseconds))
-        generatedTokens = Int(clamping: stats.tokens)
-        generationTime = .nanoseconds(Int64(clamping: stats.nanoseconds))
+        generatedTokens = Int(clamping: stats.generated_tokens)
+        generationTime = .nanoseconds(Int64(clamping: stats.generation_nanoseconds))
     }
 }
 
@@ -43,7 +43,7 @@ extension Session {
     /// Returns the memory that the session uses.
     public func memoryUsage() throws(SiskinError) -> MemoryUsage {
         try runner.handle.use { session throws(SiskinError) in
-            MemoryUsage(try readStruct(siskin_memory(), \.struct_size) { siskin_session_memory(session, &$0) })
+            MemoryUsage(try readStruct(siskin_memory_usage(), \.struct_size) { siskin_session_memory(session, &$0) })
         }
     }
 
@@ -59,7 +59,7 @@ extension Session {
 
     /// Removes all messages and tokens. The current answer is dropped.
     public func reset() throws(SiskinError) {
-        try runner.handle.use { session throws(SiskinError) in try check(siskin_session_forget(session)) }
+        try runner.handle.use { session throws(SiskinError) in try check(siskin_session_reset(session)) }
     }
 
     /// Truncates the session to its first `position` tokens, and removes all messages: generation continues after those
@@ -83,7 +83,7 @@ extension Session {
         try runner.handle.use { session throws(SiskinError) in
             var bytes: UnsafePointer<UInt8>?
             var length = 0
-            try check(siskin_session_save_memory(session, &bytes, &length))
+            try check(siskin_session_save_to_memory(session, &bytes, &length))
             return bytes.map { Data(bytes: $0, count: length) } ?? Data()
         }
     }
@@ -100,13 +100,13 @@ extension Session {
     /// Replaces the state of the session by one that `savedState()` returned.
     public func restore(from state: Data) throws(SiskinError) {
         try runner.handle.use { session throws(SiskinError) in
-            try check(withBytes(state) { siskin_session_restore_memory(session, $0, $1) })
+            try check(withBytes(state) { siskin_session_restore_from_memory(session, $0, $1) })
         }
     }
 
     /// Returns memory to the system; it is committed again on demand.
     public func trim(_ level: TrimLevel = .unused) throws(SiskinError) {
-        let level = UInt32(level == .all ? SISKIN_TRIM_ALL : SISKIN_TRIM_UNUSED)
+        let level = level == .all ? SISKIN_TRIM_ALL : SISKIN_TRIM_UNUSED
         try runner.handle.use { session throws(SiskinError) in try check(siskin_session_trim(session, level)) }
     }
 
@@ -115,7 +115,7 @@ extension Session {
     /// wait, and continue once the session is resumed.
     public nonisolated func pause() throws(SiskinError) {
         try pauseGate.pause { () throws(SiskinError) in
-            try runner.handle.use { session throws(SiskinError) in try check(siskin_session_suspend(session)) }
+            try runner.handle.use { session throws(SiskinError) in try check(siskin_session_pause(session)) }
         }
     }
 

@@ -76,8 +76,8 @@ extension SiskinError {
 }
 
 extension SiskinError.Code {
-    /// Every code with its number in the header.
-    static let numbers: [(SiskinError.Code, Int32)] = [
+    /// Every code with its constant of the header, and the number of that.
+    private static let kinds: [(SiskinError.Code, siskin_error_kind)] = [
         (.io, SISKIN_ERROR_IO),  // 100
         (.corrupt, SISKIN_ERROR_CORRUPT),  // 101
         (.unsupported, SISKIN_ERROR_UNSUPPORTED),  // 102
@@ -97,11 +97,14 @@ extension SiskinError.Code {
         (.numeric, SISKIN_ERROR_NUMERIC),  // 302
         (.busy, SISKIN_ERROR_BUSY),  // 310
         (.poisoned, SISKIN_ERROR_POISONED),  // 311
-        (.paused, SISKIN_ERROR_SUSPENDED),  // 312
+        (.paused, SISKIN_ERROR_PAUSED),  // 312
         (.memory, SISKIN_ERROR_MEMORY),  // 400
         (.outOfMemory, SISKIN_ERROR_OUT_OF_MEMORY),  // 401
         (.panic, SISKIN_ERROR_PANIC),  // 999
     ]
+
+    /// Every code with its number.
+    static let numbers: [(SiskinError.Code, Int32)] = kinds.map { ($0.0, Int32($0.1.rawValue)) }
 
     /// Creates the code with a number of the header.
     public init(number: Int32) {

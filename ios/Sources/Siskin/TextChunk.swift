@@ -17,7 +17,7 @@ public struct TextChunk: Sendable, Hashable {
     /// Why generation ended: set in the last chunk, and only there.
     public let finishReason: FinishReason?
 
-    init(_ chunk: siskin_piece) {
+    init(_ chunk: siskin_text_chunk) {
         text = string(chunk.text, chunk.length)
         bytes = array(chunk.bytes, chunk.byte_count)
         token = chunk.has_token ? chunk.token : nil
@@ -25,7 +25,7 @@ public struct TextChunk: Sendable, Hashable {
         topLogProbabilities = array(chunk.top, chunk.top_count).map {
             TokenLogProbability(token: $0.token, logProbability: $0.log_probability)
         }
-        finishReason = FinishReason(chunk.ended)
+        finishReason = FinishReason(chunk.finish_reason)
     }
 }
 
@@ -48,16 +48,16 @@ public enum FinishReason: Sendable, Hashable {
     /// The context is full.
     case context
     /// A reason that this version of the package does not know.
-    case unknown(Int32)
+    case unknown(UInt32)
 
-    init?(_ native: Int32) {
+    init?(_ native: siskin_finish_reason) {
         switch native {
-        case SISKIN_ENDED_NOT: return nil
-        case SISKIN_ENDED_MODEL: self = .eos
-        case SISKIN_ENDED_STOP: self = .stop
-        case SISKIN_ENDED_LENGTH: self = .length
-        case SISKIN_ENDED_CONTEXT: self = .context
-        default: self = .unknown(native)
+        case SISKIN_FINISH_REASON_NONE: return nil
+        case SISKIN_FINISH_REASON_EOS: self = .eos
+        case SISKIN_FINISH_REASON_STOP: self = .stop
+        case SISKIN_FINISH_REASON_LENGTH: self = .length
+        case SISKIN_FINISH_REASON_CONTEXT: self = .context
+        default: self = .unknown(native.rawValue)
         }
     }
 }

@@ -20,10 +20,10 @@ public actor TextEncoder {
             let handle = NativeHandle(encoder, "encoder", free: { siskin_encoder_free($0) })
             try handle.use { encoder throws(SiskinError) in
                 let (mode, overlap) = try options.onOverflow.makeNative()
-                try check(siskin_encoder_set_long(encoder, mode, overlap))
+                try check(siskin_encoder_set_overflow(encoder, mode, overlap))
                 try options.pooling?.apply(to: encoder)
             }
-            return try CallRunner(handle, makeCancelHandle: { siskin_encoder_stopper($0, &$1) })
+            return try CallRunner(handle, makeCancelHandle: { siskin_encoder_cancel_handle($0, &$1) })
         }
     }
 
@@ -43,7 +43,7 @@ public actor TextEncoder {
         try await encode(texts) { siskin_encoder_embed($0, $1) } result: { encoder, index throws(SiskinError) in
             var start: UnsafePointer<Float>?
             var count = 0
-            try check(siskin_encoder_vector(encoder, index, &start, &count))
+            try check(siskin_encoder_embedding(encoder, index, &start, &count))
             return array(start, count)
         }
     }
@@ -64,7 +64,7 @@ public actor TextEncoder {
         try await encode(documents) { encoder, documents in
             withUTF8(query) { siskin_encoder_rerank(encoder, $0, $1, documents) }
         } result: { encoder, index throws(SiskinError) in
-            try readStruct(siskin_found(), \.struct_size) { siskin_encoder_found(encoder, index, 0, &$0) }.score
+            try readStruct(siskin_prediction(), \.struct_size) { siskin_encoder_prediction(encoder, index, 0, &$0) }.score
         }
     }
 
@@ -91,7 +91,7 @@ public actor TextEncoder {
         return try await runner.run { encoder throws(SiskinError) in
             try check(withUTF8(text) { siskin_encoder_fill_mask(encoder, $0, $1, count) })
             var maskCount = 0
-            try check(siskin_encoder_found_places(encoder, &maskCount))
+            try check(siskin_encoder_result_count(encoder, &maskCount))
             var masks: [[Prediction]] = []
             for index in 0..<maskCount { masks.append(try TextEncoder.predictions(encoder, index)) }
             return masks
@@ -116,11 +116,11 @@ public actor TextEncoder {
     /// Returns all predictions for a text.
     private static func predictions(_ encoder: OpaquePointer, _ index: Int) throws(SiskinError) -> [Prediction] {
         var count = 0
-        try check(siskin_encoder_found_count(encoder, index, &count))
+        try check(siskin_encoder_prediction_count(encoder, index, &count))
         var predictions: [Prediction] = []
         for rank in 0..<count {
-            let prediction = try readStruct(siskin_found(), \.struct_size) {
-                siskin_encoder_found(encoder, index, rank, &$0)
+            let prediction = try readStruct(siskin_prediction(), \.struct_size) {
+                siskin_encoder_prediction(encoder, index, rank, &$0)
             }
             predictions.append(Prediction(prediction))
         }

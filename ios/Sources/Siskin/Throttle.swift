@@ -13,13 +13,13 @@ public enum Throttle: Sendable, Hashable {
     /// Background work: one thread, a quarter of the time.
     case background
 
-    var native: (mode: UInt32, value: Float) {
+    var native: (mode: siskin_throttle_mode, value: Float) {
         switch self {
-        case .off: (UInt32(SISKIN_PACE_OFF), 0)
-        case .full: (UInt32(SISKIN_PACE_FULL), 0)
-        case .tokensPerSecond(let rate): (UInt32(SISKIN_PACE_TOKENS), Float(rate))
-        case .dutyCycle(let fraction): (UInt32(SISKIN_PACE_DUTY), Float(fraction))
-        case .background: (UInt32(SISKIN_PACE_BACKGROUND), 0)
+        case .off: (SISKIN_THROTTLE_OFF, 0)
+        case .full: (SISKIN_THROTTLE_FULL, 0)
+        case .tokensPerSecond(let rate): (SISKIN_THROTTLE_TOKENS_PER_SECOND, Float(rate))
+        case .dutyCycle(let fraction): (SISKIN_THROTTLE_DUTY_CYCLE, Float(fraction))
+        case .background: (SISKIN_THROTTLE_BACKGROUND, 0)
         }
     }
 }
@@ -37,12 +37,12 @@ public struct ThrottleStats: Sendable, Hashable {
     /// The current duty cycle.
     public let dutyCycle: Double
 
-    init(_ stats: siskin_pace_stats) {
+    init(_ stats: siskin_throttle_stats) {
         forwardPasses = Int(clamping: stats.passes)
-        computeTime = .nanoseconds(Int64(clamping: stats.worked_nanoseconds))
-        waitTime = .nanoseconds(Int64(clamping: stats.waited_nanoseconds))
+        computeTime = .nanoseconds(Int64(clamping: stats.compute_nanoseconds))
+        waitTime = .nanoseconds(Int64(clamping: stats.wait_nanoseconds))
         threads = stats.threads == 0 ? nil : Int(stats.threads)
-        dutyCycle = Double(stats.duty)
+        dutyCycle = Double(stats.duty_cycle)
     }
 }
 
@@ -51,27 +51,27 @@ extension Model {
     /// Sets how all computation with the model is throttled. Results do not depend on it.
     public func setThrottle(_ throttle: Throttle) throws(SiskinError) {
         let (mode, value) = throttle.native
-        try handle.use { model throws(SiskinError) in try check(siskin_model_set_pace(model, mode, value)) }
+        try handle.use { model throws(SiskinError) in try check(siskin_model_set_throttle(model, mode, value)) }
     }
 
     /// Sets the thermal state of the device. `Lifecycle` does so automatically. When the device cools down, speed
     /// rises step by step.
     public func setThermalState(_ state: ThermalState) throws(SiskinError) {
-        try handle.use { model throws(SiskinError) in try check(siskin_model_set_heat(model, state.level)) }
+        try handle.use { model throws(SiskinError) in try check(siskin_model_set_thermal_state(model, state.level)) }
     }
 
     /// Sets the power state of the device. `Lifecycle` does so automatically.
     public func setPowerState(_ state: PowerState) throws(SiskinError) {
         try handle.use { model throws(SiskinError) in
             let level = state.batteryLevel ?? -1
-            try check(siskin_model_set_power(model, state.isLowPowerModeEnabled, state.isOnBattery, level))
+            try check(siskin_model_set_power_state(model, state.isLowPowerModeEnabled, state.isOnBattery, level))
         }
     }
 
     /// Returns the statistics of throttled computation.
     public func throttleStats() throws(SiskinError) -> ThrottleStats {
         try handle.use { model throws(SiskinError) in
-            ThrottleStats(try readStruct(siskin_pace_stats(), \.struct_size) { siskin_model_pace_stats(model, &$0) })
+            ThrottleStats(try readStruct(siskin_throttle_stats(), \.struct_size) { siskin_model_throttle_stats(model, &$0) })
         }
     }
 }

@@ -25,7 +25,7 @@ public struct Transcript: Sendable, Hashable {
             text = string(segment.text, segment.length)
             timeRange = segment.start..<max(segment.start, segment.end)
             averageLogProbability = segment.log_probability
-            noSpeechProbability = segment.silence
+            noSpeechProbability = segment.no_speech_probability
         }
     }
 }
@@ -47,7 +47,7 @@ public actor Transcriber {
             }
             let handle = NativeHandle(transcriber, "transcriber", free: { siskin_transcriber_free($0) })
             try handle.use { transcriber throws(SiskinError) in try options.apply(to: transcriber) }
-            return try CallRunner(handle, makeCancelHandle: { siskin_transcriber_stopper($0, &$1) })
+            return try CallRunner(handle, makeCancelHandle: { siskin_transcriber_cancel_handle($0, &$1) })
         }
     }
 
@@ -70,7 +70,7 @@ public actor Transcriber {
     /// Transcribes one channel of audio, with full scale from -1 to 1. The sample rate is a whole number of hertz.
     public func transcribe(_ samples: [Float], sampleRate: Double = 16000) async throws(SiskinError) -> Transcript {
         let rate = try nativeSampleRate(sampleRate)
-        return try await transcript { siskin_transcriber_hear($0, samples, samples.count, rate) }
+        return try await transcript { siskin_transcriber_transcribe($0, samples, samples.count, rate) }
     }
 
     /// Transcribes little-endian 16-bit samples with interleaved channels. The sample rate is a whole number of hertz.
@@ -82,13 +82,13 @@ public actor Transcriber {
         let rate = try nativeSampleRate(sampleRate)
         let channels: UInt16 = try native(channels, "channels")
         return try await transcript { transcriber in
-            withBytes(data) { siskin_transcriber_hear_pcm16(transcriber, $0, $1, rate, channels) }
+            withBytes(data) { siskin_transcriber_transcribe_pcm16(transcriber, $0, $1, rate, channels) }
         }
     }
 
     /// Transcribes the contents of a WAVE file.
     public func transcribe(wav data: Data) async throws(SiskinError) -> Transcript {
-        try await transcript { transcriber in withBytes(data) { siskin_transcriber_hear_wav(transcriber, $0, $1) } }
+        try await transcript { transcriber in withBytes(data) { siskin_transcriber_transcribe_wav(transcriber, $0, $1) } }
     }
 
     private func nativeSampleRate(_ rate: Double) throws(SiskinError) -> UInt32 {
@@ -110,7 +110,7 @@ public actor Transcriber {
             var languageLength = 0
             try check(siskin_transcriber_text(transcriber, &start, &length, &languageStart, &languageLength))
             var count = 0
-            try check(siskin_transcriber_count(transcriber, &count))
+            try check(siskin_transcriber_segment_count(transcriber, &count))
             var segments: [Transcript.Segment] = []
             for index in 0..<count {
                 let segment = try readStruct(siskin_segment(), \.struct_size) {

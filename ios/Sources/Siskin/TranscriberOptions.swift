@@ -41,16 +41,16 @@ public struct TranscriberOptions: Sendable, Hashable {
     }
 
     func apply(to transcriber: OpaquePointer) throws(SiskinError) {
-        let values: [(Int32, Double)] = [
+        let values: [(siskin_transcribe_option, Double)] = [
             (SISKIN_TRANSCRIBE_TRANSLATE, translate ? 1 : 0),
             (SISKIN_TRANSCRIBE_TIMESTAMPS, timestamps ? 1 : 0),
             (SISKIN_TRANSCRIBE_BEAMS, Double(beams)),
-            (SISKIN_TRANSCRIBE_PREVIOUS, conditionOnPreviousText ? 1 : 0),
-            (SISKIN_TRANSCRIBE_SILENCE, noSpeechThreshold),
+            (SISKIN_TRANSCRIBE_CONDITION_ON_PREVIOUS_TEXT, conditionOnPreviousText ? 1 : 0),
+            (SISKIN_TRANSCRIBE_NO_SPEECH_THRESHOLD, noSpeechThreshold),
             // The library limits it to half of the context.
             (SISKIN_TRANSCRIBE_MAX_TOKENS, maxTokens.map(Double.init) ?? Double(UInt32.max)),
         ]
-        for (option, value) in values { try check(siskin_transcriber_set(transcriber, UInt32(option), value)) }
+        for (option, value) in values { try check(siskin_transcriber_set(transcriber, option, value)) }
         try check(withUTF8(language ?? "") { siskin_transcriber_set_language(transcriber, $0, $1) })
         try check(withUTF8(prompt ?? "") { siskin_transcriber_set_prompt(transcriber, $0, $1) })
     }

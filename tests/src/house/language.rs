@@ -10,11 +10,8 @@ const PHRASES: &str = "tests/house/idioms.txt";
 const EXEMPT: [&str; 4] =
     ["tests/src/house/language.rs", "tests/data/", "CONTRIBUTING.md", "docs/glossary.md"];
 /// Texts that are data: sentences that models and tokenizers read.
-const DATA: [&str; 3] = [
-    "tests/golden-scripts/make_embeddings.py",
-    "tests/tests/real_models.rs",
-    "xtask/src/verb/deb/boot.rs",
-];
+const DATA: [&str; 3] =
+    ["tests/golden-scripts/make_embeddings.py", "tests/tests/real_models.rs", "xtask/src/verb/deb/boot.rs"];
 /// Names that several types may have: the options of a command, and the results and errors of a crate.
 const COMMON: [&str; 4] = ["Args", "Options", "Error", "Result"];
 

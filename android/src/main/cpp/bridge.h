@@ -63,7 +63,7 @@ void detach(bool attached);
 // Returns a global reference, which keeps an object reachable until `release_object`.
 void *retain_object(JNIEnv *env, jobject object);
 
-// A `siskin_release`.
+// A `siskin_release_function`.
 void release_object(void *object);
 
 // values.c: arguments
@@ -84,7 +84,7 @@ void free_bytes(struct bytes *bytes);
 bool read_ids(JNIEnv *env, jintArray array, uint32_t **ids, size_t *count);
 
 // Copies an array of strings. Returns null if it threw.
-siskin_texts *read_strings(JNIEnv *env, jobjectArray array);
+siskin_strings *read_strings(JNIEnv *env, jobjectArray array);
 
 // Returns the memory of a direct buffer, `length` bytes from `offset`. Throws and returns null if the buffer is not
 // direct or too short.
@@ -120,6 +120,6 @@ jintArray new_int_array(JNIEnv *env, const uint32_t *ids, size_t count);
 jfloatArray new_float_array(JNIEnv *env, const float *values, size_t count);
 
 // Packs the memory usage of a plan or session.
-jbyteArray new_memory_usage(JNIEnv *env, const siskin_memory *memory);
+jbyteArray new_memory_usage(JNIEnv *env, const siskin_memory_usage *memory);
 
 #endif

@@ -3,18 +3,18 @@
 // Cancellation from any thread.
 #include "bridge.h"
 
-#define CANCEL_HANDLE(value) HANDLE(siskin_stop, value)
+#define CANCEL_HANDLE(value) HANDLE(siskin_cancel_handle, value)
 
 static void cancel_handle_cancel(JNIEnv *env, CLASS, jlong handle) {
-    throw_if_error(env, siskin_stop_now(CANCEL_HANDLE(handle)));
+    throw_if_error(env, siskin_cancel_handle_cancel(CANCEL_HANDLE(handle)));
 }
 
 static void cancel_handle_reset(JNIEnv *env, CLASS, jlong handle) {
-    throw_if_error(env, siskin_stop_withdraw(CANCEL_HANDLE(handle)));
+    throw_if_error(env, siskin_cancel_handle_reset(CANCEL_HANDLE(handle)));
 }
 
 static void cancel_handle_free(UNUSED_ENV, CLASS, jlong handle) {
-    siskin_stop_free(CANCEL_HANDLE(handle));
+    siskin_cancel_handle_free(CANCEL_HANDLE(handle));
 }
 
 static const JNINativeMethod METHODS[] = {

@@ -13,13 +13,13 @@ static jlong encoder_new(JNIEnv *env, CLASS, jlong model, jboolean use_head, jin
 }
 
 static jlong encoder_cancel_handle(JNIEnv *env, CLASS, jlong encoder) {
-    siskin_stop *handle = NULL;
-    throw_if_error(env, siskin_encoder_stopper(ENCODER(encoder), &handle));
+    siskin_cancel_handle *handle = NULL;
+    throw_if_error(env, siskin_encoder_cancel_handle(ENCODER(encoder), &handle));
     return (jlong)(intptr_t)handle;
 }
 
 static void set_overflow_mode(JNIEnv *env, CLASS, jlong encoder, jint mode, jint overlap) {
-    throw_if_error(env, siskin_encoder_set_long(ENCODER(encoder), (uint32_t)mode, (size_t)overlap));
+    throw_if_error(env, siskin_encoder_set_overflow(ENCODER(encoder), (uint32_t)mode, (size_t)overlap));
 }
 
 static void set_pooling(JNIEnv *env, CLASS, jlong encoder, jint pooling, jboolean normalize, jint dimensions) {
@@ -31,7 +31,7 @@ static jobjectArray new_vectors(JNIEnv *env, siskin_encoder *encoder, jsize coun
     for (jsize i = 0; all != NULL && i < count; i++) {
         const float *values = NULL;
         size_t dimensions = 0;
-        if (throw_if_error(env, siskin_encoder_vector(encoder, (size_t)i, &values, &dimensions))) return NULL;
+        if (throw_if_error(env, siskin_encoder_embedding(encoder, (size_t)i, &values, &dimensions))) return NULL;
         jfloatArray vector = new_float_array(env, values, dimensions);
         if (vector == NULL) return NULL;
         (*env)->SetObjectArrayElement(env, all, i, vector);
@@ -41,10 +41,10 @@ static jobjectArray new_vectors(JNIEnv *env, siskin_encoder *encoder, jsize coun
 }
 
 static jobjectArray embed(JNIEnv *env, CLASS, jlong encoder, jobjectArray array) {
-    siskin_texts *texts = read_strings(env, array);
+    siskin_strings *texts = read_strings(env, array);
     if (texts == NULL) return NULL;
     bool threw = throw_if_error(env, siskin_encoder_embed(ENCODER(encoder), texts));
-    siskin_texts_free(texts);
+    siskin_strings_free(texts);
     return threw ? NULL : new_vectors(env, ENCODER(encoder), (*env)->GetArrayLength(env, array));
 }
 
@@ -53,8 +53,8 @@ static bool pack_predictions(JNIEnv *env, struct packer *packer, const siskin_en
                              size_t count) {
     pack_u32(packer, (uint32_t)count);
     for (size_t rank = 0; rank < count; rank++) {
-        siskin_found prediction = {.struct_size = sizeof prediction};
-        if (throw_if_error(env, siskin_encoder_found(encoder, index, rank, &prediction))) return false;
+        siskin_prediction prediction = {.struct_size = sizeof prediction};
+        if (throw_if_error(env, siskin_encoder_prediction(encoder, index, rank, &prediction))) return false;
         pack_bytes(packer, prediction.text, prediction.length);
         pack_u32(packer, (uint32_t)prediction.start);
         pack_u32(packer, (uint32_t)prediction.end);
@@ -71,7 +71,7 @@ static jbyteArray new_predictions(JNIEnv *env, const siskin_encoder *encoder, si
     pack_u32(&packer, (uint32_t)texts);
     for (size_t index = 0; index < texts; index++) {
         size_t count = 0;
-        if (throw_if_error(env, siskin_encoder_found_count(encoder, index, &count)) ||
+        if (throw_if_error(env, siskin_encoder_prediction_count(encoder, index, &count)) ||
             !pack_predictions(env, &packer, encoder, index, count)) {
             pack_free(&packer);
             return NULL;
@@ -81,21 +81,21 @@ static jbyteArray new_predictions(JNIEnv *env, const siskin_encoder *encoder, si
 }
 
 static jbyteArray run(JNIEnv *env, jlong encoder, jobjectArray array,
-                      siskin_error *(*task)(siskin_encoder *, const siskin_texts *)) {
-    siskin_texts *texts = read_strings(env, array);
+                      siskin_error *(*task)(siskin_encoder *, const siskin_strings *)) {
+    siskin_strings *texts = read_strings(env, array);
     if (texts == NULL) return NULL;
     bool threw = throw_if_error(env, task(ENCODER(encoder), texts));
-    siskin_texts_free(texts);
+    siskin_strings_free(texts);
     return threw ? NULL : new_predictions(env, ENCODER(encoder), (size_t)(*env)->GetArrayLength(env, array));
 }
 
 static jbyteArray run_with_query(JNIEnv *env, jlong encoder, jbyteArray query_array, jobjectArray array,
-                                 siskin_error *(*task)(siskin_encoder *, const char *, size_t, const siskin_texts *)) {
+                                 siskin_error *(*task)(siskin_encoder *, const char *, size_t, const siskin_strings *)) {
     struct bytes query;
     if (!read_bytes(env, query_array, &query)) return NULL;
-    siskin_texts *texts = read_strings(env, array);
+    siskin_strings *texts = read_strings(env, array);
     bool threw = texts == NULL || throw_if_error(env, task(ENCODER(encoder), query.data, query.length, texts));
-    siskin_texts_free(texts);
+    siskin_strings_free(texts);
     free_bytes(&query);
     return threw ? NULL : new_predictions(env, ENCODER(encoder), (size_t)(*env)->GetArrayLength(env, array));
 }
@@ -122,7 +122,7 @@ static jbyteArray fill_mask(JNIEnv *env, CLASS, jlong encoder, jbyteArray array,
     bool threw = throw_if_error(env, siskin_encoder_fill_mask(ENCODER(encoder), text.data, text.length, (size_t)count));
     free_bytes(&text);
     size_t masks = 0;
-    threw = threw || throw_if_error(env, siskin_encoder_found_places(ENCODER(encoder), &masks));
+    threw = threw || throw_if_error(env, siskin_encoder_result_count(ENCODER(encoder), &masks));
     return threw ? NULL : new_predictions(env, ENCODER(encoder), masks);
 }
 

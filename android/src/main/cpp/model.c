@@ -53,17 +53,17 @@ static jbyteArray describe(JNIEnv *env, CLASS, jlong model) {
     if (throw_if_error(env, siskin_model_describe(MODEL(model), &info))) return NULL;
     pack_begin(&packer);
     pack_bytes(&packer, info.family, info.family_length);
-    pack_u64(&packer, info.context);
-    pack_u64(&packer, info.vocabulary);
-    pack_u64(&packer, info.width);
-    pack_u64(&packer, info.bytes);
+    pack_u64(&packer, info.context_length);
+    pack_u64(&packer, info.vocabulary_size);
+    pack_u64(&packer, info.hidden_size);
+    pack_u64(&packer, info.file_size);
     pack_u32(&packer, info.threads);
-    pack_u32(&packer, info.abilities);
-    pack_u32(&packer, (uint32_t)info.notes);
-    for (size_t i = 0; i < info.notes; i++) {
+    pack_u32(&packer, info.capabilities);
+    pack_u32(&packer, (uint32_t)info.warning_count);
+    for (size_t i = 0; i < info.warning_count; i++) {
         const char *text = NULL;
         size_t length = 0;
-        if (throw_if_error(env, siskin_model_note(MODEL(model), i, &text, &length))) {
+        if (throw_if_error(env, siskin_model_warning(MODEL(model), i, &text, &length))) {
             pack_free(&packer);
             return NULL;
         }
@@ -73,9 +73,9 @@ static jbyteArray describe(JNIEnv *env, CLASS, jlong model) {
 }
 
 static jbyteArray plan_memory(JNIEnv *env, CLASS, jlong model, jlong options) {
-    siskin_memory memory = {.struct_size = sizeof memory};
+    siskin_memory_usage memory = {.struct_size = sizeof memory};
     const siskin_session_options *session_options = HANDLE(const siskin_session_options, options);
-    if (throw_if_error(env, siskin_model_plan(MODEL(model), session_options, &memory))) return NULL;
+    if (throw_if_error(env, siskin_model_session_memory(MODEL(model), session_options, &memory))) return NULL;
     return new_memory_usage(env, &memory);
 }
 
@@ -104,7 +104,7 @@ static jintArray tokenize(JNIEnv *env, CLASS, jlong model, jbyteArray array, jbo
 static jbyteArray token_bytes(JNIEnv *env, CLASS, jlong model, jint id) {
     const uint8_t *bytes = NULL;
     size_t length = 0;
-    if (throw_if_error(env, siskin_model_token(MODEL(model), (uint32_t)id, &bytes, &length))) return NULL;
+    if (throw_if_error(env, siskin_model_token_bytes(MODEL(model), (uint32_t)id, &bytes, &length))) return NULL;
     return new_byte_array(env, bytes, length);
 }
 

@@ -17,14 +17,14 @@ static void set_threads(JNIEnv *env, CLASS, jlong options, jint threads) {
 }
 
 static void set_reference_backend(JNIEnv *env, CLASS, jlong options, jboolean reference) {
-    throw_if_error(env, siskin_model_options_set_reference(OPTIONS(options), reference));
+    throw_if_error(env, siskin_model_options_set_reference_backend(OPTIONS(options), reference));
 }
 
 static void set_skip_layers(JNIEnv *env, CLASS, jlong options, jintArray layers) {
     uint32_t *ids;
     size_t count;
     if (!read_ids(env, layers, &ids, &count)) return;
-    throw_if_error(env, siskin_model_options_set_skip(OPTIONS(options), ids, count));
+    throw_if_error(env, siskin_model_options_set_skip_layers(OPTIONS(options), ids, count));
     free(ids);
 }
 
@@ -36,7 +36,7 @@ static void set_adapter(JNIEnv *env, CLASS, jlong options, jbyteArray path, jboo
 }
 
 static void set_cache(JNIEnv *env, CLASS, jlong options, jint cache) {
-    throw_if_error(env, siskin_model_options_set_cache(OPTIONS(options), (uint32_t)cache));
+    throw_if_error(env, siskin_model_options_set_cache_mode(OPTIONS(options), (uint32_t)cache));
 }
 
 // Sets one of the string options.
@@ -49,7 +49,7 @@ static void set_string(JNIEnv *env, jlong options, jbyteArray array,
 }
 
 static void set_disabled_cpu_features(JNIEnv *env, CLASS, jlong options, jbyteArray names) {
-    set_string(env, options, names, siskin_model_options_set_without);
+    set_string(env, options, names, siskin_model_options_set_disabled_cpu_features);
 }
 
 static void set_cache_folder(JNIEnv *env, CLASS, jlong options, jbyteArray path) {

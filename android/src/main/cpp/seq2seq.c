@@ -3,42 +3,42 @@
 // Generation by encoder–decoder models, in batches.
 #include "bridge.h"
 
-#define SEQ2SEQ(value) HANDLE(siskin_writer, value)
+#define SEQ2SEQ(value) HANDLE(siskin_seq2seq, value)
 
 static jlong seq2seq_new(JNIEnv *env, CLASS, jlong model, jint batch, jint context) {
-    siskin_writer *seq2seq = NULL;
-    throw_if_error(env, siskin_writer_new(HANDLE(const siskin_model, model), (size_t)batch, (size_t)context, &seq2seq));
+    siskin_seq2seq *seq2seq = NULL;
+    throw_if_error(env, siskin_seq2seq_new(HANDLE(const siskin_model, model), (size_t)batch, (size_t)context, &seq2seq));
     return (jlong)(intptr_t)seq2seq;
 }
 
 static jlong seq2seq_cancel_handle(JNIEnv *env, CLASS, jlong seq2seq) {
-    siskin_stop *handle = NULL;
-    throw_if_error(env, siskin_writer_stopper(SEQ2SEQ(seq2seq), &handle));
+    siskin_cancel_handle *handle = NULL;
+    throw_if_error(env, siskin_seq2seq_cancel_handle(SEQ2SEQ(seq2seq), &handle));
     return (jlong)(intptr_t)handle;
 }
 
 // Packs the texts that were generated for one input. Returns false if it threw.
-static bool pack_generated(JNIEnv *env, struct packer *packer, const siskin_writer *seq2seq, size_t index) {
+static bool pack_generated(JNIEnv *env, struct packer *packer, const siskin_seq2seq *seq2seq, size_t index) {
     size_t count = 0;
-    if (throw_if_error(env, siskin_writer_count(seq2seq, index, &count))) return false;
+    if (throw_if_error(env, siskin_seq2seq_text_count(seq2seq, index, &count))) return false;
     pack_u32(packer, (uint32_t)count);
     for (size_t rank = 0; rank < count; rank++) {
-        siskin_written text = {.struct_size = sizeof text};
-        if (throw_if_error(env, siskin_writer_written(seq2seq, index, rank, &text))) return false;
+        siskin_generated_text text = {.struct_size = sizeof text};
+        if (throw_if_error(env, siskin_seq2seq_text(seq2seq, index, rank, &text))) return false;
         pack_bytes(packer, text.text, text.length);
         pack_ids(packer, text.tokens, text.token_count);
         pack_f64(packer, text.score);
-        pack_u32(packer, text.ended);
+        pack_u32(packer, text.finish_reason);
     }
     return true;
 }
 
 static jbyteArray seq2seq_generate(JNIEnv *env, CLASS, jlong seq2seq, jobjectArray array, jlong options) {
     struct packer packer;
-    siskin_texts *texts = read_strings(env, array);
+    siskin_strings *texts = read_strings(env, array);
     if (texts == NULL) return NULL;
-    siskin_error *error = siskin_writer_write(SEQ2SEQ(seq2seq), texts, HANDLE(const siskin_writing, options));
-    siskin_texts_free(texts);
+    siskin_error *error = siskin_seq2seq_generate(SEQ2SEQ(seq2seq), texts, HANDLE(const siskin_seq2seq_options, options));
+    siskin_strings_free(texts);
     if (throw_if_error(env, error)) return NULL;
     jsize count = (*env)->GetArrayLength(env, array);
     pack_begin(&packer);
@@ -52,7 +52,7 @@ static jbyteArray seq2seq_generate(JNIEnv *env, CLASS, jlong seq2seq, jobjectArr
 }
 
 static void seq2seq_free(UNUSED_ENV, CLASS, jlong seq2seq) {
-    siskin_writer_free(SEQ2SEQ(seq2seq));
+    siskin_seq2seq_free(SEQ2SEQ(seq2seq));
 }
 
 static const JNINativeMethod METHODS[] = {

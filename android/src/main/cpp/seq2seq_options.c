@@ -4,26 +4,26 @@
 #include "bridge.h"
 
 #define MODEL(value) HANDLE(const siskin_model, value)
-#define OPTIONS(value) HANDLE(siskin_writing, value)
+#define OPTIONS(value) HANDLE(siskin_seq2seq_options, value)
 
 static jlong options_new(JNIEnv *env, CLASS, jlong model) {
-    siskin_writing *options = NULL;
-    throw_if_error(env, siskin_writing_new(MODEL(model), &options));
+    siskin_seq2seq_options *options = NULL;
+    throw_if_error(env, siskin_seq2seq_options_new(MODEL(model), &options));
     return (jlong)(intptr_t)options;
 }
 
 static jlong options_new_summary(JNIEnv *env, CLASS, jlong model) {
-    siskin_writing *options = NULL;
-    throw_if_error(env, siskin_writing_new_summary(MODEL(model), &options));
+    siskin_seq2seq_options *options = NULL;
+    throw_if_error(env, siskin_seq2seq_options_new_summary(MODEL(model), &options));
     return (jlong)(intptr_t)options;
 }
 
 static jlong options_new_translation(JNIEnv *env, CLASS, jlong model, jbyteArray from, jbyteArray to) {
-    siskin_writing *options = NULL;
+    siskin_seq2seq_options *options = NULL;
     struct bytes source, target;
     if (!read_bytes(env, from, &source)) return 0;
     if (read_bytes(env, to, &target)) {
-        throw_if_error(env, siskin_writing_new_translation(MODEL(model), source.data, source.length, target.data,
+        throw_if_error(env, siskin_seq2seq_options_new_translation(MODEL(model), source.data, source.length, target.data,
                                                            target.length, &options));
         free_bytes(&target);
     }
@@ -32,26 +32,26 @@ static jlong options_new_translation(JNIEnv *env, CLASS, jlong model, jbyteArray
 }
 
 static void options_set(JNIEnv *env, CLASS, jlong options, jint option, jdouble value) {
-    throw_if_error(env, siskin_writing_set(OPTIONS(options), (uint32_t)option, value));
+    throw_if_error(env, siskin_seq2seq_options_set(OPTIONS(options), (uint32_t)option, value));
 }
 
 static void set_overflow_mode(JNIEnv *env, CLASS, jlong options, jint mode, jint overlap) {
-    throw_if_error(env, siskin_writing_set_long(OPTIONS(options), (uint32_t)mode, (size_t)overlap));
+    throw_if_error(env, siskin_seq2seq_options_set_overflow(OPTIONS(options), (uint32_t)mode, (size_t)overlap));
 }
 
 static void set_prefix(JNIEnv *env, CLASS, jlong options, jbyteArray prefix) {
     struct bytes text;
     if (!read_bytes(env, prefix, &text)) return;
-    throw_if_error(env, siskin_writing_set_before(OPTIONS(options), text.data, text.length));
+    throw_if_error(env, siskin_seq2seq_options_set_prefix(OPTIONS(options), text.data, text.length));
     free_bytes(&text);
 }
 
 static void set_sampler(JNIEnv *env, CLASS, jlong options, jlong sampler) {
-    throw_if_error(env, siskin_writing_set_sampler(OPTIONS(options), HANDLE(const siskin_sampler, sampler)));
+    throw_if_error(env, siskin_seq2seq_options_set_sampler(OPTIONS(options), HANDLE(const siskin_sampler, sampler)));
 }
 
 static void options_free(UNUSED_ENV, CLASS, jlong options) {
-    siskin_writing_free(OPTIONS(options));
+    siskin_seq2seq_options_free(OPTIONS(options));
 }
 
 static const JNINativeMethod METHODS[] = {

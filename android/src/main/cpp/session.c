@@ -14,8 +14,8 @@ static jlong session_new(JNIEnv *env, CLASS, jlong model, jlong options) {
 }
 
 static jlong session_cancel_handle(JNIEnv *env, CLASS, jlong session) {
-    siskin_stop *handle = NULL;
-    throw_if_error(env, siskin_session_stopper(SESSION(session), &handle));
+    siskin_cancel_handle *handle = NULL;
+    throw_if_error(env, siskin_session_cancel_handle(SESSION(session), &handle));
     return (jlong)(intptr_t)handle;
 }
 
@@ -24,7 +24,7 @@ static void session_add_message(JNIEnv *env, CLASS, jlong session, jbyteArray ro
     struct bytes role, content;
     if (!read_bytes(env, role_array, &role)) return;
     if (read_bytes(env, content_array, &content)) {
-        throw_if_error(env, siskin_session_say(SESSION(session), role.data, role.length, content.data, content.length));
+        throw_if_error(env, siskin_session_add_message(SESSION(session), role.data, role.length, content.data, content.length));
         free_bytes(&content);
     }
     free_bytes(&role);
@@ -61,12 +61,12 @@ static void session_prompt_tokens(JNIEnv *env, CLASS, jlong session, jintArray a
 
 // Packs the flags and numbers, the text, the bytes, and the most probable tokens.
 static jbyteArray session_next(JNIEnv *env, CLASS, jlong session) {
-    siskin_piece chunk = {.struct_size = sizeof chunk};
+    siskin_text_chunk chunk = {.struct_size = sizeof chunk};
     struct packer packer;
     if (throw_if_error(env, siskin_session_next(SESSION(session), &chunk))) return NULL;
     pack_begin(&packer);
     pack_u32(&packer, chunk.done);
-    pack_u32(&packer, (uint32_t)chunk.ended);
+    pack_u32(&packer, (uint32_t)chunk.finish_reason);
     pack_u32(&packer, chunk.has_token);
     pack_u32(&packer, chunk.token);
     pack_f32(&packer, chunk.log_probability);

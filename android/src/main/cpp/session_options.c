@@ -20,7 +20,7 @@ static void set_batch(JNIEnv *env, CLASS, jlong options, jint tokens) {
 }
 
 static void set_memory_budget(JNIEnv *env, CLASS, jlong options, jlong bytes) {
-    throw_if_error(env, siskin_session_options_set_budget(OPTIONS(options), (uint64_t)bytes));
+    throw_if_error(env, siskin_session_options_set_memory_budget(OPTIONS(options), (uint64_t)bytes));
 }
 
 static void set_window(JNIEnv *env, CLASS, jlong options, jint window, jint sinks) {
@@ -28,7 +28,7 @@ static void set_window(JNIEnv *env, CLASS, jlong options, jint window, jint sink
 }
 
 static void set_kv_cache_type(JNIEnv *env, CLASS, jlong options, jint type) {
-    throw_if_error(env, siskin_session_options_set_cache_type(OPTIONS(options), (uint32_t)type));
+    throw_if_error(env, siskin_session_options_set_kv_cache_type(OPTIONS(options), (uint32_t)type));
 }
 
 static void set_max_tokens(JNIEnv *env, CLASS, jlong options, jint tokens) {
@@ -42,7 +42,7 @@ static void set_sampler(JNIEnv *env, CLASS, jlong options, jlong sampler) {
 static void add_stop_string(JNIEnv *env, CLASS, jlong options, jbyteArray array) {
     struct bytes text;
     if (!read_bytes(env, array, &text)) return;
-    throw_if_error(env, siskin_session_options_add_stop(OPTIONS(options), text.data, text.length));
+    throw_if_error(env, siskin_session_options_add_stop_string(OPTIONS(options), text.data, text.length));
     free_bytes(&text);
 }
 

@@ -13,13 +13,13 @@ static jbyteArray stats(JNIEnv *env, CLASS, jlong session) {
     pack_u64(&packer, stats.position);
     pack_u64(&packer, stats.prompt_tokens);
     pack_u64(&packer, stats.prompt_nanoseconds);
-    pack_u64(&packer, stats.tokens);
-    pack_u64(&packer, stats.nanoseconds);
+    pack_u64(&packer, stats.generated_tokens);
+    pack_u64(&packer, stats.generation_nanoseconds);
     return pack_end(env, &packer);
 }
 
 static jbyteArray memory(JNIEnv *env, CLASS, jlong session) {
-    siskin_memory memory = {.struct_size = sizeof memory};
+    siskin_memory_usage memory = {.struct_size = sizeof memory};
     if (throw_if_error(env, siskin_session_memory(SESSION(session), &memory))) return NULL;
     return new_memory_usage(env, &memory);
 }
@@ -32,7 +32,7 @@ static jfloatArray logits(JNIEnv *env, CLASS, jlong session) {
 }
 
 static void reset(JNIEnv *env, CLASS, jlong session) {
-    throw_if_error(env, siskin_session_forget(SESSION(session)));
+    throw_if_error(env, siskin_session_reset(SESSION(session)));
 }
 
 static void rewind_to(JNIEnv *env, CLASS, jlong session, jint position) {
@@ -49,7 +49,7 @@ static void save(JNIEnv *env, CLASS, jlong session, jbyteArray path) {
 static jbyteArray save_memory(JNIEnv *env, CLASS, jlong session) {
     const uint8_t *bytes = NULL;
     size_t length = 0;
-    if (throw_if_error(env, siskin_session_save_memory(SESSION(session), &bytes, &length))) return NULL;
+    if (throw_if_error(env, siskin_session_save_to_memory(SESSION(session), &bytes, &length))) return NULL;
     return new_byte_array(env, bytes, length);
 }
 
@@ -63,12 +63,12 @@ static void restore(JNIEnv *env, CLASS, jlong session, jbyteArray path) {
 static void restore_memory(JNIEnv *env, CLASS, jlong session, jbyteArray array) {
     struct bytes bytes;
     if (!read_bytes(env, array, &bytes)) return;
-    throw_if_error(env, siskin_session_restore_memory(SESSION(session), bytes.data, bytes.length));
+    throw_if_error(env, siskin_session_restore_from_memory(SESSION(session), bytes.data, bytes.length));
     free_bytes(&bytes);
 }
 
 static void pause_session(JNIEnv *env, CLASS, jlong session) {
-    throw_if_error(env, siskin_session_suspend(SESSION(session)));
+    throw_if_error(env, siskin_session_pause(SESSION(session)));
 }
 
 static void resume(JNIEnv *env, CLASS, jlong session) {

@@ -12,8 +12,8 @@ static jlong transcriber_new(JNIEnv *env, CLASS, jlong model) {
 }
 
 static jlong transcriber_cancel_handle(JNIEnv *env, CLASS, jlong transcriber) {
-    siskin_stop *handle = NULL;
-    throw_if_error(env, siskin_transcriber_stopper(TRANSCRIBER(transcriber), &handle));
+    siskin_cancel_handle *handle = NULL;
+    throw_if_error(env, siskin_transcriber_cancel_handle(TRANSCRIBER(transcriber), &handle));
     return (jlong)(intptr_t)handle;
 }
 
@@ -44,7 +44,7 @@ static jbyteArray new_transcript(JNIEnv *env, const siskin_transcriber *transcri
     struct packer packer;
     siskin_error *error = siskin_transcriber_text(transcriber, &text, &length, &language, &language_length);
     if (throw_if_error(env, error)) return NULL;
-    if (throw_if_error(env, siskin_transcriber_count(transcriber, &count))) return NULL;
+    if (throw_if_error(env, siskin_transcriber_segment_count(transcriber, &count))) return NULL;
     pack_begin(&packer);
     pack_bytes(&packer, text, length);
     pack_bytes(&packer, language, language_length);
@@ -59,7 +59,7 @@ static jbyteArray new_transcript(JNIEnv *env, const siskin_transcriber *transcri
         pack_f64(&packer, segment.start);
         pack_f64(&packer, segment.end);
         pack_f32(&packer, segment.log_probability);
-        pack_f32(&packer, segment.silence);
+        pack_f32(&packer, segment.no_speech_probability);
     }
     return pack_end(env, &packer);
 }
@@ -68,7 +68,7 @@ static jbyteArray transcribe(JNIEnv *env, CLASS, jlong transcriber, jfloatArray 
     jsize count = (*env)->GetArrayLength(env, array);
     jfloat *samples = (*env)->GetFloatArrayElements(env, array, NULL);
     if (samples == NULL) return NULL;
-    siskin_error *error = siskin_transcriber_hear(TRANSCRIBER(transcriber), samples, (size_t)count, (uint32_t)rate);
+    siskin_error *error = siskin_transcriber_transcribe(TRANSCRIBER(transcriber), samples, (size_t)count, (uint32_t)rate);
     (*env)->ReleaseFloatArrayElements(env, array, samples, JNI_ABORT);
     return throw_if_error(env, error) ? NULL : new_transcript(env, TRANSCRIBER(transcriber));
 }
@@ -77,7 +77,7 @@ static jbyteArray transcribe_pcm16(JNIEnv *env, CLASS, jlong transcriber, jobjec
                                    jint rate, jint channels) {
     const uint8_t *bytes = direct_buffer(env, buffer, offset, length);
     if (bytes == NULL) return NULL;
-    siskin_error *error = siskin_transcriber_hear_pcm16(TRANSCRIBER(transcriber), bytes, (size_t)length,
+    siskin_error *error = siskin_transcriber_transcribe_pcm16(TRANSCRIBER(transcriber), bytes, (size_t)length,
                                                         (uint32_t)rate, (uint16_t)channels);
     return throw_if_error(env, error) ? NULL : new_transcript(env, TRANSCRIBER(transcriber));
 }
@@ -85,7 +85,7 @@ static jbyteArray transcribe_pcm16(JNIEnv *env, CLASS, jlong transcriber, jobjec
 static jbyteArray transcribe_wav(JNIEnv *env, CLASS, jlong transcriber, jobject buffer, jlong offset, jlong length) {
     const uint8_t *bytes = direct_buffer(env, buffer, offset, length);
     if (bytes == NULL) return NULL;
-    siskin_error *error = siskin_transcriber_hear_wav(TRANSCRIBER(transcriber), bytes, (size_t)length);
+    siskin_error *error = siskin_transcriber_transcribe_wav(TRANSCRIBER(transcriber), bytes, (size_t)length);
     return throw_if_error(env, error) ? NULL : new_transcript(env, TRANSCRIBER(transcriber));
 }
 

@@ -35,23 +35,23 @@ bool read_ids(JNIEnv *env, jintArray array, uint32_t **ids, size_t *count) {
     return true;
 }
 
-static bool add_string(JNIEnv *env, siskin_texts *texts, jobjectArray array, jsize index) {
+static bool add_string(JNIEnv *env, siskin_strings *texts, jobjectArray array, jsize index) {
     struct bytes text;
     jbyteArray element = (*env)->GetObjectArrayElement(env, array, index);
     if ((*env)->ExceptionCheck(env) || !read_bytes(env, element, &text)) return false;
-    bool added = !throw_if_error(env, siskin_texts_add(texts, text.data, text.length));
+    bool added = !throw_if_error(env, siskin_strings_add(texts, text.data, text.length));
     free_bytes(&text);
     (*env)->DeleteLocalRef(env, element);
     return added;
 }
 
-siskin_texts *read_strings(JNIEnv *env, jobjectArray array) {
-    siskin_texts *texts = NULL;
-    if (throw_if_error(env, siskin_texts_new(&texts))) return NULL;
+siskin_strings *read_strings(JNIEnv *env, jobjectArray array) {
+    siskin_strings *texts = NULL;
+    if (throw_if_error(env, siskin_strings_new(&texts))) return NULL;
     jsize count = (*env)->GetArrayLength(env, array);
     for (jsize i = 0; i < count; i++) {
         if (add_string(env, texts, array, i)) continue;
-        siskin_texts_free(texts);
+        siskin_strings_free(texts);
         return NULL;
     }
     return texts;
@@ -163,11 +163,11 @@ jfloatArray new_float_array(JNIEnv *env, const float *values, size_t count) {
     return array;
 }
 
-jbyteArray new_memory_usage(JNIEnv *env, const siskin_memory *memory) {
+jbyteArray new_memory_usage(JNIEnv *env, const siskin_memory_usage *memory) {
     struct packer packer;
     pack_begin(&packer);
     pack_u64(&packer, memory->activations);
-    pack_u64(&packer, memory->cache);
+    pack_u64(&packer, memory->kv_cache);
     pack_u64(&packer, memory->mapped);
     return pack_end(env, &packer);
 }

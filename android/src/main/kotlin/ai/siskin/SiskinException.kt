@@ -105,7 +105,7 @@ public sealed class SiskinException(
         message: String,
         /** Whether the session is unchanged, so that the call can be repeated once the session is resumed. */
         internal val isRepeatable: Boolean = true,
-    ) : SiskinException(SISKIN_ERROR_SUSPENDED, place, message)
+    ) : SiskinException(SISKIN_ERROR_PAUSED, place, message)
 
     /** A memory limit does not allow the request. */
     public class Memory internal constructor(place: String, message: String) :
@@ -146,7 +146,7 @@ internal const val SISKIN_ERROR_CANCELLED: Int = 301
 internal const val SISKIN_ERROR_NUMERIC: Int = 302
 internal const val SISKIN_ERROR_BUSY: Int = 310
 internal const val SISKIN_ERROR_POISONED: Int = 311
-internal const val SISKIN_ERROR_SUSPENDED: Int = 312
+internal const val SISKIN_ERROR_PAUSED: Int = 312
 internal const val SISKIN_ERROR_MEMORY: Int = 400
 internal const val SISKIN_ERROR_OUT_OF_MEMORY: Int = 401
 internal const val SISKIN_ERROR_PANIC: Int = 999
@@ -177,7 +177,7 @@ internal object NativeErrors {
         SISKIN_ERROR_NUMERIC -> SiskinException.Numeric(place, message)
         SISKIN_ERROR_BUSY -> SiskinException.Busy(place, message)
         SISKIN_ERROR_POISONED -> SiskinException.Poisoned(place, message)
-        SISKIN_ERROR_SUSPENDED -> SiskinException.Paused(place, message)
+        SISKIN_ERROR_PAUSED -> SiskinException.Paused(place, message)
         SISKIN_ERROR_MEMORY -> SiskinException.Memory(place, message)
         SISKIN_ERROR_OUT_OF_MEMORY -> SiskinException.OutOfMemory(place, message)
         SISKIN_ERROR_PANIC -> SiskinException.Panic(place, message)
