@@ -7,10 +7,10 @@
 
 mod bad_words;
 mod forced;
+pub(crate) mod from_config;
 mod min_length;
-mod ngrams;
 mod no_repeat_ngram;
-pub(crate) mod of;
+mod repetition_penalty;
 mod suppress_tokens;
 
 #[cfg(test)]
@@ -129,9 +129,9 @@ pub(crate) trait LogitsProcessor: Send + Sync {
 type Build = fn(&LogitsProcessorOptions) -> Option<Arc<dyn LogitsProcessor>>;
 
 const RULES: &[Build] = &[
+    repetition_penalty::build,
     no_repeat_ngram::build,
-    ngrams::build,
-    ngrams::build_source,
+    no_repeat_ngram::build_source,
     bad_words::build,
     min_length::build,
     forced::build,

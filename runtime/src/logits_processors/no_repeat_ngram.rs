@@ -1,29 +1,34 @@
-//! Repetition penalty: makes tokens that occur in the text less likely.
+//! No-repeat n-grams: forbids tokens that would complete an n-gram a second time.
 
 use std::sync::Arc;
 
-use super::{LogitsProcessor, LogitsProcessorOptions, ProcessorContext};
+use super::{LogitsProcessor, LogitsProcessorOptions, ProcessorContext, forbid};
 
+/// N-grams of the text itself, or of the encoder input.
 struct NoRepeatNgram {
-    penalty: f32,
+    size: usize,
+    of_source: bool,
 }
 
-/// Builds the processor if `rules` enable it.
+/// Builds the processor for the text if `rules` enable it.
 pub(super) fn build(rules: &LogitsProcessorOptions) -> Option<Arc<dyn LogitsProcessor>> {
-    let penalty = rules.repetition_penalty;
-    (penalty != 1.0).then(|| Arc::new(NoRepeatNgram { penalty }) as Arc<dyn LogitsProcessor>)
+    let size = rules.no_repeat;
+    (size > 0).then(|| Arc::new(NoRepeatNgram { size, of_source: false }) as Arc<dyn LogitsProcessor>)
+}
+
+/// Builds the processor for the encoder input if `rules` enable it.
+pub(super) fn build_source(rules: &LogitsProcessorOptions) -> Option<Arc<dyn LogitsProcessor>> {
+    let size = rules.no_repeat_source;
+    (size > 0).then(|| Arc::new(NoRepeatNgram { size, of_source: true }) as Arc<dyn LogitsProcessor>)
 }
 
 impl LogitsProcessor for NoRepeatNgram {
     fn apply(&self, scores: &mut [f32], place: &ProcessorContext<'_>) {
-        let mut known = place.text.to_vec();
-        known.sort_unstable();
-        known.dedup();
-        for id in known {
-            if let Some(score) = scores.get_mut(id as usize) {
-                let changed = if *score < 0.0 { *score * self.penalty } else { *score / self.penalty };
-                *score = changed.min(f32::MAX);
-            }
+        let Some(start) = place.text.len().checked_sub(self.size - 1) else { return };
+        let prefix = &place.text[start..];
+        let tokens = if self.of_source { place.source } else { place.text };
+        for ngram in tokens.windows(self.size).filter(|ngram| ngram.starts_with(prefix)) {
+            forbid(scores, ngram.last().copied());
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::Seq2SeqGenerateOptions;
 use crate::arch::ConfigReader;
-use crate::logits_processors::of::tokens;
+use crate::logits_processors::from_config::tokens;
 use crate::model::Model;
 use crate::tokenizer::Tokenizer;
 use crate::{Error, ErrorKind, Result};

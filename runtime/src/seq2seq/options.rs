@@ -7,7 +7,7 @@ use crate::arch::ConfigReader;
 use crate::beam_search::{BeamEarlyStopping, MOST_BEAMS, SearchOptions};
 use crate::encoder::OverflowMode;
 use crate::logits_processors::LogitsProcessorOptions;
-use crate::logits_processors::of::place;
+use crate::logits_processors::from_config::place;
 use crate::model::Model;
 use crate::sample::SamplerOptions;
 use crate::session::SessionOptions;

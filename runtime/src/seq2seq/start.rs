@@ -1,7 +1,7 @@
 //! Decoder start tokens of encoder–decoder models.
 
 use crate::Result;
-use crate::logits_processors::of::tokens;
+use crate::logits_processors::from_config::tokens;
 use crate::model::Model;
 use crate::{Error, ErrorKind};
 

@@ -1,7 +1,7 @@
 //! The special tokens of a Whisper model, and those that are never generated.
 
 use crate::logits_processors::LogitsProcessorOptions;
-use crate::logits_processors::of::tokens;
+use crate::logits_processors::from_config::tokens;
 use crate::model::Model;
 use crate::{Error, ErrorKind, Result};
 
