@@ -2,14 +2,14 @@
 
 use siskin_kernels::ops::attention::CacheType;
 
-use super::Key;
+use super::{Key, options};
 use crate::encoder::EmbedOptions;
 use crate::model::Model;
 
 /// Returns the key of the embedding of `text`.
 pub(crate) fn embedding_key(model: &Model, kind: CacheType, options: &EmbedOptions, text: &str) -> Key {
-    let options = format!("{kind:?} {options:?}");
-    Key::of("embed", &[Key::of_model(model).bytes(), options.as_bytes(), text.as_bytes()])
+    let options = options::of_embedding(kind, options);
+    Key::of("embed", &[Key::of_model(model).bytes(), &options, text.as_bytes()])
 }
 
 /// Decodes a value to f32; `None` if it does not consist of `columns` finite values.

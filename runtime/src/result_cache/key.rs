@@ -19,8 +19,9 @@ impl Key {
 
     /// Returns the key of a model: its file, and the options of opening it that affect results.
     pub fn of_model(model: &Model) -> Self {
-        let skipped = format!("{:?}", model.skipped());
-        Self::of("model", &[&model.identity(), skipped.as_bytes()])
+        let skipped: Vec<u8> =
+            model.skipped().numbers().flat_map(|layer| (layer as u64).to_le_bytes()).collect();
+        Self::of("model", &[&model.identity(), &skipped])
     }
 
     /// Creates a key from its bytes.

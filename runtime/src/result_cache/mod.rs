@@ -12,6 +12,7 @@
 mod embedding;
 mod index;
 mod key;
+mod options;
 mod query;
 mod record;
 mod store;

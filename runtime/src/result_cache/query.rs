@@ -1,6 +1,6 @@
 //! Cached answers: looked up by the exact prompt, or by the similarity of its embedding (semantic cache).
 
-use super::{Key, ResultCache, SimilarityHit};
+use super::{Key, ResultCache, SimilarityHit, options};
 use crate::encoder::{EmbedOptions, Encoder};
 use crate::model::Model;
 use crate::session::{FinishReason, GenerateOptions, SessionOptions, first_tokens};
@@ -45,18 +45,15 @@ impl CacheQuery {
         if model.graphs().encoder.is_some() {
             return Err(Error::unsupported("model", "answers of encoder–decoder models cannot be cached"));
         }
-        let tokens = first_tokens(model, messages, prompt, (&session.template, generate))?;
-        let tokens: Vec<u8> = tokens.iter().flat_map(|token| token.to_le_bytes()).collect();
-        // Batch sizes do not affect answers, and greedy decoding does not use the seed.
-        let mut session = SessionOptions { batch: 0, text: 0, ..session.clone() };
-        if session.sampler.temperature == 0.0 {
-            session.sampler.seed = 0;
-        }
-        let options = format!("{session:?} {generate:?}");
+        let tokens = |prompt| -> Result<Vec<u8>> {
+            let tokens = first_tokens(model, messages, prompt, (&session.template, generate))?;
+            Ok(tokens.iter().flat_map(|token| token.to_le_bytes()).collect())
+        };
+        let options = options::of_generation(session, generate);
         let model = Key::of_model(model);
-        let key = Key::of("answer", &[model.bytes(), options.as_bytes(), &tokens]);
-        let around =
-            Key::of("questions", &[model.bytes(), options.as_bytes(), format!("{messages:?}").as_bytes()]);
+        let key = |prompt| Ok::<_, Error>(Key::of("answer", &[model.bytes(), &options, &tokens(prompt)?]));
+        // Messages and variables of the template surround any prompt in the same way.
+        let (key, around) = (key(prompt)?, key("")?);
         Ok(Self { prompt: prompt.to_owned(), key, around, meaning: None })
     }
 
@@ -64,8 +61,8 @@ impl CacheQuery {
     /// previous messages, and were embedded by the same encoder with the same options.
     pub fn embed(&mut self, encoder: &mut Encoder, options: &EmbedOptions) -> Result<()> {
         let by = Key::of_model(encoder.model());
-        let options_text = format!("{:?} {options:?}", encoder.cache_type());
-        let shelf = Key::of("meaning", &[self.around.bytes(), by.bytes(), options_text.as_bytes()]);
+        let embedding = options::of_embedding(encoder.cache_type(), options);
+        let shelf = Key::of("meaning", &[self.around.bytes(), by.bytes(), &embedding]);
         let vector = encoder.embed(&[&self.prompt], options)?.pop().unwrap_or_default();
         self.meaning = Some((shelf, vector));
         Ok(())
