@@ -16,7 +16,7 @@ pub use causal_lm::{CausalLm, Packing};
 pub use classification::ClassificationTask;
 pub use contrastive::ContrastiveTask;
 pub use masked_lm::MaskedLm;
-pub use seq2seq::Seq2Seq;
+pub use seq2seq::Seq2SeqTask;
 pub use span_corruption::{Sentinels, SpanCorruption};
 pub use special_tokens::SpecialTokens;
 

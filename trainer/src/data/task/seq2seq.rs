@@ -17,7 +17,7 @@ pub(super) const KIND: TaskEntry = TaskEntry {
     sides: [true, true],
     make: |settings, tokenizer, records| {
         let frame = SpecialTokens::of(tokenizer)?;
-        Ok(Arc::new(Seq2Seq::new(records, settings, [frame.clone(), frame])?))
+        Ok(Arc::new(Seq2SeqTask::new(records, settings, [frame.clone(), frame])?))
     },
 };
 
@@ -26,14 +26,14 @@ pub(super) const KIND: TaskEntry = TaskEntry {
 /// start token.
 ///
 /// Texts that are too long are truncated at the end; their special tokens stay.
-pub struct Seq2Seq {
+pub struct Seq2SeqTask {
     records: Arc<dyn Records>,
     frames: [SpecialTokens; 2],
     max_content: [usize; 2],
     start: u32,
 }
 
-impl Seq2Seq {
+impl Seq2SeqTask {
     /// Creates the task with the lengths in `settings`, and the frames of sources and of targets.
     pub fn new(
         records: Arc<dyn Records>,
@@ -63,7 +63,7 @@ impl Seq2Seq {
     }
 }
 
-impl TrainingTask for Seq2Seq {
+impl TrainingTask for Seq2SeqTask {
     fn count(&self) -> usize {
         self.records.count()
     }
