@@ -13,7 +13,7 @@ pub(crate) fn check_model(path: &Path) -> Result<()> {
     }
 }
 
-/// Fails if there is no file at `path`.
+/// Fails if `path` is not a file.
 pub(crate) fn check_file(path: &Path) -> Result<()> {
     match std::fs::metadata(path) {
         Ok(metadata) if metadata.is_dir() => {

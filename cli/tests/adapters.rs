@@ -54,7 +54,7 @@ fn of(path: &Path) -> &str {
 #[test]
 fn an_adapter_is_trained_measured_and_run() {
     let place = Place::new();
-    let tiny = "family = \"gpt2\"\nvocabulary = 280\nconfig = { vocab_size = 280, n_embd = 32, n_layer = 2, n_head = 4, \
+    let tiny = "family = \"gpt2\"\ntokenizer_vocab_size = 280\nconfig = { vocab_size = 280, n_embd = 32, n_layer = 2, n_head = 4, \
                 n_positions = 64 }";
     let base = place.config("base.toml", tiny, "[qat]\nweight_type = \"W8r\"");
     report(&["train", of(&base), "--json"]);

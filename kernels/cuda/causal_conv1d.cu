@@ -66,7 +66,7 @@ __device__ __forceinline__ DecayGateGradients decay_gate_gradients(const T* x, c
 }
 
 template <class T>
-__device__ void decay_gate_gate_backward(const T* x, const T* gradient, const float* logs, const float* biases, T* to, int logarithm,
+__device__ void decay_gate_backward(const T* x, const T* gradient, const float* logs, const float* biases, T* to, int logarithm,
                            int add, int rows, int columns) {
     for_each_element_2d<T>(rows, columns, false, [&](int row, int column, auto) {
         long long at = (long long)row * columns + column;
@@ -84,26 +84,26 @@ __device__ void decay_gate_weights_backward(const T* x, const T* gradient, const
     });
 }
 
-#define KERNELS(T, type)                                                                                              \
-    ENTRY(causal_conv1d_##type, 256,                                                                                       \
-          (const T* x, const float* factors, const int* positions, T* out, int rows, int columns, int taps),             \
-          causal_conv1d(x, factors, positions, out, rows, columns, taps))                                                     \
-    ENTRY(causal_conv1d_backward_##type, 256,                                                                                  \
-          (const T* gradient, const float* factors, const int* positions, T* to, int add, int rows, int columns,         \
-           int taps),                                                                                                 \
-          causal_conv1d_backward(gradient, factors, positions, to, add, rows, columns, taps))                                     \
-    ENTRY(causal_conv1d_weights_backward_##type, ROW_LANES* LANES,                                                                          \
+#define KERNELS(T, type)                                                                                                  \
+    ENTRY(causal_conv1d_##type, 256,                                                                                      \
+          (const T* x, const float* factors, const int* positions, T* out, int rows, int columns, int taps),              \
+          causal_conv1d(x, factors, positions, out, rows, columns, taps))                                                 \
+    ENTRY(causal_conv1d_backward_##type, 256,                                                                             \
+          (const T* gradient, const float* factors, const int* positions, T* to, int add, int rows, int columns,          \
+           int taps),                                                                                                     \
+          causal_conv1d_backward(gradient, factors, positions, to, add, rows, columns, taps))                             \
+    ENTRY(causal_conv1d_weights_backward_##type, ROW_LANES* LANES,                                                        \
           (const T* x, const T* gradient, const int* positions, int rows, int columns, int taps, int part, float* parts), \
-          causal_conv1d_weights_backward(x, gradient, positions, rows, columns, taps, part, parts))                                            \
-    ENTRY(decay_gate_##type, 256,                                                                                          \
-          (const T* x, const float* logs, const float* biases, T* out, int logarithm, int rows, int columns),         \
-          decay_gate(x, logs, biases, out, logarithm, rows, columns))                                                      \
-    ENTRY(decay_gate_gate_backward_##type, 256,                                                                                     \
-          (const T* x, const T* gradient, const float* logs, const float* biases, T* to, int logarithm, int add,      \
-           int rows, int columns),                                                                                    \
-          decay_gate_gate_backward(x, gradient, logs, biases, to, logarithm, add, rows, columns))                                   \
-    ENTRY(decay_gate_weights_backward_##type, ROW_LANES* LANES,                                                                        \
-          (const T* x, const T* gradient, const float* logs, const float* biases, int logarithm, int of_log,          \
-           int rows, int columns, int part, float* parts),                                                            \
+          causal_conv1d_weights_backward(x, gradient, positions, rows, columns, taps, part, parts))                       \
+    ENTRY(decay_gate_##type, 256,                                                                                         \
+          (const T* x, const float* logs, const float* biases, T* out, int logarithm, int rows, int columns),             \
+          decay_gate(x, logs, biases, out, logarithm, rows, columns))                                                     \
+    ENTRY(decay_gate_backward_##type, 256,                                                                                \
+          (const T* x, const T* gradient, const float* logs, const float* biases, T* to, int logarithm, int add,          \
+           int rows, int columns),                                                                                        \
+          decay_gate_backward(x, gradient, logs, biases, to, logarithm, add, rows, columns))                              \
+    ENTRY(decay_gate_weights_backward_##type, ROW_LANES* LANES,                                                           \
+          (const T* x, const T* gradient, const float* logs, const float* biases, int logarithm, int of_log,              \
+           int rows, int columns, int part, float* parts),                                                                \
           decay_gate_weights_backward(x, gradient, logs, biases, logarithm, of_log, rows, columns, part, parts))
 FOR_EACH_TYPE(KERNELS)

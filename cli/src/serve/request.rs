@@ -102,7 +102,7 @@ pub(super) enum RequestKind {
     Stats,
 }
 
-/// Seq2Seq tasks and text continuation.
+/// Seq2seq tasks and text continuation.
 pub(super) enum RequestTask {
     Generate,
     Translate { from: Option<String>, to: Option<String> },
