@@ -80,7 +80,7 @@ fn values_are_rounded_to_the_nearest_fp8() {
 fn fp8_gradients_are_close_to_f32() {
     let mut report = String::new();
     let names = ["gpt2", "llama", "bert", "t5"];
-    for name in cases("models", names, |name| ["llama", "t5"].contains(name)) {
+    for name in cases("models", names, |name| *name == "t5") {
         let case = load(name);
         let parameters = Parameters::<f32>::read(&case.program.weights, &case.file).unwrap();
         let output = case.program.values[case.program.output];
