@@ -13,7 +13,7 @@ pub(crate) fn check_model(path: &Path) -> Result<()> {
     }
 }
 
-/// Fails if `path` is not a file.
+/// Fails if `path` is missing or a folder.
 pub(crate) fn check_file(path: &Path) -> Result<()> {
     match std::fs::metadata(path) {
         Ok(metadata) if metadata.is_dir() => {

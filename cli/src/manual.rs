@@ -62,6 +62,11 @@ The folder of the service's models.
 .I ~/.cache/siskin
 Packed models, or another folder by
 .BR \\-\\-cache .
+.TP
+.I ~/.local/state/siskin/chat_history
+The messages of
+.BR \"siskin chat\" ,
+for its arrow keys.
 .SH EXIT STATUS
 .TP
 .B 0
@@ -74,7 +79,7 @@ Failure.
 Invalid arguments.
 .TP
 .B 3
-The model is missing, damaged or not supported.
+A file is missing, damaged or not supported.
 .TP
 .B 4
 A text is too long for the context, or memory ran out.

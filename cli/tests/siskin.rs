@@ -4,6 +4,7 @@ mod adapters;
 mod bench;
 mod chat;
 mod commands;
+mod help;
 mod manual;
 mod run;
 mod serve;

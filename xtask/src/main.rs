@@ -31,6 +31,7 @@ const VERBS: &[Verb] = &[
     verb::export::VERB,
     verb::fuzz::VERB,
     verb::api::VERB,
+    verb::cli_help::VERB,
     verb::header::VERB,
     verb::c::VERB,
     verb::size::VERB,

@@ -425,3 +425,10 @@ fn many_spans_are_counted() {
         assert!(start.elapsed() < Duration::from_secs(20), "{source}");
     }
 }
+
+#[test]
+fn variables_of_a_template_are_known_by_name() {
+    let template = ChatTemplate::new("{% if enable_thinking %}{{ messages[0].content }}{% endif %}").unwrap();
+    assert!(template.uses("enable_thinking") && template.uses("messages"));
+    assert!(!template.uses("thinking") && !template.uses("tools"));
+}

@@ -6,6 +6,7 @@ pub(crate) mod arm;
 pub(crate) mod bench_kernels;
 pub(crate) mod bench_peers;
 pub(crate) mod c;
+pub(crate) mod cli_help;
 pub(crate) mod counts;
 pub(crate) mod cuda;
 pub(crate) mod deb;
