@@ -1,6 +1,11 @@
 // swift-tools-version: 6.0
 import PackageDescription
 
+// The Observation library of Swift 6.0 for Linux has an undefined symbol that is never called.
+let linkerSettings: [LinkerSetting] = [
+    .unsafeFlags(["-Xlinker", "--allow-shlib-undefined"], .when(platforms: [.linux]))
+]
+
 let package = Package(
     name: "Sample",
     platforms: [.iOS(.v17), .macOS(.v14)],
@@ -15,8 +20,8 @@ let package = Package(
         // SwiftUI views.
         .target(name: "Sample", dependencies: ["SampleModel"]),
         // The app, for Macs.
-        .executableTarget(name: "SampleApp", dependencies: ["Sample"]),
-        .testTarget(name: "SampleModelTests", dependencies: ["SampleModel"]),
+        .executableTarget(name: "SampleApp", dependencies: ["Sample"], linkerSettings: linkerSettings),
+        .testTarget(name: "SampleModelTests", dependencies: ["SampleModel"], linkerSettings: linkerSettings),
     ],
     swiftLanguageModes: [.v6]
 )
