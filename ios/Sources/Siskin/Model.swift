@@ -21,18 +21,18 @@ public final class Model: Sendable {
         }
     }
 
-    /// Returns notes on how the model runs, such as that it is slower than it could be.
-    public func notes() throws(SiskinError) -> [String] {
+    /// Returns warnings about the model, such as that it runs slower than it could.
+    public func warnings() throws(SiskinError) -> [String] {
         try handle.use { model throws(SiskinError) in
             let info = try readStruct(siskin_model_info(), \.struct_size) { siskin_model_describe(model, &$0) }
-            var notes: [String] = []
+            var warnings: [String] = []
             for index in 0..<info.warning_count {
                 var start: UnsafePointer<CChar>?
                 var length = 0
                 try check(siskin_model_warning(model, index, &start, &length))
-                notes.append(string(start, length))
+                warnings.append(string(start, length))
             }
-            return notes
+            return warnings
         }
     }
 
@@ -41,7 +41,9 @@ public final class Model: Sendable {
         let options = try options.makeNative()
         return try handle.use { model throws(SiskinError) in
             try options.use { options throws(SiskinError) in
-                MemoryUsage(try readStruct(siskin_memory_usage(), \.struct_size) { siskin_model_session_memory(model, options, &$0) })
+                MemoryUsage(try readStruct(siskin_memory_usage(), \.struct_size) {
+                    siskin_model_session_memory(model, options, &$0)
+                })
             }
         }
     }

@@ -100,7 +100,9 @@ public struct SessionOptions: Sendable, Hashable {
             if let maxTokens {
                 try check(siskin_session_options_set_max_tokens(options, try native(maxTokens, "maxTokens")))
             }
-            for stop in stopStrings { try check(withUTF8(stop) { siskin_session_options_add_stop_string(options, $0, $1) }) }
+            for string in stopStrings {
+                try check(withUTF8(string) { siskin_session_options_add_stop_string(options, $0, $1) })
+            }
             try sampler.use { sampler throws(SiskinError) in
                 try check(siskin_session_options_set_sampler(options, sampler))
             }

@@ -64,7 +64,10 @@ public actor TextEncoder {
         try await encode(documents) { encoder, documents in
             withUTF8(query) { siskin_encoder_rerank(encoder, $0, $1, documents) }
         } result: { encoder, index throws(SiskinError) in
-            try readStruct(siskin_prediction(), \.struct_size) { siskin_encoder_prediction(encoder, index, 0, &$0) }.score
+            let prediction = try readStruct(siskin_prediction(), \.struct_size) {
+                siskin_encoder_prediction(encoder, index, 0, &$0)
+            }
+            return prediction.score
         }
     }
 

@@ -71,7 +71,9 @@ extension Model {
     /// Returns the statistics of throttled computation.
     public func throttleStats() throws(SiskinError) -> ThrottleStats {
         try handle.use { model throws(SiskinError) in
-            ThrottleStats(try readStruct(siskin_throttle_stats(), \.struct_size) { siskin_model_throttle_stats(model, &$0) })
+            ThrottleStats(try readStruct(siskin_throttle_stats(), \.struct_size) {
+                siskin_model_throttle_stats(model, &$0)
+            })
         }
     }
 }

@@ -88,7 +88,9 @@ public actor Transcriber {
 
     /// Transcribes the contents of a WAVE file.
     public func transcribe(wav data: Data) async throws(SiskinError) -> Transcript {
-        try await transcript { transcriber in withBytes(data) { siskin_transcriber_transcribe_wav(transcriber, $0, $1) } }
+        try await transcript { transcriber in
+            withBytes(data) { siskin_transcriber_transcribe_wav(transcriber, $0, $1) }
+        }
     }
 
     private func nativeSampleRate(_ rate: Double) throws(SiskinError) -> UInt32 {

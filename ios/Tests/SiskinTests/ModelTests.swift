@@ -96,7 +96,7 @@ final class ModelTests: XCTestCase {
         XCTAssertEqual(info.threads, 2)
         XCTAssertEqual(info.fileSize, try Data(contentsOf: try smallModelURL("chat")).count)
         XCTAssertEqual(info.capabilities, [.generate, .chat, .tokenize])
-        XCTAssertNoThrow(try model.notes())
+        XCTAssertNoThrow(try model.warnings())
         try await model.verify()
         let encoder = try await Model(contentsOf: try smallModelURL("vectors"))
         XCTAssertEqual(try encoder.info().capabilities, [.encode, .tokenize, .fillMask])
