@@ -178,7 +178,7 @@ mod tests {
         // SAFETY: the bytes are valid up to a zero byte.
         unsafe {
             assert_eq!(text("t", c"a\u{e9}".as_ptr(), NUL_TERMINATED).ok(), Some("a\u{e9}"));
-            assert_eq!(text("t", b"ab\0cd\0".as_ptr().cast(), NUL_TERMINATED).ok(), Some("ab"));
+            assert_eq!(text("t", c"ab".as_ptr(), NUL_TERMINATED).ok(), Some("ab"));
             assert_eq!(text_or_none("t", c"".as_ptr(), NUL_TERMINATED).ok(), Some(None));
             for (start, expected) in
                 [(std::ptr::null(), SISKIN_ERROR_NULL), (c"\xff".as_ptr(), SISKIN_ERROR_UTF8)]

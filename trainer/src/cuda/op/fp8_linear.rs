@@ -77,7 +77,7 @@ pub(super) fn backward(
             (table(gradient.plain, width, false), table(matrix.transposed, matrix.transposed_stride, true));
         let own = product([rows, depth, width], a, b, table(into.ptr, depth, false));
         let fp8 = Some([known[2], known[1]].map(Fp8Scaling::fp8));
-        work.tape.matmul(TapeMatmul { accumulate: into.accumulate, fp8: fp8, ..own });
+        work.tape.matmul(TapeMatmul { accumulate: into.accumulate, fp8, ..own });
     }
     if to > 0 {
         let x = Fp8Cast { from: back.inputs[0], rows, columns: depth, stride: depth };
@@ -86,7 +86,7 @@ pub(super) fn backward(
         let (a, b) = (table(gradient.transposed, stride, false), table(x.transposed, stride, true));
         let own = product([width, depth, stride], a, b, table(to, depth, false));
         let fp8 = Some([known[2], known[0]].map(Fp8Scaling::fp8));
-        work.tape.matmul(TapeMatmul { f32_output: true, fp8: fp8, ..own });
+        work.tape.matmul(TapeMatmul { f32_output: true, fp8, ..own });
     }
     let to = bias.map_or(0, |bias| call.weight(bias).gradient);
     if to > 0 {
