@@ -37,8 +37,8 @@ final class ErrorTests: XCTestCase {
                 guard let error = error as? SiskinError else { return XCTFail("\(error)") }
                 XCTAssertEqual(error.code.number, number)
                 XCTAssertEqual(error.place, "testing")
-                XCTAssertEqual(error.message, "as asked for")
-                XCTAssertEqual(error.localizedDescription, "testing: as asked for")
+                XCTAssertEqual(error.message, "requested by the test")
+                XCTAssertEqual(error.localizedDescription, "testing: requested by the test")
             }
         }
         XCTAssertNoThrow(try check(try TestingLibrary.makeError(0)))
