@@ -2,7 +2,7 @@
 
 use siskin_trainer::batch::BatchSequences;
 use siskin_trainer::data::task::{
-    CausalLm, ClassificationTask, ContrastiveTask, MaskedLm, Packing, Sentinels, Seq2Seq, SpanCorruption,
+    CausalLm, ClassificationTask, ContrastiveTask, MaskedLm, Packing, Sentinels, Seq2SeqTask, SpanCorruption,
     SpecialTokens, TASKS, TaskEntry,
 };
 use siskin_trainer::data::{RecordsInMemory, Sink, TaskBatch, TaskSettings, TokenizedDocument, TrainingTask};
@@ -242,7 +242,7 @@ fn seq2seq_targets_are_shifted_by_one() {
         ..TaskSettings::default()
     };
     let target = SpecialTokens { before: vec![], after: vec![2] };
-    let made = batch(&Seq2Seq::new(records, &settings, [frame(), target]).unwrap());
+    let made = batch(&Seq2SeqTask::new(records, &settings, [frame(), target]).unwrap());
     assert_eq!(ids(&made.batch.encoder), [1, 5, 6, 2, 1, 10, 2]);
     assert_eq!(ids(&made.batch.decoder), [0, 7, 8, 0, 11]);
     assert_eq!(made.targets.ids, [7, 8, 2, 11, 2]);
