@@ -3,7 +3,7 @@
 // Log messages.
 #include "bridge.h"
 
-static void on_message(void *user, int32_t level, const char *text, size_t length) {
+static void on_message(void *user, siskin_log_level level, const char *text, size_t length) {
     bool attached;
     JNIEnv *env = attach(&attached);
     if (env == NULL) return;
