@@ -17,10 +17,18 @@ pub(crate) struct TimedAnswer {
     /// True if Ctrl-C ended it.
     pub(crate) stopped: bool,
     /// The finish reason, unless it was cancelled.
-    pub(crate) ended: Option<FinishReason>,
+    pub(crate) finish_reason: Option<FinishReason>,
 }
 
+/// The name of the finish reason of a cancelled answer.
+pub(crate) const CANCELLED: &str = "cancelled";
+
 impl TimedAnswer {
+    /// Returns the name of the finish reason.
+    pub(crate) fn finish_reason(&self) -> &'static str {
+        self.finish_reason.map_or(CANCELLED, FinishReason::name)
+    }
+
     /// Generates an answer. Passes its text to `print` and its tokens to `on_token` as they are generated. Ctrl-C
     /// cancels it.
     pub(crate) fn generate(
@@ -54,7 +62,7 @@ impl TimedAnswer {
                 break outcome;
             }
         };
-        let (tokens, ended) = (generation.tokens(), generation.finish_reason());
+        let (tokens, finish_reason) = (generation.tokens(), generation.finish_reason());
         generation.finish(session);
         drop(stoppable);
         let stopped = match outcome {
@@ -62,7 +70,15 @@ impl TimedAnswer {
             outcome => outcome.map(|()| false)?,
         };
         let seconds = start.elapsed().as_secs_f64() - prompt_seconds;
-        Ok(Self { text, position: session.position(), tokens, prompt_seconds, seconds, stopped, ended })
+        Ok(Self {
+            text,
+            position: session.position(),
+            tokens,
+            prompt_seconds,
+            seconds,
+            stopped,
+            finish_reason,
+        })
     }
 
     /// Returns the generated tokens per second.

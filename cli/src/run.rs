@@ -104,9 +104,10 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
     match find(args, open, &cache, &mut question)? {
         Some((found, similarity)) => repeat(args, open, &found, similarity)?,
         None => {
-            let TimedAnswer { text, tokens, ended, .. } = answer(args, open, &model, &prompt, options)?;
-            if let Some(ended) = ended {
-                cache.insert_answer(&question, &CachedAnswer { text, tokens, finish_reason: ended })?;
+            let TimedAnswer { text, tokens, finish_reason, .. } =
+                answer(args, open, &model, &prompt, options)?;
+            if let Some(finish_reason) = finish_reason {
+                cache.insert_answer(&question, &CachedAnswer { text, tokens, finish_reason })?;
             }
         }
     }
@@ -250,7 +251,7 @@ fn answer(
             "prompt_seconds": output::round(answer.prompt_seconds, 4),
             "seconds": output::round(answer.seconds, 4),
             "tokens_per_second": answer.rate(),
-            "stopped": answer.stopped,
+            "finish_reason": answer.finish_reason(),
         });
         if reported {
             value["logprobs"] = logprobs.into();

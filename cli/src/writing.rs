@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use siskin::beam_search::{BeamEarlyStopping, SearchOptions};
 use siskin::seq2seq::GeneratedText;
 use siskin::tokenizer::EncodeOptions;
-use siskin::{Error, FinishReason, Model, Result, Seq2Seq, Seq2SeqGenerateOptions, Seq2SeqOptions};
+use siskin::{Error, Model, Result, Seq2Seq, Seq2SeqGenerateOptions, Seq2SeqOptions};
 use std::path::PathBuf;
 
 /// Generation options of these commands.
@@ -257,7 +257,7 @@ pub(crate) fn values(
 fn value(index: usize, candidates: &[GeneratedText]) -> Value {
     let one = |candidate: &GeneratedText| {
         json!({"text": candidate.text, "score": output::round(candidate.score, 6), "ids": candidate.tokens,
-            "ended": candidate.finish_reason == FinishReason::Eos})
+            "finish_reason": candidate.finish_reason.name()})
     };
     let all: Vec<Value> = candidates.iter().map(one).collect();
     let text = candidates.first().map(|best| best.text.clone());

@@ -90,7 +90,7 @@ fn texts_are_those_of_the_command() {
     );
     let (text, done) = whole(&answers, &json!(1));
     assert_eq!((json!(text), &done["done"]["tokens"]), (expected.clone(), &json!(7)));
-    assert_eq!(done["done"]["ended"], "length");
+    assert_eq!(done["done"]["finish_reason"], "length");
     let [two, three] = ["two", "three"].map(|id| whole(&answers, &json!(id)).0);
     assert!(!two.is_empty());
     assert_eq!(two, three, "a seed says where random numbers start, each time");
@@ -103,7 +103,7 @@ fn texts_are_those_of_the_command() {
     let answers = ask(&llama, &[json!({"id": 1, "prompt": "w5 w6", "greedy": true, "stop": [stop]})]);
     let (text, done) = whole(&answers, &json!(1));
     assert_eq!(Some(text.as_str()), expected.split(stop).next());
-    assert!(!text.is_empty() && done["done"]["ended"] == "stop", "{text} {done}");
+    assert!(!text.is_empty() && done["done"]["finish_reason"] == "stop", "{text} {done}");
     // `--max-tokens` bounds every request.
     let lines = b"{\"prompt\": \"w5 w6\", \"greedy\": true, \"max_tokens\": 90}";
     let answers = serve(&llama, &["--max-tokens", "3"], lines);
@@ -301,10 +301,10 @@ fn a_request_is_stopped_while_it_runs_and_while_it_waits() {
     running.say(&json!({"stop": "second"}));
     running.say(&json!({"stop": "first"}));
     let end = running.end();
-    assert_eq!((&end["id"], &end["done"]["ended"]), (&json!("first"), &json!("stopped")));
+    assert_eq!((&end["id"], &end["done"]["finish_reason"]), (&json!("first"), &json!("cancelled")));
     assert!(end["done"]["tokens"].as_u64().unwrap() < 50);
     let end = running.end();
-    assert_eq!((&end["id"], &end["done"]["ended"]), (&json!("second"), &json!("stopped")));
+    assert_eq!((&end["id"], &end["done"]["finish_reason"]), (&json!("second"), &json!("cancelled")));
     assert_eq!(running.hear()["id"], "third", "a stop is for one request");
     running.say(&json!({"stop": "third"}));
     assert_eq!(running.end()["id"], "third");
@@ -334,7 +334,7 @@ fn a_stopped_request_gives_what_might_have_begun_a_stop_text() {
             answers.push(running.hear());
         }
         let (text, end) = whole(&answers, &json!(1));
-        assert_eq!(end["done"]["ended"], "stopped");
+        assert_eq!(end["done"]["finish_reason"], "cancelled");
         match end["done"]["tokens"].as_u64().unwrap() {
             0 => patience *= 2,
             tokens => break (text, tokens),
@@ -363,7 +363,10 @@ fn a_chat_goes_on_as_if_it_were_asked_as_a_whole() {
         };
         let alone = ask(&llama, &[request]);
         let (expected, expected_end) = whole(&alone, &json!(1));
-        assert_eq!((&text, &end["done"]["ended"]), (&expected, &expected_end["done"]["ended"]));
+        assert_eq!(
+            (&text, &end["done"]["finish_reason"]),
+            (&expected, &expected_end["done"]["finish_reason"])
+        );
         assert_eq!(end["done"]["context_tokens"], expected_end["done"]["context_tokens"]);
         said.extend([message("assistant", &text), message("user", turn)]);
     }

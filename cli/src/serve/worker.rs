@@ -4,6 +4,7 @@ use super::Args;
 use super::answers::{Reply, tell};
 use super::request::{Id, Request, RequestKind, RequestTask, TextRequest};
 use super::request_queue::{Job, RequestQueue};
+use crate::answer::CANCELLED;
 use crate::options::SamplerArgs;
 use crate::{answer_question, classify, embed, fill_mask, memory, output, rerank, tag, transcribe, writing};
 use serde_json::{Value, json};
@@ -236,17 +237,19 @@ fn written(id: Option<&Id>, session: &mut Session, outcome: Result<Generation>, 
     let mut generation = match outcome {
         Ok(generation) => generation,
         Err(error) if error.kind() == ErrorKind::Cancelled => {
-            return Ok(told("stopped", 0, session, prompt_seconds, 0.0));
+            return Ok(done(CANCELLED, 0, session, prompt_seconds, 0.0));
         }
         Err(error) => return Err(error.into()),
     };
     let begun = Instant::now();
     let mut text = String::new();
-    let ended = loop {
+    let finish_reason = loop {
         match generation.step(session, &mut text) {
             Ok(Some(_)) if text.is_empty() => {}
             Ok(Some(_)) => tell(id, &Reply::Text(&text)).map_err(Failed::Output)?,
-            Ok(None) => break generation.finish_reason().map_or("model", name),
+            Ok(None) => {
+                break generation.finish_reason().map_or(FinishReason::Eos.name(), FinishReason::name);
+            }
             Err(error) => {
                 // A partial match of a stop string at the end is text.
                 generation.rest(&mut text);
@@ -254,7 +257,7 @@ fn written(id: Option<&Id>, session: &mut Session, outcome: Result<Generation>, 
                     tell(id, &Reply::Text(&text)).map_err(Failed::Output)?;
                 }
                 match error.kind() {
-                    ErrorKind::Cancelled => break "stopped",
+                    ErrorKind::Cancelled => break CANCELLED,
                     _ => return Err(error.into()),
                 }
             }
@@ -262,25 +265,16 @@ fn written(id: Option<&Id>, session: &mut Session, outcome: Result<Generation>, 
     };
     let tokens = generation.tokens();
     generation.finish(session);
-    Ok(told(ended, tokens, session, prompt_seconds, seconds(begun)))
+    Ok(done(finish_reason, tokens, session, prompt_seconds, seconds(begun)))
 }
 
-fn told(ended: &str, tokens: usize, session: &Session, prompt_seconds: f64, seconds: f64) -> Value {
+fn done(finish_reason: &str, tokens: usize, session: &Session, prompt_seconds: f64, seconds: f64) -> Value {
     json!({
-        "ended": ended,
+        "finish_reason": finish_reason,
         "tokens": tokens,
         "context_tokens": session.position(),
         "prompt_seconds": output::round(prompt_seconds, 4),
         "seconds": output::round(seconds, 4),
         "tokens_per_second": output::round(output::rate(tokens, seconds), 1),
     })
-}
-
-fn name(ended: FinishReason) -> &'static str {
-    match ended {
-        FinishReason::Stop => "stop",
-        FinishReason::Length => "length",
-        FinishReason::Context => "context",
-        _ => "model",
-    }
 }

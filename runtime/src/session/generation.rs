@@ -20,6 +20,18 @@ pub enum FinishReason {
     Context,
 }
 
+impl FinishReason {
+    /// Returns the name: `eos`, `stop`, `length` or `context`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Eos => "eos",
+            Self::Stop => "stop",
+            Self::Length => "length",
+            Self::Context => "context",
+        }
+    }
+}
+
 /// The result of a step of a generation.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum GenerationStep {

@@ -68,6 +68,6 @@ class ErrorTest {
 
     private companion object {
         /** Exception classes whose names differ from the constants of the header. */
-        val RENAMED = mapOf("HANDLE" to "WRONGHANDLE", "SUSPENDED" to "PAUSED")
+        val RENAMED = mapOf("HANDLE" to "WRONGHANDLE")
     }
 }
