@@ -190,11 +190,11 @@ impl Row {
 
 /// Rejects an input tensor that the model would ignore: token ids for speech models, features for text models, decoder
 /// inputs for models that are not encoder-decoders.
-fn takes(name: &str, hears: bool, writes: bool) -> Result<()> {
+fn check_name(name: &str, is_audio: bool, is_encoder_decoder: bool) -> Result<()> {
     let message = match name {
-        "input_ids" if hears => "is not taken: the model reads input_features",
-        "input_features" if !hears => "is not taken: the model reads input_ids",
-        "decoder_input_ids" | "decoder_attention_mask" if !writes => {
+        "input_ids" if is_audio => "is not taken: the model reads input_features",
+        "input_features" if !is_audio => "is not taken: the model reads input_ids",
+        "decoder_input_ids" | "decoder_attention_mask" if !is_encoder_decoder => {
             "is not taken: the model does not both read and write; leave it out"
         }
         // Expected outputs may be stored next to the inputs; they are ignored.
@@ -218,14 +218,14 @@ impl Input {
         let bytes = std::fs::read(path).map_err(|error| Error::io("", &error))?;
         let tensors = safetensors::parse(Bytes::new(bytes))?;
         let graphs = model.graphs();
-        let hears = graphs.encoder.as_ref().is_some_and(|encoder| encoder.frames_per_row() > 0);
-        let writes = graphs.encoder.is_some() && graphs.decoder.is_some();
+        let is_audio = graphs.encoder.as_ref().is_some_and(|encoder| encoder.frames_per_row() > 0);
+        let is_encoder_decoder = graphs.encoder.is_some() && graphs.decoder.is_some();
         let mut names: Vec<&String> = tensors.keys().collect();
         names.sort_unstable();
-        names.into_iter().try_for_each(|name| takes(name, hears, writes))?;
+        names.into_iter().try_for_each(|name| check_name(name, is_audio, is_encoder_decoder))?;
         let mut input = match tensors.get("input_features") {
             Some(features) => Self::of_features(features)?,
-            None if hears => {
+            None if is_audio => {
                 return Err(Error::new(ErrorKind::Missing, "input_features", "is not in the file"));
             }
             None => Self::of_ids(&tensors, "input_ids", "attention_mask")?,

@@ -358,7 +358,7 @@ impl SamplerArgs {
     }
 
     /// Returns true if any sampling option was given.
-    pub(crate) fn asks(&self) -> bool {
+    pub(crate) fn has_sampling_options(&self) -> bool {
         *self != Self { greedy: self.greedy, ..Self::default() }
     }
 

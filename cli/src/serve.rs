@@ -48,23 +48,23 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
             return Err(error);
         }
     };
-    let desk = Arc::new(RequestQueue::new(args.max_request_bytes));
-    let (input, longest) = (Arc::clone(&desk), args.max_request_bytes);
+    let queue = Arc::new(RequestQueue::new(args.max_request_bytes));
+    let (input, longest) = (Arc::clone(&queue), args.max_request_bytes);
     std::thread::spawn(move || {
         read(std::io::stdin(), longest, &input);
         input.end();
     });
-    let mut work = ModelState::new(model, args, &desk);
-    while let Some(job) = desk.take() {
+    let mut work = ModelState::new(model, args, &queue);
+    while let Some(job) = queue.take() {
         let outcome = work.answer(job);
-        desk.done();
+        queue.done();
         outcome?;
     }
     Ok(())
 }
 
 /// Reads requests from `input` into the queue until end of file.
-fn read(input: impl Read, longest: usize, desk: &RequestQueue) {
+fn read(input: impl Read, longest: usize, queue: &RequestQueue) {
     let mut lines = InputLines::new(input, longest);
     let mut number = 0;
     loop {
@@ -73,11 +73,11 @@ fn read(input: impl Read, longest: usize, desk: &RequestQueue) {
         let refused = |kind, message: String| {
             Err(Refusal { id: None, error: Error::new(kind, format!("line {number}"), message) })
         };
-        let heard = match line {
+        let parsed = match line {
             Ok(None) => return,
             Err(error) => {
                 let error = Error::io("standard input", &error);
-                desk.put(Err(Refusal { id: None, error }), 0);
+                queue.put(Err(Refusal { id: None, error }), 0);
                 return;
             }
             Ok(Some(InputLine::TooLong)) => {
@@ -91,10 +91,10 @@ fn read(input: impl Read, longest: usize, desk: &RequestQueue) {
                 }
             },
         };
-        match heard {
-            Ok(ParsedLine::Stop(id)) => desk.stop(&id),
-            Ok(ParsedLine::Request(request)) => desk.put(Ok(*request), lines.length()),
-            Err(refusal) => desk.put(Err(refusal), lines.length()),
+        match parsed {
+            Ok(ParsedLine::Stop(id)) => queue.stop(&id),
+            Ok(ParsedLine::Request(request)) => queue.put(Ok(*request), lines.length()),
+            Err(refusal) => queue.put(Err(refusal), lines.length()),
         }
     }
 }

@@ -147,8 +147,7 @@ impl WritingArgs {
         open: &OpenArgs,
         task: impl FnOnce(&Model) -> Result<Seq2SeqGenerateOptions>,
     ) -> Result<()> {
-        let asks = self.sampler.asks();
-        if asks && !self.sample {
+        if self.sampler.has_sampling_options() && !self.sample {
             let message = "tokens are chosen by chance, as the options under Sampling say, with it alone; add it, or \
                 leave those out";
             return Err(Error::argument("--sample", message));

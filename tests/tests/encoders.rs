@@ -354,9 +354,9 @@ fn answers_are_found_by_what_the_prompt_means() {
     // One word of twenty differs.
     let near = ask(&prompts[0].replacen("w6", "w7", 1), 8);
     assert_eq!(memo.answer(&near), None);
-    let (found, likeness) = memo.similar_answer(&near, 0.5).unwrap();
+    let (found, similarity) = memo.similar_answer(&near, 0.5).unwrap();
     assert_eq!(found, first);
-    assert!(likeness < 0.999_99 && memo.similar_answer(&near, likeness + 1e-4).is_none());
+    assert!(similarity < 0.999_99 && memo.similar_answer(&near, similarity + 1e-4).is_none());
     assert_eq!(memo.similar_answer(&ask(&prompts[0], 9), -1.0), None, "other options");
 }
 
@@ -403,6 +403,6 @@ fn a_memo_that_another_program_wrote_is_read() {
     let key = |byte: u8| siskin::result_cache::Key::from_bytes([byte; 32]);
     assert_eq!(memo.get(&key(4)).as_deref(), Some(&b"four"[..]));
     let near = memo.similar(&key(7), &[6.0, 0.0, -8.0], 0.9).unwrap();
-    assert!(*near.value == *b"two" && (near.likeness - 1.0).abs() < 1e-6);
+    assert!(*near.value == *b"two" && (near.similarity - 1.0).abs() < 1e-6);
     assert_eq!(memo.similar(&key(7), &[0.0, 1.0, 0.0], 0.1), None);
 }

@@ -22,7 +22,7 @@ use std::time::Instant;
 pub(super) struct ModelState<'a> {
     model: Model,
     args: &'a Args,
-    desk: &'a RequestQueue,
+    queue: &'a RequestQueue,
     made: Made,
     /// Number of requests so far.
     requests: usize,
@@ -63,8 +63,8 @@ impl From<Error> for Failed {
 type Answered<T = Value> = std::result::Result<T, Failed>;
 
 impl<'a> ModelState<'a> {
-    pub(super) fn new(model: Model, args: &'a Args, desk: &'a RequestQueue) -> Self {
-        Self { model, args, desk, made: Made::default(), requests: 0 }
+    pub(super) fn new(model: Model, args: &'a Args, queue: &'a RequestQueue) -> Self {
+        Self { model, args, queue, made: Made::default(), requests: 0 }
     }
 
     /// Answers one request. Returns an error if no reply can be written.
@@ -174,7 +174,7 @@ impl<'a> ModelState<'a> {
                 self.made.session.insert((settings, session))
             }
         };
-        self.desk.stoppable(session.cancel_handle());
+        self.queue.stoppable(session.cancel_handle());
         Ok(session)
     }
 
@@ -188,7 +188,7 @@ impl<'a> ModelState<'a> {
                 self.model.encoder(EncoderOptions { head, cache, ..EncoderOptions::default() })?
             }
         };
-        self.desk.stoppable(encoder.cancel_handle());
+        self.queue.stoppable(encoder.cancel_handle());
         Ok(place.insert(encoder))
     }
 
@@ -200,7 +200,7 @@ impl<'a> ModelState<'a> {
                 self.model.seq2seq(Seq2SeqOptions { context, cache, ..Seq2SeqOptions::default() })?
             }
         };
-        self.desk.stoppable(writer.cancel_handle());
+        self.queue.stoppable(writer.cancel_handle());
         Ok(self.made.writer.insert(writer))
     }
 
@@ -209,7 +209,7 @@ impl<'a> ModelState<'a> {
             Some(transcriber) => transcriber,
             None => Transcriber::new(&self.model, self.args.model_args.kv)?,
         };
-        self.desk.stoppable(transcriber.cancel_handle());
+        self.queue.stoppable(transcriber.cancel_handle());
         Ok(self.made.transcriber.insert(transcriber))
     }
 

@@ -31,7 +31,7 @@ impl<'a> ExportModel<'a> {
     }
 
     /// Returns true if the encoder is bidirectional: tokens attend to later ones.
-    pub(super) fn sees_all(&self) -> bool {
+    pub(super) fn is_bidirectional(&self) -> bool {
         let mut attentions = self.graphs.encoder.iter().flat_map(Graph::attentions);
         !attentions.any(|attention| matches!(attention.attention_mask, AttentionMask::CausalEncoder(_)))
     }

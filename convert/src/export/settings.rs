@@ -297,7 +297,7 @@ fn family(model: &ExportModel<'_>, graph: &Graph, kind: &str) -> Result<Vec<(Str
         set("query_pre_attn_scalar", json!((1.0 / (scale * scale)).round() as u64));
         set("layer_types", kinds_of_layers(h));
     }
-    if model.is_reader() && model.sees_all() {
+    if model.is_reader() && model.is_bidirectional() {
         match kind {
             "gemma3_text" => set(BIDIRECTIONAL, json!(true)),
             _ => set("is_causal", json!(false)),

@@ -12,7 +12,7 @@ pub(super) struct EmbeddingIndex {
 }
 
 impl EmbeddingIndex {
-    /// Creates an empty shelf for vectors of `columns` columns.
+    /// Creates an empty index of vectors of `columns` columns.
     pub(super) fn new(columns: usize) -> Self {
         Self { columns, ..Self::default() }
     }
@@ -46,7 +46,7 @@ impl EmbeddingIndex {
     }
 
     /// Returns the entry of every vector and its cosine similarity to `vector`.
-    pub(super) fn likenesses(&self, vector: &[f32]) -> impl Iterator<Item = (usize, f32)> {
+    pub(super) fn similarities(&self, vector: &[f32]) -> impl Iterator<Item = (usize, f32)> {
         let rows = self.numbers.chunks_exact(self.columns.max(1)).map(move |row| dot(row, vector));
         self.owners.iter().copied().zip(rows)
     }

@@ -1,12 +1,12 @@
 //! The result cache: embeddings and answers, looked up by exact key or by similarity (semantic cache).
 //!
-//! A [`ResultCache`] maps a [`Key`] to bytes. A key is a hash of everything that the result depends on (the model's file, the
-//! version of this library, the operation, its options, the text), so that a result of another model, of other options
-//! or of another prompt template is never returned. Entries may also have a vector and a shelf: [`ResultCache::similar`] returns
-//! the entry of a shelf whose vector is most similar to another.
+//! A [`ResultCache`] maps a [`Key`] to bytes. A key is a hash of everything that the result depends on (the model's
+//! file, the version of this library, the operation, its options, the text), so that a result of another model, of
+//! other options or of another prompt template is never returned. Entries may also have a vector and the key of an
+//! index: [`ResultCache::similar`] returns the entry of an index whose vector is most similar to another.
 //!
 //! The number of entries and of bytes is bounded; the least recently used entry is evicted first. Entries may expire. A
-//! lookup by key takes constant time; a lookup by vector takes one multiply-add per column of each vector on the shelf:
+//! lookup by key takes constant time; a lookup by vector takes one multiply-add per column of each vector in the index:
 //! about four million for 10 000 vectors of 384 columns.
 
 mod embedding;
@@ -68,7 +68,7 @@ pub struct SimilarityHit {
     /// The stored value.
     pub value: Arc<[u8]>,
     /// The cosine similarity of the vectors.
-    pub likeness: f32,
+    pub similarity: f32,
 }
 
 /// Returns the time since the beginning of 1970.
@@ -120,7 +120,7 @@ impl ResultCache {
         for record in records {
             // Times in the future, from a clock that was wrong then, count as now.
             let stored = record.stored.min(now);
-            store.put(record.key, record.shelf, record.value, stored, now);
+            store.put(record.key, record.index, record.value, stored, now);
         }
         Ok(())
     }
@@ -143,12 +143,12 @@ impl ResultCache {
         self.locked().get(key, now)
     }
 
-    /// Returns the entry on `shelf` whose vector is most similar to `vector`, if their cosine similarity is at least
+    /// Returns the entry in `index` whose vector is most similar to `vector`, if their cosine similarity is at least
     /// `least`. NaN as `least` finds nothing.
-    pub fn similar(&self, shelf: &Key, vector: &[f32], least: f32) -> Option<SimilarityHit> {
+    pub fn similar(&self, index: &Key, vector: &[f32], least: f32) -> Option<SimilarityHit> {
         let now = self.now();
         let vector = index::unit(vector)?;
-        self.locked().near(shelf, &vector, least, now)
+        self.locked().near(index, &vector, least, now)
     }
 
     /// Stores a value, replacing an existing one. A value that exceeds the capacity of the cache is not stored.
@@ -157,19 +157,19 @@ impl ResultCache {
         self.locked().put(key, None, value, now, now);
     }
 
-    /// Stores a value with a vector, on a shelf of vectors with the same number of columns.
-    pub fn insert_with_embedding(&self, key: Key, shelf: Key, vector: &[f32], value: &[u8]) -> Result<()> {
+    /// Stores a value with a vector, in an index of vectors with the same number of columns.
+    pub fn insert_with_embedding(&self, key: Key, index: Key, vector: &[f32], value: &[u8]) -> Result<()> {
         let now = self.now();
         let unit =
             index::unit(vector).ok_or_else(|| Error::argument("vector", "is empty, zero or not finite"))?;
         let mut store = self.locked();
-        match store.columns(&shelf) {
+        match store.columns(&index) {
             Some(columns) if columns != unit.len() => {
-                let message = format!("{} columns; the vectors on the shelf have {columns}", unit.len());
+                let message = format!("{} dimensions; the vectors in the index have {columns}", unit.len());
                 Err(Error::argument("vector", message))
             }
             _ => {
-                store.put(key, Some((shelf, unit)), value, now, now);
+                store.put(key, Some((index, unit)), value, now, now);
                 Ok(())
             }
         }

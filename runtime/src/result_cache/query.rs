@@ -18,7 +18,7 @@ pub struct CacheQuery {
     key: Key,
     /// The key of everything except the prompt.
     around: Key,
-    /// The shelf of comparable prompts, and the embedding of this one.
+    /// The index of comparable prompts, and the embedding of this one.
     meaning: Option<(Key, Vec<f32>)>,
 }
 
@@ -62,9 +62,9 @@ impl CacheQuery {
     pub fn embed(&mut self, encoder: &mut Encoder, options: &EmbedOptions) -> Result<()> {
         let by = Key::of_model(encoder.model());
         let embedding = options::of_embedding(encoder.cache_type(), options);
-        let shelf = Key::of("meaning", &[self.around.bytes(), by.bytes(), &embedding]);
+        let index = Key::of("meaning", &[self.around.bytes(), by.bytes(), &embedding]);
         let vector = encoder.embed(&[&self.prompt], options)?.pop().unwrap_or_default();
-        self.meaning = Some((shelf, vector));
+        self.meaning = Some((index, vector));
         Ok(())
     }
 }
@@ -78,16 +78,16 @@ impl ResultCache {
     /// Returns the answer to the most similar prompt and their cosine similarity, if that is at least `least`. `None`
     /// without [`CacheQuery::embed`].
     pub fn similar_answer(&self, question: &CacheQuery, least: f32) -> Option<(CachedAnswer, f32)> {
-        let (shelf, vector) = question.meaning.as_ref()?;
-        let SimilarityHit { value, likeness } = self.similar(shelf, vector, least)?;
-        Some((CachedAnswer::from_bytes(&value)?, likeness))
+        let (index, vector) = question.meaning.as_ref()?;
+        let SimilarityHit { value, similarity } = self.similar(index, vector, least)?;
+        Some((CachedAnswer::from_bytes(&value)?, similarity))
     }
 
     /// Stores the answer to a prompt.
     pub fn insert_answer(&self, question: &CacheQuery, answer: &CachedAnswer) -> Result<()> {
         let value = answer.to_bytes();
         match &question.meaning {
-            Some((shelf, vector)) => self.insert_with_embedding(question.key, *shelf, vector, &value),
+            Some((index, vector)) => self.insert_with_embedding(question.key, *index, vector, &value),
             None => {
                 self.insert(question.key, &value);
                 Ok(())

@@ -2,7 +2,7 @@
 //!
 //! Little-endian: the magic, the version (u32), zero (u32), the number of entries (u64); for each entry its key (32
 //! bytes), when it was stored (u64, milliseconds since 1970), the columns of its vector (u32; 0: no vector), the length
-//! of its value (u32), its shelf (32 bytes) and its vector (f32) if it has one, its value; at the end the BLAKE3 hash
+//! of its value (u32), its index (32 bytes) and its vector (f32) if it has one, its value; at the end the BLAKE3 hash
 //! of all bytes before it.
 
 use std::fs;
@@ -24,7 +24,7 @@ const MOST_BYTES: u64 = 1 << 31;
 /// An entry of a file.
 pub(super) struct CacheRecord<'a> {
     pub key: Key,
-    pub shelf: Option<(Key, Vec<f32>)>,
+    pub index: Option<(Key, Vec<f32>)>,
     pub value: &'a [u8],
     pub stored: u64,
 }
@@ -49,8 +49,8 @@ pub(super) fn write(store: &CacheStore, now: u64) -> Vec<u8> {
         out.extend(stored.to_le_bytes());
         out.extend(columns.to_le_bytes());
         out.extend(length.to_le_bytes());
-        if let Some((shelf, vector)) = vector {
-            out.extend(shelf.bytes());
+        if let Some((index, vector)) = vector {
+            out.extend(index.bytes());
             out.extend(vector.iter().flat_map(|x| x.to_le_bytes()));
         }
         out.extend(value);
@@ -121,20 +121,20 @@ fn record<'a>(reader: &mut Reader<'a>, place: &str) -> Result<CacheRecord<'a>> {
     let stored = u64::from_le_bytes(reader.array(place)?);
     let columns = reader.length(place)?;
     let length = reader.length(place)?;
-    let shelf = match columns {
+    let index = match columns {
         0 => None,
         _ => {
-            let shelf = Key::from_bytes(reader.array(place)?);
+            let index = Key::from_bytes(reader.array(place)?);
             let bytes = reader.take(columns.saturating_mul(4), place)?;
             let vector: Vec<f32> =
                 bytes.as_chunks().0.iter().map(|&bytes| f32::from_le_bytes(bytes)).collect();
             if !is_unit(&vector) {
                 return Err(Error::corrupt(format!("{place}.vector"), "is not normalized"));
             }
-            Some((shelf, vector))
+            Some((index, vector))
         }
     };
-    Ok(CacheRecord { key, shelf, value: reader.take(length, place)?, stored })
+    Ok(CacheRecord { key, index, value: reader.take(length, place)?, stored })
 }
 
 /// Returns the bytes of the file at `path`; `None` if it does not exist.

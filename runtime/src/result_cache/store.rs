@@ -1,4 +1,4 @@
-//! The entries: by key, by shelf, and as an LRU list.
+//! The entries: by key, by vector, and as an LRU list.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ struct Entry {
     value: Arc<[u8]>,
     /// Milliseconds since 1970.
     stored: u64,
-    /// The shelf and the row of its vector.
+    /// The index and the row of its vector.
     place: Option<(Key, usize)>,
     /// The neighbors in the LRU list.
     older: usize,
@@ -29,8 +29,8 @@ pub(super) struct CacheStore {
     options: ResultCacheOptions,
     entries: Vec<Option<Entry>>,
     free: Vec<usize>,
-    index: HashMap<Key, usize>,
-    shelves: HashMap<Key, EmbeddingIndex>,
+    slots: HashMap<Key, usize>,
+    indexes: HashMap<Key, EmbeddingIndex>,
     oldest: usize,
     newest: usize,
     bytes: usize,
@@ -43,8 +43,8 @@ impl CacheStore {
             options,
             entries: Vec::new(),
             free: Vec::new(),
-            index: HashMap::new(),
-            shelves: HashMap::new(),
+            slots: HashMap::new(),
+            indexes: HashMap::new(),
             oldest: NONE,
             newest: NONE,
             bytes: 0,
@@ -53,16 +53,16 @@ impl CacheStore {
     }
 
     pub(super) fn len(&self) -> usize {
-        self.index.len()
+        self.slots.len()
     }
 
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Returns the columns of the vectors on a shelf, if there are any.
-    pub(super) fn columns(&self, shelf: &Key) -> Option<usize> {
-        self.shelves.get(shelf).map(EmbeddingIndex::columns)
+    /// Returns the columns of the vectors in an index, if there are any.
+    pub(super) fn columns(&self, index: &Key) -> Option<usize> {
+        self.indexes.get(index).map(EmbeddingIndex::columns)
     }
 
     pub(super) fn clear(&mut self) {
@@ -75,7 +75,7 @@ impl CacheStore {
     }
 
     pub(super) fn get(&mut self, key: &Key, now: u64) -> Option<Arc<[u8]>> {
-        let slot = self.index.get(key).copied();
+        let slot = self.slots.get(key).copied();
         let Some((slot, stored)) = slot.and_then(|slot| Some((slot, self.entries[slot].as_ref()?.stored)))
         else {
             self.statistics.misses += 1;
@@ -94,12 +94,12 @@ impl CacheStore {
     /// See [`ResultCache::similar`](super::ResultCache::similar); `vector` has unit length. Ties are broken by the smaller key.
     pub(super) fn near(
         &mut self,
-        shelf: &Key,
+        index: &Key,
         vector: &[f32],
         least: f32,
         now: u64,
     ) -> Option<SimilarityHit> {
-        let columns = self.columns(shelf)?;
+        let columns = self.columns(index)?;
         if columns != vector.len() {
             return None;
         }
@@ -110,17 +110,17 @@ impl CacheStore {
                 .filter(|entry| !self.is_over(entry.stored, now))
                 .map(|entry| entry.key)
         };
-        let all = self.shelves.get(shelf)?.likenesses(vector);
-        let enough = all.filter(|&(_, likeness)| likeness >= least);
+        let all = self.indexes.get(index)?.similarities(vector);
+        let enough = all.filter(|&(_, similarity)| similarity >= least);
         let best = enough
-            .filter_map(|(slot, likeness)| Some((likeness, std::cmp::Reverse(good(slot)?), slot)))
+            .filter_map(|(slot, similarity)| Some((similarity, std::cmp::Reverse(good(slot)?), slot)))
             .max_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)))?;
-        let (likeness, _, slot) = best;
+        let (similarity, _, slot) = best;
         self.statistics.near += 1;
-        Some(SimilarityHit { value: self.use_now(slot)?, likeness })
+        Some(SimilarityHit { value: self.use_now(slot)?, similarity })
     }
 
-    /// Stores `value` with the time `stored`. The vector, if given, has unit length and the shelf's number of columns.
+    /// Stores `value` with the time `stored`. The vector, if given, has unit length and the index's number of columns.
     pub(super) fn put(
         &mut self,
         key: Key,
@@ -129,11 +129,11 @@ impl CacheStore {
         stored: u64,
         now: u64,
     ) {
-        if let Some(&slot) = self.index.get(&key) {
+        if let Some(&slot) = self.slots.get(&key) {
             self.remove(slot);
         }
-        let vector = vector.filter(|(shelf, vector)| {
-            !vector.is_empty() && self.columns(shelf).is_none_or(|columns| columns == vector.len())
+        let vector = vector.filter(|(index, vector)| {
+            !vector.is_empty() && self.columns(index).is_none_or(|columns| columns == vector.len())
         });
         let bytes = entry_bytes(value.len(), vector.as_ref().map_or(0, |(_, vector)| vector.len()));
         if bytes > self.options.bytes || self.options.entries == 0 || self.is_over(stored, now) {
@@ -147,17 +147,17 @@ impl CacheStore {
             self.entries.push(None);
             self.entries.len() - 1
         });
-        let place = vector.map(|(shelf, vector)| {
+        let place = vector.map(|(index, vector)| {
             let row = self
-                .shelves
-                .entry(shelf)
+                .indexes
+                .entry(index)
                 .or_insert_with(|| EmbeddingIndex::new(vector.len()))
                 .push(&vector, slot);
-            (shelf, row)
+            (index, row)
         });
         self.entries[slot] =
             Some(Entry { key, value: value.into(), stored, place, older: NONE, newer: NONE });
-        self.index.insert(key, slot);
+        self.slots.insert(key, slot);
         self.bytes += bytes;
         self.link(slot);
     }
@@ -170,7 +170,7 @@ impl CacheStore {
                 let vector = entry
                     .place
                     .as_ref()
-                    .and_then(|(shelf, row)| Some((shelf, self.shelves.get(shelf)?.row(*row))));
+                    .and_then(|(index, row)| Some((index, self.indexes.get(index)?.row(*row))));
                 each(&entry.key, vector, &entry.value, entry.stored);
             }
             slot = entry.newer;
@@ -187,20 +187,20 @@ impl CacheStore {
     fn remove(&mut self, slot: usize) {
         self.unlink(slot);
         let Some(entry) = self.entries.get_mut(slot).and_then(Option::take) else { return };
-        self.index.remove(&entry.key);
+        self.slots.remove(&entry.key);
         self.free.push(slot);
         let mut columns = 0;
         if let Some((key, row)) = entry.place
-            && let Some(shelf) = self.shelves.get_mut(&key)
+            && let Some(index) = self.indexes.get_mut(&key)
         {
-            columns = shelf.columns();
-            if let Some(moved) = shelf.remove(row)
+            columns = index.columns();
+            if let Some(moved) = index.remove(row)
                 && let Some(Entry { place: Some(place), .. }) = &mut self.entries[moved]
             {
                 place.1 = row;
             }
-            if shelf.is_empty() {
-                self.shelves.remove(&key);
+            if index.is_empty() {
+                self.indexes.remove(&key);
             }
         }
         self.bytes -= entry_bytes(entry.value.len(), columns);

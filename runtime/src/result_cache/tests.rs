@@ -117,16 +117,16 @@ fn what_was_not_used_for_the_longest_time_goes_first() {
 fn entries_expire_by_the_clock_that_was_given() {
     let (memo, clock) =
         timed(ResultCacheOptions { life: Some(Duration::from_secs(60)), ..ResultCacheOptions::default() });
-    let shelf = key(9);
+    let index = key(9);
     memo.insert(key(1), b"one");
-    memo.insert_with_embedding(key(2), shelf, &[1.0, 0.0], b"two").unwrap();
+    memo.insert_with_embedding(key(2), index, &[1.0, 0.0], b"two").unwrap();
     clock.store(1059, Ordering::Relaxed);
     assert_eq!(memo.get(&key(1)).as_deref(), Some(&b"one"[..]));
-    assert!(memo.similar(&shelf, &[1.0, 0.1], 0.9).is_some());
+    assert!(memo.similar(&index, &[1.0, 0.1], 0.9).is_some());
     let saved = memo.to_bytes();
     clock.store(1060, Ordering::Relaxed);
     assert_eq!(memo.get(&key(1)), None, "being used keeps nothing alive");
-    assert_eq!(memo.similar(&shelf, &[1.0, 0.1], 0.9), None);
+    assert_eq!(memo.similar(&index, &[1.0, 0.1], 0.9), None);
     let statistics = memo.statistics();
     assert_eq!((statistics.hits, statistics.near, statistics.misses, statistics.expired), (1, 1, 1, 1));
     // Entries with a time in the future count as stored now.
@@ -167,14 +167,14 @@ fn the_nearest_is_found_while_others_come_and_go() {
         let want = cosine(&best.1, &asked);
         let near = memo.similar(&key(9), &asked, -1.0).unwrap();
         assert_eq!(*near.value, best.0.to_le_bytes());
-        assert!((f64::from(near.likeness) - want).abs() < 1e-5);
+        assert!((f64::from(near.similarity) - want).abs() < 1e-5);
         assert_eq!(memo.similar(&key(9), &asked, want as f32 + 1e-4), None);
         // The lookup made it the most recently used.
         let at = kept.iter().position(|(number, _)| *number == best.0).unwrap();
         let used = kept.remove(at);
         kept.push(used);
     }
-    assert_eq!(memo.similar(&key(8), &[1.0; 37], -1.0), None, "another shelf");
+    assert_eq!(memo.similar(&key(8), &[1.0; 37], -1.0), None, "another index");
     assert_eq!(memo.similar(&key(9), &[1.0; 36], -1.0), None);
     for vector in [vec![], vec![0.0; 37], vec![f32::NAN; 37], vec![1.0; 36]] {
         let kind = memo.insert_with_embedding(key(1), key(9), &vector, b"").unwrap_err().kind();

@@ -329,7 +329,7 @@ fn reading(model: &ExportModel<'_>, keys: &mut Vec<(String, MetadataValue)>) -> 
         keys.push(("classifier.output_labels".to_owned(), names));
     }
     keys.push(("pooling_type".to_owned(), MetadataValue::Unsigned(pooling)));
-    keys.push(("attention.causal".to_owned(), MetadataValue::Bool(!model.sees_all())));
+    keys.push(("attention.causal".to_owned(), MetadataValue::Bool(!model.is_bidirectional())));
     Ok(())
 }
 

@@ -34,7 +34,7 @@ fn architecture(model: &ExportModel<'_>) -> Result<(&'static str, &'static [Tens
     let ours = model.family.name;
     let name = RUN_AS.iter().find(|(family, _)| *family == ours).map_or(ours, |(_, other)| *other);
     let family = Family::named(name)?;
-    if model.is_reader() && model.sees_all() {
+    if model.is_reader() && model.is_bidirectional() {
         let known = BOTH_WAYS.iter().find(|(family, _)| *family == ours);
         let (_, architecture) = known.ok_or_else(|| {
             let known: Vec<_> = BOTH_WAYS.iter().map(|(name, _)| *name).collect();
