@@ -63,7 +63,7 @@ pub(crate) struct Args {
 
 pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
     if args.prompt == 0 && args.generate == 0 {
-        return Err(Error::argument("--prompt", "is 0, and so is --generate: nothing is left to measure"));
+        return Err(Error::argument("--prompt, --generate", "are both 0: nothing to measure"));
     }
     args.model_args.options()?;
     if !open.no_cache {

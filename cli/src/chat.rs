@@ -100,7 +100,7 @@ fn open_session(
     let mut options = args.text.context().session(model_args, &settings.sampler, &settings.stop)?;
     let model: Model = open.model(path, model_args)?;
     if model.template()?.is_none() {
-        let message = "the model has none and cannot chat; `siskin run` continues texts";
+        let message = "the model has no chat template; use `siskin run` for text completion";
         return Err(Error::new(ErrorKind::Missing, "chat template", message));
     }
     options.template = args.template.options(&model)?;

@@ -192,10 +192,10 @@ impl Row {
 /// inputs for models that are not encoder-decoders.
 fn check_name(name: &str, is_audio: bool, is_encoder_decoder: bool) -> Result<()> {
     let message = match name {
-        "input_ids" if is_audio => "is not taken: the model reads input_features",
-        "input_features" if !is_audio => "is not taken: the model reads input_ids",
+        "input_ids" if is_audio => "is not an input of this model; use input_features",
+        "input_features" if !is_audio => "is not an input of this model; use input_ids",
         "decoder_input_ids" | "decoder_attention_mask" if !is_encoder_decoder => {
-            "is not taken: the model does not both read and write; leave it out"
+            "is only accepted by encoder–decoder models; remove it"
         }
         // Expected outputs may be stored next to the inputs; they are ignored.
         "input_ids"
@@ -208,7 +208,7 @@ fn check_name(name: &str, is_audio: bool, is_encoder_decoder: bool) -> Result<()
         | "logits"
         | "last_hidden_state"
         | "encoder_hidden" => return Ok(()),
-        _ => "is not taken; `siskin help logits` names what is, leave it out",
+        _ => "is not a supported input; remove it (`siskin help logits` lists the inputs)",
     };
     Err(Error::unsupported(name, message))
 }
@@ -226,14 +226,14 @@ impl Input {
         let mut input = match tensors.get("input_features") {
             Some(features) => Self::of_features(features)?,
             None if is_audio => {
-                return Err(Error::new(ErrorKind::Missing, "input_features", "is not in the file"));
+                return Err(Error::new(ErrorKind::Missing, "input_features", "is missing from the file"));
             }
             None => Self::of_ids(&tensors, "input_ids", "attention_mask")?,
         };
         if tensors.contains_key("decoder_input_ids") {
             let written = Self::of_ids(&tensors, "decoder_input_ids", "decoder_attention_mask")?;
             if written.rows != input.rows {
-                let message = "has another batch than what is read";
+                let message = "has a different batch size than the encoder input";
                 return Err(Error::new(ErrorKind::Shape, "decoder_input_ids", message));
             }
             input.written = Some(Box::new(written));
@@ -252,7 +252,7 @@ impl Input {
                 Ok(Self { rows, features, ..Self::default() })
             }
             _ => {
-                let message = "is not F32 of [batch, features, frames]";
+                let message = "must be an F32 tensor of shape [batch, features, frames]";
                 Err(Error::new(ErrorKind::Shape, "input_features", message))
             }
         }
@@ -269,14 +269,15 @@ impl Input {
     }
 
     fn of_ids(tensors: &HashMap<String, SafetensorsTensor>, name: &str, mask: &str) -> Result<Self> {
-        let ids =
-            tensors.get(name).ok_or_else(|| Error::new(ErrorKind::Missing, name, "is not in the file"))?;
+        let ids = tensors
+            .get(name)
+            .ok_or_else(|| Error::new(ErrorKind::Missing, name, "is missing from the file"))?;
         let sizes: Vec<_> =
             ids.shape.iter().map(|&size| usize::try_from(size).unwrap_or(usize::MAX)).collect();
         let (rows, columns) = match sizes[..] {
             [columns] => (1, columns),
             [rows, columns] => (rows, columns),
-            _ => return Err(Error::new(ErrorKind::Shape, name, "is not [batch, tokens]")),
+            _ => return Err(Error::new(ErrorKind::Shape, name, "must have the shape [batch, tokens]")),
         };
         if rows == 0 || columns == 0 {
             return Err(Error::new(ErrorKind::Shape, name, "is empty"));
@@ -284,7 +285,7 @@ impl Input {
         let beside = |name: &str| match tensors.get(name) {
             None => Ok(None),
             Some(tensor) if tensor.shape == ids.shape => integers(name, tensor).map(Some),
-            Some(_) => Err(Error::new(ErrorKind::Shape, name, "has another shape than the ids")),
+            Some(_) => Err(Error::new(ErrorKind::Shape, name, "must have the same shape as the ids")),
         };
         let read = name == "input_ids";
         let segments = if read { beside("token_type_ids")? } else { None };
@@ -299,7 +300,10 @@ impl Input {
         let masked = |index: usize| self.mask.as_ref().is_some_and(|mask| mask[index] == 0);
         let whole = |name: &str, numbers: &[i64], index: usize| {
             u32::try_from(numbers[index]).map_err(|_| {
-                Error::argument(format!("{name}[{index}]"), format!("{} is none", numbers[index]))
+                Error::argument(
+                    format!("{name}[{index}]"),
+                    format!("is {}; expected an integer from 0 to {}", numbers[index], u32::MAX),
+                )
             })
         };
         let (mut ids, mut segments, mut places) = (Vec::new(), Vec::new(), Vec::new());
@@ -327,10 +331,7 @@ fn integers(name: &str, tensor: &SafetensorsTensor) -> Result<Vec<i64>> {
         "I32" => data.as_chunks().0.iter().map(|&bytes| i32::from_le_bytes(bytes).into()).collect(),
         "BOOL" | "U8" => data.iter().map(|&byte| byte.into()).collect(),
         other => {
-            return Err(Error::unsupported(
-                name,
-                format!("numbers of type {other} are not read; give I64 or I32"),
-            ));
+            return Err(Error::unsupported(name, format!("has dtype {other}; expected I64 or I32")));
         }
     })
 }

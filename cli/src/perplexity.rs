@@ -155,8 +155,10 @@ fn same_tokens(other: Model, model: &Model, path: &Path) -> Result<Model> {
     if found == expected {
         return Ok(other);
     }
-    let message =
-        format!("{} has {found} tokens, not {expected}; give a form of the same model", path.display());
+    let message = format!(
+        "the vocabulary of {} has {found} tokens, not {expected}; compare variants of the same model",
+        path.display()
+    );
     Err(Error::argument("--against", message))
 }
 

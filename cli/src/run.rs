@@ -82,11 +82,11 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
     let mut options = args.text.session(&args.model_args)?;
     let cache = args.cache.open()?;
     if cache.is_some() && !args.text.repeats() {
-        let message = "needs an answer that repeats; add --greedy or --seed";
+        let message = "requires reproducible output; add --greedy or --seed";
         return Err(Error::argument("--result-cache", message));
     }
     if args.raw && args.template.are_given() {
-        let message = "--raw uses no chat template; leave one of them out";
+        let message = "cannot be combined with --raw, which does not apply the chat template";
         return Err(Error::argument("--template-var, --tools, --documents", message));
     }
     let prompt = args.prompt()?;

@@ -396,8 +396,7 @@ fn base(config: &RunConfig, folder: &Path, resumes: bool, open: &OpenArgs) -> Re
             Ok(OpenedBase::New { tokenizer: new_tokenizer(config, folder, resumes)?, template: None })
         }
         (None, None) => {
-            let message = "has neither `from` (a model to fine-tune) nor `family` (for a new model with \
-                           random weights)";
+            let message = "set `from` (a model to fine-tune) or `family` (a new model with random weights)";
             Err(Error::argument("model", message))
         }
     }

@@ -135,7 +135,7 @@ fn spellings(model: &Model, option: &str, text: &str) -> Result<Vec<Vec<u32>>> {
         }
     }
     match text.is_empty() || all.is_empty() {
-        true => Err(Error::argument(option, "the text has no tokens; give one that has some")),
+        true => Err(Error::argument(option, "the text encodes to no tokens; use another text")),
         false => Ok(all),
     }
 }
@@ -148,8 +148,7 @@ impl WritingArgs {
         task: impl FnOnce(&Model) -> Result<Seq2SeqGenerateOptions>,
     ) -> Result<()> {
         if self.sampler.has_sampling_options() && !self.sample {
-            let message = "tokens are chosen by chance, as the options under Sampling say, with it alone; add it, or \
-                leave those out";
+            let message = "sampling options have no effect without --sample; add it, or remove them";
             return Err(Error::argument("--sample", message));
         }
         let long = self.overflow.mode(0)?;

@@ -68,7 +68,7 @@ fn variables_reach_the_chat_template() {
     assert!(errors(&unused).contains("warning: the chat template of the model does not use `thinking`"));
     for (options, code, words) in [
         (&["--tools", "/no/such/file"][..], 3, "no such file"),
-        (&["--tools", tools, "--raw"], 2, "--raw uses no chat template"),
+        (&["--tools", tools, "--raw"], 2, "cannot be combined with --raw"),
         (&["--template-var", "messages=[]"], 2, "cannot be set"),
         (&["--documents", &format!("{folder}/config.json")], 2, "is not a JSON list"),
     ] {

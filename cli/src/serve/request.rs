@@ -145,12 +145,12 @@ impl Request {
             fields.end()?;
             return match id {
                 None => Ok(ParsedLine::Stop(stop)),
-                Some(_) => Err(Error::argument("id", "a stop has no answer; leave its name out")),
+                Some(_) => Err(Error::argument("id", "`stop` gets no answer; remove `id`")),
             };
         }
         let kind = KINDS.iter().find(|(name, _)| fields.has(name)).ok_or_else(|| {
             let names: Vec<_> = KINDS.iter().map(|(name, _)| *name).collect();
-            Error::argument("request", format!("has no task; give one of {}, stop", names.join(", ")))
+            Error::argument("request", format!("names no task; expected one of {}, stop", names.join(", ")))
         })?;
         let ask = kind.1(kind.0, fields)?;
         Ok(ParsedLine::Request(Box::new(Self { id: id.clone(), ask })))
@@ -199,7 +199,7 @@ fn chat(name: &str, mut fields: JsonFields<'_>) -> Result<RequestKind> {
 fn template(fields: &mut JsonFields<'_>) -> Result<RenderOptions> {
     let extra: BTreeMap<String, TemplateData> = fields.take("chat_template_kwargs")?.unwrap_or_default();
     if extra.contains_key("messages") {
-        let message = "messages are those of the conversation; give them as `chat`";
+        let message = "`messages` cannot be set here; pass them in `chat`";
         return Err(Error::argument("chat_template_kwargs", message));
     }
     Ok(RenderOptions {
