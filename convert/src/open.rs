@@ -117,7 +117,7 @@ fn open_with(
     let (place, out) = match begun {
         Ok(begun) => begun,
         Err(error) if options.cache == PackedCache::User => {
-            options.progress.note(&format!("packed for this process alone: {error}"));
+            options.progress.note(&format!("packed for this process only: {error}"));
             return unnamed(path, format, source.as_ref(), options);
         }
         Err(error) => return Err(error),

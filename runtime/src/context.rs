@@ -361,7 +361,8 @@ impl Context {
     fn check_tokens(&self, tokens: &[u32]) -> Result<()> {
         match tokens.iter().find(|&&token| token as usize >= self.vocabulary()) {
             Some(token) => {
-                let message = format!("token {token} is not below the vocabulary of {}", self.vocabulary());
+                let message =
+                    format!("token {token} is out of range for a vocabulary of {} tokens", self.vocabulary());
                 Err(Error::argument("tokens", message))
             }
             None => Ok(()),

@@ -344,17 +344,16 @@ impl Model {
         if self.inner.engine.is_none() {
             return Ok(());
         }
-        if let Some(asked) = cache.filter(|asked| *asked != CacheType::F32) {
-            let message = format!(
-                "the model runs on an external backend without a KV cache; leave out the type {asked:?}"
-            );
+        if cache.is_some_and(|cache| cache != CacheType::F32) {
+            let message =
+                "the model runs on an external backend without a KV cache; do not set the KV cache type";
             return Err(Error::unsupported("cache", message));
         }
         match window {
             None => Ok(()),
             Some(_) => {
                 let message =
-                    "the model runs on an external backend with full causal attention; leave out the window";
+                    "the model runs on an external backend with full causal attention; do not set a window";
                 Err(Error::unsupported("window", message))
             }
         }
@@ -413,7 +412,7 @@ impl Model {
             text,
         };
         if options.window.is_some_and(|window| window.recent == 0) {
-            return Err(Error::argument("window", "a token attends to itself: give at least 1"));
+            return Err(Error::argument("window", "must be at least 1, since a token attends to itself"));
         }
         let window = options.window;
         Ok(ContextOptions { cache, window, wanted: wanted.max(1), read: 0, head: true, exits: false })

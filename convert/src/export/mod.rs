@@ -129,10 +129,9 @@ pub fn format_for(name: Option<&str>, to: &Path) -> Result<&'static ExportFormat
             let names: Vec<_> = FORMATS.iter().map(|format| format.name).collect();
             Error::argument("to", format!("unknown format '{name}'; expected one of {}", names.join(", ")))
         }),
-        None if has_ending("safetensors") => Err(Error::argument(
-            to.display().to_string(),
-            "safetensors are exported as a folder: name a folder",
-        )),
+        None if has_ending("safetensors") => {
+            Err(Error::argument(to.display().to_string(), "safetensors exports are folders; give a folder"))
+        }
         None if has_ending("siskin") => Err(Error::argument(
             to.display().to_string(),
             "a .siskin file is not an export: use `siskin convert`",

@@ -61,11 +61,14 @@ pub(super) fn settings(folder: &Path) -> Result<Option<Value>> {
             "Dense" if pooled && !normalize => dense.push(layer(folder, text("path"))?),
             "Normalize" if pooled || modules.len() == 2 => normalize = true,
             "Transformer" | "Pooling" | "Dense" | "Normalize" => {
-                let message = format!("a module of type '{kind}' at position {index}");
+                let message = format!("a module of type '{kind}' at position {index} is not supported");
                 return Err(Error::unsupported("modules.json", message));
             }
             other => {
-                return Err(Error::unsupported("modules.json", format!("a module of type '{other}'")));
+                return Err(Error::unsupported(
+                    "modules.json",
+                    format!("a module of type '{other}' is not supported"),
+                ));
             }
         }
     }
@@ -134,18 +137,21 @@ fn layer(folder: &Path, path: &str) -> Result<Value> {
     };
     let own = |key: &str, usual: &str| config.get(key).is_none_or(|name| name.is_null() || name == usual);
     if !own("module_input_name", "sentence_embedding") || !own("module_output_name", "sentence_embedding") {
-        return Err(Error::unsupported(place(), "a dense layer that is not for sentence embeddings"));
+        return Err(Error::unsupported(
+            place(),
+            "a dense layer that is not for sentence embeddings is not supported",
+        ));
     }
     if !matches!(config.get("use_residual"), None | Some(Value::Bool(false))) {
-        return Err(Error::unsupported(place(), "a dense layer with a residual connection (use_residual)"));
+        return Err(Error::unsupported(place(), "a residual connection (use_residual) is not supported"));
     }
     let word = match config.get("activation_function") {
         None => "torch.nn.modules.activation.Tanh",
         Some(word) => word.as_str().unwrap_or_default(),
     };
     let activation = ACTIVATIONS.iter().find(|(name, _)| *name == word).map(|(_, ours)| *ours);
-    let activation =
-        activation.ok_or_else(|| Error::unsupported(place(), format!("the activation '{word}'")))?;
+    let activation = activation
+        .ok_or_else(|| Error::unsupported(place(), format!("the activation '{word}' is not supported")))?;
     let bias = config.get("bias") != Some(&Value::Bool(false));
     Ok(json!({"path": path, "inputs": inputs, "outputs": outputs, "activation": activation, "bias": bias}))
 }

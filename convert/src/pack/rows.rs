@@ -342,7 +342,10 @@ fn check_take(source: &SourceTensor, weight: &Weight, hyper: &ModelConfig) -> Re
     };
     match possible {
         true => Ok(()),
-        false => Err(Error::unsupported(&source.name, format!("{:?} of this shape and type", source.take))),
+        false => Err(Error::unsupported(
+            &source.name,
+            format!("the transform {:?} does not support the shape and type of this tensor", source.take),
+        )),
     }
 }
 

@@ -63,7 +63,10 @@ const RULES: &[TensorRule] = &[
 fn shared(config: &ConfigReader, h: &ModelConfig) -> Result<usize> {
     let groups = config.count(&["num_hidden_groups"])?.unwrap_or(1).max(1);
     if config.count(&["inner_group_num"])?.unwrap_or(1) != 1 {
-        return Err(Error::unsupported("config.inner_group_num", "more than one layer per group"));
+        return Err(Error::unsupported(
+            "config.inner_group_num",
+            "more than one layer per group is not supported",
+        ));
     }
     if !h.layers.is_multiple_of(groups) {
         let message = format!("{groups} groups for {} layers, which is not a multiple", h.layers);

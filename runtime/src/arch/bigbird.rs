@@ -42,7 +42,7 @@ const RULES: &[TensorRule] = bert::trunk! {
 /// Random blocks are only drawn in training: see [`AttentionMask::BigBird`].
 fn attention_mask(config: &ConfigReader) -> Result<AttentionMask> {
     if config.flag(&["rescale_embeddings"])? == Some(true) {
-        return Err(Error::unsupported("config.rescale_embeddings", "rescaled embeddings"));
+        return Err(Error::unsupported("config.rescale_embeddings", "rescaled embeddings are not supported"));
     }
     match config.word(&["attention_type"])? {
         Some("original_full") => Ok(AttentionMask::Full),

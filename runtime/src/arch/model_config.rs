@@ -221,7 +221,7 @@ impl ModelConfig {
                     other => {
                         return Err(Error::unsupported(
                             "config.layer_types",
-                            format!("attention type '{other}'"),
+                            format!("attention type '{other}' is not supported"),
                         ));
                     }
                 },
@@ -252,7 +252,7 @@ pub(super) fn activation_of(
         Some("relu") => Ok(ActivationKind::Relu),
         Some(other) => {
             let key = keys.iter().find(|key| config.get(key).is_some()).unwrap_or(&"hidden_act");
-            Err(Error::unsupported(format!("config.{key}"), format!("activation '{other}'")))
+            Err(Error::unsupported(format!("config.{key}"), format!("activation '{other}' is not supported")))
         }
     }
 }

@@ -98,7 +98,10 @@ fn states(config: &ConfigReader, h: &ModelConfig) -> Result<Vec<bool>> {
     let known = |kind: &&str| match *kind {
         "linear_attention" => Ok(true),
         "full_attention" => Ok(false),
-        other => Err(Error::unsupported("config.layer_types", format!("attention type '{other}'"))),
+        other => Err(Error::unsupported(
+            "config.layer_types",
+            format!("attention type '{other}' is not supported"),
+        )),
     };
     match types.len() == h.layers {
         true => types.iter().map(known).collect(),

@@ -131,7 +131,7 @@ pub(super) fn read_with(
         other => {
             return Err(Error::unsupported(
                 format!("config.{object}.rope_type"),
-                format!("RoPE scaling '{other}'"),
+                format!("RoPE scaling '{other}' is not supported"),
             ));
         }
     };

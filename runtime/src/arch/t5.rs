@@ -219,6 +219,9 @@ fn activation(config: &ConfigReader, gated: bool) -> Result<ActivationKind> {
         Some("gated-gelu" | "gelu_new") => Ok(ActivationKind::GeluTanh),
         Some("gelu") => Ok(ActivationKind::Gelu),
         Some("gated-silu" | "silu") => Ok(ActivationKind::Silu),
-        Some(other) => Err(Error::unsupported("config.feed_forward_proj", format!("activation '{other}'"))),
+        Some(other) => Err(Error::unsupported(
+            "config.feed_forward_proj",
+            format!("activation '{other}' is not supported"),
+        )),
     }
 }

@@ -27,12 +27,17 @@ struct ExitPredictions {
 impl ExitCriterion {
     /// Rejects values that are out of range.
     pub(super) fn check(self) -> Result<()> {
-        let good = match self {
-            Self::Confidence(least) => (0.0..=1.0).contains(&least),
-            Self::Entropy(most) => most >= 0.0,
-            Self::Patience(count) => count > 0,
+        let message = match self {
+            Self::Confidence(least) if !(0.0..=1.0).contains(&least) => {
+                format!("the confidence {least} is out of range; give a probability from 0 to 1")
+            }
+            Self::Entropy(most) if most.is_nan() || most < 0.0 => {
+                format!("the entropy {most} is out of range; give at least 0")
+            }
+            Self::Patience(0) => "the patience 0 is out of range; give at least 1".to_owned(),
+            _ => return Ok(()),
         };
-        if good { Ok(()) } else { Err(Error::argument("early", format!("{self:?} is out of range"))) }
+        Err(Error::argument("early", message))
     }
 
     /// Returns whether a sequence with these scores exits.

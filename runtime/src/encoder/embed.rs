@@ -130,7 +130,7 @@ impl Encoder {
     /// Checks that the encoder supports the options.
     fn check(&self, options: &EmbedOptions) -> Result<()> {
         if self.head() != crate::graph::OutputHead::Hidden {
-            let message = "embeddings are made of hidden states; open the encoder without its head";
+            let message = "embeddings are computed from hidden states; open the encoder without its head";
             return Err(Error::argument("encoder", message));
         }
         let columns = self.embedding_columns();

@@ -103,7 +103,10 @@ impl Dense {
                 Some("identity") => Activation::Identity,
                 Some("tanh") => Activation::Tanh,
                 Some("relu") => Activation::Relu,
-                other => return Err(Error::unsupported(place, format!("activation {other:?}"))),
+                Some(other) => {
+                    return Err(Error::unsupported(place, format!("activation '{other}' is not supported")));
+                }
+                None => return Err(Error::unsupported(place, "has no activation; convert the model again")),
             };
             if inputs != columns || outputs == 0 {
                 let message = format!("maps {inputs} columns to {outputs}, but its input has {columns}");

@@ -142,7 +142,10 @@ fn record(fields: &mut FieldReader<'_>, index: usize) -> Result<TensorRecord> {
         MATRIX => StorageRole::Matrix,
         VECTOR => StorageRole::Vector,
         other => {
-            return Err(Error::unsupported(format!("tensor table: {name}.role"), format!("role {other}")));
+            return Err(Error::unsupported(
+                format!("tensor table: {name}.role"),
+                format!("unknown role {other}; update Siskin"),
+            ));
         }
     };
     let panel = PanelType::from_id(panel).ok_or_else(|| {

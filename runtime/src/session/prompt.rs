@@ -45,7 +45,7 @@ impl Session {
             Error::unsupported("model", "it has no chat template; use it for text completion")
         })?;
         if model.graphs().encoder.is_some() {
-            return Err(Error::unsupported("model", "it makes a text of a text and does not chat"));
+            return Err(Error::unsupported("model", "it is a text-to-text model and does not support chat"));
         }
         let turns = ConversationMessage::all(messages);
         let tokens = conversation(model.tokenizer()?, (&template, &self.options.template), &turns)?;

@@ -104,7 +104,10 @@ impl RecordTable {
             } else {
                 "a class, but earlier ones have none"
             };
-            return Err(Error::argument(place(), format!("has {what}; give all records one, or none")));
+            return Err(Error::argument(
+                place(),
+                format!("has {what}; either all records or none must have one"),
+            ));
         }
         self.labels.extend(record.label);
         let mut end = self.starts.last().copied().unwrap_or(0);

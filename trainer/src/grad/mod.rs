@@ -169,8 +169,7 @@ pub fn rule<T: Real>(op: &Op) -> Result<&'static dyn GradientRule<T>> {
         Op::DecayGate { .. } => &linear_attention::DecayGate,
         Op::CausalConv1d { .. } => &linear_attention::CausalConv1d,
         Op::LinearAttention(_) => &linear_attention::LinearAttention,
-        Op::ExternalInput | Op::StoreCrossKv(_) => {
-            return Err(Error::unsupported("graph", "this operation has no gradient rule"));
-        }
+        Op::ExternalInput => return Err(Error::unsupported("graph", "ExternalInput has no backward rule")),
+        Op::StoreCrossKv(_) => return Err(Error::unsupported("graph", "StoreCrossKv has no backward rule")),
     })
 }

@@ -152,7 +152,7 @@ fn cuda(start: &EngineArguments<'_>) -> Result<Box<dyn DeviceTraining>> {
 
 #[cfg(not(feature = "cuda"))]
 fn cuda(_: &EngineArguments<'_>) -> Result<Box<dyn DeviceTraining>> {
-    let message = "this build has no CUDA; build with --features cuda, or set device = \"cpu\" (of \
+    let message = "this build has no CUDA; build with --features cuda, or set device = \"cpu\" (for \
                    `siskin eval`: --device cpu)";
     Err(Error::unsupported("device", message))
 }

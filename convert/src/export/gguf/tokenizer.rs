@@ -133,7 +133,8 @@ pub(super) fn compare(model: &ExportModel<'_>, written: &Path, notes: &mut Vec<S
     };
     let ids = |tokenizer: &Tokenizer, text| tokenizer.encode(text, EncodeOptions::default()).ok();
     if let Some(text) = PROBES.iter().find(|text| ids(&own, text) != ids(&read, text)) {
-        notes.push(format!("GGUF has no key for a step of the tokenizer: {text:?} gets other tokens there"));
+        let note = "GGUF cannot represent a tokenizer step";
+        notes.push(format!("{note}: {text:?} is tokenized differently there"));
     }
     Ok(())
 }

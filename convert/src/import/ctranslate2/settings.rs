@@ -80,7 +80,9 @@ impl ConversionSettings<'_> {
         let place = format!("{side}/activation");
         let Some(number) = self.number(&place) else { return Ok(default) };
         let known = ACTIVATIONS.iter().find(|(known, _)| f64::from(*known) == number);
-        known.map(|(_, name)| *name).ok_or_else(|| Error::unsupported(place, format!("activation {number}")))
+        known
+            .map(|(_, name)| *name)
+            .ok_or_else(|| Error::unsupported(place, format!("activation {number} is not supported")))
     }
 
     /// Returns the activation, which must be the same on both sides.
@@ -146,9 +148,10 @@ impl ConversionSettings<'_> {
                 Some(flag) if is_flag => Ok(flag != 0.0),
                 Some(factor) if (factor - 1.0).abs() < 1e-6 => Ok(false),
                 Some(factor) if (factor - root).abs() < 1e-3 => Ok(true),
-                Some(factor) => {
-                    Err(Error::unsupported(place, format!("a factor of {factor} for width {width}")))
-                }
+                Some(factor) => Err(Error::unsupported(
+                    place,
+                    format!("a factor of {factor} for width {width} is not supported"),
+                )),
             }
         };
         let flags = sides.iter().map(of_side).collect::<Result<Vec<_>>>()?;
@@ -223,7 +226,12 @@ impl ConversionSettings<'_> {
         let gate = if self.has("dec.blk.0.ffn_gate.weight") { "gated-" } else { "" };
         let proj = match (gate, activation) {
             ("gated-", "gelu_new") => "gated-gelu".to_owned(),
-            ("gated-", "gelu") => return Err(Error::unsupported("decoder/activation", "an exact GELU gate")),
+            ("gated-", "gelu") => {
+                return Err(Error::unsupported(
+                    "decoder/activation",
+                    "a gate with exact GELU is not supported",
+                ));
+            }
             _ => format!("{gate}{activation}"),
         };
         config.extend(object(json!({
@@ -244,7 +252,10 @@ impl ConversionSettings<'_> {
             None => Ok(false),
             Some(factor) if (factor - (width as f64).powf(-0.5)).abs() < 1e-6 => Ok(true),
             Some(factor) if (factor - 1.0).abs() < 1e-6 => Ok(false),
-            Some(factor) => Err(Error::unsupported("decoder/scale_outputs", format!("a factor of {factor}"))),
+            Some(factor) => Err(Error::unsupported(
+                "decoder/scale_outputs",
+                format!("a factor of {factor} is not supported"),
+            )),
         }
     }
 

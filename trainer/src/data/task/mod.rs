@@ -213,7 +213,7 @@ fn in_vocabulary(name: &str, id: u32, vocabulary: u32) -> Result<u32> {
     if id < vocabulary {
         return Ok(id);
     }
-    Err(Error::argument(name, format!("token {id} is beyond the vocabulary of {vocabulary}")))
+    Err(Error::argument(name, format!("token {id} is out of range for a vocabulary of {vocabulary} tokens")))
 }
 
 fn check_mlm_probability(probability: f64) -> Result<()> {

@@ -173,7 +173,7 @@ fn check_settings(node: &OnnxNode<'_>) -> Result<()> {
     for attribute in &node.attributes {
         match (attribute.name, &attribute.value) {
             ("direction", Setting::Text(b"reverse")) => {
-                let message = format!("{} in reverse direction only is not supported", short(node.operator));
+                let message = format!("{} with direction=reverse is not supported", short(node.operator));
                 return Err(Error::unsupported(short(node.name), message));
             }
             ("axis", Setting::Integer(axis)) if !AXES.contains(axis) => {
