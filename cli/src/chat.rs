@@ -27,7 +27,7 @@ pub(crate) struct Args {
     /// The system prompt
     #[arg(long, value_name = "TEXT")]
     system: Option<String>,
-    /// Do not load or save the history of messages for the arrow keys
+    /// Do not load or save the input history
     #[arg(long)]
     no_history: bool,
     #[command(flatten)]

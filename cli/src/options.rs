@@ -236,38 +236,39 @@ pub(crate) struct SamplerArgs {
     /// Random seed; default: a new one on each run
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
-    /// Temperature; 0 is --greedy [default: 0.8]
+    /// Temperature; 0 means greedy decoding [default: 0.8]
     #[arg(long, value_name = "VALUE")]
     temperature: Option<f32>,
     /// Always choose the most likely token
     #[arg(long, conflicts_with = "temperature")]
     greedy: bool,
-    /// Top-k sampling: keep the N most likely tokens; 0 is off [default: 40]
+    /// Top-k sampling: keep the N most likely tokens; 0 disables it [default: 40]
     #[arg(long, value_name = "N")]
     top_k: Option<usize>,
-    /// Top-p sampling: keep the most likely tokens with this total probability; 1 is off [default: 0.95]
+    /// Top-p sampling: keep the most likely tokens with this total probability; 1 disables it [default: 0.95]
     #[arg(long, value_name = "VALUE")]
     top_p: Option<f32>,
-    /// Min-p sampling: keep tokens with at least this fraction of the top probability; 0 is off [default: 0.05]
+    /// Min-p sampling: keep tokens with at least this fraction of the top probability; 0 disables it [default:
+    /// 0.05]
     #[arg(long, value_name = "VALUE")]
     min_p: Option<f32>,
-    /// Locally typical sampling: keep the tokens closest to the entropy with this total probability; 1 is off [default:
-    /// 1]
+    /// Locally typical sampling: keep the tokens whose surprise is closest to the entropy, up to this total
+    /// probability; 1 disables it [default: 1]
     #[arg(long, value_name = "VALUE")]
     typical_p: Option<f32>,
-    /// Repetition penalty: divide the logits of repeated tokens by this; 1 is off [default: 1]
+    /// Repetition penalty: penalize tokens that already occurred by this factor; 1 disables it [default: 1]
     #[arg(long, value_name = "VALUE")]
     repeat_penalty: Option<f32>,
-    /// Number of last tokens that the penalties apply to [default: 64]
+    /// Number of most recent tokens that the penalties consider [default: 64]
     #[arg(long, value_name = "N")]
     repeat_last_n: Option<usize>,
-    /// Frequency penalty: subtracted from a token's logit for each occurrence; 0 is off [default: 0]
+    /// Frequency penalty: subtracted from a token's logit for each occurrence; 0 disables it [default: 0]
     #[arg(long, value_name = "VALUE", allow_negative_numbers = true)]
     frequency_penalty: Option<f32>,
-    /// Presence penalty: subtracted once from the logit of a token that occurred; 0 is off [default: 0]
+    /// Presence penalty: subtracted once from the logit of a token that occurred; 0 disables it [default: 0]
     #[arg(long, value_name = "VALUE", allow_negative_numbers = true)]
     presence_penalty: Option<f32>,
-    /// DRY penalty for continuing a repetition: multiplier; 0 is off [default: 0]
+    /// DRY penalty for continuing a repetition: multiplier; 0 disables it [default: 0]
     #[arg(long, value_name = "VALUE")]
     dry_multiplier: Option<f32>,
     /// DRY: base, the growth of the penalty with each further token [default: 1.75]
@@ -276,11 +277,11 @@ pub(crate) struct SamplerArgs {
     /// DRY: length up to which repetitions are not penalized [default: 2]
     #[arg(long, value_name = "N")]
     dry_allowed_length: Option<usize>,
-    /// DRY: sequence breaker, a text that repetitions do not cross; `none` for no breakers. May be given several times
-    /// [default: line break, colon, quote, star]
+    /// DRY: sequence breaker, a string that ends a repeated sequence; `none` for no breakers. May be given several
+    /// times [default: newline, colon, double quote, asterisk]
     #[arg(long, value_name = "TEXT")]
     dry_sequence_breaker: Option<Vec<String>>,
-    /// XTC: probability of excluding top choices; 0 is off [default: 0]
+    /// XTC: probability of excluding top choices; 0 disables it [default: 0]
     #[arg(long, value_name = "VALUE")]
     xtc_probability: Option<f32>,
     /// XTC: minimum probability of a top choice [default: 0.1]
@@ -414,7 +415,7 @@ pub(crate) struct TextArgs {
     /// Stop string: end the answer before this text. May be given several times
     #[arg(long, value_name = "TEXT", help_heading = "Generation")]
     stop: Vec<String>,
-    /// Maximum number of tokens to generate; default: until the model ends or the context is full
+    /// Maximum number of tokens to generate; default: until an end-of-sequence token or a full context
     #[arg(short = 'n', long, value_name = "N", help_heading = "Generation")]
     pub(crate) max_tokens: Option<usize>,
     #[command(flatten)]
@@ -431,7 +432,7 @@ pub(crate) struct ContextArgs {
     /// Sliding window: attend only to the N newest tokens and the attention sinks; bounds the memory of the KV cache
     #[arg(long, value_name = "N")]
     window: Option<usize>,
-    /// With --window, the number of first tokens that stay visible (StreamingLLM)
+    /// With --window, the number of initial tokens that are never evicted (StreamingLLM)
     #[arg(long, default_value_t = 4, value_name = "N", requires = "window")]
     attention_sinks: usize,
 }

@@ -40,7 +40,7 @@ pub(crate) struct Args {
     /// The system prompt
     #[arg(long, value_name = "TEXT", conflicts_with = "raw")]
     system: Option<String>,
-    /// Continue the prompt as it is, without the chat template
+    /// Complete the prompt verbatim, without the chat template
     #[arg(long)]
     raw: bool,
     /// With --raw, parse control tokens in the prompt

@@ -30,7 +30,7 @@ pub(crate) struct Args {
     /// Maximum size of a request in bytes: longer lines are skipped. Also the size of the request queue
     #[arg(long, default_value_t = 16 << 20, value_name = "BYTES")]
     max_request_bytes: usize,
-    /// Upper limit of max_tokens of every request
+    /// Upper limit for max_tokens in every request
     #[arg(long, value_name = "N")]
     max_tokens: Option<usize>,
     #[command(flatten)]

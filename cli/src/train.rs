@@ -39,7 +39,7 @@ enum Action {
         /// The folder of the run, such as mini-gpt.run
         folder: PathBuf,
     },
-    /// Tokenize the texts of a config into a packed token file, which saves runs from tokenizing them again
+    /// Tokenize the texts of a config into a packed token file, so that runs need not tokenize them again
     Pack(PackArgs),
 }
 

@@ -60,7 +60,7 @@ pub(crate) struct SearchArgs {
     /// When to end a beam search that has as many finished candidates as beams
     #[arg(long, value_enum, value_name = "WHEN", conflicts_with_all = ["sample", "greedy"])]
     early_stopping: Option<EarlyStoppingArg>,
-    /// Never repeat an n-gram of N tokens; 0 is off
+    /// Never repeat an n-gram of N tokens; 0 disables it
     #[arg(long, value_name = "N")]
     no_repeat_ngram_size: Option<usize>,
     /// Minimum number of tokens to generate
