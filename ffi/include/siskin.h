@@ -179,7 +179,8 @@ siskin_error *siskin_log_set(siskin_log_function function,
 typedef struct siskin_cancel_handle siskin_cancel_handle;
 
 /// Cancels the running call of the target, or its next one: the call returns `SISKIN_ERROR_CANCELLED` within
-/// milliseconds, and the target is in the state before the call. Does nothing once the target is freed.
+/// milliseconds, and the target is in the state before the call. Models that run on tract are cancelled between texts.
+/// Does nothing once the target is freed.
 ///
 /// Threads: any, at any time.
 SISKIN_NODISCARD siskin_error *siskin_cancel_handle_cancel(const siskin_cancel_handle *cancel_handle);
@@ -534,7 +535,7 @@ typedef enum siskin_sampler_option {
     SISKIN_SAMPLER_DYNAMIC_TEMPERATURE_RANGE = 8,
     /// Dynamic temperature: the exponent of the normalized entropy.
     SISKIN_SAMPLER_DYNAMIC_TEMPERATURE_EXPONENT = 9,
-    /// Repetition penalty: the divisor of the logits of past tokens; 1: off.
+    /// Repetition penalty: positive logits of past tokens are divided by this, negative ones multiplied; 1: off.
     SISKIN_SAMPLER_REPETITION_PENALTY = 10,
     /// Frequency penalty: subtracted from a logit for each past occurrence of its token; 0: off.
     SISKIN_SAMPLER_FREQUENCY_PENALTY = 11,
@@ -777,6 +778,7 @@ siskin_error *siskin_session_set_max_tokens(siskin_session *session,
                                             size_t tokens);
 
 /// Cancels the running call, or the next one: it returns `SISKIN_ERROR_CANCELLED` within milliseconds.
+/// Models that run on tract are cancelled between texts.
 ///
 /// Threads: any, at any time during the session's lifetime.
 SISKIN_NODISCARD siskin_error *siskin_session_cancel(const siskin_session *session);
@@ -1052,6 +1054,7 @@ siskin_error *siskin_encoder_prediction(const siskin_encoder *encoder,
                                         siskin_prediction *out);
 
 /// Cancels the running call, or the next one: it returns `SISKIN_ERROR_CANCELLED` within milliseconds.
+/// Models that run on tract are cancelled between texts.
 ///
 /// Threads: any, at any time during the encoder's lifetime.
 SISKIN_NODISCARD siskin_error *siskin_encoder_cancel(const siskin_encoder *encoder);
@@ -1190,6 +1193,7 @@ siskin_error *siskin_seq2seq_text(const siskin_seq2seq *seq2seq,
                                   siskin_generated_text *out);
 
 /// Cancels the running call, or the next one: it returns `SISKIN_ERROR_CANCELLED` within milliseconds.
+/// Models that run on tract are cancelled between texts.
 ///
 /// Threads: any, at any time during the lifetime of the seq2seq.
 SISKIN_NODISCARD siskin_error *siskin_seq2seq_cancel(const siskin_seq2seq *seq2seq);

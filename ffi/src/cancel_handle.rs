@@ -53,7 +53,8 @@ impl RunControl {
 }
 
 /// Cancels the running call of the target, or its next one: the call returns `SISKIN_ERROR_CANCELLED` within
-/// milliseconds, and the target is in the state before the call. Does nothing once the target is freed.
+/// milliseconds, and the target is in the state before the call. Models that run on tract are cancelled between texts.
+/// Does nothing once the target is freed.
 ///
 /// Threads: any, at any time.
 ///

@@ -39,7 +39,7 @@ pub const SISKIN_SAMPLER_XTC_THRESHOLD: siskin_sampler_option = 7;
 pub const SISKIN_SAMPLER_DYNAMIC_TEMPERATURE_RANGE: siskin_sampler_option = 8;
 /// Dynamic temperature: the exponent of the normalized entropy.
 pub const SISKIN_SAMPLER_DYNAMIC_TEMPERATURE_EXPONENT: siskin_sampler_option = 9;
-/// Repetition penalty: the divisor of the logits of past tokens; 1: off.
+/// Repetition penalty: positive logits of past tokens are divided by this, negative ones multiplied; 1: off.
 pub const SISKIN_SAMPLER_REPETITION_PENALTY: siskin_sampler_option = 10;
 /// Frequency penalty: subtracted from a logit for each past occurrence of its token; 0: off.
 pub const SISKIN_SAMPLER_FREQUENCY_PENALTY: siskin_sampler_option = 11;
