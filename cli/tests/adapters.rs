@@ -28,8 +28,9 @@ impl Place {
     /// Writes a config that trains on the text.
     fn config(&self, name: &str, model: &str, more: &str) -> PathBuf {
         let text = format!(
-            "steps = 8\n[model]\n{model}\n[data]\ntask = \"causal_lm\"\ntrain = [\"text.txt\"]\nvalidation_split = 0.2\n\
-             settings = {{ max_length = 32 }}\n[batch]\nmax_tokens = 256\n[schedule]\nlearning_rate = 1e-2\n{more}\n"
+            "steps = 8\n[model]\n{model}\n[data]\ntask = \"causal_lm\"\n\
+             train = [\"text.txt\"]\nvalidation_split = 0.2\nsettings = {{ max_length = 32 }}\n\
+             [batch]\nmax_tokens = 256\n[schedule]\nlearning_rate = 1e-2\n{more}\n"
         );
         let path = self.0.join(name);
         std::fs::write(&path, text).unwrap();
@@ -54,7 +55,8 @@ fn of(path: &Path) -> &str {
 #[test]
 fn an_adapter_is_trained_measured_and_run() {
     let place = Place::new();
-    let tiny = "family = \"gpt2\"\ntokenizer_vocab_size = 280\nconfig = { vocab_size = 280, n_embd = 32, n_layer = 2, n_head = 4, \
+    let tiny = "family = \"gpt2\"\ntokenizer_vocab_size = 280\n\
+                config = { vocab_size = 280, n_embd = 32, n_layer = 2, n_head = 4, \
                 n_positions = 64 }";
     let base = place.config("base.toml", tiny, "[qat]\nweight_type = \"W8r\"");
     report(&["train", of(&base), "--json"]);
@@ -86,10 +88,10 @@ fn an_adapter_is_trained_measured_and_run() {
 
     let refused = write(&merged, &["--adapter", of(&adapter)]);
     let message = String::from_utf8_lossy(&refused.stderr).into_owned();
-    assert!(refused.status.code() == Some(2) && message.contains("trained on other weights"), "{message}");
+    assert!(refused.status.code() == Some(2) && message.contains("beside other weights"), "{message}");
     assert!(write(&merged, &["--adapter", of(&adapter), "--any-base"]).status.success());
     let alone = write(&adapter, &[]);
     let message = String::from_utf8_lossy(&alone.stderr).into_owned();
-    assert!(!alone.status.success() && message.contains("an adapter without a model"), "{message}");
+    assert!(!alone.status.success() && message.contains("an adapter and no model"), "{message}");
     assert!(!write(&base, &["--any-base"]).status.success(), "says nothing without an adapter");
 }

@@ -498,12 +498,8 @@ fn text_fields_and_class_names_can_be_set() {
         ("", "data.text_fields", "no such field"),
         (two, "data.text_fields", "has 2 names, but sequence_classification has the fields text"),
         ("text_fields = [\"body\"]", "data.label_field", "no such field"),
-        (
-            "text_fields = [\"body\"]\nlabel_field = \"kind\"",
-            "data.class_names",
-            "no class is called \"yes\"",
-        ),
-        (&fewer, "data.class_names", "no class is called \"perhaps\""),
+        ("text_fields = [\"body\"]\nlabel_field = \"kind\"", "data.class_names", "unknown class \"yes\""),
+        (&fewer, "data.class_names", "unknown class \"perhaps\""),
         (&NAMED.replace("perhaps", "no"), "data.class_names", "contains \"no\" twice"),
         (&format!("{NAMED}\nsettings = {{ num_classes = 4 }}"), "data.class_names", "has 3 names"),
     ] {

@@ -155,7 +155,7 @@ fn files_appear_only_when_complete() {
     for (record, what) in [
         (
             TokenizedDocument { parts: vec![vec![10]], ..TokenizedDocument::default() },
-            "record 1: holds token 10, ids lie below 10",
+            "record 1: contains token 10, beyond the vocabulary of 10",
         ),
         (
             TokenizedDocument { parts: vec![vec![1]; 2], ..TokenizedDocument::default() },

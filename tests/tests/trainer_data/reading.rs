@@ -89,16 +89,16 @@ fn invalid_lines_are_reported_and_end_the_reading() {
         ..ReadOptions::default()
     };
     let rows: [(&'static str, &ReadOptions, &str); 10] = [
-        ("{", &plain, "is not an object of JSON"),
-        ("[]", &plain, "is not an object of JSON"),
-        ("{\"text\": \"a\"} x", &plain, "is not an object of JSON"),
-        ("{\"txt\": \"a\"}", &plain, "field text: the line has no such field, but [\"txt\"]"),
+        ("{", &plain, "is not a JSON object"),
+        ("[]", &plain, "is not a JSON object"),
+        ("{\"text\": \"a\"} x", &plain, "is not a JSON object"),
+        ("{\"txt\": \"a\"}", &plain, "field text: the line has no such field; it has [\"txt\"]"),
         ("{\"text\": null}", &plain, "no such field"),
-        ("{\"text\": 1}", &plain, "is not a text"),
+        ("{\"text\": 1}", &plain, "is not a string"),
         ("{\"text\": \"a\"}", &classes, "field y: the line has no such field"),
-        ("{\"text\": \"a\", \"y\": 2}", &classes, "class 2, but there are 2"),
-        ("{\"text\": \"a\", \"y\": \"maybe\"}", &classes, "no class is called \"maybe\""),
-        ("{\"text\": \"a\", \"y\": -1}", &classes, "neither the number nor the name"),
+        ("{\"text\": \"a\", \"y\": 2}", &classes, "class 2 is out of range for 2 classes"),
+        ("{\"text\": \"a\", \"y\": \"maybe\"}", &classes, "unknown class \"maybe\""),
+        ("{\"text\": \"a\", \"y\": -1}", &classes, "neither a class index nor a class name"),
     ];
     for (line, reading, what) in rows {
         let text = format!("{{\"text\": \"good\", \"y\": 1}}\n\n{line}\n{{\"text\": \"good\", \"y\": 1}}\n");
@@ -114,10 +114,10 @@ fn invalid_lines_are_reported_and_end_the_reading() {
     let bytes: &[u8] = b"good\n\nb\xffd\n";
     let found: Vec<_> = PlainText.documents(Box::new(bytes), "f", &plain).unwrap().collect();
     let error = found[1].as_ref().unwrap_err();
-    assert!(found.len() == 2 && error.to_string().starts_with("f:3: is not UTF-8 from byte 1"), "{error}");
+    assert!(found.len() == 2 && error.to_string().starts_with("f:3: is not UTF-8 at byte 1"), "{error}");
     let pair = ReadOptions { fields: vec![Field::new("a"), Field::new("b")], ..ReadOptions::default() };
     let error = PlainText.documents(Box::new(&b""[..]), "f", &pair).err().unwrap();
-    assert!(error.to_string().contains("plain text has no a, b"), "{error}");
+    assert!(error.to_string().contains("plain text has no fields a, b"), "{error}");
     let none = ReadOptions { separator: DocumentSeparator::Text(String::new()), ..ReadOptions::default() };
     assert!(PlainText.documents(Box::new(&b""[..]), "f", &none).is_err());
 }
@@ -364,7 +364,7 @@ fn packed_tokens_are_a_source() {
         ReadOptions { label: Some("label".to_owned()), ..ReadOptions::default() },
         "record 0: has no class",
     );
-    refused(TaskEntry::of("seq2seq").unwrap().reading(), "have 1 lists of tokens, wanted are 2");
+    refused(TaskEntry::of("seq2seq").unwrap().reading(), "have 1 token lists, the task needs 2");
     // Tokens outside a smaller vocabulary are refused there.
     let tokenizer = tokenizer();
     let tokenizing = DocumentTokenizer { tokenizer: &tokenizer, threads: 1, parse_special: false };
