@@ -88,10 +88,10 @@ fn an_adapter_is_trained_measured_and_run() {
 
     let refused = write(&merged, &["--adapter", of(&adapter)]);
     let message = String::from_utf8_lossy(&refused.stderr).into_owned();
-    assert!(refused.status.code() == Some(2) && message.contains("beside other weights"), "{message}");
+    assert!(refused.status.code() == Some(2) && message.contains("trained on other weights"), "{message}");
     assert!(write(&merged, &["--adapter", of(&adapter), "--any-base"]).status.success());
     let alone = write(&adapter, &[]);
     let message = String::from_utf8_lossy(&alone.stderr).into_owned();
-    assert!(!alone.status.success() && message.contains("an adapter and no model"), "{message}");
+    assert!(!alone.status.success() && message.contains("an adapter without a model"), "{message}");
     assert!(!write(&base, &["--any-base"]).status.success(), "says nothing without an adapter");
 }
