@@ -1,4 +1,5 @@
 //! Tests of the kernels and codecs. They use the crate from outside, so that its functions are compiled once.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 #[path = "kernels/activation.rs"]
 mod activation;

@@ -13,7 +13,7 @@ use crate::state::{TableData, Tables};
 
 /// Weights and an optimizer outside the memory of the process.
 pub trait DeviceTraining {
-    /// Runs a batch forward and backward: see [`DeviceRunner::run_observing`].
+    /// Runs a batch forward and backward: see `DeviceRunner::run_observing`.
     ///
     /// # Errors
     /// If the batch does not fit, or the device fails.
@@ -64,7 +64,7 @@ pub trait DeviceTraining {
     /// If the device fails.
     fn step(&mut self, rate: f64, scale: f64, limit: Option<f64>) -> Result<OptimizerResult>;
 
-    /// Swaps the averaged and the current weights: see [`DeviceRunner::swap`].
+    /// Swaps the averaged and the current weights.
     ///
     /// # Errors
     /// If the device fails.

@@ -25,7 +25,7 @@ pub fn evaluate(
     evaluate_with_engine(config, setup, adapter, &on_device::open)
 }
 
-/// Like [`measure`], on another device than the config names.
+/// Like [`evaluate`], on another device than the config names.
 pub fn evaluate_with_engine(
     config: &RunConfig,
     setup: &RunSetup,
