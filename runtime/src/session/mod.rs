@@ -426,7 +426,16 @@ impl Session {
                 return Err(Error::argument("length", message));
             }
             true => {}
-            false => locked(&self.context).truncate(self.sequence, length)?,
+            false => {
+                let mut context = locked(&self.context);
+                // RoPE frequencies of a long sequence depend on its length when a token was processed.
+                let stretched = context.stretches().is_some_and(|most| self.tokens.len() > most);
+                context.truncate(self.sequence, length)?;
+                drop(context);
+                if stretched && length < self.tokens.len() && self.source.is_none() {
+                    self.lose();
+                }
+            }
         }
         self.unread = None;
         if length < self.tokens.len() {
