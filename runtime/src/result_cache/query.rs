@@ -16,8 +16,8 @@ pub struct CacheQuery {
     prompt: String,
     /// The key of the prompt's tokens and everything below.
     key: Key,
-    /// The key of everything except the prompt.
-    around: Key,
+    /// The key of everything except the prompt; `None` if the chat template rejects empty messages.
+    around: Option<Key>,
     /// The index of comparable prompts, and the embedding of this one.
     meaning: Option<(Key, Vec<f32>)>,
 }
@@ -53,16 +53,18 @@ impl CacheQuery {
         let model = Key::of_model(model);
         let key = |prompt| Ok::<_, Error>(Key::of("answer", &[model.bytes(), &options, &tokens(prompt)?]));
         // Messages and variables of the template surround any prompt in the same way.
-        let (key, around) = (key(prompt)?, key("")?);
+        let (key, around) = (key(prompt)?, key("").ok());
         Ok(Self { prompt: prompt.to_owned(), key, around, meaning: None })
     }
 
     /// Computes the embedding of the prompt. Prompts are only compared if they are for the same model, options and
-    /// previous messages, and were embedded by the same encoder with the same options.
+    /// previous messages, and were embedded by the same encoder with the same options. Without effect if the chat
+    /// template rejects an empty prompt, which is how messages around a prompt are compared.
     pub fn embed(&mut self, encoder: &mut Encoder, options: &EmbedOptions) -> Result<()> {
+        let Some(around) = self.around else { return Ok(()) };
         let by = Key::of_model(encoder.model());
         let embedding = options::of_embedding(encoder.cache_type(), options);
-        let index = Key::of("meaning", &[self.around.bytes(), by.bytes(), &embedding]);
+        let index = Key::of("meaning", &[around.bytes(), by.bytes(), &embedding]);
         let vector = encoder.embed(&[&self.prompt], options)?.pop().unwrap_or_default();
         self.meaning = Some((index, vector));
         Ok(())
