@@ -203,11 +203,19 @@ fn template(fields: &mut JsonFields<'_>) -> Result<RenderOptions> {
         return Err(Error::argument("chat_template_kwargs", message));
     }
     Ok(RenderOptions {
-        tools: fields.take("tools")?,
-        documents: fields.take("documents")?,
+        tools: list("tools", fields)?,
+        documents: list("documents", fields)?,
         extra: extra.into_iter().collect(),
         ..RenderOptions::default()
     })
+}
+
+fn list(name: &str, fields: &mut JsonFields<'_>) -> Result<Option<TemplateData>> {
+    let list: Option<TemplateData> = fields.take(name)?;
+    match list.as_ref().is_some_and(|list| !list.is_list()) {
+        true => Err(Error::argument(name, "is not a list")),
+        false => Ok(list),
+    }
 }
 
 fn prompt(name: &str, mut fields: JsonFields<'_>) -> Result<RequestKind> {

@@ -101,6 +101,11 @@ impl TemplateData {
         Self::list(messages).unwrap_or_else(|_| TemplateValue::None.into())
     }
 
+    /// Returns whether this is a list.
+    pub fn is_list(&self) -> bool {
+        matches!(self.value, TemplateValue::List(..))
+    }
+
     fn list(parts: Vec<TemplateData>) -> std::result::Result<Self, RenderError> {
         let bytes = parts.iter().map(|part| part.bytes).fold(ELEMENT, usize::saturating_add);
         let value = TemplateValue::list(parts.into_iter().map(|part| part.value).collect(), ListKind::List)?;
