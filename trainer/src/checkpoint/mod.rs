@@ -119,7 +119,8 @@ impl Checkpoint {
         };
         let magic = read(8)?;
         if magic != MAGIC {
-            return Err(Error::corrupt("checkpoint", "is not a checkpoint of this version"));
+            let message = "is not a checkpoint of this version; train again in another folder";
+            return Err(Error::new(ErrorKind::Version, "checkpoint", message));
         }
         let size = read(8)?;
         let header_length = u64::from_le_bytes(size[..].try_into().unwrap_or_default());
