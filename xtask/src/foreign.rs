@@ -3,9 +3,9 @@
 //! What ships is built by Debian's compiler, which builds the standard library from its sources, optimized for size.
 //! Checks use rustup's compiler if it has the target's standard library, since they take half of the time then.
 
-use crate::shell::{self, Result, output, program, succeeds};
+use crate::shell::{self, Result, output, program, run};
 use crate::tools;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// The crates of the standard library to build. Panics unwind, and are caught at the C interface.
@@ -47,13 +47,25 @@ pub(crate) fn cargo(verb: &str, triple: &str, standard: &str) -> Command {
 /// Returns `cargo VERB` for the target `triple` with the standard library of rustup; without it, Debian's, which builds
 /// `standard`.
 pub(crate) fn cargo_with_std(verb: &str, triple: &str, standard: &str) -> Result<Command> {
-    if !succeeds(&mut program("rustup", &["target", "add", triple])) {
-        tools::debian(&needs())?;
-        return Ok(cargo(verb, triple, standard));
+    if !has_std(triple) {
+        let added = run(&mut program("rustup", &["target", "add", triple]));
+        if cfg!(target_os = "macos") {
+            added?;
+        }
+        if !has_std(triple) {
+            tools::debian(&needs())?;
+            return Ok(cargo(verb, triple, standard));
+        }
     }
     let mut command = shell::cargo(&[verb, "--target", triple, "--locked", "--target-dir"]);
     command.arg(folder());
     Ok(command)
+}
+
+/// Returns whether the compiler that cargo uses has the standard library of a target.
+fn has_std(triple: &str) -> bool {
+    let folder = output(&mut program("rustc", &["--print", "target-libdir", "--target", triple]));
+    folder.is_ok_and(|folder| Path::new(folder.trim()).is_dir())
 }
 
 /// Sets the linker for the target `triple`.
