@@ -9,11 +9,12 @@ mod transcript;
 use crate::answer::TimedAnswer;
 use crate::options::{ModelArgs, OpenArgs, TextArgs, files_of};
 use crate::template_args::TemplateArgs;
-use crate::terminal::{DIM, Palette, RED};
+use crate::terminal::{DIM, Palette, RED, printable};
 use crate::{interrupt, output};
-use input::ChatInput;
+use input::{ChatInput, InputText};
 use markdown::MarkdownStream;
 use settings::ChatSettings;
+use siskin::template::Message;
 use siskin::{Error, ErrorKind, GenerateOptions, Model, Result, Session};
 use std::io::IsTerminal;
 use std::ops::ControlFlow;
@@ -48,10 +49,12 @@ struct Chat<'a> {
     inputs: Vec<PathBuf>,
     settings: ChatSettings,
     system: Option<String>,
-    /// The number of messages and of tokens before each message of the user, for `/undo`.
+    /// The number of messages and of tokens before each message of the user.
     marks: Vec<(usize, usize)>,
     /// The text that the next input begins with.
     draft: String,
+    /// Whether the next message replaces the last one.
+    is_editing: bool,
     /// The summary of the last answer.
     last: Option<String>,
     is_interactive: bool,
@@ -78,6 +81,7 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
         system: args.system.clone(),
         marks: Vec::new(),
         draft: String::new(),
+        is_editing: false,
         last: None,
         is_interactive: std::io::stdin().is_terminal(),
     };
@@ -120,29 +124,40 @@ impl Chat<'_> {
         Ok(())
     }
 
-    /// Reads a message or a command from each line of standard input.
+    /// Reads messages and commands from standard input: one from each line, unless it continues as on a terminal.
     fn read_lines(&mut self) -> Result<()> {
+        let mut text = String::new();
         for line in std::io::stdin().lines() {
-            let line = line.map_err(|error| Error::io("standard input", &error))?;
-            if self.take(&line)?.is_break() {
-                break;
+            text += &line.map_err(|error| Error::io("standard input", &error))?;
+            if !input::is_complete(&text) {
+                text.push('\n');
+                continue;
             }
+            if self.take(&InputText::of(&std::mem::take(&mut text)))?.is_break() {
+                return Ok(());
+            }
+        }
+        if !text.is_empty() {
+            let _ = self.take(&InputText::of(&text))?;
         }
         Ok(())
     }
 
     /// Executes a command or answers a message. Errors of commands and messages do not end the conversation.
-    fn take(&mut self, text: &str) -> Result<ControlFlow<()>> {
-        let outcome = match commands::parse(text) {
+    fn take(&mut self, InputText { text, is_quoted }: &InputText) -> Result<ControlFlow<()>> {
+        let is_editing = std::mem::take(&mut self.is_editing);
+        let command = if *is_quoted { None } else { commands::parse(text) };
+        let outcome = match command {
             Some((name, argument)) => commands::run(self, name, argument),
             None if text.trim().is_empty() => return Ok(ControlFlow::Continue(())),
+            None if is_editing => self.replace("edit", Some(text.trim())).map(ControlFlow::Continue),
             None => self.answer(text.trim()).map(ControlFlow::Continue),
         };
         match outcome {
             Err(error) if output::is_of_stdout(&error) => Err(error),
             Err(error) => {
                 let label = Palette::of_stderr().paint(RED, "error:");
-                output::to_stderr(format!("{label} {error}"));
+                output::to_stderr(format!("{label} {}", printable(&error.to_string())));
                 Ok(ControlFlow::Continue(()))
             }
             flow => flow,
@@ -190,12 +205,22 @@ impl Chat<'_> {
         Ok(())
     }
 
-    /// Removes the last message of the user and what follows, and returns its text.
-    fn undo(&mut self, command: &str) -> Result<String> {
+    /// Returns the last message of the user, and the number of messages before it.
+    fn last_message(&self, command: &str) -> Result<(usize, String)> {
         let last = self.session.messages().enumerate().filter(|(_, message)| message.role == "user").last();
-        let Some((count, prompt)) = last.map(|(count, message)| (count, message.content.clone())) else {
-            return Err(Error::new(ErrorKind::State, format!("/{command}"), "there is no message yet"));
-        };
+        last.map(|(count, message)| (count, message.content.clone()))
+            .ok_or_else(|| Error::new(ErrorKind::State, format!("/{command}"), "there is no message yet"))
+    }
+
+    /// Removes the last message of the user and what follows.
+    fn undo(&mut self, command: &str) -> Result<()> {
+        let (count, _) = self.last_message(command)?;
+        self.remove_from(count);
+        Ok(())
+    }
+
+    /// Removes all but the first `count` messages, and their tokens.
+    fn remove_from(&mut self, count: usize) {
         self.session.truncate_messages(count);
         while let Some((messages, tokens)) = self.marks.pop_if(|(messages, _)| *messages >= count) {
             // Otherwise, as with a sliding window, the next prompt is processed from its beginning.
@@ -203,7 +228,18 @@ impl Chat<'_> {
                 let _ = self.session.truncate(tokens);
             }
         }
-        Ok(prompt)
+    }
+
+    /// Answers the last message of the user again, or `text` in its place. If there is no answer, the messages stay.
+    fn replace(&mut self, command: &str, text: Option<&str>) -> Result<()> {
+        let (count, prompt) = self.last_message(command)?;
+        let removed: Vec<Message> = self.session.messages().skip(count).cloned().collect();
+        self.remove_from(count);
+        let outcome = self.answer(text.unwrap_or(&prompt));
+        if outcome.is_err() && self.session.messages().len() == count {
+            removed.iter().for_each(|message| self.session.add_message(&message.role, &message.content));
+        }
+        outcome
     }
 
     fn answer(&mut self, prompt: &str) -> Result<()> {

@@ -1,4 +1,4 @@
-//! `siskin chat` without a terminal: one line is one message or command.
+//! `siskin chat` without a terminal: one line is one message or command, unless it continues.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use serde_json::{Value, json};
@@ -58,6 +58,30 @@ fn lines_are_messages_and_answers_are_plain() {
     assert!(!shown.contains('\x1b') && !errors(&output).contains('\x1b'));
     assert!(errors(&output).contains("tokens/s"));
     assert!(!errors(&chat(&folder, &["--quiet"], "w5\n")).contains("tokens/s"));
+}
+
+#[test]
+fn messages_of_several_lines_and_quoted_commands_are_one_message() {
+    let folder = model("several");
+    let alone = text(&chat(&folder, &[], "w5\n/context\n"));
+    for lines in ["\"\"\"\nw5\n\"\"\"\n/context\n", "\"\"\"w5\"\"\"\n/context\n"] {
+        assert_eq!(text(&chat(&folder, &[], lines)), alone, "{lines:?}");
+    }
+    assert_eq!(text(&chat(&folder, &[], "w5\\\nw6\n")).lines().count(), 1);
+    let quoted = chat(&folder, &[], "\"\"\"/exit\"\"\"\nw5\n");
+    assert_eq!(text(&quoted).lines().count(), 2, "{}", errors(&quoted));
+}
+
+#[test]
+fn messages_stay_if_their_replacement_has_no_answer() {
+    let folder = model("replaced");
+    let alone = text(&chat(&folder, &["-c", "40"], "w5 w6\n/context\n"));
+    let long = "w7 ".repeat(60);
+    let failed = chat(&folder, &["-c", "40"], &format!("w5 w6\n/edit {long}\n/context\n"));
+    assert!(errors(&failed).contains("error:"), "{}", errors(&failed));
+    let messages =
+        |output: &str| output.lines().last().and_then(|line| line.rsplit(", ").next().map(str::to_owned));
+    assert_eq!(messages(&text(&failed)), messages(&alone));
 }
 
 #[test]

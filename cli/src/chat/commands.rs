@@ -1,6 +1,6 @@
 //! The commands of a conversation: one table of name, argument, help and function.
 
-use super::{Chat, settings, transcript};
+use super::{Chat, input, settings, transcript};
 use crate::output;
 use crate::terminal::{CYAN, Palette};
 use siskin::{Error, Result};
@@ -166,8 +166,7 @@ fn undo(chat: &mut Chat<'_>, _: &str) -> Result<ControlFlow<()>> {
 }
 
 fn retry(chat: &mut Chat<'_>, _: &str) -> Result<ControlFlow<()>> {
-    let prompt = chat.undo("retry")?;
-    chat.answer(&prompt)?;
+    chat.replace("retry", None)?;
     Ok(ControlFlow::Continue(()))
 }
 
@@ -175,10 +174,9 @@ fn edit(chat: &mut Chat<'_>, text: &str) -> Result<ControlFlow<()>> {
     if text.is_empty() && !chat.is_interactive {
         required("edit", text, "the new text of the message")?;
     }
-    let prompt = chat.undo("edit")?;
     match text.is_empty() {
-        true => chat.draft = prompt,
-        false => chat.answer(text)?,
+        true => (chat.draft, chat.is_editing) = (input::draft_of(&chat.last_message("edit")?.1), true),
+        false => chat.replace("edit", Some(text))?,
     }
     Ok(ControlFlow::Continue(()))
 }

@@ -2,7 +2,7 @@
 
 use super::commands;
 use crate::knobs;
-use crate::terminal::{CYAN, Palette};
+use crate::terminal::{CYAN, Palette, printable};
 use rustyline::completion::{Completer, FilenameCompleter, Pair};
 use rustyline::error::ReadlineError;
 use rustyline::highlight::Highlighter;
@@ -47,14 +47,14 @@ impl ChatInput {
 
     /// Returns the next message or command, with `draft` to begin with; `None` when the user leaves: at the end of
     /// input, or with Ctrl-C twice.
-    pub(super) fn next(&mut self, draft: &str) -> Result<Option<String>> {
+    pub(super) fn next(&mut self, draft: &str) -> Result<Option<InputText>> {
         let mut draft = draft;
         let mut interrupted = false;
         loop {
             match self.editor.readline_with_initial(PROMPT, (draft, "")) {
                 Ok(text) => {
                     self.remember(&text);
-                    return Ok(Some(message(&text)));
+                    return Ok(Some(InputText::of(&text)));
                 }
                 Err(ReadlineError::Interrupted) if interrupted => return Ok(None),
                 Err(ReadlineError::Interrupted) => {
@@ -131,10 +131,34 @@ fn make_private(_: &std::fs::File) -> std::io::Result<()> {
 
 /// Returns whether a message is complete: a trailing backslash continues it on the next line, and so do quotes that are
 /// not closed.
-fn is_complete(text: &str) -> bool {
+pub(super) fn is_complete(text: &str) -> bool {
     match text.trim_start().strip_prefix(QUOTES) {
         Some(rest) => rest.contains(QUOTES),
         None => !text.ends_with('\\'),
+    }
+}
+
+/// A message or a command.
+pub(super) struct InputText {
+    pub(super) text: String,
+    /// Whether it begins with quotes: then it is a message, whatever they contain.
+    pub(super) is_quoted: bool,
+}
+
+impl InputText {
+    /// Reads a complete input.
+    pub(super) fn of(input: &str) -> Self {
+        Self { text: message(input), is_quoted: input.trim_start().starts_with(QUOTES) }
+    }
+}
+
+/// Returns the input that gives a message again, to edit it on a terminal.
+pub(super) fn draft_of(text: &str) -> String {
+    let plain = printable(text).into_owned();
+    let again = InputText::of(&plain);
+    match is_complete(&plain) && again.text == plain && !again.is_quoted && !plain.starts_with('/') {
+        true => plain,
+        false => format!("{QUOTES}\n{plain}\n{QUOTES}"),
     }
 }
 
@@ -211,6 +235,16 @@ mod tests {
             ("\"\"\"a\"\"\" b", true, "a b"),
         ] {
             assert_eq!((is_complete(text), message(text).as_str()), (complete, sent), "{text}");
+        }
+    }
+
+    #[test]
+    fn drafts_give_their_messages_again() {
+        for text in ["a", "/exit", "a\nb", "a\\", "a\\\nb"] {
+            let draft = draft_of(text);
+            assert!(is_complete(&draft), "{text:?}");
+            let InputText { text: again, is_quoted } = InputText::of(&draft);
+            assert_eq!((again.as_str(), is_quoted || !text.starts_with('/')), (text, true));
         }
     }
 
