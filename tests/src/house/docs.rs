@@ -6,22 +6,11 @@ use super::Tree;
 pub fn links_exist(tree: &Tree) -> Vec<String> {
     let mut breaches = Vec::new();
     for file in tree.files.iter().filter(|file| file.path.ends_with(".md")) {
-        let mut fenced = false;
-        for (index, line) in file.text.lines().enumerate() {
-            if line.trim_start().starts_with("```") {
-                fenced = !fenced;
-            }
-            if fenced {
-                continue;
-            }
+        for (number, line) in file.lines_outside_code() {
             for target in link_targets(line) {
                 let path = resolve(&file.path, target.split('#').next().unwrap_or_default());
                 if !path.is_empty() && !exists(tree, &path) {
-                    breaches.push(format!(
-                        "{}:{}: no `{path}` for the link `{target}`",
-                        file.path,
-                        index + 1
-                    ));
+                    breaches.push(format!("{}:{number}: no `{path}` for the link `{target}`", file.path));
                 }
             }
         }

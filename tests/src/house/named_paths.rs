@@ -14,17 +14,10 @@ const SOURCES: [&str; 6] = ["rs", "cu", "cuh", "kt", "java", "swift"];
 pub fn named_paths_exist(tree: &Tree) -> Vec<String> {
     let mut breaches = Vec::new();
     for file in tree.files.iter().filter(|file| file.path.ends_with(".md")) {
-        let mut fenced = false;
-        for (index, line) in file.text.lines().enumerate() {
-            if line.trim_start().starts_with("```") {
-                fenced = !fenced;
-            }
-            if fenced {
-                continue;
-            }
+        for (number, line) in file.lines_outside_code() {
             for name in line.split('`').skip(1).step_by(2) {
                 if !exists(tree, name) {
-                    breaches.push(format!("{}:{}: `{name}` does not exist", file.path, index + 1));
+                    breaches.push(format!("{}:{number}: `{name}` does not exist", file.path));
                 }
             }
         }

@@ -25,6 +25,15 @@ impl SourceFile {
         Self { path: path.to_owned(), text: text.to_owned() }
     }
 
+    /// Iterates over the lines of a Markdown file outside of code blocks, with their numbers.
+    pub fn lines_outside_code(&self) -> impl Iterator<Item = (usize, &str)> {
+        let mut is_code = false;
+        (1..).zip(self.text.lines()).filter(move |(_, line)| {
+            is_code ^= line.trim_start().starts_with("```");
+            !is_code
+        })
+    }
+
     /// Returns true if the whole file is test code: an integration test, a bench, or a `tests.rs` next to code.
     pub fn is_test(&self) -> bool {
         let name = self.path.rsplit('/').next().unwrap_or_default();
