@@ -5,10 +5,12 @@ use crate::Verb;
 use crate::record::{self, Tests};
 use crate::shell::{self, ALL_CASES, Result, cargo, run};
 use crate::tools;
+use std::collections::VecDeque;
 use std::fs;
 use std::io::{self, Read, Write};
 use std::path::Path;
 use std::process::{Command, ExitStatus};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 pub(crate) const VERB: Verb = Verb { name: "test", usage: "[--all] [STEP]…", about: ABOUT, run: test };
@@ -33,47 +35,42 @@ enum Extent {
     All,
 }
 
-/// Steps of two lanes run at the same time: many steps keep only one processor busy for much of their time. The lanes
-/// have different build folders, which cargo locks.
-#[derive(Clone, Copy, PartialEq)]
-enum Lane {
-    /// Before both lanes, alone.
-    First,
-    /// In the folder of the tests.
-    Native,
-    /// In the folders of other targets and of release builds.
-    Foreign,
-}
-
 struct Step {
     name: &'static str,
-    lane: Lane,
     /// Limit of processor seconds in a new clone, including compilation, above which the step is reported.
     budget: u32,
     run: fn(Extent) -> Result<Outcome>,
 }
 
+/// Steps that run before all others, one after the other.
 #[rustfmt::skip]
-const STEPS: [Step; 19] = [
-    Step { name: "tools", lane: Lane::First, budget: 10, run: |_| need_tools() },
-    Step { name: "format", lane: Lane::First, budget: 10, run: |_| pass(cargo(&["fmt", "--all", "--check"])) },
-    Step { name: "models", lane: Lane::First, budget: 30, run: |_| bring_models() },
-    Step { name: "clippy", lane: Lane::Native, budget: 220, run: |_| clippy() },
-    Step { name: "core-only", lane: Lane::Native, budget: 20, run: |_| core_only() },
-    Step { name: "docs", lane: Lane::Native, budget: 60, run: |_| docs() },
-    Step { name: "tests", lane: Lane::Native, budget: 1300, run: tests },
-    Step { name: "doc-tests", lane: Lane::Native, budget: 60, run: |_| pass(cargo(&["test", "--workspace", "--locked", "--doc"])) },
-    Step { name: "short-fuzz", lane: Lane::Native, budget: 60, run: |_| short_fuzz() },
-    Step { name: "c", lane: Lane::Native, budget: 200, run: |_| where_possible(c::need_tools, |()| c::check()) },
-    Step { name: "cuda", lane: Lane::Native, budget: 260, run: |extent| where_possible(cuda::need_tools, |nvcc| cuda::check(&nvcc, extent == Extent::All)) },
-    Step { name: "android", lane: Lane::Native, budget: 180, run: |_| where_possible(android::need_tools, |()| android::check().map(drop)) },
-    Step { name: "ios", lane: Lane::Native, budget: 200, run: |_| where_possible(ios::need_tools, |swift| ios::tests(&swift)) },
-    Step { name: "export", lane: Lane::Native, budget: 40, run: |_| where_possible(export::need_tools, |python| export::check(&python, &[])) },
-    Step { name: "deny", lane: Lane::Native, budget: 10, run: |_| deny() },
-    Step { name: "arm", lane: Lane::Foreign, budget: 250, run: |extent| where_possible(arm::need_tools, |()| arm::identity(extent == Extent::All)) },
-    Step { name: "apple", lane: Lane::Foreign, budget: 80, run: |extent| ios::check_library(extent == Extent::All).map(|()| Outcome::Passed) },
-    Step { name: "size", lane: Lane::Foreign, budget: 380, run: |_| where_possible(size::need_tools, |()| size::check()) },
-    Step { name: "counts", lane: Lane::Foreign, budget: 150, run: |_| where_possible(counts::need_tools, |()| counts::check()) },
+const FIRST_STEPS: [Step; 3] = [
+    Step { name: "tools", budget: 10, run: |_| need_tools() },
+    Step { name: "format", budget: 10, run: |_| pass(cargo(&["fmt", "--all", "--check"])) },
+    Step { name: "models", budget: 30, run: |_| bring_models() },
+];
+
+/// Steps that two workers run, since many of them keep only one processor busy for much of their time. One worker takes
+/// steps from the beginning, the other from the end, until they meet: the first steps share a build folder, which cargo
+/// locks, and the last have folders of their own.
+#[rustfmt::skip]
+const STEPS: [Step; 16] = [
+    Step { name: "clippy", budget: 220, run: |_| clippy() },
+    Step { name: "core-only", budget: 20, run: |_| core_only() },
+    Step { name: "docs", budget: 60, run: |_| docs() },
+    Step { name: "tests", budget: 1300, run: tests },
+    Step { name: "doc-tests", budget: 60, run: |_| pass(cargo(&["test", "--workspace", "--locked", "--doc"])) },
+    Step { name: "short-fuzz", budget: 60, run: |_| short_fuzz() },
+    Step { name: "c", budget: 200, run: |_| where_possible(c::need_tools, |()| c::check()) },
+    Step { name: "ios", budget: 200, run: |_| where_possible(ios::need_tools, |swift| ios::tests(&swift)) },
+    Step { name: "android", budget: 180, run: |_| where_possible(android::need_tools, |()| android::check().map(drop)) },
+    Step { name: "export", budget: 40, run: |_| where_possible(export::need_tools, |python| export::check(&python, &[])) },
+    Step { name: "deny", budget: 10, run: |_| deny() },
+    Step { name: "cuda", budget: 260, run: |extent| where_possible(cuda::need_tools, |nvcc| cuda::check(&nvcc, extent == Extent::All)) },
+    Step { name: "counts", budget: 150, run: |_| where_possible(counts::need_tools, |()| counts::check()) },
+    Step { name: "size", budget: 380, run: |_| where_possible(size::need_tools, |()| size::check()) },
+    Step { name: "apple", budget: 80, run: |extent| ios::check_library(extent == Extent::All).map(|()| Outcome::Passed) },
+    Step { name: "arm", budget: 250, run: |extent| where_possible(arm::need_tools, |()| arm::identity(extent == Extent::All)) },
 ];
 
 /// The flag for running a step in this process.
@@ -85,38 +82,41 @@ fn test(arguments: &[String]) -> Result {
     let has = |flag: &str| arguments.iter().any(|argument| argument == flag);
     let extent = if has(ALL) { Extent::All } else { Extent::Usual };
     let chosen: Vec<&String> = arguments.iter().filter(|name| *name != ALL && *name != HERE).collect();
-    if let Some(unknown) = chosen.iter().find(|name| STEPS.iter().all(|step| step.name != name.as_str())) {
-        let names: Vec<_> = STEPS.iter().map(|step| step.name).collect();
+    let every = || FIRST_STEPS.iter().chain(&STEPS);
+    if let Some(unknown) = chosen.iter().find(|name| every().all(|step| step.name != name.as_str())) {
+        let names: Vec<_> = every().map(|step| step.name).collect();
         return Err(format!("no step `{unknown}`; there are {}", names.join(", ")));
     }
     let wanted = |step: &&Step| chosen.is_empty() || chosen.iter().any(|name| *name == step.name);
-    let mut steps = STEPS.iter().filter(wanted);
+    let mut steps = every().filter(wanted);
     if has(HERE) {
         return steps.try_for_each(|step| here(step, extent));
     }
     let begun = Instant::now();
     let ran = if chosen.is_empty() {
-        in_lanes(extent)
+        all_steps(extent)
     } else {
         steps.map(|step| recorded(step, extent, true)).collect()
     };
     summary(&ran, begun.elapsed())
 }
 
-/// Runs all steps.
-fn in_lanes(extent: Extent) -> Vec<Ran> {
-    let run = |lane: Lane| -> Vec<Ran> {
-        let steps = STEPS.iter().filter(|step| step.lane == lane);
-        steps.map(|step| recorded(step, extent, false)).collect()
+/// Runs all steps. Returns their results in the order of the lists.
+fn all_steps(extent: Extent) -> Vec<Ran> {
+    let mut ran: Vec<Ran> = FIRST_STEPS.iter().map(|step| recorded(step, extent, false)).collect();
+    let left = Mutex::new(STEPS.iter().collect::<VecDeque<_>>());
+    // No worker panics while it holds the lock.
+    let left = || left.lock().unwrap_or_else(PoisonError::into_inner);
+    let run = |next: &dyn Fn() -> Option<&'static Step>| -> Vec<Ran> {
+        std::iter::from_fn(next).map(|step| recorded(step, extent, false)).collect()
     };
-    let mut ran = run(Lane::First);
-    let (native, foreign) = std::thread::scope(|scope| {
-        let foreign = scope.spawn(|| run(Lane::Foreign));
-        (run(Lane::Native), foreign.join())
+    let (from_first, from_last) = std::thread::scope(|scope| {
+        let other = scope.spawn(|| run(&|| left().pop_back()));
+        (run(&|| left().pop_front()), other.join())
     });
-    ran.extend(native);
-    match foreign {
-        Ok(foreign) => ran.extend(foreign),
+    ran.extend(from_first);
+    match from_last {
+        Ok(from_last) => ran.extend(from_last.into_iter().rev()),
         Err(panic) => std::panic::resume_unwind(panic),
     }
     ran
