@@ -1,5 +1,6 @@
-//! A device for tests: runs the sources of the CUDA kernels without a GPU. Matmuls, which cuBLAS computes on a real
-//! device, are plain loops.
+//! A device for tests: an emulator that runs the sources of the CUDA kernels without a GPU, or, with the feature `cuda`
+//! and `SISKIN_TEST_DEVICE=cuda`, the first GPU. On the emulator, matmuls, which cuBLASLt computes on a GPU, are plain
+//! loops.
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -12,7 +13,120 @@ use siskin_trainer::cuda::{
     TapeMatmul,
 };
 
-use crate::paths;
+use crate::{knobs, paths};
+
+/// The device that tests run on.
+pub enum TestDevice {
+    /// An emulator on the CPU.
+    Emulated(Emulated),
+    /// A GPU.
+    #[cfg(feature = "cuda")]
+    Gpu(Box<siskin_trainer::cuda::Cuda>),
+}
+
+impl TestDevice {
+    /// Opens the GPU if `SISKIN_TEST_DEVICE` is `cuda`, and else starts an emulator, whose program is compiled in
+    /// `folder`. Returns `None`, and says so, if the emulator cannot be compiled.
+    ///
+    /// # Panics
+    /// If the GPU cannot be used, or the emulator does not start.
+    pub fn open(folder: &Path) -> Option<Self> {
+        if let Some(name) = knobs::test_device() {
+            assert_eq!(name, "cuda", "SISKIN_TEST_DEVICE: expected \"cuda\"");
+            return Some(Self::gpu());
+        }
+        let program = program(folder);
+        if program.is_none() {
+            eprintln!("skipped: no C++ compiler for 64-bit Linux");
+        }
+        program.map(|program| Self::Emulated(Emulated::new(program)))
+    }
+
+    #[cfg(feature = "cuda")]
+    fn gpu() -> Self {
+        let gpu = siskin_trainer::cuda::Cuda::new(0).unwrap_or_else(|error| panic!("{error}"));
+        Self::Gpu(Box::new(gpu))
+    }
+
+    #[cfg(not(feature = "cuda"))]
+    fn gpu() -> Self {
+        panic!("these tests were built without the feature `cuda`")
+    }
+
+    /// Sets whether the emulator runs threads from last to first. A GPU has no fixed order of threads.
+    ///
+    /// # Errors
+    /// If the emulator has ended.
+    pub fn set_reverse_order(&mut self, reverse: bool) -> Result<()> {
+        match self {
+            Self::Emulated(emulated) => emulated.set_reverse_order(reverse),
+            #[cfg(feature = "cuda")]
+            Self::Gpu(_) => Ok(()),
+        }
+    }
+
+    fn device(&self) -> &dyn Device {
+        match self {
+            Self::Emulated(device) => device,
+            #[cfg(feature = "cuda")]
+            Self::Gpu(device) => device.as_ref(),
+        }
+    }
+
+    fn device_mut(&mut self) -> &mut dyn Device {
+        match self {
+            Self::Emulated(device) => device,
+            #[cfg(feature = "cuda")]
+            Self::Gpu(device) => device.as_mut(),
+        }
+    }
+}
+
+impl Device for TestDevice {
+    fn allocate(&mut self, bytes: usize) -> Result<DevicePtr> {
+        self.device_mut().allocate(bytes)
+    }
+
+    fn free(&mut self, place: DevicePtr) -> Result<()> {
+        self.device_mut().free(place)
+    }
+
+    fn write(&mut self, place: DevicePtr, bytes: &[u8]) -> Result<()> {
+        self.device_mut().write(place, bytes)
+    }
+
+    fn read(&mut self, place: DevicePtr, bytes: &mut [u8]) -> Result<()> {
+        self.device_mut().read(place, bytes)
+    }
+
+    fn free_bytes(&self) -> Result<Option<usize>> {
+        self.device().free_bytes()
+    }
+
+    fn workspace_bytes(&self) -> usize {
+        self.device().workspace_bytes()
+    }
+
+    fn shared_bytes(&self) -> usize {
+        self.device().shared_bytes()
+    }
+
+    fn is_timed(&self) -> bool {
+        self.device().is_timed()
+    }
+
+    fn has_fp8(&self) -> bool {
+        self.device().has_fp8()
+    }
+
+    fn run(&mut self, tape: &Tape) -> Result<()> {
+        self.device_mut().run(tape)
+    }
+
+    fn run_uncaptured(&mut self, tape: &Tape) -> Result<()> {
+        self.device_mut().run_uncaptured(tape)
+    }
+}
 
 /// The emulated device.
 pub struct Emulated {

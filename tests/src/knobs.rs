@@ -10,6 +10,11 @@ pub fn test_all() -> bool {
     std::env::var_os("SISKIN_TEST_ALL").is_some_and(|text| text == "1")
 }
 
+/// `SISKIN_TEST_DEVICE`: `cuda` runs the tests of CUDA kernels on the first GPU. By default they run on an emulator.
+pub fn test_device() -> Option<std::ffi::OsString> {
+    std::env::var_os("SISKIN_TEST_DEVICE").filter(|name| !name.is_empty())
+}
+
 /// Returns the cargo that runs the tests.
 pub fn cargo() -> String {
     std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned())

@@ -2,16 +2,12 @@
 
 use std::path::Path;
 
-use siskin_tests::cuda::{Emulated, program};
+use siskin_tests::cuda::TestDevice;
 use siskin_trainer::loss::Targets;
 
 /// Returns a device, or prints a message and returns `None` if there is no C++ compiler.
-pub fn device() -> Option<Emulated> {
-    let program = program(Path::new(env!("CARGO_TARGET_TMPDIR")));
-    if program.is_none() {
-        eprintln!("skipped: no C++ compiler for 64-bit Linux");
-    }
-    program.map(Emulated::new)
+pub fn device() -> Option<TestDevice> {
+    TestDevice::open(Path::new(env!("CARGO_TARGET_TMPDIR")))
 }
 
 pub fn targets(rows: usize, columns: usize) -> Targets {

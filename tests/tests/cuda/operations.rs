@@ -4,7 +4,7 @@ use siskin::graph::{
     ActivationKind, Attention, AttentionMask, Bias, ClampLimits, NormKind, Op, OutputHead, Recurrence,
     RecurrenceRule, Rope, RowKind, Weight, WeightRole,
 };
-use siskin_tests::cuda::{Emulated, decode, encode};
+use siskin_tests::cuda::{TestDevice, decode, encode};
 use siskin_trainer::batch::TrainingBatch;
 use siskin_trainer::cuda::{DeviceRunner as Device, Objective, Precision};
 use siskin_trainer::loss::{CrossEntropy, LossSum};
@@ -79,7 +79,7 @@ impl One {
     }
 
     /// Returns the difference of the device's gradients from those of the CPU.
-    fn error(&self, device: Emulated, precision: Precision) -> f32 {
+    fn error(&self, device: TestDevice, precision: Precision) -> f32 {
         let round = |x: &f32| decode(precision, &encode(precision, &[*x]))[0];
         let mut parameters = self.parameters.clone();
         for parameter in parameters.list.iter_mut().filter(|parameter| parameter.role == WeightRole::Matrix) {
@@ -100,7 +100,7 @@ impl One {
 
     fn run(
         &self,
-        device: Emulated,
+        device: TestDevice,
         precision: Precision,
         parameters: &Parameters<f32>,
     ) -> (Gradients<f32>, LossSum) {

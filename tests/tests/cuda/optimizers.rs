@@ -1,6 +1,6 @@
 //! Every optimizer, step by step: parameters and optimizer state.
 
-use siskin_tests::cuda::Emulated;
+use siskin_tests::cuda::TestDevice;
 use siskin_tests::extent::cases;
 use siskin_tests::gradients::{GradientCase, load};
 use siskin_trainer::clip::GradientNorm;
@@ -20,11 +20,11 @@ struct Both {
     /// On the CPU.
     parameters: Parameters<f32>,
     optimizer: Optimizer,
-    runner: Device<Emulated>,
+    runner: Device<TestDevice>,
 }
 
 impl Both {
-    fn new(settings: &serde_json::Value, device: Emulated) -> Self {
+    fn new(settings: &serde_json::Value, device: TestDevice) -> Self {
         let case = load("gpt2");
         let parameters = Parameters::<f32>::read(&case.program.weights, &case.file).unwrap();
         let output = case.program.values[case.program.output];

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use siskin::{Error, ErrorKind};
-use siskin_tests::cuda::Emulated;
+use siskin_tests::cuda::TestDevice;
 use siskin_tests::extent::cases;
 use siskin_tests::training::Notes;
 use siskin_trainer::cuda::{Device, DevicePtr, DeviceTraining, Tape};
@@ -88,7 +88,7 @@ impl Small {
 
 /// A device that fails after a number of tapes.
 struct Fragile {
-    device: Emulated,
+    device: TestDevice,
     left: usize,
 }
 
