@@ -168,6 +168,8 @@ template <class T> inline unsigned pack_pair(T, float low, float high) {
     return both[0].bits | (unsigned)both[1].bits << 16;
 }
 
+inline float sqrt_approx(float x) { return std::sqrt(x); }
+inline float divide_approx(float x, float y) { return x / y; }
 inline float exp2_approx(float x) { return std::exp2(x); }
 inline unsigned char* dynamic_shared_memory() { return shared_memory; }
 

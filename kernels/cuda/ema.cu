@@ -6,13 +6,17 @@ __device__ __forceinline__ void update(const Tensor* tensors, const Part* parts,
     const Part part = parts[blockIdx.x];
     const Tensor tensor = tensors[part.tensor];
     if (step->finite == 0) return;
-    int count = count_of(part, tensor);
     float weight = (float)step->ema_weight;
     float* averages = (float*)tensor.slots[0];
-    for (int i = threadIdx.x; i < count; i += PART_THREADS) {
-        long long at = first_of(part) + i;
-        averages[at] = interpolate(averages[at], tensor.data[at], weight);
-    }
+    for_each_of_part(part, tensor, [&](long long at, auto size) {
+        constexpr int COUNT = decltype(size)::value;
+        float average[COUNT], numbers[COUNT];
+        read<COUNT>(average, averages + at);
+        read<COUNT>(numbers, tensor.data + at);
+#pragma unroll
+        for (int i = 0; i < COUNT; i++) average[i] = interpolate(average[i], numbers[i], weight);
+        write<COUNT>(averages + at, average);
+    });
 }
 
 // Swaps weights and averages; a second call restores them.

@@ -6,7 +6,6 @@ enum OfLion { BETA1, ONE_MINUS_BETA1, BETA2, ONE_MINUS_BETA2, OF_DECAY };
 template <class T> __device__ void lion(const Tensor* tensors, const Part* parts, const Step* step) {
     const Part part = parts[blockIdx.x];
     const Tensor tensor = tensors[part.tensor];
-    int count = count_of(part, tensor);
     double whole_rate = step->learning_rate * tensor.lr_factor;
     float rate = (float)whole_rate, keep = (float)(1 - whole_rate * step->values[OF_DECAY] * tensor.weight_decay_factor);
     float factor = (float)step->factor;
@@ -14,16 +13,24 @@ template <class T> __device__ void lion(const Tensor* tensors, const Part* parts
     float beta2 = (float)step->values[BETA2], one_minus_beta2 = (float)step->values[ONE_MINUS_BETA2];
     bool finite = step->finite != 0;
     float* averages = (float*)tensor.slots[0];
-    for (int i = threadIdx.x; i < count; i += PART_THREADS) {
-        long long at = first_of(part) + i;
-        float gradient = tensor.gradient[at] * factor;
-        tensor.gradient[at] = 0;
-        if (!finite) continue;
-        float average = averages[at], direction = average * beta1 + gradient * one_minus_beta1;
-        float sign = direction > 0 ? 1 : direction < 0 ? -1 : 0;
-        averages[at] = average * beta2 + gradient * one_minus_beta2;
-        set_weight<T>(tensor, at, tensor.data[at] * keep - rate * sign);
-    }
+    for_each_of_part(part, tensor, [&](long long at, auto size) {
+        constexpr int COUNT = decltype(size)::value;
+        float average[COUNT], numbers[COUNT], gradients[COUNT];
+        read<COUNT>(average, averages + at);
+        read<COUNT>(numbers, tensor.data + at);
+        take_gradients(tensor, at, gradients);
+        if (!finite) return;
+#pragma unroll
+        for (int i = 0; i < COUNT; i++) {
+            float gradient = gradients[i] * factor;
+            float direction = average[i] * beta1 + gradient * one_minus_beta1;
+            float sign = direction > 0 ? 1 : direction < 0 ? -1 : 0;
+            average[i] = average[i] * beta2 + gradient * one_minus_beta2;
+            numbers[i] = numbers[i] * keep - rate * sign;
+        }
+        write<COUNT>(averages + at, average);
+        set_weights<T>(tensor, at, numbers);
+    });
 }
 
 #define KERNELS(T, type)                                                                               \

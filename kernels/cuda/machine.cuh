@@ -43,6 +43,15 @@ __device__ __forceinline__ unsigned pack_pair(f16, float low, float high) {
     return both;
 }
 
+// Square root and quotient to within two units in the last place, without the branches of exact rounding.
+__device__ __forceinline__ float sqrt_approx(float x) {
+    float y;
+    asm("sqrt.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+__device__ __forceinline__ float divide_approx(float x, float y) { return __fdividef(x, y); }
+
 // Returns 2^x.
 __device__ __forceinline__ float exp2_approx(float x) {
     float y;

@@ -5,10 +5,14 @@ __device__ __forceinline__ void sum_squares(const Tensor* tensors, const Part* p
     __shared__ double of_warps[PART_THREADS / LANES];
     const Part part = parts[blockIdx.x];
     const Tensor tensor = tensors[part.tensor];
-    int count = count_of(part, tensor);
-    const float* gradient = tensor.gradient + first_of(part);
     double sum = 0;
-    for (int i = threadIdx.x; i < count; i += PART_THREADS) sum += (double)gradient[i] * gradient[i];
+    for_each_of_part(part, tensor, [&](long long at, auto size) {
+        constexpr int COUNT = decltype(size)::value;
+        float gradients[COUNT];
+        read<COUNT>(gradients, tensor.gradient + at);
+#pragma unroll
+        for (int i = 0; i < COUNT; i++) sum += (double)gradients[i] * gradients[i];
+    });
     sum = block_sum(sum, of_warps);
     if (threadIdx.x == 0) sums[blockIdx.x] = sum;
 }

@@ -56,14 +56,37 @@ __device__ __forceinline__ float interpolate(float from, float to, float t) {
     return t < 0.5f ? from + t * (to - from) : to - (to - from) * (1 - t);
 }
 
-// Writes a weight and its low-precision copy.
+// Calls work(first element, number of elements as a type) for the elements of a part, four at a time: a thread has
+// loads of 16 bytes in flight. Tensors and their state tables are aligned to 16 bytes.
+template <class Work>
+__device__ __forceinline__ void for_each_of_part(const Part& part, const Tensor& tensor, Work work) {
+    int count = count_of(part, tensor), packed = count / 4;
+    for (int i = threadIdx.x; i < packed; i += PART_THREADS) work(first_of(part) + 4 * i, IntConstant<4>());
+    for (int i = 4 * packed + threadIdx.x; i < count; i += PART_THREADS) work(first_of(part) + i, IntConstant<1>());
+}
+
+// Returns gradients, and zeroes them for the next step.
+template <int COUNT>
+__device__ __forceinline__ void take_gradients(const Tensor& tensor, long long at, float (&gradients)[COUNT]) {
+    const float zeros[COUNT] = {};
+    read<COUNT>(gradients, tensor.gradient + at);
+    write<COUNT>(tensor.gradient + at, zeros);
+}
+
+// Writes weights and their low-precision copies.
+template <class T, int COUNT>
+__device__ __forceinline__ void set_weights(const Tensor& tensor, long long at, const float (&now)[COUNT]) {
+    write<COUNT>(tensor.data + at, now);
+    if (tensor.copy) write<COUNT>((T*)tensor.copy + at, now);
+}
+
 template <class T> __device__ __forceinline__ void set_weight(const Tensor& tensor, long long at, float now) {
-    tensor.data[at] = now;
-    if (tensor.copy) from_f32(((T*)tensor.copy)[at], now);
+    const float numbers[1] = {now};
+    set_weights<T>(tensor, at, numbers);
 }
 
 // Indices of the step values of Adam and related optimizers.
-enum OfMoments { FIRST_WEIGHT, SECOND_DECAY, SECOND_WEIGHT, ROOT, EPSILON, CORRECTION, DECAY, DECOUPLED };
+enum OfMoments { FIRST_WEIGHT, SECOND_DECAY, SECOND_WEIGHT, INVERSE_ROOT, EPSILON, CORRECTION, DECAY, DECOUPLED };
 
 struct Adam {
     float factor;
@@ -73,7 +96,7 @@ struct Adam {
     float first_weight;
     float second_decay;
     float second_weight;
-    float root;
+    float inverse_root;
     float epsilon;
 };
 
@@ -87,14 +110,16 @@ __device__ __forceinline__ Adam adam_of(const Step* step, const Tensor& tensor) 
             (float)step->values[FIRST_WEIGHT],
             (float)step->values[SECOND_DECAY],
             (float)step->values[SECOND_WEIGHT],
-            (float)step->values[ROOT],
+            (float)step->values[INVERSE_ROOT],
             (float)step->values[EPSILON]};
 }
 
-// Returns the weight after a step; updates both averages.
+// Returns the weight after a step; updates both averages. The quotient is approximate: exact division and square root
+// would take several times as long as the memory accesses.
 __device__ __forceinline__ float adam_step(const Adam& adam, float number, float gradient, float& first, float& second) {
     gradient = gradient * adam.factor + adam.decay * number;
     first = interpolate(first, gradient, adam.first_weight);
     second = second * adam.second_decay + adam.second_weight * gradient * gradient;
-    return number * adam.keep - adam.step_size * first / (sqrtf(second) / adam.root + adam.epsilon);
+    float root = sqrt_approx(second) * adam.inverse_root;
+    return number * adam.keep - divide_approx(adam.step_size * first, root + adam.epsilon);
 }

@@ -19,12 +19,12 @@ impl DeviceUpdateRule for AdamSettings {
     fn step_values(&self, count: u64) -> Vec<f64> {
         let [first, second] = self.betas;
         let count = i32::try_from(count).unwrap_or(i32::MAX);
-        let root = (1.0 - second.powi(count)).sqrt();
+        let inverse_root = (1.0 - second.powi(count)).sqrt().recip();
         vec![
             1.0 - first,
             second,
             1.0 - second,
-            root,
+            inverse_root,
             self.eps,
             1.0 - first.powi(count),
             self.weight_decay,
