@@ -4,6 +4,8 @@
 
 #define THREADS 256
 #define SIDE 32
+// Elements from an inverse scale to the next: cuBLASLt reads them at multiples of 16 bytes.
+#define SCALE_STRIDE 4
 
 // Returns the bits of an FP8 number with `digits` mantissa bits and exponent bias `bias`; `max_code` is
 // that of the largest finite number, `one` is the reciprocal of the smallest subnormal.
@@ -92,7 +94,7 @@ __device__ __forceinline__ void update_scales(float* amax, float* history, float
     bool known = maximum > 0 && isfinite(maximum);
     float scale = known ? exp2f(floorf(log2f(limits[table] / maximum))) : 1;
     scales[table] = scale;
-    inverse_scales[table] = 1 / scale;
+    inverse_scales[table * SCALE_STRIDE] = 1 / scale;
 }
 
 ENTRY(update_amax, THREADS, (const float* parts, int count, float* to), update_maximum(parts, count, to))

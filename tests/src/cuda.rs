@@ -187,9 +187,12 @@ impl Emulated {
         let Some(Fp8Operand { format: range, inverse_scale: inverse }) = own.fp8.map(|fp8| fp8[which]) else {
             return self.table(own.precision, matrix, shape);
         };
-        // fp8 matmuls require that the summed dimension is contiguous.
+        // fp8 matmuls require that the summed dimension is contiguous, and that scales are aligned to 16 bytes.
         if matrix.transposed != (which == 1) || !matrix.stride.is_multiple_of(16) {
             return Err(Error::argument("emulated device", format!("{matrix:?} in fp8")));
+        }
+        if !inverse.is_multiple_of(16) {
+            return Err(Error::argument("emulated device", format!("a scale at {inverse:#x}")));
         }
         let rows = shape[which];
         let mut bytes = vec![0; rows * matrix.stride];

@@ -20,6 +20,9 @@ const STEPS: usize = 16;
 const SIDE: usize = 32;
 /// Rows and columns of fp8 matmuls are multiples of this.
 const MULTIPLE: usize = 16;
+/// Elements from an inverse scale to the next, as in `kernels/cuda/fp8.cu`: cuBLASLt reads them at multiples of 16
+/// bytes.
+const SCALE_STRIDE: usize = 4;
 /// Tensors of a matmul: input, weight, and the gradient of the output.
 const TABLES: usize = 3;
 
@@ -96,7 +99,7 @@ impl Fp8Matmuls {
             amax: alloc(vec![0.0; count])?,
             history: alloc(vec![0.0; STEPS * count])?,
             scales: alloc(vec![1.0; count])?,
-            inverse_scales: alloc(vec![1.0; count])?,
+            inverse_scales: alloc(vec![1.0; SCALE_STRIDE * count])?,
             limits: alloc((0..count).map(limit).collect())?,
             list,
         })
@@ -108,11 +111,12 @@ impl Fp8Matmuls {
         let [(weight, _)] = parts[..] else { return None };
         let first = TABLES * self.list.binary_search(&weight).ok()?;
         Some(std::array::from_fn(|index| {
-            let at = |place: DevicePtr| place + 4 * (first + index) as DevicePtr;
+            let element = |place: DevicePtr, index: usize| place + 4 * index as DevicePtr;
+            let at = |place| element(place, first + index);
             Fp8Scaling {
                 amax: at(self.amax),
                 scale: at(self.scales),
-                inverse_scale: at(self.inverse_scales),
+                inverse_scale: element(self.inverse_scales, SCALE_STRIDE * (first + index)),
                 format: range(index),
             }
         }))
@@ -155,7 +159,8 @@ impl Fp8Matmuls {
             };
             device.write(place, &bytes(numbers))?;
             if name == SCALES {
-                let inverses: Vec<f32> = numbers.iter().map(|scale| 1.0 / scale).collect();
+                let inverses: Vec<f32> =
+                    numbers.iter().flat_map(|scale| [1.0 / scale; SCALE_STRIDE]).collect();
                 device.write(self.inverse_scales, &bytes(&inverses))?;
             }
         }
