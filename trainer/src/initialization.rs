@@ -1,5 +1,6 @@
 //! Random initialization: the tensors of each family, and the distribution of their initial values.
 
+use rayon::prelude::*;
 use serde_json::{Map, Value};
 use siskin::arch::{ConfigReader, Family, Graphs, ModelConfig};
 use siskin::graph::{Weight, WeightRole};
@@ -243,10 +244,22 @@ impl InitialModel {
                 return vec![first; count];
             }
             let deviation = (self.deviation)(weight, &self.hyper);
-            let mut random = Random::new(seed, &[INITIAL_PARAMETERS, stream]);
-            (0..count).map(|_| T::of(random.normal() * deviation)).collect()
+            let random = Random::new(seed, &[INITIAL_PARAMETERS, stream]);
+            normals(&random, count, deviation)
         })
     }
+}
+
+/// Returns normally distributed numbers, which are the same for any number of threads.
+fn normals<T: Real>(random: &Random, count: usize, deviation: f64) -> Vec<T> {
+    /// Numbers that one thread takes at a time.
+    const PART: usize = 1 << 14;
+    let mut numbers = vec![T::ZERO; count];
+    numbers.par_chunks_mut(PART).enumerate().for_each(|(index, part)| {
+        let mut random = random.after_normals((index * PART) as u64);
+        part.iter_mut().for_each(|number| *number = T::of(random.normal() * deviation));
+    });
+    numbers
 }
 
 #[cfg(test)]

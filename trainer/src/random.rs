@@ -8,16 +8,23 @@ const MULTIPLIERS: [u32; 2] = [0xD251_1F53, 0xCD9E_8D57];
 const WEYL: [u32; 2] = [0x9E37_79B9, 0xBB67_AE85];
 const ROUNDS: usize = 10;
 
+/// Returns the high and the low 32 bits of a product.
+#[inline]
+fn product(a: u32, b: u32) -> (u32, u32) {
+    let product = u64::from(a) * u64::from(b);
+    ((product >> 32) as u32, product as u32)
+}
+
 /// Returns four random words for a key and a counter.
-pub fn philox(mut key: [u32; 2], mut count: [u32; 4]) -> [u32; 4] {
+#[inline]
+pub fn philox([mut key0, mut key1]: [u32; 2], [mut x0, mut x1, mut x2, mut x3]: [u32; 4]) -> [u32; 4] {
     for _ in 0..ROUNDS {
-        let [first, second] = [0, 1].map(|half| u64::from(MULTIPLIERS[half]) * u64::from(count[2 * half]));
-        let high = |product: u64| (product >> 32) as u32;
-        count =
-            [high(second) ^ count[1] ^ key[0], second as u32, high(first) ^ count[3] ^ key[1], first as u32];
-        key = [key[0].wrapping_add(WEYL[0]), key[1].wrapping_add(WEYL[1])];
+        let (high0, low0) = product(MULTIPLIERS[0], x0);
+        let (high2, low2) = product(MULTIPLIERS[1], x2);
+        (x0, x1, x2, x3) = (high2 ^ x1 ^ key0, low2, high0 ^ x3 ^ key1, low0);
+        (key0, key1) = (key0.wrapping_add(WEYL[0]), key1.wrapping_add(WEYL[1]));
     }
-    count
+    [x0, x1, x2, x3]
 }
 
 /// Returns the low and the high 32 bits.
@@ -47,7 +54,14 @@ impl Random {
         Self { key, count: 0, block: [0; 4], used: 4 }
     }
 
+    /// Returns a new stream as it is after `count` normal numbers.
+    pub fn after_normals(&self, count: u64) -> Self {
+        // A normal number takes two 64-bit words: one block.
+        Self { count: self.count + count, ..self.clone() }
+    }
+
     /// Returns a uniform 32-bit number.
+    #[inline]
     pub fn next_u32(&mut self) -> u32 {
         if self.used == self.block.len() {
             let [low, high] = halves(self.count);
@@ -60,6 +74,7 @@ impl Random {
     }
 
     /// Returns a uniform 64-bit number.
+    #[inline]
     pub fn next_u64(&mut self) -> u64 {
         let low = self.next_u32();
         u64::from(self.next_u32()) << 32 | u64::from(low)
@@ -81,6 +96,7 @@ impl Random {
     }
 
     /// Returns a uniform number from 0 up to, but not including, 1, in steps of 2⁻⁵³.
+    #[inline]
     pub fn unit(&mut self) -> f64 {
         (self.next_u64() >> 11) as f64 / (1_u64 << 53) as f64
     }
@@ -118,6 +134,14 @@ mod tests {
         for (key, count, wanted) in rows {
             assert_eq!(philox(key, count), wanted, "{key:x?} {count:x?}");
         }
+    }
+
+    #[test]
+    fn streams_can_be_split() {
+        let mut whole = Random::new(3, &[1, 4]);
+        let mut tail = whole.after_normals(5);
+        (0..5).for_each(|_| _ = whole.normal());
+        assert_eq!([0; 7].map(|_| whole.normal()), [0; 7].map(|_| tail.normal()));
     }
 
     #[test]
