@@ -16,7 +16,7 @@ pub struct BatchRow {
 }
 
 /// The sequences of one side of a model.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct BatchSequences {
     /// All tokens, sequence by sequence.
     pub rows: Vec<BatchRow>,
@@ -59,7 +59,7 @@ impl BatchSequences {
 }
 
 /// Encoder and decoder sequences. Decoder sequence n attends to encoder sequence n.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct TrainingBatch {
     /// The encoder's.
     pub encoder: BatchSequences,

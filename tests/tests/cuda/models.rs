@@ -156,6 +156,33 @@ fn recomputation_is_bit_identical() {
     }
 }
 
+/// A prepared plan is used only for the batch that it was made for.
+#[test]
+fn prepared_plans_change_no_bit() {
+    let case = load("gpt2");
+    let parameters = Parameters::<f32>::read(&case.program.weights, &case.file).unwrap();
+    let output = case.program.values[case.program.output];
+    let own = targets(output.row_count(&case.batch), output.columns);
+    let mut others = own.clone();
+    others.ids.rotate_left(1);
+    let Some(device) = device() else { return };
+    let program = case.program.clone();
+    let mut runner =
+        Device::new(device, Precision::F32, program, Recompute::None, &parameters, |_| true).unwrap();
+    let (loss, mut gradients) = (Objective::default(), Gradients::zeros(&parameters, |_| true));
+    let mut results = Vec::new();
+    for prepared in [None, Some((&own, 1.0)), Some((&others, 1.0)), Some((&own, 0.5))] {
+        if let Some((targets, scale)) = prepared {
+            runner.prepare(&case.batch, &loss, targets, scale).unwrap();
+        }
+        runner.run(&case.batch, &loss, &own, 1.0).unwrap();
+        runner.gradients(&mut gradients).unwrap();
+        results.push((runner.take_sum().unwrap(), gradients.clone()));
+        runner.clear().unwrap();
+    }
+    assert!(results.iter().all(|result| *result == results[0]));
+}
+
 /// Residual additions and the norms after them are fused into one kernel.
 #[test]
 fn residual_adds_and_norms_are_fused() {

@@ -26,6 +26,18 @@ pub trait DeviceTraining {
         observer: StepObserver<'_>,
     ) -> Result<()>;
 
+    /// Plans a batch that the next call of [`Self::run`] may run: see [`DeviceRunner::prepare`].
+    ///
+    /// # Errors
+    /// If the batch does not fit.
+    fn prepare(
+        &mut self,
+        batch: &TrainingBatch,
+        loss: &Objective,
+        targets: &Targets,
+        scale: f64,
+    ) -> Result<()>;
+
     /// Computes the loss of a batch and its gradients, and restores the state afterwards: see
     /// [`DeviceRunner::dry_run`].
     ///
@@ -118,6 +130,16 @@ impl<D: Device> DeviceTraining for DeviceRunner<D> {
         observer: StepObserver<'_>,
     ) -> Result<()> {
         self.run_observed(batch, loss, targets, scale, observer)
+    }
+
+    fn prepare(
+        &mut self,
+        batch: &TrainingBatch,
+        loss: &Objective,
+        targets: &Targets,
+        scale: f64,
+    ) -> Result<()> {
+        DeviceRunner::prepare(self, batch, loss, targets, scale)
     }
 
     fn dry_run(

@@ -4,6 +4,7 @@ mod head;
 mod layout;
 mod lower;
 mod observed;
+mod prepared;
 mod resources;
 mod timed;
 
@@ -14,6 +15,7 @@ use siskin::{Error, Result};
 use lower::TapePass;
 use observed::ObservedOutput;
 pub use observed::OutputObserver;
+use prepared::PreparedBatch;
 use timed::StepEnd;
 pub use timed::{Timed, TimingObserver};
 
@@ -44,7 +46,7 @@ use crate::state::{TableData, Tables};
 const SUMS: usize = 32;
 
 /// Device memory that grows on demand.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct GrowableMemory {
     place: DevicePtr,
     size: usize,
@@ -71,7 +73,7 @@ impl GrowableMemory {
 }
 
 /// The memory of a step.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct StepMemory {
     /// Activations, their gradients, and what forward keeps for backward.
     arena: GrowableMemory,
@@ -143,6 +145,8 @@ pub struct DeviceRunner<D> {
     layouts: [Layouts; 2],
     /// Tables of batches with equal sequence lengths.
     list_cache: ListCache,
+    /// The plan of the next batch, made while the device was busy with the one before.
+    prepared: Option<PreparedBatch>,
     /// Whether GELU is fused into the matmul before it. Recomputation starts from the kept pre-activation, which is
     /// rounded, and must give the same bits.
     fuses_gelu: bool,
@@ -190,6 +194,7 @@ impl<D: Device> DeviceRunner<D> {
             forward,
             layouts: Default::default(),
             list_cache: ListCache::default(),
+            prepared: None,
             fuses_gelu: recompute == Recompute::None,
             weights,
             areas: StepMemory::default(),
@@ -503,9 +508,13 @@ impl<D: Device> DeviceRunner<D> {
     ) -> Result<()> {
         check(&self.program, batch)?;
         let layout = self.known_layout(batch, back)?;
+        let shown = matches!(observer, StepObserver::Outputs(_));
+        let mut prepared = if back && !shown { self.take_prepared(batch, goal) } else { None };
         loop {
-            let shown = matches!(observer, StepObserver::Outputs(_));
-            let plan = self.build_tape(batch, goal, &layout, back, shown)?;
+            let plan = match prepared.take() {
+                Some(plan) => plan,
+                None => self.build_tape(batch, goal, &layout, back, shown)?,
+            };
             if !self.areas.grow(&mut self.device, plan.bytes)? {
                 self.device.write(self.areas.tables.place, &plan.tables)?;
                 return match observer {

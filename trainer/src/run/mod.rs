@@ -33,6 +33,7 @@ pub use samples::{ReportOptions, Sample};
 pub use setup::{OpenedBase, RunSetup};
 pub use trained_tokenizer::trained_tokenizer;
 
+use std::iter::Peekable;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -299,8 +300,8 @@ impl Run {
     pub fn train(&mut self, stop: &AtomicBool, callbacks: &mut dyn RunCallbacks) -> Result<RunEnd> {
         let loader = self.setup.batches(&self.config, self.position)?;
         let recorder = self.profiled.as_ref().map(|profiled| profiled.recorder.clone());
-        let mut batches =
-            Prefetch::recorded(loader, 2 * self.config.batch.gradient_accumulation_steps, recorder.clone())?;
+        let ahead = 2 * self.config.batch.gradient_accumulation_steps;
+        let mut batches = Prefetch::recorded(loader, ahead, recorder.clone())?.peekable();
         let mut writer = CheckpointWriter::recorded(recorder);
         let ended = self.training_loop(stop, &mut batches, &mut writer, callbacks)?;
         let last = writer.finish();
@@ -317,7 +318,7 @@ impl Run {
     fn training_loop(
         &mut self,
         stop: &AtomicBool,
-        batches: &mut Prefetch,
+        batches: &mut Peekable<Prefetch>,
         writer: &mut CheckpointWriter,
         callbacks: &mut dyn RunCallbacks,
     ) -> Result<RunEnd> {

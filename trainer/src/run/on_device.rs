@@ -80,14 +80,18 @@ impl EngineArguments<'_> {
 /// Receives the timing of each piece of work of a batch.
 pub(super) type TimingCallback<'a> = dyn FnMut(&TrainingBatch, Timed) + 'a;
 
+/// Returns the only micro-batch of the next step and its weight; `None` if there is none.
+pub(super) type NextBatch<'a> = dyn FnOnce() -> Option<(&'a LoadedBatch, f64)> + 'a;
+
 /// Observers of a step: of outputs and gradients, which are copied back for it, or else of timings; and host work
-/// that overlaps with the device.
+/// that overlaps with the device: a callback, and the batch to plan next.
 #[derive(Default)]
 pub(super) struct StepObservers<'a> {
     pub(super) outputs: Option<&'a mut OutputStatistics>,
     pub(super) gradients: Option<&'a mut Gradients<f32>>,
     pub(super) timings: Option<&'a mut TimingCallback<'a>>,
     pub(super) host_work: Option<&'a mut dyn FnMut()>,
+    pub(super) next: Option<Box<NextBatch<'a>>>,
 }
 
 /// A device, and the state that a run keeps with it.
@@ -219,7 +223,7 @@ impl OnDevice {
         recorder: Option<&Recorder>,
     ) -> Result<(LossSum, OptimizerResult)> {
         let scale = self.scale();
-        let StepObservers { mut outputs, gradients, mut timings, host_work } = observers;
+        let StepObservers { mut outputs, gradients, mut timings, host_work, next } = observers;
         for step in steps {
             let step = &*pad_output_rows(step);
             let mut record = |node: usize, numbers: &[f32]| {
@@ -237,6 +241,10 @@ impl OnDevice {
         }
         if let Some(host_work) = host_work {
             host_work();
+        }
+        if let Some((next, weight)) = next.and_then(|next| next()).filter(|(_, weight)| *weight > 0.0) {
+            let next = &*pad_output_rows(next);
+            self.engine.prepare(&next.batch, &self.loss, &next.targets, scale / weight)?;
         }
         if let Some(gradients) = gradients {
             self.engine.gradients(gradients)?;

@@ -1,5 +1,6 @@
 //! One step of a run.
 
+use std::iter::Peekable;
 use std::time::Instant;
 
 use siskin::{Error, ErrorKind, Result};
@@ -77,7 +78,10 @@ impl Run {
 
     /// Runs one step over the accumulated micro-batches; returns statistics of tensors in steps in which they are
     /// computed.
-    pub(super) fn step(&mut self, batches: &mut Prefetch) -> Result<(StepReport, Option<StepStatistics>)> {
+    pub(super) fn step(
+        &mut self,
+        batches: &mut Peekable<Prefetch>,
+    ) -> Result<(StepReport, Option<StepStatistics>)> {
         let begin = Instant::now();
         let recorder = self.profiled.as_ref().and_then(|profiled| profiled.begin(self.step + 1));
         let recorder = recorder.as_ref();
@@ -106,6 +110,14 @@ impl Run {
                         (observers.outputs, observers.gradients) = (Some(outputs), Some(&mut self.gradients));
                     }
                     None => observers.timings = Some(&mut times),
+                }
+                // The weight of a step with several micro-batches is not known before all are loaded.
+                if self.step + 1 < self.config.steps && steps.len() == 1 {
+                    let loss = &self.loss;
+                    observers.next = Some(Box::new(|| {
+                        let next = batches.peek()?.as_ref().ok()?;
+                        Some((next, loss.weight(&next.batch, &next.targets)))
+                    }));
                 }
                 device.step(&steps, weight, (rate, self.config.max_grad_norm), observers, recorder)
             }
@@ -157,7 +169,7 @@ impl Run {
         device.find_non_finite(steps, factor, program, &mut self.gradients, &self.parameters).ok().flatten()
     }
 
-    fn batches(&self, batches: &mut Prefetch) -> Result<Vec<LoadedBatch>> {
+    fn batches(&self, batches: &mut Peekable<Prefetch>) -> Result<Vec<LoadedBatch>> {
         let ended = || Error::new(ErrorKind::State, "data", "there are no more batches");
         let count = self.config.batch.gradient_accumulation_steps.max(1);
         (0..count).map(|_| batches.next().ok_or_else(ended)?).collect()
