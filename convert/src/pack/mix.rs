@@ -164,6 +164,11 @@ fn layer_of(name: &str) -> usize {
     parts.nth(1).and_then(|number| number.parse().ok()).unwrap_or(0)
 }
 
+/// Returns the stack in a name: `enc.` in `enc.blk.3.attn_v.weight`, empty for models of one stack.
+fn stack_of(name: &str) -> &str {
+    name.split("blk.").next().unwrap_or_default()
+}
+
 /// The properties of a model that a mix depends on.
 pub(super) struct MixLayout {
     layers: usize,
@@ -198,10 +203,11 @@ impl MixLayout {
         }
     }
 
-    /// Returns the index of a matrix of values and their number.
+    /// Returns the index of a matrix of values in its stack, and their number there.
     fn value_tensor(&self, name: &str) -> (usize, usize) {
-        let index = self.value_tensors.iter().position(|known| known == name);
-        (index.unwrap_or_else(|| layer_of(name)), self.value_tensors.len().max(1))
+        let in_stack = || self.value_tensors.iter().filter(|known| stack_of(known) == stack_of(name));
+        let index = in_stack().position(|known| known == name);
+        (index.unwrap_or_else(|| layer_of(name)), in_stack().count().max(1))
     }
 }
 
@@ -229,6 +235,18 @@ mod tests {
     fn layers_with_more_bits_are_those_of_llama_cpp() {
         let layers: Vec<usize> = (0..32).filter(|&layer| uses_more_bits(layer, 32)).collect();
         assert_eq!(layers, [0, 1, 2, 3, 6, 9, 12, 15, 18, 21, 24, 27, 28, 29, 30, 31]);
+    }
+
+    #[test]
+    fn stacks_are_counted_apart() {
+        let names = |stack: &str| (0..8).map(|layer| format!("{stack}.blk.{layer}.attn_v.weight")).collect();
+        let layers: [Vec<String>; 2] = ["dec", "enc"].map(names);
+        let layout = MixLayout { value_tensors: layers.concat(), ..layout(8) };
+        for stack in ["dec", "enc"] {
+            let name = |layer: usize| format!("{stack}.blk.{layer}.attn_v.weight");
+            let types = [0, 1, 2, 3, 7].map(|layer| chosen("q4_k_m", &name(layer), &layout));
+            assert_eq!(types, ["Q6_K", "Q4_K", "Q4_K", "Q6_K", "Q6_K"], "{stack}");
+        }
     }
 
     #[test]
