@@ -1,7 +1,8 @@
-//! The memory and threads in which sequences run: plan, arena, KV cache, thread pool. `texts.rs` encodes whole
+//! Sequences that run in batches: validation, the KV cache and the executable of a backend. `texts.rs` encodes whole
 //! sequences.
 
 mod early_exit;
+mod passes;
 mod texts;
 
 pub use texts::{OutputRows, SequenceInput};
@@ -9,17 +10,14 @@ pub use texts::{OutputRows, SequenceInput};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use crate::activation_observer::{Observation, Observer};
+use crate::activation_observer::Observer;
+use crate::backend::{Batch, Executable, ForwardInput, GraphPass, Side, TokenRow};
 use crate::cache::{CacheOptions, CacheShape, KvCache, Saved};
-use crate::exec::cpu::{SequenceParallel, Workspace};
-use crate::exec::{self, Batch, Distances, TokenRow};
-use crate::external_backend::SequenceHistory;
-use crate::graph::{Attention, Graph, pass};
 use crate::model::Inner;
-use crate::plan::{Arena, BufferView, Plan, Weights};
 use crate::session::Window;
 use crate::thread_pool::ThreadPool;
-use crate::{Error, ErrorKind, ExecutorKind, Result};
+use crate::{Error, ErrorKind, Result};
+use passes::Passes;
 
 /// Options for creating a context.
 #[derive(Clone, Copy, Debug)]
@@ -48,182 +46,73 @@ pub struct BatchEntry<'a> {
     pub all_logits: bool,
 }
 
-/// One of a model's graphs with the plan that runs it.
-struct Stage {
-    /// The graph as the family built it, for the reference backend.
-    graph: Graph,
-    plan: Plan,
-    workspace: Workspace,
-    /// State for sequence parallelism, if the plan supports it.
-    apart: Option<SequenceParallel>,
-    distances: Distances,
-    /// Whether the graph reads the caller's global-attention marks.
-    marks: bool,
-    /// True if the graph contains a convolution over token positions.
-    has_convolution: bool,
-}
-
-impl Stage {
-    /// Builds a stage for batches of up to `rows` rows with up to `wanted` output rows, at positions below `reach`.
-    fn new(
-        graph: Graph,
-        weights: &Weights,
-        options: &CacheOptions,
-        threads: usize,
-        (rows, wanted, reach): (usize, usize, usize),
-    ) -> Result<(Self, usize)> {
-        let fused = pass::all(&graph);
-        let attentions: Vec<_> = graph.attentions().collect();
-        let planned = |rows: usize, threads| {
-            let plan = Plan::build(&fused, weights, rows, wanted.min(rows))?;
-            let team = (threads, exec::scratch_size(&graph, &plan));
-            let (workspace, words) = Workspace::new(attentions.iter().copied(), options, team, plan.words);
-            Ok((plan, workspace, words))
-        };
-        let (plan, workspace, words) = planned(rows, threads)?;
-        let apart = SequenceParallel::new(&plan, threads, |rows| planned(rows, 1))?;
-        let words = apart.as_ref().map_or(0, |apart| apart.all_words(plan.wanted)).max(words);
-        let distances = Distances::new(attentions.into_iter(), weights, reach);
-        let (marks, has_convolution) = (graph.marks(), graph.has_convolution());
-        Ok((Self { graph, plan, workspace, apart, distances, marks, has_convolution }, words))
-    }
-}
-
-/// Selects one of a model's graphs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Side {
-    /// The encoder, which takes a whole sequence at once.
-    Encoder,
-    /// The decoder, which takes tokens step by step.
-    Decoder,
-    /// A section of the encoder between two exits.
-    Body(usize),
-    /// The head of a section of the encoder.
-    Head(usize),
-}
-
 /// Several sequences that share weights, KV cache and threads, and run in one batch.
 ///
 /// [`Session`](crate::Session) is the convenient API for one sequence; a server runs many sequences in one context.
 pub struct Context {
     model: Arc<Inner>,
-    /// Encoder and decoder.
-    stages: [Option<Stage>; 2],
-    /// The encoder split at its exits, if early exit is enabled.
-    parts: Vec<early_exit::ExitSegment>,
-    /// Where the outputs of the last batch are in the arena.
-    outputs: BufferView,
-    arena: Arena,
+    passes: Passes,
+    executable: Box<dyn Executable>,
     cache: KvCache,
-    team: ThreadPool,
+    pool: ThreadPool,
     batch: Batch,
-    /// Outputs of backends without an arena: the reference and external backends.
-    reference: Vec<Vec<f32>>,
-    /// Tokens of each sequence, which a stateless external backend needs again for every pass.
-    history: SequenceHistory,
     cancel_flag: Arc<AtomicBool>,
-    observer: Option<Arc<Mutex<dyn Observer>>>,
-}
-
-/// The plans of a context, and the size in words of the arena that they share.
-struct Stages {
-    both: [Option<Stage>; 2],
-    parts: Vec<early_exit::ExitSegment>,
-    words: usize,
-}
-
-impl Stages {
-    fn new(model: &Inner, options: &ContextOptions) -> Result<Self> {
-        let threads = model.options.threads;
-        let ContextOptions { cache, window, wanted, read, head, exits } = *options;
-        let encoder = model.graphs.encoder.as_ref().map(|graph| {
-            let graph = if head { graph.clone() } else { graph.without_head() };
-            let graph = if cache.batch > 0 { graph } else { graph.without_cross_attention() };
-            Stage::new(graph, &model.weights[0], &cache, threads, (cache.text, read, cache.text))
-        });
-        // An encoder-only context does not need the decoder.
-        let decoder = model.graphs.decoder.as_ref().filter(|_| cache.batch > 0).map(|graph| {
-            let sizes = (cache.batch, wanted, cache.context);
-            let graph =
-                window.map_or_else(|| graph.clone(), |window| graph.within(window.recent, window.first));
-            Stage::new(graph, &model.weights[1], &cache, threads, sizes)
-        });
-        let both = [encoder.transpose()?, decoder.transpose()?];
-        let (parts, part_words) = match &model.graphs.encoder {
-            Some(graph) if exits => {
-                let sizes = (model.hyper.layers, read);
-                early_exit::ExitSegment::all(graph, &model.weights[0], &cache, threads, sizes)?
-            }
-            _ => (Vec::new(), 0),
-        };
-        let words = both.iter().flatten().map(|(_, words)| *words).fold(part_words, usize::max);
-        let words = if model.options.executor == ExecutorKind::Cpu { words } else { 0 };
-        Ok(Self { both: both.map(|stage| Some(stage?.0)), parts, words })
-    }
-
-    fn attentions(&self) -> impl Iterator<Item = &Attention> {
-        self.both.iter().flatten().flat_map(|stage| stage.graph.attentions())
-    }
-
-    /// Returns the recurrent states of all graphs, each with its size in words.
-    fn states(&self) -> impl Iterator<Item = (usize, usize)> {
-        self.both.iter().flatten().flat_map(|stage| stage.graph.states())
-    }
 }
 
 impl Context {
     pub(crate) fn new(model: Arc<Inner>, options: ContextOptions) -> Result<Self> {
-        let stages = Stages::new(&model, &options)?;
-        let rows = stages.both.iter().flatten().map(|stage| stage.plan.batch).max().unwrap_or(0);
-        let outputs = stages.both.iter().flatten().map(|stage| stage.plan.wanted).max().unwrap_or(0);
+        let passes = Passes::new(&model, &options)?;
+        let most = |size: &dyn Fn(&GraphPass) -> usize| passes.whole().map(size).max().unwrap_or(0);
         Ok(Self {
-            arena: Arena::new(stages.words)?,
-            cache: KvCache::new(stages.attentions(), stages.states(), options.cache)?,
-            team: ThreadPool::new(model.options.threads)?,
-            batch: Batch::with_capacity(rows, outputs),
-            reference: Vec::new(),
-            history: SequenceHistory::default(),
+            executable: model.module.executable(Arc::clone(&passes.list), &options.cache)?,
+            cache: KvCache::new(passes.attentions(), passes.states(), options.cache)?,
+            pool: ThreadPool::new(model.module.threads())?,
+            batch: Batch::with_capacity(most(&|pass| pass.rows), most(&|pass| pass.outputs)),
             cancel_flag: Arc::new(AtomicBool::new(false)),
-            observer: None,
-            outputs: BufferView { offset: 0, stride: 0, columns: 0 },
-            stages: stages.both,
-            parts: stages.parts,
+            passes,
             model,
         })
     }
 
-    /// Returns the bytes of the arena and of the KV cache that a context with these options would use.
+    /// Returns the bytes of activations and of the KV cache that a context with these options would use.
     pub(crate) fn cost(model: &Inner, options: &ContextOptions) -> Result<(usize, usize)> {
-        let stages = Stages::new(model, options)?;
-        let cache = CacheShape::new(stages.attentions(), stages.states(), &options.cache)?;
-        Ok((Arena::bytes_of(stages.words).saturating_add(vector_bytes(model)), cache.bytes()))
+        let passes = Passes::new(model, options)?;
+        let cache = CacheShape::new(passes.attentions(), passes.states(), &options.cache)?;
+        Ok((model.module.cost(&passes.list, &options.cache)?, cache.bytes()))
     }
 
-    fn stage(&self, side: Side) -> Result<&Stage> {
-        stage_of(&self.stages, &self.parts, side).ok_or_else(|| {
+    /// Returns the number of the pass of a whole side.
+    fn pass(&self, side: Side) -> Result<usize> {
+        self.passes.number(side).ok_or_else(|| {
             let message = match side {
                 Side::Encoder => "the model is decoder-only and has no encoder",
                 Side::Decoder => "the model is encoder-only and cannot generate text",
-                Side::Body(_) | Side::Head(_) => "the encoder was not split for early exit",
             };
             Error::unsupported("model", message)
         })
     }
 
+    fn graph_pass(&self, side: Side) -> Result<&GraphPass> {
+        Ok(&self.passes.list[self.pass(side)?])
+    }
+
     /// Returns the maximum number of rows in a decoder batch, and the maximum number of them that can have logits;
     /// zeros if the model has no decoder.
     pub fn limits(&self) -> (usize, usize) {
-        self.stage(Side::Decoder).map_or((0, 0), |stage| (stage.plan.batch, stage.plan.wanted))
+        self.graph_pass(Side::Decoder).map_or((0, 0), |pass| (pass.rows, pass.outputs))
     }
 
     /// Returns the same limits for an encoder batch.
     pub fn text_limits(&self) -> (usize, usize) {
-        self.stage(Side::Encoder).map_or((0, 0), |stage| (stage.plan.batch, stage.plan.wanted))
+        self.graph_pass(Side::Encoder).map_or((0, 0), |pass| (pass.rows, pass.outputs))
     }
 
-    /// Passes the inputs of all matmuls to `observer` from now on. The reference backend does not call it.
-    pub fn observe(&mut self, observer: Arc<Mutex<dyn Observer>>) {
-        self.observer = Some(observer);
+    /// Passes the inputs of all matmuls to `observer` from now on.
+    ///
+    /// # Errors
+    /// If the backend is not that of the CPU.
+    pub fn observe(&mut self, observer: Arc<Mutex<dyn Observer>>) -> Result<()> {
+        self.executable.observe(observer)
     }
 
     /// Creates an empty sequence.
@@ -234,9 +123,7 @@ impl Context {
     /// Forks `sequence`: the new sequence shares its KV cache blocks until either is extended (copy on write).
     pub fn fork(&mut self, sequence: usize) -> Result<usize> {
         let fork = self.cache.fork(sequence)?;
-        if self.model.engine.is_some() {
-            self.history.copy(sequence, fork);
-        }
+        self.executable.fork(sequence, fork);
         Ok(fork)
     }
 
@@ -258,7 +145,7 @@ impl Context {
     /// Appends the state of a sequence to `out`; returns its prefix length (tokens that attend to each other
     /// bidirectionally) and its expected length.
     pub(crate) fn save(&self, sequence: usize, out: &mut Vec<u8>) -> Result<(usize, usize)> {
-        if self.model.engine.is_some() {
+        if !self.model.module.capabilities().kv_cache {
             return Err(Error::unsupported("session", "models of an external backend have no state to save"));
         }
         self.cache.save(sequence, out)
@@ -277,9 +164,9 @@ impl Context {
         self.cache.trim();
     }
 
-    /// Returns the bytes of the arena and of the KV cache.
+    /// Returns the bytes of activations and of the KV cache.
     pub fn memory(&self) -> (usize, usize) {
-        (self.arena.bytes() + vector_bytes(&self.model), self.cache.bytes())
+        (self.executable.memory(), self.cache.bytes())
     }
 
     /// Returns the flag that cancels a pass; see [`CancelHandle`](crate::CancelHandle).
@@ -307,7 +194,7 @@ impl Context {
     /// left a sliding window stay dropped.
     pub fn forward(&mut self, pieces: &[BatchEntry<'_>]) -> Result<()> {
         self.batch.clear();
-        let outcome = self.extend(pieces).and_then(|()| self.run(Side::Decoder));
+        let outcome = self.extend(pieces).and_then(|()| self.run(self.pass(Side::Decoder)?));
         if outcome.is_err() {
             self.take_back();
         } else {
@@ -330,12 +217,12 @@ impl Context {
 
     /// Returns the length from which on RoPE frequencies change with the length of the sequence.
     pub(crate) fn stretches(&self) -> Option<usize> {
-        self.stage(Side::Decoder).ok().and_then(|stage| stage.graph.stretches())
+        self.graph_pass(Side::Decoder).ok().and_then(|pass| pass.graph.stretches())
     }
 
     /// Returns the length beyond which all positions of a sequence use different RoPE frequencies.
     pub(crate) fn switches(&self) -> Option<usize> {
-        self.stage(Side::Decoder).ok().and_then(|stage| stage.graph.switches())
+        self.graph_pass(Side::Decoder).ok().and_then(|pass| pass.graph.switches())
     }
 
     /// Resets the cancel flag only if it was what ended the pass, not on another error.
@@ -347,11 +234,11 @@ impl Context {
     }
 
     fn check_batch(&self, side: Side, rows: usize, wanted: usize) -> Result<()> {
-        let plan = &self.stage(side)?.plan;
-        if rows > plan.batch || wanted > plan.wanted {
+        let pass = self.graph_pass(side)?;
+        if rows > pass.rows || wanted > pass.outputs {
             let message = format!(
                 "{rows} rows with {wanted} outputs; the context allows {} with {}",
-                plan.batch, plan.wanted
+                pass.rows, pass.outputs
             );
             return Err(Error::argument("batch", message));
         }
@@ -376,7 +263,7 @@ impl Context {
             if piece.all_logits { piece.tokens.len() } else { piece.tokens.len().min(1) }
         };
         self.check_batch(Side::Decoder, rows, pieces.iter().map(outputs).sum())?;
-        let reads = self.stages[0].is_some();
+        let reads = self.passes.number(Side::Encoder).is_some();
         for piece in pieces {
             self.check_tokens(piece.tokens)?;
             let start = self.cache.length(piece.sequence)?;
@@ -398,60 +285,22 @@ impl Context {
         Ok(())
     }
 
-    /// Runs the batch once the model's governor allows it.
-    fn run(&mut self, side: Side) -> Result<()> {
-        let pass = self.model.governor.begin(self.model.options.threads, &self.cancel_flag);
-        let outcome = self.compute(side, pass.threads);
-        self.model.governor.end(pass, outcome.is_ok() && side == Side::Decoder && self.batch.writes());
+    /// Runs the batch through a pass, once the model's governor allows it.
+    fn run(&mut self, number: usize) -> Result<()> {
+        let governed = self.model.governor.begin(self.model.module.threads(), &self.cancel_flag);
+        let input = ForwardInput {
+            pass: number,
+            batch: &self.batch,
+            cache: &self.cache,
+            cancel: &self.cancel_flag,
+            threads: governed.threads,
+        };
+        let outcome = self.executable.forward(&mut self.pool, input).and_then(|()| {
+            (0..self.batch.wanted.len()).try_for_each(|row| Error::unless_finite("output", self.output(row)))
+        });
+        let decodes = self.passes.list[number].side == Side::Decoder && self.batch.writes();
+        self.model.governor.end(governed, outcome.is_ok() && decodes);
         outcome
-    }
-
-    fn compute(&mut self, side: Side, threads: usize) -> Result<()> {
-        self.stage(side)?;
-        let Some(stage) = stage_of(&self.stages, &self.parts, side) else { return Ok(()) };
-        let (model, weights) = (&*self.model, &self.model.weights[usize::from(side == Side::Decoder)]);
-        match model.options.executor {
-            _ if let Some(engine) = &model.engine => {
-                let what = (side == Side::Encoder, stage.graph.output != stage.graph.hidden);
-                self.reference = self.history.run(&**engine, &self.batch, what, &self.cancel_flag)?;
-            }
-            ExecutorKind::Reference => {
-                let forward = exec::reference::ReferencePass {
-                    graph: &stage.graph,
-                    weights,
-                    cache: &self.cache,
-                    batch: &self.batch,
-                    distances: &stage.distances,
-                    scalar: &model.scalar,
-                    stop: &self.cancel_flag,
-                };
-                self.reference = forward.run()?;
-            }
-            ExecutorKind::Cpu => {
-                let forward = exec::cpu::CpuPass {
-                    plan: &stage.plan,
-                    weights,
-                    kernels: &model.kernels,
-                    arena: self.arena.room(),
-                    workspace: stage.workspace,
-                    apart: stage.apart.as_ref(),
-                    cache: &self.cache,
-                    batch: &self.batch,
-                    distances: &stage.distances,
-                    stop: &self.cancel_flag,
-                    stopped: &AtomicBool::new(false),
-                    observation: self
-                        .observer
-                        .as_deref()
-                        .map(|observer| Observation { observer, graph: &stage.graph }),
-                };
-                self.outputs = forward.run(&mut self.team, threads)?;
-            }
-        }
-        for row in 0..self.batch.wanted.len() {
-            Error::unless_finite("output", self.output(row))?;
-        }
-        Ok(())
     }
 
     /// Rolls back what the batch's rows added to their sequences.
@@ -471,29 +320,6 @@ impl Context {
         if row >= self.batch.wanted.len() {
             return &[];
         }
-        match self.model.options.executor {
-            ExecutorKind::Reference => self.reference.get(row).map_or(&[], Vec::as_slice),
-            // SAFETY: no worker runs between batches, so nothing writes to the arena.
-            ExecutorKind::Cpu => unsafe { self.arena.room().row(self.outputs, row) },
-        }
-    }
-}
-
-/// Returns the bytes of the vector weights (norms, biases), which are copied out of the file.
-fn vector_bytes(model: &Inner) -> usize {
-    model.weights.iter().map(Weights::vector_bytes).sum()
-}
-
-/// Returns the stage of a side, if there is one.
-fn stage_of<'a>(
-    stages: &'a [Option<Stage>; 2],
-    parts: &'a [early_exit::ExitSegment],
-    side: Side,
-) -> Option<&'a Stage> {
-    match side {
-        Side::Encoder => stages[0].as_ref(),
-        Side::Decoder => stages[1].as_ref(),
-        Side::Body(number) => parts.get(number).and_then(early_exit::ExitSegment::body),
-        Side::Head(number) => parts.get(number).map(early_exit::ExitSegment::head),
+        self.executable.output(row)
     }
 }

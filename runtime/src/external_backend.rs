@@ -1,13 +1,9 @@
 //! External backends: models that another library computes instead of our graph, behind the same sessions, contexts and
 //! encoders.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-
 use crate::arch::{Family, Graphs, ModelConfig, Topology};
-use crate::exec::Batch;
 use crate::graph::{Graph, OutputHead, RowKind, ValueShape};
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, Result};
 
 /// The elements of a tensor.
 #[derive(Clone, Debug, PartialEq)]
@@ -56,7 +52,7 @@ impl RowCount {
     }
 
     /// Returns the row of token `index`, or the only row if there is one for the whole sequence.
-    fn row(&self, index: usize) -> Option<&[f32]> {
+    pub(crate) fn row(&self, index: usize) -> Option<&[f32]> {
         let index = if self.count() == 1 { 0 } else { index };
         self.values.get(index.checked_mul(self.columns)?..)?.get(..self.columns)
     }
@@ -150,84 +146,15 @@ pub(crate) fn shape(outline: &BackendInterface) -> (ModelConfig, Graphs) {
     (hyper, Graphs { encoder, decoder })
 }
 
-/// The tokens and encoder output of each sequence in a context: external backends are stateless and need them on every
-/// call.
-#[derive(Default)]
-pub(crate) struct SequenceHistory {
-    sequences: Vec<SequenceTokens>,
-}
-
-#[derive(Clone, Default)]
-struct SequenceTokens {
-    tokens: Vec<u32>,
-    memory: Option<Arc<RowCount>>,
-}
-
-impl SequenceHistory {
-    fn of(&mut self, sequence: usize) -> &mut SequenceTokens {
-        if self.sequences.len() <= sequence {
-            self.sequences.resize(sequence + 1, SequenceTokens::default());
-        }
-        &mut self.sequences[sequence]
-    }
-
-    /// Copies the history of `from` to `to`, for a fork.
-    pub(crate) fn copy(&mut self, from: usize, to: usize) {
-        let seen = self.of(from).clone();
-        *self.of(to) = seen;
-    }
-
-    /// Computes the output rows of a batch. `head`: outputs of the head, not hidden states.
-    pub(crate) fn run(
-        &mut self,
-        engine: &dyn ExternalBackend,
-        batch: &Batch,
-        (reads, head): (bool, bool),
-        stop: &AtomicBool,
-    ) -> Result<Vec<Vec<f32>>> {
-        let mut outputs = Vec::with_capacity(batch.wanted.len());
-        let mut start = 0;
-        while let Some(first) = batch.rows.get(start) {
-            if stop.load(Ordering::Relaxed) {
-                return Err(Error::cancelled(""));
-            }
-            let rows = &batch.rows[start..];
-            let count = rows.iter().take_while(|row| row.sequence == first.sequence).count();
-            let ids: Vec<u32> = rows[..count].iter().map(|row| row.token).collect();
-            let seen = self.of(first.sequence);
-            let (given, before) = if reads {
-                let segments: Vec<u32> = rows[..count].iter().map(|row| row.segment).collect();
-                let given = Arc::new(engine.encode(&ids, &segments, head)?);
-                seen.memory = engine.interface().writes.then(|| Arc::clone(&given));
-                (given, 0)
-            } else {
-                seen.tokens.truncate(first.position);
-                seen.tokens.extend(&ids);
-                (Arc::new(engine.decode(&seen.tokens, seen.memory.as_deref())?), first.position)
-            };
-            for &row in batch.wanted.iter().filter(|&&row| (start..start + count).contains(&row)) {
-                let row = given.row(before + row - start).ok_or_else(|| {
-                    Error::new(
-                        ErrorKind::Shape,
-                        "output",
-                        "the model returned fewer rows than there are tokens",
-                    )
-                })?;
-                outputs.push(row.to_vec());
-            }
-            start += count;
-        }
-        Ok(outputs)
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
     use crate::encoder::{EncoderOptions, Tokens};
     use crate::file::{File, FileWriter, Metadata};
     use crate::{
-        CacheType, CpuFeatures, ExecutorKind, Model, ModelOptions, OutputRows, SessionOptions, Window,
+        CacheType, CpuFeatures, ErrorKind, ExecutorKind, Model, ModelOptions, OutputRows, SessionOptions, Window,
     };
 
     /// A test model. The score of a token: its count so far, plus ten times its count in the encoded sequence.

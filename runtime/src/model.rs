@@ -11,6 +11,10 @@ use siskin_kernels::{Cpu, CpuFeatures};
 
 use crate::adapter::{Adapter, AdapterTensors};
 use crate::arch::{ConfigReader, Family, Graphs, ModelConfig};
+use crate::backend::cpu::CpuModule;
+use crate::backend::external::ExternalModule;
+use crate::backend::reference::ReferenceModule;
+use crate::backend::{GraphPass, ModelWeights, Module, Side};
 use crate::cache::{CacheOptions, CacheTypes};
 use crate::context::{Context, ContextOptions};
 use crate::encoder::{Encoder, EncoderOptions};
@@ -18,8 +22,8 @@ use crate::external_backend::{self, ExternalBackend, NamedTensor};
 use crate::file::{File, SectionKind};
 use crate::governor::Governor;
 use crate::graph::Graph;
-use crate::graph::pass::{self, layers::LayerSet};
-use crate::plan::{Plan, Weights};
+use crate::graph::pass::layers::LayerSet;
+use crate::plan::Weights;
 use crate::seq2seq::{Seq2Seq, Seq2SeqOptions};
 use crate::session::{Session, SessionMemory, SessionOptions};
 use crate::template::ChatTemplate;
@@ -71,15 +75,16 @@ pub(crate) struct Inner {
     pub family: &'static Family,
     pub hyper: ModelConfig,
     pub graphs: Graphs,
-    /// The weights of the encoder and of the decoder, if present.
-    pub weights: [Weights; 2],
+    pub weights: Arc<ModelWeights>,
     pub tokenizer: Option<Tokenizer>,
+    /// What runs the graphs.
+    pub module: Arc<dyn Module>,
+    /// Kernels for work outside of passes, such as the probabilities of a beam search.
     pub kernels: Kernels,
-    /// The portable kernels, used by the reference backend.
-    pub scalar: Kernels,
-    pub options: ModelOptions,
+    /// The skipped layers.
+    pub skip: LayerSet,
     /// The external backend that computes the model instead of the graphs.
-    pub engine: Option<Arc<dyn ExternalBackend>>,
+    pub external: Option<Arc<dyn ExternalBackend>>,
     /// Notes for the user about how the model runs.
     pub notes: Vec<String>,
     pub governor: Governor,
@@ -139,22 +144,29 @@ impl Model {
             let bind = |graph| Weights::bind(graph, &file, &placed);
             graph.as_ref().map_or_else(|| Ok(Weights::default()), bind)
         };
-        let weights = [bind(&graphs.encoder)?, bind(&graphs.decoder)?];
+        let (encoder, decoder) = (bind(&graphs.encoder)?, bind(&graphs.decoder)?);
+        let weights = Arc::new(ModelWeights { encoder, decoder });
         let tokenizer = file.tokenizer().map(Tokenizer::open).transpose()?;
         let threads = if options.threads == 0 { thread_pool::worth_using() } else { options.threads };
-        let threads = if options.executor == ExecutorKind::Reference { 1 } else { threads.min(MOST_THREADS) };
+        let kernels = Kernels::for_cpu(Cpu::detect().without(options.without));
+        let module: Arc<dyn Module> = match options.executor {
+            ExecutorKind::Reference => Arc::new(ReferenceModule::new(Arc::clone(&weights))),
+            ExecutorKind::Cpu => {
+                Arc::new(CpuModule::new(Arc::clone(&weights), kernels, threads.min(MOST_THREADS)))
+            }
+        };
         let inner = Inner {
             family,
             hyper,
             graphs,
             weights,
             tokenizer,
-            kernels: Kernels::for_cpu(Cpu::detect().without(options.without)),
-            scalar: Kernels::for_cpu(Cpu::scalar()),
-            options: ModelOptions { threads, ..*options },
-            engine: None,
+            governor: Governor::new(module.threads()),
+            module,
+            kernels,
+            skip: options.skip,
+            external: None,
             notes: Vec::new(),
-            governor: Governor::new(threads),
             adapter: adapter.map(Adapter::identity),
             file,
         };
@@ -188,14 +200,14 @@ impl Model {
             family: &external_backend::FAMILY,
             hyper,
             graphs,
-            weights: <[Weights; 2]>::default(),
+            weights: Arc::default(),
             tokenizer: file.tokenizer().map(Tokenizer::open).transpose()?,
-            kernels: Kernels::for_cpu(Cpu::scalar()),
-            scalar: Kernels::for_cpu(Cpu::scalar()),
-            options: ModelOptions { threads: 1, executor: ExecutorKind::Reference, ..*options },
+            module: Arc::new(ExternalModule::new(Arc::clone(&engine))),
+            kernels: Kernels::for_cpu(Cpu::detect()),
+            skip: options.skip,
             notes,
             governor: Governor::new(1),
-            engine: Some(engine),
+            external: Some(engine),
             adapter: None,
             file,
         };
@@ -209,12 +221,12 @@ impl Model {
 
     /// Returns the external backend that computes the model, if there is one.
     pub fn backend(&self) -> Option<&Arc<dyn ExternalBackend>> {
-        self.inner.engine.as_ref()
+        self.inner.external.as_ref()
     }
 
     /// Computes the outputs of an external backend's model from its inputs.
     pub fn run(&self, inputs: &[NamedTensor]) -> Result<Vec<NamedTensor>> {
-        let engine = self.inner.engine.as_ref().ok_or_else(|| {
+        let engine = self.inner.external.as_ref().ok_or_else(|| {
             Error::unsupported(
                 "model",
                 "the model takes tokens, not named tensors; use a session or an encoder",
@@ -292,21 +304,17 @@ impl Model {
 
     /// Returns the skipped layers.
     pub fn skipped(&self) -> LayerSet {
-        self.inner.options.skip
+        self.inner.skip
     }
 
     /// Returns the names of the kernels chosen for this machine.
     pub fn kernels(&self) -> Vec<&'static str> {
-        match self.inner.options.executor {
-            _ if self.inner.engine.is_some() => vec![external_backend::GENERAL],
-            ExecutorKind::Cpu => self.inner.kernels.names().collect(),
-            ExecutorKind::Reference => vec!["reference"],
-        }
+        self.inner.module.kernels()
     }
 
     /// Returns the number of compute threads.
     pub fn threads(&self) -> usize {
-        self.inner.options.threads
+        self.inner.module.threads()
     }
 
     /// Returns the governor, which throttles everything that computes with this model; off by default.
@@ -314,20 +322,23 @@ impl Model {
         &self.inner.governor
     }
 
-    /// Returns the plans of a session with default options as text.
+    /// Returns how the passes of a session with default options are executed, as text.
     pub fn plan_text(&self) -> Result<String> {
-        let batch = SessionOptions::default().batch;
-        let plan = |(graph, weights)| Ok(Plan::build(&pass::all(graph), weights, batch, 1)?.to_string());
+        let rows = SessionOptions::default().batch;
+        let pass = |graph: &Option<Graph>, side| {
+            let graph = graph.clone()?;
+            Some(GraphPass { graph, side, rows, outputs: 1, positions: rows })
+        };
         let Graphs { encoder, decoder } = &self.inner.graphs;
-        let sides = [encoder, decoder].into_iter().zip(&self.inner.weights);
-        sides.filter_map(|(graph, weights)| Some((graph.as_ref()?, weights))).map(plan).collect()
+        let passes = [pass(encoder, Side::Encoder), pass(decoder, Side::Decoder)];
+        self.inner.module.describe(&passes.into_iter().flatten().collect::<Vec<_>>())
     }
 
     /// Returns the element types of the KV cache: `asked`, or the default for this model. A model with f32 weights
     /// caches f32. Transient keys and values, which are dropped after their layer, stay f32: packing them does not pay
     /// off.
     pub(crate) fn cache_types(&self, asked: Option<CacheType>) -> CacheTypes {
-        let kept = match self.inner.weights.iter().any(Weights::any_full_precision) {
+        let kept = match self.inner.weights.any_full_precision() {
             true => CacheType::F32,
             false => CacheType::F16,
         };
@@ -341,7 +352,7 @@ impl Model {
         cache: Option<CacheType>,
         window: Option<crate::Window>,
     ) -> Result<()> {
-        if self.inner.engine.is_none() {
+        if self.inner.module.capabilities().kv_cache {
             return Ok(());
         }
         if cache.is_some_and(|cache| cache != CacheType::F32) {

@@ -1,6 +1,6 @@
 //! Helpers shared by the integration tests.
 //!
-//! - [`house`]: the rules of the code base, as functions over its source text.
+//! - [`arch_rules`]: the rules of the code base, as functions over its source text.
 //! - [`fuzz`]: one function per untrusted input, and deterministic mutations of committed seeds.
 //! - [`counting`]: an allocator that counts the allocations of a thread.
 //! - [`kinds`]: models whose attention mask a session chooses.
@@ -9,6 +9,7 @@
 //! - [`search`]: beam search results of Transformers on the golden models.
 //! - [`training`]: a small text, and a small model that learns it.
 
+pub mod arch_rules;
 pub mod counting;
 pub mod cuda;
 pub mod every;
@@ -17,7 +18,6 @@ pub mod fuzz;
 pub mod golden;
 pub mod gradients;
 pub mod header;
-pub mod house;
 pub mod kinds;
 pub mod knobs;
 pub mod paths;

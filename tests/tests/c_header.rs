@@ -1,6 +1,6 @@
 //! The committed C header is the generated one, and declares every function of the library.
 
-use siskin_tests::{header, house, paths};
+use siskin_tests::{arch_rules, header, paths};
 
 fn committed(path: &str) -> String {
     std::fs::read_to_string(paths::root().join(path)).unwrap_or_default()
@@ -14,7 +14,7 @@ fn the_header_is_the_committed_one() {
 
 #[test]
 fn no_function_is_forgotten() {
-    let tree = house::Tree::read(&paths::root());
+    let tree = arch_rules::Tree::read(&paths::root());
     let sources =
         tree.rust().filter(|file| file.path.starts_with("ffi/src/") && file.path != "ffi/src/testing.rs");
     let lines = sources.flat_map(|file| file.text.lines());

@@ -1,13 +1,13 @@
 //! The Android package wraps the whole header and maps every error, and the code of its page is compiled.
 
-use siskin_tests::{header, house, paths};
+use siskin_tests::{arch_rules, header, paths};
 
-fn tree() -> house::Tree {
-    house::Tree::read(&paths::root())
+fn tree() -> arch_rules::Tree {
+    arch_rules::Tree::read(&paths::root())
 }
 
 /// Returns the texts of the files with this extension below a folder.
-fn texts<'a>(tree: &'a house::Tree, folder: &str, ending: &str) -> Vec<&'a str> {
+fn texts<'a>(tree: &'a arch_rules::Tree, folder: &str, ending: &str) -> Vec<&'a str> {
     let wanted = |path: &str| path.starts_with(folder) && path.ends_with(ending);
     tree.files.iter().filter(|file| wanted(&file.path)).map(|file| file.text.as_str()).collect()
 }
@@ -43,7 +43,7 @@ fn every_function_is_wrapped_or_listed() {
     let stale =
         left_out.lines().filter(|line| !exported.lines().any(|name| line.starts_with(&format!("{name}: "))));
     wrong.extend(stale.map(|line| format!("android/not-wrapped.txt: {line}")));
-    house::assert_clean("Kotlin wraps every function of the header.", &wrong);
+    arch_rules::assert_clean("Kotlin wraps every function of the header.", &wrong);
 }
 
 #[test]
@@ -62,7 +62,7 @@ fn every_error_has_an_exception() {
         }
     }
     assert!(count > 20, "no errors were found in the header");
-    house::assert_clean("Kotlin has every error of the header.", &wrong);
+    arch_rules::assert_clean("Kotlin has every error of the header.", &wrong);
 }
 
 /// A list of constants of the header, and the Kotlin enum or sealed class for it.
@@ -191,7 +191,7 @@ fn lists_have_the_order_of_the_header() {
             wrong.push(format!("{list}: Kotlin has {ours:?}, and this test {expected_kotlin:?}"));
         }
     }
-    house::assert_clean("Kotlin's lists have the order of the header.", &wrong);
+    arch_rules::assert_clean("Kotlin's lists have the order of the header.", &wrong);
 }
 
 /// Subclasses of sealed classes pass the number of their constant, which is that of their place in the list.
@@ -241,7 +241,7 @@ fn options_have_the_order_of_the_header() {
             wrong.push(format!("{file}: Kotlin has {ours:?}, and the header {theirs:?}"));
         }
     }
-    house::assert_clean("Kotlin's options have the order of the header.", &wrong);
+    arch_rules::assert_clean("Kotlin's options have the order of the header.", &wrong);
 }
 
 #[test]

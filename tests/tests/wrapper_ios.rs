@@ -2,11 +2,11 @@
 //! compiled.
 
 use siskin_tests::header::constants;
-use siskin_tests::{house, paths};
+use siskin_tests::{arch_rules, paths};
 
 /// Returns the texts of the Swift files below a folder.
 fn swift(folder: &str) -> Vec<String> {
-    let tree = house::Tree::read(&paths::root());
+    let tree = arch_rules::Tree::read(&paths::root());
     let wanted = |path: &str| path.starts_with(folder) && path.ends_with(".swift");
     let texts: Vec<_> =
         tree.files.iter().filter(|file| wanted(&file.path)).map(|file| file.text.clone()).collect();
@@ -44,7 +44,7 @@ fn every_function_is_reached_and_no_other() {
     let is_known = |name: &str| words(&header, "siskin_").any(|known| known == name);
     let unknown = words(&sources, "siskin_").filter(|name| !is_known(name));
     wrong.extend(unknown.map(|name| format!("{name} is not in the header")));
-    house::assert_clean("Swift reaches every function of the header.", &wrong);
+    arch_rules::assert_clean("Swift reaches every function of the header.", &wrong);
 }
 
 #[test]
@@ -56,7 +56,7 @@ fn every_constant_has_its_place() {
     let used: Vec<_> = words(&sources, "SISKIN_").collect();
     let missing = all.iter().filter(|(name, _)| !used.contains(name));
     let missing: Vec<_> = missing.map(|(name, number)| format!("{name}, which is {number}")).collect();
-    house::assert_clean("Swift knows every constant of the header.", &missing);
+    arch_rules::assert_clean("Swift knows every constant of the header.", &missing);
 }
 
 #[test]
@@ -69,13 +69,13 @@ fn every_error_has_its_number() {
             wrong.push(format!("{name} is not {number} in Swift"));
         }
     }
-    house::assert_clean("Swift has every error of the header.", &wrong);
+    arch_rules::assert_clean("Swift has every error of the header.", &wrong);
 }
 
 /// Only one file imports UIKit: the one with the observers of system notifications.
 #[test]
 fn the_handles_need_nothing_of_apples() {
-    let tree = house::Tree::read(&paths::root());
+    let tree = arch_rules::Tree::read(&paths::root());
     let sources = tree.files.iter().filter(|file| file.path.starts_with("ios/Sources/"));
     for file in sources.filter(|file| !file.path.ends_with("SystemObservers.swift")) {
         assert!(!file.text.contains("import UIKit"), "{} needs UIKit", file.path);

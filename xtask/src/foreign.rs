@@ -31,9 +31,9 @@ pub(crate) fn folder() -> PathBuf {
     shell::built("arm")
 }
 
-/// Returns Debian's `cargo VERB` for the target `triple`, with its standard library.
-pub(crate) fn cargo(verb: &str, triple: &str, standard: &str) -> Command {
-    let mut command = program("/usr/bin/cargo", &[verb, "-Z"]);
+/// Returns Debian's `cargo COMMAND` for the target `triple`, with its standard library.
+pub(crate) fn cargo(command: &str, triple: &str, standard: &str) -> Command {
+    let mut command = program("/usr/bin/cargo", &[command, "-Z"]);
     command.arg(format!("build-std={standard}"));
     command.args(["--target", triple, "--locked", "--target-dir"]).arg(folder());
     // The calling cargo's environment names another compiler. The flag to build the standard library is unstable.
@@ -44,9 +44,9 @@ pub(crate) fn cargo(verb: &str, triple: &str, standard: &str) -> Command {
     command
 }
 
-/// Returns `cargo VERB` for the target `triple` with the standard library of rustup; without it, Debian's, which builds
+/// Returns `cargo COMMAND` for the target `triple` with the standard library of rustup; without it, Debian's, which builds
 /// `standard`.
-pub(crate) fn cargo_with_std(verb: &str, triple: &str, standard: &str) -> Result<Command> {
+pub(crate) fn cargo_with_std(command: &str, triple: &str, standard: &str) -> Result<Command> {
     if !has_std(triple) {
         let added = run(&mut program("rustup", &["target", "add", triple]));
         if cfg!(target_os = "macos") {
@@ -54,10 +54,10 @@ pub(crate) fn cargo_with_std(verb: &str, triple: &str, standard: &str) -> Result
         }
         if !has_std(triple) {
             tools::debian(&needs())?;
-            return Ok(cargo(verb, triple, standard));
+            return Ok(cargo(command, triple, standard));
         }
     }
-    let mut command = shell::cargo(&[verb, "--target", triple, "--locked", "--target-dir"]);
+    let mut command = shell::cargo(&[command, "--target", triple, "--locked", "--target-dir"]);
     command.arg(folder());
     Ok(command)
 }

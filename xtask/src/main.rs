@@ -1,17 +1,17 @@
-//! The project's development tasks: `cargo xtask <verb>`.
+//! The project's development tasks: `cargo xtask <command>`.
 
+mod commands;
 mod foreign;
 mod knobs;
 mod library;
 mod record;
 mod shell;
 mod tools;
-mod verb;
 
 use std::process::ExitCode;
 
 /// A command of `cargo xtask`.
-struct Verb {
+struct Subcommand {
     name: &'static str,
     usage: &'static str,
     about: &'static str,
@@ -19,44 +19,44 @@ struct Verb {
 }
 
 /// All commands, as `cargo xtask` lists them.
-const VERBS: &[Verb] = &[
-    verb::test::VERB,
-    verb::arm::VERB,
-    verb::model::VERB,
-    verb::demo::VERB,
-    verb::bench_kernels::VERB,
-    verb::bench_peers::VERB,
-    verb::counts::VERB,
-    verb::quality::VERB,
-    verb::export::VERB,
-    verb::fuzz::VERB,
-    verb::api::VERB,
-    verb::cli_help::VERB,
-    verb::header::VERB,
-    verb::c::VERB,
-    verb::size::VERB,
-    verb::cuda::VERB,
-    verb::deb::VERB,
-    verb::ios::VERB,
-    verb::android::VERB,
+const SUBCOMMANDS: &[Subcommand] = &[
+    commands::test::SUBCOMMAND,
+    commands::arm::SUBCOMMAND,
+    commands::model::SUBCOMMAND,
+    commands::demo::SUBCOMMAND,
+    commands::bench_kernels::SUBCOMMAND,
+    commands::bench_peers::SUBCOMMAND,
+    commands::counts::SUBCOMMAND,
+    commands::quality::SUBCOMMAND,
+    commands::export::SUBCOMMAND,
+    commands::fuzz::SUBCOMMAND,
+    commands::api::SUBCOMMAND,
+    commands::cli_help::SUBCOMMAND,
+    commands::header::SUBCOMMAND,
+    commands::c::SUBCOMMAND,
+    commands::size::SUBCOMMAND,
+    commands::cuda::SUBCOMMAND,
+    commands::deb::SUBCOMMAND,
+    commands::ios::SUBCOMMAND,
+    commands::android::SUBCOMMAND,
 ];
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let Some((name, rest)) = arguments.split_first() else {
-        print_verbs();
+        print_help();
         return ExitCode::SUCCESS;
     };
     if ["help", "-h", "--help"].contains(&name.as_str()) {
-        print_verbs();
+        print_help();
         return ExitCode::SUCCESS;
     }
-    let Some(verb) = VERBS.iter().find(|verb| verb.name == name) else {
-        eprintln!("xtask: no verb `{name}`\n");
-        print_verbs();
+    let Some(subcommand) = SUBCOMMANDS.iter().find(|subcommand| subcommand.name == name) else {
+        eprintln!("xtask: no command `{name}`\n");
+        print_help();
         return ExitCode::from(2);
     };
-    match (verb.run)(rest) {
+    match (subcommand.run)(rest) {
         Ok(()) => ExitCode::SUCCESS,
         Err(message) => {
             eprintln!("xtask {name}: {message}");
@@ -65,9 +65,9 @@ fn main() -> ExitCode {
     }
 }
 
-fn print_verbs() {
-    println!("cargo xtask <verb>\n");
-    for verb in VERBS {
-        println!("  {} {}\n      {}", verb.name, verb.usage, verb.about);
+fn print_help() {
+    println!("cargo xtask <command>\n");
+    for subcommand in SUBCOMMANDS {
+        println!("  {} {}\n      {}", subcommand.name, subcommand.usage, subcommand.about);
     }
 }

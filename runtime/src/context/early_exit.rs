@@ -2,20 +2,20 @@
 //! confident enough.
 
 use super::texts::SequenceInput;
-use super::{Context, Side, Stage};
-use crate::cache::CacheOptions;
+use super::Context;
+use crate::backend::{GraphPass, Side};
 use crate::graph::{Exit, Graph, ValueId, pass::cut};
-use crate::plan::Weights;
 use crate::{Error, Result};
 
-/// The layers up to an exit, and the head on top of them.
+/// The layers up to an exit, and the head on top of them, as numbers of passes.
+#[derive(Clone, Copy)]
 pub(super) struct ExitSegment {
     /// The number of layers up to this exit, skipped layers included.
     layers: usize,
     /// Computes the hidden states of this exit from those of the exit before; `None` if no layer is in between.
-    body: Option<Stage>,
+    body: Option<usize>,
     /// Computes the scores from the hidden states of the body, or from those of the exit before if there is no body.
-    head: Stage,
+    head: usize,
 }
 
 /// The intermediate result of a sequence at an exit.
@@ -31,45 +31,33 @@ pub(crate) struct ExitResult<'a> {
 }
 
 impl ExitSegment {
-    /// Splits an encoder's graph at its exits; also returns the words of arena that the parts need.
+    /// Splits an encoder's graph of `layers` layers at its exits, for batches of up to `rows` rows of up to `texts`
+    /// sequences; `add` numbers a pass.
     pub(super) fn all(
         graph: &Graph,
-        weights: &Weights,
-        options: &CacheOptions,
-        threads: usize,
-        (layers, texts): (usize, usize),
-    ) -> Result<(Vec<Self>, usize)> {
+        layers: usize,
+        (rows, texts): (usize, usize),
+        add: &mut dyn FnMut(GraphPass) -> usize,
+    ) -> Result<Vec<Self>> {
         if graph.exits.is_empty() || graph.marks() || graph.has_convolution() || graph.frames_per_row() > 0 {
             return Err(Error::unsupported("exit", "the model has no heads on layers before the last"));
         }
-        let rows = options.text;
-        let mut words = 0;
-        let mut stage = |graph: Graph, wanted: usize| {
-            let (stage, own) = Stage::new(graph, weights, options, threads, (rows, wanted, rows))?;
-            words = words.max(own);
-            Ok::<_, Error>(stage)
+        let mut pass = |graph: Graph, outputs: usize| {
+            add(GraphPass { graph, side: Side::Encoder, rows, outputs, positions: rows })
         };
         let mut from: Option<ValueId> = None;
         let mut parts = Vec::new();
         for &Exit { layers, hidden, output } in &graph.exits {
-            let body = stage(cut::part(graph, from, hidden), rows)?;
-            let head = stage(cut::part(graph, Some(hidden), output), texts)?;
+            let body = pass(cut::part(graph, from, hidden), rows);
+            let head = pass(cut::part(graph, Some(hidden), output), texts);
             parts.push(Self { layers, body: Some(body), head });
             from = Some(hidden);
         }
         if graph.exits.last().is_some_and(|exit| exit.output != graph.output) {
-            let head = stage(cut::part(graph, from, graph.output), texts)?;
+            let head = pass(cut::part(graph, from, graph.output), texts);
             parts.push(Self { layers, body: None, head });
         }
-        Ok((parts, words))
-    }
-
-    pub(super) fn body(&self) -> Option<&Stage> {
-        self.body.as_ref()
-    }
-
-    pub(super) fn head(&self) -> &Stage {
-        &self.head
+        Ok(parts)
     }
 }
 
@@ -99,21 +87,22 @@ impl Context {
     ) -> Result<()> {
         // The remaining sequences, in the order of their rows.
         let mut on: Vec<usize> = (0..texts.len()).collect();
-        for number in 0..self.parts.len() {
+        for number in 0..self.passes.segments.len() {
+            let ExitSegment { layers, body, head } = self.passes.segments[number];
             if on.is_empty() {
                 break;
             }
             let firsts = std::mem::take(&mut self.batch.wanted);
-            if self.parts[number].body.is_some() {
+            if let Some(body) = body {
                 self.batch.wanted = (0..self.batch.rows.len()).collect();
-                self.run(Side::Body(number))?;
+                self.run(body)?;
                 let rows = (0..self.batch.rows.len()).flat_map(|row| self.output(row)).copied();
                 let carried = rows.collect();
                 self.batch.carried = carried;
             }
             self.batch.wanted = firsts;
-            self.run(Side::Head(number))?;
-            let (layers, last) = (self.parts[number].layers, number + 1 == self.parts.len());
+            self.run(head)?;
+            let last = number + 1 == self.passes.segments.len();
             let goes_on: Vec<bool> = on
                 .iter()
                 .enumerate()

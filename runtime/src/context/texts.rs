@@ -2,8 +2,9 @@
 
 use siskin_kernels::ops::attention::HIDDEN;
 
-use super::{Context, Side, Stage};
-use crate::exec::TokenRow;
+use super::Context;
+use crate::backend::{Side, TokenRow};
+use crate::graph::Graph;
 use crate::{Error, ErrorKind, Result};
 
 /// The tokens of a sequence that give outputs.
@@ -86,7 +87,7 @@ impl Context {
     pub fn read(&mut self, texts: &[SequenceInput<'_>]) -> Result<()> {
         let listed = self.check_texts(texts)?;
         self.batch.clear();
-        let outcome = self.list(texts, &listed).and_then(|()| self.run(Side::Encoder));
+        let outcome = self.list(texts, &listed).and_then(|()| self.run(self.pass(Side::Encoder)?));
         for text in texts {
             self.cache.pass(text.sequence);
             if outcome.is_err() {
@@ -102,16 +103,17 @@ impl Context {
 
     /// Validates sequences before they are encoded.
     pub(super) fn check_texts(&self, texts: &[SequenceInput<'_>]) -> Result<Vec<Listed>> {
-        let stage = self.stage(Side::Encoder)?;
+        let graph = &self.graph_pass(Side::Encoder)?.graph;
+        let has_convolution = graph.has_convolution();
         let list = |text: &SequenceInput<'_>| {
-            let after = text.after.filter(|_| stage.has_convolution);
-            Ok(Listed { count: self.rows_of(stage, text)?, after })
+            let after = text.after.filter(|_| has_convolution);
+            Ok(Listed { count: self.rows_of(graph, text)?, after })
         };
         let listed = texts.iter().map(list).collect::<Result<Vec<_>>>()?;
         let pairs = || texts.iter().zip(&listed);
         let rows = listed.iter().map(|text| text.count + usize::from(text.after.is_some())).sum::<usize>();
         let wanted = pairs().map(|(text, listed)| text.wanted.count(listed.count)).sum();
-        pairs().try_for_each(|(text, listed)| self.check_text(stage, text, listed))?;
+        pairs().try_for_each(|(text, listed)| self.check_text(graph, text, listed))?;
         self.check_batch(Side::Encoder, rows, wanted)?;
         for (index, text) in texts.iter().enumerate() {
             if texts[..index].iter().any(|other| other.sequence == text.sequence) {
@@ -121,7 +123,7 @@ impl Context {
         Ok(listed)
     }
 
-    fn check_text(&self, stage: &Stage, text: &SequenceInput<'_>, listed: &Listed) -> Result<()> {
+    fn check_text(&self, graph: &Graph, text: &SequenceInput<'_>, listed: &Listed) -> Result<()> {
         let count = listed.count;
         self.cache.text(text.sequence)?;
         text.wanted.check()?;
@@ -141,7 +143,7 @@ impl Context {
             let message = format!("{count} rows; the model supports {most}");
             return Err(Error::new(ErrorKind::TooLong, "text", message));
         }
-        if !stage.marks && !text.global.is_empty() {
+        if !graph.marks() && !text.global.is_empty() {
             let message = "is for models with local attention; leave it empty";
             return Err(Error::argument("global", message));
         }
@@ -153,8 +155,8 @@ impl Context {
     }
 
     /// Returns how many rows a sequence has.
-    fn rows_of(&self, stage: &Stage, text: &SequenceInput<'_>) -> Result<usize> {
-        match stage.plan.frames_per_row {
+    fn rows_of(&self, graph: &Graph, text: &SequenceInput<'_>) -> Result<usize> {
+        match graph.frames_per_row() {
             0 if text.features.is_empty() => Ok(text.tokens.len()),
             0 => Err(Error::argument("features", "the model takes tokens; leave them empty")),
             _ if !text.tokens.is_empty() => {
@@ -176,7 +178,7 @@ impl Context {
 
     /// Reserves KV cache blocks and lists the rows of validated sequences.
     pub(super) fn list(&mut self, texts: &[SequenceInput<'_>], listed: &[Listed]) -> Result<()> {
-        let marks = self.stage(Side::Encoder)?.marks;
+        let marks = self.graph_pass(Side::Encoder)?.graph.marks();
         for (text, &Listed { count, after }) in texts.iter().zip(listed) {
             let first = self.batch.rows.len();
             let before = self.batch.marked.len();

@@ -1,13 +1,13 @@
 //! Prints the public items of every library crate, or writes them to their snapshots with `--bless`.
 
-use siskin_tests::{house, paths};
+use siskin_tests::{arch_rules, paths};
 
 fn main() -> std::io::Result<()> {
     let root = paths::root();
     let bless = std::env::args().any(|argument| argument == "--bless");
-    for (package, items) in house::library_apis(&house::Tree::read(&root)) {
+    for (package, items) in arch_rules::library_apis(&arch_rules::Tree::read(&root)) {
         if bless {
-            let path = house::snapshot_path(&package);
+            let path = arch_rules::snapshot_path(&package);
             std::fs::write(root.join(&path), items.join("\n") + "\n")?;
             println!("{path}: {} items", items.len());
         } else {

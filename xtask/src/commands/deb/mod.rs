@@ -1,0 +1,82 @@
+//! `deb`: Debian packages of the library, its header and the command, tested in a fresh Debian 12.
+
+mod asking;
+mod boot;
+mod emulator;
+mod machine;
+mod packages;
+mod roots;
+mod service;
+mod uses;
+
+use crate::shell::{self, Result};
+use crate::{Subcommand, library, tools};
+use machine::{DebArchitecture, MACHINES};
+use packages::DebPackage;
+use std::time::Instant;
+
+pub(crate) const SUBCOMMAND: Subcommand = Subcommand {
+    name: "deb",
+    usage: "[amd64] [arm64]",
+    about: "build Debian packages and install, use and remove them in fresh Debian 12 roots",
+    run: deb,
+};
+
+fn deb(arguments: &[String]) -> Result {
+    let known: Vec<_> = MACHINES.iter().map(|machine| machine.name).collect();
+    if let Some(unknown) = arguments.iter().find(|name| !known.contains(&name.as_str())) {
+        return Err(format!("no machine `{unknown}`; there are {}", known.join(", ")));
+    }
+    let wanted = |machine: &&DebArchitecture| {
+        arguments.is_empty() || arguments.iter().any(|name| name == machine.name)
+    };
+    let machines: Vec<_> = MACHINES.iter().filter(wanted).collect();
+    emulator::clear();
+    need_tools(&machines)?;
+    check(&machines)
+}
+
+fn need_tools(machines: &[&DebArchitecture]) -> Result {
+    let own = machine::own()?;
+    let mut needs = vec![
+        ("/usr/bin/dpkg-shlibdeps".to_owned(), "dpkg-dev"),
+        ("/usr/bin/readelf".to_owned(), "binutils"),
+        ("/usr/bin/make".to_owned(), "make"),
+        ("/usr/bin/pkg-config".to_owned(), "pkg-config"),
+    ];
+    for machine in machines {
+        needs.extend(machine.needs(&own)?);
+    }
+    tools::linker()?;
+    tools::debian(&needs)
+}
+
+/// Builds, checks and tests the packages of these architectures.
+fn check(machines: &[&DebArchitecture]) -> Result {
+    let folder = shell::built("deb");
+    uses::models(&folder)?;
+    let mut made: Vec<DebPackage> = Vec::new();
+    for machine in machines {
+        let built = machine.build()?;
+        let packages = packages::pack(machine, &built, &folder)?;
+        library::check(&packages::library(&folder, machine))?;
+        packages::lint(&packages)?;
+        service::check(machine, &folder)?;
+        made.extend(packages);
+    }
+    for machine in machines {
+        let begun = Instant::now();
+        match roots::whether(machine, &folder, &made) {
+            Ok(()) => {
+                uses::check(machine, &folder, &made)?;
+                println!("{}: used in a fresh root, in {:.0} s", machine.name, begun.elapsed().as_secs_f64());
+            }
+            Err(why) => println!("{}: not installed anywhere: {why}", machine.name),
+        }
+    }
+    println!("\n{:<44} {:>10}", "package", "bytes");
+    for package in &made {
+        println!("{:<44} {:>10}", package.file.display(), package.bytes);
+    }
+    Ok(())
+}
