@@ -130,7 +130,7 @@ fn ids(count: usize, model: &Model) -> Result<Vec<u32>> {
     let vocabulary = model.config().vocabulary.max(1);
     let id = |index: usize| u32::try_from((1000 + 7919 * index) % vocabulary);
     let ids = (0..count).map(id).collect::<std::result::Result<_, _>>();
-    ids.map_err(|_| Error::unsupported("vocabulary", "is too large"))
+    ids.map_err(|_| Error::unsupported("vocabulary", "too large"))
 }
 
 /// Returns the median tokens per second, after a short warmup.

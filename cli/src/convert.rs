@@ -13,7 +13,7 @@ use std::time::Instant;
 /// Convert a model to a .siskin file, or quantize it
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The GGUF file (first part of a split model), the folder, or with --quant a .siskin file
+    /// A GGUF file (the first part of a split model), a model folder, an ONNX model or, with --quant, a .siskin file
     source: PathBuf,
     /// The .siskin file to write; created atomically
     #[arg(short, long, value_name = "FILE")]

@@ -5,7 +5,7 @@ use crate::table::{self, ReportField};
 use serde_json::{Value, json};
 use siskin::encoder::Tokens;
 use siskin::{
-    Cpu, EncoderOptions, Error, ErrorKind, ExecutorKind, Model, ModelOptions, OutputRows, Result,
+    Cpu, DeviceKind, EncoderOptions, Error, ErrorKind, Model, ModelOptions, OutputRows, Result,
     SessionOptions,
 };
 use siskin_convert::AdapterSource;
@@ -42,7 +42,10 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
         let (kernels, outcome) = test(path, open, &options, args.model_args.beside())?;
         add("kernels", json!(kernels));
         different = outcome;
-        add("self_test", different.clone().unwrap_or_else(|| "same bits".to_owned()).into());
+        add(
+            "self_test",
+            different.clone().unwrap_or_else(|| "bit-identical to the reference".to_owned()).into(),
+        );
     }
     table::print(report, FIELDS, args.json)?;
     match different {
@@ -60,15 +63,15 @@ fn test(
 ) -> Result<(Vec<&'static str>, Option<String>)> {
     let file = open.file(path)?;
     let adapter = beside.map(|beside| siskin_convert::open_adapter(beside, &file)).transpose()?;
-    let model = |executor| {
-        let (file, options) = (file.clone(), ModelOptions { executor, ..*options });
+    let model = |device| {
+        let (file, options) = (file.clone(), ModelOptions { device, ..*options });
         match &adapter {
             Some(adapter) => Model::with_adapter(file, adapter, &options),
             None => Model::from_file(file, &options),
         }
     };
-    let model_under_test = model(ExecutorKind::Cpu)?;
-    let (found, expected) = (logits(&model_under_test)?, logits(&model(ExecutorKind::Reference)?)?);
+    let model_under_test = model(DeviceKind::Cpu)?;
+    let (found, expected) = (logits(&model_under_test)?, logits(&model(DeviceKind::Reference)?)?);
     let differing = found.iter().zip(&expected).filter(|(a, b)| a.to_bits() != b.to_bits()).count();
     let furthest = found.iter().zip(&expected).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
     let same = differing == 0 && found.len() == expected.len();

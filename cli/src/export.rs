@@ -1,5 +1,6 @@
 //! `siskin export`: exports a model to another format.
 
+use crate::embedded;
 use crate::options::OpenArgs;
 use crate::output::{self, Bar};
 use serde_json::json;
@@ -37,7 +38,8 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
     let file = open.file(&args.model)?;
     let report = {
         let bar = Bar::new(open);
-        let inputs = export::inputs_of(&args.model)?;
+        let embedded = embedded::is_meant(&args.model);
+        let inputs = if embedded { Vec::new() } else { export::inputs_of(&args.model)? };
         let options =
             ExportOptions { dtype, force: args.force, inputs, progress: &bar, ..ExportOptions::default() };
         export::export(&file, format, &args.output, &options)

@@ -4,7 +4,7 @@ use crate::options::OpenArgs;
 use crate::writing::WritingArgs;
 use siskin::{Result, Seq2SeqGenerateOptions};
 
-/// Generate a continuation of each text, or with an encoder-decoder model, its output for each text
+/// Continue each text or, for encoder-decoder models, generate output from it
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]

@@ -17,7 +17,7 @@ pub(crate) fn check_model(path: &Path) -> Result<()> {
 pub(crate) fn check_file(path: &Path) -> Result<()> {
     match std::fs::metadata(path) {
         Ok(metadata) if metadata.is_dir() => {
-            Err(Error::argument(path.display().to_string(), "is a folder; give a file"))
+            Err(Error::argument(path.display().to_string(), "expected a file, found a folder"))
         }
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             Err(missing(path, "no such file", false))
@@ -36,7 +36,7 @@ pub(crate) fn read(path: &Path) -> Result<Vec<u8>> {
 /// Reads an input file of text.
 pub(crate) fn read_text(path: &Path) -> Result<String> {
     String::from_utf8(read(path)?).map_err(|error| {
-        let message = format!("is not UTF-8 at byte {}", error.utf8_error().valid_up_to());
+        let message = format!("not UTF-8 at byte {}", error.utf8_error().valid_up_to());
         Error::argument(path.display().to_string(), message)
     })
 }
@@ -79,7 +79,7 @@ mod tests {
         assert!(check_model(Path::new("shakespeare")).is_ok() && check_model(&folder).is_ok());
         let message = |path: &Path| check_file(path).unwrap_err().message().to_owned();
         assert!(message(&folder.join("smolm2-q4.gguf")).contains("no such file; did you mean"));
-        assert_eq!(message(&folder), "is a folder; give a file");
+        assert_eq!(message(&folder), "expected a file, found a folder");
         std::fs::write(folder.join("latin1.txt"), b"caf\xe9").unwrap();
         let error = read_text(&folder.join("latin1.txt")).unwrap_err();
         assert!(error.kind() == ErrorKind::Argument && error.message().contains("byte 3"), "{error}");

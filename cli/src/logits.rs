@@ -192,10 +192,10 @@ impl Row {
 /// inputs for models that are not encoder-decoders.
 fn check_name(name: &str, is_audio: bool, is_encoder_decoder: bool) -> Result<()> {
     let message = match name {
-        "input_ids" if is_audio => "is not an input of this model; use input_features",
-        "input_features" if !is_audio => "is not an input of this model; use input_ids",
+        "input_ids" if is_audio => "not an input of this model; use input_features",
+        "input_features" if !is_audio => "not an input of this model; use input_ids",
         "decoder_input_ids" | "decoder_attention_mask" if !is_encoder_decoder => {
-            "is only accepted by encoder–decoder models; remove it"
+            "only accepted by encoder–decoder models; remove it"
         }
         // Expected outputs may be stored next to the inputs; they are ignored.
         "input_ids"
@@ -208,7 +208,7 @@ fn check_name(name: &str, is_audio: bool, is_encoder_decoder: bool) -> Result<()
         | "logits"
         | "last_hidden_state"
         | "encoder_hidden" => return Ok(()),
-        _ => "is not a supported input; remove it (`siskin help logits` lists the inputs)",
+        _ => "not a supported input; remove it (`siskin help logits` lists the inputs)",
     };
     Err(Error::unsupported(name, message))
 }
@@ -226,7 +226,7 @@ impl Input {
         let mut input = match tensors.get("input_features") {
             Some(features) => Self::of_features(features)?,
             None if is_audio => {
-                return Err(Error::new(ErrorKind::Missing, "input_features", "is missing from the file"));
+                return Err(Error::new(ErrorKind::Missing, "input_features", "missing from the file"));
             }
             None => Self::of_ids(&tensors, "input_ids", "attention_mask")?,
         };
@@ -269,9 +269,8 @@ impl Input {
     }
 
     fn of_ids(tensors: &HashMap<String, SafetensorsTensor>, name: &str, mask: &str) -> Result<Self> {
-        let ids = tensors
-            .get(name)
-            .ok_or_else(|| Error::new(ErrorKind::Missing, name, "is missing from the file"))?;
+        let ids =
+            tensors.get(name).ok_or_else(|| Error::new(ErrorKind::Missing, name, "missing from the file"))?;
         let sizes: Vec<_> =
             ids.shape.iter().map(|&size| usize::try_from(size).unwrap_or(usize::MAX)).collect();
         let (rows, columns) = match sizes[..] {
@@ -280,7 +279,7 @@ impl Input {
             _ => return Err(Error::new(ErrorKind::Shape, name, "must have the shape [batch, tokens]")),
         };
         if rows == 0 || columns == 0 {
-            return Err(Error::new(ErrorKind::Shape, name, "is empty"));
+            return Err(Error::new(ErrorKind::Shape, name, "empty"));
         }
         let beside = |name: &str| match tensors.get(name) {
             None => Ok(None),

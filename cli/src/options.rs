@@ -8,7 +8,7 @@ use siskin::governor::ThrottleTarget;
 use siskin::result_cache::{ResultCache, ResultCacheOptions};
 use siskin::sample::SamplerOptions;
 use siskin::{
-    CacheType, CpuFeatures, Encoder, EncoderOptions, Error, ExecutorKind, LayerSet, Model, ModelOptions,
+    CacheType, CpuFeatures, DeviceKind, Encoder, EncoderOptions, Error, LayerSet, Model, ModelOptions,
     Result, SessionOptions, Window,
 };
 use siskin_convert::{AdapterSource, OpenOptions, PackedCache};
@@ -19,7 +19,7 @@ use std::time::Duration;
 /// Options for opening models.
 #[derive(clap::Args)]
 pub(crate) struct OpenArgs {
-    /// Folder for packed models, or `beside` to keep them beside the source; default ~/.cache/siskin
+    /// Folder for packed models, or `beside` to keep them next to the source; default ~/.cache/siskin
     #[arg(
         long,
         global = true,
@@ -110,26 +110,28 @@ impl OpenArgs {
     }
 }
 
-/// The CPU backend that runs a model.
+/// Where a model runs.
 #[derive(Clone, Copy, Default, ValueEnum)]
-pub(crate) enum Executor {
+pub(crate) enum DeviceArg {
+    /// The fastest device that this build supports
+    #[default]
+    Auto,
+    /// Optimized kernels for this CPU
+    Cpu,
     /// Scalar reference implementation, slow
     Reference,
-    /// Optimized kernels for this CPU
-    #[default]
-    Cpu,
 }
 
 /// Options for running models.
 #[derive(clap::Args, Clone, Default)]
 #[command(next_help_heading = "Model")]
 pub(crate) struct ModelArgs {
-    /// Number of compute threads; 0: one per core that is about as fast as the fastest
+    /// Number of compute threads; 0: one per performance core
     #[arg(short, long, default_value_t = 0, value_name = "N")]
     pub(crate) threads: usize,
-    /// Implementation that runs the model
-    #[arg(long, value_enum, default_value_t, value_name = "NAME")]
-    pub(crate) executor: Executor,
+    /// Where the model runs
+    #[arg(long, alias = "executor", value_enum, default_value_t, value_name = "NAME")]
+    pub(crate) device: DeviceArg,
     /// Use only these CPU features: scalar, or a list such as avx2,avx512
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub(crate) cpu_features: Option<Vec<String>>,
@@ -152,13 +154,14 @@ pub(crate) struct ModelArgs {
 
 impl ModelArgs {
     pub(crate) fn options(&self) -> Result<ModelOptions> {
-        let executor = match self.executor {
-            Executor::Reference => ExecutorKind::Reference,
-            Executor::Cpu => ExecutorKind::Cpu,
+        let device = match self.device {
+            DeviceArg::Auto => DeviceKind::Auto,
+            DeviceArg::Cpu => DeviceKind::Cpu,
+            DeviceArg::Reference => DeviceKind::Reference,
         };
         let without = self.cpu_features.as_deref().map_or(Ok(CpuFeatures::NONE), all_but)?;
         let skip = LayerSet::of(&self.skip_layers).map_err(|error| error.within("--skip-layers"))?;
-        Ok(ModelOptions { threads: self.threads, executor, without, skip })
+        Ok(ModelOptions { threads: self.threads, device, without, skip })
     }
 
     /// Returns the same options without the adapter, for a second model.
@@ -193,7 +196,7 @@ fn throttle(text: &str) -> std::result::Result<ThrottleTarget, String> {
 /// Parses the data type of a KV cache.
 fn cache_type(name: &str) -> std::result::Result<CacheType, String> {
     named(CacheType::NAMES)(name).map_err(|error| match name {
-        "q8_0" | "q8" | "i8" => format!("{error}; `int8` is the 8-bit cache"),
+        "q8_0" | "q8" | "i8" => format!("{error}; did you mean `int8`?"),
         _ => error,
     })
 }
@@ -233,7 +236,7 @@ fn all_but(names: &[String]) -> Result<CpuFeatures> {
 #[serde(default, deny_unknown_fields)]
 #[command(next_help_heading = "Sampling")]
 pub(crate) struct SamplerArgs {
-    /// Random seed; default: a new one on each run
+    /// Random seed; default: random
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
     /// Temperature; 0 means greedy decoding [default: 0.8]
@@ -252,7 +255,7 @@ pub(crate) struct SamplerArgs {
     /// 0.05]
     #[arg(long, value_name = "VALUE")]
     min_p: Option<f32>,
-    /// Locally typical sampling: keep the tokens whose surprise is closest to the entropy, up to this total
+    /// Locally typical sampling: keep the tokens whose surprisal is closest to the entropy, up to this total
     /// probability; 1 disables it [default: 1]
     #[arg(long, value_name = "VALUE")]
     typical_p: Option<f32>,
@@ -287,7 +290,7 @@ pub(crate) struct SamplerArgs {
     /// XTC: minimum probability of a top choice [default: 0.1]
     #[arg(long, value_name = "VALUE")]
     xtc_threshold: Option<f32>,
-    /// Mirostat 2: target surprise (tau) in bits [default: 5]
+    /// Mirostat 2: target surprisal (tau) in bits [default: 5]
     #[arg(long, value_name = "VALUE")]
     mirostat_tau: Option<f32>,
     /// Mirostat 2: learning rate (eta) [default: 0.1]
@@ -415,7 +418,7 @@ pub(crate) struct TextArgs {
     /// Stop string: end the answer before this text. May be given several times
     #[arg(long, value_name = "TEXT", help_heading = "Generation")]
     stop: Vec<String>,
-    /// Maximum number of tokens to generate; default: until an end-of-sequence token or a full context
+    /// Maximum number of tokens to generate; default: until EOS or until the context is full
     #[arg(short = 'n', long, value_name = "N", help_heading = "Generation")]
     pub(crate) max_tokens: Option<usize>,
     #[command(flatten)]

@@ -29,8 +29,8 @@ pub(crate) fn exit_code(kind: ErrorKind) -> u8 {
 fn hint(error: &Error, has: &dyn Fn(&str) -> bool) -> Option<&'static str> {
     Some(match error.kind() {
         ErrorKind::Io => "check that the path exists and that you may read it",
-        ErrorKind::Corrupt => "the file may be incomplete: compare its size with the source, or get it again",
-        ErrorKind::Integrity => "the file was changed or damaged: convert or copy it again",
+        ErrorKind::Corrupt => "the file may be incomplete: check its size, or download it again",
+        ErrorKind::Integrity => "the file is corrupt: convert or copy it again",
         ErrorKind::Version => "a newer siskin wrote this file: convert the model again, or update siskin",
         ErrorKind::TooLong if has("context") => "shorten the text, or raise --context, up to the model's own",
         ErrorKind::TooLong if has("overflow") => "shorten the text, or set --overflow truncate",

@@ -95,6 +95,9 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
         options.sampler.rules = LogitsProcessorOptions::of(&model)?;
     }
     options.template = args.template.options(&model)?;
+    if args.system.is_some() && model.template()?.is_none() {
+        return Err(Error::argument("--system", "the model has no chat template"));
+    }
     options.sampler.log_probabilities = args.logprobs || args.top_logprobs.is_some();
     options.sampler.top_log_probabilities = args.top_logprobs.unwrap_or(0);
     interrupt::listen()?;
@@ -130,7 +133,7 @@ impl Args {
                 .map_err(|error| Error::io("standard input", &error))?,
         };
         match prompt.is_empty() {
-            true => Err(Error::argument("PROMPT", "is empty; give a text to answer")),
+            true => Err(Error::argument("PROMPT", "empty; give a text to answer")),
             false => Ok(prompt),
         }
     }
@@ -139,12 +142,12 @@ impl Args {
     fn without_prompt(&self) -> Error {
         match input_path::check_model(&self.model) {
             Ok(()) => {
-                Error::argument("PROMPT", "is missing; give a text to answer, or pipe it to standard input")
+                Error::argument("PROMPT", "missing; give a text to answer, or pipe it to standard input")
             }
             Err(error) if self.looks_like_prompt() => {
                 let text = self.model.display().to_string();
                 let message = format!(
-                    "is not a model; to continue this text with the embedded model, type: siskin run {} {text:?}",
+                    "not a model; to continue this text with the embedded model, type: siskin run {} {text:?}",
                     embedded::NAME
                 );
                 Error::new(error.kind(), text, message)

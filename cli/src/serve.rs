@@ -87,7 +87,7 @@ fn read(input: impl Read, longest: usize, queue: &RequestQueue) {
                 Ok(text) if text.trim().is_empty() => continue,
                 Ok(text) => Request::read(text).map_err(|refusal| refusal.on_line(number)),
                 Err(error) => {
-                    refused(ErrorKind::Argument, format!("is not UTF-8 at byte {}", error.valid_up_to()))
+                    refused(ErrorKind::Argument, format!("not UTF-8 at byte {}", error.valid_up_to()))
                 }
             },
         };

@@ -3,9 +3,9 @@
 mod checks;
 mod terminal;
 
-use crate::interrupt;
 use crate::options::{OpenArgs, files_of};
 use crate::output;
+use crate::{input_path, interrupt};
 use clap::Subcommand;
 use serde_json::{Value, json};
 use siskin::file::{AtomicFile, File};
@@ -32,9 +32,9 @@ pub(crate) struct Args {
 enum Action {
     /// Resume a run from its newest checkpoint
     Resume(RunArgs),
-    /// Write the model of an unfinished run, or other weights of a finished one
+    /// Export the model of an unfinished run, or other weights of a finished one
     Export(ExportArgs),
-    /// Rewrite the report of a run
+    /// Regenerate the report of a run
     Report {
         /// The folder of the run, such as mini-gpt.run
         folder: PathBuf,
@@ -135,7 +135,7 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
         (Some(Action::Pack(args)), _) => return pack(args, open),
         (Some(Action::Resume(run)), _) => (run, true),
         (None, Some(run)) => (run, false),
-        (None, None) => return Err(Error::argument("CONFIG", "is missing")),
+        (None, None) => return Err(Error::argument("CONFIG", "missing")),
     };
     let (config, text) = read(&run.config)?;
     let (checked, steps) = (config.check, config.steps);
@@ -215,7 +215,7 @@ fn export(args: &ExportArgs, open: &OpenArgs) -> Result<()> {
     let output = Output::of(args.output.as_deref(), &args.config, &config, &folder)?;
     output.create().map(drop)?;
     if !folder.is_dir() {
-        let message = "is missing; train first, or name the run's folder with --folder";
+        let message = "missing; train first, or name the run's folder with --folder";
         return Err(Error::new(ErrorKind::Missing, folder.display().to_string(), message));
     }
     let setup = with_teacher(RunSetup::new(&config, base(&config, &folder, true, open)?)?, &config, open)?;
@@ -369,7 +369,7 @@ pub(crate) fn evaluate(args: &EvalArgs, open: &OpenArgs) -> Result<()> {
 /// Reads a config, with paths relative to the working directory, and its text.
 fn read(path: &Path) -> Result<(RunConfig, String)> {
     let place = path.display().to_string();
-    let text = std::fs::read_to_string(path).map_err(|error| Error::io(&place, &error))?;
+    let text = input_path::read_text(path)?;
     let mut config = RunConfig::parse(&text).map_err(|error| error.within(&place))?;
     let folder = path.parent().unwrap_or(Path::new(""));
     let resolve = |name: &mut String| *name = folder.join(&*name).display().to_string();

@@ -148,12 +148,12 @@ fn what_is_no_model_file_is_named() {
     let has_pipe = Command::new("mkfifo").arg(&pipe).output().is_ok() && cfg!(unix);
     let output = format!("{folder}/out");
     let mut rows = vec![
-        (vec!["verify", folder], 3, "is a folder"),
-        (vec!["inspect", folder], 3, "has an unknown format"),
+        (vec!["verify", folder], 3, "a folder"),
+        (vec!["inspect", folder], 3, "unrecognized model format"),
         (vec!["convert", packed, "-o", &output], 2, "is a .siskin file already"),
     ];
     if has_pipe {
-        rows.push((vec!["verify", &pipe], 3, "is not a regular file"));
+        rows.push((vec!["verify", &pipe], 3, "not a regular file"));
         rows.push((vec!["inspect", &pipe], 3, "neither a regular file"));
     }
     for (arguments, code, words) in rows {
@@ -231,7 +231,7 @@ fn a_graph_of_no_family_runs_and_says_so() {
     assert!(errors(&output).contains("runs as a general graph through tract"), "{}", errors(&output));
     assert!(std::fs::read(&written).unwrap().windows(3).any(|part| part == b"\"y\""));
     for (options, code, words) in [
-        (&["--executor", "reference"][..], 3, "executor: the model runs on an external backend"),
+        (&["--device", "reference"][..], 3, "device: the model runs on an external backend"),
         (&["--cpu-features", "scalar"], 3, "cpu_features: the model runs on an external backend"),
         (&["--skip-layers", "0"], 3, "layers: the model runs on an external backend"),
         (&["--threads", "3"], 0, "computes with one thread, not 3"),

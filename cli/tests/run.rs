@@ -70,7 +70,7 @@ fn variables_reach_the_chat_template() {
         (&["--tools", "/no/such/file"][..], 3, "no such file"),
         (&["--tools", tools, "--raw"], 2, "cannot be combined with --raw"),
         (&["--template-var", "messages=[]"], 2, "cannot be set"),
-        (&["--documents", &format!("{folder}/config.json")], 2, "is not a JSON list"),
+        (&["--documents", &format!("{folder}/config.json")], 2, "not a JSON list"),
     ] {
         let output = run(options);
         assert_eq!(output.status.code(), Some(code), "{options:?}: {}", errors(&output));

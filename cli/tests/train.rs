@@ -312,7 +312,7 @@ fn packed_texts_train_bit_identically() {
     assert!(text(&over.stderr).contains("an input file"), "{}", text(&over.stderr));
     std::fs::write(place.0.join("texts/z.txt"), b"bad \xff").unwrap();
     let failed = place.siskin(&["train", "pack", "small.toml"]);
-    assert!(text(&failed.stderr).contains("is not UTF-8"), "{}", text(&failed.stderr));
+    assert!(text(&failed.stderr).contains("not UTF-8"), "{}", text(&failed.stderr));
     assert_eq!(std::fs::read(place.0.join("small.tokens")).unwrap(), before);
     assert!(!std::fs::read_dir(&place.0).unwrap().any(|entry| {
         let name = entry.unwrap().file_name().to_string_lossy().into_owned();
@@ -365,8 +365,8 @@ fn runs_only_overwrite_their_own_files() {
     // An existing folder of the user is not a run folder.
     std::fs::create_dir(path("own")).unwrap();
     std::fs::write(path("own/log.jsonl"), b"{}").unwrap();
-    refused(&["train", "report", "own"], "is not the folder of a run");
-    refused(&["train", "small.toml", "--folder", "own"], "is not the folder of a run");
+    refused(&["train", "report", "own"], "not the folder of a run");
+    refused(&["train", "small.toml", "--folder", "own"], "not the folder of a run");
     assert_eq!(std::fs::read_dir(path("own")).unwrap().count(), 1);
 }
 

@@ -35,7 +35,7 @@ fn section(path: &Path) -> Result<Bytes> {
     if let Some(folder) = described.as_deref().or_else(|| path.is_dir().then_some(path)) {
         let read = |name: &str| read(&folder.join(name), name);
         let tokenizer = read("tokenizer.json")?
-            .ok_or_else(|| Error::new(ErrorKind::Missing, "tokenizer.json", "is missing from the folder"))?;
+            .ok_or_else(|| Error::new(ErrorKind::Missing, "tokenizer.json", "missing from the folder"))?;
         let config = read("tokenizer_config.json")?;
         return written(&tokenizer_json::vocabulary(&tokenizer, config.as_deref())?);
     }
@@ -45,7 +45,7 @@ fn section(path: &Path) -> Result<Bytes> {
     }
     if has_extension("siskin") {
         let bytes = File::open(path)?.tokenizer();
-        return bytes.ok_or_else(|| Error::new(ErrorKind::Missing, "tokenizer", "is missing from the file"));
+        return bytes.ok_or_else(|| Error::new(ErrorKind::Missing, "tokenizer", "missing from the file"));
     }
     written(&tokenizer_gguf::vocabulary(&Gguf::open(path)?)?)
 }

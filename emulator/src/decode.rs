@@ -1,6 +1,6 @@
 //! Decodes AMX instructions.
 
-use crate::tiles::{Signs, TileInstruction};
+use crate::amx_tiles::{Signs, TileInstruction};
 
 /// The sixteen general registers, in encoding order, and the instruction pointer.
 #[derive(Clone, Copy, Debug)]

@@ -5,11 +5,11 @@
 //!
 //! CUDA: [`cuda`] runs kernels without a GPU.
 
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+mod amx_tiles;
 pub mod cuda;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 mod decode;
-#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
-mod tiles;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 mod trap;
 

@@ -4,8 +4,8 @@ use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_void};
 use std::sync::OnceLock;
 
+use crate::amx_tiles::EmulatedTiles;
 use crate::decode::{Registers, decode};
-use crate::tiles::EmulatedTiles;
 
 thread_local! {
     static TILES: UnsafeCell<EmulatedTiles> = const { UnsafeCell::new(EmulatedTiles::NEW) };

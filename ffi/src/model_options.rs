@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use siskin::file::File;
-use siskin::{Adapter, CpuFeatures, ExecutorKind, LayerSet, Model, ModelOptions};
+use siskin::{Adapter, CpuFeatures, DeviceKind, LayerSet, Model, ModelOptions};
 
 use crate::arguments::{text, text_or_none, values};
 use crate::callback::{HostPointer, siskin_release_function};
@@ -208,7 +208,7 @@ pub unsafe extern "C" fn siskin_model_options_set_reference_backend(
     // SAFETY: guaranteed by the caller.
     unsafe {
         guard::exclusive(options, |options, ()| {
-            options.model.executor = if enabled { ExecutorKind::Reference } else { ExecutorKind::Cpu };
+            options.model.device = if enabled { DeviceKind::Reference } else { DeviceKind::Cpu };
             Ok(())
         })
     }

@@ -74,7 +74,7 @@ fn set(options: &mut TranscribeOptions, option: siskin_transcribe_option, value:
         SISKIN_TRANSCRIBE_CONDITION_ON_PREVIOUS_TEXT => options.previous = boolean("value", value)?,
         SISKIN_TRANSCRIBE_NO_SPEECH_THRESHOLD if !value.is_nan() => options.silence = value as f32,
         SISKIN_TRANSCRIBE_MAX_TOKENS => options.max_tokens = integer("value", value)?,
-        SISKIN_TRANSCRIBE_NO_SPEECH_THRESHOLD => return Err(PendingError::argument("value", "is NaN")),
+        SISKIN_TRANSCRIBE_NO_SPEECH_THRESHOLD => return Err(PendingError::argument("value", "NaN")),
         other => {
             return Err(PendingError::argument(
                 "option",

@@ -1,7 +1,7 @@
 //! CPU feature detection: the processor's features as a value from which tests can remove features.
 
 #[cfg(all(feature = "std", target_arch = "x86_64", any(target_os = "linux", target_os = "android")))]
-mod tiles;
+mod amx_detection;
 
 use core::fmt;
 #[cfg(feature = "std")]
@@ -197,8 +197,11 @@ fn detected() -> CpuFeatures {
     let avx512 = if foundation && has!("avx512vnni") { CpuFeatures::AVX512 } else { CpuFeatures::NONE };
     let vnni = if has!("avxvnni") { CpuFeatures::AVXVNNI } else { CpuFeatures::NONE };
     #[cfg(any(target_os = "linux", target_os = "android"))]
-    let amx =
-        if avx512 != CpuFeatures::NONE && tiles::usable() { CpuFeatures::AMX } else { CpuFeatures::NONE };
+    let amx = if avx512 != CpuFeatures::NONE && amx_detection::usable() {
+        CpuFeatures::AMX
+    } else {
+        CpuFeatures::NONE
+    };
     #[cfg(not(any(target_os = "linux", target_os = "android")))]
     let amx = CpuFeatures::NONE;
     CpuFeatures::AVX2.with(avx512).with(vnni).with(amx)

@@ -36,5 +36,5 @@ mod row_codecs;
 
 // Its functions are private, and its tests are beside them.
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
-#[path = "../src/cpu/tiles.rs"]
-mod tiles;
+#[path = "../src/cpu/amx_detection.rs"]
+mod amx_detection;

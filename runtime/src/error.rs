@@ -112,6 +112,10 @@ impl Error {
     /// Prefixes the place with `outer`, for a caller one level up.
     #[must_use]
     pub fn within(mut self, outer: &str) -> Self {
+        // Files add their own path, and so may their callers.
+        if self.place.strip_prefix(outer).is_some_and(|rest| rest.is_empty() || rest.starts_with(": ")) {
+            return self;
+        }
         let place = if self.place.is_empty() { outer.to_owned() } else { format!("{outer}: {}", self.place) };
         self.place = Cow::Owned(place);
         self

@@ -154,7 +154,8 @@ mod tests {
     use crate::encoder::{EncoderOptions, Tokens};
     use crate::file::{File, FileWriter, Metadata};
     use crate::{
-        CacheType, CpuFeatures, ErrorKind, ExecutorKind, Model, ModelOptions, OutputRows, SessionOptions, Window,
+        CacheType, CpuFeatures, DeviceKind, ErrorKind, Model, ModelOptions, OutputRows, SessionOptions,
+        Window,
     };
 
     /// A test model. The score of a token: its count so far, plus ten times its count in the encoded sequence.
@@ -248,7 +249,7 @@ mod tests {
         };
         let usual = ModelOptions::default();
         for (place, options) in [
-            ("executor", ModelOptions { executor: ExecutorKind::Reference, ..usual }),
+            ("device", ModelOptions { device: DeviceKind::Reference, ..usual }),
             ("cpu_features", ModelOptions { without: CpuFeatures::AVX2, ..usual }),
         ] {
             let error = open(&options).err().unwrap();

@@ -13,8 +13,8 @@ mod activation_observer;
 mod adapter;
 pub mod arch;
 pub mod audio;
-pub mod beam_search;
 mod backend;
+pub mod beam_search;
 mod cache;
 mod context;
 pub mod encoder;
@@ -39,12 +39,12 @@ pub mod tokenizer;
 
 pub use activation_observer::Observer;
 pub use adapter::{Adapter, AdapterPart};
+pub use backend::angles;
 pub use context::{BatchEntry, Context, OutputRows, SequenceInput};
 pub use encoder::{Encoder, EncoderOptions};
 pub use error::{Error, ErrorKind, Result};
-pub use backend::angles;
 pub use graph::pass::layers::LayerSet;
-pub use model::{ExecutorKind, Model, ModelOptions};
+pub use model::{DeviceKind, Model, ModelOptions};
 pub use seq2seq::{Seq2Seq, Seq2SeqGenerateOptions, Seq2SeqOptions};
 pub use session::{
     CancelHandle, FinishReason, GenerateOptions, GeneratedToken, Generation, GenerationStep, Session,

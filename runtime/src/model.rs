@@ -31,14 +31,16 @@ use crate::thread_pool;
 use crate::tokenizer::Tokenizer;
 use crate::{Error, ErrorKind, Result};
 
-/// The backend that runs the model.
+/// Where a model runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum ExecutorKind {
-    /// Interprets the graph with reference code on one thread: for tests and for `doctor`.
-    Reference,
-    /// Runs the plan on a thread pool with the best kernels for this CPU.
+pub enum DeviceKind {
+    /// The fastest device that this build supports: the CPU.
     #[default]
+    Auto,
+    /// The CPU: plans on a thread pool, with the best kernels for it.
     Cpu,
+    /// Reference code on one thread of the CPU, slow: for tests and for `doctor`.
+    Reference,
 }
 
 /// Options for opening a model.
@@ -46,8 +48,8 @@ pub enum ExecutorKind {
 pub struct ModelOptions {
     /// Compute threads; 0: one for each core that keeps up with the fastest.
     pub threads: usize,
-    /// The backend that runs the model.
-    pub executor: ExecutorKind,
+    /// Where the model runs.
+    pub device: DeviceKind,
     /// CPU features that must not be used.
     pub without: CpuFeatures,
     /// Layer skipping (LayerSkip, arXiv:2404.16710): the input of a skipped layer becomes its output. Requires a model
@@ -57,12 +59,7 @@ pub struct ModelOptions {
 
 impl Default for ModelOptions {
     fn default() -> Self {
-        Self {
-            threads: 0,
-            executor: ExecutorKind::default(),
-            without: CpuFeatures::NONE,
-            skip: LayerSet::NONE,
-        }
+        Self { threads: 0, device: DeviceKind::default(), without: CpuFeatures::NONE, skip: LayerSet::NONE }
     }
 }
 
@@ -149,9 +146,9 @@ impl Model {
         let tokenizer = file.tokenizer().map(Tokenizer::open).transpose()?;
         let threads = if options.threads == 0 { thread_pool::worth_using() } else { options.threads };
         let kernels = Kernels::for_cpu(Cpu::detect().without(options.without));
-        let module: Arc<dyn Module> = match options.executor {
-            ExecutorKind::Reference => Arc::new(ReferenceModule::new(Arc::clone(&weights))),
-            ExecutorKind::Cpu => {
+        let module: Arc<dyn Module> = match options.device {
+            DeviceKind::Reference => Arc::new(ReferenceModule::new(Arc::clone(&weights))),
+            DeviceKind::Auto | DeviceKind::Cpu => {
                 Arc::new(CpuModule::new(Arc::clone(&weights), kernels, threads.min(MOST_THREADS)))
             }
         };
@@ -182,7 +179,7 @@ impl Model {
     ) -> Result<Self> {
         let refusals = [
             (options.skip != LayerSet::NONE, "layers", "it cannot skip layers"),
-            (options.executor == ExecutorKind::Reference, "executor", "leave out the executor"),
+            (options.device == DeviceKind::Reference, "device", "leave out the device"),
             (options.without != CpuFeatures::NONE, "cpu_features", "leave out the CPU features"),
         ];
         if let Some((_, place, message)) = refusals.into_iter().find(|(is_asked, ..)| *is_asked) {
@@ -272,7 +269,7 @@ impl Model {
     /// Returns the tokenizer, or an error if the file has none.
     pub fn tokenizer(&self) -> Result<&Tokenizer> {
         self.inner.tokenizer.as_ref().ok_or_else(|| {
-            let message = "is missing from the file, so the model only takes token ids; put its \
+            let message = "missing from the file, so the model only takes token ids; put its \
                            tokenizer.json beside its weights, and open or convert them again";
             Error::new(ErrorKind::Missing, "tokenizer", message)
         })
@@ -406,7 +403,7 @@ impl Model {
             return Err(Error::new(
                 ErrorKind::TooLong,
                 "context",
-                format!("{} tokens; the model supports {most}", options.context),
+                format!("{} tokens; the model supports at most {most}", options.context),
             ));
         }
         let context = if options.context == 0 { most.min(2048) } else { options.context };
@@ -423,7 +420,7 @@ impl Model {
             text,
         };
         if options.window.is_some_and(|window| window.recent == 0) {
-            return Err(Error::argument("window", "must be at least 1, since a token attends to itself"));
+            return Err(Error::argument("window", "must be at least 1"));
         }
         let window = options.window;
         Ok(ContextOptions { cache, window, wanted: wanted.max(1), read: 0, head: true, exits: false })

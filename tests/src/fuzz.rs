@@ -15,7 +15,7 @@ pub const TARGETS: &[Target] = &[
     ("ctranslate2", ctranslate2),
     ("documents", documents),
     ("gguf", gguf),
-    ("memo", memo),
+    ("result_cache", result_cache),
     ("onnx", onnx),
     ("safetensors", safetensors),
     ("session", session),
@@ -116,25 +116,25 @@ fn reseal(data: &[u8]) -> Option<Vec<u8>> {
 }
 
 /// Loads an untrusted result cache file: unchanged, and with a corrected hash.
-pub fn memo(data: &[u8]) {
+pub fn result_cache(data: &[u8]) {
     use siskin::result_cache::{Key, ResultCache, ResultCacheOptions};
     let sealed = data.split_last_chunk::<32>().map(|(body, _)| {
         let hash = blake3::hash(body);
         [body, hash.as_bytes()].concat()
     });
     for data in std::iter::once(data).chain(sealed.as_deref()) {
-        let memo = ResultCache::new(ResultCacheOptions { bytes: 4096, ..ResultCacheOptions::default() });
-        if memo.load(data).is_err() {
+        let cache = ResultCache::new(ResultCacheOptions { bytes: 4096, ..ResultCacheOptions::default() });
+        if cache.load(data).is_err() {
             continue;
         }
         let bytes = |at: usize| data.get(at..).and_then(|bytes| bytes.first_chunk::<32>()).copied();
         let keys = [24, 72].map(|at| Key::from_bytes(bytes(at).unwrap_or_default()));
         for key in keys {
-            let _ = (memo.get(&key), memo.similar(&key, &[1.0, 0.0, -1.0], 0.1));
+            let _ = (cache.get(&key), cache.similar(&key, &[1.0, 0.0, -1.0], 0.1));
         }
         let again = ResultCache::new(ResultCacheOptions { bytes: 4096, ..ResultCacheOptions::default() });
-        assert!(again.load(&memo.to_bytes()).is_ok(), "what was read can be written");
-        assert_eq!(again.to_bytes(), memo.to_bytes());
+        assert!(again.load(&cache.to_bytes()).is_ok(), "what was read can be written");
+        assert_eq!(again.to_bytes(), cache.to_bytes());
     }
 }
 

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use siskin::file::{Bytes, File};
-use siskin::{CpuFeatures, ExecutorKind, Model, ModelOptions, Session, SessionOptions};
+use siskin::{CpuFeatures, DeviceKind, Model, ModelOptions, Session, SessionOptions};
 use siskin_convert::import::safetensors;
 use siskin_convert::{OpenOptions, PackedCache, Recipe, open_any};
 use siskin_kernels::Cpu;
@@ -115,8 +115,8 @@ pub fn emulate() {
 ///
 /// # Panics
 /// If the model does not open.
-pub fn model(file: &File, executor: ExecutorKind, threads: usize, without: CpuFeatures) -> Model {
-    let options = ModelOptions { threads, executor, without, ..ModelOptions::default() };
+pub fn model(file: &File, device: DeviceKind, threads: usize, without: CpuFeatures) -> Model {
+    let options = ModelOptions { threads, device, without, ..ModelOptions::default() };
     Model::from_file(file.clone(), &options).expect("the model opens")
 }
 

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 use siskin::file::{Bytes, File};
-use siskin::{Adapter, AdapterPart, ErrorKind, ExecutorKind, Model, ModelOptions};
+use siskin::{Adapter, AdapterPart, DeviceKind, ErrorKind, Model, ModelOptions};
 use siskin_convert::import::{peft, safetensors};
 use siskin_convert::{AdapterSource, open_adapter};
 use siskin_tests::{golden, gradients, paths};
@@ -122,8 +122,8 @@ fn in_file(adapter: &Adapter) -> Adapter {
     Adapter::from_file(&File::from_bytes(out.into_inner()).unwrap()).unwrap()
 }
 
-fn model(file: &File, adapter: &Adapter, executor: ExecutorKind, threads: usize) -> Model {
-    let options = ModelOptions { threads, executor, ..ModelOptions::default() };
+fn model(file: &File, adapter: &Adapter, device: DeviceKind, threads: usize) -> Model {
+    let options = ModelOptions { threads, device, ..ModelOptions::default() };
     Model::with_adapter(file.clone(), adapter, &options).unwrap()
 }
 
@@ -215,24 +215,21 @@ fn inference_with_adapters_matches_training() {
             assert!(golden::relative_error(&before, &want) > 0.01, "{name}: something was learned");
             let adapter = in_file(&adapted.apart(&golden.file));
             adapter.check_base(&golden.file).unwrap();
-            let one = model(&golden.file, &adapter, ExecutorKind::Cpu, 1);
+            let one = model(&golden.file, &adapter, DeviceKind::Cpu, 1);
             let got = golden::score(&one, ids, 32);
             // Kernels of quantized weights round their inputs.
             let limit = if recipe.is_none() { 1e-4 } else { 0.05 };
             let error = golden::relative_error(&got, &want);
             assert!(error < limit, "{name} {recipe:?} {method:?}: {error:e}");
-            for (executor, threads) in [(ExecutorKind::Cpu, 3), (ExecutorKind::Reference, 1)] {
-                let other = golden::score(&model(&golden.file, &adapter, executor, threads), ids, 7);
-                assert!(
-                    other == got,
-                    "{name} {recipe:?} {method:?}: other bits with {executor:?}, {threads}"
-                );
+            for (device, threads) in [(DeviceKind::Cpu, 3), (DeviceKind::Reference, 1)] {
+                let other = golden::score(&model(&golden.file, &adapter, device, threads), ids, 7);
+                assert!(other == got, "{name} {recipe:?} {method:?}: other bits with {device:?}, {threads}");
             }
             let merged =
-                golden::model(&adapted.merged(&golden.file), ExecutorKind::Cpu, 1, siskin::CpuFeatures::NONE);
+                golden::model(&adapted.merged(&golden.file), DeviceKind::Cpu, 1, siskin::CpuFeatures::NONE);
             let error = golden::relative_error(&golden::score(&merged, ids, 32), &want);
             assert!(error < limit, "{name} {recipe:?} {method:?}, merged: {error:e}");
-            let plain = golden::model(&golden.file, ExecutorKind::Cpu, 1, siskin::CpuFeatures::NONE);
+            let plain = golden::model(&golden.file, DeviceKind::Cpu, 1, siskin::CpuFeatures::NONE);
             assert_ne!(one.identity(), plain.identity());
         }
     }
@@ -295,7 +292,7 @@ fn adapters_that_fit_no_model_are_refused() {
     let error = Model::from_file(file, &ModelOptions::default()).err().unwrap();
     assert!(error.message().contains("an adapter without a model"), "{error}");
     // Can be used on request: the shapes fit.
-    model(&packed.file, &good, ExecutorKind::Cpu, 1);
+    model(&packed.file, &good, DeviceKind::Cpu, 1);
     let refused = |change: &dyn Fn(&mut AdapterPart)| {
         let mut adapter = good.clone();
         change(&mut adapter.parts[0]);
@@ -329,7 +326,7 @@ fn peft_adapters_match_pytorch() {
         io["logits"].data.as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect();
     assert!(golden::relative_error(&golden.logits[0], &want) > 0.1, "the adapter changes something");
     for adapter in [&adapter, &in_file(&adapter)] {
-        let model = model(&golden.file, adapter, ExecutorKind::Cpu, 2);
+        let model = model(&golden.file, adapter, DeviceKind::Cpu, 2);
         let error = golden::relative_error(&golden::score(&model, &golden.ids[0], 32), &want);
         assert!(error < 1e-4, "{error:e}");
     }
@@ -340,14 +337,14 @@ fn the_fuzzer_has_adapter_seeds() {
     let base = File::open(paths::data("fuzz/container/small.bin")).unwrap();
     let adapter = Adapter::open(paths::data("fuzz/adapter/small.bin")).unwrap();
     adapter.check_base(&base).unwrap();
-    model(&base, &adapter, ExecutorKind::Cpu, 1);
+    model(&base, &adapter, DeviceKind::Cpu, 1);
     let both = std::fs::read(paths::data("fuzz/adapter/peft.bin")).unwrap();
     let zero = both.iter().position(|byte| *byte == 0).unwrap();
     let config = serde_json::from_slice(&both[..zero]).unwrap();
     let tensors = safetensors::parse(Bytes::new(both[zero + 1..].to_vec())).unwrap();
     let adapter = peft::of(&config, &tensors, &base).unwrap();
     assert_eq!(adapter.parts[0].factor, (2.0 / 2.0_f64.sqrt()) as f32);
-    model(&base, &adapter, ExecutorKind::Cpu, 1);
+    model(&base, &adapter, DeviceKind::Cpu, 1);
 }
 
 #[test]

@@ -7,7 +7,7 @@
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
-use siskin::{CpuFeatures, ExecutorKind};
+use siskin::{CpuFeatures, DeviceKind};
 use siskin_convert::{Recipe, WeightTarget};
 use siskin_kernels::Cpu;
 use siskin_tests::extent::cases;
@@ -57,10 +57,10 @@ fn lines(wanted: &[Line], without: CpuFeatures, batch: usize) -> String {
     for &(name, form) in wanted {
         let values = if MODELS.contains(&name) {
             let golden = load_as(name, recipe(form));
-            score(&model(&golden.file, ExecutorKind::Cpu, 2, without), &golden.ids[0], batch)
+            score(&model(&golden.file, DeviceKind::Cpu, 2, without), &golden.ids[0], batch)
         } else {
             let golden = texts::load(name, recipe(form));
-            let model = model(&golden.file, ExecutorKind::Cpu, 2, without);
+            let model = model(&golden.file, DeviceKind::Cpu, 2, without);
             match golden.written.first() {
                 Some(written) => texts::score(&model, &golden.texts[0], written, batch),
                 None => texts::read(&model, &golden.texts, batch).concat(),

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use siskin::file::{Bytes, File};
 use siskin::graph::OutputHead;
 use siskin::tokenizer::Tokenizer;
-use siskin::{CpuFeatures, Error, ErrorKind, ExecutorKind, Model, ModelOptions, Result};
+use siskin::{CpuFeatures, DeviceKind, Error, ErrorKind, Model, ModelOptions, Result};
 use siskin_convert::export::{self, ExportOptions};
 use siskin_convert::import::safetensors;
 use siskin_convert::{OpenOptions, PackedCache, open_any};
@@ -48,13 +48,13 @@ fn readers_are_those_of_pytorch() {
     let mut report = String::new();
     for &(name, head) in READERS {
         let golden = texts::load_from(&folder(name), None);
-        for executor in [ExecutorKind::Reference, ExecutorKind::Cpu] {
-            let model = golden::model(&golden.file, executor, 2, CpuFeatures::NONE);
+        for device in [DeviceKind::Reference, DeviceKind::Cpu] {
+            let model = golden::model(&golden.file, device, 2, CpuFeatures::NONE);
             assert_eq!(model.graphs().encoder.as_ref().unwrap().head, head, "{name}");
             let mut check = |what: &str, got: &[f32], want: &[f32]| {
                 let error = golden::relative_error(got, want);
                 if error.is_nan() || error > 1e-4 {
-                    report += &format!("{name} on {executor:?}, {what}: {error:.1e}\n");
+                    report += &format!("{name} on {device:?}, {what}: {error:.1e}\n");
                 }
             };
             for (got, want) in texts::read(&model, &golden.texts, 64).iter().zip(&golden.read) {
@@ -72,11 +72,11 @@ fn readers_are_those_of_pytorch() {
 fn writers_are_those_of_pytorch() {
     for name in WRITERS {
         let golden = golden::load_from(&folder(name), None);
-        for executor in [ExecutorKind::Reference, ExecutorKind::Cpu] {
-            let model = golden::model(&golden.file, executor, 2, CpuFeatures::NONE);
+        for device in [DeviceKind::Reference, DeviceKind::Cpu] {
+            let model = golden::model(&golden.file, device, 2, CpuFeatures::NONE);
             for (ids, want) in golden.ids.iter().zip(&golden.logits) {
                 let error = golden::relative_error(&golden::score(&model, ids, 64), want);
-                assert!(error <= 1e-4, "{name} on {executor:?}: {error:.1e}");
+                assert!(error <= 1e-4, "{name} on {device:?}: {error:.1e}");
             }
         }
     }

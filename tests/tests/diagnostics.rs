@@ -4,7 +4,7 @@
 use std::sync::atomic::AtomicBool;
 
 use siskin::file::{AtomicFile, File};
-use siskin::{CpuFeatures, ExecutorKind};
+use siskin::{CpuFeatures, DeviceKind};
 use siskin_tests::golden;
 use siskin_tests::training::{self, TrainingFolder, setup};
 use siskin_trainer::profile::{self, Event, ProfileRow, ProfiledThread};
@@ -278,7 +278,7 @@ fn samples_match_the_exported_model() {
     let parameters = trained.result().unwrap();
     export::write(&trained.setup().file_contents, &parameters, out).unwrap().commit().unwrap();
     let file = File::open(&path).unwrap();
-    let model = golden::model(&file, ExecutorKind::Cpu, 2, CpuFeatures::NONE);
+    let model = golden::model(&file, DeviceKind::Cpu, 2, CpuFeatures::NONE);
     let tokenizer = model.tokenizer().unwrap();
     for sample in samples {
         let mut ids = tokenizer.encode(&sample.prompt, Default::default()).unwrap();

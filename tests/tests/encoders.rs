@@ -12,7 +12,7 @@ use siskin::result_cache::{CacheQuery, CachedAnswer, ResultCache, ResultCacheOpt
 use siskin::sample::SamplerOptions;
 use siskin::tokenizer::to_byte_level;
 use siskin::{
-    CacheType, Encoder, EncoderOptions, ErrorKind, ExecutorKind, FinishReason, GenerateOptions, LayerSet,
+    CacheType, DeviceKind, Encoder, EncoderOptions, ErrorKind, FinishReason, GenerateOptions, LayerSet,
     Model, ModelOptions, OutputRows, SequenceInput, SessionOptions,
 };
 use siskin_tests::{golden, paths, texts};
@@ -250,8 +250,7 @@ fn other_models_and_options_get_vectors_of_their_own() {
     let usual = EmbedOptions::of(&model).unwrap();
     let skip = LayerSet::of(&[1]).unwrap();
     let shorter = open_as(ModelOptions { skip, ..ModelOptions::default() });
-    let same =
-        open_as(ModelOptions { threads: 1, executor: ExecutorKind::Reference, ..ModelOptions::default() });
+    let same = open_as(ModelOptions { threads: 1, device: DeviceKind::Reference, ..ModelOptions::default() });
     let exact = EncoderOptions { head: false, cache: Some(CacheType::F32), ..EncoderOptions::default() };
     let coarse = EncoderOptions { cache: Some(CacheType::Int8), ..exact };
     let encoders = [
@@ -259,7 +258,7 @@ fn other_models_and_options_get_vectors_of_their_own() {
         (model.encoder(coarse).unwrap(), true),
         (embedder(&open("golden-texts/bert-classes")), true),
         (embedder(&shorter), true),
-        // The default cache type is part of the key, the executor and threads are not.
+        // The default cache type is part of the key, the device and threads are not.
         (embedder(&same), false),
     ];
     for (mut encoder, differs) in encoders {
@@ -363,7 +362,7 @@ fn answers_are_found_by_what_the_prompt_means() {
 #[test]
 fn refused_texts_change_nothing() {
     let golden = texts::load("t5", None);
-    let model = golden::model(&golden.file, siskin::ExecutorKind::Cpu, 2, siskin::CpuFeatures::NONE);
+    let model = golden::model(&golden.file, siskin::DeviceKind::Cpu, 2, siskin::CpuFeatures::NONE);
     let options = SessionOptions { context: 32, ..SessionOptions::default() };
     let mut context = model.context(&options, 2, 1).unwrap();
     let sequence = context.create();

@@ -2,7 +2,7 @@
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use siskin::{CpuFeatures, ExecutorKind};
+use siskin::{CpuFeatures, DeviceKind};
 use siskin_benches::{BenchRandom, vector};
 use siskin_convert::{OpenOptions, PackedCache, open_any};
 use siskin_tests::golden::{model, session};
@@ -27,7 +27,7 @@ fn a_token_brings_in_the_pages_of_its_experts_alone() {
     // Packing touches all pages; the measurement uses a new map.
     drop(open_any(&folder, &options).unwrap());
     let file = open_any(&folder, &options).unwrap();
-    let model = model(&file, ExecutorKind::Cpu, 1, CpuFeatures::NONE);
+    let model = model(&file, DeviceKind::Cpu, 1, CpuFeatures::NONE);
     let mut session = session(&model, 16);
     let packed = folder.join("model.siskin");
     let before = resident(&packed);

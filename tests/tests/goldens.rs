@@ -1,7 +1,7 @@
 //! Every family compared to PyTorch, and all ways of running it compared to each other, bit by bit.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use siskin::{CpuFeatures, ExecutorKind};
+use siskin::{CpuFeatures, DeviceKind};
 use siskin_tests::golden::{self, LEVELS, NAMES, emulate, load, model, relative_error, score, session};
 
 #[test]
@@ -9,12 +9,12 @@ fn logits_are_those_of_pytorch_on_both_executors() {
     let mut report = String::new();
     for name in NAMES {
         let golden = load(name);
-        for executor in [ExecutorKind::Reference, ExecutorKind::Cpu] {
-            let model = model(&golden.file, executor, 2, CpuFeatures::NONE);
+        for device in [DeviceKind::Reference, DeviceKind::Cpu] {
+            let model = model(&golden.file, device, 2, CpuFeatures::NONE);
             for (ids, want) in golden.ids.iter().zip(&golden.logits) {
                 let error = relative_error(&score(&model, ids, 64), want);
                 if error.is_nan() || error > 1e-4 {
-                    report += &format!("{name} on {executor:?}: {error:.1e}\n");
+                    report += &format!("{name} on {device:?}: {error:.1e}\n");
                 }
             }
         }
@@ -28,11 +28,11 @@ fn bits_depend_on_nothing_but_the_tokens() {
     for name in NAMES {
         let golden = load(name);
         let ids = &golden.ids[0];
-        let want = score(&model(&golden.file, ExecutorKind::Reference, 1, CpuFeatures::NONE), ids, 64);
+        let want = score(&model(&golden.file, DeviceKind::Reference, 1, CpuFeatures::NONE), ids, 64);
         let runs = [(1, 1), (2, 7), (4, 64)].map(|run| (CpuFeatures::NONE, run)).into_iter();
         let levels = LEVELS.into_iter().skip(1).zip([(2, 64), (2, 5), (3, 6), (3, 64), (2, 7)]);
         for (without, (threads, batch)) in runs.chain(levels) {
-            let model = model(&golden.file, ExecutorKind::Cpu, threads, without);
+            let model = model(&golden.file, DeviceKind::Cpu, threads, without);
             let got = score(&model, ids, batch);
             let same = got.iter().zip(&want).filter(|(a, b)| a.to_bits() != b.to_bits()).count();
             assert_eq!(same, 0, "{name}: {threads} threads, batches of {batch}, without {without}");
@@ -46,7 +46,7 @@ fn products_take_in_what_follows_them() {
     for (name, words) in
         [("llama", "of the first times the second"), ("phi3", "of the first"), ("gpt2", "Gelu")]
     {
-        let plan = model(&load(name).file, ExecutorKind::Cpu, 1, CpuFeatures::NONE).plan_text().unwrap();
+        let plan = model(&load(name).file, DeviceKind::Cpu, 1, CpuFeatures::NONE).plan_text().unwrap();
         let layers = plan.lines().filter(|line| line.contains("attend layer")).count();
         let products = plan.lines().filter(|line| line.contains("matmul") && line.contains(words)).count();
         assert!(layers > 0 && products == layers, "{name}:\n{plan}");
@@ -59,8 +59,8 @@ fn products_take_in_what_follows_them() {
 fn a_greedy_continuation_is_that_of_the_reference() {
     for name in NAMES {
         let golden = load(name);
-        let run = |executor| {
-            let model = model(&golden.file, executor, 2, CpuFeatures::NONE);
+        let run = |device| {
+            let model = model(&golden.file, device, 2, CpuFeatures::NONE);
             let mut session = session(&model, 16);
             session.prefill(&golden.ids[1]).unwrap();
             (0..20)
@@ -73,7 +73,7 @@ fn a_greedy_continuation_is_that_of_the_reference() {
                 })
                 .collect::<Vec<_>>()
         };
-        assert_eq!(run(ExecutorKind::Cpu), run(ExecutorKind::Reference), "{name}");
+        assert_eq!(run(DeviceKind::Cpu), run(DeviceKind::Reference), "{name}");
     }
 }
 
@@ -81,7 +81,7 @@ fn a_greedy_continuation_is_that_of_the_reference() {
 fn sequences_in_one_batch_give_what_each_gives_alone() {
     for name in ["llama", "gemma3", "bloom", "gpt2"] {
         let golden = load(name);
-        let model = model(&golden.file, ExecutorKind::Cpu, 2, CpuFeatures::NONE);
+        let model = model(&golden.file, DeviceKind::Cpu, 2, CpuFeatures::NONE);
         let (a, b) = (&golden.ids[0], &golden.ids[1][..9]);
         let alone = [score(&model, a, 64), score(&model, b, 64)];
         let options = siskin::SessionOptions { batch: 64, ..Default::default() };
@@ -109,7 +109,7 @@ fn sequences_in_one_batch_give_what_each_gives_alone() {
 fn forks_truncations_and_resets_change_nothing() {
     for name in ["llama", "mistral", "gemma3"] {
         let golden = load(name);
-        let model = model(&golden.file, ExecutorKind::Cpu, 2, CpuFeatures::NONE);
+        let model = model(&golden.file, DeviceKind::Cpu, 2, CpuFeatures::NONE);
         let ids = &golden.ids[0];
         let whole = |ids: &[u32]| {
             let mut session = session(&model, 64);
@@ -136,7 +136,7 @@ fn forks_truncations_and_resets_change_nothing() {
 #[test]
 fn a_stopped_session_is_as_it_was() {
     let golden = load("llama");
-    let model = golden::model(&golden.file, ExecutorKind::Cpu, 2, CpuFeatures::NONE);
+    let model = golden::model(&golden.file, DeviceKind::Cpu, 2, CpuFeatures::NONE);
     let mut session = session(&model, 64);
     session.prefill(&golden.ids[0][..6]).unwrap();
     session.cancel_handle().cancel();

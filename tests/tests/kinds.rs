@@ -1,7 +1,7 @@
 //! Attention masks that a session chooses, compared to PyTorch with the same mask:
 //! `tests/golden-scripts/make_golden_kinds.py`.
 
-use siskin::{CpuFeatures, ErrorKind, ExecutorKind, Model, Session, SessionOptions, Window};
+use siskin::{CpuFeatures, DeviceKind, ErrorKind, Model, Session, SessionOptions, Window};
 use siskin_tests::golden::{LEVELS, emulate, load, model, relative_error, score};
 use siskin_tests::kinds::{FIRST, PREFIX, RECENT, masked};
 
@@ -25,7 +25,7 @@ fn the_newest_and_the_first_tokens_are_seen() {
     emulate();
     for name in ["llama", "bloom"] {
         let golden = masked(name, "recent");
-        let reference = model(&golden.file, ExecutorKind::Reference, 1, CpuFeatures::NONE);
+        let reference = model(&golden.file, DeviceKind::Reference, 1, CpuFeatures::NONE);
         for (ids, want) in golden.ids.iter().zip(&golden.logits) {
             let plain = logits(&mut reference.session(options(window(), 64)).unwrap(), ids);
             let error = relative_error(&plain, want);
@@ -33,7 +33,7 @@ fn the_newest_and_the_first_tokens_are_seen() {
             for (without, (threads, batch)) in
                 LEVELS.into_iter().zip([(1, 1), (2, 7), (4, 64), (2, 5), (3, 6), (2, 64)])
             {
-                let model = model(&golden.file, ExecutorKind::Cpu, threads, without);
+                let model = model(&golden.file, DeviceKind::Cpu, threads, without);
                 let got = logits(&mut model.session(options(window(), batch)).unwrap(), ids);
                 assert!(got == plain, "{name}: {threads} threads, batches of {batch}, without {without}");
             }
@@ -46,23 +46,23 @@ fn a_window_bounds_the_memory() {
     let golden = masked("bloom", "recent");
     let ids: Vec<u32> = (0..700).map(|i| 5 + i * i % 83).collect();
     let context = 1024;
-    let open = |executor, window, batch| {
-        let model = model(&golden.file, executor, 2, CpuFeatures::NONE);
+    let open = |device, window, batch| {
+        let model = model(&golden.file, device, 2, CpuFeatures::NONE);
         model.session(SessionOptions { context, ..options(window, batch) }).unwrap()
     };
     // The sinks share a block with tokens that leave the window, and the window spans chunks.
     let window = Some(Window { recent: 70, first: 5 });
-    let mut bounded = open(ExecutorKind::Cpu, window, 16);
-    let [all, some] = [open(ExecutorKind::Cpu, None, 16), bounded].map(|session| session.memory().cache);
+    let mut bounded = open(DeviceKind::Cpu, window, 16);
+    let [all, some] = [open(DeviceKind::Cpu, None, 16), bounded].map(|session| session.memory().cache);
     assert!(3 * some <= all, "{some} of {all}");
-    bounded = open(ExecutorKind::Cpu, window, 16);
+    bounded = open(DeviceKind::Cpu, window, 16);
     bounded.prefill(&ids).unwrap();
-    let mut plain = open(ExecutorKind::Reference, window, 700);
+    let mut plain = open(DeviceKind::Reference, window, 700);
     plain.prefill(&ids).unwrap();
     assert_eq!(bounded.logits(), plain.logits());
     assert_eq!(bounded.truncate(300).unwrap_err().kind(), ErrorKind::State);
     let none = options(Some(Window { recent: 0, first: 4 }), 8);
-    let model = model(&golden.file, ExecutorKind::Cpu, 1, CpuFeatures::NONE);
+    let model = model(&golden.file, DeviceKind::Cpu, 1, CpuFeatures::NONE);
     assert_eq!(model.session(none).err().map(|error| error.kind()), Some(ErrorKind::Argument));
 }
 
@@ -82,7 +82,7 @@ fn a_prefix_sees_itself_both_ways() {
             }
             all
         };
-        let reference = model(&golden.file, ExecutorKind::Reference, 1, CpuFeatures::NONE);
+        let reference = model(&golden.file, DeviceKind::Reference, 1, CpuFeatures::NONE);
         for (ids, want) in golden.ids.iter().zip(&golden.logits) {
             let plain = run(&reference, ids, 64);
             let error = relative_error(&plain, want);
@@ -90,7 +90,7 @@ fn a_prefix_sees_itself_both_ways() {
             for (without, (threads, batch)) in
                 LEVELS.into_iter().zip([(1, 7), (2, 8), (4, 64), (2, 9), (3, 16), (2, 64)])
             {
-                let model = model(&golden.file, ExecutorKind::Cpu, threads, without);
+                let model = model(&golden.file, DeviceKind::Cpu, threads, without);
                 let same = run(&model, ids, batch) == plain;
                 assert!(same, "{name}: {threads} threads, batches of {batch}, without {without}");
             }
@@ -101,7 +101,7 @@ fn a_prefix_sees_itself_both_ways() {
 #[test]
 fn a_prefix_stays_whole() {
     let golden = masked("llama", "prefix");
-    let model = model(&golden.file, ExecutorKind::Cpu, 2, CpuFeatures::NONE);
+    let model = model(&golden.file, DeviceKind::Cpu, 2, CpuFeatures::NONE);
     let ids = &golden.ids[0];
     let width = golden.logits[0].len() / ids.len();
     let mut session = model.session(options(None, 5)).unwrap();
@@ -125,7 +125,7 @@ fn a_prefix_stays_whole() {
 fn states_are_forked_and_reset_and_do_not_go_back() {
     for name in ["qwen3-next", "llama-linear"] {
         let golden = load(name);
-        let model = model(&golden.file, ExecutorKind::Cpu, 2, CpuFeatures::NONE);
+        let model = model(&golden.file, DeviceKind::Cpu, 2, CpuFeatures::NONE);
         let ids = &golden.ids[0];
         let open = || model.session(options(None, 6)).unwrap();
         let whole = |ids: &[u32]| {
@@ -161,7 +161,7 @@ fn states_are_forked_and_reset_and_do_not_go_back() {
 fn sequences_with_states_in_one_batch_give_what_each_gives_alone() {
     for name in ["qwen3-next", "llama-linear", "gpt-oss"] {
         let golden = load(name);
-        let model = model(&golden.file, ExecutorKind::Cpu, 2, CpuFeatures::NONE);
+        let model = model(&golden.file, DeviceKind::Cpu, 2, CpuFeatures::NONE);
         let (a, b) = (&golden.ids[0], &golden.ids[1][..9]);
         let alone = [score(&model, a, 64), score(&model, b, 64)];
         let mut context = model.context(&options(None, 64), 2, 64).unwrap();
@@ -186,8 +186,8 @@ fn dynamic_frequencies_follow_the_length_of_what_goes_in() {
     let golden = load("llama-dynamic");
     let (ids, want) = (&golden.ids[0], &golden.logits[0]);
     let width = want.len() / ids.len();
-    for executor in [ExecutorKind::Reference, ExecutorKind::Cpu] {
-        let model = model(&golden.file, executor, 2, CpuFeatures::NONE);
+    for device in [DeviceKind::Reference, DeviceKind::Cpu] {
+        let model = model(&golden.file, device, 2, CpuFeatures::NONE);
         let mut session = model.session(options(None, 4)).unwrap();
         session.prefill(ids).unwrap();
         assert!(relative_error(session.logits(), &want[(ids.len() - 1) * width..]) <= 1e-4);
@@ -202,8 +202,8 @@ fn dynamic_frequencies_follow_the_length_of_what_goes_in() {
 #[test]
 fn longrope_has_short_factors_up_to_the_original_length() {
     let (long, short) = (masked("phi3-longrope", "logits"), masked("phi3-longrope", "short"));
-    for executor in [ExecutorKind::Reference, ExecutorKind::Cpu] {
-        let model = model(&long.file, executor, 2, CpuFeatures::NONE);
+    for device in [DeviceKind::Reference, DeviceKind::Cpu] {
+        let model = model(&long.file, device, 2, CpuFeatures::NONE);
         for (row, ids) in long.ids.iter().enumerate() {
             assert!(relative_error(&score(&model, ids, 64), &long.logits[row]) <= 1e-4);
             assert!(relative_error(&score(&model, &ids[..16], 64), &short.logits[row]) <= 1e-4);
@@ -228,7 +228,7 @@ fn longrope_has_short_factors_up_to_the_original_length() {
 #[test]
 fn a_stop_while_the_past_is_computed_again_loses_nothing() {
     let golden = masked("phi3-longrope", "logits");
-    let model = model(&golden.file, ExecutorKind::Cpu, 2, CpuFeatures::NONE);
+    let model = model(&golden.file, DeviceKind::Cpu, 2, CpuFeatures::NONE);
     let read = |stops: bool| {
         let mut session = model.session(options(None, 4)).unwrap();
         for (index, id) in golden.ids[0].iter().enumerate() {
@@ -248,7 +248,7 @@ fn a_stop_while_the_past_is_computed_again_loses_nothing() {
 #[test]
 fn gpt_oss_comes_from_gguf_too() {
     let golden = masked("gpt-oss-gguf", "logits");
-    let model = model(&golden.file, ExecutorKind::Cpu, 2, CpuFeatures::NONE);
+    let model = model(&golden.file, DeviceKind::Cpu, 2, CpuFeatures::NONE);
     for (ids, want) in golden.ids.iter().zip(&golden.logits) {
         let error = relative_error(&score(&model, ids, 64), want);
         assert!(error <= 1e-4, "{error:.1e}");

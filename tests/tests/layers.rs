@@ -5,7 +5,7 @@
 use serde_json::Value;
 use siskin::encoder::{ExitCriterion, OverflowMode, Scored, Tokens};
 use siskin::file::Bytes;
-use siskin::{EncoderOptions, ErrorKind, ExecutorKind, LayerSet, Model, ModelOptions, OutputRows};
+use siskin::{DeviceKind, EncoderOptions, ErrorKind, LayerSet, Model, ModelOptions, OutputRows};
 use siskin_convert::import::safetensors;
 use siskin_tests::golden::{self, relative_error, score};
 use siskin_tests::{paths, texts};
@@ -34,8 +34,8 @@ fn texts_leave_where_pytorch_lets_them() {
         let file = texts::with_words(&format!("golden-exits/{name}"));
         let expected = expected(&format!("{name}/expected.json"));
         let texts = words(&expected["texts"]);
-        for executor in [ExecutorKind::Reference, ExecutorKind::Cpu] {
-            let options = ModelOptions { threads: 2, executor, ..ModelOptions::default() };
+        for device in [DeviceKind::Reference, DeviceKind::Cpu] {
+            let options = ModelOptions { threads: 2, device, ..ModelOptions::default() };
             let model = Model::from_file(file.clone(), &options).unwrap();
             for run in expected["runs"].as_array().unwrap() {
                 let (rule, value) = (run["rule"].as_str().unwrap(), run["value"].as_f64().unwrap());
@@ -55,12 +55,12 @@ fn texts_leave_where_pytorch_lets_them() {
                     let options = EncoderOptions { batch, early: Some(early), ..EncoderOptions::default() };
                     let mut encoder = model.encoder(options).unwrap();
                     let got = encoder.classify(&texts, OverflowMode::Error).unwrap();
-                    assert_eq!(encoder.layers(), layers, "{name}: {early:?}, {batch} rows, {executor:?}");
+                    assert_eq!(encoder.layers(), layers, "{name}: {early:?}, {batch} rows, {device:?}");
                     for (got, want) in got.iter().zip(run["probabilities"].as_array().unwrap()) {
                         let want: Vec<f32> =
                             want.as_array().unwrap().iter().map(|x| x.as_f64().unwrap() as f32).collect();
                         let error = relative_error(&in_order(got.clone()), &want);
-                        assert!(error < 1e-4, "{name}: {early:?}, {batch} rows, {executor:?}: {error}");
+                        assert!(error < 1e-4, "{name}: {early:?}, {batch} rows, {device:?}: {error}");
                     }
                     bits.push(got);
                 }
@@ -129,20 +129,20 @@ fn models_without_a_layer_are_those_of_pytorch() {
     for key in names {
         let (name, layer) = key.split_once('.').unwrap();
         let skip = LayerSet::of(&[layer.parse().unwrap()]).unwrap();
-        let options = |executor| ModelOptions { threads: 2, executor, skip, ..ModelOptions::default() };
-        for executor in [ExecutorKind::Reference, ExecutorKind::Cpu] {
+        let options = |device| ModelOptions { threads: 2, device, skip, ..ModelOptions::default() };
+        for device in [DeviceKind::Reference, DeviceKind::Cpu] {
             let got = if golden::NAMES.contains(&name) {
                 let golden = golden::load(name);
-                let model = Model::from_file(golden.file, &options(executor)).unwrap();
+                let model = Model::from_file(golden.file, &options(device)).unwrap();
                 let all = score(&model, &golden.ids[0], 16);
                 all[all.len() - expected[key].len()..].to_vec()
             } else {
                 let golden = texts::load(name, None);
-                hidden(&Model::from_file(golden.file, &options(executor)).unwrap(), &golden.texts[0])
+                hidden(&Model::from_file(golden.file, &options(device)).unwrap(), &golden.texts[0])
             };
             let error = relative_error(&got, &expected[key]);
             if error.is_nan() || error > 1e-4 {
-                report += &format!("{key} on {executor:?}: {error:.1e}\n");
+                report += &format!("{key} on {device:?}: {error:.1e}\n");
             }
             checked += 1;
         }

@@ -1,6 +1,6 @@
 //! After the first call, prefill and decode do not allocate.
 
-use siskin::{CpuFeatures, ExecutorKind, SessionOptions};
+use siskin::{CpuFeatures, DeviceKind, SessionOptions};
 use siskin_tests::counting::{Counting, measure};
 use siskin_tests::{golden, texts};
 
@@ -12,7 +12,7 @@ fn prefill_and_decode_allocate_nothing_after_the_first_call() {
     for name in golden::NAMES {
         let golden = golden::load(name);
         for threads in [1, 2] {
-            let model = golden::model(&golden.file, ExecutorKind::Cpu, threads, CpuFeatures::NONE);
+            let model = golden::model(&golden.file, DeviceKind::Cpu, threads, CpuFeatures::NONE);
             let context = model.config().context.min(100);
             let mut session =
                 model.session(SessionOptions { context, batch: 8, ..Default::default() }).unwrap();
@@ -34,7 +34,7 @@ fn prefill_and_decode_allocate_nothing_after_the_first_call() {
 fn writing_after_reading_allocates_nothing() {
     for name in texts::WRITERS {
         let golden = texts::load(name, None);
-        let model = golden::model(&golden.file, ExecutorKind::Cpu, 2, CpuFeatures::NONE);
+        let model = golden::model(&golden.file, DeviceKind::Cpu, 2, CpuFeatures::NONE);
         let mut session = model.session(SessionOptions { context: 32, ..Default::default() }).unwrap();
         session.read(&golden.texts[0]).unwrap();
         session.prefill(&golden.written[0][..3]).unwrap();

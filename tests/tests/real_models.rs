@@ -1,7 +1,7 @@
 //! Real models, if downloaded by `cargo xtask model`: the same bits in all ways of running them.
 
 use siskin::tokenizer::EncodeOptions;
-use siskin::{CpuFeatures, ExecutorKind, Model, SessionOptions};
+use siskin::{CpuFeatures, DeviceKind, Model, SessionOptions};
 use siskin_convert::{OpenOptions, PackedCache, open_any};
 use siskin_tests::golden::{model, session};
 use siskin_tests::paths;
@@ -24,20 +24,20 @@ fn bits_do_not_depend_on_chunks_threads_or_tables() {
         let Some(path) = paths::model(name) else { continue };
         let file =
             open_any(path, &OpenOptions { cache: PackedCache::Off, ..OpenOptions::default() }).unwrap();
-        let best = model(&file, ExecutorKind::Cpu, 2, CpuFeatures::NONE);
+        let best = model(&file, DeviceKind::Cpu, 2, CpuFeatures::NONE);
         let options = EncodeOptions { add_special: true, parse_special: false };
         let once = best.tokenizer().unwrap().encode(TEXT, options).unwrap();
         let ids: Vec<u32> = once.iter().cycle().take(530).copied().collect();
         let want = logits(&best, &ids, 512);
         for (threads, chunk) in [(1, 64), (2, 7), (4, 512)] {
-            let model = model(&file, ExecutorKind::Cpu, threads, CpuFeatures::NONE);
+            let model = model(&file, DeviceKind::Cpu, threads, CpuFeatures::NONE);
             assert_eq!(logits(&model, &ids, chunk), want, "{name}: {threads} threads, chunks of {chunk}");
         }
         let short = &ids[..40];
         let want = logits(&best, short, 1);
         let avx2 = CpuFeatures::AVX512.with(CpuFeatures::AVXVNNI);
         for without in [CpuFeatures::AVX512, avx2, CpuFeatures::AVX2.with(CpuFeatures::NEON)] {
-            let model = model(&file, ExecutorKind::Cpu, 2, without);
+            let model = model(&file, DeviceKind::Cpu, 2, without);
             assert_eq!(logits(&model, short, 64), want, "{name}: without {without}");
         }
         let mut context = best.context(&SessionOptions::default(), 2, 2).unwrap();

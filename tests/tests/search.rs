@@ -11,7 +11,7 @@ use siskin::file::File;
 use siskin::sample::SamplerOptions;
 use siskin::seq2seq::GeneratedText;
 use siskin::{
-    CpuFeatures, ErrorKind, ExecutorKind, Model, Seq2SeqGenerateOptions, Seq2SeqOptions, SessionOptions,
+    CpuFeatures, DeviceKind, ErrorKind, Model, Seq2SeqGenerateOptions, Seq2SeqOptions, SessionOptions,
 };
 use siskin_convert::{OpenOptions, PackedCache, open_any};
 use siskin_tests::golden::model;
@@ -64,7 +64,7 @@ fn what_is_found_is_what_transformers_finds() {
         let open = || {
             let options = OpenOptions { cache: PackedCache::Off, ..OpenOptions::default() };
             let file = open_any(paths::data(&case.model), &options).expect("a golden model packs");
-            model(&file, ExecutorKind::Cpu, 2, CpuFeatures::NONE)
+            model(&file, DeviceKind::Cpu, 2, CpuFeatures::NONE)
         };
         let model = models.entry(case.model.clone()).or_insert_with(open);
         let got = find(model, case);
@@ -82,7 +82,7 @@ fn spelled(name: &str, from: &str, words: &[(u32, &str)], config: &serde_json::V
 }
 
 fn opened(file: &File, threads: usize) -> Model {
-    model(file, ExecutorKind::Cpu, threads, CpuFeatures::NONE)
+    model(file, DeviceKind::Cpu, threads, CpuFeatures::NONE)
 }
 
 fn found(candidates: &[GeneratedText]) -> Vec<FinishedHypothesis> {

@@ -4,7 +4,7 @@
 
 use siskin::sample::SamplerOptions;
 use siskin::{
-    CpuFeatures, ErrorKind, ExecutorKind, FinishReason, GenerateOptions, Generation, GenerationStep, Model,
+    CpuFeatures, DeviceKind, ErrorKind, FinishReason, GenerateOptions, Generation, GenerationStep, Model,
     Session, SessionOptions,
 };
 use siskin_convert::{OpenOptions, PackedCache, open_any};
@@ -19,7 +19,7 @@ fn chatting() -> Option<Model> {
     let open = || {
         let file =
             open_any(path, &OpenOptions { cache: PackedCache::Off, ..OpenOptions::default() }).unwrap();
-        model(&file, ExecutorKind::Cpu, 2, CpuFeatures::NONE)
+        model(&file, DeviceKind::Cpu, 2, CpuFeatures::NONE)
     };
     Some(MODEL.get_or_init(open).clone())
 }
@@ -98,15 +98,15 @@ fn a_raw_text_goes_on_where_it_was_left() {
 #[test]
 fn nothing_can_be_chosen_before_the_first_token() {
     let golden = load("llama");
-    let mut session = session(&model(&golden.file, ExecutorKind::Cpu, 1, CpuFeatures::NONE), 64);
+    let mut session = session(&model(&golden.file, DeviceKind::Cpu, 1, CpuFeatures::NONE), 64);
     assert_eq!(session.next_token().unwrap_err().kind(), ErrorKind::State);
 }
 
 #[test]
 fn every_session_has_its_own_stop() {
     let golden = load("llama");
-    for executor in [ExecutorKind::Cpu, ExecutorKind::Reference] {
-        let mut first = session(&model(&golden.file, executor, 2, CpuFeatures::NONE), 64);
+    for device in [DeviceKind::Cpu, DeviceKind::Reference] {
+        let mut first = session(&model(&golden.file, device, 2, CpuFeatures::NONE), 64);
         first.prefill(&golden.ids[0][..4]).unwrap();
         let mut second = first.fork().unwrap();
         first.cancel_handle().cancel();
@@ -122,7 +122,7 @@ fn every_session_has_its_own_stop() {
 #[test]
 fn what_is_too_long_is_refused_before_it_is_read() {
     let golden = load("llama");
-    let mut session = session(&model(&golden.file, ExecutorKind::Cpu, 1, CpuFeatures::NONE), 8);
+    let mut session = session(&model(&golden.file, DeviceKind::Cpu, 1, CpuFeatures::NONE), 8);
     let many = vec![1; 1 << 16];
     let error = session.prefill(&many).unwrap_err();
     assert!(error.kind() == ErrorKind::TooLong && error.message().contains("65536"), "{error}");
@@ -171,7 +171,7 @@ fn a_breaker_as_long_as_a_book_is_refused() {
 fn a_pace_changes_when_and_not_what() {
     use siskin::governor::{PowerState, ThermalState, ThrottleTarget};
 
-    let model = model(&load("llama").file, ExecutorKind::Cpu, 3, CpuFeatures::NONE);
+    let model = model(&load("llama").file, DeviceKind::Cpu, 3, CpuFeatures::NONE);
     let written = |model: &Model| {
         let mut session = greedy(model, 64);
         session.prefill(&[5, 6, 7]).unwrap();
@@ -204,7 +204,7 @@ fn a_saved_session_goes_on_as_if_it_had_not_been() {
     // One with windows, one with states of constant size, one with neither.
     for name in ["llama", "gemma3", "qwen3-next", "mistral"] {
         let golden = load(name);
-        let model = model(&golden.file, ExecutorKind::Cpu, 2, CpuFeatures::NONE);
+        let model = model(&golden.file, DeviceKind::Cpu, 2, CpuFeatures::NONE);
         let sampler = SamplerOptions { temperature: 1.0, seed: 3, ..SamplerOptions::default() };
         let options = SessionOptions { sampler, batch: 8, ..SessionOptions::default() };
         let open = || model.session(options.clone()).unwrap();
@@ -242,7 +242,7 @@ fn a_saved_session_goes_on_as_if_it_had_not_been() {
 
 #[test]
 fn another_models_session_is_refused() {
-    let open = |name| session(&model(&load(name).file, ExecutorKind::Cpu, 1, CpuFeatures::NONE), 64);
+    let open = |name| session(&model(&load(name).file, DeviceKind::Cpu, 1, CpuFeatures::NONE), 64);
     let mut llama = open("llama");
     llama.prefill(&[1, 2, 3]).unwrap();
     let error = open("mistral").restore(&llama.save().unwrap()).unwrap_err();
@@ -252,7 +252,7 @@ fn another_models_session_is_refused() {
 #[test]
 fn memory_is_known_before_it_is_taken() {
     let golden = load("llama");
-    let model = model(&golden.file, ExecutorKind::Cpu, 2, CpuFeatures::NONE);
+    let model = model(&golden.file, DeviceKind::Cpu, 2, CpuFeatures::NONE);
     let options = SessionOptions { context: 128, batch: 32, ..SessionOptions::default() };
     let planned = model.memory(&options).unwrap();
     assert_eq!(model.session(options.clone()).unwrap().memory(), planned);
@@ -270,7 +270,7 @@ fn memory_is_known_before_it_is_taken() {
 #[test]
 fn a_step_that_was_stopped_can_be_taken_again() {
     let golden = load("llama");
-    let model = model(&golden.file, ExecutorKind::Cpu, 2, CpuFeatures::NONE);
+    let model = model(&golden.file, DeviceKind::Cpu, 2, CpuFeatures::NONE);
     let written = |stops: bool| {
         let mut session = session(&model, 64);
         let options = GenerateOptions { max_tokens: 8, ..GenerateOptions::default() };
@@ -303,7 +303,7 @@ fn a_step_that_was_stopped_can_be_taken_again() {
 #[test]
 fn bytes_that_were_made_up_do_no_harm() {
     let golden = load("gemma3");
-    let model = model(&golden.file, ExecutorKind::Cpu, 1, CpuFeatures::NONE);
+    let model = model(&golden.file, DeviceKind::Cpu, 1, CpuFeatures::NONE);
     let mut session = session(&model, 64);
     session.prefill(&golden.ids[0]).unwrap();
     let saved = session.save().unwrap();
@@ -331,7 +331,7 @@ fn bytes_that_were_made_up_do_no_harm() {
 #[test]
 fn an_answer_goes_on_after_it_was_saved() {
     let golden = load("llama");
-    let model = model(&golden.file, ExecutorKind::Cpu, 2, CpuFeatures::NONE);
+    let model = model(&golden.file, DeviceKind::Cpu, 2, CpuFeatures::NONE);
     let written = |session: &mut Session, generation: &mut Generation, count: usize| -> Vec<u32> {
         let mut text = String::new();
         let mut step = || match generation.step(session, &mut text).unwrap() {
@@ -358,7 +358,7 @@ fn an_answer_goes_on_after_it_was_saved() {
 #[test]
 fn what_follows_a_rewind_follows_what_is_left() {
     let golden = load("llama");
-    let model = model(&golden.file, ExecutorKind::Cpu, 2, CpuFeatures::NONE);
+    let model = model(&golden.file, DeviceKind::Cpu, 2, CpuFeatures::NONE);
     let read = |count: usize| {
         let mut session = greedy(&model, 64);
         session.prefill(&golden.ids[0][..count]).unwrap();
@@ -375,7 +375,7 @@ fn what_follows_a_rewind_follows_what_is_left() {
 #[test]
 fn a_saved_session_replaces_nothing_but_a_saved_session() {
     let golden = load("llama");
-    let mut session = session(&model(&golden.file, ExecutorKind::Cpu, 1, CpuFeatures::NONE), 64);
+    let mut session = session(&model(&golden.file, DeviceKind::Cpu, 1, CpuFeatures::NONE), 64);
     session.prefill(&golden.ids[0][..4]).unwrap();
     let folder = std::env::temp_dir().join(format!("siskin-saved-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();

@@ -2,7 +2,7 @@
 
 use siskin::encoder::{EncoderOptions, Tokens};
 use siskin::{
-    BatchEntry, Context, CpuFeatures, ErrorKind, ExecutorKind, OutputRows, SequenceInput, SessionOptions,
+    BatchEntry, Context, CpuFeatures, DeviceKind, ErrorKind, OutputRows, SequenceInput, SessionOptions,
 };
 use siskin_tests::golden::{LEVELS, emulate, model, relative_error};
 use siskin_tests::texts::{self, NAMES, WRITERS, encoder, load, read, score};
@@ -12,12 +12,12 @@ fn outputs_are_those_of_pytorch_on_both_executors() {
     let mut report = String::new();
     for name in NAMES {
         let golden = load(name, None);
-        for executor in [ExecutorKind::Reference, ExecutorKind::Cpu] {
-            let model = model(&golden.file, executor, 2, CpuFeatures::NONE);
+        for device in [DeviceKind::Reference, DeviceKind::Cpu] {
+            let model = model(&golden.file, device, 2, CpuFeatures::NONE);
             let mut check = |what: &str, got: &[f32], want: &[f32]| {
                 let error = relative_error(got, want);
                 if error.is_nan() || error > 1e-4 {
-                    report += &format!("{name} on {executor:?}, {what}: {error:.1e}\n");
+                    report += &format!("{name} on {device:?}, {what}: {error:.1e}\n");
                 }
             };
             for (got, want) in read(&model, &golden.texts, 64).iter().zip(&golden.read) {
@@ -36,7 +36,7 @@ fn bits_depend_on_nothing_but_the_text() {
     emulate();
     for name in NAMES {
         let golden = load(name, None);
-        let reference = model(&golden.file, ExecutorKind::Reference, 1, CpuFeatures::NONE);
+        let reference = model(&golden.file, DeviceKind::Reference, 1, CpuFeatures::NONE);
         let want: Vec<_> =
             golden.texts.iter().map(|text| read(&reference, std::slice::from_ref(text), 8)).collect();
         let want = want.concat();
@@ -58,7 +58,7 @@ fn bits_depend_on_nothing_but_the_text() {
         let runs = [(1, 1), (2, 200), (4, 40)].map(|run| (CpuFeatures::NONE, run)).into_iter();
         let levels = LEVELS.into_iter().skip(1).zip([(2, 200), (2, 50), (3, 1), (3, 60), (2, 70)]);
         for (without, (threads, batch)) in runs.chain(levels) {
-            let model = model(&golden.file, ExecutorKind::Cpu, threads, without);
+            let model = model(&golden.file, DeviceKind::Cpu, threads, without);
             let got = read(&model, &crowd, batch);
             assert!(got[..want.len()] == want, "{name}: {threads} threads, {batch} rows, without {without}");
             assert!(
@@ -77,7 +77,7 @@ fn members_of_a_team_may_take_texts_apart() {
     };
     for name in NAMES {
         let golden = load(name, None);
-        let alone = model(&golden.file, ExecutorKind::Cpu, 1, CpuFeatures::NONE);
+        let alone = model(&golden.file, DeviceKind::Cpu, 1, CpuFeatures::NONE);
         let rows: usize = golden.texts.iter().map(|text| text.ids.len().max(1)).sum();
         // Enough sequences for sequence parallelism.
         let count = golden.texts.len() * 700 / rows;
@@ -85,7 +85,7 @@ fn members_of_a_team_may_take_texts_apart() {
         for (head, threads) in [(false, 2), (true, 2), (false, 3)] {
             let want: Vec<_> =
                 golden.texts.iter().flat_map(|text| read(&alone, head, std::slice::from_ref(text))).collect();
-            let team = model(&golden.file, ExecutorKind::Cpu, threads, CpuFeatures::NONE);
+            let team = model(&golden.file, DeviceKind::Cpu, threads, CpuFeatures::NONE);
             for (index, got) in read(&team, head, &crowd).iter().enumerate() {
                 assert!(*got == want[index % want.len()], "{name}: text {index}, {threads} threads");
             }
@@ -131,7 +131,7 @@ fn forks_write_on_from_what_was_read() {
 #[test]
 fn what_cannot_be_read_is_refused() {
     let golden = load("bert", None);
-    let model = model(&golden.file, ExecutorKind::Cpu, 2, CpuFeatures::NONE);
+    let model = model(&golden.file, DeviceKind::Cpu, 2, CpuFeatures::NONE);
     let mut encoder = encoder(&model, 16);
     let mut kind = |text: Tokens| {
         let texts = [golden.texts[0].clone(), text];
@@ -156,5 +156,5 @@ fn what_cannot_be_read_is_refused() {
 }
 
 fn texts_model(golden: &texts::GoldenTexts) -> siskin::Model {
-    model(&golden.file, ExecutorKind::Cpu, 2, CpuFeatures::NONE)
+    model(&golden.file, DeviceKind::Cpu, 2, CpuFeatures::NONE)
 }

@@ -302,10 +302,10 @@ fn strange_gguf_tokenizers_are_refused_by_name() {
     let tokens = ("tokenizer.ggml.tokens", &["a", "b", "ab"][..], true);
     let merges = ("tokenizer.ggml.merges", &["a b"][..], true);
     for (pairs, place, words) in [
-        (vec![tokens], "tokenizer.ggml.model", "is missing"),
+        (vec![tokens], "tokenizer.ggml.model", "missing"),
         (vec![("tokenizer.ggml.model", &["rwkv"][..], false), tokens], "tokenizer.ggml.model", "rwkv"),
         (vec![model, tokens, merges, ("tokenizer.ggml.pre", &["zorp"][..], false)], "pre", "zorp"),
-        (vec![model, merges], "tokenizer.ggml.tokens", "is missing"),
+        (vec![model, merges], "tokenizer.ggml.tokens", "missing"),
         (vec![model, tokens], "tokenizer.ggml.merges", "needs merges"),
         (vec![model, tokens, ("tokenizer.ggml.merges", &["ab"][..], true)], "merges[0]", "two strings"),
         (

@@ -6,7 +6,7 @@ use std::path::Path;
 use serde_json::json;
 use siskin::file::{Bytes, File};
 use siskin::tokenizer::{EncodeOptions, Tokenizer};
-use siskin::{CpuFeatures, ExecutorKind};
+use siskin::{CpuFeatures, DeviceKind};
 use siskin_tests::golden;
 use siskin_tests::training::{Notes, TrainingFolder, base, run, setup};
 use siskin_trainer::data::source::Body;
@@ -236,7 +236,7 @@ fn exported_files_contain_the_trained_weights() {
     let read = Parameters::<f32>::read(&run.setup().program.weights, &file).unwrap();
     assert_eq!(read, parameters);
     // The runtime's loss of a text is the trainer's.
-    let model = golden::model(&file, ExecutorKind::Cpu, 2, CpuFeatures::NONE);
+    let model = golden::model(&file, DeviceKind::Cpu, 2, CpuFeatures::NONE);
     let ids: Vec<u32> = (0..24).map(|i| 97 + i % 17).collect();
     let logits = golden::score(&model, &ids, 32);
     let mut batch = siskin_trainer::batch::TrainingBatch::default();

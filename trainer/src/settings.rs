@@ -44,7 +44,8 @@ pub(crate) fn within(place: &str, number: f64, range: std::ops::RangeInclusive<f
     match range.contains(&number) {
         true => Ok(()),
         false => {
-            let message = format!("is {number}; give a number from {} to {}", range.start(), range.end());
+            let message =
+                format!("expected a number from {} to {}, got {number}", range.start(), range.end());
             Err(Error::argument(place, message))
         }
     }

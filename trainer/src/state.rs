@@ -92,7 +92,7 @@ pub fn restore(state: &mut dyn Checkpointed, tables: &Tables) -> Result<()> {
     for (name, view) in &wanted {
         let place = || format!("table {name}");
         let Some(data) = tables.get(name) else {
-            let message = "is missing in the checkpoint; resume with the settings that the run began with";
+            let message = "missing in the checkpoint; resume with the settings that the run began with";
             return Err(Error::new(ErrorKind::Missing, place(), message));
         };
         if data.view().shape() != view.shape() {
@@ -105,7 +105,7 @@ pub fn restore(state: &mut dyn Checkpointed, tables: &Tables) -> Result<()> {
     if own().count() > wanted.len()
         && let Some(name) = own().find(|name| !known(name))
     {
-        let message = "is not part of this run; resume with the settings that the run began with";
+        let message = "not part of this run; resume with the settings that the run began with";
         return Err(Error::argument(format!("table {name}"), message));
     }
     drop(wanted);

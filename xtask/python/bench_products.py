@@ -1,6 +1,6 @@
 """Measures matmuls with int8 and int4 matrices in ONNX Runtime or OpenVINO.
 
-`bench_products.py ENGINE WIDTH THREADS ROWS…` multiplies rows with square matrices of WIDTH columns, and prints a line
+`bench_matmul.py ENGINE WIDTH THREADS ROWS…` multiplies rows with square matrices of WIDTH columns, and prints a line
 `name rows seconds` for each kind of product and number of rows. Inputs lie ready and outputs are kept by the engine,
 but each call goes through its Python interface, which takes some microseconds.
 """

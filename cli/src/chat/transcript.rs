@@ -35,7 +35,7 @@ pub(super) fn load(session: &mut Session, path: &Path) -> Result<()> {
     let metadata = std::fs::metadata(path).map_err(io)?;
     // A FIFO would block.
     if !metadata.is_file() {
-        return Err(Error::argument(path.display().to_string(), "is not a regular file"));
+        return Err(Error::argument(path.display().to_string(), "not a regular file"));
     }
     let is_json = starts_with(File::open(path).map_err(io)?, b"{");
     if !is_json {

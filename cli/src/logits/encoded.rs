@@ -23,7 +23,7 @@ pub(super) fn tables(model: &Model, args: &ModelArgs, input: &Input) -> Result<V
     let mut tables = vec![read(model, args, input, &rows, &texts)?];
     if model.graphs().decoder.is_some() {
         let written = input.written.as_deref().ok_or_else(|| {
-            let message = "is missing from the file; encoder–decoder models require it";
+            let message = "missing from the file; encoder–decoder models require it";
             Error::new(ErrorKind::Missing, "decoder_input_ids", message)
         })?;
         tables.push(write(model, args, written, &texts)?);

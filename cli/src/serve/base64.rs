@@ -12,7 +12,7 @@ const ENGINE: GeneralPurpose = GeneralPurpose::new(
 
 /// Decodes base64 (RFC 4648), with or without `=` padding.
 pub(super) fn decode(text: &str) -> Result<Vec<u8>> {
-    ENGINE.decode(text).map_err(|error| Error::argument("transcribe", format!("is not base64: {error}")))
+    ENGINE.decode(text).map_err(|error| Error::argument("transcribe", format!("not base64: {error}")))
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ pub(super) struct JsonFields<'a>(BTreeMap<String, &'a RawValue>);
 impl<'a> JsonFields<'a> {
     pub(super) fn read(line: &'a str) -> Result<Self> {
         let fields = serde_json::from_str(line).map(Self);
-        fields.map_err(|error| Error::argument("", format!("is not a JSON object: {error}")))
+        fields.map_err(|error| Error::argument("", format!("not a JSON object: {error}")))
     }
 
     pub(super) fn has(&self, name: &str) -> bool {
@@ -27,7 +27,7 @@ impl<'a> JsonFields<'a> {
 
     /// Takes the required field `name`.
     pub(super) fn need<T: Deserialize<'a>>(&mut self, name: &str) -> Result<T> {
-        self.take(name)?.ok_or_else(|| Error::argument(name, "is missing"))
+        self.take(name)?.ok_or_else(|| Error::argument(name, "missing"))
     }
 
     /// Takes options from the fields with these names.

@@ -213,7 +213,7 @@ fn template(fields: &mut JsonFields<'_>) -> Result<RenderOptions> {
 fn list(name: &str, fields: &mut JsonFields<'_>) -> Result<Option<TemplateData>> {
     let list: Option<TemplateData> = fields.take(name)?;
     match list.as_ref().is_some_and(|list| !list.is_list()) {
-        true => Err(Error::argument(name, "is not a list")),
+        true => Err(Error::argument(name, "not a list")),
         false => Ok(list),
     }
 }

@@ -1,12 +1,12 @@
 //! GPTQ rounding (arXiv:2210.17323) in the LDLQ form of QuIP (arXiv:2307.13304): minimizes the squared error of the
 //! layer's outputs over the calibration activations.
 //!
-//! Let H be the second moments of the activations and e the rounding errors of a row. The squared output error is
+//! Let H = XᵀX be the Hessian, X the activations, and e the rounding errors of a row. The squared output error is
 //! e·H·eᵀ. The factorization H = U·D·Uᵀ, with U unit upper triangular, splits it into one term per column: D times the
 //! square of the column's own error plus the errors propagated from earlier columns. Columns are rounded in order. The
 //! propagated errors are added to a column before it is rounded, and D is the weight of its squared error.
 
-use super::moments::SecondMoments;
+use super::hessian::Hessian;
 use siskin_kernels::quant::row::{GROUP, RowType};
 use std::ops::Range;
 
@@ -14,7 +14,7 @@ use std::ops::Range;
 /// not cover.
 const DAMPING: f64 = 0.01;
 
-/// The U·D·Uᵀ factors of a matrix's second moments.
+/// The U·D·Uᵀ factors of a matrix's Hessian.
 pub(crate) struct Gptq {
     /// D, the weight of each column's squared error.
     importance: Vec<f32>,
@@ -44,13 +44,13 @@ impl OutputErrors {
 }
 
 impl Gptq {
-    /// Factors the moments. Returns `None` if a sum is NaN or infinite.
-    pub(super) fn new(moments: &SecondMoments) -> Option<Self> {
-        if !moments.blocks.iter().all(|(_, sums)| sums.iter().all(|sum| sum.is_finite())) {
+    /// Factors the hessian. Returns `None` if a sum is NaN or infinite.
+    pub(super) fn new(hessian: &Hessian) -> Option<Self> {
+        if !hessian.blocks.iter().all(|(_, sums)| sums.iter().all(|sum| sum.is_finite())) {
             return None;
         }
         let mut importance = Vec::new();
-        let blocks = moments.blocks.iter().map(|(columns, sums)| {
+        let blocks = hessian.blocks.iter().map(|(columns, sums)| {
             let (upper, diagonal) = factors(sums, columns.len());
             importance.extend_from_slice(&diagonal);
             Block { columns: columns.clone(), upper }
@@ -158,15 +158,15 @@ fn factors(sums: &[f32], size: usize) -> (Vec<f32>, Vec<f32>) {
 mod tests {
     use super::*;
 
-    /// Returns the moments of rows with correlated neighboring columns.
-    fn moments(size: usize) -> Vec<f32> {
+    /// Returns the hessian of rows with correlated neighboring columns.
+    fn hessian(size: usize) -> Vec<f32> {
         (0..size * size).map(|at| 2.0 * 0.9_f32.powi((at / size).abs_diff(at % size) as i32)).collect()
     }
 
     #[test]
     fn factors_multiply_to_the_matrix() {
         let size = 64;
-        let sums = moments(size);
+        let sums = hessian(size);
         let (upper, diagonal) = factors(&sums, size);
         for i in 0..size {
             for j in 0..size {
@@ -179,7 +179,7 @@ mod tests {
     }
 
     fn guide(size: usize) -> Gptq {
-        let (upper, importance) = factors(&moments(size), size);
+        let (upper, importance) = factors(&hessian(size), size);
         Gptq { importance, blocks: vec![Block { columns: 0..size, upper }] }
     }
 
@@ -187,7 +187,7 @@ mod tests {
     fn products_change_less_than_with_nearest_numbers() {
         let size = 128;
         let guide = guide(size);
-        let sums = moments(size);
+        let sums = hessian(size);
         let row: Vec<f32> = (0..size).map(|i| ((i * 71 % 64) as f32 - 31.5) / 20.0).collect();
         let error = |encoded: &[u8]| {
             let mut back = vec![0.0; size];
@@ -208,11 +208,11 @@ mod tests {
 
     #[test]
     fn sums_beyond_all_numbers_guide_nothing() {
-        let mut moments = SecondMoments::new(64);
-        moments.add(&[1e18; 64]);
-        assert!(Gptq::new(&moments).is_some());
-        moments.add(&[1e19; 64]);
-        assert!(Gptq::new(&moments).is_none());
+        let mut hessian = Hessian::new(64);
+        hessian.add(&[1e18; 64]);
+        assert!(Gptq::new(&hessian).is_some());
+        hessian.add(&[1e19; 64]);
+        assert!(Gptq::new(&hessian).is_none());
     }
 
     #[test]

@@ -1,16 +1,16 @@
 //! Calibration: collects activation statistics of every linear layer while a model runs over a text, for rounding.
 //!
 //! For block types, a column's squared error is weighted by the mean square of its activations. Row types use the full
-//! second moments as well: a rounding error is propagated to the columns that remain, as in GPTQ.
+//! Hessian as well: a rounding error is propagated to the columns that remain, as in GPTQ.
 
 mod gptq;
-mod moments;
+mod hessian;
 
 pub(crate) use gptq::{Gptq, OutputErrors};
 
 use crate::progress::ProgressSink;
 use crate::{OpenOptions, PackedCache, open_any};
-use moments::SecondMoments;
+use hessian::Hessian;
 use siskin::tokenizer::EncodeOptions;
 use siskin::{
     BatchEntry, Context, Error, ErrorKind, Model, ModelOptions, Observer, OutputRows, Result, SequenceInput,
@@ -27,20 +27,20 @@ const CHUNKS: usize = 24;
 
 /// The activation statistics of a model.
 pub struct Calibration {
-    /// The moments of each matrix. Matrices with the same input share them.
-    seen: HashMap<String, Arc<SecondMoments>>,
+    /// The hessian of each matrix. Matrices with the same input share them.
+    seen: HashMap<String, Arc<Hessian>>,
     /// Number of tokens processed.
     tokens: usize,
     /// The factors computed last: matrices with the same input follow each other.
-    last: Mutex<Option<(Arc<SecondMoments>, Arc<Gptq>)>>,
+    last: Mutex<Option<(Arc<Hessian>, Arc<Gptq>)>>,
 }
 
-/// Collects moments while the model runs.
+/// Collects hessian while the model runs.
 #[derive(Default)]
 struct Collector {
-    /// Index of the moments of each matrix.
+    /// Index of the hessian of each matrix.
     names: HashMap<String, usize>,
-    moments: Vec<SecondMoments>,
+    hessians: Vec<Hessian>,
 }
 
 impl Observer for Collector {
@@ -51,13 +51,13 @@ impl Observer for Collector {
     fn observe(&mut self, matrices: &[&str], columns: usize, rows: &[f32]) {
         let known = matrices.iter().find_map(|name| self.names.get(*name).copied());
         let index = known.unwrap_or_else(|| {
-            self.moments.push(SecondMoments::new(columns));
-            self.moments.len() - 1
+            self.hessians.push(Hessian::new(columns));
+            self.hessians.len() - 1
         });
         for name in matrices {
             self.names.entry((*name).to_owned()).or_insert(index);
         }
-        self.moments[index].add(rows);
+        self.hessians[index].add(rows);
     }
 }
 
@@ -115,8 +115,8 @@ impl Calibration {
         }
         drop(context);
         let collector = std::mem::take(&mut *collector.lock().unwrap_or_else(PoisonError::into_inner));
-        let moments: Vec<_> = collector.moments.into_iter().map(Arc::new).collect();
-        let seen = collector.names.into_iter().map(|(name, index)| (name, Arc::clone(&moments[index])));
+        let hessians: Vec<_> = collector.hessians.into_iter().map(Arc::new).collect();
+        let seen = collector.names.into_iter().map(|(name, index)| (name, Arc::clone(&hessian[index])));
         let tokens = texts.iter().map(Vec::len).sum();
         Ok(Self { seen: seen.collect(), tokens, last: Mutex::default() })
     }
@@ -133,13 +133,13 @@ impl Calibration {
 
     /// Returns the GPTQ factors of the matrix, for row types.
     pub(crate) fn guide(&self, matrix: &str) -> Option<Arc<Gptq>> {
-        let moments = self.seen.get(matrix)?;
+        let hessian = self.seen.get(matrix)?;
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         match &*last {
-            Some((of, guide)) if Arc::ptr_eq(of, moments) => Some(Arc::clone(guide)),
+            Some((of, guide)) if Arc::ptr_eq(of, hessian) => Some(Arc::clone(guide)),
             _ => {
-                let guide = Arc::new(Gptq::new(moments)?);
-                *last = Some((Arc::clone(moments), Arc::clone(&guide)));
+                let guide = Arc::new(Gptq::new(hessian)?);
+                *last = Some((Arc::clone(hessian), Arc::clone(&guide)));
                 Some(guide)
             }
         }

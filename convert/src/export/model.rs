@@ -9,7 +9,7 @@ use siskin_kernels::quant::BlockType;
 
 /// Returns the error for a missing tensor.
 pub(crate) fn missing(name: &str) -> Error {
-    Error::new(ErrorKind::Missing, name, "is required by the model and missing from the file")
+    Error::new(ErrorKind::Missing, name, "required by the model and missing from the file")
 }
 
 /// The parts of a packed file that every format needs.

@@ -104,7 +104,7 @@ impl Layer<'_> {
         let wrong = |tensor: &TensorInfo, message: &str| {
             Err(Error::new(ErrorKind::Shape, place(tensor), format!("{message}; convert the model again")))
         };
-        let &[inputs, outputs] = &self.weight.dims[..] else { return wrong(self.weight, "is not a matrix") };
+        let &[inputs, outputs] = &self.weight.dims[..] else { return wrong(self.weight, "not a matrix") };
         let numbers = inputs.checked_mul(outputs);
         if numbers.is_none_or(|numbers| !(1..=MOST_NUMBERS).contains(&numbers)) {
             return wrong(
@@ -113,9 +113,7 @@ impl Layer<'_> {
             );
         }
         match self.bias {
-            Some(bias) if bias.dims != [outputs] => {
-                wrong(bias, &format!("is not a vector of {outputs} values"))
-            }
+            Some(bias) if bias.dims != [outputs] => wrong(bias, &format!("not a vector of {outputs} values")),
             _ => Ok((inputs, outputs)),
         }
     }

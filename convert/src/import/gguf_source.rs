@@ -64,9 +64,9 @@ struct GgufSource {
 
 impl GgufSource {
     fn new(gguf: Gguf) -> Result<Self> {
-        let architecture = gguf.string("general.architecture")?.ok_or_else(|| {
-            Error::new(ErrorKind::Missing, "general.architecture", "is missing from the file")
-        })?;
+        let architecture = gguf
+            .string("general.architecture")?
+            .ok_or_else(|| Error::new(ErrorKind::Missing, "general.architecture", "missing from the file"))?;
         let family = Family::of_gguf(architecture)?;
         let config = ConfigReader::new(config(&gguf, architecture)?);
         let tensors =
@@ -106,9 +106,8 @@ impl ModelSource for GgufSource {
     }
 
     fn tensor(&self, name: &str) -> Result<SourceTensor> {
-        let (info, take) = self
-            .info(name)
-            .ok_or_else(|| Error::new(ErrorKind::Missing, name, "is missing from the file"))?;
+        let (info, take) =
+            self.info(name).ok_or_else(|| Error::new(ErrorKind::Missing, name, "missing from the file"))?;
         source_tensor(info, take)
     }
 
@@ -267,7 +266,7 @@ fn factors(info: &TensorInfo) -> Result<Value> {
     let place = || format!("tensors.{}", info.name);
     let is_list = info.dims.iter().skip(1).all(|&rows| rows == 1);
     if !is_list || info.dims.first().is_some_and(|&numbers| numbers > LONGEST_ARRAY as u64) {
-        return Err(Error::corrupt(place(), format!("is not a list of at most {LONGEST_ARRAY} numbers")));
+        return Err(Error::corrupt(place(), format!("not a list of at most {LONGEST_ARRAY} numbers")));
     }
     Ok(floats(info)?.into_iter().map(|value| Value::from(f64::from(value))).collect())
 }

@@ -225,7 +225,7 @@ impl ModelSource for HuggingFace {
             let expected = names::apply(self.family.hugging_face_rules, name);
             let message = match expected {
                 Some((source, _)) => format!("the folder has no {source}"),
-                None => format!("is not part of the family {}", self.family.name),
+                None => format!("not part of the family {}", self.family.name),
             };
             Error::new(ErrorKind::Missing, name, message)
         })?;
@@ -353,7 +353,7 @@ fn family_and_config(mut config: Map<String, Value>) -> Result<(&'static Family,
     let model_type =
         |config: &Map<String, Value>| config.get("model_type").and_then(Value::as_str).map(str::to_owned);
     let outer = model_type(&config)
-        .ok_or_else(|| Error::new(ErrorKind::Missing, "config.model_type", "is missing from config.json"))?;
+        .ok_or_else(|| Error::new(ErrorKind::Missing, "config.model_type", "missing from config.json"))?;
     let Some(Value::Object(text)) = config.remove("text_config") else {
         let family = Family::of_hugging_face(&outer)?;
         defaults::fill(&outer, &mut config)?;
@@ -382,14 +382,14 @@ fn read_tensors(folder: &Path) -> Result<HashMap<String, SafetensorsTensor>> {
     }
     let index = read_object(&index, MOST_VALUES)?;
     let Some(Value::Object(places)) = index.get("weight_map") else {
-        return Err(Error::corrupt("model.safetensors.index.json: weight_map", "is not an object"));
+        return Err(Error::corrupt("model.safetensors.index.json: weight_map", "not an object"));
     };
     let mut shards = BTreeSet::new();
     for (name, shard) in places {
         let plain = shard.as_str().filter(|shard| Path::new(shard).file_name() == Some(shard.as_ref()));
         shards.insert(plain.ok_or_else(|| {
             let place = format!("model.safetensors.index.json: weight_map.{name}");
-            Error::corrupt(place, "is not a file name of the folder")
+            Error::corrupt(place, "not a file name of the folder")
         })?);
     }
     let mut tensors = HashMap::new();
@@ -417,13 +417,13 @@ fn name_of(path: &Path) -> String {
 fn read_text(path: &Path) -> Result<Option<String>> {
     let name = name_of(path);
     let text = read(path, &name)?.map(String::from_utf8).transpose();
-    text.map_err(|error| Error::corrupt(name, format!("is not UTF-8: {}", error.utf8_error())))
+    text.map_err(|error| Error::corrupt(name, format!("not UTF-8: {}", error.utf8_error())))
 }
 
 fn read_object(path: &Path, most_values: usize) -> Result<Map<String, Value>> {
     let name = name_of(path);
-    let bytes = read(path, &name)?
-        .ok_or_else(|| Error::new(ErrorKind::Missing, &name, "is missing from the folder"))?;
+    let bytes =
+        read(path, &name)?.ok_or_else(|| Error::new(ErrorKind::Missing, &name, "missing from the folder"))?;
     parse_json(&bytes, &name, most_values)
 }
 

@@ -113,12 +113,12 @@ pub fn format_of(path: &Path) -> Result<&'static SourceFormat> {
             return Error::argument(place, message);
         }
         if !path.is_file() && !path.is_dir() {
-            return Error::unsupported(place, "is neither a regular file nor a folder");
+            return Error::unsupported(place, "neither a regular file nor a folder");
         }
         let known: Vec<_> = FORMATS.iter().map(|format| format.name).collect();
         Error::unsupported(
             place,
-            format!("has an unknown format; expected one of: .siskin, {}", known.join(", ")),
+            format!("unrecognized model format; supported: .siskin, {}", known.join(", ")),
         )
     })
 }

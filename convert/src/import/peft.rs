@@ -37,10 +37,10 @@ struct Module<'a> {
 /// another form.
 pub fn open(folder: &Path, base: &File) -> Result<Adapter> {
     let config = read(&folder.join(CONFIG), CONFIG)?
-        .ok_or_else(|| Error::new(ErrorKind::Missing, CONFIG, "is missing from the folder"))?;
+        .ok_or_else(|| Error::new(ErrorKind::Missing, CONFIG, "missing from the folder"))?;
     let config: Map<String, Value> = parse_json(&config, CONFIG, MOST_VALUES)?;
     if !folder.join(MODEL).is_file() {
-        let message = "is missing from the folder; save the adapter as safetensors";
+        let message = "missing from the PEFT folder; only safetensors adapters are supported";
         return Err(Error::new(ErrorKind::Missing, MODEL, message));
     }
     let tensors = safetensors::parse(map(&folder.join(MODEL))?)?;
@@ -105,7 +105,7 @@ fn check(config: &Map<String, Value>) -> Result<()> {
         Some(other) => {
             return refuse("peft_type", &format!("{other}; only LORA is supported, with or without DoRA"));
         }
-        None => return refuse("peft_type", "is missing"),
+        None => return refuse("peft_type", "missing"),
     }
     let empty = |value: &Value| match value {
         Value::Null | Value::Bool(false) => true,
@@ -134,7 +134,7 @@ fn check(config: &Map<String, Value>) -> Result<()> {
 
 /// Returns the LoRA scaling factor of a module.
 fn factor(config: &Map<String, Value>, module: &str, rank: usize) -> Result<f32> {
-    let missing = || Error::new(ErrorKind::Missing, format!("{CONFIG}: lora_alpha"), "is not a number");
+    let missing = || Error::new(ErrorKind::Missing, format!("{CONFIG}: lora_alpha"), "not a number");
     let mut alpha = config.get("lora_alpha").and_then(Value::as_f64).ok_or_else(missing)?;
     for (key, value) in config.get("alpha_pattern").and_then(Value::as_object).into_iter().flatten() {
         let place = || format!("{CONFIG}: alpha_pattern.{key}");
@@ -145,7 +145,7 @@ fn factor(config: &Map<String, Value>, module: &str, rank: usize) -> Result<f32>
             ));
         }
         if module == key || module.strip_suffix(key.as_str()).is_some_and(|front| front.ends_with('.')) {
-            alpha = value.as_f64().ok_or_else(|| Error::corrupt(place(), "is not a number"))?;
+            alpha = value.as_f64().ok_or_else(|| Error::corrupt(place(), "not a number"))?;
         }
     }
     let rank = rank as f64;
@@ -167,7 +167,7 @@ fn modules(tensors: &HashMap<String, SafetensorsTensor>) -> Result<BTreeMap<Stri
     for (name, tensor) in tensors {
         let found = ENDS.iter().find_map(|(end, part)| Some((name.strip_suffix(end)?, part)));
         let Some((module, part)) = found else {
-            let message = "is not a LoRA or DoRA tensor of a linear layer";
+            let message = "not a LoRA or DoRA tensor of a linear layer";
             return Err(Error::unsupported(format!("{MODEL}: {name}"), message));
         };
         let module = module.strip_prefix("base_model.model.").unwrap_or(module);

@@ -22,7 +22,7 @@ pub(crate) fn read(path: &Path, place: &str) -> Result<Option<Vec<u8>>> {
     let mut bytes = Vec::new();
     File::open(path).map_err(io)?.take(LARGEST + 1).read_to_end(&mut bytes).map_err(io)?;
     match bytes.len() as u64 > LARGEST {
-        true => Err(Error::corrupt(place, "is larger than 64 MiB")),
+        true => Err(Error::corrupt(place, "larger than 64 MiB")),
         false => Ok(Some(bytes)),
     }
 }
@@ -31,7 +31,7 @@ pub(crate) fn read(path: &Path, place: &str) -> Result<Option<Vec<u8>>> {
 pub(crate) fn is_there(path: &Path, place: &str) -> Result<bool> {
     match std::fs::metadata(path) {
         Ok(metadata) if metadata.is_file() => Ok(true),
-        Ok(_) => Err(Error::unsupported(place, "is not a regular file")),
+        Ok(_) => Err(Error::unsupported(place, "not a regular file")),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
         Err(error) => Err(Error::io(place, &error)),
     }

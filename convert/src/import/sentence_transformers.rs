@@ -165,7 +165,7 @@ pub(super) fn numbers(folder: &Path, settings: Option<&Value>) -> Result<Vec<(St
         let place = format!("{path}/model.safetensors");
         let file = module(folder, path)?.0.join("model.safetensors");
         if !file.is_file() {
-            let message = "is missing from the folder, and other weight files are not supported: save the \
+            let message = "missing from the folder, and other weight files are not supported: save the \
                            layer as safetensors";
             return Err(Error::new(ErrorKind::Missing, place, message));
         }
@@ -186,7 +186,7 @@ pub(super) fn numbers(folder: &Path, settings: Option<&Value>) -> Result<Vec<(St
                 }
                 Some(tensor) => all.push((format!("sentence.{index}.{name}"), floats(tensor, &place)?)),
                 None if name == "weight" || has_bias => {
-                    return Err(Error::new(ErrorKind::Missing, place, "is missing"));
+                    return Err(Error::new(ErrorKind::Missing, place, "missing"));
                 }
                 None => {}
             }
@@ -214,8 +214,7 @@ fn module(folder: &Path, path: &str) -> Result<(PathBuf, Map<String, Value>)> {
     let inside = path.chars().all(|c| c.is_ascii_alphanumeric() || "_-".contains(c)) && !path.is_empty();
     let folder = folder.join(if inside { path } else { "" });
     let config = if inside { object(&folder, "config.json")? } else { None };
-    let missing =
-        || Error::new(ErrorKind::Missing, format!("{path}/config.json"), "is missing from the folder");
+    let missing = || Error::new(ErrorKind::Missing, format!("{path}/config.json"), "missing from the folder");
     Ok((folder, config.ok_or_else(missing)?))
 }
 

@@ -62,7 +62,7 @@ fn byte_pair(gguf: &Gguf, pre: &str) -> Result<Vocabulary> {
             Merges::FromScores
         }
         None => {
-            let message = "is missing, but this tokenizer needs merges; convert the model again";
+            let message = "missing, but this tokenizer needs merges; convert the model again";
             return Err(Error::new(ErrorKind::Missing, "tokenizer.ggml.merges", message));
         }
     };
@@ -95,7 +95,7 @@ fn listed_merges(
                 .ok_or_else(|| {
                     Error::corrupt(
                         format!("tokenizer.ggml.merges[{rank}]"),
-                        "is not two strings separated by a space",
+                        "not two strings separated by a space",
                     )
                 })?;
             let part = |text: &[u8]| spell(text).unwrap_or_else(|| text.to_vec());

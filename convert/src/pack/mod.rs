@@ -222,7 +222,7 @@ impl<'a> Tensor<'a> {
             usize::try_from(self.spec.columns).ok().and_then(|columns| self.spec.panel.panel_bytes(columns));
         let panel = panel
             .filter(|&bytes| bytes > 0)
-            .ok_or_else(|| Error::argument("columns", "is not a valid row width for this type"))?;
+            .ok_or_else(|| Error::argument("columns", "not a valid row width for this type"))?;
         let panels = (self.spec.rows as usize).div_ceil(siskin_kernels::panel::ROWS);
         let at_once = (CHUNK / panel).clamp(1, panels.max(1));
         let (mut ready, mut next) = (Vec::new(), Vec::new());

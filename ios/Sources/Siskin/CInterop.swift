@@ -72,7 +72,7 @@ func native<T: FixedWidthInteger>(_ value: Int, _ name: String, as type: T.Type 
 /// Returns the path of a file URL.
 func filePath(_ url: URL) throws(SiskinError) -> String {
     guard url.isFileURL else {
-        throw SiskinError(.argument, place: url.absoluteString, message: "is not a file URL; download the file first")
+        throw SiskinError(.argument, place: url.absoluteString, message: "not a file URL; download the file first")
     }
     return url.path(percentEncoded: false)
 }

@@ -68,7 +68,7 @@ extension Model {
         options: ModelOptions = ModelOptions()
     ) async throws(SiskinError) {
         guard let url = bundle.url(forResource: name, withExtension: fileExtension) else {
-            let message = "is not a resource of \(bundle.bundlePath)"
+            let message = "not a resource of \(bundle.bundlePath)"
             throw SiskinError(.io, place: "\(name).\(fileExtension)", message: message)
         }
         try await self.init(contentsOf: url, options: options)

@@ -7,6 +7,8 @@
 //! checked before any unchecked access.
 
 pub mod activation;
+#[cfg(target_arch = "x86_64")]
+mod amx_tiles;
 pub mod attention;
 pub mod elementwise;
 pub mod lookup;
@@ -16,8 +18,6 @@ pub mod peak;
 pub mod quantize;
 pub mod recurrence;
 pub mod rope;
-#[cfg(target_arch = "x86_64")]
-mod tiles;
 
 use crate::{Cpu, CpuFeatures};
 

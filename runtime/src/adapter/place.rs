@@ -104,7 +104,7 @@ fn pack(name: &str, numbers: &[f32], [rows, columns]: [usize; 2]) -> Result<Boun
 fn lengthen(part: &AdapterPart, second: &[f32], file: &File) -> Result<Vec<f32>> {
     let place = || format!("tensor {}", part.tensor);
     let missing =
-        || Error::new(ErrorKind::Missing, place(), "is missing from the file; convert the model again");
+        || Error::new(ErrorKind::Missing, place(), "missing from the file; convert the model again");
     let tensor = file.tensor(&part.tensor).ok_or_else(missing)?;
     if (tensor.role, tensor.rows, tensor.columns) != (file::StorageRole::Matrix, part.rows, part.columns) {
         return Err(Error::new(

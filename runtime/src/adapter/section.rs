@@ -48,7 +48,7 @@ pub(super) fn read(bytes: &[u8], file: &File) -> Result<Adapter> {
             let message = format!("unknown version {version}, expected {VERSION}; update Siskin");
             return Err(Error::new(ErrorKind::Version, "adapter.version", message));
         }
-        None => return Err(Error::corrupt("adapter.version", "is missing or not a number")),
+        None => return Err(Error::corrupt("adapter.version", "missing or not a number")),
     }
     let whole: Whole = serde_json::from_value(value).map_err(|error| {
         Error::corrupt("adapter", format!("has the wrong type or an unknown field: {error}"))
@@ -90,7 +90,7 @@ pub(super) fn read(bytes: &[u8], file: &File) -> Result<Adapter> {
 /// Reads the values of all parts.
 fn numbers(file: &File) -> Result<Vec<f32>> {
     let place = format!("tensor {TENSOR}");
-    let missing = "is missing from the file; copy or train the adapter again";
+    let missing = "missing from the file; copy or train the adapter again";
     let tensor = file.tensor(TENSOR).ok_or_else(|| Error::new(ErrorKind::Missing, &place, missing))?;
     match tensor.role {
         StorageRole::Vector => Ok(tensor.floats()),
@@ -101,7 +101,7 @@ fn numbers(file: &File) -> Result<Vec<f32>> {
 }
 
 fn digest(text: &str) -> Result<[u8; 32]> {
-    let wrong = || Error::corrupt("adapter.base", "is not a digest of 64 hexadecimal digits");
+    let wrong = || Error::corrupt("adapter.base", "not a digest of 64 hexadecimal digits");
     let mut digest = [0; 32];
     if text.len() != 64 || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         return Err(wrong());

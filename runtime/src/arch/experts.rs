@@ -68,7 +68,7 @@ pub(super) fn check(experts: usize, chosen: usize) -> Result<()> {
 fn check_all(b: &Builder<'_>, experts: usize, name: &dyn Fn(usize) -> String) -> Result<()> {
     match (0..experts).map(name).find(|name| !b.has(name)) {
         Some(name) => {
-            let message = format!("is missing, but the configuration has {experts} experts");
+            let message = format!("missing, but the configuration has {experts} experts");
             Err(Error::new(ErrorKind::Missing, format!("tensor {name}"), message))
         }
         None => Ok(()),

@@ -2,7 +2,9 @@
 
 use super::blocks::{self, block, taken, whole};
 use super::llama::feed_forward;
-use super::{ConfigReader, Family, ModelConfig, TensorRule, TensorTransform, Topology, model_config, rope};
+use super::{
+    ConfigReader, Family, ModelConfig, TensorRule, TensorTransform, Topology, model_config, rope_frequencies,
+};
 use crate::Result;
 use crate::graph::{ActivationKind, Attention, Builder, Graph, NormKind, ValueId};
 
@@ -21,7 +23,7 @@ pub(super) static FAMILY: Family = Family {
         Ok(hyper)
     },
     form: Topology::Decoder(|config, hyper, mut b| {
-        let rope = b.rope_table(rope::read(config, hyper)?);
+        let rope = b.rope_table(rope_frequencies::read(config, hyper)?);
         let softcap = config.number(&["attn_logit_softcapping"])?.map(|cap| cap as f32);
         let scale = attention_scale(config, hyper)?;
         let adjust = |attention: &mut Attention| {

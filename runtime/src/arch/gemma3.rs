@@ -1,7 +1,7 @@
 //! Gemma 3 (text): Gemma 2's blocks, QK-norm instead of softcaps, local layers with a RoPE base of their own.
 
 use super::gemma2::{self, Gemma};
-use super::{ConfigReader, Family, ModelConfig, Topology, rope};
+use super::{ConfigReader, Family, ModelConfig, Topology, rope_frequencies};
 use crate::Result;
 use crate::graph::{Attention, Rope};
 
@@ -19,7 +19,7 @@ pub(super) static FAMILY: Family = Family {
         Ok(hyper)
     },
     form: Topology::Decoder(|config, hyper, mut b| {
-        let full = b.rope_table(rope::read_kind(config, hyper, "full_attention", 1_000_000.0)?);
+        let full = b.rope_table(rope_frequencies::read_kind(config, hyper, "full_attention", 1_000_000.0)?);
         let local = b.rope_table(local_rope(config, hyper)?);
         let scale = gemma2::attention_scale(config, hyper)?;
         let softcap = config.number(&["attn_logit_softcapping"])?.map(|cap| cap as f32);
@@ -36,8 +36,8 @@ pub(super) static FAMILY: Family = Family {
 /// for it.
 fn local_rope(config: &ConfigReader, hyper: &ModelConfig) -> Result<Rope> {
     if config.get("rope_parameters/sliding_attention").is_some() {
-        return rope::read_kind(config, hyper, "sliding_attention", 10_000.0);
+        return rope_frequencies::read_kind(config, hyper, "sliding_attention", 10_000.0);
     }
     let theta = config.number(&["rope_local_base_freq", "rope.freq_base_swa"])?.unwrap_or(10_000.0);
-    rope::unscaled(config, hyper, theta)
+    rope_frequencies::unscaled(config, hyper, theta)
 }

@@ -1,7 +1,7 @@
 //! GPT-NeoX and Pythia: partial RoPE, attention and MLP in parallel.
 
 use super::blocks::{self, block, taken, whole};
-use super::{Family, ModelConfig, TensorRule, TensorTransform, Topology, model_config, rope};
+use super::{Family, ModelConfig, TensorRule, TensorTransform, Topology, model_config, rope_frequencies};
 use crate::graph::{ActivationKind, NormKind};
 
 pub(super) static FAMILY: Family = Family {
@@ -14,7 +14,7 @@ pub(super) static FAMILY: Family = Family {
     form: Topology::Decoder(|config, h, mut b| {
         let activation = model_config::activation(config, ActivationKind::Gelu)?;
         let parallel = config.flag(&["use_parallel_residual"])?.unwrap_or(true);
-        let rope = b.rope_table(rope::read(config, h)?);
+        let rope = b.rope_table(rope_frequencies::read(config, h)?);
         let mut x = b.embed("token_embd.weight", h.vocabulary, h.width);
         for layer in 0..h.layers {
             let normed = b.layer_norm(x, &block(layer, "attn_norm"), h.epsilon);

@@ -16,7 +16,7 @@ pub(super) static FAMILY: Family = Family {
     gguf_rules: &GGUF_RULES,
     hyper,
     form: Topology::Decoder(|config, hyper, b| {
-        let rope = rope::read_with(config, hyper, "full_attention", 150_000.0, false)?;
+        let rope = rope_frequencies::read_with(config, hyper, "full_attention", 150_000.0, false)?;
         let shape =
             LlamaVariant { limits: Some(limits(config)?), rope: Some(rope), ..LlamaVariant::default() };
         shape.graph(config, hyper, b)

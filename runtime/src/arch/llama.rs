@@ -70,7 +70,7 @@ impl LlamaVariant {
         let activation = model_config::activation(config, ActivationKind::Silu)?;
         let rope = match &self.rope {
             Some(rope) => rope.clone(),
-            None => rope::read(config, h)?,
+            None => rope_frequencies::read(config, h)?,
         };
         let rope = b.rope_table(rope);
         let mut x = b.embed("token_embd.weight", h.vocabulary, h.width);

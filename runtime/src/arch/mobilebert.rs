@@ -18,10 +18,7 @@ pub(super) static FAMILY: Family = Family {
         hyper.epsilon = config.number(&["layer_norm_eps"])?.unwrap_or(1e-12) as f32;
         hyper.head_size = narrow(config, &hyper)? / hyper.heads;
         if hyper.head_size == 0 {
-            return Err(Error::corrupt(
-                "config.intra_bottleneck_size",
-                "is smaller than the number of heads",
-            ));
+            return Err(Error::corrupt("config.intra_bottleneck_size", "smaller than the number of heads"));
         }
         Ok(hyper)
     },

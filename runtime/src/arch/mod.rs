@@ -11,7 +11,7 @@ mod experts;
 mod heads;
 mod layer_kinds;
 mod model_config;
-mod rope;
+mod rope_frequencies;
 mod tensor_map;
 
 mod albert;

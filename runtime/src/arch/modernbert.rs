@@ -2,7 +2,7 @@
 
 use super::blocks::{self, block, whole};
 use super::heads::{HeadInput, Heads};
-use super::{ConfigReader, Family, ModelConfig, TensorRule, Topology, llama, model_config, rope};
+use super::{ConfigReader, Family, ModelConfig, TensorRule, Topology, llama, model_config, rope_frequencies};
 use crate::graph::{ActivationKind, AttentionMask, Builder, Graph, NormKind, Rope, ValueId};
 use crate::{Error, Result};
 
@@ -88,7 +88,7 @@ fn attend(b: &mut Builder<'_>, h: &ModelConfig, layer: usize, ropes: [usize; 2],
 /// The RoPE table of local layers. GGUF stores only its base.
 fn local_rope(config: &ConfigReader, h: &ModelConfig) -> Result<Rope> {
     match config.number(&["rope.freq_base_swa"])? {
-        Some(theta) => rope::unscaled(config, h, theta),
+        Some(theta) => rope_frequencies::unscaled(config, h, theta),
         None => rope_of(config, h, "sliding_attention", "local_rope_theta", 10_000.0),
     }
 }
@@ -96,5 +96,5 @@ fn local_rope(config: &ConfigReader, h: &ModelConfig) -> Result<Rope> {
 /// The RoPE table of a kind of layers, under the current key or the older one.
 fn rope_of(config: &ConfigReader, h: &ModelConfig, kind: &str, key: &str, default: f64) -> Result<Rope> {
     let theta = config.number(&[key])?.unwrap_or(default);
-    rope::read_kind(config, h, kind, theta)
+    rope_frequencies::read_kind(config, h, kind, theta)
 }

@@ -2,7 +2,9 @@
 
 use super::blocks::{self, block, whole};
 use super::heads::{HeadInput, Heads};
-use super::{ConfigReader, Family, ModelConfig, TensorRule, Topology, bert, llama, model_config, rope};
+use super::{
+    ConfigReader, Family, ModelConfig, TensorRule, Topology, bert, llama, model_config, rope_frequencies,
+};
 use crate::graph::{ActivationKind, AttentionMask, Builder, Graph};
 use crate::{Error, Result};
 
@@ -78,7 +80,7 @@ pub(super) fn graph(
     [activation, token_activation]: [ActivationKind; 2],
     theta: f64,
 ) -> Result<Graph> {
-    let rope = b.rope_table(rope::read_kind(config, h, "full_attention", theta)?);
+    let rope = b.rope_table(rope_frequencies::read_kind(config, h, "full_attention", theta)?);
     let mut x = b.embed("token_embd.weight", h.vocabulary, h.width);
     if h.segments > 0 && b.has("token_types.weight") {
         let segments = b.embed_segment("token_types.weight", h.segments, h.width);

@@ -1,7 +1,7 @@
 //! Phi 1, 1.5 and 2: one norm feeds attention and MLP in parallel.
 
 use super::blocks::{self, block, whole};
-use super::{Family, ModelConfig, TensorRule, Topology, model_config, rope};
+use super::{Family, ModelConfig, TensorRule, Topology, model_config, rope_frequencies};
 use crate::graph::{ActivationKind, Builder, NormKind, ValueId};
 
 pub(super) static FAMILY: Family = Family {
@@ -13,7 +13,7 @@ pub(super) static FAMILY: Family = Family {
     hyper: |config| ModelConfig::read(config, |width| 4 * width),
     form: Topology::Decoder(|config, h, mut b| {
         let activation = model_config::activation(config, ActivationKind::GeluTanh)?;
-        let rope = b.rope_table(rope::read(config, h)?);
+        let rope = b.rope_table(rope_frequencies::read(config, h)?);
         let mut x = b.embed("token_embd.weight", h.vocabulary, h.width);
         for layer in 0..h.layers {
             let normed = b.layer_norm(x, &block(layer, "attn_norm"), h.epsilon);

@@ -118,7 +118,7 @@ pub(super) fn graph(config: &ConfigReader, h: &ModelConfig, mut b: Builder<'_>) 
             format!("{taps} is not a valid kernel size"),
         ));
     }
-    let rope = b.rope_table(rope::read(config, h)?);
+    let rope = b.rope_table(rope_frequencies::read(config, h)?);
     let mut x = b.embed("token_embd.weight", h.vocabulary, h.width);
     for (layer, state) in states(config, h)?.into_iter().enumerate() {
         let normed = b.rms_norm(x, &block(layer, "attn_norm"), h.epsilon);

@@ -1,7 +1,7 @@
 //! StarCoder 2: LayerNorm, biases, plain MLP, RoPE, GQA and a sliding window.
 
 use super::blocks::{self, block, whole};
-use super::{ConfigReader, Family, ModelConfig, TensorRule, Topology, model_config, rope};
+use super::{ConfigReader, Family, ModelConfig, TensorRule, Topology, model_config, rope_frequencies};
 use crate::graph::{ActivationKind, NormKind};
 use crate::{Error, Result};
 
@@ -14,7 +14,7 @@ pub(super) static FAMILY: Family = Family {
     hyper,
     form: Topology::Decoder(|config, h, mut b| {
         let activation = model_config::activation(config, ActivationKind::GeluTanh)?;
-        let rope = b.rope_table(rope::read(config, h)?);
+        let rope = b.rope_table(rope_frequencies::read(config, h)?);
         let mut x = b.embed("token_embd.weight", h.vocabulary, h.width);
         for layer in 0..h.layers {
             let normed = b.layer_norm(x, &block(layer, "attn_norm"), h.epsilon);

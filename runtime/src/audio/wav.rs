@@ -88,7 +88,7 @@ pub(super) fn parse(bytes: &[u8]) -> Result<AudioSamples> {
         index += 1;
     }
     let missing = if format.is_some() { DATA } else { FORMAT };
-    Err(Error::corrupt(missing, "is missing; is the file complete?"))
+    Err(Error::corrupt(missing, "missing; is the file complete?"))
 }
 
 /// Decodes raw 16-bit PCM and mixes the channels to their mean.
@@ -119,7 +119,7 @@ fn after_header(bytes: &[u8]) -> Result<&[u8]> {
             let message = "is big-endian; convert the file to little-endian `RIFF`";
             Err(Error::unsupported("wav.header", message))
         }
-        _ => wrong("is not a WAVE file: `RIFF` and `WAVE` are missing"),
+        _ => wrong("not a WAVE file: `RIFF` and `WAVE` are missing"),
     }
 }
 
@@ -168,7 +168,7 @@ fn extended_codec(rest: &[u8]) -> Result<u16> {
     };
     let [low, high, tail @ ..] = *name;
     if tail != CODEC_TAIL {
-        return Err(Error::unsupported(place, "is neither PCM nor float; convert the file to 16-bit PCM"));
+        return Err(Error::unsupported(place, "neither PCM nor float; convert the file to 16-bit PCM"));
     }
     Ok(u16::from_le_bytes([low, high]))
 }

@@ -14,7 +14,7 @@ mod experts;
 pub(crate) mod external;
 mod position_bias;
 pub(crate) mod reference;
-mod rope_tables;
+mod rope_angles;
 mod state;
 
 use std::sync::atomic::AtomicBool;
@@ -23,7 +23,7 @@ use std::sync::{Arc, Mutex};
 pub(crate) use batch::{Batch, TokenRow};
 use batch::{marked_place, place};
 use position_bias::Distances;
-pub use rope_tables::angles;
+pub use rope_angles::angles;
 
 use crate::activation_observer::Observer;
 use crate::cache::{CacheOptions, KvCache};
@@ -136,7 +136,10 @@ pub(crate) trait Executable: Send {
 
     /// Passes the inputs of all matmuls to `observer` from now on.
     fn observe(&mut self, _observer: Arc<Mutex<dyn Observer>>) -> Result<()> {
-        Err(Error::unsupported("observer", "this backend does not show the inputs of matmuls; use the CPU backend"))
+        Err(Error::unsupported(
+            "observer",
+            "this backend does not show the inputs of matmuls; use the CPU backend",
+        ))
     }
 }
 

@@ -1,11 +1,11 @@
 //! The reference backend: interprets the graph with simple, unoptimized code. All other backends must match it bit for
 //! bit.
 
+use siskin_kernels::Cpu;
 use siskin_kernels::ops::{
     Kernels, attention, elementwise::ElementwiseFunction, elementwise::reference_affine, matmul, norm,
     quantize, recurrence, rope,
 };
-use siskin_kernels::Cpu;
 use siskin_kernels::panel::{self, InputKind, ROWS};
 
 use std::sync::Arc;

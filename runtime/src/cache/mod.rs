@@ -9,14 +9,14 @@
 //! layer, all in the same blocks, and the cross-attention keys and values, which stay until the next sequence is
 //! encoded.
 
-mod pool;
+mod block_pool;
 mod save;
 mod shape;
 mod state;
 
 use crate::graph::{Attention, AttentionMask};
 use crate::{Error, ErrorKind, Result};
-use pool::Pool;
+use block_pool::Pool;
 pub(crate) use save::Saved;
 pub(crate) use shape::CacheShape;
 use shape::KindShape;

@@ -99,7 +99,7 @@ impl KvCache {
             return Err(Error::new(ErrorKind::TooLong, "saved.tokens", message));
         }
         if saved.prefix > saved.length {
-            return Err(Error::corrupt("saved.prefix", "is longer than the sequence"));
+            return Err(Error::corrupt("saved.prefix", "longer than the sequence"));
         }
         self.walk(saved, &mut |_, _, _| ())
     }
@@ -112,7 +112,7 @@ impl KvCache {
             rest = left;
             Some(taken)
         };
-        let cut = || Error::corrupt("saved.cache", "is cut off");
+        let cut = || Error::corrupt("saved.cache", "truncated");
         for (index, kind) in self.kinds.iter().enumerate() {
             let &[make, count] = take(2).ok_or_else(cut)? else { return Err(cut()) };
             if u32::from_le_bytes(make) != kind.make() {

@@ -3,7 +3,7 @@
 //! While a batch runs, a sequence has its block from before the batch, which is read-only, and a new one: a batch that
 //! fails keeps the old one, and forks share a block that is never written again.
 
-use super::pool::Pool;
+use super::block_pool::Pool;
 use super::{Keep, Kind, KvCache, NONE, SequenceId};
 use crate::Result;
 

@@ -1,8 +1,8 @@
 //! Early exit (DeeBERT): the encoder is split at its exits, each with a head whose scores may be
 //! confident enough.
 
-use super::texts::SequenceInput;
 use super::Context;
+use super::texts::SequenceInput;
 use crate::backend::{GraphPass, Side};
 use crate::graph::{Exit, Graph, ValueId, pass::cut};
 use crate::{Error, Result};

@@ -140,7 +140,7 @@ impl Context {
         }
         let most = self.model.hyper.text;
         if count > most {
-            let message = format!("{count} rows; the model supports {most}");
+            let message = format!("{count} rows; the model supports at most {most}");
             return Err(Error::new(ErrorKind::TooLong, "text", message));
         }
         if !graph.marks() && !text.global.is_empty() {

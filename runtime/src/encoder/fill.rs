@@ -90,7 +90,7 @@ impl Encoder {
         let better = |best: AnswerSpan, answer: AnswerSpan| {
             if answer.probability > best.probability { answer } else { best }
         };
-        found.into_iter().flatten().reduce(better).ok_or_else(|| Error::argument("text", "is empty"))
+        found.into_iter().flatten().reduce(better).ok_or_else(|| Error::argument("text", "empty"))
     }
 }
 

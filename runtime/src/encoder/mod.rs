@@ -7,7 +7,7 @@ mod classify;
 mod early_exit;
 mod embed;
 mod fill;
-mod pool;
+mod pooling;
 mod sentence;
 mod text;
 
@@ -15,7 +15,7 @@ pub use classify::{Entity, Scored};
 pub use early_exit::ExitCriterion;
 pub use embed::EmbedOptions;
 pub use fill::{AnswerSpan, MaskPrediction};
-pub use pool::Pooling;
+pub use pooling::Pooling;
 pub use sentence::Prompt;
 pub use text::{OverflowMode, TextWindow};
 
@@ -280,7 +280,7 @@ impl Encoder {
         let lengths: Vec<usize> = texts.iter().map(|text| self.rows_of(text)).collect();
         for (index, &rows) in lengths.iter().enumerate() {
             if rows > most {
-                let message = format!("{rows} rows; the model supports {most}");
+                let message = format!("{rows} rows; the model supports at most {most}");
                 return Err(Error::new(ErrorKind::TooLong, format!("text {index}"), message));
             }
             if rows == 0 {

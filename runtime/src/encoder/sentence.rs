@@ -58,10 +58,10 @@ fn prompts(config: &ConfigReader) -> Result<Vec<(String, String)>> {
     else {
         return Ok(Vec::new());
     };
-    let prompts = prompts.as_object().ok_or_else(|| Error::corrupt(place, "is not an object"))?;
+    let prompts = prompts.as_object().ok_or_else(|| Error::corrupt(place, "not an object"))?;
     let text = |(name, text): (&String, &Value)| {
         let text = if text.is_null() { Some("") } else { text.as_str() };
-        let text = text.ok_or_else(|| Error::corrupt(format!("{place}.{name}"), "is not a string"))?;
+        let text = text.ok_or_else(|| Error::corrupt(format!("{place}.{name}"), "not a string"))?;
         Ok((name.clone(), text.to_owned()))
     };
     prompts.iter().map(text).collect()
@@ -89,7 +89,7 @@ impl Dense {
     pub(super) fn of(model: &Model, config: &ConfigReader, mut columns: usize) -> Result<Vec<Self>> {
         let place = "config.sentence_transformers.dense";
         let Some(stated) = config.get("sentence_transformers/dense") else { return Ok(Vec::new()) };
-        let stated = stated.as_array().ok_or_else(|| Error::corrupt(place, "is not a list"))?;
+        let stated = stated.as_array().ok_or_else(|| Error::corrupt(place, "not a list"))?;
         let mut layers = Vec::new();
         for (index, layer) in stated.iter().enumerate() {
             let place = format!("{place}[{index}]");
@@ -115,7 +115,7 @@ impl Dense {
             let numbers =
                 |kind: &str, count: Option<usize>| numbers(model, &format!("sentence.{index}.{kind}"), count);
             let weight = numbers("weight", inputs.checked_mul(outputs))?.ok_or_else(|| {
-                Error::new(ErrorKind::Missing, format!("sentence.{index}.weight"), "is missing from the file")
+                Error::new(ErrorKind::Missing, format!("sentence.{index}.weight"), "missing from the file")
             })?;
             let bias = numbers("bias", Some(outputs))?.unwrap_or_default();
             layers.push(Self { inputs, outputs, weight, bias, activation });

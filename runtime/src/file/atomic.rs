@@ -82,7 +82,7 @@ impl AtomicFile {
 
     fn begin(target: PathBuf, private: bool) -> Result<Self> {
         let place = target.display().to_string();
-        let name = target.file_name().ok_or_else(|| Error::argument(&place, "is not a file name"))?;
+        let name = target.file_name().ok_or_else(|| Error::argument(&place, "not a file name"))?;
         sweep(&target, name);
         let (temporary, file) = loop {
             let number = NEXT.fetch_add(1, Ordering::Relaxed);

@@ -9,10 +9,10 @@ use serde::de::DeserializeOwned;
 /// limit on the length of the text is not enough.
 pub fn parse_json<T: DeserializeOwned>(bytes: &[u8], place: &str, most_values: usize) -> Result<T> {
     if values(bytes) > most_values {
-        return Err(Error::corrupt(place, format!("is too large: more than {most_values} values")));
+        return Err(Error::corrupt(place, format!("too large: more than {most_values} values")));
     }
     serde_json::from_slice(bytes).map_err(|error| {
-        let what = if error.is_data() { "has the wrong type or an unknown field" } else { "is not JSON" };
+        let what = if error.is_data() { "has the wrong type or an unknown field" } else { "not JSON" };
         Error::corrupt(place, format!("{what}: {error}"))
     })
 }

@@ -172,7 +172,7 @@ pub(super) fn sections(bytes: &[u8]) -> Result<Vec<Section>> {
     }
     let end = HEADER_BYTES + count * SECTION_BYTES;
     if header_hash(&bytes[..end]) != hash {
-        let message = "header or section table was changed or damaged; copy or pack the file again";
+        let message = "corrupt header or section table; copy or pack the file again";
         return Err(Error::new(ErrorKind::Integrity, "header.hash", message));
     }
     fields.place = "section table";
@@ -199,7 +199,7 @@ fn check_places(sections: &[Section], start: u64, file: u64) -> Result<()> {
             _ => SECTION_ALIGNMENT,
         };
         if !section.offset.is_multiple_of(alignment) {
-            return Err(Error::corrupt(place("offset"), format!("is not a multiple of {alignment}")));
+            return Err(Error::corrupt(place("offset"), format!("not a multiple of {alignment}")));
         }
         if section.offset < start {
             return Err(Error::corrupt(place("offset"), "overlaps the header or section table"));
@@ -224,10 +224,7 @@ fn known(sections: Vec<Section>) -> Result<Vec<Section>> {
         let place = format!("section table: {}", section.name());
         match section.kind() {
             None if section.flags & REQUIRED != 0 => {
-                return Err(Error::unsupported(
-                    place,
-                    "is required and unknown to this version; update Siskin",
-                ));
+                return Err(Error::unsupported(place, "required and unknown to this version; update Siskin"));
             }
             None | Some(SectionKind::Adapter) => {}
             Some(_) if sections[..index].iter().any(|other| other.number == section.number) => {
@@ -249,7 +246,7 @@ pub(super) fn check_reserved(bytes: &[u8], count: usize) -> Result<()> {
             .is_none_or(|bytes| bytes.iter().any(|&byte| byte != 0))
         {
             let place = if record == 0 { "header" } else { "section table" };
-            return Err(Error::corrupt(format!("{place}.reserved"), "is not zero"));
+            return Err(Error::corrupt(format!("{place}.reserved"), "not zero"));
         }
     }
     Ok(())

@@ -38,7 +38,7 @@ impl Metadata {
             return Err(Error::corrupt("metadata", "the object is too large"));
         }
         let Value::Object(mut object) = json::parse_json(bytes, "metadata", MOST_VALUES)? else {
-            return Err(Error::corrupt("metadata", "is not a JSON object"));
+            return Err(Error::corrupt("metadata", "not a JSON object"));
         };
         if let Some(field) = RENAMED.into_iter().find(|field| object.contains_key(*field)) {
             let message = "is a field of an earlier version of the format; pack the model again";
@@ -47,15 +47,15 @@ impl Metadata {
         let mut text = |field: &str| match object.remove(field) {
             None | Some(Value::Null) => Ok(None),
             Some(Value::String(text)) => Ok(Some(text)),
-            Some(_) => Err(Error::corrupt(place(field), "is not a string")),
+            Some(_) => Err(Error::corrupt(place(field), "not a string")),
         };
         let (architecture, name, license) = (text("architecture")?, text("name")?, text("license")?);
         let mut map = |field: &str| match object.remove(field) {
             None | Some(Value::Null) => Ok(None),
             Some(Value::Object(map)) => Ok(Some(map)),
-            Some(_) => Err(Error::corrupt(place(field), "is not an object")),
+            Some(_) => Err(Error::corrupt(place(field), "not an object")),
         };
-        let missing = |field: &str| Error::new(ErrorKind::Missing, place(field), "is missing");
+        let missing = |field: &str| Error::new(ErrorKind::Missing, place(field), "missing");
         Ok(Self {
             architecture: architecture.ok_or_else(|| missing("architecture"))?,
             config: map("config")?.ok_or_else(|| missing("config"))?,

@@ -106,7 +106,7 @@ impl File {
         let place = path.as_ref().display().to_string();
         let metadata = std::fs::metadata(&path).map_err(|error| Error::io(&place, &error))?;
         if !metadata.is_file() {
-            let what = if metadata.is_dir() { "is a folder" } else { "is not a regular file" };
+            let what = if metadata.is_dir() { "is a folder" } else { "not a regular file" };
             return Err(Error::unsupported(place, format!("{what}; expected a .siskin file")));
         }
         let file = std::fs::File::open(path).map_err(|error| Error::io(&place, &error))?;
@@ -153,7 +153,7 @@ impl File {
             None => None,
             Some(section) => Some(
                 std::str::from_utf8(checked(&bytes, section)?)
-                    .map_err(|error| Error::corrupt("template", format!("is not UTF-8: {error}")))?
+                    .map_err(|error| Error::corrupt("template", format!("not UTF-8: {error}")))?
                     .to_owned(),
             ),
         };

@@ -77,7 +77,7 @@ pub(super) fn check(path: &Path) -> Result<bool> {
         Err(error) => return Err(Error::io(place(), &error)),
     };
     if !facts.is_file() {
-        return Err(Error::argument(place(), "is not a regular file; remove it"));
+        return Err(Error::argument(place(), "not a regular file; remove it"));
     }
     Ok(true)
 }
@@ -93,6 +93,6 @@ pub(super) fn open(path: &Path, options: &mut OpenOptions) -> Result<File> {
     let file = options.open(path).map_err(io)?;
     match file.metadata().map_err(io)?.is_file() {
         true => Ok(file),
-        false => Err(Error::argument(path.display().to_string(), "is not a regular file; remove it")),
+        false => Err(Error::argument(path.display().to_string(), "not a regular file; remove it")),
     }
 }

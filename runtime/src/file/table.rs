@@ -100,7 +100,7 @@ pub(super) fn parse(bytes: &[u8], data: std::ops::Range<u64>) -> Result<Vec<Tens
             return Err(Error::corrupt(place("length"), message));
         }
         if !record.offset.is_multiple_of(TENSOR_ALIGNMENT) {
-            return Err(Error::corrupt(place("offset"), format!("is not a multiple of {TENSOR_ALIGNMENT}")));
+            return Err(Error::corrupt(place("offset"), format!("not a multiple of {TENSOR_ALIGNMENT}")));
         }
         if record.offset < end {
             return Err(Error::corrupt(
@@ -137,7 +137,7 @@ fn record(fields: &mut FieldReader<'_>, index: usize) -> Result<TensorRecord> {
     }
     let name = fields.take(name_length.next_multiple_of(RECORD_ALIGNMENT), &field("name"))?;
     let name = std::str::from_utf8(&name[..name_length])
-        .map_err(|error| fields.corrupt(&field("name"), format!("is not UTF-8: {error}")))?;
+        .map_err(|error| fields.corrupt(&field("name"), format!("not UTF-8: {error}")))?;
     let role = match role {
         MATRIX => StorageRole::Matrix,
         VECTOR => StorageRole::Vector,
@@ -165,7 +165,7 @@ pub(super) fn check_reserved(bytes: &[u8]) -> Result<()> {
     let is_zero = |range: std::ops::Range<usize>| {
         bytes.get(range).is_some_and(|bytes| bytes.iter().all(|&byte| byte == 0))
     };
-    let wrong = |field: &str| Error::corrupt(format!("tensor table.{field}"), "is not zero");
+    let wrong = |field: &str| Error::corrupt(format!("tensor table.{field}"), "not zero");
     if !is_zero(4..8) {
         return Err(wrong("reserved"));
     }

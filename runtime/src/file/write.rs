@@ -111,7 +111,7 @@ impl<W: Write + Seek + Send> FileWriter<W> {
             return Err(Error::argument("kind", format!("the section {} is written by finish", kind.name())));
         }
         if kind == SectionKind::Template && std::str::from_utf8(bytes).is_err() {
-            return Err(Error::argument("template", "is not UTF-8"));
+            return Err(Error::argument("template", "not UTF-8"));
         }
         let required = if kind == SectionKind::Tokenizer { REQUIRED } else { 0 };
         self.guarded(|writer| {

@@ -44,7 +44,7 @@ impl ThrottleTarget {
                 format!("{rate} tokens per second: give a number above 0")
             }
             Self::DutyCycle(duty) if !(duty > 0.0 && duty <= 1.0) => {
-                format!("a duty cycle of {duty}: give a number above 0, at most 1")
+                format!("expected a duty cycle above 0 and at most 1, got {duty}")
             }
             _ => return Ok(()),
         };

@@ -77,7 +77,7 @@ impl LogitsProcessorOptions {
             return Err(Error::argument("repetition_penalty", message));
         }
         match self.bad_words.iter().position(Vec::is_empty) {
-            Some(index) => Err(Error::argument(format!("bad_words[{index}]"), "is empty")),
+            Some(index) => Err(Error::argument(format!("bad_words[{index}]"), "empty")),
             None => Ok(()),
         }
     }

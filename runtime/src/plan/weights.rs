@@ -67,7 +67,7 @@ impl Weights {
 fn bind(weight: &Weight, file: &File) -> Result<BoundWeight> {
     let place = || format!("tensor {}", weight.name);
     let tensor = file.tensor(&weight.name).ok_or_else(|| {
-        Error::new(ErrorKind::Missing, place(), "is missing from the file; convert the model again")
+        Error::new(ErrorKind::Missing, place(), "missing from the file; convert the model again")
     })?;
     let role = match weight.role {
         WeightRole::Matrix => file::StorageRole::Matrix,

@@ -161,7 +161,7 @@ impl ResultCache {
     pub fn insert_with_embedding(&self, key: Key, index: Key, vector: &[f32], value: &[u8]) -> Result<()> {
         let now = self.now();
         let unit =
-            index::unit(vector).ok_or_else(|| Error::argument("vector", "is empty, zero or not finite"))?;
+            index::unit(vector).ok_or_else(|| Error::argument("vector", "empty, zero or not finite"))?;
         let mut store = self.locked();
         match store.columns(&index) {
             Some(columns) if columns != unit.len() => {

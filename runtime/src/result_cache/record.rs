@@ -68,15 +68,17 @@ struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     fn take(&mut self, count: usize, place: &str) -> Result<&'a [u8]> {
-        let (taken, rest) =
-            self.rest.split_at_checked(count).ok_or_else(|| Error::corrupt(place, "the file is cut off"))?;
+        let (taken, rest) = self
+            .rest
+            .split_at_checked(count)
+            .ok_or_else(|| Error::corrupt(place, "the file is truncated"))?;
         self.rest = rest;
         Ok(taken)
     }
 
     fn array<const N: usize>(&mut self, place: &str) -> Result<[u8; N]> {
         let bytes = self.take(N, place)?;
-        bytes.try_into().map_err(|_| Error::corrupt(place, "the file is cut off"))
+        bytes.try_into().map_err(|_| Error::corrupt(place, "the file is truncated"))
     }
 
     fn length(&mut self, place: &str) -> Result<usize> {
@@ -87,23 +89,23 @@ impl<'a> Reader<'a> {
 /// Parses the entries in `bytes`.
 pub(super) fn parse(bytes: &[u8]) -> Result<Vec<CacheRecord<'_>>> {
     if !bytes.starts_with(&MAGIC) {
-        return Err(Error::corrupt("memo", "is not a saved result cache"));
+        return Err(Error::corrupt("result cache", "not a saved result cache"));
     }
     let (body, hash) = bytes
         .split_last_chunk::<HASH_BYTES>()
-        .ok_or_else(|| Error::corrupt("memo", "ends before its hash"))?;
+        .ok_or_else(|| Error::corrupt("result cache", "ends before its hash"))?;
     let mut reader = Reader { rest: body };
-    reader.take(MAGIC.len(), "memo")?;
+    reader.take(MAGIC.len(), "result cache")?;
     let version = u32::from_le_bytes(reader.array("memo.version")?);
     if version != VERSION {
         let message = format!("is {version}, expected {VERSION}; remove the file");
         return Err(Error::new(ErrorKind::Version, "memo.version", message));
     }
     if blake3::hash(body).as_bytes() != hash {
-        return Err(Error::new(ErrorKind::Integrity, "memo", "does not match: remove the file"));
+        return Err(Error::new(ErrorKind::Integrity, "result cache", "does not match: remove the file"));
     }
     if u32::from_le_bytes(reader.array("memo.reserved")?) != 0 {
-        return Err(Error::corrupt("memo.reserved", "is not zero"));
+        return Err(Error::corrupt("memo.reserved", "not zero"));
     }
     let count = u64::from_le_bytes(reader.array("memo.count")?);
     let mut records = Vec::new();
@@ -129,7 +131,7 @@ fn record<'a>(reader: &mut Reader<'a>, place: &str) -> Result<CacheRecord<'a>> {
             let vector: Vec<f32> =
                 bytes.as_chunks().0.iter().map(|&bytes| f32::from_le_bytes(bytes)).collect();
             if !is_unit(&vector) {
-                return Err(Error::corrupt(format!("{place}.vector"), "is not normalized"));
+                return Err(Error::corrupt(format!("{place}.vector"), "not normalized"));
             }
             Some((index, vector))
         }
@@ -146,7 +148,7 @@ pub(super) fn read_file(path: &Path) -> Result<Option<Vec<u8>>> {
         Err(error) => return Err(Error::io(place, &error)),
     };
     if !metadata.is_file() {
-        return Err(Error::argument(place, "is not a regular file"));
+        return Err(Error::argument(place, "not a regular file"));
     }
     if metadata.len() > MOST_BYTES {
         return Err(Error::new(ErrorKind::Memory, place, format!("{} bytes are too many", metadata.len())));

@@ -21,8 +21,8 @@ mod history;
 mod min_p;
 mod mirostat;
 mod options;
-mod penalties;
 pub(crate) mod random;
+mod repetition_penalties;
 mod rules;
 mod temperature;
 mod top_k;
@@ -69,7 +69,7 @@ trait Filter: Send + Sync {
 
 type Build<Step> = fn(&SamplerOptions, usize) -> Option<Box<Step>>;
 
-const EDITS: &[Build<dyn Edit>] = &[bias::build, penalties::build, dry::build, rules::build];
+const EDITS: &[Build<dyn Edit>] = &[bias::build, repetition_penalties::build, dry::build, rules::build];
 
 const FILTERS: &[Build<dyn Filter>] =
     &[typical::build, top_p::build, min_p::build, xtc::build, temperature::build, mirostat::build];

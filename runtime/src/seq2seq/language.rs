@@ -39,7 +39,7 @@ pub(super) fn reads(model: &Model, what: &str) -> Result<()> {
     if model.graphs().encoder.is_some() {
         return Ok(());
     }
-    let message = format!("it is decoder-only and cannot {what} texts; ask for it in a prompt");
+    let message = format!("decoder-only models cannot {what}; use a prompt instead, as in `siskin run`");
     Err(Error::unsupported("model", message))
 }
 

@@ -13,7 +13,7 @@ pub(crate) fn start_tokens(model: &Model) -> Result<Vec<u32>> {
     let tokenizer = model.tokenizer().ok();
     let own = || tokenizer.and_then(|tokenizer| tokenizer.bos().or(tokenizer.pad())).map(|id| vec![id]);
     stated.or_else(own).ok_or_else(|| {
-        let message = "is missing; set the start tokens";
+        let message = "missing; set the start tokens";
         Error::new(ErrorKind::Missing, "config.decoder_start_token_id", message)
     })
 }

@@ -137,7 +137,7 @@ impl Session {
         let place = path.as_ref().display().to_string();
         let facts = std::fs::metadata(&path).map_err(|error| Error::io(&place, &error))?;
         if !facts.is_file() || facts.len() > MOST_BYTES {
-            return Err(Error::corrupt(place, "is not a saved session: not a regular file, or too large"));
+            return Err(Error::corrupt(place, "not a saved session: not a regular file, or too large"));
         }
         let bytes = std::fs::read(path).map_err(|error| Error::io(&place, &error))?;
         self.restore(&bytes).map_err(|error| error.within(&place))
@@ -166,7 +166,7 @@ struct Parts<'a> {
 
 impl<'a> Parts<'a> {
     fn read(bytes: &'a [u8]) -> Result<Self> {
-        let cut = || Error::corrupt("saved", "is cut off");
+        let cut = || Error::corrupt("saved", "truncated");
         let (body, hash) = bytes.split_at_checked(bytes.len().wrapping_sub(HASH_BYTES)).ok_or_else(cut)?;
         if body.get(..8) != Some(&MAGIC) {
             return Err(Error::corrupt("saved.magic", "not a saved session"));
@@ -224,13 +224,13 @@ struct Reader<'a> {
 impl<'a> Reader<'a> {
     fn take(&mut self, count: usize) -> Result<&'a [u8]> {
         let (taken, rest) =
-            self.rest.split_at_checked(count).ok_or_else(|| Error::corrupt("saved", "is cut off"))?;
+            self.rest.split_at_checked(count).ok_or_else(|| Error::corrupt("saved", "truncated"))?;
         self.rest = rest;
         Ok(taken)
     }
 
     fn array<const COUNT: usize>(&mut self) -> Result<&'a [u8; COUNT]> {
-        self.take(COUNT)?.try_into().map_err(|_| Error::corrupt("saved", "is cut off"))
+        self.take(COUNT)?.try_into().map_err(|_| Error::corrupt("saved", "truncated"))
     }
 
     fn word(&mut self) -> Result<u32> {
@@ -261,7 +261,7 @@ impl<'a> Reader<'a> {
 }
 
 fn put(out: &mut Vec<u8>, count: usize) -> Result<()> {
-    let count = u32::try_from(count).map_err(|_| Error::unsupported("session", "is too long to be saved"))?;
+    let count = u32::try_from(count).map_err(|_| Error::unsupported("session", "too long to be saved"))?;
     out.extend(count.to_le_bytes());
     Ok(())
 }

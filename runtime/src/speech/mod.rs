@@ -138,8 +138,7 @@ impl Transcriber {
             return Err(features::AUDIO.missing());
         }
         if model.family() != "whisper" {
-            let message =
-                format!("a model of the family {} cannot transcribe audio; use whisper", model.family());
+            let message = format!("{} models cannot transcribe audio; use a Whisper model", model.family());
             return Err(Error::unsupported("model", message));
         }
         let hyper = model.config();

@@ -2,8 +2,8 @@
 
 use super::ast::Comparison;
 use super::budget::{Eval, fail};
-use super::machine::{Interpreter, PassedArguments};
 use super::operators::compare;
+use super::statements::{Interpreter, PassedArguments};
 use super::value::TemplateValue;
 use super::{filters, methods};
 

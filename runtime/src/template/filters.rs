@@ -2,8 +2,8 @@
 
 use super::budget::{Eval, fail};
 use super::json::{self, JsonStyle};
-use super::machine::{Interpreter, PassedArguments};
 use super::python::{is_space, write_str};
+use super::statements::{Interpreter, PassedArguments};
 use super::text::{SPAN_BYTES, SpannedText, TextBuilder};
 use super::value::{ELEMENT, ListKind, TemplateValue};
 use super::{methods, operators, sequences};

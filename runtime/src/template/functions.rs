@@ -1,8 +1,8 @@
 //! The global functions of templates.
 
 use super::budget::{Eval, fail};
-use super::machine::{Interpreter, PassedArguments};
 use super::python::write_str;
+use super::statements::{Interpreter, PassedArguments};
 use super::text::TextBuilder;
 use super::value::{ELEMENT, Function, ListKind, TemplateValue};
 

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use super::budget::{Eval, fail};
-use super::machine::{Interpreter, PassedArguments};
 use super::operators::equal;
 use super::python::{capitalize, is_space, lower, title, write_str};
 use super::sequences::as_list;
+use super::statements::{Interpreter, PassedArguments};
 use super::text::{SPAN_BYTES, SpannedText, TextBuilder};
 use super::value::{ELEMENT, ListKind, OrderedMap, TemplateValue};
 

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use super::budget::{Eval, fail};
 use super::filters::{self, Filter, int_argument, path};
-use super::machine::{Interpreter, PassedArguments};
 use super::operators::{equal, order};
 use super::python::{lower, write_str};
+use super::statements::{Interpreter, PassedArguments};
 use super::text::TextBuilder;
 use super::value::{ELEMENT, List, ListKind, TemplateValue};
 use super::{ast::Operator, checks, operators};

@@ -1,9 +1,9 @@
 //! Python's string splitting.
 
 use super::budget::{Eval, fail};
-use super::machine::{Interpreter, PassedArguments};
 use super::methods::part;
 use super::python::is_space;
+use super::statements::{Interpreter, PassedArguments};
 use super::text::SpannedText;
 use super::value::{ELEMENT, ListKind, TemplateValue};
 

@@ -54,10 +54,10 @@ impl StopStrings {
         for (index, stop) in stops.iter().enumerate() {
             let stop = stop.as_ref();
             if stop.is_empty() {
-                return Err(Error::argument(format!("stop[{index}]"), "is empty; leave it out"));
+                return Err(Error::argument(format!("stop[{index}]"), "empty; leave it out"));
             }
             room = room.checked_sub(stop.len()).ok_or_else(|| {
-                let message = format!("is too long; give at most {LONGEST} bytes in all");
+                let message = format!("too long; give at most {LONGEST} bytes in all");
                 Error::argument(format!("stop[{index}]"), message)
             })?;
             insert(&mut nodes, stop, index);

@@ -97,7 +97,7 @@ impl Tokenizer {
     /// Encodes UTF-8 bytes; an error with the position of the first invalid byte otherwise.
     pub fn encode_bytes(&self, text: &[u8], options: EncodeOptions) -> Result<Vec<u32>> {
         let text = std::str::from_utf8(text).map_err(|error| {
-            Error::argument("text", format!("is not UTF-8 from byte {} on", error.valid_up_to()))
+            Error::argument("text", format!("not UTF-8 from byte {} on", error.valid_up_to()))
         })?;
         self.encode(text, options)
     }

@@ -198,7 +198,7 @@ impl Tokenizer {
 
 fn read_template(section: &TokenizerSection) -> Result<[Vec<TemplateItem>; 2]> {
     let table = section.table(SectionTable::Template);
-    let wrong = || Error::corrupt("tokenizer.template", "is cut off or names a token that does not exist");
+    let wrong = || Error::corrupt("tokenizer.template", "truncated or names a token that does not exist");
     let mut at = 0;
     let mut word = || {
         at += 1;

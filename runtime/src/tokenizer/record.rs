@@ -32,7 +32,7 @@ impl TokenizerRecord {
         let mut rest = table;
         while !rest.is_empty() {
             let place = || format!("tokenizer.{name}[{}]", records.len());
-            let cut = || Error::corrupt(place(), "the record is cut off or not UTF-8");
+            let cut = || Error::corrupt(place(), "the record is truncated or not UTF-8");
             if records.len() >= MOST_RECORDS {
                 return Err(Error::corrupt(place(), format!("there are more than {MOST_RECORDS} records")));
             }

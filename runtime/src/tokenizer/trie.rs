@@ -96,8 +96,7 @@ pub(super) fn build(entries: &mut [(&[u8], u32)]) -> Result<Vec<u8>> {
         let mut next = Vec::new();
         for range in level {
             first.push(
-                u32::try_from(labels.len())
-                    .map_err(|_| Error::unsupported("tokenizer.trie", "is too large"))?,
+                u32::try_from(labels.len()).map_err(|_| Error::unsupported("tokenizer.trie", "too large"))?,
             );
             let mut start = range.start
                 + entries[range.clone()].iter().take_while(|entry| entry.0.len() == depth).count();

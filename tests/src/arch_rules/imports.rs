@@ -17,7 +17,16 @@ const LAYERS: [&[&str]; 11] = [
     &["activation_observer", "adapter", "cache", "external_backend", "plan"],
     &["backend"],
     &["context", "model"],
-    &["beam_search", "encoder", "logits_processors", "result_cache", "sample", "seq2seq", "session", "speech"],
+    &[
+        "beam_search",
+        "encoder",
+        "logits_processors",
+        "result_cache",
+        "sample",
+        "seq2seq",
+        "session",
+        "speech",
+    ],
 ];
 
 /// Imports from a higher layer that are left: `Model` creates what is built on it.
@@ -210,8 +219,7 @@ mod tests {
 
     #[test]
     fn tests_comments_and_allowed_imports_are_free() {
-        let code =
-            "// crate::backend\nuse crate::graph::Graph;\n#[cfg(test)]\nmod tests { use crate::backend::Cpu; }\n";
+        let code = "// crate::backend\nuse crate::graph::Graph;\n#[cfg(test)]\nmod tests { use crate::backend::Cpu; }\n";
         assert_eq!(breaches("runtime/src/arch/llama.rs", code), Vec::<String>::new());
         assert_eq!(breaches("runtime/src/backend/cpu.rs", "use crate::graph::Op;"), Vec::<String>::new());
     }

@@ -89,12 +89,12 @@ fn invalid_lines_are_reported_and_end_the_reading() {
         ..ReadOptions::default()
     };
     let rows: [(&'static str, &ReadOptions, &str); 10] = [
-        ("{", &plain, "is not a JSON object"),
-        ("[]", &plain, "is not a JSON object"),
-        ("{\"text\": \"a\"} x", &plain, "is not a JSON object"),
+        ("{", &plain, "not a JSON object"),
+        ("[]", &plain, "not a JSON object"),
+        ("{\"text\": \"a\"} x", &plain, "not a JSON object"),
         ("{\"txt\": \"a\"}", &plain, "field text: the line has no such field; it has [\"txt\"]"),
         ("{\"text\": null}", &plain, "no such field"),
-        ("{\"text\": 1}", &plain, "is not a string"),
+        ("{\"text\": 1}", &plain, "not a string"),
         ("{\"text\": \"a\"}", &classes, "field y: the line has no such field"),
         ("{\"text\": \"a\", \"y\": 2}", &classes, "class 2 is out of range for 2 classes"),
         ("{\"text\": \"a\", \"y\": \"maybe\"}", &classes, "unknown class \"maybe\""),
@@ -114,7 +114,7 @@ fn invalid_lines_are_reported_and_end_the_reading() {
     let bytes: &[u8] = b"good\n\nb\xffd\n";
     let found: Vec<_> = PlainText.documents(Box::new(bytes), "f", &plain).unwrap().collect();
     let error = found[1].as_ref().unwrap_err();
-    assert!(found.len() == 2 && error.to_string().starts_with("f:3: is not UTF-8 at byte 1"), "{error}");
+    assert!(found.len() == 2 && error.to_string().starts_with("f:3: not UTF-8 at byte 1"), "{error}");
     let pair = ReadOptions { fields: vec![Field::new("a"), Field::new("b")], ..ReadOptions::default() };
     let error = PlainText.documents(Box::new(&b""[..]), "f", &pair).err().unwrap();
     assert!(error.to_string().contains("plain text has no fields a, b"), "{error}");

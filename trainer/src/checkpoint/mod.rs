@@ -59,7 +59,7 @@ impl Checkpoint {
                 Err(Error::new(ErrorKind::Shape, place(), message))
             }
             None => {
-                let message = "is missing in the checkpoint; it belongs to another run";
+                let message = "missing in the checkpoint; it belongs to another run";
                 Err(Error::new(ErrorKind::Missing, place(), message))
             }
         }
@@ -119,7 +119,7 @@ impl Checkpoint {
         };
         let magic = read(8)?;
         if magic != MAGIC {
-            let message = "is not a checkpoint of this version; train again in another folder";
+            let message = "not a checkpoint of this version; train again in another folder";
             return Err(Error::new(ErrorKind::Version, "checkpoint", message));
         }
         let size = read(8)?;
@@ -142,7 +142,7 @@ impl Checkpoint {
                 (true, _) => {
                     return Err(Error::corrupt(
                         format!("checkpoint.{}", entry.name),
-                        "is not a whole number of f32 values",
+                        "not a whole number of f32 values",
                     ));
                 }
             };

@@ -362,7 +362,7 @@ impl<D: Device> DeviceRunner<D> {
     /// If there is no optimizer, or the device fails.
     pub fn step(&mut self, rate: f64, scale: f64, limit: Option<f64>) -> Result<OptimizerResult> {
         let Some(optimizer) = &mut self.optimizer else {
-            return Err(Error::argument("optimizer", "is not set on the device"));
+            return Err(Error::argument("optimizer", "not set on the device"));
         };
         let (ema_tape, ema_weight) = match &self.ema {
             Some(ema) => (Some(ema.update_tape()), ema.update_weight()),

@@ -93,7 +93,7 @@ fn anchors_without_a_positive_are_refused() {
     };
     assert!(refused([1.0, 0.0, 0.0, 1.0]).contains("sequence 3"));
     assert!(refused([1.0, 1.0, 0.0, 0.0]).contains("sequence 0"));
-    assert!(refused([0.0, 1.0, 0.0, 0.0]).contains("is not an anchor"));
+    assert!(refused([0.0, 1.0, 0.0, 0.0]).contains("not an anchor"));
 }
 
 #[test]

@@ -98,7 +98,7 @@ impl RunReport {
             report.describe(&run);
         }
         let Some(log) = lines(&folder.join(LOG))? else {
-            let message = "is missing; name the folder of a run, such as mini-gpt.run";
+            let message = "missing; name the folder of a run, such as mini-gpt.run";
             return Err(Error::new(ErrorKind::Missing, folder.join(LOG).display().to_string(), message));
         };
         log.for_each(|line| report.add(&line));

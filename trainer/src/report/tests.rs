@@ -143,7 +143,7 @@ fn folders_without_a_run_are_refused() {
     assert!(error.message().contains("name the folder of a run"), "{error}");
     folder.write(LOG, &[]);
     let error = make(&folder.0).unwrap_err();
-    assert!(error.message().contains("is not the folder of a run"), "{error}");
+    assert!(error.message().contains("not the folder of a run"), "{error}");
     std::fs::write(folder.0.join(RUN), b"{}").unwrap();
     let html = std::fs::read_to_string(make(&folder.0).unwrap()).unwrap();
     well_formed(&html);

@@ -270,14 +270,14 @@ impl RunConfig {
         let value: Value = toml::from_str(text)
             .map_err(|error| Error::argument("config", error.to_string().trim_end().to_owned()))?;
         let Value::Object(mut all) = value else {
-            return Err(Error::argument("config", "is not a table"));
+            return Err(Error::argument("config", "not a table"));
         };
         let mut sections = Map::new();
         for name in SECTIONS {
             match all.remove(*name) {
                 Some(Value::Object(section)) => sections.insert((*name).to_owned(), Value::Object(section)),
                 Some(_) => {
-                    return Err(Error::argument(*name, format!("is not a section; write it as [{name}]")));
+                    return Err(Error::argument(*name, format!("not a section; write it as [{name}]")));
                 }
                 None => None,
             };
@@ -299,7 +299,7 @@ impl RunConfig {
         let optimizer = section("optimizer").unwrap_or_else(|| named("adamw"));
         let mut schedule = section("schedule").unwrap_or_default();
         if !schedule.contains_key("learning_rate") {
-            let message = "is missing; set the peak learning rate, such as 3e-4";
+            let message = "missing; set the peak learning rate, such as 3e-4";
             return Err(Error::argument("schedule.learning_rate", message));
         }
         schedule.entry("name").or_insert_with(|| "cosine".into());

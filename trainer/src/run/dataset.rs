@@ -166,7 +166,7 @@ fn fields(config: &RunConfig, reading: &mut ReadOptions) -> Result<()> {
 /// Returns the paths of training files.
 pub(super) fn paths(names: &[String]) -> Result<Vec<PathBuf>> {
     if names.is_empty() {
-        return Err(Error::argument("data.train", "is empty; list at least one file or folder"));
+        return Err(Error::argument("data.train", "empty; list at least one file or folder"));
     }
     Ok(names.iter().map(PathBuf::from).collect())
 }

@@ -47,7 +47,7 @@ fn is_file(path: &Path) -> bool {
 
 fn not_a_run(folder: &Path) -> Error {
     let message =
-        format!("is not the folder of a run: it holds other files and no {MARKER}; name another folder");
+        format!("not the folder of a run: it holds other files and no {MARKER}; name another folder");
     Error::argument(folder.display().to_string(), message)
 }
 

@@ -1,7 +1,7 @@
 //! A training run: data to steps, steps to a model, and resuming from checkpoints.
 
 mod check;
-mod checkpoint_writer;
+mod checkpoint_thread;
 mod config;
 mod dataset;
 mod evaluation;
@@ -40,7 +40,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use serde_json::{Value, json};
 use siskin::{Error, Result};
 
-use self::checkpoint_writer::CheckpointWriter;
+use self::checkpoint_thread::CheckpointWriter;
 use self::on_device::OnDevice;
 use crate::adapters;
 use crate::checkpoint::{Checkpoint, CheckpointFolder};
@@ -214,7 +214,7 @@ impl Run {
                 return Err(Error::argument("loss", message));
             }
             (false, true) => {
-                let message = "is only used by the distillation loss; set [loss] name = \"distillation\", \
+                let message = "only used by the distillation loss; set [loss] name = \"distillation\", \
                                or remove [teacher]";
                 return Err(Error::argument("teacher", message));
             }
@@ -475,7 +475,7 @@ impl Run {
 
     /// Restores a state.
     pub fn restore(&mut self, checkpoint: &Checkpoint) -> Result<()> {
-        let missing = |key: &str| Error::corrupt(format!("checkpoint.{key}"), "is missing or not a number");
+        let missing = |key: &str| Error::corrupt(format!("checkpoint.{key}"), "missing or not a number");
         let number =
             |key: &str| checkpoint.state.pointer(key).and_then(Value::as_u64).ok_or_else(|| missing(key));
         if number("/seed")? != self.config.seed {

@@ -263,11 +263,9 @@ impl OnDevice {
             None => !result.finite,
         };
         match failed {
-            true => Err(Error::new(
-                ErrorKind::Numeric,
-                "gradient",
-                "is NaN or infinity; use a lower learning rate",
-            )),
+            true => {
+                Err(Error::new(ErrorKind::Numeric, "gradient", "NaN or infinity; use a lower learning rate"))
+            }
             false => Ok((sum, result)),
         }
     }
@@ -389,7 +387,7 @@ fn pad_output_rows(step: &LoadedBatch) -> Cow<'_, LoadedBatch> {
 fn finite(sum: LossSum) -> Result<LossSum> {
     match sum.loss.is_finite() {
         true => Ok(sum),
-        false => Err(Error::new(ErrorKind::Numeric, "loss", "is NaN or infinity; use a lower learning rate")),
+        false => Err(Error::new(ErrorKind::Numeric, "loss", "NaN or infinity; use a lower learning rate")),
     }
 }
 

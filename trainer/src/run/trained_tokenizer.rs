@@ -22,7 +22,7 @@ const FROM: &str = "tokenizer.from.json";
 /// one in its folder; other runs reuse it only if it was trained on the same files.
 pub fn trained_tokenizer(config: &RunConfig, folder: &Path, resumes: bool) -> Result<Vec<u8>> {
     let vocabulary = config.model.tokenizer_vocab_size.ok_or_else(|| {
-        let message = "is missing; set it, or `tokenizer_vocab_size` to train a tokenizer";
+        let message = "missing; set it, or `tokenizer_vocab_size` to train a tokenizer";
         Error::argument("model.tokenizer", message)
     })?;
     let from = from(config, vocabulary)?;

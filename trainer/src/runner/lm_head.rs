@@ -88,7 +88,7 @@ impl<T: Real> Pass<'_, T> {
             }
             sum.add(&added);
             if !added.loss.is_finite() {
-                return Err(Error::argument(NOT_FINITE, "is not finite"));
+                return Err(Error::argument(NOT_FINITE, "not finite"));
             }
             if let Some(see) = see.as_deref_mut() {
                 see(part.clone(), output);

@@ -250,7 +250,7 @@ fn layer_file(model: &ExportModel<'_>, index: usize, layer: &Value) -> Result<Ve
                 header.insert(format!("linear.{kind}"), entry);
             }
             None if kind == "weight" => {
-                return Err(Error::new(ErrorKind::Missing, name, "is missing from the file"));
+                return Err(Error::new(ErrorKind::Missing, name, "missing from the file"));
             }
             None => {}
         }

@@ -50,7 +50,7 @@ fn spellings(vocabulary: &Vocabulary) -> Result<Vec<Option<String>>> {
             std::str::from_utf8(&token.text).map(str::to_owned).map_err(|_| {
                 Error::unsupported(
                     format!("tokenizer.tokens[{id}]"),
-                    "is not UTF-8, which tokenizer.json requires",
+                    "not UTF-8, which tokenizer.json requires",
                 )
             })
         };

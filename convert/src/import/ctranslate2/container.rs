@@ -194,7 +194,7 @@ pub(super) fn version_of(start: &[u8]) -> Option<u32> {
 fn parse(bytes: &Bytes) -> Result<Container> {
     let mut reader = Reader { bytes, view: bytes, offset: 0 };
     let version = version_of(bytes)
-        .ok_or_else(|| Error::corrupt("version", "is not a CTranslate2 model, or is damaged"))?;
+        .ok_or_else(|| Error::corrupt("version", "not a CTranslate2 model, or is damaged"))?;
     if !(OLDEST..=NEWEST).contains(&version) {
         let message = format!(
             "unknown container version {version}, expected {OLDEST} to {NEWEST}: convert the model again"
@@ -281,7 +281,7 @@ impl Reader<'_> {
         let end = self.offset.checked_add(length);
         let taken = end.and_then(|end| self.bytes.slice(self.offset..end)).ok_or_else(|| {
             let message = format!(
-                "needs {length} bytes at offset {}, only {} are left; the file is cut off or damaged",
+                "unexpected end of file at offset {}: {length} bytes needed, {} left; the file is truncated or corrupt",
                 self.offset,
                 self.remaining()
             );

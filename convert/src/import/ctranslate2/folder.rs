@@ -84,7 +84,7 @@ impl Ctranslate2Folder {
     fn read_all(path: &Path) -> Result<Self> {
         let model = path.join(MODEL);
         if !is_there(&model, MODEL)? {
-            return Err(Error::new(ErrorKind::Missing, MODEL, "is missing from the folder"));
+            return Err(Error::new(ErrorKind::Missing, MODEL, "missing from the folder"));
         }
         let container = Container::parse(&map(&model)?)?;
         let config: Map<String, Value> = match read(&path.join(CONFIG), CONFIG)? {

@@ -91,7 +91,7 @@ fn whole_scale(variable: &Variable) -> Result<f32> {
     // Stored as a scalar, or as a vector of one element.
     let number = Variable { dims: Vec::new(), ..variable.clone() }.number();
     let scale = number.map(|number| number as f32).filter(|&scale| is_scale(scale));
-    scale.ok_or_else(|| Error::corrupt("scale", "is not one positive number"))
+    scale.ok_or_else(|| Error::corrupt("scale", "not one positive number"))
 }
 
 fn row_scales(variable: Option<&Variable>, rows: usize) -> Result<Scales> {

@@ -103,7 +103,7 @@ impl ConversionSettings<'_> {
         for name in FOREIGN {
             let place = format!("{side}/{name}");
             if self.number(&place).is_some_and(|value| value != 0.0) {
-                let message = "is not supported; convert the original model";
+                let message = "not supported; convert the original model";
                 return Err(Error::unsupported(place, message));
             }
         }

@@ -38,7 +38,7 @@ impl TokenList {
     /// bytes; `place` is for errors.
     pub fn from_text(role: VocabularyRole, bytes: &[u8], place: &str) -> Result<Self> {
         let text = std::str::from_utf8(bytes);
-        let text = text.map_err(|error| Error::corrupt(place, format!("is not UTF-8: {error}")))?;
+        let text = text.map_err(|error| Error::corrupt(place, format!("not UTF-8: {error}")))?;
         let text = text.strip_suffix('\n').unwrap_or(text);
         let count = if text.is_empty() { 0 } else { 1 + text.bytes().filter(|&byte| byte == b'\n').count() };
         if count > MOST_VALUES {

@@ -4,7 +4,7 @@
 //! give errors, and memory stays a small multiple of the table's size. String arrays, such as vocabularies of hundreds
 //! of thousands of tokens, stay views into the file.
 
-mod part;
+mod file;
 mod reader;
 mod split;
 mod types;
@@ -13,7 +13,7 @@ mod value;
 #[cfg(test)]
 mod tests;
 
-pub use part::{GgufPart, TensorInfo};
+pub use file::{GgufPart, TensorInfo};
 pub use types::{block_of, type_name};
 pub use value::{GgufValue, NumberArray, StringArray};
 
@@ -45,7 +45,7 @@ impl Gguf {
     /// Returns the value of `key`, or an error that names the missing key.
     pub fn require(&self, key: &str) -> Result<&GgufValue> {
         self.get(key).ok_or_else(|| {
-            Error::new(ErrorKind::Missing, key, "is missing from the GGUF file; convert it again")
+            Error::new(ErrorKind::Missing, key, "missing from the GGUF file; convert it again")
         })
     }
 

@@ -25,7 +25,7 @@ impl<'a> Reader<'a> {
             return Err(Error::corrupt(
                 place,
                 format!(
-                    "needs {length} bytes at offset {}, only {} are left; the file is cut off or damaged",
+                    "unexpected end of file at offset {}: {length} bytes needed, {} left; the file is truncated or corrupt",
                     self.offset,
                     self.remaining()
                 ),
@@ -72,6 +72,6 @@ impl<'a> Reader<'a> {
     /// Reads a length-prefixed UTF-8 string.
     pub(super) fn text(&mut self, place: &str) -> Result<&'a str> {
         let bytes = self.text_bytes(place)?;
-        std::str::from_utf8(bytes).map_err(|error| Error::corrupt(place, format!("is not UTF-8: {error}")))
+        std::str::from_utf8(bytes).map_err(|error| Error::corrupt(place, format!("not UTF-8: {error}")))
     }
 }

@@ -168,7 +168,7 @@ impl<'a> OnnxModel<'a> {
     /// Parses a whole file. Total on any bytes.
     pub fn parse(bytes: &'a [u8]) -> Result<Self> {
         if bytes.len() > LONGEST {
-            return Err(Error::corrupt("file", "is longer than 2 GiB, the limit of ONNX files"));
+            return Err(Error::corrupt("file", "longer than 2 GiB, the limit of ONNX files"));
         }
         let mut model =
             Self { opset: 0, producer: "", functions: Vec::new(), settings: "", graph: OnnxGraph::default() };
@@ -196,8 +196,8 @@ impl<'a> OnnxModel<'a> {
                 _ => {}
             }
         }
-        let graph = graph
-            .ok_or_else(|| Error::new(ErrorKind::Missing, "graph", "is missing; is it an ONNX model?"))?;
+        let graph =
+            graph.ok_or_else(|| Error::new(ErrorKind::Missing, "graph", "missing; is it an ONNX model?"))?;
         if model.opset == 0 {
             let message = "has no operator set version";
             return Err(Error::new(ErrorKind::Missing, "opset_import", message));

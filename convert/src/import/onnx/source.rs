@@ -21,7 +21,7 @@ pub(in crate::import) static FORMAT: SourceFormat = SourceFormat {
         Opened::Recognized(source) => Ok(source),
         Opened::General(reason) => {
             let message = format!(
-                "is not recognized as a model of a known family ({reason}), so it cannot be packed; run the \
+                "not recognized as a model of a known family ({reason}), so it cannot be packed; run the \
                  file directly, without conversion"
             );
             Err(Error::unsupported(path.display().to_string(), message))
@@ -42,7 +42,7 @@ pub(crate) fn source_or(path: &Path, general: &mut Option<String>) -> Result<Box
         Opened::Recognized(source) => Ok(source),
         Opened::General(reason) => {
             *general = Some(reason);
-            Err(Error::unsupported(path.display().to_string(), "is not recognized"))
+            Err(Error::unsupported(path.display().to_string(), "not recognized"))
         }
     }
 }

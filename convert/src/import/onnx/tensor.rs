@@ -196,7 +196,7 @@ fn external<'a>(entries: &[&'a [u8]]) -> Result<TensorData<'a>> {
         let (key, value) = super::model::entry(bytes)?;
         let number = || {
             let place = format!("external_data.{key}");
-            value.parse::<u64>().map_err(|_| Error::corrupt(place, "is not a number of bytes"))
+            value.parse::<u64>().map_err(|_| Error::corrupt(place, "not a number of bytes"))
         };
         match key {
             "location" => location = value,
@@ -206,7 +206,7 @@ fn external<'a>(entries: &[&'a [u8]]) -> Result<TensorData<'a>> {
         }
     }
     if location.is_empty() {
-        return Err(Error::corrupt("external_data.location", "is missing"));
+        return Err(Error::corrupt("external_data.location", "missing"));
     }
     Ok(TensorData::Beside { location, offset, length })
 }

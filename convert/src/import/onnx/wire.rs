@@ -27,7 +27,7 @@ impl<'a> Wire<'a> {
     /// Returns a string.
     pub(super) fn text(self, place: &str) -> Result<&'a str> {
         std::str::from_utf8(self.bytes(place)?)
-            .map_err(|error| Error::corrupt(place, format!("is not UTF-8: {error}")))
+            .map_err(|error| Error::corrupt(place, format!("not UTF-8: {error}")))
     }
 
     /// Returns an integer; negative ones in two's complement.

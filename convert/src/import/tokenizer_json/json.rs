@@ -30,7 +30,7 @@ impl<'a> JsonValue<'a> {
 
     pub(super) fn require(&self, name: &str) -> Result<JsonValue<'a>> {
         self.get(name)
-            .ok_or_else(|| Error::new(ErrorKind::Missing, format!("{}.{name}", self.path), "is missing"))
+            .ok_or_else(|| Error::new(ErrorKind::Missing, format!("{}.{name}", self.path), "missing"))
     }
 
     /// Returns the component's `type`.

@@ -123,13 +123,13 @@ fn byte_pair(model: &JsonValue<'_>, spelling: Spelling) -> Result<Vocabulary> {
             Some(_) => None,
             None => place.text()?.split_once(' '),
         }
-        .ok_or_else(|| place.corrupt("is not a pair of strings"))?;
+        .ok_or_else(|| place.corrupt("not a pair of strings"))?;
         for part in [left, right, &format!("{left}{right}")] {
             if vocab.value.get(part).is_none() {
                 return Err(place.corrupt(format!("{part:?} is not in the vocabulary")));
             }
         }
-        let bytes = |text| spelling.read(text).ok_or_else(|| place.corrupt("is not a byte-level text"));
+        let bytes = |text| spelling.read(text).ok_or_else(|| place.corrupt("not a byte-level text"));
         merges.push((bytes(left)?, bytes(right)?));
     }
     vocabulary.merges = Merges::Listed(merges);
@@ -141,9 +141,9 @@ fn unigram(model: &JsonValue<'_>, spelling: Spelling) -> Result<Vocabulary> {
     let mut lowest = f64::INFINITY;
     for place in model.require("vocab")?.list()? {
         let pair = place.value.as_array().map(Vec::as_slice);
-        let Some([text, score]) = pair else { return Err(place.corrupt("is not a token text and a score")) };
+        let Some([text, score]) = pair else { return Err(place.corrupt("not a token text and a score")) };
         let (Some(text), Some(score)) = (text.as_str(), score.as_f64()) else {
-            return Err(place.corrupt("is not a token text and a score"));
+            return Err(place.corrupt("not a token text and a score"));
         };
         lowest = lowest.min(score);
         tokens.push(VocabularyToken { score: score as f32, ..token(text, spelling) });
@@ -153,8 +153,7 @@ fn unigram(model: &JsonValue<'_>, spelling: Spelling) -> Result<Vocabulary> {
     vocabulary.unknown_score = Some((lowest - 10.0) as f32);
     if let Some(place) = model.get("unk_id") {
         let id = place.number()?;
-        let unknown =
-            vocabulary.tokens.get_mut(id as usize).ok_or_else(|| place.corrupt("is not a token"))?;
+        let unknown = vocabulary.tokens.get_mut(id as usize).ok_or_else(|| place.corrupt("not a token"))?;
         unknown.kind = TokenKind::Unknown;
         vocabulary.special.unknown = Some(id);
     }

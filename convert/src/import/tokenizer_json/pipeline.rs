@@ -60,7 +60,7 @@ fn pattern(place: &JsonValue<'_>, spelling: Spelling) -> Result<String> {
     match (pattern.text_of("String")?, pattern.text_of("Regex")?) {
         (Some(text), _) => Ok(escape(&spelling.plain(text))),
         (None, Some(regex)) => Ok(spelling.plain(regex)),
-        (None, None) => Err(pattern.unsupported("is neither a String nor a Regex")),
+        (None, None) => Err(pattern.unsupported("neither a String nor a Regex")),
     }
 }
 
@@ -168,7 +168,7 @@ fn normalizer(place: &JsonValue<'_>, spelling: Spelling, vocabulary: &mut Vocabu
             if !vocabulary.charsmap.is_empty() {
                 return Err(place.unsupported("a second character map is not supported"));
             }
-            vocabulary.charsmap = base64(map.text()?).ok_or_else(|| map.corrupt("is not base64"))?;
+            vocabulary.charsmap = base64(map.text()?).ok_or_else(|| map.corrupt("not base64"))?;
             steps.push(Normalizer::Charsmap);
         }
         "ByteLevel" => {}

@@ -30,7 +30,7 @@ fn processor(place: Option<JsonValue<'_>>, vocabulary: &mut Vocabulary) -> Resul
             }
             let id = |name: &str| -> Result<u32> {
                 let pair = place.require(name)?.list()?;
-                pair.get(1).ok_or_else(|| place.corrupt("is not a token and an id"))?.number()
+                pair.get(1).ok_or_else(|| place.corrupt("not a token and an id"))?.number()
             };
             let (class, separator) = (id("cls")?, id("sep")?);
             let token = |id, segment| TemplateItem::Token { id, segment };
@@ -71,7 +71,7 @@ fn items(place: &JsonValue<'_>, name: &str) -> Result<Vec<TemplateItem>> {
             out.push(match sequence.require("id")?.text()? {
                 "A" => TemplateItem::First { segment },
                 "B" => TemplateItem::Second { segment },
-                _ => return Err(sequence.corrupt("is neither A nor B")),
+                _ => return Err(sequence.corrupt("neither A nor B")),
             });
             continue;
         }

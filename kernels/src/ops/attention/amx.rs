@@ -13,7 +13,7 @@ use super::{
 };
 use crate::CpuFeatures;
 use crate::ops::Kernel;
-use crate::ops::tiles::{ROWS, Shapes, Tiles};
+use crate::ops::amx_tiles::{ROWS, Shapes, Tiles};
 use crate::simd::{Avx512, Simd};
 
 /// Minimum number of queries; fewer are faster with vectors.

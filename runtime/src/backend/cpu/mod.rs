@@ -1,16 +1,16 @@
 //! The CPU backend: runs a plan on the thread pool.
 
 mod attention;
+mod batch_parallel;
+mod matmul;
 mod module;
 mod prefetch;
-mod products;
-mod sequence_parallel;
 mod state;
 
 use attention::Workspace;
+use batch_parallel::BatchParallel;
+use matmul::scratch_size;
 pub(crate) use module::CpuModule;
-use products::scratch_size;
-use sequence_parallel::SequenceParallel;
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -43,8 +43,8 @@ struct CpuPass<'a> {
     pub kernels: &'a Kernels,
     pub arena: ArenaView<'a>,
     pub workspace: Workspace,
-    /// State for sequence parallelism, if supported.
-    pub apart: Option<&'a SequenceParallel>,
+    /// State for batch parallelism, if supported.
+    pub apart: Option<&'a BatchParallel>,
     pub cache: &'a KvCache,
     pub batch: &'a Batch,
     pub distances: &'a Distances,

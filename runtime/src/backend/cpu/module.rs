@@ -1,18 +1,18 @@
-//! The CPU backend as a module: plans, activations in one arena, and the state of sequence parallelism.
+//! The CPU backend as a module: plans, activations in one arena, and the state of batch parallelism.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
 use siskin_kernels::ops::Kernels;
 
-use super::{CpuPass, SequenceParallel, Workspace, scratch_size};
+use super::{BatchParallel, CpuPass, Workspace, scratch_size};
+use crate::Result;
 use crate::activation_observer::{Observation, Observer};
 use crate::backend::{Capabilities, Distances, Executable, ForwardInput, GraphPass, ModelWeights, Module};
 use crate::cache::CacheOptions;
 use crate::graph::{Graph, Op, pass};
 use crate::plan::{Arena, BufferView, Plan, Weights};
 use crate::thread_pool::ThreadPool;
-use crate::Result;
 
 /// A model on the CPU.
 pub(crate) struct CpuModule {
@@ -82,8 +82,8 @@ impl Module for CpuModule {
 struct PlannedPass {
     plan: Plan,
     workspace: Workspace,
-    /// State for sequence parallelism, if the plan supports it.
-    sequence_parallel: Option<SequenceParallel>,
+    /// State for batch parallelism, if the plan supports it.
+    batch_parallel: Option<BatchParallel>,
     distances: Distances,
 }
 
@@ -104,10 +104,10 @@ impl PlannedPass {
             Ok((plan, workspace, words))
         };
         let (plan, workspace, words) = planned(pass.rows, threads)?;
-        let sequence_parallel = SequenceParallel::new(&plan, threads, |rows| planned(rows, 1))?;
-        let apart_words = sequence_parallel.as_ref().map_or(0, |apart| apart.all_words(plan.wanted));
+        let batch_parallel = BatchParallel::new(&plan, threads, |rows| planned(rows, 1))?;
+        let apart_words = batch_parallel.as_ref().map_or(0, |apart| apart.all_words(plan.wanted));
         let distances = Distances::new(attentions.into_iter(), weights, pass.positions);
-        Ok((Self { plan, workspace, sequence_parallel, distances }, words.max(apart_words)))
+        Ok((Self { plan, workspace, batch_parallel, distances }, words.max(apart_words)))
     }
 }
 
@@ -144,7 +144,7 @@ impl Executable for CpuExecutable {
             kernels: &self.kernels,
             arena: self.arena.room(),
             workspace: planned.workspace,
-            apart: planned.sequence_parallel.as_ref(),
+            apart: planned.batch_parallel.as_ref(),
             cache: input.cache,
             batch: input.batch,
             distances: &planned.distances,

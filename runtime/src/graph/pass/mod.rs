@@ -4,7 +4,7 @@
 //! extracts parts.
 
 pub(crate) mod cut;
-mod join_products;
+mod fuse_linear;
 pub mod layers;
 mod prune;
 
@@ -15,7 +15,7 @@ pub type Pass = fn(&Graph) -> Graph;
 
 /// Every pass, in the order in which they run.
 pub const PASSES: &[(&str, Pass)] =
-    &[("eliminate dead code", prune::run), ("merge linear layers with one input", join_products::run)];
+    &[("eliminate dead code", prune::run), ("fuse linear layers with one input", fuse_linear::run)];
 
 /// Applies all passes.
 pub fn all(graph: &Graph) -> Graph {

@@ -53,7 +53,7 @@ impl Pattern {
     /// Compiles `pattern`; unsupported syntax is [`crate::ErrorKind::Unsupported`].
     pub(in super::super) fn new(pattern: &str) -> Result<Self> {
         if pattern.len() > LONGEST_PATTERN {
-            return Err(Error::unsupported("pattern", format!("is longer than {LONGEST_PATTERN} bytes")));
+            return Err(Error::unsupported("pattern", format!("longer than {LONGEST_PATTERN} bytes")));
         }
         let tree = parse(pattern)?;
         let mut options = match tree {

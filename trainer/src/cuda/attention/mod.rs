@@ -36,9 +36,9 @@ pub(super) fn check(description: &Attention, precision: Precision, shared: usize
     Ok(())
 }
 
-/// Returns true if the kernels of plain attention apply, which assume 16-bit values, one run of keys per query, and
+/// Returns true if the kernels of dense attention apply, which assume 16-bit values, one run of keys per query, and
 /// scores that are products times a positive factor.
-fn is_plain(precision: Precision, description: &Attention) -> bool {
+fn is_dense(precision: Precision, description: &Attention) -> bool {
     let one_run = !matches!(
         description.attention_mask,
         AttentionMask::StreamingLlm { .. }
@@ -52,11 +52,11 @@ fn is_plain(precision: Precision, description: &Attention) -> bool {
 }
 
 /// The tile sizes and shared memory of the attention kernels: `TileConfig` in `kernels/cuda/attention.cuh`,
-/// `plain_step` in `attention_plain.cuh`.
+/// `dense_step` in `attention_dense.cuh`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct AttentionConfig {
-    /// Whether the kernels of plain attention are used.
-    plain: bool,
+    /// Whether the kernels of dense attention are used.
+    dense: bool,
     /// Whether gradients of scores are kept for a bias table.
     bias_table: bool,
     /// The head size that kernels are compiled for.
@@ -75,16 +75,16 @@ impl AttentionConfig {
         let fits = |size: &usize| description.head_size <= *size;
         let size = SIZES.into_iter().find(fits).unwrap_or(SIZES[SIZES.len() - 1]);
         let floats = precision == Precision::F32;
-        let plain = is_plain(precision, description);
+        let dense = is_dense(precision, description);
         Self {
-            plain,
+            dense,
             bias_table: description.bias.is_some(),
             size,
             tile: if floats && size > 128 { 32 } else { 64 },
             step: match (floats, size) {
                 (true, 256) => 16,
                 (true, 128) | (false, 256) => 32,
-                (false, 128) if plain => 32,
+                (false, 128) if dense => 32,
                 _ => 64,
             },
             query_step: match (floats, size) {
@@ -103,8 +103,8 @@ impl AttentionConfig {
 
     /// Returns the name of a forward or backward kernel.
     fn name(&self, tape: &Tape, direction: &str, kind: &str) -> String {
-        let plain = if self.plain { "_plain" } else { "" };
-        format!("{}_{}", tape.kernel_name(&format!("{direction}{plain}{kind}")), self.size)
+        let dense = if self.dense { "_dense" } else { "" };
+        format!("{}_{}", tape.kernel_name(&format!("{direction}{dense}{kind}")), self.size)
     }
 
     /// Returns the bytes of this many rows.
@@ -114,7 +114,7 @@ impl AttentionConfig {
 
     /// Returns the rows of both tables that a step loads.
     fn rows(&self, step: usize) -> usize {
-        if self.plain { 4 * step } else { 2 * step }
+        if self.dense { 4 * step } else { 2 * step }
     }
 
     /// Returns the shared memory of the forward kernel.
@@ -128,9 +128,9 @@ impl AttentionConfig {
         self.shared(2 * self.tile + self.rows(self.step)) + scores
     }
 
-    /// Returns the static shared memory of the plain backward kernel for keys, with per-query values for its warps.
+    /// Returns the static shared memory of the dense backward kernel for keys, with per-query values for its warps.
     fn static_bytes_for_keys(&self) -> usize {
-        if self.plain { 40 * self.query_step } else { 0 }
+        if self.dense { 40 * self.query_step } else { 0 }
     }
 
     /// Returns the dynamic shared memory of the backward kernels for keys.
@@ -146,17 +146,17 @@ impl AttentionConfig {
     }
 }
 
-/// Returns the score arguments of the kernels, the bias buckets by distance, and their reach; plain kernels take
+/// Returns the score arguments of the kernels, the bias buckets by distance, and their reach; dense kernels take
 /// fewer arguments.
 fn scores(
     work: &mut TapeBuilder<'_>,
     call: &OpCall<'_>,
     description: &Attention,
     tables: &SequenceTables,
-    plain: bool,
+    dense: bool,
 ) -> (Vec<KernelArgument>, DevicePtr, usize) {
     let scale = KernelArgument::Float(description.scale);
-    if plain {
+    if dense {
         return (vec![KernelArgument::Ptr(tables.visible), int(description.heads), scale], 0, 0);
     }
     let (queries, keys) = (call.sequences(), key_sequences(call, description));
@@ -203,8 +203,8 @@ pub(super) fn forward(
 ) {
     let config = AttentionConfig::new(work.tape.precision, description);
     let tables = tables(work, call, description, config.tile);
-    let (mut scores, _, _) = scores(work, call, description, &tables, config.plain);
-    if !config.plain {
+    let (mut scores, _, _) = scores(work, call, description, &tables, config.dense);
+    if !config.dense {
         scores.push(KernelArgument::Ptr(sinks(call, description)));
     }
     let widths = [call.input(0).columns, call.input(1).columns, call.input(2).columns, description.head_size];
@@ -258,7 +258,7 @@ pub(super) fn backward(
 ) {
     let config = AttentionConfig::new(work.tape.precision, description);
     let tables = tables(work, call, description, config.tile);
-    let (scores, steps, max_distance) = scores(work, call, description, &tables, config.plain);
+    let (scores, steps, max_distance) = scores(work, call, description, &tables, config.dense);
     let delta = work.scratch.floats(call.rows * description.heads);
     let places = [back.output, back.gradient].map(KernelArgument::Ptr);
     let numbers = [int(call.columns()), int(description.head_size), KernelArgument::Ptr(delta)];
@@ -297,7 +297,7 @@ pub(super) fn backward(
             &common[..],
             &[KernelArgument::Ptr(to.0), flag(to.1), KernelArgument::Ptr(tables.query_tiles)],
             &scores,
-            &[int(description.kv_heads), KernelArgument::Ptr(diagonals)][..if config.plain { 1 } else { 2 }],
+            &[int(description.kv_heads), KernelArgument::Ptr(diagonals)][..if config.dense { 1 } else { 2 }],
         ];
         let name = config.name(work.tape, "attention_backward", "_queries");
         let grid = [tables.query_count, description.heads, 1];
@@ -458,7 +458,7 @@ mod tests {
     }
 
     #[test]
-    fn plain_kernels_are_used_where_they_apply() {
+    fn dense_kernels_are_used_where_they_apply() {
         let whole = || Attention { head_size: 64, ..attention(AttentionMask::Full) };
         let bias = Bias { table: 0, buckets: 8, farthest: 20, both_ways: true };
         let cases = [
@@ -477,12 +477,12 @@ mod tests {
             (Attention { alibi: vec![0.5, 0.25], ..whole() }, false),
             (Attention { scale: -1.0, ..whole() }, false),
         ];
-        for (description, plain) in cases {
+        for (description, dense) in cases {
             let config = AttentionConfig::new(Precision::Bf16, &description);
             let name = config.name(&Tape::new(Precision::Bf16), "attention_backward", "_queries");
-            assert_eq!(config.plain, plain, "{description:?}");
-            assert_eq!(name.starts_with("attention_backward_plain_queries_bf16_"), plain, "{name}");
-            assert!(!AttentionConfig::new(Precision::F32, &description).plain, "{description:?}");
+            assert_eq!(config.dense, dense, "{description:?}");
+            assert_eq!(name.starts_with("attention_backward_dense_queries_bf16_"), dense, "{name}");
+            assert!(!AttentionConfig::new(Precision::F32, &description).dense, "{description:?}");
         }
     }
 

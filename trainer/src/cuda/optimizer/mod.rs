@@ -5,10 +5,10 @@
 //! each tensor, and so the contents of a checkpoint, are those of the CPU optimizer of that name.
 
 mod adafactor;
+mod adamw;
 mod adamw_8bit;
 mod layout;
 mod lion;
-mod moments;
 mod muon;
 mod sgd;
 
@@ -31,8 +31,8 @@ type Build = fn(&Settings) -> Result<Box<dyn DeviceUpdateRule>>;
 
 /// All device optimizers: name, and constructor from settings.
 const OPTIMIZERS: &[(&str, Build)] = &[
-    ("adamw", moments::adamw),
-    ("adam", moments::adam),
+    ("adamw", adamw::adamw),
+    ("adam", adamw::adam),
     ("sgd", sgd::build),
     ("lion", lion::build),
     ("adafactor", adafactor::build),

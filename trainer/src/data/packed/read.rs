@@ -32,7 +32,7 @@ impl PackedTokenFile {
         let place = path.as_ref().display().to_string();
         let metadata = std::fs::metadata(&path).map_err(|error| Error::io(&place, &error))?;
         if !metadata.is_file() {
-            return Err(Error::unsupported(place, "is not a regular file; expected a file of packed tokens"));
+            return Err(Error::unsupported(place, "not a regular file; expected a file of packed tokens"));
         }
         let file = File::open(path).map_err(|error| Error::io(&place, &error))?;
         let packed = Bytes::map(&file).and_then(|bytes| Self::parse(bytes, Some(file), &place));

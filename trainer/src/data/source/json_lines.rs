@@ -67,7 +67,7 @@ type Fields<'a> = HashMap<String, &'a RawValue>;
 
 fn document(line: &str, reading: &ReadOptions) -> Result<Document> {
     let fields: Fields<'_> = serde_json::from_str(line).map_err(|error| {
-        let message = format!("is not a JSON object: {error}; write one object per line");
+        let message = format!("not a JSON object: {error}; write one object per line");
         Error::corrupt("", message)
     })?;
     let texts = reading.fields.iter().map(|field| text(&fields, field)).collect::<Result<_>>()?;
@@ -95,7 +95,7 @@ fn text(fields: &Fields<'_>, field: &Field) -> Result<String> {
         None if field.optional => Ok(String::new()),
         None => Err(missing(fields, &field.name, "data.text_fields")),
         Some(value) => serde_json::from_str(value)
-            .map_err(|_| Error::corrupt(format!("field {}", field.name), "is not a string")),
+            .map_err(|_| Error::corrupt(format!("field {}", field.name), "not a string")),
     }
 }
 
@@ -113,7 +113,7 @@ fn class(fields: &Fields<'_>, name: &str, classes: &[String]) -> Result<u32> {
         return Ok(number);
     }
     let name: String = serde_json::from_str(value)
-        .map_err(|_| Error::corrupt(place(), "is neither a class index nor a class name"))?;
+        .map_err(|_| Error::corrupt(place(), "neither a class index nor a class name"))?;
     let number = classes.iter().position(|class| *class == name).ok_or_else(|| {
         let message = format!("unknown class {name:?}; list it in `data.class_names`, or use class indices");
         Error::corrupt(place(), message)

@@ -49,7 +49,7 @@ impl NumberedLines {
         }
         let mut line = String::from_utf8(bytes).map_err(|error| {
             let from = error.utf8_error().valid_up_to();
-            let message = format!("is not UTF-8 at byte {from} of the line; convert the file to UTF-8");
+            let message = format!("not UTF-8 at byte {from} of the line; convert the file to UTF-8");
             Error::corrupt(self.place(), message)
         })?;
         if self.number == 1 && line.starts_with('\u{FEFF}') {

@@ -45,7 +45,7 @@ impl ClassificationTask {
                 return Err(Error::argument(place(), message));
             }
             if frame.is_empty() && records.length(record, 0) == 0 {
-                return Err(Error::argument(place(), "is empty; leave it out"));
+                return Err(Error::argument(place(), "empty; leave it out"));
             }
         }
         Ok(Self { records, frame, max_content })

@@ -127,7 +127,7 @@ impl TaskSettings {
 
     fn decoder_start_token_id(&self, vocabulary: u32) -> Result<u32> {
         let start = self.decoder_start_token_id.ok_or_else(|| {
-            let message = "is missing; set the id of the token that decoder sequences start with";
+            let message = "missing; set the id of the token that decoder sequences start with";
             Error::new(ErrorKind::Missing, "decoder_start_token_id", message)
         })?;
         in_vocabulary("decoder_start_token_id", start, vocabulary)

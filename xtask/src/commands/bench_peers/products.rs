@@ -60,7 +60,7 @@ pub(super) fn compare(options: &Options) -> Result {
     if engines.is_empty() {
         return skipped("neither ONNX Runtime nor OpenVINO could be installed");
     }
-    shell::measuring("bench_products")?;
+    shell::measuring("bench_matmul")?;
     for threads in options.threads.map_or(THREADS.to_vec(), |threads| vec![threads]) {
         compare_with(&python, &engines, threads, options.rounds.unwrap_or(ROUNDS))?;
     }
@@ -79,13 +79,13 @@ fn compare_with(python: &Path, engines: &[&str], threads: usize, rounds: usize) 
         let mut theirs = ENGINES.each_ref().map(|_| Numbers::new());
         for round in 0..rounds {
             eprintln!("width {width}, threads {threads}, round {} of {rounds}", round + 1);
-            let said = say(&mut program(shell::release("bench_products"), &[]), width, threads)?;
+            let said = say(&mut program(shell::release("bench_matmul"), &[]), width, threads)?;
             let named = said.lines().find_map(|line| line.strip_prefix("kernel "));
             kernel = named.unwrap_or_default().to_owned();
             keep_best(&mut ours, &said);
             for (engine, numbers) in ENGINES.iter().zip(&mut theirs) {
                 if engines.contains(&engine.name) {
-                    let mut script = program(python, &["xtask/python/bench_products.py", engine.name]);
+                    let mut script = program(python, &["xtask/python/bench_matmul.py", engine.name]);
                     keep_best(numbers, &say(&mut script, width, threads)?);
                 }
             }
@@ -127,7 +127,7 @@ fn keep_best(numbers: &mut Numbers, said: &str) {
 }
 
 fn number(numbers: &Numbers, name: &str) -> Result<f64> {
-    numbers.get(name).copied().ok_or_else(|| format!("bench_products said no `{name}`"))
+    numbers.get(name).copied().ok_or_else(|| format!("bench_matmul said no `{name}`"))
 }
 
 fn row(

@@ -72,7 +72,7 @@ impl GeneralGraph {
 
     fn input(&self, port: &PortInfo, inputs: &[NamedTensor]) -> Result<Tensor> {
         let given = inputs.iter().find(|input| input.name == port.name).ok_or_else(|| {
-            let message = format!("is missing; expected shape {}", shape_text(port));
+            let message = format!("missing; expected shape {}", shape_text(port));
             Error::new(ErrorKind::Missing, format!("input {}", port.name), message)
         })?;
         let fits = port.shape.as_ref().is_none_or(|shape| {

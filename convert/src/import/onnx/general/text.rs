@@ -230,7 +230,7 @@ fn floats(tensor: &NamedTensor) -> Result<&[f32]> {
     match &tensor.numbers {
         TensorElements::Floats(values) => Ok(values),
         TensorElements::Integers(_) => {
-            Err(Error::new(ErrorKind::Shape, format!("output {}", tensor.name), "is not a float tensor"))
+            Err(Error::new(ErrorKind::Shape, format!("output {}", tensor.name), "not a float tensor"))
         }
     }
 }

@@ -11,8 +11,8 @@ use super::super::run::MatmulShare;
 use super::super::simd::MatmulSimd;
 use super::super::tile::{self, LINE, QuantizedRow, scaled_sum, sixteen_groups};
 use super::{GROUP, groups};
+use crate::ops::amx_tiles::{self as tiles, Shapes, Tiles};
 use crate::ops::quantize::QuantizedRowLayout;
-use crate::ops::tiles::{self, Shapes, Tiles};
 use crate::panel::ROWS;
 use crate::simd::Avx512;
 

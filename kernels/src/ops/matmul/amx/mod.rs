@@ -13,7 +13,7 @@ use super::row_types::{BookRow, ByteRow};
 use super::run::MatmulShare;
 use super::{Function, MatmulOperands, Output, avx512};
 use crate::CpuFeatures;
-use crate::ops::tiles::{self, Shapes, Tiles};
+use crate::ops::amx_tiles::{self as tiles, Shapes, Tiles};
 use crate::ops::{Kernel, peak};
 use crate::panel::ROWS;
 use crate::simd::Avx512;

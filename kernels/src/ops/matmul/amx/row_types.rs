@@ -9,8 +9,8 @@ use super::super::simd::MatmulSimd;
 use super::super::tile::{LINE, MacroBlockLines, QuantizedRow};
 use super::super::{Input, MatmulOperands};
 use super::{GROUP, groups};
+use crate::ops::amx_tiles::{self as tiles, Shapes, Tiles};
 use crate::ops::quantize::QuantizedRowLayout;
-use crate::ops::tiles::{self, Shapes, Tiles};
 use crate::panel::ROWS;
 use crate::simd::Avx512;
 

@@ -69,7 +69,7 @@ impl GgufPart {
 
 fn read_version(reader: &mut Reader<'_>) -> Result<u32> {
     if reader.take(4, "header.magic")? != MAGIC {
-        return Err(Error::corrupt("header.magic", "is not a GGUF file"));
+        return Err(Error::corrupt("header.magic", "not a GGUF file"));
     }
     let version = reader.u32("header.version")?;
     match version {

@@ -1,4 +1,4 @@
-//! Second moments XᵀX of activations.
+//! The Hessian XᵀX of activations.
 
 use rayon::prelude::*;
 use siskin_kernels::Cpu;
@@ -9,11 +9,11 @@ use siskin_kernels::panel::{self, PanelType, ROWS};
 use siskin_kernels::quant::BlockType;
 use std::ops::Range;
 
-/// Maximum number of columns per block of second moments: memory grows with the square, time with the cube.
+/// Maximum number of columns per block of a Hessian: memory grows with the square, time with the cube.
 const WIDEST: usize = 1024;
 
-/// The second moments of the activations that enter a matrix.
-pub(super) struct SecondMoments {
+/// The Hessian of the activations that enter a matrix.
+pub(super) struct Hessian {
     columns: usize,
     rows: usize,
     /// Sum of squares of each column.
@@ -30,7 +30,7 @@ fn runs(columns: usize) -> impl Iterator<Item = Range<usize>> {
     (0..count).map(move |index| at(index)..at(index + 1))
 }
 
-impl SecondMoments {
+impl Hessian {
     pub(super) fn new(columns: usize) -> Self {
         let blocks = runs(columns).map(|run| (run.clone(), vec![0.0; run.len() * run.len()]));
         Self { columns, rows: 0, squares: vec![0.0; columns], blocks: blocks.collect() }
@@ -111,15 +111,15 @@ mod tests {
     fn sums_are_those_of_the_definition() {
         let (columns, count) = (100, 7);
         let rows: Vec<f32> = (0..columns * count).map(|i| ((i * 37 % 101) as f32 - 50.0) / 10.0).collect();
-        let mut moments = SecondMoments::new(columns);
-        moments.add(&rows[..3 * columns]);
-        moments.add(&rows[3 * columns..]);
+        let mut hessian = Hessian::new(columns);
+        hessian.add(&rows[..3 * columns]);
+        hessian.add(&rows[3 * columns..]);
         let mut rotated: Vec<Vec<f32>> = rows.chunks(columns).map(<[f32]>::to_vec).collect();
         for row in &mut rotated {
             row.resize(128, 0.0);
             hadamard::rotate(row);
         }
-        let (run, sums) = &moments.blocks[0];
+        let (run, sums) = &hessian.blocks[0];
         assert_eq!(*run, 0..128);
         for i in 0..128 {
             for j in 0..128 {
@@ -131,9 +131,9 @@ mod tests {
                 );
             }
         }
-        moments.add(&[]);
+        hessian.add(&[]);
         let mean: f32 = rows.iter().step_by(columns).map(|x| x * x).sum::<f32>() / count as f32;
-        assert!((moments.squares()[0] - mean).abs() < 1e-4 * mean);
+        assert!((hessian.squares()[0] - mean).abs() < 1e-4 * mean);
     }
 
     #[test]

@@ -33,8 +33,8 @@ impl DeviceUpdateRule for AdamSettings {
     }
 
     fn build_tape(&self, work: &mut TapeBuilder<'_>, all: &AllTensors<'_>) {
-        let parts = all.parts(work, "moments", |held| held.tables.len() == 2);
-        let name = work.tape.kernel_name("moments");
+        let parts = all.parts(work, "adamw", |held| held.tables.len() == 2);
+        let name = work.tape.kernel_name("adamw");
         all.run(work, &name, parts, &[]);
     }
 }

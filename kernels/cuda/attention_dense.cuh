@@ -1,4 +1,4 @@
-// Shared by the kernels of plain attention: 16-bit floats, one key range per query, and scores that are dot
+// Shared by the kernels of dense attention: 16-bit floats, one key range per query, and scores that are dot
 // products times a positive scale. Heads are multiples of 8 columns and aligned to 16 bytes. Steps are
 // double-buffered: one is copied while the other is computed.
 #pragma once
@@ -6,10 +6,10 @@
 #include "attention.cuh"
 
 // Blocks per multiprocessor, if shared memory allows: limits the registers accordingly.
-#define PLAIN_BLOCKS 3
+#define DENSE_BLOCKS 3
 
 // Keys or queries per step.
-template <int SIZE> __device__ constexpr int plain_step() { return SIZE > 64 ? 32 : 64; }
+template <int SIZE> __device__ constexpr int dense_step() { return SIZE > 64 ? 32 : 64; }
 
 // Copies rows of a head to a tile, zero-padded beyond `rows` and beyond the head's columns. Complete after
 // cp_async_wait.

@@ -1,7 +1,7 @@
 // Adam and AdamW (arXiv:1711.05101): running averages of gradients and squared gradients, in f32.
 #include "optimizer.cuh"
 
-template <class T> __device__ void moments(const Tensor* tensors, const Part* parts, const Step* step) {
+template <class T> __device__ void adamw(const Tensor* tensors, const Part* parts, const Step* step) {
     const Part part = parts[blockIdx.x];
     const Tensor tensor = tensors[part.tensor];
     const Adam adam = adam_of(step, tensor);
@@ -26,6 +26,6 @@ template <class T> __device__ void moments(const Tensor* tensors, const Part* pa
 }
 
 #define KERNELS(T, type)                                                                                  \
-    ENTRY(moments_##type, PART_THREADS, (const Tensor* tensors, const Part* parts, const Step* step),     \
-          moments<T>(tensors, parts, step))
+    ENTRY(adamw_##type, PART_THREADS, (const Tensor* tensors, const Part* parts, const Step* step),     \
+          adamw<T>(tensors, parts, step))
 FOR_EACH_TYPE(KERNELS)

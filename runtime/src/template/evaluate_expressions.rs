@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use super::ast::{CallArguments, Comparison, Expression, Postfix};
 use super::budget::{Eval, fail};
-use super::machine::{Interpreter, PassedArguments};
 use super::python::write_str;
+use super::statements::{Interpreter, PassedArguments};
 use super::text::TextBuilder;
 use super::value::{ELEMENT, Function, ListKind, Loop, TemplateValue};
 use super::{checks, filters, functions, methods, operators};

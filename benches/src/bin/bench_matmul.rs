@@ -1,6 +1,6 @@
 //! Measures matmuls of integer panels and prints lines that `cargo xtask bench-peers --kernels` reads.
 //!
-//! `bench_products WIDTH THREADS ROWS…` multiplies rows by square matrices of size `WIDTH` and prints `name value`
+//! `bench_matmul WIDTH THREADS ROWS…` multiplies rows by square matrices of size `WIDTH` and prints `name value`
 //! lines. For each number of rows M: `bare-int8 M seconds` (inputs already quantized), `int8 M seconds` and `int4 M
 //! seconds` (quantization included; `int8` has one scale per row). Then the peak rates: `ceiling GOPS`, and `reads-int8
 //! bytes/s` and `reads-int4 bytes/s` of reading as many bytes as the matrix has. Last, the name of the kernel.
@@ -28,7 +28,7 @@ fn main() -> ExitCode {
             ExitCode::SUCCESS
         }
         _ => {
-            eprintln!("usage: bench_products WIDTH THREADS ROWS…, the width in multiples of 64");
+            eprintln!("usage: bench_matmul WIDTH THREADS ROWS…, the width in multiples of 64");
             ExitCode::from(2)
         }
     }

@@ -1,12 +1,12 @@
-// Plain flash attention, as in attention.cu.
-#include "attention_plain.cuh"
+// Dense flash attention, as in attention.cu.
+#include "attention_dense.cuh"
 
 // Grid: x is the tile of queries, y the head.
 template <int SIZE, class T>
-__device__ void attention_plain(Heads<T> queries, Heads<T> keys, Heads<T> values, T* out, int out_width, float* log_sum_exps,
+__device__ void attention_dense(Heads<T> queries, Heads<T> keys, Heads<T> values, T* out, int out_width, float* log_sum_exps,
                                 const QueryTile* tiles, const int* key_ranges, int heads, float scale, int kv_heads) {
     using P = TileConfig<T, SIZE>;
-    constexpr int STEP = plain_step<SIZE>(), AREA = STEP * P::stride;
+    constexpr int STEP = dense_step<SIZE>(), AREA = STEP * P::stride;
     QueryTile tile = tiles[blockIdx.x];
     if (tile.count == 0) return;
     int head = blockIdx.y, kv_head = head / (heads / kv_heads);
@@ -101,11 +101,11 @@ __device__ void attention_plain(Heads<T> queries, Heads<T> keys, Heads<T> values
 }
 
 #define KERNEL(T, type, SIZE)                                                                                       \
-    ENTRY_WITH_BLOCKS(attention_plain_##type##_##SIZE, (TileConfig<T, SIZE>::threads), PLAIN_BLOCKS,                          \
+    ENTRY_WITH_BLOCKS(attention_dense_##type##_##SIZE, (TileConfig<T, SIZE>::threads), DENSE_BLOCKS,                          \
           (const T* queries, const T* keys, const T* values, int query_width, int key_width, int value_width,       \
            int size, T* out, int out_width, float* log_sum_exps, const QueryTile* tiles, const int* key_ranges, int heads,      \
            float scale, int kv_heads),                                                                              \
-          attention_plain<SIZE>(Heads<T>{queries, query_width, size}, Heads<T>{keys, key_width, size},              \
+          attention_dense<SIZE>(Heads<T>{queries, query_width, size}, Heads<T>{keys, key_width, size},              \
                                 Heads<T>{values, value_width, size}, out, out_width, log_sum_exps, tiles, key_ranges, heads,    \
                                 scale, kv_heads))
 #define KERNELS(T, type) KERNEL(T, type, 64) KERNEL(T, type, 128)

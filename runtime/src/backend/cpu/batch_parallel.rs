@@ -1,11 +1,11 @@
-//! Sequence parallelism: a worker runs some of a batch's sequences through all steps by itself, in an arena of its own.
+//! Batch parallelism: a worker runs some of a batch's sequences through all steps by itself, in an arena of its own.
 //! It needs no synchronization with other workers, and its activations stay in its own cache.
 
 use std::ops::Range;
 
 use super::super::Batch;
+use super::matmul::PRODUCT_ROWS;
 use super::prefetch::PrefetchingWorker;
-use super::products::PRODUCT_ROWS;
 use super::{CpuPass, Workspace};
 use crate::Result;
 use crate::graph::{AttentionMask, RowKind};
@@ -17,8 +17,8 @@ const LEAST_ROWS: usize = 64;
 /// The minimum number of shares per worker, so that a preempted worker does not delay the others.
 const LEAST_PARTS: usize = 2;
 
-/// State for sequence parallelism.
-pub(crate) struct SequenceParallel {
+/// State for batch parallelism.
+pub(crate) struct BatchParallel {
     /// The plan for the rows of one share.
     plan: Plan,
     workspace: Workspace,
@@ -28,7 +28,7 @@ pub(crate) struct SequenceParallel {
     output: BufferView,
 }
 
-impl SequenceParallel {
+impl BatchParallel {
     /// Creates the state for a thread pool that otherwise runs `whole` together; `None` if steps mix sequences, or if
     /// the shares would have too few rows. `plan` builds the same plan for one thread and this many rows.
     pub(crate) fn new(
@@ -57,13 +57,13 @@ impl SequenceParallel {
         self.output.offset + wanted * self.output.stride
     }
 
-    /// Returns where the outputs of a batch run with sequence parallelism are.
+    /// Returns where the outputs of a batch run with batch parallelism are.
     pub(super) fn output(&self) -> BufferView {
         self.output
     }
 
     /// Returns the shares of a batch for `team` workers, if it is large enough and can be divided evenly.
-    fn cut(&self, batch: &Batch, team: usize) -> Option<Vec<SequenceShare>> {
+    fn cut(&self, batch: &Batch, team: usize) -> Option<Vec<BatchShare>> {
         let rows = batch.rows.len();
         let is_plain = batch.marked.is_empty() && batch.hidden.is_empty() && batch.features.is_empty();
         if team < 2 || rows < team * LEAST_PARTS * LEAST_ROWS || !is_plain || !batch.wanted.is_sorted() {
@@ -71,7 +71,7 @@ impl SequenceParallel {
         }
         // A share has as many rows as a matmul tile, unless a sequence is longer.
         let parts = cut(batch, team, rows.div_ceil(team * PRODUCT_ROWS).max(LEAST_PARTS))?;
-        let fits = |part: &SequenceShare| part.rows <= self.plan.batch && part.wanted <= self.plan.wanted;
+        let fits = |part: &BatchShare| part.rows <= self.plan.batch && part.wanted <= self.plan.wanted;
         (parts.iter().all(fits) && is_fair(&parts, team)).then_some(parts)
     }
 }
@@ -85,13 +85,13 @@ struct Text {
 
 /// Some sequences of a batch, with their numbers of rows and outputs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct SequenceShare {
+pub(super) struct BatchShare {
     texts: Vec<Text>,
     rows: usize,
     wanted: usize,
 }
 
-impl SequenceShare {
+impl BatchShare {
     fn add(&mut self, text: Text) {
         self.rows += text.rows.len();
         self.wanted += text.wanted.len();
@@ -114,13 +114,13 @@ impl SequenceShare {
 
 impl CpuPass<'_> {
     /// Returns the shares for `team` workers; `None` if running each step together is better.
-    pub(super) fn dealt(&self, team: usize) -> Option<(&SequenceParallel, Vec<SequenceShare>)> {
+    pub(super) fn dealt(&self, team: usize) -> Option<(&BatchParallel, Vec<BatchShare>)> {
         let apart = self.apart.filter(|_| self.observation.is_none())?;
         Some((apart, apart.cut(self.batch, team)?))
     }
 
-    /// Runs all steps for each share; the outputs are where [`SequenceParallel::output`] says.
-    pub(super) fn share_apart(&self, worker: &Worker<'_>, apart: &SequenceParallel, parts: &[SequenceShare]) {
+    /// Runs all steps for each share; the outputs are where [`BatchParallel::output`] says.
+    pub(super) fn share_apart(&self, worker: &Worker<'_>, apart: &BatchParallel, parts: &[BatchShare]) {
         let columns = self.batch.carried.len() / self.batch.rows.len().max(1);
         let alone = |part: usize| {
             let part = &parts[part];
@@ -147,8 +147,8 @@ impl CpuPass<'_> {
 
 /// Assigns the sequences of a batch, in order, to `each` shares per worker, always to the one with the fewest rows; a
 /// worker's shares are adjacent. `None` if the rows of a sequence are not contiguous.
-fn cut(batch: &Batch, team: usize, each: usize) -> Option<Vec<SequenceShare>> {
-    let mut parts = vec![SequenceShare::default(); team * each];
+fn cut(batch: &Batch, team: usize, each: usize) -> Option<Vec<BatchShare>> {
+    let mut parts = vec![BatchShare::default(); team * each];
     let (mut first, mut count) = (0, 0);
     for rows in batch.rows.chunk_by(|a, b| a.sequence == b.sequence) {
         let end = first + rows.len();
@@ -163,14 +163,14 @@ fn cut(batch: &Batch, team: usize, each: usize) -> Option<Vec<SequenceShare>> {
     (count == batch.sequences.len()).then_some(parts)
 }
 
-fn rows_of(parts: &[SequenceShare]) -> usize {
+fn rows_of(parts: &[BatchShare]) -> usize {
     parts.iter().map(|part| part.rows).sum()
 }
 
 /// Returns whether the load is balanced.
-fn is_fair(parts: &[SequenceShare], team: usize) -> bool {
+fn is_fair(parts: &[BatchShare], team: usize) -> bool {
     let most = parts.chunks((parts.len() / team).max(1)).map(rows_of).max().unwrap_or(0);
-    // 1/16 more costs half of what sequence parallelism saves.
+    // 1/16 more costs half of what batch parallelism saves.
     16 * most * team <= 17 * rows_of(parts) && parts.iter().all(|part| part.rows > 0)
 }
 

@@ -1,5 +1,5 @@
-// Backward pass of plain attention, as in attention_back.cu.
-#include "attention_plain.cuh"
+// Backward pass of dense attention, as in attention_backward.cu.
+#include "attention_dense.cuh"
 
 // Stores rows of a tile, or accumulates.
 template <int SIZE, class T>
@@ -20,11 +20,11 @@ __device__ __forceinline__ void store_pairs(T* to, int width, int size, int coun
 
 // Grid: x is the tile of queries, y the head.
 template <int SIZE, class T>
-__device__ void backward_plain_queries(Heads<T> queries, Heads<T> keys, Heads<T> values, Heads<T> gradient,
+__device__ void backward_dense_queries(Heads<T> queries, Heads<T> keys, Heads<T> values, Heads<T> gradient,
                                    const float* log_sum_exps, const float* delta, T* to, int add, const QueryTile* tiles,
                                    const int* key_ranges, int heads, float scale, int kv_heads) {
     using P = TileConfig<T, SIZE>;
-    constexpr int STEP = plain_step<SIZE>(), AREA = STEP * P::stride;
+    constexpr int STEP = dense_step<SIZE>(), AREA = STEP * P::stride;
     QueryTile tile = tiles[blockIdx.x];
     if (tile.count == 0) return;
     int head = blockIdx.y, kv_head = head / (heads / kv_heads), size = queries.size;
@@ -98,12 +98,12 @@ struct QueryData {
 // Grid: x is the tile of keys, y the KV head. Here warps own keys: matrix rows are keys, columns are queries,
 // head by head.
 template <int SIZE, class T>
-__device__ void backward_plain_both(Heads<T> queries, Heads<T> keys, Heads<T> values, Heads<T> gradient,
+__device__ void backward_dense_both(Heads<T> queries, Heads<T> keys, Heads<T> values, Heads<T> gradient,
                                 const float* log_sum_exps, const float* delta, T* to_keys, T* to_values, int add_keys,
                                 int add_values, const KeyTile* tiles, const int* key_ranges, int heads, float scale,
                                 int kv_heads) {
     using P = TileConfig<T, SIZE>;
-    constexpr int STEP = plain_step<SIZE>(), AREA = STEP * P::stride;
+    constexpr int STEP = dense_step<SIZE>(), AREA = STEP * P::stride;
     // For two queries each: log-sum-exp and delta; the first key and one past the last.
     __shared__ Pack<float, 4> numbers[2][STEP / 2];
     __shared__ Pack<int, 4> ranges[2][STEP / 2];
@@ -221,14 +221,14 @@ __device__ void backward_plain_both(Heads<T> queries, Heads<T> keys, Heads<T> va
     Heads<T>{queries, query_width, size}, Heads<T>{keys, key_width, size}, Heads<T>{values, value_width, size},     \
         Heads<T>{gradient, gradient_width, size}, log_sum_exps, delta
 #define KERNEL(T, type, SIZE)                                                                                       \
-    ENTRY_WITH_BLOCKS(attention_backward_plain_queries_##type##_##SIZE, (TileConfig<T, SIZE>::threads), PLAIN_BLOCKS,             \
+    ENTRY_WITH_BLOCKS(attention_backward_dense_queries_##type##_##SIZE, (TileConfig<T, SIZE>::threads), DENSE_BLOCKS,             \
           (INPUTS(T), T* to, int add, const QueryTile* tiles, const int* key_ranges, int heads, float scale,        \
            int kv_heads),                                                                                           \
-          backward_plain_queries<SIZE>(INPUT_ARGUMENTS(T), to, add, tiles, key_ranges, heads, scale, kv_heads))            \
-    ENTRY_WITH_BLOCKS(attention_backward_plain_both_##type##_##SIZE, (TileConfig<T, SIZE>::threads), (SIZE > 64 ? 2 : PLAIN_BLOCKS), \
+          backward_dense_queries<SIZE>(INPUT_ARGUMENTS(T), to, add, tiles, key_ranges, heads, scale, kv_heads))            \
+    ENTRY_WITH_BLOCKS(attention_backward_dense_both_##type##_##SIZE, (TileConfig<T, SIZE>::threads), (SIZE > 64 ? 2 : DENSE_BLOCKS), \
           (INPUTS(T), T* to_keys, T* to_values, int add_keys, int add_values, const KeyTile* tiles,           \
            const int* key_ranges, int heads, float scale, int kv_heads),                                                  \
-          backward_plain_both<SIZE>(INPUT_ARGUMENTS(T), to_keys, to_values, add_keys, add_values, tiles, key_ranges,       \
+          backward_dense_both<SIZE>(INPUT_ARGUMENTS(T), to_keys, to_values, add_keys, add_values, tiles, key_ranges,       \
                                 heads, scale, kv_heads))
 #define KERNELS(T, type) KERNEL(T, type, 64) KERNEL(T, type, 128)
 KERNELS(bf16, bf16)
