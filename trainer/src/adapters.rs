@@ -15,8 +15,7 @@ use siskin::file::File;
 use siskin::graph::{Op, Weight, WeightRole};
 use siskin::{AdapterPart, Error, ErrorKind, Result};
 
-use crate::gemm::{MatrixOutput, MatrixView, multiply_parallel};
-use crate::parameters::{ForwardWeights, Parameter, Parameters};
+use crate::parameters::{Parameter, Parameters};
 use crate::program::{Program, ProgramNode, ProgramValue};
 use crate::random::Random;
 use crate::real::Real;

@@ -100,7 +100,7 @@ impl Calibration {
             SessionOptions { context: longest, batch: longest, text: longest, ..SessionOptions::default() };
         let mut context = model.context(&options, 1, 1)?;
         let collector = Arc::new(Mutex::new(Collector::default()));
-        context.observe(Arc::clone(&collector) as Arc<Mutex<dyn Observer>>);
+        context.observe(Arc::clone(&collector) as Arc<Mutex<dyn Observer>>)?;
         progress.message("reading");
         progress.total(texts.len() as u64);
         for tokens in texts {
@@ -116,7 +116,7 @@ impl Calibration {
         drop(context);
         let collector = std::mem::take(&mut *collector.lock().unwrap_or_else(PoisonError::into_inner));
         let hessians: Vec<_> = collector.hessians.into_iter().map(Arc::new).collect();
-        let seen = collector.names.into_iter().map(|(name, index)| (name, Arc::clone(&hessian[index])));
+        let seen = collector.names.into_iter().map(|(name, index)| (name, Arc::clone(&hessians[index])));
         let tokens = texts.iter().map(Vec::len).sum();
         Ok(Self { seen: seen.collect(), tokens, last: Mutex::default() })
     }

@@ -3,7 +3,8 @@
 use super::blocks::{LLAMA_RULES, taken, whole};
 use super::llama::LlamaVariant;
 use super::{
-    ConfigReader, Family, ModelConfig, TensorRule, TensorTransform, Topology, experts, rope, tensor_map,
+    ConfigReader, Family, ModelConfig, TensorRule, TensorTransform, Topology, experts, rope_frequencies,
+    tensor_map,
 };
 use crate::Result;
 use crate::graph::ClampLimits;

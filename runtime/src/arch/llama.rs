@@ -2,7 +2,8 @@
 
 use super::blocks::{self, LLAMA_GGUF_RULES, LLAMA_RULES, block};
 use super::{
-    ConfigReader, Family, ModelConfig, TensorRule, Topology, experts, model_config, rope, tensor_map,
+    ConfigReader, Family, ModelConfig, TensorRule, Topology, experts, model_config, rope_frequencies,
+    tensor_map,
 };
 use crate::Result;
 use crate::graph::{ActivationKind, Attention, Builder, ClampLimits, Graph, NormKind, Rope, ValueId};

@@ -5,7 +5,7 @@ use super::blocks::{self, block, taken, whole};
 use super::llama::feed_forward;
 use super::{
     ConfigReader, Family, ModelConfig, StatePart, StateSizes, TensorRule, TensorTransform, Topology, experts,
-    model_config, rope, tensor_map,
+    model_config, rope_frequencies, tensor_map,
 };
 use crate::graph::{ActivationKind, Builder, Graph, NormKind, Recurrence, RecurrenceRule, ValueId};
 use crate::{Error, Result};

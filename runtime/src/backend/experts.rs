@@ -130,7 +130,7 @@ pub(super) fn arrange<'b>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::exec::TokenRow;
+    use crate::backend::TokenRow;
     use crate::plan::slot_words;
 
     #[test]

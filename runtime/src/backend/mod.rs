@@ -121,7 +121,7 @@ pub(crate) struct ForwardInput<'a> {
 }
 
 /// The passes of a context, with the memory that they need.
-pub(crate) trait Executable: Send {
+pub(crate) trait Executable: Send + Sync {
     /// Runs a pass. After an error the KV cache has tokens with invalid keys and values.
     fn forward(&mut self, pool: &mut ThreadPool, input: ForwardInput<'_>) -> Result<()>;
 

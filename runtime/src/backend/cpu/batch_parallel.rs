@@ -196,7 +196,7 @@ fn is_of_texts(step: &PlanStep) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::exec::TokenRow;
+    use crate::backend::TokenRow;
 
     fn batch(lengths: &[usize], wanted: &[usize]) -> Batch {
         let mut batch = Batch::default();

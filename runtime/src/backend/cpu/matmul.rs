@@ -25,7 +25,7 @@ const FAR_PANELS: usize = 64;
 type Rows = (BufferView, InputKind);
 
 /// Returns the scratch words that a worker needs for matmul outputs before their epilogue.
-pub(in crate::exec) fn scratch_size(plan: &Plan) -> usize {
+pub(in crate::backend) fn scratch_size(plan: &Plan) -> usize {
     let words = |step: &PlanStep| match step {
         PlanStep::Products { rows, parts, after: Epilogue::Activate(_) | Epilogue::Gate(_), .. } => {
             let panels = parts.iter().map(panels_of).max().unwrap_or(0).min(NEAR_PANELS);
