@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use crate::activation_observer::Observer;
-use crate::backend::{Batch, Executable, ForwardInput, GraphPass, Side, TokenRow};
+use crate::backend::{Batch, Executable, ForwardInput, GraphPass, GraphSide, TokenRow};
 use crate::cache::{CacheOptions, CacheShape, KvCache, Saved};
 use crate::model::Inner;
 use crate::session::Window;
@@ -82,29 +82,29 @@ impl Context {
     }
 
     /// Returns the number of the pass of a whole side.
-    fn pass(&self, side: Side) -> Result<usize> {
+    fn pass(&self, side: GraphSide) -> Result<usize> {
         self.passes.number(side).ok_or_else(|| {
             let message = match side {
-                Side::Encoder => "the model is decoder-only and has no encoder",
-                Side::Decoder => "the model is encoder-only and cannot generate text",
+                GraphSide::Encoder => "the model is decoder-only and has no encoder",
+                GraphSide::Decoder => "the model is encoder-only and cannot generate text",
             };
             Error::unsupported("model", message)
         })
     }
 
-    fn graph_pass(&self, side: Side) -> Result<&GraphPass> {
+    fn graph_pass(&self, side: GraphSide) -> Result<&GraphPass> {
         Ok(&self.passes.list[self.pass(side)?])
     }
 
     /// Returns the maximum number of rows in a decoder batch, and the maximum number of them that can have logits;
     /// zeros if the model has no decoder.
     pub fn limits(&self) -> (usize, usize) {
-        self.graph_pass(Side::Decoder).map_or((0, 0), |pass| (pass.rows, pass.outputs))
+        self.graph_pass(GraphSide::Decoder).map_or((0, 0), |pass| (pass.rows, pass.outputs))
     }
 
     /// Returns the same limits for an encoder batch.
     pub fn text_limits(&self) -> (usize, usize) {
-        self.graph_pass(Side::Encoder).map_or((0, 0), |pass| (pass.rows, pass.outputs))
+        self.graph_pass(GraphSide::Encoder).map_or((0, 0), |pass| (pass.rows, pass.outputs))
     }
 
     /// Passes the inputs of all matmuls to `observer` from now on.
@@ -194,7 +194,7 @@ impl Context {
     /// left a sliding window stay dropped.
     pub fn forward(&mut self, pieces: &[BatchEntry<'_>]) -> Result<()> {
         self.batch.clear();
-        let outcome = self.extend(pieces).and_then(|()| self.run(self.pass(Side::Decoder)?));
+        let outcome = self.extend(pieces).and_then(|()| self.run(self.pass(GraphSide::Decoder)?));
         if outcome.is_err() {
             self.take_back();
         } else {
@@ -217,12 +217,12 @@ impl Context {
 
     /// Returns the length from which on RoPE frequencies change with the length of the sequence.
     pub(crate) fn stretches(&self) -> Option<usize> {
-        self.graph_pass(Side::Decoder).ok().and_then(|pass| pass.graph.stretches())
+        self.graph_pass(GraphSide::Decoder).ok().and_then(|pass| pass.graph.stretches())
     }
 
     /// Returns the length beyond which all positions of a sequence use different RoPE frequencies.
     pub(crate) fn switches(&self) -> Option<usize> {
-        self.graph_pass(Side::Decoder).ok().and_then(|pass| pass.graph.switches())
+        self.graph_pass(GraphSide::Decoder).ok().and_then(|pass| pass.graph.switches())
     }
 
     /// Resets the cancel flag only if it was what ended the pass, not on another error.
@@ -233,7 +233,7 @@ impl Context {
         outcome
     }
 
-    fn check_batch(&self, side: Side, rows: usize, wanted: usize) -> Result<()> {
+    fn check_batch(&self, side: GraphSide, rows: usize, wanted: usize) -> Result<()> {
         let pass = self.graph_pass(side)?;
         if rows > pass.rows || wanted > pass.outputs {
             let message = format!(
@@ -262,8 +262,8 @@ impl Context {
         let outputs = |piece: &BatchEntry<'_>| {
             if piece.all_logits { piece.tokens.len() } else { piece.tokens.len().min(1) }
         };
-        self.check_batch(Side::Decoder, rows, pieces.iter().map(outputs).sum())?;
-        let reads = self.passes.number(Side::Encoder).is_some();
+        self.check_batch(GraphSide::Decoder, rows, pieces.iter().map(outputs).sum())?;
+        let reads = self.passes.number(GraphSide::Encoder).is_some();
         for piece in pieces {
             self.check_tokens(piece.tokens)?;
             let start = self.cache.length(piece.sequence)?;
@@ -298,7 +298,7 @@ impl Context {
         let outcome = self.executable.forward(&mut self.pool, input).and_then(|()| {
             (0..self.batch.wanted.len()).try_for_each(|row| Error::unless_finite("output", self.output(row)))
         });
-        let decodes = self.passes.list[number].side == Side::Decoder && self.batch.writes();
+        let decodes = self.passes.list[number].side == GraphSide::Decoder && self.batch.writes();
         self.model.governor.end(governed, outcome.is_ok() && decodes);
         outcome
     }

@@ -14,7 +14,7 @@ use crate::arch::{ConfigReader, Family, Graphs, ModelConfig};
 use crate::backend::cpu::CpuModule;
 use crate::backend::external::ExternalModule;
 use crate::backend::reference::ReferenceModule;
-use crate::backend::{GraphPass, ModelWeights, Module, Side};
+use crate::backend::{GraphPass, GraphSide, ModelWeights, Module};
 use crate::cache::{CacheOptions, CacheTypes};
 use crate::context::{Context, ContextOptions};
 use crate::encoder::{Encoder, EncoderOptions};
@@ -327,7 +327,7 @@ impl Model {
             Some(GraphPass { graph, side, rows, outputs: 1, positions: rows })
         };
         let Graphs { encoder, decoder } = &self.inner.graphs;
-        let passes = [pass(encoder, Side::Encoder), pass(decoder, Side::Decoder)];
+        let passes = [pass(encoder, GraphSide::Encoder), pass(decoder, GraphSide::Decoder)];
         self.inner.module.describe(&passes.into_iter().flatten().collect::<Vec<_>>())
     }
 

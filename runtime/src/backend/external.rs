@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::{Capabilities, Executable, ForwardInput, GraphPass, Module, Side};
+use super::{Capabilities, Executable, ForwardInput, GraphPass, GraphSide, Module};
 use crate::cache::CacheOptions;
 use crate::external_backend::{ExternalBackend, GENERAL, RowCount};
 use crate::thread_pool::ThreadPool;
@@ -75,7 +75,7 @@ impl ExternalExecutable {
     fn run(&mut self, input: &ForwardInput<'_>) -> Result<Vec<Vec<f32>>> {
         let backend = Arc::clone(&self.backend);
         let pass = &self.passes[input.pass];
-        let reads = pass.side == Side::Encoder;
+        let reads = pass.side == GraphSide::Encoder;
         // Hidden states are wanted where the graph has no head.
         let head = pass.graph.output != pass.graph.hidden;
         let mut outputs = Vec::with_capacity(input.batch.wanted.len());

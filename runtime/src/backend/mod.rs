@@ -34,7 +34,7 @@ use crate::{Error, Result};
 
 /// Selects a model's weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Side {
+pub(crate) enum GraphSide {
     /// The encoder, which takes a whole sequence at once.
     Encoder,
     /// The decoder, which takes tokens step by step.
@@ -49,10 +49,10 @@ pub(crate) struct ModelWeights {
 }
 
 impl ModelWeights {
-    pub(crate) fn of(&self, side: Side) -> &Weights {
+    pub(crate) fn of(&self, side: GraphSide) -> &Weights {
         match side {
-            Side::Encoder => &self.encoder,
-            Side::Decoder => &self.decoder,
+            GraphSide::Encoder => &self.encoder,
+            GraphSide::Decoder => &self.decoder,
         }
     }
 
@@ -71,7 +71,7 @@ impl ModelWeights {
 #[derive(Debug)]
 pub(crate) struct GraphPass {
     pub graph: Graph,
-    pub side: Side,
+    pub side: GraphSide,
     /// The maximum number of rows in a batch.
     pub rows: usize,
     /// The maximum number of output rows in a batch; at most `rows`.

@@ -3,7 +3,7 @@
 
 use super::Context;
 use super::texts::SequenceInput;
-use crate::backend::{GraphPass, Side};
+use crate::backend::{GraphPass, GraphSide};
 use crate::graph::{Exit, Graph, ValueId, pass::cut};
 use crate::{Error, Result};
 
@@ -43,7 +43,7 @@ impl ExitSegment {
             return Err(Error::unsupported("exit", "the model has no heads on layers before the last"));
         }
         let mut pass = |graph: Graph, outputs: usize| {
-            add(GraphPass { graph, side: Side::Encoder, rows, outputs, positions: rows })
+            add(GraphPass { graph, side: GraphSide::Encoder, rows, outputs, positions: rows })
         };
         let mut from: Option<ValueId> = None;
         let mut parts = Vec::new();

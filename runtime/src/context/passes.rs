@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{ContextOptions, early_exit};
 use crate::Result;
-use crate::backend::{GraphPass, Side};
+use crate::backend::{GraphPass, GraphSide};
 use crate::graph::Attention;
 use crate::model::Inner;
 
@@ -29,14 +29,14 @@ impl Passes {
             let graph = if head { graph.clone() } else { graph.without_head() };
             let graph = if cache.batch > 0 { graph } else { graph.without_cross_attention() };
             let (rows, positions) = (cache.text, cache.text);
-            add(GraphPass { graph, side: Side::Encoder, rows, outputs: read, positions })
+            add(GraphPass { graph, side: GraphSide::Encoder, rows, outputs: read, positions })
         });
         // An encoder-only context does not need the decoder.
         let decoder = model.graphs.decoder.as_ref().filter(|_| cache.batch > 0).map(|graph| {
             let graph =
                 window.map_or_else(|| graph.clone(), |window| graph.within(window.recent, window.first));
             let (rows, positions) = (cache.batch, cache.context);
-            add(GraphPass { graph, side: Side::Decoder, rows, outputs: wanted, positions })
+            add(GraphPass { graph, side: GraphSide::Decoder, rows, outputs: wanted, positions })
         });
         let segments = match &model.graphs.encoder {
             Some(graph) if exits => {
@@ -48,10 +48,10 @@ impl Passes {
     }
 
     /// Returns the number of the pass of a whole side, if there is one.
-    pub(super) fn number(&self, side: Side) -> Option<usize> {
+    pub(super) fn number(&self, side: GraphSide) -> Option<usize> {
         match side {
-            Side::Encoder => self.encoder,
-            Side::Decoder => self.decoder,
+            GraphSide::Encoder => self.encoder,
+            GraphSide::Decoder => self.decoder,
         }
     }
 

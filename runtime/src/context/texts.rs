@@ -3,7 +3,7 @@
 use siskin_kernels::ops::attention::HIDDEN;
 
 use super::Context;
-use crate::backend::{Side, TokenRow};
+use crate::backend::{GraphSide, TokenRow};
 use crate::graph::Graph;
 use crate::{Error, ErrorKind, Result};
 
@@ -87,7 +87,7 @@ impl Context {
     pub fn read(&mut self, texts: &[SequenceInput<'_>]) -> Result<()> {
         let listed = self.check_texts(texts)?;
         self.batch.clear();
-        let outcome = self.list(texts, &listed).and_then(|()| self.run(self.pass(Side::Encoder)?));
+        let outcome = self.list(texts, &listed).and_then(|()| self.run(self.pass(GraphSide::Encoder)?));
         for text in texts {
             self.cache.pass(text.sequence);
             if outcome.is_err() {
@@ -103,7 +103,7 @@ impl Context {
 
     /// Validates sequences before they are encoded.
     pub(super) fn check_texts(&self, texts: &[SequenceInput<'_>]) -> Result<Vec<Listed>> {
-        let graph = &self.graph_pass(Side::Encoder)?.graph;
+        let graph = &self.graph_pass(GraphSide::Encoder)?.graph;
         let has_convolution = graph.has_convolution();
         let list = |text: &SequenceInput<'_>| {
             let after = text.after.filter(|_| has_convolution);
@@ -114,7 +114,7 @@ impl Context {
         let rows = listed.iter().map(|text| text.count + usize::from(text.after.is_some())).sum::<usize>();
         let wanted = pairs().map(|(text, listed)| text.wanted.count(listed.count)).sum();
         pairs().try_for_each(|(text, listed)| self.check_text(graph, text, listed))?;
-        self.check_batch(Side::Encoder, rows, wanted)?;
+        self.check_batch(GraphSide::Encoder, rows, wanted)?;
         for (index, text) in texts.iter().enumerate() {
             if texts[..index].iter().any(|other| other.sequence == text.sequence) {
                 return Err(Error::argument("texts", "two of them name the same sequence"));
@@ -178,7 +178,7 @@ impl Context {
 
     /// Reserves KV cache blocks and lists the rows of validated sequences.
     pub(super) fn list(&mut self, texts: &[SequenceInput<'_>], listed: &[Listed]) -> Result<()> {
-        let marks = self.graph_pass(Side::Encoder)?.graph.marks();
+        let marks = self.graph_pass(GraphSide::Encoder)?.graph.marks();
         for (text, &Listed { count, after }) in texts.iter().zip(listed) {
             let first = self.batch.rows.len();
             let before = self.batch.marked.len();

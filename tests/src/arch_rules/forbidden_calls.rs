@@ -15,7 +15,7 @@ const RULES: [Rule; 6] = [
         places: &[
             "runtime/src/thread_pool/",
             "trainer/src/data/prefetch.rs",
-            "trainer/src/run/checkpoint_writer.rs",
+            "trainer/src/run/checkpoint_thread.rs",
             "cli/src/serve.rs",
             "benches/src/",
             "tests/src/",

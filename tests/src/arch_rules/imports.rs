@@ -200,7 +200,7 @@ mod tests {
     fn an_import_against_the_direction_is_found_in_every_spelling() {
         for code in [
             "use crate::backend::Cpu;",
-            "use crate::{\n    file::Bytes,\n    backend::{Cpu, Step},\n};",
+            "use crate::{\n    graph::Graph,\n    backend::{Cpu, Step},\n};",
             "use super::super::backend::Cpu;",
             "fn f() { crate::backend::run() }",
         ] {

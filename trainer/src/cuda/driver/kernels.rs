@@ -293,7 +293,9 @@ mod tests {
         // PTX takes a fraction of the time of machine code, which `cargo xtask cuda` makes with nvcc.
         for (name, text) in FILES {
             let source = NvrtcProgram::new(text).unwrap_or_else(|error| panic!("{error}"));
-            source.compile("compute_80").unwrap_or_else(|error| panic!("{name}.cu: {error:?} {}", source.log()));
+            source
+                .compile("compute_80")
+                .unwrap_or_else(|error| panic!("{name}.cu: {error:?} {}", source.log()));
         }
         let (name, text) = FILES[FILES.len() - 1];
         let image = compile(name, text, 80).unwrap_or_else(|error| panic!("{error}"));
