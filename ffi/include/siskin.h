@@ -453,7 +453,7 @@ typedef enum siskin_throttle_mode {
     /// No throttling: the thermal and power states are recorded, but have no effect.
     SISKIN_THROTTLE_OFF = 0,
     /// As fast as the thermal and power states allow.
-    SISKIN_THROTTLE_FULL = 1,
+    SISKIN_THROTTLE_ADAPTIVE = 1,
     /// At most this many tokens per second for each sequence, with no more threads than that takes.
     SISKIN_THROTTLE_TOKENS_PER_SECOND = 2,
     /// Duty cycle: the fraction of the time spent computing, above 0, at most 1.

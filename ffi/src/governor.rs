@@ -12,7 +12,7 @@ pub type siskin_throttle_mode = u32;
 /// No throttling: the thermal and power states are recorded, but have no effect.
 pub const SISKIN_THROTTLE_OFF: siskin_throttle_mode = 0;
 /// As fast as the thermal and power states allow.
-pub const SISKIN_THROTTLE_FULL: siskin_throttle_mode = 1;
+pub const SISKIN_THROTTLE_ADAPTIVE: siskin_throttle_mode = 1;
 /// At most this many tokens per second for each sequence, with no more threads than that takes.
 pub const SISKIN_THROTTLE_TOKENS_PER_SECOND: siskin_throttle_mode = 2;
 /// Duty cycle: the fraction of the time spent computing, above 0, at most 1.
@@ -57,7 +57,7 @@ pub unsafe extern "C" fn siskin_model_set_throttle(
         guard::shared(model, |model| {
             let target = match mode {
                 SISKIN_THROTTLE_OFF => ThrottleTarget::Off,
-                SISKIN_THROTTLE_FULL => ThrottleTarget::Full,
+                SISKIN_THROTTLE_ADAPTIVE => ThrottleTarget::Adaptive,
                 SISKIN_THROTTLE_TOKENS_PER_SECOND => ThrottleTarget::TokensPerSecond(value),
                 SISKIN_THROTTLE_DUTY_CYCLE => ThrottleTarget::DutyCycle(value),
                 SISKIN_THROTTLE_BACKGROUND => ThrottleTarget::Background,

@@ -181,10 +181,10 @@ fn a_pace_changes_when_and_not_what() {
     assert_eq!(model.governor().stats().passes, 0, "nothing is held");
     let governor = model.governor();
     for (target, most) in
-        [(ThrottleTarget::Background, 1), (ThrottleTarget::DutyCycle(0.5), 3), (ThrottleTarget::Full, 1)]
+        [(ThrottleTarget::Background, 1), (ThrottleTarget::DutyCycle(0.5), 3), (ThrottleTarget::Adaptive, 1)]
     {
         governor.set_target(target).unwrap();
-        if target == ThrottleTarget::Full {
+        if target == ThrottleTarget::Adaptive {
             governor.set_power_state(PowerState { saving: true, ..PowerState::default() });
             governor.set_thermal_state(ThermalState::Severe);
         }

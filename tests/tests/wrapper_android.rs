@@ -139,7 +139,7 @@ const LISTS: [ConstantList; 8] = [
         kotlin: "sealed class Throttle",
         names: &[
             ("OFF", "Off"),
-            ("FULL", "Full"),
+            ("ADAPTIVE", "Adaptive"),
             ("TOKENS_PER_SECOND", "TokensPerSecond"),
             ("DUTY_CYCLE", "DutyCycle"),
             ("BACKGROUND", "Background"),

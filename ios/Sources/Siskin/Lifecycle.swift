@@ -4,7 +4,7 @@ import Foundation
 ///
 /// Managed sessions are paused in the background, resumed in the foreground, and release unused memory when memory is
 /// low. Managed models receive the thermal and power state, and slow down accordingly if they are throttled:
-/// `try model.setThrottle(.full)`.
+/// `try model.setThrottle(.adaptive)`.
 ///
 /// On Apple platforms, a lifecycle observes the system until it is deinitialized. On other platforms, the app calls its
 /// methods.

@@ -5,7 +5,7 @@ public enum Throttle: Sendable, Hashable {
     /// No throttling: thermal and power state are recorded, but have no effect.
     case off
     /// As fast as the thermal and power state allow.
-    case full
+    case adaptive
     /// A fixed number of tokens per second for each sequence, with as few threads as that requires.
     case tokensPerSecond(Double)
     /// A duty cycle: the fraction of the time spent computing, above 0, at most 1.
@@ -16,7 +16,7 @@ public enum Throttle: Sendable, Hashable {
     var native: (mode: siskin_throttle_mode, value: Float) {
         switch self {
         case .off: (SISKIN_THROTTLE_OFF, 0)
-        case .full: (SISKIN_THROTTLE_FULL, 0)
+        case .adaptive: (SISKIN_THROTTLE_ADAPTIVE, 0)
         case .tokensPerSecond(let rate): (SISKIN_THROTTLE_TOKENS_PER_SECOND, Float(rate))
         case .dutyCycle(let fraction): (SISKIN_THROTTLE_DUTY_CYCLE, Float(fraction))
         case .background: (SISKIN_THROTTLE_BACKGROUND, 0)

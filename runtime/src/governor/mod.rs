@@ -27,7 +27,7 @@ pub enum ThrottleTarget {
     #[default]
     Off,
     /// As fast as the hints allow.
-    Full,
+    Adaptive,
     /// At most this many tokens per second for each sequence in decode, with as few threads as that requires. Prefill
     /// and encoding run as fast as the hints allow.
     TokensPerSecond(f32),

@@ -119,7 +119,7 @@ impl Policy {
             ThrottleTarget::DutyCycle(part) => limit((part, 1.0)),
             ThrottleTarget::Background => limit(BACKGROUND),
             ThrottleTarget::Off => (duty, share) = (1.0, 1.0),
-            ThrottleTarget::Full | ThrottleTarget::TokensPerSecond(_) => {}
+            ThrottleTarget::Adaptive | ThrottleTarget::TokensPerSecond(_) => {}
         }
         (duty, ((self.most as f32 * share) as usize).max(1))
     }

@@ -123,7 +123,7 @@ fn the_background_is_slow() {
 
 #[test]
 fn heat_slows_down_at_once_and_passes_slowly() {
-    let mut device = Device::new(4, 0.04, ThrottleTarget::Full);
+    let mut device = Device::new(4, 0.04, ThrottleTarget::Adaptive);
     assert_eq!(device.pass(true), 4);
     device.policy.set_thermal_state(ThermalState::Critical, device.now);
     assert_eq!((device.pass(true), device.policy.stats(device.now).duty), (1, 0.15));
@@ -138,7 +138,7 @@ fn heat_slows_down_at_once_and_passes_slowly() {
 #[test]
 fn heat_that_lasted_is_remembered_from_its_end() {
     let mut policy = Policy::new(4);
-    policy.hold(ThrottleTarget::Full);
+    policy.hold(ThrottleTarget::Adaptive);
     let at = Duration::from_secs;
     policy.set_thermal_state(ThermalState::Critical, at(1));
     policy.set_thermal_state(ThermalState::None, at(120));
@@ -162,7 +162,7 @@ fn passes_at_once_rest_for_the_longest() {
 #[test]
 fn a_device_stays_below_what_it_bears() {
     // Unthrottled it would reach 4 · 1 / 0.05 = 80 degrees; it throttles itself from 40 on.
-    let mut device = Device::new(4, 0.04, ThrottleTarget::Full);
+    let mut device = Device::new(4, 0.04, ThrottleTarget::Adaptive);
     (device.warms, device.cools) = (1.0, 0.05);
     let mut hottest: f32 = 0.0;
     device.run(600.0, |device| {
@@ -186,7 +186,7 @@ fn power_matters_where_something_is_held() {
     let mut policy = Policy::new(4);
     policy.set_power_state(PowerState { saving: true, ..PowerState::default() });
     assert_eq!(policy.begin(Duration::ZERO), 4, "off");
-    policy.hold(ThrottleTarget::Full);
+    policy.hold(ThrottleTarget::Adaptive);
     assert_eq!(policy.begin(Duration::ZERO), 2);
     policy.set_power_state(PowerState { saving: false, on_battery: true, battery: Some(0.1) });
     assert_eq!(policy.stats(Duration::ZERO).duty, 0.5);

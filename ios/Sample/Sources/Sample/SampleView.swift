@@ -58,7 +58,7 @@ struct ChatView: View {
     private func load() async {
         do {
             let model = try await Model(contentsOf: modelURL)
-            try model.setThrottle(.full)
+            try model.setThrottle(.adaptive)
             chat = try await Chat(model: model, lifecycle: lifecycle)
         } catch {
             loadingError = error.localizedDescription

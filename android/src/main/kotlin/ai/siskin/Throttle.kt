@@ -7,7 +7,7 @@ public sealed class Throttle(internal val mode: Int, internal val value: Float) 
     public data object Off : Throttle(0, 0f)
 
     /** As fast as the thermal and power state allow. */
-    public data object Full : Throttle(1, 0f)
+    public data object Adaptive : Throttle(1, 0f)
 
     /**
      * At most this many tokens per second for each sequence in decode, with no more threads than that requires. Prefill

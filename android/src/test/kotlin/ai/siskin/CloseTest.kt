@@ -78,7 +78,7 @@ class CloseTest {
         assertTrue(model.isClosed)
         assertThrows<SiskinException.Closed> { model.session() }
         assertThrows<SiskinException.Closed> { model.tokenize("a") }
-        assertThrows<SiskinException.Closed> { model.throttle = Throttle.Full }
+        assertThrows<SiskinException.Closed> { model.throttle = Throttle.Adaptive }
         // Objects created from a model outlive it.
         assertTrue(session.chat("hello").toList().isNotEmpty())
         session.close()

@@ -15,7 +15,8 @@ import android.os.PowerManager
 
 /**
  * Passes the thermal and power state of the device to models until it is closed. Models slow down accordingly if they
- * are throttled: `model.throttle = Throttle.Full`. Android reports the thermal state from version 10 (API level 29) on.
+ * are throttled: `model.throttle = Throttle.Adaptive`. Android reports the thermal state from version 10 (API level 29)
+ * on.
  */
 public class DeviceStateObserver(context: Context, private vararg val models: Model) : AutoCloseable {
     private val app = context.applicationContext ?: context

@@ -62,7 +62,7 @@ class AndroidTest {
         val context = Context()
         context.battery = battery(level = 80, plugged = 1)
         withModel("chat") { model ->
-            model.throttle = Throttle.Full
+            model.throttle = Throttle.Adaptive
             val observer = DeviceStateObserver(context, model)
             val cool = model.throttleStats().dutyCycle
             FakeDevice.setThermalStatus(context.power, 4)

@@ -60,7 +60,7 @@ class MainActivity : Activity() {
         try {
             val model = Model.open(assets, asset).also(open::add)
             open += DeviceStateObserver(this@MainActivity, model)
-            model.throttle = Throttle.Full
+            model.throttle = Throttle.Adaptive
             use(model)
         } catch (error: SiskinException) {
             showStatus("${error.place}: ${error.message}")
