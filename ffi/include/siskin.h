@@ -962,13 +962,13 @@ typedef enum siskin_pooling {
 /// `siskin_encoder_free`.
 typedef struct siskin_encoder siskin_encoder;
 
-/// Creates an encoder. `use_classifier` adds the head of the model: predictions need it, embeddings must not have it.
-/// `batch_tokens` is the maximum number of tokens of a forward pass; 0: 512.
+/// Creates an encoder. `use_head` adds the task head of the model: predictions need it, embeddings must not
+/// have it. `batch_tokens` is the maximum number of tokens of a forward pass; 0: 512.
 ///
 /// Threads: any.
 SISKIN_NODISCARD
 siskin_error *siskin_encoder_new(const siskin_model *model,
-                                 bool use_classifier,
+                                 bool use_head,
                                  size_t batch_tokens,
                                  siskin_kv_cache_type kv_cache_type,
                                  siskin_encoder **out);

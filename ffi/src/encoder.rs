@@ -70,8 +70,8 @@ pub(crate) fn overflow_mode(mode: siskin_overflow_mode, overlap: usize) -> Outco
     }
 }
 
-/// Creates an encoder. `use_classifier` adds the head of the model: predictions need it, embeddings must not have it.
-/// `batch_tokens` is the maximum number of tokens of a forward pass; 0: 512.
+/// Creates an encoder. `use_head` adds the task head of the model: predictions need it, embeddings must not
+/// have it. `batch_tokens` is the maximum number of tokens of a forward pass; 0: 512.
 ///
 /// Threads: any.
 ///
@@ -81,7 +81,7 @@ pub(crate) fn overflow_mode(mode: siskin_overflow_mode, overlap: usize) -> Outco
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_encoder_new(
     model: *const siskin_model,
-    use_classifier: bool,
+    use_head: bool,
     batch_tokens: usize,
     kv_cache_type: siskin_kv_cache_type,
     out: *mut *mut siskin_encoder,
@@ -92,7 +92,7 @@ pub unsafe extern "C" fn siskin_encoder_new(
             let defaults = EncoderOptions::default();
             let batch = if batch_tokens == 0 { defaults.batch } else { batch_tokens };
             let cache = self::kv_cache_type(kv_cache_type)?;
-            let options = EncoderOptions { head: use_classifier, batch, cache, ..defaults };
+            let options = EncoderOptions { head: use_head, batch, cache, ..defaults };
             borrow(model, |model| {
                 let encoder = model.encoder(options)?;
                 let control = RunControl::new(encoder.cancel_handle());

@@ -13,10 +13,10 @@ static siskin_strings *texts_of(const char *first, const char *second) {
     return texts;
 }
 
-static siskin_encoder *open_encoder(char **arguments, const char *name, bool use_classifier) {
+static siskin_encoder *open_encoder(char **arguments, const char *name, bool use_head) {
     siskin_model *model = open_model(arguments, name);
     siskin_encoder *encoder = NULL;
-    OK(siskin_encoder_new(model, use_classifier, 64, SISKIN_KV_CACHE_AUTO, &encoder));
+    OK(siskin_encoder_new(model, use_head, 64, SISKIN_KV_CACHE_AUTO, &encoder));
     siskin_model_free(model);
     return encoder;
 }

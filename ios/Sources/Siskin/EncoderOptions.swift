@@ -2,9 +2,9 @@ import CSiskin
 
 /// Options of a text encoder. `nil` means the default.
 public struct EncoderOptions: Sendable, Hashable {
-    /// Whether to use the classification head of the model: required for `classify`, `rerank`, `tag` and `answer`, not
-    /// allowed for `embed`.
-    public var useClassifier: Bool
+    /// Whether to use the task head of the model: required for `classify`, `rerank`, `tag`, `answer` and `fillMasks`,
+    /// not allowed for `embed`.
+    public var useHead: Bool
     /// The maximum number of tokens of one forward pass. Default: 512.
     public var batchSize: Int?
     /// The type of the KV cache. Default: that of the model.
@@ -16,13 +16,13 @@ public struct EncoderOptions: Sendable, Hashable {
 
     /// Creates options.
     public init(
-        useClassifier: Bool = false,
+        useHead: Bool = false,
         batchSize: Int? = nil,
         kvCacheType: KVCacheType? = nil,
         onOverflow: OverflowMode = .error,
         pooling: Pooling? = nil
     ) {
-        self.useClassifier = useClassifier
+        self.useHead = useHead
         self.batchSize = batchSize
         self.kvCacheType = kvCacheType
         self.onOverflow = onOverflow

@@ -9,7 +9,7 @@ final class TextEncoderTests: XCTestCase {
     }
 
     private func classifier(_ name: String, onOverflow: OverflowMode = .error) async throws -> TextEncoder {
-        try await encoder(name, EncoderOptions(useClassifier: true, onOverflow: onOverflow))
+        try await encoder(name, EncoderOptions(useHead: true, onOverflow: onOverflow))
     }
 
     private func cosine(_ a: some Collection<Float>, _ b: some Collection<Float>) -> Double {

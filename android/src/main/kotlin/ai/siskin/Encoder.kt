@@ -6,10 +6,10 @@ import kotlinx.coroutines.runBlocking
 /** Options of an encoder. `null` is the default. */
 public class EncoderOptions {
     /**
-     * Whether to use the classification head or another task head: required by all tasks but embeddings, which do not
-     * allow it.
+     * Whether to use the task head of the model: required by [Encoder.classify], [Encoder.rerank], [Encoder.tag],
+     * [Encoder.answer] and [Encoder.fillMask], not allowed by [Encoder.embed].
      */
-    public var useClassifier: Boolean = false
+    public var useHead: Boolean = false
 
     /** The maximum number of tokens of one forward pass. Default: 512. */
     public var batch: Int? = null
@@ -34,7 +34,7 @@ public class EncoderOptions {
 
     internal fun create(model: Long): Encoder {
         val batch = batch?.let { positive("batch", it) } ?: 0
-        val encoder = Encoder(NativeEncoder.create(model, useClassifier, batch, kvCacheType?.code ?: 0))
+        val encoder = Encoder(NativeEncoder.create(model, useHead, batch, kvCacheType?.code ?: 0))
         try {
             encoder.native.withPointer(::copyTo)
         } catch (error: Throwable) {

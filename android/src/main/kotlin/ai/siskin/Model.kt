@@ -51,7 +51,7 @@ public class Model internal constructor(pointer: Long) : Handle(NativePointer("m
     /** Creates an encoder. */
     public suspend fun encoder(options: EncoderOptions): Encoder = create { options.create(it) }
 
-    /** Creates an encoder: `model.encoder { useClassifier = true }`. */
+    /** Creates an encoder: `model.encoder { useHead = true }`. */
     public suspend fun encoder(options: EncoderOptions.() -> Unit = {}): Encoder =
         encoder(EncoderOptions().apply(options))
 

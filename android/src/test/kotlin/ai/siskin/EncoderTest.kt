@@ -65,7 +65,7 @@ class EncoderTest {
 
     @Test
     fun `classification and reranking`() = runTest {
-        withEncoder("classes", { useClassifier = true }) { encoder ->
+        withEncoder("classes", { useHead = true }) { encoder ->
             val classes = encoder.classify(listOf("good", "bad"))
             assertEquals(2, classes.size)
             assertEquals(1f, classes[1].map { it.score }.sum(), 1e-4f)
@@ -76,7 +76,7 @@ class EncoderTest {
             assertThrows<SiskinException.Unsupported> { encoder.answer("who", listOf("a")) }
             assertThrows<SiskinException.TooLong> { encoder.classify("a ".repeat(2000)) }
         }
-        withEncoder("classes", { useClassifier = true; onOverflow = OverflowMode.Truncate }) { encoder ->
+        withEncoder("classes", { useHead = true; onOverflow = OverflowMode.Truncate }) { encoder ->
             assertTrue(encoder.classify("a ".repeat(2000)).size > 1)
         }
     }
@@ -85,10 +85,10 @@ class EncoderTest {
     fun `ranges are indices of strings`() = runTest {
         // The prefix has more UTF-8 bytes than UTF-16 code units.
         val text = "日本 \uD83D\uDE00 anna lives in rome"
-        withEncoder("labels", { useClassifier = true }) { encoder ->
+        withEncoder("labels", { useHead = true }) { encoder ->
             for (span in encoder.tag(text)) assertTrue(!span.range!!.isEmpty() && span.range!!.last < text.length)
         }
-        withEncoder("answers", { useClassifier = true }) { encoder ->
+        withEncoder("answers", { useHead = true }) { encoder ->
             val span = encoder.answer("where does anna live", listOf(text)).single()
             assertNotNull(span)
             assertEquals(span!!.text, text.substring(span.range!!))
@@ -98,7 +98,7 @@ class EncoderTest {
 
     @Test
     fun `mask tokens are predicted`() = runTest {
-        withEncoder("vectors", { useClassifier = true }) { encoder ->
+        withEncoder("vectors", { useHead = true }) { encoder ->
             val masks = encoder.fillMask("the [MASK] is [MASK]", 3)
             assertEquals(listOf(3, 3), masks.map { it.size })
             for (predictions in masks) {

@@ -48,7 +48,7 @@ class ErrorTest {
         assertThrows<SiskinException.Argument> { Model.open(smallModel("chat")) { threads = -1 } }
         assertThrows<SiskinException.Argument> { Model.open(smallModel("chat")) { disabledCpuFeatures = listOf("mmx") } }
         withModel("chat") { model ->
-            assertThrows<SiskinException.Unsupported> { model.encoder { useClassifier = true } }
+            assertThrows<SiskinException.Unsupported> { model.encoder { useHead = true } }
             assertThrows<SiskinException.Unsupported> { model.transcriber() }
             assertThrows<SiskinException.Argument> { model.session { sampler = Sampler().apply { topP = 2.0 } } }
             assertThrows<SiskinException.Argument> { model.session { context = 0 } }
