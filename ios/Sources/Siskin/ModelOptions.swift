@@ -7,8 +7,8 @@ public struct ModelOptions: Sendable {
     public var threads: Int?
     /// CPU features that are not used, such as `dotprod`. Results are bit-identical.
     public var disabledCPUFeatures: [String]
-    /// Whether to compute with the scalar reference kernels on one thread, slowly: for comparison.
-    public var useReferenceKernels: Bool
+    /// Whether to use the reference backend: scalar kernels on one thread, slow, for comparison.
+    public var useReferenceBackend: Bool
     /// Layers to skip, by index from 0.
     public var skippedLayers: [Int]
     /// A LoRA or DoRA adapter written by `siskin train`.
@@ -38,7 +38,7 @@ public struct ModelOptions: Sendable {
     public init(
         threads: Int? = nil,
         disabledCPUFeatures: [String] = [],
-        useReferenceKernels: Bool = false,
+        useReferenceBackend: Bool = false,
         skippedLayers: [Int] = [],
         adapter: URL? = nil,
         allowAnyBase: Bool = false,
@@ -48,7 +48,7 @@ public struct ModelOptions: Sendable {
     ) {
         self.threads = threads
         self.disabledCPUFeatures = disabledCPUFeatures
-        self.useReferenceKernels = useReferenceKernels
+        self.useReferenceBackend = useReferenceBackend
         self.skippedLayers = skippedLayers
         self.adapter = adapter
         self.allowAnyBase = allowAnyBase
@@ -68,7 +68,7 @@ public struct ModelOptions: Sendable {
             if let threads { try check(siskin_model_options_set_threads(options, try native(threads, "threads"))) }
             let features = disabledCPUFeatures.joined(separator: ",")
             try check(withUTF8(features) { siskin_model_options_set_disabled_cpu_features(options, $0, $1) })
-            try check(siskin_model_options_set_reference_backend(options, useReferenceKernels))
+            try check(siskin_model_options_set_reference_backend(options, useReferenceBackend))
             var layers: [UInt32] = []
             for layer in skippedLayers { layers.append(try native(layer, "skippedLayers")) }
             try check(siskin_model_options_set_skip_layers(options, layers, layers.count))

@@ -9,7 +9,7 @@ public class ModelOptions {
     /** CPU features that are not used, by name, such as `avx512`. Results are bit-identical without them. */
     public var disabledCpuFeatures: List<String> = emptyList()
 
-    /** Whether to compute with the reference backend: scalar code on one thread. Slow; for comparison. */
+    /** Whether to use the reference backend: scalar kernels on one thread, slow, for comparison. */
     public var useReferenceBackend: Boolean = false
 
     /** Layers to skip, by index from 0. */
