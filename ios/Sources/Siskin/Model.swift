@@ -37,7 +37,7 @@ public final class Model: Sendable {
     }
 
     /// Returns the memory that a session with these options would use, without allocating it.
-    public func memoryUsage(for options: SessionOptions = SessionOptions()) throws(SiskinError) -> MemoryUsage {
+    public func sessionMemory(for options: SessionOptions = SessionOptions()) throws(SiskinError) -> MemoryUsage {
         let options = try options.makeNative()
         return try handle.use { model throws(SiskinError) in
             try options.use { options throws(SiskinError) in

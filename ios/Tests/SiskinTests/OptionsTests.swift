@@ -91,14 +91,14 @@ final class OptionsTests: XCTestCase {
     func testMemoryUsageIsPredicted() async throws {
         let model = try await chatModel()
         var options = SessionOptions(context: 128, batchSize: 32, kvCacheType: .f16)
-        let predicted = try model.memoryUsage(for: options)
+        let predicted = try model.sessionMemory(for: options)
         XCTAssertGreaterThan(predicted.activations, 0)
         // Two layers, two heads of size 16, keys and values, in f16.
         XCTAssertGreaterThanOrEqual(predicted.kvCache, 128 * 2 * 2 * 16 * 2 * 2)
         let actual = try await Session(model: model, options: options).memoryUsage()
         XCTAssertEqual(actual, predicted)
         options.kvCacheType = .f32
-        XCTAssertEqual(try model.memoryUsage(for: options).kvCache, predicted.kvCache * 2)
+        XCTAssertEqual(try model.sessionMemory(for: options).kvCache, predicted.kvCache * 2)
         options.kvCacheType = .f16
         let needed = predicted.activations + predicted.kvCache
         options.memoryBudget = needed - 1

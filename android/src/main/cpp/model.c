@@ -72,7 +72,7 @@ static jbyteArray describe(JNIEnv *env, CLASS, jlong model) {
     return pack_end(env, &packer);
 }
 
-static jbyteArray plan_memory(JNIEnv *env, CLASS, jlong model, jlong options) {
+static jbyteArray session_memory(JNIEnv *env, CLASS, jlong model, jlong options) {
     siskin_memory_usage memory = {.struct_size = sizeof memory};
     const siskin_session_options *session_options = HANDLE(const siskin_session_options, options);
     if (throw_if_error(env, siskin_model_session_memory(MODEL(model), session_options, &memory))) return NULL;
@@ -122,7 +122,7 @@ static const JNINativeMethod METHODS[] = {
     METHOD("openCopy", "([BJ)J", open_copy),
     METHOD("openBuffer", "(Ljava/nio/ByteBuffer;JJJ)J", open_buffer),
     METHOD("describe", "(J)[B", describe),
-    METHOD("planMemory", "(JJ)[B", plan_memory),
+    METHOD("sessionMemory", "(JJ)[B", session_memory),
     METHOD("tokenize", "(J[BZ)[I", tokenize),
     METHOD("tokenBytes", "(JI)[B", token_bytes),
     METHOD("verify", "(J)V", verify),

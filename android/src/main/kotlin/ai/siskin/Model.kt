@@ -74,13 +74,13 @@ public class Model internal constructor(pointer: Long) : Handle(NativePointer("m
         transcriber(TranscriberOptions().apply(options))
 
     /** Returns the memory that a session with these options would use, without allocating it. */
-    public fun planMemory(options: SessionOptions): MemoryUsage = native.withPointer { pointer ->
-        options.withNative { MemoryUsage.read(NativeModel.planMemory(pointer, it)) }
+    public fun sessionMemory(options: SessionOptions): MemoryUsage = native.withPointer { pointer ->
+        options.withNative { MemoryUsage.read(NativeModel.sessionMemory(pointer, it)) }
     }
 
-    /** Returns the memory that a session would use: `model.planMemory { context = 4096 }`. */
-    public fun planMemory(options: SessionOptions.() -> Unit = {}): MemoryUsage =
-        planMemory(SessionOptions().apply(options))
+    /** Returns the memory that a session would use: `model.sessionMemory { context = 4096 }`. */
+    public fun sessionMemory(options: SessionOptions.() -> Unit = {}): MemoryUsage =
+        sessionMemory(SessionOptions().apply(options))
 
     /**
      * Tokenizes a text. [addSpecial] adds the special tokens that the model expects around a text. Control tokens in
@@ -216,7 +216,7 @@ internal object NativeModel {
 
     @JvmStatic external fun describe(model: Long): ByteArray
 
-    @JvmStatic external fun planMemory(model: Long, options: Long): ByteArray
+    @JvmStatic external fun sessionMemory(model: Long, options: Long): ByteArray
 
     @JvmStatic external fun tokenize(model: Long, text: ByteArray, addSpecial: Boolean): IntArray
 

@@ -227,10 +227,12 @@ class SessionStateTest {
     fun `memory plans are exact and budgets are enforced`() = runTest {
         withModel("chat") { model ->
             val options = SessionOptions().apply { context = 128; batch = 32; kvCacheType = KvCacheType.F16 }
-            val plan = model.planMemory(options)
+            val plan = model.sessionMemory(options)
             assertTrue(plan.activations > 0 && plan.cache > 0 && plan.mapped > 0)
-            assertTrue(model.planMemory { context = 128; batch = 32; kvCacheType = KvCacheType.F32 }.cache > plan.cache)
-            assertTrue(model.planMemory { context = 64; batch = 32; kvCacheType = KvCacheType.F16 }.cache < plan.cache)
+            val wider = model.sessionMemory { context = 128; batch = 32; kvCacheType = KvCacheType.F32 }
+            assertTrue(wider.cache > plan.cache)
+            val shorter = model.sessionMemory { context = 64; batch = 32; kvCacheType = KvCacheType.F16 }
+            assertTrue(shorter.cache < plan.cache)
             options.memoryBudget = plan.activations + plan.cache - 1
             assertThrows<SiskinException.Memory> { model.session(options) }
             options.memoryBudget = plan.activations + plan.cache
