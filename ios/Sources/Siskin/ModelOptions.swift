@@ -10,7 +10,7 @@ public struct ModelOptions: Sendable {
     /// Whether to use the reference backend: scalar kernels on one thread, slow, for comparison.
     public var useReferenceBackend: Bool
     /// Layers to skip, by index from 0.
-    public var skippedLayers: [Int]
+    public var skipLayers: [Int]
     /// A LoRA or DoRA adapter written by `siskin train`.
     public var adapter: URL?
     /// Whether to accept an adapter that was trained on other base weights.
@@ -39,7 +39,7 @@ public struct ModelOptions: Sendable {
         threads: Int? = nil,
         disabledCPUFeatures: [String] = [],
         useReferenceBackend: Bool = false,
-        skippedLayers: [Int] = [],
+        skipLayers: [Int] = [],
         adapter: URL? = nil,
         allowAnyBase: Bool = false,
         packedCache: PackedCache = .userCache,
@@ -49,7 +49,7 @@ public struct ModelOptions: Sendable {
         self.threads = threads
         self.disabledCPUFeatures = disabledCPUFeatures
         self.useReferenceBackend = useReferenceBackend
-        self.skippedLayers = skippedLayers
+        self.skipLayers = skipLayers
         self.adapter = adapter
         self.allowAnyBase = allowAnyBase
         self.packedCache = packedCache
@@ -70,7 +70,7 @@ public struct ModelOptions: Sendable {
             try check(withUTF8(features) { siskin_model_options_set_disabled_cpu_features(options, $0, $1) })
             try check(siskin_model_options_set_reference_backend(options, useReferenceBackend))
             var layers: [UInt32] = []
-            for layer in skippedLayers { layers.append(try native(layer, "skippedLayers")) }
+            for layer in skipLayers { layers.append(try native(layer, "skipLayers")) }
             try check(siskin_model_options_set_skip_layers(options, layers, layers.count))
             if let adapter {
                 let path = try filePath(adapter)
