@@ -205,7 +205,7 @@ typedef struct siskin_memory_usage {
     /// The KV cache, reserved when the session is created and committed as it fills.
     uint64_t kv_cache;
     /// The memory-mapped model file: clean pages that the system can evict.
-    uint64_t mapped;
+    uint64_t mapped_file;
 } siskin_memory_usage;
 
 // Model options ---------------------------------------------------------------------------------------

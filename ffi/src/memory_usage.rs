@@ -11,7 +11,7 @@ pub struct siskin_memory_usage {
     /// The KV cache, reserved when the session is created and committed as it fills.
     pub kv_cache: u64,
     /// The memory-mapped model file: clean pages that the system can evict.
-    pub mapped: u64,
+    pub mapped_file: u64,
 }
 
 impl From<siskin::SessionMemory> for siskin_memory_usage {
@@ -20,7 +20,7 @@ impl From<siskin::SessionMemory> for siskin_memory_usage {
             struct_size: 0,
             activations: memory.arena as u64,
             kv_cache: memory.cache as u64,
-            mapped: memory.mapped as u64,
+            mapped_file: memory.mapped as u64,
         }
     }
 }

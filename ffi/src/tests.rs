@@ -34,7 +34,7 @@ macro_rules! layout {
 }
 
 layout! {
-    siskin_memory_usage { struct_size, activations, kv_cache, mapped }
+    siskin_memory_usage { struct_size, activations, kv_cache, mapped_file }
     siskin_throttle_stats { struct_size, passes, compute_nanoseconds, wait_nanoseconds, threads, duty_cycle }
     siskin_model_info {
         struct_size, family, family_length, context_length, vocabulary_size, hidden_size, file_size, threads,

@@ -20,7 +20,7 @@ _Static_assert(_Alignof(siskin_memory_usage) == 8, "siskin_memory_usage");
 _Static_assert(offsetof(siskin_memory_usage, struct_size) == 0, "siskin_memory_usage.struct_size");
 _Static_assert(offsetof(siskin_memory_usage, activations) == 8, "siskin_memory_usage.activations");
 _Static_assert(offsetof(siskin_memory_usage, kv_cache) == 16, "siskin_memory_usage.kv_cache");
-_Static_assert(offsetof(siskin_memory_usage, mapped) == 24, "siskin_memory_usage.mapped");
+_Static_assert(offsetof(siskin_memory_usage, mapped_file) == 24, "siskin_memory_usage.mapped_file");
 
 _Static_assert(sizeof(siskin_throttle_stats) == 40, "siskin_throttle_stats");
 _Static_assert(_Alignof(siskin_throttle_stats) == 8, "siskin_throttle_stats");

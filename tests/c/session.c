@@ -143,18 +143,19 @@ static void memory(const siskin_model *model) {
     OK(siskin_session_options_set_batch(options, 32));
     OK(siskin_session_options_set_kv_cache_type(options, SISKIN_KV_CACHE_F16));
     OK(siskin_model_session_memory(model, options, &plan));
-    CHECK(plan.activations > 0 && plan.kv_cache > 0 && plan.mapped > 0);
+    CHECK(plan.activations > 0 && plan.kv_cache > 0 && plan.mapped_file > 0);
     OK(siskin_session_options_set_memory_budget(options, plan.activations + plan.kv_cache - 1));
     FAILS(SISKIN_ERROR_MEMORY, siskin_session_new(model, options, &session));
     CHECK(session == NULL);
     OK(siskin_session_options_set_memory_budget(options, plan.activations + plan.kv_cache));
     OK(siskin_session_new(model, options, &session));
     OK(siskin_session_memory(session, &held));
-    CHECK(held.activations == plan.activations && held.kv_cache == plan.kv_cache && held.mapped == plan.mapped);
+    CHECK(held.activations == plan.activations && held.kv_cache == plan.kv_cache);
+    CHECK(held.mapped_file == plan.mapped_file);
     // Older programs pass smaller structs, newer ones larger structs.
     struct { siskin_memory_usage known; uint64_t later; } newer = {.known = {.struct_size = sizeof newer}, .later = 7};
     OK(siskin_session_memory(session, &newer.known));
-    CHECK(newer.known.mapped == plan.mapped && newer.later == 7);
+    CHECK(newer.known.mapped_file == plan.mapped_file && newer.later == 7);
     siskin_memory_usage older = {.struct_size = offsetof(siskin_memory_usage, kv_cache), .kv_cache = 5};
     OK(siskin_session_memory(session, &older));
     CHECK(older.activations == plan.activations && older.kv_cache == 5);

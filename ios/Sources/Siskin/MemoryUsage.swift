@@ -12,6 +12,6 @@ public struct MemoryUsage: Sendable, Hashable {
     init(_ memory: siskin_memory_usage) {
         activations = Int(clamping: memory.activations)
         kvCache = Int(clamping: memory.kv_cache)
-        mappedFile = Int(clamping: memory.mapped)
+        mappedFile = Int(clamping: memory.mapped_file)
     }
 }

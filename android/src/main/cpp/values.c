@@ -168,6 +168,6 @@ jbyteArray new_memory_usage(JNIEnv *env, const siskin_memory_usage *memory) {
     pack_begin(&packer);
     pack_u64(&packer, memory->activations);
     pack_u64(&packer, memory->kv_cache);
-    pack_u64(&packer, memory->mapped);
+    pack_u64(&packer, memory->mapped_file);
     return pack_end(env, &packer);
 }

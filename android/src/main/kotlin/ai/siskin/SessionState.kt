@@ -36,9 +36,9 @@ public data class MemoryUsage internal constructor(
     /** Activations and small weights: allocated up front. */
     public val activations: Long,
     /** The KV cache: reserved up front, committed as it fills. */
-    public val cache: Long,
+    public val kvCache: Long,
     /** The mapped model file: clean pages, which the system may evict and read again. */
-    public val mapped: Long,
+    public val mappedFile: Long,
 ) {
     internal companion object {
         fun read(bytes: ByteArray): MemoryUsage = Unpacker(bytes).run { MemoryUsage(long(), long(), long()) }

@@ -228,14 +228,14 @@ class SessionStateTest {
         withModel("chat") { model ->
             val options = SessionOptions().apply { context = 128; batch = 32; kvCacheType = KvCacheType.F16 }
             val plan = model.sessionMemory(options)
-            assertTrue(plan.activations > 0 && plan.cache > 0 && plan.mapped > 0)
+            assertTrue(plan.activations > 0 && plan.kvCache > 0 && plan.mappedFile > 0)
             val wider = model.sessionMemory { context = 128; batch = 32; kvCacheType = KvCacheType.F32 }
-            assertTrue(wider.cache > plan.cache)
+            assertTrue(wider.kvCache > plan.kvCache)
             val shorter = model.sessionMemory { context = 64; batch = 32; kvCacheType = KvCacheType.F16 }
-            assertTrue(shorter.cache < plan.cache)
-            options.memoryBudget = plan.activations + plan.cache - 1
+            assertTrue(shorter.kvCache < plan.kvCache)
+            options.memoryBudget = plan.activations + plan.kvCache - 1
             assertThrows<SiskinException.Memory> { model.session(options) }
-            options.memoryBudget = plan.activations + plan.cache
+            options.memoryBudget = plan.activations + plan.kvCache
             model.session(options).use { assertEquals(plan, it.memoryUsage()) }
         }
     }
