@@ -1077,7 +1077,7 @@ typedef enum siskin_seq2seq_option {
     /// The number of beams of beam search; 1: no beam search, but greedy decoding or sampling.
     SISKIN_SEQ2SEQ_BEAMS = 1,
     /// The number of texts that are returned for each input, best first.
-    SISKIN_SEQ2SEQ_BEST = 2,
+    SISKIN_SEQ2SEQ_N_BEST = 2,
     /// The maximum number of tokens of a text.
     SISKIN_SEQ2SEQ_MAX_TOKENS = 3,
     /// Length penalty: the score of a text is divided by its length to the power of this.

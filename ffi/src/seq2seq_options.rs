@@ -28,7 +28,7 @@ pub type siskin_seq2seq_option = u32;
 /// The number of beams of beam search; 1: no beam search, but greedy decoding or sampling.
 pub const SISKIN_SEQ2SEQ_BEAMS: siskin_seq2seq_option = 1;
 /// The number of texts that are returned for each input, best first.
-pub const SISKIN_SEQ2SEQ_BEST: siskin_seq2seq_option = 2;
+pub const SISKIN_SEQ2SEQ_N_BEST: siskin_seq2seq_option = 2;
 /// The maximum number of tokens of a text.
 pub const SISKIN_SEQ2SEQ_MAX_TOKENS: siskin_seq2seq_option = 3;
 /// Length penalty: the score of a text is divided by its length to the power of this.
@@ -42,7 +42,7 @@ fn set(options: &mut Seq2SeqGenerateOptions, option: siskin_seq2seq_option, valu
     let search = &mut options.search;
     match option {
         SISKIN_SEQ2SEQ_BEAMS => search.beams = integer("value", value)?,
-        SISKIN_SEQ2SEQ_BEST => search.best = integer("value", value)?,
+        SISKIN_SEQ2SEQ_N_BEST => search.best = integer("value", value)?,
         SISKIN_SEQ2SEQ_MAX_TOKENS => search.max_tokens = integer("value", value)?,
         SISKIN_SEQ2SEQ_LENGTH_PENALTY => search.length_penalty = value as f32,
         SISKIN_SEQ2SEQ_BEAM_GROUPS => search.groups = integer("value", value)?,

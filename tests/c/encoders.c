@@ -152,7 +152,7 @@ static void generation(char **arguments) {
     OK(siskin_seq2seq_new(model, 8, 64, &seq2seq));
     OK(siskin_seq2seq_options_new_translation(model, NULL, 0, TEXT(""), &options));
     OK(siskin_seq2seq_options_set(options, SISKIN_SEQ2SEQ_BEAMS, 3));
-    OK(siskin_seq2seq_options_set(options, SISKIN_SEQ2SEQ_BEST, 2));
+    OK(siskin_seq2seq_options_set(options, SISKIN_SEQ2SEQ_N_BEST, 2));
     OK(siskin_seq2seq_options_set(options, SISKIN_SEQ2SEQ_MAX_TOKENS, 8));
     OK(siskin_seq2seq_options_set_overflow(options, SISKIN_OVERFLOW_TRUNCATE, 0));
     OK(siskin_seq2seq_options_set_prefix(options, TEXT("")));

@@ -212,8 +212,6 @@ fn sealed_classes_are_numbered() {
 
 #[test]
 fn options_have_the_order_of_the_header() {
-    // Options whose names in Kotlin are not those of the header.
-    let renamed = [("best", "returnsequences")];
     let header = read("ffi/include/siskin.h");
     let tables = [
         ("SISKIN_SAMPLER_", "Sampler.kt", "listOf(\n"),
@@ -229,14 +227,8 @@ fn options_have_the_order_of_the_header() {
         let list = list.split(')').next().unwrap_or_default();
         let ours: Vec<String> =
             list.split(',').map(|name| name.trim().to_lowercase()).filter(|name| !name.is_empty()).collect();
-        let theirs: Vec<String> = constants(&header, prefix)
-            .into_iter()
-            .map(|name| name.replace('_', "").to_lowercase())
-            .map(|name| {
-                let kotlin = renamed.iter().find(|(header, _)| *header == name);
-                kotlin.map_or(name, |(_, kotlin)| (*kotlin).to_owned())
-            })
-            .collect();
+        let theirs: Vec<String> =
+            constants(&header, prefix).into_iter().map(|name| name.replace('_', "").to_lowercase()).collect();
         if ours != theirs || ours.is_empty() {
             wrong.push(format!("{file}: Kotlin has {ours:?}, and the header {theirs:?}"));
         }

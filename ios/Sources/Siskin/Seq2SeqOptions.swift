@@ -18,7 +18,7 @@ public struct Seq2SeqOptions: Sendable, Hashable {
     /// The number of beams of beam search; 1: greedy decoding or sampling.
     public var beams: Int?
     /// The number of texts to return for each input, best first.
-    public var returnedTexts: Int?
+    public var nBest: Int?
     /// The maximum number of tokens of a generated text.
     public var maxTokens: Int?
     /// Length penalty: the exponent of a text's length by which its score is divided.
@@ -38,7 +38,7 @@ public struct Seq2SeqOptions: Sendable, Hashable {
     public init(
         task: Seq2SeqTask = .default,
         beams: Int? = nil,
-        returnedTexts: Int? = nil,
+        nBest: Int? = nil,
         maxTokens: Int? = nil,
         lengthPenalty: Double? = nil,
         beamGroups: Int? = nil,
@@ -49,7 +49,7 @@ public struct Seq2SeqOptions: Sendable, Hashable {
     ) {
         self.task = task
         self.beams = beams
-        self.returnedTexts = returnedTexts
+        self.nBest = nBest
         self.maxTokens = maxTokens
         self.lengthPenalty = lengthPenalty
         self.beamGroups = beamGroups
@@ -62,7 +62,7 @@ public struct Seq2SeqOptions: Sendable, Hashable {
     private var values: [(siskin_seq2seq_option, Double?)] {
         [
             (SISKIN_SEQ2SEQ_BEAMS, beams.map(Double.init)),
-            (SISKIN_SEQ2SEQ_BEST, returnedTexts.map(Double.init)),
+            (SISKIN_SEQ2SEQ_N_BEST, nBest.map(Double.init)),
             (SISKIN_SEQ2SEQ_MAX_TOKENS, maxTokens.map(Double.init)),
             (SISKIN_SEQ2SEQ_LENGTH_PENALTY, lengthPenalty),
             (SISKIN_SEQ2SEQ_BEAM_GROUPS, beamGroups.map(Double.init)),

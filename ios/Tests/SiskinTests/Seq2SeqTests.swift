@@ -14,7 +14,7 @@ final class Seq2SeqTests: XCTestCase {
         var options = Seq2SeqOptions(
             task: .translate(),
             beams: 3,
-            returnedTexts: 2,
+            nBest: 2,
             maxTokens: 8,
             lengthPenalty: 1,
             onOverflow: .truncate,
@@ -31,7 +31,7 @@ final class Seq2SeqTests: XCTestCase {
         // The result is the same in every batch.
         let single = try await seq2seq.generate(["a"], options: options)
         XCTAssertEqual(single[0], batch[1])
-        (options.beams, options.returnedTexts, options.beamGroups, options.diversityPenalty) = (4, 1, 2, 0.5)
+        (options.beams, options.nBest, options.beamGroups, options.diversityPenalty) = (4, 1, 2, 0.5)
         let diverse = try await seq2seq.generate(["a"], options: options)
         XCTAssertEqual(diverse[0].count, 1)
     }

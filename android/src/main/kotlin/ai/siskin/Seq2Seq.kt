@@ -41,7 +41,7 @@ public class Seq2SeqOptions {
     public var beams: Int? = null
 
     /** The number of texts returned for each input, best first. */
-    public var returnSequences: Int? = null
+    public var nBest: Int? = null
 
     /** The maximum number of tokens of a generated text. */
     public var maxTokens: Int? = null
@@ -74,7 +74,7 @@ public class Seq2SeqOptions {
 
     private fun copyTo(options: Long) {
         // In the order of the native constants, which begin with 1.
-        val numbers = listOf<Number?>(beams, returnSequences, maxTokens, lengthPenalty, beamGroups, diversityPenalty)
+        val numbers = listOf<Number?>(beams, nBest, maxTokens, lengthPenalty, beamGroups, diversityPenalty)
         numbers.forEachIndexed { index, value ->
             if (value != null) NativeSeq2SeqOptions.set(options, index + 1, value.toDouble())
         }
@@ -108,7 +108,7 @@ public class GeneratedText internal constructor(
 public class Seq2Seq internal constructor(private val model: Model, pointer: Long) :
     CancellableHandle(NativePointer("seq2seq", pointer, NativeSeq2Seq.cancelHandle(pointer), NativeSeq2Seq::free)) {
     /**
-     * Generates [Seq2SeqOptions.returnSequences] texts for each input, best first. The model must still be open if
+     * Generates [Seq2SeqOptions.nBest] texts for each input, best first. The model must still be open if
      * [options] are given.
      */
     public suspend fun generate(texts: List<String>, options: Seq2SeqOptions? = null): List<List<GeneratedText>> =

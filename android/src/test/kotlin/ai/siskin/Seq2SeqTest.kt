@@ -13,7 +13,7 @@ class Seq2SeqTest {
                 val options = Seq2SeqOptions().apply {
                     task = Seq2SeqTask.Translate()
                     beams = 3
-                    returnSequences = 2
+                    nBest = 2
                     maxTokens = 8
                     onOverflow = OverflowMode.Truncate
                     prefix = ""
