@@ -620,8 +620,8 @@ siskin_error *siskin_session_options_set_context(siskin_session_options *options
 /// Sets the maximum number of tokens of a prefill batch. Larger batches are faster and take more memory; the generated
 /// text is the same. Default: 256.
 SISKIN_NODISCARD
-siskin_error *siskin_session_options_set_batch(siskin_session_options *options,
-                                               size_t tokens);
+siskin_error *siskin_session_options_set_max_batch_tokens(siskin_session_options *options,
+                                                          size_t tokens);
 
 /// Limits the memory of activations and KV cache, in bytes: creating a session that needs more fails with
 /// `SISKIN_ERROR_MEMORY`, whose message names the longest context that fits. 0, the default: no limit.
@@ -963,13 +963,13 @@ typedef enum siskin_pooling {
 typedef struct siskin_encoder siskin_encoder;
 
 /// Creates an encoder. `use_head` adds the task head of the model: predictions need it, embeddings must not
-/// have it. `batch_tokens` is the maximum number of tokens of a forward pass; 0: 512.
+/// have it. `max_batch_tokens` is the maximum number of tokens of a forward pass; 0: 512.
 ///
 /// Threads: any.
 SISKIN_NODISCARD
 siskin_error *siskin_encoder_new(const siskin_model *model,
                                  bool use_head,
-                                 size_t batch_tokens,
+                                 size_t max_batch_tokens,
                                  siskin_kv_cache_type kv_cache_type,
                                  siskin_encoder **out);
 
@@ -1163,13 +1163,14 @@ typedef struct siskin_generated_text {
     siskin_finish_reason finish_reason;
 } siskin_generated_text;
 
-/// Creates a seq2seq. `batch_size` is the number of sequences or beams that are generated at the same time, 0: 32.
-/// `context` is the maximum number of tokens of a generated text with its prompt, 0: that of the model, at most 1024.
+/// Creates a seq2seq generator. `max_sequences` is the maximum number of sequences that are generated at the
+/// same time, counting every beam; 0: 32. `context` is the maximum number of tokens of a generated text with
+/// its prompt; 0: that of the model, at most 1024.
 ///
 /// Threads: any.
 SISKIN_NODISCARD
 siskin_error *siskin_seq2seq_new(const siskin_model *model,
-                                 size_t batch_size,
+                                 size_t max_sequences,
                                  size_t context,
                                  siskin_seq2seq **out);
 

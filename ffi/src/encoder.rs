@@ -71,7 +71,7 @@ pub(crate) fn overflow_mode(mode: siskin_overflow_mode, overlap: usize) -> Outco
 }
 
 /// Creates an encoder. `use_head` adds the task head of the model: predictions need it, embeddings must not
-/// have it. `batch_tokens` is the maximum number of tokens of a forward pass; 0: 512.
+/// have it. `max_batch_tokens` is the maximum number of tokens of a forward pass; 0: 512.
 ///
 /// Threads: any.
 ///
@@ -82,7 +82,7 @@ pub(crate) fn overflow_mode(mode: siskin_overflow_mode, overlap: usize) -> Outco
 pub unsafe extern "C" fn siskin_encoder_new(
     model: *const siskin_model,
     use_head: bool,
-    batch_tokens: usize,
+    max_batch_tokens: usize,
     kv_cache_type: siskin_kv_cache_type,
     out: *mut *mut siskin_encoder,
 ) -> *mut siskin_error {
@@ -90,7 +90,7 @@ pub unsafe extern "C" fn siskin_encoder_new(
     unsafe {
         guard::create(out, || {
             let defaults = EncoderOptions::default();
-            let batch = if batch_tokens == 0 { defaults.batch } else { batch_tokens };
+            let batch = if max_batch_tokens == 0 { defaults.batch } else { max_batch_tokens };
             let cache = self::kv_cache_type(kv_cache_type)?;
             let options = EncoderOptions { head: use_head, batch, cache, ..defaults };
             borrow(model, |model| {

@@ -54,8 +54,9 @@ pub struct siskin_generated_text {
     pub finish_reason: siskin_finish_reason,
 }
 
-/// Creates a seq2seq. `batch_size` is the number of sequences or beams that are generated at the same time, 0: 32.
-/// `context` is the maximum number of tokens of a generated text with its prompt, 0: that of the model, at most 1024.
+/// Creates a seq2seq generator. `max_sequences` is the maximum number of sequences that are generated at the
+/// same time, counting every beam; 0: 32. `context` is the maximum number of tokens of a generated text with
+/// its prompt; 0: that of the model, at most 1024.
 ///
 /// Threads: any.
 ///
@@ -65,7 +66,7 @@ pub struct siskin_generated_text {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_seq2seq_new(
     model: *const siskin_model,
-    batch_size: usize,
+    max_sequences: usize,
     context: usize,
     out: *mut *mut siskin_seq2seq,
 ) -> *mut siskin_error {
@@ -73,7 +74,7 @@ pub unsafe extern "C" fn siskin_seq2seq_new(
     unsafe {
         guard::create(out, || {
             let defaults = Seq2SeqOptions::default();
-            let rows = if batch_size == 0 { defaults.rows } else { batch_size };
+            let rows = if max_sequences == 0 { defaults.rows } else { max_sequences };
             let seq2seq =
                 borrow(model, |model| Ok(model.seq2seq(Seq2SeqOptions { rows, context, ..defaults })?))?;
             let control = RunControl::new(seq2seq.cancel_handle());

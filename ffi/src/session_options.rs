@@ -93,7 +93,7 @@ pub unsafe extern "C" fn siskin_session_options_set_context(
 /// Pointers are valid.
 #[must_use]
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn siskin_session_options_set_batch(
+pub unsafe extern "C" fn siskin_session_options_set_max_batch_tokens(
     options: *mut siskin_session_options,
     tokens: usize,
 ) -> *mut siskin_error {

@@ -140,7 +140,7 @@ static void memory(const siskin_model *model) {
     siskin_memory_usage plan = {.struct_size = sizeof plan}, held = {.struct_size = sizeof held};
     OK(siskin_session_options_new(&options));
     OK(siskin_session_options_set_context(options, 128));
-    OK(siskin_session_options_set_batch(options, 32));
+    OK(siskin_session_options_set_max_batch_tokens(options, 32));
     OK(siskin_session_options_set_kv_cache_type(options, SISKIN_KV_CACHE_F16));
     OK(siskin_model_session_memory(model, options, &plan));
     CHECK(plan.activations > 0 && plan.kv_cache > 0 && plan.mapped_file > 0);

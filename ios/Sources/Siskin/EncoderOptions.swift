@@ -6,7 +6,7 @@ public struct EncoderOptions: Sendable, Hashable {
     /// not allowed for `embed`.
     public var useHead: Bool
     /// The maximum number of tokens of one forward pass. Default: 512.
-    public var batchSize: Int?
+    public var maxBatchTokens: Int?
     /// The type of the KV cache. Default: that of the model.
     public var kvCacheType: KVCacheType?
     /// How texts with more tokens than the model accepts are handled.
@@ -17,13 +17,13 @@ public struct EncoderOptions: Sendable, Hashable {
     /// Creates options.
     public init(
         useHead: Bool = false,
-        batchSize: Int? = nil,
+        maxBatchTokens: Int? = nil,
         kvCacheType: KVCacheType? = nil,
         onOverflow: OverflowMode = .error,
         pooling: Pooling? = nil
     ) {
         self.useHead = useHead
-        self.batchSize = batchSize
+        self.maxBatchTokens = maxBatchTokens
         self.kvCacheType = kvCacheType
         self.onOverflow = onOverflow
         self.pooling = pooling

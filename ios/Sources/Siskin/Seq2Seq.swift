@@ -33,7 +33,8 @@ public actor Seq2Seq {
     ///
     /// - Parameters:
     ///   - model: A model that generates text. `generate(_:options:)` with options needs it to be open.
-    ///   - maxSequences: The maximum number of sequences or beams that are decoded at the same time. Default: 32.
+    ///   - maxSequences: The maximum number of sequences that are generated at the same time, counting every beam.
+    ///     Default: 32.
     ///   - context: The maximum number of tokens of a generated text with its prompt. Default: that of the model, but
     ///     at most 1024.
     public init(model: Model, maxSequences: Int? = nil, context: Int? = nil) async throws(SiskinError) {

@@ -40,7 +40,7 @@ public struct SessionOptions: Sendable, Hashable {
     public var context: Int?
     /// The maximum number of tokens of one prefill batch. A larger batch is faster and takes more memory; the generated
     /// text is the same. Default: 256.
-    public var batchSize: Int?
+    public var maxBatchTokens: Int?
     /// The maximum size of activations and KV cache together, in bytes. A session that would take more is rejected with
     /// an error that names the longest context that fits. Default: no limit.
     public var memoryBudget: Int?
@@ -58,7 +58,7 @@ public struct SessionOptions: Sendable, Hashable {
     /// Creates options.
     public init(
         context: Int? = nil,
-        batchSize: Int? = nil,
+        maxBatchTokens: Int? = nil,
         memoryBudget: Int? = nil,
         window: SlidingWindow? = nil,
         kvCacheType: KVCacheType? = nil,
@@ -67,7 +67,7 @@ public struct SessionOptions: Sendable, Hashable {
         stopStrings: [String] = []
     ) {
         self.context = context
-        self.batchSize = batchSize
+        self.maxBatchTokens = maxBatchTokens
         self.memoryBudget = memoryBudget
         self.window = window
         self.kvCacheType = kvCacheType
@@ -86,8 +86,9 @@ public struct SessionOptions: Sendable, Hashable {
         let sampler = try sampler.makeNative()
         try handle.use { options throws(SiskinError) in
             if let context { try check(siskin_session_options_set_context(options, try native(context, "context"))) }
-            if let batchSize {
-                try check(siskin_session_options_set_batch(options, try native(batchSize, "batchSize")))
+            if let maxBatchTokens {
+                let tokens: Int = try native(maxBatchTokens, "maxBatchTokens")
+                try check(siskin_session_options_set_max_batch_tokens(options, tokens))
             }
             if let memoryBudget {
                 try check(siskin_session_options_set_memory_budget(options, try native(memoryBudget, "memoryBudget")))

@@ -13,9 +13,9 @@ public actor TextEncoder {
     public init(model: Model, options: EncoderOptions = EncoderOptions()) async throws(SiskinError) {
         runner = try await runInBackground { _ throws(SiskinError) in
             let (useHead, cacheType) = (options.useHead, options.kvCacheType.native)
-            let batchSize: Int = try native(options.batchSize ?? 0, "batchSize")
+            let maxBatchTokens: Int = try native(options.maxBatchTokens ?? 0, "maxBatchTokens")
             let encoder = try model.handle.use { model throws(SiskinError) in
-                try makeHandle { siskin_encoder_new(model, useHead, batchSize, cacheType, &$0) }
+                try makeHandle { siskin_encoder_new(model, useHead, maxBatchTokens, cacheType, &$0) }
             }
             let handle = NativeHandle(encoder, "encoder", free: { siskin_encoder_free($0) })
             try handle.use { encoder throws(SiskinError) in

@@ -90,7 +90,7 @@ final class OptionsTests: XCTestCase {
 
     func testMemoryUsageIsPredicted() async throws {
         let model = try await chatModel()
-        var options = SessionOptions(context: 128, batchSize: 32, kvCacheType: .f16)
+        var options = SessionOptions(context: 128, maxBatchTokens: 32, kvCacheType: .f16)
         let predicted = try model.sessionMemory(for: options)
         XCTAssertGreaterThan(predicted.activations, 0)
         // Two layers, two heads of size 16, keys and values, in f16.
@@ -110,7 +110,7 @@ final class OptionsTests: XCTestCase {
     func testNegativeOptionsAreRejected() async throws {
         let model = try await chatModel()
         let invalid = [
-            SessionOptions(context: -1), SessionOptions(batchSize: -1), SessionOptions(memoryBudget: -1),
+            SessionOptions(context: -1), SessionOptions(maxBatchTokens: -1), SessionOptions(memoryBudget: -1),
             SessionOptions(window: SlidingWindow(recent: -1)), SessionOptions(maxTokens: -1),
         ]
         for options in invalid { await assertThrows(.argument) { try await Session(model: model, options: options) } }

@@ -103,7 +103,7 @@ final class TextEncoderTests: XCTestCase {
         let embeddings = try await windowed.embed([text, "a"])
         XCTAssertEqual(embeddings.map(\.count), [32, 32])
         await assertThrows(.argument) { try await self.classifier("classes", onOverflow: .window(overlap: -1)) }
-        await assertThrows(.argument) { try await self.encoder("vectors", EncoderOptions(batchSize: -1)) }
+        await assertThrows(.argument) { try await self.encoder("vectors", EncoderOptions(maxBatchTokens: -1)) }
     }
 
     func testSpansOfLabelsAndAnswers() async throws {

@@ -5,9 +5,10 @@
 
 #define ENCODER(value) HANDLE(siskin_encoder, value)
 
-static jlong encoder_new(JNIEnv *env, CLASS, jlong model, jboolean use_head, jint batch, jint cache_type) {
+static jlong encoder_new(JNIEnv *env, CLASS, jlong model, jboolean use_head, jint max_batch_tokens,
+                          jint cache_type) {
     siskin_encoder *encoder = NULL;
-    throw_if_error(env, siskin_encoder_new(HANDLE(const siskin_model, model), use_head, (size_t)batch,
+    throw_if_error(env, siskin_encoder_new(HANDLE(const siskin_model, model), use_head, (size_t)max_batch_tokens,
                                            (uint32_t)cache_type, &encoder));
     return (jlong)(intptr_t)encoder;
 }

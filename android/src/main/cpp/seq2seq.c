@@ -5,9 +5,10 @@
 
 #define SEQ2SEQ(value) HANDLE(siskin_seq2seq, value)
 
-static jlong seq2seq_new(JNIEnv *env, CLASS, jlong model, jint batch, jint context) {
+static jlong seq2seq_new(JNIEnv *env, CLASS, jlong model, jint max_sequences, jint context) {
     siskin_seq2seq *seq2seq = NULL;
-    throw_if_error(env, siskin_seq2seq_new(HANDLE(const siskin_model, model), (size_t)batch, (size_t)context, &seq2seq));
+    throw_if_error(env, siskin_seq2seq_new(HANDLE(const siskin_model, model), (size_t)max_sequences, (size_t)context,
+                                           &seq2seq));
     return (jlong)(intptr_t)seq2seq;
 }
 

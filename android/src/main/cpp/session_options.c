@@ -15,8 +15,8 @@ static void set_context(JNIEnv *env, CLASS, jlong options, jint tokens) {
     throw_if_error(env, siskin_session_options_set_context(OPTIONS(options), (size_t)tokens));
 }
 
-static void set_batch(JNIEnv *env, CLASS, jlong options, jint tokens) {
-    throw_if_error(env, siskin_session_options_set_batch(OPTIONS(options), (size_t)tokens));
+static void set_max_batch_tokens(JNIEnv *env, CLASS, jlong options, jint tokens) {
+    throw_if_error(env, siskin_session_options_set_max_batch_tokens(OPTIONS(options), (size_t)tokens));
 }
 
 static void set_memory_budget(JNIEnv *env, CLASS, jlong options, jlong bytes) {
@@ -53,7 +53,7 @@ static void options_free(UNUSED_ENV, CLASS, jlong options) {
 static const JNINativeMethod METHODS[] = {
     METHOD("create", "()J", options_new),
     METHOD("setContext", "(JI)V", set_context),
-    METHOD("setBatch", "(JI)V", set_batch),
+    METHOD("setMaxBatchTokens", "(JI)V", set_max_batch_tokens),
     METHOD("setMemoryBudget", "(JJ)V", set_memory_budget),
     METHOD("setWindow", "(JII)V", set_window),
     METHOD("setKvCacheType", "(JI)V", set_kv_cache_type),

@@ -12,7 +12,7 @@ public class EncoderOptions {
     public var useHead: Boolean = false
 
     /** The maximum number of tokens of one forward pass. Default: 512. */
-    public var batch: Int? = null
+    public var maxBatchTokens: Int? = null
 
     /** The type of the KV cache. Default: the model's own. */
     public var kvCacheType: KvCacheType? = null
@@ -33,8 +33,8 @@ public class EncoderOptions {
     public var dimensions: Int? = null
 
     internal fun create(model: Long): Encoder {
-        val batch = batch?.let { positive("batch", it) } ?: 0
-        val encoder = Encoder(NativeEncoder.create(model, useHead, batch, kvCacheType?.code ?: 0))
+        val maxTokens = maxBatchTokens?.let { positive("maxBatchTokens", it) } ?: 0
+        val encoder = Encoder(NativeEncoder.create(model, useHead, maxTokens, kvCacheType?.code ?: 0))
         try {
             encoder.native.withPointer(::copyTo)
         } catch (error: Throwable) {
@@ -224,7 +224,7 @@ internal class Utf16Offsets(text: String) {
 }
 
 internal object NativeEncoder {
-    @JvmStatic external fun create(model: Long, useHead: Boolean, batch: Int, kvCacheType: Int): Long
+    @JvmStatic external fun create(model: Long, useHead: Boolean, maxBatchTokens: Int, kvCacheType: Int): Long
 
     @JvmStatic external fun cancelHandle(encoder: Long): Long
 

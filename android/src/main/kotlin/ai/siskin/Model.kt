@@ -56,14 +56,14 @@ public class Model internal constructor(pointer: Long) : Handle(NativePointer("m
         encoder(EncoderOptions().apply(options))
 
     /**
-     * Creates a generator for encoder–decoder models, for translation and summarization. [batch] is the maximum number
-     * of sequences that are generated at the same time, counting every beam; by default 32. [context] is the maximum
-     * number of tokens of a text; by default the model's own, capped at 1024.
+     * Creates a generator for encoder–decoder models, for translation and summarization. [maxSequences] is the maximum
+     * number of sequences that are generated at the same time, counting every beam; by default 32. [context] is the
+     * maximum number of tokens of a generated text with its prompt; by default the model's own, capped at 1024.
      */
-    public suspend fun seq2Seq(batch: Int? = null, context: Int? = null): Seq2Seq = create { pointer ->
-        val batchOrDefault = batch?.let { positive("batch", it) } ?: 0
+    public suspend fun seq2Seq(maxSequences: Int? = null, context: Int? = null): Seq2Seq = create { pointer ->
+        val sequencesOrDefault = maxSequences?.let { positive("maxSequences", it) } ?: 0
         val contextOrDefault = context?.let { positive("context", it) } ?: 0
-        Seq2Seq(this, NativeSeq2Seq.create(pointer, batchOrDefault, contextOrDefault))
+        Seq2Seq(this, NativeSeq2Seq.create(pointer, sequencesOrDefault, contextOrDefault))
     }
 
     /** Creates a transcriber, for speech-to-text models. */
@@ -112,8 +112,8 @@ public class Model internal constructor(pointer: Long) : Handle(NativePointer("m
     /** Blocking form of [seq2Seq], for Java. */
     @JvmOverloads
     @Throws(InterruptedException::class)
-    public fun seq2SeqBlocking(batch: Int? = null, context: Int? = null): Seq2Seq =
-        runBlocking { seq2Seq(batch, context) }
+    public fun seq2SeqBlocking(maxSequences: Int? = null, context: Int? = null): Seq2Seq =
+        runBlocking { seq2Seq(maxSequences, context) }
 
     /** Blocking form of [transcriber], for Java. */
     @JvmOverloads

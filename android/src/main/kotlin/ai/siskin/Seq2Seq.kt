@@ -158,7 +158,7 @@ internal object NativeSeq2SeqOptions {
 }
 
 internal object NativeSeq2Seq {
-    @JvmStatic external fun create(model: Long, batch: Int, context: Int): Long
+    @JvmStatic external fun create(model: Long, maxSequences: Int, context: Int): Long
 
     @JvmStatic external fun cancelHandle(seq2Seq: Long): Long
 

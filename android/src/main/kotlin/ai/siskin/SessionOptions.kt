@@ -10,7 +10,7 @@ public class SessionOptions {
     public var context: Int? = null
 
     /** The maximum number of tokens of one prefill batch. Default: 256. */
-    public var batch: Int? = null
+    public var maxBatchTokens: Int? = null
 
     /**
      * The maximum size of activations and KV cache together, in bytes. A session that needs more is rejected with
@@ -47,7 +47,7 @@ public class SessionOptions {
 
     private fun copyTo(options: Long) {
         context?.let { NativeSessionOptions.setContext(options, positive("context", it)) }
-        batch?.let { NativeSessionOptions.setBatch(options, positive("batch", it)) }
+        maxBatchTokens?.let { NativeSessionOptions.setMaxBatchTokens(options, positive("maxBatchTokens", it)) }
         memoryBudget?.let { NativeSessionOptions.setMemoryBudget(options, positive("memoryBudget", it)) }
         val window = slidingWindow?.let { positive("slidingWindow", it) } ?: 0
         val sinks = attentionSinks?.let { nonNegative("attentionSinks", it) } ?: 0
@@ -81,7 +81,7 @@ internal object NativeSessionOptions {
 
     @JvmStatic external fun setContext(options: Long, tokens: Int)
 
-    @JvmStatic external fun setBatch(options: Long, tokens: Int)
+    @JvmStatic external fun setMaxBatchTokens(options: Long, tokens: Int)
 
     @JvmStatic external fun setMemoryBudget(options: Long, bytes: Long)
 

@@ -9,7 +9,7 @@ class Seq2SeqTest {
     @Test
     fun `each input gives the best texts of beam search`() = runTest {
         withModel("translates") { model ->
-            model.seq2Seq(batch = 8, context = 64).use { seq2Seq ->
+            model.seq2Seq(maxSequences = 8, context = 64).use { seq2Seq ->
                 val options = Seq2SeqOptions().apply {
                     task = Seq2SeqTask.Translate()
                     beams = 3
@@ -43,7 +43,7 @@ class Seq2SeqTest {
                 }
                 assertThrows<SiskinException.Argument> { seq2Seq.generate("a") { beams = 0 } }
             }
-            assertThrows<SiskinException.Argument> { model.seq2Seq(batch = 0) }
+            assertThrows<SiskinException.Argument> { model.seq2Seq(maxSequences = 0) }
         }
     }
 }

@@ -226,12 +226,12 @@ class SessionStateTest {
     @Test
     fun `memory plans are exact and budgets are enforced`() = runTest {
         withModel("chat") { model ->
-            val options = SessionOptions().apply { context = 128; batch = 32; kvCacheType = KvCacheType.F16 }
+            val options = SessionOptions().apply { context = 128; maxBatchTokens = 32; kvCacheType = KvCacheType.F16 }
             val plan = model.sessionMemory(options)
             assertTrue(plan.activations > 0 && plan.kvCache > 0 && plan.mappedFile > 0)
-            val wider = model.sessionMemory { context = 128; batch = 32; kvCacheType = KvCacheType.F32 }
+            val wider = model.sessionMemory { context = 128; maxBatchTokens = 32; kvCacheType = KvCacheType.F32 }
             assertTrue(wider.kvCache > plan.kvCache)
-            val shorter = model.sessionMemory { context = 64; batch = 32; kvCacheType = KvCacheType.F16 }
+            val shorter = model.sessionMemory { context = 64; maxBatchTokens = 32; kvCacheType = KvCacheType.F16 }
             assertTrue(shorter.kvCache < plan.kvCache)
             options.memoryBudget = plan.activations + plan.kvCache - 1
             assertThrows<SiskinException.Memory> { model.session(options) }
