@@ -8,13 +8,13 @@ import Foundation
 ///
 /// While the session is paused, its streams wait.
 extension Session {
-    /// Adds a user message and streams the answer: `submit(_:)`, and `next()` to the end.
-    public nonisolated func answer(to text: String) -> AsyncThrowingStream<TextChunk, any Error> {
+    /// Adds a user message and streams the answer: `prompt(_:)`, and `next()` to the end.
+    public nonisolated func chat(_ text: String) -> AsyncThrowingStream<TextChunk, any Error> {
         stream(.text(text))
     }
 
     /// Streams the answer to a conversation, which replaces the previous one.
-    public nonisolated func answer(to messages: [Message]) -> AsyncThrowingStream<TextChunk, any Error> {
+    public nonisolated func chat(_ messages: [Message]) -> AsyncThrowingStream<TextChunk, any Error> {
         stream(.messages(messages))
     }
 
@@ -22,15 +22,15 @@ extension Session {
     ///
     /// - Parameter parsingControlTokens: Whether control tokens spelled out in the text are parsed. Do not enable it
     ///   for untrusted text.
-    public nonisolated func completion(
-        of text: String,
+    public nonisolated func complete(
+        _ text: String,
         parsingControlTokens: Bool = false
     ) -> AsyncThrowingStream<TextChunk, any Error> {
         stream(.raw(text, parsingControlTokens: parsingControlTokens))
     }
 
-    /// Streams the continuation of token ids.
-    public nonisolated func completion(of tokens: [UInt32]) -> AsyncThrowingStream<TextChunk, any Error> {
+    /// Appends tokens to the session and streams their continuation.
+    public nonisolated func complete(tokens: [UInt32]) -> AsyncThrowingStream<TextChunk, any Error> {
         stream(.tokens(tokens))
     }
 
@@ -43,12 +43,12 @@ extension Session {
         if answer.number == nil {
             answer.number = try await retryAfterPause(call, canRepeat: canRepeat(answer.prompt)) {
                 session throws(SiskinError) in
-                try await session.submit(answer.prompt, call)
+                try await session.begin(answer.prompt, call)
             }
         }
         return try await retryAfterPause(call, canRepeat: true) { session throws(SiskinError) in
             guard let number = answer.number, session.isCurrent(number) else {
-                let message = "another prompt was submitted; iterate over its answer"
+                let message = "another prompt was begun; iterate over its answer"
                 throw SiskinError(.state, place: "session", message: message)
             }
             return try await session.next(call)
@@ -91,7 +91,7 @@ extension Session {
 /// An answer that is read chunk by chunk. Only jobs of its session access it.
 private final class Answer: @unchecked Sendable {
     let prompt: Prompt
-    /// The number of the prompt; `nil` until it is submitted.
+    /// The number of the prompt; `nil` until it is begun.
     var number: Int?
     init(_ prompt: Prompt) { self.prompt = prompt }
 }

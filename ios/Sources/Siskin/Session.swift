@@ -59,29 +59,30 @@ public actor Session {
         }
     }
 
-    /// Submits a text: as a user message if the model has a chat template, as a text to continue if it has none, and as
-    /// the encoder input of an encoder–decoder model; `next()` then returns the answer. The prefix that the prompt
-    /// shares with the KV cache is not computed again. An unfinished answer is left as it is.
+    /// Begins the answer to a prompt, which `next()` then generates. The prompt becomes a user message if the model has
+    /// a chat template, the encoder input if it is an encoder–decoder model, and otherwise a text to continue. The
+    /// prefix that the prompt shares with the KV cache is not computed again. An unfinished answer is kept as it is.
     ///
     /// Control tokens spelled out in the text are tokenized as plain text. After a cancellation, the text was not
     /// added.
-    public nonisolated func submit(_ text: String) async throws(SiskinError) { try await submit(.text(text)) }
+    public nonisolated func prompt(_ text: String) async throws(SiskinError) { try await begin(.text(text)) }
 
-    /// Submits a conversation, which replaces the previous one. The prefix that both share is not computed again.
-    public nonisolated func submit(_ messages: [Message]) async throws(SiskinError) {
-        try await submit(.messages(messages))
+    /// Begins the answer to a conversation, which replaces the previous one. The prefix that both share is not computed
+    /// again.
+    public nonisolated func prompt(_ messages: [Message]) async throws(SiskinError) {
+        try await begin(.messages(messages))
     }
 
-    /// Submits a raw text to continue, without the chat template. An empty text continues where the last one ended.
+    /// Begins the continuation of a raw text, without the chat template. An empty text continues the previous one.
     ///
     /// - Parameter parsingControlTokens: Whether control tokens spelled out in the text are parsed. Do not enable it
     ///   for untrusted text.
-    public nonisolated func submit(raw text: String, parsingControlTokens: Bool = false) async throws(SiskinError) {
-        try await submit(.raw(text, parsingControlTokens: parsingControlTokens))
+    public nonisolated func prompt(raw text: String, parsingControlTokens: Bool = false) async throws(SiskinError) {
+        try await begin(.raw(text, parsingControlTokens: parsingControlTokens))
     }
 
-    /// Submits token ids to continue, which are appended to those of the session.
-    public nonisolated func submit(tokens: [UInt32]) async throws(SiskinError) { try await submit(.tokens(tokens)) }
+    /// Appends tokens to the session and begins their continuation.
+    public nonisolated func prompt(tokens: [UInt32]) async throws(SiskinError) { try await begin(.tokens(tokens)) }
 
     /// Generates the next token, and returns it with its text. The last chunk has the finish reason, and may have
     /// neither token nor text; after it, returns `nil`. After a cancellation, the answer is unchanged: the call can be
@@ -107,13 +108,13 @@ public actor Session {
         }
     }
 
-    private nonisolated func submit(_ prompt: Prompt) async throws(SiskinError) {
-        _ = try await submit(prompt, runner.register())
+    private nonisolated func begin(_ prompt: Prompt) async throws(SiskinError) {
+        _ = try await begin(prompt, runner.register())
     }
 
-    /// Submits a prompt for a registered call, and returns the number of the prompt.
-    func submit(_ prompt: Prompt, _ call: UInt64) async throws(SiskinError) -> Int {
-        try await runner.run(call) { session throws(SiskinError) in try prompt.submit(to: session) }
+    /// Begins the answer to a prompt for a registered call, and returns the number of the prompt.
+    func begin(_ prompt: Prompt, _ call: UInt64) async throws(SiskinError) -> Int {
+        try await runner.run(call) { session throws(SiskinError) in try prompt.begin(in: session) }
         currentPrompt += 1
         isFinished = false
         return currentPrompt
@@ -130,7 +131,7 @@ enum Prompt: Sendable {
     case messages([Message])
     case tokens([UInt32])
 
-    func submit(to session: OpaquePointer) throws(SiskinError) {
+    func begin(in session: OpaquePointer) throws(SiskinError) {
         switch self {
         case .text(let text):
             try check(withUTF8(text) { siskin_session_prompt(session, $0, $1) })

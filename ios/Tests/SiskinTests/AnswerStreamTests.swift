@@ -33,7 +33,7 @@ final class AnswerStreamTests: XCTestCase {
             var count = 0
             for seed in 0..<UInt64(12) {
                 let options = SessionOptions(sampler: uniformSampler(seed: seed, logitBias: logitBias))
-                let chunks = try await chunks(try await Session(model: model, options: options).answer(to: "x"))
+                let chunks = try await chunks(try await Session(model: model, options: options).chat("x"))
                 // Swift's own UTF-8 decoder is the reference.
                 let bytes = chunks.flatMap(\.bytes)
                 XCTAssertEqual(chunks.map(\.text).joined(), String(decoding: bytes, as: UTF8.self))
@@ -56,7 +56,7 @@ final class AnswerStreamTests: XCTestCase {
             let logitBias = Dictionary(tokens.map { ($0, Float(10_000)) }, uniquingKeysWith: { first, _ in first })
             let sampler = uniformSampler(seed: 1, logitBias: logitBias)
             let options = SessionOptions(context: 512, maxTokens: 100, sampler: sampler)
-            let chunks = try await chunks(try await Session(model: model, options: options).completion(of: "x"))
+            let chunks = try await chunks(try await Session(model: model, options: options).complete("x"))
             XCTAssertEqual(chunks.map(\.text).joined(), String(decoding: chunks.flatMap(\.bytes), as: UTF8.self))
             let count = chunks.count { $0.text.contains(character) }
             print("SmolLM2: \(character) of \(logitBias.count) tokens: generated \(count) times")
@@ -66,10 +66,10 @@ final class AnswerStreamTests: XCTestCase {
 
     func testBreakingOutOfIterationKeepsAnswer() async throws {
         let model = try await chatModel()
-        let expected = try await collect(try await Session(model: model, options: greedy()).answer(to: "Why?"))
+        let expected = try await collect(try await Session(model: model, options: greedy()).chat("Why?"))
         let session = try await Session(model: model, options: greedy())
         var answer = Answer()
-        for try await chunk in session.answer(to: "Why?") {
+        for try await chunk in session.chat("Why?") {
             answer.append(chunk)
             if answer.tokens.count == 5 { break }
         }
@@ -77,15 +77,15 @@ final class AnswerStreamTests: XCTestCase {
         XCTAssertEqual(generated, 5, "tokens are computed on demand")
         while let chunk = try await session.next() { answer.append(chunk) }
         XCTAssertEqual(answer, expected)
-        let next = try await collect(session.answer(to: "And?"))
+        let next = try await collect(session.chat("And?"))
         XCTAssertFalse(next.tokens.isEmpty)
     }
 
     func testAnotherPromptEndsStream() async throws {
         let session = try await Session(model: try await chatModel(), options: greedy())
-        var stream = session.answer(to: "Why?").makeAsyncIterator()
+        var stream = session.chat("Why?").makeAsyncIterator()
         _ = try await stream.next()
-        try await session.submit("And?")
+        try await session.prompt("And?")
         await assertThrows(.state) { try await stream.next() }
         // The answer to the other prompt is complete.
         var answer = Answer()
@@ -96,19 +96,19 @@ final class AnswerStreamTests: XCTestCase {
     func testRejectedPromptKeepsStream() async throws {
         try TestingLibrary.require()
         let model = try await chatModel()
-        let expected = try await collect(try await Session(model: model, options: greedy()).answer(to: "Why?"))
+        let expected = try await collect(try await Session(model: model, options: greedy()).chat("Why?"))
         let session = try await Session(model: model, options: greedy())
         var answer = Answer()
-        var stream = session.answer(to: "Why?").makeAsyncIterator()
+        var stream = session.chat("Why?").makeAsyncIterator()
         if let chunk = try await stream.next() { answer.append(chunk) }
         try session.pause()
-        await assertThrows(.paused) { try await session.submit("And?") }
+        await assertThrows(.paused) { try await session.prompt("And?") }
         try session.resume()
         if let chunk = try await stream.next() { answer.append(chunk) }
         // Canceled while it waits for its turn.
         let blocking = Task { try await session.blockThread(milliseconds: 100) }
         try await Task.sleep(for: .milliseconds(20))
-        let waiting = Task { try await session.submit("And?") }
+        let waiting = Task { try await session.prompt("And?") }
         waiting.cancel()
         await assertThrows(.cancelled) { try await waiting.value }
         try await blocking.value
@@ -120,7 +120,7 @@ final class AnswerStreamTests: XCTestCase {
         let session = try await Session(model: try await chatModel(), options: greedy(100))
         let count = Locked(0)
         let generation = Task {
-            for try await _ in session.answer(to: "Why?") {
+            for try await _ in session.chat("Why?") {
                 count.withLock { $0 += 1 }
                 if count.value == 3 { withUnsafeCurrentTask { $0?.cancel() } }
             }
@@ -128,13 +128,13 @@ final class AnswerStreamTests: XCTestCase {
         // In a canceled task, a stream ends or throws.
         do { try await generation.value } catch let error as SiskinError { XCTAssertEqual(error.code, .cancelled) }
         XCTAssertEqual(count.value, 3)
-        let answer = try await collect(session.answer(to: "And?"))
+        let answer = try await collect(session.chat("And?"))
         XCTAssertFalse(answer.tokens.isEmpty)
     }
 
     func testCancelEndsAnswerBetweenChunks() async throws {
         let session = try await Session(model: try await chatModel(), options: greedy())
-        var stream = session.answer(to: "Why?").makeAsyncIterator()
+        var stream = session.chat("Why?").makeAsyncIterator()
         _ = try await stream.next()
         session.cancel()
         await assertThrows(.cancelled) { try await stream.next() }
@@ -142,7 +142,7 @@ final class AnswerStreamTests: XCTestCase {
         let chunk = try await session.next()
         XCTAssertNotNil(chunk)
         session.cancel()
-        let answer = try await collect(session.answer(to: "And?"))
+        let answer = try await collect(session.chat("And?"))
         XCTAssertFalse(answer.tokens.isEmpty)
     }
 }

@@ -11,7 +11,7 @@ final class CancellationTests: XCTestCase {
         for round in 0..<12 {
             let prefill = Task {
                 do {
-                    try await session.submit(tokens: longPrompt)
+                    try await session.prompt(tokens: longPrompt)
                 } catch let error as SiskinError { return (error, clock.now) }
                 throw SiskinError(.panic, place: "test", message: "the prefill was not canceled")
             }
@@ -26,7 +26,7 @@ final class CancellationTests: XCTestCase {
             XCTAssertEqual(position, 0, "the session is in the state before the call")
         }
         XCTAssertLessThan(report("canceled prompts", latencies).median, maxCancellationLatency)
-        let answer = try await collect(session.completion(of: "The sky is"))
+        let answer = try await collect(session.complete("The sky is"))
         XCTAssertEqual(answer.tokens.count, 4)
     }
 
@@ -39,7 +39,7 @@ final class CancellationTests: XCTestCase {
             let count = Locked(0)
             let generation = Task {
                 do {
-                    for try await _ in session.completion(of: "Once upon a time") { count.withLock { $0 += 1 } }
+                    for try await _ in session.complete("Once upon a time") { count.withLock { $0 += 1 } }
                 } catch let error as SiskinError { XCTAssertEqual(error.code, .cancelled) }
                 return clock.now
             }
@@ -57,7 +57,7 @@ final class CancellationTests: XCTestCase {
         let session = try await Session(model: try await chatModel(), options: greedy())
         let blocking = Task { try await session.blockThread(milliseconds: 100) }
         try await Task.sleep(for: .milliseconds(20))
-        let waiting = Task { try await session.submit("x") }
+        let waiting = Task { try await session.prompt("x") }
         try await Task.sleep(for: .milliseconds(20))
         waiting.cancel()
         await assertThrows(.cancelled) { try await waiting.value }
@@ -65,7 +65,7 @@ final class CancellationTests: XCTestCase {
         let tokens = try await session.stats().promptTokens
         XCTAssertEqual(tokens, 0)
         // The cancellation does not affect the next call.
-        let answer = try await collect(session.answer(to: "x"))
+        let answer = try await collect(session.chat("x"))
         XCTAssertEqual(answer.tokens.count, 24)
     }
 
@@ -82,7 +82,7 @@ final class CancellationTests: XCTestCase {
             }
             try await Task.sleep(for: .milliseconds(20))
             let waiting = [
-                Task { _ = try await collect(session.answer(to: "x")) }, Task { try await session.submit("x") },
+                Task { _ = try await collect(session.chat("x")) }, Task { try await session.prompt("x") },
                 Task { _ = try await session.next() },
             ]
             try await Task.sleep(for: .milliseconds(20))
@@ -92,7 +92,7 @@ final class CancellationTests: XCTestCase {
             let tokens = try await session.stats().promptTokens
             XCTAssertEqual(tokens, 0)
         }
-        let answer = try await collect(session.answer(to: "x"))
+        let answer = try await collect(session.chat("x"))
         XCTAssertEqual(answer.tokens.count, 24)
     }
 
@@ -100,12 +100,12 @@ final class CancellationTests: XCTestCase {
         let session = try await Session(model: try await chatModel(), options: greedy(2))
         for round in 0..<300 {
             try await session.reset()
-            let canceled = Task { try await collect(session.answer(to: "x")) }
+            let canceled = Task { try await collect(session.chat("x")) }
             if round % 3 == 0 { await Task.yield() }
             canceled.cancel()
             _ = try? await canceled.value
             try await session.reset()
-            let answer = try await collect(session.answer(to: "x"))
+            let answer = try await collect(session.chat("x"))
             XCTAssertEqual(answer.tokens.count, 2)
         }
     }
@@ -118,7 +118,7 @@ final class CancellationTests: XCTestCase {
             try await Task.sleep(for: .milliseconds(20))
             if callsCancel { session.cancel() } else { call.cancel() }
             try await call.value
-            let answer = try await collect(session.answer(to: "x"))
+            let answer = try await collect(session.chat("x"))
             XCTAssertEqual(answer.tokens.count, 24)
         }
     }
@@ -126,13 +126,13 @@ final class CancellationTests: XCTestCase {
     func testResumeKeepsCancellation() async throws {
         let session = try await Session(model: try await realModel("smollm2.gguf"), options: longPromptOptions)
         for callsCancel in [true, false, true, false] {
-            let prefill = Task { try await session.submit(tokens: longPrompt) }
+            let prefill = Task { try await session.prompt(tokens: longPrompt) }
             try await Task.sleep(for: .milliseconds(100))
             if callsCancel { session.cancel() } else { prefill.cancel() }
             try session.resume()
             await assertThrows(.cancelled) { try await prefill.value }
         }
-        let prefill = Task { try await session.submit(tokens: longPrompt) }
+        let prefill = Task { try await session.prompt(tokens: longPrompt) }
         try await Task.sleep(for: .milliseconds(100))
         async let closed: Void = session.close()
         try? session.resume()

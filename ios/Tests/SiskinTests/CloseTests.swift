@@ -10,7 +10,7 @@ final class CloseTests: XCTestCase {
             let session = try await Session(model: model, options: greedy(100))
             let count = Locked(0)
             let generation = Task {
-                for try await _ in session.answer(to: "Why?") { count.withLock { $0 += 1 } }
+                for try await _ in session.chat("Why?") { count.withLock { $0 += 1 } }
             }
             while count.value < round % 7 { await Task.yield() }
             await session.close()
@@ -21,7 +21,7 @@ final class CloseTests: XCTestCase {
             }
             await session.close()
             await assertThrows(.state) { try await session.next() }
-            await assertThrows(.state) { try await session.submit("x") }
+            await assertThrows(.state) { try await session.prompt("x") }
             await assertThrows(.state) { try await session.stats() }
             await assertThrows(.state) { try session.pause() }
             session.cancel()
@@ -34,7 +34,7 @@ final class CloseTests: XCTestCase {
         var latencies: [Duration] = []
         for _ in 0..<5 {
             let session = try await Session(model: model, options: longPromptOptions)
-            let prefill = Task { try await session.submit(tokens: longPrompt) }
+            let prefill = Task { try await session.prompt(tokens: longPrompt) }
             try await Task.sleep(for: .milliseconds(100))
             let start = clock.now
             await session.close()
@@ -49,7 +49,7 @@ final class CloseTests: XCTestCase {
         for _ in 0..<20 {
             let session = try await Session(model: model, options: greedy(50))
             await withTaskGroup(of: Void.self) { group in
-                for _ in 0..<4 { group.addTask { _ = try? await collect(session.answer(to: "x")) } }
+                for _ in 0..<4 { group.addTask { _ = try? await collect(session.chat("x")) } }
                 for _ in 0..<4 { group.addTask { await session.close() } }
                 for _ in 0..<4 { group.addTask { session.cancel() } }
             }
@@ -74,7 +74,7 @@ final class CloseTests: XCTestCase {
         do {
             let session = try await Session(model: try await chatModel(), options: greedy(2))
             handle = await session.runner.handle
-            _ = try await collect(session.answer(to: "x"))
+            _ = try await collect(session.chat("x"))
             XCTAssertNotNil(handle)
         }
         for _ in 0..<100 where handle != nil { try await Task.sleep(for: .milliseconds(10)) }
@@ -85,7 +85,7 @@ final class CloseTests: XCTestCase {
         func runRound(_ number: Int) async throws {
             let model = try await chatModel()
             let session = try await Session(model: model, options: greedy(4))
-            for try await _ in session.answer(to: "Why?") {}
+            for try await _ in session.chat("Why?") {}
             // In every other round, the deinitializers free the handles.
             if number % 2 == 0 {
                 await session.close()

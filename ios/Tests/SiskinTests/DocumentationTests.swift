@@ -7,7 +7,7 @@ import XCTest
 func printAnswer(to question: String, modelURL: URL) async throws {
     let model = try await Model(contentsOf: modelURL)
     let session = try await Session(model: model)
-    for try await chunk in session.answer(to: question) {
+    for try await chunk in session.chat(question) {
         print(chunk.text, terminator: "")
     }
 }
@@ -18,7 +18,7 @@ func chat(modelURL: URL) async throws -> String {
     let session = try await Session(model: model, options: options)
     try await session.add(Message(role: .system, content: "Be brief."))
     var answer = ""
-    for try await chunk in session.answer(to: "Why is the sky blue?") {
+    for try await chunk in session.chat("Why is the sky blue?") {
         answer += chunk.text
         if chunk.finishReason == .length { answer += "…" }
     }
@@ -50,7 +50,7 @@ func answer(to question: String, within limit: Duration, session: Session) async
     let generation = Task {
         var text = ""
         do {
-            for try await chunk in session.answer(to: question) { text += chunk.text }
+            for try await chunk in session.chat(question) { text += chunk.text }
         } catch let error as SiskinError where error.isCancellation {}
         return text
     }

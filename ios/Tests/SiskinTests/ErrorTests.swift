@@ -56,11 +56,11 @@ final class ErrorTests: XCTestCase {
         let model = try await chatModel()
         let session = try await Session(model: model, options: greedy(4))
         await assertThrows(.panic) { try await session.panic() }
-        await assertThrows(.poisoned) { try await session.submit("x") }
+        await assertThrows(.poisoned) { try await session.prompt("x") }
         await assertThrows(.poisoned) { try await session.stats() }
         await session.close()
         let other = try await Session(model: model, options: greedy(4))
-        let answer = try await collect(other.answer(to: "x"))
+        let answer = try await collect(other.chat("x"))
         XCTAssertFalse(answer.tokens.isEmpty)
     }
 
@@ -69,7 +69,7 @@ final class ErrorTests: XCTestCase {
         let session = try await Session(model: try await chatModel(), options: greedy(4))
         try await withThrowingTaskGroup(of: Void.self) { group in
             for _ in 0..<8 { group.addTask { try await session.blockThread(milliseconds: 20) } }
-            for _ in 0..<4 { group.addTask { try await session.submit("x") } }
+            for _ in 0..<4 { group.addTask { try await session.prompt("x") } }
             for _ in 0..<8 { group.addTask { _ = try await session.stats() } }
             try await group.waitForAll()
         }

@@ -14,27 +14,27 @@ final class LifecycleTests: XCTestCase {
         lifecycle.enterBackground()
         // A session that is added in the background is paused as well.
         lifecycle.manage(second)
-        for session in [first, second] { await assertThrows(.paused) { try await session.submit("x") } }
+        for session in [first, second] { await assertThrows(.paused) { try await session.prompt("x") } }
         lifecycle.enterForeground()
         for session in [first, second] {
-            let answer = try await collect(session.answer(to: "x"))
+            let answer = try await collect(session.chat("x"))
             XCTAssertEqual(answer.tokens.count, 24)
         }
         // Entering the foreground without a preceding background phase does not resume a session that the app paused.
         try first.pause()
         lifecycle.enterForeground()
-        await assertThrows(.paused) { try await first.submit("x") }
+        await assertThrows(.paused) { try await first.prompt("x") }
     }
 
     func testMemoryWarningKeepsResults() async throws {
         let lifecycle = Lifecycle()
         let session = try await Session(model: try await chatModel(), options: greedy(4))
         lifecycle.manage(session)
-        let before = try await collect(session.answer(to: "x"))
+        let before = try await collect(session.chat("x"))
         lifecycle.handleMemoryWarning()
         try await Task.sleep(for: .milliseconds(20))
         try await session.reset()
-        let after = try await collect(session.answer(to: "x"))
+        let after = try await collect(session.chat("x"))
         XCTAssertEqual(before, after)
     }
 

@@ -6,7 +6,7 @@ import XCTest
 final class ModelTests: XCTestCase {
     private func answer(_ model: Model) async throws -> Answer {
         let session = try await Session(model: model, options: greedy())
-        return try await collect(session.answer(to: "Why is the sky blue?"))
+        return try await collect(session.chat("Why is the sky blue?"))
     }
 
     func testAllInitializersLoadSameModel() async throws {
@@ -53,7 +53,7 @@ final class ModelTests: XCTestCase {
         )
         // Overwrites freed memory, so that a use after free is detected.
         let garbage = (0..<64).map { Data(repeating: UInt8($0), count: 1 << 20) }
-        let answer = try await collect(session.answer(to: "Why is the sky blue?"))
+        let answer = try await collect(session.chat("Why is the sky blue?"))
         let expected = try await self.answer(try await chatModel())
         XCTAssertEqual(answer, expected)
         XCTAssertEqual(garbage.count, 64)
@@ -81,7 +81,7 @@ final class ModelTests: XCTestCase {
         await assertThrows(.state) { try await Session(model: model) }
         await assertThrows(.state) { try await model.verify() }
         // Objects that were created from it keep working.
-        let answer = try await collect(session.answer(to: "x"))
+        let answer = try await collect(session.chat("x"))
         XCTAssertFalse(answer.tokens.isEmpty)
     }
 

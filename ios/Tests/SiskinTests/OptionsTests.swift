@@ -7,7 +7,7 @@ final class OptionsTests: XCTestCase {
     /// Collects the chunks of an answer to a fixed prompt.
     private func chunks(_ model: Model, _ options: SessionOptions) async throws -> [TextChunk] {
         var chunks: [TextChunk] = []
-        for try await chunk in try await Session(model: model, options: options).answer(to: "abc") {
+        for try await chunk in try await Session(model: model, options: options).chat("abc") {
             chunks.append(chunk)
         }
         return chunks
@@ -28,11 +28,11 @@ final class OptionsTests: XCTestCase {
         XCTAssertEqual(unlimited.finishReason, .context)
         let session = try await Session(model: model, options: greedy(12))
         try await session.setMaxTokens(3)
-        let short = try await collect(session.answer(to: "abc"))
+        let short = try await collect(session.chat("abc"))
         XCTAssertEqual(short.tokens, Array(limited.tokens[..<3]))
         try await session.reset()
         try await session.setMaxTokens(nil)
-        let long = try await collect(session.answer(to: "abc"))
+        let long = try await collect(session.chat("abc"))
         XCTAssertEqual(long, unlimited)
     }
 
@@ -82,7 +82,7 @@ final class OptionsTests: XCTestCase {
         var logits: Set<[Float]> = []
         for window in [nil, SlidingWindow(recent: 8), SlidingWindow(recent: 8, sinks: 1)] {
             let session = try await Session(model: model, options: SessionOptions(window: window))
-            try await session.submit(raw: "a text that is longer than the window")
+            try await session.prompt(raw: "a text that is longer than the window")
             logits.insert(try await session.logits())
         }
         XCTAssertEqual(logits.count, 3)

@@ -6,15 +6,15 @@ import XCTest
 final class PauseTests: XCTestCase {
     func testStreamWaitsWhilePaused() async throws {
         let model = try await chatModel()
-        let expected = try await collect(try await Session(model: model, options: greedy()).answer(to: "Why?"))
+        let expected = try await collect(try await Session(model: model, options: greedy()).chat("Why?"))
         let session = try await Session(model: model, options: greedy())
         // Paused before the prompt, and again during the answer.
         try session.pause()
-        await assertThrows(.paused) { try await session.submit("And?") }
+        await assertThrows(.paused) { try await session.prompt("And?") }
         let count = Locked(0)
         let generation = Task {
             var answer = Answer()
-            for try await chunk in session.answer(to: "Why?") {
+            for try await chunk in session.chat("Why?") {
                 answer.append(chunk)
                 if count.withLock({ $0 += 1; return $0 }) == 5 { try session.pause() }
             }
@@ -36,13 +36,13 @@ final class PauseTests: XCTestCase {
         let options = greedy(4, context: 1024)
         let text = (0..<90).map { "\($0) birds sing. " }.joined()
         let messages = [Message(role: .system, content: "Be brief."), Message(role: .user, content: text)]
-        let expected = try await collect(try await Session(model: model, options: options).answer(to: messages))
+        let expected = try await collect(try await Session(model: model, options: options).chat(messages))
         var interrupted = 0
         for round in 0..<3 {
             let session = try await Session(model: model, options: options)
-            _ = try await collect(session.answer(to: "What do birds do all day?"))
+            _ = try await collect(session.chat("What do birds do all day?"))
             let before = try await session.stats().position
-            let generation = Task { try await collect(session.answer(to: messages)) }
+            let generation = Task { try await collect(session.chat(messages)) }
             try await Task.sleep(for: .milliseconds(60 + 40 * round))
             try session.pause()
             let position = try await session.stats().position
@@ -57,10 +57,10 @@ final class PauseTests: XCTestCase {
     func testEncoderInputIsRepeatedAfterPause() async throws {
         let model = try await Model(contentsOf: try smallModelURL("translates"))
         let text = String(repeating: "abc", count: 10)
-        let expected = try await collect(try await Session(model: model, options: greedy(8)).answer(to: text))
+        let expected = try await collect(try await Session(model: model, options: greedy(8)).chat(text))
         let session = try await Session(model: model, options: greedy(8))
         for round in 0..<200 {
-            let generation = Task { try await collect(session.answer(to: text)) }
+            let generation = Task { try await collect(session.chat(text)) }
             try await Task.sleep(for: .microseconds(round * 10))
             try session.pause()
             try session.resume()
@@ -72,11 +72,11 @@ final class PauseTests: XCTestCase {
     func testWaitingStreamEndsWithTaskOrSession() async throws {
         let session = try await Session(model: try await chatModel(), options: greedy())
         try session.pause()
-        let canceled = Task { try await collect(session.answer(to: "Why?")) }
+        let canceled = Task { try await collect(session.chat("Why?")) }
         try await Task.sleep(for: .milliseconds(20))
         canceled.cancel()
         await assertThrows(.cancelled) { try await canceled.value }
-        let closed = Task { try await collect(session.answer(to: "Why?")) }
+        let closed = Task { try await collect(session.chat("Why?")) }
         try await Task.sleep(for: .milliseconds(20))
         await session.close()
         await assertThrows(.state) { try await closed.value }
@@ -84,19 +84,19 @@ final class PauseTests: XCTestCase {
 
     func testCancelEndsStreamOfPausedSession() async throws {
         let session = try await Session(model: try await chatModel(), options: greedy())
-        var stream = session.answer(to: "Why?").makeAsyncIterator()
+        var stream = session.chat("Why?").makeAsyncIterator()
         _ = try await stream.next()
         // Canceled between two chunks, before the pause.
         session.cancel()
         try session.pause()
         await assertThrows(.cancelled) { try await stream.next() }
         // Canceled during the pause.
-        let waiting = Task { try await collect(session.answer(to: "And?")) }
+        let waiting = Task { try await collect(session.chat("And?")) }
         try await Task.sleep(for: .milliseconds(50))
         session.cancel()
         await assertThrows(.cancelled) { try await waiting.value }
         try session.resume()
-        let answer = try await collect(session.answer(to: "And?"))
+        let answer = try await collect(session.chat("And?"))
         XCTAssertFalse(answer.tokens.isEmpty)
     }
 
@@ -105,7 +105,7 @@ final class PauseTests: XCTestCase {
         let session = try await Session(model: model, options: greedy(4, context: 4096))
         let text = (0..<400).map { "\($0) birds sing. " }.joined()
         for _ in 0..<4 {
-            let generation = Task { try await collect(session.answer(to: text)) }
+            let generation = Task { try await collect(session.chat(text)) }
             try await Task.sleep(for: .milliseconds(100))
             session.cancel()
             try session.pause()

@@ -12,7 +12,7 @@ final class SessionTests: XCTestCase {
         let session = try await Session(model: try await chatModel(), options: greedy(1))
         for row in 0..<golden.shape("input_ids")[0] {
             try await session.reset()
-            try await session.submit(tokens: Array(ids[row * length..<(row + 1) * length]))
+            try await session.prompt(tokens: Array(ids[row * length..<(row + 1) * length]))
             let actual = try await session.logits()
             let expected = Array(logits[(row * length + length - 1) * vocabulary..<(row + 1) * length * vocabulary])
             XCTAssertEqual(actual.count, vocabulary)
@@ -37,7 +37,7 @@ final class SessionTests: XCTestCase {
         let model = try await chatModel()
         let single = try await Session(model: model, options: greedy())
         try await single.add(Message(role: .system, content: "Be brief."))
-        let expected = try await collect(single.answer(to: "Why is the sky blue? 😀"))
+        let expected = try await collect(single.chat("Why is the sky blue? 😀"))
         let stats = try await single.stats()
         XCTAssertEqual(stats.generatedTokens, expected.tokens.count)
         XCTAssertGreaterThan(stats.promptTokens, 0)
@@ -48,18 +48,18 @@ final class SessionTests: XCTestCase {
             Message(role: .system, content: "Be brief."), Message(role: "user", content: "Why is the sky blue? 😀"),
         ]
         let conversation = try await Session(model: model, options: greedy())
-        let answer = try await collect(conversation.answer(to: messages))
+        let answer = try await collect(conversation.chat(messages))
         XCTAssertEqual(answer, expected)
         // As rendered by the chat template of the model.
         let prompt = "[system]Be brief.[user]Why is the sky blue? 😀[assistant]"
         let raw = try await Session(model: model, options: greedy())
-        let completion = try await collect(raw.completion(of: prompt))
+        let completion = try await collect(raw.complete(prompt))
         XCTAssertEqual(completion.tokens, expected.tokens)
         let tokens = try await Session(model: model, options: greedy())
         let ids = try model.tokenize(prompt, addingSpecialTokens: false)
-        let continuation = try await collect(tokens.completion(of: ids))
+        let continuation = try await collect(tokens.complete(tokens: ids))
         XCTAssertEqual(continuation.tokens, expected.tokens)
-        await assertThrows(.argument) { try await tokens.submit(tokens: [4_000_000_000]) }
+        await assertThrows(.argument) { try await tokens.prompt(tokens: [4_000_000_000]) }
     }
 
     func testMessagesAreCodable() throws {
@@ -76,16 +76,16 @@ final class SessionTests: XCTestCase {
         defer { try? FileManager.default.removeItem(at: folder) }
         let file = folder.appending(path: "Größe 世界.session")
         let original = try await Session(model: model, options: greedy(6))
-        _ = try await collect(original.completion(of: "A long story"))
+        _ = try await collect(original.complete("A long story"))
         let state = try await original.savedState()
         try await original.save(to: file)
-        let expected = try await collect(original.completion(of: " and"))
+        let expected = try await collect(original.complete(" and"))
         let fromData = try await Session(model: model, options: greedy(6))
         let fromFile = try await Session(model: model, options: greedy(6))
         try await fromData.restore(from: state)
         try await fromFile.restore(from: file)
         for session in [fromData, fromFile] {
-            let answer = try await collect(session.completion(of: " and"))
+            let answer = try await collect(session.complete(" and"))
             XCTAssertEqual(answer, expected)
         }
         await assertThrows(.corrupt) { try await fromData.restore(from: state.prefix(5)) }
@@ -95,7 +95,7 @@ final class SessionTests: XCTestCase {
     func testRewindTrimAndReset() async throws {
         let session = try await Session(model: try await chatModel(), options: greedy(4))
         await assertThrows(.state) { try await session.next() }
-        try await session.submit(raw: "abcdef")
+        try await session.prompt(raw: "abcdef")
         _ = try await session.next()
         try await session.rewind(to: 3)
         var position = try await session.stats().position
@@ -109,7 +109,7 @@ final class SessionTests: XCTestCase {
         try await session.trim(.all)
         position = try await session.stats().position
         XCTAssertEqual(position, 0)
-        try await session.submit(raw: "abc")
+        try await session.prompt(raw: "abc")
         try await session.reset()
         position = try await session.stats().position
         XCTAssertEqual(position, 0)

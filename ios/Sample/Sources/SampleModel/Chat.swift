@@ -30,7 +30,7 @@ public final class Chat {
         (isGenerating, errorMessage) = (true, nil)
         generation = Task {
             do {
-                for try await chunk in session.answer(to: text) {
+                for try await chunk in session.chat(text) {
                     messages[messages.count - 1].content += chunk.text
                 }
             } catch let error as SiskinError where error.isCancellation {

@@ -70,7 +70,7 @@ public class Session internal constructor(pointer: Long, private val hasChatTemp
         generate({ prompt() }) { if (it.text.isNotEmpty()) emit(it.text) }
     }
 
-    /** Submits a prompt and generates the answer, until it ends or [cancel] is called. */
+    /** Calls [prompt] and generates the answer, until it ends or [cancel] is called. */
     private suspend inline fun generate(prompt: () -> Unit, emit: (TextChunk) -> Unit) {
         try {
             prompt()
@@ -81,28 +81,30 @@ public class Session internal constructor(pointer: Long, private val hasChatTemp
     }
 
     /**
-     * Submits a text: as a user message if the model has a chat template, as a raw continuation if it has none, and as
-     * the encoder input of an encoder–decoder model. Control tokens in the text are tokenized as plain text. Suspends
-     * while the session is paused. After a cancellation, the text is not part of the conversation.
+     * Begins the answer to a prompt, which [next] then generates. The prompt becomes a user message if the model has a
+     * chat template, the encoder input if it is an encoder–decoder model, and otherwise a text to continue. Control
+     * tokens in the text are tokenized as plain text. Suspends while the session is paused. After a cancellation, the
+     * text is not part of the conversation.
      */
     public suspend fun prompt(text: String): Unit = repeatAfterPause { since ->
         begin(comparesPrefix = hasChatTemplate, since) { NativeSession.prompt(it, text.encodeToByteArray()) }
     }
 
-    /** Answers a conversation: see [chat]. Suspends while the session is paused. */
+    /** Begins the answer to a conversation: see [chat]. Suspends while the session is paused. */
     public suspend fun prompt(messages: List<Message>): Unit = repeatAfterPause { since ->
         begin(comparesPrefix = true, since) { NativeSession.promptMessages(it, messages.json().encodeToByteArray()) }
     }
 
     /**
-     * Continues a raw text. [parseSpecial] recognizes control tokens in it: do not enable it for untrusted text. An
-     * empty text continues the sequence as it is. Throws [SiskinException.Paused] if the session is or becomes paused.
+     * Begins the continuation of a raw text, without the chat template. [parseSpecial] parses control tokens in it: do
+     * not enable it for untrusted text. An empty text continues the previous one. Throws [SiskinException.Paused] if
+     * the session is or becomes paused.
      */
     public suspend fun promptRaw(text: String, parseSpecial: Boolean = false): Unit =
         promptRaw(text, parseSpecial, cancelCount.value)
 
     /**
-     * Continues from token ids, appended to those of the session. Throws [SiskinException.Paused] if the session is or
+     * Appends tokens to the session and begins their continuation. Throws [SiskinException.Paused] if the session is or
      * becomes paused.
      */
     public suspend fun promptTokens(tokens: IntArray): Unit =
@@ -308,11 +310,11 @@ public class Session internal constructor(pointer: Long, private val hasChatTemp
     }
 
     private fun cancelledPrompt() =
-        SiskinException.Cancelled(native.name, "the prompt was cancelled; submit it again", isByCaller = true)
+        SiskinException.Cancelled(native.name, "the prompt was cancelled; it can be repeated", isByCaller = true)
 
     private fun pausedMidPrompt() = SiskinException.Paused(
         native.name,
-        "was paused after it had processed a part of the prompt; resume and rewind it, and submit the prompt again",
+        "was paused after it had processed a part of the prompt; resume and rewind it, and repeat the prompt",
         isRepeatable = false,
     )
 
