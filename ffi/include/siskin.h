@@ -593,7 +593,7 @@ void siskin_sampler_free(siskin_sampler *sampler);
 
 // Session options -------------------------------------------------------------------------------------
 
-/// The element type of the KV cache.
+/// The dtype of the KV cache.
 typedef enum siskin_kv_cache_type {
     /// The default of the model.
     SISKIN_KV_CACHE_AUTO = 0,
@@ -636,7 +636,7 @@ siskin_error *siskin_session_options_set_window(siskin_session_options *options,
                                                 size_t recent,
                                                 size_t sinks);
 
-/// Sets the element type of the KV cache.
+/// Sets the dtype of the KV cache.
 SISKIN_NODISCARD
 siskin_error *siskin_session_options_set_kv_cache_type(siskin_session_options *options,
                                                        siskin_kv_cache_type kv_cache_type);
@@ -858,7 +858,7 @@ siskin_error *siskin_session_save_to_memory(siskin_session *session,
                                             size_t *length);
 
 /// Restores a session that was saved to a file, in place of the state of this one. It must have been saved with the
-/// same model, KV cache type and window. Generation continues with identical results.
+/// same model, KV cache dtype and window. Generation continues with identical results.
 SISKIN_NODISCARD
 siskin_error *siskin_session_restore(siskin_session *session,
                                      const char *path,

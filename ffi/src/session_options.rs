@@ -34,7 +34,7 @@ impl Handle for siskin_session_options {
     const NAME: &'static str = "options";
 }
 
-/// The element type of the KV cache.
+/// The dtype of the KV cache.
 pub type siskin_kv_cache_type = u32;
 /// The default of the model.
 pub const SISKIN_KV_CACHE_AUTO: siskin_kv_cache_type = 0;
@@ -135,7 +135,7 @@ pub unsafe extern "C" fn siskin_session_options_set_window(
     unsafe { change(options, |options| options.session.window = window) }
 }
 
-/// Sets the element type of the KV cache.
+/// Sets the dtype of the KV cache.
 ///
 /// # Safety
 /// Pointers are valid.

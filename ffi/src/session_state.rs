@@ -191,7 +191,7 @@ pub unsafe extern "C" fn siskin_session_save_to_memory(
 }
 
 /// Restores a session that was saved to a file, in place of the state of this one. It must have been saved with the
-/// same model, KV cache type and window. Generation continues with identical results.
+/// same model, KV cache dtype and window. Generation continues with identical results.
 ///
 /// # Safety
 /// Pointers are valid.

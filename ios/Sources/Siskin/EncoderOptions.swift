@@ -7,7 +7,7 @@ public struct EncoderOptions: Sendable, Hashable {
     public var useHead: Bool
     /// The maximum number of tokens of one forward pass. Default: 512.
     public var maxBatchTokens: Int?
-    /// The type of the KV cache. Default: that of the model.
+    /// The dtype of the KV cache. Default: that of the model.
     public var kvCacheType: KVCacheType?
     /// How texts with more tokens than the model accepts are handled.
     public var onOverflow: OverflowMode

@@ -1,6 +1,6 @@
 import CSiskin
 
-/// The type of the elements of the KV cache.
+/// The dtype of the KV cache.
 public enum KVCacheType: Sendable, Hashable {
     /// int8 with scales: half the memory of `f16`.
     case int8
@@ -46,7 +46,7 @@ public struct SessionOptions: Sendable, Hashable {
     public var memoryBudget: Int?
     /// Limits attention to a sliding window, so that the KV cache is smaller. Default: the attention mask of the model.
     public var window: SlidingWindow?
-    /// The type of the KV cache. Default: that of the model.
+    /// The dtype of the KV cache. Default: that of the model.
     public var kvCacheType: KVCacheType?
     /// The maximum number of tokens of an answer. Default: as many as the context has space for.
     public var maxTokens: Int?

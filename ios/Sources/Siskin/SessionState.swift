@@ -89,7 +89,7 @@ extension Session {
     }
 
     /// Replaces the state of the session by one that `save(to:)` wrote. It must come from the same model, and from a
-    /// session with the same type of KV cache and the same window. Generation continues exactly as it would have there.
+    /// session with the same KV cache dtype and window. Generation continues exactly as it would have there.
     public func restore(from url: URL) throws(SiskinError) {
         let path = try filePath(url)
         try runner.handle.use { session throws(SiskinError) in

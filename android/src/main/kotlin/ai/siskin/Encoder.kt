@@ -14,7 +14,7 @@ public class EncoderOptions {
     /** The maximum number of tokens of one forward pass. Default: 512. */
     public var maxBatchTokens: Int? = null
 
-    /** The type of the KV cache. Default: the model's own. */
+    /** The dtype of the KV cache. Default: the model's own. */
     public var kvCacheType: KvCacheType? = null
 
     /** What happens to texts with more tokens than the model supports. Default: [OverflowMode.Error]. */

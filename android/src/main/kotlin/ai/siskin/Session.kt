@@ -178,7 +178,7 @@ public class Session internal constructor(pointer: Long, private val hasChatTemp
 
     /**
      * Restores what [save] wrote, replacing the state of the session. It must come from the same model, and from a
-     * session with the same cache type and sliding window.
+     * session with the same KV cache dtype and sliding window.
      */
     public suspend fun restore(path: String): Unit =
         dropAnswer { NativeSessionState.restore(it, path.encodeToByteArray()) }

@@ -27,7 +27,7 @@ public class SessionOptions {
     /** Attention sinks: how many of the oldest tokens remain visible beside [slidingWindow]. Default: none. */
     public var attentionSinks: Int? = null
 
-    /** The type of the KV cache. Default: f16, or f32 for models with f32 weights. */
+    /** The dtype of the KV cache. Default: f16, or f32 for models with f32 weights. */
     public var kvCacheType: KvCacheType? = null
 
     /** The maximum number of tokens of an answer. Default: as many as the context has room for. */
@@ -59,7 +59,7 @@ public class SessionOptions {
     }
 }
 
-/** The type of the KV cache. */
+/** The dtype of the KV cache. */
 public enum class KvCacheType {
     /** int8 with scales: half the memory of [F16]. */
     INT8,
