@@ -525,8 +525,8 @@ typedef enum siskin_sampler_option {
     SISKIN_SAMPLER_TOP_P = 3,
     /// Min-p: keep tokens with at least this fraction of the most probable token's probability; 0: off. Default: 0.05.
     SISKIN_SAMPLER_MIN_P = 4,
-    /// Locally typical sampling: keep the tokens whose information is nearest to the entropy, up to this probability mass;
-    /// 1: off.
+    /// Locally typical sampling: keep the tokens whose surprisal is nearest to the entropy, up to this
+    /// probability mass; 1: off.
     SISKIN_SAMPLER_TYPICAL_P = 5,
     /// XTC: the probability with which top choices are excluded; 0: off.
     SISKIN_SAMPLER_XTC_PROBABILITY = 6,
@@ -554,7 +554,7 @@ typedef enum siskin_sampler_option {
     SISKIN_SAMPLER_DRY_LAST_N = 17,
     /// 1: Mirostat 2 replaces top-k, top-p, min-p, locally typical sampling and XTC. 0: off.
     SISKIN_SAMPLER_MIROSTAT = 18,
-    /// Mirostat: the target surprise, in bits.
+    /// Mirostat: the target surprisal, in bits.
     SISKIN_SAMPLER_MIROSTAT_TAU = 19,
     /// Mirostat: the learning rate.
     SISKIN_SAMPLER_MIROSTAT_ETA = 20,

@@ -28,8 +28,8 @@ pub const SISKIN_SAMPLER_TOP_K: siskin_sampler_option = 2;
 pub const SISKIN_SAMPLER_TOP_P: siskin_sampler_option = 3;
 /// Min-p: keep tokens with at least this fraction of the most probable token's probability; 0: off. Default: 0.05.
 pub const SISKIN_SAMPLER_MIN_P: siskin_sampler_option = 4;
-/// Locally typical sampling: keep the tokens whose information is nearest to the entropy, up to this probability mass;
-/// 1: off.
+/// Locally typical sampling: keep the tokens whose surprisal is nearest to the entropy, up to this
+/// probability mass; 1: off.
 pub const SISKIN_SAMPLER_TYPICAL_P: siskin_sampler_option = 5;
 /// XTC: the probability with which top choices are excluded; 0: off.
 pub const SISKIN_SAMPLER_XTC_PROBABILITY: siskin_sampler_option = 6;
@@ -57,7 +57,7 @@ pub const SISKIN_SAMPLER_DRY_ALLOWED_LENGTH: siskin_sampler_option = 16;
 pub const SISKIN_SAMPLER_DRY_LAST_N: siskin_sampler_option = 17;
 /// 1: Mirostat 2 replaces top-k, top-p, min-p, locally typical sampling and XTC. 0: off.
 pub const SISKIN_SAMPLER_MIROSTAT: siskin_sampler_option = 18;
-/// Mirostat: the target surprise, in bits.
+/// Mirostat: the target surprisal, in bits.
 pub const SISKIN_SAMPLER_MIROSTAT_TAU: siskin_sampler_option = 19;
 /// Mirostat: the learning rate.
 pub const SISKIN_SAMPLER_MIROSTAT_ETA: siskin_sampler_option = 20;

@@ -11,8 +11,8 @@ public struct Sampler: Sendable, Hashable {
     /// Min-p: keep tokens with at least this fraction of the most probable token's probability; 0 is off. Default:
     /// 0.05.
     public var minP: Double?
-    /// Locally typical sampling: keep the tokens nearest to the expected surprise up to this probability mass; 1, the
-    /// default, is off.
+    /// Locally typical sampling: keep the tokens whose surprisal is nearest to the entropy, up to this probability
+    /// mass; 1, the default, is off.
     public var typicalP: Double?
     /// XTC: the probability with which top choices are excluded; 0, the default, is off.
     public var xtcProbability: Double?
@@ -40,7 +40,7 @@ public struct Sampler: Sendable, Hashable {
     public var dryLastN: Int?
     /// Whether to use Mirostat 2 instead of top-k, top-p, min-p, typical and XTC. Default: `false`.
     public var mirostat: Bool?
-    /// Mirostat: the target surprise, in bits.
+    /// Mirostat: the target surprisal, in bits.
     public var mirostatTau: Double?
     /// Mirostat: the learning rate.
     public var mirostatEta: Double?

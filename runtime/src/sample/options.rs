@@ -33,7 +33,7 @@ pub struct SamplerOptions {
     pub top_p: f32,
     /// Keeps tokens with at least this fraction of the highest probability; 0 is off.
     pub min_p: f32,
-    /// Keeps the tokens nearest to the expected surprise that hold this share of the probability; 1 is off.
+    /// Keeps the tokens whose surprisal is nearest to the entropy, up to this probability mass; 1 is off.
     pub typical_p: f32,
     /// The probability with which XTC excludes top choices; 0 is off.
     pub xtc_probability: f32,
@@ -59,7 +59,7 @@ pub struct SamplerOptions {
     pub dry_sequence_breakers: Vec<Vec<u32>>,
     /// Replaces top-k, top-p, min-p, typical and XTC by Mirostat 2.
     pub mirostat: bool,
-    /// The target surprise of Mirostat, in bits.
+    /// The target surprisal of Mirostat, in bits.
     pub mirostat_tau: f32,
     /// The learning rate of Mirostat.
     pub mirostat_eta: f32,

@@ -20,7 +20,8 @@ public class Sampler {
     public var minP: Double? = null
 
     /**
-     * Locally typical sampling: keep the tokens nearest to the expected surprise up to this probability mass; 1 is off.
+     * Locally typical sampling: keep the tokens whose surprisal is nearest to the entropy, up to this probability mass;
+     * 1 is off.
      */
     public var typicalP: Double? = null
 
@@ -63,7 +64,7 @@ public class Sampler {
     /** Whether to use Mirostat 2 instead of top-k, top-p, min-p, typical and XTC. */
     public var mirostat: Boolean? = null
 
-    /** Mirostat: the target surprise, in bits. */
+    /** Mirostat: the target surprisal, in bits. */
     public var mirostatTau: Double? = null
 
     /** Mirostat: the learning rate. */
