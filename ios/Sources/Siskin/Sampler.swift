@@ -22,7 +22,7 @@ public struct Sampler: Sendable, Hashable {
     public var dynamicTemperatureRange: Double?
     /// Dynamic temperature: the exponent of the normalized entropy.
     public var dynamicTemperatureExponent: Double?
-    /// Repetition penalty: the divisor of logits of tokens in the history; 1 is off.
+    /// Repetition penalty: positive logits of past tokens are divided by this, negative ones multiplied; 1 is off.
     public var repetitionPenalty: Double?
     /// Frequency penalty: subtracted from a logit for each occurrence of its token in the history; 0 is off.
     public var frequencyPenalty: Double?
