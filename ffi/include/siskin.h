@@ -454,7 +454,8 @@ typedef enum siskin_throttle_mode {
     SISKIN_THROTTLE_OFF = 0,
     /// As fast as the thermal and power states allow.
     SISKIN_THROTTLE_ADAPTIVE = 1,
-    /// At most this many tokens per second for each sequence, with no more threads than that takes.
+    /// At most this many tokens per second for each sequence in decode, with no more threads than that requires.
+    /// Prefill and encoding run as fast as the thermal and power states allow.
     SISKIN_THROTTLE_TOKENS_PER_SECOND = 2,
     /// Duty cycle: the fraction of the time spent computing, above 0, at most 1.
     SISKIN_THROTTLE_DUTY_CYCLE = 3,

@@ -13,7 +13,8 @@ pub type siskin_throttle_mode = u32;
 pub const SISKIN_THROTTLE_OFF: siskin_throttle_mode = 0;
 /// As fast as the thermal and power states allow.
 pub const SISKIN_THROTTLE_ADAPTIVE: siskin_throttle_mode = 1;
-/// At most this many tokens per second for each sequence, with no more threads than that takes.
+/// At most this many tokens per second for each sequence in decode, with no more threads than that requires.
+/// Prefill and encoding run as fast as the thermal and power states allow.
 pub const SISKIN_THROTTLE_TOKENS_PER_SECOND: siskin_throttle_mode = 2;
 /// Duty cycle: the fraction of the time spent computing, above 0, at most 1.
 pub const SISKIN_THROTTLE_DUTY_CYCLE: siskin_throttle_mode = 3;

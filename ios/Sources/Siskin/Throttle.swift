@@ -2,11 +2,12 @@ import CSiskin
 
 /// How computation with a model is throttled.
 public enum Throttle: Sendable, Hashable {
-    /// No throttling: thermal and power state are recorded, but have no effect.
+    /// No throttling: the thermal and power states are recorded, but have no effect.
     case off
-    /// As fast as the thermal and power state allow.
+    /// As fast as the thermal and power states allow.
     case adaptive
-    /// A fixed number of tokens per second for each sequence, with as few threads as that requires.
+    /// At most this many tokens per second for each sequence in decode, with no more threads than that requires.
+    /// Prefill and encoding run as fast as the thermal and power states allow.
     case tokensPerSecond(Double)
     /// A duty cycle: the fraction of the time spent computing, above 0, at most 1.
     case dutyCycle(Double)

@@ -3,15 +3,15 @@ package ai.siskin
 
 /** How fast a model may compute. Results do not depend on it. */
 public sealed class Throttle(internal val mode: Int, internal val value: Float) {
-    /** No throttling: the thermal and power state are recorded, but have no effect. */
+    /** No throttling: the thermal and power states are recorded, but have no effect. */
     public data object Off : Throttle(0, 0f)
 
-    /** As fast as the thermal and power state allow. */
+    /** As fast as the thermal and power states allow. */
     public data object Adaptive : Throttle(1, 0f)
 
     /**
      * At most this many tokens per second for each sequence in decode, with no more threads than that requires. Prefill
-     * and encoding run as fast as the thermal and power state allow.
+     * and encoding run as fast as the thermal and power states allow.
      */
     public data class TokensPerSecond(
         /** Above 0. */
