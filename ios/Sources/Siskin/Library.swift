@@ -13,7 +13,7 @@ public enum Library {
     public enum LogLevel: Sendable, Hashable {
         /// Progress.
         case info
-        /// A suboptimal condition.
+        /// A condition that makes the library slower or less accurate than it could be.
         case warning
     }
 

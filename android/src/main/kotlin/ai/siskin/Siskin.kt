@@ -42,7 +42,7 @@ public enum class LogLevel {
     /** Progress. */
     INFO,
 
-    /** A problem that does not prevent the call from succeeding. */
+    /** A condition that makes the library slower or less accurate than it could be. */
     WARNING,
 }
 
