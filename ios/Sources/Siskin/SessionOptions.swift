@@ -29,7 +29,8 @@ public struct SlidingWindow: Sendable, Hashable {
     /// The number of oldest tokens that are attended to as well (attention sinks).
     public var sinks: Int
 
-    /// Creates a sliding window.
+    /// Creates a sliding window, by default without attention sinks, unlike `siskin --attention-sinks`, whose default
+    /// is 4.
     public init(recent: Int, sinks: Int = 0) { (self.recent, self.sinks) = (recent, sinks) }
 }
 

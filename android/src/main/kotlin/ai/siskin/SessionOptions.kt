@@ -24,7 +24,10 @@ public class SessionOptions {
      */
     public var slidingWindow: Int? = null
 
-    /** Attention sinks: how many of the oldest tokens remain visible beside [slidingWindow]. Default: none. */
+    /**
+     * Attention sinks: how many of the oldest tokens remain visible beside [slidingWindow]. Default: none, unlike
+     * `siskin --attention-sinks`, whose default is 4.
+     */
     public var attentionSinks: Int? = null
 
     /** The dtype of the KV cache. Default: f16, or f32 for models with f32 weights. */
