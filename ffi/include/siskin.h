@@ -229,7 +229,7 @@ typedef bool (*siskin_progress_function)(void *user, uint64_t done, uint64_t tot
 /// Creates the default options.
 SISKIN_NODISCARD siskin_error *siskin_model_options_new(siskin_model_options **out);
 
-/// Sets the number of worker threads. 0, the default: one for each core that is about as fast as the fastest core.
+/// Sets the number of worker threads. 0, the default: one per performance core.
 SISKIN_NODISCARD
 siskin_error *siskin_model_options_set_threads(siskin_model_options *options,
                                                uint32_t threads);

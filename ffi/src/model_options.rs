@@ -150,7 +150,7 @@ pub unsafe extern "C" fn siskin_model_options_new(out: *mut *mut siskin_model_op
     unsafe { guard::create(out, || Ok((Options::default(), ()))) }
 }
 
-/// Sets the number of worker threads. 0, the default: one for each core that is about as fast as the fastest core.
+/// Sets the number of worker threads. 0, the default: one per performance core.
 ///
 /// # Safety
 /// Pointers are valid.

@@ -3,7 +3,7 @@ import Foundation
 
 /// Options of loading a model. `nil` means the default.
 public struct ModelOptions: Sendable {
-    /// The number of worker threads. Default: one for each core that is about as fast as the fastest.
+    /// The number of worker threads. Default: one per performance core.
     public var threads: Int?
     /// CPU features that are not used, such as `dotprod`. Results are bit-identical.
     public var disabledCPUFeatures: [String]

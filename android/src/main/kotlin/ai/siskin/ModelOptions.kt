@@ -3,7 +3,7 @@ package ai.siskin
 
 /** Options for opening a model. `null` is the default. */
 public class ModelOptions {
-    /** The number of worker threads. Default: one for each core that is about as fast as the fastest one. */
+    /** The number of worker threads. Default: one per performance core. */
     public var threads: Int? = null
 
     /** CPU features that are not used, by name, such as `avx512`. Results are bit-identical without them. */
