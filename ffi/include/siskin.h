@@ -174,8 +174,8 @@ siskin_error *siskin_log_set(siskin_log_function function,
 
 // Cancellation ----------------------------------------------------------------------------------------
 
-/// Cancels the calls of a session, an encoder, a seq2seq or a transcriber. It may outlive its target. Freed with
-/// `siskin_cancel_handle_free`.
+/// Cancels the calls of a session, an encoder, a seq2seq generator or a transcriber. It may outlive its
+/// target. Freed with `siskin_cancel_handle_free`.
 typedef struct siskin_cancel_handle siskin_cancel_handle;
 
 /// Cancels the running call of the target, or its next one: the call returns `SISKIN_ERROR_CANCELLED` within
@@ -1141,12 +1141,12 @@ void siskin_seq2seq_options_free(siskin_seq2seq_options *options);
 
 // Seq2seq ---------------------------------------------------------------------------------------------
 
-/// Generates a text for each text of a batch, such as its translation or summary. One call at a time may use it, from
-/// any thread. Freed with `siskin_seq2seq_free`.
+/// A seq2seq generator: generates output for each input text of a batch, such as its translation or summary.
+/// One call at a time may use it, from any thread. Freed with `siskin_seq2seq_free`.
 typedef struct siskin_seq2seq siskin_seq2seq;
 
 /// A generated text. Set `struct_size` before the call. Pointers are valid until the next call that modifies the
-/// seq2seq.
+/// seq2seq generator.
 typedef struct siskin_generated_text {
     /// `sizeof(siskin_generated_text)`.
     size_t struct_size;
@@ -1175,8 +1175,8 @@ siskin_error *siskin_seq2seq_new(const siskin_model *model,
                                  size_t context,
                                  siskin_seq2seq **out);
 
-/// Generates a text for each text. `siskin_seq2seq_text` returns the results. `options` may be null: the default
-/// options of the model.
+/// Generates output for each input text. `siskin_seq2seq_text` returns the results. `options` may be null:
+/// the default options of the model.
 SISKIN_NODISCARD
 siskin_error *siskin_seq2seq_generate(siskin_seq2seq *seq2seq,
                                       const siskin_strings *texts,
@@ -1198,17 +1198,17 @@ siskin_error *siskin_seq2seq_text(const siskin_seq2seq *seq2seq,
 /// Cancels the running call, or the next one: it returns `SISKIN_ERROR_CANCELLED` within milliseconds.
 /// Models that run on tract are cancelled between texts.
 ///
-/// Threads: any, at any time during the lifetime of the seq2seq.
+/// Threads: any, at any time during the lifetime of the seq2seq generator.
 SISKIN_NODISCARD siskin_error *siskin_seq2seq_cancel(const siskin_seq2seq *seq2seq);
 
-/// Creates a handle that cancels calls of the seq2seq and may outlive it.
+/// Creates a handle that cancels calls of the seq2seq generator and may outlive it.
 ///
-/// Threads: any, at any time during the lifetime of the seq2seq.
+/// Threads: any, at any time during the lifetime of the seq2seq generator.
 SISKIN_NODISCARD
 siskin_error *siskin_seq2seq_cancel_handle(const siskin_seq2seq *seq2seq,
                                            siskin_cancel_handle **out);
 
-/// Frees a seq2seq. Null is ignored. A seq2seq that another call is using is not freed.
+/// Frees a seq2seq generator. Null is ignored. A generator that another call is using is not freed.
 void siskin_seq2seq_free(siskin_seq2seq *seq2seq);
 
 // Transcribers ----------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-//! Seq2seq: generation of a text for each text of a batch.
+//! Seq2seq: generation of output for each input text of a batch.
 
 use std::ffi::c_char;
 
@@ -14,8 +14,8 @@ use crate::seq2seq_options::siskin_seq2seq_options;
 use crate::session::{finish_reason, siskin_finish_reason};
 use crate::strings::siskin_strings;
 
-/// Generates a text for each text of a batch, such as its translation or summary. One call at a time may use it, from
-/// any thread. Freed with `siskin_seq2seq_free`.
+/// A seq2seq generator: generates output for each input text of a batch, such as its translation or summary.
+/// One call at a time may use it, from any thread. Freed with `siskin_seq2seq_free`.
 pub struct siskin_seq2seq {
     _opaque: [u8; 0],
 }
@@ -34,7 +34,7 @@ pub(crate) struct Seq2SeqState {
 }
 
 /// A generated text. Set `struct_size` before the call. Pointers are valid until the next call that modifies the
-/// seq2seq.
+/// seq2seq generator.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct siskin_generated_text {
@@ -83,8 +83,8 @@ pub unsafe extern "C" fn siskin_seq2seq_new(
     }
 }
 
-/// Generates a text for each text. `siskin_seq2seq_text` returns the results. `options` may be null: the default
-/// options of the model.
+/// Generates output for each input text. `siskin_seq2seq_text` returns the results. `options` may be null:
+/// the default options of the model.
 ///
 /// # Safety
 /// Pointers are valid.
@@ -169,7 +169,7 @@ pub unsafe extern "C" fn siskin_seq2seq_text(
 /// Cancels the running call, or the next one: it returns `SISKIN_ERROR_CANCELLED` within milliseconds.
 /// Models that run on tract are cancelled between texts.
 ///
-/// Threads: any, at any time during the lifetime of the seq2seq.
+/// Threads: any, at any time during the lifetime of the seq2seq generator.
 ///
 /// # Safety
 /// Pointers are valid.
@@ -180,9 +180,9 @@ pub unsafe extern "C" fn siskin_seq2seq_cancel(seq2seq: *const siskin_seq2seq) -
     unsafe { cancel(seq2seq) }
 }
 
-/// Creates a handle that cancels calls of the seq2seq and may outlive it.
+/// Creates a handle that cancels calls of the seq2seq generator and may outlive it.
 ///
-/// Threads: any, at any time during the lifetime of the seq2seq.
+/// Threads: any, at any time during the lifetime of the seq2seq generator.
 ///
 /// # Safety
 /// Pointers are valid.
@@ -196,7 +196,7 @@ pub unsafe extern "C" fn siskin_seq2seq_cancel_handle(
     unsafe { cancel_handle_of(seq2seq, out) }
 }
 
-/// Frees a seq2seq. Null is ignored. A seq2seq that another call is using is not freed.
+/// Frees a seq2seq generator. Null is ignored. A generator that another call is using is not freed.
 ///
 /// # Safety
 /// Pointers are valid, and the handle is not used afterwards.

@@ -19,8 +19,8 @@ public struct GeneratedText: Sendable, Hashable {
     }
 }
 
-/// Generates a text for each text of a batch: translations, summaries, continuations. Calls run one after the other, on
-/// a thread of the object; canceling the task of a call cancels the call.
+/// Generates output for each input text of a batch: translations, summaries, continuations. Calls run one after the
+/// other, on a thread of the object; canceling the task of a call cancels the call.
 public actor Seq2Seq {
     private let model: Model
     private let runner: CallRunner
@@ -61,7 +61,7 @@ public actor Seq2Seq {
 
     private func waitForRunningCall() {}
 
-    /// Generates texts for each text, best first.
+    /// Generates output for each input text, best first.
     ///
     /// - Parameter options: The generation options; `nil`: those of the model's configuration.
     public func generate(

@@ -104,7 +104,7 @@ public class GeneratedText internal constructor(
     override fun toString(): String = text
 }
 
-/** Generates texts from texts with an encoder–decoder model, in batches: translations, summaries. */
+/** Generates output for each input text of a batch, with an encoder–decoder model: translations, summaries. */
 public class Seq2Seq internal constructor(private val model: Model, pointer: Long) :
     CancellableHandle(NativePointer("seq2seq", pointer, NativeSeq2Seq.cancelHandle(pointer), NativeSeq2Seq::free)) {
     /**
