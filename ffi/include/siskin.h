@@ -761,7 +761,7 @@ siskin_error *siskin_session_prompt_messages(siskin_session *session,
                                              const char *json,
                                              size_t length);
 
-/// Begins the continuation of the tokens of the session and the given tokens.
+/// Appends tokens to the session and begins their continuation.
 SISKIN_NODISCARD
 siskin_error *siskin_session_prompt_tokens(siskin_session *session,
                                            const uint32_t *ids,

@@ -317,7 +317,7 @@ pub unsafe extern "C" fn siskin_session_prompt_messages(
     }
 }
 
-/// Begins the continuation of the tokens of the session and the given tokens.
+/// Appends tokens to the session and begins their continuation.
 ///
 /// # Safety
 /// Pointers are valid.
