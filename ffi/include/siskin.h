@@ -210,7 +210,7 @@ typedef struct siskin_memory_usage {
 
 // Model options ---------------------------------------------------------------------------------------
 
-/// Whether the packed form of a model in another format is cached.
+/// Whether the packed copy of a non-`.siskin` model is cached.
 typedef enum siskin_cache_mode {
     /// In the cache folder of the user.
     SISKIN_CACHE_AUTO = 0,
@@ -260,20 +260,20 @@ siskin_error *siskin_model_options_set_adapter(siskin_model_options *options,
                                                size_t length,
                                                bool any_base);
 
-/// Sets whether the packed form of a model in another format is cached.
+/// Sets whether the packed copy of a non-`.siskin` model is cached.
 SISKIN_NODISCARD
 siskin_error *siskin_model_options_set_cache_mode(siskin_model_options *options,
                                                   siskin_cache_mode mode);
 
-/// Caches the packed form of a model in another format in this folder, which is created if it does not exist. On a
+/// Caches packed copies of non-`.siskin` models in this folder, which is created if it does not exist. On a
 /// phone, use a folder of the app.
 SISKIN_NODISCARD
 siskin_error *siskin_model_options_set_cache_folder(siskin_model_options *options,
                                                     const char *path,
                                                     size_t length);
 
-/// Sets the weight types that the matrices of a model in another format are converted to, such as `w4i` or `q4_k`;
-/// empty, the default: the weight types of the source.
+/// Sets the weight types that the matrices of a non-`.siskin` model are converted to, such as `w4i` or
+/// `q4_k`; empty, the default: the weight types of the source.
 SISKIN_NODISCARD
 siskin_error *siskin_model_options_set_recipe(siskin_model_options *options,
                                               const char *recipe,

@@ -16,7 +16,7 @@ use crate::error::{PendingError, siskin_error};
 use crate::guard::in_callback;
 use crate::guard::{self, Handle};
 
-/// Whether the packed form of a model in another format is cached.
+/// Whether the packed copy of a non-`.siskin` model is cached.
 pub type siskin_cache_mode = u32;
 /// In the cache folder of the user.
 pub const SISKIN_CACHE_AUTO: siskin_cache_mode = 0;
@@ -261,7 +261,7 @@ pub unsafe extern "C" fn siskin_model_options_set_adapter(
     }
 }
 
-/// Sets whether the packed form of a model in another format is cached.
+/// Sets whether the packed copy of a non-`.siskin` model is cached.
 ///
 /// # Safety
 /// Pointers are valid.
@@ -289,7 +289,7 @@ pub unsafe extern "C" fn siskin_model_options_set_cache_mode(
     }
 }
 
-/// Caches the packed form of a model in another format in this folder, which is created if it does not exist. On a
+/// Caches packed copies of non-`.siskin` models in this folder, which is created if it does not exist. On a
 /// phone, use a folder of the app.
 ///
 /// # Safety
@@ -305,8 +305,8 @@ pub unsafe extern "C" fn siskin_model_options_set_cache_folder(
     unsafe { guard::exclusive(options, |options, ()| keep_in(options, text("path", path, length)?)) }
 }
 
-/// Sets the weight types that the matrices of a model in another format are converted to, such as `w4i` or `q4_k`;
-/// empty, the default: the weight types of the source.
+/// Sets the weight types that the matrices of a non-`.siskin` model are converted to, such as `w4i` or
+/// `q4_k`; empty, the default: the weight types of the source.
 ///
 /// # Safety
 /// Pointers are valid.

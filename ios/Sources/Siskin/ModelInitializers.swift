@@ -1,7 +1,7 @@
 import CSiskin
 import Foundation
 
-/// Loading models. If the task is canceled while a model in another format is packed, packing ends.
+/// Loading models. If the task is canceled while a non-`.siskin` model is packed, packing ends.
 extension Model {
     /// Loads the model at a file URL: a `.siskin` file; if the library was built with `import`, also a GGUF file, a
     /// folder of safetensors or an ONNX model, which is packed once and then loaded from the packed cache.

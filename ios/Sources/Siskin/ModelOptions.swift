@@ -15,16 +15,16 @@ public struct ModelOptions: Sendable {
     public var adapter: URL?
     /// Whether to accept an adapter that was trained on other base weights.
     public var allowAnyBase: Bool
-    /// Where the packed form of a model in another format is kept.
+    /// Where the packed copy of a non-`.siskin` model is kept.
     public var packedCache: PackedCache
-    /// The weight types that the matrices of a model in another format are converted to, such as `w4i`. Default: those
-    /// of the source, exactly.
+    /// The weight types that the matrices of a non-`.siskin` model are converted to, such as `w4i`. Default: those of
+    /// the source, exactly.
     public var recipe: String?
     /// Reports packing progress: the number of bytes written so far, and the total number of bytes, `nil` while it is
     /// unknown. Returns whether to continue. It is called from threads of the library, and must not use this package.
     public var onProgress: (@Sendable (_ written: Int, _ total: Int?) -> Bool)?
 
-    /// Where packed forms are kept.
+    /// Where packed copies are kept.
     public enum PackedCache: Sendable, Hashable {
         /// In the user's cache folder.
         case userCache

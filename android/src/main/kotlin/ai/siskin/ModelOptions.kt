@@ -22,8 +22,8 @@ public class ModelOptions {
     public var allowAnyBase: Boolean = false
 
     /**
-     * Whether the packed form of a model in another format is kept in [packedCacheFolder]. Otherwise the model is
-     * packed each time it is opened.
+     * Whether the packed copy of a non-`.siskin` model is kept in [packedCacheFolder]. Otherwise the model is packed
+     * each time it is opened.
      */
     public var usePackedCache: Boolean = true
 
@@ -34,12 +34,12 @@ public class ModelOptions {
     public var packedCacheFolder: String? = null
 
     /**
-     * The recipe: the weight types that the matrices of a model in another format are converted to, such as `w4i`.
-     * Default: those of the source.
+     * The recipe: the weight types that the matrices of a non-`.siskin` model are converted to, such as `w4i`. Default:
+     * those of the source.
      */
     public var recipe: String? = null
 
-    /** Receives progress while a model in another format is packed. */
+    /** Receives progress while a non-`.siskin` model is packed. */
     public var progressListener: ProgressListener? = null
 
     /** Calls [open] with the native form of these options. Opening ends early when [isActive] becomes false. */
@@ -80,7 +80,7 @@ public class ModelOptions {
 /** Receives progress while a model is opened. */
 public fun interface ProgressListener {
     /**
-     * Receives the number of bytes of the packed form written so far; [total] is 0 while it is unknown. Returns whether
+     * Receives the number of bytes of the packed copy written so far; [total] is 0 while it is unknown. Returns whether
      * to continue. Calls come one at a time, from threads of the library, and must not use the library. An exception
      * aborts opening, which then throws it.
      */
