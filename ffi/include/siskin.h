@@ -218,7 +218,7 @@ typedef enum siskin_cache_mode {
     SISKIN_CACHE_OFF = 1,
 } siskin_cache_mode;
 
-/// Options of opening a model. Null stands for the defaults. Freed with `siskin_model_options_free`.
+/// Options of opening a model. Null selects the defaults. Freed with `siskin_model_options_free`.
 typedef struct siskin_model_options siskin_model_options;
 
 /// Receives the progress of packing: the number of bytes written so far, and the total, which is 0 while it is unknown.
@@ -565,7 +565,7 @@ typedef enum siskin_sampler_option {
     SISKIN_SAMPLER_TOP_LOG_PROBABILITIES = 22,
 } siskin_sampler_option;
 
-/// Sampling options. Null stands for the defaults. Freed with `siskin_sampler_free`.
+/// Sampling options. Null selects the defaults. Freed with `siskin_sampler_free`.
 typedef struct siskin_sampler siskin_sampler;
 
 /// Creates the default sampling options.
@@ -606,7 +606,7 @@ typedef enum siskin_kv_cache_type {
     SISKIN_KV_CACHE_F32 = 3,
 } siskin_kv_cache_type;
 
-/// Session options. Null stands for the defaults. Freed with `siskin_session_options_free`.
+/// Session options. Null selects the defaults. Freed with `siskin_session_options_free`.
 typedef struct siskin_session_options siskin_session_options;
 
 /// Creates the default options.

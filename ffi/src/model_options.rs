@@ -23,7 +23,7 @@ pub const SISKIN_CACHE_AUTO: siskin_cache_mode = 0;
 /// Not at all: the model is packed whenever it is opened.
 pub const SISKIN_CACHE_OFF: siskin_cache_mode = 1;
 
-/// Options of opening a model. Null stands for the defaults. Freed with `siskin_model_options_free`.
+/// Options of opening a model. Null selects the defaults. Freed with `siskin_model_options_free`.
 pub struct siskin_model_options {
     _opaque: [u8; 0],
 }

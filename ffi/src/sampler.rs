@@ -6,7 +6,7 @@ use crate::arguments::{boolean, integer};
 use crate::error::{Outcome, PendingError, siskin_error};
 use crate::guard::{self, Handle};
 
-/// Sampling options. Null stands for the defaults. Freed with `siskin_sampler_free`.
+/// Sampling options. Null selects the defaults. Freed with `siskin_sampler_free`.
 pub struct siskin_sampler {
     _opaque: [u8; 0],
 }

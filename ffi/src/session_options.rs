@@ -9,7 +9,7 @@ use crate::error::{Outcome, PendingError, siskin_error};
 use crate::guard::{self, Handle, borrow};
 use crate::sampler::siskin_sampler;
 
-/// Session options. Null stands for the defaults. Freed with `siskin_session_options_free`.
+/// Session options. Null selects the defaults. Freed with `siskin_session_options_free`.
 pub struct siskin_session_options {
     _opaque: [u8; 0],
 }
