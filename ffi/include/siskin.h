@@ -802,7 +802,7 @@ void siskin_session_free(siskin_session *session);
 typedef enum siskin_trim_level {
     /// Memory that is not in use.
     SISKIN_TRIM_UNUSED = 1,
-    /// Also the messages and tokens, which are removed: save the session before.
+    /// Also the messages and tokens, which are removed: save the session first.
     SISKIN_TRIM_ALL = 2,
 } siskin_trim_level;
 

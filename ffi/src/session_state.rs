@@ -275,7 +275,7 @@ pub unsafe extern "C" fn siskin_session_resume(session: *const siskin_session) -
 pub type siskin_trim_level = u32;
 /// Memory that is not in use.
 pub const SISKIN_TRIM_UNUSED: siskin_trim_level = 1;
-/// Also the messages and tokens, which are removed: save the session before.
+/// Also the messages and tokens, which are removed: save the session first.
 pub const SISKIN_TRIM_ALL: siskin_trim_level = 2;
 
 /// Returns memory to the system. It is committed again when it is needed.

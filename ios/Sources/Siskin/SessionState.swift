@@ -27,7 +27,7 @@ public struct SessionStats: Sendable, Hashable {
 public enum TrimLevel: Sendable, Hashable {
     /// Memory that is not in use.
     case unused
-    /// All memory, including messages and tokens: save the session before.
+    /// All memory, including messages and tokens: save the session first.
     case all
 }
 
