@@ -356,9 +356,9 @@ siskin_error *siskin_model_open(const char *path,
                                 const siskin_model_options *options,
                                 siskin_model **out);
 
-/// Opens a `.siskin` model in `length` bytes of an open file from `offset` on, such as an uncompressed asset of an
-/// Android package; length 0: to the end of the file. The descriptor stays open and belongs to the caller, which may
-/// close it. Tensors are aligned best if the offset is a multiple of 16384.
+/// Opens a `.siskin` model in `length` bytes of an open file, starting at `offset`, such as an uncompressed
+/// asset of an Android package; length 0: to the end of the file. The descriptor stays open and belongs to
+/// the caller, which may close it. For best alignment, use an offset that is a multiple of 16384.
 ///
 /// Returns `SISKIN_ERROR_UNSUPPORTED` on systems without file descriptors. Threads: any.
 SISKIN_NODISCARD
@@ -368,7 +368,7 @@ siskin_error *siskin_model_open_descriptor(int32_t descriptor,
                                            const siskin_model_options *options,
                                            siskin_model **out);
 
-/// Opens a copy of a `.siskin` model in memory.
+/// Copies a `.siskin` model from memory and opens the copy.
 ///
 /// Threads: any.
 SISKIN_NODISCARD

@@ -170,9 +170,9 @@ unsafe fn open_path(path: &str, options: *const siskin_model_options) -> Outcome
     }
 }
 
-/// Opens a `.siskin` model in `length` bytes of an open file from `offset` on, such as an uncompressed asset of an
-/// Android package; length 0: to the end of the file. The descriptor stays open and belongs to the caller, which may
-/// close it. Tensors are aligned best if the offset is a multiple of 16384.
+/// Opens a `.siskin` model in `length` bytes of an open file, starting at `offset`, such as an uncompressed
+/// asset of an Android package; length 0: to the end of the file. The descriptor stays open and belongs to
+/// the caller, which may close it. For best alignment, use an offset that is a multiple of 16384.
 ///
 /// Returns `SISKIN_ERROR_UNSUPPORTED` on systems without file descriptors. Threads: any.
 ///
@@ -221,7 +221,7 @@ unsafe fn mapped(_: i32, _: u64, _: Option<u64>) -> Outcome<File> {
     Err(siskin::Error::unsupported("descriptor", message).into())
 }
 
-/// Opens a copy of a `.siskin` model in memory.
+/// Copies a `.siskin` model from memory and opens the copy.
 ///
 /// Threads: any.
 ///

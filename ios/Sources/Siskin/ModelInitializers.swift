@@ -19,7 +19,7 @@ extension Model {
     /// Loads a `.siskin` model from a part of an open file, which is memory-mapped and may be closed afterwards.
     ///
     /// - Parameters:
-    ///   - offset: The offset of the first byte. Multiples of 16384 keep tensors aligned.
+    ///   - offset: The offset of the first byte. For best alignment, use a multiple of 16384.
     ///   - length: The number of bytes; `nil`: up to the end of the file.
     public convenience init(
         fileHandle: FileHandle,

@@ -138,7 +138,7 @@ public class Model internal constructor(pointer: Long) : Handle(NativePointer("m
         public suspend fun open(path: String, options: ModelOptions.() -> Unit): Model =
             open(path, ModelOptions().apply(options))
 
-        /** Opens a copy of a `.siskin` model in memory. */
+        /** Copies a `.siskin` model from memory and opens the copy. */
         public suspend fun open(bytes: ByteArray, options: ModelOptions = ModelOptions()): Model =
             open(options) { NativeModel.openCopy(bytes, it) }
 
@@ -153,8 +153,9 @@ public class Model internal constructor(pointer: Long) : Handle(NativePointer("m
         }
 
         /**
-         * Opens a `.siskin` model that is [length] bytes of an open file, starting at [offset]; by default up to the
-         * end of the file. The descriptor remains the caller's and may be closed afterwards.
+         * Opens a `.siskin` model in [length] bytes of an open file, starting at [offset]; by default up to the end of
+         * the file. The descriptor remains the caller's and may be closed afterwards. For best alignment, use an offset
+         * that is a multiple of 16384.
          */
         public suspend fun openFileDescriptor(
             descriptor: Int,
