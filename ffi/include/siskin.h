@@ -1006,8 +1006,9 @@ SISKIN_NODISCARD
 siskin_error *siskin_encoder_classify(siskin_encoder *encoder,
                                       const siskin_strings *texts);
 
-/// Scores the relevance of each text for a query with a cross-encoder. `siskin_encoder_prediction` returns the scores,
-/// in the order of the texts; only their order is meaningful. `SISKIN_OVERFLOW_WINDOW` is not supported.
+/// Scores the relevance of each text to a query with a cross-encoder. `siskin_encoder_prediction` returns the
+/// scores, in the order of the texts; only their order is meaningful. `SISKIN_OVERFLOW_WINDOW` is not
+/// supported.
 SISKIN_NODISCARD
 siskin_error *siskin_encoder_rerank(siskin_encoder *encoder,
                                     const char *query,

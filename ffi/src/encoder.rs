@@ -256,8 +256,9 @@ pub unsafe extern "C" fn siskin_encoder_classify(
     }
 }
 
-/// Scores the relevance of each text for a query with a cross-encoder. `siskin_encoder_prediction` returns the scores,
-/// in the order of the texts; only their order is meaningful. `SISKIN_OVERFLOW_WINDOW` is not supported.
+/// Scores the relevance of each text to a query with a cross-encoder. `siskin_encoder_prediction` returns the
+/// scores, in the order of the texts; only their order is meaningful. `SISKIN_OVERFLOW_WINDOW` is not
+/// supported.
 ///
 /// # Safety
 /// Pointers are valid.
