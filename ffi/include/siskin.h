@@ -80,7 +80,7 @@ const char *siskin_version(void);
 typedef enum siskin_error_kind {
     /// A file or folder could not be read or written.
     SISKIN_ERROR_IO = 100,
-    /// The data is not in the format that it claims to be in.
+    /// The data is malformed.
     SISKIN_ERROR_CORRUPT = 101,
     /// The format or the request is valid, but this version or this model does not support it.
     SISKIN_ERROR_UNSUPPORTED = 102,

@@ -11,7 +11,7 @@ use siskin::ErrorKind;
 pub type siskin_error_kind = u32;
 /// A file or folder could not be read or written.
 pub const SISKIN_ERROR_IO: siskin_error_kind = 100;
-/// The data is not in the format that it claims to be in.
+/// The data is malformed.
 pub const SISKIN_ERROR_CORRUPT: siskin_error_kind = 101;
 /// The format or the request is valid, but this version or this model does not support it.
 pub const SISKIN_ERROR_UNSUPPORTED: siskin_error_kind = 102;

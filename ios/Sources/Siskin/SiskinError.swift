@@ -26,7 +26,7 @@ extension SiskinError {
     public enum Code: Sendable, Hashable {
         /// A file or folder could not be read or written.
         case io
-        /// The data is not in the format that it claims to be in.
+        /// The data is malformed.
         case corrupt
         /// The format or the request is valid, but unsupported by this version or this model.
         case unsupported

@@ -16,7 +16,7 @@ public sealed class SiskinException(
     public class Io internal constructor(place: String, message: String) :
         SiskinException(SISKIN_ERROR_IO, place, message)
 
-    /** The data is not in the format that it claims to be in. */
+    /** The data is malformed. */
     public class Corrupt internal constructor(place: String, message: String) :
         SiskinException(SISKIN_ERROR_CORRUPT, place, message)
 
