@@ -208,8 +208,8 @@ pub unsafe extern "C" fn siskin_error_code(error: *const siskin_error) -> siskin
     unsafe { object_of(error) }.map_or(0, |object| object.code)
 }
 
-/// Returns what went wrong and what to do about it, NUL-terminated; empty for null. The text is valid until the error
-/// is freed.
+/// Returns what is wrong and, where possible, what to do, NUL-terminated; empty for null. The text is valid
+/// until the error is freed.
 ///
 /// # Safety
 /// Pointers are valid.

@@ -1,13 +1,13 @@
 import CSiskin
 import Foundation
 
-/// An error: what went wrong, where, and what to do.
+/// An error: what is wrong, where, and if possible what to do.
 public struct SiskinError: Error, Sendable, Hashable {
     /// The code of the error.
     public let code: Code
     /// The location of the error: a file, section and field, or the name of an argument.
     public let place: String
-    /// What went wrong and what to do.
+    /// What is wrong and, where possible, what to do.
     public let message: String
 
     /// Creates an error, such as for tests.

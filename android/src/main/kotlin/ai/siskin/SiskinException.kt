@@ -3,7 +3,7 @@ package ai.siskin
 
 /**
  * An error of the library. [code] is stable, [place] is the location (a file, section and field, or the name of an
- * argument), and [message] says what went wrong and what to do.
+ * argument), and [message] says what is wrong and, where possible, what to do.
  */
 public sealed class SiskinException(
     /** The stable error code. */
