@@ -1225,7 +1225,8 @@ typedef enum siskin_transcribe_option {
     SISKIN_TRANSCRIBE_BEAMS = 3,
     /// 1: the text of the previous window is the prompt of the next one. 0: it is not.
     SISKIN_TRANSCRIBE_CONDITION_ON_PREVIOUS_TEXT = 4,
-    /// The no-speech probability from which a window is skipped as silent, unless its text is probable.
+    /// The no-speech probability above which a window is skipped as silent, unless its mean log-probability
+    /// is high.
     SISKIN_TRANSCRIBE_NO_SPEECH_THRESHOLD = 5,
     /// The maximum number of tokens of a window.
     SISKIN_TRANSCRIBE_MAX_TOKENS = 6,

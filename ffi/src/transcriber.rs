@@ -61,7 +61,8 @@ pub const SISKIN_TRANSCRIBE_TIMESTAMPS: siskin_transcribe_option = 2;
 pub const SISKIN_TRANSCRIBE_BEAMS: siskin_transcribe_option = 3;
 /// 1: the text of the previous window is the prompt of the next one. 0: it is not.
 pub const SISKIN_TRANSCRIBE_CONDITION_ON_PREVIOUS_TEXT: siskin_transcribe_option = 4;
-/// The no-speech probability from which a window is skipped as silent, unless its text is probable.
+/// The no-speech probability above which a window is skipped as silent, unless its mean log-probability
+/// is high.
 pub const SISKIN_TRANSCRIBE_NO_SPEECH_THRESHOLD: siskin_transcribe_option = 5;
 /// The maximum number of tokens of a window.
 pub const SISKIN_TRANSCRIBE_MAX_TOKENS: siskin_transcribe_option = 6;

@@ -7,7 +7,7 @@ public struct Transcript: Sendable, Hashable {
     public let text: String
     /// The spoken language, such as `en`; `nil` if unknown.
     public let language: String?
-    /// The segments, in order of time.
+    /// The segments, in chronological order.
     public let segments: [Segment]
 
     /// A segment of the audio, and its transcript.

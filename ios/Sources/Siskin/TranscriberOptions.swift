@@ -14,7 +14,7 @@ public struct TranscriberOptions: Sendable, Hashable {
     public var conditionOnPreviousText: Bool
     /// The number of beams of beam search; 1: greedy decoding.
     public var beams: Int
-    /// The no-speech probability from which a window is treated as silent, unless its text is likely.
+    /// The no-speech probability above which a window is skipped as silent, unless its mean log-probability is high.
     public var noSpeechThreshold: Double
     /// The maximum number of tokens of a window; `nil`: half of the model's context.
     public var maxTokens: Int?

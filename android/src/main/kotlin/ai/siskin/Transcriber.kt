@@ -19,7 +19,8 @@ public class TranscriberOptions {
     public var conditionOnPreviousText: Boolean? = null
 
     /**
-     * The no-speech probability from which a window is treated as silent, unless its text is likely. Default: 0.6.
+     * The no-speech probability above which a window is skipped as silent, unless its mean log-probability is high.
+     * Default: 0.6.
      */
     public var noSpeechThreshold: Double? = null
 
@@ -79,7 +80,7 @@ public data class Transcript internal constructor(
     public val text: String,
     /** The spoken language; `null` if it is unknown. */
     public val language: String?,
-    /** The segments, in order of time. */
+    /** The segments, in chronological order. */
     public val segments: List<Segment>,
 ) {
     internal companion object {
