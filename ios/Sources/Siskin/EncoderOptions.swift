@@ -58,7 +58,7 @@ public struct Pooling: Sendable, Hashable {
     /// The number of leading dimensions to keep, for Matryoshka models; `nil`: all.
     public var dimensions: Int?
 
-    /// Creates a pooling.
+    /// Creates a pooling configuration.
     public init(_ operation: Operation? = nil, normalize: Bool = true, dimensions: Int? = nil) {
         (self.operation, self.normalize, self.dimensions) = (operation, normalize, dimensions)
     }

@@ -88,7 +88,7 @@ extension Session {
         }
     }
 
-    /// Replaces the state of the session by one that `save(to:)` wrote. It must come from the same model, and from a
+    /// Replaces the state of the session with one that `save(to:)` wrote. It must come from the same model, and from a
     /// session with the same KV cache dtype and window. Generation continues exactly as it would have there.
     public func restore(from url: URL) throws(SiskinError) {
         let path = try filePath(url)
@@ -97,7 +97,7 @@ extension Session {
         }
     }
 
-    /// Replaces the state of the session by one that `savedState()` returned.
+    /// Replaces the state of the session with one that `savedState()` returned.
     public func restore(from state: Data) throws(SiskinError) {
         try runner.handle.use { session throws(SiskinError) in
             try check(withBytes(state) { siskin_session_restore_from_memory(session, $0, $1) })
