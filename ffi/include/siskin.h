@@ -417,8 +417,8 @@ siskin_error *siskin_model_session_memory(const siskin_model *model,
                                           siskin_memory_usage *out);
 
 /// Tokenizes a text. `count` receives the number of tokens; the first `capacity` of them are written to `ids`, which
-/// may be null if `capacity` is 0. `add_special` adds the special tokens that the model expects around a text. Control
-/// tokens that are spelled in the text are tokenized as plain text.
+/// may be null if `capacity` is 0. `add_special` adds the special tokens that the model expects around a
+/// text. Literal control tokens in the text are not parsed as such.
 ///
 /// Threads: any.
 SISKIN_NODISCARD
@@ -740,15 +740,15 @@ siskin_error *siskin_session_add_message(siskin_session *session,
 /// model has a chat template, the encoder input if it is an encoder-decoder model, and otherwise a text to continue.
 /// Tokens that are in the KV cache already are not computed again. An unfinished answer is kept as it is.
 ///
-/// Control tokens that are spelled in the prompt are tokenized as plain text. After `SISKIN_ERROR_CANCELLED`, the
-/// prompt has not been added.
+/// Literal control tokens in the prompt are not parsed as such. After `SISKIN_ERROR_CANCELLED`, the prompt
+/// has not been added.
 SISKIN_NODISCARD
 siskin_error *siskin_session_prompt(siskin_session *session,
                                     const char *text,
                                     size_t length);
 
-/// Begins the continuation of a text, without the chat template. `parse_special` parses control tokens that are spelled
-/// in the text: do not set it for untrusted text. An empty text continues the previous one.
+/// Begins the continuation of a text, without the chat template. `parse_special` parses literal control
+/// tokens in the text as such: do not set it for untrusted text. An empty text continues the previous one.
 SISKIN_NODISCARD
 siskin_error *siskin_session_prompt_raw(siskin_session *session,
                                         const char *text,

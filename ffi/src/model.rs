@@ -390,8 +390,8 @@ pub unsafe extern "C" fn siskin_model_session_memory(
 }
 
 /// Tokenizes a text. `count` receives the number of tokens; the first `capacity` of them are written to `ids`, which
-/// may be null if `capacity` is 0. `add_special` adds the special tokens that the model expects around a text. Control
-/// tokens that are spelled in the text are tokenized as plain text.
+/// may be null if `capacity` is 0. `add_special` adds the special tokens that the model expects around a
+/// text. Literal control tokens in the text are not parsed as such.
 ///
 /// Threads: any.
 ///

@@ -248,8 +248,8 @@ pub unsafe extern "C" fn siskin_session_add_message(
 /// model has a chat template, the encoder input if it is an encoder-decoder model, and otherwise a text to continue.
 /// Tokens that are in the KV cache already are not computed again. An unfinished answer is kept as it is.
 ///
-/// Control tokens that are spelled in the prompt are tokenized as plain text. After `SISKIN_ERROR_CANCELLED`, the
-/// prompt has not been added.
+/// Literal control tokens in the prompt are not parsed as such. After `SISKIN_ERROR_CANCELLED`, the prompt
+/// has not been added.
 ///
 /// # Safety
 /// Pointers are valid.
@@ -270,8 +270,8 @@ pub unsafe extern "C" fn siskin_session_prompt(
     }
 }
 
-/// Begins the continuation of a text, without the chat template. `parse_special` parses control tokens that are spelled
-/// in the text: do not set it for untrusted text. An empty text continues the previous one.
+/// Begins the continuation of a text, without the chat template. `parse_special` parses literal control
+/// tokens in the text as such: do not set it for untrusted text. An empty text continues the previous one.
 ///
 /// # Safety
 /// Pointers are valid.

@@ -20,8 +20,8 @@ extension Session {
 
     /// Streams the continuation of a raw text, without the chat template.
     ///
-    /// - Parameter parsingControlTokens: Whether control tokens spelled out in the text are parsed. Do not enable it
-    ///   for untrusted text.
+    /// - Parameter parsingControlTokens: Whether literal control tokens in the text are parsed as such. Do not enable
+    ///   it for untrusted text.
     public nonisolated func complete(
         _ text: String,
         parsingControlTokens: Bool = false

@@ -63,8 +63,7 @@ public actor Session {
     /// a chat template, the encoder input if it is an encoder–decoder model, and otherwise a text to continue. The
     /// prefix that the prompt shares with the KV cache is not computed again. An unfinished answer is kept as it is.
     ///
-    /// Control tokens spelled out in the text are tokenized as plain text. After a cancellation, the text was not
-    /// added.
+    /// Literal control tokens in the text are not parsed as such. After a cancellation, the text has not been added.
     public nonisolated func prompt(_ text: String) async throws(SiskinError) { try await begin(.text(text)) }
 
     /// Begins the answer to a conversation, which replaces the previous one. The prefix that both share is not computed
@@ -75,8 +74,8 @@ public actor Session {
 
     /// Begins the continuation of a raw text, without the chat template. An empty text continues the previous one.
     ///
-    /// - Parameter parsingControlTokens: Whether control tokens spelled out in the text are parsed. Do not enable it
-    ///   for untrusted text.
+    /// - Parameter parsingControlTokens: Whether literal control tokens in the text are parsed as such. Do not enable
+    ///   it for untrusted text.
     public nonisolated func prompt(raw text: String, parsingControlTokens: Bool = false) async throws(SiskinError) {
         try await begin(.raw(text, parsingControlTokens: parsingControlTokens))
     }

@@ -83,8 +83,8 @@ public class Model internal constructor(pointer: Long) : Handle(NativePointer("m
         sessionMemory(SessionOptions().apply(options))
 
     /**
-     * Tokenizes a text. [addSpecial] adds the special tokens that the model expects around a text. Control tokens in
-     * the text itself are always tokenized as plain text.
+     * Tokenizes a text. [addSpecial] adds the special tokens that the model expects around a text. Literal control
+     * tokens in the text are not parsed as such.
      */
     @JvmOverloads
     public fun tokenize(text: String, addSpecial: Boolean = true): IntArray =

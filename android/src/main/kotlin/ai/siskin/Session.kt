@@ -82,9 +82,9 @@ public class Session internal constructor(pointer: Long, private val hasChatTemp
 
     /**
      * Begins the answer to a prompt, which [next] then generates. The prompt becomes a user message if the model has a
-     * chat template, the encoder input if it is an encoder–decoder model, and otherwise a text to continue. Control
-     * tokens in the text are tokenized as plain text. Suspends while the session is paused. After a cancellation, the
-     * text is not part of the conversation.
+     * chat template, the encoder input if it is an encoder–decoder model, and otherwise a text to continue. Literal
+     * control tokens in the text are not parsed as such. Suspends while the session is paused. After a cancellation,
+     * the text is not part of the conversation.
      */
     public suspend fun prompt(text: String): Unit = repeatAfterPause { since ->
         begin(comparesPrefix = hasChatTemplate, since) { NativeSession.prompt(it, text.encodeToByteArray()) }
@@ -96,9 +96,9 @@ public class Session internal constructor(pointer: Long, private val hasChatTemp
     }
 
     /**
-     * Begins the continuation of a raw text, without the chat template. [parseSpecial] parses control tokens in it: do
-     * not enable it for untrusted text. An empty text continues the previous one. Throws [SiskinException.Paused] if
-     * the session is or becomes paused.
+     * Begins the continuation of a raw text, without the chat template. [parseSpecial] parses literal control tokens in
+     * it as such: do not enable it for untrusted text. An empty text continues the previous one. Throws
+     * [SiskinException.Paused] if the session is or becomes paused.
      */
     public suspend fun promptRaw(text: String, parseSpecial: Boolean = false): Unit =
         promptRaw(text, parseSpecial, cancelCount.value)
