@@ -180,8 +180,10 @@ siskin_error *siskin_log_set(siskin_log_function function,
 typedef struct siskin_cancel_handle siskin_cancel_handle;
 
 /// Cancels the running call of the target, or its next one: the call returns `SISKIN_ERROR_CANCELLED` within
-/// milliseconds, and the target is in the state before the call. Models that run on tract are cancelled between texts.
-/// Does nothing once the target is freed.
+/// milliseconds, and the target is restored to its state before the call. There is one exception: if a
+/// sliding window has moved or a recurrent state has changed, a canceled prompt that follows other tokens
+/// stays partly processed, and `siskin_session_stats` returns the number of tokens. Models that run on tract
+/// are canceled between texts. Does nothing once the target is freed.
 ///
 /// Threads: any, at any time.
 SISKIN_NODISCARD
@@ -741,7 +743,7 @@ siskin_error *siskin_session_add_message(siskin_session *session,
 /// Tokens that are in the KV cache already are not computed again. An unfinished answer is kept as it is.
 ///
 /// Literal control tokens in the prompt are not parsed as such. After `SISKIN_ERROR_CANCELLED`, the prompt
-/// has not been added.
+/// has not been added, with the exception that `siskin_cancel_handle_cancel` states.
 SISKIN_NODISCARD
 siskin_error *siskin_session_prompt(siskin_session *session,
                                     const char *text,

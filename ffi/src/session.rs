@@ -249,7 +249,7 @@ pub unsafe extern "C" fn siskin_session_add_message(
 /// Tokens that are in the KV cache already are not computed again. An unfinished answer is kept as it is.
 ///
 /// Literal control tokens in the prompt are not parsed as such. After `SISKIN_ERROR_CANCELLED`, the prompt
-/// has not been added.
+/// has not been added, with the exception that `siskin_cancel_handle_cancel` states.
 ///
 /// # Safety
 /// Pointers are valid.

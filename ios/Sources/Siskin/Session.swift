@@ -4,7 +4,9 @@ import Foundation
 /// A conversation or sequence with its KV cache. Calls run one after the other, on a thread of the session.
 ///
 /// If the task of a call is canceled, the call ends within milliseconds with `SiskinError.Code.cancelled`, and the
-/// session is in the state before the call.
+/// session is restored to its state before the call. There is one exception: if a sliding window has moved or a
+/// recurrent state has changed, a canceled prompt that follows other tokens stays partly processed, and `stats()`
+/// returns the number of tokens.
 public actor Session {
     let runner: CallRunner
     let pauseGate = PauseGate()
@@ -63,7 +65,8 @@ public actor Session {
     /// a chat template, the encoder input if it is an encoder–decoder model, and otherwise a text to continue. The
     /// prefix that the prompt shares with the KV cache is not computed again. An unfinished answer is kept as it is.
     ///
-    /// Literal control tokens in the text are not parsed as such. After a cancellation, the text has not been added.
+    /// Literal control tokens in the text are not parsed as such. After a cancellation, the text has not been added,
+    /// with the exception that `Session` states.
     public nonisolated func prompt(_ text: String) async throws(SiskinError) { try await begin(.text(text)) }
 
     /// Begins the answer to a conversation, which replaces the previous one. The prefix that both share is not computed

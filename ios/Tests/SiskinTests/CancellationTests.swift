@@ -23,7 +23,7 @@ final class CancellationTests: XCTestCase {
             XCTAssertTrue(error.isCancellation)
             latencies.append(end - start)
             let position = try await session.stats().position
-            XCTAssertEqual(position, 0, "the session is in the state before the call")
+            XCTAssertEqual(position, 0, "the session is restored to its state before the call")
         }
         XCTAssertLessThan(report("canceled prompts", latencies).median, maxCancellationLatency)
         let answer = try await collect(session.complete("The sky is"))
