@@ -109,7 +109,7 @@ typedef enum siskin_error_kind {
     SISKIN_ERROR_STRUCT_SIZE = 213,
     /// The state of the handle does not allow the call.
     SISKIN_ERROR_STATE = 300,
-    /// The call was cancelled, and can be repeated. The error is static: it need not be freed.
+    /// The call was canceled, and can be repeated. The error is static: it need not be freed.
     SISKIN_ERROR_CANCELLED = 301,
     /// The model produced NaN or infinity.
     SISKIN_ERROR_NUMERIC = 302,
@@ -483,7 +483,7 @@ typedef struct siskin_throttle_stats {
 } siskin_throttle_stats;
 
 /// Throttles all computation with the model. `value` is the number of tokens per second or the duty cycle; other modes
-/// ignore it. Results do not depend on the mode. A call that waits can be cancelled.
+/// ignore it. Results do not depend on the mode. A call that waits can be canceled.
 ///
 /// Threads: any, at any time.
 SISKIN_NODISCARD
@@ -783,7 +783,7 @@ siskin_error *siskin_session_set_max_tokens(siskin_session *session,
                                             size_t tokens);
 
 /// Cancels the running call, or the next one: it returns `SISKIN_ERROR_CANCELLED` within milliseconds.
-/// Models that run on tract are cancelled between texts.
+/// Models that run on tract are canceled between texts.
 ///
 /// Threads: any, at any time during the session's lifetime.
 SISKIN_NODISCARD siskin_error *siskin_session_cancel(const siskin_session *session);
@@ -1060,7 +1060,7 @@ siskin_error *siskin_encoder_prediction(const siskin_encoder *encoder,
                                         siskin_prediction *out);
 
 /// Cancels the running call, or the next one: it returns `SISKIN_ERROR_CANCELLED` within milliseconds.
-/// Models that run on tract are cancelled between texts.
+/// Models that run on tract are canceled between texts.
 ///
 /// Threads: any, at any time during the encoder's lifetime.
 SISKIN_NODISCARD siskin_error *siskin_encoder_cancel(const siskin_encoder *encoder);
@@ -1200,7 +1200,7 @@ siskin_error *siskin_seq2seq_text(const siskin_seq2seq *seq2seq,
                                   siskin_generated_text *out);
 
 /// Cancels the running call, or the next one: it returns `SISKIN_ERROR_CANCELLED` within milliseconds.
-/// Models that run on tract are cancelled between texts.
+/// Models that run on tract are canceled between texts.
 ///
 /// Threads: any, at any time during the lifetime of the seq2seq generator.
 SISKIN_NODISCARD siskin_error *siskin_seq2seq_cancel(const siskin_seq2seq *seq2seq);

@@ -40,7 +40,7 @@ pub struct siskin_throttle_stats {
 }
 
 /// Throttles all computation with the model. `value` is the number of tokens per second or the duty cycle; other modes
-/// ignore it. Results do not depend on the mode. A call that waits can be cancelled.
+/// ignore it. Results do not depend on the mode. A call that waits can be canceled.
 ///
 /// Threads: any, at any time.
 ///

@@ -167,7 +167,7 @@ pub unsafe extern "C" fn siskin_seq2seq_text(
 }
 
 /// Cancels the running call, or the next one: it returns `SISKIN_ERROR_CANCELLED` within milliseconds.
-/// Models that run on tract are cancelled between texts.
+/// Models that run on tract are canceled between texts.
 ///
 /// Threads: any, at any time during the lifetime of the seq2seq generator.
 ///

@@ -11,7 +11,7 @@ use std::time::Instant;
 /// Compiler flags of the package's classes: Java 8, as older Android versions need, and explicit visibilities.
 const STRICT: [&str; 3] = ["-Xjdk-release=1.8", "-Xexplicit-api=strict", "-Werror"];
 /// The maximum median time of cancellations, in milliseconds. The target is below 20; the check must not fail on busy
-/// cores, and a prompt that is not cancelled takes seconds.
+/// cores, and a prompt that is not canceled takes seconds.
 const CANCEL_MILLISECONDS: &str = "100";
 /// Messages of `-Xcheck:jni` if the bridge violates a JNI rule.
 const BROKEN_RULES: [&str; 3] = ["WARNING in native method", "FATAL ERROR in native method", "WARNING: JNI"];

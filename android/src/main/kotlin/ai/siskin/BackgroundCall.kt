@@ -40,19 +40,19 @@ public sealed class CancellableHandle(native: NativePointer) : Handle(native) {
      * An answer of a [Session] ends: its flow completes normally, [Session.next] returns `null`, and
      * [Session.finishReason] is [FinishReason.CANCELLED]. No token is lost: [Session.generateText] continues the
      * answer. Between two tokens, the cancellation ends the answer before the next one, unless a new answer is begun.
-     * Prompts that wait for their turn or for a paused session are cancelled too.
+     * Prompts that wait for their turn or for a paused session are canceled too.
      *
      * All other calls throw [SiskinException.Cancelled], and can be repeated. A cancellation without a running call or
      * answer has no effect. To cancel with structured concurrency, cancel the coroutine instead.
      */
     public fun cancel() {
-        // Incremented first: a call that begins concurrently either is not cancelled, or observes the new count.
+        // Incremented first: a call that begins concurrently either is not canceled, or observes the new count.
         val number = cancelCount.updateAndGet { it + 1 }
         running?.cancel(number)
     }
 
     /**
-     * Called while the handle is locked, when a call was cancelled by a [cancel] that followed the first [since] ones.
+     * Called while the handle is locked, when a call was canceled by a [cancel] that followed the first [since] ones.
      */
     internal open fun onCallCancelled(since: Int) {}
 
@@ -63,9 +63,9 @@ public sealed class CancellableHandle(native: NativePointer) : Handle(native) {
     }
 
     /**
-     * Runs [block] on a background thread while the handle is locked. If the coroutine is cancelled after the result
+     * Runs [block] on a background thread while the handle is locked. If the coroutine is canceled after the result
      * was computed, the result goes to [undelivered]; if that is `null`, the caller still receives the result, and its
-     * next suspending call throws. [cancelled] is called while the handle is locked, if [cancel] cancelled the call.
+     * next suspending call throws. [cancelled] is called while the handle is locked, if [cancel] canceled the call.
      */
     internal suspend fun <T> call(
         undelivered: ((T) -> Unit)? = null,
@@ -139,7 +139,7 @@ internal class BackgroundCall(private val native: NativePointer, val since: Int)
         progress = Progress.RUNNING
     }
 
-    /** The library reports `Cancelled` for a call that was cancelled, closed or paused; callers see which it was. */
+    /** The library reports `Cancelled` for a call that was canceled, closed or paused; callers see which it was. */
     private fun translate(error: SiskinException): SiskinException = when {
         error !is SiskinException.Cancelled && error !is SiskinException.Paused -> error
         native.isClosed -> SiskinException.Closed(native.name)
@@ -150,7 +150,7 @@ internal class BackgroundCall(private val native: NativePointer, val since: Int)
     }
 
     private fun cancelledError() =
-        SiskinException.Cancelled(native.name, "the call was cancelled; it can be repeated", isByCaller = true)
+        SiskinException.Cancelled(native.name, "the call was canceled; it can be repeated", isByCaller = true)
 
     /** Clears a cancellation that came too late for this call, so that it does not cancel the next one. */
     private fun end(): Unit = synchronized(this) {
@@ -160,7 +160,7 @@ internal class BackgroundCall(private val native: NativePointer, val since: Int)
 }
 
 /**
- * Runs [block] on a background thread. If the coroutine is cancelled, [cancel] is called immediately, and the coroutine
+ * Runs [block] on a background thread. If the coroutine is canceled, [cancel] is called immediately, and the coroutine
  * resumes when the block has ended. A result that was computed by then goes to [undelivered], or, if that is `null`, to
  * the caller.
  */

@@ -20,7 +20,7 @@ public sealed class Handle(internal val native: NativePointer) : AutoCloseable {
      * Cancels the running call, waits until it has ended, which takes milliseconds, and frees the memory. Running and
      * later calls throw [SiskinException.Closed]. Closing again has no effect.
      *
-     * Calls on a [Model] cannot be cancelled, and closing a model does not wait for them: the memory is freed when the
+     * Calls on a [Model] cannot be canceled, and closing a model does not wait for them: the memory is freed when the
      * last of them ends.
      */
     override fun close() {
@@ -31,7 +31,7 @@ public sealed class Handle(internal val native: NativePointer) : AutoCloseable {
 
 /**
  * Owns a native object. [withPointer] keeps the object valid during a call; the object is freed once it is closed and
- * the last call has returned. [cancelHandle] is its native cancel handle, or 0 if its calls cannot be cancelled.
+ * the last call has returned. [cancelHandle] is its native cancel handle, or 0 if its calls cannot be canceled.
  */
 internal class NativePointer(
     val name: String,

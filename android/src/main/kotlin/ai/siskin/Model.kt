@@ -94,7 +94,7 @@ public class Model internal constructor(pointer: Long) : Handle(NativePointer("m
     public fun tokenBytes(token: Int): ByteArray = native.withPointer { NativeModel.tokenBytes(it, token) }
 
     /**
-     * Verifies all hashes of the model's file, which reads the whole file. It cannot be interrupted: a cancelled
+     * Verifies all hashes of the model's file, which reads the whole file. It cannot be interrupted: a canceled
      * coroutine resumes when it has ended, and closing the model does not stop it.
      */
     public suspend fun verify(): Unit = runInBackground({}, null) { native.withPointer(NativeModel::verify) }
@@ -121,7 +121,7 @@ public class Model internal constructor(pointer: Long) : Handle(NativePointer("m
     public fun transcriberBlocking(options: TranscriberOptions = TranscriberOptions()): Transcriber =
         runBlocking { transcriber(options) }
 
-    /** Creates a handle in the background, and closes it if the coroutine was cancelled meanwhile. */
+    /** Creates a handle in the background, and closes it if the coroutine was canceled meanwhile. */
     private suspend fun <T : Handle> create(create: (Long) -> T): T =
         runInBackground({}, Handle::close) { native.withPointer(create) }
 

@@ -16,7 +16,7 @@ import kotlinx.coroutines.runBlocking
  * ```
  *
  * Flows are cold: nothing is computed before collection, and one token at a time during it. If a collector is
- * cancelled, no token is lost: the next flow begins with what the collector did not receive. Operators that buffer,
+ * canceled, no token is lost: the next flow begins with what the collector did not receive. Operators that buffer,
  * such as `flowOn`, `buffer` and `collectLatest`, lose their buffers.
  */
 public class Session internal constructor(pointer: Long, private val hasChatTemplate: Boolean) :
@@ -32,7 +32,7 @@ public class Session internal constructor(pointer: Long, private val hasChatTemp
     /** Whether an answer has begun and has not finished. Guarded by the lock of calls. */
     private var isAnswering = false
 
-    /** A chunk that was generated for a collector that was cancelled. Guarded by the lock of calls. */
+    /** A chunk that was generated for a collector that was canceled. Guarded by the lock of calls. */
     private var undelivered: TextChunk? = null
 
     /** Why the last answer ended; `null` while it is being generated. */
@@ -112,7 +112,7 @@ public class Session internal constructor(pointer: Long, private val hasChatTemp
 
     /**
      * Returns the next token of the answer and its text, or `null` if the answer has ended: [finishReason] says why.
-     * After [cancel], or if the coroutine is cancelled, the answer is unchanged, and the next call continues it.
+     * After [cancel], or if the coroutine is canceled, the answer is unchanged, and the next call continues it.
      * Suspends while the session is paused.
      */
     public suspend fun next(): TextChunk? = repeatAfterPause { since ->
@@ -195,7 +195,7 @@ public class Session internal constructor(pointer: Long, private val hasChatTemp
 
     /**
      * Pauses the session, for when the app goes to the background. A running call ends within milliseconds, and nothing
-     * is lost. [next], [prompt] and all flows are suspended until [resume]; they still end if they are cancelled, and
+     * is lost. [next], [prompt] and all flows are suspended until [resume]; they still end if they are canceled, and
      * throw [SiskinException.Closed] if the session is closed. [promptRaw] and [promptTokens] throw
      * [SiskinException.Paused]. A paused session can be saved and trimmed.
      */
@@ -310,7 +310,7 @@ public class Session internal constructor(pointer: Long, private val hasChatTemp
     }
 
     private fun cancelledPrompt() =
-        SiskinException.Cancelled(native.name, "the prompt was cancelled; it can be repeated", isByCaller = true)
+        SiskinException.Cancelled(native.name, "the prompt was canceled; it can be repeated", isByCaller = true)
 
     private fun pausedMidPrompt() = SiskinException.Paused(
         native.name,

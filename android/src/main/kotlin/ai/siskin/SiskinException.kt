@@ -77,13 +77,13 @@ public sealed class SiskinException(
         State(place, "is closed; create a new one")
 
     /**
-     * The call was cancelled by [CancellableHandle.cancel], or by a [ProgressListener]; it can be repeated. A call
-     * whose coroutine is cancelled throws a `CancellationException` instead.
+     * The call was canceled by [CancellableHandle.cancel], or by a [ProgressListener]; it can be repeated. A call
+     * whose coroutine is canceled throws a `CancellationException` instead.
      */
     public class Cancelled internal constructor(
         place: String,
         message: String,
-        /** Whether [CancellableHandle.cancel] is known to be the cause. The library reports pauses as cancelled too. */
+        /** Whether [CancellableHandle.cancel] is known to be the cause. The library reports pauses as canceled too. */
         internal val isByCaller: Boolean = false,
     ) : SiskinException(SISKIN_ERROR_CANCELLED, place, message)
 

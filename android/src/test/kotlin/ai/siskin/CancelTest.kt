@@ -28,7 +28,7 @@ class CancelTest {
             coroutineScope {
                 val job = launch { call() }
                 delay(30L + 17 * round)
-                assertTrue("$name ended before it was cancelled", job.isActive)
+                assertTrue("$name ended before it was canceled", job.isActive)
                 val start = System.nanoTime()
                 job.cancelAndJoin()
                 check()
@@ -60,7 +60,7 @@ class CancelTest {
     }
 
     @Test
-    fun `a cancelled coroutine throws CancellationException`() = runTest {
+    fun `a canceled coroutine throws CancellationException`() = runTest {
         withModel("chat") { model ->
             model.greedySession(null).use { session ->
                 var thrown: Throwable? = null
@@ -83,7 +83,7 @@ class CancelTest {
     }
 
     @Test
-    fun `a cancelled next loses no token`() = runTest {
+    fun `a canceled next loses no token`() = runTest {
         withModel("chat") { model ->
             model.greedySession(96).use { session ->
                 val expected = session.apply { promptRaw("abc") }.generateChunks().toList().mapNotNull { it.token }
@@ -110,7 +110,7 @@ class CancelTest {
     }
 
     @Test
-    fun `a cancelled collector loses no token`() = runTest {
+    fun `a canceled collector loses no token`() = runTest {
         withModel("chat") { model ->
             model.greedySession(96).use { session ->
                 val expected = session.apply { promptRaw("abc") }.generateChunks().toList().mapNotNull { it.token }
@@ -158,7 +158,7 @@ class CancelTest {
     }
 
     @Test
-    fun `a cancelled answer completes its flow and can be continued`() = runTest {
+    fun `a canceled answer completes its flow and can be continued`() = runTest {
         withModel("chat") { model ->
             model.greedySession(12).use { session ->
                 val expected = session.apply { promptRaw("abc") }.generateChunks().toList().map { it.token }
@@ -214,7 +214,7 @@ class CancelTest {
     }
 
     @Test
-    fun `a cancelled prompt completes its flow without text`() = runTest {
+    fun `a canceled prompt completes its flow without text`() = runTest {
         withModel("chat") { model ->
             model.greedySession(4).use { session ->
                 val expected = session.complete("abc").toList()
@@ -312,7 +312,7 @@ class CancelTest {
                         session.save()
                     }
                 }.joinAll()
-                // A call that waits for its turn can be cancelled.
+                // A call that waits for its turn can be canceled.
                 val first = launch(Dispatchers.IO, CoroutineStart.UNDISPATCHED) { session.call { hold(session, it) } }
                 val second = launch(start = CoroutineStart.UNDISPATCHED) { session.reset() }
                 val start = System.nanoTime()

@@ -58,7 +58,7 @@ class CloseTest {
     }
 
     @Test
-    fun `closing does not wait for calls that cannot be cancelled`() = runTest {
+    fun `closing does not wait for calls that cannot be canceled`() = runTest {
         val model = Model.open(smallModel("chat"))
         val (begun, end) = List(2) { CountDownLatch(1) }
         val use = async(Dispatchers.IO) { model.native.withPointer { begun.countDown(); end.await(5, TimeUnit.SECONDS) } }

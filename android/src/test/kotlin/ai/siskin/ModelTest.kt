@@ -86,7 +86,7 @@ class ModelTest {
     }
 
     @Test
-    fun `opening can be cancelled`() = runTest {
+    fun `opening can be canceled`() = runTest {
         val source = resource("siskin.models")!!.resolve("chat").path
         val calls = AtomicInteger()
         val job = launch(Dispatchers.IO) {

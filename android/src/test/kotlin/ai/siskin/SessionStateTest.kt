@@ -85,7 +85,7 @@ class SessionStateTest {
     }
 
     @Test
-    fun `a paused answer ends when its job is cancelled or its session is closed`() = runTest {
+    fun `a paused answer ends when its job is canceled or its session is closed`() = runTest {
         withModel("chat") { model ->
             val session = model.greedySession(40)
             session.promptRaw("go on")
