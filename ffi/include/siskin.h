@@ -186,8 +186,7 @@ typedef struct siskin_cancel_handle siskin_cancel_handle;
 /// are canceled between texts. Does nothing once the target is freed.
 ///
 /// Threads: any, at any time.
-SISKIN_NODISCARD
-siskin_error *siskin_cancel_handle_cancel(const siskin_cancel_handle *cancel_handle);
+SISKIN_NODISCARD siskin_error *siskin_cancel_handle_cancel(const siskin_cancel_handle *cancel_handle);
 
 /// Clears a cancellation that has not ended a call yet.
 ///
