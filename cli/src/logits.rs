@@ -301,7 +301,7 @@ impl Input {
             u32::try_from(numbers[index]).map_err(|_| {
                 Error::argument(
                     format!("{name}[{index}]"),
-                    format!("is {}; expected an integer from 0 to {}", numbers[index], u32::MAX),
+                    format!("expected an integer from 0 to {}, got {}", u32::MAX, numbers[index]),
                 )
             })
         };

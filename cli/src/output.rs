@@ -32,6 +32,7 @@ fn hint(error: &Error, has: &dyn Fn(&str) -> bool) -> Option<&'static str> {
         ErrorKind::Corrupt => "the file may be incomplete: check its size, or download it again",
         ErrorKind::Integrity => "the file is corrupt: convert or copy it again",
         ErrorKind::Version => "a newer siskin wrote this file: convert the model again, or update siskin",
+        ErrorKind::TooLong if error.place() == "context" => "give a smaller --context",
         ErrorKind::TooLong if has("context") => "shorten the text, or raise --context, up to the model's own",
         ErrorKind::TooLong if has("overflow") => "shorten the text, or set --overflow truncate",
         ErrorKind::TooLong => "shorten the text",
@@ -47,6 +48,13 @@ fn hint(error: &Error, has: &dyn Fn(&str) -> bool) -> Option<&'static str> {
     })
 }
 
+/// Returns the option of the command that an error is about: the library names fields such as `top_p`.
+fn option(error: &Error, has: &dyn Fn(&str) -> bool) -> Option<String> {
+    let option = error.place().replace('_', "-");
+    let about_value = matches!(error.kind(), ErrorKind::Argument | ErrorKind::TooLong);
+    (about_value && has(&option)).then_some(option)
+}
+
 /// Prints the error and returns its exit code. `has` returns true if the command has an option; hints only name such
 /// options.
 pub(crate) fn fail(error: &Error, has: &dyn Fn(&str) -> bool) -> ExitCode {
@@ -54,7 +62,10 @@ pub(crate) fn fail(error: &Error, has: &dyn Fn(&str) -> bool) -> ExitCode {
         return ExitCode::SUCCESS;
     }
     // A closed standard error cannot be reported.
-    let _ = writeln!(std::io::stderr(), "error: {error}");
+    let _ = match option(error, has) {
+        Some(option) => writeln!(std::io::stderr(), "error: --{option}: {}", error.message()),
+        None => writeln!(std::io::stderr(), "error: {error}"),
+    };
     if let Some(hint) = hint(error, has) {
         let _ = writeln!(std::io::stderr(), "hint: {hint}");
     }
@@ -240,6 +251,14 @@ mod tests {
             assert!(others.clone().all(|other| !hint(options).contains(other)), "{}", hint(options));
             assert!(others.chain([&words]).all(|option| !hint(&[]).contains(option)), "{}", hint(&[]));
         }
+    }
+
+    #[test]
+    fn errors_name_options_that_the_command_has() {
+        let option = |kind, place| option(&Error::new(kind, place, ""), &|option| option == "top-p");
+        assert_eq!(option(ErrorKind::Argument, "top_p").as_deref(), Some("top-p"));
+        assert_eq!(option(ErrorKind::Argument, "top_k"), None);
+        assert_eq!(option(ErrorKind::Corrupt, "top_p"), None);
     }
 
     #[test]

@@ -279,15 +279,16 @@ fn text(output: &Output) -> String {
 #[test]
 fn results_are_remembered() {
     let (bert, llama) = (model("golden-texts/bert"), model("golden/llama"));
-    let memo = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("results.memo");
-    let _ = std::fs::remove_file(&memo);
-    let memo = memo.to_str().unwrap();
-    let embed = ["embed", &bert, "w5 w6", "w7", "--no-cache", "--result-cache", memo];
+    let result_cache = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("results.result_cache");
+    let _ = std::fs::remove_file(&result_cache);
+    let result_cache = result_cache.to_str().unwrap();
+    let embed = ["embed", &bert, "w5 w6", "w7", "--no-cache", "--result-cache", result_cache];
     let (first, second) = (siskin(&embed, b""), siskin(&embed, b""));
     assert_eq!(text(&first), text(&second));
     assert!(errors(&first).contains("[0 cached, 2 computed]"), "{}", errors(&first));
     assert!(errors(&second).contains("[2 cached, 0 computed]"), "{}", errors(&second));
-    let run = ["run", &llama, "w5 w6", "--raw", "--max-tokens", "5", "--no-cache", "--result-cache", memo];
+    let run =
+        ["run", &llama, "w5 w6", "--raw", "--max-tokens", "5", "--no-cache", "--result-cache", result_cache];
     assert_eq!(siskin(&run, b"").status.code(), Some(2), "another answer each time");
     let greedy = [&run[..], &["--greedy"]].concat();
     let (first, second) = (siskin(&greedy, b""), siskin(&greedy, b""));
@@ -307,7 +308,7 @@ fn results_are_remembered() {
     );
     let near = siskin(&asked("w8 w9 w11"), b"");
     assert!(errors(&near).contains("similarity of the prompts 0."), "{}", errors(&near));
-    std::fs::write(memo, b"SISKMEMO and more").unwrap();
+    std::fs::write(result_cache, b"SISKMEMO and more").unwrap();
     assert_eq!(siskin(&embed, b"").status.code(), Some(3));
     for wrong in [
         &["--result-cache-size", "0"][..],
@@ -316,10 +317,10 @@ fn results_are_remembered() {
         assert_eq!(siskin(&[&greedy[..], wrong].concat(), b"").status.code(), Some(2), "{wrong:?}");
     }
     // Results are printed even if the cache cannot be written.
-    let nowhere = format!("{}/no-such-folder/results.memo", env!("CARGO_TARGET_TMPDIR"));
+    let nowhere = format!("{}/no-such-folder/results.result_cache", env!("CARGO_TARGET_TMPDIR"));
     for command in [&embed[..], &greedy[..]] {
         let command: Vec<&str> =
-            command.iter().map(|&word| if word == memo { nowhere.as_str() } else { word }).collect();
+            command.iter().map(|&word| if word == result_cache { nowhere.as_str() } else { word }).collect();
         let output = siskin(&command, b"");
         assert!(!text(&output).is_empty() && errors(&output).contains("warning: "), "{}", errors(&output));
     }

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use siskin::file::File;
-use siskin::{Adapter, Model, ModelOptions, Result};
+use siskin::{Adapter, Error, ErrorKind, Model, ModelOptions, Result};
 
 use crate::import::peft;
 use crate::open::{OpenOptions, open_any};
@@ -23,9 +23,13 @@ pub struct AdapterSource<'a> {
 /// # Errors
 /// If the adapter cannot be read, or was trained on another base model. PEFT folders do not record their base weights.
 pub fn open_adapter(beside: AdapterSource<'_>, base: &File) -> Result<Adapter> {
-    let within = |error: siskin::Error| error.within(&beside.path.display().to_string());
+    let within = |error: Error| error.within(&beside.path.display().to_string());
     if peft::is_there(beside.path) {
         return peft::open(beside.path, base).map_err(within);
+    }
+    if beside.path.is_dir() {
+        let message = "the folder has no adapter_config.json; give a PEFT folder or a .siskin file";
+        return Err(within(Error::new(ErrorKind::Missing, "", message)));
     }
     let adapter = Adapter::open(beside.path)?;
     if !beside.any_base {

@@ -85,7 +85,7 @@ pub(crate) unsafe fn output<'a, T>(name: &str, out: *mut T) -> Outcome<&'a mut M
         return Err(PendingError::new(
             SISKIN_ERROR_NULL,
             name,
-            format!("is {out:p}; pass the address of a variable"),
+            format!("expected the address of a variable, got {out:p}"),
         ));
     }
     // SAFETY: guaranteed by the caller.
@@ -132,7 +132,7 @@ pub(crate) fn integer(name: &str, value: f64) -> Outcome<usize> {
     if (0.0..=MAX_EXACT_INTEGER).contains(&value) && value.fract() == 0.0 {
         return Ok(value as usize);
     }
-    Err(PendingError::argument(name, format!("is {value}; must be an integer from 0")))
+    Err(PendingError::argument(name, format!("expected an integer from 0, got {value}")))
 }
 
 /// Converts a double, 0 or 1, to a boolean.
@@ -140,7 +140,7 @@ pub(crate) fn boolean(name: &str, value: f64) -> Outcome<bool> {
     match value {
         0.0 => Ok(false),
         1.0 => Ok(true),
-        _ => Err(PendingError::argument(name, format!("is {value}; must be 0 or 1"))),
+        _ => Err(PendingError::argument(name, format!("expected 0 or 1, got {value}"))),
     }
 }
 

@@ -94,7 +94,7 @@ pub unsafe extern "C" fn siskin_model_set_thermal_state(
             let thermal = ThermalState::ALL.get(state as usize).ok_or_else(|| {
                 PendingError::argument(
                     "state",
-                    format!("is {state}; must be 0 to {}", ThermalState::ALL.len() - 1),
+                    format!("expected 0 to {}, got {state}", ThermalState::ALL.len() - 1),
                 )
             })?;
             model.governor().set_thermal_state(*thermal);

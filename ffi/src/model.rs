@@ -204,7 +204,7 @@ unsafe fn mapped(descriptor: i32, offset: u64, length: Option<u64>) -> Outcome<F
     if descriptor < 0 {
         return Err(PendingError::argument(
             "descriptor",
-            format!("is {descriptor}; must be an open file descriptor"),
+            format!("expected an open file descriptor, got {descriptor}"),
         ));
     }
     // SAFETY: guaranteed by the caller; −1, which is never a valid descriptor, was rejected.

@@ -174,7 +174,7 @@ pub unsafe extern "C" fn siskin_sampler_add_bias(
             if bias.is_nan() || bias == f32::INFINITY {
                 return Err(PendingError::argument(
                     "bias",
-                    format!("is {bias}; must be a number or negative infinity"),
+                    format!("expected a number or negative infinity, got {bias}"),
                 ));
             }
             sampler.logit_bias.push((token, bias));

@@ -11,7 +11,7 @@ use siskin_kernels::{Cpu, CpuFeatures};
 
 use crate::adapter::{Adapter, AdapterTensors};
 use crate::arch::{ConfigReader, Family, Graphs, ModelConfig};
-use crate::backend::cpu::CpuModule;
+use crate::backend::cpu::{self, CpuModule};
 use crate::backend::external::ExternalModule;
 use crate::backend::reference::ReferenceModule;
 use crate::backend::{GraphPass, GraphSide, ModelWeights, Module};
@@ -319,7 +319,7 @@ impl Model {
         &self.inner.governor
     }
 
-    /// Returns how the passes of a session with default options are executed, as text.
+    /// Returns the plans of the CPU for a session with default options, as text.
     pub fn plan_text(&self) -> Result<String> {
         let rows = SessionOptions::default().batch;
         let pass = |graph: &Option<Graph>, side| {
@@ -328,7 +328,8 @@ impl Model {
         };
         let Graphs { encoder, decoder } = &self.inner.graphs;
         let passes = [pass(encoder, GraphSide::Encoder), pass(decoder, GraphSide::Decoder)];
-        self.inner.module.describe(&passes.into_iter().flatten().collect::<Vec<_>>())
+        let passes: Vec<GraphPass> = passes.into_iter().flatten().collect();
+        cpu::plan_text(&passes, &self.inner.weights)
     }
 
     /// Returns the element types of the KV cache: `asked`, or the default for this model. A model with f32 weights

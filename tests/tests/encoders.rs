@@ -212,8 +212,8 @@ fn embedder(model: &Model) -> Encoder {
 fn remembered_vectors_have_the_same_bits() {
     let model = open("golden-texts/bert");
     let (mut plain, mut remembering) = (embedder(&model), embedder(&model));
-    let memo = Arc::new(ResultCache::new(ResultCacheOptions::default()));
-    remembering.set_cache(Arc::clone(&memo));
+    let result_cache = Arc::new(ResultCache::new(ResultCacheOptions::default()));
+    remembering.set_cache(Arc::clone(&result_cache));
     let usual =
         EmbedOptions { overflow: OverflowMode::Window { overlap: 4 }, ..EmbedOptions::of(&model).unwrap() };
     let texts: Vec<String> = [5, 130, 1, 40, 62].iter().map(|&count| words(count, count)).collect();
@@ -224,14 +224,14 @@ fn remembered_vectors_have_the_same_bits() {
     let few = [&texts[3], &texts[1]];
     assert_eq!(remembering.embed(&few, &usual).unwrap(), [all[3].clone(), all[1].clone()]);
     assert_eq!(remembering.embed(&texts, &usual).unwrap(), all);
-    let statistics = memo.statistics();
+    let statistics = result_cache.statistics();
     assert_eq!((statistics.hits, statistics.misses), (2, 5));
     let work = remembering.work();
     assert_eq!(remembering.embed(&texts, &usual).unwrap(), all);
     assert_eq!(remembering.work(), work, "nothing was computed");
     // Saved and loaded.
     let again = Arc::new(ResultCache::new(ResultCacheOptions::default()));
-    again.load(&memo.to_bytes()).unwrap();
+    again.load(&result_cache.to_bytes()).unwrap();
     let mut other = embedder(&model);
     other.set_cache(again);
     assert_eq!(other.embed(&texts, &usual).unwrap(), all);
@@ -246,7 +246,7 @@ fn other_models_and_options_get_vectors_of_their_own() {
     let file = texts::with_words("golden-texts/bert");
     let open_as = |options| Model::from_file(file.clone(), &options).unwrap();
     let model = open_as(ModelOptions { threads: 2, ..ModelOptions::default() });
-    let memo = Arc::new(ResultCache::new(ResultCacheOptions::default()));
+    let result_cache = Arc::new(ResultCache::new(ResultCacheOptions::default()));
     let usual = EmbedOptions::of(&model).unwrap();
     let skip = LayerSet::of(&[1]).unwrap();
     let shorter = open_as(ModelOptions { skip, ..ModelOptions::default() });
@@ -262,8 +262,8 @@ fn other_models_and_options_get_vectors_of_their_own() {
         (embedder(&same), false),
     ];
     for (mut encoder, differs) in encoders {
-        encoder.set_cache(Arc::clone(&memo));
-        let before = memo.len();
+        encoder.set_cache(Arc::clone(&result_cache));
+        let before = result_cache.len();
         let options = [
             usual,
             EmbedOptions { pooling: Pooling::Max, ..usual },
@@ -273,14 +273,14 @@ fn other_models_and_options_get_vectors_of_their_own() {
         for options in options {
             encoder.embed(&["w5 w6", "w6 w5"], &options).unwrap();
         }
-        assert_eq!(memo.len() - before, if differs { 8 } else { 0 });
+        assert_eq!(result_cache.len() - before, if differs { 8 } else { 0 });
     }
 }
 
 #[test]
 fn answers_are_found_by_everything_they_depend_on() {
     let model = open("golden/llama");
-    let memo = ResultCache::new(ResultCacheOptions {
+    let result_cache = ResultCache::new(ResultCacheOptions {
         life: Some(Duration::from_secs(3600)),
         ..ResultCacheOptions::default()
     });
@@ -297,12 +297,12 @@ fn answers_are_found_by_everything_they_depend_on() {
     };
     let answer = compute("w5 w6 w7", &session);
     assert_eq!((answer.tokens, answer.finish_reason), (8, FinishReason::Length));
-    memo.insert_answer(&ask("w5 w6 w7", &session, generate), &answer).unwrap();
-    let found = memo.answer(&ask("w5 w6 w7", &session, generate)).unwrap();
+    result_cache.insert_answer(&ask("w5 w6 w7", &session, generate), &answer).unwrap();
+    let found = result_cache.answer(&ask("w5 w6 w7", &session, generate)).unwrap();
     assert_eq!(found, compute("w5 w6 w7", &session));
     // The batch size is not part of the key; everything else is.
     let cut = SessionOptions { batch: 2, ..session.clone() };
-    assert!(memo.answer(&ask("w5 w6 w7", &cut, generate)).is_some());
+    assert!(result_cache.answer(&ask("w5 w6 w7", &cut, generate)).is_some());
     let sampled = |change: fn(&mut SamplerOptions)| {
         let mut session = session.clone();
         change(&mut session.sampler);
@@ -315,16 +315,20 @@ fn answers_are_found_by_everything_they_depend_on() {
         SessionOptions { stop: vec!["w9".to_owned()], ..session.clone() },
         SessionOptions { cache: Some(CacheType::Int8), ..session.clone() },
     ];
-    assert!(others.iter().all(|other| memo.answer(&ask("w5 w6 w7", other, generate)).is_none()));
-    assert!(memo.answer(&ask("w5 w6", &session, generate)).is_none());
-    assert!(memo.answer(&ask("w5 w6 w7", &session, GenerateOptions { max_tokens: 9, ..generate })).is_none());
+    assert!(others.iter().all(|other| result_cache.answer(&ask("w5 w6 w7", other, generate)).is_none()));
+    assert!(result_cache.answer(&ask("w5 w6", &session, generate)).is_none());
+    assert!(
+        result_cache
+            .answer(&ask("w5 w6 w7", &session, GenerateOptions { max_tokens: 9, ..generate }))
+            .is_none()
+    );
     // Greedy decoding does not use the seed.
     let greedy = |seed| SessionOptions {
         sampler: SamplerOptions { seed, ..SamplerOptions::greedy() },
         ..session.clone()
     };
-    memo.insert_answer(&ask("w8", &greedy(1), generate), &answer).unwrap();
-    assert!(memo.answer(&ask("w8", &greedy(2), generate)).is_some());
+    result_cache.insert_answer(&ask("w8", &greedy(1), generate), &answer).unwrap();
+    assert!(result_cache.answer(&ask("w8", &greedy(2), generate)).is_some());
 }
 
 #[test]
@@ -332,13 +336,13 @@ fn answers_are_found_by_what_the_prompt_means() {
     let model = open("golden/llama");
     let mut encoder = embedder(&open("golden-texts/bert"));
     let options = EmbedOptions::of(encoder.model()).unwrap();
-    let memo = ResultCache::new(ResultCacheOptions::default());
+    let result_cache = ResultCache::new(ResultCacheOptions::default());
     let generate = GenerateOptions { max_tokens: 8, raw: true, special: false };
     let mut ask = |prompt: &str, max_tokens: usize| {
         let generate = GenerateOptions { max_tokens, ..generate };
         let mut question =
             CacheQuery::new(&model, &[], prompt, &SessionOptions::default(), generate).unwrap();
-        assert_eq!(memo.similar_answer(&question, -1.0), None, "not understood yet");
+        assert_eq!(result_cache.similar_answer(&question, -1.0), None, "not understood yet");
         question.embed(&mut encoder, &options).unwrap();
         question
     };
@@ -348,15 +352,15 @@ fn answers_are_found_by_what_the_prompt_means() {
         finish_reason: FinishReason::Eos,
     });
     let prompts = [words(20, 1), words(20, 2)];
-    memo.insert_answer(&ask(&prompts[0], 8), &first).unwrap();
-    memo.insert_answer(&ask(&prompts[1], 8), &second).unwrap();
+    result_cache.insert_answer(&ask(&prompts[0], 8), &first).unwrap();
+    result_cache.insert_answer(&ask(&prompts[1], 8), &second).unwrap();
     // One word of twenty differs.
     let near = ask(&prompts[0].replacen("w6", "w7", 1), 8);
-    assert_eq!(memo.answer(&near), None);
-    let (found, similarity) = memo.similar_answer(&near, 0.5).unwrap();
+    assert_eq!(result_cache.answer(&near), None);
+    let (found, similarity) = result_cache.similar_answer(&near, 0.5).unwrap();
     assert_eq!(found, first);
-    assert!(similarity < 0.999_99 && memo.similar_answer(&near, similarity + 1e-4).is_none());
-    assert_eq!(memo.similar_answer(&ask(&prompts[0], 9), -1.0), None, "other options");
+    assert!(similarity < 0.999_99 && result_cache.similar_answer(&near, similarity + 1e-4).is_none());
+    assert_eq!(result_cache.similar_answer(&ask(&prompts[0], 9), -1.0), None, "other options");
 }
 
 #[test]
@@ -395,13 +399,13 @@ fn refused_texts_change_nothing() {
 }
 
 #[test]
-fn a_memo_that_another_program_wrote_is_read() {
-    let bytes = std::fs::read(paths::data("fuzz").join("memo/vectors.memo")).unwrap();
-    let memo = ResultCache::new(ResultCacheOptions::default());
-    memo.load(&bytes).unwrap();
+fn a_result_cache_that_another_program_wrote_is_read() {
+    let bytes = std::fs::read(paths::data("fuzz").join("result_cache/vectors.memo")).unwrap();
+    let result_cache = ResultCache::new(ResultCacheOptions::default());
+    result_cache.load(&bytes).unwrap();
     let key = |byte: u8| siskin::result_cache::Key::from_bytes([byte; 32]);
-    assert_eq!(memo.get(&key(4)).as_deref(), Some(&b"four"[..]));
-    let near = memo.similar(&key(7), &[6.0, 0.0, -8.0], 0.9).unwrap();
+    assert_eq!(result_cache.get(&key(4)).as_deref(), Some(&b"four"[..]));
+    let near = result_cache.similar(&key(7), &[6.0, 0.0, -8.0], 0.9).unwrap();
     assert!(*near.value == *b"two" && (near.similarity - 1.0).abs() < 1e-6);
-    assert_eq!(memo.similar(&key(7), &[0.0, 1.0, 0.0], 0.1), None);
+    assert_eq!(result_cache.similar(&key(7), &[0.0, 1.0, 0.0], 0.1), None);
 }

@@ -60,7 +60,7 @@ impl EarlyStopping {
         }
         within("early_stopping.min_delta", options.min_delta, 0.0..=f64::MAX)?;
         if options.patience == 0 {
-            return Err(Error::argument("early_stopping.patience", "is 0; set at least 1"));
+            return Err(Error::argument("early_stopping.patience", "expected at least 1, got 0"));
         }
         let mut patience =
             Self { options, best: f64::NAN, bad_validations: 0, kept: TableData::Bytes(Vec::new()) };

@@ -60,7 +60,7 @@ impl GradScaler {
         within("grad_scaler.backoff_factor", options.backoff_factor, 1e-6..=1.0)?;
         within("grad_scaler.min_scale", options.min_scale, 0.0..=options.init_scale)?;
         if options.growth_interval == 0 {
-            return Err(Error::argument("grad_scaler.growth_interval", "is 0; set at least 1"));
+            return Err(Error::argument("grad_scaler.growth_interval", "expected at least 1, got 0"));
         }
         let mut scaler =
             Self { scale: options.init_scale, good_steps: 0, options, kept: TableData::Bytes(Vec::new()) };

@@ -100,7 +100,7 @@ impl WordCounts {
             let least = BYTES + special.len();
             Error::argument(
                 "model.tokenizer_vocab_size",
-                format!("is {vocabulary}; set at least {least}, for all bytes and the special tokens"),
+                format!("expected at least {least}, for all bytes and the special tokens, got {vocabulary}"),
             )
         })?;
         let mut learner = BpeTrainer::new(self.counts);

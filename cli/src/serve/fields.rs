@@ -7,21 +7,26 @@ use siskin::{Error, Result};
 use std::collections::BTreeMap;
 
 /// The unparsed fields of a JSON object: takes little more memory than the line itself.
-pub(super) struct JsonFields<'a>(BTreeMap<String, &'a RawValue>);
+pub(super) struct JsonFields<'a> {
+    left: BTreeMap<String, &'a RawValue>,
+    /// The names of fields that were taken or looked for.
+    known: Vec<String>,
+}
 
 impl<'a> JsonFields<'a> {
     pub(super) fn read(line: &'a str) -> Result<Self> {
-        let fields = serde_json::from_str(line).map(Self);
+        let fields = serde_json::from_str(line).map(|left| Self { left, known: Vec::new() });
         fields.map_err(|error| Error::argument("", format!("not a JSON object: {error}")))
     }
 
     pub(super) fn has(&self, name: &str) -> bool {
-        self.0.contains_key(name)
+        self.left.contains_key(name)
     }
 
     /// Takes the field `name`, if it is present and not null.
     pub(super) fn take<T: Deserialize<'a>>(&mut self, name: &str) -> Result<Option<T>> {
-        let Some(value) = self.0.remove(name) else { return Ok(None) };
+        self.known.push(name.to_owned());
+        let Some(value) = self.left.remove(name) else { return Ok(None) };
         serde_json::from_str(value.get()).map_err(|error| wrong(name, &error))
     }
 
@@ -32,13 +37,14 @@ impl<'a> JsonFields<'a> {
 
     /// Takes options from the fields with these names.
     pub(super) fn some<T: Deserialize<'a>>(&mut self, names: &[&str]) -> Result<T> {
-        let given = names.iter().filter_map(|name| self.0.remove_entry(*name)).collect();
+        self.known.extend(names.iter().map(|&name| name.to_owned()));
+        let given = names.iter().filter_map(|name| self.left.remove_entry(*name)).collect();
         options(&given)
     }
 
     /// Takes options from all remaining fields.
     pub(super) fn rest<T: Deserialize<'a>>(self) -> Result<T> {
-        options(&self.0)
+        options(&self.left).map_err(|error| with_names(error, &self.known))
     }
 
     /// Fails if a field remains.
@@ -62,6 +68,20 @@ fn options<'a, T: Deserialize<'a>>(given: &BTreeMap<String, &'a RawValue>) -> Re
     T::deserialize(MapDeserializer::new(fields())).map_err(|error: serde_json::Error| wrong("", &error))
 }
 
+/// Adds field names to an error that lists the known fields.
+fn with_names(error: Error, names: &[String]) -> Error {
+    let message = error.message();
+    if names.is_empty() || !message.starts_with("unknown field") {
+        return error;
+    }
+    let names: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
+    let message = match message.strip_suffix("there are no fields") {
+        Some(start) => format!("{start}expected one of {}", names.join(", ")),
+        None => format!("{message}, {}", names.join(", ")),
+    };
+    Error::argument(error.place().to_owned(), shortened(&message))
+}
+
 fn wrong(name: &str, error: &serde_json::Error) -> Error {
     let text = error.to_string();
     // Drop the line and column, which are relative to the field.
@@ -71,7 +91,7 @@ fn wrong(name: &str, error: &serde_json::Error) -> Error {
 
 /// Truncates text that quotes a request, which can be as long as the request: between words if it has words.
 fn shortened(text: &str) -> String {
-    const MOST: usize = 512;
+    const MOST: usize = 1024;
     if text.len() <= MOST {
         return text.to_owned();
     }

@@ -94,10 +94,10 @@ pub(super) fn parse(bytes: &[u8]) -> Result<AudioSamples> {
 /// Decodes raw 16-bit PCM and mixes the channels to their mean.
 pub(super) fn headerless(bytes: &[u8], rate: u32, channels: u16) -> Result<AudioSamples> {
     if rate == 0 {
-        return Err(Error::argument("pcm.rate", "is 0; give the samples per second"));
+        return Err(Error::argument("pcm.rate", "expected the samples per second, got 0"));
     }
     if channels == 0 {
-        return Err(Error::argument("pcm.channels", "is 0; give at least 1"));
+        return Err(Error::argument("pcm.channels", "expected at least 1, got 0"));
     }
     if !bytes.len().is_multiple_of(2 * usize::from(channels)) {
         let message =
@@ -146,10 +146,10 @@ fn read_format(chunk: &[u8]) -> Result<Format> {
     let coding = coding(codec, bits)?;
     let wrong = |field: &str, message: String| Err(Error::corrupt(format!("{FORMAT}.{field}"), message));
     if channels == 0 {
-        return wrong("channels", "is 0; expected at least 1".to_owned());
+        return wrong("channels", "expected at least 1, got 0".to_owned());
     }
     if rate == 0 {
-        return wrong("rate", "is 0; expected the samples per second".to_owned());
+        return wrong("rate", "expected the samples per second, got 0".to_owned());
     }
     let expected = usize::from(channels) * coding.bytes();
     if usize::from(frame) != expected {

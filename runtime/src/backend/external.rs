@@ -33,10 +33,6 @@ impl Module for ExternalModule {
         vec![GENERAL]
     }
 
-    fn describe(&self, _: &[GraphPass]) -> Result<String> {
-        Ok(self.backend.note() + "\n")
-    }
-
     fn cost(&self, _: &[GraphPass], _: &CacheOptions) -> Result<usize> {
         Ok(0)
     }

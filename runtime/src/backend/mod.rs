@@ -97,9 +97,6 @@ pub(crate) trait Module: Send + Sync {
     /// Returns the names of the kernels.
     fn kernels(&self) -> Vec<&'static str>;
 
-    /// Describes how the passes are executed.
-    fn describe(&self, passes: &[GraphPass]) -> Result<String>;
-
     /// Returns the bytes that [`Module::executable`] would allocate, and those of copied weights.
     fn cost(&self, passes: &[GraphPass], cache: &CacheOptions) -> Result<usize>;
 

@@ -52,11 +52,6 @@ impl Module for ReferenceModule {
         vec!["reference"]
     }
 
-    fn describe(&self, passes: &[GraphPass]) -> Result<String> {
-        let nodes = passes.iter().flat_map(|pass| &pass.graph.nodes);
-        Ok(nodes.map(|node| format!("{} = {:?} {:?}\n", node.output, node.op, node.inputs)).collect())
-    }
-
     fn cost(&self, _: &[GraphPass], _: &CacheOptions) -> Result<usize> {
         Ok(self.weights.vector_bytes())
     }

@@ -98,11 +98,11 @@ impl SearchOptions {
         }
         for (name, value) in [("length_penalty", self.length_penalty), ("diversity", self.diversity)] {
             if !value.is_finite() {
-                return Err(Error::argument(name, format!("is {value}; give a finite number")));
+                return Err(Error::argument(name, format!("expected a finite number, got {value}")));
             }
         }
         if self.diversity < 0.0 {
-            let message = format!("is {}; give a number of at least 0", self.diversity);
+            let message = format!("expected a number of at least 0, got {}", self.diversity);
             return Err(Error::argument("diversity", message));
         }
         if self.diversity > 0.0 && groups == 1 {
@@ -111,7 +111,7 @@ impl SearchOptions {
         }
         let (least, most) = (self.rules.min_tokens, self.max_tokens);
         if most == 0 {
-            return Err(Error::argument("max_tokens", "is 0; give at least 1"));
+            return Err(Error::argument("max_tokens", "expected at least 1, got 0"));
         }
         if least > most {
             let message =

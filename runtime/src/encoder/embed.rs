@@ -81,18 +81,21 @@ impl Encoder {
         texts: &[T],
         options: &EmbedOptions,
     ) -> Result<Vec<Vec<f32>>> {
-        let Some(memo) = self.memo.clone() else { return self.compute(&numbered(texts), options) };
+        let Some(result_cache) = self.result_cache.clone() else {
+            return self.compute(&numbered(texts), options);
+        };
         let (kind, columns) = (self.cache_type(), self.embedding_columns());
         let columns = if options.columns > 0 { options.columns } else { columns };
         let key = |text: &T| result_cache::embedding_key(&self.model, kind, options, text.as_ref());
         let keys: Vec<Key> = texts.iter().map(key).collect();
-        let known = |key: &Key| memo.get(key).and_then(|value| result_cache::numbers_of(&value, columns));
+        let known =
+            |key: &Key| result_cache.get(key).and_then(|value| result_cache::numbers_of(&value, columns));
         let mut vectors: Vec<Option<Vec<f32>>> = keys.iter().map(known).collect();
         let mut missing = numbered(texts);
         missing.retain(|(number, _)| vectors[*number].is_none());
         for ((number, _), vector) in missing.iter().zip(self.compute(&missing, options)?) {
             let bytes: Vec<u8> = vector.iter().flat_map(|x| x.to_le_bytes()).collect();
-            memo.insert(keys[*number], &bytes);
+            result_cache.insert(keys[*number], &bytes);
             vectors[*number] = Some(vector);
         }
         Ok(vectors.into_iter().flatten().collect())

@@ -123,7 +123,7 @@ pub struct Encoder {
     cancel: CancelHandle,
     work: EncoderWork,
     /// The cache of embeddings.
-    memo: Option<Arc<ResultCache>>,
+    result_cache: Option<Arc<ResultCache>>,
     /// How many layers each text passed, if early exit is enabled.
     layers: Vec<usize>,
     /// Dense layers after pooling.
@@ -201,7 +201,7 @@ impl Encoder {
             sequences: Vec::new(),
             cancel: CancelHandle::new(),
             work: EncoderWork::default(),
-            memo: None,
+            result_cache: None,
             layers: Vec::new(),
         })
     }
@@ -247,8 +247,8 @@ impl Encoder {
 
     /// Sets a cache in which [`Encoder::embed`] looks up vectors before computing them and stores those that it
     /// computes. A cached vector has the same bits.
-    pub fn set_cache(&mut self, memo: Arc<ResultCache>) {
-        self.memo = Some(memo);
+    pub fn set_cache(&mut self, result_cache: Arc<ResultCache>) {
+        self.result_cache = Some(result_cache);
     }
 
     /// Returns a handle that cancels a running call from any thread.

@@ -102,14 +102,14 @@ impl ResultCache {
     pub fn open(path: impl AsRef<Path>, options: ResultCacheOptions) -> Result<Self> {
         for (name, most) in [("bytes", options.bytes), ("entries", options.entries)] {
             if most == 0 {
-                return Err(Error::argument(name, "is 0; give at least 1"));
+                return Err(Error::argument(name, "expected at least 1, got 0"));
             }
         }
-        let memo = Self::new(options);
+        let result_cache = Self::new(options);
         if let Some(bytes) = record::read_file(path.as_ref())? {
-            memo.load(&bytes).map_err(|error| error.within(&path.as_ref().display().to_string()))?;
+            result_cache.load(&bytes).map_err(|error| error.within(&path.as_ref().display().to_string()))?;
         }
-        Ok(memo)
+        Ok(result_cache)
     }
 
     /// Adds the entries that [`ResultCache::to_bytes`] serialized. Invalid bytes change nothing.

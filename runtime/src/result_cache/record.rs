@@ -96,25 +96,25 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Vec<CacheRecord<'_>>> {
         .ok_or_else(|| Error::corrupt("result cache", "ends before its hash"))?;
     let mut reader = Reader { rest: body };
     reader.take(MAGIC.len(), "result cache")?;
-    let version = u32::from_le_bytes(reader.array("memo.version")?);
+    let version = u32::from_le_bytes(reader.array("result_cache.version")?);
     if version != VERSION {
         let message = format!("is {version}, expected {VERSION}; remove the file");
-        return Err(Error::new(ErrorKind::Version, "memo.version", message));
+        return Err(Error::new(ErrorKind::Version, "result_cache.version", message));
     }
     if blake3::hash(body).as_bytes() != hash {
         return Err(Error::new(ErrorKind::Integrity, "result cache", "does not match: remove the file"));
     }
-    if u32::from_le_bytes(reader.array("memo.reserved")?) != 0 {
-        return Err(Error::corrupt("memo.reserved", "not zero"));
+    if u32::from_le_bytes(reader.array("result_cache.reserved")?) != 0 {
+        return Err(Error::corrupt("result_cache.reserved", "not zero"));
     }
-    let count = u64::from_le_bytes(reader.array("memo.count")?);
+    let count = u64::from_le_bytes(reader.array("result_cache.count")?);
     let mut records = Vec::new();
     for index in 0..count {
-        records.push(record(&mut reader, &format!("memo[{index}]"))?);
+        records.push(record(&mut reader, &format!("result_cache[{index}]"))?);
     }
     match reader.rest.is_empty() {
         true => Ok(records),
-        false => Err(Error::corrupt("memo.count", "has trailing bytes")),
+        false => Err(Error::corrupt("result_cache.count", "has trailing bytes")),
     }
 }
 

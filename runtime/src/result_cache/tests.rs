@@ -79,7 +79,7 @@ impl Plain {
 fn what_was_not_used_for_the_longest_time_goes_first() {
     for (entries, bytes) in [(1, 10_000), (7, 10_000), (100, 2000), (9, 1500), (0, 1000)] {
         let options = ResultCacheOptions { entries, bytes, life: None };
-        let (memo, _) = timed(options);
+        let (result_cache, _) = timed(options);
         let mut plain = Plain { list: Vec::new(), options };
         let mut numbers = Numbers(entries as u64);
         for _ in 0..2000 {
@@ -87,26 +87,27 @@ fn what_was_not_used_for_the_longest_time_goes_first() {
             match numbers.below(3) {
                 0 => {
                     let value = vec![number as u8; numbers.below(300) as usize];
-                    memo.insert(key(number), &value);
+                    result_cache.insert(key(number), &value);
                     plain.put(number, &value, 0);
                 }
                 1 => {
                     let (value, vector) = (number.to_le_bytes(), numbers.vector(4));
                     if super::index::unit(&vector).is_some() {
-                        memo.insert_with_embedding(key(number), key(1000 + number % 2), &vector, &value)
+                        result_cache
+                            .insert_with_embedding(key(number), key(1000 + number % 2), &vector, &value)
                             .unwrap();
                         plain.put(number, &value, 4);
                     }
                 }
-                _ => assert_eq!(memo.get(&key(number)).as_deref(), plain.get(number).as_deref()),
+                _ => assert_eq!(result_cache.get(&key(number)).as_deref(), plain.get(number).as_deref()),
             }
-            assert_eq!((memo.len(), memo.bytes()), (plain.list.len(), plain.bytes()));
-            assert!(memo.len() <= entries && memo.bytes() <= bytes);
+            assert_eq!((result_cache.len(), result_cache.bytes()), (plain.list.len(), plain.bytes()));
+            assert!(result_cache.len() <= entries && result_cache.bytes() <= bytes);
         }
         // The LRU order is the same to the last entry, also after saving and loading.
         let (copy, _) = timed(options);
-        copy.load(&memo.to_bytes()).unwrap();
-        assert_eq!(copy.to_bytes(), memo.to_bytes());
+        copy.load(&result_cache.to_bytes()).unwrap();
+        assert_eq!(copy.to_bytes(), result_cache.to_bytes());
         assert!(
             plain.list.iter().all(|(number, value, _)| copy.get(&key(*number)).as_deref() == Some(value))
         );
@@ -115,19 +116,19 @@ fn what_was_not_used_for_the_longest_time_goes_first() {
 
 #[test]
 fn entries_expire_by_the_clock_that_was_given() {
-    let (memo, clock) =
+    let (result_cache, clock) =
         timed(ResultCacheOptions { life: Some(Duration::from_secs(60)), ..ResultCacheOptions::default() });
     let index = key(9);
-    memo.insert(key(1), b"one");
-    memo.insert_with_embedding(key(2), index, &[1.0, 0.0], b"two").unwrap();
+    result_cache.insert(key(1), b"one");
+    result_cache.insert_with_embedding(key(2), index, &[1.0, 0.0], b"two").unwrap();
     clock.store(1059, Ordering::Relaxed);
-    assert_eq!(memo.get(&key(1)).as_deref(), Some(&b"one"[..]));
-    assert!(memo.similar(&index, &[1.0, 0.1], 0.9).is_some());
-    let saved = memo.to_bytes();
+    assert_eq!(result_cache.get(&key(1)).as_deref(), Some(&b"one"[..]));
+    assert!(result_cache.similar(&index, &[1.0, 0.1], 0.9).is_some());
+    let saved = result_cache.to_bytes();
     clock.store(1060, Ordering::Relaxed);
-    assert_eq!(memo.get(&key(1)), None, "being used keeps nothing alive");
-    assert_eq!(memo.similar(&index, &[1.0, 0.1], 0.9), None);
-    let statistics = memo.statistics();
+    assert_eq!(result_cache.get(&key(1)), None, "being used keeps nothing alive");
+    assert_eq!(result_cache.similar(&index, &[1.0, 0.1], 0.9), None);
+    let statistics = result_cache.statistics();
     assert_eq!((statistics.hits, statistics.near, statistics.misses, statistics.expired), (1, 1, 1, 1));
     // Entries with a time in the future count as stored now.
     let (early, clock) =
@@ -139,14 +140,14 @@ fn entries_expire_by_the_clock_that_was_given() {
     clock.store(70, Ordering::Relaxed);
     assert!(early.get(&key(1)).is_none());
     // Expired before it is loaded.
-    memo.load(&saved).unwrap();
-    assert_eq!(memo.get(&key(2)), None);
+    result_cache.load(&saved).unwrap();
+    assert_eq!(result_cache.get(&key(2)), None);
 }
 
 #[test]
 fn the_nearest_is_found_while_others_come_and_go() {
     let options = ResultCacheOptions { entries: 40, ..ResultCacheOptions::default() };
-    let (memo, _) = timed(options);
+    let (result_cache, _) = timed(options);
     let mut numbers = Numbers(5);
     let mut kept: Vec<(u64, Vec<f32>)> = Vec::new();
     let cosine = |a: &[f32], b: &[f32]| {
@@ -156,7 +157,7 @@ fn the_nearest_is_found_while_others_come_and_go() {
     };
     for number in 0..400 {
         let vector = numbers.vector(37);
-        memo.insert_with_embedding(key(number), key(9), &vector, &number.to_le_bytes()).unwrap();
+        result_cache.insert_with_embedding(key(number), key(9), &vector, &number.to_le_bytes()).unwrap();
         kept.push((number, vector));
         if kept.len() > 40 {
             kept.remove(0);
@@ -165,29 +166,29 @@ fn the_nearest_is_found_while_others_come_and_go() {
         let best =
             kept.iter().max_by(|a, b| cosine(&a.1, &asked).total_cmp(&cosine(&b.1, &asked))).unwrap().clone();
         let want = cosine(&best.1, &asked);
-        let near = memo.similar(&key(9), &asked, -1.0).unwrap();
+        let near = result_cache.similar(&key(9), &asked, -1.0).unwrap();
         assert_eq!(*near.value, best.0.to_le_bytes());
         assert!((f64::from(near.similarity) - want).abs() < 1e-5);
-        assert_eq!(memo.similar(&key(9), &asked, want as f32 + 1e-4), None);
+        assert_eq!(result_cache.similar(&key(9), &asked, want as f32 + 1e-4), None);
         // The lookup made it the most recently used.
         let at = kept.iter().position(|(number, _)| *number == best.0).unwrap();
         let used = kept.remove(at);
         kept.push(used);
     }
-    assert_eq!(memo.similar(&key(8), &[1.0; 37], -1.0), None, "another index");
-    assert_eq!(memo.similar(&key(9), &[1.0; 36], -1.0), None);
+    assert_eq!(result_cache.similar(&key(8), &[1.0; 37], -1.0), None, "another index");
+    assert_eq!(result_cache.similar(&key(9), &[1.0; 36], -1.0), None);
     for vector in [vec![], vec![0.0; 37], vec![f32::NAN; 37], vec![1.0; 36]] {
-        let kind = memo.insert_with_embedding(key(1), key(9), &vector, b"").unwrap_err().kind();
+        let kind = result_cache.insert_with_embedding(key(1), key(9), &vector, b"").unwrap_err().kind();
         assert_eq!(kind, ErrorKind::Argument);
     }
 }
 
 #[test]
 fn no_damaged_memo_is_read() {
-    let (memo, _) = timed(ResultCacheOptions::default());
-    memo.insert(key(1), b"one");
-    memo.insert_with_embedding(key(2), key(9), &[0.5, -0.5, 1.5], b"two").unwrap();
-    let good = memo.to_bytes();
+    let (result_cache, _) = timed(ResultCacheOptions::default());
+    result_cache.insert(key(1), b"one");
+    result_cache.insert_with_embedding(key(2), key(9), &[0.5, -0.5, 1.5], b"two").unwrap();
+    let good = result_cache.to_bytes();
     let (other, _) = timed(ResultCacheOptions::default());
     other.insert(key(3), b"three");
     for length in 0..good.len() {
@@ -209,12 +210,12 @@ fn no_damaged_memo_is_read() {
         bad
     };
     assert_eq!(other.load(&sealed(8, 2)).unwrap_err().kind(), ErrorKind::Version);
-    assert_eq!(other.load(&sealed(13, 1)).unwrap_err().place(), "memo.reserved");
-    assert_eq!(other.load(&sealed(16, 1)).unwrap_err().place(), "memo.count");
-    assert_eq!(other.load(&sealed(23, 255)).unwrap_err().place(), "memo[2]");
-    assert_eq!(other.load(&sealed(24 + 40 + 3, 255)).unwrap_err().place(), "memo[0]");
+    assert_eq!(other.load(&sealed(13, 1)).unwrap_err().place(), "result_cache.reserved");
+    assert_eq!(other.load(&sealed(16, 1)).unwrap_err().place(), "result_cache.count");
+    assert_eq!(other.load(&sealed(23, 255)).unwrap_err().place(), "result_cache[2]");
+    assert_eq!(other.load(&sealed(24 + 40 + 3, 255)).unwrap_err().place(), "result_cache[0]");
     // The last value of the only vector.
-    assert_eq!(other.load(&sealed(good.len() - 32 - 4, 0x7f)).unwrap_err().place(), "memo[1].vector");
+    assert_eq!(other.load(&sealed(good.len() - 32 - 4, 0x7f)).unwrap_err().place(), "result_cache[1].vector");
     assert_eq!(other.len(), 1, "what is refused changes nothing");
     other.load(&good).unwrap();
     assert_eq!(other.len(), 3);
@@ -222,18 +223,18 @@ fn no_damaged_memo_is_read() {
 
 #[test]
 fn files_are_found_again() {
-    let path = std::env::temp_dir().join(format!("siskin-memo-{}", std::process::id()));
+    let path = std::env::temp_dir().join(format!("siskin-result_cache-{}", std::process::id()));
     let options = ResultCacheOptions::default();
-    let memo = ResultCache::open(&path, options).unwrap();
-    assert!(memo.is_empty());
-    memo.insert(key(1), b"one");
-    memo.save(&path).unwrap();
+    let result_cache = ResultCache::open(&path, options).unwrap();
+    assert!(result_cache.is_empty());
+    result_cache.insert(key(1), b"one");
+    result_cache.save(&path).unwrap();
     let again = ResultCache::open(&path, options).unwrap();
     assert_eq!(again.get(&key(1)).as_deref(), Some(&b"one"[..]));
     // A smaller cache keeps the most recently used entries.
-    memo.insert(key(2), b"two");
-    memo.get(&key(1));
-    memo.save(&path).unwrap();
+    result_cache.insert(key(2), b"two");
+    result_cache.get(&key(1));
+    result_cache.save(&path).unwrap();
     let small = ResultCache::open(&path, ResultCacheOptions { entries: 1, ..options }).unwrap();
     assert!(small.get(&key(1)).is_some() && small.len() == 1);
     std::fs::write(&path, b"SISKMEMO").unwrap();
@@ -247,29 +248,30 @@ fn files_are_found_again() {
 
 #[test]
 fn threads_share_a_memo() {
-    let memo = ResultCache::new(ResultCacheOptions { entries: 50, ..ResultCacheOptions::default() });
+    let result_cache = ResultCache::new(ResultCacheOptions { entries: 50, ..ResultCacheOptions::default() });
     std::thread::scope(|scope| {
         for thread in 0..4_u64 {
-            let memo = &memo;
+            let result_cache = &result_cache;
             scope.spawn(move || {
                 for round in 0..500_u64 {
                     let number = (thread * 31 + round * 7) % 80;
-                    if let Some(value) = memo.get(&key(number)) {
+                    if let Some(value) = result_cache.get(&key(number)) {
                         assert_eq!(*value, number.to_le_bytes());
                     }
-                    memo.insert_with_embedding(
-                        key(number),
-                        key(99),
-                        &[1.0, number as f32],
-                        &number.to_le_bytes(),
-                    )
-                    .unwrap();
-                    assert!(memo.similar(&key(99), &[1.0, 3.0], 0.3).is_some());
+                    result_cache
+                        .insert_with_embedding(
+                            key(number),
+                            key(99),
+                            &[1.0, number as f32],
+                            &number.to_le_bytes(),
+                        )
+                        .unwrap();
+                    assert!(result_cache.similar(&key(99), &[1.0, 3.0], 0.3).is_some());
                 }
             });
         }
     });
-    let statistics = memo.statistics();
+    let statistics = result_cache.statistics();
     assert_eq!(statistics.hits + statistics.misses, 2000);
-    assert_eq!(memo.len(), 50);
+    assert_eq!(result_cache.len(), 50);
 }

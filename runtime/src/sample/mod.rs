@@ -120,7 +120,7 @@ impl Sampler {
     pub fn new(options: &SamplerOptions, vocabulary_size: usize) -> Result<Self> {
         options.validate()?;
         if vocabulary_size == 0 || u32::try_from(vocabulary_size).is_err() {
-            let message = format!("is {vocabulary_size}; give the number of logits of the model");
+            let message = format!("expected the number of logits of the model, got {vocabulary_size}");
             return Err(Error::argument("vocabulary_size", message));
         }
         if let Some((id, _)) = options.logit_bias.iter().find(|(id, _)| *id as usize >= vocabulary_size) {

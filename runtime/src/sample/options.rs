@@ -142,7 +142,7 @@ impl SamplerOptions {
         }
         for (name, length) in [("penalty_last_n", self.penalty_last_n), ("dry_last_n", self.dry_last_n)] {
             if length > LONGEST_HISTORY {
-                let message = format!("is {length}; give at most {LONGEST_HISTORY} tokens");
+                let message = format!("expected at most {LONGEST_HISTORY} tokens, got {length}");
                 return Err(Error::argument(name, message));
             }
         }
@@ -160,7 +160,7 @@ impl SamplerOptions {
         for (index, (_, bias)) in self.logit_bias.iter().enumerate() {
             if bias.is_nan() || *bias == f32::INFINITY {
                 let message =
-                    format!("is {bias}; give a finite number, or minus infinity to forbid the token");
+                    format!("expected a finite number, or minus infinity to forbid the token, got {bias}");
                 return Err(Error::argument(format!("logit_bias[{index}]"), message));
             }
         }
@@ -175,5 +175,5 @@ fn out_of_range(name: &str, value: f32, lowest: f32, highest: f32) -> Error {
         (_, f32::MAX) => format!("a finite number from {lowest}"),
         _ => format!("a number from {lowest} to {highest}"),
     };
-    Error::argument(name, format!("is {value}; give {range}"))
+    Error::argument(name, format!("expected {range}, got {value}"))
 }

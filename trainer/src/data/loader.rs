@@ -103,7 +103,7 @@ impl Loader {
         }
         for (name, value) in [("max_tokens", options.max_tokens), ("pool_size", options.pool_size)] {
             if value == 0 {
-                return Err(Error::argument(name, "is 0; set at least 1"));
+                return Err(Error::argument(name, "expected at least 1, got 0"));
             }
         }
         let start = Position { epoch: from.epoch, batch: 0 };

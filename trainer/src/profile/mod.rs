@@ -37,8 +37,10 @@ impl ProfileOptions {
             [] => Ok(None),
             [first, count] if first > 0 && count > 0 => Ok(Some([first, first.saturating_add(count)])),
             _ => {
-                let message =
-                    format!("is {:?}; give the first step, from 1, and how many: [2, 3]", self.steps);
+                let message = format!(
+                    "expected the first step, from 1, and how many, such as [2, 3], got {:?}",
+                    self.steps
+                );
                 Err(Error::argument("profile.steps", message))
             }
         }

@@ -28,7 +28,7 @@ pub(super) fn build(settings: &Settings, steps: u64) -> Result<Box<dyn RelativeS
     let options: CosineWithRestartsOptions = read("cosine_with_restarts", settings)?;
     check("cosine_with_restarts", options.warmup_steps, options.min_lr_ratio, steps)?;
     if options.num_cycles == 0 {
-        return Err(Error::argument("cosine_with_restarts.num_cycles", "is 0; set at least 1"));
+        return Err(Error::argument("cosine_with_restarts.num_cycles", "expected at least 1, got 0"));
     }
     Ok(Box::new(CosineWithRestarts { options, steps }))
 }

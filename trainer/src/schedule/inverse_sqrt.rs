@@ -24,7 +24,7 @@ pub(super) fn build(settings: &Settings, steps: u64) -> Result<Box<dyn RelativeS
     let timescale =
         options.timescale.unwrap_or(if options.warmup_steps > 0 { options.warmup_steps } else { 10_000 });
     if timescale == 0 {
-        return Err(Error::argument("inverse_sqrt.timescale", "is 0; set at least 1"));
+        return Err(Error::argument("inverse_sqrt.timescale", "expected at least 1, got 0"));
     }
     Ok(Box::new(InverseSqrt { options, timescale: timescale as f64 }))
 }

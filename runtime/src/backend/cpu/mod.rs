@@ -10,7 +10,7 @@ mod state;
 use attention::Workspace;
 use batch_parallel::BatchParallel;
 use matmul::scratch_size;
-pub(crate) use module::CpuModule;
+pub(crate) use module::{CpuModule, plan_text};
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -51,14 +51,6 @@ impl Module for CpuModule {
         self.kernels.names().collect()
     }
 
-    fn describe(&self, passes: &[GraphPass]) -> Result<String> {
-        let plan = |pass: &GraphPass| {
-            let fused = pass::all(&pass.graph);
-            Ok(Plan::build(&fused, self.weights.of(pass.side), pass.rows, pass.outputs)?.to_string())
-        };
-        passes.iter().map(plan).collect()
-    }
-
     fn cost(&self, passes: &[GraphPass], cache: &CacheOptions) -> Result<usize> {
         let (_, words) = self.plans(passes, cache)?;
         Ok(Arena::bytes_of(words).saturating_add(self.weights.vector_bytes()))
@@ -76,6 +68,16 @@ impl Module for CpuModule {
             observer: None,
         }))
     }
+}
+
+/// Returns the plans of passes as text. Not a method of [`Module`], whose methods are part of every program that runs
+/// models.
+pub(crate) fn plan_text(passes: &[GraphPass], weights: &ModelWeights) -> Result<String> {
+    let plan = |pass: &GraphPass| {
+        let fused = pass::all(&pass.graph);
+        Ok(Plan::build(&fused, weights.of(pass.side), pass.rows, pass.outputs)?.to_string())
+    };
+    passes.iter().map(plan).collect()
 }
 
 /// The plan of a pass.

@@ -99,7 +99,7 @@ impl Header {
             return wrong("parts", format!("{parts}, a record has from 1 to {MAX_PARTS} lists"));
         }
         if word(48) > 1 {
-            return wrong("labels", format!("is {}; expected 0 or 1", word(48)));
+            return wrong("labels", format!("expected 0 or 1, got {}", word(48)));
         }
         if bytes[60..].iter().any(|&byte| byte != 0) {
             return wrong("reserved", "reserved bytes must be zero".to_owned());

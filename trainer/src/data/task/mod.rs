@@ -220,7 +220,7 @@ fn check_mlm_probability(probability: f64) -> Result<()> {
     if probability > 0.0 && probability < 1.0 {
         return Ok(());
     }
-    Err(Error::argument("mlm_probability", format!("is {probability}; set a number between 0 and 1")))
+    Err(Error::argument("mlm_probability", format!("expected a number between 0 and 1, got {probability}")))
 }
 
 fn missing(token: &str, why: &str) -> Error {

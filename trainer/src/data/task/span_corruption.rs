@@ -113,7 +113,10 @@ impl SpanCorruption {
         check_mlm_probability(settings.mlm_probability)?;
         let span = settings.mean_noise_span_length;
         if span.is_nan() || span < 1.0 {
-            return Err(Error::argument("mean_noise_span_length", format!("is {span}; set at least 1")));
+            return Err(Error::argument(
+                "mean_noise_span_length",
+                format!("expected at least 1, got {span}"),
+            ));
         }
         if sentinels.count == 0 || sentinels.count > sentinels.first.saturating_add(1) {
             let message = format!(
