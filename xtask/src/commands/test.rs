@@ -67,7 +67,7 @@ const STEPS: [Step; 16] = [
     Step { name: "android", budget: 180, run: |_| where_possible(android::need_tools, |()| android::check().map(drop)) },
     Step { name: "export", budget: 40, run: |_| where_possible(export::need_tools, |python| export::check(&python, &[])) },
     Step { name: "deny", budget: 10, run: |_| deny() },
-    Step { name: "cuda", budget: 260, run: |extent| where_possible(cuda::need_tools, |nvcc| cuda::check(&nvcc, extent == Extent::All)) },
+    Step { name: "cuda", budget: 280, run: |extent| where_possible(cuda::need_tools, |nvcc| cuda::check(&nvcc, extent == Extent::All)) },
     Step { name: "counts", budget: 150, run: |_| where_possible(counts::need_tools, |()| counts::check()) },
     Step { name: "size", budget: 380, run: |_| where_possible(size::need_tools, |()| size::check()) },
     Step { name: "apple", budget: 80, run: |extent| ios::check_library(extent == Extent::All).map(|()| Outcome::Passed) },
