@@ -88,7 +88,10 @@ impl OpenArgs {
             })?
         };
         if let Some(target) = args.throttle {
-            model.governor().set_target(target).map_err(|error| error.within("--throttle"))?;
+            model
+                .governor()
+                .set_target(target)
+                .map_err(|error| Error::argument("--throttle", error.message().to_owned()))?;
         }
         for note in model.notes() {
             output::note(self, format!("note: {}: {note}", path.display()));

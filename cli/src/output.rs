@@ -29,6 +29,8 @@ pub(crate) fn exit_code(kind: ErrorKind) -> u8 {
 fn hint(error: &Error, has: &dyn Fn(&str) -> bool) -> Option<&'static str> {
     Some(match error.kind() {
         ErrorKind::Io => "check that the path exists and that you may read it",
+        // Another kind of file.
+        ErrorKind::Corrupt if error.place().ends_with("magic") => return None,
         ErrorKind::Corrupt => "the file may be incomplete: check its size, or download it again",
         ErrorKind::Integrity => "the file is corrupt: convert or copy it again",
         ErrorKind::Version => "a newer siskin wrote this file: convert the model again, or update siskin",
