@@ -279,7 +279,7 @@ fn text(output: &Output) -> String {
 #[test]
 fn results_are_remembered() {
     let (bert, llama) = (model("golden-texts/bert"), model("golden/llama"));
-    let result_cache = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("results.result_cache");
+    let result_cache = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("results.cache");
     let _ = std::fs::remove_file(&result_cache);
     let result_cache = result_cache.to_str().unwrap();
     let embed = ["embed", &bert, "w5 w6", "w7", "--no-cache", "--result-cache", result_cache];
@@ -317,7 +317,7 @@ fn results_are_remembered() {
         assert_eq!(siskin(&[&greedy[..], wrong].concat(), b"").status.code(), Some(2), "{wrong:?}");
     }
     // Results are printed even if the cache cannot be written.
-    let nowhere = format!("{}/no-such-folder/results.result_cache", env!("CARGO_TARGET_TMPDIR"));
+    let nowhere = format!("{}/no-such-folder/results.cache", env!("CARGO_TARGET_TMPDIR"));
     for command in [&embed[..], &greedy[..]] {
         let command: Vec<&str> =
             command.iter().map(|&word| if word == result_cache { nowhere.as_str() } else { word }).collect();

@@ -44,7 +44,7 @@ impl OutputErrors {
 }
 
 impl Gptq {
-    /// Factors the hessian. Returns `None` if a sum is NaN or infinite.
+    /// Factors a Hessian. Returns `None` if a sum is NaN or infinite.
     pub(super) fn new(hessian: &Hessian) -> Option<Self> {
         if !hessian.blocks.iter().all(|(_, sums)| sums.iter().all(|sum| sum.is_finite())) {
             return None;
@@ -158,7 +158,7 @@ fn factors(sums: &[f32], size: usize) -> (Vec<f32>, Vec<f32>) {
 mod tests {
     use super::*;
 
-    /// Returns the hessian of rows with correlated neighboring columns.
+    /// Returns the Hessian of rows with correlated neighboring columns.
     fn hessian(size: usize) -> Vec<f32> {
         (0..size * size).map(|at| 2.0 * 0.9_f32.powi((at / size).abs_diff(at % size) as i32)).collect()
     }

@@ -27,7 +27,7 @@ const CHUNKS: usize = 24;
 
 /// The activation statistics of a model.
 pub struct Calibration {
-    /// The hessian of each matrix. Matrices with the same input share them.
+    /// The Hessian of each matrix. Matrices with the same input share one.
     seen: HashMap<String, Arc<Hessian>>,
     /// Number of tokens processed.
     tokens: usize,
@@ -35,10 +35,10 @@ pub struct Calibration {
     last: Mutex<Option<(Arc<Hessian>, Arc<Gptq>)>>,
 }
 
-/// Collects hessian while the model runs.
+/// Collects Hessians while the model runs.
 #[derive(Default)]
 struct Collector {
-    /// Index of the hessian of each matrix.
+    /// Index of the Hessian of each matrix.
     names: HashMap<String, usize>,
     hessians: Vec<Hessian>,
 }

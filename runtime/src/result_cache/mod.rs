@@ -213,6 +213,9 @@ impl ResultCache {
 impl std::fmt::Debug for ResultCache {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let (entries, bytes) = (self.len(), self.bytes());
-        f.debug_struct("Memo").field("entries", &entries).field("bytes", &bytes).finish_non_exhaustive()
+        f.debug_struct("ResultCache")
+            .field("entries", &entries)
+            .field("bytes", &bytes)
+            .finish_non_exhaustive()
     }
 }

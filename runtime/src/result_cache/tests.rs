@@ -247,7 +247,7 @@ fn files_are_found_again() {
 }
 
 #[test]
-fn threads_share_a_memo() {
+fn threads_share_a_result_cache() {
     let result_cache = ResultCache::new(ResultCacheOptions { entries: 50, ..ResultCacheOptions::default() });
     std::thread::scope(|scope| {
         for thread in 0..4_u64 {

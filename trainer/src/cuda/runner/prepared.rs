@@ -9,7 +9,7 @@ use crate::cuda::loss::Objective;
 use crate::loss::Targets;
 use crate::runner::check;
 
-/// A planned batch, and all that its plan depends on.
+/// A planned batch, and all that its plan depends on but the loss, which is the same for a whole run.
 pub(super) struct PreparedBatch {
     batch: TrainingBatch,
     targets: Targets,
