@@ -212,6 +212,16 @@ typedef struct siskin_memory_usage {
 
 // Model options ---------------------------------------------------------------------------------------
 
+/// A device that runs models.
+typedef enum siskin_device {
+    /// The fastest device that this build supports: the CPU.
+    SISKIN_DEVICE_AUTO = 0,
+    /// The CPU.
+    SISKIN_DEVICE_CPU = 1,
+    /// Scalar code on one thread of the CPU, slow, for comparison.
+    SISKIN_DEVICE_REFERENCE = 2,
+} siskin_device;
+
 /// Whether the packed copy of a non-`.siskin` model is cached.
 typedef enum siskin_cache_mode {
     /// In the cache folder of the user.
@@ -242,10 +252,10 @@ siskin_error *siskin_model_options_set_disabled_cpu_features(siskin_model_option
                                                              const char *names,
                                                              size_t length);
 
-/// Sets whether the model runs on the reference backend: scalar kernels on one thread, slow, for comparison.
+/// Sets the device that the model runs on.
 SISKIN_NODISCARD
-siskin_error *siskin_model_options_set_reference_backend(siskin_model_options *options,
-                                                         bool enabled);
+siskin_error *siskin_model_options_set_device(siskin_model_options *options,
+                                              siskin_device device);
 
 /// Sets the layers that are skipped, by index from 0.
 SISKIN_NODISCARD

@@ -23,6 +23,15 @@ pub const SISKIN_CACHE_AUTO: siskin_cache_mode = 0;
 /// Not at all: the model is packed whenever it is opened.
 pub const SISKIN_CACHE_OFF: siskin_cache_mode = 1;
 
+/// A device that runs models.
+pub type siskin_device = u32;
+/// The fastest device that this build supports: the CPU.
+pub const SISKIN_DEVICE_AUTO: siskin_device = 0;
+/// The CPU.
+pub const SISKIN_DEVICE_CPU: siskin_device = 1;
+/// Scalar code on one thread of the CPU, slow, for comparison.
+pub const SISKIN_DEVICE_REFERENCE: siskin_device = 2;
+
 /// Options of opening a model. Null selects the defaults. Freed with `siskin_model_options_free`.
 pub struct siskin_model_options {
     _opaque: [u8; 0],
@@ -195,20 +204,27 @@ pub unsafe extern "C" fn siskin_model_options_set_disabled_cpu_features(
     }
 }
 
-/// Sets whether the model runs on the reference backend: scalar kernels on one thread, slow, for comparison.
+/// Sets the device that the model runs on.
 ///
 /// # Safety
 /// Pointers are valid.
 #[must_use]
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn siskin_model_options_set_reference_backend(
+pub unsafe extern "C" fn siskin_model_options_set_device(
     options: *mut siskin_model_options,
-    enabled: bool,
+    device: siskin_device,
 ) -> *mut siskin_error {
     // SAFETY: guaranteed by the caller.
     unsafe {
         guard::exclusive(options, |options, ()| {
-            options.model.device = if enabled { DeviceKind::Reference } else { DeviceKind::Cpu };
+            options.model.device = match device {
+                SISKIN_DEVICE_AUTO => DeviceKind::Auto,
+                SISKIN_DEVICE_CPU => DeviceKind::Cpu,
+                SISKIN_DEVICE_REFERENCE => DeviceKind::Reference,
+                other => {
+                    return Err(PendingError::argument("device", format!("{other} is not a siskin_device")));
+                }
+            };
             Ok(())
         })
     }

@@ -65,7 +65,7 @@ macro_rules! enums {
 enums! {
     encoder::siskin_overflow_mode, encoder::siskin_pooling, error::siskin_error_kind,
     governor::siskin_throttle_mode, log::siskin_log_level, model::siskin_capability,
-    model_options::siskin_cache_mode, sampler::siskin_sampler_option, seq2seq_options::siskin_seq2seq_option,
+    model_options::siskin_cache_mode, model_options::siskin_device, sampler::siskin_sampler_option, seq2seq_options::siskin_seq2seq_option,
     session::siskin_finish_reason, session_options::siskin_kv_cache_type, session_state::siskin_trim_level,
     transcriber::siskin_transcribe_option,
 }

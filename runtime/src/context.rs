@@ -1,23 +1,34 @@
-//! Sequences that run in batches: validation, the KV cache and the executable of a backend. `texts.rs` encodes whole
-//! sequences.
+//! Sequences that run in batches: validation, the block table and the executable of a backend.
 
 mod early_exit;
+mod input;
 mod passes;
-mod texts;
 
-pub use texts::{OutputRows, SequenceInput};
+pub(crate) use early_exit::ExitResult;
+pub use input::{BatchEntry, OutputRows, SequenceInput};
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use crate::activation_observer::Observer;
-use crate::backend::{Batch, Executable, ForwardInput, GraphPass, GraphSide, TokenRow};
-use crate::cache::{CacheOptions, CacheShape, KvCache, Saved};
-use crate::model::Inner;
-use crate::session::Window;
-use crate::thread_pool::ThreadPool;
+use crate::backend::block_table::{BlockTable, CacheOptions, KvBudget, Saved};
+use crate::backend::observer::Observer;
+use crate::backend::{Batch, Executable, ForwardInput, GraphPass, GraphSide, MemoryUse, TokenRow};
+use crate::cancel::CancelHandle;
+use crate::graph::Window;
+use crate::loaded_model::LoadedModel;
+use crate::thread_pool::SharedThreadPool;
 use crate::{Error, ErrorKind, Result};
+use input::{InputRules, check_tokens};
 use passes::Passes;
+
+/// What contexts use but do not own: contexts with the same resources, of one or of several models, take turns on the
+/// same threads.
+#[derive(Clone)]
+pub struct Resources {
+    /// The threads, which are lent to one pass at a time.
+    pub thread_pool: SharedThreadPool,
+    /// The memory for the blocks of one context's KV cache; `None`: as much as its sequences can need.
+    pub kv_budget: Option<KvBudget>,
+}
 
 /// Options for creating a context.
 #[derive(Clone, Copy, Debug)]
@@ -35,76 +46,65 @@ pub(crate) struct ContextOptions {
     pub exits: bool,
 }
 
-/// Tokens of one sequence in a forward pass.
-#[derive(Clone, Copy, Debug)]
-pub struct BatchEntry<'a> {
-    /// The sequence.
-    pub sequence: usize,
-    /// Its next tokens.
-    pub tokens: &'a [u32],
-    /// Whether to compute logits for every token, or only for the last one.
-    pub all_logits: bool,
-}
-
 /// Several sequences that share weights, KV cache and threads, and run in one batch.
 ///
 /// [`Session`](crate::Session) is the convenient API for one sequence; a server runs many sequences in one context.
 pub struct Context {
-    model: Arc<Inner>,
+    model: Arc<LoadedModel>,
     passes: Passes,
     executable: Box<dyn Executable>,
-    cache: KvCache,
-    pool: ThreadPool,
+    table: BlockTable,
+    pool: SharedThreadPool,
     batch: Batch,
-    cancel_flag: Arc<AtomicBool>,
+    /// The entries of the last batch that were cancelled.
+    cancelled: Vec<usize>,
+    cancel: CancelHandle,
 }
 
 impl Context {
-    pub(crate) fn new(model: Arc<Inner>, options: ContextOptions) -> Result<Self> {
-        let passes = Passes::new(&model, &options)?;
+    pub(crate) fn new(
+        model: Arc<LoadedModel>,
+        options: &ContextOptions,
+        resources: Option<&Resources>,
+    ) -> Result<Self> {
+        let passes = Passes::new(&model, options)?;
+        let mut limits = passes.limits(&options.cache);
+        if let Some(budget) = resources.and_then(|resources| resources.kv_budget) {
+            let block_bytes = model.module.block_bytes(&limits)?;
+            limits.blocks = limits.blocks.within(budget, &block_bytes)?;
+        }
+        let pool = match resources {
+            Some(resources) => resources.thread_pool.clone(),
+            None => SharedThreadPool::new(model.module.threads())?,
+        };
         let most = |size: &dyn Fn(&GraphPass) -> usize| passes.whole().map(size).max().unwrap_or(0);
+        let batch = Batch::with_capacity(most(&|pass| pass.rows), most(&|pass| pass.outputs));
         Ok(Self {
-            executable: model.module.executable(Arc::clone(&passes.list), &options.cache)?,
-            cache: KvCache::new(passes.attentions(), passes.states(), options.cache)?,
-            pool: ThreadPool::new(model.module.threads())?,
-            batch: Batch::with_capacity(most(&|pass| pass.rows), most(&|pass| pass.outputs)),
-            cancel_flag: Arc::new(AtomicBool::new(false)),
+            executable: model.module.executable(&limits)?,
+            table: BlockTable::new(limits.blocks),
+            pool,
+            cancelled: Vec::with_capacity(options.cache.sequences),
+            batch,
+            cancel: CancelHandle::new(),
             passes,
             model,
         })
     }
 
-    /// Returns the bytes of activations and of the KV cache that a context with these options would use.
-    pub(crate) fn cost(model: &Inner, options: &ContextOptions) -> Result<(usize, usize)> {
-        let passes = Passes::new(model, options)?;
-        let cache = CacheShape::new(passes.attentions(), passes.states(), &options.cache)?;
-        Ok((model.module.cost(&passes.list, &options.cache)?, cache.bytes()))
-    }
-
-    /// Returns the number of the pass of a whole side.
-    fn pass(&self, side: GraphSide) -> Result<usize> {
-        self.passes.number(side).ok_or_else(|| {
-            let message = match side {
-                GraphSide::Encoder => "the model is decoder-only and has no encoder",
-                GraphSide::Decoder => "the model is encoder-only and cannot generate text",
-            };
-            Error::unsupported("model", message)
-        })
-    }
-
-    fn graph_pass(&self, side: GraphSide) -> Result<&GraphPass> {
-        Ok(&self.passes.list[self.pass(side)?])
+    /// Returns the memory that a context with these options would use.
+    pub(crate) fn cost(model: &LoadedModel, options: &ContextOptions) -> Result<MemoryUse> {
+        model.module.cost(&Passes::new(model, options)?.limits(&options.cache))
     }
 
     /// Returns the maximum number of rows in a decoder batch, and the maximum number of them that can have logits;
     /// zeros if the model has no decoder.
     pub fn limits(&self) -> (usize, usize) {
-        self.graph_pass(GraphSide::Decoder).map_or((0, 0), |pass| (pass.rows, pass.outputs))
+        self.passes.whole_side(GraphSide::Decoder).map_or((0, 0), |pass| (pass.rows, pass.outputs))
     }
 
     /// Returns the same limits for an encoder batch.
     pub fn text_limits(&self) -> (usize, usize) {
-        self.graph_pass(GraphSide::Encoder).map_or((0, 0), |pass| (pass.rows, pass.outputs))
+        self.passes.whole_side(GraphSide::Encoder).map_or((0, 0), |pass| (pass.rows, pass.outputs))
     }
 
     /// Passes the inputs of all matmuls to `observer` from now on.
@@ -117,29 +117,41 @@ impl Context {
 
     /// Creates an empty sequence.
     pub fn create(&mut self) -> usize {
-        self.cache.create()
+        self.table.create()
     }
 
     /// Forks `sequence`: the new sequence shares its KV cache blocks until either is extended (copy on write).
     pub fn fork(&mut self, sequence: usize) -> Result<usize> {
-        let fork = self.cache.fork(sequence)?;
+        self.fork_at(sequence, self.table.length(sequence)?)
+    }
+
+    /// Forks the first `length` tokens of `sequence`, which the new sequence shares.
+    pub fn fork_at(&mut self, sequence: usize, length: usize) -> Result<usize> {
+        let fork = self.table.fork_at(sequence, length)?;
         self.executable.fork(sequence, fork);
         Ok(fork)
     }
 
     /// Removes a sequence.
     pub fn remove(&mut self, sequence: usize) {
-        self.cache.remove(sequence);
+        self.table.remove(sequence);
     }
 
     /// Returns the number of tokens in a sequence.
     pub fn length(&self, sequence: usize) -> Result<usize> {
-        self.cache.length(sequence)
+        self.table.length(sequence)
     }
 
     /// Drops all but the first `length` tokens of a sequence.
     pub fn truncate(&mut self, sequence: usize, length: usize) -> Result<()> {
-        self.cache.truncate(sequence, length)
+        self.table.truncate(sequence, length)
+    }
+
+    /// Reserves memory for `count` more tokens of a sequence, which no other sequence can take; a fork shares the last
+    /// block, which takes another one when it is written.
+    pub fn reserve(&mut self, sequence: usize, count: usize) -> Result<()> {
+        let reserved = self.table.reserve(sequence, count);
+        self.copy_blocks().and(reserved)
     }
 
     /// Appends the state of a sequence to `out`; returns its prefix length (tokens that attend to each other
@@ -148,171 +160,116 @@ impl Context {
         if !self.model.module.capabilities().kv_cache {
             return Err(Error::unsupported("session", "models of an external backend have no state to save"));
         }
-        self.cache.save(sequence, out)
+        self.table.save(sequence, self.executable.blocks(), out)
     }
 
     /// Restores a saved state into `sequence`. On an error the sequence is unchanged, or empty if forks have taken its
     /// blocks.
     pub(crate) fn restore(&mut self, sequence: usize, saved: &Saved<'_>) -> Result<usize> {
-        self.cache.check(saved)?;
-        self.cache.remove(sequence);
-        self.cache.restore(saved)
+        self.table.check(saved, self.executable.blocks())?;
+        self.table.remove(sequence);
+        self.table.restore(saved, self.executable.blocks_mut())
     }
 
     /// Releases unused memory to the operating system, which provides it again on demand.
     pub fn trim(&mut self) {
-        self.cache.trim();
+        for group in 0..self.table.layout().groups.len() {
+            self.executable.blocks_mut().release(group, self.table.free_blocks(group));
+        }
     }
 
     /// Returns the bytes of activations and of the KV cache.
     pub fn memory(&self) -> (usize, usize) {
-        (self.executable.memory(), self.cache.bytes())
+        let MemoryUse { activations, kv_cache } = self.executable.memory();
+        (activations, kv_cache)
     }
 
-    /// Returns the flag that cancels a pass; see [`CancelHandle`](crate::CancelHandle).
-    pub(crate) fn cancel_flag(&self) -> &Arc<AtomicBool> {
-        &self.cancel_flag
+    /// Returns the handle that cancels a pass.
+    pub(crate) fn cancel_handle(&self) -> &CancelHandle {
+        &self.cancel
     }
 
-    /// Replaces the flag that cancels a pass.
-    pub(crate) fn set_cancel_flag(&mut self, cancel_flag: &Arc<AtomicBool>) {
-        self.cancel_flag = Arc::clone(cancel_flag);
+    /// Replaces the handle that cancels a pass.
+    pub(crate) fn set_cancel_handle(&mut self, cancel: &CancelHandle) {
+        self.cancel = cancel.clone();
     }
 
     /// Returns the maximum length of a sequence in tokens.
     pub(crate) fn most_tokens(&self) -> usize {
-        self.cache.options.context
+        self.table.options().context
     }
 
     /// Returns the vocabulary size.
     pub(crate) fn vocabulary(&self) -> usize {
-        self.model.hyper.vocabulary
+        self.model.config.vocabulary
     }
 
     /// Runs a forward pass over tokens of one or more sequences in one batch. [`Context::output`] then has one row for
     /// each token whose logits were requested, in order. On an error the sequences are unchanged, except that blocks which
     /// left a sliding window stay dropped.
-    pub fn forward(&mut self, pieces: &[BatchEntry<'_>]) -> Result<()> {
+    pub fn forward(&mut self, entries: &[BatchEntry<'_>]) -> Result<()> {
         self.batch.clear();
-        let outcome = self.extend(pieces).and_then(|()| self.run(self.pass(GraphSide::Decoder)?));
+        self.cancelled.clear();
+        let extended = self.extend(entries);
+        let outcome =
+            self.copy_blocks().and(extended).and_then(|()| self.run(self.passes.number(GraphSide::Decoder)?));
         if outcome.is_err() {
-            self.take_back();
-        } else {
-            self.batch.sequences.iter().for_each(|&sequence| self.cache.settle(sequence));
+            (0..self.batch.rows.len()).for_each(|row| self.roll_back(row));
+            self.batch.clear();
+            return self.settle(outcome);
         }
+        let mut row = 0;
+        for (index, entry) in entries.iter().enumerate() {
+            if entry.cancel.is_some_and(CancelHandle::is_cancelled) {
+                self.cancelled.push(index);
+                (row..row + entry.tokens.len()).for_each(|row| self.roll_back(row));
+            }
+            row += entry.tokens.len();
+        }
+        self.batch.sequences.iter().for_each(|&sequence| self.table.commit(sequence));
+        Ok(())
+    }
+
+    /// Returns whether an entry of the last batch was cancelled while the batch ran: its sequence is as it was before,
+    /// and its output rows are to be ignored.
+    pub fn is_cancelled(&self, entry: usize) -> bool {
+        self.cancelled.contains(&entry)
+    }
+
+    /// Encodes whole sequences in one batch, each in a cache sequence of its own that drops what it encoded before.
+    /// [`Context::output`] then has one row for each requested token, in order. If validation fails nothing changes; if
+    /// the pass fails, the cache sequences are empty.
+    pub fn read(&mut self, texts: &[SequenceInput<'_>]) -> Result<()> {
+        let outcome = self.list(texts)?.and_then(|()| self.run(self.passes.number(GraphSide::Encoder)?));
+        texts.iter().for_each(|text| self.table.end_encoding(text.sequence));
+        if outcome.is_err() {
+            self.forget(texts);
+        }
+        self.settle(outcome)
+    }
+
+    /// Encodes whole sequences in one batch, and passes the scores of each remaining sequence to `look` at every exit;
+    /// if that returns `false`, the sequence exits.
+    pub(crate) fn read_in_parts(
+        &mut self,
+        texts: &[SequenceInput<'_>],
+        look: &mut dyn FnMut(ExitResult<'_>) -> bool,
+    ) -> Result<()> {
+        let outcome = self.list(texts)?.and_then(|()| early_exit::run(self, texts.len(), look));
+        self.forget(texts);
         self.settle(outcome)
     }
 
     /// Declares that the following batches bring a sequence to `length` tokens. Models whose RoPE frequencies depend on
     /// the sequence length use those of `length` for all of these tokens; ignored by other models.
     pub fn reserve_positions(&mut self, sequence: usize, length: usize) -> Result<()> {
-        self.cache.expect(sequence, length)
+        self.table.expect(sequence, length)
     }
 
     /// Makes the first `count` tokens of an empty sequence attend to each other bidirectionally (prefix LM). They must
     /// be passed in one batch.
     pub fn set_prefix(&mut self, sequence: usize, count: usize) -> Result<()> {
-        self.cache.set_prefix(sequence, count)
-    }
-
-    /// Returns the length from which on RoPE frequencies change with the length of the sequence.
-    pub(crate) fn stretches(&self) -> Option<usize> {
-        self.graph_pass(GraphSide::Decoder).ok().and_then(|pass| pass.graph.stretches())
-    }
-
-    /// Returns the length beyond which all positions of a sequence use different RoPE frequencies.
-    pub(crate) fn switches(&self) -> Option<usize> {
-        self.graph_pass(GraphSide::Decoder).ok().and_then(|pass| pass.graph.switches())
-    }
-
-    /// Resets the cancel flag only if it was what ended the pass, not on another error.
-    fn settle(&mut self, outcome: Result<()>) -> Result<()> {
-        if outcome.as_ref().is_err_and(|error| error.kind() == ErrorKind::Cancelled) {
-            self.cancel_flag.store(false, Ordering::Relaxed);
-        }
-        outcome
-    }
-
-    fn check_batch(&self, side: GraphSide, rows: usize, wanted: usize) -> Result<()> {
-        let pass = self.graph_pass(side)?;
-        if rows > pass.rows || wanted > pass.outputs {
-            let message = format!(
-                "{rows} rows with {wanted} outputs; the context allows {} with {}",
-                pass.rows, pass.outputs
-            );
-            return Err(Error::argument("batch", message));
-        }
-        Ok(())
-    }
-
-    fn check_tokens(&self, tokens: &[u32]) -> Result<()> {
-        match tokens.iter().find(|&&token| token as usize >= self.vocabulary()) {
-            Some(token) => {
-                let message =
-                    format!("token {token} is out of range for a vocabulary of {} tokens", self.vocabulary());
-                Err(Error::argument("tokens", message))
-            }
-            None => Ok(()),
-        }
-    }
-
-    /// Reserves KV cache blocks and lists the rows of the batch.
-    fn extend(&mut self, pieces: &[BatchEntry<'_>]) -> Result<()> {
-        let rows = pieces.iter().map(|piece| piece.tokens.len()).sum();
-        let outputs = |piece: &BatchEntry<'_>| {
-            if piece.all_logits { piece.tokens.len() } else { piece.tokens.len().min(1) }
-        };
-        self.check_batch(GraphSide::Decoder, rows, pieces.iter().map(outputs).sum())?;
-        let reads = self.passes.number(GraphSide::Encoder).is_some();
-        for piece in pieces {
-            self.check_tokens(piece.tokens)?;
-            let start = self.cache.length(piece.sequence)?;
-            if reads && self.cache.text(piece.sequence)? == 0 {
-                let message = "has no encoded input; encode a text first";
-                return Err(Error::new(ErrorKind::State, "sequence", message));
-            }
-            self.cache.extend(piece.sequence, piece.tokens.len())?;
-            let expected = self.cache.expected(piece.sequence);
-            for (index, &token) in piece.tokens.iter().enumerate() {
-                if piece.all_logits || index + 1 == piece.tokens.len() {
-                    self.batch.wanted.push(self.batch.rows.len());
-                }
-                let (sequence, position) = (piece.sequence, start + index);
-                let length = expected.max(position + 1);
-                self.batch.push(TokenRow { sequence, position, token, segment: 0, mark: None, length });
-            }
-        }
-        Ok(())
-    }
-
-    /// Runs the batch through a pass, once the model's governor allows it.
-    fn run(&mut self, number: usize) -> Result<()> {
-        let governed = self.model.governor.begin(self.model.module.threads(), &self.cancel_flag);
-        let input = ForwardInput {
-            pass: number,
-            batch: &self.batch,
-            cache: &self.cache,
-            cancel: &self.cancel_flag,
-            threads: governed.threads,
-        };
-        let outcome = self.executable.forward(&mut self.pool, input).and_then(|()| {
-            (0..self.batch.wanted.len()).try_for_each(|row| Error::unless_finite("output", self.output(row)))
-        });
-        let decodes = self.passes.list[number].side == GraphSide::Decoder && self.batch.writes();
-        self.model.governor.end(governed, outcome.is_ok() && decodes);
-        outcome
-    }
-
-    /// Rolls back what the batch's rows added to their sequences.
-    fn take_back(&mut self) {
-        for index in 0..self.batch.rows.len() {
-            let TokenRow { sequence, position, .. } = self.batch.rows[index];
-            if self.cache.length(sequence).is_ok_and(|length| length > position) {
-                // Never fails: the tokens of this length are still in the cache.
-                let _ = self.cache.truncate(sequence, position);
-            }
-        }
-        self.batch.clear();
+        self.table.set_prefix(sequence, count)
     }
 
     /// Returns output row `row` of the last batch; empty if there is none.
@@ -321,5 +278,101 @@ impl Context {
             return &[];
         }
         self.executable.output(row)
+    }
+
+    /// Returns the passes of whole sides.
+    pub(crate) fn passes(&self) -> &Passes {
+        &self.passes
+    }
+
+    /// Resets the cancel handle only if it was what ended the pass, not on another error.
+    fn settle(&mut self, outcome: Result<()>) -> Result<()> {
+        if outcome.as_ref().is_err_and(|error| error.kind() == ErrorKind::Cancelled) {
+            self.cancel.reset();
+        }
+        outcome
+    }
+
+    /// Reserves blocks and lists the rows of the batch.
+    fn extend(&mut self, entries: &[BatchEntry<'_>]) -> Result<()> {
+        let rows = entries.iter().map(|entry| entry.tokens.len()).sum();
+        let wanted = entries.iter().map(|entry| entry.outputs.count(entry.tokens.len())).sum();
+        self.passes.check_batch(GraphSide::Decoder, rows, wanted)?;
+        let reads = self.passes.has_encoder();
+        for entry in entries {
+            entry.check()?;
+            check_tokens(entry.tokens, self.vocabulary())?;
+            let start = self.table.length(entry.sequence)?;
+            if reads && self.table.text(entry.sequence)? == 0 {
+                let message = "has no encoded input; encode a text first";
+                return Err(Error::new(ErrorKind::State, "sequence", message));
+            }
+            self.table.extend(entry.sequence, entry.tokens.len())?;
+            self.batch.push_entry(entry, start, self.table.expected(entry.sequence));
+        }
+        Ok(())
+    }
+
+    /// Validates whole sequences, reserves blocks and lists their rows; the inner result fails for lack of blocks.
+    fn list(&mut self, texts: &[SequenceInput<'_>]) -> Result<Result<()>> {
+        let graph = &self.passes.whole_side(GraphSide::Encoder)?.graph;
+        let config = &self.model.config;
+        let checked = InputRules { config, graph }.check(texts)?;
+        texts.iter().try_for_each(|text| self.table.text(text.sequence).map(drop))?;
+        let rows = checked.iter().map(|text| text.count + usize::from(text.after.is_some())).sum();
+        let wanted = texts.iter().zip(&checked).map(|(text, checked)| text.wanted.count(checked.count)).sum();
+        self.passes.check_batch(GraphSide::Encoder, rows, wanted)?;
+        self.batch.clear();
+        Ok(texts.iter().zip(&checked).try_for_each(|(text, checked)| {
+            let before = self.batch.marked.len();
+            if graph.marks() {
+                self.batch.mark(text.global, checked.count);
+            }
+            let marked = self.batch.marked.len() - before;
+            self.table.read(text.sequence, checked.count, marked, checked.after.is_some())?;
+            self.batch.push_text(text, checked, before, config.features);
+            Ok(())
+        }))
+    }
+
+    /// Drops what sequences encoded, and the batch.
+    fn forget(&mut self, texts: &[SequenceInput<'_>]) {
+        for text in texts {
+            // Never fails: a sequence of zero tokens needs no blocks.
+            let _ = self.table.read(text.sequence, 0, 0, false);
+        }
+        self.batch.clear();
+    }
+
+    /// Copies the blocks that sequences no longer share.
+    fn copy_blocks(&mut self) -> Result<()> {
+        self.table.take_copies().try_for_each(|copy| self.executable.blocks_mut().copy(copy))
+    }
+
+    /// Runs the batch through a pass, once the model's governor allows it.
+    fn run(&mut self, number: usize) -> Result<()> {
+        let governed = self.model.governor.begin(self.model.module.threads(), self.cancel.flag());
+        let input = ForwardInput {
+            pass: number,
+            batch: &self.batch,
+            blocks: &self.table,
+            cancel: self.cancel.flag(),
+            threads: governed.threads,
+        };
+        let outcome = self.executable.forward(&mut self.pool.lock(), input).and_then(|()| {
+            (0..self.batch.wanted.len()).try_for_each(|row| Error::unless_finite("output", self.output(row)))
+        });
+        let decodes = self.passes.is_decoder(number) && self.batch.writes();
+        self.model.governor.end(governed, outcome.is_ok() && decodes);
+        outcome
+    }
+
+    /// Removes a row of the batch from its sequence.
+    fn roll_back(&mut self, row: usize) {
+        let TokenRow { sequence, position, .. } = self.batch.rows[row];
+        if self.table.length(sequence).is_ok_and(|length| length > position) {
+            // Never fails: the tokens of this length are still in the cache.
+            let _ = self.table.truncate(sequence, position);
+        }
     }
 }

@@ -9,13 +9,12 @@
 //! # Ok::<(), siskin::Error>(())
 //! ```
 
-mod activation_observer;
 mod adapter;
 pub mod arch;
 pub mod audio;
 mod backend;
 pub mod beam_search;
-mod cache;
+mod cancel;
 mod context;
 pub mod encoder;
 mod error;
@@ -24,9 +23,9 @@ mod features;
 pub mod file;
 pub mod governor;
 pub mod graph;
+mod loaded_model;
 pub mod logits_processors;
 mod model;
-mod plan;
 pub mod result_cache;
 pub mod sample;
 pub mod seq2seq;
@@ -37,18 +36,23 @@ pub mod text;
 mod thread_pool;
 pub mod tokenizer;
 
-pub use activation_observer::Observer;
-pub use adapter::{Adapter, AdapterPart};
+pub use adapter::{Adapter, AdapterPart, AdapterSlot};
 pub use backend::angles;
-pub use context::{BatchEntry, Context, OutputRows, SequenceInput};
+pub use backend::block_table::KvBudget;
+pub use backend::observer::Observer;
+pub use cancel::CancelHandle;
+pub use context::{BatchEntry, Context, OutputRows, Resources, SequenceInput};
 pub use encoder::{Encoder, EncoderOptions};
 pub use error::{Error, ErrorKind, Result};
+pub use graph::Window;
 pub use graph::pass::layers::LayerSet;
-pub use model::{DeviceKind, Model, ModelOptions};
+pub use loaded_model::{DeviceKind, ModelOptions};
+pub use model::Model;
 pub use seq2seq::{Seq2Seq, Seq2SeqGenerateOptions, Seq2SeqOptions};
 pub use session::{
-    CancelHandle, FinishReason, GenerateOptions, GeneratedToken, Generation, GenerationStep, Session,
-    SessionMemory, SessionOptions, TextChunks, Window,
+    FinishReason, GenerateOptions, GeneratedToken, Generation, GenerationStep, Session, SessionMemory,
+    SessionOptions, TextChunks,
 };
 pub use siskin_kernels::ops::attention::CacheType;
 pub use siskin_kernels::{Cpu, CpuFeatures};
+pub use thread_pool::SharedThreadPool;

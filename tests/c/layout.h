@@ -8,6 +8,7 @@ _Static_assert(sizeof(siskin_throttle_mode) == 4, "siskin_throttle_mode");
 _Static_assert(sizeof(siskin_log_level) == 4, "siskin_log_level");
 _Static_assert(sizeof(siskin_capability) == 4, "siskin_capability");
 _Static_assert(sizeof(siskin_cache_mode) == 4, "siskin_cache_mode");
+_Static_assert(sizeof(siskin_device) == 4, "siskin_device");
 _Static_assert(sizeof(siskin_sampler_option) == 4, "siskin_sampler_option");
 _Static_assert(sizeof(siskin_seq2seq_option) == 4, "siskin_seq2seq_option");
 _Static_assert(sizeof(siskin_finish_reason) == 4, "siskin_finish_reason");

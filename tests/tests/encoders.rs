@@ -371,7 +371,7 @@ fn refused_texts_change_nothing() {
     let mut context = model.context(&options, 2, 1).unwrap();
     let sequence = context.create();
     let say = |context: &mut siskin::Context, tokens: &[u32]| {
-        context.forward(&[siskin::BatchEntry { sequence, tokens, all_logits: false }])?;
+        context.forward(&[siskin::BatchEntry::new(sequence, tokens, OutputRows::Last)])?;
         Ok::<_, siskin::Error>(context.output(0).to_vec())
     };
     let read = |context: &mut siskin::Context, text: &Tokens, sequence: usize, wanted| {

@@ -87,7 +87,7 @@ fn sequences_in_one_batch_give_what_each_gives_alone() {
         let options = siskin::SessionOptions { batch: 64, ..Default::default() };
         let mut context = model.context(&options, 2, 64).unwrap();
         let (first, second) = (context.create(), context.create());
-        let piece = |sequence, tokens| siskin::BatchEntry { sequence, tokens, all_logits: true };
+        let piece = |sequence, tokens| siskin::BatchEntry::new(sequence, tokens, siskin::OutputRows::All);
         context.forward(&[piece(first, &a[..5]), piece(second, b), piece(first, &a[5..])]).unwrap();
         let width = alone[0].len() / a.len();
         let row = |row: usize| context.output(row).to_vec();

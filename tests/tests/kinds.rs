@@ -77,7 +77,9 @@ fn a_prefix_sees_itself_both_ways() {
             context.set_prefix(sequence, PREFIX).unwrap();
             let mut all = Vec::new();
             for tokens in std::iter::once(&ids[..PREFIX]).chain(ids[PREFIX..].chunks(batch)) {
-                context.forward(&[siskin::BatchEntry { sequence, tokens, all_logits: true }]).unwrap();
+                context
+                    .forward(&[siskin::BatchEntry::new(sequence, tokens, siskin::OutputRows::All)])
+                    .unwrap();
                 (0..tokens.len()).for_each(|row| all.extend_from_slice(context.output(row)));
             }
             all
@@ -166,7 +168,7 @@ fn sequences_with_states_in_one_batch_give_what_each_gives_alone() {
         let alone = [score(&model, a, 64), score(&model, b, 64)];
         let mut context = model.context(&options(None, 64), 2, 64).unwrap();
         let (first, second) = (context.create(), context.create());
-        let piece = |sequence, tokens| siskin::BatchEntry { sequence, tokens, all_logits: true };
+        let piece = |sequence, tokens| siskin::BatchEntry::new(sequence, tokens, siskin::OutputRows::All);
         context.forward(&[piece(first, &a[..5]), piece(second, b), piece(first, &a[5..])]).unwrap();
         let width = alone[0].len() / a.len();
         for index in 0..a.len() {

@@ -42,7 +42,7 @@ fn bits_do_not_depend_on_chunks_threads_or_tables() {
         }
         let mut context = best.context(&SessionOptions::default(), 2, 2).unwrap();
         let (first, second) = (context.create(), context.create());
-        let piece = |sequence, tokens| siskin::BatchEntry { sequence, tokens, all_logits: false };
+        let piece = |sequence, tokens| siskin::BatchEntry::new(sequence, tokens, siskin::OutputRows::Last);
         context.forward(&[piece(first, short), piece(second, &ids[40..70])]).unwrap();
         let got: Vec<u32> = context.output(0).iter().map(|logit| logit.to_bits()).collect();
         assert_eq!(got, want, "{name}: beside another sequence");

@@ -109,7 +109,7 @@ fn forks_write_on_from_what_was_read() {
                 .unwrap();
         };
         let say = |context: &mut Context, sequence, tokens: &[u32]| {
-            context.forward(&[BatchEntry { sequence, tokens, all_logits: false }]).unwrap();
+            context.forward(&[BatchEntry::new(sequence, tokens, OutputRows::Last)]).unwrap();
             context.output(0).to_vec()
         };
         let (text, written) = (&golden.texts[0], &golden.written[0]);

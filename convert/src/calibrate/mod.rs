@@ -154,7 +154,7 @@ fn see(model: &Model, context: &mut Context, sequence: usize, tokens: &[u32]) ->
         context.read(&[SequenceInput { sequence, tokens, segments, features, global, after, wanted }])?;
     }
     match model.graphs().decoder {
-        Some(_) => context.forward(&[BatchEntry { sequence, tokens, all_logits: false }]),
+        Some(_) => context.forward(&[BatchEntry::new(sequence, tokens, OutputRows::Last)]),
         None => Ok(()),
     }
 }

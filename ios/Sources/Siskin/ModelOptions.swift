@@ -1,14 +1,33 @@
 import CSiskin
 import Foundation
 
+/// A device that runs models.
+public enum Device: Sendable, Hashable {
+    /// The fastest device that this build supports.
+    case auto
+    /// The CPU.
+    case cpu
+    /// Scalar code on one thread of the CPU, slow, for comparison.
+    case reference
+
+    /// The constant of the header.
+    var native: siskin_device {
+        switch self {
+        case .auto: SISKIN_DEVICE_AUTO
+        case .cpu: SISKIN_DEVICE_CPU
+        case .reference: SISKIN_DEVICE_REFERENCE
+        }
+    }
+}
+
 /// Options of loading a model. `nil` means the default.
 public struct ModelOptions: Sendable {
     /// The number of worker threads. Default: one per performance core.
     public var threads: Int?
     /// CPU features that are not used, such as `dotprod`. Results are bit-identical.
     public var disabledCPUFeatures: [String]
-    /// Whether to use the reference backend: scalar kernels on one thread, slow, for comparison.
-    public var useReferenceBackend: Bool
+    /// The device that the model runs on.
+    public var device: Device
     /// Layers to skip, by index from 0.
     public var skipLayers: [Int]
     /// A LoRA or DoRA adapter written by `siskin train`.
@@ -38,7 +57,7 @@ public struct ModelOptions: Sendable {
     public init(
         threads: Int? = nil,
         disabledCPUFeatures: [String] = [],
-        useReferenceBackend: Bool = false,
+        device: Device = .auto,
         skipLayers: [Int] = [],
         adapter: URL? = nil,
         allowAnyBase: Bool = false,
@@ -48,7 +67,7 @@ public struct ModelOptions: Sendable {
     ) {
         self.threads = threads
         self.disabledCPUFeatures = disabledCPUFeatures
-        self.useReferenceBackend = useReferenceBackend
+        self.device = device
         self.skipLayers = skipLayers
         self.adapter = adapter
         self.allowAnyBase = allowAnyBase
@@ -68,7 +87,7 @@ public struct ModelOptions: Sendable {
             if let threads { try check(siskin_model_options_set_threads(options, try native(threads, "threads"))) }
             let features = disabledCPUFeatures.joined(separator: ",")
             try check(withUTF8(features) { siskin_model_options_set_disabled_cpu_features(options, $0, $1) })
-            try check(siskin_model_options_set_reference_backend(options, useReferenceBackend))
+            try check(siskin_model_options_set_device(options, device.native))
             var layers: [UInt32] = []
             for layer in skipLayers { layers.append(try native(layer, "skipLayers")) }
             try check(siskin_model_options_set_skip_layers(options, layers, layers.count))

@@ -10,18 +10,26 @@ mod section;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use place::AdapterTensors;
+pub(crate) use place::{AdapterTensors, BoundWeight};
 
 use std::io::{Seek, Write};
 use std::path::Path;
 
 use crate::file::{File, SectionKind};
 use crate::graph::Op;
-use crate::model::ModelOptions;
-use crate::{Error, ErrorKind, Model, Result};
+use crate::{Error, ErrorKind, Result};
 
 /// The maximum rank.
 pub(crate) const MOST_RANK: usize = 4096;
+
+/// Which adapter applies to the tokens of a batch entry.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct AdapterSlot(pub u16);
+
+impl AdapterSlot {
+    /// The adapter that the model was opened with, or none.
+    pub const MODEL: Self = Self(0);
+}
 
 /// The adapter of one matrix.
 #[derive(Clone, Debug, PartialEq)]
@@ -153,17 +161,6 @@ impl Adapter {
             }
             _ => Ok(()),
         }
-    }
-}
-
-impl Model {
-    /// Creates a model from an open file and an adapter, without checking that the adapter was trained on these
-    /// weights; see [`Adapter::check_base`].
-    ///
-    /// # Errors
-    /// Fails if a part matches no matrix of the model.
-    pub fn with_adapter(file: File, adapter: &Adapter, options: &ModelOptions) -> Result<Self> {
-        Self::made(file, Some(adapter), options)
     }
 }
 

@@ -9,8 +9,16 @@ use super::{Adapter, AdapterPart, takes};
 use crate::arch::Graphs;
 use crate::file::{self, Bytes, File, Tensor};
 use crate::graph::{Graph, Node, Op, ValueShape, Weight, WeightId, WeightRole};
-use crate::plan::BoundWeight;
 use crate::{Error, ErrorKind, Result};
+
+/// A bound weight.
+#[derive(Clone, Debug)]
+pub(crate) enum BoundWeight {
+    /// Packed panels, mapped.
+    Matrix(Tensor),
+    /// f32 values, copied out of the file: norms and biases are small and must be aligned.
+    Vector(Vec<f32>),
+}
 
 /// The tensors of an adapter, by name.
 #[derive(Clone, Debug, Default)]

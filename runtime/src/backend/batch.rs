@@ -1,7 +1,7 @@
 //! The rows of a forward pass.
 
 use super::Distances;
-use crate::cache::{KvCache, SequenceId};
+use super::block_table::{BlockTable, SequenceId};
 use crate::graph::{Attention, AttentionMask, QueryPosition, RowKind};
 
 /// A token in a forward pass.
@@ -103,14 +103,14 @@ impl Batch {
         head: usize,
         row: usize,
         last: usize,
-        cache: &KvCache,
+        blocks: &BlockTable,
     ) -> &'a [f32] {
         let position = self.rows[row].position;
         match attention.attention_mask {
             AttentionMask::BigBird { size, random } => {
-                match attention.attention_mask.block(place(self.rows[row], cache)) {
+                match attention.attention_mask.block(place(self.rows[row], blocks)) {
                     Some(_) => {
-                        distances.of_blocks(size, random, cache.text(self.rows[row].sequence).unwrap_or(0))
+                        distances.of_blocks(size, random, blocks.text(self.rows[row].sequence).unwrap_or(0))
                     }
                     None => &[],
                 }
@@ -147,17 +147,17 @@ impl Batch {
 }
 
 /// Returns the position of a row in its sequence.
-pub(super) fn place(row: TokenRow, cache: &KvCache) -> QueryPosition {
+pub(super) fn place(row: TokenRow, blocks: &BlockTable) -> QueryPosition {
     QueryPosition {
         position: row.position,
-        text: cache.text(row.sequence).unwrap_or(0),
-        prefix: cache.prefix(row.sequence),
-        marked: cache.marked(row.sequence),
+        text: blocks.text(row.sequence).unwrap_or(0),
+        prefix: blocks.prefix(row.sequence),
+        marked: blocks.marked(row.sequence),
     }
 }
 
 /// Returns where a global token is stored a second time, after the sequence.
-pub(super) fn marked_place(attention: &Attention, row: TokenRow, cache: &KvCache) -> Option<usize> {
+pub(super) fn marked_place(attention: &Attention, row: TokenRow, blocks: &BlockTable) -> Option<usize> {
     let mark = row.mark.filter(|_| matches!(attention.attention_mask, AttentionMask::LongformerLocal(_)))?;
-    Some(cache.text(row.sequence).ok()? + mark)
+    Some(blocks.text(row.sequence).ok()? + mark)
 }

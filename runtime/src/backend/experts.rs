@@ -6,6 +6,12 @@
 use super::Batch;
 use crate::graph::Routing;
 
+/// Returns the words of the slot table of `rows` rows: the first slot of each expert and the end of the last one's, how
+/// many rows of a sequence selected each expert, the slot of each selection, the row of each slot.
+pub(crate) const fn slot_words(routing: &Routing, rows: usize) -> usize {
+    2 * routing.experts + 1 + 2 * rows * routing.chosen
+}
+
 /// No slot: the expert was at capacity.
 const NONE: i32 = -1;
 
@@ -131,7 +137,6 @@ pub(super) fn arrange<'b>(
 mod tests {
     use super::*;
     use crate::backend::TokenRow;
-    use crate::plan::slot_words;
 
     #[test]
     fn every_choice_has_a_slot_while_there_is_room() {

@@ -3,26 +3,45 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::{Capabilities, Executable, ForwardInput, GraphPass, GraphSide, Module};
-use crate::cache::CacheOptions;
+use super::block_table::{BlockCopy, BlockId};
+use super::{
+    Backend, BlockFormat, BlockStorage, Capabilities, Executable, ExecutionLimits, ForwardInput, GraphPass,
+    GraphSide, MemoryUse, Module, WeightSource,
+};
 use crate::external_backend::{ExternalBackend, GENERAL, RowCount};
 use crate::thread_pool::ThreadPool;
-use crate::{Error, ErrorKind, Result};
+use crate::{CacheType, Error, ErrorKind, Result};
 
-/// A model that an external backend computes.
-pub(crate) struct ExternalModule {
-    backend: Arc<dyn ExternalBackend>,
+/// An external backend, whose model is in a file of its own format.
+pub(crate) struct ExternalDevice {
+    pub backend: Arc<dyn ExternalBackend>,
 }
 
-impl ExternalModule {
-    pub(crate) fn new(backend: Arc<dyn ExternalBackend>) -> Self {
-        Self { backend }
+const CAPABILITIES: Capabilities =
+    Capabilities { kv_cache: false, layer_skipping: false, cpu_features: false };
+
+impl Backend for ExternalDevice {
+    fn name(&self) -> &'static str {
+        GENERAL
     }
+
+    fn capabilities(&self) -> Capabilities {
+        CAPABILITIES
+    }
+
+    fn load(&self, _: &WeightSource<'_>) -> Result<Arc<dyn Module>> {
+        Ok(Arc::new(ExternalModule { backend: Arc::clone(&self.backend) }))
+    }
+}
+
+/// A model that an external backend computes.
+struct ExternalModule {
+    backend: Arc<dyn ExternalBackend>,
 }
 
 impl Module for ExternalModule {
     fn capabilities(&self) -> Capabilities {
-        Capabilities { kv_cache: false }
+        CAPABILITIES
     }
 
     fn threads(&self) -> usize {
@@ -33,14 +52,49 @@ impl Module for ExternalModule {
         vec![GENERAL]
     }
 
-    fn cost(&self, _: &[GraphPass], _: &CacheOptions) -> Result<usize> {
-        Ok(0)
+    fn cache_type(&self) -> CacheType {
+        CacheType::F32
     }
 
-    fn executable(&self, passes: Arc<[GraphPass]>, _: &CacheOptions) -> Result<Box<dyn Executable>> {
-        let backend = Arc::clone(&self.backend);
+    fn block_bytes(&self, limits: &ExecutionLimits) -> Result<Vec<usize>> {
+        Ok(vec![0; limits.blocks.groups.len()])
+    }
+
+    fn cost(&self, _: &ExecutionLimits) -> Result<MemoryUse> {
+        Ok(MemoryUse::default())
+    }
+
+    fn executable(&self, limits: &ExecutionLimits) -> Result<Box<dyn Executable>> {
+        let (backend, passes) = (Arc::clone(&self.backend), Arc::clone(&limits.passes));
         Ok(Box::new(ExternalExecutable { backend, passes, sequences: Vec::new(), outputs: Vec::new() }))
     }
+}
+
+/// External backends have no blocks.
+impl BlockStorage for ExternalExecutable {
+    fn bytes(&self) -> usize {
+        0
+    }
+
+    fn copy(&mut self, _: BlockCopy) -> Result<()> {
+        Err(no_blocks())
+    }
+
+    fn format(&self, _: usize) -> Result<BlockFormat> {
+        Err(no_blocks())
+    }
+
+    fn export(&self, _: usize, _: BlockId, _: &mut Vec<u8>) -> Result<()> {
+        Err(no_blocks())
+    }
+
+    fn import(&mut self, _: usize, _: BlockId, _: &[[u8; 4]]) -> Result<()> {
+        Err(no_blocks())
+    }
+}
+
+fn no_blocks() -> Error {
+    Error::unsupported("session", "models of an external backend have no state to save")
 }
 
 /// The passes of a context. External backends are stateless: they get all tokens of a sequence with every call.
@@ -120,8 +174,16 @@ impl Executable for ExternalExecutable {
         self.outputs.get(row).map_or(&[], Vec::as_slice)
     }
 
-    fn memory(&self) -> usize {
-        0
+    fn memory(&self) -> MemoryUse {
+        MemoryUse::default()
+    }
+
+    fn blocks(&self) -> &dyn BlockStorage {
+        self
+    }
+
+    fn blocks_mut(&mut self) -> &mut dyn BlockStorage {
+        self
     }
 
     fn fork(&mut self, from: usize, to: usize) {

@@ -1,36 +1,45 @@
 //! The backend interface, and its implementations.
 //!
-//! A [`Module`] is a model on a device: its weights, shared by all contexts. An [`Executable`] runs the graphs of one
-//! context: it owns the memory of activations, and knows neither texts nor samplers. A new device implements both; a
-//! context does not change.
+//! A [`Backend`] is a device. It loads a [`Module`], a model's weights on the device, shared by all contexts. An
+//! [`Executable`] runs the graphs of one context: it owns the memory of activations and the contents of the KV cache,
+//! and knows neither texts nor samplers. A new device implements these three; a context does not change.
+//!
+//! What an executable does not own is lent to it for a pass: the thread pool, and the [`BlockTable`], which says whose
+//! the blocks of the KV cache are.
 //!
 //! - [`cpu`] runs plans on the thread pool, with the kernels for this CPU.
 //! - [`reference`] interprets graphs, row by row, with scalar code; it defines the bits.
 //! - [`external`] calls another library.
 
+mod activation;
 mod batch;
+pub(crate) mod block_table;
 pub(crate) mod cpu;
 mod experts;
 pub(crate) mod external;
+mod kv_storage;
+pub(crate) mod observer;
 mod position_bias;
 pub(crate) mod reference;
 mod rope_angles;
 mod state;
+mod weights;
 
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
 pub(crate) use batch::{Batch, TokenRow};
 use batch::{marked_place, place};
+use block_table::{BlockCopy, BlockId, BlockLayout, BlockTable};
 use position_bias::Distances;
 pub use rope_angles::angles;
+pub(crate) use weights::{ModelWeights, WeightSource, Weights};
 
-use crate::activation_observer::Observer;
-use crate::cache::{CacheOptions, KvCache};
 use crate::graph::Graph;
-use crate::plan::Weights;
 use crate::thread_pool::ThreadPool;
-use crate::{Error, Result};
+use crate::{CacheType, Error, Result};
+use activation::{activation, limits};
+use observer::Observer;
 
 /// Selects a model's weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,32 +48,6 @@ pub(crate) enum GraphSide {
     Encoder,
     /// The decoder, which takes tokens step by step.
     Decoder,
-}
-
-/// The weights of the encoder and of the decoder; empty for what a model lacks.
-#[derive(Debug, Default)]
-pub(crate) struct ModelWeights {
-    pub encoder: Weights,
-    pub decoder: Weights,
-}
-
-impl ModelWeights {
-    pub(crate) fn of(&self, side: GraphSide) -> &Weights {
-        match side {
-            GraphSide::Encoder => &self.encoder,
-            GraphSide::Decoder => &self.decoder,
-        }
-    }
-
-    /// Returns the bytes of the vectors (norms, biases), which are copied out of the file.
-    fn vector_bytes(&self) -> usize {
-        self.encoder.vector_bytes() + self.decoder.vector_bytes()
-    }
-
-    /// Returns whether any matrix of the file is f32.
-    pub(crate) fn any_full_precision(&self) -> bool {
-        self.encoder.any_full_precision() || self.decoder.any_full_precision()
-    }
 }
 
 /// A graph that a context runs, with the sizes of its batches.
@@ -83,8 +66,23 @@ pub(crate) struct GraphPass {
 /// What a backend supports beyond running graphs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Capabilities {
-    /// Keys and values are in the context's KV cache: its type can be chosen, windows work, and sequences can be saved.
+    /// Keys and values are in blocks: their type can be chosen, windows work, and sequences can be saved.
     pub kv_cache: bool,
+    /// Layers can be skipped.
+    pub layer_skipping: bool,
+    /// The CPU features that kernels use can be restricted.
+    pub cpu_features: bool,
+}
+
+/// A device that runs models.
+pub(crate) trait Backend {
+    /// Returns the name, such as `cpu`.
+    fn name(&self) -> &'static str;
+
+    fn capabilities(&self) -> Capabilities;
+
+    /// Binds the weights of a model's graphs, which stay mapped, or uploads them.
+    fn load(&self, source: &WeightSource<'_>) -> Result<Arc<dyn Module>>;
 }
 
 /// A model on a device.
@@ -97,12 +95,34 @@ pub(crate) trait Module: Send + Sync {
     /// Returns the names of the kernels.
     fn kernels(&self) -> Vec<&'static str>;
 
-    /// Returns the bytes that [`Module::executable`] would allocate, and those of copied weights.
-    fn cost(&self, passes: &[GraphPass], cache: &CacheOptions) -> Result<usize>;
+    /// Returns the default element type of the KV cache.
+    fn cache_type(&self) -> CacheType;
 
-    /// Prepares passes, numbered as in the list: plans them and allocates activations. Nothing is allocated by later
-    /// calls.
-    fn executable(&self, passes: Arc<[GraphPass]>, cache: &CacheOptions) -> Result<Box<dyn Executable>>;
+    /// Returns the size of a block of each group.
+    fn block_bytes(&self, limits: &ExecutionLimits) -> Result<Vec<usize>>;
+
+    /// Returns what [`Module::executable`] would allocate.
+    fn cost(&self, limits: &ExecutionLimits) -> Result<MemoryUse>;
+
+    /// Prepares passes, numbered as in the list: plans them, and allocates activations and blocks. Nothing is allocated
+    /// by later calls.
+    fn executable(&self, limits: &ExecutionLimits) -> Result<Box<dyn Executable>>;
+}
+
+/// What an executable runs, and how much of it at once.
+#[derive(Clone, Debug)]
+pub(crate) struct ExecutionLimits {
+    pub passes: Arc<[GraphPass]>,
+    pub blocks: BlockLayout,
+}
+
+/// Allocated bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct MemoryUse {
+    /// Activations, and copied weights.
+    pub activations: usize,
+    /// Blocks of the KV cache.
+    pub kv_cache: usize,
 }
 
 /// The input of a forward pass.
@@ -110,7 +130,7 @@ pub(crate) struct ForwardInput<'a> {
     /// Which pass, by its number.
     pub pass: usize,
     pub batch: &'a Batch,
-    pub cache: &'a KvCache,
+    pub blocks: &'a BlockTable,
     /// Cancels the pass, from another thread.
     pub cancel: &'a AtomicBool,
     /// The maximum number of threads.
@@ -119,14 +139,20 @@ pub(crate) struct ForwardInput<'a> {
 
 /// The passes of a context, with the memory that they need.
 pub(crate) trait Executable: Send + Sync {
-    /// Runs a pass. After an error the KV cache has tokens with invalid keys and values.
+    /// Runs a pass. After an error the blocks of the batch's rows have invalid contents.
     fn forward(&mut self, pool: &mut ThreadPool, input: ForwardInput<'_>) -> Result<()>;
 
     /// Returns an output row of the last pass; empty if there is none.
     fn output(&self, row: usize) -> &[f32];
 
-    /// Returns the allocated bytes, with those of copied weights.
-    fn memory(&self) -> usize;
+    /// Returns the allocated bytes.
+    fn memory(&self) -> MemoryUse;
+
+    /// Returns the contents of the KV cache's blocks.
+    fn blocks(&self) -> &dyn BlockStorage;
+
+    /// Returns the contents of the KV cache's blocks, for writing.
+    fn blocks_mut(&mut self) -> &mut dyn BlockStorage;
 
     /// Called when sequence `to` becomes a fork of `from`.
     fn fork(&mut self, _from: usize, _to: usize) {}
@@ -140,19 +166,31 @@ pub(crate) trait Executable: Send + Sync {
     }
 }
 
-fn activation(kind: crate::graph::ActivationKind) -> siskin_kernels::ops::activation::ActivationFunction {
-    use crate::graph::ActivationKind as Ours;
-    use siskin_kernels::ops::activation::ActivationFunction;
-    match kind {
-        Ours::Silu => ActivationFunction::Silu,
-        Ours::Gelu => ActivationFunction::Gelu,
-        Ours::GeluTanh => ActivationFunction::GeluTanh,
-        Ours::Relu => ActivationFunction::Relu,
-        Ours::Sigmoid => ActivationFunction::Sigmoid,
-        Ours::EluPlusOne => ActivationFunction::EluPlusOne,
-    }
+/// The contents of KV cache blocks, wherever they are.
+pub(crate) trait BlockStorage {
+    /// Returns the allocated bytes.
+    fn bytes(&self) -> usize;
+
+    /// Copies a block.
+    fn copy(&mut self, copy: BlockCopy) -> Result<()>;
+
+    /// Returns the format of a group's blocks.
+    fn format(&self, group: usize) -> Result<BlockFormat>;
+
+    /// Appends the contents of a block to `out`.
+    fn export(&self, group: usize, block: BlockId, out: &mut Vec<u8>) -> Result<()>;
+
+    /// Replaces the contents of a block by what [`BlockStorage::export`] wrote, as little-endian words.
+    fn import(&mut self, group: usize, block: BlockId, words: &[[u8; 4]]) -> Result<()>;
+
+    /// Returns the memory of free blocks to the system, which provides it again when they are written.
+    fn release(&mut self, _group: usize, _free: &[BlockId]) {}
 }
 
-fn limits(limits: crate::graph::ClampLimits) -> siskin_kernels::ops::activation::GateLimits {
-    siskin_kernels::ops::activation::GateLimits { limit: limits.limit, slope: limits.slope }
+/// The format of a group's blocks. Blocks can be exchanged if their formats have the same name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct BlockFormat {
+    pub name: String,
+    /// The size of a block in words of four bytes.
+    pub words: usize,
 }

@@ -1,7 +1,7 @@
 //! Relative position biases, expanded to all distances.
 
+use super::Weights;
 use crate::graph::{Attention, AttentionMask, Bias};
-use crate::plan::Weights;
 
 /// The expanded biases of a graph.
 #[derive(Debug, Default)]

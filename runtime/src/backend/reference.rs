@@ -11,37 +11,47 @@ use siskin_kernels::panel::{self, InputKind, ROWS};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::experts::{self, Slots};
+use super::experts::{self, Slots, slot_words};
+use super::kv_storage::{KvStorage, KvStorageLayout, KvView};
 use super::state::{self, LinearAttentionHead};
 use super::{
-    Batch, Capabilities, Distances, Executable, ForwardInput, GraphPass, ModelWeights, Module, activation,
-    marked_place,
+    Backend, Batch, BlockStorage, Capabilities, Distances, Executable, ExecutionLimits, ForwardInput,
+    GraphPass, MemoryUse, ModelWeights, Module, WeightSource, Weights, activation, marked_place,
 };
-use crate::cache::{CacheOptions, KvCache};
 use crate::graph::{
     Attention, AttentionMask, Graph, Node, NormKind, Op, Projection, Recurrence, Routing, RowKind, WeightId,
 };
-use crate::plan::{Weights, slot_words};
 use crate::thread_pool::ThreadPool;
-use crate::{Error, Result};
+use crate::{CacheType, Error, Result};
 
 /// A value as a list of rows.
 type Table = Vec<Vec<f32>>;
 
-/// A model that the reference code computes.
-pub(crate) struct ReferenceModule {
-    weights: Arc<ModelWeights>,
+/// The reference code, on one thread.
+pub(crate) struct ReferenceBackend;
+
+impl Backend for ReferenceBackend {
+    fn name(&self) -> &'static str {
+        "reference"
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities { kv_cache: true, layer_skipping: true, cpu_features: true }
+    }
+
+    fn load(&self, source: &WeightSource<'_>) -> Result<Arc<dyn Module>> {
+        Ok(Arc::new(ReferenceModule { weights: Arc::new(ModelWeights::bind(source)?) }))
+    }
 }
 
-impl ReferenceModule {
-    pub(crate) fn new(weights: Arc<ModelWeights>) -> Self {
-        Self { weights }
-    }
+/// A model that the reference code computes.
+struct ReferenceModule {
+    weights: Arc<ModelWeights>,
 }
 
 impl Module for ReferenceModule {
     fn capabilities(&self) -> Capabilities {
-        Capabilities { kv_cache: true }
+        ReferenceBackend.capabilities()
     }
 
     fn threads(&self) -> usize {
@@ -52,18 +62,31 @@ impl Module for ReferenceModule {
         vec!["reference"]
     }
 
-    fn cost(&self, _: &[GraphPass], _: &CacheOptions) -> Result<usize> {
-        Ok(self.weights.vector_bytes())
+    fn cache_type(&self) -> CacheType {
+        self.weights.cache_type()
     }
 
-    fn executable(&self, passes: Arc<[GraphPass]>, _: &CacheOptions) -> Result<Box<dyn Executable>> {
+    fn block_bytes(&self, limits: &ExecutionLimits) -> Result<Vec<usize>> {
+        Ok(KvStorageLayout::new(&limits.passes, &limits.blocks)?.block_bytes())
+    }
+
+    fn cost(&self, limits: &ExecutionLimits) -> Result<MemoryUse> {
+        let layout = KvStorageLayout::new(&limits.passes, &limits.blocks)?;
+        let (activations, kv_cache) = (self.weights.vector_bytes(), layout.bytes(&limits.blocks));
+        Ok(MemoryUse { activations, kv_cache })
+    }
+
+    fn executable(&self, limits: &ExecutionLimits) -> Result<Box<dyn Executable>> {
+        let passes = Arc::clone(&limits.passes);
         let distances = passes
             .iter()
             .map(|pass| Distances::new(pass.graph.attentions(), self.weights.of(pass.side), pass.positions))
             .collect();
+        let layout = KvStorageLayout::new(&passes, &limits.blocks)?;
         Ok(Box::new(ReferenceExecutable {
             weights: Arc::clone(&self.weights),
             scalar: Kernels::for_cpu(Cpu::scalar()),
+            storage: KvStorage::new(layout, &limits.blocks)?,
             passes,
             distances,
             outputs: Table::new(),
@@ -76,6 +99,7 @@ struct ReferenceExecutable {
     weights: Arc<ModelWeights>,
     /// The portable kernels, for functions defined by a polynomial.
     scalar: Kernels,
+    storage: KvStorage,
     passes: Arc<[GraphPass]>,
     /// The biases of each pass.
     distances: Vec<Distances>,
@@ -89,7 +113,7 @@ impl Executable for ReferenceExecutable {
         let forward = ReferencePass {
             graph: &pass.graph,
             weights: self.weights.of(pass.side),
-            cache: input.cache,
+            cache: self.storage.view(input.blocks),
             batch: input.batch,
             distances: &self.distances[input.pass],
             scalar: &self.scalar,
@@ -103,8 +127,16 @@ impl Executable for ReferenceExecutable {
         self.outputs.get(row).map_or(&[], Vec::as_slice)
     }
 
-    fn memory(&self) -> usize {
-        self.weights.vector_bytes()
+    fn memory(&self) -> MemoryUse {
+        MemoryUse { activations: self.weights.vector_bytes(), kv_cache: self.storage.bytes() }
+    }
+
+    fn blocks(&self) -> &dyn BlockStorage {
+        &self.storage
+    }
+
+    fn blocks_mut(&mut self) -> &mut dyn BlockStorage {
+        &mut self.storage
     }
 }
 
@@ -112,7 +144,7 @@ impl Executable for ReferenceExecutable {
 struct ReferencePass<'a> {
     graph: &'a Graph,
     weights: &'a Weights,
-    cache: &'a KvCache,
+    cache: KvView<'a>,
     batch: &'a Batch,
     distances: &'a Distances,
     scalar: &'a Kernels,
@@ -423,7 +455,7 @@ impl ReferencePass<'_> {
             for head in 0..attention.kv_heads {
                 let columns = head * attention.head_size..(head + 1) * attention.head_size;
                 let (key, value) = (&keys[index][columns.clone()], &values[index][columns]);
-                let second = marked_place(attention, *row, self.cache);
+                let second = marked_place(attention, *row, self.cache.table);
                 for place in [Some(row.position), second].into_iter().flatten() {
                     // SAFETY: the reference backend is single-threaded.
                     unsafe { layer.head(head).store(place, &[(key, value)]) }
@@ -443,7 +475,7 @@ impl ReferencePass<'_> {
             cache: layer.cached(),
         };
         let (mut scores, mut columns) = (vec![0.0; attention::CHUNK], vec![0.0; 2 * size]);
-        let seen_from = super::place(place, self.cache);
+        let seen_from = super::place(place, self.cache.table);
         let (first, last) = attention.seen(seen_from);
         for (head, (values, out)) in queries.chunks(size).zip(out.chunks_mut(size)).enumerate() {
             let query = attention::Query {
@@ -452,7 +484,7 @@ impl ReferencePass<'_> {
                 first,
                 last,
                 slope: attention.alibi.get(head).copied().unwrap_or(0.0),
-                bias: self.batch.bias(attention, self.distances, head, row, last, self.cache),
+                bias: self.batch.bias(attention, self.distances, head, row, last, self.cache.table),
                 also: attention.also_seen(seen_from),
                 sink: self.weights.vector(attention.sinks).get(head).copied(),
             };

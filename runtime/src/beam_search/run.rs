@@ -2,7 +2,7 @@
 
 use super::{Beams, FinishedHypothesis};
 use crate::Result;
-use crate::context::{BatchEntry, Context};
+use crate::context::{BatchEntry, Context, OutputRows};
 
 /// Runs the tokens of sequences through the model, as many per batch as the context takes, and calls `each` with the
 /// index of every sequence whose last token was processed, and its logits.
@@ -28,7 +28,7 @@ pub(crate) fn feed(
             if taken == 0 {
                 break;
             }
-            batch.push(BatchEntry { sequence: *sequence, tokens: &tokens[..taken], all_logits: false });
+            batch.push(BatchEntry::new(*sequence, &tokens[..taken], OutputRows::Last));
             room -= taken;
             count += usize::from(taken == tokens.len());
         }
@@ -72,10 +72,8 @@ impl BeamSearch {
 
     /// Returns the last tokens, which must go through the model.
     pub(crate) fn pieces(&self) -> impl Iterator<Item = BatchEntry<'_>> {
-        self.beams.begun().map(|begun| BatchEntry {
-            sequence: begun.sequence,
-            tokens: &begun.text[begun.text.len() - 1..],
-            all_logits: false,
+        self.beams.begun().map(|begun| {
+            BatchEntry::new(begun.sequence, &begun.text[begun.text.len() - 1..], OutputRows::Last)
         })
     }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{FinishedHypothesis, normalize};
 use crate::Result;
-use crate::context::{BatchEntry, Context};
+use crate::context::{BatchEntry, Context, OutputRows};
 use crate::sample::{Sampler, SamplerOptions};
 
 /// Settings that all prompts share.
@@ -78,7 +78,7 @@ impl SampledTexts {
         let piece = |draw: &SampledText| (draw.sequence, draw.tokens.len() - 1);
         self.draws.iter().filter(|draw| draw.goes_on).map(move |draw| {
             let (sequence, last) = piece(draw);
-            BatchEntry { sequence, tokens: &draw.tokens[last..], all_logits: false }
+            BatchEntry::new(sequence, &draw.tokens[last..], OutputRows::Last)
         })
     }
 

@@ -2,8 +2,7 @@
 //! confident enough.
 
 use super::Context;
-use super::texts::SequenceInput;
-use crate::backend::{GraphPass, GraphSide};
+use crate::backend::{Batch, GraphPass, GraphSide};
 use crate::graph::{Exit, Graph, ValueId, pass::cut};
 use crate::{Error, Result};
 
@@ -61,79 +60,61 @@ impl ExitSegment {
     }
 }
 
-impl Context {
-    /// Encodes whole sequences in one batch, and passes the scores of each remaining sequence to `look` at every exit;
-    /// if that returns `false`, the sequence exits.
-    pub(crate) fn read_in_parts(
-        &mut self,
-        texts: &[SequenceInput<'_>],
-        look: &mut dyn FnMut(ExitResult<'_>) -> bool,
-    ) -> Result<()> {
-        let listed = self.check_texts(texts)?;
-        self.batch.clear();
-        let outcome = self.list(texts, &listed).and_then(|()| self.run_parts(texts, look));
-        for text in texts {
-            // Never fails: a sequence of zero tokens needs no blocks.
-            let _ = self.cache.read(text.sequence, 0, 0, false);
+/// Runs the listed sequences of a context through the parts of its encoder, and passes the scores of each remaining
+/// sequence to `look` at every exit; if that returns `false`, the sequence exits.
+pub(super) fn run(
+    context: &mut Context,
+    texts: usize,
+    look: &mut dyn FnMut(ExitResult<'_>) -> bool,
+) -> Result<()> {
+    // The remaining sequences, in the order of their rows.
+    let mut on: Vec<usize> = (0..texts).collect();
+    for number in 0..context.passes.segments.len() {
+        let ExitSegment { layers, body, head } = context.passes.segments[number];
+        if on.is_empty() {
+            break;
         }
-        self.batch.clear();
-        self.settle(outcome)
-    }
-
-    fn run_parts(
-        &mut self,
-        texts: &[SequenceInput<'_>],
-        look: &mut dyn FnMut(ExitResult<'_>) -> bool,
-    ) -> Result<()> {
-        // The remaining sequences, in the order of their rows.
-        let mut on: Vec<usize> = (0..texts.len()).collect();
-        for number in 0..self.passes.segments.len() {
-            let ExitSegment { layers, body, head } = self.passes.segments[number];
-            if on.is_empty() {
-                break;
-            }
-            let firsts = std::mem::take(&mut self.batch.wanted);
-            if let Some(body) = body {
-                self.batch.wanted = (0..self.batch.rows.len()).collect();
-                self.run(body)?;
-                let rows = (0..self.batch.rows.len()).flat_map(|row| self.output(row)).copied();
-                let carried = rows.collect();
-                self.batch.carried = carried;
-            }
-            self.batch.wanted = firsts;
-            self.run(head)?;
-            let last = number + 1 == self.passes.segments.len();
-            let goes_on: Vec<bool> = on
-                .iter()
-                .enumerate()
-                .map(|(row, &text)| look(ExitResult { text, layers, scores: self.output(row), last }))
-                .collect();
-            self.keep(&goes_on);
-            let mut going = goes_on.iter();
-            on.retain(|_| *going.next().unwrap_or(&false));
+        let firsts = std::mem::take(&mut context.batch.wanted);
+        if let Some(body) = body {
+            context.batch.wanted = (0..context.batch.rows.len()).collect();
+            context.run(body)?;
+            let rows = (0..context.batch.rows.len()).flat_map(|row| context.output(row)).copied();
+            let carried = rows.collect();
+            context.batch.carried = carried;
         }
-        Ok(())
+        context.batch.wanted = firsts;
+        context.run(head)?;
+        let last = number + 1 == context.passes.segments.len();
+        let goes_on: Vec<bool> = on
+            .iter()
+            .enumerate()
+            .map(|(row, &text)| look(ExitResult { text, layers, scores: context.output(row), last }))
+            .collect();
+        context.batch.keep(&goes_on);
+        let mut going = goes_on.iter();
+        on.retain(|_| *going.next().unwrap_or(&false));
     }
+    Ok(())
+}
 
-    /// Removes the rows of sequences that exit from the batch. `goes_on` says for each sequence in the batch whether it
-    /// stays.
+impl Batch {
+    /// Removes the rows of sequences that exit. `goes_on` says for each sequence whether it stays.
     fn keep(&mut self, goes_on: &[bool]) {
-        let batch = &mut self.batch;
-        let columns = batch.carried.len() / batch.rows.len().max(1);
-        let ends = batch.wanted.iter().skip(1).copied().chain([batch.rows.len()]);
-        let spans: Vec<(usize, usize)> = batch.wanted.iter().copied().zip(ends).collect();
-        batch.wanted.clear();
+        let columns = self.carried.len() / self.rows.len().max(1);
+        let ends = self.wanted.iter().skip(1).copied().chain([self.rows.len()]);
+        let spans: Vec<(usize, usize)> = self.wanted.iter().copied().zip(ends).collect();
+        self.wanted.clear();
         let mut kept = 0;
         for (&(start, end), _) in spans.iter().zip(goes_on).filter(|(_, goes_on)| **goes_on) {
-            batch.wanted.push(kept);
-            batch.rows.copy_within(start..end, kept);
-            batch.carried.copy_within(start * columns..end * columns, kept * columns);
+            self.wanted.push(kept);
+            self.rows.copy_within(start..end, kept);
+            self.carried.copy_within(start * columns..end * columns, kept * columns);
             kept += end - start;
         }
-        batch.rows.truncate(kept);
+        self.rows.truncate(kept);
         let mut going = goes_on.iter();
-        batch.sequences.retain(|_| *going.next().unwrap_or(&false));
-        batch.row_frames.truncate(kept);
-        batch.carried.truncate(kept * columns);
+        self.sequences.retain(|_| *going.next().unwrap_or(&false));
+        self.row_frames.truncate(kept);
+        self.carried.truncate(kept * columns);
     }
 }

@@ -27,11 +27,11 @@ use classify::ClassOutputs;
 use sentence::Dense;
 
 use crate::arch::ConfigReader;
+use crate::cancel::CancelHandle;
 use crate::context::{Context, OutputRows, SequenceInput};
 use crate::graph::OutputHead;
 use crate::model::Model;
 use crate::result_cache::ResultCache;
-use crate::session::CancelHandle;
 use crate::{Error, ErrorKind, Result};
 
 /// Options for opening an encoder.
@@ -173,7 +173,7 @@ impl Encoder {
             let message = "the model is decoder-only and has no encoder";
             return Err(Error::unsupported("model", message));
         };
-        model.check_backend(options.cache, None)?;
+        model.loaded().check_cache(options.cache, None)?;
         if let Some(early) = options.early {
             early.check()?;
             if !facts.exits {
@@ -242,7 +242,7 @@ impl Encoder {
 
     /// Returns the type of keys and values.
     pub fn cache_type(&self) -> CacheType {
-        self.model.cache_types(self.options.cache).passing
+        self.model.loaded().cache_types(self.options.cache).passing
     }
 
     /// Sets a cache in which [`Encoder::embed`] looks up vectors before computing them and stores those that it
@@ -371,7 +371,7 @@ impl Encoder {
             self.context = None;
             self.sequences.clear();
             let mut context = self.model.reading_context(&self.options, rows, outputs)?;
-            context.set_cancel_flag(self.cancel.flag());
+            context.set_cancel_handle(&self.cancel);
             self.context = Some(context);
         }
         Ok(())

@@ -8,10 +8,12 @@ mod builder;
 pub mod pass;
 mod rope;
 mod used;
+mod window;
 
 pub use attention_mask::{QueryPosition, RUNS};
 pub use builder::Builder;
 pub use rope::{Rope, RopeScaling, RopeScalingRule};
+pub use window::Window;
 
 /// Index of a [`ValueShape`] in [`Graph::values`].
 pub type ValueId = usize;
@@ -557,7 +559,7 @@ impl Graph {
 
     /// Returns the graph with attention limited to the `recent` newest positions and the `first` ones (attention
     /// sinks).
-    pub fn within(&self, recent: usize, first: usize) -> Self {
+    pub fn within(&self, Window { recent, first }: Window) -> Self {
         let mut graph = self.clone();
         for node in &mut graph.nodes {
             if let Op::Attention(attention) = &mut node.op

@@ -4,9 +4,10 @@
 use siskin_kernels::ops::attention::CacheType;
 
 use crate::encoder::{EmbedOptions, OverflowMode, Pooling, Prompt};
+use crate::graph::Window;
 use crate::logits_processors::LogitsProcessorOptions;
 use crate::sample::SamplerOptions;
-use crate::session::{GenerateOptions, SessionOptions, Window};
+use crate::session::{GenerateOptions, SessionOptions};
 
 /// Bytes of fields in a fixed order. Lists are preceded by their lengths.
 #[derive(Default)]

@@ -14,10 +14,11 @@ pub use options::{Seq2SeqGenerateOptions, Seq2SeqOptions};
 pub(crate) use start::start_tokens;
 
 use crate::beam_search::FinishedHypothesis;
+use crate::cancel::CancelHandle;
 use crate::context::Context;
 use crate::encoder::OverflowMode;
 use crate::model::Model;
-use crate::session::{CancelHandle, FinishReason};
+use crate::session::FinishReason;
 use crate::tokenizer::DecodeOptions;
 use crate::{Error, ErrorKind, Result};
 use run::Seq2SeqInput;
@@ -61,7 +62,7 @@ impl Seq2Seq {
             let message = "it is encoder-only and cannot generate text; use an encoder";
             return Err(Error::unsupported("model", message));
         }
-        model.check_backend(options.cache, None)?;
+        model.loaded().check_cache(options.cache, None)?;
         model.tokenizer()?;
         let options = Seq2SeqOptions { batch: options.batch.clamp(1, MOST_ROWS), ..options };
         Ok(Self { model, options, context: None, cancel: CancelHandle::new() })

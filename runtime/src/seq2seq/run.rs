@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use super::{Seq2Seq, Seq2SeqGenerateOptions};
+use crate::backend::block_table::CacheOptions;
 use crate::beam_search::{
     BeamSearch, BeamSettings, Beams, FinishedHypothesis, SampledTexts, SamplingSettings, feed,
 };
-use crate::cache::CacheOptions;
 use crate::context::{Context, OutputRows, SequenceInput};
 use crate::sample::SamplerOptions;
 use crate::session::with_breakers;
@@ -153,14 +153,14 @@ impl Seq2Seq {
             self.context = None;
             let text = if reads { source.max(self.options.batch) } else { 0 };
             let cache = CacheOptions {
-                types: self.model.cache_types(self.options.cache),
+                types: self.model.loaded().cache_types(self.options.cache),
                 context,
                 sequences: rows,
                 batch,
                 text,
             };
             let mut context = self.model.writing_context(cache, rows)?;
-            context.set_cancel_flag(self.cancel.flag());
+            context.set_cancel_handle(&self.cancel);
             self.context = Some(context);
         }
         Ok(rows)

@@ -15,13 +15,14 @@ pub use generation::{FinishReason, Generation, GenerationStep};
 pub(crate) use prompt::first_tokens;
 pub use text_chunks::TextChunks;
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use siskin_kernels::ops::attention::CacheType;
 
+use crate::cancel::CancelHandle;
 use crate::context::{BatchEntry, Context, OutputRows, SequenceInput};
 use crate::encoder::Tokens;
+use crate::graph::Window;
 use crate::model::Model;
 use crate::sample::{Sampler, SamplerOptions};
 use crate::template::RenderOptions;
@@ -76,20 +77,6 @@ impl Default for SessionOptions {
     }
 }
 
-/// A sliding window with attention sinks (StreamingLLM): the newest tokens of a sequence and its
-/// first, all at their true positions.
-///
-/// A window does not extend what a model was trained for, but a model that was trained with full attention keeps its
-/// quality if the first few tokens, which receive much of its attention, stay in the window. Positions do not restart,
-/// so that a sequence is never longer than the context.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Window {
-    /// The number of newest tokens, the query's own token included; at least 1.
-    pub recent: usize,
-    /// The number of first tokens (attention sinks).
-    pub first: usize,
-}
-
 /// A sampled token.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct GeneratedToken {
@@ -108,36 +95,6 @@ pub struct SessionMemory {
     pub cache: usize,
     /// The mapped model file.
     pub mapped: usize,
-}
-
-/// Cancels a session from any thread: a running call returns [`ErrorKind::Cancelled`](crate::ErrorKind::Cancelled) at
-/// the next step and leaves the session as it was before the call.
-///
-/// Each session has its own, forks included.
-#[derive(Clone, Debug)]
-pub struct CancelHandle {
-    flag: Arc<AtomicBool>,
-}
-
-impl CancelHandle {
-    /// Creates a handle in the not-cancelled state.
-    pub(crate) fn new() -> Self {
-        Self { flag: Arc::new(AtomicBool::new(false)) }
-    }
-
-    pub(crate) fn flag(&self) -> &Arc<AtomicBool> {
-        &self.flag
-    }
-
-    /// Cancels the running call, or the next one.
-    pub fn cancel(&self) {
-        self.flag.store(true, Ordering::Relaxed);
-    }
-
-    /// Resets a cancellation that no call has consumed yet.
-    pub fn reset(&self) {
-        self.flag.store(false, Ordering::Relaxed);
-    }
 }
 
 /// Options of a generation.
@@ -182,9 +139,9 @@ pub struct Session {
 
 /// Locks the context once the model's governor admits a pass; a fork is not blocked while another session is throttled.
 fn ready<'a>(context: &'a Mutex<Context>, model: &Model, cancel: &CancelHandle) -> MutexGuard<'a, Context> {
-    model.governor().wait(&cancel.flag);
+    model.governor().wait(cancel.flag());
     let mut context = locked(context);
-    context.set_cancel_flag(&cancel.flag);
+    context.set_cancel_handle(cancel);
     context
 }
 
@@ -212,7 +169,7 @@ impl Session {
             Err(_) => Sampler::new(&options.sampler, context.vocabulary())?,
         };
         let sequence = context.create();
-        let cancel = CancelHandle { flag: Arc::clone(context.cancel_flag()) };
+        let cancel = context.cancel_handle().clone();
         let logits = vec![0.0; context.vocabulary()];
         let tokens = Vec::with_capacity(context.most_tokens());
         let context = Arc::new(Mutex::new(context));
@@ -271,7 +228,7 @@ impl Session {
     /// Sets `text` as the encoder input of the sequence.
     fn hear(&mut self, text: &Tokens) -> Result<()> {
         let mut context = locked(&self.context);
-        context.set_cancel_flag(&self.cancel.flag);
+        context.set_cancel_handle(&self.cancel);
         let Tokens { ids, segments, features, global, after } = text;
         let (sequence, wanted) = (self.sequence, OutputRows::None);
         context.read(&[SequenceInput {
@@ -289,7 +246,7 @@ impl Session {
     pub fn prefill(&mut self, tokens: &[u32]) -> Result<()> {
         let Some(last) = tokens.len().checked_sub(1) else { return Ok(()) };
         let batch = locked(&self.context).limits().0;
-        self.forward(tokens, batch, false, &mut |session, first, context| {
+        self.forward(tokens, batch, OutputRows::Last, &mut |session, first, context| {
             if last - first < batch {
                 session.copy_from_slice(context.output(0));
             }
@@ -316,7 +273,7 @@ impl Session {
         &mut self,
         tokens: &[u32],
         batch: usize,
-        all_logits: bool,
+        outputs: OutputRows<'_>,
         each: &mut dyn FnMut(&mut [f32], usize, &Context),
     ) -> Result<()> {
         let switched = self.switch(tokens.len(), batch)?;
@@ -328,9 +285,7 @@ impl Session {
                 drop(context);
                 context = ready(&self.context, &self.model, &self.cancel);
             }
-            if let Err(error) =
-                context.forward(&[BatchEntry { sequence: self.sequence, tokens: chunk, all_logits }])
-            {
+            if let Err(error) = context.forward(&[BatchEntry::new(self.sequence, chunk, outputs)]) {
                 if switched {
                     // The cached keys were rotated for a length that was not reached.
                     drop(context);
@@ -360,7 +315,7 @@ impl Session {
         self.widen()?;
         let (batch, wanted) = locked(&self.context).limits();
         let batch = batch.min(wanted);
-        self.forward(tokens, batch, true, &mut |logits, first, context| {
+        self.forward(tokens, batch, OutputRows::All, &mut |logits, first, context| {
             for row in 0..batch.min(tokens.len() - first) {
                 each(first + row, context.output(row));
                 logits.copy_from_slice(context.output(row));
@@ -429,7 +384,7 @@ impl Session {
             false => {
                 let mut context = locked(&self.context);
                 // RoPE frequencies of a long sequence depend on its length when a token was processed.
-                let stretched = context.stretches().is_some_and(|most| self.tokens.len() > most);
+                let stretched = context.passes().stretches().is_some_and(|most| self.tokens.len() > most);
                 context.truncate(self.sequence, length)?;
                 drop(context);
                 if stretched && length < self.tokens.len() && self.source.is_none() {
@@ -500,7 +455,7 @@ impl Session {
             source: self.source.clone(),
             unread: self.unread,
             lost: self.lost,
-            cancel: CancelHandle { flag: Arc::default() },
+            cancel: CancelHandle::new(),
         })
     }
 
@@ -538,7 +493,7 @@ impl Session {
         let common = common.min(tokens.len().saturating_sub(1));
         // RoPE frequencies of a long sequence depend on its length when a token was processed.
         let longest = self.tokens.len().max(tokens.len());
-        let stretched = locked(&self.context).stretches().is_some_and(|length| longest > length);
+        let stretched = locked(&self.context).passes().stretches().is_some_and(|length| longest > length);
         if !stretched && self.truncate(common).is_ok() {
             return Ok(tokens[common..].to_vec());
         }

@@ -1,7 +1,7 @@
 //! Recomputes the KV cache when a sequence outgrows the length for which its RoPE frequencies are valid.
 
 use super::{Session, locked, ready};
-use crate::context::BatchEntry;
+use crate::context::{BatchEntry, OutputRows};
 use crate::{Error, ErrorKind, Result};
 
 impl Session {
@@ -20,7 +20,8 @@ impl Session {
                 format!("{end} tokens do not fit into the context of {most}; open a larger one or truncate");
             return Err(Error::new(ErrorKind::TooLong, "tokens", message));
         }
-        let crosses = context.switches().is_some_and(|length| (1..=length).contains(&before) && end > length);
+        let crosses =
+            context.passes().switches().is_some_and(|length| (1..=length).contains(&before) && end > length);
         drop(context);
         // Sequences with encoder input are not recomputed.
         if !(crosses || self.lost) || self.source.is_some() || self.tokens.len() != before {
@@ -32,7 +33,7 @@ impl Session {
         let outcome = self
             .tokens
             .chunks(batch)
-            .map(|tokens| BatchEntry { sequence: self.sequence, tokens, all_logits: false })
+            .map(|tokens| BatchEntry::new(self.sequence, tokens, OutputRows::Last))
             .try_for_each(|piece| context.forward(std::slice::from_ref(&piece)));
         drop(context);
         match outcome {

@@ -10,7 +10,7 @@ use std::path::Path;
 
 use super::turn::{ConversationMessage, Generated};
 use super::{Generation, Session, locked};
-use crate::cache::Saved;
+use crate::backend::block_table::Saved;
 use crate::file::AtomicFile;
 use crate::template::Message;
 use crate::{Error, ErrorKind, Result};

@@ -38,7 +38,7 @@ impl Session {
         }
         self.recover()?;
         let mut context = locked(&self.context);
-        context.set_cancel_flag(&self.cancel.flag);
+        context.set_cancel_handle(&self.cancel);
         let (rows, wanted) = context.limits();
         if beams > rows.min(wanted) {
             let message = format!("{beams}; open the session with at least as many forks");

@@ -17,9 +17,10 @@ use siskin_kernels::ops::attention::CacheType;
 
 use crate::audio::{AudioSamples, Mel, RATE, resample};
 use crate::beam_search::MOST_BEAMS;
+use crate::cancel::CancelHandle;
 use crate::encoder::Tokens;
 use crate::model::Model;
-use crate::session::{CancelHandle, Session, SessionOptions};
+use crate::session::{Session, SessionOptions};
 use crate::tokenizer::{DecodeOptions, EncodeOptions};
 use crate::{Error, Result, features};
 use special::Special;

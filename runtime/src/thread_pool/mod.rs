@@ -15,7 +15,7 @@ mod tests;
 use std::cell::Cell;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle, Thread};
 
 use crate::{Error, ErrorKind, Result};
@@ -98,6 +98,25 @@ impl ThreadPool {
         work(&self.shared, (0, present), job);
         self.shared.close();
         if self.shared.is_broken() { Err(broken()) } else { Ok(()) }
+    }
+}
+
+/// A thread pool that several contexts use in turn, one pass at a time.
+#[derive(Clone)]
+pub struct SharedThreadPool {
+    pool: Arc<Mutex<ThreadPool>>,
+}
+
+impl SharedThreadPool {
+    /// Creates a pool of `size` threads, the calling thread included.
+    pub fn new(size: usize) -> Result<Self> {
+        Ok(Self { pool: Arc::new(Mutex::new(ThreadPool::new(size)?)) })
+    }
+
+    /// Waits for the pass that has the pool, and borrows it.
+    pub(crate) fn lock(&self) -> MutexGuard<'_, ThreadPool> {
+        // A worker that failed marks the pool itself.
+        self.pool.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

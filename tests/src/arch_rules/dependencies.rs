@@ -21,7 +21,7 @@ const ALLOWED: [(&str, &[&str]); 23] = [
     ("libfuzzer-sys", &["fuzz"]),
     ("libm", &["kernels", "runtime", "trainer"]),
     ("matrixmultiply", &["trainer"]),
-    ("memmap2", &["runtime/src/cache", "runtime/src/file", "convert/src/import"]),
+    ("memmap2", &["runtime/src/backend/kv_storage", "runtime/src/file", "convert/src/import"]),
     ("rayon", &["convert", "trainer"]),
     ("rustyline", &["cli"]),
     ("serde", &["runtime", "convert", "trainer", "cli"]),

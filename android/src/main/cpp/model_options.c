@@ -16,8 +16,8 @@ static void set_threads(JNIEnv *env, CLASS, jlong options, jint threads) {
     throw_if_error(env, siskin_model_options_set_threads(OPTIONS(options), (uint32_t)threads));
 }
 
-static void set_reference_backend(JNIEnv *env, CLASS, jlong options, jboolean reference) {
-    throw_if_error(env, siskin_model_options_set_reference_backend(OPTIONS(options), reference));
+static void set_device(JNIEnv *env, CLASS, jlong options, jint device) {
+    throw_if_error(env, siskin_model_options_set_device(OPTIONS(options), (uint32_t)device));
 }
 
 static void set_skip_layers(JNIEnv *env, CLASS, jlong options, jintArray layers) {
@@ -88,7 +88,7 @@ static const JNINativeMethod METHODS[] = {
     METHOD("create", "()J", options_new),
     METHOD("setThreads", "(JI)V", set_threads),
     METHOD("setDisabledCpuFeatures", "(J[B)V", set_disabled_cpu_features),
-    METHOD("setReferenceBackend", "(JZ)V", set_reference_backend),
+    METHOD("setDevice", "(JI)V", set_device),
     METHOD("setSkipLayers", "(J[I)V", set_skip_layers),
     METHOD("setAdapter", "(J[BZ)V", set_adapter),
     METHOD("setCache", "(JI)V", set_cache),

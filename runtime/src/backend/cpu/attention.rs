@@ -8,10 +8,10 @@ use std::ops::Range;
 use siskin_kernels::ops::attention::{self as attend, CHUNK, KeySpan, QUERIES, Query};
 
 use super::CpuPass;
+use super::plan::BufferView;
 use super::prefetch::PrefetchingWorker;
-use crate::cache::CacheOptions;
+use crate::backend::block_table::CacheOptions;
 use crate::graph::{Attention, AttentionMask};
-use crate::plan::BufferView;
 
 /// The maximum number of rows for split-K attention.
 const SPLIT_ROWS: usize = 8;
@@ -140,7 +140,7 @@ impl Attend<'_> {
     /// Returns the chunks of keys that a row attends to.
     fn chunks(&self, row: usize) -> Range<usize> {
         let row = self.forward.batch.rows[self.row(row)];
-        let (first, last) = self.attention.seen(super::super::place(row, self.forward.cache));
+        let (first, last) = self.attention.seen(super::super::place(row, self.forward.cache.table));
         first / CHUNK..last / CHUNK + 1
     }
 
@@ -230,7 +230,7 @@ impl Attend<'_> {
 
     /// Returns the query of a row of the batch: its position and the keys that it attends to.
     fn query_of(&self, row: usize) -> Query<'static> {
-        let place = super::super::place(self.forward.batch.rows[row], self.forward.cache);
+        let place = super::super::place(self.forward.batch.rows[row], self.forward.cache.table);
         let (first, last) = self.attention.seen(place);
         Query { first, last, also: self.attention.also_seen(place), ..Query::at(place.position, &[]) }
     }
@@ -270,7 +270,7 @@ impl Attend<'_> {
                 *list = Query {
                     values: arena.row(head_view(self.queries, head, attention.head_size), row),
                     slope: attention.alibi.get(head).copied().unwrap_or(0.0),
-                    bias: batch.bias(attention, self.forward.distances, head, row, shared.last, cache),
+                    bias: batch.bias(attention, self.forward.distances, head, row, shared.last, cache.table),
                     sink: self.sink(head),
                     ..shared
                 };

@@ -5,11 +5,11 @@ use std::ops::Range;
 
 use super::super::Batch;
 use super::matmul::PRODUCT_ROWS;
+use super::plan::{BufferView, Plan, PlanStep};
 use super::prefetch::PrefetchingWorker;
 use super::{CpuPass, Workspace};
 use crate::Result;
 use crate::graph::{AttentionMask, RowKind};
-use crate::plan::{BufferView, Plan, PlanStep};
 use crate::thread_pool::Worker;
 
 /// With fewer rows per share, reading all weights again costs more than synchronization.

@@ -7,11 +7,11 @@ use siskin_kernels::ops::matmul::{Input, MatmulOperands, Output};
 use siskin_kernels::panel::{InputKind, ROWS};
 
 use super::CpuPass;
+use super::observation::Observation;
+use super::plan::{BufferView, Epilogue, MatmulPart, Plan, PlanStep};
 use super::prefetch::PrefetchingWorker;
-use crate::activation_observer::Observation;
 use crate::backend::activation;
 use crate::graph::Routing;
-use crate::plan::{BufferView, Epilogue, MatmulPart, Plan, PlanStep};
 
 /// Rows per matmul tile: their int8 activations fit in L2.
 pub(super) const PRODUCT_ROWS: usize = 128;

@@ -1,16 +1,19 @@
 //! The CPU backend: runs a plan on the thread pool.
 
+mod arena;
 mod attention;
 mod batch_parallel;
 mod matmul;
 mod module;
+mod observation;
+mod plan;
 mod prefetch;
 mod state;
 
 use attention::Workspace;
 use batch_parallel::BatchParallel;
 use matmul::scratch_size;
-pub(crate) use module::{CpuModule, plan_text};
+pub(crate) use module::{CpuBackend, plan_text};
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,15 +23,16 @@ use siskin_kernels::ops::norm;
 use siskin_kernels::ops::{Kernels, rope};
 use siskin_kernels::panel::ROWS;
 
-use super::experts::{self, Slots};
+use super::experts::{self, Slots, slot_words};
+use super::kv_storage::KvView;
 use super::state as states;
-use super::{Batch, Distances, TokenRow, activation, marked_place};
-use crate::activation_observer::Observation;
-use crate::cache::KvCache;
+use super::{Batch, Distances, TokenRow, Weights, activation, marked_place};
 use crate::graph::{Attention, AttentionMask, NormKind, Routing, RowKind};
-use crate::plan::{ArenaView, BufferView, Plan, PlanStep, RowOp, Weights, slot_words};
 use crate::thread_pool::ThreadPool;
 use crate::{Error, Result};
+use arena::ArenaView;
+use observation::Observation;
+use plan::{BufferView, Plan, PlanStep, RowOp};
 use prefetch::PrefetchingWorker;
 
 /// Rows per chunk of row-wise work.
@@ -45,7 +49,7 @@ struct CpuPass<'a> {
     pub workspace: Workspace,
     /// State for batch parallelism, if supported.
     pub apart: Option<&'a BatchParallel>,
-    pub cache: &'a KvCache,
+    pub cache: KvView<'a>,
     pub batch: &'a Batch,
     pub distances: &'a Distances,
     /// Cancel flag, set by another thread.
@@ -357,7 +361,7 @@ impl CpuPass<'_> {
             let count = self.panel_from(first, rows.end);
             rows.start += count;
             let Some(layer) = self.cache.layer(attention, place.sequence) else { continue };
-            let second = marked_place(attention, place, self.cache);
+            let second = marked_place(attention, place, self.cache.table);
             for head in heads.clone() {
                 let pair = |row: usize| {
                     let columns = head * size..(head + 1) * size;

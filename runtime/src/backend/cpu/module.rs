@@ -5,42 +5,69 @@ use std::sync::{Arc, Mutex};
 
 use siskin_kernels::ops::Kernels;
 
+use super::arena::Arena;
+use super::observation::Observation;
+use super::plan::{BufferView, Plan};
 use super::{BatchParallel, CpuPass, Workspace, scratch_size};
-use crate::Result;
-use crate::activation_observer::{Observation, Observer};
-use crate::backend::{Capabilities, Distances, Executable, ForwardInput, GraphPass, ModelWeights, Module};
-use crate::cache::CacheOptions;
+use crate::backend::block_table::CacheOptions;
+use crate::backend::kv_storage::{KvStorage, KvStorageLayout};
+use crate::backend::observer::Observer;
+use crate::backend::{
+    Backend, BlockStorage, Capabilities, Distances, Executable, ExecutionLimits, ForwardInput, GraphPass,
+    MemoryUse, ModelWeights, Module, WeightSource, Weights,
+};
 use crate::graph::{Graph, Op, pass};
-use crate::plan::{Arena, BufferView, Plan, Weights};
 use crate::thread_pool::ThreadPool;
+use crate::{CacheType, Result};
+
+/// The CPU: plans on a thread pool.
+pub(crate) struct CpuBackend {
+    pub kernels: Kernels,
+    /// The number of threads that models compute with.
+    pub threads: usize,
+}
+
+impl Backend for CpuBackend {
+    fn name(&self) -> &'static str {
+        "cpu"
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        CAPABILITIES
+    }
+
+    fn load(&self, source: &WeightSource<'_>) -> Result<Arc<dyn Module>> {
+        let weights = Arc::new(ModelWeights::bind(source)?);
+        Ok(Arc::new(CpuModule { weights, kernels: self.kernels, threads: self.threads }))
+    }
+}
+
+const CAPABILITIES: Capabilities = Capabilities { kv_cache: true, layer_skipping: true, cpu_features: true };
 
 /// A model on the CPU.
-pub(crate) struct CpuModule {
+struct CpuModule {
     weights: Arc<ModelWeights>,
     kernels: Kernels,
     threads: usize,
 }
 
 impl CpuModule {
-    pub(crate) fn new(weights: Arc<ModelWeights>, kernels: Kernels, threads: usize) -> Self {
-        Self { weights, kernels, threads }
-    }
-
-    fn plans(&self, passes: &[GraphPass], cache: &CacheOptions) -> Result<(Vec<PlannedPass>, usize)> {
+    fn plans(&self, limits: &ExecutionLimits) -> Result<(Vec<PlannedPass>, usize)> {
         let mut words = 0;
         let plan = |pass: &GraphPass| {
-            let (planned, own) = PlannedPass::new(pass, self.weights.of(pass.side), cache, self.threads)?;
+            let weights = self.weights.of(pass.side);
+            let (planned, own) = PlannedPass::new(pass, weights, &limits.blocks.options, self.threads)?;
             words = words.max(own);
             Ok(planned)
         };
-        let planned = passes.iter().map(plan).collect::<Result<_>>()?;
+        let planned = limits.passes.iter().map(plan).collect::<Result<_>>()?;
         Ok((planned, words))
     }
 }
 
 impl Module for CpuModule {
     fn capabilities(&self) -> Capabilities {
-        Capabilities { kv_cache: true }
+        CAPABILITIES
     }
 
     fn threads(&self) -> usize {
@@ -51,19 +78,31 @@ impl Module for CpuModule {
         self.kernels.names().collect()
     }
 
-    fn cost(&self, passes: &[GraphPass], cache: &CacheOptions) -> Result<usize> {
-        let (_, words) = self.plans(passes, cache)?;
-        Ok(Arena::bytes_of(words).saturating_add(self.weights.vector_bytes()))
+    fn cache_type(&self) -> CacheType {
+        self.weights.cache_type()
     }
 
-    fn executable(&self, passes: Arc<[GraphPass]>, cache: &CacheOptions) -> Result<Box<dyn Executable>> {
-        let (planned, words) = self.plans(&passes, cache)?;
+    fn block_bytes(&self, limits: &ExecutionLimits) -> Result<Vec<usize>> {
+        Ok(KvStorageLayout::new(&limits.passes, &limits.blocks)?.block_bytes())
+    }
+
+    fn cost(&self, limits: &ExecutionLimits) -> Result<MemoryUse> {
+        let (_, words) = self.plans(limits)?;
+        let layout = KvStorageLayout::new(&limits.passes, &limits.blocks)?;
+        let activations = Arena::bytes_of(words).saturating_add(self.weights.vector_bytes());
+        Ok(MemoryUse { activations, kv_cache: layout.bytes(&limits.blocks) })
+    }
+
+    fn executable(&self, limits: &ExecutionLimits) -> Result<Box<dyn Executable>> {
+        let (planned, words) = self.plans(limits)?;
+        let layout = KvStorageLayout::new(&limits.passes, &limits.blocks)?;
         Ok(Box::new(CpuExecutable {
             weights: Arc::clone(&self.weights),
             kernels: self.kernels,
-            passes,
+            passes: Arc::clone(&limits.passes),
             planned,
             arena: Arena::new(words)?,
+            storage: KvStorage::new(layout, &limits.blocks)?,
             outputs: BufferView { offset: 0, stride: 0, columns: 0 },
             observer: None,
         }))
@@ -72,7 +111,8 @@ impl Module for CpuModule {
 
 /// Returns the plans of passes as text. Not a method of [`Module`], whose methods are part of every program that runs
 /// models.
-pub(crate) fn plan_text(passes: &[GraphPass], weights: &ModelWeights) -> Result<String> {
+pub(crate) fn plan_text(passes: &[GraphPass], source: &WeightSource<'_>) -> Result<String> {
+    let weights = ModelWeights::bind(source)?;
     let plan = |pass: &GraphPass| {
         let fused = pass::all(&pass.graph);
         Ok(Plan::build(&fused, weights.of(pass.side), pass.rows, pass.outputs)?.to_string())
@@ -131,6 +171,7 @@ struct CpuExecutable {
     planned: Vec<PlannedPass>,
     /// The activations of all passes, which do not outlive a pass but for the outputs.
     arena: Arena,
+    storage: KvStorage,
     /// Where the outputs of the last pass are.
     outputs: BufferView,
     observer: Option<Arc<Mutex<dyn Observer>>>,
@@ -147,7 +188,7 @@ impl Executable for CpuExecutable {
             arena: self.arena.room(),
             workspace: planned.workspace,
             apart: planned.batch_parallel.as_ref(),
-            cache: input.cache,
+            cache: self.storage.view(input.blocks),
             batch: input.batch,
             distances: &planned.distances,
             stop: input.cancel,
@@ -163,8 +204,17 @@ impl Executable for CpuExecutable {
         unsafe { self.arena.room().row(self.outputs, row) }
     }
 
-    fn memory(&self) -> usize {
-        self.arena.bytes() + self.weights.vector_bytes()
+    fn memory(&self) -> MemoryUse {
+        let activations = self.arena.bytes() + self.weights.vector_bytes();
+        MemoryUse { activations, kv_cache: self.storage.bytes() }
+    }
+
+    fn blocks(&self) -> &dyn BlockStorage {
+        &self.storage
+    }
+
+    fn blocks_mut(&mut self) -> &mut dyn BlockStorage {
+        &mut self.storage
     }
 
     fn observe(&mut self, observer: Arc<Mutex<dyn Observer>>) -> Result<()> {

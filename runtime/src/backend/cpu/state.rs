@@ -4,9 +4,9 @@ use siskin_kernels::ops::attention::padded;
 
 use super::super::state::{self, COLUMNS, LinearAttentionHead};
 use super::CpuPass;
+use super::plan::BufferView;
 use super::prefetch::PrefetchingWorker;
 use crate::graph::{Attention, Projection, Recurrence};
-use crate::plan::BufferView;
 
 impl CpuPass<'_> {
     /// Returns the rows of a sequence, in order.

@@ -9,8 +9,8 @@ public class ModelOptions {
     /** CPU features that are not used, by name, such as `avx512`. Results are bit-identical without them. */
     public var disabledCpuFeatures: List<String> = emptyList()
 
-    /** Whether to use the reference backend: scalar kernels on one thread, slow, for comparison. */
-    public var useReferenceBackend: Boolean = false
+    /** The device that the model runs on. */
+    public var device: Device = Device.AUTO
 
     /** Layers to skip, by index from 0. */
     public var skipLayers: List<Int> = emptyList()
@@ -60,7 +60,7 @@ public class ModelOptions {
         threads?.let { NativeModelOptions.setThreads(options, positive("threads", it)) }
         val features = disabledCpuFeatures.joinToString(",")
         NativeModelOptions.setDisabledCpuFeatures(options, features.encodeToByteArray())
-        NativeModelOptions.setReferenceBackend(options, useReferenceBackend)
+        NativeModelOptions.setDevice(options, device.code)
         val layers = IntArray(skipLayers.size) { nonNegative("skipLayers", skipLayers[it]) }
         NativeModelOptions.setSkipLayers(options, layers)
         adapter?.let { NativeModelOptions.setAdapter(options, it.encodeToByteArray(), allowAnyBase) }
@@ -103,6 +103,23 @@ internal class ProgressSink(private val listener: ProgressListener?, private val
     }
 }
 
+/** A device that runs models. */
+public enum class Device {
+    /** The fastest device that this build supports. */
+    AUTO,
+
+    /** The CPU. */
+    CPU,
+
+    /** Scalar code on one thread of the CPU, slow, for comparison. */
+    REFERENCE,
+    ;
+
+    /** The native constant. */
+    internal val code: Int
+        get() = ordinal
+}
+
 internal object NativeModelOptions {
     @JvmStatic external fun create(): Long
 
@@ -110,7 +127,7 @@ internal object NativeModelOptions {
 
     @JvmStatic external fun setDisabledCpuFeatures(options: Long, names: ByteArray)
 
-    @JvmStatic external fun setReferenceBackend(options: Long, reference: Boolean)
+    @JvmStatic external fun setDevice(options: Long, device: Int)
 
     @JvmStatic external fun setSkipLayers(options: Long, layers: IntArray)
 

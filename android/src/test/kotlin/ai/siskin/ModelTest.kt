@@ -120,7 +120,7 @@ class ModelTest {
             assertEquals(1, it.info.threads)
             assertEquals(expected, answer(it))
         }
-        Model.open(smallModel("chat")) { useReferenceBackend = true }.use { assertEquals(expected, answer(it)) }
+        Model.open(smallModel("chat")) { device = Device.REFERENCE }.use { assertEquals(expected, answer(it)) }
         Model.open(smallModel("chat")) { skipLayers = listOf(1) }.use { assertTrue(expected != answer(it)) }
         assertThrows<SiskinException.Argument> { Model.open(smallModel("chat")) { skipLayers = listOf(99) } }
         assertThrows<SiskinException.Argument> { Model.open(smallModel("chat")) { threads = 0 } }

@@ -1,23 +1,22 @@
-//! A pool of reference-counted blocks of equal size.
+//! Memory for blocks of equal size.
 
+use crate::backend::block_table::BlockId;
 use crate::{Error, ErrorKind, Result};
 
 /// An upper bound of the page size of all supported systems.
 #[cfg(unix)]
 const PAGE: usize = 64 << 10;
 
-/// Blocks of one size. Only the sole owner of a block may write to it.
-pub(super) struct Pool {
+/// The memory of the blocks of one group.
+pub(super) struct BlockMemory {
     /// Zeroed memory from the system, which commits a page when it is first written.
     map: memmap2::MmapRaw,
     block_words: usize,
     bytes: usize,
-    users: Vec<u32>,
-    free: Vec<u32>,
 }
 
-impl Pool {
-    /// Reserves `count` free blocks. Memory that was never written is not committed.
+impl BlockMemory {
+    /// Reserves `count` blocks. Memory that was never written is not committed.
     pub(super) fn new(block_words: usize, count: usize) -> Result<Self> {
         let refuse = |_| {
             let bytes = block_words as f64 * count as f64 * 4.0 / f64::from(1 << 20);
@@ -35,8 +34,7 @@ impl Pool {
         #[cfg(target_os = "linux")]
         let _ = map.advise(memmap2::Advice::HugePage);
         let map = memmap2::MmapRaw::from(map);
-        let free = (0..u32::try_from(count).unwrap_or(u32::MAX - 1)).rev().collect();
-        Ok(Self { map, block_words, bytes, users: vec![0; count], free })
+        Ok(Self { map, block_words, bytes })
     }
 
     /// Returns the reserved bytes.
@@ -49,17 +47,18 @@ impl Pool {
         self.block_words
     }
 
-    /// Copies little-endian words into a block with a single owner; the rest of the block is unchanged.
-    pub(super) fn fill(&mut self, block: u32, words: &[[u8; 4]]) {
+    /// Copies little-endian words into a block; the rest of the block is unchanged.
+    pub(super) fn fill(&mut self, block: BlockId, words: &[[u8; 4]]) {
         // SAFETY: `&mut self` excludes all other access.
         let own = unsafe { self.words_mut(block, 0, self.block_words) };
         own.iter_mut().zip(words).for_each(|(own, word)| *own = u32::from_le_bytes(*word));
     }
 
     /// Returns the memory of free blocks to the system.
-    pub(super) fn trim(&mut self) {
+    #[cfg_attr(not(unix), expect(unused_variables, reason = "only unix can return pages"))]
+    pub(super) fn release(&mut self, free: &[BlockId]) {
         #[cfg(unix)]
-        for &block in &self.free {
+        for &block in free {
             let (start, length) = (block as usize * self.block_words * 4, self.block_words * 4);
             // SAFETY: free blocks are not in use, a new owner writes what it reads, and whole released pages read as
             // zeros. The range lies inside the map, and bytes next to it in its first and last page stay: see below.
@@ -81,48 +80,16 @@ impl Pool {
         unsafe { self.map.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, first, end - first) }
     }
 
-    /// Allocates a block with one owner.
-    pub(super) fn take(&mut self) -> Result<u32> {
-        let block = self.free.pop().ok_or_else(|| {
-            Error::new(
-                ErrorKind::Memory,
-                "cache",
-                "every block is in use; end a sequence or open a larger context",
-            )
-        })?;
-        self.users[block as usize] = 1;
-        Ok(block)
-    }
-
-    /// Increments the reference count.
-    pub(super) fn share(&mut self, block: u32) {
-        self.users[block as usize] += 1;
-    }
-
-    /// Decrements the reference count; at zero the block is free.
-    pub(super) fn release(&mut self, block: u32) {
-        let users = &mut self.users[block as usize];
-        *users -= 1;
-        if *users == 0 {
-            self.free.push(block);
-        }
-    }
-
-    /// Returns the block itself if it has one owner, otherwise a copy of it (copy on write).
-    pub(super) fn own(&mut self, block: u32) -> Result<u32> {
-        if self.users.get(block as usize).is_none_or(|&users| users <= 1) {
-            return Ok(block);
-        }
-        let copy = self.take()?;
-        let (from, to) = (self.start(block, 0, self.block_words), self.start(copy, 0, self.block_words));
-        // SAFETY: two distinct blocks of the pool, to which `&mut self` gives exclusive access.
-        unsafe { std::ptr::copy_nonoverlapping(from, to, self.block_words) };
-        self.users[block as usize] -= 1;
-        Ok(copy)
+    /// Copies a block.
+    pub(super) fn copy(&mut self, from: BlockId, to: BlockId) {
+        let words = self.block_words;
+        let (from, to) = (self.start(from, 0, words), self.start(to, 0, words));
+        // SAFETY: `start` checks the bounds, `&mut self` gives exclusive access, and `copy` allows overlaps.
+        unsafe { std::ptr::copy(from, to, words) };
     }
 
     /// Returns a pointer to `count` words of a block from `offset` on.
-    fn start(&self, block: u32, offset: usize, count: usize) -> *mut u32 {
+    fn start(&self, block: BlockId, offset: usize, count: usize) -> *mut u32 {
         let start = block as usize * self.block_words + offset;
         assert!(start + count <= self.bytes / 4, "beyond the pool");
         // SAFETY: the words lie inside the map.
@@ -130,7 +97,7 @@ impl Pool {
     }
 
     /// Returns `count` words of a block from `offset` on.
-    pub(super) fn words(&self, block: u32, offset: usize, count: usize) -> &[u32] {
+    pub(super) fn words(&self, block: BlockId, offset: usize, count: usize) -> &[u32] {
         // SAFETY: `start` checks the bounds, a map begins on a page, and zeros are valid words; the callers of
         // `words_mut` guarantee that words are not written while they are read.
         unsafe { std::slice::from_raw_parts(self.start(block, offset, count), count) }
@@ -141,7 +108,7 @@ impl Pool {
     /// # Safety
     /// No other thread may access this part while the slice is alive.
     #[expect(clippy::mut_from_ref, reason = "workers write disjoint parts of one pool")]
-    pub(super) unsafe fn words_mut(&self, block: u32, offset: usize, count: usize) -> &mut [u32] {
+    pub(super) unsafe fn words_mut(&self, block: BlockId, offset: usize, count: usize) -> &mut [u32] {
         // SAFETY: as above; the caller guarantees exclusive access to the part.
         unsafe { std::slice::from_raw_parts_mut(self.start(block, offset, count), count) }
     }

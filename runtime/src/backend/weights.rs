@@ -1,17 +1,57 @@
-//! The weights of a graph, bound to the tensors of a file.
+//! The weights of a model's graphs, bound to the tensors of a file.
 
-use crate::adapter::AdapterTensors;
+use crate::adapter::{AdapterTensors, BoundWeight};
+use crate::arch::Graphs;
 use crate::file::{self, File, Tensor};
 use crate::graph::{Graph, Weight, WeightId, WeightRole};
-use crate::{Error, ErrorKind, Result};
+use crate::{CacheType, Error, ErrorKind, Result};
 
-/// A bound weight.
-#[derive(Clone, Debug)]
-pub(crate) enum BoundWeight {
-    /// Packed panels, mapped.
-    Matrix(Tensor),
-    /// f32 values, copied out of the file: norms and biases are small and must be aligned.
-    Vector(Vec<f32>),
+use super::GraphSide;
+
+/// What the weights of a model are bound to.
+pub(crate) struct WeightSource<'a> {
+    pub graphs: &'a Graphs,
+    pub file: &'a File,
+    /// Tensors that the file lacks.
+    pub adapter: &'a AdapterTensors,
+}
+
+/// The weights of the encoder and of the decoder; empty for what a model lacks.
+#[derive(Debug, Default)]
+pub(crate) struct ModelWeights {
+    pub encoder: Weights,
+    pub decoder: Weights,
+}
+
+impl ModelWeights {
+    /// Finds the weights of all graphs.
+    pub(super) fn bind(source: &WeightSource<'_>) -> Result<Self> {
+        let bind = |graph: &Option<Graph>| match graph {
+            None => Ok(Weights::default()),
+            Some(graph) => Weights::bind(graph, source.file, source.adapter),
+        };
+        Ok(Self { encoder: bind(&source.graphs.encoder)?, decoder: bind(&source.graphs.decoder)? })
+    }
+
+    pub(crate) fn of(&self, side: GraphSide) -> &Weights {
+        match side {
+            GraphSide::Encoder => &self.encoder,
+            GraphSide::Decoder => &self.decoder,
+        }
+    }
+
+    /// Returns the bytes of the vectors (norms, biases), which are copied out of the file.
+    pub(super) fn vector_bytes(&self) -> usize {
+        self.encoder.vector_bytes() + self.decoder.vector_bytes()
+    }
+
+    /// Returns the default element type of the KV cache: that of a model with f32 weights is f32.
+    pub(super) fn cache_type(&self) -> CacheType {
+        match self.encoder.any_full_precision() || self.decoder.any_full_precision() {
+            true => CacheType::F32,
+            false => CacheType::F16,
+        }
+    }
 }
 
 /// The weights of a graph, indexed by [`WeightId`].
@@ -24,7 +64,7 @@ pub(crate) struct Weights {
 
 impl Weights {
     /// Finds every weight of `graph` in `file` or in `placed`, and checks its shape.
-    pub(crate) fn bind(graph: &Graph, file: &File, placed: &AdapterTensors) -> Result<Self> {
+    fn bind(graph: &Graph, file: &File, placed: &AdapterTensors) -> Result<Self> {
         let find = |weight: &Weight| match placed.tensor(&weight.name) {
             Some(bound) => Ok(bound.clone()),
             None => bind(weight, file),
@@ -56,7 +96,7 @@ impl Weights {
     }
 
     /// Returns whether any matrix of the file is f32: such models stay in full precision, KV cache included.
-    pub(crate) fn any_full_precision(&self) -> bool {
+    fn any_full_precision(&self) -> bool {
         let full = |tensor: &Tensor| tensor.panel == siskin_kernels::panel::PanelType::F32;
         self.bound[..self.own]
             .iter()

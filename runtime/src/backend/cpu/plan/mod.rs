@@ -1,15 +1,12 @@
 //! Lowers a graph to a plan: buffers, fused matmuls and the order of steps. Plain data, printable.
 
-mod arena;
 mod arena_allocator;
 mod build;
 mod fusion;
 mod print;
-mod weights;
 
-pub(crate) use arena::{Arena, ArenaView};
-pub(crate) use weights::{BoundWeight, Weights};
-
+use crate::backend::Weights;
+use crate::backend::experts::slot_words;
 use crate::graph::{
     ActivationKind, Attention, ClampLimits, NormKind, Recurrence, Routing, RowKind, WeightId,
 };
@@ -87,12 +84,6 @@ pub(crate) enum RowOp {
     Quantize { from: BufferView, to: BufferView },
     /// The same for row types, after the Hadamard rotation.
     QuantizeRotated { from: BufferView, to: BufferView },
-}
-
-/// Returns the words of the slot table of `rows` rows: the first slot of each expert and the end of the last one's, how
-/// many rows of a sequence selected each expert, the slot of each selection, the row of each slot.
-pub(crate) const fn slot_words(routing: &Routing, rows: usize) -> usize {
-    2 * routing.experts + 1 + 2 * rows * routing.chosen
 }
 
 /// A matrix, or a range of its rows, and where its outputs go.

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use crate::{Error, ErrorKind, Result};
 
-use super::BufferView;
+use super::plan::BufferView;
 
 /// A cache line of f32 words, so that rows are aligned to cache lines.
 #[repr(C, align(64))]

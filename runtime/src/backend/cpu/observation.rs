@@ -1,4 +1,4 @@
-//! Observation of matmul inputs, to collect activation statistics for calibration.
+//! Shows an observer the inputs of matmuls.
 
 use std::sync::Mutex;
 
@@ -6,29 +6,20 @@ use siskin_kernels::hadamard;
 use siskin_kernels::ops::matmul::Input;
 use siskin_kernels::ops::quantize::{QuantizedRowLayout, QuantizedRowReader};
 
+use super::plan::MatmulPart;
+use crate::backend::observer::Observer;
 use crate::graph::Graph;
-use crate::plan::MatmulPart;
-
-/// Receives the rows that are multiplied by weight matrices.
-pub trait Observer: Send {
-    /// Returns whether to observe the inputs of the matrix of this name.
-    fn is_observed(&self, matrix: &str) -> bool;
-
-    /// Called with `rows`, `columns` values each, which were multiplied by all of these matrices. If the matmul takes
-    /// quantized activations, the values are the dequantized ones.
-    fn observe(&mut self, matrices: &[&str], columns: usize, rows: &[f32]);
-}
 
 /// An observer, with the graph that has the names of the matrices.
 #[derive(Clone, Copy)]
-pub(crate) struct Observation<'a> {
+pub(super) struct Observation<'a> {
     pub observer: &'a Mutex<dyn Observer>,
     pub graph: &'a Graph,
 }
 
 impl Observation<'_> {
     /// Passes `count` rows of `input` to the observer.
-    pub(crate) fn show(self, parts: &[MatmulPart], columns: usize, count: usize, input: Input<'_>) {
+    pub(super) fn show(self, parts: &[MatmulPart], columns: usize, count: usize, input: Input<'_>) {
         let mut names: Vec<&str> =
             parts.iter().map(|part| self.graph.weights[part.weight].name.as_str()).collect();
         // The gate and up halves of one matrix are adjacent parts with the same name.
