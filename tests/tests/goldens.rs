@@ -106,6 +106,68 @@ fn sequences_in_one_batch_give_what_each_gives_alone() {
 }
 
 #[test]
+fn a_cancelled_entry_leaves_the_others_of_its_batch_alone() {
+    for name in ["llama", "gemma3", "qwen3-next"] {
+        let golden = load(name);
+        let model = model(&golden.file, DeviceKind::Cpu, 2, CpuFeatures::NONE);
+        let (a, b) = (&golden.ids[0], &golden.ids[1][..9]);
+        let options = siskin::SessionOptions { batch: 64, ..Default::default() };
+        let mut context = model.context(&options, 2, 64).unwrap();
+        let (first, second) = (context.create(), context.create());
+        let entry = |sequence, tokens, outputs| siskin::BatchEntry::new(sequence, tokens, outputs);
+        context.forward(&[entry(first, &a[..5], siskin::OutputRows::None)]).unwrap();
+        assert_eq!(context.output(0), [0.0; 0], "{name}: no output was requested");
+        let cancel = siskin::CancelHandle::new();
+        cancel.cancel();
+        let cancelled = siskin::BatchEntry {
+            cancel: Some(&cancel),
+            ..entry(first, &a[5..], siskin::OutputRows::Last)
+        };
+        context.forward(&[cancelled, entry(second, b, siskin::OutputRows::From(7))]).unwrap();
+        assert_eq!([context.is_cancelled(0), context.is_cancelled(1)], [true, false], "{name}");
+        assert_eq!([context.length(first).unwrap(), context.length(second).unwrap()], [5, 9], "{name}");
+        let width = model.config().vocabulary;
+        let last = |ids: &[u32], count: usize| {
+            let all = score(&model, ids, 64);
+            all[all.len() - count * width..].to_vec()
+        };
+        let rows: Vec<f32> = [1, 2].iter().flat_map(|&row| context.output(row)).copied().collect();
+        assert_eq!(rows, last(b, 2), "{name}: the other entry");
+        context.forward(&[entry(first, &a[5..], siskin::OutputRows::Last)]).unwrap();
+        assert_eq!(context.output(0), last(a, 1), "{name}: the sequence goes on as if nothing had happened");
+    }
+}
+
+#[test]
+fn contexts_of_two_models_share_threads_and_a_budget_for_each_cache() {
+    let resources = siskin::Resources {
+        thread_pool: siskin::SharedThreadPool::new(2).unwrap(),
+        kv_budget: Some(siskin::KvBudget { bytes: 64 << 10 }),
+    };
+    let options = siskin::SessionOptions { batch: 64, context: 64, ..Default::default() };
+    let goldens = ["llama", "gpt2"].map(load);
+    let models = goldens.each_ref().map(|golden| model(&golden.file, DeviceKind::Cpu, 2, CpuFeatures::NONE));
+    let mut contexts = models.each_ref().map(|model| model.context_on(&resources, &options, 8, 1).unwrap());
+    for _ in 0..2 {
+        for ((golden, model), context) in goldens.iter().zip(&models).zip(&mut contexts) {
+            assert!(context.memory().1 <= 64 << 10, "{} bytes", context.memory().1);
+            let sequence = context.create();
+            let entry = siskin::BatchEntry::new(sequence, &golden.ids[0], siskin::OutputRows::Last);
+            context.forward(&[entry]).unwrap();
+            let all = score(model, &golden.ids[0], 64);
+            assert_eq!(context.output(0), &all[all.len() - model.config().vocabulary..]);
+            context.remove(sequence);
+        }
+    }
+    let adapted = siskin::BatchEntry {
+        adapter: siskin::AdapterSlot(1),
+        ..siskin::BatchEntry::new(0, &[1], siskin::OutputRows::Last)
+    };
+    let error = contexts[0].forward(&[adapted]).unwrap_err();
+    assert_eq!((error.kind(), error.place()), (siskin::ErrorKind::Unsupported, "adapter"));
+}
+
+#[test]
 fn forks_truncations_and_resets_change_nothing() {
     for name in ["llama", "mistral", "gemma3"] {
         let golden = load(name);
