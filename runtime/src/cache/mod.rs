@@ -514,7 +514,7 @@ impl HeadView<'_> {
         debug_assert!(position % BLOCK + pairs.len() <= BLOCK, "pairs beyond their block");
         let words = self.layer.place.head_words;
         let index = self.layer.blocks[position / BLOCK];
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: these are the head's keys and values in the block, which no other thread accesses (see `# Safety`).
         let part = unsafe { self.layer.pool.words_mut(index, self.offset, 2 * words) };
         let (keys, values) = part.split_at_mut(words);
         attention::store(self.layer.cached, position % BLOCK, pairs, keys, values);

@@ -67,7 +67,7 @@ impl StateView<'_> {
     /// No other thread may access these values while the slice is alive.
     #[expect(clippy::mut_from_ref, reason = "workers write disjoint parts of one state")]
     pub(crate) unsafe fn begin(&self, start: usize, count: usize) -> &mut [f32] {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: no other thread accesses these values while the slice is alive (see `# Safety`).
         let words = unsafe { self.pool.words_mut(self.now, self.offset + start, count) };
         match self.before {
             Some(before) => words.copy_from_slice(self.pool.words(before, self.offset + start, count)),
