@@ -38,10 +38,11 @@ impl EmulatedTiles {
     /// Executes an instruction. Returns `None` if a processor would raise an exception.
     ///
     /// # Safety
-    /// The memory that the instruction reads and writes must be valid for that.
+    /// The memory that the instruction accesses must be valid for that: for `Configure`, 64 readable bytes; for `Load`
+    /// and `Store`, the bytes of each row of the tile's shape, `stride` bytes apart.
     pub(crate) unsafe fn run(&mut self, instruction: TileInstruction) -> Option<()> {
         match instruction {
-            // SAFETY: the caller's promise: a configuration has 64 bytes.
+            // SAFETY: 64 bytes at `from`, the size of a configuration, are readable (see `# Safety`).
             TileInstruction::Configure { from } => self.configure(unsafe { &*from.cast() }),
             TileInstruction::Release => {
                 *self = Self::NEW;
@@ -57,7 +58,7 @@ impl EmulatedTiles {
                 self.data[tile] = [[0; BYTES]; ROWS];
                 for (row, data) in self.data[tile].iter_mut().enumerate().take(rows) {
                     let from = from.wrapping_offset(stride * row as isize);
-                    // SAFETY: the caller's promise.
+                    // SAFETY: the row is readable for `columns` bytes (see `# Safety`), and `data` has room for 64.
                     unsafe { std::ptr::copy_nonoverlapping(from, data.as_mut_ptr(), columns) };
                 }
                 Some(())
@@ -66,7 +67,7 @@ impl EmulatedTiles {
                 let (rows, columns) = self.shape(tile)?;
                 for (row, data) in self.data[tile].iter().enumerate().take(rows) {
                     let to = to.wrapping_offset(stride * row as isize);
-                    // SAFETY: the caller's promise.
+                    // SAFETY: the row is writable for `columns` bytes (see `# Safety`), and `data` has 64.
                     unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), to, columns) };
                 }
                 Some(())

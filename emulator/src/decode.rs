@@ -19,18 +19,18 @@ impl Bytes {
     /// # Safety
     /// The instruction must have another byte.
     unsafe fn next(&mut self) -> u8 {
-        // SAFETY: the caller's promise.
+        // SAFETY: the instruction has a byte at `self.length` (see `# Safety`).
         let byte = unsafe { *self.at.add(self.length) };
         self.length += 1;
         byte
     }
 
     /// # Safety
-    /// As for `next`.
+    /// The instruction must have `size` more bytes.
     unsafe fn displacement(&mut self, size: usize) -> i64 {
         let mut bytes = [0; 4];
         for byte in &mut bytes[..size] {
-            // SAFETY: the caller's promise.
+            // SAFETY: the instruction has `size` more bytes (see `# Safety`).
             *byte = unsafe { self.next() };
         }
         match size {
@@ -101,12 +101,14 @@ pub(crate) unsafe fn decode(registers: &Registers) -> Option<(TileInstruction, u
     }
 }
 
+/// Reads the rest of a memory operand: `modes` is the byte that begins it.
+///
 /// # Safety
-/// As for [`Bytes::next`].
+/// `bytes` must be followed by the rest of the operand that `modes` describes.
 unsafe fn place(bytes: &mut Bytes, first: u8, modes: u8, registers: &Registers) -> Place {
     // The upper bits of register numbers are stored inverted.
     let (index_bit, base_bit) = (usize::from(!first >> 6 & 1) << 3, usize::from(!first >> 5 & 1) << 3);
-    // SAFETY: the caller's promise.
+    // SAFETY: the rest of the operand follows (see `# Safety`); only bytes that belong to it are read.
     unsafe {
         let (mode, low) = (modes >> 6, usize::from(modes & 7));
         let size = [0, 1, 4, 0][usize::from(mode)];

@@ -29,13 +29,14 @@ pub(crate) fn check_pointer<T>(name: &str, start: *const T, count: usize) -> Out
 /// Returns `count` values starting at `start`. If `count` is zero, the pointer is ignored.
 ///
 /// # Safety
-/// The pointer is null or valid for reads of `count` values, which are not modified during `'a`.
+/// `start` is null or valid for reads of `count` initialized values, which are not modified during `'a`.
 pub(crate) unsafe fn values<'a, T>(name: &str, start: *const T, count: usize) -> Outcome<&'a [T]> {
     check_pointer(name, start, count)?;
     if count == 0 {
         return Ok(&[]);
     }
-    // SAFETY: guaranteed by the caller; address and size were checked.
+    // SAFETY: `check_pointer` rejects null, misaligned addresses and too large sizes; otherwise, `start` is valid for
+    // reads of `count` initialized values during `'a` (see `# Safety`).
     Ok(unsafe { std::slice::from_raw_parts(start, count) })
 }
 
@@ -46,14 +47,14 @@ const NUL_TERMINATED: usize = usize::MAX;
 /// `length` is zero, the pointer is ignored.
 ///
 /// # Safety
-/// As for [`values`]; with [`NUL_TERMINATED`], the bytes are valid up to and including a zero byte.
+/// As for [`values`]; with [`NUL_TERMINATED`], `start` is null or readable up to and including a zero byte.
 pub(crate) unsafe fn text<'a>(name: &str, start: *const c_char, length: usize) -> Outcome<&'a str> {
     let bytes = if length == NUL_TERMINATED {
         check_pointer(name, start, 1)?;
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: `start` is not null, and readable up to and including a zero byte (see `# Safety`).
         unsafe { CStr::from_ptr(start) }.to_bytes()
     } else {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: `start` is null, or readable for `length` bytes, all of which are valid `u8` (see `# Safety`).
         unsafe { values(name, start.cast::<u8>(), length) }?
     };
     std::str::from_utf8(bytes).map_err(|error| PendingError::new(SISKIN_ERROR_UTF8, name, error.to_string()))
@@ -68,7 +69,7 @@ pub(crate) unsafe fn text_or_none(
     start: *const c_char,
     length: usize,
 ) -> Outcome<Option<String>> {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: `start` and `length` are what `text` requires; the borrow ends below, with the copy.
     let text = unsafe { text(name, start, length) }?;
     Ok(Some(text.to_owned()).filter(|text| !text.is_empty()))
 }
@@ -79,7 +80,7 @@ const MAX_EXACT_INTEGER: f64 = 9_007_199_254_740_992.0;
 /// Returns a reference to an output parameter.
 ///
 /// # Safety
-/// The pointer is null or valid for writes, with no other access during `'a`.
+/// `out` is null or valid for writes, with no other access during `'a`.
 pub(crate) unsafe fn output<'a, T>(name: &str, out: *mut T) -> Outcome<&'a mut MaybeUninit<T>> {
     if out.is_null() || !out.is_aligned() {
         return Err(PendingError::new(
@@ -88,7 +89,7 @@ pub(crate) unsafe fn output<'a, T>(name: &str, out: *mut T) -> Outcome<&'a mut M
             format!("expected the address of a variable, got {out:p}"),
         ));
     }
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: `out` is neither null nor misaligned, hence writable and unaliased during `'a` (see `# Safety`).
     Ok(unsafe { &mut *out.cast() })
 }
 
@@ -102,9 +103,10 @@ impl<T: Copy> SizedOutput<T> {
     /// Reads and checks the first field of the struct.
     ///
     /// # Safety
-    /// The pointer is null, or points to a struct whose first field is its size in bytes.
+    /// `out` is null, or points to a struct whose first field, its size in bytes, is initialized and not accessed by
+    /// others until this function returns.
     pub(crate) unsafe fn new(name: &str, out: *mut T) -> Outcome<Self> {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: `out` is null, or its first field is an initialized `usize` without other access (see `# Safety`).
         let size = unsafe { output(name, out.cast::<usize>())?.assume_init() };
         if !(size_of::<usize>()..=LARGEST_STRUCT).contains(&size) {
             let message = format!("is {size}; set it to the size of the struct");
@@ -120,7 +122,8 @@ impl<T: Copy> SizedOutput<T> {
     pub(crate) unsafe fn write(self, value: &T) {
         let (first, end) = (size_of::<usize>(), size_of::<T>().min(self.size));
         let from = std::ptr::from_ref(value).cast::<u8>();
-        // SAFETY: guaranteed by the caller; both are at least as long as their first field.
+        // SAFETY: `new` checked that `size` covers the first field, so `first <= end`; `end` bytes of `self.out` are
+        // writable (see `# Safety`), `end` bytes of `value` are readable, and only Rust refers to `value`.
         unsafe {
             std::ptr::copy_nonoverlapping(from.add(first), self.out.cast::<u8>().add(first), end - first)
         };

@@ -20,7 +20,7 @@ unsafe impl Sync for HostPointer {}
 
 impl HostPointer {
     /// # Safety
-    /// `release` may be called once with `user`.
+    /// `release` is null, or may be called once with `user`, from any thread.
     pub(crate) unsafe fn new(user: *mut c_void, release: siskin_release_function) -> Self {
         Self { user, release }
     }
@@ -33,7 +33,7 @@ impl HostPointer {
 impl Drop for HostPointer {
     fn drop(&mut self) {
         if let Some(release) = self.release {
-            // SAFETY: guaranteed by the caller of `new`.
+            // SAFETY: `new` requires that `release` may be called once with `user`, and this is the only call.
             in_callback(|| unsafe { release(self.user) });
         }
     }

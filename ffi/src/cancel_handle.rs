@@ -61,13 +61,13 @@ impl RunControl {
 /// Threads: any, at any time.
 ///
 /// # Safety
-/// Pointers are valid.
+/// The pointer contract of the crate.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_cancel_handle_cancel(
     cancel_handle: *const siskin_cancel_handle,
 ) -> *mut siskin_error {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: pointer contract: `cancel_handle` is null or live.
     unsafe {
         guard::control(cancel_handle, |handle| {
             handle.cancel();
@@ -81,13 +81,13 @@ pub unsafe extern "C" fn siskin_cancel_handle_cancel(
 /// Threads: any, at any time.
 ///
 /// # Safety
-/// Pointers are valid.
+/// The pointer contract of the crate.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_cancel_handle_reset(
     cancel_handle: *const siskin_cancel_handle,
 ) -> *mut siskin_error {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: pointer contract: `cancel_handle` is null or live.
     unsafe {
         guard::control(cancel_handle, |handle| {
             handle.reset();
@@ -99,19 +99,19 @@ pub unsafe extern "C" fn siskin_cancel_handle_reset(
 /// Frees a cancel handle. Does not affect its target. Null is ignored.
 ///
 /// # Safety
-/// Pointers are valid, and the handle is not used afterwards.
+/// The pointer contract of the crate, and the handle is not used afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_cancel_handle_free(cancel_handle: *mut siskin_cancel_handle) {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: pointer contract: `cancel_handle` is null or live, and not used afterwards.
     unsafe { guard::free(cancel_handle) }
 }
 
 /// Cancels the running call of `handle`, or its next one.
 ///
 /// # Safety
-/// As for every exported function.
+/// The pointer contract of the crate.
 pub(crate) unsafe fn cancel<T: Handle<Control = RunControl>>(handle: *const T) -> *mut siskin_error {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: pointer contract: `handle` is null or live.
     unsafe {
         guard::control(handle, |control| {
             control.cancel.cancel();
@@ -123,13 +123,13 @@ pub(crate) unsafe fn cancel<T: Handle<Control = RunControl>>(handle: *const T) -
 /// Creates a cancel handle for `handle`.
 ///
 /// # Safety
-/// As for every exported function.
+/// The pointer contract of the crate.
 pub(crate) unsafe fn cancel_handle_of<T: Handle<Control = RunControl>>(
     handle: *const T,
     out: *mut *mut siskin_cancel_handle,
 ) -> *mut siskin_error {
     let mut cancel = None;
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: pointer contract: `handle` is null or live.
     let error = unsafe {
         guard::control(handle, |control| {
             cancel = Some(control.cancel.clone());
@@ -137,7 +137,7 @@ pub(crate) unsafe fn cancel_handle_of<T: Handle<Control = RunControl>>(
         })
     };
     match cancel {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: pointer contract: `out` is null or writable.
         Some(cancel) => unsafe { guard::create(out, || Ok(((), cancel))) },
         None => error,
     }

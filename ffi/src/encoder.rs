@@ -76,7 +76,7 @@ pub(crate) fn overflow_mode(mode: siskin_overflow_mode, overlap: usize) -> Outco
 /// Threads: any.
 ///
 /// # Safety
-/// Pointers are valid.
+/// The pointer contract of the crate.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_encoder_new(
@@ -86,7 +86,7 @@ pub unsafe extern "C" fn siskin_encoder_new(
     kv_cache_type: siskin_kv_cache_type,
     out: *mut *mut siskin_encoder,
 ) -> *mut siskin_error {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: pointer contract: `model` is null or live; `out` is null or writable.
     unsafe {
         guard::create(out, || {
             let defaults = EncoderOptions::default();
@@ -108,7 +108,7 @@ pub unsafe extern "C" fn siskin_encoder_new(
 /// ignore `overlap`. Default: `SISKIN_OVERFLOW_ERROR`.
 ///
 /// # Safety
-/// Pointers are valid.
+/// The pointer contract of the crate.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_encoder_set_overflow(
@@ -116,7 +116,7 @@ pub unsafe extern "C" fn siskin_encoder_set_overflow(
     mode: siskin_overflow_mode,
     overlap: usize,
 ) -> *mut siskin_error {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: pointer contract: `encoder` is null or live.
     unsafe {
         guard::exclusive(encoder, |state, _| {
             state.overflow = overflow_mode(mode, overlap)?;
@@ -129,7 +129,7 @@ pub unsafe extern "C" fn siskin_encoder_set_overflow(
 /// the number of dimensions that are kept, 0: all.
 ///
 /// # Safety
-/// Pointers are valid.
+/// The pointer contract of the crate.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_encoder_set_pooling(
@@ -138,7 +138,7 @@ pub unsafe extern "C" fn siskin_encoder_set_pooling(
     normalize: bool,
     dimensions: usize,
 ) -> *mut siskin_error {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: pointer contract: `encoder` is null or live.
     unsafe {
         guard::exclusive(encoder, |state, _| {
             let pooling = match pooling {
@@ -164,13 +164,13 @@ pub unsafe extern "C" fn siskin_encoder_set_pooling(
 /// Runs `work` with an encoder and a batch of texts.
 ///
 /// # Safety
-/// As for every exported function.
+/// The pointer contract of the crate.
 unsafe fn with_texts(
     encoder: *mut siskin_encoder,
     texts: *const siskin_strings,
     work: impl FnOnce(&mut EncoderState, &[String]) -> Outcome,
 ) -> *mut siskin_error {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: pointer contract: `encoder` and `texts` are null or live.
     unsafe {
         guard::exclusive(encoder, |state, control| {
             control.check()?;
@@ -182,14 +182,14 @@ unsafe fn with_texts(
 /// Computes the embedding of each text. `siskin_encoder_embedding` returns the results.
 ///
 /// # Safety
-/// Pointers are valid.
+/// The pointer contract of the crate.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_encoder_embed(
     encoder: *mut siskin_encoder,
     texts: *const siskin_strings,
 ) -> *mut siskin_error {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: pointer contract: `encoder` and `texts` are null or live.
     unsafe {
         with_texts(encoder, texts, |state, texts| {
             let options = EmbedOptions { overflow: state.overflow, ..state.embed };
@@ -203,7 +203,7 @@ pub unsafe extern "C" fn siskin_encoder_embed(
 /// Returns the embedding of text `index`. It is valid until the next call that modifies the encoder.
 ///
 /// # Safety
-/// Pointers are valid.
+/// The pointer contract of the crate.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_encoder_embedding(
@@ -212,7 +212,7 @@ pub unsafe extern "C" fn siskin_encoder_embedding(
     values: *mut *const f32,
     count: *mut usize,
 ) -> *mut siskin_error {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: pointer contract: `encoder` is null or live; `values` and `count` are disjoint outputs.
     unsafe {
         guard::shared(encoder, |state| {
             let (values, count) = (output("values", values)?, output("count", count)?);
@@ -233,14 +233,14 @@ pub unsafe extern "C" fn siskin_encoder_embedding(
 /// Classifies each text. `siskin_encoder_prediction` returns its classes, most probable first.
 ///
 /// # Safety
-/// Pointers are valid.
+/// The pointer contract of the crate.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_encoder_classify(
     encoder: *mut siskin_encoder,
     texts: *const siskin_strings,
 ) -> *mut siskin_error {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: pointer contract: `encoder` and `texts` are null or live.
     unsafe {
         with_texts(encoder, texts, |state, texts| {
             let classes = state.encoder.classify(texts, state.overflow)?;
@@ -261,7 +261,7 @@ pub unsafe extern "C" fn siskin_encoder_classify(
 /// supported.
 ///
 /// # Safety
-/// Pointers are valid.
+/// The pointer contract of the crate.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_encoder_rerank(
@@ -270,7 +270,7 @@ pub unsafe extern "C" fn siskin_encoder_rerank(
     query_length: usize,
     texts: *const siskin_strings,
 ) -> *mut siskin_error {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: pointer contract: `encoder` and `texts` are null or live; `query` is a text of `query_length` bytes.
     unsafe {
         with_texts(encoder, texts, |state, texts| {
             let scores = state.encoder.rerank(text("query", query, query_length)?, texts, state.overflow)?;
@@ -285,14 +285,14 @@ pub unsafe extern "C" fn siskin_encoder_rerank(
 /// Finds the labeled spans of each text, such as named entities. `siskin_encoder_prediction` returns the spans.
 ///
 /// # Safety
-/// Pointers are valid.
+/// The pointer contract of the crate.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_encoder_tag(
     encoder: *mut siskin_encoder,
     texts: *const siskin_strings,
 ) -> *mut siskin_error {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: pointer contract: `encoder` and `texts` are null or live.
     unsafe {
         with_texts(encoder, texts, |state, texts| {
             let entities = state.encoder.tag(texts, state.overflow)?;
@@ -313,7 +313,7 @@ pub unsafe extern "C" fn siskin_encoder_tag(
 /// `siskin_encoder_prediction` returns the spans.
 ///
 /// # Safety
-/// Pointers are valid.
+/// The pointer contract of the crate.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_encoder_answer(
@@ -322,7 +322,8 @@ pub unsafe extern "C" fn siskin_encoder_answer(
     question_length: usize,
     texts: *const siskin_strings,
 ) -> *mut siskin_error {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: pointer contract: `encoder` and `texts` are null or live; `question` is a text of `question_length`
+    // bytes.
     unsafe {
         with_texts(encoder, texts, |state, texts| {
             let question = text("question", question, question_length)?;
@@ -347,7 +348,7 @@ pub unsafe extern "C" fn siskin_encoder_answer(
 /// tokens; its `index` is that of the mask, and `siskin_encoder_result_count` returns the number of masks.
 ///
 /// # Safety
-/// Pointers are valid.
+/// The pointer contract of the crate.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_encoder_fill_mask(
@@ -356,7 +357,7 @@ pub unsafe extern "C" fn siskin_encoder_fill_mask(
     length: usize,
     count: usize,
 ) -> *mut siskin_error {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: pointer contract: `encoder` is null or live; `text` is a text of `length` bytes.
     unsafe {
         guard::exclusive(encoder, |state, control| {
             control.check()?;
@@ -385,14 +386,14 @@ impl EncoderState {
 /// mask; 0 after `siskin_encoder_embed`.
 ///
 /// # Safety
-/// Pointers are valid.
+/// The pointer contract of the crate.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_encoder_result_count(
     encoder: *const siskin_encoder,
     count: *mut usize,
 ) -> *mut siskin_error {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: pointer contract: `encoder` is null or live; `count` is null or writable.
     unsafe {
         guard::shared(encoder, |state| {
             output("count", count)?.write(state.predictions.len());
@@ -404,7 +405,7 @@ pub unsafe extern "C" fn siskin_encoder_result_count(
 /// Returns the number of predictions of result `index`.
 ///
 /// # Safety
-/// Pointers are valid.
+/// The pointer contract of the crate.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_encoder_prediction_count(
@@ -412,7 +413,7 @@ pub unsafe extern "C" fn siskin_encoder_prediction_count(
     index: usize,
     count: *mut usize,
 ) -> *mut siskin_error {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: pointer contract: `encoder` is null or live; `count` is null or writable.
     unsafe {
         guard::shared(encoder, |state| {
             let count = output("count", count)?;
@@ -427,7 +428,7 @@ pub unsafe extern "C" fn siskin_encoder_prediction_count(
 /// the prediction is valid until the next call that modifies the encoder.
 ///
 /// # Safety
-/// Pointers are valid.
+/// The pointer contract of the crate.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_encoder_prediction(
@@ -436,7 +437,7 @@ pub unsafe extern "C" fn siskin_encoder_prediction(
     rank: usize,
     out: *mut siskin_prediction,
 ) -> *mut siskin_error {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: pointer contract: `encoder` is null or live; `out` is null or a sized struct.
     unsafe {
         guard::shared(encoder, |state| {
             let result = SizedOutput::new("out", out)?;
@@ -454,11 +455,11 @@ pub unsafe extern "C" fn siskin_encoder_prediction(
 /// Threads: any, at any time during the encoder's lifetime.
 ///
 /// # Safety
-/// Pointers are valid.
+/// The pointer contract of the crate.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_encoder_cancel(encoder: *const siskin_encoder) -> *mut siskin_error {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: pointer contract: `encoder` is null or live.
     unsafe { cancel(encoder) }
 }
 
@@ -467,23 +468,23 @@ pub unsafe extern "C" fn siskin_encoder_cancel(encoder: *const siskin_encoder) -
 /// Threads: any, at any time during the encoder's lifetime.
 ///
 /// # Safety
-/// Pointers are valid.
+/// The pointer contract of the crate.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_encoder_cancel_handle(
     encoder: *const siskin_encoder,
     out: *mut *mut siskin_cancel_handle,
 ) -> *mut siskin_error {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: pointer contract: `encoder` is null or live; `out` is null or writable.
     unsafe { cancel_handle_of(encoder, out) }
 }
 
 /// Frees an encoder. Null is ignored. An encoder that another call is using is not freed.
 ///
 /// # Safety
-/// Pointers are valid, and the handle is not used afterwards.
+/// The pointer contract of the crate, and the handle is not used afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_encoder_free(encoder: *mut siskin_encoder) {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: pointer contract: `encoder` is null or live, and not used afterwards.
     unsafe { guard::free(encoder) }
 }

@@ -186,25 +186,25 @@ pub(crate) fn into_object(error: PendingError) -> *mut siskin_error {
 /// Returns the contents of an error, or `None` for null and invalid pointers.
 ///
 /// # Safety
-/// The pointer is null, or an error of the library that was not freed.
+/// `error` is null, or live during `'a` (see the pointer contract of the crate).
 unsafe fn object_of<'a>(error: *const siskin_error) -> Option<&'a ErrorObject> {
     let object = error.cast::<ErrorObject>();
     if object.is_null() || !object.is_aligned() {
         return None;
     }
-    // SAFETY: every object of the library begins with a magic number; no other field is read before it matches.
+    // SAFETY: `error` is not null, hence live, and every live object begins with a magic number of eight bytes.
     let is_error = unsafe { (*object).magic } == MAGIC;
-    // SAFETY: the magic number identifies an error, and the caller guarantees that it was not freed.
+    // SAFETY: `error` is live during `'a` (see `# Safety`), and its magic number is that of `ErrorObject`.
     is_error.then(|| unsafe { &*object })
 }
 
 /// Returns the code of an error; 0 for null.
 ///
 /// # Safety
-/// Pointers are valid.
+/// The pointer contract of the crate.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_error_code(error: *const siskin_error) -> siskin_error_kind {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: pointer contract: `error` is null or live.
     unsafe { object_of(error) }.map_or(0, |object| object.code)
 }
 
@@ -212,10 +212,10 @@ pub unsafe extern "C" fn siskin_error_code(error: *const siskin_error) -> siskin
 /// until the error is freed.
 ///
 /// # Safety
-/// Pointers are valid.
+/// The pointer contract of the crate.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_error_message(error: *const siskin_error) -> *const c_char {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: pointer contract: `error` is null or live.
     unsafe { object_of(error) }.map_or(c"".as_ptr(), |object| object.message.as_ptr().cast())
 }
 
@@ -223,10 +223,10 @@ pub unsafe extern "C" fn siskin_error_message(error: *const siskin_error) -> *co
 /// empty, and is empty for null. The text is valid until the error is freed.
 ///
 /// # Safety
-/// Pointers are valid.
+/// The pointer contract of the crate.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_error_place(error: *const siskin_error) -> *const c_char {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: pointer contract: `error` is null or live.
     unsafe { object_of(error) }.map_or(c"".as_ptr(), |object| object.place.as_ptr().cast())
 }
 
@@ -234,16 +234,17 @@ pub unsafe extern "C" fn siskin_error_place(error: *const siskin_error) -> *cons
 /// `SISKIN_ERROR_OUT_OF_MEMORY` are static.
 ///
 /// # Safety
-/// Pointers are valid, and the error is not used afterwards.
+/// The pointer contract of the crate, and the error is not used afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_error_free(error: *mut siskin_error) {
     let is_static = STATIC_ERRORS.as_ptr_range().contains(&error.cast_const().cast());
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: pointer contract: `error` is null or live.
     if is_static || unsafe { object_of(error) }.is_none() {
         return;
     }
     let object = error.cast::<ErrorObject>();
-    // SAFETY: `into_object` allocated it with this layout, and the caller gives up ownership.
+    // SAFETY: `error` is live but not static, so `into_object` allocated it with the layout of a box; pointer contract:
+    // it is not used afterwards.
     unsafe {
         (*object).magic = [0; 8];
         drop(Box::from_raw(object));

@@ -45,7 +45,7 @@ pub struct siskin_throttle_stats {
 /// Threads: any, at any time.
 ///
 /// # Safety
-/// Pointers are valid.
+/// The pointer contract of the crate.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_model_set_throttle(
@@ -53,7 +53,7 @@ pub unsafe extern "C" fn siskin_model_set_throttle(
     mode: siskin_throttle_mode,
     value: f32,
 ) -> *mut siskin_error {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: pointer contract: `model` is null or live.
     unsafe {
         guard::shared(model, |model| {
             let target = match mode {
@@ -81,14 +81,14 @@ pub unsafe extern "C" fn siskin_model_set_throttle(
 /// Threads: any, at any time.
 ///
 /// # Safety
-/// Pointers are valid.
+/// The pointer contract of the crate.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_model_set_thermal_state(
     model: *const siskin_model,
     state: u32,
 ) -> *mut siskin_error {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: pointer contract: `model` is null or live.
     unsafe {
         guard::shared(model, |model| {
             let thermal = ThermalState::ALL.get(state as usize).ok_or_else(|| {
@@ -109,7 +109,7 @@ pub unsafe extern "C" fn siskin_model_set_thermal_state(
 /// Threads: any, at any time.
 ///
 /// # Safety
-/// Pointers are valid.
+/// The pointer contract of the crate.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_model_set_power_state(
@@ -118,7 +118,7 @@ pub unsafe extern "C" fn siskin_model_set_power_state(
     on_battery: bool,
     battery_level: f32,
 ) -> *mut siskin_error {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: pointer contract: `model` is null or live.
     unsafe {
         guard::shared(model, |model| {
             let battery = (battery_level >= 0.0).then_some(battery_level);
@@ -133,14 +133,14 @@ pub unsafe extern "C" fn siskin_model_set_power_state(
 /// Threads: any, at any time.
 ///
 /// # Safety
-/// Pointers are valid.
+/// The pointer contract of the crate.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_model_throttle_stats(
     model: *const siskin_model,
     out: *mut siskin_throttle_stats,
 ) -> *mut siskin_error {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: pointer contract: `model` is null or live; `out` is null or a sized struct.
     unsafe {
         guard::shared(model, |model| {
             let result = SizedOutput::new("out", out)?;

@@ -108,13 +108,14 @@ fn run_guarded(work: &mut dyn FnMut() -> Outcome) -> *mut siskin_error {
 /// Returns the memory behind a handle.
 ///
 /// # Safety
-/// The pointer is null, or points to a handle of the library that was not freed.
+/// `handle` is null, or live during `'a` (see the pointer contract of the crate).
 unsafe fn block<'a, T: Handle>(handle: *const T) -> Outcome<&'a Block<T>> {
     let block = handle.cast::<Block<T>>();
     if block.is_null() {
         return Err(PendingError::new(SISKIN_ERROR_NULL, T::NAME, "is null"));
     }
-    // SAFETY: every object of the library begins with a magic number; a misaligned address is not a handle.
+    // SAFETY: `handle` is not null, hence live, and every live object begins with a magic number of eight bytes; they
+    // are read only if they are aligned.
     let is_handle = block.is_aligned()
         && unsafe { (*block.cast::<AtomicU64>()).load(Ordering::Relaxed) } == u64::from_le_bytes(T::MAGIC);
     if !is_handle {
@@ -124,20 +125,20 @@ unsafe fn block<'a, T: Handle>(handle: *const T) -> Outcome<&'a Block<T>> {
             "is a handle of another type, or was freed",
         ));
     }
-    // SAFETY: the magic number identifies the block type, and the caller guarantees that it is alive.
+    // SAFETY: `handle` is live during `'a` (see `# Safety`), and its magic number is that of `Block<T>`.
     Ok(unsafe { &*block })
 }
 
 /// Runs `work` with exclusive access to a handle.
 ///
 /// # Safety
-/// As for every exported function: a handle is null, or one of the library's that was not freed.
+/// `handle` is null, or live until this function returns (see the pointer contract of the crate).
 pub(crate) unsafe fn exclusive<T: Handle>(
     handle: *mut T,
     work: impl FnOnce(&mut T::Inner, &T::Control) -> Outcome,
 ) -> *mut siskin_error {
     guarded(|| {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: `handle` is null, or live until this returns (see `# Safety`), which `block` requires.
         let block = unsafe { block(handle.cast_const()) }?;
         let _lock = HandleLock::take(block, true)?;
         // SAFETY: access is exclusive while the `HandleLock` lives.
@@ -153,7 +154,7 @@ pub(crate) unsafe fn shared<T: Handle>(
     handle: *const T,
     work: impl FnOnce(&T::Inner) -> Outcome,
 ) -> *mut siskin_error {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: `handle` is null, or live until `borrow` has returned (see `# Safety`).
     guarded(|| unsafe { borrow(handle, work) })
 }
 
@@ -165,7 +166,7 @@ pub(crate) unsafe fn borrow<T: Handle, R>(
     handle: *const T,
     work: impl FnOnce(&T::Inner) -> Outcome<R>,
 ) -> Outcome<R> {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: `handle` is null or live, also while `work` uses the contents (see `# Safety`).
     let block = unsafe { block(handle) }?;
     let _lock = HandleLock::take(block, false)?;
     // SAFETY: the contents are not modified while the `HandleLock` lives; concurrent `const` functions only read.
@@ -183,7 +184,7 @@ pub(crate) unsafe fn borrow_or_default<T: Handle, R: Default>(
     if handle.is_null() {
         return Ok(R::default());
     }
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: `handle` is not null, hence live until this returns (see `# Safety`).
     unsafe { borrow(handle, work) }
 }
 
@@ -195,20 +196,20 @@ pub(crate) unsafe fn control<T: Handle>(
     handle: *const T,
     work: impl FnOnce(&T::Control) -> Outcome,
 ) -> *mut siskin_error {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: `handle` is null, or live while `work` uses its control state (see `# Safety`).
     guarded(|| work(&unsafe { block(handle) }?.control))
 }
 
 /// Creates a handle and writes it to `out`.
 ///
 /// # Safety
-/// `out` is null or valid for writes.
+/// `out` is null, or writable until this function returns (see the pointer contract of the crate).
 pub(crate) unsafe fn create<T: Handle>(
     out: *mut *mut T,
     work: impl FnOnce() -> Outcome<(T::Inner, T::Control)>,
 ) -> *mut siskin_error {
     guarded(|| {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: `out` is null, or writable with no other access until this returns (see `# Safety`).
         let out = unsafe { crate::arguments::output("out", out) }?;
         let (inner, control) = work()?;
         let block = Block::<T> {
@@ -233,7 +234,7 @@ pub(crate) unsafe fn free<T: Handle>(handle: *mut T) {
     }
     // A panic in the destructor ends here: it cannot be reported.
     let _ = catch_unwind(AssertUnwindSafe(|| {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: `handle` is not null, hence live: it is freed only below (see `# Safety`).
         let Ok(block) = (unsafe { block(handle.cast_const()) }) else { return };
         if block.users.compare_exchange(0, -1, Ordering::Acquire, Ordering::Relaxed).is_err() {
             return;

@@ -33,7 +33,7 @@ pub(crate) fn log(level: siskin_log_level, text: &str) {
     let logger = LOGGER.lock().unwrap_or_else(PoisonError::into_inner).clone();
     if let Some(logger) = logger {
         let call = || {
-            // SAFETY: the host guarantees that the function may be called with its pointer until that is released.
+            // SAFETY: pointer contract: `function` may be called with `user` until `release` is, by dropping `host`.
             unsafe { (logger.function)(logger.host.user(), level, text.as_ptr().cast(), text.len()) }
         };
         in_callback(call);
@@ -46,7 +46,7 @@ pub(crate) fn log(level: siskin_log_level, text: &str) {
 /// Threads: any.
 ///
 /// # Safety
-/// Pointers are valid.
+/// The pointer contract of the crate.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_log_set(
@@ -55,7 +55,7 @@ pub unsafe extern "C" fn siskin_log_set(
     release: siskin_release_function,
 ) -> *mut siskin_error {
     // Constructed first, so that it is released if the call fails.
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: pointer contract: `release` is null, or may be called once with `user`, from any thread.
     let host = unsafe { HostPointer::new(user, release) };
     guarded(|| {
         let logger = function.map(|function| Arc::new(Logger { function, host }));

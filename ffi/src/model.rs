@@ -79,13 +79,13 @@ pub struct siskin_model_info {
 /// Opens a model with `open` and the options of the caller.
 ///
 /// # Safety
-/// As for every exported function.
+/// The pointer contract of the crate.
 unsafe fn open_with(
     options: *const siskin_model_options,
     out: *mut *mut siskin_model,
     open: impl FnOnce() -> Outcome<File>,
 ) -> *mut siskin_error {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: pointer contract: `options` is null or live; `out` is null or writable.
     unsafe {
         guard::create(out, || {
             // Report an invalid handle before opening files.
@@ -96,12 +96,12 @@ unsafe fn open_with(
 }
 
 /// # Safety
-/// As for every exported function.
+/// The pointer contract of the crate.
 unsafe fn model_of(file: File, options: *const siskin_model_options) -> Outcome<Model> {
     if options.is_null() {
         return Ok(Options::default().model(file)?);
     }
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: pointer contract: `options` is not null, hence live.
     unsafe { guard::borrow(options, |options: &Options| Ok(options.model(file)?)) }
 }
 
@@ -121,7 +121,7 @@ fn with_warnings_logged(model: Model) -> Model {
 /// Threads: any.
 ///
 /// # Safety
-/// Pointers are valid.
+/// The pointer contract of the crate.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_model_open(
@@ -130,7 +130,8 @@ pub unsafe extern "C" fn siskin_model_open(
     options: *const siskin_model_options,
     out: *mut *mut siskin_model,
 ) -> *mut siskin_error {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: pointer contract: `options` is null or live; `path` is a text of `length` bytes; `out` is null or
+    // writable.
     unsafe {
         guard::create(out, || {
             Ok((with_warnings_logged(open_path(text("path", path, length)?, options)?), ()))
@@ -139,7 +140,7 @@ pub unsafe extern "C" fn siskin_model_open(
 }
 
 /// # Safety
-/// As for every exported function.
+/// The pointer contract of the crate.
 #[cfg(feature = "import")]
 unsafe fn open_path(path: &str, options: *const siskin_model_options) -> Outcome<Model> {
     let open = |options: &Options| {
@@ -155,15 +156,15 @@ unsafe fn open_path(path: &str, options: *const siskin_model_options) -> Outcome
     if options.is_null() {
         return open(&Options::default());
     }
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: pointer contract: `options` is null or live.
     unsafe { guard::borrow(options, open) }
 }
 
 /// # Safety
-/// As for every exported function.
+/// The pointer contract of the crate.
 #[cfg(not(feature = "import"))]
 unsafe fn open_path(path: &str, options: *const siskin_model_options) -> Outcome<Model> {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: pointer contract: `options` is null or live.
     unsafe {
         borrow_or_default(options, |_: &Options| Ok(()))?;
         model_of(File::open(path)?, options)
@@ -177,7 +178,7 @@ unsafe fn open_path(path: &str, options: *const siskin_model_options) -> Outcome
 /// Returns `SISKIN_ERROR_UNSUPPORTED` on systems without file descriptors. Threads: any.
 ///
 /// # Safety
-/// Pointers are valid, and the descriptor is open.
+/// The pointer contract of the crate, and the descriptor is open until the call returns.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_model_open_descriptor(
@@ -187,7 +188,8 @@ pub unsafe extern "C" fn siskin_model_open_descriptor(
     options: *const siskin_model_options,
     out: *mut *mut siskin_model,
 ) -> *mut siskin_error {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: pointer contract: `options` is null or live; `out` is null or writable. `mapped` requires that
+    // `descriptor` is open, as does this function.
     unsafe {
         open_with(options, out, || {
             let length = Some(length).filter(|&length| length > 0);
@@ -207,7 +209,7 @@ unsafe fn mapped(descriptor: i32, offset: u64, length: Option<u64>) -> Outcome<F
             format!("expected an open file descriptor, got {descriptor}"),
         ));
     }
-    // SAFETY: guaranteed by the caller; −1, which is never a valid descriptor, was rejected.
+    // SAFETY: `descriptor` is open until this returns (see `# Safety`); −1, which `borrow_raw` forbids, was rejected.
     let own = unsafe { BorrowedFd::borrow_raw(descriptor) }.try_clone_to_owned();
     let own = own.map_err(|error| siskin::Error::io("descriptor", &error))?;
     Ok(File::open_descriptor(own, offset, length)?)
@@ -226,7 +228,7 @@ unsafe fn mapped(_: i32, _: u64, _: Option<u64>) -> Outcome<File> {
 /// Threads: any.
 ///
 /// # Safety
-/// Pointers are valid.
+/// The pointer contract of the crate.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_model_open_copy(
@@ -235,7 +237,8 @@ pub unsafe extern "C" fn siskin_model_open_copy(
     options: *const siskin_model_options,
     out: *mut *mut siskin_model,
 ) -> *mut siskin_error {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: pointer contract: `options` is null or live; `bytes` is readable for `length` bytes; `out` is null or
+    // writable.
     unsafe { open_with(options, out, || Ok(File::from_bytes(values("bytes", bytes, length)?.to_vec())?)) }
 }
 
@@ -265,7 +268,7 @@ impl AsRef<[u8]> for BorrowedMemory {
 /// Threads: any.
 ///
 /// # Safety
-/// Pointers are valid, those to the bytes until `release` is called.
+/// The pointer contract of the crate; the bytes are readable and do not change until `release` is called.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_model_open_memory(
@@ -276,7 +279,8 @@ pub unsafe extern "C" fn siskin_model_open_memory(
     options: *const siskin_model_options,
     out: *mut *mut siskin_model,
 ) -> *mut siskin_error {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: pointer contract: `release` is null, or may be called once with `user`; until then, `bytes` is readable
+    // for `length` bytes, which do not change; `options` is null or live; `out` is null or writable.
     unsafe {
         let host = HostPointer::new(user, release);
         open_with(options, out, || {
@@ -291,14 +295,14 @@ pub unsafe extern "C" fn siskin_model_open_memory(
 /// Threads: any.
 ///
 /// # Safety
-/// Pointers are valid.
+/// The pointer contract of the crate.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_model_describe(
     model: *const siskin_model,
     out: *mut siskin_model_info,
 ) -> *mut siskin_error {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: pointer contract: `model` is null or live; `out` is null or a sized struct.
     unsafe {
         guard::shared(model, |model| {
             let result = SizedOutput::new("out", out)?;
@@ -343,7 +347,7 @@ fn capabilities(model: &Model) -> u32 {
 /// Threads: any.
 ///
 /// # Safety
-/// Pointers are valid.
+/// The pointer contract of the crate.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_model_warning(
@@ -352,7 +356,7 @@ pub unsafe extern "C" fn siskin_model_warning(
     text: *mut *const c_char,
     length: *mut usize,
 ) -> *mut siskin_error {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: pointer contract: `model` is null or live; `text` and `length` are disjoint outputs.
     unsafe {
         guard::shared(model, |model| {
             let (text, length) = (output("text", text)?, output("length", length)?);
@@ -370,7 +374,7 @@ pub unsafe extern "C" fn siskin_model_warning(
 /// Threads: any.
 ///
 /// # Safety
-/// Pointers are valid.
+/// The pointer contract of the crate.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_model_session_memory(
@@ -378,7 +382,7 @@ pub unsafe extern "C" fn siskin_model_session_memory(
     options: *const siskin_session_options,
     out: *mut siskin_memory_usage,
 ) -> *mut siskin_error {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: pointer contract: `model` and `options` are null or live; `out` is null or a sized struct.
     unsafe {
         guard::shared(model, |model| {
             let result = SizedOutput::new("out", out)?;
@@ -396,7 +400,7 @@ pub unsafe extern "C" fn siskin_model_session_memory(
 /// Threads: any.
 ///
 /// # Safety
-/// Pointers are valid.
+/// The pointer contract of the crate.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_model_tokenize(
@@ -408,7 +412,8 @@ pub unsafe extern "C" fn siskin_model_tokenize(
     capacity: usize,
     count: *mut usize,
 ) -> *mut siskin_error {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: pointer contract: `model` is null or live; `text` is a text of `length` bytes; `count` is null or
+    // writable; `ids` is writable for `capacity` values: it is not null (checked), and `index < capacity`.
     unsafe {
         guard::shared(model, |model| {
             let (text, count) = (self::text("text", text, length)?, output("count", count)?);
@@ -429,7 +434,7 @@ pub unsafe extern "C" fn siskin_model_tokenize(
 /// Threads: any.
 ///
 /// # Safety
-/// Pointers are valid.
+/// The pointer contract of the crate.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_model_token_bytes(
@@ -438,7 +443,7 @@ pub unsafe extern "C" fn siskin_model_token_bytes(
     bytes: *mut *const u8,
     length: *mut usize,
 ) -> *mut siskin_error {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: pointer contract: `model` is null or live; `bytes` and `length` are disjoint outputs.
     unsafe {
         guard::shared(model, |model| {
             let (bytes, length) = (output("bytes", bytes)?, output("length", length)?);
@@ -455,20 +460,20 @@ pub unsafe extern "C" fn siskin_model_token_bytes(
 /// Threads: any.
 ///
 /// # Safety
-/// Pointers are valid.
+/// The pointer contract of the crate.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_model_verify(model: *const siskin_model) -> *mut siskin_error {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: pointer contract: `model` is null or live.
     unsafe { guard::shared(model, |model| Ok(model.file().verify(&mut |_, _| true)?)) }
 }
 
 /// Frees a model. Objects that were created from it stay valid. Null is ignored.
 ///
 /// # Safety
-/// Pointers are valid, and the handle is not used afterwards.
+/// The pointer contract of the crate, and the handle is not used afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_model_free(model: *mut siskin_model) {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: pointer contract: `model` is null or live, and not used afterwards.
     unsafe { guard::free(model) }
 }

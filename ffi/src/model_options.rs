@@ -116,7 +116,7 @@ impl ProgressCallback<'_> {
     fn report(&self) {
         let Some(Progress { function, host }) = self.progress else { return };
         let (done, total) = (self.done.load(Ordering::Relaxed), self.total.load(Ordering::Relaxed));
-        // SAFETY: the host guarantees that the function may be called with its pointer until that is released.
+        // SAFETY: pointer contract: `function` may be called with `user` until `release` is, which `host` does on drop.
         if !in_callback(|| unsafe { function(host.user(), done, total) }) {
             self.cancelled.store(true, Ordering::Relaxed);
         }
@@ -151,25 +151,25 @@ impl siskin_convert::ProgressSink for ProgressCallback<'_> {
 /// Creates the default options.
 ///
 /// # Safety
-/// Pointers are valid.
+/// The pointer contract of the crate.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_model_options_new(out: *mut *mut siskin_model_options) -> *mut siskin_error {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: pointer contract: `out` is null or writable.
     unsafe { guard::create(out, || Ok((Options::default(), ()))) }
 }
 
 /// Sets the number of worker threads. 0, the default: one per performance core.
 ///
 /// # Safety
-/// Pointers are valid.
+/// The pointer contract of the crate.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_model_options_set_threads(
     options: *mut siskin_model_options,
     threads: u32,
 ) -> *mut siskin_error {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: pointer contract: `options` is null or live.
     unsafe {
         guard::exclusive(options, |options, ()| {
             options.model.threads = threads as usize;
@@ -181,7 +181,7 @@ pub unsafe extern "C" fn siskin_model_options_set_threads(
 /// Disables CPU features: their names, separated by commas, such as `avx512,amx`. Results are bit-identical.
 ///
 /// # Safety
-/// Pointers are valid.
+/// The pointer contract of the crate.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_model_options_set_disabled_cpu_features(
@@ -189,7 +189,7 @@ pub unsafe extern "C" fn siskin_model_options_set_disabled_cpu_features(
     names: *const c_char,
     length: usize,
 ) -> *mut siskin_error {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: pointer contract: `options` is null or live; `names` is a text of `length` bytes.
     unsafe {
         guard::exclusive(options, |options, ()| {
             let names = text("names", names, length)?;
@@ -207,14 +207,14 @@ pub unsafe extern "C" fn siskin_model_options_set_disabled_cpu_features(
 /// Sets the device that the model runs on.
 ///
 /// # Safety
-/// Pointers are valid.
+/// The pointer contract of the crate.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_model_options_set_device(
     options: *mut siskin_model_options,
     device: siskin_device,
 ) -> *mut siskin_error {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: pointer contract: `options` is null or live.
     unsafe {
         guard::exclusive(options, |options, ()| {
             options.model.device = match device {
@@ -233,7 +233,7 @@ pub unsafe extern "C" fn siskin_model_options_set_device(
 /// Sets the layers that are skipped, by index from 0.
 ///
 /// # Safety
-/// Pointers are valid.
+/// The pointer contract of the crate.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_model_options_set_skip_layers(
@@ -241,7 +241,7 @@ pub unsafe extern "C" fn siskin_model_options_set_skip_layers(
     layers: *const u32,
     count: usize,
 ) -> *mut siskin_error {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: pointer contract: `options` is null or live; `layers` is readable for `count` values.
     unsafe {
         guard::exclusive(options, |options, ()| {
             let layers: Vec<usize> =
@@ -257,7 +257,7 @@ pub unsafe extern "C" fn siskin_model_options_set_skip_layers(
 /// the adapter was trained on fails, unless `any_base` is set.
 ///
 /// # Safety
-/// Pointers are valid.
+/// The pointer contract of the crate.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_model_options_set_adapter(
@@ -266,7 +266,7 @@ pub unsafe extern "C" fn siskin_model_options_set_adapter(
     length: usize,
     any_base: bool,
 ) -> *mut siskin_error {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: pointer contract: `options` is null or live; `path` is a text of `length` bytes.
     unsafe {
         guard::exclusive(options, |options, ()| {
             let path = text_or_none("path", path, length)?;
@@ -280,14 +280,14 @@ pub unsafe extern "C" fn siskin_model_options_set_adapter(
 /// Sets whether the packed copy of a non-`.siskin` model is cached.
 ///
 /// # Safety
-/// Pointers are valid.
+/// The pointer contract of the crate.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_model_options_set_cache_mode(
     options: *mut siskin_model_options,
     mode: siskin_cache_mode,
 ) -> *mut siskin_error {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: pointer contract: `options` is null or live.
     unsafe {
         guard::exclusive(options, |options, ()| {
             let cache = match mode {
@@ -309,7 +309,7 @@ pub unsafe extern "C" fn siskin_model_options_set_cache_mode(
 /// phone, use a folder of the app.
 ///
 /// # Safety
-/// Pointers are valid.
+/// The pointer contract of the crate.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_model_options_set_cache_folder(
@@ -317,7 +317,7 @@ pub unsafe extern "C" fn siskin_model_options_set_cache_folder(
     path: *const c_char,
     length: usize,
 ) -> *mut siskin_error {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: pointer contract: `options` is null or live; `path` is a text of `length` bytes.
     unsafe { guard::exclusive(options, |options, ()| keep_in(options, text("path", path, length)?)) }
 }
 
@@ -325,7 +325,7 @@ pub unsafe extern "C" fn siskin_model_options_set_cache_folder(
 /// `q4_k`; empty, the default: the weight types of the source.
 ///
 /// # Safety
-/// Pointers are valid.
+/// The pointer contract of the crate.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_model_options_set_recipe(
@@ -333,7 +333,7 @@ pub unsafe extern "C" fn siskin_model_options_set_recipe(
     recipe: *const c_char,
     length: usize,
 ) -> *mut siskin_error {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: pointer contract: `options` is null or live; `recipe` is a text of `length` bytes.
     unsafe { guard::exclusive(options, |options, ()| pack_as(options, text("recipe", recipe, length)?)) }
 }
 
@@ -341,7 +341,7 @@ pub unsafe extern "C" fn siskin_model_options_set_recipe(
 /// options are freed or the function is replaced.
 ///
 /// # Safety
-/// Pointers are valid.
+/// The pointer contract of the crate.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_model_options_set_progress(
@@ -350,7 +350,7 @@ pub unsafe extern "C" fn siskin_model_options_set_progress(
     user: *mut c_void,
     release: siskin_release_function,
 ) -> *mut siskin_error {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: pointer contract: `options` is null or live; `release` is null, or may be called once with `user`.
     unsafe {
         // Constructed first, so that it is released if the call fails.
         let host = HostPointer::new(user, release);
@@ -364,10 +364,10 @@ pub unsafe extern "C" fn siskin_model_options_set_progress(
 /// Frees options. Null is ignored.
 ///
 /// # Safety
-/// Pointers are valid, and the options are not used afterwards.
+/// The pointer contract of the crate, and the options are not used afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_model_options_free(options: *mut siskin_model_options) {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: pointer contract: `options` is null or live, and not used afterwards.
     unsafe { guard::free(options) }
 }
 

@@ -106,18 +106,18 @@ fn set(sampler: &mut SamplerOptions, option: siskin_sampler_option, value: f64) 
 /// Creates the default sampling options.
 ///
 /// # Safety
-/// Pointers are valid.
+/// The pointer contract of the crate.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_sampler_new(out: *mut *mut siskin_sampler) -> *mut siskin_error {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: pointer contract: `out` is null or writable.
     unsafe { guard::create(out, || Ok((SamplerOptions::default(), ()))) }
 }
 
 /// Sets an option. Options that are counts or flags take integers. A value that is out of range is rejected.
 ///
 /// # Safety
-/// Pointers are valid.
+/// The pointer contract of the crate.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_sampler_set(
@@ -125,7 +125,7 @@ pub unsafe extern "C" fn siskin_sampler_set(
     option: siskin_sampler_option,
     value: f64,
 ) -> *mut siskin_error {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: pointer contract: `sampler` is null or live.
     unsafe {
         guard::exclusive(sampler, |sampler, ()| {
             let mut changed = sampler.clone();
@@ -141,14 +141,14 @@ pub unsafe extern "C" fn siskin_sampler_set(
 /// machine.
 ///
 /// # Safety
-/// Pointers are valid.
+/// The pointer contract of the crate.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_sampler_set_seed(
     sampler: *mut siskin_sampler,
     seed: u64,
 ) -> *mut siskin_error {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: pointer contract: `sampler` is null or live.
     unsafe {
         guard::exclusive(sampler, |sampler, ()| {
             sampler.seed = seed;
@@ -160,7 +160,7 @@ pub unsafe extern "C" fn siskin_sampler_set_seed(
 /// Adds a bias to the logit of a token; negative infinity forbids it.
 ///
 /// # Safety
-/// Pointers are valid.
+/// The pointer contract of the crate.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_sampler_add_bias(
@@ -168,7 +168,7 @@ pub unsafe extern "C" fn siskin_sampler_add_bias(
     token: u32,
     bias: f32,
 ) -> *mut siskin_error {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: pointer contract: `sampler` is null or live.
     unsafe {
         guard::exclusive(sampler, |sampler, ()| {
             if bias.is_nan() || bias == f32::INFINITY {
@@ -186,9 +186,9 @@ pub unsafe extern "C" fn siskin_sampler_add_bias(
 /// Frees sampling options. Null is ignored.
 ///
 /// # Safety
-/// Pointers are valid, and the handle is not used afterwards.
+/// The pointer contract of the crate, and the handle is not used afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_sampler_free(sampler: *mut siskin_sampler) {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: pointer contract: `sampler` is null or live, and not used afterwards.
     unsafe { guard::free(sampler) }
 }

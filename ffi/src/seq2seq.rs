@@ -61,7 +61,7 @@ pub struct siskin_generated_text {
 /// Threads: any.
 ///
 /// # Safety
-/// Pointers are valid.
+/// The pointer contract of the crate.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_seq2seq_new(
@@ -70,7 +70,7 @@ pub unsafe extern "C" fn siskin_seq2seq_new(
     context: usize,
     out: *mut *mut siskin_seq2seq,
 ) -> *mut siskin_error {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: pointer contract: `model` is null or live; `out` is null or writable.
     unsafe {
         guard::create(out, || {
             let defaults = Seq2SeqOptions::default();
@@ -87,7 +87,7 @@ pub unsafe extern "C" fn siskin_seq2seq_new(
 /// the default options of the model.
 ///
 /// # Safety
-/// Pointers are valid.
+/// The pointer contract of the crate.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_seq2seq_generate(
@@ -95,7 +95,7 @@ pub unsafe extern "C" fn siskin_seq2seq_generate(
     texts: *const siskin_strings,
     options: *const siskin_seq2seq_options,
 ) -> *mut siskin_error {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: pointer contract: `seq2seq`, `texts` and `options` are null or live.
     unsafe {
         guard::exclusive(seq2seq, |state, control| {
             control.check()?;
@@ -114,7 +114,7 @@ pub unsafe extern "C" fn siskin_seq2seq_generate(
 /// Returns the number of texts that were generated for input `index`.
 ///
 /// # Safety
-/// Pointers are valid.
+/// The pointer contract of the crate.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_seq2seq_text_count(
@@ -122,7 +122,7 @@ pub unsafe extern "C" fn siskin_seq2seq_text_count(
     index: usize,
     count: *mut usize,
 ) -> *mut siskin_error {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: pointer contract: `seq2seq` is null or live; `count` is null or writable.
     unsafe {
         guard::shared(seq2seq, |state| {
             let count = output("count", count)?;
@@ -136,7 +136,7 @@ pub unsafe extern "C" fn siskin_seq2seq_text_count(
 /// Returns generated text `rank` of input `index`, best first.
 ///
 /// # Safety
-/// Pointers are valid.
+/// The pointer contract of the crate.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_seq2seq_text(
@@ -145,7 +145,7 @@ pub unsafe extern "C" fn siskin_seq2seq_text(
     rank: usize,
     out: *mut siskin_generated_text,
 ) -> *mut siskin_error {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: pointer contract: `seq2seq` is null or live; `out` is null or a sized struct.
     unsafe {
         guard::shared(seq2seq, |state| {
             let result = SizedOutput::new("out", out)?;
@@ -172,11 +172,11 @@ pub unsafe extern "C" fn siskin_seq2seq_text(
 /// Threads: any, at any time during the lifetime of the seq2seq generator.
 ///
 /// # Safety
-/// Pointers are valid.
+/// The pointer contract of the crate.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_seq2seq_cancel(seq2seq: *const siskin_seq2seq) -> *mut siskin_error {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: pointer contract: `seq2seq` is null or live.
     unsafe { cancel(seq2seq) }
 }
 
@@ -185,23 +185,23 @@ pub unsafe extern "C" fn siskin_seq2seq_cancel(seq2seq: *const siskin_seq2seq) -
 /// Threads: any, at any time during the lifetime of the seq2seq generator.
 ///
 /// # Safety
-/// Pointers are valid.
+/// The pointer contract of the crate.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_seq2seq_cancel_handle(
     seq2seq: *const siskin_seq2seq,
     out: *mut *mut siskin_cancel_handle,
 ) -> *mut siskin_error {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: pointer contract: `seq2seq` is null or live; `out` is null or writable.
     unsafe { cancel_handle_of(seq2seq, out) }
 }
 
 /// Frees a seq2seq generator. Null is ignored. A generator that another call is using is not freed.
 ///
 /// # Safety
-/// Pointers are valid, and the handle is not used afterwards.
+/// The pointer contract of the crate, and the handle is not used afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_seq2seq_free(seq2seq: *mut siskin_seq2seq) {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: pointer contract: `seq2seq` is null or live, and not used afterwards.
     unsafe { guard::free(seq2seq) }
 }

@@ -57,28 +57,28 @@ fn set(options: &mut Seq2SeqGenerateOptions, option: siskin_seq2seq_option, valu
 /// Creates the default options of a model.
 ///
 /// # Safety
-/// Pointers are valid.
+/// The pointer contract of the crate.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_seq2seq_options_new(
     model: *const siskin_model,
     out: *mut *mut siskin_seq2seq_options,
 ) -> *mut siskin_error {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: pointer contract: `model` is null or live; `out` is null or writable.
     unsafe { guard::create(out, || borrow(model, |model| Ok((Seq2SeqGenerateOptions::of(model)?, ())))) }
 }
 
 /// Creates the options of a model for summarization.
 ///
 /// # Safety
-/// Pointers are valid.
+/// The pointer contract of the crate.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_seq2seq_options_new_summary(
     model: *const siskin_model,
     out: *mut *mut siskin_seq2seq_options,
 ) -> *mut siskin_error {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: pointer contract: `model` is null or live; `out` is null or writable.
     unsafe { guard::create(out, || borrow(model, |model| Ok((Seq2SeqGenerateOptions::summary(model)?, ())))) }
 }
 
@@ -86,7 +86,7 @@ pub unsafe extern "C" fn siskin_seq2seq_options_new_summary(
 /// `deu_Latn`, or the language code that this name begins with; empty if the model supports a single language pair.
 ///
 /// # Safety
-/// Pointers are valid.
+/// The pointer contract of the crate.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_seq2seq_options_new_translation(
@@ -97,7 +97,8 @@ pub unsafe extern "C" fn siskin_seq2seq_options_new_translation(
     target_language_length: usize,
     out: *mut *mut siskin_seq2seq_options,
 ) -> *mut siskin_error {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: pointer contract: `model` is null or live; `source_language` is a text of `source_language_length` bytes;
+    // `target_language` is a text of `target_language_length` bytes; `out` is null or writable.
     unsafe {
         guard::create(out, || {
             let source = text_or_none("source_language", source_language, source_language_length)?;
@@ -113,7 +114,7 @@ pub unsafe extern "C" fn siskin_seq2seq_options_new_translation(
 /// Sets an option. Counts take integers. Values are checked when the options are used.
 ///
 /// # Safety
-/// Pointers are valid.
+/// The pointer contract of the crate.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_seq2seq_options_set(
@@ -121,7 +122,7 @@ pub unsafe extern "C" fn siskin_seq2seq_options_set(
     option: siskin_seq2seq_option,
     value: f64,
 ) -> *mut siskin_error {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: pointer contract: `options` is null or live.
     unsafe { guard::exclusive(options, |options, ()| set(options, option, value)) }
 }
 
@@ -129,7 +130,7 @@ pub unsafe extern "C" fn siskin_seq2seq_options_set(
 /// `overlap` tokens; other modes ignore `overlap`. Default: `SISKIN_OVERFLOW_ERROR`.
 ///
 /// # Safety
-/// Pointers are valid.
+/// The pointer contract of the crate.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_seq2seq_options_set_overflow(
@@ -137,7 +138,7 @@ pub unsafe extern "C" fn siskin_seq2seq_options_set_overflow(
     mode: siskin_overflow_mode,
     overlap: usize,
 ) -> *mut siskin_error {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: pointer contract: `options` is null or live.
     unsafe {
         guard::exclusive(options, |options, ()| {
             options.overflow = overflow_mode(mode, overlap)?;
@@ -149,7 +150,7 @@ pub unsafe extern "C" fn siskin_seq2seq_options_set_overflow(
 /// Sets the text before each input, such as `summarize: `.
 ///
 /// # Safety
-/// Pointers are valid.
+/// The pointer contract of the crate.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_seq2seq_options_set_prefix(
@@ -157,7 +158,7 @@ pub unsafe extern "C" fn siskin_seq2seq_options_set_prefix(
     prefix: *const c_char,
     length: usize,
 ) -> *mut siskin_error {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: pointer contract: `options` is null or live; `prefix` is a text of `length` bytes.
     unsafe {
         guard::exclusive(options, |options, ()| {
             options.prefix = text("prefix", prefix, length)?.to_owned();
@@ -169,14 +170,14 @@ pub unsafe extern "C" fn siskin_seq2seq_options_set_prefix(
 /// Sets the sampling options, which are copied. They are used with one beam.
 ///
 /// # Safety
-/// Pointers are valid.
+/// The pointer contract of the crate.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_seq2seq_options_set_sampler(
     options: *mut siskin_seq2seq_options,
     sampler: *const siskin_sampler,
 ) -> *mut siskin_error {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: pointer contract: `options` and `sampler` are null or live.
     unsafe {
         guard::exclusive(options, |options, ()| {
             options.sampler = borrow(sampler, |sampler| Ok(sampler.clone()))?;
@@ -188,9 +189,9 @@ pub unsafe extern "C" fn siskin_seq2seq_options_set_sampler(
 /// Frees options. Null is ignored.
 ///
 /// # Safety
-/// Pointers are valid, and the handle is not used afterwards.
+/// The pointer contract of the crate, and the handle is not used afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_seq2seq_options_free(options: *mut siskin_seq2seq_options) {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: pointer contract: `options` is null or live, and not used afterwards.
     unsafe { guard::free(options) }
 }

@@ -191,7 +191,7 @@ fn nanoseconds(start: Instant) -> u64 {
 /// Threads: any.
 ///
 /// # Safety
-/// Pointers are valid.
+/// The pointer contract of the crate.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_session_new(
@@ -199,7 +199,7 @@ pub unsafe extern "C" fn siskin_session_new(
     options: *const siskin_session_options,
     out: *mut *mut siskin_session,
 ) -> *mut siskin_error {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: pointer contract: `model` and `options` are null or live; `out` is null or writable.
     unsafe {
         guard::create(out, || {
             let options = borrow_or_default(options, |options| Ok(options.clone()))?;
@@ -222,7 +222,7 @@ pub unsafe extern "C" fn siskin_session_new(
 /// Adds a message to the conversation, such as one with the role `system`, before the next prompt.
 ///
 /// # Safety
-/// Pointers are valid.
+/// The pointer contract of the crate.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_session_add_message(
@@ -232,7 +232,8 @@ pub unsafe extern "C" fn siskin_session_add_message(
     content: *const c_char,
     content_length: usize,
 ) -> *mut siskin_error {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: pointer contract: `session` is null or live; `role` is a text of `role_length` bytes; `content` is a text
+    // of `content_length` bytes.
     unsafe {
         guard::exclusive(session, |state, _| {
             let (role, content) =
@@ -252,7 +253,7 @@ pub unsafe extern "C" fn siskin_session_add_message(
 /// has not been added, with the exception that `siskin_cancel_handle_cancel` states.
 ///
 /// # Safety
-/// Pointers are valid.
+/// The pointer contract of the crate.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_session_prompt(
@@ -260,7 +261,7 @@ pub unsafe extern "C" fn siskin_session_prompt(
     text: *const c_char,
     length: usize,
 ) -> *mut siskin_error {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: pointer contract: `session` is null or live; `text` is a text of `length` bytes.
     unsafe {
         guard::exclusive(session, |state, control| {
             control.check()?;
@@ -274,7 +275,7 @@ pub unsafe extern "C" fn siskin_session_prompt(
 /// tokens in the text as such: do not set it for untrusted text. An empty text continues the previous one.
 ///
 /// # Safety
-/// Pointers are valid.
+/// The pointer contract of the crate.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_session_prompt_raw(
@@ -283,7 +284,7 @@ pub unsafe extern "C" fn siskin_session_prompt_raw(
     length: usize,
     parse_special: bool,
 ) -> *mut siskin_error {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: pointer contract: `session` is null or live; `text` is a text of `length` bytes.
     unsafe {
         guard::exclusive(session, |state, control| {
             control.check()?;
@@ -299,7 +300,7 @@ pub unsafe extern "C" fn siskin_session_prompt_raw(
 /// conversation of the session; their common prefix is not computed again.
 ///
 /// # Safety
-/// Pointers are valid.
+/// The pointer contract of the crate.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_session_prompt_messages(
@@ -307,7 +308,7 @@ pub unsafe extern "C" fn siskin_session_prompt_messages(
     json: *const c_char,
     length: usize,
 ) -> *mut siskin_error {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: pointer contract: `session` is null or live; `json` is a text of `length` bytes.
     unsafe {
         guard::exclusive(session, |state, control| {
             control.check()?;
@@ -320,7 +321,7 @@ pub unsafe extern "C" fn siskin_session_prompt_messages(
 /// Appends tokens to the session and begins their continuation.
 ///
 /// # Safety
-/// Pointers are valid.
+/// The pointer contract of the crate.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_session_prompt_tokens(
@@ -328,7 +329,7 @@ pub unsafe extern "C" fn siskin_session_prompt_tokens(
     ids: *const u32,
     count: usize,
 ) -> *mut siskin_error {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: pointer contract: `session` is null or live; `ids` is readable for `count` values.
     unsafe {
         guard::exclusive(session, |state, control| {
             control.check()?;
@@ -343,14 +344,14 @@ pub unsafe extern "C" fn siskin_session_prompt_tokens(
 /// After `SISKIN_ERROR_CANCELLED`, the answer is unchanged and the call can be repeated.
 ///
 /// # Safety
-/// Pointers are valid.
+/// The pointer contract of the crate.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_session_next(
     session: *mut siskin_session,
     out: *mut siskin_text_chunk,
 ) -> *mut siskin_error {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: pointer contract: `session` is null or live; `out` is null or a sized struct.
     unsafe {
         guard::exclusive(session, |state, control| {
             let result = SizedOutput::new("out", out)?;
@@ -364,14 +365,14 @@ pub unsafe extern "C" fn siskin_session_next(
 /// Sets the maximum number of tokens of the answers that begin after this call; 0: limited by the context only.
 ///
 /// # Safety
-/// Pointers are valid.
+/// The pointer contract of the crate.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_session_set_max_tokens(
     session: *mut siskin_session,
     tokens: usize,
 ) -> *mut siskin_error {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: pointer contract: `session` is null or live.
     unsafe {
         guard::exclusive(session, |state, _| {
             state.max_tokens = if tokens == 0 { usize::MAX } else { tokens };
@@ -386,11 +387,11 @@ pub unsafe extern "C" fn siskin_session_set_max_tokens(
 /// Threads: any, at any time during the session's lifetime.
 ///
 /// # Safety
-/// Pointers are valid.
+/// The pointer contract of the crate.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_session_cancel(session: *const siskin_session) -> *mut siskin_error {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: pointer contract: `session` is null or live.
     unsafe { cancel(session) }
 }
 
@@ -399,14 +400,14 @@ pub unsafe extern "C" fn siskin_session_cancel(session: *const siskin_session) -
 /// Threads: any, at any time during the session's lifetime.
 ///
 /// # Safety
-/// Pointers are valid.
+/// The pointer contract of the crate.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_session_cancel_handle(
     session: *const siskin_session,
     out: *mut *mut siskin_cancel_handle,
 ) -> *mut siskin_error {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: pointer contract: `session` is null or live; `out` is null or writable.
     unsafe { cancel_handle_of(session, out) }
 }
 
@@ -414,9 +415,9 @@ pub unsafe extern "C" fn siskin_session_cancel_handle(
 /// it first.
 ///
 /// # Safety
-/// Pointers are valid, and the handle is not used afterwards.
+/// The pointer contract of the crate, and the handle is not used afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_session_free(session: *mut siskin_session) {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: pointer contract: `session` is null or live, and not used afterwards.
     unsafe { guard::free(session) }
 }

@@ -61,13 +61,13 @@ pub(crate) fn kv_cache_type(kind: siskin_kv_cache_type) -> Outcome<Option<CacheT
 /// Creates the default options.
 ///
 /// # Safety
-/// Pointers are valid.
+/// The pointer contract of the crate.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_session_options_new(
     out: *mut *mut siskin_session_options,
 ) -> *mut siskin_error {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: pointer contract: `out` is null or writable.
     unsafe { guard::create(out, || Ok((Options::default(), ()))) }
 }
 
@@ -75,14 +75,14 @@ pub unsafe extern "C" fn siskin_session_options_new(
 /// model, at most 2048.
 ///
 /// # Safety
-/// Pointers are valid.
+/// The pointer contract of the crate.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_session_options_set_context(
     options: *mut siskin_session_options,
     tokens: usize,
 ) -> *mut siskin_error {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: pointer contract: `options` is null or live.
     unsafe { change(options, |options| options.session.context = tokens) }
 }
 
@@ -90,14 +90,14 @@ pub unsafe extern "C" fn siskin_session_options_set_context(
 /// text is the same. Default: 256.
 ///
 /// # Safety
-/// Pointers are valid.
+/// The pointer contract of the crate.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_session_options_set_max_batch_tokens(
     options: *mut siskin_session_options,
     tokens: usize,
 ) -> *mut siskin_error {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: pointer contract: `options` is null or live.
     unsafe { change(options, |options| options.session.batch = tokens) }
 }
 
@@ -105,7 +105,7 @@ pub unsafe extern "C" fn siskin_session_options_set_max_batch_tokens(
 /// `SISKIN_ERROR_MEMORY`, whose message names the longest context that fits. 0, the default: no limit.
 ///
 /// # Safety
-/// Pointers are valid.
+/// The pointer contract of the crate.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_session_options_set_memory_budget(
@@ -114,7 +114,7 @@ pub unsafe extern "C" fn siskin_session_options_set_memory_budget(
 ) -> *mut siskin_error {
     let budget = Some(bytes).filter(|&bytes| bytes > 0);
     let budget = budget.map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: pointer contract: `options` is null or live.
     unsafe { change(options, |options| options.session.budget = budget) }
 }
 
@@ -122,7 +122,7 @@ pub unsafe extern "C" fn siskin_session_options_set_memory_budget(
 /// which makes the KV cache smaller. 0 and 0, the default: the attention mask of the model.
 ///
 /// # Safety
-/// Pointers are valid.
+/// The pointer contract of the crate.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_session_options_set_window(
@@ -131,21 +131,21 @@ pub unsafe extern "C" fn siskin_session_options_set_window(
     sinks: usize,
 ) -> *mut siskin_error {
     let window = Some(Window { recent, first: sinks }).filter(|_| recent > 0 || sinks > 0);
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: pointer contract: `options` is null or live.
     unsafe { change(options, |options| options.session.window = window) }
 }
 
 /// Sets the dtype of the KV cache.
 ///
 /// # Safety
-/// Pointers are valid.
+/// The pointer contract of the crate.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_session_options_set_kv_cache_type(
     options: *mut siskin_session_options,
     kv_cache_type: siskin_kv_cache_type,
 ) -> *mut siskin_error {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: pointer contract: `options` is null or live.
     unsafe {
         guard::exclusive(options, |options, ()| {
             options.session.cache = self::kv_cache_type(kv_cache_type)?;
@@ -157,28 +157,28 @@ pub unsafe extern "C" fn siskin_session_options_set_kv_cache_type(
 /// Sets the maximum number of tokens of an answer. 0, the default: limited by the context only.
 ///
 /// # Safety
-/// Pointers are valid.
+/// The pointer contract of the crate.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_session_options_set_max_tokens(
     options: *mut siskin_session_options,
     tokens: usize,
 ) -> *mut siskin_error {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: pointer contract: `options` is null or live.
     unsafe { change(options, |options| options.max_tokens = if tokens == 0 { usize::MAX } else { tokens }) }
 }
 
 /// Sets the sampling options, which are copied. Null: the defaults.
 ///
 /// # Safety
-/// Pointers are valid.
+/// The pointer contract of the crate.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_session_options_set_sampler(
     options: *mut siskin_session_options,
     sampler: *const siskin_sampler,
 ) -> *mut siskin_error {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: pointer contract: `options` and `sampler` are null or live.
     unsafe {
         guard::exclusive(options, |options, ()| {
             options.session.sampler = match sampler.is_null() {
@@ -193,7 +193,7 @@ pub unsafe extern "C" fn siskin_session_options_set_sampler(
 /// Adds a stop string, which ends an answer before its first occurrence.
 ///
 /// # Safety
-/// Pointers are valid.
+/// The pointer contract of the crate.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_session_options_add_stop_string(
@@ -201,7 +201,7 @@ pub unsafe extern "C" fn siskin_session_options_add_stop_string(
     stop_string: *const c_char,
     length: usize,
 ) -> *mut siskin_error {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: pointer contract: `options` is null or live; `stop_string` is a text of `length` bytes.
     unsafe {
         guard::exclusive(options, |options, ()| {
             let stop = text("stop_string", stop_string, length)?;
@@ -217,20 +217,20 @@ pub unsafe extern "C" fn siskin_session_options_add_stop_string(
 /// Frees options. Null is ignored.
 ///
 /// # Safety
-/// Pointers are valid, and the options are not used afterwards.
+/// The pointer contract of the crate, and the options are not used afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_session_options_free(options: *mut siskin_session_options) {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: pointer contract: `options` is null or live, and not used afterwards.
     unsafe { guard::free(options) }
 }
 
 /// # Safety
-/// As for every exported function.
+/// The pointer contract of the crate.
 unsafe fn change(
     options: *mut siskin_session_options,
     change: impl FnOnce(&mut Options),
 ) -> *mut siskin_error {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: pointer contract: `options` is null or live.
     unsafe {
         guard::exclusive(options, |options, ()| {
             change(options);

@@ -31,14 +31,14 @@ pub struct siskin_stats {
 /// Returns the counters of the session.
 ///
 /// # Safety
-/// Pointers are valid.
+/// The pointer contract of the crate.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_session_stats(
     session: *const siskin_session,
     out: *mut siskin_stats,
 ) -> *mut siskin_error {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: pointer contract: `session` is null or live; `out` is null or a sized struct.
     unsafe {
         guard::shared(session, |state| {
             let result = SizedOutput::new("out", out)?;
@@ -58,14 +58,14 @@ pub unsafe extern "C" fn siskin_session_stats(
 /// Returns the memory usage of the session.
 ///
 /// # Safety
-/// Pointers are valid.
+/// The pointer contract of the crate.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_session_memory(
     session: *const siskin_session,
     out: *mut siskin_memory_usage,
 ) -> *mut siskin_error {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: pointer contract: `session` is null or live; `out` is null or a sized struct.
     unsafe {
         guard::shared(session, |state| {
             let result = SizedOutput::new("out", out)?;
@@ -79,7 +79,7 @@ pub unsafe extern "C" fn siskin_session_memory(
 /// valid until the next call that modifies the session.
 ///
 /// # Safety
-/// Pointers are valid.
+/// The pointer contract of the crate.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_session_logits(
@@ -87,7 +87,7 @@ pub unsafe extern "C" fn siskin_session_logits(
     logits: *mut *const f32,
     count: *mut usize,
 ) -> *mut siskin_error {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: pointer contract: `session` is null or live; `logits` and `count` are disjoint outputs.
     unsafe {
         guard::shared(session, |state| {
             let (logits, count) = (output("logits", logits)?, output("count", count)?);
@@ -101,11 +101,11 @@ pub unsafe extern "C" fn siskin_session_logits(
 /// Removes all messages and tokens, and the current answer.
 ///
 /// # Safety
-/// Pointers are valid.
+/// The pointer contract of the crate.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_session_reset(session: *mut siskin_session) -> *mut siskin_error {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: pointer contract: `session` is null or live.
     unsafe {
         guard::exclusive(session, |state, _| {
             state.drop_answer();
@@ -119,14 +119,14 @@ pub unsafe extern "C" fn siskin_session_reset(session: *mut siskin_session) -> *
 /// continues after those tokens.
 ///
 /// # Safety
-/// Pointers are valid.
+/// The pointer contract of the crate.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_session_rewind(
     session: *mut siskin_session,
     position: usize,
 ) -> *mut siskin_error {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: pointer contract: `session` is null or live.
     unsafe {
         guard::exclusive(session, |state, _| {
             let outcome = state.session.rewind(position);
@@ -143,7 +143,7 @@ pub unsafe extern "C" fn siskin_session_rewind(
 /// as much memory as the tokens of the session.
 ///
 /// # Safety
-/// Pointers are valid.
+/// The pointer contract of the crate.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_session_save(
@@ -151,7 +151,7 @@ pub unsafe extern "C" fn siskin_session_save(
     path: *const c_char,
     length: usize,
 ) -> *mut siskin_error {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: pointer contract: `session` is null or live; `path` is a text of `length` bytes.
     unsafe {
         guard::exclusive(session, |state, _| {
             let path = text("path", path, length)?;
@@ -167,7 +167,7 @@ pub unsafe extern "C" fn siskin_session_save(
 /// Saves the session to memory that is valid until the next call that modifies the session.
 ///
 /// # Safety
-/// Pointers are valid.
+/// The pointer contract of the crate.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_session_save_to_memory(
@@ -175,7 +175,7 @@ pub unsafe extern "C" fn siskin_session_save_to_memory(
     bytes: *mut *const u8,
     length: *mut usize,
 ) -> *mut siskin_error {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: pointer contract: `session` is null or live; `bytes` and `length` are disjoint outputs.
     unsafe {
         guard::exclusive(session, |state, _| {
             let (bytes, length) = (output("bytes", bytes)?, output("length", length)?);
@@ -194,7 +194,7 @@ pub unsafe extern "C" fn siskin_session_save_to_memory(
 /// same model, KV cache dtype and window. Generation continues with identical results.
 ///
 /// # Safety
-/// Pointers are valid.
+/// The pointer contract of the crate.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_session_restore(
@@ -202,7 +202,7 @@ pub unsafe extern "C" fn siskin_session_restore(
     path: *const c_char,
     length: usize,
 ) -> *mut siskin_error {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: pointer contract: `session` is null or live; `path` is a text of `length` bytes.
     unsafe {
         guard::exclusive(session, |state, _| {
             state.session.restore_from(text("path", path, length)?)?;
@@ -215,7 +215,7 @@ pub unsafe extern "C" fn siskin_session_restore(
 /// Restores a session that was saved to memory, like `siskin_session_restore`.
 ///
 /// # Safety
-/// Pointers are valid.
+/// The pointer contract of the crate.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_session_restore_from_memory(
@@ -223,7 +223,7 @@ pub unsafe extern "C" fn siskin_session_restore_from_memory(
     bytes: *const u8,
     length: usize,
 ) -> *mut siskin_error {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: pointer contract: `session` is null or live; `bytes` is readable for `length` bytes.
     unsafe {
         guard::exclusive(session, |state, _| {
             state.session.restore(values("bytes", bytes, length)?)?;
@@ -240,11 +240,11 @@ pub unsafe extern "C" fn siskin_session_restore_from_memory(
 /// Threads: any, at any time during the session's lifetime.
 ///
 /// # Safety
-/// Pointers are valid.
+/// The pointer contract of the crate.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_session_pause(session: *const siskin_session) -> *mut siskin_error {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: pointer contract: `session` is null or live.
     unsafe {
         guard::control(session, |control| {
             control.pause();
@@ -258,11 +258,11 @@ pub unsafe extern "C" fn siskin_session_pause(session: *const siskin_session) ->
 /// Threads: any, at any time during the session's lifetime.
 ///
 /// # Safety
-/// Pointers are valid.
+/// The pointer contract of the crate.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_session_resume(session: *const siskin_session) -> *mut siskin_error {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: pointer contract: `session` is null or live.
     unsafe {
         guard::control(session, |control| {
             control.resume();
@@ -281,14 +281,14 @@ pub const SISKIN_TRIM_ALL: siskin_trim_level = 2;
 /// Returns memory to the system. It is committed again when it is needed.
 ///
 /// # Safety
-/// Pointers are valid.
+/// The pointer contract of the crate.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_session_trim(
     session: *mut siskin_session,
     level: siskin_trim_level,
 ) -> *mut siskin_error {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: pointer contract: `session` is null or live.
     unsafe {
         guard::exclusive(session, |state, _| {
             match level {

@@ -21,18 +21,18 @@ impl Handle for siskin_strings {
 /// Creates an empty list.
 ///
 /// # Safety
-/// Pointers are valid.
+/// The pointer contract of the crate.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_strings_new(out: *mut *mut siskin_strings) -> *mut siskin_error {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: pointer contract: `out` is null or writable.
     unsafe { guard::create(out, || Ok((Vec::new(), ()))) }
 }
 
 /// Appends a copy of a text.
 ///
 /// # Safety
-/// Pointers are valid.
+/// The pointer contract of the crate.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_strings_add(
@@ -40,7 +40,7 @@ pub unsafe extern "C" fn siskin_strings_add(
     text: *const c_char,
     length: usize,
 ) -> *mut siskin_error {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: pointer contract: `strings` is null or live; `text` is a text of `length` bytes.
     unsafe {
         guard::exclusive(strings, |strings, ()| {
             strings.push(self::text("text", text, length)?.to_owned());
@@ -52,14 +52,14 @@ pub unsafe extern "C" fn siskin_strings_add(
 /// Returns the number of strings.
 ///
 /// # Safety
-/// Pointers are valid.
+/// The pointer contract of the crate.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_strings_count(
     strings: *const siskin_strings,
     count: *mut usize,
 ) -> *mut siskin_error {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: pointer contract: `strings` is null or live; `count` is null or writable.
     unsafe {
         guard::shared(strings, |strings| {
             output("count", count)?.write(strings.len());
@@ -71,11 +71,11 @@ pub unsafe extern "C" fn siskin_strings_count(
 /// Removes all strings.
 ///
 /// # Safety
-/// Pointers are valid.
+/// The pointer contract of the crate.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_strings_clear(strings: *mut siskin_strings) -> *mut siskin_error {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: pointer contract: `strings` is null or live.
     unsafe {
         guard::exclusive(strings, |strings, ()| {
             strings.clear();
@@ -87,9 +87,9 @@ pub unsafe extern "C" fn siskin_strings_clear(strings: *mut siskin_strings) -> *
 /// Frees a list. Null is ignored.
 ///
 /// # Safety
-/// Pointers are valid, and the handle is not used afterwards.
+/// The pointer contract of the crate, and the handle is not used afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_strings_free(strings: *mut siskin_strings) {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: pointer contract: `strings` is null or live, and not used afterwards.
     unsafe { guard::free(strings) }
 }

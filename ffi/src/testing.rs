@@ -9,11 +9,11 @@ use crate::session::siskin_session;
 /// Panics inside a session, which is poisoned afterwards.
 ///
 /// # Safety
-/// Pointers are valid.
+/// The pointer contract of the crate.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_testing_panic(session: *mut siskin_session) -> *mut siskin_error {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: pointer contract: `session` is null or live.
     unsafe { guard::exclusive(session, |_, _| panic!("requested by the test")) }
 }
 
@@ -30,7 +30,7 @@ pub extern "C" fn siskin_testing_error(code: siskin_error_kind) -> *mut siskin_e
 /// Keeps a session busy for the given time.
 ///
 /// # Safety
-/// Pointers are valid.
+/// The pointer contract of the crate.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_testing_hold(
@@ -38,7 +38,7 @@ pub unsafe extern "C" fn siskin_testing_hold(
     milliseconds: u32,
 ) -> *mut siskin_error {
     let until = Instant::now() + Duration::from_millis(u64::from(milliseconds));
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: pointer contract: `session` is null or live.
     unsafe {
         guard::exclusive(session, |_, _| {
             while Instant::now() < until {

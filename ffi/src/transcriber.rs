@@ -91,14 +91,14 @@ fn set(options: &mut TranscribeOptions, option: siskin_transcribe_option, value:
 /// Threads: any.
 ///
 /// # Safety
-/// Pointers are valid.
+/// The pointer contract of the crate.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_transcriber_new(
     model: *const siskin_model,
     out: *mut *mut siskin_transcriber,
 ) -> *mut siskin_error {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: pointer contract: `model` is null or live; `out` is null or writable.
     unsafe {
         guard::create(out, || {
             let transcriber = borrow(model, |model| Ok(Transcriber::new(model, None)?))?;
@@ -112,7 +112,7 @@ pub unsafe extern "C" fn siskin_transcriber_new(
 /// Sets an option. Options that are counts or flags take integers.
 ///
 /// # Safety
-/// Pointers are valid.
+/// The pointer contract of the crate.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_transcriber_set(
@@ -120,14 +120,14 @@ pub unsafe extern "C" fn siskin_transcriber_set(
     option: siskin_transcribe_option,
     value: f64,
 ) -> *mut siskin_error {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: pointer contract: `transcriber` is null or live.
     unsafe { guard::exclusive(transcriber, |state, _| set(&mut state.options, option, value)) }
 }
 
 /// Sets the spoken language, such as `en`; empty, the default: it is detected.
 ///
 /// # Safety
-/// Pointers are valid.
+/// The pointer contract of the crate.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_transcriber_set_language(
@@ -135,7 +135,7 @@ pub unsafe extern "C" fn siskin_transcriber_set_language(
     language: *const c_char,
     length: usize,
 ) -> *mut siskin_error {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: pointer contract: `transcriber` is null or live; `language` is a text of `length` bytes.
     unsafe {
         guard::exclusive(transcriber, |state, _| {
             state.options.language = text_or_none("language", language, length)?;
@@ -147,7 +147,7 @@ pub unsafe extern "C" fn siskin_transcriber_set_language(
 /// Sets a prompt, such as names and words that are likely to occur in the audio; empty, the default: none.
 ///
 /// # Safety
-/// Pointers are valid.
+/// The pointer contract of the crate.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_transcriber_set_prompt(
@@ -155,7 +155,7 @@ pub unsafe extern "C" fn siskin_transcriber_set_prompt(
     prompt: *const c_char,
     length: usize,
 ) -> *mut siskin_error {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: pointer contract: `transcriber` is null or live; `prompt` is a text of `length` bytes.
     unsafe {
         guard::exclusive(transcriber, |state, _| {
             state.options.prompt = text_or_none("prompt", prompt, length)?;
@@ -167,7 +167,7 @@ pub unsafe extern "C" fn siskin_transcriber_set_prompt(
 /// Transcribes single-channel audio: samples from −1 to 1, at `sample_rate` samples per second.
 ///
 /// # Safety
-/// Pointers are valid.
+/// The pointer contract of the crate.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_transcriber_transcribe(
@@ -176,7 +176,7 @@ pub unsafe extern "C" fn siskin_transcriber_transcribe(
     count: usize,
     sample_rate: u32,
 ) -> *mut siskin_error {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: pointer contract: `transcriber` is null or live; `samples` is readable for `count` values.
     unsafe {
         guard::exclusive(transcriber, |state, control| {
             control.check()?;
@@ -189,7 +189,7 @@ pub unsafe extern "C" fn siskin_transcriber_transcribe(
 /// Transcribes little-endian 16-bit PCM with `channels` interleaved channels, at `sample_rate` samples per second.
 ///
 /// # Safety
-/// Pointers are valid.
+/// The pointer contract of the crate.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_transcriber_transcribe_pcm16(
@@ -199,7 +199,7 @@ pub unsafe extern "C" fn siskin_transcriber_transcribe_pcm16(
     sample_rate: u32,
     channels: u16,
 ) -> *mut siskin_error {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: pointer contract: `transcriber` is null or live; `bytes` is readable for `length` bytes.
     unsafe {
         guard::exclusive(transcriber, |state, control| {
             control.check()?;
@@ -215,7 +215,7 @@ pub unsafe extern "C" fn siskin_transcriber_transcribe_pcm16(
 /// Transcribes a WAVE file in memory.
 ///
 /// # Safety
-/// Pointers are valid.
+/// The pointer contract of the crate.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_transcriber_transcribe_wav(
@@ -223,7 +223,7 @@ pub unsafe extern "C" fn siskin_transcriber_transcribe_wav(
     bytes: *const u8,
     length: usize,
 ) -> *mut siskin_error {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: pointer contract: `transcriber` is null or live; `bytes` is readable for `length` bytes.
     unsafe {
         guard::exclusive(transcriber, |state, control| {
             control.check()?;
@@ -243,7 +243,7 @@ impl TranscriberState {
 /// call that modifies the transcriber.
 ///
 /// # Safety
-/// Pointers are valid.
+/// The pointer contract of the crate.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_transcriber_text(
@@ -253,7 +253,8 @@ pub unsafe extern "C" fn siskin_transcriber_text(
     language: *mut *const c_char,
     language_length: *mut usize,
 ) -> *mut siskin_error {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: pointer contract: `transcriber` is null or live; `text`, `length`, `language` and `language_length` are
+    // disjoint outputs.
     unsafe {
         guard::shared(transcriber, |state| {
             let (text, length) = (output("text", text)?, output("length", length)?);
@@ -272,14 +273,14 @@ pub unsafe extern "C" fn siskin_transcriber_text(
 /// Returns the number of segments.
 ///
 /// # Safety
-/// Pointers are valid.
+/// The pointer contract of the crate.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_transcriber_segment_count(
     transcriber: *const siskin_transcriber,
     count: *mut usize,
 ) -> *mut siskin_error {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: pointer contract: `transcriber` is null or live; `count` is null or writable.
     unsafe {
         guard::shared(transcriber, |state| {
             output("count", count)?.write(state.transcript.segments.len());
@@ -291,7 +292,7 @@ pub unsafe extern "C" fn siskin_transcriber_segment_count(
 /// Returns segment `index`. Segments are in chronological order.
 ///
 /// # Safety
-/// Pointers are valid.
+/// The pointer contract of the crate.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_transcriber_segment(
@@ -299,7 +300,7 @@ pub unsafe extern "C" fn siskin_transcriber_segment(
     index: usize,
     out: *mut siskin_segment,
 ) -> *mut siskin_error {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: pointer contract: `transcriber` is null or live; `out` is null or a sized struct.
     unsafe {
         guard::shared(transcriber, |state| {
             let result = SizedOutput::new("out", out)?;
@@ -324,13 +325,13 @@ pub unsafe extern "C" fn siskin_transcriber_segment(
 /// Threads: any, at any time during the transcriber's lifetime.
 ///
 /// # Safety
-/// Pointers are valid.
+/// The pointer contract of the crate.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_transcriber_cancel(
     transcriber: *const siskin_transcriber,
 ) -> *mut siskin_error {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: pointer contract: `transcriber` is null or live.
     unsafe { cancel(transcriber) }
 }
 
@@ -339,23 +340,23 @@ pub unsafe extern "C" fn siskin_transcriber_cancel(
 /// Threads: any, at any time during the transcriber's lifetime.
 ///
 /// # Safety
-/// Pointers are valid.
+/// The pointer contract of the crate.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_transcriber_cancel_handle(
     transcriber: *const siskin_transcriber,
     out: *mut *mut siskin_cancel_handle,
 ) -> *mut siskin_error {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: pointer contract: `transcriber` is null or live; `out` is null or writable.
     unsafe { cancel_handle_of(transcriber, out) }
 }
 
 /// Frees a transcriber. Null is ignored. A transcriber that another call is using is not freed.
 ///
 /// # Safety
-/// Pointers are valid, and the handle is not used afterwards.
+/// The pointer contract of the crate, and the handle is not used afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn siskin_transcriber_free(transcriber: *mut siskin_transcriber) {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: pointer contract: `transcriber` is null or live, and not used afterwards.
     unsafe { guard::free(transcriber) }
 }

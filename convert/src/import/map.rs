@@ -15,8 +15,8 @@ pub(crate) fn map(path: &Path) -> Result<Bytes> {
     if length == 0 {
         return Err(Error::corrupt(place, "the file is empty"));
     }
-    // SAFETY: the map is private and read-only, and a conversion's contract (documented on the callers) is that the
-    // source file is not truncated while it is being read.
+    // SAFETY: the map is private and read-only, and `import::open` documents that the files of a source must not be
+    // written to or truncated while the result is alive.
     let map = unsafe { memmap2::Mmap::map(&file) }.map_err(|error| Error::io(&place, &error))?;
     Ok(Bytes::new(map))
 }

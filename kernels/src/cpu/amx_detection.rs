@@ -157,7 +157,7 @@ unsafe fn multiply(trial: &mut Trial) -> isize {
 /// The machine must run Linux, and the arguments must be valid for the system call.
 unsafe fn system_call(number: usize, arguments: [usize; 4]) -> isize {
     let result: isize;
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: this is Linux, and `arguments` are valid for system call `number` (see `# Safety`).
     unsafe {
         asm!(
             "syscall",

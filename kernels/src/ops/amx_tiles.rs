@@ -45,7 +45,7 @@ impl Tiles {
     /// The processor must have AMX and the operating system must have granted permission to use it.
     #[inline(always)]
     pub(crate) unsafe fn with_shapes(shapes: &Shapes) -> Self {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the processor has AMX and the system permits it (see `# Safety`); `shapes` has 64 bytes.
         unsafe { asm!("ldtilecfg [{}]", in(reg) &raw const *shapes, options(nostack, preserves_flags)) }
         Self(PhantomData)
     }
@@ -60,10 +60,11 @@ impl Tiles {
     /// Loads the rows of a tile, `stride` bytes apart.
     ///
     /// # Safety
-    /// All rows of the tile must be readable.
+    /// Every row of the tile's shape, from `from` on and `stride` bytes apart, must be readable.
     #[inline(always)]
     pub(crate) unsafe fn load<const TILE: u8>(&self, from: *const u8, stride: usize) {
-        // SAFETY: guaranteed by the caller; `self` proves that the tiles are configured.
+        // SAFETY: the rows of the tile's shape are readable, `stride` bytes apart (see `# Safety`); `self` proves that
+        // the tiles are configured.
         unsafe {
             asm!(
                 "tileloadd tmm{}, [{} + {}*1]",
@@ -78,20 +79,21 @@ impl Tiles {
     /// Loads the rows of a tile from consecutive 64-byte lines.
     ///
     /// # Safety
-    /// All rows of the tile must be readable.
+    /// Every row of the tile's shape, from `from` on and 64 bytes apart, must be readable.
     #[inline(always)]
     pub(crate) unsafe fn load_lines<const TILE: u8>(&self, from: *const u8) {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the rows of the tile's shape are readable, 64 bytes apart (see `# Safety`).
         unsafe { self.load::<TILE>(from, LINE) }
     }
 
     /// Stores the rows of a tile as consecutive 64-byte lines.
     ///
     /// # Safety
-    /// All rows of the tile must be writable.
+    /// Every row of the tile's shape, from `to` on and 64 bytes apart, must be writable.
     #[inline(always)]
     pub(crate) unsafe fn store_lines<const TILE: u8>(&self, to: *mut u8) {
-        // SAFETY: guaranteed by the caller; `self` proves that the tiles are configured.
+        // SAFETY: the rows of the tile's shape are writable, 64 bytes apart (see `# Safety`); `self` proves that the
+        // tiles are configured.
         unsafe {
             asm!(
                 "tilestored [{} + {}*1], tmm{}",

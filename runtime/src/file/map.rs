@@ -23,8 +23,8 @@ impl Bytes {
 ///
 /// The offset need not be a multiple of the page size: the map then starts at the page boundary before it.
 pub(super) fn map(file: &File, offset: u64, length: usize, place: &str) -> Result<Bytes> {
-    // SAFETY: the map is read-only, and the caller guarantees, as documented on every function that opens a file, that
-    // the file is not written or truncated while the map is alive.
+    // SAFETY: the map is read-only, and `Bytes::map`, `File::open` and `File::open_descriptor` document that the file
+    // must not be written or truncated while the map is alive.
     let map = unsafe { memmap2::MmapOptions::new().offset(offset).len(length).map(file) }
         .map_err(|error| Error::io(place, &error))?;
     Ok(Bytes::new(map))

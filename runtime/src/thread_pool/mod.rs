@@ -91,8 +91,8 @@ impl ThreadPool {
         // The caller's affinity may differ from the workers': at least one worker always takes part and re-reads
         // theirs.
         let present = team.min(self.shared.cores().max(2));
-        // SAFETY: `&mut self` makes this the only caller, and `close` returns only when no worker is in the job, so the
-        // job outlives every call.
+        // SAFETY: `&mut self` excludes other calls of `run`, so no worker is inside the closed gate; `close` returns
+        // only when no worker is in the job, so the job outlives every call.
         unsafe { self.shared.open(job, present) };
         self.handles[..present - 1].iter().for_each(Thread::unpark);
         work(&self.shared, (0, present), job);

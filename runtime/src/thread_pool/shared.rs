@@ -32,7 +32,7 @@ impl Job {
         /// # Safety
         /// `captured` must point to a live `F`.
         unsafe fn call<F: Fn(&Worker<'_>) + Sync>(captured: *const (), worker: &Worker<'_>) {
-            // SAFETY: guaranteed by the caller.
+            // SAFETY: `captured` points to a live `F` (see `# Safety`).
             let job = unsafe { &*captured.cast::<F>() };
             job(worker);
         }
@@ -42,7 +42,7 @@ impl Job {
     /// # Safety
     /// The closure that was passed to [`Job::new`] must be alive.
     pub(super) unsafe fn call(self, worker: &Worker<'_>) {
-        // SAFETY: `call` and `captured` were created together.
+        // SAFETY: `new` created `call` for the type of the closure at `captured`, which is alive (see `# Safety`).
         unsafe { (self.call)(self.captured, worker) }
     }
 }

@@ -24,7 +24,7 @@ impl Number for F16Numbers {
 
     #[inline(always)]
     unsafe fn get<S: Simd>(s: S, words: &[u32], index: usize) -> S::F {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: there are `(index + 1) · 8` words (see `# Safety`), so chunk `index` of eight words exists.
         s.load_halves(unsafe { words.as_chunks().0.get_unchecked(index) })
     }
 }
@@ -38,7 +38,7 @@ impl Number for F32Numbers {
 
     #[inline(always)]
     unsafe fn get<S: Simd>(s: S, words: &[u32], index: usize) -> S::F {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: there are `(index + 1) · 16` words (see `# Safety`), so chunk `index` of sixteen words exists.
         s.load_words(unsafe { words.as_chunks().0.get_unchecked(index) })
     }
 }

@@ -30,7 +30,7 @@ fn shell(product: &MatmulOperands<'_>, rows: Range<usize>, panels: Range<usize>,
 /// Wraps intrinsic calls.
 macro_rules! intrinsic {
     ($call:expr) => {
-        // SAFETY: `self` proves that the processor has the instruction; pointers are guaranteed valid by the caller.
+        // SAFETY: `self` proves that the processor has the instruction; pointers are valid for what `MatmulSimd` says.
         unsafe { $call }
     };
 }

@@ -56,19 +56,21 @@ pub(super) trait Broadcast<N: Integers, const R: usize> {
     /// `to` points at the first vector of this row.
     ///
     /// # Safety
-    /// The row must be valid for the block, and there must be room for its vectors.
+    /// The row must be readable for the columns of the block, and `to` writable at every `R`-th of
+    /// [`Broadcast::VECTORS`] vectors.
     unsafe fn broadcast(n: N, row: QuantizedRow, column: usize, to: *mut __m256i);
 
     /// Adds the products of a block.
     ///
     /// # Safety
-    /// The block must be valid, and `rows` must point at its columns.
+    /// `block` must be readable for [`Broadcast::BYTES`], `rows` for the [`Broadcast::VECTORS`] of its columns, and
+    /// `lane + WIDTH` must be at most 16.
     unsafe fn add(n: N, block: *const u8, lane: usize, rows: *const __m256i, sums: &mut [Self::Sum; R]);
 
     /// Returns the output of a row; `end` is where the blocks of the panel end.
     ///
     /// # Safety
-    /// The row must be valid, and the scales of the panel.
+    /// For row types, the row must be a whole row, and `end` readable for the sixteen scales of the panel.
     unsafe fn finish(n: N, sum: Self::Sum, row: QuantizedRow, end: *const u8, lane: usize) -> __m256;
 }
 
@@ -89,10 +91,10 @@ impl<P: QuantPlane, S: ScaleScheme> Blocks<P, S> {
     /// Returns the initial value of the dot products of row `m`.
     ///
     /// # Safety
-    /// `rows` must point at the columns of a sub-block.
+    /// `rows` must be readable for the vectors of the `R` rows in a sub-block, and `m < R`.
     #[inline(always)]
     unsafe fn start<N: Integers, const R: usize>(n: N, rows: *const __m256i, m: usize) -> __m256i {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: `rows` has the vectors of a sub-block (see `# Safety`); with an offset, one is the initial value.
         if P::OFFSET == 0 { word(n, 0) } else { unsafe { *rows.add(Self::START * R + m) } }
     }
 }
@@ -111,7 +113,7 @@ impl<N: Integers, P: QuantPlane, S: ScaleScheme, const R: usize> Broadcast<N, R>
     #[inline(always)]
     unsafe fn broadcast(n: N, row: QuantizedRow, column: usize, to: *mut __m256i) {
         for sub in 0..S::MACROS * Self::SUBS {
-            // SAFETY: guaranteed by the caller.
+            // SAFETY: the row has the columns of the block, and `to` its vectors (see `Broadcast::broadcast`).
             unsafe {
                 let (column, to) = (column + sub * S::SUB, to.add(sub * Self::SUB_VECTORS * R));
                 for group in 0..S::SUB / 4 {
@@ -132,7 +134,7 @@ impl<N: Integers, P: QuantPlane, S: ScaleScheme, const R: usize> Broadcast<N, R>
     #[inline(always)]
     unsafe fn add(n: N, block: *const u8, lane: usize, rows: *const __m256i, sums: &mut [Self::Sum; R]) {
         for mac in 0..S::MACROS {
-            // SAFETY: guaranteed by the caller.
+            // SAFETY: `block` has macro-block `mac`, and `rows` the vectors of its columns (see `Broadcast::add`).
             unsafe {
                 let lines = block.add(S::HEAD * LINE + mac * macro_bytes::<P, S>());
                 let rows = rows.add(mac * Self::SUBS * Self::SUB_VECTORS * R);
@@ -196,7 +198,7 @@ impl<N: Integers, const R: usize> Broadcast<N, R> for BookRow {
     #[inline(always)]
     unsafe fn broadcast(n: N, row: QuantizedRow, column: usize, to: *mut __m256i) {
         for sub in 0..4 {
-            // SAFETY: guaranteed by the caller.
+            // SAFETY: the row has 64 columns from `column` on, and `to` twenty vectors (see `Broadcast::broadcast`).
             unsafe {
                 let (column, to) = (column + 16 * sub, to.add(sub * 5 * R));
                 for group in 0..4 {
@@ -209,7 +211,8 @@ impl<N: Integers, const R: usize> Broadcast<N, R> for BookRow {
 
     #[inline(always)]
     unsafe fn add(n: N, block: *const u8, lane: usize, rows: *const __m256i, sums: &mut [Self::Sum; R]) {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: `block` has eight lines and half a line of factors, `rows` twenty vectors per row (see
+        // `Broadcast::add`).
         unsafe {
             let words = n.words(block.add(8 * LINE + 2 * lane));
             let mut dots = [Integers::start_short(n, *rows); R];
@@ -234,7 +237,7 @@ impl<N: Integers, const R: usize> Broadcast<N, R> for BookRow {
 
     #[inline(always)]
     unsafe fn finish(n: N, sum: Self::Sum, row: QuantizedRow, end: *const u8, lane: usize) -> __m256 {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: `row` is a whole rotated row, and `end` points at sixteen bf16 (see `Broadcast::finish`).
         let scale = unsafe { n.mul(n.brains(end.add(2 * lane)), n.splat(row.scale())) };
         n.mul(MatmulSimd::finish(n, sum, 0), scale)
     }

@@ -50,7 +50,8 @@ pub(super) trait QuantPlane {
     /// Loads the stored values of group `G`; `lines` points at this vector's bytes in the first line.
     ///
     /// # Safety
-    /// `lines` must be valid for the macro-block.
+    /// `4 · WIDTH` bytes must be readable at `lines` and at the same place in each further line, of
+    /// [`QuantPlane::LINES`] in all; `G` must be below 16.
     unsafe fn group<L: MatmulSimd, const G: usize>(l: L, lines: *const u8) -> L::B;
 }
 
@@ -70,7 +71,8 @@ pub(super) trait ScaleScheme {
     /// Loads the scale of sub-block `place.sub`.
     ///
     /// # Safety
-    /// `place` must point into a valid block.
+    /// `place.head` must be readable for [`ScaleScheme::HEAD`] lines and `place.tail` for [`ScaleScheme::TAIL`];
+    /// `place.mac < MACROS`, `place.sub < 64 / SUB`, and `place.lane + WIDTH` must be at most 16.
     unsafe fn scale<L: MatmulSimd>(l: L, place: ScaleAddress) -> L::F;
 
     /// Loads the minimum of sub-block `place.sub`.
@@ -119,23 +121,29 @@ impl QuantPlane for Int8Values {
     const SIGNED: bool = true;
     #[inline(always)]
     unsafe fn group<L: MatmulSimd, const G: usize>(l: L, lines: *const u8) -> L::B {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: line `G < 16 = LINES` has the bytes of this vector (see `QuantPlane::group`).
         unsafe { l.bytes(lines.add(G * LINE)) }
     }
 }
 
 /// Loads group `G` of a 4-bit plane.
+///
+/// # Safety
+/// As for [`QuantPlane::group`], with eight lines.
 #[inline(always)]
 unsafe fn nibble<L: MatmulSimd, const G: usize>(l: L, lines: *const u8) -> L::B {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: line `G / 2` is one of eight that have the bytes of this vector at `lines` (see `# Safety`).
     let line = unsafe { l.bytes(lines.add(G / 2 * LINE)) };
     if const { G.is_multiple_of(2) } { l.bits::<0, 15>(line) } else { l.bits::<4, 15>(line) }
 }
 
 /// Loads group `G` of a 2-bit plane.
+///
+/// # Safety
+/// As for [`QuantPlane::group`], with four lines.
 #[inline(always)]
 unsafe fn two<L: MatmulSimd, const G: usize>(l: L, lines: *const u8) -> L::B {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: line `G / 4` is one of four that have the bytes of this vector at `lines` (see `# Safety`).
     let line = unsafe { l.bytes(lines.add(G / 4 * LINE)) };
     match const { G % 4 } {
         0 => l.bits::<0, 3>(line),
@@ -146,9 +154,12 @@ unsafe fn two<L: MatmulSimd, const G: usize>(l: L, lines: *const u8) -> L::B {
 }
 
 /// Loads group `G` of a 1-bit plane.
+///
+/// # Safety
+/// As for [`QuantPlane::group`], with two lines.
 #[inline(always)]
 unsafe fn one<L: MatmulSimd, const G: usize>(l: L, lines: *const u8) -> L::B {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: line `G / 8` is one of two that have the bytes of this vector at `lines` (see `# Safety`).
     let line = unsafe { l.bytes(lines.add(G / 8 * LINE)) };
     match const { G % 8 } {
         0 => l.bits::<0, 1>(line),
@@ -167,7 +178,7 @@ impl<const OFFSET: i32> QuantPlane for Int4Values<OFFSET> {
     const OFFSET: i32 = OFFSET;
     #[inline(always)]
     unsafe fn group<L: MatmulSimd, const G: usize>(l: L, lines: *const u8) -> L::B {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the macro-block at `lines` has the eight lines that `nibble` reads (see `QuantPlane::group`).
         unsafe { nibble::<L, G>(l, lines) }
     }
 }
@@ -182,7 +193,7 @@ impl<const TABLE: usize> QuantPlane for CodebookValues<TABLE> {
             1 => &codebooks::FP4_DOUBLED,
             _ => &codebooks::W4I,
         };
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the eight lines at `lines` are those that `nibble` reads (see `QuantPlane::group`).
         unsafe { l.look_up(nibble::<L, G>(l, lines), table) }
     }
 }
@@ -192,7 +203,7 @@ impl QuantPlane for RaisedCodebookValues {
     const OFFSET: i32 = 10;
     #[inline(always)]
     unsafe fn group<L: MatmulSimd, const G: usize>(l: L, lines: *const u8) -> L::B {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the macro-block of W4i at `lines` has eight lines, those of `nibble` (see `QuantPlane::group`).
         unsafe { l.look_up(nibble::<L, G>(l, lines), &codebooks::W4I_RAISED) }
     }
 }
@@ -203,7 +214,7 @@ impl<const OFFSET: i32> QuantPlane for Int5Values<OFFSET> {
     const SETTLE: usize = 4;
     #[inline(always)]
     unsafe fn group<L: MatmulSimd, const G: usize>(l: L, lines: *const u8) -> L::B {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: of the ten lines (see `QuantPlane::group`), `nibble` reads eight and `one` the last two.
         unsafe { l.or(nibble::<L, G>(l, lines), l.raise::<4>(one::<L, G>(l, lines.add(8 * LINE)))) }
     }
 }
@@ -214,7 +225,7 @@ impl QuantPlane for Int6Values {
     const SETTLE: usize = 2;
     #[inline(always)]
     unsafe fn group<L: MatmulSimd, const G: usize>(l: L, lines: *const u8) -> L::B {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: of the twelve lines (see `QuantPlane::group`), `nibble` reads eight and `two` the last four.
         unsafe { l.or(nibble::<L, G>(l, lines), l.raise::<4>(two::<L, G>(l, lines.add(8 * LINE)))) }
     }
 }
@@ -224,7 +235,7 @@ impl<const OFFSET: i32> QuantPlane for Int2Values<OFFSET> {
     const OFFSET: i32 = OFFSET;
     #[inline(always)]
     unsafe fn group<L: MatmulSimd, const G: usize>(l: L, lines: *const u8) -> L::B {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the macro-block at `lines` has the four lines that `two` reads (see `QuantPlane::group`).
         unsafe { two::<L, G>(l, lines) }
     }
 }
@@ -234,7 +245,7 @@ impl QuantPlane for Int3Values {
     const OFFSET: i32 = 4;
     #[inline(always)]
     unsafe fn group<L: MatmulSimd, const G: usize>(l: L, lines: *const u8) -> L::B {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: of the six lines (see `QuantPlane::group`), `two` reads four and `one` the last two.
         unsafe { l.or(two::<L, G>(l, lines), l.raise::<2>(one::<L, G>(l, lines.add(4 * LINE)))) }
     }
 }
@@ -262,7 +273,7 @@ impl ScaleScheme for F16Scale {
     const SUB: usize = 32;
     #[inline(always)]
     unsafe fn scale<L: MatmulSimd>(l: L, p: ScaleAddress) -> L::F {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the tail line holds sixteen f16 for each `p.sub < 2`, and the vector ends within them.
         unsafe { l.halves(p.tail.add(p.sub * 32 + p.lane * 2)) }
     }
 }
@@ -273,12 +284,12 @@ impl ScaleScheme for F16ScaleMin {
     const MIN: bool = true;
     #[inline(always)]
     unsafe fn scale<L: MatmulSimd>(l: L, p: ScaleAddress) -> L::F {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the first tail line holds sixteen f16 for each `p.sub < 2`, and the vector ends within them.
         unsafe { l.halves(p.tail.add(p.sub * 32 + p.lane * 2)) }
     }
     #[inline(always)]
     unsafe fn min<L: MatmulSimd>(l: L, p: ScaleAddress) -> L::F {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the second tail line holds sixteen f16 for each `p.sub < 2`, and the vector ends within them.
         unsafe { l.halves(p.tail.add(LINE + p.sub * 32 + p.lane * 2)) }
     }
 }
@@ -287,7 +298,7 @@ impl ScaleScheme for Bf16Scale {
     const SUB: usize = 32;
     #[inline(always)]
     unsafe fn scale<L: MatmulSimd>(l: L, p: ScaleAddress) -> L::F {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the tail line holds sixteen bf16 for each `p.sub < 2`, and the vector ends within them.
         unsafe { l.brains(p.tail.add(p.sub * 32 + p.lane * 2)) }
     }
 }
@@ -297,7 +308,7 @@ impl ScaleScheme for F32Scale {
     const TAIL: usize = 4;
     #[inline(always)]
     unsafe fn scale<L: MatmulSimd>(l: L, p: ScaleAddress) -> L::F {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: tail line `p.sub < 4` holds sixteen f32, and the vector from `p.lane` on ends within them.
         unsafe { l.floats(p.tail.add(p.sub * LINE + p.lane * 4).cast()) }
     }
 }
@@ -309,14 +320,14 @@ impl ScaleScheme for SuperBlockMin {
     const MIN: bool = true;
     #[inline(always)]
     unsafe fn scale<L: MatmulSimd>(l: L, p: ScaleAddress) -> L::F {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the head begins with sixteen f16, and the tail line with sixteen bytes for each `p.sub < 2`.
         unsafe {
             l.mul(l.halves(p.head.add(p.lane * 2)), l.unsigned::<0, 255>(p.tail.add(p.sub * 16 + p.lane)))
         }
     }
     #[inline(always)]
     unsafe fn min<L: MatmulSimd>(l: L, p: ScaleAddress) -> L::F {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the head ends with sixteen f16, and the tail line with sixteen bytes for each `p.sub < 2`.
         unsafe {
             let minimum = l.halves(p.head.add(32 + p.lane * 2));
             l.negate(l.mul(minimum, l.unsigned::<0, 255>(p.tail.add(32 + p.sub * 16 + p.lane))))
@@ -330,7 +341,7 @@ impl ScaleScheme for SuperBlock16 {
     const HEAD: usize = 1;
     #[inline(always)]
     unsafe fn scale<L: MatmulSimd>(l: L, p: ScaleAddress) -> L::F {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the head begins with sixteen f16, and the tail line has sixteen bytes for each `p.sub < 4`.
         unsafe { l.mul(l.halves(p.head.add(p.lane * 2)), l.signed(p.tail.add(p.sub * 16 + p.lane))) }
     }
 }
@@ -342,14 +353,15 @@ impl ScaleScheme for SuperBlock16Min {
     const MIN: bool = true;
     #[inline(always)]
     unsafe fn scale<L: MatmulSimd>(l: L, p: ScaleAddress) -> L::F {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the head begins with sixteen f16, and the tail line has sixteen pairs of nibbles for each
+        // `p.sub < 4`.
         unsafe {
             l.mul(l.halves(p.head.add(p.lane * 2)), l.unsigned::<0, 15>(p.tail.add(p.sub * 16 + p.lane)))
         }
     }
     #[inline(always)]
     unsafe fn min<L: MatmulSimd>(l: L, p: ScaleAddress) -> L::F {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the head ends with sixteen f16, and the tail line has sixteen pairs of nibbles for each `p.sub < 4`.
         unsafe {
             let minimum = l.halves(p.head.add(32 + p.lane * 2));
             l.negate(l.mul(minimum, l.unsigned::<4, 15>(p.tail.add(p.sub * 16 + p.lane))))
@@ -364,7 +376,7 @@ impl ScaleScheme for SuperBlockHead {
     const TAIL: usize = 0;
     #[inline(always)]
     unsafe fn scale<L: MatmulSimd>(l: L, p: ScaleAddress) -> L::F {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the head begins with sixteen f16; its last two lines have sixteen bytes for each of eight sub-blocks.
         unsafe {
             let sub = l.signed(p.head.add(LINE + (p.mac * 2 + p.sub) * 16 + p.lane));
             l.mul(l.halves(p.head.add(p.lane * 2)), sub)
@@ -379,7 +391,7 @@ impl ScaleScheme for F16Scale256 {
     const TAIL: usize = 0;
     #[inline(always)]
     unsafe fn scale<L: MatmulSimd>(l: L, p: ScaleAddress) -> L::F {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the head begins with sixteen f16, and the vector from `p.lane` on ends within them.
         unsafe { l.halves(p.head.add(p.lane * 2)) }
     }
 }

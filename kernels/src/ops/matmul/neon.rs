@@ -21,7 +21,7 @@ fn neon(product: &MatmulOperands<'_>, rows: Range<usize>, panels: Range<usize>, 
 /// Wraps intrinsic calls.
 macro_rules! intrinsic {
     ($call:expr) => {
-        // SAFETY: NEON is part of the target; pointers are guaranteed valid by the caller.
+        // SAFETY: NEON is part of the target; pointers are valid for what `MatmulSimd` says.
         unsafe { $call }
     };
 }
@@ -37,9 +37,12 @@ macro_rules! shifted {
 }
 
 /// Loads four bytes into the low half of a register.
+///
+/// # Safety
+/// Four bytes at `from` must be readable.
 #[inline(always)]
 unsafe fn four_bytes(from: *const u8) -> uint8x8_t {
-    // SAFETY: the bytes are guaranteed by the caller.
+    // SAFETY: NEON is part of the target, and four bytes at `from` are readable (see `# Safety`).
     intrinsic!(vcreate_u8(u64::from(from.cast::<u32>().read_unaligned())))
 }
 
@@ -52,6 +55,9 @@ pub(super) trait Multiply: InstructionSet {
     fn dot(self, sum: int32x4_t, weights: uint8x16_t, a: i32) -> int32x4_t;
 
     /// See [`MatmulSimd::integers`].
+    ///
+    /// # Safety
+    /// As for [`tile::integers`].
     #[inline(always)]
     unsafe fn tile<P: QuantPlane, S: ScaleScheme, const M: usize, const V: usize>(
         self,
@@ -61,7 +67,7 @@ pub(super) trait Multiply: InstructionSet {
         blocks: usize,
         sums: &mut [[float32x4_t; V]; M],
     ) {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the arguments are passed on unchanged, and this method has the contract of `tile::integers`.
         unsafe { tile::integers::<Self, P, S, M, V>(self, panels, lanes, rows, blocks, sums) }
     }
 }
@@ -174,7 +180,7 @@ impl<N: Multiply> MatmulSimd for N {
         blocks: usize,
         sums: &mut [[Self::F; V]; M],
     ) {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the arguments are passed on unchanged, and `integers` has the contract of `Multiply::tile`.
         unsafe { self.tile::<P, S, M, V>(panels, lanes, rows, blocks, sums) }
     }
     #[inline(always)]

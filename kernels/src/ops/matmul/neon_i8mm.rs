@@ -101,7 +101,7 @@ impl Multiply for I8mm {
         blocks: usize,
         sums: &mut [[float32x4_t; V]; M],
     ) {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the arguments are passed on; this method and both functions have the contract of `tile::integers`.
         unsafe {
             match (rows.first_chunk(), sums.first_chunk_mut()) {
                 (Some(rows), Some(sums)) => four_rows::<P, S, V>(self, panels, lanes, rows, blocks, sums),
@@ -112,6 +112,9 @@ impl Multiply for I8mm {
 }
 
 /// As [`tile::integers`], for four rows.
+///
+/// # Safety
+/// As for [`tile::integers`].
 #[inline(always)]
 unsafe fn four_rows<P: QuantPlane, S: ScaleScheme, const V: usize>(
     l: I8mm,
@@ -154,6 +157,11 @@ macro_rules! pairs_of_groups {
     };
 }
 
+/// Adds the products of a macro-block to `sums`; `column` is its first column.
+///
+/// # Safety
+/// `lines` must point at the vector's bytes in the macro-block's first line, `places` at its scales, and every
+/// row must be valid for the 64 columns from `column` on.
 #[inline(always)]
 unsafe fn macro_block<P: QuantPlane, S: ScaleScheme, const V: usize>(
     l: I8mm,
@@ -209,7 +217,7 @@ unsafe fn add_scaled<S: ScaleScheme, const V: usize>(
     v: usize,
     sums: &mut [[float32x4_t; V]; 4],
 ) {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: `place` is what `S::scale` and `S::min` require, and the rows have `column` (see `# Safety`).
     unsafe {
         let scale = S::scale(l, place);
         for m in 0..4 {

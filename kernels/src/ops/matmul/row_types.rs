@@ -21,7 +21,7 @@ pub(super) trait RowScheme {
     /// Returns the initial value of the totals of a row.
     ///
     /// # Safety
-    /// The row must be valid.
+    /// The row must be valid for reads of a whole rotated row.
     unsafe fn initial<L: MatmulSimd>(row: QuantizedRow) -> i32;
 
     /// Adds the macro-blocks at `lines`, whose first column is `column`, to the totals.
@@ -40,7 +40,7 @@ pub(super) trait RowScheme {
     /// Loads the scales of the weight rows; `end` is where the blocks of the panel end.
     ///
     /// # Safety
-    /// The scales must exist.
+    /// `end` must be readable for the sixteen scales of a panel, and `lane + WIDTH` must be at most 16.
     unsafe fn scale<L: MatmulSimd>(l: L, end: *const u8, lane: usize) -> L::F;
 }
 
@@ -52,8 +52,8 @@ pub(super) struct BookRow;
 /// Returns the products of rows and vectors over all `blocks`.
 ///
 /// # Safety
-/// Every pointer of `panels` must be valid for a panel of `blocks` macro-blocks, and every row for their
-/// columns.
+/// Every pointer of `panels` must be readable for a panel of `blocks` macro-blocks and its scales, and every row for
+/// their columns; `lanes` are below 16 and multiples of `WIDTH`.
 #[inline(always)]
 pub(super) unsafe fn products<L: MatmulSimd, R: RowScheme, const M: usize, const V: usize>(
     l: L,
@@ -62,7 +62,7 @@ pub(super) unsafe fn products<L: MatmulSimd, R: RowScheme, const M: usize, const
     rows: &[QuantizedRow; M],
     blocks: usize,
 ) -> [[L::F; V]; M] {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: `panels` have `blocks` macro-blocks and the scales, and `rows` their columns (see `# Safety`).
     unsafe {
         let ahead = ahead(panels, lanes);
         let mut initial = [0; M];
@@ -102,7 +102,7 @@ impl RowScheme for ByteRow {
     #[inline(always)]
     unsafe fn initial<L: MatmulSimd>(row: QuantizedRow) -> i32 {
         // The total of a row that is not finite may overflow: its scale is NaN.
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: `row` is a whole rotated row (see `# Safety`), which has a total.
         unsafe { row.total().wrapping_mul(-L::SIGNED_BIAS) }
     }
 
@@ -131,7 +131,7 @@ impl RowScheme for ByteRow {
 
     #[inline(always)]
     unsafe fn scale<L: MatmulSimd>(l: L, end: *const u8, lane: usize) -> L::F {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: `end` points at sixteen f32, of which the vector is a part (see `RowScheme::scale`).
         unsafe { l.floats(end.add(4 * lane).cast()) }
     }
 }
@@ -140,10 +140,10 @@ impl BookRow {
     /// Unpacks a macro-block to signed bytes, each a level times its factor, in the layout of [`ByteRow`].
     ///
     /// # Safety
-    /// `from` must be valid for a macro-block, and `to` for one of bytes.
+    /// `from` must be readable for a macro-block, `to` writable for one of [`ByteRow`], and `lane + WIDTH` at most 16.
     #[inline(always)]
     pub(super) unsafe fn unpack<L: MatmulSimd>(l: L, from: *const u8, lane: usize, to: *mut u8) {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: `from` has eight lines of levels and half a line of factors, and `to` sixteen lines (see `# Safety`).
         unsafe {
             let words = l.words(from.add(8 * LINE + 2 * lane));
             let factors =
@@ -219,7 +219,7 @@ impl RowScheme for BookRow {
 
     #[inline(always)]
     unsafe fn scale<L: MatmulSimd>(l: L, end: *const u8, lane: usize) -> L::F {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: `end` points at sixteen bf16, of which the vector is a part (see `RowScheme::scale`).
         unsafe { l.brains(end.add(2 * lane)) }
     }
 }

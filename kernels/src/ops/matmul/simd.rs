@@ -9,7 +9,8 @@ use crate::simd::InstructionSet;
 /// Vectors of [`MatmulSimd::WIDTH`] output rows. A value of an implementing type is a token that proves that
 /// the processor has the instructions; a vector of bytes holds four columns of each row.
 ///
-/// Pointers passed to the load methods must be valid for the bytes that the method names.
+/// Pointers passed to the load methods must be readable, and those passed to the store methods writable, for the values
+/// that the method names.
 pub(super) trait MatmulSimd: InstructionSet {
     /// Output rows per vector: a divisor of 16.
     const WIDTH: usize;
@@ -44,6 +45,7 @@ pub(super) trait MatmulSimd: InstructionSet {
 
     /// Multiplies signed bytes by the factors of their rows; every product fits into a byte.
     fn times(self, x: Self::B, factors: Self::W) -> Self::B;
+    /// Stores `4 · WIDTH` bytes.
     unsafe fn store_bytes(self, x: Self::B, to: *mut u8);
 
     /// Starts a dot product at `initial`.
@@ -85,7 +87,7 @@ pub(super) trait MatmulSimd: InstructionSet {
         blocks: usize,
         sums: &mut [[Self::F; V]; M],
     ) {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the arguments are passed on unchanged, and this method has the contract of `tile::integers`.
         unsafe { tile::integers::<Self, P, S, M, V>(self, panels, lanes, rows, blocks, sums) }
     }
 
@@ -109,6 +111,7 @@ pub(super) trait MatmulSimd: InstructionSet {
     fn fma(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F;
     /// Loads `WIDTH` f32.
     unsafe fn floats(self, from: *const f32) -> Self::F;
+    /// Stores `WIDTH` f32.
     unsafe fn store(self, x: Self::F, to: *mut f32);
     /// Loads `WIDTH` f16.
     unsafe fn halves(self, from: *const u8) -> Self::F;

@@ -41,28 +41,28 @@ impl QuantizedRow {
     /// Returns `M` consecutive rows of `words`, starting with row `first`.
     ///
     /// # Safety
-    /// The rows must exist.
+    /// `words` must hold at least `first + M` rows of this layout.
     #[inline(always)]
     pub(super) unsafe fn several<const M: usize>(
         words: &[i32],
         layout: QuantizedRowLayout,
         first: usize,
     ) -> [Self; M] {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: rows `first` to `first + M - 1` are in `words` (see `# Safety`).
         unsafe { Self::of(words, layout, core::array::from_fn(|m| first + m)) }
     }
 
     /// Returns the rows `rows` of `words`.
     ///
     /// # Safety
-    /// The rows must exist.
+    /// `words` must hold more rows of this layout than the largest of `rows`.
     #[inline(always)]
     pub(super) unsafe fn of<const M: usize>(
         words: &[i32],
         layout: QuantizedRowLayout,
         rows: [usize; M],
     ) -> [Self; M] {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: `words` holds each row of `rows` (see `# Safety`), in `layout.words()` words.
         rows.map(|row| unsafe { Self::new(words.as_ptr().add(row * layout.words()), layout) })
     }
 
@@ -72,7 +72,7 @@ impl QuantizedRow {
     /// The column must lie inside the padded row.
     #[inline(always)]
     pub(super) unsafe fn sum(self, column: usize) -> i32 {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: `column` is below the padded length (see `# Safety`), and there is a sum for every sixteen columns.
         unsafe { *self.sums.add(column / 16) }
     }
 
@@ -175,6 +175,11 @@ pub(super) fn ahead<const V: usize>(panels: &[*const u8; V], lanes: &[usize; V])
     if next > MOST || next == 0 { LONG } else { next }
 }
 
+/// Adds the products of a macro-block to `sums`; `column` is its first column.
+///
+/// # Safety
+/// `heads` must point at the block's head and `lines` at the first line of its macro-block `mac`, in each
+/// vector's panel; every row must be valid for the 64 columns from `column` on.
 #[inline(always)]
 unsafe fn macro_block<L: MatmulSimd, P: QuantPlane, S: ScaleScheme, const M: usize, const V: usize>(
     l: L,
@@ -271,7 +276,7 @@ pub(super) trait FloatElement {
     /// Loads the one or two columns of a line; `line` points at this vector's bytes.
     ///
     /// # Safety
-    /// `line` must be valid for the vector's bytes.
+    /// `line` must be readable for the vector's `4 · WIDTH` bytes.
     unsafe fn load<L: MatmulSimd>(l: L, line: *const u8) -> (L::F, L::F);
 }
 
@@ -286,7 +291,7 @@ impl FloatElement for F32Element {
     const COLUMNS: usize = 1;
     #[inline(always)]
     unsafe fn load<L: MatmulSimd>(l: L, line: *const u8) -> (L::F, L::F) {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: `line` is readable for `4 · WIDTH` bytes (see `# Safety`): `WIDTH` f32.
         let x = unsafe { l.floats(line.cast()) };
         (x, x)
     }
@@ -296,7 +301,7 @@ impl FloatElement for F16Pair {
     const COLUMNS: usize = 2;
     #[inline(always)]
     unsafe fn load<L: MatmulSimd>(l: L, line: *const u8) -> (L::F, L::F) {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: `line` is readable for `4 · WIDTH` bytes (see `# Safety`): `WIDTH` pairs of f16.
         unsafe { l.half_pairs(line) }
     }
 }
@@ -305,7 +310,7 @@ impl FloatElement for Bf16Pair {
     const COLUMNS: usize = 2;
     #[inline(always)]
     unsafe fn load<L: MatmulSimd>(l: L, line: *const u8) -> (L::F, L::F) {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: `line` is readable for `4 · WIDTH` bytes (see `# Safety`): `WIDTH` pairs of bf16.
         unsafe { l.brain_pairs(line) }
     }
 }

@@ -115,7 +115,7 @@ impl<const V: usize> Strip<V> {
     ) {
         for (panel, lane) in self.panels.iter().zip(self.lanes) {
             for block in 0..blocks {
-                // SAFETY: guaranteed by the caller.
+                // SAFETY: the panels have block `start + block`, and `to` has room for it (see `# Safety`).
                 unsafe {
                     let from = weights.add(panel * panel_bytes + (start + block) * BookRow::BYTES);
                     BookRow::unpack(l, from, lane, to.add((panel * BLOCKS + block) * ByteRow::BYTES));
@@ -137,7 +137,9 @@ impl Chunk {
     /// Adds the products of `M` rows to their totals; the first chunk initializes the totals.
     ///
     /// # Safety
-    /// The bytes and the rows must be valid, and the totals must be those of the previous chunks.
+    /// `self.bytes` must hold the `self.blocks` blocks of every panel of `vectors`, as [`Strip::unpack`] stores
+    /// them. Every row must have the columns of these blocks. Unless `self.start` is 0, the totals must be those
+    /// of the previous chunks.
     #[inline(always)]
     unsafe fn add<L: MatmulSimd, const M: usize, const V: usize>(
         &self,
@@ -146,7 +148,8 @@ impl Chunk {
         rows: &[QuantizedRow; M],
         totals: &mut [MaybeUninit<[L::D; V]>],
     ) {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: `self.bytes` holds `self.blocks` unpacked blocks per panel, the rows have their columns, and unless
+        // `self.start` is 0, the previous chunk wrote the totals (see `# Safety`).
         unsafe {
             let mut sums = [[l.start(0); V]; M];
             for m in 0..M {

@@ -22,7 +22,8 @@ pub(crate) struct ArenaView<'a> {
     lines: &'a [Line],
 }
 
-// SAFETY: all access goes through unsafe methods whose callers keep the accessed parts disjoint.
+// SAFETY: the contents are accessed only by the unsafe methods of `ArenaView`, which require that no thread writes what
+// another accesses.
 unsafe impl Sync for Line {}
 
 impl Arena {
@@ -81,7 +82,7 @@ impl<'a> ArenaView<'a> {
     /// # Safety
     /// No thread may write them while the slice is alive.
     pub(crate) unsafe fn row(self, view: BufferView, row: usize) -> &'a [f32] {
-        // SAFETY: `part` checks the bounds; the caller excludes writers.
+        // SAFETY: `part` checks the bounds, and no thread writes the row while the slice is alive (see `# Safety`).
         unsafe {
             std::slice::from_raw_parts(self.part(view.offset + row * view.stride, view.columns), view.columns)
         }
@@ -93,7 +94,7 @@ impl<'a> ArenaView<'a> {
     /// No other thread may access them while the slice is alive.
     pub(crate) unsafe fn row_mut(self, view: BufferView, row: usize) -> &'a mut [f32] {
         let start = self.part(view.offset + row * view.stride, view.columns);
-        // SAFETY: `part` checks the bounds; the caller has exclusive access to the part.
+        // SAFETY: `part` checks the bounds, and no other thread accesses the row meanwhile (see `# Safety`).
         unsafe { std::slice::from_raw_parts_mut(start, view.columns) }
     }
 
@@ -113,7 +114,7 @@ impl<'a> ArenaView<'a> {
     /// No thread may write them while the slice is alive.
     pub(crate) unsafe fn rows(self, view: BufferView, rows: usize) -> &'a [f32] {
         let count = rows.checked_sub(1).map_or(0, |last| last * view.stride + view.columns);
-        // SAFETY: `part` checks the bounds; the caller excludes writers.
+        // SAFETY: `part` checks the bounds, and no thread writes the rows while the slice is alive (see `# Safety`).
         unsafe { std::slice::from_raw_parts(self.part(view.offset, count), count) }
     }
 
@@ -122,9 +123,9 @@ impl<'a> ArenaView<'a> {
     /// # Safety
     /// As for [`ArenaView::rows`].
     pub(crate) unsafe fn word_rows(self, view: BufferView, rows: usize) -> &'a [i32] {
-        // SAFETY: guaranteed by the caller; f32 and i32 have the same size and alignment.
+        // SAFETY: no thread writes the rows while the slice is alive (see `# Safety`).
         let floats = unsafe { self.rows(view, rows) };
-        // SAFETY: as above.
+        // SAFETY: f32 and i32 have the same size and alignment, and all bits are valid for both.
         unsafe { std::slice::from_raw_parts(floats.as_ptr().cast(), floats.len()) }
     }
 }

@@ -172,9 +172,9 @@ impl CpuPass<'_> {
     }
 
     /// # Safety
-    /// No thread may write the rows of the view.
+    /// No thread may write the first `rows` rows of the view while the input is alive.
     unsafe fn input(&self, (view, kind): Rows, rows: usize) -> Input<'_> {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: no thread writes the rows of `view` while the input is alive (see `# Safety`).
         unsafe {
             match kind {
                 InputKind::Float => Input::Float { rows: self.arena.rows(view, rows), stride: view.stride },

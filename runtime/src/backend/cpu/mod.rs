@@ -126,8 +126,8 @@ impl CpuPass<'_> {
                 self.share(worker, count.div_ceil(ROW_BLOCK), |block| {
                     for row in block * ROW_BLOCK..count.min((block + 1) * ROW_BLOCK) {
                         for op in ops {
-                            // SAFETY: every row belongs to one worker, and a step's operations access only their own
-                            // row; a step begins after the previous one has finished.
+                            // SAFETY: every row belongs to one worker, and a step's operations write only their own
+                            // row and read others only from views that an earlier, finished step wrote.
                             unsafe { self.row_op(op, row) }
                         }
                     }
@@ -169,10 +169,12 @@ impl CpuPass<'_> {
     }
 
     /// # Safety
-    /// No other thread may access row `row` of the operation's views.
+    /// No other thread may access row `row` of the view that the operation writes, nor write a row that it reads: row
+    /// `row` of its inputs, or for `Neighbors`, `Dispatch`, `Combine` and `Pick` any row of them.
     unsafe fn row_op(&self, op: &RowOp, row: usize) {
         let (arena, kernels) = (self.arena, self.kernels);
-        // SAFETY: guaranteed by the caller; the planner gives an operation's views disjoint memory.
+        // SAFETY: no other thread accesses the row that `op` writes, and none writes those that it reads (see
+        // `# Safety`); the planner gives an operation's views disjoint memory.
         unsafe {
             match *op {
                 RowOp::EmbedSine { rope: index, offset, to } => {
@@ -288,10 +290,10 @@ impl CpuPass<'_> {
     /// Returns the MoE slots of the batch.
     ///
     /// # Safety
-    /// They must have been written in an earlier step.
+    /// `view` must be that of the slots of `routing`, which an earlier step must have written.
     unsafe fn slots(&self, routing: &Routing, view: BufferView) -> Slots<'_> {
         let words = slot_words(routing, self.batch.rows.len());
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the slots were written in an earlier step, in one row of `words` words (see `# Safety`).
         Slots::new(routing, unsafe {
             self.arena.word_rows(BufferView { stride: words, columns: words, ..view }, 1)
         })
@@ -345,8 +347,8 @@ impl CpuPass<'_> {
     /// Stores some heads of some rows, by whole panels where rows fill one.
     ///
     /// # Safety
-    /// No thread may write the keys and values, and no other thread may access these heads of the rows' blocks in the
-    /// cache.
+    /// No thread may write the keys and values, and no other thread may access these heads of the cache blocks that the
+    /// rows are stored in.
     unsafe fn store(
         &self,
         attention: &Attention,
@@ -365,7 +367,7 @@ impl CpuPass<'_> {
             for head in heads.clone() {
                 let pair = |row: usize| {
                     let columns = head * size..(head + 1) * size;
-                    // SAFETY: guaranteed by the caller.
+                    // SAFETY: no thread writes rows of `keys` and `values` during the call (see `# Safety`).
                     unsafe {
                         (&self.arena.row(keys, row)[columns.clone()], &self.arena.row(values, row)[columns])
                     }
@@ -374,7 +376,7 @@ impl CpuPass<'_> {
                 for (row, place) in (first + 1..first + count).zip(&mut pairs[1..]) {
                     *place = pair(row);
                 }
-                // SAFETY: guaranteed by the caller.
+                // SAFETY: no other thread accesses this head of the blocks that hold these positions (see `# Safety`).
                 unsafe {
                     for position in [Some(place.position), second].into_iter().flatten() {
                         layer.head(head).store(position, &pairs[..count]);

@@ -69,14 +69,14 @@ impl BlockMemory {
     /// Returns the pages that lie entirely inside a range to the system.
     ///
     /// # Safety
-    /// Their contents must not be needed.
+    /// The range must lie inside the map, and the contents of these pages must not be needed.
     #[cfg(unix)]
     unsafe fn release_pages(&self, start: usize, length: usize) -> std::io::Result<()> {
         let (first, end) = (start.next_multiple_of(PAGE), (start + length) / PAGE * PAGE);
         if first >= end {
             return Ok(());
         }
-        // SAFETY: guaranteed by the caller; the range lies inside the map and consists of whole pages.
+        // SAFETY: the pages lie inside the map, and their contents are not needed (see `# Safety`).
         unsafe { self.map.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, first, end - first) }
     }
 
@@ -98,8 +98,8 @@ impl BlockMemory {
 
     /// Returns `count` words of a block from `offset` on.
     pub(super) fn words(&self, block: BlockId, offset: usize, count: usize) -> &[u32] {
-        // SAFETY: `start` checks the bounds, a map begins on a page, and zeros are valid words; the callers of
-        // `words_mut` guarantee that words are not written while they are read.
+        // SAFETY: `start` checks the bounds, a map begins on a page, and zeros are valid words; `words_mut` requires
+        // that no words are written while they are read.
         unsafe { std::slice::from_raw_parts(self.start(block, offset, count), count) }
     }
 
@@ -109,7 +109,7 @@ impl BlockMemory {
     /// No other thread may access this part while the slice is alive.
     #[expect(clippy::mut_from_ref, reason = "workers write disjoint parts of one pool")]
     pub(super) unsafe fn words_mut(&self, block: BlockId, offset: usize, count: usize) -> &mut [u32] {
-        // SAFETY: as above; the caller guarantees exclusive access to the part.
+        // SAFETY: as above, except that no other thread accesses the part while the slice is alive (see `# Safety`).
         unsafe { std::slice::from_raw_parts_mut(self.start(block, offset, count), count) }
     }
 }

@@ -215,7 +215,7 @@ impl HeadView<'_> {
         debug_assert!(position % BLOCK + pairs.len() <= BLOCK, "pairs beyond their block");
         let words = self.layer.place.head_words;
         let index = self.layer.blocks[position / BLOCK];
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: these are the head's keys and values in the block, which no other thread accesses (see `# Safety`).
         let part = unsafe { self.layer.memory.words_mut(index, self.offset, 2 * words) };
         let (keys, values) = part.split_at_mut(words);
         attention::store(self.layer.cached, position % BLOCK, pairs, keys, values);
@@ -238,7 +238,7 @@ impl StateView<'_> {
     /// No other thread may access these values while the slice is alive.
     #[expect(clippy::mut_from_ref, reason = "workers write disjoint parts of one state")]
     pub(super) unsafe fn begin(&self, start: usize, count: usize) -> &mut [f32] {
-        // SAFETY: the caller gives this thread the values for itself.
+        // SAFETY: no other thread accesses these values while the slice is alive (see `# Safety`).
         let words = unsafe { self.memory.words_mut(self.now, self.offset + start, count) };
         match self.before {
             Some(before) => words.copy_from_slice(self.memory.words(before, self.offset + start, count)),

@@ -38,7 +38,7 @@ struct Scratch {
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
 pub(super) unsafe fn run<P: QuantPlane, S: ScaleScheme>(l: Avx512, part: &MatmulShare<'_>) {
     for rows in groups(part.rows.clone(), tiles::ROWS, GROUP) {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the processor has AMX, and `part` was checked; `rows` is a part of its rows (see `# Safety`).
         unsafe { Group { part, rows }.run::<P, S>(l) }
     }
 }
@@ -56,6 +56,10 @@ struct Chunk {
 }
 
 impl Group<'_> {
+    /// Computes all rows of the group.
+    ///
+    /// # Safety
+    /// The processor must have AMX. The share must have been checked, and contain the rows.
     #[inline(always)]
     unsafe fn run<P: QuantPlane, S: ScaleScheme>(&self, l: Avx512) {
         let rows = self.rows.len().min(tiles::ROWS);
@@ -71,7 +75,8 @@ impl Group<'_> {
         let macros = product.panel.columns_padded(product.columns) / 64;
         let mut scratch = MaybeUninit::<Scratch>::uninit();
         let scratch = scratch.as_mut_ptr();
-        // SAFETY: guaranteed by the caller; the scratch memory is written before it is read.
+        // SAFETY: the processor has AMX, and the share was checked, so its rows and panels exist (see `# Safety`).
+        // `chunk` writes the sums before they are read.
         unsafe {
             let tiles = Tiles::with_shapes(&shapes);
             for index in self.part.panels.clone() {
@@ -95,6 +100,10 @@ impl Group<'_> {
     }
 
     /// Computes all rows times a chunk of a panel.
+    ///
+    /// # Safety
+    /// As for `run`, whose `tiles` these are. `chunk` must be part of a panel of the share, with at most [`MACROS`]
+    /// macro-blocks, and `scratch` writable, with the sums of earlier chunks.
     #[inline(always)]
     unsafe fn chunk<P: QuantPlane, S: ScaleScheme>(
         &self,
@@ -103,7 +112,8 @@ impl Group<'_> {
         chunk: &Chunk,
         scratch: *mut Scratch,
     ) {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: `chunk` has at most `MACROS` macro-blocks of its panel, so each has a slot in `scratch.bytes`;
+        // `start` is below the rows of the group (see `# Safety`).
         unsafe {
             if !is_direct::<P>() {
                 for (slot, index) in chunk.macros.clone().enumerate() {
@@ -118,6 +128,10 @@ impl Group<'_> {
     }
 
     /// Computes up to sixteen rows from row `start` of the group on.
+    ///
+    /// # Safety
+    /// As for `chunk`, and `start` must be below the number of rows; unless the type's lines are used directly,
+    /// `scratch.bytes` must hold the chunk's macro-blocks.
     #[inline(always)]
     unsafe fn sixteen<P: QuantPlane, S: ScaleScheme>(
         &self,
@@ -130,7 +144,8 @@ impl Group<'_> {
         let Input::Quantized(words) = self.part.product.input else { return };
         let layout = QuantizedRowLayout::new(self.part.product.columns);
         let count = (self.rows.len() - start).min(tiles::ROWS);
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: rows `start` to `start + count - 1` of the group lie inside the checked share, and `chunk` inside its
+        // panel; `scratch` is valid, and its sums hold those of earlier chunks (see `# Safety`).
         unsafe {
             let rows =
                 Rows { start: words.as_ptr().add((self.rows.start + start) * layout.words()), layout, count };
@@ -172,7 +187,8 @@ impl Rows {
     /// Computes the integer products with the macro-block in `bytes`, whose first column is `column`.
     ///
     /// # Safety
-    /// The tiles must be configured, and the rows and bytes must be valid.
+    /// The tiles must have the shapes of [`Group::run`]. The rows must be readable for the 64 columns, `bytes`
+    /// for sixteen lines, and `products` must be writable.
     #[inline(always)]
     unsafe fn multiply<S: ScaleScheme>(
         &self,
@@ -190,7 +206,8 @@ impl Rows {
                 tiles.dot::<$tile, $left, $right>();
             }};
         }
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the tiles have the shapes of `Group::run`; `self` is readable for `count` rows from `column` on,
+        // `bytes` for a macro-block of signed bytes, and `products` writable (see `# Safety`).
         unsafe {
             sub_block!(0, 4, 6);
             sub_block!(1, 5, 7);
@@ -210,7 +227,7 @@ impl Rows {
     /// Adds the scaled products with macro-block `index` to the sums.
     ///
     /// # Safety
-    /// The panel must have the macro-block, and the products and rows must be valid.
+    /// The panel must have the macro-block, and the rows its columns; `products` must hold those of its sub-blocks.
     #[inline(always)]
     unsafe fn add<P: QuantPlane, S: ScaleScheme>(
         &self,
@@ -220,7 +237,8 @@ impl Rows {
         products: &Products,
         sums: &mut [__m512; tiles::ROWS],
     ) {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the panel has macro-block `index`, and the rows have its columns; `products` of its sub-blocks were
+        // stored for all rows up to `count` (see `# Safety`).
         unsafe {
             let (head, lines) = place_of::<P, S>(panel, index);
             let tail = lines.add(P::LINES * LINE);
@@ -257,7 +275,7 @@ const fn is_direct<P: QuantPlane>() -> bool {
 #[inline(always)]
 unsafe fn place_of<P: QuantPlane, S: ScaleScheme>(panel: *const u8, index: usize) -> (*const u8, *const u8) {
     let (block, mac) = (index / S::MACROS, index % S::MACROS);
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: the panel has macro-block `index` (see `# Safety`), and thus its block's head.
     unsafe {
         let head = panel.add(block * tile::block_bytes::<P, S>());
         (head, head.add(S::HEAD * LINE + mac * tile::macro_bytes::<P, S>()))
@@ -270,7 +288,7 @@ unsafe fn place_of<P: QuantPlane, S: ScaleScheme>(panel: *const u8, index: usize
 /// `lines` must be those of a macro-block, and `to` must have room for sixteen lines.
 #[inline(always)]
 unsafe fn unpack<P: QuantPlane>(l: Avx512, lines: *const u8, to: *mut u8) {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: `lines` has the lines of a macro-block, and `to` room for sixteen (see `# Safety`).
     unsafe {
         sixteen_groups!(G => {
             let values = P::group::<Avx512, G>(l, lines);

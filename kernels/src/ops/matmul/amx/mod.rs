@@ -70,7 +70,7 @@ unsafe fn multiply(l: Avx512, part: &MatmulShare<'_>) {
             blocks::run::<$plane, $scheme>(l, part)
         };
     }
-    // SAFETY: guaranteed by the caller; the part was checked when it was made.
+    // SAFETY: the processor has AMX (see `# Safety`), and `part` comes from `MatmulShare::checked`.
     unsafe {
         by_type!(part.product.panel, blocks, {
             // Left to the vector kernel.

@@ -39,13 +39,13 @@ pub(super) trait ByteLines: RowScheme {
     /// Returns the lines of macro-block `index` of a panel, which are in `chunk` if they had to be unpacked.
     ///
     /// # Safety
-    /// The panel must have the block, and `chunk` must have room for [`BLOCKS`].
+    /// The panel must have the block, and `chunk` must have room for [`BLOCKS`] macro-blocks of bytes.
     unsafe fn lines(l: Avx512, panel: *const u8, index: usize, chunk: *mut u8) -> *const u8;
 
     /// Unpacks some macro-blocks into `chunk`, if needed.
     ///
     /// # Safety
-    /// As for `lines`.
+    /// As for `lines`, for every block.
     unsafe fn prepare(l: Avx512, panel: *const u8, blocks: Range<usize>, chunk: *mut u8);
 }
 
@@ -54,7 +54,7 @@ impl ByteLines for ByteRow {
 
     #[inline(always)]
     unsafe fn lines(_: Avx512, panel: *const u8, index: usize, _: *mut u8) -> *const u8 {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the panel has block `index` (see `ByteLines::lines`).
         unsafe { panel.add(index * Self::BYTES) }
     }
 
@@ -67,14 +67,14 @@ impl ByteLines for BookRow {
 
     #[inline(always)]
     unsafe fn lines(_: Avx512, _: *const u8, index: usize, chunk: *mut u8) -> *const u8 {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: `chunk` has room for `BLOCKS` blocks (see `ByteLines::lines`), and the slot is below that.
         unsafe { chunk.add(index % BLOCKS * ByteRow::BYTES) }
     }
 
     #[inline(always)]
     unsafe fn prepare(l: Avx512, panel: *const u8, blocks: Range<usize>, chunk: *mut u8) {
         for index in blocks {
-            // SAFETY: guaranteed by the caller.
+            // SAFETY: the panel has block `index`, and `chunk` a slot for it (see `ByteLines::prepare`).
             unsafe {
                 Self::unpack(
                     l,
@@ -96,7 +96,7 @@ impl ByteLines for BookRow {
 pub(super) unsafe fn run<W: ByteLines>(l: Avx512, part: &MatmulShare<'_>) {
     let near = W::IN_PLACE && part.product.columns <= NEAR;
     for rows in groups(part.rows.clone(), TWO, if near { TWO } else { GROUP }) {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the processor has AMX, and `part` was checked; `rows` is a part of its rows (see `# Safety`).
         unsafe { Group { part, rows }.run::<W>(l) }
     }
 }
@@ -109,6 +109,10 @@ struct Group<'a> {
 }
 
 impl Group<'_> {
+    /// Computes all rows of the group.
+    ///
+    /// # Safety
+    /// The processor must have AMX. The share must have been checked, and contain the rows.
     #[inline(always)]
     unsafe fn run<W: ByteLines>(&self, l: Avx512) {
         let first = self.rows.len().min(tiles::ROWS);
@@ -120,7 +124,8 @@ impl Group<'_> {
             shapes = shapes.with(5, second, LINE).with(2, second, LINE).with(3, second, LINE);
         }
         let mut panel = self.part.panels.start;
-        // SAFETY: guaranteed by the caller; rows of the second tile are accessed only if it has a shape.
+        // SAFETY: the processor has AMX, and the share, which has the panels from `panel` on, was checked (see
+        // `# Safety`). Rows of the second tile are accessed only if it has a shape.
         unsafe {
             let tiles = Tiles::with_shapes(&shapes);
             while panel < self.part.panels.end {
@@ -137,6 +142,9 @@ impl Group<'_> {
     }
 
     /// Computes all rows times `P` panels from `panel` on, with `R` tiles of rows at a time.
+    ///
+    /// # Safety
+    /// As for `run`, whose `tiles` these are, with a second tile of rows if `R` is 2. The share must have the panels.
     #[inline(always)]
     unsafe fn panels<W: ByteLines, const R: usize, const P: usize>(
         &self,
@@ -151,7 +159,8 @@ impl Group<'_> {
         let mut sums = MaybeUninit::<AllSums>::uninit();
         let (chunk, sums) = (chunk.as_mut_ptr().cast::<u8>(), sums.as_mut_ptr().cast::<Sums>());
         let chunks = [chunk, chunk.wrapping_add(BLOCKS * ByteRow::BYTES)];
-        // SAFETY: guaranteed by the caller; sums are read only after an earlier chunk has written them.
+        // SAFETY: the share was checked, so that the rows and the `P` panels from `panel` on exist (see `# Safety`);
+        // sums are read only after an earlier chunk has written them.
         unsafe {
             let panels =
                 core::array::from_fn::<_, P, _>(|p| product.weights.as_ptr().add((panel + p) * panel_bytes));
@@ -200,7 +209,8 @@ impl Group<'_> {
     /// are no branches per row, so that the products of the next panels can overlap.
     ///
     /// # Safety
-    /// The share must have been checked, and `sums` must hold those of all rows.
+    /// The share must have been checked; its outputs must include those of the panels. `sums` must hold those
+    /// of all rows.
     #[inline(always)]
     unsafe fn finish<const P: usize, const BIAS: bool, const RESIDUAL: bool>(
         &self,
@@ -211,7 +221,8 @@ impl Group<'_> {
     ) {
         let MatmulShare { product, out, .. } = self.part;
         let mut bias = scales;
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the rows and the outputs of whole panels lie inside the checked share, also in the bias and the
+        // residual; `sums` holds those of all rows (see `# Safety`).
         unsafe {
             if BIAS {
                 for (p, bias) in bias.iter_mut().enumerate() {
@@ -242,7 +253,7 @@ impl Group<'_> {
     /// [`Group::finish`] for a matrix that ends within a panel.
     ///
     /// # Safety
-    /// As for `finish`.
+    /// As for `finish`, but the last panel may extend past the outputs.
     #[inline(always)]
     unsafe fn finish_partly<const P: usize>(
         &self,
@@ -254,7 +265,7 @@ impl Group<'_> {
         for (index, row) in self.rows.clone().enumerate() {
             for (p, scale) in scales.iter().enumerate() {
                 let tile = index % TWO / tiles::ROWS * 2 + p;
-                // SAFETY: guaranteed by the caller.
+                // SAFETY: `sums` holds those of all rows, and `row` lies inside the checked share (see `# Safety`).
                 unsafe {
                     let sum = &(*sums.add(index / TWO))[tile][index % tiles::ROWS];
                     let row_scale = l.splat(row_scale(self.part.product, row));
@@ -269,10 +280,10 @@ impl Group<'_> {
 /// Returns the scale of a quantized row.
 ///
 /// # Safety
-/// The product must have been checked, and must have the row.
+/// The product must have been checked for `row`: its input is rotated and has the row.
 #[inline(always)]
 unsafe fn row_scale(product: &MatmulOperands<'_>, row: usize) -> f32 {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: `row` lies inside the checked input (see `# Safety`), so it is a whole rotated row of `words`.
     unsafe {
         QuantizedRow::new(row_bytes(product, row).0.cast(), QuantizedRowLayout::new(product.columns)).scale()
     }
@@ -306,10 +317,11 @@ macro_rules! each_sum {
 /// Zeroes the accumulators, or reloads them from `sums` if `begun`.
 ///
 /// # Safety
-/// The tiles must be configured, and `sums` must be valid for [`Sums`].
+/// The tiles must have the shapes of [`Group::run`]. `sums` must be valid for [`Sums`]; if `begun`, [`keep`] has stored
+/// the accumulators in it.
 #[inline(always)]
 unsafe fn resume<const R: usize, const P: usize>(tiles: &Tiles, begun: bool, sums: *mut u8) {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: `sums` is readable for the tiles that an earlier `keep` stored there (see `# Safety`).
     unsafe {
         if begun {
             each_sum!(tiles.load_lines(sums));
@@ -331,10 +343,10 @@ unsafe fn resume<const R: usize, const P: usize>(tiles: &Tiles, begun: bool, sum
 /// Stores the accumulators.
 ///
 /// # Safety
-/// As for [`resume`].
+/// The tiles must have the shapes of [`Group::run`], and `sums` must be writable for [`Sums`].
 #[inline(always)]
 unsafe fn keep<const R: usize, const P: usize>(tiles: &Tiles, sums: *mut u8) {
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: `sums` is writable for `Sums`, which has room for each tile in use (see `# Safety`).
     unsafe {
         each_sum!(tiles.store_lines(sums));
     }
