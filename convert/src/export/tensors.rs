@@ -320,7 +320,7 @@ const TOO_MUCH_FOR_F16: f32 = 65520.0;
 
 /// Returns the model's row for each written row, or `None` if the order is the same.
 fn places(take: TensorTransform, rows: usize, hyper: &ModelConfig) -> Option<Vec<usize>> {
-    if !matches!(take, TensorTransform::HeadsOfThree | TensorTransform::RotatedPairs) {
+    if !matches!(take, TensorTransform::GroupedQkv | TensorTransform::RotatedPairs) {
         return None;
     }
     let mut places = vec![0; rows];

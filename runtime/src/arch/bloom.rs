@@ -29,11 +29,7 @@ const RULES: &[TensorRule] = &[
     whole("token_embd", "transformer.word_embeddings"),
     whole("token_embd_norm", "transformer.word_embeddings_layernorm"),
     whole("blk.{}.attn_norm", "transformer.h.{}.input_layernorm"),
-    taken(
-        "blk.{}.attn_qkv",
-        "transformer.h.{}.self_attention.query_key_value",
-        TensorTransform::HeadsOfThree,
-    ),
+    taken("blk.{}.attn_qkv", "transformer.h.{}.self_attention.query_key_value", TensorTransform::GroupedQkv),
     whole("blk.{}.attn_output", "transformer.h.{}.self_attention.dense"),
     whole("blk.{}.ffn_norm", "transformer.h.{}.post_attention_layernorm"),
     whole("blk.{}.ffn_up", "transformer.h.{}.mlp.dense_h_to_4h"),

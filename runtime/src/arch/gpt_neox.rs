@@ -36,7 +36,7 @@ pub(super) static FAMILY: Family = Family {
 const RULES: &[TensorRule] = &[
     whole("token_embd", "gpt_neox.embed_in"),
     whole("blk.{}.attn_norm", "gpt_neox.layers.{}.input_layernorm"),
-    taken("blk.{}.attn_qkv", "gpt_neox.layers.{}.attention.query_key_value", TensorTransform::HeadsOfThree),
+    taken("blk.{}.attn_qkv", "gpt_neox.layers.{}.attention.query_key_value", TensorTransform::GroupedQkv),
     whole("blk.{}.attn_output", "gpt_neox.layers.{}.attention.dense"),
     whole("blk.{}.ffn_norm", "gpt_neox.layers.{}.post_attention_layernorm"),
     whole("blk.{}.ffn_up", "gpt_neox.layers.{}.mlp.dense_h_to_4h"),
