@@ -45,7 +45,7 @@ pub(super) fn entries<'a>(
     let mut places: HashMap<String, usize> = HashMap::new();
     let mut known = HashSet::new();
     for weight in model.graphs.weights().into_iter().filter(|weight| known.insert(&weight.name)) {
-        let (name, take) = match names::apply(rules, &asked(model, weight)) {
+        let (name, take) = match names::apply(rules, &asked(model, rules, weight)) {
             Some(found) => found,
             None => (unnamed(weight)?, TensorTransform::Whole),
         };
@@ -75,13 +75,15 @@ pub(super) fn entries<'a>(
     Ok(entries)
 }
 
-/// Returns the name by which rules know a weight: GGUF calls T5's only matrix before the activation by the name of the
-/// second.
-fn asked(model: &ExportModel<'_>, weight: &Weight) -> String {
-    let single = weight.name.strip_suffix("ffn_up.weight").filter(|stem| {
-        model.family.name == "t5" && model.file.tensor(&format!("{stem}ffn_gate.weight")).is_none()
+/// Returns the name by which rules know a weight: GGUF calls the only matrix before the activation by the name of the
+/// second, and some rules have another for it.
+fn asked(model: &ExportModel<'_>, rules: &[TensorRule], weight: &Weight) -> String {
+    let single = weight.name.strip_suffix("ffn_up.weight").and_then(|stem| {
+        let is_single = model.file.tensor(&format!("{stem}ffn_gate.weight")).is_none();
+        let name = format!("{stem}ffn_single.weight");
+        (is_single && names::apply(rules, &name).is_some()).then_some(name)
     });
-    single.map_or_else(|| weight.name.clone(), |stem| format!("{stem}ffn_single.weight"))
+    single.unwrap_or_else(|| weight.name.clone())
 }
 
 impl<'a> Entry<'a> {
