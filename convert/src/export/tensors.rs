@@ -8,7 +8,7 @@ use crate::rows;
 use rayon::prelude::*;
 use siskin::arch::{ModelConfig, TensorRule, TensorTransform};
 use siskin::file::{StorageRole, Tensor};
-use siskin::graph::Weight;
+use siskin::graph::{Op, Weight};
 use siskin::{Error, Result};
 use siskin_kernels::quant::BlockType;
 use std::collections::{HashMap, HashSet};
@@ -25,6 +25,8 @@ pub(super) struct Entry<'a> {
     /// The model's tensors, each with the transform that importing applies to it.
     pub(super) parts: Vec<ModelTensor<'a>>,
     hyper: &'a ModelConfig,
+    /// The kernel size, if it is a causal conv1d.
+    pub(super) kernel: Option<usize>,
 }
 
 /// One tensor of the model.
@@ -65,7 +67,14 @@ pub(super) fn entries<'a>(
             }
             (None, _) => {
                 places.insert(name.clone(), entries.len());
-                entries.push(Entry { name, shape: Vec::new(), parts: vec![part], hyper: &model.hyper });
+                let kernel = kernel_size(model, weight);
+                entries.push(Entry {
+                    name,
+                    shape: Vec::new(),
+                    parts: vec![part],
+                    hyper: &model.hyper,
+                    kernel,
+                });
             }
         }
     }
@@ -84,6 +93,16 @@ fn asked(model: &ExportModel<'_>, rules: &[TensorRule], weight: &Weight) -> Stri
         (is_single && names::apply(rules, &name).is_some()).then_some(name)
     });
     single.unwrap_or_else(|| weight.name.clone())
+}
+
+/// Returns the kernel size of a weight that is a causal conv1d.
+fn kernel_size(model: &ExportModel<'_>, weight: &Weight) -> Option<usize> {
+    model.graphs.iter().find_map(|graph| {
+        graph.nodes.iter().find_map(|node| match node.op {
+            Op::CausalConv1d { taps, weight: id, .. } if graph.weights.get(id) == Some(weight) => Some(taps),
+            _ => None,
+        })
+    })
 }
 
 impl<'a> Entry<'a> {
@@ -106,6 +125,10 @@ impl<'a> Entry<'a> {
                 vec![sums, columns / sums]
             }
             (StorageRole::Vector, _) if self.name == "final_logits_bias" => vec![1, columns],
+            (StorageRole::Vector, _) if self.kernel.is_some() => {
+                let taps = self.kernel.unwrap_or_default().max(1);
+                vec![columns / taps, 1, taps]
+            }
             (StorageRole::Vector, TensorTransform::Chunk(_)) if is_numbered(tensor) => {
                 vec![self.parts.len(), columns]
             }

@@ -66,6 +66,10 @@ fn write(model: &ExportModel<'_>, to: &Path, options: &ExportOptions<'_>) -> Res
     let mut report = ExportReport::default();
     let mut entries =
         tensors::entries(model, rules, |weight| Ok(weight.name.replace("ffn_single", "ffn_up")))?;
+    // GGUF has no dimension for the only channel of each group.
+    for entry in entries.iter_mut().filter(|entry| entry.kernel.is_some()) {
+        entry.shape.remove(1);
+    }
     if model.graphs.decoder.is_none() {
         let all = entries.len();
         let foreign =
