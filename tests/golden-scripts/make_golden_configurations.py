@@ -84,6 +84,9 @@ CASES = {
     "qwen3-moe-window": (T.Qwen3MoeForCausalLM, T.Qwen3MoeConfig(
         **DECODER, head_dim=12, moe_intermediate_size=24, num_experts=4, num_experts_per_tok=2, use_sliding_window=True,
         sliding_window=6), None),
+    "falcon-one-norm": (T.FalconForCausalLM, T.FalconConfig(
+        **ENCODER, new_decoder_architecture=True, num_kv_heads=2, num_ln_in_parallel_attn=1, bias=True,
+        ffn_hidden_size=40), None),
     "gemma2-short": (T.Gemma2ForCausalLM, T.Gemma2Config(**DECODER, head_dim=12), left_out(
         "query_pre_attn_scalar", "attn_logit_softcapping", "final_logit_softcapping", "rms_norm_eps")),
 }

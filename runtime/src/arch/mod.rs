@@ -22,6 +22,7 @@ mod bigbird;
 mod bloom;
 mod distilbert;
 mod electra;
+mod falcon;
 mod gemma2;
 mod gemma3;
 mod gpt2;
@@ -90,6 +91,7 @@ pub const FAMILIES: &[&Family] = &[
     &olmo2::FAMILY,
     &granite::FAMILY,
     &starcoder2::FAMILY,
+    &falcon::FAMILY,
     &mixtral::FAMILY,
     &qwen3_moe::FAMILY,
     &granite_moe::FAMILY,
