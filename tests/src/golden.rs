@@ -41,6 +41,7 @@ pub const NAMES: &[&str] = &[
     "granite-moe-shared",
     "qwen3-next",
     "qwen3-5",
+    "lfm2",
     "llama-dynamic",
     "llama-linear",
 ];

@@ -39,6 +39,7 @@ const WRITERS: &[&str] = &[
     "qwen2-moe-window",
     "qwen3-moe-window",
     "falcon-one-norm",
+    "lfm2-published",
     "gemma2-short",
 ];
 

@@ -252,7 +252,7 @@ mod tests {
             "vocab_size": 50, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4,
             "intermediate_size": 64, "max_position_embeddings": 40, "n_embd": 32, "n_layer": 2, "n_head": 4,
             "n_positions": 40, "d_model": 32, "d_kv": 8, "d_ff": 64, "num_layers": 2, "num_heads": 4,
-            "type_vocab_size": 2,
+            "type_vocab_size": 2, "full_attn_idxs": [1],
         });
         let Value::Object(config) = config else { return };
         for family in families() {

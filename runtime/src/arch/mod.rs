@@ -32,6 +32,7 @@ mod granite;
 mod granite_moe;
 mod granite_moe_shared;
 mod gte;
+mod lfm2;
 mod llama;
 mod longformer;
 mod mistral;
@@ -101,6 +102,7 @@ pub const FAMILIES: &[&Family] = &[
     &granite_moe_shared::FAMILY,
     &qwen3_next::FAMILY,
     &qwen3_5::FAMILY,
+    &lfm2::FAMILY,
     &bert::FAMILY,
     &roberta::FAMILY,
     &distilbert::FAMILY,

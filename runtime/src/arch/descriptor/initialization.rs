@@ -37,6 +37,6 @@ pub(in crate::arch) const LLAMA_TENSORS: &[&str] = &[
 
 /// GPT-2's deviation: that of projections into the residual stream falls with the number of layers.
 pub(in crate::arch) fn falling_with_depth(weight: &Weight, hyper: &ModelConfig) -> f64 {
-    let adds = ["attn_output.", "ffn_down."].iter().any(|name| weight.name.contains(name));
+    let adds = ["attn_output.", "ffn_down.", "out_proj."].iter().any(|name| weight.name.contains(name));
     if adds { 0.02 / (2.0 * hyper.layers as f64).sqrt() } else { 0.02 }
 }
