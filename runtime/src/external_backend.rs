@@ -1,7 +1,10 @@
 //! External backends: models that another library computes instead of our graph, behind the same sessions, contexts and
 //! encoders.
 
-use crate::arch::{Family, Graphs, ModelConfig, Topology};
+use crate::arch::{
+    Ctranslate2Config, Family, GgufConfig, Graphs, HuggingFaceConfig, Initialization, ModelConfig, OnnxNames,
+    Tasks, TokenizerDefaults, Topology,
+};
 use crate::graph::{Graph, OutputHead, RowKind, ValueShape};
 use crate::{Error, Result};
 
@@ -107,10 +110,13 @@ pub const GENERAL: &str = "general";
 /// The placeholder family of external models.
 pub(crate) static FAMILY: Family = Family {
     name: GENERAL,
-    hugging_face: &[],
-    gguf: &[],
-    hugging_face_rules: &[],
-    gguf_rules: &[],
+    hugging_face: HuggingFaceConfig::NONE,
+    gguf: GgufConfig::NONE,
+    ctranslate2: Ctranslate2Config::NONE,
+    onnx: OnnxNames::NONE,
+    tokenizer: TokenizerDefaults::NONE,
+    tasks: Tasks::NONE,
+    initialization: Initialization::NONE,
     hyper: |_| Err(Error::unsupported("architecture", "runs on an external backend")),
     form: Topology::Encoder(|_, _, b| Ok(b.finish(0))),
 };

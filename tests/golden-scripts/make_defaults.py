@@ -1,12 +1,14 @@
-"""Writes convert/src/import/defaults.json: Transformers' defaults for keys missing in a configuration.
+"""Writes the `defaults` of every `ModelType` of a family: Transformers' values of keys missing in a configuration.
 
-    python tests/golden-scripts/make_defaults.py
+    python tests/golden-scripts/make_defaults.py [MODEL_TYPE]…
 
-Only keys that a family asks for, whose default does not follow from other keys, are kept.
+Only keys that a family asks for, whose default does not follow from other keys, are kept. Without arguments all types
+are written. `rustfmt` must be installed.
 """
 
-import json
 import re
+import subprocess
+import sys
 import warnings
 from pathlib import Path
 
@@ -16,7 +18,12 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING  # noqa: 
 
 ROOT = Path(__file__).resolve().parents[2]
 FAMILIES = ROOT / "runtime" / "src" / "arch"
-OUT = ROOT / "convert" / "src" / "import" / "defaults.json"
+# Parts of a family's file that write keys and do not read them.
+WRITTEN = re.compile(
+    r"^pub\(super\) static FAMILY: .*?^    hyper"
+    r"|^(?:pub\(super\) )?const \w*KEYS\b.*?;$"
+    r"|^(?:pub\(super\) )?fn (?:\w+_keys|ctranslate2_\w+)\(.*?^\}", re.MULTILINE | re.DOTALL)
+TYPE = re.compile(r'ModelType \{\s*name: "([^"]+)",\s*class: [^,]+,\s*defaults: &\[')
 
 # Of a text model within a larger one, configurations leave out sizes too; others say them.
 NESTED = {"gemma3", "gemma3_text", "qwen3_5", "qwen3_5_text"}
@@ -74,14 +81,53 @@ def defaults(kind, asked):
     return kept
 
 
+def rust(value):
+    """A value as a `DefaultValue`."""
+    if isinstance(value, bool):
+        return f"Flag({str(value).lower()})"
+    if isinstance(value, int):
+        return f"Count({value if value < 10000 else format(value, '_')})"
+    if isinstance(value, float):
+        text = re.sub(r"e-0?", "e-", repr(value))
+        return f"Number({text if value < 10000 else format(value, '_')})"
+    if isinstance(value, str):
+        return f'Word("{value}")'
+    return f"Object(&[{entries(value)}])"
+
+
+def entries(values):
+    return ", ".join(f'("{key}", {rust(value)})' for key, value in sorted(values.items()))
+
+
+def end_of_list(text, start):
+    """The position after the bracket that closes the one before `start`."""
+    depth = 1
+    while depth:
+        depth += {"[": 1, "]": -1}.get(text[start], 0)
+        start += 1
+    return start
+
+
 def main():
-    code = "".join(path.read_text() for path in sorted(FAMILIES.glob("*.rs")))
-    lists = re.findall(r"hugging_face: &\[([^\]]*)\]", code)
-    kinds = sorted({kind for names in lists for kind in re.findall(r'"([^"]+)"', names)})
+    paths = sorted(FAMILIES.glob("*.rs"))
+    code = "".join(WRITTEN.sub("", path.read_text()) for path in paths)
     asked = set(re.findall(r'"([a-zA-Z_][a-zA-Z0-9_]*)"', code))
-    rows = {kind: defaults(kind, asked) for kind in kinds if kind in CONFIG_MAPPING}
-    lines = [json.dumps({kind: row}, sort_keys=True, separators=(",", ":"))[1:-1] for kind, row in rows.items()]
-    OUT.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+    wanted = sys.argv[1:]
+    for path in paths:
+        text = path.read_text()
+        for found in reversed(list(TYPE.finditer(text))):
+            kind = found.group(1)
+            if kind not in CONFIG_MAPPING or wanted and kind not in wanted:
+                continue
+            end = end_of_list(text, found.end())
+            text = f"{text[:found.end()]}{entries(defaults(kind, asked))}]{text[end:]}"
+        path.write_text(text)
+        # The variants in use; one is imported without braces.
+        variants = sorted(set(re.findall(r'\("[a-z_]+", (Count|Flag|Number|Object|Word)\(', text, re.IGNORECASE)))
+        names = variants[0] if len(variants) == 1 else f"{{{', '.join(variants)}}}"
+        if variants:
+            path.write_text(re.sub(r"(use super::descriptor::DefaultValue::)[^;]*;", rf"\g<1>{names};", text))
+    subprocess.run(["rustfmt", "--edition", "2024", "--config-path", ROOT, *paths], check=True)
 
 
 if __name__ == "__main__":

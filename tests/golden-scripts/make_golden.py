@@ -3,7 +3,8 @@
 usage: make_golden.py OUT_DIR MODEL_TYPE [KEY=VALUE]…
 
 OUT_DIR/: config.json and model.safetensors as `save_pretrained` writes them, io.safetensors. KEY=VALUE (JSON) goes into
-the configuration after the common sizes; a key that the family's configuration does not know is reported.
+the configuration after the common sizes; a key that the family's configuration does not know is reported. The key
+`attn_implementation` chooses another implementation of attention than `eager`.
 """
 import json
 import sys
@@ -19,6 +20,7 @@ SIZES = dict(hidden_size=64, num_hidden_layers=2, num_attention_heads=4, num_key
 
 out, model_type = Path(sys.argv[1]), sys.argv[2]
 asked = {key: json.loads(value) for key, value in (pair.split("=", 1) for pair in sys.argv[3:])}
+attention = asked.pop("attn_implementation", "eager")
 known = transformers.AutoConfig.for_model(model_type)
 for key in asked | SIZES:
     if not hasattr(known, key):
@@ -26,7 +28,7 @@ for key in asked | SIZES:
 
 torch.manual_seed(SEED)
 config = transformers.AutoConfig.for_model(model_type, **(SIZES | asked))
-model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager").eval().float()
+model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation=attention).eval().float()
 with torch.no_grad():
     # Norms, biases and gates are initialized to zero or one, where they have no effect on the result.
     for parameter in model.parameters():

@@ -47,6 +47,13 @@ def untied(folder, tensors, config):
     config["tie_word_embeddings"] = False
 
 
+def published(folder, tensors, config):
+    """The keys of the first published LFM2 configurations."""
+    attends = [layer for layer, kind in enumerate(config.pop("layer_types")) if kind == "full_attention"]
+    config |= dict(block_ff_dim=config.pop("intermediate_size"), full_attn_idxs=attends, intermediate_size=40)
+    config |= dict(rope_theta=config.pop("rope_parameters")["rope_theta"], tie_embedding=True)
+
+
 def left_out(*keys):
     def change(folder, tensors, config):
         for key in keys:
@@ -84,6 +91,12 @@ CASES = {
     "qwen3-moe-window": (T.Qwen3MoeForCausalLM, T.Qwen3MoeConfig(
         **DECODER, head_dim=12, moe_intermediate_size=24, num_experts=4, num_experts_per_tok=2, use_sliding_window=True,
         sliding_window=6), None),
+    "falcon-one-norm": (T.FalconForCausalLM, T.FalconConfig(
+        **ENCODER, new_decoder_architecture=True, num_kv_heads=2, num_ln_in_parallel_attn=1, bias=True,
+        ffn_hidden_size=40), None),
+    "lfm2-published": (T.Lfm2ForCausalLM, T.Lfm2Config(
+        **(DECODER | dict(num_hidden_layers=3)), layer_types=["conv", "conv", "full_attention"], block_multiple_of=24,
+        rope_parameters=dict(rope_type="default", rope_theta=3000.0)), published),
     "gemma2-short": (T.Gemma2ForCausalLM, T.Gemma2Config(**DECODER, head_dim=12), left_out(
         "query_pre_attn_scalar", "attn_logit_softcapping", "final_logit_softcapping", "rms_norm_eps")),
 }

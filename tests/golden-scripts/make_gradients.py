@@ -24,8 +24,8 @@ MASKS = {"attention_mask", "global_attention_mask"}
 def gradients(folder, out):
     config = json.loads((folder / "config.json").read_text())
     kind = getattr(transformers, config["architectures"][0])
-    # The gradients of ModernBERT's eager attention are NaN where rows are padded.
-    plain = dict(attn_implementation="sdpa" if config["model_type"] == "modernbert" else "eager")
+    # The gradients of ModernBERT's eager attention are NaN where rows are padded; Falcon's adds ALiBi twice.
+    plain = dict(attn_implementation="sdpa" if config["model_type"] in ("modernbert", "falcon") else "eager")
     if any("expert" in key for key in config):
         plain["experts_implementation"] = "eager"
     model = kind.from_pretrained(folder, **plain).eval().double()

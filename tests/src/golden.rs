@@ -29,6 +29,9 @@ pub const NAMES: &[&str] = &[
     "olmo2",
     "granite",
     "starcoder2",
+    "falcon",
+    "falcon-multi-query",
+    "falcon-alibi",
     "mixtral",
     "qwen3-moe",
     "granite-moe",
@@ -38,6 +41,7 @@ pub const NAMES: &[&str] = &[
     "granite-moe-shared",
     "qwen3-next",
     "qwen3-5",
+    "lfm2",
     "llama-dynamic",
     "llama-linear",
 ];

@@ -32,8 +32,16 @@ const READERS: &[(&str, OutputHead)] = &[
     ("bart-untied", OutputHead::Hidden),
 ];
 /// Decoders.
-const WRITERS: &[&str] =
-    &["phi-norms", "phi-tied", "olmo3", "qwen2-moe-window", "qwen3-moe-window", "gemma2-short"];
+const WRITERS: &[&str] = &[
+    "phi-norms",
+    "phi-tied",
+    "olmo3",
+    "qwen2-moe-window",
+    "qwen3-moe-window",
+    "falcon-one-norm",
+    "lfm2-published",
+    "gemma2-short",
+];
 
 fn folder(name: &str) -> PathBuf {
     paths::data("golden-configurations").join(name)

@@ -1,8 +1,8 @@
-//! Random initialization: the tensors of each family, and the distribution of their initial values.
+//! Random initialization of the tensors that families list.
 
 use rayon::prelude::*;
 use serde_json::{Map, Value};
-use siskin::arch::{ConfigReader, Family, Graphs, ModelConfig};
+use siskin::arch::{ConfigReader, FAMILIES, Family, Graphs, Initialization, ModelConfig};
 use siskin::graph::{Weight, WeightRole};
 use siskin::{Error, Result};
 
@@ -11,115 +11,8 @@ use crate::random::Random;
 use crate::real::Real;
 use crate::settings::unknown;
 
-/// The tensor names of a family that can be initialized without a file; `{}` stands for the layer index, and a name
-/// without `.weight` and `.bias` for both.
-struct FamilyTensors {
-    family: &'static str,
-    tensors: &'static [&'static str],
-    /// The standard deviation of a tensor's initial values.
-    deviation: fn(&Weight, &ModelConfig) -> f64,
-}
-
 /// The name of the random stream of initial parameters.
 const INITIAL_PARAMETERS: u64 = 0x6265_6769_6e00;
-
-/// The default standard deviation; that of projections into the residual stream falls with the number of layers, as
-/// in GPT-2.
-fn gpt2(weight: &Weight, hyper: &ModelConfig) -> f64 {
-    let adds = ["attn_output.", "ffn_down."].iter().any(|name| weight.name.contains(name));
-    if adds { 0.02 / (2.0 * hyper.layers as f64).sqrt() } else { 0.02 }
-}
-
-fn constant(_: &Weight, _: &ModelConfig) -> f64 {
-    0.02
-}
-
-/// T5 initialization: attention scores are not scaled, so queries start small.
-fn t5(weight: &Weight, hyper: &ModelConfig) -> f64 {
-    let (width, inner) = (hyper.width as f64, weight.columns as f64);
-    match weight.name.rsplit_once("attn_").map(|(_, rest)| rest) {
-        Some(rest) if rest.starts_with("q.") => (width * hyper.head_size as f64).powf(-0.5),
-        Some(rest) if rest.starts_with("rel_b") => width.powf(-0.5),
-        _ if weight.name.starts_with("token_embd") => 1.0,
-        _ => inner.powf(-0.5),
-    }
-}
-
-/// Every family that can be randomly initialized.
-const FAMILIES: &[FamilyTensors] = &[
-    FamilyTensors {
-        family: "gpt2",
-        tensors: &[
-            "token_embd.weight",
-            "position_embd.weight",
-            "blk.{}.attn_norm",
-            "blk.{}.attn_qkv",
-            "blk.{}.attn_output",
-            "blk.{}.ffn_norm",
-            "blk.{}.ffn_up",
-            "blk.{}.ffn_down",
-            "output_norm",
-        ],
-        deviation: gpt2,
-    },
-    FamilyTensors {
-        family: "llama",
-        tensors: &[
-            "token_embd.weight",
-            "blk.{}.attn_norm.weight",
-            "blk.{}.attn_q.weight",
-            "blk.{}.attn_k.weight",
-            "blk.{}.attn_v.weight",
-            "blk.{}.attn_output.weight",
-            "blk.{}.ffn_norm.weight",
-            "blk.{}.ffn_gate.weight",
-            "blk.{}.ffn_up.weight",
-            "blk.{}.ffn_down.weight",
-            "output_norm.weight",
-        ],
-        deviation: gpt2,
-    },
-    FamilyTensors {
-        family: "bert",
-        tensors: &[
-            "token_embd.weight",
-            "position_embd.weight",
-            "token_types.weight",
-            "token_embd_norm",
-            "blk.{}.attn_q",
-            "blk.{}.attn_k",
-            "blk.{}.attn_v",
-            "blk.{}.attn_output",
-            "blk.{}.attn_output_norm",
-            "blk.{}.ffn_up",
-            "blk.{}.ffn_down",
-            "blk.{}.layer_output_norm",
-        ],
-        deviation: constant,
-    },
-    FamilyTensors {
-        family: "t5",
-        tensors: &[
-            "token_embd.weight",
-            "{side}.blk.{}.attn_norm.weight",
-            "{side}.blk.{}.attn_q.weight",
-            "{side}.blk.{}.attn_k.weight",
-            "{side}.blk.{}.attn_v.weight",
-            "{side}.blk.{}.attn_o.weight",
-            "{side}.blk.{}.attn_rel_b.weight",
-            "{side}.blk.{}.ffn_norm.weight",
-            "{side}.blk.{}.ffn_up.weight",
-            "{side}.blk.{}.ffn_down.weight",
-            "{side}.output_norm.weight",
-            "dec.blk.{}.cross_attn_norm.weight",
-            "dec.blk.{}.cross_attn_q.weight",
-            "dec.blk.{}.cross_attn_k.weight",
-            "dec.blk.{}.cross_attn_v.weight",
-            "dec.blk.{}.cross_attn_o.weight",
-        ],
-        deviation: t5,
-    },
-];
 
 /// The heads of encoders that can be randomly initialized.
 const HEADS: &[(&str, &[&str])] = &[
@@ -137,18 +30,22 @@ fn pattern(name: &str) -> String {
     parts.collect::<Vec<_>>().join(".")
 }
 
-impl FamilyTensors {
-    fn has(&self, head: &[&str], name: &str) -> bool {
-        let pattern = pattern(name);
-        let stem = pattern.strip_suffix(".weight").or_else(|| pattern.strip_suffix(".bias"));
-        let matches = |known: &str| known == pattern || Some(known) == stem;
-        self.tensors.iter().chain(head).any(|known| {
-            matches(known)
-                || ["enc", "dec"]
-                    .iter()
-                    .any(|side| known.contains("{side}") && matches(&known.replace("{side}", side)))
-        })
-    }
+/// Returns true if a family with a `head` has the tensor.
+fn has(family: &Family, head: &[&str], name: &str) -> bool {
+    let pattern = pattern(name);
+    let stem = pattern.strip_suffix(".weight").or_else(|| pattern.strip_suffix(".bias"));
+    let matches = |known: &str| known == pattern || Some(known) == stem;
+    family.initialization.tensors.iter().chain(head).any(|known| {
+        matches(known)
+            || ["enc", "dec"]
+                .iter()
+                .any(|side| known.contains("{side}") && matches(&known.replace("{side}", side)))
+    })
+}
+
+/// Iterates over the families that can be randomly initialized.
+fn families() -> impl Iterator<Item = &'static Family> {
+    FAMILIES.iter().copied().filter(|family| !family.initialization.tensors.is_empty())
 }
 
 /// A randomly initialized model.
@@ -160,7 +57,7 @@ pub struct InitialModel {
     /// Its graphs.
     pub graphs: Graphs,
     hyper: ModelConfig,
-    deviation: fn(&Weight, &ModelConfig) -> f64,
+    initialization: Initialization,
 }
 
 /// Refuses unused hyper-parameters whose name is a likely misspelling of a used one. Others are allowed: a copied
@@ -215,8 +112,8 @@ impl InitialModel {
 
     /// Builds the graphs of a family, with a head if it is an encoder.
     pub fn new(architecture: &str, head: Option<&str>, config: Map<String, Value>) -> Result<Self> {
-        let shape = FAMILIES.iter().find(|shape| shape.family == architecture).ok_or_else(|| {
-            let known: Vec<&str> = FAMILIES.iter().map(|shape| shape.family).collect();
+        let family = families().find(|family| family.name == architecture).ok_or_else(|| {
+            let known: Vec<&str> = families().map(|family| family.name).collect();
             unknown("model.family", "family with random initialization", architecture, &known)
         })?;
         let head = head.unwrap_or("none");
@@ -224,12 +121,17 @@ impl InitialModel {
             let known: Vec<&str> = HEADS.iter().map(|(name, _)| *name).collect();
             unknown("model.head", "head", head, &known)
         })?;
-        let family = Family::named(architecture)?;
         let asked = ConfigReader::new(config.clone());
-        let (hyper, graphs) = family.build(&asked, &|name| shape.has(head, name))?;
+        let (hyper, graphs) = family.build(&asked, &|name| has(family, head, name))?;
         check_names(&config, &asked.read_keys())?;
         check_dropout("model.config", &config)?;
-        Ok(Self { architecture: architecture.to_owned(), config, graphs, hyper, deviation: shape.deviation })
+        Ok(Self {
+            architecture: architecture.to_owned(),
+            config,
+            graphs,
+            hyper,
+            initialization: family.initialization,
+        })
     }
 
     /// Returns the initial values of `weights`: norm factors one, biases zero, matrices normally distributed.
@@ -238,12 +140,12 @@ impl InitialModel {
         Parameters::new(weights, |weight| {
             stream += 1;
             let count = weight.rows * weight.columns;
-            let table = weight.name.contains("attn_rel_b");
-            if weight.role == WeightRole::Vector && !table {
+            let is_random = self.initialization.vectors.iter().any(|part| weight.name.contains(part));
+            if weight.role == WeightRole::Vector && !is_random {
                 let first = if weight.name.ends_with(".bias") { T::ZERO } else { T::ONE };
                 return vec![first; count];
             }
-            let deviation = (self.deviation)(weight, &self.hyper);
+            let deviation = (self.initialization.deviation)(weight, &self.hyper);
             let random = Random::new(seed, &[INITIAL_PARAMETERS, stream]);
             normals(&random, count, deviation)
         })
@@ -337,10 +239,10 @@ mod tests {
         let Value::Object(sizes) = sizes else { return };
         let other_keys: Map<_, _> =
             other_keys.split(' ').map(|name| (name.to_owned(), Value::Null)).collect();
-        for shape in FAMILIES {
-            let head = (shape.family == "bert").then_some("sequence_classification");
+        for family in families() {
+            let head = (family.name == "bert").then_some("sequence_classification");
             let config = sizes.clone().into_iter().chain(other_keys.clone()).collect();
-            assert_eq!(InitialModel::new(shape.family, head, config).err(), None, "{}", shape.family);
+            assert_eq!(InitialModel::new(family.name, head, config).err(), None, "{}", family.name);
         }
     }
 
@@ -350,24 +252,24 @@ mod tests {
             "vocab_size": 50, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4,
             "intermediate_size": 64, "max_position_embeddings": 40, "n_embd": 32, "n_layer": 2, "n_head": 4,
             "n_positions": 40, "d_model": 32, "d_kv": 8, "d_ff": 64, "num_layers": 2, "num_heads": 4,
-            "type_vocab_size": 2,
+            "type_vocab_size": 2, "full_attn_idxs": [1],
         });
         let Value::Object(config) = config else { return };
-        for shape in FAMILIES {
-            let head = (shape.family == "bert").then_some("masked_lm");
-            let beginning = InitialModel::new(shape.family, head, config.clone()).unwrap();
+        for family in families() {
+            let head = (family.name == "bert").then_some("masked_lm");
+            let beginning = InitialModel::new(family.name, head, config.clone()).unwrap();
             let weights: Vec<Weight> = beginning.graphs.weights().into_iter().cloned().collect();
             let absent = weights.iter().find(|weight| {
                 let head: &[&str] =
                     HEADS.iter().find(|(name, _)| Some(*name) == head).map_or(&[], |(_, h)| h);
-                !shape.has(head, &weight.name)
+                !has(family, head, &weight.name)
             });
-            assert_eq!(absent, None, "{}", shape.family);
+            assert_eq!(absent, None, "{}", family.name);
             let known: Vec<String> = weights.iter().map(|weight| pattern(&weight.name)).collect();
-            for tensor in shape.tensors {
+            for tensor in family.initialization.tensors {
                 let sides = ["enc", "dec"].map(|side| tensor.replace("{side}", side));
                 let there = sides.iter().any(|tensor| known.iter().any(|known| known.starts_with(tensor)));
-                assert!(there, "{}: nothing needs {tensor}", shape.family);
+                assert!(there, "{}: nothing needs {tensor}", family.name);
             }
             let parameters = beginning.parameters::<f32>(&weights, 7);
             assert_eq!(parameters, beginning.parameters::<f32>(&weights, 7));

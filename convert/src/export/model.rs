@@ -1,6 +1,6 @@
 //! A packed model, opened for export.
 
-use siskin::arch::{ConfigReader, Family, Graphs, ModelConfig, Topology};
+use siskin::arch::{ConfigReader, ExportedModel, Family, Graphs, ModelConfig, Topology};
 use siskin::file::{File, Tensor};
 use siskin::graph::{AttentionMask, Graph, Weight};
 use siskin::{Error, ErrorKind, Result};
@@ -28,6 +28,17 @@ impl<'a> ExportModel<'a> {
         let config = ConfigReader::new(metadata.config.clone());
         let (hyper, graphs) = family.build(&config, &|name| file.tensor(name).is_some())?;
         Ok(Self { file, family, config, hyper, graphs })
+    }
+
+    /// Calls `with` with the model as its family sees it.
+    pub(super) fn seen_by_family<T>(&self, with: impl FnOnce(&ExportedModel<'_>) -> T) -> T {
+        let has = |name: &str| self.file.tensor(name).is_some();
+        with(&ExportedModel { config: &self.config, hyper: &self.hyper, graphs: &self.graphs, has: &has })
+    }
+
+    /// Returns the graph that hyper-parameters are taken from.
+    pub(super) fn main_graph(&self) -> Option<&Graph> {
+        self.graphs.decoder.as_ref().or(self.graphs.encoder.as_ref())
     }
 
     /// Returns true if the encoder is bidirectional: tokens attend to later ones.

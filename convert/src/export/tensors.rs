@@ -8,7 +8,7 @@ use crate::rows;
 use rayon::prelude::*;
 use siskin::arch::{ModelConfig, TensorRule, TensorTransform};
 use siskin::file::{StorageRole, Tensor};
-use siskin::graph::Weight;
+use siskin::graph::{Op, Weight};
 use siskin::{Error, Result};
 use siskin_kernels::quant::BlockType;
 use std::collections::{HashMap, HashSet};
@@ -25,6 +25,8 @@ pub(super) struct Entry<'a> {
     /// The model's tensors, each with the transform that importing applies to it.
     pub(super) parts: Vec<ModelTensor<'a>>,
     hyper: &'a ModelConfig,
+    /// The kernel size, if it is a causal conv1d.
+    pub(super) kernel: Option<usize>,
 }
 
 /// One tensor of the model.
@@ -45,7 +47,7 @@ pub(super) fn entries<'a>(
     let mut places: HashMap<String, usize> = HashMap::new();
     let mut known = HashSet::new();
     for weight in model.graphs.weights().into_iter().filter(|weight| known.insert(&weight.name)) {
-        let (name, take) = match names::apply(rules, &asked(model, weight)) {
+        let (name, take) = match names::apply(rules, &asked(model, rules, weight)) {
             Some(found) => found,
             None => (unnamed(weight)?, TensorTransform::Whole),
         };
@@ -65,7 +67,14 @@ pub(super) fn entries<'a>(
             }
             (None, _) => {
                 places.insert(name.clone(), entries.len());
-                entries.push(Entry { name, shape: Vec::new(), parts: vec![part], hyper: &model.hyper });
+                let kernel = kernel_size(model, weight);
+                entries.push(Entry {
+                    name,
+                    shape: Vec::new(),
+                    parts: vec![part],
+                    hyper: &model.hyper,
+                    kernel,
+                });
             }
         }
     }
@@ -75,13 +84,25 @@ pub(super) fn entries<'a>(
     Ok(entries)
 }
 
-/// Returns the name by which rules know a weight: GGUF calls T5's only matrix before the activation by the name of the
-/// second.
-fn asked(model: &ExportModel<'_>, weight: &Weight) -> String {
-    let single = weight.name.strip_suffix("ffn_up.weight").filter(|stem| {
-        model.family.name == "t5" && model.file.tensor(&format!("{stem}ffn_gate.weight")).is_none()
+/// Returns the name by which rules know a weight: GGUF calls the only matrix before the activation by the name of the
+/// second, and some rules have another for it.
+fn asked(model: &ExportModel<'_>, rules: &[TensorRule], weight: &Weight) -> String {
+    let single = weight.name.strip_suffix("ffn_up.weight").and_then(|stem| {
+        let is_single = model.file.tensor(&format!("{stem}ffn_gate.weight")).is_none();
+        let name = format!("{stem}ffn_single.weight");
+        (is_single && names::apply(rules, &name).is_some()).then_some(name)
     });
-    single.map_or_else(|| weight.name.clone(), |stem| format!("{stem}ffn_single.weight"))
+    single.unwrap_or_else(|| weight.name.clone())
+}
+
+/// Returns the kernel size of a weight that is a causal conv1d.
+fn kernel_size(model: &ExportModel<'_>, weight: &Weight) -> Option<usize> {
+    model.graphs.iter().find_map(|graph| {
+        graph.nodes.iter().find_map(|node| match node.op {
+            Op::CausalConv1d { taps, weight: id, .. } if graph.weights.get(id) == Some(weight) => Some(taps),
+            _ => None,
+        })
+    })
 }
 
 impl<'a> Entry<'a> {
@@ -104,6 +125,10 @@ impl<'a> Entry<'a> {
                 vec![sums, columns / sums]
             }
             (StorageRole::Vector, _) if self.name == "final_logits_bias" => vec![1, columns],
+            (StorageRole::Vector, _) if self.kernel.is_some() => {
+                let taps = self.kernel.unwrap_or_default().max(1);
+                vec![columns / taps, 1, taps]
+            }
             (StorageRole::Vector, TensorTransform::Chunk(_)) if is_numbered(tensor) => {
                 vec![self.parts.len(), columns]
             }
@@ -320,7 +345,7 @@ const TOO_MUCH_FOR_F16: f32 = 65520.0;
 
 /// Returns the model's row for each written row, or `None` if the order is the same.
 fn places(take: TensorTransform, rows: usize, hyper: &ModelConfig) -> Option<Vec<usize>> {
-    if !matches!(take, TensorTransform::HeadsOfThree | TensorTransform::RotatedPairs) {
+    if !matches!(take, TensorTransform::GroupedQkv | TensorTransform::RotatedPairs) {
         return None;
     }
     let mut places = vec![0; rows];

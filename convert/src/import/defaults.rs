@@ -1,13 +1,7 @@
 //! The defaults of Transformers for keys that a configuration leaves out.
 
 use serde_json::{Map, Value};
-use siskin::Result;
-use siskin::file::parse_json;
-
-/// Written by `tests/golden-scripts/make_defaults.py`: one object per `model_type`.
-const DEFAULTS: &str = include_str!("defaults.json");
-/// Upper bound of the number of values in [`DEFAULTS`].
-const MOST_VALUES: usize = 1 << 12;
+use siskin::arch::{DefaultValue, Family};
 
 /// Equivalent keys: if a configuration has one of them, the others get no default.
 const SAME: &[&[&str]] = &[
@@ -28,22 +22,23 @@ const SAME: &[&[&str]] = &[
 const ROPES: [&str; 2] = ["rope_parameters", "rope_scaling"];
 
 /// Adds the defaults of `model_type` to the configuration.
-pub(crate) fn fill(kind: &str, config: &mut Map<String, Value>) -> Result<()> {
-    let mut all: Map<String, Value> = parse_json(DEFAULTS.as_bytes(), "defaults", MOST_VALUES)?;
-    let Some(Value::Object(defaults)) = all.remove(kind) else { return Ok(()) };
+pub(crate) fn fill(kind: &str, config: &mut Map<String, Value>) {
+    let family = Family::of_hugging_face(kind).ok();
+    let Some(kind) = family.and_then(|family| family.hugging_face.model_type(kind)) else { return };
     let has = |key: &str| config.get(key).is_some_and(|value| !value.is_null());
-    let lacking = |key: &String| {
+    let lacking = |key: &str| {
         // A key's first list is the one of its own meaning.
-        let same = SAME.iter().find(|same| same.contains(&key.as_str())).copied().unwrap_or_default();
+        let same = SAME.iter().find(|same| same.contains(&key)).copied().unwrap_or_default();
         let inside = ROPES.iter().filter_map(|rope| config.get(*rope)?.as_object());
         // An explicit null means no value and gets no default.
         !config.contains_key(key)
             && !same.iter().copied().any(has)
             && !inside.flat_map(Map::keys).any(|inner| same.contains(&inner.as_str()))
     };
-    let added: Vec<_> = defaults.into_iter().filter(|(key, _)| lacking(key)).collect();
+    let lacking =
+        |(key, default): &(&str, DefaultValue)| lacking(*key).then(|| ((*key).to_owned(), default.json()));
+    let added: Vec<_> = kind.defaults.iter().filter_map(lacking).collect();
     config.extend(added);
-    Ok(())
 }
 
 #[cfg(test)]
@@ -54,7 +49,7 @@ mod tests {
 
     fn filled(kind: &str, config: Value) -> Map<String, Value> {
         let mut config = config.as_object().unwrap().clone();
-        fill(kind, &mut config).unwrap();
+        fill(kind, &mut config);
         config
     }
 
@@ -82,10 +77,9 @@ mod tests {
 
     #[test]
     fn every_kind_of_model_has_its_defaults() {
-        let all: Map<String, Value> = parse_json(DEFAULTS.as_bytes(), "defaults", MOST_VALUES).unwrap();
-        let kinds = FAMILIES.iter().flat_map(|family| family.hugging_face);
+        let kinds = FAMILIES.iter().flat_map(|family| family.hugging_face.model_types);
+        let lacking = kinds.filter(|kind| kind.defaults.is_empty()).map(|kind| kind.name);
         // Transformers has no class of this name.
-        let lacking: Vec<_> = kinds.filter(|kind| !all.contains_key(**kind)).collect();
-        assert_eq!(lacking, [&"nllb"]);
+        assert_eq!(lacking.collect::<Vec<_>>(), ["nllb"]);
     }
 }

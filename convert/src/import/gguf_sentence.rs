@@ -4,6 +4,7 @@ use super::gguf::{Gguf, TensorInfo};
 use super::gguf_source::floats;
 use super::sentence_transformers::MOST_NUMBERS;
 use serde_json::{Map, Value, json};
+use siskin::arch::FAMILIES;
 use siskin::encoder::Pooling;
 use siskin::{Error, ErrorKind, Result};
 
@@ -11,14 +12,13 @@ use siskin::{Error, ErrorKind, Result};
 const WAYS: &[(u64, Pooling)] = &[(1, Pooling::Mean), (2, Pooling::First), (3, Pooling::Last)];
 /// The dense layers after pooling, in order; the first two module indices are the model and the pooling.
 const LAYERS: &[&str] = &["dense_2", "dense_3"];
-/// Architectures with bidirectional attention and half a sliding window to either side, which their files do not state.
-const BOTH_WAYS: &[&str] = &["gemma-embedding"];
 /// The Hugging Face key for bidirectional attention; GGUF has no such key.
 pub(crate) const BIDIRECTIONAL: &str = "use_bidirectional_attention";
 
 /// Adds the embedding settings to a configuration.
 pub(super) fn describe(gguf: &Gguf, architecture: &str, config: &mut Map<String, Value>) -> Result<()> {
-    if BOTH_WAYS.contains(&architecture) {
+    // Files of these architectures do not state that attention is bidirectional.
+    if FAMILIES.iter().any(|family| family.gguf.keys.bidirectional == Some(architecture)) {
         config.insert(BIDIRECTIONAL.to_owned(), true.into());
     }
     let place = format!("{architecture}.pooling_type");

@@ -75,7 +75,7 @@ impl GgufSource {
     }
 
     fn info(&self, name: &str) -> Option<(&TensorInfo, TensorTransform)> {
-        let (source, take) = names::apply(self.family.gguf_rules, name)
+        let (source, take) = names::apply(self.family.gguf.rules, name)
             .unwrap_or_else(|| (name.to_owned(), TensorTransform::Whole));
         let index = self.tensors.get(&source).or_else(|| self.tensors.get(name))?;
         let info = self.gguf.tensors.get(*index)?;

@@ -97,7 +97,7 @@ impl HuggingFace {
     /// without them.
     pub(super) fn check_segments(&self) -> Result<()> {
         let segments = (self.family.hyper)(&self.config)?.segments;
-        match names::apply(self.family.hugging_face_rules, SEGMENTS) {
+        match names::apply(self.family.hugging_face.rules, SEGMENTS) {
             Some((source, _)) if segments > 0 && !self.has(SEGMENTS) => {
                 let message = format!("has no {source}, but config.type_vocab_size is {segments}");
                 Err(Error::new(ErrorKind::Missing, SEGMENTS, message))
@@ -198,7 +198,7 @@ impl HuggingFace {
     }
 
     fn look_up(&self, name: &str) -> Option<(&str, &SafetensorsTensor, TensorTransform)> {
-        let (source, take) = names::apply(self.family.hugging_face_rules, name)?;
+        let (source, take) = names::apply(self.family.hugging_face.rules, name)?;
         let known = match self.tensors.get_key_value(&source) {
             Some(exact) => exact,
             None => self.tensors.get_key_value(self.bare.get(names::bare(&source))?.as_ref()?)?,
@@ -222,7 +222,7 @@ impl ModelSource for HuggingFace {
 
     fn tensor(&self, name: &str) -> Result<SourceTensor> {
         let (source, tensor, take) = self.find(name).ok_or_else(|| {
-            let expected = names::apply(self.family.hugging_face_rules, name);
+            let expected = names::apply(self.family.hugging_face.rules, name);
             let message = match expected {
                 Some((source, _)) => format!("the folder has no {source}"),
                 None => format!("not part of the family {}", self.family.name),
@@ -356,7 +356,7 @@ fn family_and_config(mut config: Map<String, Value>) -> Result<(&'static Family,
         .ok_or_else(|| Error::new(ErrorKind::Missing, "config.model_type", "missing from config.json"))?;
     let Some(Value::Object(text)) = config.remove("text_config") else {
         let family = Family::of_hugging_face(&outer)?;
-        defaults::fill(&outer, &mut config)?;
+        defaults::fill(&outer, &mut config);
         return Ok((family, config));
     };
     let inner = model_type(&text).filter(|inner| Family::of_hugging_face(inner).is_ok());
@@ -365,7 +365,7 @@ fn family_and_config(mut config: Map<String, Value>) -> Result<(&'static Family,
     config.remove("vision_config");
     config.remove("audio_config");
     config.extend(text);
-    defaults::fill(&kind, &mut config)?;
+    defaults::fill(&kind, &mut config);
     Ok((family, config))
 }
 

@@ -1,6 +1,6 @@
 //! Maps a tensor's name in a `.siskin` file to its name in a source.
 
-use siskin::arch::{TensorRule, TensorTransform};
+use siskin::arch::{FAMILIES, TensorRule, TensorTransform};
 
 /// Returns the source's name and the transform that `rules` define for `name`, or `None` if no rule matches.
 pub(crate) fn apply(rules: &[TensorRule], name: &str) -> Option<(String, TensorTransform)> {
@@ -76,26 +76,18 @@ pub(super) fn current(name: String) -> String {
     renamed(".gamma", ".weight").or_else(|| renamed(".beta", ".bias")).unwrap_or(name)
 }
 
+/// Modules of classes that contain text models of several families.
+const WRAPPERS: [&str; 2] = ["model", "language_model"];
+
 /// Strips the prefixes of wrapper classes from a Hugging Face name.
 pub(super) fn bare(name: &str) -> &str {
-    const PREFIXES: &[&str] = &[
-        "model.",
-        "transformer.",
-        "gpt_neox.",
-        "language_model.",
-        "bert.",
-        "roberta.",
-        "distilbert.",
-        "albert.",
-        "electra.",
-        "mpnet.",
-        "mobilebert.",
-        "longformer.",
-        "nomic_bert.",
-        "gte.",
-    ];
     let mut bare = name;
-    while let Some(rest) = PREFIXES.iter().find_map(|prefix| bare.strip_prefix(prefix)) {
+    // A prefix is a whole module: what comes before the first dot.
+    while let Some((module, rest)) = bare.split_once('.') {
+        let is_prefix = || FAMILIES.iter().any(|family| family.hugging_face.prefix == module);
+        if module.is_empty() || !WRAPPERS.contains(&module) && !is_prefix() {
+            break;
+        }
         bare = rest;
     }
     bare

@@ -55,7 +55,7 @@ pub fn of(
 ) -> Result<Adapter> {
     check(config)?;
     let architecture = base.metadata().architecture.clone();
-    let rules = Family::named(&architecture)?.hugging_face_rules;
+    let rules = Family::named(&architecture)?.hugging_face.rules;
     let ours = our_names(base, rules);
     let mut parts = Vec::new();
     for (module, found) in modules(tensors)? {

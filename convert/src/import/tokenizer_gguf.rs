@@ -1,6 +1,7 @@
 //! The tokenizer in a GGUF file's metadata.
 
 use super::gguf::{Gguf, StringArray};
+use siskin::arch::FAMILIES;
 use siskin::tokenizer::{
     Behavior, Merges, ModelKind, Normalizer, PreTokenizer, Splitter, TemplateItem, TokenKind, Vocabulary,
     VocabularyToken, family, find_ends, from_byte_level,
@@ -296,15 +297,20 @@ fn token_attributes(gguf: &Gguf, vocabulary: &mut Vocabulary) -> Result<()> {
         || among(architecture, &["nomic-bert-moe", "jina-bert-v3"])
     {
         strip_left(vocabulary, b"<mask>");
-    } else if among(&name, &["phi-3", "phi3"]) {
-        for token in &mut vocabulary.tokens {
-            let is_special =
-                matches!(token.kind, TokenKind::Control | TokenKind::UserDefined | TokenKind::Unknown);
-            let is_kept = [&b"<unk>"[..], b"<s>", b"<|endoftext|>"].contains(&token.text.as_slice());
-            token.strip_right = (is_special || token.text == b"</s>") && !is_kept;
-        }
-    } else if name.contains("modern-bert") {
-        strip_left(vocabulary, b"[MASK]");
+        return Ok(());
+    }
+    // As in llama.cpp, the name decides and not the architecture.
+    let mut defaults = FAMILIES.iter().map(|family| &family.tokenizer);
+    let Some(defaults) = defaults.find(|defaults| among(&name, defaults.names)) else { return Ok(()) };
+    defaults.strip_left.iter().for_each(|text| strip_left(vocabulary, text.as_bytes()));
+    if !defaults.special_strip_right {
+        return Ok(());
+    }
+    for token in &mut vocabulary.tokens {
+        let is_special =
+            matches!(token.kind, TokenKind::Control | TokenKind::UserDefined | TokenKind::Unknown);
+        let is_in = |list: &[&str]| list.iter().any(|text| token.text == text.as_bytes());
+        token.strip_right = (is_special || is_in(defaults.strip_right)) && !is_in(defaults.keep_right);
     }
     Ok(())
 }

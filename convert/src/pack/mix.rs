@@ -4,7 +4,7 @@
 //! without those of Falcon, so that `q4_k_m` here is `Q4_K_M` there. Layers are counted per stack in encoder–decoder
 //! models.
 
-use siskin::arch::ModelConfig;
+use siskin::arch::{Family, ModelConfig};
 use siskin::graph::Weight;
 use siskin_kernels::quant::BlockType;
 
@@ -94,7 +94,7 @@ impl QuantMix {
         };
         match chosen {
             _ if layout.experts == 8 => BlockType::Q8_0,
-            BlockType::Q3_K | BlockType::Q4_K if layout.is_llama_70b => BlockType::Q5_K,
+            BlockType::Q3_K | BlockType::Q4_K if layout.has_many_layers => BlockType::Q5_K,
             _ => chosen,
         }
     }
@@ -179,11 +179,11 @@ pub(super) struct MixLayout {
     experts: usize,
     /// Whether the token embeddings are also the output matrix.
     is_tied: bool,
-    is_llama_70b: bool,
+    has_many_layers: bool,
 }
 
 impl MixLayout {
-    pub(super) fn new(family: &str, config: &ModelConfig, weights: &[&Weight]) -> Self {
+    pub(super) fn new(family: &Family, config: &ModelConfig, weights: &[&Weight]) -> Self {
         let named = |part: &str| weights.iter().find(|weight| weight.name.rsplit('.').nth(1) == Some(part));
         let values = weights
             .iter()
@@ -199,7 +199,8 @@ impl MixLayout {
             group_size: config.heads / config.kv_heads.max(1),
             experts: named("ffn_gate_inp").map_or(0, |router| router.rows),
             is_tied: named("output").is_none(),
-            is_llama_70b: family == "llama" && config.layers == 80 && config.heads != config.kv_heads,
+            has_many_layers: family.gguf.keys.many_layers == Some(config.layers)
+                && config.heads != config.kv_heads,
         }
     }
 
@@ -222,7 +223,7 @@ mod tests {
             group_size: 4,
             experts: 0,
             is_tied: false,
-            is_llama_70b: false,
+            has_many_layers: false,
         }
     }
 
@@ -296,7 +297,7 @@ mod tests {
         ] {
             assert_eq!(chosen("q4_k_m", name, &mixtral), want, "{name}");
         }
-        let large = MixLayout { is_llama_70b: true, ..layout(80) };
+        let large = MixLayout { has_many_layers: true, ..layout(80) };
         assert_eq!(chosen("q4_k_m", "blk.10.attn_v.weight", &large), "Q5_K");
     }
 }

@@ -91,7 +91,7 @@ pub fn pack<W: Write + Seek + Send>(
     let (hyper, graphs) = family.build(source.config(), &|name| source.has(name))?;
     let weights = graphs.weights();
     check_names(&weights)?;
-    let layout = MixLayout::new(family.name, &hyper, &weights);
+    let layout = MixLayout::new(family, &hyper, &weights);
     let tensors = weights.iter().map(|weight| Tensor::new(source, weight, (&hyper, &layout), options));
     let tensors = tensors.collect::<Result<Vec<_>>>()?;
     progress.message("packing");

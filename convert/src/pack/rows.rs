@@ -338,7 +338,7 @@ fn check_take(source: &SourceTensor, weight: &Weight, hyper: &ModelConfig) -> Re
             weight.role == WeightRole::Vector || float && count > 0 && weight.columns.is_multiple_of(count)
         }
         TensorTransform::RotatedPairs => rows.is_multiple_of(hyper.head_size),
-        TensorTransform::HeadsOfThree => rows.is_multiple_of(3 * hyper.head_size),
+        TensorTransform::GroupedQkv => rows == hyper.query_columns() + 2 * hyper.kv_columns(),
     };
     match possible {
         true => Ok(()),

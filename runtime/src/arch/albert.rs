@@ -2,16 +2,39 @@
 
 use super::bert::{self, BertVariant};
 use super::blocks::whole;
+use super::descriptor::DefaultValue::{Count, Number, Word};
+use super::descriptor::{
+    Ctranslate2Config, GgufConfig, HuggingFaceConfig, HuggingFaceKeys, Initialization, ModelType, OnnxNames,
+    Tasks, TokenizerDefaults,
+};
 use super::{ConfigReader, Family, ModelConfig, TensorRule, Topology};
 use crate::graph::ActivationKind;
 use crate::{Error, Result};
 
 pub(super) static FAMILY: Family = Family {
     name: "albert",
-    hugging_face: &["albert"],
-    gguf: &[],
-    hugging_face_rules: RULES,
-    gguf_rules: &[],
+    hugging_face: HuggingFaceConfig {
+        model_types: &[ModelType {
+            name: "albert",
+            class: None,
+            defaults: &[
+                ("hidden_act", Word("gelu_new")),
+                ("inner_group_num", Count(1)),
+                ("layer_norm_eps", Number(1e-12)),
+                ("num_hidden_groups", Count(1)),
+                ("type_vocab_size", Count(2)),
+            ],
+        }],
+        prefix: "albert",
+        rules: RULES,
+        keys: HuggingFaceKeys::BERT,
+    },
+    gguf: GgufConfig::NONE,
+    ctranslate2: Ctranslate2Config::NONE,
+    onnx: OnnxNames::NONE,
+    tokenizer: TokenizerDefaults::NONE,
+    tasks: Tasks::NONE,
+    initialization: Initialization::NONE,
     hyper: |config| {
         let mut hyper = bert::hyper_of(config, 0)?;
         hyper.epsilon = config.number(&["layer_norm_eps"])?.unwrap_or(1e-12) as f32;

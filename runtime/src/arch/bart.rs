@@ -2,17 +2,69 @@
 //! tensors.
 
 use super::blocks::whole;
+use super::descriptor::DefaultValue::{Flag, Word};
+use super::descriptor::{
+    Ctranslate2Config, Ctranslate2Source, GgufConfig, HuggingFaceConfig, HuggingFaceKeys, Initialization,
+    ModelType, OnnxNames, Tasks, TokenizerDefaults, TranslationPrompt, sequence_to_sequence_sizes,
+};
 use super::encoder_decoder::{self, block};
-use super::{ConfigReader, Family, ModelConfig, TensorRule, Topology, model_config};
+use super::{ConfigReader, Family, ModelConfig, TensorRule, Topology, model_config, t5};
 use crate::graph::{ActivationKind, Attention, Builder, Graph, NormKind, OutputHead, Rope, ValueId};
 use crate::{Error, Result};
+use serde_json::{Map, Value, json};
 
 pub(super) static FAMILY: Family = Family {
     name: "bart",
-    hugging_face: &["bart", "mbart", "marian", "m2m_100", "nllb", "pegasus"],
-    gguf: &[],
-    hugging_face_rules: RULES,
-    gguf_rules: &[],
+    hugging_face: HuggingFaceConfig {
+        model_types: &[
+            ModelType {
+                name: "bart",
+                class: Some("BartForConditionalGeneration"),
+                defaults: &[("activation_function", Word("gelu")), ("scale_embedding", Flag(false))],
+            },
+            ModelType {
+                name: "mbart",
+                class: Some("MBartForConditionalGeneration"),
+                defaults: &[("activation_function", Word("gelu")), ("scale_embedding", Flag(false))],
+            },
+            ModelType {
+                name: "marian",
+                class: Some("MarianMTModel"),
+                defaults: &[("activation_function", Word("gelu")), ("scale_embedding", Flag(false))],
+            },
+            ModelType {
+                name: "m2m_100",
+                class: Some("M2M100ForConditionalGeneration"),
+                defaults: &[("activation_function", Word("relu")), ("scale_embedding", Flag(true))],
+            },
+            ModelType { name: "nllb", class: None, defaults: &[] },
+            ModelType {
+                name: "pegasus",
+                class: Some("PegasusForConditionalGeneration"),
+                defaults: &[("activation_function", Word("gelu")), ("scale_embedding", Flag(false))],
+            },
+        ],
+        prefix: "model",
+        rules: RULES,
+        keys: HuggingFaceKeys::BERT,
+    },
+    gguf: GgufConfig::NONE,
+    ctranslate2: Ctranslate2Config {
+        specification: "TransformerSpec",
+        recognizes: |has| !has(t5::CTRANSLATE2_BIAS),
+        scales_queries: true,
+        config: ctranslate2_config,
+    },
+    onnx: OnnxNames::SHARED_EMBEDDINGS,
+    tokenizer: TokenizerDefaults::NONE,
+    tasks: Tasks {
+        translation: |model_type| match model_type {
+            "mbart" | "m2m_100" | "nllb" => TranslationPrompt::SourceAndTarget,
+            _ => TranslationPrompt::Target,
+        },
+        ..Tasks::NONE
+    },
+    initialization: Initialization::NONE,
     hyper: |config| side(config, "decoder"),
     form: Topology::Both {
         encoder: |config, _, mut b| {
@@ -221,4 +273,43 @@ impl Layers {
             false => x,
         }
     }
+}
+
+/// Returns the sizes of a CTranslate2 model with BART's layers, and the positions of its encoder and decoder.
+pub(super) fn ctranslate2_sizes(
+    source: &dyn Ctranslate2Source,
+) -> Result<(Map<String, Value>, usize, [usize; 2])> {
+    if source.epsilon().is_some_and(|epsilon| (epsilon - 1e-5).abs() > 1e-9) {
+        let message = "this family has 1e-5";
+        return Err(Error::unsupported("config.json: layer_norm_epsilon", message));
+    }
+    let (tokens, width) = source.shape("token_embd.weight")?;
+    if source.has("dec.token_embd.weight") && source.rows("dec.token_embd.weight")? != tokens {
+        let message = "encoder and decoder vocabularies differ in size";
+        return Err(Error::unsupported("decoder/embeddings", message));
+    }
+    let tokens = tokens + usize::from(source.starts_from_zero());
+    let config = sequence_to_sequence_sizes(source, width, tokens)?;
+    let positions = |side: &str| {
+        source.rows(&format!("{side}.position_embd.weight")).map_err(|_| {
+            let message = "positions that are not in model.bin are not supported";
+            Error::unsupported(format!("{side}.position_embd"), message)
+        })
+    };
+    Ok((config, width, [positions("enc")?, positions("dec")?]))
+}
+
+fn ctranslate2_config(source: &dyn Ctranslate2Source) -> Result<Map<String, Value>> {
+    let (mut config, width, [read, written]) = ctranslate2_sizes(source)?;
+    if read != written {
+        let message = format!("has {written} positions, but the encoder has {read}");
+        return Err(Error::unsupported("decoder/position_encodings", message));
+    }
+    config.insert("max_position_embeddings".to_owned(), json!(read));
+    let scaled = source.scaled_embeddings(width, &["encoder", "decoder"])?;
+    config.insert("scale_embedding".to_owned(), json!(scaled));
+    config.insert("activation_function".to_owned(), json!(source.one_activation("relu")?));
+    // Positions start at the first row, regardless of the original model.
+    config.insert("model_type".to_owned(), json!("marian"));
+    Ok(config)
 }

@@ -1,17 +1,60 @@
 //! BERT and the encoders that share its graph: post-norm, bidirectional attention.
 
 use super::blocks::{self, block, whole};
+use super::descriptor::DefaultValue::{Count, Number, Word};
+use super::descriptor::{
+    Ctranslate2Config, Ctranslate2Source, ExportedModel, GgufConfig, GgufKeys, HuggingFaceConfig,
+    HuggingFaceKeys, Initialization, ModelType, OnnxNames, Tasks, TokenizerDefaults, object,
+};
 use super::heads::{HeadInput, Heads};
 use super::{ConfigReader, Family, ModelConfig, TensorRule, Topology, model_config};
 use crate::graph::{ActivationKind, AttentionMask, Bias, Builder, Graph, ValueId};
 use crate::{Error, Result};
+use serde_json::{Map, Value, json};
 
 pub(super) static FAMILY: Family = Family {
     name: "bert",
-    hugging_face: &["bert"],
-    gguf: &["bert"],
-    hugging_face_rules: RULES,
-    gguf_rules: &[],
+    hugging_face: HuggingFaceConfig {
+        model_types: &[ModelType {
+            name: "bert",
+            class: Some("BertModel"),
+            defaults: &[
+                ("hidden_act", Word("gelu")),
+                ("layer_norm_eps", Number(1e-12)),
+                ("type_vocab_size", Count(2)),
+            ],
+        }],
+        prefix: "bert",
+        rules: RULES,
+        keys: HuggingFaceKeys { others: hugging_face_keys, ..HuggingFaceKeys::BERT },
+    },
+    gguf: GgufConfig { architectures: &["bert"], rules: &[], keys: GgufKeys::NONE },
+    ctranslate2: Ctranslate2Config {
+        specification: "TransformerEncoderSpec",
+        recognizes: |_| true,
+        scales_queries: true,
+        config: ctranslate2_config,
+    },
+    onnx: OnnxNames::NONE,
+    tokenizer: TokenizerDefaults::NONE,
+    tasks: Tasks::NONE,
+    initialization: Initialization {
+        tensors: &[
+            "token_embd.weight",
+            "position_embd.weight",
+            "token_types.weight",
+            "token_embd_norm",
+            "blk.{}.attn_q",
+            "blk.{}.attn_k",
+            "blk.{}.attn_v",
+            "blk.{}.attn_output",
+            "blk.{}.attn_output_norm",
+            "blk.{}.ffn_up",
+            "blk.{}.ffn_down",
+            "blk.{}.layer_output_norm",
+        ],
+        ..Initialization::NONE
+    },
     hyper: |config| hyper_of(config, 0),
     form: Topology::Encoder(|config, h, b| BertVariant::default().graph(config, h, b)),
 };
@@ -177,4 +220,35 @@ impl BertVariant {
         let x = b.add(x, fed);
         b.layer_norm(x, &block(weights, "layer_output_norm"), h.epsilon)
     }
+}
+
+pub(super) fn hugging_face_keys(model: &ExportedModel<'_>) -> Result<Map<String, Value>> {
+    let mut keys = Map::new();
+    keys.insert("type_vocab_size".to_owned(), json!(model.hyper.segments));
+    Ok(keys)
+}
+
+fn ctranslate2_config(source: &dyn Ctranslate2Source) -> Result<Map<String, Value>> {
+    let (tokens, width) = source.shape("token_embd.weight")?;
+    let positions = source.rows("position_embd.weight").map_err(|_| {
+        let message = "positions that are not in model.bin are not supported";
+        Error::unsupported("encoder/position_encodings", message)
+    })?;
+    if source.scaled_embeddings(width, &["encoder"])? || source.has("blk.0.ffn_gate.weight") {
+        let message = "scaled embeddings and gates are not BERT's; convert the original model";
+        return Err(Error::unsupported("encoder", message));
+    }
+    let segments = if source.has("token_types.weight") { source.rows("token_types.weight")? } else { 0 };
+    Ok(object(json!({
+        "hidden_size": width,
+        "vocab_size": tokens,
+        "num_hidden_layers": source.layers("encoder"),
+        "num_attention_heads": source.heads("encoder")?,
+        "intermediate_size": source.rows("blk.0.ffn_up.weight")?,
+        "max_position_embeddings": positions,
+        "type_vocab_size": segments,
+        "layer_norm_eps": source.epsilon().unwrap_or(1e-5),
+        "hidden_act": source.activation("encoder", "relu")?,
+        "model_type": "bert",
+    })))
 }

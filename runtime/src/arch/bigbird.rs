@@ -2,16 +2,40 @@
 
 use super::bert::{self, BertVariant};
 use super::blocks::whole;
+use super::descriptor::DefaultValue::{Count, Flag, Number, Word};
+use super::descriptor::{
+    Ctranslate2Config, GgufConfig, HuggingFaceConfig, HuggingFaceKeys, Initialization, ModelType, OnnxNames,
+    Tasks, TokenizerDefaults,
+};
 use super::{ConfigReader, Family, TensorRule, Topology, model_config};
 use crate::graph::{ActivationKind, AttentionMask};
 use crate::{Error, Result};
 
 pub(super) static FAMILY: Family = Family {
     name: "big_bird",
-    hugging_face: &["big_bird"],
-    gguf: &[],
-    hugging_face_rules: RULES,
-    gguf_rules: &[],
+    hugging_face: HuggingFaceConfig {
+        model_types: &[ModelType {
+            name: "big_bird",
+            class: None,
+            defaults: &[
+                ("block_size", Count(64)),
+                ("hidden_act", Word("gelu_new")),
+                ("layer_norm_eps", Number(1e-12)),
+                ("num_random_blocks", Count(3)),
+                ("rescale_embeddings", Flag(false)),
+                ("type_vocab_size", Count(2)),
+            ],
+        }],
+        prefix: "bert",
+        rules: RULES,
+        keys: HuggingFaceKeys::BERT,
+    },
+    gguf: GgufConfig::NONE,
+    ctranslate2: Ctranslate2Config::NONE,
+    onnx: OnnxNames::NONE,
+    tokenizer: TokenizerDefaults::NONE,
+    tasks: Tasks::NONE,
+    initialization: Initialization::NONE,
     hyper: |config| bert::hyper_of(config, 0),
     form: Topology::Encoder(|config, h, b| {
         let shape = BertVariant {

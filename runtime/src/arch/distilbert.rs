@@ -2,15 +2,32 @@
 
 use super::bert::{self, BertVariant};
 use super::blocks::whole;
+use super::descriptor::DefaultValue::Word;
+use super::descriptor::{
+    Ctranslate2Config, GgufConfig, HuggingFaceConfig, HuggingFaceKeys, Initialization, ModelType, OnnxNames,
+    Tasks, TokenizerDefaults,
+};
 use super::{Family, TensorRule, Topology};
 use crate::graph::ActivationKind;
 
 pub(super) static FAMILY: Family = Family {
     name: "distilbert",
-    hugging_face: &["distilbert"],
-    gguf: &[],
-    hugging_face_rules: RULES,
-    gguf_rules: &[],
+    hugging_face: HuggingFaceConfig {
+        model_types: &[ModelType {
+            name: "distilbert",
+            class: None,
+            defaults: &[("activation", Word("gelu"))],
+        }],
+        prefix: "distilbert",
+        rules: RULES,
+        keys: HuggingFaceKeys::BERT,
+    },
+    gguf: GgufConfig::NONE,
+    ctranslate2: Ctranslate2Config::NONE,
+    onnx: OnnxNames::NONE,
+    tokenizer: TokenizerDefaults::NONE,
+    tasks: Tasks::NONE,
+    initialization: Initialization::NONE,
     hyper: |config| {
         let mut hyper = bert::hyper_of(config, 0)?;
         hyper.epsilon = 1e-12;

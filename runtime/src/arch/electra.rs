@@ -2,15 +2,36 @@
 
 use super::bert::{self, BertVariant};
 use super::blocks::whole;
+use super::descriptor::DefaultValue::{Count, Number, Word};
+use super::descriptor::{
+    Ctranslate2Config, GgufConfig, HuggingFaceConfig, HuggingFaceKeys, Initialization, ModelType, OnnxNames,
+    Tasks, TokenizerDefaults,
+};
 use super::{Family, TensorRule, Topology};
 use crate::graph::ActivationKind;
 
 pub(super) static FAMILY: Family = Family {
     name: "electra",
-    hugging_face: &["electra"],
-    gguf: &[],
-    hugging_face_rules: RULES,
-    gguf_rules: &[],
+    hugging_face: HuggingFaceConfig {
+        model_types: &[ModelType {
+            name: "electra",
+            class: None,
+            defaults: &[
+                ("hidden_act", Word("gelu")),
+                ("layer_norm_eps", Number(1e-12)),
+                ("type_vocab_size", Count(2)),
+            ],
+        }],
+        prefix: "electra",
+        rules: RULES,
+        keys: HuggingFaceKeys::BERT,
+    },
+    gguf: GgufConfig::NONE,
+    ctranslate2: Ctranslate2Config::NONE,
+    onnx: OnnxNames::NONE,
+    tokenizer: TokenizerDefaults::NONE,
+    tasks: Tasks::NONE,
+    initialization: Initialization::NONE,
     hyper: |config| bert::hyper_of(config, 0),
     form: Topology::Encoder(|config, h, b| {
         let shape = BertVariant {

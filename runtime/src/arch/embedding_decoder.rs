@@ -1,16 +1,15 @@
 //! Embedding models made from decoders: they encode whole sequences and have no LM head.
 
-use super::ConfigReader;
+use super::{ConfigReader, Family};
 use crate::graph::pass::cut;
 use crate::graph::{AttentionMask, Graph, Op, OutputHead, Weight, WeightId};
 use crate::{Error, Result};
 
-/// The only family for which Transformers honors [`FLAG`].
-const FLAGGED: &str = "gemma3";
+/// The key for bidirectional attention, which Transformers honors for few families.
 const FLAG: &str = "use_bidirectional_attention";
 
 /// Returns whether the decoder of `family` with this `config` is an embedding model.
-pub(super) fn reads(family: &str, config: &ConfigReader) -> Result<bool> {
+pub(super) fn reads(family: &Family, config: &ConfigReader) -> Result<bool> {
     Ok(View::of(family, config)? != View::Before || config.get("sentence_transformers/pooling").is_some())
 }
 
@@ -30,9 +29,10 @@ enum View {
 }
 
 impl View {
-    fn of(family: &str, config: &ConfigReader) -> Result<Self> {
+    fn of(family: &Family, config: &ConfigReader) -> Result<Self> {
         let flagged = config.flag(&[FLAG])? == Some(true);
-        if flagged && family != FLAGGED {
+        if flagged && family.hugging_face.keys.bidirectional != Some(FLAG) {
+            let family = family.name;
             let message = format!(
                 "Transformers ignores this key in {family}: set \"is_causal\": false for bidirectional \
                  attention, or remove the key"
@@ -65,11 +65,12 @@ impl View {
 }
 
 /// Returns the graph up to the hidden states before the LM head, for whole sequences.
-pub(super) fn of(family: &str, config: &ConfigReader, graph: &Graph) -> Result<Graph> {
+pub(super) fn of(family: &Family, config: &ConfigReader, graph: &Graph) -> Result<Graph> {
     if graph.states().next().is_some() {
         let message = format!(
-            "pooling or bidirectional attention makes this an embedding model, but {family} has recurrent \
-             layers, which process tokens in order; remove both to generate text with it"
+            "pooling or bidirectional attention makes this an embedding model, but {} has recurrent \
+             layers, which process tokens in order; remove both to generate text with it",
+            family.name
         );
         return Err(Error::unsupported("config", message));
     }
@@ -116,7 +117,6 @@ fn with_needed_weights(mut graph: Graph) -> Graph {
 mod tests {
     use super::*;
     use crate::ErrorKind;
-    use crate::arch::Family;
     use serde_json::json;
 
     fn read(family: &str, more: serde_json::Value) -> Result<Option<Graph>> {

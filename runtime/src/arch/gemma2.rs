@@ -1,22 +1,53 @@
 //! Gemma 2: norms before and after each block, alternating sliding windows, softcaps.
 
 use super::blocks::{self, block, taken, whole};
+use super::descriptor::DefaultValue::{Count, Number, Word};
+use super::descriptor::{
+    Ctranslate2Config, ExportedModel, GgufConfig, GgufKeys, GgufWindows, HuggingFaceConfig, HuggingFaceKeys,
+    Initialization, ModelType, OnnxNames, Tasks, TokenizerDefaults, layer_types, sliding_period,
+};
 use super::llama::feed_forward;
 use super::{
     ConfigReader, Family, ModelConfig, TensorRule, TensorTransform, Topology, model_config, rope_frequencies,
 };
 use crate::Result;
 use crate::graph::{ActivationKind, Attention, Builder, Graph, NormKind, ValueId};
+use serde_json::{Map, Value, json};
 
 pub(super) static FAMILY: Family = Family {
     name: "gemma2",
-    hugging_face: &["gemma2"],
-    gguf: &["gemma2"],
-    hugging_face_rules: RULES,
-    gguf_rules: &[
-        whole("blk.{}.ffn_post_norm", "blk.{}.post_ffw_norm"),
-        whole("blk.{}.attn_post_norm", "blk.{}.post_attention_norm"),
-    ],
+    hugging_face: HuggingFaceConfig {
+        model_types: &[ModelType {
+            name: "gemma2",
+            class: Some("Gemma2ForCausalLM"),
+            defaults: &[
+                ("attn_logit_softcapping", Number(50.0)),
+                ("final_logit_softcapping", Number(30.0)),
+                ("head_dim", Count(256)),
+                ("hidden_activation", Word("gelu_pytorch_tanh")),
+                ("num_key_value_heads", Count(4)),
+                ("query_pre_attn_scalar", Count(256)),
+                ("rms_norm_eps", Number(1e-6)),
+                ("sliding_window", Count(4096)),
+            ],
+        }],
+        prefix: "model",
+        rules: RULES,
+        keys: KEYS,
+    },
+    gguf: GgufConfig {
+        architectures: &["gemma2"],
+        rules: &[
+            whole("blk.{}.ffn_post_norm", "blk.{}.post_ffw_norm"),
+            whole("blk.{}.attn_post_norm", "blk.{}.post_attention_norm"),
+        ],
+        keys: GGUF_KEYS,
+    },
+    ctranslate2: Ctranslate2Config::NONE,
+    onnx: OnnxNames::NONE,
+    tokenizer: TokenizerDefaults::NONE,
+    tasks: Tasks::NONE,
+    initialization: Initialization::NONE,
     hyper: |config| {
         let mut hyper = ModelConfig::read(config, |width| 4 * width)?;
         hyper.slide(config, |layer| layer % 2 == 0)?;
@@ -33,6 +64,18 @@ pub(super) static FAMILY: Family = Family {
         Gemma { head_norm: false, rope_of: &|_| rope, adjust: &adjust }.graph(config, hyper, b)
     }),
 };
+
+/// The keys of Gemma's configurations.
+pub(super) const KEYS: HuggingFaceKeys = HuggingFaceKeys {
+    activation: &["hidden_act", "hidden_activation"],
+    presence: &[("attention_bias", "blk.0.attn_q.bias")],
+    others: hugging_face_keys,
+    ..HuggingFaceKeys::LLAMA
+};
+
+/// The metadata keys of Gemma's files.
+pub(super) const GGUF_KEYS: GgufKeys =
+    GgufKeys { windows: GgufWindows::Periodic, derives_scale: true, others: gguf_keys, ..GgufKeys::NONE };
 
 pub(super) const RULES: &[TensorRule] = &[
     whole("token_embd", "model.embed_tokens"),
@@ -106,4 +149,21 @@ impl Gemma<'_> {
         let attended = b.attention(q, k, v, attention);
         b.linear(attended, &block(layer, "attn_output"), h.width)
     }
+}
+
+fn hugging_face_keys(model: &ExportedModel<'_>) -> Result<Map<String, Value>> {
+    let attention = model.main_graph().and_then(|graph| graph.attentions().next());
+    let scale = attention.map_or(1.0, |attention| f64::from(attention.scale));
+    let mut keys = Map::new();
+    keys.insert("query_pre_attn_scalar".to_owned(), json!((1.0 / (scale * scale)).round() as u64));
+    keys.insert("layer_types".to_owned(), layer_types(model.hyper));
+    Ok(keys)
+}
+
+fn gguf_keys(model: &ExportedModel<'_>, notes: &mut Vec<String>) -> Result<Vec<(&'static str, Value)>> {
+    let Some(period) = sliding_period(&model.hyper.windows, 1) else {
+        notes.push("llama.cpp has no such pattern of layers with a sliding window".to_owned());
+        return Ok(Vec::new());
+    };
+    Ok(vec![("attention.sliding_window_pattern", json!(period))])
 }

@@ -1,16 +1,64 @@
 //! GPT-2: learned position embeddings, LayerNorm, fused queries, keys and values.
 
 use super::blocks::{self, block, taken, whole};
+use super::descriptor::DefaultValue::{Flag, Number, Word};
+use super::descriptor::{
+    Ctranslate2Config, GgufConfig, GgufKeys, HuggingFaceConfig, HuggingFaceKeys, Initialization, ModelType,
+    OnnxNames, SizeKeys, Tasks, TokenizerDefaults, falling_with_depth,
+};
 use super::{ConfigReader, Family, ModelConfig, TensorRule, TensorTransform, Topology, model_config};
 use crate::Result;
 use crate::graph::{ActivationKind, Attention, Builder, Graph, NormKind};
 
 pub(super) static FAMILY: Family = Family {
     name: "gpt2",
-    hugging_face: &["gpt2"],
-    gguf: &["gpt2"],
-    hugging_face_rules: RULES,
-    gguf_rules: &[],
+    hugging_face: HuggingFaceConfig {
+        model_types: &[ModelType {
+            name: "gpt2",
+            class: Some("GPT2LMHeadModel"),
+            defaults: &[
+                ("activation_function", Word("gelu_new")),
+                ("layer_norm_epsilon", Number(1e-5)),
+                ("scale_attn_by_inverse_layer_idx", Flag(false)),
+                ("scale_attn_weights", Flag(true)),
+            ],
+        }],
+        prefix: "transformer",
+        rules: RULES,
+        keys: HuggingFaceKeys {
+            sizes: SizeKeys {
+                width: "n_embd",
+                layers: "n_layer",
+                heads: "n_head",
+                feed_forward: "n_inner",
+                context: "n_positions",
+                epsilon: "layer_norm_epsilon",
+            },
+            activation: &["activation_function"],
+            gelu_tanh: "gelu_new",
+            ..HuggingFaceKeys::BERT
+        },
+    },
+    gguf: GgufConfig { architectures: &["gpt2"], rules: &[], keys: GgufKeys::NONE },
+    ctranslate2: Ctranslate2Config::NONE,
+    onnx: OnnxNames::NONE,
+    tokenizer: TokenizerDefaults::NONE,
+    tasks: Tasks::NONE,
+    initialization: Initialization {
+        tensors: &[
+            "token_embd.weight",
+            "position_embd.weight",
+            "blk.{}.attn_norm",
+            "blk.{}.attn_qkv",
+            "blk.{}.attn_output",
+            "blk.{}.ffn_norm",
+            "blk.{}.ffn_up",
+            "blk.{}.ffn_down",
+            "output_norm",
+        ],
+        deviation: falling_with_depth,
+        ..Initialization::NONE
+    },
     hyper: |config| ModelConfig::read(config, |width| 4 * width),
     form: Topology::Decoder(|config, h, mut b| {
         let tokens = b.embed("token_embd.weight", h.vocabulary, h.width);

@@ -1,6 +1,11 @@
 //! GPT-OSS: MoE with clamped gates, a sliding window on every other layer, and a learned attention sink per head.
 
 use super::blocks::{LLAMA_RULES, taken, whole};
+use super::descriptor::DefaultValue::{Count, Flag, Number, Object, Word};
+use super::descriptor::{
+    Ctranslate2Config, GgufConfig, GgufKeys, GgufWindows, HuggingFaceConfig, HuggingFaceKeys, Initialization,
+    ModelType, OnnxNames, Tasks, TokenizerDefaults,
+};
 use super::llama::LlamaVariant;
 use super::{
     ConfigReader, Family, ModelConfig, TensorRule, TensorTransform, Topology, experts, rope_frequencies,
@@ -11,10 +16,47 @@ use crate::graph::ClampLimits;
 
 pub(super) static FAMILY: Family = Family {
     name: "gpt-oss",
-    hugging_face: &["gpt_oss"],
-    gguf: &["gpt-oss"],
-    hugging_face_rules: &RULES,
-    gguf_rules: &GGUF_RULES,
+    hugging_face: HuggingFaceConfig {
+        model_types: &[ModelType {
+            name: "gpt_oss",
+            class: None,
+            defaults: &[
+                ("head_dim", Count(64)),
+                ("hidden_act", Word("silu")),
+                ("num_experts_per_tok", Count(4)),
+                ("num_key_value_heads", Count(8)),
+                ("rms_norm_eps", Number(1e-5)),
+                (
+                    "rope_parameters",
+                    Object(&[
+                        ("beta_fast", Number(32.0)),
+                        ("beta_slow", Number(1.0)),
+                        ("factor", Number(32.0)),
+                        ("original_max_position_embeddings", Count(4096)),
+                        ("rope_theta", Number(150_000.0)),
+                        ("rope_type", Word("yarn")),
+                        ("truncate", Flag(false)),
+                    ]),
+                ),
+                ("sliding_window", Count(128)),
+                ("swiglu_alpha", Number(1.702)),
+                ("swiglu_limit", Number(7.0)),
+            ],
+        }],
+        prefix: "model",
+        rules: &RULES,
+        keys: HuggingFaceKeys::LLAMA,
+    },
+    gguf: GgufConfig {
+        architectures: &["gpt-oss"],
+        rules: &GGUF_RULES,
+        keys: GgufKeys { windows: GgufWindows::Any, ..GgufKeys::NONE },
+    },
+    ctranslate2: Ctranslate2Config::NONE,
+    onnx: OnnxNames::NONE,
+    tokenizer: TokenizerDefaults::NONE,
+    tasks: Tasks::NONE,
+    initialization: Initialization::NONE,
     hyper,
     form: Topology::Decoder(|config, hyper, b| {
         let rope = rope_frequencies::read_with(config, hyper, "full_attention", 150_000.0, false)?;

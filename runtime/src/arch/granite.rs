@@ -1,6 +1,11 @@
 //! Granite 3: Llama's graph with four constant multipliers.
 
 use super::blocks::{LLAMA_GGUF_RULES, LLAMA_RULES};
+use super::descriptor::DefaultValue::{Number, Word};
+use super::descriptor::{
+    Ctranslate2Config, GgufConfig, GgufKeys, HuggingFaceConfig, HuggingFaceKeys, Initialization, ModelType,
+    OnnxNames, Tasks, TokenizerDefaults,
+};
 use super::llama::LlamaVariant;
 use super::{ConfigReader, Family, ModelConfig, Topology};
 use crate::graph::{Builder, Graph};
@@ -8,10 +13,29 @@ use crate::{Error, Result};
 
 pub(super) static FAMILY: Family = Family {
     name: "granite",
-    hugging_face: &["granite"],
-    gguf: &["granite"],
-    hugging_face_rules: LLAMA_RULES,
-    gguf_rules: LLAMA_GGUF_RULES,
+    hugging_face: HuggingFaceConfig {
+        model_types: &[ModelType {
+            name: "granite",
+            class: Some("GraniteForCausalLM"),
+            defaults: &[
+                ("attention_multiplier", Number(1.0)),
+                ("embedding_multiplier", Number(1.0)),
+                ("hidden_act", Word("silu")),
+                ("logits_scaling", Number(1.0)),
+                ("residual_multiplier", Number(1.0)),
+                ("rms_norm_eps", Number(1e-6)),
+            ],
+        }],
+        prefix: "model",
+        rules: LLAMA_RULES,
+        keys: HuggingFaceKeys::LLAMA_WITH_BIASES,
+    },
+    gguf: GgufConfig { architectures: &["granite"], rules: LLAMA_GGUF_RULES, keys: GgufKeys::NONE },
+    ctranslate2: Ctranslate2Config::NONE,
+    onnx: OnnxNames::NONE,
+    tokenizer: TokenizerDefaults::NONE,
+    tasks: Tasks::NONE,
+    initialization: Initialization::NONE,
     hyper: |config| ModelConfig::read(config, |width| 4 * width),
     form: Topology::Decoder(graph),
 };

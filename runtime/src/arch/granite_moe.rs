@@ -1,14 +1,39 @@
 //! Granite with MoE.
 
 use super::blocks::{LLAMA_GGUF_RULES, LLAMA_RULES, taken, whole};
+use super::descriptor::DefaultValue::{Count, Number, Word};
+use super::descriptor::{
+    Ctranslate2Config, GgufConfig, GgufKeys, HuggingFaceConfig, HuggingFaceKeys, Initialization, ModelType,
+    OnnxNames, Tasks, TokenizerDefaults,
+};
 use super::{Family, TensorRule, TensorTransform, Topology, experts, granite, tensor_map};
 
 pub(super) static FAMILY: Family = Family {
     name: "granitemoe",
-    hugging_face: &["granitemoe"],
-    gguf: &["granitemoe"],
-    hugging_face_rules: &RULES,
-    gguf_rules: &GGUF_RULES,
+    hugging_face: HuggingFaceConfig {
+        model_types: &[ModelType {
+            name: "granitemoe",
+            class: Some("GraniteMoeForCausalLM"),
+            defaults: &[
+                ("attention_multiplier", Number(1.0)),
+                ("embedding_multiplier", Number(1.0)),
+                ("hidden_act", Word("silu")),
+                ("logits_scaling", Number(1.0)),
+                ("num_experts_per_tok", Count(2)),
+                ("residual_multiplier", Number(1.0)),
+                ("rms_norm_eps", Number(1e-6)),
+            ],
+        }],
+        prefix: "model",
+        rules: &RULES,
+        keys: HuggingFaceKeys { experts: "num_local_experts", ..HuggingFaceKeys::LLAMA_WITH_BIASES },
+    },
+    gguf: GgufConfig { architectures: &["granitemoe"], rules: &GGUF_RULES, keys: GgufKeys::NONE },
+    ctranslate2: Ctranslate2Config::NONE,
+    onnx: OnnxNames::NONE,
+    tokenizer: TokenizerDefaults::NONE,
+    tasks: Tasks::NONE,
+    initialization: Initialization::NONE,
     hyper: granite::FAMILY.hyper,
     form: Topology::Decoder(granite::graph),
 };

@@ -1,14 +1,39 @@
 //! Granite with MoE and a shared expert.
 
 use super::blocks::{taken, whole};
+use super::descriptor::DefaultValue::{Count, Number, Word};
+use super::descriptor::{
+    Ctranslate2Config, GgufConfig, HuggingFaceConfig, HuggingFaceKeys, Initialization, ModelType, OnnxNames,
+    Tasks, TokenizerDefaults,
+};
 use super::{Family, TensorRule, TensorTransform, Topology, granite, granite_moe, tensor_map};
 
 pub(super) static FAMILY: Family = Family {
     name: "granitemoeshared",
-    hugging_face: &["granitemoeshared"],
-    gguf: &[],
-    hugging_face_rules: &RULES,
-    gguf_rules: &[],
+    hugging_face: HuggingFaceConfig {
+        model_types: &[ModelType {
+            name: "granitemoeshared",
+            class: None,
+            defaults: &[
+                ("attention_multiplier", Number(1.0)),
+                ("embedding_multiplier", Number(1.0)),
+                ("hidden_act", Word("silu")),
+                ("logits_scaling", Number(1.0)),
+                ("num_experts_per_tok", Count(2)),
+                ("residual_multiplier", Number(1.0)),
+                ("rms_norm_eps", Number(1e-6)),
+            ],
+        }],
+        prefix: "model",
+        rules: &RULES,
+        keys: HuggingFaceKeys::LLAMA,
+    },
+    gguf: GgufConfig::NONE,
+    ctranslate2: Ctranslate2Config::NONE,
+    onnx: OnnxNames::NONE,
+    tokenizer: TokenizerDefaults::NONE,
+    tasks: Tasks::NONE,
+    initialization: Initialization::NONE,
     hyper: granite::FAMILY.hyper,
     form: Topology::Decoder(granite::graph),
 };

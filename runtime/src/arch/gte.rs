@@ -1,15 +1,37 @@
 //! GTE: Nomic BERT's graph with biases, other tensor names and another head.
 
 use super::blocks::{taken, whole};
+use super::descriptor::DefaultValue::{Count, Number, Word};
+use super::descriptor::{
+    Ctranslate2Config, GgufConfig, HuggingFaceConfig, HuggingFaceKeys, Initialization, ModelType, OnnxNames,
+    Tasks, TokenizerDefaults,
+};
 use super::{Family, TensorRule, TensorTransform, Topology, bert, model_config, nomic_bert};
 use crate::graph::ActivationKind;
 
 pub(super) static FAMILY: Family = Family {
     name: "gte",
-    hugging_face: &["gte"],
-    gguf: &[],
-    hugging_face_rules: RULES,
-    gguf_rules: &[],
+    hugging_face: HuggingFaceConfig {
+        model_types: &[ModelType {
+            name: "gte",
+            class: None,
+            defaults: &[
+                ("hidden_act", Word("gelu")),
+                ("layer_norm_eps", Number(1e-12)),
+                ("rope_theta", Number(160_000.0)),
+                ("type_vocab_size", Count(1)),
+            ],
+        }],
+        prefix: "gte",
+        rules: RULES,
+        keys: HuggingFaceKeys::BERT,
+    },
+    gguf: GgufConfig::NONE,
+    ctranslate2: Ctranslate2Config::NONE,
+    onnx: OnnxNames::NONE,
+    tokenizer: TokenizerDefaults::NONE,
+    tasks: Tasks::NONE,
+    initialization: Initialization::NONE,
     hyper: |config| bert::hyper_of(config, 0),
     form: Topology::Encoder(|config, h, b| {
         let activation = model_config::activation(config, ActivationKind::Gelu)?;

@@ -1,6 +1,11 @@
 //! Llama and the models that share its graph: SmolLM2, TinyLlama, Llama 2 and 3.
 
 use super::blocks::{self, LLAMA_GGUF_RULES, LLAMA_RULES, block};
+use super::descriptor::DefaultValue::{Number, Word};
+use super::descriptor::{
+    Ctranslate2Config, GgufConfig, GgufKeys, HuggingFaceConfig, HuggingFaceKeys, Initialization,
+    LLAMA_TENSORS, ModelType, OnnxNames, Tasks, TokenizerDefaults, falling_with_depth,
+};
 use super::{
     ConfigReader, Family, ModelConfig, TensorRule, Topology, experts, model_config, rope_frequencies,
     tensor_map,
@@ -10,10 +15,30 @@ use crate::graph::{ActivationKind, Attention, Builder, ClampLimits, Graph, NormK
 
 pub(super) static FAMILY: Family = Family {
     name: "llama",
-    hugging_face: &["llama"],
-    gguf: &["llama"],
-    hugging_face_rules: LLAMA_RULES,
-    gguf_rules: &GGUF_RULES,
+    hugging_face: HuggingFaceConfig {
+        model_types: &[ModelType {
+            name: "llama",
+            class: Some("LlamaForCausalLM"),
+            defaults: &[("hidden_act", Word("silu")), ("rms_norm_eps", Number(1e-6))],
+        }],
+        prefix: "model",
+        rules: LLAMA_RULES,
+        keys: HuggingFaceKeys::LLAMA_WITH_BIASES,
+    },
+    gguf: GgufConfig {
+        architectures: &["llama"],
+        rules: &GGUF_RULES,
+        keys: GgufKeys { many_layers: Some(80), ..GgufKeys::NONE },
+    },
+    ctranslate2: Ctranslate2Config::NONE,
+    onnx: OnnxNames::NONE,
+    tokenizer: TokenizerDefaults::NONE,
+    tasks: Tasks::NONE,
+    initialization: Initialization {
+        tensors: LLAMA_TENSORS,
+        deviation: falling_with_depth,
+        ..Initialization::NONE
+    },
     hyper: |config| ModelConfig::read(config, |width| 4 * width),
     form: Topology::Decoder(|config, hyper, b| LlamaVariant::default().graph(config, hyper, b)),
 };

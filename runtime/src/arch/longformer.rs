@@ -3,16 +3,38 @@
 
 use super::bert::{self, BertVariant};
 use super::blocks::{self, block, whole};
+use super::descriptor::DefaultValue::{Count, Number, Word};
+use super::descriptor::{
+    Ctranslate2Config, GgufConfig, HuggingFaceConfig, HuggingFaceKeys, Initialization, ModelType, OnnxNames,
+    Tasks, TokenizerDefaults,
+};
 use super::{ConfigReader, Family, ModelConfig, TensorRule, Topology, roberta};
 use crate::graph::{ActivationKind, Attention, AttentionMask, Builder, ValueId};
 use crate::{Error, Result};
 
 pub(super) static FAMILY: Family = Family {
     name: "longformer",
-    hugging_face: &["longformer"],
-    gguf: &[],
-    hugging_face_rules: RULES,
-    gguf_rules: &[],
+    hugging_face: HuggingFaceConfig {
+        model_types: &[ModelType {
+            name: "longformer",
+            class: None,
+            defaults: &[
+                ("attention_window", Count(512)),
+                ("hidden_act", Word("gelu")),
+                ("layer_norm_eps", Number(1e-12)),
+                ("type_vocab_size", Count(2)),
+            ],
+        }],
+        prefix: "longformer",
+        rules: RULES,
+        keys: HuggingFaceKeys::BERT,
+    },
+    gguf: GgufConfig::NONE,
+    ctranslate2: Ctranslate2Config::NONE,
+    onnx: OnnxNames::NONE,
+    tokenizer: TokenizerDefaults::NONE,
+    tasks: Tasks::NONE,
+    initialization: Initialization::NONE,
     hyper: |config| {
         let mut hyper = bert::hyper_of(config, roberta::first_position(config)?)?;
         hyper.epsilon = config.number(&["layer_norm_eps"])?.unwrap_or(1e-12) as f32;

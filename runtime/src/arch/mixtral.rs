@@ -1,15 +1,42 @@
 //! Mixtral: Llama with MoE.
 
 use super::blocks::{LLAMA_RULES, whole};
+use super::descriptor::DefaultValue::{Count, Number, Word};
+use super::descriptor::{
+    Ctranslate2Config, GgufConfig, GgufKeys, HuggingFaceConfig, HuggingFaceKeys, Initialization, ModelType,
+    OnnxNames, Tasks, TokenizerDefaults,
+};
 use super::llama::LlamaVariant;
-use super::{Family, ModelConfig, TensorRule, Topology, tensor_map};
+use super::{Family, ModelConfig, TensorRule, Topology, llama, tensor_map};
 
 pub(super) static FAMILY: Family = Family {
     name: "mixtral",
-    hugging_face: &["mixtral"],
-    gguf: &[],
-    hugging_face_rules: &RULES,
-    gguf_rules: &[],
+    hugging_face: HuggingFaceConfig {
+        model_types: &[ModelType {
+            name: "mixtral",
+            class: Some("MixtralForCausalLM"),
+            defaults: &[
+                ("hidden_act", Word("silu")),
+                ("num_experts_per_tok", Count(2)),
+                ("num_key_value_heads", Count(8)),
+                ("rms_norm_eps", Number(1e-5)),
+                ("rope_theta", Number(1_000_000.0)),
+            ],
+        }],
+        prefix: "model",
+        rules: &RULES,
+        keys: HuggingFaceKeys { experts: "num_local_experts", ..HuggingFaceKeys::LLAMA },
+    },
+    gguf: GgufConfig {
+        architectures: &[],
+        rules: &[],
+        keys: GgufKeys { runs_as: Some(&llama::FAMILY), ..GgufKeys::NONE },
+    },
+    ctranslate2: Ctranslate2Config::NONE,
+    onnx: OnnxNames::NONE,
+    tokenizer: TokenizerDefaults::NONE,
+    tasks: Tasks::NONE,
+    initialization: Initialization::NONE,
     hyper: |config| {
         let mut hyper = ModelConfig::read(config, |width| 4 * width)?;
         hyper.slide(config, |_| true)?;

@@ -2,6 +2,11 @@
 //! combine three neighboring tokens.
 
 use super::blocks::{self, block, taken, whole};
+use super::descriptor::DefaultValue::{Count, Flag, Number, Word};
+use super::descriptor::{
+    Ctranslate2Config, GgufConfig, HuggingFaceConfig, HuggingFaceKeys, Initialization, ModelType, OnnxNames,
+    Tasks, TokenizerDefaults,
+};
 use super::heads::{self, HeadInput, Heads};
 use super::{ConfigReader, Family, ModelConfig, TensorRule, TensorTransform, Topology, bert, model_config};
 use crate::graph::{ActivationKind, AttentionMask, Builder, Graph, OutputHead, ValueId};
@@ -9,10 +14,33 @@ use crate::{Error, Result};
 
 pub(super) static FAMILY: Family = Family {
     name: "mobilebert",
-    hugging_face: &["mobilebert"],
-    gguf: &[],
-    hugging_face_rules: RULES,
-    gguf_rules: &[],
+    hugging_face: HuggingFaceConfig {
+        model_types: &[ModelType {
+            name: "mobilebert",
+            class: None,
+            defaults: &[
+                ("classifier_activation", Flag(true)),
+                ("hidden_act", Word("relu")),
+                ("intra_bottleneck_size", Count(128)),
+                ("key_query_shared_bottleneck", Flag(true)),
+                ("layer_norm_eps", Number(1e-12)),
+                ("num_feedforward_networks", Count(4)),
+                ("trigram_input", Flag(true)),
+                ("type_vocab_size", Count(2)),
+                ("use_bottleneck", Flag(true)),
+                ("use_bottleneck_attention", Flag(false)),
+            ],
+        }],
+        prefix: "mobilebert",
+        rules: RULES,
+        keys: HuggingFaceKeys::BERT,
+    },
+    gguf: GgufConfig::NONE,
+    ctranslate2: Ctranslate2Config::NONE,
+    onnx: OnnxNames::NONE,
+    tokenizer: TokenizerDefaults::NONE,
+    tasks: Tasks::NONE,
+    initialization: Initialization::NONE,
     hyper: |config| {
         let mut hyper = bert::hyper_of(config, 0)?;
         hyper.epsilon = config.number(&["layer_norm_eps"])?.unwrap_or(1e-12) as f32;

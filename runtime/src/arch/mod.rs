@@ -5,6 +5,7 @@
 
 mod blocks;
 mod config;
+mod descriptor;
 mod embedding_decoder;
 mod encoder_decoder;
 mod experts;
@@ -21,6 +22,7 @@ mod bigbird;
 mod bloom;
 mod distilbert;
 mod electra;
+mod falcon;
 mod gemma2;
 mod gemma3;
 mod gpt2;
@@ -30,6 +32,7 @@ mod granite;
 mod granite_moe;
 mod granite_moe_shared;
 mod gte;
+mod lfm2;
 mod llama;
 mod longformer;
 mod mistral;
@@ -57,6 +60,11 @@ mod t5;
 mod whisper;
 
 pub use config::ConfigReader;
+pub use descriptor::{
+    Ctranslate2Config, Ctranslate2Source, DefaultValue, ExportedModel, GgufConfig, GgufKeys, GgufWindows,
+    HuggingFaceConfig, HuggingFaceKeys, Initialization, ModelType, OnnxNames, RopeKeys, SizeKeys, Tasks,
+    TokenizerDefaults, TranslationPrompt, sliding_period,
+};
 pub use model_config::{ModelConfig, StateSizes};
 pub use tensor_map::{StatePart, TensorRule, TensorTransform};
 
@@ -84,6 +92,7 @@ pub const FAMILIES: &[&Family] = &[
     &olmo2::FAMILY,
     &granite::FAMILY,
     &starcoder2::FAMILY,
+    &falcon::FAMILY,
     &mixtral::FAMILY,
     &qwen3_moe::FAMILY,
     &granite_moe::FAMILY,
@@ -93,6 +102,7 @@ pub const FAMILIES: &[&Family] = &[
     &granite_moe_shared::FAMILY,
     &qwen3_next::FAMILY,
     &qwen3_5::FAMILY,
+    &lfm2::FAMILY,
     &bert::FAMILY,
     &roberta::FAMILY,
     &distilbert::FAMILY,
@@ -111,18 +121,25 @@ pub const FAMILIES: &[&Family] = &[
     &whisper::FAMILY,
 ];
 
-/// A model architecture.
+/// A model architecture: everything that any part of Siskin knows of it. Fields that do not concern a family hold the
+/// constant `NONE` of their type.
 pub struct Family {
     /// The name in a `.siskin` file.
     pub name: &'static str,
-    /// The `model_type` values of Hugging Face configurations.
-    pub hugging_face: &'static [&'static str],
-    /// The `general.architecture` values of GGUF files.
-    pub gguf: &'static [&'static str],
-    /// The tensor map of Hugging Face folders.
-    pub hugging_face_rules: &'static [TensorRule],
-    /// The tensor map of GGUF files, for tensors with other names or layouts only.
-    pub gguf_rules: &'static [TensorRule],
+    /// Hugging Face folders.
+    pub hugging_face: HuggingFaceConfig,
+    /// GGUF files.
+    pub gguf: GgufConfig,
+    /// CTranslate2 folders.
+    pub ctranslate2: Ctranslate2Config,
+    /// ONNX models.
+    pub onnx: OnnxNames,
+    /// What GGUF files omit of the tokenizer.
+    pub tokenizer: TokenizerDefaults,
+    /// What the models do besides what their topology says.
+    pub tasks: Tasks,
+    /// Random initialization.
+    pub initialization: Initialization,
     /// Reads the hyper-parameters.
     pub hyper: fn(&ConfigReader) -> Result<ModelConfig>,
     /// Builds the graphs.
@@ -192,12 +209,21 @@ impl Family {
 
     /// Returns the family of a Hugging Face `model_type`.
     pub fn of_hugging_face(model_type: &str) -> Result<&'static Self> {
-        Self::find(model_type, "config.model_type", |family| family.hugging_face.contains(&model_type))
+        Self::find(model_type, "config.model_type", |family| {
+            family.hugging_face.model_type(model_type).is_some()
+        })
     }
 
     /// Returns the family of a GGUF `general.architecture`.
     pub fn of_gguf(architecture: &str) -> Result<&'static Self> {
-        Self::find(architecture, "general.architecture", |family| family.gguf.contains(&architecture))
+        Self::find(architecture, "general.architecture", |family| {
+            family.gguf.architectures.contains(&architecture)
+        })
+    }
+
+    /// Returns the tasks of the family with this name; those of no family for the models of external backends.
+    pub fn tasks_of(name: &str) -> Tasks {
+        Self::named(name).map_or(Tasks::NONE, |family| family.tasks)
     }
 
     fn find(name: &str, place: &str, matches: impl Fn(&Self) -> bool) -> Result<&'static Self> {
@@ -216,8 +242,8 @@ impl Family {
         let write =
             |forward: &Forward| layer_kinds::apply(config, forward(config, &hyper, Builder::new(has))?);
         let (encoder, decoder) = match &self.form {
-            Topology::Decoder(decoder) if embedding_decoder::reads(self.name, config)? => {
-                (Some(embedding_decoder::of(self.name, config, &write(decoder)?)?), None)
+            Topology::Decoder(decoder) if embedding_decoder::reads(self, config)? => {
+                (Some(embedding_decoder::of(self, config, &write(decoder)?)?), None)
             }
             Topology::Decoder(decoder) => (None, Some(write(decoder)?)),
             Topology::Encoder(encoder) => (Some(write(encoder)?), None),

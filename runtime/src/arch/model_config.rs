@@ -144,7 +144,8 @@ impl ModelConfig {
         Ok(hyper)
     }
 
-    fn check(&self) -> Result<()> {
+    /// Checks the sanity limits.
+    pub(super) fn check(&self) -> Result<()> {
         let limits = [
             ("width", self.width, MOST_COLUMNS),
             ("layers", self.layers, MOST_LAYERS),

@@ -1,17 +1,63 @@
 //! ModernBERT (arXiv:2412.13663): pre-norm, RoPE, gated MLP, most layers with local attention.
 
 use super::blocks::{self, block, whole};
+use super::descriptor::DefaultValue::{Count, Number, Word};
+use super::descriptor::{
+    Ctranslate2Config, ExportedModel, GgufConfig, GgufKeys, GgufWindows, HuggingFaceConfig, HuggingFaceKeys,
+    Initialization, ModelType, OnnxNames, RopeKeys, SizeKeys, Tasks, TokenizerDefaults, layer_types,
+    sliding_period,
+};
 use super::heads::{HeadInput, Heads};
 use super::{ConfigReader, Family, ModelConfig, TensorRule, Topology, llama, model_config, rope_frequencies};
 use crate::graph::{ActivationKind, AttentionMask, Builder, Graph, NormKind, Rope, ValueId};
 use crate::{Error, Result};
+use serde_json::{Map, Value, json};
+
+/// The RoPE bases of layers with full attention, and of those with local attention.
+const FULL_THETA: f64 = 160_000.0;
+const LOCAL_THETA: f64 = 10_000.0;
 
 pub(super) static FAMILY: Family = Family {
     name: "modernbert",
-    hugging_face: &["modernbert"],
-    gguf: &["modern-bert"],
-    hugging_face_rules: RULES,
-    gguf_rules: &[],
+    hugging_face: HuggingFaceConfig {
+        model_types: &[ModelType {
+            name: "modernbert",
+            class: Some("ModernBertModel"),
+            defaults: &[
+                ("classifier_activation", Word("gelu")),
+                ("hidden_activation", Word("gelu")),
+                ("local_attention", Count(128)),
+                ("norm_eps", Number(1e-5)),
+            ],
+        }],
+        prefix: "model",
+        rules: RULES,
+        keys: HuggingFaceKeys {
+            sizes: SizeKeys { epsilon: "norm_eps", ..SizeKeys::LAYER_NORM },
+            rope: RopeKeys {
+                theta: FULL_THETA,
+                by_layer_kind: |_| true,
+                local_theta: Some(LOCAL_THETA),
+                ..RopeKeys::USUAL
+            },
+            others: hugging_face_keys,
+            ..HuggingFaceKeys::BERT
+        },
+    },
+    gguf: GgufConfig {
+        architectures: &["modern-bert"],
+        rules: &[],
+        keys: GgufKeys { windows: GgufWindows::Any, others: gguf_keys, ..GgufKeys::NONE },
+    },
+    ctranslate2: Ctranslate2Config::NONE,
+    onnx: OnnxNames::NONE,
+    tokenizer: TokenizerDefaults {
+        names: &["modern-bert"],
+        strip_left: &["[MASK]"],
+        ..TokenizerDefaults::NONE
+    },
+    tasks: Tasks::NONE,
+    initialization: Initialization::NONE,
     hyper: |config| {
         let mut hyper = ModelConfig::read(config, |width| 4 * width)?;
         // The total window, half of it to either side.
@@ -45,7 +91,7 @@ const RULES: &[TensorRule] = &[
 fn graph(config: &ConfigReader, h: &ModelConfig, mut b: Builder<'_>) -> Result<Graph> {
     let activation = model_config::activation(config, ActivationKind::Gelu)?;
     let ropes = [
-        b.rope_table(rope_of(config, h, "full_attention", "global_rope_theta", 160_000.0)?),
+        b.rope_table(rope_of(config, h, "full_attention", "global_rope_theta", FULL_THETA)?),
         b.rope_table(local_rope(config, h)?),
     ];
     let x = b.embed("token_embd.weight", h.vocabulary, h.width);
@@ -89,7 +135,7 @@ fn attend(b: &mut Builder<'_>, h: &ModelConfig, layer: usize, ropes: [usize; 2],
 fn local_rope(config: &ConfigReader, h: &ModelConfig) -> Result<Rope> {
     match config.number(&["rope.freq_base_swa"])? {
         Some(theta) => rope_frequencies::unscaled(config, h, theta),
-        None => rope_of(config, h, "sliding_attention", "local_rope_theta", 10_000.0),
+        None => rope_of(config, h, "sliding_attention", "local_rope_theta", LOCAL_THETA),
     }
 }
 
@@ -97,4 +143,17 @@ fn local_rope(config: &ConfigReader, h: &ModelConfig) -> Result<Rope> {
 fn rope_of(config: &ConfigReader, h: &ModelConfig, kind: &str, key: &str, default: f64) -> Result<Rope> {
     let theta = config.number(&[key])?.unwrap_or(default);
     rope_frequencies::read_kind(config, h, kind, theta)
+}
+
+fn hugging_face_keys(model: &ExportedModel<'_>) -> Result<Map<String, Value>> {
+    let reach = model.hyper.windows.iter().flatten().max().copied().unwrap_or_default();
+    let mut keys = Map::new();
+    keys.insert("local_attention".to_owned(), json!(2 * reach));
+    keys.insert("layer_types".to_owned(), layer_types(model.hyper));
+    Ok(keys)
+}
+
+fn gguf_keys(model: &ExportedModel<'_>, _: &mut Vec<String>) -> Result<Vec<(&'static str, Value)>> {
+    let period = sliding_period(&model.hyper.windows, 0);
+    Ok(period.map(|period| ("attention.sliding_window_pattern", json!(period))).into_iter().collect())
 }

@@ -2,15 +2,36 @@
 
 use super::bert::{self, BertVariant};
 use super::blocks::whole;
+use super::descriptor::DefaultValue::{Count, Number, Word};
+use super::descriptor::{
+    Ctranslate2Config, GgufConfig, HuggingFaceConfig, HuggingFaceKeys, Initialization, ModelType, OnnxNames,
+    Tasks, TokenizerDefaults,
+};
 use super::{Family, TensorRule, Topology};
 use crate::graph::{ActivationKind, Bias};
 
 pub(super) static FAMILY: Family = Family {
     name: "mpnet",
-    hugging_face: &["mpnet"],
-    gguf: &[],
-    hugging_face_rules: RULES,
-    gguf_rules: &[],
+    hugging_face: HuggingFaceConfig {
+        model_types: &[ModelType {
+            name: "mpnet",
+            class: None,
+            defaults: &[
+                ("hidden_act", Word("gelu")),
+                ("layer_norm_eps", Number(1e-12)),
+                ("relative_attention_num_buckets", Count(32)),
+            ],
+        }],
+        prefix: "mpnet",
+        rules: RULES,
+        keys: HuggingFaceKeys::BERT,
+    },
+    gguf: GgufConfig::NONE,
+    ctranslate2: Ctranslate2Config::NONE,
+    onnx: OnnxNames::NONE,
+    tokenizer: TokenizerDefaults::NONE,
+    tasks: Tasks::NONE,
+    initialization: Initialization::NONE,
     hyper: |config| bert::hyper_of(config, FIRST_POSITION),
     form: Topology::Encoder(|config, h, mut b| {
         let rows = config.count(&["relative_attention_num_buckets"])?.unwrap_or(BUCKETS);

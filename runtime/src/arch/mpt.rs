@@ -1,16 +1,48 @@
 //! MPT: GPT-2's blocks with ALiBi, exact GELU and no biases.
 
 use super::blocks::{alibi_slopes, whole};
+use super::descriptor::DefaultValue::Number;
+use super::descriptor::{
+    Ctranslate2Config, ExportedModel, GgufConfig, GgufKeys, HuggingFaceConfig, HuggingFaceKeys,
+    Initialization, ModelType, OnnxNames, SizeKeys, Tasks, TokenizerDefaults,
+};
 use super::{Family, ModelConfig, TensorRule, Topology, gpt2};
-use crate::Error;
-use serde_json::Value;
+use crate::{Error, Result};
+use serde_json::{Map, Value, json};
 
 pub(super) static FAMILY: Family = Family {
     name: "mpt",
-    hugging_face: &["mpt"],
-    gguf: &["mpt"],
-    hugging_face_rules: RULES,
-    gguf_rules: &[],
+    hugging_face: HuggingFaceConfig {
+        model_types: &[ModelType {
+            name: "mpt",
+            class: Some("MptForCausalLM"),
+            defaults: &[("layer_norm_epsilon", Number(1e-5))],
+        }],
+        prefix: "transformer",
+        rules: RULES,
+        keys: HuggingFaceKeys {
+            sizes: SizeKeys {
+                width: "d_model",
+                layers: "n_layers",
+                heads: "n_heads",
+                feed_forward: "",
+                context: "max_seq_len",
+                epsilon: "layer_norm_epsilon",
+            },
+            others: hugging_face_keys,
+            ..HuggingFaceKeys::BERT
+        },
+    },
+    gguf: GgufConfig {
+        architectures: &["mpt"],
+        rules: &[],
+        keys: GgufKeys { others: gguf_keys, ..GgufKeys::NONE },
+    },
+    ctranslate2: Ctranslate2Config::NONE,
+    onnx: OnnxNames::NONE,
+    tokenizer: TokenizerDefaults::NONE,
+    tasks: Tasks::NONE,
+    initialization: Initialization::NONE,
     // Hugging Face's MPT always uses F = 4 D and ignores `expansion_ratio`.
     hyper: |config| ModelConfig::read(config, |width| 4 * width),
     form: Topology::Decoder(|config, h, mut b| {
@@ -44,3 +76,18 @@ const RULES: &[TensorRule] = &[
     whole("output_norm", "transformer.norm_f"),
     whole("output", "lm_head"),
 ];
+
+fn hugging_face_keys(model: &ExportedModel<'_>) -> Result<Map<String, Value>> {
+    let most = model.config.number(&["attention.max_alibi_bias"])?.unwrap_or(8.0);
+    // Transformers accepts integers only.
+    let most = if most.fract() == 0.0 { json!(most as u64) } else { json!(most) };
+    let clip = model.config.get("attention.clamp_kqv").cloned();
+    let mut keys = Map::new();
+    keys.insert("attn_config".to_owned(), json!({"alibi": true, "alibi_bias_max": most, "clip_qkv": clip}));
+    Ok(keys)
+}
+
+fn gguf_keys(model: &ExportedModel<'_>, _: &mut Vec<String>) -> Result<Vec<(&'static str, Value)>> {
+    let most = model.config.number(&["attn_config/alibi_bias_max"])?.unwrap_or(8.0);
+    Ok(vec![("attention.max_alibi_bias", json!(most))])
+}

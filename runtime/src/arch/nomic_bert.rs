@@ -1,6 +1,11 @@
 //! Nomic BERT: BERT with RoPE and gated MLPs.
 
 use super::blocks::{self, block, whole};
+use super::descriptor::DefaultValue::{Count, Number, Word};
+use super::descriptor::{
+    Ctranslate2Config, GgufConfig, GgufKeys, HuggingFaceConfig, HuggingFaceKeys, Initialization, ModelType,
+    OnnxNames, RopeKeys, Tasks, TokenizerDefaults,
+};
 use super::heads::{HeadInput, Heads};
 use super::{
     ConfigReader, Family, ModelConfig, TensorRule, Topology, bert, llama, model_config, rope_frequencies,
@@ -10,10 +15,31 @@ use crate::{Error, Result};
 
 pub(super) static FAMILY: Family = Family {
     name: "nomic-bert",
-    hugging_face: &["nomic_bert"],
-    gguf: &["nomic-bert"],
-    hugging_face_rules: RULES,
-    gguf_rules: &[],
+    hugging_face: HuggingFaceConfig {
+        model_types: &[ModelType {
+            name: "nomic_bert",
+            class: Some("NomicBertModel"),
+            defaults: &[
+                ("hidden_act", Word("silu")),
+                ("layer_norm_eps", Number(1e-12)),
+                ("rope_theta", Number(1000.0)),
+                ("type_vocab_size", Count(2)),
+            ],
+        }],
+        prefix: "nomic_bert",
+        rules: RULES,
+        keys: HuggingFaceKeys {
+            rope: RopeKeys { theta: 1000.0, ..RopeKeys::USUAL },
+            others: bert::hugging_face_keys,
+            ..HuggingFaceKeys::BERT
+        },
+    },
+    gguf: GgufConfig { architectures: &["nomic-bert"], rules: &[], keys: GgufKeys::NONE },
+    ctranslate2: Ctranslate2Config::NONE,
+    onnx: OnnxNames::NONE,
+    tokenizer: TokenizerDefaults::NONE,
+    tasks: Tasks::NONE,
+    initialization: Initialization::NONE,
     hyper: |config| {
         refuse_other_blocks(config)?;
         bert::hyper_of(config, 0)

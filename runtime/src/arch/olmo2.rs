@@ -2,21 +2,63 @@
 //! unscaled RoPE.
 
 use super::blocks::{self, block, whole};
+use super::descriptor::DefaultValue::{Count, Number, Word};
+use super::descriptor::{
+    Ctranslate2Config, ExportedModel, GgufConfig, GgufKeys, GgufWindows, HuggingFaceConfig, HuggingFaceKeys,
+    Initialization, ModelType, OnnxNames, RopeKeys, Tasks, TokenizerDefaults, layer_types, sliding_period,
+};
 use super::llama::feed_forward;
 use super::{ConfigReader, Family, ModelConfig, TensorRule, Topology, model_config, rope_frequencies};
 use crate::graph::{ActivationKind, Builder, NormKind, Rope, ValueId};
 use crate::{Error, Result};
-use serde_json::Value;
+use serde_json::{Map, Value, json};
 
 pub(super) static FAMILY: Family = Family {
     name: "olmo2",
-    hugging_face: &["olmo2", "olmo3"],
-    gguf: &["olmo2"],
-    hugging_face_rules: RULES,
-    gguf_rules: &[
-        whole("blk.{}.ffn_post_norm", "blk.{}.post_ffw_norm"),
-        whole("blk.{}.attn_post_norm", "blk.{}.post_attention_norm"),
-    ],
+    hugging_face: HuggingFaceConfig {
+        model_types: &[
+            ModelType {
+                name: "olmo2",
+                class: Some("Olmo2ForCausalLM"),
+                defaults: &[("hidden_act", Word("silu")), ("rms_norm_eps", Number(1e-5))],
+            },
+            ModelType {
+                name: "olmo3",
+                class: Some("Olmo3ForCausalLM"),
+                defaults: &[
+                    ("hidden_act", Word("silu")),
+                    ("rms_norm_eps", Number(1e-5)),
+                    ("sliding_window", Count(4096)),
+                ],
+            },
+        ],
+        prefix: "model",
+        rules: RULES,
+        keys: HuggingFaceKeys {
+            rope: RopeKeys { by_layer_kind: is_olmo3, ..RopeKeys::USUAL },
+            variant: |hyper, _| is_olmo3(hyper).then_some("olmo3"),
+            others: hugging_face_keys,
+            ..HuggingFaceKeys::LLAMA_WITH_BIASES
+        },
+    },
+    gguf: GgufConfig {
+        architectures: &["olmo2"],
+        rules: &[
+            whole("blk.{}.ffn_post_norm", "blk.{}.post_ffw_norm"),
+            whole("blk.{}.attn_post_norm", "blk.{}.post_attention_norm"),
+        ],
+        keys: GgufKeys {
+            windows: GgufWindows::Any,
+            requires_output: true,
+            others: gguf_keys,
+            ..GgufKeys::NONE
+        },
+    },
+    ctranslate2: Ctranslate2Config::NONE,
+    onnx: OnnxNames::NONE,
+    tokenizer: TokenizerDefaults::NONE,
+    tasks: Tasks::NONE,
+    initialization: Initialization::NONE,
     hyper: hyper_of,
     form: Topology::Decoder(|config, h, mut b| {
         let activation = model_config::activation(config, ActivationKind::Silu)?;
@@ -96,4 +138,35 @@ fn attend(b: &mut Builder<'_>, h: &ModelConfig, layer: usize, rope: usize, x: Va
     let k = b.rope(k, rope, h.head_size);
     let attended = b.attention(q, k, v, blocks::attention(h, layer));
     b.linear(attended, &block(layer, "attn_output"), h.width)
+}
+
+/// OLMo 3 is OLMo 2 with sliding windows.
+fn is_olmo3(hyper: &ModelConfig) -> bool {
+    hyper.windows.iter().any(Option::is_some)
+}
+
+fn hugging_face_keys(model: &ExportedModel<'_>) -> Result<Map<String, Value>> {
+    let mut keys = Map::new();
+    if is_olmo3(model.hyper) {
+        keys.insert("layer_types".to_owned(), layer_types(model.hyper));
+    }
+    Ok(keys)
+}
+
+fn gguf_keys(model: &ExportedModel<'_>, notes: &mut Vec<String>) -> Result<Vec<(&'static str, Value)>> {
+    /// The period that llama.cpp assumes.
+    const PERIOD: usize = 4;
+    if !is_olmo3(model.hyper) {
+        return Ok(Vec::new());
+    }
+    let windows = &model.hyper.windows;
+    let period = sliding_period(windows, 1);
+    if period != Some(PERIOD) {
+        notes.push(format!("llama.cpp applies the sliding window to every layer but each {PERIOD}th"));
+    }
+    let pattern = match period {
+        Some(period) => json!(period),
+        None => windows.iter().map(Option::is_some).collect(),
+    };
+    Ok(vec![("attention.sliding_window_pattern", pattern)])
 }

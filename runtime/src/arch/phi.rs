@@ -1,15 +1,48 @@
 //! Phi 1, 1.5 and 2: one norm feeds attention and MLP in parallel.
 
 use super::blocks::{self, block, whole};
+use super::descriptor::DefaultValue::{Number, Word};
+use super::descriptor::{
+    Ctranslate2Config, ExportedModel, GgufConfig, GgufKeys, HuggingFaceConfig, HuggingFaceKeys,
+    Initialization, ModelType, OnnxNames, RopeKeys, Tasks, TokenizerDefaults,
+};
 use super::{Family, ModelConfig, TensorRule, Topology, model_config, rope_frequencies};
 use crate::graph::{ActivationKind, Builder, NormKind, ValueId};
+use crate::{Error, Result};
+use serde_json::Value;
 
 pub(super) static FAMILY: Family = Family {
     name: "phi",
-    hugging_face: &["phi"],
-    gguf: &["phi2"],
-    hugging_face_rules: RULES,
-    gguf_rules: &[],
+    hugging_face: HuggingFaceConfig {
+        model_types: &[ModelType {
+            name: "phi",
+            class: Some("PhiForCausalLM"),
+            defaults: &[
+                ("hidden_act", Word("gelu_new")),
+                ("layer_norm_eps", Number(1e-5)),
+                ("partial_rotary_factor", Number(0.5)),
+            ],
+        }],
+        prefix: "model",
+        rules: RULES,
+        keys: HuggingFaceKeys {
+            kv_heads: true,
+            gelu_tanh: "gelu_new",
+            rope: RopeKeys { always_fraction: true, ..RopeKeys::USUAL },
+            presence: &[("qk_layernorm", "blk.0.attn_q_norm.weight")],
+            ..HuggingFaceKeys::BERT
+        },
+    },
+    gguf: GgufConfig {
+        architectures: &["phi2"],
+        rules: &[],
+        keys: GgufKeys { requires_output: true, others: gguf_keys, ..GgufKeys::NONE },
+    },
+    ctranslate2: Ctranslate2Config::NONE,
+    onnx: OnnxNames::NONE,
+    tokenizer: TokenizerDefaults::NONE,
+    tasks: Tasks::NONE,
+    initialization: Initialization::NONE,
     hyper: |config| ModelConfig::read(config, |width| 4 * width),
     form: Topology::Decoder(|config, h, mut b| {
         let activation = model_config::activation(config, ActivationKind::GeluTanh)?;
@@ -55,4 +88,11 @@ fn head_norm(b: &mut Builder<'_>, h: &ModelConfig, layer: usize, name: &str, x: 
         return x;
     }
     b.norm_of(NormKind::Layer, x, &name, h.head_size, h.epsilon)
+}
+
+fn gguf_keys(model: &ExportedModel<'_>, _: &mut Vec<String>) -> Result<Vec<(&'static str, Value)>> {
+    match (model.has)("blk.0.attn_q_norm.weight") {
+        true => Err(Error::unsupported("gguf", "llama.cpp has no QK-norm in phi2")),
+        false => Ok(Vec::new()),
+    }
 }

@@ -1,15 +1,42 @@
 //! Phi 3 and 3.5: Llama's graph with fused matrices and LongRoPE.
 
 use super::blocks::whole;
+use super::descriptor::DefaultValue::{Count, Number, Word};
+use super::descriptor::{
+    Ctranslate2Config, GgufConfig, GgufKeys, HuggingFaceConfig, HuggingFaceKeys, Initialization, ModelType,
+    OnnxNames, Tasks, TokenizerDefaults,
+};
 use super::llama::LlamaVariant;
 use super::{Family, ModelConfig, TensorRule, Topology};
 
 pub(super) static FAMILY: Family = Family {
     name: "phi3",
-    hugging_face: &["phi3"],
-    gguf: &["phi3"],
-    hugging_face_rules: RULES,
-    gguf_rules: &[],
+    hugging_face: HuggingFaceConfig {
+        model_types: &[ModelType {
+            name: "phi3",
+            class: Some("Phi3ForCausalLM"),
+            defaults: &[
+                ("hidden_act", Word("silu")),
+                ("original_max_position_embeddings", Count(4096)),
+                ("rms_norm_eps", Number(1e-5)),
+            ],
+        }],
+        prefix: "model",
+        rules: RULES,
+        keys: HuggingFaceKeys::LLAMA,
+    },
+    gguf: GgufConfig { architectures: &["phi3"], rules: &[], keys: GgufKeys::NONE },
+    ctranslate2: Ctranslate2Config::NONE,
+    onnx: OnnxNames::NONE,
+    tokenizer: TokenizerDefaults {
+        names: &["phi-3", "phi3"],
+        strip_right: &["</s>"],
+        special_strip_right: true,
+        keep_right: &["<unk>", "<s>", "<|endoftext|>"],
+        ..TokenizerDefaults::NONE
+    },
+    tasks: Tasks::NONE,
+    initialization: Initialization::NONE,
     hyper: |config| {
         let mut hyper = ModelConfig::read(config, |width| 4 * width)?;
         hyper.slide(config, |_| true)?;

@@ -1,16 +1,39 @@
 //! Qwen 2 and 2.5: Llama's graph with biases on queries, keys and values.
 
 use super::blocks::LLAMA_RULES;
+use super::descriptor::DefaultValue::{Count, Flag, Number, Word};
+use super::descriptor::{
+    Ctranslate2Config, GgufConfig, GgufKeys, HuggingFaceConfig, HuggingFaceKeys, Initialization, ModelType,
+    OnnxNames, Tasks, TokenizerDefaults,
+};
 use super::llama::LlamaVariant;
 use super::{ConfigReader, Family, ModelConfig, Topology};
 use crate::Result;
 
 pub(super) static FAMILY: Family = Family {
     name: "qwen2",
-    hugging_face: &["qwen2"],
-    gguf: &["qwen2"],
-    hugging_face_rules: LLAMA_RULES,
-    gguf_rules: &[],
+    hugging_face: HuggingFaceConfig {
+        model_types: &[ModelType {
+            name: "qwen2",
+            class: Some("Qwen2ForCausalLM"),
+            defaults: &[
+                ("hidden_act", Word("silu")),
+                ("max_window_layers", Count(28)),
+                ("num_key_value_heads", Count(32)),
+                ("rms_norm_eps", Number(1e-6)),
+                ("use_sliding_window", Flag(false)),
+            ],
+        }],
+        prefix: "model",
+        rules: LLAMA_RULES,
+        keys: HuggingFaceKeys::LLAMA,
+    },
+    gguf: GgufConfig { architectures: &["qwen2"], rules: &[], keys: GgufKeys::NONE },
+    ctranslate2: Ctranslate2Config::NONE,
+    onnx: OnnxNames::NONE,
+    tokenizer: TokenizerDefaults::NONE,
+    tasks: Tasks::NONE,
+    initialization: Initialization::NONE,
     hyper,
     form: Topology::Decoder(|config, hyper, b| LlamaVariant::default().graph(config, hyper, b)),
 };

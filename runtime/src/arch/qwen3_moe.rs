@@ -1,15 +1,39 @@
 //! Qwen3 with MoE.
 
 use super::blocks::LLAMA_RULES;
+use super::descriptor::DefaultValue::{Count, Flag, Number, Word};
+use super::descriptor::{
+    Ctranslate2Config, GgufConfig, GgufKeys, HuggingFaceConfig, Initialization, ModelType, OnnxNames, Tasks,
+    TokenizerDefaults,
+};
 use super::llama::LlamaVariant;
-use super::{Family, ModelConfig, TensorRule, Topology, experts, tensor_map};
+use super::{Family, ModelConfig, TensorRule, Topology, experts, qwen2_moe, tensor_map};
 
 pub(super) static FAMILY: Family = Family {
     name: "qwen3moe",
-    hugging_face: &["qwen3_moe"],
-    gguf: &["qwen3moe"],
-    hugging_face_rules: &RULES,
-    gguf_rules: &experts::STACKED,
+    hugging_face: HuggingFaceConfig {
+        model_types: &[ModelType {
+            name: "qwen3_moe",
+            class: Some("Qwen3MoeForCausalLM"),
+            defaults: &[
+                ("hidden_act", Word("silu")),
+                ("norm_topk_prob", Flag(false)),
+                ("num_experts_per_tok", Count(8)),
+                ("num_key_value_heads", Count(4)),
+                ("rms_norm_eps", Number(1e-6)),
+                ("use_sliding_window", Flag(false)),
+            ],
+        }],
+        prefix: "model",
+        rules: &RULES,
+        keys: qwen2_moe::KEYS,
+    },
+    gguf: GgufConfig { architectures: &["qwen3moe"], rules: &experts::STACKED, keys: GgufKeys::NONE },
+    ctranslate2: Ctranslate2Config::NONE,
+    onnx: OnnxNames::NONE,
+    tokenizer: TokenizerDefaults::NONE,
+    tasks: Tasks::NONE,
+    initialization: Initialization::NONE,
     // The sliding window, if enabled, applies to all layers.
     hyper: |config| {
         let mut hyper = ModelConfig::read(config, |width| 4 * width)?;

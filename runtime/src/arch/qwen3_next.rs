@@ -2,6 +2,11 @@
 //! expert.
 
 use super::blocks::{self, block, taken, whole};
+use super::descriptor::DefaultValue::{Count, Flag, Number, Word};
+use super::descriptor::{
+    Ctranslate2Config, GgufConfig, HuggingFaceConfig, HuggingFaceKeys, Initialization, ModelType, OnnxNames,
+    Tasks, TokenizerDefaults,
+};
 use super::llama::feed_forward;
 use super::{
     ConfigReader, Family, ModelConfig, StatePart, StateSizes, TensorRule, TensorTransform, Topology, experts,
@@ -12,10 +17,35 @@ use crate::{Error, Result};
 
 pub(super) static FAMILY: Family = Family {
     name: "qwen3next",
-    hugging_face: &["qwen3_next"],
-    gguf: &[],
-    hugging_face_rules: &RULES,
-    gguf_rules: &[],
+    hugging_face: HuggingFaceConfig {
+        model_types: &[ModelType {
+            name: "qwen3_next",
+            class: None,
+            defaults: &[
+                ("head_dim", Count(256)),
+                ("hidden_act", Word("silu")),
+                ("linear_conv_kernel_dim", Count(4)),
+                ("linear_key_head_dim", Count(128)),
+                ("linear_num_key_heads", Count(16)),
+                ("linear_num_value_heads", Count(32)),
+                ("linear_value_head_dim", Count(128)),
+                ("norm_topk_prob", Flag(true)),
+                ("num_experts_per_tok", Count(10)),
+                ("num_key_value_heads", Count(2)),
+                ("partial_rotary_factor", Number(0.25)),
+                ("rms_norm_eps", Number(1e-6)),
+            ],
+        }],
+        prefix: "model",
+        rules: &RULES,
+        keys: HuggingFaceKeys::LLAMA,
+    },
+    gguf: GgufConfig::NONE,
+    ctranslate2: Ctranslate2Config::NONE,
+    onnx: OnnxNames::NONE,
+    tokenizer: TokenizerDefaults::NONE,
+    tasks: Tasks::NONE,
+    initialization: Initialization::NONE,
     hyper: hyper_of,
     form: Topology::Decoder(graph),
 };

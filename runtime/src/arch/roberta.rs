@@ -2,16 +2,57 @@
 
 use super::bert::{self, BertVariant};
 use super::blocks::whole;
+use super::descriptor::DefaultValue::{Count, Number, Word};
+use super::descriptor::{
+    Ctranslate2Config, GgufConfig, HuggingFaceConfig, HuggingFaceKeys, Initialization, ModelType, OnnxNames,
+    Tasks, TokenizerDefaults,
+};
 use super::{ConfigReader, Family, TensorRule, Topology};
 use crate::Result;
 use crate::graph::ActivationKind;
 
 pub(super) static FAMILY: Family = Family {
     name: "roberta",
-    hugging_face: &["roberta", "xlm-roberta", "camembert"],
-    gguf: &[],
-    hugging_face_rules: RULES,
-    gguf_rules: &[],
+    hugging_face: HuggingFaceConfig {
+        model_types: &[
+            ModelType {
+                name: "roberta",
+                class: None,
+                defaults: &[
+                    ("hidden_act", Word("gelu")),
+                    ("layer_norm_eps", Number(1e-12)),
+                    ("type_vocab_size", Count(2)),
+                ],
+            },
+            ModelType {
+                name: "xlm-roberta",
+                class: None,
+                defaults: &[
+                    ("hidden_act", Word("gelu")),
+                    ("layer_norm_eps", Number(1e-12)),
+                    ("type_vocab_size", Count(2)),
+                ],
+            },
+            ModelType {
+                name: "camembert",
+                class: None,
+                defaults: &[
+                    ("hidden_act", Word("gelu")),
+                    ("layer_norm_eps", Number(1e-12)),
+                    ("type_vocab_size", Count(2)),
+                ],
+            },
+        ],
+        prefix: "roberta",
+        rules: RULES,
+        keys: HuggingFaceKeys::BERT,
+    },
+    gguf: GgufConfig::NONE,
+    ctranslate2: Ctranslate2Config::NONE,
+    onnx: OnnxNames::NONE,
+    tokenizer: TokenizerDefaults::NONE,
+    tasks: Tasks::NONE,
+    initialization: Initialization::NONE,
     hyper: |config| bert::hyper_of(config, first_position(config)?),
     form: Topology::Encoder(|config, h, b| {
         let first_position = first_position(config)?;

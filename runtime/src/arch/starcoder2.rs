@@ -1,16 +1,41 @@
 //! StarCoder 2: LayerNorm, biases, plain MLP, RoPE, GQA and a sliding window.
 
 use super::blocks::{self, block, whole};
+use super::descriptor::DefaultValue::{Count, Number, Word};
+use super::descriptor::{
+    Ctranslate2Config, GgufConfig, GgufKeys, HuggingFaceConfig, HuggingFaceKeys, Initialization, ModelType,
+    OnnxNames, SizeKeys, Tasks, TokenizerDefaults,
+};
 use super::{ConfigReader, Family, ModelConfig, TensorRule, Topology, model_config, rope_frequencies};
 use crate::graph::{ActivationKind, NormKind};
 use crate::{Error, Result};
 
 pub(super) static FAMILY: Family = Family {
     name: "starcoder2",
-    hugging_face: &["starcoder2"],
-    gguf: &["starcoder2"],
-    hugging_face_rules: RULES,
-    gguf_rules: &[],
+    hugging_face: HuggingFaceConfig {
+        model_types: &[ModelType {
+            name: "starcoder2",
+            class: Some("Starcoder2ForCausalLM"),
+            defaults: &[
+                ("hidden_act", Word("gelu_pytorch_tanh")),
+                ("norm_epsilon", Number(1e-5)),
+                ("num_key_value_heads", Count(2)),
+            ],
+        }],
+        prefix: "model",
+        rules: RULES,
+        keys: HuggingFaceKeys {
+            sizes: SizeKeys { epsilon: "norm_epsilon", ..SizeKeys::LAYER_NORM },
+            presence: &[("use_bias", "blk.0.attn_q.bias")],
+            ..HuggingFaceKeys::LLAMA
+        },
+    },
+    gguf: GgufConfig { architectures: &["starcoder2"], rules: &[], keys: GgufKeys::NONE },
+    ctranslate2: Ctranslate2Config::NONE,
+    onnx: OnnxNames::NONE,
+    tokenizer: TokenizerDefaults::NONE,
+    tasks: Tasks::NONE,
+    initialization: Initialization::NONE,
     hyper,
     form: Topology::Decoder(|config, h, mut b| {
         let activation = model_config::activation(config, ActivationKind::GeluTanh)?;

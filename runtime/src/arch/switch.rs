@@ -1,14 +1,37 @@
 //! Switch Transformers (arXiv:2101.03961): T5 with MoE in some layers, top-1 routing.
 
 use super::blocks::whole;
+use super::descriptor::DefaultValue::{Count, Number, Word};
+use super::descriptor::{
+    Ctranslate2Config, GgufConfig, HuggingFaceConfig, HuggingFaceKeys, Initialization, ModelType, OnnxNames,
+    Tasks, TokenizerDefaults,
+};
 use super::{Family, TensorRule, t5, tensor_map};
 
 pub(super) static FAMILY: Family = Family {
     name: "switch",
-    hugging_face: &["switch_transformers"],
-    gguf: &[],
-    hugging_face_rules: &RULES,
-    gguf_rules: &[],
+    hugging_face: HuggingFaceConfig {
+        model_types: &[ModelType {
+            name: "switch_transformers",
+            class: None,
+            defaults: &[
+                ("expert_capacity", Count(64)),
+                ("layer_norm_epsilon", Number(1e-6)),
+                ("relative_attention_max_distance", Count(128)),
+                ("relative_attention_num_buckets", Count(32)),
+                ("router_dtype", Word("float32")),
+            ],
+        }],
+        prefix: "",
+        rules: &RULES,
+        keys: HuggingFaceKeys::BERT,
+    },
+    gguf: GgufConfig::NONE,
+    ctranslate2: Ctranslate2Config::NONE,
+    onnx: OnnxNames::SHARED_EMBEDDINGS,
+    tokenizer: TokenizerDefaults::NONE,
+    tasks: Tasks::NAMED,
+    initialization: Initialization::NONE,
     hyper: t5::hyper,
     form: t5::FORM,
 };

@@ -2,18 +2,114 @@
 //! attention.
 
 use super::blocks::whole;
+use super::descriptor::DefaultValue::{Count, Number, Word};
+use super::descriptor::{
+    Ctranslate2Config, Ctranslate2Source, ExportedModel, GgufConfig, GgufKeys, HuggingFaceConfig,
+    HuggingFaceKeys, Initialization, ModelType, OnnxNames, SizeKeys, Tasks, TokenizerDefaults, object,
+    sequence_to_sequence_sizes,
+};
 use super::encoder_decoder::{self, block};
 use super::experts::{self, Gate};
 use super::{ConfigReader, Family, ModelConfig, TensorRule, Topology};
-use crate::graph::{ActivationKind, Attention, Bias, Builder, Graph, OutputHead, Routing, ValueId};
+use crate::graph::{
+    ActivationKind, Attention, Bias, Builder, Graph, Op, OutputHead, Routing, ValueId, Weight,
+};
 use crate::{Error, Result};
+use serde_json::{Map, Value, json};
 
 pub(super) static FAMILY: Family = Family {
     name: "t5",
-    hugging_face: &["t5", "mt5", "umt5"],
-    gguf: &["t5"],
-    hugging_face_rules: RULES,
-    gguf_rules: &[],
+    hugging_face: HuggingFaceConfig {
+        model_types: &[
+            ModelType {
+                name: "t5",
+                class: Some("T5ForConditionalGeneration"),
+                defaults: &[
+                    ("feed_forward_proj", Word("relu")),
+                    ("layer_norm_epsilon", Number(1e-6)),
+                    ("relative_attention_max_distance", Count(128)),
+                    ("relative_attention_num_buckets", Count(32)),
+                ],
+            },
+            ModelType {
+                name: "mt5",
+                class: None,
+                defaults: &[
+                    ("feed_forward_proj", Word("gated-gelu")),
+                    ("layer_norm_epsilon", Number(1e-6)),
+                    ("relative_attention_max_distance", Count(128)),
+                    ("relative_attention_num_buckets", Count(32)),
+                ],
+            },
+            ModelType {
+                name: "umt5",
+                class: Some("UMT5ForConditionalGeneration"),
+                defaults: &[
+                    ("feed_forward_proj", Word("gated-gelu")),
+                    ("layer_norm_epsilon", Number(1e-6)),
+                    ("relative_attention_max_distance", Count(128)),
+                    ("relative_attention_num_buckets", Count(32)),
+                ],
+            },
+        ],
+        prefix: "",
+        rules: RULES,
+        keys: HuggingFaceKeys {
+            sizes: SizeKeys {
+                width: "d_model",
+                layers: "num_layers",
+                heads: "num_heads",
+                feed_forward: "d_ff",
+                context: "",
+                epsilon: "layer_norm_epsilon",
+            },
+            copies: &[
+                ("num_layers", "encoder_layers"),
+                ("num_decoder_layers", "decoder_layers"),
+                ("num_heads", "encoder_attention_heads"),
+                ("d_ff", "encoder_ffn_dim"),
+            ],
+            variant: |_, has| has("dec.blk.1.attn_rel_b.weight").then_some("umt5"),
+            others: hugging_face_keys,
+            ..HuggingFaceKeys::BERT
+        },
+    },
+    gguf: GgufConfig {
+        architectures: &["t5"],
+        rules: &[],
+        keys: GgufKeys { others: gguf_keys, ..GgufKeys::NONE },
+    },
+    ctranslate2: Ctranslate2Config {
+        specification: "TransformerSpec",
+        recognizes: |has| has(CTRANSLATE2_BIAS),
+        scales_queries: false,
+        config: ctranslate2_config,
+    },
+    onnx: OnnxNames::SHARED_EMBEDDINGS,
+    tokenizer: TokenizerDefaults::NONE,
+    tasks: Tasks::NAMED,
+    initialization: Initialization {
+        tensors: &[
+            "token_embd.weight",
+            "{side}.blk.{}.attn_norm.weight",
+            "{side}.blk.{}.attn_q.weight",
+            "{side}.blk.{}.attn_k.weight",
+            "{side}.blk.{}.attn_v.weight",
+            "{side}.blk.{}.attn_o.weight",
+            "{side}.blk.{}.attn_rel_b.weight",
+            "{side}.blk.{}.ffn_norm.weight",
+            "{side}.blk.{}.ffn_up.weight",
+            "{side}.blk.{}.ffn_down.weight",
+            "{side}.output_norm.weight",
+            "dec.blk.{}.cross_attn_norm.weight",
+            "dec.blk.{}.cross_attn_q.weight",
+            "dec.blk.{}.cross_attn_k.weight",
+            "dec.blk.{}.cross_attn_v.weight",
+            "dec.blk.{}.cross_attn_o.weight",
+        ],
+        vectors: &["attn_rel_b"],
+        deviation,
+    },
     hyper,
     form: FORM,
 };
@@ -223,5 +319,106 @@ fn activation(config: &ConfigReader, gated: bool) -> Result<ActivationKind> {
             "config.feed_forward_proj",
             format!("activation '{other}' is not supported"),
         )),
+    }
+}
+
+/// Attention scores are not scaled, so queries start small.
+fn deviation(weight: &Weight, hyper: &ModelConfig) -> f64 {
+    let (width, inner) = (hyper.width as f64, weight.columns as f64);
+    match weight.name.rsplit_once("attn_").map(|(_, rest)| rest) {
+        Some(rest) if rest.starts_with("q.") => (width * hyper.head_size as f64).powf(-0.5),
+        Some(rest) if rest.starts_with("rel_b") => width.powf(-0.5),
+        _ if weight.name.starts_with("token_embd") => 1.0,
+        _ => inner.powf(-0.5),
+    }
+}
+
+fn hugging_face_keys(model: &ExportedModel<'_>) -> Result<Map<String, Value>> {
+    let h = model.hyper;
+    let gated = (model.has)("enc.blk.0.ffn_gate.weight");
+    let layers = model.graphs.encoder.as_ref().map_or(h.layers, |graph| graph.attentions().count());
+    Ok(object(json!({
+        "num_layers": layers,
+        "num_decoder_layers": h.layers,
+        "d_kv": h.head_size,
+        "feed_forward_proj": if gated { "gated-gelu" } else { "relu" },
+    })))
+}
+
+fn gguf_keys(model: &ExportedModel<'_>, notes: &mut Vec<String>) -> Result<Vec<(&'static str, Value)>> {
+    /// The maximum distance that llama.cpp assumes.
+    const FARTHEST: usize = 128;
+    let config = model.config;
+    let mut keys = vec![("context_length", json!(config.count(&["n_positions"])?.unwrap_or(512)))];
+    if let Some(layers) = config.count(&["num_layers"])? {
+        keys.push(("block_count", json!(layers)));
+    }
+    if let Some(farthest) = config.count(&["relative_attention_max_distance"])? {
+        keys.push(("relative_attention_max_distance", json!(farthest)));
+        if farthest != FARTHEST {
+            notes.push(format!("llama.cpp uses a maximum distance of {FARTHEST}, not {farthest}"));
+        }
+    }
+    let mut nodes = model.graphs.decoder.iter().flat_map(|graph| &graph.nodes);
+    let scales = nodes.any(|node| matches!(node.op, Op::Scale(_)));
+    keys.push(("scale_decoder_outputs", json!(scales)));
+    if scales {
+        let note =
+            "llama.cpp does not scale the input of the LM head, which this model does: its logits are larger";
+        notes.push(note.to_owned());
+    }
+    Ok(keys)
+}
+
+/// The tensor by which CTranslate2's T5 models differ from others of their specification.
+pub(super) const CTRANSLATE2_BIAS: &str = "dec.blk.0.attn_rel_b.weight";
+
+fn ctranslate2_config(source: &dyn Ctranslate2Source) -> Result<Map<String, Value>> {
+    if source.has("dec.token_embd.weight") {
+        let message = "T5 shares one embedding table";
+        return Err(Error::unsupported("decoder/embeddings", message));
+    }
+    let (tokens, width) = source.shape("token_embd.weight")?;
+    if source.scaled_embeddings(width, &["encoder", "decoder"])? {
+        return Err(Error::unsupported("encoder/scale_embeddings", "T5's are not scaled"));
+    }
+    let mut config = sequence_to_sequence_sizes(source, width, tokens)?;
+    let distance =
+        |side: &str| source.number(&format!("{side}/layer_0/self_attention/relative_attention_max_distance"));
+    if distance("encoder") != distance("decoder") {
+        let place = "decoder/layer_0/self_attention/relative_attention_max_distance";
+        return Err(Error::unsupported(place, "differs from the encoder's"));
+    }
+    let activation = source.one_activation("relu")?;
+    let gate = if source.has("dec.blk.0.ffn_gate.weight") { "gated-" } else { "" };
+    let proj = match (gate, activation) {
+        ("gated-", "gelu_new") => "gated-gelu".to_owned(),
+        ("gated-", "gelu") => {
+            let message = "a gate with exact GELU is not supported";
+            return Err(Error::unsupported("decoder/activation", message));
+        }
+        _ => format!("{gate}{activation}"),
+    };
+    config.extend(object(json!({
+        "d_kv": source.head_size("decoder", "dec.")?,
+        "relative_attention_num_buckets": source.rows(CTRANSLATE2_BIAS)?,
+        "relative_attention_max_distance": distance("decoder"),
+        "layer_norm_epsilon": source.epsilon().unwrap_or(1e-6),
+        "feed_forward_proj": proj,
+        "scale_decoder_outputs": scales_outputs(source, width)?,
+        "model_type": "t5",
+    })));
+    Ok(config)
+}
+
+/// Returns true if hidden states are divided by the square root of the hidden size before the LM head.
+fn scales_outputs(source: &dyn Ctranslate2Source, width: usize) -> Result<bool> {
+    match source.number("decoder/scale_outputs") {
+        None => Ok(false),
+        Some(factor) if (factor - (width as f64).powf(-0.5)).abs() < 1e-6 => Ok(true),
+        Some(factor) if (factor - 1.0).abs() < 1e-6 => Ok(false),
+        Some(factor) => {
+            Err(Error::unsupported("decoder/scale_outputs", format!("a factor of {factor} is not supported")))
+        }
     }
 }

@@ -25,9 +25,9 @@ pub enum TensorTransform {
     Transposed,
     /// Stored minus one.
     PlusOne,
-    /// Interleaved QKV: source rows are grouped by head, each with its query, key and value rows; ours are all queries,
-    /// then all keys, then all values.
-    HeadsOfThree,
+    /// Interleaved QKV: source rows are grouped by KV head, each with the rows of its query heads, its key and its
+    /// value; ours are all queries, then all keys, then all values.
+    GroupedQkv,
     /// Conv1d weight with this kernel size: source rows are inputs × kernel positions, ours kernel positions × inputs.
     Neighbors(usize),
     /// Several tensors are concatenated row-wise in one, by the index in our name: `of` tensors per index, of which
@@ -114,10 +114,15 @@ impl TensorTransform {
             Self::StackedAcross { .. } => row,
             Self::HalfOfHeads(half) => (row / size * 2 + half) * size + row % size,
             Self::OfState(part) => part.source_row(row, &hyper.state),
-            Self::HeadsOfThree => {
-                let part_rows = rows / 3;
-                let (part, within) = (row / part_rows.max(1), row % part_rows.max(1));
-                (within / size * 3 + part) * size + within % size
+            Self::GroupedQkv => {
+                let (heads, keys) = (hyper.heads, hyper.kv_heads);
+                let shared = (heads / keys.max(1)).max(1);
+                let (group, part) = match row / size {
+                    head if head < heads => (head / shared, head % shared),
+                    head if head < heads + keys => (head - heads, shared),
+                    head => (head - heads - keys, shared + 1),
+                };
+                (group * (shared + 2) + part) * size + row % size
             }
             Self::RotatedPairs => {
                 let (head, within) = (row / size, row % size);
@@ -137,4 +142,24 @@ pub(super) const fn joined<const N: usize>(first: &[TensorRule], second: &[Tenso
         i += 1;
     }
     rules
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::arch::ConfigReader;
+    use serde_json::json;
+
+    /// Four query heads of one column share two KV heads.
+    #[test]
+    fn grouped_rows_become_queries_keys_and_values() {
+        let config = json!({
+            "hidden_size": 4, "num_hidden_layers": 1, "num_attention_heads": 4, "num_key_value_heads": 2,
+            "vocab_size": 2,
+        });
+        let config = ConfigReader::new(config.as_object().unwrap().clone());
+        let hyper = ModelConfig::read(&config, |width| width).unwrap();
+        let rows = (0..8).map(|row| TensorTransform::GroupedQkv.source_row(row, 8, &hyper));
+        assert_eq!(rows.collect::<Vec<_>>(), [0, 1, 4, 5, 2, 6, 3, 7]);
+    }
 }

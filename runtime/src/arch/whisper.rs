@@ -2,16 +2,39 @@
 
 use super::bart;
 use super::blocks::{taken, whole};
+use super::descriptor::DefaultValue::{Flag, Word};
+use super::descriptor::{
+    Ctranslate2Config, Ctranslate2Source, GgufConfig, HuggingFaceConfig, HuggingFaceKeys, Initialization,
+    ModelType, OnnxNames, Tasks, TokenizerDefaults,
+};
 use super::{ConfigReader, Family, ModelConfig, TensorRule, TensorTransform, Topology, tensor_map};
-use crate::Result;
 use crate::graph::{ActivationKind, Builder, ValueId};
+use crate::{Error, Result};
+use serde_json::{Map, Value, json};
 
 pub(super) static FAMILY: Family = Family {
     name: "whisper",
-    hugging_face: &["whisper"],
-    gguf: &[],
-    hugging_face_rules: &RULES,
-    gguf_rules: &[],
+    hugging_face: HuggingFaceConfig {
+        model_types: &[ModelType {
+            name: "whisper",
+            class: Some("WhisperForConditionalGeneration"),
+            defaults: &[("activation_function", Word("gelu")), ("scale_embedding", Flag(false))],
+        }],
+        prefix: "model",
+        rules: &RULES,
+        keys: HuggingFaceKeys::BERT,
+    },
+    gguf: GgufConfig::NONE,
+    ctranslate2: Ctranslate2Config {
+        specification: "WhisperSpec",
+        recognizes: |_| true,
+        scales_queries: true,
+        config: ctranslate2_config,
+    },
+    onnx: OnnxNames::SHARED_EMBEDDINGS,
+    tokenizer: TokenizerDefaults::NONE,
+    tasks: Tasks { transcription: true, ..Tasks::NONE },
+    initialization: Initialization::NONE,
     hyper: |config| side(config, "decoder"),
     form: Topology::Both {
         encoder: |config, _, mut b| {
@@ -55,4 +78,18 @@ fn sound(h: &ModelConfig, b: &mut Builder<'_>) -> ValueId {
     }
     let positions = b.embed_position("enc.position_embd.weight", h.text, h.width, 0);
     b.add(x, positions)
+}
+
+fn ctranslate2_config(source: &dyn Ctranslate2Source) -> Result<Map<String, Value>> {
+    let (mut config, width, [read, written]) = bart::ctranslate2_sizes(source)?;
+    let (_, kernel) = source.shape("enc.conv1.weight")?;
+    config.insert("max_source_positions".to_owned(), json!(read));
+    config.insert("max_target_positions".to_owned(), json!(written));
+    config.insert("num_mel_bins".to_owned(), json!(kernel / 3));
+    if source.scaled_embeddings(width, &["decoder"])? {
+        return Err(Error::unsupported("decoder/scale_embeddings", "Whisper's are not scaled"));
+    }
+    config.insert("activation_function".to_owned(), json!(source.one_activation("gelu")?));
+    config.insert("model_type".to_owned(), json!("whisper"));
+    Ok(config)
 }

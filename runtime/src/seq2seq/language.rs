@@ -1,7 +1,7 @@
 //! How languages are passed to translation models: by a task name or by language tokens.
 
 use super::Seq2SeqGenerateOptions;
-use crate::arch::ConfigReader;
+use crate::arch::{ConfigReader, Family, TranslationPrompt};
 use crate::logits_processors::from_config::tokens;
 use crate::model::Model;
 use crate::tokenizer::Tokenizer;
@@ -26,10 +26,11 @@ impl Seq2SeqGenerateOptions {
         reads(model, "translate")?;
         let config = model.config_reader();
         let tokenizer = model.tokenizer()?;
-        match (model.family(), config.word(&["model_type"])?.unwrap_or_default()) {
-            ("t5" | "switch", _) => by_name(model, tokenizer, from, to),
-            (_, "mbart" | "m2m_100" | "nllb") => by_tokens(model, &config, tokenizer, from, to),
-            _ => by_first_token(model, tokenizer, to),
+        let model_type = config.word(&["model_type"])?.unwrap_or_default();
+        match (Family::tasks_of(model.family()).translation)(model_type) {
+            TranslationPrompt::TaskName => by_name(model, tokenizer, from, to),
+            TranslationPrompt::SourceAndTarget => by_tokens(model, &config, tokenizer, from, to),
+            TranslationPrompt::Target => by_first_token(model, tokenizer, to),
         }
     }
 }

@@ -3,7 +3,7 @@
 use serde_json::Value;
 use siskin_kernels::ops::attention::CacheType;
 
-use crate::arch::ConfigReader;
+use crate::arch::{ConfigReader, Family};
 use crate::beam_search::{BeamEarlyStopping, MOST_BEAMS, SearchOptions};
 use crate::encoder::OverflowMode;
 use crate::logits_processors::LogitsProcessorOptions;
@@ -99,8 +99,11 @@ impl Seq2SeqGenerateOptions {
     pub fn summary(model: &Model) -> Result<Self> {
         super::language::reads(model, "summarize")?;
         let writing = Self::task(model, &["summarization"])?;
-        let asks = matches!(model.family(), "t5" | "switch") && writing.prefix.is_empty();
-        Ok(if asks { Self { prefix: "summarize: ".to_owned(), ..writing } } else { writing })
+        let prefix = Family::tasks_of(model.family()).summarization_prefix;
+        Ok(match writing.prefix.is_empty() {
+            true => Self { prefix: prefix.to_owned(), ..writing },
+            false => writing,
+        })
     }
 
     fn read(config: &ConfigReader, model: &Model) -> Result<Self> {

@@ -15,6 +15,7 @@ use std::borrow::Cow;
 
 use siskin_kernels::ops::attention::CacheType;
 
+use crate::arch::Family;
 use crate::audio::{AudioSamples, Mel, RATE, resample};
 use crate::beam_search::MOST_BEAMS;
 use crate::cancel::CancelHandle;
@@ -128,7 +129,7 @@ pub struct Transcriber {
 }
 
 impl Transcriber {
-    /// Creates a transcriber for a model of the family `whisper` with its tokenizer. `cache` is the type of the KV
+    /// Creates a transcriber for a speech model with its tokenizer. `cache` is the type of the KV
     /// cache; `None`: f16, or f32 for models whose weights are f32.
     ///
     /// # Errors
@@ -138,7 +139,7 @@ impl Transcriber {
         if !features::AUDIO.is_there {
             return Err(features::AUDIO.missing());
         }
-        if model.family() != "whisper" {
+        if !Family::tasks_of(model.family()).transcription {
             let message = format!("{} models cannot transcribe audio; use a Whisper model", model.family());
             return Err(Error::unsupported("model", message));
         }

@@ -6,6 +6,7 @@ use crate::export::model::ExportModel;
 use crate::export::round_trip::AcceptedDifferences;
 use crate::import::BIDIRECTIONAL;
 use serde_json::Value as Json;
+use siskin::arch::{GgufWindows, sliding_period};
 use siskin::graph::{AttentionMask, Graph, NormKind, Op, Rope, RopeScaling, RopeScalingRule};
 use siskin::{Error, Result};
 use siskin_kernels::quant::BlockType;
@@ -16,12 +17,29 @@ pub(super) use crate::import::FACTORS;
 /// llama.cpp's pooling type RANK: the output is class scores instead of an embedding.
 const RANK: u32 = 4;
 
-/// Families for which llama.cpp supports a sliding window.
-const SLIDING: &[&str] = &["gemma2", "gemma3", "gpt-oss", "modernbert", "olmo2"];
-/// Families for which llama.cpp requires a separate LM head.
-const HEADED: &[&str] = &["olmo2", "phi"];
-/// Families whose attention scale has no key.
-const GEMMAS: &[&str] = &["gemma2", "gemma3"];
+/// Numbers of Hugging Face and of GGUF that have one equivalent in all families.
+const NUMBERS: &[(&str, &str)] = &[
+    ("attn_logit_softcapping", "attn_logit_softcapping"),
+    ("final_logit_softcapping", "final_logit_softcapping"),
+    ("attention_multiplier", "attention.scale"),
+    ("embedding_multiplier", "embedding_scale"),
+    ("residual_multiplier", "residual_scale"),
+    ("logits_scaling", "logit_scale"),
+    ("clip_qkv", "attention.clamp_kqv"),
+    ("attn_config/clip_qkv", "attention.clamp_kqv"),
+];
+/// The same for counts.
+const COUNTS: &[(&str, &str)] = &[
+    ("num_local_experts", "expert_count"),
+    ("num_experts", "expert_count"),
+    ("num_experts_per_tok", "expert_used_count"),
+    ("moe_intermediate_size", "expert_feed_forward_length"),
+    ("shared_expert_intermediate_size", "expert_shared_feed_forward_length"),
+    ("shared_intermediate_size", "expert_shared_feed_forward_length"),
+    ("relative_attention_num_buckets", "attention.relative_buckets_count"),
+    ("decoder_start_token_id", "decoder_start_token_id"),
+    ("num_decoder_layers", "decoder_block_count"),
+];
 
 /// String keys that importers keep.
 const KEPT: [&str; 7] = [
@@ -98,7 +116,7 @@ fn note_what_is_left_out(model: &ExportModel<'_>, notes: &mut Vec<String>) -> Re
         ));
     }
     let told = told(model);
-    if told.windows && !SLIDING.contains(&model.family.name) {
+    if told.windows && model.family.gguf.keys.windows == GgufWindows::None {
         notes.push("llama.cpp runs the model without its sliding window".to_owned());
     }
     if told.scales {
@@ -111,29 +129,24 @@ fn note_what_is_left_out(model: &ExportModel<'_>, notes: &mut Vec<String>) -> Re
 
 /// Returns the differences of llama.cpp that are accepted and reported as notes.
 pub(super) fn told(model: &ExportModel<'_>) -> AcceptedDifferences {
-    let (h, family) = (&model.hyper, model.family.name);
+    let (h, keys) = (&model.hyper, &model.family.gguf.keys);
     let slides = h.windows.iter().any(Option::is_some);
     let known = [h.head_size, h.width / h.heads.max(1)].map(|size| 1.0 / (size as f32).sqrt());
     let is_known = |scale: f32| known.iter().any(|known| (scale / known - 1.0).abs() < 1e-6);
-    let mut attentions = main_graph(model).into_iter().flat_map(Graph::attentions);
-    let is_gemma = GEMMAS.contains(&family);
-    let ropes = main_graph(model).map_or(&[][..], |graph| &graph.ropes);
+    let mut attentions = model.main_graph().into_iter().flat_map(Graph::attentions);
+    let ropes = model.main_graph().map_or(&[][..], |graph| &graph.ropes);
     let grows =
         |rope: &Rope| matches!(&rope.stretch, Some(RopeScaling { growth: RopeScalingRule::Base { .. }, .. }));
+    let loses_windows = match keys.windows {
+        GgufWindows::None => true,
+        GgufWindows::Any => false,
+        GgufWindows::Periodic => sliding_period(&h.windows, 1).is_none(),
+    };
     AcceptedDifferences {
         growth: ropes.iter().any(grows),
-        windows: slides && (!SLIDING.contains(&family) || is_gemma && period(&h.windows, 1).is_none()),
-        scales: is_gemma && attentions.any(|attention| !is_known(attention.scale)),
+        windows: slides && loses_windows,
+        scales: keys.derives_scale && attentions.any(|attention| !is_known(attention.scale)),
     }
-}
-
-/// Returns the period of layers without a sliding window, where layers are numbered from `first`, or `None` if the
-/// layers have no such period.
-fn period(windows: &[Option<usize>], first: usize) -> Option<usize> {
-    let fits = |period: &usize| {
-        windows.iter().zip(first..).all(|(window, layer)| window.is_none() == layer.is_multiple_of(*period))
-    };
-    (1..=windows.len().max(6)).find(fits)
 }
 
 /// Returns the keys of a GGUF source.
@@ -172,35 +185,23 @@ fn value_of(json: &Json) -> Option<MetadataValue> {
     }
 }
 
-/// Returns the graph that hyper-parameters are taken from.
-fn main_graph<'a>(model: &'a ExportModel<'_>) -> Option<&'a Graph> {
-    model.graphs.decoder.as_ref().or(model.graphs.encoder.as_ref())
-}
-
 /// Builds keys from the hyper-parameters of a source in another format.
 fn made(model: &ExportModel<'_>, notes: &mut Vec<String>) -> Result<Vec<(String, MetadataValue)>> {
-    let (h, config) = (&model.hyper, &model.config);
+    let h = &model.hyper;
     let mut keys = Vec::new();
     let mut count = |key: &str, number: usize| {
         keys.push((key.to_owned(), MetadataValue::Unsigned(u32::try_from(number).unwrap_or(u32::MAX))));
     };
     count("vocab_size", h.vocabulary);
-    let context = config.count(&["n_positions"])?.filter(|_| model.family.name == "t5").unwrap_or(
-        match model.family.name {
-            "t5" => 512,
-            _ => h.context,
-        },
-    );
-    count("context_length", context);
+    count("context_length", h.context);
     count("embedding_length", h.width);
     count("feed_forward_length", h.feed_forward);
     count("attention.head_count", h.heads);
     count("attention.head_count_kv", h.kv_heads);
     count("attention.key_length", h.head_size);
     count("attention.value_length", h.head_size);
-    let layers = config.count(&["num_layers"])?.filter(|_| model.family.name == "t5");
-    count("block_count", layers.unwrap_or(h.layers));
-    let windows = main_graph(model).into_iter().flat_map(Graph::attentions).filter_map(|attention| {
+    count("block_count", h.layers);
+    let windows = model.main_graph().into_iter().flat_map(Graph::attentions).filter_map(|attention| {
         match attention.attention_mask {
             AttentionMask::Causal(window) | AttentionMask::CausalEncoder(window) => window,
             // The file counts both sides of the window. 0 would mean no window.
@@ -211,7 +212,7 @@ fn made(model: &ExportModel<'_>, notes: &mut Vec<String>) -> Result<Vec<(String,
     if let Some(window) = windows.max() {
         count("attention.sliding_window", window);
     }
-    if let Some(graph) = main_graph(model) {
+    if let Some(graph) = model.main_graph() {
         if let Some(rope) = graph.ropes.first() {
             count("rope.dimension_count", 2 * rope.frequencies.len());
         }
@@ -236,7 +237,7 @@ fn rotation(
     keys: &mut Vec<(String, MetadataValue)>,
     notes: &mut Vec<String>,
 ) -> Result<()> {
-    if main_graph(model).is_none_or(|graph| graph.ropes.is_empty()) {
+    if model.main_graph().is_none_or(|graph| graph.ropes.is_empty()) {
         return Ok(());
     }
     let config = &model.config;
@@ -276,7 +277,7 @@ fn rotation(
         }
         "longrope" | "su" => {
             let magnitude =
-                main_graph(model).and_then(|graph| graph.ropes.first()).map_or(1.0, |rope| rope.magnitude);
+                model.main_graph().and_then(|graph| graph.ropes.first()).map_or(1.0, |rope| rope.magnitude);
             float("rope.scaling.attn_factor", f64::from(magnitude));
         }
         "default" | "none" | "llama3" => {}
@@ -344,33 +345,12 @@ fn own(
         let message = "llama.cpp has no such attention: it only has softmax attention";
         return Err(Error::unsupported("attention", message));
     }
-    let floats = [
-        ("attn_logit_softcapping", "attn_logit_softcapping"),
-        ("final_logit_softcapping", "final_logit_softcapping"),
-        ("attention_multiplier", "attention.scale"),
-        ("embedding_multiplier", "embedding_scale"),
-        ("residual_multiplier", "residual_scale"),
-        ("logits_scaling", "logit_scale"),
-        ("clip_qkv", "attention.clamp_kqv"),
-        ("attn_config/clip_qkv", "attention.clamp_kqv"),
-    ];
-    for (theirs, ours) in floats {
+    for &(theirs, ours) in NUMBERS {
         if let Some(number) = config.number(&[theirs])? {
             keys.push((ours.to_owned(), MetadataValue::Float(number as f32)));
         }
     }
-    let counts = [
-        ("num_local_experts", "expert_count"),
-        ("num_experts", "expert_count"),
-        ("num_experts_per_tok", "expert_used_count"),
-        ("moe_intermediate_size", "expert_feed_forward_length"),
-        ("shared_expert_intermediate_size", "expert_shared_feed_forward_length"),
-        ("shared_intermediate_size", "expert_shared_feed_forward_length"),
-        ("relative_attention_num_buckets", "attention.relative_buckets_count"),
-        ("decoder_start_token_id", "decoder_start_token_id"),
-        ("num_decoder_layers", "decoder_block_count"),
-    ];
-    for (theirs, ours) in counts {
+    for &(theirs, ours) in COUNTS {
         if let Some(number) = config.count(&[theirs])? {
             keys.push((ours.to_owned(), MetadataValue::Unsigned(number as u32)));
         }
@@ -378,67 +358,17 @@ fn own(
     if model.graphs.decoder.is_none() {
         reading(model, keys)?;
     }
-    let push = |keys: &mut Vec<(String, MetadataValue)>, key: &str, value| keys.push((key.to_owned(), value));
-    if HEADED.contains(&model.family.name) && model.file.tensor("output.weight").is_none() {
+    let family = &model.family.gguf.keys;
+    if family.requires_output && model.file.tensor("output.weight").is_none() {
         let message = "llama.cpp has no model of this family with tied embeddings";
         return Err(Error::unsupported("gguf", message));
     }
-    match model.family.name {
-        family if GEMMAS.contains(&family) => match period(&model.hyper.windows, 1) {
-            Some(period) => {
-                push(keys, "attention.sliding_window_pattern", MetadataValue::Unsigned(period as u32));
-            }
-            None => notes.push("llama.cpp has no such pattern of layers with a sliding window".to_owned()),
-        },
-        "modernbert" => {
-            if let Some(period) = period(&model.hyper.windows, 0) {
-                push(keys, "attention.sliding_window_pattern", MetadataValue::Unsigned(period as u32));
-            }
+    for (key, value) in model.seen_by_family(|model| (family.others)(model, notes))? {
+        let Some(value) = value_of(&value) else { continue };
+        match keys.iter_mut().find(|(known, _)| known == key) {
+            Some((_, known)) => *known = value,
+            None => keys.push((key.to_owned(), value)),
         }
-        "olmo2" if model.hyper.windows.iter().any(Option::is_some) => {
-            const PERIOD: usize = 4;
-            let windows = &model.hyper.windows;
-            let pattern = match period(windows, 1) {
-                Some(period) => MetadataValue::Unsigned(period as u32),
-                None => MetadataValue::Bools(windows.iter().map(Option::is_some).collect()),
-            };
-            push(keys, "attention.sliding_window_pattern", pattern);
-            if period(windows, 1) != Some(PERIOD) {
-                notes
-                    .push(format!("llama.cpp applies the sliding window to every layer but each {PERIOD}th"));
-            }
-        }
-        "phi" if model.file.tensor("blk.0.attn_q_norm.weight").is_some() => {
-            return Err(Error::unsupported("gguf", "llama.cpp has no QK-norm in phi2"));
-        }
-        "gpt-neox" => {
-            let parallel = config.flag(&["use_parallel_residual"])?.unwrap_or(true);
-            push(keys, "use_parallel_residual", MetadataValue::Bool(parallel));
-        }
-        "mpt" => {
-            let most = config.number(&["attn_config/alibi_bias_max"])?.unwrap_or(8.0);
-            push(keys, "attention.max_alibi_bias", MetadataValue::Float(most as f32));
-        }
-        "t5" => {
-            const FARTHEST: usize = 128;
-            if let Some(farthest) = config.count(&["relative_attention_max_distance"])? {
-                push(keys, "relative_attention_max_distance", MetadataValue::Unsigned(farthest as u32));
-                if farthest != FARTHEST {
-                    notes.push(format!("llama.cpp uses a maximum distance of {FARTHEST}, not {farthest}"));
-                }
-            }
-            let nodes = model.graphs.decoder.iter().flat_map(|graph| &graph.nodes);
-            let scales = nodes.into_iter().any(|node| matches!(node.op, Op::Scale(_)));
-            push(keys, "scale_decoder_outputs", MetadataValue::Bool(scales));
-            if scales {
-                notes.push(
-                    "llama.cpp does not scale the input of the LM head, which this model does: its logits \
-                     are larger"
-                        .to_owned(),
-                );
-            }
-        }
-        _ => {}
     }
     Ok(())
 }
@@ -466,7 +396,7 @@ pub(super) fn factors(model: &ExportModel<'_>) -> Result<Vec<Extra>> {
         .map(|object| [format!("{object}/rope_type"), format!("{object}/type")]);
     let kind: Vec<&str> = kind.iter().flatten().map(String::as_str).collect();
     if model.config.word(&kind)? == Some("llama3")
-        && let Some(rope) = main_graph(model).and_then(|graph| graph.ropes.first())
+        && let Some(rope) = model.main_graph().and_then(|graph| graph.ropes.first())
     {
         let theta = theta(model)?.unwrap_or(10_000.0);
         let size = (2 * rope.frequencies.len()) as f64;

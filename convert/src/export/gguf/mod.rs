@@ -22,38 +22,37 @@ pub(super) static FORMAT: ExportFormat = ExportFormat { name: "gguf", ending: "g
 /// Alignment of tensor data in bytes.
 const ALIGNMENT: usize = 32;
 const VERSION: u32 = 3;
-/// Families that llama.cpp runs as another architecture.
-const RUN_AS: &[(&str, &str)] = &[("mistral", "llama"), ("mixtral", "llama")];
-/// llama.cpp's architecture names for decoders with bidirectional attention.
-const BOTH_WAYS: &[(&str, &str)] = &[("gemma3", "gemma-embedding")];
 /// Head tensors that llama.cpp does not support: it refuses files with unknown tensors.
 const FOREIGN: &[&str] = &["tokens.", "tokens_norm.", "output_bias", "labels.", "answer."];
 
 /// Returns llama.cpp's architecture name and tensor rules of the family.
 fn architecture(model: &ExportModel<'_>) -> Result<(&'static str, &'static [TensorRule])> {
-    let ours = model.family.name;
-    let name = RUN_AS.iter().find(|(family, _)| *family == ours).map_or(ours, |(_, other)| *other);
-    let family = Family::named(name)?;
+    let (ours, keys) = (model.family.name, &model.family.gguf.keys);
+    let family = keys.runs_as.unwrap_or(model.family);
     if model.is_reader() && model.is_bidirectional() {
-        let known = BOTH_WAYS.iter().find(|(family, _)| *family == ours);
-        let (_, architecture) = known.ok_or_else(|| {
-            let known: Vec<_> = BOTH_WAYS.iter().map(|(name, _)| *name).collect();
+        let architecture = keys.bidirectional.ok_or_else(|| {
+            let known: Vec<_> = names_of(|family| family.gguf.keys.bidirectional.is_some()).collect();
             let message =
                 format!("llama.cpp has no bidirectional attention for {ours}, only for {}", known.join(", "));
             Error::unsupported("gguf", message)
         })?;
-        return Ok((architecture, family.gguf_rules));
+        return Ok((architecture, family.gguf.rules));
     }
-    let architecture = family.gguf.first().ok_or_else(|| {
-        let known = FAMILIES.iter().filter(|family| !family.gguf.is_empty()).map(|family| family.name);
-        let mut known: Vec<_> = known.chain(RUN_AS.iter().map(|(name, _)| *name)).collect();
+    let architecture = family.gguf.architectures.first().ok_or_else(|| {
+        let is_known =
+            |family: &Family| !family.gguf.architectures.is_empty() || family.gguf.keys.runs_as.is_some();
+        let mut known: Vec<_> = names_of(is_known).collect();
         known.sort_unstable();
-        known.dedup();
         let message =
             format!("llama.cpp does not support the family {ours}; it supports {}", known.join(", "));
         Error::unsupported("gguf", message)
     })?;
-    Ok((architecture, family.gguf_rules))
+    Ok((architecture, family.gguf.rules))
+}
+
+/// Returns the names of the families for which `is_one` returns true.
+fn names_of(is_one: impl Fn(&Family) -> bool) -> impl Iterator<Item = &'static str> {
+    FAMILIES.iter().filter(move |family| is_one(family)).map(|family| family.name)
 }
 
 /// A tensor of the file that is not a weight of the graph.
@@ -67,6 +66,10 @@ fn write(model: &ExportModel<'_>, to: &Path, options: &ExportOptions<'_>) -> Res
     let mut report = ExportReport::default();
     let mut entries =
         tensors::entries(model, rules, |weight| Ok(weight.name.replace("ffn_single", "ffn_up")))?;
+    // GGUF has no dimension for the only channel of each group.
+    for entry in entries.iter_mut().filter(|entry| entry.kernel.is_some()) {
+        entry.shape.remove(1);
+    }
     if model.graphs.decoder.is_none() {
         let all = entries.len();
         let foreign =
@@ -146,7 +149,7 @@ fn config_of(
     let mut config: Map<String, Json> = ours.collect();
     config.insert("vocab_size".to_owned(), model.hyper.vocabulary.into());
     config.insert("token_type_count".to_owned(), model.hyper.segments.into());
-    if BOTH_WAYS.iter().any(|(_, known)| *known == architecture) {
+    if model.family.gguf.keys.bidirectional == Some(architecture) {
         config.insert(BIDIRECTIONAL.to_owned(), true.into());
     }
     if let Some(sentence) = model.config.get("sentence_transformers") {

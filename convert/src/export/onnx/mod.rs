@@ -40,7 +40,7 @@ const ROWS: Dimension = Dimension::Named("sequence");
 const WRITTEN: Dimension = Dimension::Named("decoder_sequence");
 
 fn write(model: &ExportModel<'_>, to: &Path, options: &ExportOptions<'_>) -> Result<ExportReport> {
-    let entries = tensors::entries(model, model.family.hugging_face_rules, |weight| Ok(weight.name.clone()))?;
+    let entries = tensors::entries(model, model.family.hugging_face.rules, |weight| Ok(weight.name.clone()))?;
     let usual = tensors::usual_float(model, &entries);
     let types = entries.iter().map(|entry| entry.float(model, options.dtype, usual));
     let types = types.collect::<Result<Vec<_>>>()?;

@@ -85,7 +85,6 @@ impl<'a> Initializers<'a> {
     ) -> String {
         let ours = &entry.parts[part];
         let (rows, columns) = (ours.tensor.rows as i64, ours.tensor.columns as i64);
-        let size = self.model.hyper.head_size as i64;
         let is_vector = ours.tensor.role == StorageRole::Vector;
         let plain = match ours.take {
             TensorTransform::Transposed if !is_vector => {
@@ -95,16 +94,8 @@ impl<'a> Initializers<'a> {
                 let one = nodes.float(1.0);
                 nodes.add("Add", &[&whole, &one])
             }
-            TensorTransform::HeadsOfThree if is_vector => {
-                let heads = nodes.reshape(&whole, &[-1, 3, size]);
-                let kinds = nodes.transpose(&heads, &[1, 0, 2]);
-                nodes.reshape(&kinds, &[-1])
-            }
-            TensorTransform::HeadsOfThree => {
-                let heads = nodes.reshape(&whole, &[-1, 3, size, columns]);
-                let kinds = nodes.transpose(&heads, &[1, 0, 2, 3]);
-                nodes.reshape(&kinds, &[rows, columns])
-            }
+            TensorTransform::GroupedQkv if is_vector => self.ungrouped(nodes, &whole, &[-1]),
+            TensorTransform::GroupedQkv => self.ungrouped(nodes, &whole, &[rows, columns]),
             TensorTransform::Neighbors(_) if !is_vector => {
                 let near = nodes.transpose(&whole, &[0, 2, 1]);
                 nodes.reshape(&near, &[rows, columns])
@@ -116,5 +107,23 @@ impl<'a> Initializers<'a> {
             _ => whole,
         };
         if turned && !is_vector { nodes.transpose(&plain, &[1, 0]) } else { plain }
+    }
+
+    /// Returns all queries, then all keys, then all values of a matrix or vector of these sizes.
+    fn ungrouped(&self, nodes: &mut Nodes, whole: &str, sizes: &[i64]) -> String {
+        let h = &self.model.hyper;
+        let shared = (h.heads / h.kv_heads.max(1)) as i64;
+        let columns = &sizes[1..];
+        let groups = [&[-1, shared + 2, h.head_size as i64][..], columns].concat();
+        let groups = nodes.reshape(whole, &groups);
+        if shared == 1 {
+            let kinds = nodes.transpose(&groups, if columns.is_empty() { &[1, 0, 2] } else { &[1, 0, 2, 3] });
+            return nodes.reshape(&kinds, sizes);
+        }
+        let kinds = [(0, shared), (shared, shared + 1), (shared + 1, shared + 2)].map(|(start, end)| {
+            let kind = nodes.slice(&groups, 1, start, end, 1);
+            nodes.reshape(&kind, &[&[-1][..], columns].concat())
+        });
+        nodes.concat(&kinds.each_ref().map(String::as_str), 0)
     }
 }

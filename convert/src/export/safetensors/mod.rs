@@ -49,7 +49,7 @@ const STAY: &[&str] = &[
 pub(super) static FORMAT: ExportFormat = ExportFormat { name: "safetensors", ending: "", write };
 
 fn write(model: &ExportModel<'_>, to: &Path, options: &ExportOptions<'_>) -> Result<ExportReport> {
-    let entries = tensors::entries(model, model.family.hugging_face_rules, |weight| {
+    let entries = tensors::entries(model, model.family.hugging_face.rules, |weight| {
         let message = format!("has no Hugging Face name in the family {}", model.family.name);
         Err(Error::unsupported(&weight.name, message))
     })?;

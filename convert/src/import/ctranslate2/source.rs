@@ -4,7 +4,7 @@ use super::settings::settings;
 use super::{Ctranslate2Folder, ModelTopology, Names, VariableRows};
 use crate::import::{ModelSource, SourceFormat, SourceTensor, tokenizer_json};
 use serde_json::{Map, Value};
-use siskin::arch::{ConfigReader, Family, TensorTransform};
+use siskin::arch::{ConfigReader, FAMILIES, Family, TensorTransform};
 use siskin::file::Bytes;
 use siskin::{Error, Result};
 use siskin_kernels::quant::BlockType;
@@ -44,20 +44,23 @@ impl CTranslate2 {
             return Err(Error::unsupported(format!("model.bin: {unknown}"), message));
         }
         let has = |name: &str| names.find(&folder.container, name).is_some();
-        let family = Family::named(match names.layout() {
-            ModelTopology::Whisper => "whisper",
-            ModelTopology::EncoderDecoder if has("dec.blk.0.attn_rel_b.weight") => "t5",
-            ModelTopology::EncoderDecoder => "bart",
-            ModelTopology::Encoder => "bert",
-            ModelTopology::Decoder => {
-                let message = "decoder-only CTranslate2 models are not supported; convert the original model";
-                return Err(Error::unsupported("model.bin specification", message));
-            }
+        let specification = &*folder.container.spec;
+        let is_of = |family: &&&Family| {
+            family.ctranslate2.specification == specification && (family.ctranslate2.recognizes)(&has)
+        };
+        let family = *FAMILIES.iter().find(is_of).ok_or_else(|| {
+            let message = match names.layout() {
+                ModelTopology::Decoder => {
+                    "decoder-only CTranslate2 models are not supported; convert the original model"
+                }
+                _ => "no family with this specification is supported; convert the original model",
+            };
+            Error::unsupported("model.bin specification", message)
         })?;
         let two_tables = has("dec.token_embd.weight");
         let flag = folder.container.number("decoder/start_from_zero_embedding");
         let zero_start = flag.is_some_and(|flag| flag != 0.0);
-        let config = ConfigReader::new(settings(&folder, &names, family.name, zero_start)?);
+        let config = ConfigReader::new(settings(&folder, &names, family, zero_start)?);
         Ok(Self { names, family, config, two_tables, zero_start, folder })
     }
 

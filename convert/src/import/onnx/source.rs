@@ -174,11 +174,10 @@ fn known_name(family: &Family, name: &str, side: GraphRole) -> Option<(String, T
         known.push(name.to_owned());
         known.extend(side.module().map(|module| format!("{module}.{}", names::bare(name))));
     }
-    if name.ends_with("embed_tokens.weight") {
-        known.push("shared.weight".to_owned());
-    }
+    let endings = family.onnx.endings.iter().filter(|(ending, _)| name.ends_with(ending));
+    known.extend(endings.map(|(_, shared)| (*shared).to_owned()));
     known.into_iter().find_map(|name| {
-        let take = names::take_of(family.hugging_face_rules, &name)?;
+        let take = names::take_of(family.hugging_face.rules, &name)?;
         Some((name, take))
     })
 }
@@ -212,7 +211,7 @@ fn is_tied(
     flipped: &HashSet<String>,
 ) -> bool {
     let find = |name: &str| {
-        let (source, _) = names::apply(family.hugging_face_rules, name)?;
+        let (source, _) = names::apply(family.hugging_face.rules, name)?;
         let name = names::bare(&source);
         Some((tensors.get(name)?, flipped.contains(name)))
     };
