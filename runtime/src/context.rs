@@ -1,23 +1,24 @@
 //! Sequences that run in batches: validation, the block table and the executable of a backend.
 
+mod batch_builder;
 mod early_exit;
 mod input;
 mod passes;
 
-pub(crate) use early_exit::ExitResult;
+pub(crate) use early_exit::read_in_parts;
 pub use input::{BatchEntry, OutputRows, SequenceInput};
 
 use std::sync::{Arc, Mutex};
 
 use crate::backend::block_table::{BlockTable, CacheOptions, KvBudget, Saved};
 use crate::backend::observer::Observer;
-use crate::backend::{Batch, Executable, ForwardInput, GraphPass, GraphSide, MemoryUse, TokenRow};
+use crate::backend::{Batch, Executable, ForwardInput, GraphPass, GraphSide, MemoryUse};
 use crate::cancel::CancelHandle;
 use crate::graph::Window;
 use crate::loaded_model::LoadedModel;
 use crate::thread_pool::SharedThreadPool;
 use crate::{Error, ErrorKind, Result};
-use input::{InputRules, check_tokens};
+use batch_builder::BatchBuilder;
 use passes::Passes;
 
 /// What contexts use but do not own: contexts with the same resources, of one or of several models, take turns on the
@@ -89,11 +90,6 @@ impl Context {
             passes,
             model,
         })
-    }
-
-    /// Returns the memory that a context with these options would use.
-    pub(crate) fn cost(model: &LoadedModel, options: &ContextOptions) -> Result<MemoryUse> {
-        model.module.cost(&Passes::new(model, options)?.limits(&options.cache))
     }
 
     /// Returns the maximum number of rows in a decoder batch, and the maximum number of them that can have logits;
@@ -208,13 +204,12 @@ impl Context {
     /// each token whose logits were requested, in order. On an error the sequences are unchanged, except that blocks which
     /// left a sliding window stay dropped.
     pub fn forward(&mut self, entries: &[BatchEntry<'_>]) -> Result<()> {
-        self.batch.clear();
         self.cancelled.clear();
-        let extended = self.extend(entries);
+        let extended = self.builder().extend(entries);
         let outcome =
             self.copy_blocks().and(extended).and_then(|()| self.run(self.passes.number(GraphSide::Decoder)?));
         if outcome.is_err() {
-            (0..self.batch.rows.len()).for_each(|row| self.roll_back(row));
+            self.builder().roll_back(0..usize::MAX);
             self.batch.clear();
             return self.settle(outcome);
         }
@@ -222,7 +217,7 @@ impl Context {
         for (index, entry) in entries.iter().enumerate() {
             if entry.cancel.is_some_and(CancelHandle::is_cancelled) {
                 self.cancelled.push(index);
-                (row..row + entry.tokens.len()).for_each(|row| self.roll_back(row));
+                self.builder().roll_back(row..row + entry.tokens.len());
             }
             row += entry.tokens.len();
         }
@@ -240,23 +235,12 @@ impl Context {
     /// [`Context::output`] then has one row for each requested token, in order. If validation fails nothing changes; if
     /// the pass fails, the cache sequences are empty.
     pub fn read(&mut self, texts: &[SequenceInput<'_>]) -> Result<()> {
-        let outcome = self.list(texts)?.and_then(|()| self.run(self.passes.number(GraphSide::Encoder)?));
+        let outcome =
+            self.builder().list(texts)?.and_then(|()| self.run(self.passes.number(GraphSide::Encoder)?));
         texts.iter().for_each(|text| self.table.end_encoding(text.sequence));
         if outcome.is_err() {
-            self.forget(texts);
+            self.builder().forget(texts);
         }
-        self.settle(outcome)
-    }
-
-    /// Encodes whole sequences in one batch, and passes the scores of each remaining sequence to `look` at every exit;
-    /// if that returns `false`, the sequence exits.
-    pub(crate) fn read_in_parts(
-        &mut self,
-        texts: &[SequenceInput<'_>],
-        look: &mut dyn FnMut(ExitResult<'_>) -> bool,
-    ) -> Result<()> {
-        let outcome = self.list(texts)?.and_then(|()| early_exit::run(self, texts.len(), look));
-        self.forget(texts);
         self.settle(outcome)
     }
 
@@ -293,55 +277,9 @@ impl Context {
         outcome
     }
 
-    /// Reserves blocks and lists the rows of the batch.
-    fn extend(&mut self, entries: &[BatchEntry<'_>]) -> Result<()> {
-        let rows = entries.iter().map(|entry| entry.tokens.len()).sum();
-        let wanted = entries.iter().map(|entry| entry.outputs.count(entry.tokens.len())).sum();
-        self.passes.check_batch(GraphSide::Decoder, rows, wanted)?;
-        let reads = self.passes.has_encoder();
-        for entry in entries {
-            entry.check()?;
-            check_tokens(entry.tokens, self.vocabulary())?;
-            let start = self.table.length(entry.sequence)?;
-            if reads && self.table.text(entry.sequence)? == 0 {
-                let message = "has no encoded input; encode a text first";
-                return Err(Error::new(ErrorKind::State, "sequence", message));
-            }
-            self.table.extend(entry.sequence, entry.tokens.len())?;
-            self.batch.push_entry(entry, start, self.table.expected(entry.sequence));
-        }
-        Ok(())
-    }
-
-    /// Validates whole sequences, reserves blocks and lists their rows; the inner result fails for lack of blocks.
-    fn list(&mut self, texts: &[SequenceInput<'_>]) -> Result<Result<()>> {
-        let graph = &self.passes.whole_side(GraphSide::Encoder)?.graph;
-        let config = &self.model.config;
-        let checked = InputRules { config, graph }.check(texts)?;
-        texts.iter().try_for_each(|text| self.table.text(text.sequence).map(drop))?;
-        let rows = checked.iter().map(|text| text.count + usize::from(text.after.is_some())).sum();
-        let wanted = texts.iter().zip(&checked).map(|(text, checked)| text.wanted.count(checked.count)).sum();
-        self.passes.check_batch(GraphSide::Encoder, rows, wanted)?;
-        self.batch.clear();
-        Ok(texts.iter().zip(&checked).try_for_each(|(text, checked)| {
-            let before = self.batch.marked.len();
-            if graph.marks() {
-                self.batch.mark(text.global, checked.count);
-            }
-            let marked = self.batch.marked.len() - before;
-            self.table.read(text.sequence, checked.count, marked, checked.after.is_some())?;
-            self.batch.push_text(text, checked, before, config.features);
-            Ok(())
-        }))
-    }
-
-    /// Drops what sequences encoded, and the batch.
-    fn forget(&mut self, texts: &[SequenceInput<'_>]) {
-        for text in texts {
-            // Never fails: a sequence of zero tokens needs no blocks.
-            let _ = self.table.read(text.sequence, 0, 0, false);
-        }
-        self.batch.clear();
+    fn builder(&mut self) -> BatchBuilder<'_> {
+        let Self { model, passes, table, batch, .. } = self;
+        BatchBuilder { config: &model.config, passes, table, batch }
     }
 
     /// Copies the blocks that sequences no longer share.
@@ -365,14 +303,5 @@ impl Context {
         let decodes = self.passes.is_decoder(number) && self.batch.writes();
         self.model.governor.end(governed, outcome.is_ok() && decodes);
         outcome
-    }
-
-    /// Removes a row of the batch from its sequence.
-    fn roll_back(&mut self, row: usize) {
-        let TokenRow { sequence, position, .. } = self.batch.rows[row];
-        if self.table.length(sequence).is_ok_and(|length| length > position) {
-            // Never fails: the tokens of this length are still in the cache.
-            let _ = self.table.truncate(sequence, position);
-        }
     }
 }

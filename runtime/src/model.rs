@@ -229,7 +229,7 @@ impl Model {
             budget::check(budget, made.cache.context, &|context| {
                 let options = SessionOptions { context, ..options.clone() };
                 let options = self.context_options(&options, sequences, wanted)?;
-                let MemoryUse { activations, kv_cache } = Context::cost(&self.loaded, &options)?;
+                let MemoryUse { activations, kv_cache } = self.loaded.context_memory(&options)?;
                 Ok(activations.saturating_add(kv_cache))
             })?;
         }
@@ -240,7 +240,7 @@ impl Model {
     pub fn memory(&self, options: &SessionOptions) -> Result<SessionMemory> {
         let sequences = options.forks.saturating_add(1);
         let made = self.context_options(options, sequences, sequences)?;
-        let MemoryUse { activations, kv_cache } = Context::cost(&self.loaded, &made)?;
+        let MemoryUse { activations, kv_cache } = self.loaded.context_memory(&made)?;
         let mapped = self.loaded.file.bytes().len();
         Ok(SessionMemory { arena: activations, cache: kv_cache, mapped })
     }

@@ -119,10 +119,8 @@ fn a_cancelled_entry_leaves_the_others_of_its_batch_alone() {
         assert_eq!(context.output(0), [0.0; 0], "{name}: no output was requested");
         let cancel = siskin::CancelHandle::new();
         cancel.cancel();
-        let cancelled = siskin::BatchEntry {
-            cancel: Some(&cancel),
-            ..entry(first, &a[5..], siskin::OutputRows::Last)
-        };
+        let cancelled =
+            siskin::BatchEntry { cancel: Some(&cancel), ..entry(first, &a[5..], siskin::OutputRows::Last) };
         context.forward(&[cancelled, entry(second, b, siskin::OutputRows::From(7))]).unwrap();
         assert_eq!([context.is_cancelled(0), context.is_cancelled(1)], [true, false], "{name}");
         assert_eq!([context.length(first).unwrap(), context.length(second).unwrap()], [5, 9], "{name}");

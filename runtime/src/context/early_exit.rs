@@ -1,7 +1,7 @@
 //! Early exit (DeeBERT): the encoder is split at its exits, each with a head whose scores may be
 //! confident enough.
 
-use super::Context;
+use super::{Context, SequenceInput};
 use crate::backend::{Batch, GraphPass, GraphSide};
 use crate::graph::{Exit, Graph, ValueId, pass::cut};
 use crate::{Error, Result};
@@ -60,13 +60,21 @@ impl ExitSegment {
     }
 }
 
-/// Runs the listed sequences of a context through the parts of its encoder, and passes the scores of each remaining
-/// sequence to `look` at every exit; if that returns `false`, the sequence exits.
-pub(super) fn run(
+/// Encodes whole sequences in one batch, and passes the scores of each remaining sequence to `look` at every exit; if
+/// that returns `false`, the sequence exits.
+pub(crate) fn read_in_parts(
     context: &mut Context,
-    texts: usize,
+    texts: &[SequenceInput<'_>],
     look: &mut dyn FnMut(ExitResult<'_>) -> bool,
 ) -> Result<()> {
+    let outcome = context.builder().list(texts)?.and_then(|()| run(context, texts.len(), look));
+    context.builder().forget(texts);
+    context.settle(outcome)
+}
+
+/// Runs the listed sequences of a context through the parts of its encoder, and passes the scores of each remaining
+/// sequence to `look` at every exit; if that returns `false`, the sequence exits.
+fn run(context: &mut Context, texts: usize, look: &mut dyn FnMut(ExitResult<'_>) -> bool) -> Result<()> {
     // The remaining sequences, in the order of their rows.
     let mut on: Vec<usize> = (0..texts).collect();
     for number in 0..context.passes.segments.len() {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{ContextOptions, early_exit};
 use crate::backend::block_table::{BlockLayout, CacheOptions};
-use crate::backend::{ExecutionLimits, GraphPass, GraphSide};
+use crate::backend::{ExecutionLimits, GraphPass, GraphSide, MemoryUse};
 use crate::loaded_model::LoadedModel;
 use crate::{Error, Result};
 
@@ -103,5 +103,12 @@ impl Passes {
     /// Returns the length beyond which all positions of a sequence use different RoPE frequencies.
     pub(crate) fn switches(&self) -> Option<usize> {
         self.whole_side(GraphSide::Decoder).ok().and_then(|pass| pass.graph.switches())
+    }
+}
+
+impl LoadedModel {
+    /// Returns the memory that a context with these options would use.
+    pub(crate) fn context_memory(&self, options: &ContextOptions) -> Result<MemoryUse> {
+        self.module.cost(&Passes::new(self, options)?.limits(&options.cache))
     }
 }

@@ -2,7 +2,7 @@
 
 use super::classify::softmax;
 use super::{Encoder, Tokens};
-use crate::context::{OutputRows, SequenceInput};
+use crate::context::{OutputRows, SequenceInput, read_in_parts};
 use crate::{Error, Result};
 
 /// The early-exit criterion, for models with heads on intermediate layers.
@@ -82,7 +82,7 @@ impl Encoder {
             let pieces: Vec<SequenceInput<'_>> = batch.iter().zip(&self.sequences).map(text).collect();
             let mut said = vec![ExitPredictions::default(); batch.len()];
             let layers = &mut self.layers;
-            context.read_in_parts(&pieces, &mut |look| {
+            read_in_parts(context, &pieces, &mut |look| {
                 let leaves = early.is_enough(look.scores, &mut said[look.text]) || look.last;
                 if leaves {
                     all[batch[look.text]] = look.scores.to_vec();

@@ -105,6 +105,7 @@ impl MatmulOperands<'_> {
 
     /// Panics if the slices are too short for `rows` and `panels`: the kernels read without bounds checks.
     fn check(&self, rows: &Range<usize>, panels: &Range<usize>) {
+        assert!(rows.start <= rows.end && panels.start <= panels.end, "a range that ends before it starts");
         let panel_bytes = self.panel.panel_bytes(self.columns).unwrap_or(usize::MAX);
         let needed = panel_bytes.saturating_mul(panels.end);
         let beyond = "rows beyond the input";
