@@ -82,10 +82,11 @@ impl OpenArgs {
         let model = if embedded::is_meant(path) {
             Self::embedded(args, &model_options)?
         } else {
-            self.open(&|options| match args.beside() {
+            let loaded = self.open(&|options| match args.beside() {
                 None => siskin_convert::open_model(path, options, &model_options),
                 Some(beside) => siskin_convert::open_adapted(path, beside, options, &model_options),
-            })?
+            })?;
+            Model::new(loaded).map_err(|error| error.within(&path.display().to_string()))?
         };
         if let Some(target) = args.throttle {
             model

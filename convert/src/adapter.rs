@@ -2,8 +2,10 @@
 
 use std::path::Path;
 
-use siskin::file::File;
-use siskin::{Adapter, Error, ErrorKind, Model, ModelOptions, Result};
+use siskin_backend::loaded_model::{LoadedModel, ModelOptions};
+use siskin_format::file::File;
+use siskin_format::{Error, ErrorKind, Result};
+use siskin_graph::adapter::Adapter;
 
 use crate::import::peft;
 use crate::open::{OpenOptions, open_any};
@@ -44,10 +46,10 @@ pub fn open_adapted(
     beside: AdapterSource<'_>,
     options: &OpenOptions<'_>,
     model_options: &ModelOptions,
-) -> Result<Model> {
+) -> Result<LoadedModel> {
     let path = path.as_ref();
     let file = open_any(path, options)?;
     let adapter = open_adapter(beside, &file)?;
-    Model::with_adapter(file, &adapter, model_options)
+    LoadedModel::new(file, Some(&adapter), model_options)
         .map_err(|error| error.within(&path.display().to_string()))
 }

@@ -6,8 +6,8 @@
 use crate::import::SourceFormat;
 use crate::pack::Recipe;
 use serde_json::{Map, Value, json};
-use siskin::file::{AtomicFile, File, MAJOR, MINOR, is_private, open_own};
-use siskin::{Error, Result};
+use siskin_format::file::{AtomicFile, File, MAJOR, MINOR, is_private, open_own};
+use siskin_format::{Error, Result};
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 

@@ -2,7 +2,7 @@
 //!
 //! ```no_run
 //! use siskin_convert::{OpenOptions, PackOptions, Recipe};
-//! # fn main() -> siskin::Result<()> {
+//! # fn main() -> siskin_format::Result<()> {
 //! // Any model, packed once into a cache file and mapped from then on:
 //! let file = siskin_convert::open_any("smollm2.gguf", &OpenOptions::default())?;
 //! // Or into a file of one's own, with smaller weights:

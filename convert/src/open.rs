@@ -6,8 +6,9 @@ use crate::knobs;
 use crate::pack::{self, PackOptions, Recipe};
 use crate::progress::{NoProgress, ProgressSink};
 use serde_json::Value;
-use siskin::file::File;
-use siskin::{Error, ErrorKind, Model, ModelOptions, Result};
+use siskin_backend::loaded_model::{LoadedModel, ModelOptions};
+use siskin_format::file::File;
+use siskin_format::{Error, ErrorKind, Result};
 use std::path::{Path, PathBuf};
 
 /// Where the packed file of a model is stored.
@@ -53,13 +54,13 @@ pub fn open_any(path: impl AsRef<Path>, options: &OpenOptions<'_>) -> Result<Fil
     open_with(path, options, |format| (format.open)(path))
 }
 
-/// Opens a model to run it, as [`open_any`] and [`Model::from_file`] do. An ONNX model of an unknown family is run as
-/// is, by the external backend; [`Model::notes`] reports that.
+/// Opens a model to run it, as [`open_any`] and [`LoadedModel::new`] do. An ONNX model of an unknown family is run as
+/// is, by the external backend; [`LoadedModel::notes`] reports that.
 pub fn open_model(
     path: impl AsRef<Path>,
     options: &OpenOptions<'_>,
     model_options: &ModelOptions,
-) -> Result<Model> {
+) -> Result<LoadedModel> {
     let path = path.as_ref();
     let within = |error: Error| error.within(&path.display().to_string());
     #[cfg(feature = "tract")]
@@ -67,15 +68,15 @@ pub fn open_model(
         let mut general = None;
         let file = open_with(path, options, |_| import::onnx::source_or(path, &mut general));
         return match general {
-            None => Model::from_file(file?, model_options).map_err(within),
+            None => LoadedModel::new(file?, None, model_options).map_err(within),
             Some(reason) => {
                 options.progress.message("optimizing the graph");
                 let (engine, file) = import::onnx::General::open(path, &reason)?;
-                Model::from_backend(file, std::sync::Arc::new(engine), model_options).map_err(within)
+                LoadedModel::external(file, std::sync::Arc::new(engine), model_options).map_err(within)
             }
         };
     }
-    Model::from_file(open_any(path, options)?, model_options).map_err(within)
+    LoadedModel::new(open_any(path, options)?, None, model_options).map_err(within)
 }
 
 /// Opens a model. `open` opens the source if it is needed.

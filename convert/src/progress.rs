@@ -16,7 +16,7 @@ pub trait ProgressSink: Sync {
         self.message(text);
     }
 
-    /// Returns true to stop with [`ErrorKind::Cancelled`](siskin::ErrorKind::Cancelled).
+    /// Returns true to stop with [`ErrorKind::Cancelled`](siskin_format::ErrorKind::Cancelled).
     fn cancelled(&self) -> bool {
         false
     }

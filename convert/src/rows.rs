@@ -1,6 +1,6 @@
 //! Rows of packed matrices, as f32 values and as blocks.
 
-use siskin::file::Tensor;
+use siskin_format::file::Tensor;
 use siskin_kernels::panel::{self, ROWS};
 use siskin_kernels::quant::BlockType;
 

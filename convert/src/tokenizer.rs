@@ -4,9 +4,9 @@ use crate::import::gguf::Gguf;
 use crate::import::onnx::OnnxFolder;
 use crate::import::read::read;
 use crate::import::{tokenizer_gguf, tokenizer_json};
-use siskin::file::{Bytes, File};
-use siskin::tokenizer::{Tokenizer, Vocabulary};
-use siskin::{Error, ErrorKind, Result};
+use siskin_format::file::{Bytes, File};
+use siskin_format::{Error, ErrorKind, Result};
+use siskin_tokenizer::{Tokenizer, Vocabulary};
 use std::path::Path;
 
 /// Opens the tokenizer at `path` without packing anything: of a `.siskin` file, of a GGUF file (vocabulary-only files

@@ -2,9 +2,11 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use crate::common::{Folder, golden, packed_with};
-use siskin::file::File;
-use siskin::{ErrorKind, Model, ModelOptions, SessionOptions};
+use siskin::{Model, SessionOptions};
+use siskin_backend::loaded_model::ModelOptions;
 use siskin_convert::{Calibration, NoProgress, PackOptions, Recipe};
+use siskin_format::ErrorKind;
+use siskin_format::file::File;
 
 const VOCABULARY: u32 = 100;
 

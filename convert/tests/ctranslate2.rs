@@ -3,11 +3,11 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use crate::common::{bits, data, floats};
-use siskin::ErrorKind;
-use siskin::file::Bytes;
 use siskin_convert::import::ctranslate2::{
     Container, Ctranslate2Folder, DataType, ModelTopology, Names, VariableRows, VocabularyRole,
 };
+use siskin_format::ErrorKind;
+use siskin_format::file::Bytes;
 use std::collections::HashSet;
 
 /// Model, layout, number of tensors, layers of encoder and decoder, dtype of the token embeddings.

@@ -4,10 +4,13 @@
 
 use crate::common::{Folder, data, packed};
 use siskin::encoder::Tokens;
-use siskin::file::{Bytes, File};
-use siskin::{EncoderOptions, ErrorKind, Model, ModelOptions, OutputRows, SessionOptions};
+use siskin::{EncoderOptions, Model, SessionOptions};
+use siskin_backend::context::OutputRows;
+use siskin_backend::loaded_model::ModelOptions;
 use siskin_convert::import::{self, safetensors};
 use siskin_convert::{OpenOptions, PackedCache, open_any};
+use siskin_format::ErrorKind;
+use siskin_format::file::{Bytes, File};
 
 /// Model, family.
 const MODELS: &[(&str, &str)] = &[

@@ -2,15 +2,15 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use crate::common::{Folder, data, packed, packed_with};
-use siskin::ErrorKind;
-use siskin::file::File;
 use siskin_convert::export::{self, Dtype, ExportOptions, ExportReport, FORMATS};
 use siskin_convert::import::gguf::Gguf;
 use siskin_convert::{PackOptions, Recipe};
+use siskin_format::ErrorKind;
+use siskin_format::file::File;
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 
-fn written(file: &File, to: &Path, options: &ExportOptions<'_>) -> siskin::Result<ExportReport> {
+fn written(file: &File, to: &Path, options: &ExportOptions<'_>) -> siskin_format::Result<ExportReport> {
     export::export(file, export::format_for(None, to)?, to, options)
 }
 

@@ -3,12 +3,12 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use crate::common::{Folder, bits, data, floats, packed, packed_with, row};
-use siskin::arch::ConfigReader;
-use siskin::file::File;
-use siskin::{ErrorKind, Result};
 use siskin_convert::import;
 use siskin_convert::import::gguf::Gguf;
 use siskin_convert::{PackOptions, Recipe, pack_file};
+use siskin_format::file::File;
+use siskin_format::{ErrorKind, Result};
+use siskin_graph::arch::ConfigReader;
 use siskin_kernels::panel::PanelType;
 use siskin_kernels::quant::BlockType;
 
@@ -156,7 +156,7 @@ fn real_models_keep_their_values() {
     for path in paths {
         let file = packed(&path, &folder);
         let gguf = Gguf::open(&path).unwrap();
-        let tokenizer = siskin::tokenizer::Tokenizer::open(file.tokenizer().unwrap()).unwrap();
+        let tokenizer = siskin_tokenizer::Tokenizer::open(file.tokenizer().unwrap()).unwrap();
         let tokens = gguf.strings("tokenizer.ggml.tokens").unwrap().unwrap();
         assert_eq!(tokenizer.vocabulary_size() as usize, tokens.len());
         let head = ConfigReader::new(file.metadata().config.clone())

@@ -3,9 +3,9 @@
 
 use crate::common::{Folder, bits, floats, golden, packed, row};
 use serde_json::{Value, json};
-use siskin::ErrorKind;
-use siskin::file::File;
 use siskin_convert::{PackOptions, Recipe, pack_file};
+use siskin_format::ErrorKind;
+use siskin_format::file::File;
 use std::collections::HashMap;
 use std::path::Path;
 
@@ -280,7 +280,7 @@ fn the_tokenizer_comes_along() {
     let tokenizer = golden("../fuzz/tokenizer_json/bpe.json");
     std::fs::copy(&tokenizer, path.join("tokenizer.json")).unwrap();
     let file = packed(&path, &folder);
-    let opened = siskin::tokenizer::Tokenizer::open(file.tokenizer().unwrap()).unwrap();
+    let opened = siskin_tokenizer::Tokenizer::open(file.tokenizer().unwrap()).unwrap();
     let source: Value = serde_json::from_slice(&std::fs::read(&tokenizer).unwrap()).unwrap();
     for (token, id) in source["model"]["vocab"].as_object().unwrap() {
         assert!(u64::from(opened.vocabulary_size()) > id.as_u64().unwrap(), "{token}");
@@ -292,7 +292,7 @@ fn the_tokenizer_comes_along() {
 }
 
 /// Copies a golden folder with its weights, applies `change` to its files and opens it.
-fn changed(folder: &Folder, change: impl Fn(&Path)) -> siskin::Result<()> {
+fn changed(folder: &Folder, change: impl Fn(&Path)) -> siskin_format::Result<()> {
     let source = folder.join("source");
     let _ = std::fs::remove_dir_all(&source);
     std::fs::create_dir(&source).unwrap();

@@ -2,9 +2,9 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use crate::common::{Folder, data};
-use siskin::ErrorKind;
-use siskin::file::File;
 use siskin_convert::{OpenOptions, PackOptions, PackedCache, ProgressSink, open_any, pack_file};
+use siskin_format::ErrorKind;
+use siskin_format::file::File;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -35,7 +35,7 @@ impl ProgressSink for Counter {
     }
 }
 
-fn open(path: &Path, cache: PackedCache, progress: &Counter) -> siskin::Result<File> {
+fn open(path: &Path, cache: PackedCache, progress: &Counter) -> siskin_format::Result<File> {
     open_any(path, &OpenOptions { cache, recipe: None, progress })
 }
 

@@ -2,13 +2,13 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use crate::common::{Folder, data};
-use siskin::ErrorKind;
-use siskin::file::{File, SectionKind, Tensor};
 use siskin_convert::{PackOptions, Recipe, pack_file};
+use siskin_format::ErrorKind;
+use siskin_format::file::{File, SectionKind, Tensor};
 use siskin_kernels::panel::PanelType;
 use std::path::{Path, PathBuf};
 
-fn packed(from: &Path, to: &Path, recipe: Option<&str>) -> siskin::Result<File> {
+fn packed(from: &Path, to: &Path, recipe: Option<&str>) -> siskin_format::Result<File> {
     let recipe = recipe.map(|recipe| recipe.parse::<Recipe>().unwrap());
     pack_file(from, to, &PackOptions { recipe, ..PackOptions::default() })?;
     File::open(to)

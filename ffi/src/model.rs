@@ -152,7 +152,8 @@ unsafe fn open_path(path: &str, options: *const siskin_model_options) -> Outcome
             let file = siskin_convert::open_any(path, &open)?;
             return Ok(options.model(file).map_err(|error| error.within(path))?);
         }
-        Ok(siskin_convert::open_model(path, &open, &options.model)?)
+        let loaded = siskin_convert::open_model(path, &open, &options.model)?;
+        Ok(Model::new(loaded).map_err(|error| error.within(path))?)
     };
     if options.is_null() {
         return open(&Options::default());

@@ -23,7 +23,8 @@ fn options() -> OpenOptions<'static> {
 }
 
 fn open(path: &Path) -> Model {
-    open_model(path, &options(), &ModelOptions { threads: 1, ..ModelOptions::default() }).unwrap()
+    let options = (options(), ModelOptions { threads: 1, ..ModelOptions::default() });
+    Model::new(open_model(path, &options.0, &options.1).unwrap()).unwrap()
 }
 
 /// Copies some files of a model to its own folder.

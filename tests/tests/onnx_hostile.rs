@@ -5,7 +5,7 @@
 use std::path::{Path, PathBuf};
 
 use siskin::external_backend::{ExternalBackend, NamedTensor, TensorElements};
-use siskin::{Error, ErrorKind, ModelOptions};
+use siskin::{Error, ErrorKind, Model, ModelOptions};
 use siskin_benches::BenchRandom;
 use siskin_convert::import::onnx::General;
 use siskin_convert::{OpenOptions, PackedCache, open_model};
@@ -65,7 +65,7 @@ fn open(name: &str, file: &[u8]) -> Result<siskin::Model, Error> {
     std::fs::write(folder.join("weights.bin"), [0; 16]).unwrap();
     std::fs::write(folder.join("model.onnx"), file).unwrap();
     let options = OpenOptions { cache: PackedCache::Off, ..OpenOptions::default() };
-    open_model(folder.join("model.onnx"), &options, &ModelOptions::default())
+    open_model(folder.join("model.onnx"), &options, &ModelOptions::default()).and_then(Model::new)
 }
 
 fn error(name: &str, parts: &[Vec<u8>]) -> Error {

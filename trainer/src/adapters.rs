@@ -11,9 +11,10 @@ pub use merge::merge;
 use merge::merged_rows;
 
 use serde::{Deserialize, Serialize};
-use siskin::file::File;
-use siskin::graph::{Op, Weight, WeightRole};
-use siskin::{AdapterPart, Error, ErrorKind, Result};
+use siskin_format::file::File;
+use siskin_format::{Error, ErrorKind, Result};
+use siskin_graph::adapter::AdapterPart;
+use siskin_graph::{Op, Weight, WeightRole};
 
 use crate::parameters::{Parameter, Parameters};
 use crate::program::{Program, ProgramNode, ProgramValue};
@@ -271,7 +272,7 @@ pub fn extract(
     adapters: &[TrainedAdapter],
     options: &AdapterOptions,
     base: &File,
-) -> siskin::Adapter {
+) -> siskin_graph::adapter::Adapter {
     let part = |adapter: &TrainedAdapter| {
         let numbers = |weight: usize| parameters.list[weight].numbers.clone();
         let Parameter { name, rows, columns, .. } = &parameters.list[adapter.base];
@@ -286,7 +287,7 @@ pub fn extract(
             lengths: adapter.dora.map(|lengths| numbers(lengths.magnitude)).unwrap_or_default(),
         }
     };
-    siskin::Adapter {
+    siskin_graph::adapter::Adapter {
         architecture: base.metadata().architecture.clone(),
         base: Some(base.digest()),
         parts: adapters.iter().map(part).collect(),
@@ -301,7 +302,7 @@ pub fn load(
     parameters: &mut Parameters<f32>,
     adapters: &[TrainedAdapter],
     options: &AdapterOptions,
-    from: &siskin::Adapter,
+    from: &siskin_graph::adapter::Adapter,
 ) -> Result<()> {
     let fits = |adapter: &TrainedAdapter, part: &AdapterPart| {
         let size = |weight: usize| parameters.list[weight].numbers.len();

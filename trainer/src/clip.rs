@@ -1,7 +1,7 @@
 //! Gradient norm and gradient clipping.
 
 use rayon::prelude::*;
-use siskin::{Error, ErrorKind};
+use siskin_format::{Error, ErrorKind};
 
 use crate::parameters::{Gradients, Parameters};
 use crate::real::Real;
@@ -69,7 +69,7 @@ pub(crate) fn sum_of_squares<T: Real>(numbers: &[T]) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use siskin::graph::WeightRole;
+    use siskin_graph::WeightRole;
 
     use super::*;
     use crate::parameters::Parameter;

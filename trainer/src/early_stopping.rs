@@ -1,7 +1,7 @@
 //! Early stopping.
 
 use serde::{Deserialize, Serialize};
-use siskin::{Error, Result};
+use siskin_format::{Error, Result};
 
 use crate::settings::{Settings, read, unknown, within};
 use crate::state::{Checkpointed, TableData, TableView, Tables, bytes_of, words};

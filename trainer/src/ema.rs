@@ -2,7 +2,7 @@
 
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
-use siskin::{Error, ErrorKind, Result};
+use siskin_format::{Error, ErrorKind, Result};
 
 use crate::optimizer::lerp;
 use crate::parameters::{Gradients, Parameters};
@@ -165,7 +165,7 @@ impl Checkpointed for ExponentialMovingAverage {
 
 #[cfg(test)]
 mod tests {
-    use siskin::graph::WeightRole;
+    use siskin_graph::WeightRole;
 
     use super::*;
     use crate::parameters::Parameter;

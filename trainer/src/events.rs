@@ -8,7 +8,7 @@ use std::io::Write;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use siskin::{Error, Result};
+use siskin_format::{Error, Result};
 
 use crate::statistics::{StepStatistics, ValueStatistics};
 

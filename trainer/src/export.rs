@@ -4,9 +4,9 @@
 use std::io::{Seek, Write};
 
 use serde_json::{Map, Value};
-use siskin::Result;
-use siskin::file::{FileWriter, Metadata, SectionKind, TensorSpec};
-use siskin::graph::WeightRole;
+use siskin_format::Result;
+use siskin_format::file::{FileWriter, Metadata, SectionKind, TensorSpec};
+use siskin_graph::WeightRole;
 use siskin_kernels::panel::ROWS;
 use siskin_kernels::quant::BlockType;
 

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use siskin::Result;
-use siskin::file::AtomicFile;
+use siskin_format::Result;
+use siskin_format::file::AtomicFile;
 
 /// Atomically replaces the file at `path` by `bytes`, without following symbolic links.
 pub(crate) fn write(path: &Path, bytes: &[u8]) -> Result<()> {

@@ -1,7 +1,7 @@
 //! Dynamic loss scaling (mixed precision, arXiv:1710.03740), so that small gradients do not underflow in fp16.
 
 use serde::{Deserialize, Serialize};
-use siskin::{Error, Result};
+use siskin_format::{Error, Result};
 
 use crate::settings::{Settings, read, within};
 use crate::state::{Checkpointed, TableData, TableView, Tables, bytes_of, words};

@@ -2,9 +2,9 @@
 
 use rayon::prelude::*;
 use serde_json::{Map, Value};
-use siskin::arch::{ConfigReader, FAMILIES, Family, Graphs, Initialization, ModelConfig};
-use siskin::graph::{Weight, WeightRole};
-use siskin::{Error, Result};
+use siskin_format::{Error, Result};
+use siskin_graph::arch::{ConfigReader, FAMILIES, Family, Graphs, Initialization, ModelConfig};
+use siskin_graph::{Weight, WeightRole};
 
 use crate::parameters::Parameters;
 use crate::random::Random;
@@ -168,7 +168,7 @@ fn normals<T: Real>(random: &Random, count: usize, deviation: f64) -> Vec<T> {
 mod tests {
     use super::*;
     use serde_json::json;
-    use siskin::ErrorKind;
+    use siskin_format::ErrorKind;
 
     #[test]
     fn errors_for_unknown_families_and_heads_suggest_the_nearest() {

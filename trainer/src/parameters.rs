@@ -4,9 +4,9 @@ use std::borrow::Cow;
 use std::ops::Range;
 
 use rayon::prelude::*;
-use siskin::file::{File, Tensor};
-use siskin::graph::{Weight, WeightRole};
-use siskin::{Error, ErrorKind, Result};
+use siskin_format::file::{File, Tensor};
+use siskin_format::{Error, ErrorKind, Result};
+use siskin_graph::{Weight, WeightRole};
 use siskin_kernels::panel::{self, PanelType, ROWS};
 
 use crate::qat::WeightType;

@@ -6,8 +6,8 @@
 
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
-use siskin::graph::WeightRole;
-use siskin::{Error, Result};
+use siskin_format::{Error, Result};
+use siskin_graph::WeightRole;
 use siskin_kernels::hadamard;
 use siskin_kernels::panel::{self, PanelType, ROWS};
 use siskin_kernels::quant::BlockType;

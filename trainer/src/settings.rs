@@ -3,7 +3,7 @@
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
-use siskin::{Error, Result};
+use siskin_format::{Error, Result};
 use strsim::levenshtein;
 
 /// Settings by name, as in a config file.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use siskin::{Error, ErrorKind, Result};
+use siskin_format::{Error, ErrorKind, Result};
 
 /// The contents of a table.
 #[derive(Clone, Debug, PartialEq)]

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use serde_json::{Value, json};
-use siskin::{Error, Result};
+use siskin_format::{Error, Result};
 
 /// Ids of all bytes, before any merge.
 const BYTES: usize = 256;

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use serde::Deserialize;
 use serde_json::Value;
-use siskin::graph::WeightRole;
+use siskin_graph::WeightRole;
 use siskin_trainer::clip::GradientNorm;
 use siskin_trainer::ema::{EmaOptions, ExponentialMovingAverage};
 use siskin_trainer::grad_scaler::{GradScaler, GradScalerOptions};

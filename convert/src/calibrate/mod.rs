@@ -11,11 +11,11 @@ pub(crate) use gptq::{Gptq, OutputErrors};
 use crate::progress::ProgressSink;
 use crate::{OpenOptions, PackedCache, open_any};
 use hessian::Hessian;
-use siskin::tokenizer::EncodeOptions;
-use siskin::{
-    BatchEntry, Context, Error, ErrorKind, Model, ModelOptions, Observer, OutputRows, Result, SequenceInput,
-    SessionOptions,
-};
+use siskin_backend::context::{BatchEntry, Context, DecoderLimits, OutputRows, SequenceInput};
+use siskin_backend::loaded_model::{LoadedModel, ModelOptions};
+use siskin_backend::observer::Observer;
+use siskin_format::{Error, ErrorKind, Result};
+use siskin_tokenizer::{EncodeOptions, Tokenizer};
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -69,17 +69,16 @@ impl Calibration {
     /// is smaller.
     pub fn collect(path: &Path, text: &str, progress: &dyn ProgressSink) -> Result<Self> {
         let model = open(path, progress)?;
-        let tokens = model.tokenizer()?.encode(text, EncodeOptions::default())?;
-        let hyper = model.config();
-        let most =
-            if model.graphs().encoder.is_some() { hyper.text.min(hyper.context) } else { hyper.context };
+        let tokenizer = Tokenizer::of(&model.file)?;
+        let tokens = tokenizer.encode(text, EncodeOptions::default())?;
+        let hyper = &model.config;
+        let most = if model.graphs.encoder.is_some() { hyper.text.min(hyper.context) } else { hyper.context };
         let size = CHUNK.min(most.max(1));
         if tokens.len() < size {
             let message =
                 format!("has {} tokens; give at least {size}, better {}", tokens.len(), size * CHUNKS);
             return Err(Error::new(ErrorKind::Argument, "calibrate", message));
         }
-        let tokenizer = model.tokenizer()?;
         Self::read(&model, &chunks(&tokens, size, tokenizer.bos().or(tokenizer.cls())), progress)
     }
 
@@ -88,17 +87,17 @@ impl Calibration {
         Self::read(&open(path, progress)?, texts, progress)
     }
 
-    fn read(model: &Model, texts: &[Vec<u32>], progress: &dyn ProgressSink) -> Result<Self> {
-        if model.config().features > 0 {
+    fn read(model: &Arc<LoadedModel>, texts: &[Vec<u32>], progress: &dyn ProgressSink) -> Result<Self> {
+        if model.config.features > 0 {
             return Err(Error::unsupported(
                 "model",
                 "audio models cannot be calibrated; calibration needs text",
             ));
         }
         let longest = texts.iter().map(Vec::len).max().unwrap_or(0).max(1);
-        let options =
-            SessionOptions { context: longest, batch: longest, text: longest, ..SessionOptions::default() };
-        let mut context = model.context(&options, 1, 1)?;
+        let limits =
+            DecoderLimits { context: longest, batch: longest, text: longest, ..DecoderLimits::default() };
+        let mut context = Context::new(Arc::clone(model), &model.context_options(&limits, 1, 1)?, None)?;
         let collector = Arc::new(Mutex::new(Collector::default()));
         context.observe(Arc::clone(&collector) as Arc<Mutex<dyn Observer>>)?;
         progress.message("reading");
@@ -147,13 +146,13 @@ impl Calibration {
 }
 
 /// Runs the tokens through the encoder, the decoder, or both.
-fn see(model: &Model, context: &mut Context, sequence: usize, tokens: &[u32]) -> Result<()> {
-    if model.graphs().encoder.is_some() {
+fn see(model: &Arc<LoadedModel>, context: &mut Context, sequence: usize, tokens: &[u32]) -> Result<()> {
+    if model.graphs.encoder.is_some() {
         let wanted = OutputRows::None;
         let (segments, features, global, after) = (&[][..], &[][..], &[][..], None);
         context.read(&[SequenceInput { sequence, tokens, segments, features, global, after, wanted }])?;
     }
-    match model.graphs().decoder {
+    match model.graphs.decoder {
         Some(_) => context.forward(&[BatchEntry::new(sequence, tokens, OutputRows::Last)]),
         None => Ok(()),
     }
@@ -171,9 +170,9 @@ fn chunks(tokens: &[u32], size: usize, bos: Option<u32>) -> Vec<Vec<u32>> {
     (0..count).map(chunk).collect()
 }
 
-fn open(path: &Path, progress: &dyn ProgressSink) -> Result<Model> {
+fn open(path: &Path, progress: &dyn ProgressSink) -> Result<Arc<LoadedModel>> {
     let file = open_any(path, &OpenOptions { cache: PackedCache::Off, recipe: None, progress })?;
-    Model::from_file(file, &ModelOptions::default())
+    LoadedModel::new(file, None, &ModelOptions::default()).map(Arc::new)
 }
 
 #[cfg(test)]

@@ -1,9 +1,9 @@
 //! A packed model, opened for export.
 
-use siskin::arch::{ConfigReader, ExportedModel, Family, Graphs, ModelConfig, Topology};
-use siskin::file::{File, Tensor};
-use siskin::graph::{AttentionMask, Graph, Weight};
-use siskin::{Error, ErrorKind, Result};
+use siskin_format::file::{File, Tensor};
+use siskin_format::{Error, ErrorKind, Result};
+use siskin_graph::arch::{ConfigReader, ExportedModel, Family, Graphs, ModelConfig, Topology};
+use siskin_graph::{AttentionMask, Graph, Weight};
 use siskin_kernels::panel::PanelType;
 use siskin_kernels::quant::BlockType;
 

@@ -1,8 +1,8 @@
 //! Round-trip check: compares the graph that the written hyper-parameters describe to the model's own.
 
-use siskin::arch::{Graphs, ModelConfig};
-use siskin::graph::{AttentionMask, Graph, Op, Rope};
-use siskin::{Error, Result};
+use siskin_format::{Error, Result};
+use siskin_graph::arch::{Graphs, ModelConfig};
+use siskin_graph::{AttentionMask, Graph, Op, Rope};
 
 /// Maximum relative difference of frequencies that were rounded to f32.
 const CLOSE: f32 = 1e-5;

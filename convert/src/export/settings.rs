@@ -4,10 +4,10 @@ use super::model::ExportModel;
 use super::round_trip::{self, AcceptedDifferences};
 use crate::import::defaults;
 use serde_json::{Map, Value, json};
-use siskin::arch::{ConfigReader, Family, HuggingFaceKeys, RopeKeys, Topology};
-use siskin::graph::{ActivationKind, Graph, Op};
-use siskin::tokenizer::Tokenizer;
-use siskin::{Error, Result};
+use siskin_format::{Error, Result};
+use siskin_graph::arch::{ConfigReader, Family, HuggingFaceKeys, RopeKeys, Topology};
+use siskin_graph::{ActivationKind, Graph, Op};
+use siskin_tokenizer::Tokenizer;
 
 /// Factor, low and high frequency factor and original length of the RoPE scalings of published Llama 3 models.
 const LLAMA_3: [(f64, f64, f64, f64); 2] = [(8.0, 1.0, 4.0, 8192.0), (32.0, 1.0, 4.0, 8192.0)];

@@ -6,10 +6,10 @@ use crate::import::names;
 use crate::progress::ProgressSink;
 use crate::rows;
 use rayon::prelude::*;
-use siskin::arch::{ModelConfig, TensorRule, TensorTransform};
-use siskin::file::{StorageRole, Tensor};
-use siskin::graph::{Op, Weight};
-use siskin::{Error, Result};
+use siskin_format::file::{StorageRole, Tensor};
+use siskin_format::{Error, Result};
+use siskin_graph::arch::{ModelConfig, TensorRule, TensorTransform};
+use siskin_graph::{Op, Weight};
 use siskin_kernels::quant::BlockType;
 use std::collections::{HashMap, HashSet};
 

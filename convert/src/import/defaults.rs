@@ -1,7 +1,7 @@
 //! The defaults of Transformers for keys that a configuration leaves out.
 
 use serde_json::{Map, Value};
-use siskin::arch::{DefaultValue, Family};
+use siskin_graph::arch::{DefaultValue, Family};
 
 /// Equivalent keys: if a configuration has one of them, the others get no default.
 const SAME: &[&[&str]] = &[
@@ -45,7 +45,7 @@ pub(crate) fn fill(kind: &str, config: &mut Map<String, Value>) {
 mod tests {
     use super::*;
     use serde_json::json;
-    use siskin::arch::FAMILIES;
+    use siskin_graph::arch::FAMILIES;
 
     fn filled(kind: &str, config: Value) -> Map<String, Value> {
         let mut config = config.as_object().unwrap().clone();

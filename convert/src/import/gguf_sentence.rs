@@ -4,9 +4,9 @@ use super::gguf::{Gguf, TensorInfo};
 use super::gguf_source::floats;
 use super::sentence_transformers::MOST_NUMBERS;
 use serde_json::{Map, Value, json};
-use siskin::arch::FAMILIES;
-use siskin::encoder::Pooling;
-use siskin::{Error, ErrorKind, Result};
+use siskin_format::{Error, ErrorKind, Result};
+use siskin_graph::Pooling;
+use siskin_graph::arch::FAMILIES;
 
 /// llama.cpp's pooling types. 0 is none; 4 (rank) is for classification heads, which are detected by their tensors.
 const WAYS: &[(u64, Pooling)] = &[(1, Pooling::Mean), (2, Pooling::First), (3, Pooling::Last)];
@@ -127,7 +127,7 @@ fn place(tensor: &TensorInfo) -> String {
 mod tests {
     use super::*;
     use crate::import::gguf::GgufValue;
-    use siskin::file::Bytes;
+    use siskin_format::file::Bytes;
 
     const WIDTH: u64 = 2;
 

@@ -3,8 +3,8 @@
 use super::gguf::{Gguf, GgufValue, TensorInfo, type_name};
 use super::{ModelSource, SourceFormat, SourceTensor, gguf_sentence, names, tokenizer_gguf};
 use serde_json::{Map, Number, Value};
-use siskin::arch::{ConfigReader, Family, TensorTransform};
-use siskin::{Error, ErrorKind, Result};
+use siskin_format::{Error, ErrorKind, Result};
+use siskin_graph::arch::{ConfigReader, Family, TensorTransform};
 use siskin_kernels::quant::BlockType;
 use std::collections::HashMap;
 use std::io::Read;

@@ -7,9 +7,9 @@ use super::{
     ModelSource, SourceFormat, SourceTensor, defaults, names, sentence_transformers, tokenizer_json,
 };
 use serde_json::{Map, Value};
-use siskin::arch::{ConfigReader, Family, TensorTransform, Topology};
-use siskin::file::{Bytes, parse_json};
-use siskin::{Error, ErrorKind, Result};
+use siskin_format::file::{Bytes, parse_json};
+use siskin_format::{Error, ErrorKind, Result};
+use siskin_graph::arch::{ConfigReader, Family, TensorTransform, Topology};
 use siskin_kernels::quant::BlockType;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::{Path, PathBuf};

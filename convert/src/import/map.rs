@@ -1,8 +1,8 @@
 //! Memory-maps source files: the only code of this crate that calls mmap.
 
 use super::read;
-use siskin::file::Bytes;
-use siskin::{Error, Result};
+use siskin_format::file::Bytes;
+use siskin_format::{Error, Result};
 use std::fs::File;
 use std::path::Path;
 

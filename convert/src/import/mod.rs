@@ -25,9 +25,9 @@ pub(crate) use gguf_source::FACTORS;
 pub(crate) use sentence_transformers::{ACTIVATIONS, WAYS as POOLING_KEYS};
 
 use serde_json::{Map, Value};
-use siskin::arch::{ConfigReader, Family, TensorTransform};
-use siskin::file::{Bytes, MAGIC};
-use siskin::{Error, ErrorKind, Result};
+use siskin_format::file::{Bytes, MAGIC};
+use siskin_format::{Error, ErrorKind, Result};
+use siskin_graph::arch::{ConfigReader, Family, TensorTransform};
 use siskin_kernels::quant::BlockType;
 use std::io::Read;
 use std::path::{Path, PathBuf};

@@ -1,6 +1,6 @@
 //! Maps a tensor's name in a `.siskin` file to its name in a source.
 
-use siskin::arch::{FAMILIES, TensorRule, TensorTransform};
+use siskin_graph::arch::{FAMILIES, TensorRule, TensorTransform};
 
 /// Returns the source's name and the transform that `rules` define for `name`, or `None` if no rule matches.
 pub(crate) fn apply(rules: &[TensorRule], name: &str) -> Option<(String, TensorTransform)> {

@@ -6,10 +6,10 @@ use crate::export::model::{ExportModel, missing};
 use crate::rows;
 use rayon::prelude::*;
 use serde_json::{Map, Value};
-use siskin::arch::{ConfigReader, Family, TensorTransform};
-use siskin::file::{Bytes, File, SectionKind, StorageRole, Tensor};
-use siskin::graph::{self, Weight};
-use siskin::{Error, Result};
+use siskin_format::file::{Bytes, File, SectionKind, StorageRole, Tensor};
+use siskin_format::{Error, Result};
+use siskin_graph::arch::{ConfigReader, Family, TensorTransform};
+use siskin_graph::{Weight, WeightRole};
 use siskin_kernels::quant::BlockType;
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
@@ -39,7 +39,7 @@ impl Packed {
             let model = ExportModel::of(&file)?;
             let weights = model.graphs.weights();
             let known: HashSet<&str> = weights.iter().map(|weight: &&Weight| weight.name.as_str()).collect();
-            let matrices = weights.iter().filter(|weight| weight.role == graph::WeightRole::Matrix);
+            let matrices = weights.iter().filter(|weight| weight.role == WeightRole::Matrix);
             let block = |weight: &&Weight| {
                 let panel = file.tensor(&weight.name)?.panel;
                 Some((weight.name.clone(), model.block_of(panel)?))

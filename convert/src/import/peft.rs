@@ -4,9 +4,10 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
 use serde_json::{Map, Value};
-use siskin::arch::{Family, TensorRule, TensorTransform};
-use siskin::file::{File, StorageRole, parse_json};
-use siskin::{Adapter, AdapterPart, Error, ErrorKind, Result};
+use siskin_format::file::{File, StorageRole, parse_json};
+use siskin_format::{Error, ErrorKind, Result};
+use siskin_graph::adapter::{Adapter, AdapterPart};
+use siskin_graph::arch::{Family, TensorRule, TensorTransform};
 use siskin_kernels::quant::BlockType;
 
 use super::map::map;
@@ -184,7 +185,7 @@ fn modules(tensors: &HashMap<String, SafetensorsTensor>) -> Result<BTreeMap<Stri
 /// Maps Hugging Face module names, without wrapper prefixes, to the model's matrices and their transforms.
 fn our_names(base: &File, rules: &[TensorRule]) -> HashMap<String, (String, TensorTransform)> {
     let matrices = base.tensors().iter().filter(|tensor| tensor.role == StorageRole::Matrix);
-    let name = |tensor: &siskin::file::Tensor| {
+    let name = |tensor: &siskin_format::file::Tensor| {
         let (source, take) = names::apply(rules, &tensor.name)?;
         let module = names::bare(source.strip_suffix(".weight")?).to_owned();
         Some((module, (tensor.name.clone(), take)))

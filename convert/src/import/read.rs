@@ -1,6 +1,6 @@
 //! Reads small source files: regular files of bounded size.
 
-use siskin::{Error, Result};
+use siskin_format::{Error, Result};
 use std::fs::File;
 use std::io::{ErrorKind, Read};
 use std::path::Path;

@@ -5,8 +5,8 @@
 
 use super::read::MOST_VALUES;
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
-use siskin::file::{Bytes, parse_json};
-use siskin::{Error, Result};
+use siskin_format::file::{Bytes, parse_json};
+use siskin_format::{Error, Result};
 use std::collections::HashMap;
 use std::fmt;
 

@@ -4,10 +4,10 @@ use super::map::map;
 use super::read::{MOST_VALUES, read};
 use super::safetensors;
 use serde_json::{Map, Value, json};
-use siskin::Result;
-use siskin::encoder::Pooling;
-use siskin::file::parse_json;
-use siskin::{Error, ErrorKind};
+use siskin_format::Result;
+use siskin_format::file::parse_json;
+use siskin_format::{Error, ErrorKind};
+use siskin_graph::Pooling;
 use siskin_kernels::quant::BlockType;
 use std::path::{Path, PathBuf};
 

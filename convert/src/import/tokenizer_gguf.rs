@@ -1,12 +1,12 @@
 //! The tokenizer in a GGUF file's metadata.
 
 use super::gguf::{Gguf, StringArray};
-use siskin::arch::FAMILIES;
-use siskin::tokenizer::{
+use siskin_format::{Error, ErrorKind, Result};
+use siskin_graph::arch::FAMILIES;
+use siskin_tokenizer::{
     Behavior, Merges, ModelKind, Normalizer, PreTokenizer, Splitter, TemplateItem, TokenKind, Vocabulary,
     VocabularyToken, family, find_ends, from_byte_level,
 };
-use siskin::{Error, ErrorKind, Result};
 
 /// SentencePiece's replacement of a space.
 const SPACE: char = '\u{2581}';

@@ -4,8 +4,8 @@
 //! without those of Falcon, so that `q4_k_m` here is `Q4_K_M` there. Layers are counted per stack in encoder–decoder
 //! models.
 
-use siskin::arch::{Family, ModelConfig};
-use siskin::graph::Weight;
+use siskin_graph::Weight;
+use siskin_graph::arch::{Family, ModelConfig};
 use siskin_kernels::quant::BlockType;
 
 /// A mix of K-quant types, by llama.cpp's names.

@@ -2,7 +2,7 @@
 
 use super::mix::{MixLayout, QuantMix};
 use super::target::WeightTarget;
-use siskin::{Error, Result};
+use siskin_format::{Error, Result};
 use siskin_kernels::quant::BlockType;
 use siskin_kernels::quant::row::RowType;
 use std::fmt;

@@ -3,9 +3,9 @@
 use super::target::WeightTarget;
 use crate::calibrate::{Gptq, OutputErrors};
 use crate::import::SourceTensor;
-use siskin::arch::{ModelConfig, TensorTransform};
-use siskin::graph::{Weight, WeightRole};
-use siskin::{Error, ErrorKind, Result};
+use siskin_format::{Error, ErrorKind, Result};
+use siskin_graph::arch::{ModelConfig, TensorTransform};
+use siskin_graph::{Weight, WeightRole};
 use siskin_kernels::panel;
 use siskin_kernels::quant::BlockType;
 use std::sync::Arc;

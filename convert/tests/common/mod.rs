@@ -2,9 +2,9 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![allow(dead_code, reason = "each test file uses its part")]
 
-use siskin::file::{Bytes, File, StorageRole, Tensor};
 use siskin_convert::import::safetensors;
 use siskin_convert::{PackOptions, pack_file};
+use siskin_format::file::{Bytes, File, StorageRole, Tensor};
 use siskin_kernels::panel;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};

@@ -253,9 +253,13 @@ pub const TABLE: &[(&str, u8)] = &[("a", 1), ("b", 2)];
 #[cfg(test)]
 mod tests { pub fn test() {} }
 "#;
-        let tree = Tree::made(&[("runtime/src/lib.rs", text), ("runtime/src/main.rs", "pub fn x() {}")]);
-        let manifest =
-            Manifest { path: "runtime/Cargo.toml".into(), name: "siskin".into(), ..Manifest::default() };
+        let tree =
+            Tree::made(&[("runtime/siskin/src/lib.rs", text), ("runtime/src/main.rs", "pub fn x() {}")]);
+        let manifest = Manifest {
+            path: "runtime/siskin/Cargo.toml".into(),
+            name: "siskin".into(),
+            ..Manifest::default()
+        };
         let want = [
             "siskin: pub const TABLE: &[(&str, u8)]",
             "siskin: pub enum E",

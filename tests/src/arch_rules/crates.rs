@@ -3,11 +3,37 @@
 use super::Tree;
 
 /// Our crates: the package, its folder, and our packages that it may depend on.
-const CRATES: [(&str, &str, &[&str]); 11] = [
+const CRATES: [(&str, &str, &[&str]); 17] = [
     ("siskin-kernels", "kernels", &[]),
-    ("siskin", "runtime", &["siskin-kernels"]),
-    ("siskin-convert", "convert", &["siskin", "siskin-kernels"]),
-    ("siskin-trainer", "trainer", &["siskin", "siskin-kernels"]),
+    ("siskin-format", "runtime/format", &["siskin-kernels"]),
+    ("siskin-tokenizer", "runtime/tokenizer", &["siskin-format"]),
+    ("siskin-chat-template", "runtime/chat-template", &["siskin-format"]),
+    ("siskin-audio", "runtime/audio", &["siskin-format"]),
+    ("siskin-graph", "runtime/graph", &["siskin-format", "siskin-kernels"]),
+    ("siskin-backend", "runtime/backend", &["siskin-format", "siskin-graph", "siskin-kernels"]),
+    (
+        "siskin",
+        "runtime/siskin",
+        &[
+            "siskin-audio",
+            "siskin-backend",
+            "siskin-chat-template",
+            "siskin-format",
+            "siskin-graph",
+            "siskin-kernels",
+            "siskin-tokenizer",
+        ],
+    ),
+    (
+        "siskin-convert",
+        "convert",
+        &["siskin-backend", "siskin-format", "siskin-graph", "siskin-kernels", "siskin-tokenizer"],
+    ),
+    (
+        "siskin-trainer",
+        "trainer",
+        &["siskin-backend", "siskin-format", "siskin-graph", "siskin-kernels", "siskin-tokenizer"],
+    ),
     ("siskin-ffi", "ffi", &["siskin", "siskin-convert"]),
     ("siskin-cli", "cli", &["siskin", "siskin-convert", "siskin-trainer"]),
     ("siskin-emulator", "emulator", &[]),
@@ -34,8 +60,8 @@ pub(super) fn folders() -> Vec<String> {
     CRATES.iter().map(|(_, folder, _)| format!("{folder}/Cargo.toml")).collect()
 }
 
-/// Our package that the tests of every crate may use.
-const FOR_TESTS: &str = "siskin-emulator";
+/// Dependencies that only tests of a crate have.
+const FOR_TESTS: [(&str, &str); 2] = [("siskin-kernels", "siskin-emulator"), ("siskin-convert", "siskin")];
 
 /// A dependency as declared by a manifest.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -124,7 +150,7 @@ pub fn crate_directions(tree: &Tree) -> Vec<String> {
             breaches.push(format!("{path}:1: `{name}` belongs in `{folder}/`"));
         }
         for dependency in manifest.dependencies.iter().filter(|dependency| is_ours(&dependency.name)) {
-            let for_tests = dependency.dev && dependency.name == FOR_TESTS;
+            let for_tests = dependency.dev && FOR_TESTS.contains(&(name, &dependency.name));
             if !for_tests && !allowed.contains(&dependency.name.as_str()) {
                 breaches.push(format!(
                     "{path}:{}: `{name}` may not depend on `{}`; it may on {allowed:?}",

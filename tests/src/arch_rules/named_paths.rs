@@ -127,6 +127,6 @@ mod tests {
     #[test]
     fn stale_rows_of_tables_are_found() {
         let found = table_paths_exist(&Tree::made(&[("cli/src/main.rs", "")]));
-        assert!(found.iter().any(|line| line.contains("`runtime/src/thread_pool`")), "{found:?}");
+        assert!(found.iter().any(|line| line.contains("`runtime/backend/src/thread_pool`")), "{found:?}");
     }
 }

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use siskin::{Error, Result};
+use siskin_format::{Error, Result};
 
 use super::Checkpoint;
 

@@ -13,8 +13,8 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use siskin::file::{AtomicFile, parse_json};
-use siskin::{Error, ErrorKind, Result};
+use siskin_format::file::{AtomicFile, parse_json};
+use siskin_format::{Error, ErrorKind, Result};
 
 use crate::state::{TableData, Tables};
 

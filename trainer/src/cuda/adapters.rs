@@ -1,6 +1,6 @@
 //! The row norms of DoRA adapters, recomputed after each step.
 
-use siskin::Result;
+use siskin_format::Result;
 
 use super::Precision;
 use super::device::Device;

@@ -1,6 +1,6 @@
 //! The interface of a device.
 
-use siskin::Result;
+use siskin_format::Result;
 
 use super::tape::{DevicePtr, Tape};
 

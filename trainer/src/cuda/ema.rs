@@ -1,6 +1,6 @@
 //! The moving average of trained weights, on a device.
 
-use siskin::Result;
+use siskin_format::Result;
 
 use super::Precision;
 use super::device::Device;

@@ -1,6 +1,6 @@
 //! A training device as a run uses it: what it trains, and what of it is checkpointed.
 
-use siskin::Result;
+use siskin_format::Result;
 
 use super::device::Device;
 use super::loss::Objective;

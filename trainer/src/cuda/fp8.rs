@@ -4,8 +4,8 @@
 //! magnitude (amax) of the tensor in the last steps, a history that the device keeps; before the first step, the
 //! first batch runs once only to fill it.
 
-use siskin::Result;
-use siskin::graph::{Op, WeightId};
+use siskin_format::Result;
+use siskin_graph::{Op, WeightId};
 
 use super::device::Device;
 use super::op::{TapeBuilder, int};

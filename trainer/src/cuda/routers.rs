@@ -1,8 +1,8 @@
 //! The auxiliary losses of MoE routers on a device: forward accumulates statistics over all layers of a side, from
 //! which backward computes gradients.
 
-use siskin::Result;
-use siskin::graph::{Op, Routing};
+use siskin_format::Result;
+use siskin_graph::{Op, Routing};
 
 use super::device::Device;
 use super::op::{TapeBuilder, int};

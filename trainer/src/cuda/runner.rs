@@ -10,7 +10,7 @@ mod timed;
 
 use std::collections::HashSet;
 
-use siskin::{Error, Result};
+use siskin_format::{Error, Result};
 
 use lower::TapePass;
 use observed::ObservedOutput;

@@ -2,8 +2,8 @@
 
 use std::borrow::Cow;
 
-use siskin::graph::WeightRole;
-use siskin::{Error, Result};
+use siskin_format::{Error, Result};
+use siskin_graph::WeightRole;
 
 use super::device::Device;
 use super::fp8::Fp8Matmuls;

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use siskin::{Error, Result};
+use siskin_format::{Error, Result};
 
 use super::hash::fold;
 use super::records::{Records, RecordsInMemory, Sink, TokenizedDocument};

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use siskin::{Error, Result};
+use siskin_format::{Error, Result};
 
 use super::permutation::Permutation;
 use super::task::{TaskBatch, TrainingTask};

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use siskin::{Error, ErrorKind, Result};
+use siskin_format::{Error, ErrorKind, Result};
 
 use super::hash::fold;
 

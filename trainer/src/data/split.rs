@@ -1,6 +1,6 @@
 //! The split of documents into training and validation.
 
-use siskin::Result;
+use siskin_format::Result;
 
 use super::hash::mix;
 use super::records::{Sink, TokenizedDocument};

@@ -1,8 +1,8 @@
 //! Batched tokenization of documents.
 
 use rayon::prelude::*;
-use siskin::tokenizer::{EncodeOptions, EncodeScratch, TokenSpan, Tokenizer};
-use siskin::{Error, Result};
+use siskin_format::{Error, Result};
+use siskin_tokenizer::{EncodeOptions, EncodeScratch, TokenSpan, Tokenizer};
 
 use super::records::{Sink, TokenizedDocument};
 use super::source::{Body, Document, Documents};

@@ -1,6 +1,6 @@
 //! Sums of values, and per-column affine transforms.
 
-use siskin::graph::Op;
+use siskin_graph::Op;
 
 use super::{GradientRule, Reads, RuleBackward, RuleCall, table};
 use crate::real::Real;

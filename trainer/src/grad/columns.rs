@@ -1,6 +1,6 @@
 //! Slicing columns, gathering rows, and repeating columns.
 
-use siskin::graph::Op;
+use siskin_graph::Op;
 
 use super::{GradientRule, Reads, RuleBackward, RuleCall, table};
 use crate::real::Real;

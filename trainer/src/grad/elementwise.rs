@@ -1,6 +1,6 @@
 //! Elementwise functions.
 
-use siskin::graph::{ActivationKind, Op};
+use siskin_graph::{ActivationKind, Op};
 
 use super::{GradientRule, RuleBackward, RuleCall, table};
 use crate::real::Real;

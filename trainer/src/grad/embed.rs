@@ -1,6 +1,6 @@
 //! The inputs of a graph: embedding lookups, sinusoidal positions, and external features.
 
-use siskin::graph::Op;
+use siskin_graph::Op;
 
 use super::{GradientRule, Reads, RuleBackward, RuleCall, table};
 use crate::real::Real;

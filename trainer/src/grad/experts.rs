@@ -3,7 +3,7 @@
 //! The output of [`Route`] holds for each row the weights of the chosen experts, then their indices, which have no
 //! gradient.
 
-use siskin::graph::{Op, Routing};
+use siskin_graph::{Op, Routing};
 
 use super::{GradientRule, RuleBackward, RuleCall, table};
 use crate::gemm::{MatrixOutput, MatrixView, multiply_parallel};

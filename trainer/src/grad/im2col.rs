@@ -1,6 +1,6 @@
 //! im2col over positions: neighboring rows, side by side.
 
-use siskin::graph::{Op, RowKind};
+use siskin_graph::{Op, RowKind};
 
 use super::{GradientRule, Reads, RuleBackward, RuleCall, table};
 use crate::batch::BatchSequences;

@@ -1,6 +1,6 @@
 //! Linear layers.
 
-use siskin::graph::Op;
+use siskin_graph::Op;
 
 use super::{GradientRule, RuleBackward, RuleCall, table};
 use crate::gemm::{MatrixOutput, MatrixView, multiply_parallel};

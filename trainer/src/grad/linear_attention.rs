@@ -1,7 +1,7 @@
 //! Linear attention with a recurrent state of constant size, and its causal convolution and decay gates.
 
 use rayon::prelude::*;
-use siskin::graph::{Op, Recurrence, RecurrenceRule};
+use siskin_graph::{Op, Recurrence, RecurrenceRule};
 
 use super::elementwise::sigmoid;
 use super::{GradientRule, Reads, RuleBackward, RuleCall, table};

@@ -19,8 +19,8 @@ mod table;
 pub(crate) use attention::runs;
 pub(crate) use im2col::im2col_row;
 
-use siskin::graph::Op;
-use siskin::{Error, Result};
+use siskin_format::{Error, Result};
+use siskin_graph::Op;
 
 use crate::batch::{BatchSequences, TrainingBatch};
 use crate::parameters::{Gradients, Parameter, Parameters};

@@ -1,6 +1,6 @@
 //! Normalization of groups of columns.
 
-use siskin::graph::{NormKind, Op};
+use siskin_graph::{NormKind, Op};
 
 use super::{GradientRule, RuleBackward, RuleCall, table};
 use crate::real::Real;

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
-use siskin::{Error, Result};
+use siskin_format::{Error, Result};
 
 use super::{Loss, LossRows, LossSum, Targets};
 use crate::batch::{BatchSequences, TrainingBatch};

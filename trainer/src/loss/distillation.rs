@@ -2,7 +2,7 @@
 
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
-use siskin::{Error, Result};
+use siskin_format::{Error, Result};
 
 use super::{CrossEntropy, Loss, LossRows, LossSum, Targets};
 use crate::real::Real;

@@ -11,7 +11,7 @@ pub use contrastive::{Contrastive, LossPooling};
 pub use cross_entropy::CrossEntropy;
 pub use distillation::Distillation;
 
-use siskin::Result;
+use siskin_format::Result;
 
 use crate::batch::TrainingBatch;
 use crate::real::Real;

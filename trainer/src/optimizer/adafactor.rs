@@ -2,8 +2,8 @@
 
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
-use siskin::Result;
-use siskin::graph::WeightRole;
+use siskin_format::Result;
+use siskin_graph::WeightRole;
 
 use super::{Settings, StepTensor, TableData, TensorShape, UpdateRule, lerp, zeros};
 use crate::clip::sum_of_squares;

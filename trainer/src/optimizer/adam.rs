@@ -1,7 +1,7 @@
 //! Adam, with weight decay as a part of the gradient (L2 regularization).
 
 use serde::{Deserialize, Serialize};
-use siskin::Result;
+use siskin_format::Result;
 
 use super::moments::AdamSettings;
 use super::{Settings, UpdateRule};

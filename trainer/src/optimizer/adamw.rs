@@ -1,7 +1,7 @@
 //! AdamW (arXiv:1711.05101): Adam with decoupled weight decay.
 
 use serde::{Deserialize, Serialize};
-use siskin::Result;
+use siskin_format::Result;
 
 use super::moments::AdamSettings;
 use super::{Settings, StepTensor, TableData, TensorShape, UpdateRule, zeros};

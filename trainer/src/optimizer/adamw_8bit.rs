@@ -2,7 +2,7 @@
 
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
-use siskin::Result;
+use siskin_format::Result;
 
 use super::dynamic_codebook::{BLOCK, DynamicCodebook};
 use super::moments::AdamSettings;

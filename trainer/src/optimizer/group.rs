@@ -1,8 +1,8 @@
 //! Parameter groups.
 
 use serde::{Deserialize, Serialize};
-use siskin::graph::WeightRole;
-use siskin::{Error, Result};
+use siskin_format::{Error, Result};
+use siskin_graph::WeightRole;
 
 use crate::parameters::{Parameter, Parameters};
 use crate::settings::{fits, within};

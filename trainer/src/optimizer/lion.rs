@@ -2,7 +2,7 @@
 
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
-use siskin::Result;
+use siskin_format::Result;
 
 use super::moments::ALMOST_ONE;
 use super::{CHUNK, Settings, StepTensor, TableData, TensorShape, UpdateRule, zeros};

@@ -35,8 +35,8 @@ pub(crate) fn dynamic_codebook(signed: bool) -> Vec<f32> {
 }
 
 use serde::{Deserialize, Serialize};
-use siskin::graph::WeightRole;
-use siskin::{Error, ErrorKind, Result};
+use siskin_format::{Error, ErrorKind, Result};
+use siskin_graph::WeightRole;
 
 use crate::parameters::{Gradients, Parameter, Parameters};
 use crate::settings::{Settings, unknown};

@@ -1,7 +1,7 @@
 //! The update of Adam (arXiv:1412.6980): moving averages of gradients and of their squares.
 
 use rayon::prelude::*;
-use siskin::Result;
+use siskin_format::Result;
 
 use super::{CHUNK, StepTensor, lerp};
 use crate::settings::within;

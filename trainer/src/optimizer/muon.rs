@@ -3,8 +3,8 @@
 
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
-use siskin::Result;
-use siskin::graph::WeightRole;
+use siskin_format::Result;
+use siskin_graph::WeightRole;
 
 use super::moments::{ALMOST_ONE, AdamSettings};
 use super::{AdamWOptions, CHUNK, Settings, StepTensor, TableData, TensorShape, UpdateRule, lerp, zeros};

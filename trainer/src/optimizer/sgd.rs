@@ -2,7 +2,7 @@
 
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
-use siskin::{Error, Result};
+use siskin_format::{Error, Result};
 
 use super::{CHUNK, Settings, StepTensor, TableData, TensorShape, UpdateRule, zeros};
 use crate::settings::{read, within};

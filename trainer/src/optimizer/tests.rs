@@ -1,4 +1,4 @@
-use siskin::ErrorKind;
+use siskin_format::ErrorKind;
 
 use super::*;
 use crate::state::{restore, save};

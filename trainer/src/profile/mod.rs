@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use siskin::{Error, Result};
+use siskin_format::{Error, Result};
 
 /// The event name of a whole step.
 pub(crate) const STEP: &str = "step";

@@ -4,7 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 
-use siskin::Result;
+use siskin_format::Result;
 
 use super::{Buffer, Program, Schedule, ScheduleStep};
 use crate::batch::TrainingBatch;

@@ -13,10 +13,10 @@ pub use schedule::{Buffer, BufferUses, Schedule, ScheduleStep};
 
 use std::collections::HashMap;
 
-use siskin::arch::{ConfigReader, Family, Graphs, ModelConfig};
-use siskin::file::File;
-use siskin::graph::{AttentionMask, Graph, Op, OutputHead, Rope, RowKind, Weight, WeightId};
-use siskin::{Error, Result};
+use siskin_format::file::File;
+use siskin_format::{Error, Result};
+use siskin_graph::arch::{ConfigReader, Family, Graphs, ModelConfig};
+use siskin_graph::{AttentionMask, Graph, Op, OutputHead, Rope, RowKind, Weight, WeightId};
 
 use crate::batch::{BatchSequences, TrainingBatch};
 use crate::grad::takes_packed;

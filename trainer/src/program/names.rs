@@ -1,6 +1,6 @@
 //! The names of nodes in errors, profiles and reports.
 
-use siskin::graph::Op;
+use siskin_graph::Op;
 
 use super::{Program, Side, recompute};
 

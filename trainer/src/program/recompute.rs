@@ -1,7 +1,7 @@
 //! Activation checkpointing (Chen et al. 2016, arXiv:1604.06174): activations are dropped after the forward pass and
 //! recomputed for the backward pass, trading time for memory.
 
-use siskin::graph::Op;
+use siskin_graph::Op;
 
 use super::Program;
 use super::names::layer_of;

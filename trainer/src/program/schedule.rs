@@ -1,6 +1,6 @@
 //! The order of work in a training step, and the buffers that it reads and writes: derived from the program alone.
 
-use siskin::Result;
+use siskin_format::Result;
 
 use super::Program;
 use super::recompute::{Recompute, RecomputePlan};

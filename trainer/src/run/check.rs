@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use siskin::graph::Op;
-use siskin::{Error, ErrorKind, Result};
+use siskin_format::{Error, ErrorKind, Result};
+use siskin_graph::Op;
 
 use super::Run;
 use crate::adapters;

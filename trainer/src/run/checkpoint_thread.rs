@@ -2,7 +2,7 @@
 
 use std::thread::{self, JoinHandle};
 
-use siskin::{Error, ErrorKind, Result};
+use siskin_format::{Error, ErrorKind, Result};
 
 use super::RunCallbacks;
 use crate::checkpoint::{Checkpoint, CheckpointFolder};

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use siskin::{Error, Result};
+use siskin_format::{Error, Result};
 
 use super::samples::ReportOptions;
 use crate::adapters::AdapterOptions;

@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use siskin::file::Bytes;
-use siskin::tokenizer::Tokenizer;
-use siskin::{Error, Result};
+use siskin_format::file::Bytes;
+use siskin_format::{Error, Result};
+use siskin_tokenizer::Tokenizer;
 
 use super::config::RunConfig;
 use crate::data::source::{DocumentSeparator, files, packed_records};

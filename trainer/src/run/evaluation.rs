@@ -1,6 +1,6 @@
 //! Evaluation of a model on held-out text.
 
-use siskin::Result;
+use siskin_format::Result;
 
 use super::config::RunConfig;
 use super::on_device::{self, EngineArguments, OnDevice};
@@ -20,7 +20,7 @@ use crate::runner::{Runner, TrainingObjective};
 pub fn evaluate(
     config: &RunConfig,
     setup: &RunSetup,
-    adapter: Option<&siskin::Adapter>,
+    adapter: Option<&siskin_graph::adapter::Adapter>,
 ) -> Result<Option<LossSum>> {
     evaluate_with_engine(config, setup, adapter, &on_device::open)
 }
@@ -29,7 +29,7 @@ pub fn evaluate(
 pub fn evaluate_with_engine(
     config: &RunConfig,
     setup: &RunSetup,
-    adapter: Option<&siskin::Adapter>,
+    adapter: Option<&siskin_graph::adapter::Adapter>,
     engine: MakeEngine<'_>,
 ) -> Result<Option<LossSum>> {
     let mut parameters = setup.parameters(config.seed)?;

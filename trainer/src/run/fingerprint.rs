@@ -1,7 +1,7 @@
 //! The data fingerprint of a run: a resumed run must have the same examples in the same order.
 
 use serde_json::{Map, Value, json};
-use siskin::{Error, Result};
+use siskin_format::{Error, Result};
 
 use super::config::RunConfig;
 use super::setup::RunSetup;

@@ -5,7 +5,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use siskin::{Error, Result};
+use siskin_format::{Error, Result};
 
 use crate::report::RUN;
 

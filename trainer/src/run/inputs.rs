@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use siskin::Result;
+use siskin_format::Result;
 
 use super::config::RunConfig;
 use crate::data::source::files;

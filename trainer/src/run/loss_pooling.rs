@@ -1,7 +1,7 @@
 //! Pooling settings of a model, for losses over embeddings.
 
 use serde_json::{Map, Value};
-use siskin::{Error, Result};
+use siskin_format::{Error, Result};
 
 use crate::settings::Settings;
 

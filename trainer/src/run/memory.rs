@@ -1,6 +1,6 @@
 //! The resources of a run: its memory, the batch size that fits, and the peak throughput of the machine.
 
-use siskin::{Error, ErrorKind, Result};
+use siskin_format::{Error, ErrorKind, Result};
 
 use super::Run;
 use crate::ema::ExponentialMovingAverage;

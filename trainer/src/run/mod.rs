@@ -38,7 +38,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::{Value, json};
-use siskin::{Error, Result};
+use siskin_format::{Error, Result};
 
 use self::checkpoint_thread::CheckpointWriter;
 use self::on_device::OnDevice;
@@ -402,7 +402,7 @@ impl Run {
     }
 
     /// Returns the adapters alone, if the config exports them separately.
-    pub fn adapter(&mut self) -> Result<Option<siskin::Adapter>> {
+    pub fn adapter(&mut self) -> Result<Option<siskin_graph::adapter::Adapter>> {
         let (true, Some(options)) = (self.config.export.adapter, self.config.adapters.clone()) else {
             return Ok(None);
         };
@@ -412,7 +412,7 @@ impl Run {
     }
 
     /// Loads adapters of another run with the same config.
-    pub fn load_adapter(&mut self, adapter: &siskin::Adapter) -> Result<()> {
+    pub fn load_adapter(&mut self, adapter: &siskin_graph::adapter::Adapter) -> Result<()> {
         let options = self.config.adapters.clone().unwrap_or_default();
         adapters::load(&mut self.parameters, &self.setup.adapters, &options, adapter)
     }

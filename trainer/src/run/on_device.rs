@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use siskin::{Error, ErrorKind, Result};
+use siskin_format::{Error, ErrorKind, Result};
 
 use super::{RunConfig, RunSetup};
 use crate::adapters::TrainedAdapter;

@@ -2,9 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use siskin::file::{Bytes, SectionKind, refuse_link};
-use siskin::tokenizer::Tokenizer;
-use siskin::{Error, ErrorKind, Result};
+use siskin_format::file::{Bytes, SectionKind, refuse_link};
+use siskin_format::{Error, ErrorKind, Result};
+use siskin_tokenizer::Tokenizer;
 
 use super::config::RunConfig;
 use super::dataset::{Sources, paths};

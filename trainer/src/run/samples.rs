@@ -1,9 +1,9 @@
 //! Sample generations during training, for the report.
 
 use serde::{Deserialize, Serialize};
-use siskin::graph::OutputHead;
-use siskin::tokenizer::{DecodeOptions, EncodeOptions};
-use siskin::{Error, Result};
+use siskin_format::{Error, Result};
+use siskin_graph::OutputHead;
+use siskin_tokenizer::{DecodeOptions, EncodeOptions};
 
 use super::Run;
 use crate::batch::TrainingBatch;

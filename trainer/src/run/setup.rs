@@ -4,9 +4,9 @@ use std::iter::Take;
 use std::sync::Arc;
 
 use serde_json::{Map, Value};
-use siskin::file::{File, SectionKind};
-use siskin::graph::Weight;
-use siskin::{Error, ErrorKind, Result};
+use siskin_format::file::{File, SectionKind};
+use siskin_format::{Error, ErrorKind, Result};
+use siskin_graph::Weight;
 
 use super::config::RunConfig;
 use super::dataset::{DataPurpose, TokenizedData, check_task};

@@ -3,7 +3,7 @@
 use std::iter::Peekable;
 use std::time::Instant;
 
-use siskin::{Error, ErrorKind, Result};
+use siskin_format::{Error, ErrorKind, Result};
 
 use super::on_device::{OnDevice, StepObservers};
 use super::{Profiled, Run, RunCallbacks, StepReport};

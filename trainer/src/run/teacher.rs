@@ -2,8 +2,8 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use siskin::file::{File, SectionKind};
-use siskin::{Error, Result};
+use siskin_format::file::{File, SectionKind};
+use siskin_format::{Error, Result};
 
 use super::RunSetup;
 use crate::data::LoadedBatch;

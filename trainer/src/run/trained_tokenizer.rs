@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::UNIX_EPOCH;
 
 use serde_json::{Value, json};
-use siskin::{Error, Result};
+use siskin_format::{Error, Result};
 
 use super::config::{DataOptions, RunConfig};
 use super::dataset::{paths, reading};

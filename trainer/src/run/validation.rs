@@ -1,6 +1,6 @@
 //! Validation on held-out text, and its consequences: the best weights, and early stopping.
 
-use siskin::{Error, ErrorKind, Result};
+use siskin_format::{Error, ErrorKind, Result};
 
 use super::{Run, RunCallbacks, RunConfig, Validation, evaluation};
 use crate::checkpoint::CheckpointFolder;

@@ -3,7 +3,7 @@
 
 use std::time::Instant;
 
-use siskin::{Error, Result};
+use siskin_format::{Error, Result};
 
 use super::{HeadOutputs, NodeEvent, Pass, Phase, Probe, TrainingObjective, probe};
 use crate::batch::TrainingBatch;

@@ -10,8 +10,8 @@ pub use probe::{NodeEvent, Phase, Probe};
 use std::ops::Range;
 use std::time::Instant;
 
-use siskin::graph::Op;
-use siskin::{Error, Result};
+use siskin_format::{Error, Result};
+use siskin_graph::Op;
 
 use self::disjoint::split_disjoint;
 pub use self::routers::RouterOptions;

@@ -1,7 +1,7 @@
 //! Auxiliary losses of MoE routers: load balancing, and the z-loss.
 
 use serde::{Deserialize, Serialize};
-use siskin::graph::{Op, Routing};
+use siskin_graph::{Op, Routing};
 
 use crate::program::{Program, Side};
 use crate::real::Real;

@@ -1,7 +1,7 @@
 //! A constant learning rate after warmup.
 
 use serde::{Deserialize, Serialize};
-use siskin::Result;
+use siskin_format::Result;
 
 use super::{RelativeSchedule, Settings, check, warmup};
 use crate::settings::read;

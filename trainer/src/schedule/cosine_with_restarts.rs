@@ -1,7 +1,7 @@
 //! Cosine annealing with restarts (SGDR, arXiv:1608.03983).
 
 use serde::{Deserialize, Serialize};
-use siskin::{Error, Result};
+use siskin_format::{Error, Result};
 
 use super::{RelativeSchedule, Settings, check, half_cosine, progress, scale_to_min, warmup};
 use crate::settings::read;

@@ -1,7 +1,7 @@
 //! Linear and cosine decay.
 
 use serde::{Deserialize, Serialize};
-use siskin::Result;
+use siskin_format::Result;
 
 use super::{RelativeSchedule, Settings, check, half_cosine, progress, scale_to_min, warmup};
 use crate::settings::read;

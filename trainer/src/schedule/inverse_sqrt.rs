@@ -1,7 +1,7 @@
 //! Inverse square root decay.
 
 use serde::{Deserialize, Serialize};
-use siskin::{Error, Result};
+use siskin_format::{Error, Result};
 
 use super::{RelativeSchedule, Settings, check, warmup};
 use crate::settings::read;

@@ -18,7 +18,7 @@ pub use one_cycle::OneCycleOptions;
 pub use warmup_stable_decay::{DecayType, WarmupStableDecayOptions};
 
 use serde::{Deserialize, Serialize};
-use siskin::{Error, Result};
+use siskin_format::{Error, Result};
 
 use crate::settings::{Settings, unknown, within};
 

@@ -1,7 +1,7 @@
 //! One-cycle: cosine annealing up to the peak rate, and down to far below the initial rate.
 
 use serde::{Deserialize, Serialize};
-use siskin::Result;
+use siskin_format::Result;
 
 use super::{RelativeSchedule, Settings, check, half_cosine, scale_to_min};
 use crate::settings::{read, within};

@@ -1,7 +1,7 @@
 //! Warmup–stable–decay (WSD): a constant rate for most steps, and a decay at the end.
 
 use serde::{Deserialize, Serialize};
-use siskin::{Error, Result};
+use siskin_format::{Error, Result};
 
 use super::{RelativeSchedule, Settings, check, half_cosine, progress, scale_to_min, warmup};
 use crate::settings::read;

@@ -6,9 +6,9 @@ use crate::export::model::ExportModel;
 use crate::export::round_trip::AcceptedDifferences;
 use crate::import::BIDIRECTIONAL;
 use serde_json::Value as Json;
-use siskin::arch::{GgufWindows, sliding_period};
-use siskin::graph::{AttentionMask, Graph, NormKind, Op, Rope, RopeScaling, RopeScalingRule};
-use siskin::{Error, Result};
+use siskin_format::{Error, Result};
+use siskin_graph::arch::{GgufWindows, sliding_period};
+use siskin_graph::{AttentionMask, Graph, NormKind, Op, Rope, RopeScaling, RopeScalingRule};
 use siskin_kernels::quant::BlockType;
 
 /// Tensors that hold what other formats keep in configuration keys.

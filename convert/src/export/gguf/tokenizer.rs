@@ -4,9 +4,9 @@ use super::value::MetadataValue;
 use crate::export::model::ExportModel;
 use crate::import::gguf::Gguf;
 use crate::import::tokenizer_gguf::vocabulary;
-use siskin::Result;
-use siskin::file::Bytes;
-use siskin::tokenizer::{
+use siskin_format::Result;
+use siskin_format::file::Bytes;
+use siskin_tokenizer::{
     EncodeOptions, Merges, ModelKind, Normalizer, TokenKind, Tokenizer, Vocabulary, VocabularyToken,
     family_like, to_byte_level,
 };

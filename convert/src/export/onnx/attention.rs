@@ -2,8 +2,8 @@
 
 use super::lower::{GraphLowering, unwritten};
 use super::proto::{AttributeValue, Element};
-use siskin::graph::{Attention, AttentionMask, Bias};
-use siskin::{Error, ErrorKind, Result};
+use siskin_format::{Error, ErrorKind, Result};
+use siskin_graph::{Attention, AttentionMask, Bias};
 
 /// Upper bound of positions: larger distances are clamped to it.
 const FARTHEST: usize = 1 << 15;

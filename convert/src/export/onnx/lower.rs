@@ -3,11 +3,11 @@
 use super::nodes::Nodes;
 use super::proto::{AttributeValue, Element};
 use super::weights::Initializers;
-use siskin::graph::{
+use siskin_format::{Error, Result};
+use siskin_graph::{
     ActivationKind, AttentionMask, Graph, Node, NormKind, Op, OutputHead, RopeScaling, RopeScalingRule,
     ValueId, WeightId,
 };
-use siskin::{Error, Result};
 use std::collections::HashMap;
 
 /// The ONNX form of a value of the graph.

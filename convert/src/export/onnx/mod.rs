@@ -18,8 +18,8 @@ use crate::import::onnx::SETTINGS;
 use lower::{GraphLowering, Inputs};
 use nodes::Nodes;
 use proto::{Dimension, Element, ProtoWriter};
-use siskin::graph::{Graph, OutputHead};
-use siskin::{Error, Result};
+use siskin_format::{Error, Result};
+use siskin_graph::{Graph, OutputHead};
 use siskin_kernels::quant::BlockType;
 use std::collections::HashMap;
 use std::io::Write;
@@ -219,7 +219,7 @@ fn reading(graph: &Graph, model: &ExportModel<'_>, inputs: &mut Vec<ProtoWriter>
     };
     let rows = ids("input_ids");
     let mask = Some(ids("attention_mask"));
-    let segmented = graph.nodes.iter().any(|node| matches!(node.op, siskin::graph::Op::EmbedSegment { .. }));
+    let segmented = graph.nodes.iter().any(|node| matches!(node.op, siskin_graph::Op::EmbedSegment { .. }));
     let segments = (segmented && model.hyper.segments > 1).then(|| ids("token_type_ids"));
     let marks = graph.marks().then(|| ids("global_attention_mask"));
     Inputs { rows, mask, segments, marks }

@@ -2,7 +2,7 @@
 
 use super::lower::GraphLowering;
 use super::proto::{AttributeValue, Element};
-use siskin::graph::{Rope, RopeScaling, RopeScalingRule, Routing};
+use siskin_graph::{Rope, RopeScaling, RopeScalingRule, Routing};
 
 impl GraphLowering<'_, '_> {
     fn once(&mut self, word: &str, make: impl FnOnce(&mut Self) -> String) -> String {

@@ -6,10 +6,10 @@ use super::nodes::Nodes;
 use super::proto::Element;
 use crate::export::model::ExportModel;
 use crate::export::tensors::Entry;
-use siskin::arch::TensorTransform;
-use siskin::file::StorageRole;
-use siskin::graph::Weight;
-use siskin::{Error, ErrorKind, Result};
+use siskin_format::file::StorageRole;
+use siskin_format::{Error, ErrorKind, Result};
+use siskin_graph::Weight;
+use siskin_graph::arch::TensorTransform;
 use siskin_kernels::quant::BlockType;
 use std::collections::HashMap;
 

@@ -2,7 +2,7 @@
 
 use super::tokenizer::SPACE;
 use serde_json::{Value, json};
-use siskin::tokenizer::{Behavior, Normalizer, Splitter, Vocabulary, family};
+use siskin_tokenizer::{Behavior, Normalizer, Splitter, Vocabulary, family};
 
 /// The stages before the tokenizer model.
 pub(super) struct Pipeline {

@@ -3,11 +3,11 @@
 use super::pipeline;
 use crate::export::model::ExportModel;
 use serde_json::{Map, Value, json};
-use siskin::tokenizer::to_byte_level;
-use siskin::tokenizer::{
+use siskin_format::{Error, Result};
+use siskin_tokenizer::to_byte_level;
+use siskin_tokenizer::{
     Merges, ModelKind, TemplateItem, TokenKind, Tokenizer, Trim, Vocabulary, VocabularyToken,
 };
-use siskin::{Error, Result};
 use std::collections::{HashMap, HashSet};
 
 /// SentencePiece's replacement of a space.

@@ -20,8 +20,8 @@
 //! Numbers are little-endian. A string is its length including the terminating zero byte as u16, the text, and the zero
 //! byte.
 
-use siskin::file::Bytes;
-use siskin::{Error, ErrorKind, Result};
+use siskin_format::file::Bytes;
+use siskin_format::{Error, ErrorKind, Result};
 use siskin_kernels::quant::BlockType;
 use std::collections::HashMap;
 

@@ -1,8 +1,8 @@
 //! The values of a variable: floats, or integers with scales.
 
 use super::{Container, DataType, Variable};
-use siskin::file::Bytes;
-use siskin::{Error, ErrorKind, Result};
+use siskin_format::file::Bytes;
+use siskin_format::{Error, ErrorKind, Result};
 use siskin_kernels::quant::BlockType;
 use std::ops::Range;
 

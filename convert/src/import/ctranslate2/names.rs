@@ -6,7 +6,7 @@
 
 use super::super::names::numbers;
 use super::{Container, VariableRows};
-use siskin::{Error, ErrorKind, Result};
+use siskin_format::{Error, ErrorKind, Result};
 use std::ops::Range;
 
 /// The suffix of a variable's name.

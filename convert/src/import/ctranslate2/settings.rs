@@ -3,8 +3,8 @@
 
 use super::{Ctranslate2Folder, DataType, ModelTopology, Names, VocabularyRole};
 use serde_json::{Map, Value, json};
-use siskin::arch::{Ctranslate2Source, Family};
-use siskin::{Error, Result};
+use siskin_format::{Error, Result};
+use siskin_graph::arch::{Ctranslate2Source, Family};
 
 /// Keys of `config.json` and their Hugging Face equivalents.
 const RENAMED: &[(&str, &str)] =

@@ -4,9 +4,9 @@ use super::settings::settings;
 use super::{Ctranslate2Folder, ModelTopology, Names, VariableRows};
 use crate::import::{ModelSource, SourceFormat, SourceTensor, tokenizer_json};
 use serde_json::{Map, Value};
-use siskin::arch::{ConfigReader, FAMILIES, Family, TensorTransform};
-use siskin::file::Bytes;
-use siskin::{Error, Result};
+use siskin_format::file::Bytes;
+use siskin_format::{Error, Result};
+use siskin_graph::arch::{ConfigReader, FAMILIES, Family, TensorTransform};
 use siskin_kernels::quant::BlockType;
 
 pub(in crate::import) static FORMAT: SourceFormat = SourceFormat {
@@ -110,7 +110,11 @@ impl ModelSource for CTranslate2 {
         let Some(known) = self.known(name) else {
             return match (name, last) {
                 ("output_bias", Some(last)) => self.bias_of_start(last),
-                _ => Err(Error::new(siskin::ErrorKind::Missing, name, "model.bin has no variable for it")),
+                _ => Err(Error::new(
+                    siskin_format::ErrorKind::Missing,
+                    name,
+                    "model.bin has no variable for it",
+                )),
             };
         };
         let matrix = self.names.matrix(&self.folder.container, known)?;
@@ -177,7 +181,11 @@ fn floats(matrix: &VariableRows, last: Option<f32>) -> Result<Bytes> {
     let most = matrix.rows.checked_add(1).and_then(|rows| rows.checked_mul(matrix.columns)?.checked_mul(4));
     let mut bytes = Vec::new();
     most.and_then(|most| bytes.try_reserve_exact(most).ok()).ok_or_else(|| {
-        Error::new(siskin::ErrorKind::Memory, &matrix.name, "cannot allocate memory for its values as floats")
+        Error::new(
+            siskin_format::ErrorKind::Memory,
+            &matrix.name,
+            "cannot allocate memory for its values as floats",
+        )
     })?;
     let mut values = vec![0.0; matrix.columns];
     for row in 0..matrix.rows {

@@ -1,8 +1,8 @@
 //! Tests on handmade files, intact and corrupted.
 
 use super::*;
-use siskin::file::Bytes;
-use siskin::{ErrorKind, Result};
+use siskin_format::file::Bytes;
+use siskin_format::{ErrorKind, Result};
 
 fn text(out: &mut Vec<u8>, text: &str) {
     out.extend((text.len() as u16 + 1).to_le_bytes());

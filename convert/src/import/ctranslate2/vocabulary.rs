@@ -1,8 +1,8 @@
 //! The vocabularies next to `model.bin`: token lists as JSON or as text lines.
 
 use crate::import::read::MOST_VALUES;
-use siskin::file::parse_json;
-use siskin::{Error, Result};
+use siskin_format::file::parse_json;
+use siskin_format::{Error, Result};
 
 /// The role of a vocabulary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

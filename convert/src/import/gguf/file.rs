@@ -3,8 +3,8 @@
 use super::reader::Reader;
 use super::types::{block_of, type_name};
 use super::value::GgufValue;
-use siskin::file::Bytes;
-use siskin::{Error, ErrorKind, Result};
+use siskin_format::file::Bytes;
+use siskin_format::{Error, ErrorKind, Result};
 use std::collections::HashSet;
 
 const MAGIC: &[u8] = b"GGUF";

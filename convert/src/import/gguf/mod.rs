@@ -17,7 +17,7 @@ pub use file::{GgufPart, TensorInfo};
 pub use types::{block_of, type_name};
 pub use value::{GgufValue, NumberArray, StringArray};
 
-use siskin::{Error, ErrorKind, Result};
+use siskin_format::{Error, ErrorKind, Result};
 use std::path::Path;
 
 /// A model: a single file, or all parts of a split one.

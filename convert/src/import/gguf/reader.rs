@@ -1,7 +1,7 @@
 //! A bounds-checked cursor over bytes.
 
-use siskin::file::Bytes;
-use siskin::{Error, Result};
+use siskin_format::file::Bytes;
+use siskin_format::{Error, Result};
 
 /// Reads little-endian fields in order; every error names the place and the offset.
 pub(super) struct Reader<'a> {

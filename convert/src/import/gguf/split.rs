@@ -2,7 +2,7 @@
 
 use super::{Gguf, GgufPart};
 use crate::import::map::map;
-use siskin::{Error, ErrorKind, Result};
+use siskin_format::{Error, ErrorKind, Result};
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 

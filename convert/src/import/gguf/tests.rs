@@ -1,7 +1,7 @@
 //! Tests on handmade GGUF files, intact and corrupted.
 
 use super::*;
-use siskin::file::Bytes;
+use siskin_format::file::Bytes;
 
 fn text(out: &mut Vec<u8>, text: &str) {
     out.extend((text.len() as u64).to_le_bytes());

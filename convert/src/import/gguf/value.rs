@@ -1,8 +1,8 @@
 //! Metadata values.
 
 use super::reader::Reader;
-use siskin::file::Bytes;
-use siskin::{Error, Result};
+use siskin_format::file::Bytes;
+use siskin_format::{Error, Result};
 
 /// Maximum nesting depth of arrays.
 const DEEPEST_ARRAY: usize = 4;

@@ -2,8 +2,8 @@
 
 use super::tensor::{OnnxTensor, TensorData};
 use crate::import::map::map;
-use siskin::file::Bytes;
-use siskin::{Error, Result};
+use siskin_format::file::Bytes;
+use siskin_format::{Error, Result};
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::path::{Component, Path, PathBuf};
@@ -219,7 +219,7 @@ impl ExternalData {
                 "the file `{}` is missing from the folder of the graph",
                 super::model::short(location)
             );
-            return Err(Error::new(siskin::ErrorKind::Missing, "location", message));
+            return Err(Error::new(siskin_format::ErrorKind::Missing, "location", message));
         }
         let file = map(&path)?;
         self.beside.insert(location.to_owned(), file.clone());

@@ -5,7 +5,7 @@
 
 use super::tensor::OnnxTensor;
 use super::wire::{Wire, count, fields};
-use siskin::{Error, ErrorKind, Result};
+use siskin_format::{Error, ErrorKind, Result};
 use std::collections::HashSet;
 
 /// Maximum nesting depth of graphs in node attributes.

@@ -7,9 +7,9 @@ use crate::import::hugging_face::{self, HuggingFace};
 use crate::import::read::MOST_VALUES;
 use crate::import::{ModelSource, SourceFormat, names, safetensors};
 use serde_json::{Map, Value};
-use siskin::arch::{Family, TensorTransform};
-use siskin::file::parse_json;
-use siskin::{Error, ErrorKind, Result};
+use siskin_format::file::parse_json;
+use siskin_format::{Error, ErrorKind, Result};
+use siskin_graph::arch::{Family, TensorTransform};
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
 

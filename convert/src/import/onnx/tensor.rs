@@ -1,7 +1,7 @@
 //! A tensor of a file: its header, and its data, inline or external.
 
 use super::wire::{Wire, fields};
-use siskin::{Error, Result};
+use siskin_format::{Error, Result};
 use std::borrow::Cow;
 
 /// Maximum rank of a tensor.

@@ -3,10 +3,15 @@
 use super::general::TRACT;
 use super::{ExternalData, General, GraphRole, OnnxModel};
 use crate::import::ModelSource;
-use siskin::encoder::Tokens;
-use siskin::external_backend::ExternalBackend;
-use siskin::graph::OutputHead;
-use siskin::{CacheType, EncoderOptions, Error, ErrorKind, ModelOptions, OutputRows, Result, SessionOptions};
+use siskin_backend::context::{
+    BatchEntry, Context, ContextOptions, DecoderLimits, OutputRows, SequenceInput,
+};
+use siskin_backend::external_backend::ExternalBackend;
+use siskin_backend::loaded_model::{LoadedModel, ModelOptions};
+use siskin_format::{Error, ErrorKind, Result};
+use siskin_graph::OutputHead;
+use siskin_kernels::ops::attention::CacheType;
+use std::sync::Arc;
 
 /// Maximum difference due to rounding, relative to the largest expected magnitude.
 const CLOSE: f32 = 1e-3;
@@ -53,9 +58,9 @@ pub(super) fn prove(
         Err(error) => return Ok(Proof::Other(error.to_string())),
     };
     let packed = crate::open::nameless(source);
-    let ours = packed.and_then(|file| siskin::Model::from_file(file, &ModelOptions::default()));
+    let ours = packed.and_then(|file| LoadedModel::new(file, None, &ModelOptions::default()));
     let ours = match ours {
-        Ok(ours) => ours,
+        Ok(ours) => Arc::new(ours),
         Err(error)
             if matches!(error.kind(), ErrorKind::Shape | ErrorKind::Missing | ErrorKind::Unsupported) =>
         {
@@ -76,11 +81,11 @@ pub(super) fn prove(
 }
 
 /// Returns the maximum difference of the outputs over random inputs.
-fn compare(general: &General, ours: &siskin::Model) -> Result<f32> {
-    let vocabulary = ours.config().vocabulary.max(1);
+fn compare(general: &General, ours: &Arc<LoadedModel>) -> Result<f32> {
+    let vocabulary = ours.config.vocabulary.max(1);
     let mut number = 0x2545_F491_4F6C_DD1D_u64;
     let mut worst = 0.0_f32;
-    let hyper = ours.config();
+    let hyper = &ours.config;
     let most = hyper.text.min(hyper.context).min(general.interface().context);
     // One input exceeds the sliding window.
     let windows = hyper.windows.iter().flatten().filter(|&&window| window <= MOST_WINDOW);
@@ -101,14 +106,14 @@ fn compare(general: &General, ours: &siskin::Model) -> Result<f32> {
     Ok(worst)
 }
 
-fn compare_text(general: &General, ours: &siskin::Model, ids: &[u32], written: &[u32]) -> Result<f32> {
+fn compare_text(general: &General, ours: &Arc<LoadedModel>, ids: &[u32], written: &[u32]) -> Result<f32> {
     let outline = general.interface();
-    let graphs = ours.graphs();
-    let segments: Vec<u32> = match outline.segments.min(ours.config().segments) {
+    let graphs = &ours.graphs;
+    let segments: Vec<u32> = match outline.segments.min(ours.config.segments) {
         0 | 1 => Vec::new(),
         kinds => (0..ids.len()).map(|index| (index * kinds / ids.len()) as u32).collect(),
     };
-    let text = Tokens { ids: ids.to_vec(), segments: segments.clone(), ..Tokens::default() };
+    let text = Text { ids, segments: &segments, after: None };
     let mut worst = 0.0_f32;
     let mut memory = None;
     if graphs.encoder.is_some() {
@@ -117,15 +122,15 @@ fn compare_text(general: &General, ours: &siskin::Model, ids: &[u32], written: &
         let head = reads != OutputHead::Hidden;
         let theirs = general.encode(ids, &segments, head)?;
         if graphs.decoder.is_none() || theirs.columns > 1 {
-            let got = read(ours, &text, head)?;
+            let got = read(ours, text, head)?;
             let got = if theirs.count() == 1 { got.get(..theirs.columns).unwrap_or_default() } else { &got };
             worst = worst.max(difference(got, &theirs.values));
             if ids.len() < FILLED
-                && FILLED <= ours.config().text
+                && FILLED <= ours.config.text
                 && let Some(filled) = general.read_padded(ids, &segments, head, FILLED)?
             {
                 // Padding is token 0, which a convolution may read after the last token.
-                let beside = read(ours, &Tokens { after: Some(0), ..text.clone() }, head)?;
+                let beside = read(ours, Text { after: Some(0), ..text }, head)?;
                 let got = if filled.count() == 1 { beside.get(..filled.columns) } else { Some(&beside[..]) };
                 worst = worst.max(difference(got.unwrap_or_default(), &filled.values));
             }
@@ -135,39 +140,56 @@ fn compare_text(general: &General, ours: &siskin::Model, ids: &[u32], written: &
     if graphs.decoder.is_some() {
         let given = if memory.is_some() { written } else { ids };
         let theirs = general.decode(given, memory.as_ref())?;
-        let got = write(ours, memory.is_some().then_some(&text), given)?;
+        let got = write(ours, memory.is_some().then_some(text), given)?;
         worst = worst.max(difference(&got, &theirs.values));
     }
     Ok(worst)
 }
 
+/// A text for the encoder.
+#[derive(Clone, Copy)]
+struct Text<'a> {
+    ids: &'a [u32],
+    segments: &'a [u32],
+    after: Option<u32>,
+}
+
+impl<'a> Text<'a> {
+    fn input(self, sequence: usize, wanted: OutputRows<'a>) -> SequenceInput<'a> {
+        let Self { ids, segments, after } = self;
+        SequenceInput { sequence, tokens: ids, segments, wanted, features: &[], global: &[], after }
+    }
+}
+
 /// Returns our encoder's output for a text.
-fn read(ours: &siskin::Model, text: &Tokens, head: bool) -> Result<Vec<f32>> {
-    let mut encoder =
-        ours.encoder(EncoderOptions { cache: Some(CacheType::F32), head, ..EncoderOptions::default() })?;
-    let mut rows = Vec::new();
-    encoder.read(std::slice::from_ref(text), OutputRows::All, &mut |_, outputs| {
-        outputs.rows().for_each(|row| rows.extend_from_slice(row));
-        Ok(())
-    })?;
-    Ok(rows)
+fn read(ours: &Arc<LoadedModel>, text: Text<'_>, head: bool) -> Result<Vec<f32>> {
+    let rows = text.ids.len() + usize::from(text.after.is_some());
+    let types = ours.cache_types(Some(CacheType::F32));
+    let options = ContextOptions { head, ..ContextOptions::encoder(types, rows, rows) };
+    let mut context = Context::new(Arc::clone(ours), &options, None)?;
+    let sequence = context.create();
+    context.read(&[text.input(sequence, OutputRows::All)])?;
+    Ok((0..text.ids.len()).flat_map(|row| context.output(row)).copied().collect())
 }
 
 /// Returns our decoder's logits.
-fn write(ours: &siskin::Model, text: Option<&Tokens>, ids: &[u32]) -> Result<Vec<f32>> {
-    let options = SessionOptions {
+fn write(ours: &Arc<LoadedModel>, text: Option<Text<'_>>, ids: &[u32]) -> Result<Vec<f32>> {
+    let limits = DecoderLimits {
         context: ids.len(),
+        batch: ids.len(),
         text: text.map_or(0, |text| text.ids.len()),
         cache: Some(CacheType::F32),
-        ..SessionOptions::default()
+        window: None,
     };
-    let mut session = ours.session(options)?;
+    let options = ours.context_options(&limits, 1, ids.len())?;
+    let mut context = Context::new(Arc::clone(ours), &options, None)?;
+    let sequence = context.create();
     if let Some(text) = text {
-        session.read(text)?;
+        context.read(&[text.input(sequence, OutputRows::None)])?;
     }
-    let mut scores = Vec::new();
-    session.score(ids, &mut |_, row| scores.extend_from_slice(row))?;
-    Ok(scores)
+    context.reserve_positions(sequence, ids.len())?;
+    context.forward(&[BatchEntry::new(sequence, ids, OutputRows::All)])?;
+    Ok((0..ids.len()).flat_map(|row| context.output(row)).copied().collect())
 }
 
 /// Returns the largest difference relative to the largest expected magnitude; infinity if the lengths differ.

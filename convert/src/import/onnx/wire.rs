@@ -1,6 +1,6 @@
 //! The protobuf wire format: fields by number, read in place. Total on any bytes.
 
-use siskin::{Error, Result};
+use siskin_format::{Error, Result};
 
 /// The contents of a field.
 #[derive(Clone, Copy, Debug, PartialEq)]

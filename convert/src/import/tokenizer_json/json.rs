@@ -1,7 +1,7 @@
 //! JSON values with their path, for messages.
 
 use serde_json::Value;
-use siskin::{Error, ErrorKind, Result};
+use siskin_format::{Error, ErrorKind, Result};
 
 /// A value in a document and its path.
 pub(super) struct JsonValue<'a> {

@@ -9,9 +9,9 @@ mod template;
 
 use crate::import::read::MOST_VALUES;
 use json::JsonValue;
-use siskin::Result;
-use siskin::file::parse_json;
-use siskin::tokenizer::{TokenKind, Vocabulary, find_ends};
+use siskin_format::Result;
+use siskin_format::file::parse_json;
+use siskin_tokenizer::{TokenKind, Vocabulary, find_ends};
 
 /// SentencePiece's replacement of a space.
 const SPACE: &str = "\u{2581}";
@@ -50,7 +50,7 @@ impl Spelling {
     fn read(self, text: &str) -> Option<Vec<u8>> {
         match self {
             Self::Plain => Some(text.as_bytes().to_vec()),
-            Self::Bytes => siskin::tokenizer::from_byte_level(text),
+            Self::Bytes => siskin_tokenizer::from_byte_level(text),
             Self::Spaces => Some(text.replace(SPACE, " ").into_bytes()),
         }
     }

@@ -2,8 +2,8 @@
 
 use super::Spelling;
 use super::json::JsonValue;
-use siskin::Result;
-use siskin::tokenizer::{Merges, ModelKind, TokenKind, Vocabulary, VocabularyToken};
+use siskin_format::Result;
+use siskin_tokenizer::{Merges, ModelKind, TokenKind, Vocabulary, VocabularyToken};
 use std::collections::HashMap;
 
 /// Maximum number of unused ids, in addition to twice the number of tokens.

@@ -3,8 +3,8 @@
 use super::json::JsonValue;
 use super::{SPACE, Spelling};
 use crate::import::tokenizer_gguf::{bert_normalizers, bert_splitters};
-use siskin::Result;
-use siskin::tokenizer::{Behavior, Normalizer, Splitter, Trim, Vocabulary, family};
+use siskin_format::Result;
+use siskin_tokenizer::{Behavior, Normalizer, Splitter, Trim, Vocabulary, family};
 
 /// ASCII punctuation and symbols, and Unicode punctuation.
 const PUNCTUATION: &str = r"[!-/:-@\[-`{-~\p{P}]";

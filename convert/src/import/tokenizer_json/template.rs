@@ -2,8 +2,8 @@
 
 use super::find;
 use super::json::JsonValue;
-use siskin::Result;
-use siskin::tokenizer::{TemplateItem, Trim, Vocabulary};
+use siskin_format::Result;
+use siskin_tokenizer::{TemplateItem, Trim, Vocabulary};
 
 pub(super) fn read(root: &JsonValue<'_>, vocabulary: &mut Vocabulary) -> Result<()> {
     vocabulary.single = vec![TemplateItem::First { segment: 0 }];

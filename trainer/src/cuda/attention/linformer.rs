@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use siskin::graph::Projection;
+use siskin_graph::Projection;
 
 use crate::batch::BatchSequences;
 use crate::cuda::op::{GradientTarget, OpCall, TapeBuilder};

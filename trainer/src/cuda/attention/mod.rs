@@ -3,8 +3,8 @@
 mod linformer;
 mod tables;
 
-use siskin::graph::{Attention, AttentionMask};
-use siskin::{Error, Result};
+use siskin_format::{Error, Result};
+use siskin_graph::{Attention, AttentionMask};
 
 use super::Precision;
 use super::op::{GradientTarget, OpBackward, OpCall, TapeBuilder, flag, int};
@@ -378,7 +378,7 @@ fn keys_backward(
 
 #[cfg(test)]
 mod tests {
-    use siskin::graph::Bias;
+    use siskin_graph::Bias;
 
     use super::tables::{TILE_FIELDS, tiles, visible_runs};
     use super::*;

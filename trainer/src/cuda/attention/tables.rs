@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
-use siskin::graph::{Attention, AttentionMask};
+use siskin_graph::{Attention, AttentionMask};
 
 use crate::batch::BatchSequences;
 use crate::cuda::batch_tables::AttentionLists;

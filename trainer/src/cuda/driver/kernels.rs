@@ -8,7 +8,7 @@ use cudarc::driver::result as driver;
 use cudarc::driver::sys;
 use cudarc::nvrtc::result as nvrtc;
 use cudarc::nvrtc::sys as nvrtc_sys;
-use siskin::{Error, Result};
+use siskin_format::{Error, Result};
 
 use super::check;
 use crate::knobs;

@@ -5,7 +5,7 @@ use std::ffi::c_void;
 
 use cudarc::cublaslt::{result as lt, sys};
 use cudarc::driver::result as driver;
-use siskin::Result;
+use siskin_format::Result;
 
 use super::check;
 use crate::cuda::Precision;

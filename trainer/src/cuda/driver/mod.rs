@@ -9,7 +9,7 @@ use std::ffi::c_void;
 
 use cudarc::driver::result as driver;
 use cudarc::driver::sys;
-use siskin::{Error, ErrorKind, Result};
+use siskin_format::{Error, ErrorKind, Result};
 
 use self::kernels::LoadedModules;
 use self::matmul::MatmulCache;

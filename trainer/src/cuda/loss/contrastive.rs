@@ -1,6 +1,6 @@
 //! The contrastive loss (InfoNCE) over the embeddings of a batch. Embeddings and their products are f32.
 
-use siskin::Result;
+use siskin_format::Result;
 
 use super::{DeviceLoss, DeviceOutputs, DevicePtr, KernelArgument, THREADS, TapeBuilder, add_results, int};
 use crate::batch::TrainingBatch;

@@ -1,6 +1,6 @@
 //! Cross-entropy.
 
-use siskin::Result;
+use siskin_format::Result;
 
 use super::{
     DeviceLoss, DeviceOutputs, KernelArgument, THREADS, TapeBuilder, add_results, check_rows, int, lists,

@@ -1,6 +1,6 @@
 //! Knowledge distillation: the KL divergence from a teacher's scores, which the host sends with each batch.
 
-use siskin::{Error, Result};
+use siskin_format::{Error, Result};
 
 use super::{
     DeviceLoss, DeviceOutputs, DevicePtr, KernelArgument, THREADS, TapeBuilder, add_results, check_rows, int,

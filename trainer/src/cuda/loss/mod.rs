@@ -4,7 +4,7 @@ mod contrastive;
 mod cross_entropy;
 mod distillation;
 
-use siskin::{Error, Result};
+use siskin_format::{Error, Result};
 
 use super::op::{TapeBuilder, int};
 use super::tape::{DevicePtr, KernelArgument};

@@ -1,6 +1,6 @@
 //! Elementwise functions, sums, and per-column affine transforms.
 
-use siskin::graph::{ActivationKind, Op};
+use siskin_graph::{ActivationKind, Op};
 
 #[cfg(feature = "cuda")]
 use super::Tape;

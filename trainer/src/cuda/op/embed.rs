@@ -1,6 +1,6 @@
 //! The inputs of a graph: embedding lookups, sinusoidal positions, and external features.
 
-use siskin::graph::Op;
+use siskin_graph::Op;
 
 use super::{DevicePtr, KernelArgument, OpBackward, OpCall, TapeBuilder, int};
 use crate::cuda::batch_tables::group_by_index;

@@ -1,6 +1,6 @@
 //! Mixture of experts. The device sorts choices by expert, so that the tape does not depend on the routing.
 
-use siskin::graph::{Op, Routing};
+use siskin_graph::{Op, Routing};
 
 use super::{DevicePtr, KernelArgument, OpBackward, OpCall, TapeBuilder, flag, int};
 use crate::cuda::Precision;

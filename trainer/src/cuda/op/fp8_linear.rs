@@ -11,7 +11,7 @@ fn table(place: DevicePtr, stride: usize, transposed: bool) -> DeviceMatrix {
 
 /// Returns the weight and its bias, and the shape.
 fn parts(call: &OpCall<'_>) -> Option<(usize, Option<usize>, [usize; 2])> {
-    let siskin::graph::Op::Linear { parts } = &call.node.op else { return None };
+    let siskin_graph::Op::Linear { parts } = &call.node.op else { return None };
     let &(weight, bias) = parts.first()?;
     Some((weight, bias, [call.program.weights[weight].rows, call.input(0).columns]))
 }

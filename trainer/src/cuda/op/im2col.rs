@@ -1,6 +1,6 @@
 //! im2col over positions: neighboring rows, side by side.
 
-use siskin::graph::Op;
+use siskin_graph::Op;
 
 use super::{DevicePtr, KernelArgument, OpBackward, OpCall, TapeBuilder, int};
 use crate::grad::im2col_row;

@@ -1,6 +1,6 @@
 //! Slicing, gathering and repeating, and rotary position embedding.
 
-use siskin::graph::Op;
+use siskin_graph::Op;
 
 use super::{DevicePtr, GradientTarget, KernelArgument, OpBackward, OpCall, TapeBuilder, flag, int};
 
@@ -73,7 +73,7 @@ fn rope(work: &mut TapeBuilder<'_>, call: &OpCall<'_>, x: DevicePtr, to: Gradien
         };
         let mut all = vec![0.0; places.len() * 2 * pairs];
         for ((position, length), out) in places.into_iter().zip(all.chunks_mut((2 * pairs).max(1))) {
-            siskin::angles(rope, position, length, out);
+            siskin_backend::angles(rope, position, length, out);
         }
         all
     });

@@ -1,6 +1,6 @@
 //! Linear layers.
 
-use siskin::graph::Op;
+use siskin_graph::Op;
 
 use super::{DevicePtr, KernelArgument, OpBackward, OpCall, TapeBuilder, fp8_linear, int, sum_rows};
 use crate::cuda::Precision;

@@ -1,6 +1,6 @@
 //! Linear attention with a recurrent state of constant size, its causal convolution and decay gates.
 
-use siskin::graph::{Op, Recurrence, RecurrenceRule};
+use siskin_graph::{Op, Recurrence, RecurrenceRule};
 
 use super::{
     DevicePtr, GradientTarget, KernelArgument, OpBackward, OpCall, TapeBuilder, flag, int, sum_rows,

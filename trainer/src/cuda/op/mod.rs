@@ -13,8 +13,8 @@ mod norm;
 
 pub(super) use linear_attention::is_logarithm;
 
-use siskin::graph::Op;
-use siskin::{Error, Result};
+use siskin_format::{Error, Result};
+use siskin_graph::Op;
 
 use super::attention;
 use super::batch_tables::BatchTables;

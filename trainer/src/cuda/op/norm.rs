@@ -1,6 +1,6 @@
 //! Normalization of groups of columns.
 
-use siskin::graph::{NormKind, Op};
+use siskin_graph::{NormKind, Op};
 
 use super::{
     DevicePtr, GradientTarget, KernelArgument, OpBackward, OpCall, TapeBuilder, flag, int, sum_rows,

@@ -1,7 +1,7 @@
 //! Adafactor (arXiv:1804.04235) on a device: the update follows from sums over rows, columns and all elements of a
 //! tensor.
 
-use siskin::Result;
+use siskin_format::Result;
 
 use super::layout::{OptimizedWeight, THREADS, TensorParts};
 use super::{AllTensors, DeviceUpdateRule, KernelArgument, TapeBuilder};

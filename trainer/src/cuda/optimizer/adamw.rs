@@ -1,6 +1,6 @@
 //! Adam and AdamW on a device.
 
-use siskin::Result;
+use siskin_format::Result;
 
 use super::{AllTensors, DeviceUpdateRule, TapeBuilder};
 use crate::optimizer::{AdamOptions, AdamSettings, AdamWOptions};

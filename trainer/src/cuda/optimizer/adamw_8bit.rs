@@ -1,6 +1,6 @@
 //! 8-bit AdamW (arXiv:2110.02861) on a device; small tensors keep f32 averages.
 
-use siskin::Result;
+use siskin_format::Result;
 
 use super::{AllTensors, DeviceUpdateRule, KernelArgument, TapeBuilder};
 use crate::optimizer::{AdamSettings, AdamW8bitOptions, dynamic_codebook};

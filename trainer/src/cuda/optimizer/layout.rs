@@ -1,6 +1,6 @@
 //! The layout of tensors in the kernels of optimizers.
 
-use siskin::Result;
+use siskin_format::Result;
 
 use crate::cuda::device::Device;
 use crate::cuda::op::TapeBuilder;

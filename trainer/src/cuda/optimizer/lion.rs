@@ -1,6 +1,6 @@
 //! Lion (arXiv:2302.06675) on a device.
 
-use siskin::Result;
+use siskin_format::Result;
 
 use super::{AllTensors, DeviceUpdateRule, TapeBuilder};
 use crate::optimizer::LionOptions;

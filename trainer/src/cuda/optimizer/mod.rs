@@ -14,7 +14,7 @@ mod sgd;
 
 pub(super) use layout::{AllTensors, OptimizedWeight, StateTable, put, read_tables, write_tables};
 
-use siskin::{Error, Result};
+use siskin_format::{Error, Result};
 
 use super::Precision;
 use super::batch_tables::BatchTables;

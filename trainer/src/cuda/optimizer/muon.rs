@@ -1,6 +1,6 @@
 //! Muon on a device: the Newton–Schulz matmuls matrix by matrix, everything else for all tensors at once.
 
-use siskin::Result;
+use siskin_format::Result;
 
 use super::layout::{OptimizedWeight, TensorParts, parts_of};
 use super::{AllTensors, DevicePtr, DeviceUpdateRule, KernelArgument, TapeBuilder};

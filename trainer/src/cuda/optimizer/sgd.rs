@@ -1,6 +1,6 @@
 //! SGD on a device.
 
-use siskin::Result;
+use siskin_format::Result;
 
 use super::{AllTensors, DeviceUpdateRule, TapeBuilder};
 use crate::optimizer::SgdOptions;

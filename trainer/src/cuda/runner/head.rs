@@ -1,8 +1,8 @@
 //! The LM head and the loss, a chunk of rows at a time. Logits are overwritten by their gradient, so that there is
 //! one buffer of them.
 
-use siskin::Result;
-use siskin::graph::Op;
+use siskin_format::Result;
+use siskin_graph::Op;
 
 use super::{DeviceObjective, TapePass};
 use crate::cuda::device::Device;

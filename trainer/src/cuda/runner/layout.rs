@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use siskin::Result;
+use siskin_format::Result;
 
 use super::DeviceRunner;
 use crate::batch::TrainingBatch;

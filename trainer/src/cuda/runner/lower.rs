@@ -2,8 +2,8 @@
 
 use std::collections::HashSet;
 
-use siskin::Result;
-use siskin::graph::{ActivationKind, Op};
+use siskin_format::Result;
+use siskin_graph::{ActivationKind, Op};
 
 use super::{DeviceRunner, ObservedOutput};
 use crate::batch::TrainingBatch;

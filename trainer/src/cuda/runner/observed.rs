@@ -1,7 +1,7 @@
 //! Observing what a step computes: the tape is executed piece by piece, and each buffer is read as soon as it is
 //! computed.
 
-use siskin::Result;
+use siskin_format::Result;
 
 use super::{Device, DevicePtr, DeviceRunner, Tape};
 use crate::cuda::op;

@@ -1,6 +1,6 @@
 //! Planning a batch before it runs, while the device is busy.
 
-use siskin::Result;
+use siskin_format::Result;
 
 use super::{BatchPlan, DeviceObjective, DeviceRunner, StepMemory};
 use crate::batch::TrainingBatch;

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use siskin::Result;
+use siskin_format::Result;
 
 use super::{Device, DeviceObjective, DeviceRunner, Tape};
 use crate::batch::TrainingBatch;

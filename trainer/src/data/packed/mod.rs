@@ -28,8 +28,8 @@ mod write;
 pub use read::PackedTokenFile;
 pub use write::PackedWriter;
 
-use siskin::tokenizer::Tokenizer;
-use siskin::{Error, ErrorKind, Result};
+use siskin_format::{Error, ErrorKind, Result};
+use siskin_tokenizer::Tokenizer;
 
 use super::records::MAX_PARTS;
 

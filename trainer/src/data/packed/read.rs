@@ -5,8 +5,8 @@ use std::fs::File;
 use std::ops::Range;
 use std::path::Path;
 
-use siskin::file::Bytes;
-use siskin::{Error, ErrorKind, Result};
+use siskin_format::file::Bytes;
+use siskin_format::{Error, ErrorKind, Result};
 
 use super::{HEADER, Header, Layout};
 use crate::data::hash::fold;

@@ -3,8 +3,8 @@
 use std::io::{BufWriter, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
-use siskin::file::AtomicFile;
-use siskin::{Error, Result};
+use siskin_format::file::AtomicFile;
+use siskin_format::{Error, Result};
 
 use super::{HEADER, Header, MAGIC, width_of};
 use crate::data::records::{RecordTable, Sink, TokenizedDocument};

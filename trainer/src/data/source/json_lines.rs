@@ -5,7 +5,7 @@ use std::io::Read;
 use std::path::Path;
 
 use serde_json::value::RawValue;
-use siskin::{Error, Result};
+use siskin_format::{Error, Result};
 
 use super::lines::NumberedLines;
 use super::{Body, DataFormat, Document, Documents, Field, ReadOptions, open};

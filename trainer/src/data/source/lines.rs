@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader, Read};
 
-use siskin::{Error, ErrorKind, Result};
+use siskin_format::{Error, ErrorKind, Result};
 
 use super::MAX_DOCUMENT_BYTES;
 

@@ -17,7 +17,7 @@ use std::fs;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use siskin::{Error, Result};
+use siskin_format::{Error, Result};
 
 use super::hash;
 use super::packed::PackedTokenFile;

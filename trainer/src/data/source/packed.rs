@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use siskin::{Error, Result};
+use siskin_format::{Error, Result};
 
 use super::{Body, DataFormat, Document, Documents, ReadOptions};
 use crate::data::packed::PackedTokenFile;

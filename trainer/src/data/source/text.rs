@@ -3,7 +3,7 @@
 use std::io::Read;
 use std::path::Path;
 
-use siskin::{Error, ErrorKind, Result};
+use siskin_format::{Error, ErrorKind, Result};
 
 use super::lines::NumberedLines;
 use super::{Body, DataFormat, Document, Documents, MAX_DOCUMENT_BYTES, ReadOptions, open};

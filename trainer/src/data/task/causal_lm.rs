@@ -3,8 +3,8 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use siskin::graph::OutputHead;
-use siskin::{Error, Result};
+use siskin_format::{Error, Result};
+use siskin_graph::OutputHead;
 
 use super::{
     SpecialTokens, TaskBatch, TaskEntry, TrainingTask, check_parts, in_vocabulary, missing, push_with_outputs,

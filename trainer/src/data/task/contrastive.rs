@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use siskin::graph::OutputHead;
-use siskin::{Error, Result};
+use siskin_format::{Error, Result};
+use siskin_graph::OutputHead;
 
 use super::{SpecialTokens, TaskBatch, TaskEntry, TrainingTask, beginning, check_parts, push_with_outputs};
 use crate::data::records::Records;

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use siskin::graph::OutputHead;
-use siskin::tokenizer::Tokenizer;
-use siskin::{Error, Result};
+use siskin_format::{Error, Result};
+use siskin_graph::OutputHead;
+use siskin_tokenizer::Tokenizer;
 
 use super::{
     SpecialTokens, TaskBatch, TaskEntry, TrainingTask, check_mlm_probability, check_parts, in_vocabulary,

@@ -23,9 +23,9 @@ pub use special_tokens::SpecialTokens;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use siskin::graph::OutputHead;
-use siskin::tokenizer::Tokenizer;
-use siskin::{Error, ErrorKind, Result};
+use siskin_format::{Error, ErrorKind, Result};
+use siskin_graph::OutputHead;
+use siskin_tokenizer::Tokenizer;
 
 use super::records::Records;
 use super::source::{Field, ReadOptions};

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use siskin::graph::OutputHead;
-use siskin::{Error, Result};
+use siskin_format::{Error, Result};
+use siskin_graph::OutputHead;
 
 use super::{SpecialTokens, TaskBatch, TaskEntry, TaskSettings, TrainingTask, beginning, check_parts};
 use crate::data::records::Records;

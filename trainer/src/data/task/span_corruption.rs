@@ -3,9 +3,9 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use siskin::graph::OutputHead;
-use siskin::tokenizer::Tokenizer;
-use siskin::{Error, Result};
+use siskin_format::{Error, Result};
+use siskin_graph::OutputHead;
+use siskin_tokenizer::Tokenizer;
 
 use super::{
     TaskBatch, TaskEntry, TaskSettings, TrainingTask, check_mlm_probability, check_parts, in_vocabulary,

@@ -1,7 +1,7 @@
 //! The special tokens around a text.
 
-use siskin::tokenizer::{EncodeOptions, Tokenizer};
-use siskin::{Error, Result};
+use siskin_format::{Error, Result};
+use siskin_tokenizer::{EncodeOptions, Tokenizer};
 
 /// Special tokens before and after each text.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use siskin::graph::{Attention, AttentionMask, QueryPosition};
+use siskin_graph::{Attention, AttentionMask, QueryPosition};
 
 use crate::gemm::{MatrixOutput, MatrixView, multiply};
 use crate::real::Real;

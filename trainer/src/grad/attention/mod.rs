@@ -7,7 +7,7 @@ mod mask;
 pub(crate) use mask::runs;
 
 use rayon::prelude::*;
-use siskin::graph::{Attention as Description, AttentionMask, Op};
+use siskin_graph::{Attention as Description, AttentionMask, Op};
 
 use self::head::{HeadGradients, KvHead, PositionProjection, ScoreTerms};
 use super::{GradientRule, Reads, RuleBackward, RuleCall, table};

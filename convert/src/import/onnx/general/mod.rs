@@ -12,10 +12,12 @@ use crate::import::hugging_face;
 use graph::GeneralGraph;
 pub(super) use graph::TRACT;
 use serde_json::{Map, Value};
-use siskin::arch::ConfigReader;
-use siskin::external_backend::{BackendInterface, ExternalBackend, GENERAL, NamedTensor, PortInfo, RowCount};
-use siskin::file::{Bytes, File, FileWriter, Metadata, SectionKind};
-use siskin::{Error, Result};
+use siskin_backend::external_backend::{
+    BackendInterface, ExternalBackend, GENERAL, NamedTensor, PortInfo, RowCount,
+};
+use siskin_format::file::{Bytes, File, FileWriter, Metadata, SectionKind};
+use siskin_format::{Error, Result};
+use siskin_graph::arch::ConfigReader;
 use std::path::Path;
 
 /// A model that runs through tract.
@@ -34,7 +36,7 @@ impl General {
     pub(crate) fn open(path: &Path, reason: &str) -> Result<(Self, File)> {
         let within = |error: Error| error.within(&path.display().to_string());
         let folder = OnnxFolder::find(path).ok_or_else(|| {
-            Error::new(siskin::ErrorKind::Missing, path.display().to_string(), "has no graph")
+            Error::new(siskin_format::ErrorKind::Missing, path.display().to_string(), "has no graph")
         })?;
         let mut parts = Vec::new();
         let mut config = hugging_face::plain_config(&folder.home).map_err(within)?.unwrap_or_default();

@@ -4,7 +4,7 @@
 use crate::import::onnx::{
     ExternalData, OnnxDimension, OnnxGraph, OnnxModel, OnnxNode, OnnxPort, OnnxTensor, Setting,
 };
-use siskin::{Error, Result};
+use siskin_format::{Error, Result};
 use siskin_kernels::quant::BlockType;
 use tract_onnx::pb;
 

@@ -2,10 +2,10 @@
 
 use super::General;
 use super::graph::GeneralGraph;
-use siskin::arch::{ConfigReader, Family, Topology};
-use siskin::external_backend::{BackendInterface, NamedTensor, RowCount, TensorElements};
-use siskin::graph::OutputHead;
-use siskin::{Error, ErrorKind, Result};
+use siskin_backend::external_backend::{BackendInterface, NamedTensor, RowCount, TensorElements};
+use siskin_format::{Error, ErrorKind, Result};
+use siskin_graph::OutputHead;
+use siskin_graph::arch::{ConfigReader, Family, Topology};
 
 /// Suffixes of class names, and the output rows of their models.
 const CLASSES: &[(&str, OutputHead)] = &[
@@ -142,7 +142,7 @@ fn writes(config: &ConfigReader) -> bool {
 }
 
 /// Encodes a text, padded to `length` tokens that the attention mask hides; see
-/// [`siskin::external_backend::ExternalBackend::encode`].
+/// [`siskin_backend::external_backend::ExternalBackend::encode`].
 pub(super) fn read(
     general: &General,
     ids: &[u32],
@@ -321,7 +321,7 @@ fn tensor(name: String, shape: Vec<usize>, numbers: TensorElements) -> NamedTens
 }
 
 /// Returns an empty KV cache: [batch, heads, 0, columns].
-fn nothing(port: &siskin::external_backend::PortInfo) -> Result<NamedTensor> {
+fn nothing(port: &siskin_backend::external_backend::PortInfo) -> Result<NamedTensor> {
     let shape = port.shape.as_deref().unwrap_or_default();
     let &[batch, heads, None, columns] = shape else {
         let message = "is an unknown input; pass named tensors";

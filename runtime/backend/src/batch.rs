@@ -1,0 +1,167 @@
+//! The rows of a forward pass.
+
+use super::Distances;
+use super::block_table::{BlockTable, SequenceId};
+use siskin_graph::{Attention, AttentionMask, QueryPosition, RowKind};
+
+/// A token in a forward pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TokenRow {
+    /// Its sequence.
+    pub sequence: SequenceId,
+    /// Its position in the sequence.
+    pub position: usize,
+    /// Its id.
+    pub token: u32,
+    /// Its segment id.
+    pub segment: u32,
+    /// Its index among the global tokens of its sequence.
+    pub mark: Option<usize>,
+    /// Current or expected length of its sequence, for RoPE frequencies that depend on it.
+    pub length: usize,
+}
+
+/// The rows of a forward pass. The rows of a sequence are in order of position.
+#[derive(Debug, Default)]
+pub struct Batch {
+    /// The tokens.
+    pub rows: Vec<TokenRow>,
+    /// The sequences of the rows, without duplicates.
+    pub sequences: Vec<SequenceId>,
+    /// The output rows.
+    pub wanted: Vec<usize>,
+    /// The rows of global tokens, in order.
+    pub marked: Vec<usize>,
+    /// Score bias per row of a model with global attention: masks global tokens at their own positions.
+    pub hidden: Vec<f32>,
+    /// Input features, frame by frame, for models that take features instead of tokens.
+    pub features: Vec<f32>,
+    /// External input of each row, computed by another part of the graph.
+    pub carried: Vec<f32>,
+    /// For each frame, the range of frames of its sequence.
+    pub frames: Vec<(usize, usize)>,
+    /// For each row, the first frame of its sequence.
+    pub row_frames: Vec<usize>,
+}
+
+impl Batch {
+    /// Creates an empty batch with capacity for `rows` rows and `wanted` outputs.
+    pub fn with_capacity(rows: usize, wanted: usize) -> Self {
+        Self {
+            rows: Vec::with_capacity(rows),
+            sequences: Vec::with_capacity(rows),
+            wanted: Vec::with_capacity(wanted),
+            ..Self::default()
+        }
+    }
+
+    /// Returns whether this is a decode batch: one row per sequence, all with outputs. In a prefill only the last row
+    /// has outputs.
+    pub fn writes(&self) -> bool {
+        self.rows.len() == self.wanted.len() && self.rows.len() == self.sequences.len()
+    }
+
+    /// Removes all rows.
+    pub fn clear(&mut self) {
+        self.rows.clear();
+        self.sequences.clear();
+        self.wanted.clear();
+        self.marked.clear();
+        self.hidden.clear();
+        self.features.clear();
+        self.carried.clear();
+        self.frames.clear();
+        self.row_frames.clear();
+    }
+
+    /// Appends a row.
+    pub fn push(&mut self, row: TokenRow) {
+        if self.rows.last().is_none_or(|last| last.sequence != row.sequence)
+            && !self.sequences.contains(&row.sequence)
+        {
+            self.sequences.push(row.sequence);
+        }
+        self.rows.push(row);
+    }
+
+    /// Returns how many rows attend.
+    pub(super) fn attending(&self, attention: &Attention) -> usize {
+        if attention.attention_mask == AttentionMask::LongformerGlobal {
+            self.marked.len()
+        } else {
+            self.rows.len()
+        }
+    }
+
+    /// Returns the batch row of attending row `index`.
+    pub(super) fn attending_row(&self, attention: &Attention, index: usize) -> usize {
+        if attention.attention_mask == AttentionMask::LongformerGlobal { self.marked[index] } else { index }
+    }
+
+    /// Returns the score bias for the keys up to position `last` of row `row`'s sequence and for its further key
+    /// ranges.
+    pub(super) fn bias<'a>(
+        &'a self,
+        attention: &Attention,
+        distances: &'a Distances,
+        head: usize,
+        row: usize,
+        last: usize,
+        blocks: &BlockTable,
+    ) -> &'a [f32] {
+        let position = self.rows[row].position;
+        match attention.attention_mask {
+            AttentionMask::BigBird { size, random } => {
+                match attention.attention_mask.block(place(self.rows[row], blocks)) {
+                    Some(_) => {
+                        distances.of_blocks(size, random, blocks.text(self.rows[row].sequence).unwrap_or(0))
+                    }
+                    None => &[],
+                }
+            }
+            AttentionMask::LongformerLocal(_) => &self.hidden[row - position..=row - position + last],
+            _ => distances.of(attention, head, position, last),
+        }
+    }
+
+    /// Returns the row of kind `from` at distance `offset` from the one that corresponds to output row `row`, if it is
+    /// in the same sequence.
+    pub(super) fn neighbor(
+        &self,
+        from: RowKind,
+        to: RowKind,
+        row: usize,
+        offset: isize,
+        stride: usize,
+    ) -> Option<usize> {
+        let same = |other: &TokenRow| self.rows.get(row).is_some_and(|row| row.sequence == other.sequence);
+        match (from, to) {
+            (RowKind::Frames, RowKind::Frames) => {
+                let (first, end) = *self.frames.get(row)?;
+                row.checked_add_signed(offset).filter(|other| (first..end).contains(other))
+            }
+            (RowKind::Frames, _) => {
+                let (first, end) = *self.frames.get(*self.row_frames.get(row)?)?;
+                let center = first + self.rows.get(row)?.position * stride;
+                center.checked_add_signed(offset).filter(|other| (first..end).contains(other))
+            }
+            _ => row.checked_add_signed(offset).filter(|&other| self.rows.get(other).is_some_and(same)),
+        }
+    }
+}
+
+/// Returns the position of a row in its sequence.
+pub(super) fn place(row: TokenRow, blocks: &BlockTable) -> QueryPosition {
+    QueryPosition {
+        position: row.position,
+        text: blocks.text(row.sequence).unwrap_or(0),
+        prefix: blocks.prefix(row.sequence),
+        marked: blocks.marked(row.sequence),
+    }
+}
+
+/// Returns where a global token is stored a second time, after the sequence.
+pub(super) fn marked_place(attention: &Attention, row: TokenRow, blocks: &BlockTable) -> Option<usize> {
+    let mark = row.mark.filter(|_| matches!(attention.attention_mask, AttentionMask::LongformerLocal(_)))?;
+    Some(blocks.text(row.sequence).ok()? + mark)
+}

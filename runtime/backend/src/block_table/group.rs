@@ -1,0 +1,224 @@
+//! The blocks of the layers that keep the same positions: reference counts and the free list.
+
+use super::{BlockCopy, BlockId, NONE, no_block};
+use siskin_format::Result;
+use siskin_graph::AttentionMask;
+use siskin_kernels::ops::attention::BLOCK;
+
+/// The lifetime of a layer's keys and values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GroupKind {
+    /// Full attention: as long as the sequence.
+    Full,
+    /// Sliding-window attention: until they leave the window.
+    SlidingWindow(KeptPositions),
+    /// Cross-attention: until the next sequence is encoded.
+    CrossAttention,
+    /// A recurrent state: one block, which every batch replaces. The previous block is the state before the batch.
+    RecurrentState,
+    /// Until the layer is done with the batch.
+    Transient,
+}
+
+/// The positions of a sliding window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeptPositions {
+    /// The number of newest positions.
+    pub recent: usize,
+    /// The number of oldest positions (attention sinks).
+    pub first: usize,
+}
+
+impl GroupKind {
+    /// Returns the lifetime of keys and values under a mask, in sequences of up to `context` tokens.
+    pub(super) fn of(attention_mask: AttentionMask, context: usize) -> Self {
+        let window = |recent: usize, first: usize| match recent.saturating_add(first) < context {
+            true => Self::SlidingWindow(KeptPositions { recent, first }),
+            false => Self::Full,
+        };
+        match attention_mask {
+            AttentionMask::Causal(None) => Self::Full,
+            AttentionMask::Causal(Some(recent)) => window(recent, 0),
+            AttentionMask::StreamingLlm { window: recent, first } => window(recent, first),
+            AttentionMask::CausalEncoder(_)
+            | AttentionMask::Full
+            | AttentionMask::LocalWindow(_)
+            | AttentionMask::LongformerLocal(_)
+            | AttentionMask::LongformerGlobal
+            | AttentionMask::BigBird { .. }
+            | AttentionMask::Linformer => Self::Transient,
+            AttentionMask::CrossAttention => Self::CrossAttention,
+        }
+    }
+
+    /// Returns whether the group's blocks grow with the sequence.
+    pub(super) fn grows(self) -> bool {
+        matches!(self, Self::Full | Self::SlidingWindow(_))
+    }
+
+    /// Returns how many blocks a saved sequence of `length` tokens has.
+    pub(super) fn blocks_of(self, length: usize) -> usize {
+        match self {
+            Self::Full | Self::SlidingWindow(_) => length.div_ceil(BLOCK),
+            Self::RecurrentState => usize::from(length > 0),
+            Self::Transient | Self::CrossAttention => 0,
+        }
+    }
+
+    /// Returns the first block that the next token of a sequence of `length` tokens attends to, attention sinks aside.
+    pub(super) fn first_visible(self, length: usize) -> usize {
+        match self {
+            Self::SlidingWindow(KeptPositions { recent, .. }) => (length + 1).saturating_sub(recent) / BLOCK,
+            _ => 0,
+        }
+    }
+
+    /// Returns whether a sequence of `length` tokens may have dropped block `index`.
+    pub(super) fn may_lack(self, index: usize, length: usize) -> bool {
+        match self {
+            Self::SlidingWindow(KeptPositions { first, .. }) => {
+                (first.div_ceil(BLOCK)..self.first_visible(length)).contains(&index)
+            }
+            _ => false,
+        }
+    }
+}
+
+/// Layers that keep the same positions, and the blocks of all sequences.
+pub(super) struct BlockGroup {
+    pub kind: GroupKind,
+    users: Vec<u32>,
+    free: Vec<BlockId>,
+}
+
+impl BlockGroup {
+    pub(super) fn new(kind: GroupKind, count: usize) -> Self {
+        let free = (0..u32::try_from(count).unwrap_or(u32::MAX - 1)).rev().collect();
+        Self { kind, users: vec![0; count], free }
+    }
+
+    /// Returns the blocks without an owner.
+    pub(super) fn free(&self) -> &[BlockId] {
+        &self.free
+    }
+
+    /// Returns whether a block has an owner.
+    pub(super) fn is_used(&self, block: BlockId) -> bool {
+        self.users.get(block as usize).is_some_and(|&users| users > 0)
+    }
+
+    /// Allocates a block with one owner.
+    pub(super) fn take(&mut self) -> Result<BlockId> {
+        let block = self.free.pop().ok_or_else(no_block)?;
+        self.users[block as usize] = 1;
+        Ok(block)
+    }
+
+    /// Increments the reference count.
+    pub(super) fn share(&mut self, block: BlockId) {
+        self.users[block as usize] += 1;
+    }
+
+    /// Decrements the reference count; at zero the block is free.
+    pub(super) fn release(&mut self, block: BlockId) {
+        let users = &mut self.users[block as usize];
+        *users -= 1;
+        if *users == 0 {
+            self.free.push(block);
+        }
+    }
+
+    /// Frees the blocks that no future token of a sequence of `length` tokens attends to.
+    pub(super) fn drop_unseen(&mut self, blocks: &mut [BlockId], length: usize) {
+        let GroupKind::SlidingWindow(KeptPositions { first, .. }) = self.kind else { return };
+        let dropped = blocks.iter_mut().take(self.kind.first_visible(length)).skip(first.div_ceil(BLOCK));
+        for block in dropped.filter(|block| **block != NONE) {
+            self.release(*block);
+            *block = NONE;
+        }
+    }
+
+    /// Makes the blocks of positions `length..end` writable for one sequence: allocates a copy of a shared block (copy
+    /// on write), and new blocks. Returns which block must be copied to which.
+    pub(super) fn extend(
+        &mut self,
+        blocks: &mut Vec<BlockId>,
+        length: usize,
+        end: usize,
+    ) -> Result<Option<(BlockId, BlockId)>> {
+        let mut copied = None;
+        if let Some(last) = blocks.get_mut(length / BLOCK)
+            && self.users.get(*last as usize).is_some_and(|&users| users > 1)
+        {
+            let copy = self.take()?;
+            self.release(*last);
+            copied = Some((*last, copy));
+            *last = copy;
+        }
+        while blocks.len() < end.div_ceil(BLOCK) {
+            match self.take() {
+                Ok(block) => blocks.push(block),
+                Err(error) => {
+                    if let Some((shared, copy)) = copied {
+                        // No one has written the copy: the shared block is taken back.
+                        self.release(copy);
+                        self.share(shared);
+                        blocks[length / BLOCK] = shared;
+                    }
+                    return Err(error);
+                }
+            }
+        }
+        Ok(copied)
+    }
+
+    /// Frees the blocks after the first `length` tokens.
+    pub(super) fn cut(&mut self, blocks: &mut Vec<BlockId>, length: usize) {
+        for block in blocks.drain(length.div_ceil(BLOCK).min(blocks.len())..) {
+            if block != NONE {
+                self.release(block);
+            }
+        }
+    }
+}
+
+/// Recurrent states. While a batch runs, a sequence has its block from before the batch, which is read-only, and a new
+/// one: a batch that fails keeps the old one, and forks share a block that is never written again.
+impl BlockGroup {
+    /// Allocates the block for the new states, once per batch.
+    pub(super) fn begin_states(&mut self, blocks: &mut Vec<BlockId>) -> Result<()> {
+        if blocks.is_empty() {
+            blocks.push(NONE);
+        }
+        if blocks.len() == 1 {
+            blocks.push(self.take()?);
+        }
+        Ok(())
+    }
+
+    /// Commits a batch: frees the old states.
+    pub(super) fn commit_states(&mut self, blocks: &mut Vec<BlockId>) {
+        if blocks.len() == 2 {
+            let before = blocks.remove(0);
+            if before != NONE {
+                self.release(before);
+            }
+        }
+    }
+
+    /// Rolls a failed batch back: frees the new states, and also the old ones if `length` is zero.
+    pub(super) fn roll_back_states(&mut self, blocks: &mut Vec<BlockId>, length: usize) {
+        let kept = usize::from(length > 0);
+        while blocks.len() > kept {
+            if let Some(block) = blocks.pop().filter(|&block| block != NONE) {
+                self.release(block);
+            }
+        }
+    }
+}
+
+impl BlockCopy {
+    pub(super) fn new(group: usize, (from, to): (BlockId, BlockId)) -> Self {
+        Self { group, from, to }
+    }
+}

@@ -1,0 +1,149 @@
+//! Which layers share blocks, and how many blocks there are: computed before anything is allocated.
+
+use super::{CacheOptions, GroupKind, KeptPositions};
+use siskin_format::{Error, ErrorKind, Result};
+use siskin_graph::{Attention, AttentionMask};
+use siskin_kernels::ops::attention::BLOCK;
+
+/// Forks of sequences with recurrent states that there are extra blocks for.
+const FORKS: usize = 6;
+
+/// The number of blocks of a group of layers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GroupLayout {
+    /// What the layers keep.
+    pub kind: GroupKind,
+    /// The number of blocks.
+    pub blocks: usize,
+}
+
+/// The groups of layers that keep the same positions.
+#[derive(Clone, Debug)]
+pub struct BlockLayout {
+    /// The size that the layout is for.
+    pub options: CacheOptions,
+    /// The groups.
+    pub groups: Vec<GroupLayout>,
+    /// The group of each attention layer.
+    layers: Vec<Option<usize>>,
+    /// Positions after the Linformer projection, for sequences of any length.
+    pub projected: usize,
+}
+
+/// The memory that the keys and values of all sequences may take together.
+///
+/// With a budget, sequences take blocks as they grow, and the longest ones that `options` allow need not fit at the
+/// same time; without, they do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KvBudget {
+    /// The maximum number of bytes.
+    pub bytes: usize,
+}
+
+impl BlockLayout {
+    /// Groups some attention layers, and the recurrent states if there are any.
+    pub fn new(attentions: &[&Attention], has_states: bool, options: CacheOptions) -> Self {
+        let states = has_states.then_some(GroupKind::RecurrentState);
+        let mut kinds: Vec<GroupKind> = states.into_iter().collect();
+        let mut layers = Vec::new();
+        for attention in attentions {
+            let kind = GroupKind::of(attention.attention_mask, options.context);
+            let group = kinds.iter().position(|known| *known == kind).unwrap_or_else(|| {
+                kinds.push(kind);
+                kinds.len() - 1
+            });
+            layers.resize(layers.len().max(attention.layer + 1), None);
+            layers[attention.layer] = Some(group);
+        }
+        let projections = attentions.iter().filter_map(|attention| attention.projection);
+        let projected = projections.map(|projection| projection.count).max().unwrap_or(0);
+        let has_global = attentions
+            .iter()
+            .any(|attention| matches!(attention.attention_mask, AttentionMask::LongformerLocal(_)));
+        let extent = Extent { projected, has_global };
+        let group = |kind| GroupLayout { kind, blocks: extent.blocks(kind, &options) };
+        let groups = kinds.into_iter().map(group).collect();
+        Self { options, groups, layers, projected }
+    }
+
+    /// Returns the group of a layer.
+    pub fn group_of(&self, layer: usize) -> Option<usize> {
+        *self.layers.get(layer)?
+    }
+
+    /// Returns the group of the recurrent states.
+    pub fn state_group(&self) -> Option<usize> {
+        self.groups.iter().position(|group| group.kind == GroupKind::RecurrentState)
+    }
+
+    /// Reduces the numbers of blocks in proportion, so that they take at most the bytes of `budget`. `block_bytes` has
+    /// the size of a block of each group.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Memory`] if not even one sequence of the maximum length fits.
+    pub fn within(mut self, budget: KvBudget, block_bytes: &[usize]) -> Result<Self> {
+        let bytes_of = |layout: &Self| {
+            let bytes = layout
+                .groups
+                .iter()
+                .zip(block_bytes)
+                .map(|(group, bytes)| group.blocks.saturating_mul(*bytes));
+            bytes.fold(0, usize::saturating_add)
+        };
+        let all = bytes_of(&self);
+        if all <= budget.bytes {
+            return Ok(self);
+        }
+        let single = CacheOptions { sequences: 1, ..self.options };
+        let extent = Extent { projected: self.projected, has_global: true };
+        let least: Vec<usize> =
+            self.groups.iter().map(|group| extent.blocks(group.kind, &single).min(group.blocks)).collect();
+        let needed =
+            least.iter().zip(block_bytes).map(|(blocks, bytes)| blocks.saturating_mul(*bytes)).sum::<usize>();
+        if needed > budget.bytes {
+            let message = format!(
+                "a sequence of {} tokens needs {needed} bytes; the budget is {}; use a smaller context",
+                self.options.context, budget.bytes
+            );
+            return Err(Error::new(ErrorKind::Memory, "kv_budget", message));
+        }
+        // What exceeds one sequence is shared out in proportion.
+        let (spare, wanted) = ((budget.bytes - needed) as u128, (all - needed) as u128);
+        for (group, least) in self.groups.iter_mut().zip(least) {
+            let more = (group.blocks - least) as u128 * spare / wanted;
+            group.blocks = least + usize::try_from(more).unwrap_or(usize::MAX);
+        }
+        Ok(self)
+    }
+}
+
+/// What the number of blocks depends on besides the options.
+struct Extent {
+    /// Positions after the Linformer projection.
+    projected: usize,
+    /// Whether global tokens are stored a second time.
+    has_global: bool,
+}
+
+impl Extent {
+    /// Returns how many blocks a group needs if all sequences have their maximum length.
+    fn blocks(&self, kind: GroupKind, options: &CacheOptions) -> usize {
+        let CacheOptions { context, sequences, batch, text, .. } = *options;
+        match kind {
+            GroupKind::Full => context.div_ceil(BLOCK).saturating_mul(sequences),
+            // Those that the window covers, those that a batch adds, and one at either end.
+            GroupKind::SlidingWindow(KeptPositions { recent, first }) => context
+                .min(recent + first.next_multiple_of(BLOCK) + batch + 2 * BLOCK)
+                .div_ceil(BLOCK)
+                .saturating_mul(sequences),
+            // The states before and after the batch, and some for forks.
+            GroupKind::RecurrentState => sequences.saturating_mul(2).saturating_add(FORKS),
+            // The last block of each sequence may hold only one position, and all tokens may be global.
+            GroupKind::Transient => (text.saturating_mul(1 + usize::from(self.has_global)))
+                .div_ceil(BLOCK)
+                .saturating_add(sequences)
+                .saturating_add(self.projected.div_ceil(BLOCK).saturating_mul(sequences)),
+            GroupKind::CrossAttention => text.div_ceil(BLOCK).saturating_mul(sequences),
+        }
+    }
+}

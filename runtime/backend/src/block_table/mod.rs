@@ -1,0 +1,469 @@
+//! The block table of a KV cache (PagedAttention, arXiv:2309.06180): which blocks of token positions belong to which
+//! sequence. The contents of the blocks belong to an [`Executable`](super::Executable).
+//!
+//! A sequence has one block list per group (layers with full attention, layers with a sliding window). Blocks are
+//! reference-counted: a fork shares them, and the first sequence to write to a shared block gets a copy (copy on
+//! write; see [`BlockTable::take_copies`]). Blocks that have left a sliding window return to the free list.
+//!
+//! Sequences that are encoded as a whole have groups of their own: layers whose keys and values are dropped after the
+//! layer, all in the same blocks, and the cross-attention keys and values, which stay until the next sequence is
+//! encoded.
+
+mod group;
+mod layout;
+mod save;
+
+use group::BlockGroup;
+pub use group::{GroupKind, KeptPositions};
+pub use layout::KvBudget;
+pub use layout::{BlockLayout, GroupLayout};
+pub use save::Saved;
+use siskin_format::{Error, ErrorKind, Result};
+use siskin_kernels::ops::attention::{BLOCK, CacheType};
+
+/// Index of a sequence in the table.
+pub type SequenceId = usize;
+
+/// Index of a block in its group.
+pub type BlockId = u32;
+
+/// No block: not allocated yet, or dropped from the window.
+pub const NONE: BlockId = u32::MAX;
+
+/// A block that must be copied before the next pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BlockCopy {
+    /// The group of both blocks.
+    pub group: usize,
+    /// The block to read.
+    pub from: BlockId,
+    /// The block to write.
+    pub to: BlockId,
+}
+
+/// The blocks of one sequence, one list per group.
+struct Sequence {
+    /// Tokens in the growing groups.
+    length: usize,
+    /// Positions of the encoded sequence.
+    text: usize,
+    /// The number of global tokens, which are stored a second time after the sequence.
+    marked: usize,
+    /// Length of the bidirectional prefix (prefix LM).
+    prefix: usize,
+    /// Tokens that the recurrent states have processed.
+    stated: usize,
+    /// Expected length in tokens.
+    expected: usize,
+    blocks: Vec<Vec<u32>>,
+}
+
+/// The element types of the KV cache.
+#[derive(Clone, Copy, Debug)]
+pub struct CacheTypes {
+    /// For keys and values that later batches attend to.
+    pub kept: CacheType,
+    /// For keys and values that are dropped after their layer.
+    pub passing: CacheType,
+}
+
+impl CacheTypes {
+    /// The same type for all.
+    pub fn all(kind: CacheType) -> Self {
+        Self { kept: kind, passing: kind }
+    }
+
+    /// Returns the type for a group of layers.
+    pub fn of(self, kind: GroupKind) -> CacheType {
+        if kind == GroupKind::Transient { self.passing } else { self.kept }
+    }
+}
+
+/// The size of a cache.
+#[derive(Clone, Copy, Debug)]
+pub struct CacheOptions {
+    /// The element types.
+    pub types: CacheTypes,
+    /// The maximum sequence length in positions.
+    pub context: usize,
+    /// The number of sequences that can reach that length at the same time.
+    pub sequences: usize,
+    /// The maximum number of rows in a decoder batch.
+    pub batch: usize,
+    /// The maximum number of positions in an encoder batch.
+    pub text: usize,
+}
+
+/// The blocks of all sequences.
+pub struct BlockTable {
+    layout: BlockLayout,
+    groups: Vec<BlockGroup>,
+    sequences: Vec<Option<Sequence>>,
+    copies: Vec<BlockCopy>,
+}
+
+impl BlockTable {
+    /// Creates a table without sequences.
+    pub fn new(layout: BlockLayout) -> Self {
+        let groups: Vec<_> =
+            layout.groups.iter().map(|group| BlockGroup::new(group.kind, group.blocks)).collect();
+        let copies = Vec::with_capacity(groups.len() * layout.options.sequences);
+        Self { layout, groups, sequences: Vec::new(), copies }
+    }
+
+    /// Returns the size of the cache.
+    pub fn options(&self) -> &CacheOptions {
+        &self.layout.options
+    }
+
+    /// Returns the groups of layers.
+    pub fn layout(&self) -> &BlockLayout {
+        &self.layout
+    }
+
+    /// Creates an empty sequence.
+    pub fn create(&mut self) -> SequenceId {
+        let blocks = self.empty_lists();
+        self.place(Sequence { length: 0, text: 0, marked: 0, prefix: 0, stated: 0, expected: 0, blocks })
+    }
+
+    /// Forks the first `length` tokens of a sequence, and its encoded input.
+    pub fn fork_at(&mut self, of: SequenceId, length: usize) -> Result<SequenceId> {
+        let source = self.sequence(of)?;
+        source.check_length(&self.groups, length)?;
+        let expected = if length == source.length { source.expected } else { 0 };
+        let mut blocks = self.empty_lists();
+        for ((group, fork), list) in self.groups.iter().zip(&mut blocks).zip(&source.blocks) {
+            // Others are reserved for this sequence alone.
+            let shared = match group.kind {
+                GroupKind::CrossAttention => list.len(),
+                kind => kind.blocks_of(length).min(list.len()),
+            };
+            fork.extend_from_slice(&list[..shared]);
+        }
+        let fork = Sequence { length, expected, stated: length, blocks, ..*source };
+        for (group, blocks) in self.groups.iter_mut().zip(&fork.blocks) {
+            blocks.iter().filter(|&&block| block != NONE).for_each(|&block| group.share(block));
+        }
+        Ok(self.place(fork))
+    }
+
+    /// Makes the blocks of other sequences, one list per group, the first `length` tokens of an empty sequence.
+    ///
+    /// # Errors
+    /// If the sequence has tokens, or if a list does not have the blocks, all in use, that these tokens need.
+    pub fn attach(&mut self, id: SequenceId, length: usize, lists: &[&[BlockId]]) -> Result<()> {
+        let sequence = self.sequences.get_mut(id).and_then(Option::as_mut).ok_or_else(|| no_sequence(id))?;
+        if sequence.length > 0 {
+            let message = "the sequence has tokens already; reset it first";
+            return Err(Error::new(ErrorKind::State, "sequence", message));
+        }
+        if length > self.layout.options.context {
+            return Err(too_long(length, self.layout.options.context));
+        }
+        let fits = |group: &BlockGroup, list: &[BlockId]| {
+            list.len() == group.kind.blocks_of(length)
+                && list.iter().enumerate().all(|(index, &block)| match block {
+                    NONE => group.kind.may_lack(index, length),
+                    block => group.is_used(block),
+                })
+        };
+        if lists.len() != self.groups.len()
+            || !self.groups.iter().zip(lists).all(|(group, list)| fits(group, list))
+        {
+            let message = format!("are not those of a sequence of {length} tokens");
+            return Err(Error::argument("blocks", message));
+        }
+        for ((group, blocks), list) in self.groups.iter_mut().zip(&mut sequence.blocks).zip(lists) {
+            if group.kind.grows() || group.kind == GroupKind::RecurrentState {
+                group.cut(blocks, 0);
+                blocks.extend_from_slice(list);
+                list.iter().filter(|&&block| block != NONE).for_each(|&block| group.share(block));
+            }
+        }
+        (sequence.length, sequence.stated) = (length, length);
+        Ok(())
+    }
+
+    /// Returns the blocks of a sequence in a group, [`NONE`] for those that have left a sliding window.
+    pub fn blocks(&self, id: SequenceId, group: usize) -> Option<&[BlockId]> {
+        Some(self.sequences.get(id)?.as_ref()?.blocks.get(group)?)
+    }
+
+    /// Returns the blocks of a group that no sequence uses.
+    pub fn free_blocks(&self, group: usize) -> &[BlockId] {
+        self.groups.get(group).map_or(&[], BlockGroup::free)
+    }
+
+    /// Returns the copies that are due since the last call, in the order in which they must be made, before any block
+    /// is written.
+    pub fn take_copies(&mut self) -> std::vec::Drain<'_, BlockCopy> {
+        self.copies.drain(..)
+    }
+
+    /// Returns the maximum number of blocks of one group per sequence.
+    fn most_blocks(&self) -> usize {
+        let CacheOptions { context, text, .. } = self.layout.options;
+        context.max(text).div_ceil(BLOCK).max(2)
+    }
+
+    fn empty_lists(&self) -> Vec<Vec<BlockId>> {
+        self.groups.iter().map(|_| Vec::with_capacity(self.most_blocks())).collect()
+    }
+
+    fn place(&mut self, sequence: Sequence) -> SequenceId {
+        match self.sequences.iter().position(Option::is_none) {
+            Some(free) => {
+                self.sequences[free] = Some(sequence);
+                free
+            }
+            None => {
+                self.sequences.push(Some(sequence));
+                self.sequences.len() - 1
+            }
+        }
+    }
+
+    /// Frees a sequence and its blocks.
+    pub fn remove(&mut self, id: SequenceId) {
+        if let Some(sequence) = self.sequences.get_mut(id).and_then(Option::take) {
+            for (group, blocks) in self.groups.iter_mut().zip(sequence.blocks) {
+                blocks.into_iter().filter(|&block| block != NONE).for_each(|block| group.release(block));
+            }
+        }
+    }
+
+    fn sequence(&self, id: SequenceId) -> Result<&Sequence> {
+        self.sequences.get(id).and_then(Option::as_ref).ok_or_else(|| no_sequence(id))
+    }
+
+    /// Returns the number of tokens in a sequence.
+    pub fn length(&self, id: SequenceId) -> Result<usize> {
+        Ok(self.sequence(id)?.length)
+    }
+
+    /// Returns the length of the encoded sequence in positions.
+    pub fn text(&self, id: SequenceId) -> Result<usize> {
+        Ok(self.sequence(id)?.text)
+    }
+
+    /// Returns the number of global tokens of the encoded sequence.
+    pub fn marked(&self, id: SequenceId) -> usize {
+        self.sequence(id).map_or(0, |sequence| sequence.marked)
+    }
+
+    /// Returns the length of a sequence's bidirectional prefix (prefix LM).
+    pub fn prefix(&self, id: SequenceId) -> usize {
+        self.sequence(id).map_or(0, |sequence| sequence.prefix)
+    }
+
+    /// Returns the expected length of a sequence.
+    pub fn expected(&self, id: SequenceId) -> usize {
+        self.sequence(id).map_or(0, |sequence| sequence.expected)
+    }
+
+    /// Sets the expected length of a sequence.
+    pub fn expect(&mut self, id: SequenceId, length: usize) -> Result<()> {
+        let sequence = self.sequences.get_mut(id).and_then(Option::as_mut).ok_or_else(|| no_sequence(id))?;
+        sequence.expected = length;
+        Ok(())
+    }
+
+    /// Makes the first `count` tokens of an empty sequence attend to each other bidirectionally.
+    pub fn set_prefix(&mut self, id: SequenceId, count: usize) -> Result<()> {
+        let sequence = self.sequences.get_mut(id).and_then(Option::as_mut).ok_or_else(|| no_sequence(id))?;
+        if sequence.length > 0 {
+            let message = "the sequence has tokens already; reset it first";
+            return Err(Error::new(ErrorKind::State, "prefix", message));
+        }
+        sequence.prefix = count;
+        Ok(())
+    }
+
+    /// Allocates blocks to encode a sequence of `count` positions, of which `marked` are global tokens, plus one
+    /// unattended position if it was padded; drops the previously encoded sequence.
+    pub fn read(&mut self, id: SequenceId, count: usize, marked: usize, padded: bool) -> Result<()> {
+        let sequence = self.sequences.get_mut(id).and_then(Option::as_mut).ok_or_else(|| no_sequence(id))?;
+        (sequence.text, sequence.marked) = (0, 0);
+        let projected = self.layout.projected;
+        let groups = self.groups.iter_mut().zip(&mut sequence.blocks);
+        for (group, blocks) in groups.filter(|(group, _)| !group.kind.grows()) {
+            let is_transient = group.kind == GroupKind::Transient;
+            if group.kind == GroupKind::RecurrentState && sequence.length > 0 {
+                let message = "the sequence has tokens already; reset it first";
+                return Err(Error::new(ErrorKind::State, "sequence", message));
+            }
+            group.cut(blocks, 0);
+            if group.kind == GroupKind::RecurrentState {
+                blocks.extend([NONE, group.take()?]);
+                continue;
+            }
+            let count = if is_transient { count.max(projected) } else { count };
+            let behind = if is_transient { marked } else { 0 } + usize::from(padded);
+            if let Err(error) = group.extend(blocks, 0, count + behind) {
+                group.cut(blocks, 0);
+                return Err(error);
+            }
+        }
+        (sequence.text, sequence.marked) = (count, marked);
+        Ok(())
+    }
+
+    /// Frees the blocks that were only needed while encoding.
+    pub fn end_encoding(&mut self, id: SequenceId) {
+        let Some(sequence) = self.sequences.get_mut(id).and_then(Option::as_mut) else { return };
+        for (group, blocks) in self.groups.iter_mut().zip(&mut sequence.blocks) {
+            let is_done = match group.kind {
+                GroupKind::Transient => true,
+                GroupKind::RecurrentState => sequence.length == 0,
+                GroupKind::Full | GroupKind::SlidingWindow(_) | GroupKind::CrossAttention => false,
+            };
+            if is_done {
+                group.cut(blocks, 0);
+            }
+        }
+    }
+
+    /// Drops all but the first `length` tokens.
+    pub fn truncate(&mut self, id: SequenceId, length: usize) -> Result<()> {
+        let sequence = self.sequences.get_mut(id).and_then(Option::as_mut).ok_or_else(|| no_sequence(id))?;
+        sequence.check_length(&self.groups, length)?;
+        sequence.grown(&mut self.groups).for_each(|(_, group, blocks)| group.cut(blocks, length));
+        (sequence.length, sequence.expected) = (length, 0);
+        for (group, blocks) in self.groups.iter_mut().zip(&mut sequence.blocks) {
+            if group.kind == GroupKind::RecurrentState {
+                group.roll_back_states(blocks, length);
+                sequence.stated = length;
+            }
+        }
+        Ok(())
+    }
+
+    /// Allocates `count` more positions: drops blocks that have left windows, replaces a shared block by a copy before
+    /// it is written, allocates new blocks. On an error the sequence is unchanged except for dropped blocks.
+    pub fn extend(&mut self, id: SequenceId, count: usize) -> Result<()> {
+        let sequence = self.sequence(id)?;
+        if sequence.length + count <= self.layout.options.context {
+            sequence.check_prefix(count)?;
+        }
+        self.reserve(id, count)?;
+        if let Some(sequence) = self.sequences.get_mut(id).and_then(Option::as_mut) {
+            sequence.length += count;
+        }
+        Ok(())
+    }
+
+    /// Reserves blocks for `count` more positions, which other sequences cannot take: unless the sequence is forked,
+    /// [`BlockTable::extend`] by as many or fewer cannot fail for lack of blocks. On an error the sequence is unchanged
+    /// except for dropped blocks.
+    pub fn reserve(&mut self, id: SequenceId, count: usize) -> Result<()> {
+        let context = self.layout.options.context;
+        let sequence = self.sequences.get_mut(id).and_then(Option::as_mut).ok_or_else(|| no_sequence(id))?;
+        let length = sequence.length;
+        let end = length + count;
+        if end > context {
+            return Err(too_long(end, context));
+        }
+        for (group, blocks) in self.groups.iter_mut().zip(&mut sequence.blocks) {
+            match group.kind {
+                GroupKind::RecurrentState => group.begin_states(blocks)?,
+                GroupKind::Full | GroupKind::SlidingWindow(_) => group.drop_unseen(blocks, length),
+                GroupKind::Transient | GroupKind::CrossAttention => {}
+            }
+        }
+        let copies = &mut self.copies;
+        let reserved = sequence.grown(&mut self.groups).try_for_each(|(number, group, blocks)| {
+            let copied = group.extend(blocks, length, end)?;
+            copies.extend(copied.map(|copied| BlockCopy::new(number, copied)));
+            Ok(())
+        });
+        if reserved.is_err() {
+            self.release_reserved(id);
+        }
+        reserved
+    }
+
+    /// Frees the blocks beyond the length of a sequence, so that no other sequence shares them.
+    fn release_reserved(&mut self, id: SequenceId) {
+        let Some(sequence) = self.sequences.get_mut(id).and_then(Option::as_mut) else { return };
+        let length = sequence.length;
+        sequence.grown(&mut self.groups).for_each(|(_, group, blocks)| group.cut(blocks, length));
+    }
+
+    /// Commits the states that a batch computed for a sequence.
+    pub fn commit(&mut self, id: SequenceId) {
+        let Some(sequence) = self.sequences.get_mut(id).and_then(Option::as_mut) else { return };
+        for (group, blocks) in self.groups.iter_mut().zip(&mut sequence.blocks) {
+            if group.kind == GroupKind::RecurrentState {
+                group.commit_states(blocks);
+            }
+        }
+        sequence.stated = sequence.length;
+    }
+}
+
+impl Sequence {
+    /// Checks that all but the first `length` tokens can be dropped.
+    fn check_length(&self, groups: &[BlockGroup], length: usize) -> Result<()> {
+        if length > self.length {
+            let message = format!("the sequence has only {} tokens", self.length);
+            return Err(Error::argument("length", message));
+        }
+        if length == 0 {
+            return Ok(());
+        }
+        if length < self.prefix.min(self.length) {
+            let message = "is within the prefix, whose tokens attend to each other; reset and prefill again";
+            return Err(Error::new(ErrorKind::State, "length", message));
+        }
+        for (group, blocks) in groups.iter().zip(&self.blocks) {
+            if group.kind == GroupKind::RecurrentState && length != self.stated {
+                let message = "recurrent states cannot be rewound; reset and prefill again";
+                return Err(Error::new(ErrorKind::State, "length", message));
+            }
+            let visible = group.kind.first_visible(length)..length.div_ceil(BLOCK);
+            if group.kind.grows() && blocks.get(visible).is_some_and(|visible| visible.contains(&NONE)) {
+                let message =
+                    "a sliding window has already dropped the tokens before it; reset and prefill again";
+                return Err(Error::new(ErrorKind::State, "length", message));
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks that `count` more tokens do not split the bidirectional prefix.
+    fn check_prefix(&self, count: usize) -> Result<()> {
+        if self.length < self.prefix && (self.length > 0 || count < self.prefix) {
+            let message =
+                format!("the prefix of {} tokens must be in one batch; use a larger batch", self.prefix);
+            return Err(Error::argument("tokens", message));
+        }
+        Ok(())
+    }
+
+    /// Iterates over the block lists that grow with the sequence, with the numbers of their groups.
+    fn grown<'a>(
+        &'a mut self,
+        groups: &'a mut [BlockGroup],
+    ) -> impl Iterator<Item = (usize, &'a mut BlockGroup, &'a mut Vec<BlockId>)> {
+        let lists = groups.iter_mut().zip(&mut self.blocks).enumerate();
+        lists
+            .map(|(number, (group, blocks))| (number, group, blocks))
+            .filter(|(_, group, _)| group.kind.grows())
+    }
+}
+
+fn no_sequence(id: SequenceId) -> Error {
+    Error::argument("sequence", format!("there is no sequence {id}"))
+}
+
+fn no_block() -> Error {
+    let message = "every block is in use; end a sequence or open a larger context";
+    Error::new(ErrorKind::Memory, "cache", message)
+}
+
+fn too_long(end: usize, context: usize) -> Error {
+    let message =
+        format!("{end} tokens do not fit into the context of {context}; open a larger one or truncate");
+    Error::new(ErrorKind::TooLong, "tokens", message)
+}

@@ -1,0 +1,164 @@
+//! Saves a sequence's blocks as words, and restores them.
+//!
+//! Saved data is untrusted: it is refused if blocks are missing that the sequence would attend to.
+
+use super::{BlockId, BlockTable, GroupKind, KeptPositions, NONE, Sequence, SequenceId};
+use crate::BlockStorage;
+use siskin_format::{Error, ErrorKind, Result};
+
+/// Marks a block that the sequence has dropped.
+const ABSENT: u32 = 0;
+const PRESENT: u32 = 1;
+
+/// A saved sequence, validated as far as that is possible without a cache.
+pub struct Saved<'a> {
+    /// The number of tokens.
+    pub length: usize,
+    /// The number of tokens that attend to each other bidirectionally.
+    pub prefix: usize,
+    /// The expected length in tokens.
+    pub expected: usize,
+    words: &'a [[u8; 4]],
+}
+
+impl<'a> Saved<'a> {
+    /// Wraps the saved blocks of a sequence of `length` tokens.
+    pub fn new((length, prefix, expected): (usize, usize, usize), words: &'a [[u8; 4]]) -> Self {
+        Self { length, prefix, expected, words }
+    }
+}
+
+/// A block of a saved sequence.
+struct SavedBlock<'a> {
+    group: usize,
+    /// The contents; `None` if the sequence had dropped the block.
+    words: Option<&'a [[u8; 4]]>,
+}
+
+/// Returns a hash of the layout of a group's blocks: blocks of another layout are incompatible.
+fn layout_hash(kind: GroupKind, format: &str) -> u32 {
+    // Written out, so that no name of a type is a part of a saved session.
+    let kind = match kind {
+        GroupKind::Full => "Growing(None)".to_owned(),
+        GroupKind::SlidingWindow(KeptPositions { recent, first }) => {
+            format!("Growing(Some(Window {{ recent: {recent}, first: {first} }}))")
+        }
+        GroupKind::Transient => "Passing".to_owned(),
+        GroupKind::CrossAttention => "Memory".to_owned(),
+        GroupKind::RecurrentState => "State".to_owned(),
+    };
+    let hash = blake3::hash(format!("{kind} {format}").as_bytes());
+    u32::from_le_bytes([hash.as_bytes()[0], hash.as_bytes()[1], hash.as_bytes()[2], hash.as_bytes()[3]])
+}
+
+impl BlockTable {
+    /// Appends the blocks of a sequence, whose contents are in `storage`: for each group its layout hash, the number of
+    /// blocks, the blocks. Returns the prefix length and the expected length.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`] for sequences with an encoded input.
+    pub fn save(
+        &self,
+        id: SequenceId,
+        storage: &dyn BlockStorage,
+        out: &mut Vec<u8>,
+    ) -> Result<(usize, usize)> {
+        let sequence = self.sequence(id)?;
+        if sequence.text > 0 {
+            return Err(Error::unsupported("session", "sessions with an encoded input cannot be saved"));
+        }
+        for (number, (group, blocks)) in self.groups.iter().zip(&sequence.blocks).enumerate() {
+            let format = storage.format(number)?;
+            out.extend(layout_hash(group.kind, &format.name).to_le_bytes());
+            let count = group.kind.blocks_of(sequence.length);
+            out.extend((count as u32).to_le_bytes());
+            for &block in &blocks[..count] {
+                out.extend(if block == NONE { ABSENT } else { PRESENT }.to_le_bytes());
+                if block != NONE {
+                    storage.export(number, block, out)?;
+                }
+            }
+        }
+        Ok((sequence.prefix, sequence.expected))
+    }
+
+    /// Validates a saved sequence against this table.
+    pub fn check(&self, saved: &Saved<'_>, storage: &dyn BlockStorage) -> Result<()> {
+        let context = self.layout.options.context;
+        if saved.length > context {
+            let message = format!(
+                "{} tokens do not fit into the context of {context}; open a larger one",
+                saved.length
+            );
+            return Err(Error::new(ErrorKind::TooLong, "saved.tokens", message));
+        }
+        if saved.prefix > saved.length {
+            return Err(Error::corrupt("saved.prefix", "longer than the sequence"));
+        }
+        self.saved_blocks(saved, storage).map(drop)
+    }
+
+    /// Returns the blocks of a saved sequence, group by group.
+    fn saved_blocks<'a>(&self, saved: &Saved<'a>, storage: &dyn BlockStorage) -> Result<Vec<SavedBlock<'a>>> {
+        let mut rest = saved.words;
+        let mut take = |count: usize| {
+            let (taken, left) = rest.split_at_checked(count)?;
+            rest = left;
+            Some(taken)
+        };
+        let cut = || Error::corrupt("saved.cache", "truncated");
+        let mut found = Vec::new();
+        for (number, group) in self.groups.iter().enumerate() {
+            let format = storage.format(number)?;
+            let &[hash, count] = take(2).ok_or_else(cut)? else { return Err(cut()) };
+            if u32::from_le_bytes(hash) != layout_hash(group.kind, &format.name) {
+                let message = "was saved with another cache type, window or context; open a session like it";
+                return Err(Error::new(ErrorKind::Unsupported, "saved.cache", message));
+            }
+            if u32::from_le_bytes(count) as usize != group.kind.blocks_of(saved.length) {
+                let message = "the number of blocks does not match the number of tokens";
+                return Err(Error::corrupt("saved.cache", message));
+            }
+            for index in 0..group.kind.blocks_of(saved.length) {
+                let is_present = take(1).ok_or_else(cut)? == [PRESENT.to_le_bytes()];
+                if !is_present && !group.kind.may_lack(index, saved.length) {
+                    return Err(Error::corrupt("saved.cache", "lacks a block that its tokens attend to"));
+                }
+                let words = is_present.then(|| take(format.words).ok_or_else(cut)).transpose()?;
+                found.push(SavedBlock { group: number, words });
+            }
+        }
+        if rest.is_empty() { Ok(found) } else { Err(Error::corrupt("saved.cache", "has trailing bytes")) }
+    }
+
+    /// Restores a saved sequence as a new one, with the contents of its blocks in `storage`.
+    pub fn restore(&mut self, saved: &Saved<'_>, storage: &mut dyn BlockStorage) -> Result<SequenceId> {
+        self.check(saved, storage)?;
+        let found = self.saved_blocks(saved, storage)?;
+        let mut blocks = self.empty_lists();
+        let mut restore = |saved: &SavedBlock<'_>| {
+            let list: &mut Vec<BlockId> = &mut blocks[saved.group];
+            let Some(words) = saved.words else {
+                list.push(NONE);
+                return Ok(());
+            };
+            let block = self.groups[saved.group].take()?;
+            list.push(block);
+            storage.import(saved.group, block, words)
+        };
+        let outcome = found.iter().try_for_each(&mut restore);
+        let id = self.place(Sequence {
+            length: saved.length,
+            text: 0,
+            marked: 0,
+            prefix: saved.prefix,
+            stated: saved.length,
+            expected: saved.expected,
+            blocks,
+        });
+        if outcome.is_err() {
+            self.remove(id);
+        }
+        outcome.map(|()| id)
+    }
+}

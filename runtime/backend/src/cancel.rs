@@ -1,0 +1,40 @@
+//! Cancellation from another thread.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Cancels a session from any thread: a running call returns [`ErrorKind::Cancelled`](siskin_format::ErrorKind::Cancelled) at
+/// the next step and leaves the session as it was before the call.
+///
+/// Each session has its own, forks included.
+#[derive(Clone, Debug, Default)]
+pub struct CancelHandle {
+    flag: Arc<AtomicBool>,
+}
+
+impl CancelHandle {
+    /// Creates a handle in the not-cancelled state.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Returns the flag that passes look at.
+    pub fn flag(&self) -> &Arc<AtomicBool> {
+        &self.flag
+    }
+
+    /// Returns whether it was cancelled.
+    pub fn is_cancelled(&self) -> bool {
+        self.flag.load(Ordering::Relaxed)
+    }
+
+    /// Cancels the running call, or the next one.
+    pub fn cancel(&self) {
+        self.flag.store(true, Ordering::Relaxed);
+    }
+
+    /// Resets a cancellation that no call has consumed yet.
+    pub fn reset(&self) {
+        self.flag.store(false, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,370 @@
+//! Sequences that run in batches: validation, the block table and the executable of a backend.
+
+mod batch_builder;
+mod early_exit;
+mod input;
+mod passes;
+
+pub use early_exit::read_in_parts;
+pub use input::{BatchEntry, OutputRows, SequenceInput};
+
+use std::sync::{Arc, Mutex};
+
+use crate::block_table::{BlockTable, CacheOptions, CacheTypes, KvBudget, Saved};
+use crate::cancel::CancelHandle;
+use crate::loaded_model::LoadedModel;
+use crate::observer::Observer;
+use crate::thread_pool::SharedThreadPool;
+use crate::{Batch, Executable, ForwardInput, GraphPass, GraphSide, MemoryUse};
+use batch_builder::BatchBuilder;
+use passes::Passes;
+use siskin_format::{Error, ErrorKind, Result};
+use siskin_graph::Window;
+use siskin_kernels::ops::attention::CacheType;
+
+/// What contexts use but do not own: contexts with the same resources, of one or of several models, take turns on the
+/// same threads.
+#[derive(Clone)]
+pub struct Resources {
+    /// The threads, which are lent to one pass at a time.
+    pub thread_pool: SharedThreadPool,
+    /// The memory for the blocks of one context's KV cache; `None`: as much as its sequences can need.
+    pub kv_budget: Option<KvBudget>,
+}
+
+/// Options for creating a context.
+#[derive(Clone, Copy, Debug)]
+pub struct ContextOptions {
+    /// The size of the KV cache.
+    pub cache: CacheOptions,
+    /// Limits how many tokens a query attends to.
+    pub window: Option<Window>,
+    /// The maximum number of output rows per decoder batch.
+    pub wanted: usize,
+    /// The maximum number of output rows per encoder batch.
+    pub read: usize,
+    /// Whether the encoder's outputs are those of the head, or else the hidden states.
+    pub head: bool,
+    /// Whether early exit is enabled.
+    pub exits: bool,
+}
+
+/// How much of a decoder's sequences a context must hold. 0 selects a default.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct DecoderLimits {
+    /// The maximum length of a sequence in tokens; 0: that of the model, at most 2048.
+    pub context: usize,
+    /// The maximum number of tokens per batch.
+    pub batch: usize,
+    /// The maximum length of an encoded text; 0: that of the model, at most 2048.
+    pub text: usize,
+    /// The element type of the KV cache; `None`: that of the model.
+    pub cache: Option<CacheType>,
+    /// Limits how many tokens a query attends to.
+    pub window: Option<Window>,
+}
+
+impl ContextOptions {
+    /// Options for a decoder, of which `wanted` rows give outputs per batch.
+    pub fn decoder(cache: CacheOptions, wanted: usize) -> Self {
+        Self { cache, window: None, wanted, read: 0, head: true, exits: false }
+    }
+
+    /// Options for an encoder of up to `rows` tokens per batch, of which `outputs` give outputs.
+    pub fn encoder(types: CacheTypes, rows: usize, outputs: usize) -> Self {
+        let cache = CacheOptions { types, context: 0, sequences: rows, batch: 0, text: rows };
+        Self { cache, window: None, wanted: 0, read: outputs, head: true, exits: false }
+    }
+}
+
+impl LoadedModel {
+    /// Returns the options of a context for `sequences` sequences, of which `wanted` rows give outputs.
+    ///
+    /// # Errors
+    /// If the model does not support the limits.
+    pub fn context_options(
+        &self,
+        limits: &DecoderLimits,
+        sequences: usize,
+        wanted: usize,
+    ) -> Result<ContextOptions> {
+        self.check_cache(limits.cache, limits.window)?;
+        let most = self.config.context.max(1);
+        if limits.context > most {
+            let message = format!("{} tokens; the model supports at most {most}", limits.context);
+            return Err(Error::new(ErrorKind::TooLong, "context", message));
+        }
+        let context = if limits.context == 0 { most.min(2048) } else { limits.context };
+        let text = match self.graphs.encoder {
+            None => 0,
+            Some(_) if limits.text == 0 => self.config.text.min(2048),
+            Some(_) => limits.text.min(self.config.text),
+        };
+        if limits.window.is_some_and(|window| window.recent == 0) {
+            return Err(Error::argument("window", "must be at least 1"));
+        }
+        let (types, sequences) = (self.cache_types(limits.cache), sequences.max(1));
+        let cache = CacheOptions { types, context, sequences, batch: limits.batch.clamp(1, context), text };
+        Ok(ContextOptions { window: limits.window, ..ContextOptions::decoder(cache, wanted.max(1)) })
+    }
+}
+
+/// Several sequences that share weights, KV cache and threads, and run in one batch.
+///
+/// [`Session`](crate::Session) is the convenient API for one sequence; a server runs many sequences in one context.
+pub struct Context {
+    model: Arc<LoadedModel>,
+    passes: Passes,
+    executable: Box<dyn Executable>,
+    table: BlockTable,
+    pool: SharedThreadPool,
+    batch: Batch,
+    /// The entries of the last batch that were cancelled.
+    cancelled: Vec<usize>,
+    cancel: CancelHandle,
+}
+
+impl Context {
+    /// Allocates a context, with a thread pool of its own unless it gets resources.
+    pub fn new(
+        model: Arc<LoadedModel>,
+        options: &ContextOptions,
+        resources: Option<&Resources>,
+    ) -> Result<Self> {
+        let passes = Passes::new(&model, options)?;
+        let mut limits = passes.limits(&options.cache);
+        if let Some(budget) = resources.and_then(|resources| resources.kv_budget) {
+            let block_bytes = model.module.block_bytes(&limits)?;
+            limits.blocks = limits.blocks.within(budget, &block_bytes)?;
+        }
+        let pool = match resources {
+            Some(resources) => resources.thread_pool.clone(),
+            None => SharedThreadPool::new(model.module.threads())?,
+        };
+        let most = |size: &dyn Fn(&GraphPass) -> usize| passes.whole().map(size).max().unwrap_or(0);
+        let batch = Batch::with_capacity(most(&|pass| pass.rows), most(&|pass| pass.outputs));
+        Ok(Self {
+            executable: model.module.executable(&limits)?,
+            table: BlockTable::new(limits.blocks),
+            pool,
+            cancelled: Vec::with_capacity(options.cache.sequences),
+            batch,
+            cancel: CancelHandle::new(),
+            passes,
+            model,
+        })
+    }
+
+    /// Returns the maximum number of rows in a decoder batch, and the maximum number of them that can have logits;
+    /// zeros if the model has no decoder.
+    pub fn limits(&self) -> (usize, usize) {
+        self.passes.whole_side(GraphSide::Decoder).map_or((0, 0), |pass| (pass.rows, pass.outputs))
+    }
+
+    /// Returns the same limits for an encoder batch.
+    pub fn text_limits(&self) -> (usize, usize) {
+        self.passes.whole_side(GraphSide::Encoder).map_or((0, 0), |pass| (pass.rows, pass.outputs))
+    }
+
+    /// Passes the inputs of all matmuls to `observer` from now on.
+    ///
+    /// # Errors
+    /// If the backend is not that of the CPU.
+    pub fn observe(&mut self, observer: Arc<Mutex<dyn Observer>>) -> Result<()> {
+        self.executable.observe(observer)
+    }
+
+    /// Creates an empty sequence.
+    pub fn create(&mut self) -> usize {
+        self.table.create()
+    }
+
+    /// Forks `sequence`: the new sequence shares its KV cache blocks until either is extended (copy on write).
+    pub fn fork(&mut self, sequence: usize) -> Result<usize> {
+        self.fork_at(sequence, self.table.length(sequence)?)
+    }
+
+    /// Forks the first `length` tokens of `sequence`, which the new sequence shares.
+    pub fn fork_at(&mut self, sequence: usize, length: usize) -> Result<usize> {
+        let fork = self.table.fork_at(sequence, length)?;
+        self.executable.fork(sequence, fork);
+        Ok(fork)
+    }
+
+    /// Removes a sequence.
+    pub fn remove(&mut self, sequence: usize) {
+        self.table.remove(sequence);
+    }
+
+    /// Returns the number of tokens in a sequence.
+    pub fn length(&self, sequence: usize) -> Result<usize> {
+        self.table.length(sequence)
+    }
+
+    /// Drops all but the first `length` tokens of a sequence.
+    pub fn truncate(&mut self, sequence: usize, length: usize) -> Result<()> {
+        self.table.truncate(sequence, length)
+    }
+
+    /// Reserves memory for `count` more tokens of a sequence, which no other sequence can take; a fork shares the last
+    /// block, which takes another one when it is written.
+    pub fn reserve(&mut self, sequence: usize, count: usize) -> Result<()> {
+        let reserved = self.table.reserve(sequence, count);
+        self.copy_blocks().and(reserved)
+    }
+
+    /// Appends the state of a sequence to `out`; returns its prefix length (tokens that attend to each other
+    /// bidirectionally) and its expected length.
+    pub fn save(&self, sequence: usize, out: &mut Vec<u8>) -> Result<(usize, usize)> {
+        if !self.model.module.capabilities().kv_cache {
+            return Err(Error::unsupported("session", "models of an external backend have no state to save"));
+        }
+        self.table.save(sequence, self.executable.blocks(), out)
+    }
+
+    /// Restores a saved state into `sequence`. On an error the sequence is unchanged, or empty if forks have taken its
+    /// blocks.
+    pub fn restore(&mut self, sequence: usize, saved: &Saved<'_>) -> Result<usize> {
+        self.table.check(saved, self.executable.blocks())?;
+        self.table.remove(sequence);
+        self.table.restore(saved, self.executable.blocks_mut())
+    }
+
+    /// Releases unused memory to the operating system, which provides it again on demand.
+    pub fn trim(&mut self) {
+        for group in 0..self.table.layout().groups.len() {
+            self.executable.blocks_mut().release(group, self.table.free_blocks(group));
+        }
+    }
+
+    /// Returns the bytes of activations and of the KV cache.
+    pub fn memory(&self) -> (usize, usize) {
+        let MemoryUse { activations, kv_cache } = self.executable.memory();
+        (activations, kv_cache)
+    }
+
+    /// Returns the handle that cancels a pass.
+    pub fn cancel_handle(&self) -> &CancelHandle {
+        &self.cancel
+    }
+
+    /// Replaces the handle that cancels a pass.
+    pub fn set_cancel_handle(&mut self, cancel: &CancelHandle) {
+        self.cancel = cancel.clone();
+    }
+
+    /// Returns the maximum length of a sequence in tokens.
+    pub fn most_tokens(&self) -> usize {
+        self.table.options().context
+    }
+
+    /// Returns the vocabulary size.
+    pub fn vocabulary(&self) -> usize {
+        self.model.config.vocabulary
+    }
+
+    /// Runs a forward pass over tokens of one or more sequences in one batch. [`Context::output`] then has one row for
+    /// each token whose logits were requested, in order. On an error the sequences are unchanged, except that blocks which
+    /// left a sliding window stay dropped.
+    pub fn forward(&mut self, entries: &[BatchEntry<'_>]) -> Result<()> {
+        self.cancelled.clear();
+        let extended = self.builder().extend(entries);
+        let outcome =
+            self.copy_blocks().and(extended).and_then(|()| self.run(self.passes.number(GraphSide::Decoder)?));
+        if outcome.is_err() {
+            self.builder().roll_back(0..usize::MAX);
+            self.batch.clear();
+            return self.settle(outcome);
+        }
+        let mut row = 0;
+        for (index, entry) in entries.iter().enumerate() {
+            if entry.cancel.is_some_and(CancelHandle::is_cancelled) {
+                self.cancelled.push(index);
+                self.builder().roll_back(row..row + entry.tokens.len());
+            }
+            row += entry.tokens.len();
+        }
+        self.batch.sequences.iter().for_each(|&sequence| self.table.commit(sequence));
+        Ok(())
+    }
+
+    /// Returns whether an entry of the last batch was cancelled while the batch ran: its sequence is as it was before,
+    /// and its output rows are to be ignored.
+    pub fn is_cancelled(&self, entry: usize) -> bool {
+        self.cancelled.contains(&entry)
+    }
+
+    /// Encodes whole sequences in one batch, each in a cache sequence of its own that drops what it encoded before.
+    /// [`Context::output`] then has one row for each requested token, in order. If validation fails nothing changes; if
+    /// the pass fails, the cache sequences are empty.
+    pub fn read(&mut self, texts: &[SequenceInput<'_>]) -> Result<()> {
+        let outcome =
+            self.builder().list(texts)?.and_then(|()| self.run(self.passes.number(GraphSide::Encoder)?));
+        texts.iter().for_each(|text| self.table.end_encoding(text.sequence));
+        if outcome.is_err() {
+            self.builder().forget(texts);
+        }
+        self.settle(outcome)
+    }
+
+    /// Declares that the following batches bring a sequence to `length` tokens. Models whose RoPE frequencies depend on
+    /// the sequence length use those of `length` for all of these tokens; ignored by other models.
+    pub fn reserve_positions(&mut self, sequence: usize, length: usize) -> Result<()> {
+        self.table.expect(sequence, length)
+    }
+
+    /// Makes the first `count` tokens of an empty sequence attend to each other bidirectionally (prefix LM). They must
+    /// be passed in one batch.
+    pub fn set_prefix(&mut self, sequence: usize, count: usize) -> Result<()> {
+        self.table.set_prefix(sequence, count)
+    }
+
+    /// Returns output row `row` of the last batch; empty if there is none.
+    pub fn output(&self, row: usize) -> &[f32] {
+        if row >= self.batch.wanted.len() {
+            return &[];
+        }
+        self.executable.output(row)
+    }
+
+    /// Returns the passes of whole sides.
+    pub fn passes(&self) -> &Passes {
+        &self.passes
+    }
+
+    /// Resets the cancel handle only if it was what ended the pass, not on another error.
+    fn settle(&mut self, outcome: Result<()>) -> Result<()> {
+        if outcome.as_ref().is_err_and(|error| error.kind() == ErrorKind::Cancelled) {
+            self.cancel.reset();
+        }
+        outcome
+    }
+
+    fn builder(&mut self) -> BatchBuilder<'_> {
+        let Self { model, passes, table, batch, .. } = self;
+        BatchBuilder { config: &model.config, passes, table, batch }
+    }
+
+    /// Copies the blocks that sequences no longer share.
+    fn copy_blocks(&mut self) -> Result<()> {
+        self.table.take_copies().try_for_each(|copy| self.executable.blocks_mut().copy(copy))
+    }
+
+    /// Runs the batch through a pass, once the model's governor allows it.
+    fn run(&mut self, number: usize) -> Result<()> {
+        let governed = self.model.governor.begin(self.model.module.threads(), self.cancel.flag());
+        let input = ForwardInput {
+            pass: number,
+            batch: &self.batch,
+            blocks: &self.table,
+            cancel: self.cancel.flag(),
+            threads: governed.threads,
+        };
+        let outcome = self.executable.forward(&mut self.pool.lock(), input).and_then(|()| {
+            (0..self.batch.wanted.len()).try_for_each(|row| Error::unless_finite("output", self.output(row)))
+        });
+        let decodes = self.passes.is_decoder(number) && self.batch.writes();
+        self.model.governor.end(governed, outcome.is_ok() && decodes);
+        outcome
+    }
+}

@@ -1,0 +1,82 @@
+//! Lists the rows of a batch, and reserves the blocks that they need.
+
+use std::ops::Range;
+
+use super::input::{BatchEntry, InputRules, SequenceInput, check_tokens};
+use super::passes::Passes;
+use crate::block_table::BlockTable;
+use crate::{Batch, GraphSide, TokenRow};
+use siskin_format::{Error, ErrorKind, Result};
+use siskin_graph::arch::ModelConfig;
+
+/// The parts of a context that make a batch.
+pub(super) struct BatchBuilder<'a> {
+    pub config: &'a ModelConfig,
+    pub passes: &'a Passes,
+    pub table: &'a mut BlockTable,
+    pub batch: &'a mut Batch,
+}
+
+impl BatchBuilder<'_> {
+    /// Replaces the batch by the tokens of entries, and appends them to their sequences.
+    pub(super) fn extend(&mut self, entries: &[BatchEntry<'_>]) -> Result<()> {
+        self.batch.clear();
+        let rows = entries.iter().map(|entry| entry.tokens.len()).sum();
+        let wanted = entries.iter().map(|entry| entry.outputs.count(entry.tokens.len())).sum();
+        self.passes.check_batch(GraphSide::Decoder, rows, wanted)?;
+        for entry in entries {
+            entry.check()?;
+            check_tokens(entry.tokens, self.config.vocabulary)?;
+            let start = self.table.length(entry.sequence)?;
+            if self.passes.has_encoder() && self.table.text(entry.sequence)? == 0 {
+                let message = "has no encoded input; encode a text first";
+                return Err(Error::new(ErrorKind::State, "sequence", message));
+            }
+            self.table.extend(entry.sequence, entry.tokens.len())?;
+            self.batch.push_entry(entry, start, self.table.expected(entry.sequence));
+        }
+        Ok(())
+    }
+
+    /// Removes rows of the batch from their sequences.
+    pub(super) fn roll_back(&mut self, rows: Range<usize>) {
+        for row in rows.start..rows.end.min(self.batch.rows.len()) {
+            let TokenRow { sequence, position, .. } = self.batch.rows[row];
+            if self.table.length(sequence).is_ok_and(|length| length > position) {
+                // Never fails: the tokens of this length are still in the cache.
+                let _ = self.table.truncate(sequence, position);
+            }
+        }
+    }
+
+    /// Validates whole sequences, and replaces the batch by their rows; the inner result fails for lack of blocks.
+    pub(super) fn list(&mut self, texts: &[SequenceInput<'_>]) -> Result<Result<()>> {
+        let Self { config, passes, .. } = *self;
+        let graph = &passes.whole_side(GraphSide::Encoder)?.graph;
+        let checked = InputRules { config, graph }.check(texts)?;
+        texts.iter().try_for_each(|text| self.table.text(text.sequence).map(drop))?;
+        let rows = checked.iter().map(|text| text.count + usize::from(text.after.is_some())).sum();
+        let wanted = texts.iter().zip(&checked).map(|(text, checked)| text.wanted.count(checked.count)).sum();
+        passes.check_batch(GraphSide::Encoder, rows, wanted)?;
+        self.batch.clear();
+        Ok(texts.iter().zip(&checked).try_for_each(|(text, checked)| {
+            let before = self.batch.marked.len();
+            if graph.marks() {
+                self.batch.mark(text.global, checked.count);
+            }
+            let marked = self.batch.marked.len() - before;
+            self.table.read(text.sequence, checked.count, marked, checked.after.is_some())?;
+            self.batch.push_text(text, checked, before, config.features);
+            Ok(())
+        }))
+    }
+
+    /// Drops what sequences encoded, and the batch.
+    pub(super) fn forget(&mut self, texts: &[SequenceInput<'_>]) {
+        for text in texts {
+            // Never fails: a sequence of zero tokens needs no blocks.
+            let _ = self.table.read(text.sequence, 0, 0, false);
+        }
+        self.batch.clear();
+    }
+}

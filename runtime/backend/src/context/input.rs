@@ -1,0 +1,257 @@
+//! The inputs of forward passes: their validation and their rows in the batch.
+
+use siskin_kernels::ops::attention::HIDDEN;
+
+use crate::cancel::CancelHandle;
+use crate::{Batch, TokenRow};
+use siskin_format::{Error, ErrorKind, Result};
+use siskin_graph::Graph;
+use siskin_graph::adapter::AdapterSlot;
+use siskin_graph::arch::ModelConfig;
+
+/// The tokens of a sequence that give outputs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OutputRows<'a> {
+    /// None: the sequence is only stored for cross-attention.
+    None,
+    /// The first token.
+    First,
+    /// The last token.
+    Last,
+    /// The tokens from this position on.
+    From(usize),
+    /// Every token.
+    All,
+    /// The tokens at these distinct positions, in this order; positions beyond the sequence are ignored.
+    At(&'a [usize]),
+}
+
+impl<'a> OutputRows<'a> {
+    /// Refuses duplicate positions.
+    pub fn check(self) -> Result<()> {
+        let Self::At(list) = self else { return Ok(()) };
+        let mut sorted = list.to_vec();
+        sorted.sort_unstable();
+        match sorted.windows(2).find(|pair| pair[0] == pair[1]) {
+            Some(pair) => Err(Error::argument("wanted", format!("position {} is requested twice", pair[0]))),
+            None => Ok(()),
+        }
+    }
+
+    /// Returns how many tokens of a sequence of `count` tokens give outputs.
+    pub fn count(self, count: usize) -> usize {
+        self.of(count).count()
+    }
+
+    /// Returns the positions of the tokens that give outputs, for a sequence of `count` tokens.
+    pub(super) fn of(self, count: usize) -> impl Iterator<Item = usize> + 'a {
+        let (range, list): (_, &[usize]) = match self {
+            Self::None => (0..0, &[]),
+            Self::First => (0..count.min(1), &[]),
+            Self::Last => (count.saturating_sub(1)..count, &[]),
+            Self::From(first) => (first.min(count)..count, &[]),
+            Self::All => (0..count, &[]),
+            Self::At(list) => (0..0, list),
+        };
+        range.chain(list.iter().copied().filter(move |&position| position < count))
+    }
+}
+
+/// The next tokens of one sequence in a forward pass.
+#[derive(Clone, Copy, Debug)]
+pub struct BatchEntry<'a> {
+    /// The sequence.
+    pub sequence: usize,
+    /// Its next tokens.
+    pub tokens: &'a [u32],
+    /// The tokens that give logits.
+    pub outputs: OutputRows<'a>,
+    /// The adapter that applies to the tokens.
+    pub adapter: AdapterSlot,
+    /// Cancels this entry alone: the others of the batch are not repeated. See [`Context::is_cancelled`](super::Context::is_cancelled).
+    pub cancel: Option<&'a CancelHandle>,
+}
+
+impl<'a> BatchEntry<'a> {
+    /// Creates an entry whose adapter is that of the model, and which cannot be cancelled by itself.
+    pub fn new(sequence: usize, tokens: &'a [u32], outputs: OutputRows<'a>) -> Self {
+        Self { sequence, tokens, outputs, adapter: AdapterSlot::MODEL, cancel: None }
+    }
+
+    /// Returns an error unless the entry can be a part of a batch.
+    pub(super) fn check(&self) -> Result<()> {
+        if self.adapter != AdapterSlot::MODEL {
+            let message = "one adapter per batch is not supported; open the model with the adapter";
+            return Err(Error::unsupported("adapter", message));
+        }
+        self.outputs.check()
+    }
+}
+
+/// A whole sequence to encode.
+#[derive(Clone, Copy, Debug)]
+pub struct SequenceInput<'a> {
+    /// The cache sequence to use.
+    pub sequence: usize,
+    /// All of its tokens.
+    pub tokens: &'a [u32],
+    /// The segment id of each token (`token_type_ids`); empty: all zero.
+    pub segments: &'a [u32],
+    /// The tokens that give outputs.
+    pub wanted: OutputRows<'a>,
+    /// Input features in frame-major order, for models that take features instead of tokens. `tokens` is empty then.
+    pub features: &'a [f32],
+    /// Positions with global attention, for models with local attention such as Longformer; empty: none.
+    pub global: &'a [usize],
+    /// For models with a convolution over token positions, the token after the last one if the sequence was padded;
+    /// ignored by other models.
+    pub after: Option<u32>,
+}
+
+/// A validated sequence.
+pub(super) struct CheckedInput {
+    /// Its number of rows.
+    pub count: usize,
+    /// The token after the last one, if the sequence was padded.
+    pub after: Option<u32>,
+}
+
+/// What a model accepts.
+pub(super) struct InputRules<'a> {
+    pub config: &'a ModelConfig,
+    pub graph: &'a Graph,
+}
+
+impl InputRules<'_> {
+    /// Validates whole sequences.
+    pub(super) fn check(&self, texts: &[SequenceInput<'_>]) -> Result<Vec<CheckedInput>> {
+        let has_convolution = self.graph.has_convolution();
+        let check = |(index, text): (usize, &SequenceInput<'_>)| {
+            let after = text.after.filter(|_| has_convolution);
+            let checked = CheckedInput { count: self.rows_of(text)?, after };
+            self.check_text(text, &checked)?;
+            if texts[..index].iter().any(|other| other.sequence == text.sequence) {
+                return Err(Error::argument("texts", "two of them name the same sequence"));
+            }
+            Ok(checked)
+        };
+        texts.iter().enumerate().map(check).collect()
+    }
+
+    fn check_text(&self, text: &SequenceInput<'_>, checked: &CheckedInput) -> Result<()> {
+        let count = checked.count;
+        text.wanted.check()?;
+        check_tokens(text.tokens, self.config.vocabulary)?;
+        check_tokens(checked.after.as_slice(), self.config.vocabulary)?;
+        if !text.segments.is_empty() && text.segments.len() != count {
+            let message = format!("{} segments for {count} tokens", text.segments.len());
+            return Err(Error::argument("segments", message));
+        }
+        let segments = self.config.segments;
+        if let Some(segment) = text.segments.iter().find(|&&segment| segment as usize >= segments.max(1)) {
+            let message = format!("segment {segment}; the model has {segments}");
+            return Err(Error::argument("segments", message));
+        }
+        let most = self.config.text;
+        if count > most {
+            let message = format!("{count} rows; the model supports at most {most}");
+            return Err(Error::new(ErrorKind::TooLong, "text", message));
+        }
+        if !self.graph.marks() && !text.global.is_empty() {
+            let message = "is for models with local attention; leave it empty";
+            return Err(Error::argument("global", message));
+        }
+        if let Some(position) = text.global.iter().find(|&&position| position >= count) {
+            let message = format!("position {position} is beyond the {count} tokens of the text");
+            return Err(Error::argument("global", message));
+        }
+        Ok(())
+    }
+
+    /// Returns how many rows a sequence has.
+    fn rows_of(&self, text: &SequenceInput<'_>) -> Result<usize> {
+        match self.graph.frames_per_row() {
+            0 if text.features.is_empty() => Ok(text.tokens.len()),
+            0 => Err(Error::argument("features", "the model takes tokens; leave them empty")),
+            _ if !text.tokens.is_empty() => {
+                Err(Error::argument("tokens", "the model takes features; leave them empty"))
+            }
+            per_row => {
+                let columns = self.config.features.max(1);
+                if !text.features.len().is_multiple_of(columns) {
+                    let message = format!(
+                        "{} values are not a multiple of the {columns} mel bins",
+                        text.features.len()
+                    );
+                    return Err(Error::argument("features", message));
+                }
+                Ok((text.features.len() / columns).div_ceil(per_row))
+            }
+        }
+    }
+}
+
+/// Returns an error if a token is not in the vocabulary.
+pub(super) fn check_tokens(tokens: &[u32], vocabulary: usize) -> Result<()> {
+    match tokens.iter().find(|&&token| token as usize >= vocabulary) {
+        Some(token) => {
+            let message = format!("token {token} is out of range for a vocabulary of {vocabulary} tokens");
+            Err(Error::argument("tokens", message))
+        }
+        None => Ok(()),
+    }
+}
+
+impl Batch {
+    /// Appends the tokens of an entry, whose sequence has `start` tokens before them and will have `expected`.
+    pub(super) fn push_entry(&mut self, entry: &BatchEntry<'_>, start: usize, expected: usize) {
+        let first = self.rows.len();
+        self.wanted.extend(entry.outputs.of(entry.tokens.len()).map(|token| first + token));
+        for (index, &token) in entry.tokens.iter().enumerate() {
+            let (sequence, position) = (entry.sequence, start + index);
+            let length = expected.max(position + 1);
+            self.push(TokenRow { sequence, position, token, segment: 0, mark: None, length });
+        }
+    }
+
+    /// Appends the rows of a validated sequence. `before` is the number of global rows before those that
+    /// [`Batch::mark`] marked for it; `columns` is the number of features of a frame.
+    pub(super) fn push_text(
+        &mut self,
+        text: &SequenceInput<'_>,
+        checked: &CheckedInput,
+        before: usize,
+        columns: usize,
+    ) {
+        let &CheckedInput { count, after } = checked;
+        let first = self.rows.len();
+        self.wanted.extend(text.wanted.of(count).map(|token| first + token));
+        for position in 0..count {
+            let at = |list: &[u32]| list.get(position).copied().unwrap_or(0);
+            let (token, segment) = (at(text.tokens), at(text.segments));
+            let mark = self.marked[before..].binary_search(&(first + position)).ok();
+            let sequence = text.sequence;
+            self.push(TokenRow { sequence, position, token, segment, mark, length: count });
+        }
+        if let Some(token) = after {
+            // Stored after all positions that are attended to.
+            let position = count + self.marked.len() - before;
+            let (sequence, length) = (text.sequence, count);
+            self.push(TokenRow { sequence, position, token, segment: 0, mark: None, length });
+        }
+        let first = self.frames.len();
+        let end = first + text.features.len() / columns.max(1);
+        self.frames.resize(end, (first, end));
+        self.row_frames.resize(self.rows.len(), first);
+        self.features.extend_from_slice(text.features);
+    }
+
+    /// Marks global-attention rows of the sequence of `count` rows that is appended next.
+    pub(super) fn mark(&mut self, global: &[usize], count: usize) {
+        let first = self.rows.len();
+        let hidden = &mut self.hidden;
+        hidden.resize(first + count, 0.0);
+        global.iter().for_each(|&position| hidden[first + position] = HIDDEN);
+        self.marked.extend((first..first + count).filter(|&row| hidden[row] != 0.0));
+    }
+}

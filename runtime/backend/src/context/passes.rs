@@ -1,0 +1,114 @@
+//! The graphs that a context runs.
+
+use std::sync::Arc;
+
+use super::{ContextOptions, early_exit};
+use crate::block_table::{BlockLayout, CacheOptions};
+use crate::loaded_model::LoadedModel;
+use crate::{ExecutionLimits, GraphPass, GraphSide, MemoryUse};
+use siskin_format::{Error, Result};
+
+/// The passes of a context: its encoder and its decoder, and the encoder split at its exits if early exit is enabled.
+pub struct Passes {
+    list: Arc<[GraphPass]>,
+    encoder: Option<usize>,
+    decoder: Option<usize>,
+    /// The numbers of the passes between exits.
+    pub(super) segments: Vec<early_exit::ExitSegment>,
+}
+
+impl Passes {
+    pub(super) fn new(model: &LoadedModel, options: &ContextOptions) -> Result<Self> {
+        let ContextOptions { cache, window, wanted, read, head, exits } = *options;
+        let mut list = Vec::new();
+        let mut add = |pass: GraphPass| {
+            list.push(GraphPass { outputs: pass.outputs.min(pass.rows), ..pass });
+            list.len() - 1
+        };
+        let encoder = model.graphs.encoder.as_ref().map(|graph| {
+            let graph = if head { graph.clone() } else { graph.without_head() };
+            let graph = if cache.batch > 0 { graph } else { graph.without_cross_attention() };
+            let (rows, positions) = (cache.text, cache.text);
+            add(GraphPass { graph, side: GraphSide::Encoder, rows, outputs: read, positions })
+        });
+        // An encoder-only context does not need the decoder.
+        let decoder = model.graphs.decoder.as_ref().filter(|_| cache.batch > 0).map(|graph| {
+            let graph = window.map_or_else(|| graph.clone(), |window| graph.within(window));
+            let (rows, positions) = (cache.batch, cache.context);
+            add(GraphPass { graph, side: GraphSide::Decoder, rows, outputs: wanted, positions })
+        });
+        let segments = match &model.graphs.encoder {
+            Some(graph) if exits => {
+                early_exit::ExitSegment::all(graph, model.config.layers, (cache.text, read), &mut add)?
+            }
+            _ => Vec::new(),
+        };
+        Ok(Self { list: list.into(), encoder, decoder, segments })
+    }
+
+    /// Returns the number of the pass of a whole side.
+    pub(super) fn number(&self, side: GraphSide) -> Result<usize> {
+        let (number, message) = match side {
+            GraphSide::Encoder => (self.encoder, "the model is decoder-only and has no encoder"),
+            GraphSide::Decoder => (self.decoder, "the model is encoder-only and cannot generate text"),
+        };
+        number.ok_or_else(|| Error::unsupported("model", message))
+    }
+
+    /// Returns the pass of a whole side.
+    pub(super) fn whole_side(&self, side: GraphSide) -> Result<&GraphPass> {
+        Ok(&self.list[self.number(side)?])
+    }
+
+    pub(super) fn has_encoder(&self) -> bool {
+        self.encoder.is_some()
+    }
+
+    /// Returns whether a pass is that of the decoder.
+    pub(super) fn is_decoder(&self, number: usize) -> bool {
+        self.list[number].side == GraphSide::Decoder
+    }
+
+    /// Returns the passes of whole sides.
+    pub(super) fn whole(&self) -> impl Iterator<Item = &GraphPass> + Clone {
+        [self.encoder, self.decoder].into_iter().flatten().map(|number| &self.list[number])
+    }
+
+    /// Returns what an executable must be able to run.
+    pub(super) fn limits(&self, cache: &CacheOptions) -> ExecutionLimits {
+        let attentions: Vec<_> = self.whole().flat_map(|pass| pass.graph.attentions()).collect();
+        let has_states = self.whole().any(|pass| pass.graph.states().next().is_some());
+        let blocks = BlockLayout::new(&attentions, has_states, *cache);
+        ExecutionLimits { passes: Arc::clone(&self.list), blocks }
+    }
+
+    /// Returns an error unless the pass of a side allows this many rows and outputs.
+    pub(super) fn check_batch(&self, side: GraphSide, rows: usize, wanted: usize) -> Result<()> {
+        let pass = self.whole_side(side)?;
+        if rows > pass.rows || wanted > pass.outputs {
+            let message = format!(
+                "{rows} rows with {wanted} outputs; the context allows {} with {}",
+                pass.rows, pass.outputs
+            );
+            return Err(Error::argument("batch", message));
+        }
+        Ok(())
+    }
+
+    /// Returns the length from which on RoPE frequencies change with the length of the sequence.
+    pub fn stretches(&self) -> Option<usize> {
+        self.whole_side(GraphSide::Decoder).ok().and_then(|pass| pass.graph.stretches())
+    }
+
+    /// Returns the length beyond which all positions of a sequence use different RoPE frequencies.
+    pub fn switches(&self) -> Option<usize> {
+        self.whole_side(GraphSide::Decoder).ok().and_then(|pass| pass.graph.switches())
+    }
+}
+
+impl LoadedModel {
+    /// Returns the memory that a context with these options would use.
+    pub fn context_memory(&self, options: &ContextOptions) -> Result<MemoryUse> {
+        self.module.cost(&Passes::new(self, options)?.limits(&options.cache))
+    }
+}

@@ -1,0 +1,234 @@
+//! Batch parallelism: a worker runs some of a batch's sequences through all steps by itself, in an arena of its own.
+//! It needs no synchronization with other workers, and its activations stay in its own cache.
+
+use std::ops::Range;
+
+use super::super::Batch;
+use super::matmul::PRODUCT_ROWS;
+use super::plan::{BufferView, Plan, PlanStep};
+use super::prefetch::PrefetchingWorker;
+use super::{CpuPass, Workspace};
+use crate::thread_pool::Worker;
+use siskin_format::Result;
+use siskin_graph::{AttentionMask, RowKind};
+
+/// With fewer rows per share, reading all weights again costs more than synchronization.
+const LEAST_ROWS: usize = 64;
+/// The minimum number of shares per worker, so that a preempted worker does not delay the others.
+const LEAST_PARTS: usize = 2;
+
+/// State for batch parallelism.
+pub(crate) struct BatchParallel {
+    /// The plan for the rows of one share.
+    plan: Plan,
+    workspace: Workspace,
+    /// The words of each worker's arena.
+    words: usize,
+    /// The outputs of the whole batch, after the workers' arenas.
+    output: BufferView,
+}
+
+impl BatchParallel {
+    /// Creates the state for a thread pool that otherwise runs `whole` together; `None` if steps mix sequences, or if
+    /// the shares would have too few rows. `plan` builds the same plan for one thread and this many rows.
+    pub(crate) fn new(
+        whole: &Plan,
+        threads: usize,
+        plan: impl FnOnce(usize) -> Result<(Plan, Workspace, usize)>,
+    ) -> Result<Option<Self>> {
+        // 1.5 times the share for sequences of equal length.
+        let rows = 3 * whole.batch / (2 * LEAST_PARTS * threads.max(1));
+        if threads < 2 || rows < LEAST_ROWS || !whole.steps.iter().all(is_of_texts) {
+            return Ok(None);
+        }
+        let (plan, workspace, words) = plan(rows)?;
+        let stride = plan.output.columns.next_multiple_of(16);
+        // If outputs dominate the memory, a second copy of them is too expensive.
+        if stride * (whole.wanted + threads * plan.wanted) > whole.words / 2 {
+            return Ok(None);
+        }
+        let words = words.next_multiple_of(16);
+        let output = BufferView { offset: words * threads, stride, columns: plan.output.columns };
+        Ok(Some(Self { plan, workspace, words, output }))
+    }
+
+    /// Returns the words of an arena for all workers and for up to `wanted` outputs.
+    pub(crate) fn all_words(&self, wanted: usize) -> usize {
+        self.output.offset + wanted * self.output.stride
+    }
+
+    /// Returns where the outputs of a batch run with batch parallelism are.
+    pub(super) fn output(&self) -> BufferView {
+        self.output
+    }
+
+    /// Returns the shares of a batch for `team` workers, if it is large enough and can be divided evenly.
+    fn cut(&self, batch: &Batch, team: usize) -> Option<Vec<BatchShare>> {
+        let rows = batch.rows.len();
+        let is_plain = batch.marked.is_empty() && batch.hidden.is_empty() && batch.features.is_empty();
+        if team < 2 || rows < team * LEAST_PARTS * LEAST_ROWS || !is_plain || !batch.wanted.is_sorted() {
+            return None;
+        }
+        // A share has as many rows as a matmul tile, unless a sequence is longer.
+        let parts = cut(batch, team, rows.div_ceil(team * PRODUCT_ROWS).max(LEAST_PARTS))?;
+        let fits = |part: &BatchShare| part.rows <= self.plan.batch && part.wanted <= self.plan.wanted;
+        (parts.iter().all(fits) && is_fair(&parts, team)).then_some(parts)
+    }
+}
+
+/// A sequence of a batch: its rows, and its range in the batch's outputs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Text {
+    rows: Range<usize>,
+    wanted: Range<usize>,
+}
+
+/// Some sequences of a batch, with their numbers of rows and outputs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct BatchShare {
+    texts: Vec<Text>,
+    rows: usize,
+    wanted: usize,
+}
+
+impl BatchShare {
+    fn add(&mut self, text: Text) {
+        self.rows += text.rows.len();
+        self.wanted += text.wanted.len();
+        self.texts.push(text);
+    }
+
+    /// Builds the batch of its rows, with `columns` external input values per row.
+    fn batch(&self, whole: &Batch, columns: usize) -> Batch {
+        let mut own = Batch::with_capacity(self.rows, self.wanted);
+        for Text { rows, wanted } in &self.texts {
+            let wanted = &whole.wanted[wanted.clone()];
+            let first = own.rows.len();
+            own.wanted.extend(wanted.iter().map(|row| row - rows.start + first));
+            whole.rows[rows.clone()].iter().for_each(|row| own.push(*row));
+            own.carried.extend_from_slice(&whole.carried[rows.start * columns..rows.end * columns]);
+        }
+        own
+    }
+}
+
+impl CpuPass<'_> {
+    /// Returns the shares for `team` workers; `None` if running each step together is better.
+    pub(super) fn dealt(&self, team: usize) -> Option<(&BatchParallel, Vec<BatchShare>)> {
+        let apart = self.apart.filter(|_| self.observation.is_none())?;
+        Some((apart, apart.cut(self.batch, team)?))
+    }
+
+    /// Runs all steps for each share; the outputs are where [`BatchParallel::output`] says.
+    pub(super) fn share_apart(&self, worker: &Worker<'_>, apart: &BatchParallel, parts: &[BatchShare]) {
+        let columns = self.batch.carried.len() / self.batch.rows.len().max(1);
+        let alone = |part: usize| {
+            let part = &parts[part];
+            let forward = CpuPass {
+                plan: &apart.plan,
+                workspace: apart.workspace,
+                arena: self.arena.room(worker.index * apart.words..(worker.index + 1) * apart.words),
+                batch: &part.batch(self.batch, columns),
+                apart: None,
+                ..*self
+            };
+            forward.steps(&PrefetchingWorker::new(&worker.alone()));
+            for (from, to) in part.texts.iter().flat_map(|text| text.wanted.clone()).enumerate() {
+                // SAFETY: only this worker accesses the outputs of these sequences and its own arena.
+                unsafe {
+                    let output = forward.arena.row(apart.plan.output, from);
+                    self.arena.row_mut(apart.output, to).copy_from_slice(output);
+                }
+            }
+        };
+        worker.share(parts.len(), || self.is_stopped(), alone, || false);
+    }
+}
+
+/// Assigns the sequences of a batch, in order, to `each` shares per worker, always to the one with the fewest rows; a
+/// worker's shares are adjacent. `None` if the rows of a sequence are not contiguous.
+fn cut(batch: &Batch, team: usize, each: usize) -> Option<Vec<BatchShare>> {
+    let mut parts = vec![BatchShare::default(); team * each];
+    let (mut first, mut count) = (0, 0);
+    for rows in batch.rows.chunk_by(|a, b| a.sequence == b.sequence) {
+        let end = first + rows.len();
+        let at = |row: usize| batch.wanted.partition_point(|wanted| *wanted < row);
+        let text = Text { rows: first..end, wanted: at(first)..at(end) };
+        let member = parts.chunks_mut(each).min_by_key(|parts| rows_of(parts));
+        if let Some(part) = member.and_then(|parts| parts.iter_mut().min_by_key(|part| part.rows)) {
+            part.add(text);
+        }
+        (first, count) = (end, count + 1);
+    }
+    (count == batch.sequences.len()).then_some(parts)
+}
+
+fn rows_of(parts: &[BatchShare]) -> usize {
+    parts.iter().map(|part| part.rows).sum()
+}
+
+/// Returns whether the load is balanced.
+fn is_fair(parts: &[BatchShare], team: usize) -> bool {
+    let most = parts.chunks((parts.len() / team).max(1)).map(rows_of).max().unwrap_or(0);
+    // 1/16 more costs half of what batch parallelism saves.
+    16 * most * team <= 17 * rows_of(parts) && parts.iter().all(|part| part.rows > 0)
+}
+
+/// Returns whether a step has rows of whole sequences and only mixes rows of the same sequence.
+fn is_of_texts(step: &PlanStep) -> bool {
+    let of_texts = |rows: &RowKind| matches!(rows, RowKind::Batch | RowKind::Outputs);
+    match step {
+        PlanStep::Rows { rows, .. } | PlanStep::Products { rows, .. } => of_texts(rows),
+        PlanStep::Append { attention, .. } | PlanStep::Attend { attention, .. } => {
+            use AttentionMask::{BigBird, CausalEncoder, CrossAttention, Full, Linformer, LocalWindow};
+            matches!(
+                attention.attention_mask,
+                Full | CausalEncoder(_) | LocalWindow(_) | BigBird { .. } | Linformer | CrossAttention
+            )
+        }
+        PlanStep::Arrange { .. }
+        | PlanStep::ExpertProducts { .. }
+        | PlanStep::Convolve { .. }
+        | PlanStep::Recur { .. } => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::TokenRow;
+
+    fn batch(lengths: &[usize], wanted: &[usize]) -> Batch {
+        let mut batch = Batch::default();
+        for (sequence, &length) in lengths.iter().enumerate() {
+            for position in 0..length {
+                batch.push(TokenRow { sequence, position, token: 0, segment: 0, mark: None, length });
+            }
+        }
+        batch.wanted.extend_from_slice(wanted);
+        batch
+    }
+
+    #[test]
+    fn members_get_as_much_in_whole_texts() {
+        let batch = batch(&[100, 100, 100, 100, 64, 40], &[0, 210, 503]);
+        let parts = cut(&batch, 2, 2).unwrap();
+        assert_eq!(parts.iter().map(|part| part.rows).collect::<Vec<_>>(), [164, 100, 140, 100]);
+        assert!(is_fair(&parts, 2));
+        // The second and the last sequence.
+        let own = parts[2].batch(&batch, 0);
+        assert_eq!((own.rows.len(), own.rows[0].sequence, own.rows[100].sequence), (140, 1, 5));
+        assert_eq!((own.wanted, &parts[2].texts[1].wanted), (vec![139], &(2..3)));
+    }
+
+    #[test]
+    fn what_cannot_be_shared_fairly_is_not_cut() {
+        let cut = |lengths: &[usize], team| cut(&batch(lengths, &[]), team, 2).unwrap();
+        assert!(is_fair(&cut(&[128; 4], 2), 2));
+        assert!(!is_fair(&cut(&[128; 5], 2), 2));
+        assert!(!is_fair(&cut(&[128, 128], 2), 2));
+        let mut turns = batch(&[2, 2], &[]);
+        turns.rows.swap(1, 2);
+        assert_eq!(super::cut(&turns, 1, 1), None);
+    }
+}

@@ -1,0 +1,195 @@
+//! Models that another library computes, from their tokens alone.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::block_table::{BlockCopy, BlockId};
+use super::{
+    Backend, BlockFormat, BlockStorage, Capabilities, Executable, ExecutionLimits, ForwardInput, GraphPass,
+    GraphSide, MemoryUse, Module, WeightSource,
+};
+use crate::external_backend::{ExternalBackend, GENERAL, RowCount};
+use crate::thread_pool::ThreadPool;
+use siskin_format::{Error, ErrorKind, Result};
+use siskin_kernels::ops::attention::CacheType;
+
+/// An external backend, whose model is in a file of its own format.
+pub struct ExternalDevice {
+    /// The library behind it.
+    pub backend: Arc<dyn ExternalBackend>,
+}
+
+const CAPABILITIES: Capabilities =
+    Capabilities { kv_cache: false, layer_skipping: false, cpu_features: false };
+
+impl Backend for ExternalDevice {
+    fn name(&self) -> &'static str {
+        GENERAL
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        CAPABILITIES
+    }
+
+    fn load(&self, _: &WeightSource<'_>) -> Result<Arc<dyn Module>> {
+        Ok(Arc::new(ExternalModule { backend: Arc::clone(&self.backend) }))
+    }
+}
+
+/// A model that an external backend computes.
+struct ExternalModule {
+    backend: Arc<dyn ExternalBackend>,
+}
+
+impl Module for ExternalModule {
+    fn capabilities(&self) -> Capabilities {
+        CAPABILITIES
+    }
+
+    fn threads(&self) -> usize {
+        1
+    }
+
+    fn kernels(&self) -> Vec<&'static str> {
+        vec![GENERAL]
+    }
+
+    fn cache_type(&self) -> CacheType {
+        CacheType::F32
+    }
+
+    fn block_bytes(&self, limits: &ExecutionLimits) -> Result<Vec<usize>> {
+        Ok(vec![0; limits.blocks.groups.len()])
+    }
+
+    fn cost(&self, _: &ExecutionLimits) -> Result<MemoryUse> {
+        Ok(MemoryUse::default())
+    }
+
+    fn executable(&self, limits: &ExecutionLimits) -> Result<Box<dyn Executable>> {
+        let (backend, passes) = (Arc::clone(&self.backend), Arc::clone(&limits.passes));
+        Ok(Box::new(ExternalExecutable { backend, passes, sequences: Vec::new(), outputs: Vec::new() }))
+    }
+}
+
+/// External backends have no blocks.
+impl BlockStorage for ExternalExecutable {
+    fn bytes(&self) -> usize {
+        0
+    }
+
+    fn copy(&mut self, _: BlockCopy) -> Result<()> {
+        Err(no_blocks())
+    }
+
+    fn format(&self, _: usize) -> Result<BlockFormat> {
+        Err(no_blocks())
+    }
+
+    fn export(&self, _: usize, _: BlockId, _: &mut Vec<u8>) -> Result<()> {
+        Err(no_blocks())
+    }
+
+    fn import(&mut self, _: usize, _: BlockId, _: &[[u8; 4]]) -> Result<()> {
+        Err(no_blocks())
+    }
+}
+
+fn no_blocks() -> Error {
+    Error::unsupported("session", "models of an external backend have no state to save")
+}
+
+/// The passes of a context. External backends are stateless: they get all tokens of a sequence with every call.
+struct ExternalExecutable {
+    backend: Arc<dyn ExternalBackend>,
+    passes: Arc<[GraphPass]>,
+    sequences: Vec<SequenceHistory>,
+    /// The outputs of the last pass.
+    outputs: Vec<Vec<f32>>,
+}
+
+/// The tokens of a sequence, and its encoder output.
+#[derive(Clone, Default)]
+struct SequenceHistory {
+    tokens: Vec<u32>,
+    memory: Option<Arc<RowCount>>,
+}
+
+impl ExternalExecutable {
+    fn history(&mut self, sequence: usize) -> &mut SequenceHistory {
+        if self.sequences.len() <= sequence {
+            self.sequences.resize(sequence + 1, SequenceHistory::default());
+        }
+        &mut self.sequences[sequence]
+    }
+
+    /// Computes the output rows of a batch.
+    fn run(&mut self, input: &ForwardInput<'_>) -> Result<Vec<Vec<f32>>> {
+        let backend = Arc::clone(&self.backend);
+        let pass = &self.passes[input.pass];
+        let reads = pass.side == GraphSide::Encoder;
+        // Hidden states are wanted where the graph has no head.
+        let head = pass.graph.output != pass.graph.hidden;
+        let mut outputs = Vec::with_capacity(input.batch.wanted.len());
+        let mut start = 0;
+        while let Some(first) = input.batch.rows.get(start) {
+            if input.cancel.load(Ordering::Relaxed) {
+                return Err(Error::cancelled(""));
+            }
+            let rows = &input.batch.rows[start..];
+            let count = rows.iter().take_while(|row| row.sequence == first.sequence).count();
+            let ids: Vec<u32> = rows[..count].iter().map(|row| row.token).collect();
+            let seen = self.history(first.sequence);
+            let (given, before) = if reads {
+                let segments: Vec<u32> = rows[..count].iter().map(|row| row.segment).collect();
+                let given = Arc::new(backend.encode(&ids, &segments, head)?);
+                seen.memory = backend.interface().writes.then(|| Arc::clone(&given));
+                (given, 0)
+            } else {
+                seen.tokens.truncate(first.position);
+                seen.tokens.extend(&ids);
+                (Arc::new(backend.decode(&seen.tokens, seen.memory.as_deref())?), first.position)
+            };
+            for &row in input.batch.wanted.iter().filter(|&&row| (start..start + count).contains(&row)) {
+                let row = given.row(before + row - start).ok_or_else(|| {
+                    Error::new(
+                        ErrorKind::Shape,
+                        "output",
+                        "the model returned fewer rows than there are tokens",
+                    )
+                })?;
+                outputs.push(row.to_vec());
+            }
+            start += count;
+        }
+        Ok(outputs)
+    }
+}
+
+impl Executable for ExternalExecutable {
+    fn forward(&mut self, _: &mut ThreadPool, input: ForwardInput<'_>) -> Result<()> {
+        self.outputs = self.run(&input)?;
+        Ok(())
+    }
+
+    fn output(&self, row: usize) -> &[f32] {
+        self.outputs.get(row).map_or(&[], Vec::as_slice)
+    }
+
+    fn memory(&self) -> MemoryUse {
+        MemoryUse::default()
+    }
+
+    fn blocks(&self) -> &dyn BlockStorage {
+        self
+    }
+
+    fn blocks_mut(&mut self) -> &mut dyn BlockStorage {
+        self
+    }
+
+    fn fork(&mut self, from: usize, to: usize) {
+        let history = self.history(from).clone();
+        *self.history(to) = history;
+    }
+}

@@ -1,0 +1,224 @@
+//! A model on a device: its graphs, and its weights in a backend's module.
+
+use std::sync::Arc;
+
+use siskin_kernels::ops::Kernels;
+use siskin_kernels::{Cpu, CpuFeatures};
+
+use crate::block_table::CacheTypes;
+use crate::cpu::{self, CpuBackend};
+use crate::external::ExternalDevice;
+use crate::external_backend::{self, ExternalBackend};
+use crate::governor::Governor;
+use crate::reference::ReferenceBackend;
+use crate::thread_pool;
+use crate::{Backend, GraphPass, GraphSide, Module, WeightSource};
+use siskin_format::file::{File, SectionKind};
+use siskin_format::{Error, Result};
+use siskin_graph::adapter::{Adapter, AdapterTensors};
+use siskin_graph::arch::{ConfigReader, Family, Graphs, ModelConfig};
+use siskin_graph::pass::layers::LayerSet;
+use siskin_graph::{Graph, Window};
+use siskin_kernels::ops::attention::CacheType;
+
+/// Where a model runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum DeviceKind {
+    /// The fastest device that this build supports: the CPU.
+    #[default]
+    Auto,
+    /// The CPU: plans on a thread pool, with the best kernels for it.
+    Cpu,
+    /// Reference code on one thread of the CPU, slow: for tests and for `doctor`.
+    Reference,
+}
+
+/// Options for opening a model.
+#[derive(Clone, Copy, Debug)]
+pub struct ModelOptions {
+    /// Compute threads; 0: one for each core that keeps up with the fastest.
+    pub threads: usize,
+    /// Where the model runs.
+    pub device: DeviceKind,
+    /// CPU features that must not be used.
+    pub without: CpuFeatures,
+    /// Layer skipping (LayerSkip, arXiv:2404.16710): the input of a skipped layer becomes its output. Requires a model
+    /// whose layers have the same structure.
+    pub skip: LayerSet,
+}
+
+impl Default for ModelOptions {
+    fn default() -> Self {
+        Self { threads: 0, device: DeviceKind::default(), without: CpuFeatures::NONE, skip: LayerSet::NONE }
+    }
+}
+
+/// The maximum number of threads in a thread pool.
+const MOST_THREADS: usize = 256;
+
+/// A model on a device, shared by all contexts.
+pub struct LoadedModel {
+    /// The mapped file.
+    pub file: File,
+    /// The family that built the graphs.
+    pub family: &'static Family,
+    /// The hyper-parameters.
+    pub config: ModelConfig,
+    /// The graphs as the family built them, without skipped layers.
+    pub graphs: Graphs,
+    /// The name of the backend, such as `cpu`.
+    pub device: &'static str,
+    /// What runs the graphs.
+    pub module: Arc<dyn Module>,
+    /// Kernels for work outside of passes, such as the probabilities of a beam search.
+    pub kernels: Kernels,
+    /// The skipped layers.
+    pub skip: LayerSet,
+    /// The external backend that computes the model instead of the graphs.
+    pub external: Option<Arc<dyn ExternalBackend>>,
+    /// Notes for the user about how the model runs.
+    pub notes: Vec<String>,
+    /// Throttles everything that computes with this model; off by default.
+    pub governor: Governor,
+    /// Tensors and identity of the adapter applied to the weights.
+    adapter: Option<(AdapterTensors, [u8; 32])>,
+}
+
+impl LoadedModel {
+    /// Builds the graphs of a file and binds its weights, without reading them.
+    pub fn new(file: File, adapter: Option<&Adapter>, options: &ModelOptions) -> Result<Self> {
+        let metadata = file.metadata();
+        if metadata.architecture == external_backend::GENERAL {
+            let message = "is a placeholder for a model of another format; open that model";
+            return Err(Error::unsupported("metadata.architecture", message));
+        }
+        if metadata.config.is_empty() && file.section(SectionKind::Adapter).is_some() {
+            let message = "is an adapter without a model; open its base model with this adapter";
+            return Err(Error::argument("file", message));
+        }
+        let family = Family::named(&metadata.architecture).map_err(|error| error.within("metadata"))?;
+        let reader = ConfigReader::new(metadata.config.clone());
+        let (config, graphs) = family.build(&reader, &|name| file.tensor(name).is_some())?;
+        let mut graphs = graphs.without_layers(options.skip)?;
+        let odd = graphs.iter().flat_map(Graph::attentions).find(|attention| attention.head_size % 2 != 0);
+        if let Some(odd) = odd {
+            return Err(Error::unsupported("config (head size)", format!("{} is odd", odd.head_size)));
+        }
+        let all = options.skip == LayerSet::NONE;
+        let place = |adapter: &Adapter| {
+            Ok((AdapterTensors::new(&mut graphs, &file, adapter, all)?, adapter.identity()))
+        };
+        let adapter = adapter.map(place).transpose()?;
+        let kernels = Kernels::for_cpu(Cpu::detect().without(options.without));
+        let backend: Box<dyn Backend> = match options.device {
+            DeviceKind::Reference => Box::new(ReferenceBackend),
+            DeviceKind::Auto | DeviceKind::Cpu => {
+                let threads = if options.threads == 0 { thread_pool::worth_using() } else { options.threads };
+                Box::new(CpuBackend { kernels, threads: threads.min(MOST_THREADS) })
+            }
+        };
+        let none = AdapterTensors::default();
+        let tensors = adapter.as_ref().map_or(&none, |(tensors, _)| tensors);
+        let module = backend.load(&WeightSource { graphs: &graphs, file: &file, adapter: tensors })?;
+        Ok(Self {
+            family,
+            config,
+            graphs,
+            governor: Governor::new(module.threads()),
+            device: backend.name(),
+            module,
+            kernels,
+            skip: options.skip,
+            external: None,
+            notes: Vec::new(),
+            adapter,
+            file,
+        })
+    }
+
+    /// Wraps a model that an external backend computes. `file` holds no tensors.
+    pub fn external(file: File, external: Arc<dyn ExternalBackend>, options: &ModelOptions) -> Result<Self> {
+        let backend = ExternalDevice { backend: Arc::clone(&external) };
+        let can = backend.capabilities();
+        let refusals = [
+            (options.skip != LayerSet::NONE && !can.layer_skipping, "layers", "it cannot skip layers"),
+            (options.device == DeviceKind::Reference, "device", "leave out the device"),
+            (
+                options.without != CpuFeatures::NONE && !can.cpu_features,
+                "cpu_features",
+                "leave out the CPU features",
+            ),
+        ];
+        if let Some((_, place, message)) = refusals.into_iter().find(|(is_refused, ..)| *is_refused) {
+            let message = format!("the model runs on an external backend; {message}");
+            return Err(Error::unsupported(place, message));
+        }
+        let (config, graphs) = external_backend::shape(&external.interface());
+        let adapter = AdapterTensors::default();
+        let module = backend.load(&WeightSource { graphs: &graphs, file: &file, adapter: &adapter })?;
+        let mut notes = vec![external.note()];
+        if options.threads > module.threads() {
+            notes.push(format!("computes with one thread, not {}", options.threads));
+        }
+        Ok(Self {
+            family: &external_backend::FAMILY,
+            config,
+            graphs,
+            governor: Governor::new(module.threads()),
+            device: backend.name(),
+            module,
+            kernels: Kernels::for_cpu(Cpu::detect()),
+            skip: options.skip,
+            notes,
+            external: Some(external),
+            adapter: None,
+            file,
+        })
+    }
+
+    /// Returns the identity of the adapter applied to the weights.
+    pub fn adapter_identity(&self) -> Option<&[u8; 32]> {
+        self.adapter.as_ref().map(|(_, identity)| identity)
+    }
+
+    /// Returns the plans of the CPU for batches of `rows` rows, as text.
+    pub fn plan_text(&self, rows: usize) -> Result<String> {
+        let pass = |graph: &Option<Graph>, side| {
+            let graph = graph.clone()?;
+            Some(GraphPass { graph, side, rows, outputs: 1, positions: rows })
+        };
+        let Graphs { encoder, decoder } = &self.graphs;
+        let passes = [pass(encoder, GraphSide::Encoder), pass(decoder, GraphSide::Decoder)];
+        let passes: Vec<GraphPass> = passes.into_iter().flatten().collect();
+        let none = AdapterTensors::default();
+        let adapter = self.adapter.as_ref().map_or(&none, |(tensors, _)| tensors);
+        cpu::plan_text(&passes, &WeightSource { graphs: &self.graphs, file: &self.file, adapter })
+    }
+
+    /// Returns the element types of the KV cache: `asked`, or the default for this model. Transient keys and values,
+    /// which are dropped after their layer, stay f32: packing them does not pay off.
+    pub fn cache_types(&self, asked: Option<CacheType>) -> CacheTypes {
+        let usual = CacheTypes { kept: self.module.cache_type(), passing: CacheType::F32 };
+        asked.map_or(usual, CacheTypes::all)
+    }
+
+    /// Returns an error if the options set a KV cache type or a sliding window that the backend does not support.
+    pub fn check_cache(&self, cache: Option<CacheType>, window: Option<Window>) -> Result<()> {
+        if self.module.capabilities().kv_cache {
+            return Ok(());
+        }
+        if cache.is_some_and(|cache| cache != CacheType::F32) {
+            let message =
+                "the model runs on an external backend without a KV cache; do not set the KV cache type";
+            return Err(Error::unsupported("cache", message));
+        }
+        match window {
+            None => Ok(()),
+            Some(_) => {
+                let message =
+                    "the model runs on an external backend with full causal attention; do not set a window";
+                Err(Error::unsupported("window", message))
+            }
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! Adapters (LoRA, arXiv:2106.09685; DoRA, arXiv:2402.09353): trained beside frozen weights and applied when the model
+//! opens.
+//!
+//! `y = W x` becomes `y = W x + factor · B A x`; with DoRA each row of `W + factor · B A` is scaled to a trained norm.
+//! The base weights are not rewritten, so they may be quantized to any type. `docs/format.md` describes how an adapter
+//! is stored in a file.
+
+mod place;
+mod section;
+#[cfg(test)]
+mod tests;
+
+pub use place::{AdapterTensors, BoundWeight};
+
+use std::io::{Seek, Write};
+use std::path::Path;
+
+use crate::Op;
+use siskin_format::file::{File, SectionKind};
+use siskin_format::{Error, ErrorKind, Result};
+
+/// The maximum rank.
+pub const MOST_RANK: usize = 4096;
+
+/// Which adapter applies to the tokens of a batch entry.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct AdapterSlot(pub u16);
+
+impl AdapterSlot {
+    /// The adapter that the model was opened with, or none.
+    pub const MODEL: Self = Self(0);
+}
+
+/// The adapter of one matrix.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AdapterPart {
+    /// The name of the matrix, such as `blk.0.attn_q.weight`.
+    pub tensor: String,
+    /// Rows of the matrix.
+    pub rows: usize,
+    /// Columns of the matrix.
+    pub columns: usize,
+    /// The rank: rows of A, columns of B.
+    pub rank: usize,
+    /// Factor on B A x (LoRA's alpha / rank).
+    pub factor: f32,
+    /// A in row-major order: rank × columns.
+    pub first: Vec<f32>,
+    /// B in row-major order: rows × rank.
+    pub second: Vec<f32>,
+    /// DoRA: the magnitude (L2 norm) of each row of the sum; empty: no scaling.
+    pub lengths: Vec<f32>,
+}
+
+/// An adapter and the base model it belongs to.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Adapter {
+    /// The family of the base model.
+    pub architecture: String,
+    /// [`File::digest`] of the base model; `None` if unknown.
+    pub base: Option<[u8; 32]>,
+    /// The adapted matrices.
+    pub parts: Vec<AdapterPart>,
+}
+
+impl AdapterPart {
+    /// Validates the sizes and values of a part.
+    fn check(&self) -> Result<()> {
+        let place = || format!("adapter of {}", self.tensor);
+        if !(1..=MOST_RANK).contains(&self.rank) {
+            let message = format!("rank {}; expected 1 to {MOST_RANK}", self.rank);
+            return Err(Error::new(ErrorKind::Shape, place(), message));
+        }
+        let fits = self.columns.checked_mul(self.rank) == Some(self.first.len())
+            && self.rows.checked_mul(self.rank) == Some(self.second.len())
+            && (self.lengths.is_empty() || self.lengths.len() == self.rows)
+            && self.rows > 0
+            && self.columns > 0;
+        if !fits {
+            let message = format!(
+                "its matrices have {} and {} values and its row norms {}, which does not match {} × {} at \
+                 rank {}",
+                self.first.len(),
+                self.second.len(),
+                self.lengths.len(),
+                self.rows,
+                self.columns,
+                self.rank
+            );
+            return Err(Error::new(ErrorKind::Shape, place(), message));
+        }
+        let numbers = self.first.iter().chain(&self.second).chain(&self.lengths).chain([&self.factor]);
+        match numbers.into_iter().all(|number| number.is_finite()) {
+            true => Ok(()),
+            false => Err(Error::corrupt(place(), "contains NaN or infinity; retrain the adapter")),
+        }
+    }
+}
+
+impl Adapter {
+    /// Opens an adapter that [`Adapter::write`] wrote.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
+        let place = path.as_ref().display().to_string();
+        Self::from_file(&File::open(path)?).map_err(|error| error.within(&place))
+    }
+
+    /// Reads the adapter of an open file.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Missing`] if the file has none, [`ErrorKind::Corrupt`] and [`ErrorKind::Shape`] if it does not
+    /// conform to `docs/format.md`.
+    pub fn from_file(file: &File) -> Result<Self> {
+        let bytes = file.checked_section(SectionKind::Adapter)?.ok_or_else(|| {
+            let message = "the file holds no adapter; `siskin train` writes one with [export] adapter = true";
+            Error::new(ErrorKind::Missing, "adapter", message)
+        })?;
+        section::read(&bytes, file)
+    }
+
+    /// Writes the adapter as a `.siskin` file to `out`, which must be empty, and returns `out`.
+    pub fn write<W: Write + Seek + Send>(
+        &self,
+        name: Option<&str>,
+        provenance: serde_json::Map<String, serde_json::Value>,
+        out: W,
+    ) -> Result<W> {
+        self.parts.iter().try_for_each(AdapterPart::check)?;
+        section::write(self, name, provenance, out)
+    }
+
+    /// Returns a hash of everything that changes what a model computes.
+    pub fn identity(&self) -> [u8; 32] {
+        let mut hasher = blake3::Hasher::new();
+        for part in &self.parts {
+            let sizes = [part.tensor.len(), part.rows, part.columns, part.rank, part.lengths.len()];
+            sizes.iter().for_each(|size| {
+                hasher.update(&(*size as u64).to_le_bytes());
+            });
+            hasher.update(part.tensor.as_bytes()).update(&part.factor.to_le_bytes());
+            for number in part.first.iter().chain(&part.second).chain(&part.lengths) {
+                hasher.update(&number.to_le_bytes());
+            }
+        }
+        *hasher.finalize().as_bytes()
+    }
+
+    /// Checks that the adapter was trained on the model in `file`.
+    ///
+    /// # Errors
+    /// Fails if it was not. An adapter without a base digest is accepted for any model of its family.
+    pub fn check_base(&self, file: &File) -> Result<()> {
+        let architecture = &file.metadata().architecture;
+        if *architecture != self.architecture {
+            let message = format!("is for the family {}, not for {architecture}", self.architecture);
+            return Err(Error::argument("adapter.architecture", message));
+        }
+        match self.base {
+            Some(base) if base != file.digest() => {
+                let message = "was trained on other weights; open it with its own base, or allow any base";
+                Err(Error::argument("adapter.base", message))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Returns whether a weight can have an adapter in this operation.
+fn takes(op: &Op, weight: usize) -> bool {
+    matches!(op, Op::Linear { parts } if parts.len() == 1 && parts[0].0 == weight)
+}

@@ -1,0 +1,191 @@
+//! Inserts an adapter into a graph: additional operations, and tensors that are created in memory.
+
+use std::collections::HashMap;
+
+use siskin_kernels::panel::{self, PanelType, ROWS};
+use siskin_kernels::quant::BlockType;
+
+use super::{Adapter, AdapterPart, takes};
+use crate::arch::Graphs;
+use crate::{Graph, Node, Op, ValueShape, Weight, WeightId, WeightRole};
+use siskin_format::file::{self, Bytes, File, Tensor};
+use siskin_format::{Error, ErrorKind, Result};
+
+/// A bound weight.
+#[derive(Clone, Debug)]
+pub enum BoundWeight {
+    /// Packed panels, mapped.
+    Matrix(Tensor),
+    /// f32 values, copied out of the file: norms and biases are small and must be aligned.
+    Vector(Vec<f32>),
+}
+
+/// The tensors of an adapter, by name.
+#[derive(Clone, Debug, Default)]
+pub struct AdapterTensors {
+    tensors: HashMap<String, BoundWeight>,
+}
+
+impl AdapterTensors {
+    /// Inserts an adapter into the linear nodes of graphs. Unless `all` is set, parts without a matching matrix are
+    /// ignored, as with layer skipping.
+    pub fn new(graphs: &mut Graphs, file: &File, adapter: &Adapter, all: bool) -> Result<Self> {
+        let mut placed = Self::default();
+        for part in &adapter.parts {
+            part.check()?;
+            let place = || format!("adapter of {}", part.tensor);
+            let mut found = false;
+            for graph in [&mut graphs.encoder, &mut graphs.decoder].into_iter().flatten() {
+                let Some(weight) = graph.weights.iter().position(|weight| weight.name == part.tensor) else {
+                    continue;
+                };
+                let Weight { rows, columns, role, .. } = graph.weights[weight];
+                if (rows, columns, role) != (part.rows, part.columns, WeightRole::Matrix) {
+                    let message = format!(
+                        "is for a matrix of {} × {}; the model has {rows} × {columns}",
+                        part.rows, part.columns
+                    );
+                    return Err(Error::new(ErrorKind::Shape, place(), message));
+                }
+                if graph.nodes.iter().any(|node| names(&node.op, weight) && !takes(&node.op, weight)) {
+                    let message =
+                        "does not apply to a linear layer; LoRA on embeddings and experts is unsupported";
+                    return Err(Error::unsupported(place(), message));
+                }
+                found |= insert(graph, weight, part);
+            }
+            if !found && all {
+                let message = "the model has no linear layer with this matrix";
+                return Err(Error::new(ErrorKind::Missing, place(), message));
+            }
+            if found {
+                placed.make(part, file)?;
+            }
+        }
+        Ok(placed)
+    }
+
+    /// Returns the adapter tensor of this name, if there is one.
+    pub fn tensor(&self, name: &str) -> Option<&BoundWeight> {
+        self.tensors.get(name)
+    }
+
+    /// Creates the tensors of a part.
+    fn make(&mut self, part: &AdapterPart, file: &File) -> Result<()> {
+        let [a, b, factors, zeros] = tensors(&part.tensor);
+        let second: Vec<f32> = part.second.iter().map(|x| x * part.factor).collect();
+        self.tensors.insert(a.clone(), pack(&a, &part.first, [part.rank, part.columns])?);
+        self.tensors.insert(b.clone(), pack(&b, &second, [part.rows, part.rank])?);
+        if !part.lengths.is_empty() {
+            self.tensors.insert(factors, BoundWeight::Vector(lengthen(part, &second, file)?));
+            self.tensors.insert(zeros, BoundWeight::Vector(vec![0.0; part.rows]));
+        }
+        Ok(())
+    }
+}
+
+fn names(op: &Op, weight: WeightId) -> bool {
+    op.weights().contains(&weight)
+}
+
+/// Returns the names of the tensors that a part adds to a graph.
+fn tensors(tensor: &str) -> [String; 4] {
+    ["a", "b", "factors", "zeros"].map(|part| format!("{tensor}.adapter_{part}"))
+}
+
+/// Packs a matrix in memory.
+fn pack(name: &str, numbers: &[f32], [rows, columns]: [usize; 2]) -> Result<BoundWeight> {
+    let place = || format!("tensor {name}");
+    let too_large = || Error::new(ErrorKind::Memory, place(), "exceeds the address space of this machine");
+    let size = PanelType::F32.panel_bytes(columns).ok_or_else(too_large)?;
+    let mut data = vec![0; PanelType::F32.tensor_bytes(rows, columns).ok_or_else(too_large)?];
+    for (panel, rows) in data.chunks_mut(size).zip(numbers.chunks(ROWS * columns)) {
+        let rows: Vec<Vec<u8>> =
+            rows.chunks(columns).map(|row| row.iter().flat_map(|x| x.to_le_bytes()).collect()).collect();
+        let rows: Vec<&[u8]> = rows.iter().map(Vec::as_slice).collect();
+        panel::pack(BlockType::F32, &rows, columns, panel);
+    }
+    Ok(BoundWeight::Matrix(Tensor::in_memory(name, PanelType::F32, [rows, columns], Bytes::new(data))))
+}
+
+/// Returns the DoRA factor of each row: its magnitude divided by the norm of the adapted row. A zero row stays zero.
+fn lengthen(part: &AdapterPart, second: &[f32], file: &File) -> Result<Vec<f32>> {
+    let place = || format!("tensor {}", part.tensor);
+    let missing =
+        || Error::new(ErrorKind::Missing, place(), "missing from the file; convert the model again");
+    let tensor = file.tensor(&part.tensor).ok_or_else(missing)?;
+    if (tensor.role, tensor.rows, tensor.columns) != (file::StorageRole::Matrix, part.rows, part.columns) {
+        return Err(Error::new(
+            ErrorKind::Shape,
+            place(),
+            "does not have the shape that its adapter was trained for",
+        ));
+    }
+    let size = tensor.panel.panel_bytes(part.columns).unwrap_or(0);
+    let mut row = vec![0.0; part.columns];
+    let mut factors = Vec::with_capacity(part.rows);
+    for (number, wanted) in part.lengths.iter().enumerate() {
+        let first = number / ROWS * size;
+        let panel = tensor.data.get(first..first + size).unwrap_or_default();
+        panel::row_values(tensor.panel, panel, number % ROWS, part.columns, &mut row);
+        for (b, a) in second[number * part.rank..].iter().zip(part.first.chunks(part.columns)) {
+            row.iter_mut().zip(a).for_each(|(x, a)| *x += b * a);
+        }
+        let length = row.iter().map(|x| f64::from(*x) * f64::from(*x)).sum::<f64>().sqrt();
+        factors.push(if length > 0.0 { (f64::from(*wanted) / length) as f32 } else { 0.0 });
+    }
+    Ok(factors)
+}
+
+/// Adds the operations of a part to every linear node with its matrix; returns whether there was one.
+fn insert(graph: &mut Graph, weight: WeightId, part: &AdapterPart) -> bool {
+    if !graph.nodes.iter().any(|node| takes(&node.op, weight)) {
+        return false;
+    }
+    let [a, b, factors, zeros] = tensors(&part.tensor);
+    let mut add = |name: String, role: WeightRole, rows: usize, columns: usize| {
+        graph.weights.push(Weight { name, rows, columns, role });
+        graph.weights.len() - 1
+    };
+    let (first, second) = (
+        add(a, WeightRole::Matrix, part.rank, part.columns),
+        add(b, WeightRole::Matrix, part.rows, part.rank),
+    );
+    let lengths = (!part.lengths.is_empty()).then(|| {
+        (add(factors, WeightRole::Vector, 1, part.rows), add(zeros, WeightRole::Vector, 1, part.rows))
+    });
+    for mut node in std::mem::take(&mut graph.nodes) {
+        let bias = match &node.op {
+            Op::Linear { parts } if takes(&node.op, weight) => parts[0].1,
+            _ => {
+                graph.nodes.push(node);
+                continue;
+            }
+        };
+        let (input, output) = (node.inputs[0], node.output);
+        let rows = graph.values[output].rows;
+        let mut value = |columns: usize| {
+            graph.values.push(ValueShape { rows, columns });
+            graph.values.len() - 1
+        };
+        let (plain, small, wide) = (value(part.rows), value(part.rank), value(part.rows));
+        let sum = if lengths.is_some() { value(part.rows) } else { output };
+        node.output = plain;
+        if lengths.is_some() {
+            // The bias is added after scaling.
+            node.op = Op::Linear { parts: vec![(weight, None)] };
+        }
+        let linear = |weight: WeightId| Op::Linear { parts: vec![(weight, None)] };
+        graph.nodes.extend([
+            node,
+            Node { op: linear(first), inputs: vec![input], output: small },
+            Node { op: linear(second), inputs: vec![small], output: wide },
+            Node { op: Op::Add, inputs: vec![plain, wide], output: sum },
+        ]);
+        if let Some((weight, zeros)) = lengths {
+            let op = Op::Affine { weight, bias: bias.unwrap_or(zeros) };
+            graph.nodes.push(Node { op, inputs: vec![sum], output });
+        }
+    }
+    true
+}

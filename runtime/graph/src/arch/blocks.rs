@@ -1,0 +1,142 @@
+//! Building blocks shared by several families.
+
+use super::{ModelConfig, TensorRule, TensorTransform};
+use crate::{ActivationKind, Attention, AttentionMask, Builder, NormKind, Projection, ValueId};
+
+/// A rule for a tensor that is imported unchanged.
+pub(super) const fn whole(name: &'static str, source: &'static str) -> TensorRule {
+    TensorRule { name, source, take: TensorTransform::Whole }
+}
+
+/// A rule for a tensor that needs a transform.
+pub(super) const fn taken(name: &'static str, source: &'static str, take: TensorTransform) -> TensorRule {
+    TensorRule { name, source, take }
+}
+
+/// The tensor map of Llama and its many descendants.
+pub(super) const LLAMA_RULES: &[TensorRule] = &[
+    whole("token_embd", "model.embed_tokens"),
+    whole("blk.{}.attn_norm", "model.layers.{}.input_layernorm"),
+    whole("blk.{}.attn_q", "model.layers.{}.self_attn.q_proj"),
+    whole("blk.{}.attn_k", "model.layers.{}.self_attn.k_proj"),
+    whole("blk.{}.attn_v", "model.layers.{}.self_attn.v_proj"),
+    whole("blk.{}.attn_q_norm", "model.layers.{}.self_attn.q_norm"),
+    whole("blk.{}.attn_k_norm", "model.layers.{}.self_attn.k_norm"),
+    whole("blk.{}.attn_output", "model.layers.{}.self_attn.o_proj"),
+    whole("blk.{}.ffn_norm", "model.layers.{}.post_attention_layernorm"),
+    whole("blk.{}.ffn_gate", "model.layers.{}.mlp.gate_proj"),
+    whole("blk.{}.ffn_up", "model.layers.{}.mlp.up_proj"),
+    whole("blk.{}.ffn_down", "model.layers.{}.mlp.down_proj"),
+    whole("output_norm", "model.norm"),
+    whole("output", "lm_head"),
+];
+
+/// llama.cpp permutes the query and key rows of the families it treats as Llama.
+pub(super) const LLAMA_GGUF_RULES: &[TensorRule] = &[
+    taken("blk.{}.attn_q", "blk.{}.attn_q", TensorTransform::RotatedPairs),
+    taken("blk.{}.attn_k", "blk.{}.attn_k", TensorTransform::RotatedPairs),
+];
+
+/// Returns the name of a tensor in a layer.
+pub(super) fn block(layer: usize, name: &str) -> String {
+    format!("blk.{layer}.{name}")
+}
+
+/// Mean over the sequence, for each token: attention with uniform weights.
+pub(super) fn mean_of_text(b: &mut Builder<'_>, h: &ModelConfig, x: ValueId) -> ValueId {
+    let mut attention = attention(h, 0);
+    (attention.layer, attention.scale, attention.attention_mask) = (h.layers, 0.0, AttentionMask::Full);
+    (attention.kv_heads, attention.heads) = (h.heads, h.heads);
+    b.attention(x, x, x, attention)
+}
+
+/// Causal attention with the default scale, and the layer's sliding window if it has one.
+pub(super) fn attention(hyper: &ModelConfig, layer: usize) -> Attention {
+    Attention {
+        layer,
+        heads: hyper.heads,
+        kv_heads: hyper.kv_heads,
+        head_size: hyper.head_size,
+        scale: hyper.attention_scale(),
+        attention_mask: AttentionMask::Causal(hyper.windows[layer]),
+        softcap: None,
+        alibi: Vec::new(),
+        bias: None,
+        sinks: None,
+        projection: None,
+    }
+}
+
+/// Turns bidirectional attention into Linformer attention if the model has the projection weights.
+pub(super) fn mix_positions(b: &mut Builder<'_>, attention: &mut Attention, h: &ModelConfig, layer: usize) {
+    let names = ["attn_k_mix.weight", "attn_v_mix.weight"].map(|name| block(layer, name));
+    if h.mixed == 0 || attention.attention_mask != AttentionMask::Full || !b.has(&names[0]) {
+        return;
+    }
+    let [keys, values] = names.map(|name| b.vector(&name, h.mixed * h.text));
+    attention.attention_mask = AttentionMask::Linformer;
+    attention.projection = Some(Projection { count: h.mixed, positions: h.text, keys, values });
+}
+
+/// Separate linear layers for queries, keys and values of `x`.
+pub(super) fn queries_keys_values(
+    b: &mut Builder<'_>,
+    hyper: &ModelConfig,
+    layer: usize,
+    x: ValueId,
+) -> (ValueId, ValueId, ValueId) {
+    if b.has(&block(layer, "attn_qkv.weight")) {
+        return fused_queries_keys_values(b, hyper, layer, x);
+    }
+    let q = b.linear(x, &block(layer, "attn_q"), hyper.query_columns());
+    let k = b.linear(x, &block(layer, "attn_k"), hyper.kv_columns());
+    let v = b.linear(x, &block(layer, "attn_v"), hyper.kv_columns());
+    (q, k, v)
+}
+
+/// One linear layer for queries, keys and values.
+pub(super) fn fused_queries_keys_values(
+    b: &mut Builder<'_>,
+    hyper: &ModelConfig,
+    layer: usize,
+    x: ValueId,
+) -> (ValueId, ValueId, ValueId) {
+    let (queries, keys) = (hyper.query_columns(), hyper.kv_columns());
+    let qkv = b.linear(x, &block(layer, "attn_qkv"), queries + 2 * keys);
+    (b.slice(qkv, 0, queries), b.slice(qkv, queries, keys), b.slice(qkv, queries + keys, keys))
+}
+
+/// Returns the ALiBi slopes of `heads` heads with the largest exponent `most` (8 in every published model).
+pub(super) fn alibi_slopes(heads: usize, most: f64) -> Vec<f32> {
+    let power = heads.next_power_of_two();
+    let slope = |i: usize, of: usize| libm::pow(2.0, -most * i as f64 / of as f64) as f32;
+    if power == heads {
+        return (1..=heads).map(|i| slope(i, heads)).collect();
+    }
+    let floor = power / 2;
+    let even = (1..=floor).map(|i| slope(i, floor));
+    let odd = (0..heads - floor).map(|i| slope(2 * i + 1, power));
+    even.chain(odd).collect()
+}
+
+/// The plain MLP: up, activation, down.
+pub(super) fn feed_forward(
+    b: &mut Builder<'_>,
+    hyper: &ModelConfig,
+    layer: usize,
+    activation: ActivationKind,
+    x: ValueId,
+) -> ValueId {
+    let up = b.linear(x, &block(layer, "ffn_up"), hyper.feed_forward);
+    let up = b.activate(activation, up);
+    b.linear(up, &block(layer, "ffn_down"), hyper.width)
+}
+
+/// Logits of the output rows of `x` after the final norm, with `output`, or with tied embeddings if the source has no
+/// `output`.
+pub(super) fn logits(b: &mut Builder<'_>, hyper: &ModelConfig, norm: NormKind, x: ValueId) -> ValueId {
+    let wanted = b.select_outputs(x);
+    let normed = b.norm_of(norm, wanted, "output_norm", hyper.width, hyper.epsilon);
+    let weight = if b.has("output.weight") { "output.weight" } else { "token_embd.weight" };
+    b.linear_of(normed, weight, "output.bias", hyper.vocabulary)
+}

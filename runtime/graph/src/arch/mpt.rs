@@ -1,0 +1,93 @@
+//! MPT: GPT-2's blocks with ALiBi, exact GELU and no biases.
+
+use super::blocks::{alibi_slopes, whole};
+use super::descriptor::DefaultValue::Number;
+use super::descriptor::{
+    Ctranslate2Config, ExportedModel, GgufConfig, GgufKeys, HuggingFaceConfig, HuggingFaceKeys,
+    Initialization, ModelType, OnnxNames, SizeKeys, Tasks, TokenizerDefaults,
+};
+use super::{Family, ModelConfig, TensorRule, Topology, gpt2};
+use serde_json::{Map, Value, json};
+use siskin_format::{Error, Result};
+
+pub(super) static FAMILY: Family = Family {
+    name: "mpt",
+    hugging_face: HuggingFaceConfig {
+        model_types: &[ModelType {
+            name: "mpt",
+            class: Some("MptForCausalLM"),
+            defaults: &[("layer_norm_epsilon", Number(1e-5))],
+        }],
+        prefix: "transformer",
+        rules: RULES,
+        keys: HuggingFaceKeys {
+            sizes: SizeKeys {
+                width: "d_model",
+                layers: "n_layers",
+                heads: "n_heads",
+                feed_forward: "",
+                context: "max_seq_len",
+                epsilon: "layer_norm_epsilon",
+            },
+            others: hugging_face_keys,
+            ..HuggingFaceKeys::BERT
+        },
+    },
+    gguf: GgufConfig {
+        architectures: &["mpt"],
+        rules: &[],
+        keys: GgufKeys { others: gguf_keys, ..GgufKeys::NONE },
+    },
+    ctranslate2: Ctranslate2Config::NONE,
+    onnx: OnnxNames::NONE,
+    tokenizer: TokenizerDefaults::NONE,
+    tasks: Tasks::NONE,
+    initialization: Initialization::NONE,
+    // Hugging Face's MPT always uses F = 4 D and ignores `expansion_ratio`.
+    hyper: |config| ModelConfig::read(config, |width| 4 * width),
+    form: Topology::Decoder(|config, h, mut b| {
+        if config.flag(&["attn_config/alibi"])? == Some(false) {
+            return Err(Error::unsupported(
+                "config.attn_config.alibi",
+                "only models with ALiBi are supported",
+            ));
+        }
+        let most = config.number(&["attn_config/alibi_bias_max", "attention.max_alibi_bias"])?.unwrap_or(8.0);
+        let scale = config.number(&["attn_config/softmax_scale"])?.map(|scale| scale as f32);
+        let slopes = alibi_slopes(h.heads, most);
+        let mut values = config.values().clone();
+        values.insert("hidden_act".to_owned(), Value::from("gelu"));
+        let x = b.embed("token_embd.weight", h.vocabulary, h.width);
+        gpt2::blocks_of(&super::ConfigReader::new(values), h, b, x, &|attention| {
+            attention.alibi.clone_from(&slopes);
+            attention.scale = scale.unwrap_or(attention.scale);
+        })
+    }),
+};
+
+const RULES: &[TensorRule] = &[
+    whole("token_embd", "transformer.wte"),
+    whole("blk.{}.attn_norm", "transformer.blocks.{}.norm_1"),
+    whole("blk.{}.attn_qkv", "transformer.blocks.{}.attn.Wqkv"),
+    whole("blk.{}.attn_output", "transformer.blocks.{}.attn.out_proj"),
+    whole("blk.{}.ffn_norm", "transformer.blocks.{}.norm_2"),
+    whole("blk.{}.ffn_up", "transformer.blocks.{}.ffn.up_proj"),
+    whole("blk.{}.ffn_down", "transformer.blocks.{}.ffn.down_proj"),
+    whole("output_norm", "transformer.norm_f"),
+    whole("output", "lm_head"),
+];
+
+fn hugging_face_keys(model: &ExportedModel<'_>) -> Result<Map<String, Value>> {
+    let most = model.config.number(&["attention.max_alibi_bias"])?.unwrap_or(8.0);
+    // Transformers accepts integers only.
+    let most = if most.fract() == 0.0 { json!(most as u64) } else { json!(most) };
+    let clip = model.config.get("attention.clamp_kqv").cloned();
+    let mut keys = Map::new();
+    keys.insert("attn_config".to_owned(), json!({"alibi": true, "alibi_bias_max": most, "clip_qkv": clip}));
+    Ok(keys)
+}
+
+fn gguf_keys(model: &ExportedModel<'_>, _: &mut Vec<String>) -> Result<Vec<(&'static str, Value)>> {
+    let most = model.config.number(&["attn_config/alibi_bias_max"])?.unwrap_or(8.0);
+    Ok(vec![("attention.max_alibi_bias", json!(most))])
+}

@@ -1,0 +1,79 @@
+//! RoBERTa and XLM-R: BERT whose positions start after the padding token's id.
+
+use super::bert::{self, BertVariant};
+use super::blocks::whole;
+use super::descriptor::DefaultValue::{Count, Number, Word};
+use super::descriptor::{
+    Ctranslate2Config, GgufConfig, HuggingFaceConfig, HuggingFaceKeys, Initialization, ModelType, OnnxNames,
+    Tasks, TokenizerDefaults,
+};
+use super::{ConfigReader, Family, TensorRule, Topology};
+use crate::ActivationKind;
+use siskin_format::Result;
+
+pub(super) static FAMILY: Family = Family {
+    name: "roberta",
+    hugging_face: HuggingFaceConfig {
+        model_types: &[
+            ModelType {
+                name: "roberta",
+                class: None,
+                defaults: &[
+                    ("hidden_act", Word("gelu")),
+                    ("layer_norm_eps", Number(1e-12)),
+                    ("type_vocab_size", Count(2)),
+                ],
+            },
+            ModelType {
+                name: "xlm-roberta",
+                class: None,
+                defaults: &[
+                    ("hidden_act", Word("gelu")),
+                    ("layer_norm_eps", Number(1e-12)),
+                    ("type_vocab_size", Count(2)),
+                ],
+            },
+            ModelType {
+                name: "camembert",
+                class: None,
+                defaults: &[
+                    ("hidden_act", Word("gelu")),
+                    ("layer_norm_eps", Number(1e-12)),
+                    ("type_vocab_size", Count(2)),
+                ],
+            },
+        ],
+        prefix: "roberta",
+        rules: RULES,
+        keys: HuggingFaceKeys::BERT,
+    },
+    gguf: GgufConfig::NONE,
+    ctranslate2: Ctranslate2Config::NONE,
+    onnx: OnnxNames::NONE,
+    tokenizer: TokenizerDefaults::NONE,
+    tasks: Tasks::NONE,
+    initialization: Initialization::NONE,
+    hyper: |config| bert::hyper_of(config, first_position(config)?),
+    form: Topology::Encoder(|config, h, b| {
+        let first_position = first_position(config)?;
+        let token_activation = Some(ActivationKind::Gelu);
+        BertVariant { first_position, token_activation, ..BertVariant::default() }.graph(config, h, b)
+    }),
+};
+
+const RULES: &[TensorRule] = bert::trunk! {
+    "roberta";
+    whole("cls", "classifier.dense"),
+    whole("cls.output", "classifier.out_proj"),
+    whole("labels", "classifier"),
+    whole("answer", "qa_outputs"),
+    whole("tokens", "lm_head.dense"),
+    whole("tokens_norm", "lm_head.layer_norm"),
+    whole("output", "lm_head.decoder"),
+    whole("output_bias", "lm_head.bias"),
+};
+
+/// Returns the row after that of the padding token.
+pub(super) fn first_position(config: &ConfigReader) -> Result<usize> {
+    Ok(config.count(&["pad_token_id"])?.unwrap_or(1) + 1)
+}

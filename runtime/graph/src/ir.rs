@@ -1,0 +1,567 @@
+//! The types of a graph.
+
+use crate::rope::{Rope, RopeScalingRule};
+use crate::window::Window;
+
+/// Index of a [`ValueShape`] in [`Graph::values`].
+pub type ValueId = usize;
+/// Index of a [`Weight`] in [`Graph::weights`].
+pub type WeightId = usize;
+
+/// The kind of rows of a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RowKind {
+    /// One for each token of the batch.
+    Batch,
+    /// One for each token whose output was requested.
+    Outputs,
+    /// One for each frame of the features that the batch's rows are computed from.
+    Frames,
+    /// This many for each token of the batch: one for each selected expert.
+    Slots(usize),
+}
+
+/// The shape of a value: its kind of rows and its number of columns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ValueShape {
+    /// The kind of rows.
+    pub rows: RowKind,
+    /// The number of columns.
+    pub columns: usize,
+}
+
+/// How a weight is stored in the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum WeightRole {
+    /// A matrix in packed panels: rows are outputs (or table entries), columns are inputs.
+    Matrix,
+    /// f32 values, one row.
+    Vector,
+}
+
+/// A tensor that the graph needs from the file.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Weight {
+    /// The name in the file, such as `blk.0.attn_q.weight`.
+    pub name: String,
+    /// Output rows; 1 for a vector.
+    pub rows: usize,
+    /// Input columns, or the length of a vector.
+    pub columns: usize,
+    /// Packed matrix or plain vector.
+    pub role: WeightRole,
+}
+
+/// The kind of a norm.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NormKind {
+    /// RMSNorm: divides by the root mean square.
+    Rms,
+    /// LayerNorm: subtracts the mean, then divides by the standard deviation.
+    Layer,
+}
+
+/// An element-wise activation function.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ActivationKind {
+    /// x · sigmoid(x).
+    Silu,
+    /// GELU, exact (with erf).
+    Gelu,
+    /// GELU, tanh approximation.
+    GeluTanh,
+    /// max(x, 0).
+    Relu,
+    /// 1 / (1 + e^−x).
+    Sigmoid,
+    /// x + 1 above zero, e^x below.
+    EluPlusOne,
+}
+
+/// Limits of a clamped gate.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ClampLimits {
+    /// The gate is clamped to at most this; the up projection to ± this.
+    pub limit: f32,
+    /// Factor inside the sigmoid.
+    pub slope: f32,
+}
+
+/// The attention mask: which key positions a query attends to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AttentionMask {
+    /// Causal; with a sliding window, only this many, its own position included. Tokens of the sequence's prefix attend
+    /// to the whole prefix.
+    Causal(Option<usize>),
+    /// Causal with a sliding window and attention sinks (StreamingLLM, arXiv:2309.17453).
+    StreamingLlm {
+        /// Length of the window, the query's own position included.
+        window: usize,
+        /// The number of sink tokens at the start of the sequence.
+        first: usize,
+    },
+    /// Causal, for a sequence that is encoded as a whole.
+    CausalEncoder(Option<usize>),
+    /// Bidirectional: the whole sequence.
+    Full,
+    /// Bidirectional: positions up to this distance on either side.
+    LocalWindow(usize),
+    /// Longformer, local part: positions up to this distance on either side, and the global tokens.
+    LongformerLocal(usize),
+    /// Longformer, global part: global tokens attend to the whole sequence; other rows are skipped.
+    LongformerGlobal,
+    /// BigBird, block-sparse: the first and the last block, the query's own and its two neighbors.
+    /// Queries of the first and the last block attend to everything, as do all queries of short sequences.
+    BigBird {
+        /// Tokens per block.
+        size: usize,
+        /// The number of random blocks. None are drawn here: the first block counts once more for each.
+        random: usize,
+    },
+    /// Linformer (arXiv:2006.04768): the whole sequence, its positions projected to fewer by a [`Projection`].
+    Linformer,
+    /// Cross-attention: all stored encoder positions.
+    CrossAttention,
+}
+
+/// Linformer projection: keys and values become weighted sums over the positions of a sequence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Projection {
+    /// The number of projected positions.
+    pub count: usize,
+    /// The maximum sequence length: the columns of the matrices.
+    pub positions: usize,
+    /// The projection of the keys: one row of weights for each projected position.
+    pub keys: WeightId,
+    /// The projection of the values.
+    pub values: WeightId,
+}
+
+/// Linear attention: each head has a state matrix of constant size, which is updated with the key and value of each
+/// token and read with its query.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Recurrence {
+    /// Index of the state.
+    pub state: usize,
+    /// The number of heads with a state.
+    pub heads: usize,
+    /// Query heads; divides `heads`.
+    pub query_heads: usize,
+    /// Key heads; divides `heads`.
+    pub key_heads: usize,
+    /// Value heads; divides `heads`.
+    pub value_heads: usize,
+    /// Columns of a query and of a key.
+    pub key_size: usize,
+    /// Columns of a value.
+    pub value_size: usize,
+    /// The update rule of the state.
+    pub rule: RecurrenceRule,
+}
+
+/// The update rule of a recurrent state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RecurrenceRule {
+    /// Linear attention (arXiv:2006.16236): adds `k · vᵀ`; results are divided by the product of the query with the sum
+    /// of the keys. Inputs: q, k, v.
+    Sum,
+    /// The same, bidirectional: the state takes the whole sequence before the first query.
+    WholeSum,
+    /// Gated delta rule: the state decays, then a fraction of its value for the key is replaced.
+    /// Inputs: q, k, v, and the decay and the fraction (beta) of each head.
+    Delta,
+}
+
+/// Columns of a state panel.
+pub const STATE_PANEL: usize = 16;
+
+impl Recurrence {
+    /// Returns the columns of a head's state, rounded up to whole panels.
+    pub fn state_columns(&self) -> usize {
+        let normalizer = usize::from(self.rule != RecurrenceRule::Delta);
+        (self.value_size + normalizer).next_multiple_of(STATE_PANEL)
+    }
+
+    /// Returns the number of f32 values of a head's state.
+    pub fn head_words(&self) -> usize {
+        self.state_columns().saturating_mul(self.key_size)
+    }
+}
+
+/// Relative position bias (T5): a term of the attention score by distance, bucketed more coarsely for
+/// larger distances.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bias {
+    /// One value for each bucket and head: rows are buckets, columns heads.
+    pub table: WeightId,
+    /// The number of buckets.
+    pub buckets: usize,
+    /// Distances from here on share the last bucket.
+    pub farthest: usize,
+    /// Whether keys after the query have buckets of their own; otherwise they count as distance 0.
+    pub both_ways: bool,
+}
+
+impl Bias {
+    /// Returns the bucket of a distance from the query to the key: one for each small distance, then logarithmically
+    /// spaced.
+    pub fn bucket(&self, distance: i64) -> usize {
+        let (steps, first) = match self.both_ways {
+            true => (self.buckets / 2, if distance > 0 { self.buckets / 2 } else { 0 }),
+            false => (self.buckets, 0),
+        };
+        let far = if self.both_ways { distance.unsigned_abs() } else { (-distance).max(0) as u64 } as usize;
+        let small = steps / 2;
+        if far < small.max(1) {
+            return first + far.min(steps.saturating_sub(1));
+        }
+        // In f32, as the models were trained: where a logarithm is close to an integer, more precision gives another
+        // bucket.
+        let logarithm = |x: f32| libm::log(f64::from(x)) as f32;
+        let share = logarithm(far as f32 / small.max(1) as f32);
+        let whole = libm::log(self.farthest as f64 / small.max(1) as f64) as f32;
+        // If the maximum distance does not exceed the exact buckets, the division may give any value.
+        let step = small + ((share / whole * (steps - small) as f32) as usize).min(steps - small);
+        first + step.min(steps.saturating_sub(1))
+    }
+}
+
+/// Attention of queries over the cached keys and values of a layer.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Attention {
+    /// The KV cache layer.
+    pub layer: usize,
+    /// Query heads, H.
+    pub heads: usize,
+    /// Key and value heads, K; divides H (GQA).
+    pub kv_heads: usize,
+    /// Columns per head, E.
+    pub head_size: usize,
+    /// Factor on the dot product.
+    pub scale: f32,
+    /// The attention mask.
+    pub attention_mask: AttentionMask,
+    /// Softcap: scores become `cap · tanh(score / cap)`.
+    pub softcap: Option<f32>,
+    /// ALiBi: one slope per query head; `slope · (key position − query position)` is added to the
+    /// score. Empty: none.
+    pub alibi: Vec<f32>,
+    /// Relative position bias.
+    pub bias: Option<Bias>,
+    /// One logit for each query head that takes part in the softmax without a value.
+    pub sinks: Option<WeightId>,
+    /// The projection of [`AttentionMask::Linformer`].
+    pub projection: Option<Projection>,
+}
+
+/// MoE routing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Routing {
+    /// The number of experts.
+    pub experts: usize,
+    /// Experts selected per row (top-k).
+    pub chosen: usize,
+    /// Whether the weights of the selected experts are normalized to a sum of 1.
+    pub normalize: bool,
+    /// Expert capacity: the maximum number of rows of a sequence that an expert takes in one pass; further rows skip
+    /// it. It is counted per pass, as in the reference implementation, so each batch of a sequence that is fed in
+    /// several starts anew.
+    pub capacity: Option<usize>,
+}
+
+/// One operation.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Op {
+    /// Token embeddings.
+    Embed {
+        /// V × D.
+        table: WeightId,
+    },
+    /// Segment embeddings.
+    EmbedSegment {
+        /// Segments × D.
+        table: WeightId,
+    },
+    /// Sinusoidal position embeddings: sines, then cosines of the angles of a RoPE table.
+    EmbedSine {
+        /// Index into [`Graph::ropes`].
+        rope: usize,
+        /// Added to the position.
+        offset: usize,
+    },
+    /// The caller's input features, one row per frame.
+    Features,
+    /// Rows computed by another part of the graph, passed in by the caller.
+    ExternalInput,
+    /// Concatenates nearby rows of a sequence; zeros beyond its ends.
+    Im2col {
+        /// Distance of each to the input row of the output row.
+        offsets: Vec<isize>,
+        /// Input rows per output row.
+        stride: usize,
+    },
+    /// Learned position embeddings.
+    EmbedPosition {
+        /// Positions × D.
+        table: WeightId,
+        /// Added to the position before the lookup.
+        offset: usize,
+    },
+    /// Normalizes each group of `group` columns.
+    Norm {
+        /// The kind of the norm.
+        kind: NormKind,
+        /// Scale per column of the group (or of the whole row if it is longer).
+        weight: WeightId,
+        /// Bias per column.
+        bias: Option<WeightId>,
+        /// Added to the variance.
+        epsilon: f32,
+        /// Columns per group.
+        group: usize,
+    },
+    /// Multiplies by one or more matrices; the outputs are concatenated column-wise.
+    Linear {
+        /// The matrices and biases.
+        parts: Vec<(WeightId, Option<WeightId>)>,
+    },
+    /// MoE router. Input: one score for each expert. Output: weights and indices of the selected experts.
+    Route(Routing),
+    /// MoE dispatch. Inputs: rows, router output. Output: the row of each slot.
+    Dispatch(Routing),
+    /// MoE expert matmul. Inputs: slots, router output. Multiplies each slot by the matrix of its expert.
+    ExpertLinear {
+        /// The routing.
+        routing: Routing,
+        /// One matrix for each expert.
+        weights: Vec<WeightId>,
+        /// One vector for each expert, or empty.
+        biases: Vec<WeightId>,
+    },
+    /// MoE combine. Inputs: slots, router output. Output: the weighted sum of each row's slots.
+    Combine(Routing),
+    /// A range of columns.
+    SliceColumns {
+        /// The first column.
+        start: usize,
+    },
+    /// RoPE on each head of `head_size` columns.
+    Rope {
+        /// Index into [`Graph::ropes`].
+        rope: usize,
+        /// Columns per head.
+        head_size: usize,
+    },
+    /// Inputs q, k, v: stores k and v in the KV cache, then attends. With [`AttentionMask::CrossAttention`] only q:
+    /// keys and values are already stored. With [`AttentionMask::LongformerGlobal`] a fourth input: the output of all
+    /// other rows, which no other node may read.
+    Attention(Attention),
+    /// Inputs k, v: stores them for the attention with [`AttentionMask::CrossAttention`] of another graph.
+    StoreCrossKv(Attention),
+    /// An element-wise activation.
+    Activate(ActivationKind),
+    /// Inputs gate, up: `activation(gate) · up`.
+    Gate(ActivationKind),
+    /// Inputs gate, up: `g · sigmoid(slope · g) · (u + 1)`, both clamped.
+    GateLimited(ClampLimits),
+    /// Repeats every column this many times (`repeat_interleave`).
+    RepeatColumns(usize),
+    /// Scales each group of `group` columns to unit L2 norm, times a factor.
+    L2Normalize {
+        /// Columns per group.
+        group: usize,
+        /// Added to the squared norm.
+        epsilon: f32,
+        /// The resulting norm.
+        factor: f32,
+    },
+    /// A decay gate between 0 and 1: `exp(−exp(log) · softplus(x + bias))`.
+    DecayGate {
+        /// Per column.
+        log: WeightId,
+        /// Per column.
+        bias: WeightId,
+    },
+    /// Causal conv1d: a weighted sum of each column over the last tokens of the sequence, with zeros before the first.
+    CausalConv1d {
+        /// Index of the state.
+        state: usize,
+        /// Kernel size, the newest token included.
+        taps: usize,
+        /// Weights of each column, the oldest token first.
+        weight: WeightId,
+    },
+    /// Linear attention with a recurrent state of constant size.
+    LinearAttention(Recurrence),
+    /// The sum of two values.
+    Add,
+    /// Every element times a factor of its column, plus a bias of its column, rounded once (fused multiply-add).
+    Affine {
+        /// Factor per column.
+        weight: WeightId,
+        /// Bias per column.
+        bias: WeightId,
+    },
+    /// Every element times a constant.
+    Scale(f32),
+    /// Softcap: `cap · tanh(x / cap)`.
+    Softcap(f32),
+    /// Clamps every element to ± the constant.
+    Clamp(f32),
+    /// Keeps only the output rows.
+    SelectOutputs,
+}
+
+/// An operation with its inputs and its output.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Node {
+    /// The operation.
+    pub op: Op,
+    /// Its inputs.
+    pub inputs: Vec<ValueId>,
+    /// Its output.
+    pub output: ValueId,
+}
+
+/// A model's computation. Nodes are in topological order.
+#[derive(Clone, Debug, Default)]
+pub struct Graph {
+    /// The operations, in order.
+    pub nodes: Vec<Node>,
+    /// The values between the nodes.
+    pub values: Vec<ValueShape>,
+    /// The tensors needed from the file.
+    pub weights: Vec<Weight>,
+    /// The RoPE tables in use.
+    pub ropes: Vec<Rope>,
+    /// The output value.
+    pub output: ValueId,
+    /// The meaning of the output rows.
+    pub head: OutputHead,
+    /// The input of the head.
+    pub hidden: ValueId,
+    /// Early exits, in order of layer.
+    pub exits: Vec<Exit>,
+}
+
+/// An early exit: a head on top of a layer before the last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Exit {
+    /// The number of layers before it.
+    pub layers: usize,
+    /// The output of these layers: one row for each token.
+    pub hidden: ValueId,
+    /// Class scores, from the first token of a sequence.
+    pub output: ValueId,
+}
+
+/// The meaning of the output rows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OutputHead {
+    /// The last hidden state of each token.
+    #[default]
+    Hidden,
+    /// Logits of the next token.
+    Next,
+    /// Logits of the token at the same position (masked LM).
+    Token,
+    /// Class scores, from the first token of a sequence.
+    Class,
+    /// Label scores for each token.
+    Label,
+    /// Two scores for each token: that an answer starts with it, and that it ends with it.
+    Span,
+}
+
+impl Graph {
+    /// Returns the attention of every layer with a KV cache, in order of layer.
+    pub fn attentions(&self) -> impl Iterator<Item = &Attention> {
+        self.nodes.iter().filter_map(|node| match &node.op {
+            Op::Attention(attention) => Some(attention),
+            _ => None,
+        })
+    }
+
+    /// Returns the recurrent states of a sequence, each with its size in words.
+    pub fn states(&self) -> impl Iterator<Item = (usize, usize)> {
+        self.nodes.iter().filter_map(|node| match &node.op {
+            Op::LinearAttention(recurrence) => {
+                Some((recurrence.state, recurrence.heads.saturating_mul(recurrence.head_words())))
+            }
+            Op::CausalConv1d { state, taps, .. } => {
+                Some((*state, taps.saturating_sub(1) * self.values[node.output].columns))
+            }
+            _ => None,
+        })
+    }
+
+    /// Returns the length from which on RoPE frequencies change with the length of the sequence.
+    pub fn stretches(&self) -> Option<usize> {
+        self.ropes.iter().filter_map(|rope| Some(rope.stretch.as_ref()?.length)).min()
+    }
+
+    /// Returns the length beyond which all positions of a sequence use different RoPE frequencies.
+    pub fn switches(&self) -> Option<usize> {
+        let stretches = self.ropes.iter().filter_map(|rope| rope.stretch.as_ref());
+        stretches
+            .filter(|stretch| matches!(stretch.growth, RopeScalingRule::Other(_)))
+            .map(|stretch| stretch.length)
+            .min()
+    }
+
+    /// Returns true if the graph reads the caller's global-attention marks.
+    pub fn marks(&self) -> bool {
+        self.attentions().any(|attention| {
+            matches!(
+                attention.attention_mask,
+                AttentionMask::LongformerLocal(_) | AttentionMask::LongformerGlobal
+            )
+        })
+    }
+
+    /// Returns true if the graph contains a convolution over token positions.
+    pub fn has_convolution(&self) -> bool {
+        let beside = |node: &Node| {
+            let of_tokens = |&value: &ValueId| self.values[value].rows == RowKind::Batch;
+            matches!(node.op, Op::Im2col { .. }) && node.inputs.iter().all(of_tokens)
+        };
+        self.nodes.iter().any(beside)
+    }
+
+    /// Returns how many input frames a row of the batch is computed from; 0 if rows are tokens.
+    pub fn frames_per_row(&self) -> usize {
+        let strides = self.nodes.iter().map(|node| match &node.op {
+            Op::Features => 1,
+            Op::Im2col { stride, .. } => *stride,
+            _ => 0,
+        });
+        let has_features = self.nodes.iter().any(|node| node.op == Op::Features);
+        if has_features { strides.max().unwrap_or(0) } else { 0 }
+    }
+
+    /// Returns the graph without the nodes that only another graph needs (stored cross-attention keys and values).
+    pub fn without_cross_attention(&self) -> Self {
+        let nodes = self.nodes.iter().filter(|node| !matches!(node.op, Op::StoreCrossKv(_)));
+        Self { nodes: nodes.cloned().collect(), ..self.clone() }
+    }
+
+    /// Returns the graph with attention limited to the `recent` newest positions and the `first` ones (attention
+    /// sinks).
+    pub fn within(&self, Window { recent, first }: Window) -> Self {
+        let mut graph = self.clone();
+        for node in &mut graph.nodes {
+            if let Op::Attention(attention) = &mut node.op
+                && let AttentionMask::Causal(window) = attention.attention_mask
+                && window.is_none_or(|window| window > recent)
+            {
+                attention.attention_mask = AttentionMask::StreamingLlm { window: recent, first };
+            }
+        }
+        graph
+    }
+
+    /// Returns the graph up to the last hidden state, without the head.
+    pub fn without_head(&self) -> Self {
+        Self { output: self.hidden, head: OutputHead::Hidden, exits: Vec::new(), ..self.clone() }
+    }
+}

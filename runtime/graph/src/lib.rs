@@ -1,0 +1,44 @@
+//! Transformers as graphs, independent of how they are executed.
+//!
+//! A [`Graph`] is a list of [`Node`]s in topological order. Each applies an [`Op`] to values, matrices with one row per
+//! token of the batch (or per output row, after [`Op::SelectOutputs`]) and a fixed number of f32 columns. Weights are
+//! named, not present: kernels, buffers and devices do not appear here, so that backends, the trainer and the exporters
+//! all work on the same graph.
+//!
+//! A model family ([`arch::Family`]) reads its hyper-parameters from a file's metadata and builds its graphs; it also
+//! describes how its models are named and configured in other formats. Passes ([`pass`]) rewrite graphs: fuse linear
+//! layers, remove dead nodes, skip layers, cut at early exits. An [`adapter::Adapter`] (LoRA, DoRA) is an overlay: more
+//! nodes, and tensors beside those of the file.
+//!
+//! ```no_run
+//! use siskin_graph::arch::{ConfigReader, Family};
+//!
+//! let file = siskin_format::file::File::open("smollm2.siskin")?;
+//! let metadata = file.metadata();
+//! let family = Family::named(&metadata.architecture)?;
+//! let config = ConfigReader::new(metadata.config.clone());
+//! let (model, graphs) = family.build(&config, &|name| file.tensor(name).is_some())?;
+//! println!("{} layers", model.layers);
+//! for node in graphs.iter().flat_map(|graph| &graph.nodes) {
+//!     println!("{:?}", node.op);
+//! }
+//! # Ok::<(), siskin_format::Error>(())
+//! ```
+
+pub mod adapter;
+pub mod arch;
+mod attention_mask;
+mod builder;
+mod ir;
+pub mod pass;
+mod pooling;
+mod rope;
+mod used;
+mod window;
+
+pub use attention_mask::{QueryPosition, RUNS};
+pub use builder::Builder;
+pub use ir::*;
+pub use pooling::Pooling;
+pub use rope::{Rope, RopeScaling, RopeScalingRule};
+pub use window::Window;

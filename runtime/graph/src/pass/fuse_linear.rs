@@ -1,0 +1,125 @@
+//! Merges linear layers with the same input into one: queries, keys and values; gate and up.
+
+use crate::{Graph, Node, Op, ValueId, ValueShape};
+
+/// Merges every linear node into the first one with the same input, and slices its columns from there.
+pub(super) fn run(graph: &Graph) -> Graph {
+    let mut joined = Graph { nodes: Vec::new(), ..graph.clone() };
+    let mut done: Vec<ValueId> = Vec::new();
+    let remembered = remembered(graph);
+    for node in &graph.nodes {
+        if done.contains(&node.output) {
+            continue;
+        }
+        let group = match node.op {
+            Op::Linear { .. } if !remembered[node.output] => {
+                let mut group = products_of(graph, node.inputs[0]);
+                group.retain(|product| !remembered[product.output]);
+                group
+            }
+            _ => Vec::new(),
+        };
+        if group.len() < 2 {
+            joined.nodes.push(node.clone());
+            continue;
+        }
+        let parts = group.iter().flat_map(|product| match &product.op {
+            Op::Linear { parts } => parts.clone(),
+            _ => Vec::new(),
+        });
+        let parts = parts.collect();
+        let columns = group.iter().map(|product| graph.values[product.output].columns).sum();
+        joined.values.push(ValueShape { rows: graph.values[node.output].rows, columns });
+        let whole = joined.values.len() - 1;
+        joined.nodes.push(Node { op: Op::Linear { parts }, inputs: node.inputs.clone(), output: whole });
+        let mut start = 0;
+        for product in group {
+            joined.nodes.push(Node {
+                op: Op::SliceColumns { start },
+                inputs: vec![whole],
+                output: product.output,
+            });
+            start += graph.values[product.output].columns;
+            done.push(product.output);
+        }
+    }
+    joined
+}
+
+/// Returns the values that are stored for another graph. They are not merged: those of all layers together would take
+/// many megabytes.
+fn remembered(graph: &Graph) -> Vec<bool> {
+    let mut remembered = vec![false; graph.values.len()];
+    let stores = graph.nodes.iter().filter(|node| matches!(node.op, Op::StoreCrossKv(_)));
+    stores.flat_map(|node| &node.inputs).for_each(|&input| remembered[input] = true);
+    remembered
+}
+
+fn products_of(graph: &Graph, input: ValueId) -> Vec<&Node> {
+    graph
+        .nodes
+        .iter()
+        .filter(|node| matches!(node.op, Op::Linear { .. }) && node.inputs[0] == input)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Attention, AttentionMask, Builder, Op};
+
+    #[test]
+    fn three_products_of_one_value_become_one_and_keep_their_values() {
+        let mut b = Builder::new(&|_| false);
+        let x = b.embed("t", 10, 8);
+        let q = b.linear(x, "q", 8);
+        let k = b.linear(x, "k", 4);
+        let sum = b.add(q, q);
+        let v = b.linear(x, "v", 4);
+        let last = b.add(k, v);
+        let graph = b.finish(last);
+        let joined = super::run(&graph);
+        let products: Vec<_> =
+            joined.nodes.iter().filter(|node| matches!(node.op, Op::Linear { .. })).collect();
+        assert_eq!(products.len(), 1);
+        assert_eq!(joined.values[products[0].output].columns, 16);
+        let starts: Vec<_> = joined
+            .nodes
+            .iter()
+            .filter_map(|node| match node.op {
+                Op::SliceColumns { start } => Some((node.output, start)),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(starts, [(q, 0), (k, 8), (v, 12)]);
+        assert!(joined.nodes.iter().any(|node| node.output == sum));
+    }
+
+    #[test]
+    fn what_is_remembered_stays_apart() {
+        let mut b = Builder::new(&|_| false);
+        let x = b.embed("t", 10, 8);
+        for layer in 0..2 {
+            let [k, v] = ["k", "v"].map(|name| b.linear(x, &format!("{name}{layer}"), 8));
+            b.store_cross_kv(k, v, memory(layer));
+        }
+        let hidden = b.select_outputs(x);
+        let graph = b.finish(hidden);
+        assert_eq!(super::run(&graph).nodes, graph.nodes);
+    }
+
+    fn memory(layer: usize) -> Attention {
+        Attention {
+            layer,
+            heads: 1,
+            kv_heads: 1,
+            head_size: 8,
+            scale: 1.0,
+            attention_mask: AttentionMask::CrossAttention,
+            softcap: None,
+            alibi: Vec::new(),
+            bias: None,
+            sinks: None,
+            projection: None,
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! Text embeddings.
+
+use serde_json::Value;
+
+use super::sentence::{Dense, Prompt};
+use super::text::numbered;
+use super::{Encoder, OverflowMode, Pooling, Tokens, pooling};
+use crate::model::Model;
+use crate::result_cache::{self, Key};
+use crate::{Error, Result};
+
+/// Options of embeddings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EmbedOptions {
+    /// How hidden states are pooled to one vector.
+    pub pooling: Pooling,
+    /// Whether vectors are L2-normalized.
+    pub normalize: bool,
+    /// The number of leading columns to keep, for models trained with Matryoshka representation learning
+    /// (arXiv:2205.13147); 0: all.
+    pub columns: usize,
+    /// How long texts are handled. The vectors of windows are averaged, weighted by their number of tokens.
+    pub overflow: OverflowMode,
+    /// The prompt before each text.
+    pub prompt: Prompt,
+}
+
+impl EmbedOptions {
+    /// Returns the options that the model was trained for; mean pooling and L2 normalization unless its config says
+    /// otherwise.
+    pub fn of(model: &Model) -> Result<Self> {
+        let config = model.config_reader();
+        let pooling = match config.word(&["sentence_transformers/pooling"])? {
+            None => Pooling::default(),
+            Some(name) => Pooling::NAMES
+                .iter()
+                .find(|(_, known)| *known == name)
+                .map(|(pooling, _)| *pooling)
+                .ok_or_else(|| Error::unsupported("config.sentence_transformers.pooling", name))?,
+        };
+        let normalize =
+            config.get("sentence_transformers/normalize").and_then(Value::as_bool).unwrap_or(true);
+        Ok(Self { pooling, normalize, columns: 0, overflow: OverflowMode::Error, prompt: Prompt::Usual })
+    }
+
+    /// Truncates and normalizes a vector.
+    fn finish(&self, mut vector: Vec<f32>) -> Result<Vec<f32>> {
+        if self.columns > 0 {
+            vector.truncate(self.columns);
+        }
+        if self.normalize {
+            normalize(&mut vector);
+        }
+        Error::unless_finite("vector", &vector)?;
+        Ok(vector)
+    }
+}
+
+impl Encoder {
+    /// Returns the embedding of each text, in order. The encoder must have been opened without its head, or the model
+    /// must have none.
+    ///
+    /// With an [embedding cache](Encoder::set_cache), only embeddings that it does not hold are computed.
+    pub fn embed<T: AsRef<str>>(&mut self, texts: &[T], options: &EmbedOptions) -> Result<Vec<Vec<f32>>> {
+        self.check(options)?;
+        let prompt = options.prompt.text(&self.config)?;
+        if !prompt.is_empty() {
+            if matches!(options.overflow, OverflowMode::Window { .. }) {
+                let message = "windows of a text would lack the prompt; truncate texts, or use no prompt";
+                return Err(Error::unsupported("overflow", message));
+            }
+            let texts: Vec<String> = texts.iter().map(|text| format!("{prompt}{}", text.as_ref())).collect();
+            return self.embed_prompted(&texts, options);
+        }
+        self.embed_prompted(texts, options)
+    }
+
+    /// Returns the embeddings of texts that include their prompt.
+    fn embed_prompted<T: AsRef<str>>(
+        &mut self,
+        texts: &[T],
+        options: &EmbedOptions,
+    ) -> Result<Vec<Vec<f32>>> {
+        let Some(result_cache) = self.result_cache.clone() else {
+            return self.compute(&numbered(texts), options);
+        };
+        let (kind, columns) = (self.cache_type(), self.embedding_columns());
+        let columns = if options.columns > 0 { options.columns } else { columns };
+        let key = |text: &T| result_cache::embedding_key(&self.model, kind, options, text.as_ref());
+        let keys: Vec<Key> = texts.iter().map(key).collect();
+        let known =
+            |key: &Key| result_cache.get(key).and_then(|value| result_cache::numbers_of(&value, columns));
+        let mut vectors: Vec<Option<Vec<f32>>> = keys.iter().map(known).collect();
+        let mut missing = numbered(texts);
+        missing.retain(|(number, _)| vectors[*number].is_none());
+        for ((number, _), vector) in missing.iter().zip(self.compute(&missing, options)?) {
+            let bytes: Vec<u8> = vector.iter().flat_map(|x| x.to_le_bytes()).collect();
+            result_cache.insert(keys[*number], &bytes);
+            vectors[*number] = Some(vector);
+        }
+        Ok(vectors.into_iter().flatten().collect())
+    }
+
+    /// Computes the embeddings of texts; those of windows are averaged, weighted by their number of tokens.
+    fn compute(&mut self, texts: &[(usize, &str)], options: &EmbedOptions) -> Result<Vec<Vec<f32>>> {
+        let parts = self.all_parts(texts, options.overflow)?;
+        let (owners, inputs): (Vec<usize>, Vec<Tokens>) =
+            parts.into_iter().map(|(owner, part)| (owner, part.tokens)).unzip();
+        if inputs.len() == texts.len() {
+            return self.embed_tokens(&inputs, options);
+        }
+        let parts = self.embed_tokens(&inputs, &EmbedOptions { normalize: false, ..*options })?;
+        let mut all = owners.iter().zip(&inputs).zip(parts).peekable();
+        let mut vectors = Vec::with_capacity(texts.len());
+        while let Some(((&owner, tokens), mut vector)) = all.next() {
+            let mut count = tokens.ids.len() as f32;
+            let mut next = || all.next_if(|((other, _), _)| **other == owner);
+            // A text of a single window keeps its vector bit for bit.
+            if let Some(second) = next() {
+                vector.iter_mut().for_each(|x| *x *= count);
+                for ((_, tokens), part) in std::iter::once(second).chain(std::iter::from_fn(next)) {
+                    let weight = tokens.ids.len() as f32;
+                    vector.iter_mut().zip(&part).for_each(|(sum, x)| *sum += weight * x);
+                    count += weight;
+                }
+                vector.iter_mut().for_each(|sum| *sum /= count);
+            }
+            vectors.push(options.finish(vector)?);
+        }
+        Ok(vectors)
+    }
+
+    /// Checks that the encoder supports the options.
+    fn check(&self, options: &EmbedOptions) -> Result<()> {
+        if self.head() != siskin_graph::OutputHead::Hidden {
+            let message = "embeddings are computed from hidden states; open the encoder without its head";
+            return Err(Error::argument("encoder", message));
+        }
+        let columns = self.embedding_columns();
+        if options.columns > columns {
+            let message = format!("{} columns; the model has {columns}", options.columns);
+            return Err(Error::argument("columns", message));
+        }
+        Ok(())
+    }
+
+    /// Returns the embeddings of tokenized texts, which include their prompt if they are to have one.
+    pub fn embed_tokens(&mut self, texts: &[Tokens], options: &EmbedOptions) -> Result<Vec<Vec<f32>>> {
+        self.check(options)?;
+        let dense = std::mem::take(&mut self.dense);
+        let outcome = self.pool(texts, options, &dense);
+        self.dense = dense;
+        outcome
+    }
+
+    fn pool(&mut self, texts: &[Tokens], options: &EmbedOptions, dense: &[Dense]) -> Result<Vec<Vec<f32>>> {
+        let mut vectors = vec![Vec::new(); texts.len()];
+        self.read(texts, pooling::wanted(options.pooling), &mut |index, outputs| {
+            let pooled = pooling::pool(options.pooling, outputs);
+            let vector = dense.iter().try_fold(pooled, |vector, layer| layer.apply(&vector))?;
+            vectors[index] = options.finish(vector)?;
+            Ok(())
+        })?;
+        Ok(vectors)
+    }
+}
+
+/// L2-normalizes a vector; zeros stay zeros.
+fn normalize(vector: &mut [f32]) {
+    let length = vector.iter().map(|x| f64::from(*x) * f64::from(*x)).sum::<f64>().sqrt();
+    if length > 0.0 {
+        vector.iter_mut().for_each(|x| *x = (f64::from(*x) / length) as f32);
+    }
+}

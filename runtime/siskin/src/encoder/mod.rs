@@ -1,0 +1,401 @@
+//! Encoders: batches of texts of any length, with results in the order of the texts.
+//!
+//! A batch holds the rows of several texts one after the other, without padding. It is filled with the longest texts
+//! that still fit.
+
+mod classify;
+mod early_exit;
+mod embed;
+mod fill;
+mod pooling;
+mod sentence;
+mod text;
+
+pub use classify::{Entity, Scored};
+pub use early_exit::ExitCriterion;
+pub use embed::EmbedOptions;
+pub use fill::{AnswerSpan, MaskPrediction};
+pub use sentence::Prompt;
+pub use siskin_graph::Pooling;
+pub use text::{OverflowMode, TextWindow};
+
+use std::sync::Arc;
+
+use siskin_kernels::ops::attention::CacheType;
+
+use classify::ClassOutputs;
+use sentence::Dense;
+
+use crate::model::Model;
+use crate::result_cache::ResultCache;
+use crate::{Error, ErrorKind, Result};
+use siskin_backend::cancel::CancelHandle;
+use siskin_backend::context::{Context, ContextOptions, OutputRows, SequenceInput};
+use siskin_graph::OutputHead;
+use siskin_graph::arch::ConfigReader;
+
+/// Options for opening an encoder.
+#[derive(Clone, Copy, Debug)]
+pub struct EncoderOptions {
+    /// The maximum number of tokens per batch; a longer text enlarges it.
+    pub batch: usize,
+    /// The type of keys and values; `None`: the model's default, normally f32.
+    pub cache: Option<CacheType>,
+    /// Whether outputs are those of the model's head, if it has one, instead of hidden states.
+    pub head: bool,
+    /// The early-exit criterion for classification, for models with intermediate heads; `None`: no early exit.
+    pub early: Option<ExitCriterion>,
+}
+
+impl Default for EncoderOptions {
+    fn default() -> Self {
+        Self { batch: 512, cache: None, head: true, early: None }
+    }
+}
+
+/// A tokenized text.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Tokens {
+    /// The token ids, special tokens included.
+    pub ids: Vec<u32>,
+    /// The segment (token type) of each token; empty: all in the first.
+    pub segments: Vec<u32>,
+    /// For models with audio or other features as input instead of tokens: the features, frame by frame.
+    pub features: Vec<f32>,
+    /// For models with local attention (Longformer): the positions with global attention, such as those of a question;
+    /// empty: none, or the first one if the model's head is a classifier.
+    pub global: Vec<usize>,
+    /// For models with a convolution over positions: the token that follows the last one, as if the text were padded.
+    /// Ignored by other models. `None`: zeros, however texts are batched.
+    pub after: Option<u32>,
+}
+
+impl From<Vec<u32>> for Tokens {
+    fn from(ids: Vec<u32>) -> Self {
+        Self { ids, ..Self::default() }
+    }
+}
+
+/// The amount of work of an encoder.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EncoderWork {
+    /// The number of batches.
+    pub batches: usize,
+    /// The total number of rows. Each is a token: there is no padding.
+    pub rows: usize,
+}
+
+/// The output rows of a text, contiguous.
+#[derive(Clone, Copy)]
+pub struct TextOutputs<'a> {
+    context: &'a Context,
+    first: usize,
+    count: usize,
+}
+
+impl<'a> TextOutputs<'a> {
+    /// Returns the number of rows.
+    pub fn count(self) -> usize {
+        self.count
+    }
+
+    /// Returns a row.
+    pub fn row(self, index: usize) -> &'a [f32] {
+        if index < self.count { self.context.output(self.first + index) } else { &[] }
+    }
+
+    /// Returns an iterator over the rows.
+    pub fn rows(self) -> impl Iterator<Item = &'a [f32]> {
+        (0..self.count).map(move |index| self.row(index))
+    }
+}
+
+/// The maximum number of tokens per batch that a caller may set: sizes computed from it do not overflow.
+const MOST_ROWS: usize = 1 << 20;
+
+/// Runs texts through an encoder model.
+pub struct Encoder {
+    model: Model,
+    options: EncoderOptions,
+    facts: ModelProperties,
+    context: Option<Context>,
+    sequences: Vec<usize>,
+    cancel: CancelHandle,
+    work: EncoderWork,
+    /// The cache of embeddings.
+    result_cache: Option<Arc<ResultCache>>,
+    /// How many layers each text passed, if early exit is enabled.
+    layers: Vec<usize>,
+    /// Dense layers after pooling.
+    dense: Vec<Dense>,
+    /// The model config, which holds its prompts.
+    config: ConfigReader,
+}
+
+/// Properties of the model, looked up once.
+#[derive(Clone, Copy, Debug)]
+struct ModelProperties {
+    head: OutputHead,
+    columns: usize,
+    /// Frames per row; 0 for token input.
+    frames_per_row: usize,
+    /// Whether global attention has an effect.
+    marks: bool,
+    /// The maximum number of tokens of a text.
+    most_tokens: usize,
+    /// Whether early exit is possible: mutually exclusive classes with heads before the last layer.
+    exits: bool,
+}
+
+impl ModelProperties {
+    fn of(model: &Model, config: &ConfigReader, with_head: bool) -> Option<Self> {
+        let graph = model.graphs().encoder.as_ref()?;
+        let made_for = config.count(&["sentence_transformers/most_tokens"]).ok().flatten();
+        let own = model.config().text;
+        let columns = graph.values[if with_head { graph.output } else { graph.hidden }].columns;
+        Some(Self {
+            head: if with_head { graph.head } else { OutputHead::Hidden },
+            columns,
+            frames_per_row: graph.frames_per_row(),
+            marks: graph.marks(),
+            exits: with_head
+                && !graph.exits.is_empty()
+                && ClassOutputs::of(model, columns) == ClassOutputs::Exclusive,
+            most_tokens: made_for.filter(|&most| most > 2).map_or(own, |most| most.min(own)),
+        })
+    }
+}
+
+impl Model {
+    /// Creates an encoder for whole sequences.
+    pub fn encoder(&self, options: EncoderOptions) -> Result<Encoder> {
+        Encoder::new(self.clone(), options)
+    }
+
+    /// Allocates an encoder context for `rows` tokens per batch, of which `outputs` give outputs.
+    pub(crate) fn reading_context(
+        &self,
+        options: &EncoderOptions,
+        rows: usize,
+        outputs: usize,
+    ) -> Result<Context> {
+        let options = ContextOptions {
+            head: options.head,
+            exits: options.early.is_some(),
+            ..ContextOptions::encoder(self.loaded().cache_types(options.cache), rows, outputs)
+        };
+        Context::new(Arc::clone(self.loaded()), &options, None)
+    }
+}
+
+impl Encoder {
+    pub(crate) fn new(model: Model, options: EncoderOptions) -> Result<Self> {
+        let config = model.config_reader();
+        let Some(facts) = ModelProperties::of(&model, &config, options.head) else {
+            let message = "the model is decoder-only and has no encoder";
+            return Err(Error::unsupported("model", message));
+        };
+        model.loaded().check_cache(options.cache, None)?;
+        if let Some(early) = options.early {
+            early.check()?;
+            if !facts.exits {
+                let message = "it has no classification heads on intermediate layers";
+                return Err(Error::unsupported("model", message));
+            }
+        }
+        let bare = model.backend().is_none_or(|engine| engine.interface().hidden.is_some());
+        if !options.head && !bare {
+            let message = "it does not output hidden states; it was exported with its head";
+            return Err(Error::unsupported("model", message));
+        }
+        let options = EncoderOptions { batch: options.batch.min(MOST_ROWS), ..options };
+        let dense = match facts.head {
+            OutputHead::Hidden => Dense::of(&model, &config, facts.columns)?,
+            _ => Vec::new(),
+        };
+        Ok(Self {
+            dense,
+            config,
+            model,
+            options,
+            facts,
+            context: None,
+            sequences: Vec::new(),
+            cancel: CancelHandle::new(),
+            work: EncoderWork::default(),
+            result_cache: None,
+            layers: Vec::new(),
+        })
+    }
+
+    /// Returns the model.
+    pub fn model(&self) -> &Model {
+        &self.model
+    }
+
+    /// Returns what the rows of [`Encoder::read`] are.
+    pub fn head(&self) -> OutputHead {
+        self.facts.head
+    }
+
+    /// Returns the number of columns of the rows of [`Encoder::read`].
+    pub fn columns(&self) -> usize {
+        self.facts.columns
+    }
+
+    /// Returns the size of the vectors of [`Encoder::embed`], without truncation.
+    pub fn embedding_columns(&self) -> usize {
+        self.dense.last().map_or(self.facts.columns, |last| last.outputs)
+    }
+
+    /// Returns the maximum number of tokens of a text, special tokens included: the model's own, or the smaller value
+    /// that it was trained for.
+    pub fn max_tokens(&self) -> usize {
+        self.facts.most_tokens
+    }
+
+    /// Returns the number of rows of a text: its tokens, or its features after downsampling.
+    pub fn rows_of(&self, text: &Tokens) -> usize {
+        match self.facts.frames_per_row {
+            0 => text.ids.len(),
+            per_row => (text.features.len() / self.model.config().features.max(1)).div_ceil(per_row),
+        }
+    }
+
+    /// Returns the type of keys and values.
+    pub fn cache_type(&self) -> CacheType {
+        self.model.loaded().cache_types(self.options.cache).passing
+    }
+
+    /// Sets a cache in which [`Encoder::embed`] looks up vectors before computing them and stores those that it
+    /// computes. A cached vector has the same bits.
+    pub fn set_cache(&mut self, result_cache: Arc<ResultCache>) {
+        self.result_cache = Some(result_cache);
+    }
+
+    /// Returns a handle that cancels a running call from any thread.
+    pub fn cancel_handle(&self) -> CancelHandle {
+        self.cancel.clone()
+    }
+
+    /// Returns the amount of work so far.
+    pub fn work(&self) -> EncoderWork {
+        self.work
+    }
+
+    /// Runs `texts` through the model in batches, and calls `each` with the index of each text and its output rows, in
+    /// the order in which texts finish.
+    pub fn read(
+        &mut self,
+        texts: &[Tokens],
+        wanted: OutputRows<'_>,
+        each: &mut dyn FnMut(usize, TextOutputs<'_>) -> Result<()>,
+    ) -> Result<()> {
+        wanted.check()?;
+        let lengths = self.lengths(texts)?;
+        self.batches(&lengths).iter().try_for_each(|batch| self.batch(texts, &lengths, batch, wanted, each))
+    }
+
+    /// Returns the number of rows of each text; an error if a text is invalid or too long.
+    fn lengths(&self, texts: &[Tokens]) -> Result<Vec<usize>> {
+        let most = self.model.config().text;
+        let lengths: Vec<usize> = texts.iter().map(|text| self.rows_of(text)).collect();
+        for (index, &rows) in lengths.iter().enumerate() {
+            if rows > most {
+                let message = format!("{rows} rows; the model supports at most {most}");
+                return Err(Error::new(ErrorKind::TooLong, format!("text {index}"), message));
+            }
+            if rows == 0 {
+                let message = match self.facts.frames_per_row {
+                    0 => "has no tokens, which the model requires",
+                    _ => "has no features, which the model requires instead of tokens",
+                };
+                return Err(Error::argument(format!("text {index}"), message));
+            }
+        }
+        Ok(lengths)
+    }
+
+    /// Groups texts into batches: always takes the longest text that still fits.
+    fn batches(&self, lengths: &[usize]) -> Vec<Vec<usize>> {
+        let mut order: Vec<usize> = (0..lengths.len()).collect();
+        order.sort_by_key(|&index| std::cmp::Reverse(lengths[index]));
+        // The remaining texts by length; groups that become empty are removed.
+        let mut runs: Vec<&[usize]> = order.chunk_by(|&a, &b| lengths[a] == lengths[b]).collect();
+        let length = |run: &[usize]| run.first().map_or(0, |&index| lengths[index]);
+        let mut batches = Vec::new();
+        while let Some(longest) = runs.first() {
+            let mut room = self.options.batch.max(length(longest));
+            let mut batch = Vec::new();
+            loop {
+                let at = runs.partition_point(|run| length(run) > room);
+                let Some((&index, rest)) = runs.get(at).and_then(|run| run.split_first()) else { break };
+                match rest {
+                    [] => _ = runs.remove(at),
+                    _ => runs[at] = rest,
+                }
+                batch.push(index);
+                room -= lengths[index];
+            }
+            batches.push(batch);
+        }
+        batches
+    }
+
+    /// Runs the texts with the indices in `batch`.
+    fn batch(
+        &mut self,
+        texts: &[Tokens],
+        lengths: &[usize],
+        batch: &[usize],
+        wanted: OutputRows<'_>,
+        each: &mut dyn FnMut(usize, TextOutputs<'_>) -> Result<()>,
+    ) -> Result<()> {
+        let outputs = |index: &usize| wanted.count(lengths[*index]);
+        let rows: usize = batch.iter().map(|&index| lengths[index]).sum();
+        let padded = batch.iter().filter(|&&index| texts[index].after.is_some()).count();
+        self.make_room(rows + padded, batch.iter().map(outputs).sum())?;
+        self.make_sequences(batch.len());
+        let Some(context) = &mut self.context else { return Ok(()) };
+        let marks_first = self.facts.marks && self.facts.head == OutputHead::Class;
+        let text = |(&index, &sequence): (&usize, &usize)| {
+            let text = early_exit::text(&texts[index], sequence, wanted);
+            let global = if marks_first && text.global.is_empty() { &[0] } else { text.global };
+            SequenceInput { global, ..text }
+        };
+        let pieces: Vec<SequenceInput<'_>> = batch.iter().zip(&self.sequences).map(text).collect();
+        context.read(&pieces)?;
+        self.work.batches += 1;
+        self.work.rows += rows;
+        let mut first = 0;
+        for index in batch {
+            let count = outputs(index);
+            each(*index, TextOutputs { context, first, count })?;
+            first += count;
+        }
+        Ok(())
+    }
+
+    /// Creates sequences of the context until there are `count`.
+    fn make_sequences(&mut self, count: usize) {
+        let Some(context) = &mut self.context else { return };
+        while self.sequences.len() < count {
+            self.sequences.push(context.create());
+        }
+    }
+
+    /// Creates a context for `rows` rows with `outputs` outputs if necessary.
+    fn make_room(&mut self, rows: usize, outputs: usize) -> Result<()> {
+        let (have, most) = self.context.as_ref().map_or((0, 0), Context::text_limits);
+        if rows > have || outputs > most {
+            let (rows, outputs) = (rows.max(self.options.batch).max(have), outputs.max(most));
+            // The old context is dropped first: both at once would need too much memory.
+            self.context = None;
+            self.sequences.clear();
+            let mut context = self.model.reading_context(&self.options, rows, outputs)?;
+            context.set_cancel_handle(&self.cancel);
+            self.context = Some(context);
+        }
+        Ok(())
+    }
+}

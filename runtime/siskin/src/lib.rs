@@ -1,0 +1,56 @@
+//! Siskin runs transformers on device: one memory-mapped model file, bit-identical results on every CPU.
+//!
+//! ```no_run
+//! let model = siskin::Model::open("smollm2.siskin")?;
+//! let mut chat = model.session(Default::default())?;
+//! for piece in chat.ask("Why is the sky blue?")? {
+//!     print!("{}", piece?);
+//! }
+//! # Ok::<(), siskin::Error>(())
+//! ```
+//!
+//! A [`Model`] is an open file, shared by everything that runs it. A [`Session`] is one conversation or text of a
+//! decoder; it keeps its tokens in a KV cache, so that a reply costs what is new. An [`Encoder`] embeds, classifies and
+//! ranks whole texts, a [`Seq2Seq`] translates or summarizes, and a [`speech::Transcriber`] writes speech down. A server
+//! that runs many sequences in one batch uses a [`Context`].
+//!
+//! All of them return an [`Error`] that names what was wrong and where, and all can be cancelled from another thread.
+
+pub mod beam_search;
+pub mod encoder;
+pub mod logits_processors;
+mod model;
+pub mod result_cache;
+pub mod sample;
+pub mod seq2seq;
+mod session;
+pub mod speech;
+pub mod text;
+
+pub use siskin_audio as audio;
+pub use siskin_backend::{angles, external_backend, governor};
+pub use siskin_chat_template as template;
+pub use siskin_format::file;
+pub use siskin_graph as graph;
+pub use siskin_graph::arch;
+pub use siskin_tokenizer as tokenizer;
+
+pub use encoder::{Encoder, EncoderOptions};
+pub use model::Model;
+pub use seq2seq::{Seq2Seq, Seq2SeqGenerateOptions, Seq2SeqOptions};
+pub use session::{
+    FinishReason, GenerateOptions, GeneratedToken, Generation, GenerationStep, Session, SessionMemory,
+    SessionOptions, TextChunks,
+};
+pub use siskin_backend::block_table::KvBudget;
+pub use siskin_backend::cancel::CancelHandle;
+pub use siskin_backend::context::{BatchEntry, Context, OutputRows, Resources, SequenceInput};
+pub use siskin_backend::loaded_model::{DeviceKind, ModelOptions};
+pub use siskin_backend::observer::Observer;
+pub use siskin_backend::thread_pool::SharedThreadPool;
+pub use siskin_format::{Error, ErrorKind, Result};
+pub use siskin_graph::Window;
+pub use siskin_graph::adapter::{Adapter, AdapterPart, AdapterSlot};
+pub use siskin_graph::pass::layers::LayerSet;
+pub use siskin_kernels::ops::attention::CacheType;
+pub use siskin_kernels::{Cpu, CpuFeatures};

@@ -1,0 +1,189 @@
+//! An open model: a file on a device, with its tokenizer and chat template.
+
+#[cfg(test)]
+mod tests;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use siskin_kernels::ops::Kernels;
+
+use crate::{Error, Result};
+use siskin_backend::external_backend::{ExternalBackend, NamedTensor};
+use siskin_backend::governor::Governor;
+use siskin_backend::loaded_model::{LoadedModel, ModelOptions};
+use siskin_chat_template::ChatTemplate;
+use siskin_format::file::File;
+use siskin_graph::adapter::Adapter;
+use siskin_graph::arch::{ConfigReader, Graphs, ModelConfig};
+use siskin_graph::pass::layers::LayerSet;
+use siskin_tokenizer::Tokenizer;
+
+/// An open model. Cloning is cheap and shares it; sessions keep it alive.
+#[derive(Clone)]
+pub struct Model {
+    loaded: Arc<LoadedModel>,
+    tokenizer: Option<Arc<Tokenizer>>,
+}
+
+impl Model {
+    /// Opens a `.siskin` file with default options.
+    ///
+    /// ```no_run
+    /// let model = siskin::Model::open("smollm2.siskin")?;
+    /// let mut chat = model.session(Default::default())?;
+    /// for piece in chat.ask("Why is the sky blue?")? {
+    ///     print!("{}", piece?);
+    /// }
+    /// # Ok::<(), siskin::Error>(())
+    /// ```
+    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
+        Self::from_file(File::open(path)?, &ModelOptions::default())
+    }
+
+    /// Creates a model from an open file: builds its graph and binds its weights without reading them.
+    pub fn from_file(file: File, options: &ModelOptions) -> Result<Self> {
+        Self::made(file, None, options)
+    }
+
+    /// Creates a model from an open file and an adapter, without checking that the adapter was trained on these
+    /// weights; see [`Adapter::check_base`].
+    ///
+    /// # Errors
+    /// Fails if a part matches no matrix of the model.
+    pub fn with_adapter(file: File, adapter: &Adapter, options: &ModelOptions) -> Result<Self> {
+        Self::made(file, Some(adapter), options)
+    }
+
+    fn made(file: File, adapter: Option<&Adapter>, options: &ModelOptions) -> Result<Self> {
+        Self::new(LoadedModel::new(file, adapter, options)?)
+    }
+
+    /// Creates a model from one that is on its device, as the functions of other crates that open files return it.
+    pub fn new(loaded: LoadedModel) -> Result<Self> {
+        let tokenizer = loaded.file.tokenizer().map(Tokenizer::open).transpose()?;
+        Ok(Self { loaded: Arc::new(loaded), tokenizer: tokenizer.map(Arc::new) })
+    }
+
+    /// Creates a model that `engine` computes. `file` holds no tensors, only the configuration, tokenizer and chat
+    /// template if there are any.
+    pub fn from_backend(
+        file: File,
+        engine: Arc<dyn ExternalBackend>,
+        options: &ModelOptions,
+    ) -> Result<Self> {
+        Self::new(LoadedModel::external(file, engine, options)?)
+    }
+
+    pub(crate) fn loaded(&self) -> &Arc<LoadedModel> {
+        &self.loaded
+    }
+
+    /// Returns notes for the user about how the model runs, such as that it is slower than it could be.
+    pub fn notes(&self) -> &[String] {
+        &self.loaded.notes
+    }
+
+    /// Returns the external backend that computes the model, if there is one.
+    pub fn backend(&self) -> Option<&Arc<dyn ExternalBackend>> {
+        self.loaded.external.as_ref()
+    }
+
+    /// Computes the outputs of an external backend's model from its inputs.
+    pub fn run(&self, inputs: &[NamedTensor]) -> Result<Vec<NamedTensor>> {
+        let engine = self.loaded.external.as_ref().ok_or_else(|| {
+            Error::unsupported(
+                "model",
+                "the model takes tokens, not named tensors; use a session or an encoder",
+            )
+        })?;
+        engine.run(inputs)
+    }
+
+    /// Returns the file.
+    pub fn file(&self) -> &File {
+        &self.loaded.file
+    }
+
+    /// Returns the identity of the model: a hash of the file and of the adapter, if there is one.
+    pub fn identity(&self) -> [u8; 32] {
+        let identity = self.loaded.file.identity();
+        match self.loaded.adapter_identity() {
+            None => identity,
+            Some(adapter) => *blake3::Hasher::new().update(&identity).update(adapter).finalize().as_bytes(),
+        }
+    }
+
+    /// Returns the configuration stored in the file.
+    pub(crate) fn config_reader(&self) -> ConfigReader {
+        ConfigReader::new(self.loaded.file.metadata().config.clone())
+    }
+
+    /// Returns the name of the model's family.
+    pub fn family(&self) -> &'static str {
+        self.loaded.family.name
+    }
+
+    /// Returns the hyper-parameters.
+    pub fn config(&self) -> &ModelConfig {
+        &self.loaded.config
+    }
+
+    /// Returns the graphs as the family built them.
+    pub fn graphs(&self) -> &Graphs {
+        &self.loaded.graphs
+    }
+
+    /// Returns the tokenizer, or an error if the file has none.
+    pub fn tokenizer(&self) -> Result<&Tokenizer> {
+        self.tokenizer.as_deref().ok_or_else(Tokenizer::missing)
+    }
+
+    /// Returns the token ids that end a generation; empty without a tokenizer.
+    pub fn end_ids(&self) -> &[u32] {
+        self.tokenizer.as_deref().map_or(&[], Tokenizer::end_ids)
+    }
+
+    /// Returns the kernels that compute the model.
+    pub(crate) fn kernel_table(&self) -> Kernels {
+        self.loaded.kernels
+    }
+
+    /// Returns how many token ids can be sampled: the smaller of the logits' size and the tokenizer's vocabulary, so
+    /// that padding rows of the LM head are excluded.
+    pub(crate) fn choices(&self) -> usize {
+        let head = self.config().vocabulary;
+        let tokens = self.tokenizer.as_ref().map(|tokenizer| tokenizer.vocabulary_size().max(1) as usize);
+        tokens.map_or(head, |tokens| tokens.min(head))
+    }
+
+    /// Returns the chat template, if the file has one.
+    pub fn template(&self) -> Result<Option<ChatTemplate>> {
+        self.loaded.file.template().map(ChatTemplate::new).transpose()
+    }
+
+    /// Returns the skipped layers.
+    pub fn skipped(&self) -> LayerSet {
+        self.loaded.skip
+    }
+
+    /// Returns the name of the backend that runs the model, such as `cpu`.
+    pub fn device(&self) -> &'static str {
+        self.loaded.device
+    }
+
+    /// Returns the names of the kernels chosen for this machine.
+    pub fn kernels(&self) -> Vec<&'static str> {
+        self.loaded.module.kernels()
+    }
+
+    /// Returns the number of compute threads.
+    pub fn threads(&self) -> usize {
+        self.loaded.module.threads()
+    }
+
+    /// Returns the governor, which throttles everything that computes with this model; off by default.
+    pub fn governor(&self) -> &Governor {
+        &self.loaded.governor
+    }
+}

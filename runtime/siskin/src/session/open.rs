@@ -1,0 +1,87 @@
+//! Opens sessions and contexts of a model.
+
+use std::sync::Arc;
+
+use siskin_backend::MemoryUse;
+use siskin_backend::context::{Context, ContextOptions, DecoderLimits, Resources};
+
+use super::{Session, SessionMemory, SessionOptions, budget};
+use crate::model::Model;
+use crate::{Error, Result};
+
+impl Model {
+    /// Creates a session: one conversation or text.
+    pub fn session(&self, options: SessionOptions) -> Result<Session> {
+        if self.loaded().graphs.decoder.is_none() {
+            return Err(Error::unsupported(
+                "model",
+                "it is encoder-only and cannot generate text; use an encoder",
+            ));
+        }
+        Session::new(self.clone(), options)
+    }
+
+    /// Returns the plans of the CPU for a session with default options, as text.
+    pub fn plan_text(&self) -> Result<String> {
+        self.loaded().plan_text(SessionOptions::default().batch)
+    }
+
+    /// Allocates a context for `sequences` sequences of up to `context` tokens each, of which `wanted` rows give
+    /// outputs, with a thread pool of its own.
+    pub fn context(&self, options: &SessionOptions, sequences: usize, wanted: usize) -> Result<Context> {
+        self.new_context(options, sequences, wanted, None)
+    }
+
+    /// Like [`Model::context`], on resources that other contexts use as well.
+    pub fn context_on(
+        &self,
+        resources: &Resources,
+        options: &SessionOptions,
+        sequences: usize,
+        wanted: usize,
+    ) -> Result<Context> {
+        self.new_context(options, sequences, wanted, Some(resources))
+    }
+
+    fn new_context(
+        &self,
+        options: &SessionOptions,
+        sequences: usize,
+        wanted: usize,
+        resources: Option<&Resources>,
+    ) -> Result<Context> {
+        let made = self.context_options(options, sequences, wanted)?;
+        if let Some(budget) = options.budget {
+            budget::check(budget, made.cache.context, &|context| {
+                let options = SessionOptions { context, ..options.clone() };
+                let options = self.context_options(&options, sequences, wanted)?;
+                let MemoryUse { activations, kv_cache } = self.loaded().context_memory(&options)?;
+                Ok(activations.saturating_add(kv_cache))
+            })?;
+        }
+        Context::new(Arc::clone(self.loaded()), &made, resources)
+    }
+
+    /// Returns the memory that a session with these options would use, without reserving it.
+    pub fn memory(&self, options: &SessionOptions) -> Result<SessionMemory> {
+        let sequences = options.forks.saturating_add(1);
+        let made = self.context_options(options, sequences, sequences)?;
+        let MemoryUse { activations, kv_cache } = self.loaded().context_memory(&made)?;
+        let mapped = self.loaded().file.bytes().len();
+        Ok(SessionMemory { arena: activations, cache: kv_cache, mapped })
+    }
+
+    fn context_options(
+        &self,
+        options: &SessionOptions,
+        sequences: usize,
+        wanted: usize,
+    ) -> Result<ContextOptions> {
+        let SessionOptions { context, batch, text, cache, window, .. } = *options;
+        self.loaded().context_options(
+            &DecoderLimits { context, batch, text, cache, window },
+            sequences,
+            wanted,
+        )
+    }
+}

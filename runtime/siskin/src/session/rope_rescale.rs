@@ -1,0 +1,60 @@
+//! Recomputes the KV cache when a sequence outgrows the length for which its RoPE frequencies are valid.
+
+use super::{Session, locked, ready};
+use crate::{Error, ErrorKind, Result};
+use siskin_backend::context::{BatchEntry, OutputRows};
+
+impl Session {
+    /// Prepares for `count` more tokens. Recomputes the KV cache if they take the sequence past the length at which
+    /// RoPE scaling changes its frequencies, since cached keys were rotated by the old ones, or if an earlier
+    /// recomputation was cancelled. `batch` tokens are processed per pass. Returns whether the cache was recomputed.
+    ///
+    /// # Errors
+    /// [`ErrorKind::TooLong`] if the context is too short; the session is unchanged then.
+    pub(super) fn switch(&mut self, count: usize, batch: usize) -> Result<bool> {
+        let context = locked(&self.context);
+        let before = if self.lost { self.tokens.len() } else { context.length(self.sequence)? };
+        let (end, most) = (before.saturating_add(count), context.most_tokens());
+        if end > most {
+            let message =
+                format!("{end} tokens do not fit into the context of {most}; open a larger one or truncate");
+            return Err(Error::new(ErrorKind::TooLong, "tokens", message));
+        }
+        let crosses =
+            context.passes().switches().is_some_and(|length| (1..=length).contains(&before) && end > length);
+        drop(context);
+        // Sequences with encoder input are not recomputed.
+        if !(crosses || self.lost) || self.source.is_some() || self.tokens.len() != before {
+            return Ok(false);
+        }
+        self.lose();
+        let mut context = ready(&self.context, &self.model, &self.cancel);
+        context.reserve_positions(self.sequence, end)?;
+        let outcome = self
+            .tokens
+            .chunks(batch)
+            .map(|tokens| BatchEntry::new(self.sequence, tokens, OutputRows::Last))
+            .try_for_each(|piece| context.forward(std::slice::from_ref(&piece)));
+        drop(context);
+        match outcome {
+            Ok(()) => self.lost = false,
+            Err(_) => self.lose(),
+        }
+        outcome.map(|()| true)
+    }
+
+    /// Drops the cached keys and values; the tokens must be recomputed before others are processed.
+    pub(super) fn lose(&mut self) {
+        self.empty();
+        self.lost = true;
+    }
+
+    /// Recomputes the KV cache if it was dropped.
+    pub(super) fn recover(&mut self) -> Result<()> {
+        if self.lost {
+            let batch = locked(&self.context).limits().0;
+            self.switch(0, batch)?;
+        }
+        Ok(())
+    }
+}
