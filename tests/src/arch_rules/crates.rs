@@ -3,11 +3,13 @@
 use super::Tree;
 
 /// Our crates: the package, its folder, and our packages that it may depend on.
-const CRATES: [(&str, &str, &[&str]); 11] = [
+const CRATES: [(&str, &str, &[&str]); 13] = [
     ("siskin-kernels", "kernels", &[]),
     ("siskin", "runtime", &["siskin-kernels"]),
     ("siskin-convert", "convert", &["siskin", "siskin-kernels"]),
-    ("siskin-trainer", "trainer", &["siskin", "siskin-kernels"]),
+    ("siskin-device", "runtime/device", &["siskin"]),
+    ("siskin-cuda", "runtime/cuda", &["siskin", "siskin-device"]),
+    ("siskin-trainer", "trainer", &["siskin", "siskin-cuda", "siskin-device", "siskin-kernels"]),
     ("siskin-ffi", "ffi", &["siskin", "siskin-convert"]),
     ("siskin-cli", "cli", &["siskin", "siskin-convert", "siskin-trainer"]),
     ("siskin-emulator", "emulator", &[]),
@@ -18,6 +20,8 @@ const CRATES: [(&str, &str, &[&str]); 11] = [
             "siskin",
             "siskin-benches",
             "siskin-convert",
+            "siskin-cuda",
+            "siskin-device",
             "siskin-emulator",
             "siskin-kernels",
             "siskin-trainer",
@@ -32,6 +36,14 @@ const CRATES: [(&str, &str, &[&str]); 11] = [
 /// Returns the manifests of the crates in the table.
 pub(super) fn folders() -> Vec<String> {
     CRATES.iter().map(|(_, folder, _)| format!("{folder}/Cargo.toml")).collect()
+}
+
+/// Returns the folder of the crate that a file or folder belongs to: a crate may lie in the folder of another.
+pub(super) fn folder_of(path: &str) -> Option<&'static str> {
+    let inside = |folder: &&str| {
+        path.strip_prefix(folder).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    };
+    CRATES.iter().map(|(_, folder, _)| *folder).filter(inside).max_by_key(|folder| folder.len())
 }
 
 /// Our package that the tests of every crate may use.

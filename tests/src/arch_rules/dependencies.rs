@@ -1,6 +1,6 @@
 //! Restricts each third-party dependency to certain folders.
 
-use super::crates::is_ours;
+use super::crates::{folder_of, is_ours};
 use super::rust::word_positions;
 use super::{RustFile, Tree, manifests};
 
@@ -13,7 +13,7 @@ const ALLOWED: [(&str, &[&str]); 23] = [
     ("clap_complete", &["cli"]),
     ("clap_mangen", &["cli"]),
     ("ctrlc", &["cli"]),
-    ("cudarc", &["trainer/src/cuda/driver"]),
+    ("cudarc", &["runtime/cuda/src/driver"]),
     ("flate2", &["tests"]),
     ("half", &["kernels"]),
     ("indicatif", &["cli"]),
@@ -54,7 +54,7 @@ pub fn declared_where_allowed(tree: &Tree) -> Vec<String> {
                     ));
                 }
                 Some((_, folders)) => {
-                    let is_allowed = folders.iter().any(|allowed| allowed.split('/').next() == Some(folder));
+                    let is_allowed = folders.iter().any(|allowed| folder_of(allowed) == Some(folder));
                     if !is_allowed && !dependency.dev && folder != "tests" {
                         breaches.push(format!("{place} may only be used in {folders:?}"));
                     }
@@ -71,7 +71,10 @@ pub fn used_where_allowed(tree: &Tree) -> Vec<String> {
     for source in tree.rust().filter(|file| !file.is_test() && !file.path.starts_with("tests/")) {
         let file = RustFile::new(source);
         for (name, folders) in ALLOWED {
-            let inside = |folder: &str| file.path == folder || file.path.starts_with(&format!("{folder}/"));
+            let inside = |folder: &str| {
+                let below = file.path == folder || file.path.starts_with(&format!("{folder}/"));
+                below && folder_of(folder) == folder_of(file.path)
+            };
             if folders.iter().any(|folder| inside(folder)) {
                 continue;
             }
@@ -108,6 +111,8 @@ mod tests {
             ("runtime/src/file/map.rs", "use memmap2::Mmap;", 0),
             ("runtime/src/backend/a.rs", "fn f() { ::rayon::join(a, b); }", 1),
             ("runtime/src/backend/a.rs", "half::f16::ZERO", 1),
+            ("runtime/cuda/src/a.rs", "use serde::Serialize;", 1),
+            ("runtime/src/a.rs", "use serde::Serialize;", 0),
             ("runtime/src/backend/a.rs", "let half = n / 2; crate::half::x()", 0),
             ("runtime/src/backend/a.rs", "#[cfg(test)]\nmod tests { use rayon::join; }", 0),
         ];

@@ -1,10 +1,11 @@
 //! Adapters on frozen matrices of any packed type.
 
+use siskin_device::Precision;
 use siskin_tests::extent::cases;
 use siskin_tests::golden;
 use siskin_trainer::adapters::{self, AdapterKind, AdapterOptions};
 use siskin_trainer::batch::TrainingBatch;
-use siskin_trainer::cuda::{DeviceRunner as Device, Objective, Precision};
+use siskin_trainer::cuda::{DeviceRunner as Device, Objective};
 use siskin_trainer::loss::CrossEntropy;
 use siskin_trainer::{
     Gradients, Optimizer, OptimizerOptions, Parameters, Program, Recompute, Runner, StepArguments,

@@ -1,8 +1,9 @@
 //! Losses compared to those of the CPU.
 
+use siskin_device::Precision;
 use siskin_tests::gradients::load;
 use siskin_trainer::batch::TrainingBatch;
-use siskin_trainer::cuda::{DeviceRunner as Device, Objective, Precision};
+use siskin_trainer::cuda::{DeviceRunner as Device, Objective};
 use siskin_trainer::loss::{Contrastive, Distillation, Loss, LossPooling, LossSum, Targets};
 use siskin_trainer::program::Side;
 use siskin_trainer::{Gradients, Parameters, Program, Recompute, Runner, TrainingObjective};

@@ -2,12 +2,11 @@
 
 use std::collections::BTreeSet;
 
+use siskin_device::{Command, KernelArgument, Precision};
 use siskin_tests::extent::cases;
 use siskin_tests::gradients::load;
 use siskin_tests::{golden, texts};
-use siskin_trainer::cuda::{
-    Command, DeviceRunner as Device, KernelArgument, Objective, Precision, StepObserver,
-};
+use siskin_trainer::cuda::{DeviceRunner as Device, Objective, StepObserver};
 use siskin_trainer::loss::{CrossEntropy, LossSum};
 use siskin_trainer::program::ProgramNode;
 use siskin_trainer::{
@@ -194,8 +193,8 @@ fn residual_adds_and_norms_are_fused() {
     let program = case.program;
     let runner =
         Device::new(device, Precision::F32, program, Recompute::None, &parameters, |_| true).unwrap();
-    let (tape, bytes) = runner.plan(&case.batch, &Objective::default(), &targets).unwrap();
-    let of_sums = tape.commands.iter().filter(|command| match command {
+    let (commands, bytes) = runner.plan(&case.batch, &Objective::default(), &targets).unwrap();
+    let of_sums = commands.iter().filter(|command| match command {
         Command::Launch(launch) => {
             launch.kernel == "norm_f32" && launch.arguments[2] != KernelArgument::Ptr(0)
         }
@@ -220,8 +219,8 @@ fn matmul_and_gelu_are_fused() {
         let loss = Objective::default();
         // Memory is allocated by the first batch; before that, all addresses are zero.
         runner.run(&case.batch, &loss, &targets, 1.0).unwrap();
-        let (tape, _) = runner.plan(&case.batch, &loss, &targets).unwrap();
-        let count = |which: &dyn Fn(&Command) -> bool| tape.commands.iter().filter(|c| which(c)).count();
+        let (commands, _) = runner.plan(&case.batch, &loss, &targets).unwrap();
+        let count = |which: &dyn Fn(&Command) -> bool| commands.iter().filter(|c| which(c)).count();
         let products =
             count(&|command| matches!(command, Command::Matmul(product) if product.pre_activation > 0));
         let alone = count(&|command| match command {

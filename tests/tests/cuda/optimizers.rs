@@ -1,10 +1,11 @@
 //! Every optimizer, step by step: parameters and optimizer state.
 
+use siskin_device::Precision;
 use siskin_tests::cuda::TestDevice;
 use siskin_tests::extent::cases;
 use siskin_tests::gradients::{GradientCase, load};
 use siskin_trainer::clip::GradientNorm;
-use siskin_trainer::cuda::{DeviceRunner as Device, DeviceTraining, Objective, Precision};
+use siskin_trainer::cuda::{DeviceRunner as Device, DeviceTraining, Objective};
 use siskin_trainer::loss::Targets;
 use siskin_trainer::optimizer::names;
 use siskin_trainer::state::{TableData, Tables, restore, save};

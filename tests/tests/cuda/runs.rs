@@ -4,11 +4,12 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use siskin::{Error, ErrorKind};
+use siskin_device::{CommandList, Device, DeviceCapabilities, DevicePtr};
 use siskin_tests::cuda::TestDevice;
 use siskin_tests::extent::cases;
 use siskin_tests::knobs;
 use siskin_tests::training::Notes;
-use siskin_trainer::cuda::{Device, DevicePtr, DeviceTraining, Tape};
+use siskin_trainer::cuda::DeviceTraining;
 use siskin_trainer::profile::Event;
 use siskin_trainer::run::{
     Depth, EngineArguments, OpenedBase, Outcome, Run, RunCallbacks, RunConfig, RunEnd, RunSetup, StepReport,
@@ -87,7 +88,7 @@ impl Small {
     }
 }
 
-/// A device that fails after a number of tapes.
+/// A device that fails after a number of command lists.
 struct Fragile {
     device: TestDevice,
     left: usize,
@@ -124,13 +125,13 @@ impl Device for Fragile {
         self.device.read(place, bytes)
     }
 
-    fn is_timed(&self) -> bool {
-        false
+    fn capabilities(&self) -> DeviceCapabilities {
+        DeviceCapabilities { timed: false, ..DeviceCapabilities::default() }
     }
 
-    fn run(&mut self, tape: &Tape) -> siskin::Result<()> {
+    fn run(&mut self, commands: &CommandList) -> siskin::Result<()> {
         self.touch()?;
-        self.device.run(tape)
+        self.device.run(commands)
     }
 }
 
@@ -329,14 +330,14 @@ fn runs_resume_from_the_last_checkpoint_after_device_loss() {
     let config = small.config("device = \"cuda\"", section);
     let stop = AtomicBool::new(false);
     let (mut losses, mut ended, mut lost) = (Vec::new(), None, 0);
-    // The numbers of tapes are small enough that the device fails in the middle of the run.
+    // The numbers of command lists are small enough that the device fails in the middle of the run.
     for left in [150, 200, usize::MAX] {
         let engine = |start: &EngineArguments<'_>| {
             device().map(|device| start.on(Fragile { device, left })).transpose()
         };
         let Ok(mut run) = Run::with_engine(config.clone(), small.setup(&config), Some(&folder), &engine)
         else {
-            panic!("{left} tapes are too few to begin")
+            panic!("{left} lists are too few to begin")
         };
         let mut notes = Notes::default();
         run.resume(&mut notes).unwrap();

@@ -1,11 +1,11 @@
 //! The row norms of DoRA adapters, recomputed after each step.
 
 use siskin::Result;
+use siskin_device::{
+    CommandList, Device, DeviceMatrix, DevicePtr, GemmShape, KernelArgument, MatmulCommand, Precision,
+};
 
-use super::Precision;
-use super::device::Device;
-use super::optimizer::permanent_tape;
-use super::tape::{DeviceMatrix, DevicePtr, KernelArgument, Tape, TapeMatmul};
+use super::optimizer::permanent_commands;
 use super::weights::DeviceWeights;
 use crate::adapters::{DoraVectors, TrainedAdapter};
 use crate::program::Program;
@@ -13,16 +13,16 @@ use crate::program::Program;
 /// Elements of a matrix that are processed at once.
 const MAX_ELEMENTS: usize = 1 << 24;
 
-/// Builds the tape that updates the inverse row norms of each matrix plus its adapter, some rows at a time. Empty
-/// without DoRA adapters.
-pub(super) fn row_norms_tape<D: Device>(
+/// Builds the command list that updates the inverse row norms of each matrix plus its adapter, some rows at a time.
+/// Empty without DoRA adapters.
+pub(super) fn row_norms_commands<D: Device>(
     device: &mut D,
     precision: Precision,
     program: &Program,
     weights: &DeviceWeights,
     (adapters, factor): (&[TrainedAdapter], f64),
-) -> Result<Tape> {
-    permanent_tape(device, precision, |work| {
+) -> Result<CommandList> {
+    permanent_commands(device, precision, |work| {
         for adapter in adapters {
             let Some(DoraVectors { inverse_norm: inverse, .. }) = adapter.dora else { continue };
             let [matrix, first, second, inverse] =
@@ -36,9 +36,9 @@ pub(super) fn row_norms_tape<D: Device>(
                 let rows = step.min(all - start);
                 let table =
                     |place: DevicePtr, stride: usize| DeviceMatrix { ptr: place, stride, transposed: false };
-                work.tape.matmul(TapeMatmul {
+                work.commands.matmul(MatmulCommand {
                     precision: Precision::F32,
-                    shape: [rows, columns, rank],
+                    shape: GemmShape { m: rows, n: columns, k: rank },
                     a: table(second.f32 + (4 * start * rank) as DevicePtr, rank),
                     b: table(first.f32, columns),
                     out: table(sum, columns),
@@ -58,7 +58,7 @@ pub(super) fn row_norms_tape<D: Device>(
                     KernelArgument::Int(rows as i32),
                     KernelArgument::Int(columns as i32),
                 ];
-                work.tape.warp_per_item("inverse_row_norms", rows, &arguments);
+                work.commands.warp_per_item("inverse_row_norms", rows, &arguments);
             }
         }
     })

@@ -1,13 +1,12 @@
 //! The tables of a batch that kernels read: integers and floats, in one buffer that is copied at once.
 //!
 //! The size of a table follows from rows and sequences alone, rounded up, so that batches of similar shape have their
-//! tables at the same places and give the same tape.
+//! tables at the same places and give the same command list.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::aligned;
-use super::tape::DevicePtr;
+use siskin_device::{DevicePtr, aligned};
 
 /// Tables by name, one after the other.
 #[derive(Clone, Debug, Default)]

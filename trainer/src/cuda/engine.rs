@@ -1,8 +1,8 @@
 //! A training device as a run uses it: what it trains, and what of it is checkpointed.
 
 use siskin::Result;
+use siskin_device::Device;
 
-use super::device::Device;
 use super::loss::Objective;
 use super::optimizer::OptimizerResult;
 use super::runner::{DeviceRunner, StepObserver};

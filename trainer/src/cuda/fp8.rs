@@ -6,11 +6,11 @@
 
 use siskin::Result;
 use siskin::graph::{Op, WeightId};
+use siskin_device::{
+    CommandList, Device, DevicePtr, Fp8Format, Fp8Operand, GridSize, KernelArgument, Precision, aligned,
+};
 
-use super::device::Device;
-use super::op::{TapeBuilder, int};
-use super::tape::{DevicePtr, Fp8Format, Fp8Operand, KernelArgument, Tape};
-use super::{Precision, aligned};
+use super::op::{CommandBuilder, int};
 use crate::program::{Program, ProgramNode};
 use crate::state::{TableData, Tables};
 
@@ -20,8 +20,8 @@ const STEPS: usize = 16;
 const SIDE: usize = 32;
 /// Rows and columns of fp8 matmuls are multiples of this.
 const MULTIPLE: usize = 16;
-/// Elements from an inverse scale to the next, as in `kernels/cuda/fp8.cu`: cuBLASLt reads them at multiples of 16
-/// bytes.
+/// Elements from an inverse scale to the next, as in `runtime/cuda/kernels/fp8.cu`: cuBLASLt reads them at multiples of
+/// 16 bytes.
 const SCALE_STRIDE: usize = 4;
 /// Tensors of a matmul: input, weight, and the gradient of the output.
 const TABLES: usize = 3;
@@ -122,14 +122,14 @@ impl Fp8Matmuls {
         }))
     }
 
-    /// Returns the tape that updates the history after a step, or after the batch that only fills it.
-    pub(super) fn amax_update_tape(&self, precision: Precision) -> Tape {
-        let mut tape = Tape::new(precision);
+    /// Returns the command list that updates the history after a step, or after the batch that only fills it.
+    pub(super) fn amax_update_commands(&self, precision: Precision) -> CommandList {
+        let mut commands = CommandList::new(precision);
         let count = TABLES * self.list.len();
         let places = [self.amax, self.history, self.scales, self.inverse_scales, self.limits];
         let arguments = [&places.map(KernelArgument::Ptr)[..], &[count, STEPS].map(int)].concat();
-        tape.kernel("update_fp8_scales", [count.div_ceil(256), 1, 1], 256, 0, &arguments);
-        tape
+        commands.kernel("update_fp8_scales", GridSize::linear(count.div_ceil(256)), 256, 0, &arguments);
+        commands
     }
 
     /// Resets the amax values of the current step.
@@ -195,7 +195,7 @@ impl Fp8Scaling {
 
 /// Casts a tensor to fp8, as is and transposed as requested; `keep`: its amax is recorded.
 pub(super) fn cast(
-    work: &mut TapeBuilder<'_>,
+    work: &mut CommandBuilder<'_>,
     table: Fp8Cast,
     known: Fp8Scaling,
     [plain, transposed]: [bool; 2],
@@ -209,19 +209,20 @@ pub(super) fn cast(
         transposed: alloc(transposed, columns * transposed_stride),
         transposed_stride,
     };
-    let grid = [columns.div_ceil(SIDE), transposed_stride.div_ceil(SIDE), 1];
-    let parts = work.scratch.floats(grid[0] * grid[1]);
+    let (across, down) = (columns.div_ceil(SIDE), transposed_stride.div_ceil(SIDE));
+    let grid = GridSize::new(across, down, 1);
+    let parts = work.scratch.floats(across * down);
     let arguments = [
         &[KernelArgument::Ptr(from), int(rows), int(columns), int(stride)][..],
         &[KernelArgument::Ptr(known.scale), int(known.format as usize)],
         &[made.plain, made.transposed].map(KernelArgument::Ptr),
         &[int(transposed_stride), KernelArgument::Ptr(parts)],
     ];
-    let name = work.tape.kernel_name("to_fp8");
-    work.tape.kernel(&name, grid, 256, 0, &arguments.concat());
+    let name = work.commands.kernel_name("to_fp8");
+    work.commands.kernel(&name, grid, 256, 0, &arguments.concat());
     if keep {
-        let arguments = [KernelArgument::Ptr(parts), int(grid[0] * grid[1]), KernelArgument::Ptr(known.amax)];
-        work.tape.kernel("update_amax", [1, 1, 1], 256, 0, &arguments);
+        let arguments = [KernelArgument::Ptr(parts), int(across * down), KernelArgument::Ptr(known.amax)];
+        work.commands.kernel("update_amax", GridSize::linear(1), 256, 0, &arguments);
     }
     made
 }

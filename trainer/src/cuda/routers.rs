@@ -3,10 +3,9 @@
 
 use siskin::Result;
 use siskin::graph::{Op, Routing};
+use siskin_device::{Device, DevicePtr, GridSize, KernelArgument};
 
-use super::device::Device;
-use super::op::{TapeBuilder, int};
-use super::tape::{DevicePtr, KernelArgument};
+use super::op::{CommandBuilder, int};
 use crate::batch::TrainingBatch;
 use crate::program::{Program, Side};
 use crate::runner::RouterOptions;
@@ -60,21 +59,21 @@ impl RouterLosses {
     }
 
     /// Writes the host values of a batch with the total weight `weight` and the gradient scale `scale`.
-    fn write_arguments(&self, work: &mut TapeBuilder<'_>, [scale, weight]: [f64; 2]) -> KernelArgument {
+    fn write_arguments(&self, work: &mut CommandBuilder<'_>, [scale, weight]: [f64; 2]) -> KernelArgument {
         let scalars = [self.options.aux_loss_coef, self.options.z_loss_coef, scale * weight, weight];
         let bytes = || scalars.into_iter().flat_map(f64::to_le_bytes).collect();
         KernelArgument::Ptr(work.tables.table("routers", bytes))
     }
 
     /// Starts a batch.
-    pub(super) fn begin(&self, work: &mut TapeBuilder<'_>) {
-        work.tape.clear(self.sums, self.bytes());
+    pub(super) fn begin(&self, work: &mut CommandBuilder<'_>) {
+        work.commands.clear(self.sums, self.bytes());
     }
 
     /// Accumulates the decisions of a router, if the node is one.
     pub(super) fn accumulate(
         &self,
-        work: &mut TapeBuilder<'_>,
+        work: &mut CommandBuilder<'_>,
         program: &Program,
         node: usize,
         call: (usize, [DevicePtr; 2]),
@@ -84,14 +83,14 @@ impl RouterLosses {
         let left = logarithms(work, scores, [rows, routing.experts]);
         let places = [scores, routed, left, self.sums_of(side)].map(KernelArgument::Ptr);
         let arguments = [&places[..], &[rows, routing.experts, routing.chosen].map(int)].concat();
-        let name = work.tape.kernel_name("router_sums");
-        work.tape.kernel(&name, [routing.experts + 1, 1, 1], THREADS, 0, &arguments);
+        let name = work.commands.kernel_name("router_sums");
+        work.commands.kernel(&name, GridSize::linear(routing.experts + 1), THREADS, 0, &arguments);
     }
 
     /// Adds the losses of both sides to an f64.
     pub(super) fn add_loss(
         &self,
-        work: &mut TapeBuilder<'_>,
+        work: &mut CommandBuilder<'_>,
         (program, batch): (&Program, &TrainingBatch),
         factors: [f64; 2],
         to: DevicePtr,
@@ -106,14 +105,14 @@ impl RouterLosses {
                 int(experts),
                 KernelArgument::Ptr(to),
             ];
-            work.tape.kernel("router_loss", [1, 1, 1], THREADS, 0, &arguments);
+            work.commands.kernel("router_loss", GridSize::linear(1), THREADS, 0, &arguments);
         }
     }
 
     /// Adds the gradient of that loss to the gradient of a router's scores, if the node is a router.
     pub(super) fn add(
         &self,
-        work: &mut TapeBuilder<'_>,
+        work: &mut CommandBuilder<'_>,
         (program, batch): (&Program, &TrainingBatch),
         node: usize,
         factors: [f64; 2],
@@ -128,8 +127,14 @@ impl RouterLosses {
             &[scalars, KernelArgument::Ptr(self.sums_of(side)), KernelArgument::Ptr(to)],
             &[KernelArgument::Long(all as i64), int(rows), int(experts)],
         ];
-        let name = work.tape.kernel_name("router_backward");
-        work.tape.kernel(&name, [rows.div_ceil(THREADS), 1, 1], THREADS, 0, &arguments.concat());
+        let name = work.commands.kernel_name("router_backward");
+        work.commands.kernel(
+            &name,
+            GridSize::linear(rows.div_ceil(THREADS)),
+            THREADS,
+            0,
+            &arguments.concat(),
+        );
     }
 }
 
@@ -144,11 +149,11 @@ fn shape(program: &Program, batch: &TrainingBatch, side: Side) -> Option<(usize,
 }
 
 /// Computes the log-sum-exp of scores, row by row.
-fn logarithms(work: &mut TapeBuilder<'_>, scores: DevicePtr, [rows, experts]: [usize; 2]) -> DevicePtr {
+fn logarithms(work: &mut CommandBuilder<'_>, scores: DevicePtr, [rows, experts]: [usize; 2]) -> DevicePtr {
     work.scratch.clear();
     let left = work.scratch.floats(rows);
     let arguments = [&[scores, left].map(KernelArgument::Ptr)[..], &[rows, experts].map(int)].concat();
-    let name = work.tape.kernel_name("router_log_sum_exp");
-    work.tape.kernel(&name, [rows.div_ceil(THREADS), 1, 1], THREADS, 0, &arguments);
+    let name = work.commands.kernel_name("router_log_sum_exp");
+    work.commands.kernel(&name, GridSize::linear(rows.div_ceil(THREADS)), THREADS, 0, &arguments);
     left
 }

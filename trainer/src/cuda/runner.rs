@@ -1,4 +1,4 @@
-//! Builds and executes the tape of a program's schedule on a device.
+//! Builds and executes the command list of a program's schedule on a device.
 
 mod head;
 mod layout;
@@ -11,25 +11,23 @@ mod timed;
 use std::collections::HashSet;
 
 use siskin::{Error, Result};
+use siskin_device::{CommandList, Device, DevicePtr, Precision};
 
-use lower::TapePass;
+use lower::PassBuilder;
 use observed::ObservedOutput;
 pub use observed::OutputObserver;
 use prepared::PreparedBatch;
 use timed::StepEnd;
 pub use timed::{Timed, TimingObserver};
 
-use super::Precision;
 use super::adapters;
 use super::batch_tables::{BatchTables, ListCache};
-use super::device::Device;
 use super::ema::DeviceEma;
 use super::fp8::Fp8Matmuls;
 use super::loss::Objective;
-use super::op::{self, OpScratch, TapeBuilder};
+use super::op::{self, CommandBuilder, OpScratch};
 use super::optimizer::{DeviceOptimizer, OptimizerResult};
 use super::routers::RouterLosses;
-use super::tape::{DevicePtr, Tape};
 use super::weights::DeviceWeights;
 use crate::adapters::{AdapterOptions, TrainedAdapter};
 use crate::batch::TrainingBatch;
@@ -106,7 +104,7 @@ impl StepMemory {
 
 /// The execution plan of a batch.
 struct BatchPlan {
-    tape: Tape,
+    commands: CommandList,
     tables: Vec<u8>,
     /// Bytes of the areas, in order.
     bytes: [usize; 4],
@@ -118,7 +116,7 @@ struct BatchPlan {
 
 /// The observer of a batch.
 pub enum StepObserver<'a> {
-    /// No observer: the tape may be a captured CUDA graph.
+    /// No observer: the command list may be a captured CUDA graph.
     None,
     /// Receives the output of each node, bit-identical to an unobserved run.
     Outputs(&'a mut OutputObserver<'a>),
@@ -157,11 +155,11 @@ pub struct DeviceRunner<D> {
     routers: Option<RouterLosses>,
     optimizer: Option<DeviceOptimizer>,
     ema: Option<DeviceEma>,
-    /// The tape that updates the fp8 amax history after each step, and whether the history is filled.
-    amax_update: Option<Tape>,
+    /// The command list that updates the fp8 amax history after each step, and whether the history is filled.
+    amax_update: Option<CommandList>,
     has_amax_history: bool,
-    /// The tape that updates what is derived from the weights.
-    derived_weights: Option<Tape>,
+    /// The command list that updates what is derived from the weights.
+    derived_weights: Option<CommandList>,
     /// Which weights matmuls read in rounded form (quantization-aware training).
     qat: Option<QuantizationAware>,
 }
@@ -179,7 +177,7 @@ impl<D: Device> DeviceRunner<D> {
         parameters: &Parameters<f32>,
         trains: impl Fn(usize) -> bool,
     ) -> Result<Self> {
-        op::check(&program, precision, device.shared_bytes())?;
+        op::check(&program, precision, device.capabilities().shared_memory)?;
         let schedule = Schedule::new(&program, recompute, &trains)?;
         let forward = Schedule::forward(&program)?;
         let products = program.takes_packed();
@@ -253,11 +251,11 @@ impl<D: Device> DeviceRunner<D> {
         goal: DeviceObjective<'_>,
         observer: StepObserver<'_>,
     ) -> Result<()> {
-        if let Some(amax_update_tape) = self.amax_update.clone().filter(|_| !self.has_amax_history) {
+        if let Some(amax_update_commands) = self.amax_update.clone().filter(|_| !self.has_amax_history) {
             // Once to fill the amax history.
             self.pass(batch, goal, true, StepObserver::None)?;
             self.clear()?;
-            self.device.run(&amax_update_tape)?;
+            self.device.run(&amax_update_commands)?;
             self.has_amax_history = true;
         }
         self.pass(batch, goal, true, observer)
@@ -307,12 +305,12 @@ impl<D: Device> DeviceRunner<D> {
     /// # Errors
     /// If the device fails.
     pub fn clear(&mut self) -> Result<()> {
-        let mut tape = Tape::new(self.precision);
+        let mut commands = CommandList::new(self.precision);
         for weight in self.weights.list.iter().filter(|weight| weight.gradient > 0) {
-            tape.clear(weight.gradient, 4 * weight.count);
+            commands.clear(weight.gradient, 4 * weight.count);
         }
-        tape.clear(self.sums, SUMS);
-        self.device.run(&tape)
+        commands.clear(self.sums, SUMS);
+        self.device.run(&commands)
     }
 
     /// Enables fp8 for the matmuls of feed-forward layers and the last one, where rows and columns are multiples of
@@ -321,12 +319,12 @@ impl<D: Device> DeviceRunner<D> {
     /// # Errors
     /// If the device has no fp8 matmuls or is out of memory.
     pub fn enable_fp8(&mut self) -> Result<()> {
-        if !self.device.has_fp8() {
+        if !self.device.capabilities().fp8 {
             let message = "this GPU has no fp8 matmuls; set fp8 = false";
             return Err(Error::unsupported("fp8", message));
         }
         let fp8 = Fp8Matmuls::new(&mut self.device, &self.program)?;
-        self.amax_update = Some(fp8.amax_update_tape(self.precision));
+        self.amax_update = Some(fp8.amax_update_commands(self.precision));
         self.weights.fp8 = Some(fp8);
         Ok(())
     }
@@ -364,12 +362,12 @@ impl<D: Device> DeviceRunner<D> {
         let Some(optimizer) = &mut self.optimizer else {
             return Err(Error::argument("optimizer", "not set on the device"));
         };
-        let (ema_tape, ema_weight) = match &self.ema {
-            Some(ema) => (Some(ema.update_tape()), ema.update_weight()),
+        let (ema_commands, ema_weight) = match &self.ema {
+            Some(ema) => (Some(ema.update_commands()), ema.update_weight()),
             None => (None, 0.0),
         };
-        let after: Vec<&Tape> =
-            self.derived_weights.iter().chain(ema_tape).chain(&self.amax_update).collect();
+        let after: Vec<&CommandList> =
+            self.derived_weights.iter().chain(ema_commands).chain(&self.amax_update).collect();
         let arguments = StepArguments { learning_rate: rate, grad_factor: scale };
         let judged = optimizer.step(&mut self.device, arguments, limit, (&after[..], ema_weight))?;
         if let Some(ema) = self.ema.as_mut().filter(|_| judged.finite) {
@@ -411,13 +409,13 @@ impl<D: Device> DeviceRunner<D> {
         let (device, program) = (&mut self.device, &self.program);
         let all = (adapters, options.factor());
         self.derived_weights =
-            Some(adapters::row_norms_tape(device, self.precision, program, &self.weights, all)?);
+            Some(adapters::row_norms_commands(device, self.precision, program, &self.weights, all)?);
         self.update_derived_weights()
     }
 
-    /// Enables quantization-aware training: matmuls read weights as the exported file will hold them. The
-    /// codecs that write model files round them whenever they change; the parameters that the runner was created with are
-    /// rounded by the same codecs. Must be called before [`DeviceRunner::set_optimizer`].
+    /// Enables quantization-aware training: matmuls read weights as the exported file will hold them. The codecs that
+    /// write model files round them whenever they change; the parameters that the runner was created with are rounded
+    /// by the same codecs. Must be called before [`DeviceRunner::set_optimizer`].
     ///
     /// # Errors
     /// If the device fails.
@@ -433,7 +431,7 @@ impl<D: Device> DeviceRunner<D> {
 
     /// Updates what is derived from the weights, as after each step.
     fn update_derived_weights(&mut self) -> Result<()> {
-        self.derived_weights.as_ref().map_or(Ok(()), |tape| self.device.run(tape))?;
+        self.derived_weights.as_ref().map_or(Ok(()), |commands| self.device.run(commands))?;
         self.round()
     }
 
@@ -513,20 +511,20 @@ impl<D: Device> DeviceRunner<D> {
         loop {
             let plan = match prepared.take() {
                 Some(plan) => plan,
-                None => self.build_tape(batch, goal, &layout, back, shown)?,
+                None => self.record(batch, goal, &layout, back, shown)?,
             };
             if !self.areas.grow(&mut self.device, plan.bytes)? {
                 self.device.write(self.areas.tables.place, &plan.tables)?;
                 return match observer {
-                    StepObserver::Outputs(show) => self.run_observing(&plan.tape, &plan.marks, show),
-                    StepObserver::Times(tell) => self.run_timed(&plan.tape, &plan.bounds, tell),
-                    StepObserver::None => self.device.run(&plan.tape),
+                    StepObserver::Outputs(show) => self.run_observing(&plan.commands, &plan.marks, show),
+                    StepObserver::Times(tell) => self.run_timed(&plan.commands, &plan.bounds, tell),
+                    StepObserver::None => self.device.run(&plan.commands),
                 };
             }
         }
     }
 
-    fn build_tape(
+    fn record(
         &self,
         batch: &TrainingBatch,
         goal: DeviceObjective<'_>,
@@ -535,15 +533,15 @@ impl<D: Device> DeviceRunner<D> {
         shown: bool,
     ) -> Result<BatchPlan> {
         let schedule = if back { &self.schedule } else { &self.forward };
-        let mut tape = Tape::new(self.precision);
+        let mut commands = CommandList::new(self.precision);
         let mut tables = BatchTables::new(self.areas.tables.place).with(&self.list_cache);
         let mut scratch = OpScratch::new(self.areas.scratch.place);
-        let mut walk = TapePass {
+        let mut walk = PassBuilder {
             runner: self,
             schedule,
             layout,
             batch,
-            builder: TapeBuilder { tape: &mut tape, tables: &mut tables, scratch: &mut scratch },
+            builder: CommandBuilder { commands: &mut commands, tables: &mut tables, scratch: &mut scratch },
             written: HashSet::new(),
             computes_gradients: back,
             routers: self.routers.filter(|_| back),
@@ -569,10 +567,10 @@ impl<D: Device> DeviceRunner<D> {
                     head = walk.head(goal, back)?;
                 }
             }
-            bounds.push(StepEnd { commands: walk.builder.tape.commands.len(), step });
+            bounds.push(StepEnd { commands: walk.builder.commands.len(), step });
         }
         let marks = walk.marks.unwrap_or_default();
         let bytes = [layout.size, scratch.most, head, tables.bytes.len()];
-        Ok(BatchPlan { tape, tables: tables.bytes, bytes, marks, bounds })
+        Ok(BatchPlan { commands, tables: tables.bytes, bytes, marks, bounds })
     }
 }

@@ -4,11 +4,10 @@ use std::borrow::Cow;
 
 use siskin::graph::WeightRole;
 use siskin::{Error, Result};
+use siskin_device::{CommandList, Device, DevicePtr, KernelArgument, Precision, aligned};
 
-use super::device::Device;
+use super::block_type;
 use super::fp8::Fp8Matmuls;
-use super::tape::{DevicePtr, KernelArgument, Tape};
-use super::{Precision, aligned};
 use crate::parameters::{ForwardWeights, Gradients, Parameter, Parameters};
 use crate::program::Program;
 use crate::qat::QuantizationAware;
@@ -68,16 +67,16 @@ impl DeviceWeights {
             list.push(weight);
         }
         let base = device.allocate(size)?;
-        let mut tape = Tape::new(precision);
+        let mut commands = CommandList::new(precision);
         for weight in &mut list {
             for place in [&mut weight.f32, &mut weight.compute, &mut weight.gradient] {
                 *place = if *place > 0 { *place - 1 + base } else { 0 };
             }
             if weight.gradient > 0 {
-                tape.clear(weight.gradient, 4 * weight.count);
+                commands.clear(weight.gradient, 4 * weight.count);
             }
         }
-        device.run(&tape)?;
+        device.run(&commands)?;
         let weights = Self { list, fp8: None, precision };
         weights.send(device, parameters, |_, _| true)?;
         Ok(weights)
@@ -134,9 +133,13 @@ impl DeviceWeights {
                 device.write(floats, &bytes)?;
                 if weight.compute != weight.f32 {
                     let to = weight.compute + (self.precision.bytes() * start) as DevicePtr;
-                    let mut tape = Tape::new(self.precision);
-                    tape.elementwise("cast_from_f32", numbers.len(), &[floats, to].map(KernelArgument::Ptr));
-                    device.run(&tape)?;
+                    let mut commands = CommandList::new(self.precision);
+                    commands.elementwise(
+                        "cast_from_f32",
+                        numbers.len(),
+                        &[floats, to].map(KernelArgument::Ptr),
+                    );
+                    device.run(&commands)?;
                 }
             }
         }
@@ -174,7 +177,7 @@ impl DeviceWeights {
             read_floats(device, weight.f32, &mut numbers)?;
             let numbers = rounding.rounded(&numbers, program.weights[number].columns);
             let mut bytes = vec![0; numbers.len() * self.precision.bytes()];
-            self.precision.block().encode_row(&numbers, None, &mut bytes);
+            block_type(self.precision).encode_row(&numbers, None, &mut bytes);
             device.write(weight.compute, &bytes)?;
         }
         Ok(())

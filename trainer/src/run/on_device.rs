@@ -3,14 +3,13 @@
 use std::borrow::Cow;
 
 use siskin::{Error, ErrorKind, Result};
+use siskin_device::{Device, Precision};
 
 use super::{RunConfig, RunSetup};
 use crate::adapters::TrainedAdapter;
 use crate::batch::TrainingBatch;
 use crate::clip::GradientNorm;
-use crate::cuda::{
-    Device, DeviceRunner, DeviceTraining, Objective, OptimizerResult, Precision, StepObserver, Timed,
-};
+use crate::cuda::{DeviceRunner, DeviceTraining, Objective, OptimizerResult, StepObserver, Timed};
 use crate::data::LoadedBatch;
 use crate::ema::ExponentialMovingAverage;
 use crate::grad_scaler::GradScaler;
@@ -151,7 +150,7 @@ pub(super) fn open(start: &EngineArguments<'_>) -> Result<Option<Box<dyn DeviceT
 
 #[cfg(feature = "cuda")]
 fn cuda(start: &EngineArguments<'_>) -> Result<Box<dyn DeviceTraining>> {
-    start.on(crate::cuda::Cuda::new(0)?)
+    start.on(siskin_cuda::CudaDevice::open(0)?)
 }
 
 #[cfg(not(feature = "cuda"))]
@@ -361,7 +360,7 @@ impl OnDevice {
 }
 
 /// Returns the batch with its output rows padded to one of few counts, so that batches of masked tokens give the same
-/// tapes. The added rows have weight zero.
+/// command lists. The added rows have weight zero.
 fn pad_output_rows(step: &LoadedBatch) -> Cow<'_, LoadedBatch> {
     let texts = |batch: &'_ TrainingBatch| batch.decoder.output_rows.is_empty();
     let side = if texts(&step.batch) { &step.batch.encoder } else { &step.batch.decoder };

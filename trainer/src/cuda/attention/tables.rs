@@ -4,11 +4,11 @@ use std::borrow::Cow;
 use std::ops::Range;
 
 use siskin::graph::{Attention, AttentionMask};
+use siskin_device::DevicePtr;
 
 use crate::batch::BatchSequences;
 use crate::cuda::batch_tables::AttentionLists;
-use crate::cuda::op::{OpCall, TapeBuilder};
-use crate::cuda::tape::DevicePtr;
+use crate::cuda::op::{CommandBuilder, OpCall};
 use crate::grad::runs;
 
 use super::linformer;
@@ -138,7 +138,7 @@ fn lists(
 }
 
 pub(super) fn tables(
-    work: &mut TapeBuilder<'_>,
+    work: &mut CommandBuilder<'_>,
     call: &OpCall<'_>,
     description: &Attention,
     tile: usize,

@@ -1,10 +1,9 @@
 //! Cross-entropy.
 
 use siskin::Result;
+use siskin_device::{GridSize, KernelArgument};
 
-use super::{
-    DeviceLoss, DeviceOutputs, KernelArgument, THREADS, TapeBuilder, add_results, check_rows, int, lists,
-};
+use super::{CommandBuilder, DeviceLoss, DeviceOutputs, THREADS, add_results, check_rows, int, lists};
 use crate::batch::TrainingBatch;
 use crate::cuda::op::flag;
 use crate::loss::{CrossEntropy, Targets};
@@ -14,7 +13,7 @@ impl DeviceLoss for CrossEntropy {
         check_rows(targets, shape)
     }
 
-    fn build_tape(&self, work: &mut TapeBuilder<'_>, outputs: &DeviceOutputs<'_>) {
+    fn record(&self, work: &mut CommandBuilder<'_>, outputs: &DeviceOutputs<'_>) {
         let [ids, weights] = lists(work, outputs);
         let arguments = [
             &[
@@ -26,8 +25,8 @@ impl DeviceLoss for CrossEntropy {
             &[outputs.scale, outputs.results].map(KernelArgument::Ptr),
             &[int(outputs.columns), int(outputs.stride), flag(outputs.back)],
         ];
-        let name = work.tape.kernel_name("cross_entropy");
-        work.tape.kernel(&name, [outputs.rows, 1, 1], THREADS, 0, &arguments.concat());
+        let name = work.commands.kernel_name("cross_entropy");
+        work.commands.kernel(&name, GridSize::linear(outputs.rows), THREADS, 0, &arguments.concat());
         add_results(work, outputs, [outputs.rows, 1]);
     }
 }

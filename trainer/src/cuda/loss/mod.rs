@@ -5,9 +5,9 @@ mod cross_entropy;
 mod distillation;
 
 use siskin::{Error, Result};
+use siskin_device::{DevicePtr, GridSize, KernelArgument};
 
-use super::op::{TapeBuilder, int};
-use super::tape::{DevicePtr, KernelArgument};
+use super::op::{CommandBuilder, int};
 use crate::batch::TrainingBatch;
 use crate::loss::{self, Contrastive, CrossEntropy, Distillation, Targets};
 use crate::settings::{Settings, read, unknown};
@@ -93,8 +93,8 @@ pub(super) trait DeviceLoss: loss::Loss<f32> {
     /// Refuses targets that would read out of bounds.
     fn check(&self, batch: &TrainingBatch, targets: &Targets, shape: [usize; 2]) -> Result<()>;
 
-    /// Appends the loss of rows to the tape.
-    fn build_tape(&self, work: &mut TapeBuilder<'_>, outputs: &DeviceOutputs<'_>);
+    /// Appends the loss of rows to the command list.
+    fn record(&self, work: &mut CommandBuilder<'_>, outputs: &DeviceOutputs<'_>);
 }
 
 /// Refuses fewer than `rows` targets, and targets out of range of the columns.
@@ -110,7 +110,7 @@ fn check_rows(targets: &Targets, [rows, columns]: [usize; 2]) -> Result<()> {
 }
 
 /// Returns the places of the targets of rows, and of their weights.
-fn lists(work: &mut TapeBuilder<'_>, outputs: &DeviceOutputs<'_>) -> [KernelArgument; 2] {
+fn lists(work: &mut CommandBuilder<'_>, outputs: &DeviceOutputs<'_>) -> [KernelArgument; 2] {
     let Targets { ids, weights, .. } = outputs.targets;
     let after = 4 * outputs.first as DevicePtr;
     let ids = work.tables.ints("targets", || ids.iter().map(|&id| id as i32).collect());
@@ -119,8 +119,8 @@ fn lists(work: &mut TapeBuilder<'_>, outputs: &DeviceOutputs<'_>) -> [KernelArgu
 }
 
 /// Adds up the results of rows, in `parts` parts.
-fn add_results(work: &mut TapeBuilder<'_>, outputs: &DeviceOutputs<'_>, [rows, parts]: [usize; 2]) {
+fn add_results(work: &mut CommandBuilder<'_>, outputs: &DeviceOutputs<'_>, [rows, parts]: [usize; 2]) {
     let arguments =
         [KernelArgument::Ptr(outputs.results), int(rows), int(parts), KernelArgument::Ptr(outputs.sums)];
-    work.tape.kernel("sum_results", [1, 1, 1], THREADS, 0, &arguments);
+    work.commands.kernel("sum_results", GridSize::linear(1), THREADS, 0, &arguments);
 }

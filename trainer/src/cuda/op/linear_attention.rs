@@ -1,14 +1,13 @@
 //! Linear attention with a recurrent state of constant size, its causal convolution and decay gates.
 
 use siskin::graph::{Op, Recurrence, RecurrenceRule};
+use siskin_device::{DevicePtr, GridSize, KernelArgument};
 
-use super::{
-    DevicePtr, GradientTarget, KernelArgument, OpBackward, OpCall, TapeBuilder, flag, int, sum_rows,
-};
+use super::{CommandBuilder, GradientTarget, OpBackward, OpCall, flag, int, sum_rows};
 use crate::program::{Program, ProgramNode};
 
 /// The maximum key size; the state columns per warp, the threads of a block, and the tokens between two checkpointed
-/// states: as in `kernels/cuda/linear_attention.cu`.
+/// states: as in `runtime/cuda/kernels/linear_attention.cu`.
 pub(super) const MAX_KEYS: usize = 256;
 const COLUMNS: usize = 32;
 const THREADS: usize = 256;
@@ -38,7 +37,7 @@ pub(in crate::cuda) fn is_logarithm(program: &Program, value: usize) -> bool {
 }
 
 /// The position of each row in its sequence, then the number of rows after it.
-fn places(work: &mut TapeBuilder<'_>, call: &OpCall<'_>) -> DevicePtr {
+fn places(work: &mut CommandBuilder<'_>, call: &OpCall<'_>) -> DevicePtr {
     let texts = call.sequences();
     work.tables.ints(&call.name("positions and remaining rows"), || {
         let rows = texts.rows.iter().enumerate();
@@ -48,7 +47,7 @@ fn places(work: &mut TapeBuilder<'_>, call: &OpCall<'_>) -> DevicePtr {
 }
 
 /// The first row of each sequence, and the end of the last.
-fn starts(work: &mut TapeBuilder<'_>, call: &OpCall<'_>) -> DevicePtr {
+fn starts(work: &mut CommandBuilder<'_>, call: &OpCall<'_>) -> DevicePtr {
     let texts = call.sequences();
     work.tables.ints(&call.name("starts of texts"), || {
         let starts = texts.spans.iter().map(|span| span.start);
@@ -56,7 +55,12 @@ fn starts(work: &mut TapeBuilder<'_>, call: &OpCall<'_>) -> DevicePtr {
     })
 }
 
-pub(super) fn forward(work: &mut TapeBuilder<'_>, call: &OpCall<'_>, inputs: &[DevicePtr], out: DevicePtr) {
+pub(super) fn forward(
+    work: &mut CommandBuilder<'_>,
+    call: &OpCall<'_>,
+    inputs: &[DevicePtr],
+    out: DevicePtr,
+) {
     let (rows, columns) = (call.rows, call.columns());
     match &call.node.op {
         Op::DecayGate { log, bias } => {
@@ -64,28 +68,28 @@ pub(super) fn forward(work: &mut TapeBuilder<'_>, call: &OpCall<'_>, inputs: &[D
             let places = [inputs[0], weights[0], weights[1], out].map(KernelArgument::Ptr);
             let logarithm = flag(is_logarithm(call.program, call.node.output));
             let numbers = [logarithm, int(rows), int(columns)];
-            work.tape.elementwise_2d("decay_gate", rows, columns, &[&places[..], &numbers].concat());
+            work.commands.elementwise_2d("decay_gate", rows, columns, &[&places[..], &numbers].concat());
         }
         Op::CausalConv1d { taps, weight, .. } => {
             let positions = places(work, call);
             let places = [inputs[0], call.weight(*weight).f32, positions, out].map(KernelArgument::Ptr);
             let numbers = [rows, columns, *taps].map(int);
-            work.tape.elementwise_2d("causal_conv1d", rows, columns, &[&places[..], &numbers].concat());
+            work.commands.elementwise_2d("causal_conv1d", rows, columns, &[&places[..], &numbers].concat());
         }
         Op::LinearAttention(recurrence) => {
             let starts = starts(work, call);
             let arguments =
                 [&head(call, recurrence, inputs)[..], &[starts, out].map(KernelArgument::Ptr)].concat();
             let groups = recurrence.value_size.div_ceil(COLUMNS);
-            let grid = [recurrence.heads, call.sequences().spans.len(), groups];
-            let name = work.tape.kernel_name("linear_attention");
-            work.tape.kernel(&name, grid, THREADS, 0, &arguments);
+            let grid = GridSize::new(recurrence.heads, call.sequences().spans.len(), groups);
+            let name = work.commands.kernel_name("linear_attention");
+            work.commands.kernel(&name, grid, THREADS, 0, &arguments);
         }
         _ => {}
     }
 }
 
-pub(super) fn backward(work: &mut TapeBuilder<'_>, call: &OpCall<'_>, back: &OpBackward<'_>) {
+pub(super) fn backward(work: &mut CommandBuilder<'_>, call: &OpCall<'_>, back: &OpBackward<'_>) {
     match &call.node.op {
         Op::DecayGate { log, bias } => decay_gate_backward(work, call, back, [*log, *bias]),
         Op::CausalConv1d { taps, weight, .. } => causal_conv1d_backward(work, call, back, (*taps, *weight)),
@@ -95,7 +99,7 @@ pub(super) fn backward(work: &mut TapeBuilder<'_>, call: &OpCall<'_>, back: &OpB
 }
 
 fn decay_gate_backward(
-    work: &mut TapeBuilder<'_>,
+    work: &mut CommandBuilder<'_>,
     call: &OpCall<'_>,
     back: &OpBackward<'_>,
     [log, bias]: [usize; 2],
@@ -106,7 +110,7 @@ fn decay_gate_backward(
     let logarithm = flag(is_logarithm(call.program, call.node.output));
     if let Some(to) = back.input_gradients[0] {
         let numbers = [KernelArgument::Ptr(to.ptr), logarithm, flag(to.accumulate), int(rows), int(columns)];
-        work.tape.elementwise_2d("decay_gate_backward", rows, columns, &[&places[..], &numbers].concat());
+        work.commands.elementwise_2d("decay_gate_backward", rows, columns, &[&places[..], &numbers].concat());
     }
     for (weight, of_log) in [(log, true), (bias, false)] {
         let to = call.weight(weight).gradient;
@@ -124,7 +128,7 @@ fn decay_gate_backward(
 }
 
 fn causal_conv1d_backward(
-    work: &mut TapeBuilder<'_>,
+    work: &mut CommandBuilder<'_>,
     call: &OpCall<'_>,
     back: &OpBackward<'_>,
     (taps, weight): (usize, usize),
@@ -134,7 +138,7 @@ fn causal_conv1d_backward(
     if let Some(to) = back.input_gradients[0] {
         let places = [back.gradient, call.weight(weight).f32, positions].map(KernelArgument::Ptr);
         let arguments = [&places[..], &to.arguments(), &numbers].concat();
-        work.tape.elementwise_2d("causal_conv1d_backward", rows, columns, &arguments);
+        work.commands.elementwise_2d("causal_conv1d_backward", rows, columns, &arguments);
     }
     let to = call.weight(weight).gradient;
     if to > 0 {
@@ -166,7 +170,12 @@ fn head(call: &OpCall<'_>, r: &Recurrence, inputs: &[DevicePtr]) -> Vec<KernelAr
     (0..5).map(place).chain(form).collect()
 }
 
-fn recurrence_backward(work: &mut TapeBuilder<'_>, call: &OpCall<'_>, back: &OpBackward<'_>, r: &Recurrence) {
+fn recurrence_backward(
+    work: &mut CommandBuilder<'_>,
+    call: &OpCall<'_>,
+    back: &OpBackward<'_>,
+    r: &Recurrence,
+) {
     let (rows, texts, shapes) = (call.rows, call.sequences().spans.len(), shapes(r));
     let mut gradients = [0; 5];
     for (gradient, [_, size]) in gradients.iter_mut().zip(&shapes) {
@@ -186,8 +195,8 @@ fn recurrence_backward(work: &mut TapeBuilder<'_>, call: &OpCall<'_>, back: &OpB
     let places = [&[starts, back.gradient], &gradients[..], &[sums, states, recent]].concat();
     let places = places.into_iter().map(KernelArgument::Ptr).chain([int(rows_kept)]);
     let arguments: Vec<KernelArgument> = head(call, r, back.inputs).into_iter().chain(places).collect();
-    let name = work.tape.kernel_name("linear_attention_backward");
-    work.tape.kernel(&name, [r.heads, texts, 1], THREADS, 0, &arguments);
+    let name = work.commands.kernel_name("linear_attention_backward");
+    work.commands.kernel(&name, GridSize::new(r.heads, texts, 1), THREADS, 0, &arguments);
     for ((to, gradient), [heads, size]) in back.input_gradients.iter().zip(gradients).zip(shapes) {
         let Some(to) = to else { continue };
         gather(work, gradient, *to, [rows, heads * size, r.heads, size]);
@@ -196,12 +205,12 @@ fn recurrence_backward(work: &mut TapeBuilder<'_>, call: &OpCall<'_>, back: &OpB
 
 /// Sums what the heads that share columns of an input contribute.
 fn gather(
-    work: &mut TapeBuilder<'_>,
+    work: &mut CommandBuilder<'_>,
     gradients: DevicePtr,
     to: GradientTarget,
     [rows, columns, heads, size]: [usize; 4],
 ) {
     let numbers = [rows, columns, heads, size].map(int);
     let arguments = [&[KernelArgument::Ptr(gradients)], &to.arguments()[..], &numbers].concat();
-    work.tape.elementwise_2d("sum_shared_heads", rows, columns, &arguments);
+    work.commands.elementwise_2d("sum_shared_heads", rows, columns, &arguments);
 }

@@ -15,21 +15,18 @@ pub(super) use linear_attention::is_logarithm;
 
 use siskin::graph::Op;
 use siskin::{Error, Result};
+use siskin_device::{CommandList, DevicePtr, GridSize, KernelArgument, Precision, aligned};
 
 use super::attention;
 use super::batch_tables::BatchTables;
 use super::fp8::Fp8Scaling;
-#[cfg(feature = "cuda")]
-use super::tape::TapeMatmul;
-use super::tape::{DevicePtr, KernelArgument, Tape};
 use super::weights::{DeviceWeight, DeviceWeights};
-use super::{Precision, aligned};
 use crate::batch::{BatchSequences, TrainingBatch};
 use crate::program::{Program, ProgramNode, ProgramValue};
 
-/// The tape, scratch memory and batch tables that operations write to.
-pub(super) struct TapeBuilder<'a> {
-    pub(super) tape: &'a mut Tape,
+/// The command list, scratch memory and batch tables that operations write to.
+pub(super) struct CommandBuilder<'a> {
+    pub(super) commands: &'a mut CommandList,
     pub(super) tables: &'a mut BatchTables,
     pub(super) scratch: &'a mut OpScratch,
 }
@@ -195,9 +192,9 @@ pub(super) fn check(program: &Program, precision: Precision, shared: usize) -> R
     Ok(())
 }
 
-/// Appends an operation's forward pass to the tape.
+/// Appends an operation's forward pass to the command list.
 pub(super) fn forward(
-    work: &mut TapeBuilder<'_>,
+    work: &mut CommandBuilder<'_>,
     call: &OpCall<'_>,
     inputs: &[DevicePtr],
     out: DevicePtr,
@@ -227,8 +224,8 @@ pub(super) fn forward(
     }
 }
 
-/// Appends an operation's backward pass to the tape.
-pub(super) fn backward(work: &mut TapeBuilder<'_>, call: &OpCall<'_>, back: &OpBackward<'_>) {
+/// Appends an operation's backward pass to the command list.
+pub(super) fn backward(work: &mut CommandBuilder<'_>, call: &OpCall<'_>, back: &OpBackward<'_>) {
     work.scratch.clear();
     match &call.node.op {
         Op::Embed { .. } | Op::EmbedSegment { .. } | Op::EmbedPosition { .. } => {
@@ -253,7 +250,7 @@ pub(super) fn backward(work: &mut TapeBuilder<'_>, call: &OpCall<'_>, back: &OpB
 }
 
 /// Appends the fused norm of a sum of two values: `sum` is the node before, whose output is `places[2]`.
-pub(super) fn add_and_norm(work: &mut TapeBuilder<'_>, call: &OpCall<'_>, places: [DevicePtr; 4]) {
+pub(super) fn add_and_norm(work: &mut CommandBuilder<'_>, call: &OpCall<'_>, places: [DevicePtr; 4]) {
     work.scratch.clear();
     norm::of_sum(work, call, places);
 }
@@ -263,21 +260,9 @@ pub(super) fn fuses_gelu(call: &OpCall<'_>, precision: Precision) -> bool {
     call.fp8_scaling().is_none() && linear::fuses_gelu(precision, call.node, call.columns())
 }
 
-/// GELU as a separate kernel, for matmuls without the epilogue.
-#[cfg(feature = "cuda")]
-pub(super) fn gelu_kernel(product: &TapeMatmul) -> Tape {
-    let mut tape = Tape::new(product.precision);
-    elementwise::gelu(
-        &mut tape,
-        product.shape[0] * product.shape[1],
-        [product.pre_activation, product.out.ptr],
-    );
-    tape
-}
-
 /// Appends a matmul with a GELU epilogue.
 pub(super) fn linear_gelu(
-    work: &mut TapeBuilder<'_>,
+    work: &mut CommandBuilder<'_>,
     call: &OpCall<'_>,
     x: DevicePtr,
     places: [DevicePtr; 2],
@@ -292,7 +277,7 @@ const PART: usize = 128;
 /// Adds sums over rows to the gradient of a weight. `kernel` takes `arguments`, then the number of rows per part, and
 /// where the sums of each part go.
 fn sum_rows(
-    work: &mut TapeBuilder<'_>,
+    work: &mut CommandBuilder<'_>,
     kernel: &str,
     [rows, columns]: [usize; 2],
     arguments: &[KernelArgument],
@@ -301,16 +286,16 @@ fn sum_rows(
     let parts = rows.div_ceil(PART);
     let sums = work.scratch.floats(parts * columns);
     let arguments = [arguments, &[int(PART), KernelArgument::Ptr(sums)]].concat();
-    let name = work.tape.kernel_name(kernel);
-    let blocks = columns.div_ceil(32 * work.tape.precision.wide());
-    work.tape.kernel(&name, [parts, blocks, 1], 256, 0, &arguments);
+    let name = work.commands.kernel_name(kernel);
+    let blocks = columns.div_ceil(32 * work.commands.precision().vector_width());
+    work.commands.kernel(&name, GridSize::new(parts, blocks, 1), 256, 0, &arguments);
     if parts > 0 {
         let arguments = [KernelArgument::Ptr(sums), int(parts), int(columns), KernelArgument::Ptr(to)];
-        work.tape.kernel("reduce_parts", [columns.div_ceil(32), 1, 1], 1024, 0, &arguments);
+        work.commands.kernel("reduce_parts", GridSize::linear(columns.div_ceil(32)), 1024, 0, &arguments);
     }
 }
 
 /// Returns the padded width of table rows with `columns` columns.
 pub(super) fn padded_width(precision: Precision, columns: usize) -> usize {
-    columns.next_multiple_of(precision.wide())
+    columns.next_multiple_of(precision.vector_width())
 }

@@ -1,14 +1,13 @@
 //! The layout of tensors in the kernels of optimizers.
 
 use siskin::Result;
+use siskin_device::{Device, DevicePtr, GridSize, KernelArgument};
 
-use crate::cuda::device::Device;
-use crate::cuda::op::TapeBuilder;
-use crate::cuda::tape::{DevicePtr, KernelArgument};
+use crate::cuda::op::CommandBuilder;
 use crate::cuda::weights::{DeviceWeight, read_floats};
 use crate::state::{TableData, Tables, fill};
 
-/// Elements that a block processes, and its threads: as in `kernels/cuda/optimizer.cuh`.
+/// Elements that a block processes, and its threads: as in `runtime/cuda/kernels/optimizer.cuh`.
 const PART: usize = 1 << 14;
 pub(super) const THREADS: usize = 256;
 /// The maximum number of state tables of a tensor.
@@ -88,7 +87,7 @@ pub(in crate::cuda) fn write_tables<D: Device>(
     list.iter().flat_map(|held| &held.tables).try_for_each(|table| table.write(device, tables))
 }
 
-/// Writes tensor descriptors for kernels: `Tensor` in `kernels/cuda/optimizer.cuh`.
+/// Writes tensor descriptors for kernels: `Tensor` in `runtime/cuda/kernels/optimizer.cuh`.
 pub(in crate::cuda) fn put<D: Device>(
     device: &mut D,
     list: &[OptimizedWeight],
@@ -143,7 +142,7 @@ impl AllTensors<'_> {
     /// Builds the parts of those tensors; `name` is that of the list.
     pub(in crate::cuda) fn parts(
         &self,
-        work: &mut TapeBuilder<'_>,
+        work: &mut CommandBuilder<'_>,
         name: &str,
         takes: impl Fn(&OptimizedWeight) -> bool,
     ) -> TensorParts {
@@ -159,24 +158,24 @@ impl AllTensors<'_> {
     /// `more`.
     pub(in crate::cuda) fn run(
         &self,
-        work: &mut TapeBuilder<'_>,
+        work: &mut CommandBuilder<'_>,
         kernel: &str,
         parts: TensorParts,
         more: &[KernelArgument],
     ) {
         let own = [self.tensors, parts.place, self.step].map(KernelArgument::Ptr);
-        work.tape.kernel(kernel, [parts.count, 1, 1], THREADS, 0, &[&own[..], more].concat());
+        work.commands.kernel(kernel, GridSize::linear(parts.count), THREADS, 0, &[&own[..], more].concat());
     }
 
     /// Like [`Self::run`], for a kernel that does not take the step.
     pub(in crate::cuda) fn launch(
         &self,
-        work: &mut TapeBuilder<'_>,
+        work: &mut CommandBuilder<'_>,
         kernel: &str,
         parts: TensorParts,
         more: &[KernelArgument],
     ) {
         let own = [self.tensors, parts.place].map(KernelArgument::Ptr);
-        work.tape.kernel(kernel, [parts.count, 1, 1], THREADS, 0, &[&own[..], more].concat());
+        work.commands.kernel(kernel, GridSize::linear(parts.count), THREADS, 0, &[&own[..], more].concat());
     }
 }

@@ -3,13 +3,12 @@
 
 use siskin::Result;
 use siskin::graph::Op;
+use siskin_device::{Device, DevicePtr, KernelArgument, aligned};
 
-use super::{DeviceObjective, TapePass};
-use crate::cuda::device::Device;
+use super::{DeviceObjective, PassBuilder};
 use crate::cuda::loss::DeviceOutputs;
+use crate::cuda::op::padded_width;
 use crate::cuda::op::{self, GradientTarget, OpBackward, flag};
-use crate::cuda::tape::{DevicePtr, KernelArgument};
-use crate::cuda::{aligned, op::padded_width};
 use crate::program::Buffer;
 
 /// The approximate size of the widest buffer of a chunk, in bytes: each chunk reads and writes the gradients of the
@@ -42,7 +41,7 @@ struct HeadBuffers {
     bytes: usize,
 }
 
-impl<D: Device> TapePass<'_, D> {
+impl<D: Device> PassBuilder<'_, D> {
     /// Appends head and loss for all rows, and backward; returns the bytes of its buffers.
     pub(super) fn head(&mut self, goal: DeviceObjective<'_>, back: bool) -> Result<usize> {
         let program = &self.runner.program;
@@ -75,7 +74,7 @@ impl<D: Device> TapePass<'_, D> {
                 targets: goal.targets,
                 back,
             };
-            goal.loss.loss().build_tape(&mut self.builder, &outputs);
+            goal.loss.loss().record(&mut self.builder, &outputs);
             if back {
                 self.chunk_backward(&tables, part, count);
             }
@@ -152,7 +151,7 @@ impl<D: Device> TapePass<'_, D> {
         tables.values.last().copied().unwrap_or_else(|| {
             // The head is empty: its input goes directly to the loss.
             let arguments = [hidden, of_hidden].map(KernelArgument::Ptr);
-            self.builder.tape.elementwise(
+            self.builder.commands.elementwise(
                 "copy_or_accumulate",
                 rows * columns,
                 &[&arguments[..], &[flag(false)]].concat(),

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use siskin::Result;
+use siskin_device::{Device, aligned};
 
 use super::DeviceRunner;
 use crate::batch::TrainingBatch;
-use crate::cuda::device::Device;
-use crate::cuda::{aligned, op};
+use crate::cuda::op;
 use crate::program::{Buffer, BufferLayout};
 
 impl<D: Device> DeviceRunner<D> {

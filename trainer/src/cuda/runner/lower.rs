@@ -4,22 +4,21 @@ use std::collections::HashSet;
 
 use siskin::Result;
 use siskin::graph::{ActivationKind, Op};
+use siskin_device::{Device, DevicePtr};
 
 use super::{DeviceRunner, ObservedOutput};
 use crate::batch::TrainingBatch;
-use crate::cuda::device::Device;
-use crate::cuda::op::{self, GradientTarget, OpBackward, OpCall, TapeBuilder};
+use crate::cuda::op::{self, CommandBuilder, GradientTarget, OpBackward, OpCall};
 use crate::cuda::routers::RouterLosses;
-use crate::cuda::tape::DevicePtr;
 use crate::program::{Buffer, BufferLayout, Schedule, ScheduleStep};
 
 /// The shared state of a pass over the schedule.
-pub(super) struct TapePass<'a, D> {
+pub(super) struct PassBuilder<'a, D> {
     pub(super) runner: &'a DeviceRunner<D>,
     pub(super) schedule: &'a Schedule,
     pub(super) layout: &'a BufferLayout,
     pub(super) batch: &'a TrainingBatch,
-    pub(super) builder: TapeBuilder<'a>,
+    pub(super) builder: CommandBuilder<'a>,
     /// The values whose gradients have been written.
     pub(super) written: HashSet<usize>,
     /// Whether gradients are computed.
@@ -31,13 +30,13 @@ pub(super) struct TapePass<'a, D> {
     pub(super) marks: Option<Vec<ObservedOutput>>,
 }
 
-impl<'a, D: Device> TapePass<'a, D> {
+impl<'a, D: Device> PassBuilder<'a, D> {
     /// Marks the output of a node that was just computed for the observer.
     pub(super) fn mark(&mut self, node: usize, place: DevicePtr, rows: usize, stride: usize) {
         let columns = self.runner.program.values[self.runner.program.nodes[node].output].columns;
         if let Some(marks) = &mut self.marks {
             marks.push(ObservedOutput {
-                commands: self.builder.tape.commands.len(),
+                commands: self.builder.commands.len(),
                 node,
                 place,
                 shape: [rows, columns, stride],

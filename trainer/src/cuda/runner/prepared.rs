@@ -1,10 +1,10 @@
 //! Planning a batch before it runs, while the device is busy.
 
 use siskin::Result;
+use siskin_device::Device;
 
 use super::{BatchPlan, DeviceObjective, DeviceRunner, StepMemory};
 use crate::batch::TrainingBatch;
-use crate::cuda::device::Device;
 use crate::cuda::loss::Objective;
 use crate::loss::Targets;
 use crate::runner::check;
@@ -34,7 +34,7 @@ impl<D: Device> DeviceRunner<D> {
         check(&self.program, batch)?;
         let layout = self.known_layout(batch, true)?;
         let goal = DeviceObjective { loss, targets, scale };
-        let plan = self.build_tape(batch, goal, &layout, true, false)?;
+        let plan = self.record(batch, goal, &layout, true, false)?;
         let (batch, targets) = (batch.clone(), targets.clone());
         self.prepared = Some(PreparedBatch { batch, targets, scale, areas: self.areas, plan });
         Ok(())
