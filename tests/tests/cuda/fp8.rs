@@ -4,7 +4,7 @@ use siskin_device::{CommandList, Device as _, Fp8Format, GridSize, KernelArgumen
 use siskin_tests::cuda::decode_fp8;
 use siskin_tests::extent::cases;
 use siskin_tests::gradients::load;
-use siskin_trainer::cuda::{DeviceRunner as Device, Objective};
+use siskin_trainer::cuda::{Objective, RunnerBuilder};
 use siskin_trainer::loss::CrossEntropy;
 use siskin_trainer::{Gradients, Parameters, Recompute, Runner, TrainingObjective};
 
@@ -86,12 +86,13 @@ fn fp8_gradients_are_close_to_f32() {
         let mut all = Vec::new();
         for eights in [false, true] {
             let (Some(device), program) = (device(), case.program.clone()) else { return };
-            let mut runner =
-                Device::new(device, Precision::Bf16, program, Recompute::None, &parameters, |_| true)
-                    .unwrap();
-            if eights {
-                runner.enable_fp8().unwrap();
+            let mut runner = RunnerBuilder {
+                precision: Precision::Bf16,
+                fp8: eights,
+                ..RunnerBuilder::new(program, &parameters)
             }
+            .build(Box::new(device))
+            .unwrap();
             let mut own = Gradients::zeros(&parameters, |_| true);
             runner.run(&case.batch, &Objective::default(), &targets, 0.25).unwrap();
             let sum = runner.take_sum().unwrap();

@@ -7,7 +7,7 @@ use siskin::graph::{
 use siskin_device::Precision;
 use siskin_tests::cuda::{TestDevice, decode, encode};
 use siskin_trainer::batch::TrainingBatch;
-use siskin_trainer::cuda::{DeviceRunner as Device, Objective};
+use siskin_trainer::cuda::{Objective, RunnerBuilder};
 use siskin_trainer::loss::{CrossEntropy, LossSum};
 use siskin_trainer::program::{ProgramNode, ProgramValue, Side};
 use siskin_trainer::{Gradients, Parameters, Program, Recompute, Runner, TrainingObjective};
@@ -107,9 +107,9 @@ impl One {
     ) -> (Gradients<f32>, LossSum) {
         let targets = targets(self.batch.decoder.rows.len(), SCORES);
         let mut own = Gradients::zeros(parameters, |_| true);
-        let mut runner =
-            Device::new(device, precision, self.program.clone(), Recompute::None, parameters, |_| true)
-                .unwrap();
+        let mut runner = RunnerBuilder { precision, ..RunnerBuilder::new(self.program.clone(), parameters) }
+            .build(Box::new(device))
+            .unwrap();
         runner.run(&self.batch, &Objective::default(), &targets, 1.0).unwrap();
         runner.gradients(&mut own).unwrap();
         (own, runner.take_sum().unwrap())
@@ -314,7 +314,9 @@ fn batches_of_equal_shape_reuse_the_commands() {
     let (one, other) = (attend(&[60, 70], description(), &[]), attend(&[70, 60], description(), &[]));
     let Some(device) = device() else { return };
     let (precision, program) = (Precision::Bf16, one.program.clone());
-    let runner = Device::new(device, precision, program, Recompute::None, &one.parameters, |_| true).unwrap();
+    let runner = RunnerBuilder { precision, ..RunnerBuilder::new(program, &one.parameters) }
+        .build(Box::new(device))
+        .unwrap();
     let (targets, loss) = (targets(130, SCORES), Objective::default());
     let lists = [&one, &other].map(|case| runner.plan(&case.batch, &loss, &targets).unwrap());
     assert!(lists[0] == lists[1]);

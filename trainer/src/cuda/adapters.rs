@@ -7,23 +7,32 @@ use siskin_device::{
 
 use super::optimizer::permanent_commands;
 use super::weights::DeviceWeights;
-use crate::adapters::{DoraVectors, TrainedAdapter};
+use crate::adapters::{AdapterOptions, DoraVectors, TrainedAdapter};
 use crate::program::Program;
 
 /// Elements of a matrix that are processed at once.
 const MAX_ELEMENTS: usize = 1 << 24;
 
+/// The adapters of a program.
+#[derive(Clone, Copy)]
+pub struct HostAdapters<'a> {
+    /// The adapters.
+    pub list: &'a [TrainedAdapter],
+    /// Their options.
+    pub options: &'a AdapterOptions,
+}
+
 /// Builds the command list that updates the inverse row norms of each matrix plus its adapter, some rows at a time.
 /// Empty without DoRA adapters.
-pub(super) fn row_norms_commands<D: Device>(
-    device: &mut D,
+pub(super) fn row_norms_commands(
+    device: &mut dyn Device,
     precision: Precision,
     program: &Program,
     weights: &DeviceWeights,
-    (adapters, factor): (&[TrainedAdapter], f64),
+    adapters: HostAdapters<'_>,
 ) -> Result<CommandList> {
     permanent_commands(device, precision, |work| {
-        for adapter in adapters {
+        for adapter in adapters.list {
             let Some(DoraVectors { inverse_norm: inverse, .. }) = adapter.dora else { continue };
             let [matrix, first, second, inverse] =
                 [adapter.base, adapter.a, adapter.b, inverse].map(|weight| weights.list[weight]);
@@ -53,7 +62,7 @@ pub(super) fn row_norms_commands<D: Device>(
                 let arguments = [
                     KernelArgument::Ptr(numbers),
                     KernelArgument::Ptr(sum),
-                    KernelArgument::Float(factor as f32),
+                    KernelArgument::Float(adapters.options.factor() as f32),
                     KernelArgument::Ptr(to),
                     KernelArgument::Int(rows as i32),
                     KernelArgument::Int(columns as i32),

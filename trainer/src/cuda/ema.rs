@@ -21,8 +21,8 @@ pub(super) struct DeviceEma {
 
 impl DeviceEma {
     /// Initializes the average with the weights; `step` is the place of the optimizer's step data.
-    pub(super) fn new<D: Device>(
-        device: &mut D,
+    pub(super) fn new(
+        device: &mut dyn Device,
         precision: Precision,
         weights: &DeviceWeights,
         own: &ema::ExponentialMovingAverage,
@@ -77,19 +77,19 @@ impl DeviceEma {
     }
 
     /// Swaps the average and the weights; a second call restores them.
-    pub(super) fn swap<D: Device>(&self, device: &mut D) -> Result<()> {
+    pub(super) fn swap(&self, device: &mut dyn Device) -> Result<()> {
         device.run(&self.swap)
     }
 
     /// Copies all tables and the step count into those of a checkpoint.
-    pub(super) fn read<D: Device>(&self, device: &mut D, tables: &mut Tables) -> Result<()> {
+    pub(super) fn read(&self, device: &mut dyn Device, tables: &mut Tables) -> Result<()> {
         read_tables(&self.list, device, tables)?;
         tables.insert(ema::STEPS.to_owned(), TableData::Bytes(bytes_of([self.count])));
         Ok(())
     }
 
     /// Loads them from a checkpoint.
-    pub(super) fn write<D: Device>(&mut self, device: &mut D, tables: &Tables) -> Result<()> {
+    pub(super) fn write(&mut self, device: &mut dyn Device, tables: &Tables) -> Result<()> {
         write_tables(&self.list, device, tables)?;
         [self.count] = words(tables, ema::STEPS)?;
         Ok(())

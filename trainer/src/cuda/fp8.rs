@@ -82,7 +82,7 @@ fn matrix(program: &Program, number: usize) -> Option<WeightId> {
 }
 
 impl Fp8Matmuls {
-    pub(super) fn new<D: Device>(device: &mut D, program: &Program) -> Result<Self> {
+    pub(super) fn new(device: &mut dyn Device, program: &Program) -> Result<Self> {
         let mut list: Vec<WeightId> =
             (0..program.nodes.len()).filter_map(|number| matrix(program, number)).collect();
         list.sort_unstable();
@@ -133,12 +133,12 @@ impl Fp8Matmuls {
     }
 
     /// Resets the amax values of the current step.
-    pub(super) fn reset<D: Device>(&self, device: &mut D) -> Result<()> {
+    pub(super) fn reset(&self, device: &mut dyn Device) -> Result<()> {
         device.write(self.amax, &vec![0; 4 * TABLES * self.list.len()])
     }
 
     /// Copies the history into the tables of a checkpoint.
-    pub(super) fn read<D: Device>(&self, device: &mut D, tables: &mut Tables) -> Result<()> {
+    pub(super) fn read(&self, device: &mut dyn Device, tables: &mut Tables) -> Result<()> {
         for (name, place, count) in self.tables() {
             let mut numbers = vec![0.0; count];
             super::weights::read_floats(device, place, &mut numbers)?;
@@ -148,7 +148,7 @@ impl Fp8Matmuls {
     }
 
     /// Loads the history from a checkpoint; returns false if it has none.
-    pub(super) fn write<D: Device>(&self, device: &mut D, tables: &Tables) -> Result<bool> {
+    pub(super) fn write(&self, device: &mut dyn Device, tables: &Tables) -> Result<bool> {
         for (name, place, count) in self.tables() {
             let Some(TableData::Numbers(numbers)) = tables.get(name) else { return Ok(false) };
             if numbers.len() != count {

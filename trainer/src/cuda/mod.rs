@@ -9,7 +9,6 @@ mod adapters;
 mod attention;
 mod batch_tables;
 mod ema;
-mod engine;
 mod fp8;
 mod loss;
 mod op;
@@ -18,10 +17,10 @@ mod routers;
 mod runner;
 mod weights;
 
-pub use engine::DeviceTraining;
+pub use adapters::HostAdapters;
 pub use loss::Objective;
-pub use optimizer::OptimizerResult;
-pub use runner::{DeviceRunner, OutputObserver, StepObserver, Timed, TimingObserver};
+pub use optimizer::{HostOptimizer, OptimizerResult};
+pub use runner::{DeviceRunner, OutputObserver, RunnerBuilder, StepObserver, Timed, TimingObserver};
 
 use siskin_device::Precision;
 use siskin_kernels::quant::BlockType;

@@ -31,8 +31,8 @@ fn of(program: &Program, node: usize) -> Option<(Routing, Side)> {
 
 impl RouterLosses {
     /// Allocates the statistics; `None` without auxiliary losses or without routers.
-    pub(super) fn new<D: Device>(
-        device: &mut D,
+    pub(super) fn new(
+        device: &mut dyn Device,
         program: &Program,
         options: RouterOptions,
     ) -> Result<Option<Self>> {

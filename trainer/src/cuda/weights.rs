@@ -9,7 +9,7 @@ use siskin_device::{CommandList, Device, DevicePtr, KernelArgument, Precision, a
 use super::block_type;
 use super::fp8::Fp8Matmuls;
 use crate::parameters::{ForwardWeights, Gradients, Parameter, Parameters};
-use crate::program::Program;
+use crate::program::{Program, WeightBytes};
 use crate::qat::QuantizationAware;
 
 /// The places of a tensor's values.
@@ -37,8 +37,8 @@ pub(super) struct DeviceWeights {
 impl DeviceWeights {
     /// Copies parameters to a device; those for which `trains` returns true get gradients, initially zero. Frozen
     /// matrices that only matmuls read (`products`) have no f32 copy. Packed matrices are unpacked in chunks.
-    pub(super) fn new<D: Device>(
-        device: &mut D,
+    pub(super) fn new(
+        device: &mut dyn Device,
         precision: Precision,
         parameters: &Parameters<f32>,
         products: &[bool],
@@ -83,28 +83,28 @@ impl DeviceWeights {
     }
 
     /// Returns the bytes of all tensors, and of their gradients.
-    pub(super) fn bytes(&self) -> [usize; 2] {
-        let mut sums = [0; 2];
+    pub(super) fn bytes(&self) -> WeightBytes {
+        let mut sums = WeightBytes::default();
         for weight in &self.list {
             let table =
                 |place: DevicePtr, bytes: usize| if place > 0 { aligned(bytes * weight.count) } else { 0 };
-            sums[0] += table(weight.f32, 4);
+            sums.parameters += table(weight.f32, 4);
             if weight.compute != weight.f32 {
-                sums[0] += table(weight.compute, self.precision.bytes());
+                sums.parameters += table(weight.compute, self.precision.bytes());
             }
-            sums[1] += table(weight.gradient, 4);
+            sums.gradients += table(weight.gradient, 4);
         }
         sums
     }
 
     /// Replaces the values of tensors by `parameters`; frozen matrices are unchanged.
-    pub(super) fn write<D: Device>(&self, device: &mut D, parameters: &Parameters<f32>) -> Result<()> {
+    pub(super) fn write(&self, device: &mut dyn Device, parameters: &Parameters<f32>) -> Result<()> {
         self.send(device, parameters, may_change)
     }
 
-    fn send<D: Device>(
+    fn send(
         &self,
-        device: &mut D,
+        device: &mut dyn Device,
         parameters: &Parameters<f32>,
         which: impl Fn(&DeviceWeight, &Parameter<f32>) -> bool,
     ) -> Result<()> {
@@ -147,7 +147,7 @@ impl DeviceWeights {
     }
 
     /// Copies the values of tensors to `parameters`; frozen matrices are unchanged.
-    pub(super) fn read<D: Device>(&self, device: &mut D, parameters: &mut Parameters<f32>) -> Result<()> {
+    pub(super) fn read(&self, device: &mut dyn Device, parameters: &mut Parameters<f32>) -> Result<()> {
         for (weight, parameter) in self.list.iter().zip(&mut parameters.list) {
             if may_change(weight, parameter) {
                 read_floats(device, weight.f32, &mut parameter.numbers)?;
@@ -157,9 +157,9 @@ impl DeviceWeights {
     }
 
     /// Rounds the copies that matmuls read of trained tensors (quantization-aware training).
-    pub(super) fn round<D: Device>(
+    pub(super) fn round(
         &self,
-        device: &mut D,
+        device: &mut dyn Device,
         rounding: &QuantizationAware,
         program: &Program,
     ) -> Result<()> {
@@ -184,9 +184,9 @@ impl DeviceWeights {
     }
 
     /// Copies gradients to `gradients`.
-    pub(super) fn read_gradients<D: Device>(
+    pub(super) fn read_gradients(
         &self,
-        device: &mut D,
+        device: &mut dyn Device,
         gradients: &mut Gradients<f32>,
     ) -> Result<()> {
         for (weight, gradient) in self.list.iter().zip(&mut gradients.list) {
@@ -204,7 +204,7 @@ fn may_change(weight: &DeviceWeight, parameter: &Parameter<f32>) -> bool {
 }
 
 /// Reads f32 values.
-pub(super) fn read_floats<D: Device>(device: &mut D, place: DevicePtr, out: &mut [f32]) -> Result<()> {
+pub(super) fn read_floats(device: &mut dyn Device, place: DevicePtr, out: &mut [f32]) -> Result<()> {
     let mut bytes = vec![0; 4 * out.len()];
     device.read(place, &mut bytes)?;
     for (out, bytes) in out.iter_mut().zip(bytes.chunks_exact(4)) {

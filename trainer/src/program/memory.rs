@@ -75,6 +75,24 @@ impl Layouts {
     }
 }
 
+/// What a batch takes besides the weights, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BatchBytes {
+    /// The arena: activations, their gradients, and what forward keeps for backward.
+    pub activations: usize,
+    /// Scratch memory.
+    pub scratch: usize,
+}
+
+/// What the weights take, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WeightBytes {
+    /// All tensors.
+    pub parameters: usize,
+    /// The gradients of the trained ones.
+    pub gradients: usize,
+}
+
 /// Memory by part, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemoryByPart {

@@ -5,7 +5,7 @@ use siskin::{Error, ErrorKind, Result};
 use super::Run;
 use crate::ema::ExponentialMovingAverage;
 use crate::parameters::Parameter;
-use crate::program::MemoryByPart;
+use crate::program::{MemoryByPart, WeightBytes};
 
 /// The maximum number of rows of a batch that is tried.
 const MAX_TOKENS: usize = 1 << 20;
@@ -21,23 +21,26 @@ impl Run {
     /// Like [`Self::memory`], with another `batch.rows`.
     pub fn memory_with(&self, rows: usize) -> Result<MemoryByPart> {
         let step = self.setup.largest_batch(&self.config, rows)?;
-        let ([activations, scratch], [parameters, gradients]) = match &self.device {
+        let (batch, weights) = match &self.device {
             Some(device) => (device.memory(&step)?, device.resident_bytes()),
             None => (self.runner.memory(&step.batch, &self.parameters)?, self.resident_bytes()),
         };
         Ok(MemoryByPart {
-            parameters,
-            gradients,
+            parameters: weights.parameters,
+            gradients: weights.gradients,
             optimizer: self.optimizer.bytes() + self.ema.as_ref().map_or(0, ExponentialMovingAverage::bytes),
-            activations,
-            scratch,
+            activations: batch.activations,
+            scratch: batch.scratch,
         })
     }
 
     /// Returns the bytes of all tensors, and of their gradients.
-    fn resident_bytes(&self) -> [usize; 2] {
+    fn resident_bytes(&self) -> WeightBytes {
         let gradients = self.gradients.list.iter().flatten().map(Vec::len).sum::<usize>();
-        [self.parameters.list.iter().map(Parameter::bytes).sum(), gradients * size_of::<f32>()]
+        WeightBytes {
+            parameters: self.parameters.list.iter().map(Parameter::bytes).sum(),
+            gradients: gradients * size_of::<f32>(),
+        }
     }
 
     /// Returns the largest `batch.rows` whose run takes at most `limit` bytes, and the memory it takes. The default

@@ -24,10 +24,10 @@ pub use config::{
     BatchOptions, CheckpointOptions, DataOptions, ModelOrigin, RunConfig, RunExports, StatisticsOptions,
     TeacherOptions, ValidationOptions,
 };
-pub use evaluation::{evaluate, evaluate_with_engine};
+pub use evaluation::{evaluate, evaluate_with_device};
 pub use folder::prepare as prepare_folder;
 pub use inputs::inputs;
-pub use on_device::EngineArguments;
+pub use on_device::DeviceArguments;
 pub use packing::{PackedFile, pack};
 pub use samples::{ReportOptions, Sample};
 pub use setup::{OpenedBase, RunSetup};
@@ -44,7 +44,7 @@ use self::checkpoint_thread::CheckpointWriter;
 use self::on_device::OnDevice;
 use crate::adapters;
 use crate::checkpoint::{Checkpoint, CheckpointFolder};
-use crate::cuda::DeviceTraining;
+use crate::cuda::DeviceRunner;
 use crate::data::{Position, Prefetch};
 use crate::early_stopping::EarlyStopping;
 use crate::ema::ExponentialMovingAverage;
@@ -182,20 +182,20 @@ struct Profiled {
 }
 
 /// Prepares a device for training a program; `None`: the CPU trains it.
-pub type MakeEngine<'a> = &'a dyn Fn(&EngineArguments<'_>) -> Result<Option<Box<dyn DeviceTraining>>>;
+pub type OpenDevice<'a> = &'a dyn Fn(&DeviceArguments<'_>) -> Result<Option<DeviceRunner>>;
 
 impl Run {
     /// Starts a run that keeps its checkpoints in `folder`.
     pub fn new(config: RunConfig, setup: RunSetup, folder: Option<&Path>) -> Result<Self> {
-        Self::with_engine(config, setup, folder, &on_device::open)
+        Self::with_device(config, setup, folder, &on_device::open)
     }
 
     /// Like [`Self::new`], on another device than the config names.
-    pub fn with_engine(
+    pub fn with_device(
         config: RunConfig,
         setup: RunSetup,
         folder: Option<&Path>,
-        engine: MakeEngine<'_>,
+        open: OpenDevice<'_>,
     ) -> Result<Self> {
         let config =
             RunConfig { loss: loss_pooling::loss(&config.loss, &setup.file_contents.config)?, ..config };
@@ -239,7 +239,7 @@ impl Run {
         let average = average
             .map(|settings| ExponentialMovingAverage::from_settings(settings, &parameters, &gradients))
             .transpose()?;
-        let device = engine(&EngineArguments {
+        let device = open(&DeviceArguments {
             config: &config,
             program: &program,
             parameters: &parameters,
@@ -249,7 +249,7 @@ impl Run {
             adapters: &setup.adapters,
             qat: rounding.as_ref(),
         })?;
-        let device = device.map(|engine| OnDevice::new(&config, engine)).transpose()?;
+        let device = device.map(|runner| OnDevice::new(&config, runner)).transpose()?;
         let runner = Runner::new(program, config.recompute()?, |weight| gradients.has(weight))?
             .with_routers(config.router);
         let schedule = LearningRateSchedule::new(&config.schedule, config.steps)?;

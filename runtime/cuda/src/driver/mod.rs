@@ -140,10 +140,7 @@ impl Device for CudaDevice {
         let outcome = unsafe { driver::malloc_sync(bytes.max(256)) };
         let ptr = outcome.map_err(|error| match error.0 {
             sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY => {
-                let message = format!(
-                    "cannot allocate {bytes} bytes; use a smaller batch.max_tokens, or set recompute"
-                );
-                Error::new(ErrorKind::Memory, "device", message)
+                Error::new(ErrorKind::Memory, "device", format!("cannot allocate {bytes} bytes"))
             }
             _ => failed(&format!("allocate {bytes} bytes"), error),
         })?;

@@ -38,7 +38,7 @@ pub(in crate::cuda) struct StateTable {
 
 impl StateTable {
     /// Copies it in the form of a checkpoint.
-    fn read<D: Device>(&self, device: &mut D) -> Result<TableData> {
+    fn read(&self, device: &mut dyn Device) -> Result<TableData> {
         if self.floats {
             let mut numbers = vec![0.0; self.bytes / 4];
             read_floats(device, self.place, &mut numbers)?;
@@ -50,7 +50,7 @@ impl StateTable {
     }
 
     /// Loads it from a checkpoint.
-    fn write<D: Device>(&self, device: &mut D, tables: &Tables) -> Result<()> {
+    fn write(&self, device: &mut dyn Device, tables: &Tables) -> Result<()> {
         let mut data = match self.floats {
             true => TableData::Numbers(vec![0.0; self.bytes / 4]),
             false => TableData::Bytes(vec![0; self.bytes]),
@@ -67,9 +67,9 @@ impl StateTable {
 }
 
 /// Copies all state tables into those of a checkpoint.
-pub(in crate::cuda) fn read_tables<D: Device>(
+pub(in crate::cuda) fn read_tables(
     list: &[OptimizedWeight],
-    device: &mut D,
+    device: &mut dyn Device,
     tables: &mut Tables,
 ) -> Result<()> {
     for table in list.iter().flat_map(|held| &held.tables) {
@@ -79,17 +79,17 @@ pub(in crate::cuda) fn read_tables<D: Device>(
 }
 
 /// Loads them from a checkpoint.
-pub(in crate::cuda) fn write_tables<D: Device>(
+pub(in crate::cuda) fn write_tables(
     list: &[OptimizedWeight],
-    device: &mut D,
+    device: &mut dyn Device,
     tables: &Tables,
 ) -> Result<()> {
     list.iter().flat_map(|held| &held.tables).try_for_each(|table| table.write(device, tables))
 }
 
 /// Writes tensor descriptors for kernels: `Tensor` in `runtime/cuda/kernels/optimizer.cuh`.
-pub(in crate::cuda) fn put<D: Device>(
-    device: &mut D,
+pub(in crate::cuda) fn put(
+    device: &mut dyn Device,
     list: &[OptimizedWeight],
     rate: impl Fn(&OptimizedWeight) -> f64,
 ) -> Result<DevicePtr> {

@@ -69,6 +69,15 @@ const COMMON_SCALARS: usize = 4;
 const METHOD_SCALARS: usize = 16;
 const RESULT_SCALARS: usize = 3;
 
+/// An optimizer that a device takes over.
+#[derive(Clone, Copy)]
+pub struct HostOptimizer<'a> {
+    /// Its options.
+    pub options: &'a OptimizerOptions,
+    /// The same optimizer on the CPU, which names and sizes its states.
+    pub state: &'a Optimizer,
+}
+
 /// An optimizer, and the places of its states.
 pub(super) struct DeviceOptimizer {
     method: Box<dyn DeviceUpdateRule>,
@@ -81,21 +90,20 @@ pub(super) struct DeviceOptimizer {
 }
 
 impl DeviceOptimizer {
-    /// Creates the states of the weights that have gradients; `own` is the same optimizer on the CPU.
-    pub(super) fn new<D: Device>(
-        device: &mut D,
+    /// Creates the states of the weights that have gradients.
+    pub(super) fn new(
+        device: &mut dyn Device,
         precision: Precision,
         program: &Program,
         weights: &DeviceWeights,
-        options: &OptimizerOptions,
-        own: &Optimizer,
+        HostOptimizer { options, state }: HostOptimizer<'_>,
     ) -> Result<Self> {
         let Some((_, build)) = OPTIMIZERS.iter().find(|(name, _)| *name == options.name) else {
             let known: Vec<_> = OPTIMIZERS.iter().map(|(name, _)| *name).collect();
             return Err(unknown("optimizer.name", "optimizer", &options.name, &known));
         };
         let method = build(&options.settings).map_err(|error| error.within("optimizer"))?;
-        let list = allocate_states(device, precision, program, weights, own)?;
+        let list = allocate_states(device, precision, program, weights, state)?;
         let tensors = put(device, &list, |held| method.lr_factor(held))?;
         let step = device.allocate(8 * (COMMON_SCALARS + METHOD_SCALARS + RESULT_SCALARS))?;
         device.write(step, &[0; 8 * (COMMON_SCALARS + METHOD_SCALARS + RESULT_SCALARS)])?;
@@ -116,7 +124,7 @@ impl DeviceOptimizer {
             work.scratch.clear();
             method.record(work, &all);
         })?;
-        Ok(Self { method, list, step, commands, count: 0, table: own.step_table() })
+        Ok(Self { method, list, step, commands, count: 0, table: state.step_table() })
     }
 
     /// Returns the place of the step data.
@@ -124,16 +132,18 @@ impl DeviceOptimizer {
         self.step
     }
 
-    /// Runs one step, then the command list `after`; `arguments.factor` is the loss scale of gradients, `follow` the
+    /// Runs one step, then the lists `after`; `arguments.grad_factor` is the loss scale of gradients, `ema_weight` the
     /// interpolation weight of the moving average.
-    pub(super) fn step<D: Device>(
+    pub(super) fn step(
         &mut self,
-        device: &mut D,
+        device: &mut dyn Device,
         arguments: StepArguments,
         limit: Option<f64>,
-        (after, follow): (&[&CommandList], f64),
+        ema_weight: f64,
+        after: &[&CommandList],
     ) -> Result<OptimizerResult> {
-        let mut scalars = vec![arguments.learning_rate, limit.unwrap_or(0.0), arguments.grad_factor, follow];
+        let mut scalars =
+            vec![arguments.learning_rate, limit.unwrap_or(0.0), arguments.grad_factor, ema_weight];
         scalars.extend(self.method.step_values(self.count + 1));
         scalars.resize(COMMON_SCALARS + METHOD_SCALARS, 0.0);
         let bytes: Vec<u8> = scalars.into_iter().flat_map(f64::to_le_bytes).collect();
@@ -155,14 +165,14 @@ impl DeviceOptimizer {
     }
 
     /// Copies all tables and the step count into those of a checkpoint.
-    pub(super) fn read<D: Device>(&self, device: &mut D, tables: &mut Tables) -> Result<()> {
+    pub(super) fn read(&self, device: &mut dyn Device, tables: &mut Tables) -> Result<()> {
         read_tables(&self.list, device, tables)?;
         tables.insert(self.table.clone(), TableData::Bytes(bytes_of([self.count])));
         Ok(())
     }
 
     /// Loads them from a checkpoint.
-    pub(super) fn write<D: Device>(&mut self, device: &mut D, tables: &Tables) -> Result<()> {
+    pub(super) fn write(&mut self, device: &mut dyn Device, tables: &Tables) -> Result<()> {
         write_tables(&self.list, device, tables)?;
         [self.count] = words(tables, &self.table)?;
         Ok(())
@@ -170,8 +180,8 @@ impl DeviceOptimizer {
 }
 
 /// Allocates the state tables of all trained tensors, initially zero.
-fn allocate_states<D: Device>(
-    device: &mut D,
+fn allocate_states(
+    device: &mut dyn Device,
     precision: Precision,
     program: &Program,
     weights: &DeviceWeights,
@@ -204,8 +214,8 @@ fn allocate_states<D: Device>(
 }
 
 /// Builds a command list whose lists and scratch are allocated permanently.
-pub(super) fn permanent_commands<D: Device>(
-    device: &mut D,
+pub(super) fn permanent_commands(
+    device: &mut dyn Device,
     precision: Precision,
     work: impl Fn(&mut CommandBuilder<'_>),
 ) -> Result<CommandList> {

@@ -3,7 +3,7 @@
 
 use siskin::Result;
 use siskin::graph::Op;
-use siskin_device::{Device, DevicePtr, KernelArgument, aligned};
+use siskin_device::{DevicePtr, KernelArgument, aligned};
 
 use super::{DeviceObjective, PassBuilder};
 use crate::cuda::loss::DeviceOutputs;
@@ -41,7 +41,7 @@ struct HeadBuffers {
     bytes: usize,
 }
 
-impl<D: Device> PassBuilder<'_, D> {
+impl PassBuilder<'_> {
     /// Appends head and loss for all rows, and backward; returns the bytes of its buffers.
     pub(super) fn head(&mut self, goal: DeviceObjective<'_>, back: bool) -> Result<usize> {
         let program = &self.runner.program;

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use siskin::Result;
 use siskin::graph::{ActivationKind, Op};
-use siskin_device::{Device, DevicePtr};
+use siskin_device::DevicePtr;
 
 use super::{DeviceRunner, ObservedOutput};
 use crate::batch::TrainingBatch;
@@ -13,8 +13,8 @@ use crate::cuda::routers::RouterLosses;
 use crate::program::{Buffer, BufferLayout, Schedule, ScheduleStep};
 
 /// The shared state of a pass over the schedule.
-pub(super) struct PassBuilder<'a, D> {
-    pub(super) runner: &'a DeviceRunner<D>,
+pub(super) struct PassBuilder<'a> {
+    pub(super) runner: &'a DeviceRunner,
     pub(super) schedule: &'a Schedule,
     pub(super) layout: &'a BufferLayout,
     pub(super) batch: &'a TrainingBatch,
@@ -30,7 +30,7 @@ pub(super) struct PassBuilder<'a, D> {
     pub(super) marks: Option<Vec<ObservedOutput>>,
 }
 
-impl<'a, D: Device> PassBuilder<'a, D> {
+impl<'a> PassBuilder<'a> {
     /// Marks the output of a node that was just computed for the observer.
     pub(super) fn mark(&mut self, node: usize, place: DevicePtr, rows: usize, stride: usize) {
         let columns = self.runner.program.values[self.runner.program.nodes[node].output].columns;

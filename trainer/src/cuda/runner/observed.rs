@@ -2,7 +2,7 @@
 //! is computed.
 
 use siskin::Result;
-use siskin_device::{CommandList, Device, DevicePtr};
+use siskin_device::{CommandList, DevicePtr};
 
 use super::DeviceRunner;
 use crate::cuda::block_type;
@@ -21,7 +21,7 @@ pub(super) struct ObservedOutput {
     pub(super) shape: [usize; 3],
 }
 
-impl<D: Device> DeviceRunner<D> {
+impl DeviceRunner {
     /// Executes a command list, and passes the marked outputs to `show`.
     pub(super) fn run_observing(
         &mut self,

@@ -3,13 +3,14 @@
 use std::time::Instant;
 
 use siskin::Result;
-use siskin_device::{CommandList, Device, DeviceMatrix, DevicePtr, GemmShape, MatmulCommand};
+use siskin_device::{CommandList, DeviceMatrix, DevicePtr, GemmShape, MatmulCommand};
 
-use super::{DeviceObjective, DeviceRunner};
+use super::{DeviceObjective, DeviceRunner, PassKind, StepBytes};
 use crate::batch::TrainingBatch;
 use crate::cuda::block_type;
 use crate::cuda::loss::Objective;
 use crate::loss::Targets;
+use crate::program::{BatchBytes, WeightBytes};
 use crate::random::Random;
 
 /// Rows and columns of the benchmark matmul: enough to occupy the whole device.
@@ -17,7 +18,7 @@ const SIDE: usize = 4096;
 /// The number of timed repetitions.
 const ROUNDS: usize = 16;
 
-impl<D: Device> DeviceRunner<D> {
+impl DeviceRunner {
     /// Returns the command list of a batch, and the bytes that it takes besides the weights: activations, and scratch
     /// memory of operations.
     ///
@@ -28,15 +29,25 @@ impl<D: Device> DeviceRunner<D> {
         batch: &TrainingBatch,
         loss: &Objective,
         targets: &Targets,
-    ) -> Result<(CommandList, [usize; 2])> {
+    ) -> Result<(CommandList, BatchBytes)> {
         let goal = DeviceObjective { loss, targets, scale: 1.0 };
-        let plan = self.record(batch, goal, &self.layout(batch, true)?, true, false)?;
-        let [arena, work @ ..] = plan.bytes;
-        Ok((plan.commands, [arena, work.iter().sum::<usize>() + self.device.capabilities().workspace]))
+        let plan =
+            self.record(batch, goal, &self.layout(batch, PassKind::Training)?, PassKind::Training, false)?;
+        let StepBytes { arena, scratch, head, tables } = plan.bytes;
+        let work = scratch + head + tables + self.device.capabilities().workspace;
+        Ok((plan.commands, BatchBytes { activations: arena, scratch: work }))
+    }
+
+    /// Returns the bytes that a batch takes besides the weights.
+    ///
+    /// # Errors
+    /// If the batch does not fit the program.
+    pub fn memory(&self, batch: &TrainingBatch, loss: &Objective, targets: &Targets) -> Result<BatchBytes> {
+        Ok(self.plan(batch, loss, targets)?.1)
     }
 
     /// Returns the bytes of all tensors, and of their gradients.
-    pub fn resident_bytes(&self) -> [usize; 2] {
+    pub fn resident_bytes(&self) -> WeightBytes {
         self.weights.bytes()
     }
 

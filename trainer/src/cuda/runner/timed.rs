@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use siskin::Result;
-use siskin_device::{CommandList, Device};
+use siskin_device::CommandList;
 
 use super::{DeviceRunner, ScheduleStep};
 
@@ -28,7 +28,7 @@ pub struct Timed {
 /// Receives the timing of each piece.
 pub type TimingObserver<'a> = dyn FnMut(Timed) + 'a;
 
-impl<D: Device> DeviceRunner<D> {
+impl DeviceRunner {
     /// Executes a command list, and reports how long each piece took.
     pub(super) fn run_timed(
         &mut self,
