@@ -3,7 +3,7 @@
 use siskin::Result;
 
 use super::config::RunConfig;
-use super::on_device::{self, DeviceArguments, OnDevice};
+use super::device_trainer::{self, DeviceArguments, DeviceTrainer};
 use super::setup::RunSetup;
 use super::{OpenDevice, loss_pooling};
 use crate::adapters;
@@ -22,7 +22,7 @@ pub fn evaluate(
     setup: &RunSetup,
     adapter: Option<&siskin::Adapter>,
 ) -> Result<Option<LossSum>> {
-    evaluate_with_device(config, setup, adapter, &on_device::open)
+    evaluate_with_device(config, setup, adapter, &device_trainer::open)
 }
 
 /// Like [`evaluate`], on another device than the config names.
@@ -52,7 +52,7 @@ pub fn evaluate_with_device(
         qat: None,
     })?;
     if let Some(runner) = device {
-        return OnDevice::new(&config, runner)?.evaluate(&config, setup);
+        return DeviceTrainer::new(&config, runner)?.evaluate(&config, setup);
     }
     let loss = loss::named(&config.loss)?;
     let mut runner = Runner::new(setup.program.clone(), Recompute::None, |_| false)?;

@@ -4,8 +4,7 @@ use siskin::{Error, ErrorKind, Result};
 
 use super::Run;
 use crate::ema::ExponentialMovingAverage;
-use crate::parameters::Parameter;
-use crate::program::{MemoryByPart, WeightBytes};
+use crate::program::MemoryByPart;
 
 /// The maximum number of rows of a batch that is tried.
 const MAX_TOKENS: usize = 1 << 20;
@@ -23,24 +22,18 @@ impl Run {
         let step = self.setup.largest_batch(&self.config, rows)?;
         let (batch, weights) = match &self.device {
             Some(device) => (device.memory(&step)?, device.resident_bytes()),
-            None => (self.runner.memory(&step.batch, &self.parameters)?, self.resident_bytes()),
+            None => {
+                (self.host.runner.memory(&step.batch, &self.host.parameters)?, self.host.resident_bytes())
+            }
         };
         Ok(MemoryByPart {
             parameters: weights.parameters,
             gradients: weights.gradients,
-            optimizer: self.optimizer.bytes() + self.ema.as_ref().map_or(0, ExponentialMovingAverage::bytes),
+            optimizer: self.host.optimizer.bytes()
+                + self.host.ema.as_ref().map_or(0, ExponentialMovingAverage::bytes),
             activations: batch.activations,
             scratch: batch.scratch,
         })
-    }
-
-    /// Returns the bytes of all tensors, and of their gradients.
-    fn resident_bytes(&self) -> WeightBytes {
-        let gradients = self.gradients.list.iter().flatten().map(Vec::len).sum::<usize>();
-        WeightBytes {
-            parameters: self.parameters.list.iter().map(Parameter::bytes).sum(),
-            gradients: gradients * size_of::<f32>(),
-        }
     }
 
     /// Returns the largest `batch.rows` whose run takes at most `limit` bytes, and the memory it takes. The default
@@ -87,10 +80,10 @@ impl Run {
     fn try_batch(&mut self, rows: usize) -> Result<()> {
         let step = self.setup.largest_batch(&self.config, rows)?;
         match &mut self.device {
-            Some(device) => device.pass(&step, 1.0, &mut self.gradients)?,
-            None => self.pass(&step, None)?,
+            Some(device) => device.pass(&step, 1.0, &mut self.host.gradients)?,
+            None => self.host.pass(&step, None)?,
         };
-        self.gradients.clear();
+        self.host.gradients.clear();
         Ok(())
     }
 

@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use siskin::{Error, ErrorKind, Result};
 use siskin_device::{Device, Precision};
 
+use super::host_trainer::UpdateOptions;
 use super::{RunConfig, RunSetup};
 use crate::adapters::TrainedAdapter;
 use crate::batch::TrainingBatch;
@@ -91,7 +92,7 @@ pub(super) struct StepObservers<'a> {
 }
 
 /// A device, and the state that a run keeps with it.
-pub(super) struct OnDevice {
+pub(super) struct DeviceTrainer {
     runner: DeviceRunner,
     loss: Objective,
     /// Loss scaling for fp16 gradients.
@@ -157,7 +158,7 @@ fn cuda(_: &DeviceArguments<'_>) -> Result<DeviceRunner> {
     Err(Error::unsupported("device", message))
 }
 
-impl OnDevice {
+impl DeviceTrainer {
     /// Creates the state of a run on a device.
     pub(super) fn new(config: &RunConfig, runner: DeviceRunner) -> Result<Self> {
         let loss = Objective::named(&config.loss)?;
@@ -214,7 +215,7 @@ impl OnDevice {
         &mut self,
         steps: &[LoadedBatch],
         weight: f64,
-        (rate, limit): (f64, Option<f64>),
+        update: UpdateOptions,
         observers: StepObservers<'_>,
         recorder: Option<&Recorder>,
     ) -> Result<(LossSum, OptimizerResult)> {
@@ -249,8 +250,9 @@ impl OnDevice {
         }
         // One synchronization per step, at the end. A non-finite loss has non-finite gradients, so the weights do not
         // change.
-        let result =
-            timed(recorder, "optimizer", ProfiledThread::Steps, || self.runner.step(rate, scale, limit))?;
+        let result = timed(recorder, "optimizer", ProfiledThread::Steps, || {
+            self.runner.step(update.learning_rate, scale, update.max_grad_norm)
+        })?;
         let sum = finite(self.runner.take_sum()?)?;
         let failed = match &mut self.grad_scaler {
             Some(scaler) => {
