@@ -69,6 +69,15 @@ pub struct DeviceMatrix {
     pub transposed: bool,
 }
 
+/// The size of a matrix.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct MatrixShape {
+    /// Rows.
+    pub rows: usize,
+    /// Columns.
+    pub columns: usize,
+}
+
 /// The sizes of a matmul, named as in BLAS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct GemmShape {

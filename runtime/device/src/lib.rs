@@ -60,7 +60,7 @@ mod precision;
 pub use arena::{ArenaPlan, BufferLifetime};
 pub use command::{
     Command, DeviceMatrix, Fp8Format, Fp8Operand, Fp8Operands, GemmShape, GridSize, KernelArgument, Launch,
-    MatmulCommand,
+    MatmulCommand, MatrixShape,
 };
 pub use command_list::CommandList;
 pub use device::{ALIGNMENT, Device, DeviceCapabilities, DevicePtr, aligned};

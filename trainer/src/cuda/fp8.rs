@@ -53,6 +53,27 @@ pub(super) struct Fp8Scaling {
     format: Fp8Format,
 }
 
+/// The scaling state of a matmul's tensors.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Fp8LinearScaling {
+    pub(super) input: Fp8Scaling,
+    pub(super) weight: Fp8Scaling,
+    /// Of the gradient of the output.
+    pub(super) gradient: Fp8Scaling,
+}
+
+/// The layouts that a tensor is cast to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Fp8Layouts {
+    pub(super) plain: bool,
+    pub(super) transposed: bool,
+}
+
+impl Fp8Layouts {
+    pub(super) const PLAIN: Self = Self { plain: true, transposed: false };
+    pub(super) const TRANSPOSED: Self = Self { plain: false, transposed: true };
+}
+
 /// A tensor to be cast to fp8.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Fp8Cast {
@@ -106,11 +127,11 @@ impl Fp8Matmuls {
     }
 
     /// Returns the scaling state of a matmul's tensors; `None` without fp8.
-    pub(super) fn of(&self, node: &ProgramNode) -> Option<[Fp8Scaling; TABLES]> {
+    pub(super) fn of(&self, node: &ProgramNode) -> Option<Fp8LinearScaling> {
         let Op::Linear { parts } = &node.op else { return None };
         let [(weight, _)] = parts[..] else { return None };
         let first = TABLES * self.list.binary_search(&weight).ok()?;
-        Some(std::array::from_fn(|index| {
+        let [input, weight, gradient] = std::array::from_fn(|index| {
             let element = |place: DevicePtr, index: usize| place + 4 * index as DevicePtr;
             let at = |place| element(place, first + index);
             Fp8Scaling {
@@ -119,7 +140,8 @@ impl Fp8Matmuls {
                 inverse_scale: element(self.inverse_scales, SCALE_STRIDE * (first + index)),
                 format: range(index),
             }
-        }))
+        });
+        Some(Fp8LinearScaling { input, weight, gradient })
     }
 
     /// Returns the command list that updates the history after a step, or after the batch that only fills it.
@@ -198,15 +220,15 @@ pub(super) fn cast(
     work: &mut CommandBuilder<'_>,
     table: Fp8Cast,
     known: Fp8Scaling,
-    [plain, transposed]: [bool; 2],
+    layouts: Fp8Layouts,
     keep: bool,
 ) -> Fp8Tensor {
     let Fp8Cast { from, rows, columns, stride } = table;
     let transposed_stride = rows.next_multiple_of(MULTIPLE);
     let mut alloc = |wanted: bool, bytes: usize| if wanted { work.scratch.bytes(bytes) } else { 0 };
     let made = Fp8Tensor {
-        plain: alloc(plain, rows * columns),
-        transposed: alloc(transposed, columns * transposed_stride),
+        plain: alloc(layouts.plain, rows * columns),
+        transposed: alloc(layouts.transposed, columns * transposed_stride),
         transposed_stride,
     };
     let (across, down) = (columns.div_ceil(SIDE), transposed_stride.div_ceil(SIDE));

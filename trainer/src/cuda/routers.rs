@@ -3,7 +3,7 @@
 
 use siskin::Result;
 use siskin::graph::{Op, Routing};
-use siskin_device::{Device, DevicePtr, GridSize, KernelArgument};
+use siskin_device::{Device, DevicePtr, GridSize, KernelArgument, MatrixShape};
 
 use super::op::{CommandBuilder, int};
 use crate::batch::TrainingBatch;
@@ -19,6 +19,31 @@ pub(super) struct RouterLosses {
     /// Those of both sides, each for up to `most` experts.
     sums: DevicePtr,
     most: usize,
+}
+
+/// The factors on the loss of a batch.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct LossFactors {
+    /// On gradients.
+    pub(super) scale: f64,
+    /// The total weight of the targets.
+    pub(super) weight: f64,
+}
+
+/// What a router has decided.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RouterRows {
+    pub(super) rows: usize,
+    pub(super) scores: DevicePtr,
+    pub(super) routed: DevicePtr,
+}
+
+/// The gradient of a router's scores, which is accumulated into.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RouterGradient {
+    pub(super) rows: usize,
+    pub(super) scores: DevicePtr,
+    pub(super) gradient: DevicePtr,
 }
 
 /// Returns the routing of a node, and its side.
@@ -59,7 +84,11 @@ impl RouterLosses {
     }
 
     /// Writes the host values of a batch with the total weight `weight` and the gradient scale `scale`.
-    fn write_arguments(&self, work: &mut CommandBuilder<'_>, [scale, weight]: [f64; 2]) -> KernelArgument {
+    fn write_arguments(
+        &self,
+        work: &mut CommandBuilder<'_>,
+        LossFactors { scale, weight }: LossFactors,
+    ) -> KernelArgument {
         let scalars = [self.options.aux_loss_coef, self.options.z_loss_coef, scale * weight, weight];
         let bytes = || scalars.into_iter().flat_map(f64::to_le_bytes).collect();
         KernelArgument::Ptr(work.tables.table("routers", bytes))
@@ -76,11 +105,10 @@ impl RouterLosses {
         work: &mut CommandBuilder<'_>,
         program: &Program,
         node: usize,
-        call: (usize, [DevicePtr; 2]),
+        RouterRows { rows, scores, routed }: RouterRows,
     ) {
         let Some((routing, side)) = of(program, node) else { return };
-        let (rows, [scores, routed]) = call;
-        let left = logarithms(work, scores, [rows, routing.experts]);
+        let left = logarithms(work, scores, MatrixShape { rows, columns: routing.experts });
         let places = [scores, routed, left, self.sums_of(side)].map(KernelArgument::Ptr);
         let arguments = [&places[..], &[rows, routing.experts, routing.chosen].map(int)].concat();
         let name = work.commands.kernel_name("router_sums");
@@ -91,8 +119,9 @@ impl RouterLosses {
     pub(super) fn add_loss(
         &self,
         work: &mut CommandBuilder<'_>,
-        (program, batch): (&Program, &TrainingBatch),
-        factors: [f64; 2],
+        program: &Program,
+        batch: &TrainingBatch,
+        factors: LossFactors,
         to: DevicePtr,
     ) {
         let scalars = self.write_arguments(work, factors);
@@ -113,15 +142,16 @@ impl RouterLosses {
     pub(super) fn add(
         &self,
         work: &mut CommandBuilder<'_>,
-        (program, batch): (&Program, &TrainingBatch),
+        program: &Program,
+        batch: &TrainingBatch,
         node: usize,
-        factors: [f64; 2],
-        (rows, [scores, to]): (usize, [DevicePtr; 2]),
+        factors: LossFactors,
+        RouterGradient { rows, scores, gradient: to }: RouterGradient,
     ) {
         let Some((routing, side)) = of(program, node) else { return };
         let Some((experts, all)) = shape(program, batch, side) else { return };
         let scalars = self.write_arguments(work, factors);
-        let left = logarithms(work, scores, [rows, routing.experts]);
+        let left = logarithms(work, scores, MatrixShape { rows, columns: routing.experts });
         let arguments = [
             &[scores, left].map(KernelArgument::Ptr)[..],
             &[scalars, KernelArgument::Ptr(self.sums_of(side)), KernelArgument::Ptr(to)],
@@ -149,7 +179,11 @@ fn shape(program: &Program, batch: &TrainingBatch, side: Side) -> Option<(usize,
 }
 
 /// Computes the log-sum-exp of scores, row by row.
-fn logarithms(work: &mut CommandBuilder<'_>, scores: DevicePtr, [rows, experts]: [usize; 2]) -> DevicePtr {
+fn logarithms(
+    work: &mut CommandBuilder<'_>,
+    scores: DevicePtr,
+    MatrixShape { rows, columns: experts }: MatrixShape,
+) -> DevicePtr {
     work.scratch.clear();
     let left = work.scratch.floats(rows);
     let arguments = [&[scores, left].map(KernelArgument::Ptr)[..], &[rows, experts].map(int)].concat();

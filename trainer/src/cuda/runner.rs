@@ -31,7 +31,7 @@ use super::fp8::Fp8Matmuls;
 use super::loss::Objective;
 use super::op::{CommandBuilder, OpScratch};
 use super::optimizer::OptimizerResult;
-use super::routers::RouterLosses;
+use super::routers::{LossFactors, RouterLosses};
 use super::weights::DeviceWeights;
 use crate::batch::TrainingBatch;
 use crate::loss::{LossSum, Targets};
@@ -388,7 +388,7 @@ impl DeviceRunner {
             written: HashSet::new(),
             computes_gradients: back,
             routers: self.routers.filter(|_| back),
-            factors: [goal.scale, goal.loss.loss().weight(batch, goal.targets)],
+            factors: LossFactors { scale: goal.scale, weight: goal.loss.loss().weight(batch, goal.targets) },
             marks: shown.then(Vec::new),
         };
         if let Some(routers) = walk.routers {
@@ -405,7 +405,7 @@ impl DeviceRunner {
                 ScheduleStep::Head => {
                     if let Some(routers) = walk.routers {
                         let to = self.sums + 24;
-                        routers.add_loss(&mut walk.builder, (&self.program, batch), walk.factors, to);
+                        routers.add_loss(&mut walk.builder, &self.program, batch, walk.factors, to);
                     }
                     head = walk.head(goal, back)?;
                 }

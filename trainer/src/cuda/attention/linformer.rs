@@ -108,18 +108,26 @@ pub(super) fn needs_gradient(
     to.is_some() || call.weight(tables(projection)[which]).gradient > 0
 }
 
+/// The gradient of projected keys (`which`: 0) or values (1).
+pub(super) struct ProjectedGradient {
+    pub(super) which: usize,
+    /// The keys or values before projection.
+    pub(super) input: DevicePtr,
+    pub(super) gradient: DevicePtr,
+}
+
 /// Backpropagates the gradients of projected rows to keys or values, and to the weights.
 pub(super) fn project_backward(
     work: &mut CommandBuilder<'_>,
     call: &OpCall<'_>,
     projection: &Projection,
-    (which, input, given): (usize, DevicePtr, DevicePtr),
+    ProjectedGradient { which, input, gradient }: ProjectedGradient,
     to: Option<GradientTarget>,
 ) {
     let part = part(work, call, projection);
     let weight = call.weight(tables(projection)[which]);
     each_text(call, |text, span| {
-        let given = part.rows(given, text * projection.count);
+        let given = part.rows(gradient, text * projection.count);
         if let Some(to) = to {
             work.commands.matmul(MatmulCommand {
                 precision: work.commands.precision(),

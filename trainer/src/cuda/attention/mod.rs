@@ -3,6 +3,7 @@
 mod linformer;
 mod tables;
 
+use self::linformer::ProjectedGradient;
 use siskin::graph::{Attention, AttentionMask};
 use siskin::{Error, Result};
 use siskin_device::{CommandList, DevicePtr, GridSize, KernelArgument, Precision};
@@ -326,8 +327,8 @@ pub(super) fn backward(
     if let Some(projection) = projection {
         for (which, given) in to.into_iter().enumerate() {
             let Some(given) = given else { continue };
-            let part = (which, back.inputs[1 + which], given.ptr);
-            linformer::project_backward(work, call, projection, part, back.input_gradients[1 + which]);
+            let projected = ProjectedGradient { which, input: back.inputs[1 + which], gradient: given.ptr };
+            linformer::project_backward(work, call, projection, projected, back.input_gradients[1 + which]);
         }
     }
     if let Some(Some(to)) = back.input_gradients.get(3) {

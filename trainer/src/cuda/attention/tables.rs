@@ -134,7 +134,7 @@ fn lists(
         flat.extend(runs.iter().flat_map(|run| [run.start as i32, run.end as i32]));
         flat.resize(2 * max_runs_of_row * (row + 1), 0);
     }
-    [flat, padded(of_queries), padded(of_keys)]
+    AttentionLists { visible: flat, query_tiles: padded(of_queries), key_tiles: padded(of_keys) }
 }
 
 pub(super) fn tables(
@@ -170,11 +170,11 @@ pub(super) fn tables(
         tiles.next_multiple_of(32)
     };
     SequenceTables {
-        visible: tables.ints(&name("seen"), || lists()[0].clone()),
+        visible: tables.ints(&name("seen"), || lists().visible.clone()),
         runs: max_runs_of_row,
-        query_tiles: tables.ints(&name("query tiles"), || lists()[1].clone()),
+        query_tiles: tables.ints(&name("query tiles"), || lists().query_tiles.clone()),
         query_count: count(queries),
-        key_tiles: tables.ints(&name("key tiles"), || lists()[2].clone()),
+        key_tiles: tables.ints(&name("key tiles"), || lists().key_tiles.clone()),
         key_count: count(keys),
     }
 }

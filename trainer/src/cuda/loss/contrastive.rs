@@ -1,7 +1,9 @@
 //! The contrastive loss (InfoNCE) over the embeddings of a batch. Embeddings and their products are f32.
 
 use siskin::Result;
-use siskin_device::{DeviceMatrix, DevicePtr, GemmShape, GridSize, KernelArgument, MatmulCommand, Precision};
+use siskin_device::{
+    DeviceMatrix, DevicePtr, GemmShape, GridSize, KernelArgument, MatmulCommand, MatrixShape, Precision,
+};
 
 use super::{CommandBuilder, DeviceLoss, DeviceOutputs, THREADS, add_results, int};
 use crate::batch::TrainingBatch;
@@ -25,8 +27,8 @@ struct Tables {
 }
 
 impl DeviceLoss for Contrastive {
-    fn check(&self, batch: &TrainingBatch, targets: &Targets, [_, columns]: [usize; 2]) -> Result<()> {
-        self.examples(batch, targets, columns).map(|_| ())
+    fn check(&self, batch: &TrainingBatch, targets: &Targets, shape: MatrixShape) -> Result<()> {
+        self.examples(batch, targets, shape.columns).map(|_| ())
     }
 
     fn record(&self, work: &mut CommandBuilder<'_>, outputs: &DeviceOutputs<'_>) {
@@ -52,7 +54,7 @@ impl DeviceLoss for Contrastive {
         work.commands.kernel(&name, grid, 256, 0, &arguments.concat());
         work.commands.clear(tables.pooled_gradient, 4 * texts.spans.len() * columns);
         for &width in &widths {
-            self.cut(work, outputs, &tables, [width, widths.len()]);
+            self.cut(work, outputs, &tables, width, widths.len());
         }
         if outputs.back {
             let text_of = work
@@ -101,7 +103,8 @@ impl Contrastive {
         work: &mut CommandBuilder<'_>,
         outputs: &DeviceOutputs<'_>,
         tables: &Tables,
-        [width, cuts]: [usize; 2],
+        width: usize,
+        cuts: usize,
     ) {
         let Tables { order, own, anchors, others, pooled, pooled_gradient, units, gradient, lengths, scores } =
             *tables;
@@ -131,7 +134,7 @@ impl Contrastive {
             &[KernelArgument::Ptr(outputs.results), int(others), flag(outputs.back)],
         ];
         work.commands.kernel("contrastive_rows", GridSize::linear(anchors), THREADS, 0, &arguments.concat());
-        add_results(work, outputs, [anchors, cuts]);
+        add_results(work, outputs, anchors, cuts);
         if !outputs.back {
             return;
         }

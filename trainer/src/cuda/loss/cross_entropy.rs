@@ -1,7 +1,7 @@
 //! Cross-entropy.
 
 use siskin::Result;
-use siskin_device::{GridSize, KernelArgument};
+use siskin_device::{GridSize, KernelArgument, MatrixShape};
 
 use super::{CommandBuilder, DeviceLoss, DeviceOutputs, THREADS, add_results, check_rows, int, lists};
 use crate::batch::TrainingBatch;
@@ -9,7 +9,7 @@ use crate::cuda::op::flag;
 use crate::loss::{CrossEntropy, Targets};
 
 impl DeviceLoss for CrossEntropy {
-    fn check(&self, _: &TrainingBatch, targets: &Targets, shape: [usize; 2]) -> Result<()> {
+    fn check(&self, _: &TrainingBatch, targets: &Targets, shape: MatrixShape) -> Result<()> {
         check_rows(targets, shape)
     }
 
@@ -27,6 +27,6 @@ impl DeviceLoss for CrossEntropy {
         ];
         let name = work.commands.kernel_name("cross_entropy");
         work.commands.kernel(&name, GridSize::linear(outputs.rows), THREADS, 0, &arguments.concat());
-        add_results(work, outputs, [outputs.rows, 1]);
+        add_results(work, outputs, outputs.rows, 1);
     }
 }

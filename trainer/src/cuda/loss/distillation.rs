@@ -1,7 +1,7 @@
 //! Knowledge distillation: the KL divergence from a teacher's scores, which the host sends with each batch.
 
 use siskin::{Error, Result};
-use siskin_device::{DevicePtr, GridSize, KernelArgument};
+use siskin_device::{DevicePtr, GridSize, KernelArgument, MatrixShape};
 
 use super::{CommandBuilder, DeviceLoss, DeviceOutputs, THREADS, add_results, check_rows, int, lists};
 use crate::batch::TrainingBatch;
@@ -9,9 +9,9 @@ use crate::cuda::op::flag;
 use crate::loss::{Distillation, Targets};
 
 impl DeviceLoss for Distillation {
-    fn check(&self, _: &TrainingBatch, targets: &Targets, shape: [usize; 2]) -> Result<()> {
+    fn check(&self, _: &TrainingBatch, targets: &Targets, shape: MatrixShape) -> Result<()> {
         check_rows(targets, shape)?;
-        match targets.numbers.len() < shape[0] * shape[1] {
+        match targets.numbers.len() < shape.rows * shape.columns {
             true => {
                 Err(Error::argument("targets.numbers", "there are fewer teacher logits than student logits"))
             }
@@ -31,6 +31,6 @@ impl DeviceLoss for Distillation {
         ];
         let name = work.commands.kernel_name("distillation");
         work.commands.kernel(&name, GridSize::linear(outputs.rows), THREADS, 0, &arguments.concat());
-        add_results(work, outputs, [outputs.rows, 1]);
+        add_results(work, outputs, outputs.rows, 1);
     }
 }

@@ -5,7 +5,7 @@ mod cross_entropy;
 mod distillation;
 
 use siskin::{Error, Result};
-use siskin_device::{DevicePtr, GridSize, KernelArgument};
+use siskin_device::{DevicePtr, GridSize, KernelArgument, MatrixShape};
 
 use super::op::{CommandBuilder, int};
 use crate::batch::TrainingBatch;
@@ -91,14 +91,14 @@ pub(super) struct DeviceOutputs<'a> {
 /// A loss; the weight of a batch, and whether rows can be processed in chunks, are as on the CPU.
 pub(super) trait DeviceLoss: loss::Loss<f32> {
     /// Refuses targets that would read out of bounds.
-    fn check(&self, batch: &TrainingBatch, targets: &Targets, shape: [usize; 2]) -> Result<()>;
+    fn check(&self, batch: &TrainingBatch, targets: &Targets, shape: MatrixShape) -> Result<()>;
 
     /// Appends the loss of rows to the command list.
     fn record(&self, work: &mut CommandBuilder<'_>, outputs: &DeviceOutputs<'_>);
 }
 
 /// Refuses fewer than `rows` targets, and targets out of range of the columns.
-fn check_rows(targets: &Targets, [rows, columns]: [usize; 2]) -> Result<()> {
+fn check_rows(targets: &Targets, MatrixShape { rows, columns }: MatrixShape) -> Result<()> {
     if targets.ids.len() < rows || targets.weights.len() < rows {
         return Err(Error::argument("targets", "there are fewer targets than output rows"));
     }
@@ -119,7 +119,7 @@ fn lists(work: &mut CommandBuilder<'_>, outputs: &DeviceOutputs<'_>) -> [KernelA
 }
 
 /// Adds up the results of rows, in `parts` parts.
-fn add_results(work: &mut CommandBuilder<'_>, outputs: &DeviceOutputs<'_>, [rows, parts]: [usize; 2]) {
+fn add_results(work: &mut CommandBuilder<'_>, outputs: &DeviceOutputs<'_>, rows: usize, parts: usize) {
     let arguments =
         [KernelArgument::Ptr(outputs.results), int(rows), int(parts), KernelArgument::Ptr(outputs.sums)];
     work.commands.kernel("sum_results", GridSize::linear(1), THREADS, 0, &arguments);

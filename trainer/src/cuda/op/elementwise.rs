@@ -2,7 +2,7 @@
 
 use siskin::graph::{ActivationKind, Op};
 use siskin_cuda::PointwiseFunction;
-use siskin_device::{DevicePtr, KernelArgument};
+use siskin_device::{DevicePtr, KernelArgument, MatrixShape};
 
 use super::{CommandBuilder, GradientTarget, OpBackward, OpCall, flag, int, sum_rows};
 
@@ -116,12 +116,12 @@ fn affine_backward(
     if to > 0 {
         let places = [back.inputs[0], back.gradient].map(KernelArgument::Ptr);
         let arguments = [&places[..], &[int(rows), int(columns)]].concat();
-        sum_rows(work, "sum_products", [rows, columns], &arguments, to);
+        sum_rows(work, "sum_products", MatrixShape { rows, columns }, &arguments, to);
     }
     let to = call.weight(bias).gradient;
     if to > 0 {
         let numbers = [rows, columns, columns, 0].map(int);
         let arguments = [&[KernelArgument::Ptr(back.gradient)], &numbers[..]].concat();
-        sum_rows(work, "sum_rows", [rows, columns], &arguments, to);
+        sum_rows(work, "sum_rows", MatrixShape { rows, columns }, &arguments, to);
     }
 }

@@ -4,7 +4,7 @@ use siskin::graph::Op;
 use siskin_device::{DevicePtr, GridSize, KernelArgument};
 
 use super::{CommandBuilder, OpBackward, OpCall, int};
-use crate::cuda::batch_tables::group_by_index;
+use crate::cuda::batch_tables::{IndexGroups, group_by_index};
 
 /// Blocks of the backward kernel, which loop over the rows of a table: as many as any device runs at once.
 const MAX_BLOCKS: usize = 2048;
@@ -41,11 +41,11 @@ pub(super) fn backward(work: &mut CommandBuilder<'_>, call: &OpCall<'_>, back: &
     if to == 0 {
         return;
     }
-    let parts = group_by_index(&list);
-    let names = ["distinct", "starts", "order", "count"].map(|what| format!("{what} {name}"));
+    let IndexGroups { distinct, starts, order, count } = group_by_index(&list);
+    let lists = [("distinct", distinct), ("starts", starts), ("order", order), ("count", vec![count])];
     let mut places = Vec::new();
-    for (name, part) in names.iter().zip(parts) {
-        places.push(KernelArgument::Ptr(work.tables.ints(name, || part)));
+    for (what, list) in lists {
+        places.push(KernelArgument::Ptr(work.tables.ints(&format!("{what} {name}"), || list)));
     }
     places.extend([back.gradient, to].map(KernelArgument::Ptr));
     places.push(int(call.columns()));

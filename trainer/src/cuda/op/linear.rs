@@ -1,7 +1,9 @@
 //! Linear layers.
 
 use siskin::graph::Op;
-use siskin_device::{DeviceMatrix, DevicePtr, GemmShape, KernelArgument, MatmulCommand, Precision};
+use siskin_device::{
+    DeviceMatrix, DevicePtr, GemmShape, KernelArgument, MatmulCommand, MatrixShape, Precision,
+};
 
 use super::{CommandBuilder, OpBackward, OpCall, fp8_linear, int, sum_rows};
 use crate::program::ProgramNode;
@@ -19,16 +21,23 @@ pub(super) fn fuses_gelu(precision: Precision, node: &ProgramNode, columns: usiz
     one && precision != Precision::F32 && columns.is_multiple_of(precision.vector_width())
 }
 
-/// Runs the layer; `activated`, if not 0, receives GELU of the output.
+/// The tensors of a linear layer.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::cuda) struct LinearPtrs {
+    pub(in crate::cuda) x: DevicePtr,
+    pub(in crate::cuda) out: DevicePtr,
+    /// Receives GELU of the output; 0: no GELU.
+    pub(in crate::cuda) activated: DevicePtr,
+}
+
 pub(super) fn forward(
     work: &mut CommandBuilder<'_>,
     call: &OpCall<'_>,
-    x: DevicePtr,
-    [out, activated]: [DevicePtr; 2],
+    LinearPtrs { x, out, activated }: LinearPtrs,
 ) {
     let Op::Linear { parts } = &call.node.op else { return };
     if let Some(known) = call.fp8_scaling() {
-        return fp8_linear::forward(work, call, [x, out], known);
+        return fp8_linear::forward(work, call, x, out, known);
     }
     let (depth, columns) = (call.input(0).columns, call.stride);
     let mut start = 0;
@@ -93,7 +102,7 @@ pub(super) fn backward(work: &mut CommandBuilder<'_>, call: &OpCall<'_>, back: &
         if to > 0 {
             let numbers = [call.rows, width, columns, start].map(int);
             let arguments = [&[KernelArgument::Ptr(back.gradient)], &numbers[..]].concat();
-            sum_rows(work, "sum_rows", [call.rows, width], &arguments, to);
+            sum_rows(work, "sum_rows", MatrixShape { rows: call.rows, columns: width }, &arguments, to);
         }
         start += width;
     }

@@ -1,7 +1,7 @@
 //! Linear attention with a recurrent state of constant size, its causal convolution and decay gates.
 
 use siskin::graph::{Op, Recurrence, RecurrenceRule};
-use siskin_device::{DevicePtr, GridSize, KernelArgument};
+use siskin_device::{DevicePtr, GridSize, KernelArgument, MatrixShape};
 
 use super::{CommandBuilder, GradientTarget, OpBackward, OpCall, flag, int, sum_rows};
 use crate::program::{Program, ProgramNode};
@@ -119,7 +119,7 @@ fn decay_gate_backward(
             sum_rows(
                 work,
                 "decay_gate_weights_backward",
-                [rows, columns],
+                MatrixShape { rows, columns },
                 &[&places[..], &numbers].concat(),
                 to,
             );
@@ -146,7 +146,7 @@ fn causal_conv1d_backward(
         sum_rows(
             work,
             "causal_conv1d_weights_backward",
-            [rows, columns * taps],
+            MatrixShape { rows, columns: columns * taps },
             &[&places[..], &numbers].concat(),
             to,
         );

@@ -11,15 +11,17 @@ mod linear;
 mod linear_attention;
 mod norm;
 
+pub(super) use linear::LinearPtrs;
 pub(super) use linear_attention::is_logarithm;
+pub(super) use norm::NormPtrs;
 
 use siskin::graph::Op;
 use siskin::{Error, Result};
-use siskin_device::{CommandList, DevicePtr, GridSize, KernelArgument, Precision, aligned};
+use siskin_device::{CommandList, DevicePtr, GridSize, KernelArgument, MatrixShape, Precision, aligned};
 
 use super::attention;
 use super::batch_tables::BatchTables;
-use super::fp8::Fp8Scaling;
+use super::fp8::Fp8LinearScaling;
 use super::weights::{DeviceWeight, DeviceWeights};
 use crate::batch::{BatchSequences, TrainingBatch};
 use crate::program::{Program, ProgramNode, ProgramValue};
@@ -87,7 +89,7 @@ pub(super) struct OpCall<'a> {
 
 impl<'a> OpCall<'a> {
     /// Returns the scaling state of an fp8 matmul's tensors; `None` without fp8.
-    fn fp8_scaling(&self) -> Option<[Fp8Scaling; 3]> {
+    fn fp8_scaling(&self) -> Option<Fp8LinearScaling> {
         self.weights.fp8.as_ref()?.of(self.node)
     }
 
@@ -208,7 +210,7 @@ pub(super) fn forward(
         Op::EmbedSine { .. } => embed::sines(work, call, out),
         Op::Features => embed::features(work, call, out),
         Op::Norm { .. } | Op::L2Normalize { .. } => norm::forward(work, call, inputs[0], out),
-        Op::Linear { .. } => linear::forward(work, call, inputs[0], [out, 0]),
+        Op::Linear { .. } => linear::forward(work, call, LinearPtrs { x: inputs[0], out, activated: 0 }),
         Op::SliceColumns { .. } | Op::RepeatColumns(_) | Op::SelectOutputs | Op::Rope { .. } => {
             indexing::forward(work, call, inputs[0], out)
         }
@@ -249,10 +251,10 @@ pub(super) fn backward(work: &mut CommandBuilder<'_>, call: &OpCall<'_>, back: &
     }
 }
 
-/// Appends the fused norm of a sum of two values: `sum` is the node before, whose output is `places[2]`.
-pub(super) fn add_and_norm(work: &mut CommandBuilder<'_>, call: &OpCall<'_>, places: [DevicePtr; 4]) {
+/// Appends the fused norm of a sum of two values, which the node before adds.
+pub(super) fn add_and_norm(work: &mut CommandBuilder<'_>, call: &OpCall<'_>, ptrs: NormPtrs) {
     work.scratch.clear();
-    norm::of_sum(work, call, places);
+    norm::of_sum(work, call, ptrs);
 }
 
 /// Returns true if GELU can be fused into the epilogue of a matmul, whose call this is.
@@ -261,14 +263,9 @@ pub(super) fn fuses_gelu(call: &OpCall<'_>, precision: Precision) -> bool {
 }
 
 /// Appends a matmul with a GELU epilogue.
-pub(super) fn linear_gelu(
-    work: &mut CommandBuilder<'_>,
-    call: &OpCall<'_>,
-    x: DevicePtr,
-    places: [DevicePtr; 2],
-) {
+pub(super) fn linear_gelu(work: &mut CommandBuilder<'_>, call: &OpCall<'_>, ptrs: LinearPtrs) {
     work.scratch.clear();
-    linear::forward(work, call, x, places);
+    linear::forward(work, call, ptrs);
 }
 
 /// Rows that one block sums: fixed, so that sums are the same on every device.
@@ -279,7 +276,7 @@ const PART: usize = 128;
 fn sum_rows(
     work: &mut CommandBuilder<'_>,
     kernel: &str,
-    [rows, columns]: [usize; 2],
+    MatrixShape { rows, columns }: MatrixShape,
     arguments: &[KernelArgument],
     to: DevicePtr,
 ) {

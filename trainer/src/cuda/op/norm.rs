@@ -1,7 +1,7 @@
 //! Normalization of groups of columns.
 
 use siskin::graph::{NormKind, Op};
-use siskin_device::{DevicePtr, KernelArgument};
+use siskin_device::{DevicePtr, KernelArgument, MatrixShape};
 
 use super::{CommandBuilder, GradientTarget, OpBackward, OpCall, flag, int, sum_rows};
 
@@ -26,14 +26,26 @@ pub(super) fn forward(work: &mut CommandBuilder<'_>, call: &OpCall<'_>, x: Devic
         work.commands.warp_per_item("l2_normalize", runs, &arguments);
         return;
     }
-    of_sum(work, call, [x, 0, 0, out]);
+    of_sum(work, call, NormPtrs { x, residual: 0, sum: 0, out });
+}
+
+/// The tensors of a norm.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::cuda) struct NormPtrs {
+    pub(in crate::cuda) x: DevicePtr,
+    /// What is added to x first; 0: nothing.
+    pub(in crate::cuda) residual: DevicePtr,
+    /// Where the sum is kept, if there is one.
+    pub(in crate::cuda) sum: DevicePtr,
+    pub(in crate::cuda) out: DevicePtr,
 }
 
 /// The norm of x, or of the sum of x and another value (fused residual); the sum is kept.
-pub(super) fn of_sum(work: &mut CommandBuilder<'_>, call: &OpCall<'_>, [x, other, sum, out]: [DevicePtr; 4]) {
+pub(super) fn of_sum(work: &mut CommandBuilder<'_>, call: &OpCall<'_>, ptrs: NormPtrs) {
     let Op::Norm { kind, weight, bias, epsilon, group } = call.node.op else { return };
     let bias = bias.map_or(0, |bias| call.weight(bias).f32);
-    let places = [x, other, sum, out, call.weight(weight).f32, bias].map(KernelArgument::Ptr);
+    let NormPtrs { x, residual, sum, out } = ptrs;
+    let places = [x, residual, sum, out, call.weight(weight).f32, bias].map(KernelArgument::Ptr);
     let arguments = [&places[..], &shape(call, weight, group, kind, epsilon)].concat();
     work.commands.warp_per_item("norm", call.count() / group, &arguments);
 }
@@ -66,12 +78,12 @@ pub(super) fn backward(work: &mut CommandBuilder<'_>, call: &OpCall<'_>, back: &
     if to > 0 {
         let places = [x, back.gradient, left].map(KernelArgument::Ptr);
         let arguments = [&places[..], &[int(group), int(rows), int(columns)]].concat();
-        sum_rows(work, "sum_normalized", [rows, columns], &arguments, to);
+        sum_rows(work, "sum_normalized", MatrixShape { rows, columns }, &arguments, to);
     }
     let to = bias.map_or(0, |bias| call.weight(bias).gradient);
     if to > 0 {
         let numbers = [rows, columns, columns, 0].map(int);
         let arguments = [&[KernelArgument::Ptr(back.gradient)], &numbers[..]].concat();
-        sum_rows(work, "sum_rows", [rows, columns], &arguments, to);
+        sum_rows(work, "sum_rows", MatrixShape { rows, columns }, &arguments, to);
     }
 }

@@ -8,8 +8,8 @@ use siskin_device::DevicePtr;
 
 use super::{DeviceRunner, ObservedOutput};
 use crate::batch::TrainingBatch;
-use crate::cuda::op::{self, CommandBuilder, GradientTarget, OpBackward, OpCall};
-use crate::cuda::routers::RouterLosses;
+use crate::cuda::op::{self, CommandBuilder, GradientTarget, LinearPtrs, NormPtrs, OpBackward, OpCall};
+use crate::cuda::routers::{LossFactors, RouterGradient, RouterLosses, RouterRows};
 use crate::program::{Buffer, BufferLayout, Schedule, ScheduleStep};
 
 /// The shared state of a pass over the schedule.
@@ -25,7 +25,7 @@ pub(super) struct PassBuilder<'a> {
     pub(super) computes_gradients: bool,
     /// The auxiliary losses of routers, if enabled, and the factors on their gradients and losses.
     pub(super) routers: Option<RouterLosses>,
-    pub(super) factors: [f64; 2],
+    pub(super) factors: LossFactors,
     /// The observed outputs, if there is an observer.
     pub(super) marks: Option<Vec<ObservedOutput>>,
 }
@@ -39,7 +39,9 @@ impl<'a> PassBuilder<'a> {
                 commands: self.builder.commands.len(),
                 node,
                 place,
-                shape: [rows, columns, stride],
+                rows,
+                columns,
+                stride,
             });
         }
     }
@@ -71,14 +73,14 @@ impl<'a> PassBuilder<'a> {
         let inputs: Vec<DevicePtr> = uses.inputs.iter().map(|&buffer| self.place(buffer)).collect();
         if let Some((norm, out)) = self.norm_of_sum(index, node)? {
             let call = self.call(norm, None);
-            let places = [inputs[0], inputs[1], self.place(uses.writes[0]), out];
-            op::add_and_norm(&mut self.builder, &call, places);
+            let ptrs = NormPtrs { x: inputs[0], residual: inputs[1], sum: self.place(uses.writes[0]), out };
+            op::add_and_norm(&mut self.builder, &call, ptrs);
             return Ok(Some(norm));
         }
         let (out, kept) = (self.place(uses.writes[0]), self.place(uses.writes[1]));
         let call = self.call(node, None);
         if let Some((gelu, activated)) = self.gelu_of_product(index, &call) {
-            op::linear_gelu(&mut self.builder, &call, inputs[0], [out, activated]);
+            op::linear_gelu(&mut self.builder, &call, LinearPtrs { x: inputs[0], out, activated });
             for (node, place) in [(node, out), (gelu, activated)] {
                 self.mark(node, place, call.rows, call.columns());
             }
@@ -90,8 +92,9 @@ impl<'a> PassBuilder<'a> {
             self.mark(node, out, call.rows, call.columns());
         }
         if let Some(routers) = self.routers.filter(|_| !again) {
-            let places = [inputs.first().copied().unwrap_or_default(), out];
-            routers.accumulate(&mut self.builder, &self.runner.program, node, (call.rows, places));
+            let scores = inputs.first().copied().unwrap_or_default();
+            let rows = RouterRows { rows: call.rows, scores, routed: out };
+            routers.accumulate(&mut self.builder, &self.runner.program, node, rows);
         }
         Ok(None)
     }
@@ -159,8 +162,8 @@ impl<'a> PassBuilder<'a> {
         let back = OpBackward { inputs: &inputs, output, saved: kept, gradient, input_gradients: &to };
         op::backward(&mut self.builder, &call, &back);
         if let (Some(routers), Some(Some(to)), Some(&scores)) = (self.routers, to.first(), inputs.first()) {
-            let all = (&self.runner.program, self.batch);
-            routers.add(&mut self.builder, all, node, self.factors, (call.rows, [scores, to.ptr]));
+            let own = RouterGradient { rows: call.rows, scores, gradient: to.ptr };
+            routers.add(&mut self.builder, &self.runner.program, self.batch, node, self.factors, own);
         }
         Ok(())
     }

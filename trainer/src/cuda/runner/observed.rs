@@ -17,8 +17,10 @@ pub(super) struct ObservedOutput {
     pub(super) commands: usize,
     pub(super) node: usize,
     pub(super) place: DevicePtr,
-    /// Rows, columns, and elements from a row to the next.
-    pub(super) shape: [usize; 3],
+    pub(super) rows: usize,
+    pub(super) columns: usize,
+    /// Elements from a row to the next.
+    pub(super) stride: usize,
 }
 
 impl DeviceRunner {
@@ -42,7 +44,7 @@ impl DeviceRunner {
     }
 
     fn read_table(&mut self, mark: &ObservedOutput) -> Result<Vec<f32>> {
-        let [rows, columns, stride] = mark.shape;
+        let ObservedOutput { rows, columns, stride, .. } = *mark;
         let mut bytes = vec![0; rows * stride * self.precision.bytes()];
         self.device.read(mark.place, &mut bytes)?;
         let mut numbers = vec![0.0; rows * stride];
