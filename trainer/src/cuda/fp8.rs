@@ -10,7 +10,7 @@ use siskin_device::{
     CommandList, Device, DevicePtr, Fp8Format, Fp8Operand, GridSize, KernelArgument, Precision, aligned,
 };
 
-use super::op::{CommandBuilder, int};
+use crate::cuda::command_builder::{CommandBuilder, int};
 use crate::program::{Program, ProgramNode};
 use crate::state::{TableData, Tables};
 

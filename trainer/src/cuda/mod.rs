@@ -8,6 +8,7 @@
 mod adapters;
 mod attention;
 mod batch_tables;
+mod command_builder;
 mod ema;
 mod fp8;
 mod loss;

@@ -5,8 +5,8 @@ use siskin::Result;
 use siskin::graph::{Op, Routing};
 use siskin_device::{Device, DevicePtr, GridSize, KernelArgument, MatrixShape};
 
-use super::op::{CommandBuilder, int};
 use crate::batch::TrainingBatch;
+use crate::cuda::command_builder::{CommandBuilder, int};
 use crate::program::{Program, Side};
 use crate::runner::RouterOptions;
 

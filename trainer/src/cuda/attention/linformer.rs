@@ -6,7 +6,8 @@ use siskin::graph::Projection;
 use siskin_device::{DeviceMatrix, DevicePtr, GemmShape, MatmulCommand};
 
 use crate::batch::BatchSequences;
-use crate::cuda::op::{CommandBuilder, GradientTarget, OpCall};
+use crate::cuda::command_builder::CommandBuilder;
+use crate::cuda::op::call::{GradientTarget, OpCall};
 
 /// Returns sequences with as many rows as there are projected positions.
 pub(super) fn projected_sequences(of: &BatchSequences, projection: &Projection) -> BatchSequences {

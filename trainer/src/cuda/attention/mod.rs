@@ -8,7 +8,8 @@ use siskin::graph::{Attention, AttentionMask};
 use siskin::{Error, Result};
 use siskin_device::{CommandList, DevicePtr, GridSize, KernelArgument, Precision};
 
-use super::op::{CommandBuilder, GradientTarget, OpBackward, OpCall, flag, int};
+use crate::cuda::command_builder::{CommandBuilder, flag, int};
+use crate::cuda::op::call::{GradientTarget, OpBackward, OpCall};
 use tables::{SequenceTables, is_marked, key_sequences, tables};
 
 /// The head sizes that kernels are compiled for; smaller heads are padded with zeros.

@@ -8,7 +8,8 @@ use siskin_device::DevicePtr;
 
 use crate::batch::BatchSequences;
 use crate::cuda::batch_tables::AttentionLists;
-use crate::cuda::op::{CommandBuilder, OpCall};
+use crate::cuda::command_builder::CommandBuilder;
+use crate::cuda::op::call::OpCall;
 use crate::grad::runs;
 
 use super::linformer;

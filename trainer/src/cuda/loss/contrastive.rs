@@ -5,9 +5,9 @@ use siskin_device::{
     DeviceMatrix, DevicePtr, GemmShape, GridSize, KernelArgument, MatmulCommand, MatrixShape, Precision,
 };
 
-use super::{CommandBuilder, DeviceLoss, DeviceOutputs, THREADS, add_results, int};
+use super::{DeviceLoss, DeviceOutputs, THREADS, add_results};
 use crate::batch::TrainingBatch;
-use crate::cuda::op::flag;
+use crate::cuda::command_builder::{CommandBuilder, flag, int};
 use crate::loss::{Contrastive, LossPooling, Targets, texts_of};
 
 /// The places of a batch's tables.

@@ -3,9 +3,9 @@
 use siskin::Result;
 use siskin_device::{GridSize, KernelArgument, MatrixShape};
 
-use super::{CommandBuilder, DeviceLoss, DeviceOutputs, THREADS, add_results, check_rows, int, lists};
+use super::{DeviceLoss, DeviceOutputs, THREADS, add_results, check_rows, lists};
 use crate::batch::TrainingBatch;
-use crate::cuda::op::flag;
+use crate::cuda::command_builder::{CommandBuilder, flag, int};
 use crate::loss::{CrossEntropy, Targets};
 
 impl DeviceLoss for CrossEntropy {

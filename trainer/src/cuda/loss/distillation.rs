@@ -3,9 +3,9 @@
 use siskin::{Error, Result};
 use siskin_device::{DevicePtr, GridSize, KernelArgument, MatrixShape};
 
-use super::{CommandBuilder, DeviceLoss, DeviceOutputs, THREADS, add_results, check_rows, int, lists};
+use super::{DeviceLoss, DeviceOutputs, THREADS, add_results, check_rows, lists};
 use crate::batch::TrainingBatch;
-use crate::cuda::op::flag;
+use crate::cuda::command_builder::{CommandBuilder, flag, int};
 use crate::loss::{Distillation, Targets};
 
 impl DeviceLoss for Distillation {

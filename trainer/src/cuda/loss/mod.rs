@@ -7,8 +7,8 @@ mod distillation;
 use siskin::{Error, Result};
 use siskin_device::{DevicePtr, GridSize, KernelArgument, MatrixShape};
 
-use super::op::{CommandBuilder, int};
 use crate::batch::TrainingBatch;
+use crate::cuda::command_builder::{CommandBuilder, int};
 use crate::loss::{self, Contrastive, CrossEntropy, Distillation, Targets};
 use crate::settings::{Settings, read, unknown};
 

@@ -4,7 +4,8 @@ use siskin::graph::{ActivationKind, Op};
 use siskin_cuda::PointwiseFunction;
 use siskin_device::{DevicePtr, KernelArgument, MatrixShape};
 
-use super::{CommandBuilder, GradientTarget, OpBackward, OpCall, flag, int, sum_rows};
+use super::call::{GradientTarget, OpBackward, OpCall, sum_rows};
+use crate::cuda::command_builder::{CommandBuilder, flag, int};
 
 /// Returns the function of an activation.
 fn function(kind: ActivationKind) -> PointwiseFunction {

@@ -3,8 +3,9 @@
 use siskin::graph::Op;
 use siskin_device::{DevicePtr, GridSize, KernelArgument};
 
-use super::{CommandBuilder, OpBackward, OpCall, int};
+use super::call::{OpBackward, OpCall};
 use crate::cuda::batch_tables::{IndexGroups, group_by_index};
+use crate::cuda::command_builder::{CommandBuilder, int};
 
 /// Blocks of the backward kernel, which loop over the rows of a table: as many as any device runs at once.
 const MAX_BLOCKS: usize = 2048;

@@ -3,7 +3,8 @@
 use siskin::graph::{Op, Routing};
 use siskin_device::{DevicePtr, GridSize, KernelArgument, Precision};
 
-use super::{CommandBuilder, OpBackward, OpCall, flag, int};
+use super::call::{GradientTarget, OpBackward, OpCall};
+use crate::cuda::command_builder::{CommandBuilder, flag, int};
 
 /// Choices that a block sorts; rows and columns of a matmul tile, and its threads.
 const CHOICES: usize = 256;
@@ -75,7 +76,7 @@ fn move_rows(
     work: &mut CommandBuilder<'_>,
     (direction, slots): (ExpertRouting, &Slots),
     [from, routed]: [DevicePtr; 2],
-    to: super::GradientTarget,
+    to: GradientTarget,
     sizes: [usize; 3],
 ) {
     let (name, places) = match direction {
@@ -108,7 +109,7 @@ pub(super) fn forward(
     out: DevicePtr,
 ) {
     let (rows, columns) = (call.rows, call.columns());
-    let to = super::GradientTarget { ptr: out, accumulate: false };
+    let to = GradientTarget { ptr: out, accumulate: false };
     match &call.node.op {
         Op::Route(routing) => {
             let sizes = [rows, routing.experts, routing.chosen].map(int);

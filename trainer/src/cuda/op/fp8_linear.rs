@@ -4,7 +4,8 @@ use siskin_device::{
     DeviceMatrix, DevicePtr, Fp8Operands, GemmShape, KernelArgument, MatmulCommand, MatrixShape,
 };
 
-use super::{CommandBuilder, OpBackward, OpCall, int, sum_rows};
+use super::call::{OpBackward, OpCall, sum_rows};
+use crate::cuda::command_builder::{CommandBuilder, int};
 use crate::cuda::fp8::{Fp8Cast, Fp8Layouts, Fp8LinearScaling, Fp8Scaling, cast};
 
 /// An fp8 matrix with contiguous rows.

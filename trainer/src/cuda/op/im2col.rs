@@ -3,7 +3,8 @@
 use siskin::graph::Op;
 use siskin_device::{DevicePtr, KernelArgument};
 
-use super::{CommandBuilder, OpBackward, OpCall, int};
+use super::call::{OpBackward, OpCall};
+use crate::cuda::command_builder::{CommandBuilder, int};
 use crate::grad::im2col_row;
 
 /// Returns the input row of each part of each output row; `None` beyond the ends of a sequence.

@@ -3,7 +3,8 @@
 use siskin::graph::Op;
 use siskin_device::{DevicePtr, KernelArgument};
 
-use super::{CommandBuilder, GradientTarget, OpBackward, OpCall, flag, int};
+use super::call::{GradientTarget, OpBackward, OpCall};
+use crate::cuda::command_builder::{CommandBuilder, flag, int};
 
 pub(super) fn forward(work: &mut CommandBuilder<'_>, call: &OpCall<'_>, x: DevicePtr, out: DevicePtr) {
     let to = GradientTarget { ptr: out, accumulate: false };

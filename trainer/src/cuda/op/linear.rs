@@ -5,7 +5,9 @@ use siskin_device::{
     DeviceMatrix, DevicePtr, GemmShape, KernelArgument, MatmulCommand, MatrixShape, Precision,
 };
 
-use super::{CommandBuilder, OpBackward, OpCall, fp8_linear, int, sum_rows};
+use super::call::{OpBackward, OpCall, sum_rows};
+use super::fp8_linear;
+use crate::cuda::command_builder::{CommandBuilder, int};
 use crate::program::ProgramNode;
 
 /// Returns some columns of a table as a matrix.

@@ -3,7 +3,8 @@
 use siskin::graph::{Op, Recurrence, RecurrenceRule};
 use siskin_device::{DevicePtr, GridSize, KernelArgument, MatrixShape};
 
-use super::{CommandBuilder, GradientTarget, OpBackward, OpCall, flag, int, sum_rows};
+use super::call::{GradientTarget, OpBackward, OpCall, sum_rows};
+use crate::cuda::command_builder::{CommandBuilder, flag, int};
 use crate::program::{Program, ProgramNode};
 
 /// The maximum key size; the state columns per warp, the threads of a block, and the tokens between two checkpointed

@@ -3,7 +3,8 @@
 use siskin::graph::{NormKind, Op};
 use siskin_device::{DevicePtr, KernelArgument, MatrixShape};
 
-use super::{CommandBuilder, GradientTarget, OpBackward, OpCall, flag, int, sum_rows};
+use super::call::{GradientTarget, OpBackward, OpCall, sum_rows};
+use crate::cuda::command_builder::{CommandBuilder, flag, int};
 
 /// Returns the shape arguments of a norm: groups, elements per group, factors, whether it is centered, and epsilon.
 fn shape(

@@ -5,7 +5,8 @@ use siskin::Result;
 use siskin_device::KernelArgument;
 
 use super::layout::{OptimizedWeight, THREADS, TensorParts};
-use super::{AllTensors, CommandBuilder, DeviceUpdateRule};
+use super::{AllTensors, DeviceUpdateRule};
+use crate::cuda::command_builder::CommandBuilder;
 use crate::optimizer::AdafactorOptions;
 use crate::settings::{Settings, read};
 

@@ -3,7 +3,8 @@
 use siskin::Result;
 use siskin_device::KernelArgument;
 
-use super::{AllTensors, CommandBuilder, DeviceUpdateRule};
+use super::{AllTensors, DeviceUpdateRule};
+use crate::cuda::command_builder::CommandBuilder;
 use crate::optimizer::{AdamSettings, AdamW8bitOptions, dynamic_codebook};
 use crate::settings::{Settings, read};
 

@@ -3,7 +3,7 @@
 use siskin::Result;
 use siskin_device::{Device, DevicePtr, GridSize, KernelArgument};
 
-use crate::cuda::op::CommandBuilder;
+use crate::cuda::command_builder::CommandBuilder;
 use crate::cuda::weights::{DeviceWeight, read_floats};
 use crate::state::{TableData, Tables, fill};
 

@@ -18,8 +18,8 @@ use siskin::{Error, Result};
 use siskin_device::{CommandList, Device, DevicePtr, GridSize, KernelArgument, Precision};
 
 use super::batch_tables::BatchTables;
-use super::op::{CommandBuilder, OpScratch};
 use super::weights::DeviceWeights;
+use crate::cuda::command_builder::{CommandBuilder, OpScratch};
 use crate::optimizer::{Optimizer, OptimizerOptions, StepArguments};
 use crate::program::Program;
 use crate::settings::{Settings, unknown};

@@ -4,7 +4,8 @@ use siskin::Result;
 use siskin_device::{DeviceMatrix, DevicePtr, GemmShape, GridSize, KernelArgument, MatmulCommand, Precision};
 
 use super::layout::{OptimizedWeight, TensorParts, parts_of};
-use super::{AllTensors, CommandBuilder, DeviceUpdateRule};
+use super::{AllTensors, DeviceUpdateRule};
+use crate::cuda::command_builder::CommandBuilder;
 use crate::optimizer::{AdamSettings, MuonOptions, NEWTON_SCHULZ};
 use crate::settings::{Settings, read};
 

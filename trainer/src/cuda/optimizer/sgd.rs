@@ -2,7 +2,8 @@
 
 use siskin::Result;
 
-use super::{AllTensors, CommandBuilder, DeviceUpdateRule};
+use super::{AllTensors, DeviceUpdateRule};
+use crate::cuda::command_builder::CommandBuilder;
 use crate::optimizer::SgdOptions;
 use crate::settings::{Settings, read};
 

@@ -6,9 +6,10 @@ use siskin::graph::Op;
 use siskin_device::{DevicePtr, KernelArgument, MatrixShape, aligned};
 
 use super::{DeviceObjective, PassBuilder};
+use crate::cuda::command_builder::{flag, padded_width};
 use crate::cuda::loss::DeviceOutputs;
-use crate::cuda::op::padded_width;
-use crate::cuda::op::{self, GradientTarget, OpBackward, flag};
+use crate::cuda::op;
+use crate::cuda::op::call::{GradientTarget, OpBackward};
 use crate::program::Buffer;
 
 /// The approximate size of the widest buffer of a chunk, in bytes: each chunk reads and writes the gradients of the

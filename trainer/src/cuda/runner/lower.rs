@@ -8,7 +8,9 @@ use siskin_device::DevicePtr;
 
 use super::{DeviceRunner, ObservedOutput};
 use crate::batch::TrainingBatch;
-use crate::cuda::op::{self, CommandBuilder, GradientTarget, LinearPtrs, NormPtrs, OpBackward, OpCall};
+use crate::cuda::command_builder::CommandBuilder;
+use crate::cuda::op::call::{GradientTarget, OpBackward, OpCall};
+use crate::cuda::op::{self, LinearPtrs, NormPtrs};
 use crate::cuda::routers::{LossFactors, RouterGradient, RouterLosses, RouterRows};
 use crate::program::{Buffer, BufferLayout, Schedule, ScheduleStep};
 
