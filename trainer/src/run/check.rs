@@ -399,7 +399,7 @@ impl RunChecker<'_> {
         };
         let texts = [&step.batch.encoder, &step.batch.decoder];
         let rows: usize = texts.iter().map(|texts| texts.rows.len()).sum();
-        let longest = texts.iter().flat_map(|texts| &texts.spans).map(ExactSizeIterator::len).max();
+        let longest = texts.iter().flat_map(|texts| texts.spans()).map(ExactSizeIterator::len).max();
         match self.host.pass(&step, None) {
             Ok(_) => {
                 let result = format!(

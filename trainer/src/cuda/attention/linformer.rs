@@ -5,14 +5,18 @@ use std::ops::Range;
 use siskin::graph::Projection;
 use siskin_device::{DeviceMatrix, DevicePtr, GemmShape, MatmulCommand};
 
-use crate::batch::BatchSequences;
+use crate::batch::{BatchSequence, BatchSequences};
 use crate::cuda::command_builder::CommandBuilder;
 use crate::cuda::op::call::{GradientTarget, OpCall};
 
 /// Returns sequences with as many rows as there are projected positions.
 pub(super) fn projected_sequences(of: &BatchSequences, projection: &Projection) -> BatchSequences {
-    let span = |text: usize| text * projection.count..(text + 1) * projection.count;
-    BatchSequences { spans: (0..of.spans.len()).map(span).collect(), ..BatchSequences::default() }
+    let sequence = |text: usize| BatchSequence {
+        rows: text * projection.count..(text + 1) * projection.count,
+        ..BatchSequence::default()
+    };
+    let sequences = (0..of.sequences.len()).map(sequence).collect();
+    BatchSequences { sequences, ..BatchSequences::default() }
 }
 
 /// The offsets of a sequence's rows and of its projected rows in a table of keys or values.
@@ -52,7 +56,7 @@ fn part<'a>(work: &CommandBuilder<'_>, call: &'a OpCall<'a>, projection: &'a Pro
 /// Calls `write` with each sequence's index and rows.
 fn each_text(call: &OpCall<'_>, mut write: impl FnMut(usize, &Range<usize>)) {
     let texts = call.input(1).side.sequences(call.batch);
-    texts.spans.iter().enumerate().for_each(|(text, span)| write(text, span));
+    texts.spans().enumerate().for_each(|(text, span)| write(text, span));
 }
 
 /// Allocates a table for projected keys or values.
@@ -61,7 +65,7 @@ pub(super) fn allocate_projected(
     call: &OpCall<'_>,
     projection: &Projection,
 ) -> DevicePtr {
-    let rows = call.input(1).side.sequences(call.batch).spans.len() * projection.count;
+    let rows = call.input(1).side.sequences(call.batch).sequences.len() * projection.count;
     work.scratch.bytes(rows * call.input(1).columns * work.commands.precision().bytes())
 }
 

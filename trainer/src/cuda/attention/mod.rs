@@ -161,7 +161,7 @@ fn scores(
         return (vec![KernelArgument::Ptr(tables.visible), int(description.heads), scale], 0, 0);
     }
     let (queries, keys) = (call.sequences(), key_sequences(call, description));
-    let max_distance = queries.spans.iter().chain(&keys.spans).map(ExactSizeIterator::len).max().unwrap_or(0);
+    let max_distance = queries.max_length().max(keys.max_length());
     let slopes = match description.alibi.is_empty() {
         true => 0,
         false => work.tables.floats(&format!("slopes {:?}", description.alibi), || description.alibi.clone()),

@@ -37,22 +37,22 @@ impl DeviceLoss for Contrastive {
         };
         let (texts, columns) = (texts_of(outputs.batch), outputs.columns);
         let spans = work.tables.ints("spans of texts", || {
-            texts.spans.iter().flat_map(|span| [span.start as i32, span.end as i32]).collect()
+            texts.spans().flat_map(|span| [span.start as i32, span.end as i32]).collect()
         });
         let how = KernelArgument::Int(match self.pooling {
             LossPooling::Mean => 0,
             LossPooling::Cls => 1,
             LossPooling::Last => 2,
         });
-        let tables = tables(work, texts.spans.len(), columns, &anchors);
+        let tables = tables(work, texts.sequences.len(), columns, &anchors);
         let arguments = [
             &[outputs.place, spans].map(KernelArgument::Ptr)[..],
             &[how, KernelArgument::Ptr(tables.pooled), int(columns), int(outputs.stride)],
         ];
-        let grid = GridSize::new(columns.div_ceil(256), texts.spans.len(), 1);
+        let grid = GridSize::new(columns.div_ceil(256), texts.sequences.len(), 1);
         let name = work.commands.kernel_name("pool_sequences");
         work.commands.kernel(&name, grid, 256, 0, &arguments.concat());
-        work.commands.clear(tables.pooled_gradient, 4 * texts.spans.len() * columns);
+        work.commands.clear(tables.pooled_gradient, 4 * texts.sequences.len() * columns);
         for &width in &widths {
             self.cut(work, outputs, &tables, width, widths.len());
         }

@@ -40,7 +40,7 @@ fn slots(work: &mut CommandBuilder<'_>, call: &OpCall<'_>, routing: &Routing, ro
     let (count, texts) = (count(call, routing), call.sequences());
     let blocks = count.div_ceil(CHOICES);
     let first_rows = work.tables.ints(&call.name("first rows"), || {
-        texts.rows.iter().map(|row| texts.spans[row.sequence].start as i32).collect()
+        texts.rows.iter().map(|row| texts.sequences[row.sequence].rows.start as i32).collect()
     });
     let mut alloc = |count: usize| work.scratch.floats(count);
     let (starts, places, owners) = (alloc(routing.experts + 1), alloc(count), alloc(count));

@@ -63,11 +63,11 @@ fn rope(work: &mut CommandBuilder<'_>, call: &OpCall<'_>, x: DevicePtr, to: Grad
     let Op::Rope { rope: index, head_size } = call.node.op else { return };
     let (rope, texts) = (&call.program.ropes[index], call.sequences());
     let pairs = rope.frequencies.len();
-    let longest = texts.spans.iter().map(ExactSizeIterator::len).max().unwrap_or(0);
+    let longest = texts.max_length();
     // If angles do not depend on the sequence length, tables are per position, otherwise per row.
     let by_row = rope.stretch.is_some();
     let turns = work.tables.floats(&call.name(&format!("turns {index}")), || {
-        let of_rows = texts.rows.iter().map(|row| (row.position, texts.spans[row.sequence].len()));
+        let of_rows = texts.rows.iter().map(|row| (row.position, texts.sequences[row.sequence].rows.len()));
         let places: Vec<(usize, usize)> = if by_row {
             of_rows.collect()
         } else {

@@ -42,7 +42,7 @@ fn places(work: &mut CommandBuilder<'_>, call: &OpCall<'_>) -> DevicePtr {
     let texts = call.sequences();
     work.tables.ints(&call.name("positions and remaining rows"), || {
         let rows = texts.rows.iter().enumerate();
-        let after = rows.map(|(number, row)| texts.spans[row.sequence].end - 1 - number);
+        let after = rows.map(|(number, row)| texts.sequences[row.sequence].rows.end - 1 - number);
         texts.rows.iter().map(|row| row.position).chain(after).map(|place| place as i32).collect()
     })
 }
@@ -51,7 +51,7 @@ fn places(work: &mut CommandBuilder<'_>, call: &OpCall<'_>) -> DevicePtr {
 fn starts(work: &mut CommandBuilder<'_>, call: &OpCall<'_>) -> DevicePtr {
     let texts = call.sequences();
     work.tables.ints(&call.name("starts of texts"), || {
-        let starts = texts.spans.iter().map(|span| span.start);
+        let starts = texts.spans().map(|span| span.start);
         starts.chain([texts.rows.len()]).map(|row| row as i32).collect()
     })
 }
@@ -82,7 +82,7 @@ pub(super) fn forward(
             let arguments =
                 [&head(call, recurrence, inputs)[..], &[starts, out].map(KernelArgument::Ptr)].concat();
             let groups = recurrence.value_size.div_ceil(COLUMNS);
-            let grid = GridSize::new(recurrence.heads, call.sequences().spans.len(), groups);
+            let grid = GridSize::new(recurrence.heads, call.sequences().sequences.len(), groups);
             let name = work.commands.kernel_name("linear_attention");
             work.commands.kernel(&name, grid, THREADS, 0, &arguments);
         }
@@ -177,14 +177,14 @@ fn recurrence_backward(
     back: &OpBackward<'_>,
     r: &Recurrence,
 ) {
-    let (rows, texts, shapes) = (call.rows, call.sequences().spans.len(), shapes(r));
+    let (rows, texts, shapes) = (call.rows, call.sequences().sequences.len(), shapes(r));
     let mut gradients = [0; 5];
     for (gradient, [_, size]) in gradients.iter_mut().zip(&shapes) {
         *gradient = work.scratch.floats(rows * r.heads * size);
     }
     let sums = work.scratch.floats(2 * rows * r.heads);
     // Every sequence begins a chunk of its own. Without causality there is a single state.
-    let lengths = call.sequences().spans.iter().map(ExactSizeIterator::len);
+    let lengths = call.sequences().spans().map(ExactSizeIterator::len);
     let rows_kept = lengths.max().unwrap_or(0).min(CHUNK);
     let kept = match r.rule {
         RecurrenceRule::WholeSum => 0,
