@@ -1,7 +1,7 @@
 //! Mixture of experts. The device sorts choices by expert, so that the command list does not depend on the routing.
 
-use siskin::graph::{Op, Routing};
-use siskin_device::{DevicePtr, GridSize, KernelArgument, Precision};
+use siskin::graph::{Op, Routing, WeightId};
+use siskin_device::{DevicePtr, GridSize, KernelArgument, MatrixShape, Precision};
 
 use super::call::{GradientTarget, OpBackward, OpCall};
 use crate::cuda::command_builder::{CommandBuilder, flag, int};
@@ -28,6 +28,8 @@ struct Slots {
     places: DevicePtr,
     /// The choice of each slot.
     owners: DevicePtr,
+    /// Experts that each row chooses.
+    chosen: usize,
 }
 
 /// Returns the number of choices of all rows.
@@ -60,7 +62,7 @@ fn slots(work: &mut CommandBuilder<'_>, call: &OpCall<'_>, routing: &Routing, ro
     let places_of = [expert_of, counts, places, owners].map(KernelArgument::Ptr);
     let arguments = [&places_of[..], &[count, routing.experts].map(int)].concat();
     work.commands.kernel("assign_slots", GridSize::linear(blocks), CHOICES, 0, &arguments);
-    Slots { starts, places, owners }
+    Slots { starts, places, owners, chosen: routing.chosen }
 }
 
 /// How rows move between tokens and expert slots.
@@ -71,21 +73,30 @@ enum ExpertRouting {
     Combine,
 }
 
-/// Moves rows from `from` into a table of `sizes[0]` rows, weighted by `routed`; 0: unweighted.
+/// The rows that are moved.
+#[derive(Clone, Copy, Debug)]
+struct RoutedRows {
+    from: DevicePtr,
+    /// The routing weights of the rows; 0: unweighted.
+    routed: DevicePtr,
+}
+
+/// Moves rows into a matrix of this shape.
 fn move_rows(
     work: &mut CommandBuilder<'_>,
-    (direction, slots): (ExpertRouting, &Slots),
-    [from, routed]: [DevicePtr; 2],
+    direction: ExpertRouting,
+    slots: &Slots,
+    RoutedRows { from, routed }: RoutedRows,
     to: GradientTarget,
-    sizes: [usize; 3],
+    MatrixShape { rows, columns }: MatrixShape,
 ) {
     let (name, places) = match direction {
         ExpertRouting::Dispatch => ("dispatch", slots.owners),
         ExpertRouting::Combine => ("combine", slots.places),
     };
     let places = [from, routed, places].map(KernelArgument::Ptr);
-    let arguments = [&places[..], &to.arguments(), &sizes.map(int)].concat();
-    work.commands.elementwise_2d(name, sizes[0], sizes[1], &arguments);
+    let arguments = [&places[..], &to.arguments(), &[rows, columns, slots.chosen].map(int)].concat();
+    work.commands.elementwise_2d(name, rows, columns, &arguments);
 }
 
 /// Writes a list of one pointer per expert.
@@ -120,23 +131,13 @@ pub(super) fn forward(
         }
         Op::Dispatch(routing) => {
             let slots = slots(work, call, routing, inputs[1]);
-            move_rows(
-                work,
-                (ExpertRouting::Dispatch, &slots),
-                [inputs[0], 0],
-                to,
-                [rows, columns, routing.chosen],
-            );
+            let moved = RoutedRows { from: inputs[0], routed: 0 };
+            move_rows(work, ExpertRouting::Dispatch, &slots, moved, to, MatrixShape { rows, columns });
         }
         Op::Combine(routing) => {
             let slots = slots(work, call, routing, inputs[1]);
-            move_rows(
-                work,
-                (ExpertRouting::Combine, &slots),
-                [inputs[0], inputs[1]],
-                to,
-                [rows, columns, routing.chosen],
-            );
+            let moved = RoutedRows { from: inputs[0], routed: inputs[1] };
+            move_rows(work, ExpertRouting::Combine, &slots, moved, to, MatrixShape { rows, columns });
         }
         Op::ExpertLinear { routing, weights, biases } => {
             let slots = slots(work, call, routing, inputs[1]);
@@ -181,14 +182,15 @@ pub(super) fn backward(work: &mut CommandBuilder<'_>, call: &OpCall<'_>, back: &
             zero_routing_gradient(work, call, back, routing);
             let Some(to) = back.input_gradients[0] else { return };
             let slots = slots(work, call, routing, back.inputs[1]);
-            let sizes = [call.sequences().rows.len(), columns, routing.chosen];
-            move_rows(work, (ExpertRouting::Combine, &slots), [back.gradient, 0], to, sizes);
+            let shape = MatrixShape { rows: call.sequences().rows.len(), columns };
+            let moved = RoutedRows { from: back.gradient, routed: 0 };
+            move_rows(work, ExpertRouting::Combine, &slots, moved, to, shape);
         }
         Op::Combine(routing) => combine_backward(work, call, back, routing),
         Op::ExpertLinear { routing, weights, biases } => {
             zero_routing_gradient(work, call, back, routing);
             let slots = slots(work, call, routing, back.inputs[1]);
-            expert_backward(work, call, back, (routing, &slots), [weights, biases]);
+            expert_backward(work, call, back, routing.experts, &slots, weights, biases);
         }
         _ => {}
     }
@@ -215,8 +217,8 @@ fn combine_backward(
     let (columns, count) = (call.columns(), count(call, routing));
     let slots = slots(work, call, routing, back.inputs[1]);
     if let Some(to) = back.input_gradients[0] {
-        let sizes = [count, columns, routing.chosen];
-        move_rows(work, (ExpertRouting::Dispatch, &slots), [back.gradient, back.inputs[1]], to, sizes);
+        let moved = RoutedRows { from: back.gradient, routed: back.inputs[1] };
+        move_rows(work, ExpertRouting::Dispatch, &slots, moved, to, MatrixShape { rows: count, columns });
     }
     if let Some(to) = back.input_gradients[1] {
         let places = [back.inputs[0], back.gradient, slots.places].map(KernelArgument::Ptr);
@@ -233,8 +235,10 @@ fn expert_backward(
     work: &mut CommandBuilder<'_>,
     call: &OpCall<'_>,
     back: &OpBackward<'_>,
-    (routing, slots): (&Routing, &Slots),
-    [weights, biases]: [&Vec<usize>; 2],
+    experts: usize,
+    slots: &Slots,
+    weights: &[WeightId],
+    biases: &[WeightId],
 ) {
     let (rows, columns, depth) = (call.rows, call.columns(), call.input(0).columns);
     let (precision, starts) = (work.commands.precision(), KernelArgument::Ptr(slots.starts));
@@ -244,10 +248,10 @@ fn expert_backward(
         let arguments = [
             &[KernelArgument::Ptr(back.gradient), matrices, starts][..],
             &to.arguments(),
-            &[rows, depth, columns, routing.experts].map(int),
+            &[rows, depth, columns, experts].map(int),
         ];
         let name = work.commands.kernel_name("expert_linear_backward");
-        let grid = GridSize::new(depth.div_ceil(SIDE), rows.div_ceil(SIDE) + routing.experts + 1, 1);
+        let grid = GridSize::new(depth.div_ceil(SIDE), rows.div_ceil(SIDE) + experts + 1, 1);
         work.commands.kernel(&name, grid, THREADS, shared(precision), &arguments.concat());
     }
     let weight_gradient = |weight: &usize| call.weight(*weight).gradient;

@@ -1,6 +1,6 @@
 //! Linear attention with a recurrent state of constant size, its causal convolution and decay gates.
 
-use siskin::graph::{Op, Recurrence, RecurrenceRule};
+use siskin::graph::{Op, Recurrence, RecurrenceRule, WeightId};
 use siskin_device::{DevicePtr, GridSize, KernelArgument, MatrixShape};
 
 use super::call::{GradientTarget, OpBackward, OpCall, sum_rows};
@@ -92,8 +92,8 @@ pub(super) fn forward(
 
 pub(super) fn backward(work: &mut CommandBuilder<'_>, call: &OpCall<'_>, back: &OpBackward<'_>) {
     match &call.node.op {
-        Op::DecayGate { log, bias } => decay_gate_backward(work, call, back, [*log, *bias]),
-        Op::CausalConv1d { taps, weight, .. } => causal_conv1d_backward(work, call, back, (*taps, *weight)),
+        Op::DecayGate { log, bias } => decay_gate_backward(work, call, back, *log, *bias),
+        Op::CausalConv1d { taps, weight, .. } => causal_conv1d_backward(work, call, back, *taps, *weight),
         Op::LinearAttention(recurrence) => recurrence_backward(work, call, back, recurrence),
         _ => {}
     }
@@ -103,7 +103,8 @@ fn decay_gate_backward(
     work: &mut CommandBuilder<'_>,
     call: &OpCall<'_>,
     back: &OpBackward<'_>,
-    [log, bias]: [usize; 2],
+    log: WeightId,
+    bias: WeightId,
 ) {
     let (rows, columns) = (call.rows, call.columns());
     let weights = [log, bias].map(|weight| call.weight(weight).f32);
@@ -132,7 +133,8 @@ fn causal_conv1d_backward(
     work: &mut CommandBuilder<'_>,
     call: &OpCall<'_>,
     back: &OpBackward<'_>,
-    (taps, weight): (usize, usize),
+    taps: usize,
+    weight: WeightId,
 ) {
     let (rows, columns, positions) = (call.rows, call.columns(), places(work, call));
     let numbers = [rows, columns, taps].map(int);
@@ -200,16 +202,26 @@ fn recurrence_backward(
     work.commands.kernel(&name, GridSize::new(r.heads, texts, 1), THREADS, 0, &arguments);
     for ((to, gradient), [heads, size]) in back.input_gradients.iter().zip(gradients).zip(shapes) {
         let Some(to) = to else { continue };
-        gather(work, gradient, *to, [rows, heads * size, r.heads, size]);
+        let shape = MatrixShape { rows, columns: heads * size };
+        sum_shared_heads(work, gradient, *to, shape, HeadShape { heads: r.heads, size });
     }
 }
 
+/// The heads of a value.
+#[derive(Clone, Copy, Debug)]
+struct HeadShape {
+    heads: usize,
+    /// Columns of a head.
+    size: usize,
+}
+
 /// Sums what the heads that share columns of an input contribute.
-fn gather(
+fn sum_shared_heads(
     work: &mut CommandBuilder<'_>,
     gradients: DevicePtr,
     to: GradientTarget,
-    [rows, columns, heads, size]: [usize; 4],
+    MatrixShape { rows, columns }: MatrixShape,
+    HeadShape { heads, size }: HeadShape,
 ) {
     let numbers = [rows, columns, heads, size].map(int);
     let arguments = [&[KernelArgument::Ptr(gradients)], &to.arguments()[..], &numbers].concat();
