@@ -1,4 +1,4 @@
-// A CUDA emulator for tests: implements the machine interface of kernels/cuda/machine.cuh as an ordinary program. Every
+// A CUDA emulator for tests: implements the machine interface of runtime/cuda/kernels/machine.cuh as an ordinary program. Every
 // thread of a block is a fiber; blocks run one after the other. Undefined behavior that a real GPU may tolerate is an
 // error here: divergent lanes, copies that were not waited for, uninitialized memory.
 #pragma once

@@ -7,11 +7,11 @@ use std::sync::OnceLock;
 
 use half::{bf16, f16};
 use siskin::{Error, Result};
-use siskin_emulator::cuda::{self, CudaEmulator, LaunchConfig};
-use siskin_trainer::cuda::{
-    Command, Device, DeviceMatrix, DevicePtr, Fp8Format, Fp8Operand, KernelArgument, Precision, Tape,
-    TapeMatmul,
+use siskin_device::{
+    Command, CommandList, Device, DeviceCapabilities, DeviceMatrix, DevicePtr, Fp8Format, Fp8Operand,
+    Fp8Operands, GemmShape, KernelArgument, MatmulCommand, Precision,
 };
+use siskin_emulator::cuda::{self, CudaEmulator, LaunchConfig};
 
 use crate::{knobs, paths};
 
@@ -21,7 +21,7 @@ pub enum TestDevice {
     Emulated(Emulated),
     /// A GPU.
     #[cfg(feature = "cuda")]
-    Gpu(Box<siskin_trainer::cuda::Cuda>),
+    Gpu(Box<siskin_cuda::CudaDevice>),
 }
 
 impl TestDevice {
@@ -44,7 +44,7 @@ impl TestDevice {
 
     #[cfg(feature = "cuda")]
     fn gpu() -> Self {
-        let gpu = siskin_trainer::cuda::Cuda::new(0).unwrap_or_else(|error| panic!("{error}"));
+        let gpu = siskin_cuda::CudaDevice::open(0).unwrap_or_else(|error| panic!("{error}"));
         Self::Gpu(Box::new(gpu))
     }
 
@@ -83,6 +83,10 @@ impl TestDevice {
 }
 
 impl Device for TestDevice {
+    fn capabilities(&self) -> DeviceCapabilities {
+        self.device().capabilities()
+    }
+
     fn allocate(&mut self, bytes: usize) -> Result<DevicePtr> {
         self.device_mut().allocate(bytes)
     }
@@ -103,28 +107,12 @@ impl Device for TestDevice {
         self.device().free_bytes()
     }
 
-    fn workspace_bytes(&self) -> usize {
-        self.device().workspace_bytes()
+    fn run(&mut self, commands: &CommandList) -> Result<()> {
+        self.device_mut().run(commands)
     }
 
-    fn shared_bytes(&self) -> usize {
-        self.device().shared_bytes()
-    }
-
-    fn is_timed(&self) -> bool {
-        self.device().is_timed()
-    }
-
-    fn has_fp8(&self) -> bool {
-        self.device().has_fp8()
-    }
-
-    fn run(&mut self, tape: &Tape) -> Result<()> {
-        self.device_mut().run(tape)
-    }
-
-    fn run_uncaptured(&mut self, tape: &Tape) -> Result<()> {
-        self.device_mut().run_uncaptured(tape)
+    fn run_uncaptured(&mut self, commands: &CommandList) -> Result<()> {
+        self.device_mut().run_uncaptured(commands)
     }
 }
 
@@ -133,14 +121,14 @@ pub struct Emulated {
     emulator: CudaEmulator,
 }
 
-/// Compiles `kernels/cuda/`, once per process, and returns the program, or `None` if there is no compiler.
+/// Compiles `runtime/cuda/kernels/`, once per process, and returns the program, or `None` if there is no compiler.
 ///
 /// # Panics
 /// If they do not compile.
 pub fn program(folder: &Path) -> Option<&'static Path> {
     static PROGRAM: OnceLock<Option<PathBuf>> = OnceLock::new();
     let compile = || {
-        cuda::compile(&paths::root().join("kernels/cuda"), folder)
+        cuda::compile(&paths::root().join("runtime/cuda/kernels"), folder)
             .unwrap_or_else(|error| panic!("the kernels do not compile as C++:\n{error}"))
     };
     PROGRAM.get_or_init(compile).as_deref()
@@ -184,7 +172,9 @@ impl Emulated {
         matrix: DeviceMatrix,
         shape: [usize; 2],
     ) -> Result<Vec<f32>> {
-        let Some(Fp8Operand { format: range, inverse_scale: inverse }) = own.fp8.map(|fp8| fp8[which]) else {
+        let Some(Fp8Operand { format: range, inverse_scale: inverse }) =
+            own.fp8.map(|fp8| if which == 0 { fp8.a } else { fp8.b })
+        else {
             return self.table(own.precision, matrix, shape);
         };
         // fp8 matmuls require that the summed dimension is contiguous, and that scales are aligned to 16 bytes.
@@ -202,8 +192,8 @@ impl Emulated {
         Ok(bytes.into_iter().map(|byte| decode_fp8(range, byte) * f32::from_le_bytes(scale)).collect())
     }
 
-    fn multiply(&mut self, product: &TapeMatmul) -> Result<()> {
-        let [m, n, k] = product.shape;
+    fn multiply(&mut self, product: &MatmulCommand) -> Result<()> {
+        let GemmShape { m, n, k } = product.shape;
         let own = Matrices { precision: product.precision, fp8: product.fp8 };
         let a = self.factor(own, 0, product.a, [m, k])?;
         let b = self.factor(own, 1, product.b, [k, n])?;
@@ -224,7 +214,7 @@ impl Emulated {
         let mut before = vec![0.0; out.len()];
         let steps =
             |matrix: DeviceMatrix| if matrix.transposed { [1, matrix.stride] } else { [matrix.stride, 1] };
-        let sums = cuda::matmul(product.shape, (&a, steps(product.a)), (&b, steps(product.b)));
+        let sums = cuda::matmul([m, n, k], (&a, steps(product.a)), (&b, steps(product.b)));
         for row in 0..m {
             for column in 0..n {
                 let sum = sums[row * n + column];
@@ -260,6 +250,10 @@ fn emulated<T>(outcome: std::result::Result<T, String>) -> Result<T> {
 }
 
 impl Device for Emulated {
+    fn capabilities(&self) -> DeviceCapabilities {
+        DeviceCapabilities { timed: false, ..DeviceCapabilities::default() }
+    }
+
     fn allocate(&mut self, bytes: usize) -> Result<DevicePtr> {
         // The allocation ends at an inaccessible page and begins where a real device would begin it.
         emulated(self.emulator.allocate(bytes.next_multiple_of(256)))
@@ -277,18 +271,17 @@ impl Device for Emulated {
         emulated(self.emulator.read(place, bytes))
     }
 
-    fn is_timed(&self) -> bool {
-        false
-    }
-
-    fn run(&mut self, tape: &Tape) -> Result<()> {
-        for command in &tape.commands {
+    fn run(&mut self, commands: &CommandList) -> Result<()> {
+        for command in commands.iter() {
             match command {
                 Command::Matmul(product) => self.multiply(product)?,
-                Command::Clear { place, bytes } => emulated(self.emulator.fill(*place, 0, *bytes))?,
+                Command::Clear { ptr, bytes } => emulated(self.emulator.fill(*ptr, 0, *bytes))?,
                 Command::Launch(launch) => {
-                    let shape =
-                        LaunchConfig { grid: launch.grid, threads: launch.threads, shared: launch.shared };
+                    let shape = LaunchConfig {
+                        grid: [launch.grid.x, launch.grid.y, launch.grid.z],
+                        threads: launch.threads,
+                        shared: launch.shared,
+                    };
                     let arguments: Vec<cuda::EmulatedArgument> =
                         launch.arguments.iter().map(as_word).collect();
                     emulated(self.emulator.launch(&launch.kernel, shape, &arguments))?;
@@ -312,7 +305,7 @@ fn as_word(argument: &KernelArgument) -> cuda::EmulatedArgument {
 #[derive(Clone, Copy)]
 struct Matrices {
     precision: Precision,
-    fp8: Option<[Fp8Operand; 2]>,
+    fp8: Option<Fp8Operands>,
 }
 
 /// Decodes an fp8 byte.

@@ -65,8 +65,7 @@ pub fn load(name: &str) -> GradientCase {
         for text in &golden.texts {
             let first = batch.encoder.rows.len();
             batch.encoder.push(&text.ids, &text.segments);
-            batch.encoder.marked.resize(batch.encoder.rows.len(), false);
-            text.global.iter().for_each(|&place| batch.encoder.marked[first + place] = true);
+            text.global.iter().for_each(|&place| batch.encoder.rows[first + place].marked = true);
         }
         golden.written.iter().for_each(|ids| batch.decoder.push(ids, &[]));
         outputs = if golden.written.is_empty() { golden.read.concat() } else { golden.scores.concat() };
@@ -80,7 +79,7 @@ pub fn load(name: &str) -> GradientCase {
     let wanted = program.side();
     let side = if batch.decoder.rows.is_empty() { &mut batch.encoder } else { &mut batch.decoder };
     if program.head == OutputHead::Class {
-        side.output_rows = side.spans.iter().map(|span| span.start).collect();
+        side.output_rows = side.spans().map(|span| span.start).collect();
     } else {
         side.output_all();
     }
@@ -97,9 +96,9 @@ fn listen(file: &File, features: &[&[f32]], reader: &mut BatchSequences) {
     for features in features {
         let first = reader.frame_count();
         let count = features.len() / columns;
-        reader.frames.push(first..first + count);
         reader.features.extend_from_slice(features);
         reader.push(&vec![0; count.div_ceil(2)], &[]);
+        reader.sequences.last_mut().expect("it was pushed").frames = first..first + count;
     }
 }
 

@@ -86,7 +86,7 @@ fn recomputation_takes_less_memory() {
     let parameters = Parameters::<f32>::read(&case.program.weights, &case.file).unwrap();
     let bytes = |recompute| {
         let runner = Runner::<f32>::new(case.program.clone(), recompute, |_| true).unwrap();
-        runner.memory(&case.batch, &parameters).unwrap()[0]
+        runner.memory(&case.batch, &parameters).unwrap().activations
     };
     let all = bytes(Recompute::None);
     for recompute in [Recompute::Layers(1), Recompute::Attention, Recompute::Cost(0), Recompute::Cost(64)] {

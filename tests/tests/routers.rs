@@ -15,7 +15,7 @@ const BOTH: RouterOptions = RouterOptions { aux_loss_coef: 0.3, z_loss_coef: 0.0
 /// Returns the next token of each token as target; the last token of a sequence has none.
 fn targets(case: &GradientCase) -> Targets {
     let mut targets = Targets::default();
-    for span in &case.batch.decoder.spans {
+    for span in case.batch.decoder.spans() {
         for row in span.clone() {
             let next = case.batch.decoder.rows.get(row + 1).map_or(0, |row| row.token);
             targets.ids.push(next);

@@ -633,9 +633,7 @@ fn validation_samples_all_lengths() {
     let setup = setup(&config);
     let rows = || -> Vec<Vec<usize>> {
         let batches = setup.validation_batches(&config).unwrap().unwrap();
-        batches
-            .map(|step| step.unwrap().batch.decoder.spans.iter().map(|span| span.len()).collect())
-            .collect()
+        batches.map(|step| step.unwrap().batch.decoder.spans().map(|span| span.len()).collect()).collect()
     };
     let seen = rows();
     assert_eq!((seen.len(), &seen), (12, &rows()), "each validation has the same batches");
@@ -644,8 +642,8 @@ fn validation_samples_all_lengths() {
         .validation_batches(&config)
         .unwrap()
         .unwrap()
-        .flat_map(|step| step.unwrap().batch.decoder.spans)
-        .map(|span| span.len())
+        .flat_map(|step| step.unwrap().batch.decoder.sequences)
+        .map(|sequence| sequence.rows.len())
         .collect();
     let (longest, shortest) = (all.iter().max().unwrap(), all.iter().min().unwrap());
     let half = (longest + shortest) / 2;

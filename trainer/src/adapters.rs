@@ -86,7 +86,8 @@ pub struct TrainedAdapter {
 pub struct DoraVectors {
     /// The trained row norms.
     pub magnitude: usize,
-    /// The inverse of the current row norms: a constant of the backward pass, updated by [`update_norms`] before each step.
+    /// The inverse of the current row norms: a constant of the backward pass, updated by [`update_norms`] before each
+    /// step.
     pub inverse_norm: usize,
     /// Zeros.
     pub zeros: usize,
@@ -120,7 +121,7 @@ pub fn insert_adapters(program: &mut Program, options: &AdapterOptions) -> Resul
         match beside.filter(chosen) {
             Some((weight, bias)) => {
                 let adapter = adapter(program, options, &mut adapters, weight);
-                insert(program, node, (adapter, bias), options);
+                insert(program, node, adapter, bias, options);
             }
             None => program.nodes.push(node),
         }
@@ -167,7 +168,8 @@ fn adapter(
 fn insert(
     program: &mut Program,
     mut node: ProgramNode,
-    (adapter, bias): (TrainedAdapter, Option<usize>),
+    adapter: TrainedAdapter,
+    bias: Option<usize>,
     options: &AdapterOptions,
 ) {
     let (input, output) = (node.inputs[0], node.output);

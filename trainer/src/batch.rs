@@ -13,6 +13,19 @@ pub struct BatchRow {
     pub token: u32,
     /// The segment of its sequence that it is in.
     pub segment: u32,
+    /// Whether it is marked, for attention masks with marked tokens.
+    pub marked: bool,
+}
+
+/// A sequence of a batch.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BatchSequence {
+    /// Its rows.
+    pub rows: Range<usize>,
+    /// The length of its prefix, which attends in both directions (prefix LM).
+    pub prefix: usize,
+    /// Its frames of external features; empty: none.
+    pub frames: Range<usize>,
 }
 
 /// The sequences of one side of a model.
@@ -20,31 +33,36 @@ pub struct BatchRow {
 pub struct BatchSequences {
     /// All tokens, sequence by sequence.
     pub rows: Vec<BatchRow>,
-    /// The rows of each sequence.
-    pub spans: Vec<Range<usize>>,
+    /// The sequences, in the order of their rows.
+    pub sequences: Vec<BatchSequence>,
     /// The output rows: the rows that go to the head.
     pub output_rows: Vec<usize>,
-    /// The length of each sequence's prefix, which attends in both directions (prefix LM); empty: none.
-    pub prefixes: Vec<usize>,
-    /// Which rows are marked, for attention masks with marked tokens; empty: none.
-    pub marked: Vec<bool>,
     /// External input features, frame by frame.
     pub features: Vec<f32>,
-    /// The frames of each sequence.
-    pub frames: Vec<Range<usize>>,
 }
 
 impl BatchSequences {
     /// Appends a sequence with one segment per token, or none.
     pub fn push(&mut self, tokens: &[u32], segments: &[u32]) {
-        let (first, text) = (self.rows.len(), self.spans.len());
+        let (first, sequence) = (self.rows.len(), self.sequences.len());
         self.rows.extend(tokens.iter().enumerate().map(|(position, &token)| BatchRow {
-            sequence: text,
+            sequence,
             position,
             token,
             segment: segments.get(position).copied().unwrap_or(0),
+            marked: false,
         }));
-        self.spans.push(first..self.rows.len());
+        self.sequences.push(BatchSequence { rows: first..self.rows.len(), ..BatchSequence::default() });
+    }
+
+    /// Iterates over the rows of each sequence.
+    pub fn spans(&self) -> impl ExactSizeIterator<Item = &Range<usize>> + Clone {
+        self.sequences.iter().map(|sequence| &sequence.rows)
+    }
+
+    /// Returns the length of the longest sequence.
+    pub fn max_length(&self) -> usize {
+        self.spans().map(ExactSizeIterator::len).max().unwrap_or(0)
     }
 
     /// Makes all rows output rows.
@@ -54,7 +72,7 @@ impl BatchSequences {
 
     /// Returns the number of frames.
     pub fn frame_count(&self) -> usize {
-        self.frames.last().map_or(0, |last| last.end)
+        self.sequences.last().map_or(0, |last| last.frames.end)
     }
 }
 

@@ -1,6 +1,7 @@
 //! GEMM over views of slices.
 
 use rayon::prelude::*;
+use siskin_device::GemmShape;
 
 use crate::real::Real;
 
@@ -74,7 +75,7 @@ pub fn multiply<T: Real>(
     // SAFETY: all offsets were checked to lie in the slices; rows of the output do not overlap.
     unsafe {
         T::gemm_raw(
-            [m, k, n],
+            GemmShape { m, n, k },
             factor,
             (a.numbers.as_ptr(), signed(a.strides)),
             (b.numbers.as_ptr(), signed(b.strides)),

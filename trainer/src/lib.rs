@@ -16,7 +16,6 @@ pub mod gemm;
 pub mod grad;
 pub mod grad_scaler;
 mod initialization;
-mod knobs;
 pub mod loss;
 pub mod optimizer;
 mod parameters;

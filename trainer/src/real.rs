@@ -4,6 +4,8 @@ use std::fmt::Debug;
 use std::iter::Sum;
 use std::ops::{Add, AddAssign, Div, DivAssign, Mul, MulAssign, Neg, Sub, SubAssign};
 
+use siskin_device::GemmShape;
+
 use crate::fast_math;
 
 /// A floating-point type.
@@ -58,7 +60,7 @@ pub trait Real:
     /// `a` (m × k), `b` (k × n) and `c` (m × n) must be valid at all offsets that sizes and strides give, and those
     /// of `c` distinct.
     unsafe fn gemm_raw(
-        sizes: [usize; 3],
+        shape: GemmShape,
         alpha: Self,
         a: (*const Self, [isize; 2]),
         b: (*const Self, [isize; 2]),
@@ -120,7 +122,7 @@ macro_rules! real {
             }
 
             unsafe fn gemm_raw(
-                [m, k, n]: [usize; 3],
+                GemmShape { m, n, k }: GemmShape,
                 alpha: Self,
                 (a, [a_row, a_column]): (*const Self, [isize; 2]),
                 (b, [b_row, b_column]): (*const Self, [isize; 2]),

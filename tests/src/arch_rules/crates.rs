@@ -3,7 +3,7 @@
 use super::Tree;
 
 /// Our crates: the package, its folder, and our packages that it may depend on.
-const CRATES: [(&str, &str, &[&str]); 17] = [
+const CRATES: [(&str, &str, &[&str]); 19] = [
     ("siskin-kernels", "kernels", &[]),
     ("siskin-format", "runtime/format", &["siskin-kernels"]),
     ("siskin-tokenizer", "runtime/tokenizer", &["siskin-format"]),
@@ -11,6 +11,8 @@ const CRATES: [(&str, &str, &[&str]); 17] = [
     ("siskin-audio", "runtime/audio", &["siskin-format"]),
     ("siskin-graph", "runtime/graph", &["siskin-format", "siskin-kernels"]),
     ("siskin-backend", "runtime/backend", &["siskin-format", "siskin-graph", "siskin-kernels"]),
+    ("siskin-device", "runtime/device", &["siskin-format"]),
+    ("siskin-cuda", "runtime/cuda", &["siskin-device", "siskin-format"]),
     (
         "siskin",
         "runtime/siskin",
@@ -32,7 +34,15 @@ const CRATES: [(&str, &str, &[&str]); 17] = [
     (
         "siskin-trainer",
         "trainer",
-        &["siskin-backend", "siskin-format", "siskin-graph", "siskin-kernels", "siskin-tokenizer"],
+        &[
+            "siskin-backend",
+            "siskin-cuda",
+            "siskin-device",
+            "siskin-format",
+            "siskin-graph",
+            "siskin-kernels",
+            "siskin-tokenizer",
+        ],
     ),
     ("siskin-ffi", "ffi", &["siskin", "siskin-convert"]),
     ("siskin-cli", "cli", &["siskin", "siskin-convert", "siskin-trainer"]),
@@ -44,6 +54,8 @@ const CRATES: [(&str, &str, &[&str]); 17] = [
             "siskin",
             "siskin-benches",
             "siskin-convert",
+            "siskin-cuda",
+            "siskin-device",
             "siskin-emulator",
             "siskin-kernels",
             "siskin-trainer",
@@ -58,6 +70,14 @@ const CRATES: [(&str, &str, &[&str]); 17] = [
 /// Returns the manifests of the crates in the table.
 pub(super) fn folders() -> Vec<String> {
     CRATES.iter().map(|(_, folder, _)| format!("{folder}/Cargo.toml")).collect()
+}
+
+/// Returns the folder of the crate that a file or folder belongs to.
+pub(super) fn folder_of(path: &str) -> Option<&'static str> {
+    let inside = |folder: &&str| {
+        path.strip_prefix(folder).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    };
+    CRATES.iter().map(|(_, folder, _)| *folder).find(inside)
 }
 
 /// Dependencies that only tests of a crate have.

@@ -153,8 +153,7 @@ fn write_batches(
         let step = step?;
         let decoder = &step.batch.decoder;
         let texts: Vec<Vec<u32>> = decoder
-            .spans
-            .iter()
+            .spans()
             .map(|span| decoder.rows[span.clone()].iter().map(|row| row.token).collect())
             .collect();
         let line = json!({"texts": texts, "output_rows": decoder.output_rows, "targets": step.targets.ids,

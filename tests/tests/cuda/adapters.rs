@@ -1,10 +1,11 @@
 //! Adapters on frozen matrices of any packed type.
 
+use siskin_device::Precision;
 use siskin_tests::extent::cases;
 use siskin_tests::golden;
 use siskin_trainer::adapters::{self, AdapterKind, AdapterOptions};
 use siskin_trainer::batch::TrainingBatch;
-use siskin_trainer::cuda::{DeviceRunner as Device, Objective, Precision};
+use siskin_trainer::cuda::{HostAdapters, HostOptimizer, Objective, RunnerBuilder};
 use siskin_trainer::loss::CrossEntropy;
 use siskin_trainer::{
     Gradients, Optimizer, OptimizerOptions, Parameters, Program, Recompute, Runner, StepArguments,
@@ -37,12 +38,15 @@ fn apart(recipe: Option<&str>, method: AdapterKind, precision: Precision) -> Opt
     let optimizer: OptimizerOptions = serde_json::from_value(settings).unwrap();
     let mut cpu_optimizer = Optimizer::new(&optimizer, &parameters, &gradients).unwrap();
     let trains: Vec<bool> = (0..program.weights.len()).map(|weight| gradients.has(weight)).collect();
-    let trains = |weight: usize| trains[weight];
-    let mut runner =
-        Device::new(device()?, precision, program.clone(), Recompute::None, &parameters, trains).unwrap();
-    runner.set_optimizer(&optimizer, &cpu_optimizer).unwrap();
-    runner.set_adapters(&adapters, &options).unwrap();
-    let mut cpu = Runner::new(program, Recompute::None, trains).unwrap();
+    let builder = RunnerBuilder {
+        precision,
+        trained: trains.clone(),
+        optimizer: Some(HostOptimizer { options: &optimizer, state: &cpu_optimizer }),
+        adapters: Some(HostAdapters { list: &adapters, options: &options }),
+        ..RunnerBuilder::new(program.clone(), &parameters)
+    };
+    let mut runner = builder.build(Box::new(device()?)).unwrap();
+    let mut cpu = Runner::new(program, Recompute::None, |weight| trains[weight]).unwrap();
     let rate = 5e-3;
     let mut fetched = parameters.clone();
     let loss = CrossEntropy::default();

@@ -1,12 +1,10 @@
 //! fp8 matmuls.
 
+use siskin_device::{CommandList, Device as _, Fp8Format, GridSize, KernelArgument, Precision};
 use siskin_tests::cuda::decode_fp8;
 use siskin_tests::extent::cases;
 use siskin_tests::gradients::load;
-use siskin_trainer::cuda::{
-    Command, Device as _, DeviceRunner as Device, Fp8Format, KernelArgument, Launch, Objective, Precision,
-    Tape,
-};
+use siskin_trainer::cuda::{Objective, RunnerBuilder};
 use siskin_trainer::loss::CrossEntropy;
 use siskin_trainer::{Gradients, Parameters, Recompute, Runner, TrainingObjective};
 
@@ -40,25 +38,20 @@ fn values_are_rounded_to_the_nearest_fp8() {
         device.write(from, &bytes).unwrap();
         device.write(scale, &1.0_f32.to_le_bytes()).unwrap();
         let whole = |number: usize| KernelArgument::Int(number as i32);
-        let launch = Launch {
-            kernel: "to_fp8_f32".to_owned(),
-            grid: [1, turned_stride.div_ceil(32) as u32, 1],
-            threads: 256,
-            shared: 0,
-            arguments: [
-                &[KernelArgument::Ptr(from), whole(rows), whole(columns), whole(columns)][..],
-                &[
-                    KernelArgument::Ptr(scale),
-                    whole(far),
-                    KernelArgument::Ptr(plain),
-                    KernelArgument::Ptr(turned),
-                ],
-                &[whole(turned_stride), KernelArgument::Ptr(parts)],
-            ]
-            .concat(),
-        };
-        let tape = Tape { precision: Precision::F32, commands: vec![Command::Launch(launch)] };
-        device.run(&tape).unwrap();
+        let arguments = [
+            &[KernelArgument::Ptr(from), whole(rows), whole(columns), whole(columns)][..],
+            &[
+                KernelArgument::Ptr(scale),
+                whole(far),
+                KernelArgument::Ptr(plain),
+                KernelArgument::Ptr(turned),
+            ],
+            &[whole(turned_stride), KernelArgument::Ptr(parts)],
+        ];
+        let mut commands = CommandList::new(Precision::F32);
+        let grid = GridSize::new(1, turned_stride.div_ceil(32), 1);
+        commands.kernel("to_fp8_f32", grid, 256, 0, &arguments.concat());
+        device.run(&commands).unwrap();
         let (mut got, mut columns_of) = (vec![0; list.len()], vec![1; columns * turned_stride]);
         device.read(plain, &mut got).unwrap();
         device.read(turned, &mut columns_of).unwrap();
@@ -93,12 +86,13 @@ fn fp8_gradients_are_close_to_f32() {
         let mut all = Vec::new();
         for eights in [false, true] {
             let (Some(device), program) = (device(), case.program.clone()) else { return };
-            let mut runner =
-                Device::new(device, Precision::Bf16, program, Recompute::None, &parameters, |_| true)
-                    .unwrap();
-            if eights {
-                runner.enable_fp8().unwrap();
+            let mut runner = RunnerBuilder {
+                precision: Precision::Bf16,
+                fp8: eights,
+                ..RunnerBuilder::new(program, &parameters)
             }
+            .build(Box::new(device))
+            .unwrap();
             let mut own = Gradients::zeros(&parameters, |_| true);
             runner.run(&case.batch, &Objective::default(), &targets, 0.25).unwrap();
             let sum = runner.take_sum().unwrap();

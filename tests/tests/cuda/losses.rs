@@ -1,8 +1,9 @@
 //! Losses compared to those of the CPU.
 
+use siskin_device::Precision;
 use siskin_tests::gradients::load;
 use siskin_trainer::batch::TrainingBatch;
-use siskin_trainer::cuda::{DeviceRunner as Device, Objective, Precision};
+use siskin_trainer::cuda::{Objective, RunnerBuilder};
 use siskin_trainer::loss::{Contrastive, Distillation, Loss, LossPooling, LossSum, Targets};
 use siskin_trainer::program::Side;
 use siskin_trainer::{Gradients, Parameters, Program, Recompute, Runner, TrainingObjective};
@@ -41,8 +42,9 @@ where
     let targets = targets([output.row_count(&batch), output.columns]);
     let objective = Objective::from(loss.clone());
     let mut own = Gradients::zeros(&parameters, |_| true);
-    let mut runner =
-        Device::new(device()?, precision, program.clone(), Recompute::None, &parameters, |_| true).unwrap();
+    let mut runner = RunnerBuilder { precision, ..RunnerBuilder::new(program.clone(), &parameters) }
+        .build(Box::new(device()?))
+        .unwrap();
     runner.evaluate(&batch, &objective, &targets).unwrap();
     let alone = runner.take_sum().unwrap();
     runner.run(&batch, &objective, &targets, 0.25).unwrap();
@@ -126,8 +128,7 @@ fn out_of_bounds_targets_are_refused() {
     let (program, batch) = (case.program.clone(), batch(&case.program));
     let output = program.values[program.output];
     let (rows, columns) = (output.row_count(&batch), output.columns);
-    let mut runner =
-        Device::new(device, Precision::F32, program, Recompute::None, &parameters, |_| true).unwrap();
+    let mut runner = RunnerBuilder::new(program, &parameters).build(Box::new(device)).unwrap();
     let mut refused = |loss: Objective, targets: Targets| {
         runner.run(&batch, &loss, &targets, 1.0).unwrap_err().place().to_owned()
     };

@@ -2,12 +2,11 @@
 
 use std::collections::BTreeSet;
 
+use siskin_device::{Command, KernelArgument, Precision};
 use siskin_tests::extent::cases;
 use siskin_tests::gradients::load;
 use siskin_tests::{golden, texts};
-use siskin_trainer::cuda::{
-    Command, DeviceRunner as Device, KernelArgument, Objective, Precision, StepObserver,
-};
+use siskin_trainer::cuda::{Objective, RunnerBuilder, StepObserver};
 use siskin_trainer::loss::{CrossEntropy, LossSum};
 use siskin_trainer::program::ProgramNode;
 use siskin_trainer::{
@@ -25,7 +24,9 @@ fn both(name: &str, precision: Precision, recompute: Recompute) -> Option<[(Loss
     let loss = CrossEntropy { label_smoothing: 0.1 };
     let scale = 0.25;
     let mut own = Gradients::zeros(&parameters, |_| true);
-    let runner = Device::new(device()?, precision, case.program.clone(), recompute, &parameters, |_| true);
+    let runner =
+        RunnerBuilder { precision, recompute, ..RunnerBuilder::new(case.program.clone(), &parameters) }
+            .build(Box::new(device()?));
     let mut runner = runner.unwrap_or_else(|error| panic!("{name}: {error}"));
     runner.run(&case.batch, &loss.into(), &targets, scale).unwrap_or_else(|error| panic!("{name}: {error}"));
     let sum = runner.take_sum().unwrap();
@@ -109,8 +110,9 @@ fn operation_outputs_are_observable() {
         let loss = CrossEntropy::default();
         let Some(device) = device() else { return };
         let (program, recompute) = (case.program.clone(), Recompute::Layers(1));
-        let mut runner =
-            Device::new(device, Precision::F32, program, recompute, &parameters, |_| true).unwrap();
+        let mut runner = RunnerBuilder { recompute, ..RunnerBuilder::new(program, &parameters) }
+            .build(Box::new(device))
+            .unwrap();
         let mut own = Given::default();
         let show = &mut |node: usize, numbers: &[f32]| own.add(node, numbers);
         runner.run_observed(&case.batch, &loss.into(), &targets, 1.0, StepObserver::Outputs(show)).unwrap();
@@ -167,8 +169,7 @@ fn prepared_plans_change_no_bit() {
     others.ids.rotate_left(1);
     let Some(device) = device() else { return };
     let program = case.program.clone();
-    let mut runner =
-        Device::new(device, Precision::F32, program, Recompute::None, &parameters, |_| true).unwrap();
+    let mut runner = RunnerBuilder::new(program, &parameters).build(Box::new(device)).unwrap();
     let (loss, mut gradients) = (Objective::default(), Gradients::zeros(&parameters, |_| true));
     let mut results = Vec::new();
     for prepared in [None, Some((&own, 1.0)), Some((&others, 1.0)), Some((&own, 0.5))] {
@@ -192,17 +193,16 @@ fn residual_adds_and_norms_are_fused() {
     let rows = case.program.values[case.program.output].row_count(&case.batch);
     let targets = targets(rows, case.program.values[case.program.output].columns);
     let program = case.program;
-    let runner =
-        Device::new(device, Precision::F32, program, Recompute::None, &parameters, |_| true).unwrap();
-    let (tape, bytes) = runner.plan(&case.batch, &Objective::default(), &targets).unwrap();
-    let of_sums = tape.commands.iter().filter(|command| match command {
+    let runner = RunnerBuilder::new(program, &parameters).build(Box::new(device)).unwrap();
+    let (commands, bytes) = runner.plan(&case.batch, &Objective::default(), &targets).unwrap();
+    let of_sums = commands.iter().filter(|command| match command {
         Command::Launch(launch) => {
             launch.kernel == "norm_f32" && launch.arguments[2] != KernelArgument::Ptr(0)
         }
         _ => false,
     });
     // One for the embeddings, and two for each layer but the last, whose output rows are gathered first.
-    assert!(of_sums.count() == 4 && bytes.iter().all(|bytes| *bytes > 0));
+    assert!(of_sums.count() == 4 && bytes.activations > 0 && bytes.scratch > 0);
 }
 
 /// GELU is a matmul epilogue where cuBLASLt supports it, in the forward pass only.
@@ -215,13 +215,14 @@ fn matmul_and_gelu_are_fused() {
     for (precision, want) in [(Precision::F32, [0, 2]), (Precision::Bf16, [2, 0]), (Precision::Fp16, [2, 0])]
     {
         let (Some(device), program) = (device(), case.program.clone()) else { return };
-        let mut runner =
-            Device::new(device, precision, program, Recompute::None, &parameters, |_| true).unwrap();
+        let mut runner = RunnerBuilder { precision, ..RunnerBuilder::new(program, &parameters) }
+            .build(Box::new(device))
+            .unwrap();
         let loss = Objective::default();
         // Memory is allocated by the first batch; before that, all addresses are zero.
         runner.run(&case.batch, &loss, &targets, 1.0).unwrap();
-        let (tape, _) = runner.plan(&case.batch, &loss, &targets).unwrap();
-        let count = |which: &dyn Fn(&Command) -> bool| tape.commands.iter().filter(|c| which(c)).count();
+        let (commands, _) = runner.plan(&case.batch, &loss, &targets).unwrap();
+        let count = |which: &dyn Fn(&Command) -> bool| commands.iter().filter(|c| which(c)).count();
         let products =
             count(&|command| matches!(command, Command::Matmul(product) if product.pre_activation > 0));
         let alone = count(&|command| match command {
@@ -253,8 +254,9 @@ fn router_losses_match_the_cpu() {
         for recompute in [Recompute::None, Recompute::Layers(1)] {
             let (Some(device), program) = (device(), case.program.clone()) else { return };
             let mut runner =
-                Device::new(device, Precision::F32, program, recompute, &parameters, |_| true).unwrap();
-            runner.set_router_losses(options).unwrap();
+                RunnerBuilder { recompute, routers: options, ..RunnerBuilder::new(program, &parameters) }
+                    .build(Box::new(device))
+                    .unwrap();
             runner.run(&case.batch, &loss.into(), &targets, scale).unwrap();
             let (sum, mut own) = (runner.take_sum().unwrap(), Gradients::zeros(&parameters, |_| true));
             runner.gradients(&mut own).unwrap();

@@ -4,9 +4,10 @@ use siskin::graph::{
     ActivationKind, Attention, AttentionMask, Bias, ClampLimits, NormKind, Op, OutputHead, Recurrence,
     RecurrenceRule, Rope, RowKind, Weight, WeightRole,
 };
+use siskin_device::Precision;
 use siskin_tests::cuda::{TestDevice, decode, encode};
 use siskin_trainer::batch::TrainingBatch;
-use siskin_trainer::cuda::{DeviceRunner as Device, Objective, Precision};
+use siskin_trainer::cuda::{Objective, RunnerBuilder};
 use siskin_trainer::loss::{CrossEntropy, LossSum};
 use siskin_trainer::program::{ProgramNode, ProgramValue, Side};
 use siskin_trainer::{Gradients, Parameters, Program, Recompute, Runner, TrainingObjective};
@@ -106,9 +107,9 @@ impl One {
     ) -> (Gradients<f32>, LossSum) {
         let targets = targets(self.batch.decoder.rows.len(), SCORES);
         let mut own = Gradients::zeros(parameters, |_| true);
-        let mut runner =
-            Device::new(device, precision, self.program.clone(), Recompute::None, parameters, |_| true)
-                .unwrap();
+        let mut runner = RunnerBuilder { precision, ..RunnerBuilder::new(self.program.clone(), parameters) }
+            .build(Box::new(device))
+            .unwrap();
         runner.run(&self.batch, &Objective::default(), &targets, 1.0).unwrap();
         runner.gradients(&mut own).unwrap();
         (own, runner.take_sum().unwrap())
@@ -306,18 +307,20 @@ fn thread_order_changes_no_bit() {
     }
 }
 
-/// A tape that was recorded for one batch can be replayed for the other.
+/// A command list that was recorded for one batch can be replayed for the other.
 #[test]
-fn batches_of_equal_shape_reuse_the_tape() {
+fn batches_of_equal_shape_reuse_the_commands() {
     let description = || attention(2, 1, 8, AttentionMask::Causal(None));
     let (one, other) = (attend(&[60, 70], description(), &[]), attend(&[70, 60], description(), &[]));
     let Some(device) = device() else { return };
     let (precision, program) = (Precision::Bf16, one.program.clone());
-    let runner = Device::new(device, precision, program, Recompute::None, &one.parameters, |_| true).unwrap();
+    let runner = RunnerBuilder { precision, ..RunnerBuilder::new(program, &one.parameters) }
+        .build(Box::new(device))
+        .unwrap();
     let (targets, loss) = (targets(130, SCORES), Objective::default());
-    let tapes = [&one, &other].map(|case| runner.plan(&case.batch, &loss, &targets).unwrap());
-    assert!(tapes[0] == tapes[1]);
+    let lists = [&one, &other].map(|case| runner.plan(&case.batch, &loss, &targets).unwrap());
+    assert!(lists[0] == lists[1]);
     let longer = attend(&[60, 71], description(), &[]);
     let targets = super::common::targets(131, SCORES);
-    assert!(runner.plan(&longer.batch, &loss, &targets).unwrap().0 != tapes[0].0);
+    assert!(runner.plan(&longer.batch, &loss, &targets).unwrap().0 != lists[0].0);
 }

@@ -4,11 +4,11 @@ use siskin_tests::cuda::TestDevice;
 use siskin_tests::extent::cases;
 use siskin_tests::gradients::{GradientCase, load};
 use siskin_trainer::clip::GradientNorm;
-use siskin_trainer::cuda::{DeviceRunner as Device, DeviceTraining, Objective, Precision};
+use siskin_trainer::cuda::{DeviceRunner, HostOptimizer, Objective, RunnerBuilder};
 use siskin_trainer::loss::Targets;
 use siskin_trainer::optimizer::names;
 use siskin_trainer::state::{TableData, Tables, restore, save};
-use siskin_trainer::{Gradients, Optimizer, OptimizerOptions, Parameters, Recompute, StepArguments};
+use siskin_trainer::{Gradients, Optimizer, OptimizerOptions, Parameters, StepArguments};
 
 use super::common::{device, error, targets};
 
@@ -20,7 +20,7 @@ struct Both {
     /// On the CPU.
     parameters: Parameters<f32>,
     optimizer: Optimizer,
-    runner: Device<TestDevice>,
+    runner: DeviceRunner,
 }
 
 impl Both {
@@ -33,9 +33,9 @@ impl Both {
         let gradients = Gradients::zeros(&parameters, |_| true);
         let optimizer = Optimizer::new(&options, &parameters, &gradients).unwrap();
         let program = case.program.clone();
-        let mut runner =
-            Device::new(device, Precision::F32, program, Recompute::None, &parameters, |_| true).unwrap();
-        runner.set_optimizer(&options, &optimizer).unwrap();
+        let host = HostOptimizer { options: &options, state: &optimizer };
+        let builder = RunnerBuilder { optimizer: Some(host), ..RunnerBuilder::new(program, &parameters) };
+        let runner = builder.build(Box::new(device)).unwrap();
         Self { case, targets, gradients, parameters, optimizer, runner }
     }
 

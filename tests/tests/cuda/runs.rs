@@ -4,15 +4,16 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use siskin::{Error, ErrorKind};
+use siskin_device::{CommandList, Device, DeviceCapabilities, DevicePtr};
 use siskin_tests::cuda::TestDevice;
 use siskin_tests::extent::cases;
 use siskin_tests::knobs;
 use siskin_tests::training::Notes;
-use siskin_trainer::cuda::{Device, DevicePtr, DeviceTraining, Tape};
+use siskin_trainer::cuda::DeviceRunner;
 use siskin_trainer::profile::Event;
 use siskin_trainer::run::{
-    Depth, EngineArguments, OpenedBase, Outcome, Run, RunCallbacks, RunConfig, RunEnd, RunSetup, StepReport,
-    evaluate_with_engine,
+    Depth, DeviceArguments, OpenedBase, Outcome, Run, RunCallbacks, RunConfig, RunEnd, RunSetup, StepReport,
+    evaluate_with_device,
 };
 use siskin_trainer::statistics::{StepStatistics, ValueStatistics};
 use siskin_trainer::{Parameters, tokenizer};
@@ -74,20 +75,20 @@ impl Small {
 
     /// Creates a run on the device that its config names, or returns `None` if there is none.
     fn run(&self, config: &RunConfig, folder: &Path) -> Option<Run> {
-        let engine = |start: &EngineArguments<'_>| -> siskin::Result<Option<Box<dyn DeviceTraining>>> {
+        let open = |start: &DeviceArguments<'_>| -> siskin::Result<Option<DeviceRunner>> {
             match device().filter(|_| start.config.device == "cuda") {
-                Some(device) => start.on(device).map(Some),
+                Some(device) => start.on(Box::new(device)).map(Some),
                 None => Ok(None),
             }
         };
         if config.device == "cuda" && device().is_none() {
             return None;
         }
-        Some(Run::with_engine(config.clone(), self.setup(config), Some(folder), &engine).unwrap())
+        Some(Run::with_device(config.clone(), self.setup(config), Some(folder), &open).unwrap())
     }
 }
 
-/// A device that fails after a number of tapes.
+/// A device that fails after a number of command lists.
 struct Fragile {
     device: TestDevice,
     left: usize,
@@ -124,13 +125,13 @@ impl Device for Fragile {
         self.device.read(place, bytes)
     }
 
-    fn is_timed(&self) -> bool {
-        false
+    fn capabilities(&self) -> DeviceCapabilities {
+        DeviceCapabilities { timed: false, ..DeviceCapabilities::default() }
     }
 
-    fn run(&mut self, tape: &Tape) -> siskin::Result<()> {
+    fn run(&mut self, commands: &CommandList) -> siskin::Result<()> {
         self.touch()?;
-        self.device.run(tape)
+        self.device.run(commands)
     }
 }
 
@@ -329,14 +330,13 @@ fn runs_resume_from_the_last_checkpoint_after_device_loss() {
     let config = small.config("device = \"cuda\"", section);
     let stop = AtomicBool::new(false);
     let (mut losses, mut ended, mut lost) = (Vec::new(), None, 0);
-    // The numbers of tapes are small enough that the device fails in the middle of the run.
+    // The numbers of command lists are small enough that the device fails in the middle of the run.
     for left in [150, 200, usize::MAX] {
-        let engine = |start: &EngineArguments<'_>| {
-            device().map(|device| start.on(Fragile { device, left })).transpose()
+        let open = |start: &DeviceArguments<'_>| {
+            device().map(|device| start.on(Box::new(Fragile { device, left }))).transpose()
         };
-        let Ok(mut run) = Run::with_engine(config.clone(), small.setup(&config), Some(&folder), &engine)
-        else {
-            panic!("{left} tapes are too few to begin")
+        let Ok(mut run) = Run::with_device(config.clone(), small.setup(&config), Some(&folder), &open) else {
+            panic!("{left} lists are too few to begin")
         };
         let mut notes = Notes::default();
         run.resume(&mut notes).unwrap();
@@ -455,8 +455,8 @@ fn profiles_contain_every_operation_of_a_device() {
     siskin_trainer::export::write(&run.setup().file_contents, &result, out).unwrap().commit().unwrap();
     let file = siskin::file::File::open(&path).unwrap();
     let setup = RunSetup::for_evaluation(&config, OpenedBase::File(Box::new(file))).unwrap();
-    let engine = |start: &EngineArguments<'_>| device().map(|device| start.on(device)).transpose();
-    let measured = evaluate_with_engine(&config, &setup, None, &engine).unwrap().unwrap();
+    let open = |start: &DeviceArguments<'_>| device().map(|device| start.on(Box::new(device))).transpose();
+    let measured = evaluate_with_device(&config, &setup, None, &open).unwrap().unwrap();
     assert_eq!(measured, seen, "evaluation uses the device of the config");
     let unseen = train(&["cuda"], "f32", "").unwrap();
     assert_eq!(profile.losses, unseen.losses, "neither profiling nor recomputation changes the losses");

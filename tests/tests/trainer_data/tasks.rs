@@ -225,7 +225,7 @@ fn contrastive_batches_have_the_positive_after_its_anchor() {
     let records = filled(3, &[(&[&[5], &[6, 7], &[8]], None), (&[&[9], &[10], &[]], None)]);
     let made = batch(&ContrastiveTask::new(records, frame(), 8).unwrap());
     let texts: Vec<_> =
-        made.batch.encoder.spans.iter().map(|span| ids(&made.batch.encoder)[span.clone()].to_vec()).collect();
+        made.batch.encoder.spans().map(|span| ids(&made.batch.encoder)[span.clone()].to_vec()).collect();
     assert_eq!(texts, [vec![1, 5, 2], vec![1, 6, 7, 2], vec![1, 8, 2], vec![1, 9, 2], vec![1, 10, 2]]);
     assert_eq!(made.targets.ids, [0, 0, 0, 1, 1]);
     assert_eq!(made.targets.weights, [1.0, 0.0, 0.0, 1.0, 0.0]);
@@ -258,8 +258,8 @@ fn batches_of_every_task_are_consistent() {
         let made = batch(&*task);
         let mut wanted = 0;
         for texts in [&made.batch.encoder, &made.batch.decoder] {
-            assert_eq!(texts.spans.iter().map(|span| span.len()).sum::<usize>(), texts.rows.len());
-            for (text, span) in texts.spans.iter().enumerate() {
+            assert_eq!(texts.spans().map(|span| span.len()).sum::<usize>(), texts.rows.len());
+            for (text, span) in texts.spans().enumerate() {
                 let place = |(position, row): (usize, &siskin_trainer::batch::BatchRow)| {
                     (row.sequence, row.position) == (text, position)
                 };
@@ -270,7 +270,12 @@ fn batches_of_every_task_are_consistent() {
         }
         let targets = made.targets.ids.len();
         let by_text = kind.name == "contrastive";
-        assert_eq!(targets, if by_text { made.batch.encoder.spans.len() } else { wanted }, "{}", kind.name);
+        assert_eq!(
+            targets,
+            if by_text { made.batch.encoder.sequences.len() } else { wanted },
+            "{}",
+            kind.name
+        );
         assert_eq!((0..task.count()).map(|example| task.rows(example)).sum::<usize>(), {
             made.batch.encoder.rows.len() + made.batch.decoder.rows.len()
         });

@@ -1,29 +1,38 @@
 //! The row norms of DoRA adapters, recomputed after each step.
 
+use siskin_device::{
+    CommandList, Device, DeviceMatrix, DevicePtr, GemmShape, KernelArgument, MatmulCommand, Precision,
+};
 use siskin_format::Result;
 
-use super::Precision;
-use super::device::Device;
-use super::optimizer::permanent_tape;
-use super::tape::{DeviceMatrix, DevicePtr, KernelArgument, Tape, TapeMatmul};
+use super::optimizer::permanent_commands;
 use super::weights::DeviceWeights;
-use crate::adapters::{DoraVectors, TrainedAdapter};
+use crate::adapters::{AdapterOptions, DoraVectors, TrainedAdapter};
 use crate::program::Program;
 
 /// Elements of a matrix that are processed at once.
 const MAX_ELEMENTS: usize = 1 << 24;
 
-/// Builds the tape that updates the inverse row norms of each matrix plus its adapter, some rows at a time. Empty
-/// without DoRA adapters.
-pub(super) fn row_norms_tape<D: Device>(
-    device: &mut D,
+/// The adapters of a program.
+#[derive(Clone, Copy)]
+pub struct HostAdapters<'a> {
+    /// The adapters.
+    pub list: &'a [TrainedAdapter],
+    /// Their options.
+    pub options: &'a AdapterOptions,
+}
+
+/// Builds the command list that updates the inverse row norms of each matrix plus its adapter, some rows at a time.
+/// Empty without DoRA adapters.
+pub(super) fn row_norms_commands(
+    device: &mut dyn Device,
     precision: Precision,
     program: &Program,
     weights: &DeviceWeights,
-    (adapters, factor): (&[TrainedAdapter], f64),
-) -> Result<Tape> {
-    permanent_tape(device, precision, |work| {
-        for adapter in adapters {
+    adapters: HostAdapters<'_>,
+) -> Result<CommandList> {
+    permanent_commands(device, precision, |work| {
+        for adapter in adapters.list {
             let Some(DoraVectors { inverse_norm: inverse, .. }) = adapter.dora else { continue };
             let [matrix, first, second, inverse] =
                 [adapter.base, adapter.a, adapter.b, inverse].map(|weight| weights.list[weight]);
@@ -36,9 +45,9 @@ pub(super) fn row_norms_tape<D: Device>(
                 let rows = step.min(all - start);
                 let table =
                     |place: DevicePtr, stride: usize| DeviceMatrix { ptr: place, stride, transposed: false };
-                work.tape.matmul(TapeMatmul {
+                work.commands.matmul(MatmulCommand {
                     precision: Precision::F32,
-                    shape: [rows, columns, rank],
+                    shape: GemmShape { m: rows, n: columns, k: rank },
                     a: table(second.f32 + (4 * start * rank) as DevicePtr, rank),
                     b: table(first.f32, columns),
                     out: table(sum, columns),
@@ -53,12 +62,12 @@ pub(super) fn row_norms_tape<D: Device>(
                 let arguments = [
                     KernelArgument::Ptr(numbers),
                     KernelArgument::Ptr(sum),
-                    KernelArgument::Float(factor as f32),
+                    KernelArgument::Float(adapters.options.factor() as f32),
                     KernelArgument::Ptr(to),
                     KernelArgument::Int(rows as i32),
                     KernelArgument::Int(columns as i32),
                 ];
-                work.tape.warp_per_item("inverse_row_norms", rows, &arguments);
+                work.commands.warp_per_item("inverse_row_norms", rows, &arguments);
             }
         }
     })

@@ -1,13 +1,12 @@
 //! The tables of a batch that kernels read: integers and floats, in one buffer that is copied at once.
 //!
 //! The size of a table follows from rows and sequences alone, rounded up, so that batches of similar shape have their
-//! tables at the same places and give the same tape.
+//! tables at the same places and give the same command list.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::aligned;
-use super::tape::DevicePtr;
+use siskin_device::{DevicePtr, aligned};
 
 /// Tables by name, one after the other.
 #[derive(Clone, Debug, Default)]
@@ -20,7 +19,13 @@ pub(super) struct BatchTables {
 }
 
 /// The work lists of an attention over some sequences.
-pub(super) type AttentionLists = [Vec<i32>; 3];
+#[derive(Clone, Debug, Default)]
+pub(super) struct AttentionLists {
+    /// The ranges of keys that each query attends to.
+    pub(super) visible: Vec<i32>,
+    pub(super) query_tiles: Vec<i32>,
+    pub(super) key_tiles: Vec<i32>,
+}
 
 /// Lists by name, the newest first.
 type Known = VecDeque<(String, Arc<AttentionLists>)>;
@@ -80,9 +85,21 @@ impl BatchTables {
     }
 }
 
-/// Groups rows by their index, for the gradient of an embedding table: the distinct indices, where the rows of each
-/// begin in the sorted list, the sorted list of rows, and the number of distinct indices.
-pub(super) fn group_by_index(numbers: &[i32]) -> [Vec<i32>; 4] {
+/// Rows grouped by their index.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct IndexGroups {
+    /// The distinct indices, padded.
+    pub(super) distinct: Vec<i32>,
+    /// Where the rows of each begin in `order`.
+    pub(super) starts: Vec<i32>,
+    /// The rows, sorted by index.
+    pub(super) order: Vec<i32>,
+    /// The number of distinct indices.
+    pub(super) count: i32,
+}
+
+/// Groups rows by their index, for the gradient of an embedding table.
+pub(super) fn group_by_index(numbers: &[i32]) -> IndexGroups {
     let mut order: Vec<i32> = (0..numbers.len() as i32).collect();
     order.sort_by_key(|&row| numbers[row as usize]);
     let (mut distinct, mut starts) = (Vec::new(), Vec::new());
@@ -97,7 +114,7 @@ pub(super) fn group_by_index(numbers: &[i32]) -> [Vec<i32>; 4] {
     // Padded to the maximum number of groups; the padding has no rows.
     starts.resize(numbers.len() + 1, order.len() as i32);
     distinct.resize(numbers.len(), 0);
-    [distinct, starts, order, vec![count]]
+    IndexGroups { distinct, starts, order, count }
 }
 
 #[cfg(test)]
@@ -106,23 +123,24 @@ mod tests {
 
     #[test]
     fn rows_are_grouped_by_index() {
-        let [distinct, starts, order, count] = group_by_index(&[7, 2, 7, 2, 9]);
+        let IndexGroups { distinct, starts, order, count } = group_by_index(&[7, 2, 7, 2, 9]);
         assert_eq!(distinct, [2, 7, 9, 0, 0]);
         assert_eq!(starts, [0, 2, 4, 5, 5, 5]);
         assert_eq!(order, [1, 3, 0, 2, 4]);
-        assert_eq!(count, [3]);
-        assert_eq!(group_by_index(&[])[1], [0]);
+        assert_eq!(count, 3);
+        assert_eq!(group_by_index(&[]).starts, [0]);
     }
 
     #[test]
     fn the_most_recent_tables_are_cached() {
         let kept = ListCache::default();
-        let make = |number: i32| move || [vec![number], Vec::new(), Vec::new()];
+        let make =
+            |number: i32| move || AttentionLists { visible: vec![number], ..AttentionLists::default() };
         for number in 0..20 {
-            assert_eq!(kept.find(number.to_string(), make(number))[0], [number]);
+            assert_eq!(kept.find(number.to_string(), make(number)).visible, [number]);
         }
-        assert_eq!(kept.clone().find("19".to_owned(), || panic!("it is known"))[0], [19]);
-        assert_eq!(kept.find("0".to_owned(), make(7))[0], [7], "the oldest are forgotten");
+        assert_eq!(kept.clone().find("19".to_owned(), || panic!("it is known")).visible, [19]);
+        assert_eq!(kept.find("0".to_owned(), make(7)).visible, [7], "the oldest are forgotten");
     }
 
     #[test]

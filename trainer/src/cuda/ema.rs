@@ -1,37 +1,35 @@
 //! The moving average of trained weights, on a device.
 
+use siskin_device::{CommandList, Device, DevicePtr, KernelArgument, Precision};
 use siskin_format::Result;
 
-use super::Precision;
-use super::device::Device;
 use super::optimizer::{
-    AllTensors, OptimizedWeight, StateTable, permanent_tape, put, read_tables, write_tables,
+    AllTensors, OptimizedWeight, StateTable, permanent_commands, put, read_tables, write_tables,
 };
-use super::tape::{DevicePtr, KernelArgument, Tape};
 use super::weights::DeviceWeights;
 use crate::ema::{self, EmaOptions};
 use crate::state::{TableData, Tables, bytes_of, words};
 
-/// The average: slot 0 of each tensor, as in `kernels/cuda/ema.cu`.
+/// The average: slot 0 of each tensor, as in `runtime/cuda/kernels/ema.cu`.
 pub(super) struct DeviceEma {
     options: EmaOptions,
     count: u64,
     list: Vec<OptimizedWeight>,
-    update: Tape,
-    swap: Tape,
+    update: CommandList,
+    swap: CommandList,
 }
 
 impl DeviceEma {
     /// Initializes the average with the weights; `step` is the place of the optimizer's step data.
-    pub(super) fn new<D: Device>(
-        device: &mut D,
+    pub(super) fn new(
+        device: &mut dyn Device,
         precision: Precision,
         weights: &DeviceWeights,
         own: &ema::ExponentialMovingAverage,
         step: DevicePtr,
     ) -> Result<Self> {
         let mut list = Vec::new();
-        let mut begin = Tape::new(Precision::F32);
+        let mut begin = CommandList::new(Precision::F32);
         for (index, weight) in weights.list.iter().enumerate() {
             let Some(name) = own.table_of(index).filter(|_| weight.gradient > 0) else { continue };
             let bytes = 4 * weight.count;
@@ -51,20 +49,20 @@ impl DeviceEma {
         }
         device.run(&begin)?;
         let all = AllTensors { list: &list, tensors: put(device, &list, |_| 1.0)?, step };
-        let follow = permanent_tape(device, precision, |work| {
+        let follow = permanent_commands(device, precision, |work| {
             let parts = all.parts(work, "all", |_| true);
             all.run(work, "ema_update", parts, &[]);
         })?;
-        let swap = permanent_tape(device, precision, |work| {
+        let swap = permanent_commands(device, precision, |work| {
             let parts = all.parts(work, "all", |_| true);
-            let name = work.tape.kernel_name("ema_swap");
+            let name = work.commands.kernel_name("ema_swap");
             all.launch(work, &name, parts, &[]);
         })?;
         Ok(Self { options: own.options().clone(), count: 0, list, update: follow, swap })
     }
 
-    /// Returns the tape that updates the average after a successful step.
-    pub(super) fn update_tape(&self) -> &Tape {
+    /// Returns the command list that updates the average after a successful step.
+    pub(super) fn update_commands(&self) -> &CommandList {
         &self.update
     }
 
@@ -79,19 +77,19 @@ impl DeviceEma {
     }
 
     /// Swaps the average and the weights; a second call restores them.
-    pub(super) fn swap<D: Device>(&self, device: &mut D) -> Result<()> {
+    pub(super) fn swap(&self, device: &mut dyn Device) -> Result<()> {
         device.run(&self.swap)
     }
 
     /// Copies all tables and the step count into those of a checkpoint.
-    pub(super) fn read<D: Device>(&self, device: &mut D, tables: &mut Tables) -> Result<()> {
+    pub(super) fn read(&self, device: &mut dyn Device, tables: &mut Tables) -> Result<()> {
         read_tables(&self.list, device, tables)?;
         tables.insert(ema::STEPS.to_owned(), TableData::Bytes(bytes_of([self.count])));
         Ok(())
     }
 
     /// Loads them from a checkpoint.
-    pub(super) fn write<D: Device>(&mut self, device: &mut D, tables: &Tables) -> Result<()> {
+    pub(super) fn write(&mut self, device: &mut dyn Device, tables: &Tables) -> Result<()> {
         write_tables(&self.list, device, tables)?;
         [self.count] = words(tables, ema::STEPS)?;
         Ok(())

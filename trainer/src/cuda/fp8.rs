@@ -4,13 +4,13 @@
 //! magnitude (amax) of the tensor in the last steps, a history that the device keeps; before the first step, the
 //! first batch runs once only to fill it.
 
+use siskin_device::{
+    CommandList, Device, DevicePtr, Fp8Format, Fp8Operand, GridSize, KernelArgument, Precision, aligned,
+};
 use siskin_format::Result;
 use siskin_graph::{Op, WeightId};
 
-use super::device::Device;
-use super::op::{TapeBuilder, int};
-use super::tape::{DevicePtr, Fp8Format, Fp8Operand, KernelArgument, Tape};
-use super::{Precision, aligned};
+use crate::cuda::command_builder::{CommandBuilder, int};
 use crate::program::{Program, ProgramNode};
 use crate::state::{TableData, Tables};
 
@@ -20,8 +20,8 @@ const STEPS: usize = 16;
 const SIDE: usize = 32;
 /// Rows and columns of fp8 matmuls are multiples of this.
 const MULTIPLE: usize = 16;
-/// Elements from an inverse scale to the next, as in `kernels/cuda/fp8.cu`: cuBLASLt reads them at multiples of 16
-/// bytes.
+/// Elements from an inverse scale to the next, as in `runtime/cuda/kernels/fp8.cu`: cuBLASLt reads them at multiples of
+/// 16 bytes.
 const SCALE_STRIDE: usize = 4;
 /// Tensors of a matmul: input, weight, and the gradient of the output.
 const TABLES: usize = 3;
@@ -53,6 +53,27 @@ pub(super) struct Fp8Scaling {
     format: Fp8Format,
 }
 
+/// The scaling state of a matmul's tensors.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Fp8LinearScaling {
+    pub(super) input: Fp8Scaling,
+    pub(super) weight: Fp8Scaling,
+    /// Of the gradient of the output.
+    pub(super) gradient: Fp8Scaling,
+}
+
+/// The layouts that a tensor is cast to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Fp8Layouts {
+    pub(super) plain: bool,
+    pub(super) transposed: bool,
+}
+
+impl Fp8Layouts {
+    pub(super) const PLAIN: Self = Self { plain: true, transposed: false };
+    pub(super) const TRANSPOSED: Self = Self { plain: false, transposed: true };
+}
+
 /// A tensor to be cast to fp8.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Fp8Cast {
@@ -82,7 +103,7 @@ fn matrix(program: &Program, number: usize) -> Option<WeightId> {
 }
 
 impl Fp8Matmuls {
-    pub(super) fn new<D: Device>(device: &mut D, program: &Program) -> Result<Self> {
+    pub(super) fn new(device: &mut dyn Device, program: &Program) -> Result<Self> {
         let mut list: Vec<WeightId> =
             (0..program.nodes.len()).filter_map(|number| matrix(program, number)).collect();
         list.sort_unstable();
@@ -106,11 +127,11 @@ impl Fp8Matmuls {
     }
 
     /// Returns the scaling state of a matmul's tensors; `None` without fp8.
-    pub(super) fn of(&self, node: &ProgramNode) -> Option<[Fp8Scaling; TABLES]> {
+    pub(super) fn of(&self, node: &ProgramNode) -> Option<Fp8LinearScaling> {
         let Op::Linear { parts } = &node.op else { return None };
         let [(weight, _)] = parts[..] else { return None };
         let first = TABLES * self.list.binary_search(&weight).ok()?;
-        Some(std::array::from_fn(|index| {
+        let [input, weight, gradient] = std::array::from_fn(|index| {
             let element = |place: DevicePtr, index: usize| place + 4 * index as DevicePtr;
             let at = |place| element(place, first + index);
             Fp8Scaling {
@@ -119,26 +140,27 @@ impl Fp8Matmuls {
                 inverse_scale: element(self.inverse_scales, SCALE_STRIDE * (first + index)),
                 format: range(index),
             }
-        }))
+        });
+        Some(Fp8LinearScaling { input, weight, gradient })
     }
 
-    /// Returns the tape that updates the history after a step, or after the batch that only fills it.
-    pub(super) fn amax_update_tape(&self, precision: Precision) -> Tape {
-        let mut tape = Tape::new(precision);
+    /// Returns the command list that updates the history after a step, or after the batch that only fills it.
+    pub(super) fn amax_update_commands(&self, precision: Precision) -> CommandList {
+        let mut commands = CommandList::new(precision);
         let count = TABLES * self.list.len();
         let places = [self.amax, self.history, self.scales, self.inverse_scales, self.limits];
         let arguments = [&places.map(KernelArgument::Ptr)[..], &[count, STEPS].map(int)].concat();
-        tape.kernel("update_fp8_scales", [count.div_ceil(256), 1, 1], 256, 0, &arguments);
-        tape
+        commands.kernel("update_fp8_scales", GridSize::linear(count.div_ceil(256)), 256, 0, &arguments);
+        commands
     }
 
     /// Resets the amax values of the current step.
-    pub(super) fn reset<D: Device>(&self, device: &mut D) -> Result<()> {
+    pub(super) fn reset(&self, device: &mut dyn Device) -> Result<()> {
         device.write(self.amax, &vec![0; 4 * TABLES * self.list.len()])
     }
 
     /// Copies the history into the tables of a checkpoint.
-    pub(super) fn read<D: Device>(&self, device: &mut D, tables: &mut Tables) -> Result<()> {
+    pub(super) fn read(&self, device: &mut dyn Device, tables: &mut Tables) -> Result<()> {
         for (name, place, count) in self.tables() {
             let mut numbers = vec![0.0; count];
             super::weights::read_floats(device, place, &mut numbers)?;
@@ -148,7 +170,7 @@ impl Fp8Matmuls {
     }
 
     /// Loads the history from a checkpoint; returns false if it has none.
-    pub(super) fn write<D: Device>(&self, device: &mut D, tables: &Tables) -> Result<bool> {
+    pub(super) fn write(&self, device: &mut dyn Device, tables: &Tables) -> Result<bool> {
         for (name, place, count) in self.tables() {
             let Some(TableData::Numbers(numbers)) = tables.get(name) else { return Ok(false) };
             if numbers.len() != count {
@@ -195,33 +217,34 @@ impl Fp8Scaling {
 
 /// Casts a tensor to fp8, as is and transposed as requested; `keep`: its amax is recorded.
 pub(super) fn cast(
-    work: &mut TapeBuilder<'_>,
+    work: &mut CommandBuilder<'_>,
     table: Fp8Cast,
     known: Fp8Scaling,
-    [plain, transposed]: [bool; 2],
+    layouts: Fp8Layouts,
     keep: bool,
 ) -> Fp8Tensor {
     let Fp8Cast { from, rows, columns, stride } = table;
     let transposed_stride = rows.next_multiple_of(MULTIPLE);
     let mut alloc = |wanted: bool, bytes: usize| if wanted { work.scratch.bytes(bytes) } else { 0 };
     let made = Fp8Tensor {
-        plain: alloc(plain, rows * columns),
-        transposed: alloc(transposed, columns * transposed_stride),
+        plain: alloc(layouts.plain, rows * columns),
+        transposed: alloc(layouts.transposed, columns * transposed_stride),
         transposed_stride,
     };
-    let grid = [columns.div_ceil(SIDE), transposed_stride.div_ceil(SIDE), 1];
-    let parts = work.scratch.floats(grid[0] * grid[1]);
+    let (across, down) = (columns.div_ceil(SIDE), transposed_stride.div_ceil(SIDE));
+    let grid = GridSize::new(across, down, 1);
+    let parts = work.scratch.floats(across * down);
     let arguments = [
         &[KernelArgument::Ptr(from), int(rows), int(columns), int(stride)][..],
         &[KernelArgument::Ptr(known.scale), int(known.format as usize)],
         &[made.plain, made.transposed].map(KernelArgument::Ptr),
         &[int(transposed_stride), KernelArgument::Ptr(parts)],
     ];
-    let name = work.tape.kernel_name("to_fp8");
-    work.tape.kernel(&name, grid, 256, 0, &arguments.concat());
+    let name = work.commands.kernel_name("to_fp8");
+    work.commands.kernel(&name, grid, 256, 0, &arguments.concat());
     if keep {
-        let arguments = [KernelArgument::Ptr(parts), int(grid[0] * grid[1]), KernelArgument::Ptr(known.amax)];
-        work.tape.kernel("update_amax", [1, 1, 1], 256, 0, &arguments);
+        let arguments = [KernelArgument::Ptr(parts), int(across * down), KernelArgument::Ptr(known.amax)];
+        work.commands.kernel("update_amax", GridSize::linear(1), 256, 0, &arguments);
     }
     made
 }

@@ -1,13 +1,12 @@
 //! The auxiliary losses of MoE routers on a device: forward accumulates statistics over all layers of a side, from
 //! which backward computes gradients.
 
+use siskin_device::{Device, DevicePtr, GridSize, KernelArgument, MatrixShape};
 use siskin_format::Result;
 use siskin_graph::{Op, Routing};
 
-use super::device::Device;
-use super::op::{TapeBuilder, int};
-use super::tape::{DevicePtr, KernelArgument};
 use crate::batch::TrainingBatch;
+use crate::cuda::command_builder::{CommandBuilder, int};
 use crate::program::{Program, Side};
 use crate::runner::RouterOptions;
 
@@ -22,6 +21,31 @@ pub(super) struct RouterLosses {
     most: usize,
 }
 
+/// The factors on the loss of a batch.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct LossFactors {
+    /// On gradients.
+    pub(super) scale: f64,
+    /// The total weight of the targets.
+    pub(super) weight: f64,
+}
+
+/// What a router has decided.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RouterRows {
+    pub(super) rows: usize,
+    pub(super) scores: DevicePtr,
+    pub(super) routed: DevicePtr,
+}
+
+/// The gradient of a router's scores, which is accumulated into.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RouterGradient {
+    pub(super) rows: usize,
+    pub(super) scores: DevicePtr,
+    pub(super) gradient: DevicePtr,
+}
+
 /// Returns the routing of a node, and its side.
 fn of(program: &Program, node: usize) -> Option<(Routing, Side)> {
     match program.nodes[node].op {
@@ -32,8 +56,8 @@ fn of(program: &Program, node: usize) -> Option<(Routing, Side)> {
 
 impl RouterLosses {
     /// Allocates the statistics; `None` without auxiliary losses or without routers.
-    pub(super) fn new<D: Device>(
-        device: &mut D,
+    pub(super) fn new(
+        device: &mut dyn Device,
         program: &Program,
         options: RouterOptions,
     ) -> Result<Option<Self>> {
@@ -60,40 +84,44 @@ impl RouterLosses {
     }
 
     /// Writes the host values of a batch with the total weight `weight` and the gradient scale `scale`.
-    fn write_arguments(&self, work: &mut TapeBuilder<'_>, [scale, weight]: [f64; 2]) -> KernelArgument {
+    fn write_arguments(
+        &self,
+        work: &mut CommandBuilder<'_>,
+        LossFactors { scale, weight }: LossFactors,
+    ) -> KernelArgument {
         let scalars = [self.options.aux_loss_coef, self.options.z_loss_coef, scale * weight, weight];
         let bytes = || scalars.into_iter().flat_map(f64::to_le_bytes).collect();
         KernelArgument::Ptr(work.tables.table("routers", bytes))
     }
 
     /// Starts a batch.
-    pub(super) fn begin(&self, work: &mut TapeBuilder<'_>) {
-        work.tape.clear(self.sums, self.bytes());
+    pub(super) fn begin(&self, work: &mut CommandBuilder<'_>) {
+        work.commands.clear(self.sums, self.bytes());
     }
 
     /// Accumulates the decisions of a router, if the node is one.
     pub(super) fn accumulate(
         &self,
-        work: &mut TapeBuilder<'_>,
+        work: &mut CommandBuilder<'_>,
         program: &Program,
         node: usize,
-        call: (usize, [DevicePtr; 2]),
+        RouterRows { rows, scores, routed }: RouterRows,
     ) {
         let Some((routing, side)) = of(program, node) else { return };
-        let (rows, [scores, routed]) = call;
-        let left = logarithms(work, scores, [rows, routing.experts]);
+        let left = logarithms(work, scores, MatrixShape { rows, columns: routing.experts });
         let places = [scores, routed, left, self.sums_of(side)].map(KernelArgument::Ptr);
         let arguments = [&places[..], &[rows, routing.experts, routing.chosen].map(int)].concat();
-        let name = work.tape.kernel_name("router_sums");
-        work.tape.kernel(&name, [routing.experts + 1, 1, 1], THREADS, 0, &arguments);
+        let name = work.commands.kernel_name("router_sums");
+        work.commands.kernel(&name, GridSize::linear(routing.experts + 1), THREADS, 0, &arguments);
     }
 
     /// Adds the losses of both sides to an f64.
     pub(super) fn add_loss(
         &self,
-        work: &mut TapeBuilder<'_>,
-        (program, batch): (&Program, &TrainingBatch),
-        factors: [f64; 2],
+        work: &mut CommandBuilder<'_>,
+        program: &Program,
+        batch: &TrainingBatch,
+        factors: LossFactors,
         to: DevicePtr,
     ) {
         let scalars = self.write_arguments(work, factors);
@@ -106,30 +134,37 @@ impl RouterLosses {
                 int(experts),
                 KernelArgument::Ptr(to),
             ];
-            work.tape.kernel("router_loss", [1, 1, 1], THREADS, 0, &arguments);
+            work.commands.kernel("router_loss", GridSize::linear(1), THREADS, 0, &arguments);
         }
     }
 
     /// Adds the gradient of that loss to the gradient of a router's scores, if the node is a router.
     pub(super) fn add(
         &self,
-        work: &mut TapeBuilder<'_>,
-        (program, batch): (&Program, &TrainingBatch),
+        work: &mut CommandBuilder<'_>,
+        program: &Program,
+        batch: &TrainingBatch,
         node: usize,
-        factors: [f64; 2],
-        (rows, [scores, to]): (usize, [DevicePtr; 2]),
+        factors: LossFactors,
+        RouterGradient { rows, scores, gradient: to }: RouterGradient,
     ) {
         let Some((routing, side)) = of(program, node) else { return };
         let Some((experts, all)) = shape(program, batch, side) else { return };
         let scalars = self.write_arguments(work, factors);
-        let left = logarithms(work, scores, [rows, routing.experts]);
+        let left = logarithms(work, scores, MatrixShape { rows, columns: routing.experts });
         let arguments = [
             &[scores, left].map(KernelArgument::Ptr)[..],
             &[scalars, KernelArgument::Ptr(self.sums_of(side)), KernelArgument::Ptr(to)],
             &[KernelArgument::Long(all as i64), int(rows), int(experts)],
         ];
-        let name = work.tape.kernel_name("router_backward");
-        work.tape.kernel(&name, [rows.div_ceil(THREADS), 1, 1], THREADS, 0, &arguments.concat());
+        let name = work.commands.kernel_name("router_backward");
+        work.commands.kernel(
+            &name,
+            GridSize::linear(rows.div_ceil(THREADS)),
+            THREADS,
+            0,
+            &arguments.concat(),
+        );
     }
 }
 
@@ -144,11 +179,15 @@ fn shape(program: &Program, batch: &TrainingBatch, side: Side) -> Option<(usize,
 }
 
 /// Computes the log-sum-exp of scores, row by row.
-fn logarithms(work: &mut TapeBuilder<'_>, scores: DevicePtr, [rows, experts]: [usize; 2]) -> DevicePtr {
+fn logarithms(
+    work: &mut CommandBuilder<'_>,
+    scores: DevicePtr,
+    MatrixShape { rows, columns: experts }: MatrixShape,
+) -> DevicePtr {
     work.scratch.clear();
     let left = work.scratch.floats(rows);
     let arguments = [&[scores, left].map(KernelArgument::Ptr)[..], &[rows, experts].map(int)].concat();
-    let name = work.tape.kernel_name("router_log_sum_exp");
-    work.tape.kernel(&name, [rows.div_ceil(THREADS), 1, 1], THREADS, 0, &arguments);
+    let name = work.commands.kernel_name("router_log_sum_exp");
+    work.commands.kernel(&name, GridSize::linear(rows.div_ceil(THREADS)), THREADS, 0, &arguments);
     left
 }

@@ -1,115 +1,54 @@
-//! Builds and executes the tape of a program's schedule on a device.
+//! Builds and executes the command list of a program's schedule on a device.
 
+mod builder;
 mod head;
 mod layout;
 mod lower;
+mod memory;
 mod observed;
 mod prepared;
 mod resources;
 mod timed;
+mod updates;
 
 use std::collections::HashSet;
 
-use siskin_format::{Error, Result};
+use siskin_device::{CommandList, Device, DevicePtr, Precision};
+use siskin_format::Result;
 
-use lower::TapePass;
+pub use builder::RunnerBuilder;
+use lower::PassBuilder;
+use memory::{StepBytes, StepMemory};
 use observed::ObservedOutput;
 pub use observed::OutputObserver;
 use prepared::PreparedBatch;
 use timed::StepEnd;
 pub use timed::{Timed, TimingObserver};
+use updates::{Fp8Update, WeightUpdates};
 
-use super::Precision;
-use super::adapters;
 use super::batch_tables::{BatchTables, ListCache};
-use super::device::Device;
-use super::ema::DeviceEma;
 use super::fp8::Fp8Matmuls;
 use super::loss::Objective;
-use super::op::{self, OpScratch, TapeBuilder};
-use super::optimizer::{DeviceOptimizer, OptimizerResult};
-use super::routers::RouterLosses;
-use super::tape::{DevicePtr, Tape};
+use super::optimizer::OptimizerResult;
+use super::routers::{LossFactors, RouterLosses};
 use super::weights::DeviceWeights;
-use crate::adapters::{AdapterOptions, TrainedAdapter};
 use crate::batch::TrainingBatch;
-use crate::ema;
+use crate::cuda::command_builder::{CommandBuilder, OpScratch};
 use crate::loss::{LossSum, Targets};
-use crate::optimizer::{Optimizer, OptimizerOptions, StepArguments};
+use crate::optimizer::StepArguments;
 use crate::parameters::{Gradients, Parameters};
-use crate::program::{BufferLayout, Layouts, Program, Recompute, Schedule, ScheduleStep};
-use crate::qat::QuantizationAware;
-use crate::runner::{RouterOptions, check};
+use crate::program::{BufferLayout, Layouts, Program, Schedule, ScheduleStep};
+use crate::runner::check;
 use crate::state::{TableData, Tables};
 
 /// Bytes of the sums that accumulate over batches.
 const SUMS: usize = 32;
 
-/// Device memory that grows on demand.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-struct GrowableMemory {
-    place: DevicePtr,
-    size: usize,
-}
-
-impl GrowableMemory {
-    /// Grows to `bytes` bytes; returns true if it was reallocated.
-    fn grow<D: Device>(&mut self, device: &mut D, bytes: usize) -> Result<bool> {
-        if bytes <= self.size {
-            return Ok(false);
-        }
-        self.free(device)?;
-        *self = Self { place: device.allocate(bytes)?, size: bytes };
-        Ok(true)
-    }
-
-    /// Frees its memory.
-    fn free<D: Device>(&mut self, device: &mut D) -> Result<()> {
-        match std::mem::take(self) {
-            Self { size: 0, .. } => Ok(()),
-            Self { place, .. } => device.free(place),
-        }
-    }
-}
-
-/// The memory of a step.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-struct StepMemory {
-    /// Activations, their gradients, and what forward keeps for backward.
-    arena: GrowableMemory,
-    /// Scratch memory of an operation.
-    scratch: GrowableMemory,
-    /// The head's buffers for a chunk of rows.
-    head: GrowableMemory,
-    /// Tables of the batch.
-    tables: GrowableMemory,
-}
-
-impl StepMemory {
-    /// Grows the areas to these sizes, in order; returns true if one was reallocated. If an allocation fails, all are
-    /// freed, since the next batch may need less.
-    fn grow<D: Device>(&mut self, device: &mut D, bytes: [usize; 4]) -> Result<bool> {
-        let grow =
-            |moved: bool, (area, bytes): (&mut GrowableMemory, usize)| Ok(moved | area.grow(device, bytes)?);
-        let moved = self.all().into_iter().zip(bytes).try_fold(false, grow);
-        if moved.is_err() {
-            let freed = self.all().into_iter().try_for_each(|area| area.free(device));
-            return moved.and_then(|moved| freed.map(|()| moved));
-        }
-        moved
-    }
-
-    fn all(&mut self) -> [&mut GrowableMemory; 4] {
-        [&mut self.arena, &mut self.scratch, &mut self.head, &mut self.tables]
-    }
-}
-
 /// The execution plan of a batch.
 struct BatchPlan {
-    tape: Tape,
+    commands: CommandList,
     tables: Vec<u8>,
-    /// Bytes of the areas, in order.
-    bytes: [usize; 4],
+    bytes: StepBytes,
     /// The observed outputs; empty without an observer.
     marks: Vec<ObservedOutput>,
     /// Where the commands of each step of the schedule end.
@@ -118,7 +57,7 @@ struct BatchPlan {
 
 /// The observer of a batch.
 pub enum StepObserver<'a> {
-    /// No observer: the tape may be a captured CUDA graph.
+    /// No observer: the command list may be a captured CUDA graph.
     None,
     /// Receives the output of each node, bit-identical to an unobserved run.
     Outputs(&'a mut OutputObserver<'a>),
@@ -134,19 +73,49 @@ struct DeviceObjective<'a> {
     scale: f64,
 }
 
-/// A program, and its weights on a device.
-pub struct DeviceRunner<D> {
-    device: D,
-    precision: Precision,
-    program: Program,
-    schedule: Schedule,
-    forward: Schedule,
-    /// Layouts of recent batches: forward and backward, and forward only.
-    layouts: [Layouts; 2],
+/// A pass over a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum PassKind {
+    /// Forward, loss and backward.
+    Training,
+    /// Forward and loss.
+    Evaluation,
+}
+
+/// The schedules of both kinds of passes.
+struct Schedules {
+    training: Schedule,
+    evaluation: Schedule,
+}
+
+impl Schedules {
+    fn of(&self, kind: PassKind) -> &Schedule {
+        match kind {
+            PassKind::Training => &self.training,
+            PassKind::Evaluation => &self.evaluation,
+        }
+    }
+}
+
+/// What is known of recent and coming batches.
+#[derive(Default)]
+struct PlanCache {
+    /// Layouts of recent batches.
+    training: Layouts,
+    evaluation: Layouts,
     /// Tables of batches with equal sequence lengths.
-    list_cache: ListCache,
+    lists: ListCache,
     /// The plan of the next batch, made while the device was busy with the one before.
     prepared: Option<PreparedBatch>,
+}
+
+/// A program, and its weights on a device. [`RunnerBuilder`] creates it.
+pub struct DeviceRunner {
+    device: Box<dyn Device>,
+    precision: Precision,
+    program: Program,
+    schedules: Schedules,
+    plans: PlanCache,
     /// Whether GELU is fused into the matmul before it. Recomputation starts from the kept pre-activation, which is
     /// rounded, and must give the same bits.
     fuses_gelu: bool,
@@ -155,69 +124,10 @@ pub struct DeviceRunner<D> {
     /// Loss, weight, accuracy and router loss, as f64.
     sums: DevicePtr,
     routers: Option<RouterLosses>,
-    optimizer: Option<DeviceOptimizer>,
-    ema: Option<DeviceEma>,
-    /// The tape that updates the fp8 amax history after each step, and whether the history is filled.
-    amax_update: Option<Tape>,
-    has_amax_history: bool,
-    /// The tape that updates what is derived from the weights.
-    derived_weights: Option<Tape>,
-    /// Which weights matmuls read in rounded form (quantization-aware training).
-    qat: Option<QuantizationAware>,
+    updates: WeightUpdates,
 }
 
-impl<D: Device> DeviceRunner<D> {
-    /// Copies the weights of a program to a device; those for which `trains` returns true are trained.
-    ///
-    /// # Errors
-    /// If an operation has no kernel, or the device is out of memory.
-    pub fn new(
-        mut device: D,
-        precision: Precision,
-        program: Program,
-        recompute: Recompute,
-        parameters: &Parameters<f32>,
-        trains: impl Fn(usize) -> bool,
-    ) -> Result<Self> {
-        op::check(&program, precision, device.shared_bytes())?;
-        let schedule = Schedule::new(&program, recompute, &trains)?;
-        let forward = Schedule::forward(&program)?;
-        let products = program.takes_packed();
-        let weights = DeviceWeights::new(&mut device, precision, parameters, &products, trains)?;
-        let sums = device.allocate(SUMS)?;
-        device.write(sums, &[0; SUMS])?;
-        Ok(Self {
-            device,
-            precision,
-            program,
-            schedule,
-            forward,
-            layouts: Default::default(),
-            list_cache: ListCache::default(),
-            prepared: None,
-            fuses_gelu: recompute == Recompute::None,
-            weights,
-            areas: StepMemory::default(),
-            sums,
-            routers: None,
-            optimizer: None,
-            ema: None,
-            amax_update: None,
-            has_amax_history: false,
-            derived_weights: None,
-            qat: None,
-        })
-    }
-
-    /// Enables the auxiliary losses of routers.
-    ///
-    /// # Errors
-    /// If the device is out of memory.
-    pub fn set_router_losses(&mut self, options: RouterOptions) -> Result<()> {
-        self.routers = RouterLosses::new(&mut self.device, &self.program, options)?;
-        Ok(())
-    }
-
+impl DeviceRunner {
     /// Runs a batch forward and backward: accumulates the gradients of the loss times `scale` on the device.
     ///
     /// # Errors
@@ -253,14 +163,15 @@ impl<D: Device> DeviceRunner<D> {
         goal: DeviceObjective<'_>,
         observer: StepObserver<'_>,
     ) -> Result<()> {
-        if let Some(amax_update_tape) = self.amax_update.clone().filter(|_| !self.has_amax_history) {
+        let unfilled = self.updates.fp8.as_ref().filter(|fp8| !fp8.has_history);
+        if let Some(Fp8Update { commands, .. }) = unfilled.cloned() {
             // Once to fill the amax history.
-            self.pass(batch, goal, true, StepObserver::None)?;
+            self.pass(batch, goal, PassKind::Training, StepObserver::None)?;
             self.clear()?;
-            self.device.run(&amax_update_tape)?;
-            self.has_amax_history = true;
+            self.device.run(&commands)?;
+            self.set_amax_history(true);
         }
-        self.pass(batch, goal, true, observer)
+        self.pass(batch, goal, PassKind::Training, observer)
     }
 
     /// Computes the loss of a batch and its gradients, and restores the state afterwards: gradients and sums are
@@ -276,28 +187,34 @@ impl<D: Device> DeviceRunner<D> {
         scale: f64,
         gradients: &mut Gradients<f32>,
     ) -> Result<LossSum> {
-        let remembers = self.has_amax_history;
+        let remembers = self.updates.fp8.as_ref().is_some_and(|fp8| fp8.has_history);
         let mut tables = Tables::default();
         if let Some(fp8) = &self.weights.fp8 {
-            fp8.read(&mut self.device, &mut tables)?;
+            fp8.read(self.device.as_mut(), &mut tables)?;
         }
         let tried = self.run(batch, loss, targets, scale).and_then(|()| {
             self.gradients(gradients)?;
             self.take_sum()
         });
         let restored = self.restore(&tables);
-        self.has_amax_history = remembers;
+        self.set_amax_history(remembers);
         // The first error is returned.
         let sum = tried?;
         restored.map(|()| sum)
+    }
+
+    fn set_amax_history(&mut self, filled: bool) {
+        if let Some(fp8) = &mut self.updates.fp8 {
+            fp8.has_history = filled;
+        }
     }
 
     /// Zeroes gradients and sums, and restores the fp8 amax history.
     fn restore(&mut self, tables: &Tables) -> Result<()> {
         self.clear()?;
         if let Some(fp8) = &self.weights.fp8 {
-            fp8.reset(&mut self.device)?;
-            fp8.write(&mut self.device, tables)?;
+            fp8.reset(self.device.as_mut())?;
+            fp8.write(self.device.as_mut(), tables)?;
         }
         Ok(())
     }
@@ -307,28 +224,12 @@ impl<D: Device> DeviceRunner<D> {
     /// # Errors
     /// If the device fails.
     pub fn clear(&mut self) -> Result<()> {
-        let mut tape = Tape::new(self.precision);
+        let mut commands = CommandList::new(self.precision);
         for weight in self.weights.list.iter().filter(|weight| weight.gradient > 0) {
-            tape.clear(weight.gradient, 4 * weight.count);
+            commands.clear(weight.gradient, 4 * weight.count);
         }
-        tape.clear(self.sums, SUMS);
-        self.device.run(&tape)
-    }
-
-    /// Enables fp8 for the matmuls of feed-forward layers and the last one, where rows and columns are multiples of
-    /// 16.
-    ///
-    /// # Errors
-    /// If the device has no fp8 matmuls or is out of memory.
-    pub fn enable_fp8(&mut self) -> Result<()> {
-        if !self.device.has_fp8() {
-            let message = "this GPU has no fp8 matmuls; set fp8 = false";
-            return Err(Error::unsupported("fp8", message));
-        }
-        let fp8 = Fp8Matmuls::new(&mut self.device, &self.program)?;
-        self.amax_update = Some(fp8.amax_update_tape(self.precision));
-        self.weights.fp8 = Some(fp8);
-        Ok(())
+        commands.clear(self.sums, SUMS);
+        self.device.run(&commands)
     }
 
     /// Runs a batch forward only.
@@ -336,7 +237,12 @@ impl<D: Device> DeviceRunner<D> {
     /// # Errors
     /// If the batch does not fit the program, or the device fails.
     pub fn evaluate(&mut self, batch: &TrainingBatch, loss: &Objective, targets: &Targets) -> Result<()> {
-        self.pass(batch, DeviceObjective { loss, targets, scale: 1.0 }, false, StepObserver::None)
+        self.pass(
+            batch,
+            DeviceObjective { loss, targets, scale: 1.0 },
+            PassKind::Evaluation,
+            StepObserver::None,
+        )
     }
 
     /// Returns and resets the loss summed since the last call.
@@ -361,80 +267,15 @@ impl<D: Device> DeviceRunner<D> {
     /// # Errors
     /// If there is no optimizer, or the device fails.
     pub fn step(&mut self, rate: f64, scale: f64, limit: Option<f64>) -> Result<OptimizerResult> {
-        let Some(optimizer) = &mut self.optimizer else {
-            return Err(Error::argument("optimizer", "not set on the device"));
-        };
-        let (ema_tape, ema_weight) = match &self.ema {
-            Some(ema) => (Some(ema.update_tape()), ema.update_weight()),
-            None => (None, 0.0),
-        };
-        let after: Vec<&Tape> =
-            self.derived_weights.iter().chain(ema_tape).chain(&self.amax_update).collect();
         let arguments = StepArguments { learning_rate: rate, grad_factor: scale };
-        let judged = optimizer.step(&mut self.device, arguments, limit, (&after[..], ema_weight))?;
-        if let Some(ema) = self.ema.as_mut().filter(|_| judged.finite) {
-            ema.count();
-        }
-        self.round()?;
-        Ok(judged)
-    }
-
-    /// Creates the optimizer on the device, before its first step; `own` is the same on the CPU.
-    ///
-    /// # Errors
-    /// If the device is out of memory.
-    pub fn set_optimizer(&mut self, options: &OptimizerOptions, own: &Optimizer) -> Result<()> {
-        let (device, program) = (&mut self.device, &self.program);
-        let stepper = DeviceOptimizer::new(device, self.precision, program, &self.weights, options, own)?;
-        self.optimizer = Some(stepper);
-        Ok(())
-    }
-
-    /// Enables a moving average of the weights; `own` is the same on the CPU.
-    ///
-    /// # Errors
-    /// If there is no optimizer yet, or the device is out of memory.
-    pub fn set_ema(&mut self, own: &ema::ExponentialMovingAverage) -> Result<()> {
-        let Some(optimizer) = &self.optimizer else {
-            return Err(Error::argument("average", "needs an optimizer on the device"));
-        };
-        let step = optimizer.place();
-        self.ema = Some(DeviceEma::new(&mut self.device, self.precision, &self.weights, own, step)?);
-        Ok(())
-    }
-
-    /// Enables the update of what is derived from adapters.
-    ///
-    /// # Errors
-    /// If the device is out of memory.
-    pub fn set_adapters(&mut self, adapters: &[TrainedAdapter], options: &AdapterOptions) -> Result<()> {
-        let (device, program) = (&mut self.device, &self.program);
-        let all = (adapters, options.factor());
-        self.derived_weights =
-            Some(adapters::row_norms_tape(device, self.precision, program, &self.weights, all)?);
-        self.update_derived_weights()
-    }
-
-    /// Enables quantization-aware training: matmuls read weights as the exported file will hold them. The
-    /// codecs that write model files round them whenever they change; the parameters that the runner was created with are
-    /// rounded by the same codecs. Must be called before [`DeviceRunner::set_optimizer`].
-    ///
-    /// # Errors
-    /// If the device fails.
-    pub fn set_qat(&mut self, rounding: QuantizationAware) -> Result<()> {
-        self.qat = Some(rounding);
-        self.round()
-    }
-
-    fn round(&mut self) -> Result<()> {
-        let Some(rounding) = &self.qat else { return Ok(()) };
-        self.weights.round(&mut self.device, rounding, &self.program)
+        let result = self.updates.step(self.device.as_mut(), arguments, limit)?;
+        self.updates.round(self.device.as_mut(), &self.weights, &self.program)?;
+        Ok(result)
     }
 
     /// Updates what is derived from the weights, as after each step.
-    fn update_derived_weights(&mut self) -> Result<()> {
-        self.derived_weights.as_ref().map_or(Ok(()), |tape| self.device.run(tape))?;
-        self.round()
+    fn refresh(&mut self) -> Result<()> {
+        self.updates.refresh(self.device.as_mut(), &self.weights, &self.program)
     }
 
     /// Swaps the averaged and the current weights; a second call restores them. No-op without an average.
@@ -442,9 +283,9 @@ impl<D: Device> DeviceRunner<D> {
     /// # Errors
     /// If the device fails.
     pub fn swap_ema(&mut self) -> Result<()> {
-        let Some(ema) = &self.ema else { return Ok(()) };
-        ema.swap(&mut self.device)?;
-        self.update_derived_weights()
+        let Some(ema) = &self.updates.ema else { return Ok(()) };
+        ema.swap(self.device.as_mut())?;
+        self.refresh()
     }
 
     /// Copies the weights to `parameters`, as f32.
@@ -452,7 +293,7 @@ impl<D: Device> DeviceRunner<D> {
     /// # Errors
     /// If the device fails.
     pub fn read(&mut self, parameters: &mut Parameters<f32>) -> Result<()> {
-        self.weights.read(&mut self.device, parameters)
+        self.weights.read(self.device.as_mut(), parameters)
     }
 
     /// Replaces the values of the weights.
@@ -460,8 +301,8 @@ impl<D: Device> DeviceRunner<D> {
     /// # Errors
     /// If the device fails.
     pub fn write(&mut self, parameters: &Parameters<f32>) -> Result<()> {
-        self.weights.write(&mut self.device, parameters)?;
-        self.update_derived_weights()
+        self.weights.write(self.device.as_mut(), parameters)?;
+        self.refresh()
     }
 
     /// Copies the gradients of all trained weights to `gradients`.
@@ -469,33 +310,29 @@ impl<D: Device> DeviceRunner<D> {
     /// # Errors
     /// If the device fails.
     pub fn gradients(&mut self, gradients: &mut Gradients<f32>) -> Result<()> {
-        self.weights.read_gradients(&mut self.device, gradients)
+        self.weights.read_gradients(self.device.as_mut(), gradients)
     }
 
-    /// Copies the states of optimizer and average into the tables of a checkpoint.
-    pub(super) fn read_tables(&mut self, tables: &mut Tables) -> Result<()> {
-        if let Some(optimizer) = &self.optimizer {
-            optimizer.read(&mut self.device, tables)?;
-        }
-        if let Some(fp8) = &self.weights.fp8 {
-            fp8.read(&mut self.device, tables)?;
-        }
-        self.ema.as_ref().map_or(Ok(()), |ema| ema.read(&mut self.device, tables))
+    /// Copies the weights, and the tables of optimizer and average, from the device to `parameters` and `tables`.
+    ///
+    /// # Errors
+    /// If the device fails.
+    pub fn copy_from_device(&mut self, parameters: &mut Parameters<f32>, tables: &mut Tables) -> Result<()> {
+        self.read(parameters)?;
+        self.updates.read(self.device.as_mut(), &self.weights, tables)
     }
 
-    /// Loads them from a checkpoint.
-    pub(super) fn write_tables(&mut self, tables: &Tables) -> Result<()> {
-        if let Some(optimizer) = &mut self.optimizer {
-            optimizer.write(&mut self.device, tables)?;
-        }
-        if let Some(fp8) = &self.weights.fp8 {
-            self.has_amax_history = fp8.write(&mut self.device, tables)?;
-        }
-        self.ema.as_mut().map_or(Ok(()), |ema| ema.write(&mut self.device, tables))
+    /// Copies `parameters`, and the tables of optimizer and average, to the device.
+    ///
+    /// # Errors
+    /// If the device fails.
+    pub fn copy_to_device(&mut self, parameters: &Parameters<f32>, tables: &Tables) -> Result<()> {
+        self.write(parameters)?;
+        self.updates.write(self.device.as_mut(), &self.weights, tables)
     }
 
-    /// Returns the tables that only a device keeps, as they are before the first step.
-    pub(super) fn device_tables(&self) -> Vec<(String, TableData)> {
+    /// Returns the tables of a checkpoint that only a device keeps, as they are before the first step.
+    pub fn device_tables(&self) -> Vec<(String, TableData)> {
         self.weights.fp8.as_ref().map(Fp8Matmuls::empty).unwrap_or_default()
     }
 
@@ -503,51 +340,55 @@ impl<D: Device> DeviceRunner<D> {
         &mut self,
         batch: &TrainingBatch,
         goal: DeviceObjective<'_>,
-        back: bool,
+        kind: PassKind,
         observer: StepObserver<'_>,
     ) -> Result<()> {
         check(&self.program, batch)?;
-        let layout = self.known_layout(batch, back)?;
+        let layout = self.known_layout(batch, kind)?;
         let shown = matches!(observer, StepObserver::Outputs(_));
-        let mut prepared = if back && !shown { self.take_prepared(batch, goal) } else { None };
+        let mut prepared = match kind {
+            PassKind::Training if !shown => self.take_prepared(batch, goal),
+            PassKind::Training | PassKind::Evaluation => None,
+        };
         loop {
             let plan = match prepared.take() {
                 Some(plan) => plan,
-                None => self.build_tape(batch, goal, &layout, back, shown)?,
+                None => self.record(batch, goal, &layout, kind, shown)?,
             };
-            if !self.areas.grow(&mut self.device, plan.bytes)? {
+            if !self.areas.grow(self.device.as_mut(), &plan.bytes)? {
                 self.device.write(self.areas.tables.place, &plan.tables)?;
                 return match observer {
-                    StepObserver::Outputs(show) => self.run_observing(&plan.tape, &plan.marks, show),
-                    StepObserver::Times(tell) => self.run_timed(&plan.tape, &plan.bounds, tell),
-                    StepObserver::None => self.device.run(&plan.tape),
+                    StepObserver::Outputs(show) => self.run_observing(&plan.commands, &plan.marks, show),
+                    StepObserver::Times(tell) => self.run_timed(&plan.commands, &plan.bounds, tell),
+                    StepObserver::None => self.device.run(&plan.commands),
                 };
             }
         }
     }
 
-    fn build_tape(
+    fn record(
         &self,
         batch: &TrainingBatch,
         goal: DeviceObjective<'_>,
         layout: &BufferLayout,
-        back: bool,
+        kind: PassKind,
         shown: bool,
     ) -> Result<BatchPlan> {
-        let schedule = if back { &self.schedule } else { &self.forward };
-        let mut tape = Tape::new(self.precision);
-        let mut tables = BatchTables::new(self.areas.tables.place).with(&self.list_cache);
+        let schedule = self.schedules.of(kind);
+        let back = kind == PassKind::Training;
+        let mut commands = CommandList::new(self.precision);
+        let mut tables = BatchTables::new(self.areas.tables.place).with(&self.plans.lists);
         let mut scratch = OpScratch::new(self.areas.scratch.place);
-        let mut walk = TapePass {
+        let mut walk = PassBuilder {
             runner: self,
             schedule,
             layout,
             batch,
-            builder: TapeBuilder { tape: &mut tape, tables: &mut tables, scratch: &mut scratch },
+            builder: CommandBuilder { commands: &mut commands, tables: &mut tables, scratch: &mut scratch },
             written: HashSet::new(),
             computes_gradients: back,
             routers: self.routers.filter(|_| back),
-            factors: [goal.scale, goal.loss.loss().weight(batch, goal.targets)],
+            factors: LossFactors { scale: goal.scale, weight: goal.loss.loss().weight(batch, goal.targets) },
             marks: shown.then(Vec::new),
         };
         if let Some(routers) = walk.routers {
@@ -564,15 +405,15 @@ impl<D: Device> DeviceRunner<D> {
                 ScheduleStep::Head => {
                     if let Some(routers) = walk.routers {
                         let to = self.sums + 24;
-                        routers.add_loss(&mut walk.builder, (&self.program, batch), walk.factors, to);
+                        routers.add_loss(&mut walk.builder, &self.program, batch, walk.factors, to);
                     }
                     head = walk.head(goal, back)?;
                 }
             }
-            bounds.push(StepEnd { commands: walk.builder.tape.commands.len(), step });
+            bounds.push(StepEnd { commands: walk.builder.commands.len(), step });
         }
         let marks = walk.marks.unwrap_or_default();
-        let bytes = [layout.size, scratch.most, head, tables.bytes.len()];
-        Ok(BatchPlan { tape, tables: tables.bytes, bytes, marks, bounds })
+        let bytes = StepBytes { arena: layout.size, scratch: scratch.most, head, tables: tables.bytes.len() };
+        Ok(BatchPlan { commands, tables: tables.bytes, bytes, marks, bounds })
     }
 }

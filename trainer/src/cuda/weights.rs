@@ -2,15 +2,14 @@
 
 use std::borrow::Cow;
 
+use siskin_device::{CommandList, Device, DevicePtr, KernelArgument, Precision, aligned};
 use siskin_format::{Error, Result};
 use siskin_graph::WeightRole;
 
-use super::device::Device;
+use super::block_type;
 use super::fp8::Fp8Matmuls;
-use super::tape::{DevicePtr, KernelArgument, Tape};
-use super::{Precision, aligned};
 use crate::parameters::{ForwardWeights, Gradients, Parameter, Parameters};
-use crate::program::Program;
+use crate::program::{Program, WeightBytes};
 use crate::qat::QuantizationAware;
 
 /// The places of a tensor's values.
@@ -38,8 +37,8 @@ pub(super) struct DeviceWeights {
 impl DeviceWeights {
     /// Copies parameters to a device; those for which `trains` returns true get gradients, initially zero. Frozen
     /// matrices that only matmuls read (`products`) have no f32 copy. Packed matrices are unpacked in chunks.
-    pub(super) fn new<D: Device>(
-        device: &mut D,
+    pub(super) fn new(
+        device: &mut dyn Device,
         precision: Precision,
         parameters: &Parameters<f32>,
         products: &[bool],
@@ -68,44 +67,44 @@ impl DeviceWeights {
             list.push(weight);
         }
         let base = device.allocate(size)?;
-        let mut tape = Tape::new(precision);
+        let mut commands = CommandList::new(precision);
         for weight in &mut list {
             for place in [&mut weight.f32, &mut weight.compute, &mut weight.gradient] {
                 *place = if *place > 0 { *place - 1 + base } else { 0 };
             }
             if weight.gradient > 0 {
-                tape.clear(weight.gradient, 4 * weight.count);
+                commands.clear(weight.gradient, 4 * weight.count);
             }
         }
-        device.run(&tape)?;
+        device.run(&commands)?;
         let weights = Self { list, fp8: None, precision };
         weights.send(device, parameters, |_, _| true)?;
         Ok(weights)
     }
 
     /// Returns the bytes of all tensors, and of their gradients.
-    pub(super) fn bytes(&self) -> [usize; 2] {
-        let mut sums = [0; 2];
+    pub(super) fn bytes(&self) -> WeightBytes {
+        let mut sums = WeightBytes::default();
         for weight in &self.list {
             let table =
                 |place: DevicePtr, bytes: usize| if place > 0 { aligned(bytes * weight.count) } else { 0 };
-            sums[0] += table(weight.f32, 4);
+            sums.parameters += table(weight.f32, 4);
             if weight.compute != weight.f32 {
-                sums[0] += table(weight.compute, self.precision.bytes());
+                sums.parameters += table(weight.compute, self.precision.bytes());
             }
-            sums[1] += table(weight.gradient, 4);
+            sums.gradients += table(weight.gradient, 4);
         }
         sums
     }
 
     /// Replaces the values of tensors by `parameters`; frozen matrices are unchanged.
-    pub(super) fn write<D: Device>(&self, device: &mut D, parameters: &Parameters<f32>) -> Result<()> {
+    pub(super) fn write(&self, device: &mut dyn Device, parameters: &Parameters<f32>) -> Result<()> {
         self.send(device, parameters, may_change)
     }
 
-    fn send<D: Device>(
+    fn send(
         &self,
-        device: &mut D,
+        device: &mut dyn Device,
         parameters: &Parameters<f32>,
         which: impl Fn(&DeviceWeight, &Parameter<f32>) -> bool,
     ) -> Result<()> {
@@ -134,9 +133,13 @@ impl DeviceWeights {
                 device.write(floats, &bytes)?;
                 if weight.compute != weight.f32 {
                     let to = weight.compute + (self.precision.bytes() * start) as DevicePtr;
-                    let mut tape = Tape::new(self.precision);
-                    tape.elementwise("cast_from_f32", numbers.len(), &[floats, to].map(KernelArgument::Ptr));
-                    device.run(&tape)?;
+                    let mut commands = CommandList::new(self.precision);
+                    commands.elementwise(
+                        "cast_from_f32",
+                        numbers.len(),
+                        &[floats, to].map(KernelArgument::Ptr),
+                    );
+                    device.run(&commands)?;
                 }
             }
         }
@@ -144,7 +147,7 @@ impl DeviceWeights {
     }
 
     /// Copies the values of tensors to `parameters`; frozen matrices are unchanged.
-    pub(super) fn read<D: Device>(&self, device: &mut D, parameters: &mut Parameters<f32>) -> Result<()> {
+    pub(super) fn read(&self, device: &mut dyn Device, parameters: &mut Parameters<f32>) -> Result<()> {
         for (weight, parameter) in self.list.iter().zip(&mut parameters.list) {
             if may_change(weight, parameter) {
                 read_floats(device, weight.f32, &mut parameter.numbers)?;
@@ -154,9 +157,9 @@ impl DeviceWeights {
     }
 
     /// Rounds the copies that matmuls read of trained tensors (quantization-aware training).
-    pub(super) fn round<D: Device>(
+    pub(super) fn round(
         &self,
-        device: &mut D,
+        device: &mut dyn Device,
         rounding: &QuantizationAware,
         program: &Program,
     ) -> Result<()> {
@@ -174,16 +177,16 @@ impl DeviceWeights {
             read_floats(device, weight.f32, &mut numbers)?;
             let numbers = rounding.rounded(&numbers, program.weights[number].columns);
             let mut bytes = vec![0; numbers.len() * self.precision.bytes()];
-            self.precision.block().encode_row(&numbers, None, &mut bytes);
+            block_type(self.precision).encode_row(&numbers, None, &mut bytes);
             device.write(weight.compute, &bytes)?;
         }
         Ok(())
     }
 
     /// Copies gradients to `gradients`.
-    pub(super) fn read_gradients<D: Device>(
+    pub(super) fn read_gradients(
         &self,
-        device: &mut D,
+        device: &mut dyn Device,
         gradients: &mut Gradients<f32>,
     ) -> Result<()> {
         for (weight, gradient) in self.list.iter().zip(&mut gradients.list) {
@@ -201,7 +204,7 @@ fn may_change(weight: &DeviceWeight, parameter: &Parameter<f32>) -> bool {
 }
 
 /// Reads f32 values.
-pub(super) fn read_floats<D: Device>(device: &mut D, place: DevicePtr, out: &mut [f32]) -> Result<()> {
+pub(super) fn read_floats(device: &mut dyn Device, place: DevicePtr, out: &mut [f32]) -> Result<()> {
     let mut bytes = vec![0; 4 * out.len()];
     device.read(place, &mut bytes)?;
     for (out, bytes) in out.iter_mut().zip(bytes.chunks_exact(4)) {

@@ -20,15 +20,15 @@ pub(crate) fn im2col_row(
 ) -> Option<usize> {
     let (span, center) = match (from, to) {
         (RowKind::Frames, RowKind::Frames) => {
-            (texts.frames.iter().find(|span| span.contains(&row))?.clone(), row)
+            (texts.sequences.iter().find(|sequence| sequence.frames.contains(&row))?.frames.clone(), row)
         }
         (RowKind::Frames, _) => {
             let place = texts.rows.get(row)?;
-            let span = texts.frames.get(place.sequence)?.clone();
+            let span = texts.sequences.get(place.sequence)?.frames.clone();
             let center = span.start + place.position * stride;
             (span, center)
         }
-        _ => (texts.spans[texts.rows.get(row)?.sequence].clone(), row),
+        _ => (texts.sequences[texts.rows.get(row)?.sequence].rows.clone(), row),
     };
     center.checked_add_signed(offset).filter(|other| span.contains(other))
 }

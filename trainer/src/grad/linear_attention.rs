@@ -81,7 +81,7 @@ impl<T: Real> GradientRule<T> for CausalConv1d {
         let (factors, columns, texts) = (call.weight(weight), call.columns(), call.sequences());
         if let Some(to) = &mut back.input_gradients[0] {
             table::each(to, columns, |row, to| {
-                let end = texts.spans[texts.rows[row].sequence].end;
+                let end = texts.sequences[texts.rows[row].sequence].rows.end;
                 for (i, to) in to.iter_mut().enumerate() {
                     let tap_count = taps.min(end - row);
                     *to += (0..tap_count)
@@ -137,18 +137,18 @@ fn each_head<T: Real, R: Send>(
     inputs: &[&[T]],
     work: impl Fn(usize, usize, Tokens<T>) -> R + Sync,
 ) -> Vec<R> {
-    let spans = &call.sequences().spans;
+    let sequences = &call.sequences().sequences;
     let task = |task: usize| {
         let (text, head) = (task / r.heads, task % r.heads);
         let gather = |(table, shape): (&&[T], (usize, usize))| -> Vec<T> {
             let columns = columns_of(r, head, shape);
-            let rows = spans[text].clone().map(|row| table::row(table, shape.0 * shape.1, row));
+            let rows = sequences[text].rows.clone().map(|row| table::row(table, shape.0 * shape.1, row));
             rows.flat_map(|row| &row[columns.clone()]).copied().collect()
         };
         let parts = inputs.iter().zip(shapes(r)).map(gather).collect();
-        work(text, head, Tokens { parts, count: spans[text].len() })
+        work(text, head, Tokens { parts, count: sequences[text].rows.len() })
     };
-    (0..spans.len() * r.heads).into_par_iter().map(task).collect()
+    (0..sequences.len() * r.heads).into_par_iter().map(task).collect()
 }
 
 /// A state matrix; its rows are key dimensions.
@@ -389,7 +389,7 @@ impl<T: Real> GradientRule<T> for LinearAttention {
         let texts = call.sequences();
         let results = each_head(call, r, back.inputs, |text, head, tokens| {
             let columns = head * r.value_size..(head + 1) * r.value_size;
-            let rows = texts.spans[text].clone();
+            let rows = texts.sequences[text].rows.clone();
             let rows = rows.map(|row| &table::row(back.gradient, call.columns(), row)[columns.clone()]);
             let gradient: Vec<T> = rows.flatten().copied().collect();
             RecurrentHead { r, tokens: &tokens }.backward(&gradient)

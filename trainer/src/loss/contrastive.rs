@@ -54,7 +54,7 @@ impl<T: Real> Loss<T> for Contrastive {
     }
 
     fn weight(&self, batch: &TrainingBatch, targets: &Targets) -> f64 {
-        self.anchors(texts_of(batch).spans.len(), targets).len() as f64
+        self.anchors(texts_of(batch).sequences.len(), targets).len() as f64
     }
 
     fn add(
@@ -68,8 +68,7 @@ impl<T: Real> Loss<T> for Contrastive {
         let (anchors, widths) = self.examples(outputs.batch, targets, columns)?;
         gradient.fill(T::ZERO);
         let pooled: Vec<T> = sequences
-            .spans
-            .iter()
+            .spans()
             .flat_map(|span| self.pool(&outputs.numbers[span.start * columns..span.end * columns], columns))
             .collect();
         let mut pooled_gradient = vec![T::ZERO; pooled.len()];
@@ -81,7 +80,7 @@ impl<T: Real> Loss<T> for Contrastive {
             sum.weight += part.weight / widths.len() as f64;
             sum.correct += part.correct / widths.len() as f64;
         }
-        for (span, pooled_gradient) in sequences.spans.iter().zip(pooled_gradient.chunks(columns)) {
+        for (span, pooled_gradient) in sequences.spans().zip(pooled_gradient.chunks(columns)) {
             self.unpool(span.clone(), pooled_gradient, gradient);
         }
         Ok(sum)
@@ -127,8 +126,8 @@ impl Contrastive {
         if sequences.output_rows.len() != sequences.rows.len() {
             return Err(Error::argument("batch", "embeddings need all rows of a sequence as output rows"));
         }
-        let anchors = self.anchors(sequences.spans.len(), targets);
-        check(&anchors, sequences.spans.len())?;
+        let anchors = self.anchors(sequences.sequences.len(), targets);
+        check(&anchors, sequences.sequences.len())?;
         let widths =
             if self.matryoshka_dims.is_empty() { vec![columns] } else { self.matryoshka_dims.clone() };
         match widths.iter().find(|&&width| width == 0 || width > columns) {

@@ -4,6 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 
+use siskin_device::{ArenaPlan, BufferLifetime};
 use siskin_format::Result;
 
 use super::{Buffer, Program, Schedule, ScheduleStep};
@@ -74,6 +75,24 @@ impl Layouts {
     }
 }
 
+/// What a batch takes besides the weights, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BatchBytes {
+    /// The arena: activations, their gradients, and what forward keeps for backward.
+    pub activations: usize,
+    /// Scratch memory.
+    pub scratch: usize,
+}
+
+/// What the weights take, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WeightBytes {
+    /// All tensors.
+    pub parameters: usize,
+    /// The gradients of the trained ones.
+    pub gradients: usize,
+}
+
 /// Memory by part, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemoryByPart {
@@ -107,13 +126,6 @@ impl MemoryByPart {
     }
 }
 
-/// A buffer, and the first and the last step that use it.
-struct Lifetime {
-    buffer: Buffer,
-    steps: Range<usize>,
-    size: usize,
-}
-
 impl BufferLayout {
     /// Computes the layout for the shape of `batch`.
     pub fn new<T: Real>(
@@ -127,7 +139,7 @@ impl BufferLayout {
 
     /// Computes the layout for the buffer sizes that `size` returns.
     pub fn of_sizes(schedule: &Schedule, size: impl Fn(Buffer) -> Result<usize>) -> Result<Self> {
-        let mut lifetimes: Vec<Lifetime> = Vec::new();
+        let mut lifetimes: Vec<BufferLifetime> = Vec::new();
         let mut known: HashMap<Buffer, usize> = HashMap::new();
         let mut first_added = Vec::with_capacity(schedule.steps.len());
         for (index, &step) in schedule.steps.iter().enumerate() {
@@ -139,19 +151,21 @@ impl BufferLayout {
                 }
                 known.insert(buffer, lifetimes.len());
                 let size = size(buffer)?;
-                lifetimes.push(Lifetime { buffer, steps: index..index + 1, size });
+                lifetimes.push(BufferLifetime { steps: index..index + 1, size });
                 if matches!(step, ScheduleStep::Backward { .. }) && matches!(buffer, Buffer::Gradient(_)) {
                     added.push(buffer);
                 }
             }
             first_added.push(added);
         }
-        let (places, size) = place(&mut lifetimes);
+        let plan = ArenaPlan::new(&lifetimes);
+        let ranges = known.into_iter().map(|(buffer, index)| (buffer, plan.ranges[index].clone()));
+        let offsets: HashMap<Buffer, Range<usize>> = ranges.filter(|(_, range)| !range.is_empty()).collect();
         // Empty buffers have no offset.
         let find =
-            |added: Vec<Buffer>| added.iter().filter_map(|buffer| places.get(buffer).cloned()).collect();
-        let fresh = first_added.into_iter().map(find).collect();
-        Ok(Self { offsets: places, zeroed: fresh, size })
+            |added: Vec<Buffer>| added.iter().filter_map(|buffer| offsets.get(buffer).cloned()).collect();
+        let zeroed = first_added.into_iter().map(find).collect();
+        Ok(Self { offsets, zeroed, size: plan.size })
     }
 
     /// Returns the range of a buffer in the arena.
@@ -178,33 +192,6 @@ fn size<T: Real>(
             rule(&node.op)?.saved_len(&RuleCall { program, node, batch, parameters, rows })
         }
     })
-}
-
-/// Assigns offsets greedily: the largest buffer first, each at the lowest offset that is free for its whole lifetime.
-fn place(lifetimes: &mut Vec<Lifetime>) -> (HashMap<Buffer, Range<usize>>, usize) {
-    lifetimes.retain(|lifetime| lifetime.size > 0);
-    lifetimes.sort_by_key(|lifetime| (std::cmp::Reverse(lifetime.size), lifetime.steps.start));
-    let mut placed: Vec<(Range<usize>, Range<usize>)> = Vec::with_capacity(lifetimes.len());
-    let mut places = HashMap::new();
-    let mut size = 0;
-    for lifetime in lifetimes.iter() {
-        let overlaps =
-            |steps: &Range<usize>| steps.start < lifetime.steps.end && lifetime.steps.start < steps.end;
-        let mut taken: Vec<&Range<usize>> =
-            placed.iter().filter(|(steps, _)| overlaps(steps)).map(|(_, place)| place).collect();
-        taken.sort_by_key(|place| place.start);
-        let mut start = 0;
-        for place in taken {
-            if place.start >= start + lifetime.size {
-                break;
-            }
-            start = start.max(place.end);
-        }
-        size = size.max(start + lifetime.size);
-        placed.push((lifetime.steps.clone(), start..start + lifetime.size));
-        places.insert(lifetime.buffer, start..start + lifetime.size);
-    }
-    (places, size)
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ mod names;
 mod recompute;
 mod schedule;
 
-pub use memory::{BatchShape, BufferLayout, Layouts, MemoryByPart};
+pub use memory::{BatchBytes, BatchShape, BufferLayout, Layouts, MemoryByPart, WeightBytes};
 pub use names::{layer_of, of_op as op_name};
 pub use recompute::Recompute;
 pub use schedule::{Buffer, BufferUses, Schedule, ScheduleStep};

@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use siskin_format::{Error, ErrorKind, Result};
 use siskin_graph::Op;
 
-use super::Run;
+use super::device_trainer::DeviceTrainer;
+use super::host_trainer::HostTrainer;
+use super::{RunConfig, RunSetup};
 use crate::adapters;
 use crate::clip::{self, GradientNorm};
 use crate::data::{LoadedBatch, Loader, LoaderOptions, Position, TaskSettings};
@@ -14,7 +16,7 @@ use crate::loss::LossSum;
 use crate::optimizer::{Optimizer, OptimizerOptions, StepArguments};
 use crate::program::{Side, layer_of};
 use crate::real::Real;
-use crate::runner::{NodeEvent, Phase, Probe, TrainingObjective};
+use crate::runner::{NodeEvent, Phase, Probe};
 
 /// Rows of the checked batch, where examples are not longer.
 const ROWS: usize = 256;
@@ -85,15 +87,25 @@ impl Check {
 /// The advice for data and model errors, worded like the error of a run.
 const CHECK_DATA: &str = "check [data] and [model]";
 
-impl Run {
+/// The parts of a run that are checked.
+pub(super) struct RunChecker<'a> {
+    pub(super) config: &'a RunConfig,
+    pub(super) setup: &'a RunSetup,
+    pub(super) host: &'a mut HostTrainer,
+    pub(super) device: Option<&'a mut DeviceTrainer>,
+    /// Steps so far.
+    pub(super) step: u64,
+}
+
+impl RunChecker<'_> {
     /// Checks whether the run can be expected to learn. The state of the run does not change.
-    pub fn check(&mut self, depth: Depth) -> Result<Vec<Check>> {
+    pub(super) fn check(&mut self, depth: Depth) -> Result<Vec<Check>> {
         if let Some(too_long) = self.check_max_length() {
             return Ok(vec![too_long]);
         }
         let step = self.example(self.loader_of(ROWS, 0))?;
         let mut sums = AttentionSums::default();
-        let first = match self.pass(&step, Some(&mut sums)) {
+        let first = match self.host.pass(&step, Some(&mut sums)) {
             Ok(sum) => sum,
             Err(error) => return Ok(vec![Check::fail("one batch", &error, CHECK_DATA)]),
         };
@@ -102,7 +114,7 @@ impl Run {
         let mut checks = vec![self.initial_loss(&first), sums.check()];
         checks.extend(self.device_check(&step, &first));
         let norms = self.norms();
-        checks.push(match self.pass(&step, None) {
+        checks.push(match self.host.pass(&step, None) {
             Ok(sum) if self.bits(&sum) == bits => {
                 Check::new("determinism", Outcome::Pass, "two passes over a batch give the same bits", "")
             }
@@ -127,13 +139,13 @@ impl Run {
         }
         checks.insert(1, self.gradient_check(norms, &missing, depth));
         checks.extend(self.check_dropout());
-        self.gradients.clear();
+        self.host.gradients.clear();
         Ok(checks)
     }
 
     /// Fails if sequences may be longer than the position tables of the model.
     fn check_max_length(&self) -> Option<Check> {
-        let (program, settings) = (self.runner.program(), &self.setup.settings);
+        let (program, settings) = (self.host.runner.program(), &self.setup.settings);
         let of_decoder = match program.has(Side::Encoder) {
             true => ("data.settings.max_target_length", settings.max_target_length()),
             false => ("data.settings.max_length", settings.max_length),
@@ -159,7 +171,7 @@ impl Run {
 
     /// Loader options for small batches.
     fn loader_of(&self, rows: usize, examples: usize) -> LoaderOptions {
-        let options = self.setup.loader(&self.config, true);
+        let options = self.setup.loader(self.config, true);
         LoaderOptions { max_tokens: rows.min(options.max_tokens), max_examples: examples, ..options }
     }
 
@@ -170,30 +182,19 @@ impl Run {
         most.ok_or_else(|| Error::argument("data", "there are no batches"))
     }
 
-    pub(super) fn pass(&mut self, step: &LoadedBatch, probe: Option<&mut dyn Probe<f32>>) -> Result<LossSum> {
-        self.gradients.clear();
-        let weight = self.loss.weight(&step.batch, &step.targets);
-        if weight <= 0.0 {
-            return Err(Error::argument("data", "a batch has no targets; check data.settings"));
-        }
-        let goal =
-            TrainingObjective { loss: self.loss.as_ref(), targets: &step.targets, scale: 1.0 / weight };
-        self.runner.run_probed(&self.parameters, &step.batch, goal, &mut self.gradients, probe)
-    }
-
     /// Compares a device with the CPU, which has just processed the same batch.
     fn device_check(&mut self, step: &LoadedBatch, cpu: &LossSum) -> Option<Check> {
         let device = self.device.as_mut()?;
         let (name, advice) =
             ("device", "the device computes a different result; report this as a bug, with the config");
-        let mut device_gradients = self.gradients.clone();
+        let mut device_gradients = self.host.gradients.clone();
         let factor = 1.0 / cpu.weight.max(f64::MIN_POSITIVE);
         let sum = match device.pass(step, factor, &mut device_gradients) {
             Ok(sum) => sum,
             Err(error) => return Some(Check::fail(name, &error, CHECK_DATA)),
         };
         let (mut gradient_error, mut length) = (0.0, 0.0);
-        let lists = self.gradients.list.iter().flatten().zip(device_gradients.list.iter().flatten());
+        let lists = self.host.gradients.list.iter().flatten().zip(device_gradients.list.iter().flatten());
         for (cpu, device) in lists.flat_map(|(cpu, device)| cpu.iter().zip(device)) {
             let (cpu, device) = (f64::from(*cpu), f64::from(*device));
             gradient_error += (cpu - device) * (cpu - device);
@@ -221,13 +222,13 @@ impl Run {
         let mix = |state: u64, word: u64| {
             (state ^ word).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29).wrapping_add(word)
         };
-        let numbers = self.gradients.list.iter().flatten().flatten();
+        let numbers = self.host.gradients.list.iter().flatten().flatten();
         numbers.fold(sum.loss.to_bits(), |state, number| mix(state, u64::from(number.to_bits())))
     }
 
     /// Returns the names of trained tensors whose gradient is zero everywhere.
     fn without_gradient(&self) -> Vec<String> {
-        let pairs = self.parameters.list.iter().zip(&self.gradients.list);
+        let pairs = self.host.parameters.list.iter().zip(&self.host.gradients.list);
         let zero = |gradient: &Vec<f32>| gradient.iter().all(|number| *number == 0.0);
         pairs
             .filter(|(_, gradient)| gradient.as_ref().is_some_and(zero))
@@ -239,7 +240,7 @@ impl Run {
     fn initial_loss(&self, sum: &LossSum) -> Check {
         let name = "initial loss";
         let entropy = self.config.loss.get("name").and_then(|name| name.as_str()) == Some("cross_entropy");
-        let columns = self.runner.program().values[self.runner.program().output].columns;
+        let columns = self.host.runner.program().values[self.host.runner.program().output].columns;
         let (loss, even) = (sum.mean(), (columns.max(1) as f64).ln());
         if !entropy || !self.setup.is_random() || self.step > 0 {
             return Check::new(name, Outcome::Pass, format!("{loss:.4}"), "");
@@ -253,7 +254,7 @@ impl Run {
     /// Returns the gradient norm of each layer.
     fn norms(&self) -> BTreeMap<String, f64> {
         let mut squares: BTreeMap<String, f64> = BTreeMap::new();
-        for (parameter, gradient) in self.parameters.list.iter().zip(&self.gradients.list) {
+        for (parameter, gradient) in self.host.parameters.list.iter().zip(&self.host.gradients.list) {
             if let Some(gradient) = gradient {
                 let name = &parameter.name;
                 let part = layer_of(name).unwrap_or_else(|| name.split('.').next().unwrap_or(name));
@@ -289,7 +290,7 @@ impl Run {
     }
 
     fn unused_or_expert(&self, name: &str) -> bool {
-        let program = self.runner.program();
+        let program = self.host.runner.program();
         let weight = program.weights.iter().position(|weight| weight.name == name);
         let reads = |op: &Op| op.weights().into_iter().any(|own| Some(own) == weight);
         program
@@ -301,11 +302,11 @@ impl Run {
 
     /// Overfits a copy of the model on one batch; also returns the tensors that have no gradient even then.
     fn overfits(&mut self, step: &LoadedBatch, first: &LossSum) -> Result<(Check, Vec<String>)> {
-        let kept = self.parameters.clone();
+        let kept = self.host.parameters.clone();
         let (mut best, mut missing) = (f64::INFINITY, self.without_gradient());
         let mut failed = None;
         for rate in RATES {
-            self.parameters.clone_from(&kept);
+            self.host.parameters.clone_from(&kept);
             match self.learn(step, rate) {
                 Ok(loss) => best = best.min(loss),
                 Err(error) => failed = Some(error),
@@ -316,7 +317,7 @@ impl Run {
                 break;
             }
         }
-        self.parameters = kept;
+        self.host.parameters = kept;
         let name = "overfits a batch";
         if let Some(error) = failed.filter(|_| best.is_infinite()) {
             return Ok((Check::fail(name, &error, "check the initial weights"), missing));
@@ -335,17 +336,17 @@ impl Run {
     /// Returns the lowest loss over some steps on the same batch.
     fn learn(&mut self, step: &LoadedBatch, rate: f64) -> Result<f64> {
         let options = OptimizerOptions { name: "adam".to_owned(), ..OptimizerOptions::default() };
-        let mut optimizer = Optimizer::new(&options, &self.parameters, &self.gradients)?;
+        let mut optimizer = Optimizer::new(&options, &self.host.parameters, &self.host.gradients)?;
         let mut best = f64::INFINITY;
         for _ in 0..STEPS {
-            best = best.min(self.pass(step, None)?.mean());
-            let norm = GradientNorm::of(&self.gradients);
-            if let Some(error) = norm.error(&self.parameters) {
+            best = best.min(self.host.pass(step, None)?.mean());
+            let norm = GradientNorm::of(&self.host.gradients);
+            if let Some(error) = norm.error(&self.host.parameters) {
                 return Err(error);
             }
             let arguments = StepArguments { learning_rate: rate, grad_factor: norm.factor(1.0, Some(1.0)) };
-            optimizer.step(&mut self.parameters, &self.gradients, arguments)?;
-            self.update_derived_weights();
+            optimizer.step(&mut self.host.parameters, &self.host.gradients, arguments)?;
+            self.host.update_derived_weights();
         }
         Ok(best)
     }
@@ -365,8 +366,8 @@ impl Run {
                 refused.push(length.to_string());
                 continue;
             };
-            match self.pass(&step, None) {
-                Ok(_) if GradientNorm::of(&self.gradients).is_finite() => done.push(length.to_string()),
+            match self.host.pass(&step, None) {
+                Ok(_) if GradientNorm::of(&self.host.gradients).is_finite() => done.push(length.to_string()),
                 Ok(_) => {
                     let result = format!("a sequence of {length} tokens gives NaN or infinite gradients");
                     return Check::new(
@@ -392,14 +393,14 @@ impl Run {
     /// Runs forward and backward on the largest of the first batches.
     fn largest_batch_check(&mut self) -> Check {
         let name = "largest batch";
-        let step = match self.setup.largest_batch(&self.config, self.config.batch.max_tokens) {
+        let step = match self.setup.largest_batch(self.config, self.config.batch.max_tokens) {
             Ok(step) => step,
             Err(error) => return Check::fail(name, &error, CHECK_DATA),
         };
         let texts = [&step.batch.encoder, &step.batch.decoder];
         let rows: usize = texts.iter().map(|texts| texts.rows.len()).sum();
-        let longest = texts.iter().flat_map(|texts| &texts.spans).map(ExactSizeIterator::len).max();
-        match self.pass(&step, None) {
+        let longest = texts.iter().flat_map(|texts| texts.spans()).map(ExactSizeIterator::len).max();
+        match self.host.pass(&step, None) {
             Ok(_) => {
                 let result = format!(
                     "forward and backward of {rows} tokens, up to {} in a sequence",

@@ -3,9 +3,9 @@
 use siskin_format::Result;
 
 use super::config::RunConfig;
-use super::on_device::{self, EngineArguments, OnDevice};
+use super::device_trainer::{self, DeviceArguments, DeviceTrainer};
 use super::setup::RunSetup;
-use super::{MakeEngine, loss_pooling};
+use super::{OpenDevice, loss_pooling};
 use crate::adapters;
 use crate::loss::{self, Loss, LossSum};
 use crate::optimizer::{Optimizer, OptimizerOptions};
@@ -22,15 +22,15 @@ pub fn evaluate(
     setup: &RunSetup,
     adapter: Option<&siskin_graph::adapter::Adapter>,
 ) -> Result<Option<LossSum>> {
-    evaluate_with_engine(config, setup, adapter, &on_device::open)
+    evaluate_with_device(config, setup, adapter, &device_trainer::open)
 }
 
 /// Like [`evaluate`], on another device than the config names.
-pub fn evaluate_with_engine(
+pub fn evaluate_with_device(
     config: &RunConfig,
     setup: &RunSetup,
     adapter: Option<&siskin_graph::adapter::Adapter>,
-    engine: MakeEngine<'_>,
+    open: OpenDevice<'_>,
 ) -> Result<Option<LossSum>> {
     let mut parameters = setup.parameters(config.seed)?;
     if let Some(adapter) = adapter {
@@ -41,7 +41,7 @@ pub fn evaluate_with_engine(
     let gradients = Gradients::zeros(&parameters, |_| false);
     let optimizer = Optimizer::new(&OptimizerOptions::named("sgd"), &parameters, &gradients)?;
     // fp8 scales come from past steps, and there are none.
-    let device = engine(&EngineArguments {
+    let device = open(&DeviceArguments {
         config: &RunConfig { optimizer: OptimizerOptions::named("sgd"), fp8: false, ..config.clone() },
         program: &setup.program,
         parameters: &parameters,
@@ -51,8 +51,8 @@ pub fn evaluate_with_engine(
         adapters: &setup.adapters,
         qat: None,
     })?;
-    if let Some(engine) = device {
-        return OnDevice::new(&config, engine)?.evaluate(&config, setup);
+    if let Some(runner) = device {
+        return DeviceTrainer::new(&config, runner)?.evaluate(&config, setup);
     }
     let loss = loss::named(&config.loss)?;
     let mut runner = Runner::new(setup.program.clone(), Recompute::None, |_| false)?;

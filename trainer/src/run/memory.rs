@@ -4,7 +4,6 @@ use siskin_format::{Error, ErrorKind, Result};
 
 use super::Run;
 use crate::ema::ExponentialMovingAverage;
-use crate::parameters::Parameter;
 use crate::program::MemoryByPart;
 
 /// The maximum number of rows of a batch that is tried.
@@ -21,23 +20,20 @@ impl Run {
     /// Like [`Self::memory`], with another `batch.rows`.
     pub fn memory_with(&self, rows: usize) -> Result<MemoryByPart> {
         let step = self.setup.largest_batch(&self.config, rows)?;
-        let ([activations, scratch], [parameters, gradients]) = match &self.device {
+        let (batch, weights) = match &self.device {
             Some(device) => (device.memory(&step)?, device.resident_bytes()),
-            None => (self.runner.memory(&step.batch, &self.parameters)?, self.resident_bytes()),
+            None => {
+                (self.host.runner.memory(&step.batch, &self.host.parameters)?, self.host.resident_bytes())
+            }
         };
         Ok(MemoryByPart {
-            parameters,
-            gradients,
-            optimizer: self.optimizer.bytes() + self.ema.as_ref().map_or(0, ExponentialMovingAverage::bytes),
-            activations,
-            scratch,
+            parameters: weights.parameters,
+            gradients: weights.gradients,
+            optimizer: self.host.optimizer.bytes()
+                + self.host.ema.as_ref().map_or(0, ExponentialMovingAverage::bytes),
+            activations: batch.activations,
+            scratch: batch.scratch,
         })
-    }
-
-    /// Returns the bytes of all tensors, and of their gradients.
-    fn resident_bytes(&self) -> [usize; 2] {
-        let gradients = self.gradients.list.iter().flatten().map(Vec::len).sum::<usize>();
-        [self.parameters.list.iter().map(Parameter::bytes).sum(), gradients * size_of::<f32>()]
     }
 
     /// Returns the largest `batch.rows` whose run takes at most `limit` bytes, and the memory it takes. The default
@@ -84,10 +80,10 @@ impl Run {
     fn try_batch(&mut self, rows: usize) -> Result<()> {
         let step = self.setup.largest_batch(&self.config, rows)?;
         match &mut self.device {
-            Some(device) => device.pass(&step, 1.0, &mut self.gradients)?,
-            None => self.pass(&step, None)?,
+            Some(device) => device.pass(&step, 1.0, &mut self.host.gradients)?,
+            None => self.host.pass(&step, None)?,
         };
-        self.gradients.clear();
+        self.host.gradients.clear();
         Ok(())
     }
 

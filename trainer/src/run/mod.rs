@@ -1,16 +1,18 @@
 //! A training run: data to steps, steps to a model, and resuming from checkpoints.
 
+mod callbacks;
 mod check;
 mod checkpoint_thread;
 mod config;
 mod dataset;
+mod device_trainer;
 mod evaluation;
 mod fingerprint;
 pub(crate) mod folder;
+mod host_trainer;
 mod inputs;
 mod loss_pooling;
 mod memory;
-mod on_device;
 mod packing;
 mod samples;
 mod setup;
@@ -19,15 +21,16 @@ mod teacher;
 mod trained_tokenizer;
 mod validation;
 
+pub use callbacks::{RunCallbacks, RunEnd, StepReport, Validation};
 pub use check::{Check, Depth, Outcome};
 pub use config::{
     BatchOptions, CheckpointOptions, DataOptions, ModelOrigin, RunConfig, RunExports, StatisticsOptions,
     TeacherOptions, ValidationOptions,
 };
-pub use evaluation::{evaluate, evaluate_with_engine};
+pub use device_trainer::DeviceArguments;
+pub use evaluation::{evaluate, evaluate_with_device};
 pub use folder::prepare as prepare_folder;
 pub use inputs::inputs;
-pub use on_device::EngineArguments;
 pub use packing::{PackedFile, pack};
 pub use samples::{ReportOptions, Sample};
 pub use setup::{OpenedBase, RunSetup};
@@ -38,141 +41,46 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::{Value, json};
-use siskin_format::{Error, Result};
+use siskin_format::{Error, ErrorKind, Result};
 
+use self::check::RunChecker;
 use self::checkpoint_thread::CheckpointWriter;
-use self::on_device::OnDevice;
+use self::device_trainer::DeviceTrainer;
+use self::host_trainer::HostTrainer;
+use self::validation::ModelSelection;
 use crate::adapters;
 use crate::checkpoint::{Checkpoint, CheckpointFolder};
-use crate::cuda::DeviceTraining;
+use crate::cuda::DeviceRunner;
 use crate::data::{Position, Prefetch};
 use crate::early_stopping::EarlyStopping;
-use crate::ema::ExponentialMovingAverage;
-use crate::loss::{self, Loss};
-use crate::optimizer::Optimizer;
-use crate::parameters::{Gradients, Parameters};
-use crate::profile::{Event, Recorder};
-use crate::qat::QuantizationAware;
-use crate::runner::Runner;
+use crate::loss::LossSum;
+use crate::parameters::Parameters;
+use crate::profile::{ProfiledThread, Recorder, timed};
 use crate::schedule::LearningRateSchedule;
-use crate::settings::fits;
 use crate::state::{self, Checkpointed};
-use crate::statistics::StepStatistics;
-
-/// The result of a step.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct StepReport {
-    /// Steps so far.
-    pub step: u64,
-    /// The total number of steps.
-    pub steps: u64,
-    /// The mean loss of the step.
-    pub loss: f64,
-    /// The accuracy: the fraction of targets with the highest score.
-    pub accuracy: f64,
-    /// The auxiliary loss of the routers, not included in `loss`.
-    pub router_loss: f64,
-    /// The gradient norm.
-    pub grad_norm: f64,
-    /// The learning rate.
-    pub learning_rate: f64,
-    /// The loss scale; other than 1 only in fp16.
-    pub loss_scale: f64,
-    /// Steps of this process that were skipped because the scaled gradients were not finite.
-    pub skipped_steps: u64,
-    /// Rows processed.
-    pub tokens: usize,
-    /// Duration in seconds.
-    pub seconds: f64,
-    /// The number of completed epochs.
-    pub epoch: u64,
-    /// The FLOPs of its matmuls.
-    pub flops: f64,
-}
-
-impl StepReport {
-    /// Returns the progress as a line of a log.
-    pub fn json(&self) -> Value {
-        json!({
-            "step": self.step, "loss": self.loss, "accuracy": self.accuracy, "grad_norm": self.grad_norm,
-            "learning_rate": self.learning_rate, "tokens": self.tokens, "seconds": self.seconds, "epoch": self.epoch,
-            "router_loss": self.router_loss, "flops": self.flops, "loss_scale": self.loss_scale,
-            "skipped_steps": self.skipped_steps,
-        })
-    }
-}
-
-/// The result of a validation.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Validation {
-    /// The step it was made after.
-    pub step: u64,
-    /// The mean loss.
-    pub loss: f64,
-    /// The accuracy: the fraction of targets with the highest score.
-    pub accuracy: f64,
-    /// Whether it was the best so far.
-    pub best: bool,
-}
-
-/// Callbacks of a run.
-pub trait RunCallbacks {
-    /// Called after each step.
-    fn step(&mut self, _: &StepReport) {}
-    /// Called after each validation.
-    fn validation(&mut self, _: &Validation) {}
-    /// Called with the sample generations after each validation.
-    fn samples(&mut self, _step: u64, _: &[Sample]) {}
-    /// Called with tensor statistics after each step in which they were computed.
-    fn statistics(&mut self, _: &StepStatistics) {}
-    /// Called with the recorded events after the last profiled step.
-    fn profile(&mut self, _: &[Event]) {}
-    /// Called with warnings that do not end the run.
-    fn warning(&mut self, _: &str) {}
-}
-
-/// Why a run ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RunEnd {
-    /// All steps were done.
-    Completed,
-    /// Early stopping.
-    EarlyStopped,
-    /// Stopped by the caller; it can resume from its last checkpoint.
-    Interrupted,
-}
-
-impl RunEnd {
-    /// Returns its name in reports.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Completed => "completed",
-            Self::EarlyStopped => "early_stopping",
-            Self::Interrupted => "interrupted",
-        }
-    }
-}
 
 /// A training run.
 pub struct Run {
     config: RunConfig,
     setup: RunSetup,
-    parameters: Parameters<f32>,
-    gradients: Gradients<f32>,
-    runner: Runner<f32>,
-    optimizer: Optimizer,
+    host: HostTrainer,
+    device: Option<DeviceTrainer>,
     schedule: LearningRateSchedule,
-    loss: Box<dyn Loss<f32>>,
-    qat: Option<QuantizationAware>,
-    ema: Option<ExponentialMovingAverage>,
-    early_stopping: Option<EarlyStopping>,
+    progress: RunProgress,
+    selection: ModelSelection,
     folder: Option<CheckpointFolder>,
-    device: Option<OnDevice>,
-    step: u64,
-    skipped_steps: u64,
-    position: Position,
-    best: Option<f64>,
     profiled: Option<Profiled>,
+}
+
+/// How far a run is.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct RunProgress {
+    /// Steps so far.
+    step: u64,
+    /// Steps of this process that were skipped because the scaled gradients were not finite.
+    skipped_steps: u64,
+    /// Where the data of the next step begins.
+    position: Position,
 }
 
 /// The profiled steps (the first, and the one after the last) and their recorder.
@@ -182,104 +90,54 @@ struct Profiled {
 }
 
 /// Prepares a device for training a program; `None`: the CPU trains it.
-pub type MakeEngine<'a> = &'a dyn Fn(&EngineArguments<'_>) -> Result<Option<Box<dyn DeviceTraining>>>;
+pub type OpenDevice<'a> = &'a dyn Fn(&DeviceArguments<'_>) -> Result<Option<DeviceRunner>>;
 
 impl Run {
     /// Starts a run that keeps its checkpoints in `folder`.
     pub fn new(config: RunConfig, setup: RunSetup, folder: Option<&Path>) -> Result<Self> {
-        Self::with_engine(config, setup, folder, &on_device::open)
+        Self::with_device(config, setup, folder, &device_trainer::open)
     }
 
     /// Like [`Self::new`], on another device than the config names.
-    pub fn with_engine(
+    pub fn with_device(
         config: RunConfig,
         setup: RunSetup,
         folder: Option<&Path>,
-        engine: MakeEngine<'_>,
+        open: OpenDevice<'_>,
     ) -> Result<Self> {
         let config =
             RunConfig { loss: loss_pooling::loss(&config.loss, &setup.file_contents.config)?, ..config };
-        let patterns = &config.model.trainable;
-        let usual = |name: &str| setup.adapters.is_empty() || adapters::is_trained(name);
-        let chosen =
-            |name: &str| patterns.iter().any(|pattern| fits(pattern, name)) || adapters::is_trained(name);
-        let trains = |name: &str| if patterns.is_empty() { usual(name) } else { chosen(name) };
-        if config.adapters.is_some() && config.qat.is_some() {
-            let message = "rounds matrices that adapters freeze; remove [qat] or [adapters]";
-            return Err(Error::argument("qat", message));
-        }
-        match (config.loss.get("name").and_then(Value::as_str) == Some("distillation"), setup.has_teacher()) {
-            (true, false) => {
-                let message = "distillation needs a teacher model; set [teacher] from";
-                return Err(Error::argument("loss", message));
-            }
-            (false, true) => {
-                let message = "only used by the distillation loss; set [loss] name = \"distillation\", \
-                               or remove [teacher]";
-                return Err(Error::argument("teacher", message));
-            }
-            _ => {}
-        }
-        if config.export.adapter {
-            check_adapter_export(&config, &setup)?;
-        }
-        let mut parameters = setup.parameters_with_packed(config.seed, |name| !trains(name))?;
-        let gradients = Gradients::zeros(&parameters, |parameter| trains(&parameter.name));
-        if gradients.list.iter().all(Option::is_none) {
-            return Err(Error::argument("model.trainable", "no tensor matches; nothing would be trained"));
-        }
-        let rounding = config.qat.as_ref();
-        let rounding = rounding.map(|options| QuantizationAware::new(options, &setup.program)).transpose()?;
-        if let Some(rounding) = &rounding {
-            rounding.round_weights(&mut parameters);
-        }
-        let program = setup.program.clone();
-        let optimizer = Optimizer::new(&config.optimizer, &parameters, &gradients)?;
-        let average = config.ema.as_ref();
-        let average = average
-            .map(|settings| ExponentialMovingAverage::from_settings(settings, &parameters, &gradients))
-            .transpose()?;
-        let device = engine(&EngineArguments {
+        check_options(&config, &setup)?;
+        let host = HostTrainer::new(&config, &setup)?;
+        let device = open(&DeviceArguments {
             config: &config,
-            program: &program,
-            parameters: &parameters,
-            gradients: &gradients,
-            optimizer: &optimizer,
-            ema: average.as_ref(),
+            program: host.runner.program(),
+            parameters: &host.parameters,
+            gradients: &host.gradients,
+            optimizer: &host.optimizer,
+            ema: host.ema.as_ref(),
             adapters: &setup.adapters,
-            qat: rounding.as_ref(),
+            qat: host.qat.as_ref(),
         })?;
-        let device = device.map(|engine| OnDevice::new(&config, engine)).transpose()?;
-        let runner = Runner::new(program, config.recompute()?, |weight| gradients.has(weight))?
-            .with_routers(config.router);
+        let device = device.map(|runner| DeviceTrainer::new(&config, runner)).transpose()?;
         let schedule = LearningRateSchedule::new(&config.schedule, config.steps)?;
-        let loss = loss::named(&config.loss)?;
-        let patience = config.early_stopping.as_ref().map(EarlyStopping::from_settings).transpose()?;
+        let early_stopping = config.early_stopping.as_ref().map(EarlyStopping::from_settings).transpose()?;
         if setup.validation.is_none() {
             validation::check_validation_data(&config)?;
         }
-        config.report.check(runner.program())?;
+        config.report.check(host.runner.program())?;
         let profiled = config.profile.window()?.map(Profiled::new);
         let folder =
             folder.map(|path| CheckpointFolder::new(path, config.checkpoint.keep_last)).transpose()?;
         Ok(Self {
             config,
             setup,
-            parameters,
-            gradients,
-            runner,
-            optimizer,
-            schedule,
-            loss,
-            qat: rounding,
-            ema: average,
-            early_stopping: patience,
-            folder,
+            host,
             device,
-            step: 0,
-            skipped_steps: 0,
-            position: Position::default(),
-            best: None,
+            schedule,
+            progress: RunProgress::default(),
+            selection: ModelSelection { early_stopping, best: None },
+            folder,
             profiled,
         })
     }
@@ -298,7 +156,7 @@ impl Run {
     /// Trains to the end, or until `stop` is set. A checkpoint that cannot be written is reported to `callbacks`; it is
     /// an error only if the run could not be resumed without it.
     pub fn train(&mut self, stop: &AtomicBool, callbacks: &mut dyn RunCallbacks) -> Result<RunEnd> {
-        let loader = self.setup.batches(&self.config, self.position)?;
+        let loader = self.setup.batches(&self.config, self.progress.position)?;
         let recorder = self.profiled.as_ref().map(|profiled| profiled.recorder.clone());
         let ahead = 2 * self.config.batch.gradient_accumulation_steps;
         let mut batches = Prefetch::recorded(loader, ahead, recorder.clone())?.peekable();
@@ -323,7 +181,7 @@ impl Run {
         callbacks: &mut dyn RunCallbacks,
     ) -> Result<RunEnd> {
         let mut validated_step = None;
-        while self.step < self.config.steps {
+        while self.progress.step < self.config.steps {
             if stop.load(Ordering::Relaxed) {
                 self.save(false, writer)?;
                 return Ok(RunEnd::Interrupted);
@@ -334,13 +192,13 @@ impl Run {
             if let Some(statistics) = statistics {
                 callbacks.statistics(&statistics);
             }
-            let due = |every: u64| every > 0 && self.step.is_multiple_of(every);
+            let due = |every: u64| every > 0 && self.progress.step.is_multiple_of(every);
             let (validate, save) =
                 (due(self.config.validation.every_n_steps), due(self.config.checkpoint.every_n_steps));
             let mut best = false;
             if validate {
                 let (validation, ends) = self.validate_and_sample(callbacks)?;
-                (best, validated_step) = (validation.best, Some(self.step));
+                (best, validated_step) = (validation.best, Some(self.progress.step));
                 if ends {
                     self.save(best, writer)?;
                     return Ok(RunEnd::EarlyStopped);
@@ -349,46 +207,91 @@ impl Run {
             if save || best {
                 self.save(best, writer)?;
             }
-            if self.profiled.as_ref().is_some_and(|profiled| profiled.is_over(self.step)) {
+            if self.profiled.as_ref().is_some_and(|profiled| profiled.is_over(self.progress.step)) {
                 self.report_profile(callbacks);
             }
         }
-        let best = validated_step != Some(self.step) && self.validate_and_sample(callbacks)?.0.best;
+        let best = validated_step != Some(self.progress.step) && self.validate_and_sample(callbacks)?.0.best;
         self.save(best, writer)?;
         Ok(RunEnd::Completed)
     }
 
-    /// Recomputes what is derived from the parameters after they changed.
-    fn update_derived_weights(&mut self) {
-        if let Some(options) = &self.config.adapters {
-            adapters::update_norms(&mut self.parameters, &self.setup.adapters, options);
+    /// Validates, and returns whether the run ends.
+    fn validate_and_sample(&mut self, callbacks: &mut dyn RunCallbacks) -> Result<(Validation, bool)> {
+        let recorder = self.profiled.as_ref().map(|profiled| profiled.recorder.clone());
+        let result =
+            timed(recorder.as_ref(), "validation", ProfiledThread::Steps, || self.validate(callbacks))?;
+        match self.samples() {
+            Ok(samples) if samples.is_empty() => {}
+            Ok(samples) => callbacks.samples(self.progress.step, &samples),
+            Err(error) => callbacks.warning(&format!("cannot generate samples: {error}")),
         }
-        if let Some(rounding) = &self.qat {
-            rounding.round_weights(&mut self.parameters);
-        }
+        Ok(result)
     }
 
-    /// Swaps the averaged and the current parameters.
-    fn swap_ema(&mut self) -> Result<()> {
-        if let Some(ema) = &mut self.ema {
-            ema.swap(&mut self.parameters)?;
-            self.update_derived_weights();
-        }
-        Ok(())
+    fn validate(&mut self, callbacks: &mut dyn RunCallbacks) -> Result<(Validation, bool)> {
+        let Some(sum) = self.evaluate()? else { return Ok((Validation::default(), false)) };
+        let result = self.selection.judge(self.progress.step, &sum);
+        callbacks.validation(&result);
+        Ok((result, self.selection.stops(&result)))
     }
 
-    /// Calls `work` with the averaged parameters, if weights are averaged.
-    fn with_ema<R>(&mut self, work: impl FnOnce(&mut Self) -> R) -> Result<R> {
-        self.swap_ema()?;
-        let done = work(self);
-        self.swap_ema()?;
-        Ok(done)
+    /// Returns the validation loss, with the averaged parameters if weights are averaged.
+    pub fn evaluate(&mut self) -> Result<Option<LossSum>> {
+        if let Some(device) = &mut self.device {
+            return device.evaluate(&self.config, &self.setup);
+        }
+        let (config, setup) = (&self.config, &self.setup);
+        self.host.with_ema(|host| {
+            let loss = host.loss.as_ref();
+            evaluation::evaluate_batches(config, setup, &mut host.runner, loss, &host.parameters)
+        })?
+    }
+
+    /// Loads the weights that the config exports, and returns the step that they are from.
+    ///
+    /// # Errors
+    /// If the weights of the best validation are to be exported and the folder has no readable checkpoint of them.
+    pub fn load_export_weights(&mut self) -> Result<u64> {
+        if self.config.exports_best()? {
+            let folder = self.folder.as_ref();
+            let best = folder.map(CheckpointFolder::best).transpose()?.flatten().ok_or_else(|| {
+                let message = "there is no checkpoint of a best validation; continue training, or export \
+                               the last weights";
+                Error::new(ErrorKind::Missing, "export.weights", message)
+            })?;
+            self.restore(&best)?;
+        }
+        Ok(self.progress.step)
+    }
+
+    /// Generates the samples of the report, with averaged weights if weights are averaged.
+    pub fn samples(&mut self) -> Result<Vec<Sample>> {
+        if self.config.report.prompts.is_empty() {
+            return Ok(Vec::new());
+        }
+        self.copy_from_device()?;
+        let (config, step) = (&self.config, self.progress.step);
+        let tokenizer = &self.setup.texts.tokenizer;
+        self.host.with_ema(|host| samples::generate(host, config, tokenizer, step))?
+    }
+
+    /// Checks whether the run can be expected to learn. The state of the run does not change.
+    pub fn check(&mut self, depth: Depth) -> Result<Vec<Check>> {
+        let mut checker = RunChecker {
+            config: &self.config,
+            setup: &self.setup,
+            host: &mut self.host,
+            device: self.device.as_mut(),
+            step: self.progress.step,
+        };
+        checker.check(depth)
     }
 
     /// Returns the parameters for inference: averaged if weights are averaged.
     pub fn parameters(&mut self) -> Result<Parameters<f32>> {
         self.copy_from_device()?;
-        self.with_ema(|run| run.parameters.clone())
+        self.host.with_ema(|host| host.parameters.clone())
     }
 
     /// Returns the parameters of the exported model, with adapters merged into their matrices.
@@ -414,7 +317,7 @@ impl Run {
     /// Loads adapters of another run with the same config.
     pub fn load_adapter(&mut self, adapter: &siskin_graph::adapter::Adapter) -> Result<()> {
         let options = self.config.adapters.clone().unwrap_or_default();
-        adapters::load(&mut self.parameters, &self.setup.adapters, &options, adapter)
+        adapters::load(&mut self.host.parameters, &self.setup.adapters, &options, adapter)
     }
 
     /// Returns the inputs of the run.
@@ -424,13 +327,13 @@ impl Run {
 
     /// Returns the number of steps so far.
     pub fn steps(&self) -> u64 {
-        self.step
+        self.progress.step
     }
 
     fn states(&self) -> Vec<&dyn Checkpointed> {
         let optional = [
-            self.ema.as_ref().map(|average| average as &dyn Checkpointed),
-            self.early_stopping.as_ref().map(|patience| patience as &dyn Checkpointed),
+            self.host.ema.as_ref().map(|average| average as &dyn Checkpointed),
+            self.selection.early_stopping.as_ref().map(|patience| patience as &dyn Checkpointed),
             self.device
                 .as_ref()
                 .and_then(|device| device.grad_scaler.as_ref())
@@ -440,15 +343,19 @@ impl Run {
                 .and_then(|device| device.device_tables.as_ref())
                 .map(|kept| kept as &dyn Checkpointed),
         ];
-        [Some(&self.optimizer as &dyn Checkpointed)].into_iter().chain(optional).flatten().collect()
+        [Some(&self.host.optimizer as &dyn Checkpointed)].into_iter().chain(optional).flatten().collect()
     }
 
     /// Copies parameters and states back from a device.
     fn copy_from_device(&mut self) -> Result<()> {
         let Some(device) = &mut self.device else { return Ok(()) };
-        device.copy_from_device(&mut self.parameters, &mut self.optimizer, self.ema.as_mut())?;
-        if let Some(rounding) = &self.qat {
-            rounding.round_weights(&mut self.parameters);
+        device.copy_from_device(
+            &mut self.host.parameters,
+            &mut self.host.optimizer,
+            self.host.ema.as_mut(),
+        )?;
+        if let Some(rounding) = &self.host.qat {
+            rounding.round_weights(&mut self.host.parameters);
         }
         Ok(())
     }
@@ -456,17 +363,17 @@ impl Run {
     /// Returns the state of the run; on a device, the state when it was last saved or restored.
     pub fn checkpoint(&self) -> Checkpoint {
         let mut tables = state::save(&self.states());
-        for (parameter, gradient) in self.parameters.list.iter().zip(&self.gradients.list) {
+        for (parameter, gradient) in self.host.parameters.list.iter().zip(&self.host.gradients.list) {
             if gradient.is_some() {
                 let numbers = state::TableData::Numbers(parameter.numbers.clone());
                 tables.insert(format!("parameter.{}", parameter.name), numbers);
             }
         }
         let state = json!({
-            "step": self.step,
-            "position": {"epoch": self.position.epoch, "batch": self.position.batch},
-            "best": self.best.map(f64::to_bits),
-            "metric": self.metric(),
+            "step": self.progress.step,
+            "position": {"epoch": self.progress.position.epoch, "batch": self.progress.position.batch},
+            "best": self.selection.best.map(f64::to_bits),
+            "metric": self.selection.metric(),
             "seed": self.config.seed,
             "data": fingerprint::describe(&self.config, &self.setup),
         });
@@ -488,37 +395,39 @@ impl Run {
             fingerprint::check(data, &fingerprint::describe(&self.config, &self.setup))?;
         }
         let (step, epoch, batch) = (number("/step")?, number("/position/epoch")?, number("/position/batch")?);
-        let trained = self.parameters.list.iter_mut().zip(&self.gradients.list);
+        let trained = self.host.parameters.list.iter_mut().zip(&self.host.gradients.list);
         for (parameter, _) in trained.filter(|(_, gradient)| gradient.is_some()) {
             let name = format!("parameter.{}", parameter.name);
             parameter.numbers = checkpoint.numbers(&name, parameter.numbers.len())?;
         }
-        state::restore(&mut self.optimizer, &checkpoint.tables)?;
-        if let Some(average) = &mut self.ema {
+        state::restore(&mut self.host.optimizer, &checkpoint.tables)?;
+        if let Some(average) = &mut self.host.ema {
             state::restore(average, &checkpoint.tables)?;
         }
         // The best value of another metric is not comparable.
-        let same = checkpoint.state.get("metric").is_none_or(|metric| *metric == self.metric());
+        let same = checkpoint.state.get("metric").is_none_or(|metric| *metric == self.selection.metric());
         let kept = |state: &dyn Checkpointed| state::is_in(state, &checkpoint.tables);
-        if let Some(patience) = self.early_stopping.as_mut().filter(|patience| same && kept(*patience)) {
+        if let Some(patience) =
+            self.selection.early_stopping.as_mut().filter(|patience| same && kept(*patience))
+        {
             state::restore(patience, &checkpoint.tables)?;
         }
-        self.update_derived_weights();
+        self.host.update_derived_weights();
         if let Some(device) = &mut self.device {
             if let Some(scaler) = device.grad_scaler.as_mut().filter(|scaler| kept(*scaler)) {
                 state::restore(scaler, &checkpoint.tables)?;
             }
             device.copy_to_device(
-                &self.parameters,
-                &self.optimizer,
-                self.ema.as_ref(),
+                &self.host.parameters,
+                &self.host.optimizer,
+                self.host.ema.as_ref(),
                 &checkpoint.tables,
             )?;
         }
-        self.step = step;
-        self.position = Position { epoch, batch };
+        self.progress.step = step;
+        self.progress.position = Position { epoch, batch };
         let best = checkpoint.state.get("best").filter(|_| same);
-        self.best = best.and_then(Value::as_u64).map(f64::from_bits);
+        self.selection.best = best.and_then(Value::as_u64).map(f64::from_bits);
         Ok(())
     }
 
@@ -527,9 +436,33 @@ impl Run {
             self.copy_from_device()?;
         }
         match &self.folder {
-            Some(folder) => saving.start(folder.clone(), self.step, best, self.checkpoint()),
+            Some(folder) => saving.start(folder.clone(), self.progress.step, best, self.checkpoint()),
             None => Ok(()),
         }
+    }
+}
+
+/// Refuses options that contradict each other.
+fn check_options(config: &RunConfig, setup: &RunSetup) -> Result<()> {
+    if config.adapters.is_some() && config.qat.is_some() {
+        let message = "rounds matrices that adapters freeze; remove [qat] or [adapters]";
+        return Err(Error::argument("qat", message));
+    }
+    match (config.loss.get("name").and_then(Value::as_str) == Some("distillation"), setup.has_teacher()) {
+        (true, false) => {
+            let message = "distillation needs a teacher model; set [teacher] from";
+            return Err(Error::argument("loss", message));
+        }
+        (false, true) => {
+            let message = "only used by the distillation loss; set [loss] name = \"distillation\", \
+                           or remove [teacher]";
+            return Err(Error::argument("teacher", message));
+        }
+        _ => {}
+    }
+    match config.export.adapter {
+        true => check_adapter_export(config, setup),
+        false => Ok(()),
     }
 }
 

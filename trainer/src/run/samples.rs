@@ -3,9 +3,10 @@
 use serde::{Deserialize, Serialize};
 use siskin_format::{Error, Result};
 use siskin_graph::OutputHead;
-use siskin_tokenizer::{DecodeOptions, EncodeOptions};
+use siskin_tokenizer::{DecodeOptions, EncodeOptions, Tokenizer};
 
-use super::Run;
+use super::RunConfig;
+use super::host_trainer::HostTrainer;
 use crate::batch::TrainingBatch;
 use crate::loss::{CrossEntropy, Targets};
 use crate::program::{Program, Side};
@@ -57,67 +58,60 @@ pub struct Sample {
     pub text: String,
 }
 
-impl Run {
-    /// Generates the samples of the report, with averaged weights if weights are averaged. All sequences run through
-    /// the training graph, from the beginning for each token (no KV cache): for few short texts that takes less than
-    /// a step, and needs neither a file nor a second copy of the parameters.
-    pub fn samples(&mut self) -> Result<Vec<Sample>> {
-        if self.config.report.prompts.is_empty() {
-            return Ok(Vec::new());
+/// Generates samples with the parameters of the host. All sequences run through the training graph, from the beginning
+/// for each token (no KV cache): for few short texts that takes less than a step, and needs neither a file nor a second
+/// copy of the parameters.
+pub(super) fn generate(
+    host: &mut HostTrainer,
+    config: &RunConfig,
+    tokenizer: &Tokenizer,
+    step: u64,
+) -> Result<Vec<Sample>> {
+    let options = &config.report;
+    let start = tokenizer.bos().or(tokenizer.eos());
+    let encode = |prompt: &String| {
+        let mut ids = tokenizer.encode(prompt, EncodeOptions { add_special: true, parse_special: false })?;
+        if ids.is_empty() {
+            ids.extend(start);
         }
-        self.copy_from_device()?;
-        self.with_ema(Self::generate)?
-    }
-
-    fn generate(&mut self) -> Result<Vec<Sample>> {
-        let options = self.config.report.clone();
-        let tokenizer = &self.setup.texts.tokenizer;
-        let start = tokenizer.bos().or(tokenizer.eos());
-        let encode = |prompt: &String| {
-            let mut ids =
-                tokenizer.encode(prompt, EncodeOptions { add_special: true, parse_special: false })?;
-            if ids.is_empty() {
-                ids.extend(start);
-            }
-            Ok(ids)
-        };
-        let mut texts = options.prompts.iter().map(encode).collect::<Result<Vec<_>>>()?;
-        let prompt_lengths: Vec<usize> = texts.iter().map(Vec::len).collect();
-        let longest = self.runner.program().max_positions(Side::Decoder).unwrap_or(usize::MAX);
-        let ended = |text: &Vec<u32>| text.last().is_some_and(|last| tokenizer.end_ids().contains(last));
-        let mut going: Vec<usize> = (0..texts.len()).filter(|&text| !texts[text].is_empty()).collect();
-        for count in 0..options.max_new_tokens {
-            going.retain(|&text| texts[text].len() < longest && (count == 0 || !ended(&texts[text])));
-            if going.is_empty() {
-                break;
-            }
-            let mut batch = TrainingBatch::default();
-            for &text in &going {
-                batch.decoder.push(&texts[text], &[]);
-                batch.decoder.output_rows.push(batch.decoder.rows.len() - 1);
-            }
-            // All targets have weight zero: only the scores are needed.
-            let targets =
-                Targets { ids: vec![0; going.len()], weights: vec![0.0; going.len()], ..Targets::default() };
-            let goal = TrainingObjective { loss: &CrossEntropy::default(), targets: &targets, scale: 1.0 };
-            let mut scores = Vec::new();
-            let mut see = |_, numbers: &[f32]| scores.extend_from_slice(numbers);
-            self.runner.evaluate(&self.parameters, &batch, goal, Some(&mut see))?;
-            let columns = scores.len() / going.len();
-            for (&text, scores) in going.iter().zip(scores.chunks(columns.max(1))) {
-                let name = [SAMPLES, self.step, text as u64, count as u64];
-                let unit = Random::new(self.config.seed, &name).unit();
-                // Embedding tables may have more rows than the vocabulary has tokens.
-                let known = scores.len().min(tokenizer.vocabulary_size() as usize);
-                texts[text].push(choose(&scores[..known], options.temperature, unit));
-            }
+        Ok(ids)
+    };
+    let mut texts = options.prompts.iter().map(encode).collect::<Result<Vec<_>>>()?;
+    let prompt_lengths: Vec<usize> = texts.iter().map(Vec::len).collect();
+    let longest = host.runner.program().max_positions(Side::Decoder).unwrap_or(usize::MAX);
+    let ended = |text: &Vec<u32>| text.last().is_some_and(|last| tokenizer.end_ids().contains(last));
+    let mut going: Vec<usize> = (0..texts.len()).filter(|&text| !texts[text].is_empty()).collect();
+    for count in 0..options.max_new_tokens {
+        going.retain(|&text| texts[text].len() < longest && (count == 0 || !ended(&texts[text])));
+        if going.is_empty() {
+            break;
         }
-        let sample = |(prompt, (text, prompt_length)): (&String, (&Vec<u32>, &usize))| {
-            let bytes = tokenizer.decode(&text[*prompt_length..], DecodeOptions { skip_special: true })?;
-            Ok(Sample { prompt: prompt.clone(), text: String::from_utf8_lossy(&bytes).into_owned() })
-        };
-        options.prompts.iter().zip(texts.iter().zip(&prompt_lengths)).map(sample).collect()
+        let mut batch = TrainingBatch::default();
+        for &text in &going {
+            batch.decoder.push(&texts[text], &[]);
+            batch.decoder.output_rows.push(batch.decoder.rows.len() - 1);
+        }
+        // All targets have weight zero: only the scores are needed.
+        let targets =
+            Targets { ids: vec![0; going.len()], weights: vec![0.0; going.len()], ..Targets::default() };
+        let goal = TrainingObjective { loss: &CrossEntropy::default(), targets: &targets, scale: 1.0 };
+        let mut scores = Vec::new();
+        let mut see = |_, numbers: &[f32]| scores.extend_from_slice(numbers);
+        host.runner.evaluate(&host.parameters, &batch, goal, Some(&mut see))?;
+        let columns = scores.len() / going.len();
+        for (&text, scores) in going.iter().zip(scores.chunks(columns.max(1))) {
+            let name = [SAMPLES, step, text as u64, count as u64];
+            let unit = Random::new(config.seed, &name).unit();
+            // Embedding tables may have more rows than the vocabulary has tokens.
+            let known = scores.len().min(tokenizer.vocabulary_size() as usize);
+            texts[text].push(choose(&scores[..known], options.temperature, unit));
+        }
     }
+    let sample = |(prompt, (text, prompt_length)): (&String, (&Vec<u32>, &usize))| {
+        let bytes = tokenizer.decode(&text[*prompt_length..], DecodeOptions { skip_special: true })?;
+        Ok(Sample { prompt: prompt.clone(), text: String::from_utf8_lossy(&bytes).into_owned() })
+    };
+    options.prompts.iter().zip(texts.iter().zip(&prompt_lengths)).map(sample).collect()
 }
 
 /// Samples a token id from the softmax of the scores, by inversion; `unit` is uniform in 0 to 1.

@@ -20,7 +20,7 @@ use crate::batch::TrainingBatch;
 use crate::grad::{RuleBackward, RuleCall, rule};
 use crate::loss::{Loss, LossSum, Targets};
 use crate::parameters::{Gradients, Parameters};
-use crate::program::{Buffer, BufferLayout, Layouts, Program, Recompute, Schedule, ScheduleStep};
+use crate::program::{BatchBytes, Buffer, BufferLayout, Layouts, Program, Recompute, Schedule, ScheduleStep};
 use crate::real::Real;
 
 /// A program, its schedule, and the arena in which it runs.
@@ -78,10 +78,11 @@ impl<T: Real> Runner<T> {
     }
 
     /// Returns the bytes of the arena and of the head's scratch memory for a batch of this shape.
-    pub fn memory(&self, batch: &TrainingBatch, parameters: &Parameters<T>) -> Result<[usize; 2]> {
+    pub fn memory(&self, batch: &TrainingBatch, parameters: &Parameters<T>) -> Result<BatchBytes> {
         let layout = BufferLayout::new(&self.program, &self.schedule, batch, parameters)?;
         let scratch = lm_head::HeadScratch::<T>::size(&self.program, batch);
-        Ok([layout.size, scratch].map(|numbers| numbers * size_of::<T>()))
+        let bytes = size_of::<T>();
+        Ok(BatchBytes { activations: bytes * layout.size, scratch: bytes * scratch })
     }
 
     /// Runs a batch forward and backward: accumulates the gradients of the goal, and returns the loss.

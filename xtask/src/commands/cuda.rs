@@ -1,4 +1,4 @@
-//! `cuda`: compiles every kernel of `kernels/cuda/` for all supported devices, and reports its resources.
+//! `cuda`: compiles every kernel of `runtime/cuda/kernels/` for all supported devices, and reports its resources.
 
 use super::bench_peers::peers;
 use crate::Subcommand;
@@ -16,7 +16,7 @@ pub(crate) const SUBCOMMAND: Subcommand = Subcommand {
     run: cuda,
 };
 
-const SOURCES: &str = "kernels/cuda";
+const SOURCES: &str = "runtime/cuda/kernels";
 /// The output folder, with one file per source.
 pub(crate) const COMPILED: &str = "cuda";
 /// Ampere, Ampere in Jetson Orin, and Hopper.
@@ -91,7 +91,9 @@ fn driver(nvcc: &Path) -> Result {
     let features = ["--workspace", "--features=siskin-trainer/cuda", "--locked"];
     run(cargo(&["clippy", "--all-targets"]).args(features).args(["--", "-D", "warnings"]))?;
     let mut test = cargo(&["test", "--lib"]);
-    test.args(features).arg("cuda::").env("LD_LIBRARY_PATH", home.join("lib"));
+    test.args(features)
+        .args(["--", "cuda::", "driver::", "sources::"])
+        .env("LD_LIBRARY_PATH", home.join("lib"));
     run(&mut test)
 }
 

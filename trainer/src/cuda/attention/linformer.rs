@@ -2,16 +2,21 @@
 
 use std::ops::Range;
 
+use siskin_device::{DeviceMatrix, DevicePtr, GemmShape, MatmulCommand};
 use siskin_graph::Projection;
 
-use crate::batch::BatchSequences;
-use crate::cuda::op::{GradientTarget, OpCall, TapeBuilder};
-use crate::cuda::tape::{DeviceMatrix, DevicePtr, TapeMatmul};
+use crate::batch::{BatchSequence, BatchSequences};
+use crate::cuda::command_builder::CommandBuilder;
+use crate::cuda::op::call::{GradientTarget, OpCall};
 
 /// Returns sequences with as many rows as there are projected positions.
 pub(super) fn projected_sequences(of: &BatchSequences, projection: &Projection) -> BatchSequences {
-    let span = |text: usize| text * projection.count..(text + 1) * projection.count;
-    BatchSequences { spans: (0..of.spans.len()).map(span).collect(), ..BatchSequences::default() }
+    let sequence = |text: usize| BatchSequence {
+        rows: text * projection.count..(text + 1) * projection.count,
+        ..BatchSequence::default()
+    };
+    let sequences = (0..of.sequences.len()).map(sequence).collect();
+    BatchSequences { sequences, ..BatchSequences::default() }
 }
 
 /// The offsets of a sequence's rows and of its projected rows in a table of keys or values.
@@ -44,29 +49,29 @@ fn tables(projection: &Projection) -> [usize; 2] {
     [projection.keys, projection.values]
 }
 
-fn part<'a>(work: &TapeBuilder<'_>, call: &'a OpCall<'a>, projection: &'a Projection) -> Part<'a> {
-    Part { call, projection, bytes: work.tape.precision.bytes() }
+fn part<'a>(work: &CommandBuilder<'_>, call: &'a OpCall<'a>, projection: &'a Projection) -> Part<'a> {
+    Part { call, projection, bytes: work.commands.precision().bytes() }
 }
 
 /// Calls `write` with each sequence's index and rows.
 fn each_text(call: &OpCall<'_>, mut write: impl FnMut(usize, &Range<usize>)) {
     let texts = call.input(1).side.sequences(call.batch);
-    texts.spans.iter().enumerate().for_each(|(text, span)| write(text, span));
+    texts.spans().enumerate().for_each(|(text, span)| write(text, span));
 }
 
 /// Allocates a table for projected keys or values.
 pub(super) fn allocate_projected(
-    work: &mut TapeBuilder<'_>,
+    work: &mut CommandBuilder<'_>,
     call: &OpCall<'_>,
     projection: &Projection,
 ) -> DevicePtr {
-    let rows = call.input(1).side.sequences(call.batch).spans.len() * projection.count;
-    work.scratch.bytes(rows * call.input(1).columns * work.tape.precision.bytes())
+    let rows = call.input(1).side.sequences(call.batch).sequences.len() * projection.count;
+    work.scratch.bytes(rows * call.input(1).columns * work.commands.precision().bytes())
 }
 
 /// Projects keys and values.
 pub(super) fn project(
-    work: &mut TapeBuilder<'_>,
+    work: &mut CommandBuilder<'_>,
     call: &OpCall<'_>,
     projection: &Projection,
     inputs: [DevicePtr; 2],
@@ -78,12 +83,12 @@ pub(super) fn project(
         each_text(call, |text, span| {
             if span.is_empty() {
                 let bytes = projection.count * part.columns() * part.bytes;
-                work.tape.clear(part.rows(*sums, text * projection.count).ptr, bytes);
+                work.commands.clear(part.rows(*sums, text * projection.count).ptr, bytes);
                 return;
             }
-            work.tape.matmul(TapeMatmul {
-                precision: work.tape.precision,
-                shape: [projection.count, part.columns(), span.len()],
+            work.commands.matmul(MatmulCommand {
+                precision: work.commands.precision(),
+                shape: GemmShape { m: projection.count, n: part.columns(), k: span.len() },
                 a: part.weights(call.weight(weight).compute, false),
                 b: part.rows(input, span.start),
                 out: part.rows(*sums, text * projection.count),
@@ -108,22 +113,30 @@ pub(super) fn needs_gradient(
     to.is_some() || call.weight(tables(projection)[which]).gradient > 0
 }
 
+/// The gradient of projected keys (`which`: 0) or values (1).
+pub(super) struct ProjectedGradient {
+    pub(super) which: usize,
+    /// The keys or values before projection.
+    pub(super) input: DevicePtr,
+    pub(super) gradient: DevicePtr,
+}
+
 /// Backpropagates the gradients of projected rows to keys or values, and to the weights.
 pub(super) fn project_backward(
-    work: &mut TapeBuilder<'_>,
+    work: &mut CommandBuilder<'_>,
     call: &OpCall<'_>,
     projection: &Projection,
-    (which, input, given): (usize, DevicePtr, DevicePtr),
+    ProjectedGradient { which, input, gradient }: ProjectedGradient,
     to: Option<GradientTarget>,
 ) {
     let part = part(work, call, projection);
     let weight = call.weight(tables(projection)[which]);
     each_text(call, |text, span| {
-        let given = part.rows(given, text * projection.count);
+        let given = part.rows(gradient, text * projection.count);
         if let Some(to) = to {
-            work.tape.matmul(TapeMatmul {
-                precision: work.tape.precision,
-                shape: [span.len(), part.columns(), projection.count],
+            work.commands.matmul(MatmulCommand {
+                precision: work.commands.precision(),
+                shape: GemmShape { m: span.len(), n: part.columns(), k: projection.count },
                 a: part.weights(weight.compute, true),
                 b: given,
                 out: part.rows(to.ptr, span.start),
@@ -135,9 +148,9 @@ pub(super) fn project_backward(
             });
         }
         if weight.gradient > 0 {
-            work.tape.matmul(TapeMatmul {
-                precision: work.tape.precision,
-                shape: [projection.count, span.len(), part.columns()],
+            work.commands.matmul(MatmulCommand {
+                precision: work.commands.precision(),
+                shape: GemmShape { m: projection.count, n: span.len(), k: part.columns() },
                 a: given,
                 b: DeviceMatrix { transposed: true, ..part.rows(input, span.start) },
                 out: part.weights(weight.gradient, false),

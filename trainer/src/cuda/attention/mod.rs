@@ -3,12 +3,13 @@
 mod linformer;
 mod tables;
 
+use self::linformer::ProjectedGradient;
+use siskin_device::{CommandList, DevicePtr, GridSize, KernelArgument, Precision};
 use siskin_format::{Error, Result};
 use siskin_graph::{Attention, AttentionMask};
 
-use super::Precision;
-use super::op::{GradientTarget, OpBackward, OpCall, TapeBuilder, flag, int};
-use super::tape::{DevicePtr, KernelArgument, Tape};
+use crate::cuda::command_builder::{CommandBuilder, flag, int};
+use crate::cuda::op::call::{GradientTarget, OpBackward, OpCall};
 use tables::{SequenceTables, is_marked, key_sequences, tables};
 
 /// The head sizes that kernels are compiled for; smaller heads are padded with zeros.
@@ -47,11 +48,11 @@ fn is_dense(precision: Precision, description: &Attention) -> bool {
     );
     let alone = description.alibi.is_empty() && description.bias.is_none() && description.sinks.is_none();
     let product = description.softcap.is_none() && description.scale > 0.0;
-    let fits = description.head_size <= 128 && description.head_size.is_multiple_of(precision.wide());
+    let fits = description.head_size <= 128 && description.head_size.is_multiple_of(precision.vector_width());
     precision != Precision::F32 && one_run && alone && product && fits
 }
 
-/// The tile sizes and shared memory of the attention kernels: `TileConfig` in `kernels/cuda/attention.cuh`,
+/// The tile sizes and shared memory of the attention kernels: `TileConfig` in `runtime/cuda/kernels/attention.cuh`,
 /// `dense_step` in `attention_dense.cuh`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct AttentionConfig {
@@ -93,7 +94,7 @@ impl AttentionConfig {
                 _ => 64,
             },
             bytes: precision.bytes(),
-            stride: size + precision.wide(),
+            stride: size + precision.vector_width(),
         }
     }
 
@@ -102,9 +103,9 @@ impl AttentionConfig {
     }
 
     /// Returns the name of a forward or backward kernel.
-    fn name(&self, tape: &Tape, direction: &str, kind: &str) -> String {
+    fn name(&self, commands: &CommandList, direction: &str, kind: &str) -> String {
         let dense = if self.dense { "_dense" } else { "" };
-        format!("{}_{}", tape.kernel_name(&format!("{direction}{dense}{kind}")), self.size)
+        format!("{}_{}", commands.kernel_name(&format!("{direction}{dense}{kind}")), self.size)
     }
 
     /// Returns the bytes of this many rows.
@@ -149,7 +150,7 @@ impl AttentionConfig {
 /// Returns the score arguments of the kernels, the bias buckets by distance, and their reach; dense kernels take
 /// fewer arguments.
 fn scores(
-    work: &mut TapeBuilder<'_>,
+    work: &mut CommandBuilder<'_>,
     call: &OpCall<'_>,
     description: &Attention,
     tables: &SequenceTables,
@@ -160,7 +161,7 @@ fn scores(
         return (vec![KernelArgument::Ptr(tables.visible), int(description.heads), scale], 0, 0);
     }
     let (queries, keys) = (call.sequences(), key_sequences(call, description));
-    let max_distance = queries.spans.iter().chain(&keys.spans).map(ExactSizeIterator::len).max().unwrap_or(0);
+    let max_distance = queries.max_length().max(keys.max_length());
     let slopes = match description.alibi.is_empty() {
         true => 0,
         false => work.tables.floats(&format!("slopes {:?}", description.alibi), || description.alibi.clone()),
@@ -194,14 +195,14 @@ fn sinks(call: &OpCall<'_>, description: &Attention) -> DevicePtr {
 }
 
 pub(super) fn forward(
-    work: &mut TapeBuilder<'_>,
+    work: &mut CommandBuilder<'_>,
     call: &OpCall<'_>,
     description: &Attention,
     inputs: &[DevicePtr],
     out: DevicePtr,
     kept: DevicePtr,
 ) {
-    let config = AttentionConfig::new(work.tape.precision, description);
+    let config = AttentionConfig::new(work.commands.precision(), description);
     let tables = tables(work, call, description, config.tile);
     let (mut scores, _, _) = scores(work, call, description, &tables, config.dense);
     if !config.dense {
@@ -220,9 +221,9 @@ pub(super) fn forward(
         &scores,
         &[int(description.kv_heads)],
     ];
-    let name = config.name(work.tape, "attention", "");
-    let grid = [tables.query_count, description.heads, 1];
-    work.tape.kernel(&name, grid, config.threads(), config.forward_bytes(), &arguments.concat());
+    let name = config.name(work.commands, "attention", "");
+    let grid = GridSize::new(tables.query_count, description.heads, 1);
+    work.commands.kernel(&name, grid, config.threads(), config.forward_bytes(), &arguments.concat());
     if let Some(&others) = inputs.get(3) {
         copy_non_attending_rows(work, call, others, GradientTarget { ptr: out, accumulate: true });
     }
@@ -230,7 +231,7 @@ pub(super) fn forward(
 
 /// Passes through the rows that do not attend, where only marked rows attend.
 fn copy_non_attending_rows(
-    work: &mut TapeBuilder<'_>,
+    work: &mut CommandBuilder<'_>,
     call: &OpCall<'_>,
     from: DevicePtr,
     to: GradientTarget,
@@ -247,16 +248,16 @@ fn copy_non_attending_rows(
         flag(to.accumulate),
     ];
     let arguments = [&places[..], &[int(call.rows), int(call.columns())]].concat();
-    work.tape.elementwise_2d("gather_rows", call.rows, call.columns(), &arguments);
+    work.commands.elementwise_2d("gather_rows", call.rows, call.columns(), &arguments);
 }
 
 pub(super) fn backward(
-    work: &mut TapeBuilder<'_>,
+    work: &mut CommandBuilder<'_>,
     call: &OpCall<'_>,
     description: &Attention,
     back: &OpBackward<'_>,
 ) {
-    let config = AttentionConfig::new(work.tape.precision, description);
+    let config = AttentionConfig::new(work.commands.precision(), description);
     let tables = tables(work, call, description, config.tile);
     let (scores, steps, max_distance) = scores(work, call, description, &tables, config.dense);
     let delta = work.scratch.floats(call.rows * description.heads);
@@ -264,7 +265,7 @@ pub(super) fn backward(
     let numbers = [int(call.columns()), int(description.head_size), KernelArgument::Ptr(delta)];
     let heads = [int(call.rows), int(description.heads)];
     let arguments = [&places[..], &numbers, &heads].concat();
-    work.tape.warp_per_item("attention_delta", call.rows * description.heads, &arguments);
+    work.commands.warp_per_item("attention_delta", call.rows * description.heads, &arguments);
 
     let projection = description.projection.as_ref();
     let [keys, values] = match projection {
@@ -286,7 +287,7 @@ pub(super) fn backward(
         if to_bias > 0 {
             let count = tables.query_count * description.heads * (max_distance + config.tile);
             diagonals = work.scratch.floats(count);
-            work.tape.clear(diagonals, 4 * count);
+            work.commands.clear(diagonals, 4 * count);
         }
         // If the gradient of queries is not needed, it is written to scratch memory.
         let to = to_queries.map_or_else(
@@ -299,18 +300,18 @@ pub(super) fn backward(
             &scores,
             &[int(description.kv_heads), KernelArgument::Ptr(diagonals)][..if config.dense { 1 } else { 2 }],
         ];
-        let name = config.name(work.tape, "attention_backward", "_queries");
-        let grid = [tables.query_count, description.heads, 1];
+        let name = config.name(work.commands, "attention_backward", "_queries");
+        let grid = GridSize::new(tables.query_count, description.heads, 1);
         let shared = config.query_backward_bytes(diagonals > 0);
-        work.tape.kernel(&name, grid, config.threads(), shared, &arguments.concat());
+        work.commands.kernel(&name, grid, config.threads(), shared, &arguments.concat());
         if let Some(bias) = description.bias.filter(|_| to_bias > 0) {
             let arguments = [
                 &[diagonals, tables.query_tiles].map(KernelArgument::Ptr)[..],
                 &[int(tables.query_count), int(config.tile), KernelArgument::Ptr(steps)],
                 &[int(max_distance), int(description.heads), KernelArgument::Ptr(to_bias)],
             ];
-            let grid = [bias.buckets, description.heads, 1];
-            work.tape.kernel("attention_backward_bias", grid, 256, 0, &arguments.concat());
+            let grid = GridSize::new(bias.buckets, description.heads, 1);
+            work.commands.kernel("attention_backward_bias", grid, 256, 0, &arguments.concat());
         }
     }
     let mut to = [back.input_gradients[1], back.input_gradients[2]];
@@ -327,8 +328,8 @@ pub(super) fn backward(
     if let Some(projection) = projection {
         for (which, given) in to.into_iter().enumerate() {
             let Some(given) = given else { continue };
-            let part = (which, back.inputs[1 + which], given.ptr);
-            linformer::project_backward(work, call, projection, part, back.input_gradients[1 + which]);
+            let projected = ProjectedGradient { which, input: back.inputs[1 + which], gradient: given.ptr };
+            linformer::project_backward(work, call, projection, projected, back.input_gradients[1 + which]);
         }
     }
     if let Some(Some(to)) = back.input_gradients.get(3) {
@@ -338,12 +339,18 @@ pub(super) fn backward(
     if to_sinks > 0 {
         let places = [sinks(call, description), back.saved, delta].map(KernelArgument::Ptr);
         let arguments = [&places[..], &heads, &[KernelArgument::Ptr(to_sinks)]].concat();
-        work.tape.kernel("attention_backward_sinks", [description.heads, 1, 1], 256, 0, &arguments);
+        work.commands.kernel(
+            "attention_backward_sinks",
+            GridSize::linear(description.heads),
+            256,
+            0,
+            &arguments,
+        );
     }
 }
 
 fn keys_backward(
-    work: &mut TapeBuilder<'_>,
+    work: &mut CommandBuilder<'_>,
     config: &AttentionConfig,
     tables: &SequenceTables,
     description: &Attention,
@@ -370,9 +377,9 @@ fn keys_backward(
             scores,
             &[int(description.kv_heads)],
         ];
-        let name = config.name(work.tape, "attention_backward", kind);
-        let grid = [tables.key_count, description.kv_heads, 1];
-        work.tape.kernel(&name, grid, config.threads(), config.key_backward_bytes(), &arguments.concat());
+        let name = config.name(work.commands, "attention_backward", kind);
+        let grid = GridSize::new(tables.key_count, description.kv_heads, 1);
+        work.commands.kernel(&name, grid, config.threads(), config.key_backward_bytes(), &arguments.concat());
     }
 }
 
@@ -479,7 +486,7 @@ mod tests {
         ];
         for (description, dense) in cases {
             let config = AttentionConfig::new(Precision::Bf16, &description);
-            let name = config.name(&Tape::new(Precision::Bf16), "attention_backward", "_queries");
+            let name = config.name(&CommandList::new(Precision::Bf16), "attention_backward", "_queries");
             assert_eq!(config.dense, dense, "{description:?}");
             assert_eq!(name.starts_with("attention_backward_dense_queries_bf16_"), dense, "{name}");
             assert!(!AttentionConfig::new(Precision::F32, &description).dense, "{description:?}");

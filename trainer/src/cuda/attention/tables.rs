@@ -3,12 +3,13 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
+use siskin_device::DevicePtr;
 use siskin_graph::{Attention, AttentionMask};
 
 use crate::batch::BatchSequences;
 use crate::cuda::batch_tables::AttentionLists;
-use crate::cuda::op::{OpCall, TapeBuilder};
-use crate::cuda::tape::DevicePtr;
+use crate::cuda::command_builder::CommandBuilder;
+use crate::cuda::op::call::OpCall;
 use crate::grad::runs;
 
 use super::linformer;
@@ -32,7 +33,7 @@ fn max_runs(description: &Attention, keys: &BatchSequences) -> usize {
     match description.attention_mask {
         AttentionMask::LongformerLocal(_) => {
             let of_text = |span: &Range<usize>| span.clone().filter(|&row| is_marked(keys, row)).count();
-            let max_runs_of_row = keys.spans.iter().map(of_text).max().unwrap_or(0);
+            let max_runs_of_row = keys.spans().map(of_text).max().unwrap_or(0);
             (max_runs_of_row + 1).next_power_of_two().max(RUNS)
         }
         AttentionMask::BigBird { .. } => RUNS + 1,
@@ -42,7 +43,7 @@ fn max_runs(description: &Attention, keys: &BatchSequences) -> usize {
 }
 
 pub(super) fn is_marked(texts: &BatchSequences, row: usize) -> bool {
-    texts.marked.get(row).copied().unwrap_or(false)
+    texts.rows.get(row).is_some_and(|row| row.marked)
 }
 
 /// The arguments of kernels that describe the sequences of an attention.
@@ -64,13 +65,13 @@ pub(super) fn visible_runs(
     let attends =
         |row| description.attention_mask != AttentionMask::LongformerGlobal || is_marked(queries, row);
     let of_text = |text: usize| {
-        let span = queries.spans[text].clone();
+        let span = queries.sequences[text].rows.clone();
         span.clone().map(move |row| match attends(row) {
             true => runs(description, queries, keys, text, row - span.start),
             false => Vec::new(),
         })
     };
-    (0..queries.spans.len()).flat_map(of_text).collect()
+    (0..queries.sequences.len()).flat_map(of_text).collect()
 }
 
 /// Returns tiles of queries, those with the most keys first, and tiles of keys.
@@ -81,7 +82,7 @@ pub(super) fn tiles(
     keys: &BatchSequences,
 ) -> [Vec<[i32; TILE_FIELDS]>; 2] {
     let (mut of_queries, mut of_keys) = (Vec::new(), Vec::new());
-    for (own, other) in queries.spans.iter().zip(&keys.spans) {
+    for (own, other) in queries.spans().zip(keys.spans()) {
         let all = [own.len(), other.len()];
         for start in (0..own.len()).step_by(tile) {
             let rows = start..own.len().min(start + tile);
@@ -116,7 +117,7 @@ fn padded(mut tiles: Vec<[i32; TILE_FIELDS]>) -> Vec<i32> {
 
 /// Returns true if the mask depends on more than the lengths of sequences.
 fn depends_on_marks(texts: &BatchSequences) -> bool {
-    texts.marked.contains(&true) || texts.prefixes.iter().any(|&prefix| prefix > 0)
+    texts.rows.iter().any(|row| row.marked) || texts.sequences.iter().any(|sequence| sequence.prefix > 0)
 }
 
 /// Returns the mask as `max_runs_of_row` runs per query, tiles of queries and tiles of keys.
@@ -134,11 +135,11 @@ fn lists(
         flat.extend(runs.iter().flat_map(|run| [run.start as i32, run.end as i32]));
         flat.resize(2 * max_runs_of_row * (row + 1), 0);
     }
-    [flat, padded(of_queries), padded(of_keys)]
+    AttentionLists { visible: flat, query_tiles: padded(of_queries), key_tiles: padded(of_keys) }
 }
 
 pub(super) fn tables(
-    work: &mut TapeBuilder<'_>,
+    work: &mut CommandBuilder<'_>,
     call: &OpCall<'_>,
     description: &Attention,
     tile: usize,
@@ -152,7 +153,10 @@ pub(super) fn tables(
     };
     let max_runs_of_row = max_runs(description, keys);
     let made = std::cell::OnceCell::new();
-    let (tables, key) = (&mut work.tables, || format!("{} {:?} {:?}", name(""), queries.spans, keys.spans));
+    let (tables, key) = (&mut work.tables, || {
+        let spans = |texts: &BatchSequences| texts.spans().cloned().collect::<Vec<_>>();
+        format!("{} {:?} {:?}", name(""), spans(queries), spans(keys))
+    });
     let kept = tables.cache.clone();
     let lists = || {
         made.get_or_init(|| {
@@ -166,15 +170,15 @@ pub(super) fn tables(
         })
     };
     let count = |texts: &BatchSequences| {
-        let tiles: usize = texts.spans.iter().map(|span| span.len().div_ceil(tile)).sum();
+        let tiles: usize = texts.spans().map(|span| span.len().div_ceil(tile)).sum();
         tiles.next_multiple_of(32)
     };
     SequenceTables {
-        visible: tables.ints(&name("seen"), || lists()[0].clone()),
+        visible: tables.ints(&name("seen"), || lists().visible.clone()),
         runs: max_runs_of_row,
-        query_tiles: tables.ints(&name("query tiles"), || lists()[1].clone()),
+        query_tiles: tables.ints(&name("query tiles"), || lists().query_tiles.clone()),
         query_count: count(queries),
-        key_tiles: tables.ints(&name("key tiles"), || lists()[2].clone()),
+        key_tiles: tables.ints(&name("key tiles"), || lists().key_tiles.clone()),
         key_count: count(keys),
     }
 }

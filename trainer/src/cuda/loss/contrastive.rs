@@ -1,12 +1,13 @@
 //! The contrastive loss (InfoNCE) over the embeddings of a batch. Embeddings and their products are f32.
 
+use siskin_device::{
+    DeviceMatrix, DevicePtr, GemmShape, GridSize, KernelArgument, MatmulCommand, MatrixShape, Precision,
+};
 use siskin_format::Result;
 
-use super::{DeviceLoss, DeviceOutputs, DevicePtr, KernelArgument, THREADS, TapeBuilder, add_results, int};
+use super::{DeviceLoss, DeviceOutputs, THREADS, add_results};
 use crate::batch::TrainingBatch;
-use crate::cuda::Precision;
-use crate::cuda::op::flag;
-use crate::cuda::tape::{DeviceMatrix, TapeMatmul};
+use crate::cuda::command_builder::{CommandBuilder, flag, int};
 use crate::loss::{Contrastive, LossPooling, Targets, texts_of};
 
 /// The places of a batch's tables.
@@ -26,34 +27,34 @@ struct Tables {
 }
 
 impl DeviceLoss for Contrastive {
-    fn check(&self, batch: &TrainingBatch, targets: &Targets, [_, columns]: [usize; 2]) -> Result<()> {
-        self.examples(batch, targets, columns).map(|_| ())
+    fn check(&self, batch: &TrainingBatch, targets: &Targets, shape: MatrixShape) -> Result<()> {
+        self.examples(batch, targets, shape.columns).map(|_| ())
     }
 
-    fn build_tape(&self, work: &mut TapeBuilder<'_>, outputs: &DeviceOutputs<'_>) {
+    fn record(&self, work: &mut CommandBuilder<'_>, outputs: &DeviceOutputs<'_>) {
         let Ok((anchors, widths)) = self.examples(outputs.batch, outputs.targets, outputs.columns) else {
             return;
         };
         let (texts, columns) = (texts_of(outputs.batch), outputs.columns);
         let spans = work.tables.ints("spans of texts", || {
-            texts.spans.iter().flat_map(|span| [span.start as i32, span.end as i32]).collect()
+            texts.spans().flat_map(|span| [span.start as i32, span.end as i32]).collect()
         });
         let how = KernelArgument::Int(match self.pooling {
             LossPooling::Mean => 0,
             LossPooling::Cls => 1,
             LossPooling::Last => 2,
         });
-        let tables = tables(work, texts.spans.len(), columns, &anchors);
+        let tables = tables(work, texts.sequences.len(), columns, &anchors);
         let arguments = [
             &[outputs.place, spans].map(KernelArgument::Ptr)[..],
             &[how, KernelArgument::Ptr(tables.pooled), int(columns), int(outputs.stride)],
         ];
-        let grid = [columns.div_ceil(256), texts.spans.len(), 1];
-        let name = work.tape.kernel_name("pool_sequences");
-        work.tape.kernel(&name, grid, 256, 0, &arguments.concat());
-        work.tape.clear(tables.pooled_gradient, 4 * texts.spans.len() * columns);
+        let grid = GridSize::new(columns.div_ceil(256), texts.sequences.len(), 1);
+        let name = work.commands.kernel_name("pool_sequences");
+        work.commands.kernel(&name, grid, 256, 0, &arguments.concat());
+        work.commands.clear(tables.pooled_gradient, 4 * texts.sequences.len() * columns);
         for &width in &widths {
-            self.cut(work, outputs, &tables, [width, widths.len()]);
+            self.cut(work, outputs, &tables, width, widths.len());
         }
         if outputs.back {
             let text_of = work
@@ -64,12 +65,12 @@ impl DeviceLoss for Contrastive {
                 &[how, KernelArgument::Ptr(outputs.place)],
                 &[outputs.rows, columns, outputs.stride].map(int),
             ];
-            work.tape.elementwise_2d("unpool_sequences", outputs.rows, columns, &arguments.concat());
+            work.commands.elementwise_2d("unpool_sequences", outputs.rows, columns, &arguments.concat());
         }
     }
 }
 
-fn tables(work: &mut TapeBuilder<'_>, texts: usize, columns: usize, anchors: &[usize]) -> Tables {
+fn tables(work: &mut CommandBuilder<'_>, texts: usize, columns: usize, anchors: &[usize]) -> Tables {
     let others = (0..texts).filter(|text| anchors.binary_search(text).is_err());
     let order: Vec<i32> = anchors.iter().copied().chain(others).map(|text| text as i32).collect();
     let others = texts - anchors.len();
@@ -99,51 +100,54 @@ impl Contrastive {
     /// embeddings.
     fn cut(
         &self,
-        work: &mut TapeBuilder<'_>,
+        work: &mut CommandBuilder<'_>,
         outputs: &DeviceOutputs<'_>,
         tables: &Tables,
-        [width, cuts]: [usize; 2],
+        width: usize,
+        cuts: usize,
     ) {
         let Tables { order, own, anchors, others, pooled, pooled_gradient, units, gradient, lengths, scores } =
             *tables;
         let (texts, columns) = (anchors + others, outputs.columns);
         let sizes = [texts, columns, width].map(int);
         let arguments = [&[pooled, order, units, lengths].map(KernelArgument::Ptr)[..], &sizes].concat();
-        work.tape.kernel("normalize_embeddings", [texts.div_ceil(8), 1, 1], 256, 0, &arguments);
+        work.commands.kernel("normalize_embeddings", GridSize::linear(texts.div_ceil(8)), 256, 0, &arguments);
         let table = |place: DevicePtr, stride: usize| DeviceMatrix { ptr: place, stride, transposed: false };
         let transpose = |matrix: DeviceMatrix| DeviceMatrix { transposed: true, ..matrix };
-        let product = |shape: [usize; 3], a: DeviceMatrix, b: DeviceMatrix, out: DeviceMatrix| TapeMatmul {
-            precision: Precision::F32,
-            shape,
-            a,
-            b,
-            out,
+        let product = |shape: GemmShape, a: DeviceMatrix, b: DeviceMatrix, out: DeviceMatrix| MatmulCommand {
             f32_output: true,
-            accumulate: false,
-            bias: 0,
-            pre_activation: 0,
-            fp8: None,
+            ..MatmulCommand::new(Precision::F32, shape, a, b, out)
         };
         // The rows of the anchors, and after them those of the others.
         let halves = |place: DevicePtr| [place, place + (4 * anchors * width) as DevicePtr];
         let [left, right] = halves(units).map(|place| table(place, width));
         let all = table(scores, others);
-        work.tape.matmul(product([anchors, others, width], left, transpose(right), all));
+        work.commands.matmul(product(
+            GemmShape { m: anchors, n: others, k: width },
+            left,
+            transpose(right),
+            all,
+        ));
         let arguments = [
             &[scores, own].map(KernelArgument::Ptr)[..],
             &[KernelArgument::Float(self.scale as f32), KernelArgument::Ptr(outputs.scale), int(cuts)],
             &[KernelArgument::Ptr(outputs.results), int(others), flag(outputs.back)],
         ];
-        work.tape.kernel("contrastive_rows", [anchors, 1, 1], THREADS, 0, &arguments.concat());
-        add_results(work, outputs, [anchors, cuts]);
+        work.commands.kernel("contrastive_rows", GridSize::linear(anchors), THREADS, 0, &arguments.concat());
+        add_results(work, outputs, anchors, cuts);
         if !outputs.back {
             return;
         }
         let [of_left, of_right] = halves(gradient).map(|place| table(place, width));
-        work.tape.matmul(product([anchors, width, others], all, right, of_left));
-        work.tape.matmul(product([others, width, anchors], transpose(all), left, of_right));
+        work.commands.matmul(product(GemmShape { m: anchors, n: width, k: others }, all, right, of_left));
+        work.commands.matmul(product(
+            GemmShape { m: others, n: width, k: anchors },
+            transpose(all),
+            left,
+            of_right,
+        ));
         let places = [units, gradient, lengths, order, pooled_gradient].map(KernelArgument::Ptr);
         let arguments = [&places[..], &sizes].concat();
-        work.tape.kernel("embedding_gradients", [texts.div_ceil(8), 1, 1], 256, 0, &arguments);
+        work.commands.kernel("embedding_gradients", GridSize::linear(texts.div_ceil(8)), 256, 0, &arguments);
     }
 }

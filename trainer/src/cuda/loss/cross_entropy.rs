@@ -1,20 +1,19 @@
 //! Cross-entropy.
 
+use siskin_device::{GridSize, KernelArgument, MatrixShape};
 use siskin_format::Result;
 
-use super::{
-    DeviceLoss, DeviceOutputs, KernelArgument, THREADS, TapeBuilder, add_results, check_rows, int, lists,
-};
+use super::{DeviceLoss, DeviceOutputs, THREADS, add_results, check_rows, lists};
 use crate::batch::TrainingBatch;
-use crate::cuda::op::flag;
+use crate::cuda::command_builder::{CommandBuilder, flag, int};
 use crate::loss::{CrossEntropy, Targets};
 
 impl DeviceLoss for CrossEntropy {
-    fn check(&self, _: &TrainingBatch, targets: &Targets, shape: [usize; 2]) -> Result<()> {
+    fn check(&self, _: &TrainingBatch, targets: &Targets, shape: MatrixShape) -> Result<()> {
         check_rows(targets, shape)
     }
 
-    fn build_tape(&self, work: &mut TapeBuilder<'_>, outputs: &DeviceOutputs<'_>) {
+    fn record(&self, work: &mut CommandBuilder<'_>, outputs: &DeviceOutputs<'_>) {
         let [ids, weights] = lists(work, outputs);
         let arguments = [
             &[
@@ -26,8 +25,8 @@ impl DeviceLoss for CrossEntropy {
             &[outputs.scale, outputs.results].map(KernelArgument::Ptr),
             &[int(outputs.columns), int(outputs.stride), flag(outputs.back)],
         ];
-        let name = work.tape.kernel_name("cross_entropy");
-        work.tape.kernel(&name, [outputs.rows, 1, 1], THREADS, 0, &arguments.concat());
-        add_results(work, outputs, [outputs.rows, 1]);
+        let name = work.commands.kernel_name("cross_entropy");
+        work.commands.kernel(&name, GridSize::linear(outputs.rows), THREADS, 0, &arguments.concat());
+        add_results(work, outputs, outputs.rows, 1);
     }
 }

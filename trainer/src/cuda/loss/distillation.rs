@@ -1,19 +1,17 @@
 //! Knowledge distillation: the KL divergence from a teacher's scores, which the host sends with each batch.
 
+use siskin_device::{DevicePtr, GridSize, KernelArgument, MatrixShape};
 use siskin_format::{Error, Result};
 
-use super::{
-    DeviceLoss, DeviceOutputs, DevicePtr, KernelArgument, THREADS, TapeBuilder, add_results, check_rows, int,
-    lists,
-};
+use super::{DeviceLoss, DeviceOutputs, THREADS, add_results, check_rows, lists};
 use crate::batch::TrainingBatch;
-use crate::cuda::op::flag;
+use crate::cuda::command_builder::{CommandBuilder, flag, int};
 use crate::loss::{Distillation, Targets};
 
 impl DeviceLoss for Distillation {
-    fn check(&self, _: &TrainingBatch, targets: &Targets, shape: [usize; 2]) -> Result<()> {
+    fn check(&self, _: &TrainingBatch, targets: &Targets, shape: MatrixShape) -> Result<()> {
         check_rows(targets, shape)?;
-        match targets.numbers.len() < shape[0] * shape[1] {
+        match targets.numbers.len() < shape.rows * shape.columns {
             true => {
                 Err(Error::argument("targets.numbers", "there are fewer teacher logits than student logits"))
             }
@@ -21,7 +19,7 @@ impl DeviceLoss for Distillation {
         }
     }
 
-    fn build_tape(&self, work: &mut TapeBuilder<'_>, outputs: &DeviceOutputs<'_>) {
+    fn record(&self, work: &mut CommandBuilder<'_>, outputs: &DeviceOutputs<'_>) {
         let [ids, weights] = lists(work, outputs);
         let teacher = work.tables.floats("teacher", || outputs.targets.numbers.clone());
         let teacher = teacher + (4 * outputs.first * outputs.columns) as DevicePtr;
@@ -31,8 +29,8 @@ impl DeviceLoss for Distillation {
             &[outputs.scale, outputs.results].map(KernelArgument::Ptr),
             &[int(outputs.columns), int(outputs.stride), flag(outputs.back)],
         ];
-        let name = work.tape.kernel_name("distillation");
-        work.tape.kernel(&name, [outputs.rows, 1, 1], THREADS, 0, &arguments.concat());
-        add_results(work, outputs, [outputs.rows, 1]);
+        let name = work.commands.kernel_name("distillation");
+        work.commands.kernel(&name, GridSize::linear(outputs.rows), THREADS, 0, &arguments.concat());
+        add_results(work, outputs, outputs.rows, 1);
     }
 }

@@ -4,11 +4,11 @@ mod contrastive;
 mod cross_entropy;
 mod distillation;
 
+use siskin_device::{DevicePtr, GridSize, KernelArgument, MatrixShape};
 use siskin_format::{Error, Result};
 
-use super::op::{TapeBuilder, int};
-use super::tape::{DevicePtr, KernelArgument};
 use crate::batch::TrainingBatch;
+use crate::cuda::command_builder::{CommandBuilder, int};
 use crate::loss::{self, Contrastive, CrossEntropy, Distillation, Targets};
 use crate::settings::{Settings, read, unknown};
 
@@ -91,14 +91,14 @@ pub(super) struct DeviceOutputs<'a> {
 /// A loss; the weight of a batch, and whether rows can be processed in chunks, are as on the CPU.
 pub(super) trait DeviceLoss: loss::Loss<f32> {
     /// Refuses targets that would read out of bounds.
-    fn check(&self, batch: &TrainingBatch, targets: &Targets, shape: [usize; 2]) -> Result<()>;
+    fn check(&self, batch: &TrainingBatch, targets: &Targets, shape: MatrixShape) -> Result<()>;
 
-    /// Appends the loss of rows to the tape.
-    fn build_tape(&self, work: &mut TapeBuilder<'_>, outputs: &DeviceOutputs<'_>);
+    /// Appends the loss of rows to the command list.
+    fn record(&self, work: &mut CommandBuilder<'_>, outputs: &DeviceOutputs<'_>);
 }
 
 /// Refuses fewer than `rows` targets, and targets out of range of the columns.
-fn check_rows(targets: &Targets, [rows, columns]: [usize; 2]) -> Result<()> {
+fn check_rows(targets: &Targets, MatrixShape { rows, columns }: MatrixShape) -> Result<()> {
     if targets.ids.len() < rows || targets.weights.len() < rows {
         return Err(Error::argument("targets", "there are fewer targets than output rows"));
     }
@@ -110,7 +110,7 @@ fn check_rows(targets: &Targets, [rows, columns]: [usize; 2]) -> Result<()> {
 }
 
 /// Returns the places of the targets of rows, and of their weights.
-fn lists(work: &mut TapeBuilder<'_>, outputs: &DeviceOutputs<'_>) -> [KernelArgument; 2] {
+fn lists(work: &mut CommandBuilder<'_>, outputs: &DeviceOutputs<'_>) -> [KernelArgument; 2] {
     let Targets { ids, weights, .. } = outputs.targets;
     let after = 4 * outputs.first as DevicePtr;
     let ids = work.tables.ints("targets", || ids.iter().map(|&id| id as i32).collect());
@@ -119,8 +119,8 @@ fn lists(work: &mut TapeBuilder<'_>, outputs: &DeviceOutputs<'_>) -> [KernelArgu
 }
 
 /// Adds up the results of rows, in `parts` parts.
-fn add_results(work: &mut TapeBuilder<'_>, outputs: &DeviceOutputs<'_>, [rows, parts]: [usize; 2]) {
+fn add_results(work: &mut CommandBuilder<'_>, outputs: &DeviceOutputs<'_>, rows: usize, parts: usize) {
     let arguments =
         [KernelArgument::Ptr(outputs.results), int(rows), int(parts), KernelArgument::Ptr(outputs.sums)];
-    work.tape.kernel("sum_results", [1, 1, 1], THREADS, 0, &arguments);
+    work.commands.kernel("sum_results", GridSize::linear(1), THREADS, 0, &arguments);
 }

@@ -1,9 +1,11 @@
 //! The inputs of a graph: embedding lookups, sinusoidal positions, and external features.
 
+use siskin_device::{DevicePtr, GridSize, KernelArgument};
 use siskin_graph::Op;
 
-use super::{DevicePtr, KernelArgument, OpBackward, OpCall, TapeBuilder, int};
-use crate::cuda::batch_tables::group_by_index;
+use super::call::{OpBackward, OpCall};
+use crate::cuda::batch_tables::{IndexGroups, group_by_index};
+use crate::cuda::command_builder::{CommandBuilder, int};
 
 /// Blocks of the backward kernel, which loop over the rows of a table: as many as any device runs at once.
 const MAX_BLOCKS: usize = 2048;
@@ -26,35 +28,41 @@ fn numbers(call: &OpCall<'_>) -> Option<(usize, String, Vec<i32>)> {
     Some((table, call.name(&name), list.into_iter().map(|number| number as i32).collect()))
 }
 
-pub(super) fn forward(work: &mut TapeBuilder<'_>, call: &OpCall<'_>, out: DevicePtr) {
+pub(super) fn forward(work: &mut CommandBuilder<'_>, call: &OpCall<'_>, out: DevicePtr) {
     let Some((table, name, list)) = numbers(call) else { return };
     let list = work.tables.ints(&name, || list);
     let places = [list, call.weight(table).compute, out].map(KernelArgument::Ptr);
     let arguments = [&places[..], &[int(call.rows), int(call.columns())]].concat();
-    work.tape.elementwise_2d("embed", call.rows, call.columns(), &arguments);
+    work.commands.elementwise_2d("embed", call.rows, call.columns(), &arguments);
 }
 
-pub(super) fn backward(work: &mut TapeBuilder<'_>, call: &OpCall<'_>, back: &OpBackward<'_>) {
+pub(super) fn backward(work: &mut CommandBuilder<'_>, call: &OpCall<'_>, back: &OpBackward<'_>) {
     let Some((table, name, list)) = numbers(call) else { return };
     let to = call.weight(table).gradient;
     if to == 0 {
         return;
     }
-    let parts = group_by_index(&list);
-    let names = ["distinct", "starts", "order", "count"].map(|what| format!("{what} {name}"));
+    let IndexGroups { distinct, starts, order, count } = group_by_index(&list);
+    let lists = [("distinct", distinct), ("starts", starts), ("order", order), ("count", vec![count])];
     let mut places = Vec::new();
-    for (name, part) in names.iter().zip(parts) {
-        places.push(KernelArgument::Ptr(work.tables.ints(name, || part)));
+    for (what, list) in lists {
+        places.push(KernelArgument::Ptr(work.tables.ints(&format!("{what} {name}"), || list)));
     }
     places.extend([back.gradient, to].map(KernelArgument::Ptr));
     places.push(int(call.columns()));
-    let kernel = work.tape.kernel_name("embed_backward");
-    let column_blocks = call.columns().div_ceil(32 * work.tape.precision.wide());
-    work.tape.kernel(&kernel, [call.rows.min(MAX_BLOCKS), column_blocks, 1], 256, 0, &places);
+    let kernel = work.commands.kernel_name("embed_backward");
+    let column_blocks = call.columns().div_ceil(32 * work.commands.precision().vector_width());
+    work.commands.kernel(
+        &kernel,
+        GridSize::new(call.rows.min(MAX_BLOCKS), column_blocks, 1),
+        256,
+        0,
+        &places,
+    );
 }
 
 /// Sinusoidal position embedding: sines, then cosines of a position's angles.
-pub(super) fn sines(work: &mut TapeBuilder<'_>, call: &OpCall<'_>, out: DevicePtr) {
+pub(super) fn sines(work: &mut CommandBuilder<'_>, call: &OpCall<'_>, out: DevicePtr) {
     let Op::EmbedSine { rope, offset } = call.node.op else { return };
     let (table, columns) = (&call.program.ropes[rope], call.columns());
     let floats = work.tables.floats(&call.name(&format!("sines {rope} {offset}")), || {
@@ -66,11 +74,11 @@ pub(super) fn sines(work: &mut TapeBuilder<'_>, call: &OpCall<'_>, out: DevicePt
         }
         all
     });
-    work.tape.elementwise("cast_from_f32", call.count(), &[floats, out].map(KernelArgument::Ptr));
+    work.commands.elementwise("cast_from_f32", call.count(), &[floats, out].map(KernelArgument::Ptr));
 }
 
 /// The features that the caller supplied.
-pub(super) fn features(work: &mut TapeBuilder<'_>, call: &OpCall<'_>, out: DevicePtr) {
+pub(super) fn features(work: &mut CommandBuilder<'_>, call: &OpCall<'_>, out: DevicePtr) {
     let floats = work.tables.floats(&call.name("features"), || call.sequences().features.clone());
-    work.tape.elementwise("cast_from_f32", call.count(), &[floats, out].map(KernelArgument::Ptr));
+    work.commands.elementwise("cast_from_f32", call.count(), &[floats, out].map(KernelArgument::Ptr));
 }

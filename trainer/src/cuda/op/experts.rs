@@ -1,9 +1,10 @@
-//! Mixture of experts. The device sorts choices by expert, so that the tape does not depend on the routing.
+//! Mixture of experts. The device sorts choices by expert, so that the command list does not depend on the routing.
 
-use siskin_graph::{Op, Routing};
+use siskin_device::{DevicePtr, GridSize, KernelArgument, MatrixShape, Precision};
+use siskin_graph::{Op, Routing, WeightId};
 
-use super::{DevicePtr, KernelArgument, OpBackward, OpCall, TapeBuilder, flag, int};
-use crate::cuda::Precision;
+use super::call::{GradientTarget, OpBackward, OpCall};
+use crate::cuda::command_builder::{CommandBuilder, flag, int};
 
 /// Choices that a block sorts; rows and columns of a matmul tile, and its threads.
 const CHOICES: usize = 256;
@@ -27,6 +28,8 @@ struct Slots {
     places: DevicePtr,
     /// The choice of each slot.
     owners: DevicePtr,
+    /// Experts that each row chooses.
+    chosen: usize,
 }
 
 /// Returns the number of choices of all rows.
@@ -35,11 +38,11 @@ fn count(call: &OpCall<'_>, routing: &Routing) -> usize {
 }
 
 /// Sorts choices by expert.
-fn slots(work: &mut TapeBuilder<'_>, call: &OpCall<'_>, routing: &Routing, routed: DevicePtr) -> Slots {
+fn slots(work: &mut CommandBuilder<'_>, call: &OpCall<'_>, routing: &Routing, routed: DevicePtr) -> Slots {
     let (count, texts) = (count(call, routing), call.sequences());
     let blocks = count.div_ceil(CHOICES);
     let first_rows = work.tables.ints(&call.name("first rows"), || {
-        texts.rows.iter().map(|row| texts.spans[row.sequence].start as i32).collect()
+        texts.rows.iter().map(|row| texts.sequences[row.sequence].rows.start as i32).collect()
     });
     let mut alloc = |count: usize| work.scratch.floats(count);
     let (starts, places, owners) = (alloc(routing.experts + 1), alloc(count), alloc(count));
@@ -51,15 +54,15 @@ fn slots(work: &mut TapeBuilder<'_>, call: &OpCall<'_>, routing: &Routing, route
         &[expert_of, owners, counts].map(KernelArgument::Ptr),
         &sizes,
     ];
-    let name = work.tape.kernel_name("count_choices");
-    work.tape.kernel(&name, [blocks, 1, 1], CHOICES, 0, &arguments.concat());
+    let name = work.commands.kernel_name("count_choices");
+    work.commands.kernel(&name, GridSize::linear(blocks), CHOICES, 0, &arguments.concat());
     let arguments =
         [&[counts, starts].map(KernelArgument::Ptr)[..], &[blocks, routing.experts].map(int)].concat();
-    work.tape.kernel("expert_offsets", [1, 1, 1], CHOICES, 0, &arguments);
+    work.commands.kernel("expert_offsets", GridSize::linear(1), CHOICES, 0, &arguments);
     let places_of = [expert_of, counts, places, owners].map(KernelArgument::Ptr);
     let arguments = [&places_of[..], &[count, routing.experts].map(int)].concat();
-    work.tape.kernel("assign_slots", [blocks, 1, 1], CHOICES, 0, &arguments);
-    Slots { starts, places, owners }
+    work.commands.kernel("assign_slots", GridSize::linear(blocks), CHOICES, 0, &arguments);
+    Slots { starts, places, owners, chosen: routing.chosen }
 }
 
 /// How rows move between tokens and expert slots.
@@ -70,63 +73,71 @@ enum ExpertRouting {
     Combine,
 }
 
-/// Moves rows from `from` into a table of `sizes[0]` rows, weighted by `routed`; 0: unweighted.
+/// The rows that are moved.
+#[derive(Clone, Copy, Debug)]
+struct RoutedRows {
+    from: DevicePtr,
+    /// The routing weights of the rows; 0: unweighted.
+    routed: DevicePtr,
+}
+
+/// Moves rows into a matrix of this shape.
 fn move_rows(
-    work: &mut TapeBuilder<'_>,
-    (direction, slots): (ExpertRouting, &Slots),
-    [from, routed]: [DevicePtr; 2],
-    to: super::GradientTarget,
-    sizes: [usize; 3],
+    work: &mut CommandBuilder<'_>,
+    direction: ExpertRouting,
+    slots: &Slots,
+    RoutedRows { from, routed }: RoutedRows,
+    to: GradientTarget,
+    MatrixShape { rows, columns }: MatrixShape,
 ) {
     let (name, places) = match direction {
         ExpertRouting::Dispatch => ("dispatch", slots.owners),
         ExpertRouting::Combine => ("combine", slots.places),
     };
     let places = [from, routed, places].map(KernelArgument::Ptr);
-    let arguments = [&places[..], &to.arguments(), &sizes.map(int)].concat();
-    work.tape.elementwise_2d(name, sizes[0], sizes[1], &arguments);
+    let arguments = [&places[..], &to.arguments(), &[rows, columns, slots.chosen].map(int)].concat();
+    work.commands.elementwise_2d(name, rows, columns, &arguments);
 }
 
 /// Writes a list of one pointer per expert.
-fn list(work: &mut TapeBuilder<'_>, name: &str, places: impl Iterator<Item = DevicePtr>) -> KernelArgument {
+fn list(
+    work: &mut CommandBuilder<'_>,
+    name: &str,
+    places: impl Iterator<Item = DevicePtr>,
+) -> KernelArgument {
     KernelArgument::Ptr(work.tables.table(name, || places.flat_map(u64::to_le_bytes).collect()))
 }
 
 /// Returns the shared memory of a matmul, in bytes.
 fn shared(precision: Precision) -> usize {
-    2 * SIDE * (SIDE + precision.wide()) * precision.bytes()
+    2 * SIDE * (SIDE + precision.vector_width()) * precision.bytes()
 }
 
-pub(super) fn forward(work: &mut TapeBuilder<'_>, call: &OpCall<'_>, inputs: &[DevicePtr], out: DevicePtr) {
+pub(super) fn forward(
+    work: &mut CommandBuilder<'_>,
+    call: &OpCall<'_>,
+    inputs: &[DevicePtr],
+    out: DevicePtr,
+) {
     let (rows, columns) = (call.rows, call.columns());
-    let to = super::GradientTarget { ptr: out, accumulate: false };
+    let to = GradientTarget { ptr: out, accumulate: false };
     match &call.node.op {
         Op::Route(routing) => {
             let sizes = [rows, routing.experts, routing.chosen].map(int);
             let places = [inputs[0], out].map(KernelArgument::Ptr);
             let arguments = [&places[..], &sizes, &[flag(routing.normalize)]].concat();
-            let name = work.tape.kernel_name("route");
-            work.tape.kernel(&name, [rows.div_ceil(256), 1, 1], 256, 0, &arguments);
+            let name = work.commands.kernel_name("route");
+            work.commands.kernel(&name, GridSize::linear(rows.div_ceil(256)), 256, 0, &arguments);
         }
         Op::Dispatch(routing) => {
             let slots = slots(work, call, routing, inputs[1]);
-            move_rows(
-                work,
-                (ExpertRouting::Dispatch, &slots),
-                [inputs[0], 0],
-                to,
-                [rows, columns, routing.chosen],
-            );
+            let moved = RoutedRows { from: inputs[0], routed: 0 };
+            move_rows(work, ExpertRouting::Dispatch, &slots, moved, to, MatrixShape { rows, columns });
         }
         Op::Combine(routing) => {
             let slots = slots(work, call, routing, inputs[1]);
-            move_rows(
-                work,
-                (ExpertRouting::Combine, &slots),
-                [inputs[0], inputs[1]],
-                to,
-                [rows, columns, routing.chosen],
-            );
+            let moved = RoutedRows { from: inputs[0], routed: inputs[1] };
+            move_rows(work, ExpertRouting::Combine, &slots, moved, to, MatrixShape { rows, columns });
         }
         Op::ExpertLinear { routing, weights, biases } => {
             let slots = slots(work, call, routing, inputs[1]);
@@ -142,15 +153,21 @@ pub(super) fn forward(work: &mut TapeBuilder<'_>, call: &OpCall<'_>, inputs: &[D
                 &[KernelArgument::Ptr(out)],
                 &[rows, depth, columns, routing.experts].map(int),
             ];
-            let name = work.tape.kernel_name("expert_linear");
-            let grid = [columns.div_ceil(SIDE), rows.div_ceil(SIDE) + routing.experts + 1, 1];
-            work.tape.kernel(&name, grid, THREADS, shared(work.tape.precision), &arguments.concat());
+            let name = work.commands.kernel_name("expert_linear");
+            let grid = GridSize::new(columns.div_ceil(SIDE), rows.div_ceil(SIDE) + routing.experts + 1, 1);
+            work.commands.kernel(
+                &name,
+                grid,
+                THREADS,
+                shared(work.commands.precision()),
+                &arguments.concat(),
+            );
         }
         _ => {}
     }
 }
 
-pub(super) fn backward(work: &mut TapeBuilder<'_>, call: &OpCall<'_>, back: &OpBackward<'_>) {
+pub(super) fn backward(work: &mut CommandBuilder<'_>, call: &OpCall<'_>, back: &OpBackward<'_>) {
     let (rows, columns) = (call.rows, call.columns());
     match &call.node.op {
         Op::Route(routing) => {
@@ -158,21 +175,22 @@ pub(super) fn backward(work: &mut TapeBuilder<'_>, call: &OpCall<'_>, back: &OpB
             let places = [back.inputs[0], back.output, back.gradient].map(KernelArgument::Ptr);
             let sizes = [rows, routing.experts, routing.chosen].map(int);
             let arguments = [&places[..], &to.arguments(), &sizes, &[flag(routing.normalize)]].concat();
-            let name = work.tape.kernel_name("route_backward");
-            work.tape.kernel(&name, [rows.div_ceil(256), 1, 1], 256, 0, &arguments);
+            let name = work.commands.kernel_name("route_backward");
+            work.commands.kernel(&name, GridSize::linear(rows.div_ceil(256)), 256, 0, &arguments);
         }
         Op::Dispatch(routing) => {
             zero_routing_gradient(work, call, back, routing);
             let Some(to) = back.input_gradients[0] else { return };
             let slots = slots(work, call, routing, back.inputs[1]);
-            let sizes = [call.sequences().rows.len(), columns, routing.chosen];
-            move_rows(work, (ExpertRouting::Combine, &slots), [back.gradient, 0], to, sizes);
+            let shape = MatrixShape { rows: call.sequences().rows.len(), columns };
+            let moved = RoutedRows { from: back.gradient, routed: 0 };
+            move_rows(work, ExpertRouting::Combine, &slots, moved, to, shape);
         }
         Op::Combine(routing) => combine_backward(work, call, back, routing),
         Op::ExpertLinear { routing, weights, biases } => {
             zero_routing_gradient(work, call, back, routing);
             let slots = slots(work, call, routing, back.inputs[1]);
-            expert_backward(work, call, back, (routing, &slots), [weights, biases]);
+            expert_backward(work, call, back, routing.experts, &slots, weights, biases);
         }
         _ => {}
     }
@@ -180,27 +198,32 @@ pub(super) fn backward(work: &mut TapeBuilder<'_>, call: &OpCall<'_>, back: &OpB
 
 /// The routing input gets no gradient here, but later accumulation needs a zeroed buffer.
 fn zero_routing_gradient(
-    work: &mut TapeBuilder<'_>,
+    work: &mut CommandBuilder<'_>,
     call: &OpCall<'_>,
     back: &OpBackward<'_>,
     routing: &Routing,
 ) {
     if let Some(to) = back.input_gradients[1].filter(|to| !to.accumulate) {
-        work.tape.clear(to.ptr, 2 * count(call, routing) * work.tape.precision.bytes());
+        work.commands.clear(to.ptr, 2 * count(call, routing) * work.commands.precision().bytes());
     }
 }
 
-fn combine_backward(work: &mut TapeBuilder<'_>, call: &OpCall<'_>, back: &OpBackward<'_>, routing: &Routing) {
+fn combine_backward(
+    work: &mut CommandBuilder<'_>,
+    call: &OpCall<'_>,
+    back: &OpBackward<'_>,
+    routing: &Routing,
+) {
     let (columns, count) = (call.columns(), count(call, routing));
     let slots = slots(work, call, routing, back.inputs[1]);
     if let Some(to) = back.input_gradients[0] {
-        let sizes = [count, columns, routing.chosen];
-        move_rows(work, (ExpertRouting::Dispatch, &slots), [back.gradient, back.inputs[1]], to, sizes);
+        let moved = RoutedRows { from: back.gradient, routed: back.inputs[1] };
+        move_rows(work, ExpertRouting::Dispatch, &slots, moved, to, MatrixShape { rows: count, columns });
     }
     if let Some(to) = back.input_gradients[1] {
         let places = [back.inputs[0], back.gradient, slots.places].map(KernelArgument::Ptr);
         let sizes = [count, columns, routing.chosen].map(int);
-        work.tape.warp_per_item(
+        work.commands.warp_per_item(
             "combine_weights_backward",
             count,
             &[&places[..], &to.arguments(), &sizes].concat(),
@@ -209,39 +232,41 @@ fn combine_backward(work: &mut TapeBuilder<'_>, call: &OpCall<'_>, back: &OpBack
 }
 
 fn expert_backward(
-    work: &mut TapeBuilder<'_>,
+    work: &mut CommandBuilder<'_>,
     call: &OpCall<'_>,
     back: &OpBackward<'_>,
-    (routing, slots): (&Routing, &Slots),
-    [weights, biases]: [&Vec<usize>; 2],
+    experts: usize,
+    slots: &Slots,
+    weights: &[WeightId],
+    biases: &[WeightId],
 ) {
     let (rows, columns, depth) = (call.rows, call.columns(), call.input(0).columns);
-    let (precision, starts) = (work.tape.precision, KernelArgument::Ptr(slots.starts));
+    let (precision, starts) = (work.commands.precision(), KernelArgument::Ptr(slots.starts));
     if let Some(to) = back.input_gradients[0] {
         let of = |weight: &usize| call.weight(*weight).compute;
         let matrices = list(work, &format!("experts {weights:?}"), weights.iter().map(of));
         let arguments = [
             &[KernelArgument::Ptr(back.gradient), matrices, starts][..],
             &to.arguments(),
-            &[rows, depth, columns, routing.experts].map(int),
+            &[rows, depth, columns, experts].map(int),
         ];
-        let name = work.tape.kernel_name("expert_linear_backward");
-        let grid = [depth.div_ceil(SIDE), rows.div_ceil(SIDE) + routing.experts + 1, 1];
-        work.tape.kernel(&name, grid, THREADS, shared(precision), &arguments.concat());
+        let name = work.commands.kernel_name("expert_linear_backward");
+        let grid = GridSize::new(depth.div_ceil(SIDE), rows.div_ceil(SIDE) + experts + 1, 1);
+        work.commands.kernel(&name, grid, THREADS, shared(precision), &arguments.concat());
     }
     let weight_gradient = |weight: &usize| call.weight(*weight).gradient;
     if weights.iter().any(|weight| weight_gradient(weight) > 0) {
         let gradients = list(work, &format!("gradients {weights:?}"), weights.iter().map(weight_gradient));
         let places = [back.inputs[0], back.gradient].map(KernelArgument::Ptr);
         let arguments = [&places[..], &[gradients, starts], &[depth, columns].map(int)].concat();
-        let name = work.tape.kernel_name("expert_linear_weights_backward");
-        let grid = [depth.div_ceil(SIDE), columns.div_ceil(SIDE), weights.len()];
-        work.tape.kernel(&name, grid, THREADS, shared(precision), &arguments);
+        let name = work.commands.kernel_name("expert_linear_weights_backward");
+        let grid = GridSize::new(depth.div_ceil(SIDE), columns.div_ceil(SIDE), weights.len());
+        work.commands.kernel(&name, grid, THREADS, shared(precision), &arguments);
     }
     if biases.iter().any(|bias| weight_gradient(bias) > 0) {
         let gradients = list(work, &format!("gradients {biases:?}"), biases.iter().map(weight_gradient));
         let arguments = [KernelArgument::Ptr(back.gradient), gradients, starts, int(columns)];
-        let name = work.tape.kernel_name("expert_linear_bias_backward");
-        work.tape.kernel(&name, [columns.div_ceil(32), biases.len(), 1], 256, 0, &arguments);
+        let name = work.commands.kernel_name("expert_linear_bias_backward");
+        work.commands.kernel(&name, GridSize::new(columns.div_ceil(32), biases.len(), 1), 256, 0, &arguments);
     }
 }

@@ -1,8 +1,10 @@
 //! im2col over positions: neighboring rows, side by side.
 
+use siskin_device::{DevicePtr, KernelArgument};
 use siskin_graph::Op;
 
-use super::{DevicePtr, KernelArgument, OpBackward, OpCall, TapeBuilder, int};
+use super::call::{OpBackward, OpCall};
+use crate::cuda::command_builder::{CommandBuilder, int};
 use crate::grad::im2col_row;
 
 /// Returns the input row of each part of each output row; `None` beyond the ends of a sequence.
@@ -17,17 +19,17 @@ fn number(place: Option<usize>) -> i32 {
     place.map_or(-1, |place| place as i32)
 }
 
-pub(super) fn forward(work: &mut TapeBuilder<'_>, call: &OpCall<'_>, x: DevicePtr, out: DevicePtr) {
+pub(super) fn forward(work: &mut CommandBuilder<'_>, call: &OpCall<'_>, x: DevicePtr, out: DevicePtr) {
     let Op::Im2col { offsets, stride } = &call.node.op else { return };
     let name = call.name(&format!("im2col {offsets:?} {stride} of {:?}", call.input(0).rows));
     let list = work.tables.ints(&name, || places(call, offsets, *stride).into_iter().map(number).collect());
     let columns = call.input(0).columns;
     let numbers = [call.rows, columns, offsets.len()].map(int);
     let arguments = [&[x, list, out].map(KernelArgument::Ptr)[..], &numbers].concat();
-    work.tape.elementwise_2d("im2col", call.rows * offsets.len(), columns, &arguments);
+    work.commands.elementwise_2d("im2col", call.rows * offsets.len(), columns, &arguments);
 }
 
-pub(super) fn backward(work: &mut TapeBuilder<'_>, call: &OpCall<'_>, back: &OpBackward<'_>) {
+pub(super) fn backward(work: &mut CommandBuilder<'_>, call: &OpCall<'_>, back: &OpBackward<'_>) {
     let Op::Im2col { offsets, stride } = &call.node.op else { return };
     let Some(to) = back.input_gradients[0] else { return };
     let (rows, columns) = (call.input(0).row_count(call.batch), call.input(0).columns);
@@ -44,5 +46,5 @@ pub(super) fn backward(work: &mut TapeBuilder<'_>, call: &OpCall<'_>, back: &OpB
     let numbers = [rows, columns, offsets.len()].map(int);
     let places = [back.gradient, list].map(KernelArgument::Ptr);
     let arguments = [&places[..], &to.arguments(), &numbers].concat();
-    work.tape.elementwise_2d("col2im", rows, columns, &arguments);
+    work.commands.elementwise_2d("col2im", rows, columns, &arguments);
 }

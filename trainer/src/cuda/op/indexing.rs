@@ -1,10 +1,12 @@
 //! Slicing, gathering and repeating, and rotary position embedding.
 
+use siskin_device::{DevicePtr, KernelArgument};
 use siskin_graph::Op;
 
-use super::{DevicePtr, GradientTarget, KernelArgument, OpBackward, OpCall, TapeBuilder, flag, int};
+use super::call::{GradientTarget, OpBackward, OpCall};
+use crate::cuda::command_builder::{CommandBuilder, flag, int};
 
-pub(super) fn forward(work: &mut TapeBuilder<'_>, call: &OpCall<'_>, x: DevicePtr, out: DevicePtr) {
+pub(super) fn forward(work: &mut CommandBuilder<'_>, call: &OpCall<'_>, x: DevicePtr, out: DevicePtr) {
     let to = GradientTarget { ptr: out, accumulate: false };
     let (rows, columns) = (call.rows, call.columns());
     match call.node.op {
@@ -15,7 +17,7 @@ pub(super) fn forward(work: &mut TapeBuilder<'_>, call: &OpCall<'_>, x: DevicePt
         Op::RepeatColumns(times) => {
             let input_columns = call.input(0).columns;
             let numbers = [int(times), int(rows), int(input_columns)];
-            work.tape.elementwise_2d(
+            work.commands.elementwise_2d(
                 "repeat_columns",
                 rows,
                 columns,
@@ -33,7 +35,7 @@ pub(super) fn forward(work: &mut TapeBuilder<'_>, call: &OpCall<'_>, x: DevicePt
 }
 
 fn move_columns(
-    work: &mut TapeBuilder<'_>,
+    work: &mut CommandBuilder<'_>,
     places: [DevicePtr; 2],
     add: bool,
     [rows, columns]: [usize; 2],
@@ -41,11 +43,11 @@ fn move_columns(
 ) {
     let numbers = [[rows, columns].map(int).to_vec(), widths.map(int).to_vec()].concat();
     let arguments = [&places.map(KernelArgument::Ptr)[..], &[flag(add)], &numbers].concat();
-    work.tape.elementwise_2d("copy_columns", rows, columns, &arguments);
+    work.commands.elementwise_2d("copy_columns", rows, columns, &arguments);
 }
 
 fn move_rows(
-    work: &mut TapeBuilder<'_>,
+    work: &mut CommandBuilder<'_>,
     from: DevicePtr,
     places: DevicePtr,
     to: GradientTarget,
@@ -53,19 +55,19 @@ fn move_rows(
 ) {
     let arguments =
         [&[from, places].map(KernelArgument::Ptr)[..], &to.arguments(), &[int(rows), int(columns)]].concat();
-    work.tape.elementwise_2d("gather_rows", rows, columns, &arguments);
+    work.commands.elementwise_2d("gather_rows", rows, columns, &arguments);
 }
 
 /// Rotates by the angles of each row: tables of cosines and sines, and the table row of each row.
-fn rope(work: &mut TapeBuilder<'_>, call: &OpCall<'_>, x: DevicePtr, to: GradientTarget, back: bool) {
+fn rope(work: &mut CommandBuilder<'_>, call: &OpCall<'_>, x: DevicePtr, to: GradientTarget, back: bool) {
     let Op::Rope { rope: index, head_size } = call.node.op else { return };
     let (rope, texts) = (&call.program.ropes[index], call.sequences());
     let pairs = rope.frequencies.len();
-    let longest = texts.spans.iter().map(ExactSizeIterator::len).max().unwrap_or(0);
+    let longest = texts.max_length();
     // If angles do not depend on the sequence length, tables are per position, otherwise per row.
     let by_row = rope.stretch.is_some();
     let turns = work.tables.floats(&call.name(&format!("turns {index}")), || {
-        let of_rows = texts.rows.iter().map(|row| (row.position, texts.spans[row.sequence].len()));
+        let of_rows = texts.rows.iter().map(|row| (row.position, texts.sequences[row.sequence].rows.len()));
         let places: Vec<(usize, usize)> = if by_row {
             of_rows.collect()
         } else {
@@ -86,23 +88,23 @@ fn rope(work: &mut TapeBuilder<'_>, call: &OpCall<'_>, x: DevicePtr, to: Gradien
     let places = [x, turns, turn_of, to.ptr].map(KernelArgument::Ptr);
     let numbers = [call.rows, call.columns(), head_size, pairs].map(int);
     let arguments = [&places[..], &[flag(back), flag(to.accumulate)], &numbers].concat();
-    work.tape.elementwise_2d("rope", call.rows, call.columns(), &arguments);
+    work.commands.elementwise_2d("rope", call.rows, call.columns(), &arguments);
 }
 
-pub(super) fn backward(work: &mut TapeBuilder<'_>, call: &OpCall<'_>, back: &OpBackward<'_>) {
+pub(super) fn backward(work: &mut CommandBuilder<'_>, call: &OpCall<'_>, back: &OpBackward<'_>) {
     let Some(to) = back.input_gradients[0] else { return };
     let (rows, columns, wide) = (call.rows, call.columns(), call.input(0).columns);
     match call.node.op {
         Op::SliceColumns { start } => {
             if !to.accumulate {
-                work.tape.clear(to.ptr, rows * wide * work.tape.precision.bytes());
+                work.commands.clear(to.ptr, rows * wide * work.commands.precision().bytes());
             }
             move_columns(work, [back.gradient, to.ptr], true, [rows, columns], [columns, 0, wide, start]);
         }
         Op::RepeatColumns(times) => {
             let numbers = [int(times), int(rows), int(wide)];
             let arguments = [&[KernelArgument::Ptr(back.gradient)], &to.arguments()[..], &numbers].concat();
-            work.tape.elementwise_2d("repeat_columns_backward", rows, wide, &arguments);
+            work.commands.elementwise_2d("repeat_columns_backward", rows, wide, &arguments);
         }
         Op::SelectOutputs => {
             let texts = call.sequences();

@@ -1,15 +1,18 @@
 //! Linear layers.
 
+use siskin_device::{
+    DeviceMatrix, DevicePtr, GemmShape, KernelArgument, MatmulCommand, MatrixShape, Precision,
+};
 use siskin_graph::Op;
 
-use super::{DevicePtr, KernelArgument, OpBackward, OpCall, TapeBuilder, fp8_linear, int, sum_rows};
-use crate::cuda::Precision;
-use crate::cuda::tape::{DeviceMatrix, TapeMatmul};
+use super::call::{OpBackward, OpCall, sum_rows};
+use super::fp8_linear;
+use crate::cuda::command_builder::{CommandBuilder, int};
 use crate::program::ProgramNode;
 
 /// Returns some columns of a table as a matrix.
-fn part(work: &TapeBuilder<'_>, table: DevicePtr, start: usize, stride: usize) -> DeviceMatrix {
-    let place = table + (start * work.tape.precision.bytes()) as DevicePtr;
+fn part(work: &CommandBuilder<'_>, table: DevicePtr, start: usize, stride: usize) -> DeviceMatrix {
+    let place = table + (start * work.commands.precision().bytes()) as DevicePtr;
     DeviceMatrix { ptr: place, stride, transposed: false }
 }
 
@@ -17,27 +20,34 @@ fn part(work: &TapeBuilder<'_>, table: DevicePtr, start: usize, stride: usize) -
 /// bits, with rows that are multiples of 16 bytes.
 pub(super) fn fuses_gelu(precision: Precision, node: &ProgramNode, columns: usize) -> bool {
     let one = matches!(&node.op, Op::Linear { parts } if parts.len() == 1);
-    one && precision != Precision::F32 && columns.is_multiple_of(precision.wide())
+    one && precision != Precision::F32 && columns.is_multiple_of(precision.vector_width())
 }
 
-/// Runs the layer; `activated`, if not 0, receives GELU of the output.
+/// The tensors of a linear layer.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::cuda) struct LinearPtrs {
+    pub(in crate::cuda) x: DevicePtr,
+    pub(in crate::cuda) out: DevicePtr,
+    /// Receives GELU of the output; 0: no GELU.
+    pub(in crate::cuda) activated: DevicePtr,
+}
+
 pub(super) fn forward(
-    work: &mut TapeBuilder<'_>,
+    work: &mut CommandBuilder<'_>,
     call: &OpCall<'_>,
-    x: DevicePtr,
-    [out, activated]: [DevicePtr; 2],
+    LinearPtrs { x, out, activated }: LinearPtrs,
 ) {
     let Op::Linear { parts } = &call.node.op else { return };
     if let Some(known) = call.fp8_scaling() {
-        return fp8_linear::forward(work, call, [x, out], known);
+        return fp8_linear::forward(work, call, x, out, known);
     }
     let (depth, columns) = (call.input(0).columns, call.stride);
     let mut start = 0;
     for &(weight, bias) in parts {
         let width = call.program.weights[weight].rows;
-        work.tape.matmul(TapeMatmul {
-            precision: work.tape.precision,
-            shape: [call.rows, width, depth],
+        work.commands.matmul(MatmulCommand {
+            precision: work.commands.precision(),
+            shape: GemmShape { m: call.rows, n: width, k: depth },
             a: DeviceMatrix { ptr: x, stride: depth, transposed: false },
             b: DeviceMatrix { ptr: call.weight(weight).compute, stride: depth, transposed: true },
             out: part(work, if activated > 0 { activated } else { out }, start, columns),
@@ -51,20 +61,20 @@ pub(super) fn forward(
     }
 }
 
-pub(super) fn backward(work: &mut TapeBuilder<'_>, call: &OpCall<'_>, back: &OpBackward<'_>) {
+pub(super) fn backward(work: &mut CommandBuilder<'_>, call: &OpCall<'_>, back: &OpBackward<'_>) {
     let Op::Linear { parts } = &call.node.op else { return };
     if let Some(known) = call.fp8_scaling() {
         return fp8_linear::backward(work, call, back, known);
     }
-    let (depth, columns, precision) = (call.input(0).columns, call.stride, work.tape.precision);
+    let (depth, columns, precision) = (call.input(0).columns, call.stride, work.commands.precision());
     let mut start = 0;
     for (index, &(weight, bias)) in parts.iter().enumerate() {
         let width = call.program.weights[weight].rows;
         let gradient = part(work, back.gradient, start, columns);
         if let Some(to) = back.input_gradients[0] {
-            work.tape.matmul(TapeMatmul {
+            work.commands.matmul(MatmulCommand {
                 precision,
-                shape: [call.rows, depth, width],
+                shape: GemmShape { m: call.rows, n: depth, k: width },
                 a: gradient,
                 b: DeviceMatrix { ptr: call.weight(weight).compute, stride: depth, transposed: false },
                 out: DeviceMatrix { ptr: to.ptr, stride: depth, transposed: false },
@@ -77,9 +87,9 @@ pub(super) fn backward(work: &mut TapeBuilder<'_>, call: &OpCall<'_>, back: &OpB
         }
         let to = call.weight(weight).gradient;
         if to > 0 && call.rows > 0 {
-            work.tape.matmul(TapeMatmul {
+            work.commands.matmul(MatmulCommand {
                 precision,
-                shape: [width, depth, call.rows],
+                shape: GemmShape { m: width, n: depth, k: call.rows },
                 a: DeviceMatrix { transposed: true, ..gradient },
                 b: DeviceMatrix { ptr: back.inputs[0], stride: depth, transposed: false },
                 out: DeviceMatrix { ptr: to, stride: depth, transposed: false },
@@ -94,7 +104,7 @@ pub(super) fn backward(work: &mut TapeBuilder<'_>, call: &OpCall<'_>, back: &OpB
         if to > 0 {
             let numbers = [call.rows, width, columns, start].map(int);
             let arguments = [&[KernelArgument::Ptr(back.gradient)], &numbers[..]].concat();
-            sum_rows(work, "sum_rows", [call.rows, width], &arguments, to);
+            sum_rows(work, "sum_rows", MatrixShape { rows: call.rows, columns: width }, &arguments, to);
         }
         start += width;
     }

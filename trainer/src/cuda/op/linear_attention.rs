@@ -1,14 +1,14 @@
 //! Linear attention with a recurrent state of constant size, its causal convolution and decay gates.
 
-use siskin_graph::{Op, Recurrence, RecurrenceRule};
+use siskin_device::{DevicePtr, GridSize, KernelArgument, MatrixShape};
+use siskin_graph::{Op, Recurrence, RecurrenceRule, WeightId};
 
-use super::{
-    DevicePtr, GradientTarget, KernelArgument, OpBackward, OpCall, TapeBuilder, flag, int, sum_rows,
-};
+use super::call::{GradientTarget, OpBackward, OpCall, sum_rows};
+use crate::cuda::command_builder::{CommandBuilder, flag, int};
 use crate::program::{Program, ProgramNode};
 
 /// The maximum key size; the state columns per warp, the threads of a block, and the tokens between two checkpointed
-/// states: as in `kernels/cuda/linear_attention.cu`.
+/// states: as in `runtime/cuda/kernels/linear_attention.cu`.
 pub(super) const MAX_KEYS: usize = 256;
 const COLUMNS: usize = 32;
 const THREADS: usize = 256;
@@ -38,25 +38,30 @@ pub(in crate::cuda) fn is_logarithm(program: &Program, value: usize) -> bool {
 }
 
 /// The position of each row in its sequence, then the number of rows after it.
-fn places(work: &mut TapeBuilder<'_>, call: &OpCall<'_>) -> DevicePtr {
+fn places(work: &mut CommandBuilder<'_>, call: &OpCall<'_>) -> DevicePtr {
     let texts = call.sequences();
     work.tables.ints(&call.name("positions and remaining rows"), || {
         let rows = texts.rows.iter().enumerate();
-        let after = rows.map(|(number, row)| texts.spans[row.sequence].end - 1 - number);
+        let after = rows.map(|(number, row)| texts.sequences[row.sequence].rows.end - 1 - number);
         texts.rows.iter().map(|row| row.position).chain(after).map(|place| place as i32).collect()
     })
 }
 
 /// The first row of each sequence, and the end of the last.
-fn starts(work: &mut TapeBuilder<'_>, call: &OpCall<'_>) -> DevicePtr {
+fn starts(work: &mut CommandBuilder<'_>, call: &OpCall<'_>) -> DevicePtr {
     let texts = call.sequences();
     work.tables.ints(&call.name("starts of texts"), || {
-        let starts = texts.spans.iter().map(|span| span.start);
+        let starts = texts.spans().map(|span| span.start);
         starts.chain([texts.rows.len()]).map(|row| row as i32).collect()
     })
 }
 
-pub(super) fn forward(work: &mut TapeBuilder<'_>, call: &OpCall<'_>, inputs: &[DevicePtr], out: DevicePtr) {
+pub(super) fn forward(
+    work: &mut CommandBuilder<'_>,
+    call: &OpCall<'_>,
+    inputs: &[DevicePtr],
+    out: DevicePtr,
+) {
     let (rows, columns) = (call.rows, call.columns());
     match &call.node.op {
         Op::DecayGate { log, bias } => {
@@ -64,41 +69,42 @@ pub(super) fn forward(work: &mut TapeBuilder<'_>, call: &OpCall<'_>, inputs: &[D
             let places = [inputs[0], weights[0], weights[1], out].map(KernelArgument::Ptr);
             let logarithm = flag(is_logarithm(call.program, call.node.output));
             let numbers = [logarithm, int(rows), int(columns)];
-            work.tape.elementwise_2d("decay_gate", rows, columns, &[&places[..], &numbers].concat());
+            work.commands.elementwise_2d("decay_gate", rows, columns, &[&places[..], &numbers].concat());
         }
         Op::CausalConv1d { taps, weight, .. } => {
             let positions = places(work, call);
             let places = [inputs[0], call.weight(*weight).f32, positions, out].map(KernelArgument::Ptr);
             let numbers = [rows, columns, *taps].map(int);
-            work.tape.elementwise_2d("causal_conv1d", rows, columns, &[&places[..], &numbers].concat());
+            work.commands.elementwise_2d("causal_conv1d", rows, columns, &[&places[..], &numbers].concat());
         }
         Op::LinearAttention(recurrence) => {
             let starts = starts(work, call);
             let arguments =
                 [&head(call, recurrence, inputs)[..], &[starts, out].map(KernelArgument::Ptr)].concat();
             let groups = recurrence.value_size.div_ceil(COLUMNS);
-            let grid = [recurrence.heads, call.sequences().spans.len(), groups];
-            let name = work.tape.kernel_name("linear_attention");
-            work.tape.kernel(&name, grid, THREADS, 0, &arguments);
+            let grid = GridSize::new(recurrence.heads, call.sequences().sequences.len(), groups);
+            let name = work.commands.kernel_name("linear_attention");
+            work.commands.kernel(&name, grid, THREADS, 0, &arguments);
         }
         _ => {}
     }
 }
 
-pub(super) fn backward(work: &mut TapeBuilder<'_>, call: &OpCall<'_>, back: &OpBackward<'_>) {
+pub(super) fn backward(work: &mut CommandBuilder<'_>, call: &OpCall<'_>, back: &OpBackward<'_>) {
     match &call.node.op {
-        Op::DecayGate { log, bias } => decay_gate_backward(work, call, back, [*log, *bias]),
-        Op::CausalConv1d { taps, weight, .. } => causal_conv1d_backward(work, call, back, (*taps, *weight)),
+        Op::DecayGate { log, bias } => decay_gate_backward(work, call, back, *log, *bias),
+        Op::CausalConv1d { taps, weight, .. } => causal_conv1d_backward(work, call, back, *taps, *weight),
         Op::LinearAttention(recurrence) => recurrence_backward(work, call, back, recurrence),
         _ => {}
     }
 }
 
 fn decay_gate_backward(
-    work: &mut TapeBuilder<'_>,
+    work: &mut CommandBuilder<'_>,
     call: &OpCall<'_>,
     back: &OpBackward<'_>,
-    [log, bias]: [usize; 2],
+    log: WeightId,
+    bias: WeightId,
 ) {
     let (rows, columns) = (call.rows, call.columns());
     let weights = [log, bias].map(|weight| call.weight(weight).f32);
@@ -106,7 +112,7 @@ fn decay_gate_backward(
     let logarithm = flag(is_logarithm(call.program, call.node.output));
     if let Some(to) = back.input_gradients[0] {
         let numbers = [KernelArgument::Ptr(to.ptr), logarithm, flag(to.accumulate), int(rows), int(columns)];
-        work.tape.elementwise_2d("decay_gate_backward", rows, columns, &[&places[..], &numbers].concat());
+        work.commands.elementwise_2d("decay_gate_backward", rows, columns, &[&places[..], &numbers].concat());
     }
     for (weight, of_log) in [(log, true), (bias, false)] {
         let to = call.weight(weight).gradient;
@@ -115,7 +121,7 @@ fn decay_gate_backward(
             sum_rows(
                 work,
                 "decay_gate_weights_backward",
-                [rows, columns],
+                MatrixShape { rows, columns },
                 &[&places[..], &numbers].concat(),
                 to,
             );
@@ -124,17 +130,18 @@ fn decay_gate_backward(
 }
 
 fn causal_conv1d_backward(
-    work: &mut TapeBuilder<'_>,
+    work: &mut CommandBuilder<'_>,
     call: &OpCall<'_>,
     back: &OpBackward<'_>,
-    (taps, weight): (usize, usize),
+    taps: usize,
+    weight: WeightId,
 ) {
     let (rows, columns, positions) = (call.rows, call.columns(), places(work, call));
     let numbers = [rows, columns, taps].map(int);
     if let Some(to) = back.input_gradients[0] {
         let places = [back.gradient, call.weight(weight).f32, positions].map(KernelArgument::Ptr);
         let arguments = [&places[..], &to.arguments(), &numbers].concat();
-        work.tape.elementwise_2d("causal_conv1d_backward", rows, columns, &arguments);
+        work.commands.elementwise_2d("causal_conv1d_backward", rows, columns, &arguments);
     }
     let to = call.weight(weight).gradient;
     if to > 0 {
@@ -142,7 +149,7 @@ fn causal_conv1d_backward(
         sum_rows(
             work,
             "causal_conv1d_weights_backward",
-            [rows, columns * taps],
+            MatrixShape { rows, columns: columns * taps },
             &[&places[..], &numbers].concat(),
             to,
         );
@@ -166,15 +173,20 @@ fn head(call: &OpCall<'_>, r: &Recurrence, inputs: &[DevicePtr]) -> Vec<KernelAr
     (0..5).map(place).chain(form).collect()
 }
 
-fn recurrence_backward(work: &mut TapeBuilder<'_>, call: &OpCall<'_>, back: &OpBackward<'_>, r: &Recurrence) {
-    let (rows, texts, shapes) = (call.rows, call.sequences().spans.len(), shapes(r));
+fn recurrence_backward(
+    work: &mut CommandBuilder<'_>,
+    call: &OpCall<'_>,
+    back: &OpBackward<'_>,
+    r: &Recurrence,
+) {
+    let (rows, texts, shapes) = (call.rows, call.sequences().sequences.len(), shapes(r));
     let mut gradients = [0; 5];
     for (gradient, [_, size]) in gradients.iter_mut().zip(&shapes) {
         *gradient = work.scratch.floats(rows * r.heads * size);
     }
     let sums = work.scratch.floats(2 * rows * r.heads);
     // Every sequence begins a chunk of its own. Without causality there is a single state.
-    let lengths = call.sequences().spans.iter().map(ExactSizeIterator::len);
+    let lengths = call.sequences().spans().map(ExactSizeIterator::len);
     let rows_kept = lengths.max().unwrap_or(0).min(CHUNK);
     let kept = match r.rule {
         RecurrenceRule::WholeSum => 0,
@@ -186,22 +198,32 @@ fn recurrence_backward(work: &mut TapeBuilder<'_>, call: &OpCall<'_>, back: &OpB
     let places = [&[starts, back.gradient], &gradients[..], &[sums, states, recent]].concat();
     let places = places.into_iter().map(KernelArgument::Ptr).chain([int(rows_kept)]);
     let arguments: Vec<KernelArgument> = head(call, r, back.inputs).into_iter().chain(places).collect();
-    let name = work.tape.kernel_name("linear_attention_backward");
-    work.tape.kernel(&name, [r.heads, texts, 1], THREADS, 0, &arguments);
+    let name = work.commands.kernel_name("linear_attention_backward");
+    work.commands.kernel(&name, GridSize::new(r.heads, texts, 1), THREADS, 0, &arguments);
     for ((to, gradient), [heads, size]) in back.input_gradients.iter().zip(gradients).zip(shapes) {
         let Some(to) = to else { continue };
-        gather(work, gradient, *to, [rows, heads * size, r.heads, size]);
+        let shape = MatrixShape { rows, columns: heads * size };
+        sum_shared_heads(work, gradient, *to, shape, HeadShape { heads: r.heads, size });
     }
 }
 
+/// The heads of a value.
+#[derive(Clone, Copy, Debug)]
+struct HeadShape {
+    heads: usize,
+    /// Columns of a head.
+    size: usize,
+}
+
 /// Sums what the heads that share columns of an input contribute.
-fn gather(
-    work: &mut TapeBuilder<'_>,
+fn sum_shared_heads(
+    work: &mut CommandBuilder<'_>,
     gradients: DevicePtr,
     to: GradientTarget,
-    [rows, columns, heads, size]: [usize; 4],
+    MatrixShape { rows, columns }: MatrixShape,
+    HeadShape { heads, size }: HeadShape,
 ) {
     let numbers = [rows, columns, heads, size].map(int);
     let arguments = [&[KernelArgument::Ptr(gradients)], &to.arguments()[..], &numbers].concat();
-    work.tape.elementwise_2d("sum_shared_heads", rows, columns, &arguments);
+    work.commands.elementwise_2d("sum_shared_heads", rows, columns, &arguments);
 }

@@ -1,10 +1,12 @@
 //! Adafactor (arXiv:1804.04235) on a device: the update follows from sums over rows, columns and all elements of a
 //! tensor.
 
+use siskin_device::KernelArgument;
 use siskin_format::Result;
 
 use super::layout::{OptimizedWeight, THREADS, TensorParts};
-use super::{AllTensors, DeviceUpdateRule, KernelArgument, TapeBuilder};
+use super::{AllTensors, DeviceUpdateRule};
+use crate::cuda::command_builder::CommandBuilder;
 use crate::optimizer::AdafactorOptions;
 use crate::settings::{Settings, read};
 
@@ -25,7 +27,7 @@ fn parts_of(held: &OptimizedWeight) -> usize {
     if is_matrix(held) { held.rows.div_ceil(ROWS) } else { 1 }
 }
 
-/// Work lists of kernels, as named in `kernels/cuda/adafactor.cu`: `Rows`, `Columns`, `Whole`.
+/// Work lists of kernels, as named in `runtime/cuda/kernels/adafactor.cu`: `Rows`, `Columns`, `Whole`.
 #[derive(Default)]
 struct WorkLists {
     rows: Vec<i32>,
@@ -60,13 +62,13 @@ fn push(list: &mut Vec<i32>, numbers: [usize; 4]) {
     list.extend(numbers.map(|number| number as i32));
 }
 
-fn put(work: &mut TapeBuilder<'_>, name: &str, list: Vec<i32>) -> TensorParts {
+fn put(work: &mut CommandBuilder<'_>, name: &str, list: Vec<i32>) -> TensorParts {
     let count = list.len() / 4;
     TensorParts { place: work.tables.ints(name, || list), count }
 }
 
 impl DeviceUpdateRule for AdafactorOptions {
-    /// Returns the values in the order of `OfAdafactor` in `kernels/cuda/adafactor.cu`.
+    /// Returns the values in the order of `OfAdafactor` in `runtime/cuda/kernels/adafactor.cu`.
     fn step_values(&self, count: u64) -> Vec<f64> {
         let count = count as f64;
         let most = count.sqrt().recip();
@@ -84,7 +86,7 @@ impl DeviceUpdateRule for AdafactorOptions {
         ]
     }
 
-    fn build_tape(&self, work: &mut TapeBuilder<'_>, all: &AllTensors<'_>) {
+    fn record(&self, work: &mut CommandBuilder<'_>, all: &AllTensors<'_>) {
         let WorkLists { rows, columns, whole, partials } = WorkLists::new(all.list);
         let rows = put(work, "rows", rows);
         let columns = put(work, "columns", columns);
@@ -96,7 +98,7 @@ impl DeviceUpdateRule for AdafactorOptions {
         all.run(work, "adafactor_columns", columns, &[partials, means]);
         all.run(work, "adafactor_rms", rows, &[means, sums]);
         all.run(work, "adafactor_step_sizes", whole, &[sums, paces]);
-        let name = work.tape.kernel_name("adafactor");
+        let name = work.commands.kernel_name("adafactor");
         all.run(work, &name, rows, &[means, paces]);
     }
 }

@@ -2,7 +2,8 @@
 
 use siskin_format::Result;
 
-use super::{AllTensors, DeviceUpdateRule, TapeBuilder};
+use super::{AllTensors, DeviceUpdateRule};
+use crate::cuda::command_builder::CommandBuilder;
 use crate::optimizer::{AdamOptions, AdamSettings, AdamWOptions};
 use crate::settings::{Settings, read};
 
@@ -15,7 +16,7 @@ pub(super) fn adam(settings: &Settings) -> Result<Box<dyn DeviceUpdateRule>> {
 }
 
 impl DeviceUpdateRule for AdamSettings {
-    /// Returns the values in the order of `OfMoments` in `kernels/cuda/optimizer.cuh`.
+    /// Returns the values in the order of `OfMoments` in `runtime/cuda/kernels/optimizer.cuh`.
     fn step_values(&self, count: u64) -> Vec<f64> {
         let [first, second] = self.betas;
         let count = i32::try_from(count).unwrap_or(i32::MAX);
@@ -32,9 +33,9 @@ impl DeviceUpdateRule for AdamSettings {
         ]
     }
 
-    fn build_tape(&self, work: &mut TapeBuilder<'_>, all: &AllTensors<'_>) {
+    fn record(&self, work: &mut CommandBuilder<'_>, all: &AllTensors<'_>) {
         let parts = all.parts(work, "adamw", |held| held.tables.len() == 2);
-        let name = work.tape.kernel_name("adamw");
+        let name = work.commands.kernel_name("adamw");
         all.run(work, &name, parts, &[]);
     }
 }

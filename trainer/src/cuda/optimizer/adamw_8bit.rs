@@ -1,8 +1,10 @@
 //! 8-bit AdamW (arXiv:2110.02861) on a device; small tensors keep f32 averages.
 
+use siskin_device::KernelArgument;
 use siskin_format::Result;
 
-use super::{AllTensors, DeviceUpdateRule, KernelArgument, TapeBuilder};
+use super::{AllTensors, DeviceUpdateRule};
+use crate::cuda::command_builder::CommandBuilder;
 use crate::optimizer::{AdamSettings, AdamW8bitOptions, dynamic_codebook};
 use crate::settings::{Settings, read};
 
@@ -19,12 +21,12 @@ impl DeviceUpdateRule for DeviceAdamW8bit {
         self.moments.step_values(count)
     }
 
-    fn build_tape(&self, work: &mut TapeBuilder<'_>, all: &AllTensors<'_>) {
-        self.moments.build_tape(work, all);
+    fn record(&self, work: &mut CommandBuilder<'_>, all: &AllTensors<'_>) {
+        self.moments.record(work, all);
         let parts = all.parts(work, "bytes", |held| held.tables.len() == 4);
         let codes =
             work.tables.floats("codes", || [true, false].into_iter().flat_map(dynamic_codebook).collect());
-        let name = work.tape.kernel_name("adamw_8bit");
+        let name = work.commands.kernel_name("adamw_8bit");
         all.run(work, &name, parts, &[KernelArgument::Ptr(codes)]);
     }
 }

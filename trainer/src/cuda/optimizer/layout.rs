@@ -1,14 +1,13 @@
 //! The layout of tensors in the kernels of optimizers.
 
+use siskin_device::{Device, DevicePtr, GridSize, KernelArgument};
 use siskin_format::Result;
 
-use crate::cuda::device::Device;
-use crate::cuda::op::TapeBuilder;
-use crate::cuda::tape::{DevicePtr, KernelArgument};
+use crate::cuda::command_builder::CommandBuilder;
 use crate::cuda::weights::{DeviceWeight, read_floats};
 use crate::state::{TableData, Tables, fill};
 
-/// Elements that a block processes, and its threads: as in `kernels/cuda/optimizer.cuh`.
+/// Elements that a block processes, and its threads: as in `runtime/cuda/kernels/optimizer.cuh`.
 const PART: usize = 1 << 14;
 pub(super) const THREADS: usize = 256;
 /// The maximum number of state tables of a tensor.
@@ -39,7 +38,7 @@ pub(in crate::cuda) struct StateTable {
 
 impl StateTable {
     /// Copies it in the form of a checkpoint.
-    fn read<D: Device>(&self, device: &mut D) -> Result<TableData> {
+    fn read(&self, device: &mut dyn Device) -> Result<TableData> {
         if self.floats {
             let mut numbers = vec![0.0; self.bytes / 4];
             read_floats(device, self.place, &mut numbers)?;
@@ -51,7 +50,7 @@ impl StateTable {
     }
 
     /// Loads it from a checkpoint.
-    fn write<D: Device>(&self, device: &mut D, tables: &Tables) -> Result<()> {
+    fn write(&self, device: &mut dyn Device, tables: &Tables) -> Result<()> {
         let mut data = match self.floats {
             true => TableData::Numbers(vec![0.0; self.bytes / 4]),
             false => TableData::Bytes(vec![0; self.bytes]),
@@ -68,9 +67,9 @@ impl StateTable {
 }
 
 /// Copies all state tables into those of a checkpoint.
-pub(in crate::cuda) fn read_tables<D: Device>(
+pub(in crate::cuda) fn read_tables(
     list: &[OptimizedWeight],
-    device: &mut D,
+    device: &mut dyn Device,
     tables: &mut Tables,
 ) -> Result<()> {
     for table in list.iter().flat_map(|held| &held.tables) {
@@ -80,17 +79,17 @@ pub(in crate::cuda) fn read_tables<D: Device>(
 }
 
 /// Loads them from a checkpoint.
-pub(in crate::cuda) fn write_tables<D: Device>(
+pub(in crate::cuda) fn write_tables(
     list: &[OptimizedWeight],
-    device: &mut D,
+    device: &mut dyn Device,
     tables: &Tables,
 ) -> Result<()> {
     list.iter().flat_map(|held| &held.tables).try_for_each(|table| table.write(device, tables))
 }
 
-/// Writes tensor descriptors for kernels: `Tensor` in `kernels/cuda/optimizer.cuh`.
-pub(in crate::cuda) fn put<D: Device>(
-    device: &mut D,
+/// Writes tensor descriptors for kernels: `Tensor` in `runtime/cuda/kernels/optimizer.cuh`.
+pub(in crate::cuda) fn put(
+    device: &mut dyn Device,
     list: &[OptimizedWeight],
     rate: impl Fn(&OptimizedWeight) -> f64,
 ) -> Result<DevicePtr> {
@@ -143,7 +142,7 @@ impl AllTensors<'_> {
     /// Builds the parts of those tensors; `name` is that of the list.
     pub(in crate::cuda) fn parts(
         &self,
-        work: &mut TapeBuilder<'_>,
+        work: &mut CommandBuilder<'_>,
         name: &str,
         takes: impl Fn(&OptimizedWeight) -> bool,
     ) -> TensorParts {
@@ -159,24 +158,24 @@ impl AllTensors<'_> {
     /// `more`.
     pub(in crate::cuda) fn run(
         &self,
-        work: &mut TapeBuilder<'_>,
+        work: &mut CommandBuilder<'_>,
         kernel: &str,
         parts: TensorParts,
         more: &[KernelArgument],
     ) {
         let own = [self.tensors, parts.place, self.step].map(KernelArgument::Ptr);
-        work.tape.kernel(kernel, [parts.count, 1, 1], THREADS, 0, &[&own[..], more].concat());
+        work.commands.kernel(kernel, GridSize::linear(parts.count), THREADS, 0, &[&own[..], more].concat());
     }
 
     /// Like [`Self::run`], for a kernel that does not take the step.
     pub(in crate::cuda) fn launch(
         &self,
-        work: &mut TapeBuilder<'_>,
+        work: &mut CommandBuilder<'_>,
         kernel: &str,
         parts: TensorParts,
         more: &[KernelArgument],
     ) {
         let own = [self.tensors, parts.place].map(KernelArgument::Ptr);
-        work.tape.kernel(kernel, [parts.count, 1, 1], THREADS, 0, &[&own[..], more].concat());
+        work.commands.kernel(kernel, GridSize::linear(parts.count), THREADS, 0, &[&own[..], more].concat());
     }
 }

@@ -2,7 +2,8 @@
 
 use siskin_format::Result;
 
-use super::{AllTensors, DeviceUpdateRule, TapeBuilder};
+use super::{AllTensors, DeviceUpdateRule};
+use crate::cuda::command_builder::CommandBuilder;
 use crate::optimizer::LionOptions;
 use crate::settings::{Settings, read};
 
@@ -11,15 +12,15 @@ pub(super) fn build(settings: &Settings) -> Result<Box<dyn DeviceUpdateRule>> {
 }
 
 impl DeviceUpdateRule for LionOptions {
-    /// Returns the values in the order of `OfLion` in `kernels/cuda/lion.cu`.
+    /// Returns the values in the order of `OfLion` in `runtime/cuda/kernels/lion.cu`.
     fn step_values(&self, _: u64) -> Vec<f64> {
         let [beta1, beta2] = self.betas;
         vec![beta1, 1.0 - beta1, beta2, 1.0 - beta2, self.weight_decay]
     }
 
-    fn build_tape(&self, work: &mut TapeBuilder<'_>, all: &AllTensors<'_>) {
+    fn record(&self, work: &mut CommandBuilder<'_>, all: &AllTensors<'_>) {
         let parts = all.parts(work, "all", |_| true);
-        let name = work.tape.kernel_name("lion");
+        let name = work.commands.kernel_name("lion");
         all.run(work, &name, parts, &[]);
     }
 }

@@ -1,8 +1,8 @@
 //! Optimizers on a device: all tensors in one launch where the update rule allows it, after the norm of their
 //! gradients.
 //!
-//! An optimizer is a file with a type that implements `DeviceUpdateRule`, and a line in `OPTIMIZERS`. The state tables of
-//! each tensor, and so the contents of a checkpoint, are those of the CPU optimizer of that name.
+//! An optimizer is a file with a type that implements `DeviceUpdateRule`, and a line in `OPTIMIZERS`. The state tables
+//! of each tensor, and so the contents of a checkpoint, are those of the CPU optimizer of that name.
 
 mod adafactor;
 mod adamw;
@@ -14,14 +14,12 @@ mod sgd;
 
 pub(super) use layout::{AllTensors, OptimizedWeight, StateTable, put, read_tables, write_tables};
 
+use siskin_device::{CommandList, Device, DevicePtr, GridSize, KernelArgument, Precision};
 use siskin_format::{Error, Result};
 
-use super::Precision;
 use super::batch_tables::BatchTables;
-use super::device::Device;
-use super::op::{OpScratch, TapeBuilder};
-use super::tape::{DevicePtr, KernelArgument, Tape};
 use super::weights::DeviceWeights;
+use crate::cuda::command_builder::{CommandBuilder, OpScratch};
 use crate::optimizer::{Optimizer, OptimizerOptions, StepArguments};
 use crate::program::Program;
 use crate::settings::{Settings, unknown};
@@ -51,7 +49,7 @@ pub(super) trait DeviceUpdateRule {
     }
 
     /// Appends the update with gradients of known norm, and the zeroing of gradients.
-    fn build_tape(&self, work: &mut TapeBuilder<'_>, all: &AllTensors<'_>);
+    fn record(&self, work: &mut CommandBuilder<'_>, all: &AllTensors<'_>);
 }
 
 /// The norm of a step's gradients, as the device computed it.
@@ -65,60 +63,68 @@ pub struct OptimizerResult {
     pub count: u64,
 }
 
-/// The f64 fields of `Step` in `kernels/cuda/optimizer.cuh`: host values common to all optimizers, host values of
-/// this one, and results of the device.
+/// The f64 fields of `Step` in `runtime/cuda/kernels/optimizer.cuh`: host values common to all optimizers, host values
+/// of this one, and results of the device.
 const COMMON_SCALARS: usize = 4;
 const METHOD_SCALARS: usize = 16;
 const RESULT_SCALARS: usize = 3;
+
+/// An optimizer that a device takes over.
+#[derive(Clone, Copy)]
+pub struct HostOptimizer<'a> {
+    /// Its options.
+    pub options: &'a OptimizerOptions,
+    /// The same optimizer on the CPU, which names and sizes its states.
+    pub state: &'a Optimizer,
+}
 
 /// An optimizer, and the places of its states.
 pub(super) struct DeviceOptimizer {
     method: Box<dyn DeviceUpdateRule>,
     list: Vec<OptimizedWeight>,
     step: DevicePtr,
-    tape: Tape,
+    commands: CommandList,
     /// Successful steps so far, and the name of their table.
     count: u64,
     table: String,
 }
 
 impl DeviceOptimizer {
-    /// Creates the states of the weights that have gradients; `own` is the same optimizer on the CPU.
-    pub(super) fn new<D: Device>(
-        device: &mut D,
+    /// Creates the states of the weights that have gradients.
+    pub(super) fn new(
+        device: &mut dyn Device,
         precision: Precision,
         program: &Program,
         weights: &DeviceWeights,
-        options: &OptimizerOptions,
-        own: &Optimizer,
+        HostOptimizer { options, state }: HostOptimizer<'_>,
     ) -> Result<Self> {
         let Some((_, build)) = OPTIMIZERS.iter().find(|(name, _)| *name == options.name) else {
             let known: Vec<_> = OPTIMIZERS.iter().map(|(name, _)| *name).collect();
             return Err(unknown("optimizer.name", "optimizer", &options.name, &known));
         };
         let method = build(&options.settings).map_err(|error| error.within("optimizer"))?;
-        let list = allocate_states(device, precision, program, weights, own)?;
+        let list = allocate_states(device, precision, program, weights, state)?;
         let tensors = put(device, &list, |held| method.lr_factor(held))?;
         let step = device.allocate(8 * (COMMON_SCALARS + METHOD_SCALARS + RESULT_SCALARS))?;
         device.write(step, &[0; 8 * (COMMON_SCALARS + METHOD_SCALARS + RESULT_SCALARS)])?;
-        let tape = permanent_tape(device, precision, |work| {
+        let commands = permanent_commands(device, precision, |work| {
             let all = AllTensors { list: &list, tensors, step };
             let parts = all.parts(work, "all", |_| true);
             let sums = work.scratch.doubles(parts.count);
             let count = KernelArgument::Int(parts.count as i32);
             let to = KernelArgument::Ptr(sums);
             all.launch(work, "grad_squares", parts, &[to]);
-            work.tape.kernel(
+            work.commands.kernel(
                 "grad_norm",
-                [1, 1, 1],
+                GridSize::linear(1),
                 layout::THREADS,
                 0,
                 &[to, count, KernelArgument::Ptr(step)],
             );
             work.scratch.clear();
-            method.build_tape(work, &all);
+            method.record(work, &all);
         })?;
-        Ok(Self { method, list, step, tape, count: 0, table: own.step_table() })
+        Ok(Self { method, list, step, commands, count: 0, table: state.step_table() })
     }
 
     /// Returns the place of the step data.
@@ -126,23 +132,25 @@ impl DeviceOptimizer {
         self.step
     }
 
-    /// Runs one step, then the tape `after`; `arguments.factor` is the loss scale of gradients, `follow` the
+    /// Runs one step, then the lists `after`; `arguments.grad_factor` is the loss scale of gradients, `ema_weight` the
     /// interpolation weight of the moving average.
-    pub(super) fn step<D: Device>(
+    pub(super) fn step(
         &mut self,
-        device: &mut D,
+        device: &mut dyn Device,
         arguments: StepArguments,
         limit: Option<f64>,
-        (after, follow): (&[&Tape], f64),
+        ema_weight: f64,
+        after: &[&CommandList],
     ) -> Result<OptimizerResult> {
-        let mut scalars = vec![arguments.learning_rate, limit.unwrap_or(0.0), arguments.grad_factor, follow];
+        let mut scalars =
+            vec![arguments.learning_rate, limit.unwrap_or(0.0), arguments.grad_factor, ema_weight];
         scalars.extend(self.method.step_values(self.count + 1));
         scalars.resize(COMMON_SCALARS + METHOD_SCALARS, 0.0);
         let bytes: Vec<u8> = scalars.into_iter().flat_map(f64::to_le_bytes).collect();
         device.write(self.step, &bytes)?;
-        device.run(&self.tape)?;
-        for tape in after {
-            device.run(tape)?;
+        device.run(&self.commands)?;
+        for commands in after {
+            device.run(commands)?;
         }
         let mut bytes = [0; 8 * RESULT_SCALARS];
         device.read(self.step + 8 * (COMMON_SCALARS + METHOD_SCALARS) as DevicePtr, &mut bytes)?;
@@ -157,14 +165,14 @@ impl DeviceOptimizer {
     }
 
     /// Copies all tables and the step count into those of a checkpoint.
-    pub(super) fn read<D: Device>(&self, device: &mut D, tables: &mut Tables) -> Result<()> {
+    pub(super) fn read(&self, device: &mut dyn Device, tables: &mut Tables) -> Result<()> {
         read_tables(&self.list, device, tables)?;
         tables.insert(self.table.clone(), TableData::Bytes(bytes_of([self.count])));
         Ok(())
     }
 
     /// Loads them from a checkpoint.
-    pub(super) fn write<D: Device>(&mut self, device: &mut D, tables: &Tables) -> Result<()> {
+    pub(super) fn write(&mut self, device: &mut dyn Device, tables: &Tables) -> Result<()> {
         write_tables(&self.list, device, tables)?;
         [self.count] = words(tables, &self.table)?;
         Ok(())
@@ -172,15 +180,15 @@ impl DeviceOptimizer {
 }
 
 /// Allocates the state tables of all trained tensors, initially zero.
-fn allocate_states<D: Device>(
-    device: &mut D,
+fn allocate_states(
+    device: &mut dyn Device,
     precision: Precision,
     program: &Program,
     weights: &DeviceWeights,
     own: &Optimizer,
 ) -> Result<Vec<OptimizedWeight>> {
     let mut list = Vec::new();
-    let mut clear = Tape::new(precision);
+    let mut clear = CommandList::new(precision);
     for (index, weight) in weights.list.iter().enumerate().filter(|(_, weight)| weight.gradient > 0) {
         let factors = own.factors(index).ok_or_else(|| {
             Error::argument("optimizer", format!("tensor {index} is trained, but has no optimizer state"))
@@ -205,20 +213,20 @@ fn allocate_states<D: Device>(
     Ok(list)
 }
 
-/// Builds a tape whose lists and scratch are allocated permanently.
-pub(super) fn permanent_tape<D: Device>(
-    device: &mut D,
+/// Builds a command list whose lists and scratch are allocated permanently.
+pub(super) fn permanent_commands(
+    device: &mut dyn Device,
     precision: Precision,
-    work: impl Fn(&mut TapeBuilder<'_>),
-) -> Result<Tape> {
+    work: impl Fn(&mut CommandBuilder<'_>),
+) -> Result<CommandList> {
     let mut places = [0; 2];
     loop {
-        let mut tape = Tape::new(precision);
+        let mut commands = CommandList::new(precision);
         let (mut tables, mut scratch) = (BatchTables::new(places[0]), OpScratch::new(places[1]));
-        work(&mut TapeBuilder { tape: &mut tape, tables: &mut tables, scratch: &mut scratch });
+        work(&mut CommandBuilder { commands: &mut commands, tables: &mut tables, scratch: &mut scratch });
         if places[0] != 0 {
             device.write(places[0], &tables.bytes)?;
-            return Ok(tape);
+            return Ok(commands);
         }
         places = [device.allocate(tables.bytes.len())?, device.allocate(scratch.most)?];
     }

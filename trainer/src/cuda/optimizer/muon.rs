@@ -1,11 +1,11 @@
 //! Muon on a device: the Newton–Schulz matmuls matrix by matrix, everything else for all tensors at once.
 
+use siskin_device::{DeviceMatrix, DevicePtr, GemmShape, GridSize, KernelArgument, MatmulCommand, Precision};
 use siskin_format::Result;
 
 use super::layout::{OptimizedWeight, TensorParts, parts_of};
-use super::{AllTensors, DevicePtr, DeviceUpdateRule, KernelArgument, TapeBuilder};
-use crate::cuda::Precision;
-use crate::cuda::tape::{DeviceMatrix, TapeMatmul};
+use super::{AllTensors, DeviceUpdateRule};
+use crate::cuda::command_builder::CommandBuilder;
 use crate::optimizer::{AdamSettings, MuonOptions, NEWTON_SCHULZ};
 use crate::settings::{Settings, read};
 
@@ -31,7 +31,8 @@ fn height(held: &OptimizedWeight) -> usize {
 }
 
 impl DeviceUpdateRule for Muon {
-    /// Returns what the other optimizers read, then the values in the order of `OfMuon` in `kernels/cuda/muon.cu`.
+    /// Returns what the other optimizers read, then the values in the order of `OfMuon` in
+    /// `runtime/cuda/kernels/muon.cu`.
     fn step_values(&self, count: u64) -> Vec<f64> {
         let MuonOptions { momentum, nesterov, weight_decay, eps, .. } = self.options;
         let own = [momentum, 1.0 - momentum, f64::from(u8::from(nesterov)), weight_decay, eps];
@@ -42,8 +43,8 @@ impl DeviceUpdateRule for Muon {
         if is_matrix(held) { 1.0 } else { self.options.adamw_lr_factor }
     }
 
-    fn build_tape(&self, work: &mut TapeBuilder<'_>, all: &AllTensors<'_>) {
-        self.moments.build_tape(work, all);
+    fn record(&self, work: &mut CommandBuilder<'_>, all: &AllTensors<'_>) {
+        self.moments.record(work, all);
         let parts = all.parts(work, "matrices", is_matrix);
         let (mut whole, mut first) = (Vec::new(), 0);
         for (tensor, held) in all.of(is_matrix) {
@@ -56,7 +57,7 @@ impl DeviceUpdateRule for Muon {
         let lengths = KernelArgument::Ptr(work.scratch.doubles(all.list.len()));
         all.run(work, "muon_momentum", parts, &[sums]);
         let arguments = [KernelArgument::Ptr(whole), KernelArgument::Ptr(all.step), sums, lengths];
-        work.tape.kernel("muon_norms", [count, 1, 1], 256, 0, &arguments);
+        work.commands.kernel("muon_norms", GridSize::linear(count), 256, 0, &arguments);
         all.run(work, "muon_normalize", parts, &[lengths]);
         let most = |size: fn(&OptimizedWeight) -> usize| {
             all.of(is_matrix).map(|(_, held)| size(held)).max().unwrap_or(0)
@@ -71,7 +72,7 @@ impl DeviceUpdateRule for Muon {
             let own = TensorParts { place, count: parts_of(held) };
             place += 8 * own.count as DevicePtr;
             let adjust = self.options.adjust_lr_fn.factor(held.rows, held.columns);
-            let name = work.tape.kernel_name("muon");
+            let name = work.commands.kernel_name("muon");
             all.run(work, &name, own, &[KernelArgument::Ptr(changes), KernelArgument::Float(adjust as f32)]);
         }
     }
@@ -88,7 +89,7 @@ impl Muon {
     /// of the result.
     fn newton_schulz(
         &self,
-        work: &mut TapeBuilder<'_>,
+        work: &mut CommandBuilder<'_>,
         held: &OptimizedWeight,
         temporaries: &NewtonSchulzScratch,
     ) -> DevicePtr {
@@ -97,19 +98,13 @@ impl Muon {
         let [gram, sum, scaled] = temporaries.squares;
         let table = |place: DevicePtr, transposed: bool| DeviceMatrix { ptr: place, stride, transposed };
         let square = |place: DevicePtr| DeviceMatrix { ptr: place, stride: height, transposed: false };
-        let product =
-            |shape: [usize; 3], a: DeviceMatrix, b: DeviceMatrix, out: DeviceMatrix, add: bool| TapeMatmul {
-                precision: Precision::F32,
-                shape,
-                a,
-                b,
-                out,
+        let product = |shape: GemmShape, a: DeviceMatrix, b: DeviceMatrix, out: DeviceMatrix, add: bool| {
+            MatmulCommand {
                 f32_output: true,
                 accumulate: add,
-                bias: 0,
-                pre_activation: 0,
-                fp8: None,
-            };
+                ..MatmulCommand::new(Precision::F32, shape, a, b, out)
+            }
+        };
         let [a, b, c] = NEWTON_SCHULZ.map(KernelArgument::Float);
         let blocks = (height * height).div_ceil(256).clamp(1, 4096);
         let (mut own, mut next) = (held.weight.gradient, temporaries.next);
@@ -117,17 +112,29 @@ impl Muon {
             let depth = held.rows.max(held.columns);
             // X Xᵀ, where X is the matrix, or its transpose if it is tall.
             let (left, right) = (table(own, !wide), table(own, wide));
-            work.tape.matmul(product([height, height, depth], left, right, square(gram), false));
+            work.commands.matmul(product(
+                GemmShape { m: height, n: height, k: depth },
+                left,
+                right,
+                square(gram),
+                false,
+            ));
             let places = [sum, scaled].map(KernelArgument::Ptr);
             let arguments =
                 [&[KernelArgument::Ptr(gram), a, b, c], &places[..], &[KernelArgument::Int(height as i32)]]
                     .concat();
-            work.tape.kernel("muon_polynomial", [blocks, 1, 1], 256, 0, &arguments);
-            let shape = [height, height, height];
-            work.tape.matmul(product(shape, square(scaled), square(gram), square(sum), true));
+            work.commands.kernel("muon_polynomial", GridSize::linear(blocks), 256, 0, &arguments);
+            let shape = GemmShape { m: height, n: height, k: height };
+            work.commands.matmul(product(shape, square(scaled), square(gram), square(sum), true));
             let (x, out) = (table(own, false), table(next, false));
             let (left, right) = if wide { (square(sum), x) } else { (x, square(sum)) };
-            work.tape.matmul(product([held.rows, held.columns, height], left, right, out, false));
+            work.commands.matmul(product(
+                GemmShape { m: held.rows, n: held.columns, k: height },
+                left,
+                right,
+                out,
+                false,
+            ));
             (own, next) = (next, own);
         }
         own

@@ -2,7 +2,8 @@
 
 use siskin_format::Result;
 
-use super::{AllTensors, DeviceUpdateRule, TapeBuilder};
+use super::{AllTensors, DeviceUpdateRule};
+use crate::cuda::command_builder::CommandBuilder;
 use crate::optimizer::SgdOptions;
 use crate::settings::{Settings, read};
 
@@ -11,15 +12,15 @@ pub(super) fn build(settings: &Settings) -> Result<Box<dyn DeviceUpdateRule>> {
 }
 
 impl DeviceUpdateRule for SgdOptions {
-    /// Returns the values in the order of `OfSgd` in `kernels/cuda/sgd.cu`.
+    /// Returns the values in the order of `OfSgd` in `runtime/cuda/kernels/sgd.cu`.
     fn step_values(&self, count: u64) -> Vec<f64> {
         let gradient_weight = if count == 1 { 1.0 } else { 1.0 - self.dampening };
         vec![self.weight_decay, self.momentum, gradient_weight, f64::from(u8::from(self.nesterov))]
     }
 
-    fn build_tape(&self, work: &mut TapeBuilder<'_>, all: &AllTensors<'_>) {
+    fn record(&self, work: &mut CommandBuilder<'_>, all: &AllTensors<'_>) {
         let parts = all.parts(work, "all", |_| true);
-        let name = work.tape.kernel_name("sgd");
+        let name = work.commands.kernel_name("sgd");
         all.run(work, &name, parts, &[]);
     }
 }

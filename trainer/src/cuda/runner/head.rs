@@ -1,15 +1,15 @@
 //! The LM head and the loss, a chunk of rows at a time. Logits are overwritten by their gradient, so that there is
 //! one buffer of them.
 
+use siskin_device::{DevicePtr, KernelArgument, MatrixShape, aligned};
 use siskin_format::Result;
 use siskin_graph::Op;
 
-use super::{DeviceObjective, TapePass};
-use crate::cuda::device::Device;
+use super::{DeviceObjective, PassBuilder};
+use crate::cuda::command_builder::{flag, padded_width};
 use crate::cuda::loss::DeviceOutputs;
-use crate::cuda::op::{self, GradientTarget, OpBackward, flag};
-use crate::cuda::tape::{DevicePtr, KernelArgument};
-use crate::cuda::{aligned, op::padded_width};
+use crate::cuda::op;
+use crate::cuda::op::call::{GradientTarget, OpBackward};
 use crate::program::Buffer;
 
 /// The approximate size of the widest buffer of a chunk, in bytes: each chunk reads and writes the gradients of the
@@ -30,6 +30,13 @@ fn chunk_rows(rows: usize, bytes: usize) -> usize {
     rows.div_ceil(parts).next_multiple_of(ROWS).min(rows).max(1)
 }
 
+/// The rows of the value that enters the head, and of its gradient.
+#[derive(Clone, Copy, Debug)]
+struct HeadInput {
+    value: DevicePtr,
+    gradient: DevicePtr,
+}
+
 /// The places of the buffers of a chunk.
 struct HeadBuffers {
     rows: usize,
@@ -42,23 +49,24 @@ struct HeadBuffers {
     bytes: usize,
 }
 
-impl<D: Device> TapePass<'_, D> {
+impl PassBuilder<'_> {
     /// Appends head and loss for all rows, and backward; returns the bytes of its buffers.
     pub(super) fn head(&mut self, goal: DeviceObjective<'_>, back: bool) -> Result<usize> {
         let program = &self.runner.program;
         let hidden = program.values[program.hidden];
         let rows = hidden.row_count(self.batch);
         let columns = program.values[program.output].columns;
-        goal.loss.loss().check(self.batch, goal.targets, [rows, columns])?;
+        goal.loss.loss().check(self.batch, goal.targets, MatrixShape { rows, columns })?;
         let tables = self.tables(rows, goal.loss.loss().by_rows());
-        let own =
-            [Buffer::Value { value: program.hidden, recomputed: false }, Buffer::Gradient(program.hidden)]
-                .map(|buffer| self.place(buffer));
+        let input = HeadInput {
+            value: self.place(Buffer::Value { value: program.hidden, recomputed: false }),
+            gradient: self.place(Buffer::Gradient(program.hidden)),
+        };
         let scale = self.builder.tables.table("scale", || goal.scale.to_le_bytes().to_vec());
         for start in (0..rows).step_by(tables.rows) {
             let count = tables.rows.min(rows - start);
             let bytes = (start * hidden.columns * self.runner.precision.bytes()) as DevicePtr;
-            let part = own.map(|place| place + bytes);
+            let part = HeadInput { value: input.value + bytes, gradient: input.gradient + bytes };
             self.chunk_forward(&tables, part, count);
             let place = self.outputs(&tables, part, count);
             self.builder.scratch.clear();
@@ -75,7 +83,7 @@ impl<D: Device> TapePass<'_, D> {
                 targets: goal.targets,
                 back,
             };
-            goal.loss.loss().build_tape(&mut self.builder, &outputs);
+            goal.loss.loss().record(&mut self.builder, &outputs);
             if back {
                 self.chunk_backward(&tables, part, count);
             }
@@ -124,12 +132,12 @@ impl<D: Device> TapePass<'_, D> {
         program.nodes[program.head_start..].iter().position(|node| node.output == value)
     }
 
-    fn chunk_forward(&mut self, tables: &HeadBuffers, [hidden, _]: [DevicePtr; 2], rows: usize) {
+    fn chunk_forward(&mut self, tables: &HeadBuffers, input: HeadInput, rows: usize) {
         let program = &self.runner.program;
         let count = program.nodes.len() - program.head_start;
         for index in 0..count {
             let node = &program.nodes[program.head_start + index];
-            let of = |&input: &usize| self.producer(input).map_or(hidden, |maker| tables.values[maker]);
+            let of = |&value: &usize| self.producer(value).map_or(input.value, |maker| tables.values[maker]);
             let inputs: Vec<DevicePtr> = node.inputs.iter().map(of).collect();
             let mut call = self.call(program.head_start + index, Some(rows));
             if index + 1 == count {
@@ -141,40 +149,35 @@ impl<D: Device> TapePass<'_, D> {
     }
 
     /// Returns the place of the program's output, which is overwritten by its gradient.
-    fn outputs(
-        &mut self,
-        tables: &HeadBuffers,
-        [hidden, of_hidden]: [DevicePtr; 2],
-        rows: usize,
-    ) -> DevicePtr {
+    fn outputs(&mut self, tables: &HeadBuffers, input: HeadInput, rows: usize) -> DevicePtr {
         let program = &self.runner.program;
         let columns = program.values[program.output].columns;
         tables.values.last().copied().unwrap_or_else(|| {
             // The head is empty: its input goes directly to the loss.
-            let arguments = [hidden, of_hidden].map(KernelArgument::Ptr);
-            self.builder.tape.elementwise(
+            let arguments = [input.value, input.gradient].map(KernelArgument::Ptr);
+            self.builder.commands.elementwise(
                 "copy_or_accumulate",
                 rows * columns,
                 &[&arguments[..], &[flag(false)]].concat(),
             );
-            of_hidden
+            input.gradient
         })
     }
 
-    fn chunk_backward(&mut self, tables: &HeadBuffers, [hidden, of_hidden]: [DevicePtr; 2], rows: usize) {
+    fn chunk_backward(&mut self, tables: &HeadBuffers, input: HeadInput, rows: usize) {
         let program = &self.runner.program;
         let count = program.nodes.len() - program.head_start;
         let mut written = vec![false; count + 1];
         for index in (0..count).rev() {
             let node = &program.nodes[program.head_start + index];
             let mut to = Vec::new();
-            for &input in &node.inputs {
-                let maker = self.producer(input);
-                let place = maker.map_or(of_hidden, |maker| tables.gradients[maker]);
+            for &value in &node.inputs {
+                let maker = self.producer(value);
+                let place = maker.map_or(input.gradient, |maker| tables.gradients[maker]);
                 let known = &mut written[maker.unwrap_or(count)];
                 to.push(Some(GradientTarget { ptr: place, accumulate: std::mem::replace(known, true) }));
             }
-            let of = |&input: &usize| self.producer(input).map_or(hidden, |maker| tables.values[maker]);
+            let of = |&value: &usize| self.producer(value).map_or(input.value, |maker| tables.values[maker]);
             let inputs: Vec<DevicePtr> = node.inputs.iter().map(of).collect();
             let mut call = self.call(program.head_start + index, Some(rows));
             if index + 1 == count {

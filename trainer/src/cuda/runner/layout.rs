@@ -2,27 +2,38 @@
 
 use std::sync::Arc;
 
+use siskin_device::aligned;
 use siskin_format::Result;
 
-use super::DeviceRunner;
+use super::{DeviceRunner, PassKind};
 use crate::batch::TrainingBatch;
-use crate::cuda::device::Device;
-use crate::cuda::{aligned, op};
-use crate::program::{Buffer, BufferLayout};
+use crate::cuda::op;
+use crate::program::{Buffer, BufferLayout, Layouts};
 
-impl<D: Device> DeviceRunner<D> {
+impl DeviceRunner {
     /// Computes the layout of a batch.
-    pub(super) fn layout(&self, batch: &TrainingBatch, back: bool) -> Result<BufferLayout> {
-        let schedule = if back { &self.schedule } else { &self.forward };
+    pub(super) fn layout(&self, batch: &TrainingBatch, kind: PassKind) -> Result<BufferLayout> {
+        let schedule = self.schedules.of(kind);
         BufferLayout::of_sizes(schedule, |buffer| Ok(self.bytes(batch, buffer)))
     }
 
     /// Like [`Self::layout`], cached: batches of a run often have equal shapes.
-    pub(super) fn known_layout(&mut self, batch: &TrainingBatch, back: bool) -> Result<Arc<BufferLayout>> {
-        let mut layouts = std::mem::take(&mut self.layouts[usize::from(!back)]);
-        let layout = layouts.find_or(batch, || self.layout(batch, back));
-        self.layouts[usize::from(!back)] = layouts;
+    pub(super) fn known_layout(
+        &mut self,
+        batch: &TrainingBatch,
+        kind: PassKind,
+    ) -> Result<Arc<BufferLayout>> {
+        let mut layouts = std::mem::take(self.layouts_of(kind));
+        let layout = layouts.find_or(batch, || self.layout(batch, kind));
+        *self.layouts_of(kind) = layouts;
         layout
+    }
+
+    fn layouts_of(&mut self, kind: PassKind) -> &mut Layouts {
+        match kind {
+            PassKind::Training => &mut self.plans.training,
+            PassKind::Evaluation => &mut self.plans.evaluation,
+        }
     }
 
     fn bytes(&self, batch: &TrainingBatch, buffer: Buffer) -> usize {

@@ -2,45 +2,48 @@
 
 use std::collections::HashSet;
 
+use siskin_device::DevicePtr;
 use siskin_format::Result;
 use siskin_graph::{ActivationKind, Op};
 
 use super::{DeviceRunner, ObservedOutput};
 use crate::batch::TrainingBatch;
-use crate::cuda::device::Device;
-use crate::cuda::op::{self, GradientTarget, OpBackward, OpCall, TapeBuilder};
-use crate::cuda::routers::RouterLosses;
-use crate::cuda::tape::DevicePtr;
+use crate::cuda::command_builder::CommandBuilder;
+use crate::cuda::op::call::{GradientTarget, OpBackward, OpCall};
+use crate::cuda::op::{self, LinearPtrs, NormPtrs};
+use crate::cuda::routers::{LossFactors, RouterGradient, RouterLosses, RouterRows};
 use crate::program::{Buffer, BufferLayout, Schedule, ScheduleStep};
 
 /// The shared state of a pass over the schedule.
-pub(super) struct TapePass<'a, D> {
-    pub(super) runner: &'a DeviceRunner<D>,
+pub(super) struct PassBuilder<'a> {
+    pub(super) runner: &'a DeviceRunner,
     pub(super) schedule: &'a Schedule,
     pub(super) layout: &'a BufferLayout,
     pub(super) batch: &'a TrainingBatch,
-    pub(super) builder: TapeBuilder<'a>,
+    pub(super) builder: CommandBuilder<'a>,
     /// The values whose gradients have been written.
     pub(super) written: HashSet<usize>,
     /// Whether gradients are computed.
     pub(super) computes_gradients: bool,
     /// The auxiliary losses of routers, if enabled, and the factors on their gradients and losses.
     pub(super) routers: Option<RouterLosses>,
-    pub(super) factors: [f64; 2],
+    pub(super) factors: LossFactors,
     /// The observed outputs, if there is an observer.
     pub(super) marks: Option<Vec<ObservedOutput>>,
 }
 
-impl<'a, D: Device> TapePass<'a, D> {
+impl<'a> PassBuilder<'a> {
     /// Marks the output of a node that was just computed for the observer.
     pub(super) fn mark(&mut self, node: usize, place: DevicePtr, rows: usize, stride: usize) {
         let columns = self.runner.program.values[self.runner.program.nodes[node].output].columns;
         if let Some(marks) = &mut self.marks {
             marks.push(ObservedOutput {
-                commands: self.builder.tape.commands.len(),
+                commands: self.builder.commands.len(),
                 node,
                 place,
-                shape: [rows, columns, stride],
+                rows,
+                columns,
+                stride,
             });
         }
     }
@@ -72,14 +75,14 @@ impl<'a, D: Device> TapePass<'a, D> {
         let inputs: Vec<DevicePtr> = uses.inputs.iter().map(|&buffer| self.place(buffer)).collect();
         if let Some((norm, out)) = self.norm_of_sum(index, node)? {
             let call = self.call(norm, None);
-            let places = [inputs[0], inputs[1], self.place(uses.writes[0]), out];
-            op::add_and_norm(&mut self.builder, &call, places);
+            let ptrs = NormPtrs { x: inputs[0], residual: inputs[1], sum: self.place(uses.writes[0]), out };
+            op::add_and_norm(&mut self.builder, &call, ptrs);
             return Ok(Some(norm));
         }
         let (out, kept) = (self.place(uses.writes[0]), self.place(uses.writes[1]));
         let call = self.call(node, None);
         if let Some((gelu, activated)) = self.gelu_of_product(index, &call) {
-            op::linear_gelu(&mut self.builder, &call, inputs[0], [out, activated]);
+            op::linear_gelu(&mut self.builder, &call, LinearPtrs { x: inputs[0], out, activated });
             for (node, place) in [(node, out), (gelu, activated)] {
                 self.mark(node, place, call.rows, call.columns());
             }
@@ -91,8 +94,9 @@ impl<'a, D: Device> TapePass<'a, D> {
             self.mark(node, out, call.rows, call.columns());
         }
         if let Some(routers) = self.routers.filter(|_| !again) {
-            let places = [inputs.first().copied().unwrap_or_default(), out];
-            routers.accumulate(&mut self.builder, &self.runner.program, node, (call.rows, places));
+            let scores = inputs.first().copied().unwrap_or_default();
+            let rows = RouterRows { rows: call.rows, scores, routed: out };
+            routers.accumulate(&mut self.builder, &self.runner.program, node, rows);
         }
         Ok(None)
     }
@@ -160,8 +164,8 @@ impl<'a, D: Device> TapePass<'a, D> {
         let back = OpBackward { inputs: &inputs, output, saved: kept, gradient, input_gradients: &to };
         op::backward(&mut self.builder, &call, &back);
         if let (Some(routers), Some(Some(to)), Some(&scores)) = (self.routers, to.first(), inputs.first()) {
-            let all = (&self.runner.program, self.batch);
-            routers.add(&mut self.builder, all, node, self.factors, (call.rows, [scores, to.ptr]));
+            let own = RouterGradient { rows: call.rows, scores, gradient: to.ptr };
+            routers.add(&mut self.builder, &self.runner.program, self.batch, node, self.factors, own);
         }
         Ok(())
     }

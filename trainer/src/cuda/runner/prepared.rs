@@ -2,9 +2,8 @@
 
 use siskin_format::Result;
 
-use super::{BatchPlan, DeviceObjective, DeviceRunner, StepMemory};
+use super::{BatchPlan, DeviceObjective, DeviceRunner, PassKind, StepMemory};
 use crate::batch::TrainingBatch;
-use crate::cuda::device::Device;
 use crate::cuda::loss::Objective;
 use crate::loss::Targets;
 use crate::runner::check;
@@ -18,7 +17,7 @@ pub(super) struct PreparedBatch {
     plan: BatchPlan,
 }
 
-impl<D: Device> DeviceRunner<D> {
+impl DeviceRunner {
     /// Plans the forward and backward pass of a batch. The next call of [`DeviceRunner::run`] uses the plan if its
     /// arguments are the same.
     ///
@@ -32,11 +31,11 @@ impl<D: Device> DeviceRunner<D> {
         scale: f64,
     ) -> Result<()> {
         check(&self.program, batch)?;
-        let layout = self.known_layout(batch, true)?;
+        let layout = self.known_layout(batch, PassKind::Training)?;
         let goal = DeviceObjective { loss, targets, scale };
-        let plan = self.build_tape(batch, goal, &layout, true, false)?;
+        let plan = self.record(batch, goal, &layout, PassKind::Training, false)?;
         let (batch, targets) = (batch.clone(), targets.clone());
-        self.prepared = Some(PreparedBatch { batch, targets, scale, areas: self.areas, plan });
+        self.plans.prepared = Some(PreparedBatch { batch, targets, scale, areas: self.areas, plan });
         Ok(())
     }
 
@@ -46,7 +45,7 @@ impl<D: Device> DeviceRunner<D> {
         batch: &TrainingBatch,
         goal: DeviceObjective<'_>,
     ) -> Option<BatchPlan> {
-        let prepared = self.prepared.take()?;
+        let prepared = self.plans.prepared.take()?;
         let same = prepared.areas == self.areas
             && prepared.scale == goal.scale
             && prepared.targets == *goal.targets

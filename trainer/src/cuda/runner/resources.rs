@@ -2,13 +2,15 @@
 
 use std::time::Instant;
 
+use siskin_device::{CommandList, DeviceMatrix, DevicePtr, GemmShape, MatmulCommand};
 use siskin_format::Result;
 
-use super::{Device, DeviceObjective, DeviceRunner, Tape};
+use super::{DeviceObjective, DeviceRunner, PassKind, StepBytes};
 use crate::batch::TrainingBatch;
+use crate::cuda::block_type;
 use crate::cuda::loss::Objective;
-use crate::cuda::tape::{DeviceMatrix, DevicePtr, TapeMatmul};
 use crate::loss::Targets;
+use crate::program::{BatchBytes, WeightBytes};
 use crate::random::Random;
 
 /// Rows and columns of the benchmark matmul: enough to occupy the whole device.
@@ -16,9 +18,9 @@ const SIDE: usize = 4096;
 /// The number of timed repetitions.
 const ROUNDS: usize = 16;
 
-impl<D: Device> DeviceRunner<D> {
-    /// Returns the tape of a batch, and the bytes that it takes besides the weights: activations, and scratch memory
-    /// of operations.
+impl DeviceRunner {
+    /// Returns the command list of a batch, and the bytes that it takes besides the weights: activations, and scratch
+    /// memory of operations.
     ///
     /// # Errors
     /// If the batch does not fit the program.
@@ -27,15 +29,25 @@ impl<D: Device> DeviceRunner<D> {
         batch: &TrainingBatch,
         loss: &Objective,
         targets: &Targets,
-    ) -> Result<(Tape, [usize; 2])> {
+    ) -> Result<(CommandList, BatchBytes)> {
         let goal = DeviceObjective { loss, targets, scale: 1.0 };
-        let plan = self.build_tape(batch, goal, &self.layout(batch, true)?, true, false)?;
-        let [arena, work @ ..] = plan.bytes;
-        Ok((plan.tape, [arena, work.iter().sum::<usize>() + self.device.workspace_bytes()]))
+        let plan =
+            self.record(batch, goal, &self.layout(batch, PassKind::Training)?, PassKind::Training, false)?;
+        let StepBytes { arena, scratch, head, tables } = plan.bytes;
+        let work = scratch + head + tables + self.device.capabilities().workspace;
+        Ok((plan.commands, BatchBytes { activations: arena, scratch: work }))
+    }
+
+    /// Returns the bytes that a batch takes besides the weights.
+    ///
+    /// # Errors
+    /// If the batch does not fit the program.
+    pub fn memory(&self, batch: &TrainingBatch, loss: &Objective, targets: &Targets) -> Result<BatchBytes> {
+        Ok(self.plan(batch, loss, targets)?.1)
     }
 
     /// Returns the bytes of all tensors, and of their gradients.
-    pub fn resident_bytes(&self) -> [usize; 2] {
+    pub fn resident_bytes(&self) -> WeightBytes {
         self.weights.bytes()
     }
 
@@ -53,7 +65,7 @@ impl<D: Device> DeviceRunner<D> {
     /// # Errors
     /// If the device fails, or has no memory for a matmul.
     pub fn peak_flops(&mut self) -> Result<Option<f64>> {
-        if !self.device.is_timed() {
+        if !self.device.capabilities().timed {
             return Ok(None);
         }
         let bytes = SIDE * SIDE * self.precision.bytes();
@@ -67,12 +79,12 @@ impl<D: Device> DeviceRunner<D> {
         let mut random = Random::new(0, &[]);
         let row: Vec<f32> = (0..SIDE).map(|_| random.normal() as f32).collect();
         let mut encoded = vec![0; SIDE * self.precision.bytes()];
-        self.precision.block().encode_row(&row, None, &mut encoded);
+        block_type(self.precision).encode_row(&row, None, &mut encoded);
         self.device.write(base, &encoded.repeat(2 * SIDE))?;
-        let mut tape = Tape::new(self.precision);
-        tape.matmul(TapeMatmul {
+        let mut commands = CommandList::new(self.precision);
+        commands.matmul(MatmulCommand {
             precision: self.precision,
-            shape: [SIDE; 3],
+            shape: GemmShape { m: SIDE, n: SIDE, k: SIDE },
             a: matrix(0),
             b: matrix(1),
             out: matrix(2),
@@ -84,11 +96,11 @@ impl<D: Device> DeviceRunner<D> {
         });
         // The first run chooses the algorithm. The timed runs are enqueued without synchronization in between, so
         // that they execute back to back.
-        self.device.run_uncaptured(&tape)?;
+        self.device.run_uncaptured(&commands)?;
         self.wait()?;
         let begin = Instant::now();
         for _ in 0..ROUNDS {
-            self.device.run_uncaptured(&tape)?;
+            self.device.run_uncaptured(&commands)?;
         }
         self.wait()?;
         let each = begin.elapsed().as_secs_f64() / ROUNDS as f64;

@@ -2,11 +2,12 @@
 
 use std::time::Instant;
 
+use siskin_device::CommandList;
 use siskin_format::Result;
 
-use super::{Device, DeviceRunner, ScheduleStep, Tape};
+use super::{DeviceRunner, ScheduleStep};
 
-/// The end of a schedule step's work: after `commands` commands of a tape.
+/// The end of a schedule step's work: after `commands` commands of a command list.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct StepEnd {
     pub(super) commands: usize,
@@ -27,11 +28,11 @@ pub struct Timed {
 /// Receives the timing of each piece.
 pub type TimingObserver<'a> = dyn FnMut(Timed) + 'a;
 
-impl<D: Device> DeviceRunner<D> {
-    /// Executes a tape, and reports how long each piece took.
+impl DeviceRunner {
+    /// Executes a command list, and reports how long each piece took.
     pub(super) fn run_timed(
         &mut self,
-        tape: &Tape,
+        commands: &CommandList,
         bounds: &[StepEnd],
         observer: &mut TimingObserver<'_>,
     ) -> Result<()> {
@@ -41,13 +42,13 @@ impl<D: Device> DeviceRunner<D> {
             // A step that is fused with the one before has no commands of its own.
             if bound.commands > done {
                 let begin = Instant::now();
-                self.device.run_uncaptured(&tape.part(done..bound.commands))?;
+                self.device.run_uncaptured(&commands.slice(done..bound.commands))?;
                 self.wait()?;
                 done = bound.commands;
                 observer(Timed { step: bound.step, begin, end: Instant::now() });
             }
         }
-        self.device.run_uncaptured(&tape.part(done..tape.commands.len()))
+        self.device.run_uncaptured(&commands.slice(done..commands.len()))
     }
 
     /// Returns when all work so far is done.

@@ -35,7 +35,7 @@ pub(super) fn pairs(
     keys: &BatchSequences,
     text: usize,
 ) -> usize {
-    let rows = 0..queries.spans[text].len();
+    let rows = 0..queries.sequences[text].rows.len();
     if !matches!(description.attention_mask, AttentionMask::LongformerLocal(_)) {
         let of_row = |row| {
             let place = place(queries, keys, text, row);
@@ -44,7 +44,7 @@ pub(super) fn pairs(
         };
         return rows.map(of_row).sum();
     }
-    let count = keys.spans[text].len();
+    let count = keys.sequences[text].rows.len();
     let mut marked_before = vec![0; count + 1];
     for position in 0..count {
         marked_before[position + 1] = marked_before[position] + usize::from(is_marked(keys, text, position));
@@ -60,8 +60,8 @@ pub(super) fn pairs(
 fn place(queries: &BatchSequences, keys: &BatchSequences, text: usize, row: usize) -> QueryPosition {
     QueryPosition {
         position: row,
-        text: keys.spans[text].len(),
-        prefix: queries.prefixes.get(text).copied().unwrap_or(0),
+        text: keys.sequences[text].rows.len(),
+        prefix: queries.sequences[text].prefix,
         marked: 0,
     }
 }
@@ -73,7 +73,7 @@ fn window(description: &Attention, place: QueryPosition) -> Range<usize> {
 }
 
 fn is_marked(keys: &BatchSequences, text: usize, position: usize) -> bool {
-    keys.marked.get(keys.spans[text].start + position).copied().unwrap_or(false)
+    keys.rows.get(keys.sequences[text].rows.start + position).is_some_and(|row| row.marked)
 }
 
 #[cfg(test)]
@@ -95,11 +95,10 @@ mod tests {
         for length in [1, 7, 40] {
             texts.push(&vec![9; length], &[]);
         }
-        let length = texts.rows.len();
-        let marks = (0..length).map(|row| row.is_multiple_of(6)).collect();
-        let prefixes = vec![0, 3, 0];
-        for (marked, prefixes) in [(vec![], vec![]), (marks, prefixes)] {
-            let texts = BatchSequences { marked, prefixes, ..texts.clone() };
+        let mut marked = texts.clone();
+        marked.rows.iter_mut().enumerate().for_each(|(index, row)| row.marked = index.is_multiple_of(6));
+        marked.sequences[1].prefix = 3;
+        for texts in [texts, marked] {
             for attention_mask in sights {
                 let description = Attention {
                     layer: 0,
@@ -114,7 +113,7 @@ mod tests {
                     sinks: None,
                     projection: None,
                 };
-                for (text, span) in texts.spans.iter().enumerate() {
+                for (text, span) in texts.spans().enumerate() {
                     let of_row = |row| runs(&description, &texts, &texts, text, row);
                     let want: usize = (0..span.len()).flat_map(of_row).map(|run| run.len()).sum();
                     assert_eq!(

@@ -39,19 +39,18 @@ impl<'a, 'b, T: Real> AttentionCall<'a, 'b, T> {
     fn new(call: &RuleCall<'a, T>, inputs: &[&'b [T]]) -> Option<Self> {
         let Op::Attention(description) = &call.node.op else { return None };
         let (queries, keys) = (call.sequences(), call.input(1).side.sequences(call.batch));
-        let marked = |row: usize| queries.marked.get(row).copied().unwrap_or(false);
+        let marked = |row: usize| queries.rows.get(row).is_some_and(|row| row.marked);
         let attends =
             |row: usize| description.attention_mask != AttentionMask::LongformerGlobal || marked(row);
         let of_text = |span: &std::ops::Range<usize>| -> Vec<usize> {
             (0..span.len()).filter(|&row| attends(span.start + row)).collect()
         };
-        let attending: Vec<Vec<usize>> = queries.spans.iter().map(of_text).collect();
+        let attending: Vec<Vec<usize>> = queries.spans().map(of_text).collect();
         let mut numbers = vec![None; queries.rows.len()];
-        for (span, rows) in queries.spans.iter().zip(&attending) {
+        for (span, rows) in queries.spans().zip(&attending) {
             rows.iter().enumerate().for_each(|(number, row)| numbers[span.start + row] = Some(number));
         }
-        let max_distance =
-            queries.spans.iter().chain(&keys.spans).map(ExactSizeIterator::len).max().unwrap_or(0);
+        let max_distance = queries.max_length().max(keys.max_length());
         let mixes = description.projection.map(|projection| {
             [projection.keys, projection.values].map(|weight| PositionProjection {
                 weights: call.weight(weight),
@@ -80,7 +79,7 @@ impl<'a, 'b, T: Real> AttentionCall<'a, 'b, T> {
     /// Calls `work` for each KV head of each sequence, on all threads, sequence by sequence.
     fn each<R: Send>(&self, work: impl Fn(usize, &KvHead<'_, T>) -> R + Sync) -> Vec<R> {
         let heads = self.description.kv_heads;
-        let tasks = (0..self.queries.spans.len() * heads).into_par_iter();
+        let tasks = (0..self.queries.sequences.len() * heads).into_par_iter();
         tasks
             .map(|task| self.with_head(task / heads, task % heads, |head| work(task / heads, head)))
             .collect()
@@ -88,7 +87,7 @@ impl<'a, 'b, T: Real> AttentionCall<'a, 'b, T> {
 
     fn with_head<R>(&self, text: usize, kv_head: usize, work: impl FnOnce(&KvHead<'_, T>) -> R) -> R {
         let size = self.description.head_size;
-        let span = self.keys.spans[text].clone();
+        let span = self.keys.sequences[text].rows.clone();
         let part = |which: usize| -> Vec<T> {
             let rows = span.clone().map(|row| table::row(self.inputs[which], self.widths[1], row));
             rows.flat_map(|row| &row[kv_head * size..(kv_head + 1) * size]).copied().collect()
@@ -119,7 +118,8 @@ impl<'a, 'b, T: Real> AttentionCall<'a, 'b, T> {
 
     /// Returns the columns of a KV head's query heads, head by head, for the attending rows.
     fn head_columns(&self, from: &[T], text: usize, kv_head: usize) -> Vec<T> {
-        let (size, group, first) = (self.description.head_size, self.group(), self.queries.spans[text].start);
+        let (size, group, first) =
+            (self.description.head_size, self.group(), self.queries.sequences[text].rows.start);
         let head = |head: usize| {
             let start = (kv_head * group + head) * size;
             self.attending[text].iter().flat_map(move |row| {
@@ -176,7 +176,7 @@ impl<T: Real> GradientRule<T> for AttentionRule {
         let Op::Attention(description) = &call.node.op else { return 0.0 };
         let (queries, keys) = (call.sequences(), call.input(1).side.sequences(call.batch));
         let visible = |text| mask::pairs(description, queries, keys, text);
-        let pairs: usize = (0..queries.spans.len()).map(visible).sum();
+        let pairs: usize = (0..queries.sequences.len()).map(visible).sum();
         4.0 * pairs as f64 * (description.heads * description.head_size) as f64
     }
 
@@ -204,7 +204,7 @@ impl<T: Real> GradientRule<T> for AttentionRule {
         let results = work.each(|text, head| {
             let kv_head = head.first / group;
             let log_sum_exps = (0..group).flat_map(|own| {
-                let first = work.queries.spans[text].start;
+                let first = work.queries.sequences[text].rows.start;
                 head.rows.iter().map(move |row| back.saved[(first + row) * heads + head.first + own])
             });
             let log_sum_exps: Vec<T> = log_sum_exps.collect();

@@ -5,11 +5,11 @@ use std::ffi::c_void;
 
 use cudarc::cublaslt::{result as lt, sys};
 use cudarc::driver::result as driver;
+use siskin_device::{DeviceMatrix, DevicePtr, Fp8Format, GemmShape, MatmulCommand, Precision};
 use siskin_format::Result;
 
-use super::check;
-use crate::cuda::Precision;
-use crate::cuda::tape::{DeviceMatrix, DevicePtr, Fp8Format, TapeMatmul};
+use super::context::CudaStream;
+use super::libraries::check;
 
 /// The workspace size in bytes: NVIDIA's recommendation for Hopper.
 pub(super) const WORKSPACE: usize = 32 << 20;
@@ -20,23 +20,42 @@ const MAX_SHAPES: usize = 1024;
 /// The key of a cached algorithm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct MatmulKey {
-    precision: u8,
-    sizes: [usize; 3],
-    strides: [usize; 3],
-    transposed: [bool; 2],
+    precision: Precision,
+    shape: GemmShape,
+    a: OperandKey,
+    b: OperandKey,
+    out: OperandKey,
     f32_output: bool,
     accumulate: bool,
     bias: bool,
     pre_activation: bool,
-    fp8: Option<[Fp8Format; 2]>,
-    /// Of a, b, the output, the bias, and the pre-activation of GELU.
-    alignments: [u32; 5],
+    bias_alignment: u32,
+    pre_activation_alignment: u32,
+}
+
+/// What an algorithm depends on of a matrix.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct OperandKey {
+    stride: usize,
+    transposed: bool,
+    fp8: Option<Fp8Format>,
+    /// Of the first element, in bytes; at most 256.
+    alignment: u32,
+}
+
+impl OperandKey {
+    fn of(matrix: DeviceMatrix, fp8: Option<Fp8Format>) -> Self {
+        let DeviceMatrix { ptr, stride, transposed } = matrix;
+        Self { stride, transposed, fp8, alignment: alignment(ptr) }
+    }
 }
 
 /// The descriptors and the algorithm of a matmul.
 struct PreparedMatmul {
-    product: MatmulDescriptor,
-    layouts: [MatrixLayout; 3],
+    descriptor: MatmulDescriptor,
+    a: MatrixLayout,
+    b: MatrixLayout,
+    out: MatrixLayout,
     algorithm: sys::cublasLtMatmulAlgo_t,
 }
 
@@ -84,19 +103,19 @@ fn alignment(place: DevicePtr) -> u32 {
 }
 
 impl MatmulKey {
-    fn of(product: &TapeMatmul) -> Self {
+    fn of(matmul: &MatmulCommand) -> Self {
         Self {
-            precision: product.precision as u8,
-            sizes: product.shape,
-            strides: [product.a.stride, product.b.stride, product.out.stride],
-            transposed: [product.a.transposed, product.b.transposed],
-            f32_output: product.f32_output,
-            accumulate: product.accumulate,
-            bias: product.bias != 0,
-            pre_activation: product.pre_activation != 0,
-            fp8: product.fp8.map(|fp8| fp8.map(|fp8| fp8.format)),
-            alignments: [product.a.ptr, product.b.ptr, product.out.ptr, product.bias, product.pre_activation]
-                .map(alignment),
+            precision: matmul.precision,
+            shape: matmul.shape,
+            a: OperandKey::of(matmul.a, matmul.fp8.map(|fp8| fp8.a.format)),
+            b: OperandKey::of(matmul.b, matmul.fp8.map(|fp8| fp8.b.format)),
+            out: OperandKey::of(matmul.out, None),
+            f32_output: matmul.f32_output,
+            accumulate: matmul.accumulate,
+            bias: matmul.bias != 0,
+            pre_activation: matmul.pre_activation != 0,
+            bias_alignment: alignment(matmul.bias),
+            pre_activation_alignment: alignment(matmul.pre_activation),
         }
     }
 }
@@ -122,9 +141,10 @@ fn operand_type(own: sys::cudaDataType, fp8: Option<Fp8Format>) -> sys::cudaData
 fn layout(
     kind: sys::cudaDataType,
     matrix: DeviceMatrix,
-    [rows, columns]: [usize; 2],
+    rows: usize,
+    columns: usize,
 ) -> Result<MatrixLayout> {
-    let [rows, columns] = if matrix.transposed { [columns, rows] } else { [rows, columns] };
+    let (rows, columns) = if matrix.transposed { (columns, rows) } else { (rows, columns) };
     let made = lt::create_matrix_layout(kind, columns as u64, rows as u64, matrix.stride as i64);
     check("describe a matrix", made).map(MatrixLayout)
 }
@@ -136,21 +156,21 @@ fn operation(matrix: DeviceMatrix) -> i32 {
 
 /// Sets an attribute of a matmul descriptor.
 fn set_attribute<T>(
-    product: &MatmulDescriptor,
+    matmul: &MatmulDescriptor,
     which: sys::cublasLtMatmulDescAttributes_t,
     value: &T,
 ) -> Result<()> {
     let place: *const c_void = std::ptr::from_ref(value).cast();
     // SAFETY: the descriptor was created and not destroyed; the value is read before this returns.
     check("describe a matmul", unsafe {
-        lt::set_matmul_desc_attribute(product.0, which, place, size_of::<T>())
+        lt::set_matmul_desc_attribute(matmul.0, which, place, size_of::<T>())
     })
 }
 
 /// Returns the epilogue of a matmul; `None` for the default.
-fn epilogue(shape: MatmulKey) -> Option<sys::cublasLtEpilogue_t> {
+fn epilogue(key: MatmulKey) -> Option<sys::cublasLtEpilogue_t> {
     use sys::cublasLtEpilogue_t as After;
-    match (shape.pre_activation, shape.bias) {
+    match (key.pre_activation, key.bias) {
         (false, false) => None,
         (false, true) => Some(After::CUBLASLT_EPILOGUE_BIAS),
         (true, false) => Some(After::CUBLASLT_EPILOGUE_GELU_AUX),
@@ -159,17 +179,17 @@ fn epilogue(shape: MatmulKey) -> Option<sys::cublasLtEpilogue_t> {
 }
 
 /// Sets the pointers to bias, scales and pre-activation output of a matmul.
-fn set_pointers(described: &MatmulDescriptor, product: &TapeMatmul) -> Result<()> {
+fn set_pointers(descriptor: &MatmulDescriptor, matmul: &MatmulCommand) -> Result<()> {
     use sys::cublasLtMatmulDescAttributes_t as Says;
-    if product.bias != 0 {
-        set_attribute(described, Says::CUBLASLT_MATMUL_DESC_BIAS_POINTER, &product.bias)?;
+    if matmul.bias != 0 {
+        set_attribute(descriptor, Says::CUBLASLT_MATMUL_DESC_BIAS_POINTER, &matmul.bias)?;
     }
-    if let Some([a, b]) = product.fp8 {
-        set_attribute(described, Says::CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, &b.inverse_scale)?;
-        set_attribute(described, Says::CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, &a.inverse_scale)?;
+    if let Some(fp8) = matmul.fp8 {
+        set_attribute(descriptor, Says::CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, &fp8.b.inverse_scale)?;
+        set_attribute(descriptor, Says::CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, &fp8.a.inverse_scale)?;
     }
-    if product.pre_activation != 0 {
-        set_attribute(described, Says::CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &product.pre_activation)?;
+    if matmul.pre_activation != 0 {
+        set_attribute(descriptor, Says::CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &matmul.pre_activation)?;
     }
     Ok(())
 }
@@ -195,63 +215,61 @@ impl MatmulCache {
         Ok(Self { handle, workspace, prepared: HashMap::new(), without_epilogue: HashSet::new() })
     }
 
-    fn prepare(&self, product: &TapeMatmul, shape: MatmulKey) -> Result<PreparedMatmul> {
+    fn prepare(&self, matmul: &MatmulCommand, key: MatmulKey) -> Result<PreparedMatmul> {
         use sys::cublasLtMatmulDescAttributes_t as Says;
         use sys::cublasLtMatmulPreferenceAttributes_t as Wish;
-        let [m, n, k] = product.shape;
-        let own = data_type(product.precision);
-        let of_out = if product.f32_output { sys::cudaDataType::CUDA_R_32F } else { own };
+        let GemmShape { m, n, k } = matmul.shape;
+        let own = data_type(matmul.precision);
+        let of_out = if matmul.f32_output { sys::cudaDataType::CUDA_R_32F } else { own };
         let compute = sys::cublasComputeType_t::CUBLAS_COMPUTE_32F;
         let made = lt::create_matmul_desc(compute, sys::cudaDataType::CUDA_R_32F);
-        let described = check("describe a matmul", made).map(MatmulDescriptor)?;
+        let descriptor = check("describe a matmul", made).map(MatmulDescriptor)?;
         // outᵀ = bᵀ · aᵀ.
-        set_attribute(&described, Says::CUBLASLT_MATMUL_DESC_TRANSA, &operation(product.b))?;
-        set_attribute(&described, Says::CUBLASLT_MATMUL_DESC_TRANSB, &operation(product.a))?;
-        if let Some(after) = epilogue(shape) {
-            set_attribute(&described, Says::CUBLASLT_MATMUL_DESC_EPILOGUE, &after)?;
+        set_attribute(&descriptor, Says::CUBLASLT_MATMUL_DESC_TRANSA, &operation(matmul.b))?;
+        set_attribute(&descriptor, Says::CUBLASLT_MATMUL_DESC_TRANSB, &operation(matmul.a))?;
+        if let Some(after) = epilogue(key) {
+            set_attribute(&descriptor, Says::CUBLASLT_MATMUL_DESC_EPILOGUE, &after)?;
         }
-        if shape.pre_activation {
+        if key.pre_activation {
             set_attribute(
-                &described,
+                &descriptor,
                 Says::CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD,
-                &(product.out.stride as i64),
+                &(matmul.out.stride as i64),
             )?;
         }
-        set_pointers(&described, product)?;
-        let layouts = [
-            layout(operand_type(own, shape.fp8.map(|fp8| fp8[1])), product.b, [k, n])?,
-            layout(operand_type(own, shape.fp8.map(|fp8| fp8[0])), product.a, [m, k])?,
-            layout(of_out, product.out, [m, n])?,
-        ];
+        set_pointers(&descriptor, matmul)?;
+        let b = layout(operand_type(own, key.b.fp8), matmul.b, k, n)?;
+        let a = layout(operand_type(own, key.a.fp8), matmul.a, m, k)?;
+        let out = layout(of_out, matmul.out, m, n)?;
         let preference =
             check("set the matmul preference", lt::create_matmul_pref()).map(MatmulPreference)?;
         set_preference(&preference, Wish::CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &WORKSPACE)?;
         // Split-K partial sums stay in f32, and are reduced in an order that the shape fixes.
         let scheme = sys::cublasLtReductionScheme_t::CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE as u32;
         set_preference(&preference, Wish::CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &scheme)?;
-        let [a, b, out, ..] = shape.alignments;
-        set_preference(&preference, Wish::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, &b)?;
-        set_preference(&preference, Wish::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, &a)?;
-        set_preference(&preference, Wish::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, &out)?;
-        set_preference(&preference, Wish::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, &out)?;
-        let [b, a, out] = [0, 1, 2].map(|which: usize| layouts[which].0);
+        set_preference(&preference, Wish::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, &key.b.alignment)?;
+        set_preference(&preference, Wish::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, &key.a.alignment)?;
+        set_preference(&preference, Wish::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, &key.out.alignment)?;
+        set_preference(&preference, Wish::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, &key.out.alignment)?;
         // SAFETY: all of these were created above, and none is destroyed yet.
-        let found =
-            unsafe { lt::get_matmul_algo_heuristic(self.handle, described.0, b, a, out, out, preference.0) };
-        let found = check(&format!("find an algorithm for {shape:?}"), found)?;
-        Ok(PreparedMatmul { product: described, layouts, algorithm: found.algo })
+        let found = unsafe {
+            let (handle, descriptor) = (self.handle, descriptor.0);
+            lt::get_matmul_algo_heuristic(handle, descriptor, b.0, a.0, out.0, out.0, preference.0)
+        };
+        let found = check(&format!("find an algorithm for {key:?}"), found)?;
+        Ok(PreparedMatmul { descriptor, a, b, out, algorithm: found.algo })
     }
 
     /// Returns true if there is an algorithm for a matmul.
-    pub(super) fn has(&mut self, product: &TapeMatmul) -> bool {
-        let shape = MatmulKey::of(product);
-        if self.prepared.contains_key(&shape) || self.without_epilogue.contains(&shape) {
-            return self.prepared.contains_key(&shape);
+    pub(super) fn has(&mut self, matmul: &MatmulCommand) -> bool {
+        let key = MatmulKey::of(matmul);
+        if self.prepared.contains_key(&key) || self.without_epilogue.contains(&key) {
+            return self.prepared.contains_key(&key);
         }
         self.evict_if_full();
-        match self.prepare(product, shape) {
-            Ok(prepared) => self.prepared.insert(shape, prepared).is_none(),
-            Err(_) => !self.without_epilogue.insert(shape),
+        match self.prepare(matmul, key) {
+            Ok(prepared) => self.prepared.insert(key, prepared).is_none(),
+            Err(_) => !self.without_epilogue.insert(key),
         }
     }
 
@@ -264,43 +282,39 @@ impl MatmulCache {
     }
 
     /// Enqueues a matmul on a stream.
-    pub(super) fn multiply(
-        &mut self,
-        product: &TapeMatmul,
-        stream: cudarc::driver::sys::CUstream,
-    ) -> Result<()> {
-        let shape = MatmulKey::of(product);
-        if !self.prepared.contains_key(&shape) {
+    pub(super) fn multiply(&mut self, matmul: &MatmulCommand, stream: &CudaStream) -> Result<()> {
+        let key = MatmulKey::of(matmul);
+        if !self.prepared.contains_key(&key) {
             self.evict_if_full();
-            let prepared = self.prepare(product, shape)?;
-            self.prepared.insert(shape, prepared);
+            let prepared = self.prepare(matmul, key)?;
+            self.prepared.insert(key, prepared);
         }
-        let Some(prepared) = self.prepared.get(&shape) else { return Ok(()) };
-        set_pointers(&prepared.product, product)?;
-        let (one, beta) = (1.0_f32, if product.accumulate { 1.0_f32 } else { 0.0 });
+        let Some(prepared) = self.prepared.get(&key) else { return Ok(()) };
+        set_pointers(&prepared.descriptor, matmul)?;
+        let (one, beta) = (1.0_f32, if matmul.accumulate { 1.0_f32 } else { 0.0 });
         let number = |number: &f32| std::ptr::from_ref(number).cast::<c_void>();
         let place = |matrix: DeviceMatrix| matrix.ptr as *mut c_void;
-        let [b, a, out] = [0, 1, 2].map(|which: usize| prepared.layouts[which].0);
+        let PreparedMatmul { descriptor, a, b, out, algorithm } = prepared;
         // SAFETY: the prepared descriptors live as long as `self`; matrices lie in memory that was allocated, as the
-        // tape says; one stream uses the workspace, one matmul after the other.
+        // command list says; one stream uses the workspace, one matmul after the other.
         let outcome = unsafe {
             lt::matmul(
                 self.handle,
-                prepared.product.0,
+                descriptor.0,
                 number(&one),
                 number(&beta),
-                place(product.b),
-                b,
-                place(product.a),
-                a,
-                place(product.out),
-                out,
-                place(product.out),
-                out,
-                &raw const prepared.algorithm,
+                place(matmul.b),
+                b.0,
+                place(matmul.a),
+                a.0,
+                place(matmul.out),
+                out.0,
+                place(matmul.out),
+                out.0,
+                &raw const *algorithm,
                 self.workspace as *mut c_void,
                 WORKSPACE,
-                stream.cast(),
+                stream.0.cast(),
             )
         };
         check("multiply matrices", outcome)

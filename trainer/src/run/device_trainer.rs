@@ -2,14 +2,16 @@
 
 use std::borrow::Cow;
 
+use siskin_device::{Device, Precision};
 use siskin_format::{Error, ErrorKind, Result};
 
+use super::host_trainer::UpdateOptions;
 use super::{RunConfig, RunSetup};
 use crate::adapters::TrainedAdapter;
 use crate::batch::TrainingBatch;
 use crate::clip::GradientNorm;
 use crate::cuda::{
-    Device, DeviceRunner, DeviceTraining, Objective, OptimizerResult, Precision, StepObserver, Timed,
+    DeviceRunner, HostAdapters, HostOptimizer, Objective, OptimizerResult, RunnerBuilder, StepObserver, Timed,
 };
 use crate::data::LoadedBatch;
 use crate::ema::ExponentialMovingAverage;
@@ -18,7 +20,7 @@ use crate::loss::{LossSum, Targets};
 use crate::optimizer::Optimizer;
 use crate::parameters::{Gradients, Parameters};
 use crate::profile::{ProfiledThread, Recorder, timed};
-use crate::program::Program;
+use crate::program::{BatchBytes, Program, WeightBytes};
 use crate::qat::QuantizationAware;
 use crate::settings::unknown;
 use crate::state::{self, Checkpointed, TableData, TableView, Tables, fill};
@@ -29,7 +31,7 @@ const PADDING_BUCKETS: usize = 8;
 
 /// What a device is prepared with.
 #[derive(Clone, Copy)]
-pub struct EngineArguments<'a> {
+pub struct DeviceArguments<'a> {
     /// The config of the run.
     pub config: &'a RunConfig,
     /// The program to train.
@@ -48,32 +50,27 @@ pub struct EngineArguments<'a> {
     pub qat: Option<&'a QuantizationAware>,
 }
 
-impl EngineArguments<'_> {
+impl DeviceArguments<'_> {
     /// Prepares a device.
     ///
     /// # Errors
     /// If an operation has no kernel, or the device is out of memory.
-    pub fn on<D: Device + 'static>(&self, device: D) -> Result<Box<dyn DeviceTraining>> {
+    pub fn on(&self, device: Box<dyn Device>) -> Result<DeviceRunner> {
         let config = self.config;
-        let (precision, recompute) = (precision(config)?, config.recompute()?);
-        let trains = |weight| self.gradients.has(weight);
-        let program = self.program.clone();
-        let mut runner = DeviceRunner::new(device, precision, program, recompute, self.parameters, trains)?;
-        runner.set_router_losses(config.router)?;
-        if config.fp8 {
-            runner.enable_fp8()?;
-        }
-        if let Some(rounding) = self.qat {
-            runner.set_qat(rounding.clone())?;
-        }
-        runner.set_optimizer(&config.optimizer, self.optimizer)?;
-        if let Some(ema) = self.ema {
-            runner.set_ema(ema)?;
-        }
-        if let Some(options) = &config.adapters {
-            runner.set_adapters(self.adapters, options)?;
-        }
-        Ok(Box::new(runner))
+        let adapters = config.adapters.as_ref();
+        let builder = RunnerBuilder {
+            trained: (0..self.program.weights.len()).map(|weight| self.gradients.has(weight)).collect(),
+            precision: precision(config)?,
+            recompute: config.recompute()?,
+            routers: config.router,
+            fp8: config.fp8,
+            qat: self.qat.cloned(),
+            optimizer: Some(HostOptimizer { options: &config.optimizer, state: self.optimizer }),
+            ema: self.ema,
+            adapters: adapters.map(|options| HostAdapters { list: self.adapters, options }),
+            ..RunnerBuilder::new(self.program.clone(), self.parameters)
+        };
+        builder.build(device)
     }
 }
 
@@ -95,8 +92,8 @@ pub(super) struct StepObservers<'a> {
 }
 
 /// A device, and the state that a run keeps with it.
-pub(super) struct OnDevice {
-    engine: Box<dyn DeviceTraining>,
+pub(super) struct DeviceTrainer {
+    runner: DeviceRunner,
     loss: Objective,
     /// Loss scaling for fp16 gradients.
     pub(super) grad_scaler: Option<GradScaler>,
@@ -133,7 +130,7 @@ fn precision(config: &RunConfig) -> Result<Precision> {
 }
 
 /// Opens the device that a config names; `None` for the CPU.
-pub(super) fn open(start: &EngineArguments<'_>) -> Result<Option<Box<dyn DeviceTraining>>> {
+pub(super) fn open(start: &DeviceArguments<'_>) -> Result<Option<DeviceRunner>> {
     let precision = precision(start.config)?;
     if start.config.fp8 && (start.config.device.as_str(), precision) != ("cuda", Precision::Bf16) {
         let message = "requires device = \"cuda\" and precision = \"bf16\"; set both, or remove it";
@@ -150,20 +147,20 @@ pub(super) fn open(start: &EngineArguments<'_>) -> Result<Option<Box<dyn DeviceT
 }
 
 #[cfg(feature = "cuda")]
-fn cuda(start: &EngineArguments<'_>) -> Result<Box<dyn DeviceTraining>> {
-    start.on(crate::cuda::Cuda::new(0)?)
+fn cuda(start: &DeviceArguments<'_>) -> Result<DeviceRunner> {
+    start.on(Box::new(siskin_cuda::CudaDevice::open(0)?))
 }
 
 #[cfg(not(feature = "cuda"))]
-fn cuda(_: &EngineArguments<'_>) -> Result<Box<dyn DeviceTraining>> {
+fn cuda(_: &DeviceArguments<'_>) -> Result<DeviceRunner> {
     let message = "this build has no CUDA; build with --features cuda, or set device = \"cpu\" (for \
                    `siskin eval`: --device cpu)";
     Err(Error::unsupported("device", message))
 }
 
-impl OnDevice {
-    /// Creates the state of a run on `engine`.
-    pub(super) fn new(config: &RunConfig, engine: Box<dyn DeviceTraining>) -> Result<Self> {
+impl DeviceTrainer {
+    /// Creates the state of a run on a device.
+    pub(super) fn new(config: &RunConfig, runner: DeviceRunner) -> Result<Self> {
         let loss = Objective::named(&config.loss)?;
         let halves = precision(config)? == Precision::Fp16;
         let scaler = match (&config.grad_scaler, halves) {
@@ -176,31 +173,31 @@ impl OnDevice {
                 halves.then(|| GradScaler::from_settings(&settings)).transpose()?
             }
         };
-        let own = engine.device_tables();
+        let own = runner.device_tables();
         let kept = (!own.is_empty()).then_some(DeviceTables(own));
-        Ok(Self { engine, loss, grad_scaler: scaler, device_tables: kept })
+        Ok(Self { runner, loss, grad_scaler: scaler, device_tables: kept })
     }
 
     /// Returns the bytes that the batch of a step takes besides the weights: activations, and scratch memory of
     /// operations.
-    pub(super) fn memory(&self, step: &LoadedBatch) -> Result<[usize; 2]> {
+    pub(super) fn memory(&self, step: &LoadedBatch) -> Result<BatchBytes> {
         let step = &*pad_output_rows(step);
-        self.engine.memory(&step.batch, &self.loss, &step.targets)
+        self.runner.memory(&step.batch, &self.loss, &step.targets)
     }
 
     /// Returns the bytes of all tensors, and of their gradients.
-    pub(super) fn resident_bytes(&self) -> [usize; 2] {
-        self.engine.resident_bytes()
+    pub(super) fn resident_bytes(&self) -> WeightBytes {
+        self.runner.resident_bytes()
     }
 
     /// Returns the free bytes of the device, if it reports them.
     pub(super) fn free_bytes(&self) -> Result<Option<usize>> {
-        self.engine.free_bytes()
+        self.runner.free_bytes()
     }
 
     /// Returns the FLOP/s that the matmuls of the device reach; `None` if it is emulated on the CPU.
     pub(super) fn peak_flops(&mut self) -> Result<Option<f64>> {
-        self.engine.peak_flops()
+        self.runner.peak_flops()
     }
 
     /// Computes the loss of a batch and its gradients, with `factor` on the loss. The state is restored afterwards.
@@ -210,7 +207,7 @@ impl OnDevice {
         factor: f64,
         gradients: &mut Gradients<f32>,
     ) -> Result<LossSum> {
-        self.engine.dry_run(&step.batch, &self.loss, &step.targets, factor, gradients)
+        self.runner.dry_run(&step.batch, &self.loss, &step.targets, factor, gradients)
     }
 
     /// Runs one step over some micro-batches; returns the loss and the state of the gradient.
@@ -218,7 +215,7 @@ impl OnDevice {
         &mut self,
         steps: &[LoadedBatch],
         weight: f64,
-        (rate, limit): (f64, Option<f64>),
+        update: UpdateOptions,
         observers: StepObservers<'_>,
         recorder: Option<&Recorder>,
     ) -> Result<(LossSum, OptimizerResult)> {
@@ -237,7 +234,7 @@ impl OnDevice {
                 (_, true) => StepObserver::Times(&mut report),
                 _ => StepObserver::None,
             };
-            self.engine.run(&step.batch, &self.loss, &step.targets, scale / weight, observer)?;
+            self.runner.run_observed(&step.batch, &self.loss, &step.targets, scale / weight, observer)?;
         }
         if let Some(host_work) = host_work {
             host_work();
@@ -245,17 +242,18 @@ impl OnDevice {
         if let Some((next, weight)) = next.and_then(|next| next()).filter(|(_, weight)| *weight > 0.0) {
             let next = &*pad_output_rows(next);
             // An error is one of the next step, which plans the batch again.
-            let _ = self.engine.prepare(&next.batch, &self.loss, &next.targets, scale / weight);
+            let _ = self.runner.prepare(&next.batch, &self.loss, &next.targets, scale / weight);
         }
         if let Some(gradients) = gradients {
-            self.engine.gradients(gradients)?;
+            self.runner.gradients(gradients)?;
             gradients.list.iter_mut().flatten().flatten().for_each(|number| *number /= scale as f32);
         }
         // One synchronization per step, at the end. A non-finite loss has non-finite gradients, so the weights do not
         // change.
-        let result =
-            timed(recorder, "optimizer", ProfiledThread::Steps, || self.engine.step(rate, scale, limit))?;
-        let sum = finite(self.engine.take_sum()?)?;
+        let result = timed(recorder, "optimizer", ProfiledThread::Steps, || {
+            self.runner.step(update.learning_rate, scale, update.max_grad_norm)
+        })?;
+        let sum = finite(self.runner.take_sum()?)?;
         let failed = match &mut self.grad_scaler {
             Some(scaler) => {
                 scaler.update(result.finite);
@@ -292,7 +290,7 @@ impl OnDevice {
                 let value = numbers.iter().find(|number| !number.is_finite());
                 found = found.take().or(value.map(|number| (node, *number)));
             };
-            self.engine.run(
+            self.runner.run_observed(
                 &step.batch,
                 &self.loss,
                 &step.targets,
@@ -305,7 +303,7 @@ impl OnDevice {
                 return Ok(Some(Error::new(ErrorKind::Numeric, "loss", message)));
             }
         }
-        self.engine.gradients(gradients)?;
+        self.runner.gradients(gradients)?;
         Ok(GradientNorm::of(gradients).error(parameters))
     }
 
@@ -313,13 +311,13 @@ impl OnDevice {
     /// data.
     pub(super) fn evaluate(&mut self, config: &RunConfig, setup: &RunSetup) -> Result<Option<LossSum>> {
         let Some(loader) = setup.validation_batches(config)? else { return Ok(None) };
-        self.engine.swap_ema()?;
+        self.runner.swap_ema()?;
         for step in loader {
             let step = step?;
-            self.engine.evaluate(&step.batch, &self.loss, &step.targets)?;
+            self.runner.evaluate(&step.batch, &self.loss, &step.targets)?;
         }
-        self.engine.swap_ema()?;
-        finite(self.engine.take_sum()?).map(Some)
+        self.runner.swap_ema()?;
+        finite(self.runner.take_sum()?).map(Some)
     }
 
     /// Copies parameters, and the states of optimizer and average, from the device.
@@ -330,7 +328,7 @@ impl OnDevice {
         average: Option<&mut ExponentialMovingAverage>,
     ) -> Result<()> {
         let mut tables = state::save(&states(optimizer, average.as_deref()));
-        self.engine.copy_from_device(parameters, &mut tables)?;
+        self.runner.copy_from_device(parameters, &mut tables)?;
         if let Some(kept) = &mut self.device_tables {
             state::restore(kept, &tables)?;
         }
@@ -356,12 +354,12 @@ impl OnDevice {
             state::restore(kept, tables)?;
             all.extend(state::save(&[&*kept]));
         }
-        self.engine.copy_to_device(parameters, &all)
+        self.runner.copy_to_device(parameters, &all)
     }
 }
 
 /// Returns the batch with its output rows padded to one of few counts, so that batches of masked tokens give the same
-/// tapes. The added rows have weight zero.
+/// command lists. The added rows have weight zero.
 fn pad_output_rows(step: &LoadedBatch) -> Cow<'_, LoadedBatch> {
     let texts = |batch: &'_ TrainingBatch| batch.decoder.output_rows.is_empty();
     let side = if texts(&step.batch) { &step.batch.encoder } else { &step.batch.decoder };

@@ -1,7 +1,7 @@
 // Element-wise functions: activations, gates, sums, factors.
 #include "common.cuh"
 
-// Numbered as in trainer/src/cuda/op/elementwise.rs.
+// Numbered as in src/pointwise.rs.
 enum Function { SILU, GELU, GELU_TANH, RELU, SIGMOID, ELU_PLUS_ONE, SCALE, SOFTCAP, CLAMP };
 
 struct ValueAndDerivative {
