@@ -26,6 +26,28 @@ pub(crate) fn needs() -> Vec<(String, &'static str)> {
     .to_vec()
 }
 
+/// The packages whose profile for development is optimized.
+const OPTIMIZED: [&str; 9] = [
+    "siskin-kernels",
+    "siskin-format",
+    "siskin-tokenizer",
+    "siskin-chat-template",
+    "siskin-audio",
+    "siskin-graph",
+    "siskin-backend",
+    "siskin",
+    "siskin-convert",
+];
+
+/// Returns cargo's arguments that build these packages at another level for development, without debug information:
+/// quicker than optimizing them as the native tests do.
+pub(crate) fn optimized_at(level: u8) -> impl Iterator<Item = String> {
+    let settings = [format!("opt-level={level}"), "debug=false".to_owned()];
+    OPTIMIZED.iter().flat_map(move |package| {
+        settings.clone().map(|setting| format!("--config=profile.dev.package.{package}.{setting}"))
+    })
+}
+
 /// Returns the folder of all cross builds.
 pub(crate) fn folder() -> PathBuf {
     shell::built("arm")

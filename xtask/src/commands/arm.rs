@@ -61,6 +61,12 @@ const MODEL_HASHES: Suite = Suite {
 const REST: Suite = Suite {
     name: "the rest",
     arguments: &[
+        "--package=siskin-format",
+        "--package=siskin-tokenizer",
+        "--package=siskin-chat-template",
+        "--package=siskin-audio",
+        "--package=siskin-graph",
+        "--package=siskin-backend",
         "--package=siskin",
         "--package=siskin-convert",
         "--package=siskin-tests",
@@ -163,7 +169,7 @@ fn run_on(targets: &[&Target], extent: Extent, all_cases: bool) -> Result {
 /// Checks that the library compiles for a target.
 fn compiles(target: &Target) -> Result {
     let mut command = foreign::cargo_with_std("check", target.triple, foreign::STANDARD)?;
-    shell::run(command.args(["--package", "siskin-ffi", "--lib"]).args(LIGHTLY))
+    shell::run(command.args(["--package", "siskin-ffi", "--lib"]).args(foreign::optimized_at(1)))
 }
 
 fn run_suite(target: &Target, suite: &Suite, all_cases: bool) -> Result<Tests> {
@@ -184,21 +190,12 @@ fn run_suite(target: &Target, suite: &Suite, all_cases: bool) -> Result<Tests> {
     Ok(counts)
 }
 
-/// Optimizing like the native tests takes many minutes for Arm, and gains nothing in an emulator.
-const LIGHTLY: [&str; 6] = [
-    "--config=profile.dev.package.siskin-kernels.opt-level=1",
-    "--config=profile.dev.package.siskin.opt-level=1",
-    "--config=profile.dev.package.siskin-convert.opt-level=1",
-    "--config=profile.dev.package.siskin-kernels.debug=false",
-    "--config=profile.dev.package.siskin.debug=false",
-    "--config=profile.dev.package.siskin-convert.debug=false",
-];
-
 /// Returns the cargo command that builds tests for `target` and runs them in its emulator.
 fn cargo_for(target: &Target) -> Result<Command> {
     let Target { triple, prefix, emulator, .. } = target;
     let mut command = foreign::cargo_with_std("test", triple, foreign::STANDARD_WITH_TESTS)?;
-    command.arg("--no-fail-fast").args(LIGHTLY);
+    // More optimization takes many minutes for Arm, and gains nothing in an emulator.
+    command.arg("--no-fail-fast").args(foreign::optimized_at(1));
     foreign::link_with(&mut command, triple, &format!("{prefix}-gcc"));
     foreign::run_with(&mut command, triple, &format!("{emulator} -cpu max -L /usr/{prefix}"));
     Ok(command)

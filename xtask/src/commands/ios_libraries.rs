@@ -36,16 +36,6 @@ const REASONS: [(&str, &[&str]); 3] = [
 /// Network functions, which our libraries must not use.
 const NETWORK: [&str; 6] = ["socket", "connect", "bind", "listen", "getaddrinfo", "sendto"];
 
-/// Profile settings of a library that is only checked.
-const QUICKLY: [&str; 6] = [
-    "--config=profile.dev.package.siskin-kernels.opt-level=0",
-    "--config=profile.dev.package.siskin.opt-level=0",
-    "--config=profile.dev.package.siskin-convert.opt-level=0",
-    "--config=profile.dev.package.siskin.debug=false",
-    "--config=profile.dev.package.siskin-convert.debug=false",
-    "--config=profile.dev.debug=false",
-];
-
 /// The level of optimization.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum BuildPurpose {
@@ -67,7 +57,9 @@ pub(super) fn build(target: &str, folder: &Path, purpose: BuildPurpose) -> Resul
     match purpose {
         BuildPurpose::Shipping if cfg!(target_os = "macos") => command.args(["--profile", "ship"]),
         BuildPurpose::Shipping => command.args(["--profile", "ship", foreign::SMALL]),
-        BuildPurpose::Checking => command.args(QUICKLY),
+        BuildPurpose::Checking => {
+            command.args(foreign::optimized_at(0)).arg("--config=profile.dev.debug=false")
+        }
     };
     run(&mut command)?;
     let profile = if purpose == BuildPurpose::Shipping { "ship" } else { "debug" };
