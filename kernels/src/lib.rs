@@ -10,6 +10,7 @@
 
 mod cpu;
 pub mod float;
+pub mod functions;
 pub mod hadamard;
 mod math;
 pub mod ops;

@@ -6,7 +6,7 @@ use crate::import::defaults;
 use serde_json::{Map, Value, json};
 use siskin_format::{Error, Result};
 use siskin_graph::arch::{ConfigReader, Family, HuggingFaceKeys, RopeKeys, Topology};
-use siskin_graph::{ActivationKind, Graph, Op};
+use siskin_graph::{ActivationFunction, Graph, Op};
 use siskin_tokenizer::Tokenizer;
 
 /// Factor, low and high frequency factor and original length of the RoPE scalings of published Llama 3 models.
@@ -149,16 +149,17 @@ fn check(model: &ExportModel<'_>, kind: &str, config: &Map<String, Value>) -> Re
 
 fn activation(graph: &Graph, keys: &HuggingFaceKeys) -> &'static str {
     let kinds = graph.nodes.iter().find_map(|node| match node.op {
-        Op::Activate(ActivationKind::Sigmoid | ActivationKind::EluPlusOne) => None,
+        Op::Activate(ActivationFunction::Sigmoid | ActivationFunction::EluPlusOne) => None,
         Op::Activate(kind) | Op::Gate(kind) => Some(kind),
         _ => None,
     });
     match kinds {
-        Some(ActivationKind::GeluTanh) => keys.gelu_tanh,
-        Some(ActivationKind::Gelu) => "gelu",
-        Some(ActivationKind::Relu) => "relu",
+        Some(ActivationFunction::GeluTanh) => keys.gelu_tanh,
+        Some(ActivationFunction::Gelu) => "gelu",
+        Some(ActivationFunction::Relu) => "relu",
         // The last two are never activations of a feed-forward block.
-        Some(ActivationKind::Silu | ActivationKind::Sigmoid | ActivationKind::EluPlusOne) | None => "silu",
+        Some(ActivationFunction::Silu | ActivationFunction::Sigmoid | ActivationFunction::EluPlusOne)
+        | None => "silu",
     }
 }
 

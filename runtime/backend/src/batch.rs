@@ -2,7 +2,7 @@
 
 use super::Distances;
 use super::block_table::{BlockTable, SequenceId};
-use siskin_graph::{Attention, AttentionMask, QueryPosition, RowKind};
+use siskin_graph::{Attention, AttentionMask, QueryPosition, RowCounts, RowKind};
 
 /// A token in a forward pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,6 +59,12 @@ impl Batch {
     /// has outputs.
     pub fn writes(&self) -> bool {
         self.rows.len() == self.wanted.len() && self.rows.len() == self.sequences.len()
+    }
+
+    /// Returns the numbers of rows.
+    pub fn counts(&self) -> RowCounts {
+        let Self { rows, wanted, frames, .. } = self;
+        RowCounts { batch: rows.len(), outputs: wanted.len(), frames: frames.len() }
     }
 
     /// Removes all rows.

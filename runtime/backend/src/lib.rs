@@ -32,7 +32,6 @@
 //! # Ok::<(), siskin_format::Error>(())
 //! ```
 
-mod activation;
 mod batch;
 pub mod block_table;
 pub mod cancel;
@@ -61,6 +60,5 @@ pub use interface::{
 pub use rope_angles::angles;
 pub use weights::{ModelWeights, WeightSource, Weights};
 
-use activation::{activation, limits};
 use batch::{marked_place, place};
 use position_bias::Distances;

@@ -16,12 +16,12 @@ use super::kv_storage::{KvStorage, KvStorageLayout, KvView};
 use super::state::{self, LinearAttentionHead};
 use super::{
     Backend, Batch, BlockStorage, Capabilities, Distances, Executable, ExecutionLimits, ForwardInput,
-    GraphPass, MemoryUse, ModelWeights, Module, WeightSource, Weights, activation, marked_place,
+    GraphPass, MemoryUse, ModelWeights, Module, WeightSource, Weights, marked_place,
 };
 use crate::thread_pool::ThreadPool;
 use siskin_format::{Error, Result};
 use siskin_graph::{
-    Attention, AttentionMask, Graph, Node, NormKind, Op, Projection, Recurrence, Routing, RowKind, WeightId,
+    Attention, AttentionMask, Graph, Node, NormKind, Op, Projection, Recurrence, Routing, WeightId,
 };
 use siskin_kernels::ops::attention::CacheType;
 
@@ -169,12 +169,7 @@ impl ReferencePass<'_> {
     fn node(&self, node: &Node, values: &[Table]) -> Table {
         let input = |i: usize| &values[node.inputs[i]];
         let columns = self.graph.values[node.output].columns;
-        let rows = match self.graph.values[node.output].rows {
-            RowKind::Batch => self.batch.rows.len(),
-            RowKind::Outputs => self.batch.wanted.len(),
-            RowKind::Frames => self.batch.frames.len(),
-            RowKind::Slots(chosen) => self.batch.rows.len() * chosen,
-        };
+        let rows = self.batch.counts().of(self.graph.values[node.output].rows);
         let each = |function: &dyn Fn(usize, &mut [f32])| -> Table {
             let row = |index| {
                 let mut out = vec![0.0; columns];
@@ -290,15 +285,13 @@ impl ReferencePass<'_> {
                 self.append(attention, input(0), input(1));
                 Table::new()
             }
-            Op::Activate(kind) => {
-                each(&|row, out| self.scalar.activate()(activation(*kind), &input(0)[row], out))
-            }
+            Op::Activate(kind) => each(&|row, out| self.scalar.activate()(*kind, &input(0)[row], out)),
             Op::Gate(kind) => {
-                each(&|row, out| self.scalar.gate()(activation(*kind), &input(0)[row], &input(1)[row], out))
+                each(&|row, out| self.scalar.gate()(*kind, &input(0)[row], &input(1)[row], out))
             }
-            Op::GateLimited(limits) => each(&|row, out| {
-                self.scalar.limited_gate()(super::limits(*limits), &input(0)[row], &input(1)[row], out)
-            }),
+            Op::GateLimited(limits) => {
+                each(&|row, out| self.scalar.limited_gate()(*limits, &input(0)[row], &input(1)[row], out))
+            }
             Op::RepeatColumns(times) => each(&|row, out| state::repeat(*times, &input(0)[row], out)),
             Op::L2Normalize { group, epsilon, factor } => {
                 each(&|row, out| state::unit(*group, *epsilon, *factor, &input(0)[row], out))

@@ -5,7 +5,7 @@ use serde::Deserialize;
 
 use super::*;
 
-const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/data/templates/");
+const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/data/templates/");
 
 /// Outputs of Jinja 2; see `tests/golden-scripts/make_template_goldens.py`.
 #[derive(Deserialize)]

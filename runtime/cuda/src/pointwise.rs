@@ -1,35 +1,44 @@
 //! The functions of elementwise kernels.
 
 use siskin_device::KernelArgument;
+use siskin_kernels::functions::ActivationFunction;
 
-/// A function of one value and a parameter, numbered as in `kernels/elementwise.cu`. The first six are activations,
-/// which ignore the parameter.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(i32)]
+/// A function of one value, as `kernels/elementwise.cu` numbers it.
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub enum PointwiseFunction {
-    /// x · sigmoid(x).
-    Silu = 0,
-    /// GELU.
-    Gelu = 1,
-    /// GELU with tanh approximation.
-    GeluTanh = 2,
-    /// max(x, 0).
-    Relu = 3,
-    /// 1 / (1 + exp(−x)).
-    Sigmoid = 4,
-    /// ELU(x) + 1.
-    EluPlusOne = 5,
-    /// x times the parameter.
-    Scale = 6,
-    /// cap · tanh(x / cap), where the parameter is the cap.
-    Softcap = 7,
-    /// x limited to a magnitude of at most the parameter.
-    Clamp = 8,
+    /// An activation function.
+    Activation(ActivationFunction),
+    /// x times the factor.
+    Scale(f32),
+    /// cap · tanh(x / cap).
+    Softcap(f32),
+    /// x limited to this magnitude.
+    Clamp(f32),
 }
 
 impl PointwiseFunction {
-    /// Returns the arguments of a kernel that selects the function.
-    pub fn arguments(self, parameter: f32) -> [KernelArgument; 2] {
-        [KernelArgument::Int(self as i32), KernelArgument::Float(parameter)]
+    /// Returns the number by which kernels select the function.
+    pub fn code(self) -> i32 {
+        match self {
+            Self::Activation(ActivationFunction::Silu) => 0,
+            Self::Activation(ActivationFunction::Gelu) => 1,
+            Self::Activation(ActivationFunction::GeluTanh) => 2,
+            Self::Activation(ActivationFunction::Relu) => 3,
+            Self::Activation(ActivationFunction::Sigmoid) => 4,
+            Self::Activation(ActivationFunction::EluPlusOne) => 5,
+            Self::Scale(_) => 6,
+            Self::Softcap(_) => 7,
+            Self::Clamp(_) => 8,
+        }
+    }
+
+    /// Returns the arguments of a kernel that selects the function: its number, and its parameter, which activation
+    /// functions ignore.
+    pub fn arguments(self) -> [KernelArgument; 2] {
+        let parameter = match self {
+            Self::Activation(_) => 0.0,
+            Self::Scale(parameter) | Self::Softcap(parameter) | Self::Clamp(parameter) => parameter,
+        };
+        [KernelArgument::Int(self.code()), KernelArgument::Float(parameter)]
     }
 }

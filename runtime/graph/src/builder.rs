@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::{
-    ActivationKind, Attention, ClampLimits, Exit, Graph, Node, NormKind, Op, OutputHead, Recurrence, Rope,
+    ActivationFunction, Attention, Exit, GateLimits, Graph, Node, NormKind, Op, OutputHead, Recurrence, Rope,
     Routing, RowKind, ValueId, ValueShape, Weight, WeightId, WeightRole,
 };
 
@@ -221,17 +221,17 @@ impl<'a> Builder<'a> {
     }
 
     /// Applies an activation element-wise.
-    pub fn activate(&mut self, kind: ActivationKind, x: ValueId) -> ValueId {
+    pub fn activate(&mut self, kind: ActivationFunction, x: ValueId) -> ValueId {
         self.same(Op::Activate(kind), &[x])
     }
 
     /// `activation(gate) · up`.
-    pub fn gate(&mut self, kind: ActivationKind, gate: ValueId, up: ValueId) -> ValueId {
+    pub fn gate(&mut self, kind: ActivationFunction, gate: ValueId, up: ValueId) -> ValueId {
         self.same(Op::Gate(kind), &[gate, up])
     }
 
     /// `g · sigmoid(slope · g) · (u + 1)` of clamped gate and up.
-    pub fn clamped_gate(&mut self, limits: ClampLimits, gate: ValueId, up: ValueId) -> ValueId {
+    pub fn clamped_gate(&mut self, limits: GateLimits, gate: ValueId, up: ValueId) -> ValueId {
         self.same(Op::GateLimited(limits), &[gate, up])
     }
 

@@ -1,5 +1,7 @@
 //! The types of a graph.
 
+use siskin_kernels::functions::{ActivationFunction, GateLimits};
+
 use crate::rope::{Rope, RopeScalingRule};
 use crate::window::Window;
 
@@ -19,6 +21,29 @@ pub enum RowKind {
     Frames,
     /// This many for each token of the batch: one for each selected expert.
     Slots(usize),
+}
+
+/// The numbers of rows of a batch, or of the largest one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RowCounts {
+    /// Tokens.
+    pub batch: usize,
+    /// Tokens whose output is requested.
+    pub outputs: usize,
+    /// Frames of the features.
+    pub frames: usize,
+}
+
+impl RowCounts {
+    /// Returns the number of rows of a kind, saturating.
+    pub fn of(&self, rows: RowKind) -> usize {
+        match rows {
+            RowKind::Batch => self.batch,
+            RowKind::Outputs => self.outputs,
+            RowKind::Frames => self.frames,
+            RowKind::Slots(chosen) => self.batch.saturating_mul(chosen),
+        }
+    }
 }
 
 /// The shape of a value: its kind of rows and its number of columns.
@@ -59,32 +84,6 @@ pub enum NormKind {
     Rms,
     /// LayerNorm: subtracts the mean, then divides by the standard deviation.
     Layer,
-}
-
-/// An element-wise activation function.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ActivationKind {
-    /// x · sigmoid(x).
-    Silu,
-    /// GELU, exact (with erf).
-    Gelu,
-    /// GELU, tanh approximation.
-    GeluTanh,
-    /// max(x, 0).
-    Relu,
-    /// 1 / (1 + e^−x).
-    Sigmoid,
-    /// x + 1 above zero, e^x below.
-    EluPlusOne,
-}
-
-/// Limits of a clamped gate.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct ClampLimits {
-    /// The gate is clamped to at most this; the up projection to ± this.
-    pub limit: f32,
-    /// Factor inside the sigmoid.
-    pub slope: f32,
 }
 
 /// The attention mask: which key positions a query attends to.
@@ -359,11 +358,11 @@ pub enum Op {
     /// Inputs k, v: stores them for the attention with [`AttentionMask::CrossAttention`] of another graph.
     StoreCrossKv(Attention),
     /// An element-wise activation.
-    Activate(ActivationKind),
+    Activate(ActivationFunction),
     /// Inputs gate, up: `activation(gate) · up`.
-    Gate(ActivationKind),
+    Gate(ActivationFunction),
     /// Inputs gate, up: `g · sigmoid(slope · g) · (u + 1)`, both clamped.
-    GateLimited(ClampLimits),
+    GateLimited(GateLimits),
     /// Repeats every column this many times (`repeat_interleave`).
     RepeatColumns(usize),
     /// Scales each group of `group` columns to unit L2 norm, times a factor.
@@ -410,6 +409,45 @@ pub enum Op {
     Clamp(f32),
     /// Keeps only the output rows.
     SelectOutputs,
+}
+
+impl Op {
+    /// Returns the name, without parameters.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Embed { .. } => "Embed",
+            Self::EmbedSegment { .. } => "EmbedSegment",
+            Self::EmbedSine { .. } => "EmbedSine",
+            Self::Features => "Features",
+            Self::ExternalInput => "ExternalInput",
+            Self::Im2col { .. } => "Im2col",
+            Self::EmbedPosition { .. } => "EmbedPosition",
+            Self::Norm { .. } => "Norm",
+            Self::Linear { .. } => "Linear",
+            Self::Route(_) => "Route",
+            Self::Dispatch(_) => "Dispatch",
+            Self::ExpertLinear { .. } => "ExpertLinear",
+            Self::Combine(_) => "Combine",
+            Self::SliceColumns { .. } => "SliceColumns",
+            Self::Rope { .. } => "Rope",
+            Self::Attention(_) => "Attention",
+            Self::StoreCrossKv(_) => "StoreCrossKv",
+            Self::Activate(_) => "Activate",
+            Self::Gate(_) => "Gate",
+            Self::GateLimited(_) => "GateLimited",
+            Self::RepeatColumns(_) => "RepeatColumns",
+            Self::L2Normalize { .. } => "L2Normalize",
+            Self::DecayGate { .. } => "DecayGate",
+            Self::CausalConv1d { .. } => "CausalConv1d",
+            Self::LinearAttention(_) => "LinearAttention",
+            Self::Add => "Add",
+            Self::Affine { .. } => "Affine",
+            Self::Scale(_) => "Scale",
+            Self::Softcap(_) => "Softcap",
+            Self::Clamp(_) => "Clamp",
+            Self::SelectOutputs => "SelectOutputs",
+        }
+    }
 }
 
 /// An operation with its inputs and its output.

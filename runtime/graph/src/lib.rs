@@ -42,3 +42,5 @@ pub use ir::*;
 pub use pooling::Pooling;
 pub use rope::{Rope, RopeScaling, RopeScalingRule};
 pub use window::Window;
+
+pub use siskin_kernels::functions::{ActivationFunction, GateLimits};

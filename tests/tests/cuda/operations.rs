@@ -1,7 +1,7 @@
 //! Single operations, in every precision.
 
 use siskin::graph::{
-    ActivationKind, Attention, AttentionMask, Bias, ClampLimits, NormKind, Op, OutputHead, Recurrence,
+    ActivationFunction, Attention, AttentionMask, Bias, GateLimits, NormKind, Op, OutputHead, Recurrence,
     RecurrenceRule, Rope, RowKind, Weight, WeightRole,
 };
 use siskin_device::Precision;
@@ -216,16 +216,16 @@ fn norms_match() {
 #[test]
 fn elementwise_functions_match() {
     let kinds = [
-        ActivationKind::Silu,
-        ActivationKind::Gelu,
-        ActivationKind::GeluTanh,
-        ActivationKind::Relu,
-        ActivationKind::Sigmoid,
-        ActivationKind::EluPlusOne,
+        ActivationFunction::Silu,
+        ActivationFunction::Gelu,
+        ActivationFunction::GeluTanh,
+        ActivationFunction::Relu,
+        ActivationFunction::Sigmoid,
+        ActivationFunction::EluPlusOne,
     ];
     check("activate", kinds.map(|kind| One::new(&[3, 4], &[21], 21, &[], Op::Activate(kind))));
     check("gate", kinds.map(|kind| One::new(&[3, 4], &[24, 24], 24, &[], Op::Gate(kind))));
-    let limits = ClampLimits { limit: 0.6, slope: 1.7 };
+    let limits = GateLimits { limit: 0.6, slope: 1.7 };
     check(
         "map",
         [

@@ -1,6 +1,6 @@
 //! Elementwise functions.
 
-use siskin_graph::{ActivationKind, Op};
+use siskin_graph::{ActivationFunction, Op};
 
 use super::{GradientRule, RuleBackward, RuleCall, table};
 use crate::real::Real;
@@ -62,7 +62,7 @@ macro_rules! with_activation {
     };
     ($kind:expr, $function:ident, $body:expr, [$($name:ident $code:ident),*]) => {
         match $kind {
-            $(ActivationKind::$name => {
+            $(ActivationFunction::$name => {
                 let $function = $code::<T>;
                 $body
             })*

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use super::{NodeWork, ProfiledThread, Recorder};
 use crate::grad::{RuleCall, rule};
-use crate::program::{Program, op_name};
+use crate::program::Program;
 use crate::real::Real;
 use crate::runner::{NodeEvent, Phase, Probe};
 
@@ -32,8 +32,12 @@ impl Tracer {
         // Backward has two matmuls, for inputs and for weights: twice the work.
         let times = if phase == Phase::Backward { 2.0 } else { 1.0 };
         let flops = rule::<T>(op).map_or(0.0, |rule| times * rule.flops(call));
-        let node =
-            NodeWork { op: op_name(op), phase: phase.name(), shape: [call.rows, call.columns()], flops };
+        let node = NodeWork {
+            op: op.name().to_owned(),
+            phase: phase.name(),
+            shape: [call.rows, call.columns()],
+            flops,
+        };
         let name = self.names.get(number).cloned().unwrap_or_default();
         self.recorder.add_until(name, ProfiledThread::Steps, interval, Some(node));
     }

@@ -7,7 +7,7 @@ mod recompute;
 mod schedule;
 
 pub use memory::{BatchBytes, BatchShape, BufferLayout, Layouts, MemoryByPart, WeightBytes};
-pub use names::{layer_of, of_op as op_name};
+pub use names::layer_of;
 pub use recompute::Recompute;
 pub use schedule::{Buffer, BufferUses, Schedule, ScheduleStep};
 
@@ -16,7 +16,7 @@ use std::collections::HashMap;
 use siskin_format::file::File;
 use siskin_format::{Error, Result};
 use siskin_graph::arch::{ConfigReader, Family, Graphs, ModelConfig};
-use siskin_graph::{AttentionMask, Graph, Op, OutputHead, Rope, RowKind, Weight, WeightId};
+use siskin_graph::{AttentionMask, Graph, Op, OutputHead, Rope, RowCounts, RowKind, Weight, WeightId};
 
 use crate::batch::{BatchSequences, TrainingBatch};
 use crate::grad::takes_packed;
@@ -55,12 +55,8 @@ impl ProgramValue {
     /// Returns its number of rows in a batch.
     pub fn row_count(&self, batch: &TrainingBatch) -> usize {
         let texts = self.side.sequences(batch);
-        match self.rows {
-            RowKind::Batch => texts.rows.len(),
-            RowKind::Outputs => texts.output_rows.len(),
-            RowKind::Frames => texts.frame_count(),
-            RowKind::Slots(chosen) => texts.rows.len() * chosen,
-        }
+        let (batch, outputs) = (texts.rows.len(), texts.output_rows.len());
+        RowCounts { batch, outputs, frames: texts.frame_count() }.of(self.rows)
     }
 }
 

@@ -4,12 +4,6 @@ use siskin_graph::Op;
 
 use super::{Program, Side, recompute};
 
-/// Returns the name of an operation without its parameters.
-pub fn of_op(op: &Op) -> String {
-    let text = format!("{op:?}");
-    text.split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default().to_owned()
-}
-
 /// Returns the layer that a tensor belongs to, such as `blk.3`; `None` for tensors outside layers.
 pub fn layer_of(tensor: &str) -> Option<&str> {
     let (prefix, rest) = tensor.split_once("blk.")?;
@@ -22,7 +16,7 @@ impl Program {
     pub fn names(&self) -> Vec<String> {
         let (layers, names) = recompute::layers(self);
         let name = |(number, (node, layer)): (usize, (&super::ProgramNode, &Option<usize>))| {
-            let op = of_op(&node.op);
+            let op = node.op.name();
             let tensor = node.op.weights().first().map(|&weight| self.weights[weight].name.as_str());
             let subject = tensor.or_else(|| layer.map(|layer| names[layer].as_str()));
             match subject {
@@ -39,7 +33,7 @@ impl Program {
         let names: Vec<&str> =
             op.weights().iter().map(|&weight| self.weights[weight].name.as_str()).collect();
         let with = if names.is_empty() { String::new() } else { format!(" with {}", names.join(", ")) };
-        format!("operation {number}, {}{with}", of_op(op))
+        format!("operation {number}, {}{with}", op.name())
     }
 
     /// Returns the longest sequence that the position tables of a side cover; `None` without position tables.

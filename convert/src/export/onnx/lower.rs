@@ -5,7 +5,7 @@ use super::proto::{AttributeValue, Element};
 use super::weights::Initializers;
 use siskin_format::{Error, Result};
 use siskin_graph::{
-    ActivationKind, AttentionMask, Graph, Node, NormKind, Op, OutputHead, RopeScaling, RopeScalingRule,
+    ActivationFunction, AttentionMask, Graph, Node, NormKind, Op, OutputHead, RopeScaling, RopeScalingRule,
     ValueId, WeightId,
 };
 use std::collections::HashMap;
@@ -236,7 +236,7 @@ impl<'a, 'b> GraphLowering<'a, 'b> {
         }
     }
 
-    fn gate(&mut self, node: &Node, kind: ActivationKind) -> Result<OnnxValue> {
+    fn gate(&mut self, node: &Node, kind: ActivationFunction) -> Result<OnnxValue> {
         let values = [0, 1].map(|index| self.values.get(&node.inputs[index]).cloned());
         if let [Some(OnnxValue::Experts(gates)), Some(OnnxValue::Experts(ups))] = values {
             let parts = gates.iter().zip(&ups).map(|(gate, up)| {
@@ -335,25 +335,25 @@ impl<'a, 'b> GraphLowering<'a, 'b> {
         self.nodes.times(&tanh, cap)
     }
 
-    fn activate(&mut self, kind: ActivationKind, x: &str) -> String {
+    fn activate(&mut self, kind: ActivationFunction, x: &str) -> String {
         let nodes = &mut *self.nodes;
         match kind {
-            ActivationKind::Relu => nodes.add("Relu", &[x]),
-            ActivationKind::Sigmoid => nodes.add("Sigmoid", &[x]),
-            ActivationKind::EluPlusOne => {
+            ActivationFunction::Relu => nodes.add("Relu", &[x]),
+            ActivationFunction::Sigmoid => nodes.add("Sigmoid", &[x]),
+            ActivationFunction::EluPlusOne => {
                 let (one, elu) = (nodes.float(1.0), nodes.add("Elu", &[x]));
                 nodes.add("Add", &[&elu, &one])
             }
-            ActivationKind::Silu => {
+            ActivationFunction::Silu => {
                 let gate = nodes.add("Sigmoid", &[x]);
                 nodes.add("Mul", &[x, &gate])
             }
-            ActivationKind::Gelu => {
+            ActivationFunction::Gelu => {
                 let scaled = nodes.times(x, std::f32::consts::FRAC_1_SQRT_2);
                 let erf = nodes.add("Erf", &[&scaled]);
                 half_of(nodes, x, &erf)
             }
-            ActivationKind::GeluTanh => {
+            ActivationFunction::GeluTanh => {
                 let square = nodes.add("Mul", &[x, x]);
                 let cube = nodes.add("Mul", &[&square, x]);
                 let cube = nodes.times(&cube, 0.044_715);

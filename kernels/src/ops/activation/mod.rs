@@ -2,31 +2,9 @@
 //!
 //! Contract: all functions are built on one polynomial for the exponential (see `math.rs`), lane by lane.
 
+pub use crate::functions::{ActivationFunction, GateLimits};
 use crate::math;
 use crate::simd::{Simd, each_run, instantiate};
-
-/// The activation function.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ActivationFunction {
-    /// x · sigmoid(x).
-    Silu,
-    /// x · (1 + erf(x/√2)) / 2.
-    Gelu,
-    /// x · sigmoid(2·√(2/π)·(x + 0.044715·x³)), the tanh approximation of the above.
-    GeluTanh,
-    /// max(x, 0).
-    Relu,
-    /// 1 / (1 + e^−x).
-    Sigmoid,
-    /// x + 1 above zero, e^x below.
-    EluPlusOne,
-}
-
-impl ActivationFunction {
-    /// All activation functions.
-    pub const ALL: &[Self] =
-        &[Self::Silu, Self::Gelu, Self::GeluTanh, Self::Relu, Self::Sigmoid, Self::EluPlusOne];
-}
 
 /// `out = function(x)`.
 pub type Activate = fn(ActivationFunction, &[f32], &mut [f32]);
@@ -83,16 +61,6 @@ fn function<S: Simd, const N: usize>(s: S, kind: ActivationFunction, x: [S::F; N
         }
     }
     value
-}
-
-/// Limits of a clamped gate: `g · sigmoid(slope · g) · (u + 1)`, with g the gate clamped to at most `limit`
-/// and u the up projection clamped to ± `limit`.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct GateLimits {
-    /// Upper bound of the gate, and bound of the magnitude of the up projection.
-    pub limit: f32,
-    /// Factor in the sigmoid.
-    pub slope: f32,
 }
 
 /// Computes the clamped gate from gate and up.

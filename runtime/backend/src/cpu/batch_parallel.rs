@@ -37,14 +37,14 @@ impl BatchParallel {
         plan: impl FnOnce(usize) -> Result<(Plan, Workspace, usize)>,
     ) -> Result<Option<Self>> {
         // 1.5 times the share for sequences of equal length.
-        let rows = 3 * whole.batch / (2 * LEAST_PARTS * threads.max(1));
+        let rows = 3 * whole.most.batch / (2 * LEAST_PARTS * threads.max(1));
         if threads < 2 || rows < LEAST_ROWS || !whole.steps.iter().all(is_of_texts) {
             return Ok(None);
         }
         let (plan, workspace, words) = plan(rows)?;
         let stride = plan.output.columns.next_multiple_of(16);
         // If outputs dominate the memory, a second copy of them is too expensive.
-        if stride * (whole.wanted + threads * plan.wanted) > whole.words / 2 {
+        if stride * (whole.most.outputs + threads * plan.most.outputs) > whole.words / 2 {
             return Ok(None);
         }
         let words = words.next_multiple_of(16);
@@ -71,7 +71,8 @@ impl BatchParallel {
         }
         // A share has as many rows as a matmul tile, unless a sequence is longer.
         let parts = cut(batch, team, rows.div_ceil(team * PRODUCT_ROWS).max(LEAST_PARTS))?;
-        let fits = |part: &BatchShare| part.rows <= self.plan.batch && part.wanted <= self.plan.wanted;
+        let fits =
+            |part: &BatchShare| part.rows <= self.plan.most.batch && part.wanted <= self.plan.most.outputs;
         (parts.iter().all(fits) && is_fair(&parts, team)).then_some(parts)
     }
 }

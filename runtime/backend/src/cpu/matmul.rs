@@ -2,7 +2,6 @@
 
 use std::ops::Range;
 
-use siskin_kernels::ops::activation::ActivationFunction;
 use siskin_kernels::ops::matmul::{Input, MatmulOperands, Output};
 use siskin_kernels::panel::{InputKind, ROWS};
 
@@ -10,7 +9,7 @@ use super::CpuPass;
 use super::observation::Observation;
 use super::plan::{BufferView, Epilogue, MatmulPart, Plan, PlanStep};
 use super::prefetch::PrefetchingWorker;
-use crate::activation;
+use siskin_graph::ActivationFunction;
 use siskin_graph::Routing;
 
 /// Rows per matmul tile: their int8 activations fit in L2.
@@ -49,7 +48,7 @@ impl CpuPass<'_> {
             Epilogue::Nothing => self.plain_products(worker, rows, input, parts, None),
             Epilogue::Plus(residual) => self.plain_products(worker, rows, input, parts, Some(residual)),
             Epilogue::Activate(kind) | Epilogue::Gate(kind) => {
-                self.activated_products(worker, rows, input, parts, activation(kind))
+                self.activated_products(worker, rows, input, parts, kind)
             }
         }
     }

@@ -26,7 +26,7 @@ use siskin_kernels::panel::ROWS;
 use super::experts::{self, Slots, slot_words};
 use super::kv_storage::KvView;
 use super::state as states;
-use super::{Batch, Distances, TokenRow, Weights, activation, marked_place};
+use super::{Batch, Distances, TokenRow, Weights, marked_place};
 use crate::thread_pool::ThreadPool;
 use arena::ArenaView;
 use observation::Observation;
@@ -110,12 +110,7 @@ impl CpuPass<'_> {
     }
 
     fn row_count(&self, rows: RowKind) -> usize {
-        match rows {
-            RowKind::Batch => self.batch.rows.len(),
-            RowKind::Outputs => self.batch.wanted.len(),
-            RowKind::Frames => self.batch.frames.len(),
-            RowKind::Slots(chosen) => self.batch.rows.len() * chosen,
-        }
+        self.batch.counts().of(rows)
     }
 
     /// Runs a worker's share of a step; false if the pass ends.
@@ -247,15 +242,15 @@ impl CpuPass<'_> {
                     );
                 }
                 RowOp::Activate { kind, from, to } => {
-                    kernels.activate()(activation(kind), arena.row(from, row), arena.row_mut(to, row));
+                    kernels.activate()(kind, arena.row(from, row), arena.row_mut(to, row));
                 }
                 RowOp::Gate { kind, gate, up, to } => {
                     let (gate, up) = (arena.row(gate, row), arena.row(up, row));
-                    kernels.gate()(activation(kind), gate, up, arena.row_mut(to, row));
+                    kernels.gate()(kind, gate, up, arena.row_mut(to, row));
                 }
                 RowOp::GateLimited { limits, gate, up, to } => {
                     let (gate, up) = (arena.row(gate, row), arena.row(up, row));
-                    kernels.limited_gate()(super::limits(limits), gate, up, arena.row_mut(to, row));
+                    kernels.limited_gate()(limits, gate, up, arena.row_mut(to, row));
                 }
                 RowOp::Repeat { times, from, to } => {
                     states::repeat(times, arena.row(from, row), arena.row_mut(to, row));

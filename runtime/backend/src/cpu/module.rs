@@ -149,7 +149,7 @@ impl PlannedPass {
         };
         let (plan, workspace, words) = planned(pass.rows, threads)?;
         let batch_parallel = BatchParallel::new(&plan, threads, |rows| planned(rows, 1))?;
-        let apart_words = batch_parallel.as_ref().map_or(0, |apart| apart.all_words(plan.wanted));
+        let apart_words = batch_parallel.as_ref().map_or(0, |apart| apart.all_words(plan.most.outputs));
         let distances = Distances::new(attentions.into_iter(), weights, pass.positions);
         Ok((Self { plan, workspace, batch_parallel, distances }, words.max(apart_words)))
     }

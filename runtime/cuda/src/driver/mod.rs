@@ -25,6 +25,7 @@ use self::libraries::{check, failed, need_libraries};
 use self::modules::LoadedModules;
 use self::staging::StagingBuffer;
 use crate::PointwiseFunction;
+use siskin_kernels::functions::ActivationFunction;
 
 /// An NVIDIA GPU.
 pub struct CudaDevice {
@@ -69,7 +70,7 @@ impl CommandQueue {
         let out = DeviceMatrix { ptr: matmul.pre_activation, ..matmul.out };
         self.matmuls.multiply(&MatmulCommand { out, pre_activation: 0, ..*matmul }, stream)?;
         let mut gelu = CommandList::new(matmul.precision);
-        let function = PointwiseFunction::GeluTanh.arguments(0.0);
+        let function = PointwiseFunction::Activation(ActivationFunction::GeluTanh).arguments();
         let ptrs = [matmul.pre_activation, matmul.out.ptr].map(KernelArgument::Ptr);
         gelu.elementwise("activate", matmul.shape.m * matmul.shape.n, &[function, ptrs].concat());
         self.enqueue(&gelu, stream)

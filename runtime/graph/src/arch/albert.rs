@@ -8,7 +8,7 @@ use super::descriptor::{
     Tasks, TokenizerDefaults,
 };
 use super::{ConfigReader, Family, ModelConfig, TensorRule, Topology};
-use crate::ActivationKind;
+use crate::ActivationFunction;
 use siskin_format::{Error, Result};
 
 pub(super) static FAMILY: Family = Family {
@@ -44,7 +44,7 @@ pub(super) static FAMILY: Family = Family {
         let shape = BertVariant {
             embedding: Some(config.count(&["embedding_size"])?.unwrap_or(128)),
             shared: shared(config, h)?,
-            activation: Some(ActivationKind::GeluTanh),
+            activation: Some(ActivationFunction::GeluTanh),
             ..BertVariant::default()
         };
         shape.graph(config, h, b)

@@ -9,7 +9,7 @@ use super::descriptor::{
 };
 use super::encoder_decoder::{self, block};
 use super::{ConfigReader, Family, ModelConfig, TensorRule, Topology, model_config, t5};
-use crate::{ActivationKind, Attention, Builder, Graph, NormKind, OutputHead, Rope, ValueId};
+use crate::{ActivationFunction, Attention, Builder, Graph, NormKind, OutputHead, Rope, ValueId};
 use serde_json::{Map, Value, json};
 use siskin_format::{Error, Result};
 
@@ -208,13 +208,13 @@ pub(super) fn decoder(
 struct Layers {
     side: &'static str,
     first: bool,
-    activation: ActivationKind,
+    activation: ActivationFunction,
 }
 
 impl Layers {
     fn of(config: &ConfigReader, side: &'static str, b: &Builder<'_>) -> Result<Self> {
         let first = b.has(&format!("{side}.output_norm.weight"));
-        Ok(Self { side, first, activation: model_config::activation(config, ActivationKind::Gelu)? })
+        Ok(Self { side, first, activation: model_config::activation(config, ActivationFunction::Gelu)? })
     }
 
     /// Adds the output of `inner` to `x` (residual connection), with the norm before or after.

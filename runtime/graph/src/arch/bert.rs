@@ -8,7 +8,7 @@ use super::descriptor::{
 };
 use super::heads::{HeadInput, Heads};
 use super::{ConfigReader, Family, ModelConfig, TensorRule, Topology, model_config};
-use crate::{ActivationKind, AttentionMask, Bias, Builder, Graph, ValueId};
+use crate::{ActivationFunction, AttentionMask, Bias, Builder, Graph, ValueId};
 use serde_json::{Map, Value, json};
 use siskin_format::{Error, Result};
 
@@ -141,11 +141,11 @@ pub(super) struct BertVariant {
     /// Relative position bias of all layers.
     pub bias: Option<Bias>,
     /// The default activation of the feed-forward blocks; `None`: GELU.
-    pub activation: Option<ActivationKind>,
+    pub activation: Option<ActivationFunction>,
     /// The activation of the masked-LM head; `None`: that of the feed-forward blocks.
-    pub token_activation: Option<ActivationKind>,
+    pub token_activation: Option<ActivationFunction>,
     /// The activation between the two linear layers of the classification head; `None`: tanh.
-    pub class_activation: Option<ActivationKind>,
+    pub class_activation: Option<ActivationFunction>,
     /// The attention mask; `None`: bidirectional.
     pub attention_mask: Option<AttentionMask>,
     /// A replacement for a layer's attention.
@@ -157,7 +157,8 @@ pub(super) type Gather = fn(&ModelConfig, &mut Builder<'_>, usize, ValueId) -> V
 
 impl BertVariant {
     pub(super) fn graph(&self, config: &ConfigReader, h: &ModelConfig, mut b: Builder<'_>) -> Result<Graph> {
-        let activation = model_config::activation(config, self.activation.unwrap_or(ActivationKind::Gelu))?;
+        let activation =
+            model_config::activation(config, self.activation.unwrap_or(ActivationFunction::Gelu))?;
         let mut x = self.embeddings(h, &mut b);
         let mut states = Vec::with_capacity(h.layers);
         for layer in 0..h.layers {
@@ -197,7 +198,7 @@ impl BertVariant {
         h: &ModelConfig,
         b: &mut Builder<'_>,
         layer: usize,
-        activation: ActivationKind,
+        activation: ActivationFunction,
         x: ValueId,
     ) -> ValueId {
         // With shared weights, only those of a group's first layer exist.

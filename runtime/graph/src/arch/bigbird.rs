@@ -8,7 +8,7 @@ use super::descriptor::{
     Tasks, TokenizerDefaults,
 };
 use super::{ConfigReader, Family, TensorRule, Topology, model_config};
-use crate::{ActivationKind, AttentionMask};
+use crate::{ActivationFunction, AttentionMask};
 use siskin_format::{Error, Result};
 
 pub(super) static FAMILY: Family = Family {
@@ -40,8 +40,8 @@ pub(super) static FAMILY: Family = Family {
     form: Topology::Encoder(|config, h, b| {
         let shape = BertVariant {
             attention_mask: Some(attention_mask(config)?),
-            activation: Some(ActivationKind::GeluTanh),
-            class_activation: Some(model_config::activation(config, ActivationKind::GeluTanh)?),
+            activation: Some(ActivationFunction::GeluTanh),
+            class_activation: Some(model_config::activation(config, ActivationFunction::GeluTanh)?),
             ..BertVariant::default()
         };
         shape.graph(config, h, b)

@@ -1,7 +1,7 @@
 //! Building blocks shared by several families.
 
 use super::{ModelConfig, TensorRule, TensorTransform};
-use crate::{ActivationKind, Attention, AttentionMask, Builder, NormKind, Projection, ValueId};
+use crate::{ActivationFunction, Attention, AttentionMask, Builder, NormKind, Projection, ValueId};
 
 /// A rule for a tensor that is imported unchanged.
 pub(super) const fn whole(name: &'static str, source: &'static str) -> TensorRule {
@@ -124,7 +124,7 @@ pub(super) fn feed_forward(
     b: &mut Builder<'_>,
     hyper: &ModelConfig,
     layer: usize,
-    activation: ActivationKind,
+    activation: ActivationFunction,
     x: ValueId,
 ) -> ValueId {
     let up = b.linear(x, &block(layer, "ffn_up"), hyper.feed_forward);

@@ -8,7 +8,7 @@ use super::descriptor::{
     Tasks, TokenizerDefaults,
 };
 use super::{Family, TensorRule, Topology};
-use crate::ActivationKind;
+use crate::ActivationFunction;
 
 pub(super) static FAMILY: Family = Family {
     name: "distilbert",
@@ -34,7 +34,7 @@ pub(super) static FAMILY: Family = Family {
         Ok(hyper)
     },
     form: Topology::Encoder(|config, h, b| {
-        BertVariant { class_activation: Some(ActivationKind::Relu), ..BertVariant::default() }
+        BertVariant { class_activation: Some(ActivationFunction::Relu), ..BertVariant::default() }
             .graph(config, h, b)
     }),
 };

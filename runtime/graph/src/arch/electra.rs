@@ -8,7 +8,7 @@ use super::descriptor::{
     Tasks, TokenizerDefaults,
 };
 use super::{Family, TensorRule, Topology};
-use crate::ActivationKind;
+use crate::ActivationFunction;
 
 pub(super) static FAMILY: Family = Family {
     name: "electra",
@@ -36,8 +36,8 @@ pub(super) static FAMILY: Family = Family {
     form: Topology::Encoder(|config, h, b| {
         let shape = BertVariant {
             embedding: Some(config.count(&["embedding_size"])?.unwrap_or(128)),
-            token_activation: Some(ActivationKind::Gelu),
-            class_activation: Some(ActivationKind::Gelu),
+            token_activation: Some(ActivationFunction::Gelu),
+            class_activation: Some(ActivationFunction::Gelu),
             ..BertVariant::default()
         };
         shape.graph(config, h, b)

@@ -2,7 +2,7 @@
 
 use super::blocks::{block, taken, whole};
 use super::{ConfigReader, ModelConfig, TensorRule, TensorTransform};
-use crate::{ActivationKind, Builder, ClampLimits, Routing, ValueId};
+use crate::{ActivationFunction, Builder, GateLimits, Routing, ValueId};
 use siskin_format::{Error, ErrorKind, Result};
 
 /// Sanity limits for untrusted files: routing time grows with both.
@@ -79,11 +79,11 @@ fn check_all(b: &Builder<'_>, experts: usize, name: &dyn Fn(usize) -> String) ->
 #[derive(Clone, Copy)]
 pub(super) enum Gate {
     /// Ungated: `activation(up)`.
-    Absent(ActivationKind),
+    Absent(ActivationFunction),
     /// `activation(gate) · up`.
-    Plain(ActivationKind),
+    Plain(ActivationFunction),
     /// With clamping.
-    Limited(ClampLimits),
+    Limited(GateLimits),
 }
 
 /// The gated MLPs of the selected experts, combined, plus the shared expert if there is one.
@@ -150,7 +150,7 @@ fn shared_expert(
     config: &ConfigReader,
     h: &ModelConfig,
     layer: usize,
-    activation: ActivationKind,
+    activation: ActivationFunction,
     x: ValueId,
 ) -> Result<ValueId> {
     let width = config
@@ -169,7 +169,7 @@ fn shared_expert(
     }
     let weight = b.linear(x, &block(layer, "ffn_gate_inp_shexp"), 1);
     let weight = b.repeat_columns(weight, h.width);
-    Ok(b.gate(ActivationKind::Sigmoid, weight, down))
+    Ok(b.gate(ActivationFunction::Sigmoid, weight, down))
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use super::descriptor::{
 use super::{
     ConfigReader, Family, ModelConfig, TensorRule, TensorTransform, Topology, model_config, rope_frequencies,
 };
-use crate::{ActivationKind, Builder, Graph, NormKind, ValueId};
+use crate::{ActivationFunction, Builder, Graph, NormKind, ValueId};
 use serde_json::{Map, Value, json};
 use siskin_format::{Error, Result};
 
@@ -108,7 +108,7 @@ fn hyper(config: &ConfigReader) -> Result<ModelConfig> {
 }
 
 fn graph(config: &ConfigReader, h: &ModelConfig, mut b: Builder<'_>) -> Result<Graph> {
-    let activation = model_config::activation_of(config, &["activation"], ActivationKind::Gelu)?;
+    let activation = model_config::activation_of(config, &["activation"], ActivationFunction::Gelu)?;
     let is_parallel = is_new(config)? || config.flag(&["parallel_attn"])?.unwrap_or(true);
     let positions = match config.flag(&["alibi"])?.unwrap_or(false) {
         true => Positions::Alibi(slopes(h)),

@@ -10,7 +10,7 @@ use super::llama::feed_forward;
 use super::{
     ConfigReader, Family, ModelConfig, TensorRule, TensorTransform, Topology, model_config, rope_frequencies,
 };
-use crate::{ActivationKind, Attention, Builder, Graph, NormKind, ValueId};
+use crate::{ActivationFunction, Attention, Builder, Graph, NormKind, ValueId};
 use serde_json::{Map, Value, json};
 use siskin_format::Result;
 
@@ -116,7 +116,7 @@ pub(super) struct Gemma<'a> {
 
 impl Gemma<'_> {
     pub(super) fn graph(&self, config: &ConfigReader, h: &ModelConfig, mut b: Builder<'_>) -> Result<Graph> {
-        let activation = model_config::activation(config, ActivationKind::GeluTanh)?;
+        let activation = model_config::activation(config, ActivationFunction::GeluTanh)?;
         let mut x = b.embed("token_embd.weight", h.vocabulary, h.width);
         x = b.scale(x, (h.width as f32).sqrt());
         for layer in 0..h.layers {

@@ -7,7 +7,7 @@ use super::descriptor::{
     OnnxNames, SizeKeys, Tasks, TokenizerDefaults, falling_with_depth,
 };
 use super::{ConfigReader, Family, ModelConfig, TensorRule, TensorTransform, Topology, model_config};
-use crate::{ActivationKind, Attention, Builder, Graph, NormKind};
+use crate::{ActivationFunction, Attention, Builder, Graph, NormKind};
 use siskin_format::Result;
 
 pub(super) static FAMILY: Family = Family {
@@ -98,7 +98,7 @@ pub(super) fn blocks_of(
     mut x: usize,
     adjust: &dyn Fn(&mut Attention),
 ) -> Result<Graph> {
-    let activation = model_config::activation(config, ActivationKind::GeluTanh)?;
+    let activation = model_config::activation(config, ActivationFunction::GeluTanh)?;
     let clip = config.number(&["attn_config/clip_qkv", "attention.clamp_kqv"])?;
     let clip = clip.filter(|&limit| limit > 0.0).map(|limit| limit as f32);
     for layer in 0..h.layers {

@@ -7,7 +7,7 @@ use super::descriptor::{
     Initialization, ModelType, OnnxNames, RopeKeys, Tasks, TokenizerDefaults,
 };
 use super::{Family, ModelConfig, TensorRule, TensorTransform, Topology, model_config, rope_frequencies};
-use crate::{ActivationKind, NormKind};
+use crate::{ActivationFunction, NormKind};
 use serde_json::{Value, json};
 use siskin_format::Result;
 
@@ -48,7 +48,7 @@ pub(super) static FAMILY: Family = Family {
     initialization: Initialization::NONE,
     hyper: |config| ModelConfig::read(config, |width| 4 * width),
     form: Topology::Decoder(|config, h, mut b| {
-        let activation = model_config::activation(config, ActivationKind::Gelu)?;
+        let activation = model_config::activation(config, ActivationFunction::Gelu)?;
         let parallel = config.flag(&["use_parallel_residual"])?.unwrap_or(true);
         let rope = b.rope_table(rope_frequencies::read(config, h)?);
         let mut x = b.embed("token_embd.weight", h.vocabulary, h.width);

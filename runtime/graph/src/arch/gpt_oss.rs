@@ -11,7 +11,7 @@ use super::{
     ConfigReader, Family, ModelConfig, TensorRule, TensorTransform, Topology, experts, rope_frequencies,
     tensor_map,
 };
-use crate::ClampLimits;
+use crate::GateLimits;
 use siskin_format::Result;
 
 pub(super) static FAMILY: Family = Family {
@@ -72,9 +72,9 @@ fn hyper(config: &ConfigReader) -> Result<ModelConfig> {
     Ok(hyper)
 }
 
-fn limits(config: &ConfigReader) -> Result<ClampLimits> {
+fn limits(config: &ConfigReader) -> Result<GateLimits> {
     let limit = config.number(&["swiglu_limit"])?.unwrap_or(7.0) as f32;
-    Ok(ClampLimits { limit, slope: config.number(&["swiglu_alpha"])?.unwrap_or(1.702) as f32 })
+    Ok(GateLimits { limit, slope: config.number(&["swiglu_alpha"])?.unwrap_or(1.702) as f32 })
 }
 
 const OWN: [TensorRule; 8] = [

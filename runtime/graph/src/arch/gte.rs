@@ -7,7 +7,7 @@ use super::descriptor::{
     Tasks, TokenizerDefaults,
 };
 use super::{Family, TensorRule, TensorTransform, Topology, bert, model_config, nomic_bert};
-use crate::ActivationKind;
+use crate::ActivationFunction;
 
 pub(super) static FAMILY: Family = Family {
     name: "gte",
@@ -34,8 +34,8 @@ pub(super) static FAMILY: Family = Family {
     initialization: Initialization::NONE,
     hyper: |config| bert::hyper_of(config, 0),
     form: Topology::Encoder(|config, h, b| {
-        let activation = model_config::activation(config, ActivationKind::Gelu)?;
-        nomic_bert::graph(config, h, b, [activation, ActivationKind::Gelu], 160_000.0)
+        let activation = model_config::activation(config, ActivationFunction::Gelu)?;
+        nomic_bert::graph(config, h, b, [activation, ActivationFunction::Gelu], 160_000.0)
     }),
 };
 

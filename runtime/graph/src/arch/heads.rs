@@ -2,7 +2,7 @@
 //! them.
 
 use super::{ConfigReader, ModelConfig, blocks, model_config};
-use crate::{ActivationKind, Builder, Graph, OutputHead, ValueId};
+use crate::{ActivationFunction, Builder, Graph, OutputHead, ValueId};
 use siskin_format::Result;
 
 /// Suffixes of `architectures` entries and their heads.
@@ -17,9 +17,9 @@ const ASKED: &[(&str, OutputHead)] = &[
 /// Differences between families in their heads.
 pub(super) struct Heads {
     /// The activation between the two linear layers of the classification head; `None`: tanh.
-    pub class_activation: Option<ActivationKind>,
+    pub class_activation: Option<ActivationFunction>,
     /// The activation of the masked-LM head.
-    pub token_activation: ActivationKind,
+    pub token_activation: ActivationFunction,
     /// Columns of the embedding table.
     pub embedding: usize,
     /// Additional columns of the masked-LM head, with a matrix of their own.
@@ -121,7 +121,7 @@ impl Heads {
             return Ok(hidden);
         }
         let up = b.linear(hidden, "answer_up", h.feed_forward);
-        let up = b.activate(model_config::activation(config, ActivationKind::Gelu)?, up);
+        let up = b.activate(model_config::activation(config, ActivationFunction::Gelu)?, up);
         let down = b.linear(up, "answer_down", h.width);
         let sum = b.add(hidden, down);
         Ok(b.layer_norm(sum, "answer_norm", h.epsilon))

@@ -2,7 +2,7 @@
 
 use super::ConfigReader;
 use crate::{
-    ActivationKind, Attention, AttentionMask, Graph, Node, Op, Recurrence, RecurrenceRule, ValueId,
+    ActivationFunction, Attention, AttentionMask, Graph, Node, Op, Recurrence, RecurrenceRule, ValueId,
     ValueShape,
 };
 use siskin_format::{Error, Result};
@@ -72,6 +72,6 @@ fn mapped(graph: &mut Graph, input: ValueId) -> ValueId {
     let ValueShape { rows, columns } = graph.values[input];
     graph.values.push(ValueShape { rows, columns });
     let output = graph.values.len() - 1;
-    graph.nodes.push(Node { op: Op::Activate(ActivationKind::EluPlusOne), inputs: vec![input], output });
+    graph.nodes.push(Node { op: Op::Activate(ActivationFunction::EluPlusOne), inputs: vec![input], output });
     output
 }

@@ -9,7 +9,7 @@ use super::descriptor::{
 };
 use super::llama::feed_forward;
 use super::{ConfigReader, Family, ModelConfig, TensorRule, Topology, rope_frequencies};
-use crate::{ActivationKind, Builder, Graph, NormKind, Op, ValueId};
+use crate::{ActivationFunction, Builder, Graph, NormKind, Op, ValueId};
 use serde_json::{Map, Value, json};
 use siskin_format::{Error, Result};
 
@@ -179,7 +179,7 @@ fn graph(config: &ConfigReader, h: &ModelConfig, mut b: Builder<'_>) -> Result<G
         };
         x = b.add(x, mixed);
         let normed = b.rms_norm(x, &block(layer, "ffn_norm"), h.epsilon);
-        let fed = feed_forward(&mut b, h, layer, ActivationKind::Silu, normed);
+        let fed = feed_forward(&mut b, h, layer, ActivationFunction::Silu, normed);
         x = b.add(x, fed);
     }
     let logits = blocks::logits(&mut b, h, NormKind::Rms, x);
@@ -208,8 +208,8 @@ fn convolve(b: &mut Builder<'_>, h: &ModelConfig, layer: usize, taps: usize, x: 
 /// `a · x`, exactly: of relu(a) and relu(−a), one is zero and the other ± a.
 fn product(b: &mut Builder<'_>, a: ValueId, x: ValueId) -> ValueId {
     let negative = b.scale(a, -1.0);
-    let above = b.gate(ActivationKind::Relu, a, x);
-    let below = b.gate(ActivationKind::Relu, negative, x);
+    let above = b.gate(ActivationFunction::Relu, a, x);
+    let below = b.gate(ActivationFunction::Relu, negative, x);
     let below = b.scale(below, -1.0);
     b.add(above, below)
 }

@@ -10,7 +10,7 @@ use super::{
     ConfigReader, Family, ModelConfig, TensorRule, Topology, experts, model_config, rope_frequencies,
     tensor_map,
 };
-use crate::{ActivationKind, Attention, Builder, ClampLimits, Graph, NormKind, Rope, ValueId};
+use crate::{ActivationFunction, Attention, Builder, GateLimits, Graph, NormKind, Rope, ValueId};
 use siskin_format::Result;
 
 pub(super) static FAMILY: Family = Family {
@@ -68,7 +68,7 @@ pub(super) struct LlamaVariant {
     /// The RoPE table; `None`: read from the configuration.
     pub rope: Option<Rope>,
     /// Clamping of expert gates.
-    pub limits: Option<ClampLimits>,
+    pub limits: Option<GateLimits>,
     /// Clamps queries, keys and values to ± this.
     pub clamp: Option<f32>,
 }
@@ -93,7 +93,7 @@ impl Default for LlamaVariant {
 
 impl LlamaVariant {
     pub(super) fn graph(&self, config: &ConfigReader, h: &ModelConfig, mut b: Builder<'_>) -> Result<Graph> {
-        let activation = model_config::activation(config, ActivationKind::Silu)?;
+        let activation = model_config::activation(config, ActivationFunction::Silu)?;
         let rope = match &self.rope {
             Some(rope) => rope.clone(),
             None => rope_frequencies::read(config, h)?,
@@ -154,7 +154,7 @@ pub(super) fn feed_forward(
     b: &mut Builder<'_>,
     h: &ModelConfig,
     layer: usize,
-    activation: ActivationKind,
+    activation: ActivationFunction,
     x: ValueId,
 ) -> ValueId {
     let (gate, up) = if b.has(&block(layer, "ffn_gate.weight")) {

@@ -9,7 +9,7 @@ use super::descriptor::{
     Tasks, TokenizerDefaults,
 };
 use super::{ConfigReader, Family, ModelConfig, TensorRule, Topology, roberta};
-use crate::{ActivationKind, Attention, AttentionMask, Builder, ValueId};
+use crate::{ActivationFunction, Attention, AttentionMask, Builder, ValueId};
 use siskin_format::{Error, Result};
 
 pub(super) static FAMILY: Family = Family {
@@ -45,7 +45,7 @@ pub(super) static FAMILY: Family = Family {
     },
     form: Topology::Encoder(|config, h, b| {
         let first_position = roberta::first_position(config)?;
-        let token_activation = Some(ActivationKind::Gelu);
+        let token_activation = Some(ActivationFunction::Gelu);
         let shape =
             BertVariant { first_position, token_activation, gather: Some(gather), ..BertVariant::default() };
         shape.graph(config, h, b)

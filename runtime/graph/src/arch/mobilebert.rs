@@ -9,7 +9,7 @@ use super::descriptor::{
 };
 use super::heads::{self, HeadInput, Heads};
 use super::{ConfigReader, Family, ModelConfig, TensorRule, TensorTransform, Topology, bert, model_config};
-use crate::{ActivationKind, AttentionMask, Builder, Graph, OutputHead, ValueId};
+use crate::{ActivationFunction, AttentionMask, Builder, Graph, OutputHead, ValueId};
 use siskin_format::{Error, Result};
 
 pub(super) static FAMILY: Family = Family {
@@ -125,7 +125,7 @@ struct Shape {
     parts: usize,
     /// Whether norms are only a scale and a bias (NoNorm).
     plain: bool,
-    activation: ActivationKind,
+    activation: ActivationFunction,
 }
 
 impl Shape {
@@ -152,7 +152,7 @@ impl Shape {
             narrow: narrow(config, h)?,
             parts,
             plain,
-            activation: model_config::activation(config, ActivationKind::Relu)?,
+            activation: model_config::activation(config, ActivationFunction::Relu)?,
         })
     }
 

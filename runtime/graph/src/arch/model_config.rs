@@ -1,7 +1,7 @@
 //! The hyper-parameters of a model, read from Hugging Face or GGUF keys.
 
 use super::ConfigReader;
-use crate::ActivationKind;
+use crate::ActivationFunction;
 use siskin_format::{Error, Result};
 
 /// Shape letters used everywhere: D hidden size, L layers, H heads, K KV heads, E head size, F feed-forward size, V
@@ -235,7 +235,7 @@ impl ModelConfig {
 }
 
 /// Returns the configured activation, or the family's default.
-pub(super) fn activation(config: &ConfigReader, default: ActivationKind) -> Result<ActivationKind> {
+pub(super) fn activation(config: &ConfigReader, default: ActivationFunction) -> Result<ActivationFunction> {
     activation_of(config, &["hidden_activation", "hidden_act", "activation_function", "activation"], default)
 }
 
@@ -243,14 +243,16 @@ pub(super) fn activation(config: &ConfigReader, default: ActivationKind) -> Resu
 pub(super) fn activation_of(
     config: &ConfigReader,
     keys: &[&str],
-    default: ActivationKind,
-) -> Result<ActivationKind> {
+    default: ActivationFunction,
+) -> Result<ActivationFunction> {
     match config.word(keys)? {
         None => Ok(default),
-        Some("silu" | "swish") => Ok(ActivationKind::Silu),
-        Some("gelu") => Ok(ActivationKind::Gelu),
-        Some("gelu_new" | "gelu_pytorch_tanh" | "gelu_fast" | "gelu_tanh") => Ok(ActivationKind::GeluTanh),
-        Some("relu") => Ok(ActivationKind::Relu),
+        Some("silu" | "swish") => Ok(ActivationFunction::Silu),
+        Some("gelu") => Ok(ActivationFunction::Gelu),
+        Some("gelu_new" | "gelu_pytorch_tanh" | "gelu_fast" | "gelu_tanh") => {
+            Ok(ActivationFunction::GeluTanh)
+        }
+        Some("relu") => Ok(ActivationFunction::Relu),
         Some(other) => {
             let key = keys.iter().find(|key| config.get(key).is_some()).unwrap_or(&"hidden_act");
             Err(Error::unsupported(format!("config.{key}"), format!("activation '{other}' is not supported")))

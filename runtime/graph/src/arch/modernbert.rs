@@ -9,7 +9,7 @@ use super::descriptor::{
 };
 use super::heads::{HeadInput, Heads};
 use super::{ConfigReader, Family, ModelConfig, TensorRule, Topology, llama, model_config, rope_frequencies};
-use crate::{ActivationKind, AttentionMask, Builder, Graph, NormKind, Rope, ValueId};
+use crate::{ActivationFunction, AttentionMask, Builder, Graph, NormKind, Rope, ValueId};
 use serde_json::{Map, Value, json};
 use siskin_format::{Error, Result};
 
@@ -89,7 +89,7 @@ const RULES: &[TensorRule] = &[
 ];
 
 fn graph(config: &ConfigReader, h: &ModelConfig, mut b: Builder<'_>) -> Result<Graph> {
-    let activation = model_config::activation(config, ActivationKind::Gelu)?;
+    let activation = model_config::activation(config, ActivationFunction::Gelu)?;
     let ropes = [
         b.rope_table(rope_of(config, h, "full_attention", "global_rope_theta", FULL_THETA)?),
         b.rope_table(local_rope(config, h)?),
@@ -107,7 +107,7 @@ fn graph(config: &ConfigReader, h: &ModelConfig, mut b: Builder<'_>) -> Result<G
     }
     let x = b.norm_of(NormKind::Layer, x, "output_norm", h.width, h.epsilon);
     let token_activation =
-        model_config::activation_of(config, &["classifier_activation"], ActivationKind::Gelu)?;
+        model_config::activation_of(config, &["classifier_activation"], ActivationFunction::Gelu)?;
     let base = match config.word(&["classifier_pooling"])? {
         None | Some("cls") => HeadInput::Tokens,
         Some("mean") => HeadInput::MeanTokens,

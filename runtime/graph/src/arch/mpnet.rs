@@ -8,7 +8,7 @@ use super::descriptor::{
     Tasks, TokenizerDefaults,
 };
 use super::{Family, TensorRule, Topology};
-use crate::{ActivationKind, Bias};
+use crate::{ActivationFunction, Bias};
 
 pub(super) static FAMILY: Family = Family {
     name: "mpnet",
@@ -40,7 +40,7 @@ pub(super) static FAMILY: Family = Family {
         let shape = BertVariant {
             first_position: FIRST_POSITION,
             bias: Some(bias),
-            token_activation: Some(ActivationKind::Gelu),
+            token_activation: Some(ActivationFunction::Gelu),
             ..BertVariant::default()
         };
         shape.graph(config, h, b)

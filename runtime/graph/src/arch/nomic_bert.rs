@@ -10,7 +10,7 @@ use super::heads::{HeadInput, Heads};
 use super::{
     ConfigReader, Family, ModelConfig, TensorRule, Topology, bert, llama, model_config, rope_frequencies,
 };
-use crate::{ActivationKind, AttentionMask, Builder, Graph};
+use crate::{ActivationFunction, AttentionMask, Builder, Graph};
 use siskin_format::{Error, Result};
 
 pub(super) static FAMILY: Family = Family {
@@ -47,8 +47,8 @@ pub(super) static FAMILY: Family = Family {
     form: Topology::Encoder(|config, h, b| {
         // Older configurations name the gated MLP instead of its activation.
         let activation = match config.word(&["activation_function"])? {
-            Some("swiglu") => ActivationKind::Silu,
-            _ => model_config::activation(config, ActivationKind::Silu)?,
+            Some("swiglu") => ActivationFunction::Silu,
+            _ => model_config::activation(config, ActivationFunction::Silu)?,
         };
         graph(config, h, b, [activation, activation], 1000.0)
     }),
@@ -103,7 +103,7 @@ pub(super) fn graph(
     config: &ConfigReader,
     h: &ModelConfig,
     mut b: Builder<'_>,
-    [activation, token_activation]: [ActivationKind; 2],
+    [activation, token_activation]: [ActivationFunction; 2],
     theta: f64,
 ) -> Result<Graph> {
     let rope = b.rope_table(rope_frequencies::read_kind(config, h, "full_attention", theta)?);

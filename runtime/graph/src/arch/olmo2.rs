@@ -9,7 +9,7 @@ use super::descriptor::{
 };
 use super::llama::feed_forward;
 use super::{ConfigReader, Family, ModelConfig, TensorRule, Topology, model_config, rope_frequencies};
-use crate::{ActivationKind, Builder, NormKind, Rope, ValueId};
+use crate::{ActivationFunction, Builder, NormKind, Rope, ValueId};
 use serde_json::{Map, Value, json};
 use siskin_format::{Error, Result};
 
@@ -61,7 +61,7 @@ pub(super) static FAMILY: Family = Family {
     initialization: Initialization::NONE,
     hyper: hyper_of,
     form: Topology::Decoder(|config, h, mut b| {
-        let activation = model_config::activation(config, ActivationKind::Silu)?;
+        let activation = model_config::activation(config, ActivationFunction::Silu)?;
         let theta = if config.word(&["model_type"])? == Some("olmo3") { 500_000.0 } else { 10_000.0 };
         let full = b.rope_table(rope_frequencies::read_kind(config, h, "full_attention", theta)?);
         let slides = h.windows.iter().any(Option::is_some);

@@ -7,7 +7,7 @@ use super::descriptor::{
     Initialization, ModelType, OnnxNames, RopeKeys, Tasks, TokenizerDefaults,
 };
 use super::{Family, ModelConfig, TensorRule, Topology, model_config, rope_frequencies};
-use crate::{ActivationKind, Builder, NormKind, ValueId};
+use crate::{ActivationFunction, Builder, NormKind, ValueId};
 use serde_json::Value;
 use siskin_format::{Error, Result};
 
@@ -45,7 +45,7 @@ pub(super) static FAMILY: Family = Family {
     initialization: Initialization::NONE,
     hyper: |config| ModelConfig::read(config, |width| 4 * width),
     form: Topology::Decoder(|config, h, mut b| {
-        let activation = model_config::activation(config, ActivationKind::GeluTanh)?;
+        let activation = model_config::activation(config, ActivationFunction::GeluTanh)?;
         let rope = b.rope_table(rope_frequencies::read(config, h)?);
         let mut x = b.embed("token_embd.weight", h.vocabulary, h.width);
         for layer in 0..h.layers {

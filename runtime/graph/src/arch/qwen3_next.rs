@@ -12,7 +12,7 @@ use super::{
     ConfigReader, Family, ModelConfig, StatePart, StateSizes, TensorRule, TensorTransform, Topology, experts,
     model_config, rope_frequencies, tensor_map,
 };
-use crate::{ActivationKind, Builder, Graph, NormKind, Recurrence, RecurrenceRule, ValueId};
+use crate::{ActivationFunction, Builder, Graph, NormKind, Recurrence, RecurrenceRule, ValueId};
 use siskin_format::{Error, Result};
 
 pub(super) static FAMILY: Family = Family {
@@ -140,7 +140,7 @@ fn states(config: &ConfigReader, h: &ModelConfig) -> Result<Vec<bool>> {
 }
 
 pub(super) fn graph(config: &ConfigReader, h: &ModelConfig, mut b: Builder<'_>) -> Result<Graph> {
-    let activation = model_config::activation(config, ActivationKind::Silu)?;
+    let activation = model_config::activation(config, ActivationFunction::Silu)?;
     let taps = config.count(&["linear_conv_kernel_dim"])?.unwrap_or(4);
     if taps == 0 || taps > MOST_TAPS {
         return Err(Error::corrupt(
@@ -179,7 +179,7 @@ fn attend(b: &mut Builder<'_>, h: &ModelConfig, layer: usize, rope: usize, x: Va
     let k = b.norm_of(NormKind::Rms, k, &block(layer, "attn_k_norm"), h.head_size, h.epsilon);
     let (q, k) = (b.rope(q, rope, h.head_size), b.rope(k, rope, h.head_size));
     let attended = b.attention(q, k, v, blocks::attention(h, layer));
-    let gated = b.gate(ActivationKind::Sigmoid, gate, attended);
+    let gated = b.gate(ActivationFunction::Sigmoid, gate, attended);
     b.linear(gated, &block(layer, "attn_output"), h.width)
 }
 
@@ -188,7 +188,7 @@ fn through_state(
     b: &mut Builder<'_>,
     h: &ModelConfig,
     layer: usize,
-    (taps, activation): (usize, ActivationKind),
+    (taps, activation): (usize, ActivationFunction),
     x: ValueId,
 ) -> ValueId {
     let StateSizes { key_heads, value_heads, key_size, value_size } = h.state;
@@ -203,7 +203,7 @@ fn through_state(
     let v = b.slice(mixed, 2 * keys, values);
     let q = b.l2_normalize(q, key_size, 1e-6, 1.0 / (key_size as f32).sqrt());
     let k = b.l2_normalize(k, key_size, 1e-6, 1.0);
-    let rate = b.activate(ActivationKind::Sigmoid, rate);
+    let rate = b.activate(ActivationFunction::Sigmoid, rate);
     let decay = b.decay_gate(decay, &block(layer, "ssm_a.weight"), &block(layer, "ssm_dt.bias"));
     let recurrence = Recurrence {
         state: b.next_state(),
@@ -217,6 +217,6 @@ fn through_state(
     };
     let read = b.linear_attention(&[q, k, v, decay, rate], recurrence);
     let normed = b.norm_of(NormKind::Rms, read, &block(layer, "ssm_norm"), value_size, h.epsilon);
-    let gated = b.gate(ActivationKind::Silu, gate, normed);
+    let gated = b.gate(ActivationFunction::Silu, gate, normed);
     b.linear(gated, &block(layer, "ssm_out"), h.width)
 }

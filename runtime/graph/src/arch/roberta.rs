@@ -8,7 +8,7 @@ use super::descriptor::{
     Tasks, TokenizerDefaults,
 };
 use super::{ConfigReader, Family, TensorRule, Topology};
-use crate::ActivationKind;
+use crate::ActivationFunction;
 use siskin_format::Result;
 
 pub(super) static FAMILY: Family = Family {
@@ -56,7 +56,7 @@ pub(super) static FAMILY: Family = Family {
     hyper: |config| bert::hyper_of(config, first_position(config)?),
     form: Topology::Encoder(|config, h, b| {
         let first_position = first_position(config)?;
-        let token_activation = Some(ActivationKind::Gelu);
+        let token_activation = Some(ActivationFunction::Gelu);
         BertVariant { first_position, token_activation, ..BertVariant::default() }.graph(config, h, b)
     }),
 };

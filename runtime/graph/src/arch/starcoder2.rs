@@ -7,7 +7,7 @@ use super::descriptor::{
     OnnxNames, SizeKeys, Tasks, TokenizerDefaults,
 };
 use super::{ConfigReader, Family, ModelConfig, TensorRule, Topology, model_config, rope_frequencies};
-use crate::{ActivationKind, NormKind};
+use crate::{ActivationFunction, NormKind};
 use siskin_format::{Error, Result};
 
 pub(super) static FAMILY: Family = Family {
@@ -38,7 +38,7 @@ pub(super) static FAMILY: Family = Family {
     initialization: Initialization::NONE,
     hyper,
     form: Topology::Decoder(|config, h, mut b| {
-        let activation = model_config::activation(config, ActivationKind::GeluTanh)?;
+        let activation = model_config::activation(config, ActivationFunction::GeluTanh)?;
         let rope = b.rope_table(rope_frequencies::read(config, h)?);
         let mut x = b.embed("token_embd.weight", h.vocabulary, h.width);
         for layer in 0..h.layers {

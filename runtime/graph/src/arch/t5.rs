@@ -11,7 +11,7 @@ use super::descriptor::{
 use super::encoder_decoder::{self, block};
 use super::experts::{self, Gate};
 use super::{ConfigReader, Family, ModelConfig, TensorRule, Topology};
-use crate::{ActivationKind, Attention, Bias, Builder, Graph, Op, OutputHead, Routing, ValueId, Weight};
+use crate::{ActivationFunction, Attention, Bias, Builder, Graph, Op, OutputHead, Routing, ValueId, Weight};
 use serde_json::{Map, Value, json};
 use siskin_format::{Error, Result};
 
@@ -289,7 +289,7 @@ fn switch(
     h: &ModelConfig,
     side: &str,
     layer: usize,
-    activation: ActivationKind,
+    activation: ActivationFunction,
     x: ValueId,
 ) -> Result<ValueId> {
     if let Some(other @ ("bfloat16" | "float16")) = config.word(&["router_dtype"])? {
@@ -306,13 +306,13 @@ fn switch(
     experts::mixture(b, &name, Gate::Absent(activation), routing, (h.feed_forward, h.width), x)
 }
 
-fn activation(config: &ConfigReader, gated: bool) -> Result<ActivationKind> {
+fn activation(config: &ConfigReader, gated: bool) -> Result<ActivationFunction> {
     match config.word(&["feed_forward_proj", "dense_act_fn"])? {
-        None if gated => Ok(ActivationKind::GeluTanh),
-        None | Some("relu" | "gated-relu") => Ok(ActivationKind::Relu),
-        Some("gated-gelu" | "gelu_new") => Ok(ActivationKind::GeluTanh),
-        Some("gelu") => Ok(ActivationKind::Gelu),
-        Some("gated-silu" | "silu") => Ok(ActivationKind::Silu),
+        None if gated => Ok(ActivationFunction::GeluTanh),
+        None | Some("relu" | "gated-relu") => Ok(ActivationFunction::Relu),
+        Some("gated-gelu" | "gelu_new") => Ok(ActivationFunction::GeluTanh),
+        Some("gelu") => Ok(ActivationFunction::Gelu),
+        Some("gated-silu" | "silu") => Ok(ActivationFunction::Silu),
         Some(other) => Err(Error::unsupported(
             "config.feed_forward_proj",
             format!("activation '{other}' is not supported"),

@@ -8,7 +8,7 @@ use super::descriptor::{
     ModelType, OnnxNames, Tasks, TokenizerDefaults,
 };
 use super::{ConfigReader, Family, ModelConfig, TensorRule, TensorTransform, Topology, tensor_map};
-use crate::{ActivationKind, Builder, ValueId};
+use crate::{ActivationFunction, Builder, ValueId};
 use serde_json::{Map, Value, json};
 use siskin_format::{Error, Result};
 
@@ -74,7 +74,7 @@ fn sound(h: &ModelConfig, b: &mut Builder<'_>) -> ValueId {
     for (name, stride) in [("enc.conv1", 1), ("enc.conv2", 2)] {
         let near = b.im2col(x, &[-1, 0, 1], stride);
         x = b.linear(near, name, h.width);
-        x = b.activate(ActivationKind::Gelu, x);
+        x = b.activate(ActivationFunction::Gelu, x);
     }
     let positions = b.embed_position("enc.position_embd.weight", h.text, h.width, 0);
     b.add(x, positions)

@@ -2,64 +2,61 @@
 
 use siskin_cuda::PointwiseFunction;
 use siskin_device::{DevicePtr, KernelArgument, MatrixShape};
-use siskin_graph::{ActivationKind, Op};
+use siskin_graph::{ActivationFunction, GateLimits, WeightId};
 
 use super::call::{GradientTarget, OpBackward, OpCall, sum_rows};
 use crate::cuda::command_builder::{CommandBuilder, flag, int};
 
-/// Returns the function of an activation.
-fn function(kind: ActivationKind) -> PointwiseFunction {
-    match kind {
-        ActivationKind::Silu => PointwiseFunction::Silu,
-        ActivationKind::Gelu => PointwiseFunction::Gelu,
-        ActivationKind::GeluTanh => PointwiseFunction::GeluTanh,
-        ActivationKind::Relu => PointwiseFunction::Relu,
-        ActivationKind::Sigmoid => PointwiseFunction::Sigmoid,
-        ActivationKind::EluPlusOne => PointwiseFunction::EluPlusOne,
-    }
+/// An elementwise operation.
+#[derive(Clone, Copy)]
+pub(super) enum ElementwiseOp {
+    /// A function of one value.
+    Unary(PointwiseFunction),
+    /// A function of the gate, times the up projection.
+    Gate(ActivationFunction),
+    /// The same, clamped.
+    GateLimited(GateLimits),
+    /// Factor and bias per column.
+    Affine { weight: WeightId, bias: WeightId },
+    /// The sum of two values.
+    Add,
 }
 
-/// Returns an elementwise function of one input, and its parameter.
-fn unary_arguments(op: &Op) -> Option<[KernelArgument; 2]> {
-    let (function, parameter) = match *op {
-        Op::Activate(kind) => (function(kind), 0.0),
-        Op::Scale(factor) => (PointwiseFunction::Scale, factor),
-        Op::Softcap(cap) => (PointwiseFunction::Softcap, cap),
-        Op::Clamp(limit) => (PointwiseFunction::Clamp, limit),
-        _ => return None,
-    };
-    Some(function.arguments(parameter))
-}
-
-/// Returns a function of gate and up projection: function, limit and slope.
-fn binary_arguments(op: &Op) -> Option<[KernelArgument; 3]> {
-    let (function, limit, slope) = match op {
-        Op::Gate(kind) => (function(*kind), 0.0, 0.0),
-        Op::GateLimited(limits) => (PointwiseFunction::Silu, limits.limit, limits.slope),
-        _ => return None,
-    };
-    let [function, limit] = function.arguments(limit);
-    Some([function, limit, KernelArgument::Float(slope)])
+/// Returns the arguments of a gate kernel: function, limit and slope.
+fn gate_arguments(function: ActivationFunction, limits: Option<GateLimits>) -> [KernelArgument; 3] {
+    let GateLimits { limit, slope } = limits.unwrap_or(GateLimits { limit: 0.0, slope: 0.0 });
+    let function = KernelArgument::Int(PointwiseFunction::Activation(function).code());
+    [function, KernelArgument::Float(limit), KernelArgument::Float(slope)]
 }
 
 pub(super) fn forward(
     work: &mut CommandBuilder<'_>,
     call: &OpCall<'_>,
+    op: ElementwiseOp,
     inputs: &[DevicePtr],
     out: DevicePtr,
 ) {
     let places: Vec<KernelArgument> =
         inputs.iter().chain([&out]).map(|&place| KernelArgument::Ptr(place)).collect();
-    let op = &call.node.op;
-    if let Some(function) = unary_arguments(op) {
-        work.commands.elementwise("activate", call.count(), &[&function[..], &places].concat());
-    } else if let Some(function) = binary_arguments(op) {
-        work.commands.elementwise("gate", call.count(), &[&function[..], &places].concat());
-    } else if let Op::Affine { weight, bias } = *op {
-        let weights = [weight, bias].map(|weight| call.weight(weight).f32);
-        affine(work, call, inputs[0], weights, GradientTarget { ptr: out, accumulate: false });
-    } else if *op == Op::Add {
-        work.commands.elementwise("add", call.count(), &places);
+    let mut gate = |function, limits| {
+        let arguments = [&gate_arguments(function, limits)[..], &places].concat();
+        work.commands.elementwise("gate", call.count(), &arguments);
+    };
+    match op {
+        ElementwiseOp::Unary(function) => {
+            work.commands.elementwise(
+                "activate",
+                call.count(),
+                &[&function.arguments()[..], &places].concat(),
+            );
+        }
+        ElementwiseOp::Gate(function) => gate(function, None),
+        ElementwiseOp::GateLimited(limits) => gate(ActivationFunction::Silu, Some(limits)),
+        ElementwiseOp::Affine { weight, bias } => {
+            let weights = [weight, bias].map(|weight| call.weight(weight).f32);
+            affine(work, call, inputs[0], weights, GradientTarget { ptr: out, accumulate: false });
+        }
+        ElementwiseOp::Add => work.commands.elementwise("add", call.count(), &places),
     }
 }
 
@@ -75,32 +72,48 @@ fn affine(
     work.commands.elementwise_2d("affine", call.rows, call.columns(), &[&places[..], &numbers].concat());
 }
 
-pub(super) fn backward(work: &mut CommandBuilder<'_>, call: &OpCall<'_>, back: &OpBackward<'_>) {
-    let op = &call.node.op;
+pub(super) fn backward(
+    work: &mut CommandBuilder<'_>,
+    call: &OpCall<'_>,
+    op: ElementwiseOp,
+    back: &OpBackward<'_>,
+) {
     let gradient = KernelArgument::Ptr(back.gradient);
-    if let (Some(function), Some(to)) = (unary_arguments(op), back.input_gradients[0]) {
-        let arguments =
-            [&function[..], &[KernelArgument::Ptr(back.inputs[0]), gradient], &to.arguments()].concat();
-        work.commands.elementwise("activate_backward", call.count(), &arguments);
-    } else if let Some(function) = binary_arguments(op) {
-        let to = [0, 1]
-            .map(|input| back.input_gradients[input].unwrap_or(GradientTarget { ptr: 0, accumulate: false }));
-        let inputs = [back.inputs[0], back.inputs[1]].map(KernelArgument::Ptr);
-        let places = to.map(|to| KernelArgument::Ptr(to.ptr));
-        let adds = to.map(|to| flag(to.accumulate));
-        let arguments = [&function[..], &inputs, &[gradient], &places, &adds].concat();
-        work.commands.elementwise("gate_backward", call.count(), &arguments);
-    } else if let Op::Affine { weight, bias } = *op {
-        affine_backward(work, call, back, [weight, bias]);
-    } else if *op == Op::Add {
-        for to in back.input_gradients.iter().flatten() {
-            work.commands.elementwise(
-                "copy_or_accumulate",
-                call.count(),
-                &[&[gradient], &to.arguments()[..]].concat(),
-            );
+    match op {
+        ElementwiseOp::Unary(function) => {
+            let Some(to) = back.input_gradients[0] else { return };
+            let places = [KernelArgument::Ptr(back.inputs[0]), gradient];
+            let arguments = [&function.arguments()[..], &places, &to.arguments()].concat();
+            work.commands.elementwise("activate_backward", call.count(), &arguments);
+        }
+        ElementwiseOp::Gate(function) => gate_backward(work, call, back, gate_arguments(function, None)),
+        ElementwiseOp::GateLimited(limits) => {
+            gate_backward(work, call, back, gate_arguments(ActivationFunction::Silu, Some(limits)));
+        }
+        ElementwiseOp::Affine { weight, bias } => affine_backward(work, call, back, [weight, bias]),
+        ElementwiseOp::Add => {
+            for to in back.input_gradients.iter().flatten() {
+                let arguments = [&[gradient], &to.arguments()[..]].concat();
+                work.commands.elementwise("copy_or_accumulate", call.count(), &arguments);
+            }
         }
     }
+}
+
+fn gate_backward(
+    work: &mut CommandBuilder<'_>,
+    call: &OpCall<'_>,
+    back: &OpBackward<'_>,
+    function: [KernelArgument; 3],
+) {
+    let nowhere = GradientTarget { ptr: 0, accumulate: false };
+    let to = [0, 1].map(|input| back.input_gradients[input].unwrap_or(nowhere));
+    let inputs = [back.inputs[0], back.inputs[1]].map(KernelArgument::Ptr);
+    let places = to.map(|to| KernelArgument::Ptr(to.ptr));
+    let adds = to.map(|to| flag(to.accumulate));
+    let gradient = [KernelArgument::Ptr(back.gradient)];
+    let arguments = [&function[..], &inputs, &gradient, &places, &adds].concat();
+    work.commands.elementwise("gate_backward", call.count(), &arguments);
 }
 
 fn affine_backward(

@@ -17,6 +17,8 @@ pub(super) use linear_attention::is_logarithm;
 pub(super) use norm::NormPtrs;
 
 use self::call::{OpBackward, OpCall};
+use elementwise::ElementwiseOp;
+use siskin_cuda::PointwiseFunction;
 use siskin_device::{DevicePtr, Precision};
 use siskin_format::{Error, Result};
 use siskin_graph::Op;
@@ -79,8 +81,7 @@ pub(super) fn check(program: &Program, precision: Precision, shared: usize) -> R
             | Op::Clamp(_) => true,
         };
         if !known {
-            let name = format!("{:?}", node.op);
-            let name = name.split(|letter: char| !letter.is_alphanumeric()).next().unwrap_or_default();
+            let name = node.op.name();
             let message = format!("there are no CUDA kernels for {name} yet; train with device = \"cpu\"");
             return Err(Error::unsupported("device", message));
         }
@@ -97,7 +98,7 @@ pub(super) fn forward(
     kept: DevicePtr,
 ) {
     work.scratch.clear();
-    match &call.node.op {
+    match call.node.op {
         Op::Embed { .. } | Op::EmbedSegment { .. } | Op::EmbedPosition { .. } => {
             embed::forward(work, call, out)
         }
@@ -108,7 +109,7 @@ pub(super) fn forward(
         Op::SliceColumns { .. } | Op::RepeatColumns(_) | Op::SelectOutputs | Op::Rope { .. } => {
             indexing::forward(work, call, inputs[0], out)
         }
-        Op::Attention(description) => attention::forward(work, call, description, inputs, out, kept),
+        Op::Attention(ref description) => attention::forward(work, call, description, inputs, out, kept),
         Op::Route(_) | Op::Dispatch(_) | Op::ExpertLinear { .. } | Op::Combine(_) => {
             experts::forward(work, call, inputs, out)
         }
@@ -116,14 +117,42 @@ pub(super) fn forward(
         Op::DecayGate { .. } | Op::CausalConv1d { .. } | Op::LinearAttention(_) => {
             linear_attention::forward(work, call, inputs, out)
         }
-        Op::Activate(_)
-        | Op::Gate(_)
-        | Op::GateLimited(_)
-        | Op::Add
-        | Op::Affine { .. }
-        | Op::Scale(_)
-        | Op::Softcap(_)
-        | Op::Clamp(_) => elementwise::forward(work, call, inputs, out),
+        Op::Activate(kind) => elementwise::forward(
+            work,
+            call,
+            ElementwiseOp::Unary(PointwiseFunction::Activation(kind)),
+            inputs,
+            out,
+        ),
+        Op::Scale(factor) => elementwise::forward(
+            work,
+            call,
+            ElementwiseOp::Unary(PointwiseFunction::Scale(factor)),
+            inputs,
+            out,
+        ),
+        Op::Softcap(cap) => elementwise::forward(
+            work,
+            call,
+            ElementwiseOp::Unary(PointwiseFunction::Softcap(cap)),
+            inputs,
+            out,
+        ),
+        Op::Clamp(limit) => elementwise::forward(
+            work,
+            call,
+            ElementwiseOp::Unary(PointwiseFunction::Clamp(limit)),
+            inputs,
+            out,
+        ),
+        Op::Gate(kind) => elementwise::forward(work, call, ElementwiseOp::Gate(kind), inputs, out),
+        Op::GateLimited(limits) => {
+            elementwise::forward(work, call, ElementwiseOp::GateLimited(limits), inputs, out)
+        }
+        Op::Affine { weight, bias } => {
+            elementwise::forward(work, call, ElementwiseOp::Affine { weight, bias }, inputs, out)
+        }
+        Op::Add => elementwise::forward(work, call, ElementwiseOp::Add, inputs, out),
         // Refused by `check`.
         Op::ExternalInput | Op::StoreCrossKv(_) => {}
     }
@@ -132,7 +161,7 @@ pub(super) fn forward(
 /// Appends an operation's backward pass to the command list.
 pub(super) fn backward(work: &mut CommandBuilder<'_>, call: &OpCall<'_>, back: &OpBackward<'_>) {
     work.scratch.clear();
-    match &call.node.op {
+    match call.node.op {
         Op::Embed { .. } | Op::EmbedSegment { .. } | Op::EmbedPosition { .. } => {
             embed::backward(work, call, back)
         }
@@ -142,7 +171,7 @@ pub(super) fn backward(work: &mut CommandBuilder<'_>, call: &OpCall<'_>, back: &
         Op::SliceColumns { .. } | Op::RepeatColumns(_) | Op::SelectOutputs | Op::Rope { .. } => {
             indexing::backward(work, call, back)
         }
-        Op::Attention(description) => attention::backward(work, call, description, back),
+        Op::Attention(ref description) => attention::backward(work, call, description, back),
         Op::Route(_) | Op::Dispatch(_) | Op::ExpertLinear { .. } | Op::Combine(_) => {
             experts::backward(work, call, back)
         }
@@ -150,14 +179,26 @@ pub(super) fn backward(work: &mut CommandBuilder<'_>, call: &OpCall<'_>, back: &
         Op::DecayGate { .. } | Op::CausalConv1d { .. } | Op::LinearAttention(_) => {
             linear_attention::backward(work, call, back)
         }
-        Op::Activate(_)
-        | Op::Gate(_)
-        | Op::GateLimited(_)
-        | Op::Add
-        | Op::Affine { .. }
-        | Op::Scale(_)
-        | Op::Softcap(_)
-        | Op::Clamp(_) => elementwise::backward(work, call, back),
+        Op::Activate(kind) => {
+            elementwise::backward(work, call, ElementwiseOp::Unary(PointwiseFunction::Activation(kind)), back)
+        }
+        Op::Scale(factor) => {
+            elementwise::backward(work, call, ElementwiseOp::Unary(PointwiseFunction::Scale(factor)), back)
+        }
+        Op::Softcap(cap) => {
+            elementwise::backward(work, call, ElementwiseOp::Unary(PointwiseFunction::Softcap(cap)), back)
+        }
+        Op::Clamp(limit) => {
+            elementwise::backward(work, call, ElementwiseOp::Unary(PointwiseFunction::Clamp(limit)), back)
+        }
+        Op::Gate(kind) => elementwise::backward(work, call, ElementwiseOp::Gate(kind), back),
+        Op::GateLimited(limits) => {
+            elementwise::backward(work, call, ElementwiseOp::GateLimited(limits), back)
+        }
+        Op::Affine { weight, bias } => {
+            elementwise::backward(work, call, ElementwiseOp::Affine { weight, bias }, back)
+        }
+        Op::Add => elementwise::backward(work, call, ElementwiseOp::Add, back),
         // Refused by `check`.
         Op::ExternalInput | Op::StoreCrossKv(_) => {}
     }

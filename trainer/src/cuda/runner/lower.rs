@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use siskin_device::DevicePtr;
 use siskin_format::Result;
-use siskin_graph::{ActivationKind, Op};
+use siskin_graph::{ActivationFunction, Op};
 
 use super::{DeviceRunner, ObservedOutput};
 use crate::batch::TrainingBatch;
@@ -134,7 +134,7 @@ impl<'a> PassBuilder<'a> {
     fn gelu_of_product(&self, index: usize, call: &OpCall<'_>) -> Option<(usize, DevicePtr)> {
         let (own, next) = (&self.schedule.uses[index], self.schedule.uses.get(index + 1)?);
         let ScheduleStep::Forward { node, .. } = self.schedule.steps[index + 1] else { return None };
-        let gelu = self.runner.program.nodes[node].op == Op::Activate(ActivationKind::GeluTanh);
+        let gelu = self.runner.program.nodes[node].op == Op::Activate(ActivationFunction::GeluTanh);
         if !gelu || !self.runner.fuses_gelu || next.inputs != own.writes[..1] {
             return None;
         }

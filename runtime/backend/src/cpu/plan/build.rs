@@ -2,9 +2,9 @@
 
 use super::arena_allocator::{ArenaRange, Places};
 use super::fusion::{self, FusedOp, Fusion};
-use super::{BufferView, Epilogue, MatmulPart, Plan, PlanStep, RowOp, Weights, row_count, slot_words};
+use super::{BufferView, Epilogue, MatmulPart, Plan, PlanStep, RowOp, Weights, slot_words};
 use siskin_format::{Error, ErrorKind, Result};
-use siskin_graph::{Attention, Graph, Node, Op, Routing, RowKind, ValueId, WeightId};
+use siskin_graph::{Attention, Graph, Node, Op, Routing, RowCounts, RowKind, ValueId, WeightId};
 use siskin_kernels::ops::elementwise::ElementwiseFunction;
 use siskin_kernels::ops::quantize::QuantizedRowLayout;
 use siskin_kernels::panel::InputKind;
@@ -22,8 +22,8 @@ struct Quantized {
 struct Planner<'a> {
     graph: &'a Graph,
     weights: &'a Weights,
-    batch: usize,
-    wanted: usize,
+    /// The maximum numbers of rows in a batch.
+    most: RowCounts,
     places: Places,
     /// The view of each computed value.
     views: Vec<Option<BufferView>>,
@@ -48,13 +48,15 @@ struct Planner<'a> {
 impl Plan {
     /// Builds the plan of `graph` for up to `batch` rows with up to `wanted` output rows.
     pub(crate) fn build(graph: &Graph, weights: &Weights, batch: usize, wanted: usize) -> Result<Self> {
+        let frames = batch.saturating_mul(graph.frames_per_row());
+        let most = RowCounts { batch, outputs: wanted, frames };
         if graph.nodes.is_empty() {
             // An external backend computes it.
             let output = BufferView { offset: 0, stride: 0, columns: 0 };
             let (steps, ropes) = (Vec::new(), Vec::new());
-            return Ok(Self { steps, ropes, words: 0, output, batch, wanted, frames_per_row: 0 });
+            return Ok(Self { steps, ropes, words: 0, output, most });
         }
-        let mut planner = Planner::new(graph, weights, batch, wanted);
+        let mut planner = Planner::new(graph, weights, most);
         for (index, node) in graph.nodes.iter().enumerate() {
             planner.node(index, node)?;
             planner.give_back(index);
@@ -65,15 +67,13 @@ impl Plan {
             ropes: graph.ropes.clone(),
             words: planner.places.end(),
             output,
-            batch,
-            wanted,
-            frames_per_row: graph.frames_per_row(),
+            most,
         })
     }
 }
 
 impl<'a> Planner<'a> {
-    fn new(graph: &'a Graph, weights: &'a Weights, batch: usize, wanted: usize) -> Self {
+    fn new(graph: &'a Graph, weights: &'a Weights, most: RowCounts) -> Self {
         let count = graph.values.len();
         let mut owners: Vec<ValueId> = (0..count).collect();
         for node in &graph.nodes {
@@ -91,8 +91,7 @@ impl<'a> Planner<'a> {
         Self {
             graph,
             weights,
-            batch,
-            wanted,
+            most,
             places: Places::default(),
             views: vec![None; count],
             owners,
@@ -117,7 +116,7 @@ impl<'a> Planner<'a> {
     }
 
     fn row_count(&self, rows: RowKind) -> usize {
-        row_count(rows, self.batch, self.wanted, self.graph.frames_per_row())
+        self.most.of(rows)
     }
 
     /// Allocates a buffer for a value that step `step` writes.
@@ -272,7 +271,7 @@ impl<'a> Planner<'a> {
         }
         let from = self.view(routed)?;
         self.settle(self.steps.len());
-        let words = slot_words(&routing, self.batch);
+        let words = slot_words(&routing, self.most.batch);
         let place = self.places.take(words);
         let to = BufferView { offset: place.offset, stride: words, columns: words };
         self.steps.push(PlanStep::Arrange { routing, routed: from, to });
@@ -364,7 +363,7 @@ impl<'a> Planner<'a> {
         let columns = 2 * self.graph.ropes[rope].frequencies.len();
         let stride = columns.next_multiple_of(16);
         self.settle(self.row_step(RowKind::Batch));
-        let place = self.places.take(stride * self.batch);
+        let place = self.places.take(stride * self.most.batch);
         let to = BufferView { offset: place.offset, stride, columns };
         self.row_op(RowKind::Batch, RowOp::Turns { rope, to });
         self.turns[rope] = Some(to);

@@ -2,17 +2,17 @@
 
 use siskin_kernels::panel::ROWS;
 
-use siskin_graph::{ActivationKind, Graph, Node, Op, ValueId, WeightId};
+use siskin_graph::{ActivationFunction, Graph, Node, Op, ValueId, WeightId};
 
 /// The fused operation.
 pub(super) enum FusedOp {
     /// Residual: adds a value that is already computed.
     Plus(ValueId),
     /// Applies an activation.
-    Activate(ActivationKind),
+    Activate(ActivationFunction),
     /// Gated MLP: activates the first matrix's outputs, or the first half of the only one's, and multiplies by the
     /// others.
-    Gate(ActivationKind),
+    Gate(ActivationFunction),
 }
 
 /// Nodes that are fused into a matmul.

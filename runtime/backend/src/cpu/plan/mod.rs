@@ -8,7 +8,7 @@ mod print;
 use crate::Weights;
 use crate::experts::slot_words;
 use siskin_graph::{
-    ActivationKind, Attention, ClampLimits, NormKind, Recurrence, Routing, RowKind, WeightId,
+    ActivationFunction, Attention, GateLimits, NormKind, Recurrence, Routing, RowCounts, RowKind, WeightId,
 };
 use siskin_kernels::ops::elementwise::ElementwiseFunction;
 use siskin_kernels::panel::InputKind;
@@ -57,11 +57,11 @@ pub(crate) enum RowOp {
     /// See [`siskin_kernels::ops::rope`].
     Rope { turns: BufferView, head_size: usize, from: BufferView, to: BufferView },
     /// See [`siskin_kernels::ops::activation`].
-    Activate { kind: ActivationKind, from: BufferView, to: BufferView },
+    Activate { kind: ActivationFunction, from: BufferView, to: BufferView },
     /// The activation of `gate`, times `up`.
-    Gate { kind: ActivationKind, gate: BufferView, up: BufferView, to: BufferView },
+    Gate { kind: ActivationFunction, gate: BufferView, up: BufferView, to: BufferView },
     /// The same, clamped.
-    GateLimited { limits: ClampLimits, gate: BufferView, up: BufferView, to: BufferView },
+    GateLimited { limits: GateLimits, gate: BufferView, up: BufferView, to: BufferView },
     /// Repeats every column (`repeat_interleave`).
     Repeat { times: usize, from: BufferView, to: BufferView },
     /// L2-normalizes groups of columns.
@@ -104,10 +104,10 @@ pub(crate) enum Epilogue {
     /// Residual: adds a view.
     Plus(BufferView),
     /// See [`siskin_kernels::ops::activation`].
-    Activate(ActivationKind),
+    Activate(ActivationFunction),
     /// Gated MLP: the activated outputs of the first of two parts times those of the second; both have the same number
     /// of rows and the same destination.
-    Gate(ActivationKind),
+    Gate(ActivationFunction),
 }
 
 /// A parallel step; all workers synchronize at its end.
@@ -146,26 +146,13 @@ pub(crate) struct Plan {
     pub words: usize,
     /// The logits (or other outputs) of the output rows.
     pub output: BufferView,
-    /// The maximum number of rows in a batch.
-    pub batch: usize,
-    /// The maximum number of output rows in a batch.
-    pub wanted: usize,
-    /// Input frames per row; 0 if rows are tokens.
-    pub frames_per_row: usize,
+    /// The maximum numbers of rows in a batch.
+    pub most: RowCounts,
 }
 
 impl Plan {
     /// Returns the maximum number of rows of a kind.
     pub(crate) fn row_count(&self, rows: RowKind) -> usize {
-        row_count(rows, self.batch, self.wanted, self.frames_per_row)
-    }
-}
-
-fn row_count(rows: RowKind, batch: usize, wanted: usize, frames: usize) -> usize {
-    match rows {
-        RowKind::Batch => batch,
-        RowKind::Outputs => wanted,
-        RowKind::Frames => batch.saturating_mul(frames),
-        RowKind::Slots(chosen) => batch.saturating_mul(chosen),
+        self.most.of(rows)
     }
 }

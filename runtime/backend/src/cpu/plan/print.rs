@@ -8,7 +8,7 @@ use siskin_graph::AttentionMask;
 
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (batch, wanted) = (self.batch, self.wanted);
+        let (batch, wanted) = (self.most.batch, self.most.outputs);
         writeln!(
             f,
             "batch of {batch} rows, {wanted} output rows; arena {} KiB; {} steps",
