@@ -36,7 +36,7 @@ pub(crate) fn fill(kind: &str, config: &mut Map<String, Value>) {
             && !inside.flat_map(Map::keys).any(|inner| same.contains(&inner.as_str()))
     };
     let lacking =
-        |(key, default): &(&str, DefaultValue)| lacking(*key).then(|| ((*key).to_owned(), default.json()));
+        |(key, default): &(&str, DefaultValue)| lacking(key).then(|| ((*key).to_owned(), default.json()));
     let added: Vec<_> = kind.defaults.iter().filter_map(lacking).collect();
     config.extend(added);
 }

@@ -24,12 +24,12 @@ const MOST_SECONDS: usize = 300;
 /// Computes log-mel features of windows of one length. It holds no state: the same samples give the same features.
 ///
 /// ```
-/// use siskin::audio::{AudioSamples, Mel};
+/// use siskin_audio::{AudioSamples, Mel};
 ///
 /// let audio = AudioSamples::from_pcm16(&[0; 3200], 16_000, 1)?;
 /// let features = Mel::new(80, 30)?.features(&audio.samples, 0);
 /// assert_eq!((features.frames, features.values.len()), (3000, 3000 * 80));
-/// # Ok::<(), siskin::Error>(())
+/// # Ok::<(), siskin_format::Error>(())
 /// ```
 pub struct Mel {
     seconds: usize,

@@ -1,6 +1,8 @@
 //! The reference backend: interprets the graph with simple, unoptimized code. All other backends must match it bit for
 //! bit.
 
+#![deny(clippy::wildcard_enum_match_arm, reason = "a new operation is a compile error here")]
+
 use siskin_kernels::Cpu;
 use siskin_kernels::ops::{
     Kernels, attention, elementwise::ElementwiseFunction, elementwise::reference_affine, matmul, norm,

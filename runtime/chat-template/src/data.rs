@@ -57,11 +57,11 @@ impl Message {
 /// write tools to the prompt in the given order.
 ///
 /// ```
-/// use siskin::template::{Message, TemplateData};
+/// use siskin_chat_template::{Message, TemplateData};
 ///
 /// let messages = TemplateData::from_json(r#"[{"role": "user", "content": "Hi"}]"#)?;
 /// assert_eq!(messages, TemplateData::from(&[Message::new("user", "Hi")]));
-/// # Ok::<(), siskin::Error>(())
+/// # Ok::<(), siskin_format::Error>(())
 /// ```
 #[derive(Clone, Debug)]
 pub struct TemplateData {

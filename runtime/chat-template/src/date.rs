@@ -21,7 +21,7 @@ const MONTHS: [&str; 12] = [
 /// A local date and time, as given by the caller.
 ///
 /// ```
-/// use siskin::template::Date;
+/// use siskin_chat_template::Date;
 ///
 /// assert_eq!(Date::from_unix(1_721_999_096).format("%d %b %Y"), "26 Jul 2024");
 /// ```

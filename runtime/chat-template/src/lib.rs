@@ -63,7 +63,7 @@ const MEMORY_PER_INPUT: u64 = 64;
 /// A parsed chat template. Clones share it, also across threads.
 ///
 /// ```
-/// use siskin::template::{ChatTemplate, Message, RenderOptions};
+/// use siskin_chat_template::{ChatTemplate, Message, RenderOptions};
 ///
 /// let template = ChatTemplate::new(
 ///     "{% for message in messages %}<|{{ message.role }}|>{{ message.content | trim }}\n{% endfor %}\
@@ -72,7 +72,7 @@ const MEMORY_PER_INPUT: u64 = 64;
 /// let messages = [Message::new("user", " Hello! ")];
 /// let prompt = template.render(&(&messages).into(), &RenderOptions::default())?;
 /// assert_eq!(prompt, "<|user|>Hello!\n<|assistant|>");
-/// # Ok::<(), siskin::Error>(())
+/// # Ok::<(), siskin_format::Error>(())
 /// ```
 #[derive(Clone, Debug)]
 pub struct ChatTemplate {

@@ -1,5 +1,7 @@
 //! The weights that an operation uses.
 
+#![deny(clippy::wildcard_enum_match_arm, reason = "a new operation is a compile error here")]
+
 use super::{Op, Recurrence, WeightId};
 
 impl Op {

@@ -3,6 +3,7 @@
 use siskin_graph::Op;
 
 use super::{GradientRule, Reads, RuleBackward, RuleCall, table};
+use crate::batch::BatchRow;
 use crate::real::Real;
 
 /// Embedding lookup by token, segment or position.
@@ -11,17 +12,17 @@ pub(super) struct Embed;
 /// Returns the table, and a function from a row of the batch to its row of the table.
 fn place<T: Real>(call: &RuleCall<'_, T>) -> Option<(usize, impl Fn(usize) -> usize + Sync)> {
     let rows = &call.sequences().rows;
-    let (table, kind, offset) = match call.node.op {
-        Op::Embed { table } => (table, 0, 0),
-        Op::EmbedSegment { table } => (table, 1, 0),
-        Op::EmbedPosition { table, offset } => (table, 2, offset),
-        _ => return None,
+    let op = &call.node.op;
+    let number: fn(&BatchRow) -> usize = if let Op::EmbedSegment { .. } = op {
+        |row| row.segment as usize
+    } else if let Op::EmbedPosition { .. } = op {
+        |row| row.position
+    } else {
+        |row| row.token as usize
     };
-    Some((table, move |row: usize| match kind {
-        0 => rows[row].token as usize,
-        1 => rows[row].segment as usize,
-        _ => rows[row].position + offset,
-    }))
+    let offset = if let Op::EmbedPosition { offset, .. } = op { *offset } else { 0 };
+    let table = *op.weights().first()?;
+    Some((table, move |row: usize| number(&rows[row]) + offset))
 }
 
 impl<T: Real> GradientRule<T> for Embed {

@@ -3,6 +3,8 @@
 //! A rule computes its forward pass in plain floats, not in the integers and panels of the runtime, and adds the
 //! gradients of its inputs and weights.
 
+#![deny(clippy::wildcard_enum_match_arm, reason = "a new operation is a compile error here")]
+
 mod add;
 mod attention;
 mod columns;

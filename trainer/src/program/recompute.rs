@@ -68,7 +68,33 @@ fn cost(program: &Program, op: &Op) -> Option<usize> {
         Op::Linear { .. } | Op::ExpertLinear { .. } => {
             op.weights().first().map(|&weight| program.weights[weight].columns)
         }
-        _ => Some(0),
+        Op::Embed { .. }
+        | Op::EmbedSegment { .. }
+        | Op::EmbedSine { .. }
+        | Op::EmbedPosition { .. }
+        | Op::Features
+        | Op::ExternalInput
+        | Op::Im2col { .. }
+        | Op::Norm { .. }
+        | Op::Route(_)
+        | Op::Dispatch(_)
+        | Op::Combine(_)
+        | Op::SliceColumns { .. }
+        | Op::Rope { .. }
+        | Op::StoreCrossKv(_)
+        | Op::Activate(_)
+        | Op::Gate(_)
+        | Op::GateLimited(_)
+        | Op::RepeatColumns(_)
+        | Op::L2Normalize { .. }
+        | Op::DecayGate { .. }
+        | Op::CausalConv1d { .. }
+        | Op::Add
+        | Op::Affine { .. }
+        | Op::Scale(_)
+        | Op::Softcap(_)
+        | Op::Clamp(_)
+        | Op::SelectOutputs => Some(0),
     }
 }
 

@@ -1,5 +1,7 @@
 //! Lowers one graph of a model to ONNX nodes.
 
+#![deny(clippy::wildcard_enum_match_arm, reason = "a new operation is a compile error here")]
+
 use super::nodes::Nodes;
 use super::proto::{AttributeValue, Element};
 use super::weights::Initializers;
@@ -299,7 +301,7 @@ impl<'a, 'b> GraphLowering<'a, 'b> {
                 let attributes = [AttributeValue::Int("axis", -1), AttributeValue::Float("epsilon", epsilon)];
                 self.nodes.with("LayerNormalization", &inputs, &attributes)
             }
-            kind => {
+            NormKind::Layer | NormKind::Rms => {
                 let centered = match kind {
                     NormKind::Rms => input,
                     NormKind::Layer => {

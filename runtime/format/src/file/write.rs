@@ -17,8 +17,8 @@ const MOST_SECTIONS: usize = (TENSOR_ALIGNMENT as usize - HEADER_BYTES) / SECTIO
 /// Only one tensor's chunk is in memory at a time. After an error the writer refuses further calls.
 ///
 /// ```
-/// use siskin::file::{File, FileWriter, Metadata, TensorSpec};
-/// # fn main() -> siskin::Result<()> {
+/// use siskin_format::file::{File, FileWriter, Metadata, TensorSpec};
+/// # fn main() -> siskin_format::Result<()> {
 /// let mut writer = FileWriter::new(std::io::Cursor::new(Vec::new()))?;
 /// let spec = TensorSpec::vector("output_norm.weight", 2);
 /// writer.tensor(&spec, |out| {

@@ -1,7 +1,7 @@
 //! The inputs of a graph: embedding lookups, sinusoidal positions, and external features.
 
 use siskin_device::{DevicePtr, GridSize, KernelArgument};
-use siskin_graph::Op;
+use siskin_graph::{Op, WeightId};
 
 use super::call::{OpBackward, OpCall};
 use crate::cuda::batch_tables::{IndexGroups, group_by_index};
@@ -10,34 +10,52 @@ use crate::cuda::command_builder::{CommandBuilder, int};
 /// Blocks of the backward kernel, which loop over the rows of a table: as many as any device runs at once.
 const MAX_BLOCKS: usize = 2048;
 
-/// Returns the table, the name of the index list, and the list of the table row of each row of the batch.
-fn numbers(call: &OpCall<'_>) -> Option<(usize, String, Vec<i32>)> {
-    let rows = &call.sequences().rows;
-    let (table, name, list): (usize, String, Vec<usize>) = match call.node.op {
-        Op::Embed { table } => {
-            (table, "tokens".to_owned(), rows.iter().map(|row| row.token as usize).collect())
-        }
-        Op::EmbedSegment { table } => {
-            (table, "segments".to_owned(), rows.iter().map(|row| row.segment as usize).collect())
-        }
-        Op::EmbedPosition { table, offset } => {
-            (table, format!("positions {offset}"), rows.iter().map(|row| row.position + offset).collect())
-        }
-        _ => return None,
-    };
-    Some((table, call.name(&name), list.into_iter().map(|number| number as i32).collect()))
+/// What a table is indexed by.
+#[derive(Clone, Copy)]
+pub(super) enum LookupIndex {
+    Token,
+    Segment,
+    /// The position, plus an offset.
+    Position(usize),
 }
 
-pub(super) fn forward(work: &mut CommandBuilder<'_>, call: &OpCall<'_>, out: DevicePtr) {
-    let Some((table, name, list)) = numbers(call) else { return };
+/// Returns the name of the index list, and the table row of each row of the batch.
+fn indices(call: &OpCall<'_>, index: LookupIndex) -> (String, Vec<i32>) {
+    let rows = &call.sequences().rows;
+    let (name, list): (String, Vec<usize>) = match index {
+        LookupIndex::Token => ("tokens".to_owned(), rows.iter().map(|row| row.token as usize).collect()),
+        LookupIndex::Segment => {
+            ("segments".to_owned(), rows.iter().map(|row| row.segment as usize).collect())
+        }
+        LookupIndex::Position(offset) => {
+            (format!("positions {offset}"), rows.iter().map(|row| row.position + offset).collect())
+        }
+    };
+    (call.name(&name), list.into_iter().map(|number| number as i32).collect())
+}
+
+pub(super) fn forward(
+    work: &mut CommandBuilder<'_>,
+    call: &OpCall<'_>,
+    table: WeightId,
+    index: LookupIndex,
+    out: DevicePtr,
+) {
+    let (name, list) = indices(call, index);
     let list = work.tables.ints(&name, || list);
     let places = [list, call.weight(table).compute, out].map(KernelArgument::Ptr);
     let arguments = [&places[..], &[int(call.rows), int(call.columns())]].concat();
     work.commands.elementwise_2d("embed", call.rows, call.columns(), &arguments);
 }
 
-pub(super) fn backward(work: &mut CommandBuilder<'_>, call: &OpCall<'_>, back: &OpBackward<'_>) {
-    let Some((table, name, list)) = numbers(call) else { return };
+pub(super) fn backward(
+    work: &mut CommandBuilder<'_>,
+    call: &OpCall<'_>,
+    table: WeightId,
+    index: LookupIndex,
+    back: &OpBackward<'_>,
+) {
+    let (name, list) = indices(call, index);
     let to = call.weight(table).gradient;
     if to == 0 {
         return;

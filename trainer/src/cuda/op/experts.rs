@@ -1,7 +1,7 @@
 //! Mixture of experts. The device sorts choices by expert, so that the command list does not depend on the routing.
 
 use siskin_device::{DevicePtr, GridSize, KernelArgument, MatrixShape, Precision};
-use siskin_graph::{Op, Routing, WeightId};
+use siskin_graph::{Routing, WeightId};
 
 use super::call::{GradientTarget, OpBackward, OpCall};
 use crate::cuda::command_builder::{CommandBuilder, flag, int};
@@ -113,33 +113,43 @@ fn shared(precision: Precision) -> usize {
     2 * SIDE * (SIDE + precision.vector_width()) * precision.bytes()
 }
 
+/// An operation on the slots of experts.
+#[derive(Clone, Copy)]
+pub(super) enum ExpertOp<'a> {
+    Route(&'a Routing),
+    Dispatch(&'a Routing),
+    Combine(&'a Routing),
+    Linear { routing: &'a Routing, weights: &'a [WeightId], biases: &'a [WeightId] },
+}
+
 pub(super) fn forward(
     work: &mut CommandBuilder<'_>,
     call: &OpCall<'_>,
+    op: ExpertOp<'_>,
     inputs: &[DevicePtr],
     out: DevicePtr,
 ) {
     let (rows, columns) = (call.rows, call.columns());
     let to = GradientTarget { ptr: out, accumulate: false };
-    match &call.node.op {
-        Op::Route(routing) => {
+    match op {
+        ExpertOp::Route(routing) => {
             let sizes = [rows, routing.experts, routing.chosen].map(int);
             let places = [inputs[0], out].map(KernelArgument::Ptr);
             let arguments = [&places[..], &sizes, &[flag(routing.normalize)]].concat();
             let name = work.commands.kernel_name("route");
             work.commands.kernel(&name, GridSize::linear(rows.div_ceil(256)), 256, 0, &arguments);
         }
-        Op::Dispatch(routing) => {
+        ExpertOp::Dispatch(routing) => {
             let slots = slots(work, call, routing, inputs[1]);
             let moved = RoutedRows { from: inputs[0], routed: 0 };
             move_rows(work, ExpertRouting::Dispatch, &slots, moved, to, MatrixShape { rows, columns });
         }
-        Op::Combine(routing) => {
+        ExpertOp::Combine(routing) => {
             let slots = slots(work, call, routing, inputs[1]);
             let moved = RoutedRows { from: inputs[0], routed: inputs[1] };
             move_rows(work, ExpertRouting::Combine, &slots, moved, to, MatrixShape { rows, columns });
         }
-        Op::ExpertLinear { routing, weights, biases } => {
+        ExpertOp::Linear { routing, weights, biases } => {
             let slots = slots(work, call, routing, inputs[1]);
             let depth = call.input(0).columns;
             let of = |weight: &usize| call.weight(*weight).compute;
@@ -163,14 +173,18 @@ pub(super) fn forward(
                 &arguments.concat(),
             );
         }
-        _ => {}
     }
 }
 
-pub(super) fn backward(work: &mut CommandBuilder<'_>, call: &OpCall<'_>, back: &OpBackward<'_>) {
+pub(super) fn backward(
+    work: &mut CommandBuilder<'_>,
+    call: &OpCall<'_>,
+    op: ExpertOp<'_>,
+    back: &OpBackward<'_>,
+) {
     let (rows, columns) = (call.rows, call.columns());
-    match &call.node.op {
-        Op::Route(routing) => {
+    match op {
+        ExpertOp::Route(routing) => {
             let Some(to) = back.input_gradients[0] else { return };
             let places = [back.inputs[0], back.output, back.gradient].map(KernelArgument::Ptr);
             let sizes = [rows, routing.experts, routing.chosen].map(int);
@@ -178,7 +192,7 @@ pub(super) fn backward(work: &mut CommandBuilder<'_>, call: &OpCall<'_>, back: &
             let name = work.commands.kernel_name("route_backward");
             work.commands.kernel(&name, GridSize::linear(rows.div_ceil(256)), 256, 0, &arguments);
         }
-        Op::Dispatch(routing) => {
+        ExpertOp::Dispatch(routing) => {
             zero_routing_gradient(work, call, back, routing);
             let Some(to) = back.input_gradients[0] else { return };
             let slots = slots(work, call, routing, back.inputs[1]);
@@ -186,13 +200,12 @@ pub(super) fn backward(work: &mut CommandBuilder<'_>, call: &OpCall<'_>, back: &
             let moved = RoutedRows { from: back.gradient, routed: 0 };
             move_rows(work, ExpertRouting::Combine, &slots, moved, to, shape);
         }
-        Op::Combine(routing) => combine_backward(work, call, back, routing),
-        Op::ExpertLinear { routing, weights, biases } => {
+        ExpertOp::Combine(routing) => combine_backward(work, call, back, routing),
+        ExpertOp::Linear { routing, weights, biases } => {
             zero_routing_gradient(work, call, back, routing);
             let slots = slots(work, call, routing, back.inputs[1]);
             expert_backward(work, call, back, routing.experts, &slots, weights, biases);
         }
-        _ => {}
     }
 }
 

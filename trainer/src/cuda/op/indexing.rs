@@ -1,20 +1,34 @@
 //! Slicing, gathering and repeating, and rotary position embedding.
 
 use siskin_device::{DevicePtr, KernelArgument};
-use siskin_graph::Op;
 
 use super::call::{GradientTarget, OpBackward, OpCall};
 use crate::cuda::command_builder::{CommandBuilder, flag, int};
 
-pub(super) fn forward(work: &mut CommandBuilder<'_>, call: &OpCall<'_>, x: DevicePtr, out: DevicePtr) {
+/// An operation that moves columns or rows, or rotates them by their position.
+#[derive(Clone, Copy)]
+pub(super) enum IndexingOp {
+    SliceColumns { start: usize },
+    RepeatColumns(usize),
+    SelectOutputs,
+    Rope { rope: usize, head_size: usize },
+}
+
+pub(super) fn forward(
+    work: &mut CommandBuilder<'_>,
+    call: &OpCall<'_>,
+    op: IndexingOp,
+    x: DevicePtr,
+    out: DevicePtr,
+) {
     let to = GradientTarget { ptr: out, accumulate: false };
     let (rows, columns) = (call.rows, call.columns());
-    match call.node.op {
-        Op::SliceColumns { start } => {
+    match op {
+        IndexingOp::SliceColumns { start } => {
             let widths = [call.input(0).columns, start, columns, 0];
             move_columns(work, [x, out], false, [rows, columns], widths);
         }
-        Op::RepeatColumns(times) => {
+        IndexingOp::RepeatColumns(times) => {
             let input_columns = call.input(0).columns;
             let numbers = [int(times), int(rows), int(input_columns)];
             work.commands.elementwise_2d(
@@ -24,13 +38,15 @@ pub(super) fn forward(work: &mut CommandBuilder<'_>, call: &OpCall<'_>, x: Devic
                 &[&[x, out].map(KernelArgument::Ptr)[..], &numbers].concat(),
             );
         }
-        Op::SelectOutputs => {
+        IndexingOp::SelectOutputs => {
             let wanted = &call.sequences().output_rows;
             let places =
                 work.tables.ints(&call.name("wanted"), || wanted.iter().map(|&row| row as i32).collect());
             move_rows(work, x, places, to, [rows, columns]);
         }
-        _ => rope(work, call, x, to, false),
+        IndexingOp::Rope { rope: table, head_size } => {
+            rope(work, call, RopePtrs { x, to, back: false }, table, head_size)
+        }
     }
 }
 
@@ -58,9 +74,16 @@ fn move_rows(
     work.commands.elementwise_2d("gather_rows", rows, columns, &arguments);
 }
 
+/// What is rotated, and where to; backward rotates by the negative angles.
+struct RopePtrs {
+    x: DevicePtr,
+    to: GradientTarget,
+    back: bool,
+}
+
 /// Rotates by the angles of each row: tables of cosines and sines, and the table row of each row.
-fn rope(work: &mut CommandBuilder<'_>, call: &OpCall<'_>, x: DevicePtr, to: GradientTarget, back: bool) {
-    let Op::Rope { rope: index, head_size } = call.node.op else { return };
+fn rope(work: &mut CommandBuilder<'_>, call: &OpCall<'_>, ptrs: RopePtrs, index: usize, head_size: usize) {
+    let RopePtrs { x, to, back } = ptrs;
     let (rope, texts) = (&call.program.ropes[index], call.sequences());
     let pairs = rope.frequencies.len();
     let longest = texts.max_length();
@@ -91,22 +114,27 @@ fn rope(work: &mut CommandBuilder<'_>, call: &OpCall<'_>, x: DevicePtr, to: Grad
     work.commands.elementwise_2d("rope", call.rows, call.columns(), &arguments);
 }
 
-pub(super) fn backward(work: &mut CommandBuilder<'_>, call: &OpCall<'_>, back: &OpBackward<'_>) {
+pub(super) fn backward(
+    work: &mut CommandBuilder<'_>,
+    call: &OpCall<'_>,
+    op: IndexingOp,
+    back: &OpBackward<'_>,
+) {
     let Some(to) = back.input_gradients[0] else { return };
     let (rows, columns, wide) = (call.rows, call.columns(), call.input(0).columns);
-    match call.node.op {
-        Op::SliceColumns { start } => {
+    match op {
+        IndexingOp::SliceColumns { start } => {
             if !to.accumulate {
                 work.commands.clear(to.ptr, rows * wide * work.commands.precision().bytes());
             }
             move_columns(work, [back.gradient, to.ptr], true, [rows, columns], [columns, 0, wide, start]);
         }
-        Op::RepeatColumns(times) => {
+        IndexingOp::RepeatColumns(times) => {
             let numbers = [int(times), int(rows), int(wide)];
             let arguments = [&[KernelArgument::Ptr(back.gradient)], &to.arguments()[..], &numbers].concat();
             work.commands.elementwise_2d("repeat_columns_backward", rows, wide, &arguments);
         }
-        Op::SelectOutputs => {
+        IndexingOp::SelectOutputs => {
             let texts = call.sequences();
             let places = work.tables.ints(&call.name("output rows"), || {
                 let mut places = vec![-1; texts.rows.len()];
@@ -115,6 +143,9 @@ pub(super) fn backward(work: &mut CommandBuilder<'_>, call: &OpCall<'_>, back: &
             });
             move_rows(work, back.gradient, places, to, [texts.rows.len(), columns]);
         }
-        _ => rope(work, call, back.gradient, to, true),
+        IndexingOp::Rope { rope: table, head_size } => {
+            let ptrs = RopePtrs { x: back.gradient, to, back: true };
+            rope(work, call, ptrs, table, head_size)
+        }
     }
 }

@@ -56,28 +56,37 @@ fn starts(work: &mut CommandBuilder<'_>, call: &OpCall<'_>) -> DevicePtr {
     })
 }
 
+/// An operation of linear attention.
+#[derive(Clone, Copy)]
+pub(super) enum StateOp<'a> {
+    DecayGate { log: WeightId, bias: WeightId },
+    CausalConv1d { taps: usize, weight: WeightId },
+    LinearAttention(&'a Recurrence),
+}
+
 pub(super) fn forward(
     work: &mut CommandBuilder<'_>,
     call: &OpCall<'_>,
+    op: StateOp<'_>,
     inputs: &[DevicePtr],
     out: DevicePtr,
 ) {
     let (rows, columns) = (call.rows, call.columns());
-    match &call.node.op {
-        Op::DecayGate { log, bias } => {
-            let weights = [log, bias].map(|weight| call.weight(*weight).f32);
+    match op {
+        StateOp::DecayGate { log, bias } => {
+            let weights = [log, bias].map(|weight| call.weight(weight).f32);
             let places = [inputs[0], weights[0], weights[1], out].map(KernelArgument::Ptr);
             let logarithm = flag(is_logarithm(call.program, call.node.output));
             let numbers = [logarithm, int(rows), int(columns)];
             work.commands.elementwise_2d("decay_gate", rows, columns, &[&places[..], &numbers].concat());
         }
-        Op::CausalConv1d { taps, weight, .. } => {
+        StateOp::CausalConv1d { taps, weight } => {
             let positions = places(work, call);
-            let places = [inputs[0], call.weight(*weight).f32, positions, out].map(KernelArgument::Ptr);
-            let numbers = [rows, columns, *taps].map(int);
+            let places = [inputs[0], call.weight(weight).f32, positions, out].map(KernelArgument::Ptr);
+            let numbers = [rows, columns, taps].map(int);
             work.commands.elementwise_2d("causal_conv1d", rows, columns, &[&places[..], &numbers].concat());
         }
-        Op::LinearAttention(recurrence) => {
+        StateOp::LinearAttention(recurrence) => {
             let starts = starts(work, call);
             let arguments =
                 [&head(call, recurrence, inputs)[..], &[starts, out].map(KernelArgument::Ptr)].concat();
@@ -86,16 +95,19 @@ pub(super) fn forward(
             let name = work.commands.kernel_name("linear_attention");
             work.commands.kernel(&name, grid, THREADS, 0, &arguments);
         }
-        _ => {}
     }
 }
 
-pub(super) fn backward(work: &mut CommandBuilder<'_>, call: &OpCall<'_>, back: &OpBackward<'_>) {
-    match &call.node.op {
-        Op::DecayGate { log, bias } => decay_gate_backward(work, call, back, *log, *bias),
-        Op::CausalConv1d { taps, weight, .. } => causal_conv1d_backward(work, call, back, *taps, *weight),
-        Op::LinearAttention(recurrence) => recurrence_backward(work, call, back, recurrence),
-        _ => {}
+pub(super) fn backward(
+    work: &mut CommandBuilder<'_>,
+    call: &OpCall<'_>,
+    op: StateOp<'_>,
+    back: &OpBackward<'_>,
+) {
+    match op {
+        StateOp::DecayGate { log, bias } => decay_gate_backward(work, call, back, log, bias),
+        StateOp::CausalConv1d { taps, weight } => causal_conv1d_backward(work, call, back, taps, weight),
+        StateOp::LinearAttention(recurrence) => recurrence_backward(work, call, back, recurrence),
     }
 }
 

@@ -1,6 +1,8 @@
 //! The kernels and matmuls of each operation, forward and backward: the device counterpart of the rules in
 //! [`grad`](crate::grad).
 
+#![deny(clippy::wildcard_enum_match_arm, reason = "a new operation is a compile error here")]
+
 pub(super) mod call;
 mod elementwise;
 mod embed;
@@ -18,6 +20,10 @@ pub(super) use norm::NormPtrs;
 
 use self::call::{OpBackward, OpCall};
 use elementwise::ElementwiseOp;
+use embed::LookupIndex;
+use experts::ExpertOp;
+use indexing::IndexingOp;
+use linear_attention::StateOp;
 use siskin_cuda::PointwiseFunction;
 use siskin_device::{DevicePtr, Precision};
 use siskin_format::{Error, Result};
@@ -29,10 +35,7 @@ use crate::program::{Program, ProgramNode};
 
 /// Returns the f32 elements that forward keeps for backward.
 pub(super) fn saved_len(node: &ProgramNode, rows: usize) -> usize {
-    match &node.op {
-        Op::Attention(attention) => rows * attention.heads,
-        _ => 0,
-    }
+    if let Op::Attention(attention) = &node.op { rows * attention.heads } else { 0 }
 }
 
 /// Refuses operations without kernels, or whose kernels need more than `shared` bytes of shared memory.
@@ -99,23 +102,41 @@ pub(super) fn forward(
 ) {
     work.scratch.clear();
     match call.node.op {
-        Op::Embed { .. } | Op::EmbedSegment { .. } | Op::EmbedPosition { .. } => {
-            embed::forward(work, call, out)
+        Op::Embed { table } => embed::forward(work, call, table, LookupIndex::Token, out),
+        Op::EmbedSegment { table } => embed::forward(work, call, table, LookupIndex::Segment, out),
+        Op::EmbedPosition { table, offset } => {
+            embed::forward(work, call, table, LookupIndex::Position(offset), out);
         }
         Op::EmbedSine { .. } => embed::sines(work, call, out),
         Op::Features => embed::features(work, call, out),
         Op::Norm { .. } | Op::L2Normalize { .. } => norm::forward(work, call, inputs[0], out),
         Op::Linear { .. } => linear::forward(work, call, LinearPtrs { x: inputs[0], out, activated: 0 }),
-        Op::SliceColumns { .. } | Op::RepeatColumns(_) | Op::SelectOutputs | Op::Rope { .. } => {
-            indexing::forward(work, call, inputs[0], out)
+        Op::SliceColumns { start } => {
+            indexing::forward(work, call, IndexingOp::SliceColumns { start }, inputs[0], out)
+        }
+        Op::RepeatColumns(times) => {
+            indexing::forward(work, call, IndexingOp::RepeatColumns(times), inputs[0], out)
+        }
+        Op::SelectOutputs => indexing::forward(work, call, IndexingOp::SelectOutputs, inputs[0], out),
+        Op::Rope { rope, head_size } => {
+            indexing::forward(work, call, IndexingOp::Rope { rope, head_size }, inputs[0], out);
         }
         Op::Attention(ref description) => attention::forward(work, call, description, inputs, out, kept),
-        Op::Route(_) | Op::Dispatch(_) | Op::ExpertLinear { .. } | Op::Combine(_) => {
-            experts::forward(work, call, inputs, out)
+        Op::Route(ref routing) => experts::forward(work, call, ExpertOp::Route(routing), inputs, out),
+        Op::Dispatch(ref routing) => experts::forward(work, call, ExpertOp::Dispatch(routing), inputs, out),
+        Op::Combine(ref routing) => experts::forward(work, call, ExpertOp::Combine(routing), inputs, out),
+        Op::ExpertLinear { ref routing, ref weights, ref biases } => {
+            experts::forward(work, call, ExpertOp::Linear { routing, weights, biases }, inputs, out);
         }
         Op::Im2col { .. } => im2col::forward(work, call, inputs[0], out),
-        Op::DecayGate { .. } | Op::CausalConv1d { .. } | Op::LinearAttention(_) => {
-            linear_attention::forward(work, call, inputs, out)
+        Op::DecayGate { log, bias } => {
+            linear_attention::forward(work, call, StateOp::DecayGate { log, bias }, inputs, out);
+        }
+        Op::CausalConv1d { taps, weight, .. } => {
+            linear_attention::forward(work, call, StateOp::CausalConv1d { taps, weight }, inputs, out);
+        }
+        Op::LinearAttention(ref recurrence) => {
+            linear_attention::forward(work, call, StateOp::LinearAttention(recurrence), inputs, out);
         }
         Op::Activate(kind) => elementwise::forward(
             work,
@@ -162,22 +183,38 @@ pub(super) fn forward(
 pub(super) fn backward(work: &mut CommandBuilder<'_>, call: &OpCall<'_>, back: &OpBackward<'_>) {
     work.scratch.clear();
     match call.node.op {
-        Op::Embed { .. } | Op::EmbedSegment { .. } | Op::EmbedPosition { .. } => {
-            embed::backward(work, call, back)
+        Op::Embed { table } => embed::backward(work, call, table, LookupIndex::Token, back),
+        Op::EmbedSegment { table } => embed::backward(work, call, table, LookupIndex::Segment, back),
+        Op::EmbedPosition { table, offset } => {
+            embed::backward(work, call, table, LookupIndex::Position(offset), back);
         }
         Op::EmbedSine { .. } | Op::Features => {}
         Op::Norm { .. } | Op::L2Normalize { .. } => norm::backward(work, call, back),
         Op::Linear { .. } => linear::backward(work, call, back),
-        Op::SliceColumns { .. } | Op::RepeatColumns(_) | Op::SelectOutputs | Op::Rope { .. } => {
-            indexing::backward(work, call, back)
+        Op::SliceColumns { start } => {
+            indexing::backward(work, call, IndexingOp::SliceColumns { start }, back)
+        }
+        Op::RepeatColumns(times) => indexing::backward(work, call, IndexingOp::RepeatColumns(times), back),
+        Op::SelectOutputs => indexing::backward(work, call, IndexingOp::SelectOutputs, back),
+        Op::Rope { rope, head_size } => {
+            indexing::backward(work, call, IndexingOp::Rope { rope, head_size }, back);
         }
         Op::Attention(ref description) => attention::backward(work, call, description, back),
-        Op::Route(_) | Op::Dispatch(_) | Op::ExpertLinear { .. } | Op::Combine(_) => {
-            experts::backward(work, call, back)
+        Op::Route(ref routing) => experts::backward(work, call, ExpertOp::Route(routing), back),
+        Op::Dispatch(ref routing) => experts::backward(work, call, ExpertOp::Dispatch(routing), back),
+        Op::Combine(ref routing) => experts::backward(work, call, ExpertOp::Combine(routing), back),
+        Op::ExpertLinear { ref routing, ref weights, ref biases } => {
+            experts::backward(work, call, ExpertOp::Linear { routing, weights, biases }, back);
         }
         Op::Im2col { .. } => im2col::backward(work, call, back),
-        Op::DecayGate { .. } | Op::CausalConv1d { .. } | Op::LinearAttention(_) => {
-            linear_attention::backward(work, call, back)
+        Op::DecayGate { log, bias } => {
+            linear_attention::backward(work, call, StateOp::DecayGate { log, bias }, back);
+        }
+        Op::CausalConv1d { taps, weight, .. } => {
+            linear_attention::backward(work, call, StateOp::CausalConv1d { taps, weight }, back);
+        }
+        Op::LinearAttention(ref recurrence) => {
+            linear_attention::backward(work, call, StateOp::LinearAttention(recurrence), back);
         }
         Op::Activate(kind) => {
             elementwise::backward(work, call, ElementwiseOp::Unary(PointwiseFunction::Activation(kind)), back)

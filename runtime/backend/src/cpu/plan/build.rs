@@ -1,5 +1,7 @@
 //! Schedules the graph's nodes into steps, assigns arena offsets to all values, and fuses operations.
 
+#![deny(clippy::wildcard_enum_match_arm, reason = "a new operation is a compile error here")]
+
 use super::arena_allocator::{ArenaRange, Places};
 use super::fusion::{self, FusedOp, Fusion};
 use super::{BufferView, Epilogue, MatmulPart, Plan, PlanStep, RowOp, Weights, slot_words};
@@ -192,15 +194,15 @@ impl<'a> Planner<'a> {
             return Ok(());
         }
         let rows = self.rows(node.output);
-        match &node.op {
+        match node.op {
             Op::SliceColumns { start } => {
                 let whole = self.view(node.inputs[0])?;
                 let columns = self.graph.values[node.output].columns;
                 self.views[node.output] = Some(BufferView { offset: whole.offset + start, columns, ..whole });
                 Ok(())
             }
-            Op::Linear { parts } => self.linear(node, parts),
-            Op::Attention(attention) => {
+            Op::Linear { ref parts } => self.linear(node, parts),
+            Op::Attention(ref attention) => {
                 let to = match node.inputs[..] {
                     // Written in place: rows without global attention keep their value.
                     [_, _, _, base] => self.view(base)?,
@@ -214,47 +216,90 @@ impl<'a> Planner<'a> {
                 self.steps.push(PlanStep::Attend { attention: attention.clone(), queries, to });
                 Ok(())
             }
-            Op::Im2col { offsets, stride } => {
-                let (from, offsets, stride) = (self.view(node.inputs[0])?, offsets.clone(), *stride);
+            Op::Im2col { ref offsets, stride } => {
+                let from = self.view(node.inputs[0])?;
                 let rows = [self.rows(node.inputs[0]), rows];
                 let op = |to| RowOp::Neighbors { offsets: offsets.clone(), stride, rows, from, to };
                 self.gather(node.output, &op);
                 Ok(())
             }
             Op::Dispatch(routing) => {
-                let (from, slots) = (self.view(node.inputs[0])?, self.slots_of(*routing, node.inputs[1])?);
-                self.gather(node.output, &|to| RowOp::Dispatch { routing: *routing, slots, from, to });
+                let (from, slots) = (self.view(node.inputs[0])?, self.slots_of(routing, node.inputs[1])?);
+                self.gather(node.output, &|to| RowOp::Dispatch { routing, slots, from, to });
                 Ok(())
             }
             Op::Combine(routing) => {
-                let (from, slots) = (self.view(node.inputs[0])?, self.slots_of(*routing, node.inputs[1])?);
-                let (routing, routed) = (*routing, self.view(node.inputs[1])?);
+                let (from, slots) = (self.view(node.inputs[0])?, self.slots_of(routing, node.inputs[1])?);
+                let routed = self.view(node.inputs[1])?;
                 self.gather(node.output, &|to| RowOp::Combine { routing, slots, routed, from, to });
                 Ok(())
             }
-            Op::ExpertLinear { routing, weights, biases } => {
-                self.expert_linear(node, *routing, weights, biases)
+            Op::ExpertLinear { routing, ref weights, ref biases } => {
+                self.expert_linear(node, routing, weights, biases)
             }
             Op::CausalConv1d { state, taps, weight } => {
                 let (from, to) = (self.view(node.inputs[0])?, self.allocate(node.output, self.steps.len()));
-                self.steps.push(PlanStep::Convolve { state: *state, taps: *taps, weight: *weight, from, to });
+                self.steps.push(PlanStep::Convolve { state, taps, weight, from, to });
                 Ok(())
             }
-            Op::LinearAttention(recurrence) => {
+            Op::LinearAttention(ref recurrence) => {
                 let inputs = node.inputs.iter().map(|&input| self.view(input)).collect::<Result<_>>()?;
                 let to = self.allocate(node.output, self.steps.len());
                 self.steps.push(PlanStep::Recur { recurrence: recurrence.clone(), inputs, to });
                 Ok(())
             }
-            Op::StoreCrossKv(attention) => self.append(attention, node.inputs[0], node.inputs[1]),
+            Op::StoreCrossKv(ref attention) => self.append(attention, node.inputs[0], node.inputs[1]),
             Op::Rope { rope, head_size } => {
-                let turns = self.turns_of(*rope);
+                let turns = self.turns_of(rope);
                 let from = self.view(node.inputs[0])?;
                 let to = self.allocate(node.output, self.row_step(rows));
-                self.row_op(rows, RowOp::Rope { turns, head_size: *head_size, from, to });
+                self.row_op(rows, RowOp::Rope { turns, head_size, from, to });
                 Ok(())
             }
-            _ => self.simple(node, rows),
+            Op::Embed { table } => self.row_wise(node, rows, |_, to| RowOp::Embed { table, to }),
+            Op::EmbedSegment { table } => {
+                self.row_wise(node, rows, |_, to| RowOp::EmbedSegment { table, to })
+            }
+            Op::EmbedPosition { table, offset } => {
+                self.row_wise(node, rows, |_, to| RowOp::EmbedPosition { table, offset, to })
+            }
+            Op::EmbedSine { rope, offset } => {
+                self.row_wise(node, rows, |_, to| RowOp::EmbedSine { rope, offset, to })
+            }
+            Op::Features => self.row_wise(node, rows, |_, to| RowOp::Features { to }),
+            Op::ExternalInput => self.row_wise(node, rows, |_, to| RowOp::Carried { to }),
+            Op::Route(routing) => {
+                self.row_wise(node, rows, |[from, _], to| RowOp::Route { routing, from, to })
+            }
+            Op::Norm { kind, weight, bias, epsilon, .. } => {
+                let norm = |[from, _]: [_; 2], to| RowOp::Norm { kind, weight, bias, epsilon, from, to };
+                self.row_wise(node, rows, norm)
+            }
+            Op::Activate(kind) => {
+                self.row_wise(node, rows, |[from, _], to| RowOp::Activate { kind, from, to })
+            }
+            Op::Gate(kind) => self.row_wise(node, rows, |[gate, up], to| RowOp::Gate { kind, gate, up, to }),
+            Op::GateLimited(limits) => {
+                self.row_wise(node, rows, |[gate, up], to| RowOp::GateLimited { limits, gate, up, to })
+            }
+            Op::RepeatColumns(times) => {
+                self.row_wise(node, rows, |[from, _], to| RowOp::Repeat { times, from, to })
+            }
+            Op::L2Normalize { group, epsilon, factor } => {
+                let unit = |[from, _]: [_; 2], to| RowOp::Unit { group, epsilon, factor, from, to };
+                self.row_wise(node, rows, unit)
+            }
+            Op::DecayGate { log, bias } => {
+                self.row_wise(node, rows, |[from, _], to| RowOp::Decay { log, bias, from, to })
+            }
+            Op::Add => self.row_wise(node, rows, |[a, b], to| RowOp::Add { a, b, to }),
+            Op::Affine { weight, bias } => {
+                self.row_wise(node, rows, |[from, _], to| RowOp::Affine { weight, bias, from, to })
+            }
+            Op::Scale(factor) => self.map(node, rows, ElementwiseFunction::Scale(factor)),
+            Op::Softcap(cap) => self.map(node, rows, ElementwiseFunction::Softcap(cap)),
+            Op::Clamp(limit) => self.map(node, rows, ElementwiseFunction::Clamp(limit)),
+            Op::SelectOutputs => self.row_wise(node, rows, |[from, _], to| RowOp::Pick { from, to }),
         }
     }
 
@@ -317,41 +362,21 @@ impl<'a> Planner<'a> {
         Ok(())
     }
 
-    /// Plans row operations with one or two inputs and one output.
-    fn simple(&mut self, node: &Node, rows: RowKind) -> Result<()> {
+    fn map(&mut self, node: &Node, rows: RowKind, map: ElementwiseFunction) -> Result<()> {
+        self.row_wise(node, rows, |[from, _], to| RowOp::Map { map, from, to })
+    }
+
+    /// Plans a row-wise operation on the views of the node's first two inputs and of its output.
+    fn row_wise(
+        &mut self,
+        node: &Node,
+        rows: RowKind,
+        op: impl FnOnce([BufferView; 2], BufferView) -> RowOp,
+    ) -> Result<()> {
         let inputs = node.inputs.iter().map(|&input| self.view(input)).collect::<Result<Vec<_>>>()?;
         let to = self.allocate(node.output, self.row_step(rows));
         let input = |i: usize| inputs.get(i).copied().unwrap_or(to);
-        let (from, second) = (input(0), input(1));
-        let op = match node.op {
-            Op::Embed { table } => RowOp::Embed { table, to },
-            Op::EmbedSine { rope, offset } => RowOp::EmbedSine { rope, offset, to },
-            Op::Features => RowOp::Features { to },
-            Op::ExternalInput => RowOp::Carried { to },
-            Op::Route(routing) => RowOp::Route { routing, from, to },
-            Op::EmbedSegment { table } => RowOp::EmbedSegment { table, to },
-            Op::EmbedPosition { table, offset } => RowOp::EmbedPosition { table, offset, to },
-            Op::Norm { kind, weight, bias, epsilon, .. } => {
-                RowOp::Norm { kind, weight, bias, epsilon, from, to }
-            }
-            Op::Activate(kind) => RowOp::Activate { kind, from, to },
-            Op::Gate(kind) => RowOp::Gate { kind, gate: from, up: second, to },
-            Op::GateLimited(limits) => RowOp::GateLimited { limits, gate: from, up: second, to },
-            Op::RepeatColumns(times) => RowOp::Repeat { times, from, to },
-            Op::L2Normalize { group, epsilon, factor } => RowOp::Unit { group, epsilon, factor, from, to },
-            Op::DecayGate { log, bias } => RowOp::Decay { log, bias, from, to },
-            Op::Add => RowOp::Add { a: from, b: second, to },
-            Op::Affine { weight, bias } => RowOp::Affine { weight, bias, from, to },
-            Op::Scale(factor) => RowOp::Map { map: ElementwiseFunction::Scale(factor), from, to },
-            Op::Softcap(cap) => RowOp::Map { map: ElementwiseFunction::Softcap(cap), from, to },
-            Op::Clamp(limit) => RowOp::Map { map: ElementwiseFunction::Clamp(limit), from, to },
-            Op::SelectOutputs => RowOp::Pick { from, to },
-            Op::SliceColumns { .. } | Op::Linear { .. } | Op::Rope { .. } => return Ok(()),
-            Op::Attention(_) | Op::StoreCrossKv(_) | Op::Im2col { .. } => return Ok(()),
-            Op::CausalConv1d { .. } | Op::LinearAttention(_) => return Ok(()),
-            Op::Dispatch(_) | Op::ExpertLinear { .. } | Op::Combine(_) => return Ok(()),
-        };
-        self.row_op(rows, op);
+        self.row_op(rows, op([input(0), input(1)], to));
         Ok(())
     }
 
@@ -443,7 +468,7 @@ impl<'a> Planner<'a> {
             rows,
             match kind {
                 InputKind::Rotated => RowOp::QuantizeRotated { from, to },
-                _ => RowOp::Quantize { from, to },
+                InputKind::Float | InputKind::Quantized => RowOp::Quantize { from, to },
             },
         );
         self.quantized.push(Quantized { owner: self.owners[value], kind, from, to, place });

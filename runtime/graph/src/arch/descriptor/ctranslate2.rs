@@ -1,5 +1,6 @@
 //! A family in CTranslate2 folders. The names of variables belong to the specification and not to the family.
 
+use super::HasTensor;
 use serde_json::{Map, Value, json};
 use siskin_format::{Error, ErrorKind, Result};
 
@@ -9,7 +10,7 @@ pub struct Ctranslate2Config {
     /// The specification of its models; empty if CTranslate2 does not have the family.
     pub specification: &'static str,
     /// Returns true for the models of this specification that are of the family, by the tensors that they have.
-    pub recognizes: fn(&dyn Fn(&str) -> bool) -> bool,
+    pub recognizes: fn(HasTensor<'_>) -> bool,
     /// Whether queries are divided by the square root of the head size.
     pub scales_queries: bool,
     /// Reads the hyper-parameters, under the keys of Hugging Face.

@@ -1,8 +1,7 @@
 //! A family in GGUF files, as llama.cpp reads them.
 
-use super::ExportedModel;
+use super::{ExportedModel, NamedValues};
 use crate::arch::{Family, TensorRule};
-use serde_json::Value;
 use siskin_format::Result;
 
 /// A family in GGUF files.
@@ -51,7 +50,7 @@ pub struct GgufKeys {
     ///
     /// # Errors
     /// [`ErrorKind::Unsupported`](siskin_format::ErrorKind::Unsupported) if llama.cpp cannot run the model.
-    pub others: fn(&ExportedModel<'_>, &mut Vec<String>) -> Result<Vec<(&'static str, Value)>>,
+    pub others: fn(&ExportedModel<'_>, &mut Vec<String>) -> Result<NamedValues>,
 }
 
 impl GgufKeys {

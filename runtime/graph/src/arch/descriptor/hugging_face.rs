@@ -1,6 +1,7 @@
 //! A family in Hugging Face folders.
 
 use super::ExportedModel;
+use super::HasTensor;
 use crate::arch::{ModelConfig, TensorRule};
 use crate::{Graph, Op, Routing};
 use serde_json::{Map, Value, json};
@@ -157,7 +158,7 @@ pub struct HuggingFaceKeys {
     /// Keys that are copies of others: the key, and the one to copy.
     pub copies: &'static [(&'static str, &'static str)],
     /// Returns the `model_type` of a model; `None`: the first of the family.
-    pub variant: fn(&ModelConfig, &dyn Fn(&str) -> bool) -> Option<&'static str>,
+    pub variant: fn(&ModelConfig, HasTensor<'_>) -> Option<&'static str>,
     /// Returns keys in addition to these; a key that is there already is replaced.
     pub others: fn(&ExportedModel<'_>) -> Result<Map<String, Value>>,
 }

@@ -23,6 +23,13 @@ pub(super) use initialization::{LLAMA_TENSORS, falling_with_depth};
 
 use super::{ConfigReader, Graphs, ModelConfig};
 use crate::Graph;
+use serde_json::Value;
+
+/// Returns true if a model has the tensor of a name.
+pub(crate) type HasTensor<'a> = &'a dyn Fn(&str) -> bool;
+
+/// Configuration values with their keys.
+pub(crate) type NamedValues = Vec<(&'static str, Value)>;
 
 /// A model whose configuration is written in the keys of another format.
 pub struct ExportedModel<'a> {
@@ -33,7 +40,7 @@ pub struct ExportedModel<'a> {
     /// Its graphs.
     pub graphs: &'a Graphs,
     /// Returns true if it has the tensor of this name.
-    pub has: &'a dyn Fn(&str) -> bool,
+    pub has: HasTensor<'a>,
 }
 
 impl ExportedModel<'_> {
