@@ -1,5 +1,14 @@
 //! Converts models of other formats to packed `.siskin` files and back.
 //!
+//! GGUF files, Hugging Face and CTranslate2 folders and ONNX exports become one file in the layout that kernels read.
+//! Importing is lossless unless a recipe asks for other weight types: the blocks of a GGUF file are repacked bit by bit,
+//! and exporting to GGUF returns the same bytes.
+//!
+//! - [`ModelSource`](import::ModelSource) is a model of some format: its configuration, its tokenizer, and its tensors
+//!   under the names of the family's graph. A format implements it; packing is the same for all formats.
+//! - [`Recipe`] says which weight type each matrix gets, as a type (`q4_k`) or one of llama.cpp's mixes.
+//! - [`OpenOptions`] and [`PackOptions`] say where packed files are kept, and report progress.
+//!
 //! ```no_run
 //! use siskin_convert::{OpenOptions, PackOptions, Recipe};
 //! # fn main() -> siskin_format::Result<()> {
@@ -11,6 +20,9 @@
 //! # Ok(())
 //! # }
 //! ```
+//!
+//! Weights can be rounded with activation statistics ([`calibrate`]). [`export`] writes Hugging Face folders, GGUF and
+//! ONNX. Every format is untrusted input: parsers check lengths before they allocate, and are fuzzed.
 
 mod adapter;
 mod cache;

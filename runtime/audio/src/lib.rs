@@ -1,9 +1,24 @@
 //! Audio input: WAVE files, resampling and log-mel features.
 //!
-//! A [`AudioSamples`] is one channel at some sample rate. [`AudioSamples::resampled`] converts it to [`RATE`], and [`Mel`] turns a
-//! window of it into the [`WindowFeatures`] that Whisper-like encoders take.
+//! Models of speech take log-mel spectrograms: the energies of frequency bands, on a logarithmic scale, a hundred times
+//! per second. This crate makes them from sound of any sample rate, with the values that Transformers computes.
+//!
+//! - [`AudioSamples`] is one channel at some sample rate, decoded from a WAVE file or from PCM.
+//!   [`AudioSamples::resampled`] converts it to [`RATE`] with a windowed sinc filter.
+//! - [`Mel`] turns windows of samples into features.
+//! - [`WindowFeatures`] are the features of a window, frame by frame, as Whisper-like encoders take them.
+//!
+//! ```
+//! use siskin_audio::{AudioSamples, Mel, RATE};
+//!
+//! let audio = AudioSamples::from_pcm16(&[0; 4410], 44_100, 1)?.resampled()?;
+//! let features = Mel::new(80, 30)?.features(&audio.samples, 0);
+//! assert_eq!((audio.rate, features.bands), (RATE, 80));
+//! # Ok::<(), siskin_format::Error>(())
+//! ```
 //!
 //! Results are bit-identical on every machine: sums have a fixed order, and sines and logarithms come from `libm`.
+//! Files are untrusted: a header that promises more than there is, or a rate of zero, is an error that names the field.
 
 mod fft;
 mod filters;

@@ -5,6 +5,20 @@
 //! Hugging Face's `apply_chat_template`: an immutable sandbox with `trim_blocks` and `lstrip_blocks`, loop controls,
 //! `tojson` without HTML escapes, `raise_exception`, `strftime_now` and `generation` blocks.
 //!
+//! - [`ChatTemplate`] is a parsed template.
+//! - [`Message`] is a turn of a conversation, and [`TemplateData`] any value that a template can see.
+//! - [`UntrustedSpan`]s say which parts of a rendered prompt came from messages, so that these parts cannot spell
+//!   control tokens, however the template joins or changes them.
+//!
+//! ```
+//! use siskin_chat_template::{ChatTemplate, Message, RenderOptions};
+//!
+//! let template = ChatTemplate::new("{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}")?;
+//! let messages = [Message::new("user", "Hello!")];
+//! assert_eq!(template.render(&(&messages).into(), &RenderOptions::default())?, "<user>Hello!");
+//! # Ok::<(), siskin_format::Error>(())
+//! ```
+//!
 //! Unsupported, with an error that says so: other templates (`include`, `import`, `extends`, `block`), recursive loops,
 //! and argument unpacking with `*`.
 //!

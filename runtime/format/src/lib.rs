@@ -11,7 +11,7 @@
 //!
 //! ```no_run
 //! let file = siskin_format::file::File::open("smollm2.siskin")?;
-//! println!("{}: {} tensors", file.metadata().architecture, file.tensors().count());
+//! println!("{}: {} tensors", file.metadata().architecture, file.tensors().len());
 //! let tensor = file.tensor("token_embd.weight").expect("a language model has embeddings");
 //! println!("{} × {}, {:?}", tensor.rows, tensor.columns, tensor.panel);
 //! # Ok::<(), siskin_format::Error>(())

@@ -6,6 +6,24 @@
 //! (`encode`), the text between them is normalized (`normalize`) and split into pieces by the pre-tokenizer (`split`),
 //! the model turns each piece into tokens (`model`), and the post-processor adds the special tokens that the model
 //! expects.
+//!
+//! - [`Tokenizer`] encodes and decodes; it is immutable, and any number of threads may share it.
+//! - [`EncodeOptions`] say which special tokens are recognized in a text and which are added. A text from a user never
+//!   becomes a control token unless the options allow it; [`Tokenizer::encode_guarded`] decides it range by range.
+//! - [`Vocabulary`] is what importers fill from a `tokenizer.json`, a SentencePiece model or a GGUF file.
+//!
+//! ```no_run
+//! use siskin_tokenizer::{EncodeOptions, Tokenizer};
+//!
+//! let file = siskin_format::file::File::open("smollm2.siskin")?;
+//! let tokenizer = Tokenizer::of(&file)?;
+//! let ids = tokenizer.encode("Why is the sky blue?", EncodeOptions::default())?;
+//! println!("{} tokens", ids.len());
+//! # Ok::<(), siskin_format::Error>(())
+//! ```
+//!
+//! Token ids equal those of Hugging Face's `tokenizers` for every supported configuration; what is not supported is an
+//! error when the vocabulary is imported.
 
 mod aligned;
 mod byte_level;

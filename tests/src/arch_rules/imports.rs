@@ -22,15 +22,7 @@ const LAYERS: [Layers; 3] = [
     (
         "runtime/backend/src",
         &[
-            &[
-                "activation",
-                "cancel",
-                "external_backend",
-                "governor",
-                "observer",
-                "rope_angles",
-                "thread_pool",
-            ],
+            &["cancel", "external_backend", "governor", "observer", "rope_angles", "thread_pool"],
             &[
                 "batch",
                 "block_table",
