@@ -22,3 +22,4 @@ mod model_folders;
 pub(crate) mod quality;
 pub(crate) mod size;
 pub(crate) mod test;
+mod wheels;

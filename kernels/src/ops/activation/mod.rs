@@ -3,7 +3,8 @@
 //! Contract: all functions are built on one polynomial for the exponential (see `math.rs`), lane by lane.
 
 use crate::math;
-use crate::simd::{Simd, each_run, instantiate};
+use crate::ops::instantiate::instantiate;
+use crate::simd::{Simd, each_run};
 
 /// The activation function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
