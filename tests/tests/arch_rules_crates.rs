@@ -19,6 +19,12 @@ fn modules_import_downwards() {
 }
 
 #[test]
+fn modules_do_not_import_each_other_in_circles() {
+    let tree = arch_rules::Tree::read(&paths::root());
+    arch_rules::assert_clean("Imports have no circles.", &arch_rules::import_circles(&tree));
+}
+
+#[test]
 fn dependencies_stay_in_their_rooms() {
     let tree = arch_rules::Tree::read(&paths::root());
     arch_rules::assert_clean(

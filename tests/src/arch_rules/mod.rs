@@ -1,9 +1,9 @@
-//! The rules of the code base, as functions over its source text.
 //!
 //! Each rule takes a [`Tree`] and returns one line per violation, starting with `file:line`. The tests run every rule
 //! over the workspace, and over small artificial trees that violate it.
 
 mod api;
+mod circles;
 mod commits;
 mod crates;
 mod dependencies;
@@ -19,6 +19,7 @@ mod tree;
 mod unsafety;
 
 pub use api::{library_apis, public_api, snapshot_path};
+pub use circles::import_circles;
 pub use commits::subjects_fit;
 pub use crates::{Manifest, crate_directions, manifests};
 pub use dependencies::{declared_where_allowed, used_where_allowed};
