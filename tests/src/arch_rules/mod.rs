@@ -1,3 +1,4 @@
+//! The rules of the code base, as functions over its source text.
 //!
 //! Each rule takes a [`Tree`] and returns one line per violation, starting with `file:line`. The tests run every rule
 //! over the workspace, and over small artificial trees that violate it.
@@ -9,6 +10,7 @@ mod crates;
 mod dependencies;
 mod docs;
 mod forbidden_calls;
+mod functions;
 mod imports;
 mod language;
 mod licenses;
@@ -25,6 +27,7 @@ pub use crates::{Manifest, crate_directions, manifests};
 pub use dependencies::{declared_where_allowed, used_where_allowed};
 pub use docs::{adding_guides_exist, links_exist};
 pub use forbidden_calls::calls_in_their_place;
+pub use functions::{functions_flat, functions_short};
 pub use imports::module_directions;
 pub use language::{phrases_absent, type_names_unique};
 pub use licenses::{license_allowed, packages_allowed};
