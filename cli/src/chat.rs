@@ -277,6 +277,6 @@ impl Chat<'_> {
 
     /// Prints a note to standard error.
     fn note(&self, text: impl std::fmt::Display) {
-        output::note(self.open, Palette::of_stderr().paint(DIM, text));
+        output::note(self.open.quiet, Palette::of_stderr().paint(DIM, text));
     }
 }

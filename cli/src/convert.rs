@@ -42,7 +42,7 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
     let recipe = args.quant.as_deref().map(str::parse::<Recipe>).transpose()?;
     let start = Instant::now();
     {
-        let bar = Bar::new(open);
+        let bar = Bar::new(open.quiet);
         let calibration =
             args.calibrate.as_deref().map(|text| calibrate(&args.source, text, &bar)).transpose()?;
         let options = PackOptions {

@@ -105,7 +105,7 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
     });
     if let Some(cache) = cache {
         let siskin::result_cache::CacheStatistics { hits, misses, .. } = cache.statistics();
-        output::note(open, format_args!("[{hits} cached, {misses} computed]"));
+        output::note(open.quiet, format_args!("[{hits} cached, {misses} computed]"));
         args.cache.save(&cache);
     }
     outcome

@@ -37,7 +37,7 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
     let start = Instant::now();
     let file = open.file(&args.model)?;
     let report = {
-        let bar = Bar::new(open);
+        let bar = Bar::new(open.quiet);
         let embedded = embedded::is_meant(&args.model);
         let inputs = if embedded { Vec::new() } else { export::inputs_of(&args.model)? };
         let options =
@@ -53,7 +53,7 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
             "files": files, "bytes": report.bytes, "seconds": seconds, "notes": report.notes}));
     }
     for note in &report.notes {
-        output::note(open, format!("note: {note}"));
+        output::note(open.quiet, format!("note: {note}"));
     }
     let (place, size) = (args.output.display(), output::bytes(report.bytes));
     output::line(format!("{place}: {size} in {seconds:.1} s"))

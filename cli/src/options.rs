@@ -71,7 +71,7 @@ impl OpenArgs {
             (None, true) => PackedCache::Off,
             (None, false) => PackedCache::User,
         };
-        let bar = Bar::new(self);
+        let bar = Bar::new(self.quiet);
         open(&OpenOptions { cache, recipe: None, progress: &bar })
     }
 
@@ -95,7 +95,7 @@ impl OpenArgs {
                 .map_err(|error| Error::argument("--throttle", error.message().to_owned()))?;
         }
         for note in model.notes() {
-            output::note(self, format!("note: {}: {note}", path.display()));
+            output::note(self.quiet, format!("note: {}: {note}", path.display()));
         }
         Ok(model)
     }

@@ -1,6 +1,5 @@
 //! Terminal output: text, JSON, errors with hints, progress bars.
 
-use crate::options::OpenArgs;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::Value;
 use siskin::{Error, ErrorKind, Result};
@@ -139,8 +138,8 @@ pub(crate) fn to_stderr(line: impl std::fmt::Display) {
 }
 
 /// Prints a note to standard error, unless --quiet is given.
-pub(crate) fn note(open: &OpenArgs, text: impl std::fmt::Display) {
-    if !open.quiet {
+pub(crate) fn note(quiet: bool, text: impl std::fmt::Display) {
+    if !quiet {
         to_stderr(text);
     }
 }
@@ -170,27 +169,27 @@ pub(crate) struct Bar {
 
 impl Bar {
     /// A bar that counts bytes.
-    pub(crate) fn new(open: &OpenArgs) -> Self {
+    pub(crate) fn new(quiet: bool) -> Self {
         let counts = "{msg} {wide_bar} {binary_bytes}/{binary_total_bytes} {binary_bytes_per_sec} {eta}";
-        Self::with(open, counts)
+        Self::with(quiet, counts)
     }
 
     /// A bar that counts seconds of audio.
-    pub(crate) fn of_seconds(open: &OpenArgs) -> Self {
-        Self::with(open, "{wide_bar} {pos}/{len} s {eta}")
+    pub(crate) fn of_seconds(quiet: bool) -> Self {
+        Self::with(quiet, "{wide_bar} {pos}/{len} s {eta}")
     }
 
     /// A bar that counts texts; without a total it only counts.
-    pub(crate) fn of_texts(open: &OpenArgs, total: Option<u64>) -> Self {
+    pub(crate) fn of_texts(quiet: bool, total: Option<u64>) -> Self {
         let counts = if total.is_some() { "{wide_bar} {percent} % {eta}" } else { "{pos} texts {elapsed}" };
-        let bar = Self::with(open, counts);
+        let bar = Self::with(quiet, counts);
         bar.bar.set_length(total.unwrap_or(0));
         bar
     }
 
-    fn with(open: &OpenArgs, template: &str) -> Self {
-        if open.quiet || !std::io::stderr().is_terminal() {
-            return Self { bar: ProgressBar::hidden(), quiet: open.quiet };
+    fn with(quiet: bool, template: &str) -> Self {
+        if quiet || !std::io::stderr().is_terminal() {
+            return Self { bar: ProgressBar::hidden(), quiet };
         }
         let style = ProgressStyle::with_template(template);
         let bar = ProgressBar::new(0);
@@ -198,7 +197,7 @@ impl Bar {
             Ok(style) => bar.with_style(style),
             Err(_) => bar,
         };
-        Self { bar, quiet: open.quiet }
+        Self { bar, quiet }
     }
 
     pub(crate) fn set(&self, done: u64, total: u64) {

@@ -143,7 +143,7 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
         }
         scores.add(&chunk)?;
         if !args.json {
-            output::note(open, format!("[{}/{chunks}] {:.4}", index + 1, scores.sum.perplexity()));
+            output::note(open.quiet, format!("[{}/{chunks}] {:.4}", index + 1, scores.sum.perplexity()));
         }
     }
     report(args, &scores, chunks)

@@ -195,7 +195,7 @@ fn repeat(args: &Args, open: &OpenArgs, found: &CachedAnswer, similarity: f32) -
     }
     output::line(&found.text)?;
     output::note(
-        open,
+        open.quiet,
         format_args!("[{} tokens from the cache, similarity of the prompts {similarity:.3}]", found.tokens),
     );
     Ok(())
@@ -262,7 +262,7 @@ fn answer(
         output::json(&value)?;
     } else {
         output::line("")?;
-        output::note(open, answer.summary());
+        output::note(open.quiet, answer.summary());
     }
     match answer.stopped {
         true => Err(Error::new(ErrorKind::Cancelled, "run", "stopped by Ctrl-C")),

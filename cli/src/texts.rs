@@ -78,7 +78,7 @@ impl TextSourceArgs {
             (None, true) => (Box::new(std::io::stdin().lock()) as Box<dyn BufRead>, None),
             (None, false) => return self.texts.chunks(AT_ONCE).try_for_each(each),
         };
-        let bar = shows.then(|| Bar::of_texts(open, total));
+        let bar = shows.then(|| Bar::of_texts(open.quiet, total));
         let mut texts = Vec::with_capacity(AT_ONCE);
         let mut bytes = 0;
         for line in reader.lines() {

@@ -101,7 +101,7 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
         let sound = sound(path)?;
         let shows_segments = args.transcription.timestamps && !args.json;
         // Lines printed as they are ready already show the progress.
-        let bar = (!shows_segments).then(|| Bar::of_seconds(open));
+        let bar = (!shows_segments).then(|| Bar::of_seconds(open.quiet));
         let seconds = seconds(&sound);
         let mut each = |segment: &Segment| {
             if let Some(bar) = &bar {

@@ -29,7 +29,7 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
         false => File::open(&args.file)?,
     };
     {
-        let bar = Bar::new(open);
+        let bar = Bar::new(open.quiet);
         file.verify(&mut |done, total| {
             bar.set(done, total);
             true

@@ -235,7 +235,7 @@ fn write(
     writing: &Seq2SeqGenerateOptions,
     (first, open): (usize, &OpenArgs),
 ) -> Result<Vec<Vec<GeneratedText>>> {
-    let bar = Bar::of_texts(open, Some((first + texts.len()) as u64));
+    let bar = Bar::of_texts(open.quiet, Some((first + texts.len()) as u64));
     writer.generate_with(texts, writing, &mut |done| {
         bar.set((first + done) as u64, (first + texts.len()) as u64);
         Ok(())

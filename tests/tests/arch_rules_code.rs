@@ -24,6 +24,13 @@ fn files_are_short() {
     arch_rules::assert_clean("Files stay short.", &arch_rules::files_short(&tree));
 }
 
+#[test]
+fn functions_are_short_and_flat() {
+    let tree = arch_rules::Tree::read(&paths::root());
+    arch_rules::assert_clean("Functions stay short.", &arch_rules::functions_short(&tree));
+    arch_rules::assert_clean("Functions stay flat.", &arch_rules::functions_flat(&tree));
+}
+
 /// Cargo does not discover test files if a manifest lists test targets.
 #[test]
 fn every_file_of_tests_is_in_a_program() {

@@ -19,6 +19,26 @@ fn modules_import_downwards() {
 }
 
 #[test]
+fn modules_do_not_import_each_other_in_circles() {
+    let tree = arch_rules::Tree::read(&paths::root());
+    arch_rules::assert_clean("Imports have no circles.", &arch_rules::import_circles(&tree));
+}
+
+#[test]
+fn the_diagram_of_crates_is_up_to_date() {
+    let tree = arch_rules::Tree::read(&paths::root());
+    let document = arch_rules::document_with_diagram(&tree).unwrap();
+    let committed = tree.file(arch_rules::DIAGRAM_PATH).map_or("", |file| &file.text);
+    let stale = committed.lines().zip(document.lines()).position(|(old, new)| old != new);
+    let stale = stale.or_else(|| (committed != document).then(|| committed.lines().count()));
+    let breaches: Vec<_> = stale
+        .map(|line| format!("{}:{}: differs from the manifests", arch_rules::DIAGRAM_PATH, line + 1))
+        .into_iter()
+        .collect();
+    arch_rules::assert_clean("The crates changed: run `cargo xtask diagram --bless`.", &breaches);
+}
+
+#[test]
 fn dependencies_stay_in_their_rooms() {
     let tree = arch_rules::Tree::read(&paths::root());
     arch_rules::assert_clean(

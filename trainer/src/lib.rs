@@ -53,6 +53,7 @@ mod real;
 pub mod report;
 mod roofline;
 pub mod run;
+mod run_folder;
 mod runner;
 pub mod schedule;
 pub mod settings;

@@ -31,6 +31,7 @@ const SUBCOMMANDS: &[Subcommand] = &[
     commands::export::SUBCOMMAND,
     commands::fuzz::SUBCOMMAND,
     commands::api::SUBCOMMAND,
+    commands::diagram::SUBCOMMAND,
     commands::cli_help::SUBCOMMAND,
     commands::header::SUBCOMMAND,
     commands::c::SUBCOMMAND,

@@ -41,7 +41,7 @@ pub(super) fn full(run: &mut Run, as_json: bool) -> Result<()> {
 pub(super) fn brief(run: &mut Run, open: &OpenArgs) -> Result<()> {
     let checks = run.check(Depth::Brief)?;
     for check in checks.iter().filter(|check| check.outcome == Outcome::Warning) {
-        output::note(open, format!("note: {}: {}; {}", check.name, check.result, check.advice));
+        output::note(open.quiet, format!("note: {}: {}; {}", check.name, check.result, check.advice));
     }
     Check::refuse(&checks).map_err(|error| error.within("before the first step"))
 }

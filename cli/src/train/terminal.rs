@@ -136,7 +136,7 @@ impl RunCallbacks for Terminal<'_> {
         self.bar.set_position(progress.step);
         let due = self.last_line.is_none_or(|last| last.elapsed() >= BETWEEN_LINES);
         if self.prints_lines && (due || progress.step == progress.steps) {
-            output::note(self.open, format!("step {}/{}: {line}", progress.step, progress.steps));
+            output::note(self.open.quiet, format!("step {}/{}: {line}", progress.step, progress.steps));
             self.last_line = Some(Instant::now());
         }
         self.bar.set_message(line);
@@ -160,7 +160,7 @@ impl RunCallbacks for Terminal<'_> {
     fn validation(&mut self, validation: &Validation) {
         let best = if validation.best { ", the best so far" } else { "" };
         let line = format!("step {}: validation loss {:.4}{best}", validation.step, validation.loss);
-        self.bar.suspend(|| output::note(self.open, line));
+        self.bar.suspend(|| output::note(self.open.quiet, line));
         let line = json!({
             "step": validation.step, "validation_loss": validation.loss, "validation_accuracy": validation.accuracy,
         });
@@ -193,7 +193,7 @@ impl RunCallbacks for Terminal<'_> {
         let written = replace(&trace, &profile::trace(events).to_string())
             .and_then(|()| replace(&self.folder.join("profile.txt"), &table));
         self.bar.suspend(|| match written {
-            Ok(()) => output::note(self.open, format!("{table}{}", trace.display())),
+            Ok(()) => output::note(self.open.quiet, format!("{table}{}", trace.display())),
             Err(error) => output::warn(error),
         });
     }

@@ -1,7 +1,7 @@
 //! Embedding settings of a GGUF file: pooling and the dense layers after it.
 
 use super::gguf::{Gguf, TensorInfo};
-use super::gguf_source::floats;
+use super::gguf_tensor::floats;
 use super::sentence_transformers::MOST_NUMBERS;
 use serde_json::{Map, Value, json};
 use siskin_format::{Error, ErrorKind, Result};

@@ -8,6 +8,7 @@ pub(crate) mod defaults;
 pub mod gguf;
 mod gguf_sentence;
 mod gguf_source;
+mod gguf_tensor;
 mod hugging_face;
 mod map;
 pub(crate) mod names;

@@ -11,6 +11,7 @@ pub mod activation;
 mod amx_tiles;
 pub mod attention;
 pub mod elementwise;
+mod instantiate;
 pub mod lookup;
 pub mod matmul;
 pub mod norm;

@@ -7,7 +7,8 @@ use super::Kernel;
 use crate::Cpu;
 #[cfg(target_arch = "x86_64")]
 use crate::CpuFeatures;
-use crate::simd::{LANES, Simd, instantiate};
+use crate::ops::instantiate::instantiate;
+use crate::simd::{LANES, Simd};
 
 /// Independent operations on sixteen lanes in one round of [`Function`].
 pub const ROUND: usize = 12;
@@ -34,8 +35,13 @@ pub fn dots_for_cpu(cpu: Cpu) -> Function {
 
 static TILES: &[Kernel<Function>] = &[
     #[cfg(target_arch = "x86_64")]
-    Kernel::new("peak-dots-amx", CpuFeatures::AMX, super::matmul::amx::dots),
+    Kernel::new("peak-dots-amx", CpuFeatures::AMX, tile_dots),
 ];
+
+#[cfg(target_arch = "x86_64")]
+fn tile_dots(rounds: usize, out: &mut [f32; 16]) {
+    super::matmul::amx::dots(rounds * DOT_ROUND, out);
+}
 
 /// Returns the loop that only reads memory.
 pub fn reads_for_cpu(cpu: Cpu) -> Read {

@@ -1,6 +1,6 @@
 //! The integer form of a block: codes and scale fields, unpacked but not yet multiplied.
 
-use super::row;
+use super::codebooks;
 use half::f16;
 
 /// Codes and scale fields of one panel block of one row.
@@ -99,7 +99,7 @@ impl ScaleRule {
             ScaleRule::F32 => (parts.exact[s & 15], 0.0),
             ScaleRule::Factor => (half(parts.d[0]) * f32::from(parts.scales[s & 15] as i8), 0.0),
             ScaleRule::Row => (1.0, 0.0),
-            ScaleRule::RowFactor => (f32::from(row::factor_of(parts.scales[s & 15])), 0.0),
+            ScaleRule::RowFactor => (f32::from(factor_of(parts.scales[s & 15])), 0.0),
             ScaleRule::FactorMin => (
                 half(parts.d[0]) * f32::from(parts.scales[s & 15]),
                 -(half(parts.m[0]) * f32::from(parts.mins[s & 15])),
@@ -215,4 +215,9 @@ pub(crate) fn join_pairs(codes: &[u8], bytes: &mut [u8]) {
             *byte = (0..4).fold(0, |byte, t| byte | (codes[32 * t + i] & 3) << (2 * t));
         }
     }
+}
+
+/// Returns the factor of a code below 16.
+pub(crate) fn factor_of(code: u8) -> i8 {
+    codebooks::W4I_FACTORS[usize::from(code & 15)]
 }

@@ -1,9 +1,10 @@
 //! Tests: the names after `is`.
 
+use super::arguments::PassedArguments;
 use super::ast::Comparison;
 use super::budget::{Eval, fail};
 use super::operators::compare;
-use super::statements::{Interpreter, PassedArguments};
+use super::statements::Interpreter;
 use super::value::TemplateValue;
 use super::{filters, methods};
 

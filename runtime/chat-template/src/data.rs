@@ -151,7 +151,7 @@ impl TemplateData {
 impl PartialEq for TemplateData {
     fn eq(&self, other: &Self) -> bool {
         let mut budget = Budget::new(u64::MAX, u64::MAX);
-        super::operators::equal(&self.value, &other.value, &mut budget).unwrap_or(false)
+        super::value::equal(&self.value, &other.value, &mut budget).unwrap_or(false)
     }
 }
 

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
+use super::arguments::PassedArguments;
 use super::ast::{CallArguments, Comparison, Expression, Postfix};
 use super::budget::{Eval, fail};
 use super::python::write_str;
-use super::statements::{Interpreter, PassedArguments};
+use super::statements::Interpreter;
 use super::text::TextBuilder;
 use super::value::{ELEMENT, Function, ListKind, Loop, TemplateValue};
 use super::{checks, filters, functions, methods, operators};

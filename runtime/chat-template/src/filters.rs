@@ -1,9 +1,10 @@
 //! Filters of single values. Filters of sequences are in `sequences.rs`.
 
+use super::arguments::{PassedArguments, int_argument};
 use super::budget::{Eval, fail};
 use super::json::{self, JsonStyle};
 use super::python::{is_space, write_str};
-use super::statements::{Interpreter, PassedArguments};
+use super::statements::Interpreter;
 use super::text::{SPAN_BYTES, SpannedText, TextBuilder};
 use super::value::{ELEMENT, ListKind, TemplateValue};
 use super::{methods, operators, sequences};
@@ -73,17 +74,6 @@ pub(super) fn text(machine: &mut Interpreter<'_>, value: &TemplateValue) -> Eval
 fn method(machine: &mut Interpreter<'_>, value: TemplateValue, name: &str) -> Eval<TemplateValue> {
     let value = text(machine, &value)?;
     methods::call(machine, &value, name, &PassedArguments::default())
-}
-
-/// Returns an integer argument.
-pub(super) fn int_argument(given: &PassedArguments, place: usize, name: &str, default: i64) -> Eval<i64> {
-    match given.get(place, name) {
-        None => Ok(default),
-        Some(value) => match value.as_int() {
-            Some(number) => Ok(number),
-            None => fail!("has {} for '{name}', which must be a whole number", value.describe()),
-        },
-    }
 }
 
 fn absolute(_: &mut Interpreter<'_>, value: TemplateValue, _: &PassedArguments) -> Eval<TemplateValue> {

@@ -133,7 +133,7 @@ fn number(text: &str) -> Eval<(Option<usize>, &str)> {
 /// Computes `format.format(…)` with simple fields: `{}`, `{0}` and `{name}`.
 pub(super) fn braces(
     format: &SpannedText,
-    values: &super::statements::PassedArguments,
+    values: &super::arguments::PassedArguments,
     budget: &mut Budget,
 ) -> Eval<TemplateValue> {
     let mut output = TextBuilder::default();

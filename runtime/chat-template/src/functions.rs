@@ -1,8 +1,9 @@
 //! The global functions of templates.
 
+use super::arguments::PassedArguments;
 use super::budget::{Eval, fail};
 use super::python::write_str;
-use super::statements::{Interpreter, PassedArguments};
+use super::statements::Interpreter;
 use super::text::TextBuilder;
 use super::value::{ELEMENT, Function, ListKind, TemplateValue};
 

@@ -25,6 +25,7 @@
 //! To add a filter, test, method or function, add a line to the list of its file: `filters.rs` and `sequences.rs`,
 //! `checks.rs`, `methods.rs`, `functions.rs`.
 
+mod arguments;
 mod ast;
 mod budget;
 mod checks;

@@ -2,13 +2,12 @@
 
 use std::sync::Arc;
 
+use super::arguments::{PassedArguments, text_argument};
 use super::budget::{Eval, fail};
-use super::operators::equal;
 use super::python::{capitalize, is_space, lower, title, write_str};
-use super::sequences::as_list;
-use super::statements::{Interpreter, PassedArguments};
+use super::statements::Interpreter;
 use super::text::{SPAN_BYTES, SpannedText, TextBuilder};
-use super::value::{ELEMENT, ListKind, OrderedMap, TemplateValue};
+use super::value::{ELEMENT, ListKind, OrderedMap, TemplateValue, as_list, equal};
 
 const TEXT: &[&str] = &[
     "capitalize",
@@ -167,8 +166,8 @@ fn of_text(
         "join" => return join(machine, text, given),
         "format" => return super::format::braces(text, given, &mut machine.budget),
         "center" | "ljust" | "rjust" | "zfill" => return pad(machine, text, name, given),
-        "removeprefix" => text.part(text.strip_prefix(&**part(given, 0)?).unwrap_or(text)),
-        "removesuffix" => text.part(text.strip_suffix(&**part(given, 0)?).unwrap_or(text)),
+        "removeprefix" => text.part(text.strip_prefix(&**text_argument(given, 0)?).unwrap_or(text)),
+        "removesuffix" => text.part(text.strip_suffix(&**text_argument(given, 0)?).unwrap_or(text)),
         "upper" => text.map_characters(|character, out| out.extend(character.to_uppercase())),
         "lower" | "casefold" => lower(text),
         "title" => title(text),
@@ -187,19 +186,12 @@ fn swap_case(text: &SpannedText) -> SpannedText {
     })
 }
 
-/// Returns an argument that must be text.
-pub(super) fn part(given: &PassedArguments, place: usize) -> Eval<&SpannedText> {
-    match given.positional.get(place) {
-        Some(TemplateValue::Text(text)) => Ok(text),
-        Some(other) => fail!("gives {} where text is expected", other.describe()),
-        None => fail!("calls a method of text with too few arguments"),
-    }
-}
-
 fn affix(text: &str, name: &str, given: &PassedArguments) -> Eval<bool> {
     let holds =
         |affix: &str| if name == "startswith" { text.starts_with(affix) } else { text.ends_with(affix) };
-    let Some(affixes) = given.positional.first().and_then(as_list) else { return Ok(holds(part(given, 0)?)) };
+    let Some(affixes) = given.positional.first().and_then(as_list) else {
+        return Ok(holds(text_argument(given, 0)?));
+    };
     Ok(affixes.items.iter().filter_map(TemplateValue::as_text).any(|affix| holds(affix)))
 }
 
@@ -211,7 +203,7 @@ fn strip(
 ) -> Eval<TemplateValue> {
     let given = match given.get(0, "chars") {
         None | Some(TemplateValue::None) => None,
-        Some(_) => Some(part(given, 0)?),
+        Some(_) => Some(text_argument(given, 0)?),
     };
     if let Some(set) = given {
         machine.budget.spend(text.len().saturating_mul(1 + set.len()) / 16)?;
@@ -236,7 +228,7 @@ fn partition(
     name: &str,
     given: &PassedArguments,
 ) -> Eval<TemplateValue> {
-    let separator = part(given, 0)?;
+    let separator = text_argument(given, 0)?;
     if separator.is_empty() {
         fail!("splits text at nothing");
     }
@@ -255,7 +247,7 @@ fn partition(
 }
 
 fn search(text: &str, name: &str, given: &PassedArguments) -> Eval<TemplateValue> {
-    let wanted = &**part(given, 0)?;
+    let wanted = &**text_argument(given, 0)?;
     if given.positional.len() > 1 {
         fail!("searches a part of a text; take a slice first");
     }
@@ -275,7 +267,7 @@ fn replace(
     text: &SpannedText,
     given: &PassedArguments,
 ) -> Eval<TemplateValue> {
-    let (old, new) = (part(given, 0)?, part(given, 1)?);
+    let (old, new) = (text_argument(given, 0)?, text_argument(given, 1)?);
     let limit = match given.get(2, "count").and_then(TemplateValue::as_int) {
         Some(limit) => usize::try_from(limit).unwrap_or(usize::MAX),
         None => usize::MAX,
@@ -327,7 +319,7 @@ fn pad(
         fail!("pads text without a width")
     };
     let fill = match given.positional.get(1) {
-        Some(_) => part(given, 1)?.clone(),
+        Some(_) => text_argument(given, 1)?.clone(),
         None if name == "zfill" => SpannedText::trusted("0"),
         None => SpannedText::trusted(" "),
     };

@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 use super::ast::{Comparison, Operator};
 use super::budget::{Budget, Eval, RenderError, fail};
 use super::text::{SpannedText, TextBuilder};
-use super::value::{ELEMENT, ListKind, TemplateValue};
+use super::value::{ELEMENT, ListKind, TemplateValue, equal};
 
 /// Computes `left operator right`.
 pub(super) fn arithmetic(
@@ -110,48 +110,6 @@ fn floats(left: f64, operator: Operator, right: f64) -> Eval<TemplateValue> {
         Operator::Remainder => left - right * libm::floor(left / right),
         Operator::Power => libm::pow(left, right),
     }))
-}
-
-/// Computes `left == right`.
-pub(super) fn equal(left: &TemplateValue, right: &TemplateValue, budget: &mut Budget) -> Eval<bool> {
-    budget.spend(1)?;
-    Ok(match (left, right) {
-        (TemplateValue::Undefined(_), TemplateValue::Undefined(_))
-        | (TemplateValue::None, TemplateValue::None) => true,
-        (TemplateValue::Text(left), TemplateValue::Text(right)) => {
-            budget.scan(left.len().min(right.len()))?;
-            left == right
-        }
-        (TemplateValue::List(left), TemplateValue::List(right)) => {
-            if left.kind != right.kind || left.items.len() != right.items.len() {
-                return Ok(false);
-            }
-            for (left, right) in left.items.iter().zip(&right.items) {
-                if !equal(left, right, budget)? {
-                    return Ok(false);
-                }
-            }
-            true
-        }
-        (TemplateValue::Map(left), TemplateValue::Map(right)) => {
-            if left.len() != right.len() {
-                return Ok(false);
-            }
-            for (key, value) in left.entries() {
-                match right.get(key, budget)? {
-                    Some(other) if equal(value, other, budget)? => {}
-                    _ => return Ok(false),
-                }
-            }
-            true
-        }
-        (TemplateValue::Namespace(left), TemplateValue::Namespace(right)) => left == right,
-        (TemplateValue::Function(left), TemplateValue::Function(right)) => left == right,
-        _ => match (left.as_int(), right.as_int()) {
-            (Some(left), Some(right)) => left == right,
-            _ => matches!((left.as_float(), right.as_float()), (Some(left), Some(right)) if left == right),
-        },
-    })
 }
 
 /// Returns the order of two values, if Python orders them.

@@ -1,15 +1,15 @@
 //! Filters of sequences.
 
 use std::cmp::Ordering;
-use std::sync::Arc;
 
+use super::arguments::{PassedArguments, int_argument};
 use super::budget::{Eval, fail};
-use super::filters::{self, Filter, int_argument, path};
-use super::operators::{equal, order};
+use super::filters::{self, Filter, path};
+use super::operators::order;
 use super::python::{lower, write_str};
-use super::statements::{Interpreter, PassedArguments};
+use super::statements::Interpreter;
 use super::text::TextBuilder;
-use super::value::{ELEMENT, List, ListKind, TemplateValue};
+use super::value::{ELEMENT, List, ListKind, TemplateValue, equal};
 use super::{ast::Operator, checks, operators};
 
 pub(super) const FILTERS: &[(&str, Filter)] = &[
@@ -344,9 +344,4 @@ fn group(
         result.push(collect(machine, vec![key, members], ListKind::Tuple)?);
     }
     collect(machine, result, ListKind::List)
-}
-
-/// Returns the list of a value that is already a list.
-pub(super) fn as_list(value: &TemplateValue) -> Option<&Arc<List>> {
-    if let TemplateValue::List(list) = value { Some(list) } else { None }
 }

@@ -1,9 +1,9 @@
 //! Python's string splitting.
 
+use super::arguments::{PassedArguments, text_argument};
 use super::budget::{Eval, fail};
-use super::methods::part;
 use super::python::is_space;
-use super::statements::{Interpreter, PassedArguments};
+use super::statements::Interpreter;
 use super::text::SpannedText;
 use super::value::{ELEMENT, ListKind, TemplateValue};
 
@@ -25,7 +25,7 @@ pub(super) fn split(
     let separator = match given.get(0, "sep") {
         None | Some(TemplateValue::None) => None,
         Some(TemplateValue::Text(separator)) => Some(&**separator),
-        Some(_) => Some(&**part(given, 0)?),
+        Some(_) => Some(&**text_argument(given, 0)?),
     };
     let mut parts = match separator {
         None => words(machine, text, limit, from_end)?,

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::arguments::PassedArguments;
 use super::ast::{Action, AssignTarget, Expression, ForLoop, MacroDefinition, Postfix, Statement, Symbol};
 use super::budget::{Budget, Eval, fail};
 use super::date::Date;
@@ -41,21 +42,6 @@ pub(super) enum Flow {
     Next,
     Break,
     Continue,
-}
-
-/// The arguments of a call.
-#[derive(Debug, Default)]
-pub(super) struct PassedArguments {
-    pub(super) positional: Vec<TemplateValue>,
-    pub(super) keyword: Vec<(Arc<str>, TemplateValue)>,
-}
-
-impl PassedArguments {
-    /// Returns an argument by its position or its name.
-    pub(super) fn get(&self, place: usize, name: &str) -> Option<&TemplateValue> {
-        let named = || self.keyword.iter().find(|(key, _)| **key == *name).map(|(_, value)| value);
-        self.positional.get(place).or_else(named)
-    }
 }
 
 impl<'t> Interpreter<'t> {

@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use super::ast::MacroDefinition;
 use super::budget::{Budget, Eval, fail};
-use super::operators;
 use super::text::SpannedText;
 
 /// The maximum nesting depth of lists and mappings.
@@ -198,7 +197,7 @@ impl OrderedMap {
                 texts.entry(text.as_arc().clone()).or_insert(unique.len());
             } else {
                 for place in &others {
-                    if known.is_none() && operators::equal(&unique[*place].0, &key, budget)? {
+                    if known.is_none() && equal(&unique[*place].0, &key, budget)? {
                         known = Some(*place);
                     }
                 }
@@ -240,10 +239,57 @@ impl OrderedMap {
             return Ok(self.get_text(key));
         }
         for (known, value) in &self.entries {
-            if operators::equal(known, key, budget)? {
+            if equal(known, key, budget)? {
                 return Ok(Some(value));
             }
         }
         Ok(None)
     }
+}
+
+/// Computes `left == right`.
+pub(super) fn equal(left: &TemplateValue, right: &TemplateValue, budget: &mut Budget) -> Eval<bool> {
+    budget.spend(1)?;
+    Ok(match (left, right) {
+        (TemplateValue::Undefined(_), TemplateValue::Undefined(_))
+        | (TemplateValue::None, TemplateValue::None) => true,
+        (TemplateValue::Text(left), TemplateValue::Text(right)) => {
+            budget.scan(left.len().min(right.len()))?;
+            left == right
+        }
+        (TemplateValue::List(left), TemplateValue::List(right)) => {
+            if left.kind != right.kind || left.items.len() != right.items.len() {
+                return Ok(false);
+            }
+            for (left, right) in left.items.iter().zip(&right.items) {
+                if !equal(left, right, budget)? {
+                    return Ok(false);
+                }
+            }
+            true
+        }
+        (TemplateValue::Map(left), TemplateValue::Map(right)) => {
+            if left.len() != right.len() {
+                return Ok(false);
+            }
+            for (key, value) in left.entries() {
+                match right.get(key, budget)? {
+                    Some(other) if equal(value, other, budget)? => {}
+                    _ => return Ok(false),
+                }
+            }
+            true
+        }
+        (TemplateValue::Namespace(left), TemplateValue::Namespace(right)) => left == right,
+        (TemplateValue::Function(left), TemplateValue::Function(right)) => left == right,
+        _ => match (left.as_int(), right.as_int()) {
+            (Some(left), Some(right)) => left == right,
+            _ => matches!((left.as_float(), right.as_float()), (Some(left), Some(right)) if left == right),
+        },
+    })
+}
+
+/// Returns the list of a value that is already a list.
+pub(super) fn as_list(value: &TemplateValue) -> Option<&Arc<List>> {
+    if let TemplateValue::List(list) = value { Some(list) } else { None }
 }

@@ -51,17 +51,19 @@
 //! end in that of the precision, see [`CommandList::kernel_name`]. Commands take effect in order, as if each began
 //! after the one before ended.
 
+mod address;
 mod arena;
 mod command;
 mod command_list;
 mod device;
 mod precision;
 
+pub use address::{ALIGNMENT, DevicePtr, aligned};
 pub use arena::{ArenaPlan, BufferLifetime};
 pub use command::{
     Command, DeviceMatrix, Fp8Format, Fp8Operand, Fp8Operands, GemmShape, GridSize, KernelArgument, Launch,
     MatmulCommand, MatrixShape,
 };
 pub use command_list::CommandList;
-pub use device::{ALIGNMENT, Device, DeviceCapabilities, DevicePtr, aligned};
+pub use device::{Device, DeviceCapabilities};
 pub use precision::Precision;

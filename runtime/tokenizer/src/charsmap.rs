@@ -1,10 +1,12 @@
 //! SentencePiece's precompiled character map: a double-array trie over bytes, whose leaves point to replacement
 //! strings.
 
-use super::normalize::LONGEST_REPLACEMENT;
 use super::section::u32_at;
 use super::trie::LONGEST;
 use siskin_format::{Error, Result};
+
+/// The maximum size of a replacement, in bytes.
+pub(super) const LONGEST_REPLACEMENT: usize = 128;
 
 /// The map, read in place: the length of the array as u32, the array of u32 units, then the zero-terminated
 /// replacements.

@@ -2,7 +2,7 @@
 
 use super::Tokenizer;
 use super::section::{attribute, flag};
-use super::vocabulary::TokenKind;
+use super::token_kind::TokenKind;
 use siskin_format::Result;
 use std::borrow::Cow;
 

@@ -9,9 +9,10 @@ use super::regex::Matcher;
 use super::room;
 use super::section::{SectionTable, attribute, field, flag};
 use super::split::Piece;
+use super::token_kind::TokenKind;
 use super::trie::Trie;
 use super::unicode::{self, set};
-use super::vocabulary::{TemplateItem, TokenKind};
+use super::vocabulary::TemplateItem;
 use siskin_format::{Error, ErrorKind, Result};
 
 /// The maximum size of a text, in bytes: offsets are 32 bits wide, with room for text that grows when normalized.

@@ -1,6 +1,7 @@
 //! Detection of the tokens that end generation.
 
-use super::vocabulary::{TokenKind, Vocabulary};
+use super::token_kind::TokenKind;
+use super::vocabulary::Vocabulary;
 
 /// Texts of tokens that end a turn in every model.
 const END_OF_TURN: &[&str] = &[

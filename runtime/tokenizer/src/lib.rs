@@ -43,13 +43,14 @@ mod room;
 mod section;
 mod spans;
 mod split;
+mod token_kind;
 mod trie;
 mod unicode;
 mod vocabulary;
 mod write;
 
 #[cfg(test)]
-mod hostile;
+mod hostile_tests;
 
 pub use byte_level::{from_byte_level, to_byte_level};
 pub use decode::DecodeOptions;
@@ -59,7 +60,8 @@ pub use families::{PreTokenizer, family, family_like};
 pub use model::{ModelKind, TokenSpan};
 pub use normalize::Normalizer;
 pub use split::{Behavior, Splitter};
-pub use vocabulary::{Merges, SpecialIds, TemplateItem, TokenKind, Trim, Vocabulary, VocabularyToken};
+pub use token_kind::TokenKind;
+pub use vocabulary::{Merges, SpecialIds, TemplateItem, Trim, Vocabulary, VocabularyToken};
 
 use normalize::Steps;
 use section::{NONE, SectionTable, SectionView, TokenizerSection, attribute, field, flag, u32_at};

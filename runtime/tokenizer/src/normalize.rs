@@ -1,15 +1,13 @@
 //! Normalizers: rewriting steps before the text is split.
 
 use super::aligned::Aligned;
-use super::charsmap::Charsmap;
+use super::charsmap::{Charsmap, LONGEST_REPLACEMENT};
 use super::record::TokenizerRecord;
 use super::regex::{Matcher, Pattern};
 use super::room;
 use super::unicode::{self, NormalizationForm, SourceChar, set};
 use siskin_format::{Error, Result};
 
-/// The maximum size of a replacement, in bytes.
-pub(super) const LONGEST_REPLACEMENT: usize = 128;
 /// The maximum growth of a text by normalization, as a factor of its size.
 const MOST_GROWTH: usize = 32;
 /// SentencePiece's replacement of a space.

@@ -5,8 +5,9 @@ use super::normalize::Normalizer;
 use super::record::TokenizerRecord;
 use super::section::{NONE, SectionTable, SectionView, attribute, field, flag, u32_at};
 use super::split::Splitter;
+use super::token_kind::TokenKind;
 use super::trie::Trie;
-use super::vocabulary::{Merges, SpecialIds, TokenKind, Vocabulary, VocabularyToken};
+use super::vocabulary::{Merges, SpecialIds, Vocabulary, VocabularyToken};
 use siskin_format::{Error, Result};
 use std::collections::HashSet;
 

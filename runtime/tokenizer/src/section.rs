@@ -4,7 +4,7 @@
 //! section; the contents of tables are checked on every read.
 
 use super::hash;
-use super::vocabulary::TokenKind;
+use super::token_kind::TokenKind;
 use siskin_format::file::Bytes;
 use siskin_format::{Error, ErrorKind, Result};
 use std::ops::Range;

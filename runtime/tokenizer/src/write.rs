@@ -11,8 +11,9 @@ use super::section::{
     HEADER, MAGIC, MOST_PROBES, NONE, SectionTable, TABLES, TokenizerSection, VERSION, attribute, field, flag,
 };
 use super::split::Cutting;
+use super::token_kind::TokenKind;
 use super::trie::{self, Trie};
-use super::vocabulary::{Merges, TemplateItem, TokenKind, Vocabulary};
+use super::vocabulary::{Merges, TemplateItem, Vocabulary};
 use siskin_format::file::Bytes;
 use siskin_format::{Error, Result};
 use std::collections::HashMap;
@@ -27,7 +28,14 @@ const DIRECTORY: usize = 96;
 /// A merge: left and right symbol, result, rank.
 type Merge = [u32; 4];
 
-pub(super) fn write(vocabulary: &Vocabulary) -> Result<Vec<u8>> {
+impl Vocabulary {
+    /// Serializes the vocabulary as a section; [`super::Tokenizer::open`] reads it.
+    pub fn write(&self) -> Result<Vec<u8>> {
+        write(self)
+    }
+}
+
+fn write(vocabulary: &Vocabulary) -> Result<Vec<u8>> {
     check(vocabulary)?;
     let mut symbols = Symbols::new(vocabulary);
     let merges = match (vocabulary.model, &vocabulary.merges) {

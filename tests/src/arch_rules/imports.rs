@@ -152,7 +152,7 @@ fn foreign_positions<'a>(code: &'a str, path: &'a str) -> Box<dyn Iterator<Item 
 }
 
 /// Returns the module path of a file: `arch/llama.rs` is `[arch, llama]`, `arch/mod.rs` is `[arch]`.
-fn modules(path: &str) -> Vec<String> {
+pub(super) fn modules(path: &str) -> Vec<String> {
     let mut parts: Vec<String> = path.trim_end_matches(".rs").split('/').map(str::to_owned).collect();
     if parts.last().is_some_and(|last| ["mod", "lib", "main"].contains(&last.as_str())) {
         parts.pop();

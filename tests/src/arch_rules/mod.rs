@@ -4,11 +4,14 @@
 //! over the workspace, and over small artificial trees that violate it.
 
 mod api;
+mod circles;
 mod commits;
 mod crates;
 mod dependencies;
+mod diagram;
 mod docs;
 mod forbidden_calls;
+mod functions;
 mod imports;
 mod language;
 mod licenses;
@@ -19,11 +22,14 @@ mod tree;
 mod unsafety;
 
 pub use api::{library_apis, public_api, snapshot_path};
+pub use circles::import_circles;
 pub use commits::subjects_fit;
 pub use crates::{Manifest, crate_directions, manifests};
 pub use dependencies::{declared_where_allowed, used_where_allowed};
+pub use diagram::{DIAGRAM_PATH, document_with_diagram};
 pub use docs::{adding_guides_exist, links_exist};
 pub use forbidden_calls::calls_in_their_place;
+pub use functions::{functions_flat, functions_short};
 pub use imports::module_directions;
 pub use language::{phrases_absent, type_names_unique};
 pub use licenses::{license_allowed, packages_allowed};

@@ -18,7 +18,7 @@ const BEST: &str = "best.checkpoint";
 impl CheckpointFolder {
     /// Opens the folder at `path`, creating it if absent; it keeps the newest `keep` checkpoints and the best.
     pub fn new(path: &Path, keep: usize) -> Result<Self> {
-        crate::run::prepare_folder(path)?;
+        crate::run_folder::prepare(path)?;
         Ok(Self { path: path.to_owned(), keep: keep.max(1) })
     }
 

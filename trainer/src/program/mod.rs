@@ -7,8 +7,7 @@ mod recompute;
 mod schedule;
 
 pub use memory::{BatchBytes, BatchShape, BufferLayout, Layouts, MemoryByPart, WeightBytes};
-pub use names::layer_of;
-pub use recompute::Recompute;
+pub use recompute::{Recompute, layer_of};
 pub use schedule::{Buffer, BufferUses, Schedule, ScheduleStep};
 
 use std::collections::HashMap;

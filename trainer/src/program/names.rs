@@ -4,13 +4,6 @@ use siskin_graph::Op;
 
 use super::{Program, Side, recompute};
 
-/// Returns the layer that a tensor belongs to, such as `blk.3`; `None` for tensors outside layers.
-pub fn layer_of(tensor: &str) -> Option<&str> {
-    let (prefix, rest) = tensor.split_once("blk.")?;
-    let digits = rest.find('.')?;
-    Some(&tensor[..prefix.len() + "blk.".len() + digits])
-}
-
 impl Program {
     /// Returns unique names of all nodes: number, operation, and the first tensor or the layer.
     pub fn names(&self) -> Vec<String> {

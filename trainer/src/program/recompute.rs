@@ -4,7 +4,6 @@
 use siskin_graph::Op;
 
 use super::Program;
-use super::names::layer_of;
 
 /// What is recomputed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -120,4 +119,11 @@ pub(super) fn layers(program: &Program) -> (Vec<Option<usize>>, Vec<String>) {
     }
     let names = names.into_iter().map(|(_, name)| name.to_owned()).collect();
     (of_node, names)
+}
+
+/// Returns the layer that a tensor belongs to, such as `blk.3`; `None` for tensors outside layers.
+pub fn layer_of(tensor: &str) -> Option<&str> {
+    let (prefix, rest) = tensor.split_once("blk.")?;
+    let digits = rest.find('.')?;
+    Some(&tensor[..prefix.len() + "blk.".len() + digits])
 }

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::Points;
-use super::page::escape;
+use super::html::escape;
 
 const WIDTH: f64 = 720.0;
 const HEIGHT: f64 = 220.0;

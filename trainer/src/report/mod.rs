@@ -5,18 +5,29 @@
 //! one of a killed run, is skipped. After a resume, entries of the steps after the checkpoint are dropped.
 
 mod curve;
+mod html;
 mod page;
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use siskin_format::{Error, ErrorKind, Result};
 
 use crate::files::write;
 use crate::program::MemoryByPart;
-use crate::run::Sample;
+use crate::run_folder::RUN;
+
+/// A sample generation.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sample {
+    /// The prompt.
+    pub prompt: String,
+    /// The generated text.
+    pub text: String,
+}
 
 /// The log of steps and validations.
 pub const LOG: &str = "log.jsonl";
@@ -24,8 +35,6 @@ pub const LOG: &str = "log.jsonl";
 pub const STATISTICS: &str = "statistics.jsonl";
 /// The log of sample generations.
 pub const SAMPLES: &str = "samples.jsonl";
-/// The description of the run.
-pub const RUN: &str = "run.json";
 /// The report.
 pub const REPORT: &str = "report.html";
 
@@ -81,7 +90,7 @@ pub fn describe(
 /// Creates the report of a run's folder, and returns its path.
 pub fn make(folder: &Path) -> Result<PathBuf> {
     let report = RunReport::read(folder)?;
-    crate::run::folder::check(folder)?;
+    crate::run_folder::check(folder)?;
     let path = folder.join(REPORT);
     let title = folder.file_stem().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     write(&path, report.html(&title).as_bytes())?;

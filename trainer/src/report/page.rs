@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use super::RunReport;
 use super::curve::{chart, format_number};
+use super::html::escape;
 
 /// The number of validations whose samples are shown.
 const SHOWN_VALIDATIONS: usize = 8;
@@ -17,25 +18,6 @@ svg text{font-size:11px;fill:#6b7280}.grid{stroke:#e5e7eb}polyline{fill:none;str
 td,th{padding:.1em .7em .1em 0;text-align:right}td:first-child,th:first-child{text-align:left}\
 pre{background:#f3f4f6;padding:.8em;overflow:auto;white-space:pre-wrap;overflow-wrap:anywhere}\
 b{font-weight:600}.bad{color:#dc2626}";
-
-/// Escapes text for HTML.
-pub(super) fn escape(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '&' => out.push_str("&amp;"),
-            '"' => out.push_str("&quot;"),
-            '\'' => out.push_str("&#39;"),
-            // No characters that are invalid in HTML, and no bidirectional control characters.
-            '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => out.push('\u{fffd}'),
-            c if c.is_control() && c != '\n' && c != '\t' => out.push('\u{fffd}'),
-            c => out.push(c),
-        }
-    }
-    out
-}
 
 impl RunReport {
     /// Returns the page; `title` names the run.

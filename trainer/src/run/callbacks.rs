@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::samples::Sample;
 use crate::profile::Event;
+use crate::report::Sample;
 use crate::statistics::StepStatistics;
 
 /// The result of a step.

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use siskin_format::{Error, Result};
 
-use super::samples::ReportOptions;
+use super::report_options::ReportOptions;
 use crate::adapters::AdapterOptions;
 use crate::data::LoaderOptions;
 use crate::data::task;

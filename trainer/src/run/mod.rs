@@ -8,12 +8,12 @@ mod dataset;
 mod device_trainer;
 mod evaluation;
 mod fingerprint;
-pub(crate) mod folder;
-mod host_trainer;
+pub(crate) mod host_trainer;
 mod inputs;
 mod loss_pooling;
 mod memory;
 mod packing;
+mod report_options;
 mod samples;
 mod setup;
 mod step;
@@ -21,6 +21,8 @@ mod teacher;
 mod trained_tokenizer;
 mod validation;
 
+pub use crate::report::Sample;
+pub use crate::run_folder::prepare as prepare_folder;
 pub use callbacks::{RunCallbacks, RunEnd, StepReport, Validation};
 pub use check::{Check, Depth, Outcome};
 pub use config::{
@@ -29,10 +31,9 @@ pub use config::{
 };
 pub use device_trainer::DeviceArguments;
 pub use evaluation::{evaluate, evaluate_with_device};
-pub use folder::prepare as prepare_folder;
 pub use inputs::inputs;
 pub use packing::{PackedFile, pack};
-pub use samples::{ReportOptions, Sample};
+pub use report_options::ReportOptions;
 pub use setup::{OpenedBase, RunSetup};
 pub use trained_tokenizer::trained_tokenizer;
 

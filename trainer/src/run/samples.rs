@@ -1,62 +1,19 @@
 //! Sample generations during training, for the report.
 
-use serde::{Deserialize, Serialize};
-use siskin_format::{Error, Result};
-use siskin_graph::OutputHead;
+use siskin_format::Result;
 use siskin_tokenizer::{DecodeOptions, EncodeOptions, Tokenizer};
 
-use super::RunConfig;
+use super::config::RunConfig;
 use super::host_trainer::HostTrainer;
 use crate::batch::TrainingBatch;
 use crate::loss::{CrossEntropy, Targets};
-use crate::program::{Program, Side};
+use crate::program::Side;
 use crate::random::Random;
+use crate::report::Sample;
 use crate::runner::TrainingObjective;
-use crate::settings::within;
 
 /// The name of the random stream of sampling.
 const SAMPLES: u64 = 0x7361_6d70_6c65;
-
-/// What the report of a run contains besides curves.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct ReportOptions {
-    /// Prompts that the model continues at each validation.
-    pub prompts: Vec<String>,
-    /// Tokens per sample.
-    pub max_new_tokens: usize,
-    /// The sampling temperature; 0 for greedy decoding.
-    pub temperature: f64,
-}
-
-impl Default for ReportOptions {
-    fn default() -> Self {
-        Self { prompts: Vec::new(), max_new_tokens: 80, temperature: 0.8 }
-    }
-}
-
-impl ReportOptions {
-    /// Refuses prompts for models that do not generate text.
-    pub(super) fn check(&self, program: &Program) -> Result<()> {
-        within("report.temperature", self.temperature, 0.0..=100.0)?;
-        let writes = program.head == OutputHead::Next
-            && program.values.iter().all(|value| value.side == Side::Decoder);
-        if self.prompts.is_empty() || writes {
-            return Ok(());
-        }
-        let message = "only causal language models generate samples; remove the prompts";
-        Err(Error::argument("report.prompts", message))
-    }
-}
-
-/// A sample generation.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Sample {
-    /// The prompt.
-    pub prompt: String,
-    /// The generated text.
-    pub text: String,
-}
 
 /// Generates samples with the parameters of the host. All sequences run through the training graph, from the beginning
 /// for each token (no KV cache): for few short texts that takes less than a step, and needs neither a file nor a second

@@ -132,7 +132,8 @@ impl RunSetup {
     /// # Errors
     /// If the teacher has another head, another number of logits, or another tokenizer.
     pub fn with_teacher(mut self, file: &File) -> Result<Self> {
-        self.teacher = Some(Arc::new(Teacher::new(file, &self)?));
+        self.teacher =
+            Some(Arc::new(Teacher::new(file, &self.program, self.file_contents.tokenizer.as_deref())?));
         Ok(self)
     }
 

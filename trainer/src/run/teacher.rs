@@ -5,7 +5,6 @@ use std::sync::{Mutex, PoisonError};
 use siskin_format::file::{File, SectionKind};
 use siskin_format::{Error, Result};
 
-use super::RunSetup;
 use crate::data::LoadedBatch;
 use crate::loss::CrossEntropy;
 use crate::parameters::Parameters;
@@ -21,12 +20,12 @@ pub(super) struct Teacher {
 }
 
 impl Teacher {
-    /// Loads the teacher in `file`, for the run of `setup`.
+    /// Loads the teacher in `file`, for a run of `own` with this tokenizer section.
     ///
     /// # Errors
     /// If the teacher has another head, another number of logits, or another tokenizer.
-    pub(super) fn new(file: &File, setup: &RunSetup) -> Result<Self> {
-        let (program, own) = (Program::of_file(file)?, &setup.program);
+    pub(super) fn new(file: &File, own: &Program, tokenizer: Option<&[u8]>) -> Result<Self> {
+        let program = Program::of_file(file)?;
         let columns = |program: &Program| program.values[program.output].columns;
         let sides = |program: &Program| [Side::Encoder, Side::Decoder].map(|side| program.has(side));
         let refuse = |message: String| Err(Error::argument("teacher.from", message));
@@ -41,7 +40,7 @@ impl Teacher {
             let [theirs, own] = [columns(&program), columns(own)];
             return refuse(format!("has {theirs} logits per row, but the trained model has {own}"));
         }
-        if file.section(SectionKind::Tokenizer).as_deref() != setup.file_contents.tokenizer.as_deref() {
+        if file.section(SectionKind::Tokenizer).as_deref() != tokenizer {
             let message = "uses another tokenizer than the trained model; set model.tokenizer to the teacher";
             return refuse(message.into());
         }

@@ -46,7 +46,7 @@ pub fn trained_tokenizer(config: &RunConfig, folder: &Path, resumes: bool) -> Re
         }
     }
     let trained = words.train(vocabulary, &["<|endoftext|>"])?.to_string();
-    super::folder::prepare(folder)?;
+    crate::run_folder::prepare(folder)?;
     // Never leave a tokenizer next to the description of another one's data.
     let _ = std::fs::remove_file(&source_path);
     write(&tokenizer_path, trained.as_bytes())?;

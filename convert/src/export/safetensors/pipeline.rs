@@ -1,8 +1,10 @@
 //! Normalizers, pre-tokenizers and decoders in the terms of `tokenizer.json`.
 
-use super::tokenizer::SPACE;
 use serde_json::{Value, json};
 use siskin_tokenizer::{Behavior, Normalizer, Splitter, Vocabulary, family};
+
+/// SentencePiece's replacement of a space.
+pub(super) const SPACE: &str = "\u{2581}";
 
 /// The stages before the tokenizer model.
 pub(super) struct Pipeline {

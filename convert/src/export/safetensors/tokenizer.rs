@@ -1,6 +1,6 @@
 //! Tokenizer tables as `tokenizer.json` and `tokenizer_config.json`.
 
-use super::pipeline;
+use super::pipeline::{self, SPACE};
 use crate::export::model::ExportModel;
 use serde_json::{Map, Value, json};
 use siskin_format::{Error, Result};
@@ -9,9 +9,6 @@ use siskin_tokenizer::{
     Merges, ModelKind, TemplateItem, TokenKind, Tokenizer, Trim, Vocabulary, VocabularyToken,
 };
 use std::collections::{HashMap, HashSet};
-
-/// SentencePiece's replacement of a space.
-pub(super) const SPACE: &str = "\u{2581}";
 
 /// Adds the tokenizer files that can be restored from the packed tokenizer.
 pub(super) fn files(

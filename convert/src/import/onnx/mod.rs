@@ -4,6 +4,7 @@
 //! data. [`recover`] restores the tensor names that the exporter dropped, so that the family's Hugging Face rules
 //! apply.
 
+mod embedding_settings;
 mod folder;
 mod model;
 mod names;

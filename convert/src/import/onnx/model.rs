@@ -4,7 +4,7 @@
 //! are in topological order: every node uses only values that precede it.
 
 use super::tensor::OnnxTensor;
-use super::wire::{Wire, count, fields};
+use super::wire::{Wire, count, entry, fields};
 use siskin_format::{Error, ErrorKind, Result};
 use std::collections::HashSet;
 
@@ -308,19 +308,6 @@ impl<'a> OnnxNode<'a> {
             false => Ok(node),
         }
     }
-}
-
-/// Parses a key and its value.
-pub(super) fn entry(bytes: &[u8]) -> Result<(&str, &str)> {
-    let (mut key, mut value) = ("", "");
-    for field in fields(bytes, "entry") {
-        match field? {
-            (1, wire) => key = wire.text("entry.key")?,
-            (2, wire) => value = wire.text("entry.value")?,
-            _ => {}
-        }
-    }
-    Ok((key, value))
 }
 
 impl<'a> OnnxAttribute<'a> {

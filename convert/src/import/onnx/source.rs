@@ -1,13 +1,10 @@
 //! An ONNX model as a source, if it is recognized as an export of a known family.
 
-use super::{
-    ExternalData, GraphRole, OnnxFolder, OnnxModel, OnnxTensor, SETTINGS, TensorOrder, recover, weights,
-};
+use super::embedding_settings::add_embedding_settings;
+use super::{ExternalData, GraphRole, OnnxFolder, OnnxModel, OnnxTensor, TensorOrder, recover, weights};
 use crate::import::hugging_face::{self, HuggingFace};
-use crate::import::read::MOST_VALUES;
 use crate::import::{ModelSource, SourceFormat, names, safetensors};
 use serde_json::{Map, Value};
-use siskin_format::file::parse_json;
 use siskin_format::{Error, ErrorKind, Result};
 use siskin_graph::arch::{Family, TensorTransform};
 use std::collections::{HashMap, HashSet};
@@ -74,29 +71,13 @@ fn open(path: &Path) -> Result<Opened> {
         Ok(described) => described,
         Err(error) => return Ok(Opened::General(error.to_string())),
     };
-    models.iter().try_for_each(|model| add_sentences(model, &mut described.1)).map_err(within)?;
+    models.iter().try_for_each(|model| add_embedding_settings(model, &mut described.1)).map_err(within)?;
     let source = match recognize(&folder, &models, &mut stores, described) {
         Ok(source) => source,
         Err(error) if error.kind() == ErrorKind::Corrupt => return Err(within(error)),
         Err(error) => return Ok(Opened::General(error.to_string())),
     };
     prove(&models, &mut stores, source).map_err(within)
-}
-
-/// Adds the embedding settings of our own exports, unless the folder has them.
-pub(super) fn add_sentences(model: &OnnxModel<'_>, config: &mut Map<String, Value>) -> Result<()> {
-    if model.settings.is_empty() || config.contains_key("sentence_transformers") {
-        return Ok(());
-    }
-    let mut inside: Map<String, Value> = parse_json(model.settings.as_bytes(), SETTINGS, MOST_VALUES)?;
-    let Some(settings) = inside.remove("sentence_transformers") else { return Ok(()) };
-    if settings.get("dense").is_some() {
-        let message = "the dense layers after pooling are not part of an ONNX model, and embeddings would \
-                       differ without them: open the model that it was exported from";
-        return Err(Error::unsupported(format!("{SETTINGS}.sentence_transformers.dense"), message));
-    }
-    config.insert("sentence_transformers".to_owned(), settings);
-    Ok(())
 }
 
 /// Returns the source if the graph computes the same as the family's graph with these tensors.

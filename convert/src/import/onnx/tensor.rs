@@ -1,6 +1,6 @@
 //! A tensor of a file: its header, and its data, inline or external.
 
-use super::wire::{Wire, fields};
+use super::wire::{Wire, entry, fields};
 use siskin_format::{Error, Result};
 use std::borrow::Cow;
 
@@ -193,7 +193,7 @@ fn bits(kind: u64) -> Option<u64> {
 fn external<'a>(entries: &[&'a [u8]]) -> Result<TensorData<'a>> {
     let (mut location, mut offset, mut length) = ("", 0, None);
     for &bytes in entries {
-        let (key, value) = super::model::entry(bytes)?;
+        let (key, value) = entry(bytes)?;
         let number = || {
             let place = format!("external_data.{key}");
             value.parse::<u64>().map_err(|_| Error::corrupt(place, "not a number of bytes"))

@@ -127,6 +127,19 @@ impl<'a> Iterator for WireFields<'a> {
     }
 }
 
+/// Parses a key and its value.
+pub(super) fn entry(bytes: &[u8]) -> Result<(&str, &str)> {
+    let (mut key, mut value) = ("", "");
+    for field in fields(bytes, "entry") {
+        match field? {
+            (1, wire) => key = wire.text("entry.key")?,
+            (2, wire) => value = wire.text("entry.value")?,
+            _ => {}
+        }
+    }
+    Ok((key, value))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -4,7 +4,8 @@
 
 pub use crate::functions::{ActivationFunction, GateLimits};
 use crate::math;
-use crate::simd::{Simd, each_run, instantiate};
+use crate::ops::instantiate::instantiate;
+use crate::simd::{Simd, each_run};
 
 /// `out = function(x)`.
 pub type Activate = fn(ActivationFunction, &[f32], &mut [f32]);

@@ -4,7 +4,8 @@
 
 use core::ops::Range;
 
-use super::body::{AttentionProducts, AttentionScratch, Chunk, attend_with};
+use super::body::{AttentionProducts, AttentionScratch, attend_with};
+use super::chunk::Chunk;
 use super::int8::{Digits, QuantizedQueries, Scaled, WORDS};
 use super::softmax::ChunkPositions;
 use super::{

@@ -3,6 +3,7 @@
 use core::marker::PhantomData;
 use core::ops::Range;
 
+use super::chunk::{Chunk, groups};
 use super::int8::{self, QuantizedQueries};
 use super::softmax::{ChunkPositions, SoftmaxState, merge, weights};
 use super::tile::{F16Numbers, F32Numbers, Number, TileRows, multiply};
@@ -11,41 +12,6 @@ use super::{
     chunk_positions, padded,
 };
 use crate::simd::{Outlined, Simd};
-
-/// KV cache blocks per chunk.
-const BLOCKS: usize = CHUNK / BLOCK;
-
-/// The keys and values of a chunk that at least one query attends to.
-pub(super) struct Chunk<'a> {
-    /// Its first position.
-    pub start: usize,
-    /// Keys and values of its blocks; empty for blocks that no query attends to.
-    pub blocks: [(&'a [u32], &'a [u32]); BLOCKS],
-    /// For each block, the keys that are read after its values, for prefetching; may be empty.
-    pub next: [&'a [u32]; BLOCKS],
-}
-
-impl<'a> Chunk<'a> {
-    fn new(cache: &'a dyn HeadCache, blocks: Range<usize>) -> Self {
-        let first = blocks.start / BLOCKS * BLOCKS;
-        let mut all: [(&[u32], &[u32]); BLOCKS] = [(&[], &[]); BLOCKS];
-        for block in blocks {
-            all[block - first] = cache.block(block);
-        }
-        Self { start: first * BLOCK, blocks: all, next: [&[]; BLOCKS] }
-    }
-
-    /// Returns the keys of a block, and what to prefetch meanwhile, of the same length: the values of that
-    /// block.
-    pub(super) fn keys(&self, block: usize) -> (&'a [u32], &'a [u32]) {
-        self.blocks[block]
-    }
-
-    /// Returns the values of a block, and what to prefetch meanwhile.
-    pub(super) fn values(&self, block: usize) -> (&'a [u32], &'a [u32]) {
-        (self.blocks[block].1, self.next[block])
-    }
-}
 
 /// The sections of a worker's scratch buffer.
 pub(super) struct AttentionScratch<'a> {
@@ -185,12 +151,6 @@ impl<S: Simd, const V: usize> AttentionProducts<S> for Vectors<'_, V> {
             CacheType::Int8 => int8::mix::<S, V>(s, columns, parts, chunk, seen, weights, sums),
         }
     }
-}
-
-/// Splits `count` queries into groups of at most `most`, as evenly as possible.
-pub(super) fn groups(count: usize, most: usize) -> impl Iterator<Item = Range<usize>> {
-    let number = count.div_ceil(most).max(1);
-    (0..number).map(move |group| group * count / number..(group + 1) * count / number)
 }
 
 #[inline(always)]

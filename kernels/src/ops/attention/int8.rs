@@ -2,7 +2,7 @@
 
 use core::ops::Range;
 
-use super::body::{Chunk, groups};
+use super::chunk::{Chunk, groups};
 use super::softmax::{ChunkPositions, within};
 use super::tile::or_same;
 use super::{BLOCK, CHUNK, GROUP, PANEL, QUERIES, Query};

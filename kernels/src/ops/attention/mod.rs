@@ -27,6 +27,7 @@
 #[cfg(target_arch = "x86_64")]
 mod amx;
 mod body;
+mod chunk;
 mod int8;
 mod reference;
 mod softmax;
@@ -39,7 +40,7 @@ pub use reference::reference;
 pub use store::{Pair, store};
 
 use crate::ops::Kernel;
-use crate::simd::instantiate;
+use crate::ops::instantiate::instantiate;
 
 /// Key positions that share a softmax maximum.
 pub const CHUNK: usize = 256;

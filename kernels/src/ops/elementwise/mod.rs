@@ -5,7 +5,8 @@
 
 use crate::float;
 use crate::math;
-use crate::simd::{Simd, each_vector, instantiate};
+use crate::ops::instantiate::instantiate;
+use crate::simd::{Simd, each_vector};
 
 /// An element-wise function with one constant.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -4,9 +4,10 @@
 //! rotated back with the transform of [`hadamard`], then multiplied by the scale of the row.
 
 use crate::hadamard::{self, BLOCK};
+use crate::ops::instantiate::instantiate;
 use crate::panel::{PanelBlocks, PanelType, row_values};
 use crate::prefetch::LINE;
-use crate::simd::{LANES, Simd, instantiate, load_each};
+use crate::simd::{LANES, Simd, load_each};
 
 /// Writes the row in lane `lane` of a panel whose rows have as many columns as `out`. Writes nothing if the
 /// size of the panel does not match that number of columns, or if the lane is out of range.

@@ -5,7 +5,8 @@
 //! `r = 1 / √(variance + ε)`, each operation rounded once; RMSNorm has no mean, and the bias is optional.
 
 use crate::float;
-use crate::simd::{Simd, each_vector, instantiate};
+use crate::ops::instantiate::instantiate;
+use crate::simd::{Simd, each_vector};
 
 /// The parameters of a norm.
 #[derive(Clone, Copy, Debug)]

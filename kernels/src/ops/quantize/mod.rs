@@ -11,7 +11,8 @@ mod rotated;
 pub(crate) use rotated::LIST as ROTATED_LIST;
 pub use rotated::reference as reference_rotated;
 
-use crate::simd::{LANES, Simd, instantiate};
+use crate::ops::instantiate::instantiate;
+use crate::simd::{LANES, Simd};
 
 /// Columns that share a scale.
 pub const BLOCK: usize = 32;

@@ -6,7 +6,8 @@
 
 use super::{QuantizedRowLayout, load, poison_row, scale_of};
 use crate::hadamard::{self, BLOCK};
-use crate::simd::{LANES, Simd, instantiate};
+use crate::ops::instantiate::instantiate;
+use crate::simd::{LANES, Simd};
 
 /// Vectors per Hadamard block.
 const VECTORS: usize = BLOCK / LANES;

@@ -11,7 +11,8 @@
 //! Columns are independent of each other, so a call may process a subset of them.
 
 use crate::float;
-use crate::simd::{LANES, Simd, instantiate};
+use crate::ops::instantiate::instantiate;
+use crate::simd::{LANES, Simd};
 
 /// Interleaved columns of a state panel.
 pub const PANEL: usize = LANES;

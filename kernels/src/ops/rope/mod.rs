@@ -4,7 +4,8 @@
 //! Contract: `(x·cos − y·sin, y·cos + x·sin)`, each as one product and one fused multiply-add. Sines and
 //! cosines are computed in double precision with the same result on every machine.
 
-use crate::simd::{Simd, instantiate};
+use crate::ops::instantiate::instantiate;
+use crate::simd::Simd;
 
 /// Rotates every head of `x` (of `head_size` columns) into `out`: `turns` holds all cosines, then all sines,
 /// one for each pair. Columns after the pairs are copied.

@@ -13,6 +13,7 @@ mod search;
 mod w4i;
 mod w8r;
 
+use super::bit_fields::factor_of;
 use super::codebooks;
 use crate::hadamard::BLOCK;
 use crate::panel::PanelType;
@@ -68,11 +69,6 @@ impl RowCodec {
             has_factors: G::FACTORS.is_some(),
         }
     }
-}
-
-/// Returns the factor of a code below 16.
-pub(crate) fn factor_of(code: u8) -> i8 {
-    codebooks::W4I_FACTORS[usize::from(code & 15)]
 }
 
 fn code_of(factor: i8) -> u8 {

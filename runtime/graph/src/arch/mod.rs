@@ -13,6 +13,7 @@ mod heads;
 mod layer_kinds;
 mod model_config;
 mod rope_frequencies;
+mod rope_scaling;
 mod tensor_map;
 
 mod albert;

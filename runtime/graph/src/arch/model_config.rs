@@ -112,7 +112,7 @@ impl ModelConfig {
                 "context_length",
             ])?
             .unwrap_or(2048);
-        let context = super::rope_frequencies::stretched(config, context)?;
+        let context = super::rope_scaling::stretched(config, context)?;
         let epsilon = config
             .number(&[
                 "rms_norm_eps",

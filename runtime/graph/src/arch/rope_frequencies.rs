@@ -1,28 +1,10 @@
 //! RoPE frequencies from a configuration: unscaled, linear, dynamic NTK, llama3, YaRN (arXiv:2309.00071) and LongRoPE
 //! (arXiv:2402.13753) scaling.
 
+use super::rope_scaling::{Scaling, object_of};
 use super::{ConfigReader, ModelConfig};
 use crate::{Rope, RopeScaling, RopeScalingRule};
 use siskin_format::{Error, Result};
-
-/// The source of the scaling parameters.
-struct Scaling<'a> {
-    config: &'a ConfigReader,
-    /// The object with the scaling parameters in a Hugging Face configuration.
-    object: &'static str,
-}
-
-impl Scaling<'_> {
-    fn number(&self, hugging_face: &str, gguf: &str) -> Result<Option<f64>> {
-        self.config.number(&[&format!("{}/{hugging_face}", self.object), gguf])
-    }
-
-    fn required(&self, hugging_face: &str, gguf: &str) -> Result<f64> {
-        self.number(hugging_face, gguf)?.filter(|&number| number > 0.0).ok_or_else(|| {
-            Error::corrupt(format!("config.{}.{hugging_face}", self.object), "missing or not positive")
-        })
-    }
-}
 
 /// Refuses RoPE parameters that are not an object, whose keys would be silently ignored.
 fn check_objects(config: &ConfigReader) -> Result<()> {
@@ -30,17 +12,6 @@ fn check_objects(config: &ConfigReader) -> Result<()> {
         config.entries(key)?;
     }
     Ok(())
-}
-
-/// Returns the object in which this configuration stores the RoPE parameters of a kind of layers.
-fn object_of(config: &ConfigReader, kind: &str) -> &'static str {
-    let nested = |name: &str| config.get(&format!("rope_parameters/{name}")).is_some();
-    match kind {
-        "sliding_attention" if nested(kind) => "rope_parameters/sliding_attention",
-        "full_attention" if nested(kind) => "rope_parameters/full_attention",
-        _ if config.get("rope_parameters").is_some() => "rope_parameters",
-        _ => "rope_scaling",
-    }
 }
 
 /// Returns how many columns of each head are rotated.
@@ -161,17 +132,6 @@ fn divide_by_factors(config: &ConfigReader, rope: &mut Rope) -> Result<()> {
         *frequency /= factor as f32;
     }
     Ok(())
-}
-
-/// Returns the context of a model that was trained for `context` tokens: dynamic scaling extends it by its factor.
-pub(super) fn stretched(config: &ConfigReader, context: usize) -> Result<usize> {
-    let scaling = Scaling { config, object: object_of(config, "full_attention") };
-    let name =
-        config.word(&[&format!("{}/rope_type", scaling.object), &format!("{}/type", scaling.object)])?;
-    if name != Some("dynamic") {
-        return Ok(context);
-    }
-    Ok((context as f64 * scaling.required("factor", "rope.scaling.factor")?) as usize)
 }
 
 /// Dynamic NTK: the base grows once the sequence is longer than the context that the model was trained for.

@@ -1,6 +1,7 @@
 //! How languages are passed to translation models: by a task name or by language tokens.
 
 use super::Seq2SeqGenerateOptions;
+use super::options::reads;
 use crate::logits_processors::from_config::tokens;
 use crate::model::Model;
 use crate::{Error, ErrorKind, Result};
@@ -33,15 +34,6 @@ impl Seq2SeqGenerateOptions {
             TranslationPrompt::Target => by_first_token(model, tokenizer, to),
         }
     }
-}
-
-/// Rejects decoder-only models.
-pub(super) fn reads(model: &Model, what: &str) -> Result<()> {
-    if model.graphs().encoder.is_some() {
-        return Ok(());
-    }
-    let message = format!("decoder-only models cannot {what}; use a prompt instead, as in `siskin run`");
-    Err(Error::unsupported("model", message))
 }
 
 /// Returns the options for T5: a task name or a language token precedes the text.

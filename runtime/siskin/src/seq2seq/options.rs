@@ -97,7 +97,7 @@ impl Seq2SeqGenerateOptions {
 
     /// Returns the options for a summary from the model's config.
     pub fn summary(model: &Model) -> Result<Self> {
-        super::language::reads(model, "summarize")?;
+        reads(model, "summarize")?;
         let writing = Self::task(model, &["summarization"])?;
         let prefix = Family::tasks_of(model.family()).summarization_prefix;
         Ok(match writing.prefix.is_empty() {
@@ -168,4 +168,13 @@ impl Seq2SeqGenerateOptions {
         }
         SearchOptions { beams: self.width(), groups: 1, ..self.search.clone() }.validate()
     }
+}
+
+/// Rejects decoder-only models.
+pub(super) fn reads(model: &Model, what: &str) -> Result<()> {
+    if model.graphs().encoder.is_some() {
+        return Ok(());
+    }
+    let message = format!("decoder-only models cannot {what}; use a prompt instead, as in `siskin run`");
+    Err(Error::unsupported("model", message))
 }

@@ -5,7 +5,7 @@ mod graph;
 mod proto;
 mod text;
 
-use super::source::add_sentences;
+use super::embedding_settings::add_embedding_settings;
 use super::{ExternalData, FORMAT, GraphRole, OnnxFolder, OnnxModel};
 use crate::cache;
 use crate::import::hugging_face;
@@ -46,7 +46,7 @@ impl General {
             let mut store = ExternalData::open(file)?;
             let bytes = store.bytes.clone();
             let model = OnnxModel::parse(&bytes).map_err(within)?;
-            add_sentences(&model, &mut config).map_err(within)?;
+            add_embedding_settings(&model, &mut config).map_err(within)?;
             parts.push((*side, GeneralGraph::new(&model, &mut store).map_err(within)?));
         }
         let mut general = Self::new(parts, &config, reason).map_err(within)?;

@@ -13,8 +13,8 @@ use super::row_types::{BookRow, ByteRow};
 use super::run::MatmulShare;
 use super::{Function, MatmulOperands, Output, avx512};
 use crate::CpuFeatures;
+use crate::ops::Kernel;
 use crate::ops::amx_tiles::{self as tiles, Shapes, Tiles};
-use crate::ops::{Kernel, peak};
 use crate::panel::ROWS;
 use crate::simd::Avx512;
 
@@ -81,8 +81,8 @@ unsafe fn multiply(l: Avx512, part: &MatmulShare<'_>) {
     }
 }
 
-/// A loop that only multiplies: at least `rounds` rounds of [`peak::DOT_ROUND`] int8 multiply-adds.
-pub(in crate::ops) fn dots(rounds: usize, out: &mut [f32; 16]) {
+/// A loop that only multiplies: at least `count` int8 multiply-adds.
+pub(in crate::ops) fn dots(count: usize, out: &mut [f32; 16]) {
     const PRODUCTS: usize = tiles::ROWS * 64 * ROWS;
     let mut shapes = Shapes::NONE;
     for tile in 0..8 {
@@ -92,7 +92,7 @@ pub(in crate::ops) fn dots(rounds: usize, out: &mut [f32; 16]) {
     // SAFETY: the kernel list selects this entry only if the processor has AMX; `sums` has room for a tile.
     unsafe {
         let tiles = Tiles::with_shapes(&shapes);
-        for _ in 0..(rounds * peak::DOT_ROUND).div_ceil(4 * PRODUCTS) {
+        for _ in 0..count.div_ceil(4 * PRODUCTS) {
             tiles.dot::<0, 4, 6>();
             tiles.dot::<1, 4, 7>();
             tiles.dot::<2, 5, 6>();

@@ -7,7 +7,8 @@ use std::path::Path;
 
 use siskin_format::{Error, Result};
 
-use crate::report::RUN;
+/// The description of the run.
+pub(crate) const RUN: &str = "run.json";
 
 /// The file that marks a folder as that of a run.
 const MARKER: &str = ".siskin-run";
