@@ -334,3 +334,58 @@ fn number_type(constant: &str, sources: &str) -> Result<Number, String> {
         _ => Err(format!("{constant}: its match arm in ffi/src converts its value in no known way: `{arm}`")),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::table::SETS;
+    use super::*;
+
+    /// Derives the options of sessions from the declaration of one setter.
+    fn derive(setter: &str) -> Result<Options, String> {
+        let set = SETS.iter().find(|set| set.prefix == "siskin_session_options").unwrap();
+        let window = "siskin_error *siskin_session_options_set_window(siskin_session_options *options, size_t recent, size_t sinks);";
+        let header = Declarations::parse(&format!("{window}\n\n{setter}\n")).unwrap();
+        Options::derive(set, &header, "")
+    }
+
+    #[test]
+    fn a_setter_becomes_a_property() {
+        let setter = "/// Sets the number of tokens. 0, the default: all.\nsiskin_error \
+            *siskin_session_options_set_max_tokens(siskin_session_options *options, size_t tokens);";
+        let options = derive(setter).unwrap();
+        let Some(Choice::Plain(plain)) = options.choices.last() else { panic!("not a plain option") };
+        assert_eq!(
+            (plain.name.as_str(), plain.docs.as_str()),
+            ("maxTokens", "The number of tokens. Default: all.")
+        );
+        assert!(matches!(plain.value, Value::Count { is_long: false, zero_is_default: true }));
+    }
+
+    #[test]
+    fn unknown_shapes_are_refused() {
+        for arguments in
+            ["siskin_progress_function function, void *user", "const char *text", "size_t a, size_t b"]
+        {
+            let setter = format!(
+                "siskin_error *siskin_session_options_set_x(siskin_session_options *options, {arguments});"
+            );
+            let error = derive(&setter).err().unwrap_or_default();
+            assert!(error.starts_with("siskin_session_options_set_x: "), "{arguments}: {error}");
+        }
+        let list = "/// Another beginning.\nsiskin_error *siskin_session_options_add_x(siskin_session_options *options, \
+            const char *text, size_t length);";
+        assert!(derive(list).err().unwrap_or_default().contains("must begin with `Adds a x: `"));
+    }
+
+    #[test]
+    fn numbers_have_the_type_of_their_conversion() {
+        let sources = "A => x = integer(\"value\", value)?,\nB => y = value as f32,\nC => z = value,\n";
+        assert!(matches!(number_type("A", sources), Ok(Number::Count)));
+        assert!(matches!(number_type("B", sources), Ok(Number::Float)));
+        assert!(number_type("C", sources).is_err() && number_type("D", sources).is_err());
+        assert_eq!(
+            flag_docs("1: do it. 0, the default: do not.").as_deref(),
+            Some("Whether to do it. Default: no.")
+        );
+    }
+}
