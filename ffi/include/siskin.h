@@ -566,15 +566,15 @@ typedef enum siskin_sampler_option {
     SISKIN_SAMPLER_DRY_ALLOWED_LENGTH = 16,
     /// DRY: the number of past tokens that are considered.
     SISKIN_SAMPLER_DRY_LAST_N = 17,
-    /// 1: Mirostat 2 replaces top-k, top-p, min-p, locally typical sampling and XTC. 0: off.
+    /// 1: use Mirostat 2 instead of top-k, top-p, min-p, locally typical sampling and XTC. 0, the default: do not.
     SISKIN_SAMPLER_MIROSTAT = 18,
     /// Mirostat: the target surprisal, in bits.
     SISKIN_SAMPLER_MIROSTAT_TAU = 19,
     /// Mirostat: the learning rate.
     SISKIN_SAMPLER_MIROSTAT_ETA = 20,
-    /// 1: report the log-probability of each token. 0: do not.
+    /// 1: report the log-probability of each token. 0, the default: do not.
     SISKIN_SAMPLER_LOG_PROBABILITIES = 21,
-    /// Also report the log-probabilities of this many of the most probable tokens.
+    /// The number of most probable tokens whose log-probabilities are also reported.
     SISKIN_SAMPLER_TOP_LOG_PROBABILITIES = 22,
 } siskin_sampler_option;
 
@@ -596,7 +596,7 @@ SISKIN_NODISCARD
 siskin_error *siskin_sampler_set_seed(siskin_sampler *sampler,
                                       uint64_t seed);
 
-/// Adds a bias to the logit of a token; negative infinity forbids it.
+/// Adds a bias to the logit of a token; negative infinity forbids the token.
 SISKIN_NODISCARD
 siskin_error *siskin_sampler_add_bias(siskin_sampler *sampler,
                                       uint32_t token,
@@ -650,7 +650,7 @@ siskin_error *siskin_session_options_set_window(siskin_session_options *options,
                                                 size_t recent,
                                                 size_t sinks);
 
-/// Sets the dtype of the KV cache.
+/// Sets the dtype of the KV cache. Default: f16, or f32 for models with f32 weights.
 SISKIN_NODISCARD
 siskin_error *siskin_session_options_set_kv_cache_type(siskin_session_options *options,
                                                        siskin_kv_cache_type kv_cache_type);
@@ -660,12 +660,12 @@ SISKIN_NODISCARD
 siskin_error *siskin_session_options_set_max_tokens(siskin_session_options *options,
                                                     size_t tokens);
 
-/// Sets the sampling options, which are copied. Null: the defaults.
+/// Sets the sampling options, which are copied. Null, the default: default sampling options.
 SISKIN_NODISCARD
 siskin_error *siskin_session_options_set_sampler(siskin_session_options *options,
                                                  const siskin_sampler *sampler);
 
-/// Adds a stop string, which ends an answer before its first occurrence.
+/// Adds a stop string: an answer ends before the first occurrence of any.
 SISKIN_NODISCARD
 siskin_error *siskin_session_options_add_stop_string(siskin_session_options *options,
                                                      const char *stop_string,
@@ -1095,7 +1095,7 @@ typedef enum siskin_seq2seq_option {
     SISKIN_SEQ2SEQ_N_BEST = 2,
     /// The maximum number of tokens of a text.
     SISKIN_SEQ2SEQ_MAX_TOKENS = 3,
-    /// Length penalty: the score of a text is divided by its length to the power of this.
+    /// Length penalty: the exponent of the length of a text, by which its score is divided.
     SISKIN_SEQ2SEQ_LENGTH_PENALTY = 4,
     /// Diverse beam search: the number of groups that the beams are divided into.
     SISKIN_SEQ2SEQ_BEAM_GROUPS = 5,
@@ -1229,18 +1229,18 @@ void siskin_seq2seq_free(siskin_seq2seq *seq2seq);
 
 /// A transcription option.
 typedef enum siskin_transcribe_option {
-    /// 1: translate to English. 0: do not.
+    /// 1: translate to English. 0, the default: do not.
     SISKIN_TRANSCRIBE_TRANSLATE = 1,
-    /// 1: divide the text into segments with timestamps. 0: do not.
+    /// 1: divide the text into segments with timestamps. 0, the default: do not.
     SISKIN_TRANSCRIBE_TIMESTAMPS = 2,
-    /// The number of beams of beam search.
+    /// The number of beams of beam search. Default: 1.
     SISKIN_TRANSCRIBE_BEAMS = 3,
-    /// 1: the text of the previous window is the prompt of the next one. 0: it is not.
+    /// 1: condition each window on the text of the previous one. 0, the default: do not.
     SISKIN_TRANSCRIBE_CONDITION_ON_PREVIOUS_TEXT = 4,
     /// The no-speech probability above which a window is skipped as silent, unless its mean log-probability
-    /// is high.
+    /// is high. Default: 0.6.
     SISKIN_TRANSCRIBE_NO_SPEECH_THRESHOLD = 5,
-    /// The maximum number of tokens of a window.
+    /// The maximum number of tokens of a window. Default: half of the context of the model.
     SISKIN_TRANSCRIBE_MAX_TOKENS = 6,
 } siskin_transcribe_option;
 
@@ -1273,11 +1273,8 @@ SISKIN_NODISCARD
 siskin_error *siskin_transcriber_new(const siskin_model *model,
                                      siskin_transcriber **out);
 
-/// Sets an option. Options that are counts or flags take integers.
-SISKIN_NODISCARD
-siskin_error *siskin_transcriber_set(siskin_transcriber *transcriber,
-                                     siskin_transcribe_option option,
-                                     double value);
+/// Restores the default options.
+SISKIN_NODISCARD siskin_error *siskin_transcriber_reset_options(siskin_transcriber *transcriber);
 
 /// Sets the spoken language, such as `en`; empty, the default: it is detected.
 SISKIN_NODISCARD
@@ -1290,6 +1287,12 @@ SISKIN_NODISCARD
 siskin_error *siskin_transcriber_set_prompt(siskin_transcriber *transcriber,
                                             const char *prompt,
                                             size_t length);
+
+/// Sets an option. Options that are counts or flags take integers.
+SISKIN_NODISCARD
+siskin_error *siskin_transcriber_set(siskin_transcriber *transcriber,
+                                     siskin_transcribe_option option,
+                                     double value);
 
 /// Transcribes single-channel audio: samples from -1 to 1, at `sample_rate` samples per second.
 SISKIN_NODISCARD

@@ -138,6 +138,11 @@ pub(crate) fn integer(name: &str, value: f64) -> Outcome<usize> {
     Err(PendingError::argument(name, format!("expected an integer from 0, got {value}")))
 }
 
+/// Converts a double to a float; NaN is rejected.
+pub(crate) fn number(name: &str, value: f64) -> Outcome<f32> {
+    if value.is_nan() { Err(PendingError::argument(name, "NaN")) } else { Ok(value as f32) }
+}
+
 /// Converts a double, 0 or 1, to a boolean.
 pub(crate) fn boolean(name: &str, value: f64) -> Outcome<bool> {
     match value {

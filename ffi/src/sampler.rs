@@ -55,51 +55,45 @@ pub const SISKIN_SAMPLER_DRY_BASE: siskin_sampler_option = 15;
 pub const SISKIN_SAMPLER_DRY_ALLOWED_LENGTH: siskin_sampler_option = 16;
 /// DRY: the number of past tokens that are considered.
 pub const SISKIN_SAMPLER_DRY_LAST_N: siskin_sampler_option = 17;
-/// 1: Mirostat 2 replaces top-k, top-p, min-p, locally typical sampling and XTC. 0: off.
+/// 1: use Mirostat 2 instead of top-k, top-p, min-p, locally typical sampling and XTC. 0, the default: do not.
 pub const SISKIN_SAMPLER_MIROSTAT: siskin_sampler_option = 18;
 /// Mirostat: the target surprisal, in bits.
 pub const SISKIN_SAMPLER_MIROSTAT_TAU: siskin_sampler_option = 19;
 /// Mirostat: the learning rate.
 pub const SISKIN_SAMPLER_MIROSTAT_ETA: siskin_sampler_option = 20;
-/// 1: report the log-probability of each token. 0: do not.
+/// 1: report the log-probability of each token. 0, the default: do not.
 pub const SISKIN_SAMPLER_LOG_PROBABILITIES: siskin_sampler_option = 21;
-/// Also report the log-probabilities of this many of the most probable tokens.
+/// The number of most probable tokens whose log-probabilities are also reported.
 pub const SISKIN_SAMPLER_TOP_LOG_PROBABILITIES: siskin_sampler_option = 22;
 
 fn set(sampler: &mut SamplerOptions, option: siskin_sampler_option, value: f64) -> Outcome {
-    let count = || integer("value", value);
-    let field = match option {
-        SISKIN_SAMPLER_TEMPERATURE => &mut sampler.temperature,
-        SISKIN_SAMPLER_TOP_P => &mut sampler.top_p,
-        SISKIN_SAMPLER_MIN_P => &mut sampler.min_p,
-        SISKIN_SAMPLER_TYPICAL_P => &mut sampler.typical_p,
-        SISKIN_SAMPLER_XTC_PROBABILITY => &mut sampler.xtc_probability,
-        SISKIN_SAMPLER_XTC_THRESHOLD => &mut sampler.xtc_threshold,
-        SISKIN_SAMPLER_DYNAMIC_TEMPERATURE_RANGE => &mut sampler.dynamic_temperature_range,
-        SISKIN_SAMPLER_DYNAMIC_TEMPERATURE_EXPONENT => &mut sampler.dynamic_temperature_exponent,
-        SISKIN_SAMPLER_REPETITION_PENALTY => &mut sampler.repetition_penalty,
-        SISKIN_SAMPLER_FREQUENCY_PENALTY => &mut sampler.frequency_penalty,
-        SISKIN_SAMPLER_PRESENCE_PENALTY => &mut sampler.presence_penalty,
-        SISKIN_SAMPLER_DRY_MULTIPLIER => &mut sampler.dry_multiplier,
-        SISKIN_SAMPLER_DRY_BASE => &mut sampler.dry_base,
-        SISKIN_SAMPLER_MIROSTAT_TAU => &mut sampler.mirostat_tau,
-        SISKIN_SAMPLER_MIROSTAT_ETA => &mut sampler.mirostat_eta,
-        SISKIN_SAMPLER_MIROSTAT => return boolean("value", value).map(|on| sampler.mirostat = on),
-        SISKIN_SAMPLER_LOG_PROBABILITIES => {
-            return boolean("value", value).map(|on| sampler.log_probabilities = on);
-        }
-        SISKIN_SAMPLER_TOP_K => return count().map(|count| sampler.top_k = count),
-        SISKIN_SAMPLER_PENALTY_LAST_N => return count().map(|count| sampler.penalty_last_n = count),
-        SISKIN_SAMPLER_DRY_ALLOWED_LENGTH => return count().map(|count| sampler.dry_allowed_length = count),
-        SISKIN_SAMPLER_DRY_LAST_N => return count().map(|count| sampler.dry_last_n = count),
-        SISKIN_SAMPLER_TOP_LOG_PROBABILITIES => {
-            return count().map(|count| sampler.top_log_probabilities = count);
-        }
+    match option {
+        SISKIN_SAMPLER_TEMPERATURE => sampler.temperature = value as f32,
+        SISKIN_SAMPLER_TOP_K => sampler.top_k = integer("value", value)?,
+        SISKIN_SAMPLER_TOP_P => sampler.top_p = value as f32,
+        SISKIN_SAMPLER_MIN_P => sampler.min_p = value as f32,
+        SISKIN_SAMPLER_TYPICAL_P => sampler.typical_p = value as f32,
+        SISKIN_SAMPLER_XTC_PROBABILITY => sampler.xtc_probability = value as f32,
+        SISKIN_SAMPLER_XTC_THRESHOLD => sampler.xtc_threshold = value as f32,
+        SISKIN_SAMPLER_DYNAMIC_TEMPERATURE_RANGE => sampler.dynamic_temperature_range = value as f32,
+        SISKIN_SAMPLER_DYNAMIC_TEMPERATURE_EXPONENT => sampler.dynamic_temperature_exponent = value as f32,
+        SISKIN_SAMPLER_REPETITION_PENALTY => sampler.repetition_penalty = value as f32,
+        SISKIN_SAMPLER_FREQUENCY_PENALTY => sampler.frequency_penalty = value as f32,
+        SISKIN_SAMPLER_PRESENCE_PENALTY => sampler.presence_penalty = value as f32,
+        SISKIN_SAMPLER_PENALTY_LAST_N => sampler.penalty_last_n = integer("value", value)?,
+        SISKIN_SAMPLER_DRY_MULTIPLIER => sampler.dry_multiplier = value as f32,
+        SISKIN_SAMPLER_DRY_BASE => sampler.dry_base = value as f32,
+        SISKIN_SAMPLER_DRY_ALLOWED_LENGTH => sampler.dry_allowed_length = integer("value", value)?,
+        SISKIN_SAMPLER_DRY_LAST_N => sampler.dry_last_n = integer("value", value)?,
+        SISKIN_SAMPLER_MIROSTAT => sampler.mirostat = boolean("value", value)?,
+        SISKIN_SAMPLER_MIROSTAT_TAU => sampler.mirostat_tau = value as f32,
+        SISKIN_SAMPLER_MIROSTAT_ETA => sampler.mirostat_eta = value as f32,
+        SISKIN_SAMPLER_LOG_PROBABILITIES => sampler.log_probabilities = boolean("value", value)?,
+        SISKIN_SAMPLER_TOP_LOG_PROBABILITIES => sampler.top_log_probabilities = integer("value", value)?,
         other => {
             return Err(PendingError::argument("option", format!("{other} is not a siskin_sampler_option")));
         }
-    };
-    *field = value as f32;
+    }
     Ok(())
 }
 
@@ -157,7 +151,7 @@ pub unsafe extern "C" fn siskin_sampler_set_seed(
     }
 }
 
-/// Adds a bias to the logit of a token; negative infinity forbids it.
+/// Adds a bias to the logit of a token; negative infinity forbids the token.
 ///
 /// # Safety
 /// The pointer contract of the crate.

@@ -31,7 +31,7 @@ pub const SISKIN_SEQ2SEQ_BEAMS: siskin_seq2seq_option = 1;
 pub const SISKIN_SEQ2SEQ_N_BEST: siskin_seq2seq_option = 2;
 /// The maximum number of tokens of a text.
 pub const SISKIN_SEQ2SEQ_MAX_TOKENS: siskin_seq2seq_option = 3;
-/// Length penalty: the score of a text is divided by its length to the power of this.
+/// Length penalty: the exponent of the length of a text, by which its score is divided.
 pub const SISKIN_SEQ2SEQ_LENGTH_PENALTY: siskin_seq2seq_option = 4;
 /// Diverse beam search: the number of groups that the beams are divided into.
 pub const SISKIN_SEQ2SEQ_BEAM_GROUPS: siskin_seq2seq_option = 5;

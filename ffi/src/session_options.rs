@@ -135,7 +135,7 @@ pub unsafe extern "C" fn siskin_session_options_set_window(
     unsafe { change(options, |options| options.session.window = window) }
 }
 
-/// Sets the dtype of the KV cache.
+/// Sets the dtype of the KV cache. Default: f16, or f32 for models with f32 weights.
 ///
 /// # Safety
 /// The pointer contract of the crate.
@@ -168,7 +168,7 @@ pub unsafe extern "C" fn siskin_session_options_set_max_tokens(
     unsafe { change(options, |options| options.max_tokens = if tokens == 0 { usize::MAX } else { tokens }) }
 }
 
-/// Sets the sampling options, which are copied. Null: the defaults.
+/// Sets the sampling options, which are copied. Null, the default: default sampling options.
 ///
 /// # Safety
 /// The pointer contract of the crate.
@@ -190,7 +190,7 @@ pub unsafe extern "C" fn siskin_session_options_set_sampler(
     }
 }
 
-/// Adds a stop string, which ends an answer before its first occurrence.
+/// Adds a stop string: an answer ends before the first occurrence of any.
 ///
 /// # Safety
 /// The pointer contract of the crate.

@@ -5,7 +5,7 @@ use std::ffi::c_char;
 use siskin::audio::AudioSamples;
 use siskin::speech::{TranscribeOptions, Transcriber, Transcript};
 
-use crate::arguments::{SizedOutput, boolean, integer, output, text_or_none, values};
+use crate::arguments::{SizedOutput, boolean, integer, number, output, text_or_none, values};
 use crate::cancel_handle::{RunControl, cancel, cancel_handle_of, siskin_cancel_handle};
 use crate::error::{Outcome, PendingError, siskin_error};
 use crate::guard::{self, Handle, borrow};
@@ -53,18 +53,18 @@ pub struct siskin_segment {
 
 /// A transcription option.
 pub type siskin_transcribe_option = u32;
-/// 1: translate to English. 0: do not.
+/// 1: translate to English. 0, the default: do not.
 pub const SISKIN_TRANSCRIBE_TRANSLATE: siskin_transcribe_option = 1;
-/// 1: divide the text into segments with timestamps. 0: do not.
+/// 1: divide the text into segments with timestamps. 0, the default: do not.
 pub const SISKIN_TRANSCRIBE_TIMESTAMPS: siskin_transcribe_option = 2;
-/// The number of beams of beam search.
+/// The number of beams of beam search. Default: 1.
 pub const SISKIN_TRANSCRIBE_BEAMS: siskin_transcribe_option = 3;
-/// 1: the text of the previous window is the prompt of the next one. 0: it is not.
+/// 1: condition each window on the text of the previous one. 0, the default: do not.
 pub const SISKIN_TRANSCRIBE_CONDITION_ON_PREVIOUS_TEXT: siskin_transcribe_option = 4;
 /// The no-speech probability above which a window is skipped as silent, unless its mean log-probability
-/// is high.
+/// is high. Default: 0.6.
 pub const SISKIN_TRANSCRIBE_NO_SPEECH_THRESHOLD: siskin_transcribe_option = 5;
-/// The maximum number of tokens of a window.
+/// The maximum number of tokens of a window. Default: half of the context of the model.
 pub const SISKIN_TRANSCRIBE_MAX_TOKENS: siskin_transcribe_option = 6;
 
 fn set(options: &mut TranscribeOptions, option: siskin_transcribe_option, value: f64) -> Outcome {
@@ -73,9 +73,8 @@ fn set(options: &mut TranscribeOptions, option: siskin_transcribe_option, value:
         SISKIN_TRANSCRIBE_TIMESTAMPS => options.timestamps = boolean("value", value)?,
         SISKIN_TRANSCRIBE_BEAMS => options.beams = integer("value", value)?,
         SISKIN_TRANSCRIBE_CONDITION_ON_PREVIOUS_TEXT => options.previous = boolean("value", value)?,
-        SISKIN_TRANSCRIBE_NO_SPEECH_THRESHOLD if !value.is_nan() => options.silence = value as f32,
+        SISKIN_TRANSCRIBE_NO_SPEECH_THRESHOLD => options.silence = number("value", value)?,
         SISKIN_TRANSCRIBE_MAX_TOKENS => options.max_tokens = integer("value", value)?,
-        SISKIN_TRANSCRIBE_NO_SPEECH_THRESHOLD => return Err(PendingError::argument("value", "NaN")),
         other => {
             return Err(PendingError::argument(
                 "option",
@@ -109,19 +108,22 @@ pub unsafe extern "C" fn siskin_transcriber_new(
     }
 }
 
-/// Sets an option. Options that are counts or flags take integers.
+/// Restores the default options.
 ///
 /// # Safety
 /// The pointer contract of the crate.
 #[must_use]
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn siskin_transcriber_set(
+pub unsafe extern "C" fn siskin_transcriber_reset_options(
     transcriber: *mut siskin_transcriber,
-    option: siskin_transcribe_option,
-    value: f64,
 ) -> *mut siskin_error {
     // SAFETY: pointer contract: `transcriber` is null or live.
-    unsafe { guard::exclusive(transcriber, |state, _| set(&mut state.options, option, value)) }
+    unsafe {
+        guard::exclusive(transcriber, |state, _| {
+            state.options = TranscribeOptions::default();
+            Ok(())
+        })
+    }
 }
 
 /// Sets the spoken language, such as `en`; empty, the default: it is detected.
@@ -162,6 +164,21 @@ pub unsafe extern "C" fn siskin_transcriber_set_prompt(
             Ok(())
         })
     }
+}
+
+/// Sets an option. Options that are counts or flags take integers.
+///
+/// # Safety
+/// The pointer contract of the crate.
+#[must_use]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn siskin_transcriber_set(
+    transcriber: *mut siskin_transcriber,
+    option: siskin_transcribe_option,
+    value: f64,
+) -> *mut siskin_error {
+    // SAFETY: pointer contract: `transcriber` is null or live.
+    unsafe { guard::exclusive(transcriber, |state, _| set(&mut state.options, option, value)) }
 }
 
 /// Transcribes single-channel audio: samples from −1 to 1, at `sample_rate` samples per second.

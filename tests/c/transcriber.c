@@ -12,6 +12,8 @@ int main(int count, char **arguments) {
     OK(siskin_transcriber_new(model, &transcriber));
     siskin_model_free(model);
     OK(siskin_transcriber_set(transcriber, SISKIN_TRANSCRIBE_TIMESTAMPS, 1));
+    OK(siskin_transcriber_reset_options(transcriber));
+    OK(siskin_transcriber_set(transcriber, SISKIN_TRANSCRIBE_TIMESTAMPS, 1));
     OK(siskin_transcriber_set_prompt(transcriber, NULL, 0));
     FAILS(SISKIN_ERROR_ARGUMENT, siskin_transcriber_set(transcriber, SISKIN_TRANSCRIBE_BEAMS, -1));
     FAILS(SISKIN_ERROR_CORRUPT, siskin_transcriber_transcribe_wav(transcriber, (const uint8_t *)"RIFF", 4));

@@ -5,6 +5,8 @@
 //! - [`counting`]: an allocator that counts the allocations of a thread.
 //! - [`kinds`]: models whose attention mask a session chooses.
 //! - [`paths`]: the paths of committed test data and downloaded models.
+//! - [`header`]: the C header, generated from `ffi/src`.
+//! - [`wrappers`]: the generated parts of the Kotlin and Swift wrappers.
 //! - [`extent`]: selection of test cases.
 //! - [`search`]: beam search results of Transformers on the golden models.
 //! - [`training`]: a small text, and a small model that learns it.
@@ -24,3 +26,4 @@ pub mod paths;
 pub mod search;
 pub mod texts;
 pub mod training;
+pub mod wrappers;

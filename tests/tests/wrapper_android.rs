@@ -1,4 +1,4 @@
-//! The Android package wraps the whole header and maps every error, and the code of its page is compiled.
+//! The Android package maps every error and constant of the header, and the code of its page is compiled.
 
 use siskin_tests::{arch_rules, header, paths};
 
@@ -14,36 +14,6 @@ fn texts<'a>(tree: &'a arch_rules::Tree, folder: &str, ending: &str) -> Vec<&'a 
 
 fn read(path: &str) -> String {
     std::fs::read_to_string(paths::root().join(path)).expect("the file exists")
-}
-
-/// Returns true if a name occurs in a text as a whole word.
-fn has_word(text: &str, word: &str) -> bool {
-    let is_word = |character: Option<char>| character.is_some_and(|c| c.is_alphanumeric() || c == '_');
-    text.match_indices(word).any(|(at, _)| {
-        !is_word(text[..at].chars().next_back()) && !is_word(text[at + word.len()..].chars().next())
-    })
-}
-
-#[test]
-fn every_function_is_wrapped_or_listed() {
-    let tree = tree();
-    let bridge = texts(&tree, "android/src/main/cpp/", ".c");
-    let left_out = read("android/not-wrapped.txt");
-    let mut wrong = Vec::new();
-    for name in read("ffi/exports.txt").lines() {
-        let wrapped = bridge.iter().any(|text| has_word(text, name));
-        let listed = left_out
-            .lines()
-            .any(|line| line.split_once(": ").is_some_and(|(known, why)| known == name && why.len() > 10));
-        if wrapped == listed {
-            wrong.push(format!("{name}: wrapped: {wrapped}, listed in android/not-wrapped.txt: {listed}"));
-        }
-    }
-    let exported = read("ffi/exports.txt");
-    let stale =
-        left_out.lines().filter(|line| !exported.lines().any(|name| line.starts_with(&format!("{name}: "))));
-    wrong.extend(stale.map(|line| format!("android/not-wrapped.txt: {line}")));
-    arch_rules::assert_clean("Kotlin wraps every function of the header.", &wrong);
 }
 
 #[test]
@@ -75,7 +45,7 @@ struct ConstantList {
     null: &'static [&'static str],
 }
 
-const LISTS: [ConstantList; 8] = [
+const LISTS: [ConstantList; 6] = [
     ConstantList {
         prefix: "SISKIN_CAPABILITY_",
         kotlin: "enum class Capability",
@@ -93,22 +63,10 @@ const LISTS: [ConstantList; 8] = [
         null: &[],
     },
     ConstantList {
-        prefix: "SISKIN_KV_CACHE_",
-        kotlin: "enum class KvCacheType",
-        names: &[("INT8", "INT8"), ("F16", "F16"), ("F32", "F32")],
-        null: &["AUTO"],
-    },
-    ConstantList {
         prefix: "SISKIN_FINISH_REASON_",
         kotlin: "enum class FinishReason",
         names: &[("EOS", "EOS"), ("STOP", "STOP"), ("LENGTH", "LENGTH"), ("CONTEXT", "CONTEXT")],
         null: &["NONE"],
-    },
-    ConstantList {
-        prefix: "SISKIN_TRIM_",
-        kotlin: "enum class TrimLevel",
-        names: &[("UNUSED", "UNUSED"), ("ALL", "ALL")],
-        null: &[],
     },
     ConstantList {
         prefix: "SISKIN_POOLING_",
@@ -208,32 +166,6 @@ fn sealed_classes_are_numbered() {
             .collect();
         assert_eq!(numbers, (0..count).collect::<Vec<_>>(), "{list}");
     }
-}
-
-#[test]
-fn options_have_the_order_of_the_header() {
-    let header = read("ffi/include/siskin.h");
-    let tables = [
-        ("SISKIN_SAMPLER_", "Sampler.kt", "listOf(\n"),
-        ("SISKIN_SEQ2SEQ_", "Seq2Seq.kt", "listOf<Number?>("),
-        ("SISKIN_TRANSCRIBE_", "Transcriber.kt", "listOf(\n"),
-    ];
-    let mut wrong = Vec::new();
-    for (prefix, file, begin) in tables {
-        let kotlin = read(&format!("android/src/main/kotlin/ai/siskin/{file}"));
-        let start = kotlin.find(begin).expect("the list exists");
-        let list = &kotlin[start..][kotlin[start..].find('(').unwrap_or(0) + 1..];
-        let list = list.replace("?.toInt()", "");
-        let list = list.split(')').next().unwrap_or_default();
-        let ours: Vec<String> =
-            list.split(',').map(|name| name.trim().to_lowercase()).filter(|name| !name.is_empty()).collect();
-        let theirs: Vec<String> =
-            constants(&header, prefix).into_iter().map(|name| name.replace('_', "").to_lowercase()).collect();
-        if ours != theirs || ours.is_empty() {
-            wrong.push(format!("{file}: Kotlin has {ours:?}, and the header {theirs:?}"));
-        }
-    }
-    arch_rules::assert_clean("Kotlin's options have the order of the header.", &wrong);
 }
 
 #[test]

@@ -1,9 +1,9 @@
-//! Wrappers of the C header in other languages use only names that exist. That they cover all of the header is tested
-//! with their other guarantees: `wrapper_android.rs`, `wrapper_ios.rs`.
+//! Wrappers of the C header in other languages use only names that exist, cover all of it, and their generated files are
+//! current. Their other guarantees are tested in `wrapper_android.rs` and `wrapper_ios.rs`.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot read its inputs fails")]
 
-use siskin_tests::paths;
+use siskin_tests::{header, paths, wrappers};
 use std::collections::BTreeSet;
 use std::path::Path;
 
@@ -52,6 +52,22 @@ impl Wrapper {
         let mut text = String::new();
         gather(&paths::root().join(self.folder), self.endings, &mut text);
         text
+    }
+}
+
+/// Generating fails if a function is not wrapped and has no reason, or if an option has no rule.
+#[test]
+fn generated_files_are_current() {
+    let advice = "run `cargo xtask header --bless`";
+    let files = wrappers::generated(&header::generated()).unwrap_or_else(|error| panic!("{error}"));
+    for file in &files {
+        assert!(read(&file.path) == file.text, "{} is not what ffi/src makes: {advice}", file.path);
+    }
+    for folder in wrappers::FOLDERS {
+        for entry in std::fs::read_dir(paths::root().join(folder)).unwrap() {
+            let path = format!("{folder}/{}", entry.unwrap().file_name().to_string_lossy());
+            assert!(files.iter().any(|file| file.path == path), "{path} is not generated: {advice}");
+        }
     }
 }
 

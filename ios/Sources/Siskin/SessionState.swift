@@ -23,14 +23,6 @@ public struct SessionStats: Sendable, Hashable {
     }
 }
 
-/// How much memory a session releases.
-public enum TrimLevel: Sendable, Hashable {
-    /// Memory that is not in use.
-    case unused
-    /// All memory, including messages and tokens: save the session first.
-    case all
-}
-
 /// The state of sessions, and pausing.
 extension Session {
     /// Returns the counters of the session.
@@ -106,8 +98,7 @@ extension Session {
 
     /// Returns memory to the system; it is committed again on demand.
     public func trim(_ level: TrimLevel = .unused) throws(SiskinError) {
-        let level = level == .all ? SISKIN_TRIM_ALL : SISKIN_TRIM_UNUSED
-        try runner.handle.use { session throws(SiskinError) in try check(siskin_session_trim(session, level)) }
+        try runner.handle.use { session throws(SiskinError) in try check(siskin_session_trim(session, level.native)) }
     }
 
     /// Pauses the session, for when an app goes to the background: a running call ends within milliseconds with

@@ -46,14 +46,17 @@ public actor Transcriber {
                 try makeHandle { siskin_transcriber_new(model, &$0) }
             }
             let handle = NativeHandle(transcriber, "transcriber", free: { siskin_transcriber_free($0) })
-            try handle.use { transcriber throws(SiskinError) in try options.apply(to: transcriber) }
+            try handle.use { transcriber throws(SiskinError) in try options.copy(to: transcriber) }
             return try CallRunner(handle, makeCancelHandle: { siskin_transcriber_cancel_handle($0, &$1) })
         }
     }
 
     /// Replaces the options, for later calls.
     public func setOptions(_ options: TranscriberOptions) throws(SiskinError) {
-        try runner.handle.use { transcriber throws(SiskinError) in try options.apply(to: transcriber) }
+        try runner.handle.use { transcriber throws(SiskinError) in
+            try check(siskin_transcriber_reset_options(transcriber))
+            try options.copy(to: transcriber)
+        }
     }
 
     /// Cancels the running call and those that wait for their turn, within milliseconds.

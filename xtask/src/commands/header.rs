@@ -1,4 +1,4 @@
-//! `header`: the C header and the list of its functions.
+//! `header`: the C header, and everything that is generated from it.
 
 use crate::Subcommand;
 use crate::shell::{self, Result, cargo, run};
@@ -6,7 +6,8 @@ use crate::shell::{self, Result, cargo, run};
 pub(crate) const SUBCOMMAND: Subcommand = Subcommand {
     name: "header",
     usage: "[--bless]",
-    about: "print the C header that the sources make, or commit it with its list of functions and the layout of structs",
+    about: "print the C header that the sources make, or commit it with its list of functions, the layout of structs and \
+        the options of Kotlin and Swift",
     run: header,
 };
 

@@ -7,10 +7,9 @@
 struct jvm jvm;
 
 static const struct natives *const TABLES[] = {
-    &natives_cancel_handle, &natives_encoder,         &natives_log,           &natives_model,
-    &natives_model_options, &natives_sampler,         &natives_seq2seq,       &natives_seq2seq_options,
-    &natives_session,       &natives_session_options, &natives_session_state, &natives_throttle,
-    &natives_transcriber,   &natives_version,
+    &natives_cancel_handle, &natives_encoder, &natives_log,           &natives_model,
+    &natives_progress,      &natives_seq2seq, &natives_session,       &natives_session_state,
+    &natives_throttle,      &natives_version, &natives_transcriber,
 #ifdef SISKIN_TESTING
     &natives_testing,
 #endif
@@ -115,6 +114,9 @@ JNIEXPORT jint JNICALL JNI_OnLoad(JavaVM *vm, __attribute__((unused)) void *rese
     if (!find_all(env)) return JNI_ERR;
     for (size_t i = 0; i < LENGTH(TABLES); i++) {
         if (!register_natives(env, TABLES[i])) return JNI_ERR;
+    }
+    for (size_t i = 0; i < natives_options_count; i++) {
+        if (!register_natives(env, &natives_options[i])) return JNI_ERR;
     }
     return JNI_VERSION_1_6;
 }

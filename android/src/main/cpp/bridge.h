@@ -2,7 +2,7 @@
 //
 // Declarations shared by the files of the JNI bridge. There is one file per handle, which ends with a table of its
 // native methods; bridge.c lists the tables and registers them when the library is loaded, so that a wrong name or
-// signature fails there.
+// signature fails there. generated/options.c has the tables of options.
 //
 // Handles are passed as `jlong`. Kotlin's `NativePointer` owns them and guarantees that no call receives a freed one.
 // Strings are passed as `byte[]` of UTF-8 in both directions. Compound results are one `byte[]`, written by `struct
@@ -29,9 +29,13 @@ struct natives {
 
 #define NATIVES(name, class, methods) const struct natives name = {"ai/siskin/" class, methods, LENGTH(methods)}
 
-extern const struct natives natives_cancel_handle, natives_encoder, natives_log, natives_model, natives_model_options,
-    natives_sampler, natives_seq2seq, natives_seq2seq_options, natives_session, natives_session_options,
-    natives_session_state, natives_testing, natives_throttle, natives_transcriber, natives_version;
+extern const struct natives natives_cancel_handle, natives_encoder, natives_log, natives_model, natives_progress,
+    natives_seq2seq, natives_session, natives_session_state, natives_testing, natives_throttle, natives_transcriber,
+    natives_version;
+
+// generated/options.c
+extern const struct natives natives_options[];
+extern const size_t natives_options_count;
 
 // Classes and methods of the JVM, looked up when the library is loaded.
 struct jvm {

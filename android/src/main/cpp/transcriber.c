@@ -17,26 +17,6 @@ static jlong transcriber_cancel_handle(JNIEnv *env, CLASS, jlong transcriber) {
     return (jlong)(intptr_t)handle;
 }
 
-static void transcriber_set(JNIEnv *env, CLASS, jlong transcriber, jint option, jdouble value) {
-    throw_if_error(env, siskin_transcriber_set(TRANSCRIBER(transcriber), (uint32_t)option, value));
-}
-
-static void set_string(JNIEnv *env, jlong transcriber, jbyteArray array,
-                       siskin_error *(*set)(siskin_transcriber *, const char *, size_t)) {
-    struct bytes text;
-    if (!read_bytes(env, array, &text)) return;
-    throw_if_error(env, set(TRANSCRIBER(transcriber), text.data, text.length));
-    free_bytes(&text);
-}
-
-static void set_language(JNIEnv *env, CLASS, jlong transcriber, jbyteArray language) {
-    set_string(env, transcriber, language, siskin_transcriber_set_language);
-}
-
-static void set_prompt(JNIEnv *env, CLASS, jlong transcriber, jbyteArray prompt) {
-    set_string(env, transcriber, prompt, siskin_transcriber_set_prompt);
-}
-
 // Packs the text, the language, and the segments.
 static jbyteArray new_transcript(JNIEnv *env, const siskin_transcriber *transcriber) {
     const char *text = NULL, *language = NULL;
@@ -96,9 +76,6 @@ static void transcriber_free(UNUSED_ENV, CLASS, jlong transcriber) {
 static const JNINativeMethod METHODS[] = {
     METHOD("create", "(J)J", transcriber_new),
     METHOD("cancelHandle", "(J)J", transcriber_cancel_handle),
-    METHOD("set", "(JID)V", transcriber_set),
-    METHOD("setLanguage", "(J[B)V", set_language),
-    METHOD("setPrompt", "(J[B)V", set_prompt),
     METHOD("transcribe", "(J[FI)[B", transcribe),
     METHOD("transcribePcm16", "(JLjava/nio/ByteBuffer;JJII)[B", transcribe_pcm16),
     METHOD("transcribeWav", "(JLjava/nio/ByteBuffer;JJ)[B", transcribe_wav),

@@ -32,57 +32,14 @@ public sealed class Seq2SeqTask {
     }
 }
 
-/** Generation options of a [Seq2Seq]. `null` is the default of the model's configuration. */
-public class Seq2SeqOptions {
-    /** The task. Default: the input is passed to the model as it is, after [prefix]. */
-    public var task: Seq2SeqTask? = null
-
-    /** The number of beams of beam search; 1: greedy decoding, or sampling if [sampler] is set. */
-    public var beams: Int? = null
-
-    /** The number of texts returned for each input, best first. */
-    public var nBest: Int? = null
-
-    /** The maximum number of tokens of a generated text. */
-    public var maxTokens: Int? = null
-
-    /** Length penalty: the exponent of a text's length by which its score is divided. */
-    public var lengthPenalty: Double? = null
-
-    /** Diverse beam search: the number of groups that the beams are divided into. */
-    public var beamGroups: Int? = null
-
-    /** Diverse beam search: the penalty of a group for tokens that other groups chose. */
-    public var diversityPenalty: Double? = null
-
-    /** What happens to texts with more tokens than the model supports. Windows end at sentence boundaries. */
-    public var onOverflow: OverflowMode? = null
-
-    /** The prefix of each input, such as the name of a task. */
-    public var prefix: String? = null
-
-    /** Sampling options, for one beam. */
-    public var sampler: Sampler? = null
-
-    internal fun <T> withNative(model: Model, use: (Long) -> T): T =
-        useNative(model.native.withPointer(::create), NativeSeq2SeqOptions::free) { options ->
-            copyTo(options)
-            use(options)
-        }
-
-    private fun create(model: Long): Long = task?.createOptions(model) ?: NativeSeq2SeqOptions.create(model)
-
-    private fun copyTo(options: Long) {
-        // In the order of the native constants, which begin with 1.
-        val numbers = listOf<Number?>(beams, nBest, maxTokens, lengthPenalty, beamGroups, diversityPenalty)
-        numbers.forEachIndexed { index, value ->
-            if (value != null) NativeSeq2SeqOptions.set(options, index + 1, value.toDouble())
-        }
-        onOverflow?.let { NativeSeq2SeqOptions.setOverflowMode(options, it.code, it.overlapTokens()) }
-        prefix?.let { NativeSeq2SeqOptions.setPrefix(options, it.encodeToByteArray()) }
-        sampler?.withNative { NativeSeq2SeqOptions.setSampler(options, it) }
+internal fun <T> Seq2SeqOptions.withNative(model: Model, use: (Long) -> T): T =
+    useNative(model.native.withPointer(::createNative), NativeSeq2SeqOptions::free) { options ->
+        copyTo(options)
+        use(options)
     }
-}
+
+private fun Seq2SeqOptions.createNative(model: Long): Long =
+    task?.createOptions(model) ?: NativeSeq2SeqOptions.create(model)
 
 /** A generated text. */
 public class GeneratedText internal constructor(
@@ -137,24 +94,6 @@ public class Seq2Seq internal constructor(private val model: Model, pointer: Lon
 
     private fun Unpacker.readText() =
         GeneratedText(string(), ints(), double(), if (boolean()) FinishReason.EOS else FinishReason.LENGTH)
-}
-
-internal object NativeSeq2SeqOptions {
-    @JvmStatic external fun create(model: Long): Long
-
-    @JvmStatic external fun createSummary(model: Long): Long
-
-    @JvmStatic external fun createTranslation(model: Long, from: ByteArray, to: ByteArray): Long
-
-    @JvmStatic external fun set(options: Long, option: Int, value: Double)
-
-    @JvmStatic external fun setOverflowMode(options: Long, mode: Int, overlap: Int)
-
-    @JvmStatic external fun setPrefix(options: Long, prefix: ByteArray)
-
-    @JvmStatic external fun setSampler(options: Long, sampler: Long)
-
-    @JvmStatic external fun free(options: Long)
 }
 
 internal object NativeSeq2Seq {

@@ -189,7 +189,7 @@ public class Session internal constructor(pointer: Long, private val hasChatTemp
 
     /** Returns memory to the system, which commits it again on demand. Waits for a running call. */
     public suspend fun trimMemory(level: TrimLevel): Unit = call { pointer ->
-        NativeSessionState.trim(pointer, level.ordinal + 1)
+        NativeSessionState.trim(pointer, level.code)
         if (level == TrimLevel.ALL) undelivered = null
     }
 

@@ -1,15 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 package ai.siskin
 
-/** What [Session.trimMemory] returns to the system. */
-public enum class TrimLevel {
-    /** Memory that is not in use. */
-    UNUSED,
-
-    /** All messages and tokens as well: save the session first. */
-    ALL,
-}
-
 /** Counters of a session. */
 @ConsistentCopyVisibility
 public data class SessionStats internal constructor(

@@ -4,58 +4,15 @@ package ai.siskin
 import java.nio.ByteBuffer
 import kotlinx.coroutines.runBlocking
 
-/** Options of a transcriber. `null` is the default. */
-public class TranscriberOptions {
-    /** Whether to translate to English. Default: no. */
-    public var translate: Boolean? = null
-
-    /** Whether to split the text into segments with timestamps. Default: no. */
-    public var timestamps: Boolean? = null
-
-    /** The number of beams of beam search. Default: 1. */
-    public var beams: Int? = null
-
-    /** Whether to condition on the text of the previous windows. Default: no. */
-    public var conditionOnPreviousText: Boolean? = null
-
-    /**
-     * The no-speech probability above which a window is skipped as silent, unless its mean log-probability is high.
-     * Default: 0.6.
-     */
-    public var noSpeechThreshold: Double? = null
-
-    /** The maximum number of tokens of a window. */
-    public var maxTokens: Int? = null
-
-    /** The spoken language, such as `en`. Default: it is detected. */
-    public var language: String? = null
-
-    /** A prompt: names and words that are likely to occur in the audio. */
-    public var prompt: String? = null
-
-    internal fun create(model: Long): Transcriber {
-        val transcriber = Transcriber(NativeTranscriber.create(model))
-        try {
-            transcriber.native.withPointer(::copyTo)
-        } catch (error: Throwable) {
-            transcriber.close()
-            throw error
-        }
-        return transcriber
+internal fun TranscriberOptions.create(model: Long): Transcriber {
+    val transcriber = Transcriber(NativeTranscriber.create(model))
+    try {
+        transcriber.native.withPointer(::copyTo)
+    } catch (error: Throwable) {
+        transcriber.close()
+        throw error
     }
-
-    private fun copyTo(transcriber: Long) {
-        // In the order of the native constants, which begin with 1.
-        val numbers = listOf(
-            translate?.toInt(), timestamps?.toInt(), beams, conditionOnPreviousText?.toInt(), noSpeechThreshold,
-            maxTokens,
-        )
-        numbers.forEachIndexed { index, value ->
-            if (value != null) NativeTranscriber.set(transcriber, index + 1, value.toDouble())
-        }
-        language?.let { NativeTranscriber.setLanguage(transcriber, it.encodeToByteArray()) }
-        prompt?.let { NativeTranscriber.setPrompt(transcriber, it.encodeToByteArray()) }
-    }
+    return transcriber
 }
 
 /** A segment of the audio, and its transcript. */
@@ -136,11 +93,11 @@ public class Transcriber internal constructor(pointer: Long) :
 
     /** Sets the spoken language, such as `en`; `null` detects it. */
     public suspend fun setLanguage(language: String?): Unit =
-        shortCall { NativeTranscriber.setLanguage(it, language.orEmpty().encodeToByteArray()) }
+        shortCall { NativeTranscriberOptions.setLanguage(it, language.orEmpty().encodeToByteArray()) }
 
     /** Sets a prompt: names and words that are likely to occur in the audio. */
     public suspend fun setPrompt(prompt: String?): Unit =
-        shortCall { NativeTranscriber.setPrompt(it, prompt.orEmpty().encodeToByteArray()) }
+        shortCall { NativeTranscriberOptions.setPrompt(it, prompt.orEmpty().encodeToByteArray()) }
 
     /** Blocking form of [transcribe], for Java. Interrupting the thread cancels the call. */
     @JvmOverloads
@@ -169,12 +126,6 @@ internal object NativeTranscriber {
     @JvmStatic external fun create(model: Long): Long
 
     @JvmStatic external fun cancelHandle(transcriber: Long): Long
-
-    @JvmStatic external fun set(transcriber: Long, option: Int, value: Double)
-
-    @JvmStatic external fun setLanguage(transcriber: Long, language: ByteArray)
-
-    @JvmStatic external fun setPrompt(transcriber: Long, prompt: ByteArray)
 
     @JvmStatic external fun transcribe(transcriber: Long, samples: FloatArray, sampleRate: Int): ByteArray
 
