@@ -29,6 +29,7 @@ pub mod adapter;
 pub mod arch;
 mod attention_mask;
 mod builder;
+mod graph;
 mod ir;
 mod op;
 pub mod pass;
@@ -39,6 +40,7 @@ mod window;
 
 pub use attention_mask::{QueryPosition, RUNS};
 pub use builder::Builder;
+pub use graph::{Exit, Graph, Node, OutputHead};
 pub use ir::*;
 pub use op::Op;
 pub use pooling::Pooling;
