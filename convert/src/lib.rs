@@ -21,7 +21,7 @@
 //! # }
 //! ```
 //!
-//! Weights can be rounded with activation statistics ([`calibrate`]). [`export`] writes Hugging Face folders, GGUF and
+//! Weights can be rounded with activation statistics ([`Calibration`]). [`export`] writes Hugging Face folders, GGUF and
 //! ONNX. Every format is untrusted input: parsers check lengths before they allocate, and are fuzzed.
 
 mod adapter;

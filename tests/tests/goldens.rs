@@ -122,7 +122,7 @@ fn a_cancelled_entry_leaves_the_others_of_its_batch_alone() {
         let cancelled =
             siskin::BatchEntry { cancel: Some(&cancel), ..entry(first, &a[5..], siskin::OutputRows::Last) };
         context.forward(&[cancelled, entry(second, b, siskin::OutputRows::From(7))]).unwrap();
-        assert_eq!([context.is_cancelled(0), context.is_cancelled(1)], [true, false], "{name}");
+        assert_eq!([first, second].map(|sequence| context.is_cancelled(sequence)), [true, false], "{name}");
         assert_eq!([context.length(first).unwrap(), context.length(second).unwrap()], [5, 9], "{name}");
         let width = model.config().vocabulary;
         let last = |ids: &[u32], count: usize| {

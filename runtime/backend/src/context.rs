@@ -111,7 +111,7 @@ impl LoadedModel {
 
 /// Several sequences that share weights, KV cache and threads, and run in one batch.
 ///
-/// [`Session`](crate::Session) is the convenient API for one sequence; a server runs many sequences in one context.
+/// `siskin::Session` is the convenient API for one sequence; a server runs many sequences in one context.
 pub struct Context {
     model: Arc<LoadedModel>,
     passes: Passes,
@@ -119,7 +119,7 @@ pub struct Context {
     table: BlockTable,
     pool: SharedThreadPool,
     batch: Batch,
-    /// The entries of the last batch that were cancelled.
+    /// The sequences of the last batch that were cancelled.
     cancelled: Vec<usize>,
     cancel: CancelHandle,
 }
@@ -147,7 +147,7 @@ impl Context {
             executable: model.module.executable(&limits)?,
             table: BlockTable::new(limits.blocks),
             pool,
-            cancelled: Vec::with_capacity(options.cache.sequences),
+            cancelled: Vec::with_capacity(options.cache.sequences.min(options.cache.batch)),
             batch,
             cancel: CancelHandle::new(),
             passes,
@@ -272,32 +272,30 @@ impl Context {
         let outcome =
             self.copy_blocks().and(extended).and_then(|()| self.run(self.passes.number(GraphSide::Decoder)?));
         if outcome.is_err() {
-            self.builder().roll_back(0..usize::MAX);
+            self.builder().roll_back(|_| true);
             self.batch.clear();
             return self.settle(outcome);
         }
-        let mut row = 0;
-        for (index, entry) in entries.iter().enumerate() {
-            if entry.cancel.is_some_and(CancelHandle::is_cancelled) {
-                self.cancelled.push(index);
-                self.builder().roll_back(row..row + entry.tokens.len());
-            }
-            row += entry.tokens.len();
-        }
+        let is_cancelled = |entry: &BatchEntry<'_>| entry.cancel.is_some_and(CancelHandle::is_cancelled);
+        self.cancelled.extend(entries.iter().filter(|entry| is_cancelled(entry)).map(|entry| entry.sequence));
+        let Self { model, passes, table, batch, cancelled, .. } = self;
+        BatchBuilder { config: &model.config, passes, table, batch }
+            .roll_back(|sequence| cancelled.contains(&sequence));
         self.batch.sequences.iter().for_each(|&sequence| self.table.commit(sequence));
         Ok(())
     }
 
-    /// Returns whether an entry of the last batch was cancelled while the batch ran: its sequence is as it was before,
-    /// and its output rows are to be ignored.
-    pub fn is_cancelled(&self, entry: usize) -> bool {
-        self.cancelled.contains(&entry)
+    /// Returns whether a sequence was cancelled while the last batch ran: it is as it was before, and the output rows of
+    /// all its entries are to be ignored. The handles of entries are not reset.
+    pub fn is_cancelled(&self, sequence: usize) -> bool {
+        self.cancelled.contains(&sequence)
     }
 
     /// Encodes whole sequences in one batch, each in a cache sequence of its own that drops what it encoded before.
     /// [`Context::output`] then has one row for each requested token, in order. If validation fails nothing changes; if
     /// the pass fails, the cache sequences are empty.
     pub fn read(&mut self, texts: &[SequenceInput<'_>]) -> Result<()> {
+        self.cancelled.clear();
         let outcome =
             self.builder().list(texts)?.and_then(|()| self.run(self.passes.number(GraphSide::Encoder)?));
         texts.iter().for_each(|text| self.table.end_encoding(text.sequence));
@@ -360,7 +358,8 @@ impl Context {
             cancel: self.cancel.flag(),
             threads: governed.threads,
         };
-        let outcome = self.executable.forward(&mut self.pool.lock(), input).and_then(|()| {
+        let passed = self.executable.forward(&mut self.pool.lock(), input);
+        let outcome = passed.and_then(|()| {
             (0..self.batch.wanted.len()).try_for_each(|row| Error::unless_finite("output", self.output(row)))
         });
         let decodes = self.passes.is_decoder(number) && self.batch.writes();

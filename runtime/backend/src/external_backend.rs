@@ -80,7 +80,7 @@ pub struct BackendInterface {
     pub context: usize,
 }
 
-/// An external backend. [`Model::from_backend`](crate::Model::from_backend) creates a model from it.
+/// An external backend. `siskin::Model::from_backend` creates a model from it.
 pub trait ExternalBackend: Send + Sync {
     /// Describes the model; must return the same on every call.
     fn interface(&self) -> BackendInterface;

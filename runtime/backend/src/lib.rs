@@ -8,7 +8,7 @@
 //! says which blocks of the KV cache belong to which sequence.
 //!
 //! - [`cpu`] runs plans on the thread pool, with the kernels for this CPU.
-//! - [`reference`] interprets graphs, row by row, with scalar code; it defines the bits.
+//! - [`mod@reference`] interprets graphs, row by row, with scalar code; it defines the bits.
 //! - [`external`] calls another library.
 //!
 //! A [`LoadedModel`](loaded_model::LoadedModel) is a file on a device. A [`Context`](context::Context) runs sequences of

@@ -87,7 +87,7 @@ impl TemplateData {
         Self::deserialize(value).map_err(|error| Error::argument("json", error.to_string()))
     }
 
-    /// The messages of a conversation, numbered from 0 as [`Source::message`](super::text::Source) counts them.
+    /// The messages of a conversation, numbered from 0 as `Source::message` counts them.
     pub fn messages<'m>(messages: impl IntoIterator<Item = &'m Message>) -> Self {
         let message = |(number, message): (usize, &Message)| {
             let role = ("role".into(), TemplateData::role(&message.role));

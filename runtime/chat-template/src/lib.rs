@@ -160,7 +160,7 @@ impl ChatTemplate {
     }
 
     /// Renders the prompt, and returns the byte ranges of it that came from outside the template (untrusted spans) for
-    /// [`Tokenizer::encode_guarded`](siskin_tokenizer::Tokenizer::encode_guarded), so that no message can spell a
+    /// `siskin_tokenizer::Tokenizer::encode_guarded`, so that no message can spell a
     /// control token.
     ///
     /// # Errors

@@ -29,7 +29,7 @@ pub trait Device {
     /// Returns what the device can do; it never changes.
     fn capabilities(&self) -> DeviceCapabilities;
 
-    /// Allocates memory, aligned to [`ALIGNMENT`]. Its contents are undefined.
+    /// Allocates memory, aligned to [`ALIGNMENT`](crate::ALIGNMENT). Its contents are undefined.
     ///
     /// # Errors
     /// [`siskin_format::ErrorKind::Memory`] if there is too little, or if the device fails.

@@ -1,8 +1,8 @@
 //! The types that operations are described with: values, weights, masks, routing.
 
-/// Index of a [`ValueShape`] in [`Graph::values`].
+/// Index of a [`ValueShape`] in [`Graph::values`](crate::Graph::values).
 pub type ValueId = usize;
-/// Index of a [`Weight`] in [`Graph::weights`].
+/// Index of a [`Weight`] in [`Graph::weights`](crate::Graph::weights).
 pub type WeightId = usize;
 
 /// The kind of rows of a value.

@@ -97,7 +97,8 @@ pub enum Op {
     Activate(ActivationFunction),
     /// Inputs gate, up: `activation(gate) · up`.
     Gate(ActivationFunction),
-    /// Inputs gate, up: `g · sigmoid(slope · g) · (u + 1)`, both clamped.
+    /// Inputs gate, up: `g · sigmoid(slope · g) · (u + 1)`, with the gate clamped from above and the up projection to ± the
+    /// limit.
     GateLimited(GateLimits),
     /// Repeats every column this many times (`repeat_interleave`).
     RepeatColumns(usize),

@@ -32,7 +32,7 @@ pub struct BlockLayout {
 
 /// The memory that the keys and values of all sequences may take together.
 ///
-/// With a budget, sequences take blocks as they grow, and the longest ones that `options` allow need not fit at the
+/// With a budget, sequences take blocks as they grow, and the longest ones that the options allow need not fit at the
 /// same time; without, they do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KvBudget {
@@ -82,25 +82,20 @@ impl BlockLayout {
     /// # Errors
     /// [`ErrorKind::Memory`] if not even one sequence of the maximum length fits.
     pub fn within(mut self, budget: KvBudget, block_bytes: &[usize]) -> Result<Self> {
-        let bytes_of = |layout: &Self| {
-            let bytes = layout
-                .groups
-                .iter()
-                .zip(block_bytes)
-                .map(|(group, bytes)| group.blocks.saturating_mul(*bytes));
-            bytes.fold(0, usize::saturating_add)
+        let bytes_of = |blocks: &[usize]| -> u128 {
+            blocks.iter().zip(block_bytes).map(|(blocks, bytes)| *blocks as u128 * *bytes as u128).sum()
         };
-        let all = bytes_of(&self);
-        if all <= budget.bytes {
+        let most: Vec<usize> = self.groups.iter().map(|group| group.blocks).collect();
+        let (all, budget_bytes) = (bytes_of(&most), budget.bytes as u128);
+        if all <= budget_bytes {
             return Ok(self);
         }
         let single = CacheOptions { sequences: 1, ..self.options };
         let extent = Extent { projected: self.projected, has_global: true };
-        let least: Vec<usize> =
-            self.groups.iter().map(|group| extent.blocks(group.kind, &single).min(group.blocks)).collect();
-        let needed =
-            least.iter().zip(block_bytes).map(|(blocks, bytes)| blocks.saturating_mul(*bytes)).sum::<usize>();
-        if needed > budget.bytes {
+        let least = |group: &GroupLayout| extent.blocks(group.kind, &single).min(group.blocks);
+        let least: Vec<usize> = self.groups.iter().map(least).collect();
+        let needed = bytes_of(&least);
+        if needed > budget_bytes {
             let message = format!(
                 "a sequence of {} tokens needs {needed} bytes; the budget is {}; use a smaller context",
                 self.options.context, budget.bytes
@@ -108,10 +103,9 @@ impl BlockLayout {
             return Err(Error::new(ErrorKind::Memory, "kv_budget", message));
         }
         // What exceeds one sequence is shared out in proportion.
-        let (spare, wanted) = ((budget.bytes - needed) as u128, (all - needed) as u128);
+        let share = (budget_bytes - needed) as f64 / (all - needed) as f64;
         for (group, least) in self.groups.iter_mut().zip(least) {
-            let more = (group.blocks - least) as u128 * spare / wanted;
-            group.blocks = least + usize::try_from(more).unwrap_or(usize::MAX);
+            group.blocks = least + ((group.blocks - least) as f64 * share) as usize;
         }
         Ok(self)
     }

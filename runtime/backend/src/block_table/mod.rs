@@ -1,7 +1,8 @@
 //! The block table of a KV cache (PagedAttention, arXiv:2309.06180): which blocks of token positions belong to which
 //! sequence. The contents of the blocks belong to an [`Executable`](super::Executable).
 //!
-//! A sequence has one block list per group (layers with full attention, layers with a sliding window). Blocks are
+//! A group is the layers that keep the same positions: those with full attention, those with a sliding window. Each group
+//! has its own blocks, of 64 positions each, and a sequence has one block list per group. Blocks are
 //! reference-counted: a fork shares them, and the first sequence to write to a shared block gets a copy (copy on
 //! write; see [`BlockTable::take_copies`]). Blocks that have left a sliding window return to the free list.
 //!
@@ -51,8 +52,10 @@ struct Sequence {
     marked: usize,
     /// Length of the bidirectional prefix (prefix LM).
     prefix: usize,
-    /// Tokens that the recurrent states have processed.
+    /// Tokens of committed batches: those that the recurrent states have processed.
     stated: usize,
+    /// Positions that blocks are reserved for.
+    reserved: usize,
     /// Expected length in tokens.
     expected: usize,
     blocks: Vec<Vec<u32>>,
@@ -124,7 +127,16 @@ impl BlockTable {
     /// Creates an empty sequence.
     pub fn create(&mut self) -> SequenceId {
         let blocks = self.empty_lists();
-        self.place(Sequence { length: 0, text: 0, marked: 0, prefix: 0, stated: 0, expected: 0, blocks })
+        self.place(Sequence {
+            length: 0,
+            text: 0,
+            marked: 0,
+            prefix: 0,
+            stated: 0,
+            reserved: 0,
+            expected: 0,
+            blocks,
+        })
     }
 
     /// Forks the first `length` tokens of a sequence, and its encoded input.
@@ -141,7 +153,7 @@ impl BlockTable {
             };
             fork.extend_from_slice(&list[..shared]);
         }
-        let fork = Sequence { length, expected, stated: length, blocks, ..*source };
+        let fork = Sequence { length, expected, stated: length, reserved: 0, blocks, ..*source };
         for (group, blocks) in self.groups.iter_mut().zip(&fork.blocks) {
             blocks.iter().filter(|&&block| block != NONE).for_each(|&block| group.share(block));
         }
@@ -176,11 +188,13 @@ impl BlockTable {
         }
         for ((group, blocks), list) in self.groups.iter_mut().zip(&mut sequence.blocks).zip(lists) {
             if group.kind.grows() || group.kind == GroupKind::RecurrentState {
+                // Shared first: the sequence may have reserved them itself.
+                list.iter().filter(|&&block| block != NONE).for_each(|&block| group.share(block));
                 group.cut(blocks, 0);
                 blocks.extend_from_slice(list);
-                list.iter().filter(|&&block| block != NONE).for_each(|&block| group.share(block));
             }
         }
+        sequence.reserved = 0;
         (sequence.length, sequence.stated) = (length, length);
         Ok(())
     }
@@ -328,25 +342,29 @@ impl BlockTable {
     pub fn truncate(&mut self, id: SequenceId, length: usize) -> Result<()> {
         let sequence = self.sequences.get_mut(id).and_then(Option::as_mut).ok_or_else(|| no_sequence(id))?;
         sequence.check_length(&self.groups, length)?;
-        sequence.grown(&mut self.groups).for_each(|(_, group, blocks)| group.cut(blocks, length));
-        (sequence.length, sequence.expected) = (length, 0);
-        for (group, blocks) in self.groups.iter_mut().zip(&mut sequence.blocks) {
-            if group.kind == GroupKind::RecurrentState {
-                group.roll_back_states(blocks, length);
-                sequence.stated = length;
-            }
-        }
+        (sequence.reserved, sequence.expected) = (0, 0);
+        sequence.set_length(&mut self.groups, length);
         Ok(())
+    }
+
+    /// Takes back what a batch that failed or was cancelled added after the first `length` tokens. Reserved blocks and the
+    /// expected length stay.
+    pub fn roll_back(&mut self, id: SequenceId, length: usize) {
+        if let Some(sequence) = self.sequences.get_mut(id).and_then(Option::as_mut)
+            && sequence.length > length
+        {
+            sequence.set_length(&mut self.groups, length);
+        }
     }
 
     /// Allocates `count` more positions: drops blocks that have left windows, replaces a shared block by a copy before
     /// it is written, allocates new blocks. On an error the sequence is unchanged except for dropped blocks.
     pub fn extend(&mut self, id: SequenceId, count: usize) -> Result<()> {
         let sequence = self.sequence(id)?;
-        if sequence.length + count <= self.layout.options.context {
+        if sequence.length.saturating_add(count) <= self.layout.options.context {
             sequence.check_prefix(count)?;
         }
-        self.reserve(id, count)?;
+        self.allocate(id, count)?;
         if let Some(sequence) = self.sequences.get_mut(id).and_then(Option::as_mut) {
             sequence.length += count;
         }
@@ -357,17 +375,28 @@ impl BlockTable {
     /// [`BlockTable::extend`] by as many or fewer cannot fail for lack of blocks. On an error the sequence is unchanged
     /// except for dropped blocks.
     pub fn reserve(&mut self, id: SequenceId, count: usize) -> Result<()> {
+        self.allocate(id, count)?;
+        if let Some(sequence) = self.sequences.get_mut(id).and_then(Option::as_mut) {
+            sequence.reserved = sequence.reserved.max(sequence.length + count);
+        }
+        Ok(())
+    }
+
+    /// Makes the blocks of the next `count` positions writable.
+    fn allocate(&mut self, id: SequenceId, count: usize) -> Result<()> {
         let context = self.layout.options.context;
         let sequence = self.sequences.get_mut(id).and_then(Option::as_mut).ok_or_else(|| no_sequence(id))?;
         let length = sequence.length;
-        let end = length + count;
+        let end = length.saturating_add(count);
         if end > context {
             return Err(too_long(end, context));
         }
+        // Earlier entries of this batch still attend to what only committed tokens can drop.
+        let committed = length.min(sequence.stated);
         for (group, blocks) in self.groups.iter_mut().zip(&mut sequence.blocks) {
             match group.kind {
                 GroupKind::RecurrentState => group.begin_states(blocks)?,
-                GroupKind::Full | GroupKind::SlidingWindow(_) => group.drop_unseen(blocks, length),
+                GroupKind::Full | GroupKind::SlidingWindow(_) => group.drop_unseen(blocks, committed),
                 GroupKind::Transient | GroupKind::CrossAttention => {}
             }
         }
@@ -378,16 +407,11 @@ impl BlockTable {
             Ok(())
         });
         if reserved.is_err() {
-            self.release_reserved(id);
+            // No block beyond the length stays that another sequence could share.
+            let kept = length.max(sequence.reserved);
+            sequence.grown(&mut self.groups).for_each(|(_, group, blocks)| group.cut(blocks, kept));
         }
         reserved
-    }
-
-    /// Frees the blocks beyond the length of a sequence, so that no other sequence shares them.
-    fn release_reserved(&mut self, id: SequenceId) {
-        let Some(sequence) = self.sequences.get_mut(id).and_then(Option::as_mut) else { return };
-        let length = sequence.length;
-        sequence.grown(&mut self.groups).for_each(|(_, group, blocks)| group.cut(blocks, length));
     }
 
     /// Commits the states that a batch computed for a sequence.
@@ -403,6 +427,18 @@ impl BlockTable {
 }
 
 impl Sequence {
+    /// Frees the blocks of all but the first `length` tokens that are not reserved, and rolls states back.
+    fn set_length(&mut self, groups: &mut [BlockGroup], length: usize) {
+        let kept = length.max(self.reserved);
+        self.grown(groups).for_each(|(_, group, blocks)| group.cut(blocks, kept));
+        (self.length, self.stated) = (length, length);
+        for (group, blocks) in groups.iter_mut().zip(&mut self.blocks) {
+            if group.kind == GroupKind::RecurrentState {
+                group.roll_back_states(blocks, length);
+            }
+        }
+    }
+
     /// Checks that all but the first `length` tokens can be dropped.
     fn check_length(&self, groups: &[BlockGroup], length: usize) -> Result<()> {
         if length > self.length {

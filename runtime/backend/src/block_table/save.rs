@@ -37,7 +37,7 @@ struct SavedBlock<'a> {
 
 /// Returns a hash of the layout of a group's blocks: blocks of another layout are incompatible.
 fn layout_hash(kind: GroupKind, format: &str) -> u32 {
-    // Written out, so that no name of a type is a part of a saved session.
+    // These texts are a part of the format of saved sessions, and never change.
     let kind = match kind {
         GroupKind::Full => "Growing(None)".to_owned(),
         GroupKind::SlidingWindow(KeptPositions { recent, first }) => {
@@ -153,6 +153,7 @@ impl BlockTable {
             marked: 0,
             prefix: saved.prefix,
             stated: saved.length,
+            reserved: 0,
             expected: saved.expected,
             blocks,
         });

@@ -1,7 +1,5 @@
 //! Lists the rows of a batch, and reserves the blocks that they need.
 
-use std::ops::Range;
-
 use super::input::{BatchEntry, InputRules, SequenceInput, check_tokens};
 use super::passes::Passes;
 use crate::block_table::BlockTable;
@@ -38,13 +36,12 @@ impl BatchBuilder<'_> {
         Ok(())
     }
 
-    /// Removes rows of the batch from their sequences.
-    pub(super) fn roll_back(&mut self, rows: Range<usize>) {
-        for row in rows.start..rows.end.min(self.batch.rows.len()) {
-            let TokenRow { sequence, position, .. } = self.batch.rows[row];
-            if self.table.length(sequence).is_ok_and(|length| length > position) {
-                // Never fails: the tokens of this length are still in the cache.
-                let _ = self.table.truncate(sequence, position);
+    /// Takes the rows of all sequences, or of those that `is_cancelled`, back from their sequences.
+    pub(super) fn roll_back(&mut self, is_cancelled: impl Fn(usize) -> bool) {
+        // The first row of a sequence takes back those after it.
+        for &TokenRow { sequence, position, .. } in &self.batch.rows {
+            if is_cancelled(sequence) {
+                self.table.roll_back(sequence, position);
             }
         }
     }

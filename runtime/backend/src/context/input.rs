@@ -68,7 +68,7 @@ pub struct BatchEntry<'a> {
     pub outputs: OutputRows<'a>,
     /// The adapter that applies to the tokens.
     pub adapter: AdapterSlot,
-    /// Cancels this entry alone: the others of the batch are not repeated. See [`Context::is_cancelled`](super::Context::is_cancelled).
+    /// Cancels the sequence of this entry alone: the others of the batch are not repeated. See [`Context::is_cancelled`](super::Context::is_cancelled).
     pub cancel: Option<&'a CancelHandle>,
 }
 

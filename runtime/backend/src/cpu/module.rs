@@ -40,7 +40,7 @@ impl Backend for CpuBackend {
 
     fn load(&self, source: &WeightSource<'_>) -> Result<Arc<dyn Module>> {
         let weights = Arc::new(ModelWeights::bind(source)?);
-        Ok(Arc::new(CpuModule { weights, kernels: self.kernels, threads: self.threads }))
+        Ok(Arc::new(CpuModule { weights, kernels: self.kernels, threads: self.threads.max(1) }))
     }
 }
 
@@ -101,6 +101,7 @@ impl Module for CpuModule {
         Ok(Box::new(CpuExecutable {
             weights: Arc::clone(&self.weights),
             kernels: self.kernels,
+            threads: self.threads,
             passes: Arc::clone(&limits.passes),
             planned,
             arena: Arena::new(words)?,
@@ -169,6 +170,8 @@ fn worker_words(graph: &Graph, plan: &Plan) -> usize {
 struct CpuExecutable {
     weights: Arc<ModelWeights>,
     kernels: Kernels,
+    /// The number of threads that there is scratch memory for.
+    threads: usize,
     passes: Arc<[GraphPass]>,
     planned: Vec<PlannedPass>,
     /// The activations of all passes, which do not outlive a pass but for the outputs.
@@ -197,7 +200,7 @@ impl Executable for CpuExecutable {
             stopped: &AtomicBool::new(false),
             observation: observation.map(|observer| Observation { observer, graph: &pass.graph }),
         };
-        self.outputs = forward.run(pool, input.threads)?;
+        self.outputs = forward.run(pool, input.threads.min(self.threads))?;
         Ok(())
     }
 

@@ -60,6 +60,9 @@ impl BlockMemory {
         #[cfg(unix)]
         for &block in free {
             let (start, length) = (block as usize * self.block_words * 4, self.block_words * 4);
+            if start + length > self.bytes {
+                continue;
+            }
             // SAFETY: free blocks are not in use, a new owner writes what it reads, and whole released pages read as
             // zeros. The range lies inside the map, and bytes next to it in its first and last page stay: see below.
             let _ = unsafe { self.release_pages(start, length) };

@@ -59,6 +59,7 @@ impl Cache {
     fn extend(&mut self, sequence: SequenceId, count: usize) {
         self.table.extend(sequence, count).unwrap();
         self.copy_blocks();
+        self.table.commit(sequence);
     }
 
     fn copy_blocks(&mut self) {
@@ -153,6 +154,34 @@ fn reserved_blocks_cannot_be_taken_by_others() {
 }
 
 #[test]
+fn a_batch_drops_nothing_that_its_own_rows_attend_to() {
+    let mut cache = Cache::new(&[Some(64)], 4096);
+    let sequence = cache.table.create();
+    cache.table.extend(sequence, 200).unwrap();
+    cache.table.extend(sequence, 1).unwrap();
+    assert!(!cache.table.blocks(sequence, 0).unwrap().contains(&NONE), "an entry of the same batch");
+    cache.table.roll_back(sequence, 0);
+    assert_eq!(cache.table.length(sequence).unwrap(), 0);
+    cache.extend(sequence, 200);
+    cache.extend(sequence, 1);
+    assert_eq!(cache.table.blocks(sequence, 0).unwrap()[..2], [NONE; 2], "after the batch");
+}
+
+#[test]
+fn a_roll_back_keeps_what_was_reserved() {
+    let mut cache = Cache::new(&[None], 256);
+    let sequence = cache.table.create();
+    cache.extend(sequence, 10);
+    cache.table.reserve(sequence, 200).unwrap();
+    cache.table.expect(sequence, 300).unwrap();
+    cache.table.extend(sequence, 20).unwrap();
+    cache.table.roll_back(sequence, 10);
+    assert_eq!((cache.table.length(sequence).unwrap(), cache.table.expected(sequence)), (10, 300));
+    assert_eq!(cache.table.blocks(sequence, 0).unwrap().len(), 4);
+    assert_eq!(cache.table.reserve(sequence, usize::MAX).unwrap_err().kind(), ErrorKind::TooLong);
+}
+
+#[test]
 fn a_budget_is_overcommitted_but_never_exceeded() {
     let masks = [AttentionMask::Causal(None), AttentionMask::Causal(Some(64))];
     let all = Cache::with(&masks, options(4096), None).unwrap().storage.bytes();
@@ -161,7 +190,11 @@ fn a_budget_is_overcommitted_but_never_exceeded() {
     assert!((all / 2..=budget.bytes).contains(&cache.storage.bytes()), "{} of {all}", cache.storage.bytes());
     let [first, second] = [cache.table.create(), cache.table.create()];
     (0..512).for_each(|_| cache.extend(first, 8));
-    let fails = (0..512).find(|_| cache.table.extend(second, 8).is_err());
+    let fails = (0..512).find(|_| {
+        let fails = cache.table.extend(second, 8).is_err();
+        cache.table.commit(second);
+        fails
+    });
     assert!(fails.is_some_and(|at| at > 100), "{fails:?}");
     let error = Cache::with(&masks, options(4096), Some(KvBudget { bytes: all / 4 })).err().unwrap();
     assert_eq!((error.kind(), error.place()), (ErrorKind::Memory, "kv_budget"));

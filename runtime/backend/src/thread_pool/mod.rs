@@ -115,8 +115,14 @@ impl SharedThreadPool {
 
     /// Waits for the pass that has the pool, and borrows it.
     pub fn lock(&self) -> MutexGuard<'_, ThreadPool> {
-        // A worker that failed marks the pool itself.
-        self.pool.lock().unwrap_or_else(PoisonError::into_inner)
+        let mut pool = self.pool.lock().unwrap_or_else(PoisonError::into_inner);
+        // A worker that failed ends its pass, not those of other contexts.
+        if pool.shared.is_broken()
+            && let Ok(whole) = ThreadPool::new(pool.size())
+        {
+            *pool = whole;
+        }
+        pool
     }
 }
 

@@ -16,9 +16,9 @@ fn fits(bytes: &[u8]) -> bool {
 /// A description of the model and its provenance.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Metadata {
-    /// The name of the family that runs it; see [`Family::named`](siskin_graph::arch::Family::named).
+    /// The name of the family that runs it; `siskin_graph::arch::Family::named` finds it.
     pub architecture: String,
-    /// The hyper-parameters, as [`ConfigReader::new`](siskin_graph::arch::ConfigReader::new) takes them.
+    /// The hyper-parameters, as `siskin_graph::arch::ConfigReader` reads them.
     pub config: Map<String, Value>,
     /// The model's own name, if the source had one.
     pub name: Option<String>,
