@@ -216,7 +216,7 @@ impl Context {
     /// Appends the state of a sequence to `out`; returns its prefix length (tokens that attend to each other
     /// bidirectionally) and its expected length.
     pub fn save(&self, sequence: usize, out: &mut Vec<u8>) -> Result<(usize, usize)> {
-        if !self.model.module.capabilities().kv_cache {
+        if !self.model.capabilities.kv_cache {
             return Err(Error::unsupported("session", "models of an external backend have no state to save"));
         }
         self.table.save(sequence, self.executable.blocks(), out)
@@ -278,9 +278,11 @@ impl Context {
         }
         let is_cancelled = |entry: &BatchEntry<'_>| entry.cancel.is_some_and(CancelHandle::is_cancelled);
         self.cancelled.extend(entries.iter().filter(|entry| is_cancelled(entry)).map(|entry| entry.sequence));
-        let Self { model, passes, table, batch, cancelled, .. } = self;
-        BatchBuilder { config: &model.config, passes, table, batch }
-            .roll_back(|sequence| cancelled.contains(&sequence));
+        if !self.cancelled.is_empty() {
+            let cancelled = std::mem::take(&mut self.cancelled);
+            self.builder().roll_back(|sequence| cancelled.contains(&sequence));
+            self.cancelled = cancelled;
+        }
         self.batch.sequences.iter().for_each(|&sequence| self.table.commit(sequence));
         Ok(())
     }

@@ -19,16 +19,13 @@ pub struct ExternalDevice {
     pub backend: Arc<dyn ExternalBackend>,
 }
 
-const CAPABILITIES: Capabilities =
-    Capabilities { kv_cache: false, layer_skipping: false, cpu_features: false };
-
 impl Backend for ExternalDevice {
     fn name(&self) -> &'static str {
         GENERAL
     }
 
     fn capabilities(&self) -> Capabilities {
-        CAPABILITIES
+        Capabilities { kv_cache: false, layer_skipping: false, cpu_features: false }
     }
 
     fn load(&self, _: &WeightSource<'_>) -> Result<Arc<dyn Module>> {
@@ -42,10 +39,6 @@ struct ExternalModule {
 }
 
 impl Module for ExternalModule {
-    fn capabilities(&self) -> Capabilities {
-        CAPABILITIES
-    }
-
     fn threads(&self) -> usize {
         1
     }

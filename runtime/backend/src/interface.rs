@@ -62,9 +62,6 @@ pub trait Backend {
 
 /// A model on a device.
 pub trait Module: Send + Sync {
-    /// Returns what the backend supports.
-    fn capabilities(&self) -> Capabilities;
-
     /// Returns the number of threads of the pool that it computes with.
     fn threads(&self) -> usize;
 

@@ -12,7 +12,7 @@ use crate::external_backend::{self, ExternalBackend};
 use crate::governor::Governor;
 use crate::reference::ReferenceBackend;
 use crate::thread_pool;
-use crate::{Backend, GraphPass, GraphSide, Module, WeightSource};
+use crate::{Backend, Capabilities, GraphPass, GraphSide, Module, WeightSource};
 use siskin_format::file::{File, SectionKind};
 use siskin_format::{Error, Result};
 use siskin_graph::adapter::{Adapter, AdapterTensors};
@@ -68,6 +68,8 @@ pub struct LoadedModel {
     pub graphs: Graphs,
     /// The name of the backend, such as `cpu`.
     pub device: &'static str,
+    /// What the backend supports.
+    pub capabilities: Capabilities,
     /// What runs the graphs.
     pub module: Arc<dyn Module>,
     /// Kernels for work outside of passes, such as the probabilities of a beam search.
@@ -126,6 +128,7 @@ impl LoadedModel {
             graphs,
             governor: Governor::new(module.threads()),
             device: backend.name(),
+            capabilities: backend.capabilities(),
             module,
             kernels,
             skip: options.skip,
@@ -166,6 +169,7 @@ impl LoadedModel {
             graphs,
             governor: Governor::new(module.threads()),
             device: backend.name(),
+            capabilities: backend.capabilities(),
             module,
             kernels: Kernels::for_cpu(Cpu::detect()),
             skip: options.skip,
@@ -204,7 +208,7 @@ impl LoadedModel {
 
     /// Returns an error if the options set a KV cache type or a sliding window that the backend does not support.
     pub fn check_cache(&self, cache: Option<CacheType>, window: Option<Window>) -> Result<()> {
-        if self.module.capabilities().kv_cache {
+        if self.capabilities.kv_cache {
             return Ok(());
         }
         if cache.is_some_and(|cache| cache != CacheType::F32) {

@@ -53,10 +53,6 @@ struct ReferenceModule {
 }
 
 impl Module for ReferenceModule {
-    fn capabilities(&self) -> Capabilities {
-        ReferenceBackend.capabilities()
-    }
-
     fn threads(&self) -> usize {
         1
     }

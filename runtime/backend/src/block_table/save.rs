@@ -84,6 +84,11 @@ impl BlockTable {
 
     /// Validates a saved sequence against this table.
     pub fn check(&self, saved: &Saved<'_>, storage: &dyn BlockStorage) -> Result<()> {
+        self.saved_blocks(saved, storage).map(drop)
+    }
+
+    /// Validates a saved sequence, and returns its blocks, group by group.
+    fn saved_blocks<'a>(&self, saved: &Saved<'a>, storage: &dyn BlockStorage) -> Result<Vec<SavedBlock<'a>>> {
         let context = self.layout.options.context;
         if saved.length > context {
             let message = format!(
@@ -95,11 +100,6 @@ impl BlockTable {
         if saved.prefix > saved.length {
             return Err(Error::corrupt("saved.prefix", "longer than the sequence"));
         }
-        self.saved_blocks(saved, storage).map(drop)
-    }
-
-    /// Returns the blocks of a saved sequence, group by group.
-    fn saved_blocks<'a>(&self, saved: &Saved<'a>, storage: &dyn BlockStorage) -> Result<Vec<SavedBlock<'a>>> {
         let mut rest = saved.words;
         let mut take = |count: usize| {
             let (taken, left) = rest.split_at_checked(count)?;
@@ -133,7 +133,6 @@ impl BlockTable {
 
     /// Restores a saved sequence as a new one, with the contents of its blocks in `storage`.
     pub fn restore(&mut self, saved: &Saved<'_>, storage: &mut dyn BlockStorage) -> Result<SequenceId> {
-        self.check(saved, storage)?;
         let found = self.saved_blocks(saved, storage)?;
         let mut blocks = self.empty_lists();
         let mut restore = |saved: &SavedBlock<'_>| {

@@ -35,7 +35,7 @@ impl Backend for CpuBackend {
     }
 
     fn capabilities(&self) -> Capabilities {
-        CAPABILITIES
+        Capabilities { kv_cache: true, layer_skipping: true, cpu_features: true }
     }
 
     fn load(&self, source: &WeightSource<'_>) -> Result<Arc<dyn Module>> {
@@ -43,8 +43,6 @@ impl Backend for CpuBackend {
         Ok(Arc::new(CpuModule { weights, kernels: self.kernels, threads: self.threads.max(1) }))
     }
 }
-
-const CAPABILITIES: Capabilities = Capabilities { kv_cache: true, layer_skipping: true, cpu_features: true };
 
 /// A model on the CPU.
 struct CpuModule {
@@ -68,10 +66,6 @@ impl CpuModule {
 }
 
 impl Module for CpuModule {
-    fn capabilities(&self) -> Capabilities {
-        CAPABILITIES
-    }
-
     fn threads(&self) -> usize {
         self.threads
     }
