@@ -3,7 +3,7 @@
 use rayon::prelude::*;
 use serde_json::{Map, Value};
 use siskin_format::{Error, Result};
-use siskin_graph::arch::{ConfigReader, FAMILIES, Family, Graphs, Initialization, ModelConfig};
+use siskin_graph::arch::{ConfigReader, DESCRIPTORS, FamilyDescriptor, Graphs, Initialization, ModelConfig};
 use siskin_graph::{Weight, WeightRole};
 
 use crate::parameters::Parameters;
@@ -31,11 +31,11 @@ fn pattern(name: &str) -> String {
 }
 
 /// Returns true if a family with a `head` has the tensor.
-fn has(family: &Family, head: &[&str], name: &str) -> bool {
+fn has(descriptor: &FamilyDescriptor, head: &[&str], name: &str) -> bool {
     let pattern = pattern(name);
     let stem = pattern.strip_suffix(".weight").or_else(|| pattern.strip_suffix(".bias"));
     let matches = |known: &str| known == pattern || Some(known) == stem;
-    family.initialization.tensors.iter().chain(head).any(|known| {
+    descriptor.initialization.tensors.iter().chain(head).any(|known| {
         matches(known)
             || ["enc", "dec"]
                 .iter()
@@ -44,8 +44,8 @@ fn has(family: &Family, head: &[&str], name: &str) -> bool {
 }
 
 /// Iterates over the families that can be randomly initialized.
-fn families() -> impl Iterator<Item = &'static Family> {
-    FAMILIES.iter().copied().filter(|family| !family.initialization.tensors.is_empty())
+fn families() -> impl Iterator<Item = &'static FamilyDescriptor> {
+    DESCRIPTORS.iter().copied().filter(|descriptor| !descriptor.initialization.tensors.is_empty())
 }
 
 /// A randomly initialized model.
@@ -112,17 +112,18 @@ impl InitialModel {
 
     /// Builds the graphs of a family, with a head if it is an encoder.
     pub fn new(architecture: &str, head: Option<&str>, config: Map<String, Value>) -> Result<Self> {
-        let family = families().find(|family| family.name == architecture).ok_or_else(|| {
-            let known: Vec<&str> = families().map(|family| family.name).collect();
-            unknown("model.family", "family with random initialization", architecture, &known)
-        })?;
+        let descriptor =
+            families().find(|descriptor| descriptor.family.name == architecture).ok_or_else(|| {
+                let known: Vec<&str> = families().map(|descriptor| descriptor.family.name).collect();
+                unknown("model.family", "family with random initialization", architecture, &known)
+            })?;
         let head = head.unwrap_or("none");
         let (_, head) = HEADS.iter().find(|(name, _)| *name == head).ok_or_else(|| {
             let known: Vec<&str> = HEADS.iter().map(|(name, _)| *name).collect();
             unknown("model.head", "head", head, &known)
         })?;
         let asked = ConfigReader::new(config.clone());
-        let (hyper, graphs) = family.build(&asked, &|name| has(family, head, name))?;
+        let (hyper, graphs) = descriptor.family.build(&asked, &|name| has(descriptor, head, name))?;
         check_names(&config, &asked.read_keys())?;
         check_dropout("model.config", &config)?;
         Ok(Self {
@@ -130,7 +131,7 @@ impl InitialModel {
             config,
             graphs,
             hyper,
-            initialization: family.initialization,
+            initialization: descriptor.initialization,
         })
     }
 
@@ -239,10 +240,15 @@ mod tests {
         let Value::Object(sizes) = sizes else { return };
         let other_keys: Map<_, _> =
             other_keys.split(' ').map(|name| (name.to_owned(), Value::Null)).collect();
-        for family in families() {
-            let head = (family.name == "bert").then_some("sequence_classification");
+        for descriptor in families() {
+            let head = (descriptor.family.name == "bert").then_some("sequence_classification");
             let config = sizes.clone().into_iter().chain(other_keys.clone()).collect();
-            assert_eq!(InitialModel::new(family.name, head, config).err(), None, "{}", family.name);
+            assert_eq!(
+                InitialModel::new(descriptor.family.name, head, config).err(),
+                None,
+                "{}",
+                descriptor.family.name
+            );
         }
     }
 
@@ -255,21 +261,21 @@ mod tests {
             "type_vocab_size": 2, "full_attn_idxs": [1],
         });
         let Value::Object(config) = config else { return };
-        for family in families() {
-            let head = (family.name == "bert").then_some("masked_lm");
-            let beginning = InitialModel::new(family.name, head, config.clone()).unwrap();
+        for descriptor in families() {
+            let head = (descriptor.family.name == "bert").then_some("masked_lm");
+            let beginning = InitialModel::new(descriptor.family.name, head, config.clone()).unwrap();
             let weights: Vec<Weight> = beginning.graphs.weights().into_iter().cloned().collect();
             let absent = weights.iter().find(|weight| {
                 let head: &[&str] =
                     HEADS.iter().find(|(name, _)| Some(*name) == head).map_or(&[], |(_, h)| h);
-                !has(family, head, &weight.name)
+                !has(descriptor, head, &weight.name)
             });
-            assert_eq!(absent, None, "{}", family.name);
+            assert_eq!(absent, None, "{}", descriptor.family.name);
             let known: Vec<String> = weights.iter().map(|weight| pattern(&weight.name)).collect();
-            for tensor in family.initialization.tensors {
+            for tensor in descriptor.initialization.tensors {
                 let sides = ["enc", "dec"].map(|side| tensor.replace("{side}", side));
                 let there = sides.iter().any(|tensor| known.iter().any(|known| known.starts_with(tensor)));
-                assert!(there, "{}: nothing needs {tensor}", family.name);
+                assert!(there, "{}: nothing needs {tensor}", descriptor.family.name);
             }
             let parameters = beginning.parameters::<f32>(&weights, 7);
             assert_eq!(parameters, beginning.parameters::<f32>(&weights, 7));

@@ -2,7 +2,7 @@
 
 use siskin_format::file::{File, Tensor};
 use siskin_format::{Error, ErrorKind, Result};
-use siskin_graph::arch::{ConfigReader, ExportedModel, Family, Graphs, ModelConfig, Topology};
+use siskin_graph::arch::{ConfigReader, ExportedModel, FamilyDescriptor, Graphs, ModelConfig, Topology};
 use siskin_graph::{AttentionMask, Graph, Weight};
 use siskin_kernels::panel::PanelType;
 use siskin_kernels::quant::BlockType;
@@ -15,7 +15,7 @@ pub(crate) fn missing(name: &str) -> Error {
 /// The parts of a packed file that every format needs.
 pub(crate) struct ExportModel<'a> {
     pub(crate) file: &'a File,
-    pub(crate) family: &'static Family,
+    pub(crate) descriptor: &'static FamilyDescriptor,
     pub(crate) config: ConfigReader,
     pub(super) hyper: ModelConfig,
     pub(crate) graphs: Graphs,
@@ -24,10 +24,11 @@ pub(crate) struct ExportModel<'a> {
 impl<'a> ExportModel<'a> {
     pub(crate) fn of(file: &'a File) -> Result<Self> {
         let metadata = file.metadata();
-        let family = Family::named(&metadata.architecture).map_err(|error| error.within("metadata"))?;
+        let descriptor =
+            FamilyDescriptor::named(&metadata.architecture).map_err(|error| error.within("metadata"))?;
         let config = ConfigReader::new(metadata.config.clone());
-        let (hyper, graphs) = family.build(&config, &|name| file.tensor(name).is_some())?;
-        Ok(Self { file, family, config, hyper, graphs })
+        let (hyper, graphs) = descriptor.family.build(&config, &|name| file.tensor(name).is_some())?;
+        Ok(Self { file, descriptor, config, hyper, graphs })
     }
 
     /// Calls `with` with the model as its family sees it.
@@ -49,7 +50,7 @@ impl<'a> ExportModel<'a> {
 
     /// Returns true if the model is a decoder that is used as an encoder.
     pub(super) fn is_reader(&self) -> bool {
-        matches!(self.family.form, Topology::Decoder(_)) && self.graphs.decoder.is_none()
+        matches!(self.descriptor.family.form, Topology::Decoder(_)) && self.graphs.decoder.is_none()
     }
 
     /// Returns the note of a format that does not support `key` of the embedding settings, if the model has that key.

@@ -5,7 +5,7 @@ use super::round_trip::{self, AcceptedDifferences};
 use crate::import::defaults;
 use serde_json::{Map, Value, json};
 use siskin_format::{Error, Result};
-use siskin_graph::arch::{ConfigReader, Family, HuggingFaceKeys, RopeKeys, Topology};
+use siskin_graph::arch::{ConfigReader, FamilyDescriptor, HuggingFaceKeys, RopeKeys, Topology};
 use siskin_graph::{ActivationFunction, Graph, Op};
 use siskin_tokenizer::Tokenizer;
 
@@ -40,7 +40,7 @@ pub(super) fn hugging_face(model: &ExportModel<'_>, notes: &mut Vec<String>) -> 
     let mut config = if is_gguf { translated(model, notes)? } else { values.clone() };
     let kind = model_type(model)?;
     config.entry("model_type").or_insert_with(|| kind.into());
-    for (copy, original) in model.family.hugging_face.keys.copies {
+    for (copy, original) in model.descriptor.hugging_face.keys.copies {
         if let Some(value) = config.get(*original).cloned() {
             config.entry(*copy).or_insert(value);
         }
@@ -52,9 +52,12 @@ pub(super) fn hugging_face(model: &ExportModel<'_>, notes: &mut Vec<String>) -> 
         *distance = json!(number as u64);
     }
     let kind = config.get("model_type").and_then(Value::as_str).unwrap_or(kind);
-    let class = Family::of_hugging_face(kind).ok().and_then(|family| family.hugging_face.model_type(kind));
+    let class = FamilyDescriptor::of_hugging_face(kind)
+        .ok()
+        .and_then(|descriptor| descriptor.hugging_face.model_type(kind));
     // The source's class no longer applies if the model became an encoder.
-    let is_class = !matches!(model.family.form, Topology::Decoder(_)) || model.graphs.decoder.is_some();
+    let is_class =
+        !matches!(model.descriptor.family.form, Topology::Decoder(_)) || model.graphs.decoder.is_some();
     if let Some(class) = class.and_then(|kind| kind.class)
         && is_class
         && !config.contains_key("architectures")
@@ -65,7 +68,7 @@ pub(super) fn hugging_face(model: &ExportModel<'_>, notes: &mut Vec<String>) -> 
 }
 
 fn model_type(model: &ExportModel<'_>) -> Result<&'static str> {
-    let family = &model.family.hugging_face;
+    let family = &model.descriptor.hugging_face;
     let variant = model.seen_by_family(|model| (family.keys.variant)(model.hyper, model.has));
     let first = family.model_types.first().map(|kind| kind.name);
     variant
@@ -75,7 +78,7 @@ fn model_type(model: &ExportModel<'_>) -> Result<&'static str> {
 
 fn translated(model: &ExportModel<'_>, notes: &mut Vec<String>) -> Result<Map<String, Value>> {
     let kind = model_type(model)?;
-    let keys = &model.family.hugging_face.keys;
+    let keys = &model.descriptor.hugging_face.keys;
     let graph =
         model.main_graph().ok_or_else(|| Error::unsupported("graph", "the model computes nothing"))?;
     let mut config = sizes(model, keys);
@@ -142,8 +145,8 @@ fn check(model: &ExportModel<'_>, kind: &str, config: &Map<String, Value>) -> Re
     config.insert("model_type".to_owned(), kind.into());
     defaults::fill(kind, &mut config);
     let has = |name: &str| model.file.tensor(name).is_some();
-    let (_, own) = model.family.build(&model.config, &has)?;
-    let read = Family::of_hugging_face(kind)?.build(&ConfigReader::new(config), &has);
+    let (_, own) = model.descriptor.family.build(&model.config, &has)?;
+    let read = FamilyDescriptor::of_hugging_face(kind)?.family.build(&ConfigReader::new(config), &has);
     round_trip::check(own, read, "safetensors", AcceptedDifferences::default())
 }
 
@@ -172,7 +175,7 @@ fn others(model: &ExportModel<'_>, keys: &HuggingFaceKeys) -> Result<Map<String,
         }
     }
     if model.is_reader() && model.is_bidirectional() {
-        match keys.bidirectional {
+        match model.descriptor.family.bidirectional_key {
             Some(key) => config.insert(key.to_owned(), json!(true)),
             None => config.insert("is_causal".to_owned(), json!(false)),
         };

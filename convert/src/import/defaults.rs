@@ -1,7 +1,7 @@
 //! The defaults of Transformers for keys that a configuration leaves out.
 
 use serde_json::{Map, Value};
-use siskin_graph::arch::{DefaultValue, Family};
+use siskin_graph::arch::{DefaultValue, FamilyDescriptor};
 
 /// Equivalent keys: if a configuration has one of them, the others get no default.
 const SAME: &[&[&str]] = &[
@@ -23,8 +23,10 @@ const ROPES: [&str; 2] = ["rope_parameters", "rope_scaling"];
 
 /// Adds the defaults of `model_type` to the configuration.
 pub(crate) fn fill(kind: &str, config: &mut Map<String, Value>) {
-    let family = Family::of_hugging_face(kind).ok();
-    let Some(kind) = family.and_then(|family| family.hugging_face.model_type(kind)) else { return };
+    let descriptor = FamilyDescriptor::of_hugging_face(kind).ok();
+    let Some(kind) = descriptor.and_then(|descriptor| descriptor.hugging_face.model_type(kind)) else {
+        return;
+    };
     let has = |key: &str| config.get(key).is_some_and(|value| !value.is_null());
     let lacking = |key: &str| {
         // A key's first list is the one of its own meaning.
@@ -45,7 +47,7 @@ pub(crate) fn fill(kind: &str, config: &mut Map<String, Value>) {
 mod tests {
     use super::*;
     use serde_json::json;
-    use siskin_graph::arch::FAMILIES;
+    use siskin_graph::arch::DESCRIPTORS;
 
     fn filled(kind: &str, config: Value) -> Map<String, Value> {
         let mut config = config.as_object().unwrap().clone();
@@ -77,7 +79,7 @@ mod tests {
 
     #[test]
     fn every_kind_of_model_has_its_defaults() {
-        let kinds = FAMILIES.iter().flat_map(|family| family.hugging_face.model_types);
+        let kinds = DESCRIPTORS.iter().flat_map(|descriptor| descriptor.hugging_face.model_types);
         let lacking = kinds.filter(|kind| kind.defaults.is_empty()).map(|kind| kind.name);
         // Transformers has no class of this name.
         assert_eq!(lacking.collect::<Vec<_>>(), ["nllb"]);

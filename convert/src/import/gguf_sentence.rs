@@ -6,7 +6,7 @@ use super::sentence_transformers::MOST_NUMBERS;
 use serde_json::{Map, Value, json};
 use siskin_format::{Error, ErrorKind, Result};
 use siskin_graph::Pooling;
-use siskin_graph::arch::FAMILIES;
+use siskin_graph::arch::DESCRIPTORS;
 
 /// llama.cpp's pooling types. 0 is none; 4 (rank) is for classification heads, which are detected by their tensors.
 const WAYS: &[(u64, Pooling)] = &[(1, Pooling::Mean), (2, Pooling::First), (3, Pooling::Last)];
@@ -18,7 +18,7 @@ pub(crate) const BIDIRECTIONAL: &str = "use_bidirectional_attention";
 /// Adds the embedding settings to a configuration.
 pub(super) fn describe(gguf: &Gguf, architecture: &str, config: &mut Map<String, Value>) -> Result<()> {
     // Files of these architectures do not state that attention is bidirectional.
-    if FAMILIES.iter().any(|family| family.gguf.keys.bidirectional == Some(architecture)) {
+    if DESCRIPTORS.iter().any(|descriptor| descriptor.gguf.keys.bidirectional == Some(architecture)) {
         config.insert(BIDIRECTIONAL.to_owned(), true.into());
     }
     let place = format!("{architecture}.pooling_type");

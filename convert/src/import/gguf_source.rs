@@ -5,7 +5,7 @@ use super::gguf_tensor::{floats, source_tensor};
 use super::{ModelSource, SourceFormat, SourceTensor, gguf_sentence, names, tokenizer_gguf};
 use serde_json::{Map, Number, Value};
 use siskin_format::{Error, ErrorKind, Result};
-use siskin_graph::arch::{ConfigReader, Family, TensorTransform};
+use siskin_graph::arch::{ConfigReader, Family, FamilyDescriptor, TensorTransform};
 use std::collections::HashMap;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -58,7 +58,7 @@ fn files(path: &Path) -> Result<Vec<PathBuf>> {
 struct GgufSource {
     gguf: Gguf,
     tensors: HashMap<String, usize>,
-    family: &'static Family,
+    descriptor: &'static FamilyDescriptor,
     config: ConfigReader,
 }
 
@@ -67,15 +67,15 @@ impl GgufSource {
         let architecture = gguf
             .string("general.architecture")?
             .ok_or_else(|| Error::new(ErrorKind::Missing, "general.architecture", "missing from the file"))?;
-        let family = Family::of_gguf(architecture)?;
+        let descriptor = FamilyDescriptor::of_gguf(architecture)?;
         let config = ConfigReader::new(config(&gguf, architecture)?);
         let tensors =
             gguf.tensors.iter().enumerate().map(|(index, tensor)| (tensor.name.clone(), index)).collect();
-        Ok(Self { gguf, tensors, family, config })
+        Ok(Self { gguf, tensors, descriptor, config })
     }
 
     fn info(&self, name: &str) -> Option<(&TensorInfo, TensorTransform)> {
-        let (source, take) = names::apply(self.family.gguf.rules, name)
+        let (source, take) = names::apply(self.descriptor.gguf.rules, name)
             .unwrap_or_else(|| (name.to_owned(), TensorTransform::Whole));
         let index = self.tensors.get(&source).or_else(|| self.tensors.get(name))?;
         let info = self.gguf.tensors.get(*index)?;
@@ -94,7 +94,7 @@ impl GgufSource {
 
 impl ModelSource for GgufSource {
     fn family(&self) -> &'static Family {
-        self.family
+        self.descriptor.family
     }
 
     fn config(&self) -> &ConfigReader {

@@ -9,7 +9,7 @@ use super::{
 use serde_json::{Map, Value};
 use siskin_format::file::{Bytes, parse_json};
 use siskin_format::{Error, ErrorKind, Result};
-use siskin_graph::arch::{ConfigReader, Family, TensorTransform, Topology};
+use siskin_graph::arch::{ConfigReader, Family, FamilyDescriptor, TensorTransform, Topology};
 use siskin_kernels::quant::BlockType;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -72,7 +72,7 @@ fn is_module(path: &Path) -> bool {
 /// A model with its tensors under Hugging Face names, and the files of the folder that describe it.
 pub(super) struct HuggingFace {
     folder: PathBuf,
-    family: &'static Family,
+    descriptor: &'static FamilyDescriptor,
     config: ConfigReader,
     tensors: HashMap<String, SafetensorsTensor>,
     /// Maps names without wrapper prefixes to names in the files; `None` if ambiguous.
@@ -87,8 +87,8 @@ pub(super) struct HuggingFace {
 
 impl HuggingFace {
     fn open(folder: &Path) -> Result<Self> {
-        let (family, config) = describe(folder)?;
-        let folder = Self::new(folder, family, config, read_tensors(folder)?, HashSet::new())?;
+        let (descriptor, config) = describe(folder)?;
+        let folder = Self::new(folder, descriptor, config, read_tensors(folder)?, HashSet::new())?;
         folder.check_whole()?;
         Ok(folder)
     }
@@ -96,8 +96,8 @@ impl HuggingFace {
     /// Refuses a source that lacks the segment embeddings that its configuration declares: the graph would silently run
     /// without them.
     pub(super) fn check_segments(&self) -> Result<()> {
-        let segments = (self.family.hyper)(&self.config)?.segments;
-        match names::apply(self.family.hugging_face.rules, SEGMENTS) {
+        let segments = (self.descriptor.family.hyper)(&self.config)?.segments;
+        match names::apply(self.descriptor.hugging_face.rules, SEGMENTS) {
             Some((source, _)) if segments > 0 && !self.has(SEGMENTS) => {
                 let message = format!("has no {source}, but config.type_vocab_size is {segments}");
                 Err(Error::new(ErrorKind::Missing, SEGMENTS, message))
@@ -110,7 +110,7 @@ impl HuggingFace {
     /// the graph would silently run.
     fn check_whole(&self) -> Result<()> {
         self.check_segments()?;
-        let (_, graphs) = self.family.build(&self.config, &|name| self.has(name))?;
+        let (_, graphs) = self.descriptor.family.build(&self.config, &|name| self.has(name))?;
         let classes = self.config.architectures();
         let headless = |class: &&&str| {
             let endings = if graphs.decoder.is_some() { HEADS_OF_ENCODERS } else { &[CHOICE] };
@@ -149,7 +149,7 @@ impl HuggingFace {
     /// Builds a source from `tensors`, of which those in `flipped` are stored transposed.
     pub(super) fn new(
         folder: &Path,
-        family: &'static Family,
+        descriptor: &'static FamilyDescriptor,
         config: Map<String, Value>,
         tensors: HashMap<String, SafetensorsTensor>,
         flipped: HashSet<String>,
@@ -167,7 +167,8 @@ impl HuggingFace {
         let folder = folder.to_owned();
         let config = ConfigReader::new(config);
         let repeated = Vec::new();
-        let mut source = Self { folder, family, config, tensors, bare, flipped, repeated, template, name };
+        let mut source =
+            Self { folder, descriptor, config, tensors, bare, flipped, repeated, template, name };
         source.repeated = source.find_repeated()?;
         Ok(source)
     }
@@ -198,7 +199,7 @@ impl HuggingFace {
     }
 
     fn look_up(&self, name: &str) -> Option<(&str, &SafetensorsTensor, TensorTransform)> {
-        let (source, take) = names::apply(self.family.hugging_face.rules, name)?;
+        let (source, take) = names::apply(self.descriptor.hugging_face.rules, name)?;
         let known = match self.tensors.get_key_value(&source) {
             Some(exact) => exact,
             None => self.tensors.get_key_value(self.bare.get(names::bare(&source))?.as_ref()?)?,
@@ -209,7 +210,7 @@ impl HuggingFace {
 
 impl ModelSource for HuggingFace {
     fn family(&self) -> &'static Family {
-        self.family
+        self.descriptor.family
     }
 
     fn config(&self) -> &ConfigReader {
@@ -222,10 +223,10 @@ impl ModelSource for HuggingFace {
 
     fn tensor(&self, name: &str) -> Result<SourceTensor> {
         let (source, tensor, take) = self.find(name).ok_or_else(|| {
-            let expected = names::apply(self.family.hugging_face.rules, name);
+            let expected = names::apply(self.descriptor.hugging_face.rules, name);
             let message = match expected {
                 Some((source, _)) => format!("the folder has no {source}"),
-                None => format!("not part of the family {}", self.family.name),
+                None => format!("not part of the family {}", self.descriptor.family.name),
             };
             Error::new(ErrorKind::Missing, name, message)
         })?;
@@ -253,7 +254,7 @@ impl ModelSource for HuggingFace {
     }
 
     fn tokenizer(&self) -> Result<Option<Vec<u8>>> {
-        let writes = matches!(self.family.form, Topology::Decoder(_));
+        let writes = matches!(self.descriptor.family.form, Topology::Decoder(_));
         tokenizer(&self.folder, &if writes { ends(&self.config) } else { Vec::new() })
     }
 
@@ -323,11 +324,11 @@ pub(super) fn tokenizer(folder: &Path, ends: &[u32]) -> Result<Option<Vec<u8>>> 
 }
 
 /// Returns the family, and what the files of `folder` say about the model and its use.
-pub(super) fn describe(folder: &Path) -> Result<(&'static Family, Map<String, Value>)> {
+pub(super) fn describe(folder: &Path) -> Result<(&'static FamilyDescriptor, Map<String, Value>)> {
     let config = read_object(&folder.join("config.json"), MOST_CONFIG_VALUES)?;
-    let (family, mut config) = family_and_config(config)?;
+    let (descriptor, mut config) = family_and_config(config)?;
     add_settings(folder, &mut config)?;
-    Ok((family, config))
+    Ok((descriptor, config))
 }
 
 /// Adds the settings of other files than `config.json`.
@@ -349,24 +350,26 @@ pub(super) fn plain_config(folder: &Path) -> Result<Option<Map<String, Value>>> 
 }
 
 /// Returns the family, and the configuration of the text model if it is nested in a larger one.
-fn family_and_config(mut config: Map<String, Value>) -> Result<(&'static Family, Map<String, Value>)> {
+fn family_and_config(
+    mut config: Map<String, Value>,
+) -> Result<(&'static FamilyDescriptor, Map<String, Value>)> {
     let model_type =
         |config: &Map<String, Value>| config.get("model_type").and_then(Value::as_str).map(str::to_owned);
     let outer = model_type(&config)
         .ok_or_else(|| Error::new(ErrorKind::Missing, "config.model_type", "missing from config.json"))?;
     let Some(Value::Object(text)) = config.remove("text_config") else {
-        let family = Family::of_hugging_face(&outer)?;
+        let descriptor = FamilyDescriptor::of_hugging_face(&outer)?;
         defaults::fill(&outer, &mut config);
-        return Ok((family, config));
+        return Ok((descriptor, config));
     };
-    let inner = model_type(&text).filter(|inner| Family::of_hugging_face(inner).is_ok());
+    let inner = model_type(&text).filter(|inner| FamilyDescriptor::of_hugging_face(inner).is_ok());
     let kind = inner.unwrap_or(outer);
-    let family = Family::of_hugging_face(&kind)?;
+    let descriptor = FamilyDescriptor::of_hugging_face(&kind)?;
     config.remove("vision_config");
     config.remove("audio_config");
     config.extend(text);
     defaults::fill(&kind, &mut config);
-    Ok((family, config))
+    Ok((descriptor, config))
 }
 
 fn read_tensors(folder: &Path) -> Result<HashMap<String, SafetensorsTensor>> {

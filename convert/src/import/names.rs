@@ -1,6 +1,6 @@
 //! Maps a tensor's name in a `.siskin` file to its name in a source.
 
-use siskin_graph::arch::{FAMILIES, TensorRule, TensorTransform};
+use siskin_graph::arch::{DESCRIPTORS, TensorRule, TensorTransform};
 
 /// Returns the source's name and the transform that `rules` define for `name`, or `None` if no rule matches.
 pub(crate) fn apply(rules: &[TensorRule], name: &str) -> Option<(String, TensorTransform)> {
@@ -84,7 +84,7 @@ pub(super) fn bare(name: &str) -> &str {
     let mut bare = name;
     // A prefix is a whole module: what comes before the first dot.
     while let Some((module, rest)) = bare.split_once('.') {
-        let is_prefix = || FAMILIES.iter().any(|family| family.hugging_face.prefix == module);
+        let is_prefix = || DESCRIPTORS.iter().any(|descriptor| descriptor.hugging_face.prefix == module);
         if module.is_empty() || !WRAPPERS.contains(&module) && !is_prefix() {
             break;
         }

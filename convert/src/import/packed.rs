@@ -49,7 +49,7 @@ impl Packed {
             let lists =
                 beside.filter(|tensor| tensor.role == StorageRole::Vector).map(|tensor| tensor.name.clone());
             let lists = lists.collect();
-            (model.family, model.config, blocks, lists)
+            (model.descriptor.family, model.config, blocks, lists)
         };
         Ok(Self { file, family, config, blocks, lists })
     }

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use siskin_format::file::{File, StorageRole, parse_json};
 use siskin_format::{Error, ErrorKind, Result};
 use siskin_graph::adapter::{Adapter, AdapterPart};
-use siskin_graph::arch::{Family, TensorRule, TensorTransform};
+use siskin_graph::arch::{FamilyDescriptor, TensorRule, TensorTransform};
 use siskin_kernels::quant::BlockType;
 
 use super::map::map;
@@ -56,7 +56,7 @@ pub fn of(
 ) -> Result<Adapter> {
     check(config)?;
     let architecture = base.metadata().architecture.clone();
-    let rules = Family::named(&architecture)?.hugging_face.rules;
+    let rules = FamilyDescriptor::named(&architecture)?.hugging_face.rules;
     let ours = our_names(base, rules);
     let mut parts = Vec::new();
     for (module, found) in modules(tensors)? {

@@ -2,7 +2,7 @@
 
 use super::gguf::{Gguf, StringArray};
 use siskin_format::{Error, ErrorKind, Result};
-use siskin_graph::arch::FAMILIES;
+use siskin_graph::arch::DESCRIPTORS;
 use siskin_tokenizer::{
     Behavior, Merges, ModelKind, Normalizer, PreTokenizer, Splitter, TemplateItem, TokenKind, Vocabulary,
     VocabularyToken, family, find_ends, from_byte_level,
@@ -300,7 +300,7 @@ fn token_attributes(gguf: &Gguf, vocabulary: &mut Vocabulary) -> Result<()> {
         return Ok(());
     }
     // As in llama.cpp, the name decides and not the architecture.
-    let mut defaults = FAMILIES.iter().map(|family| &family.tokenizer);
+    let mut defaults = DESCRIPTORS.iter().map(|descriptor| &descriptor.tokenizer);
     let Some(defaults) = defaults.find(|defaults| among(&name, defaults.names)) else { return Ok(()) };
     defaults.strip_left.iter().for_each(|text| strip_left(vocabulary, text.as_bytes()));
     if !defaults.special_strip_right {

@@ -5,7 +5,7 @@
 //! models.
 
 use siskin_graph::Weight;
-use siskin_graph::arch::{Family, ModelConfig};
+use siskin_graph::arch::{Family, FamilyDescriptor, ModelConfig};
 use siskin_kernels::quant::BlockType;
 
 /// A mix of K-quant types, by llama.cpp's names.
@@ -199,7 +199,8 @@ impl MixLayout {
             group_size: config.heads / config.kv_heads.max(1),
             experts: named("ffn_gate_inp").map_or(0, |router| router.rows),
             is_tied: named("output").is_none(),
-            has_many_layers: family.gguf.keys.many_layers == Some(config.layers)
+            has_many_layers: FamilyDescriptor::named(family.name)
+                .is_ok_and(|descriptor| descriptor.gguf.keys.many_layers == Some(config.layers))
                 && config.heads != config.kv_heads,
         }
     }

@@ -2,10 +2,7 @@
 //! encoders.
 
 use siskin_format::{Error, Result};
-use siskin_graph::arch::{
-    Ctranslate2Config, Family, GgufConfig, Graphs, HuggingFaceConfig, Initialization, ModelConfig, OnnxNames,
-    Tasks, TokenizerDefaults, Topology,
-};
+use siskin_graph::arch::{Family, Graphs, ModelConfig, Tasks, Topology};
 use siskin_graph::{Graph, OutputHead, RowKind, ValueShape};
 
 /// The elements of a tensor.
@@ -110,13 +107,8 @@ pub const GENERAL: &str = "general";
 /// The placeholder family of external models.
 pub static FAMILY: Family = Family {
     name: GENERAL,
-    hugging_face: HuggingFaceConfig::NONE,
-    gguf: GgufConfig::NONE,
-    ctranslate2: Ctranslate2Config::NONE,
-    onnx: OnnxNames::NONE,
-    tokenizer: TokenizerDefaults::NONE,
     tasks: Tasks::NONE,
-    initialization: Initialization::NONE,
+    bidirectional_key: None,
     hyper: |_| Err(Error::unsupported("architecture", "runs on an external backend")),
     form: Topology::Encoder(|_, _, b| Ok(b.finish(0))),
 };

@@ -116,7 +116,7 @@ fn note_what_is_left_out(model: &ExportModel<'_>, notes: &mut Vec<String>) -> Re
         ));
     }
     let told = told(model);
-    if told.windows && model.family.gguf.keys.windows == GgufWindows::None {
+    if told.windows && model.descriptor.gguf.keys.windows == GgufWindows::None {
         notes.push("llama.cpp runs the model without its sliding window".to_owned());
     }
     if told.scales {
@@ -129,7 +129,7 @@ fn note_what_is_left_out(model: &ExportModel<'_>, notes: &mut Vec<String>) -> Re
 
 /// Returns the differences of llama.cpp that are accepted and reported as notes.
 pub(super) fn told(model: &ExportModel<'_>) -> AcceptedDifferences {
-    let (h, keys) = (&model.hyper, &model.family.gguf.keys);
+    let (h, keys) = (&model.hyper, &model.descriptor.gguf.keys);
     let slides = h.windows.iter().any(Option::is_some);
     let known = [h.head_size, h.width / h.heads.max(1)].map(|size| 1.0 / (size as f32).sqrt());
     let is_known = |scale: f32| known.iter().any(|known| (scale / known - 1.0).abs() < 1e-6);
@@ -358,7 +358,7 @@ fn own(
     if model.graphs.decoder.is_none() {
         reading(model, keys)?;
     }
-    let family = &model.family.gguf.keys;
+    let family = &model.descriptor.gguf.keys;
     if family.requires_output && model.file.tensor("output.weight").is_none() {
         let message = "llama.cpp has no model of this family with tied embeddings";
         return Err(Error::unsupported("gguf", message));

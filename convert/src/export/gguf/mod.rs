@@ -11,7 +11,7 @@ use super::{Dtype, ExportFormat, ExportOptions, ExportReport, round_trip};
 use crate::import::{BIDIRECTIONAL, FACTORS};
 use serde_json::{Map, Value as Json};
 use siskin_format::{Error, Result};
-use siskin_graph::arch::{ConfigReader, FAMILIES, Family, TensorRule};
+use siskin_graph::arch::{ConfigReader, DESCRIPTORS, FamilyDescriptor, TensorRule};
 use siskin_kernels::quant::BlockType;
 use std::io::Write;
 use std::path::Path;
@@ -27,32 +27,33 @@ const FOREIGN: &[&str] = &["tokens.", "tokens_norm.", "output_bias", "labels.", 
 
 /// Returns llama.cpp's architecture name and tensor rules of the family.
 fn architecture(model: &ExportModel<'_>) -> Result<(&'static str, &'static [TensorRule])> {
-    let (ours, keys) = (model.family.name, &model.family.gguf.keys);
-    let family = keys.runs_as.unwrap_or(model.family);
+    let (ours, keys) = (model.descriptor.family.name, &model.descriptor.gguf.keys);
+    let descriptor = keys.runs_as.unwrap_or(model.descriptor);
     if model.is_reader() && model.is_bidirectional() {
         let architecture = keys.bidirectional.ok_or_else(|| {
-            let known: Vec<_> = names_of(|family| family.gguf.keys.bidirectional.is_some()).collect();
+            let known: Vec<_> = names_of(|descriptor| descriptor.gguf.keys.bidirectional.is_some()).collect();
             let message =
                 format!("llama.cpp has no bidirectional attention for {ours}, only for {}", known.join(", "));
             Error::unsupported("gguf", message)
         })?;
-        return Ok((architecture, family.gguf.rules));
+        return Ok((architecture, descriptor.gguf.rules));
     }
-    let architecture = family.gguf.architectures.first().ok_or_else(|| {
-        let is_known =
-            |family: &Family| !family.gguf.architectures.is_empty() || family.gguf.keys.runs_as.is_some();
+    let architecture = descriptor.gguf.architectures.first().ok_or_else(|| {
+        let is_known = |family: &FamilyDescriptor| {
+            !family.gguf.architectures.is_empty() || family.gguf.keys.runs_as.is_some()
+        };
         let mut known: Vec<_> = names_of(is_known).collect();
         known.sort_unstable();
         let message =
             format!("llama.cpp does not support the family {ours}; it supports {}", known.join(", "));
         Error::unsupported("gguf", message)
     })?;
-    Ok((architecture, family.gguf.rules))
+    Ok((architecture, descriptor.gguf.rules))
 }
 
 /// Returns the names of the families for which `is_one` returns true.
-fn names_of(is_one: impl Fn(&Family) -> bool) -> impl Iterator<Item = &'static str> {
-    FAMILIES.iter().filter(move |family| is_one(family)).map(|family| family.name)
+fn names_of(is_one: impl Fn(&FamilyDescriptor) -> bool) -> impl Iterator<Item = &'static str> {
+    DESCRIPTORS.iter().filter(move |descriptor| is_one(descriptor)).map(|descriptor| descriptor.family.name)
 }
 
 /// A tensor of the file that is not a weight of the graph.
@@ -129,9 +130,9 @@ fn check_keys(
             || name != "output.weight" && !FOREIGN.iter().any(|part| name.starts_with(part))
     };
     let has = |name: &str| stays(name) && model.file.tensor(name).is_some();
-    let (_, own) = model.family.build(&model.config, &has)?;
+    let (_, own) = model.descriptor.family.build(&model.config, &has)?;
     let config = config_of(model, architecture, metadata, extras);
-    let read = Family::of_gguf(architecture)?.build(&config, &has);
+    let read = FamilyDescriptor::of_gguf(architecture)?.family.build(&config, &has);
     round_trip::check(own, read, "gguf", keys::told(model))
 }
 
@@ -149,7 +150,7 @@ fn config_of(
     let mut config: Map<String, Json> = ours.collect();
     config.insert("vocab_size".to_owned(), model.hyper.vocabulary.into());
     config.insert("token_type_count".to_owned(), model.hyper.segments.into());
-    if model.family.gguf.keys.bidirectional == Some(architecture) {
+    if model.descriptor.gguf.keys.bidirectional == Some(architecture) {
         config.insert(BIDIRECTIONAL.to_owned(), true.into());
     }
     if let Some(sentence) = model.config.get("sentence_transformers") {

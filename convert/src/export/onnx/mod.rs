@@ -40,7 +40,8 @@ const ROWS: Dimension = Dimension::Named("sequence");
 const WRITTEN: Dimension = Dimension::Named("decoder_sequence");
 
 fn write(model: &ExportModel<'_>, to: &Path, options: &ExportOptions<'_>) -> Result<ExportReport> {
-    let entries = tensors::entries(model, model.family.hugging_face.rules, |weight| Ok(weight.name.clone()))?;
+    let entries =
+        tensors::entries(model, model.descriptor.hugging_face.rules, |weight| Ok(weight.name.clone()))?;
     let usual = tensors::usual_float(model, &entries);
     let types = entries.iter().map(|entry| entry.float(model, options.dtype, usual));
     let types = types.collect::<Result<Vec<_>>>()?;
@@ -160,7 +161,7 @@ fn model_message(model: &ExportModel<'_>) -> ProtoWriter {
         .text(2, "siskin")
         .text(3, env!("CARGO_PKG_VERSION"))
         .message(8, &opset)
-        .message(14, &proto::entry("siskin.family", model.family.name))
+        .message(14, &proto::entry("siskin.family", model.descriptor.family.name))
         .message(14, &proto::entry(SETTINGS, &config))
 }
 
@@ -200,7 +201,7 @@ fn form(model: &ExportModel<'_>, entries: &[Entry<'_>], types: &[BlockType]) -> 
         outputs.insert(0, output(&mut nodes, graph, "logits", &out, &[BATCH, rows]));
     }
     let graph = nodes.nodes.iter().fold(ProtoWriter::default(), |graph, node| graph.message(1, node));
-    let graph = graph.text(2, model.family.name);
+    let graph = graph.text(2, model.descriptor.family.name);
     let graph = nodes.constants.iter().fold(graph, |graph, constant| graph.message(5, constant));
     let graph = inputs.iter().fold(graph, |graph, input| graph.message(11, input));
     Ok(outputs.iter().fold(graph, |graph, output| graph.message(12, output)))

@@ -49,8 +49,8 @@ const STAY: &[&str] = &[
 pub(super) static FORMAT: ExportFormat = ExportFormat { name: "safetensors", ending: "", write };
 
 fn write(model: &ExportModel<'_>, to: &Path, options: &ExportOptions<'_>) -> Result<ExportReport> {
-    let entries = tensors::entries(model, model.family.hugging_face.rules, |weight| {
-        let message = format!("has no Hugging Face name in the family {}", model.family.name);
+    let entries = tensors::entries(model, model.descriptor.hugging_face.rules, |weight| {
+        let message = format!("has no Hugging Face name in the family {}", model.descriptor.family.name);
         Err(Error::unsupported(&weight.name, message))
     })?;
     let usual = tensors::usual_float(model, &entries);

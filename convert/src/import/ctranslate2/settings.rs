@@ -4,7 +4,7 @@
 use super::{Ctranslate2Folder, DataType, ModelTopology, Names, VocabularyRole};
 use serde_json::{Map, Value, json};
 use siskin_format::{Error, Result};
-use siskin_graph::arch::{Ctranslate2Source, Family};
+use siskin_graph::arch::{Ctranslate2Source, FamilyDescriptor};
 
 /// Keys of `config.json` and their Hugging Face equivalents.
 const RENAMED: &[(&str, &str)] =
@@ -22,7 +22,7 @@ const FOREIGN: &[&str] = &["alibi", "scale_alibi", "rotary_dim", "parallel_resid
 pub(super) fn settings(
     folder: &Ctranslate2Folder,
     names: &Names,
-    family: &Family,
+    descriptor: &FamilyDescriptor,
     zero_start: bool,
 ) -> Result<Map<String, Value>> {
     let settings = ConversionSettings { folder, names, zero_start };
@@ -38,8 +38,8 @@ pub(super) fn settings(
         ModelTopology::Decoder => &[("decoder", "")],
         _ => &[("encoder", "enc."), ("decoder", "dec.")],
     };
-    sides.iter().try_for_each(|(side, stem)| check(&settings, side, stem, family))?;
-    config.extend((family.ctranslate2.config)(&settings)?);
+    sides.iter().try_for_each(|(side, stem)| check(&settings, side, stem, descriptor))?;
+    config.extend((descriptor.ctranslate2.config)(&settings)?);
     settings.token_ids(&mut config);
     Ok(config)
 }
@@ -83,7 +83,12 @@ impl Ctranslate2Source for ConversionSettings<'_> {
 }
 
 /// Refuses settings of a side that the family's graph does not support. The names of its tensors start with `stem`.
-fn check(source: &dyn Ctranslate2Source, side: &str, stem: &str, family: &Family) -> Result<()> {
+fn check(
+    source: &dyn Ctranslate2Source,
+    side: &str,
+    stem: &str,
+    descriptor: &FamilyDescriptor,
+) -> Result<()> {
     for name in FOREIGN {
         let place = format!("{side}/{name}");
         if source.number(&place).is_some_and(|value| value != 0.0) {
@@ -96,7 +101,7 @@ fn check(source: &dyn Ctranslate2Source, side: &str, stem: &str, family: &Family
         let message = "the norms are placed as in no supported family; convert the original model";
         return Err(Error::unsupported(format!("{side}/pre_norm"), message));
     }
-    let usual = match family.ctranslate2.scales_queries {
+    let usual = match descriptor.ctranslate2.scales_queries {
         true => (source.head_size(side, stem)? as f64).powf(-0.5),
         false => 1.0,
     };
@@ -104,7 +109,10 @@ fn check(source: &dyn Ctranslate2Source, side: &str, stem: &str, family: &Family
     let scale = scale.unwrap_or_else(|| (source.head_size(side, stem).unwrap_or(1) as f64).powf(-0.5));
     if (scale - usual).abs() > 1e-6 {
         let place = format!("{side}/layer_0/self_attention/queries_scale");
-        return Err(Error::unsupported(place, format!("is {scale}, but {} has {usual}", family.name)));
+        return Err(Error::unsupported(
+            place,
+            format!("is {scale}, but {} has {usual}", descriptor.family.name),
+        ));
     }
     Ok(())
 }

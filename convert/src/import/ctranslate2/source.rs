@@ -6,7 +6,7 @@ use crate::import::{ModelSource, SourceFormat, SourceTensor, tokenizer_json};
 use serde_json::{Map, Value};
 use siskin_format::file::Bytes;
 use siskin_format::{Error, Result};
-use siskin_graph::arch::{ConfigReader, FAMILIES, Family, TensorTransform};
+use siskin_graph::arch::{ConfigReader, DESCRIPTORS, Family, FamilyDescriptor, TensorTransform};
 use siskin_kernels::quant::BlockType;
 
 pub(in crate::import) static FORMAT: SourceFormat = SourceFormat {
@@ -28,7 +28,7 @@ const NEVER: f32 = -1e9;
 struct CTranslate2 {
     folder: Ctranslate2Folder,
     names: Names,
-    family: &'static Family,
+    descriptor: &'static FamilyDescriptor,
     config: ConfigReader,
     /// Whether the encoder and the decoder have separate token embeddings.
     two_tables: bool,
@@ -45,10 +45,10 @@ impl CTranslate2 {
         }
         let has = |name: &str| names.find(&folder.container, name).is_some();
         let specification = &*folder.container.spec;
-        let is_of = |family: &&&Family| {
-            family.ctranslate2.specification == specification && (family.ctranslate2.recognizes)(&has)
+        let is_of = |descriptor: &&&FamilyDescriptor| {
+            descriptor.ctranslate2.specification == specification && (descriptor.ctranslate2.recognizes)(&has)
         };
-        let family = *FAMILIES.iter().find(is_of).ok_or_else(|| {
+        let descriptor = *DESCRIPTORS.iter().find(is_of).ok_or_else(|| {
             let message = match names.layout() {
                 ModelTopology::Decoder => {
                     "decoder-only CTranslate2 models are not supported; convert the original model"
@@ -60,8 +60,8 @@ impl CTranslate2 {
         let two_tables = has("dec.token_embd.weight");
         let flag = folder.container.number("decoder/start_from_zero_embedding");
         let zero_start = flag.is_some_and(|flag| flag != 0.0);
-        let config = ConfigReader::new(settings(&folder, &names, family, zero_start)?);
-        Ok(Self { names, family, config, two_tables, zero_start, folder })
+        let config = ConfigReader::new(settings(&folder, &names, descriptor, zero_start)?);
+        Ok(Self { names, descriptor, config, two_tables, zero_start, folder })
     }
 
     /// Translates a weight's name to one that `Names` knows.
@@ -90,7 +90,7 @@ impl CTranslate2 {
 
 impl ModelSource for CTranslate2 {
     fn family(&self) -> &'static Family {
-        self.family
+        self.descriptor.family
     }
 
     fn config(&self) -> &ConfigReader {

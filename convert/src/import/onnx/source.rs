@@ -6,7 +6,7 @@ use crate::import::hugging_face::{self, HuggingFace};
 use crate::import::{ModelSource, SourceFormat, names, safetensors};
 use serde_json::{Map, Value};
 use siskin_format::{Error, ErrorKind, Result};
-use siskin_graph::arch::{Family, TensorTransform};
+use siskin_graph::arch::{FamilyDescriptor, TensorTransform};
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
@@ -118,14 +118,14 @@ fn recognize(
     folder: &OnnxFolder,
     models: &[OnnxModel<'_>],
     stores: &mut [(GraphRole, ExternalData)],
-    (family, mut config): (&'static Family, Map<String, Value>),
+    (descriptor, mut config): (&'static FamilyDescriptor, Map<String, Value>),
 ) -> Result<HuggingFace> {
     let (mut tensors, mut flipped) = (HashMap::new(), HashSet::new());
     for (model, (side, store)) in models.iter().zip(stores) {
         let mut found: Vec<_> = recover(&model.graph).into_iter().collect();
         found.sort_by(|(a, _), (b, _)| a.cmp(b));
         for (name, named) in found {
-            let Some((name, take)) = known_name(family, &name, *side) else { continue };
+            let Some((name, take)) = known_name(descriptor, &name, *side) else { continue };
             let name = names::bare(&name).to_owned();
             let Some(tensor) = floats(named.tensor, store)? else { continue };
             if is_flipped(named.lie, take) && tensor.shape.len() == 2 {
@@ -134,12 +134,12 @@ fn recognize(
             tensors.entry(name).or_insert(tensor);
         }
     }
-    if !config.contains_key("tie_word_embeddings") && is_tied(family, &tensors, &flipped) {
+    if !config.contains_key("tie_word_embeddings") && is_tied(descriptor, &tensors, &flipped) {
         config.insert("tie_word_embeddings".to_owned(), true.into());
     }
-    let source = HuggingFace::new(&folder.home, family, config, tensors, flipped)?;
+    let source = HuggingFace::new(&folder.home, descriptor, config, tensors, flipped)?;
     source.check_segments()?;
-    let (_, graphs) = family.build(source.config(), &|name| source.has(name))?;
+    let (_, graphs) = descriptor.family.build(source.config(), &|name| source.has(name))?;
     graphs.weights().iter().try_for_each(|weight| source.tensor(&weight.name).map(drop))?;
     Ok(source)
 }
@@ -148,17 +148,21 @@ fn recognize(
 const MOST_WRAPPERS: usize = 3;
 
 /// Returns the family's name of a tensor of one side, and its transform.
-fn known_name(family: &Family, name: &str, side: GraphRole) -> Option<(String, TensorTransform)> {
+fn known_name(
+    descriptor: &FamilyDescriptor,
+    name: &str,
+    side: GraphRole,
+) -> Option<(String, TensorTransform)> {
     let wrapped = std::iter::successors(Some(name), |name| name.split_once('.').map(|(_, rest)| rest));
     let mut known = Vec::new();
     for name in wrapped.take(1 + MOST_WRAPPERS) {
         known.push(name.to_owned());
         known.extend(side.module().map(|module| format!("{module}.{}", names::bare(name))));
     }
-    let endings = family.onnx.endings.iter().filter(|(ending, _)| name.ends_with(ending));
+    let endings = descriptor.onnx.endings.iter().filter(|(ending, _)| name.ends_with(ending));
     known.extend(endings.map(|(_, shared)| (*shared).to_owned()));
     known.into_iter().find_map(|name| {
-        let take = names::take_of(family.hugging_face.rules, &name)?;
+        let take = names::take_of(descriptor.hugging_face.rules, &name)?;
         Some((name, take))
     })
 }
@@ -187,12 +191,12 @@ fn floats(
 
 /// Returns true if the LM head is a copy of the token embeddings, as exporters write it for tied embeddings.
 fn is_tied(
-    family: &Family,
+    descriptor: &FamilyDescriptor,
     tensors: &HashMap<String, safetensors::SafetensorsTensor>,
     flipped: &HashSet<String>,
 ) -> bool {
     let find = |name: &str| {
-        let (source, _) = names::apply(family.hugging_face.rules, name)?;
+        let (source, _) = names::apply(descriptor.hugging_face.rules, name)?;
         let name = names::bare(&source);
         Some((tensors.get(name)?, flipped.contains(name)))
     };

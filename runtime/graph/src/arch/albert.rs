@@ -7,12 +7,32 @@ use super::descriptor::{
     Ctranslate2Config, GgufConfig, HuggingFaceConfig, HuggingFaceKeys, Initialization, ModelType, OnnxNames,
     Tasks, TokenizerDefaults,
 };
-use super::{ConfigReader, Family, ModelConfig, TensorRule, Topology};
+use super::{ConfigReader, Family, FamilyDescriptor, ModelConfig, TensorRule, Topology};
 use crate::ActivationFunction;
 use siskin_format::{Error, Result};
 
 pub(super) static FAMILY: Family = Family {
     name: "albert",
+    tasks: Tasks::NONE,
+    bidirectional_key: None,
+    hyper: |config| {
+        let mut hyper = bert::hyper_of(config, 0)?;
+        hyper.epsilon = config.number(&["layer_norm_eps"])?.unwrap_or(1e-12) as f32;
+        Ok(hyper)
+    },
+    form: Topology::Encoder(|config, h, b| {
+        let shape = BertVariant {
+            embedding: Some(config.count(&["embedding_size"])?.unwrap_or(128)),
+            shared: shared(config, h)?,
+            activation: Some(ActivationFunction::GeluTanh),
+            ..BertVariant::default()
+        };
+        shape.graph(config, h, b)
+    }),
+};
+
+pub(super) static DESCRIPTOR: FamilyDescriptor = FamilyDescriptor {
+    family: &FAMILY,
     hugging_face: HuggingFaceConfig {
         model_types: &[ModelType {
             name: "albert",
@@ -33,22 +53,7 @@ pub(super) static FAMILY: Family = Family {
     ctranslate2: Ctranslate2Config::NONE,
     onnx: OnnxNames::NONE,
     tokenizer: TokenizerDefaults::NONE,
-    tasks: Tasks::NONE,
     initialization: Initialization::NONE,
-    hyper: |config| {
-        let mut hyper = bert::hyper_of(config, 0)?;
-        hyper.epsilon = config.number(&["layer_norm_eps"])?.unwrap_or(1e-12) as f32;
-        Ok(hyper)
-    },
-    form: Topology::Encoder(|config, h, b| {
-        let shape = BertVariant {
-            embedding: Some(config.count(&["embedding_size"])?.unwrap_or(128)),
-            shared: shared(config, h)?,
-            activation: Some(ActivationFunction::GeluTanh),
-            ..BertVariant::default()
-        };
-        shape.graph(config, h, b)
-    }),
 };
 
 const RULES: &[TensorRule] = &[

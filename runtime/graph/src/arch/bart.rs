@@ -8,13 +8,37 @@ use super::descriptor::{
     ModelType, OnnxNames, Tasks, TokenizerDefaults, TranslationPrompt, sequence_to_sequence_sizes,
 };
 use super::encoder_decoder::{self, block};
-use super::{ConfigReader, Family, ModelConfig, TensorRule, Topology, model_config, t5};
+use super::{ConfigReader, Family, FamilyDescriptor, ModelConfig, TensorRule, Topology, model_config, t5};
 use crate::{ActivationFunction, Attention, Builder, Graph, NormKind, OutputHead, Rope, ValueId};
 use serde_json::{Map, Value, json};
 use siskin_format::{Error, Result};
 
 pub(super) static FAMILY: Family = Family {
     name: "bart",
+    tasks: Tasks {
+        translation: |model_type| match model_type {
+            "mbart" | "m2m_100" | "nllb" => TranslationPrompt::SourceAndTarget,
+            _ => TranslationPrompt::Target,
+        },
+        ..Tasks::NONE
+    },
+    bidirectional_key: None,
+    hyper: |config| side(config, "decoder"),
+    form: Topology::Both {
+        encoder: |config, _, mut b| {
+            let h = side(config, "encoder")?;
+            let x = embeddings(config, &h, &mut b, "enc")?;
+            encoder(config, &h, b, x)
+        },
+        decoder: |config, h, mut b| {
+            let x = embeddings(config, h, &mut b, "dec")?;
+            decoder(config, h, b, x)
+        },
+    },
+};
+
+pub(super) static DESCRIPTOR: FamilyDescriptor = FamilyDescriptor {
+    family: &FAMILY,
     hugging_face: HuggingFaceConfig {
         model_types: &[
             ModelType {
@@ -57,26 +81,7 @@ pub(super) static FAMILY: Family = Family {
     },
     onnx: OnnxNames::SHARED_EMBEDDINGS,
     tokenizer: TokenizerDefaults::NONE,
-    tasks: Tasks {
-        translation: |model_type| match model_type {
-            "mbart" | "m2m_100" | "nllb" => TranslationPrompt::SourceAndTarget,
-            _ => TranslationPrompt::Target,
-        },
-        ..Tasks::NONE
-    },
     initialization: Initialization::NONE,
-    hyper: |config| side(config, "decoder"),
-    form: Topology::Both {
-        encoder: |config, _, mut b| {
-            let h = side(config, "encoder")?;
-            let x = embeddings(config, &h, &mut b, "enc")?;
-            encoder(config, &h, b, x)
-        },
-        decoder: |config, h, mut b| {
-            let x = embeddings(config, h, &mut b, "dec")?;
-            decoder(config, h, b, x)
-        },
-    },
 };
 
 pub(super) const RULES: &[TensorRule] = &[

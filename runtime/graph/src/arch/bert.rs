@@ -7,13 +7,21 @@ use super::descriptor::{
     HuggingFaceKeys, Initialization, ModelType, OnnxNames, Tasks, TokenizerDefaults, object,
 };
 use super::heads::{HeadInput, Heads};
-use super::{ConfigReader, Family, ModelConfig, TensorRule, Topology, model_config};
+use super::{ConfigReader, Family, FamilyDescriptor, ModelConfig, TensorRule, Topology, model_config};
 use crate::{ActivationFunction, AttentionMask, Bias, Builder, Graph, ValueId};
 use serde_json::{Map, Value, json};
 use siskin_format::{Error, Result};
 
 pub(super) static FAMILY: Family = Family {
     name: "bert",
+    tasks: Tasks::NONE,
+    bidirectional_key: None,
+    hyper: |config| hyper_of(config, 0),
+    form: Topology::Encoder(|config, h, b| BertVariant::default().graph(config, h, b)),
+};
+
+pub(super) static DESCRIPTOR: FamilyDescriptor = FamilyDescriptor {
+    family: &FAMILY,
     hugging_face: HuggingFaceConfig {
         model_types: &[ModelType {
             name: "bert",
@@ -37,7 +45,6 @@ pub(super) static FAMILY: Family = Family {
     },
     onnx: OnnxNames::NONE,
     tokenizer: TokenizerDefaults::NONE,
-    tasks: Tasks::NONE,
     initialization: Initialization {
         tensors: &[
             "token_embd.weight",
@@ -55,8 +62,6 @@ pub(super) static FAMILY: Family = Family {
         ],
         ..Initialization::NONE
     },
-    hyper: |config| hyper_of(config, 0),
-    form: Topology::Encoder(|config, h, b| BertVariant::default().graph(config, h, b)),
 };
 
 /// The tensor map of BERT's embeddings and layers under a prefix, plus a family's own rules.

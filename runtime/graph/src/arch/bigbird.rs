@@ -7,12 +7,28 @@ use super::descriptor::{
     Ctranslate2Config, GgufConfig, HuggingFaceConfig, HuggingFaceKeys, Initialization, ModelType, OnnxNames,
     Tasks, TokenizerDefaults,
 };
-use super::{ConfigReader, Family, TensorRule, Topology, model_config};
+use super::{ConfigReader, Family, FamilyDescriptor, TensorRule, Topology, model_config};
 use crate::{ActivationFunction, AttentionMask};
 use siskin_format::{Error, Result};
 
 pub(super) static FAMILY: Family = Family {
     name: "big_bird",
+    tasks: Tasks::NONE,
+    bidirectional_key: None,
+    hyper: |config| bert::hyper_of(config, 0),
+    form: Topology::Encoder(|config, h, b| {
+        let shape = BertVariant {
+            attention_mask: Some(attention_mask(config)?),
+            activation: Some(ActivationFunction::GeluTanh),
+            class_activation: Some(model_config::activation(config, ActivationFunction::GeluTanh)?),
+            ..BertVariant::default()
+        };
+        shape.graph(config, h, b)
+    }),
+};
+
+pub(super) static DESCRIPTOR: FamilyDescriptor = FamilyDescriptor {
+    family: &FAMILY,
     hugging_face: HuggingFaceConfig {
         model_types: &[ModelType {
             name: "big_bird",
@@ -34,18 +50,7 @@ pub(super) static FAMILY: Family = Family {
     ctranslate2: Ctranslate2Config::NONE,
     onnx: OnnxNames::NONE,
     tokenizer: TokenizerDefaults::NONE,
-    tasks: Tasks::NONE,
     initialization: Initialization::NONE,
-    hyper: |config| bert::hyper_of(config, 0),
-    form: Topology::Encoder(|config, h, b| {
-        let shape = BertVariant {
-            attention_mask: Some(attention_mask(config)?),
-            activation: Some(ActivationFunction::GeluTanh),
-            class_activation: Some(model_config::activation(config, ActivationFunction::GeluTanh)?),
-            ..BertVariant::default()
-        };
-        shape.graph(config, h, b)
-    }),
 };
 
 const RULES: &[TensorRule] = bert::trunk! {

@@ -6,12 +6,31 @@ use super::descriptor::{
     Ctranslate2Config, GgufConfig, GgufKeys, HuggingFaceConfig, HuggingFaceKeys, Initialization, ModelType,
     OnnxNames, SizeKeys, Tasks, TokenizerDefaults,
 };
-use super::{Family, ModelConfig, TensorRule, TensorTransform, Topology, gpt2};
+use super::{Family, FamilyDescriptor, ModelConfig, TensorRule, TensorTransform, Topology, gpt2};
 use crate::NormKind;
 use siskin_format::Error;
 
 pub(super) static FAMILY: Family = Family {
     name: "bloom",
+    tasks: Tasks::NONE,
+    bidirectional_key: None,
+    hyper: |config| ModelConfig::read(config, |width| 4 * width),
+    form: Topology::Decoder(|config, h, mut b| {
+        if config.flag(&["apply_residual_connection_post_layernorm"])?.unwrap_or(false) {
+            return Err(Error::unsupported(
+                "config.apply_residual_connection_post_layernorm",
+                "only models whose residual bypasses the norm are supported",
+            ));
+        }
+        let x = b.embed("token_embd.weight", h.vocabulary, h.width);
+        let x = b.norm_of(NormKind::Layer, x, "token_embd_norm", h.width, h.epsilon);
+        let slopes = alibi_slopes(h.heads, 8.0);
+        gpt2::blocks_of(config, h, b, x, &|attention| attention.alibi.clone_from(&slopes))
+    }),
+};
+
+pub(super) static DESCRIPTOR: FamilyDescriptor = FamilyDescriptor {
+    family: &FAMILY,
     hugging_face: HuggingFaceConfig {
         model_types: &[ModelType {
             name: "bloom",
@@ -39,21 +58,7 @@ pub(super) static FAMILY: Family = Family {
     ctranslate2: Ctranslate2Config::NONE,
     onnx: OnnxNames::NONE,
     tokenizer: TokenizerDefaults::NONE,
-    tasks: Tasks::NONE,
     initialization: Initialization::NONE,
-    hyper: |config| ModelConfig::read(config, |width| 4 * width),
-    form: Topology::Decoder(|config, h, mut b| {
-        if config.flag(&["apply_residual_connection_post_layernorm"])?.unwrap_or(false) {
-            return Err(Error::unsupported(
-                "config.apply_residual_connection_post_layernorm",
-                "only models whose residual bypasses the norm are supported",
-            ));
-        }
-        let x = b.embed("token_embd.weight", h.vocabulary, h.width);
-        let x = b.norm_of(NormKind::Layer, x, "token_embd_norm", h.width, h.epsilon);
-        let slopes = alibi_slopes(h.heads, 8.0);
-        gpt2::blocks_of(config, h, b, x, &|attention| attention.alibi.clone_from(&slopes))
-    }),
 };
 
 const RULES: &[TensorRule] = &[

@@ -7,11 +7,26 @@ use super::descriptor::{
     Ctranslate2Config, GgufConfig, HuggingFaceConfig, HuggingFaceKeys, Initialization, ModelType, OnnxNames,
     Tasks, TokenizerDefaults,
 };
-use super::{Family, TensorRule, Topology};
+use super::{Family, FamilyDescriptor, TensorRule, Topology};
 use crate::ActivationFunction;
 
 pub(super) static FAMILY: Family = Family {
     name: "distilbert",
+    tasks: Tasks::NONE,
+    bidirectional_key: None,
+    hyper: |config| {
+        let mut hyper = bert::hyper_of(config, 0)?;
+        hyper.epsilon = 1e-12;
+        Ok(hyper)
+    },
+    form: Topology::Encoder(|config, h, b| {
+        BertVariant { class_activation: Some(ActivationFunction::Relu), ..BertVariant::default() }
+            .graph(config, h, b)
+    }),
+};
+
+pub(super) static DESCRIPTOR: FamilyDescriptor = FamilyDescriptor {
+    family: &FAMILY,
     hugging_face: HuggingFaceConfig {
         model_types: &[ModelType {
             name: "distilbert",
@@ -26,17 +41,7 @@ pub(super) static FAMILY: Family = Family {
     ctranslate2: Ctranslate2Config::NONE,
     onnx: OnnxNames::NONE,
     tokenizer: TokenizerDefaults::NONE,
-    tasks: Tasks::NONE,
     initialization: Initialization::NONE,
-    hyper: |config| {
-        let mut hyper = bert::hyper_of(config, 0)?;
-        hyper.epsilon = 1e-12;
-        Ok(hyper)
-    },
-    form: Topology::Encoder(|config, h, b| {
-        BertVariant { class_activation: Some(ActivationFunction::Relu), ..BertVariant::default() }
-            .graph(config, h, b)
-    }),
 };
 
 const RULES: &[TensorRule] = &[

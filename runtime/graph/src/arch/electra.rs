@@ -7,11 +7,27 @@ use super::descriptor::{
     Ctranslate2Config, GgufConfig, HuggingFaceConfig, HuggingFaceKeys, Initialization, ModelType, OnnxNames,
     Tasks, TokenizerDefaults,
 };
-use super::{Family, TensorRule, Topology};
+use super::{Family, FamilyDescriptor, TensorRule, Topology};
 use crate::ActivationFunction;
 
 pub(super) static FAMILY: Family = Family {
     name: "electra",
+    tasks: Tasks::NONE,
+    bidirectional_key: None,
+    hyper: |config| bert::hyper_of(config, 0),
+    form: Topology::Encoder(|config, h, b| {
+        let shape = BertVariant {
+            embedding: Some(config.count(&["embedding_size"])?.unwrap_or(128)),
+            token_activation: Some(ActivationFunction::Gelu),
+            class_activation: Some(ActivationFunction::Gelu),
+            ..BertVariant::default()
+        };
+        shape.graph(config, h, b)
+    }),
+};
+
+pub(super) static DESCRIPTOR: FamilyDescriptor = FamilyDescriptor {
+    family: &FAMILY,
     hugging_face: HuggingFaceConfig {
         model_types: &[ModelType {
             name: "electra",
@@ -30,18 +46,7 @@ pub(super) static FAMILY: Family = Family {
     ctranslate2: Ctranslate2Config::NONE,
     onnx: OnnxNames::NONE,
     tokenizer: TokenizerDefaults::NONE,
-    tasks: Tasks::NONE,
     initialization: Initialization::NONE,
-    hyper: |config| bert::hyper_of(config, 0),
-    form: Topology::Encoder(|config, h, b| {
-        let shape = BertVariant {
-            embedding: Some(config.count(&["embedding_size"])?.unwrap_or(128)),
-            token_activation: Some(ActivationFunction::Gelu),
-            class_activation: Some(ActivationFunction::Gelu),
-            ..BertVariant::default()
-        };
-        shape.graph(config, h, b)
-    }),
 };
 
 const RULES: &[TensorRule] = bert::trunk! {

@@ -31,7 +31,7 @@ enum View {
 impl View {
     fn of(family: &Family, config: &ConfigReader) -> Result<Self> {
         let flagged = config.flag(&[FLAG])? == Some(true);
-        if flagged && family.hugging_face.keys.bidirectional != Some(FLAG) {
+        if flagged && family.bidirectional_key != Some(FLAG) {
             let family = family.name;
             let message = format!(
                 "Transformers ignores this key in {family}: set \"is_causal\": false for bidirectional \

@@ -8,7 +8,8 @@ use super::descriptor::{
     Initialization, ModelType, OnnxNames, SizeKeys, Tasks, TokenizerDefaults, falling_with_depth, object,
 };
 use super::{
-    ConfigReader, Family, ModelConfig, TensorRule, TensorTransform, Topology, model_config, rope_frequencies,
+    ConfigReader, Family, FamilyDescriptor, ModelConfig, TensorRule, TensorTransform, Topology, model_config,
+    rope_frequencies,
 };
 use crate::{ActivationFunction, Builder, Graph, NormKind, ValueId};
 use serde_json::{Map, Value, json};
@@ -16,6 +17,14 @@ use siskin_format::{Error, Result};
 
 pub(super) static FAMILY: Family = Family {
     name: "falcon",
+    tasks: Tasks::NONE,
+    bidirectional_key: None,
+    hyper,
+    form: Topology::Decoder(graph),
+};
+
+pub(super) static DESCRIPTOR: FamilyDescriptor = FamilyDescriptor {
+    family: &FAMILY,
     hugging_face: HuggingFaceConfig {
         model_types: &[ModelType {
             name: "falcon",
@@ -52,7 +61,6 @@ pub(super) static FAMILY: Family = Family {
     ctranslate2: Ctranslate2Config::NONE,
     onnx: OnnxNames::NONE,
     tokenizer: TokenizerDefaults::NONE,
-    tasks: Tasks::NONE,
     initialization: Initialization {
         tensors: &[
             "token_embd.weight",
@@ -66,8 +74,6 @@ pub(super) static FAMILY: Family = Family {
         deviation: falling_with_depth,
         ..Initialization::NONE
     },
-    hyper,
-    form: Topology::Decoder(graph),
 };
 
 const RULES: &[TensorRule] = &[

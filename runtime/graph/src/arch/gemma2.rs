@@ -8,7 +8,8 @@ use super::descriptor::{
 };
 use super::llama::feed_forward;
 use super::{
-    ConfigReader, Family, ModelConfig, TensorRule, TensorTransform, Topology, model_config, rope_frequencies,
+    ConfigReader, Family, FamilyDescriptor, ModelConfig, TensorRule, TensorTransform, Topology, model_config,
+    rope_frequencies,
 };
 use crate::{ActivationFunction, Attention, Builder, Graph, NormKind, ValueId};
 use serde_json::{Map, Value, json};
@@ -16,6 +17,27 @@ use siskin_format::Result;
 
 pub(super) static FAMILY: Family = Family {
     name: "gemma2",
+    tasks: Tasks::NONE,
+    bidirectional_key: None,
+    hyper: |config| {
+        let mut hyper = ModelConfig::read(config, |width| 4 * width)?;
+        hyper.slide(config, |layer| layer % 2 == 0)?;
+        Ok(hyper)
+    },
+    form: Topology::Decoder(|config, hyper, mut b| {
+        let rope = b.rope_table(rope_frequencies::read(config, hyper)?);
+        let softcap = config.number(&["attn_logit_softcapping"])?.map(|cap| cap as f32);
+        let scale = attention_scale(config, hyper)?;
+        let adjust = |attention: &mut Attention| {
+            attention.softcap = softcap;
+            attention.scale = scale;
+        };
+        Gemma { head_norm: false, rope_of: &|_| rope, adjust: &adjust }.graph(config, hyper, b)
+    }),
+};
+
+pub(super) static DESCRIPTOR: FamilyDescriptor = FamilyDescriptor {
+    family: &FAMILY,
     hugging_face: HuggingFaceConfig {
         model_types: &[ModelType {
             name: "gemma2",
@@ -46,23 +68,7 @@ pub(super) static FAMILY: Family = Family {
     ctranslate2: Ctranslate2Config::NONE,
     onnx: OnnxNames::NONE,
     tokenizer: TokenizerDefaults::NONE,
-    tasks: Tasks::NONE,
     initialization: Initialization::NONE,
-    hyper: |config| {
-        let mut hyper = ModelConfig::read(config, |width| 4 * width)?;
-        hyper.slide(config, |layer| layer % 2 == 0)?;
-        Ok(hyper)
-    },
-    form: Topology::Decoder(|config, hyper, mut b| {
-        let rope = b.rope_table(rope_frequencies::read(config, hyper)?);
-        let softcap = config.number(&["attn_logit_softcapping"])?.map(|cap| cap as f32);
-        let scale = attention_scale(config, hyper)?;
-        let adjust = |attention: &mut Attention| {
-            attention.softcap = softcap;
-            attention.scale = scale;
-        };
-        Gemma { head_norm: false, rope_of: &|_| rope, adjust: &adjust }.graph(config, hyper, b)
-    }),
 };
 
 /// The keys of Gemma's configurations.

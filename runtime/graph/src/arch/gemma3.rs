@@ -6,7 +6,7 @@ use super::descriptor::{
     OnnxNames, RopeKeys, Tasks, TokenizerDefaults,
 };
 use super::gemma2::{self, Gemma};
-use super::{ConfigReader, Family, ModelConfig, Topology, rope_frequencies};
+use super::{ConfigReader, Family, FamilyDescriptor, ModelConfig, Topology, rope_frequencies};
 use crate::{Attention, Rope};
 use siskin_format::Result;
 
@@ -16,6 +16,31 @@ const LOCAL_THETA: f64 = 10_000.0;
 
 pub(super) static FAMILY: Family = Family {
     name: "gemma3",
+    tasks: Tasks::NONE,
+    bidirectional_key: Some("use_bidirectional_attention"),
+    hyper: |config| {
+        let mut hyper = ModelConfig::read(config, |width| 4 * width)?;
+        let keys = ["_sliding_window_pattern", "sliding_window_pattern", "attention.sliding_window_pattern"];
+        let pattern = config.count(&keys)?.unwrap_or(6).max(1);
+        hyper.slide(config, |layer| (layer + 1) % pattern != 0)?;
+        Ok(hyper)
+    },
+    form: Topology::Decoder(|config, hyper, mut b| {
+        let full = b.rope_table(rope_frequencies::read_kind(config, hyper, "full_attention", FULL_THETA)?);
+        let local = b.rope_table(local_rope(config, hyper)?);
+        let scale = gemma2::attention_scale(config, hyper)?;
+        let softcap = config.number(&["attn_logit_softcapping"])?.map(|cap| cap as f32);
+        let adjust = |attention: &mut Attention| {
+            attention.scale = scale;
+            attention.softcap = softcap;
+        };
+        let rope_of = |layer: usize| if hyper.windows[layer].is_some() { local } else { full };
+        Gemma { head_norm: true, rope_of: &rope_of, adjust: &adjust }.graph(config, hyper, b)
+    }),
+};
+
+pub(super) static DESCRIPTOR: FamilyDescriptor = FamilyDescriptor {
+    family: &FAMILY,
     hugging_face: HuggingFaceConfig {
         model_types: &[
             ModelType {
@@ -60,7 +85,6 @@ pub(super) static FAMILY: Family = Family {
         prefix: "model",
         rules: gemma2::RULES,
         keys: HuggingFaceKeys {
-            bidirectional: Some("use_bidirectional_attention"),
             rope: RopeKeys {
                 theta: FULL_THETA,
                 local: "rope_local_base_freq",
@@ -72,33 +96,13 @@ pub(super) static FAMILY: Family = Family {
     },
     gguf: GgufConfig {
         architectures: &["gemma3", "gemma-embedding"],
-        rules: gemma2::FAMILY.gguf.rules,
+        rules: gemma2::DESCRIPTOR.gguf.rules,
         keys: GgufKeys { bidirectional: Some("gemma-embedding"), ..gemma2::GGUF_KEYS },
     },
     ctranslate2: Ctranslate2Config::NONE,
     onnx: OnnxNames::NONE,
     tokenizer: TokenizerDefaults::NONE,
-    tasks: Tasks::NONE,
     initialization: Initialization::NONE,
-    hyper: |config| {
-        let mut hyper = ModelConfig::read(config, |width| 4 * width)?;
-        let keys = ["_sliding_window_pattern", "sliding_window_pattern", "attention.sliding_window_pattern"];
-        let pattern = config.count(&keys)?.unwrap_or(6).max(1);
-        hyper.slide(config, |layer| (layer + 1) % pattern != 0)?;
-        Ok(hyper)
-    },
-    form: Topology::Decoder(|config, hyper, mut b| {
-        let full = b.rope_table(rope_frequencies::read_kind(config, hyper, "full_attention", FULL_THETA)?);
-        let local = b.rope_table(local_rope(config, hyper)?);
-        let scale = gemma2::attention_scale(config, hyper)?;
-        let softcap = config.number(&["attn_logit_softcapping"])?.map(|cap| cap as f32);
-        let adjust = |attention: &mut Attention| {
-            attention.scale = scale;
-            attention.softcap = softcap;
-        };
-        let rope_of = |layer: usize| if hyper.windows[layer].is_some() { local } else { full };
-        Gemma { head_norm: true, rope_of: &rope_of, adjust: &adjust }.graph(config, hyper, b)
-    }),
 };
 
 /// Local layers have their own RoPE base and no scaling; configurations without `rope_parameters` have a separate key

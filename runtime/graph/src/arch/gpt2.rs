@@ -6,12 +6,28 @@ use super::descriptor::{
     Ctranslate2Config, GgufConfig, GgufKeys, HuggingFaceConfig, HuggingFaceKeys, Initialization, ModelType,
     OnnxNames, SizeKeys, Tasks, TokenizerDefaults, falling_with_depth,
 };
-use super::{ConfigReader, Family, ModelConfig, TensorRule, TensorTransform, Topology, model_config};
+use super::{
+    ConfigReader, Family, FamilyDescriptor, ModelConfig, TensorRule, TensorTransform, Topology, model_config,
+};
 use crate::{ActivationFunction, Attention, Builder, Graph, NormKind};
 use siskin_format::Result;
 
 pub(super) static FAMILY: Family = Family {
     name: "gpt2",
+    tasks: Tasks::NONE,
+    bidirectional_key: None,
+    hyper: |config| ModelConfig::read(config, |width| 4 * width),
+    form: Topology::Decoder(|config, h, mut b| {
+        let tokens = b.embed("token_embd.weight", h.vocabulary, h.width);
+        let positions = b.embed_position("position_embd.weight", h.context, h.width, 0);
+        let x = b.add(tokens, positions);
+        let scales = scales(config, h)?;
+        blocks_of(config, h, b, x, &|attention| attention.scale = scales[attention.layer])
+    }),
+};
+
+pub(super) static DESCRIPTOR: FamilyDescriptor = FamilyDescriptor {
+    family: &FAMILY,
     hugging_face: HuggingFaceConfig {
         model_types: &[ModelType {
             name: "gpt2",
@@ -43,7 +59,6 @@ pub(super) static FAMILY: Family = Family {
     ctranslate2: Ctranslate2Config::NONE,
     onnx: OnnxNames::NONE,
     tokenizer: TokenizerDefaults::NONE,
-    tasks: Tasks::NONE,
     initialization: Initialization {
         tensors: &[
             "token_embd.weight",
@@ -59,14 +74,6 @@ pub(super) static FAMILY: Family = Family {
         deviation: falling_with_depth,
         ..Initialization::NONE
     },
-    hyper: |config| ModelConfig::read(config, |width| 4 * width),
-    form: Topology::Decoder(|config, h, mut b| {
-        let tokens = b.embed("token_embd.weight", h.vocabulary, h.width);
-        let positions = b.embed_position("position_embd.weight", h.context, h.width, 0);
-        let x = b.add(tokens, positions);
-        let scales = scales(config, h)?;
-        blocks_of(config, h, b, x, &|attention| attention.scale = scales[attention.layer])
-    }),
 };
 
 const RULES: &[TensorRule] = &[

@@ -6,13 +6,43 @@ use super::descriptor::{
     Ctranslate2Config, ExportedModel, GgufConfig, GgufKeys, HuggingFaceConfig, HuggingFaceKeys,
     Initialization, ModelType, OnnxNames, RopeKeys, Tasks, TokenizerDefaults,
 };
-use super::{Family, ModelConfig, TensorRule, TensorTransform, Topology, model_config, rope_frequencies};
+use super::{
+    Family, FamilyDescriptor, ModelConfig, TensorRule, TensorTransform, Topology, model_config,
+    rope_frequencies,
+};
 use crate::{ActivationFunction, NormKind};
 use serde_json::{Value, json};
 use siskin_format::Result;
 
 pub(super) static FAMILY: Family = Family {
     name: "gpt-neox",
+    tasks: Tasks::NONE,
+    bidirectional_key: None,
+    hyper: |config| ModelConfig::read(config, |width| 4 * width),
+    form: Topology::Decoder(|config, h, mut b| {
+        let activation = model_config::activation(config, ActivationFunction::Gelu)?;
+        let parallel = config.flag(&["use_parallel_residual"])?.unwrap_or(true);
+        let rope = b.rope_table(rope_frequencies::read(config, h)?);
+        let mut x = b.embed("token_embd.weight", h.vocabulary, h.width);
+        for layer in 0..h.layers {
+            let normed = b.layer_norm(x, &block(layer, "attn_norm"), h.epsilon);
+            let (q, k, v) = blocks::queries_keys_values(&mut b, h, layer, normed);
+            let q = b.rope(q, rope, h.head_size);
+            let k = b.rope(k, rope, h.head_size);
+            let attended = b.attention(q, k, v, blocks::attention(h, layer));
+            let attended = b.linear(attended, &block(layer, "attn_output"), h.width);
+            let stream = b.add(x, attended);
+            let fed = b.layer_norm(if parallel { x } else { stream }, &block(layer, "ffn_norm"), h.epsilon);
+            let fed = blocks::feed_forward(&mut b, h, layer, activation, fed);
+            x = b.add(stream, fed);
+        }
+        let logits = blocks::logits(&mut b, h, NormKind::Layer, x);
+        Ok(b.finish(logits))
+    }),
+};
+
+pub(super) static DESCRIPTOR: FamilyDescriptor = FamilyDescriptor {
+    family: &FAMILY,
     hugging_face: HuggingFaceConfig {
         model_types: &[ModelType {
             name: "gpt_neox",
@@ -44,29 +74,7 @@ pub(super) static FAMILY: Family = Family {
     ctranslate2: Ctranslate2Config::NONE,
     onnx: OnnxNames::NONE,
     tokenizer: TokenizerDefaults::NONE,
-    tasks: Tasks::NONE,
     initialization: Initialization::NONE,
-    hyper: |config| ModelConfig::read(config, |width| 4 * width),
-    form: Topology::Decoder(|config, h, mut b| {
-        let activation = model_config::activation(config, ActivationFunction::Gelu)?;
-        let parallel = config.flag(&["use_parallel_residual"])?.unwrap_or(true);
-        let rope = b.rope_table(rope_frequencies::read(config, h)?);
-        let mut x = b.embed("token_embd.weight", h.vocabulary, h.width);
-        for layer in 0..h.layers {
-            let normed = b.layer_norm(x, &block(layer, "attn_norm"), h.epsilon);
-            let (q, k, v) = blocks::queries_keys_values(&mut b, h, layer, normed);
-            let q = b.rope(q, rope, h.head_size);
-            let k = b.rope(k, rope, h.head_size);
-            let attended = b.attention(q, k, v, blocks::attention(h, layer));
-            let attended = b.linear(attended, &block(layer, "attn_output"), h.width);
-            let stream = b.add(x, attended);
-            let fed = b.layer_norm(if parallel { x } else { stream }, &block(layer, "ffn_norm"), h.epsilon);
-            let fed = blocks::feed_forward(&mut b, h, layer, activation, fed);
-            x = b.add(stream, fed);
-        }
-        let logits = blocks::logits(&mut b, h, NormKind::Layer, x);
-        Ok(b.finish(logits))
-    }),
 };
 
 const RULES: &[TensorRule] = &[

@@ -8,14 +8,27 @@ use super::descriptor::{
 };
 use super::llama::LlamaVariant;
 use super::{
-    ConfigReader, Family, ModelConfig, TensorRule, TensorTransform, Topology, experts, rope_frequencies,
-    tensor_map,
+    ConfigReader, Family, FamilyDescriptor, ModelConfig, TensorRule, TensorTransform, Topology, experts,
+    rope_frequencies, tensor_map,
 };
 use crate::GateLimits;
 use siskin_format::Result;
 
 pub(super) static FAMILY: Family = Family {
     name: "gpt-oss",
+    tasks: Tasks::NONE,
+    bidirectional_key: None,
+    hyper,
+    form: Topology::Decoder(|config, hyper, b| {
+        let rope = rope_frequencies::read_with(config, hyper, "full_attention", 150_000.0, false)?;
+        let shape =
+            LlamaVariant { limits: Some(limits(config)?), rope: Some(rope), ..LlamaVariant::default() };
+        shape.graph(config, hyper, b)
+    }),
+};
+
+pub(super) static DESCRIPTOR: FamilyDescriptor = FamilyDescriptor {
+    family: &FAMILY,
     hugging_face: HuggingFaceConfig {
         model_types: &[ModelType {
             name: "gpt_oss",
@@ -55,15 +68,7 @@ pub(super) static FAMILY: Family = Family {
     ctranslate2: Ctranslate2Config::NONE,
     onnx: OnnxNames::NONE,
     tokenizer: TokenizerDefaults::NONE,
-    tasks: Tasks::NONE,
     initialization: Initialization::NONE,
-    hyper,
-    form: Topology::Decoder(|config, hyper, b| {
-        let rope = rope_frequencies::read_with(config, hyper, "full_attention", 150_000.0, false)?;
-        let shape =
-            LlamaVariant { limits: Some(limits(config)?), rope: Some(rope), ..LlamaVariant::default() };
-        shape.graph(config, hyper, b)
-    }),
 };
 
 fn hyper(config: &ConfigReader) -> Result<ModelConfig> {

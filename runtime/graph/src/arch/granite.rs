@@ -7,12 +7,20 @@ use super::descriptor::{
     OnnxNames, Tasks, TokenizerDefaults,
 };
 use super::llama::LlamaVariant;
-use super::{ConfigReader, Family, ModelConfig, Topology};
+use super::{ConfigReader, Family, FamilyDescriptor, ModelConfig, Topology};
 use crate::{Builder, Graph};
 use siskin_format::{Error, Result};
 
 pub(super) static FAMILY: Family = Family {
     name: "granite",
+    tasks: Tasks::NONE,
+    bidirectional_key: None,
+    hyper: |config| ModelConfig::read(config, |width| 4 * width),
+    form: Topology::Decoder(graph),
+};
+
+pub(super) static DESCRIPTOR: FamilyDescriptor = FamilyDescriptor {
+    family: &FAMILY,
     hugging_face: HuggingFaceConfig {
         model_types: &[ModelType {
             name: "granite",
@@ -34,10 +42,7 @@ pub(super) static FAMILY: Family = Family {
     ctranslate2: Ctranslate2Config::NONE,
     onnx: OnnxNames::NONE,
     tokenizer: TokenizerDefaults::NONE,
-    tasks: Tasks::NONE,
     initialization: Initialization::NONE,
-    hyper: |config| ModelConfig::read(config, |width| 4 * width),
-    form: Topology::Decoder(graph),
 };
 
 pub(super) fn graph(config: &ConfigReader, hyper: &ModelConfig, b: Builder<'_>) -> Result<Graph> {

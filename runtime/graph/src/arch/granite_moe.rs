@@ -6,10 +6,18 @@ use super::descriptor::{
     Ctranslate2Config, GgufConfig, GgufKeys, HuggingFaceConfig, HuggingFaceKeys, Initialization, ModelType,
     OnnxNames, Tasks, TokenizerDefaults,
 };
-use super::{Family, TensorRule, TensorTransform, Topology, experts, granite, tensor_map};
+use super::{Family, FamilyDescriptor, TensorRule, TensorTransform, Topology, experts, granite, tensor_map};
 
 pub(super) static FAMILY: Family = Family {
     name: "granitemoe",
+    tasks: Tasks::NONE,
+    bidirectional_key: None,
+    hyper: granite::FAMILY.hyper,
+    form: Topology::Decoder(granite::graph),
+};
+
+pub(super) static DESCRIPTOR: FamilyDescriptor = FamilyDescriptor {
+    family: &FAMILY,
     hugging_face: HuggingFaceConfig {
         model_types: &[ModelType {
             name: "granitemoe",
@@ -32,10 +40,7 @@ pub(super) static FAMILY: Family = Family {
     ctranslate2: Ctranslate2Config::NONE,
     onnx: OnnxNames::NONE,
     tokenizer: TokenizerDefaults::NONE,
-    tasks: Tasks::NONE,
     initialization: Initialization::NONE,
-    hyper: granite::FAMILY.hyper,
-    form: Topology::Decoder(granite::graph),
 };
 
 const GGUF_RULES: [TensorRule; LLAMA_GGUF_RULES.len() + experts::STACKED.len()] =

@@ -6,10 +6,20 @@ use super::descriptor::{
     Ctranslate2Config, GgufConfig, HuggingFaceConfig, HuggingFaceKeys, Initialization, ModelType, OnnxNames,
     Tasks, TokenizerDefaults,
 };
-use super::{Family, TensorRule, TensorTransform, Topology, granite, granite_moe, tensor_map};
+use super::{
+    Family, FamilyDescriptor, TensorRule, TensorTransform, Topology, granite, granite_moe, tensor_map,
+};
 
 pub(super) static FAMILY: Family = Family {
     name: "granitemoeshared",
+    tasks: Tasks::NONE,
+    bidirectional_key: None,
+    hyper: granite::FAMILY.hyper,
+    form: Topology::Decoder(granite::graph),
+};
+
+pub(super) static DESCRIPTOR: FamilyDescriptor = FamilyDescriptor {
+    family: &FAMILY,
     hugging_face: HuggingFaceConfig {
         model_types: &[ModelType {
             name: "granitemoeshared",
@@ -32,10 +42,7 @@ pub(super) static FAMILY: Family = Family {
     ctranslate2: Ctranslate2Config::NONE,
     onnx: OnnxNames::NONE,
     tokenizer: TokenizerDefaults::NONE,
-    tasks: Tasks::NONE,
     initialization: Initialization::NONE,
-    hyper: granite::FAMILY.hyper,
-    form: Topology::Decoder(granite::graph),
 };
 
 const OWN: [TensorRule; 3] = [

@@ -6,11 +6,24 @@ use super::descriptor::{
     Ctranslate2Config, GgufConfig, HuggingFaceConfig, HuggingFaceKeys, Initialization, ModelType, OnnxNames,
     Tasks, TokenizerDefaults,
 };
-use super::{Family, TensorRule, TensorTransform, Topology, bert, model_config, nomic_bert};
+use super::{
+    Family, FamilyDescriptor, TensorRule, TensorTransform, Topology, bert, model_config, nomic_bert,
+};
 use crate::ActivationFunction;
 
 pub(super) static FAMILY: Family = Family {
     name: "gte",
+    tasks: Tasks::NONE,
+    bidirectional_key: None,
+    hyper: |config| bert::hyper_of(config, 0),
+    form: Topology::Encoder(|config, h, b| {
+        let activation = model_config::activation(config, ActivationFunction::Gelu)?;
+        nomic_bert::graph(config, h, b, [activation, ActivationFunction::Gelu], 160_000.0)
+    }),
+};
+
+pub(super) static DESCRIPTOR: FamilyDescriptor = FamilyDescriptor {
+    family: &FAMILY,
     hugging_face: HuggingFaceConfig {
         model_types: &[ModelType {
             name: "gte",
@@ -30,13 +43,7 @@ pub(super) static FAMILY: Family = Family {
     ctranslate2: Ctranslate2Config::NONE,
     onnx: OnnxNames::NONE,
     tokenizer: TokenizerDefaults::NONE,
-    tasks: Tasks::NONE,
     initialization: Initialization::NONE,
-    hyper: |config| bert::hyper_of(config, 0),
-    form: Topology::Encoder(|config, h, b| {
-        let activation = model_config::activation(config, ActivationFunction::Gelu)?;
-        nomic_bert::graph(config, h, b, [activation, ActivationFunction::Gelu], 160_000.0)
-    }),
 };
 
 const RULES: &[TensorRule] = &[

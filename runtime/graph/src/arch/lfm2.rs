@@ -8,13 +8,21 @@ use super::descriptor::{
     object,
 };
 use super::llama::feed_forward;
-use super::{ConfigReader, Family, ModelConfig, TensorRule, Topology, rope_frequencies};
+use super::{ConfigReader, Family, FamilyDescriptor, ModelConfig, TensorRule, Topology, rope_frequencies};
 use crate::{ActivationFunction, Builder, Graph, NormKind, Op, ValueId};
 use serde_json::{Map, Value, json};
 use siskin_format::{Error, Result};
 
 pub(super) static FAMILY: Family = Family {
     name: "lfm2",
+    tasks: Tasks::NONE,
+    bidirectional_key: None,
+    hyper,
+    form: Topology::Decoder(graph),
+};
+
+pub(super) static DESCRIPTOR: FamilyDescriptor = FamilyDescriptor {
+    family: &FAMILY,
     hugging_face: HuggingFaceConfig {
         model_types: &[ModelType {
             name: "lfm2",
@@ -48,7 +56,6 @@ pub(super) static FAMILY: Family = Family {
     ctranslate2: Ctranslate2Config::NONE,
     onnx: OnnxNames::NONE,
     tokenizer: TokenizerDefaults::NONE,
-    tasks: Tasks::NONE,
     initialization: Initialization {
         tensors: &[
             "token_embd.weight",
@@ -71,8 +78,6 @@ pub(super) static FAMILY: Family = Family {
         vectors: &["shortconv.conv"],
         deviation: falling_with_depth,
     },
-    hyper,
-    form: Topology::Decoder(graph),
 };
 
 const RULES: &[TensorRule] = &[

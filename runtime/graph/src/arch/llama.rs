@@ -7,14 +7,22 @@ use super::descriptor::{
     LLAMA_TENSORS, ModelType, OnnxNames, Tasks, TokenizerDefaults, falling_with_depth,
 };
 use super::{
-    ConfigReader, Family, ModelConfig, TensorRule, Topology, experts, model_config, rope_frequencies,
-    tensor_map,
+    ConfigReader, Family, FamilyDescriptor, ModelConfig, TensorRule, Topology, experts, model_config,
+    rope_frequencies, tensor_map,
 };
 use crate::{ActivationFunction, Attention, Builder, GateLimits, Graph, NormKind, Rope, ValueId};
 use siskin_format::Result;
 
 pub(super) static FAMILY: Family = Family {
     name: "llama",
+    tasks: Tasks::NONE,
+    bidirectional_key: None,
+    hyper: |config| ModelConfig::read(config, |width| 4 * width),
+    form: Topology::Decoder(|config, hyper, b| LlamaVariant::default().graph(config, hyper, b)),
+};
+
+pub(super) static DESCRIPTOR: FamilyDescriptor = FamilyDescriptor {
+    family: &FAMILY,
     hugging_face: HuggingFaceConfig {
         model_types: &[ModelType {
             name: "llama",
@@ -33,14 +41,11 @@ pub(super) static FAMILY: Family = Family {
     ctranslate2: Ctranslate2Config::NONE,
     onnx: OnnxNames::NONE,
     tokenizer: TokenizerDefaults::NONE,
-    tasks: Tasks::NONE,
     initialization: Initialization {
         tensors: LLAMA_TENSORS,
         deviation: falling_with_depth,
         ..Initialization::NONE
     },
-    hyper: |config| ModelConfig::read(config, |width| 4 * width),
-    form: Topology::Decoder(|config, hyper, b| LlamaVariant::default().graph(config, hyper, b)),
 };
 
 /// Llama files may contain experts: in GGUF, Mixtral is part of the family.

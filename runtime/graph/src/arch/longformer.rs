@@ -8,12 +8,33 @@ use super::descriptor::{
     Ctranslate2Config, GgufConfig, HuggingFaceConfig, HuggingFaceKeys, Initialization, ModelType, OnnxNames,
     Tasks, TokenizerDefaults,
 };
-use super::{ConfigReader, Family, ModelConfig, TensorRule, Topology, roberta};
+use super::{ConfigReader, Family, FamilyDescriptor, ModelConfig, TensorRule, Topology, roberta};
 use crate::{ActivationFunction, Attention, AttentionMask, Builder, ValueId};
 use siskin_format::{Error, Result};
 
 pub(super) static FAMILY: Family = Family {
     name: "longformer",
+    tasks: Tasks::NONE,
+    bidirectional_key: None,
+    hyper: |config| {
+        let mut hyper = bert::hyper_of(config, roberta::first_position(config)?)?;
+        hyper.epsilon = config.number(&["layer_norm_eps"])?.unwrap_or(1e-12) as f32;
+        for (layer, reach) in reaches(config, hyper.layers)?.into_iter().enumerate() {
+            hyper.windows[layer] = Some(reach);
+        }
+        Ok(hyper)
+    },
+    form: Topology::Encoder(|config, h, b| {
+        let first_position = roberta::first_position(config)?;
+        let token_activation = Some(ActivationFunction::Gelu);
+        let shape =
+            BertVariant { first_position, token_activation, gather: Some(gather), ..BertVariant::default() };
+        shape.graph(config, h, b)
+    }),
+};
+
+pub(super) static DESCRIPTOR: FamilyDescriptor = FamilyDescriptor {
+    family: &FAMILY,
     hugging_face: HuggingFaceConfig {
         model_types: &[ModelType {
             name: "longformer",
@@ -33,23 +54,7 @@ pub(super) static FAMILY: Family = Family {
     ctranslate2: Ctranslate2Config::NONE,
     onnx: OnnxNames::NONE,
     tokenizer: TokenizerDefaults::NONE,
-    tasks: Tasks::NONE,
     initialization: Initialization::NONE,
-    hyper: |config| {
-        let mut hyper = bert::hyper_of(config, roberta::first_position(config)?)?;
-        hyper.epsilon = config.number(&["layer_norm_eps"])?.unwrap_or(1e-12) as f32;
-        for (layer, reach) in reaches(config, hyper.layers)?.into_iter().enumerate() {
-            hyper.windows[layer] = Some(reach);
-        }
-        Ok(hyper)
-    },
-    form: Topology::Encoder(|config, h, b| {
-        let first_position = roberta::first_position(config)?;
-        let token_activation = Some(ActivationFunction::Gelu);
-        let shape =
-            BertVariant { first_position, token_activation, gather: Some(gather), ..BertVariant::default() };
-        shape.graph(config, h, b)
-    }),
 };
 
 const RULES: &[TensorRule] = bert::trunk! {

@@ -7,10 +7,22 @@ use super::descriptor::{
     OnnxNames, Tasks, TokenizerDefaults,
 };
 use super::llama::LlamaVariant;
-use super::{Family, ModelConfig, Topology, llama};
+use super::{Family, FamilyDescriptor, ModelConfig, Topology, llama};
 
 pub(super) static FAMILY: Family = Family {
     name: "mistral",
+    tasks: Tasks::NONE,
+    bidirectional_key: None,
+    hyper: |config| {
+        let mut hyper = ModelConfig::read(config, |width| 4 * width)?;
+        hyper.slide(config, |_| true)?;
+        Ok(hyper)
+    },
+    form: Topology::Decoder(|config, hyper, b| LlamaVariant::default().graph(config, hyper, b)),
+};
+
+pub(super) static DESCRIPTOR: FamilyDescriptor = FamilyDescriptor {
+    family: &FAMILY,
     hugging_face: HuggingFaceConfig {
         model_types: &[ModelType {
             name: "mistral",
@@ -29,17 +41,10 @@ pub(super) static FAMILY: Family = Family {
     gguf: GgufConfig {
         architectures: &["mistral"],
         rules: LLAMA_GGUF_RULES,
-        keys: GgufKeys { runs_as: Some(&llama::FAMILY), ..GgufKeys::NONE },
+        keys: GgufKeys { runs_as: Some(&llama::DESCRIPTOR), ..GgufKeys::NONE },
     },
     ctranslate2: Ctranslate2Config::NONE,
     onnx: OnnxNames::NONE,
     tokenizer: TokenizerDefaults::NONE,
-    tasks: Tasks::NONE,
     initialization: Initialization::NONE,
-    hyper: |config| {
-        let mut hyper = ModelConfig::read(config, |width| 4 * width)?;
-        hyper.slide(config, |_| true)?;
-        Ok(hyper)
-    },
-    form: Topology::Decoder(|config, hyper, b| LlamaVariant::default().graph(config, hyper, b)),
 };

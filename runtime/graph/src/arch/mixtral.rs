@@ -7,10 +7,22 @@ use super::descriptor::{
     OnnxNames, Tasks, TokenizerDefaults,
 };
 use super::llama::LlamaVariant;
-use super::{Family, ModelConfig, TensorRule, Topology, llama, tensor_map};
+use super::{Family, FamilyDescriptor, ModelConfig, TensorRule, Topology, llama, tensor_map};
 
 pub(super) static FAMILY: Family = Family {
     name: "mixtral",
+    tasks: Tasks::NONE,
+    bidirectional_key: None,
+    hyper: |config| {
+        let mut hyper = ModelConfig::read(config, |width| 4 * width)?;
+        hyper.slide(config, |_| true)?;
+        Ok(hyper)
+    },
+    form: Topology::Decoder(|config, hyper, b| LlamaVariant::default().graph(config, hyper, b)),
+};
+
+pub(super) static DESCRIPTOR: FamilyDescriptor = FamilyDescriptor {
+    family: &FAMILY,
     hugging_face: HuggingFaceConfig {
         model_types: &[ModelType {
             name: "mixtral",
@@ -30,19 +42,12 @@ pub(super) static FAMILY: Family = Family {
     gguf: GgufConfig {
         architectures: &[],
         rules: &[],
-        keys: GgufKeys { runs_as: Some(&llama::FAMILY), ..GgufKeys::NONE },
+        keys: GgufKeys { runs_as: Some(&llama::DESCRIPTOR), ..GgufKeys::NONE },
     },
     ctranslate2: Ctranslate2Config::NONE,
     onnx: OnnxNames::NONE,
     tokenizer: TokenizerDefaults::NONE,
-    tasks: Tasks::NONE,
     initialization: Initialization::NONE,
-    hyper: |config| {
-        let mut hyper = ModelConfig::read(config, |width| 4 * width)?;
-        hyper.slide(config, |_| true)?;
-        Ok(hyper)
-    },
-    form: Topology::Decoder(|config, hyper, b| LlamaVariant::default().graph(config, hyper, b)),
 };
 
 const OWN: [TensorRule; 4] = [

@@ -8,12 +8,31 @@ use super::descriptor::{
     Tasks, TokenizerDefaults,
 };
 use super::heads::{self, HeadInput, Heads};
-use super::{ConfigReader, Family, ModelConfig, TensorRule, TensorTransform, Topology, bert, model_config};
+use super::{
+    ConfigReader, Family, FamilyDescriptor, ModelConfig, TensorRule, TensorTransform, Topology, bert,
+    model_config,
+};
 use crate::{ActivationFunction, AttentionMask, Builder, Graph, OutputHead, ValueId};
 use siskin_format::{Error, Result};
 
 pub(super) static FAMILY: Family = Family {
     name: "mobilebert",
+    tasks: Tasks::NONE,
+    bidirectional_key: None,
+    hyper: |config| {
+        let mut hyper = bert::hyper_of(config, 0)?;
+        hyper.epsilon = config.number(&["layer_norm_eps"])?.unwrap_or(1e-12) as f32;
+        hyper.head_size = narrow(config, &hyper)? / hyper.heads;
+        if hyper.head_size == 0 {
+            return Err(Error::corrupt("config.intra_bottleneck_size", "smaller than the number of heads"));
+        }
+        Ok(hyper)
+    },
+    form: Topology::Encoder(|config, h, b| Shape::read(config, h)?.graph(config, h, b)),
+};
+
+pub(super) static DESCRIPTOR: FamilyDescriptor = FamilyDescriptor {
+    family: &FAMILY,
     hugging_face: HuggingFaceConfig {
         model_types: &[ModelType {
             name: "mobilebert",
@@ -39,18 +58,7 @@ pub(super) static FAMILY: Family = Family {
     ctranslate2: Ctranslate2Config::NONE,
     onnx: OnnxNames::NONE,
     tokenizer: TokenizerDefaults::NONE,
-    tasks: Tasks::NONE,
     initialization: Initialization::NONE,
-    hyper: |config| {
-        let mut hyper = bert::hyper_of(config, 0)?;
-        hyper.epsilon = config.number(&["layer_norm_eps"])?.unwrap_or(1e-12) as f32;
-        hyper.head_size = narrow(config, &hyper)? / hyper.heads;
-        if hyper.head_size == 0 {
-            return Err(Error::corrupt("config.intra_bottleneck_size", "smaller than the number of heads"));
-        }
-        Ok(hyper)
-    },
-    form: Topology::Encoder(|config, h, b| Shape::read(config, h)?.graph(config, h, b)),
 };
 
 const RULES: &[TensorRule] = &[

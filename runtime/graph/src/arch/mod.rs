@@ -1,4 +1,4 @@
-//! Model families: one file each, and one line in [`FAMILIES`].
+//! Model families: one file each, and one line in the table of families.
 //!
 //! A family reads its hyper-parameters and builds its forward pass as a [`Graph`]; it needs exactly the tensors that
 //! its graph uses. Tensor names are GGUF's; [`TensorRule`]s map those of other sources.
@@ -62,9 +62,9 @@ mod whisper;
 
 pub use config::ConfigReader;
 pub use descriptor::{
-    Ctranslate2Config, Ctranslate2Source, DefaultValue, ExportedModel, GgufConfig, GgufKeys, GgufWindows,
-    HuggingFaceConfig, HuggingFaceKeys, Initialization, ModelType, OnnxNames, RopeKeys, SizeKeys, Tasks,
-    TokenizerDefaults, TranslationPrompt, sliding_period,
+    Ctranslate2Config, Ctranslate2Source, DefaultValue, ExportedModel, FamilyDescriptor, GgufConfig,
+    GgufKeys, GgufWindows, HuggingFaceConfig, HuggingFaceKeys, Initialization, ModelType, OnnxNames,
+    RopeKeys, SizeKeys, Tasks, TokenizerDefaults, TranslationPrompt, sliding_period,
 };
 pub use model_config::{ModelConfig, StateSizes};
 pub use tensor_map::{StatePart, TensorRule, TensorTransform};
@@ -75,72 +75,70 @@ use crate::pass::layers::{self, LayerSet};
 use crate::{Builder, Graph, Weight};
 use siskin_format::{Error, Result};
 
-/// All families, in the order in which `siskin` lists them.
-pub const FAMILIES: &[&Family] = &[
-    &llama::FAMILY,
-    &mistral::FAMILY,
-    &smollm3::FAMILY,
-    &qwen2::FAMILY,
-    &qwen3::FAMILY,
-    &gemma2::FAMILY,
-    &gemma3::FAMILY,
-    &phi::FAMILY,
-    &phi3::FAMILY,
-    &gpt2::FAMILY,
-    &gpt_neox::FAMILY,
-    &bloom::FAMILY,
-    &mpt::FAMILY,
-    &olmo2::FAMILY,
-    &granite::FAMILY,
-    &starcoder2::FAMILY,
-    &falcon::FAMILY,
-    &mixtral::FAMILY,
-    &qwen3_moe::FAMILY,
-    &granite_moe::FAMILY,
-    &olmoe::FAMILY,
-    &gpt_oss::FAMILY,
-    &qwen2_moe::FAMILY,
-    &granite_moe_shared::FAMILY,
-    &qwen3_next::FAMILY,
-    &qwen3_5::FAMILY,
-    &lfm2::FAMILY,
-    &bert::FAMILY,
-    &roberta::FAMILY,
-    &distilbert::FAMILY,
-    &albert::FAMILY,
-    &electra::FAMILY,
-    &mpnet::FAMILY,
-    &modernbert::FAMILY,
-    &mobilebert::FAMILY,
-    &longformer::FAMILY,
-    &bigbird::FAMILY,
-    &nomic_bert::FAMILY,
-    &gte::FAMILY,
-    &t5::FAMILY,
-    &switch::FAMILY,
-    &bart::FAMILY,
-    &whisper::FAMILY,
-];
+macro_rules! families {
+    ($($family:ident,)*) => {
+        /// All families, in the order in which `siskin` lists them.
+        pub const FAMILIES: &[&Family] = &[$(&$family::FAMILY),*];
 
-/// A model architecture: everything that any part of Siskin knows of it. Fields that do not concern a family hold the
-/// constant `NONE` of their type.
+        /// The descriptors of all families, in the order of [`FAMILIES`].
+        pub const DESCRIPTORS: &[&FamilyDescriptor] = &[$(&$family::DESCRIPTOR),*];
+    };
+}
+
+families! {
+    llama,
+    mistral,
+    smollm3,
+    qwen2,
+    qwen3,
+    gemma2,
+    gemma3,
+    phi,
+    phi3,
+    gpt2,
+    gpt_neox,
+    bloom,
+    mpt,
+    olmo2,
+    granite,
+    starcoder2,
+    falcon,
+    mixtral,
+    qwen3_moe,
+    granite_moe,
+    olmoe,
+    gpt_oss,
+    qwen2_moe,
+    granite_moe_shared,
+    qwen3_next,
+    qwen3_5,
+    lfm2,
+    bert,
+    roberta,
+    distilbert,
+    albert,
+    electra,
+    mpnet,
+    modernbert,
+    mobilebert,
+    longformer,
+    bigbird,
+    nomic_bert,
+    gte,
+    t5,
+    switch,
+    bart,
+    whisper,
+}
+
+/// A model architecture: what running its packed models needs. The rest is in its [`FamilyDescriptor`].
 pub struct Family {
     /// The name in a `.siskin` file.
     pub name: &'static str,
-    /// Hugging Face folders.
-    pub hugging_face: HuggingFaceConfig,
-    /// GGUF files.
-    pub gguf: GgufConfig,
-    /// CTranslate2 folders.
-    pub ctranslate2: Ctranslate2Config,
-    /// ONNX models.
-    pub onnx: OnnxNames,
-    /// What GGUF files omit of the tokenizer.
-    pub tokenizer: TokenizerDefaults,
     /// What the models do besides what their topology says.
     pub tasks: Tasks,
-    /// Random initialization.
-    pub initialization: Initialization,
+    /// The configuration key that makes a decoder's attention bidirectional; `None`: `is_causal`, set to false.
+    pub bidirectional_key: Option<&'static str>,
     /// Reads the hyper-parameters.
     pub hyper: fn(&ConfigReader) -> Result<ModelConfig>,
     /// Builds the graphs.
@@ -202,39 +200,21 @@ impl Graphs {
     }
 }
 
+fn unknown(name: &str, place: &str) -> Error {
+    let known: Vec<_> = FAMILIES.iter().map(|family| family.name).collect();
+    Error::unsupported(place, format!("unknown family '{name}'; expected one of {}", known.join(", ")))
+}
+
 impl Family {
     /// Returns the family with this name in a `.siskin` file.
     pub fn named(name: &str) -> Result<&'static Self> {
-        Self::find(name, "architecture", |family| family.name == name)
-    }
-
-    /// Returns the family of a Hugging Face `model_type`.
-    pub fn of_hugging_face(model_type: &str) -> Result<&'static Self> {
-        Self::find(model_type, "config.model_type", |family| {
-            family.hugging_face.model_type(model_type).is_some()
-        })
-    }
-
-    /// Returns the family of a GGUF `general.architecture`.
-    pub fn of_gguf(architecture: &str) -> Result<&'static Self> {
-        Self::find(architecture, "general.architecture", |family| {
-            family.gguf.architectures.contains(&architecture)
-        })
+        let found = FAMILIES.iter().copied().find(|family| family.name == name);
+        found.ok_or_else(|| unknown(name, "architecture"))
     }
 
     /// Returns the tasks of the family with this name; those of no family for the models of external backends.
     pub fn tasks_of(name: &str) -> Tasks {
         Self::named(name).map_or(Tasks::NONE, |family| family.tasks)
-    }
-
-    fn find(name: &str, place: &str, matches: impl Fn(&Self) -> bool) -> Result<&'static Self> {
-        FAMILIES.iter().copied().find(|family| matches(family)).ok_or_else(|| {
-            let known: Vec<_> = FAMILIES.iter().map(|family| family.name).collect();
-            Error::unsupported(
-                place,
-                format!("unknown family '{name}'; expected one of {}", known.join(", ")),
-            )
-        })
     }
 
     /// Builds the graphs for `config`, given which tensors the source has.

@@ -8,7 +8,10 @@ use super::descriptor::{
     sliding_period,
 };
 use super::heads::{HeadInput, Heads};
-use super::{ConfigReader, Family, ModelConfig, TensorRule, Topology, llama, model_config, rope_frequencies};
+use super::{
+    ConfigReader, Family, FamilyDescriptor, ModelConfig, TensorRule, Topology, llama, model_config,
+    rope_frequencies,
+};
 use crate::{ActivationFunction, AttentionMask, Builder, Graph, NormKind, Rope, ValueId};
 use serde_json::{Map, Value, json};
 use siskin_format::{Error, Result};
@@ -19,6 +22,22 @@ const LOCAL_THETA: f64 = 10_000.0;
 
 pub(super) static FAMILY: Family = Family {
     name: "modernbert",
+    tasks: Tasks::NONE,
+    bidirectional_key: None,
+    hyper: |config| {
+        let mut hyper = ModelConfig::read(config, |width| 4 * width)?;
+        // The total window, half of it to either side.
+        let window = config.count(&["local_attention", "attention.sliding_window"])?.unwrap_or(128);
+        let keys = ["global_attn_every_n_layers", "attention.sliding_window_pattern"];
+        let every = config.count(&keys)?.unwrap_or(3).max(1);
+        hyper.slide_by(config, Some(window / 2), &|layer| layer % every != 0)?;
+        Ok(hyper)
+    },
+    form: Topology::Encoder(graph),
+};
+
+pub(super) static DESCRIPTOR: FamilyDescriptor = FamilyDescriptor {
+    family: &FAMILY,
     hugging_face: HuggingFaceConfig {
         model_types: &[ModelType {
             name: "modernbert",
@@ -56,18 +75,7 @@ pub(super) static FAMILY: Family = Family {
         strip_left: &["[MASK]"],
         ..TokenizerDefaults::NONE
     },
-    tasks: Tasks::NONE,
     initialization: Initialization::NONE,
-    hyper: |config| {
-        let mut hyper = ModelConfig::read(config, |width| 4 * width)?;
-        // The total window, half of it to either side.
-        let window = config.count(&["local_attention", "attention.sliding_window"])?.unwrap_or(128);
-        let keys = ["global_attn_every_n_layers", "attention.sliding_window_pattern"];
-        let every = config.count(&keys)?.unwrap_or(3).max(1);
-        hyper.slide_by(config, Some(window / 2), &|layer| layer % every != 0)?;
-        Ok(hyper)
-    },
-    form: Topology::Encoder(graph),
 };
 
 const RULES: &[TensorRule] = &[

@@ -7,11 +7,30 @@ use super::descriptor::{
     Ctranslate2Config, GgufConfig, HuggingFaceConfig, HuggingFaceKeys, Initialization, ModelType, OnnxNames,
     Tasks, TokenizerDefaults,
 };
-use super::{Family, TensorRule, Topology};
+use super::{Family, FamilyDescriptor, TensorRule, Topology};
 use crate::{ActivationFunction, Bias};
 
 pub(super) static FAMILY: Family = Family {
     name: "mpnet",
+    tasks: Tasks::NONE,
+    bidirectional_key: None,
+    hyper: |config| bert::hyper_of(config, FIRST_POSITION),
+    form: Topology::Encoder(|config, h, mut b| {
+        let rows = config.count(&["relative_attention_num_buckets"])?.unwrap_or(BUCKETS);
+        let table = b.vector("attn_rel_b.weight", rows * h.heads);
+        let bias = Bias { table, buckets: BUCKETS, farthest: 128, both_ways: true };
+        let shape = BertVariant {
+            first_position: FIRST_POSITION,
+            bias: Some(bias),
+            token_activation: Some(ActivationFunction::Gelu),
+            ..BertVariant::default()
+        };
+        shape.graph(config, h, b)
+    }),
+};
+
+pub(super) static DESCRIPTOR: FamilyDescriptor = FamilyDescriptor {
+    family: &FAMILY,
     hugging_face: HuggingFaceConfig {
         model_types: &[ModelType {
             name: "mpnet",
@@ -30,21 +49,7 @@ pub(super) static FAMILY: Family = Family {
     ctranslate2: Ctranslate2Config::NONE,
     onnx: OnnxNames::NONE,
     tokenizer: TokenizerDefaults::NONE,
-    tasks: Tasks::NONE,
     initialization: Initialization::NONE,
-    hyper: |config| bert::hyper_of(config, FIRST_POSITION),
-    form: Topology::Encoder(|config, h, mut b| {
-        let rows = config.count(&["relative_attention_num_buckets"])?.unwrap_or(BUCKETS);
-        let table = b.vector("attn_rel_b.weight", rows * h.heads);
-        let bias = Bias { table, buckets: BUCKETS, farthest: 128, both_ways: true };
-        let shape = BertVariant {
-            first_position: FIRST_POSITION,
-            bias: Some(bias),
-            token_activation: Some(ActivationFunction::Gelu),
-            ..BertVariant::default()
-        };
-        shape.graph(config, h, b)
-    }),
 };
 
 /// Fixed number of buckets: the reference uses the configured number only for the size of the table.

@@ -6,12 +6,37 @@ use super::descriptor::{
     Ctranslate2Config, ExportedModel, GgufConfig, GgufKeys, HuggingFaceConfig, HuggingFaceKeys,
     Initialization, ModelType, OnnxNames, SizeKeys, Tasks, TokenizerDefaults,
 };
-use super::{Family, ModelConfig, TensorRule, Topology, gpt2};
+use super::{Family, FamilyDescriptor, ModelConfig, TensorRule, Topology, gpt2};
 use serde_json::{Map, Value, json};
 use siskin_format::{Error, Result};
 
 pub(super) static FAMILY: Family = Family {
     name: "mpt",
+    tasks: Tasks::NONE,
+    bidirectional_key: None,
+    hyper: |config| ModelConfig::read(config, |width| 4 * width),
+    form: Topology::Decoder(|config, h, mut b| {
+        if config.flag(&["attn_config/alibi"])? == Some(false) {
+            return Err(Error::unsupported(
+                "config.attn_config.alibi",
+                "only models with ALiBi are supported",
+            ));
+        }
+        let most = config.number(&["attn_config/alibi_bias_max", "attention.max_alibi_bias"])?.unwrap_or(8.0);
+        let scale = config.number(&["attn_config/softmax_scale"])?.map(|scale| scale as f32);
+        let slopes = alibi_slopes(h.heads, most);
+        let mut values = config.values().clone();
+        values.insert("hidden_act".to_owned(), Value::from("gelu"));
+        let x = b.embed("token_embd.weight", h.vocabulary, h.width);
+        gpt2::blocks_of(&super::ConfigReader::new(values), h, b, x, &|attention| {
+            attention.alibi.clone_from(&slopes);
+            attention.scale = scale.unwrap_or(attention.scale);
+        })
+    }),
+};
+
+pub(super) static DESCRIPTOR: FamilyDescriptor = FamilyDescriptor {
+    family: &FAMILY,
     hugging_face: HuggingFaceConfig {
         model_types: &[ModelType {
             name: "mpt",
@@ -41,28 +66,8 @@ pub(super) static FAMILY: Family = Family {
     ctranslate2: Ctranslate2Config::NONE,
     onnx: OnnxNames::NONE,
     tokenizer: TokenizerDefaults::NONE,
-    tasks: Tasks::NONE,
     initialization: Initialization::NONE,
     // Hugging Face's MPT always uses F = 4 D and ignores `expansion_ratio`.
-    hyper: |config| ModelConfig::read(config, |width| 4 * width),
-    form: Topology::Decoder(|config, h, mut b| {
-        if config.flag(&["attn_config/alibi"])? == Some(false) {
-            return Err(Error::unsupported(
-                "config.attn_config.alibi",
-                "only models with ALiBi are supported",
-            ));
-        }
-        let most = config.number(&["attn_config/alibi_bias_max", "attention.max_alibi_bias"])?.unwrap_or(8.0);
-        let scale = config.number(&["attn_config/softmax_scale"])?.map(|scale| scale as f32);
-        let slopes = alibi_slopes(h.heads, most);
-        let mut values = config.values().clone();
-        values.insert("hidden_act".to_owned(), Value::from("gelu"));
-        let x = b.embed("token_embd.weight", h.vocabulary, h.width);
-        gpt2::blocks_of(&super::ConfigReader::new(values), h, b, x, &|attention| {
-            attention.alibi.clone_from(&slopes);
-            attention.scale = scale.unwrap_or(attention.scale);
-        })
-    }),
 };
 
 const RULES: &[TensorRule] = &[

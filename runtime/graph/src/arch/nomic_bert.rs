@@ -8,13 +8,32 @@ use super::descriptor::{
 };
 use super::heads::{HeadInput, Heads};
 use super::{
-    ConfigReader, Family, ModelConfig, TensorRule, Topology, bert, llama, model_config, rope_frequencies,
+    ConfigReader, Family, FamilyDescriptor, ModelConfig, TensorRule, Topology, bert, llama, model_config,
+    rope_frequencies,
 };
 use crate::{ActivationFunction, AttentionMask, Builder, Graph};
 use siskin_format::{Error, Result};
 
 pub(super) static FAMILY: Family = Family {
     name: "nomic-bert",
+    tasks: Tasks::NONE,
+    bidirectional_key: None,
+    hyper: |config| {
+        refuse_other_blocks(config)?;
+        bert::hyper_of(config, 0)
+    },
+    form: Topology::Encoder(|config, h, b| {
+        // Older configurations name the gated MLP instead of its activation.
+        let activation = match config.word(&["activation_function"])? {
+            Some("swiglu") => ActivationFunction::Silu,
+            _ => model_config::activation(config, ActivationFunction::Silu)?,
+        };
+        graph(config, h, b, [activation, activation], 1000.0)
+    }),
+};
+
+pub(super) static DESCRIPTOR: FamilyDescriptor = FamilyDescriptor {
+    family: &FAMILY,
     hugging_face: HuggingFaceConfig {
         model_types: &[ModelType {
             name: "nomic_bert",
@@ -38,20 +57,7 @@ pub(super) static FAMILY: Family = Family {
     ctranslate2: Ctranslate2Config::NONE,
     onnx: OnnxNames::NONE,
     tokenizer: TokenizerDefaults::NONE,
-    tasks: Tasks::NONE,
     initialization: Initialization::NONE,
-    hyper: |config| {
-        refuse_other_blocks(config)?;
-        bert::hyper_of(config, 0)
-    },
-    form: Topology::Encoder(|config, h, b| {
-        // Older configurations name the gated MLP instead of its activation.
-        let activation = match config.word(&["activation_function"])? {
-            Some("swiglu") => ActivationFunction::Silu,
-            _ => model_config::activation(config, ActivationFunction::Silu)?,
-        };
-        graph(config, h, b, [activation, activation], 1000.0)
-    }),
 };
 
 const RULES: &[TensorRule] = &[

@@ -8,13 +8,41 @@ use super::descriptor::{
     Initialization, ModelType, OnnxNames, RopeKeys, Tasks, TokenizerDefaults, layer_types, sliding_period,
 };
 use super::llama::feed_forward;
-use super::{ConfigReader, Family, ModelConfig, TensorRule, Topology, model_config, rope_frequencies};
+use super::{
+    ConfigReader, Family, FamilyDescriptor, ModelConfig, TensorRule, Topology, model_config, rope_frequencies,
+};
 use crate::{ActivationFunction, Builder, NormKind, Rope, ValueId};
 use serde_json::{Map, Value, json};
 use siskin_format::{Error, Result};
 
 pub(super) static FAMILY: Family = Family {
     name: "olmo2",
+    tasks: Tasks::NONE,
+    bidirectional_key: None,
+    hyper: hyper_of,
+    form: Topology::Decoder(|config, h, mut b| {
+        let activation = model_config::activation(config, ActivationFunction::Silu)?;
+        let theta = if config.word(&["model_type"])? == Some("olmo3") { 500_000.0 } else { 10_000.0 };
+        let full = b.rope_table(rope_frequencies::read_kind(config, h, "full_attention", theta)?);
+        let slides = h.windows.iter().any(Option::is_some);
+        let local = if slides { b.rope_table(local_rope(config, h, theta)?) } else { full };
+        let mut x = b.embed("token_embd.weight", h.vocabulary, h.width);
+        for layer in 0..h.layers {
+            let rope = if h.windows[layer].is_some() { local } else { full };
+            let attended = attend(&mut b, h, layer, rope, x);
+            let attended = b.rms_norm(attended, &block(layer, "attn_post_norm"), h.epsilon);
+            x = b.add(x, attended);
+            let fed = feed_forward(&mut b, h, layer, activation, x);
+            let fed = b.rms_norm(fed, &block(layer, "ffn_post_norm"), h.epsilon);
+            x = b.add(x, fed);
+        }
+        let logits = blocks::logits(&mut b, h, NormKind::Rms, x);
+        Ok(b.finish(logits))
+    }),
+};
+
+pub(super) static DESCRIPTOR: FamilyDescriptor = FamilyDescriptor {
+    family: &FAMILY,
     hugging_face: HuggingFaceConfig {
         model_types: &[
             ModelType {
@@ -57,28 +85,7 @@ pub(super) static FAMILY: Family = Family {
     ctranslate2: Ctranslate2Config::NONE,
     onnx: OnnxNames::NONE,
     tokenizer: TokenizerDefaults::NONE,
-    tasks: Tasks::NONE,
     initialization: Initialization::NONE,
-    hyper: hyper_of,
-    form: Topology::Decoder(|config, h, mut b| {
-        let activation = model_config::activation(config, ActivationFunction::Silu)?;
-        let theta = if config.word(&["model_type"])? == Some("olmo3") { 500_000.0 } else { 10_000.0 };
-        let full = b.rope_table(rope_frequencies::read_kind(config, h, "full_attention", theta)?);
-        let slides = h.windows.iter().any(Option::is_some);
-        let local = if slides { b.rope_table(local_rope(config, h, theta)?) } else { full };
-        let mut x = b.embed("token_embd.weight", h.vocabulary, h.width);
-        for layer in 0..h.layers {
-            let rope = if h.windows[layer].is_some() { local } else { full };
-            let attended = attend(&mut b, h, layer, rope, x);
-            let attended = b.rms_norm(attended, &block(layer, "attn_post_norm"), h.epsilon);
-            x = b.add(x, attended);
-            let fed = feed_forward(&mut b, h, layer, activation, x);
-            let fed = b.rms_norm(fed, &block(layer, "ffn_post_norm"), h.epsilon);
-            x = b.add(x, fed);
-        }
-        let logits = blocks::logits(&mut b, h, NormKind::Rms, x);
-        Ok(b.finish(logits))
-    }),
 };
 
 /// Every fourth layer has full attention, unless configured otherwise.

@@ -7,12 +7,24 @@ use super::descriptor::{
     Initialization, ModelType, OnnxNames, Tasks, TokenizerDefaults, routing_is_normalized,
 };
 use super::llama::LlamaVariant;
-use super::{Family, ModelConfig, TensorRule, Topology, experts, tensor_map};
+use super::{Family, FamilyDescriptor, ModelConfig, TensorRule, Topology, experts, tensor_map};
 use serde_json::{Map, Value, json};
 use siskin_format::Result;
 
 pub(super) static FAMILY: Family = Family {
     name: "olmoe",
+    tasks: Tasks::NONE,
+    bidirectional_key: None,
+    hyper: |config| ModelConfig::read(config, |width| 4 * width),
+    form: Topology::Decoder(|config, hyper, b| {
+        let clamp = config.number(&["clip_qkv", "attention.clamp_kqv"])?.map(|limit| limit as f32);
+        LlamaVariant { row_norm: true, normalizes: false, clamp, ..LlamaVariant::default() }
+            .graph(config, hyper, b)
+    }),
+};
+
+pub(super) static DESCRIPTOR: FamilyDescriptor = FamilyDescriptor {
+    family: &FAMILY,
     hugging_face: HuggingFaceConfig {
         model_types: &[ModelType {
             name: "olmoe",
@@ -36,14 +48,7 @@ pub(super) static FAMILY: Family = Family {
     ctranslate2: Ctranslate2Config::NONE,
     onnx: OnnxNames::NONE,
     tokenizer: TokenizerDefaults::NONE,
-    tasks: Tasks::NONE,
     initialization: Initialization::NONE,
-    hyper: |config| ModelConfig::read(config, |width| 4 * width),
-    form: Topology::Decoder(|config, hyper, b| {
-        let clamp = config.number(&["clip_qkv", "attention.clamp_kqv"])?.map(|limit| limit as f32);
-        LlamaVariant { row_norm: true, normalizes: false, clamp, ..LlamaVariant::default() }
-            .graph(config, hyper, b)
-    }),
 };
 
 const RULES: [TensorRule; experts::QWEN_RULES.len() + LLAMA_RULES.len()] =

@@ -7,10 +7,22 @@ use super::descriptor::{
     OnnxNames, Tasks, TokenizerDefaults,
 };
 use super::llama::LlamaVariant;
-use super::{Family, ModelConfig, TensorRule, Topology};
+use super::{Family, FamilyDescriptor, ModelConfig, TensorRule, Topology};
 
 pub(super) static FAMILY: Family = Family {
     name: "phi3",
+    tasks: Tasks::NONE,
+    bidirectional_key: None,
+    hyper: |config| {
+        let mut hyper = ModelConfig::read(config, |width| 4 * width)?;
+        hyper.slide(config, |_| true)?;
+        Ok(hyper)
+    },
+    form: Topology::Decoder(|config, hyper, b| LlamaVariant::default().graph(config, hyper, b)),
+};
+
+pub(super) static DESCRIPTOR: FamilyDescriptor = FamilyDescriptor {
+    family: &FAMILY,
     hugging_face: HuggingFaceConfig {
         model_types: &[ModelType {
             name: "phi3",
@@ -35,14 +47,7 @@ pub(super) static FAMILY: Family = Family {
         keep_right: &["<unk>", "<s>", "<|endoftext|>"],
         ..TokenizerDefaults::NONE
     },
-    tasks: Tasks::NONE,
     initialization: Initialization::NONE,
-    hyper: |config| {
-        let mut hyper = ModelConfig::read(config, |width| 4 * width)?;
-        hyper.slide(config, |_| true)?;
-        Ok(hyper)
-    },
-    form: Topology::Decoder(|config, hyper, b| LlamaVariant::default().graph(config, hyper, b)),
 };
 
 const RULES: &[TensorRule] = &[

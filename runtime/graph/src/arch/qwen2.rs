@@ -7,11 +7,19 @@ use super::descriptor::{
     OnnxNames, Tasks, TokenizerDefaults,
 };
 use super::llama::LlamaVariant;
-use super::{ConfigReader, Family, ModelConfig, Topology};
+use super::{ConfigReader, Family, FamilyDescriptor, ModelConfig, Topology};
 use siskin_format::Result;
 
 pub(super) static FAMILY: Family = Family {
     name: "qwen2",
+    tasks: Tasks::NONE,
+    bidirectional_key: None,
+    hyper,
+    form: Topology::Decoder(|config, hyper, b| LlamaVariant::default().graph(config, hyper, b)),
+};
+
+pub(super) static DESCRIPTOR: FamilyDescriptor = FamilyDescriptor {
+    family: &FAMILY,
     hugging_face: HuggingFaceConfig {
         model_types: &[ModelType {
             name: "qwen2",
@@ -32,10 +40,7 @@ pub(super) static FAMILY: Family = Family {
     ctranslate2: Ctranslate2Config::NONE,
     onnx: OnnxNames::NONE,
     tokenizer: TokenizerDefaults::NONE,
-    tasks: Tasks::NONE,
     initialization: Initialization::NONE,
-    hyper,
-    form: Topology::Decoder(|config, hyper, b| LlamaVariant::default().graph(config, hyper, b)),
 };
 
 /// The sliding window, if enabled, applies to the layers from `max_window_layers` on.

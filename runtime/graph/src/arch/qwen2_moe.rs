@@ -7,12 +7,28 @@ use super::descriptor::{
     Initialization, ModelType, OnnxNames, Tasks, TokenizerDefaults, routing_is_normalized,
 };
 use super::llama::LlamaVariant;
-use super::{Family, ModelConfig, TensorRule, Topology, experts, tensor_map};
+use super::{Family, FamilyDescriptor, ModelConfig, TensorRule, Topology, experts, tensor_map};
 use serde_json::{Map, Value, json};
 use siskin_format::Result;
 
 pub(super) static FAMILY: Family = Family {
     name: "qwen2moe",
+    tasks: Tasks::NONE,
+    bidirectional_key: None,
+    hyper: |config| {
+        let mut hyper = ModelConfig::read(config, |width| 4 * width)?;
+        let switched_on = config.flag(&["use_sliding_window"])?.unwrap_or(false);
+        let end = config.count(&["max_window_layers"])?.unwrap_or(usize::MAX);
+        hyper.slide(config, |layer| switched_on && layer.is_multiple_of(2) && layer < end)?;
+        Ok(hyper)
+    },
+    form: Topology::Decoder(|config, hyper, b| {
+        LlamaVariant { normalizes: false, ..LlamaVariant::default() }.graph(config, hyper, b)
+    }),
+};
+
+pub(super) static DESCRIPTOR: FamilyDescriptor = FamilyDescriptor {
+    family: &FAMILY,
     hugging_face: HuggingFaceConfig {
         model_types: &[ModelType {
             name: "qwen2_moe",
@@ -36,19 +52,8 @@ pub(super) static FAMILY: Family = Family {
     ctranslate2: Ctranslate2Config::NONE,
     onnx: OnnxNames::NONE,
     tokenizer: TokenizerDefaults::NONE,
-    tasks: Tasks::NONE,
     initialization: Initialization::NONE,
     // The sliding window, if enabled, applies to every other layer before `max_window_layers`.
-    hyper: |config| {
-        let mut hyper = ModelConfig::read(config, |width| 4 * width)?;
-        let switched_on = config.flag(&["use_sliding_window"])?.unwrap_or(false);
-        let end = config.count(&["max_window_layers"])?.unwrap_or(usize::MAX);
-        hyper.slide(config, |layer| switched_on && layer.is_multiple_of(2) && layer < end)?;
-        Ok(hyper)
-    },
-    form: Topology::Decoder(|config, hyper, b| {
-        LlamaVariant { normalizes: false, ..LlamaVariant::default() }.graph(config, hyper, b)
-    }),
 };
 
 const EXPERTS: [TensorRule; experts::QWEN_RULES.len() + experts::SHARED_RULES.len()] =

@@ -7,10 +7,20 @@ use super::descriptor::{
     OnnxNames, Tasks, TokenizerDefaults,
 };
 use super::llama::LlamaVariant;
-use super::{Family, Topology, qwen2};
+use super::{Family, FamilyDescriptor, Topology, qwen2};
 
 pub(super) static FAMILY: Family = Family {
     name: "qwen3",
+    tasks: Tasks::NONE,
+    bidirectional_key: None,
+    hyper: qwen2::hyper,
+    form: Topology::Decoder(|config, hyper, b| {
+        LlamaVariant { head_norm: true, ..LlamaVariant::default() }.graph(config, hyper, b)
+    }),
+};
+
+pub(super) static DESCRIPTOR: FamilyDescriptor = FamilyDescriptor {
+    family: &FAMILY,
     hugging_face: HuggingFaceConfig {
         model_types: &[ModelType {
             name: "qwen3",
@@ -32,10 +42,5 @@ pub(super) static FAMILY: Family = Family {
     ctranslate2: Ctranslate2Config::NONE,
     onnx: OnnxNames::NONE,
     tokenizer: TokenizerDefaults::NONE,
-    tasks: Tasks::NONE,
     initialization: Initialization::NONE,
-    hyper: qwen2::hyper,
-    form: Topology::Decoder(|config, hyper, b| {
-        LlamaVariant { head_norm: true, ..LlamaVariant::default() }.graph(config, hyper, b)
-    }),
 };

@@ -6,10 +6,18 @@ use super::descriptor::{
     Ctranslate2Config, GgufConfig, HuggingFaceConfig, HuggingFaceKeys, Initialization, ModelType, OnnxNames,
     Tasks, TokenizerDefaults,
 };
-use super::{Family, TensorRule, Topology, qwen3_next, tensor_map};
+use super::{Family, FamilyDescriptor, TensorRule, Topology, qwen3_next, tensor_map};
 
 pub(super) static FAMILY: Family = Family {
     name: "qwen35",
+    tasks: Tasks::NONE,
+    bidirectional_key: None,
+    hyper: qwen3_next::hyper_of,
+    form: Topology::Decoder(qwen3_next::graph),
+};
+
+pub(super) static DESCRIPTOR: FamilyDescriptor = FamilyDescriptor {
+    family: &FAMILY,
     hugging_face: HuggingFaceConfig {
         model_types: &[
             ModelType {
@@ -65,10 +73,7 @@ pub(super) static FAMILY: Family = Family {
     ctranslate2: Ctranslate2Config::NONE,
     onnx: OnnxNames::NONE,
     tokenizer: TokenizerDefaults::NONE,
-    tasks: Tasks::NONE,
     initialization: Initialization::NONE,
-    hyper: qwen3_next::hyper_of,
-    form: Topology::Decoder(qwen3_next::graph),
 };
 
 const STATE: [TensorRule; 4] = [

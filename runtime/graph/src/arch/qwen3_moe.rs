@@ -7,10 +7,25 @@ use super::descriptor::{
     TokenizerDefaults,
 };
 use super::llama::LlamaVariant;
-use super::{Family, ModelConfig, TensorRule, Topology, experts, qwen2_moe, tensor_map};
+use super::{Family, FamilyDescriptor, ModelConfig, TensorRule, Topology, experts, qwen2_moe, tensor_map};
 
 pub(super) static FAMILY: Family = Family {
     name: "qwen3moe",
+    tasks: Tasks::NONE,
+    bidirectional_key: None,
+    hyper: |config| {
+        let mut hyper = ModelConfig::read(config, |width| 4 * width)?;
+        let switched_on = config.flag(&["use_sliding_window"])?.unwrap_or(false);
+        hyper.windows.fill(config.count(&["sliding_window"])?.filter(|&window| switched_on && window > 0));
+        Ok(hyper)
+    },
+    form: Topology::Decoder(|config, hyper, b| {
+        LlamaVariant { head_norm: true, ..LlamaVariant::default() }.graph(config, hyper, b)
+    }),
+};
+
+pub(super) static DESCRIPTOR: FamilyDescriptor = FamilyDescriptor {
+    family: &FAMILY,
     hugging_face: HuggingFaceConfig {
         model_types: &[ModelType {
             name: "qwen3_moe",
@@ -32,18 +47,8 @@ pub(super) static FAMILY: Family = Family {
     ctranslate2: Ctranslate2Config::NONE,
     onnx: OnnxNames::NONE,
     tokenizer: TokenizerDefaults::NONE,
-    tasks: Tasks::NONE,
     initialization: Initialization::NONE,
     // The sliding window, if enabled, applies to all layers.
-    hyper: |config| {
-        let mut hyper = ModelConfig::read(config, |width| 4 * width)?;
-        let switched_on = config.flag(&["use_sliding_window"])?.unwrap_or(false);
-        hyper.windows.fill(config.count(&["sliding_window"])?.filter(|&window| switched_on && window > 0));
-        Ok(hyper)
-    },
-    form: Topology::Decoder(|config, hyper, b| {
-        LlamaVariant { head_norm: true, ..LlamaVariant::default() }.graph(config, hyper, b)
-    }),
 };
 
 const RULES: [TensorRule; experts::QWEN_RULES.len() + LLAMA_RULES.len()] =

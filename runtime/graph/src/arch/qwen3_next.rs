@@ -9,14 +9,22 @@ use super::descriptor::{
 };
 use super::llama::feed_forward;
 use super::{
-    ConfigReader, Family, ModelConfig, StatePart, StateSizes, TensorRule, TensorTransform, Topology, experts,
-    model_config, rope_frequencies, tensor_map,
+    ConfigReader, Family, FamilyDescriptor, ModelConfig, StatePart, StateSizes, TensorRule, TensorTransform,
+    Topology, experts, model_config, rope_frequencies, tensor_map,
 };
 use crate::{ActivationFunction, Builder, Graph, NormKind, Recurrence, RecurrenceRule, ValueId};
 use siskin_format::{Error, Result};
 
 pub(super) static FAMILY: Family = Family {
     name: "qwen3next",
+    tasks: Tasks::NONE,
+    bidirectional_key: None,
+    hyper: hyper_of,
+    form: Topology::Decoder(graph),
+};
+
+pub(super) static DESCRIPTOR: FamilyDescriptor = FamilyDescriptor {
+    family: &FAMILY,
     hugging_face: HuggingFaceConfig {
         model_types: &[ModelType {
             name: "qwen3_next",
@@ -44,10 +52,7 @@ pub(super) static FAMILY: Family = Family {
     ctranslate2: Ctranslate2Config::NONE,
     onnx: OnnxNames::NONE,
     tokenizer: TokenizerDefaults::NONE,
-    tasks: Tasks::NONE,
     initialization: Initialization::NONE,
-    hyper: hyper_of,
-    form: Topology::Decoder(graph),
 };
 
 /// The tensor map shared with Qwen3.5.

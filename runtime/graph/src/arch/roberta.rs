@@ -7,12 +7,24 @@ use super::descriptor::{
     Ctranslate2Config, GgufConfig, HuggingFaceConfig, HuggingFaceKeys, Initialization, ModelType, OnnxNames,
     Tasks, TokenizerDefaults,
 };
-use super::{ConfigReader, Family, TensorRule, Topology};
+use super::{ConfigReader, Family, FamilyDescriptor, TensorRule, Topology};
 use crate::ActivationFunction;
 use siskin_format::Result;
 
 pub(super) static FAMILY: Family = Family {
     name: "roberta",
+    tasks: Tasks::NONE,
+    bidirectional_key: None,
+    hyper: |config| bert::hyper_of(config, first_position(config)?),
+    form: Topology::Encoder(|config, h, b| {
+        let first_position = first_position(config)?;
+        let token_activation = Some(ActivationFunction::Gelu);
+        BertVariant { first_position, token_activation, ..BertVariant::default() }.graph(config, h, b)
+    }),
+};
+
+pub(super) static DESCRIPTOR: FamilyDescriptor = FamilyDescriptor {
+    family: &FAMILY,
     hugging_face: HuggingFaceConfig {
         model_types: &[
             ModelType {
@@ -51,14 +63,7 @@ pub(super) static FAMILY: Family = Family {
     ctranslate2: Ctranslate2Config::NONE,
     onnx: OnnxNames::NONE,
     tokenizer: TokenizerDefaults::NONE,
-    tasks: Tasks::NONE,
     initialization: Initialization::NONE,
-    hyper: |config| bert::hyper_of(config, first_position(config)?),
-    form: Topology::Encoder(|config, h, b| {
-        let first_position = first_position(config)?;
-        let token_activation = Some(ActivationFunction::Gelu);
-        BertVariant { first_position, token_activation, ..BertVariant::default() }.graph(config, h, b)
-    }),
 };
 
 const RULES: &[TensorRule] = bert::trunk! {

@@ -7,11 +7,27 @@ use super::descriptor::{
     OnnxNames, Tasks, TokenizerDefaults,
 };
 use super::llama::LlamaVariant;
-use super::{ConfigReader, Family, ModelConfig, Topology};
+use super::{ConfigReader, Family, FamilyDescriptor, ModelConfig, Topology};
 use siskin_format::{Error, Result};
 
 pub(super) static FAMILY: Family = Family {
     name: "smollm3",
+    tasks: Tasks::NONE,
+    bidirectional_key: None,
+    hyper: |config| {
+        let mut hyper = ModelConfig::read(config, |width| 4 * width)?;
+        hyper.slide(config, |_| false)?;
+        Ok(hyper)
+    },
+    form: Topology::Decoder(|config, hyper, b| {
+        let rotated = rotated_layers(config, hyper)?;
+        LlamaVariant { rotates: Box::new(move |layer| rotated[layer]), ..LlamaVariant::default() }
+            .graph(config, hyper, b)
+    }),
+};
+
+pub(super) static DESCRIPTOR: FamilyDescriptor = FamilyDescriptor {
+    family: &FAMILY,
     hugging_face: HuggingFaceConfig {
         model_types: &[ModelType {
             name: "smollm3",
@@ -33,18 +49,7 @@ pub(super) static FAMILY: Family = Family {
     ctranslate2: Ctranslate2Config::NONE,
     onnx: OnnxNames::NONE,
     tokenizer: TokenizerDefaults::NONE,
-    tasks: Tasks::NONE,
     initialization: Initialization::NONE,
-    hyper: |config| {
-        let mut hyper = ModelConfig::read(config, |width| 4 * width)?;
-        hyper.slide(config, |_| false)?;
-        Ok(hyper)
-    },
-    form: Topology::Decoder(|config, hyper, b| {
-        let rotated = rotated_layers(config, hyper)?;
-        LlamaVariant { rotates: Box::new(move |layer| rotated[layer]), ..LlamaVariant::default() }
-            .graph(config, hyper, b)
-    }),
 };
 
 /// Returns which layers use RoPE: by a list of zeros and ones, or all except every fourth.

@@ -6,12 +6,40 @@ use super::descriptor::{
     Ctranslate2Config, GgufConfig, GgufKeys, HuggingFaceConfig, HuggingFaceKeys, Initialization, ModelType,
     OnnxNames, SizeKeys, Tasks, TokenizerDefaults,
 };
-use super::{ConfigReader, Family, ModelConfig, TensorRule, Topology, model_config, rope_frequencies};
+use super::{
+    ConfigReader, Family, FamilyDescriptor, ModelConfig, TensorRule, Topology, model_config, rope_frequencies,
+};
 use crate::{ActivationFunction, NormKind};
 use siskin_format::{Error, Result};
 
 pub(super) static FAMILY: Family = Family {
     name: "starcoder2",
+    tasks: Tasks::NONE,
+    bidirectional_key: None,
+    hyper,
+    form: Topology::Decoder(|config, h, mut b| {
+        let activation = model_config::activation(config, ActivationFunction::GeluTanh)?;
+        let rope = b.rope_table(rope_frequencies::read(config, h)?);
+        let mut x = b.embed("token_embd.weight", h.vocabulary, h.width);
+        for layer in 0..h.layers {
+            let normed = b.layer_norm(x, &block(layer, "attn_norm"), h.epsilon);
+            let (q, k, v) = blocks::queries_keys_values(&mut b, h, layer, normed);
+            let q = b.rope(q, rope, h.head_size);
+            let k = b.rope(k, rope, h.head_size);
+            let attended = b.attention(q, k, v, blocks::attention(h, layer));
+            let attended = b.linear(attended, &block(layer, "attn_output"), h.width);
+            x = b.add(x, attended);
+            let normed = b.layer_norm(x, &block(layer, "ffn_norm"), h.epsilon);
+            let fed = blocks::feed_forward(&mut b, h, layer, activation, normed);
+            x = b.add(x, fed);
+        }
+        let logits = blocks::logits(&mut b, h, NormKind::Layer, x);
+        Ok(b.finish(logits))
+    }),
+};
+
+pub(super) static DESCRIPTOR: FamilyDescriptor = FamilyDescriptor {
+    family: &FAMILY,
     hugging_face: HuggingFaceConfig {
         model_types: &[ModelType {
             name: "starcoder2",
@@ -34,28 +62,7 @@ pub(super) static FAMILY: Family = Family {
     ctranslate2: Ctranslate2Config::NONE,
     onnx: OnnxNames::NONE,
     tokenizer: TokenizerDefaults::NONE,
-    tasks: Tasks::NONE,
     initialization: Initialization::NONE,
-    hyper,
-    form: Topology::Decoder(|config, h, mut b| {
-        let activation = model_config::activation(config, ActivationFunction::GeluTanh)?;
-        let rope = b.rope_table(rope_frequencies::read(config, h)?);
-        let mut x = b.embed("token_embd.weight", h.vocabulary, h.width);
-        for layer in 0..h.layers {
-            let normed = b.layer_norm(x, &block(layer, "attn_norm"), h.epsilon);
-            let (q, k, v) = blocks::queries_keys_values(&mut b, h, layer, normed);
-            let q = b.rope(q, rope, h.head_size);
-            let k = b.rope(k, rope, h.head_size);
-            let attended = b.attention(q, k, v, blocks::attention(h, layer));
-            let attended = b.linear(attended, &block(layer, "attn_output"), h.width);
-            x = b.add(x, attended);
-            let normed = b.layer_norm(x, &block(layer, "ffn_norm"), h.epsilon);
-            let fed = blocks::feed_forward(&mut b, h, layer, activation, normed);
-            x = b.add(x, fed);
-        }
-        let logits = blocks::logits(&mut b, h, NormKind::Layer, x);
-        Ok(b.finish(logits))
-    }),
 };
 
 fn hyper(config: &ConfigReader) -> Result<ModelConfig> {

@@ -6,10 +6,13 @@ use super::descriptor::{
     Ctranslate2Config, GgufConfig, HuggingFaceConfig, HuggingFaceKeys, Initialization, ModelType, OnnxNames,
     Tasks, TokenizerDefaults,
 };
-use super::{Family, TensorRule, t5, tensor_map};
+use super::{Family, FamilyDescriptor, TensorRule, t5, tensor_map};
 
-pub(super) static FAMILY: Family = Family {
-    name: "switch",
+pub(super) static FAMILY: Family =
+    Family { name: "switch", tasks: Tasks::NAMED, bidirectional_key: None, hyper: t5::hyper, form: t5::FORM };
+
+pub(super) static DESCRIPTOR: FamilyDescriptor = FamilyDescriptor {
+    family: &FAMILY,
     hugging_face: HuggingFaceConfig {
         model_types: &[ModelType {
             name: "switch_transformers",
@@ -30,10 +33,7 @@ pub(super) static FAMILY: Family = Family {
     ctranslate2: Ctranslate2Config::NONE,
     onnx: OnnxNames::SHARED_EMBEDDINGS,
     tokenizer: TokenizerDefaults::NONE,
-    tasks: Tasks::NAMED,
     initialization: Initialization::NONE,
-    hyper: t5::hyper,
-    form: t5::FORM,
 };
 
 const OWN: [TensorRule; 10] = [

@@ -10,13 +10,16 @@ use super::descriptor::{
 };
 use super::encoder_decoder::{self, block};
 use super::experts::{self, Gate};
-use super::{ConfigReader, Family, ModelConfig, TensorRule, Topology};
+use super::{ConfigReader, Family, FamilyDescriptor, ModelConfig, TensorRule, Topology};
 use crate::{ActivationFunction, Attention, Bias, Builder, Graph, Op, OutputHead, Routing, ValueId, Weight};
 use serde_json::{Map, Value, json};
 use siskin_format::{Error, Result};
 
-pub(super) static FAMILY: Family = Family {
-    name: "t5",
+pub(super) static FAMILY: Family =
+    Family { name: "t5", tasks: Tasks::NAMED, bidirectional_key: None, hyper, form: FORM };
+
+pub(super) static DESCRIPTOR: FamilyDescriptor = FamilyDescriptor {
+    family: &FAMILY,
     hugging_face: HuggingFaceConfig {
         model_types: &[
             ModelType {
@@ -85,7 +88,6 @@ pub(super) static FAMILY: Family = Family {
     },
     onnx: OnnxNames::SHARED_EMBEDDINGS,
     tokenizer: TokenizerDefaults::NONE,
-    tasks: Tasks::NAMED,
     initialization: Initialization {
         tensors: &[
             "token_embd.weight",
@@ -108,8 +110,6 @@ pub(super) static FAMILY: Family = Family {
         vectors: &["attn_rel_b"],
         deviation,
     },
-    hyper,
-    form: FORM,
 };
 
 pub(super) const FORM: Topology = Topology::Both {

@@ -7,13 +7,35 @@ use super::descriptor::{
     Ctranslate2Config, Ctranslate2Source, GgufConfig, HuggingFaceConfig, HuggingFaceKeys, Initialization,
     ModelType, OnnxNames, Tasks, TokenizerDefaults,
 };
-use super::{ConfigReader, Family, ModelConfig, TensorRule, TensorTransform, Topology, tensor_map};
+use super::{
+    ConfigReader, Family, FamilyDescriptor, ModelConfig, TensorRule, TensorTransform, Topology, tensor_map,
+};
 use crate::{ActivationFunction, Builder, ValueId};
 use serde_json::{Map, Value, json};
 use siskin_format::{Error, Result};
 
 pub(super) static FAMILY: Family = Family {
     name: "whisper",
+    tasks: Tasks { transcription: true, ..Tasks::NONE },
+    bidirectional_key: None,
+    hyper: |config| side(config, "decoder"),
+    form: Topology::Both {
+        encoder: |config, _, mut b| {
+            let h = side(config, "encoder")?;
+            let x = sound(&h, &mut b);
+            bart::encoder(config, &h, b, x)
+        },
+        decoder: |config, h, mut b| {
+            let tokens = b.embed("token_embd.weight", h.vocabulary, h.width);
+            let positions = b.embed_position("dec.position_embd.weight", h.context, h.width, 0);
+            let x = b.add(tokens, positions);
+            bart::decoder(config, h, b, x)
+        },
+    },
+};
+
+pub(super) static DESCRIPTOR: FamilyDescriptor = FamilyDescriptor {
+    family: &FAMILY,
     hugging_face: HuggingFaceConfig {
         model_types: &[ModelType {
             name: "whisper",
@@ -33,22 +55,7 @@ pub(super) static FAMILY: Family = Family {
     },
     onnx: OnnxNames::SHARED_EMBEDDINGS,
     tokenizer: TokenizerDefaults::NONE,
-    tasks: Tasks { transcription: true, ..Tasks::NONE },
     initialization: Initialization::NONE,
-    hyper: |config| side(config, "decoder"),
-    form: Topology::Both {
-        encoder: |config, _, mut b| {
-            let h = side(config, "encoder")?;
-            let x = sound(&h, &mut b);
-            bart::encoder(config, &h, b, x)
-        },
-        decoder: |config, h, mut b| {
-            let tokens = b.embed("token_embd.weight", h.vocabulary, h.width);
-            let positions = b.embed_position("dec.position_embd.weight", h.context, h.width, 0);
-            let x = b.add(tokens, positions);
-            bart::decoder(config, h, b, x)
-        },
-    },
 };
 
 /// The tensor map of the parts before the layers, which are BART's.

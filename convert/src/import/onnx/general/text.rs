@@ -5,7 +5,7 @@ use super::graph::GeneralGraph;
 use siskin_backend::external_backend::{BackendInterface, NamedTensor, RowCount, TensorElements};
 use siskin_format::{Error, ErrorKind, Result};
 use siskin_graph::OutputHead;
-use siskin_graph::arch::{ConfigReader, Family, Topology};
+use siskin_graph::arch::{ConfigReader, FamilyDescriptor, Topology};
 
 /// Suffixes of class names, and the output rows of their models.
 const CLASSES: &[(&str, OutputHead)] = &[
@@ -137,8 +137,8 @@ fn head(main: &GeneralGraph, config: &ConfigReader) -> OutputHead {
 
 /// Returns true if the configuration is that of a generative family.
 fn writes(config: &ConfigReader) -> bool {
-    let family = config.word(&["model_type"]).ok().flatten().map(Family::of_hugging_face);
-    matches!(family, Some(Ok(Family { form: Topology::Decoder(_), .. })))
+    let family = config.word(&["model_type"]).ok().flatten().map(FamilyDescriptor::of_hugging_face);
+    matches!(family, Some(Ok(found)) if matches!(found.family.form, Topology::Decoder(_)))
 }
 
 /// Encodes a text, padded to `length` tokens that the attention mask hides; see

@@ -1,7 +1,7 @@
 //! A family in GGUF files, as llama.cpp reads them.
 
-use super::{ExportedModel, NamedValues};
-use crate::arch::{Family, TensorRule};
+use super::{ExportedModel, FamilyDescriptor, NamedValues};
+use crate::arch::TensorRule;
 use siskin_format::Result;
 
 /// A family in GGUF files.
@@ -34,7 +34,7 @@ pub enum GgufWindows {
 #[derive(Clone, Copy)]
 pub struct GgufKeys {
     /// The family as which llama.cpp runs the model, if it is another.
-    pub runs_as: Option<&'static Family>,
+    pub runs_as: Option<&'static FamilyDescriptor>,
     /// The architecture for models with bidirectional attention.
     pub bidirectional: Option<&'static str>,
     /// Sliding windows.

@@ -149,8 +149,6 @@ pub struct HuggingFaceKeys {
     pub gelu_tanh: &'static str,
     /// The key for the number of experts.
     pub experts: &'static str,
-    /// The key that makes a decoder's attention bidirectional; `None`: `is_causal`, set to false.
-    pub bidirectional: Option<&'static str>,
     /// RoPE.
     pub rope: RopeKeys,
     /// Keys that say whether the model has a tensor.
@@ -172,7 +170,6 @@ impl HuggingFaceKeys {
         activation: &["hidden_act"],
         gelu_tanh: "gelu_pytorch_tanh",
         experts: "num_experts",
-        bidirectional: None,
         rope: RopeKeys::USUAL,
         presence: &[],
         copies: &[],
