@@ -3,9 +3,8 @@
 use std::ffi::{c_char, c_void};
 
 use siskin::Model;
-use siskin::arch::Family;
+use siskin::OutputHead;
 use siskin::file::File;
-use siskin::graph::OutputHead;
 use siskin::tokenizer::EncodeOptions;
 
 use crate::arguments::{SizedOutput, check_pointer, output, text, values};
@@ -334,7 +333,7 @@ fn capabilities(model: &Model) -> u32 {
         (SISKIN_CAPABILITY_ENCODE, graphs.encoder.is_some()),
         (SISKIN_CAPABILITY_CHAT, model.file().template().is_some()),
         (SISKIN_CAPABILITY_TOKENIZE, model.tokenizer().is_ok()),
-        (SISKIN_CAPABILITY_TRANSCRIBE, Family::tasks_of(model.family()).transcription),
+        (SISKIN_CAPABILITY_TRANSCRIBE, model.can_transcribe()),
         (SISKIN_CAPABILITY_CLASSIFY, head == Some(OutputHead::Class)),
         (SISKIN_CAPABILITY_TAG, head == Some(OutputHead::Label)),
         (SISKIN_CAPABILITY_ANSWER, head == Some(OutputHead::Span)),

@@ -46,7 +46,7 @@ pub fn adapter(data: &[u8]) {
         assert_eq!(again.ok().as_ref(), Some(&adapter), "what was read can be written");
     }
     let Some(zero) = data.iter().position(|byte| *byte == 0) else { return };
-    let config = siskin::file::parse_json(&data[..zero], "adapter", 1 << 12);
+    let config = siskin_format::file::parse_json(&data[..zero], "adapter", 1 << 12);
     let tensors =
         siskin_convert::import::safetensors::parse(siskin::file::Bytes::new(data[zero + 1..].to_vec()));
     if let (Ok(config), Ok(tensors)) = (config, tensors)

@@ -4,9 +4,9 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use siskin::file::{Bytes, File};
-use siskin::graph::{OutputHead, RowKind};
 use siskin_convert::import::safetensors;
 use siskin_convert::{OpenOptions, PackedCache, open_any};
+use siskin_graph::{OutputHead, RowKind};
 use siskin_trainer::batch::{BatchSequences, TrainingBatch};
 use siskin_trainer::loss::{Loss, LossRows, LossSum, Targets};
 use siskin_trainer::{Parameters, Program, Real};

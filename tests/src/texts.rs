@@ -5,9 +5,9 @@ use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::Value;
+use siskin::OutputHead;
 use siskin::encoder::Tokens;
 use siskin::file::{Bytes, File};
-use siskin::graph::OutputHead;
 use siskin::{Encoder, EncoderOptions, Model, OutputRows, SessionOptions};
 use siskin_convert::import::safetensors::{self, SafetensorsTensor};
 use siskin_convert::{OpenOptions, PackedCache, Recipe, open_any};

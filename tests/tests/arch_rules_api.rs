@@ -1,4 +1,4 @@
-//! The public items of each library are the committed ones.
+//! The public items of each library are the committed ones, and the facade exports only items that it names.
 
 use siskin_tests::{arch_rules, paths};
 
@@ -25,5 +25,14 @@ fn public_items_are_the_committed_ones() {
     arch_rules::assert_clean(
         "Public items changed: if it is meant, run `cargo xtask api --bless`.",
         &breaches,
+    );
+}
+
+#[test]
+fn the_facade_exports_items_by_name() {
+    let tree = arch_rules::Tree::read(&paths::root());
+    arch_rules::assert_clean(
+        "The facade re-exports single items of other crates, never a module or a crate.",
+        &arch_rules::facade_exports_items(&tree),
     );
 }

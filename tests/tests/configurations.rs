@@ -5,8 +5,8 @@
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
+use siskin::OutputHead;
 use siskin::file::{Bytes, File};
-use siskin::graph::OutputHead;
 use siskin::tokenizer::Tokenizer;
 use siskin::{CpuFeatures, DeviceKind, Error, ErrorKind, Model, ModelOptions, Result};
 use siskin_convert::export::{self, ExportOptions};

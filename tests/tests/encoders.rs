@@ -10,12 +10,12 @@ use serde_json::{Value, json};
 use siskin::encoder::{EmbedOptions, OverflowMode, Pooling, TextOutputs, Tokens};
 use siskin::result_cache::{CacheQuery, CachedAnswer, ResultCache, ResultCacheOptions};
 use siskin::sample::SamplerOptions;
-use siskin::tokenizer::to_byte_level;
 use siskin::{
     CacheType, DeviceKind, Encoder, EncoderOptions, ErrorKind, FinishReason, GenerateOptions, LayerSet,
     Model, ModelOptions, OutputRows, SequenceInput, SessionOptions,
 };
 use siskin_tests::{golden, paths, texts};
+use siskin_tokenizer::to_byte_level;
 
 fn open(folder: &str) -> Model {
     Model::from_file(texts::with_words(folder), &ModelOptions { threads: 2, ..ModelOptions::default() })

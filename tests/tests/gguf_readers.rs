@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 use siskin::encoder::{EmbedOptions, EncoderOptions, Pooling, Tokens};
 use siskin::file::{Bytes, File};
-use siskin::graph::{AttentionMask, Graph};
 use siskin::{ErrorKind, Model, ModelOptions, Result};
 use siskin_convert::export::{self, ExportOptions, ExportReport};
 use siskin_convert::import::safetensors;
 use siskin_convert::{OpenOptions, PackedCache, open_any};
+use siskin_graph::{AttentionMask, Graph};
 use siskin_tests::golden::relative_error;
 use siskin_tests::paths;
 

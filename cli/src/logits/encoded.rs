@@ -2,8 +2,8 @@
 
 use super::{Input, Row, Table};
 use crate::options::ModelArgs;
+use siskin::OutputHead;
 use siskin::encoder::Tokens;
-use siskin::graph::OutputHead;
 use siskin::{EncoderOptions, Error, ErrorKind, Model, OutputRows, Result, SessionOptions};
 
 /// Writes the encoder's output, and the decoder's logits for encoder-decoder models.

@@ -27,14 +27,6 @@ mod session;
 pub mod speech;
 pub mod text;
 
-pub use siskin_audio as audio;
-pub use siskin_backend::{angles, external_backend, governor};
-pub use siskin_chat_template as template;
-pub use siskin_format::file;
-pub use siskin_graph as graph;
-pub use siskin_graph::arch;
-pub use siskin_tokenizer as tokenizer;
-
 pub use encoder::{Encoder, EncoderOptions};
 pub use model::Model;
 pub use seq2seq::{Seq2Seq, Seq2SeqGenerateOptions, Seq2SeqOptions};
@@ -49,8 +41,44 @@ pub use siskin_backend::loaded_model::{DeviceKind, ModelOptions};
 pub use siskin_backend::observer::Observer;
 pub use siskin_backend::thread_pool::SharedThreadPool;
 pub use siskin_format::{Error, ErrorKind, Result};
-pub use siskin_graph::Window;
 pub use siskin_graph::adapter::{Adapter, AdapterPart, AdapterSlot};
 pub use siskin_graph::pass::layers::LayerSet;
+pub use siskin_graph::{OutputHead, Window};
 pub use siskin_kernels::ops::attention::CacheType;
 pub use siskin_kernels::{Cpu, CpuFeatures};
+
+/// Audio input.
+pub mod audio {
+    pub use siskin_audio::{AudioSamples, Mel, RATE, WindowFeatures};
+}
+
+/// Chat templates.
+pub mod template {
+    pub use siskin_chat_template::{ChatTemplate, Message, RenderOptions, TemplateData};
+}
+
+/// Models that another library computes.
+pub mod external_backend {
+    pub use siskin_backend::external_backend::{
+        BackendInterface, ExternalBackend, NamedTensor, PortInfo, RowCount, TensorElements,
+    };
+}
+
+/// `.siskin` files.
+pub mod file {
+    pub use siskin_format::file::{
+        AtomicFile, Bytes, File, Metadata, SectionInfo, StorageRole, Tensor, append_own, open_own,
+    };
+}
+
+/// Limits on the power that inference takes.
+pub mod governor {
+    pub use siskin_backend::governor::{GovernorStats, PowerState, ThermalState, ThrottleTarget};
+}
+
+/// Text to token ids and back.
+pub mod tokenizer {
+    pub use siskin_tokenizer::{
+        DecodeOptions, EncodeOptions, TokenKind, TokenSpan, Tokenizer, VocabularyToken,
+    };
+}

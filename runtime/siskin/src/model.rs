@@ -15,7 +15,7 @@ use siskin_backend::loaded_model::{LoadedModel, ModelOptions};
 use siskin_chat_template::ChatTemplate;
 use siskin_format::file::File;
 use siskin_graph::adapter::Adapter;
-use siskin_graph::arch::{ConfigReader, Graphs, ModelConfig};
+use siskin_graph::arch::{ConfigReader, Graphs, ModelConfig, Tasks};
 use siskin_graph::pass::layers::LayerSet;
 use siskin_tokenizer::Tokenizer;
 
@@ -122,6 +122,15 @@ impl Model {
     /// Returns the name of the model's family.
     pub fn family(&self) -> &'static str {
         self.loaded.family.name
+    }
+
+    /// Returns true if the model transcribes speech.
+    pub fn can_transcribe(&self) -> bool {
+        self.tasks().transcription
+    }
+
+    pub(crate) fn tasks(&self) -> Tasks {
+        self.loaded.family.tasks
     }
 
     /// Returns the hyper-parameters.

@@ -1,10 +1,10 @@
 //! Single operations, in every precision.
 
-use siskin::graph::{
+use siskin_device::Precision;
+use siskin_graph::{
     ActivationFunction, Attention, AttentionMask, Bias, GateLimits, NormKind, Op, OutputHead, Recurrence,
     RecurrenceRule, Rope, RowKind, Weight, WeightRole,
 };
-use siskin_device::Precision;
 use siskin_tests::cuda::{TestDevice, decode, encode};
 use siskin_trainer::batch::TrainingBatch;
 use siskin_trainer::cuda::{Objective, RunnerBuilder};

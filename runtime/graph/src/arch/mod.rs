@@ -212,11 +212,6 @@ impl Family {
         found.ok_or_else(|| unknown(name, "architecture"))
     }
 
-    /// Returns the tasks of the family with this name; those of no family for the models of external backends.
-    pub fn tasks_of(name: &str) -> Tasks {
-        Self::named(name).map_or(Tasks::NONE, |family| family.tasks)
-    }
-
     /// Builds the graphs for `config`, given which tensors the source has.
     pub fn build(&self, config: &ConfigReader, has: &dyn Fn(&str) -> bool) -> Result<(ModelConfig, Graphs)> {
         let hyper = (self.hyper)(config)?;

@@ -6,13 +6,14 @@ use siskin_backend::external_backend::{
     BackendInterface, ExternalBackend, GENERAL, NamedTensor, PortInfo, RowCount,
 };
 
+use crate::OutputHead;
 use crate::encoder::{EncoderOptions, Tokens};
-use crate::file::{File, FileWriter, Metadata};
-use crate::graph::OutputHead;
+use crate::file::{File, Metadata};
 use crate::{
     CacheType, CpuFeatures, DeviceKind, ErrorKind, Model, ModelOptions, OutputRows, Result, SessionOptions,
     Window,
 };
+use siskin_format::file::FileWriter;
 
 /// A test model. The score of a token: its count so far, plus ten times its count in the encoded sequence.
 struct Counts;

@@ -5,7 +5,7 @@ use super::options::reads;
 use crate::logits_processors::from_config::tokens;
 use crate::model::Model;
 use crate::{Error, ErrorKind, Result};
-use siskin_graph::arch::{ConfigReader, Family, TranslationPrompt};
+use siskin_graph::arch::{ConfigReader, TranslationPrompt};
 use siskin_tokenizer::Tokenizer;
 
 /// The languages in the task names of T5.
@@ -28,7 +28,7 @@ impl Seq2SeqGenerateOptions {
         let config = model.config_reader();
         let tokenizer = model.tokenizer()?;
         let model_type = config.word(&["model_type"])?.unwrap_or_default();
-        match (Family::tasks_of(model.family()).translation)(model_type) {
+        match (model.tasks().translation)(model_type) {
             TranslationPrompt::TaskName => by_name(model, tokenizer, from, to),
             TranslationPrompt::SourceAndTarget => by_tokens(model, &config, tokenizer, from, to),
             TranslationPrompt::Target => by_first_token(model, tokenizer, to),

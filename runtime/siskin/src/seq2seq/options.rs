@@ -11,7 +11,7 @@ use crate::model::Model;
 use crate::sample::SamplerOptions;
 use crate::session::SessionOptions;
 use crate::{Error, Result};
-use siskin_graph::arch::{ConfigReader, Family};
+use siskin_graph::arch::ConfigReader;
 
 /// Options for opening a [`Seq2Seq`](super::Seq2Seq).
 #[derive(Clone, Copy, Debug)]
@@ -99,7 +99,7 @@ impl Seq2SeqGenerateOptions {
     pub fn summary(model: &Model) -> Result<Self> {
         reads(model, "summarize")?;
         let writing = Self::task(model, &["summarization"])?;
-        let prefix = Family::tasks_of(model.family()).summarization_prefix;
+        let prefix = model.tasks().summarization_prefix;
         Ok(match writing.prefix.is_empty() {
             true => Self { prefix: prefix.to_owned(), ..writing },
             false => writing,

@@ -22,7 +22,6 @@ use crate::session::{Session, SessionOptions};
 use crate::{Error, Result};
 use siskin_audio::{AudioSamples, Mel, RATE, resample};
 use siskin_backend::cancel::CancelHandle;
-use siskin_graph::arch::Family;
 use siskin_tokenizer::{DecodeOptions, EncodeOptions};
 use special::Special;
 use write::DecodedWindow;
@@ -139,7 +138,7 @@ impl Transcriber {
         if !siskin_audio::FEATURE.is_there {
             return Err(siskin_audio::FEATURE.missing());
         }
-        if !Family::tasks_of(model.family()).transcription {
+        if !model.can_transcribe() {
             let message = format!("{} models cannot transcribe audio; use a Whisper model", model.family());
             return Err(Error::unsupported("model", message));
         }
