@@ -4,7 +4,7 @@ use crate::options::{ModelArgs, OpenArgs};
 use crate::verify::identity;
 use crate::{embedded, input_path, output};
 use serde_json::{Value, json};
-use siskin::external_backend::PortInfo;
+use siskin::external_model::PortInfo;
 use siskin::file::{File, StorageRole};
 use siskin::{ErrorKind, Result};
 use siskin_convert::import::{self, ModelSource};
@@ -193,9 +193,9 @@ fn cells(row: &Value) -> String {
 
 /// Formats a value on one line, leaving out long parts.
 fn short(value: &Value) -> String {
-    const MOST: usize = 100;
+    const MAX: usize = 100;
     let text = output::text(value);
-    match text.char_indices().nth(MOST) {
+    match text.char_indices().nth(MAX) {
         Some((end, _)) => format!("{}…", &text[..end]),
         None => text,
     }

@@ -64,7 +64,7 @@ impl Batch {
     /// Returns the numbers of rows.
     pub fn counts(&self) -> RowCounts {
         let Self { rows, wanted, frames, .. } = self;
-        RowCounts { batch: rows.len(), outputs: wanted.len(), frames: frames.len() }
+        RowCounts { tokens: rows.len(), outputs: wanted.len(), frames: frames.len() }
     }
 
     /// Removes all rows.

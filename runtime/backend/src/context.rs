@@ -2,8 +2,8 @@
 
 mod batch_builder;
 mod early_exit;
+mod forward_passes;
 mod input;
-mod passes;
 
 pub use early_exit::read_in_parts;
 pub use input::{BatchEntry, OutputRows, SequenceInput};
@@ -15,9 +15,9 @@ use crate::cancel::CancelHandle;
 use crate::loaded_model::LoadedModel;
 use crate::observer::Observer;
 use crate::thread_pool::SharedThreadPool;
-use crate::{Batch, Executable, ForwardInput, GraphPass, GraphSide, MemoryUse};
+use crate::{Batch, Executable, ForwardInput, ForwardPass, GraphSide, MemoryUse};
 use batch_builder::BatchBuilder;
-use passes::Passes;
+use forward_passes::ForwardPasses;
 use siskin_format::{Error, ErrorKind, Result};
 use siskin_graph::Window;
 use siskin_kernels::ops::attention::CacheType;
@@ -89,12 +89,12 @@ impl LoadedModel {
         wanted: usize,
     ) -> Result<ContextOptions> {
         self.check_cache(limits.cache, limits.window)?;
-        let most = self.config.context.max(1);
-        if limits.context > most {
-            let message = format!("{} tokens; the model supports at most {most}", limits.context);
+        let max = self.config.context.max(1);
+        if limits.context > max {
+            let message = format!("{} tokens; the model supports at most {max}", limits.context);
             return Err(Error::new(ErrorKind::TooLong, "context", message));
         }
-        let context = if limits.context == 0 { most.min(2048) } else { limits.context };
+        let context = if limits.context == 0 { max.min(2048) } else { limits.context };
         let text = match self.graphs.encoder {
             None => 0,
             Some(_) if limits.text == 0 => self.config.text.min(2048),
@@ -114,7 +114,7 @@ impl LoadedModel {
 /// `siskin::Session` is the convenient API for one sequence; a server runs many sequences in one context.
 pub struct Context {
     model: Arc<LoadedModel>,
-    passes: Passes,
+    passes: ForwardPasses,
     executable: Box<dyn Executable>,
     table: BlockTable,
     pool: SharedThreadPool,
@@ -131,7 +131,7 @@ impl Context {
         options: &ContextOptions,
         resources: Option<&Resources>,
     ) -> Result<Self> {
-        let passes = Passes::new(&model, options)?;
+        let passes = ForwardPasses::new(&model, options)?;
         let mut limits = passes.limits(&options.cache);
         if let Some(budget) = resources.and_then(|resources| resources.kv_budget) {
             let block_bytes = model.module.block_bytes(&limits)?;
@@ -141,8 +141,8 @@ impl Context {
             Some(resources) => resources.thread_pool.clone(),
             None => SharedThreadPool::new(model.module.threads())?,
         };
-        let most = |size: &dyn Fn(&GraphPass) -> usize| passes.whole().map(size).max().unwrap_or(0);
-        let batch = Batch::with_capacity(most(&|pass| pass.rows), most(&|pass| pass.outputs));
+        let max = |size: &dyn Fn(&ForwardPass) -> usize| passes.whole().map(size).max().unwrap_or(0);
+        let batch = Batch::with_capacity(max(&|pass| pass.rows), max(&|pass| pass.outputs));
         Ok(Self {
             executable: model.module.executable(&limits)?,
             table: BlockTable::new(limits.blocks),
@@ -254,7 +254,7 @@ impl Context {
     }
 
     /// Returns the maximum length of a sequence in tokens.
-    pub fn most_tokens(&self) -> usize {
+    pub fn max_tokens(&self) -> usize {
         self.table.options().context
     }
 
@@ -328,7 +328,7 @@ impl Context {
     }
 
     /// Returns the passes of whole sides.
-    pub fn passes(&self) -> &Passes {
+    pub fn passes(&self) -> &ForwardPasses {
         &self.passes
     }
 

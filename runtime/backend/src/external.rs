@@ -5,21 +5,21 @@ use std::sync::atomic::Ordering;
 
 use super::block_table::{BlockCopy, BlockId};
 use super::{
-    Backend, BlockFormat, BlockStorage, Capabilities, Executable, ExecutionLimits, ForwardInput, GraphPass,
+    Backend, BlockFormat, BlockStorage, Capabilities, Executable, ExecutionLimits, ForwardInput, ForwardPass,
     GraphSide, MemoryUse, Module, WeightSource,
 };
-use crate::external_backend::{ExternalBackend, GENERAL, RowCount};
+use crate::external_model::{ExternalModel, GENERAL, RowCount};
 use crate::thread_pool::ThreadPool;
 use siskin_format::{Error, ErrorKind, Result};
 use siskin_kernels::ops::attention::CacheType;
 
 /// An external backend, whose model is in a file of its own format.
-pub struct ExternalDevice {
+pub struct ExternalModelBackend {
     /// The library behind it.
-    pub backend: Arc<dyn ExternalBackend>,
+    pub backend: Arc<dyn ExternalModel>,
 }
 
-impl Backend for ExternalDevice {
+impl Backend for ExternalModelBackend {
     fn name(&self) -> &'static str {
         GENERAL
     }
@@ -35,7 +35,7 @@ impl Backend for ExternalDevice {
 
 /// A model that an external backend computes.
 struct ExternalModule {
-    backend: Arc<dyn ExternalBackend>,
+    backend: Arc<dyn ExternalModel>,
 }
 
 impl Module for ExternalModule {
@@ -94,8 +94,8 @@ fn no_blocks() -> Error {
 
 /// The passes of a context. External backends are stateless: they get all tokens of a sequence with every call.
 struct ExternalExecutable {
-    backend: Arc<dyn ExternalBackend>,
-    passes: Arc<[GraphPass]>,
+    backend: Arc<dyn ExternalModel>,
+    passes: Arc<[ForwardPass]>,
     sequences: Vec<SequenceHistory>,
     /// The outputs of the last pass.
     outputs: Vec<Vec<f32>>,

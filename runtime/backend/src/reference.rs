@@ -18,12 +18,12 @@ use super::kv_storage::{KvStorage, KvStorageLayout, KvView};
 use super::state::{self, LinearAttentionHead};
 use super::{
     Backend, Batch, BlockStorage, Capabilities, Distances, Executable, ExecutionLimits, ForwardInput,
-    GraphPass, MemoryUse, ModelWeights, Module, WeightSource, Weights, marked_place,
+    ForwardPass, MemoryUse, ModelWeights, Module, WeightSource, Weights, marked_place,
 };
 use crate::thread_pool::ThreadPool;
 use siskin_format::{Error, Result};
 use siskin_graph::{
-    Attention, AttentionMask, Graph, Node, NormKind, Op, Projection, Recurrence, Routing, WeightId,
+    Attention, AttentionMask, Graph, LinformerProjection, Node, NormKind, Op, Recurrence, Routing, WeightId,
 };
 use siskin_kernels::ops::attention::CacheType;
 
@@ -99,7 +99,7 @@ struct ReferenceExecutable {
     /// The portable kernels, for functions defined by a polynomial.
     scalar: Kernels,
     storage: KvStorage,
-    passes: Arc<[GraphPass]>,
+    passes: Arc<[ForwardPass]>,
     /// The biases of each pass.
     distances: Vec<Distances>,
     /// The outputs of the last pass.
@@ -187,7 +187,7 @@ impl ReferencePass<'_> {
                 let rope = &self.graph.ropes[*rope];
                 each(&|row, out| {
                     let position = (self.batch.rows[row].position + offset) as u32;
-                    rope::turns(&rope.frequencies, rope.magnitude, position, out);
+                    rope::cos_sin(&rope.frequencies, rope.magnitude, position, out);
                     out.rotate_left(columns / 2);
                 })
             }
@@ -259,10 +259,10 @@ impl ReferencePass<'_> {
             Op::Rope { rope, head_size } => {
                 let table = &self.graph.ropes[*rope];
                 each(&|row, out| {
-                    let mut turns = vec![0.0; 2 * table.frequencies.len()];
+                    let mut cos_sin = vec![0.0; 2 * table.frequencies.len()];
                     let row_of = self.batch.rows[row];
-                    super::angles(table, row_of.position, row_of.length, &mut turns);
-                    rope::reference(&turns, *head_size, &input(0)[row], out);
+                    super::angles(table, row_of.position, row_of.length, &mut cos_sin);
+                    rope::reference(&cos_sin, *head_size, &input(0)[row], out);
                 })
             }
             Op::Attention(attention) => {
@@ -416,7 +416,13 @@ impl ReferencePass<'_> {
         table
     }
 
-    fn append_mixed(&self, attention: &Attention, projection: Projection, keys: &Table, values: &Table) {
+    fn append_mixed(
+        &self,
+        attention: &Attention,
+        projection: LinformerProjection,
+        keys: &Table,
+        values: &Table,
+    ) {
         let size = attention.head_size;
         let weights = [projection.keys, projection.values].map(|id| self.weights.vector(Some(id)));
         for &sequence in &self.batch.sequences {

@@ -1,8 +1,8 @@
 //! Graphs: nodes in topological order.
 
-use crate::ir::{Attention, AttentionMask, RowKind, ValueId, ValueShape, Weight};
 use crate::op::Op;
-use crate::rope::{Rope, RopeScalingRule};
+use crate::rope::{Rope, RopeScalingMethod};
+use crate::types::{Attention, AttentionMask, RowKind, ValueId, ValueShape, Weight};
 use crate::window::Window;
 
 /// An operation with its inputs and its output.
@@ -90,15 +90,15 @@ impl Graph {
 
     /// Returns the length from which on RoPE frequencies change with the length of the sequence.
     pub fn stretches(&self) -> Option<usize> {
-        self.ropes.iter().filter_map(|rope| Some(rope.stretch.as_ref()?.length)).min()
+        self.ropes.iter().filter_map(|rope| Some(rope.scaling.as_ref()?.length)).min()
     }
 
     /// Returns the length beyond which all positions of a sequence use different RoPE frequencies.
     pub fn switches(&self) -> Option<usize> {
-        let stretches = self.ropes.iter().filter_map(|rope| rope.stretch.as_ref());
+        let stretches = self.ropes.iter().filter_map(|rope| rope.scaling.as_ref());
         stretches
-            .filter(|stretch| matches!(stretch.growth, RopeScalingRule::Other(_)))
-            .map(|stretch| stretch.length)
+            .filter(|scaling| matches!(scaling.method, RopeScalingMethod::LongRope(_)))
+            .map(|scaling| scaling.length)
             .min()
     }
 
@@ -115,7 +115,7 @@ impl Graph {
     /// Returns true if the graph contains a convolution over token positions.
     pub fn has_convolution(&self) -> bool {
         let beside = |node: &Node| {
-            let of_tokens = |&value: &ValueId| self.values[value].rows == RowKind::Batch;
+            let of_tokens = |&value: &ValueId| self.values[value].rows == RowKind::Tokens;
             matches!(node.op, Op::Im2col { .. }) && node.inputs.iter().all(of_tokens)
         };
         self.nodes.iter().any(beside)
@@ -140,7 +140,7 @@ impl Graph {
 
     /// Returns the graph with attention limited to the `recent` newest positions and the `first` ones (attention
     /// sinks).
-    pub fn within(&self, Window { recent, first }: Window) -> Self {
+    pub fn with_streaming_window(&self, Window { recent, first }: Window) -> Self {
         let mut graph = self.clone();
         for node in &mut graph.nodes {
             if let Op::Attention(attention) = &mut node.op

@@ -47,7 +47,7 @@ fn write(model: &ExportModel<'_>, to: &Path, options: &ExportOptions<'_>) -> Res
     let mut report = ExportReport::default();
     let form = form(model, &entries, &types)?;
     let bytes = entries.iter().zip(&types).map(|(entry, block)| entry.bytes(*block)).sum::<Result<u64>>()?;
-    let outside = bytes > options.most_inside;
+    let outside = bytes > options.max_inline_bytes;
     let mut out = options.create(to)?;
     let beside = outside.then(|| to.with_extension("onnx.data"));
     let leftovers = match &beside {

@@ -10,12 +10,12 @@
 //! layer, all in the same blocks, and the cross-attention keys and values, which stay until the next sequence is
 //! encoded.
 
-mod group;
+mod block_pool;
 mod layout;
 mod save;
 
-use group::BlockGroup;
-pub use group::{GroupKind, KeptPositions};
+use block_pool::BlockPool;
+pub use block_pool::{GroupKind, WindowPositions};
 pub use layout::KvBudget;
 pub use layout::{BlockLayout, GroupLayout};
 pub use save::Saved;
@@ -65,20 +65,20 @@ struct Sequence {
 #[derive(Clone, Copy, Debug)]
 pub struct CacheTypes {
     /// For keys and values that later batches attend to.
-    pub kept: CacheType,
+    pub persistent: CacheType,
     /// For keys and values that are dropped after their layer.
-    pub passing: CacheType,
+    pub transient: CacheType,
 }
 
 impl CacheTypes {
     /// The same type for all.
     pub fn all(kind: CacheType) -> Self {
-        Self { kept: kind, passing: kind }
+        Self { persistent: kind, transient: kind }
     }
 
     /// Returns the type for a group of layers.
     pub fn of(self, kind: GroupKind) -> CacheType {
-        if kind == GroupKind::Transient { self.passing } else { self.kept }
+        if kind == GroupKind::Transient { self.transient } else { self.persistent }
     }
 }
 
@@ -100,7 +100,7 @@ pub struct CacheOptions {
 /// The blocks of all sequences.
 pub struct BlockTable {
     layout: BlockLayout,
-    groups: Vec<BlockGroup>,
+    groups: Vec<BlockPool>,
     sequences: Vec<Option<Sequence>>,
     copies: Vec<BlockCopy>,
 }
@@ -109,7 +109,7 @@ impl BlockTable {
     /// Creates a table without sequences.
     pub fn new(layout: BlockLayout) -> Self {
         let groups: Vec<_> =
-            layout.groups.iter().map(|group| BlockGroup::new(group.kind, group.blocks)).collect();
+            layout.groups.iter().map(|group| BlockPool::new(group.kind, group.blocks)).collect();
         let copies = Vec::with_capacity(groups.len() * layout.options.sequences);
         Self { layout, groups, sequences: Vec::new(), copies }
     }
@@ -173,11 +173,11 @@ impl BlockTable {
         if length > self.layout.options.context {
             return Err(too_long(length, self.layout.options.context));
         }
-        let fits = |group: &BlockGroup, list: &[BlockId]| {
+        let fits = |group: &BlockPool, list: &[BlockId]| {
             list.len() == group.kind.blocks_of(length)
                 && list.iter().enumerate().all(|(index, &block)| match block {
-                    NONE => group.kind.may_lack(index, length),
-                    block => group.is_used(block),
+                    NONE => group.kind.may_be_evicted(index, length),
+                    block => group.is_allocated(block),
                 })
         };
         if lists.len() != self.groups.len()
@@ -190,7 +190,7 @@ impl BlockTable {
             if group.kind.grows() || group.kind == GroupKind::RecurrentState {
                 // Shared first: the sequence may have reserved them itself.
                 list.iter().filter(|&&block| block != NONE).for_each(|&block| group.share(block));
-                group.cut(blocks, 0);
+                group.truncate(blocks, 0);
                 blocks.extend_from_slice(list);
             }
         }
@@ -206,7 +206,7 @@ impl BlockTable {
 
     /// Returns the blocks of a group that no sequence uses.
     pub fn free_blocks(&self, group: usize) -> &[BlockId] {
-        self.groups.get(group).map_or(&[], BlockGroup::free)
+        self.groups.get(group).map_or(&[], BlockPool::free)
     }
 
     /// Returns the copies that are due since the last call, in the order in which they must be made, before any block
@@ -216,13 +216,13 @@ impl BlockTable {
     }
 
     /// Returns the maximum number of blocks of one group per sequence.
-    fn most_blocks(&self) -> usize {
+    fn max_blocks(&self) -> usize {
         let CacheOptions { context, text, .. } = self.layout.options;
         context.max(text).div_ceil(BLOCK).max(2)
     }
 
     fn empty_lists(&self) -> Vec<Vec<BlockId>> {
-        self.groups.iter().map(|_| Vec::with_capacity(self.most_blocks())).collect()
+        self.groups.iter().map(|_| Vec::with_capacity(self.max_blocks())).collect()
     }
 
     fn place(&mut self, sequence: Sequence) -> SequenceId {
@@ -307,15 +307,15 @@ impl BlockTable {
                 let message = "the sequence has tokens already; reset it first";
                 return Err(Error::new(ErrorKind::State, "sequence", message));
             }
-            group.cut(blocks, 0);
+            group.truncate(blocks, 0);
             if group.kind == GroupKind::RecurrentState {
-                blocks.extend([NONE, group.take()?]);
+                blocks.extend([NONE, group.allocate()?]);
                 continue;
             }
             let count = if is_transient { count.max(projected) } else { count };
             let behind = if is_transient { marked } else { 0 } + usize::from(padded);
             if let Err(error) = group.extend(blocks, 0, count + behind) {
-                group.cut(blocks, 0);
+                group.truncate(blocks, 0);
                 return Err(error);
             }
         }
@@ -333,7 +333,7 @@ impl BlockTable {
                 GroupKind::Full | GroupKind::SlidingWindow(_) | GroupKind::CrossAttention => false,
             };
             if is_done {
-                group.cut(blocks, 0);
+                group.truncate(blocks, 0);
             }
         }
     }
@@ -396,7 +396,9 @@ impl BlockTable {
         for (group, blocks) in self.groups.iter_mut().zip(&mut sequence.blocks) {
             match group.kind {
                 GroupKind::RecurrentState => group.begin_states(blocks)?,
-                GroupKind::Full | GroupKind::SlidingWindow(_) => group.drop_unseen(blocks, committed),
+                GroupKind::Full | GroupKind::SlidingWindow(_) => {
+                    group.evict_outside_window(blocks, committed)
+                }
                 GroupKind::Transient | GroupKind::CrossAttention => {}
             }
         }
@@ -409,7 +411,7 @@ impl BlockTable {
         if reserved.is_err() {
             // No block beyond the length stays that another sequence could share.
             let kept = length.max(sequence.reserved);
-            sequence.grown(&mut self.groups).for_each(|(_, group, blocks)| group.cut(blocks, kept));
+            sequence.grown(&mut self.groups).for_each(|(_, group, blocks)| group.truncate(blocks, kept));
         }
         reserved
     }
@@ -428,9 +430,9 @@ impl BlockTable {
 
 impl Sequence {
     /// Frees the blocks of all but the first `length` tokens that are not reserved, and rolls states back.
-    fn set_length(&mut self, groups: &mut [BlockGroup], length: usize) {
+    fn set_length(&mut self, groups: &mut [BlockPool], length: usize) {
         let kept = length.max(self.reserved);
-        self.grown(groups).for_each(|(_, group, blocks)| group.cut(blocks, kept));
+        self.grown(groups).for_each(|(_, group, blocks)| group.truncate(blocks, kept));
         (self.length, self.stated) = (length, length);
         for (group, blocks) in groups.iter_mut().zip(&mut self.blocks) {
             if group.kind == GroupKind::RecurrentState {
@@ -440,7 +442,7 @@ impl Sequence {
     }
 
     /// Checks that all but the first `length` tokens can be dropped.
-    fn check_length(&self, groups: &[BlockGroup], length: usize) -> Result<()> {
+    fn check_length(&self, groups: &[BlockPool], length: usize) -> Result<()> {
         if length > self.length {
             let message = format!("the sequence has only {} tokens", self.length);
             return Err(Error::argument("length", message));
@@ -480,8 +482,8 @@ impl Sequence {
     /// Iterates over the block lists that grow with the sequence, with the numbers of their groups.
     fn grown<'a>(
         &'a mut self,
-        groups: &'a mut [BlockGroup],
-    ) -> impl Iterator<Item = (usize, &'a mut BlockGroup, &'a mut Vec<BlockId>)> {
+        groups: &'a mut [BlockPool],
+    ) -> impl Iterator<Item = (usize, &'a mut BlockPool, &'a mut Vec<BlockId>)> {
         let lists = groups.iter_mut().zip(&mut self.blocks).enumerate();
         lists
             .map(|(number, (group, blocks))| (number, group, blocks))

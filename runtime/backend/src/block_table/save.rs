@@ -2,7 +2,7 @@
 //!
 //! Saved data is untrusted: it is refused if blocks are missing that the sequence would attend to.
 
-use super::{BlockId, BlockTable, GroupKind, KeptPositions, NONE, Sequence, SequenceId};
+use super::{BlockId, BlockTable, GroupKind, NONE, Sequence, SequenceId, WindowPositions};
 use crate::BlockStorage;
 use siskin_format::{Error, ErrorKind, Result};
 
@@ -40,7 +40,7 @@ fn layout_hash(kind: GroupKind, format: &str) -> u32 {
     // These texts are a part of the format of saved sessions, and never change.
     let kind = match kind {
         GroupKind::Full => "Growing(None)".to_owned(),
-        GroupKind::SlidingWindow(KeptPositions { recent, first }) => {
+        GroupKind::SlidingWindow(WindowPositions { recent, first }) => {
             format!("Growing(Some(Window {{ recent: {recent}, first: {first} }}))")
         }
         GroupKind::Transient => "Passing".to_owned(),
@@ -121,7 +121,7 @@ impl BlockTable {
             }
             for index in 0..group.kind.blocks_of(saved.length) {
                 let is_present = take(1).ok_or_else(cut)? == [PRESENT.to_le_bytes()];
-                if !is_present && !group.kind.may_lack(index, saved.length) {
+                if !is_present && !group.kind.may_be_evicted(index, saved.length) {
                     return Err(Error::corrupt("saved.cache", "lacks a block that its tokens attend to"));
                 }
                 let words = is_present.then(|| take(format.words).ok_or_else(cut)).transpose()?;
@@ -141,7 +141,7 @@ impl BlockTable {
                 list.push(NONE);
                 return Ok(());
             };
-            let block = self.groups[saved.group].take()?;
+            let block = self.groups[saved.group].allocate()?;
             list.push(block);
             storage.import(saved.group, block, words)
         };

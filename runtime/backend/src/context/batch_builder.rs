@@ -1,7 +1,7 @@
 //! Lists the rows of a batch, and reserves the blocks that they need.
 
+use super::forward_passes::ForwardPasses;
 use super::input::{BatchEntry, InputRules, SequenceInput, check_tokens};
-use super::passes::Passes;
 use crate::block_table::BlockTable;
 use crate::{Batch, GraphSide, TokenRow};
 use siskin_format::{Error, ErrorKind, Result};
@@ -10,7 +10,7 @@ use siskin_graph::arch::ModelConfig;
 /// The parts of a context that make a batch.
 pub(super) struct BatchBuilder<'a> {
     pub config: &'a ModelConfig,
-    pub passes: &'a Passes,
+    pub passes: &'a ForwardPasses,
     pub table: &'a mut BlockTable,
     pub batch: &'a mut Batch,
 }

@@ -2,7 +2,7 @@
 //! confident enough.
 
 use super::{Context, SequenceInput};
-use crate::{Batch, GraphPass, GraphSide};
+use crate::{Batch, ForwardPass, GraphSide};
 use siskin_format::{Error, Result};
 use siskin_graph::{Exit, Graph, ValueId, pass::cut};
 
@@ -36,13 +36,13 @@ impl ExitSegment {
         graph: &Graph,
         layers: usize,
         (rows, texts): (usize, usize),
-        add: &mut dyn FnMut(GraphPass) -> usize,
+        add: &mut dyn FnMut(ForwardPass) -> usize,
     ) -> Result<Vec<Self>> {
         if graph.exits.is_empty() || graph.marks() || graph.has_convolution() || graph.frames_per_row() > 0 {
             return Err(Error::unsupported("exit", "the model has no heads on layers before the last"));
         }
         let mut pass = |graph: Graph, outputs: usize| {
-            add(GraphPass { graph, side: GraphSide::Encoder, rows, outputs, positions: rows })
+            add(ForwardPass { graph, side: GraphSide::Encoder, rows, outputs, positions: rows })
         };
         let mut from: Option<ValueId> = None;
         let mut parts = Vec::new();

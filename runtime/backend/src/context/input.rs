@@ -152,9 +152,9 @@ impl InputRules<'_> {
             let message = format!("segment {segment}; the model has {segments}");
             return Err(Error::argument("segments", message));
         }
-        let most = self.config.text;
-        if count > most {
-            let message = format!("{count} rows; the model supports at most {most}");
+        let max_rows = self.config.text;
+        if count > max_rows {
+            let message = format!("{count} rows; the model supports at most {max_rows}");
             return Err(Error::new(ErrorKind::TooLong, "text", message));
         }
         if !self.graph.marks() && !text.global.is_empty() {

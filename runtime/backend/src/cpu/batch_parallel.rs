@@ -13,9 +13,9 @@ use siskin_format::Result;
 use siskin_graph::{AttentionMask, RowKind};
 
 /// With fewer rows per share, reading all weights again costs more than synchronization.
-const LEAST_ROWS: usize = 64;
+const MIN_ROWS: usize = 64;
 /// The minimum number of shares per worker, so that a preempted worker does not delay the others.
-const LEAST_PARTS: usize = 2;
+const MIN_PARTS: usize = 2;
 
 /// State for batch parallelism.
 pub(crate) struct BatchParallel {
@@ -37,14 +37,14 @@ impl BatchParallel {
         plan: impl FnOnce(usize) -> Result<(Plan, Workspace, usize)>,
     ) -> Result<Option<Self>> {
         // 1.5 times the share for sequences of equal length.
-        let rows = 3 * whole.most.batch / (2 * LEAST_PARTS * threads.max(1));
-        if threads < 2 || rows < LEAST_ROWS || !whole.steps.iter().all(is_of_texts) {
+        let rows = 3 * whole.max_rows.tokens / (2 * MIN_PARTS * threads.max(1));
+        if threads < 2 || rows < MIN_ROWS || !whole.steps.iter().all(is_of_texts) {
             return Ok(None);
         }
         let (plan, workspace, words) = plan(rows)?;
         let stride = plan.output.columns.next_multiple_of(16);
         // If outputs dominate the memory, a second copy of them is too expensive.
-        if stride * (whole.most.outputs + threads * plan.most.outputs) > whole.words / 2 {
+        if stride * (whole.max_rows.outputs + threads * plan.max_rows.outputs) > whole.words / 2 {
             return Ok(None);
         }
         let words = words.next_multiple_of(16);
@@ -66,13 +66,14 @@ impl BatchParallel {
     fn cut(&self, batch: &Batch, team: usize) -> Option<Vec<BatchShare>> {
         let rows = batch.rows.len();
         let is_plain = batch.marked.is_empty() && batch.hidden.is_empty() && batch.features.is_empty();
-        if team < 2 || rows < team * LEAST_PARTS * LEAST_ROWS || !is_plain || !batch.wanted.is_sorted() {
+        if team < 2 || rows < team * MIN_PARTS * MIN_ROWS || !is_plain || !batch.wanted.is_sorted() {
             return None;
         }
         // A share has as many rows as a matmul tile, unless a sequence is longer.
-        let parts = cut(batch, team, rows.div_ceil(team * PRODUCT_ROWS).max(LEAST_PARTS))?;
-        let fits =
-            |part: &BatchShare| part.rows <= self.plan.most.batch && part.wanted <= self.plan.most.outputs;
+        let parts = cut(batch, team, rows.div_ceil(team * PRODUCT_ROWS).max(MIN_PARTS))?;
+        let fits = |part: &BatchShare| {
+            part.rows <= self.plan.max_rows.tokens && part.wanted <= self.plan.max_rows.outputs
+        };
         (parts.iter().all(fits) && is_fair(&parts, team)).then_some(parts)
     }
 }
@@ -170,14 +171,14 @@ fn rows_of(parts: &[BatchShare]) -> usize {
 
 /// Returns whether the load is balanced.
 fn is_fair(parts: &[BatchShare], team: usize) -> bool {
-    let most = parts.chunks((parts.len() / team).max(1)).map(rows_of).max().unwrap_or(0);
+    let max_rows = parts.chunks((parts.len() / team).max(1)).map(rows_of).max().unwrap_or(0);
     // 1/16 more costs half of what batch parallelism saves.
-    16 * most * team <= 17 * rows_of(parts) && parts.iter().all(|part| part.rows > 0)
+    16 * max_rows * team <= 17 * rows_of(parts) && parts.iter().all(|part| part.rows > 0)
 }
 
 /// Returns whether a step has rows of whole sequences and only mixes rows of the same sequence.
 fn is_of_texts(step: &PlanStep) -> bool {
-    let of_texts = |rows: &RowKind| matches!(rows, RowKind::Batch | RowKind::Outputs);
+    let of_texts = |rows: &RowKind| matches!(rows, RowKind::Tokens | RowKind::Outputs);
     match step {
         PlanStep::Rows { rows, .. } | PlanStep::Products { rows, .. } => of_texts(rows),
         PlanStep::Append { attention, .. } | PlanStep::Attend { attention, .. } => {

@@ -176,7 +176,7 @@ impl CpuPass<'_> {
                     let table = &self.plan.ropes[index];
                     let position = (self.batch.rows[row].position + offset) as u32;
                     let out = arena.row_mut(to, row);
-                    rope::turns(&table.frequencies, table.magnitude, position, out);
+                    rope::cos_sin(&table.frequencies, table.magnitude, position, out);
                     out.rotate_left(to.columns / 2);
                 }
                 RowOp::Features { to } => {
@@ -208,7 +208,7 @@ impl CpuPass<'_> {
                     let given = |slot| arena.row(from, slot);
                     self.slots(&routing, slots).combine(row, weights, given, arena.row_mut(to, row));
                 }
-                RowOp::Turns { rope: index, to } => {
+                RowOp::CosSin { rope: index, to } => {
                     let (table, from) = (&self.plan.ropes[index], self.batch.rows[row]);
                     super::angles(table, from.position, from.length, arena.row_mut(to, row));
                 }
@@ -233,9 +233,9 @@ impl CpuPass<'_> {
                     };
                     kernels.norm()(&arguments, arena.row(from, row), arena.row_mut(to, row));
                 }
-                RowOp::Rope { turns, head_size, from, to } => {
+                RowOp::Rope { cos_sin, head_size, from, to } => {
                     kernels.rope()(
-                        arena.row(turns, row),
+                        arena.row(cos_sin, row),
                         head_size,
                         arena.row(from, row),
                         arena.row_mut(to, row),

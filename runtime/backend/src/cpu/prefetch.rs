@@ -13,7 +13,7 @@ use crate::thread_pool::Worker;
 /// Up to this many rows, matmuls are memory-bound.
 const FEW_ROWS: usize = 4;
 /// The maximum number of bytes to prefetch per step: a part of L2.
-const MOST: usize = 128 << 10;
+const MAX: usize = 128 << 10;
 /// Cache lines to prefetch before checking again whether the phase is over.
 const ONCE: usize = 64;
 
@@ -40,9 +40,9 @@ impl PrefetchRange {
         Self { at: bytes.as_ptr(), bytes: bytes.len() }
     }
 
-    /// Prefetches up to `most` cache lines and returns their number.
-    fn ask(&mut self, most: usize) -> usize {
-        let lines = most.min(self.bytes.div_ceil(LINE));
+    /// Prefetches up to `max_lines` cache lines and returns their number.
+    fn ask(&mut self, max_lines: usize) -> usize {
+        let lines = max_lines.min(self.bytes.div_ceil(LINE));
         for line in 0..lines {
             prefetch_l2(self.at.wrapping_add(line * LINE));
         }
@@ -100,7 +100,7 @@ impl CpuPass<'_> {
                     let count = begins.iter().filter(|part| !part.is_empty()).count().max(1);
                     return (
                         step,
-                        begins.map(|part| PrefetchRange::of(&part[..part.len().min(MOST / count)])),
+                        begins.map(|part| PrefetchRange::of(&part[..part.len().min(MAX / count)])),
                     );
                 }
                 // The selected experts are not known yet.

@@ -192,13 +192,13 @@ impl Governor {
     }
 
     /// Waits until a pass may begin, or until `stop` is set, and begins it.
-    pub fn begin(&self, most: usize, stop: &AtomicBool) -> Pass {
+    pub fn begin(&self, max_threads: usize, stop: &AtomicBool) -> Pass {
         if !self.is_on() {
-            return Pass { threads: most, begun: None };
+            return Pass { threads: max_threads, begun: None };
         }
         self.wait(stop);
         let now = self.start.elapsed();
-        Pass { threads: self.policy().begin(now).min(most), begun: Some(now) }
+        Pass { threads: self.policy().begin(now).min(max_threads), begun: Some(now) }
     }
 
     /// Records the end of a pass; `wrote` says whether it was a decode step of every sequence.

@@ -2,7 +2,7 @@ use super::{KvStorage, KvStorageLayout};
 use crate::block_table::{
     BlockLayout, BlockTable, CacheOptions, CacheTypes, GroupKind, KvBudget, NONE, SequenceId,
 };
-use crate::{BlockStorage as _, GraphPass, GraphSide};
+use crate::{BlockStorage as _, ForwardPass, GraphSide};
 use siskin_format::{ErrorKind, Result};
 use siskin_graph::{Attention, AttentionMask, Graph, Node, Op};
 use siskin_kernels::ops::attention::{BLOCK, CacheType, HeadCache as _};
@@ -40,7 +40,7 @@ impl Cache {
             output: 0,
         };
         let graph = Graph { nodes: attentions.iter().map(node).collect(), ..Graph::default() };
-        let pass = GraphPass { graph, side: GraphSide::Decoder, rows: 0, outputs: 0, positions: 0 };
+        let pass = ForwardPass { graph, side: GraphSide::Decoder, rows: 0, outputs: 0, positions: 0 };
         let blocks = BlockLayout::new(&attentions.iter().collect::<Vec<_>>(), false, options);
         let layout = KvStorageLayout::new(&[pass], &blocks)?;
         let blocks = match budget {

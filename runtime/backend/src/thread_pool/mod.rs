@@ -80,13 +80,13 @@ impl ThreadPool {
         self.members.len() + 1
     }
 
-    /// Runs `job` on up to `most` threads, the calling thread included, and returns when all have returned from it. All
+    /// Runs `job` on up to `max_workers` threads, the calling thread included, and returns when all have returned from it. All
     /// must run the same phases.
-    pub fn run<F: Fn(&Worker<'_>) + Sync>(&mut self, most: usize, job: &F) -> Result<()> {
+    pub fn run<F: Fn(&Worker<'_>) + Sync>(&mut self, max_workers: usize, job: &F) -> Result<()> {
         if self.shared.is_broken() {
             return Err(broken());
         }
-        let team = self.size().min(most.max(1));
+        let team = self.size().min(max_workers.max(1));
         let job = Job::new(job, team);
         // The caller's affinity may differ from the workers': at least one worker always takes part and re-reads
         // theirs.

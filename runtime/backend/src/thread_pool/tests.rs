@@ -81,11 +81,11 @@ fn who_waits_has_something_to_do_until_it_has_not() {
 #[test]
 fn a_job_has_no_more_threads_than_it_may() {
     let mut team = crowded(4);
-    for most in [1, 3, 2, 4, 9, 0, 1] {
-        let size = most.clamp(1, 4);
+    for max_workers in [1, 3, 2, 4, 9, 0, 1] {
+        let size = max_workers.clamp(1, 4);
         for _ in 0..50 {
             let here = AtomicUsize::new(0);
-            team.run(most, &|worker| {
+            team.run(max_workers, &|worker| {
                 assert!(worker.index < size && worker.team == size);
                 here.fetch_add(1, Ordering::Relaxed);
                 worker.share(16, || false, |_| std::thread::yield_now(), || false);

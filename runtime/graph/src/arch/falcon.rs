@@ -8,7 +8,7 @@ use super::descriptor::{
     Initialization, ModelType, OnnxNames, SizeKeys, Tasks, TokenizerDefaults, falling_with_depth, object,
 };
 use super::{
-    ConfigReader, Family, ModelConfig, TensorRule, TensorTransform, Topology, model_config, rope_frequencies,
+    ConfigReader, Family, ModelConfig, TensorRule, TensorTransform, Topology, model_config, rope_scaling,
 };
 use crate::{ActivationFunction, Builder, Graph, NormKind, ValueId};
 use serde_json::{Map, Value, json};
@@ -112,7 +112,7 @@ fn graph(config: &ConfigReader, h: &ModelConfig, mut b: Builder<'_>) -> Result<G
     let is_parallel = is_new(config)? || config.flag(&["parallel_attn"])?.unwrap_or(true);
     let positions = match config.flag(&["alibi"])?.unwrap_or(false) {
         true => Positions::Alibi(slopes(h)),
-        false => Positions::Rope(b.rope_table(rope_frequencies::read(config, h)?)),
+        false => Positions::Rope(b.rope_table(rope_scaling::read(config, h)?)),
     };
     let mut x = b.embed("token_embd.weight", h.vocabulary, h.width);
     for layer in 0..h.layers {

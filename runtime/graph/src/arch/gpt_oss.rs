@@ -8,7 +8,7 @@ use super::descriptor::{
 };
 use super::llama::LlamaVariant;
 use super::{
-    ConfigReader, Family, ModelConfig, TensorRule, TensorTransform, Topology, experts, rope_frequencies,
+    ConfigReader, Family, ModelConfig, TensorRule, TensorTransform, Topology, experts, rope_scaling,
     tensor_map,
 };
 use crate::GateLimits;
@@ -59,7 +59,7 @@ pub(super) static FAMILY: Family = Family {
     initialization: Initialization::NONE,
     hyper,
     form: Topology::Decoder(|config, hyper, b| {
-        let rope = rope_frequencies::read_with(config, hyper, "full_attention", 150_000.0, false)?;
+        let rope = rope_scaling::read_with(config, hyper, "full_attention", 150_000.0, false)?;
         let shape =
             LlamaVariant { limits: Some(limits(config)?), rope: Some(rope), ..LlamaVariant::default() };
         shape.graph(config, hyper, b)

@@ -6,7 +6,7 @@ use super::descriptor::{
     Ctranslate2Config, GgufConfig, GgufKeys, HuggingFaceConfig, HuggingFaceKeys, Initialization, ModelType,
     OnnxNames, SizeKeys, Tasks, TokenizerDefaults,
 };
-use super::{ConfigReader, Family, ModelConfig, TensorRule, Topology, model_config, rope_frequencies};
+use super::{ConfigReader, Family, ModelConfig, TensorRule, Topology, model_config, rope_scaling};
 use crate::{ActivationFunction, NormKind};
 use siskin_format::{Error, Result};
 
@@ -39,7 +39,7 @@ pub(super) static FAMILY: Family = Family {
     hyper,
     form: Topology::Decoder(|config, h, mut b| {
         let activation = model_config::activation(config, ActivationFunction::GeluTanh)?;
-        let rope = b.rope_table(rope_frequencies::read(config, h)?);
+        let rope = b.rope_table(rope_scaling::read(config, h)?);
         let mut x = b.embed("token_embd.weight", h.vocabulary, h.width);
         for layer in 0..h.layers {
             let normed = b.layer_norm(x, &block(layer, "attn_norm"), h.epsilon);

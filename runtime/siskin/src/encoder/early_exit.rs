@@ -31,8 +31,8 @@ impl ExitCriterion {
             Self::Confidence(least) if !(0.0..=1.0).contains(&least) => {
                 format!("the confidence {least} is out of range; give a probability from 0 to 1")
             }
-            Self::Entropy(most) if most.is_nan() || most < 0.0 => {
-                format!("the entropy {most} is out of range; give at least 0")
+            Self::Entropy(max_entropy) if max_entropy.is_nan() || max_entropy < 0.0 => {
+                format!("the entropy {max_entropy} is out of range; give at least 0")
             }
             Self::Patience(0) => "the patience 0 is out of range; give at least 1".to_owned(),
             _ => return Ok(()),
@@ -44,9 +44,9 @@ impl ExitCriterion {
     fn is_enough(self, scores: &[f32], said: &mut ExitPredictions) -> bool {
         match self {
             Self::Confidence(least) => softmax(scores).into_iter().any(|probability| probability >= least),
-            Self::Entropy(most) => {
+            Self::Entropy(max_entropy) => {
                 let nats = |p: f32| if p > 0.0 { -f64::from(p) * libm::log(f64::from(p)) } else { 0.0 };
-                softmax(scores).into_iter().map(nats).sum::<f64>() < f64::from(most)
+                softmax(scores).into_iter().map(nats).sum::<f64>() < f64::from(max_entropy)
             }
             Self::Patience(count) => {
                 let best =

@@ -111,7 +111,7 @@ impl<'a> TextOutputs<'a> {
 }
 
 /// The maximum number of tokens per batch that a caller may set: sizes computed from it do not overflow.
-const MOST_ROWS: usize = 1 << 20;
+const MAX_ROWS: usize = 1 << 20;
 
 /// Runs texts through an encoder model.
 pub struct Encoder {
@@ -142,7 +142,7 @@ struct ModelProperties {
     /// Whether global attention has an effect.
     marks: bool,
     /// The maximum number of tokens of a text.
-    most_tokens: usize,
+    max_tokens: usize,
     /// Whether early exit is possible: mutually exclusive classes with heads before the last layer.
     exits: bool,
 }
@@ -161,7 +161,7 @@ impl ModelProperties {
             exits: with_head
                 && !graph.exits.is_empty()
                 && ClassOutputs::of(model, columns) == ClassOutputs::Exclusive,
-            most_tokens: made_for.filter(|&most| most > 2).map_or(own, |most| most.min(own)),
+            max_tokens: made_for.filter(|&max| max > 2).map_or(own, |max| max.min(own)),
         })
     }
 }
@@ -208,7 +208,7 @@ impl Encoder {
             let message = "it does not output hidden states; it was exported with its head";
             return Err(Error::unsupported("model", message));
         }
-        let options = EncoderOptions { batch: options.batch.min(MOST_ROWS), ..options };
+        let options = EncoderOptions { batch: options.batch.min(MAX_ROWS), ..options };
         let dense = match facts.head {
             OutputHead::Hidden => Dense::of(&model, &config, facts.columns)?,
             _ => Vec::new(),
@@ -251,7 +251,7 @@ impl Encoder {
     /// Returns the maximum number of tokens of a text, special tokens included: the model's own, or the smaller value
     /// that it was trained for.
     pub fn max_tokens(&self) -> usize {
-        self.facts.most_tokens
+        self.facts.max_tokens
     }
 
     /// Returns the number of rows of a text: its tokens, or its features after downsampling.
@@ -264,7 +264,7 @@ impl Encoder {
 
     /// Returns the type of keys and values.
     pub fn cache_type(&self) -> CacheType {
-        self.model.loaded().cache_types(self.options.cache).passing
+        self.model.loaded().cache_types(self.options.cache).transient
     }
 
     /// Sets a cache in which [`Encoder::embed`] looks up vectors before computing them and stores those that it
@@ -298,11 +298,11 @@ impl Encoder {
 
     /// Returns the number of rows of each text; an error if a text is invalid or too long.
     fn lengths(&self, texts: &[Tokens]) -> Result<Vec<usize>> {
-        let most = self.model.config().text;
+        let max = self.model.config().text;
         let lengths: Vec<usize> = texts.iter().map(|text| self.rows_of(text)).collect();
         for (index, &rows) in lengths.iter().enumerate() {
-            if rows > most {
-                let message = format!("{rows} rows; the model supports at most {most}");
+            if rows > max {
+                let message = format!("{rows} rows; the model supports at most {max}");
                 return Err(Error::new(ErrorKind::TooLong, format!("text {index}"), message));
             }
             if rows == 0 {
@@ -386,9 +386,9 @@ impl Encoder {
 
     /// Creates a context for `rows` rows with `outputs` outputs if necessary.
     fn make_room(&mut self, rows: usize, outputs: usize) -> Result<()> {
-        let (have, most) = self.context.as_ref().map_or((0, 0), Context::text_limits);
-        if rows > have || outputs > most {
-            let (rows, outputs) = (rows.max(self.options.batch).max(have), outputs.max(most));
+        let (have, max) = self.context.as_ref().map_or((0, 0), Context::text_limits);
+        if rows > have || outputs > max {
+            let (rows, outputs) = (rows.max(self.options.batch).max(have), outputs.max(max));
             // The old context is dropped first: both at once would need too much memory.
             self.context = None;
             self.sequences.clear();

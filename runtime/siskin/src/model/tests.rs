@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use siskin_backend::external_backend::{
-    BackendInterface, ExternalBackend, GENERAL, NamedTensor, PortInfo, RowCount,
+use siskin_backend::external_model::{
+    ExternalModel, ExternalModelInterface, GENERAL, NamedTensor, PortInfo, RowCount,
 };
 
 use crate::encoder::{EncoderOptions, Tokens};
@@ -17,9 +17,9 @@ use crate::{
 /// A test model. The score of a token: its count so far, plus ten times its count in the encoded sequence.
 struct Counts;
 
-impl ExternalBackend for Counts {
-    fn interface(&self) -> BackendInterface {
-        BackendInterface {
+impl ExternalModel for Counts {
+    fn interface(&self) -> ExternalModelInterface {
+        ExternalModelInterface {
             reads: Some(OutputHead::Hidden),
             columns: 2,
             hidden: Some(2),
@@ -106,7 +106,7 @@ fn what_an_engine_cannot_heed_is_refused_or_told() {
     let usual = ModelOptions::default();
     for (place, options) in [
         ("device", ModelOptions { device: DeviceKind::Reference, ..usual }),
-        ("cpu_features", ModelOptions { without: CpuFeatures::AVX2, ..usual }),
+        ("cpu_features", ModelOptions { disabled_cpu_features: CpuFeatures::AVX2, ..usual }),
     ] {
         let error = open(&options).err().unwrap();
         assert_eq!((error.kind(), error.place()), (ErrorKind::Unsupported, place));

@@ -92,8 +92,8 @@ impl Generation {
     }
 
     /// Sets the maximum number of tokens of this generation.
-    pub fn set_max_tokens(&mut self, most: usize) {
-        self.options.max_tokens = most;
+    pub fn set_max_tokens(&mut self, max_tokens: usize) {
+        self.options.max_tokens = max_tokens;
     }
 
     /// Generates a token and appends the text that it completes to `text`, in whole characters; `None` after the last.
@@ -108,7 +108,7 @@ impl Generation {
             return Ok(self.end(FinishReason::Length, text));
         }
         if let Some(last) = self.last {
-            if session.position() == super::locked(&session.context).most_tokens() {
+            if session.position() == super::locked(&session.context).max_tokens() {
                 return Ok(self.end(FinishReason::Context, text));
             }
             session.prefill(&[last])?;

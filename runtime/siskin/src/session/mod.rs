@@ -175,7 +175,7 @@ impl Session {
         let sequence = context.create();
         let cancel = context.cancel_handle().clone();
         let logits = vec![0.0; context.vocabulary()];
-        let tokens = Vec::with_capacity(context.most_tokens());
+        let tokens = Vec::with_capacity(context.max_tokens());
         let context = Arc::new(Mutex::new(context));
         Ok(Self {
             model,
@@ -218,7 +218,7 @@ impl Session {
 
     /// Returns the context length: the maximum number of tokens of the sequence.
     pub fn context_length(&self) -> usize {
-        locked(&self.context).most_tokens()
+        locked(&self.context).max_tokens()
     }
 
     /// Encodes a text, for encoder–decoder models, and resets the decoder's sequence.
@@ -334,10 +334,10 @@ impl Session {
 
     /// Reserves memory for the logits of many rows, once. Only an empty session that shares no cache can be recreated.
     fn widen(&mut self) -> Result<()> {
-        let (batch, most) = locked(&self.context).limits();
+        let (batch, max) = locked(&self.context).limits();
         let wanted = (SCORE_BYTES / (4 * self.logits.len())).clamp(1, batch.max(1));
         let alone = Arc::strong_count(&self.context) == 1 && self.position() == 0;
-        if alone && most < wanted {
+        if alone && max < wanted {
             let sequences = self.options.forks.saturating_add(1);
             let mut context = self.model.context(&self.options, sequences, wanted)?;
             self.sequence = context.create();
@@ -388,7 +388,7 @@ impl Session {
             false => {
                 let mut context = locked(&self.context);
                 // RoPE frequencies of a long sequence depend on its length when a token was processed.
-                let stretched = context.passes().stretches().is_some_and(|most| self.tokens.len() > most);
+                let stretched = context.passes().stretches().is_some_and(|max| self.tokens.len() > max);
                 context.truncate(self.sequence, length)?;
                 drop(context);
                 if stretched && length < self.tokens.len() && self.source.is_none() {
@@ -444,7 +444,7 @@ impl Session {
     pub fn fork(&self) -> Result<Self> {
         let mut context = locked(&self.context);
         let sequence = context.fork(self.sequence)?;
-        let mut tokens = Vec::with_capacity(context.most_tokens());
+        let mut tokens = Vec::with_capacity(context.max_tokens());
         drop(context);
         tokens.extend_from_slice(&self.tokens);
         Ok(Self {

@@ -14,10 +14,11 @@ impl Session {
     pub(super) fn switch(&mut self, count: usize, batch: usize) -> Result<bool> {
         let context = locked(&self.context);
         let before = if self.lost { self.tokens.len() } else { context.length(self.sequence)? };
-        let (end, most) = (before.saturating_add(count), context.most_tokens());
-        if end > most {
-            let message =
-                format!("{end} tokens do not fit into the context of {most}; open a larger one or truncate");
+        let (end, context_length) = (before.saturating_add(count), context.max_tokens());
+        if end > context_length {
+            let message = format!(
+                "{end} tokens do not fit into the context of {context_length}; open a larger one or truncate"
+            );
             return Err(Error::new(ErrorKind::TooLong, "tokens", message));
         }
         let crosses =

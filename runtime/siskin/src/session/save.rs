@@ -21,7 +21,7 @@ const HASH_BYTES: usize = 32;
 const NO_TOKEN: u32 = u32::MAX;
 
 /// The maximum size of a saved session, in bytes.
-const MOST_BYTES: u64 = 1 << 40;
+const MAX_BYTES: u64 = 1 << 40;
 
 impl Session {
     /// Serializes the session: tokens, messages, KV cache and the state of its random number generator. Mirostat
@@ -136,7 +136,7 @@ impl Session {
     pub fn restore_from(&mut self, path: impl AsRef<Path>) -> Result<()> {
         let place = path.as_ref().display().to_string();
         let facts = std::fs::metadata(&path).map_err(|error| Error::io(&place, &error))?;
-        if !facts.is_file() || facts.len() > MOST_BYTES {
+        if !facts.is_file() || facts.len() > MAX_BYTES {
             return Err(Error::corrupt(place, "not a saved session: not a regular file, or too large"));
         }
         let bytes = std::fs::read(path).map_err(|error| Error::io(&place, &error))?;

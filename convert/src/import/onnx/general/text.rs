@@ -2,7 +2,7 @@
 
 use super::General;
 use super::graph::GeneralGraph;
-use siskin_backend::external_backend::{BackendInterface, NamedTensor, RowCount, TensorElements};
+use siskin_backend::external_model::{ExternalModelInterface, NamedTensor, RowCount, TensorElements};
 use siskin_format::{Error, ErrorKind, Result};
 use siskin_graph::OutputHead;
 use siskin_graph::arch::{ConfigReader, Family, Topology};
@@ -23,18 +23,18 @@ const CLASSES: &[(&str, OutputHead)] = &[
 /// Default context length of a model without a configuration.
 const USUAL_CONTEXT: usize = 512;
 /// Default limit of the vocabulary size if it is unknown.
-const MOST_IDS: usize = 1 << 24;
+const MAX_IDS: usize = 1 << 24;
 /// Decoder inputs are padded to a multiple of this many tokens, so that the graph is not optimized again for every
 /// length.
 const STEP: usize = 16;
 
 /// Returns the token-level interface of a model of these graphs; empty if its inputs have other names.
-pub(super) fn outline(general: &General, config: &ConfigReader) -> Result<BackendInterface> {
+pub(super) fn outline(general: &General, config: &ConfigReader) -> Result<ExternalModelInterface> {
     let main = &general.main;
     if !main.inputs.iter().all(|port| is_known(&port.name))
         || !main.inputs.iter().any(|port| is_ids(&port.name))
     {
-        return Ok(BackendInterface::default());
+        return Ok(ExternalModelInterface::default());
     }
     let context = config.count(&[
         "max_position_embeddings",
@@ -43,15 +43,15 @@ pub(super) fn outline(general: &General, config: &ConfigReader) -> Result<Backen
         "max_seq_len",
         "seq_length",
     ])?;
-    let mut outline = BackendInterface {
-        vocabulary: config.count(&["vocab_size", "text_config/vocab_size"])?.unwrap_or(MOST_IDS),
+    let mut outline = ExternalModelInterface {
+        vocabulary: config.count(&["vocab_size", "text_config/vocab_size"])?.unwrap_or(MAX_IDS),
         segments: if main.takes("token_type_ids") {
             config.count(&["type_vocab_size"])?.unwrap_or(2)
         } else {
             0
         },
         context: fixed_length(main).or(context).unwrap_or(USUAL_CONTEXT),
-        ..BackendInterface::default()
+        ..ExternalModelInterface::default()
     };
     let both = general.encoder.is_some() || main.takes("decoder_input_ids");
     let head = if both { OutputHead::Next } else { head(main, config) };
@@ -142,7 +142,7 @@ fn writes(config: &ConfigReader) -> bool {
 }
 
 /// Encodes a text, padded to `length` tokens that the attention mask hides; see
-/// [`siskin_backend::external_backend::ExternalBackend::encode`].
+/// [`siskin_backend::external_model::ExternalModel::encode`].
 pub(super) fn read(
     general: &General,
     ids: &[u32],
@@ -321,7 +321,7 @@ fn tensor(name: String, shape: Vec<usize>, numbers: TensorElements) -> NamedTens
 }
 
 /// Returns an empty KV cache: [batch, heads, 0, columns].
-fn nothing(port: &siskin_backend::external_backend::PortInfo) -> Result<NamedTensor> {
+fn nothing(port: &siskin_backend::external_model::PortInfo) -> Result<NamedTensor> {
     let shape = port.shape.as_deref().unwrap_or_default();
     let &[batch, heads, None, columns] = shape else {
         let message = "is an unknown input; pass named tensors";

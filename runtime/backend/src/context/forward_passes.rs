@@ -5,37 +5,37 @@ use std::sync::Arc;
 use super::{ContextOptions, early_exit};
 use crate::block_table::{BlockLayout, CacheOptions};
 use crate::loaded_model::LoadedModel;
-use crate::{ExecutionLimits, GraphPass, GraphSide, MemoryUse};
+use crate::{ExecutionLimits, ForwardPass, GraphSide, MemoryUse};
 use siskin_format::{Error, Result};
 
 /// The passes of a context: its encoder and its decoder, and the encoder split at its exits if early exit is enabled.
-pub struct Passes {
-    list: Arc<[GraphPass]>,
+pub struct ForwardPasses {
+    list: Arc<[ForwardPass]>,
     encoder: Option<usize>,
     decoder: Option<usize>,
     /// The numbers of the passes between exits.
     pub(super) segments: Vec<early_exit::ExitSegment>,
 }
 
-impl Passes {
+impl ForwardPasses {
     pub(super) fn new(model: &LoadedModel, options: &ContextOptions) -> Result<Self> {
         let ContextOptions { cache, window, wanted, read, head, exits } = *options;
         let mut list = Vec::new();
-        let mut add = |pass: GraphPass| {
-            list.push(GraphPass { outputs: pass.outputs.min(pass.rows), ..pass });
+        let mut add = |pass: ForwardPass| {
+            list.push(ForwardPass { outputs: pass.outputs.min(pass.rows), ..pass });
             list.len() - 1
         };
         let encoder = model.graphs.encoder.as_ref().map(|graph| {
             let graph = if head { graph.clone() } else { graph.without_head() };
             let graph = if cache.batch > 0 { graph } else { graph.without_cross_attention() };
             let (rows, positions) = (cache.text, cache.text);
-            add(GraphPass { graph, side: GraphSide::Encoder, rows, outputs: read, positions })
+            add(ForwardPass { graph, side: GraphSide::Encoder, rows, outputs: read, positions })
         });
         // An encoder-only context does not need the decoder.
         let decoder = model.graphs.decoder.as_ref().filter(|_| cache.batch > 0).map(|graph| {
-            let graph = window.map_or_else(|| graph.clone(), |window| graph.within(window));
+            let graph = window.map_or_else(|| graph.clone(), |window| graph.with_streaming_window(window));
             let (rows, positions) = (cache.batch, cache.context);
-            add(GraphPass { graph, side: GraphSide::Decoder, rows, outputs: wanted, positions })
+            add(ForwardPass { graph, side: GraphSide::Decoder, rows, outputs: wanted, positions })
         });
         let segments = match &model.graphs.encoder {
             Some(graph) if exits => {
@@ -56,7 +56,7 @@ impl Passes {
     }
 
     /// Returns the pass of a whole side.
-    pub(super) fn whole_side(&self, side: GraphSide) -> Result<&GraphPass> {
+    pub(super) fn whole_side(&self, side: GraphSide) -> Result<&ForwardPass> {
         Ok(&self.list[self.number(side)?])
     }
 
@@ -70,7 +70,7 @@ impl Passes {
     }
 
     /// Returns the passes of whole sides.
-    pub(super) fn whole(&self) -> impl Iterator<Item = &GraphPass> + Clone {
+    pub(super) fn whole(&self) -> impl Iterator<Item = &ForwardPass> + Clone {
         [self.encoder, self.decoder].into_iter().flatten().map(|number| &self.list[number])
     }
 
@@ -109,6 +109,6 @@ impl Passes {
 impl LoadedModel {
     /// Returns the memory that a context with these options would use.
     pub fn context_memory(&self, options: &ContextOptions) -> Result<MemoryUse> {
-        self.module.cost(&Passes::new(self, options)?.limits(&options.cache))
+        self.module.cost(&ForwardPasses::new(self, options)?.limits(&options.cache))
     }
 }

@@ -63,7 +63,7 @@ impl RowCount {
 
 /// What an external model computes.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct BackendInterface {
+pub struct ExternalModelInterface {
     /// The meaning of the encoder's output rows; `None` if the model has no encoder.
     pub reads: Option<OutputHead>,
     /// Columns of these rows.
@@ -81,9 +81,9 @@ pub struct BackendInterface {
 }
 
 /// An external backend. `siskin::Model::from_backend` creates a model from it.
-pub trait ExternalBackend: Send + Sync {
+pub trait ExternalModel: Send + Sync {
     /// Describes the model; must return the same on every call.
-    fn interface(&self) -> BackendInterface;
+    fn interface(&self) -> ExternalModelInterface;
 
     /// Returns a sentence on how the model runs, for the user.
     fn note(&self) -> String;
@@ -122,7 +122,7 @@ pub static FAMILY: Family = Family {
 };
 
 /// Returns hyper-parameters and empty graphs that match an outline.
-pub fn shape(outline: &BackendInterface) -> (ModelConfig, Graphs) {
+pub fn shape(outline: &ExternalModelInterface) -> (ModelConfig, Graphs) {
     let context = outline.context.clamp(1, 1 << 26);
     let hyper = ModelConfig {
         width: outline.hidden.unwrap_or(0),
