@@ -120,7 +120,7 @@ fn of_source(source: &dyn ModelSource, format: &str, tensors: bool) -> Result<Va
 /// Reports on a model that runs unpacked; `None` for other models.
 fn of_general(args: &Args, open: &OpenArgs, format: &str) -> Option<Result<Value>> {
     let model = open.model(&args.file, &ModelArgs::default()).ok()?;
-    let engine = model.backend()?;
+    let engine = model.external_model()?;
     let port = |port: &PortInfo| {
         let size = |size: &Option<usize>| size.map_or_else(|| "any".into(), Value::from);
         let shape = port.shape.as_ref().map(|sizes| sizes.iter().map(size).collect::<Vec<_>>());

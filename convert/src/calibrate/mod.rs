@@ -148,9 +148,9 @@ impl Calibration {
 /// Runs the tokens through the encoder, the decoder, or both.
 fn see(model: &Arc<LoadedModel>, context: &mut Context, sequence: usize, tokens: &[u32]) -> Result<()> {
     if model.graphs.encoder.is_some() {
-        let wanted = OutputRows::None;
+        let outputs = OutputRows::None;
         let (segments, features, global, after) = (&[][..], &[][..], &[][..], None);
-        context.read(&[SequenceInput { sequence, tokens, segments, features, global, after, wanted }])?;
+        context.encode(&[SequenceInput { sequence, tokens, segments, features, global, after, outputs }])?;
     }
     match model.graphs.decoder {
         Some(_) => context.forward(&[BatchEntry::new(sequence, tokens, OutputRows::Last)]),

@@ -157,7 +157,14 @@ mod tests {
         assert!((routed[0][0] - 0.731_058_6).abs() < 1e-6 && (routed[0][1] - 0.268_941_4).abs() < 1e-6);
         let mut batch = Batch::default();
         for (sequence, position) in [(0, 0), (0, 1), (0, 2), (1, 0)] {
-            batch.rows.push(TokenRow { sequence, position, token: 0, segment: 0, mark: None, length: 0 });
+            batch.rows.push(TokenRow {
+                sequence,
+                position,
+                token: 0,
+                segment: 0,
+                global_index: None,
+                length: 0,
+            });
         }
         let mut words = vec![7; slot_words(&routing, 4)];
         arrange(&routing, &batch, |row| &routed[row], &mut words);

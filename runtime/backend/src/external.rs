@@ -8,7 +8,7 @@ use super::{
     Backend, BlockFormat, BlockStorage, Capabilities, Executable, ExecutionLimits, ForwardInput, ForwardPass,
     GraphSide, MemoryUse, Module, WeightSource,
 };
-use crate::external_model::{ExternalModel, GENERAL, RowCount};
+use crate::external_model::{ExternalModel, GENERAL, OutputMatrix};
 use crate::thread_pool::ThreadPool;
 use siskin_format::{Error, ErrorKind, Result};
 use siskin_kernels::ops::attention::CacheType;
@@ -105,7 +105,7 @@ struct ExternalExecutable {
 #[derive(Clone, Default)]
 struct SequenceHistory {
     tokens: Vec<u32>,
-    memory: Option<Arc<RowCount>>,
+    memory: Option<Arc<OutputMatrix>>,
 }
 
 impl ExternalExecutable {
@@ -123,7 +123,7 @@ impl ExternalExecutable {
         let reads = pass.side == GraphSide::Encoder;
         // Hidden states are wanted where the graph has no head.
         let head = pass.graph.output != pass.graph.hidden;
-        let mut outputs = Vec::with_capacity(input.batch.wanted.len());
+        let mut outputs = Vec::with_capacity(input.batch.output_rows.len());
         let mut start = 0;
         while let Some(first) = input.batch.rows.get(start) {
             if input.cancel.load(Ordering::Relaxed) {
@@ -143,7 +143,7 @@ impl ExternalExecutable {
                 seen.tokens.extend(&ids);
                 (Arc::new(backend.decode(&seen.tokens, seen.memory.as_deref())?), first.position)
             };
-            for &row in input.batch.wanted.iter().filter(|&&row| (start..start + count).contains(&row)) {
+            for &row in input.batch.output_rows.iter().filter(|&&row| (start..start + count).contains(&row)) {
                 let row = given.row(before + row - start).ok_or_else(|| {
                     Error::new(
                         ErrorKind::Shape,

@@ -41,14 +41,14 @@ pub struct PortInfo {
 
 /// Rows of equal length: one for each token, or one for a whole sequence.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct RowCount {
+pub struct OutputMatrix {
     /// Columns per row.
     pub columns: usize,
     /// The values in row-major order.
     pub values: Vec<f32>,
 }
 
-impl RowCount {
+impl OutputMatrix {
     /// Returns the number of rows.
     pub fn count(&self) -> usize {
         self.values.len().checked_div(self.columns).unwrap_or(0)
@@ -80,7 +80,7 @@ pub struct ExternalModelInterface {
     pub context: usize,
 }
 
-/// An external backend. `siskin::Model::from_backend` creates a model from it.
+/// An external backend. `siskin::Model::from_external_model` creates a model from it.
 pub trait ExternalModel: Send + Sync {
     /// Describes the model; must return the same on every call.
     fn interface(&self) -> ExternalModelInterface;
@@ -89,10 +89,10 @@ pub trait ExternalModel: Send + Sync {
     fn note(&self) -> String;
 
     /// Encodes a sequence: returns the rows of its head, or its hidden states.
-    fn encode(&self, ids: &[u32], segments: &[u32], head: bool) -> Result<RowCount>;
+    fn encode(&self, ids: &[u32], segments: &[u32], head: bool) -> Result<OutputMatrix>;
 
     /// Returns the logits of the token after each of `ids`, with cross-attention to `memory` if given.
-    fn decode(&self, ids: &[u32], memory: Option<&RowCount>) -> Result<RowCount>;
+    fn decode(&self, ids: &[u32], memory: Option<&OutputMatrix>) -> Result<OutputMatrix>;
 
     /// Describes the inputs.
     fn inputs(&self) -> Vec<PortInfo>;

@@ -116,7 +116,7 @@ impl Executable for ReferenceExecutable {
             batch: input.batch,
             distances: &self.distances[input.pass],
             scalar: &self.scalar,
-            stop: input.cancel,
+            cancel: input.cancel,
         };
         self.outputs = forward.run()?;
         Ok(())
@@ -148,7 +148,7 @@ struct ReferencePass<'a> {
     distances: &'a Distances,
     scalar: &'a Kernels,
     /// Cancel flag, set by another thread.
-    stop: &'a AtomicBool,
+    cancel: &'a AtomicBool,
 }
 
 impl ReferencePass<'_> {
@@ -156,7 +156,7 @@ impl ReferencePass<'_> {
     fn run(&self) -> Result<Table> {
         let mut values: Vec<Table> = vec![Table::new(); self.graph.values.len()];
         for node in &self.graph.nodes {
-            if self.stop.load(Ordering::Relaxed) {
+            if self.cancel.load(Ordering::Relaxed) {
                 return Err(Error::cancelled(""));
             }
             values[node.output] = self.node(node, &values);
@@ -192,7 +192,7 @@ impl ReferencePass<'_> {
                 })
             }
             Op::ExternalInput => {
-                each(&|row, out| out.copy_from_slice(&self.batch.carried[row * columns..][..columns]))
+                each(&|row, out| out.copy_from_slice(&self.batch.external_input[row * columns..][..columns]))
             }
             Op::Features => {
                 each(&|row, out| out.copy_from_slice(&self.batch.features[row * columns..][..columns]))
@@ -271,7 +271,7 @@ impl ReferencePass<'_> {
                 }
                 each(&|row, out| {
                     if attention.attention_mask == AttentionMask::LongformerGlobal
-                        && self.batch.rows[row].mark.is_none()
+                        && self.batch.rows[row].global_index.is_none()
                     {
                         out.copy_from_slice(&input(3)[row]);
                     } else {
@@ -324,7 +324,9 @@ impl ReferencePass<'_> {
             Op::Clamp(limit) => {
                 each(&|row, out| self.scalar.map()(ElementwiseFunction::Clamp(*limit), &input(0)[row], out))
             }
-            Op::SelectOutputs => each(&|row, out| out.copy_from_slice(&input(0)[self.batch.wanted[row]])),
+            Op::SelectOutputs => {
+                each(&|row, out| out.copy_from_slice(&input(0)[self.batch.output_rows[row]]))
+            }
         }
     }
 

@@ -89,21 +89,21 @@ impl Graph {
     }
 
     /// Returns the length from which on RoPE frequencies change with the length of the sequence.
-    pub fn stretches(&self) -> Option<usize> {
+    pub fn rope_scaling_length(&self) -> Option<usize> {
         self.ropes.iter().filter_map(|rope| Some(rope.scaling.as_ref()?.length)).min()
     }
 
     /// Returns the length beyond which all positions of a sequence use different RoPE frequencies.
-    pub fn switches(&self) -> Option<usize> {
-        let stretches = self.ropes.iter().filter_map(|rope| rope.scaling.as_ref());
-        stretches
+    pub fn longrope_length(&self) -> Option<usize> {
+        let scalings = self.ropes.iter().filter_map(|rope| rope.scaling.as_ref());
+        scalings
             .filter(|scaling| matches!(scaling.method, RopeScalingMethod::LongRope(_)))
             .map(|scaling| scaling.length)
             .min()
     }
 
     /// Returns true if the graph reads the caller's global-attention marks.
-    pub fn marks(&self) -> bool {
+    pub fn has_global_attention(&self) -> bool {
         self.attentions().any(|attention| {
             matches!(
                 attention.attention_mask,
@@ -147,7 +147,7 @@ impl Graph {
                 && let AttentionMask::Causal(window) = attention.attention_mask
                 && window.is_none_or(|window| window > recent)
             {
-                attention.attention_mask = AttentionMask::StreamingLlm { window: recent, first };
+                attention.attention_mask = AttentionMask::StreamingLlm { window: recent, sinks: first };
             }
         }
         graph

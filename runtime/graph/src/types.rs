@@ -92,7 +92,7 @@ pub enum AttentionMask {
         /// Length of the window, the query's own position included.
         window: usize,
         /// The number of sink tokens at the start of the sequence.
-        first: usize,
+        sinks: usize,
     },
     /// Causal, for a sequence that is encoded as a whole.
     CausalEncoder(Option<usize>),

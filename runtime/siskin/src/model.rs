@@ -67,7 +67,11 @@ impl Model {
 
     /// Creates a model that `engine` computes. `file` holds no tensors, only the configuration, tokenizer and chat
     /// template if there are any.
-    pub fn from_backend(file: File, engine: Arc<dyn ExternalModel>, options: &ModelOptions) -> Result<Self> {
+    pub fn from_external_model(
+        file: File,
+        engine: Arc<dyn ExternalModel>,
+        options: &ModelOptions,
+    ) -> Result<Self> {
         Self::new(LoadedModel::external(file, engine, options)?)
     }
 
@@ -81,7 +85,7 @@ impl Model {
     }
 
     /// Returns the external backend that computes the model, if there is one.
-    pub fn backend(&self) -> Option<&Arc<dyn ExternalModel>> {
+    pub fn external_model(&self) -> Option<&Arc<dyn ExternalModel>> {
         self.loaded.external.as_ref()
     }
 

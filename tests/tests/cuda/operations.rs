@@ -169,7 +169,7 @@ fn attention_matches_for_all_lengths_and_masks() {
             attend(&[1, 17, 65], attention(2, 1, 16, AttentionMask::Causal(None)), &[]),
             attend(&[130], attention(1, 1, 64, AttentionMask::Causal(Some(70))), &[]),
             attend(&[70, 3], attention(2, 2, 9, AttentionMask::LocalWindow(20)), &[]),
-            attend(&[150], attention(1, 1, 8, AttentionMask::StreamingLlm { window: 40, first: 3 }), &[]),
+            attend(&[150], attention(1, 1, 8, AttentionMask::StreamingLlm { window: 40, sinks: 3 }), &[]),
             attend(&[66], attention(3, 1, 72, AttentionMask::Full), &[]),
             attend(&[40], attention(1, 1, 136, AttentionMask::Causal(None)), &[]),
             attend(&[200, 3, 64], attention(4, 2, 64, AttentionMask::Causal(None)), &[]),

@@ -155,9 +155,9 @@ struct Text<'a> {
 }
 
 impl<'a> Text<'a> {
-    fn input(self, sequence: usize, wanted: OutputRows<'a>) -> SequenceInput<'a> {
+    fn input(self, sequence: usize, outputs: OutputRows<'a>) -> SequenceInput<'a> {
         let Self { ids, segments, after } = self;
-        SequenceInput { sequence, tokens: ids, segments, wanted, features: &[], global: &[], after }
+        SequenceInput { sequence, tokens: ids, segments, outputs, features: &[], global: &[], after }
     }
 }
 
@@ -165,10 +165,10 @@ impl<'a> Text<'a> {
 fn read(ours: &Arc<LoadedModel>, text: Text<'_>, head: bool) -> Result<Vec<f32>> {
     let rows = text.ids.len() + usize::from(text.after.is_some());
     let types = ours.cache_types(Some(CacheType::F32));
-    let options = ContextOptions { head, ..ContextOptions::encoder(types, rows, rows) };
+    let options = ContextOptions { with_head: head, ..ContextOptions::encoder(types, rows, rows) };
     let mut context = Context::new(Arc::clone(ours), &options, None)?;
     let sequence = context.create();
-    context.read(&[text.input(sequence, OutputRows::All)])?;
+    context.encode(&[text.input(sequence, OutputRows::All)])?;
     Ok((0..text.ids.len()).flat_map(|row| context.output(row)).copied().collect())
 }
 
@@ -185,7 +185,7 @@ fn write(ours: &Arc<LoadedModel>, text: Option<Text<'_>>, ids: &[u32]) -> Result
     let mut context = Context::new(Arc::clone(ours), &options, None)?;
     let sequence = context.create();
     if let Some(text) = text {
-        context.read(&[text.input(sequence, OutputRows::None)])?;
+        context.encode(&[text.input(sequence, OutputRows::None)])?;
     }
     context.reserve_positions(sequence, ids.len())?;
     context.forward(&[BatchEntry::new(sequence, ids, OutputRows::All)])?;

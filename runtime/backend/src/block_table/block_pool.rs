@@ -39,7 +39,7 @@ impl GroupKind {
         match attention_mask {
             AttentionMask::Causal(None) => Self::Full,
             AttentionMask::Causal(Some(recent)) => window(recent, 0),
-            AttentionMask::StreamingLlm { window: recent, first } => window(recent, first),
+            AttentionMask::StreamingLlm { window: recent, sinks: first } => window(recent, first),
             AttentionMask::CausalEncoder(_)
             | AttentionMask::Full
             | AttentionMask::LocalWindow(_)

@@ -47,17 +47,17 @@ struct Sequence {
     /// Tokens in the growing groups.
     length: usize,
     /// Positions of the encoded sequence.
-    text: usize,
+    encoded_length: usize,
     /// The number of global tokens, which are stored a second time after the sequence.
-    marked: usize,
+    global_tokens: usize,
     /// Length of the bidirectional prefix (prefix LM).
     prefix: usize,
     /// Tokens of committed batches: those that the recurrent states have processed.
-    stated: usize,
+    committed: usize,
     /// Positions that blocks are reserved for.
     reserved: usize,
     /// Expected length in tokens.
-    expected: usize,
+    expected_length: usize,
     blocks: Vec<Vec<u32>>,
 }
 
@@ -129,12 +129,12 @@ impl BlockTable {
         let blocks = self.empty_lists();
         self.place(Sequence {
             length: 0,
-            text: 0,
-            marked: 0,
+            encoded_length: 0,
+            global_tokens: 0,
             prefix: 0,
-            stated: 0,
+            committed: 0,
             reserved: 0,
-            expected: 0,
+            expected_length: 0,
             blocks,
         })
     }
@@ -143,7 +143,7 @@ impl BlockTable {
     pub fn fork_at(&mut self, of: SequenceId, length: usize) -> Result<SequenceId> {
         let source = self.sequence(of)?;
         source.check_length(&self.groups, length)?;
-        let expected = if length == source.length { source.expected } else { 0 };
+        let expected_length = if length == source.length { source.expected_length } else { 0 };
         let mut blocks = self.empty_lists();
         for ((group, fork), list) in self.groups.iter().zip(&mut blocks).zip(&source.blocks) {
             // Others are reserved for this sequence alone.
@@ -153,7 +153,7 @@ impl BlockTable {
             };
             fork.extend_from_slice(&list[..shared]);
         }
-        let fork = Sequence { length, expected, stated: length, reserved: 0, blocks, ..*source };
+        let fork = Sequence { length, expected_length, committed: length, reserved: 0, blocks, ..*source };
         for (group, blocks) in self.groups.iter_mut().zip(&fork.blocks) {
             blocks.iter().filter(|&&block| block != NONE).for_each(|&block| group.share(block));
         }
@@ -195,7 +195,7 @@ impl BlockTable {
             }
         }
         sequence.reserved = 0;
-        (sequence.length, sequence.stated) = (length, length);
+        (sequence.length, sequence.committed) = (length, length);
         Ok(())
     }
 
@@ -257,13 +257,13 @@ impl BlockTable {
     }
 
     /// Returns the length of the encoded sequence in positions.
-    pub fn text(&self, id: SequenceId) -> Result<usize> {
-        Ok(self.sequence(id)?.text)
+    pub fn encoded_length(&self, id: SequenceId) -> Result<usize> {
+        Ok(self.sequence(id)?.encoded_length)
     }
 
     /// Returns the number of global tokens of the encoded sequence.
-    pub fn marked(&self, id: SequenceId) -> usize {
-        self.sequence(id).map_or(0, |sequence| sequence.marked)
+    pub fn global_tokens(&self, id: SequenceId) -> usize {
+        self.sequence(id).map_or(0, |sequence| sequence.global_tokens)
     }
 
     /// Returns the length of a sequence's bidirectional prefix (prefix LM).
@@ -272,14 +272,14 @@ impl BlockTable {
     }
 
     /// Returns the expected length of a sequence.
-    pub fn expected(&self, id: SequenceId) -> usize {
-        self.sequence(id).map_or(0, |sequence| sequence.expected)
+    pub fn expected_length(&self, id: SequenceId) -> usize {
+        self.sequence(id).map_or(0, |sequence| sequence.expected_length)
     }
 
     /// Sets the expected length of a sequence.
-    pub fn expect(&mut self, id: SequenceId, length: usize) -> Result<()> {
+    pub fn set_expected_length(&mut self, id: SequenceId, length: usize) -> Result<()> {
         let sequence = self.sequences.get_mut(id).and_then(Option::as_mut).ok_or_else(|| no_sequence(id))?;
-        sequence.expected = length;
+        sequence.expected_length = length;
         Ok(())
     }
 
@@ -294,11 +294,17 @@ impl BlockTable {
         Ok(())
     }
 
-    /// Allocates blocks to encode a sequence of `count` positions, of which `marked` are global tokens, plus one
+    /// Allocates blocks to encode a sequence of `count` positions, of which `global_tokens` are global tokens, plus one
     /// unattended position if it was padded; drops the previously encoded sequence.
-    pub fn read(&mut self, id: SequenceId, count: usize, marked: usize, padded: bool) -> Result<()> {
+    pub fn begin_encoding(
+        &mut self,
+        id: SequenceId,
+        count: usize,
+        global_tokens: usize,
+        padded: bool,
+    ) -> Result<()> {
         let sequence = self.sequences.get_mut(id).and_then(Option::as_mut).ok_or_else(|| no_sequence(id))?;
-        (sequence.text, sequence.marked) = (0, 0);
+        (sequence.encoded_length, sequence.global_tokens) = (0, 0);
         let projected = self.layout.projected;
         let groups = self.groups.iter_mut().zip(&mut sequence.blocks);
         for (group, blocks) in groups.filter(|(group, _)| !group.kind.grows()) {
@@ -313,13 +319,13 @@ impl BlockTable {
                 continue;
             }
             let count = if is_transient { count.max(projected) } else { count };
-            let behind = if is_transient { marked } else { 0 } + usize::from(padded);
+            let behind = if is_transient { global_tokens } else { 0 } + usize::from(padded);
             if let Err(error) = group.extend(blocks, 0, count + behind) {
                 group.truncate(blocks, 0);
                 return Err(error);
             }
         }
-        (sequence.text, sequence.marked) = (count, marked);
+        (sequence.encoded_length, sequence.global_tokens) = (count, global_tokens);
         Ok(())
     }
 
@@ -342,7 +348,7 @@ impl BlockTable {
     pub fn truncate(&mut self, id: SequenceId, length: usize) -> Result<()> {
         let sequence = self.sequences.get_mut(id).and_then(Option::as_mut).ok_or_else(|| no_sequence(id))?;
         sequence.check_length(&self.groups, length)?;
-        (sequence.reserved, sequence.expected) = (0, 0);
+        (sequence.reserved, sequence.expected_length) = (0, 0);
         sequence.set_length(&mut self.groups, length);
         Ok(())
     }
@@ -392,7 +398,7 @@ impl BlockTable {
             return Err(too_long(end, context));
         }
         // Earlier entries of this batch still attend to what only committed tokens can drop.
-        let committed = length.min(sequence.stated);
+        let committed = length.min(sequence.committed);
         for (group, blocks) in self.groups.iter_mut().zip(&mut sequence.blocks) {
             match group.kind {
                 GroupKind::RecurrentState => group.begin_states(blocks)?,
@@ -424,7 +430,7 @@ impl BlockTable {
                 group.commit_states(blocks);
             }
         }
-        sequence.stated = sequence.length;
+        sequence.committed = sequence.length;
     }
 }
 
@@ -433,7 +439,7 @@ impl Sequence {
     fn set_length(&mut self, groups: &mut [BlockPool], length: usize) {
         let kept = length.max(self.reserved);
         self.grown(groups).for_each(|(_, group, blocks)| group.truncate(blocks, kept));
-        (self.length, self.stated) = (length, length);
+        (self.length, self.committed) = (length, length);
         for (group, blocks) in groups.iter_mut().zip(&mut self.blocks) {
             if group.kind == GroupKind::RecurrentState {
                 group.roll_back_states(blocks, length);
@@ -455,7 +461,7 @@ impl Sequence {
             return Err(Error::new(ErrorKind::State, "length", message));
         }
         for (group, blocks) in groups.iter().zip(&self.blocks) {
-            if group.kind == GroupKind::RecurrentState && length != self.stated {
+            if group.kind == GroupKind::RecurrentState && length != self.committed {
                 let message = "recurrent states cannot be rewound; reset and prefill again";
                 return Err(Error::new(ErrorKind::State, "length", message));
             }

@@ -17,14 +17,14 @@ pub struct Saved<'a> {
     /// The number of tokens that attend to each other bidirectionally.
     pub prefix: usize,
     /// The expected length in tokens.
-    pub expected: usize,
+    pub expected_length: usize,
     words: &'a [[u8; 4]],
 }
 
 impl<'a> Saved<'a> {
     /// Wraps the saved blocks of a sequence of `length` tokens.
-    pub fn new((length, prefix, expected): (usize, usize, usize), words: &'a [[u8; 4]]) -> Self {
-        Self { length, prefix, expected, words }
+    pub fn new((length, prefix, expected_length): (usize, usize, usize), words: &'a [[u8; 4]]) -> Self {
+        Self { length, prefix, expected_length, words }
     }
 }
 
@@ -64,7 +64,7 @@ impl BlockTable {
         out: &mut Vec<u8>,
     ) -> Result<(usize, usize)> {
         let sequence = self.sequence(id)?;
-        if sequence.text > 0 {
+        if sequence.encoded_length > 0 {
             return Err(Error::unsupported("session", "sessions with an encoded input cannot be saved"));
         }
         for (number, (group, blocks)) in self.groups.iter().zip(&sequence.blocks).enumerate() {
@@ -79,7 +79,7 @@ impl BlockTable {
                 }
             }
         }
-        Ok((sequence.prefix, sequence.expected))
+        Ok((sequence.prefix, sequence.expected_length))
     }
 
     /// Validates a saved sequence against this table.
@@ -148,12 +148,12 @@ impl BlockTable {
         let outcome = found.iter().try_for_each(&mut restore);
         let id = self.place(Sequence {
             length: saved.length,
-            text: 0,
-            marked: 0,
+            encoded_length: 0,
+            global_tokens: 0,
             prefix: saved.prefix,
-            stated: saved.length,
+            committed: saved.length,
             reserved: 0,
-            expected: saved.expected,
+            expected_length: saved.expected_length,
             blocks,
         });
         if outcome.is_err() {

@@ -19,28 +19,38 @@ pub struct ForwardPasses {
 
 impl ForwardPasses {
     pub(super) fn new(model: &LoadedModel, options: &ContextOptions) -> Result<Self> {
-        let ContextOptions { cache, window, wanted, read, head, exits } = *options;
+        let ContextOptions { cache, window, max_output_rows, max_encoder_output_rows, with_head, early_exit } =
+            *options;
         let mut list = Vec::new();
         let mut add = |pass: ForwardPass| {
             list.push(ForwardPass { outputs: pass.outputs.min(pass.rows), ..pass });
             list.len() - 1
         };
         let encoder = model.graphs.encoder.as_ref().map(|graph| {
-            let graph = if head { graph.clone() } else { graph.without_head() };
+            let graph = if with_head { graph.clone() } else { graph.without_head() };
             let graph = if cache.batch > 0 { graph } else { graph.without_cross_attention() };
             let (rows, positions) = (cache.text, cache.text);
-            add(ForwardPass { graph, side: GraphSide::Encoder, rows, outputs: read, positions })
+            add(ForwardPass {
+                graph,
+                side: GraphSide::Encoder,
+                rows,
+                outputs: max_encoder_output_rows,
+                positions,
+            })
         });
         // An encoder-only context does not need the decoder.
         let decoder = model.graphs.decoder.as_ref().filter(|_| cache.batch > 0).map(|graph| {
             let graph = window.map_or_else(|| graph.clone(), |window| graph.with_streaming_window(window));
             let (rows, positions) = (cache.batch, cache.context);
-            add(ForwardPass { graph, side: GraphSide::Decoder, rows, outputs: wanted, positions })
+            add(ForwardPass { graph, side: GraphSide::Decoder, rows, outputs: max_output_rows, positions })
         });
         let segments = match &model.graphs.encoder {
-            Some(graph) if exits => {
-                early_exit::ExitSegment::all(graph, model.config.layers, (cache.text, read), &mut add)?
-            }
+            Some(graph) if early_exit => early_exit::ExitSegment::all(
+                graph,
+                model.config.layers,
+                (cache.text, max_encoder_output_rows),
+                &mut add,
+            )?,
             _ => Vec::new(),
         };
         Ok(Self { list: list.into(), encoder, decoder, segments })
@@ -83,11 +93,11 @@ impl ForwardPasses {
     }
 
     /// Returns an error unless the pass of a side allows this many rows and outputs.
-    pub(super) fn check_batch(&self, side: GraphSide, rows: usize, wanted: usize) -> Result<()> {
+    pub(super) fn check_batch(&self, side: GraphSide, rows: usize, output_rows: usize) -> Result<()> {
         let pass = self.whole_side(side)?;
-        if rows > pass.rows || wanted > pass.outputs {
+        if rows > pass.rows || output_rows > pass.outputs {
             let message = format!(
-                "{rows} rows with {wanted} outputs; the context allows {} with {}",
+                "{rows} rows with {output_rows} outputs; the context allows {} with {}",
                 pass.rows, pass.outputs
             );
             return Err(Error::argument("batch", message));
@@ -96,13 +106,13 @@ impl ForwardPasses {
     }
 
     /// Returns the length from which on RoPE frequencies change with the length of the sequence.
-    pub fn stretches(&self) -> Option<usize> {
-        self.whole_side(GraphSide::Decoder).ok().and_then(|pass| pass.graph.stretches())
+    pub fn rope_scaling_length(&self) -> Option<usize> {
+        self.whole_side(GraphSide::Decoder).ok().and_then(|pass| pass.graph.rope_scaling_length())
     }
 
     /// Returns the length beyond which all positions of a sequence use different RoPE frequencies.
-    pub fn switches(&self) -> Option<usize> {
-        self.whole_side(GraphSide::Decoder).ok().and_then(|pass| pass.graph.switches())
+    pub fn longrope_length(&self) -> Option<usize> {
+        self.whole_side(GraphSide::Decoder).ok().and_then(|pass| pass.graph.longrope_length())
     }
 }
 

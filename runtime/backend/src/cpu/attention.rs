@@ -91,7 +91,7 @@ impl CpuPass<'_> {
         let rows = self.batch.attending(attention);
         let max_chunks = (0..rows).map(|row| step.chunks(row).len()).max().unwrap_or(0);
         // With one worker there is no load to balance: heads that share a KV head read its keys once.
-        let few = worker.team > 1 && rows * attention.kv_heads < 4 * worker.team;
+        let few = worker.worker_count > 1 && rows * attention.kv_heads < 4 * worker.worker_count;
         let apart = !matches!(
             attention.attention_mask,
             AttentionMask::LongformerLocal(_)
@@ -147,7 +147,7 @@ impl Attend<'_> {
     /// Many rows: a chunk of work is a block of rows that share loaded keys and values.
     fn rows_together(&self, worker: &PrefetchingWorker<'_>, rows: usize) -> bool {
         let kv_heads = self.attention.kv_heads;
-        let fair = rows * kv_heads / (4 * worker.team);
+        let fair = rows * kv_heads / (4 * worker.worker_count);
         let together = fair.min(QUERIES / self.group().min(QUERIES)).max(1);
         let blocks = rows.div_ceil(together);
         self.forward.share(worker, blocks * kv_heads, |piece| {

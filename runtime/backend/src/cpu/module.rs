@@ -138,8 +138,8 @@ impl PlannedPass {
         let attentions: Vec<_> = pass.graph.attentions().collect();
         let planned = |rows: usize, threads| {
             let plan = Plan::build(&fused, weights, rows, pass.outputs.min(rows))?;
-            let team = (threads, worker_words(&pass.graph, &plan));
-            let (workspace, words) = Workspace::new(attentions.iter().copied(), cache, team, plan.words);
+            let workers = (threads, worker_words(&pass.graph, &plan));
+            let (workspace, words) = Workspace::new(attentions.iter().copied(), cache, workers, plan.words);
             Ok((plan, workspace, words))
         };
         let (plan, workspace, words) = planned(pass.rows, threads)?;
@@ -190,7 +190,7 @@ impl Executable for CpuExecutable {
             cache: self.storage.view(input.blocks),
             batch: input.batch,
             distances: &planned.distances,
-            stop: input.cancel,
+            cancel: input.cancel,
             stopped: &AtomicBool::new(false),
             observation: observation.map(|observer| Observation { observer, graph: &pass.graph }),
         };

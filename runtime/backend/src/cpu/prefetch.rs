@@ -73,30 +73,30 @@ impl<'a> Deref for PrefetchingWorker<'a> {
 
 impl CpuPass<'_> {
     /// Prefetches some of the weights that the worker needs next; false if none are left.
-    pub(super) fn ask_ahead(&self, member: &PrefetchingWorker<'_>) -> bool {
+    pub(super) fn ask_ahead(&self, worker: &PrefetchingWorker<'_>) -> bool {
         if self.batch.rows.len() > FEW_ROWS {
             return false;
         }
-        let (mut step, mut wishes) = member.ahead.get();
-        if step <= member.step.get() {
-            (step, wishes) = self.next_weights(member);
+        let (mut step, mut ranges) = worker.ahead.get();
+        if step <= worker.step.get() {
+            (step, ranges) = self.next_weights(worker);
         }
         let mut asked = 0;
-        for wish in &mut wishes {
+        for wish in &mut ranges {
             asked += wish.ask(ONCE - asked);
         }
-        member.ahead.set((step, wishes));
+        worker.ahead.set((step, ranges));
         asked > 0
     }
 
     /// Returns the next matmul step and the beginning of the worker's weights for it.
-    fn next_weights(&self, member: &PrefetchingWorker<'_>) -> (usize, [PrefetchRange; 2]) {
-        let first = member.step.get() + 1;
+    fn next_weights(&self, worker: &PrefetchingWorker<'_>) -> (usize, [PrefetchRange; 2]) {
+        let first = worker.step.get() + 1;
         let rest = self.plan.steps.iter().enumerate().skip(first);
         for (step, what) in rest {
             match what {
                 PlanStep::Products { rows, parts, after, .. } => {
-                    let begins = self.first_weights(member, self.row_count(*rows), parts, *after);
+                    let begins = self.first_weights(worker, self.row_count(*rows), parts, *after);
                     let count = begins.iter().filter(|part| !part.is_empty()).count().max(1);
                     return (
                         step,

@@ -3,7 +3,7 @@
 use super::classify::softmax;
 use super::{Encoder, Tokens};
 use crate::{Error, Result};
-use siskin_backend::context::{OutputRows, SequenceInput, read_in_parts};
+use siskin_backend::context::{OutputRows, SequenceInput, encode_with_early_exit};
 
 /// The early-exit criterion, for models with heads on intermediate layers.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -82,7 +82,7 @@ impl Encoder {
             let pieces: Vec<SequenceInput<'_>> = batch.iter().zip(&self.sequences).map(text).collect();
             let mut said = vec![ExitPredictions::default(); batch.len()];
             let layers = &mut self.layers;
-            read_in_parts(context, &pieces, &mut |look| {
+            encode_with_early_exit(context, &pieces, &mut |look| {
                 let leaves = early.is_enough(look.scores, &mut said[look.text]) || look.last;
                 if leaves {
                     all[batch[look.text]] = look.scores.to_vec();
@@ -98,9 +98,9 @@ impl Encoder {
 }
 
 /// Returns the encoder input of a sequence.
-pub(super) fn text<'a>(tokens: &'a Tokens, sequence: usize, wanted: OutputRows<'a>) -> SequenceInput<'a> {
+pub(super) fn text<'a>(tokens: &'a Tokens, sequence: usize, outputs: OutputRows<'a>) -> SequenceInput<'a> {
     let Tokens { ids, segments, features, global, after } = tokens;
-    SequenceInput { sequence, tokens: ids, segments, features, global, after: *after, wanted }
+    SequenceInput { sequence, tokens: ids, segments, features, global, after: *after, outputs }
 }
 
 #[cfg(test)]

@@ -157,7 +157,7 @@ impl ModelProperties {
             head: if with_head { graph.head } else { OutputHead::Hidden },
             columns,
             frames_per_row: graph.frames_per_row(),
-            marks: graph.marks(),
+            marks: graph.has_global_attention(),
             exits: with_head
                 && !graph.exits.is_empty()
                 && ClassOutputs::of(model, columns) == ClassOutputs::Exclusive,
@@ -180,8 +180,8 @@ impl Model {
         outputs: usize,
     ) -> Result<Context> {
         let options = ContextOptions {
-            head: options.head,
-            exits: options.early.is_some(),
+            with_head: options.head,
+            early_exit: options.early.is_some(),
             ..ContextOptions::encoder(self.loaded().cache_types(options.cache), rows, outputs)
         };
         Context::new(Arc::clone(self.loaded()), &options, None)
@@ -203,7 +203,7 @@ impl Encoder {
                 return Err(Error::unsupported("model", message));
             }
         }
-        let bare = model.backend().is_none_or(|engine| engine.interface().hidden.is_some());
+        let bare = model.external_model().is_none_or(|engine| engine.interface().hidden.is_some());
         if !options.head && !bare {
             let message = "it does not output hidden states; it was exported with its head";
             return Err(Error::unsupported("model", message));
@@ -288,12 +288,14 @@ impl Encoder {
     pub fn read(
         &mut self,
         texts: &[Tokens],
-        wanted: OutputRows<'_>,
+        output_rows: OutputRows<'_>,
         each: &mut dyn FnMut(usize, TextOutputs<'_>) -> Result<()>,
     ) -> Result<()> {
-        wanted.check()?;
+        output_rows.check()?;
         let lengths = self.lengths(texts)?;
-        self.batches(&lengths).iter().try_for_each(|batch| self.batch(texts, &lengths, batch, wanted, each))
+        self.batches(&lengths)
+            .iter()
+            .try_for_each(|batch| self.batch(texts, &lengths, batch, output_rows, each))
     }
 
     /// Returns the number of rows of each text; an error if a text is invalid or too long.
@@ -348,10 +350,10 @@ impl Encoder {
         texts: &[Tokens],
         lengths: &[usize],
         batch: &[usize],
-        wanted: OutputRows<'_>,
+        output_rows: OutputRows<'_>,
         each: &mut dyn FnMut(usize, TextOutputs<'_>) -> Result<()>,
     ) -> Result<()> {
-        let outputs = |index: &usize| wanted.count(lengths[*index]);
+        let outputs = |index: &usize| output_rows.count(lengths[*index]);
         let rows: usize = batch.iter().map(|&index| lengths[index]).sum();
         let padded = batch.iter().filter(|&&index| texts[index].after.is_some()).count();
         self.make_room(rows + padded, batch.iter().map(outputs).sum())?;
@@ -359,12 +361,12 @@ impl Encoder {
         let Some(context) = &mut self.context else { return Ok(()) };
         let marks_first = self.facts.marks && self.facts.head == OutputHead::Class;
         let text = |(&index, &sequence): (&usize, &usize)| {
-            let text = early_exit::text(&texts[index], sequence, wanted);
+            let text = early_exit::text(&texts[index], sequence, output_rows);
             let global = if marks_first && text.global.is_empty() { &[0] } else { text.global };
             SequenceInput { global, ..text }
         };
         let pieces: Vec<SequenceInput<'_>> = batch.iter().zip(&self.sequences).map(text).collect();
-        context.read(&pieces)?;
+        context.encode(&pieces)?;
         self.work.batches += 1;
         self.work.rows += rows;
         let mut first = 0;

@@ -145,9 +145,9 @@ impl Seq2Seq {
         let reads = self.model.graphs().encoder.is_some();
         let batch = if reads { rows.max(prompt) } else { rows.max(self.options.batch.min(prompt)) };
         let fits = self.context.as_ref().is_some_and(|have| {
-            let (max_tokens, wanted) = have.limits();
+            let (max_tokens, max_outputs) = have.limits();
             max_tokens >= batch
-                && wanted >= rows
+                && max_outputs >= rows
                 && have.max_tokens() >= context
                 && have.text_limits().0 >= source
         });
@@ -277,7 +277,7 @@ impl Flow<'_> {
             sequence,
             tokens: &self.jobs[job].source,
             segments: &[],
-            wanted: OutputRows::None,
+            outputs: OutputRows::None,
             features: &[],
             global: &[],
             after: None,
@@ -293,7 +293,7 @@ impl Flow<'_> {
                 rows <= room
             });
             let (batch, after) = rest.split_at(count.count());
-            context.read(batch)?;
+            context.encode(batch)?;
             rest = after;
         }
         Ok(())

@@ -39,8 +39,8 @@ impl Session {
         self.recover()?;
         let mut context = locked(&self.context);
         context.set_cancel_handle(&self.cancel);
-        let (rows, wanted) = context.limits();
-        if beams > rows.min(wanted) {
+        let (rows, max_outputs) = context.limits();
+        if beams > rows.min(max_outputs) {
             let message = format!("{beams}; open the session with at least as many forks");
             return Err(Error::argument("beams", message));
         }

@@ -472,7 +472,7 @@ mod tests {
             (whole(), true),
             (Attention { attention_mask: AttentionMask::Causal(Some(9)), ..whole() }, true),
             (
-                Attention { attention_mask: AttentionMask::StreamingLlm { window: 4, first: 1 }, ..whole() },
+                Attention { attention_mask: AttentionMask::StreamingLlm { window: 4, sinks: 1 }, ..whole() },
                 false,
             ),
             (Attention { attention_mask: AttentionMask::LongformerLocal(3), ..whole() }, false),

@@ -13,7 +13,7 @@ use graph::GeneralGraph;
 pub(super) use graph::TRACT;
 use serde_json::{Map, Value};
 use siskin_backend::external_model::{
-    ExternalModel, ExternalModelInterface, GENERAL, NamedTensor, PortInfo, RowCount,
+    ExternalModel, ExternalModelInterface, GENERAL, NamedTensor, OutputMatrix, PortInfo,
 };
 use siskin_format::file::{Bytes, File, FileWriter, Metadata, SectionKind};
 use siskin_format::{Error, Result};
@@ -106,7 +106,7 @@ impl General {
         segments: &[u32],
         head: bool,
         length: usize,
-    ) -> Result<Option<RowCount>> {
+    ) -> Result<Option<OutputMatrix>> {
         let reader = self.encoder.as_ref().unwrap_or(&self.main);
         match reader.takes("attention_mask") && !reader.takes("decoder_input_ids") {
             true => text::read(self, ids, segments, head, length).map(Some),
@@ -141,11 +141,11 @@ impl ExternalModel for General {
         self.note.clone()
     }
 
-    fn encode(&self, ids: &[u32], segments: &[u32], head: bool) -> Result<RowCount> {
+    fn encode(&self, ids: &[u32], segments: &[u32], head: bool) -> Result<OutputMatrix> {
         self.placed(text::read(self, ids, segments, head, ids.len()))
     }
 
-    fn decode(&self, ids: &[u32], memory: Option<&RowCount>) -> Result<RowCount> {
+    fn decode(&self, ids: &[u32], memory: Option<&OutputMatrix>) -> Result<OutputMatrix> {
         self.placed(text::write(self, ids, memory))
     }
 

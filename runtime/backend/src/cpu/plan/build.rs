@@ -2,7 +2,7 @@
 
 #![deny(clippy::wildcard_enum_match_arm, reason = "a new operation is a compile error here")]
 
-use super::arena_allocator::{ArenaRange, Places};
+use super::arena_allocator::{ArenaAllocator, ArenaRange};
 use super::fusion::{self, FusedOp, Fusion};
 use super::{BufferView, Epilogue, MatmulPart, Plan, PlanStep, RowOp, Weights, slot_words};
 use siskin_format::{Error, ErrorKind, Result};
@@ -26,7 +26,7 @@ struct Planner<'a> {
     weights: &'a Weights,
     /// The maximum numbers of rows in a batch.
     max_rows: RowCounts,
-    places: Places,
+    allocator: ArenaAllocator,
     /// The view of each computed value.
     views: Vec<Option<BufferView>>,
     /// The value that owns the buffer that each value's view points into.
@@ -48,10 +48,10 @@ struct Planner<'a> {
 }
 
 impl Plan {
-    /// Builds the plan of `graph` for up to `batch` rows with up to `wanted` output rows.
-    pub(crate) fn build(graph: &Graph, weights: &Weights, batch: usize, wanted: usize) -> Result<Self> {
+    /// Builds the plan of `graph` for up to `batch` rows with up to `output_rows` output rows.
+    pub(crate) fn build(graph: &Graph, weights: &Weights, batch: usize, output_rows: usize) -> Result<Self> {
         let frames = batch.saturating_mul(graph.frames_per_row());
-        let max_rows = RowCounts { tokens: batch, outputs: wanted, frames };
+        let max_rows = RowCounts { tokens: batch, outputs: output_rows, frames };
         if graph.nodes.is_empty() {
             // An external backend computes it.
             let output = BufferView { offset: 0, stride: 0, columns: 0 };
@@ -67,7 +67,7 @@ impl Plan {
         Ok(Self {
             steps: planner.steps,
             ropes: graph.ropes.clone(),
-            words: planner.places.end(),
+            words: planner.allocator.end(),
             output,
             max_rows,
         })
@@ -94,7 +94,7 @@ impl<'a> Planner<'a> {
             graph,
             weights,
             max_rows,
-            places: Places::default(),
+            allocator: ArenaAllocator::default(),
             views: vec![None; count],
             owners,
             buffers: vec![None; count],
@@ -127,7 +127,7 @@ impl<'a> Planner<'a> {
         let columns = self.graph.values[value].columns;
         // Rows are whole cache lines, to avoid false sharing between workers.
         let stride = columns.next_multiple_of(16);
-        let place = self.places.take(stride * self.row_count(self.rows(value)));
+        let place = self.allocator.take(stride * self.row_count(self.rows(value)));
         self.buffers[value] = Some(place);
         let view = BufferView { offset: place.offset, stride, columns };
         self.views[value] = Some(view);
@@ -163,7 +163,7 @@ impl<'a> Planner<'a> {
 
     /// Frees the buffers that were queued before step `step`.
     fn settle(&mut self, step: usize) {
-        let places = &mut self.places;
+        let places = &mut self.allocator;
         self.pending.retain(|(last, place)| {
             let keep = *last >= step;
             if !keep {
@@ -317,7 +317,7 @@ impl<'a> Planner<'a> {
         let from = self.view(routed)?;
         self.settle(self.steps.len());
         let words = slot_words(&routing, self.max_rows.tokens);
-        let place = self.places.take(words);
+        let place = self.allocator.take(words);
         let to = BufferView { offset: place.offset, stride: words, columns: words };
         self.steps.push(PlanStep::Arrange { routing, routed: from, to });
         self.slots.push((routed, to, place));
@@ -388,7 +388,7 @@ impl<'a> Planner<'a> {
         let columns = 2 * self.graph.ropes[rope].frequencies.len();
         let stride = columns.next_multiple_of(16);
         self.settle(self.row_step(RowKind::Tokens));
-        let place = self.places.take(stride * self.max_rows.tokens);
+        let place = self.allocator.take(stride * self.max_rows.tokens);
         let to = BufferView { offset: place.offset, stride, columns };
         self.row_op(RowKind::Tokens, RowOp::CosSin { rope, to });
         self.cos_sin[rope] = Some(to);
@@ -462,7 +462,7 @@ impl<'a> Planner<'a> {
         }
         let words = QuantizedRowLayout::new(from.columns).words();
         self.settle(self.row_step(rows));
-        let place = self.places.take(words * self.row_count(rows));
+        let place = self.allocator.take(words * self.row_count(rows));
         let to = BufferView { offset: place.offset, stride: words, columns: words };
         self.row_op(
             rows,

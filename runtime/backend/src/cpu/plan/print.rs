@@ -8,10 +8,10 @@ use siskin_graph::AttentionMask;
 
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (batch, wanted) = (self.max_rows.tokens, self.max_rows.outputs);
+        let (batch, output_rows) = (self.max_rows.tokens, self.max_rows.outputs);
         writeln!(
             f,
-            "batch of {batch} rows, {wanted} output rows; arena {} KiB; {} steps",
+            "batch of {batch} rows, {output_rows} output rows; arena {} KiB; {} steps",
             self.words / 256,
             self.steps.len()
         )?;
@@ -58,7 +58,7 @@ impl fmt::Display for Plan {
                         AttentionMask::Causal(Some(window)) | AttentionMask::CausalEncoder(Some(window)) => {
                             format!(", window {window}")
                         }
-                        AttentionMask::StreamingLlm { window, first } => {
+                        AttentionMask::StreamingLlm { window, sinks: first } => {
                             format!(", window {window} and {first} attention sinks")
                         }
                         AttentionMask::BigBird { size, .. } => format!(", BigBird blocks of {size}"),
