@@ -36,7 +36,7 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
     add("version", env!("CARGO_PKG_VERSION").into());
     add("system", format!("{} {}", std::env::consts::OS, std::env::consts::ARCH).into());
     add("cores", std::thread::available_parallelism().map_or(0, usize::from).into());
-    add("cpu_features", Cpu::detect().without(options.without).features().to_string().into());
+    add("cpu_features", Cpu::detect().without(options.disabled_cpu_features).features().to_string().into());
     let mut different = None;
     if let Some(path) = &args.model {
         let (kernels, outcome) = test(path, open, &options, args.model_args.beside())?;

@@ -4,7 +4,7 @@ use crate::options::{ModelArgs, OpenArgs};
 use crate::verify::identity;
 use crate::{embedded, input_path, output};
 use serde_json::{Value, json};
-use siskin::external_backend::PortInfo;
+use siskin::external_model::PortInfo;
 use siskin::file::{File, StorageRole};
 use siskin::{ErrorKind, Result};
 use siskin_convert::import::{self, ModelSource};
@@ -120,7 +120,7 @@ fn of_source(source: &dyn ModelSource, format: &str, tensors: bool) -> Result<Va
 /// Reports on a model that runs unpacked; `None` for other models.
 fn of_general(args: &Args, open: &OpenArgs, format: &str) -> Option<Result<Value>> {
     let model = open.model(&args.file, &ModelArgs::default()).ok()?;
-    let engine = model.backend()?;
+    let engine = model.external_model()?;
     let port = |port: &PortInfo| {
         let size = |size: &Option<usize>| size.map_or_else(|| "any".into(), Value::from);
         let shape = port.shape.as_ref().map(|sizes| sizes.iter().map(size).collect::<Vec<_>>());
@@ -193,9 +193,9 @@ fn cells(row: &Value) -> String {
 
 /// Formats a value on one line, leaving out long parts.
 fn short(value: &Value) -> String {
-    const MOST: usize = 100;
+    const MAX: usize = 100;
     let text = output::text(value);
-    match text.char_indices().nth(MOST) {
+    match text.char_indices().nth(MAX) {
         Some((end, _)) => format!("{}…", &text[..end]),
         None => text,
     }

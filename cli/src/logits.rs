@@ -73,7 +73,7 @@ pub(crate) fn command(args: &Args, open: &OpenArgs) -> Result<()> {
     let graphs = model.graphs();
     let input =
         || Input::read(&args.input, &model).map_err(|error| error.within(&args.input.display().to_string()));
-    if model.backend().is_some() && graphs.iter().next().is_none() {
+    if model.external_model().is_some() && graphs.iter().next().is_none() {
         write_tables(&named::tables(&model, &args.input)?, &mut out, &io)?;
     } else if graphs.encoder.is_some() {
         let tables = encoded::tables(&model, &args.model_args, &input()?)?;

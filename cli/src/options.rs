@@ -163,9 +163,9 @@ impl ModelArgs {
             DeviceArg::Cpu => DeviceKind::Cpu,
             DeviceArg::Reference => DeviceKind::Reference,
         };
-        let without = self.cpu_features.as_deref().map_or(Ok(CpuFeatures::NONE), all_but)?;
+        let disabled_cpu_features = self.cpu_features.as_deref().map_or(Ok(CpuFeatures::NONE), all_but)?;
         let skip = LayerSet::of(&self.skip_layers).map_err(|error| error.within("--skip-layers"))?;
-        Ok(ModelOptions { threads: self.threads, device, without, skip })
+        Ok(ModelOptions { threads: self.threads, device, disabled_cpu_features, skip })
     }
 
     /// Returns the same options without the adapter, for a second model.

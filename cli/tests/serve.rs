@@ -318,7 +318,8 @@ fn a_request_is_stopped_while_it_runs_and_while_it_waits() {
 #[test]
 fn a_stopped_request_gives_what_might_have_begun_a_stop_text() {
     let llama = model("golden/llama");
-    let request = |most: u64| json!({"id": 1, "prompt": "w5 w6", "greedy": true, "max_tokens": most});
+    let request =
+        |max_tokens: u64| json!({"id": 1, "prompt": "w5 w6", "greedy": true, "max_tokens": max_tokens});
     let (beginning, _) = whole(&ask(&llama, &[request(12)]), &json!(1));
     let mut held = request(50);
     held["stop"] = json!([beginning + "never"]);

@@ -189,7 +189,7 @@ fn nameless_file() -> Result<std::fs::File> {
     use std::sync::atomic::{AtomicU64, Ordering};
     static NEXT: AtomicU64 = AtomicU64::new(0);
     /// Maximum number of names to try if names are taken.
-    const MOST_TAKEN: usize = 1000;
+    const MAX_ATTEMPTS: usize = 1000;
     let mut options = std::fs::OpenOptions::new();
     options.read(true).write(true).create_new(true);
     #[cfg(unix)]
@@ -199,7 +199,7 @@ fn nameless_file() -> Result<std::fs::File> {
         let path = std::env::temp_dir().join(format!("siskin-{}-{number}.part", std::process::id()));
         let io = |error: std::io::Error| Error::io(path.display().to_string(), &error);
         match options.open(&path) {
-            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists && taken < MOST_TAKEN => {}
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists && taken < MAX_ATTEMPTS => {}
             Err(error) => return Err(io(error)),
             Ok(file) => {
                 std::fs::remove_file(&path).map_err(io)?;

@@ -45,14 +45,14 @@ fn calibrated_models_are_closer() {
     let exact = logits(&packed_with(&source, &folder, &PackOptions::default()));
     let calibration = Calibration::collect_tokens(&source, &texts(1, 40), &NoProgress).unwrap();
     assert_eq!(calibration.tokens(), 40 * 32);
-    for (recipe, most) in [("w4i,tables=w4i", 0.9), ("w8r,tables=w8r", 1.0), ("q4_0,tables=q4_0", 1.1)] {
+    for (recipe, max) in [("w4i,tables=w4i", 0.9), ("w8r,tables=w8r", 1.0), ("q4_0,tables=q4_0", 1.1)] {
         let pack = |calibration| {
             let recipe = Some(recipe.parse::<Recipe>().unwrap());
             packed_with(&source, &folder, &PackOptions { recipe, calibration, ..PackOptions::default() })
         };
         let (plain, calibrated) = (pack(None), pack(Some(&calibration)));
         let [plain_error, error] = [&plain, &calibrated].map(|file| distance(&logits(file), &exact));
-        assert!(error < most * plain_error, "{recipe}: {error} against {plain_error}");
+        assert!(error < max * plain_error, "{recipe}: {error} against {plain_error}");
         let report = &calibrated.metadata().quantization;
         assert_eq!(report["calibration_tokens"], 40 * 32);
         assert_eq!(report.contains_key("relative_error_of_products"), recipe.starts_with('w'));

@@ -82,8 +82,9 @@ fn outputs_are_those_of_pytorch() {
             found = found.chunks(20).flat_map(|scores| scores[..19].to_vec()).collect();
         }
         assert_eq!(found.len(), golden.output.len(), "{name}");
-        let largest = golden.output.iter().fold(0.0_f32, |most, value| most.max(value.abs()));
-        let worst = found.iter().zip(&golden.output).fold(0.0_f32, |most, (a, b)| most.max((a - b).abs()));
+        let largest = golden.output.iter().fold(0.0_f32, |largest, value| largest.max(value.abs()));
+        let worst =
+            found.iter().zip(&golden.output).fold(0.0_f32, |largest, (a, b)| largest.max((a - b).abs()));
         assert!(worst <= 1e-4 * largest, "{name}: {worst} of {largest}");
     }
 }

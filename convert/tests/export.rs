@@ -315,7 +315,7 @@ fn many_weights_stand_in_a_file_of_their_own() {
     let file = packed(&crate::common::golden("gpt2"), &folder);
     let (inside, outside) = (folder.join("inside.onnx"), folder.join("outside.onnx"));
     written(&file, &inside, &ExportOptions::default()).unwrap();
-    let options = ExportOptions { most_inside: 1000, ..ExportOptions::default() };
+    let options = ExportOptions { max_inline_bytes: 1000, ..ExportOptions::default() };
     let report = written(&file, &outside, &options).unwrap();
     assert_eq!(report.files, [outside.clone(), folder.join("outside.onnx.data")]);
     let [inside, outside, data] =

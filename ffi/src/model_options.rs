@@ -198,7 +198,7 @@ pub unsafe extern "C" fn siskin_model_options_set_disabled_cpu_features(
                 let unknown = || PendingError::argument("names", format!("unknown CPU feature `{name}`"));
                 without = without.with(CpuFeatures::named(name).ok_or_else(unknown)?);
             }
-            options.model.without = without;
+            options.model.disabled_cpu_features = without;
             Ok(())
         })
     }

@@ -1,16 +1,16 @@
 // Sessions: prompts of every kind, streaming, saving, rewinding, plans and budgets.
 #include "check.h"
 
-enum { MOST = 24, ROOM = 4096 };
+enum { MAX_TOKENS = 24, ROOM = 4096 };
 
 static void prompts(const siskin_model *model) {
     char text[ROOM] = "", again[ROOM] = "";
-    uint32_t ids[MOST], others[MOST];
-    siskin_session *session = greedy(model, MOST);
+    uint32_t ids[MAX_TOKENS], others[MAX_TOKENS];
+    siskin_session *session = greedy(model, MAX_TOKENS);
     OK(siskin_session_add_message(session, TEXT("system"), TEXT("Be brief.")));
     OK(siskin_session_prompt(session, TEXT("Why is the sky blue? \xf0\x9f\x98\x80")));
     size_t count = take_answer(session, text, ROOM, ids);
-    CHECK(count > 0 && count <= MOST);
+    CHECK(count > 0 && count <= MAX_TOKENS);
     // Calls after the end report the end again.
     siskin_text_chunk chunk = {.struct_size = sizeof chunk};
     OK(siskin_session_next(session, &chunk));
@@ -20,7 +20,7 @@ static void prompts(const siskin_model *model) {
     CHECK(stats.generated_tokens == count && stats.prompt_tokens > 0 && stats.position > 0);
     siskin_session_free(session);
 
-    session = greedy(model, MOST);
+    session = greedy(model, MAX_TOKENS);
     const char *json = "[{\"role\":\"system\",\"content\":\"Be brief.\"},"
                        "{\"role\":\"user\",\"content\":\"Why is the sky blue? \\ud83d\\ude00\"}]";
     OK(siskin_session_prompt_messages(session, TEXT(json)));
@@ -36,7 +36,7 @@ static void prompts(const siskin_model *model) {
 // Continuing from token ids gives the same result as continuing from the text that they encode.
 static void tokens(const siskin_model *model) {
     char text[ROOM] = "", again[ROOM] = "";
-    uint32_t ids[MOST], others[MOST], prompt[64];
+    uint32_t ids[MAX_TOKENS], others[MAX_TOKENS], prompt[64];
     size_t count = 0;
     OK(siskin_model_tokenize(model, TEXT("Once upon"), true, NULL, 0, &count));
     CHECK(count > 0 && count <= 64);
@@ -59,7 +59,7 @@ static void tokens(const siskin_model *model) {
 // After saving and restoring, generation continues identically.
 static void saving(char **arguments, const siskin_model *model) {
     char whole[ROOM] = "", rest[ROOM] = "", path[ROOM];
-    uint32_t ids[MOST], others[MOST];
+    uint32_t ids[MAX_TOKENS], others[MAX_TOKENS];
     siskin_session *first = greedy(model, 6);
     OK(siskin_session_prompt_raw(first, TEXT("A long story"), false));
     take_answer(first, whole, ROOM, ids);
@@ -113,7 +113,7 @@ static void going_back(const siskin_model *model) {
 // Throttling changes timing, not results.
 static void throttling(const siskin_model *model) {
     char free_text[ROOM] = "", held_text[ROOM] = "";
-    uint32_t ids[MOST], others[MOST];
+    uint32_t ids[MAX_TOKENS], others[MAX_TOKENS];
     siskin_session *session = greedy(model, 8);
     OK(siskin_session_prompt(session, TEXT("hello")));
     size_t count = take_answer(session, free_text, ROOM, ids);
@@ -198,7 +198,7 @@ static void choices(const siskin_model *model) {
 // An adapter changes the output, and is bound to its base model.
 static void adapters(char **arguments, const siskin_model *plain) {
     char without[ROOM] = "", with[ROOM] = "";
-    uint32_t ids[MOST], others[MOST];
+    uint32_t ids[MAX_TOKENS], others[MAX_TOKENS];
     siskin_model *model = NULL;
     siskin_model_options *options = NULL;
     OK(siskin_model_options_new(&options));
@@ -207,11 +207,11 @@ static void adapters(char **arguments, const siskin_model *plain) {
     FAILS(SISKIN_ERROR_ARGUMENT, siskin_model_open(TEXT(model_path(arguments, "vectors")), options, &model));
     FAILS(SISKIN_ERROR_ARGUMENT, siskin_model_open(TEXT(model_path(arguments, "adapter")), options, &model));
     OK(siskin_model_open(TEXT(model_path(arguments, "chat")), options, &model));
-    siskin_session *session = greedy(plain, MOST);
+    siskin_session *session = greedy(plain, MAX_TOKENS);
     OK(siskin_session_prompt(session, TEXT("Why?")));
     size_t count = take_answer(session, without, ROOM, ids);
     siskin_session_free(session);
-    session = greedy(model, MOST);
+    session = greedy(model, MAX_TOKENS);
     OK(siskin_session_prompt(session, TEXT("Why?")));
     size_t other = take_answer(session, with, ROOM, others);
     CHECK(other != count || memcmp(ids, others, count * sizeof *ids) != 0);

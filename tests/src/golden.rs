@@ -119,8 +119,8 @@ pub fn emulate() {
 ///
 /// # Panics
 /// If the model does not open.
-pub fn model(file: &File, device: DeviceKind, threads: usize, without: CpuFeatures) -> Model {
-    let options = ModelOptions { threads, device, without, ..ModelOptions::default() };
+pub fn model(file: &File, device: DeviceKind, threads: usize, disabled_cpu_features: CpuFeatures) -> Model {
+    let options = ModelOptions { threads, device, disabled_cpu_features, ..ModelOptions::default() };
     Model::from_file(file.clone(), &options).expect("the model opens")
 }
 
@@ -146,7 +146,7 @@ pub fn session(model: &Model, batch: usize) -> Session {
 /// Returns the largest difference relative to the largest expected magnitude.
 pub fn relative_error(got: &[f32], want: &[f32]) -> f32 {
     let largest = want.iter().fold(0.0_f32, |largest, x| largest.max(x.abs()));
-    let difference = got.iter().zip(want).fold(0.0_f32, |most, (a, b)| most.max((a - b).abs()));
+    let difference = got.iter().zip(want).fold(0.0_f32, |largest, (a, b)| largest.max((a - b).abs()));
     if got.len() == want.len() && got.iter().all(|x| x.is_finite()) {
         difference / largest
     } else {

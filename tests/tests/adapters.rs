@@ -178,7 +178,7 @@ fn dora_magnitudes_match_pytorch() {
                 [(key.clone(), &adapted.parameters.list[weight].numbers), (format!("{key}.grad"), gradient)]
             {
                 let want = &want[&key];
-                let largest = want.iter().fold(0.0_f64, |most, x| most.max(x.abs()));
+                let largest = want.iter().fold(0.0_f64, |largest, x| largest.max(x.abs()));
                 let error = got.iter().zip(want).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max) / largest;
                 assert!(got.len() == want.len() && error < 5e-5, "{key}: {error:e}");
                 seen += 1;

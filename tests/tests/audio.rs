@@ -98,17 +98,17 @@ fn features_are_those_of_transformers() {
         let frames = integers(part("frames"));
         let values = part("values");
         assert_eq!(values.shape, [frames.len() as u64, case.bands as u64]);
-        let mut most = 0.0_f32;
+        let mut max_error = 0.0_f32;
         for (frame, expected) in frames.into_iter().zip(values.data.chunks_exact(4 * case.bands)) {
             let row = &features.values[frame * case.bands..][..case.bands];
             for (band, (value, expected)) in row.iter().zip(expected.as_chunks::<4>().0).enumerate() {
                 let difference = (value - f32::from_le_bytes(*expected)).abs();
                 assert!(difference <= 1e-4, "{}: frame {frame}, band {band}: {difference:e}", case.name);
-                most = most.max(difference);
+                max_error = max_error.max(difference);
             }
         }
         println!(
-            "{}: {} frames of {}, largest difference {most:.2e}",
+            "{}: {} frames of {}, largest difference {max_error:.2e}",
             case.name, features.frames, case.bands
         );
     }
@@ -137,8 +137,8 @@ fn wave_files_hold_what_libsndfile_reads() {
             expected.data.as_chunks::<8>().0.iter().map(|bytes| f64::from_le_bytes(*bytes)).collect();
         assert_eq!(sound.samples.len(), expected.len(), "{name}");
         let difference = |(sample, expected): (&f32, &f64)| (f64::from(*sample) - expected).abs();
-        let most = sound.samples.iter().zip(&expected).map(difference).fold(0.0, f64::max);
-        assert!(most < 1e-7, "{name}: {most:e}");
+        let max_error = sound.samples.iter().zip(&expected).map(difference).fold(0.0, f64::max);
+        assert!(max_error < 1e-7, "{name}: {max_error:e}");
         assert!(expected.iter().any(|sample| sample.abs() > 0.3), "{name} is too quiet to tell");
     }
 }

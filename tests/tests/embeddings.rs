@@ -227,8 +227,8 @@ fn what_a_layer_or_the_texts_should_have_is_looked_at() {
         write(&folder, "sentence_bert_config.json", config);
         packed(&folder).map(drop).map_err(|error| error.kind())
     };
-    for most in [json!("many"), json!(-5), json!(0), json!(1.5)] {
-        assert_eq!(of_texts("most", json!({"max_seq_length": most})), Err(ErrorKind::Corrupt));
+    for max in [json!("many"), json!(-5), json!(0), json!(1.5)] {
+        assert_eq!(of_texts("most", json!({"max_seq_length": max})), Err(ErrorKind::Corrupt));
     }
     assert_eq!(of_texts("most", json!({"max_seq_length": null, "do_lower_case": false})), Ok(()));
     assert_eq!(of_texts("capitals", json!({"do_lower_case": true})), Err(ErrorKind::Unsupported));

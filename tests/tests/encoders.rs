@@ -374,10 +374,10 @@ fn refused_texts_change_nothing() {
         context.forward(&[siskin::BatchEntry::new(sequence, tokens, OutputRows::Last)])?;
         Ok::<_, siskin::Error>(context.output(0).to_vec())
     };
-    let read = |context: &mut siskin::Context, text: &Tokens, sequence: usize, wanted| {
+    let read = |context: &mut siskin::Context, text: &Tokens, sequence: usize, outputs| {
         let Tokens { ids, segments, features, global, after } = text;
         let (tokens, after) = (&ids[..], *after);
-        context.read(&[SequenceInput { sequence, tokens, segments, features, global, after, wanted }])
+        context.encode(&[SequenceInput { sequence, tokens, segments, features, global, after, outputs }])
     };
     read(&mut context, &golden.texts[0], sequence, OutputRows::None).unwrap();
     say(&mut context, &[5]).unwrap();

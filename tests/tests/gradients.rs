@@ -152,11 +152,11 @@ fn gradients_match_finite_differences() {
         let mut runner = Runner::new(case.program.clone(), Recompute::None, |_| true).unwrap();
         let targets = Targets::default();
         let goal = TrainingObjective { loss: &Direction, targets: &targets, scale: 1.0 };
-        let most = |gradient: &Vec<f64>| gradient.iter().map(|x| x.abs()).fold(0.0, f64::max);
-        let whole = gradients.iter().map(most).fold(0.0, f64::max);
+        let max = |gradient: &Vec<f64>| gradient.iter().map(|x| x.abs()).fold(0.0, f64::max);
+        let whole = gradients.iter().map(max).fold(0.0, f64::max);
         for (weight, gradient) in gradients.iter().enumerate() {
             // Negligible gradients are compared relative to the others: biases of keys do not change attention weights.
-            let largest = most(gradient).max(1e-4 * whole);
+            let largest = max(gradient).max(1e-4 * whole);
             let step = (gradient.len() / 3).max(1);
             for place in (0..gradient.len()).step_by(step) {
                 let mut loss = |change: f64| {

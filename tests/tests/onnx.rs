@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 
 use siskin::encoder::Tokens;
-use siskin::external_backend::{NamedTensor, TensorElements};
+use siskin::external_model::{NamedTensor, TensorElements};
 use siskin::file::Bytes;
 use siskin::{EncoderOptions, ErrorKind, Model, ModelOptions, OutputRows, SessionOptions};
 use siskin_convert::import::safetensors;
@@ -59,14 +59,14 @@ fn floats(tensor: &safetensors::SafetensorsTensor) -> Vec<f32> {
     tensor.data.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect()
 }
 
-fn assert_close(what: &str, got: &[f32], want: &[f32], most: f32) {
+fn assert_close(what: &str, got: &[f32], want: &[f32], tolerance: f32) {
     let error = relative_error(got, want);
-    assert!(error <= most, "{what}: {error:.1e}");
+    assert!(error <= tolerance, "{what}: {error:.1e}");
 }
 
 #[test]
 fn exports_of_families_become_their_graphs() {
-    for (name, golden, family, most) in [
+    for (name, golden, family, tolerance) in [
         ("bert", "bert", "bert", 1e-4),
         ("bert-labels-dynamo", "bert-labels", "bert", 1e-4),
         ("distilbert-dynamo", "distilbert", "distilbert", 1e-4),
@@ -78,10 +78,10 @@ fn exports_of_families_become_their_graphs() {
         assert_eq!((model.family(), model.notes()), (family, &[][..]), "{name}");
         let golden = texts::load(golden, None);
         for (got, want) in texts::read(&model, &golden.texts, 64).iter().zip(&golden.read) {
-            assert_close(name, got, want, most);
+            assert_close(name, got, want, tolerance);
         }
         for ((text, written), want) in golden.texts.iter().zip(&golden.written).zip(&golden.scores) {
-            assert_close(name, &texts::score(&model, text, written, 16), want, most);
+            assert_close(name, &texts::score(&model, text, written, 16), want, tolerance);
         }
     }
 }

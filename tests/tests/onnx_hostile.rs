@@ -4,7 +4,7 @@
 
 use std::path::{Path, PathBuf};
 
-use siskin::external_backend::{ExternalBackend, NamedTensor, TensorElements};
+use siskin::external_model::{ExternalModel, NamedTensor, TensorElements};
 use siskin::{Error, ErrorKind, Model, ModelOptions};
 use siskin_benches::BenchRandom;
 use siskin_convert::import::onnx::General;

@@ -68,7 +68,7 @@ fn router_losses_match_pytorch() {
             _ => continue,
         };
         let (got, want) = (gradient.as_ref().unwrap(), &want[&key]);
-        let largest = want.iter().fold(0.0_f64, |most, x| most.max(x.abs()));
+        let largest = want.iter().fold(0.0_f64, |largest, x| largest.max(x.abs()));
         let error = got.iter().zip(want).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max) / largest;
         assert!(got.len() == want.len() && error < 1e-4, "{key}: {error:e}");
         seen += 1;
@@ -90,7 +90,7 @@ fn router_gradients_match_finite_differences() {
                 continue;
             }
             let gradient = gradient.as_ref().unwrap();
-            let largest = gradient.iter().fold(0.0_f64, |most, x| most.max(x.abs()));
+            let largest = gradient.iter().fold(0.0_f64, |largest, x| largest.max(x.abs()));
             for place in (0..gradient.len()).step_by(gradient.len() / 5) {
                 let mut loss = |change: f64| {
                     let was = parameters.list[weight].numbers[place];

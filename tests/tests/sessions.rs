@@ -29,8 +29,8 @@ fn greedy(model: &Model, context: usize) -> Session {
     model.session(options).unwrap()
 }
 
-fn tokens(most: usize) -> GenerateOptions {
-    GenerateOptions { max_tokens: most, ..GenerateOptions::default() }
+fn tokens(max_tokens: usize) -> GenerateOptions {
+    GenerateOptions { max_tokens: max_tokens, ..GenerateOptions::default() }
 }
 
 /// Returns the number of tokens in the context after a prompt.
@@ -85,9 +85,9 @@ fn a_generation_says_why_it_ended() {
 #[test]
 fn a_raw_text_goes_on_where_it_was_left() {
     let Some(model) = chatting() else { return };
-    let raw = |most| GenerateOptions { raw: true, ..tokens(most) };
-    let text = |session: &mut Session, prompt: &str, most| -> String {
-        session.generate(prompt, raw(most)).unwrap().map(|piece| piece.unwrap()).collect()
+    let raw = |max_tokens| GenerateOptions { raw: true, ..tokens(max_tokens) };
+    let text = |session: &mut Session, prompt: &str, max_tokens| -> String {
+        session.generate(prompt, raw(max_tokens)).unwrap().map(|piece| piece.unwrap()).collect()
     };
     let whole = text(&mut greedy(&model, 128), "Once upon a time", 8);
     let mut session = greedy(&model, 128);
@@ -180,7 +180,7 @@ fn a_pace_changes_when_and_not_what() {
     let free = written(&model);
     assert_eq!(model.governor().stats().passes, 0, "nothing is held");
     let governor = model.governor();
-    for (target, most) in
+    for (target, max_tokens) in
         [(ThrottleTarget::Background, 1), (ThrottleTarget::DutyCycle(0.5), 3), (ThrottleTarget::Adaptive, 1)]
     {
         governor.set_target(target).unwrap();
@@ -192,7 +192,7 @@ fn a_pace_changes_when_and_not_what() {
         assert_eq!(written(&model), free, "{target:?}");
         let after = governor.stats();
         assert!(after.passes >= before.passes + 12 && after.waited > before.waited, "{target:?}: {after:?}");
-        assert_eq!(after.threads, most, "{target:?}");
+        assert_eq!(after.threads, max_tokens, "{target:?}");
     }
     governor.set_target(ThrottleTarget::Off).unwrap();
     let stats = governor.stats();

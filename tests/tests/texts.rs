@@ -103,9 +103,17 @@ fn forks_write_on_from_what_was_read() {
         let trunk = context.create();
         let hear = |context: &mut Context, sequence, text: &Tokens| {
             let Tokens { ids, segments, features, global, after } = text;
-            let (wanted, after) = (OutputRows::None, *after);
+            let (outputs, after) = (OutputRows::None, *after);
             context
-                .read(&[SequenceInput { sequence, tokens: ids, segments, features, global, after, wanted }])
+                .encode(&[SequenceInput {
+                    sequence,
+                    tokens: ids,
+                    segments,
+                    features,
+                    global,
+                    after,
+                    outputs,
+                }])
                 .unwrap();
         };
         let say = |context: &mut Context, sequence, tokens: &[u32]| {

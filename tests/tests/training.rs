@@ -216,7 +216,7 @@ fn gradient_accumulation_matches_one_large_batch() {
     };
     let (together, apart) = (step(32, 1), step(4, 8));
     for (one, other) in together.list.iter().zip(&apart.list) {
-        let largest = one.numbers.iter().fold(0.0_f32, |most, x| most.max(x.abs()));
+        let largest = one.numbers.iter().fold(0.0_f32, |largest, x| largest.max(x.abs()));
         let pairs = one.numbers.iter().zip(&other.numbers);
         let worst = pairs.map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
         assert!(worst <= 2e-6 * largest.max(1.0), "{}: {worst}", one.name);

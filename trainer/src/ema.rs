@@ -31,8 +31,8 @@ impl EmaOptions {
     /// Returns the weight of the new parameters after `count` steps.
     pub(crate) fn update_weight(&self, count: u64) -> f32 {
         let count = count as f64;
-        let most = if self.warmup { (1.0 + count) / (10.0 + count) } else { 1.0 };
-        (1.0 - self.decay.min(most)) as f32
+        let max_decay = if self.warmup { (1.0 + count) / (10.0 + count) } else { 1.0 };
+        (1.0 - self.decay.min(max_decay)) as f32
     }
 }
 

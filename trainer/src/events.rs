@@ -79,9 +79,9 @@ fn scalar(name: &str, value: f64) -> Vec<u8> {
 /// Returns a named histogram.
 fn histogram(name: &str, statistics: &ValueStatistics) -> Vec<u8> {
     let mut content = Vec::new();
-    let [least, most] = statistics.bounds;
+    let [min, max] = statistics.bounds;
     let count = (statistics.count - statistics.non_finite) as f64;
-    for (field, value) in (1_u8..).zip([least, most, count, statistics.sum, statistics.sum_of_squares]) {
+    for (field, value) in (1_u8..).zip([min, max, count, statistics.sum, statistics.sum_of_squares]) {
         content.push(field << 3 | 1);
         content.extend(value.to_le_bytes());
     }

@@ -71,8 +71,8 @@ mod tests {
             ("tanh near 0", max_error(-0.3, 0.3, tanh, f64::tanh), 4.0),
             ("tanh at 0", max_error(1e-12, 1e-6, tanh, f64::tanh), 1.0),
         ];
-        for (name, error, most) in cases {
-            assert!(error <= most, "{name}: {error:.2} units in the last place");
+        for (name, error, max_error) in cases {
+            assert!(error <= max_error, "{name}: {error:.2} units in the last place");
         }
     }
 

@@ -181,7 +181,7 @@ fn compare(name: &str) -> [f64; 4] {
     }
     for parameter in &parameters.list {
         let want = &case.r#final[&parameter.name];
-        let largest = want.iter().fold(0.0_f64, |most, x| most.max(x.abs()));
+        let largest = want.iter().fold(0.0_f64, |largest, x| largest.max(x.abs()));
         for (got, want) in parameter.numbers.iter().zip(want) {
             worst[3] = worst[3].max(far(f64::from(*got), *want, largest));
         }

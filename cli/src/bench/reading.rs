@@ -9,10 +9,10 @@ use std::time::Instant;
 
 /// Encodes `--texts` texts of `--prompt` tokens, or of the lengths in `--lengths` in turn.
 pub(super) fn report(args: &Args, model: &Model, open_ms: f64, start: Instant) -> Result<()> {
-    let most = model.config().text.max(1);
+    let max_length = model.config().text.max(1);
     let lengths: &[usize] = if args.lengths.is_empty() { &[args.prompt] } else { &args.lengths };
     let text = |index: usize| {
-        let count = lengths[index % lengths.len()].clamp(1, most);
+        let count = lengths[index % lengths.len()].clamp(1, max_length);
         Ok(Tokens::from(ids(index * 31 + count, model)?.split_off(index * 31)))
     };
     let texts: Vec<Tokens> = (0..args.texts.max(1)).map(text).collect::<Result<_>>()?;

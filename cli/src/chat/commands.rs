@@ -205,10 +205,10 @@ fn export(chat: &mut Chat<'_>, path: &str) -> Result<ControlFlow<()>> {
 }
 
 fn context(chat: &mut Chat<'_>, _: &str) -> Result<ControlFlow<()>> {
-    let (used, most) = (chat.session.position(), chat.session.context_length());
-    let part = 100.0 * used as f64 / most.max(1) as f64;
+    let (used, max) = (chat.session.position(), chat.session.context_length());
+    let part = 100.0 * used as f64 / max.max(1) as f64;
     output::line(format!(
-        "{used} of {most} tokens ({part:.0} %), {} messages",
+        "{used} of {max} tokens ({part:.0} %), {} messages",
         chat.session.messages().len()
     ))?;
     Ok(ControlFlow::Continue(()))

@@ -22,7 +22,7 @@ const PROMPT: &str = "> ";
 const QUOTES: &str = "\"\"\"";
 
 /// Number of entries of the history.
-const MOST_ENTRIES: usize = 1000;
+const MAX_ENTRIES: usize = 1000;
 
 /// Reads messages and commands from the terminal.
 pub(super) struct ChatInput {
@@ -33,7 +33,7 @@ pub(super) struct ChatInput {
 impl ChatInput {
     /// Opens the terminal. With `keeps_history` the user's history is loaded, and entries are added to it.
     pub(super) fn open(keeps_history: bool) -> Result<Self> {
-        let config = Config::builder().max_history_size(MOST_ENTRIES).map_err(failed)?;
+        let config = Config::builder().max_history_size(MAX_ENTRIES).map_err(failed)?;
         let mut editor = Editor::with_history(config.build(), MemHistory::new()).map_err(failed)?;
         editor
             .set_helper(Some(ChatHelper { files: FilenameCompleter::new(), palette: Palette::of_stdout() }));
@@ -91,7 +91,7 @@ fn read_history(path: &Path) -> Result<Vec<String>> {
     let Some(file) = open_own(path)? else { return Ok(Vec::new()) };
     let lines = BufReader::new(file).lines().map_while(std::result::Result::ok);
     let mut entries: Vec<String> = lines.filter_map(|line| serde_json::from_str(&line).ok()).collect();
-    entries.drain(..entries.len().saturating_sub(MOST_ENTRIES));
+    entries.drain(..entries.len().saturating_sub(MAX_ENTRIES));
     Ok(entries)
 }
 

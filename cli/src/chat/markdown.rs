@@ -251,8 +251,8 @@ impl MarkdownStream {
 /// Decides what kind of line begins with `text`.
 fn line_start(text: &str, in_code_block: bool) -> LineStart {
     let marks = text.trim_start_matches(' ');
-    let is_marker = |marker: char, most: usize| {
-        marks.len() <= most && !marks.is_empty() && marks.chars().all(|c| c == marker)
+    let is_marker = |marker: char, max_count: usize| {
+        marks.len() <= max_count && !marks.is_empty() && marks.chars().all(|c| c == marker)
     };
     if marks == "```" {
         return LineStart::Fence;

@@ -18,7 +18,7 @@ const JSON_FORMAT: &str = "siskin-chat";
 /// The start of a JSON export.
 const JSON_MARK: &str = "{\n  \"format\": \"siskin-chat\"";
 /// Maximum size of an exported conversation in bytes.
-const MOST_BYTES: u64 = 64 << 20;
+const MAX_BYTES: u64 = 64 << 20;
 
 /// Saves a session. Fails if the path is one of the model's files, or another file that is not a saved session.
 pub(super) fn save(session: &mut Session, path: &Path, inputs: &[PathBuf]) -> Result<()> {
@@ -41,7 +41,7 @@ pub(super) fn load(session: &mut Session, path: &Path) -> Result<()> {
     if !is_json {
         return session.restore_from(path);
     }
-    if metadata.len() > MOST_BYTES {
+    if metadata.len() > MAX_BYTES {
         return Err(Error::new(ErrorKind::TooLong, path.display().to_string(), "has more than 64 MiB"));
     }
     let messages = read_json(&std::fs::read_to_string(path).map_err(io)?)

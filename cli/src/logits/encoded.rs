@@ -36,8 +36,8 @@ fn read(model: &Model, args: &ModelArgs, input: &Input, rows: &[Row], texts: &[T
     let mut encoder = model.encoder(EncoderOptions { cache: args.kv, ..EncoderOptions::default() })?;
     let columns = encoder.columns();
     let hidden = if model.graphs().decoder.is_some() { "encoder_hidden" } else { "last_hidden_state" };
-    let most = texts.iter().map(|text| encoder.rows_of(text)).max().unwrap_or(0);
-    let per_text = input.columns.max(most);
+    let max_rows = texts.iter().map(|text| encoder.rows_of(text)).max().unwrap_or(0);
+    let per_text = input.columns.max(max_rows);
     let (name, wanted, per_text) = match encoder.head() {
         OutputHead::Class => ("logits", OutputRows::First, 1),
         OutputHead::Hidden => (hidden, OutputRows::All, per_text),

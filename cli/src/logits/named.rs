@@ -1,7 +1,7 @@
 //! ONNX models whose inputs are not tokens: tensors in and out, by name.
 
 use super::{Table, integers};
-use siskin::external_backend::{NamedTensor, TensorElements};
+use siskin::external_model::{NamedTensor, TensorElements};
 use siskin::file::Bytes;
 use siskin::{Error, Model, Result};
 use siskin_convert::import::safetensors::{self, SafetensorsTensor};

@@ -91,11 +91,11 @@ fn wrong(name: &str, error: &serde_json::Error) -> Error {
 
 /// Truncates text that quotes a request, which can be as long as the request: between words if it has words.
 fn shortened(text: &str) -> String {
-    const MOST: usize = 1024;
-    if text.len() <= MOST {
+    const MAX: usize = 1024;
+    if text.len() <= MAX {
         return text.to_owned();
     }
-    let start = &text[..text.floor_char_boundary(MOST)];
+    let start = &text[..text.floor_char_boundary(MAX)];
     let words = start.rsplit_once(' ').map_or(start, |(words, _)| words);
     format!("{words} …")
 }

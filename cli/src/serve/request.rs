@@ -129,7 +129,7 @@ const KINDS: [(&str, Reader); 13] = [
 ];
 
 /// Maximum number of texts of a request: all results are held in memory at once.
-const MOST_TEXTS: usize = 4096;
+const MAX_TEXTS: usize = 4096;
 
 impl Request {
     pub(super) fn read(line: &str) -> std::result::Result<ParsedLine, Refusal> {
@@ -173,10 +173,10 @@ fn texts(name: &str, fields: &mut JsonFields<'_>) -> Result<Vec<String>> {
     };
     match texts.len() {
         0 => Err(Error::argument(name, "has no texts; give some")),
-        1..=MOST_TEXTS => Ok(texts),
+        1..=MAX_TEXTS => Ok(texts),
         count => {
             let message =
-                format!("has {count} texts; give {MOST_TEXTS} at most, and the others in another request");
+                format!("has {count} texts; give {MAX_TEXTS} at most, and the others in another request");
             Err(Error::new(ErrorKind::TooLong, name, message))
         }
     }

@@ -12,8 +12,8 @@ pub(super) type Job = std::result::Result<Request, Refusal>;
 pub(super) struct RequestQueue {
     state: Mutex<State>,
     changed: Condvar,
-    most_bytes: usize,
-    most_jobs: usize,
+    max_bytes: usize,
+    max_jobs: usize,
 }
 
 #[derive(Default)]
@@ -45,12 +45,12 @@ impl Running {
 }
 
 /// Maximum number of queued requests.
-const MOST_JOBS: usize = 1024;
+const MAX_JOBS: usize = 1024;
 
 impl RequestQueue {
-    pub(super) fn new(most_bytes: usize) -> Self {
+    pub(super) fn new(max_bytes: usize) -> Self {
         let (state, changed) = (Mutex::default(), Condvar::new());
-        Self { state, changed, most_bytes, most_jobs: MOST_JOBS }
+        Self { state, changed, max_bytes, max_jobs: MAX_JOBS }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -65,7 +65,7 @@ impl RequestQueue {
     pub(super) fn put(&self, job: Job, bytes: usize) {
         let mut state = self.state();
         while !state.waiting.is_empty()
-            && (state.bytes + bytes > self.most_bytes || state.waiting.len() >= self.most_jobs)
+            && (state.bytes + bytes > self.max_bytes || state.waiting.len() >= self.max_jobs)
         {
             state = self.changed(state);
         }

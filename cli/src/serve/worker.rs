@@ -97,7 +97,7 @@ impl<'a> ModelState<'a> {
         let results = match ask {
             RequestKind::Stats => return Ok(self.stats()),
             RequestKind::Chat { messages, template, text } => {
-                let (max_tokens, begun) = (self.most(&text), Instant::now());
+                let (max_tokens, begun) = (self.max_tokens(&text), Instant::now());
                 let options = GenerateOptions { max_tokens, ..GenerateOptions::default() };
                 let anew = text.sampler.draws() && text.sampler.has_seed();
                 let session = self.session(text)?;
@@ -109,7 +109,7 @@ impl<'a> ModelState<'a> {
                 return written(id, session, outcome, begun);
             }
             RequestKind::Prompt { prompt, special, text } => {
-                let (max_tokens, begun) = (self.most(&text), Instant::now());
+                let (max_tokens, begun) = (self.max_tokens(&text), Instant::now());
                 if text.sampler.draws() && !text.sampler.has_seed() {
                     // A session draws its random seed when it is created.
                     self.made.session = None;
@@ -153,7 +153,7 @@ impl<'a> ModelState<'a> {
     }
 
     /// Returns the maximum number of tokens of an answer.
-    fn most(&self, text: &TextRequest) -> usize {
+    fn max_tokens(&self, text: &TextRequest) -> usize {
         text.max_tokens.min(self.args.max_tokens.unwrap_or(usize::MAX))
     }
 

@@ -72,8 +72,8 @@ impl Calibration {
         let tokenizer = Tokenizer::of(&model.file)?;
         let tokens = tokenizer.encode(text, EncodeOptions::default())?;
         let hyper = &model.config;
-        let most = if model.graphs.encoder.is_some() { hyper.text.min(hyper.context) } else { hyper.context };
-        let size = CHUNK.min(most.max(1));
+        let max = if model.graphs.encoder.is_some() { hyper.text.min(hyper.context) } else { hyper.context };
+        let size = CHUNK.min(max.max(1));
         if tokens.len() < size {
             let message =
                 format!("has {} tokens; give at least {size}, better {}", tokens.len(), size * CHUNKS);
@@ -148,9 +148,9 @@ impl Calibration {
 /// Runs the tokens through the encoder, the decoder, or both.
 fn see(model: &Arc<LoadedModel>, context: &mut Context, sequence: usize, tokens: &[u32]) -> Result<()> {
     if model.graphs.encoder.is_some() {
-        let wanted = OutputRows::None;
+        let outputs = OutputRows::None;
         let (segments, features, global, after) = (&[][..], &[][..], &[][..], None);
-        context.read(&[SequenceInput { sequence, tokens, segments, features, global, after, wanted }])?;
+        context.encode(&[SequenceInput { sequence, tokens, segments, features, global, after, outputs }])?;
     }
     match model.graphs.decoder {
         Some(_) => context.forward(&[BatchEntry::new(sequence, tokens, OutputRows::Last)]),
@@ -160,10 +160,10 @@ fn see(model: &Arc<LoadedModel>, context: &mut Context, sequence: usize, tokens:
 
 /// Cuts up to [`CHUNKS`] chunks of `size` tokens, evenly spread over `tokens`. Each starts with `bos` if there is one.
 fn chunks(tokens: &[u32], size: usize, bos: Option<u32>) -> Vec<Vec<u32>> {
-    let most = tokens.len() / size;
-    let count = most.min(CHUNKS);
+    let max = tokens.len() / size;
+    let count = max.min(CHUNKS);
     let chunk = |index: usize| {
-        let mut chunk = tokens[index * most / count * size..][..size].to_vec();
+        let mut chunk = tokens[index * max / count * size..][..size].to_vec();
         chunk[0] = bos.unwrap_or(chunk[0]);
         chunk
     };

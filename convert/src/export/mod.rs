@@ -26,7 +26,7 @@ use std::str::FromStr;
 pub const FORMATS: &[&ExportFormat] = &[&safetensors::FORMAT, &gguf::FORMAT, &onnx::FORMAT];
 
 /// Maximum bytes of weights stored inside an ONNX model file.
-const MOST_INSIDE: u64 = 1_500_000_000;
+const MAX_INLINE_BYTES: u64 = 1_500_000_000;
 
 /// A target format.
 pub struct ExportFormat {
@@ -89,7 +89,7 @@ pub struct ExportOptions<'a> {
     pub inputs: Vec<PathBuf>,
     /// An ONNX model with more bytes of weights stores them in an external data file: protobuf messages are limited to
     /// 2 GiB.
-    pub most_inside: u64,
+    pub max_inline_bytes: u64,
     /// Receives the progress.
     pub progress: &'a dyn ProgressSink,
 }
@@ -100,7 +100,7 @@ impl Default for ExportOptions<'_> {
             dtype: Dtype::Keep,
             force: false,
             inputs: Vec::new(),
-            most_inside: MOST_INSIDE,
+            max_inline_bytes: MAX_INLINE_BYTES,
             progress: &NoProgress,
         }
     }

@@ -97,7 +97,7 @@ fn difference(own: Graphs, read: Graphs, told: AcceptedDifferences) -> Option<(S
 fn alike(own: &Rope, read: &Rope, told: AcceptedDifferences) -> bool {
     let close = |own: f32, read: f32| (own - read).abs() <= CLOSE * own.abs().max(read.abs());
     own.frequencies.len() == read.frequencies.len()
-        && (told.growth || own.stretch.is_some() == read.stretch.is_some())
+        && (told.growth || own.scaling.is_some() == read.scaling.is_some())
         && close(own.magnitude, read.magnitude)
         && own.frequencies.iter().zip(&read.frequencies).all(|(&own, &read)| close(own, read))
 }

@@ -2,7 +2,7 @@
 
 use super::gguf::{Gguf, TensorInfo};
 use super::gguf_tensor::floats;
-use super::sentence_transformers::MOST_NUMBERS;
+use super::sentence_transformers::MAX_NUMBERS;
 use serde_json::{Map, Value, json};
 use siskin_format::{Error, ErrorKind, Result};
 use siskin_graph::Pooling;
@@ -106,10 +106,10 @@ impl Layer<'_> {
         };
         let &[inputs, outputs] = &self.weight.dims[..] else { return wrong(self.weight, "not a matrix") };
         let numbers = inputs.checked_mul(outputs);
-        if numbers.is_none_or(|numbers| !(1..=MOST_NUMBERS).contains(&numbers)) {
+        if numbers.is_none_or(|numbers| !(1..=MAX_NUMBERS).contains(&numbers)) {
             return wrong(
                 self.weight,
-                &format!("is {inputs} x {outputs}; expected 1 to {MOST_NUMBERS} values"),
+                &format!("is {inputs} x {outputs}; expected 1 to {MAX_NUMBERS} values"),
             );
         }
         match self.bias {

@@ -22,7 +22,7 @@ pub(super) static FORMAT: SourceFormat = SourceFormat {
 /// Longer arrays are vocabularies, not hyper-parameters.
 const LONGEST_ARRAY: usize = 4096;
 /// Half of the limit of metadata values, which leaves room for other metadata.
-const MOST_VALUES: usize = 1 << 19;
+const MAX_VALUES: usize = 1 << 19;
 /// Tensors that hold hyper-parameters, and the keys under which families read them.
 pub(crate) const FACTORS: &[(&str, &str)] = &[
     ("rope_freqs.weight", "rope.factors"),
@@ -154,8 +154,8 @@ impl ModelSource for GgufSource {
 fn config(gguf: &Gguf, architecture: &str) -> Result<Map<String, Value>> {
     let prefix = format!("{architecture}.");
     let ours = || gguf.metadata.iter().filter(|(key, _)| key.starts_with(&prefix));
-    if ours().map(|(_, value)| 1 + length(value)).sum::<usize>() > MOST_VALUES {
-        return Err(Error::corrupt(prefix, format!("has more than {MOST_VALUES} values")));
+    if ours().map(|(_, value)| 1 + length(value)).sum::<usize>() > MAX_VALUES {
+        return Err(Error::corrupt(prefix, format!("has more than {MAX_VALUES} values")));
     }
     let mut config: Map<String, Value> = gguf
         .metadata

@@ -1,7 +1,7 @@
 //! A Hugging Face folder as a source: `config.json` and safetensors, whole or sharded.
 
 use super::map::map;
-use super::read::{MOST_VALUES, read};
+use super::read::{MAX_VALUES, read};
 use super::safetensors::{self, SafetensorsTensor};
 use super::{
     ModelSource, SourceFormat, SourceTensor, defaults, names, sentence_transformers, tokenizer_json,
@@ -25,9 +25,9 @@ pub(super) static FORMAT: SourceFormat = SourceFormat {
 };
 
 /// Maximum number of values in a configuration: half of the limit of metadata, which leaves room for other metadata.
-const MOST_CONFIG_VALUES: usize = 1 << 19;
+const MAX_CONFIG_VALUES: usize = 1 << 19;
 /// Maximum number of values in a generation configuration: the longest lists are suppressed tokens.
-const MOST_GENERATION_VALUES: usize = 1 << 16;
+const MAX_GENERATION_VALUES: usize = 1 << 16;
 /// The LM head.
 const HEAD: &str = "output.weight";
 /// The segment embeddings.
@@ -325,7 +325,7 @@ pub(super) fn tokenizer(folder: &Path, ends: &[u32]) -> Result<Option<Vec<u8>>> 
 
 /// Returns the family, and what the files of `folder` say about the model and its use.
 pub(super) fn describe(folder: &Path) -> Result<(&'static FamilyDescriptor, Map<String, Value>)> {
-    let config = read_object(&folder.join("config.json"), MOST_CONFIG_VALUES)?;
+    let config = read_object(&folder.join("config.json"), MAX_CONFIG_VALUES)?;
     let (descriptor, mut config) = family_and_config(config)?;
     add_settings(folder, &mut config)?;
     Ok((descriptor, config))
@@ -346,7 +346,7 @@ pub(super) fn add_settings(folder: &Path, config: &mut Map<String, Value>) -> Re
 #[cfg(feature = "tract")]
 pub(super) fn plain_config(folder: &Path) -> Result<Option<Map<String, Value>>> {
     let path = folder.join("config.json");
-    if path.is_file() { read_object(&path, MOST_CONFIG_VALUES).map(Some) } else { Ok(None) }
+    if path.is_file() { read_object(&path, MAX_CONFIG_VALUES).map(Some) } else { Ok(None) }
 }
 
 /// Returns the family, and the configuration of the text model if it is nested in a larger one.
@@ -383,7 +383,7 @@ fn read_tensors(folder: &Path) -> Result<HashMap<String, SafetensorsTensor>> {
             "neither this file nor model.safetensors.index.json exists; other weight files are not supported";
         return Err(Error::new(ErrorKind::Missing, "model.safetensors", message));
     }
-    let index = read_object(&index, MOST_VALUES)?;
+    let index = read_object(&index, MAX_VALUES)?;
     let Some(Value::Object(places)) = index.get("weight_map") else {
         return Err(Error::corrupt("model.safetensors.index.json: weight_map", "not an object"));
     };
@@ -423,17 +423,17 @@ fn read_text(path: &Path) -> Result<Option<String>> {
     text.map_err(|error| Error::corrupt(name, format!("not UTF-8: {}", error.utf8_error())))
 }
 
-fn read_object(path: &Path, most_values: usize) -> Result<Map<String, Value>> {
+fn read_object(path: &Path, max_values: usize) -> Result<Map<String, Value>> {
     let name = name_of(path);
     let bytes =
         read(path, &name)?.ok_or_else(|| Error::new(ErrorKind::Missing, &name, "missing from the folder"))?;
-    parse_json(&bytes, &name, most_values)
+    parse_json(&bytes, &name, max_values)
 }
 
 /// Returns `generation_config.json`, the model's default generation settings.
 fn generation(folder: &Path) -> Result<Option<Map<String, Value>>> {
     let path = folder.join("generation_config.json");
-    if path.is_file() { read_object(&path, MOST_GENERATION_VALUES).map(Some) } else { Ok(None) }
+    if path.is_file() { read_object(&path, MAX_GENERATION_VALUES).map(Some) } else { Ok(None) }
 }
 
 /// Returns the chat template: a separate file, or a key of the tokenizer configuration.
@@ -446,7 +446,7 @@ pub(super) fn read_template(folder: &Path) -> Result<Option<String>> {
         if !path.is_file() {
             continue;
         }
-        match read_object(&path, MOST_VALUES)?.get("chat_template") {
+        match read_object(&path, MAX_VALUES)?.get("chat_template") {
             Some(Value::String(text)) => return Ok(Some(text.clone())),
             Some(Value::Array(list)) => {
                 let named =

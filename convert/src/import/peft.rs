@@ -12,7 +12,7 @@ use siskin_kernels::quant::BlockType;
 
 use super::map::map;
 use super::names;
-use super::read::{MOST_VALUES, read};
+use super::read::{MAX_VALUES, read};
 use super::safetensors::{self, SafetensorsTensor};
 
 const CONFIG: &str = "adapter_config.json";
@@ -39,7 +39,7 @@ struct Module<'a> {
 pub fn open(folder: &Path, base: &File) -> Result<Adapter> {
     let config = read(&folder.join(CONFIG), CONFIG)?
         .ok_or_else(|| Error::new(ErrorKind::Missing, CONFIG, "missing from the folder"))?;
-    let config: Map<String, Value> = parse_json(&config, CONFIG, MOST_VALUES)?;
+    let config: Map<String, Value> = parse_json(&config, CONFIG, MAX_VALUES)?;
     if !folder.join(MODEL).is_file() {
         let message = "missing from the PEFT folder; only safetensors adapters are supported";
         return Err(Error::new(ErrorKind::Missing, MODEL, message));

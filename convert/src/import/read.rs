@@ -8,7 +8,7 @@ use std::path::Path;
 /// Size limit of files other than weights.
 const LARGEST: u64 = 64 << 20;
 /// Maximum number of JSON values parsed at once: the largest tokenizers have half as many.
-pub(crate) const MOST_VALUES: usize = 1 << 22;
+pub(crate) const MAX_VALUES: usize = 1 << 22;
 
 /// Returns the contents of the file at `path`, or `None` if it is missing. `place` is for errors.
 ///

@@ -3,7 +3,7 @@
 //! Parsing is total: the header's length is checked against the file, and tensors must fill the data without gaps or
 //! overlaps, each as long as its type and shape require.
 
-use super::read::MOST_VALUES;
+use super::read::MAX_VALUES;
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
 use siskin_format::file::{Bytes, parse_json};
 use siskin_format::{Error, Result};
@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use std::fmt;
 
 const LONGEST_HEADER: u64 = 100_000_000;
-const MOST_DIMENSIONS: usize = 8;
+const MAX_DIMENSIONS: usize = 8;
 
 /// `(name, bytes per element)` of every dtype.
 const TYPES: &[(&str, u64)] = &[
@@ -86,7 +86,7 @@ pub fn parse(bytes: Bytes) -> Result<HashMap<String, SafetensorsTensor>> {
     let header = header.and_then(|length| bytes.get(8..)?.get(..length)).ok_or_else(|| {
         Error::corrupt("header.length", format!("{length} bytes exceed the file; is it complete?"))
     })?;
-    let Header(mut entries) = parse_json(header, "header", MOST_VALUES)?;
+    let Header(mut entries) = parse_json(header, "header", MAX_VALUES)?;
     entries.sort_by_key(|(_, entry)| entry.data_offsets);
     let start = 8 + header.len();
     let data = bytes.slice(start..bytes.len()).unwrap_or_default();
@@ -117,8 +117,8 @@ fn tensor(data: &Bytes, entry: Entry) -> Result<SafetensorsTensor> {
         let name: String = entry.dtype.chars().take(20).collect();
         return Err(Error::unsupported("dtype", format!("element type '{name}'")));
     };
-    if entry.shape.len() > MOST_DIMENSIONS {
-        return Err(Error::corrupt("shape", format!("has more than {MOST_DIMENSIONS} dimensions")));
+    if entry.shape.len() > MAX_DIMENSIONS {
+        return Err(Error::corrupt("shape", format!("has more than {MAX_DIMENSIONS} dimensions")));
     }
     let (from, to) = entry.data_offsets;
     let bytes = entry.shape.iter().try_fold(size, |product, &size| product.checked_mul(size));

@@ -1,7 +1,7 @@
 //! Embedding settings of a sentence-transformers folder: pooling, dense layers and truncation.
 
 use super::map::map;
-use super::read::{MOST_VALUES, read};
+use super::read::{MAX_VALUES, read};
 use super::safetensors;
 use serde_json::{Map, Value, json};
 use siskin_format::Result;
@@ -30,7 +30,7 @@ const NAMES: &[(&str, Pooling)] = &[
 ];
 
 /// Maximum number of elements of a dense layer's matrix.
-pub(super) const MOST_NUMBERS: u64 = 1 << 28;
+pub(super) const MAX_NUMBERS: u64 = 1 << 28;
 
 /// sentence-transformers' activation functions, and our settings for them.
 pub(crate) const ACTIVATIONS: &[(&str, &str)] = &[
@@ -42,7 +42,7 @@ pub(crate) const ACTIVATIONS: &[(&str, &str)] = &[
 /// Returns the settings for the configuration key `sentence_transformers`, or `None` if the folder has none.
 pub(super) fn settings(folder: &Path) -> Result<Option<Value>> {
     let Some(modules) = read(&folder.join("modules.json"), "modules.json")? else { return Ok(None) };
-    let modules: Vec<Value> = parse_json(&modules, "modules.json", MOST_VALUES)?;
+    let modules: Vec<Value> = parse_json(&modules, "modules.json", MAX_VALUES)?;
     let mut settings = Map::new();
     let (mut normalize, mut dense) = (false, Vec::new());
     for (index, module) in modules.iter().enumerate() {
@@ -76,8 +76,8 @@ pub(super) fn settings(folder: &Path) -> Result<Option<Value>> {
     if !dense.is_empty() {
         settings.insert("dense".to_owned(), dense.into());
     }
-    if let Some(most) = reading(folder)? {
-        settings.insert("most_tokens".to_owned(), most.into());
+    if let Some(max_tokens) = reading(folder)? {
+        settings.insert("most_tokens".to_owned(), max_tokens.into());
     }
     if let Some(mut config) = object(folder, "config_sentence_transformers.json")? {
         for key in ["prompts", "default_prompt_name"] {
@@ -100,12 +100,14 @@ fn reading(folder: &Path) -> Result<Option<u64>> {
     }
     match model.get("max_seq_length") {
         None | Some(Value::Null) => Ok(None),
-        Some(most) => most.as_u64().filter(|&most| most > 0).map(Some).ok_or_else(|| {
-            Error::corrupt(
-                format!("{file}: max_seq_length"),
-                format!("{most} is not a valid number of tokens"),
-            )
-        }),
+        Some(max_tokens) => {
+            max_tokens.as_u64().filter(|&max_tokens| max_tokens > 0).map(Some).ok_or_else(|| {
+                Error::corrupt(
+                    format!("{file}: max_seq_length"),
+                    format!("{max_tokens} is not a valid number of tokens"),
+                )
+            })
+        }
     }
 }
 
@@ -131,7 +133,7 @@ fn layer(folder: &Path, path: &str) -> Result<Value> {
     let (_, config) = module(folder, path)?;
     let place = || format!("{path}/config.json");
     let size =
-        |key: &str| config.get(key).and_then(Value::as_u64).filter(|size| (1..=MOST_NUMBERS).contains(size));
+        |key: &str| config.get(key).and_then(Value::as_u64).filter(|size| (1..=MAX_NUMBERS).contains(size));
     let (Some(inputs), Some(outputs)) = (size("in_features"), size("out_features")) else {
         return Err(Error::corrupt(place(), "has no number of features"));
     };
@@ -251,5 +253,5 @@ fn way_of(named: &Value) -> Option<Pooling> {
 
 fn object(folder: &Path, name: &str) -> Result<Option<Map<String, Value>>> {
     let bytes = read(&folder.join(name), name)?;
-    bytes.map(|bytes| parse_json(&bytes, name, MOST_VALUES)).transpose()
+    bytes.map(|bytes| parse_json(&bytes, name, MAX_VALUES)).transpose()
 }

@@ -14,7 +14,7 @@ mod types;
 mod unpack;
 
 use crate::quant::BlockType;
-use crate::quant::row::MOST_COLUMNS;
+use crate::quant::row::MAX_COLUMNS;
 pub(crate) use blocks::PanelBlocks;
 pub(crate) use layout::PanelLayout;
 pub use pack::{pack, pack_rows};
@@ -171,7 +171,7 @@ impl PanelType {
     /// Returns the bytes of a panel with `k` columns; `None` on overflow, or if a row type has more than its
     /// maximum of columns.
     pub fn panel_bytes(self, k: usize) -> Option<usize> {
-        if self.is_row() && k > MOST_COLUMNS {
+        if self.is_row() && k > MAX_COLUMNS {
             return None;
         }
         let blocks = k.div_ceil(self.block_columns()).checked_mul(self.block_bytes())?;

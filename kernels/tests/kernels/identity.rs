@@ -136,11 +136,11 @@ fn heads(lines: &mut Lines<'_>) {
     lines.add("rope", |table, hash| {
         for (&(head_size, pairs, _), x) in sizes.iter().zip(&rows) {
             let frequencies: Vec<f32> = (0..pairs).map(|i| 1.0 / (1 + 3 * i) as f32).collect();
-            let mut turns = vec![0.0; 2 * pairs];
-            rope::turns(&frequencies, 1.0, 12_345, &mut turns);
+            let mut cos_sin = vec![0.0; 2 * pairs];
+            rope::cos_sin(&frequencies, 1.0, 12_345, &mut cos_sin);
             let mut out = vec![f32::NAN; x.len()];
-            table.rope()(&turns, head_size, x, &mut out);
-            hash.floats(&turns);
+            table.rope()(&cos_sin, head_size, x, &mut out);
+            hash.floats(&cos_sin);
             hash.floats(&out);
         }
     });

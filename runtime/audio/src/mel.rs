@@ -19,7 +19,7 @@ const FLOOR: f64 = 1e-10;
 /// The dynamic range below the maximum, in log₁₀ of the power.
 const DEPTH: f32 = 8.0;
 
-const MOST_SECONDS: usize = 300;
+const MAX_SECONDS: usize = 300;
 
 /// Computes log-mel features of windows of one length. It holds no state: the same samples give the same features.
 ///
@@ -59,8 +59,8 @@ impl Mel {
         if !(1..=BINS).contains(&bands) {
             return Err(Error::argument("bands", format!("{bands} mel bands; expected 1 to {BINS}")));
         }
-        if !(1..=MOST_SECONDS).contains(&seconds) {
-            let message = format!("windows of {seconds} seconds; expected 1 to {MOST_SECONDS}");
+        if !(1..=MAX_SECONDS).contains(&seconds) {
+            let message = format!("windows of {seconds} seconds; expected 1 to {MAX_SECONDS}");
             return Err(Error::argument("seconds", message));
         }
         let window = from_fn(|index| 0.5 - 0.5 * libm::cos(TAU * index as f64 / SIZE as f64));
@@ -166,8 +166,7 @@ fn mirrored(at: usize, before: usize, length: usize) -> usize {
 
 /// Clamps values too far below the maximum, and scales all of them.
 fn scale(values: &mut [f32]) {
-    let loudest =
-        values.iter().fold(f32::NEG_INFINITY, |most, value| if *value > most { *value } else { most });
+    let loudest = values.iter().fold(f32::NEG_INFINITY, |max, value| if *value > max { *value } else { max });
     let least = loudest - DEPTH;
     for value in values {
         let raised = if *value < least { least } else { *value };

@@ -151,9 +151,9 @@ fn a_tone_stays_what_it_is() {
     for rate in rates {
         let tone = if rate < 4_000 { 200.0 } else { 1_000.0 };
         let output = resample(&sine(tone, rate, rate as usize), rate).unwrap();
-        let most = difference(&output, &sine(tone, RATE, RATE as usize));
-        println!("{tone} Hz at {rate}: {most:.1e}");
-        assert!(most < 3e-4, "{rate}: {most:e}");
+        let max_error = difference(&output, &sine(tone, RATE, RATE as usize));
+        println!("{tone} Hz at {rate}: {max_error:.1e}");
+        assert!(max_error < 3e-4, "{rate}: {max_error:e}");
     }
 }
 
@@ -161,13 +161,13 @@ fn a_tone_stays_what_it_is() {
 fn what_can_be_kept_is_kept_and_the_rest_is_gone() {
     for rate in [17_003, 22_050, 44_100, 48_000, 96_000, 192_000, 383_999] {
         let kept = resample(&sine(7_100.0, rate, rate as usize), rate).unwrap();
-        let most = difference(&kept, &sine(7_100.0, RATE, RATE as usize));
-        assert!(most < 1e-3, "7.1 kHz at {rate}: {most:e}");
+        let max_error = difference(&kept, &sine(7_100.0, RATE, RATE as usize));
+        assert!(max_error < 1e-3, "7.1 kHz at {rate}: {max_error:e}");
         for frequency in [8_010.0, 8_400.0, 11_000.0, 15_000.0, 16_000.0, 23_000.0, 90_000.0] {
             if frequency < f64::from(rate) / 2.0 {
                 let output = resample(&sine(frequency, rate, rate as usize), rate).unwrap();
-                let most = difference(&output, &vec![0.0; output.len()]);
-                assert!(most < 3e-4, "{frequency} Hz at {rate}: {most:e}");
+                let max_error = difference(&output, &vec![0.0; output.len()]);
+                assert!(max_error < 3e-4, "{frequency} Hz at {rate}: {max_error:e}");
             }
         }
     }
@@ -178,8 +178,8 @@ fn a_higher_rate_brings_no_images() {
     for rate in [8_000, 11_025, 12_000] {
         let tone = 0.44 * f64::from(rate);
         let output = resample(&sine(tone, rate, rate as usize), rate).unwrap();
-        let most = difference(&output, &sine(tone, RATE, RATE as usize));
-        assert!(most < 1e-3, "{tone} Hz at {rate}: {most:e}");
+        let max_error = difference(&output, &sine(tone, RATE, RATE as usize));
+        assert!(max_error < 1e-3, "{tone} Hz at {rate}: {max_error:e}");
     }
 }
 

@@ -16,7 +16,7 @@ pub struct TokenRow {
     /// Its segment id.
     pub segment: u32,
     /// Its index among the global tokens of its sequence.
-    pub mark: Option<usize>,
+    pub global_index: Option<usize>,
     /// Current or expected length of its sequence, for RoPE frequencies that depend on it.
     pub length: usize,
 }
@@ -29,15 +29,15 @@ pub struct Batch {
     /// The sequences of the rows, without duplicates.
     pub sequences: Vec<SequenceId>,
     /// The output rows.
-    pub wanted: Vec<usize>,
+    pub output_rows: Vec<usize>,
     /// The rows of global tokens, in order.
-    pub marked: Vec<usize>,
+    pub global_rows: Vec<usize>,
     /// Score bias per row of a model with global attention: masks global tokens at their own positions.
     pub hidden: Vec<f32>,
     /// Input features, frame by frame, for models that take features instead of tokens.
     pub features: Vec<f32>,
     /// External input of each row, computed by another part of the graph.
-    pub carried: Vec<f32>,
+    pub external_input: Vec<f32>,
     /// For each frame, the range of frames of its sequence.
     pub frames: Vec<(usize, usize)>,
     /// For each row, the first frame of its sequence.
@@ -45,37 +45,37 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// Creates an empty batch with capacity for `rows` rows and `wanted` outputs.
-    pub fn with_capacity(rows: usize, wanted: usize) -> Self {
+    /// Creates an empty batch with capacity for `rows` rows and `output_rows` outputs.
+    pub fn with_capacity(rows: usize, output_rows: usize) -> Self {
         Self {
             rows: Vec::with_capacity(rows),
             sequences: Vec::with_capacity(rows),
-            wanted: Vec::with_capacity(wanted),
+            output_rows: Vec::with_capacity(output_rows),
             ..Self::default()
         }
     }
 
     /// Returns whether this is a decode batch: one row per sequence, all with outputs. In a prefill only the last row
     /// has outputs.
-    pub fn writes(&self) -> bool {
-        self.rows.len() == self.wanted.len() && self.rows.len() == self.sequences.len()
+    pub fn is_decode(&self) -> bool {
+        self.rows.len() == self.output_rows.len() && self.rows.len() == self.sequences.len()
     }
 
     /// Returns the numbers of rows.
     pub fn counts(&self) -> RowCounts {
-        let Self { rows, wanted, frames, .. } = self;
-        RowCounts { batch: rows.len(), outputs: wanted.len(), frames: frames.len() }
+        let Self { rows, output_rows, frames, .. } = self;
+        RowCounts { tokens: rows.len(), outputs: output_rows.len(), frames: frames.len() }
     }
 
     /// Removes all rows.
     pub fn clear(&mut self) {
         self.rows.clear();
         self.sequences.clear();
-        self.wanted.clear();
-        self.marked.clear();
+        self.output_rows.clear();
+        self.global_rows.clear();
         self.hidden.clear();
         self.features.clear();
-        self.carried.clear();
+        self.external_input.clear();
         self.frames.clear();
         self.row_frames.clear();
     }
@@ -93,7 +93,7 @@ impl Batch {
     /// Returns how many rows attend.
     pub(super) fn attending(&self, attention: &Attention) -> usize {
         if attention.attention_mask == AttentionMask::LongformerGlobal {
-            self.marked.len()
+            self.global_rows.len()
         } else {
             self.rows.len()
         }
@@ -101,7 +101,11 @@ impl Batch {
 
     /// Returns the batch row of attending row `index`.
     pub(super) fn attending_row(&self, attention: &Attention, index: usize) -> usize {
-        if attention.attention_mask == AttentionMask::LongformerGlobal { self.marked[index] } else { index }
+        if attention.attention_mask == AttentionMask::LongformerGlobal {
+            self.global_rows[index]
+        } else {
+            index
+        }
     }
 
     /// Returns the score bias for the keys up to position `last` of row `row`'s sequence and for its further key
@@ -119,9 +123,11 @@ impl Batch {
         match attention.attention_mask {
             AttentionMask::BigBird { size, random } => {
                 match attention.attention_mask.block(place(self.rows[row], blocks)) {
-                    Some(_) => {
-                        distances.of_blocks(size, random, blocks.text(self.rows[row].sequence).unwrap_or(0))
-                    }
+                    Some(_) => distances.of_blocks(
+                        size,
+                        random,
+                        blocks.encoded_length(self.rows[row].sequence).unwrap_or(0),
+                    ),
                     None => &[],
                 }
             }
@@ -160,14 +166,15 @@ impl Batch {
 pub(super) fn place(row: TokenRow, blocks: &BlockTable) -> QueryPosition {
     QueryPosition {
         position: row.position,
-        text: blocks.text(row.sequence).unwrap_or(0),
+        encoded_length: blocks.encoded_length(row.sequence).unwrap_or(0),
         prefix: blocks.prefix(row.sequence),
-        marked: blocks.marked(row.sequence),
+        global_tokens: blocks.global_tokens(row.sequence),
     }
 }
 
 /// Returns where a global token is stored a second time, after the sequence.
 pub(super) fn marked_place(attention: &Attention, row: TokenRow, blocks: &BlockTable) -> Option<usize> {
-    let mark = row.mark.filter(|_| matches!(attention.attention_mask, AttentionMask::LongformerLocal(_)))?;
-    Some(blocks.text(row.sequence).ok()? + mark)
+    let global_index =
+        row.global_index.filter(|_| matches!(attention.attention_mask, AttentionMask::LongformerLocal(_)))?;
+    Some(blocks.encoded_length(row.sequence).ok()? + global_index)
 }

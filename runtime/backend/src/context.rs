@@ -2,10 +2,10 @@
 
 mod batch_builder;
 mod early_exit;
+mod forward_passes;
 mod input;
-mod passes;
 
-pub use early_exit::read_in_parts;
+pub use early_exit::encode_with_early_exit;
 pub use input::{BatchEntry, OutputRows, SequenceInput};
 
 use std::sync::{Arc, Mutex};
@@ -15,9 +15,9 @@ use crate::cancel::CancelHandle;
 use crate::loaded_model::LoadedModel;
 use crate::observer::Observer;
 use crate::thread_pool::SharedThreadPool;
-use crate::{Batch, Executable, ForwardInput, GraphPass, GraphSide, MemoryUse};
+use crate::{Batch, Executable, ForwardInput, ForwardPass, GraphSide, MemoryUse};
 use batch_builder::BatchBuilder;
-use passes::Passes;
+use forward_passes::ForwardPasses;
 use siskin_format::{Error, ErrorKind, Result};
 use siskin_graph::Window;
 use siskin_kernels::ops::attention::CacheType;
@@ -40,13 +40,13 @@ pub struct ContextOptions {
     /// Limits how many tokens a query attends to.
     pub window: Option<Window>,
     /// The maximum number of output rows per decoder batch.
-    pub wanted: usize,
+    pub max_output_rows: usize,
     /// The maximum number of output rows per encoder batch.
-    pub read: usize,
+    pub max_encoder_output_rows: usize,
     /// Whether the encoder's outputs are those of the head, or else the hidden states.
-    pub head: bool,
+    pub with_head: bool,
     /// Whether early exit is enabled.
-    pub exits: bool,
+    pub early_exit: bool,
 }
 
 /// How much of a decoder's sequences a context must hold. 0 selects a default.
@@ -65,20 +65,34 @@ pub struct DecoderLimits {
 }
 
 impl ContextOptions {
-    /// Options for a decoder, of which `wanted` rows give outputs per batch.
-    pub fn decoder(cache: CacheOptions, wanted: usize) -> Self {
-        Self { cache, window: None, wanted, read: 0, head: true, exits: false }
+    /// Options for a decoder, of which `output_rows` rows give outputs per batch.
+    pub fn decoder(cache: CacheOptions, output_rows: usize) -> Self {
+        Self {
+            cache,
+            window: None,
+            max_output_rows: output_rows,
+            max_encoder_output_rows: 0,
+            with_head: true,
+            early_exit: false,
+        }
     }
 
     /// Options for an encoder of up to `rows` tokens per batch, of which `outputs` give outputs.
     pub fn encoder(types: CacheTypes, rows: usize, outputs: usize) -> Self {
         let cache = CacheOptions { types, context: 0, sequences: rows, batch: 0, text: rows };
-        Self { cache, window: None, wanted: 0, read: outputs, head: true, exits: false }
+        Self {
+            cache,
+            window: None,
+            max_output_rows: 0,
+            max_encoder_output_rows: outputs,
+            with_head: true,
+            early_exit: false,
+        }
     }
 }
 
 impl LoadedModel {
-    /// Returns the options of a context for `sequences` sequences, of which `wanted` rows give outputs.
+    /// Returns the options of a context for `sequences` sequences, of which `output_rows` rows give outputs.
     ///
     /// # Errors
     /// If the model does not support the limits.
@@ -86,15 +100,15 @@ impl LoadedModel {
         &self,
         limits: &DecoderLimits,
         sequences: usize,
-        wanted: usize,
+        output_rows: usize,
     ) -> Result<ContextOptions> {
         self.check_cache(limits.cache, limits.window)?;
-        let most = self.config.context.max(1);
-        if limits.context > most {
-            let message = format!("{} tokens; the model supports at most {most}", limits.context);
+        let max = self.config.context.max(1);
+        if limits.context > max {
+            let message = format!("{} tokens; the model supports at most {max}", limits.context);
             return Err(Error::new(ErrorKind::TooLong, "context", message));
         }
-        let context = if limits.context == 0 { most.min(2048) } else { limits.context };
+        let context = if limits.context == 0 { max.min(2048) } else { limits.context };
         let text = match self.graphs.encoder {
             None => 0,
             Some(_) if limits.text == 0 => self.config.text.min(2048),
@@ -105,7 +119,7 @@ impl LoadedModel {
         }
         let (types, sequences) = (self.cache_types(limits.cache), sequences.max(1));
         let cache = CacheOptions { types, context, sequences, batch: limits.batch.clamp(1, context), text };
-        Ok(ContextOptions { window: limits.window, ..ContextOptions::decoder(cache, wanted.max(1)) })
+        Ok(ContextOptions { window: limits.window, ..ContextOptions::decoder(cache, output_rows.max(1)) })
     }
 }
 
@@ -114,7 +128,7 @@ impl LoadedModel {
 /// `siskin::Session` is the convenient API for one sequence; a server runs many sequences in one context.
 pub struct Context {
     model: Arc<LoadedModel>,
-    passes: Passes,
+    passes: ForwardPasses,
     executable: Box<dyn Executable>,
     table: BlockTable,
     pool: SharedThreadPool,
@@ -131,7 +145,7 @@ impl Context {
         options: &ContextOptions,
         resources: Option<&Resources>,
     ) -> Result<Self> {
-        let passes = Passes::new(&model, options)?;
+        let passes = ForwardPasses::new(&model, options)?;
         let mut limits = passes.limits(&options.cache);
         if let Some(budget) = resources.and_then(|resources| resources.kv_budget) {
             let block_bytes = model.module.block_bytes(&limits)?;
@@ -141,8 +155,8 @@ impl Context {
             Some(resources) => resources.thread_pool.clone(),
             None => SharedThreadPool::new(model.module.threads())?,
         };
-        let most = |size: &dyn Fn(&GraphPass) -> usize| passes.whole().map(size).max().unwrap_or(0);
-        let batch = Batch::with_capacity(most(&|pass| pass.rows), most(&|pass| pass.outputs));
+        let max = |size: &dyn Fn(&ForwardPass) -> usize| passes.whole().map(size).max().unwrap_or(0);
+        let batch = Batch::with_capacity(max(&|pass| pass.rows), max(&|pass| pass.outputs));
         Ok(Self {
             executable: model.module.executable(&limits)?,
             table: BlockTable::new(limits.blocks),
@@ -254,7 +268,7 @@ impl Context {
     }
 
     /// Returns the maximum length of a sequence in tokens.
-    pub fn most_tokens(&self) -> usize {
+    pub fn max_tokens(&self) -> usize {
         self.table.options().context
     }
 
@@ -296,7 +310,7 @@ impl Context {
     /// Encodes whole sequences in one batch, each in a cache sequence of its own that drops what it encoded before.
     /// [`Context::output`] then has one row for each requested token, in order. If validation fails nothing changes; if
     /// the pass fails, the cache sequences are empty.
-    pub fn read(&mut self, texts: &[SequenceInput<'_>]) -> Result<()> {
+    pub fn encode(&mut self, texts: &[SequenceInput<'_>]) -> Result<()> {
         self.cancelled.clear();
         let outcome =
             self.builder().list(texts)?.and_then(|()| self.run(self.passes.number(GraphSide::Encoder)?));
@@ -310,7 +324,7 @@ impl Context {
     /// Declares that the following batches bring a sequence to `length` tokens. Models whose RoPE frequencies depend on
     /// the sequence length use those of `length` for all of these tokens; ignored by other models.
     pub fn reserve_positions(&mut self, sequence: usize, length: usize) -> Result<()> {
-        self.table.expect(sequence, length)
+        self.table.set_expected_length(sequence, length)
     }
 
     /// Makes the first `count` tokens of an empty sequence attend to each other bidirectionally (prefix LM). They must
@@ -321,14 +335,14 @@ impl Context {
 
     /// Returns output row `row` of the last batch; empty if there is none.
     pub fn output(&self, row: usize) -> &[f32] {
-        if row >= self.batch.wanted.len() {
+        if row >= self.batch.output_rows.len() {
             return &[];
         }
         self.executable.output(row)
     }
 
     /// Returns the passes of whole sides.
-    pub fn passes(&self) -> &Passes {
+    pub fn passes(&self) -> &ForwardPasses {
         &self.passes
     }
 
@@ -362,9 +376,10 @@ impl Context {
         };
         let passed = self.executable.forward(&mut self.pool.lock(), input);
         let outcome = passed.and_then(|()| {
-            (0..self.batch.wanted.len()).try_for_each(|row| Error::unless_finite("output", self.output(row)))
+            (0..self.batch.output_rows.len())
+                .try_for_each(|row| Error::unless_finite("output", self.output(row)))
         });
-        let decodes = self.passes.is_decoder(number) && self.batch.writes();
+        let decodes = self.passes.is_decoder(number) && self.batch.is_decode();
         self.model.governor.end(governed, outcome.is_ok() && decodes);
         outcome
     }

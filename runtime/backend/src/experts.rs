@@ -9,7 +9,7 @@ use siskin_graph::Routing;
 /// Returns the words of the slot table of `rows` rows: the first slot of each expert and the end of the last one's, how
 /// many rows of a sequence selected each expert, the slot of each selection, the row of each slot.
 pub(crate) const fn slot_words(routing: &Routing, rows: usize) -> usize {
-    2 * routing.experts + 1 + 2 * rows * routing.chosen
+    2 * routing.experts + 1 + 2 * rows * routing.top_k
 }
 
 /// No slot: the expert was at capacity.
@@ -22,9 +22,9 @@ const NONE: i32 = -1;
 pub(super) fn route(routing: &Routing, scores: &[f32], out: &mut [f32]) {
     let largest = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let sum = scores.iter().fold(0.0, |sum, score| sum + libm::expf(score - largest));
-    let (weights, numbers) = out.split_at_mut(routing.chosen);
+    let (weights, numbers) = out.split_at_mut(routing.top_k);
     let mut total = 0.0;
-    for choice in 0..routing.chosen {
+    for choice in 0..routing.top_k {
         let free = |expert: &usize| !numbers[..choice].contains(&(*expert as f32));
         let better = |best: usize, expert: usize| if scores[expert] > scores[best] { expert } else { best };
         // NaN never wins a comparison; the output will be non-finite as well.
@@ -44,13 +44,13 @@ pub(super) fn route(routing: &Routing, scores: &[f32], out: &mut [f32]) {
 pub(super) struct Slots<'a> {
     words: &'a [i32],
     experts: usize,
-    chosen: usize,
+    top_k: usize,
 }
 
 impl<'a> Slots<'a> {
     /// Wraps the words that [`arrange`] wrote.
     pub(super) fn new(routing: &Routing, words: &'a [i32]) -> Self {
-        Self { words, experts: routing.experts, chosen: routing.chosen }
+        Self { words, experts: routing.experts, top_k: routing.top_k }
     }
 
     /// Returns the slots of an expert.
@@ -60,7 +60,7 @@ impl<'a> Slots<'a> {
 
     /// Returns the slot of selection `choice` of row `row`.
     fn slot(self, row: usize, choice: usize) -> Option<usize> {
-        usize::try_from(self.words[2 * self.experts + 1 + row * self.chosen + choice]).ok()
+        usize::try_from(self.words[2 * self.experts + 1 + row * self.top_k + choice]).ok()
     }
 
     /// Returns the row of a slot; `None` for unused slots.
@@ -80,7 +80,7 @@ impl<'a> Slots<'a> {
         out: &mut [f32],
     ) {
         out.fill(0.0);
-        for (choice, weight) in weights.iter().enumerate().take(self.chosen) {
+        for (choice, weight) in weights.iter().enumerate().take(self.top_k) {
             let Some(slot) = self.slot(row, choice) else { continue };
             out.iter_mut().zip(given(slot)).for_each(|(sum, x)| *sum += weight * x);
         }
@@ -100,17 +100,17 @@ pub(super) fn arrange<'b>(
     let (taken, rest) = rest.split_at_mut(routing.experts);
     let middle = rest.len() / 2;
     let (slots, owners) = rest.split_at_mut(middle);
-    let number = |row: usize, choice: usize| chosen(row)[routing.chosen + choice] as usize;
+    let number = |row: usize, choice: usize| chosen(row)[routing.top_k + choice] as usize;
     starts.fill(0);
     for row in 0..rows {
         if row == 0 || batch.rows[row].sequence != batch.rows[row - 1].sequence {
             taken.fill(0);
         }
-        for choice in 0..routing.chosen {
+        for choice in 0..routing.top_k {
             let expert = number(row, choice);
-            let kept = routing.capacity.is_none_or(|most| (taken[expert] as usize) < most);
+            let kept = routing.capacity.is_none_or(|capacity| (taken[expert] as usize) < capacity);
             taken[expert] += 1;
-            slots[row * routing.chosen + choice] = if kept { 0 } else { NONE };
+            slots[row * routing.top_k + choice] = if kept { 0 } else { NONE };
             starts[expert + 1] += i32::from(kept);
         }
     }
@@ -118,8 +118,8 @@ pub(super) fn arrange<'b>(
         starts[expert + 1] += starts[expert];
     }
     for row in 0..rows {
-        for choice in 0..routing.chosen {
-            let slot = &mut slots[row * routing.chosen + choice];
+        for choice in 0..routing.top_k {
+            let slot = &mut slots[row * routing.top_k + choice];
             if *slot != NONE {
                 let start = &mut starts[number(row, choice)];
                 *slot = *start;
@@ -140,7 +140,7 @@ mod tests {
 
     #[test]
     fn every_choice_has_a_slot_while_there_is_room() {
-        let routing = Routing { experts: 3, chosen: 2, normalize: true, capacity: Some(2) };
+        let routing = Routing { experts: 3, top_k: 2, normalize: true, capacity: Some(2) };
         let scores = [[3.0, 1.0, 2.0], [3.0, 2.0, 1.0], [1.0, 0.5, 0.0], [0.0, 0.0, 0.0]];
         let routed: Vec<Vec<f32>> = scores
             .iter()
@@ -157,7 +157,14 @@ mod tests {
         assert!((routed[0][0] - 0.731_058_6).abs() < 1e-6 && (routed[0][1] - 0.268_941_4).abs() < 1e-6);
         let mut batch = Batch::default();
         for (sequence, position) in [(0, 0), (0, 1), (0, 2), (1, 0)] {
-            batch.rows.push(TokenRow { sequence, position, token: 0, segment: 0, mark: None, length: 0 });
+            batch.rows.push(TokenRow {
+                sequence,
+                position,
+                token: 0,
+                segment: 0,
+                global_index: None,
+                length: 0,
+            });
         }
         let mut words = vec![7; slot_words(&routing, 4)];
         arrange(&routing, &batch, |row| &routed[row], &mut words);

@@ -5,21 +5,21 @@ use std::sync::atomic::Ordering;
 
 use super::block_table::{BlockCopy, BlockId};
 use super::{
-    Backend, BlockFormat, BlockStorage, Capabilities, Executable, ExecutionLimits, ForwardInput, GraphPass,
+    Backend, BlockFormat, BlockStorage, Capabilities, Executable, ExecutionLimits, ForwardInput, ForwardPass,
     GraphSide, MemoryUse, Module, WeightSource,
 };
-use crate::external_backend::{ExternalBackend, GENERAL, RowCount};
+use crate::external_model::{ExternalModel, GENERAL, OutputMatrix};
 use crate::thread_pool::ThreadPool;
 use siskin_format::{Error, ErrorKind, Result};
 use siskin_kernels::ops::attention::CacheType;
 
 /// An external backend, whose model is in a file of its own format.
-pub struct ExternalDevice {
+pub struct ExternalModelBackend {
     /// The library behind it.
-    pub backend: Arc<dyn ExternalBackend>,
+    pub backend: Arc<dyn ExternalModel>,
 }
 
-impl Backend for ExternalDevice {
+impl Backend for ExternalModelBackend {
     fn name(&self) -> &'static str {
         GENERAL
     }
@@ -35,7 +35,7 @@ impl Backend for ExternalDevice {
 
 /// A model that an external backend computes.
 struct ExternalModule {
-    backend: Arc<dyn ExternalBackend>,
+    backend: Arc<dyn ExternalModel>,
 }
 
 impl Module for ExternalModule {
@@ -94,8 +94,8 @@ fn no_blocks() -> Error {
 
 /// The passes of a context. External backends are stateless: they get all tokens of a sequence with every call.
 struct ExternalExecutable {
-    backend: Arc<dyn ExternalBackend>,
-    passes: Arc<[GraphPass]>,
+    backend: Arc<dyn ExternalModel>,
+    passes: Arc<[ForwardPass]>,
     sequences: Vec<SequenceHistory>,
     /// The outputs of the last pass.
     outputs: Vec<Vec<f32>>,
@@ -105,7 +105,7 @@ struct ExternalExecutable {
 #[derive(Clone, Default)]
 struct SequenceHistory {
     tokens: Vec<u32>,
-    memory: Option<Arc<RowCount>>,
+    memory: Option<Arc<OutputMatrix>>,
 }
 
 impl ExternalExecutable {
@@ -123,7 +123,7 @@ impl ExternalExecutable {
         let reads = pass.side == GraphSide::Encoder;
         // Hidden states are wanted where the graph has no head.
         let head = pass.graph.output != pass.graph.hidden;
-        let mut outputs = Vec::with_capacity(input.batch.wanted.len());
+        let mut outputs = Vec::with_capacity(input.batch.output_rows.len());
         let mut start = 0;
         while let Some(first) = input.batch.rows.get(start) {
             if input.cancel.load(Ordering::Relaxed) {
@@ -143,7 +143,7 @@ impl ExternalExecutable {
                 seen.tokens.extend(&ids);
                 (Arc::new(backend.decode(&seen.tokens, seen.memory.as_deref())?), first.position)
             };
-            for &row in input.batch.wanted.iter().filter(|&&row| (start..start + count).contains(&row)) {
+            for &row in input.batch.output_rows.iter().filter(|&&row| (start..start + count).contains(&row)) {
                 let row = given.row(before + row - start).ok_or_else(|| {
                     Error::new(
                         ErrorKind::Shape,

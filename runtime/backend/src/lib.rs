@@ -32,6 +32,7 @@
 //! # Ok::<(), siskin_format::Error>(())
 //! ```
 
+mod backend;
 mod batch;
 pub mod block_table;
 pub mod cancel;
@@ -39,9 +40,8 @@ pub mod context;
 pub mod cpu;
 mod experts;
 pub mod external;
-pub mod external_backend;
+pub mod external_model;
 pub mod governor;
-mod interface;
 mod kv_storage;
 pub mod loaded_model;
 pub mod observer;
@@ -52,11 +52,11 @@ mod state;
 pub mod thread_pool;
 mod weights;
 
-pub use batch::{Batch, TokenRow};
-pub use interface::{
-    Backend, BlockFormat, BlockStorage, Capabilities, Executable, ExecutionLimits, ForwardInput, GraphPass,
+pub use backend::{
+    Backend, BlockFormat, BlockStorage, Capabilities, Executable, ExecutionLimits, ForwardInput, ForwardPass,
     GraphSide, MemoryUse, Module,
 };
+pub use batch::{Batch, TokenRow};
 pub use rope_angles::angles;
 pub use weights::{ModelWeights, WeightSource, Weights};
 

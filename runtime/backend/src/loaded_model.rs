@@ -7,12 +7,12 @@ use siskin_kernels::{Cpu, CpuFeatures};
 
 use crate::block_table::CacheTypes;
 use crate::cpu::{self, CpuBackend};
-use crate::external::ExternalDevice;
-use crate::external_backend::{self, ExternalBackend};
+use crate::external::ExternalModelBackend;
+use crate::external_model::{self, ExternalModel};
 use crate::governor::Governor;
 use crate::reference::ReferenceBackend;
 use crate::thread_pool;
-use crate::{Backend, Capabilities, GraphPass, GraphSide, Module, WeightSource};
+use crate::{Backend, Capabilities, ForwardPass, GraphSide, Module, WeightSource};
 use siskin_format::file::{File, SectionKind};
 use siskin_format::{Error, Result};
 use siskin_graph::adapter::{Adapter, AdapterTensors};
@@ -41,7 +41,7 @@ pub struct ModelOptions {
     /// Where the model runs.
     pub device: DeviceKind,
     /// CPU features that must not be used.
-    pub without: CpuFeatures,
+    pub disabled_cpu_features: CpuFeatures,
     /// Layer skipping (LayerSkip, arXiv:2404.16710): the input of a skipped layer becomes its output. Requires a model
     /// whose layers have the same structure.
     pub skip: LayerSet,
@@ -49,12 +49,17 @@ pub struct ModelOptions {
 
 impl Default for ModelOptions {
     fn default() -> Self {
-        Self { threads: 0, device: DeviceKind::default(), without: CpuFeatures::NONE, skip: LayerSet::NONE }
+        Self {
+            threads: 0,
+            device: DeviceKind::default(),
+            disabled_cpu_features: CpuFeatures::NONE,
+            skip: LayerSet::NONE,
+        }
     }
 }
 
 /// The maximum number of threads in a thread pool.
-const MOST_THREADS: usize = 256;
+const MAX_THREADS: usize = 256;
 
 /// A model on a device, shared by all contexts.
 pub struct LoadedModel {
@@ -77,7 +82,7 @@ pub struct LoadedModel {
     /// The skipped layers.
     pub skip: LayerSet,
     /// The external backend that computes the model instead of the graphs.
-    pub external: Option<Arc<dyn ExternalBackend>>,
+    pub external: Option<Arc<dyn ExternalModel>>,
     /// Notes for the user about how the model runs.
     pub notes: Vec<String>,
     /// Throttles everything that computes with this model; off by default.
@@ -90,7 +95,7 @@ impl LoadedModel {
     /// Builds the graphs of a file and binds its weights, without reading them.
     pub fn new(file: File, adapter: Option<&Adapter>, options: &ModelOptions) -> Result<Self> {
         let metadata = file.metadata();
-        if metadata.architecture == external_backend::GENERAL {
+        if metadata.architecture == external_model::GENERAL {
             let message = "is a placeholder for a model of another format; open that model";
             return Err(Error::unsupported("metadata.architecture", message));
         }
@@ -111,12 +116,12 @@ impl LoadedModel {
             Ok((AdapterTensors::new(&mut graphs, &file, adapter, all)?, adapter.identity()))
         };
         let adapter = adapter.map(place).transpose()?;
-        let kernels = Kernels::for_cpu(Cpu::detect().without(options.without));
+        let kernels = Kernels::for_cpu(Cpu::detect().without(options.disabled_cpu_features));
         let backend: Box<dyn Backend> = match options.device {
             DeviceKind::Reference => Box::new(ReferenceBackend),
             DeviceKind::Auto | DeviceKind::Cpu => {
                 let threads = if options.threads == 0 { thread_pool::worth_using() } else { options.threads };
-                Box::new(CpuBackend { kernels, threads: threads.min(MOST_THREADS) })
+                Box::new(CpuBackend { kernels, threads: threads.min(MAX_THREADS) })
             }
         };
         let none = AdapterTensors::default();
@@ -140,14 +145,14 @@ impl LoadedModel {
     }
 
     /// Wraps a model that an external backend computes. `file` holds no tensors.
-    pub fn external(file: File, external: Arc<dyn ExternalBackend>, options: &ModelOptions) -> Result<Self> {
-        let backend = ExternalDevice { backend: Arc::clone(&external) };
+    pub fn external(file: File, external: Arc<dyn ExternalModel>, options: &ModelOptions) -> Result<Self> {
+        let backend = ExternalModelBackend { backend: Arc::clone(&external) };
         let can = backend.capabilities();
         let refusals = [
             (options.skip != LayerSet::NONE && !can.layer_skipping, "layers", "it cannot skip layers"),
             (options.device == DeviceKind::Reference, "device", "leave out the device"),
             (
-                options.without != CpuFeatures::NONE && !can.cpu_features,
+                options.disabled_cpu_features != CpuFeatures::NONE && !can.cpu_features,
                 "cpu_features",
                 "leave out the CPU features",
             ),
@@ -156,7 +161,7 @@ impl LoadedModel {
             let message = format!("the model runs on an external backend; {message}");
             return Err(Error::unsupported(place, message));
         }
-        let (config, graphs) = external_backend::shape(&external.interface());
+        let (config, graphs) = external_model::shape(&external.interface());
         let adapter = AdapterTensors::default();
         let module = backend.load(&WeightSource { graphs: &graphs, file: &file, adapter: &adapter })?;
         let mut notes = vec![external.note()];
@@ -164,7 +169,7 @@ impl LoadedModel {
             notes.push(format!("computes with one thread, not {}", options.threads));
         }
         Ok(Self {
-            family: &external_backend::FAMILY,
+            family: &external_model::FAMILY,
             config,
             graphs,
             governor: Governor::new(module.threads()),
@@ -189,11 +194,11 @@ impl LoadedModel {
     pub fn plan_text(&self, rows: usize) -> Result<String> {
         let pass = |graph: &Option<Graph>, side| {
             let graph = graph.clone()?;
-            Some(GraphPass { graph, side, rows, outputs: 1, positions: rows })
+            Some(ForwardPass { graph, side, rows, outputs: 1, positions: rows })
         };
         let Graphs { encoder, decoder } = &self.graphs;
         let passes = [pass(encoder, GraphSide::Encoder), pass(decoder, GraphSide::Decoder)];
-        let passes: Vec<GraphPass> = passes.into_iter().flatten().collect();
+        let passes: Vec<ForwardPass> = passes.into_iter().flatten().collect();
         let none = AdapterTensors::default();
         let adapter = self.adapter.as_ref().map_or(&none, |(tensors, _)| tensors);
         cpu::plan_text(&passes, &WeightSource { graphs: &self.graphs, file: &self.file, adapter })
@@ -202,7 +207,7 @@ impl LoadedModel {
     /// Returns the element types of the KV cache: `asked`, or the default for this model. Transient keys and values,
     /// which are dropped after their layer, stay f32: packing them does not pay off.
     pub fn cache_types(&self, asked: Option<CacheType>) -> CacheTypes {
-        let usual = CacheTypes { kept: self.module.cache_type(), passing: CacheType::F32 };
+        let usual = CacheTypes { persistent: self.module.cache_type(), transient: CacheType::F32 };
         asked.map_or(usual, CacheTypes::all)
     }
 

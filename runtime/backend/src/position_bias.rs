@@ -1,7 +1,7 @@
 //! Relative position biases, expanded to all distances.
 
 use super::Weights;
-use siskin_graph::{Attention, AttentionMask, Bias};
+use siskin_graph::{Attention, AttentionMask, RelativePositionBias};
 
 /// The expanded biases of a graph.
 #[derive(Debug, Default)]
@@ -9,7 +9,7 @@ pub(crate) struct Distances {
     /// The largest distance plus one.
     reach: usize,
     /// For each bias and head, a value for every distance from `1 − reach` to `reach − 1`.
-    tables: Vec<(Bias, Vec<f32>)>,
+    tables: Vec<(RelativePositionBias, Vec<f32>)>,
     /// For each kind of BigBird blocks (size, random), a value for every position.
     blocks: Vec<((usize, usize), Vec<f32>)>,
 }
@@ -21,7 +21,7 @@ impl Distances {
         weights: &Weights,
         reach: usize,
     ) -> Self {
-        let mut tables: Vec<(Bias, Vec<f32>)> = Vec::new();
+        let mut tables: Vec<(RelativePositionBias, Vec<f32>)> = Vec::new();
         let mut blocks: Vec<((usize, usize), Vec<f32>)> = Vec::new();
         for attention in attentions {
             if let AttentionMask::BigBird { size, random } = attention.attention_mask
@@ -72,13 +72,13 @@ mod tests {
     /// Expected values: T5 in Hugging Face transformers 5.23.
     #[test]
     fn buckets_are_those_of_the_reference() {
-        let both = Bias { table: 0, buckets: 32, farthest: 128, both_ways: true };
+        let both = RelativePositionBias { table: 0, buckets: 32, farthest: 128, both_ways: true };
         let got: Vec<usize> =
             [-200, -128, -127, -91, -64, -32, -16, -9, -8, -7, -1, 0, 1, 7, 8, 12, 16, 45, 46, 90, 91, 500]
                 .map(|distance| both.bucket(distance))
                 .to_vec();
         assert_eq!(got, [15, 15, 15, 15, 14, 12, 10, 8, 8, 7, 1, 0, 17, 23, 24, 25, 26, 28, 29, 30, 31, 31]);
-        let back = Bias { both_ways: false, ..both };
+        let back = RelativePositionBias { both_ways: false, ..both };
         let got: Vec<usize> = [5, 0, -1, -15, -16, -17, -19, -31, -32, -64, -113, -127, -128, -1000]
             .map(|distance| back.bucket(distance))
             .to_vec();
@@ -90,7 +90,7 @@ mod tests {
         for buckets in [0, 1, 2, 3, 32] {
             for farthest in [0, 1, 8, 16, 1 << 31] {
                 for both_ways in [false, true] {
-                    let bias = Bias { table: 0, buckets, farthest, both_ways };
+                    let bias = RelativePositionBias { table: 0, buckets, farthest, both_ways };
                     for distance in [-32768, -17, -16, -1, 0, 1, 8, 9, 32768] {
                         assert!(bias.bucket(distance) <= buckets.saturating_sub(1), "{bias:?} {distance}");
                     }

@@ -18,12 +18,12 @@ use super::kv_storage::{KvStorage, KvStorageLayout, KvView};
 use super::state::{self, LinearAttentionHead};
 use super::{
     Backend, Batch, BlockStorage, Capabilities, Distances, Executable, ExecutionLimits, ForwardInput,
-    GraphPass, MemoryUse, ModelWeights, Module, WeightSource, Weights, marked_place,
+    ForwardPass, MemoryUse, ModelWeights, Module, WeightSource, Weights, marked_place,
 };
 use crate::thread_pool::ThreadPool;
 use siskin_format::{Error, Result};
 use siskin_graph::{
-    Attention, AttentionMask, Graph, Node, NormKind, Op, Projection, Recurrence, Routing, WeightId,
+    Attention, AttentionMask, Graph, LinformerProjection, Node, NormKind, Op, Recurrence, Routing, WeightId,
 };
 use siskin_kernels::ops::attention::CacheType;
 
@@ -99,7 +99,7 @@ struct ReferenceExecutable {
     /// The portable kernels, for functions defined by a polynomial.
     scalar: Kernels,
     storage: KvStorage,
-    passes: Arc<[GraphPass]>,
+    passes: Arc<[ForwardPass]>,
     /// The biases of each pass.
     distances: Vec<Distances>,
     /// The outputs of the last pass.
@@ -116,7 +116,7 @@ impl Executable for ReferenceExecutable {
             batch: input.batch,
             distances: &self.distances[input.pass],
             scalar: &self.scalar,
-            stop: input.cancel,
+            cancel: input.cancel,
         };
         self.outputs = forward.run()?;
         Ok(())
@@ -148,7 +148,7 @@ struct ReferencePass<'a> {
     distances: &'a Distances,
     scalar: &'a Kernels,
     /// Cancel flag, set by another thread.
-    stop: &'a AtomicBool,
+    cancel: &'a AtomicBool,
 }
 
 impl ReferencePass<'_> {
@@ -156,7 +156,7 @@ impl ReferencePass<'_> {
     fn run(&self) -> Result<Table> {
         let mut values: Vec<Table> = vec![Table::new(); self.graph.values.len()];
         for node in &self.graph.nodes {
-            if self.stop.load(Ordering::Relaxed) {
+            if self.cancel.load(Ordering::Relaxed) {
                 return Err(Error::cancelled(""));
             }
             values[node.output] = self.node(node, &values);
@@ -187,12 +187,12 @@ impl ReferencePass<'_> {
                 let rope = &self.graph.ropes[*rope];
                 each(&|row, out| {
                     let position = (self.batch.rows[row].position + offset) as u32;
-                    rope::turns(&rope.frequencies, rope.magnitude, position, out);
+                    rope::cos_sin(&rope.frequencies, rope.magnitude, position, out);
                     out.rotate_left(columns / 2);
                 })
             }
             Op::ExternalInput => {
-                each(&|row, out| out.copy_from_slice(&self.batch.carried[row * columns..][..columns]))
+                each(&|row, out| out.copy_from_slice(&self.batch.external_input[row * columns..][..columns]))
             }
             Op::Features => {
                 each(&|row, out| out.copy_from_slice(&self.batch.features[row * columns..][..columns]))
@@ -259,10 +259,10 @@ impl ReferencePass<'_> {
             Op::Rope { rope, head_size } => {
                 let table = &self.graph.ropes[*rope];
                 each(&|row, out| {
-                    let mut turns = vec![0.0; 2 * table.frequencies.len()];
+                    let mut cos_sin = vec![0.0; 2 * table.frequencies.len()];
                     let row_of = self.batch.rows[row];
-                    super::angles(table, row_of.position, row_of.length, &mut turns);
-                    rope::reference(&turns, *head_size, &input(0)[row], out);
+                    super::angles(table, row_of.position, row_of.length, &mut cos_sin);
+                    rope::reference(&cos_sin, *head_size, &input(0)[row], out);
                 })
             }
             Op::Attention(attention) => {
@@ -271,7 +271,7 @@ impl ReferencePass<'_> {
                 }
                 each(&|row, out| {
                     if attention.attention_mask == AttentionMask::LongformerGlobal
-                        && self.batch.rows[row].mark.is_none()
+                        && self.batch.rows[row].global_index.is_none()
                     {
                         out.copy_from_slice(&input(3)[row]);
                     } else {
@@ -324,7 +324,9 @@ impl ReferencePass<'_> {
             Op::Clamp(limit) => {
                 each(&|row, out| self.scalar.map()(ElementwiseFunction::Clamp(*limit), &input(0)[row], out))
             }
-            Op::SelectOutputs => each(&|row, out| out.copy_from_slice(&input(0)[self.batch.wanted[row]])),
+            Op::SelectOutputs => {
+                each(&|row, out| out.copy_from_slice(&input(0)[self.batch.output_rows[row]]))
+            }
         }
     }
 
@@ -416,7 +418,13 @@ impl ReferencePass<'_> {
         table
     }
 
-    fn append_mixed(&self, attention: &Attention, projection: Projection, keys: &Table, values: &Table) {
+    fn append_mixed(
+        &self,
+        attention: &Attention,
+        projection: LinformerProjection,
+        keys: &Table,
+        values: &Table,
+    ) {
         let size = attention.head_size;
         let weights = [projection.keys, projection.values].map(|id| self.weights.vector(Some(id)));
         for &sequence in &self.batch.sequences {

@@ -3,8 +3,8 @@
 use super::arguments::PassedArguments;
 use super::ast::Comparison;
 use super::budget::{Eval, fail};
+use super::interpreter::Interpreter;
 use super::operators::compare;
-use super::statements::Interpreter;
 use super::value::TemplateValue;
 use super::{filters, methods};
 

@@ -2,9 +2,9 @@
 
 use super::arguments::{PassedArguments, int_argument};
 use super::budget::{Eval, fail};
+use super::interpreter::Interpreter;
 use super::json::{self, JsonStyle};
 use super::python::{is_space, write_str};
-use super::statements::Interpreter;
 use super::text::{SPAN_BYTES, SpannedText, TextBuilder};
 use super::value::{ELEMENT, ListKind, TemplateValue};
 use super::{methods, operators, sequences};

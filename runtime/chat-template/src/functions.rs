@@ -2,8 +2,8 @@
 
 use super::arguments::PassedArguments;
 use super::budget::{Eval, fail};
+use super::interpreter::Interpreter;
 use super::python::write_str;
-use super::statements::Interpreter;
 use super::text::TextBuilder;
 use super::value::{ELEMENT, Function, ListKind, TemplateValue};
 

@@ -4,7 +4,7 @@ use super::budget::{Eval, RenderError, fail};
 use super::python::is_space;
 
 /// The maximum number of tokens of a template.
-const MOST_TOKENS: usize = 1 << 17;
+const MAX_TOKENS: usize = 1 << 17;
 
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum TemplateToken {
@@ -69,8 +69,8 @@ impl<'s> Lexer<'s> {
     }
 
     fn push(&mut self, token: TemplateToken) -> Eval<()> {
-        if self.tokens.len() == MOST_TOKENS {
-            fail!("has more than {MOST_TOKENS} parts");
+        if self.tokens.len() == MAX_TOKENS {
+            fail!("has more than {MAX_TOKENS} parts");
         }
         self.tokens.push((token, self.line));
         Ok(())

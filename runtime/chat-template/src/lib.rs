@@ -36,6 +36,7 @@ mod expressions;
 mod filters;
 mod format;
 mod functions;
+mod interpreter;
 mod json;
 mod lexer;
 mod methods;
@@ -44,7 +45,6 @@ mod parser;
 mod python;
 mod sequences;
 mod split;
-mod statements;
 #[cfg(test)]
 mod tests;
 mod text;
@@ -56,8 +56,8 @@ use std::sync::Arc;
 use budget::{Budget, RenderError};
 pub use data::{Message, TemplateData};
 pub use date::Date;
+use interpreter::Interpreter;
 use parser::Parsed;
-use statements::Interpreter;
 use text::TextBuilder;
 pub use text::UntrustedSpan;
 use value::TemplateValue;
@@ -70,9 +70,9 @@ pub const FEATURE: CargoFeature = CargoFeature { name: "templates", is_there: cf
 /// The maximum size of a template's source, in bytes.
 const LONGEST_SOURCE: usize = 1 << 20;
 /// The maximum work of a rendering, in steps of about one expression each.
-const MOST_WORK: u64 = 20_000_000;
+const MAX_WORK: u64 = 20_000_000;
 /// The maximum memory of a rendering, in bytes: a constant, plus a multiple of the input size.
-const MOST_MEMORY: u64 = 3 << 20;
+const MAX_MEMORY: u64 = 3 << 20;
 const MEMORY_PER_INPUT: u64 = 64;
 
 /// A parsed chat template. Clones share it, also across threads.
@@ -185,14 +185,14 @@ impl ChatTemplate {
         }
         let variables = variables(messages, options);
         let input: usize = variables.iter().map(|(_, data)| data.bytes).fold(0, usize::saturating_add);
-        let memory = MOST_MEMORY.saturating_add(MEMORY_PER_INPUT.saturating_mul(input as u64));
+        let memory = MAX_MEMORY.saturating_add(MEMORY_PER_INPUT.saturating_mul(input as u64));
         let find = |name: &str| variables.iter().rev().find(|(known, _)| *known == name);
         let known = self.parsed.names.iter().enumerate().filter_map(|(symbol, name)| {
             let (_, data) = find(name)?;
             Some((symbol as u32, data.value.clone()))
         });
         let mut machine =
-            Interpreter::new(&self.parsed.names, known.collect(), Budget::new(MOST_WORK, memory));
+            Interpreter::new(&self.parsed.names, known.collect(), Budget::new(MAX_WORK, memory));
         machine.now = options.now;
         let mut output = TextBuilder::default();
         match machine.run(&self.parsed.body, &mut output) {

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use super::arguments::{PassedArguments, text_argument};
 use super::budget::{Eval, fail};
+use super::interpreter::Interpreter;
 use super::python::{capitalize, is_space, lower, title, write_str};
-use super::statements::Interpreter;
 use super::text::{SPAN_BYTES, SpannedText, TextBuilder};
 use super::value::{ELEMENT, ListKind, OrderedMap, TemplateValue, as_list, equal};
 

@@ -2,8 +2,8 @@
 
 use super::arguments::{PassedArguments, text_argument};
 use super::budget::{Eval, fail};
+use super::interpreter::Interpreter;
 use super::python::is_space;
-use super::statements::Interpreter;
 use super::text::SpannedText;
 use super::value::{ELEMENT, ListKind, TemplateValue};
 
@@ -32,12 +32,12 @@ pub(super) fn split(
         Some("") => fail!("splits text at nothing"),
         Some(separator) => {
             let mut parts = Vec::new();
-            let most = limit.saturating_add(1);
+            let max_parts = limit.saturating_add(1);
             if from_end {
-                text.rsplitn(most, separator)
+                text.rsplitn(max_parts, separator)
                     .try_for_each(|piece| push(machine, &mut parts, text.part(piece)))?;
             } else {
-                text.splitn(most, separator)
+                text.splitn(max_parts, separator)
                     .try_for_each(|piece| push(machine, &mut parts, text.part(piece)))?;
             }
             parts

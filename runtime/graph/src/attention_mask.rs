@@ -11,16 +11,16 @@ pub struct QueryPosition {
     /// Its position.
     pub position: usize,
     /// Length of the sequence that is attended to, if it is encoded as a whole.
-    pub text: usize,
+    pub encoded_length: usize,
     /// Length of the bidirectional prefix of a causal sequence (prefix LM).
     pub prefix: usize,
     /// The number of positions with global attention.
-    pub marked: usize,
+    pub global_tokens: usize,
 }
 
 impl QueryPosition {
     fn end(self) -> usize {
-        self.text.saturating_sub(1)
+        self.encoded_length.saturating_sub(1)
     }
 }
 
@@ -29,7 +29,7 @@ impl AttentionMask {
     pub fn block(self, place: QueryPosition) -> Option<usize> {
         let Self::BigBird { size, random } = self else { return None };
         let block = place.position / size;
-        let many = place.text > size.saturating_mul(5 + 2 * random);
+        let many = place.encoded_length > size.saturating_mul(5 + 2 * random);
         (many && block > 0 && block < place.end() / size).then_some(block)
     }
 }
@@ -46,7 +46,7 @@ impl Attention {
             AttentionMask::Causal(window) | AttentionMask::CausalEncoder(window) => {
                 (window.map_or(0, |window| (position + 1).saturating_sub(window)), last)
             }
-            AttentionMask::StreamingLlm { window, first } => {
+            AttentionMask::StreamingLlm { window, sinks: first } => {
                 let start = (position + 1).saturating_sub(window);
                 (if start <= first { 0 } else { start }, last)
             }
@@ -71,10 +71,14 @@ impl Attention {
         let (first, last) = self.seen(place);
         match self.attention_mask {
             AttentionMask::LongformerLocal(_) => {
-                let marked = place.marked.checked_sub(1);
-                [marked.map(|marked| (place.text, place.text + marked)), None]
+                let global_tokens = place.global_tokens.checked_sub(1);
+                [
+                    global_tokens
+                        .map(|global_tokens| (place.encoded_length, place.encoded_length + global_tokens)),
+                    None,
+                ]
             }
-            AttentionMask::StreamingLlm { first: kept, .. } => {
+            AttentionMask::StreamingLlm { sinks: kept, .. } => {
                 [Some((0, kept.saturating_sub(1))).filter(|_| first > 0 && kept > 0), None]
             }
             AttentionMask::BigBird { size, .. } => {

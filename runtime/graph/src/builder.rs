@@ -91,11 +91,11 @@ impl<'a> Builder<'a> {
         let rows = match (&op, inputs.first()) {
             (Op::SelectOutputs, _) => RowKind::Outputs,
             (Op::Features, _) => RowKind::Frames,
-            (Op::Dispatch(routing), _) => RowKind::Slots(routing.chosen),
-            (Op::Combine(_), _) => RowKind::Batch,
-            (Op::Im2col { stride: 2.., .. }, _) => RowKind::Batch,
+            (Op::Dispatch(routing), _) => RowKind::Slots(routing.top_k),
+            (Op::Combine(_), _) => RowKind::Tokens,
+            (Op::Im2col { stride: 2.., .. }, _) => RowKind::Tokens,
             (_, Some(&first)) => self.graph.values[first].rows,
-            (_, None) => RowKind::Batch,
+            (_, None) => RowKind::Tokens,
         };
         self.graph.values.push(ValueShape { rows, columns });
         let output = self.graph.values.len() - 1;
@@ -299,7 +299,7 @@ impl<'a> Builder<'a> {
 
     /// MoE router: selects experts for each row by `scores`, one score per expert.
     pub fn route(&mut self, scores: ValueId, routing: Routing) -> ValueId {
-        self.node(Op::Route(routing), &[scores], 2 * routing.chosen)
+        self.node(Op::Route(routing), &[scores], 2 * routing.top_k)
     }
 
     /// MoE dispatch: copies each row of `x` once for each of its selected experts.

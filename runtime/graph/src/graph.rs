@@ -1,8 +1,8 @@
 //! Graphs: nodes in topological order.
 
-use crate::ir::{Attention, AttentionMask, RowKind, ValueId, ValueShape, Weight};
 use crate::op::Op;
-use crate::rope::{Rope, RopeScalingRule};
+use crate::rope::{Rope, RopeScalingMethod};
+use crate::types::{Attention, AttentionMask, RowKind, ValueId, ValueShape, Weight};
 use crate::window::Window;
 
 /// An operation with its inputs and its output.
@@ -89,21 +89,21 @@ impl Graph {
     }
 
     /// Returns the length from which on RoPE frequencies change with the length of the sequence.
-    pub fn stretches(&self) -> Option<usize> {
-        self.ropes.iter().filter_map(|rope| Some(rope.stretch.as_ref()?.length)).min()
+    pub fn rope_scaling_length(&self) -> Option<usize> {
+        self.ropes.iter().filter_map(|rope| Some(rope.scaling.as_ref()?.length)).min()
     }
 
     /// Returns the length beyond which all positions of a sequence use different RoPE frequencies.
-    pub fn switches(&self) -> Option<usize> {
-        let stretches = self.ropes.iter().filter_map(|rope| rope.stretch.as_ref());
-        stretches
-            .filter(|stretch| matches!(stretch.growth, RopeScalingRule::Other(_)))
-            .map(|stretch| stretch.length)
+    pub fn longrope_length(&self) -> Option<usize> {
+        let scalings = self.ropes.iter().filter_map(|rope| rope.scaling.as_ref());
+        scalings
+            .filter(|scaling| matches!(scaling.method, RopeScalingMethod::LongRope(_)))
+            .map(|scaling| scaling.length)
             .min()
     }
 
     /// Returns true if the graph reads the caller's global-attention marks.
-    pub fn marks(&self) -> bool {
+    pub fn has_global_attention(&self) -> bool {
         self.attentions().any(|attention| {
             matches!(
                 attention.attention_mask,
@@ -115,7 +115,7 @@ impl Graph {
     /// Returns true if the graph contains a convolution over token positions.
     pub fn has_convolution(&self) -> bool {
         let beside = |node: &Node| {
-            let of_tokens = |&value: &ValueId| self.values[value].rows == RowKind::Batch;
+            let of_tokens = |&value: &ValueId| self.values[value].rows == RowKind::Tokens;
             matches!(node.op, Op::Im2col { .. }) && node.inputs.iter().all(of_tokens)
         };
         self.nodes.iter().any(beside)
@@ -140,14 +140,14 @@ impl Graph {
 
     /// Returns the graph with attention limited to the `recent` newest positions and the `first` ones (attention
     /// sinks).
-    pub fn within(&self, Window { recent, first }: Window) -> Self {
+    pub fn with_streaming_window(&self, Window { recent, first }: Window) -> Self {
         let mut graph = self.clone();
         for node in &mut graph.nodes {
             if let Op::Attention(attention) = &mut node.op
                 && let AttentionMask::Causal(window) = attention.attention_mask
                 && window.is_none_or(|window| window > recent)
             {
-                attention.attention_mask = AttentionMask::StreamingLlm { window: recent, first };
+                attention.attention_mask = AttentionMask::StreamingLlm { window: recent, sinks: first };
             }
         }
         graph

@@ -30,21 +30,21 @@ pub mod arch;
 mod attention_mask;
 mod builder;
 mod graph;
-mod ir;
 mod op;
 pub mod pass;
 mod pooling;
 mod rope;
+mod types;
 mod used;
 mod window;
 
 pub use attention_mask::{QueryPosition, RUNS};
 pub use builder::Builder;
 pub use graph::{Exit, Graph, Node, OutputHead};
-pub use ir::*;
 pub use op::Op;
 pub use pooling::Pooling;
-pub use rope::{Rope, RopeScaling, RopeScalingRule};
+pub use rope::{Rope, RopeScaling, RopeScalingMethod};
+pub use types::*;
 pub use window::Window;
 
 pub use siskin_kernels::functions::{ActivationFunction, GateLimits};

@@ -2,7 +2,7 @@
 
 use siskin_kernels::functions::{ActivationFunction, GateLimits};
 
-use crate::ir::{Attention, NormKind, Recurrence, Routing, WeightId};
+use crate::types::{Attention, NormKind, Recurrence, Routing, WeightId};
 
 /// One operation.
 #[derive(Clone, Debug, PartialEq)]

@@ -8,7 +8,7 @@ pub struct Rope {
     /// Factor on sine and cosine.
     pub magnitude: f32,
     /// How frequencies change for long sequences.
-    pub stretch: Option<RopeScaling>,
+    pub scaling: Option<RopeScaling>,
 }
 
 /// RoPE frequencies that depend on the length of the sequence.
@@ -17,28 +17,28 @@ pub struct RopeScaling {
     /// The maximum length with unchanged frequencies.
     pub length: usize,
     /// The frequencies of longer sequences.
-    pub growth: RopeScalingRule,
+    pub method: RopeScalingMethod,
 }
 
 /// The RoPE frequencies of long sequences.
 #[derive(Clone, Debug, PartialEq)]
-pub enum RopeScalingRule {
+pub enum RopeScalingMethod {
     /// Dynamic NTK scaling: the base grows with the length.
-    Base {
+    DynamicNtk {
         /// The base for short sequences.
         base: f64,
         /// Factor by which the context is extended.
         factor: f64,
     },
     /// LongRoPE: another set of frequencies, the same for all long sequences.
-    Other(Vec<f32>),
+    LongRope(Vec<f32>),
 }
 
-impl RopeScalingRule {
+impl RopeScalingMethod {
     /// Returns the base for a sequence of `length` tokens, more than the `usual` length, with `size` rotated columns
     /// per head; `None` if there is no base.
     pub fn base_for(&self, length: usize, usual: usize, size: usize) -> Option<f64> {
-        let &Self::Base { base, factor } = self else { return None };
+        let &Self::DynamicNtk { base, factor } = self else { return None };
         let times = factor * length as f64 / usual as f64 - (factor - 1.0);
         Some(base * libm::pow(times, size as f64 / (size as f64 - 2.0)))
     }

@@ -58,9 +58,9 @@ pub mod template {
 }
 
 /// Models that another library computes.
-pub mod external_backend {
-    pub use siskin_backend::external_backend::{
-        BackendInterface, ExternalBackend, NamedTensor, PortInfo, RowCount, TensorElements,
+pub mod external_model {
+    pub use siskin_backend::external_model::{
+        ExternalModel, ExternalModelInterface, NamedTensor, OutputMatrix, PortInfo, TensorElements,
     };
 }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use siskin_kernels::ops::Kernels;
 
 use crate::{Error, Result};
-use siskin_backend::external_backend::{ExternalBackend, NamedTensor};
+use siskin_backend::external_model::{ExternalModel, NamedTensor};
 use siskin_backend::governor::Governor;
 use siskin_backend::loaded_model::{LoadedModel, ModelOptions};
 use siskin_chat_template::ChatTemplate;
@@ -67,9 +67,9 @@ impl Model {
 
     /// Creates a model that `engine` computes. `file` holds no tensors, only the configuration, tokenizer and chat
     /// template if there are any.
-    pub fn from_backend(
+    pub fn from_external_model(
         file: File,
-        engine: Arc<dyn ExternalBackend>,
+        engine: Arc<dyn ExternalModel>,
         options: &ModelOptions,
     ) -> Result<Self> {
         Self::new(LoadedModel::external(file, engine, options)?)
@@ -85,7 +85,7 @@ impl Model {
     }
 
     /// Returns the external backend that computes the model, if there is one.
-    pub fn backend(&self) -> Option<&Arc<dyn ExternalBackend>> {
+    pub fn external_model(&self) -> Option<&Arc<dyn ExternalModel>> {
         self.loaded.external.as_ref()
     }
 

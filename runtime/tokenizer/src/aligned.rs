@@ -14,7 +14,7 @@ pub(super) struct Aligned {
     ends: Vec<u32>,
     track: bool,
     /// The maximum length of the text, in bytes.
-    most: usize,
+    max_bytes: usize,
     state: State,
 }
 
@@ -27,17 +27,17 @@ enum State {
 }
 
 impl Aligned {
-    /// Clears the text. `track` enables offsets; `most` is the maximum length.
-    pub(super) fn reset(&mut self, track: bool, most: usize) {
+    /// Clears the text. `track` enables offsets; `max_bytes` is the maximum length.
+    pub(super) fn reset(&mut self, track: bool, max_bytes: usize) {
         self.text.clear();
         self.starts.clear();
         self.ends.clear();
-        (self.track, self.most, self.state) = (track, most, State::Whole);
+        (self.track, self.max_bytes, self.state) = (track, max_bytes, State::Whole);
     }
 
     /// Replaces the text by `text`, which starts at `base` of the input.
-    pub(super) fn fill(&mut self, text: &str, base: usize, track: bool, most: usize) {
-        self.reset(track, most);
+    pub(super) fn fill(&mut self, text: &str, base: usize, track: bool, max_bytes: usize) {
+        self.reset(track, max_bytes);
         if !self.make_room(text.len()) {
             return;
         }
@@ -65,7 +65,7 @@ impl Aligned {
         if !matches!(self.state, State::Whole) {
             return false;
         }
-        if bytes > self.most.saturating_sub(self.text.len()) {
+        if bytes > self.max_bytes.saturating_sub(self.text.len()) {
             self.state = State::Grown;
             return false;
         }

@@ -71,11 +71,11 @@ use split::Cutting;
 use trie::Trie;
 
 /// The maximum number of items of a template.
-const MOST_TEMPLATE_ITEMS: usize = 64;
+const MAX_TEMPLATE_ITEMS: usize = 64;
 /// The maximum number of texts among them, as each is encoded.
-const MOST_TEMPLATE_TEXTS: usize = 4;
+const MAX_TEMPLATE_TEXTS: usize = 4;
 /// The maximum number of end ids.
-const MOST_ENDS: usize = 256;
+const MAX_END_TOKENS: usize = 256;
 
 /// A tokenizer over a mapped section.
 #[derive(Clone, Debug)]
@@ -123,7 +123,7 @@ impl Tokenizer {
         let tokens = section.field(field::TOKENS);
         let ends_table = section.table(SectionTable::Ends);
         let ends: Vec<u32> =
-            (0..(ends_table.len() / 4).min(MOST_ENDS)).filter_map(|at| u32_at(ends_table, at)).collect();
+            (0..(ends_table.len() / 4).min(MAX_END_TOKENS)).filter_map(|at| u32_at(ends_table, at)).collect();
         if let Some(id) = ends.iter().find(|&&id| id >= tokens) {
             return Err(Error::corrupt("tokenizer.ends", format!("token {id} does not exist")));
         }
@@ -242,7 +242,7 @@ fn read_template(section: &TokenizerSection) -> Result<[Vec<TemplateItem>; 2]> {
     let mut lists = [Vec::new(), Vec::new()];
     for list in &mut lists {
         let count = word()? as usize;
-        if count > MOST_TEMPLATE_ITEMS {
+        if count > MAX_TEMPLATE_ITEMS {
             return Err(too_many(count, "items"));
         }
         for _ in 0..count {
@@ -262,10 +262,10 @@ fn read_template(section: &TokenizerSection) -> Result<[Vec<TemplateItem>; 2]> {
 /// Rejects a template that expands a text excessively.
 fn check_template(items: &[TemplateItem]) -> Result<()> {
     let texts = items.iter().filter(|item| !matches!(item, TemplateItem::Token { .. })).count();
-    if items.len() > MOST_TEMPLATE_ITEMS {
+    if items.len() > MAX_TEMPLATE_ITEMS {
         return Err(too_many(items.len(), "items"));
     }
-    if texts > MOST_TEMPLATE_TEXTS { Err(too_many(texts, "texts")) } else { Ok(()) }
+    if texts > MAX_TEMPLATE_TEXTS { Err(too_many(texts, "texts")) } else { Ok(()) }
 }
 
 fn too_many(count: usize, what: &str) -> Error {

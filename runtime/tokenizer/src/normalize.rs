@@ -9,7 +9,7 @@ use super::unicode::{self, NormalizationForm, SourceChar, set};
 use siskin_format::{Error, Result};
 
 /// The maximum growth of a text by normalization, as a factor of its size.
-const MOST_GROWTH: usize = 32;
+const MAX_GROWTH: usize = 32;
 /// SentencePiece's replacement of a space.
 const MARK: &str = "\u{2581}";
 /// Added to the size of a text when computing its maximum growth.
@@ -242,18 +242,18 @@ impl Steps {
         (rewriting, matcher): (&mut Rewriting, &mut Matcher),
     ) -> Result<bool> {
         let mut changed = false;
-        let most = MOST_GROWTH.saturating_mul(text.len() + SHORT);
+        let max_bytes = MAX_GROWTH.saturating_mul(text.len() + SHORT);
         for step in self.of_stage(stage) {
             let now = if changed { &rewriting.current.text } else { text };
             if step.changes_nothing(now, circumstances) {
                 continue;
             }
             if !changed {
-                rewriting.current.fill(text, base, track, most);
+                rewriting.current.fill(text, base, track, max_bytes);
                 rewriting.current.check()?;
                 changed = true;
             }
-            rewriting.spare.reset(track, most);
+            rewriting.spare.reset(track, max_bytes);
             step.apply(rewriting, matcher, circumstances)?;
             rewriting.current.check()?;
         }

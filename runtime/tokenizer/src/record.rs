@@ -4,7 +4,7 @@ use super::section::u32_at;
 use siskin_format::{Error, Result};
 
 /// The maximum number of records of a list.
-pub(super) const MOST_RECORDS: usize = 256;
+pub(super) const MAX_RECORDS: usize = 256;
 
 /// One record: `code` u32, `number` u32, then for each of two texts its length u32, then the texts.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
@@ -33,8 +33,8 @@ impl TokenizerRecord {
         while !rest.is_empty() {
             let place = || format!("tokenizer.{name}[{}]", records.len());
             let cut = || Error::corrupt(place(), "the record is truncated or not UTF-8");
-            if records.len() >= MOST_RECORDS {
-                return Err(Error::corrupt(place(), format!("there are more than {MOST_RECORDS} records")));
+            if records.len() >= MAX_RECORDS {
+                return Err(Error::corrupt(place(), format!("there are more than {MAX_RECORDS} records")));
             }
             let word = |index: usize| u32_at(rest, index).ok_or_else(cut);
             let (code, number, first, second) = (word(0)?, word(1)?, word(2)? as usize, word(3)? as usize);

@@ -16,7 +16,7 @@ const DIRECTORY: usize = 96;
 /// The id for "none".
 pub(super) const NONE: u32 = u32::MAX;
 /// The maximum distance of a key from its home slot.
-pub(super) const MOST_PROBES: usize = 256;
+pub(super) const MAX_PROBES: usize = 256;
 
 /// The tables, in the order of the directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -257,7 +257,7 @@ impl<'a> SectionView<'a> {
         }
         let hash = hash::bytes(text);
         let mut slot = hash::home(hash, slots);
-        for _ in 0..MOST_PROBES {
+        for _ in 0..MAX_PROBES {
             let entry = self.lookup.get(slot * 8..slot * 8 + 8)?;
             let symbol = u32_at(entry, 1)?;
             if symbol == NONE {
@@ -286,7 +286,7 @@ impl<'a> SectionView<'a> {
             return None;
         }
         let mut slot = hash::home(hash::pair(left, right), slots);
-        for _ in 0..MOST_PROBES {
+        for _ in 0..MAX_PROBES {
             let entry: &[u8; 16] = self.merges.get(slot * 16..slot * 16 + 16)?.try_into().ok()?;
             let found_left = u32_at(entry, 0)?;
             if found_left == left && u32_at(entry, 1)? == right {

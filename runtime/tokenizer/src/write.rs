@@ -5,10 +5,10 @@ use super::check_template;
 use super::hash;
 use super::model::{self, ModelBuffers, ModelKind, ModelTables};
 use super::normalize::{Circumstances, Normalizer, Rewriting, Stage, Steps};
-use super::record::{MOST_RECORDS, TokenizerRecord};
+use super::record::{MAX_RECORDS, TokenizerRecord};
 use super::regex::Matcher;
 use super::section::{
-    HEADER, MAGIC, MOST_PROBES, NONE, SectionTable, TABLES, TokenizerSection, VERSION, attribute, field, flag,
+    HEADER, MAGIC, MAX_PROBES, NONE, SectionTable, TABLES, TokenizerSection, VERSION, attribute, field, flag,
 };
 use super::split::Cutting;
 use super::token_kind::TokenKind;
@@ -18,7 +18,7 @@ use siskin_format::file::Bytes;
 use siskin_format::{Error, Result};
 use std::collections::HashMap;
 
-const MOST_TOKENS: usize = 1 << 24;
+const MAX_TOKENS: usize = 1 << 24;
 const LONGEST_TOKEN: usize = 1 << 16;
 /// The maximum size of a token for which merges are created from scores, in bytes, as their number grows quadratically.
 const LONGEST_SCORED_TOKEN: usize = 1024;
@@ -56,15 +56,15 @@ fn check(vocabulary: &Vocabulary) -> Result<()> {
     }
     check_template(&vocabulary.single)?;
     check_template(&vocabulary.pair)?;
-    if vocabulary.normalizers.len().max(vocabulary.splitters.len()) > MOST_RECORDS {
-        let message = format!("there are more than {MOST_RECORDS} steps");
+    if vocabulary.normalizers.len().max(vocabulary.splitters.len()) > MAX_RECORDS {
+        let message = format!("there are more than {MAX_RECORDS} steps");
         return Err(Error::unsupported("tokenizer.normalizer", message));
     }
     let count = vocabulary.tokens.len();
-    if count == 0 || count > MOST_TOKENS {
+    if count == 0 || count > MAX_TOKENS {
         return Err(Error::corrupt(
             "tokenizer.tokens",
-            format!("{count} tokens; expected 1 to {MOST_TOKENS}"),
+            format!("{count} tokens; expected 1 to {MAX_TOKENS}"),
         ));
     }
     for (id, token) in vocabulary.tokens.iter().enumerate() {
@@ -141,8 +141,8 @@ impl<'a> Symbols<'a> {
 }
 
 fn listed_merges(symbols: &mut Symbols<'_>, pairs: &[(Vec<u8>, Vec<u8>)]) -> Result<Vec<Merge>> {
-    if pairs.len() > MOST_TOKENS {
-        return Err(Error::corrupt("tokenizer.merges", format!("there are more than {MOST_TOKENS} merges")));
+    if pairs.len() > MAX_TOKENS {
+        return Err(Error::corrupt("tokenizer.merges", format!("there are more than {MAX_TOKENS} merges")));
     }
     let mut seen = HashMap::with_capacity(pairs.len());
     let mut merges = Vec::with_capacity(pairs.len());
@@ -385,7 +385,7 @@ fn fill<const N: usize>(rows: &[(u64, [u32; N])], slots: usize) -> Option<Vec<[u
         let home = hash::home(*hash, slots);
         // One probe is reserved for the empty slot that ends a search.
         let free =
-            (0..MOST_PROBES - 1).map(|step| (home + step) % slots).find(|&slot| table[slot] == [NONE; N])?;
+            (0..MAX_PROBES - 1).map(|step| (home + step) % slots).find(|&slot| table[slot] == [NONE; N])?;
         table[free] = *row;
     }
     Some(table)

@@ -227,7 +227,7 @@ mod tests {
         ] {
             assert_eq!(breaches("runtime/backend/src/cpu/matmul.rs", code).len(), 1, "{code}");
         }
-        assert_eq!(breaches("runtime/graph/src/ir.rs", "use crate::arch::Family;").len(), 1);
+        assert_eq!(breaches("runtime/graph/src/types.rs", "use crate::arch::Family;").len(), 1);
         assert_eq!(breaches("runtime/graph/src/arch/mod.rs", "use super::adapter;").len(), 1);
         assert_eq!(breaches("runtime/siskin/src/model.rs", "use crate::session::Session;").len(), 1);
     }

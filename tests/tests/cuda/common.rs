@@ -21,7 +21,7 @@ pub fn targets(rows: usize, columns: usize) -> Targets {
 /// Returns the largest difference relative to the largest expected magnitude, which is at least `least`.
 pub fn error(got: &[f32], want: &[f32], least: f32) -> f32 {
     assert_eq!(got.len(), want.len());
-    let largest = want.iter().fold(least, |most, x| most.max(x.abs())).max(f32::MIN_POSITIVE);
+    let largest = want.iter().fold(least, |largest, x| largest.max(x.abs())).max(f32::MIN_POSITIVE);
     let apart = got.iter().zip(want).map(|(a, b)| (a - b).abs());
     // NaN counts as an infinite difference.
     apart.map(|x| if x.is_nan() { f32::INFINITY } else { x }).fold(0.0, f32::max) / largest

@@ -62,7 +62,7 @@ where
     if precision == Precision::F32 {
         assert_eq!(sum.correct, cpu_sum.correct, "{name}");
     }
-    let largest = want.list.iter().flatten().flatten().fold(0.0_f32, |most, x| most.max(x.abs()));
+    let largest = want.list.iter().flatten().flatten().fold(0.0_f32, |largest, x| largest.max(x.abs()));
     let mut worst = ((sum.loss - cpu_sum.loss) / cpu_sum.loss).abs() as f32;
     for (own, want) in own.list.iter().flatten().zip(want.list.iter().flatten()) {
         worst = worst.max(error(own, want, largest * 1e-2));

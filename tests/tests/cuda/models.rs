@@ -46,7 +46,7 @@ fn compare(name: &str, precision: Precision, limit: f32) -> Option<String> {
     if apart.is_nan() || apart > f64::from(limit) || sum.weight != cpu_sum.weight {
         report += &format!("{name} {precision:?}: {sum:?}, not {cpu_sum:?}\n");
     }
-    let whole = want.iter().flatten().fold(0.0_f32, |most, x| most.max(x.abs()));
+    let whole = want.iter().flatten().fold(0.0_f32, |largest, x| largest.max(x.abs()));
     let case = load(name);
     for ((weight, own), want) in case.program.weights.iter().zip(&own).zip(&want) {
         let error = error(own, want, whole * 1e-3);
@@ -263,7 +263,7 @@ fn router_losses_match_the_cpu() {
             if (sum.router_loss / cpu_sum.router_loss - 1.0).abs() > 1e-5 || cpu_sum.router_loss == 0.0 {
                 report += &format!("{name}: {sum:?}, not {cpu_sum:?}\n");
             }
-            let whole = want.list.iter().flatten().flatten().fold(0.0_f32, |most, x| most.max(x.abs()));
+            let whole = want.list.iter().flatten().flatten().fold(0.0_f32, |largest, x| largest.max(x.abs()));
             let pairs = own.list.iter().flatten().zip(want.list.iter().flatten());
             for (weight, (own, want)) in case.program.weights.iter().zip(pairs) {
                 let error = error(own, want, whole * 1e-3);

@@ -2,8 +2,8 @@
 
 use siskin_device::Precision;
 use siskin_graph::{
-    ActivationFunction, Attention, AttentionMask, Bias, GateLimits, NormKind, Op, OutputHead, Recurrence,
-    RecurrenceRule, Rope, RowKind, Weight, WeightRole,
+    ActivationFunction, Attention, AttentionMask, GateLimits, NormKind, Op, OutputHead, Recurrence,
+    RecurrenceRule, RelativePositionBias, Rope, RowKind, Weight, WeightRole,
 };
 use siskin_tests::cuda::{TestDevice, decode, encode};
 use siskin_trainer::batch::TrainingBatch;
@@ -36,7 +36,7 @@ impl One {
             batch.decoder.push(&tokens, &[]);
             first += length as u32;
         }
-        let value = |columns| ProgramValue { rows: RowKind::Batch, columns, side: Side::Decoder };
+        let value = |columns| ProgramValue { rows: RowKind::Tokens, columns, side: Side::Decoder };
         let weight = |name: &str, rows, columns, role| Weight { name: name.to_owned(), rows, columns, role };
         let mut all: Vec<Weight> =
             weights.iter().map(|&count| weight("own", 1, count, WeightRole::Vector)).collect();
@@ -120,7 +120,7 @@ impl One {
 const SCORES: usize = 37;
 
 fn ropes() -> Vec<Rope> {
-    vec![Rope { frequencies: vec![1.0, 0.3, 0.05], magnitude: 1.1, stretch: None }]
+    vec![Rope { frequencies: vec![1.0, 0.3, 0.05], magnitude: 1.1, scaling: None }]
 }
 
 /// Runs cases in every precision.
@@ -169,7 +169,7 @@ fn attention_matches_for_all_lengths_and_masks() {
             attend(&[1, 17, 65], attention(2, 1, 16, AttentionMask::Causal(None)), &[]),
             attend(&[130], attention(1, 1, 64, AttentionMask::Causal(Some(70))), &[]),
             attend(&[70, 3], attention(2, 2, 9, AttentionMask::LocalWindow(20)), &[]),
-            attend(&[150], attention(1, 1, 8, AttentionMask::StreamingLlm { window: 40, first: 3 }), &[]),
+            attend(&[150], attention(1, 1, 8, AttentionMask::StreamingLlm { window: 40, sinks: 3 }), &[]),
             attend(&[66], attention(3, 1, 72, AttentionMask::Full), &[]),
             attend(&[40], attention(1, 1, 136, AttentionMask::Causal(None)), &[]),
             attend(&[200, 3, 64], attention(4, 2, 64, AttentionMask::Causal(None)), &[]),
@@ -182,7 +182,7 @@ fn attention_matches_for_all_lengths_and_masks() {
 #[test]
 fn attention_with_score_bias_matches() {
     let whole = || attention(2, 1, 8, AttentionMask::Causal(None));
-    let bias = Bias { table: 0, buckets: 8, farthest: 20, both_ways: true };
+    let bias = RelativePositionBias { table: 0, buckets: 8, farthest: 20, both_ways: true };
     check(
         "attention",
         [
@@ -291,7 +291,7 @@ fn recurrent_states_match() {
 /// Correctly synchronized kernels give the same bits in any order of threads.
 #[test]
 fn thread_order_changes_no_bit() {
-    let bias = Bias { table: 0, buckets: 8, farthest: 20, both_ways: true };
+    let bias = RelativePositionBias { table: 0, buckets: 8, farthest: 20, both_ways: true };
     let description = Attention { bias: Some(bias), ..attention(2, 1, 24, AttentionMask::Causal(None)) };
     let plain = attention(2, 1, 24, AttentionMask::Causal(None));
     let attending = [attend(&[150, 7], description, &[16]), attend(&[150, 7], plain, &[])];

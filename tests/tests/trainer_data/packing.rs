@@ -14,8 +14,8 @@ use super::common::{folder, tokenizer};
 
 fn random_records(count: usize, parts: usize, vocabulary: u32, labeled: bool) -> Vec<TokenizedDocument> {
     let mut random = Random::new(2, &[u64::from(vocabulary)]);
-    let mut list = |most| -> Vec<u32> {
-        (0..random.below(most)).map(|_| random.below(u64::from(vocabulary)) as u32).collect()
+    let mut list = |max| -> Vec<u32> {
+        (0..random.below(max)).map(|_| random.below(u64::from(vocabulary)) as u32).collect()
     };
     let mut records: Vec<TokenizedDocument> = (0..count)
         .map(|number| TokenizedDocument {

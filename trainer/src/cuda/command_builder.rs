@@ -17,20 +17,20 @@ pub(super) struct OpScratch {
     base: DevicePtr,
     used: usize,
     /// The maximum that any operation used.
-    pub(super) most: usize,
+    pub(super) peak: usize,
 }
 
 impl OpScratch {
     /// Scratch memory that begins at `base`.
     pub(super) fn new(base: DevicePtr) -> Self {
-        Self { base, used: 0, most: 0 }
+        Self { base, used: 0, peak: 0 }
     }
 
     /// Allocates f32 elements, until the next operation begins.
     pub(super) fn floats(&mut self, count: usize) -> DevicePtr {
         let place = self.base + self.used as DevicePtr;
         self.used += aligned(4 * count);
-        self.most = self.most.max(self.used);
+        self.peak = self.peak.max(self.used);
         place
     }
 

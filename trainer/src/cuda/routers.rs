@@ -16,9 +16,9 @@ const THREADS: usize = 256;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RouterLosses {
     options: RouterOptions,
-    /// Those of both sides, each for up to `most` experts.
+    /// Those of both sides, each for up to `max_experts` experts.
     sums: DevicePtr,
-    most: usize,
+    max_experts: usize,
 }
 
 /// The factors on the loss of a batch.
@@ -62,17 +62,17 @@ impl RouterLosses {
         options: RouterOptions,
     ) -> Result<Option<Self>> {
         let all = (0..program.nodes.len()).filter_map(|node| of(program, node));
-        let Some(most) = all.map(|(routing, _)| routing.experts).max() else { return Ok(None) };
+        let Some(max_experts) = all.map(|(routing, _)| routing.experts).max() else { return Ok(None) };
         if options == RouterOptions::default() {
             return Ok(None);
         }
-        let own = Self { options, sums: 0, most };
+        let own = Self { options, sums: 0, max_experts };
         Ok(Some(Self { sums: device.allocate(own.bytes())?, ..own }))
     }
 
     /// Returns the bytes of the statistics: choices and probabilities of each expert, and the squares.
     fn bytes(&self) -> usize {
-        2 * 8 * (2 * self.most + 1)
+        2 * 8 * (2 * self.max_experts + 1)
     }
 
     fn sums_of(&self, side: Side) -> DevicePtr {
@@ -110,7 +110,7 @@ impl RouterLosses {
         let Some((routing, side)) = of(program, node) else { return };
         let left = logarithms(work, scores, MatrixShape { rows, columns: routing.experts });
         let places = [scores, routed, left, self.sums_of(side)].map(KernelArgument::Ptr);
-        let arguments = [&places[..], &[rows, routing.experts, routing.chosen].map(int)].concat();
+        let arguments = [&places[..], &[rows, routing.experts, routing.top_k].map(int)].concat();
         let name = work.commands.kernel_name("router_sums");
         work.commands.kernel(&name, GridSize::linear(routing.experts + 1), THREADS, 0, &arguments);
     }

@@ -413,7 +413,7 @@ impl DeviceRunner {
             bounds.push(StepEnd { commands: walk.builder.commands.len(), step });
         }
         let marks = walk.marks.unwrap_or_default();
-        let bytes = StepBytes { arena: layout.size, scratch: scratch.most, head, tables: tables.bytes.len() };
+        let bytes = StepBytes { arena: layout.size, scratch: scratch.peak, head, tables: tables.bytes.len() };
         Ok(BatchPlan { commands, tables: tables.bytes, bytes, marks, bounds })
     }
 }

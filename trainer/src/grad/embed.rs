@@ -59,16 +59,16 @@ impl<T: Real> GradientRule<T> for Sine {
     fn forward(&self, call: &RuleCall<'_, T>, _: &[&[T]], out: &mut [T], _: &mut [T]) {
         let Op::EmbedSine { rope, offset } = call.node.op else { return };
         let (table, columns) = (&call.program.ropes[rope], call.columns());
-        let mut turns = vec![0.0; columns];
+        let mut cos_sin = vec![0.0; columns];
         for (row, out) in call.sequences().rows.iter().zip(out.chunks_mut(columns.max(1))) {
-            siskin_kernels::ops::rope::turns(
+            siskin_kernels::ops::rope::cos_sin(
                 &table.frequencies,
                 table.magnitude,
                 (row.position + offset) as u32,
-                &mut turns,
+                &mut cos_sin,
             );
-            turns.rotate_left(columns / 2);
-            out.iter_mut().zip(&turns).for_each(|(out, turn)| *out = T::of(f64::from(*turn)));
+            cos_sin.rotate_left(columns / 2);
+            out.iter_mut().zip(&cos_sin).for_each(|(out, turn)| *out = T::of(f64::from(*turn)));
         }
     }
 

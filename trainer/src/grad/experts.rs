@@ -14,8 +14,8 @@ pub(super) struct Route;
 
 /// Returns the softmax of a row's scores.
 fn softmax<T: Real>(scores: &[T]) -> Vec<T> {
-    let most = scores.iter().copied().fold(scores[0], T::max);
-    let mut probabilities: Vec<T> = scores.iter().map(|score| (*score - most).exp()).collect();
+    let max = scores.iter().copied().fold(scores[0], T::max);
+    let mut probabilities: Vec<T> = scores.iter().map(|score| (*score - max).exp()).collect();
     let sum: T = probabilities.iter().copied().sum();
     probabilities.iter_mut().for_each(|probability| *probability /= sum);
     probabilities
@@ -27,8 +27,8 @@ impl<T: Real> GradientRule<T> for Route {
         table::each(out, call.columns(), |row, out| {
             let scores = table::row(inputs[0], routing.experts, row);
             let probabilities = softmax(scores);
-            let (weights, numbers) = out.split_at_mut(routing.chosen);
-            for choice in 0..routing.chosen {
+            let (weights, numbers) = out.split_at_mut(routing.top_k);
+            for choice in 0..routing.top_k {
                 let taken = |expert: &usize| numbers[..choice].iter().any(|n| n.f64() == *expert as f64);
                 let better =
                     |best: usize, expert: usize| if scores[expert] > scores[best] { expert } else { best };
@@ -53,14 +53,14 @@ impl<T: Real> GradientRule<T> for Route {
         let Some(to) = &mut back.input_gradients[0] else { return };
         table::each(to, routing.experts, |row, to| {
             let probabilities = softmax(table::row(back.inputs[0], routing.experts, row));
-            let chosen = &table::row(back.output, columns, row)[routing.chosen..];
+            let chosen = &table::row(back.output, columns, row)[routing.top_k..];
             let gradient = table::row(back.gradient, columns, row);
             // The gradients of the probabilities.
             let mut probability_gradient = vec![T::ZERO; routing.experts];
             let place = |choice: usize| chosen[choice].f64() as usize;
-            let sum: T = (0..routing.chosen).map(|choice| probabilities[place(choice)]).sum();
-            let inner: T = (0..routing.chosen).map(|c| gradient[c] * probabilities[place(c)]).sum();
-            for (choice, g) in gradient.iter().enumerate().take(routing.chosen) {
+            let sum: T = (0..routing.top_k).map(|choice| probabilities[place(choice)]).sum();
+            let inner: T = (0..routing.top_k).map(|c| gradient[c] * probabilities[place(c)]).sum();
+            for (choice, g) in gradient.iter().enumerate().take(routing.top_k) {
                 probability_gradient[place(choice)] =
                     if routing.normalize { *g / sum - inner / (sum * sum) } else { *g };
             }
@@ -92,24 +92,24 @@ impl Slots {
     fn new<T: Real>(call: &RuleCall<'_, T>, routing: &Routing, routed: &[T]) -> Self {
         let rows = &call.sequences().rows;
         let number = |index: usize| {
-            let (row, choice) = (index / routing.chosen, index % routing.chosen);
-            routed[row * 2 * routing.chosen + routing.chosen + choice].f64() as usize
+            let (row, choice) = (index / routing.top_k, index % routing.top_k);
+            routed[row * 2 * routing.top_k + routing.top_k + choice].f64() as usize
         };
         let mut of_expert: Vec<Vec<usize>> = vec![Vec::new(); routing.experts];
         let mut taken = vec![0; routing.experts];
-        for index in 0..rows.len() * routing.chosen {
-            let row = index / routing.chosen;
-            if rows[row].position == 0 && index % routing.chosen == 0 {
+        for index in 0..rows.len() * routing.top_k {
+            let row = index / routing.top_k;
+            if rows[row].position == 0 && index % routing.top_k == 0 {
                 taken.fill(0);
             }
             let expert = number(index);
-            if routing.capacity.is_none_or(|most| taken[expert] < most) {
+            if routing.capacity.is_none_or(|max| taken[expert] < max) {
                 of_expert[expert].push(index);
             }
             taken[expert] += 1;
         }
         let mut starts = vec![0];
-        let (mut places, mut owners) = (vec![None; rows.len() * routing.chosen], Vec::new());
+        let (mut places, mut owners) = (vec![None; rows.len() * routing.top_k], Vec::new());
         for indices in of_expert {
             for index in indices {
                 places[index] = Some(owners.len());
@@ -129,7 +129,7 @@ impl<T: Real> GradientRule<T> for Dispatch {
         let Op::Dispatch(routing) = call.node.op else { return };
         let (slots, columns) = (Slots::new(call, &routing, inputs[1]), call.columns());
         table::each(out, columns, |slot, out| match slots.owners.get(slot) {
-            Some(index) => out.copy_from_slice(table::row(inputs[0], columns, index / routing.chosen)),
+            Some(index) => out.copy_from_slice(table::row(inputs[0], columns, index / routing.top_k)),
             None => out.fill(T::ZERO),
         });
     }
@@ -139,7 +139,7 @@ impl<T: Real> GradientRule<T> for Dispatch {
         let (slots, columns) = (Slots::new(call, &routing, back.inputs[1]), call.columns());
         let Some(to) = &mut back.input_gradients[0] else { return };
         table::each(to, columns, |row, to| {
-            let places = &slots.places[row * routing.chosen..(row + 1) * routing.chosen];
+            let places = &slots.places[row * routing.top_k..(row + 1) * routing.top_k];
             for slot in places.iter().flatten() {
                 let from = table::row(back.gradient, columns, *slot);
                 to.iter_mut().zip(from).for_each(|(to, from)| *to += *from);
@@ -218,9 +218,9 @@ impl<T: Real> GradientRule<T> for Combine {
         let (slots, columns) = (Slots::new(call, &routing, inputs[1]), call.columns());
         table::each(out, columns, |row, out| {
             out.fill(T::ZERO);
-            let weights = table::row(inputs[1], 2 * routing.chosen, row);
-            for (choice, weight) in weights.iter().enumerate().take(routing.chosen) {
-                let Some(slot) = slots.places[row * routing.chosen + choice] else { continue };
+            let weights = table::row(inputs[1], 2 * routing.top_k, row);
+            for (choice, weight) in weights.iter().enumerate().take(routing.top_k) {
+                let Some(slot) = slots.places[row * routing.top_k + choice] else { continue };
                 let from = table::row(inputs[0], columns, slot);
                 out.iter_mut().zip(from).for_each(|(out, from)| *out += *weight * *from);
             }
@@ -230,12 +230,12 @@ impl<T: Real> GradientRule<T> for Combine {
     fn backward(&self, call: &RuleCall<'_, T>, back: RuleBackward<'_, '_, T>) {
         let Op::Combine(routing) = call.node.op else { return };
         let (slots, columns) = (Slots::new(call, &routing, back.inputs[1]), call.columns());
-        let wide = 2 * routing.chosen;
+        let wide = 2 * routing.top_k;
         let [given, routed] = back.input_gradients else { return };
         if let Some(to) = given {
             table::each(to, columns, |slot, to| {
                 let Some(&index) = slots.owners.get(slot) else { return };
-                let (row, choice) = (index / routing.chosen, index % routing.chosen);
+                let (row, choice) = (index / routing.top_k, index % routing.top_k);
                 let weight = table::row(back.inputs[1], wide, row)[choice];
                 let from = table::row(back.gradient, columns, row);
                 to.iter_mut().zip(from).for_each(|(to, from)| *to += weight * *from);
@@ -244,8 +244,8 @@ impl<T: Real> GradientRule<T> for Combine {
         if let Some(to) = routed {
             table::each(to, wide, |row, to| {
                 let gradient = table::row(back.gradient, columns, row);
-                for (choice, to) in to.iter_mut().enumerate().take(routing.chosen) {
-                    let Some(slot) = slots.places[row * routing.chosen + choice] else { continue };
+                for (choice, to) in to.iter_mut().enumerate().take(routing.top_k) {
+                    let Some(slot) = slots.places[row * routing.top_k + choice] else { continue };
                     let from = table::row(back.inputs[0], columns, slot);
                     *to += gradient.iter().zip(from).map(|(g, x)| *g * *x).sum();
                 }

@@ -59,18 +59,18 @@ impl CrossEntropy {
             gradient.fill(T::ZERO);
             return LossSum::default();
         }
-        let (mut best, mut most) = (0, x[0]);
+        let (mut best, mut max) = (0, x[0]);
         for (column, number) in x.iter().enumerate() {
-            if *number > most {
-                (best, most) = (column, *number);
+            if *number > max {
+                (best, max) = (column, *number);
             }
         }
         let mut sum = T::ZERO;
         for (g, x) in gradient.iter_mut().zip(x) {
-            *g = (*x - most).exp();
+            *g = (*x - max).exp();
             sum += *g;
         }
-        let total = most + sum.ln();
+        let total = max + sum.ln();
         let even = self.label_smoothing / x.len() as f64;
         let factor = T::of(weight * scale);
         for g in gradient.iter_mut() {

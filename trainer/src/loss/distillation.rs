@@ -77,7 +77,7 @@ impl Distillation {
 /// Returns the log-softmax.
 fn logarithms(scores: impl Iterator<Item = f64>) -> Vec<f64> {
     let scores: Vec<f64> = scores.collect();
-    let most = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-    let total = most + scores.iter().map(|score| (score - most).exp()).sum::<f64>().ln();
+    let max = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let total = max + scores.iter().map(|score| (score - max).exp()).sum::<f64>().ln();
     scores.into_iter().map(|score| score - total).collect()
 }

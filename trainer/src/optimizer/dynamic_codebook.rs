@@ -45,7 +45,7 @@ impl DynamicCodebook {
 
     /// Quantizes a block to the nearest codes; returns its scale.
     pub(super) fn quantize(&self, numbers: &[f32], bytes: &mut [u8]) -> f32 {
-        let scale = numbers.iter().fold(0.0_f32, |most, number| most.max(number.abs()));
+        let scale = numbers.iter().fold(0.0_f32, |largest, number| largest.max(number.abs()));
         let divisor = if scale > 0.0 { scale } else { 1.0 };
         for (number, byte) in numbers.iter().zip(bytes) {
             let number = number / divisor;

@@ -55,7 +55,7 @@ impl ProgramValue {
     pub fn row_count(&self, batch: &TrainingBatch) -> usize {
         let texts = self.side.sequences(batch);
         let (batch, outputs) = (texts.rows.len(), texts.output_rows.len());
-        RowCounts { batch, outputs, frames: texts.frame_count() }.of(self.rows)
+        RowCounts { tokens: batch, outputs, frames: texts.frame_count() }.of(self.rows)
     }
 }
 

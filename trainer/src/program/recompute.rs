@@ -41,7 +41,9 @@ impl Recompute {
             Self::None => false,
             Self::Layers(_) => true,
             Self::Attention => matches!(program.nodes[node].op, Op::Attention(_)),
-            Self::Cost(most) => cost(program, &program.nodes[node].op).is_some_and(|cost| cost <= most),
+            Self::Cost(max_cost) => {
+                cost(program, &program.nodes[node].op).is_some_and(|cost| cost <= max_cost)
+            }
         };
         let mut leaves = vec![false; program.values.len()];
         leaves[program.hidden] = true;

@@ -23,7 +23,7 @@ pub(super) fn chart(title: &str, curves: &[(&str, &Points)]) -> String {
     let all = || thinned.iter().flat_map(|(_, points)| points);
     let Some(first) = all().next() else { return String::new() };
     let bounds = |of: fn(&(f64, f64)) -> f64| {
-        all().map(of).fold([of(first); 2], |[least, most], x| [least.min(x), most.max(x)])
+        all().map(of).fold([of(first); 2], |[min, max], x| [min.min(x), max.max(x)])
     };
     let (steps, numbers) = (bounds(|point| point.0), padded(bounds(|point| point.1)));
     let x = |step: f64| {
@@ -105,25 +105,25 @@ fn downsample(points: &Points) -> Points {
 }
 
 /// Adds padding to bounds.
-fn padded([least, most]: [f64; 2]) -> [f64; 2] {
-    let pad = match most - least {
+fn padded([min, max]: [f64; 2]) -> [f64; 2] {
+    let pad = match max - min {
         width if width > 0.0 => 0.04 * width,
-        _ => 0.5 * least.abs().max(1e-9),
+        _ => 0.5 * min.abs().max(1e-9),
     };
-    [least - pad, most + pad]
+    [min - pad, max + pad]
 }
 
 /// Returns about `count` round tick values within bounds.
-fn ticks([least, most]: [f64; 2], count: usize) -> Vec<f64> {
-    let width = (most - least) / count as f64;
+fn ticks([min, max]: [f64; 2], count: usize) -> Vec<f64> {
+    let width = (max - min) / count as f64;
     if !(width > 0.0 && width.is_finite()) {
-        return vec![least];
+        return vec![min];
     }
     let power = 10.0_f64.powf(width.log10().floor());
     let step = [1.0, 2.0, 5.0, 10.0].map(|factor| factor * power).into_iter().find(|step| *step >= width);
     let step = step.unwrap_or(width);
-    let first = (least / step).ceil();
-    (0..=2 * count).map(|index| (first + index as f64) * step).take_while(|tick| *tick <= most).collect()
+    let first = (min / step).ceil();
+    (0..=2 * count).map(|index| (first + index as f64) * step).take_while(|tick| *tick <= max).collect()
 }
 
 /// Formats a number with few digits.

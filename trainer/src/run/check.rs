@@ -178,8 +178,8 @@ impl RunChecker<'_> {
     fn example(&self, options: LoaderOptions) -> Result<LoadedBatch> {
         let loader = self.setup.training_batches(options, Position::default())?;
         let batches = loader.take(BATCHES).collect::<Result<Vec<_>>>()?;
-        let most = batches.into_iter().max_by_key(|step| step.examples.len());
-        most.ok_or_else(|| Error::argument("data", "there are no batches"))
+        let largest = batches.into_iter().max_by_key(|step| step.examples.len());
+        largest.ok_or_else(|| Error::argument("data", "there are no batches"))
     }
 
     /// Compares a device with the CPU, which has just processed the same batch.
@@ -271,20 +271,22 @@ impl RunChecker<'_> {
             return Check::new(name, Outcome::Fail, format!("{norm} in {layer}"), advice);
         }
         let least = norms.iter().min_by(|one, other| one.1.total_cmp(other.1));
-        let most = norms.iter().max_by(|one, other| one.1.total_cmp(other.1));
-        let (Some(least), Some(most)) = (least, most) else {
+        let largest = norms.iter().max_by(|one, other| one.1.total_cmp(other.1));
+        let (Some(least), Some(largest)) = (least, largest) else {
             return Check::new(name, Outcome::Fail, "no tensor is trained", "check model.trainable");
         };
-        let result = format!("norms from {:.2e} in {} to {:.2e} in {}", least.1, least.0, most.1, most.0);
+        let result =
+            format!("norms from {:.2e} in {} to {:.2e} in {}", least.1, least.0, largest.1, largest.0);
         if missing.is_empty() {
             return Check::new(name, Outcome::Pass, result, "");
         }
         // Tensors that no node reads, and experts that no row of a small batch chose, may have no gradient by design.
         let excused = |name: &String| self.unused_or_expert(name);
         let fail = depth == Depth::Full && !missing.iter().all(excused);
-        let most: Vec<&str> = missing.iter().take(6).map(String::as_str).collect();
-        let more = if missing.len() > most.len() { ", …" } else { "" };
-        let result = format!("zero for {} tensors: {}{more}; other {result}", missing.len(), most.join(", "));
+        let largest: Vec<&str> = missing.iter().take(6).map(String::as_str).collect();
+        let more = if missing.len() > largest.len() { ", …" } else { "" };
+        let result =
+            format!("zero for {} tensors: {}{more}; other {result}", missing.len(), largest.join(", "));
         let advice = "exclude them with model.trainable, or find out why the loss does not depend on them";
         Check::new(name, if fail { Outcome::Fail } else { Outcome::Warning }, result, advice)
     }

@@ -361,7 +361,7 @@ impl RunConfig {
             "layers" => Ok(Recompute::Layers(1)),
             other => match (number("layers:").filter(|count| *count > 0), number("cost:")) {
                 (Some(count), _) => Ok(Recompute::Layers(count)),
-                (_, Some(most)) => Ok(Recompute::Cost(most)),
+                (_, Some(max_cost)) => Ok(Recompute::Cost(max_cost)),
                 _ => {
                     let known = ["none", "attention", "cheap", "cost:1024", "layers", "layers:2"];
                     Err(unknown("recompute", "choice", other, &known))
@@ -395,7 +395,7 @@ mod tests {
         assert_eq!(recompute("layers:3"), Some(Recompute::Layers(3)));
         assert_eq!(
             [recompute("cheap"), recompute("cost:768")],
-            [0, 768].map(|most| Some(Recompute::Cost(most)))
+            [0, 768].map(|max_cost| Some(Recompute::Cost(max_cost)))
         );
         assert_eq!([recompute("layers:0"), recompute("cost:")], [None; 2]);
     }

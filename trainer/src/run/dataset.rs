@@ -195,11 +195,11 @@ impl Sources<'_> {
         let mut sources = Vec::new();
         for path in files(&paths(names)?)? {
             let packed = packed_records(&path, &reading)?;
-            let (most, own) =
+            let (vocabulary, own) =
                 (self.tokenizer.vocabulary_size(), packed.as_ref().map_or(0, PackedTokenFile::vocabulary));
-            if own > most {
+            if own > vocabulary {
                 let message = format!(
-                    "its vocabulary of {own} tokens is larger than the model's of {most}; pack the texts again with \
+                    "its vocabulary of {own} tokens is larger than the model's of {vocabulary}; pack the texts again with \
                      the model's tokenizer"
                 );
                 return Err(Error::argument(path.display().to_string(), message));

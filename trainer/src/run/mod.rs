@@ -154,15 +154,15 @@ impl Run {
         Ok(true)
     }
 
-    /// Trains to the end, or until `stop` is set. A checkpoint that cannot be written is reported to `callbacks`; it is
+    /// Trains to the end, or until `cancel` is set. A checkpoint that cannot be written is reported to `callbacks`; it is
     /// an error only if the run could not be resumed without it.
-    pub fn train(&mut self, stop: &AtomicBool, callbacks: &mut dyn RunCallbacks) -> Result<RunEnd> {
+    pub fn train(&mut self, cancel: &AtomicBool, callbacks: &mut dyn RunCallbacks) -> Result<RunEnd> {
         let loader = self.setup.batches(&self.config, self.progress.position)?;
         let recorder = self.profiled.as_ref().map(|profiled| profiled.recorder.clone());
         let ahead = 2 * self.config.batch.gradient_accumulation_steps;
         let mut batches = Prefetch::recorded(loader, ahead, recorder.clone())?.peekable();
         let mut writer = CheckpointWriter::recorded(recorder);
-        let ended = self.training_loop(stop, &mut batches, &mut writer, callbacks)?;
+        let ended = self.training_loop(cancel, &mut batches, &mut writer, callbacks)?;
         let last = writer.finish();
         writer.report_failure(callbacks);
         match last {
@@ -176,14 +176,14 @@ impl Run {
 
     fn training_loop(
         &mut self,
-        stop: &AtomicBool,
+        cancel: &AtomicBool,
         batches: &mut Peekable<Prefetch>,
         writer: &mut CheckpointWriter,
         callbacks: &mut dyn RunCallbacks,
     ) -> Result<RunEnd> {
         let mut validated_step = None;
         while self.progress.step < self.config.steps {
-            if stop.load(Ordering::Relaxed) {
+            if cancel.load(Ordering::Relaxed) {
                 self.save(false, writer)?;
                 return Ok(RunEnd::Interrupted);
             }

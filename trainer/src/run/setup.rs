@@ -196,9 +196,9 @@ impl RunSetup {
     /// data.
     pub fn validation_batches(&self, config: &RunConfig) -> Result<Option<Take<Loader>>> {
         let Some(task) = self.validation.clone() else { return Ok(None) };
-        let most = if config.validation.batches == 0 { usize::MAX } else { config.validation.batches };
+        let max_batches = if config.validation.batches == 0 { usize::MAX } else { config.validation.batches };
         let loader = Loader::new(task, self.loader(config, false), Position::default())?;
-        Ok(Some(self.with_teacher_scores(loader).take(most)))
+        Ok(Some(self.with_teacher_scores(loader).take(max_batches)))
     }
 
     /// Returns the training batches with other loader options than the config's.

@@ -414,7 +414,7 @@ pub(crate) fn check(program: &Program, batch: &TrainingBatch) -> Result<()> {
     for node in &program.nodes {
         let texts = program.values[node.output].side.sequences(batch);
         let rows = texts.rows.iter();
-        let (table, most, what) = match node.op {
+        let (table, max, what) = match node.op {
             Op::Embed { table } => (table, rows.map(|row| row.token as usize).max(), "token"),
             Op::EmbedSegment { table } => (table, rows.map(|row| row.segment as usize).max(), "segment"),
             Op::EmbedPosition { table, offset } => {
@@ -423,9 +423,9 @@ pub(crate) fn check(program: &Program, batch: &TrainingBatch) -> Result<()> {
             _ => continue,
         };
         let limit = program.weights[table].rows;
-        if let Some(most) = most.filter(|&most| most >= limit) {
+        if let Some(max) = max.filter(|&max| max >= limit) {
             let message =
-                format!("{what} {most} is out of range: {} has {limit} rows", program.weights[table].name);
+                format!("{what} {max} is out of range: {} has {limit} rows", program.weights[table].name);
             return Err(Error::argument("batch", message));
         }
     }

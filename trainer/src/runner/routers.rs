@@ -39,11 +39,11 @@ pub(super) struct RouterStatistics {
 
 /// Returns the softmax of a row's scores, and their log-sum-exp.
 fn softmax<T: Real>(scores: &[T]) -> (Vec<f64>, f64) {
-    let most = scores.iter().map(|x| x.f64()).fold(f64::NEG_INFINITY, f64::max);
-    let mut probabilities: Vec<f64> = scores.iter().map(|x| (x.f64() - most).exp()).collect();
+    let max = scores.iter().map(|x| x.f64()).fold(f64::NEG_INFINITY, f64::max);
+    let mut probabilities: Vec<f64> = scores.iter().map(|x| (x.f64() - max).exp()).collect();
     let sum: f64 = probabilities.iter().sum();
     probabilities.iter_mut().for_each(|probability| *probability /= sum);
-    (probabilities, most + sum.ln())
+    (probabilities, max + sum.ln())
 }
 
 impl RouterStatistics {
@@ -74,7 +74,7 @@ impl RouterStatistics {
             self.sides.len() - 1
         });
         let statistics = &mut self.sides[place];
-        let rows = scores.chunks_exact(routing.experts).zip(routed.chunks_exact(2 * routing.chosen));
+        let rows = scores.chunks_exact(routing.experts).zip(routed.chunks_exact(2 * routing.top_k));
         for (scores, routed) in rows {
             let (probabilities, logarithm) = softmax(scores);
             statistics.rows += 1.0;
@@ -84,7 +84,7 @@ impl RouterStatistics {
                 .zip(probabilities)
                 .for_each(|(sum, probability)| *sum += probability);
             statistics.squared_log_sums += logarithm * logarithm;
-            for number in &routed[routing.chosen..] {
+            for number in &routed[routing.top_k..] {
                 if let Some(count) = statistics.chosen.get_mut(number.f64() as usize) {
                     *count += 1.0;
                 }

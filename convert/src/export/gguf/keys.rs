@@ -8,7 +8,7 @@ use crate::import::BIDIRECTIONAL;
 use serde_json::Value as Json;
 use siskin_format::{Error, Result};
 use siskin_graph::arch::{GgufWindows, sliding_period};
-use siskin_graph::{AttentionMask, Graph, NormKind, Op, Rope, RopeScaling, RopeScalingRule};
+use siskin_graph::{AttentionMask, Graph, NormKind, Op, Rope, RopeScaling, RopeScalingMethod};
 use siskin_kernels::quant::BlockType;
 
 /// Tensors that hold what other formats keep in configuration keys.
@@ -91,10 +91,10 @@ pub(super) fn of(
         keys.extend(known.map(|known| text(key, known)));
     }
     let count = |block: BlockType| types.iter().filter(|&&other| other == block).count();
-    let most =
+    let max =
         FILE_TYPES.iter().max_by_key(|(block, _)| count(*block) * usize::from(*block != BlockType::F32));
-    let most = most.filter(|(block, _)| count(*block) > 0).map_or(0, |(_, number)| *number);
-    keys.push(("general.file_type".to_owned(), MetadataValue::Unsigned(most)));
+    let max = max.filter(|(block, _)| count(*block) > 0).map_or(0, |(_, number)| *number);
+    keys.push(("general.file_type".to_owned(), MetadataValue::Unsigned(max)));
     keys.push(("general.quantization_version".to_owned(), MetadataValue::Unsigned(2)));
     let own = if model.source() == "GGUF" { kept(model) } else { made(model, notes)? };
     keys.extend(own.into_iter().map(|(key, value)| (format!("{architecture}.{key}"), value)));
@@ -110,9 +110,9 @@ fn note_what_is_left_out(model: &ExportModel<'_>, notes: &mut Vec<String>) -> Re
             "GGUF cannot store that embeddings are not normalized: most programs normalize them".to_owned(),
         );
     }
-    if let Some(most) = model.config.count(&["sentence_transformers/most_tokens"])? {
+    if let Some(max) = model.config.count(&["sentence_transformers/most_tokens"])? {
         notes.push(format!(
-            "GGUF cannot store that texts have at most {most} tokens: truncate longer ones yourself"
+            "GGUF cannot store that texts have at most {max} tokens: truncate longer ones yourself"
         ));
     }
     let told = told(model);
@@ -135,8 +135,9 @@ pub(super) fn told(model: &ExportModel<'_>) -> AcceptedDifferences {
     let is_known = |scale: f32| known.iter().any(|known| (scale / known - 1.0).abs() < 1e-6);
     let mut attentions = model.main_graph().into_iter().flat_map(Graph::attentions);
     let ropes = model.main_graph().map_or(&[][..], |graph| &graph.ropes);
-    let grows =
-        |rope: &Rope| matches!(&rope.stretch, Some(RopeScaling { growth: RopeScalingRule::Base { .. }, .. }));
+    let grows = |rope: &Rope| {
+        matches!(&rope.scaling, Some(RopeScaling { method: RopeScalingMethod::DynamicNtk { .. }, .. }))
+    };
     let loses_windows = match keys.windows {
         GgufWindows::None => true,
         GgufWindows::Any => false,

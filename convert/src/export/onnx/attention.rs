@@ -3,7 +3,7 @@
 use super::lower::{GraphLowering, unwritten};
 use super::proto::{AttributeValue, Element};
 use siskin_format::{Error, ErrorKind, Result};
-use siskin_graph::{Attention, AttentionMask, Bias};
+use siskin_graph::{Attention, AttentionMask, RelativePositionBias};
 
 /// Upper bound of positions: larger distances are clamped to it.
 const FARTHEST: usize = 1 << 15;
@@ -90,7 +90,7 @@ impl GraphLowering<'_, '_> {
     }
 
     /// Returns the position bias of the scores: batch × heads × queries × keys.
-    fn bias(&mut self, bias: &Bias, heads: usize) -> Result<String> {
+    fn bias(&mut self, bias: &RelativePositionBias, heads: usize) -> Result<String> {
         let word = format!("bias {bias:?}");
         if let Some(made) = self.made.get(&word) {
             return Ok(made.clone());

@@ -7,7 +7,7 @@ use super::proto::{AttributeValue, Element};
 use super::weights::Initializers;
 use siskin_format::{Error, Result};
 use siskin_graph::{
-    ActivationFunction, AttentionMask, Graph, Node, NormKind, Op, OutputHead, RopeScaling, RopeScalingRule,
+    ActivationFunction, AttentionMask, Graph, Node, NormKind, Op, OutputHead, RopeScaling, RopeScalingMethod,
     ValueId, WeightId,
 };
 use std::collections::HashMap;
@@ -78,8 +78,8 @@ impl<'a, 'b> GraphLowering<'a, 'b> {
     /// Writes all nodes and returns the name of the graph's output.
     pub(super) fn write(&mut self) -> Result<String> {
         let graph = self.graph;
-        let grows = |stretch: &RopeScaling| matches!(stretch.growth, RopeScalingRule::Base { .. });
-        if graph.ropes.iter().any(|rope| rope.stretch.as_ref().is_some_and(grows)) {
+        let grows = |scaling: &RopeScaling| matches!(scaling.method, RopeScalingMethod::DynamicNtk { .. });
+        if graph.ropes.iter().any(|rope| rope.scaling.as_ref().is_some_and(grows)) {
             return Err(unwritten("RoPE frequencies that depend on the sequence length"));
         }
         for node in &graph.nodes {

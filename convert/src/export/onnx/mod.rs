@@ -48,7 +48,7 @@ fn write(model: &ExportModel<'_>, to: &Path, options: &ExportOptions<'_>) -> Res
     let mut report = ExportReport::default();
     let form = form(model, &entries, &types)?;
     let bytes = entries.iter().zip(&types).map(|(entry, block)| entry.bytes(*block)).sum::<Result<u64>>()?;
-    let outside = bytes > options.most_inside;
+    let outside = bytes > options.max_inline_bytes;
     let mut out = options.create(to)?;
     let beside = outside.then(|| to.with_extension("onnx.data"));
     let leftovers = match &beside {
@@ -222,7 +222,7 @@ fn reading(graph: &Graph, model: &ExportModel<'_>, inputs: &mut Vec<ProtoWriter>
     let mask = Some(ids("attention_mask"));
     let segmented = graph.nodes.iter().any(|node| matches!(node.op, siskin_graph::Op::EmbedSegment { .. }));
     let segments = (segmented && model.hyper.segments > 1).then(|| ids("token_type_ids"));
-    let marks = graph.marks().then(|| ids("global_attention_mask"));
+    let marks = graph.has_global_attention().then(|| ids("global_attention_mask"));
     Inputs { rows, mask, segments, marks }
 }
 

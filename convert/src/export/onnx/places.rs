@@ -2,7 +2,7 @@
 
 use super::lower::GraphLowering;
 use super::proto::{AttributeValue, Element};
-use siskin_graph::{Rope, RopeScaling, RopeScalingRule, Routing};
+use siskin_graph::{Rope, RopeScaling, RopeScalingMethod, Routing};
 
 impl GraphLowering<'_, '_> {
     fn once(&mut self, word: &str, make: impl FnOnce(&mut Self) -> String) -> String {
@@ -91,15 +91,15 @@ impl GraphLowering<'_, '_> {
     /// Returns the frequencies of a RoPE table, for each sequence those of its length.
     fn frequencies(&mut self, table: &Rope) -> String {
         let usual = self.nodes.floats(&[table.frequencies.len()], &table.frequencies);
-        let Some(RopeScaling { length, growth: RopeScalingRule::Other(long) }) = &table.stretch else {
+        let Some(RopeScaling { length, method: RopeScalingMethod::LongRope(long) }) = &table.scaling else {
             return usual;
         };
         let long = self.nodes.floats(&[long.len()], long);
         let positions = self.positions();
         let axes = [AttributeValue::Ints("axes", &[1]), AttributeValue::Int("keepdims", 1)];
         let last = self.nodes.with("ReduceMax", &[&positions], &axes);
-        let most = self.nodes.int(*length as i64 - 1);
-        let is_long = self.nodes.add("Greater", &[&last, &most]);
+        let max = self.nodes.int(*length as i64 - 1);
+        let is_long = self.nodes.add("Greater", &[&last, &max]);
         let is_long = self.nodes.unsqueeze(&is_long, &[2]);
         self.nodes.add("Where", &[&is_long, &long, &usual])
     }
@@ -140,7 +140,7 @@ impl GraphLowering<'_, '_> {
     pub(super) fn route(&mut self, scores: &str, routing: &Routing) -> String {
         let axis = [AttributeValue::Int("axis", -1)];
         let likely = self.nodes.with("Softmax", &[scores], &axis);
-        let chosen = self.nodes.ints(&[routing.chosen as i64]);
+        let chosen = self.nodes.ints(&[routing.top_k as i64]);
         let (values, indices) = self.nodes.two("TopK", &[&likely, &chosen], &axis);
         let values = if routing.normalize {
             let axes = self.nodes.ints(&[-1]);
@@ -153,13 +153,13 @@ impl GraphLowering<'_, '_> {
         let zeros = self.nodes.add("Mul", &[&likely, &zero]);
         let shares = self.nodes.with("ScatterElements", &[&zeros, &indices, &values], &axis);
         match routing.capacity {
-            Some(most) => self.with_room(&shares, most),
+            Some(max) => self.with_room(&shares, max),
             None => shares,
         }
     }
 
     /// Limits the rows of a sequence that an expert takes to its capacity.
-    fn with_room(&mut self, shares: &str, most: usize) -> String {
+    fn with_room(&mut self, shares: &str, max: usize) -> String {
         let zero = self.nodes.float(0.0);
         let taken = self.nodes.add("Greater", &[shares, &zero]);
         let mut taken = self.nodes.cast(&taken, Element::Float);
@@ -170,8 +170,8 @@ impl GraphLowering<'_, '_> {
         }
         let axis = self.nodes.int(1);
         let count = self.nodes.add("CumSum", &[&taken, &axis]);
-        let most = self.nodes.float(most as f32);
-        let room = self.nodes.add("LessOrEqual", &[&count, &most]);
+        let max = self.nodes.float(max as f32);
+        let room = self.nodes.add("LessOrEqual", &[&count, &max]);
         let room = self.nodes.cast(&room, Element::Float);
         self.nodes.add("Mul", &[shares, &room])
     }

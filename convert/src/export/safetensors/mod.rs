@@ -220,8 +220,8 @@ fn sentence_transformers(
         modules.push(module(modules.len(), &format!("{}_Normalize", modules.len()), "Normalize"));
     }
     add("modules.json", &Value::Array(modules));
-    if let Some(most) = settings.get("most_tokens").filter(|most| !most.is_null()) {
-        add("sentence_bert_config.json", &json!({"max_seq_length": most, "do_lower_case": false}));
+    if let Some(max_tokens) = settings.get("most_tokens").filter(|max_tokens| !max_tokens.is_null()) {
+        add("sentence_bert_config.json", &json!({"max_seq_length": max_tokens, "do_lower_case": false}));
     }
     if let Some(prompts) = settings.get("prompts") {
         let usual = settings.get("default_prompt_name");

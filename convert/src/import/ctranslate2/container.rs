@@ -29,7 +29,7 @@ const OLDEST: u32 = 3;
 const NEWEST: u32 = 6;
 /// The first version that stores the dtype of a variable instead of the size of its elements.
 const TYPED: u32 = 4;
-const MOST_DIMENSIONS: usize = 8;
+const MAX_DIMENSIONS: usize = 8;
 /// Bytes of the shortest variable: an empty string, a rank, a dtype and a length.
 const SHORTEST_VARIABLE: usize = 9;
 const SHORTEST_ALIAS: usize = 6;
@@ -240,10 +240,10 @@ fn variable(reader: &mut Reader<'_>, version: u32, number: usize) -> Result<Vari
     let name = reader.text(&format!("variable {number}"))?;
     let place = place(number, &name);
     let rank = usize::from(reader.u8(&place)?);
-    if rank > MOST_DIMENSIONS {
+    if rank > MAX_DIMENSIONS {
         return Err(Error::corrupt(
             place,
-            format!("has {rank} dimensions; at most {MOST_DIMENSIONS} are supported"),
+            format!("has {rank} dimensions; at most {MAX_DIMENSIONS} are supported"),
         ));
     }
     let dims = (0..rank).map(|_| reader.u32(&place)).collect::<Result<Vec<_>>>()?;
@@ -311,9 +311,9 @@ impl Reader<'_> {
     /// Reads a count of items of at least `least` bytes each.
     fn count(&mut self, least: usize, place: &str) -> Result<usize> {
         let count = self.u32(place)?;
-        let most = self.remaining() / least;
-        usize::try_from(count).ok().filter(|&count| count <= most).ok_or_else(|| {
-            Error::corrupt(place, format!("claims {count}, but the file has room for at most {most}"))
+        let max_count = self.remaining() / least;
+        usize::try_from(count).ok().filter(|&count| count <= max_count).ok_or_else(|| {
+            Error::corrupt(place, format!("claims {count}, but the file has room for at most {max_count}"))
         })
     }
 

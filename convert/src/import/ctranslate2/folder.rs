@@ -14,9 +14,9 @@ use std::path::{Path, PathBuf};
 const MODEL: &str = "model.bin";
 const CONFIG: &str = "config.json";
 /// Maximum number of values in a configuration: half of the limit of metadata, which leaves room for other metadata.
-const MOST_CONFIG_VALUES: usize = 1 << 19;
+const MAX_CONFIG_VALUES: usize = 1 << 19;
 /// Maximum number of source vocabularies of a model.
-const MOST_SOURCES: usize = 16;
+const MAX_SOURCES: usize = 16;
 
 /// Vocabularies by file name, `.json` before `.txt`.
 const VOCABULARIES: &[(&str, VocabularyRole)] = &[
@@ -70,7 +70,7 @@ impl Ctranslate2Folder {
     /// Returns every file that may be part of the model, existing or not.
     pub fn files(path: &Path) -> Vec<PathBuf> {
         let vocabularies = VOCABULARIES.iter().map(|(name, _)| (*name).to_owned());
-        let vocabularies = vocabularies.chain((1..=MOST_SOURCES).map(source_name));
+        let vocabularies = vocabularies.chain((1..=MAX_SOURCES).map(source_name));
         let vocabularies = vocabularies.flat_map(|name| [format!("{name}.json"), format!("{name}.txt")]);
         let others = [MODEL, CONFIG].iter().chain(COMPANIONS).map(|&name| name.to_owned());
         others.chain(vocabularies).map(|name| path.join(name)).collect()
@@ -88,7 +88,7 @@ impl Ctranslate2Folder {
         }
         let container = Container::parse(&map(&model)?)?;
         let config: Map<String, Value> = match read(&path.join(CONFIG), CONFIG)? {
-            Some(bytes) => parse_json(&bytes, CONFIG, MOST_CONFIG_VALUES)?,
+            Some(bytes) => parse_json(&bytes, CONFIG, MAX_CONFIG_VALUES)?,
             None => Map::new(),
         };
         let packed =
@@ -103,7 +103,7 @@ impl Ctranslate2Folder {
         for (name, role) in VOCABULARIES {
             vocabularies.extend(read_vocabulary(path, name, *role)?);
         }
-        for number in 0..MOST_SOURCES {
+        for number in 0..MAX_SOURCES {
             vocabularies.extend(read_vocabulary(
                 path,
                 &source_name(number + 1),

@@ -178,9 +178,10 @@ impl CTranslate2 {
 
 /// Returns the values of all rows. If there is a `last`, appends a row filled with it, or one value to a vector.
 fn floats(matrix: &VariableRows, last: Option<f32>) -> Result<Bytes> {
-    let most = matrix.rows.checked_add(1).and_then(|rows| rows.checked_mul(matrix.columns)?.checked_mul(4));
+    let max_bytes =
+        matrix.rows.checked_add(1).and_then(|rows| rows.checked_mul(matrix.columns)?.checked_mul(4));
     let mut bytes = Vec::new();
-    most.and_then(|most| bytes.try_reserve_exact(most).ok()).ok_or_else(|| {
+    max_bytes.and_then(|max_bytes| bytes.try_reserve_exact(max_bytes).ok()).ok_or_else(|| {
         Error::new(
             siskin_format::ErrorKind::Memory,
             &matrix.name,

@@ -1,6 +1,6 @@
 //! The vocabularies next to `model.bin`: token lists as JSON or as text lines.
 
-use crate::import::read::MOST_VALUES;
+use crate::import::read::MAX_VALUES;
 use siskin_format::file::parse_json;
 use siskin_format::{Error, Result};
 
@@ -31,7 +31,7 @@ pub struct TokenList {
 impl TokenList {
     /// Parses a list of JSON strings. Total on any bytes; `place` is for errors.
     pub fn from_json(role: VocabularyRole, bytes: &[u8], place: &str) -> Result<Self> {
-        Ok(Self { role, tokens: parse_json(bytes, place, MOST_VALUES)? })
+        Ok(Self { role, tokens: parse_json(bytes, place, MAX_VALUES)? })
     }
 
     /// Parses lines, which end with `\n`. If every line ends with `\r`, it is not part of the token. Total on any
@@ -41,8 +41,8 @@ impl TokenList {
         let text = text.map_err(|error| Error::corrupt(place, format!("not UTF-8: {error}")))?;
         let text = text.strip_suffix('\n').unwrap_or(text);
         let count = if text.is_empty() { 0 } else { 1 + text.bytes().filter(|&byte| byte == b'\n').count() };
-        if count > MOST_VALUES {
-            return Err(Error::corrupt(place, format!("holds more than {MOST_VALUES} tokens")));
+        if count > MAX_VALUES {
+            return Err(Error::corrupt(place, format!("holds more than {MAX_VALUES} tokens")));
         }
         let has_returns = text.split('\n').all(|line| line.ends_with('\r'));
         let mut tokens = Vec::with_capacity(count);

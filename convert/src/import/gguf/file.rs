@@ -1,6 +1,6 @@
 //! One GGUF file.
 
-use super::reader::Reader;
+use super::cursor::GgufCursor;
 use super::types::{block_of, type_name};
 use super::value::GgufValue;
 use siskin_format::file::Bytes;
@@ -10,7 +10,7 @@ use std::collections::HashSet;
 const MAGIC: &[u8] = b"GGUF";
 const DEFAULT_ALIGNMENT: u64 = 32;
 const LARGEST_ALIGNMENT: u64 = 1 << 24;
-const MOST_DIMENSIONS: usize = 8;
+const MAX_DIMENSIONS: usize = 8;
 const LONGEST_NAME: usize = 4096;
 
 /// A tensor's name, shape and bytes.
@@ -48,15 +48,15 @@ struct Entry {
 impl GgufPart {
     /// Parses a whole file. Total on any bytes.
     pub fn parse(bytes: &Bytes) -> Result<Self> {
-        let mut reader = Reader::new(bytes);
-        let version = read_version(&mut reader)?;
-        let tensor_count = reader.u64("header.tensor_count")?;
-        let pair_count = reader.count(13, "header.metadata_count")?;
-        let metadata = read_metadata(&mut reader, pair_count)?;
-        let tensor_count = reader.bounded(tensor_count, 24, "header.tensor_count")?;
-        let entries = read_entries(&mut reader, tensor_count)?;
+        let mut cursor = GgufCursor::new(bytes);
+        let version = read_version(&mut cursor)?;
+        let tensor_count = cursor.u64("header.tensor_count")?;
+        let pair_count = cursor.count(13, "header.metadata_count")?;
+        let metadata = read_metadata(&mut cursor, pair_count)?;
+        let tensor_count = cursor.bounded(tensor_count, 24, "header.tensor_count")?;
+        let entries = read_entries(&mut cursor, tensor_count)?;
         let alignment = read_alignment(&metadata)?;
-        let data_start = (reader.offset as u64).next_multiple_of(alignment);
+        let data_start = (cursor.offset as u64).next_multiple_of(alignment);
         let tensors = place_tensors(bytes, entries, alignment, data_start)?;
         Ok(Self { version, metadata, tensors })
     }
@@ -67,11 +67,11 @@ impl GgufPart {
     }
 }
 
-fn read_version(reader: &mut Reader<'_>) -> Result<u32> {
-    if reader.take(4, "header.magic")? != MAGIC {
+fn read_version(cursor: &mut GgufCursor<'_>) -> Result<u32> {
+    if cursor.take(4, "header.magic")? != MAGIC {
         return Err(Error::corrupt("header.magic", "not a GGUF file"));
     }
-    let version = reader.u32("header.version")?;
+    let version = cursor.u32("header.version")?;
     match version {
         2 | 3 => Ok(version),
         1 => Err(Error::unsupported("header.version", "GGUF version 1 is obsolete; convert the model again")),
@@ -87,11 +87,11 @@ fn read_version(reader: &mut Reader<'_>) -> Result<u32> {
     }
 }
 
-fn read_metadata(reader: &mut Reader<'_>, count: usize) -> Result<Vec<(String, GgufValue)>> {
+fn read_metadata(cursor: &mut GgufCursor<'_>, count: usize) -> Result<Vec<(String, GgufValue)>> {
     let mut metadata: Vec<(String, GgufValue)> = Vec::new();
     let mut seen = HashSet::new();
     for index in 0..count {
-        let key = reader.text(&format!("metadata[{index}].key"))?;
+        let key = cursor.text(&format!("metadata[{index}].key"))?;
         if key.len() > LONGEST_NAME {
             return Err(Error::corrupt(format!("metadata[{index}].key"), "the key is too long"));
         }
@@ -99,8 +99,8 @@ fn read_metadata(reader: &mut Reader<'_>, count: usize) -> Result<Vec<(String, G
             return Err(Error::corrupt(format!("metadata.{key}"), "the key occurs twice"));
         }
         let place = format!("metadata.{key}");
-        let kind = reader.u32(&place)?;
-        metadata.push((key.to_owned(), GgufValue::read(reader, kind, 0, &place)?));
+        let kind = cursor.u32(&place)?;
+        metadata.push((key.to_owned(), GgufValue::read(cursor, kind, 0, &place)?));
     }
     Ok(metadata)
 }
@@ -114,11 +114,11 @@ fn read_alignment(metadata: &[(String, GgufValue)]) -> Result<u64> {
         .ok_or_else(|| Error::corrupt(KEY, "must be a power of two from 8 to 16777216"))
 }
 
-fn read_entries(reader: &mut Reader<'_>, count: usize) -> Result<Vec<Entry>> {
+fn read_entries(cursor: &mut GgufCursor<'_>, count: usize) -> Result<Vec<Entry>> {
     let mut entries = Vec::new();
     let mut seen = HashSet::new();
     for index in 0..count {
-        let name = reader.text(&format!("tensors[{index}].name"))?;
+        let name = cursor.text(&format!("tensors[{index}].name"))?;
         if name.len() > LONGEST_NAME {
             return Err(Error::corrupt(format!("tensors[{index}].name"), "the name is too long"));
         }
@@ -126,16 +126,16 @@ fn read_entries(reader: &mut Reader<'_>, count: usize) -> Result<Vec<Entry>> {
         if !seen.insert(name) {
             return Err(Error::corrupt(place, "the tensor occurs twice"));
         }
-        let rank = reader.u32(&place)? as usize;
-        if rank > MOST_DIMENSIONS {
+        let rank = cursor.u32(&place)? as usize;
+        if rank > MAX_DIMENSIONS {
             return Err(Error::corrupt(
                 place,
-                format!("has {rank} dimensions; at most {MOST_DIMENSIONS} are allowed"),
+                format!("has {rank} dimensions; at most {MAX_DIMENSIONS} are allowed"),
             ));
         }
-        let dims = (0..rank).map(|_| reader.u64(&place)).collect::<Result<Vec<_>>>()?;
-        let ggml_type = reader.u32(&place)?;
-        let offset = reader.u64(&place)?;
+        let dims = (0..rank).map(|_| cursor.u64(&place)).collect::<Result<Vec<_>>>()?;
+        let ggml_type = cursor.u32(&place)?;
+        let offset = cursor.u64(&place)?;
         let length = byte_length(&dims, ggml_type, &place)?;
         entries.push(Entry { name: name.to_owned(), dims, ggml_type, offset, length });
     }

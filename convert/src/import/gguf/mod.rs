@@ -4,8 +4,8 @@
 //! give errors, and memory stays a small multiple of the table's size. String arrays, such as vocabularies of hundreds
 //! of thousands of tokens, stay views into the file.
 
+mod cursor;
 mod file;
-mod reader;
 mod split;
 mod types;
 mod value;

@@ -6,7 +6,7 @@ use siskin_format::{Error, ErrorKind, Result};
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
-const MOST_PARTS: u64 = 10_000;
+const MAX_PARTS: u64 = 10_000;
 
 pub(super) fn open(path: &Path) -> Result<Gguf> {
     let first = parse(path)?;
@@ -14,7 +14,7 @@ pub(super) fn open(path: &Path) -> Result<Gguf> {
     if count <= 1 {
         return Ok(Gguf { metadata: first.metadata, tensors: first.tensors });
     }
-    if count > MOST_PARTS {
+    if count > MAX_PARTS {
         return Err(Error::corrupt("split.count", format!("{count} parts are too many")).within(&name(path)));
     }
     if number(&first, "split.no")? != Some(0) {

@@ -1,6 +1,6 @@
 //! Metadata values.
 
-use super::reader::Reader;
+use super::cursor::GgufCursor;
 use siskin_format::file::Bytes;
 use siskin_format::{Error, Result};
 
@@ -146,10 +146,10 @@ impl Number {
 
 impl GgufValue {
     /// Reads the next value, which has type `kind`; `place` is its key.
-    pub(super) fn read(reader: &mut Reader<'_>, kind: u32, depth: usize, place: &str) -> Result<Self> {
+    pub(super) fn read(cursor: &mut GgufCursor<'_>, kind: u32, depth: usize, place: &str) -> Result<Self> {
         match kind {
-            8 => Ok(Self::Text(reader.text(place)?.to_owned())),
-            9 => Self::read_array(reader, depth, place),
+            8 => Ok(Self::Text(cursor.text(place)?.to_owned())),
+            9 => Self::read_array(cursor, depth, place),
             _ => {
                 let number = Number::of(kind).ok_or_else(|| {
                     Error::corrupt(
@@ -159,7 +159,7 @@ impl GgufValue {
                         ),
                     )
                 })?;
-                let chunk = reader.take(number.size(), place)?;
+                let chunk = cursor.take(number.size(), place)?;
                 match number {
                     Number::Bool if chunk[0] > 1 => Err(Error::corrupt(place, "a bool is neither 0 nor 1")),
                     _ => Ok(number.read(chunk)),
@@ -168,31 +168,31 @@ impl GgufValue {
         }
     }
 
-    fn read_array(reader: &mut Reader<'_>, depth: usize, place: &str) -> Result<Self> {
+    fn read_array(cursor: &mut GgufCursor<'_>, depth: usize, place: &str) -> Result<Self> {
         if depth >= DEEPEST_ARRAY {
             return Err(Error::corrupt(place, format!("arrays are nested deeper than {DEEPEST_ARRAY}")));
         }
-        let kind = reader.u32(place)?;
+        let kind = cursor.u32(place)?;
         if let Some(number) = Number::of(kind) {
-            let count = reader.count(number.size(), place)?;
-            let start = reader.offset;
-            reader.take(count * number.size(), place)?;
-            return Ok(Self::Numbers(NumberArray { bytes: view(reader, start, place)?, number }));
+            let count = cursor.count(number.size(), place)?;
+            let start = cursor.offset;
+            cursor.take(count * number.size(), place)?;
+            return Ok(Self::Numbers(NumberArray { bytes: view(cursor, start, place)?, number }));
         }
         match kind {
             8 => {
-                let count = reader.count(8, place)?;
-                let start = reader.offset;
+                let count = cursor.count(8, place)?;
+                let start = cursor.offset;
                 for _ in 0..count {
-                    reader.text_bytes(place)?;
+                    cursor.text_bytes(place)?;
                 }
-                Ok(Self::Strings(StringArray { bytes: view(reader, start, place)?, count }))
+                Ok(Self::Strings(StringArray { bytes: view(cursor, start, place)?, count }))
             }
             9 => {
-                let count = reader.count(12, place)?;
+                let count = cursor.count(12, place)?;
                 let mut values = Vec::new();
                 for _ in 0..count {
-                    values.push(Self::read_array(reader, depth + 1, place)?);
+                    values.push(Self::read_array(cursor, depth + 1, place)?);
                 }
                 Ok(Self::Arrays(values))
             }
@@ -291,6 +291,6 @@ impl GgufValue {
     }
 }
 
-fn view(reader: &Reader<'_>, start: usize, place: &str) -> Result<Bytes> {
-    reader.bytes.slice(start..reader.offset).ok_or_else(|| Error::corrupt(place, "lies outside the file"))
+fn view(cursor: &GgufCursor<'_>, start: usize, place: &str) -> Result<Bytes> {
+    cursor.bytes.slice(start..cursor.offset).ok_or_else(|| Error::corrupt(place, "lies outside the file"))
 }

@@ -11,7 +11,7 @@ use std::collections::HashSet;
 /// Maximum nesting depth of graphs in node attributes.
 const DEEPEST: usize = 8;
 /// Maximum number of nodes, tensors and attributes of a file.
-const MOST_PARTS: usize = 1 << 21;
+const MAX_PARTS: usize = 1 << 21;
 /// The metadata key under which our exports store the configuration.
 pub(crate) const SETTINGS: &str = "siskin.config";
 /// The size limit of a protobuf message.
@@ -172,7 +172,7 @@ impl<'a> OnnxModel<'a> {
         }
         let mut model =
             Self { opset: 0, producer: "", functions: Vec::new(), settings: "", graph: OnnxGraph::default() };
-        let mut parts = MOST_PARTS;
+        let mut parts = MAX_PARTS;
         let mut graph = None;
         for field in fields(bytes, "file") {
             match field? {
@@ -226,7 +226,7 @@ impl<'a> OnnxModel<'a> {
 /// Subtracts `count` from the remaining budget of parts.
 fn take(parts: &mut usize, count: usize) -> Result<()> {
     *parts = parts.checked_sub(count).ok_or_else(|| {
-        Error::corrupt("", format!("has more than {MOST_PARTS} nodes, tensors and attributes"))
+        Error::corrupt("", format!("has more than {MAX_PARTS} nodes, tensors and attributes"))
     })?;
     Ok(())
 }

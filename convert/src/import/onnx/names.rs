@@ -9,7 +9,7 @@ use super::tensor::OnnxTensor;
 use std::collections::HashMap;
 
 /// Maximum number of nodes between a value and the tensor that it is derived from.
-const MOST_STEPS: usize = 8;
+const MAX_STEPS: usize = 8;
 
 /// The layout of a tensor relative to the original model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,7 +96,7 @@ impl<'g, 'a> Links<'g, 'a> {
     /// Returns the tensor that a value is derived from, and whether it is transposed.
     fn tensor(&self, value: &str) -> Option<(&'g OnnxTensor<'a>, bool)> {
         let (mut value, mut flipped) = (value, false);
-        for _ in 0..MOST_STEPS {
+        for _ in 0..MAX_STEPS {
             if let Some(tensor) = self.given.get(value).copied() {
                 return Some((tensor, flipped));
             }

@@ -145,7 +145,7 @@ fn recognize(
 }
 
 /// Maximum number of nested wrapper modules that an exporter may add.
-const MOST_WRAPPERS: usize = 3;
+const MAX_WRAPPERS: usize = 3;
 
 /// Returns the family's name of a tensor of one side, and its transform.
 fn known_name(
@@ -155,7 +155,7 @@ fn known_name(
 ) -> Option<(String, TensorTransform)> {
     let wrapped = std::iter::successors(Some(name), |name| name.split_once('.').map(|(_, rest)| rest));
     let mut known = Vec::new();
-    for name in wrapped.take(1 + MOST_WRAPPERS) {
+    for name in wrapped.take(1 + MAX_WRAPPERS) {
         known.push(name.to_owned());
         known.extend(side.module().map(|module| format!("{module}.{}", names::bare(name))));
     }

@@ -5,7 +5,7 @@ use siskin_format::{Error, Result};
 use std::borrow::Cow;
 
 /// Maximum rank of a tensor.
-pub(super) const MOST_DIMENSIONS: usize = 16;
+pub(super) const MAX_DIMENSIONS: usize = 16;
 
 /// `(id, name, bits per element)` of the numeric element types.
 const TYPES: &[(u64, &str, u64)] = &[
@@ -84,12 +84,12 @@ impl<'a> OnnxTensor<'a> {
             match field? {
                 (1, wire) => {
                     let mut long = false;
-                    wire.numbers("dims", &mut |size| match tensor.shape.len() < MOST_DIMENSIONS {
+                    wire.numbers("dims", &mut |size| match tensor.shape.len() < MAX_DIMENSIONS {
                         true => tensor.shape.push(size),
                         false => long = true,
                     })?;
                     if long {
-                        let message = format!("has more than {MOST_DIMENSIONS} dimensions");
+                        let message = format!("has more than {MAX_DIMENSIONS} dimensions");
                         return Err(Error::corrupt("dims", message));
                     }
                 }

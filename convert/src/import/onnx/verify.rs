@@ -6,7 +6,7 @@ use crate::import::ModelSource;
 use siskin_backend::context::{
     BatchEntry, Context, ContextOptions, DecoderLimits, OutputRows, SequenceInput,
 };
-use siskin_backend::external_backend::ExternalBackend;
+use siskin_backend::external_model::ExternalModel;
 use siskin_backend::loaded_model::{LoadedModel, ModelOptions};
 use siskin_format::{Error, ErrorKind, Result};
 use siskin_graph::OutputHead;
@@ -22,10 +22,10 @@ const LENGTHS: [usize; 4] = [11, 1, 5, 37];
 const FILLED: usize = 11;
 
 /// The widest sliding window that the test inputs exceed.
-const MOST_WINDOW: usize = 512;
+const MAX_WINDOW: usize = 512;
 
 /// Maximum bytes of a model as f32: the check holds the weights in memory twice.
-const MOST_BYTES: u64 = 6 << 30;
+const MAX_BYTES: u64 = 6 << 30;
 
 /// The result of the check.
 pub(super) enum Proof {
@@ -45,7 +45,7 @@ pub(super) fn prove(
 ) -> Result<Proof> {
     let tensors = models.iter().flat_map(|model| model.graph.all_tensors());
     let bytes = tensors.fold(0_u64, |sum, tensor| sum.saturating_add(tensor.count().saturating_mul(4)));
-    if bytes > MOST_BYTES {
+    if bytes > MAX_BYTES {
         return Ok(Proof::Impossible("it is too large for a trial run".to_owned()));
     }
     if (source.family().hyper)(source.config())?.features > 0 {
@@ -86,11 +86,11 @@ fn compare(general: &General, ours: &Arc<LoadedModel>) -> Result<f32> {
     let mut number = 0x2545_F491_4F6C_DD1D_u64;
     let mut worst = 0.0_f32;
     let hyper = &ours.config;
-    let most = hyper.text.min(hyper.context).min(general.interface().context);
+    let max = hyper.text.min(hyper.context).min(general.interface().context);
     // One input exceeds the sliding window.
-    let windows = hyper.windows.iter().flatten().filter(|&&window| window <= MOST_WINDOW);
+    let windows = hyper.windows.iter().flatten().filter(|&&window| window <= MAX_WINDOW);
     let beyond = windows.max().map(|window| window + LENGTHS[0]);
-    let mut lengths: Vec<usize> = LENGTHS.into_iter().chain(beyond).map(|length| length.min(most)).collect();
+    let mut lengths: Vec<usize> = LENGTHS.into_iter().chain(beyond).map(|length| length.min(max)).collect();
     lengths.dedup();
     for length in lengths {
         let mut token = || {
@@ -155,9 +155,9 @@ struct Text<'a> {
 }
 
 impl<'a> Text<'a> {
-    fn input(self, sequence: usize, wanted: OutputRows<'a>) -> SequenceInput<'a> {
+    fn input(self, sequence: usize, outputs: OutputRows<'a>) -> SequenceInput<'a> {
         let Self { ids, segments, after } = self;
-        SequenceInput { sequence, tokens: ids, segments, wanted, features: &[], global: &[], after }
+        SequenceInput { sequence, tokens: ids, segments, outputs, features: &[], global: &[], after }
     }
 }
 
@@ -165,10 +165,10 @@ impl<'a> Text<'a> {
 fn read(ours: &Arc<LoadedModel>, text: Text<'_>, head: bool) -> Result<Vec<f32>> {
     let rows = text.ids.len() + usize::from(text.after.is_some());
     let types = ours.cache_types(Some(CacheType::F32));
-    let options = ContextOptions { head, ..ContextOptions::encoder(types, rows, rows) };
+    let options = ContextOptions { with_head: head, ..ContextOptions::encoder(types, rows, rows) };
     let mut context = Context::new(Arc::clone(ours), &options, None)?;
     let sequence = context.create();
-    context.read(&[text.input(sequence, OutputRows::All)])?;
+    context.encode(&[text.input(sequence, OutputRows::All)])?;
     Ok((0..text.ids.len()).flat_map(|row| context.output(row)).copied().collect())
 }
 
@@ -185,7 +185,7 @@ fn write(ours: &Arc<LoadedModel>, text: Option<Text<'_>>, ids: &[u32]) -> Result
     let mut context = Context::new(Arc::clone(ours), &options, None)?;
     let sequence = context.create();
     if let Some(text) = text {
-        context.read(&[text.input(sequence, OutputRows::None)])?;
+        context.encode(&[text.input(sequence, OutputRows::None)])?;
     }
     context.reserve_positions(sequence, ids.len())?;
     context.forward(&[BatchEntry::new(sequence, ids, OutputRows::All)])?;
@@ -201,5 +201,5 @@ fn difference(got: &[f32], want: &[f32]) -> f32 {
     let largest = finite.fold(f32::MIN_POSITIVE, |largest, number| largest.max(number.abs()));
     let apart = got.iter().zip(want).map(|(got, want)| (got - want).abs() / largest);
     // NaN counts as an infinite difference.
-    apart.fold(0.0, |most, apart| if apart.is_nan() { f32::INFINITY } else { apart.max(most) })
+    apart.fold(0.0, |max, apart| if apart.is_nan() { f32::INFINITY } else { apart.max(max) })
 }

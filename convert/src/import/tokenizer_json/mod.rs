@@ -7,7 +7,7 @@ mod model;
 mod pipeline;
 mod template;
 
-use crate::import::read::MOST_VALUES;
+use crate::import::read::MAX_VALUES;
 use json::JsonValue;
 use siskin_format::Result;
 use siskin_format::file::parse_json;
@@ -18,7 +18,7 @@ const SPACE: &str = "\u{2581}";
 
 /// Reads a tokenizer from the bytes of `tokenizer.json` and, if present, of `tokenizer_config.json`.
 pub fn vocabulary(tokenizer: &[u8], config: Option<&[u8]>) -> Result<Vocabulary> {
-    let parse = |bytes: &[u8], file: &str| parse_json::<serde_json::Value>(bytes, file, MOST_VALUES);
+    let parse = |bytes: &[u8], file: &str| parse_json::<serde_json::Value>(bytes, file, MAX_VALUES);
     let tokenizer = parse(tokenizer, "tokenizer.json")?;
     let root = JsonValue::new(&tokenizer, "tokenizer.json");
     let spelling = pipeline::spelling(&root)?;

@@ -7,7 +7,7 @@ use siskin_tokenizer::{Merges, ModelKind, TokenKind, Vocabulary, VocabularyToken
 use std::collections::HashMap;
 
 /// Maximum number of unused ids, in addition to twice the number of tokens.
-const MOST_HOLES: usize = 1 << 12;
+const MAX_UNUSED_IDS: usize = 1 << 12;
 
 pub(super) fn read(root: &JsonValue<'_>, spelling: Spelling) -> Result<Vocabulary> {
     let model = root.require("model")?;
@@ -46,7 +46,7 @@ fn listed(model: &JsonValue<'_>, spelling: Spelling) -> Result<Vec<VocabularyTok
         ids.push((text, id.ok_or_else(|| vocab.corrupt(format!("the id of {text:?} is not a number")))?));
     }
     let size = ids.iter().map(|&(_, id)| id.saturating_add(1)).max().unwrap_or(0);
-    if size > 2 * ids.len() + MOST_HOLES {
+    if size > 2 * ids.len() + MAX_UNUSED_IDS {
         return Err(
             vocab.corrupt(format!("the ids go up to {size}, but there are only {} tokens", ids.len()))
         );
@@ -185,11 +185,11 @@ fn word_piece(model: &JsonValue<'_>, spelling: Spelling) -> Result<Vocabulary> {
 fn added_tokens(root: &JsonValue<'_>, vocabulary: &mut Vocabulary) -> Result<()> {
     let Some(added) = root.get("added_tokens") else { return Ok(()) };
     let added = added.list()?;
-    let most = 2 * (vocabulary.tokens.len() + added.len()) + MOST_HOLES;
+    let id_limit = 2 * (vocabulary.tokens.len() + added.len()) + MAX_UNUSED_IDS;
     let mut seen: HashMap<u32, &str> = HashMap::new();
     for place in added {
         let (id, text) = (place.require("id")?.number()?, place.require("content")?.text()?);
-        if id as usize >= most {
+        if id as usize >= id_limit {
             return Err(place.corrupt(format!("the id {id} is far beyond the vocabulary")));
         }
         if text.is_empty() || seen.insert(id, text).is_some_and(|before| before != text) {

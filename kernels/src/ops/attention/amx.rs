@@ -4,10 +4,10 @@
 
 use core::ops::Range;
 
-use super::body::{AttentionProducts, AttentionScratch, attend_with};
-use super::chunk::Chunk;
+use super::flash::{AttentionProducts, AttentionScratch, attend_with};
 use super::int8::{Digits, QuantizedQueries, Scaled, WORDS};
-use super::softmax::ChunkPositions;
+use super::kv_chunk::KvChunk;
+use super::online_softmax::ChunkPositions;
 use super::{
     AttentionArguments, BLOCK, CHUNK, CacheType, Function, HeadCache, KeySpan, PANEL, QUERIES, Query,
     TILED_GROUP, VECTORS, padded,
@@ -18,7 +18,7 @@ use crate::ops::amx_tiles::{ROWS, Shapes, Tiles};
 use crate::simd::{Avx512, Simd};
 
 /// Minimum number of queries; fewer are faster with vectors.
-const LEAST_QUERIES: usize = 8;
+const MIN_QUERIES: usize = 8;
 
 pub(super) const KERNEL: Kernel<Function> =
     Kernel::new("attention-amx", CpuFeatures::AVX512.with(CpuFeatures::AMX), amx);
@@ -31,7 +31,7 @@ fn amx(
     scratch: &mut [f32],
     out: &mut [&mut [f32]],
 ) {
-    if arguments.cache != CacheType::Int8 || queries.len() < LEAST_QUERIES {
+    if arguments.cache != CacheType::Int8 || queries.len() < MIN_QUERIES {
         return (VECTORS[0].run)(arguments, queries, cache, span, scratch, out);
     }
     // SAFETY: the kernel list selects this entry only if the processor has AVX-512 and AMX.
@@ -113,7 +113,7 @@ impl AttentionProducts<Avx512> for InTiles<'_> {
         &mut self,
         s: Avx512,
         (_, group): (&[Query<'_>], Range<usize>),
-        chunk: &Chunk<'_>,
+        chunk: &KvChunk<'_>,
         seen: &Range<usize>,
         scores: &mut [f32],
     ) {
@@ -153,7 +153,7 @@ impl AttentionProducts<Avx512> for InTiles<'_> {
         &mut self,
         s: Avx512,
         parts: &[ChunkPositions],
-        chunk: &Chunk<'_>,
+        chunk: &KvChunk<'_>,
         seen: &Range<usize>,
         weights: &mut [f32],
         sums: &mut [f32],

@@ -2,14 +2,14 @@
 
 use core::ops::Range;
 
-use super::chunk::{Chunk, groups};
-use super::softmax::{ChunkPositions, within};
+use super::kv_chunk::{KvChunk, groups};
+use super::online_softmax::{ChunkPositions, within};
 use super::tile::or_same;
 use super::{BLOCK, CHUNK, GROUP, PANEL, QUERIES, Query};
 use crate::simd::{Outlined, Simd};
 
 /// The largest head size whose quantized query fits.
-pub(super) const MOST_COLUMNS: usize = 512;
+pub(super) const MAX_COLUMNS: usize = 512;
 /// The largest quantized weight: two 7-bit digits.
 const LARGEST: f32 = 16383.0;
 /// Words per column in a block of values: four positions each.
@@ -55,7 +55,7 @@ impl<'a> QuantizedQueries<'a> {
     }
 }
 
-/// Quantizes a row: `q = round(x · (most / largest))`. Returns the scale and the sum of the integers; the
+/// Quantizes a row: `q = round(x · (max_code / largest))`. Returns the scale and the sum of the integers; the
 /// scale is NaN if an element is not finite.
 #[inline(always)]
 fn quantize<S: Simd>(s: S, x: &[f32], words: &mut [f32]) -> (f32, i32) {
@@ -82,18 +82,18 @@ fn quantize<S: Simd>(s: S, x: &[f32], words: &mut [f32]) -> (f32, i32) {
     (scale + s.sum(poison), s.sum(sum) as i32)
 }
 
-/// Returns the scale and its inverse, with the largest magnitude mapped to `most`.
+/// Returns the scale and its inverse, with the largest magnitude mapped to `max_code`.
 #[inline(always)]
-pub(super) fn scales(largest: f32, most: f32) -> (f32, f32) {
+pub(super) fn scales(largest: f32, max_code: f32) -> (f32, f32) {
     const SMALLEST: f32 = 7.888_609e-31;
-    if largest < SMALLEST { (0.0, 0.0) } else { (largest / most, most / largest) }
+    if largest < SMALLEST { (0.0, 0.0) } else { (largest / max_code, max_code / largest) }
 }
 
 /// The dot products of `Q` queries from `first` on with the keys of some blocks, `V` vectors at a time.
 pub(super) struct Score<'a, const Q: usize, const V: usize> {
     pub queries: &'a QuantizedQueries<'a>,
     pub first: usize,
-    pub chunk: &'a Chunk<'a>,
+    pub chunk: &'a KvChunk<'a>,
     pub seen: &'a Range<usize>,
     pub scores: &'a mut [f32],
 }
@@ -163,7 +163,7 @@ impl Digits {
         s: S,
         weights: &mut [f32],
         part: ChunkPositions,
-        chunk: &Chunk<'_>,
+        chunk: &KvChunk<'_>,
         seen: &Range<usize>,
     ) {
         let range = (part.first - chunk.start, part.end - chunk.start);
@@ -204,7 +204,7 @@ pub(super) fn mix<S: Simd, const V: usize>(
     s: S,
     columns: usize,
     parts: &[ChunkPositions],
-    chunk: &Chunk<'_>,
+    chunk: &KvChunk<'_>,
     seen: &Range<usize>,
     weights: &mut [f32],
     sums: &mut [f32],
@@ -228,7 +228,7 @@ pub(super) fn mix<S: Simd, const V: usize>(
 struct Strips<'a, const Q: usize, const V: usize> {
     left: Option<&'a [Digits; Q]>,
     columns: usize,
-    chunk: &'a Chunk<'a>,
+    chunk: &'a KvChunk<'a>,
     seen: &'a Range<usize>,
     sums: &'a mut [f32],
 }
@@ -256,7 +256,7 @@ fn strip<S: Simd, const Q: usize, const V: usize>(
     s: S,
     left: &[Digits; Q],
     (columns, vector): (usize, usize),
-    chunk: &Chunk<'_>,
+    chunk: &KvChunk<'_>,
     seen: &Range<usize>,
     sums: &mut [f32],
 ) {

@@ -26,11 +26,11 @@
 
 #[cfg(target_arch = "x86_64")]
 mod amx;
-mod body;
-mod chunk;
+mod flash;
 mod int8;
+mod kv_chunk;
+mod online_softmax;
 mod reference;
-mod softmax;
 mod store;
 mod tile;
 
@@ -74,9 +74,9 @@ impl CacheType {
     pub const NAMES: &[(Self, &str)] = &[(Self::Int8, "int8"), (Self::F16, "f16"), (Self::F32, "f32")];
 
     /// Returns the maximum head size that the type supports.
-    pub const fn most_columns(self) -> usize {
+    pub const fn max_columns(self) -> usize {
         match self {
-            Self::Int8 => int8::MOST_COLUMNS,
+            Self::Int8 => int8::MAX_COLUMNS,
             Self::F16 | Self::F32 => usize::MAX,
         }
     }
@@ -243,7 +243,7 @@ instantiate!(MERGE_LIST: Merge = "merge" merge_chunks(
     out: &mut [f32]
 ));
 
-use body::{attend, merge_chunks};
+use flash::{attend, merge_chunks};
 
 /// Returns the chunk that holds a position.
 const fn chunk_of(position: usize) -> usize {

@@ -19,9 +19,9 @@ const MANY: usize = 8;
 /// Rows per tile otherwise.
 const FEW: usize = 4;
 /// Minimum number of rows; fewer are faster one by one.
-const LEAST_ROWS: usize = 3;
+const MIN_ROWS: usize = 3;
 /// Minimum number of panels; for fewer, the broadcast does not pay off.
-const LEAST_PANELS: usize = 4;
+const MIN_PANELS: usize = 4;
 /// Panels whose accumulators are kept while the remaining columns are broadcast.
 const PANELS: usize = 32;
 
@@ -248,14 +248,14 @@ impl MatmulShare<'_> {
     #[inline(always)]
     pub(super) fn broadcast<N: Integers, K: Broadcast<N, MANY> + Broadcast<N, FEW>>(&self, n: N) -> usize {
         let mut row = self.rows.start;
-        if self.panels.len() < LEAST_PANELS || self.product.columns == 0 {
+        if self.panels.len() < MIN_PANELS || self.product.columns == 0 {
             return row;
         }
         while self.rows.end - row >= MANY {
             self.spread_some::<N, K, MANY>(n, row);
             row += MANY;
         }
-        while self.rows.end - row >= LEAST_ROWS {
+        while self.rows.end - row >= MIN_ROWS {
             self.spread_some::<N, K, FEW>(n, row);
             row = self.rows.end.min(row + FEW);
         }
@@ -332,10 +332,10 @@ struct Shape {
 impl Shape {
     #[inline(always)]
     fn new<N: Integers, K: Broadcast<N, R>, const R: usize>(product: &MatmulOperands<'_>) -> Self {
-        let most = const { columns_at_once(R) / (64 * K::MACROS) };
+        let max_blocks = const { columns_at_once(R) / (64 * K::MACROS) };
         const { assert!(columns_at_once(R) / (64 * K::MACROS) * K::VECTORS <= VECTORS) };
         let blocks = product.columns.div_ceil(64 * K::MACROS);
         let panel_bytes = product.panel.panel_bytes(product.columns).unwrap_or(0);
-        Self { panel_bytes, blocks, at_once: blocks.div_ceil(blocks.div_ceil(most)) }
+        Self { panel_bytes, blocks, at_once: blocks.div_ceil(blocks.div_ceil(max_blocks)) }
     }
 }

@@ -159,7 +159,7 @@ impl BookRow {
 impl RowScheme for BookRow {
     #[inline(always)]
     fn without_tiles<'a, L: MatmulSimd, const V: usize>(l: L, part: &MatmulShare<'a>) -> MatmulShare<'a> {
-        let many = L::WIDE && part.rows.len() >= unpacked::LEAST_ROWS;
+        let many = L::WIDE && part.rows.len() >= unpacked::MIN_ROWS;
         let done = if many { part.unpacked::<L, V>(l) } else { part.panels.start };
         let part = MatmulShare { panels: done..part.panels.end, rows: part.rows.clone(), ..*part };
         part.after(l.some_book_rows(&part))

@@ -167,12 +167,12 @@ pub(super) unsafe fn integers<
 /// panels.
 #[inline(always)]
 pub(super) fn ahead<const V: usize>(panels: &[*const u8; V], lanes: &[usize; V]) -> usize {
-    const MOST: usize = 160 << 10;
+    const MAX: usize = 160 << 10;
     const LONG: usize = 8 << 10;
     let span = panels[V - 1].addr() - panels[0].addr();
     let streams = lanes.iter().filter(|&&lane| lane == 0).count().max(2);
     let next = span / (streams - 1) * streams;
-    if next > MOST || next == 0 { LONG } else { next }
+    if next > MAX || next == 0 { LONG } else { next }
 }
 
 /// Adds the products of a macro-block to `sums`; `column` is its first column.

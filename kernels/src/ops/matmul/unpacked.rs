@@ -11,7 +11,7 @@ use crate::ops::quantize::QuantizedRowLayout;
 use crate::panel::ROWS;
 
 /// Minimum number of rows; fewer are faster without unpacking.
-pub(super) const LEAST_ROWS: usize = 12;
+pub(super) const MIN_ROWS: usize = 12;
 /// Macro-blocks of 64 columns that are unpacked at a time: with four panels they fit into L1.
 const BLOCKS: usize = 8;
 /// Maximum number of panels that are processed at a time.

@@ -7,16 +7,16 @@
 use crate::ops::instantiate::instantiate;
 use crate::simd::Simd;
 
-/// Rotates every head of `x` (of `head_size` columns) into `out`: `turns` holds all cosines, then all sines,
+/// Rotates every head of `x` (of `head_size` columns) into `out`: `cos_sin` holds all cosines, then all sines,
 /// one for each pair. Columns after the pairs are copied.
-pub type Function = fn(turns: &[f32], head_size: usize, x: &[f32], out: &mut [f32]);
+pub type Function = fn(cos_sin: &[f32], head_size: usize, x: &[f32], out: &mut [f32]);
 
-instantiate!(LIST: Function = "rope" body(turns: &[f32], head_size: usize, x: &[f32], out: &mut [f32]));
+instantiate!(LIST: Function = "rope" body(cos_sin: &[f32], head_size: usize, x: &[f32], out: &mut [f32]));
 
 #[inline(always)]
-fn body<S: Simd>(s: S, turns: &[f32], head_size: usize, x: &[f32], out: &mut [f32]) {
-    let pairs = turns.len() / 2;
-    let (cosines, sines) = turns.split_at(pairs);
+fn body<S: Simd>(s: S, cos_sin: &[f32], head_size: usize, x: &[f32], out: &mut [f32]) {
+    let pairs = cos_sin.len() / 2;
+    let (cosines, sines) = cos_sin.split_at(pairs);
     for (x, out) in x.chunks_exact(head_size).zip(out.chunks_exact_mut(head_size)) {
         let (first, rest) = x.split_at(pairs);
         let (second, tail) = rest.split_at(pairs);
@@ -35,16 +35,16 @@ fn body<S: Simd>(s: S, turns: &[f32], head_size: usize, x: &[f32], out: &mut [f3
     }
 }
 
-/// Fills `turns`, the row of the RoPE table for one position: all cosines, then all sines.
+/// Fills `cos_sin`, the row of the RoPE table for one position: all cosines, then all sines.
 ///
 /// The angle is rounded to f32 before its sine is taken, as in PyTorch.
-pub fn turns(frequencies: &[f32], magnitude: f32, position: u32, turns: &mut [f32]) {
-    turns_of(&|pair| frequencies[pair], magnitude, position, &mut turns[..2 * frequencies.len()]);
+pub fn cos_sin(frequencies: &[f32], magnitude: f32, position: u32, cos_sin: &mut [f32]) {
+    cos_sin_of(&|pair| frequencies[pair], magnitude, position, &mut cos_sin[..2 * frequencies.len()]);
 }
 
-/// [`turns`] with frequencies computed on demand.
-pub fn turns_of(frequency: &dyn Fn(usize) -> f32, magnitude: f32, position: u32, turns: &mut [f32]) {
-    let (cosines, sines) = turns.split_at_mut(turns.len() / 2);
+/// [`cos_sin`] with frequencies computed on demand.
+pub fn cos_sin_of(frequency: &dyn Fn(usize) -> f32, magnitude: f32, position: u32, cos_sin: &mut [f32]) {
+    let (cosines, sines) = cos_sin.split_at_mut(cos_sin.len() / 2);
     for (pair, (cosine, sine)) in cosines.iter_mut().zip(sines).enumerate() {
         let angle = f64::from(position as f32 * frequency(pair));
         let (s, c) = libm::sincos(angle);
@@ -54,12 +54,12 @@ pub fn turns_of(frequency: &dyn Fn(usize) -> f32, magnitude: f32, position: u32,
 }
 
 /// The scalar reference of the operation.
-pub fn reference(turns: &[f32], head_size: usize, x: &[f32], out: &mut [f32]) {
-    let pairs = turns.len() / 2;
+pub fn reference(cos_sin: &[f32], head_size: usize, x: &[f32], out: &mut [f32]) {
+    let pairs = cos_sin.len() / 2;
     out.copy_from_slice(x);
     for (x, out) in x.chunks_exact(head_size).zip(out.chunks_exact_mut(head_size)) {
         for i in 0..pairs {
-            let (cosine, sine) = (turns[i], turns[pairs + i]);
+            let (cosine, sine) = (cos_sin[i], cos_sin[pairs + i]);
             out[i] = crate::float::fma(x[i], cosine, (0.0 - x[i + pairs]) * sine);
             out[i + pairs] = crate::float::fma(x[i + pairs], cosine, x[i] * sine);
         }

@@ -23,7 +23,7 @@ use core::ops::RangeInclusive;
 pub const GROUP: usize = 16;
 
 /// Maximum number of columns of a row: with int8 operands, longer sums could overflow 32 bits.
-pub const MOST_COLUMNS: usize = 1 << 17;
+pub const MAX_COLUMNS: usize = 1 << 17;
 
 /// Bytes of an encoded block: codes, then factor codes.
 const BLOCK_BYTES: usize = BLOCK + 2;
@@ -119,9 +119,9 @@ impl RowType {
         self.codec().panel
     }
 
-    /// Returns the bytes of an encoded row of `columns`; `None` for more than [`MOST_COLUMNS`].
+    /// Returns the bytes of an encoded row of `columns`; `None` for more than [`MAX_COLUMNS`].
     pub fn row_bytes(self, columns: usize) -> Option<usize> {
-        if columns > MOST_COLUMNS {
+        if columns > MAX_COLUMNS {
             return None;
         }
         columns.div_ceil(BLOCK).checked_mul(BLOCK_BYTES)?.checked_add(4)

@@ -13,9 +13,9 @@ pub(super) fn part(weights: Option<&[f32]>, index: usize) -> Option<&[f32]> {
 
 /// See [`RowType::scale`](super::RowType::scale).
 pub(super) fn scale<G: Grid>(rotated: &[f32], weights: Option<&[f32]>) -> f32 {
-    let most = rotated.iter().fold(0.0, |most: f32, x| most.max(x.abs()));
+    let max_abs = rotated.iter().fold(0.0, |max_abs: f32, x| max_abs.max(x.abs()));
     let largest = G::FACTORS.map_or(1.0, |factors| f32::from(*factors.end()));
-    let whole = most / largest / G::ENDS[0].abs();
+    let whole = max_abs / largest / G::ENDS[0].abs();
     // Covers values too small for a normal reciprocal.
     if !(whole.is_normal() && (1.0 / whole).is_normal()) {
         return 0.0;
@@ -42,9 +42,9 @@ pub(super) fn factor<G: Grid>(scale: f32, group: &[f32], weights: Option<&[f32]>
 /// Returns the least error and its factor.
 fn choose<G: Grid>(scale: f32, group: &[f32], weights: Option<&[f32]>) -> (f32, i8) {
     let Some(factors) = G::FACTORS else { return (error::<G>(scale, group, weights), 1) };
-    let most = group.iter().fold(0.0, |most: f32, x| most.max(x.abs()));
+    let max_abs = group.iter().fold(0.0, |max_abs: f32, x| max_abs.max(x.abs()));
     // The cast saturates if the scale is zero.
-    let reaching = ((most / (scale * G::ENDS[0].abs())) as i8).saturating_add(1);
+    let reaching = ((max_abs / (scale * G::ENDS[0].abs())) as i8).saturating_add(1);
     let reaching = reaching.clamp(*factors.start(), *factors.end());
     let mut best = (f32::INFINITY, reaching);
     for magnitude in reaching.saturating_sub(FEWER).max(*factors.start())..=reaching {

@@ -1,6 +1,6 @@
 //! Which layers share blocks, and how many blocks there are: computed before anything is allocated.
 
-use super::{CacheOptions, GroupKind, KeptPositions};
+use super::{CacheOptions, GroupKind, WindowPositions};
 use siskin_format::{Error, ErrorKind, Result};
 use siskin_graph::{Attention, AttentionMask};
 use siskin_kernels::ops::attention::BLOCK;
@@ -85,8 +85,8 @@ impl BlockLayout {
         let bytes_of = |blocks: &[usize]| -> u128 {
             blocks.iter().zip(block_bytes).map(|(blocks, bytes)| *blocks as u128 * *bytes as u128).sum()
         };
-        let most: Vec<usize> = self.groups.iter().map(|group| group.blocks).collect();
-        let (all, budget_bytes) = (bytes_of(&most), budget.bytes as u128);
+        let max_blocks: Vec<usize> = self.groups.iter().map(|group| group.blocks).collect();
+        let (all, budget_bytes) = (bytes_of(&max_blocks), budget.bytes as u128);
         if all <= budget_bytes {
             return Ok(self);
         }
@@ -126,7 +126,7 @@ impl Extent {
         match kind {
             GroupKind::Full => context.div_ceil(BLOCK).saturating_mul(sequences),
             // Those that the window covers, those that a batch adds, and one at either end.
-            GroupKind::SlidingWindow(KeptPositions { recent, first }) => context
+            GroupKind::SlidingWindow(WindowPositions { recent, first }) => context
                 .min(recent + first.next_multiple_of(BLOCK) + batch + 2 * BLOCK)
                 .div_ceil(BLOCK)
                 .saturating_mul(sequences),

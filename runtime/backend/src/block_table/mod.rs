@@ -10,12 +10,12 @@
 //! layer, all in the same blocks, and the cross-attention keys and values, which stay until the next sequence is
 //! encoded.
 
-mod group;
+mod block_pool;
 mod layout;
 mod save;
 
-use group::BlockGroup;
-pub use group::{GroupKind, KeptPositions};
+use block_pool::BlockPool;
+pub use block_pool::{GroupKind, WindowPositions};
 pub use layout::KvBudget;
 pub use layout::{BlockLayout, GroupLayout};
 pub use save::Saved;
@@ -47,17 +47,17 @@ struct Sequence {
     /// Tokens in the growing groups.
     length: usize,
     /// Positions of the encoded sequence.
-    text: usize,
+    encoded_length: usize,
     /// The number of global tokens, which are stored a second time after the sequence.
-    marked: usize,
+    global_tokens: usize,
     /// Length of the bidirectional prefix (prefix LM).
     prefix: usize,
     /// Tokens of committed batches: those that the recurrent states have processed.
-    stated: usize,
+    committed: usize,
     /// Positions that blocks are reserved for.
     reserved: usize,
     /// Expected length in tokens.
-    expected: usize,
+    expected_length: usize,
     blocks: Vec<Vec<u32>>,
 }
 
@@ -65,20 +65,20 @@ struct Sequence {
 #[derive(Clone, Copy, Debug)]
 pub struct CacheTypes {
     /// For keys and values that later batches attend to.
-    pub kept: CacheType,
+    pub persistent: CacheType,
     /// For keys and values that are dropped after their layer.
-    pub passing: CacheType,
+    pub transient: CacheType,
 }
 
 impl CacheTypes {
     /// The same type for all.
     pub fn all(kind: CacheType) -> Self {
-        Self { kept: kind, passing: kind }
+        Self { persistent: kind, transient: kind }
     }
 
     /// Returns the type for a group of layers.
     pub fn of(self, kind: GroupKind) -> CacheType {
-        if kind == GroupKind::Transient { self.passing } else { self.kept }
+        if kind == GroupKind::Transient { self.transient } else { self.persistent }
     }
 }
 
@@ -100,7 +100,7 @@ pub struct CacheOptions {
 /// The blocks of all sequences.
 pub struct BlockTable {
     layout: BlockLayout,
-    groups: Vec<BlockGroup>,
+    groups: Vec<BlockPool>,
     sequences: Vec<Option<Sequence>>,
     copies: Vec<BlockCopy>,
 }
@@ -109,7 +109,7 @@ impl BlockTable {
     /// Creates a table without sequences.
     pub fn new(layout: BlockLayout) -> Self {
         let groups: Vec<_> =
-            layout.groups.iter().map(|group| BlockGroup::new(group.kind, group.blocks)).collect();
+            layout.groups.iter().map(|group| BlockPool::new(group.kind, group.blocks)).collect();
         let copies = Vec::with_capacity(groups.len() * layout.options.sequences);
         Self { layout, groups, sequences: Vec::new(), copies }
     }
@@ -129,12 +129,12 @@ impl BlockTable {
         let blocks = self.empty_lists();
         self.place(Sequence {
             length: 0,
-            text: 0,
-            marked: 0,
+            encoded_length: 0,
+            global_tokens: 0,
             prefix: 0,
-            stated: 0,
+            committed: 0,
             reserved: 0,
-            expected: 0,
+            expected_length: 0,
             blocks,
         })
     }
@@ -143,7 +143,7 @@ impl BlockTable {
     pub fn fork_at(&mut self, of: SequenceId, length: usize) -> Result<SequenceId> {
         let source = self.sequence(of)?;
         source.check_length(&self.groups, length)?;
-        let expected = if length == source.length { source.expected } else { 0 };
+        let expected_length = if length == source.length { source.expected_length } else { 0 };
         let mut blocks = self.empty_lists();
         for ((group, fork), list) in self.groups.iter().zip(&mut blocks).zip(&source.blocks) {
             // Others are reserved for this sequence alone.
@@ -153,7 +153,7 @@ impl BlockTable {
             };
             fork.extend_from_slice(&list[..shared]);
         }
-        let fork = Sequence { length, expected, stated: length, reserved: 0, blocks, ..*source };
+        let fork = Sequence { length, expected_length, committed: length, reserved: 0, blocks, ..*source };
         for (group, blocks) in self.groups.iter_mut().zip(&fork.blocks) {
             blocks.iter().filter(|&&block| block != NONE).for_each(|&block| group.share(block));
         }
@@ -173,11 +173,11 @@ impl BlockTable {
         if length > self.layout.options.context {
             return Err(too_long(length, self.layout.options.context));
         }
-        let fits = |group: &BlockGroup, list: &[BlockId]| {
+        let fits = |group: &BlockPool, list: &[BlockId]| {
             list.len() == group.kind.blocks_of(length)
                 && list.iter().enumerate().all(|(index, &block)| match block {
-                    NONE => group.kind.may_lack(index, length),
-                    block => group.is_used(block),
+                    NONE => group.kind.may_be_evicted(index, length),
+                    block => group.is_allocated(block),
                 })
         };
         if lists.len() != self.groups.len()
@@ -190,12 +190,12 @@ impl BlockTable {
             if group.kind.grows() || group.kind == GroupKind::RecurrentState {
                 // Shared first: the sequence may have reserved them itself.
                 list.iter().filter(|&&block| block != NONE).for_each(|&block| group.share(block));
-                group.cut(blocks, 0);
+                group.truncate(blocks, 0);
                 blocks.extend_from_slice(list);
             }
         }
         sequence.reserved = 0;
-        (sequence.length, sequence.stated) = (length, length);
+        (sequence.length, sequence.committed) = (length, length);
         Ok(())
     }
 
@@ -206,7 +206,7 @@ impl BlockTable {
 
     /// Returns the blocks of a group that no sequence uses.
     pub fn free_blocks(&self, group: usize) -> &[BlockId] {
-        self.groups.get(group).map_or(&[], BlockGroup::free)
+        self.groups.get(group).map_or(&[], BlockPool::free)
     }
 
     /// Returns the copies that are due since the last call, in the order in which they must be made, before any block
@@ -216,13 +216,13 @@ impl BlockTable {
     }
 
     /// Returns the maximum number of blocks of one group per sequence.
-    fn most_blocks(&self) -> usize {
+    fn max_blocks(&self) -> usize {
         let CacheOptions { context, text, .. } = self.layout.options;
         context.max(text).div_ceil(BLOCK).max(2)
     }
 
     fn empty_lists(&self) -> Vec<Vec<BlockId>> {
-        self.groups.iter().map(|_| Vec::with_capacity(self.most_blocks())).collect()
+        self.groups.iter().map(|_| Vec::with_capacity(self.max_blocks())).collect()
     }
 
     fn place(&mut self, sequence: Sequence) -> SequenceId {
@@ -257,13 +257,13 @@ impl BlockTable {
     }
 
     /// Returns the length of the encoded sequence in positions.
-    pub fn text(&self, id: SequenceId) -> Result<usize> {
-        Ok(self.sequence(id)?.text)
+    pub fn encoded_length(&self, id: SequenceId) -> Result<usize> {
+        Ok(self.sequence(id)?.encoded_length)
     }
 
     /// Returns the number of global tokens of the encoded sequence.
-    pub fn marked(&self, id: SequenceId) -> usize {
-        self.sequence(id).map_or(0, |sequence| sequence.marked)
+    pub fn global_tokens(&self, id: SequenceId) -> usize {
+        self.sequence(id).map_or(0, |sequence| sequence.global_tokens)
     }
 
     /// Returns the length of a sequence's bidirectional prefix (prefix LM).
@@ -272,14 +272,14 @@ impl BlockTable {
     }
 
     /// Returns the expected length of a sequence.
-    pub fn expected(&self, id: SequenceId) -> usize {
-        self.sequence(id).map_or(0, |sequence| sequence.expected)
+    pub fn expected_length(&self, id: SequenceId) -> usize {
+        self.sequence(id).map_or(0, |sequence| sequence.expected_length)
     }
 
     /// Sets the expected length of a sequence.
-    pub fn expect(&mut self, id: SequenceId, length: usize) -> Result<()> {
+    pub fn set_expected_length(&mut self, id: SequenceId, length: usize) -> Result<()> {
         let sequence = self.sequences.get_mut(id).and_then(Option::as_mut).ok_or_else(|| no_sequence(id))?;
-        sequence.expected = length;
+        sequence.expected_length = length;
         Ok(())
     }
 
@@ -294,11 +294,17 @@ impl BlockTable {
         Ok(())
     }
 
-    /// Allocates blocks to encode a sequence of `count` positions, of which `marked` are global tokens, plus one
+    /// Allocates blocks to encode a sequence of `count` positions, of which `global_tokens` are global tokens, plus one
     /// unattended position if it was padded; drops the previously encoded sequence.
-    pub fn read(&mut self, id: SequenceId, count: usize, marked: usize, padded: bool) -> Result<()> {
+    pub fn begin_encoding(
+        &mut self,
+        id: SequenceId,
+        count: usize,
+        global_tokens: usize,
+        padded: bool,
+    ) -> Result<()> {
         let sequence = self.sequences.get_mut(id).and_then(Option::as_mut).ok_or_else(|| no_sequence(id))?;
-        (sequence.text, sequence.marked) = (0, 0);
+        (sequence.encoded_length, sequence.global_tokens) = (0, 0);
         let projected = self.layout.projected;
         let groups = self.groups.iter_mut().zip(&mut sequence.blocks);
         for (group, blocks) in groups.filter(|(group, _)| !group.kind.grows()) {
@@ -307,19 +313,19 @@ impl BlockTable {
                 let message = "the sequence has tokens already; reset it first";
                 return Err(Error::new(ErrorKind::State, "sequence", message));
             }
-            group.cut(blocks, 0);
+            group.truncate(blocks, 0);
             if group.kind == GroupKind::RecurrentState {
-                blocks.extend([NONE, group.take()?]);
+                blocks.extend([NONE, group.allocate()?]);
                 continue;
             }
             let count = if is_transient { count.max(projected) } else { count };
-            let behind = if is_transient { marked } else { 0 } + usize::from(padded);
+            let behind = if is_transient { global_tokens } else { 0 } + usize::from(padded);
             if let Err(error) = group.extend(blocks, 0, count + behind) {
-                group.cut(blocks, 0);
+                group.truncate(blocks, 0);
                 return Err(error);
             }
         }
-        (sequence.text, sequence.marked) = (count, marked);
+        (sequence.encoded_length, sequence.global_tokens) = (count, global_tokens);
         Ok(())
     }
 
@@ -333,7 +339,7 @@ impl BlockTable {
                 GroupKind::Full | GroupKind::SlidingWindow(_) | GroupKind::CrossAttention => false,
             };
             if is_done {
-                group.cut(blocks, 0);
+                group.truncate(blocks, 0);
             }
         }
     }
@@ -342,7 +348,7 @@ impl BlockTable {
     pub fn truncate(&mut self, id: SequenceId, length: usize) -> Result<()> {
         let sequence = self.sequences.get_mut(id).and_then(Option::as_mut).ok_or_else(|| no_sequence(id))?;
         sequence.check_length(&self.groups, length)?;
-        (sequence.reserved, sequence.expected) = (0, 0);
+        (sequence.reserved, sequence.expected_length) = (0, 0);
         sequence.set_length(&mut self.groups, length);
         Ok(())
     }
@@ -392,11 +398,13 @@ impl BlockTable {
             return Err(too_long(end, context));
         }
         // Earlier entries of this batch still attend to what only committed tokens can drop.
-        let committed = length.min(sequence.stated);
+        let committed = length.min(sequence.committed);
         for (group, blocks) in self.groups.iter_mut().zip(&mut sequence.blocks) {
             match group.kind {
                 GroupKind::RecurrentState => group.begin_states(blocks)?,
-                GroupKind::Full | GroupKind::SlidingWindow(_) => group.drop_unseen(blocks, committed),
+                GroupKind::Full | GroupKind::SlidingWindow(_) => {
+                    group.evict_outside_window(blocks, committed)
+                }
                 GroupKind::Transient | GroupKind::CrossAttention => {}
             }
         }
@@ -409,7 +417,7 @@ impl BlockTable {
         if reserved.is_err() {
             // No block beyond the length stays that another sequence could share.
             let kept = length.max(sequence.reserved);
-            sequence.grown(&mut self.groups).for_each(|(_, group, blocks)| group.cut(blocks, kept));
+            sequence.grown(&mut self.groups).for_each(|(_, group, blocks)| group.truncate(blocks, kept));
         }
         reserved
     }
@@ -422,16 +430,16 @@ impl BlockTable {
                 group.commit_states(blocks);
             }
         }
-        sequence.stated = sequence.length;
+        sequence.committed = sequence.length;
     }
 }
 
 impl Sequence {
     /// Frees the blocks of all but the first `length` tokens that are not reserved, and rolls states back.
-    fn set_length(&mut self, groups: &mut [BlockGroup], length: usize) {
+    fn set_length(&mut self, groups: &mut [BlockPool], length: usize) {
         let kept = length.max(self.reserved);
-        self.grown(groups).for_each(|(_, group, blocks)| group.cut(blocks, kept));
-        (self.length, self.stated) = (length, length);
+        self.grown(groups).for_each(|(_, group, blocks)| group.truncate(blocks, kept));
+        (self.length, self.committed) = (length, length);
         for (group, blocks) in groups.iter_mut().zip(&mut self.blocks) {
             if group.kind == GroupKind::RecurrentState {
                 group.roll_back_states(blocks, length);
@@ -440,7 +448,7 @@ impl Sequence {
     }
 
     /// Checks that all but the first `length` tokens can be dropped.
-    fn check_length(&self, groups: &[BlockGroup], length: usize) -> Result<()> {
+    fn check_length(&self, groups: &[BlockPool], length: usize) -> Result<()> {
         if length > self.length {
             let message = format!("the sequence has only {} tokens", self.length);
             return Err(Error::argument("length", message));
@@ -453,7 +461,7 @@ impl Sequence {
             return Err(Error::new(ErrorKind::State, "length", message));
         }
         for (group, blocks) in groups.iter().zip(&self.blocks) {
-            if group.kind == GroupKind::RecurrentState && length != self.stated {
+            if group.kind == GroupKind::RecurrentState && length != self.committed {
                 let message = "recurrent states cannot be rewound; reset and prefill again";
                 return Err(Error::new(ErrorKind::State, "length", message));
             }
@@ -480,8 +488,8 @@ impl Sequence {
     /// Iterates over the block lists that grow with the sequence, with the numbers of their groups.
     fn grown<'a>(
         &'a mut self,
-        groups: &'a mut [BlockGroup],
-    ) -> impl Iterator<Item = (usize, &'a mut BlockGroup, &'a mut Vec<BlockId>)> {
+        groups: &'a mut [BlockPool],
+    ) -> impl Iterator<Item = (usize, &'a mut BlockPool, &'a mut Vec<BlockId>)> {
         let lists = groups.iter_mut().zip(&mut self.blocks).enumerate();
         lists
             .map(|(number, (group, blocks))| (number, group, blocks))

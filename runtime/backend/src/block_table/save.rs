@@ -2,7 +2,7 @@
 //!
 //! Saved data is untrusted: it is refused if blocks are missing that the sequence would attend to.
 
-use super::{BlockId, BlockTable, GroupKind, KeptPositions, NONE, Sequence, SequenceId};
+use super::{BlockId, BlockTable, GroupKind, NONE, Sequence, SequenceId, WindowPositions};
 use crate::BlockStorage;
 use siskin_format::{Error, ErrorKind, Result};
 
@@ -17,14 +17,14 @@ pub struct Saved<'a> {
     /// The number of tokens that attend to each other bidirectionally.
     pub prefix: usize,
     /// The expected length in tokens.
-    pub expected: usize,
+    pub expected_length: usize,
     words: &'a [[u8; 4]],
 }
 
 impl<'a> Saved<'a> {
     /// Wraps the saved blocks of a sequence of `length` tokens.
-    pub fn new((length, prefix, expected): (usize, usize, usize), words: &'a [[u8; 4]]) -> Self {
-        Self { length, prefix, expected, words }
+    pub fn new((length, prefix, expected_length): (usize, usize, usize), words: &'a [[u8; 4]]) -> Self {
+        Self { length, prefix, expected_length, words }
     }
 }
 
@@ -40,7 +40,7 @@ fn layout_hash(kind: GroupKind, format: &str) -> u32 {
     // These texts are a part of the format of saved sessions, and never change.
     let kind = match kind {
         GroupKind::Full => "Growing(None)".to_owned(),
-        GroupKind::SlidingWindow(KeptPositions { recent, first }) => {
+        GroupKind::SlidingWindow(WindowPositions { recent, first }) => {
             format!("Growing(Some(Window {{ recent: {recent}, first: {first} }}))")
         }
         GroupKind::Transient => "Passing".to_owned(),
@@ -64,7 +64,7 @@ impl BlockTable {
         out: &mut Vec<u8>,
     ) -> Result<(usize, usize)> {
         let sequence = self.sequence(id)?;
-        if sequence.text > 0 {
+        if sequence.encoded_length > 0 {
             return Err(Error::unsupported("session", "sessions with an encoded input cannot be saved"));
         }
         for (number, (group, blocks)) in self.groups.iter().zip(&sequence.blocks).enumerate() {
@@ -79,7 +79,7 @@ impl BlockTable {
                 }
             }
         }
-        Ok((sequence.prefix, sequence.expected))
+        Ok((sequence.prefix, sequence.expected_length))
     }
 
     /// Validates a saved sequence against this table.
@@ -121,7 +121,7 @@ impl BlockTable {
             }
             for index in 0..group.kind.blocks_of(saved.length) {
                 let is_present = take(1).ok_or_else(cut)? == [PRESENT.to_le_bytes()];
-                if !is_present && !group.kind.may_lack(index, saved.length) {
+                if !is_present && !group.kind.may_be_evicted(index, saved.length) {
                     return Err(Error::corrupt("saved.cache", "lacks a block that its tokens attend to"));
                 }
                 let words = is_present.then(|| take(format.words).ok_or_else(cut)).transpose()?;
@@ -141,19 +141,19 @@ impl BlockTable {
                 list.push(NONE);
                 return Ok(());
             };
-            let block = self.groups[saved.group].take()?;
+            let block = self.groups[saved.group].allocate()?;
             list.push(block);
             storage.import(saved.group, block, words)
         };
         let outcome = found.iter().try_for_each(&mut restore);
         let id = self.place(Sequence {
             length: saved.length,
-            text: 0,
-            marked: 0,
+            encoded_length: 0,
+            global_tokens: 0,
             prefix: saved.prefix,
-            stated: saved.length,
+            committed: saved.length,
             reserved: 0,
-            expected: saved.expected,
+            expected_length: saved.expected_length,
             blocks,
         });
         if outcome.is_err() {

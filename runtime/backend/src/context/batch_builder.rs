@@ -1,7 +1,7 @@
 //! Lists the rows of a batch, and reserves the blocks that they need.
 
+use super::forward_passes::ForwardPasses;
 use super::input::{BatchEntry, InputRules, SequenceInput, check_tokens};
-use super::passes::Passes;
 use crate::block_table::BlockTable;
 use crate::{Batch, GraphSide, TokenRow};
 use siskin_format::{Error, ErrorKind, Result};
@@ -10,7 +10,7 @@ use siskin_graph::arch::ModelConfig;
 /// The parts of a context that make a batch.
 pub(super) struct BatchBuilder<'a> {
     pub config: &'a ModelConfig,
-    pub passes: &'a Passes,
+    pub passes: &'a ForwardPasses,
     pub table: &'a mut BlockTable,
     pub batch: &'a mut Batch,
 }
@@ -20,18 +20,18 @@ impl BatchBuilder<'_> {
     pub(super) fn extend(&mut self, entries: &[BatchEntry<'_>]) -> Result<()> {
         self.batch.clear();
         let rows = entries.iter().map(|entry| entry.tokens.len()).sum();
-        let wanted = entries.iter().map(|entry| entry.outputs.count(entry.tokens.len())).sum();
-        self.passes.check_batch(GraphSide::Decoder, rows, wanted)?;
+        let output_rows = entries.iter().map(|entry| entry.outputs.count(entry.tokens.len())).sum();
+        self.passes.check_batch(GraphSide::Decoder, rows, output_rows)?;
         for entry in entries {
             entry.check()?;
             check_tokens(entry.tokens, self.config.vocabulary)?;
             let start = self.table.length(entry.sequence)?;
-            if self.passes.has_encoder() && self.table.text(entry.sequence)? == 0 {
+            if self.passes.has_encoder() && self.table.encoded_length(entry.sequence)? == 0 {
                 let message = "has no encoded input; encode a text first";
                 return Err(Error::new(ErrorKind::State, "sequence", message));
             }
             self.table.extend(entry.sequence, entry.tokens.len())?;
-            self.batch.push_entry(entry, start, self.table.expected(entry.sequence));
+            self.batch.push_entry(entry, start, self.table.expected_length(entry.sequence));
         }
         Ok(())
     }
@@ -51,18 +51,24 @@ impl BatchBuilder<'_> {
         let Self { config, passes, .. } = *self;
         let graph = &passes.whole_side(GraphSide::Encoder)?.graph;
         let checked = InputRules { config, graph }.check(texts)?;
-        texts.iter().try_for_each(|text| self.table.text(text.sequence).map(drop))?;
+        texts.iter().try_for_each(|text| self.table.encoded_length(text.sequence).map(drop))?;
         let rows = checked.iter().map(|text| text.count + usize::from(text.after.is_some())).sum();
-        let wanted = texts.iter().zip(&checked).map(|(text, checked)| text.wanted.count(checked.count)).sum();
-        passes.check_batch(GraphSide::Encoder, rows, wanted)?;
+        let output_rows =
+            texts.iter().zip(&checked).map(|(text, checked)| text.outputs.count(checked.count)).sum();
+        passes.check_batch(GraphSide::Encoder, rows, output_rows)?;
         self.batch.clear();
         Ok(texts.iter().zip(&checked).try_for_each(|(text, checked)| {
-            let before = self.batch.marked.len();
-            if graph.marks() {
-                self.batch.mark(text.global, checked.count);
+            let before = self.batch.global_rows.len();
+            if graph.has_global_attention() {
+                self.batch.mark_global(text.global, checked.count);
             }
-            let marked = self.batch.marked.len() - before;
-            self.table.read(text.sequence, checked.count, marked, checked.after.is_some())?;
+            let global_tokens = self.batch.global_rows.len() - before;
+            self.table.begin_encoding(
+                text.sequence,
+                checked.count,
+                global_tokens,
+                checked.after.is_some(),
+            )?;
             self.batch.push_text(text, checked, before, config.features);
             Ok(())
         }))
@@ -72,7 +78,7 @@ impl BatchBuilder<'_> {
     pub(super) fn forget(&mut self, texts: &[SequenceInput<'_>]) {
         for text in texts {
             // Never fails: a sequence of zero tokens needs no blocks.
-            let _ = self.table.read(text.sequence, 0, 0, false);
+            let _ = self.table.begin_encoding(text.sequence, 0, 0, false);
         }
         self.batch.clear();
     }

@@ -2,7 +2,7 @@
 //! confident enough.
 
 use super::{Context, SequenceInput};
-use crate::{Batch, GraphPass, GraphSide};
+use crate::{Batch, ForwardPass, GraphSide};
 use siskin_format::{Error, Result};
 use siskin_graph::{Exit, Graph, ValueId, pass::cut};
 
@@ -36,13 +36,17 @@ impl ExitSegment {
         graph: &Graph,
         layers: usize,
         (rows, texts): (usize, usize),
-        add: &mut dyn FnMut(GraphPass) -> usize,
+        add: &mut dyn FnMut(ForwardPass) -> usize,
     ) -> Result<Vec<Self>> {
-        if graph.exits.is_empty() || graph.marks() || graph.has_convolution() || graph.frames_per_row() > 0 {
+        if graph.exits.is_empty()
+            || graph.has_global_attention()
+            || graph.has_convolution()
+            || graph.frames_per_row() > 0
+        {
             return Err(Error::unsupported("exit", "the model has no heads on layers before the last"));
         }
         let mut pass = |graph: Graph, outputs: usize| {
-            add(GraphPass { graph, side: GraphSide::Encoder, rows, outputs, positions: rows })
+            add(ForwardPass { graph, side: GraphSide::Encoder, rows, outputs, positions: rows })
         };
         let mut from: Option<ValueId> = None;
         let mut parts = Vec::new();
@@ -62,7 +66,7 @@ impl ExitSegment {
 
 /// Encodes whole sequences in one batch, and passes the scores of each remaining sequence to `look` at every exit; if
 /// that returns `false`, the sequence exits.
-pub fn read_in_parts(
+pub fn encode_with_early_exit(
     context: &mut Context,
     texts: &[SequenceInput<'_>],
     look: &mut dyn FnMut(ExitResult<'_>) -> bool,
@@ -82,15 +86,15 @@ fn run(context: &mut Context, texts: usize, look: &mut dyn FnMut(ExitResult<'_>)
         if on.is_empty() {
             break;
         }
-        let firsts = std::mem::take(&mut context.batch.wanted);
+        let firsts = std::mem::take(&mut context.batch.output_rows);
         if let Some(body) = body {
-            context.batch.wanted = (0..context.batch.rows.len()).collect();
+            context.batch.output_rows = (0..context.batch.rows.len()).collect();
             context.run(body)?;
             let rows = (0..context.batch.rows.len()).flat_map(|row| context.output(row)).copied();
-            let carried = rows.collect();
-            context.batch.carried = carried;
+            let external_input = rows.collect();
+            context.batch.external_input = external_input;
         }
-        context.batch.wanted = firsts;
+        context.batch.output_rows = firsts;
         context.run(head)?;
         let last = number + 1 == context.passes.segments.len();
         let goes_on: Vec<bool> = on
@@ -108,21 +112,21 @@ fn run(context: &mut Context, texts: usize, look: &mut dyn FnMut(ExitResult<'_>)
 impl Batch {
     /// Removes the rows of sequences that exit. `goes_on` says for each sequence whether it stays.
     fn keep(&mut self, goes_on: &[bool]) {
-        let columns = self.carried.len() / self.rows.len().max(1);
-        let ends = self.wanted.iter().skip(1).copied().chain([self.rows.len()]);
-        let spans: Vec<(usize, usize)> = self.wanted.iter().copied().zip(ends).collect();
-        self.wanted.clear();
+        let columns = self.external_input.len() / self.rows.len().max(1);
+        let ends = self.output_rows.iter().skip(1).copied().chain([self.rows.len()]);
+        let spans: Vec<(usize, usize)> = self.output_rows.iter().copied().zip(ends).collect();
+        self.output_rows.clear();
         let mut kept = 0;
         for (&(start, end), _) in spans.iter().zip(goes_on).filter(|(_, goes_on)| **goes_on) {
-            self.wanted.push(kept);
+            self.output_rows.push(kept);
             self.rows.copy_within(start..end, kept);
-            self.carried.copy_within(start * columns..end * columns, kept * columns);
+            self.external_input.copy_within(start * columns..end * columns, kept * columns);
             kept += end - start;
         }
         self.rows.truncate(kept);
         let mut going = goes_on.iter();
         self.sequences.retain(|_| *going.next().unwrap_or(&false));
         self.row_frames.truncate(kept);
-        self.carried.truncate(kept * columns);
+        self.external_input.truncate(kept * columns);
     }
 }

@@ -33,7 +33,7 @@ impl<'a> OutputRows<'a> {
         let mut sorted = list.to_vec();
         sorted.sort_unstable();
         match sorted.windows(2).find(|pair| pair[0] == pair[1]) {
-            Some(pair) => Err(Error::argument("wanted", format!("position {} is requested twice", pair[0]))),
+            Some(pair) => Err(Error::argument("outputs", format!("position {} is requested twice", pair[0]))),
             None => Ok(()),
         }
     }
@@ -98,7 +98,7 @@ pub struct SequenceInput<'a> {
     /// The segment id of each token (`token_type_ids`); empty: all zero.
     pub segments: &'a [u32],
     /// The tokens that give outputs.
-    pub wanted: OutputRows<'a>,
+    pub outputs: OutputRows<'a>,
     /// Input features in frame-major order, for models that take features instead of tokens. `tokens` is empty then.
     pub features: &'a [f32],
     /// Positions with global attention, for models with local attention such as Longformer; empty: none.
@@ -140,7 +140,7 @@ impl InputRules<'_> {
 
     fn check_text(&self, text: &SequenceInput<'_>, checked: &CheckedInput) -> Result<()> {
         let count = checked.count;
-        text.wanted.check()?;
+        text.outputs.check()?;
         check_tokens(text.tokens, self.config.vocabulary)?;
         check_tokens(checked.after.as_slice(), self.config.vocabulary)?;
         if !text.segments.is_empty() && text.segments.len() != count {
@@ -152,12 +152,12 @@ impl InputRules<'_> {
             let message = format!("segment {segment}; the model has {segments}");
             return Err(Error::argument("segments", message));
         }
-        let most = self.config.text;
-        if count > most {
-            let message = format!("{count} rows; the model supports at most {most}");
+        let max_rows = self.config.text;
+        if count > max_rows {
+            let message = format!("{count} rows; the model supports at most {max_rows}");
             return Err(Error::new(ErrorKind::TooLong, "text", message));
         }
-        if !self.graph.marks() && !text.global.is_empty() {
+        if !self.graph.has_global_attention() && !text.global.is_empty() {
             let message = "is for models with local attention; leave it empty";
             return Err(Error::argument("global", message));
         }
@@ -206,16 +206,16 @@ impl Batch {
     /// Appends the tokens of an entry, whose sequence has `start` tokens before them and will have `expected`.
     pub(super) fn push_entry(&mut self, entry: &BatchEntry<'_>, start: usize, expected: usize) {
         let first = self.rows.len();
-        self.wanted.extend(entry.outputs.of(entry.tokens.len()).map(|token| first + token));
+        self.output_rows.extend(entry.outputs.of(entry.tokens.len()).map(|token| first + token));
         for (index, &token) in entry.tokens.iter().enumerate() {
             let (sequence, position) = (entry.sequence, start + index);
             let length = expected.max(position + 1);
-            self.push(TokenRow { sequence, position, token, segment: 0, mark: None, length });
+            self.push(TokenRow { sequence, position, token, segment: 0, global_index: None, length });
         }
     }
 
     /// Appends the rows of a validated sequence. `before` is the number of global rows before those that
-    /// [`Batch::mark`] marked for it; `columns` is the number of features of a frame.
+    /// [`Batch::mark_global`] marked for it; `columns` is the number of features of a frame.
     pub(super) fn push_text(
         &mut self,
         text: &SequenceInput<'_>,
@@ -225,19 +225,19 @@ impl Batch {
     ) {
         let &CheckedInput { count, after } = checked;
         let first = self.rows.len();
-        self.wanted.extend(text.wanted.of(count).map(|token| first + token));
+        self.output_rows.extend(text.outputs.of(count).map(|token| first + token));
         for position in 0..count {
             let at = |list: &[u32]| list.get(position).copied().unwrap_or(0);
             let (token, segment) = (at(text.tokens), at(text.segments));
-            let mark = self.marked[before..].binary_search(&(first + position)).ok();
+            let global_index = self.global_rows[before..].binary_search(&(first + position)).ok();
             let sequence = text.sequence;
-            self.push(TokenRow { sequence, position, token, segment, mark, length: count });
+            self.push(TokenRow { sequence, position, token, segment, global_index, length: count });
         }
         if let Some(token) = after {
             // Stored after all positions that are attended to.
-            let position = count + self.marked.len() - before;
+            let position = count + self.global_rows.len() - before;
             let (sequence, length) = (text.sequence, count);
-            self.push(TokenRow { sequence, position, token, segment: 0, mark: None, length });
+            self.push(TokenRow { sequence, position, token, segment: 0, global_index: None, length });
         }
         let first = self.frames.len();
         let end = first + text.features.len() / columns.max(1);
@@ -247,11 +247,11 @@ impl Batch {
     }
 
     /// Marks global-attention rows of the sequence of `count` rows that is appended next.
-    pub(super) fn mark(&mut self, global: &[usize], count: usize) {
+    pub(super) fn mark_global(&mut self, global: &[usize], count: usize) {
         let first = self.rows.len();
         let hidden = &mut self.hidden;
         hidden.resize(first + count, 0.0);
         global.iter().for_each(|&position| hidden[first + position] = HIDDEN);
-        self.marked.extend((first..first + count).filter(|&row| hidden[row] != 0.0));
+        self.global_rows.extend((first..first + count).filter(|&row| hidden[row] != 0.0));
     }
 }

@@ -43,9 +43,9 @@ impl Workspace {
         (threads, scratch): (usize, usize),
         start: usize,
     ) -> (Self, usize) {
-        let most = |size: &dyn Fn(&Attention) -> usize| attentions.clone().map(size).max().unwrap_or(0);
+        let max = |size: &dyn Fn(&Attention) -> usize| attentions.clone().map(size).max().unwrap_or(0);
         let line = |words: usize| words.next_multiple_of(16);
-        let columns = line(most(&|attention| attend::scratch_size(attention.head_size)).max(scratch));
+        let columns = line(max(&|attention| attend::scratch_size(attention.head_size)).max(scratch));
         let scratch = BufferView { offset: line(start), stride: columns, columns };
         let chunks = |attention: &Attention| {
             let seen = match attention.attention_mask {
@@ -69,10 +69,10 @@ impl Workspace {
             };
             seen.div_ceil(CHUNK) + 1 + usize::from(attention.sinks.is_some())
         };
-        let columns = most(&|attention| line(chunks(attention) * attend::part_size(attention.head_size)));
+        let columns = max(&|attention| line(chunks(attention) * attend::part_size(attention.head_size)));
         let parts =
             BufferView { offset: scratch.offset + scratch.stride * threads, stride: columns, columns };
-        let row = most(&|attention| attention.heads) * columns;
+        let row = max(&|attention| attention.heads) * columns;
         let fitting = PARTS_WORDS.checked_div(row).unwrap_or(0).clamp(1, SPLIT_ROWS);
         let split_rows = if threads > 1 { fitting.min(cache.batch.max(cache.text)) } else { 0 };
         (Self { scratch, parts, split_rows }, parts.offset + split_rows * row)
@@ -89,17 +89,17 @@ impl CpuPass<'_> {
     ) -> bool {
         let step = Attend { forward: self, attention, queries, to };
         let rows = self.batch.attending(attention);
-        let most_chunks = (0..rows).map(|row| step.chunks(row).len()).max().unwrap_or(0);
+        let max_chunks = (0..rows).map(|row| step.chunks(row).len()).max().unwrap_or(0);
         // With one worker there is no load to balance: heads that share a KV head read its keys once.
-        let few = worker.team > 1 && rows * attention.kv_heads < 4 * worker.team;
+        let few = worker.worker_count > 1 && rows * attention.kv_heads < 4 * worker.worker_count;
         let apart = !matches!(
             attention.attention_mask,
             AttentionMask::LongformerLocal(_)
                 | AttentionMask::StreamingLlm { .. }
                 | AttentionMask::BigBird { .. }
         );
-        if few && apart && most_chunks > 1 && rows <= self.workspace.split_rows {
-            step.chunk_by_chunk(worker, rows, most_chunks)
+        if few && apart && max_chunks > 1 && rows <= self.workspace.split_rows {
+            step.chunk_by_chunk(worker, rows, max_chunks)
         } else if few {
             step.query_by_query(worker, rows)
         } else {
@@ -147,7 +147,7 @@ impl Attend<'_> {
     /// Many rows: a chunk of work is a block of rows that share loaded keys and values.
     fn rows_together(&self, worker: &PrefetchingWorker<'_>, rows: usize) -> bool {
         let kv_heads = self.attention.kv_heads;
-        let fair = rows * kv_heads / (4 * worker.team);
+        let fair = rows * kv_heads / (4 * worker.worker_count);
         let together = fair.min(QUERIES / self.group().min(QUERIES)).max(1);
         let blocks = rows.div_ceil(together);
         self.forward.share(worker, blocks * kv_heads, |piece| {
@@ -187,13 +187,13 @@ impl Attend<'_> {
 
     /// Split-K attention (Flash-Decoding), for few rows with many keys: a chunk of work is a chunk of the keys, and
     /// partial results are merged at the end.
-    fn chunk_by_chunk(&self, worker: &PrefetchingWorker<'_>, rows: usize, most_chunks: usize) -> bool {
+    fn chunk_by_chunk(&self, worker: &PrefetchingWorker<'_>, rows: usize, max_chunks: usize) -> bool {
         let (heads, kv_heads) = (self.attention.heads, self.attention.kv_heads);
         let size = attend::part_size(self.attention.head_size);
         let parts = self.forward.workspace.parts;
-        let attended = self.forward.share(worker, rows * kv_heads * most_chunks, |piece| {
+        let attended = self.forward.share(worker, rows * kv_heads * max_chunks, |piece| {
             let (row, kv_head, index) =
-                (piece / most_chunks / kv_heads, piece / most_chunks % kv_heads, piece % most_chunks);
+                (piece / max_chunks / kv_heads, piece / max_chunks % kv_heads, piece % max_chunks);
             let Some(chunk) = self.chunks(row).nth(index) else { return };
             let part = BufferView { offset: parts.offset + index * size, columns: size, ..parts };
             for first in (0..self.group()).step_by(QUERIES) {

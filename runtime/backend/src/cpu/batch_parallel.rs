@@ -13,9 +13,9 @@ use siskin_format::Result;
 use siskin_graph::{AttentionMask, RowKind};
 
 /// With fewer rows per share, reading all weights again costs more than synchronization.
-const LEAST_ROWS: usize = 64;
+const MIN_ROWS: usize = 64;
 /// The minimum number of shares per worker, so that a preempted worker does not delay the others.
-const LEAST_PARTS: usize = 2;
+const MIN_PARTS: usize = 2;
 
 /// State for batch parallelism.
 pub(crate) struct BatchParallel {
@@ -37,14 +37,14 @@ impl BatchParallel {
         plan: impl FnOnce(usize) -> Result<(Plan, Workspace, usize)>,
     ) -> Result<Option<Self>> {
         // 1.5 times the share for sequences of equal length.
-        let rows = 3 * whole.most.batch / (2 * LEAST_PARTS * threads.max(1));
-        if threads < 2 || rows < LEAST_ROWS || !whole.steps.iter().all(is_of_texts) {
+        let rows = 3 * whole.max_rows.tokens / (2 * MIN_PARTS * threads.max(1));
+        if threads < 2 || rows < MIN_ROWS || !whole.steps.iter().all(is_of_texts) {
             return Ok(None);
         }
         let (plan, workspace, words) = plan(rows)?;
         let stride = plan.output.columns.next_multiple_of(16);
         // If outputs dominate the memory, a second copy of them is too expensive.
-        if stride * (whole.most.outputs + threads * plan.most.outputs) > whole.words / 2 {
+        if stride * (whole.max_rows.outputs + threads * plan.max_rows.outputs) > whole.words / 2 {
             return Ok(None);
         }
         let words = words.next_multiple_of(16);
@@ -52,9 +52,9 @@ impl BatchParallel {
         Ok(Some(Self { plan, workspace, words, output }))
     }
 
-    /// Returns the words of an arena for all workers and for up to `wanted` outputs.
-    pub(crate) fn all_words(&self, wanted: usize) -> usize {
-        self.output.offset + wanted * self.output.stride
+    /// Returns the words of an arena for all workers and for up to `output_rows` outputs.
+    pub(crate) fn all_words(&self, output_rows: usize) -> usize {
+        self.output.offset + output_rows * self.output.stride
     }
 
     /// Returns where the outputs of a batch run with batch parallelism are.
@@ -62,18 +62,23 @@ impl BatchParallel {
         self.output
     }
 
-    /// Returns the shares of a batch for `team` workers, if it is large enough and can be divided evenly.
-    fn cut(&self, batch: &Batch, team: usize) -> Option<Vec<BatchShare>> {
+    /// Returns the shares of a batch for `worker_count` workers, if it is large enough and can be divided evenly.
+    fn cut(&self, batch: &Batch, worker_count: usize) -> Option<Vec<BatchShare>> {
         let rows = batch.rows.len();
-        let is_plain = batch.marked.is_empty() && batch.hidden.is_empty() && batch.features.is_empty();
-        if team < 2 || rows < team * LEAST_PARTS * LEAST_ROWS || !is_plain || !batch.wanted.is_sorted() {
+        let is_plain = batch.global_rows.is_empty() && batch.hidden.is_empty() && batch.features.is_empty();
+        if worker_count < 2
+            || rows < worker_count * MIN_PARTS * MIN_ROWS
+            || !is_plain
+            || !batch.output_rows.is_sorted()
+        {
             return None;
         }
         // A share has as many rows as a matmul tile, unless a sequence is longer.
-        let parts = cut(batch, team, rows.div_ceil(team * PRODUCT_ROWS).max(LEAST_PARTS))?;
-        let fits =
-            |part: &BatchShare| part.rows <= self.plan.most.batch && part.wanted <= self.plan.most.outputs;
-        (parts.iter().all(fits) && is_fair(&parts, team)).then_some(parts)
+        let parts = cut(batch, worker_count, rows.div_ceil(worker_count * PRODUCT_ROWS).max(MIN_PARTS))?;
+        let fits = |part: &BatchShare| {
+            part.rows <= self.plan.max_rows.tokens && part.output_rows <= self.plan.max_rows.outputs
+        };
+        (parts.iter().all(fits) && is_fair(&parts, worker_count)).then_some(parts)
     }
 }
 
@@ -81,7 +86,7 @@ impl BatchParallel {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Text {
     rows: Range<usize>,
-    wanted: Range<usize>,
+    output_rows: Range<usize>,
 }
 
 /// Some sequences of a batch, with their numbers of rows and outputs.
@@ -89,40 +94,41 @@ struct Text {
 pub(super) struct BatchShare {
     texts: Vec<Text>,
     rows: usize,
-    wanted: usize,
+    output_rows: usize,
 }
 
 impl BatchShare {
     fn add(&mut self, text: Text) {
         self.rows += text.rows.len();
-        self.wanted += text.wanted.len();
+        self.output_rows += text.output_rows.len();
         self.texts.push(text);
     }
 
     /// Builds the batch of its rows, with `columns` external input values per row.
     fn batch(&self, whole: &Batch, columns: usize) -> Batch {
-        let mut own = Batch::with_capacity(self.rows, self.wanted);
-        for Text { rows, wanted } in &self.texts {
-            let wanted = &whole.wanted[wanted.clone()];
+        let mut own = Batch::with_capacity(self.rows, self.output_rows);
+        for Text { rows, output_rows } in &self.texts {
+            let output_rows = &whole.output_rows[output_rows.clone()];
             let first = own.rows.len();
-            own.wanted.extend(wanted.iter().map(|row| row - rows.start + first));
+            own.output_rows.extend(output_rows.iter().map(|row| row - rows.start + first));
             whole.rows[rows.clone()].iter().for_each(|row| own.push(*row));
-            own.carried.extend_from_slice(&whole.carried[rows.start * columns..rows.end * columns]);
+            own.external_input
+                .extend_from_slice(&whole.external_input[rows.start * columns..rows.end * columns]);
         }
         own
     }
 }
 
 impl CpuPass<'_> {
-    /// Returns the shares for `team` workers; `None` if running each step together is better.
-    pub(super) fn dealt(&self, team: usize) -> Option<(&BatchParallel, Vec<BatchShare>)> {
+    /// Returns the shares for `worker_count` workers; `None` if running each step together is better.
+    pub(super) fn dealt(&self, worker_count: usize) -> Option<(&BatchParallel, Vec<BatchShare>)> {
         let apart = self.apart.filter(|_| self.observation.is_none())?;
-        Some((apart, apart.cut(self.batch, team)?))
+        Some((apart, apart.cut(self.batch, worker_count)?))
     }
 
     /// Runs all steps for each share; the outputs are where [`BatchParallel::output`] says.
     pub(super) fn share_apart(&self, worker: &Worker<'_>, apart: &BatchParallel, parts: &[BatchShare]) {
-        let columns = self.batch.carried.len() / self.batch.rows.len().max(1);
+        let columns = self.batch.external_input.len() / self.batch.rows.len().max(1);
         let alone = |part: usize| {
             let part = &parts[part];
             let forward = CpuPass {
@@ -134,7 +140,7 @@ impl CpuPass<'_> {
                 ..*self
             };
             forward.steps(&PrefetchingWorker::new(&worker.alone()));
-            for (from, to) in part.texts.iter().flat_map(|text| text.wanted.clone()).enumerate() {
+            for (from, to) in part.texts.iter().flat_map(|text| text.output_rows.clone()).enumerate() {
                 // SAFETY: only this worker accesses the outputs of these sequences and its own arena.
                 unsafe {
                     let output = forward.arena.row(apart.plan.output, from);
@@ -148,15 +154,15 @@ impl CpuPass<'_> {
 
 /// Assigns the sequences of a batch, in order, to `each` shares per worker, always to the one with the fewest rows; a
 /// worker's shares are adjacent. `None` if the rows of a sequence are not contiguous.
-fn cut(batch: &Batch, team: usize, each: usize) -> Option<Vec<BatchShare>> {
-    let mut parts = vec![BatchShare::default(); team * each];
+fn cut(batch: &Batch, worker_count: usize, each: usize) -> Option<Vec<BatchShare>> {
+    let mut parts = vec![BatchShare::default(); worker_count * each];
     let (mut first, mut count) = (0, 0);
     for rows in batch.rows.chunk_by(|a, b| a.sequence == b.sequence) {
         let end = first + rows.len();
-        let at = |row: usize| batch.wanted.partition_point(|wanted| *wanted < row);
-        let text = Text { rows: first..end, wanted: at(first)..at(end) };
-        let member = parts.chunks_mut(each).min_by_key(|parts| rows_of(parts));
-        if let Some(part) = member.and_then(|parts| parts.iter_mut().min_by_key(|part| part.rows)) {
+        let at = |row: usize| batch.output_rows.partition_point(|output_rows| *output_rows < row);
+        let text = Text { rows: first..end, output_rows: at(first)..at(end) };
+        let smallest = parts.chunks_mut(each).min_by_key(|parts| rows_of(parts));
+        if let Some(part) = smallest.and_then(|parts| parts.iter_mut().min_by_key(|part| part.rows)) {
             part.add(text);
         }
         (first, count) = (end, count + 1);
@@ -169,15 +175,15 @@ fn rows_of(parts: &[BatchShare]) -> usize {
 }
 
 /// Returns whether the load is balanced.
-fn is_fair(parts: &[BatchShare], team: usize) -> bool {
-    let most = parts.chunks((parts.len() / team).max(1)).map(rows_of).max().unwrap_or(0);
+fn is_fair(parts: &[BatchShare], worker_count: usize) -> bool {
+    let max_rows = parts.chunks((parts.len() / worker_count).max(1)).map(rows_of).max().unwrap_or(0);
     // 1/16 more costs half of what batch parallelism saves.
-    16 * most * team <= 17 * rows_of(parts) && parts.iter().all(|part| part.rows > 0)
+    16 * max_rows * worker_count <= 17 * rows_of(parts) && parts.iter().all(|part| part.rows > 0)
 }
 
 /// Returns whether a step has rows of whole sequences and only mixes rows of the same sequence.
 fn is_of_texts(step: &PlanStep) -> bool {
-    let of_texts = |rows: &RowKind| matches!(rows, RowKind::Batch | RowKind::Outputs);
+    let of_texts = |rows: &RowKind| matches!(rows, RowKind::Tokens | RowKind::Outputs);
     match step {
         PlanStep::Rows { rows, .. } | PlanStep::Products { rows, .. } => of_texts(rows),
         PlanStep::Append { attention, .. } | PlanStep::Attend { attention, .. } => {
@@ -199,14 +205,14 @@ mod tests {
     use super::*;
     use crate::TokenRow;
 
-    fn batch(lengths: &[usize], wanted: &[usize]) -> Batch {
+    fn batch(lengths: &[usize], output_rows: &[usize]) -> Batch {
         let mut batch = Batch::default();
         for (sequence, &length) in lengths.iter().enumerate() {
             for position in 0..length {
-                batch.push(TokenRow { sequence, position, token: 0, segment: 0, mark: None, length });
+                batch.push(TokenRow { sequence, position, token: 0, segment: 0, global_index: None, length });
             }
         }
-        batch.wanted.extend_from_slice(wanted);
+        batch.output_rows.extend_from_slice(output_rows);
         batch
     }
 
@@ -219,12 +225,12 @@ mod tests {
         // The second and the last sequence.
         let own = parts[2].batch(&batch, 0);
         assert_eq!((own.rows.len(), own.rows[0].sequence, own.rows[100].sequence), (140, 1, 5));
-        assert_eq!((own.wanted, &parts[2].texts[1].wanted), (vec![139], &(2..3)));
+        assert_eq!((own.output_rows, &parts[2].texts[1].output_rows), (vec![139], &(2..3)));
     }
 
     #[test]
     fn what_cannot_be_shared_fairly_is_not_cut() {
-        let cut = |lengths: &[usize], team| cut(&batch(lengths, &[]), team, 2).unwrap();
+        let cut = |lengths: &[usize], worker_count| cut(&batch(lengths, &[]), worker_count, 2).unwrap();
         assert!(is_fair(&cut(&[128; 4], 2), 2));
         assert!(!is_fair(&cut(&[128; 5], 2), 2));
         assert!(!is_fair(&cut(&[128, 128], 2), 2));

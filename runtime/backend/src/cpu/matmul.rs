@@ -156,9 +156,9 @@ impl CpuPass<'_> {
         // SAFETY: the slots were written in an earlier step.
         let slots = unsafe { self.slots(routing, slots) };
         let panels = parts.first().map_or(0, |(_, part)| panels_of(part));
-        let run = (panels / (worker.team * 2)).next_multiple_of(4).clamp(4, 64);
+        let run = (panels / (worker.worker_count * 2)).next_multiple_of(4).clamp(4, 64);
         let runs = panels.div_ceil(run);
-        let rows = self.batch.rows.len() * routing.chosen;
+        let rows = self.batch.rows.len() * routing.top_k;
         self.share(worker, parts.len() * runs, |piece| {
             let (expert, part) = &parts[piece / runs];
             let panels = piece % runs * run..panels.min((piece % runs + 1) * run);
@@ -289,6 +289,6 @@ fn runs_of(parts: &[MatmulPart], rows: usize, worker: &PrefetchingWorker<'_>, ne
 
 /// Returns the panels per tile, of `total`: long enough to stream weights for few rows, enough tiles to balance the
 /// load for many rows.
-fn run_of(total: usize, rows: usize, worker: &PrefetchingWorker<'_>, most: usize) -> usize {
-    (total * rows.div_ceil(PRODUCT_ROWS) / (worker.team * 8)).next_multiple_of(4).clamp(4, most)
+fn run_of(total: usize, rows: usize, worker: &PrefetchingWorker<'_>, max_run: usize) -> usize {
+    (total * rows.div_ceil(PRODUCT_ROWS) / (worker.worker_count * 8)).next_multiple_of(4).clamp(4, max_run)
 }

@@ -53,7 +53,7 @@ struct CpuPass<'a> {
     pub batch: &'a Batch,
     pub distances: &'a Distances,
     /// Cancel flag, set by another thread.
-    pub stop: &'a AtomicBool,
+    pub cancel: &'a AtomicBool,
     /// Whether the pass observed the cancel flag; initially false.
     pub stopped: &'a AtomicBool,
     /// Observer of matmul inputs, used for calibration.
@@ -63,14 +63,14 @@ struct CpuPass<'a> {
 impl CpuPass<'_> {
     /// Runs every step with up to `threads` threads, and returns where the outputs are. After an error the KV cache has
     /// tokens with invalid keys and values.
-    fn run(&self, team: &mut ThreadPool, threads: usize) -> Result<BufferView> {
-        let output = match self.dealt(team.size().min(threads)) {
+    fn run(&self, pool: &mut ThreadPool, threads: usize) -> Result<BufferView> {
+        let output = match self.dealt(pool.size().min(threads)) {
             Some((apart, parts)) => {
-                team.run(threads, &|worker| self.share_apart(worker, apart, &parts))?;
+                pool.run(threads, &|worker| self.share_apart(worker, apart, &parts))?;
                 apart.output()
             }
             None => {
-                team.run(threads, &|worker| self.steps(&PrefetchingWorker::new(worker)))?;
+                pool.run(threads, &|worker| self.steps(&PrefetchingWorker::new(worker)))?;
                 self.plan.output
             }
         };
@@ -81,10 +81,10 @@ impl CpuPass<'_> {
     }
 
     /// Runs a worker's share of all steps, until the end or cancellation.
-    fn steps(&self, member: &PrefetchingWorker<'_>) {
+    fn steps(&self, worker: &PrefetchingWorker<'_>) {
         for (number, step) in self.plan.steps.iter().enumerate() {
-            member.begin(number);
-            if !self.step(step, member) {
+            worker.begin(number);
+            if !self.step(step, worker) {
                 return;
             }
         }
@@ -93,7 +93,7 @@ impl CpuPass<'_> {
     /// Returns whether the pass was cancelled. This is sticky, even if the caller resets its flag: chunks may have been
     /// skipped.
     fn is_stopped(&self) -> bool {
-        if self.stop.load(Ordering::Relaxed) {
+        if self.cancel.load(Ordering::Relaxed) {
             self.stopped.store(true, Ordering::Relaxed);
         }
         self.stopped.load(Ordering::Relaxed)
@@ -176,7 +176,7 @@ impl CpuPass<'_> {
                     let table = &self.plan.ropes[index];
                     let position = (self.batch.rows[row].position + offset) as u32;
                     let out = arena.row_mut(to, row);
-                    rope::turns(&table.frequencies, table.magnitude, position, out);
+                    rope::cos_sin(&table.frequencies, table.magnitude, position, out);
                     out.rotate_left(to.columns / 2);
                 }
                 RowOp::Features { to } => {
@@ -184,8 +184,8 @@ impl CpuPass<'_> {
                     arena.row_mut(to, row).copy_from_slice(frame);
                 }
                 RowOp::Carried { to } => {
-                    let carried = &self.batch.carried[row * to.columns..][..to.columns];
-                    arena.row_mut(to, row).copy_from_slice(carried);
+                    let external_input = &self.batch.external_input[row * to.columns..][..to.columns];
+                    arena.row_mut(to, row).copy_from_slice(external_input);
                 }
                 RowOp::Neighbors { ref offsets, stride, rows: [kind, ours], from, to } => {
                     let out = arena.row_mut(to, row).chunks_mut(from.columns);
@@ -208,7 +208,7 @@ impl CpuPass<'_> {
                     let given = |slot| arena.row(from, slot);
                     self.slots(&routing, slots).combine(row, weights, given, arena.row_mut(to, row));
                 }
-                RowOp::Turns { rope: index, to } => {
+                RowOp::CosSin { rope: index, to } => {
                     let (table, from) = (&self.plan.ropes[index], self.batch.rows[row]);
                     super::angles(table, from.position, from.length, arena.row_mut(to, row));
                 }
@@ -222,7 +222,7 @@ impl CpuPass<'_> {
                     self.table_row(table, self.batch.rows[row].position + offset, arena.row_mut(to, row));
                 }
                 RowOp::Pick { from, to } => {
-                    arena.row_mut(to, row).copy_from_slice(arena.row(from, self.batch.wanted[row]));
+                    arena.row_mut(to, row).copy_from_slice(arena.row(from, self.batch.output_rows[row]));
                 }
                 RowOp::Norm { kind, weight, bias, epsilon, from, to } => {
                     let arguments = norm::NormArguments {
@@ -233,9 +233,9 @@ impl CpuPass<'_> {
                     };
                     kernels.norm()(&arguments, arena.row(from, row), arena.row_mut(to, row));
                 }
-                RowOp::Rope { turns, head_size, from, to } => {
+                RowOp::Rope { cos_sin, head_size, from, to } => {
                     kernels.rope()(
-                        arena.row(turns, row),
+                        arena.row(cos_sin, row),
                         head_size,
                         arena.row(from, row),
                         arena.row_mut(to, row),
@@ -385,7 +385,7 @@ impl CpuPass<'_> {
     fn panel_from(&self, row: usize, end: usize) -> usize {
         let first = self.batch.rows[row];
         let follows = |(row, i): (&TokenRow, usize)| {
-            (row.sequence, row.position, row.mark) == (first.sequence, first.position + i, None)
+            (row.sequence, row.position, row.global_index) == (first.sequence, first.position + i, None)
         };
         let panel = self.batch.rows[..end].get(row..row + PANEL);
         let fills = first.position.is_multiple_of(PANEL)

@@ -14,7 +14,7 @@ use crate::kv_storage::{KvStorage, KvStorageLayout};
 use crate::observer::Observer;
 use crate::thread_pool::ThreadPool;
 use crate::{
-    Backend, BlockStorage, Capabilities, Distances, Executable, ExecutionLimits, ForwardInput, GraphPass,
+    Backend, BlockStorage, Capabilities, Distances, Executable, ExecutionLimits, ForwardInput, ForwardPass,
     MemoryUse, ModelWeights, Module, WeightSource, Weights,
 };
 use siskin_format::Result;
@@ -54,7 +54,7 @@ struct CpuModule {
 impl CpuModule {
     fn plans(&self, limits: &ExecutionLimits) -> Result<(Vec<PlannedPass>, usize)> {
         let mut words = 0;
-        let plan = |pass: &GraphPass| {
+        let plan = |pass: &ForwardPass| {
             let weights = self.weights.of(pass.side);
             let (planned, own) = PlannedPass::new(pass, weights, &limits.blocks.options, self.threads)?;
             words = words.max(own);
@@ -108,9 +108,9 @@ impl Module for CpuModule {
 
 /// Returns the plans of passes as text. Not a method of [`Module`], whose methods are part of every program that runs
 /// models.
-pub fn plan_text(passes: &[GraphPass], source: &WeightSource<'_>) -> Result<String> {
+pub fn plan_text(passes: &[ForwardPass], source: &WeightSource<'_>) -> Result<String> {
     let weights = ModelWeights::bind(source)?;
-    let plan = |pass: &GraphPass| {
+    let plan = |pass: &ForwardPass| {
         let fused = pass::all(&pass.graph);
         Ok(Plan::build(&fused, weights.of(pass.side), pass.rows, pass.outputs)?.to_string())
     };
@@ -129,7 +129,7 @@ struct PlannedPass {
 impl PlannedPass {
     /// Plans a pass; also returns the words of its arena.
     fn new(
-        pass: &GraphPass,
+        pass: &ForwardPass,
         weights: &Weights,
         cache: &CacheOptions,
         threads: usize,
@@ -138,13 +138,13 @@ impl PlannedPass {
         let attentions: Vec<_> = pass.graph.attentions().collect();
         let planned = |rows: usize, threads| {
             let plan = Plan::build(&fused, weights, rows, pass.outputs.min(rows))?;
-            let team = (threads, worker_words(&pass.graph, &plan));
-            let (workspace, words) = Workspace::new(attentions.iter().copied(), cache, team, plan.words);
+            let workers = (threads, worker_words(&pass.graph, &plan));
+            let (workspace, words) = Workspace::new(attentions.iter().copied(), cache, workers, plan.words);
             Ok((plan, workspace, words))
         };
         let (plan, workspace, words) = planned(pass.rows, threads)?;
         let batch_parallel = BatchParallel::new(&plan, threads, |rows| planned(rows, 1))?;
-        let apart_words = batch_parallel.as_ref().map_or(0, |apart| apart.all_words(plan.most.outputs));
+        let apart_words = batch_parallel.as_ref().map_or(0, |apart| apart.all_words(plan.max_rows.outputs));
         let distances = Distances::new(attentions.into_iter(), weights, pass.positions);
         Ok((Self { plan, workspace, batch_parallel, distances }, words.max(apart_words)))
     }
@@ -166,7 +166,7 @@ struct CpuExecutable {
     kernels: Kernels,
     /// The number of threads that there is scratch memory for.
     threads: usize,
-    passes: Arc<[GraphPass]>,
+    passes: Arc<[ForwardPass]>,
     planned: Vec<PlannedPass>,
     /// The activations of all passes, which do not outlive a pass but for the outputs.
     arena: Arena,
@@ -190,7 +190,7 @@ impl Executable for CpuExecutable {
             cache: self.storage.view(input.blocks),
             batch: input.batch,
             distances: &planned.distances,
-            stop: input.cancel,
+            cancel: input.cancel,
             stopped: &AtomicBool::new(false),
             observation: observation.map(|observer| Observation { observer, graph: &pass.graph }),
         };

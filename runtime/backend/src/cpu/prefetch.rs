@@ -13,7 +13,7 @@ use crate::thread_pool::Worker;
 /// Up to this many rows, matmuls are memory-bound.
 const FEW_ROWS: usize = 4;
 /// The maximum number of bytes to prefetch per step: a part of L2.
-const MOST: usize = 128 << 10;
+const MAX: usize = 128 << 10;
 /// Cache lines to prefetch before checking again whether the phase is over.
 const ONCE: usize = 64;
 
@@ -40,9 +40,9 @@ impl PrefetchRange {
         Self { at: bytes.as_ptr(), bytes: bytes.len() }
     }
 
-    /// Prefetches up to `most` cache lines and returns their number.
-    fn ask(&mut self, most: usize) -> usize {
-        let lines = most.min(self.bytes.div_ceil(LINE));
+    /// Prefetches up to `max_lines` cache lines and returns their number.
+    fn ask(&mut self, max_lines: usize) -> usize {
+        let lines = max_lines.min(self.bytes.div_ceil(LINE));
         for line in 0..lines {
             prefetch_l2(self.at.wrapping_add(line * LINE));
         }
@@ -73,34 +73,34 @@ impl<'a> Deref for PrefetchingWorker<'a> {
 
 impl CpuPass<'_> {
     /// Prefetches some of the weights that the worker needs next; false if none are left.
-    pub(super) fn ask_ahead(&self, member: &PrefetchingWorker<'_>) -> bool {
+    pub(super) fn ask_ahead(&self, worker: &PrefetchingWorker<'_>) -> bool {
         if self.batch.rows.len() > FEW_ROWS {
             return false;
         }
-        let (mut step, mut wishes) = member.ahead.get();
-        if step <= member.step.get() {
-            (step, wishes) = self.next_weights(member);
+        let (mut step, mut ranges) = worker.ahead.get();
+        if step <= worker.step.get() {
+            (step, ranges) = self.next_weights(worker);
         }
         let mut asked = 0;
-        for wish in &mut wishes {
+        for wish in &mut ranges {
             asked += wish.ask(ONCE - asked);
         }
-        member.ahead.set((step, wishes));
+        worker.ahead.set((step, ranges));
         asked > 0
     }
 
     /// Returns the next matmul step and the beginning of the worker's weights for it.
-    fn next_weights(&self, member: &PrefetchingWorker<'_>) -> (usize, [PrefetchRange; 2]) {
-        let first = member.step.get() + 1;
+    fn next_weights(&self, worker: &PrefetchingWorker<'_>) -> (usize, [PrefetchRange; 2]) {
+        let first = worker.step.get() + 1;
         let rest = self.plan.steps.iter().enumerate().skip(first);
         for (step, what) in rest {
             match what {
                 PlanStep::Products { rows, parts, after, .. } => {
-                    let begins = self.first_weights(member, self.row_count(*rows), parts, *after);
+                    let begins = self.first_weights(worker, self.row_count(*rows), parts, *after);
                     let count = begins.iter().filter(|part| !part.is_empty()).count().max(1);
                     return (
                         step,
-                        begins.map(|part| PrefetchRange::of(&part[..part.len().min(MOST / count)])),
+                        begins.map(|part| PrefetchRange::of(&part[..part.len().min(MAX / count)])),
                     );
                 }
                 // The selected experts are not known yet.

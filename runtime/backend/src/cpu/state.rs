@@ -6,7 +6,7 @@ use super::super::state::{self, COLUMNS, LinearAttentionHead};
 use super::CpuPass;
 use super::plan::BufferView;
 use super::prefetch::PrefetchingWorker;
-use siskin_graph::{Attention, Projection, Recurrence};
+use siskin_graph::{Attention, LinformerProjection, Recurrence};
 
 impl CpuPass<'_> {
     /// Returns the rows of a sequence, in order.
@@ -74,7 +74,7 @@ impl CpuPass<'_> {
         &self,
         worker: &PrefetchingWorker<'_>,
         attention: &Attention,
-        projection: Projection,
+        projection: LinformerProjection,
         [keys, values]: [BufferView; 2],
     ) -> bool {
         let (heads, size) = (attention.kv_heads, attention.head_size);

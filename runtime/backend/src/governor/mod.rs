@@ -173,8 +173,8 @@ impl Governor {
         self.policy().stats(now)
     }
 
-    /// Waits until a pass may begin, or until `stop` is set.
-    pub fn wait(&self, stop: &AtomicBool) {
+    /// Waits until a pass may begin, or until `cancel` is set.
+    pub fn wait(&self, cancel: &AtomicBool) {
         if !self.is_on() {
             return;
         }
@@ -183,7 +183,7 @@ impl Governor {
             let now = self.start.elapsed();
             let mut policy = self.policy();
             let rest = policy.rest(now);
-            if rest.is_zero() || stop.load(Ordering::Relaxed) {
+            if rest.is_zero() || cancel.load(Ordering::Relaxed) {
                 return policy.waited(now.saturating_sub(came));
             }
             drop(policy);
@@ -191,14 +191,14 @@ impl Governor {
         }
     }
 
-    /// Waits until a pass may begin, or until `stop` is set, and begins it.
-    pub fn begin(&self, most: usize, stop: &AtomicBool) -> Pass {
+    /// Waits until a pass may begin, or until `cancel` is set, and begins it.
+    pub fn begin(&self, max_threads: usize, cancel: &AtomicBool) -> Pass {
         if !self.is_on() {
-            return Pass { threads: most, begun: None };
+            return Pass { threads: max_threads, begun: None };
         }
-        self.wait(stop);
+        self.wait(cancel);
         let now = self.start.elapsed();
-        Pass { threads: self.policy().begin(now).min(most), begun: Some(now) }
+        Pass { threads: self.policy().begin(now).min(max_threads), begun: Some(now) }
     }
 
     /// Records the end of a pass; `wrote` says whether it was a decode step of every sequence.

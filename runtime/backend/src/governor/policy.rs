@@ -28,7 +28,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 #[derive(Debug)]
 pub(super) struct Policy {
     /// Threads of the model.
-    most: usize,
+    max_threads: usize,
     target: ThrottleTarget,
     power: PowerState,
     /// The last reported thermal status.
@@ -49,17 +49,17 @@ pub(super) struct Policy {
 }
 
 impl Policy {
-    pub(super) fn new(most: usize) -> Self {
-        let most = most.max(1);
+    pub(super) fn new(max_threads: usize) -> Self {
+        let max_threads = max_threads.max(1);
         Self {
-            most,
+            max_threads,
             target: ThrottleTarget::Off,
             power: PowerState::default(),
             said: ThermalState::None,
             believed: (ThermalState::None, Duration::ZERO),
             rest_until: Duration::ZERO,
             due: Duration::ZERO,
-            threads: most,
+            threads: max_threads,
             cost: (0.0, 0),
             too_few: (0, Duration::ZERO),
             stats: GovernorStats::default(),
@@ -73,7 +73,7 @@ impl Policy {
     pub(super) fn hold(&mut self, target: ThrottleTarget) {
         self.target = target;
         (self.rest_until, self.due) = (Duration::ZERO, Duration::ZERO);
-        (self.threads, self.cost, self.too_few) = (self.most, (0.0, 0), (0, Duration::ZERO));
+        (self.threads, self.cost, self.too_few) = (self.max_threads, (0.0, 0), (0, Duration::ZERO));
     }
 
     pub(super) fn set_power_state(&mut self, power: PowerState) {
@@ -108,8 +108,8 @@ impl Policy {
     /// Returns the allowed duty cycle and thread count.
     fn limits(&self) -> (f32, usize) {
         let (mut duty, mut share) = HEAT[self.believed.0 as usize];
-        let mut limit = |(most_duty, most_share): (f32, f32)| {
-            (duty, share) = (duty.min(most_duty), share.min(most_share));
+        let mut limit = |(max_duty, max_share): (f32, f32)| {
+            (duty, share) = (duty.min(max_duty), share.min(max_share));
         };
         let low = self.power.on_battery && self.power.battery.is_some_and(|left| left < LOW);
         if self.power.saving || low {
@@ -121,7 +121,7 @@ impl Policy {
             ThrottleTarget::Off => (duty, share) = (1.0, 1.0),
             ThrottleTarget::Adaptive | ThrottleTarget::TokensPerSecond(_) => {}
         }
-        (duty, ((self.most as f32 * share) as usize).max(1))
+        (duty, ((self.max_threads as f32 * share) as usize).max(1))
     }
 
     /// Returns how long a pass that arrives now must wait.
@@ -168,7 +168,7 @@ impl Policy {
             return;
         }
         let threads = self.threads;
-        if cost > interval && threads < self.most {
+        if cost > interval && threads < self.max_threads {
             self.too_few = (threads, now);
             (self.threads, self.cost) = (threads + 1, (0.0, 0));
         } else if threads > 1 {

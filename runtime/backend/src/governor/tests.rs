@@ -213,13 +213,13 @@ fn targets_that_make_no_sense_are_refused() {
         .flat_map(|least| [ThrottleTarget::TokensPerSecond(least), ThrottleTarget::DutyCycle(least)])
     {
         governor.set_target(target).unwrap();
-        let stop = AtomicBool::new(false);
+        let cancel = AtomicBool::new(false);
         for _ in 0..3 {
-            let pass = governor.begin(2, &stop);
+            let pass = governor.begin(2, &cancel);
             assert!((1..=2).contains(&pass.threads), "a stop ends the wait");
             thread::sleep(Duration::from_millis(1));
             governor.end(pass, true);
-            stop.store(true, Ordering::Relaxed);
+            cancel.store(true, Ordering::Relaxed);
         }
         assert!(governor.policy().rest(Duration::ZERO) > Duration::from_secs(1 << 20), "{target:?}");
     }

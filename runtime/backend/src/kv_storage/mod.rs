@@ -5,7 +5,7 @@ mod block_memory;
 use super::block_table::{
     BlockCopy, BlockId, BlockLayout, BlockTable, GroupKind, GroupLayout, NONE, SequenceId,
 };
-use super::{BlockFormat, BlockStorage, GraphPass};
+use super::{BlockFormat, BlockStorage, ForwardPass};
 use block_memory::BlockMemory;
 use siskin_format::{Error, Result};
 use siskin_graph::Attention;
@@ -35,7 +35,7 @@ pub(super) struct KvStorageLayout {
 
 impl KvStorageLayout {
     /// Lays out the blocks for the attention layers and recurrent states of some passes.
-    pub(super) fn new(passes: &[GraphPass], blocks: &BlockLayout) -> Result<Self> {
+    pub(super) fn new(passes: &[ForwardPass], blocks: &BlockLayout) -> Result<Self> {
         let mut block_words = vec![0_usize; blocks.groups.len()];
         let types: Vec<CacheType> =
             blocks.groups.iter().map(|group| blocks.options.types.of(group.kind)).collect();
@@ -60,7 +60,7 @@ impl KvStorageLayout {
             let is_placed = layers.get(attention.layer).is_some_and(Option::is_some);
             let Some(group) = blocks.group_of(attention.layer).filter(|_| !is_placed) else { continue };
             let cached = types[group];
-            if attention.head_size > cached.most_columns() {
+            if attention.head_size > cached.max_columns() {
                 let message = format!("does not support heads of {} columns; use f16", attention.head_size);
                 return Err(Error::unsupported("cache", message));
             }

@@ -2,7 +2,7 @@ use super::{KvStorage, KvStorageLayout};
 use crate::block_table::{
     BlockLayout, BlockTable, CacheOptions, CacheTypes, GroupKind, KvBudget, NONE, SequenceId,
 };
-use crate::{BlockStorage as _, GraphPass, GraphSide};
+use crate::{BlockStorage as _, ForwardPass, GraphSide};
 use siskin_format::{ErrorKind, Result};
 use siskin_graph::{Attention, AttentionMask, Graph, Node, Op};
 use siskin_kernels::ops::attention::{BLOCK, CacheType, HeadCache as _};
@@ -40,7 +40,7 @@ impl Cache {
             output: 0,
         };
         let graph = Graph { nodes: attentions.iter().map(node).collect(), ..Graph::default() };
-        let pass = GraphPass { graph, side: GraphSide::Decoder, rows: 0, outputs: 0, positions: 0 };
+        let pass = ForwardPass { graph, side: GraphSide::Decoder, rows: 0, outputs: 0, positions: 0 };
         let blocks = BlockLayout::new(&attentions.iter().collect::<Vec<_>>(), false, options);
         let layout = KvStorageLayout::new(&[pass], &blocks)?;
         let blocks = match budget {
@@ -173,10 +173,10 @@ fn a_roll_back_keeps_what_was_reserved() {
     let sequence = cache.table.create();
     cache.extend(sequence, 10);
     cache.table.reserve(sequence, 200).unwrap();
-    cache.table.expect(sequence, 300).unwrap();
+    cache.table.set_expected_length(sequence, 300).unwrap();
     cache.table.extend(sequence, 20).unwrap();
     cache.table.roll_back(sequence, 10);
-    assert_eq!((cache.table.length(sequence).unwrap(), cache.table.expected(sequence)), (10, 300));
+    assert_eq!((cache.table.length(sequence).unwrap(), cache.table.expected_length(sequence)), (10, 300));
     assert_eq!(cache.table.blocks(sequence, 0).unwrap().len(), 4);
     assert_eq!(cache.table.reserve(sequence, usize::MAX).unwrap_err().kind(), ErrorKind::TooLong);
 }
@@ -250,8 +250,11 @@ fn texts_of_marked_tokens_alone_fit_however_they_are_cut() {
         let mut cache = Cache::with(&masks, options, None).unwrap();
         let ids: Vec<_> = texts.iter().map(|_| cache.table.create()).collect();
         for (&id, &count) in ids.iter().zip(&texts) {
-            cache.table.read(id, count, count, false).unwrap();
-            assert_eq!((cache.table.text(id).unwrap(), cache.table.marked(id)), (count, count));
+            cache.table.begin_encoding(id, count, count, false).unwrap();
+            assert_eq!(
+                (cache.table.encoded_length(id).unwrap(), cache.table.global_tokens(id)),
+                (count, count)
+            );
             assert_eq!(cache.table.layout().groups[0].kind, GroupKind::Transient);
             let places = cache.table.blocks(id, 0).unwrap().len() * BLOCK;
             assert!(places >= 2 * count, "{places} places for {count} tokens");

@@ -13,22 +13,26 @@ pub(super) use measure::usable;
 /// cores.
 const MEASURED: RangeInclusive<usize> = 3..=16;
 /// The minimum speed of a core, relative to the fastest.
-const LEAST_RATE: f64 = 0.5;
+const MIN_RATE: f64 = 0.5;
 
 /// Returns how many cores are worth a thread; measured once.
 pub(crate) fn worth_using() -> usize {
     static COUNT: OnceLock<usize> = OnceLock::new();
     *COUNT.get_or_init(|| {
         // This accounts for CPU quotas, which the measurement does not.
-        let most = thread::available_parallelism().map_or(1, usize::from);
-        if MEASURED.contains(&most) { keeping_up(&measure::rates()).unwrap_or(most).min(most) } else { most }
+        let available = thread::available_parallelism().map_or(1, usize::from);
+        if MEASURED.contains(&available) {
+            keeping_up(&measure::rates()).unwrap_or(available).min(available)
+        } else {
+            available
+        }
     })
 }
 
-/// Counts the rates of at least [`LEAST_RATE`] times the largest; `None` if no rate is known.
+/// Counts the rates of at least [`MIN_RATE`] times the largest; `None` if no rate is known.
 fn keeping_up(rates: &[f64]) -> Option<usize> {
     let fastest = rates.iter().copied().fold(0.0, f64::max);
-    (fastest > 0.0).then(|| rates.iter().filter(|rate| **rate >= LEAST_RATE * fastest).count())
+    (fastest > 0.0).then(|| rates.iter().filter(|rate| **rate >= MIN_RATE * fastest).count())
 }
 
 #[cfg(any(target_os = "linux", target_os = "android"))]

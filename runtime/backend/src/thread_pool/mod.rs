@@ -25,7 +25,7 @@ use siskin_format::{Error, ErrorKind, Result};
 /// The thread pool; runs one job at a time.
 pub struct ThreadPool {
     shared: Arc<Shared>,
-    members: Vec<JoinHandle<()>>,
+    workers: Vec<JoinHandle<()>>,
     handles: Vec<Thread>,
 }
 
@@ -33,7 +33,7 @@ pub struct ThreadPool {
 pub struct Worker<'a> {
     shared: &'a Shared,
     /// The number of threads to divide the job's phases for.
-    pub team: usize,
+    pub worker_count: usize,
     /// The number of threads that may take part, each of which owns a range of chunks.
     present: usize,
     /// Whether it does all chunks of its phases, which are private to it.
@@ -53,10 +53,10 @@ impl ThreadPool {
     /// Creates a pool whose workers may run on `usable()` cores, which one of them re-evaluates after each job.
     fn on(size: usize, usable: fn() -> usize) -> Result<Self> {
         let shared = Arc::new(Shared::new(size.max(1), usable()));
-        let mut team = Self { shared, members: Vec::new(), handles: Vec::new() };
+        let mut pool = Self { shared, workers: Vec::new(), handles: Vec::new() };
         for index in 1..size {
-            let shared = Arc::clone(&team.shared);
-            let member = thread::Builder::new()
+            let shared = Arc::clone(&pool.shared);
+            let worker = thread::Builder::new()
                 .name(format!("siskin-{index}"))
                 .spawn(move || {
                     let mut last = 0;
@@ -69,28 +69,28 @@ impl ThreadPool {
                     }
                 })
                 .map_err(|error| Error::new(ErrorKind::Memory, "threads", error.to_string()))?;
-            team.handles.push(member.thread().clone());
-            team.members.push(member);
+            pool.handles.push(worker.thread().clone());
+            pool.workers.push(worker);
         }
-        Ok(team)
+        Ok(pool)
     }
 
     /// Returns the number of threads, the calling thread included.
     pub fn size(&self) -> usize {
-        self.members.len() + 1
+        self.workers.len() + 1
     }
 
-    /// Runs `job` on up to `most` threads, the calling thread included, and returns when all have returned from it. All
+    /// Runs `job` on up to `max_workers` threads, the calling thread included, and returns when all have returned from it. All
     /// must run the same phases.
-    pub fn run<F: Fn(&Worker<'_>) + Sync>(&mut self, most: usize, job: &F) -> Result<()> {
+    pub fn run<F: Fn(&Worker<'_>) + Sync>(&mut self, max_workers: usize, job: &F) -> Result<()> {
         if self.shared.is_broken() {
             return Err(broken());
         }
-        let team = self.size().min(most.max(1));
-        let job = Job::new(job, team);
+        let worker_count = self.size().min(max_workers.max(1));
+        let job = Job::new(job, worker_count);
         // The caller's affinity may differ from the workers': at least one worker always takes part and re-reads
         // theirs.
-        let present = team.min(self.shared.cores().max(2));
+        let present = worker_count.min(self.shared.cores().max(2));
         // SAFETY: `&mut self` excludes other calls of `run`, so no worker is inside the closed gate; `close` returns
         // only when no worker is in the job, so the job outlives every call.
         unsafe { self.shared.open(job, present) };
@@ -130,8 +130,8 @@ impl Drop for ThreadPool {
     fn drop(&mut self) {
         self.shared.dismiss();
         self.handles.iter().for_each(Thread::unpark);
-        for member in self.members.drain(..) {
-            let _ = member.join();
+        for worker in self.workers.drain(..) {
+            let _ = worker.join();
         }
     }
 }
@@ -142,7 +142,8 @@ fn broken() -> Error {
 
 /// Runs the job on one thread; a panic marks the pool as broken instead of leaving the others waiting.
 fn work(shared: &Shared, (index, present): (usize, usize), job: Job) {
-    let worker = Worker { shared, team: job.team, present, alone: false, phase: Cell::new(0), index };
+    let worker =
+        Worker { shared, worker_count: job.worker_count, present, alone: false, phase: Cell::new(0), index };
     // SAFETY: `run` keeps the job alive until all workers have left it.
     if catch_unwind(AssertUnwindSafe(|| unsafe { job.call(&worker) })).is_err() {
         shared.set_broken();
@@ -157,16 +158,16 @@ impl Worker<'_> {
 
     /// Returns a worker that, inside one chunk of a phase, runs phases of its own and does all of their chunks.
     pub fn alone(&self) -> Self {
-        Self { shared: self.shared, team: 1, present: 1, alone: true, phase: Cell::new(0), index: 0 }
+        Self { shared: self.shared, worker_count: 1, present: 1, alone: true, phase: Cell::new(0), index: 0 }
     }
 
     /// Runs a phase of `total` chunks: does some of them, and returns when all are done. The worker that counts the
-    /// last one calls `stop` to decide whether the job ends here; if so, `share` returns false on all workers. A
+    /// last one calls `is_cancelled` to decide whether the job ends here; if so, `share` returns false on all workers. A
     /// waiting worker calls `meanwhile` until that returns false.
     pub fn share(
         &self,
         total: usize,
-        stop: impl Fn() -> bool,
+        is_cancelled: impl Fn() -> bool,
         work: impl Fn(usize),
         meanwhile: impl Fn() -> bool,
     ) -> bool {
@@ -176,7 +177,7 @@ impl Worker<'_> {
         loop {
             let turn = match self.alone {
                 true if done < total => WorkerTurn::Piece(done),
-                true => return !stop(),
+                true => return !is_cancelled(),
                 false => self.shared.next(phase, total, (self.index, self.present)),
             };
             match turn {
@@ -186,7 +187,7 @@ impl Worker<'_> {
                 }
                 WorkerTurn::Over => break,
                 WorkerTurn::Wait => {
-                    self.shared.report(phase, done, total, &stop);
+                    self.shared.report(phase, done, total, &is_cancelled);
                     assert!(self.shared.wait(phase, &meanwhile), "another worker failed");
                     break;
                 }

@@ -22,13 +22,13 @@ const JOB: u64 = 1 << 32;
 /// A type-erased job: its closure, how to call it, and the number of threads to divide its phases for.
 #[derive(Clone, Copy)]
 pub(super) struct Job {
-    pub(super) team: usize,
+    pub(super) worker_count: usize,
     captured: *const (),
     call: unsafe fn(*const (), &Worker<'_>),
 }
 
 impl Job {
-    pub(super) fn new<F: Fn(&Worker<'_>) + Sync>(job: &F, team: usize) -> Self {
+    pub(super) fn new<F: Fn(&Worker<'_>) + Sync>(job: &F, worker_count: usize) -> Self {
         /// # Safety
         /// `captured` must point to a live `F`.
         unsafe fn call<F: Fn(&Worker<'_>) + Sync>(captured: *const (), worker: &Worker<'_>) {
@@ -36,7 +36,7 @@ impl Job {
             let job = unsafe { &*captured.cast::<F>() };
             job(worker);
         }
-        Self { team, captured: std::ptr::from_ref(job).cast(), call: call::<F> }
+        Self { worker_count, captured: std::ptr::from_ref(job).cast(), call: call::<F> }
     }
 
     /// # Safety
@@ -217,10 +217,10 @@ impl Shared {
 
     /// Counts the chunks that a worker did in a phase, when it finds no more; the worker that completes the count
     /// begins the next phase, or ends the job.
-    pub(super) fn report(&self, phase: u32, done: usize, total: usize, stop: &impl Fn() -> bool) {
+    pub(super) fn report(&self, phase: u32, done: usize, total: usize, is_cancelled: &impl Fn() -> bool) {
         if done > 0 && self.finished.0.fetch_add(done, Ordering::AcqRel) + done == total {
             self.finished.0.store(0, Ordering::Relaxed);
-            let next = if stop() { ENDED } else { phase + 1 };
+            let next = if is_cancelled() { ENDED } else { phase + 1 };
             self.phase.0.store(next, Ordering::Release);
         }
     }

@@ -21,11 +21,11 @@ fn wait_for(counter: &AtomicUsize, count: usize) {
 fn every_piece_is_done_once_in_every_phase() {
     const TOTALS: [usize; 7] = [50, 1, 0, 2, 50, 7, 3];
     for size in [1, 2, 3, 7] {
-        let mut team = crowded(size);
+        let mut pool = crowded(size);
         for _ in 0..50 {
             let done = TOTALS.map(|total| (0..total).map(|_| AtomicUsize::new(0)).collect::<Vec<_>>());
             let all = |done: &Vec<AtomicUsize>| done.iter().all(|count| count.load(Ordering::Relaxed) == 1);
-            team.run(usize::MAX, &|worker| {
+            pool.run(usize::MAX, &|worker| {
                 for (phase, done_here) in done.iter().enumerate() {
                     let count = |piece: usize| {
                         assert!(done[..phase].iter().all(all));
@@ -42,9 +42,9 @@ fn every_piece_is_done_once_in_every_phase() {
 
 #[test]
 fn a_thread_has_a_run_of_pieces_until_it_helps_another() {
-    let mut team = crowded(2);
+    let mut pool = crowded(2);
     let (come, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
-    team.run(usize::MAX, &|worker| {
+    pool.run(usize::MAX, &|worker| {
         come.fetch_add(1, Ordering::Relaxed);
         wait_for(&come, 2);
         let work = |piece: usize| match piece {
@@ -59,9 +59,9 @@ fn a_thread_has_a_run_of_pieces_until_it_helps_another() {
 
 #[test]
 fn who_waits_has_something_to_do_until_it_has_not() {
-    let mut team = crowded(2);
+    let mut pool = crowded(2);
     let (come, calls) = (AtomicUsize::new(0), AtomicUsize::new(0));
-    team.run(usize::MAX, &|worker| {
+    pool.run(usize::MAX, &|worker| {
         come.fetch_add(1, Ordering::Relaxed);
         wait_for(&come, 2);
         // The only chunk ends once the other thread's `meanwhile` was called three times and returned false.
@@ -80,13 +80,13 @@ fn who_waits_has_something_to_do_until_it_has_not() {
 
 #[test]
 fn a_job_has_no_more_threads_than_it_may() {
-    let mut team = crowded(4);
-    for most in [1, 3, 2, 4, 9, 0, 1] {
-        let size = most.clamp(1, 4);
+    let mut pool = crowded(4);
+    for max_workers in [1, 3, 2, 4, 9, 0, 1] {
+        let size = max_workers.clamp(1, 4);
         for _ in 0..50 {
             let here = AtomicUsize::new(0);
-            team.run(most, &|worker| {
-                assert!(worker.index < size && worker.team == size);
+            pool.run(max_workers, &|worker| {
+                assert!(worker.index < size && worker.worker_count == size);
                 here.fetch_add(1, Ordering::Relaxed);
                 worker.share(16, || false, |_| std::thread::yield_now(), || false);
             })
@@ -99,7 +99,7 @@ fn a_job_has_no_more_threads_than_it_may() {
 #[test]
 fn members_without_a_core_stay_out_until_there_is_one() {
     static CORES: AtomicUsize = AtomicUsize::new(2);
-    let mut team = ThreadPool::on(4, || CORES.load(Ordering::Relaxed)).unwrap();
+    let mut pool = ThreadPool::on(4, || CORES.load(Ordering::Relaxed)).unwrap();
     for (cores, present) in [(2, 2), (8, 4), (3, 3), (1, 2)] {
         CORES.store(cores, Ordering::Relaxed);
         let start = Instant::now();
@@ -107,8 +107,8 @@ fn members_without_a_core_stay_out_until_there_is_one() {
         // A worker re-reads the core count after a job, and may be late.
         while seen.swap(0, Ordering::Relaxed) != present {
             assert!(start.elapsed() < Duration::from_secs(60), "{cores} cores were not seen");
-            team.run(usize::MAX, &|worker| {
-                assert!(worker.team == 4 && worker.index < worker.present);
+            pool.run(usize::MAX, &|worker| {
+                assert!(worker.worker_count == 4 && worker.index < worker.present);
                 seen.store(worker.present, Ordering::Relaxed);
                 worker.share(16, || false, |_| std::thread::yield_now(), || false);
             })
@@ -119,10 +119,10 @@ fn members_without_a_core_stay_out_until_there_is_one() {
 
 #[test]
 fn everybody_leaves_after_the_phase_that_ends_the_job() {
-    let mut team = crowded(3);
+    let mut pool = crowded(3);
     for last in [0, 3, 9] {
         let phases = AtomicUsize::new(0);
-        team.run(usize::MAX, &|worker| {
+        pool.run(usize::MAX, &|worker| {
             for phase in 0..10 {
                 let count = |piece: usize| {
                     phases.fetch_add(usize::from(piece == 0), Ordering::Relaxed);
@@ -139,8 +139,8 @@ fn everybody_leaves_after_the_phase_that_ends_the_job() {
 
 #[test]
 fn a_job_that_was_ended_has_no_more_phases() {
-    let mut team = crowded(3);
-    team.run(usize::MAX, &|worker| {
+    let mut pool = crowded(3);
+    pool.run(usize::MAX, &|worker| {
         assert!(!worker.share(4, || true, |_| {}, || false));
         assert!(!worker.share(4, || false, |_| panic!("a piece after the end"), || false));
     })
@@ -149,10 +149,10 @@ fn a_job_that_was_ended_has_no_more_phases() {
 
 #[test]
 fn a_panic_is_an_error_and_nobody_hangs() {
-    let mut team = crowded(3);
-    let outcome = team.run(usize::MAX, &|worker| {
+    let mut pool = crowded(3);
+    let outcome = pool.run(usize::MAX, &|worker| {
         worker.share(50, || false, |piece| assert_ne!(piece, 30, "on purpose"), || false);
     });
     assert!(outcome.is_err());
-    assert!(team.run(usize::MAX, &|_| {}).is_err());
+    assert!(pool.run(usize::MAX, &|_| {}).is_err());
 }

@@ -13,10 +13,10 @@ const FOREIGN: &str = "exists and was not written by Siskin; remove it or choose
 
 static NEXT: AtomicU64 = AtomicU64::new(0);
 /// Attempts before giving up on finding an unused temporary name.
-const MOST_LEFT: u64 = 1 << 16;
+const MAX_ATTEMPTS: u64 = 1 << 16;
 
 /// The maximum length of a chain of symbolic links.
-const MOST_LINKS: usize = 40;
+const MAX_LINKS: usize = 40;
 
 /// Writes to a temporary file in the target's folder, which [`AtomicFile::commit`] renames to the target. If dropped
 /// before that, it removes the temporary file and leaves an existing target unchanged. Temporary files of killed
@@ -93,10 +93,10 @@ impl AtomicFile {
             match new_file(&temporary, private) {
                 Ok(file) if is_ours(&file, &temporary) => break (temporary, file),
                 // Another process is removing it.
-                Ok(_) if number < MOST_LEFT => {}
+                Ok(_) if number < MAX_ATTEMPTS => {}
                 Ok(_) => return Err(Error::io(place, &io::ErrorKind::ResourceBusy.into())),
                 // Left behind by an earlier process with the same id.
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists && number < MOST_LEFT => {}
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists && number < MAX_ATTEMPTS => {}
                 Err(error) => return Err(Error::io(temporary.display().to_string(), &error)),
             }
         };
@@ -158,7 +158,7 @@ fn new_file(path: &Path, private: bool) -> io::Result<File> {
 /// Follows symbolic links from `target`.
 fn resolved(target: &Path, place: &str) -> Result<PathBuf> {
     let mut target = target.to_owned();
-    for _ in 0..MOST_LINKS {
+    for _ in 0..MAX_LINKS {
         if !fs::symlink_metadata(&target).is_ok_and(|metadata| metadata.is_symlink()) {
             return Ok(target);
         }

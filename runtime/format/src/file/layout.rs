@@ -17,7 +17,7 @@ pub(super) const SECTION_BYTES: usize = 64;
 pub(super) const SECTION_ALIGNMENT: u64 = 8;
 /// Flag: readers that do not know the section's kind must refuse the file.
 pub(super) const REQUIRED: u32 = 1;
-const MOST_SECTIONS: usize = 1024;
+const MAX_SECTIONS: usize = 1024;
 /// Offset of the reserved bytes, in the header and in an entry of the section table.
 const RESERVED_OFFSET: usize = 24;
 const HASH_OFFSET: usize = 32;
@@ -167,7 +167,7 @@ pub(super) fn sections(bytes: &[u8]) -> Result<Vec<Section>> {
     }
     fields.take(8, "reserved")?;
     let hash: Hash = fields.array("hash")?;
-    if count > MOST_SECTIONS || count > fields.rest.len() / SECTION_BYTES {
+    if count > MAX_SECTIONS || count > fields.rest.len() / SECTION_BYTES {
         return Err(fields.corrupt("sections", format!("{count} sections do not fit into the file")));
     }
     let end = HEADER_BYTES + count * SECTION_BYTES;

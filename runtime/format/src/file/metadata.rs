@@ -4,13 +4,13 @@ use super::json;
 use crate::{Error, ErrorKind, Result};
 use serde_json::{Map, Value};
 
-const MOST_BYTES: usize = 16 << 20;
-const MOST_VALUES: usize = 1 << 20;
+const MAX_BYTES: usize = 16 << 20;
+const MAX_VALUES: usize = 1 << 20;
 /// Fields of earlier versions that have another name now; every file of those versions has them.
 const RENAMED: [&str; 2] = ["licence", "quantisation"];
 
 fn fits(bytes: &[u8]) -> bool {
-    bytes.len() <= MOST_BYTES && json::values(bytes) <= MOST_VALUES
+    bytes.len() <= MAX_BYTES && json::values(bytes) <= MAX_VALUES
 }
 
 /// A description of the model and its provenance.
@@ -37,7 +37,7 @@ impl Metadata {
         if !fits(bytes) {
             return Err(Error::corrupt("metadata", "the object is too large"));
         }
-        let Value::Object(mut object) = json::parse_json(bytes, "metadata", MOST_VALUES)? else {
+        let Value::Object(mut object) = json::parse_json(bytes, "metadata", MAX_VALUES)? else {
             return Err(Error::corrupt("metadata", "not a JSON object"));
         };
         if let Some(field) = RENAMED.into_iter().find(|field| object.contains_key(*field)) {

@@ -10,7 +10,7 @@ use crate::{Error, ErrorKind, Result};
 use std::io::{Seek, SeekFrom, Write};
 
 /// The section table entries reserved before the tensors.
-const MOST_SECTIONS: usize = (TENSOR_ALIGNMENT as usize - HEADER_BYTES) / SECTION_BYTES;
+const MAX_SECTIONS: usize = (TENSOR_ALIGNMENT as usize - HEADER_BYTES) / SECTION_BYTES;
 
 /// Writes a `.siskin` file: tensors first, one by one, then the other sections.
 ///
@@ -167,7 +167,7 @@ impl<W: Write + Seek + Send> FileWriter<W> {
     fn add_section(&mut self, kind: SectionKind, flags: u32, bytes: &[u8]) -> Result<()> {
         let number = kind as u32;
         let twice = self.sections.iter().any(|section| section.number == number);
-        if (twice && kind != SectionKind::Adapter) || self.sections.len() == MOST_SECTIONS {
+        if (twice && kind != SectionKind::Adapter) || self.sections.len() == MAX_SECTIONS {
             return Err(Error::argument(kind.name(), "exists already, or there are too many sections"));
         }
         self.pad(SECTION_ALIGNMENT)?;

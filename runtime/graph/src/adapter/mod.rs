@@ -5,12 +5,12 @@
 //! The base weights are not rewritten, so they may be quantized to any type. `docs/format.md` describes how an adapter
 //! is stored in a file.
 
-mod place;
+mod apply;
 mod section;
 #[cfg(test)]
 mod tests;
 
-pub use place::{AdapterTensors, BoundWeight};
+pub use apply::{AdapterTensors, BoundWeight};
 
 use std::io::{Seek, Write};
 use std::path::Path;
@@ -20,7 +20,7 @@ use siskin_format::file::{File, SectionKind};
 use siskin_format::{Error, ErrorKind, Result};
 
 /// The maximum rank.
-pub const MOST_RANK: usize = 4096;
+pub const MAX_RANK: usize = 4096;
 
 /// Which adapter applies to the tokens of a batch entry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -67,8 +67,8 @@ impl AdapterPart {
     /// Validates the sizes and values of a part.
     fn check(&self) -> Result<()> {
         let place = || format!("adapter of {}", self.tensor);
-        if !(1..=MOST_RANK).contains(&self.rank) {
-            let message = format!("rank {}; expected 1 to {MOST_RANK}", self.rank);
+        if !(1..=MAX_RANK).contains(&self.rank) {
+            let message = format!("rank {}; expected 1 to {MAX_RANK}", self.rank);
             return Err(Error::new(ErrorKind::Shape, place(), message));
         }
         let fits = self.columns.checked_mul(self.rank) == Some(self.first.len())

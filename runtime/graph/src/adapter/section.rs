@@ -11,7 +11,7 @@ use siskin_format::file::{File, FileWriter, Metadata, SectionKind, StorageRole, 
 use siskin_format::{Error, ErrorKind, Result};
 
 /// The maximum number of JSON values.
-const MOST_VALUES: usize = 1 << 20;
+const MAX_VALUES: usize = 1 << 20;
 /// The version of the section.
 const VERSION: u32 = 1;
 
@@ -41,7 +41,7 @@ const TENSOR: &str = "adapter";
 /// Parses the section `bytes` of `file`.
 pub(super) fn read(bytes: &[u8], file: &File) -> Result<Adapter> {
     // Check the version first: other versions may have other fields.
-    let value: Value = parse_json(bytes, "adapter", MOST_VALUES)?;
+    let value: Value = parse_json(bytes, "adapter", MAX_VALUES)?;
     match value.get("version").and_then(Value::as_u64) {
         Some(version) if version == u64::from(VERSION) => {}
         Some(version) => {

@@ -159,7 +159,7 @@ fn embeddings(config: &ConfigReader, h: &ModelConfig, b: &mut Builder<'_>, side:
 /// Returns frequencies that fall geometrically from 1 to 1/10000 over `steps` steps.
 fn sines(width: usize, steps: usize) -> Rope {
     let frequency = |i: usize| libm::pow(10_000.0, -(i as f64) / steps.max(1) as f64) as f32;
-    Rope { frequencies: (0..width / 2).map(frequency).collect(), magnitude: 1.0, stretch: None }
+    Rope { frequencies: (0..width / 2).map(frequency).collect(), magnitude: 1.0, scaling: None }
 }
 
 /// Builds the encoder layers on the embeddings `x`, and stores the cross-attention keys and values.

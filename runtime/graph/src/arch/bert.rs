@@ -8,7 +8,7 @@ use super::descriptor::{
 };
 use super::heads::{HeadInput, Heads};
 use super::{ConfigReader, Family, FamilyDescriptor, ModelConfig, TensorRule, Topology, model_config};
-use crate::{ActivationFunction, AttentionMask, Bias, Builder, Graph, ValueId};
+use crate::{ActivationFunction, AttentionMask, Builder, Graph, RelativePositionBias, ValueId};
 use serde_json::{Map, Value, json};
 use siskin_format::{Error, Result};
 
@@ -144,7 +144,7 @@ pub(super) struct BertVariant {
     /// The number of consecutive layers that share weights; 0: none.
     pub shared: usize,
     /// Relative position bias of all layers.
-    pub bias: Option<Bias>,
+    pub bias: Option<RelativePositionBias>,
     /// The default activation of the feed-forward blocks; `None`: GELU.
     pub activation: Option<ActivationFunction>,
     /// The activation of the masked-LM head; `None`: that of the feed-forward blocks.

@@ -78,7 +78,7 @@ fn attention_mask(config: &ConfigReader) -> Result<AttentionMask> {
         None | Some("block_sparse") => {
             let size = config.count(&["block_size"])?.unwrap_or(64);
             let random = config.count(&["num_random_blocks"])?.unwrap_or(3);
-            if size == 0 || size > MOST || random > MOST {
+            if size == 0 || size > MAX || random > MAX {
                 let message = format!("blocks of {size} tokens with {random} random blocks are out of range");
                 return Err(Error::corrupt("config.block_size", message));
             }
@@ -92,4 +92,4 @@ fn attention_mask(config: &ConfigReader) -> Result<AttentionMask> {
 }
 
 /// A sanity limit: larger values only occur in malicious files.
-const MOST: usize = 1 << 16;
+const MAX: usize = 1 << 16;

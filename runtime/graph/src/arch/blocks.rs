@@ -1,7 +1,7 @@
 //! Building blocks shared by several families.
 
 use super::{ModelConfig, TensorRule, TensorTransform};
-use crate::{ActivationFunction, Attention, AttentionMask, Builder, NormKind, Projection, ValueId};
+use crate::{ActivationFunction, Attention, AttentionMask, Builder, LinformerProjection, NormKind, ValueId};
 
 /// A rule for a tensor that is imported unchanged.
 pub(super) const fn whole(name: &'static str, source: &'static str) -> TensorRule {
@@ -75,7 +75,7 @@ pub(super) fn mix_positions(b: &mut Builder<'_>, attention: &mut Attention, h: &
     }
     let [keys, values] = names.map(|name| b.vector(&name, h.mixed * h.text));
     attention.attention_mask = AttentionMask::Linformer;
-    attention.projection = Some(Projection { count: h.mixed, positions: h.text, keys, values });
+    attention.projection = Some(LinformerProjection { count: h.mixed, positions: h.text, keys, values });
 }
 
 /// Separate linear layers for queries, keys and values of `x`.
@@ -106,10 +106,10 @@ pub(super) fn fused_queries_keys_values(
     (b.slice(qkv, 0, queries), b.slice(qkv, queries, keys), b.slice(qkv, queries + keys, keys))
 }
 
-/// Returns the ALiBi slopes of `heads` heads with the largest exponent `most` (8 in every published model).
-pub(super) fn alibi_slopes(heads: usize, most: f64) -> Vec<f32> {
+/// Returns the ALiBi slopes of `heads` heads with the largest exponent `max_bias` (8 in every published model).
+pub(super) fn alibi_slopes(heads: usize, max_bias: f64) -> Vec<f32> {
     let power = heads.next_power_of_two();
-    let slope = |i: usize, of: usize| libm::pow(2.0, -most * i as f64 / of as f64) as f32;
+    let slope = |i: usize, of: usize| libm::pow(2.0, -max_bias * i as f64 / of as f64) as f32;
     if power == heads {
         return (1..=heads).map(|i| slope(i, heads)).collect();
     }

@@ -6,8 +6,8 @@ use crate::{ActivationFunction, Builder, GateLimits, Routing, ValueId};
 use siskin_format::{Error, ErrorKind, Result};
 
 /// Sanity limits for untrusted files: routing time grows with both.
-const MOST_EXPERTS: usize = 4096;
-const MOST_CHOSEN: usize = 64;
+const MAX_EXPERTS: usize = 4096;
+const MAX_TOP_K: usize = 64;
 
 /// Tensor map of stacked experts in GGUF: one tensor holds all experts of a layer.
 pub(super) const STACKED: [TensorRule; 3] = [
@@ -43,22 +43,22 @@ pub(super) fn routing(
     if !b.has(&block(layer, "ffn_gate_inp.weight")) {
         return Ok(None);
     }
-    chosen(config, normalize).map(Some)
+    read_routing(config, normalize).map(Some)
 }
 
 /// Reads the routing from the configuration; `normalize` is the default.
-fn chosen(config: &ConfigReader, normalize: bool) -> Result<Routing> {
+fn read_routing(config: &ConfigReader, normalize: bool) -> Result<Routing> {
     let experts = config.required(&["num_local_experts", "num_experts", "expert_count"])?;
-    let chosen = config.required(&["num_experts_per_tok", "expert_used_count"])?;
-    check(experts, chosen)?;
+    let top_k = config.required(&["num_experts_per_tok", "expert_used_count"])?;
+    check(experts, top_k)?;
     let normalize = config.flag(&["norm_topk_prob", "expert_weights_norm"])?.unwrap_or(normalize);
-    Ok(Routing { experts, chosen, normalize, capacity: None })
+    Ok(Routing { experts, top_k, normalize, capacity: None })
 }
 
 /// Refuses numbers beyond the limits.
-pub(super) fn check(experts: usize, chosen: usize) -> Result<()> {
-    if experts > MOST_EXPERTS || chosen > experts.min(MOST_CHOSEN) {
-        let message = format!("cannot select {chosen} of {experts} experts");
+pub(super) fn check(experts: usize, top_k: usize) -> Result<()> {
+    if experts > MAX_EXPERTS || top_k > experts.min(MAX_TOP_K) {
+        let message = format!("cannot select {top_k} of {experts} experts");
         return Err(Error::corrupt("config.num_experts_per_tok", message));
     }
     Ok(())
@@ -179,8 +179,8 @@ mod tests {
     #[test]
     fn what_a_file_lacks_is_not_listed() {
         assert!(check(8, 2).is_ok() && check(1, 1).is_ok());
-        for (experts, chosen) in [(4, 5), (5000, 1), (4096, 4096), (1 << 31, 1)] {
-            assert!(check(experts, chosen).is_err(), "{chosen} of {experts}");
+        for (experts, top_k) in [(4, 5), (5000, 1), (4096, 4096), (1 << 31, 1)] {
+            assert!(check(experts, top_k).is_err(), "{top_k} of {experts}");
         }
         let has = |name: &str| name.ends_with(".0.weight");
         let name = |expert: usize| format!("blk.3.ffn_down_exp.{expert}.weight");

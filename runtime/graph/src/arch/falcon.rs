@@ -9,7 +9,7 @@ use super::descriptor::{
 };
 use super::{
     ConfigReader, Family, FamilyDescriptor, ModelConfig, TensorRule, TensorTransform, Topology, model_config,
-    rope_frequencies,
+    rope_scaling,
 };
 use crate::{ActivationFunction, Builder, Graph, NormKind, ValueId};
 use serde_json::{Map, Value, json};
@@ -118,7 +118,7 @@ fn graph(config: &ConfigReader, h: &ModelConfig, mut b: Builder<'_>) -> Result<G
     let is_parallel = is_new(config)? || config.flag(&["parallel_attn"])?.unwrap_or(true);
     let positions = match config.flag(&["alibi"])?.unwrap_or(false) {
         true => Positions::Alibi(slopes(h)),
-        false => Positions::Rope(b.rope_table(rope_frequencies::read(config, h)?)),
+        false => Positions::Rope(b.rope_table(rope_scaling::read(config, h)?)),
     };
     let mut x = b.embed("token_embd.weight", h.vocabulary, h.width);
     for layer in 0..h.layers {

@@ -9,7 +9,7 @@ use super::descriptor::{
 use super::llama::feed_forward;
 use super::{
     ConfigReader, Family, FamilyDescriptor, ModelConfig, TensorRule, TensorTransform, Topology, model_config,
-    rope_frequencies,
+    rope_scaling,
 };
 use crate::{ActivationFunction, Attention, Builder, Graph, NormKind, ValueId};
 use serde_json::{Map, Value, json};
@@ -25,7 +25,7 @@ pub(super) static FAMILY: Family = Family {
         Ok(hyper)
     },
     form: Topology::Decoder(|config, hyper, mut b| {
-        let rope = b.rope_table(rope_frequencies::read(config, hyper)?);
+        let rope = b.rope_table(rope_scaling::read(config, hyper)?);
         let softcap = config.number(&["attn_logit_softcapping"])?.map(|cap| cap as f32);
         let scale = attention_scale(config, hyper)?;
         let adjust = |attention: &mut Attention| {

@@ -6,7 +6,7 @@ use super::descriptor::{
     OnnxNames, RopeKeys, Tasks, TokenizerDefaults,
 };
 use super::gemma2::{self, Gemma};
-use super::{ConfigReader, Family, FamilyDescriptor, ModelConfig, Topology, rope_frequencies};
+use super::{ConfigReader, Family, FamilyDescriptor, ModelConfig, Topology, rope_scaling};
 use crate::{Attention, Rope};
 use siskin_format::Result;
 
@@ -26,7 +26,7 @@ pub(super) static FAMILY: Family = Family {
         Ok(hyper)
     },
     form: Topology::Decoder(|config, hyper, mut b| {
-        let full = b.rope_table(rope_frequencies::read_kind(config, hyper, "full_attention", FULL_THETA)?);
+        let full = b.rope_table(rope_scaling::read_kind(config, hyper, "full_attention", FULL_THETA)?);
         let local = b.rope_table(local_rope(config, hyper)?);
         let scale = gemma2::attention_scale(config, hyper)?;
         let softcap = config.number(&["attn_logit_softcapping"])?.map(|cap| cap as f32);
@@ -109,8 +109,8 @@ pub(super) static DESCRIPTOR: FamilyDescriptor = FamilyDescriptor {
 /// for it.
 fn local_rope(config: &ConfigReader, hyper: &ModelConfig) -> Result<Rope> {
     if config.get("rope_parameters/sliding_attention").is_some() {
-        return rope_frequencies::read_kind(config, hyper, "sliding_attention", LOCAL_THETA);
+        return rope_scaling::read_kind(config, hyper, "sliding_attention", LOCAL_THETA);
     }
     let theta = config.number(&["rope_local_base_freq", "rope.freq_base_swa"])?.unwrap_or(LOCAL_THETA);
-    rope_frequencies::unscaled(config, hyper, theta)
+    rope_scaling::unscaled(config, hyper, theta)
 }

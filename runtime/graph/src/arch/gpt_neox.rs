@@ -7,8 +7,7 @@ use super::descriptor::{
     Initialization, ModelType, OnnxNames, RopeKeys, Tasks, TokenizerDefaults,
 };
 use super::{
-    Family, FamilyDescriptor, ModelConfig, TensorRule, TensorTransform, Topology, model_config,
-    rope_frequencies,
+    Family, FamilyDescriptor, ModelConfig, TensorRule, TensorTransform, Topology, model_config, rope_scaling,
 };
 use crate::{ActivationFunction, NormKind};
 use serde_json::{Value, json};
@@ -22,7 +21,7 @@ pub(super) static FAMILY: Family = Family {
     form: Topology::Decoder(|config, h, mut b| {
         let activation = model_config::activation(config, ActivationFunction::Gelu)?;
         let parallel = config.flag(&["use_parallel_residual"])?.unwrap_or(true);
-        let rope = b.rope_table(rope_frequencies::read(config, h)?);
+        let rope = b.rope_table(rope_scaling::read(config, h)?);
         let mut x = b.embed("token_embd.weight", h.vocabulary, h.width);
         for layer in 0..h.layers {
             let normed = b.layer_norm(x, &block(layer, "attn_norm"), h.epsilon);

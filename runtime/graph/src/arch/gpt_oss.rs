@@ -9,7 +9,7 @@ use super::descriptor::{
 use super::llama::LlamaVariant;
 use super::{
     ConfigReader, Family, FamilyDescriptor, ModelConfig, TensorRule, TensorTransform, Topology, experts,
-    rope_frequencies, tensor_map,
+    rope_scaling, tensor_map,
 };
 use crate::GateLimits;
 use siskin_format::Result;
@@ -20,7 +20,7 @@ pub(super) static FAMILY: Family = Family {
     bidirectional_key: None,
     hyper,
     form: Topology::Decoder(|config, hyper, b| {
-        let rope = rope_frequencies::read_with(config, hyper, "full_attention", 150_000.0, false)?;
+        let rope = rope_scaling::read_with(config, hyper, "full_attention", 150_000.0, false)?;
         let shape =
             LlamaVariant { limits: Some(limits(config)?), rope: Some(rope), ..LlamaVariant::default() };
         shape.graph(config, hyper, b)

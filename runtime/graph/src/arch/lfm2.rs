@@ -8,7 +8,7 @@ use super::descriptor::{
     object,
 };
 use super::llama::feed_forward;
-use super::{ConfigReader, Family, FamilyDescriptor, ModelConfig, TensorRule, Topology, rope_frequencies};
+use super::{ConfigReader, Family, FamilyDescriptor, ModelConfig, TensorRule, Topology, rope_scaling};
 use crate::{ActivationFunction, Builder, Graph, NormKind, Op, ValueId};
 use serde_json::{Map, Value, json};
 use siskin_format::{Error, Result};
@@ -103,7 +103,7 @@ const RULES: &[TensorRule] = &[
 /// The GGUF key for the KV heads of each layer, zero for convolutions.
 const KV_HEADS: &str = "attention.head_count_kv";
 /// Sanity limit for untrusted files: allocations grow with the kernel size.
-const MOST_TAPS: usize = 64;
+const MAX_TAPS: usize = 64;
 
 fn hyper(config: &ConfigReader) -> Result<ModelConfig> {
     let mut hyper = ModelConfig::read(&with_one_count(config), |width| 4 * width)?;
@@ -120,10 +120,10 @@ fn hyper(config: &ConfigReader) -> Result<ModelConfig> {
 /// Returns the configuration with the KV heads of the layers that have any.
 fn with_one_count(config: &ConfigReader) -> ConfigReader {
     let counts = config.get(KV_HEADS).and_then(Value::as_array);
-    let most = counts.and_then(|counts| counts.iter().filter_map(Value::as_u64).max());
-    let Some(most) = most else { return config.clone() };
+    let max_heads = counts.and_then(|counts| counts.iter().filter_map(Value::as_u64).max());
+    let Some(max_heads) = max_heads else { return config.clone() };
     let mut values = config.values().clone();
-    values.insert(KV_HEADS.to_owned(), json!(most));
+    values.insert(KV_HEADS.to_owned(), json!(max_heads));
     ConfigReader::new(values)
 }
 
@@ -171,10 +171,10 @@ fn graph(config: &ConfigReader, h: &ModelConfig, mut b: Builder<'_>) -> Result<G
         return Err(Error::unsupported("config.conv_bias", "convolutions with biases are not supported"));
     }
     let taps = config.count(&["conv_L_cache", "shortconv.l_cache"])?.unwrap_or(3);
-    if taps == 0 || taps > MOST_TAPS {
+    if taps == 0 || taps > MAX_TAPS {
         return Err(Error::corrupt("config.conv_L_cache", format!("{taps} is not a valid kernel size")));
     }
-    let rope = b.rope_table(rope_frequencies::read(config, h)?);
+    let rope = b.rope_table(rope_scaling::read(config, h)?);
     let mut x = b.embed("token_embd.weight", h.vocabulary, h.width);
     for (layer, is_convolution) in convolutions(config, h)?.into_iter().enumerate() {
         let normed = b.rms_norm(x, &block(layer, "attn_norm"), h.epsilon);

@@ -8,7 +8,7 @@ use super::descriptor::{
 };
 use super::{
     ConfigReader, Family, FamilyDescriptor, ModelConfig, TensorRule, Topology, experts, model_config,
-    rope_frequencies, tensor_map,
+    rope_scaling, tensor_map,
 };
 use crate::{ActivationFunction, Attention, Builder, GateLimits, Graph, NormKind, Rope, ValueId};
 use siskin_format::Result;
@@ -101,7 +101,7 @@ impl LlamaVariant {
         let activation = model_config::activation(config, ActivationFunction::Silu)?;
         let rope = match &self.rope {
             Some(rope) => rope.clone(),
-            None => rope_frequencies::read(config, h)?,
+            None => rope_scaling::read(config, h)?,
         };
         let rope = b.rope_table(rope);
         let mut x = b.embed("token_embd.weight", h.vocabulary, h.width);

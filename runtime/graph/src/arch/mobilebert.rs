@@ -102,7 +102,7 @@ const RULES: &[TensorRule] = &[
 ];
 
 /// The maximum number of MLPs per layer that [`RULES`] covers, the last one included.
-const MOST_PARTS: usize = 4;
+const MAX_PARTS: usize = 4;
 /// Epsilon of norms that have no configuration key for it.
 const FIXED_EPSILON: f32 = 1e-5;
 
@@ -140,8 +140,8 @@ impl Shape {
     fn read(config: &ConfigReader, h: &ModelConfig) -> Result<Self> {
         let flag = |key: &str, default: bool| Ok::<_, Error>(config.flag(&[key])?.unwrap_or(default));
         let parts = config.count(&["num_feedforward_networks"])?.unwrap_or(4);
-        if !(1..=MOST_PARTS).contains(&parts) {
-            let message = format!("{parts} MLPs per layer; expected 1 to {MOST_PARTS}");
+        if !(1..=MAX_PARTS).contains(&parts) {
+            let message = format!("{parts} MLPs per layer; expected 1 to {MAX_PARTS}");
             return Err(Error::unsupported("config.num_feedforward_networks", message));
         }
         let plain = match config.word(&["normalization_type"])? {

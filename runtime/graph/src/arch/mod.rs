@@ -12,7 +12,7 @@ mod experts;
 mod heads;
 mod layer_kinds;
 mod model_config;
-mod rope_frequencies;
+mod rope_config;
 mod rope_scaling;
 mod tensor_map;
 

@@ -41,9 +41,9 @@ pub struct ModelConfig {
 }
 
 /// Sanity limits for untrusted files; they bound the work of reading one.
-const MOST_LAYERS: usize = 1024;
-const MOST_COLUMNS: usize = 1 << 20;
-const MOST_VOCABULARY: usize = 1 << 24;
+const MAX_LAYERS: usize = 1024;
+const MAX_COLUMNS: usize = 1 << 20;
+const MAX_VOCABULARY: usize = 1 << 24;
 
 /// The head sizes of linear attention layers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -112,7 +112,7 @@ impl ModelConfig {
                 "context_length",
             ])?
             .unwrap_or(2048);
-        let context = super::rope_scaling::stretched(config, context)?;
+        let context = super::rope_config::scaled_context(config, context)?;
         let epsilon = config
             .number(&[
                 "rms_norm_eps",
@@ -136,7 +136,7 @@ impl ModelConfig {
             text: context,
             features: 0,
             epsilon,
-            windows: vec![None; layers.min(MOST_LAYERS)],
+            windows: vec![None; layers.min(MAX_LAYERS)],
             state: StateSizes::default(),
             mixed: 0,
         };
@@ -147,20 +147,20 @@ impl ModelConfig {
     /// Checks the sanity limits.
     pub(super) fn check(&self) -> Result<()> {
         let limits = [
-            ("width", self.width, MOST_COLUMNS),
-            ("layers", self.layers, MOST_LAYERS),
+            ("width", self.width, MAX_COLUMNS),
+            ("layers", self.layers, MAX_LAYERS),
             ("heads", self.heads, 4096),
             ("head size", self.head_size, 4096),
-            ("heads times head size", self.heads.saturating_mul(self.head_size), MOST_COLUMNS),
-            ("feed-forward width", self.feed_forward, MOST_COLUMNS),
-            ("vocabulary", self.vocabulary, MOST_VOCABULARY),
+            ("heads times head size", self.heads.saturating_mul(self.head_size), MAX_COLUMNS),
+            ("feed-forward width", self.feed_forward, MAX_COLUMNS),
+            ("vocabulary", self.vocabulary, MAX_VOCABULARY),
             ("context", self.context, 1 << 26),
         ];
-        for (name, value, most) in limits {
-            if value == 0 || value > most {
+        for (name, value, max) in limits {
+            if value == 0 || value > max {
                 return Err(Error::corrupt(
                     format!("config ({name})"),
-                    format!("{value} is not within 1 to {most}"),
+                    format!("{value} is not within 1 to {max}"),
                 ));
             }
         }

@@ -10,7 +10,7 @@ use super::descriptor::{
 use super::heads::{HeadInput, Heads};
 use super::{
     ConfigReader, Family, FamilyDescriptor, ModelConfig, TensorRule, Topology, llama, model_config,
-    rope_frequencies,
+    rope_scaling,
 };
 use crate::{ActivationFunction, AttentionMask, Builder, Graph, NormKind, Rope, ValueId};
 use serde_json::{Map, Value, json};
@@ -142,7 +142,7 @@ fn attend(b: &mut Builder<'_>, h: &ModelConfig, layer: usize, ropes: [usize; 2],
 /// The RoPE table of local layers. GGUF stores only its base.
 fn local_rope(config: &ConfigReader, h: &ModelConfig) -> Result<Rope> {
     match config.number(&["rope.freq_base_swa"])? {
-        Some(theta) => rope_frequencies::unscaled(config, h, theta),
+        Some(theta) => rope_scaling::unscaled(config, h, theta),
         None => rope_of(config, h, "sliding_attention", "local_rope_theta", LOCAL_THETA),
     }
 }
@@ -150,7 +150,7 @@ fn local_rope(config: &ConfigReader, h: &ModelConfig) -> Result<Rope> {
 /// The RoPE table of a kind of layers, under the current key or the older one.
 fn rope_of(config: &ConfigReader, h: &ModelConfig, kind: &str, key: &str, default: f64) -> Result<Rope> {
     let theta = config.number(&[key])?.unwrap_or(default);
-    rope_frequencies::read_kind(config, h, kind, theta)
+    rope_scaling::read_kind(config, h, kind, theta)
 }
 
 fn hugging_face_keys(model: &ExportedModel<'_>) -> Result<Map<String, Value>> {

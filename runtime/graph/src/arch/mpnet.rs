@@ -8,7 +8,7 @@ use super::descriptor::{
     Tasks, TokenizerDefaults,
 };
 use super::{Family, FamilyDescriptor, TensorRule, Topology};
-use crate::{ActivationFunction, Bias};
+use crate::{ActivationFunction, RelativePositionBias};
 
 pub(super) static FAMILY: Family = Family {
     name: "mpnet",
@@ -18,7 +18,7 @@ pub(super) static FAMILY: Family = Family {
     form: Topology::Encoder(|config, h, mut b| {
         let rows = config.count(&["relative_attention_num_buckets"])?.unwrap_or(BUCKETS);
         let table = b.vector("attn_rel_b.weight", rows * h.heads);
-        let bias = Bias { table, buckets: BUCKETS, farthest: 128, both_ways: true };
+        let bias = RelativePositionBias { table, buckets: BUCKETS, farthest: 128, both_ways: true };
         let shape = BertVariant {
             first_position: FIRST_POSITION,
             bias: Some(bias),

@@ -22,9 +22,10 @@ pub(super) static FAMILY: Family = Family {
                 "only models with ALiBi are supported",
             ));
         }
-        let most = config.number(&["attn_config/alibi_bias_max", "attention.max_alibi_bias"])?.unwrap_or(8.0);
+        let max_bias =
+            config.number(&["attn_config/alibi_bias_max", "attention.max_alibi_bias"])?.unwrap_or(8.0);
         let scale = config.number(&["attn_config/softmax_scale"])?.map(|scale| scale as f32);
-        let slopes = alibi_slopes(h.heads, most);
+        let slopes = alibi_slopes(h.heads, max_bias);
         let mut values = config.values().clone();
         values.insert("hidden_act".to_owned(), Value::from("gelu"));
         let x = b.embed("token_embd.weight", h.vocabulary, h.width);
@@ -83,16 +84,19 @@ const RULES: &[TensorRule] = &[
 ];
 
 fn hugging_face_keys(model: &ExportedModel<'_>) -> Result<Map<String, Value>> {
-    let most = model.config.number(&["attention.max_alibi_bias"])?.unwrap_or(8.0);
+    let max_bias = model.config.number(&["attention.max_alibi_bias"])?.unwrap_or(8.0);
     // Transformers accepts integers only.
-    let most = if most.fract() == 0.0 { json!(most as u64) } else { json!(most) };
+    let max_bias = if max_bias.fract() == 0.0 { json!(max_bias as u64) } else { json!(max_bias) };
     let clip = model.config.get("attention.clamp_kqv").cloned();
     let mut keys = Map::new();
-    keys.insert("attn_config".to_owned(), json!({"alibi": true, "alibi_bias_max": most, "clip_qkv": clip}));
+    keys.insert(
+        "attn_config".to_owned(),
+        json!({"alibi": true, "alibi_bias_max": max_bias, "clip_qkv": clip}),
+    );
     Ok(keys)
 }
 
 fn gguf_keys(model: &ExportedModel<'_>, _: &mut Vec<String>) -> Result<Vec<(&'static str, Value)>> {
-    let most = model.config.number(&["attn_config/alibi_bias_max"])?.unwrap_or(8.0);
-    Ok(vec![("attention.max_alibi_bias", json!(most))])
+    let max_bias = model.config.number(&["attn_config/alibi_bias_max"])?.unwrap_or(8.0);
+    Ok(vec![("attention.max_alibi_bias", json!(max_bias))])
 }

@@ -9,7 +9,7 @@ use super::descriptor::{
 use super::heads::{HeadInput, Heads};
 use super::{
     ConfigReader, Family, FamilyDescriptor, ModelConfig, TensorRule, Topology, bert, llama, model_config,
-    rope_frequencies,
+    rope_scaling,
 };
 use crate::{ActivationFunction, AttentionMask, Builder, Graph};
 use siskin_format::{Error, Result};
@@ -112,7 +112,7 @@ pub(super) fn graph(
     [activation, token_activation]: [ActivationFunction; 2],
     theta: f64,
 ) -> Result<Graph> {
-    let rope = b.rope_table(rope_frequencies::read_kind(config, h, "full_attention", theta)?);
+    let rope = b.rope_table(rope_scaling::read_kind(config, h, "full_attention", theta)?);
     let mut x = b.embed("token_embd.weight", h.vocabulary, h.width);
     if h.segments > 0 && b.has("token_types.weight") {
         let segments = b.embed_segment("token_types.weight", h.segments, h.width);

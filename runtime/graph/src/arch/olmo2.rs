@@ -9,7 +9,7 @@ use super::descriptor::{
 };
 use super::llama::feed_forward;
 use super::{
-    ConfigReader, Family, FamilyDescriptor, ModelConfig, TensorRule, Topology, model_config, rope_frequencies,
+    ConfigReader, Family, FamilyDescriptor, ModelConfig, TensorRule, Topology, model_config, rope_scaling,
 };
 use crate::{ActivationFunction, Builder, NormKind, Rope, ValueId};
 use serde_json::{Map, Value, json};
@@ -23,7 +23,7 @@ pub(super) static FAMILY: Family = Family {
     form: Topology::Decoder(|config, h, mut b| {
         let activation = model_config::activation(config, ActivationFunction::Silu)?;
         let theta = if config.word(&["model_type"])? == Some("olmo3") { 500_000.0 } else { 10_000.0 };
-        let full = b.rope_table(rope_frequencies::read_kind(config, h, "full_attention", theta)?);
+        let full = b.rope_table(rope_scaling::read_kind(config, h, "full_attention", theta)?);
         let slides = h.windows.iter().any(Option::is_some);
         let local = if slides { b.rope_table(local_rope(config, h, theta)?) } else { full };
         let mut x = b.embed("token_embd.weight", h.vocabulary, h.width);
@@ -111,9 +111,9 @@ fn hyper_of(config: &ConfigReader) -> Result<ModelConfig> {
 /// The RoPE table of layers with a sliding window.
 fn local_rope(config: &ConfigReader, h: &ModelConfig, theta: f64) -> Result<Rope> {
     if config.get("rope_parameters/sliding_attention").is_some() {
-        return rope_frequencies::read_kind(config, h, "sliding_attention", theta);
+        return rope_scaling::read_kind(config, h, "sliding_attention", theta);
     }
-    rope_frequencies::unscaled(
+    rope_scaling::unscaled(
         config,
         h,
         config.number(&["rope_parameters/rope_theta", "rope_theta", "rope.freq_base"])?.unwrap_or(theta),

@@ -6,7 +6,7 @@ use super::descriptor::{
     Ctranslate2Config, ExportedModel, GgufConfig, GgufKeys, HuggingFaceConfig, HuggingFaceKeys,
     Initialization, ModelType, OnnxNames, RopeKeys, Tasks, TokenizerDefaults,
 };
-use super::{Family, FamilyDescriptor, ModelConfig, TensorRule, Topology, model_config, rope_frequencies};
+use super::{Family, FamilyDescriptor, ModelConfig, TensorRule, Topology, model_config, rope_scaling};
 use crate::{ActivationFunction, Builder, NormKind, ValueId};
 use serde_json::Value;
 use siskin_format::{Error, Result};
@@ -18,7 +18,7 @@ pub(super) static FAMILY: Family = Family {
     hyper: |config| ModelConfig::read(config, |width| 4 * width),
     form: Topology::Decoder(|config, h, mut b| {
         let activation = model_config::activation(config, ActivationFunction::GeluTanh)?;
-        let rope = b.rope_table(rope_frequencies::read(config, h)?);
+        let rope = b.rope_table(rope_scaling::read(config, h)?);
         let mut x = b.embed("token_embd.weight", h.vocabulary, h.width);
         for layer in 0..h.layers {
             let normed = b.layer_norm(x, &block(layer, "attn_norm"), h.epsilon);

@@ -10,7 +10,7 @@ use super::descriptor::{
 use super::llama::feed_forward;
 use super::{
     ConfigReader, Family, FamilyDescriptor, ModelConfig, StatePart, StateSizes, TensorRule, TensorTransform,
-    Topology, experts, model_config, rope_frequencies, tensor_map,
+    Topology, experts, model_config, rope_scaling, tensor_map,
 };
 use crate::{ActivationFunction, Builder, Graph, NormKind, Recurrence, RecurrenceRule, ValueId};
 use siskin_format::{Error, Result};
@@ -98,9 +98,9 @@ const fn of_state(name: &'static str, source: &'static str, part: StatePart) -> 
 }
 
 /// Sanity limits for untrusted files: allocations grow with these.
-const MOST_TAPS: usize = 64;
-const MOST_HEADS: usize = 4096;
-const MOST_COLUMNS: usize = 4096;
+const MAX_TAPS: usize = 64;
+const MAX_HEADS: usize = 4096;
+const MAX_COLUMNS: usize = 4096;
 
 pub(super) fn hyper_of(config: &ConfigReader) -> Result<ModelConfig> {
     let mut hyper = ModelConfig::read(config, |width| 4 * width)?;
@@ -111,8 +111,8 @@ pub(super) fn hyper_of(config: &ConfigReader) -> Result<ModelConfig> {
         value_size: config.required(&["linear_value_head_dim"])?,
     };
     let StateSizes { key_heads, value_heads, key_size, value_size } = sizes;
-    if key_size.max(value_size) > MOST_COLUMNS
-        || value_heads > MOST_HEADS
+    if key_size.max(value_size) > MAX_COLUMNS
+        || value_heads > MAX_HEADS
         || !value_heads.is_multiple_of(key_heads)
     {
         let message = format!(
@@ -147,13 +147,13 @@ fn states(config: &ConfigReader, h: &ModelConfig) -> Result<Vec<bool>> {
 pub(super) fn graph(config: &ConfigReader, h: &ModelConfig, mut b: Builder<'_>) -> Result<Graph> {
     let activation = model_config::activation(config, ActivationFunction::Silu)?;
     let taps = config.count(&["linear_conv_kernel_dim"])?.unwrap_or(4);
-    if taps == 0 || taps > MOST_TAPS {
+    if taps == 0 || taps > MAX_TAPS {
         return Err(Error::corrupt(
             "config.linear_conv_kernel_dim",
             format!("{taps} is not a valid kernel size"),
         ));
     }
-    let rope = b.rope_table(rope_frequencies::read(config, h)?);
+    let rope = b.rope_table(rope_scaling::read(config, h)?);
     let mut x = b.embed("token_embd.weight", h.vocabulary, h.width);
     for (layer, state) in states(config, h)?.into_iter().enumerate() {
         let normed = b.rms_norm(x, &block(layer, "attn_norm"), h.epsilon);

@@ -7,7 +7,7 @@ use super::descriptor::{
     OnnxNames, SizeKeys, Tasks, TokenizerDefaults,
 };
 use super::{
-    ConfigReader, Family, FamilyDescriptor, ModelConfig, TensorRule, Topology, model_config, rope_frequencies,
+    ConfigReader, Family, FamilyDescriptor, ModelConfig, TensorRule, Topology, model_config, rope_scaling,
 };
 use crate::{ActivationFunction, NormKind};
 use siskin_format::{Error, Result};
@@ -19,7 +19,7 @@ pub(super) static FAMILY: Family = Family {
     hyper,
     form: Topology::Decoder(|config, h, mut b| {
         let activation = model_config::activation(config, ActivationFunction::GeluTanh)?;
-        let rope = b.rope_table(rope_frequencies::read(config, h)?);
+        let rope = b.rope_table(rope_scaling::read(config, h)?);
         let mut x = b.embed("token_embd.weight", h.vocabulary, h.width);
         for layer in 0..h.layers {
             let normed = b.layer_norm(x, &block(layer, "attn_norm"), h.epsilon);

@@ -11,7 +11,10 @@ use super::descriptor::{
 use super::encoder_decoder::{self, block};
 use super::experts::{self, Gate};
 use super::{ConfigReader, Family, FamilyDescriptor, ModelConfig, TensorRule, Topology};
-use crate::{ActivationFunction, Attention, Bias, Builder, Graph, Op, OutputHead, Routing, ValueId, Weight};
+use crate::{
+    ActivationFunction, Attention, Builder, Graph, Op, OutputHead, RelativePositionBias, Routing, ValueId,
+    Weight,
+};
 use serde_json::{Map, Value, json};
 use siskin_format::{Error, Result};
 
@@ -161,20 +164,25 @@ pub(super) fn hyper(config: &ConfigReader) -> Result<ModelConfig> {
 const SCALE: f32 = 1.0;
 
 /// Relative positions do not limit the sequence length. This bounds what a file may request.
-const MOST_POSITIONS: usize = 1 << 15;
+const MAX_POSITIONS: usize = 1 << 15;
 
 fn side(config: &ConfigReader, side: &str) -> Result<ModelConfig> {
     let mut hyper = ModelConfig::of_side(config, side, &|width| 4 * width)?;
     hyper.epsilon =
         config.number(&["layer_norm_epsilon", "attention.layer_norm_rms_epsilon"])?.unwrap_or(1e-6) as f32;
-    hyper.context = MOST_POSITIONS;
-    hyper.text = MOST_POSITIONS;
+    hyper.context = MAX_POSITIONS;
+    hyper.text = MAX_POSITIONS;
     Ok(hyper)
 }
 
 /// Returns the relative position bias of each layer of one side: all layers share that of the first, unless they have
 /// their own, as in umT5.
-fn biases(config: &ConfigReader, h: &ModelConfig, b: &mut Builder<'_>, side: &str) -> Result<Vec<Bias>> {
+fn biases(
+    config: &ConfigReader,
+    h: &ModelConfig,
+    b: &mut Builder<'_>,
+    side: &str,
+) -> Result<Vec<RelativePositionBias>> {
     let buckets = config.count(&["relative_attention_num_buckets", "attention.relative_buckets_count"])?;
     let buckets = buckets.unwrap_or(32);
     let farthest = config.count(&["relative_attention_max_distance"])?.unwrap_or(128);
@@ -182,7 +190,7 @@ fn biases(config: &ConfigReader, h: &ModelConfig, b: &mut Builder<'_>, side: &st
     let own = h.layers > 1 && b.has(&name(1));
     let bias = |layer: usize| {
         let table = b.vector(&name(if own { layer } else { 0 }), buckets * h.heads);
-        Bias { table, buckets, farthest, both_ways: side == "enc" }
+        RelativePositionBias { table, buckets, farthest, both_ways: side == "enc" }
     };
     Ok((0..h.layers).map(bias).collect())
 }
@@ -301,7 +309,7 @@ fn switch(
     let experts = config.required(&["num_experts"])?;
     experts::check(experts, 1)?;
     let capacity = Some(config.count(&["expert_capacity"])?.unwrap_or(64));
-    let routing = Routing { experts, chosen: 1, normalize: false, capacity };
+    let routing = Routing { experts, top_k: 1, normalize: false, capacity };
     let name = |part: &str| block(side, layer, part);
     experts::mixture(b, &name, Gate::Absent(activation), routing, (h.feed_forward, h.width), x)
 }

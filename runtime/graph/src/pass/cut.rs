@@ -19,7 +19,7 @@ pub fn part(graph: &Graph, from: Option<ValueId>, to: ValueId) -> Graph {
         part.nodes.push(Node { op: Op::ExternalInput, inputs: Vec::new(), output: from });
     }
     part.nodes.reverse();
-    if part.values[to].rows == RowKind::Batch {
+    if part.values[to].rows == RowKind::Tokens {
         part.output = part.values.len();
         part.values.push(ValueShape { rows: RowKind::Outputs, ..part.values[to] });
         part.nodes.push(Node { op: Op::SelectOutputs, inputs: vec![to], output: part.output });

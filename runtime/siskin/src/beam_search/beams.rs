@@ -79,17 +79,17 @@ pub(crate) struct Beams {
     groups: Vec<Group>,
     source: Arc<[u32]>,
     prompt: usize,
-    most: usize,
+    max_tokens: usize,
 }
 
 impl Beams {
-    /// Starts after `prompt`, which `sequence` holds, with up to `most` tokens.
+    /// Starts after `prompt`, which `sequence` holds, with up to `max_tokens` tokens.
     pub(crate) fn new(
         settings: &Arc<BeamSettings>,
         sequence: usize,
         prompt: &[u32],
         source: Arc<[u32]>,
-        most: usize,
+        max_tokens: usize,
     ) -> Self {
         let begun = vec![Begun { sequence, text: prompt.to_vec(), sum: 0.0, row: 0 }];
         let group = Group { begun, done: Vec::new() };
@@ -98,7 +98,7 @@ impl Beams {
             settings: Arc::clone(settings),
             source,
             prompt: prompt.len(),
-            most: most.min(settings.options.max_tokens),
+            max_tokens: max_tokens.min(settings.options.max_tokens),
         }
     }
 
@@ -123,7 +123,7 @@ impl Beams {
             let best = self.best_steps(index, &chosen, &row, scratch);
             let written = self.groups[index].begun[0].text.len() + 1 - self.prompt;
             let group = &mut self.groups[index];
-            chosen.extend(group.take(&best, written, self.most, self.prompt, &settings));
+            chosen.extend(group.take(&best, written, self.max_tokens, self.prompt, &settings));
         }
         self.begun_mut().enumerate().for_each(|(row, begun)| begun.row = row);
     }
@@ -143,7 +143,7 @@ impl Beams {
             let logits = row(begun.row);
             scratch.clear();
             scratch.extend_from_slice(&logits[..logits.len().min(*choices)]);
-            let left = self.most.saturating_sub(begun.text.len() - self.prompt);
+            let left = self.max_tokens.saturating_sub(begun.text.len() - self.prompt);
             let place =
                 ProcessorContext { source: &self.source, text: &begun.text, prompt: self.prompt, left };
             scorer.score(scratch, &place, &taken);
@@ -169,7 +169,7 @@ impl Group {
         &mut self,
         best: &[BeamCandidate],
         written: usize,
-        most: usize,
+        max_tokens: usize,
         prompt: usize,
         settings: &BeamSettings,
     ) -> Vec<u32> {
@@ -193,7 +193,7 @@ impl Group {
         let length = if *counts_end { written } else { written - 1 };
         first.iter().filter(ends).for_each(|step| self.add(found(step, length), size));
         let chosen = best.iter().filter(goes_on).take(size).map(|step| step.id).collect();
-        if written < most {
+        if written < max_tokens {
             let begun = |step: &BeamCandidate| {
                 let Begun { sequence, row, .. } = before[step.of];
                 Begun { sequence, text: text(step), sum: step.sum, row }
@@ -202,7 +202,7 @@ impl Group {
         } else if options.groups == 1 || !self.is_full(size, options) {
             first.iter().filter(goes_on).for_each(|step| self.add(found(step, written), size));
         }
-        if self.is_full(size, options) || !self.may_improve(best, written, most, settings) {
+        if self.is_full(size, options) || !self.may_improve(best, written, max_tokens, settings) {
             self.begun.clear();
         }
         chosen
@@ -224,7 +224,7 @@ impl Group {
         &self,
         best: &[BeamCandidate],
         written: usize,
-        most: usize,
+        max_tokens: usize,
         settings: &BeamSettings,
     ) -> bool {
         let BeamSettings { options, .. } = settings;
@@ -239,6 +239,6 @@ impl Group {
             _ => return false,
         };
         let may_grow = options.early == BeamEarlyStopping::Never && options.length_penalty > 0.0;
-        normalize(highest, if may_grow { most } else { written }, options.length_penalty) > worst
+        normalize(highest, if may_grow { max_tokens } else { written }, options.length_penalty) > worst
     }
 }

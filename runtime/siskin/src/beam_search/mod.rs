@@ -77,7 +77,7 @@ impl Default for SearchOptions {
 }
 
 /// The maximum number of beams per prompt.
-pub(crate) const MOST_BEAMS: usize = 1024;
+pub(crate) const MAX_BEAMS: usize = 1024;
 
 impl SearchOptions {
     /// Checks that every option is in its range.
@@ -86,8 +86,8 @@ impl SearchOptions {
     /// [`ErrorKind::Argument`](crate::ErrorKind::Argument), whose place is the option's name.
     pub fn validate(&self) -> Result<()> {
         let Self { beams, groups, best, .. } = *self;
-        if !(1..=MOST_BEAMS).contains(&beams) {
-            return Err(Error::argument("beams", format!("{beams}; give 1 to {MOST_BEAMS}")));
+        if !(1..=MAX_BEAMS).contains(&beams) {
+            return Err(Error::argument("beams", format!("{beams}; give 1 to {MAX_BEAMS}")));
         }
         if groups == 0 || !beams.is_multiple_of(groups) {
             let message = format!("{beams} beams cannot be divided evenly into {groups} groups");
@@ -109,13 +109,14 @@ impl SearchOptions {
             let message = "has no effect with one group; request several groups";
             return Err(Error::argument("diversity", message));
         }
-        let (least, most) = (self.rules.min_tokens, self.max_tokens);
-        if most == 0 {
+        let (min_tokens, max_tokens) = (self.rules.min_tokens, self.max_tokens);
+        if max_tokens == 0 {
             return Err(Error::argument("max_tokens", "expected at least 1, got 0"));
         }
-        if least > most {
-            let message =
-                format!("{least} exceeds the maximum of {most} tokens; request fewer, or allow more");
+        if min_tokens > max_tokens {
+            let message = format!(
+                "{min_tokens} exceeds the maximum of {max_tokens} tokens; request fewer, or allow more"
+            );
             return Err(Error::argument("min_tokens", message));
         }
         self.rules.validate()

@@ -15,7 +15,7 @@ pub(crate) fn feed(
         let length = context.length(sequence)?.saturating_add(tokens.len());
         context.reserve_positions(sequence, length)?;
     }
-    let (rows, wanted) = context.limits();
+    let (rows, max_outputs) = context.limits();
     let mut rest: Vec<(usize, usize, &[u32])> =
         pieces.iter().enumerate().map(|(index, &(sequence, tokens))| (index, sequence, tokens)).collect();
     rest.retain(|(_, _, tokens)| !tokens.is_empty());
@@ -23,7 +23,7 @@ pub(crate) fn feed(
     while !rest.is_empty() {
         let (mut room, mut count) = (rows, 0);
         let mut batch = Vec::new();
-        for (_, sequence, tokens) in rest.iter().take(wanted) {
+        for (_, sequence, tokens) in rest.iter().take(max_outputs) {
             let taken = tokens.len().min(room);
             if taken == 0 {
                 break;

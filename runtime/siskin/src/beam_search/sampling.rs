@@ -45,27 +45,27 @@ struct SampledText {
 pub(crate) struct SampledTexts {
     drawing: Arc<SamplingSettings>,
     draws: Vec<SampledText>,
-    most: usize,
+    max_tokens: usize,
 }
 
 impl SampledTexts {
-    /// Starts after `prompt`, which `sequence` holds and whose last token gave these logits, with up to `most` tokens.
+    /// Starts after `prompt`, which `sequence` holds and whose last token gave these logits, with up to `max_tokens` tokens.
     /// Call [`settle`](Self::settle) before the next step.
     pub(crate) fn begin(
         drawing: &Arc<SamplingSettings>,
         sequence: usize,
-        (prompt, source, most): (&[u32], &[u32], usize),
+        (prompt, source, max_tokens): (&[u32], &[u32], usize),
         logits: &[f32],
     ) -> Result<Self> {
         let draw = |sampler: &Sampler| {
             let mut sampler = sampler.clone();
             sampler.set_history(prompt);
-            sampler.begin(source, most);
+            sampler.begin(source, max_tokens);
             SampledText { sampler, sequence, tokens: Vec::new(), sum: 0.0, goes_on: true }
         };
         let mut draws: Vec<SampledText> = drawing.samplers.iter().map(draw).collect();
-        draws.iter_mut().try_for_each(|draw| draw.take(logits, drawing, most))?;
-        Ok(Self { drawing: Arc::clone(drawing), draws, most })
+        draws.iter_mut().try_for_each(|draw| draw.take(logits, drawing, max_tokens))?;
+        Ok(Self { drawing: Arc::clone(drawing), draws, max_tokens })
     }
 
     /// Returns the number of running sequences.
@@ -86,9 +86,9 @@ impl SampledTexts {
     /// on.
     pub(crate) fn step(&mut self, context: &Context, first: usize) -> Result<()> {
         let goes_on = self.draws.iter_mut().filter(|draw| draw.goes_on);
-        goes_on
-            .enumerate()
-            .try_for_each(|(row, draw)| draw.take(context.output(first + row), &self.drawing, self.most))
+        goes_on.enumerate().try_for_each(|(row, draw)| {
+            draw.take(context.output(first + row), &self.drawing, self.max_tokens)
+        })
     }
 
     /// Forks the prompt's sequence so that each text has its own.
@@ -115,12 +115,12 @@ impl SampledTexts {
 }
 
 impl SampledText {
-    fn take(&mut self, logits: &[f32], drawing: &SamplingSettings, most: usize) -> Result<()> {
+    fn take(&mut self, logits: &[f32], drawing: &SamplingSettings, max_tokens: usize) -> Result<()> {
         let choice = self.sampler.sample(&logits[..logits.len().min(self.sampler.vocabulary_size())])?;
         self.sampler.accept(choice.id);
         self.tokens.push(choice.id);
         self.sum += f64::from(choice.log_probability);
-        self.goes_on = self.tokens.len() < most && !drawing.ends.contains(&choice.id);
+        self.goes_on = self.tokens.len() < max_tokens && !drawing.ends.contains(&choice.id);
         Ok(())
     }
 }

@@ -21,31 +21,31 @@ const CHUNK: usize = 512;
 
 /// Computes the log-softmax in place. Negative infinity stays; if all values are negative infinity, nothing changes.
 pub(super) fn log_softmax(kernels: &Kernels, scores: &mut [f32]) {
-    let most = largest(scores);
-    if most == f32::NEG_INFINITY {
+    let max = largest(scores);
+    if max == f32::NEG_INFINITY {
         return;
     }
     let (mut below, mut powers, mut sums) = ([0.0; CHUNK], [0.0; CHUNK], [0.0_f64; LANES]);
     for chunk in scores.chunks(CHUNK) {
         let (below, powers) = (&mut below[..chunk.len()], &mut powers[..chunk.len()]);
-        below.iter_mut().zip(chunk).for_each(|(below, score)| *below = score - most);
+        below.iter_mut().zip(chunk).for_each(|(below, score)| *below = score - max);
         // All inputs are at most zero, where ELU + 1 equals the exponential.
         kernels.activate()(ActivationFunction::EluPlusOne, below, powers);
         for powers in powers.chunks(LANES) {
             sums.iter_mut().zip(powers).for_each(|(sum, power)| *sum += f64::from(*power));
         }
     }
-    let whole = f64::from(most) + libm::log(sums.iter().sum());
+    let whole = f64::from(max) + libm::log(sums.iter().sum());
     scores.iter_mut().for_each(|score| *score = (f64::from(*score) - whole) as f32);
 }
 
 /// Returns the maximum, ignoring NaN.
 fn largest(numbers: &[f32]) -> f32 {
-    let mut most = [f32::NEG_INFINITY; LANES];
+    let mut max = [f32::NEG_INFINITY; LANES];
     for numbers in numbers.chunks(LANES) {
-        most.iter_mut().zip(numbers).for_each(|(most, number)| *most = most.max(*number));
+        max.iter_mut().zip(numbers).for_each(|(max, number)| *max = max.max(*number));
     }
-    most.into_iter().fold(f32::NEG_INFINITY, f32::max)
+    max.into_iter().fold(f32::NEG_INFINITY, f32::max)
 }
 
 /// Returns a sum of log-probabilities of a text of `length` tokens, divided by a power of its length.

@@ -42,10 +42,10 @@ fn logarithms_sum_up_to_one() {
 }
 
 /// Returns the hypotheses that are found if each step has the same probabilities.
-fn found(options: SearchOptions, shares: &[f32], most: usize) -> Vec<(Vec<u32>, f64)> {
+fn found(options: SearchOptions, shares: &[f32], max_tokens: usize) -> Vec<(Vec<u32>, f64)> {
     let settings = BeamSettings::new(&options, shares.len(), Kernels::for_cpu(Cpu::scalar())).unwrap();
     let logits: Vec<f32> = shares.iter().map(|share| share.ln()).collect();
-    let mut beams = Beams::new(&settings, 0, &[9], Arc::from([]), most);
+    let mut beams = Beams::new(&settings, 0, &[9], Arc::from([]), max_tokens);
     let mut scratch = Vec::new();
     while beams.begun().next().is_some() {
         beams.step(|_| &logits, &mut scratch);

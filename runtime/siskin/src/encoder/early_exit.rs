@@ -3,7 +3,7 @@
 use super::classify::softmax;
 use super::{Encoder, Tokens};
 use crate::{Error, Result};
-use siskin_backend::context::{OutputRows, SequenceInput, read_in_parts};
+use siskin_backend::context::{OutputRows, SequenceInput, encode_with_early_exit};
 
 /// The early-exit criterion, for models with heads on intermediate layers.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -31,8 +31,8 @@ impl ExitCriterion {
             Self::Confidence(least) if !(0.0..=1.0).contains(&least) => {
                 format!("the confidence {least} is out of range; give a probability from 0 to 1")
             }
-            Self::Entropy(most) if most.is_nan() || most < 0.0 => {
-                format!("the entropy {most} is out of range; give at least 0")
+            Self::Entropy(max_entropy) if max_entropy.is_nan() || max_entropy < 0.0 => {
+                format!("the entropy {max_entropy} is out of range; give at least 0")
             }
             Self::Patience(0) => "the patience 0 is out of range; give at least 1".to_owned(),
             _ => return Ok(()),
@@ -44,9 +44,9 @@ impl ExitCriterion {
     fn is_enough(self, scores: &[f32], said: &mut ExitPredictions) -> bool {
         match self {
             Self::Confidence(least) => softmax(scores).into_iter().any(|probability| probability >= least),
-            Self::Entropy(most) => {
+            Self::Entropy(max_entropy) => {
                 let nats = |p: f32| if p > 0.0 { -f64::from(p) * libm::log(f64::from(p)) } else { 0.0 };
-                softmax(scores).into_iter().map(nats).sum::<f64>() < f64::from(most)
+                softmax(scores).into_iter().map(nats).sum::<f64>() < f64::from(max_entropy)
             }
             Self::Patience(count) => {
                 let best =
@@ -82,7 +82,7 @@ impl Encoder {
             let pieces: Vec<SequenceInput<'_>> = batch.iter().zip(&self.sequences).map(text).collect();
             let mut said = vec![ExitPredictions::default(); batch.len()];
             let layers = &mut self.layers;
-            read_in_parts(context, &pieces, &mut |look| {
+            encode_with_early_exit(context, &pieces, &mut |look| {
                 let leaves = early.is_enough(look.scores, &mut said[look.text]) || look.last;
                 if leaves {
                     all[batch[look.text]] = look.scores.to_vec();
@@ -98,9 +98,9 @@ impl Encoder {
 }
 
 /// Returns the encoder input of a sequence.
-pub(super) fn text<'a>(tokens: &'a Tokens, sequence: usize, wanted: OutputRows<'a>) -> SequenceInput<'a> {
+pub(super) fn text<'a>(tokens: &'a Tokens, sequence: usize, outputs: OutputRows<'a>) -> SequenceInput<'a> {
     let Tokens { ids, segments, features, global, after } = tokens;
-    SequenceInput { sequence, tokens: ids, segments, features, global, after: *after, wanted }
+    SequenceInput { sequence, tokens: ids, segments, features, global, after: *after, outputs }
 }
 
 #[cfg(test)]

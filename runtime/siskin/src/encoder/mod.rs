@@ -111,7 +111,7 @@ impl<'a> TextOutputs<'a> {
 }
 
 /// The maximum number of tokens per batch that a caller may set: sizes computed from it do not overflow.
-const MOST_ROWS: usize = 1 << 20;
+const MAX_ROWS: usize = 1 << 20;
 
 /// Runs texts through an encoder model.
 pub struct Encoder {
@@ -142,7 +142,7 @@ struct ModelProperties {
     /// Whether global attention has an effect.
     marks: bool,
     /// The maximum number of tokens of a text.
-    most_tokens: usize,
+    max_tokens: usize,
     /// Whether early exit is possible: mutually exclusive classes with heads before the last layer.
     exits: bool,
 }
@@ -157,11 +157,11 @@ impl ModelProperties {
             head: if with_head { graph.head } else { OutputHead::Hidden },
             columns,
             frames_per_row: graph.frames_per_row(),
-            marks: graph.marks(),
+            marks: graph.has_global_attention(),
             exits: with_head
                 && !graph.exits.is_empty()
                 && ClassOutputs::of(model, columns) == ClassOutputs::Exclusive,
-            most_tokens: made_for.filter(|&most| most > 2).map_or(own, |most| most.min(own)),
+            max_tokens: made_for.filter(|&max| max > 2).map_or(own, |max| max.min(own)),
         })
     }
 }
@@ -180,8 +180,8 @@ impl Model {
         outputs: usize,
     ) -> Result<Context> {
         let options = ContextOptions {
-            head: options.head,
-            exits: options.early.is_some(),
+            with_head: options.head,
+            early_exit: options.early.is_some(),
             ..ContextOptions::encoder(self.loaded().cache_types(options.cache), rows, outputs)
         };
         Context::new(Arc::clone(self.loaded()), &options, None)
@@ -203,12 +203,12 @@ impl Encoder {
                 return Err(Error::unsupported("model", message));
             }
         }
-        let bare = model.backend().is_none_or(|engine| engine.interface().hidden.is_some());
+        let bare = model.external_model().is_none_or(|engine| engine.interface().hidden.is_some());
         if !options.head && !bare {
             let message = "it does not output hidden states; it was exported with its head";
             return Err(Error::unsupported("model", message));
         }
-        let options = EncoderOptions { batch: options.batch.min(MOST_ROWS), ..options };
+        let options = EncoderOptions { batch: options.batch.min(MAX_ROWS), ..options };
         let dense = match facts.head {
             OutputHead::Hidden => Dense::of(&model, &config, facts.columns)?,
             _ => Vec::new(),
@@ -251,7 +251,7 @@ impl Encoder {
     /// Returns the maximum number of tokens of a text, special tokens included: the model's own, or the smaller value
     /// that it was trained for.
     pub fn max_tokens(&self) -> usize {
-        self.facts.most_tokens
+        self.facts.max_tokens
     }
 
     /// Returns the number of rows of a text: its tokens, or its features after downsampling.
@@ -264,7 +264,7 @@ impl Encoder {
 
     /// Returns the type of keys and values.
     pub fn cache_type(&self) -> CacheType {
-        self.model.loaded().cache_types(self.options.cache).passing
+        self.model.loaded().cache_types(self.options.cache).transient
     }
 
     /// Sets a cache in which [`Encoder::embed`] looks up vectors before computing them and stores those that it
@@ -288,21 +288,23 @@ impl Encoder {
     pub fn read(
         &mut self,
         texts: &[Tokens],
-        wanted: OutputRows<'_>,
+        output_rows: OutputRows<'_>,
         each: &mut dyn FnMut(usize, TextOutputs<'_>) -> Result<()>,
     ) -> Result<()> {
-        wanted.check()?;
+        output_rows.check()?;
         let lengths = self.lengths(texts)?;
-        self.batches(&lengths).iter().try_for_each(|batch| self.batch(texts, &lengths, batch, wanted, each))
+        self.batches(&lengths)
+            .iter()
+            .try_for_each(|batch| self.batch(texts, &lengths, batch, output_rows, each))
     }
 
     /// Returns the number of rows of each text; an error if a text is invalid or too long.
     fn lengths(&self, texts: &[Tokens]) -> Result<Vec<usize>> {
-        let most = self.model.config().text;
+        let max = self.model.config().text;
         let lengths: Vec<usize> = texts.iter().map(|text| self.rows_of(text)).collect();
         for (index, &rows) in lengths.iter().enumerate() {
-            if rows > most {
-                let message = format!("{rows} rows; the model supports at most {most}");
+            if rows > max {
+                let message = format!("{rows} rows; the model supports at most {max}");
                 return Err(Error::new(ErrorKind::TooLong, format!("text {index}"), message));
             }
             if rows == 0 {
@@ -348,10 +350,10 @@ impl Encoder {
         texts: &[Tokens],
         lengths: &[usize],
         batch: &[usize],
-        wanted: OutputRows<'_>,
+        output_rows: OutputRows<'_>,
         each: &mut dyn FnMut(usize, TextOutputs<'_>) -> Result<()>,
     ) -> Result<()> {
-        let outputs = |index: &usize| wanted.count(lengths[*index]);
+        let outputs = |index: &usize| output_rows.count(lengths[*index]);
         let rows: usize = batch.iter().map(|&index| lengths[index]).sum();
         let padded = batch.iter().filter(|&&index| texts[index].after.is_some()).count();
         self.make_room(rows + padded, batch.iter().map(outputs).sum())?;
@@ -359,12 +361,12 @@ impl Encoder {
         let Some(context) = &mut self.context else { return Ok(()) };
         let marks_first = self.facts.marks && self.facts.head == OutputHead::Class;
         let text = |(&index, &sequence): (&usize, &usize)| {
-            let text = early_exit::text(&texts[index], sequence, wanted);
+            let text = early_exit::text(&texts[index], sequence, output_rows);
             let global = if marks_first && text.global.is_empty() { &[0] } else { text.global };
             SequenceInput { global, ..text }
         };
         let pieces: Vec<SequenceInput<'_>> = batch.iter().zip(&self.sequences).map(text).collect();
-        context.read(&pieces)?;
+        context.encode(&pieces)?;
         self.work.batches += 1;
         self.work.rows += rows;
         let mut first = 0;
@@ -386,9 +388,9 @@ impl Encoder {
 
     /// Creates a context for `rows` rows with `outputs` outputs if necessary.
     fn make_room(&mut self, rows: usize, outputs: usize) -> Result<()> {
-        let (have, most) = self.context.as_ref().map_or((0, 0), Context::text_limits);
-        if rows > have || outputs > most {
-            let (rows, outputs) = (rows.max(self.options.batch).max(have), outputs.max(most));
+        let (have, max) = self.context.as_ref().map_or((0, 0), Context::text_limits);
+        if rows > have || outputs > max {
+            let (rows, outputs) = (rows.max(self.options.batch).max(have), outputs.max(max));
             // The old context is dropped first: both at once would need too much memory.
             self.context = None;
             self.sequences.clear();

@@ -5,7 +5,7 @@ use siskin_backend::context::OutputRows;
 use siskin_graph::Pooling;
 
 /// Returns the output rows that the method needs.
-pub(super) fn wanted(pooling: Pooling) -> OutputRows<'static> {
+pub(super) fn output_rows(pooling: Pooling) -> OutputRows<'static> {
     match pooling {
         Pooling::First => OutputRows::First,
         Pooling::Last => OutputRows::Last,

@@ -55,19 +55,19 @@ impl Encoder {
             spans: tokens.iter().map(|token| tokenizer.span(text, token)).collect(),
             own,
         };
-        let most = self.max_tokens();
-        if whole.len() <= most {
+        let max_tokens = self.max_tokens();
+        if whole.len() <= max_tokens {
             return Ok(vec![part(&whole, inner)]);
         }
         if overflow == OverflowMode::Error {
             let message =
-                format!("{} tokens, but the model accepts {most}: shorten or truncate it", whole.len());
+                format!("{} tokens, but the model accepts {max_tokens}: shorten or truncate it", whole.len());
             return Err(Error::new(ErrorKind::TooLong, "text", message));
         }
         // Each window gets the special tokens that surround the whole text.
         let (prefix, suffix) = (&whole[..inner.start], &whole[inner.end..]);
         let around = prefix.len() + suffix.len();
-        let parts = overflow.parts(inner.len(), most.saturating_sub(around), around)?;
+        let parts = overflow.parts(inner.len(), max_tokens.saturating_sub(around), around)?;
         let whole_part = |index: usize| {
             let Range { start, end } = own(&parts, index);
             let (range, shift) = (parts[index].clone(), parts[index].start);
@@ -98,16 +98,16 @@ impl Encoder {
         let tokenizer = self.model().tokenizer()?;
         let (tokens, segments, [before, inner]) = tokenizer.encode_pair_apart(first, second, SPECIAL)?;
         let segments = if self.model().config().segments > 1 { segments } else { Vec::new() };
-        let (most, around) = (self.max_tokens(), tokens.len() - inner.len());
-        if tokens.len() > most && overflow == OverflowMode::Error {
+        let (max_tokens, around) = (self.max_tokens(), tokens.len() - inner.len());
+        if tokens.len() > max_tokens && overflow == OverflowMode::Error {
             let message = format!(
-                "{} tokens with the first text, but the model accepts {most}: shorten or truncate it",
+                "{} tokens with the first text, but the model accepts {max_tokens}: shorten or truncate it",
                 tokens.len()
             );
             return Err(Error::new(ErrorKind::TooLong, "text", message));
         }
-        let room = most.saturating_sub(around);
-        let parts = match tokens.len() <= most {
+        let room = max_tokens.saturating_sub(around);
+        let parts = match tokens.len() <= max_tokens {
             true => std::iter::once(0..inner.len()).collect(),
             false => overflow.parts(inner.len(), room, around)?,
         };
@@ -190,8 +190,8 @@ mod tests {
                     let behind = if part.end == count { count } else { part.end - 1 - token };
                     before.min(behind)
                 };
-                let most = parts.iter().filter(|part| part.contains(&token)).map(around).max();
-                assert_eq!(Some(around(&parts[owner])), most, "token {token} of {room} less {overlap}");
+                let max_tokens = parts.iter().filter(|part| part.contains(&token)).map(around).max();
+                assert_eq!(Some(around(&parts[owner])), max_tokens, "token {token} of {room} less {overlap}");
             }
         }
     }

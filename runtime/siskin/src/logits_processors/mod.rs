@@ -2,7 +2,7 @@
 //! speech.
 //!
 //! A processor reads the text so far and changes scores. It has no state of its own, so that the hypotheses of a beam
-//! search need no copies of it. The processors that a caller can enable are in `RULES`, in the order in which they are
+//! search need no copies of it. The processors that a caller can enable are in `LOGITS_PROCESSORS`, in the order in which they are
 //! applied; to add one, add a file with a `build` function and a line in that list.
 
 mod bad_words;
@@ -128,7 +128,7 @@ pub(crate) trait LogitsProcessor: Send + Sync {
 
 type Build = fn(&LogitsProcessorOptions) -> Option<Arc<dyn LogitsProcessor>>;
 
-const RULES: &[Build] = &[
+const LOGITS_PROCESSORS: &[Build] = &[
     repetition_penalty::build,
     no_repeat_ngram::build,
     no_repeat_ngram::build_source,
@@ -148,7 +148,7 @@ impl LogitsProcessorList {
     /// Builds the processors that `rules` enable.
     pub(crate) fn new(rules: &LogitsProcessorOptions) -> Result<Self> {
         rules.validate()?;
-        Ok(Self { list: RULES.iter().filter_map(|build| build(rules)).collect() })
+        Ok(Self { list: LOGITS_PROCESSORS.iter().filter_map(|build| build(rules)).collect() })
     }
 
     /// Appends a processor.

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use siskin_backend::external_backend::{
-    BackendInterface, ExternalBackend, GENERAL, NamedTensor, PortInfo, RowCount,
+use siskin_backend::external_model::{
+    ExternalModel, ExternalModelInterface, GENERAL, NamedTensor, OutputMatrix, PortInfo,
 };
 
 use crate::OutputHead;
@@ -18,9 +18,9 @@ use siskin_format::file::FileWriter;
 /// A test model. The score of a token: its count so far, plus ten times its count in the encoded sequence.
 struct Counts;
 
-impl ExternalBackend for Counts {
-    fn interface(&self) -> BackendInterface {
-        BackendInterface {
+impl ExternalModel for Counts {
+    fn interface(&self) -> ExternalModelInterface {
+        ExternalModelInterface {
             reads: Some(OutputHead::Hidden),
             columns: 2,
             hidden: Some(2),
@@ -35,12 +35,12 @@ impl ExternalBackend for Counts {
         "counts".to_owned()
     }
 
-    fn encode(&self, ids: &[u32], segments: &[u32], _: bool) -> Result<RowCount> {
+    fn encode(&self, ids: &[u32], segments: &[u32], _: bool) -> Result<OutputMatrix> {
         let pairs = ids.iter().zip(segments).flat_map(|(id, segment)| [*id as f32, *segment as f32]);
-        Ok(RowCount { columns: 2, values: pairs.collect() })
+        Ok(OutputMatrix { columns: 2, values: pairs.collect() })
     }
 
-    fn decode(&self, ids: &[u32], memory: Option<&RowCount>) -> Result<RowCount> {
+    fn decode(&self, ids: &[u32], memory: Option<&OutputMatrix>) -> Result<OutputMatrix> {
         let read: Vec<f32> = memory.map(|rows| rows.values.iter().step_by(2).copied().collect()).unwrap();
         let mut values = Vec::new();
         for end in 1..=ids.len() {
@@ -49,7 +49,7 @@ impl ExternalBackend for Counts {
                 (written + 10 * read.iter().filter(|&&id| id == token as f32).count()) as f32
             }));
         }
-        Ok(RowCount { columns: 4, values })
+        Ok(OutputMatrix { columns: 4, values })
     }
 
     fn inputs(&self) -> Vec<PortInfo> {
@@ -69,7 +69,7 @@ fn model() -> Model {
     let writer = FileWriter::new(std::io::Cursor::new(Vec::new())).unwrap();
     let metadata = Metadata { architecture: GENERAL.to_owned(), ..Metadata::default() };
     let file = File::from_bytes(writer.finish(&metadata).unwrap().into_inner()).unwrap();
-    Model::from_backend(file, Arc::new(Counts), &ModelOptions::default()).unwrap()
+    Model::from_external_model(file, Arc::new(Counts), &ModelOptions::default()).unwrap()
 }
 
 #[test]
@@ -102,12 +102,12 @@ fn sessions_write_on_and_forks_go_their_own_way() {
 fn what_an_engine_cannot_heed_is_refused_or_told() {
     let open = |options: &ModelOptions| {
         let file = model().file().clone();
-        Model::from_backend(file, Arc::new(Counts), options)
+        Model::from_external_model(file, Arc::new(Counts), options)
     };
     let usual = ModelOptions::default();
     for (place, options) in [
         ("device", ModelOptions { device: DeviceKind::Reference, ..usual }),
-        ("cpu_features", ModelOptions { without: CpuFeatures::AVX2, ..usual }),
+        ("cpu_features", ModelOptions { disabled_cpu_features: CpuFeatures::AVX2, ..usual }),
     ] {
         let error = open(&options).err().unwrap();
         assert_eq!((error.kind(), error.place()), (ErrorKind::Unsupported, place));

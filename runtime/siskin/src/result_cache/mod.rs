@@ -100,8 +100,8 @@ impl ResultCache {
     /// [`ErrorKind::Argument`](crate::ErrorKind::Argument) if the capacity is zero, so that saving the cache would
     /// empty the file; errors of reading the file.
     pub fn open(path: impl AsRef<Path>, options: ResultCacheOptions) -> Result<Self> {
-        for (name, most) in [("bytes", options.bytes), ("entries", options.entries)] {
-            if most == 0 {
+        for (name, limit) in [("bytes", options.bytes), ("entries", options.entries)] {
+            if limit == 0 {
                 return Err(Error::argument(name, "expected at least 1, got 0"));
             }
         }

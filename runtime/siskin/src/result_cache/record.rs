@@ -19,7 +19,7 @@ const MAGIC: [u8; 8] = *b"SISKMEMO";
 const VERSION: u32 = 1;
 const HASH_BYTES: usize = 32;
 /// The maximum file size, in bytes.
-const MOST_BYTES: u64 = 1 << 31;
+const MAX_BYTES: u64 = 1 << 31;
 
 /// An entry of a file.
 pub(super) struct CacheRecord<'a> {
@@ -150,18 +150,18 @@ pub(super) fn read_file(path: &Path) -> Result<Option<Vec<u8>>> {
     if !metadata.is_file() {
         return Err(Error::argument(place, "not a regular file"));
     }
-    if metadata.len() > MOST_BYTES {
+    if metadata.len() > MAX_BYTES {
         return Err(Error::new(ErrorKind::Memory, place, format!("{} bytes are too many", metadata.len())));
     }
     let mut bytes = Vec::new();
     let file = fs::File::open(path).map_err(|error| Error::io(&place, &error))?;
-    file.take(MOST_BYTES).read_to_end(&mut bytes).map_err(|error| Error::io(&place, &error))?;
+    file.take(MAX_BYTES).read_to_end(&mut bytes).map_err(|error| Error::io(&place, &error))?;
     Ok(Some(bytes))
 }
 
 /// Writes a file atomically.
 pub(super) fn write_file(path: &Path, bytes: &[u8]) -> Result<()> {
-    if bytes.len() as u64 > MOST_BYTES {
+    if bytes.len() as u64 > MAX_BYTES {
         let place = path.display().to_string();
         return Err(Error::new(ErrorKind::Memory, place, format!("{} bytes are too many", bytes.len())));
     }

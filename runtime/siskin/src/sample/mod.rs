@@ -47,8 +47,8 @@ trait Edit: Send + Sync {
     fn apply(&mut self, scores: &mut [f32]);
     /// Records a token that was appended to the text.
     fn accept(&mut self, _id: u32) {}
-    /// Marks the end of the prompt: up to `most` tokens follow. `source` is the encoder input, if there is one.
-    fn begin(&mut self, _source: &[u32], _most: usize) {}
+    /// Marks the end of the prompt: up to `max_tokens` tokens follow. `source` is the encoder input, if there is one.
+    fn begin(&mut self, _source: &[u32], _max_tokens: usize) {}
     /// Resets the history.
     fn reset(&mut self) {}
     /// Returns a copy with the same state and capacity.
@@ -228,10 +228,10 @@ impl Sampler {
         }
     }
 
-    /// Marks the end of the prompt: up to `most` tokens follow. `source` is the encoder input, if there is one. Without
+    /// Marks the end of the prompt: up to `max_tokens` tokens follow. `source` is the encoder input, if there is one. Without
     /// this call, logits processors treat the tokens accepted before the first sampling step as the prompt.
-    pub fn begin(&mut self, source: &[u32], most: usize) {
-        self.edits.iter_mut().for_each(|edit| edit.begin(source, most));
+    pub fn begin(&mut self, source: &[u32], max_tokens: usize) {
+        self.edits.iter_mut().for_each(|edit| edit.begin(source, max_tokens));
     }
 
     /// Replaces the history by `text`.

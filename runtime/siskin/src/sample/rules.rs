@@ -22,15 +22,15 @@ pub(super) fn build(options: &SamplerOptions, _vocabulary_size: usize) -> Option
 
 impl Edit for Step {
     fn apply(&mut self, scores: &mut [f32]) {
-        let (prompt, most) = *self.prompt.get_or_insert((self.text.len(), usize::MAX));
-        let left = most.saturating_sub(self.text.len().saturating_sub(prompt));
+        let (prompt, max_tokens) = *self.prompt.get_or_insert((self.text.len(), usize::MAX));
+        let left = max_tokens.saturating_sub(self.text.len().saturating_sub(prompt));
         self.rules.apply(scores, &ProcessorContext { source: &self.source, text: &self.text, prompt, left });
     }
 
-    fn begin(&mut self, source: &[u32], most: usize) {
+    fn begin(&mut self, source: &[u32], max_tokens: usize) {
         self.source.clear();
         self.source.extend_from_slice(source);
-        self.prompt = Some((self.text.len(), most));
+        self.prompt = Some((self.text.len(), max_tokens));
     }
 
     fn accept(&mut self, id: u32) {

@@ -12,7 +12,7 @@ use siskin_tokenizer::Tokenizer;
 const NAMES: &[(&str, &str)] = &[("en", "English"), ("de", "German"), ("fr", "French"), ("ro", "Romanian")];
 
 /// The maximum number of languages that an error lists.
-const MOST_LISTED: usize = 200;
+const MAX_LISTED: usize = 200;
 
 /// How language tokens are spelled: around a code, or as a code followed by more.
 const SPELLINGS: &[(&str, &str)] = &[("", ""), ("__", "__"), (">>", "<<"), ("<2", ">")];
@@ -160,7 +160,7 @@ fn language(tokenizer: &Tokenizer, name: &str, code: &str, known: &[(String, u32
         (None, _) => {
             let mut codes: Vec<&str> = known.iter().map(|(code, _)| &**code).collect();
             codes.sort_unstable();
-            codes.truncate(MOST_LISTED);
+            codes.truncate(MAX_LISTED);
             Err(Error::argument(
                 name,
                 format!("unknown language `{code}`; expected one of {}", codes.join(", ")),

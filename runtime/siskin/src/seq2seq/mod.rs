@@ -26,7 +26,7 @@ use siskin_backend::context::ContextOptions;
 use siskin_tokenizer::DecodeOptions;
 
 /// The maximum number of rows per batch that a caller may set: sizes computed from it do not overflow.
-const MOST_ROWS: usize = 1 << 20;
+const MAX_ROWS: usize = 1 << 20;
 
 /// A generated text.
 #[derive(Clone, Debug, PartialEq)]
@@ -78,7 +78,7 @@ impl Seq2Seq {
         }
         model.loaded().check_cache(options.cache, None)?;
         model.tokenizer()?;
-        let options = Seq2SeqOptions { batch: options.batch.clamp(1, MOST_ROWS), ..options };
+        let options = Seq2SeqOptions { batch: options.batch.clamp(1, MAX_ROWS), ..options };
         Ok(Self { model, options, context: None, cancel: CancelHandle::new() })
     }
 
@@ -157,16 +157,16 @@ impl Seq2Seq {
 
     /// Returns the model inputs for a source.
     fn job(&self, source: Vec<u32>, writing: &Seq2SeqGenerateOptions) -> Result<Seq2SeqInput> {
-        let most = writing.search.max_tokens;
+        let max_tokens = writing.search.max_tokens;
         if self.model.graphs().encoder.is_none() {
             let prompt = [source, writing.decoder_prefix.clone()].concat();
-            return Ok(Seq2SeqInput { source: Vec::new(), prompt, most });
+            return Ok(Seq2SeqInput { source: Vec::new(), prompt, max_tokens });
         }
         let start = match writing.start.is_empty() {
             true => start_tokens(&self.model)?,
             false => writing.start.clone(),
         };
-        Ok(Seq2SeqInput { source, prompt: [start, writing.decoder_prefix.clone()].concat(), most })
+        Ok(Seq2SeqInput { source, prompt: [start, writing.decoder_prefix.clone()].concat(), max_tokens })
     }
 
     /// Decodes a hypothesis to text.
@@ -194,17 +194,17 @@ impl Seq2Seq {
             let message = "a decoder-only model continues whole texts and does not support windows; use error or truncate";
             return Err(Error::unsupported("overflow", message));
         }
-        let most = match reads {
-            true => self.most_source(),
-            false => self.most_prompt(writing),
+        let max_tokens = match reads {
+            true => self.max_source(),
+            false => self.max_prompt(writing),
         };
-        if most == 0 {
+        if max_tokens == 0 {
             return Err(Error::new(
                 ErrorKind::TooLong,
                 "context",
                 "has no room for a text; use a larger one",
             ));
         }
-        source::parts(self.model.tokenizer()?, text, writing, most)
+        source::parts(self.model.tokenizer()?, text, writing, max_tokens)
     }
 }

@@ -3,7 +3,7 @@
 use serde_json::Value;
 use siskin_kernels::ops::attention::CacheType;
 
-use crate::beam_search::{BeamEarlyStopping, MOST_BEAMS, SearchOptions};
+use crate::beam_search::{BeamEarlyStopping, MAX_BEAMS, SearchOptions};
 use crate::encoder::OverflowMode;
 use crate::logits_processors::LogitsProcessorOptions;
 use crate::logits_processors::from_config::place;
@@ -129,7 +129,10 @@ impl Seq2SeqGenerateOptions {
             length_penalty: number("length_penalty")?.unwrap_or(1.0) as f32,
             early,
             best: 1,
-            max_tokens: count("max_new_tokens")?.or(longest).filter(|&most| most > 0).unwrap_or(usize::MAX),
+            max_tokens: count("max_new_tokens")?
+                .or(longest)
+                .filter(|&length| length > 0)
+                .unwrap_or(usize::MAX),
             rules: LogitsProcessorOptions::read(config, model.end_ids(), model.choices())?,
         };
         Ok(Self { search, ..usual })
@@ -159,8 +162,8 @@ impl Seq2SeqGenerateOptions {
             let message = "set them in the search options instead";
             return Err(Error::argument("sampler.rules", message));
         }
-        if *best > MOST_BEAMS {
-            return Err(Error::argument("best", format!("{best}; give 1 to {MOST_BEAMS}")));
+        if *best > MAX_BEAMS {
+            return Err(Error::argument("best", format!("{best}; give 1 to {MAX_BEAMS}")));
         }
         if *best > 1 && self.sampler.temperature == 0.0 {
             let message = "all texts would be the same; use beams or a temperature";

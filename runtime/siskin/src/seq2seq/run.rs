@@ -15,7 +15,7 @@ use siskin_backend::context::{Context, OutputRows, SequenceInput};
 /// The default maximum number of decoder tokens.
 const USUAL_CONTEXT: usize = 1024;
 /// Tokens that are reserved for the text after a prompt if no maximum length is set.
-const LEAST_LEFT: usize = 1;
+const MIN_LEFT: usize = 1;
 /// Memory for the logits of a batch, in bytes.
 const LOGIT_BYTES: usize = 64 << 20;
 
@@ -26,7 +26,7 @@ pub(super) struct Seq2SeqInput {
     /// The tokens that the decoder starts with.
     pub prompt: Vec<u32>,
     /// The maximum number of tokens after the prompt.
-    pub most: usize,
+    pub max_tokens: usize,
 }
 
 /// The decoding method of a call.
@@ -74,24 +74,24 @@ impl Task {
 
 impl Seq2Seq {
     /// Returns the maximum number of tokens of a source.
-    pub(super) fn most_source(&self) -> usize {
+    pub(super) fn max_source(&self) -> usize {
         let own = self.model.config().text;
         if self.options.source == 0 { own } else { self.options.source.min(own) }
     }
 
     /// Returns the maximum number of tokens of the decoder.
-    fn most_context(&self) -> usize {
+    fn max_context(&self) -> usize {
         let own = self.model.config().context.max(1);
         if self.options.context == 0 { own.min(USUAL_CONTEXT) } else { self.options.context.min(own) }
     }
 
     /// Returns the maximum number of tokens of a prompt that is continued.
-    pub(super) fn most_prompt(&self, writing: &Seq2SeqGenerateOptions) -> usize {
-        let context = self.most_context();
+    pub(super) fn max_prompt(&self, writing: &Seq2SeqGenerateOptions) -> usize {
+        let context = self.max_context();
         let left = match writing.search.max_tokens {
-            usize::MAX => LEAST_LEFT,
+            usize::MAX => MIN_LEFT,
             // The last token need not be processed. At most half of the context is reserved for the text.
-            most => (most - 1).min(context / 2),
+            max_tokens => (max_tokens - 1).min(context / 2),
         };
         context.saturating_sub(left + writing.decoder_prefix.len())
     }
@@ -133,7 +133,7 @@ impl Seq2Seq {
     fn make_room(&mut self, jobs: &[Seq2SeqInput], width: usize) -> Result<usize> {
         let longest = |length: &dyn Fn(&Seq2SeqInput) -> usize| jobs.iter().map(length).max().unwrap_or(0);
         let prompt = longest(&|job| job.prompt.len());
-        let context = longest(&|job| job.prompt.len().saturating_add(job.most)).min(self.most_context());
+        let context = longest(&|job| job.prompt.len().saturating_add(job.max_tokens)).min(self.max_context());
         if prompt > context || prompt == 0 {
             let message = format!("the prompt has {prompt} tokens; expected 1 to {context}");
             return Err(Error::new(ErrorKind::TooLong, "prompt", message));
@@ -145,8 +145,11 @@ impl Seq2Seq {
         let reads = self.model.graphs().encoder.is_some();
         let batch = if reads { rows.max(prompt) } else { rows.max(self.options.batch.min(prompt)) };
         let fits = self.context.as_ref().is_some_and(|have| {
-            let (most, wanted) = have.limits();
-            most >= batch && wanted >= rows && have.most_tokens() >= context && have.text_limits().0 >= source
+            let (max_tokens, max_outputs) = have.limits();
+            max_tokens >= batch
+                && max_outputs >= rows
+                && have.max_tokens() >= context
+                && have.text_limits().0 >= source
         });
         if !fits {
             // The old context is dropped first: both at once would need too much memory.
@@ -236,22 +239,22 @@ impl Flow<'_> {
             .zip(&sequences)
             .map(|(&job, &sequence)| (sequence, &*self.jobs[job].prompt))
             .collect();
-        let room = context.most_tokens();
+        let room = context.max_tokens();
         let mut begun: Vec<Option<Task>> = jobs.iter().map(|_| None).collect();
         let mut failed = Ok(());
         let (manner, scratch, all) = (&self.manner, &mut self.scratch, self.jobs);
         feed(context, &pieces, &mut |index, logits| {
             let (job, sequence) = (&all[jobs[index]], sequences[index]);
             // The last token need not be processed.
-            let most = job.most.min(room + 1 - job.prompt.len().min(room));
+            let max_tokens = job.max_tokens.min(room + 1 - job.prompt.len().min(room));
             let task = match manner {
                 DecodingMethod::Search(settings) => {
                     let beams =
-                        Beams::new(settings, sequence, &job.prompt, job.source.as_slice().into(), most);
+                        Beams::new(settings, sequence, &job.prompt, job.source.as_slice().into(), max_tokens);
                     Ok(Task::Search(BeamSearch::begin(beams, sequence, logits, scratch)))
                 }
                 DecodingMethod::Draw(drawing) => {
-                    SampledTexts::begin(drawing, sequence, (&job.prompt, &job.source, most), logits)
+                    SampledTexts::begin(drawing, sequence, (&job.prompt, &job.source, max_tokens), logits)
                         .map(Task::Draw)
                 }
             };
@@ -274,7 +277,7 @@ impl Flow<'_> {
             sequence,
             tokens: &self.jobs[job].source,
             segments: &[],
-            wanted: OutputRows::None,
+            outputs: OutputRows::None,
             features: &[],
             global: &[],
             after: None,
@@ -290,7 +293,7 @@ impl Flow<'_> {
                 rows <= room
             });
             let (batch, after) = rest.split_at(count.count());
-            context.read(batch)?;
+            context.encode(batch)?;
             rest = after;
         }
         Ok(())

@@ -19,24 +19,24 @@ fn encode(tokenizer: &Tokenizer, text: &str, writing: &Seq2SeqGenerateOptions) -
     })
 }
 
-/// Splits a text into sources of up to `most` tokens each.
+/// Splits a text into sources of up to `max_tokens` tokens each.
 pub(super) fn parts(
     tokenizer: &Tokenizer,
     text: &str,
     writing: &Seq2SeqGenerateOptions,
-    most: usize,
+    max_tokens: usize,
 ) -> Result<Vec<Vec<u32>>> {
     let whole = encode(tokenizer, text, writing)?;
     if whole.is_empty() {
         return Err(Error::argument("text", "has no tokens"));
     }
-    if whole.len() <= most {
+    if whole.len() <= max_tokens {
         return Ok(vec![whole]);
     }
     let overlap = match writing.overflow {
         OverflowMode::Error => {
             let message = format!(
-                "{} tokens, but only {most} fit: shorten it, truncate it, or split it into windows",
+                "{} tokens, but only {max_tokens} fit: shorten it, truncate it, or split it into windows",
                 whole.len()
             );
             return Err(Error::new(ErrorKind::TooLong, "text", message));
@@ -51,16 +51,16 @@ pub(super) fn parts(
         .map(|token| (token.start as usize, token.end as usize))
         .collect();
     let around = whole.len().saturating_sub(spans.len());
-    let Some(room) = most.checked_sub(around).filter(|&room| room > overlap) else {
+    let Some(room) = max_tokens.checked_sub(around).filter(|&room| room > overlap) else {
         let message = format!(
-            "each window has {around} special tokens and shares {overlap} with the next one, but only {most} fit"
+            "each window has {around} special tokens and shares {overlap} with the next one, but only {max_tokens} fit"
         );
         return Err(Error::new(ErrorKind::TooLong, "text", message));
     };
     let mut parts = Vec::new();
     let mut first = 0;
     while first < spans.len() {
-        let (tokens, end) = part(tokenizer, text, writing, (&spans, first, room, most))?;
+        let (tokens, end) = part(tokenizer, text, writing, (&spans, first, room, max_tokens))?;
         parts.push(tokens);
         if end >= spans.len() || writing.overflow == OverflowMode::Truncate {
             break;
@@ -76,7 +76,7 @@ fn part(
     tokenizer: &Tokenizer,
     text: &str,
     writing: &Seq2SeqGenerateOptions,
-    (spans, first, room, most): (&[(usize, usize)], usize, usize, usize),
+    (spans, first, room, max_tokens): (&[(usize, usize)], usize, usize, usize),
 ) -> Result<(Vec<u32>, usize)> {
     let from = text.floor_char_boundary(spans[first].0);
     let mut count = room.min(spans.len() - first);
@@ -91,11 +91,13 @@ fn part(
         }
         let tokens = encode(tokenizer, &text[from..to.max(from)], writing)?;
         // A part may encode to more tokens than it has in the whole text.
-        match tokens.len().checked_sub(most) {
+        match tokens.len().checked_sub(max_tokens) {
             None | Some(0) => return Ok((tokens, end)),
             Some(_) if count == 1 => {
-                let message =
-                    format!("a part of one token becomes {} tokens; there is room for {most}", tokens.len());
+                let message = format!(
+                    "a part of one token becomes {} tokens; there is room for {max_tokens}",
+                    tokens.len()
+                );
                 return Err(Error::new(ErrorKind::TooLong, "text", message));
             }
             Some(excess) => count = count.saturating_sub(excess).max(1),

@@ -92,8 +92,8 @@ impl Generation {
     }
 
     /// Sets the maximum number of tokens of this generation.
-    pub fn set_max_tokens(&mut self, most: usize) {
-        self.options.max_tokens = most;
+    pub fn set_max_tokens(&mut self, max_tokens: usize) {
+        self.options.max_tokens = max_tokens;
     }
 
     /// Generates a token and appends the text that it completes to `text`, in whole characters; `None` after the last.
@@ -108,13 +108,13 @@ impl Generation {
             return Ok(self.end(FinishReason::Length, text));
         }
         if let Some(last) = self.last {
-            if session.position() == super::locked(&session.context).most_tokens() {
+            if session.position() == super::locked(&session.context).max_tokens() {
                 return Ok(self.end(FinishReason::Context, text));
             }
             session.prefill(&[last])?;
             self.last = None;
         }
-        let Some(token) = session.choose()? else { return Ok(self.end(FinishReason::Eos, text)) };
+        let Some(token) = session.sample_token()? else { return Ok(self.end(FinishReason::Eos, text)) };
         self.bytes.clear();
         // Without a tokenizer there are only token ids.
         if let Ok(tokenizer) = session.model.tokenizer() {
@@ -164,7 +164,7 @@ impl Generation {
     /// Stores the text and tokens generated so far in the session.
     pub(super) fn keep(&self, session: &mut Session) {
         if self.options.raw {
-            session.unread = self.last;
+            session.pending_token = self.last;
             return;
         }
         let complete = self.over && self.finish_reason != Some(FinishReason::Stop);
@@ -191,8 +191,8 @@ impl Session {
     /// Starts a generation after `tokens`, which are appended unchanged to those of the session.
     pub fn begin_tokens(&mut self, tokens: &[u32], options: GenerateOptions) -> Result<Generation> {
         let stream = TextStream::new(&self.options.stop)?;
-        let unread = self.unread.into_iter();
-        let all: Vec<u32> = unread.chain(tokens.iter().copied()).collect();
+        let pending_token = self.pending_token.into_iter();
+        let all: Vec<u32> = pending_token.chain(tokens.iter().copied()).collect();
         if self.tokens.is_empty() && all.is_empty() {
             return Err(Error::new(ErrorKind::State, "session", "has no tokens; prefill some first"));
         }
@@ -202,7 +202,7 @@ impl Session {
 
     /// Creates the generation that follows the prompt that was just processed.
     pub(super) fn begun(&mut self, stream: TextStream, options: GenerateOptions) -> Generation {
-        self.unread = None;
+        self.pending_token = None;
         let source = self.source.as_ref().map_or(&[][..], |text| text.ids.as_slice());
         self.sampler.begin(source, options.max_tokens);
         Generation::new(stream, options)

@@ -135,9 +135,9 @@ pub struct Session {
     /// The encoder input.
     source: Option<Tokens>,
     /// The last token of a raw text, which was returned but not processed by the model.
-    unread: Option<u32>,
+    pending_token: Option<u32>,
     /// The KV cache does not hold the tokens: recomputing them was cancelled.
-    lost: bool,
+    is_stale: bool,
     cancel: CancelHandle,
 }
 
@@ -175,7 +175,7 @@ impl Session {
         let sequence = context.create();
         let cancel = context.cancel_handle().clone();
         let logits = vec![0.0; context.vocabulary()];
-        let tokens = Vec::with_capacity(context.most_tokens());
+        let tokens = Vec::with_capacity(context.max_tokens());
         let context = Arc::new(Mutex::new(context));
         Ok(Self {
             model,
@@ -187,8 +187,8 @@ impl Session {
             logits,
             turns: Vec::new(),
             source: None,
-            unread: None,
-            lost: false,
+            pending_token: None,
+            is_stale: false,
             cancel,
         })
     }
@@ -210,7 +210,7 @@ impl Session {
 
     /// Returns the number of tokens so far.
     pub fn position(&self) -> usize {
-        match self.lost {
+        match self.is_stale {
             true => self.tokens.len(),
             false => locked(&self.context).length(self.sequence).unwrap_or(0),
         }
@@ -218,29 +218,29 @@ impl Session {
 
     /// Returns the context length: the maximum number of tokens of the sequence.
     pub fn context_length(&self) -> usize {
-        locked(&self.context).most_tokens()
+        locked(&self.context).max_tokens()
     }
 
     /// Encodes a text, for encoder–decoder models, and resets the decoder's sequence.
     pub fn read(&mut self, text: &Tokens) -> Result<()> {
         self.reset();
-        self.hear(text)?;
+        self.set_source(text)?;
         self.source = Some(text.clone());
         Ok(())
     }
 
     /// Sets `text` as the encoder input of the sequence.
-    fn hear(&mut self, text: &Tokens) -> Result<()> {
+    fn set_source(&mut self, text: &Tokens) -> Result<()> {
         let mut context = locked(&self.context);
         context.set_cancel_handle(&self.cancel);
         let Tokens { ids, segments, features, global, after } = text;
-        let (sequence, wanted) = (self.sequence, OutputRows::None);
-        context.read(&[SequenceInput {
+        let (sequence, outputs) = (self.sequence, OutputRows::None);
+        context.encode(&[SequenceInput {
             sequence,
             tokens: ids,
             segments,
             features,
-            wanted,
+            outputs,
             global,
             after: *after,
         }])
@@ -280,7 +280,7 @@ impl Session {
         outputs: OutputRows<'_>,
         each: &mut dyn FnMut(&mut [f32], usize, &Context),
     ) -> Result<()> {
-        let switched = self.switch(tokens.len(), batch)?;
+        let is_rescaled = self.rescale_rope(tokens.len(), batch)?;
         let mut context = ready(&self.context, &self.model, &self.cancel);
         let before = context.length(self.sequence)?;
         context.reserve_positions(self.sequence, before + tokens.len())?;
@@ -290,22 +290,22 @@ impl Session {
                 context = ready(&self.context, &self.model, &self.cancel);
             }
             if let Err(error) = context.forward(&[BatchEntry::new(self.sequence, chunk, outputs)]) {
-                if switched {
+                if is_rescaled {
                     // The cached keys were rotated for a length that was not reached.
                     drop(context);
-                    self.lose();
+                    self.mark_stale();
                     return Err(error);
                 }
                 let _ = context.truncate(self.sequence, before);
                 let kept = context.length(self.sequence)?.saturating_sub(before);
                 drop(context);
-                self.remember(&tokens[..kept]);
+                self.record_tokens(&tokens[..kept]);
                 return Err(error);
             }
             each(&mut self.logits, index * batch, &context);
         }
         drop(context);
-        self.remember(tokens);
+        self.record_tokens(tokens);
         Ok(())
     }
 
@@ -316,9 +316,9 @@ impl Session {
 
     /// Appends tokens and calls `each` with the index and the logits of each, in order.
     pub fn score(&mut self, tokens: &[u32], each: &mut dyn FnMut(usize, &[f32])) -> Result<()> {
-        self.widen()?;
-        let (batch, wanted) = locked(&self.context).limits();
-        let batch = batch.min(wanted);
+        self.reserve_logits()?;
+        let (batch, outputs) = locked(&self.context).limits();
+        let batch = batch.min(outputs);
         self.forward(tokens, batch, OutputRows::All, &mut |logits, first, context| {
             for row in 0..batch.min(tokens.len() - first) {
                 each(first + row, context.output(row));
@@ -327,23 +327,23 @@ impl Session {
         })
     }
 
-    fn remember(&mut self, tokens: &[u32]) {
+    fn record_tokens(&mut self, tokens: &[u32]) {
         self.tokens.extend_from_slice(tokens);
         tokens.iter().for_each(|&token| self.sampler.accept(token));
     }
 
     /// Reserves memory for the logits of many rows, once. Only an empty session that shares no cache can be recreated.
-    fn widen(&mut self) -> Result<()> {
-        let (batch, most) = locked(&self.context).limits();
-        let wanted = (SCORE_BYTES / (4 * self.logits.len())).clamp(1, batch.max(1));
+    fn reserve_logits(&mut self) -> Result<()> {
+        let (batch, max) = locked(&self.context).limits();
+        let outputs = (SCORE_BYTES / (4 * self.logits.len())).clamp(1, batch.max(1));
         let alone = Arc::strong_count(&self.context) == 1 && self.position() == 0;
-        if alone && most < wanted {
+        if alone && max < outputs {
             let sequences = self.options.forks.saturating_add(1);
-            let mut context = self.model.context(&self.options, sequences, wanted)?;
+            let mut context = self.model.context(&self.options, sequences, outputs)?;
             self.sequence = context.create();
             self.context = Arc::new(Mutex::new(context));
             if let Some(text) = self.source.take() {
-                self.hear(&text)?;
+                self.set_source(&text)?;
                 self.source = Some(text);
             }
         }
@@ -352,7 +352,7 @@ impl Session {
 
     /// Samples the next token and runs it through the model. `None` at the end of the generation.
     pub fn next_token(&mut self) -> Result<Option<GeneratedToken>> {
-        let token = self.choose()?;
+        let token = self.sample_token()?;
         if let Some(token) = token {
             self.prefill(&[token.id])?;
         }
@@ -360,7 +360,7 @@ impl Session {
     }
 
     /// Samples the next token.
-    fn choose(&mut self) -> Result<Option<GeneratedToken>> {
+    fn sample_token(&mut self) -> Result<Option<GeneratedToken>> {
         if self.tokens.is_empty() {
             return Err(Error::new(ErrorKind::State, "session", "has no tokens; prefill some first"));
         }
@@ -379,7 +379,7 @@ impl Session {
     /// Removes all but the first `length` tokens. The logits remain those of the last processed token until the next
     /// one is processed.
     pub fn truncate(&mut self, length: usize) -> Result<()> {
-        match self.lost {
+        match self.is_stale {
             true if length > self.tokens.len() => {
                 let message = format!("cannot keep {length} of {} tokens", self.tokens.len());
                 return Err(Error::argument("length", message));
@@ -388,15 +388,16 @@ impl Session {
             false => {
                 let mut context = locked(&self.context);
                 // RoPE frequencies of a long sequence depend on its length when a token was processed.
-                let stretched = context.passes().stretches().is_some_and(|most| self.tokens.len() > most);
+                let is_rope_scaled =
+                    context.passes().rope_scaling_length().is_some_and(|max| self.tokens.len() > max);
                 context.truncate(self.sequence, length)?;
                 drop(context);
-                if stretched && length < self.tokens.len() && self.source.is_none() {
-                    self.lose();
+                if is_rope_scaled && length < self.tokens.len() && self.source.is_none() {
+                    self.mark_stale();
                 }
             }
         }
-        self.unread = None;
+        self.pending_token = None;
         if length < self.tokens.len() {
             self.tokens.truncate(length);
             self.sampler.set_history(&self.tokens);
@@ -415,11 +416,11 @@ impl Session {
     pub fn reset(&mut self) {
         self.empty();
         self.tokens.clear();
-        self.unread = None;
+        self.pending_token = None;
         self.sampler.reset();
         self.turns.clear();
         self.source = None;
-        self.lost = false;
+        self.is_stale = false;
         self.logits.fill(0.0);
     }
 
@@ -444,7 +445,7 @@ impl Session {
     pub fn fork(&self) -> Result<Self> {
         let mut context = locked(&self.context);
         let sequence = context.fork(self.sequence)?;
-        let mut tokens = Vec::with_capacity(context.most_tokens());
+        let mut tokens = Vec::with_capacity(context.max_tokens());
         drop(context);
         tokens.extend_from_slice(&self.tokens);
         Ok(Self {
@@ -457,8 +458,8 @@ impl Session {
             logits: self.logits.clone(),
             turns: self.turns.clone(),
             source: self.source.clone(),
-            unread: self.unread,
-            lost: self.lost,
+            pending_token: self.pending_token,
+            is_stale: self.is_stale,
             cancel: CancelHandle::new(),
         })
     }
@@ -492,19 +493,20 @@ impl Session {
     }
 
     /// Truncates the sequence to the common prefix with `tokens` and returns the tokens that must follow: at least one.
-    fn keep_common(&mut self, tokens: &[u32]) -> Result<Vec<u32>> {
+    fn truncate_to_common_prefix(&mut self, tokens: &[u32]) -> Result<Vec<u32>> {
         let common = self.tokens.iter().zip(tokens).take_while(|(a, b)| a == b).count();
         let common = common.min(tokens.len().saturating_sub(1));
         // RoPE frequencies of a long sequence depend on its length when a token was processed.
         let longest = self.tokens.len().max(tokens.len());
-        let stretched = locked(&self.context).passes().stretches().is_some_and(|length| longest > length);
-        if !stretched && self.truncate(common).is_ok() {
+        let is_rope_scaled =
+            locked(&self.context).passes().rope_scaling_length().is_some_and(|length| longest > length);
+        if !is_rope_scaled && self.truncate(common).is_ok() {
             return Ok(tokens[common..].to_vec());
         }
         // The KV cache no longer holds what the prefix needs: start over.
         self.empty();
         self.tokens.clear();
-        self.lost = false;
+        self.is_stale = false;
         self.sampler.set_history(&[]);
         Ok(tokens.to_vec())
     }

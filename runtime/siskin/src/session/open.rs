@@ -26,10 +26,10 @@ impl Model {
         self.loaded().plan_text(SessionOptions::default().batch)
     }
 
-    /// Allocates a context for `sequences` sequences of up to `context` tokens each, of which `wanted` rows give
+    /// Allocates a context for `sequences` sequences of up to `context` tokens each, of which `output_rows` rows give
     /// outputs, with a thread pool of its own.
-    pub fn context(&self, options: &SessionOptions, sequences: usize, wanted: usize) -> Result<Context> {
-        self.new_context(options, sequences, wanted, None)
+    pub fn context(&self, options: &SessionOptions, sequences: usize, output_rows: usize) -> Result<Context> {
+        self.new_context(options, sequences, output_rows, None)
     }
 
     /// Like [`Model::context`], on resources that other contexts use as well.
@@ -38,23 +38,23 @@ impl Model {
         resources: &Resources,
         options: &SessionOptions,
         sequences: usize,
-        wanted: usize,
+        output_rows: usize,
     ) -> Result<Context> {
-        self.new_context(options, sequences, wanted, Some(resources))
+        self.new_context(options, sequences, output_rows, Some(resources))
     }
 
     fn new_context(
         &self,
         options: &SessionOptions,
         sequences: usize,
-        wanted: usize,
+        output_rows: usize,
         resources: Option<&Resources>,
     ) -> Result<Context> {
-        let made = self.context_options(options, sequences, wanted)?;
+        let made = self.context_options(options, sequences, output_rows)?;
         if let Some(budget) = options.budget {
             budget::check(budget, made.cache.context, &|context| {
                 let options = SessionOptions { context, ..options.clone() };
-                let options = self.context_options(&options, sequences, wanted)?;
+                let options = self.context_options(&options, sequences, output_rows)?;
                 let MemoryUse { activations, kv_cache } = self.loaded().context_memory(&options)?;
                 Ok(activations.saturating_add(kv_cache))
             })?;
@@ -75,13 +75,13 @@ impl Model {
         &self,
         options: &SessionOptions,
         sequences: usize,
-        wanted: usize,
+        output_rows: usize,
     ) -> Result<ContextOptions> {
         let SessionOptions { context, batch, text, cache, window, .. } = *options;
         self.loaded().context_options(
             &DecoderLimits { context, batch, text, cache, window },
             sequences,
-            wanted,
+            output_rows,
         )
     }
 }

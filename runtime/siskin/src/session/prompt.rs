@@ -25,12 +25,12 @@ impl Session {
             let add_special = self.position() == 0;
             let options = EncodeOptions { add_special, parse_special: options.special };
             let mut tokens = tokenizer.encode(prompt, options)?;
-            tokens.splice(0..0, self.unread);
+            tokens.splice(0..0, self.pending_token);
             return Ok(tokens);
         };
         self.turns.push(ConversationMessage::given(Message::new("user", prompt)));
         let tokens = conversation(tokenizer, (&template, &self.options.template), &self.turns)?;
-        self.keep_common(&tokens)
+        self.truncate_to_common_prefix(&tokens)
     }
 
     /// Starts the answer to a whole conversation, which replaces the session's messages. Their common prefix is not
@@ -49,7 +49,7 @@ impl Session {
         }
         let turns = ConversationMessage::all(messages);
         let tokens = conversation(model.tokenizer()?, (&template, &self.options.template), &turns)?;
-        let rest = self.keep_common(&tokens)?;
+        let rest = self.truncate_to_common_prefix(&tokens)?;
         self.prefill(&rest)?;
         self.turns = turns;
         Ok(self.begun(stream, GenerateOptions { raw: false, ..options }))

@@ -11,23 +11,26 @@ impl Session {
     ///
     /// # Errors
     /// [`ErrorKind::TooLong`] if the context is too short; the session is unchanged then.
-    pub(super) fn switch(&mut self, count: usize, batch: usize) -> Result<bool> {
+    pub(super) fn rescale_rope(&mut self, count: usize, batch: usize) -> Result<bool> {
         let context = locked(&self.context);
-        let before = if self.lost { self.tokens.len() } else { context.length(self.sequence)? };
-        let (end, most) = (before.saturating_add(count), context.most_tokens());
-        if end > most {
-            let message =
-                format!("{end} tokens do not fit into the context of {most}; open a larger one or truncate");
+        let before = if self.is_stale { self.tokens.len() } else { context.length(self.sequence)? };
+        let (end, context_length) = (before.saturating_add(count), context.max_tokens());
+        if end > context_length {
+            let message = format!(
+                "{end} tokens do not fit into the context of {context_length}; open a larger one or truncate"
+            );
             return Err(Error::new(ErrorKind::TooLong, "tokens", message));
         }
-        let crosses =
-            context.passes().switches().is_some_and(|length| (1..=length).contains(&before) && end > length);
+        let crosses = context
+            .passes()
+            .longrope_length()
+            .is_some_and(|length| (1..=length).contains(&before) && end > length);
         drop(context);
         // Sequences with encoder input are not recomputed.
-        if !(crosses || self.lost) || self.source.is_some() || self.tokens.len() != before {
+        if !(crosses || self.is_stale) || self.source.is_some() || self.tokens.len() != before {
             return Ok(false);
         }
-        self.lose();
+        self.mark_stale();
         let mut context = ready(&self.context, &self.model, &self.cancel);
         context.reserve_positions(self.sequence, end)?;
         let outcome = self
@@ -37,23 +40,23 @@ impl Session {
             .try_for_each(|piece| context.forward(std::slice::from_ref(&piece)));
         drop(context);
         match outcome {
-            Ok(()) => self.lost = false,
-            Err(_) => self.lose(),
+            Ok(()) => self.is_stale = false,
+            Err(_) => self.mark_stale(),
         }
         outcome.map(|()| true)
     }
 
     /// Drops the cached keys and values; the tokens must be recomputed before others are processed.
-    pub(super) fn lose(&mut self) {
+    pub(super) fn mark_stale(&mut self) {
         self.empty();
-        self.lost = true;
+        self.is_stale = true;
     }
 
     /// Recomputes the KV cache if it was dropped.
     pub(super) fn recover(&mut self) -> Result<()> {
-        if self.lost {
+        if self.is_stale {
             let batch = locked(&self.context).limits().0;
-            self.switch(0, batch)?;
+            self.rescale_rope(0, batch)?;
         }
         Ok(())
     }

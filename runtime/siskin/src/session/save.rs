@@ -21,7 +21,7 @@ const HASH_BYTES: usize = 32;
 const NO_TOKEN: u32 = u32::MAX;
 
 /// The maximum size of a saved session, in bytes.
-const MOST_BYTES: u64 = 1 << 40;
+const MAX_BYTES: u64 = 1 << 40;
 
 impl Session {
     /// Serializes the session: tokens, messages, KV cache and the state of its random number generator. Mirostat
@@ -53,7 +53,7 @@ impl Session {
         }
         let bits: Vec<u32> = self.logits.iter().map(|logit| logit.to_bits()).collect();
         put_all(&mut out, &bits)?;
-        out.extend(self.unread.unwrap_or(NO_TOKEN).to_le_bytes());
+        out.extend(self.pending_token.unwrap_or(NO_TOKEN).to_le_bytes());
         self.sampler.chance().iter().for_each(|word| out.extend(word.to_le_bytes()));
         let mut cache = Vec::new();
         let (prefix, expected) = locked(&self.context).save(self.sequence, &mut cache)?;
@@ -74,11 +74,11 @@ impl Session {
     /// Like [`Session::save`] during a generation, which can continue afterwards. The saved state is that of a session
     /// whose generation ended here.
     pub fn save_during(&mut self, generation: &Generation) -> Result<Vec<u8>> {
-        let (said, unread) = (self.turns.len(), self.unread);
+        let (said, pending_token) = (self.turns.len(), self.pending_token);
         generation.keep(self);
         let saved = self.save();
         self.turns.truncate(said);
-        self.unread = unread;
+        self.pending_token = pending_token;
         saved
     }
 
@@ -102,7 +102,7 @@ impl Session {
         let vocabulary = self.logits.len();
         let known = |id: &u32| (*id as usize) < vocabulary;
         if parts.logits.len() != vocabulary
-            || !parts.tokens.iter().chain(&parts.unread).chain(parts.generated()).all(known)
+            || !parts.tokens.iter().chain(&parts.pending_token).chain(parts.generated()).all(known)
             || !parts.logits.iter().all(|logit| logit.is_finite())
         {
             return Err(Error::corrupt("saved.tokens", "are not of the model's vocabulary"));
@@ -127,8 +127,8 @@ impl Session {
         self.sampler.set_history(&self.tokens);
         self.sampler.set_chance(parts.chance);
         self.logits.copy_from_slice(&parts.logits);
-        (self.turns, self.unread, self.source) = (parts.turns, parts.unread, None);
-        self.lost = false;
+        (self.turns, self.pending_token, self.source) = (parts.turns, parts.pending_token, None);
+        self.is_stale = false;
         Ok(())
     }
 
@@ -136,7 +136,7 @@ impl Session {
     pub fn restore_from(&mut self, path: impl AsRef<Path>) -> Result<()> {
         let place = path.as_ref().display().to_string();
         let facts = std::fs::metadata(&path).map_err(|error| Error::io(&place, &error))?;
-        if !facts.is_file() || facts.len() > MOST_BYTES {
+        if !facts.is_file() || facts.len() > MAX_BYTES {
             return Err(Error::corrupt(place, "not a saved session: not a regular file, or too large"));
         }
         let bytes = std::fs::read(path).map_err(|error| Error::io(&place, &error))?;
@@ -157,7 +157,7 @@ struct Parts<'a> {
     tokens: Vec<u32>,
     turns: Vec<ConversationMessage>,
     logits: Vec<f32>,
-    unread: Option<u32>,
+    pending_token: Option<u32>,
     chance: [u64; 4],
     prefix: usize,
     expected: usize,
@@ -193,7 +193,7 @@ impl<'a> Parts<'a> {
             turns.push(rest.turn()?);
         }
         let logits = rest.words()?.into_iter().map(f32::from_bits).collect();
-        let unread = Some(rest.word()?).filter(|&id| id != NO_TOKEN);
+        let pending_token = Some(rest.word()?).filter(|&id| id != NO_TOKEN);
         let mut chance = [0; 4];
         for word in &mut chance {
             *word = u64::from_le_bytes(*rest.array()?);
@@ -203,7 +203,7 @@ impl<'a> Parts<'a> {
         if !odd.is_empty() {
             return Err(cut());
         }
-        Ok(Self { identity, skipped, tokens, turns, logits, unread, chance, prefix, expected, cache })
+        Ok(Self { identity, skipped, tokens, turns, logits, pending_token, chance, prefix, expected, cache })
     }
 
     fn generated(&self) -> impl Iterator<Item = &u32> {

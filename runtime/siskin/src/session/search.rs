@@ -39,15 +39,15 @@ impl Session {
         self.recover()?;
         let mut context = locked(&self.context);
         context.set_cancel_handle(&self.cancel);
-        let (rows, wanted) = context.limits();
-        if beams > rows.min(wanted) {
+        let (rows, max_outputs) = context.limits();
+        if beams > rows.min(max_outputs) {
             let message = format!("{beams}; open the session with at least as many forks");
             return Err(Error::argument("beams", message));
         }
-        let most = context.most_tokens() + 1 - self.tokens.len().min(context.most_tokens());
+        let max_tokens = context.max_tokens() + 1 - self.tokens.len().min(context.max_tokens());
         let source = self.source.as_ref().map(|text| Arc::from(text.ids.as_slice())).unwrap_or_default();
         let root = context.fork(self.sequence)?;
-        let beams = Beams::new(settings, root, prompt, source, most);
+        let beams = Beams::new(settings, root, prompt, source, max_tokens);
         let mut scratch = Vec::new();
         let mut hunt = BeamSearch::begin(beams, root, &self.logits, &mut scratch);
         let mut outcome = hunt.settle(&mut context);

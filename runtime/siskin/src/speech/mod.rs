@@ -15,7 +15,7 @@ use std::borrow::Cow;
 
 use siskin_kernels::ops::attention::CacheType;
 
-use crate::beam_search::MOST_BEAMS;
+use crate::beam_search::MAX_BEAMS;
 use crate::encoder::Tokens;
 use crate::model::Model;
 use crate::session::{Session, SessionOptions};
@@ -238,8 +238,8 @@ impl Transcriber {
 
     /// Reopens the session if it does not have enough room for the beams.
     fn make_room(&mut self, beams: usize) -> Result<()> {
-        if !(1..=MOST_BEAMS).contains(&beams) {
-            return Err(Error::argument("beams", format!("{beams}; give 1 to {MOST_BEAMS}")));
+        if !(1..=MAX_BEAMS).contains(&beams) {
+            return Err(Error::argument("beams", format!("{beams}; give 1 to {MAX_BEAMS}")));
         }
         let options = self.session.options();
         if beams > 1 && options.forks < beams {

@@ -44,7 +44,7 @@ impl LogitsProcessor for TimestampRules {
             forbid_times(scores, place.text.get(place.prompt..).unwrap_or_default(), (end, times, count));
             // If all timestamps together are more likely than any text token, the next token is a timestamp.
             let (text, stamps) = scores.split_at_mut(times.min(count));
-            if log_sum(stamps) > most(text) {
+            if log_sum(stamps) > max(text) {
                 text.fill(f32::NEG_INFINITY);
             }
         }
@@ -78,18 +78,18 @@ fn fill(scores: &mut [f32], from: usize, to: usize) {
     }
 }
 
-fn most(scores: &[f32]) -> f64 {
-    f64::from(scores.iter().fold(f32::NEG_INFINITY, |most, score| most.max(*score)))
+fn max(scores: &[f32]) -> f64 {
+    f64::from(scores.iter().fold(f32::NEG_INFINITY, |max, score| max.max(*score)))
 }
 
 /// Returns log Σ exp; negative infinity for an empty list.
 fn log_sum(scores: &[f32]) -> f64 {
-    let most = most(scores);
-    if most == f64::NEG_INFINITY {
-        return most;
+    let max = max(scores);
+    if max == f64::NEG_INFINITY {
+        return max;
     }
-    let sum: f64 = scores.iter().map(|score| libm::exp(f64::from(*score) - most)).sum();
-    most + libm::log(sum)
+    let sum: f64 = scores.iter().map(|score| libm::exp(f64::from(*score) - max)).sum();
+    max + libm::log(sum)
 }
 
 /// Returns the token with the highest score, the first one of several, or a sampled token if `temperature` is positive;
@@ -100,7 +100,7 @@ pub(super) fn choose(
     temperature: f32,
     random: &mut SamplerRandom,
 ) -> ScoredToken {
-    let highest = most(scores);
+    let highest = max(scores);
     if highest == f64::NEG_INFINITY {
         return ScoredToken { id: special.end, log_probability: 0.0 };
     }

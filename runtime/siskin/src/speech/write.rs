@@ -12,7 +12,7 @@ const TEMPERATURES: &[f32] = &[0.0, 0.2, 0.4, 0.6, 0.8, 1.0];
 const LONGEST_GROUP: usize = 32;
 /// How often a group must repeat consecutively, and how many tokens the repetitions must span, to count as a loop.
 const TIMES: usize = 4;
-const LEAST_TOKENS: usize = 24;
+const MIN_TOKENS: usize = 24;
 
 /// The decoded tokens of a window.
 pub(super) struct DecodedWindow {
@@ -51,14 +51,14 @@ impl Transcriber {
             None => self.session.prefill(&rest)?,
         }
         let begin = (self.session.position(), self.session.logits().to_vec());
-        let most = options.max_tokens.min(half);
+        let max = options.max_tokens.min(half);
         let rules = super::rules::of(&self.special, with_times)?;
         let mut random = SamplerRandom::new(seed);
         let mut best: Option<DecodedWindow> = None;
         for &temperature in if options.again { TEMPERATURES } else { &TEMPERATURES[..1] } {
             let mut written = match options.beams {
-                2.. if temperature == 0.0 => self.search(&rules, most, options)?,
-                _ => self.attempt(&begin, &rules, most, (temperature, &mut random))?,
+                2.. if temperature == 0.0 => self.search(&rules, max, options)?,
+                _ => self.attempt(&begin, &rules, max, (temperature, &mut random))?,
             };
             written.silence = silence;
             let is_silent = silence > options.silence;
@@ -78,14 +78,14 @@ impl Transcriber {
         &mut self,
         begin: &(usize, Vec<f32>),
         rules: &LogitsProcessorList,
-        most: usize,
+        max: usize,
         (temperature, random): (f32, &mut SamplerRandom),
     ) -> Result<DecodedWindow> {
         self.session.truncate(begin.0)?;
         self.scores.copy_from_slice(&begin.1);
-        let (mut ids, mut sum, mut is_circle) = (Vec::with_capacity(most), 0.0, false);
-        while ids.len() < most {
-            let place = ProcessorContext { source: &[], text: &ids, prompt: 0, left: most - ids.len() };
+        let (mut ids, mut sum, mut is_circle) = (Vec::with_capacity(max), 0.0, false);
+        while ids.len() < max {
+            let place = ProcessorContext { source: &[], text: &ids, prompt: 0, left: max - ids.len() };
             rules.apply(&mut self.scores, &place);
             let choice = super::rules::choose(&self.scores, &self.special, temperature, random);
             sum += choice.log_probability;
@@ -99,7 +99,7 @@ impl Transcriber {
                 is_circle = true;
                 break;
             }
-            if ids.len() < most {
+            if ids.len() < max {
                 self.session.prefill(&[choice.id])?;
                 self.scores.copy_from_slice(self.session.logits());
             }
@@ -112,14 +112,14 @@ impl Transcriber {
     fn search(
         &mut self,
         rules: &LogitsProcessorList,
-        most: usize,
+        max: usize,
         options: &TranscribeOptions,
     ) -> Result<DecodedWindow> {
         let search = SearchOptions {
             beams: options.beams,
             length_penalty: options.length_penalty,
             early: BeamEarlyStopping::Full,
-            max_tokens: most,
+            max_tokens: max,
             rules: self.special.rules.clone(),
             ..SearchOptions::default()
         };
@@ -138,7 +138,7 @@ impl Transcriber {
 pub(super) fn circle(ids: &[u32]) -> Option<usize> {
     let equal = |at: usize, group: usize| ids.get(at) == ids.get(at - group);
     (1..=LONGEST_GROUP).find_map(|group| {
-        let least = (group * TIMES).max(LEAST_TOKENS);
+        let least = (group * TIMES).max(MIN_TOKENS);
         let from = ids.len().checked_sub(least)? + group;
         if !(from..ids.len()).all(|at| equal(at, group)) {
             return None;

@@ -23,14 +23,14 @@ struct Choice {
 pub(in super::super) struct Matcher {
     choices: Vec<Choice>,
     steps: u64,
-    most_choices: usize,
+    max_choices: usize,
 }
 
 impl Matcher {
     /// Sets the budget of steps for a text of `length` bytes.
     pub(in super::super) fn allow(&mut self, length: usize) {
         self.steps = FREE_STEPS + STEPS_PER_BYTE * length as u64;
-        self.most_choices = 4 * length + 4096;
+        self.max_choices = 4 * length + 4096;
     }
 
     /// Returns the first non-empty match that starts at or after `from`.
@@ -78,7 +78,7 @@ impl Matcher {
     }
 
     fn choose(&mut self, instruction: u32, position: usize, floor: usize) -> Result<()> {
-        if self.choices.len() >= self.most_choices {
+        if self.choices.len() >= self.max_choices {
             return Err(too_much());
         }
         room::push(&mut self.choices, Choice { instruction, position, floor })
@@ -123,8 +123,8 @@ impl Matcher {
                 }
                 _ => Step::Fail,
             },
-            RegexInstruction::Run { class: index, least, most, possessive } => {
-                let (end, floor) = self.consume(class(index), text, position, least, most)?;
+            RegexInstruction::Run { class: index, min, max, possessive } => {
+                let (end, floor) = self.consume(class(index), text, position, min, max)?;
                 match floor {
                     None => Step::Fail,
                     Some(floor) => {
@@ -167,19 +167,19 @@ impl Matcher {
         class: &Class,
         text: &str,
         position: usize,
-        least: u32,
-        most: u32,
+        min: u32,
+        max: u32,
     ) -> Result<(usize, Option<usize>)> {
-        let (end, count) = run_end(class, text, position, most);
+        let (end, count) = run_end(class, text, position, max);
         self.spend(u64::from(count))?;
-        let floor = match least {
-            _ if count < least => None,
+        let floor = match min {
+            _ if count < min => None,
             0 => Some(position),
             1 => next(text, position).map(|character| position + character.len_utf8()),
             _ => {
                 let skipped = text
                     .get(position..)
-                    .map(|text| text.chars().take(least as usize).map(char::len_utf8).sum());
+                    .map(|text| text.chars().take(min as usize).map(char::len_utf8).sum());
                 skipped.map(|skipped: usize| position + skipped)
             }
         };
@@ -199,12 +199,12 @@ enum Step {
     Fail,
 }
 
-/// Returns the end of the run of at most `most` characters of `class` from `position` on, and its length.
+/// Returns the end of the run of at most `max` characters of `class` from `position` on, and its length.
 #[inline]
-fn run_end(class: &Class, text: &str, mut position: usize, most: u32) -> (usize, u32) {
+fn run_end(class: &Class, text: &str, mut position: usize, max: u32) -> (usize, u32) {
     let bytes = text.as_bytes();
     let mut count = 0;
-    while count < most {
+    while count < max {
         match bytes.get(position) {
             Some(&byte) if byte < 128 => {
                 if !class.has_low(byte) {

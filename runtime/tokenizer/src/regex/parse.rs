@@ -5,7 +5,7 @@ use super::class::Class;
 use siskin_format::{Error, Result};
 
 const DEEPEST: usize = 24;
-const MOST_REPEATS: u32 = 1024;
+const MAX_REPEATS: u32 = 1024;
 
 /// A parsed pattern.
 #[derive(Clone, Debug)]
@@ -13,7 +13,7 @@ pub(super) enum RegexNode {
     Class(Class),
     Sequence(Vec<RegexNode>),
     Either(Vec<RegexNode>),
-    Repeat { node: Box<RegexNode>, least: u32, most: Option<u32>, greed: Greed },
+    Repeat { node: Box<RegexNode>, min: u32, max: Option<u32>, greed: Greed },
     Look { node: Box<RegexNode>, negative: bool },
     Behind { class: Class, negative: bool },
     Atomic(Box<RegexNode>),
@@ -120,7 +120,7 @@ impl<'a> Parser<'a> {
     }
 
     fn repeats(&mut self, mut node: RegexNode) -> Result<RegexNode> {
-        while let Some((least, most)) = self.quantifier()? {
+        while let Some((min, max)) = self.quantifier()? {
             if matches!(node, RegexNode::Anchor(_) | RegexNode::Look { .. } | RegexNode::Behind { .. }) {
                 return Err(self.refuse("repeating something without length"));
             }
@@ -132,7 +132,7 @@ impl<'a> Parser<'a> {
             if greed != Greed::Greedy {
                 self.next();
             }
-            node = RegexNode::Repeat { node: Box::new(node), least, most, greed };
+            node = RegexNode::Repeat { node: Box::new(node), min, max, greed };
         }
         Ok(node)
     }
@@ -153,16 +153,16 @@ impl<'a> Parser<'a> {
         let number = |text: &str| text.parse::<u32>().ok();
         let counts = match inner.split_once(',') {
             None => number(inner).map(|count| (count, Some(count))),
-            Some(("", most)) => number(most).map(|most| (0, Some(most))),
-            Some((least, "")) => number(least).map(|least| (least, None)),
-            Some((least, most)) => number(least).zip(number(most)).map(|(least, most)| (least, Some(most))),
+            Some(("", max)) => number(max).map(|max| (0, Some(max))),
+            Some((min, "")) => number(min).map(|min| (min, None)),
+            Some((min, max)) => number(min).zip(number(max)).map(|(min, max)| (min, Some(max))),
         };
-        let Some((least, most)) = counts else { return Ok(None) };
-        if least.max(most.unwrap_or(0)) > MOST_REPEATS || most.is_some_and(|most| most < least) {
+        let Some((min, max)) = counts else { return Ok(None) };
+        if min.max(max.unwrap_or(0)) > MAX_REPEATS || max.is_some_and(|max| max < min) {
             return Err(self.refuse("this repeat count"));
         }
         self.rest = after;
-        Ok(Some((least, most)))
+        Ok(Some((min, max)))
     }
 
     fn atom(&mut self) -> Result<RegexNode> {

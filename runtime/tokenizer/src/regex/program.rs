@@ -5,16 +5,16 @@ use super::parse::{Anchor, Greed, RegexNode, parse};
 use siskin_format::{Error, Result};
 
 const LONGEST_PATTERN: usize = 16 * 1024;
-const MOST_INSTRUCTIONS: usize = 8192;
-const MOST_ALTERNATIVES: usize = 32;
+const MAX_INSTRUCTIONS: usize = 8192;
+const MAX_ALTERNATIVES: usize = 32;
 
 /// An instruction of the matcher.
 #[derive(Clone, Debug)]
 pub(super) enum RegexInstruction {
     /// Matches one character of the class.
     One(u16),
-    /// Matches as many characters of the class as possible, from `least` to `most`.
-    Run { class: u16, least: u32, most: u32, possessive: bool },
+    /// Matches as many characters of the class as possible, from `min` to `max`.
+    Run { class: u16, min: u32, max: u32, possessive: bool },
     /// Tries `first`, and on failure `second`.
     Split { first: u32, second: u32 },
     /// Continues at another instruction.
@@ -60,8 +60,8 @@ impl Pattern {
             RegexNode::Either(options) => options,
             node => vec![node],
         };
-        if options.len() > MOST_ALTERNATIVES {
-            let rest = options.split_off(MOST_ALTERNATIVES - 1);
+        if options.len() > MAX_ALTERNATIVES {
+            let rest = options.split_off(MAX_ALTERNATIVES - 1);
             options.push(RegexNode::Either(rest));
         }
         let mut compiler = Compiler { pattern, instructions: Vec::new(), classes: Vec::new() };
@@ -121,9 +121,9 @@ impl First {
                 }
                 all
             }
-            RegexNode::Repeat { node, least, .. } => {
+            RegexNode::Repeat { node, min, .. } => {
                 let first = Self::of(node);
-                Self { empty: first.empty || *least == 0, ..first }
+                Self { empty: first.empty || *min == 0, ..first }
             }
             RegexNode::Atomic(node) => Self::of(node),
             RegexNode::Look { .. } | RegexNode::Behind { .. } | RegexNode::Anchor(_) => Self::NOTHING,
@@ -148,7 +148,7 @@ impl Compiler<'_> {
     }
 
     fn push(&mut self, instruction: RegexInstruction) -> Result<usize> {
-        if self.instructions.len() >= MOST_INSTRUCTIONS {
+        if self.instructions.len() >= MAX_INSTRUCTIONS {
             return Err(self.refuse("the pattern expands to too many steps"));
         }
         self.instructions.push(instruction);
@@ -169,7 +169,7 @@ impl Compiler<'_> {
 
     fn leading_run(&self, start: u32) -> Option<u16> {
         match self.instructions.get(start as usize) {
-            Some(&RegexInstruction::Run { class, least: 0 | 1, most: u32::MAX, .. }) => Some(class),
+            Some(&RegexInstruction::Run { class, min: 0 | 1, max: u32::MAX, .. }) => Some(class),
             _ => None,
         }
     }
@@ -182,9 +182,7 @@ impl Compiler<'_> {
             }
             RegexNode::Sequence(nodes) => nodes.iter().try_for_each(|node| self.emit(node))?,
             RegexNode::Either(options) => self.emit_either(options)?,
-            RegexNode::Repeat { node, least, most, greed } => {
-                self.emit_repeat(node, *least, *most, *greed)?
-            }
+            RegexNode::Repeat { node, min, max, greed } => self.emit_repeat(node, *min, *max, *greed)?,
             RegexNode::Look { node, negative } => {
                 if let RegexNode::Class(class) = &**node {
                     let class = self.class(class);
@@ -235,24 +233,24 @@ impl Compiler<'_> {
         Ok(())
     }
 
-    fn emit_repeat(&mut self, node: &RegexNode, least: u32, most: Option<u32>, greed: Greed) -> Result<()> {
+    fn emit_repeat(&mut self, node: &RegexNode, min: u32, max: Option<u32>, greed: Greed) -> Result<()> {
         if let RegexNode::Class(class) = node
             && greed != Greed::Lazy
         {
             let class = self.class(class);
-            let (most, possessive) = (most.unwrap_or(u32::MAX), greed == Greed::Possessive);
-            self.push(RegexInstruction::Run { class, least, most, possessive })?;
+            let (max, possessive) = (max.unwrap_or(u32::MAX), greed == Greed::Possessive);
+            self.push(RegexInstruction::Run { class, min, max, possessive })?;
             return Ok(());
         }
         if greed == Greed::Possessive {
-            return self.emit_atomic(|compiler| compiler.emit_repeat(node, least, most, Greed::Greedy));
+            return self.emit_atomic(|compiler| compiler.emit_repeat(node, min, max, Greed::Greedy));
         }
-        for _ in 0..least {
+        for _ in 0..min {
             self.emit(node)?;
         }
-        match most {
+        match max {
             None => self.emit_loop(node, greed),
-            Some(most) => self.emit_options(node, most - least, greed),
+            Some(max) => self.emit_options(node, max - min, greed),
         }
     }
 

@@ -3,14 +3,14 @@
 use std::ops::Range;
 
 use siskin_device::{DeviceMatrix, DevicePtr, GemmShape, MatmulCommand};
-use siskin_graph::Projection;
+use siskin_graph::LinformerProjection;
 
 use crate::batch::{BatchSequence, BatchSequences};
 use crate::cuda::command_builder::CommandBuilder;
 use crate::cuda::op::call::{GradientTarget, OpCall};
 
 /// Returns sequences with as many rows as there are projected positions.
-pub(super) fn projected_sequences(of: &BatchSequences, projection: &Projection) -> BatchSequences {
+pub(super) fn projected_sequences(of: &BatchSequences, projection: &LinformerProjection) -> BatchSequences {
     let sequence = |text: usize| BatchSequence {
         rows: text * projection.count..(text + 1) * projection.count,
         ..BatchSequence::default()
@@ -22,7 +22,7 @@ pub(super) fn projected_sequences(of: &BatchSequences, projection: &Projection) 
 /// The offsets of a sequence's rows and of its projected rows in a table of keys or values.
 struct Part<'a> {
     call: &'a OpCall<'a>,
-    projection: &'a Projection,
+    projection: &'a LinformerProjection,
     /// Bytes per element.
     bytes: usize,
 }
@@ -45,11 +45,15 @@ impl Part<'_> {
 }
 
 /// Returns the projection weights of keys and of values.
-fn tables(projection: &Projection) -> [usize; 2] {
+fn tables(projection: &LinformerProjection) -> [usize; 2] {
     [projection.keys, projection.values]
 }
 
-fn part<'a>(work: &CommandBuilder<'_>, call: &'a OpCall<'a>, projection: &'a Projection) -> Part<'a> {
+fn part<'a>(
+    work: &CommandBuilder<'_>,
+    call: &'a OpCall<'a>,
+    projection: &'a LinformerProjection,
+) -> Part<'a> {
     Part { call, projection, bytes: work.commands.precision().bytes() }
 }
 
@@ -63,7 +67,7 @@ fn each_text(call: &OpCall<'_>, mut write: impl FnMut(usize, &Range<usize>)) {
 pub(super) fn allocate_projected(
     work: &mut CommandBuilder<'_>,
     call: &OpCall<'_>,
-    projection: &Projection,
+    projection: &LinformerProjection,
 ) -> DevicePtr {
     let rows = call.input(1).side.sequences(call.batch).sequences.len() * projection.count;
     work.scratch.bytes(rows * call.input(1).columns * work.commands.precision().bytes())
@@ -73,7 +77,7 @@ pub(super) fn allocate_projected(
 pub(super) fn project(
     work: &mut CommandBuilder<'_>,
     call: &OpCall<'_>,
-    projection: &Projection,
+    projection: &LinformerProjection,
     inputs: [DevicePtr; 2],
 ) -> [DevicePtr; 2] {
     let part = part(work, call, projection);
@@ -106,7 +110,7 @@ pub(super) fn project(
 /// Returns true if the gradients of projected keys (0) or values (1) are needed.
 pub(super) fn needs_gradient(
     call: &OpCall<'_>,
-    projection: &Projection,
+    projection: &LinformerProjection,
     which: usize,
     to: Option<GradientTarget>,
 ) -> bool {
@@ -125,7 +129,7 @@ pub(super) struct ProjectedGradient {
 pub(super) fn project_backward(
     work: &mut CommandBuilder<'_>,
     call: &OpCall<'_>,
-    projection: &Projection,
+    projection: &LinformerProjection,
     ProjectedGradient { which, input, gradient }: ProjectedGradient,
     to: Option<GradientTarget>,
 ) {

@@ -25,10 +25,10 @@ pub(super) fn check(description: &Attention, precision: Precision, shared: usize
         );
         return Err(Error::unsupported("device", message));
     }
-    let most = AttentionConfig::new(precision, description).max_bytes();
-    if most > shared {
+    let bytes = AttentionConfig::new(precision, description).max_bytes();
+    if bytes > shared {
         let message = format!(
-            "heads of {} columns take {most} bytes of shared memory in this precision, and this device has {shared}; \
+            "heads of {} columns take {bytes} bytes of shared memory in this precision, and this device has {shared}; \
              train with precision = \"bf16\", or with device = \"cpu\"",
             description.head_size
         );
@@ -385,7 +385,7 @@ fn keys_backward(
 
 #[cfg(test)]
 mod tests {
-    use siskin_graph::Bias;
+    use siskin_graph::RelativePositionBias;
 
     use super::tables::{TILE_FIELDS, tiles, visible_runs};
     use super::*;
@@ -467,12 +467,12 @@ mod tests {
     #[test]
     fn dense_kernels_are_used_where_they_apply() {
         let whole = || Attention { head_size: 64, ..attention(AttentionMask::Full) };
-        let bias = Bias { table: 0, buckets: 8, farthest: 20, both_ways: true };
+        let bias = RelativePositionBias { table: 0, buckets: 8, farthest: 20, both_ways: true };
         let cases = [
             (whole(), true),
             (Attention { attention_mask: AttentionMask::Causal(Some(9)), ..whole() }, true),
             (
-                Attention { attention_mask: AttentionMask::StreamingLlm { window: 4, first: 1 }, ..whole() },
+                Attention { attention_mask: AttentionMask::StreamingLlm { window: 4, sinks: 1 }, ..whole() },
                 false,
             ),
             (Attention { attention_mask: AttentionMask::LongformerLocal(3), ..whole() }, false),
@@ -495,7 +495,7 @@ mod tests {
 
     #[test]
     fn shared_memory_fits_all_devices() {
-        let bias = Bias { table: 0, buckets: 8, farthest: 20, both_ways: true };
+        let bias = RelativePositionBias { table: 0, buckets: 8, farthest: 20, both_ways: true };
         for precision in [Precision::F32, Precision::Bf16, Precision::Fp16] {
             for size in [1, 32, 64, 65, 128, 129, 256] {
                 let with_table = |bias| {

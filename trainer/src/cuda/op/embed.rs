@@ -87,7 +87,7 @@ pub(super) fn sines(work: &mut CommandBuilder<'_>, call: &OpCall<'_>, out: Devic
         let mut all = vec![0.0; call.count()];
         for (row, out) in call.sequences().rows.iter().zip(all.chunks_mut(columns.max(1))) {
             let position = (row.position + offset) as u32;
-            siskin_kernels::ops::rope::turns(&table.frequencies, table.magnitude, position, out);
+            siskin_kernels::ops::rope::cos_sin(&table.frequencies, table.magnitude, position, out);
             out.rotate_left(columns / 2);
         }
         all

@@ -12,7 +12,7 @@ const SIDE: usize = 64;
 const THREADS: usize = 128;
 
 /// Returns the maximum number of experts whose indices a dtype represents exactly.
-pub(super) fn most(precision: Precision) -> usize {
+pub(super) fn max_experts(precision: Precision) -> usize {
     match precision {
         Precision::F32 => 1 << 24,
         Precision::Bf16 => 1 << 8,
@@ -34,7 +34,7 @@ struct Slots {
 
 /// Returns the number of choices of all rows.
 fn count(call: &OpCall<'_>, routing: &Routing) -> usize {
-    call.sequences().rows.len() * routing.chosen
+    call.sequences().rows.len() * routing.top_k
 }
 
 /// Sorts choices by expert.
@@ -47,7 +47,7 @@ fn slots(work: &mut CommandBuilder<'_>, call: &OpCall<'_>, routing: &Routing, ro
     let mut alloc = |count: usize| work.scratch.floats(count);
     let (starts, places, owners) = (alloc(routing.experts + 1), alloc(count), alloc(count));
     let (expert_of, counts) = (alloc(count), alloc(blocks * routing.experts));
-    let sizes = [count, routing.chosen, routing.experts].map(int);
+    let sizes = [count, routing.top_k, routing.experts].map(int);
     let arguments = [
         &[routed, first_rows].map(KernelArgument::Ptr)[..],
         &[int(routing.capacity.unwrap_or(0))],
@@ -62,7 +62,7 @@ fn slots(work: &mut CommandBuilder<'_>, call: &OpCall<'_>, routing: &Routing, ro
     let places_of = [expert_of, counts, places, owners].map(KernelArgument::Ptr);
     let arguments = [&places_of[..], &[count, routing.experts].map(int)].concat();
     work.commands.kernel("assign_slots", GridSize::linear(blocks), CHOICES, 0, &arguments);
-    Slots { starts, places, owners, chosen: routing.chosen }
+    Slots { starts, places, owners, chosen: routing.top_k }
 }
 
 /// How rows move between tokens and expert slots.
@@ -133,7 +133,7 @@ pub(super) fn forward(
     let to = GradientTarget { ptr: out, accumulate: false };
     match op {
         ExpertOp::Route(routing) => {
-            let sizes = [rows, routing.experts, routing.chosen].map(int);
+            let sizes = [rows, routing.experts, routing.top_k].map(int);
             let places = [inputs[0], out].map(KernelArgument::Ptr);
             let arguments = [&places[..], &sizes, &[flag(routing.normalize)]].concat();
             let name = work.commands.kernel_name("route");
@@ -187,7 +187,7 @@ pub(super) fn backward(
         ExpertOp::Route(routing) => {
             let Some(to) = back.input_gradients[0] else { return };
             let places = [back.inputs[0], back.output, back.gradient].map(KernelArgument::Ptr);
-            let sizes = [rows, routing.experts, routing.chosen].map(int);
+            let sizes = [rows, routing.experts, routing.top_k].map(int);
             let arguments = [&places[..], &to.arguments(), &sizes, &[flag(routing.normalize)]].concat();
             let name = work.commands.kernel_name("route_backward");
             work.commands.kernel(&name, GridSize::linear(rows.div_ceil(256)), 256, 0, &arguments);
@@ -235,7 +235,7 @@ fn combine_backward(
     }
     if let Some(to) = back.input_gradients[1] {
         let places = [back.inputs[0], back.gradient, slots.places].map(KernelArgument::Ptr);
-        let sizes = [count, columns, routing.chosen].map(int);
+        let sizes = [count, columns, routing.top_k].map(int);
         work.commands.warp_per_item(
             "combine_weights_backward",
             count,

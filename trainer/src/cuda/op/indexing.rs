@@ -88,8 +88,8 @@ fn rope(work: &mut CommandBuilder<'_>, call: &OpCall<'_>, ptrs: RopePtrs, index:
     let pairs = rope.frequencies.len();
     let longest = texts.max_length();
     // If angles do not depend on the sequence length, tables are per position, otherwise per row.
-    let by_row = rope.stretch.is_some();
-    let turns = work.tables.floats(&call.name(&format!("turns {index}")), || {
+    let by_row = rope.scaling.is_some();
+    let cos_sin = work.tables.floats(&call.name(&format!("turns {index}")), || {
         let of_rows = texts.rows.iter().map(|row| (row.position, texts.sequences[row.sequence].rows.len()));
         let places: Vec<(usize, usize)> = if by_row {
             of_rows.collect()
@@ -103,12 +103,12 @@ fn rope(work: &mut CommandBuilder<'_>, call: &OpCall<'_>, ptrs: RopePtrs, index:
         all
     });
     let name = if by_row { "rows" } else { "gathered rows by position" };
-    let turn_of = work.tables.ints(&call.name(name), || {
+    let cos_sin_rows = work.tables.ints(&call.name(name), || {
         let of_row =
             |(number, row): (usize, &crate::batch::BatchRow)| if by_row { number } else { row.position };
         texts.rows.iter().enumerate().map(|row| of_row(row) as i32).collect()
     });
-    let places = [x, turns, turn_of, to.ptr].map(KernelArgument::Ptr);
+    let places = [x, cos_sin, cos_sin_rows, to.ptr].map(KernelArgument::Ptr);
     let numbers = [call.rows, call.columns(), head_size, pairs].map(int);
     let arguments = [&places[..], &[flag(back), flag(to.accumulate)], &numbers].concat();
     work.commands.elementwise_2d("rope", call.rows, call.columns(), &arguments);

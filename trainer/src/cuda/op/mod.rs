@@ -46,10 +46,10 @@ pub(super) fn check(program: &Program, precision: Precision, shared: usize) -> R
                 attention::check(description, precision, shared)?;
                 true
             }
-            Op::Route(routing) if routing.experts > experts::most(precision) => {
-                let most = experts::most(precision);
+            Op::Route(routing) if routing.experts > experts::max_experts(precision) => {
+                let max_experts = experts::max_experts(precision);
                 let message = format!(
-                    "more than {most} experts are not supported in this precision; use precision = \"f32\""
+                    "more than {max_experts} experts are not supported in this precision; use precision = \"f32\""
                 );
                 return Err(Error::unsupported("precision", message));
             }

@@ -71,8 +71,8 @@ impl DeviceUpdateRule for AdafactorOptions {
     /// Returns the values in the order of `OfAdafactor` in `runtime/cuda/kernels/adafactor.cu`.
     fn step_values(&self, count: u64) -> Vec<f64> {
         let count = count as f64;
-        let most = count.sqrt().recip();
-        let relative = if self.relative_step { most.min(0.01) } else { 0.0 };
+        let max_rate = count.sqrt().recip();
+        let relative = if self.relative_step { max_rate.min(0.01) } else { 0.0 };
         vec![
             count.powf(self.beta2_decay),
             self.eps[0] * self.eps[0],
@@ -82,7 +82,7 @@ impl DeviceUpdateRule for AdafactorOptions {
             self.weight_decay,
             f64::from(u8::from(self.scale_parameter)),
             relative,
-            most,
+            max_rate,
         ]
     }
 

@@ -228,6 +228,6 @@ pub(super) fn permanent_commands(
             device.write(places[0], &tables.bytes)?;
             return Ok(commands);
         }
-        places = [device.allocate(tables.bytes.len())?, device.allocate(scratch.most)?];
+        places = [device.allocate(tables.bytes.len())?, device.allocate(scratch.peak)?];
     }
 }

@@ -59,12 +59,12 @@ impl DeviceUpdateRule for Muon {
         let arguments = [KernelArgument::Ptr(whole), KernelArgument::Ptr(all.step), sums, lengths];
         work.commands.kernel("muon_norms", GridSize::linear(count), 256, 0, &arguments);
         all.run(work, "muon_normalize", parts, &[lengths]);
-        let most = |size: fn(&OptimizedWeight) -> usize| {
+        let max_of = |size: fn(&OptimizedWeight) -> usize| {
             all.of(is_matrix).map(|(_, held)| size(held)).max().unwrap_or(0)
         };
         let temporaries = NewtonSchulzScratch {
-            next: work.scratch.floats(most(|held| held.weight.count)),
-            squares: [(); 3].map(|()| work.scratch.floats(most(|held| height(held) * height(held)))),
+            next: work.scratch.floats(max_of(|held| held.weight.count)),
+            squares: [(); 3].map(|()| work.scratch.floats(max_of(|held| height(held) * height(held)))),
         };
         let mut place = parts.place;
         for (_, held) in all.of(is_matrix) {

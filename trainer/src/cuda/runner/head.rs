@@ -20,8 +20,8 @@ const ROWS: usize = 128;
 
 /// Returns the maximum rows of a chunk, for this many rows in total and bytes per row; monotonic in `rows`.
 fn max_rows(rows: usize, bytes: usize) -> usize {
-    let most = (MAX_BYTES / bytes.max(1)).max(ROWS);
-    rows.min(most.next_multiple_of(ROWS)).max(1)
+    let max_rows = (MAX_BYTES / bytes.max(1)).max(ROWS);
+    rows.min(max_rows.next_multiple_of(ROWS)).max(1)
 }
 
 /// Returns the rows of a chunk: all chunks but the last are equal.
@@ -203,8 +203,8 @@ mod tests {
     #[test]
     fn chunks_are_few_and_of_similar_size() {
         let parts = |rows: usize, bytes| {
-            let most = chunk_rows(rows, bytes);
-            (0..rows).step_by(most).map(|start| most.min(rows - start)).collect::<Vec<_>>()
+            let max_rows = chunk_rows(rows, bytes);
+            (0..rows).step_by(max_rows).map(|start| max_rows.min(rows - start)).collect::<Vec<_>>()
         };
         assert_eq!(parts(8192, 2 * 50304), [2048, 2048, 2048, 2048]);
         assert_eq!(parts(8192, 4 * 50304), [1280, 1280, 1280, 1280, 1280, 1280, 512]);

@@ -19,7 +19,7 @@ pub(crate) fn runs(
     if matches!(description.attention_mask, AttentionMask::LongformerLocal(_)) {
         let marked = |position: &usize| is_marked(keys, text, *position);
         let before = (0..window.start).filter(marked).map(|position| position..position + 1);
-        let after = (window.end..place.text).filter(marked).map(|position| position..position + 1);
+        let after = (window.end..place.encoded_length).filter(marked).map(|position| position..position + 1);
         return before.chain([window.clone()]).chain(after).collect();
     }
     let also = description.also_seen(place).into_iter().flatten().map(|(first, last)| first..last + 1);
@@ -60,15 +60,15 @@ pub(super) fn pairs(
 fn place(queries: &BatchSequences, keys: &BatchSequences, text: usize, row: usize) -> QueryPosition {
     QueryPosition {
         position: row,
-        text: keys.sequences[text].rows.len(),
+        encoded_length: keys.sequences[text].rows.len(),
         prefix: queries.sequences[text].prefix,
-        marked: 0,
+        global_tokens: 0,
     }
 }
 
 fn window(description: &Attention, place: QueryPosition) -> Range<usize> {
     let (first, last) = description.seen(place);
-    let end = if description.projection.is_some() { usize::MAX } else { place.text };
+    let end = if description.projection.is_some() { usize::MAX } else { place.encoded_length };
     first..(last + 1).min(end)
 }
 
@@ -85,7 +85,7 @@ mod tests {
         let sights = [
             AttentionMask::Causal(None),
             AttentionMask::Causal(Some(5)),
-            AttentionMask::StreamingLlm { window: 6, first: 2 },
+            AttentionMask::StreamingLlm { window: 6, sinks: 2 },
             AttentionMask::Full,
             AttentionMask::LocalWindow(3),
             AttentionMask::LongformerLocal(2),

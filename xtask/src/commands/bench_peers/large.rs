@@ -8,7 +8,7 @@ use std::path::Path;
 
 /// The recipe that makes the models large, and the bytes read per token from which a model counts as large.
 const RECIPE: &str = "f16,tables=f16,always";
-const LEAST_BYTES: f64 = 300e6;
+const MIN_BYTES: f64 = 300e6;
 
 /// Measures reading and generating in turns and prints a table.
 pub(super) fn compare(options: &Options) -> Result {
@@ -35,7 +35,7 @@ pub(super) fn compare(options: &Options) -> Result {
         let ceiling = middle(reads).unwrap_or(f64::NAN);
         rows.push(format!(
             "| {name} as f16{} | {:.0} | {tokens:.1} | {:.1} | {:.1} | {:.0}% |",
-            if bytes < LEAST_BYTES { ", for comparison" } else { "" },
+            if bytes < MIN_BYTES { ", for comparison" } else { "" },
             bytes / 1e6,
             tokens * bytes / 1e9,
             ceiling / 1e9,

@@ -92,15 +92,15 @@ fn siskin(file: &Path, threads: &str) -> Result<Started> {
 /// Returns the peak of resident and of anonymous memory until the child ends.
 fn watch(child: &mut Child) -> Option<[f64; 2]> {
     let path = format!("/proc/{}/status", child.id());
-    let mut most: Option<[f64; 2]> = None;
+    let mut peaks: Option<[f64; 2]> = None;
     loop {
         let seen = fs::read_to_string(&path).ok().and_then(|status| resident(&status));
         if let Some([peak, anonymous]) = seen {
-            let [before, anonymous_before] = most.unwrap_or_default();
-            most = Some([peak.max(before), anonymous.max(anonymous_before)]);
+            let [before, anonymous_before] = peaks.unwrap_or_default();
+            peaks = Some([peak.max(before), anonymous.max(anonymous_before)]);
         }
         if seen.is_none() || child.try_wait().is_ok_and(|status| status.is_some()) {
-            return most;
+            return peaks;
         }
         std::thread::sleep(Duration::from_millis(2));
     }

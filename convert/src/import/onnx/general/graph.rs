@@ -6,9 +6,9 @@
 
 use super::proto;
 use crate::import::onnx::model::{OnnxNode, Setting, short};
-use crate::import::onnx::tensor::MOST_DIMENSIONS;
+use crate::import::onnx::tensor::MAX_DIMENSIONS;
 use crate::import::onnx::{ExternalData, OnnxDimension, OnnxModel};
-use siskin_backend::external_backend::{NamedTensor, PortInfo, TensorElements};
+use siskin_backend::external_model::{NamedTensor, PortInfo, TensorElements};
 use siskin_format::{Error, ErrorKind, Result};
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind};
@@ -22,10 +22,10 @@ use tract_onnx::tract_hir::infer::Factoid;
 /// The error place of tract's limitations.
 pub(in crate::import::onnx) const TRACT: &str = "graph";
 /// Maximum number of optimized forms of a graph that are kept, by input shapes.
-const MOST_FORMS: usize = 16;
+const MAX_FORMS: usize = 16;
 
 /// Maximum bytes of one tensor inside a graph.
-const MOST_BYTES: u64 = 4 << 30;
+const MAX_BYTES: u64 = 4 << 30;
 
 /// A graph that is optimized for fixed input shapes.
 type Form = (Vec<Vec<usize>>, Arc<TypedRunnableModel>);
@@ -119,7 +119,7 @@ impl GeneralGraph {
         })?;
         check_sizes(&made)?;
         let made = guarded("optimizing the graph", || made.into_optimized()?.into_runnable())?;
-        if forms.len() == MOST_FORMS {
+        if forms.len() == MAX_FORMS {
             forms.remove(0);
         }
         forms.push((shapes, Arc::clone(&made)));
@@ -135,7 +135,7 @@ fn check_sizes(model: &TypedModel) -> Result<()> {
             let Some(shape) = outlet.fact.shape.as_concrete() else { continue };
             let size = outlet.fact.datum_type.size_of() as u64;
             let bytes = shape.iter().try_fold(size, |product, &size| product.checked_mul(size as u64));
-            if bytes.is_none_or(|bytes| bytes > MOST_BYTES) {
+            if bytes.is_none_or(|bytes| bytes > MAX_BYTES) {
                 let message = format!("a tensor of shape {shape:?} is too large; give smaller inputs");
                 return Err(Error::new(ErrorKind::Memory, short(&node.name), message));
             }
@@ -191,7 +191,7 @@ fn check_settings(node: &OnnxNode<'_>) -> Result<()> {
 }
 
 /// Valid axes of a tensor, counted from either end.
-const AXES: std::ops::Range<i64> = -(MOST_DIMENSIONS as i64)..MOST_DIMENSIONS as i64;
+const AXES: std::ops::Range<i64> = -(MAX_DIMENSIONS as i64)..MAX_DIMENSIONS as i64;
 
 thread_local! {
     /// Whether panics of this thread are caught and returned as errors.

@@ -12,8 +12,8 @@ use crate::import::hugging_face;
 use graph::GeneralGraph;
 pub(super) use graph::TRACT;
 use serde_json::{Map, Value};
-use siskin_backend::external_backend::{
-    BackendInterface, ExternalBackend, GENERAL, NamedTensor, PortInfo, RowCount,
+use siskin_backend::external_model::{
+    ExternalModel, ExternalModelInterface, GENERAL, NamedTensor, OutputMatrix, PortInfo,
 };
 use siskin_format::file::{Bytes, File, FileWriter, Metadata, SectionKind};
 use siskin_format::{Error, Result};
@@ -25,7 +25,7 @@ pub struct General {
     encoder: Option<GeneralGraph>,
     /// The decoder, or the whole model.
     main: GeneralGraph,
-    outline: BackendInterface,
+    outline: ExternalModelInterface,
     note: String,
     /// The place for errors; empty for a model in memory.
     place: String,
@@ -88,7 +88,7 @@ impl General {
             "runs as a general graph through tract: not packed, slower, and with more memory ({reason})"
         );
         let mut general =
-            Self { encoder, main, outline: BackendInterface::default(), note, place: String::new() };
+            Self { encoder, main, outline: ExternalModelInterface::default(), note, place: String::new() };
         general.outline = text::outline(&general, &ConfigReader::new(config.clone()))?;
         Ok(general)
     }
@@ -106,7 +106,7 @@ impl General {
         segments: &[u32],
         head: bool,
         length: usize,
-    ) -> Result<Option<RowCount>> {
+    ) -> Result<Option<OutputMatrix>> {
         let reader = self.encoder.as_ref().unwrap_or(&self.main);
         match reader.takes("attention_mask") && !reader.takes("decoder_input_ids") {
             true => text::read(self, ids, segments, head, length).map(Some),
@@ -132,8 +132,8 @@ fn stand_in(home: &Path, config: Map<String, Value>, identity: Value) -> Result<
     File::from_bytes(writer.finish(&metadata)?.into_inner())
 }
 
-impl ExternalBackend for General {
-    fn interface(&self) -> BackendInterface {
+impl ExternalModel for General {
+    fn interface(&self) -> ExternalModelInterface {
         self.outline.clone()
     }
 
@@ -141,11 +141,11 @@ impl ExternalBackend for General {
         self.note.clone()
     }
 
-    fn encode(&self, ids: &[u32], segments: &[u32], head: bool) -> Result<RowCount> {
+    fn encode(&self, ids: &[u32], segments: &[u32], head: bool) -> Result<OutputMatrix> {
         self.placed(text::read(self, ids, segments, head, ids.len()))
     }
 
-    fn decode(&self, ids: &[u32], memory: Option<&RowCount>) -> Result<RowCount> {
+    fn decode(&self, ids: &[u32], memory: Option<&OutputMatrix>) -> Result<OutputMatrix> {
         self.placed(text::write(self, ids, memory))
     }
 

@@ -9,7 +9,7 @@ use siskin_kernels::quant::BlockType;
 use tract_onnx::pb;
 
 /// Maximum number of elements that a constant of the file may request.
-const MOST_NUMBERS: i64 = 1 << 28;
+const MAX_NUMBERS: i64 = 1 << 28;
 /// ONNX element type ids.
 const FLOAT: u64 = 1;
 const HALF: u64 = 10;
@@ -80,7 +80,7 @@ fn check_sizes(graph: &OnnxGraph<'_>) -> Result<()> {
         let Some((_, input)) = MAKERS.iter().find(|(name, _)| *name == node.operator) else { continue };
         let Some(sizes) = node.inputs.get(*input).and_then(|name| constant(name)) else { continue };
         let count = sizes.iter().try_fold(1_i64, |product, &size| product.checked_mul(size.max(1)));
-        if count.is_none_or(|count| count > MOST_NUMBERS) {
+        if count.is_none_or(|count| count > MAX_NUMBERS) {
             let message = format!("requests {sizes:?} values");
             return Err(Error::corrupt(node.operator, message));
         }

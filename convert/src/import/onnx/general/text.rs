@@ -2,7 +2,7 @@
 
 use super::General;
 use super::graph::GeneralGraph;
-use siskin_backend::external_backend::{BackendInterface, NamedTensor, RowCount, TensorElements};
+use siskin_backend::external_model::{ExternalModelInterface, NamedTensor, OutputMatrix, TensorElements};
 use siskin_format::{Error, ErrorKind, Result};
 use siskin_graph::OutputHead;
 use siskin_graph::arch::{ConfigReader, FamilyDescriptor, Topology};
@@ -23,18 +23,18 @@ const CLASSES: &[(&str, OutputHead)] = &[
 /// Default context length of a model without a configuration.
 const USUAL_CONTEXT: usize = 512;
 /// Default limit of the vocabulary size if it is unknown.
-const MOST_IDS: usize = 1 << 24;
+const MAX_IDS: usize = 1 << 24;
 /// Decoder inputs are padded to a multiple of this many tokens, so that the graph is not optimized again for every
 /// length.
 const STEP: usize = 16;
 
 /// Returns the token-level interface of a model of these graphs; empty if its inputs have other names.
-pub(super) fn outline(general: &General, config: &ConfigReader) -> Result<BackendInterface> {
+pub(super) fn outline(general: &General, config: &ConfigReader) -> Result<ExternalModelInterface> {
     let main = &general.main;
     if !main.inputs.iter().all(|port| is_known(&port.name))
         || !main.inputs.iter().any(|port| is_ids(&port.name))
     {
-        return Ok(BackendInterface::default());
+        return Ok(ExternalModelInterface::default());
     }
     let context = config.count(&[
         "max_position_embeddings",
@@ -43,15 +43,15 @@ pub(super) fn outline(general: &General, config: &ConfigReader) -> Result<Backen
         "max_seq_len",
         "seq_length",
     ])?;
-    let mut outline = BackendInterface {
-        vocabulary: config.count(&["vocab_size", "text_config/vocab_size"])?.unwrap_or(MOST_IDS),
+    let mut outline = ExternalModelInterface {
+        vocabulary: config.count(&["vocab_size", "text_config/vocab_size"])?.unwrap_or(MAX_IDS),
         segments: if main.takes("token_type_ids") {
             config.count(&["type_vocab_size"])?.unwrap_or(2)
         } else {
             0
         },
         context: fixed_length(main).or(context).unwrap_or(USUAL_CONTEXT),
-        ..BackendInterface::default()
+        ..ExternalModelInterface::default()
     };
     let both = general.encoder.is_some() || main.takes("decoder_input_ids");
     let head = if both { OutputHead::Next } else { head(main, config) };
@@ -142,14 +142,14 @@ fn writes(config: &ConfigReader) -> bool {
 }
 
 /// Encodes a text, padded to `length` tokens that the attention mask hides; see
-/// [`siskin_backend::external_backend::ExternalBackend::encode`].
+/// [`siskin_backend::external_model::ExternalModel::encode`].
 pub(super) fn read(
     general: &General,
     ids: &[u32],
     segments: &[u32],
     head: bool,
     length: usize,
-) -> Result<RowCount> {
+) -> Result<OutputMatrix> {
     let reads = general.outline.reads.ok_or_else(not_text)?;
     if general.outline.writes {
         return read_whole(general, ids, segments, length);
@@ -158,16 +158,16 @@ pub(super) fn read(
 }
 
 /// Returns the decoder's input for a text: hidden states of the encoder, or the ids if the graph contains the encoder.
-fn read_whole(general: &General, ids: &[u32], segments: &[u32], length: usize) -> Result<RowCount> {
+fn read_whole(general: &General, ids: &[u32], segments: &[u32], length: usize) -> Result<OutputMatrix> {
     let Some(encoder) = &general.encoder else {
-        return Ok(RowCount { columns: 1, values: ids.iter().map(|&id| id as f32).collect() });
+        return Ok(OutputMatrix { columns: 1, values: ids.iter().map(|&id| id as f32).collect() });
     };
     let outputs = encoder.run(&text_inputs(encoder, ids, segments, None, length)?)?;
     rows(pick(&outputs, &["last_hidden_state", "encoder_hidden_states"])?, ids.len())
 }
 
 /// Returns the logits after each token.
-pub(super) fn write(general: &General, ids: &[u32], memory: Option<&RowCount>) -> Result<RowCount> {
+pub(super) fn write(general: &General, ids: &[u32], memory: Option<&OutputMatrix>) -> Result<OutputMatrix> {
     if !general.outline.writes {
         return Err(not_text());
     }
@@ -178,7 +178,7 @@ fn not_text() -> Error {
     Error::unsupported("model", "its inputs are not token ids; pass named tensors")
 }
 
-fn scores(general: &General, ids: &[u32], memory: Option<&RowCount>) -> Result<RowCount> {
+fn scores(general: &General, ids: &[u32], memory: Option<&OutputMatrix>) -> Result<OutputMatrix> {
     let main = &general.main;
     // Causal attention: no token attends to the padding after it.
     let length = ids.len().next_multiple_of(STEP);
@@ -193,7 +193,7 @@ fn rows_of(
     segments: &[u32],
     head: OutputHead,
     length: usize,
-) -> Result<RowCount> {
+) -> Result<OutputMatrix> {
     let main = &general.main;
     let mut inputs = text_inputs(main, ids, segments, None, length)?;
     // The first token has global attention if it gives the classes.
@@ -210,7 +210,7 @@ fn rows_of(
             let (starts, ends) = (pick(&outputs, &["start_logits"])?, pick(&outputs, &["end_logits"])?);
             let (starts, ends) = (floats(starts)?, floats(ends)?);
             let pairs = starts.iter().zip(ends).take(ids.len()).flat_map(|(start, end)| [*start, *end]);
-            Ok(RowCount { columns: 2, values: pairs.collect() })
+            Ok(OutputMatrix { columns: 2, values: pairs.collect() })
         }
         OutputHead::Hidden => rows(pick(&outputs, &["last_hidden_state"])?, ids.len()),
         _ => rows(pick(&outputs, &["logits"])?, ids.len()),
@@ -236,7 +236,7 @@ fn floats(tensor: &NamedTensor) -> Result<&[f32]> {
 }
 
 /// Returns the rows of an output's first sequence: one for each of `count` tokens, or one for the sequence.
-fn rows(tensor: &NamedTensor, count: usize) -> Result<RowCount> {
+fn rows(tensor: &NamedTensor, count: usize) -> Result<OutputMatrix> {
     let values = floats(tensor)?;
     let (columns, count) = match tensor.shape[..] {
         [_, tokens, columns] if tokens >= count => (columns, count),
@@ -248,7 +248,7 @@ fn rows(tensor: &NamedTensor, count: usize) -> Result<RowCount> {
         }
     };
     let values = values.get(..columns * count).unwrap_or_default().to_vec();
-    Ok(RowCount { columns, values })
+    Ok(OutputMatrix { columns, values })
 }
 
 /// Returns every input of a graph for a text of `ids`, padded to `length` tokens if the graph accepts any length.
@@ -256,7 +256,7 @@ fn text_inputs(
     runner: &GeneralGraph,
     ids: &[u32],
     segments: &[u32],
-    memory: Option<&RowCount>,
+    memory: Option<&OutputMatrix>,
     length: usize,
 ) -> Result<Vec<NamedTensor>> {
     let length = fixed_length(runner).unwrap_or(length);
@@ -321,7 +321,7 @@ fn tensor(name: String, shape: Vec<usize>, numbers: TensorElements) -> NamedTens
 }
 
 /// Returns an empty KV cache: [batch, heads, 0, columns].
-fn nothing(port: &siskin_backend::external_backend::PortInfo) -> Result<NamedTensor> {
+fn nothing(port: &siskin_backend::external_model::PortInfo) -> Result<NamedTensor> {
     let shape = port.shape.as_deref().unwrap_or_default();
     let &[batch, heads, None, columns] = shape else {
         let message = "is an unknown input; pass named tensors";

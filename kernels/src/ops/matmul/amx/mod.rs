@@ -19,7 +19,7 @@ use crate::panel::ROWS;
 use crate::simd::Avx512;
 
 /// Minimum number of rows; fewer are faster with vectors.
-const LEAST_ROWS: usize = 9;
+const MIN_ROWS: usize = 9;
 
 pub(super) const KERNEL: Kernel<Function> =
     Kernel::new("matmul-amx", CpuFeatures::AVX512.with(CpuFeatures::AMX), amx);
@@ -47,18 +47,18 @@ fn shell(product: &MatmulOperands<'_>, rows: Range<usize>, panels: Range<usize>,
 /// Rows whose accumulators are kept at a time: a multiple of the rows of a tile.
 const GROUP: usize = 128;
 
-/// Splits `rows` into groups of up to `most` rows; all but the last are multiples of `step`.
-fn groups(rows: Range<usize>, step: usize, most: usize) -> impl Iterator<Item = Range<usize>> {
+/// Splits `rows` into groups of up to `max_rows` rows; all but the last are multiples of `step`.
+fn groups(rows: Range<usize>, step: usize, max_rows: usize) -> impl Iterator<Item = Range<usize>> {
     let whole = rows.start..rows.end - rows.len() % step;
     let rest = Some(whole.end..rows.end).filter(|rest| !rest.is_empty());
-    let groups = whole.clone().step_by(most).map(move |start| start..whole.end.min(start + most));
+    let groups = whole.clone().step_by(max_rows).map(move |start| start..whole.end.min(start + max_rows));
     groups.chain(rest)
 }
 
 /// Returns how many of the first rows to compute with tiles.
 fn tiled_rows(rows: usize) -> usize {
     let over = rows % tiles::ROWS;
-    if over < LEAST_ROWS { rows - over } else { rows }
+    if over < MIN_ROWS { rows - over } else { rows }
 }
 
 /// # Safety

@@ -9,12 +9,12 @@ pub(super) struct ArenaRange {
 
 /// Allocates and frees ranges of words.
 #[derive(Default)]
-pub(super) struct Places {
+pub(super) struct ArenaAllocator {
     taken: Vec<ArenaRange>,
     end: usize,
 }
 
-impl Places {
+impl ArenaAllocator {
     /// Allocates the lowest gap of at least `words` words.
     pub(super) fn take(&mut self, words: usize) -> ArenaRange {
         // Allocations are identified by their offsets, so none may be empty.

@@ -2,7 +2,7 @@
 
 #![deny(clippy::wildcard_enum_match_arm, reason = "a new operation is a compile error here")]
 
-use super::arena_allocator::{ArenaRange, Places};
+use super::arena_allocator::{ArenaAllocator, ArenaRange};
 use super::fusion::{self, FusedOp, Fusion};
 use super::{BufferView, Epilogue, MatmulPart, Plan, PlanStep, RowOp, Weights, slot_words};
 use siskin_format::{Error, ErrorKind, Result};
@@ -25,8 +25,8 @@ struct Planner<'a> {
     graph: &'a Graph,
     weights: &'a Weights,
     /// The maximum numbers of rows in a batch.
-    most: RowCounts,
-    places: Places,
+    max_rows: RowCounts,
+    allocator: ArenaAllocator,
     /// The view of each computed value.
     views: Vec<Option<BufferView>>,
     /// The value that owns the buffer that each value's view points into.
@@ -36,7 +36,7 @@ struct Planner<'a> {
     quantized: Vec<Quantized>,
     /// The last node that reads each value or a view into it.
     last_use: Vec<usize>,
-    turns: Vec<Option<BufferView>>,
+    cos_sin: Vec<Option<BufferView>>,
     /// The MoE slots of each router output, freed together with it.
     slots: Vec<(ValueId, BufferView, ArenaRange)>,
     steps: Vec<PlanStep>,
@@ -48,17 +48,17 @@ struct Planner<'a> {
 }
 
 impl Plan {
-    /// Builds the plan of `graph` for up to `batch` rows with up to `wanted` output rows.
-    pub(crate) fn build(graph: &Graph, weights: &Weights, batch: usize, wanted: usize) -> Result<Self> {
+    /// Builds the plan of `graph` for up to `batch` rows with up to `output_rows` output rows.
+    pub(crate) fn build(graph: &Graph, weights: &Weights, batch: usize, output_rows: usize) -> Result<Self> {
         let frames = batch.saturating_mul(graph.frames_per_row());
-        let most = RowCounts { batch, outputs: wanted, frames };
+        let max_rows = RowCounts { tokens: batch, outputs: output_rows, frames };
         if graph.nodes.is_empty() {
             // An external backend computes it.
             let output = BufferView { offset: 0, stride: 0, columns: 0 };
             let (steps, ropes) = (Vec::new(), Vec::new());
-            return Ok(Self { steps, ropes, words: 0, output, most });
+            return Ok(Self { steps, ropes, words: 0, output, max_rows });
         }
-        let mut planner = Planner::new(graph, weights, most);
+        let mut planner = Planner::new(graph, weights, max_rows);
         for (index, node) in graph.nodes.iter().enumerate() {
             planner.node(index, node)?;
             planner.give_back(index);
@@ -67,15 +67,15 @@ impl Plan {
         Ok(Self {
             steps: planner.steps,
             ropes: graph.ropes.clone(),
-            words: planner.places.end(),
+            words: planner.allocator.end(),
             output,
-            most,
+            max_rows,
         })
     }
 }
 
 impl<'a> Planner<'a> {
-    fn new(graph: &'a Graph, weights: &'a Weights, most: RowCounts) -> Self {
+    fn new(graph: &'a Graph, weights: &'a Weights, max_rows: RowCounts) -> Self {
         let count = graph.values.len();
         let mut owners: Vec<ValueId> = (0..count).collect();
         for node in &graph.nodes {
@@ -93,14 +93,14 @@ impl<'a> Planner<'a> {
         Self {
             graph,
             weights,
-            most,
-            places: Places::default(),
+            max_rows,
+            allocator: ArenaAllocator::default(),
             views: vec![None; count],
             owners,
             buffers: vec![None; count],
             quantized: Vec::new(),
             last_use,
-            turns: vec![None; graph.ropes.len()],
+            cos_sin: vec![None; graph.ropes.len()],
             slots: Vec::new(),
             steps: Vec::new(),
             absorbed: Vec::new(),
@@ -118,7 +118,7 @@ impl<'a> Planner<'a> {
     }
 
     fn row_count(&self, rows: RowKind) -> usize {
-        self.most.of(rows)
+        self.max_rows.of(rows)
     }
 
     /// Allocates a buffer for a value that step `step` writes.
@@ -127,7 +127,7 @@ impl<'a> Planner<'a> {
         let columns = self.graph.values[value].columns;
         // Rows are whole cache lines, to avoid false sharing between workers.
         let stride = columns.next_multiple_of(16);
-        let place = self.places.take(stride * self.row_count(self.rows(value)));
+        let place = self.allocator.take(stride * self.row_count(self.rows(value)));
         self.buffers[value] = Some(place);
         let view = BufferView { offset: place.offset, stride, columns };
         self.views[value] = Some(view);
@@ -163,7 +163,7 @@ impl<'a> Planner<'a> {
 
     /// Frees the buffers that were queued before step `step`.
     fn settle(&mut self, step: usize) {
-        let places = &mut self.places;
+        let places = &mut self.allocator;
         self.pending.retain(|(last, place)| {
             let keep = *last >= step;
             if !keep {
@@ -250,10 +250,10 @@ impl<'a> Planner<'a> {
             }
             Op::StoreCrossKv(ref attention) => self.append(attention, node.inputs[0], node.inputs[1]),
             Op::Rope { rope, head_size } => {
-                let turns = self.turns_of(rope);
+                let cos_sin = self.cos_sin_of(rope);
                 let from = self.view(node.inputs[0])?;
                 let to = self.allocate(node.output, self.row_step(rows));
-                self.row_op(rows, RowOp::Rope { turns, head_size, from, to });
+                self.row_op(rows, RowOp::Rope { cos_sin, head_size, from, to });
                 Ok(())
             }
             Op::Embed { table } => self.row_wise(node, rows, |_, to| RowOp::Embed { table, to }),
@@ -316,8 +316,8 @@ impl<'a> Planner<'a> {
         }
         let from = self.view(routed)?;
         self.settle(self.steps.len());
-        let words = slot_words(&routing, self.most.batch);
-        let place = self.places.take(words);
+        let words = slot_words(&routing, self.max_rows.tokens);
+        let place = self.allocator.take(words);
         let to = BufferView { offset: place.offset, stride: words, columns: words };
         self.steps.push(PlanStep::Arrange { routing, routed: from, to });
         self.slots.push((routed, to, place));
@@ -381,17 +381,17 @@ impl<'a> Planner<'a> {
     }
 
     /// Returns the RoPE table of the batch, and plans its computation on first use.
-    fn turns_of(&mut self, rope: usize) -> BufferView {
-        if let Some(view) = self.turns[rope] {
+    fn cos_sin_of(&mut self, rope: usize) -> BufferView {
+        if let Some(view) = self.cos_sin[rope] {
             return view;
         }
         let columns = 2 * self.graph.ropes[rope].frequencies.len();
         let stride = columns.next_multiple_of(16);
-        self.settle(self.row_step(RowKind::Batch));
-        let place = self.places.take(stride * self.most.batch);
+        self.settle(self.row_step(RowKind::Tokens));
+        let place = self.allocator.take(stride * self.max_rows.tokens);
         let to = BufferView { offset: place.offset, stride, columns };
-        self.row_op(RowKind::Batch, RowOp::Turns { rope, to });
-        self.turns[rope] = Some(to);
+        self.row_op(RowKind::Tokens, RowOp::CosSin { rope, to });
+        self.cos_sin[rope] = Some(to);
         to
     }
 
@@ -462,7 +462,7 @@ impl<'a> Planner<'a> {
         }
         let words = QuantizedRowLayout::new(from.columns).words();
         self.settle(self.row_step(rows));
-        let place = self.places.take(words * self.row_count(rows));
+        let place = self.allocator.take(words * self.row_count(rows));
         let to = BufferView { offset: place.offset, stride: words, columns: words };
         self.row_op(
             rows,

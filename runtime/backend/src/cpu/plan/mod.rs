@@ -28,7 +28,7 @@ pub(crate) struct BufferView {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum RowOp {
     /// Computes the RoPE cosines and sines of the row's position.
-    Turns { rope: usize, to: BufferView },
+    CosSin { rope: usize, to: BufferView },
     /// Looks up the token embedding.
     Embed { table: WeightId, to: BufferView },
     /// Looks up the segment embedding.
@@ -55,7 +55,7 @@ pub(crate) enum RowOp {
         to: BufferView,
     },
     /// See [`siskin_kernels::ops::rope`].
-    Rope { turns: BufferView, head_size: usize, from: BufferView, to: BufferView },
+    Rope { cos_sin: BufferView, head_size: usize, from: BufferView, to: BufferView },
     /// See [`siskin_kernels::ops::activation`].
     Activate { kind: ActivationFunction, from: BufferView, to: BufferView },
     /// The activation of `gate`, times `up`.
@@ -147,12 +147,12 @@ pub(crate) struct Plan {
     /// The logits (or other outputs) of the output rows.
     pub output: BufferView,
     /// The maximum numbers of rows in a batch.
-    pub most: RowCounts,
+    pub max_rows: RowCounts,
 }
 
 impl Plan {
     /// Returns the maximum number of rows of a kind.
     pub(crate) fn row_count(&self, rows: RowKind) -> usize {
-        self.most.of(rows)
+        self.max_rows.of(rows)
     }
 }

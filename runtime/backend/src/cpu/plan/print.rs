@@ -8,10 +8,10 @@ use siskin_graph::AttentionMask;
 
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (batch, wanted) = (self.most.batch, self.most.outputs);
+        let (batch, output_rows) = (self.max_rows.tokens, self.max_rows.outputs);
         writeln!(
             f,
-            "batch of {batch} rows, {wanted} output rows; arena {} KiB; {} steps",
+            "batch of {batch} rows, {output_rows} output rows; arena {} KiB; {} steps",
             self.words / 256,
             self.steps.len()
         )?;
@@ -42,7 +42,7 @@ impl fmt::Display for Plan {
                     writeln!(f, "matmul ({rows:?}): {kind} input of {} → {outputs:?}{after}", input.columns)?;
                 }
                 PlanStep::Arrange { routing, .. } => {
-                    writeln!(f, "dispatch rows to {} of {} experts", routing.chosen, routing.experts)?
+                    writeln!(f, "dispatch rows to {} of {} experts", routing.top_k, routing.experts)?
                 }
                 PlanStep::ExpertProducts { input, parts, .. } => {
                     let outputs = parts.first().map_or(0, |(_, part)| part.to.columns);
@@ -58,7 +58,7 @@ impl fmt::Display for Plan {
                         AttentionMask::Causal(Some(window)) | AttentionMask::CausalEncoder(Some(window)) => {
                             format!(", window {window}")
                         }
-                        AttentionMask::StreamingLlm { window, first } => {
+                        AttentionMask::StreamingLlm { window, sinks: first } => {
                             format!(", window {window} and {first} attention sinks")
                         }
                         AttentionMask::BigBird { size, .. } => format!(", BigBird blocks of {size}"),

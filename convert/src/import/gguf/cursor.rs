@@ -4,13 +4,13 @@ use siskin_format::file::Bytes;
 use siskin_format::{Error, Result};
 
 /// Reads little-endian fields in order; every error names the place and the offset.
-pub(super) struct Reader<'a> {
+pub(super) struct GgufCursor<'a> {
     pub(super) bytes: &'a Bytes,
     view: &'a [u8],
     pub(super) offset: usize,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> GgufCursor<'a> {
     pub(super) fn new(bytes: &'a Bytes) -> Self {
         Self { bytes, view: bytes, offset: 0 }
     }
@@ -57,9 +57,12 @@ impl<'a> Reader<'a> {
     }
 
     pub(super) fn bounded(&self, count: u64, least: usize, place: &str) -> Result<usize> {
-        let most = self.remaining() / least.max(1);
-        usize::try_from(count).ok().filter(|&count| count <= most).ok_or_else(|| {
-            Error::corrupt(place, format!("claims {count} entries, but the file has room for at most {most}"))
+        let max_count = self.remaining() / least.max(1);
+        usize::try_from(count).ok().filter(|&count| count <= max_count).ok_or_else(|| {
+            Error::corrupt(
+                place,
+                format!("claims {count} entries, but the file has room for at most {max_count}"),
+            )
         })
     }
 

@@ -3,9 +3,9 @@
 use core::marker::PhantomData;
 use core::ops::Range;
 
-use super::chunk::{Chunk, groups};
 use super::int8::{self, QuantizedQueries};
-use super::softmax::{ChunkPositions, SoftmaxState, merge, weights};
+use super::kv_chunk::{KvChunk, groups};
+use super::online_softmax::{ChunkPositions, SoftmaxState, merge, weights};
 use super::tile::{F16Numbers, F32Numbers, Number, TileRows, multiply};
 use super::{
     AttentionArguments, BLOCK, CHUNK, CacheType, GROUP, HeadCache, KeySpan, PANEL, QUERIES, Query, chunk_of,
@@ -41,7 +41,7 @@ pub(super) trait AttentionProducts<S: Simd> {
         &mut self,
         s: S,
         queries: (&[Query<'_>], Range<usize>),
-        chunk: &Chunk<'_>,
+        chunk: &KvChunk<'_>,
         seen: &Range<usize>,
         scores: &mut [f32],
     );
@@ -51,7 +51,7 @@ pub(super) trait AttentionProducts<S: Simd> {
         &mut self,
         s: S,
         parts: &[ChunkPositions],
-        chunk: &Chunk<'_>,
+        chunk: &KvChunk<'_>,
         seen: &Range<usize>,
         weights: &mut [f32],
         sums: &mut [f32],
@@ -91,7 +91,7 @@ impl<S: Simd, const V: usize> AttentionProducts<S> for Vectors<'_, V> {
         &mut self,
         s: S,
         (queries, group): (&[Query<'_>], Range<usize>),
-        chunk: &Chunk<'_>,
+        chunk: &KvChunk<'_>,
         seen: &Range<usize>,
         scores: &mut [f32],
     ) {
@@ -130,7 +130,7 @@ impl<S: Simd, const V: usize> AttentionProducts<S> for Vectors<'_, V> {
         &mut self,
         s: S,
         parts: &[ChunkPositions],
-        chunk: &Chunk<'_>,
+        chunk: &KvChunk<'_>,
         seen: &Range<usize>,
         weights: &mut [f32],
         sums: &mut [f32],
@@ -303,7 +303,7 @@ fn attend_chunk<S: Simd, P: AttentionProducts<S>, const GROUP: usize>(
         *part = ChunkPositions { first, end, biased: query.is_biased(last) };
     }
     let Some(seen) = blocks(&parts[..queries.len()]) else { return };
-    let mut chunk = Chunk::new(cache, seen);
+    let mut chunk = KvChunk::new(cache, seen);
     let behind = positions.end / BLOCK;
     let following =
         core::array::from_fn(|i| if behind + i <= last { cache.block(behind + i).0 } else { &[] });
@@ -342,7 +342,7 @@ struct Score<'a, T, const Q: usize, const V: usize> {
     number: PhantomData<T>,
     columns: usize,
     queries: &'a [Query<'a>],
-    chunk: &'a Chunk<'a>,
+    chunk: &'a KvChunk<'a>,
     seen: &'a Range<usize>,
     scores: &'a mut [f32],
 }
@@ -403,7 +403,7 @@ impl<S: Simd, T: Number, const Q: usize, const V: usize> Outlined<S> for Strips<
 /// The weighted sum of some column vectors of a chunk's values.
 struct Mix<'a> {
     columns: usize,
-    chunk: &'a Chunk<'a>,
+    chunk: &'a KvChunk<'a>,
     /// The first column vector.
     vector: usize,
     weights: &'a [f32],

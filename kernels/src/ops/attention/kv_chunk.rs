@@ -8,7 +8,7 @@ use super::{BLOCK, CHUNK, HeadCache};
 pub(super) const BLOCKS: usize = CHUNK / BLOCK;
 
 /// The keys and values of a chunk that at least one query attends to.
-pub(super) struct Chunk<'a> {
+pub(super) struct KvChunk<'a> {
     /// Its first position.
     pub start: usize,
     /// Keys and values of its blocks; empty for blocks that no query attends to.
@@ -17,7 +17,7 @@ pub(super) struct Chunk<'a> {
     pub next: [&'a [u32]; BLOCKS],
 }
 
-impl<'a> Chunk<'a> {
+impl<'a> KvChunk<'a> {
     pub(super) fn new(cache: &'a dyn HeadCache, blocks: Range<usize>) -> Self {
         let first = blocks.start / BLOCKS * BLOCKS;
         let mut all: [(&[u32], &[u32]); BLOCKS] = [(&[], &[]); BLOCKS];
@@ -39,8 +39,8 @@ impl<'a> Chunk<'a> {
     }
 }
 
-/// Splits `count` queries into groups of at most `most`, as evenly as possible.
-pub(super) fn groups(count: usize, most: usize) -> impl Iterator<Item = Range<usize>> {
-    let number = count.div_ceil(most).max(1);
+/// Splits `count` queries into groups of at most `max_size`, as evenly as possible.
+pub(super) fn groups(count: usize, max_size: usize) -> impl Iterator<Item = Range<usize>> {
+    let number = count.div_ceil(max_size).max(1);
     (0..number).map(move |group| group * count / number..(group + 1) * count / number)
 }

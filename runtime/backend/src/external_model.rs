@@ -38,14 +38,14 @@ pub struct PortInfo {
 
 /// Rows of equal length: one for each token, or one for a whole sequence.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct RowCount {
+pub struct OutputMatrix {
     /// Columns per row.
     pub columns: usize,
     /// The values in row-major order.
     pub values: Vec<f32>,
 }
 
-impl RowCount {
+impl OutputMatrix {
     /// Returns the number of rows.
     pub fn count(&self) -> usize {
         self.values.len().checked_div(self.columns).unwrap_or(0)
@@ -60,7 +60,7 @@ impl RowCount {
 
 /// What an external model computes.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct BackendInterface {
+pub struct ExternalModelInterface {
     /// The meaning of the encoder's output rows; `None` if the model has no encoder.
     pub reads: Option<OutputHead>,
     /// Columns of these rows.
@@ -77,19 +77,19 @@ pub struct BackendInterface {
     pub context: usize,
 }
 
-/// An external backend. `siskin::Model::from_backend` creates a model from it.
-pub trait ExternalBackend: Send + Sync {
+/// An external backend. `siskin::Model::from_external_model` creates a model from it.
+pub trait ExternalModel: Send + Sync {
     /// Describes the model; must return the same on every call.
-    fn interface(&self) -> BackendInterface;
+    fn interface(&self) -> ExternalModelInterface;
 
     /// Returns a sentence on how the model runs, for the user.
     fn note(&self) -> String;
 
     /// Encodes a sequence: returns the rows of its head, or its hidden states.
-    fn encode(&self, ids: &[u32], segments: &[u32], head: bool) -> Result<RowCount>;
+    fn encode(&self, ids: &[u32], segments: &[u32], head: bool) -> Result<OutputMatrix>;
 
     /// Returns the logits of the token after each of `ids`, with cross-attention to `memory` if given.
-    fn decode(&self, ids: &[u32], memory: Option<&RowCount>) -> Result<RowCount>;
+    fn decode(&self, ids: &[u32], memory: Option<&OutputMatrix>) -> Result<OutputMatrix>;
 
     /// Describes the inputs.
     fn inputs(&self) -> Vec<PortInfo>;
@@ -114,7 +114,7 @@ pub static FAMILY: Family = Family {
 };
 
 /// Returns hyper-parameters and empty graphs that match an outline.
-pub fn shape(outline: &BackendInterface) -> (ModelConfig, Graphs) {
+pub fn shape(outline: &ExternalModelInterface) -> (ModelConfig, Graphs) {
     let context = outline.context.clamp(1, 1 << 26);
     let hyper = ModelConfig {
         width: outline.hidden.unwrap_or(0),

@@ -24,7 +24,7 @@ pub enum GraphSide {
 
 /// A graph that a context runs, with the sizes of its batches.
 #[derive(Debug)]
-pub struct GraphPass {
+pub struct ForwardPass {
     /// The graph, as the family built it.
     pub graph: Graph,
     /// Whose weights it uses.
@@ -86,7 +86,7 @@ pub trait Module: Send + Sync {
 #[derive(Clone, Debug)]
 pub struct ExecutionLimits {
     /// The passes, by their numbers.
-    pub passes: Arc<[GraphPass]>,
+    pub passes: Arc<[ForwardPass]>,
     /// The blocks of the KV cache.
     pub blocks: BlockLayout,
 }

@@ -11,7 +11,7 @@ pub enum GroupKind {
     /// Full attention: as long as the sequence.
     Full,
     /// Sliding-window attention: until they leave the window.
-    SlidingWindow(KeptPositions),
+    SlidingWindow(WindowPositions),
     /// Cross-attention: until the next sequence is encoded.
     CrossAttention,
     /// A recurrent state: one block, which every batch replaces. The previous block is the state before the batch.
@@ -22,7 +22,7 @@ pub enum GroupKind {
 
 /// The positions of a sliding window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct KeptPositions {
+pub struct WindowPositions {
     /// The number of newest positions.
     pub recent: usize,
     /// The number of oldest positions (attention sinks).
@@ -33,13 +33,13 @@ impl GroupKind {
     /// Returns the lifetime of keys and values under a mask, in sequences of up to `context` tokens.
     pub(super) fn of(attention_mask: AttentionMask, context: usize) -> Self {
         let window = |recent: usize, first: usize| match recent.saturating_add(first) < context {
-            true => Self::SlidingWindow(KeptPositions { recent, first }),
+            true => Self::SlidingWindow(WindowPositions { recent, first }),
             false => Self::Full,
         };
         match attention_mask {
             AttentionMask::Causal(None) => Self::Full,
             AttentionMask::Causal(Some(recent)) => window(recent, 0),
-            AttentionMask::StreamingLlm { window: recent, first } => window(recent, first),
+            AttentionMask::StreamingLlm { window: recent, sinks: first } => window(recent, first),
             AttentionMask::CausalEncoder(_)
             | AttentionMask::Full
             | AttentionMask::LocalWindow(_)
@@ -68,15 +68,17 @@ impl GroupKind {
     /// Returns the first block that the next token of a sequence of `length` tokens attends to, attention sinks aside.
     pub(super) fn first_visible(self, length: usize) -> usize {
         match self {
-            Self::SlidingWindow(KeptPositions { recent, .. }) => (length + 1).saturating_sub(recent) / BLOCK,
+            Self::SlidingWindow(WindowPositions { recent, .. }) => {
+                (length + 1).saturating_sub(recent) / BLOCK
+            }
             _ => 0,
         }
     }
 
     /// Returns whether a sequence of `length` tokens may have dropped block `index`.
-    pub(super) fn may_lack(self, index: usize, length: usize) -> bool {
+    pub(super) fn may_be_evicted(self, index: usize, length: usize) -> bool {
         match self {
-            Self::SlidingWindow(KeptPositions { first, .. }) => {
+            Self::SlidingWindow(WindowPositions { first, .. }) => {
                 (first.div_ceil(BLOCK)..self.first_visible(length)).contains(&index)
             }
             _ => false,
@@ -85,16 +87,16 @@ impl GroupKind {
 }
 
 /// Layers that keep the same positions, and the blocks of all sequences.
-pub(super) struct BlockGroup {
+pub(super) struct BlockPool {
     pub kind: GroupKind,
-    users: Vec<u32>,
+    reference_counts: Vec<u32>,
     free: Vec<BlockId>,
 }
 
-impl BlockGroup {
+impl BlockPool {
     pub(super) fn new(kind: GroupKind, count: usize) -> Self {
         let free = (0..u32::try_from(count).unwrap_or(u32::MAX - 1)).rev().collect();
-        Self { kind, users: vec![0; count], free }
+        Self { kind, reference_counts: vec![0; count], free }
     }
 
     /// Returns the blocks without an owner.
@@ -103,34 +105,34 @@ impl BlockGroup {
     }
 
     /// Returns whether a block has an owner.
-    pub(super) fn is_used(&self, block: BlockId) -> bool {
-        self.users.get(block as usize).is_some_and(|&users| users > 0)
+    pub(super) fn is_allocated(&self, block: BlockId) -> bool {
+        self.reference_counts.get(block as usize).is_some_and(|&reference_counts| reference_counts > 0)
     }
 
     /// Allocates a block with one owner.
-    pub(super) fn take(&mut self) -> Result<BlockId> {
+    pub(super) fn allocate(&mut self) -> Result<BlockId> {
         let block = self.free.pop().ok_or_else(no_block)?;
-        self.users[block as usize] = 1;
+        self.reference_counts[block as usize] = 1;
         Ok(block)
     }
 
     /// Increments the reference count.
     pub(super) fn share(&mut self, block: BlockId) {
-        self.users[block as usize] += 1;
+        self.reference_counts[block as usize] += 1;
     }
 
     /// Decrements the reference count; at zero the block is free.
     pub(super) fn release(&mut self, block: BlockId) {
-        let users = &mut self.users[block as usize];
-        *users -= 1;
-        if *users == 0 {
+        let reference_counts = &mut self.reference_counts[block as usize];
+        *reference_counts -= 1;
+        if *reference_counts == 0 {
             self.free.push(block);
         }
     }
 
     /// Frees the blocks that no future token of a sequence of `length` tokens attends to.
-    pub(super) fn drop_unseen(&mut self, blocks: &mut [BlockId], length: usize) {
-        let GroupKind::SlidingWindow(KeptPositions { first, .. }) = self.kind else { return };
+    pub(super) fn evict_outside_window(&mut self, blocks: &mut [BlockId], length: usize) {
+        let GroupKind::SlidingWindow(WindowPositions { first, .. }) = self.kind else { return };
         let dropped = blocks.iter_mut().take(self.kind.first_visible(length)).skip(first.div_ceil(BLOCK));
         for block in dropped.filter(|block| **block != NONE) {
             self.release(*block);
@@ -148,15 +150,15 @@ impl BlockGroup {
     ) -> Result<Option<(BlockId, BlockId)>> {
         let mut copied = None;
         if let Some(last) = blocks.get_mut(length / BLOCK)
-            && self.users.get(*last as usize).is_some_and(|&users| users > 1)
+            && self.reference_counts.get(*last as usize).is_some_and(|&reference_counts| reference_counts > 1)
         {
-            let copy = self.take()?;
+            let copy = self.allocate()?;
             self.release(*last);
             copied = Some((*last, copy));
             *last = copy;
         }
         while blocks.len() < end.div_ceil(BLOCK) {
-            match self.take() {
+            match self.allocate() {
                 Ok(block) => blocks.push(block),
                 Err(error) => {
                     if let Some((shared, copy)) = copied {
@@ -173,7 +175,7 @@ impl BlockGroup {
     }
 
     /// Frees the blocks after the first `length` tokens.
-    pub(super) fn cut(&mut self, blocks: &mut Vec<BlockId>, length: usize) {
+    pub(super) fn truncate(&mut self, blocks: &mut Vec<BlockId>, length: usize) {
         for block in blocks.drain(length.div_ceil(BLOCK).min(blocks.len())..) {
             if block != NONE {
                 self.release(block);
@@ -184,14 +186,14 @@ impl BlockGroup {
 
 /// Recurrent states. While a batch runs, a sequence has its block from before the batch, which is read-only, and a new
 /// one: a batch that fails keeps the old one, and forks share a block that is never written again.
-impl BlockGroup {
+impl BlockPool {
     /// Allocates the block for the new states, once per batch.
     pub(super) fn begin_states(&mut self, blocks: &mut Vec<BlockId>) -> Result<()> {
         if blocks.is_empty() {
             blocks.push(NONE);
         }
         if blocks.len() == 1 {
-            blocks.push(self.take()?);
+            blocks.push(self.allocate()?);
         }
         Ok(())
     }

@@ -9,7 +9,7 @@ pub type WeightId = usize;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RowKind {
     /// One for each token of the batch.
-    Batch,
+    Tokens,
     /// One for each token whose output was requested.
     Outputs,
     /// One for each frame of the features that the batch's rows are computed from.
@@ -22,7 +22,7 @@ pub enum RowKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RowCounts {
     /// Tokens.
-    pub batch: usize,
+    pub tokens: usize,
     /// Tokens whose output is requested.
     pub outputs: usize,
     /// Frames of the features.
@@ -33,10 +33,10 @@ impl RowCounts {
     /// Returns the number of rows of a kind, saturating.
     pub fn of(&self, rows: RowKind) -> usize {
         match rows {
-            RowKind::Batch => self.batch,
+            RowKind::Tokens => self.tokens,
             RowKind::Outputs => self.outputs,
             RowKind::Frames => self.frames,
-            RowKind::Slots(chosen) => self.batch.saturating_mul(chosen),
+            RowKind::Slots(top_k) => self.tokens.saturating_mul(top_k),
         }
     }
 }
@@ -92,7 +92,7 @@ pub enum AttentionMask {
         /// Length of the window, the query's own position included.
         window: usize,
         /// The number of sink tokens at the start of the sequence.
-        first: usize,
+        sinks: usize,
     },
     /// Causal, for a sequence that is encoded as a whole.
     CausalEncoder(Option<usize>),
@@ -112,7 +112,7 @@ pub enum AttentionMask {
         /// The number of random blocks. None are drawn here: the first block counts once more for each.
         random: usize,
     },
-    /// Linformer (arXiv:2006.04768): the whole sequence, its positions projected to fewer by a [`Projection`].
+    /// Linformer (arXiv:2006.04768): the whole sequence, its positions projected to fewer by a [`LinformerProjection`].
     Linformer,
     /// Cross-attention: all stored encoder positions.
     CrossAttention,
@@ -120,7 +120,7 @@ pub enum AttentionMask {
 
 /// Linformer projection: keys and values become weighted sums over the positions of a sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Projection {
+pub struct LinformerProjection {
     /// The number of projected positions.
     pub count: usize,
     /// The maximum sequence length: the columns of the matrices.
@@ -185,7 +185,7 @@ impl Recurrence {
 /// Relative position bias (T5): a term of the attention score by distance, bucketed more coarsely for
 /// larger distances.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Bias {
+pub struct RelativePositionBias {
     /// One value for each bucket and head: rows are buckets, columns heads.
     pub table: WeightId,
     /// The number of buckets.
@@ -196,7 +196,7 @@ pub struct Bias {
     pub both_ways: bool,
 }
 
-impl Bias {
+impl RelativePositionBias {
     /// Returns the bucket of a distance from the query to the key: one for each small distance, then logarithmically
     /// spaced.
     pub fn bucket(&self, distance: i64) -> usize {
@@ -241,11 +241,11 @@ pub struct Attention {
     /// score. Empty: none.
     pub alibi: Vec<f32>,
     /// Relative position bias.
-    pub bias: Option<Bias>,
+    pub bias: Option<RelativePositionBias>,
     /// One logit for each query head that takes part in the softmax without a value.
     pub sinks: Option<WeightId>,
     /// The projection of [`AttentionMask::Linformer`].
-    pub projection: Option<Projection>,
+    pub projection: Option<LinformerProjection>,
 }
 
 /// MoE routing.
@@ -254,7 +254,7 @@ pub struct Routing {
     /// The number of experts.
     pub experts: usize,
     /// Experts selected per row (top-k).
-    pub chosen: usize,
+    pub top_k: usize,
     /// Whether the weights of the selected experts are normalized to a sum of 1.
     pub normalize: bool,
     /// Expert capacity: the maximum number of rows of a sequence that an expert takes in one pass; further rows skip

@@ -5,42 +5,52 @@ use std::sync::Arc;
 use super::{ContextOptions, early_exit};
 use crate::block_table::{BlockLayout, CacheOptions};
 use crate::loaded_model::LoadedModel;
-use crate::{ExecutionLimits, GraphPass, GraphSide, MemoryUse};
+use crate::{ExecutionLimits, ForwardPass, GraphSide, MemoryUse};
 use siskin_format::{Error, Result};
 
 /// The passes of a context: its encoder and its decoder, and the encoder split at its exits if early exit is enabled.
-pub struct Passes {
-    list: Arc<[GraphPass]>,
+pub struct ForwardPasses {
+    list: Arc<[ForwardPass]>,
     encoder: Option<usize>,
     decoder: Option<usize>,
     /// The numbers of the passes between exits.
     pub(super) segments: Vec<early_exit::ExitSegment>,
 }
 
-impl Passes {
+impl ForwardPasses {
     pub(super) fn new(model: &LoadedModel, options: &ContextOptions) -> Result<Self> {
-        let ContextOptions { cache, window, wanted, read, head, exits } = *options;
+        let ContextOptions { cache, window, max_output_rows, max_encoder_output_rows, with_head, early_exit } =
+            *options;
         let mut list = Vec::new();
-        let mut add = |pass: GraphPass| {
-            list.push(GraphPass { outputs: pass.outputs.min(pass.rows), ..pass });
+        let mut add = |pass: ForwardPass| {
+            list.push(ForwardPass { outputs: pass.outputs.min(pass.rows), ..pass });
             list.len() - 1
         };
         let encoder = model.graphs.encoder.as_ref().map(|graph| {
-            let graph = if head { graph.clone() } else { graph.without_head() };
+            let graph = if with_head { graph.clone() } else { graph.without_head() };
             let graph = if cache.batch > 0 { graph } else { graph.without_cross_attention() };
             let (rows, positions) = (cache.text, cache.text);
-            add(GraphPass { graph, side: GraphSide::Encoder, rows, outputs: read, positions })
+            add(ForwardPass {
+                graph,
+                side: GraphSide::Encoder,
+                rows,
+                outputs: max_encoder_output_rows,
+                positions,
+            })
         });
         // An encoder-only context does not need the decoder.
         let decoder = model.graphs.decoder.as_ref().filter(|_| cache.batch > 0).map(|graph| {
-            let graph = window.map_or_else(|| graph.clone(), |window| graph.within(window));
+            let graph = window.map_or_else(|| graph.clone(), |window| graph.with_streaming_window(window));
             let (rows, positions) = (cache.batch, cache.context);
-            add(GraphPass { graph, side: GraphSide::Decoder, rows, outputs: wanted, positions })
+            add(ForwardPass { graph, side: GraphSide::Decoder, rows, outputs: max_output_rows, positions })
         });
         let segments = match &model.graphs.encoder {
-            Some(graph) if exits => {
-                early_exit::ExitSegment::all(graph, model.config.layers, (cache.text, read), &mut add)?
-            }
+            Some(graph) if early_exit => early_exit::ExitSegment::all(
+                graph,
+                model.config.layers,
+                (cache.text, max_encoder_output_rows),
+                &mut add,
+            )?,
             _ => Vec::new(),
         };
         Ok(Self { list: list.into(), encoder, decoder, segments })
@@ -56,7 +66,7 @@ impl Passes {
     }
 
     /// Returns the pass of a whole side.
-    pub(super) fn whole_side(&self, side: GraphSide) -> Result<&GraphPass> {
+    pub(super) fn whole_side(&self, side: GraphSide) -> Result<&ForwardPass> {
         Ok(&self.list[self.number(side)?])
     }
 
@@ -70,7 +80,7 @@ impl Passes {
     }
 
     /// Returns the passes of whole sides.
-    pub(super) fn whole(&self) -> impl Iterator<Item = &GraphPass> + Clone {
+    pub(super) fn whole(&self) -> impl Iterator<Item = &ForwardPass> + Clone {
         [self.encoder, self.decoder].into_iter().flatten().map(|number| &self.list[number])
     }
 
@@ -83,11 +93,11 @@ impl Passes {
     }
 
     /// Returns an error unless the pass of a side allows this many rows and outputs.
-    pub(super) fn check_batch(&self, side: GraphSide, rows: usize, wanted: usize) -> Result<()> {
+    pub(super) fn check_batch(&self, side: GraphSide, rows: usize, output_rows: usize) -> Result<()> {
         let pass = self.whole_side(side)?;
-        if rows > pass.rows || wanted > pass.outputs {
+        if rows > pass.rows || output_rows > pass.outputs {
             let message = format!(
-                "{rows} rows with {wanted} outputs; the context allows {} with {}",
+                "{rows} rows with {output_rows} outputs; the context allows {} with {}",
                 pass.rows, pass.outputs
             );
             return Err(Error::argument("batch", message));
@@ -96,19 +106,19 @@ impl Passes {
     }
 
     /// Returns the length from which on RoPE frequencies change with the length of the sequence.
-    pub fn stretches(&self) -> Option<usize> {
-        self.whole_side(GraphSide::Decoder).ok().and_then(|pass| pass.graph.stretches())
+    pub fn rope_scaling_length(&self) -> Option<usize> {
+        self.whole_side(GraphSide::Decoder).ok().and_then(|pass| pass.graph.rope_scaling_length())
     }
 
     /// Returns the length beyond which all positions of a sequence use different RoPE frequencies.
-    pub fn switches(&self) -> Option<usize> {
-        self.whole_side(GraphSide::Decoder).ok().and_then(|pass| pass.graph.switches())
+    pub fn longrope_length(&self) -> Option<usize> {
+        self.whole_side(GraphSide::Decoder).ok().and_then(|pass| pass.graph.longrope_length())
     }
 }
 
 impl LoadedModel {
     /// Returns the memory that a context with these options would use.
     pub fn context_memory(&self, options: &ContextOptions) -> Result<MemoryUse> {
-        self.module.cost(&Passes::new(self, options)?.limits(&options.cache))
+        self.module.cost(&ForwardPasses::new(self, options)?.limits(&options.cache))
     }
 }
