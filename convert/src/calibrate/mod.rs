@@ -160,10 +160,10 @@ fn see(model: &Arc<LoadedModel>, context: &mut Context, sequence: usize, tokens:
 
 /// Cuts up to [`CHUNKS`] chunks of `size` tokens, evenly spread over `tokens`. Each starts with `bos` if there is one.
 fn chunks(tokens: &[u32], size: usize, bos: Option<u32>) -> Vec<Vec<u32>> {
-    let max = tokens.len() / size;
-    let count = max.min(CHUNKS);
+    let available = tokens.len() / size;
+    let count = available.min(CHUNKS);
     let chunk = |index: usize| {
-        let mut chunk = tokens[index * max / count * size..][..size].to_vec();
+        let mut chunk = tokens[index * available / count * size..][..size].to_vec();
         chunk[0] = bos.unwrap_or(chunk[0]);
         chunk
     };

@@ -231,7 +231,8 @@ impl Context {
     /// bidirectionally) and its expected length.
     pub fn save(&self, sequence: usize, out: &mut Vec<u8>) -> Result<(usize, usize)> {
         if !self.model.capabilities.kv_cache {
-            return Err(Error::unsupported("session", "models of an external backend have no state to save"));
+            let message = format!("the {} backend has no KV cache to save", self.model.device);
+            return Err(Error::unsupported("session", message));
         }
         self.table.save(sequence, self.executable.blocks(), out)
     }

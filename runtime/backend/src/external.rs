@@ -13,10 +13,10 @@ use crate::thread_pool::ThreadPool;
 use siskin_format::{Error, ErrorKind, Result};
 use siskin_kernels::ops::attention::CacheType;
 
-/// An external backend, whose model is in a file of its own format.
+/// The backend of external models, whose files are in formats of their own.
 pub struct ExternalModelBackend {
-    /// The library behind it.
-    pub backend: Arc<dyn ExternalModel>,
+    /// The external model.
+    pub model: Arc<dyn ExternalModel>,
 }
 
 impl Backend for ExternalModelBackend {
@@ -29,13 +29,13 @@ impl Backend for ExternalModelBackend {
     }
 
     fn load(&self, _: &WeightSource<'_>) -> Result<Arc<dyn Module>> {
-        Ok(Arc::new(ExternalModule { backend: Arc::clone(&self.backend) }))
+        Ok(Arc::new(ExternalModule { model: Arc::clone(&self.model) }))
     }
 }
 
-/// A model that an external backend computes.
+/// An external model.
 struct ExternalModule {
-    backend: Arc<dyn ExternalModel>,
+    model: Arc<dyn ExternalModel>,
 }
 
 impl Module for ExternalModule {
@@ -60,12 +60,12 @@ impl Module for ExternalModule {
     }
 
     fn executable(&self, limits: &ExecutionLimits) -> Result<Box<dyn Executable>> {
-        let (backend, passes) = (Arc::clone(&self.backend), Arc::clone(&limits.passes));
-        Ok(Box::new(ExternalExecutable { backend, passes, sequences: Vec::new(), outputs: Vec::new() }))
+        let (model, passes) = (Arc::clone(&self.model), Arc::clone(&limits.passes));
+        Ok(Box::new(ExternalExecutable { model, passes, sequences: Vec::new(), outputs: Vec::new() }))
     }
 }
 
-/// External backends have no blocks.
+/// External models have no blocks.
 impl BlockStorage for ExternalExecutable {
     fn bytes(&self) -> usize {
         0
@@ -89,12 +89,12 @@ impl BlockStorage for ExternalExecutable {
 }
 
 fn no_blocks() -> Error {
-    Error::unsupported("session", "models of an external backend have no state to save")
+    Error::unsupported("session", "external models have no state to save")
 }
 
-/// The passes of a context. External backends are stateless: they get all tokens of a sequence with every call.
+/// The passes of a context. External models are stateless: they get all tokens of a sequence with every call.
 struct ExternalExecutable {
-    backend: Arc<dyn ExternalModel>,
+    model: Arc<dyn ExternalModel>,
     passes: Arc<[ForwardPass]>,
     sequences: Vec<SequenceHistory>,
     /// The outputs of the last pass.
@@ -118,7 +118,7 @@ impl ExternalExecutable {
 
     /// Computes the output rows of a batch.
     fn run(&mut self, input: &ForwardInput<'_>) -> Result<Vec<Vec<f32>>> {
-        let backend = Arc::clone(&self.backend);
+        let model = Arc::clone(&self.model);
         let pass = &self.passes[input.pass];
         let reads = pass.side == GraphSide::Encoder;
         // Hidden states are wanted where the graph has no head.
@@ -135,13 +135,13 @@ impl ExternalExecutable {
             let seen = self.history(first.sequence);
             let (given, before) = if reads {
                 let segments: Vec<u32> = rows[..count].iter().map(|row| row.segment).collect();
-                let given = Arc::new(backend.encode(&ids, &segments, head)?);
-                seen.memory = backend.interface().writes.then(|| Arc::clone(&given));
+                let given = Arc::new(model.encode(&ids, &segments, head)?);
+                seen.memory = model.interface().writes.then(|| Arc::clone(&given));
                 (given, 0)
             } else {
                 seen.tokens.truncate(first.position);
                 seen.tokens.extend(&ids);
-                (Arc::new(backend.decode(&seen.tokens, seen.memory.as_deref())?), first.position)
+                (Arc::new(model.decode(&seen.tokens, seen.memory.as_deref())?), first.position)
             };
             for &row in input.batch.output_rows.iter().filter(|&&row| (start..start + count).contains(&row)) {
                 let row = given.row(before + row - start).ok_or_else(|| {

@@ -1,4 +1,4 @@
-//! External backends: models that another library computes instead of our graph, behind the same sessions, contexts and
+//! External models: models that another library computes instead of our graph, behind the same sessions, contexts and
 //! encoders.
 
 use siskin_format::{Error, Result};
@@ -14,7 +14,7 @@ pub enum TensorElements {
     Integers(Vec<i64>),
 }
 
-/// An input or output tensor of an external backend.
+/// An input or output tensor of an external model.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NamedTensor {
     /// The name of the input or output.
@@ -77,7 +77,7 @@ pub struct ExternalModelInterface {
     pub context: usize,
 }
 
-/// An external backend. `siskin::Model::from_external_model` creates a model from it.
+/// An external model. `siskin::Model::from_external_model` creates a model from it.
 pub trait ExternalModel: Send + Sync {
     /// Describes the model; must return the same on every call.
     fn interface(&self) -> ExternalModelInterface;
@@ -101,7 +101,7 @@ pub trait ExternalModel: Send + Sync {
     fn run(&self, inputs: &[NamedTensor]) -> Result<Vec<NamedTensor>>;
 }
 
-/// The architecture name of a file without tensors, for a model that an external backend computes.
+/// The architecture name of a file without tensors, for an external model.
 pub const GENERAL: &str = "general";
 
 /// The placeholder family of external models.

@@ -21,7 +21,7 @@ use siskin_graph::pass::layers::LayerSet;
 use siskin_graph::{Graph, Window};
 use siskin_kernels::ops::attention::CacheType;
 
-/// Where a model runs.
+/// The choice of a backend, `--device` of the command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum DeviceKind {
     /// The fastest device that this build supports: the CPU.
@@ -81,7 +81,7 @@ pub struct LoadedModel {
     pub kernels: Kernels,
     /// The skipped layers.
     pub skip: LayerSet,
-    /// The external backend that computes the model instead of the graphs.
+    /// The external model that is computed instead of the graphs.
     pub external: Option<Arc<dyn ExternalModel>>,
     /// Notes for the user about how the model runs.
     pub notes: Vec<String>,
@@ -144,9 +144,9 @@ impl LoadedModel {
         })
     }
 
-    /// Wraps a model that an external backend computes. `file` holds no tensors.
+    /// Wraps an external model. `file` holds no tensors.
     pub fn external(file: File, external: Arc<dyn ExternalModel>, options: &ModelOptions) -> Result<Self> {
-        let backend = ExternalModelBackend { backend: Arc::clone(&external) };
+        let backend = ExternalModelBackend { model: Arc::clone(&external) };
         let can = backend.capabilities();
         let refusals = [
             (options.skip != LayerSet::NONE && !can.layer_skipping, "layers", "it cannot skip layers"),
@@ -218,14 +218,16 @@ impl LoadedModel {
         }
         if cache.is_some_and(|cache| cache != CacheType::F32) {
             let message =
-                "the model runs on an external backend without a KV cache; do not set the KV cache type";
+                format!("the {} backend has no KV cache; do not set the KV cache type", self.device);
             return Err(Error::unsupported("cache", message));
         }
         match window {
             None => Ok(()),
             Some(_) => {
-                let message =
-                    "the model runs on an external backend with full causal attention; do not set a window";
+                let message = format!(
+                    "the {} backend has no KV cache and no sliding window; do not set one",
+                    self.device
+                );
                 Err(Error::unsupported("window", message))
             }
         }

@@ -7,20 +7,20 @@ pub struct Rope {
     pub frequencies: Vec<f32>,
     /// Factor on sine and cosine.
     pub magnitude: f32,
-    /// How frequencies change for long sequences.
+    /// RoPE scaling that depends on the length of the sequence.
     pub scaling: Option<RopeScaling>,
 }
 
 /// RoPE frequencies that depend on the length of the sequence.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RopeScaling {
-    /// The maximum length with unchanged frequencies.
+    /// The maximum length with unscaled frequencies (`original_max_position_embeddings`).
     pub length: usize,
     /// The frequencies of longer sequences.
     pub method: RopeScalingMethod,
 }
 
-/// The RoPE frequencies of long sequences.
+/// How RoPE frequencies of long sequences are scaled.
 #[derive(Clone, Debug, PartialEq)]
 pub enum RopeScalingMethod {
     /// Dynamic NTK scaling: the base grows with the length.

@@ -37,7 +37,7 @@ pub use session::{
 pub use siskin_backend::block_table::KvBudget;
 pub use siskin_backend::cancel::CancelHandle;
 pub use siskin_backend::context::{BatchEntry, Context, OutputRows, Resources, SequenceInput};
-pub use siskin_backend::loaded_model::{DeviceKind, ModelOptions};
+pub use siskin_backend::loaded_model::{DeviceKind, LoadedModel, ModelOptions};
 pub use siskin_backend::observer::Observer;
 pub use siskin_backend::thread_pool::SharedThreadPool;
 pub use siskin_format::{Error, ErrorKind, Result};

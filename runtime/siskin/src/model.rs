@@ -84,12 +84,12 @@ impl Model {
         &self.loaded.notes
     }
 
-    /// Returns the external backend that computes the model, if there is one.
+    /// Returns the external model that is computed, if there is one.
     pub fn external_model(&self) -> Option<&Arc<dyn ExternalModel>> {
         self.loaded.external.as_ref()
     }
 
-    /// Computes the outputs of an external backend's model from its inputs.
+    /// Computes the outputs of an external model from its inputs.
     pub fn run(&self, inputs: &[NamedTensor]) -> Result<Vec<NamedTensor>> {
         let engine = self.loaded.external.as_ref().ok_or_else(|| {
             Error::unsupported(

@@ -40,7 +40,7 @@ const ALLOWED: [(&str, &[&str], &str); 13] = [
     ),
     (
         "runtime/backend/src",
-        &["batch", "block_table", "interface", "position_bias", "weights"],
+        &["backend", "batch", "block_table", "position_bias", "weights"],
         "the interface names what backends are given, and that names the interface",
     ),
     (

@@ -14,7 +14,18 @@ const LAYERS: [Layers; 3] = [
     (
         "runtime/graph/src",
         &[
-            &["attention_mask", "builder", "graph", "ir", "op", "pass", "pooling", "rope", "used", "window"],
+            &[
+                "attention_mask",
+                "builder",
+                "graph",
+                "types",
+                "op",
+                "pass",
+                "pooling",
+                "rope",
+                "used",
+                "window",
+            ],
             &["arch"],
             &["adapter"],
         ],
@@ -22,12 +33,12 @@ const LAYERS: [Layers; 3] = [
     (
         "runtime/backend/src",
         &[
-            &["cancel", "external_backend", "governor", "observer", "rope_angles", "thread_pool"],
+            &["cancel", "external_model", "governor", "observer", "rope_angles", "thread_pool"],
             &[
                 "batch",
                 "block_table",
                 "experts",
-                "interface",
+                "backend",
                 "kv_storage",
                 "position_bias",
                 "state",

@@ -91,10 +91,10 @@ pub(super) fn of(
         keys.extend(known.map(|known| text(key, known)));
     }
     let count = |block: BlockType| types.iter().filter(|&&other| other == block).count();
-    let max =
+    let main =
         FILE_TYPES.iter().max_by_key(|(block, _)| count(*block) * usize::from(*block != BlockType::F32));
-    let max = max.filter(|(block, _)| count(*block) > 0).map_or(0, |(_, number)| *number);
-    keys.push(("general.file_type".to_owned(), MetadataValue::Unsigned(max)));
+    let main = main.filter(|(block, _)| count(*block) > 0).map_or(0, |(_, number)| *number);
+    keys.push(("general.file_type".to_owned(), MetadataValue::Unsigned(main)));
     keys.push(("general.quantization_version".to_owned(), MetadataValue::Unsigned(2)));
     let own = if model.source() == "GGUF" { kept(model) } else { made(model, notes)? };
     keys.extend(own.into_iter().map(|(key, value)| (format!("{architecture}.{key}"), value)));

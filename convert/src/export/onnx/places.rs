@@ -153,13 +153,13 @@ impl GraphLowering<'_, '_> {
         let zeros = self.nodes.add("Mul", &[&likely, &zero]);
         let shares = self.nodes.with("ScatterElements", &[&zeros, &indices, &values], &axis);
         match routing.capacity {
-            Some(max) => self.with_room(&shares, max),
+            Some(capacity) => self.limit_to_capacity(&shares, capacity),
             None => shares,
         }
     }
 
     /// Limits the rows of a sequence that an expert takes to its capacity.
-    fn with_room(&mut self, shares: &str, max: usize) -> String {
+    fn limit_to_capacity(&mut self, shares: &str, capacity: usize) -> String {
         let zero = self.nodes.float(0.0);
         let taken = self.nodes.add("Greater", &[shares, &zero]);
         let mut taken = self.nodes.cast(&taken, Element::Float);
@@ -170,9 +170,9 @@ impl GraphLowering<'_, '_> {
         }
         let axis = self.nodes.int(1);
         let count = self.nodes.add("CumSum", &[&taken, &axis]);
-        let max = self.nodes.float(max as f32);
-        let room = self.nodes.add("LessOrEqual", &[&count, &max]);
-        let room = self.nodes.cast(&room, Element::Float);
-        self.nodes.add("Mul", &[shares, &room])
+        let capacity = self.nodes.float(capacity as f32);
+        let fits = self.nodes.add("LessOrEqual", &[&count, &capacity]);
+        let fits = self.nodes.cast(&fits, Element::Float);
+        self.nodes.add("Mul", &[shares, &fits])
     }
 }

@@ -1,4 +1,4 @@
-//! Attention with sixteen-lane vectors: keys interleaved for scores, columns interleaved for sums.
+//! Flash attention with sixteen-lane vectors: keys interleaved for scores, columns interleaved for sums.
 
 use core::marker::PhantomData;
 use core::ops::Range;
@@ -254,30 +254,11 @@ pub(super) fn attend_with<S: Simd, P: AttentionProducts<S>, const GROUP: usize>(
 
 /// Divides the totals by the sum of the weights.
 #[inline(always)]
-fn finish<S: Simd>(s: S, state: SoftmaxState, totals: &[f32], out: &mut [f32]) {
+pub(super) fn finish<S: Simd>(s: S, state: SoftmaxState, totals: &[f32], out: &mut [f32]) {
     let sum = s.splat(state.sum);
     for (total, out) in totals.chunks(16).zip(out.chunks_mut(16)) {
         s.store_part(s.div(s.load_part(total, 0.0), sum), out);
     }
-}
-
-/// Merges the [`KeySpan::Chunk`] results of one query in chunk order, and divides by the sum.
-#[inline(always)]
-pub(super) fn merge_chunks<S: Simd>(
-    s: S,
-    head_size: usize,
-    parts: &[f32],
-    totals: &mut [f32],
-    out: &mut [f32],
-) {
-    let columns = padded(head_size);
-    let totals = &mut totals[..columns];
-    let mut state = SoftmaxState::EMPTY;
-    for part in parts.chunks_exact(super::part_size(head_size)) {
-        let chunk = SoftmaxState { maximum: part[columns], sum: part[columns + 1] };
-        merge(s, &mut state, chunk, totals, &part[..columns]);
-    }
-    finish(s, state, totals, out);
 }
 
 /// Adds the keys of a chunk that are in range `run` of the queries; `last` is the last block that any of them

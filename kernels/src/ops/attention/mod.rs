@@ -31,12 +31,15 @@ mod int8;
 mod kv_chunk;
 mod online_softmax;
 mod reference;
+mod split_k;
 mod store;
 mod tile;
 
 use core::ops::Range;
 
 pub use reference::reference;
+pub(crate) use split_k::MERGE_LIST;
+pub use split_k::{Merge, part_size, sink_part};
 pub use store::{Pair, store};
 
 use crate::ops::Kernel;
@@ -189,20 +192,6 @@ pub const fn scratch_size(head_size: usize) -> usize {
     TILED_GROUP * (CHUNK + columns) + QUERIES * (columns + columns / 4)
 }
 
-/// Returns the number of floats in the partial result of a query for one chunk: the column sums, the maximum
-/// and the sum of the weights.
-pub const fn part_size(head_size: usize) -> usize {
-    padded(head_size) + 2
-}
-
-/// Writes the partial result of a sink, which follows those of all chunks.
-pub fn sink_part(sink: f32, part: &mut [f32]) {
-    part.fill(0.0);
-    if let [.., maximum, sum] = part {
-        (*maximum, *sum) = (sink, 1.0);
-    }
-}
-
 /// Which keys a call processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeySpan {
@@ -232,18 +221,7 @@ pub(crate) static LIST: &[Kernel<Function>] = &[amx::KERNEL, VECTORS[0], VECTORS
 #[cfg(not(target_arch = "x86_64"))]
 pub(crate) static LIST: &[Kernel<Function>] = VECTORS;
 
-/// Merges the partial results of a query's chunks, in order, into its output. `scratch` has [`padded`]
-/// floats.
-pub type Merge = fn(usize, &[f32], &mut [f32], &mut [f32]);
-
-instantiate!(MERGE_LIST: Merge = "merge" merge_chunks(
-    head_size: usize,
-    parts: &[f32],
-    scratch: &mut [f32],
-    out: &mut [f32]
-));
-
-use flash::{attend, merge_chunks};
+use flash::attend;
 
 /// Returns the chunk that holds a position.
 const fn chunk_of(position: usize) -> usize {

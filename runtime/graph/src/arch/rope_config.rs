@@ -1,4 +1,4 @@
-//! The RoPE scaling parameters of a configuration.
+//! The keys of RoPE parameters in a configuration: `rope_parameters`, `rope_scaling`, `rope.scaling.*`.
 
 use super::ConfigReader;
 use siskin_format::{Error, Result};

@@ -1,5 +1,5 @@
-//! RoPE frequencies from a configuration: unscaled, linear, dynamic NTK, llama3, YaRN (arXiv:2309.00071) and LongRoPE
-//! (arXiv:2402.13753) scaling.
+//! RoPE scaling: the frequencies of a configuration, unscaled or with linear, dynamic NTK, llama3, YaRN
+//! (arXiv:2309.00071) or LongRoPE (arXiv:2402.13753) scaling.
 
 use super::rope_config::{RopeConfig, object_of};
 use super::{ConfigReader, ModelConfig};

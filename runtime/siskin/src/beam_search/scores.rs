@@ -43,7 +43,7 @@ pub(super) fn log_softmax(kernels: &Kernels, scores: &mut [f32]) {
 fn largest(numbers: &[f32]) -> f32 {
     let mut max = [f32::NEG_INFINITY; LANES];
     for numbers in numbers.chunks(LANES) {
-        max.iter_mut().zip(numbers).for_each(|(max, number)| *max = max.max(*number));
+        max.iter_mut().zip(numbers).for_each(|(lane, number)| *lane = lane.max(*number));
     }
     max.into_iter().fold(f32::NEG_INFINITY, f32::max)
 }

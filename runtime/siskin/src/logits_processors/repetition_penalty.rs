@@ -1,4 +1,5 @@
-//! Repetition penalty: makes tokens that occur in the text less likely.
+//! Repetition penalty of a model's generation config: as in Transformers, over the whole text, for beam search as well.
+//! The sampler's own, which the user sets, is limited to the last tokens.
 
 use std::sync::Arc;
 

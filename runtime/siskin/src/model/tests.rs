@@ -1,4 +1,4 @@
-//! Models of external backends.
+//! External models.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! Repetition, frequency and presence penalties over the last tokens.
+//! Repetition, frequency and presence penalties of the sampler: as in llama.cpp, over the last tokens. The logits
+//! processor `repetition_penalty` is Transformers' and covers the whole text.
 
 use super::history::TokenHistory;
 use super::{Edit, SamplerOptions};

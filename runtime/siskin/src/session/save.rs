@@ -30,7 +30,7 @@ impl Session {
     /// The bytes contain the conversation in readable form.
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`] for sessions with encoder input and for models of an external backend.
+    /// [`ErrorKind::Unsupported`] for sessions with encoder input and for external models.
     pub fn save(&mut self) -> Result<Vec<u8>> {
         self.recover()?;
         let mut out = Vec::from(MAGIC);
