@@ -146,11 +146,8 @@ impl Context {
         resources: Option<&Resources>,
     ) -> Result<Self> {
         let passes = ForwardPasses::new(&model, options)?;
-        let mut limits = passes.limits(&options.cache);
-        if let Some(budget) = resources.and_then(|resources| resources.kv_budget) {
-            let block_bytes = model.module.block_bytes(&limits)?;
-            limits.blocks = limits.blocks.within(budget, &block_bytes)?;
-        }
+        let kv_budget = resources.and_then(|resources| resources.kv_budget);
+        let limits = model.execution_limits(&passes, &options.cache, kv_budget)?;
         let pool = match resources {
             Some(resources) => resources.thread_pool.clone(),
             None => SharedThreadPool::new(model.module.threads())?,
@@ -367,7 +364,9 @@ impl Context {
 
     /// Runs the batch through a pass, once the model's governor allows it.
     fn run(&mut self, number: usize) -> Result<()> {
-        let governed = self.model.governor.begin(self.model.module.threads(), self.cancel.flag());
+        self.model.governor.wait(self.cancel.flag());
+        let mut pool = self.pool.lock();
+        let governed = self.model.governor.begin(self.model.module.threads());
         let input = ForwardInput {
             pass: number,
             batch: &self.batch,
@@ -375,7 +374,8 @@ impl Context {
             cancel: self.cancel.flag(),
             threads: governed.threads,
         };
-        let passed = self.executable.forward(&mut self.pool.lock(), input);
+        let passed = self.executable.forward(&mut pool, input);
+        drop(pool);
         let outcome = passed.and_then(|()| {
             (0..self.batch.output_rows.len())
                 .try_for_each(|row| Error::unless_finite("output", self.output(row)))

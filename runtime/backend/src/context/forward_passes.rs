@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{ContextOptions, early_exit};
-use crate::block_table::{BlockLayout, CacheOptions};
+use crate::block_table::{BlockLayout, CacheOptions, KvBudget};
 use crate::loaded_model::LoadedModel;
 use crate::{ExecutionLimits, ForwardPass, GraphSide, MemoryUse};
 use siskin_format::{Error, Result};
@@ -117,8 +117,24 @@ impl ForwardPasses {
 }
 
 impl LoadedModel {
-    /// Returns the memory that a context with these options would use.
-    pub fn context_memory(&self, options: &ContextOptions) -> Result<MemoryUse> {
-        self.module.cost(&ForwardPasses::new(self, options)?.limits(&options.cache))
+    /// Returns the memory that a context with these options would use within a budget for its KV cache.
+    pub fn context_memory(&self, options: &ContextOptions, kv_budget: Option<KvBudget>) -> Result<MemoryUse> {
+        let passes = ForwardPasses::new(self, options)?;
+        self.module.cost(&self.execution_limits(&passes, &options.cache, kv_budget)?)
+    }
+
+    /// Returns what an executable for these passes must be able to run.
+    pub(super) fn execution_limits(
+        &self,
+        passes: &ForwardPasses,
+        cache: &CacheOptions,
+        kv_budget: Option<KvBudget>,
+    ) -> Result<ExecutionLimits> {
+        let mut limits = passes.limits(cache);
+        if let Some(budget) = kv_budget {
+            let block_bytes = self.module.block_bytes(&limits)?;
+            limits.blocks = limits.blocks.within(budget, &block_bytes)?;
+        }
+        Ok(limits)
     }
 }

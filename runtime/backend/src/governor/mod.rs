@@ -191,12 +191,11 @@ impl Governor {
         }
     }
 
-    /// Waits until a pass may begin, or until `cancel` is set, and begins it.
-    pub fn begin(&self, max_threads: usize, cancel: &AtomicBool) -> Pass {
+    /// Begins a pass, after [`Governor::wait`]. What comes between, such as waiting for threads, counts as rest.
+    pub fn begin(&self, max_threads: usize) -> Pass {
         if !self.is_on() {
             return Pass { threads: max_threads, begun: None };
         }
-        self.wait(cancel);
         let now = self.start.elapsed();
         Pass { threads: self.policy().begin(now).min(max_threads), begun: Some(now) }
     }

@@ -215,7 +215,8 @@ fn targets_that_make_no_sense_are_refused() {
         governor.set_target(target).unwrap();
         let cancel = AtomicBool::new(false);
         for _ in 0..3 {
-            let pass = governor.begin(2, &cancel);
+            governor.wait(&cancel);
+            let pass = governor.begin(2);
             assert!((1..=2).contains(&pass.threads), "a stop ends the wait");
             thread::sleep(Duration::from_millis(1));
             governor.end(pass, true);

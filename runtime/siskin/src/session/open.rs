@@ -51,11 +51,13 @@ impl Model {
         resources: Option<&Resources>,
     ) -> Result<Context> {
         let made = self.context_options(options, sequences, output_rows)?;
+        let kv_budget = resources.and_then(|resources| resources.kv_budget);
         if let Some(budget) = options.budget {
             budget::check(budget, made.cache.context, &|context| {
                 let options = SessionOptions { context, ..options.clone() };
                 let options = self.context_options(&options, sequences, output_rows)?;
-                let MemoryUse { activations, kv_cache } = self.loaded().context_memory(&options)?;
+                let MemoryUse { activations, kv_cache } =
+                    self.loaded().context_memory(&options, kv_budget)?;
                 Ok(activations.saturating_add(kv_cache))
             })?;
         }
@@ -66,7 +68,7 @@ impl Model {
     pub fn memory(&self, options: &SessionOptions) -> Result<SessionMemory> {
         let sequences = options.forks.saturating_add(1);
         let made = self.context_options(options, sequences, sequences)?;
-        let MemoryUse { activations, kv_cache } = self.loaded().context_memory(&made)?;
+        let MemoryUse { activations, kv_cache } = self.loaded().context_memory(&made, None)?;
         let mapped = self.loaded().file.bytes().len();
         Ok(SessionMemory { arena: activations, cache: kv_cache, mapped })
     }
