@@ -5,6 +5,8 @@ mod dry_breakers;
 mod generation;
 mod messages;
 mod open;
+mod prefill;
+mod prefix_reuse;
 mod prompt;
 mod rope_rescale;
 mod save;
@@ -28,7 +30,7 @@ use crate::model::Model;
 use crate::sample::{Sampler, SamplerOptions};
 use crate::{Error, ErrorKind, Result};
 use siskin_backend::cancel::CancelHandle;
-use siskin_backend::context::{BatchEntry, Context, OutputRows, SequenceInput};
+use siskin_backend::context::Context;
 use siskin_chat_template::RenderOptions;
 use siskin_graph::Window;
 use turn::ConversationMessage;
@@ -117,9 +119,6 @@ impl Default for GenerateOptions {
         Self { max_tokens: usize::MAX, raw: false, special: false }
     }
 }
-
-/// Memory for the logits of a scored batch, in bytes.
-const SCORE_BYTES: usize = 32 << 20;
 
 /// One sequence of a model with its sampler. Forks share the KV cache of their common prefix.
 pub struct Session {
@@ -221,133 +220,9 @@ impl Session {
         locked(&self.context).max_tokens()
     }
 
-    /// Encodes a text, for encoder–decoder models, and resets the decoder's sequence.
-    pub fn read(&mut self, text: &Tokens) -> Result<()> {
-        self.reset();
-        self.set_source(text)?;
-        self.source = Some(text.clone());
-        Ok(())
-    }
-
-    /// Sets `text` as the encoder input of the sequence.
-    fn set_source(&mut self, text: &Tokens) -> Result<()> {
-        let mut context = locked(&self.context);
-        context.set_cancel_handle(&self.cancel);
-        let Tokens { ids, segments, features, global, after } = text;
-        let (sequence, outputs) = (self.sequence, OutputRows::None);
-        context.encode(&[SequenceInput {
-            sequence,
-            tokens: ids,
-            segments,
-            features,
-            outputs,
-            global,
-            after: *after,
-        }])
-    }
-
-    /// Appends tokens; [`logits`](Self::logits) are those of the last one.
-    pub fn prefill(&mut self, tokens: &[u32]) -> Result<()> {
-        let Some(last) = tokens.len().checked_sub(1) else { return Ok(()) };
-        let batch = locked(&self.context).limits().0;
-        self.forward(tokens, batch, OutputRows::Last, &mut |session, first, context| {
-            if last - first < batch {
-                session.copy_from_slice(context.output(0));
-            }
-        })
-    }
-
-    /// Appends tokens as the prefix of an empty session (prefix LM): they attend to each other in both directions, and
-    /// later tokens attend to all of them. They are processed in one batch, so that their number is limited to
-    /// [`SessionOptions::batch`].
-    pub fn prefill_prefix(&mut self, tokens: &[u32]) -> Result<()> {
-        locked(&self.context).set_prefix(self.sequence, tokens.len())?;
-        let read = self.prefill(tokens);
-        if read.is_err() {
-            // Cannot fail: the session stayed empty.
-            let _ = locked(&self.context).set_prefix(self.sequence, 0);
-        }
-        read
-    }
-
-    /// Runs tokens through the model, `batch` at a time, and calls `each` with the session's logits and the index of
-    /// the first token of every batch. On an error the session is as it was before, or, if a sliding window has
-    /// advanced, holds the tokens that were processed.
-    fn forward(
-        &mut self,
-        tokens: &[u32],
-        batch: usize,
-        outputs: OutputRows<'_>,
-        each: &mut dyn FnMut(&mut [f32], usize, &Context),
-    ) -> Result<()> {
-        let is_rescaled = self.rescale_rope(tokens.len(), batch)?;
-        let mut context = ready(&self.context, &self.model, &self.cancel);
-        let before = context.length(self.sequence)?;
-        context.reserve_positions(self.sequence, before + tokens.len())?;
-        for (index, chunk) in tokens.chunks(batch).enumerate() {
-            if index > 0 && self.model.governor().is_on() {
-                drop(context);
-                context = ready(&self.context, &self.model, &self.cancel);
-            }
-            if let Err(error) = context.forward(&[BatchEntry::new(self.sequence, chunk, outputs)]) {
-                if is_rescaled {
-                    // The cached keys were rotated for a length that was not reached.
-                    drop(context);
-                    self.mark_stale();
-                    return Err(error);
-                }
-                let _ = context.truncate(self.sequence, before);
-                let kept = context.length(self.sequence)?.saturating_sub(before);
-                drop(context);
-                self.record_tokens(&tokens[..kept]);
-                return Err(error);
-            }
-            each(&mut self.logits, index * batch, &context);
-        }
-        drop(context);
-        self.record_tokens(tokens);
-        Ok(())
-    }
-
     /// Returns the logits of the last token; zeros before the first.
     pub fn logits(&self) -> &[f32] {
         &self.logits
-    }
-
-    /// Appends tokens and calls `each` with the index and the logits of each, in order.
-    pub fn score(&mut self, tokens: &[u32], each: &mut dyn FnMut(usize, &[f32])) -> Result<()> {
-        self.reserve_logits()?;
-        let (batch, outputs) = locked(&self.context).limits();
-        let batch = batch.min(outputs);
-        self.forward(tokens, batch, OutputRows::All, &mut |logits, first, context| {
-            for row in 0..batch.min(tokens.len() - first) {
-                each(first + row, context.output(row));
-                logits.copy_from_slice(context.output(row));
-            }
-        })
-    }
-
-    fn record_tokens(&mut self, tokens: &[u32]) {
-        self.tokens.extend_from_slice(tokens);
-        tokens.iter().for_each(|&token| self.sampler.accept(token));
-    }
-
-    /// Reserves memory for the logits of many rows, once. Only an empty session that shares no cache can be recreated.
-    fn reserve_logits(&mut self) -> Result<()> {
-        let (batch, max) = locked(&self.context).limits();
-        let outputs = (SCORE_BYTES / (4 * self.logits.len())).clamp(1, batch.max(1));
-        let alone = Arc::strong_count(&self.context) == 1 && self.position() == 0;
-        if alone && max < outputs {
-            let sequences = self.options.forks.saturating_add(1);
-            let mut context = self.model.context(&self.options, sequences, outputs)?;
-            self.sequence = context.create();
-            self.context = Arc::new(Mutex::new(context));
-            if let Some(text) = self.source.take() {
-                self.set_source(&text)?;
-                self.source = Some(text);
-            }
-        }
-        Ok(())
     }
 
     /// Samples the next token and runs it through the model. `None` at the end of the generation.
@@ -374,69 +249,6 @@ impl Session {
     /// Returns the most likely tokens of the last sampling step, if enabled in the sampler options.
     pub fn top(&self) -> &[crate::sample::SampledToken] {
         self.sampler.top()
-    }
-
-    /// Removes all but the first `length` tokens. The logits remain those of the last processed token until the next
-    /// one is processed.
-    pub fn truncate(&mut self, length: usize) -> Result<()> {
-        match self.is_stale {
-            true if length > self.tokens.len() => {
-                let message = format!("cannot keep {length} of {} tokens", self.tokens.len());
-                return Err(Error::argument("length", message));
-            }
-            true => {}
-            false => {
-                let mut context = locked(&self.context);
-                // RoPE frequencies of a long sequence depend on its length when a token was processed.
-                let is_rope_scaled =
-                    context.passes().rope_scaling_length().is_some_and(|max| self.tokens.len() > max);
-                context.truncate(self.sequence, length)?;
-                drop(context);
-                if is_rope_scaled && length < self.tokens.len() && self.source.is_none() {
-                    self.mark_stale();
-                }
-            }
-        }
-        self.pending_token = None;
-        if length < self.tokens.len() {
-            self.tokens.truncate(length);
-            self.sampler.set_history(&self.tokens);
-        }
-        Ok(())
-    }
-
-    /// Replaces the sequence by an empty one.
-    fn empty(&mut self) {
-        let mut context = locked(&self.context);
-        context.remove(self.sequence);
-        self.sequence = context.create();
-    }
-
-    /// Resets the session to its empty state.
-    pub fn reset(&mut self) {
-        self.empty();
-        self.tokens.clear();
-        self.pending_token = None;
-        self.sampler.reset();
-        self.turns.clear();
-        self.source = None;
-        self.is_stale = false;
-        self.logits.fill(0.0);
-    }
-
-    /// Removes all but the first `length` tokens, and all messages, and runs the last remaining token through the model
-    /// again, so that its logits are current.
-    pub fn rewind(&mut self, length: usize) -> Result<()> {
-        if length == 0 {
-            self.reset();
-            return Ok(());
-        }
-        let last = *self.tokens.get(length - 1).ok_or_else(|| {
-            Error::argument("length", format!("cannot keep {length} of {} tokens", self.tokens.len()))
-        })?;
-        self.truncate(length - 1)?;
-        self.turns.clear();
-        self.prefill(&[last])
     }
 
     /// Returns a second session that continues from here and shares the KV cache of the common prefix.
@@ -490,25 +302,6 @@ impl Session {
     pub fn generate(&mut self, prompt: &str, options: GenerateOptions) -> Result<TextChunks<'_>> {
         let generation = self.begin(prompt, options)?;
         Ok(TextChunks::new(self, generation))
-    }
-
-    /// Truncates the sequence to the common prefix with `tokens` and returns the tokens that must follow: at least one.
-    fn truncate_to_common_prefix(&mut self, tokens: &[u32]) -> Result<Vec<u32>> {
-        let common = self.tokens.iter().zip(tokens).take_while(|(a, b)| a == b).count();
-        let common = common.min(tokens.len().saturating_sub(1));
-        // RoPE frequencies of a long sequence depend on its length when a token was processed.
-        let longest = self.tokens.len().max(tokens.len());
-        let is_rope_scaled =
-            locked(&self.context).passes().rope_scaling_length().is_some_and(|length| longest > length);
-        if !is_rope_scaled && self.truncate(common).is_ok() {
-            return Ok(tokens[common..].to_vec());
-        }
-        // The KV cache no longer holds what the prefix needs: start over.
-        self.empty();
-        self.tokens.clear();
-        self.is_stale = false;
-        self.sampler.set_history(&[]);
-        Ok(tokens.to_vec())
     }
 }
 
