@@ -12,7 +12,7 @@ use siskin_graph::arch::ModelConfig;
 /// The tokens of a sequence that give outputs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OutputRows<'a> {
-    /// None: the sequence is only stored for cross-attention.
+    /// None: a chunk of a prompt before its last, or a sequence that is only stored for cross-attention.
     None,
     /// The first token.
     First,

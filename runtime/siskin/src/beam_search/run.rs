@@ -28,9 +28,11 @@ pub(crate) fn feed(
             if taken == 0 {
                 break;
             }
-            batch.push(BatchEntry::new(*sequence, &tokens[..taken], OutputRows::Last));
+            let is_whole = taken == tokens.len();
+            let outputs = if is_whole { OutputRows::Last } else { OutputRows::None };
+            batch.push(BatchEntry::new(*sequence, &tokens[..taken], outputs));
             room -= taken;
-            count += usize::from(taken == tokens.len());
+            count += usize::from(is_whole);
         }
         context.forward(&batch)?;
         rest.iter()

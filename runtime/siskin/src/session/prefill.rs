@@ -61,7 +61,8 @@ impl Session {
     }
 
     /// Runs tokens through the model, `batch` at a time, and calls `each` with the session's logits and the index of
-    /// the first token of every batch. On an error the session is as it was before, or, if a sliding window has
+    /// the first token of every batch. [`OutputRows::Last`] is the last token of all: batches before the last skip the
+    /// LM head. On an error the session is as it was before, or, if a sliding window has
     /// advanced, holds the tokens that were processed.
     fn forward(
         &mut self,
@@ -79,6 +80,11 @@ impl Session {
                 drop(context);
                 context = ready(&self.context, &self.model, &self.cancel);
             }
+            let is_last = (index + 1) * batch >= tokens.len();
+            let outputs = match outputs {
+                OutputRows::Last if !is_last => OutputRows::None,
+                outputs => outputs,
+            };
             if let Err(error) = context.forward(&[BatchEntry::new(self.sequence, chunk, outputs)]) {
                 if is_rescaled {
                     // The cached keys were rotated for a length that was not reached.

@@ -36,7 +36,7 @@ impl Session {
         let outcome = self
             .tokens
             .chunks(batch)
-            .map(|tokens| BatchEntry::new(self.sequence, tokens, OutputRows::Last))
+            .map(|tokens| BatchEntry::new(self.sequence, tokens, OutputRows::None))
             .try_for_each(|piece| context.forward(std::slice::from_ref(&piece)));
         drop(context);
         match outcome {
