@@ -109,12 +109,12 @@ pub struct GenerateOptions {
     /// Uses the prompt as it is, without the chat template.
     pub raw: bool,
     /// Parses control tokens in a raw prompt. Leave this off for untrusted text.
-    pub special: bool,
+    pub parse_special: bool,
 }
 
 impl Default for GenerateOptions {
     fn default() -> Self {
-        Self { max_tokens: usize::MAX, raw: false, special: false }
+        Self { max_tokens: usize::MAX, raw: false, parse_special: false }
     }
 }
 
@@ -175,7 +175,7 @@ impl Session {
         let sequence = context.create();
         let cancel = context.cancel_handle().clone();
         let logits = vec![0.0; context.vocabulary()];
-        let tokens = Vec::with_capacity(context.max_tokens());
+        let tokens = Vec::with_capacity(context.context_length());
         let context = Arc::new(Mutex::new(context));
         Ok(Self {
             model,
@@ -218,7 +218,7 @@ impl Session {
 
     /// Returns the context length: the maximum number of tokens of the sequence.
     pub fn context_length(&self) -> usize {
-        locked(&self.context).max_tokens()
+        locked(&self.context).context_length()
     }
 
     /// Encodes a text, for encoder–decoder models, and resets the decoder's sequence.
@@ -249,7 +249,7 @@ impl Session {
     /// Appends tokens; [`logits`](Self::logits) are those of the last one.
     pub fn prefill(&mut self, tokens: &[u32]) -> Result<()> {
         let Some(last) = tokens.len().checked_sub(1) else { return Ok(()) };
-        let batch = locked(&self.context).limits().0;
+        let batch = locked(&self.context).decoder_limits().0;
         self.forward(tokens, batch, OutputRows::Last, &mut |session, first, context| {
             if last - first < batch {
                 session.copy_from_slice(context.output(0));
@@ -317,7 +317,7 @@ impl Session {
     /// Appends tokens and calls `each` with the index and the logits of each, in order.
     pub fn score(&mut self, tokens: &[u32], each: &mut dyn FnMut(usize, &[f32])) -> Result<()> {
         self.reserve_logits()?;
-        let (batch, outputs) = locked(&self.context).limits();
+        let (batch, outputs) = locked(&self.context).decoder_limits();
         let batch = batch.min(outputs);
         self.forward(tokens, batch, OutputRows::All, &mut |logits, first, context| {
             for row in 0..batch.min(tokens.len() - first) {
@@ -334,7 +334,7 @@ impl Session {
 
     /// Reserves memory for the logits of many rows, once. Only an empty session that shares no cache can be recreated.
     fn reserve_logits(&mut self) -> Result<()> {
-        let (batch, max) = locked(&self.context).limits();
+        let (batch, max) = locked(&self.context).decoder_limits();
         let outputs = (SCORE_BYTES / (4 * self.logits.len())).clamp(1, batch.max(1));
         let alone = Arc::strong_count(&self.context) == 1 && self.position() == 0;
         if alone && max < outputs {
@@ -445,7 +445,7 @@ impl Session {
     pub fn fork(&self) -> Result<Self> {
         let mut context = locked(&self.context);
         let sequence = context.fork(self.sequence)?;
-        let mut tokens = Vec::with_capacity(context.max_tokens());
+        let mut tokens = Vec::with_capacity(context.context_length());
         drop(context);
         tokens.extend_from_slice(&self.tokens);
         Ok(Self {
