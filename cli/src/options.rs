@@ -402,7 +402,11 @@ impl ResultCacheArgs {
             return Err(Error::argument("--result-cache-size", message));
         }
         let bytes = self.result_cache_size.saturating_mul(1 << 20);
-        ResultCache::open(path, ResultCacheOptions { bytes, life, ..ResultCacheOptions::default() }).map(Some)
+        ResultCache::open(
+            path,
+            ResultCacheOptions { bytes, time_to_live: life, ..ResultCacheOptions::default() },
+        )
+        .map(Some)
     }
 
     /// Saves the result cache. A failure is only a warning: the results remain valid.

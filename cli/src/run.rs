@@ -163,7 +163,7 @@ impl Args {
 
     fn generate(&self) -> GenerateOptions {
         let max_tokens = self.text.max_tokens.unwrap_or(usize::MAX);
-        GenerateOptions { max_tokens, raw: self.raw, special: self.parse_special }
+        GenerateOptions { max_tokens, raw: self.raw, parse_special: self.parse_special }
     }
 }
 

@@ -290,7 +290,7 @@ pub unsafe extern "C" fn siskin_session_prompt_raw(
             control.check()?;
             let text = self::text("text", text, length)?;
             state.begin(|session, options| {
-                session.begin(text, GenerateOptions { raw: true, special: parse_special, ..options })
+                session.begin(text, GenerateOptions { raw: true, parse_special, ..options })
             })
         })
     }

@@ -247,7 +247,7 @@ fn what_gguf_has_keys_for_comes_back() {
                 graph.ropes.clone(),
                 graph
                     .attentions()
-                    .map(|attention| (attention.attention_mask, attention.bias.map(|bias| bias.farthest)))
+                    .map(|attention| (attention.attention_mask, attention.bias.map(|bias| bias.max_distance)))
                     .collect::<Vec<_>>(),
             )
         });

@@ -281,11 +281,11 @@ fn other_models_and_options_get_vectors_of_their_own() {
 fn answers_are_found_by_everything_they_depend_on() {
     let model = open("golden/llama");
     let result_cache = ResultCache::new(ResultCacheOptions {
-        life: Some(Duration::from_secs(3600)),
+        time_to_live: Some(Duration::from_secs(3600)),
         ..ResultCacheOptions::default()
     });
     let session = SessionOptions { context: 64, ..SessionOptions::default() };
-    let generate = GenerateOptions { max_tokens: 8, raw: true, special: false };
+    let generate = GenerateOptions { max_tokens: 8, raw: true, parse_special: false };
     let ask = |prompt: &str, session: &SessionOptions, generate| {
         CacheQuery::new(&model, &[], prompt, session, generate).unwrap()
     };
@@ -337,7 +337,7 @@ fn answers_are_found_by_what_the_prompt_means() {
     let mut encoder = embedder(&open("golden-texts/bert"));
     let options = EmbedOptions::of(encoder.model()).unwrap();
     let result_cache = ResultCache::new(ResultCacheOptions::default());
-    let generate = GenerateOptions { max_tokens: 8, raw: true, special: false };
+    let generate = GenerateOptions { max_tokens: 8, raw: true, parse_special: false };
     let mut ask = |prompt: &str, max_tokens: usize| {
         let generate = GenerateOptions { max_tokens, ..generate };
         let mut question =

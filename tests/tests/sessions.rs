@@ -30,7 +30,7 @@ fn greedy(model: &Model, context: usize) -> Session {
 }
 
 fn tokens(max_tokens: usize) -> GenerateOptions {
-    GenerateOptions { max_tokens: max_tokens, ..GenerateOptions::default() }
+    GenerateOptions { max_tokens, ..GenerateOptions::default() }
 }
 
 /// Returns the number of tokens in the context after a prompt.

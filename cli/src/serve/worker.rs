@@ -116,7 +116,8 @@ impl<'a> ModelState<'a> {
                 }
                 let session = self.session(text)?;
                 session.reset();
-                let outcome = session.begin(&prompt, GenerateOptions { max_tokens, raw: true, special });
+                let outcome =
+                    session.begin(&prompt, GenerateOptions { max_tokens, raw: true, parse_special: special });
                 return written(id, session, outcome, begun);
             }
             RequestKind::Embed { texts, vectors, long } => {

@@ -168,12 +168,12 @@ impl Context {
 
     /// Returns the maximum number of rows in a decoder batch, and the maximum number of them that can have logits;
     /// zeros if the model has no decoder.
-    pub fn limits(&self) -> (usize, usize) {
+    pub fn decoder_limits(&self) -> (usize, usize) {
         self.passes.whole_side(GraphSide::Decoder).map_or((0, 0), |pass| (pass.rows, pass.outputs))
     }
 
     /// Returns the same limits for an encoder batch.
-    pub fn text_limits(&self) -> (usize, usize) {
+    pub fn encoder_limits(&self) -> (usize, usize) {
         self.passes.whole_side(GraphSide::Encoder).map_or((0, 0), |pass| (pass.rows, pass.outputs))
     }
 
@@ -266,7 +266,7 @@ impl Context {
     }
 
     /// Returns the maximum length of a sequence in tokens.
-    pub fn max_tokens(&self) -> usize {
+    pub fn context_length(&self) -> usize {
         self.table.options().context
     }
 

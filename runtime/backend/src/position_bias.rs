@@ -72,13 +72,13 @@ mod tests {
     /// Expected values: T5 in Hugging Face transformers 5.23.
     #[test]
     fn buckets_are_those_of_the_reference() {
-        let both = RelativePositionBias { table: 0, buckets: 32, farthest: 128, both_ways: true };
+        let both = RelativePositionBias { table: 0, buckets: 32, max_distance: 128, bidirectional: true };
         let got: Vec<usize> =
             [-200, -128, -127, -91, -64, -32, -16, -9, -8, -7, -1, 0, 1, 7, 8, 12, 16, 45, 46, 90, 91, 500]
                 .map(|distance| both.bucket(distance))
                 .to_vec();
         assert_eq!(got, [15, 15, 15, 15, 14, 12, 10, 8, 8, 7, 1, 0, 17, 23, 24, 25, 26, 28, 29, 30, 31, 31]);
-        let back = RelativePositionBias { both_ways: false, ..both };
+        let back = RelativePositionBias { bidirectional: false, ..both };
         let got: Vec<usize> = [5, 0, -1, -15, -16, -17, -19, -31, -32, -64, -113, -127, -128, -1000]
             .map(|distance| back.bucket(distance))
             .to_vec();
@@ -88,9 +88,9 @@ mod tests {
     #[test]
     fn no_configuration_leaves_the_table() {
         for buckets in [0, 1, 2, 3, 32] {
-            for farthest in [0, 1, 8, 16, 1 << 31] {
-                for both_ways in [false, true] {
-                    let bias = RelativePositionBias { table: 0, buckets, farthest, both_ways };
+            for max_distance in [0, 1, 8, 16, 1 << 31] {
+                for bidirectional in [false, true] {
+                    let bias = RelativePositionBias { table: 0, buckets, max_distance, bidirectional };
                     for distance in [-32768, -17, -16, -1, 0, 1, 8, 9, 32768] {
                         assert!(bias.bucket(distance) <= buckets.saturating_sub(1), "{bias:?} {distance}");
                     }

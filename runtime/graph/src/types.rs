@@ -191,20 +191,21 @@ pub struct RelativePositionBias {
     /// The number of buckets.
     pub buckets: usize,
     /// Distances from here on share the last bucket.
-    pub farthest: usize,
+    pub max_distance: usize,
     /// Whether keys after the query have buckets of their own; otherwise they count as distance 0.
-    pub both_ways: bool,
+    pub bidirectional: bool,
 }
 
 impl RelativePositionBias {
     /// Returns the bucket of a distance from the query to the key: one for each small distance, then logarithmically
     /// spaced.
     pub fn bucket(&self, distance: i64) -> usize {
-        let (steps, first) = match self.both_ways {
+        let (steps, first) = match self.bidirectional {
             true => (self.buckets / 2, if distance > 0 { self.buckets / 2 } else { 0 }),
             false => (self.buckets, 0),
         };
-        let far = if self.both_ways { distance.unsigned_abs() } else { (-distance).max(0) as u64 } as usize;
+        let far =
+            if self.bidirectional { distance.unsigned_abs() } else { (-distance).max(0) as u64 } as usize;
         let small = steps / 2;
         if far < small.max(1) {
             return first + far.min(steps.saturating_sub(1));
@@ -213,7 +214,7 @@ impl RelativePositionBias {
         // bucket.
         let logarithm = |x: f32| libm::log(f64::from(x)) as f32;
         let share = logarithm(far as f32 / small.max(1) as f32);
-        let whole = libm::log(self.farthest as f64 / small.max(1) as f64) as f32;
+        let whole = libm::log(self.max_distance as f64 / small.max(1) as f64) as f32;
         // If the maximum distance does not exceed the exact buckets, the division may give any value.
         let step = small + ((share / whole * (steps - small) as f32) as usize).min(steps - small);
         first + step.min(steps.saturating_sub(1))

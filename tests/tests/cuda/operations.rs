@@ -182,7 +182,7 @@ fn attention_matches_for_all_lengths_and_masks() {
 #[test]
 fn attention_with_score_bias_matches() {
     let whole = || attention(2, 1, 8, AttentionMask::Causal(None));
-    let bias = RelativePositionBias { table: 0, buckets: 8, farthest: 20, both_ways: true };
+    let bias = RelativePositionBias { table: 0, buckets: 8, max_distance: 20, bidirectional: true };
     check(
         "attention",
         [
@@ -291,7 +291,7 @@ fn recurrent_states_match() {
 /// Correctly synchronized kernels give the same bits in any order of threads.
 #[test]
 fn thread_order_changes_no_bit() {
-    let bias = RelativePositionBias { table: 0, buckets: 8, farthest: 20, both_ways: true };
+    let bias = RelativePositionBias { table: 0, buckets: 8, max_distance: 20, bidirectional: true };
     let description = Attention { bias: Some(bias), ..attention(2, 1, 24, AttentionMask::Causal(None)) };
     let plain = attention(2, 1, 24, AttentionMask::Causal(None));
     let attending = [attend(&[150, 7], description, &[16]), attend(&[150, 7], plain, &[])];

@@ -6,7 +6,7 @@ use siskin_format::{Error, ErrorKind, Result};
 use siskin_graph::{Attention, AttentionMask, RelativePositionBias};
 
 /// Upper bound of positions: larger distances are clamped to it.
-const FARTHEST: usize = 1 << 15;
+const MAX_DISTANCE: usize = 1 << 15;
 
 impl GraphLowering<'_, '_> {
     /// Writes attention. `inputs` are those of the operation: queries, keys, values, and the output of rows without
@@ -95,7 +95,7 @@ impl GraphLowering<'_, '_> {
         if let Some(made) = self.made.get(&word) {
             return Ok(made.clone());
         }
-        let reach = bias.farthest.max(bias.buckets).min(FARTHEST) as i64;
+        let reach = bias.max_distance.max(bias.buckets).min(MAX_DISTANCE) as i64;
         let steps: Vec<i64> = (-reach..=reach).map(|distance| bias.bucket(distance) as i64).collect();
         let distances = self.distances();
         let (low, high) = (self.nodes.int(-reach), self.nodes.int(reach));

@@ -18,7 +18,7 @@ pub(super) static FAMILY: Family = Family {
     form: Topology::Encoder(|config, h, mut b| {
         let rows = config.count(&["relative_attention_num_buckets"])?.unwrap_or(BUCKETS);
         let table = b.vector("attn_rel_b.weight", rows * h.heads);
-        let bias = RelativePositionBias { table, buckets: BUCKETS, farthest: 128, both_ways: true };
+        let bias = RelativePositionBias { table, buckets: BUCKETS, max_distance: 128, bidirectional: true };
         let shape = BertVariant {
             first_position: FIRST_POSITION,
             bias: Some(bias),

@@ -185,12 +185,12 @@ fn biases(
 ) -> Result<Vec<RelativePositionBias>> {
     let buckets = config.count(&["relative_attention_num_buckets", "attention.relative_buckets_count"])?;
     let buckets = buckets.unwrap_or(32);
-    let farthest = config.count(&["relative_attention_max_distance"])?.unwrap_or(128);
+    let max_distance = config.count(&["relative_attention_max_distance"])?.unwrap_or(128);
     let name = |layer: usize| block(side, layer, "attn_rel_b.weight");
     let own = h.layers > 1 && b.has(&name(1));
     let bias = |layer: usize| {
         let table = b.vector(&name(if own { layer } else { 0 }), buckets * h.heads);
-        RelativePositionBias { table, buckets, farthest, both_ways: side == "enc" }
+        RelativePositionBias { table, buckets, max_distance, bidirectional: side == "enc" }
     };
     Ok((0..h.layers).map(bias).collect())
 }
@@ -353,16 +353,18 @@ fn hugging_face_keys(model: &ExportedModel<'_>) -> Result<Map<String, Value>> {
 
 fn gguf_keys(model: &ExportedModel<'_>, notes: &mut Vec<String>) -> Result<Vec<(&'static str, Value)>> {
     /// The maximum distance that llama.cpp assumes.
-    const FARTHEST: usize = 128;
+    const DEFAULT_MAX_DISTANCE: usize = 128;
     let config = model.config;
     let mut keys = vec![("context_length", json!(config.count(&["n_positions"])?.unwrap_or(512)))];
     if let Some(layers) = config.count(&["num_layers"])? {
         keys.push(("block_count", json!(layers)));
     }
-    if let Some(farthest) = config.count(&["relative_attention_max_distance"])? {
-        keys.push(("relative_attention_max_distance", json!(farthest)));
-        if farthest != FARTHEST {
-            notes.push(format!("llama.cpp uses a maximum distance of {FARTHEST}, not {farthest}"));
+    if let Some(max_distance) = config.count(&["relative_attention_max_distance"])? {
+        keys.push(("relative_attention_max_distance", json!(max_distance)));
+        if max_distance != DEFAULT_MAX_DISTANCE {
+            notes.push(format!(
+                "llama.cpp uses a maximum distance of {DEFAULT_MAX_DISTANCE}, not {max_distance}"
+            ));
         }
     }
     let mut nodes = model.graphs.decoder.iter().flat_map(|graph| &graph.nodes);

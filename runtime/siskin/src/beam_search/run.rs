@@ -15,7 +15,7 @@ pub(crate) fn feed(
         let length = context.length(sequence)?.saturating_add(tokens.len());
         context.reserve_positions(sequence, length)?;
     }
-    let (rows, max_outputs) = context.limits();
+    let (rows, max_outputs) = context.decoder_limits();
     let mut rest: Vec<(usize, usize, &[u32])> =
         pieces.iter().enumerate().map(|(index, &(sequence, tokens))| (index, sequence, tokens)).collect();
     rest.retain(|(_, _, tokens)| !tokens.is_empty());

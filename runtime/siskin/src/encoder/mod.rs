@@ -388,7 +388,7 @@ impl Encoder {
 
     /// Creates a context for `rows` rows with `outputs` outputs if necessary.
     fn make_room(&mut self, rows: usize, outputs: usize) -> Result<()> {
-        let (have, max) = self.context.as_ref().map_or((0, 0), Context::text_limits);
+        let (have, max) = self.context.as_ref().map_or((0, 0), Context::encoder_limits);
         if rows > have || outputs > max {
             let (rows, outputs) = (rows.max(self.options.batch).max(have), outputs.max(max));
             // The old context is dropped first: both at once would need too much memory.

@@ -38,12 +38,12 @@ pub struct ResultCacheOptions {
     /// The maximum number of bytes of values, vectors and their overhead.
     pub bytes: usize,
     /// The lifetime of an entry (TTL); `None`: unlimited.
-    pub life: Option<Duration>,
+    pub time_to_live: Option<Duration>,
 }
 
 impl Default for ResultCacheOptions {
     fn default() -> Self {
-        Self { entries: 100_000, bytes: 64 << 20, life: None }
+        Self { entries: 100_000, bytes: 64 << 20, time_to_live: None }
     }
 }
 
@@ -53,7 +53,7 @@ pub struct CacheStatistics {
     /// Lookups by key that found an entry.
     pub hits: u64,
     /// Lookups by vector that found an entry.
-    pub near: u64,
+    pub similarity_hits: u64,
     /// Lookups by key that found none.
     pub misses: u64,
     /// Entries that had expired when they were looked up.

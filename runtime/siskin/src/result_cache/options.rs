@@ -72,7 +72,7 @@ pub(super) fn of_generation(session: &SessionOptions, generate: GenerateOptions)
         stop,
         dry_breakers,
     } = session;
-    let GenerateOptions { max_tokens, raw, special } = generate;
+    let GenerateOptions { max_tokens, raw, parse_special: special } = generate;
     let mut fields = Fields::default();
     fields.sizes(&[*context, *forks]).option(*budget).cache_type(*cache);
     let window = window.map(|Window { recent, first }| [recent, first]);

@@ -71,7 +71,7 @@ impl CacheStore {
 
     fn is_over(&self, stored: u64, now: u64) -> bool {
         let age = u128::from(now.saturating_sub(stored));
-        self.options.life.is_some_and(|life| age >= life.as_millis())
+        self.options.time_to_live.is_some_and(|time_to_live| age >= time_to_live.as_millis())
     }
 
     pub(super) fn get(&mut self, key: &Key, now: u64) -> Option<Arc<[u8]>> {
@@ -116,7 +116,7 @@ impl CacheStore {
             .filter_map(|(slot, similarity)| Some((similarity, std::cmp::Reverse(good(slot)?), slot)))
             .max_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)))?;
         let (similarity, _, slot) = best;
-        self.statistics.near += 1;
+        self.statistics.similarity_hits += 1;
         Some(SimilarityHit { value: self.use_now(slot)?, similarity })
     }
 

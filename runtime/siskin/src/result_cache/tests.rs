@@ -78,7 +78,7 @@ impl Plain {
 #[test]
 fn what_was_not_used_for_the_longest_time_goes_first() {
     for (entries, bytes) in [(1, 10_000), (7, 10_000), (100, 2000), (9, 1500), (0, 1000)] {
-        let options = ResultCacheOptions { entries, bytes, life: None };
+        let options = ResultCacheOptions { entries, bytes, time_to_live: None };
         let (result_cache, _) = timed(options);
         let mut plain = Plain { list: Vec::new(), options };
         let mut numbers = Numbers(entries as u64);
@@ -116,8 +116,10 @@ fn what_was_not_used_for_the_longest_time_goes_first() {
 
 #[test]
 fn entries_expire_by_the_clock_that_was_given() {
-    let (result_cache, clock) =
-        timed(ResultCacheOptions { life: Some(Duration::from_secs(60)), ..ResultCacheOptions::default() });
+    let (result_cache, clock) = timed(ResultCacheOptions {
+        time_to_live: Some(Duration::from_secs(60)),
+        ..ResultCacheOptions::default()
+    });
     let index = key(9);
     result_cache.insert(key(1), b"one");
     result_cache.insert_with_embedding(key(2), index, &[1.0, 0.0], b"two").unwrap();
@@ -129,10 +131,15 @@ fn entries_expire_by_the_clock_that_was_given() {
     assert_eq!(result_cache.get(&key(1)), None, "being used keeps nothing alive");
     assert_eq!(result_cache.similar(&index, &[1.0, 0.1], 0.9), None);
     let statistics = result_cache.statistics();
-    assert_eq!((statistics.hits, statistics.near, statistics.misses, statistics.expired), (1, 1, 1, 1));
+    assert_eq!(
+        (statistics.hits, statistics.similarity_hits, statistics.misses, statistics.expired),
+        (1, 1, 1, 1)
+    );
     // Entries with a time in the future count as stored now.
-    let (early, clock) =
-        timed(ResultCacheOptions { life: Some(Duration::from_secs(60)), ..ResultCacheOptions::default() });
+    let (early, clock) = timed(ResultCacheOptions {
+        time_to_live: Some(Duration::from_secs(60)),
+        ..ResultCacheOptions::default()
+    });
     clock.store(10, Ordering::Relaxed);
     early.load(&saved).unwrap();
     clock.store(69, Ordering::Relaxed);

@@ -145,11 +145,11 @@ impl Seq2Seq {
         let reads = self.model.graphs().encoder.is_some();
         let batch = if reads { rows.max(prompt) } else { rows.max(self.options.batch.min(prompt)) };
         let fits = self.context.as_ref().is_some_and(|have| {
-            let (max_tokens, max_outputs) = have.limits();
+            let (max_tokens, max_outputs) = have.decoder_limits();
             max_tokens >= batch
                 && max_outputs >= rows
-                && have.max_tokens() >= context
-                && have.text_limits().0 >= source
+                && have.context_length() >= context
+                && have.encoder_limits().0 >= source
         });
         if !fits {
             // The old context is dropped first: both at once would need too much memory.
@@ -239,7 +239,7 @@ impl Flow<'_> {
             .zip(&sequences)
             .map(|(&job, &sequence)| (sequence, &*self.jobs[job].prompt))
             .collect();
-        let room = context.max_tokens();
+        let room = context.context_length();
         let mut begun: Vec<Option<Task>> = jobs.iter().map(|_| None).collect();
         let mut failed = Ok(());
         let (manner, scratch, all) = (&self.manner, &mut self.scratch, self.jobs);

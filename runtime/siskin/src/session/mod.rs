@@ -111,12 +111,12 @@ pub struct GenerateOptions {
     /// Uses the prompt as it is, without the chat template.
     pub raw: bool,
     /// Parses control tokens in a raw prompt. Leave this off for untrusted text.
-    pub special: bool,
+    pub parse_special: bool,
 }
 
 impl Default for GenerateOptions {
     fn default() -> Self {
-        Self { max_tokens: usize::MAX, raw: false, special: false }
+        Self { max_tokens: usize::MAX, raw: false, parse_special: false }
     }
 }
 
@@ -174,7 +174,7 @@ impl Session {
         let sequence = context.create();
         let cancel = context.cancel_handle().clone();
         let logits = vec![0.0; context.vocabulary()];
-        let tokens = Vec::with_capacity(context.max_tokens());
+        let tokens = Vec::with_capacity(context.context_length());
         let context = Arc::new(Mutex::new(context));
         Ok(Self {
             model,
@@ -217,7 +217,7 @@ impl Session {
 
     /// Returns the context length: the maximum number of tokens of the sequence.
     pub fn context_length(&self) -> usize {
-        locked(&self.context).max_tokens()
+        locked(&self.context).context_length()
     }
 
     /// Returns the logits of the last token; zeros before the first.
@@ -257,7 +257,7 @@ impl Session {
     pub fn fork(&self) -> Result<Self> {
         let mut context = locked(&self.context);
         let sequence = context.fork(self.sequence)?;
-        let mut tokens = Vec::with_capacity(context.max_tokens());
+        let mut tokens = Vec::with_capacity(context.context_length());
         drop(context);
         tokens.extend_from_slice(&self.tokens);
         Ok(Self {

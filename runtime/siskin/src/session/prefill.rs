@@ -39,7 +39,7 @@ impl Session {
     /// Appends tokens; [`logits`](Self::logits) are those of the last one.
     pub fn prefill(&mut self, tokens: &[u32]) -> Result<()> {
         let Some(last) = tokens.len().checked_sub(1) else { return Ok(()) };
-        let batch = locked(&self.context).limits().0;
+        let batch = locked(&self.context).decoder_limits().0;
         self.forward(tokens, batch, OutputRows::Last, &mut |session, first, context| {
             if last - first < batch {
                 session.copy_from_slice(context.output(0));
@@ -108,7 +108,7 @@ impl Session {
     /// Appends tokens and calls `each` with the index and the logits of each, in order.
     pub fn score(&mut self, tokens: &[u32], each: &mut dyn FnMut(usize, &[f32])) -> Result<()> {
         self.reserve_logits()?;
-        let (batch, outputs) = locked(&self.context).limits();
+        let (batch, outputs) = locked(&self.context).decoder_limits();
         let batch = batch.min(outputs);
         self.forward(tokens, batch, OutputRows::All, &mut |logits, first, context| {
             for row in 0..batch.min(tokens.len() - first) {
@@ -125,7 +125,7 @@ impl Session {
 
     /// Reserves memory for the logits of many rows, once. Only an empty session that shares no cache can be recreated.
     pub(super) fn reserve_logits(&mut self) -> Result<()> {
-        let (batch, max) = locked(&self.context).limits();
+        let (batch, max) = locked(&self.context).decoder_limits();
         let outputs = (SCORE_BYTES / (4 * self.logits.len())).clamp(1, batch.max(1));
         let alone = Arc::strong_count(&self.context) == 1 && self.position() == 0;
         if alone && max < outputs {

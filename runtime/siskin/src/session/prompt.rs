@@ -16,14 +16,14 @@ impl Session {
         let model = self.model.clone();
         let tokenizer = model.tokenizer()?;
         if model.graphs().encoder.is_some() {
-            let encode = EncodeOptions { add_special: true, parse_special: options.special };
+            let encode = EncodeOptions { add_special: true, parse_special: options.parse_special };
             self.read(&tokenizer.encode(prompt, encode)?.into())?;
             return start_tokens(&model);
         }
         let template = if options.raw { None } else { model.template()? };
         let Some(template) = template else {
             let add_special = self.position() == 0;
-            let options = EncodeOptions { add_special, parse_special: options.special };
+            let options = EncodeOptions { add_special, parse_special: options.parse_special };
             let mut tokens = tokenizer.encode(prompt, options)?;
             tokens.splice(0..0, self.pending_token);
             return Ok(tokens);
@@ -70,7 +70,8 @@ pub(crate) fn first_tokens(
             let messages = [messages, &[Message::new("user", prompt)]].concat();
             conversation(tokenizer, (&template, variables), &ConversationMessage::all(&messages))
         }
-        None => tokenizer.encode(prompt, EncodeOptions { add_special: true, parse_special: options.special }),
+        None => tokenizer
+            .encode(prompt, EncodeOptions { add_special: true, parse_special: options.parse_special }),
     }
 }
 

@@ -14,7 +14,7 @@ impl Session {
     pub(super) fn rescale_rope(&mut self, count: usize, batch: usize) -> Result<bool> {
         let context = locked(&self.context);
         let before = if self.is_stale { self.tokens.len() } else { context.length(self.sequence)? };
-        let (end, context_length) = (before.saturating_add(count), context.max_tokens());
+        let (end, context_length) = (before.saturating_add(count), context.context_length());
         if end > context_length {
             let message = format!(
                 "{end} tokens do not fit into the context of {context_length}; open a larger one or truncate"
@@ -55,7 +55,7 @@ impl Session {
     /// Recomputes the KV cache if it was dropped.
     pub(super) fn recover(&mut self) -> Result<()> {
         if self.is_stale {
-            let batch = locked(&self.context).limits().0;
+            let batch = locked(&self.context).decoder_limits().0;
             self.rescale_rope(0, batch)?;
         }
         Ok(())

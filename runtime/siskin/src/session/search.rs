@@ -39,12 +39,12 @@ impl Session {
         self.recover()?;
         let mut context = locked(&self.context);
         context.set_cancel_handle(&self.cancel);
-        let (rows, max_outputs) = context.limits();
+        let (rows, max_outputs) = context.decoder_limits();
         if beams > rows.min(max_outputs) {
             let message = format!("{beams}; open the session with at least as many forks");
             return Err(Error::argument("beams", message));
         }
-        let max_tokens = context.max_tokens() + 1 - self.tokens.len().min(context.max_tokens());
+        let max_tokens = context.context_length() + 1 - self.tokens.len().min(context.context_length());
         let source = self.source.as_ref().map(|text| Arc::from(text.ids.as_slice())).unwrap_or_default();
         let root = context.fork(self.sequence)?;
         let beams = Beams::new(settings, root, prompt, source, max_tokens);

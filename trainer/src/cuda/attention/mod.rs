@@ -467,7 +467,7 @@ mod tests {
     #[test]
     fn dense_kernels_are_used_where_they_apply() {
         let whole = || Attention { head_size: 64, ..attention(AttentionMask::Full) };
-        let bias = RelativePositionBias { table: 0, buckets: 8, farthest: 20, both_ways: true };
+        let bias = RelativePositionBias { table: 0, buckets: 8, max_distance: 20, bidirectional: true };
         let cases = [
             (whole(), true),
             (Attention { attention_mask: AttentionMask::Causal(Some(9)), ..whole() }, true),
@@ -495,7 +495,7 @@ mod tests {
 
     #[test]
     fn shared_memory_fits_all_devices() {
-        let bias = RelativePositionBias { table: 0, buckets: 8, farthest: 20, both_ways: true };
+        let bias = RelativePositionBias { table: 0, buckets: 8, max_distance: 20, bidirectional: true };
         for precision in [Precision::F32, Precision::Bf16, Precision::Fp16] {
             for size in [1, 32, 64, 65, 128, 129, 256] {
                 let with_table = |bias| {
