@@ -12,7 +12,7 @@ fn names() -> impl Iterator<Item = &'static str> {
 
 /// Returns the gradients of a case, tensor by tensor, and the outputs of the program.
 fn run<T: Real>(case: &GradientCase, recompute: Recompute) -> (Vec<Vec<T>>, Vec<T>) {
-    let parameters = Parameters::<T>::read(&case.program.weights, &case.file).unwrap();
+    let parameters = Parameters::<T>::read(&case.program.graph.weights, &case.file).unwrap();
     let mut gradients = Gradients::zeros(&parameters, |_| true);
     let mut runner = Runner::new(case.program.clone(), recompute, |_| true).unwrap();
     let targets = Targets::default();
@@ -42,7 +42,8 @@ fn compare<T: Real>(name: &str, limit: f64) -> String {
     let whole: f64 = reference.values().map(|kept| f64::from(kept[0]).powi(2)).sum::<f64>().sqrt();
     let untrained =
         |weight: &str| UNTRAINED.iter().any(|(model, part)| *model == name && weight.contains(part));
-    let trained = case.program.weights.iter().zip(&gradients).filter(|(weight, _)| !untrained(&weight.name));
+    let trained =
+        case.program.graph.weights.iter().zip(&gradients).filter(|(weight, _)| !untrained(&weight.name));
     for (weight, gradient) in trained {
         let (got, want) = (sample(gradient), &reference[&weight.name]);
         let largest = f64::from(want[1]).max(1e-3 * whole / (gradient.len() as f64).sqrt());
@@ -83,7 +84,7 @@ fn recomputation_is_bit_identical() {
 #[test]
 fn recomputation_takes_less_memory() {
     let case = load("llama");
-    let parameters = Parameters::<f32>::read(&case.program.weights, &case.file).unwrap();
+    let parameters = Parameters::<f32>::read(&case.program.graph.weights, &case.file).unwrap();
     let bytes = |recompute| {
         let runner = Runner::<f32>::new(case.program.clone(), recompute, |_| true).unwrap();
         runner.memory(&case.batch, &parameters).unwrap().activations
@@ -124,7 +125,7 @@ fn every_backward_rule_is_tested_by_finite_differences_and_pytorch() {
         let mut left = rules.clone();
         for name in names {
             let case = load(name);
-            for node in &case.program.nodes {
+            for node in &case.program.graph.nodes {
                 let op = format!("{:?}", node.op);
                 left.retain(|rule| {
                     op.strip_prefix(rule.as_str()).is_none_or(|rest| rest.starts_with(char::is_alphanumeric))
@@ -147,7 +148,7 @@ fn every_backward_rule_is_tested_by_finite_differences_and_pytorch() {
 fn gradients_match_finite_differences() {
     for name in differed() {
         let case = load(name);
-        let mut parameters = Parameters::<f64>::read(&case.program.weights, &case.file).unwrap();
+        let mut parameters = Parameters::<f64>::read(&case.program.graph.weights, &case.file).unwrap();
         let gradients = run::<f64>(&case, Recompute::None).0;
         let mut runner = Runner::new(case.program.clone(), Recompute::None, |_| true).unwrap();
         let targets = Targets::default();
@@ -168,7 +169,7 @@ fn gradients_match_finite_differences() {
                 };
                 let slope = (loss(1e-5) - loss(-1e-5)) / 2e-5;
                 let error = (slope - gradient[place]).abs() / largest;
-                let tensor = &case.program.weights[weight].name;
+                let tensor = &case.program.graph.weights[weight].name;
                 assert!(error < 1e-4, "{name}: {tensor} at {place}: {slope} and {}", gradient[place]);
             }
         }

@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use siskin_graph::RowCounts;
+
 /// A token and its position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BatchRow {
@@ -73,6 +75,11 @@ impl BatchSequences {
     /// Returns the number of frames.
     pub fn frame_count(&self) -> usize {
         self.sequences.last().map_or(0, |last| last.frames.end)
+    }
+
+    /// Returns the numbers of rows of each kind.
+    pub fn row_counts(&self) -> RowCounts {
+        RowCounts { batch: self.rows.len(), outputs: self.output_rows.len(), frames: self.frame_count() }
     }
 }
 

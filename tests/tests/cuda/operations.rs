@@ -1,15 +1,15 @@
 //! Single operations, in every precision.
 
 use siskin::graph::{
-    ActivationFunction, Attention, AttentionMask, Bias, GateLimits, NormKind, Op, OutputHead, Recurrence,
-    RecurrenceRule, Rope, RowKind, Weight, WeightRole,
+    ActivationFunction, Attention, AttentionMask, Bias, GateLimits, Graph, Node, NormKind, Op, OutputHead,
+    Recurrence, RecurrenceRule, Rope, RowKind, ValueShape, Weight, WeightRole,
 };
 use siskin_device::Precision;
 use siskin_tests::cuda::{TestDevice, decode, encode};
 use siskin_trainer::batch::TrainingBatch;
 use siskin_trainer::cuda::{Objective, RunnerBuilder};
 use siskin_trainer::loss::{CrossEntropy, LossSum};
-use siskin_trainer::program::{ProgramNode, ProgramValue, Side};
+use siskin_trainer::program::Side;
 use siskin_trainer::{Gradients, Parameters, Program, Recompute, Runner, TrainingObjective};
 
 use super::common::{device, error, numbers, targets};
@@ -36,29 +36,21 @@ impl One {
             batch.decoder.push(&tokens, &[]);
             first += length as u32;
         }
-        let value = |columns| ProgramValue { rows: RowKind::Batch, columns, side: Side::Decoder };
+        let value = |columns| ValueShape { rows: RowKind::Batch, columns };
         let weight = |name: &str, rows, columns, role| Weight { name: name.to_owned(), rows, columns, role };
         let mut all: Vec<Weight> =
             weights.iter().map(|&count| weight("own", 1, count, WeightRole::Vector)).collect();
         let (mut nodes, mut values) = (Vec::new(), Vec::new());
         for (index, &columns) in inputs.iter().enumerate() {
             all.push(weight("table", rows, columns, WeightRole::Matrix));
-            nodes.push(ProgramNode {
-                op: Op::Embed { table: all.len() - 1 },
-                inputs: Vec::new(),
-                output: index,
-            });
+            nodes.push(Node { op: Op::Embed { table: all.len() - 1 }, inputs: Vec::new(), output: index });
             values.push(value(columns));
         }
-        nodes.push(ProgramNode { op, inputs: (0..inputs.len()).collect(), output: inputs.len() });
+        nodes.push(Node { op, inputs: (0..inputs.len()).collect(), output: inputs.len() });
         values.push(value(columns));
         all.push(weight("scores", SCORES, columns, WeightRole::Matrix));
         let parts = vec![(all.len() - 1, None)];
-        nodes.push(ProgramNode {
-            op: Op::Linear { parts },
-            inputs: vec![inputs.len()],
-            output: inputs.len() + 1,
-        });
+        nodes.push(Node { op: Op::Linear { parts }, inputs: vec![inputs.len()], output: inputs.len() + 1 });
         values.push(value(SCORES));
         let (tail, hidden, output) = (nodes.len() - 1, inputs.len(), inputs.len() + 1);
         let mut seed = 0;
@@ -66,16 +58,18 @@ impl One {
             seed += 1;
             numbers(weight.rows * weight.columns, seed)
         });
-        let program = Program {
+        let sides = vec![Side::Decoder; values.len()];
+        let graph = Graph {
             nodes,
             values,
             weights: all,
             ropes: ropes(),
             output,
             head: OutputHead::Token,
-            head_start: tail,
             hidden,
+            exits: Vec::new(),
         };
+        let program = Program { graph, sides, head_start: tail };
         Self { program, batch, parameters }
     }
 

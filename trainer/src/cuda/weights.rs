@@ -169,13 +169,13 @@ impl DeviceWeights {
                 continue;
             }
             if weight.compute == weight.f32 {
-                let name = &program.weights[number].name;
+                let name = &program.graph.weights[number].name;
                 let message = format!("{name} was not rounded when it was uploaded");
                 return Err(Error::argument("quantize", message));
             }
             let mut numbers = vec![0.0; weight.count];
             read_floats(device, weight.f32, &mut numbers)?;
-            let numbers = rounding.rounded(&numbers, program.weights[number].columns);
+            let numbers = rounding.rounded(&numbers, program.graph.weights[number].columns);
             let mut bytes = vec![0; numbers.len() * self.precision.bytes()];
             block_type(self.precision).encode_row(&numbers, None, &mut bytes);
             device.write(weight.compute, &bytes)?;

@@ -58,7 +58,7 @@ impl<T: Real> GradientRule<T> for Sine {
 
     fn forward(&self, call: &RuleCall<'_, T>, _: &[&[T]], out: &mut [T], _: &mut [T]) {
         let Op::EmbedSine { rope, offset } = call.node.op else { return };
-        let (table, columns) = (&call.program.ropes[rope], call.columns());
+        let (table, columns) = (&call.program.graph.ropes[rope], call.columns());
         let mut turns = vec![0.0; columns];
         for (row, out) in call.sequences().rows.iter().zip(out.chunks_mut(columns.max(1))) {
             siskin_kernels::ops::rope::turns(

@@ -46,7 +46,7 @@ impl<T: Real> GradientRule<T> for Linear {
         let x = MatrixView::new(back.inputs[0], call.rows, depth, depth);
         let mut start = 0;
         for &(weight, bias) in parts {
-            let width = call.program.weights[weight].rows;
+            let width = call.program.graph.weights[weight].rows;
             let gradient = MatrixView::new(&back.gradient[start..], call.rows, width, columns);
             if let Some(to) = &mut back.input_gradients[0] {
                 let matrix = call.matrix(weight);

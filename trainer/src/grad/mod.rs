@@ -22,11 +22,11 @@ pub(crate) use attention::runs;
 pub(crate) use im2col::im2col_row;
 
 use siskin_format::{Error, Result};
-use siskin_graph::Op;
+use siskin_graph::{Node, Op, ValueShape};
 
 use crate::batch::{BatchSequences, TrainingBatch};
 use crate::parameters::{Gradients, Parameter, Parameters};
-use crate::program::{Program, ProgramNode, ProgramValue};
+use crate::program::Program;
 use crate::real::Real;
 
 /// The arguments of a rule.
@@ -35,7 +35,7 @@ pub struct RuleCall<'a, T> {
     /// The program.
     pub program: &'a Program,
     /// The node.
-    pub node: &'a ProgramNode,
+    pub node: &'a Node,
     /// The batch.
     pub batch: &'a TrainingBatch,
     /// The weights.
@@ -46,13 +46,13 @@ pub struct RuleCall<'a, T> {
 
 impl<'a, T: Real> RuleCall<'a, T> {
     /// Returns the output's shape.
-    pub fn output(&self) -> ProgramValue {
-        self.program.values[self.node.output]
+    pub fn output(&self) -> ValueShape {
+        self.program.graph.values[self.node.output]
     }
 
     /// Returns the shape of an input.
-    pub fn input(&self, index: usize) -> ProgramValue {
-        self.program.values[self.node.inputs[index]]
+    pub fn input(&self, index: usize) -> ValueShape {
+        self.program.graph.values[self.node.inputs[index]]
     }
 
     /// Returns the number of columns of the output.
@@ -62,7 +62,12 @@ impl<'a, T: Real> RuleCall<'a, T> {
 
     /// Returns the sequences that the rows belong to.
     pub fn sequences(&self) -> &'a BatchSequences {
-        self.output().side.sequences(self.batch)
+        self.program.sequences(self.node.output, self.batch)
+    }
+
+    /// Returns the sequences that the rows of an input belong to.
+    pub fn input_sequences(&self, index: usize) -> &'a BatchSequences {
+        self.program.sequences(self.node.inputs[index], self.batch)
     }
 
     /// Returns the values of a weight that is not packed.

@@ -10,7 +10,7 @@ pub(super) struct RopeRule;
 
 /// Returns the cosines and sines of every row.
 fn rotations<T: Real>(call: &RuleCall<'_, T>, rope: usize) -> (Vec<f32>, usize) {
-    let rope = &call.program.ropes[rope];
+    let rope = &call.program.graph.ropes[rope];
     let width = 2 * rope.frequencies.len();
     let texts = call.sequences();
     let mut all = vec![0.0; texts.rows.len() * width];

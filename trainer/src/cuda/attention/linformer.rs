@@ -55,7 +55,7 @@ fn part<'a>(work: &CommandBuilder<'_>, call: &'a OpCall<'a>, projection: &'a Pro
 
 /// Calls `write` with each sequence's index and rows.
 fn each_text(call: &OpCall<'_>, mut write: impl FnMut(usize, &Range<usize>)) {
-    let texts = call.input(1).side.sequences(call.batch);
+    let texts = call.input_sequences(1);
     texts.spans().enumerate().for_each(|(text, span)| write(text, span));
 }
 
@@ -65,7 +65,7 @@ pub(super) fn allocate_projected(
     call: &OpCall<'_>,
     projection: &Projection,
 ) -> DevicePtr {
-    let rows = call.input(1).side.sequences(call.batch).sequences.len() * projection.count;
+    let rows = call.input_sequences(1).sequences.len() * projection.count;
     work.scratch.bytes(rows * call.input(1).columns * work.commands.precision().bytes())
 }
 

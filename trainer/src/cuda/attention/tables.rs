@@ -21,7 +21,7 @@ pub(super) const TILE_FIELDS: usize = 8;
 
 /// Returns the sequences whose rows are keys.
 pub(super) fn key_sequences<'a>(call: &OpCall<'a>, description: &Attention) -> Cow<'a, BatchSequences> {
-    let texts = call.input(1).side.sequences(call.batch);
+    let texts = call.input_sequences(1);
     match &description.projection {
         Some(projection) => Cow::Owned(linformer::projected_sequences(texts, projection)),
         None => Cow::Borrowed(texts),
@@ -147,7 +147,7 @@ pub(super) fn tables(
     let (queries, keys) = (call.sequences(), key_sequences(call, description));
     let keys = &*keys;
     let name = |what: &str| {
-        let sides = (call.name(""), call.input(1).side);
+        let sides = (call.name(""), call.input_side(1));
         let sums = description.projection.map(|projection| projection.count);
         format!("{what} {tile} {sides:?} {:?} {sums:?}", description.attention_mask)
     };

@@ -1,18 +1,19 @@
 //! The arguments of operations.
 
 use siskin_device::{DevicePtr, GridSize, KernelArgument, MatrixShape};
+use siskin_graph::{Node, ValueShape};
 
 use crate::batch::{BatchSequences, TrainingBatch};
 use crate::cuda::command_builder::{CommandBuilder, flag, int};
 use crate::cuda::fp8::Fp8LinearScaling;
 use crate::cuda::weights::{DeviceWeight, DeviceWeights};
-use crate::program::{Program, ProgramNode, ProgramValue};
+use crate::program::{Program, Side};
 
 /// The arguments of an operation.
 #[derive(Clone, Copy)]
 pub(in crate::cuda) struct OpCall<'a> {
     pub(in crate::cuda) program: &'a Program,
-    pub(in crate::cuda) node: &'a ProgramNode,
+    pub(in crate::cuda) node: &'a Node,
     pub(in crate::cuda) batch: &'a TrainingBatch,
     pub(in crate::cuda) weights: &'a DeviceWeights,
     /// Rows of the output.
@@ -29,12 +30,12 @@ impl<'a> OpCall<'a> {
         self.weights.fp8.as_ref()?.of(self.node)
     }
 
-    pub(in crate::cuda) fn output(&self) -> ProgramValue {
-        self.program.values[self.node.output]
+    pub(in crate::cuda) fn output(&self) -> ValueShape {
+        self.program.graph.values[self.node.output]
     }
 
-    pub(in crate::cuda) fn input(&self, index: usize) -> ProgramValue {
-        self.program.values[self.node.inputs[index]]
+    pub(in crate::cuda) fn input(&self, index: usize) -> ValueShape {
+        self.program.graph.values[self.node.inputs[index]]
     }
 
     pub(in crate::cuda) fn columns(&self) -> usize {
@@ -48,12 +49,21 @@ impl<'a> OpCall<'a> {
 
     /// Returns the sequences that the rows belong to.
     pub(in crate::cuda) fn sequences(&self) -> &'a BatchSequences {
-        self.output().side.sequences(self.batch)
+        self.program.sequences(self.node.output, self.batch)
     }
 
     /// Returns a name for tables that all operations on these sequences share.
     pub(in crate::cuda) fn name(&self, what: &str) -> String {
-        format!("{what} {:?}", self.output().side)
+        format!("{what} {:?}", self.program.sides[self.node.output])
+    }
+
+    /// Returns the sequences that the rows of an input belong to.
+    pub(in crate::cuda) fn input_sequences(&self, index: usize) -> &'a BatchSequences {
+        self.program.sequences(self.node.inputs[index], self.batch)
+    }
+
+    pub(in crate::cuda) fn input_side(&self, index: usize) -> Side {
+        self.program.sides[self.node.inputs[index]]
     }
 
     pub(in crate::cuda) fn weight(&self, weight: usize) -> DeviceWeight {

@@ -82,7 +82,7 @@ pub(super) fn backward(
 /// Sinusoidal position embedding: sines, then cosines of a position's angles.
 pub(super) fn sines(work: &mut CommandBuilder<'_>, call: &OpCall<'_>, out: DevicePtr) {
     let Op::EmbedSine { rope, offset } = call.node.op else { return };
-    let (table, columns) = (&call.program.ropes[rope], call.columns());
+    let (table, columns) = (&call.program.graph.ropes[rope], call.columns());
     let floats = work.tables.floats(&call.name(&format!("sines {rope} {offset}")), || {
         let mut all = vec![0.0; call.count()];
         for (row, out) in call.sequences().rows.iter().zip(all.chunks_mut(columns.max(1))) {

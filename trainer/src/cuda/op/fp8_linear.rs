@@ -22,7 +22,7 @@ fn fp8_operands(a: Fp8Scaling, b: Fp8Scaling) -> Fp8Operands {
 fn parts(call: &OpCall<'_>) -> Option<(usize, Option<usize>, [usize; 2])> {
     let siskin_graph::Op::Linear { parts } = &call.node.op else { return None };
     let &(weight, bias) = parts.first()?;
-    Some((weight, bias, [call.program.weights[weight].rows, call.input(0).columns]))
+    Some((weight, bias, [call.program.graph.weights[weight].rows, call.input(0).columns]))
 }
 
 pub(super) fn forward(

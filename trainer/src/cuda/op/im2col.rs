@@ -32,7 +32,7 @@ pub(super) fn forward(work: &mut CommandBuilder<'_>, call: &OpCall<'_>, x: Devic
 pub(super) fn backward(work: &mut CommandBuilder<'_>, call: &OpCall<'_>, back: &OpBackward<'_>) {
     let Op::Im2col { offsets, stride } = &call.node.op else { return };
     let Some(to) = back.input_gradients[0] else { return };
-    let (rows, columns) = (call.input(0).row_count(call.batch), call.input(0).columns);
+    let (rows, columns) = (call.program.row_count(call.node.inputs[0], call.batch), call.input(0).columns);
     let name = call.name(&format!("im2col gradient {offsets:?} {stride} of {:?}", call.input(0).rows));
     let list = work.tables.ints(&name, || {
         // At each offset, an input row is a part of at most one output row.

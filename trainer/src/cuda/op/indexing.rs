@@ -84,7 +84,7 @@ struct RopePtrs {
 /// Rotates by the angles of each row: tables of cosines and sines, and the table row of each row.
 fn rope(work: &mut CommandBuilder<'_>, call: &OpCall<'_>, ptrs: RopePtrs, index: usize, head_size: usize) {
     let RopePtrs { x, to, back } = ptrs;
-    let (rope, texts) = (&call.program.ropes[index], call.sequences());
+    let (rope, texts) = (&call.program.graph.ropes[index], call.sequences());
     let pairs = rope.frequencies.len();
     let longest = texts.max_length();
     // If angles do not depend on the sequence length, tables are per position, otherwise per row.

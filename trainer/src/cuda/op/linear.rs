@@ -3,12 +3,11 @@
 use siskin_device::{
     DeviceMatrix, DevicePtr, GemmShape, KernelArgument, MatmulCommand, MatrixShape, Precision,
 };
-use siskin_graph::Op;
+use siskin_graph::{Node, Op};
 
 use super::call::{OpBackward, OpCall, sum_rows};
 use super::fp8_linear;
 use crate::cuda::command_builder::{CommandBuilder, int};
-use crate::program::ProgramNode;
 
 /// Returns some columns of a table as a matrix.
 fn part(work: &CommandBuilder<'_>, table: DevicePtr, start: usize, stride: usize) -> DeviceMatrix {
@@ -18,7 +17,7 @@ fn part(work: &CommandBuilder<'_>, table: DevicePtr, start: usize, stride: usize
 
 /// Returns true if tanh-GELU of the output can be a matmul epilogue: cuBLASLt keeps the pre-activation only in 16
 /// bits, with rows that are multiples of 16 bytes.
-pub(super) fn fuses_gelu(precision: Precision, node: &ProgramNode, columns: usize) -> bool {
+pub(super) fn fuses_gelu(precision: Precision, node: &Node, columns: usize) -> bool {
     let one = matches!(&node.op, Op::Linear { parts } if parts.len() == 1);
     one && precision != Precision::F32 && columns.is_multiple_of(precision.vector_width())
 }
@@ -44,7 +43,7 @@ pub(super) fn forward(
     let (depth, columns) = (call.input(0).columns, call.stride);
     let mut start = 0;
     for &(weight, bias) in parts {
-        let width = call.program.weights[weight].rows;
+        let width = call.program.graph.weights[weight].rows;
         work.commands.matmul(MatmulCommand {
             precision: work.commands.precision(),
             shape: GemmShape { m: call.rows, n: width, k: depth },
@@ -69,7 +68,7 @@ pub(super) fn backward(work: &mut CommandBuilder<'_>, call: &OpCall<'_>, back: &
     let (depth, columns, precision) = (call.input(0).columns, call.stride, work.commands.precision());
     let mut start = 0;
     for (index, &(weight, bias)) in parts.iter().enumerate() {
-        let width = call.program.weights[weight].rows;
+        let width = call.program.graph.weights[weight].rows;
         let gradient = part(work, back.gradient, start, columns);
         if let Some(to) = back.input_gradients[0] {
             work.commands.matmul(MatmulCommand {

@@ -1,11 +1,11 @@
 //! Linear attention with a recurrent state of constant size, its causal convolution and decay gates.
 
 use siskin_device::{DevicePtr, GridSize, KernelArgument, MatrixShape};
-use siskin_graph::{Op, Recurrence, RecurrenceRule, WeightId};
+use siskin_graph::{Node, Op, Recurrence, RecurrenceRule, WeightId};
 
 use super::call::{GradientTarget, OpBackward, OpCall, sum_rows};
 use crate::cuda::command_builder::{CommandBuilder, flag, int};
-use crate::program::{Program, ProgramNode};
+use crate::program::Program;
 
 /// The maximum key size; the state columns per warp, the threads of a block, and the tokens between two checkpointed
 /// states: as in `runtime/cuda/kernels/linear_attention.cu`.
@@ -27,14 +27,17 @@ fn number(rule: RecurrenceRule) -> i32 {
 /// Returns true if a decay is kept as its logarithm, which represents decays near one in 16 bits: where only linear
 /// attention reads it.
 pub(in crate::cuda) fn is_logarithm(program: &Program, value: usize) -> bool {
-    let made =
-        program.nodes.iter().any(|node| node.output == value && matches!(node.op, Op::DecayGate { .. }));
-    let only_decays = |node: &ProgramNode| {
+    let made = program
+        .graph
+        .nodes
+        .iter()
+        .any(|node| node.output == value && matches!(node.op, Op::DecayGate { .. }));
+    let only_decays = |node: &Node| {
         let mut inputs = node.inputs.iter().enumerate();
         matches!(node.op, Op::LinearAttention(_))
             && inputs.all(|(place, input)| place == 3 || *input != value)
     };
-    made && program.nodes.iter().filter(|node| node.inputs.contains(&value)).all(only_decays)
+    made && program.graph.nodes.iter().filter(|node| node.inputs.contains(&value)).all(only_decays)
 }
 
 /// The position of each row in its sequence, then the number of rows after it.

@@ -27,20 +27,20 @@ use linear_attention::StateOp;
 use siskin_cuda::PointwiseFunction;
 use siskin_device::{DevicePtr, Precision};
 use siskin_format::{Error, Result};
-use siskin_graph::Op;
+use siskin_graph::{Node, Op};
 
 use super::attention;
 use super::command_builder::CommandBuilder;
-use crate::program::{Program, ProgramNode};
+use crate::program::Program;
 
 /// Returns the f32 elements that forward keeps for backward.
-pub(super) fn saved_len(node: &ProgramNode, rows: usize) -> usize {
+pub(super) fn saved_len(node: &Node, rows: usize) -> usize {
     if let Op::Attention(attention) = &node.op { rows * attention.heads } else { 0 }
 }
 
 /// Refuses operations without kernels, or whose kernels need more than `shared` bytes of shared memory.
 pub(super) fn check(program: &Program, precision: Precision, shared: usize) -> Result<()> {
-    for node in &program.nodes {
+    for node in &program.graph.nodes {
         let known = match &node.op {
             Op::Attention(description) => {
                 attention::check(description, precision, shared)?;

@@ -199,7 +199,7 @@ fn allocate_states(
             clear.clear(place, bytes);
             tables.push(StateTable { name, place, bytes, floats: matches!(view, TableView::Numbers(_)) });
         }
-        let of = &program.weights[index];
+        let of = &program.graph.weights[index];
         list.push(OptimizedWeight {
             weight: *weight,
             rows: of.rows,

@@ -53,14 +53,14 @@ impl PassBuilder<'_> {
     /// Appends head and loss for all rows, and backward; returns the bytes of its buffers.
     pub(super) fn head(&mut self, goal: DeviceObjective<'_>, back: bool) -> Result<usize> {
         let program = &self.runner.program;
-        let hidden = program.values[program.hidden];
-        let rows = hidden.row_count(self.batch);
-        let columns = program.values[program.output].columns;
+        let hidden = program.graph.values[program.graph.hidden];
+        let rows = program.row_count(program.graph.hidden, self.batch);
+        let columns = program.graph.values[program.graph.output].columns;
         goal.loss.loss().check(self.batch, goal.targets, MatrixShape { rows, columns })?;
         let tables = self.tables(rows, goal.loss.loss().by_rows());
         let input = HeadInput {
-            value: self.place(Buffer::Value { value: program.hidden, recomputed: false }),
-            gradient: self.place(Buffer::Gradient(program.hidden)),
+            value: self.place(Buffer::Value { value: program.graph.hidden, recomputed: false }),
+            gradient: self.place(Buffer::Gradient(program.graph.hidden)),
         };
         let scale = self.builder.tables.table("scale", || goal.scale.to_le_bytes().to_vec());
         for start in (0..rows).step_by(tables.rows) {
@@ -88,7 +88,7 @@ impl PassBuilder<'_> {
                 self.chunk_backward(&tables, part, count);
             }
         }
-        self.written.insert(program.hidden);
+        self.written.insert(program.graph.hidden);
         Ok(tables.bytes)
     }
 
@@ -96,8 +96,8 @@ impl PassBuilder<'_> {
     /// cannot be computed in chunks.
     fn tables(&self, rows: usize, in_parts: bool) -> HeadBuffers {
         let program = &self.runner.program;
-        let nodes = &program.nodes[program.head_start..];
-        let widths: Vec<usize> = nodes.iter().map(|node| program.values[node.output].columns).collect();
+        let nodes = &program.graph.nodes[program.head_start..];
+        let widths: Vec<usize> = nodes.iter().map(|node| program.graph.values[node.output].columns).collect();
         let widest = widths.iter().copied().max().unwrap_or(1).max(1);
         let bytes = widest * self.runner.precision.bytes();
         // The buffers fit the largest chunk of any batch with at most as many rows, for which memory was planned.
@@ -106,7 +106,7 @@ impl PassBuilder<'_> {
             false => (rows.max(1), rows.max(1)),
         };
         let last = nodes.len().saturating_sub(1);
-        let columns = program.values[program.output].columns;
+        let columns = program.graph.values[program.graph.output].columns;
         let padded = nodes.last().is_some_and(|node| matches!(node.op, Op::Linear { .. }));
         let stride = if padded { padded_width(self.runner.precision, columns) } else { columns };
         let base = self.runner.areas.head.place;
@@ -129,14 +129,14 @@ impl PassBuilder<'_> {
     /// Returns the index of the head's node that produces a value; `None` for the input of the head.
     fn producer(&self, value: usize) -> Option<usize> {
         let program = &self.runner.program;
-        program.nodes[program.head_start..].iter().position(|node| node.output == value)
+        program.graph.nodes[program.head_start..].iter().position(|node| node.output == value)
     }
 
     fn chunk_forward(&mut self, tables: &HeadBuffers, input: HeadInput, rows: usize) {
         let program = &self.runner.program;
-        let count = program.nodes.len() - program.head_start;
+        let count = program.graph.nodes.len() - program.head_start;
         for index in 0..count {
-            let node = &program.nodes[program.head_start + index];
+            let node = &program.graph.nodes[program.head_start + index];
             let of = |&value: &usize| self.producer(value).map_or(input.value, |maker| tables.values[maker]);
             let inputs: Vec<DevicePtr> = node.inputs.iter().map(of).collect();
             let mut call = self.call(program.head_start + index, Some(rows));
@@ -151,7 +151,7 @@ impl PassBuilder<'_> {
     /// Returns the place of the program's output, which is overwritten by its gradient.
     fn outputs(&mut self, tables: &HeadBuffers, input: HeadInput, rows: usize) -> DevicePtr {
         let program = &self.runner.program;
-        let columns = program.values[program.output].columns;
+        let columns = program.graph.values[program.graph.output].columns;
         tables.values.last().copied().unwrap_or_else(|| {
             // The head is empty: its input goes directly to the loss.
             let arguments = [input.value, input.gradient].map(KernelArgument::Ptr);
@@ -166,10 +166,10 @@ impl PassBuilder<'_> {
 
     fn chunk_backward(&mut self, tables: &HeadBuffers, input: HeadInput, rows: usize) {
         let program = &self.runner.program;
-        let count = program.nodes.len() - program.head_start;
+        let count = program.graph.nodes.len() - program.head_start;
         let mut written = vec![false; count + 1];
         for index in (0..count).rev() {
-            let node = &program.nodes[program.head_start + index];
+            let node = &program.graph.nodes[program.head_start + index];
             let mut to = Vec::new();
             for &value in &node.inputs {
                 let maker = self.producer(value);

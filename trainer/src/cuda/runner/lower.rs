@@ -35,7 +35,7 @@ pub(super) struct PassBuilder<'a> {
 impl<'a> PassBuilder<'a> {
     /// Marks the output of a node that was just computed for the observer.
     pub(super) fn mark(&mut self, node: usize, place: DevicePtr, rows: usize, stride: usize) {
-        let columns = self.runner.program.values[self.runner.program.nodes[node].output].columns;
+        let columns = self.runner.program.graph.values[self.runner.program.graph.nodes[node].output].columns;
         if let Some(marks) = &mut self.marks {
             marks.push(ObservedOutput {
                 commands: self.builder.commands.len(),
@@ -50,16 +50,15 @@ impl<'a> PassBuilder<'a> {
 
     pub(super) fn call(&self, node: usize, rows: Option<usize>) -> OpCall<'a> {
         let program = &self.runner.program;
-        let node = &program.nodes[node];
-        let value = program.values[node.output];
-        let rows = rows.unwrap_or_else(|| value.row_count(self.batch));
+        let node = &program.graph.nodes[node];
+        let rows = rows.unwrap_or_else(|| program.row_count(node.output, self.batch));
         OpCall {
             program,
             node,
             batch: self.batch,
             weights: &self.runner.weights,
             rows,
-            stride: value.columns,
+            stride: program.graph.values[node.output].columns,
             records_amax: self.computes_gradients,
         }
     }
@@ -111,10 +110,10 @@ impl<'a> PassBuilder<'a> {
         }
         let Some(&next) = self.schedule.steps.get(index + 1) else { return Ok(None) };
         let ScheduleStep::Forward { node: norm, .. } = next else { return Ok(None) };
-        let sum = &program.nodes[node];
+        let sum = &program.graph.nodes[node];
         let follows = sum.op == Op::Add
-            && matches!(program.nodes[norm].op, Op::Norm { .. })
-            && program.nodes[norm].inputs == [sum.output];
+            && matches!(program.graph.nodes[norm].op, Op::Norm { .. })
+            && program.graph.nodes[norm].inputs == [sum.output];
         if !follows {
             return Ok(None);
         }
@@ -134,7 +133,7 @@ impl<'a> PassBuilder<'a> {
     fn gelu_of_product(&self, index: usize, call: &OpCall<'_>) -> Option<(usize, DevicePtr)> {
         let (own, next) = (&self.schedule.uses[index], self.schedule.uses.get(index + 1)?);
         let ScheduleStep::Forward { node, .. } = self.schedule.steps[index + 1] else { return None };
-        let gelu = self.runner.program.nodes[node].op == Op::Activate(ActivationFunction::GeluTanh);
+        let gelu = self.runner.program.graph.nodes[node].op == Op::Activate(ActivationFunction::GeluTanh);
         if !gelu || !self.runner.fuses_gelu || next.inputs != own.writes[..1] {
             return None;
         }

@@ -52,7 +52,7 @@ impl DeviceRunner {
         if stride > columns {
             numbers = numbers.chunks(stride).flat_map(|row| &row[..columns]).copied().collect();
         }
-        if op::is_logarithm(&self.program, self.program.nodes[mark.node].output) {
+        if op::is_logarithm(&self.program, self.program.graph.nodes[mark.node].output) {
             numbers.iter_mut().for_each(|number| *number = number.exp());
         }
         Ok(numbers)

@@ -38,7 +38,7 @@ struct AttentionCall<'a, 'b, T> {
 impl<'a, 'b, T: Real> AttentionCall<'a, 'b, T> {
     fn new(call: &RuleCall<'a, T>, inputs: &[&'b [T]]) -> Option<Self> {
         let Op::Attention(description) = &call.node.op else { return None };
-        let (queries, keys) = (call.sequences(), call.input(1).side.sequences(call.batch));
+        let (queries, keys) = (call.sequences(), call.input_sequences(1));
         let marked = |row: usize| queries.rows.get(row).is_some_and(|row| row.marked);
         let attends =
             |row: usize| description.attention_mask != AttentionMask::LongformerGlobal || marked(row);
@@ -174,7 +174,7 @@ impl<T: Real> GradientRule<T> for AttentionRule {
 
     fn flops(&self, call: &RuleCall<'_, T>) -> f64 {
         let Op::Attention(description) = &call.node.op else { return 0.0 };
-        let (queries, keys) = (call.sequences(), call.input(1).side.sequences(call.batch));
+        let (queries, keys) = (call.sequences(), call.input_sequences(1));
         let visible = |text| mask::pairs(description, queries, keys, text);
         let pairs: usize = (0..queries.sequences.len()).map(visible).sum();
         4.0 * pairs as f64 * (description.heads * description.head_size) as f64
