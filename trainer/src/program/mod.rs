@@ -15,7 +15,9 @@ use std::collections::HashMap;
 use siskin_format::file::File;
 use siskin_format::{Error, Result};
 use siskin_graph::arch::{ConfigReader, Family, Graphs, ModelConfig};
-use siskin_graph::{AttentionMask, Graph, Op, OutputHead, Rope, RowCounts, RowKind, Weight, WeightId};
+use siskin_graph::{
+    AttentionMask, Graph, Op, OutputHead, RopeTable, RowCounts, RowKind, Weight, WeightId, op,
+};
 
 use crate::batch::{BatchSequences, TrainingBatch};
 use crate::grad::takes_packed;
@@ -80,7 +82,7 @@ pub struct Program {
     /// The tensors of all nodes, each once.
     pub weights: Vec<Weight>,
     /// The RoPE tables.
-    pub ropes: Vec<Rope>,
+    pub ropes: Vec<RopeTable>,
     /// The output value.
     pub output: usize,
     /// What the rows of the output are.
@@ -163,13 +165,13 @@ impl Program {
         let alone = |op: &Op| {
             matches!(
                 op,
-                Op::Linear { .. }
-                    | Op::Norm { .. }
+                Op::Linear(_)
+                    | Op::Norm(_)
                     | Op::Activate(_)
                     | Op::Gate(_)
-                    | Op::SliceColumns { .. }
-                    | Op::Add
-                    | Op::Affine { .. }
+                    | Op::SliceColumns(_)
+                    | Op::Add(_)
+                    | Op::Affine(_)
                     | Op::Scale(_)
                     | Op::Softcap(_)
                     | Op::Clamp(_)
@@ -209,7 +211,7 @@ struct GraphJoin {
     values: Vec<ProgramValue>,
     weights: Vec<Weight>,
     known: HashMap<Weight, WeightId>,
-    ropes: Vec<Rope>,
+    ropes: Vec<RopeTable>,
     /// The encoder keys and values that each layer of the decoder attends to.
     cross_kv: HashMap<usize, [usize; 2]>,
 }
@@ -231,8 +233,9 @@ impl GraphJoin {
             op.each_weight(&mut |weight| *weight = weights[*weight]);
             let mut inputs: Vec<usize> = node.inputs.iter().map(|&input| values[input]).collect();
             match &mut op {
-                Op::Rope { rope, .. } | Op::EmbedSine { rope, .. } => *rope += ropes,
-                Op::StoreCrossKv(attention) => {
+                Op::Rope(op::Rope { rope, .. })
+                | Op::SinusoidalPositions(op::SinusoidalPositions { rope, .. }) => *rope += ropes,
+                Op::StoreCrossKv(op::StoreCrossKv { attention }) => {
                     self.cross_kv.insert(attention.layer, [inputs[0], inputs[1]]);
                     continue;
                 }

@@ -293,11 +293,7 @@ impl RunChecker<'_> {
         let program = self.host.runner.program();
         let weight = program.weights.iter().position(|weight| weight.name == name);
         let reads = |op: &Op| op.weights().into_iter().any(|own| Some(own) == weight);
-        program
-            .nodes
-            .iter()
-            .filter(|node| reads(&node.op))
-            .all(|node| matches!(node.op, Op::ExpertLinear { .. }))
+        program.nodes.iter().filter(|node| reads(&node.op)).all(|node| matches!(node.op, Op::ExpertLinear(_)))
     }
 
     /// Overfits a copy of the model on one batch; also returns the tensors that have no gradient even then.
